@@ -1,0 +1,14 @@
+// Results for people: short lists and aligned tables.
+#pragma once
+
+#include <string>
+
+#include "measure/bench.h"
+#include "measure/machine.h"
+
+namespace brrr::cli {
+
+std::string to_text(const measure::Machine& machine);
+std::string to_text(const measure::Results& results, const measure::Machine& machine);
+
+}  // namespace brrr::cli

@@ -1,0 +1,32 @@
+# Libraries that the build needs. CUDA is headers only: every function is looked up at run time.
+find_package(Threads REQUIRED)
+find_package(fmt REQUIRED)
+find_package(nlohmann_json REQUIRED)
+
+find_package(BLAS QUIET)
+find_path(BRRR_CBLAS_INCLUDE cblas.h PATH_SUFFIXES openblas x86_64-linux-gnu aarch64-linux-gnu)
+if(NOT BLAS_FOUND OR NOT BRRR_CBLAS_INCLUDE)
+  message(FATAL_ERROR "brrr needs OpenBLAS: install libopenblas-dev, or run ./dev, which does")
+endif()
+
+set(BRRR_HAS_CUDA 0)
+set(BRRR_CUDA_SUMMARY "off (BRRR_CUDA=OFF)")
+if(NOT BRRR_CUDA STREQUAL "OFF")
+  find_path(BRRR_CUDA_INCLUDE cuda.h
+    HINTS ENV CUDA_HOME ENV CUDA_PATH ENV CUDAToolkit_ROOT
+    PATHS /usr/local/cuda /opt/cuda PATH_SUFFIXES include targets/x86_64-linux/include)
+  set(brrr_missing "")
+  foreach(header cuda.h nvrtc.h cublasLt.h)
+    if(NOT BRRR_CUDA_INCLUDE OR NOT EXISTS ${BRRR_CUDA_INCLUDE}/${header})
+      list(APPEND brrr_missing ${header})
+    endif()
+  endforeach()
+  if(NOT brrr_missing)
+    set(BRRR_HAS_CUDA 1)
+    set(BRRR_CUDA_SUMMARY "on (headers in ${BRRR_CUDA_INCLUDE})")
+  elseif(BRRR_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "BRRR_CUDA=ON, but the CUDA toolkit's headers were not found (${brrr_missing}); set CUDA_HOME")
+  else()
+    set(BRRR_CUDA_SUMMARY "off (no toolkit headers found)")
+  endif()
+endif()

@@ -1,0 +1,38 @@
+# The library target: flags, the kernel loops stamped once per instruction set, link libraries.
+set_target_properties(brrr PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION 0 POSITION_INDEPENDENT_CODE ON)
+target_include_directories(brrr PUBLIC
+  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
+  $<INSTALL_INTERFACE:include> $<INSTALL_INTERFACE:include/brrr>)
+target_compile_features(brrr PUBLIC cxx_std_20)
+target_compile_definitions(brrr PRIVATE BRRR_HAS_CUDA=${BRRR_HAS_CUDA})
+target_include_directories(brrr PRIVATE ${BRRR_CBLAS_INCLUDE})
+target_link_libraries(brrr PRIVATE $<BUILD_INTERFACE:brrr_compile_options> $<BUILD_INTERFACE:fmt::fmt-header-only>
+  $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>
+  ${BLAS_LIBRARIES} Threads::Threads ${CMAKE_DL_LIBS})
+if(BRRR_HAS_CUDA)
+  target_include_directories(brrr SYSTEM PRIVATE ${BRRR_CUDA_INCLUDE})
+endif()
+# Thread-locals cost one load and calls inside the library go straight to their target.
+target_compile_options(brrr PRIVATE -ftls-model=initial-exec -fno-semantic-interposition)
+target_link_options(brrr PRIVATE -Wl,-Bsymbolic-functions)
+
+# The elementwise loops, compiled for each level of the instruction set and chosen at run time.
+set(brrr_isas baseline)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  list(APPEND brrr_isas v3)
+endif()
+foreach(isa IN LISTS brrr_isas)
+  add_library(brrr_loops_${isa} OBJECT ops/cpu/loops_stamped.cpp)
+  set_target_properties(brrr_loops_${isa} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  target_include_directories(brrr_loops_${isa} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(brrr_loops_${isa} PRIVATE brrr_compile_options)
+  target_compile_definitions(brrr_loops_${isa} PRIVATE BRRR_ISA=${isa})
+  target_compile_options(brrr_loops_${isa} PRIVATE -O3 -fno-math-errno -fno-trapping-math -fwrapv -ftls-model=initial-exec
+    $<$<STREQUAL:${isa},v3>:-march=x86-64-v3>)
+  target_sources(brrr PRIVATE $<TARGET_OBJECTS:brrr_loops_${isa}>)
+  string(TOUPPER ${isa} ISA)
+  target_compile_definitions(brrr PRIVATE BRRR_HAS_ISA_${ISA}=1)
+endforeach()
+
+set_property(SOURCE measure/machine.cpp APPEND PROPERTY COMPILE_DEFINITIONS
+  "BRRR_VERSION=\"${PROJECT_VERSION}\"" "BRRR_BUILD_TYPE=\"$<CONFIG>\"")

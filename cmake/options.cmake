@@ -1,0 +1,32 @@
+# What a user may choose, and the compiler settings that follow.
+set(BRRR_CUDA AUTO CACHE STRING "CUDA support: AUTO (where the toolkit's headers are found), ON, OFF")
+set_property(CACHE BRRR_CUDA PROPERTY STRINGS AUTO ON OFF)
+option(BUILD_SHARED_LIBS "Build brrr as a shared library" ON)
+option(BRRR_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
+option(BRRR_BUILD_CLI "Build the program brrr" ${PROJECT_IS_TOP_LEVEL})
+option(BRRR_BUILD_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
+option(BRRR_BUILD_BENCHMARKS "Build the benchmarks" ${PROJECT_IS_TOP_LEVEL})
+option(BRRR_WERROR "Treat warnings as errors" ${PROJECT_IS_TOP_LEVEL})
+set(BRRR_SANITIZE "" CACHE STRING "Sanitizers, as given to -fsanitize=")
+
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+if(PROJECT_IS_TOP_LEVEL)
+  set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+  set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
+endif()
+
+add_library(brrr_compile_options INTERFACE)
+target_compile_features(brrr_compile_options INTERFACE cxx_std_20)
+target_compile_options(brrr_compile_options INTERFACE
+  -Wall -Wextra $<$<BOOL:${BRRR_WERROR}>:-Werror>
+  # Results must not depend on how an expression was contracted; no -ffast-math anywhere.
+  -ffp-contract=off
+  # g++ 13 sees an overflow in fmt's own buffers that is not there.
+  $<$<CXX_COMPILER_ID:GNU>:-Wno-array-bounds -Wno-stringop-overflow>)
+if(BRRR_SANITIZE)
+  target_compile_options(brrr_compile_options INTERFACE -fsanitize=${BRRR_SANITIZE} -fno-omit-frame-pointer)
+  target_link_options(brrr_compile_options INTERFACE -fsanitize=${BRRR_SANITIZE})
+endif()

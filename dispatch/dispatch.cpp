@@ -1,0 +1,202 @@
+#include "dispatch/dispatch.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <vector>
+
+#include "tensor/error.h"
+#include "tensor/runtime.h"
+
+namespace brrr {
+
+thread_local constinit KeyState thread_keys{};
+std::atomic<std::uint32_t> global_keys{0};
+
+namespace {
+
+// Names the op under way for errors from below (allocator, CUDA table, kernel compiler).
+class OpScope {
+ public:
+  explicit OpScope(const char* name) : before_(current_op) { current_op = name; }
+  ~OpScope() { current_op = before_; }
+
+ private:
+  const char* before_;
+};
+
+bool same_shape(const TensorImpl& a, const TensorImpl& b) {
+  if (a.word.rank() != b.word.rank()) return false;
+  for (int i = 0; i < a.word.rank(); ++i) {
+    if (a.dims[i] != b.dims[i]) return false;
+  }
+  return true;
+}
+
+bool inputs_agree_in_shape(const Call& call) {
+  if (call.n_inputs == 0) return false;
+  const TensorImpl& first = *call.inputs[0]->impl();
+  for (std::uint32_t i = 1; i < call.n_inputs; ++i) {
+    if (!same_shape(first, *call.inputs[i]->impl())) return false;
+  }
+  return true;
+}
+
+[[noreturn]] void wrong_output(const Call& call, const OutputSpec& spec, const Tensor& output) {
+  fail(fmt::format("[{}] expected an output of {}{} to write to, got {}", op_info(call.op).name, name_of(spec.dtype),
+                   to_string(spec.shape), output.describe()));
+}
+
+// The elements of an output must be distinct, and must not be read at another place by the same op.
+void check_output_memory(const Call& call, const Tensor& output) {
+  const auto shape = output.shape(), strides = output.strides();
+  for (int i = 0; i < output.rank(); ++i) {
+    if (strides[i] == 0 && shape[i] > 1) {
+      fail(fmt::format("[{}] expected an output whose elements are distinct, got {} expanded along dimension {}",
+                       op_info(call.op).name, output.describe(), i));
+    }
+  }
+  for (std::uint32_t i = 0; i < call.n_inputs; ++i) {
+    const Tensor& input = call.input(static_cast<int>(i));
+    if (input.impl() == output.impl() || !input.shares_storage_with(output) || input.same_view_as(output)) continue;
+    const auto extent = [](const Tensor& t) {
+      std::int64_t low = t.storage_offset(), high = low;
+      for (int d = 0; d < t.rank(); ++d) (t.strides()[d] < 0 ? low : high) += (t.shape()[d] - 1) * t.strides()[d];
+      const auto size = static_cast<std::int64_t>(size_of(t.dtype()));
+      return std::pair(low * size, (high + 1) * size);
+    };
+    if (input.numel() == 0 || output.numel() == 0) continue;
+    const auto [in_low, in_high] = extent(input);
+    const auto [out_low, out_high] = extent(output);
+    if (in_low < out_high && out_low < in_high) {
+      fail(fmt::format("[{}] expected inputs that do not overlap the output, got {} and {} in one storage",
+                       op_info(call.op).name, input.describe(), output.describe()));
+    }
+  }
+}
+
+template <bool kMeta>
+void make_outputs(const OpInfo& info, const Call& call, Tensor* outputs) {
+  if (info.kind == OpKind::pointwise && inputs_agree_in_shape(call)) [[likely]] {
+    const Tensor& like = call.input(0);
+    const DType dtype = info.rule == DTypeRule::predicate ? boolean : call.dtype;
+    if (!outputs[0].defined()) [[likely]] {
+      outputs[0] = kMeta ? make_meta_tensor(dtype, like.shape(), like.device())
+                         : make_tensor(dtype, like.shape(), like.device());
+      return;
+    }
+    if (same_shape(*like.impl(), *outputs[0].impl()) && outputs[0].dtype() == dtype) {
+      check_output_memory(call, outputs[0]);
+      return;
+    }
+  }
+  OutputSpec specs[kMaxOutputs];
+  info.infer(call, specs);
+  if (info.n_outputs == 1 && !outputs[0].defined()) [[likely]] {
+    outputs[0] = kMeta ? make_meta_tensor(specs[0].dtype, specs[0].shape, specs[0].device)
+                       : make_tensor(specs[0].dtype, specs[0].shape, specs[0].device);
+    return;
+  }
+  for (int i = 0; i < info.n_outputs; ++i) {
+    const OutputSpec& spec = specs[i];
+    if (!outputs[i].defined()) {
+      outputs[i] = kMeta ? make_meta_tensor(spec.dtype, spec.shape, spec.device)
+                         : make_tensor(spec.dtype, spec.shape, spec.device);
+      continue;
+    }
+    // An in-place copy broadcasts its source; everything else must fit exactly.
+    const bool broadcasts = call.op == Op::copy && call.in_place;
+    if (outputs[i].dtype() != spec.dtype || (!broadcasts && !std::ranges::equal(outputs[i].shape(), std::span<const std::int64_t>(spec.shape)))) {
+      wrong_output(call, spec, outputs[i]);
+    }
+    check_output_memory(call, outputs[i]);
+  }
+}
+
+void wrote(const Call& call, Tensor* outputs) {
+  if (call.in_place && outputs[0].impl()->storage) ++outputs[0].impl()->storage->version;
+}
+
+// A CPU stream of its own runs the kernel later, on its thread: it keeps the call and its tensors.
+void enqueue(KernelFn kernel, const char* name, const Call& call, const Tensor* outputs, int n_outputs) {
+  struct Queued {
+    Call call;
+    std::vector<Tensor> inputs, outputs;
+    std::vector<const Tensor*> pointers;
+  };
+  auto queued = std::make_shared<Queued>(Queued{call, {}, {}, {}});
+  for (std::uint32_t i = 0; i < call.n_inputs; ++i) queued->inputs.push_back(*call.inputs[i]);
+  for (const Tensor& input : queued->inputs) queued->pointers.push_back(&input);
+  queued->outputs.assign(outputs, outputs + n_outputs);
+  queued->call.inputs = queued->pointers.data();
+  current_cpu_queue()->enqueue([kernel, name, queued] {
+    OpScope scope(name);
+    kernel(queued->call, queued->outputs.data());
+  });
+}
+
+void run_cpu(Call& call, Tensor* outputs, std::uint32_t) {
+  const OpInfo& info = op_info(call.op);
+  OpScope scope(info.name);
+  if (info.kind == OpKind::view) {
+    outputs[0] = info.view(call);
+    return;
+  }
+  make_outputs<false>(info, call, outputs);
+  if (current_cpu_queue()) [[unlikely]] {
+    enqueue(info.cpu, info.name, call, outputs, info.n_outputs);
+  } else {
+    info.cpu(call, outputs);
+  }
+  wrote(call, outputs);
+}
+
+void run_cuda(Call& call, Tensor* outputs, std::uint32_t keys) {
+  if (keys & bit(Key::cpu)) [[unlikely]] detail::no_single_backend(call, keys);
+  const OpInfo& info = op_info(call.op);
+  OpScope scope(info.name);
+  for (std::uint32_t i = 1; i < call.n_inputs; ++i) {
+    if (call.inputs[i]->device() != call.inputs[0]->device()) [[unlikely]] detail::no_single_backend(call, keys);
+  }
+  if (info.kind == OpKind::view) {
+    outputs[0] = info.view(call);
+    return;
+  }
+  if (!info.cuda) fail(fmt::format("[{}] has no CUDA kernel: {}", info.name, cuda_runtime().why_none()));
+  make_outputs<false>(info, call, outputs);
+  info.cuda(call, outputs);
+  wrote(call, outputs);
+}
+
+void run_meta(Call& call, Tensor* outputs, std::uint32_t) {
+  const OpInfo& info = op_info(call.op);
+  OpScope scope(info.name);
+  if (info.kind == OpKind::view) {
+    outputs[0] = info.view(call);
+    return;
+  }
+  make_outputs<true>(info, call, outputs);
+}
+
+void nobody_installed(Call& call, Tensor*, std::uint32_t keys) { detail::no_single_backend(call, keys); }
+
+}  // namespace
+
+namespace detail {
+
+constinit KeyFn key_functions[kKeys] = {run_cpu, run_cuda, run_meta, nobody_installed, nobody_installed, nobody_installed};
+
+void no_single_backend(const Call& call, std::uint32_t keys) {
+  if ((keys & kBackends) == 0) fail(fmt::format("[{}] every device was excluded", op_info(call.op).name));
+  std::string devices;
+  for (std::uint32_t i = 0; i < call.n_inputs; ++i) {
+    devices += fmt::format("{}{}", i ? " and " : "", to_string(call.inputs[i]->device()));
+  }
+  fail(fmt::format("[{}] expected all tensors on one device, got {}", op_info(call.op).name, devices));
+}
+
+}  // namespace detail
+
+void set_key_function(Key key, KeyFn function) { detail::key_functions[static_cast<int>(key)] = function; }
+
+}  // namespace brrr

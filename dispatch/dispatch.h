@@ -1,0 +1,48 @@
+// Runs calls. `dispatch` picks the highest key and hands the call to that key's one function; each of those
+// does its part and passes the call down with `dispatch_below`.
+#pragma once
+
+#include "dispatch/call.h"
+#include "dispatch/keys.h"
+#include "dispatch/op_info.h"
+
+namespace brrr {
+
+// `outputs` holds n_outputs handles. An undefined one is allocated; a defined one is written to (in-place ops,
+// planned programs) and must have the shape that the op's rule gives.
+using KeyFn = void (*)(Call& call, Tensor* outputs, std::uint32_t keys);
+
+namespace detail {
+extern KeyFn key_functions[kKeys];
+[[noreturn]] void no_single_backend(const Call& call, std::uint32_t keys);
+}  // namespace detail
+
+// Layers above install themselves: autograd/ and graph/ at load time.
+void set_key_function(Key key, KeyFn function);
+
+inline std::uint32_t keys_of(const Call& call) {
+  std::uint32_t bits = 0;
+  for (std::uint32_t i = 0; i < call.n_inputs; ++i) bits |= call.inputs[i]->impl()->word.bits;
+  std::uint32_t keys = bits >> TensorWord::kKeyShift;
+  if (call.n_inputs == 0) keys = TensorWord::backend_key(call.device, false);
+  return (keys | thread_keys.included | global_keys.load(std::memory_order_relaxed)) & ~thread_keys.excluded;
+}
+
+inline void dispatch_with(Call& call, Tensor* outputs, std::uint32_t keys) {
+  const int top = 31 - __builtin_clz(keys | 1u);
+  detail::key_functions[top](call, outputs, keys);
+}
+
+inline void dispatch(Call& call, Tensor* outputs) { dispatch_with(call, outputs, keys_of(call)); }
+inline void dispatch_below(Key key, Call& call, Tensor* outputs, std::uint32_t keys) {
+  dispatch_with(call, outputs, keys & (bit(key) - 1));
+}
+
+// For ops of one output.
+inline Tensor dispatch(Call& call) {
+  Tensor output;
+  dispatch(call, &output);
+  return output;
+}
+
+}  // namespace brrr

@@ -1,0 +1,35 @@
+// A number written in the user's code. It knows its category, so that `x * 2` keeps x's type and `n * 0.5`
+// makes integers floating.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <string>
+
+#include "tensor/dtype.h"
+
+namespace brrr {
+
+class Scalar {
+ public:
+  Scalar(bool value) : category_(Category::boolean), integer_(value) {}
+  template <std::integral I>
+  Scalar(I value) : category_(Category::integer), integer_(static_cast<std::int64_t>(value)) {}
+  template <std::floating_point F>
+  Scalar(F value) : category_(Category::floating), floating_(static_cast<double>(value)) {}
+
+  Category category() const { return category_; }
+  double to_double() const { return category_ == Category::floating ? floating_ : static_cast<double>(integer_); }
+  std::int64_t to_int() const {
+    return category_ == Category::floating ? static_cast<std::int64_t>(floating_) : integer_;
+  }
+
+ private:
+  Category category_;
+  union {
+    std::int64_t integer_;
+    double floating_;
+  };
+};
+
+}  // namespace brrr

@@ -1,0 +1,111 @@
+// What an op costs when there is next to nothing to compute: the result is made, and dropped.
+#include "measure/bench.h"
+#include "measure/limits.h"
+#include "ops/functions.h"
+#include "tensor/allocator.h"
+#include "tensor/stream.h"
+
+namespace brrr::measure {
+namespace {
+
+template <class Op>
+Result system_allocations(Device device, Op op) {
+  constexpr int kCalls = 10000;
+  for (int i = 0; i < 100; ++i) op();
+  synchronize(device);
+  const std::int64_t before = memory_stats(device).system_allocations;
+  for (int i = 0; i < kCalls; ++i) op();
+  synchronize(device);
+  const std::int64_t made = memory_stats(device).system_allocations - before;
+  return {.name = "overhead/system allocations",
+          .device = device,
+          .value = static_cast<double>(made) / kCalls,
+          .unit = "an op",
+          .limit = {},
+          .limit_name = {}};
+}
+
+Results overhead_on_cpu(const BenchOptions& options) {
+  const Options here{.dtype = f32, .device = cpu};
+  const Sampling sampling = options.sampling();
+  Results results;
+  const auto add_result = [&](const char* name, auto op, const Batch& limit,
+                              const char* limit_name) {
+    options.progress(name);
+    const auto [ours, bare] = time_both(host_batch(op), limit, sampling);
+    results.push_back(time_result(name, cpu, ours, &bare, limit_name));
+  };
+  constexpr const char* kSmallAdd = "malloc, plain loop, free";
+  constexpr const char* kMalloc = "malloc, free";
+
+  const Tensor a = rand({1}, here), b = rand({1}, here);
+  const Tensor column = rand({2, 1}, here), row = rand({1, 2}, here);
+  const Tensor p = rand({1024}, here), q = rand({1024}, here), r = rand({64}, here);
+  const Tensor x = rand({64, 64}, here), y = rand({64, 64}, here);
+  const Dims one{1}, square{1, 1};
+  add_result(
+      "overhead/add 1", [&] { return add(a, b); }, plain_small_add(1), kSmallAdd);
+  add_result(
+      "overhead/add [2,1]+[1,2]", [&] { return add(column, row); }, plain_small_add(4), kSmallAdd);
+  add_result(
+      "overhead/add 1024", [&] { return add(p, q); }, plain_small_add(1024), kSmallAdd);
+  add_result(
+      "overhead/view", [&] { return view(a, square); }, plain_malloc(64), kMalloc);
+  add_result(
+      "overhead/empty", [&] { return empty(one, here); }, plain_malloc(64), kMalloc);
+  add_result(
+      "overhead/sum 64", [&] { return sum(r); }, plain_sum(64, 1), "plain loop");
+  add_result(
+      "overhead/matmul 64x64", [&] { return matmul(x, y); }, bare_gemm(64, 1),
+      "bare sgemm, one thread");
+  results.push_back(system_allocations(cpu, [&] { return add(a, b); }));
+  return results;
+}
+
+Results overhead_on_cuda(const BenchOptions& options) {
+  const Device device = options.device;
+  const Options here{.dtype = f32, .device = device};
+  const Sampling sampling = options.sampling();
+  Results results;
+  const auto against_launch = [&](const char* name, std::function<void()> op) {
+    options.progress(name);
+    // Ours before and after, since the bare launches cannot be made in turn with it.
+    const Timing before = time(synchronized_batch(device, op), sampling);
+    const std::optional<Timing> bare = bare_launch(device, op, sampling);
+    const Timing after = time(synchronized_batch(device, op), sampling);
+    const Timing& ours = before.median < after.median ? before : after;
+    results.push_back(time_result(name, device, ours, bare ? &*bare : nullptr,
+                                  "bare launches of the same kernel"));
+  };
+  const Tensor a = rand({256}, here), b = rand({256}, here), x = rand({64, 64}, here),
+               y = rand({64, 64}, here);
+  against_launch("overhead/add 256", [&] { add(a, b); });
+  against_launch("overhead/add [64,1]+[1,64]",
+                 [c = rand({64, 1}, here), r = rand({1, 64}, here)] { add(c, r); });
+  against_launch("overhead/sum 64x64", [&] { sum(x); });
+
+  options.progress("overhead/matmul 64x64");
+  const MatmulProblem problem{.m = 64, .n = 64, .k = 64};
+  const BareMatmul bare = bare_matmul(device, problem, {&x, 1}, {&y, 1});
+  const auto [ours, limit] =
+      time_both(synchronized_batch(device, [&] { matmul(x, y); }), bare.synchronized, sampling);
+  results.push_back(
+      time_result("overhead/matmul 64x64", device, ours, &limit, "bare cublasLtMatmul"));
+
+  const Dims square{16, 16}, one{1};
+  const Timing view_time = time(host_batch([&] { return view(a, square); }), sampling);
+  results.push_back(time_result("overhead/view", device, view_time, nullptr, ""));
+  const Timing empty_time = time(host_batch([&] { return empty(one, here); }), sampling);
+  results.push_back(time_result("overhead/empty", device, empty_time, nullptr, ""));
+  results.push_back(system_allocations(device, [&] { return add(a, b); }));
+  return results;
+}
+
+}  // namespace
+
+Results bench_overhead(const BenchOptions& options) {
+  manual_seed(options.seed);
+  return options.device.is_cpu() ? overhead_on_cpu(options) : overhead_on_cuda(options);
+}
+
+}  // namespace brrr::measure

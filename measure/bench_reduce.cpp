@@ -1,0 +1,68 @@
+// Reductions against the bandwidth at which their input can be read.
+#include <algorithm>
+
+#include "measure/bench.h"
+#include "measure/limits.h"
+#include "ops/functions.h"
+#include "tensor/thread_pool.h"
+
+namespace brrr::measure {
+namespace {
+
+struct Case {
+  const char* name;
+  std::function<Tensor(const Tensor&)> op;
+};
+
+const Case kCases[] = {
+    {"reduce/sum rows", [](const Tensor& x) { return sum(x, {1}); }},
+    {"reduce/sum columns", [](const Tensor& x) { return sum(x, {0}); }},
+    {"reduce/sum all", [](const Tensor& x) { return sum(x); }},
+    {"reduce/max rows", [](const Tensor& x) { return max(x, {1}); }},
+    {"reduce/max columns", [](const Tensor& x) { return max(x, {0}); }},
+    {"reduce/norm all", [](const Tensor& x) { return norm(x); }},
+    {"reduce/argmax rows", [](const Tensor& x) { return argmax(x, 1); }},
+};
+
+}  // namespace
+
+Results bench_reduce(const BenchOptions& options) {
+  manual_seed(options.seed);
+  const Device device = options.device;
+  const std::int64_t rows = options.quick ? 256 : device.is_cpu() ? 4096 : 16384;
+  const std::int64_t columns = options.quick ? 256 : 4096;
+  const double bytes = 4.0 * static_cast<double>(rows * columns);
+
+  // On a GPU several inputs in turn, so that none is still in the cache.
+  const int sets = device.is_cpu() ? 1 : 4;
+  Batch limit;
+  double limit_bytes = bytes;
+  const char* limit_name = "plain loop, as many threads";
+  if (device.is_cpu()) {
+    limit = plain_sum(rows * columns, num_threads());
+  } else {
+    const std::int64_t copied = options.quick ? std::int64_t{1} << 20 : std::int64_t{1} << 30;
+    limit = device_copy(device, copied);
+    limit_bytes = 2.0 * static_cast<double>(copied);
+    limit_name = "cuMemcpyDtoD";
+  }
+
+  Results results;
+  const auto run = [&](const std::string& name, DType dtype, const Case& one) {
+    options.progress(name);
+    std::vector<Tensor> inputs;
+    for (int i = 0; i < sets; ++i)
+      inputs.push_back(rand({rows, columns}, {.dtype = dtype, .device = device}));
+    std::size_t turn = 0;
+    const Batch ours = device_batch(device, [&] { one.op(inputs[turn++ % inputs.size()]); });
+    const auto [timing, bare] = time_both(ours, limit, options.sampling());
+    const double read = bytes / 4 * static_cast<double>(size_of(dtype));
+    results.push_back(
+        rate_result(name, device, "GB/s", read, timing, limit_bytes, bare, limit_name));
+  };
+  for (const Case& one : kCases) run(one.name, f32, one);
+  for (const Case& one : std::span(kCases, 3)) run(std::string(one.name) + " bf16", bf16, one);
+  return results;
+}
+
+}  // namespace brrr::measure

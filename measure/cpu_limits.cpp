@@ -1,0 +1,175 @@
+// The CPU's limits: plain loops over plain arrays, a team of plain threads, bare calls into
+// OpenBLAS.
+#include <cblas.h>
+#include <dlfcn.h>
+
+#include <barrier>
+#include <cstdlib>
+#include <memory>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "measure/limits.h"
+
+// Each loop is compiled twice and chosen by the processor. Sanitizers cannot run that early.
+#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define BRRR_CLONES __attribute__((target_clones("avx2", "default")))
+#else
+#define BRRR_CLONES
+#endif
+
+namespace brrr::measure {
+namespace {
+
+BRRR_CLONES void add_loop(const float* __restrict a, const float* __restrict b, float* __restrict c,
+                          long n) {
+  for (long i = 0; i < n; ++i) c[i] = a[i] + b[i];
+}
+
+BRRR_CLONES void sum_loop(const float* __restrict a, float* result, long n) {
+  float parts[64] = {};
+  long i = 0;
+  for (; i + 64 <= n; i += 64) {
+    for (int j = 0; j < 64; ++j) parts[j] += a[i + j];
+  }
+  for (; i < n; ++i) parts[0] += a[i];
+  float total = 0;
+  for (float part : parts) total += part;
+  *result = total;
+}
+
+// Threads that wait at a barrier, run their share of a loop, and meet again.
+class Team {
+ public:
+  explicit Team(int threads) : size_(threads), gate_(threads) {
+    for (int i = 1; i < threads; ++i) {
+      threads_.emplace_back([this, i] {
+        for (;;) {
+          gate_.arrive_and_wait();
+          if (!work_) return;
+          work_(i);
+          gate_.arrive_and_wait();
+        }
+      });
+    }
+  }
+  ~Team() {
+    work_ = nullptr;
+    gate_.arrive_and_wait();
+    for (std::thread& thread : threads_) thread.join();
+  }
+  Team(const Team&) = delete;
+  Team& operator=(const Team&) = delete;
+
+  int size() const { return size_; }
+  void run(std::function<void(int)> work) {
+    work_ = std::move(work);
+    gate_.arrive_and_wait();
+    work_(0);
+    gate_.arrive_and_wait();
+  }
+
+ private:
+  int size_;
+  std::barrier<> gate_;
+  std::function<void(int)> work_;
+  std::vector<std::thread> threads_;
+};
+
+struct FreeMemory {
+  void operator()(float* memory) const { std::free(memory); }
+};
+using Floats = std::unique_ptr<float, FreeMemory>;
+
+Floats random_floats(std::int64_t n, unsigned seed) {
+  const std::size_t bytes = (static_cast<std::size_t>(n) * sizeof(float) + 63) / 64 * 64;
+  float* values = static_cast<float*>(std::aligned_alloc(64, bytes));
+  if (!values) throw std::bad_alloc();
+  std::minstd_rand engine(seed);
+  for (std::int64_t i = 0; i < n; ++i)
+    values[i] = static_cast<float>(engine() & 0xffff) / 65536.f - 0.5f;
+  return Floats(values);
+}
+
+// A loop over whole cache lines for each thread of a team, and what it reads and writes.
+struct Shared {
+  Team team;
+  std::int64_t n;
+  Floats a, b, c;
+
+  std::pair<std::int64_t, std::int64_t> share(int thread) const {
+    const std::int64_t lines = (n + 15) / 16, size = team.size();
+    return {lines * thread / size * 16, std::min(n, lines * (thread + 1) / size * 16)};
+  }
+};
+
+template <class Loop>
+Batch team_batch(std::int64_t n, int threads, bool binary, Loop loop) {
+  const std::shared_ptr<Shared> shared(new Shared{Team(threads), n, random_floats(n, 1),
+                                                  binary ? random_floats(n, 2) : nullptr,
+                                                  random_floats(n, 3)});
+  return host_batch([shared, loop] {
+    shared->team.run([&](int thread) {
+      const auto [begin, end] = shared->share(thread);
+      loop(*shared, thread, begin, end - begin);
+    });
+  });
+}
+
+using SetThreads = void (*)(int);
+using GetThreads = int (*)();
+
+}  // namespace
+
+Batch plain_add(std::int64_t elements, int threads) {
+  return team_batch(elements, threads, true, [](Shared& s, int, long begin, long n) {
+    add_loop(s.a.get() + begin, s.b.get() + begin, s.c.get() + begin, n);
+  });
+}
+
+Batch plain_sum(std::int64_t elements, int threads) {
+  // A cache line apart, so that threads do not write to each other's.
+  return team_batch(elements, threads, false, [](Shared& s, int thread, long begin, long n) {
+    sum_loop(s.a.get() + begin, s.c.get() + thread * 16, n);
+  });
+}
+
+Batch plain_small_add(std::int64_t elements) {
+  std::shared_ptr<float> a = random_floats(elements, 1), b = random_floats(elements, 2);
+  return host_batch([a, b, elements] {
+    float* c = static_cast<float*>(std::malloc(static_cast<std::size_t>(elements) * sizeof(float)));
+    add_loop(a.get(), b.get(), c, elements);
+    asm volatile("" : : "r"(c) : "memory");
+    std::free(c);
+  });
+}
+
+Batch plain_malloc(std::size_t bytes) {
+  return host_batch([bytes] {
+    void* block = std::malloc(bytes);
+    asm volatile("" : : "r"(block) : "memory");
+    std::free(block);
+  });
+}
+
+Batch bare_gemm(std::int64_t size, int threads) {
+  const std::int64_t n = size * size;
+  std::shared_ptr<float> a = random_floats(n, 1), b = random_floats(n, 2), c = random_floats(n, 3);
+  const auto set = reinterpret_cast<SetThreads>(dlsym(RTLD_DEFAULT, "openblas_set_num_threads"));
+  const auto get = reinterpret_cast<GetThreads>(dlsym(RTLD_DEFAULT, "openblas_get_num_threads"));
+  return [=, m = static_cast<int>(size)](long calls) {
+    const int before = get ? get() : 0;
+    if (set) set(threads);
+    const double start = host_seconds();
+    for (long i = 0; i < calls; ++i) {
+      cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, m, m, m, 1.f, a.get(), m, b.get(), m,
+                  0.f, c.get(), m);
+    }
+    const double seconds = host_seconds() - start;
+    if (set) set(before);
+    return seconds;
+  };
+}
+
+}  // namespace brrr::measure

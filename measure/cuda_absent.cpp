@@ -1,0 +1,28 @@
+// Stands in for the CUDA limits in a build without the toolkit's headers: there is no device to
+// measure.
+#include "measure/limits.h"
+#include "measure/machine.h"
+#include "tensor/runtime.h"
+
+namespace brrr::measure {
+
+Batch device_copy(Device device, std::int64_t) {
+  require_device(device, "device_copy");
+  return {};
+}
+
+std::optional<Timing> bare_launch(Device device, const std::function<void()>&, const Sampling&) {
+  require_device(device, "bare_launch");
+  return std::nullopt;
+}
+
+BareMatmul bare_matmul(Device device, const MatmulProblem&, std::span<const Tensor>,
+                       std::span<const Tensor>) {
+  require_device(device, "bare_matmul");
+  return {};
+}
+
+std::vector<Gpu> describe_gpus() { return {}; }
+std::vector<Library> describe_cuda_libraries() { return {}; }
+
+}  // namespace brrr::measure

@@ -1,0 +1,236 @@
+// The GPU's limits: device copies, the bare launch of a kernel that an op launches, bare
+// cublasLtMatmul.
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "measure/limits.h"
+#include "ops/functions.h"
+#include "tensor/cuda_api.h"
+#include "tensor/cuda_runtime.h"
+#include "tensor/error.h"
+#include "tensor/stream.h"
+
+namespace brrr::measure {
+namespace {
+
+CUstream stream_of(Device device) { return cu::current_stream(device).handle; }
+
+CUdeviceptr address(const Tensor& x) { return reinterpret_cast<CUdeviceptr>(x.data()); }
+
+// --- Catching a launch
+// --------------------------------------------------------------------------------------------- The
+// table's launch entries are replaced for one call of the op. The first launch made then is
+// repeated on the spot, while its arguments are alive.
+
+struct Originals {
+  decltype(&::cuLaunchKernel) launch = nullptr;
+  decltype(&::cuLaunchKernelEx) launch_ex = nullptr;
+};
+Originals originals;
+
+struct Catch {
+  Device device;
+  Sampling sampling;
+  std::optional<Timing> timing;
+};
+thread_local Catch* catching = nullptr;
+
+template <class Launch>
+CUresult repeat(Launch launch) {
+  Catch* here = std::exchange(catching, nullptr);
+  const CUresult first = launch();
+  if (here && first == CUDA_SUCCESS) {
+    here->timing = time(synchronized_batch(here->device, [&] { launch(); }), here->sampling);
+  }
+  return first;
+}
+
+CUresult CUDAAPI caught_launch(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
+                               unsigned by, unsigned bz, unsigned shared, CUstream stream,
+                               void** parameters, void** extra) {
+  return repeat([&] {
+    return originals.launch(f, gx, gy, gz, bx, by, bz, shared, stream, parameters, extra);
+  });
+}
+
+CUresult CUDAAPI caught_launch_ex(const CUlaunchConfig* config, CUfunction f, void** parameters,
+                                  void** extra) {
+  return repeat([&] { return originals.launch_ex(config, f, parameters, extra); });
+}
+
+// --- cuBLASLt
+
+// One matrix product as the library sees it: column-major, so out^T = b^T a^T of the row-major
+// problem.
+struct LtCall {
+  static constexpr std::size_t kWorkspace = std::size_t{64} << 20;
+  static constexpr int kMostAlgorithms = 64;
+
+  LtCall(Device on, const MatmulProblem& problem, std::span<const Tensor> as,
+         std::span<const Tensor> bs);
+  ~LtCall();
+  LtCall(const LtCall&) = delete;
+  LtCall& operator=(const LtCall&) = delete;
+
+  void run(const cublasLtMatmulAlgo_t& algorithm) {
+    const std::size_t i = turn++ % a.size();
+    BRRR_CUDA(cublasLtMatmul, handle, description, one(), b[i].data(), b_layout, a[i].data(),
+              a_layout, zero(), out[i].data(), out_layout, out[i].data(), out_layout, &algorithm,
+              workspace.data(), kWorkspace, stream_of(device));
+  }
+
+  Device device;
+  bool f64;
+  std::vector<Tensor> a, b, out;
+  Tensor workspace;
+  std::size_t turn = 0;
+  cublasLtHandle_t handle = nullptr;
+  cublasLtMatmulDesc_t description = nullptr;
+  cublasLtMatrixLayout_t a_layout = nullptr, b_layout = nullptr, out_layout = nullptr;
+  std::vector<cublasLtMatmulAlgo_t> algorithms;
+  cublasLtMatmulAlgo_t best = {};
+
+ private:
+  const void* one() const { return f64 ? static_cast<const void*>(&kOne64) : &kOne; }
+  const void* zero() const { return f64 ? static_cast<const void*>(&kZero64) : &kZero; }
+  static constexpr float kOne = 1, kZero = 0;
+  static constexpr double kOne64 = 1, kZero64 = 0;
+};
+
+cudaDataType_t type_of(DType dtype) {
+  switch (dtype) {
+    case DType::f32: return CUDA_R_32F;
+    case DType::f64: return CUDA_R_64F;
+    case DType::f16: return CUDA_R_16F;
+    case DType::bf16: return CUDA_R_16BF;
+    default: fail("[bare_matmul] expected a floating dtype, got " + std::string(name_of(dtype)));
+  }
+}
+
+LtCall::LtCall(Device on, const MatmulProblem& problem, std::span<const Tensor> as,
+               std::span<const Tensor> bs)
+    : device(on),
+      f64(problem.dtype == DType::f64),
+      a(as.begin(), as.end()),
+      b(bs.begin(), bs.end()) {
+  const auto [m, n, k, transpose_a, transpose_b, dtype, tf32] = problem;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    out.push_back(empty({m, n}, {.dtype = dtype, .device = device}));
+  }
+  workspace =
+      empty({static_cast<std::int64_t>(kWorkspace / 4)}, {.dtype = DType::f32, .device = device});
+
+  const cudaDataType_t type = type_of(dtype);
+  const cublasComputeType_t compute = f64    ? CUBLAS_COMPUTE_64F
+                                      : tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                             : CUBLAS_COMPUTE_32F;
+  BRRR_CUDA(cublasLtCreate, &handle);
+  BRRR_CUDA(cublasLtMatmulDescCreate, &description, compute, f64 ? CUDA_R_64F : CUDA_R_32F);
+  const cublasOperation_t first = transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+  const cublasOperation_t second = transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+  BRRR_CUDA(cublasLtMatmulDescSetAttribute, description, CUBLASLT_MATMUL_DESC_TRANSA, &first,
+            sizeof first);
+  BRRR_CUDA(cublasLtMatmulDescSetAttribute, description, CUBLASLT_MATMUL_DESC_TRANSB, &second,
+            sizeof second);
+  const auto layout = [&](cublasLtMatrixLayout_t& made, std::int64_t rows, std::int64_t columns) {
+    BRRR_CUDA(cublasLtMatrixLayoutCreate, &made, type, static_cast<std::uint64_t>(rows),
+              static_cast<std::uint64_t>(columns), rows);
+  };
+  transpose_b ? layout(b_layout, k, n) : layout(b_layout, n, k);
+  transpose_a ? layout(a_layout, m, k) : layout(a_layout, k, m);
+  layout(out_layout, n, m);
+
+  cublasLtMatmulPreference_t preference = nullptr;
+  BRRR_CUDA(cublasLtMatmulPreferenceCreate, &preference);
+  const std::size_t most = kWorkspace;
+  BRRR_CUDA(cublasLtMatmulPreferenceSetAttribute, preference,
+            CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &most, sizeof most);
+  std::vector<cublasLtMatmulHeuristicResult_t> offers(kMostAlgorithms);
+  int offered = 0;
+  BRRR_CUDA(cublasLtMatmulAlgoGetHeuristic, handle, description, b_layout, a_layout, out_layout,
+            out_layout, preference, kMostAlgorithms, offers.data(), &offered);
+  BRRR_CUDA(cublasLtMatmulPreferenceDestroy, preference);
+  for (int i = 0; i < offered; ++i) {
+    if (offers[static_cast<std::size_t>(i)].state == CUBLAS_STATUS_SUCCESS) {
+      algorithms.push_back(offers[static_cast<std::size_t>(i)].algo);
+    }
+  }
+  if (algorithms.empty()) fail("[bare_matmul] expected cuBLASLt to offer an algorithm, got none");
+}
+
+LtCall::~LtCall() {
+  if (out_layout) BRRR_CUDA_TRY(cublasLtMatrixLayoutDestroy, out_layout);
+  if (a_layout) BRRR_CUDA_TRY(cublasLtMatrixLayoutDestroy, a_layout);
+  if (b_layout) BRRR_CUDA_TRY(cublasLtMatrixLayoutDestroy, b_layout);
+  if (description) BRRR_CUDA_TRY(cublasLtMatmulDescDestroy, description);
+  if (handle) BRRR_CUDA_TRY(cublasLtDestroy, handle);
+}
+
+}  // namespace
+
+Batch device_copy(Device device, std::int64_t bytes) {
+  const Tensor from = rand({bytes / 4}, {.device = device});
+  const Tensor to = empty({bytes / 4}, {.device = device});
+  return device_batch(device, [device, from, to] {
+    BRRR_CUDA(cuMemcpyDtoDAsync, address(to), address(from), from.bytes(), stream_of(device));
+  });
+}
+
+std::optional<Timing> bare_launch(Device device, const std::function<void()>& op,
+                                  const Sampling& sampling) {
+  op();  // compiles, and opens the libraries, so that the table holds their own entries
+  synchronize(device);
+  originals = {cu::table().cuLaunchKernel, cu::table().cuLaunchKernelEx};
+  Catch here{.device = device, .sampling = sampling, .timing = {}};
+  cu::Table entries;
+  entries.cuLaunchKernel = caught_launch;
+  entries.cuLaunchKernelEx = caught_launch_ex;
+  cu::install_table(entries);
+  catching = &here;
+  try {
+    op();
+  } catch (...) {
+    catching = nullptr;
+    cu::uninstall_table();
+    throw;
+  }
+  catching = nullptr;
+  cu::uninstall_table();
+  synchronize(device);
+  return here.timing;
+}
+
+BareMatmul bare_matmul(Device device, const MatmulProblem& problem, std::span<const Tensor> a,
+                       std::span<const Tensor> b) {
+  auto call = std::make_shared<LtCall>(device, problem, a, b);
+  // A quick look at each; then the best few once more, in turn, since they lie close together.
+  struct Tried {
+    double seconds;
+    std::size_t index;
+  };
+  std::vector<Tried> tried;
+  const auto look = [&](std::size_t index, int samples) {
+    const Batch batch = device_batch(device, [&] { call->run(call->algorithms[index]); });
+    batch(1);
+    double least = batch(2) / 2;
+    for (int i = 1; i < samples; ++i) least = std::min(least, batch(2) / 2);
+    return least;
+  };
+  for (std::size_t i = 0; i < call->algorithms.size(); ++i) tried.push_back({look(i, 3), i});
+  const double first = tried.front().seconds;
+  std::ranges::sort(tried, {}, &Tried::seconds);
+  tried.resize(std::min<std::size_t>(tried.size(), 4));
+  for (Tried& one : tried) one.seconds = look(one.index, 9);
+  std::ranges::sort(tried, {}, &Tried::seconds);
+  call->best = call->algorithms[tried.front().index];
+
+  const auto run = [call] { call->run(call->best); };
+  return {.batch = device_batch(device, run),
+          .synchronized = synchronized_batch(device, run),
+          .algorithms = static_cast<int>(call->algorithms.size()),
+          .first_over_best = first / tried.front().seconds};
+}
+
+}  // namespace brrr::measure

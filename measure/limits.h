@@ -1,0 +1,57 @@
+// What the machine does with nothing of brrr in between: the loops and calls that results are held
+// against.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "measure/timing.h"
+#include "tensor/dtype.h"
+#include "tensor/tensor.h"
+
+namespace brrr::measure {
+
+// --- CPU. Each batch owns its buffers, which hold random numbers.
+
+// c[i] = a[i] + b[i]
+Batch plain_add(std::int64_t elements, int threads);
+// The sum of all elements, many partial sums side by side.
+Batch plain_sum(std::int64_t elements, int threads);
+// malloc, add `elements` floats, free: an op with no framework around it.
+Batch plain_small_add(std::int64_t elements);
+Batch plain_malloc(std::size_t bytes);
+// sgemm on square matrices, with as many threads as OpenBLAS likes (0) or one.
+Batch bare_gemm(std::int64_t size, int threads);
+
+// --- CUDA. Without the toolkit's headers these throw.
+
+// cuMemcpyDtoDAsync of `bytes` on the current stream: reads and writes that many.
+Batch device_copy(Device device, std::int64_t bytes);
+
+// Runs `op` once, takes the first kernel launch that it makes and repeats that very launch, same
+// kernel and same arguments, in a bare loop. Nothing when the op launched no kernel.
+std::optional<Timing> bare_launch(Device device, const std::function<void()>& op,
+                                  const Sampling& sampling);
+
+struct MatmulProblem {
+  std::int64_t m = 0, n = 0, k = 0;
+  bool transpose_a = false, transpose_b = false;  // a is stored [k, m], b is stored [n, k]
+  DType dtype = DType::f32;
+  bool tf32 = false;
+};
+
+// cublasLtMatmul with descriptors made beforehand and the fastest of all algorithms that the
+// library offers; goes through sets of operands in turn, so that none is found in the cache.
+struct BareMatmul {
+  Batch batch;
+  Batch synchronized;          // by the host's clock
+  int algorithms = 0;          // tried
+  double first_over_best = 1;  // how much slower the first offer is
+};
+BareMatmul bare_matmul(Device device, const MatmulProblem& problem, std::span<const Tensor> a,
+                       std::span<const Tensor> b);
+
+}  // namespace brrr::measure

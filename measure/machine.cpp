@@ -1,0 +1,146 @@
+// Reads what there is to know of this machine from the system, and asks the runtime for the rest.
+#include "measure/machine.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <sched.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "ops/cpu/loops.h"
+#include "ops/jit/disk_cache.h"
+#include "tensor/runtime.h"
+#include "tensor/thread_pool.h"
+
+namespace brrr::measure {
+namespace {
+
+// The value of the first "key : value" line of a file like /proc/cpuinfo.
+std::string first_value(const char* path, std::string_view key) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with(key)) continue;
+    const std::size_t colon = line.find(':');
+    if (colon == std::string::npos) continue;
+    const std::size_t begin = line.find_first_not_of(" \t", colon + 1);
+    return begin == std::string::npos ? "" : line.substr(begin);
+  }
+  return "";
+}
+
+std::string vector_instructions() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f")) return "avx512";
+  if (__builtin_cpu_supports("avx2")) return "avx2";
+  if (__builtin_cpu_supports("avx")) return "avx";
+  return "sse2";
+#elif defined(__aarch64__)
+  return "neon";
+#else
+  return "";
+#endif
+}
+
+Processor describe_processor() {
+  Processor p;
+  p.model = first_value("/proc/cpuinfo", "model name");
+  if (p.model.empty()) p.model = "unknown";
+  p.isa = vector_instructions();
+  p.kernels = on_cpu::loops->isa;
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  p.threads = sched_getaffinity(0, sizeof allowed, &allowed) == 0
+                  ? CPU_COUNT(&allowed)
+                  : static_cast<int>(std::thread::hardware_concurrency());
+  p.used = num_threads();
+  p.memory_bytes = std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  return p;
+}
+
+Library describe_openblas() {
+  const auto config = reinterpret_cast<char* (*)()>(dlsym(RTLD_DEFAULT, "openblas_get_config"));
+  if (!config) return {"OpenBLAS", "", "the BLAS that is linked is not OpenBLAS"};
+  return {"OpenBLAS", config(), ""};
+}
+
+std::string system_name() {
+  std::string name;
+  std::ifstream file("/etc/os-release");
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with("PRETTY_NAME=")) continue;
+    name = line.substr(12);
+    std::erase(name, '"');
+  }
+  utsname kernel{};
+  uname(&kernel);
+  return fmt::format("{}, {} {}, {}", name.empty() ? "unknown" : name, kernel.sysname,
+                     kernel.release, kernel.machine);
+}
+
+// "NVIDIA H200" becomes "nvidia-h200".
+std::string tag_of(std::string_view name) {
+  std::string tag;
+  for (const char c : name) {
+    if (std::isalnum(static_cast<unsigned char>(c))) {
+      tag += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    } else if (!tag.empty() && tag.back() != '-') {
+      tag += '-';
+    }
+  }
+  while (!tag.empty() && tag.back() == '-') tag.pop_back();
+  return tag.empty() ? "unknown" : tag;
+}
+
+std::vector<Cache> describe_caches() {
+  const std::string directory = jit::disk_cache::directory();
+  Cache cache{.name = "compiled kernels", .path = directory.empty() ? "off" : directory};
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
+    std::error_code gone;
+    if (!entry.is_regular_file(gone)) continue;
+    const auto size = entry.file_size(gone);
+    if (gone) continue;
+    ++cache.entries;
+    cache.bytes += static_cast<std::int64_t>(size);
+  }
+  return {cache};
+}
+
+}  // namespace
+
+Machine describe_machine() {
+  Machine m;
+  m.version = BRRR_VERSION;
+  m.build_type = BRRR_BUILD_TYPE;
+#if defined(__clang__)
+  m.compiler = "clang " __clang_version__;
+#else
+  m.compiler = "g++ " __VERSION__;
+#endif
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  m.date = fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z", utc.tm_year + 1900, utc.tm_mon + 1,
+                       utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec);
+  m.system = system_name();
+  m.processor = describe_processor();
+  if (cuda_is_available()) {
+    m.gpus = describe_gpus();
+  } else {
+    m.why_no_cuda = cuda_runtime().why_none();
+  }
+  m.libraries = describe_cuda_libraries();
+  m.libraries.push_back(describe_openblas());
+  m.caches = describe_caches();
+  m.tag = tag_of(m.gpus.empty() ? m.processor.model : m.gpus.front().name);
+  return m;
+}
+
+}  // namespace brrr::measure

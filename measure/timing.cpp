@@ -1,0 +1,98 @@
+// Owns the method: calibrate, warm up, sample, take quartiles.
+#include "measure/timing.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <vector>
+
+#include "tensor/stream.h"
+
+namespace brrr::measure {
+namespace {
+
+Timing summarize(std::vector<double> seconds) {
+  std::sort(seconds.begin(), seconds.end());
+  const auto at = [&](double part) {
+    return seconds[static_cast<std::size_t>(part * static_cast<double>(seconds.size() - 1) + 0.5)];
+  };
+  const double median = at(0.5);
+  return {.median = median,
+          .least = seconds.front(),
+          .most = seconds.back(),
+          .spread = median > 0 ? (at(0.75) - at(0.25)) / median : 0,
+          .samples = static_cast<int>(seconds.size())};
+}
+
+// How many calls a sample makes. Calibrating warms up as well.
+long calls_per_sample(const Batch& batch, const Sampling& sampling) {
+  batch(1);
+  long calls = 1;
+  for (;;) {
+    const double seconds = std::max(batch(calls), 1e-9);
+    if (seconds >= sampling.sample_seconds / 2) {
+      const double wanted = sampling.sample_seconds / seconds * static_cast<double>(calls);
+      return std::max(1L, std::lround(wanted));
+    }
+    const double factor = std::clamp(sampling.sample_seconds / seconds, 2.0, 64.0);
+    calls = static_cast<long>(static_cast<double>(calls) * factor);
+  }
+}
+
+int samples_in_budget(const Sampling& sampling, double seconds_a_sample) {
+  const double fit = sampling.budget_seconds / std::max(seconds_a_sample, 1e-9);
+  return static_cast<int>(std::clamp(fit, 5.0, std::max(5.0, double(sampling.samples))));
+}
+
+}  // namespace
+
+double host_seconds() {
+  using Clock = std::chrono::steady_clock;
+  return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
+}
+
+Batch synchronized_batch(Device device, std::function<void()> call) {
+  return [device, call = std::move(call)](long n) {
+    synchronize(device);
+    const double start = host_seconds();
+    for (long i = 0; i < n; ++i) call();
+    synchronize(device);
+    return host_seconds() - start;
+  };
+}
+
+Batch device_batch(Device device, std::function<void()> call) {
+  if (device.is_cpu()) return host_batch(std::move(call));
+  return [device, call = std::move(call), start = Event(device, true),
+          end = Event(device, true)](long n) mutable {
+    const Stream stream = Stream::current(device);
+    start.record(stream);
+    for (long i = 0; i < n; ++i) call();
+    end.record(stream);
+    end.synchronize();
+    return end.milliseconds_since(start) * 1e-3;
+  };
+}
+
+Timing time(const Batch& batch, const Sampling& sampling) {
+  const long calls = calls_per_sample(batch, sampling);
+  const int samples = samples_in_budget(sampling, batch(calls));
+  std::vector<double> seconds;
+  for (int i = 0; i < samples; ++i) seconds.push_back(batch(calls) / static_cast<double>(calls));
+  return summarize(std::move(seconds));
+}
+
+std::pair<Timing, Timing> time_both(const Batch& first, const Batch& second,
+                                    const Sampling& sampling) {
+  const long first_calls = calls_per_sample(first, sampling);
+  const long second_calls = calls_per_sample(second, sampling);
+  const int samples = samples_in_budget(sampling, first(first_calls) + second(second_calls));
+  std::vector<double> a, b;
+  for (int i = 0; i < samples; ++i) {
+    a.push_back(first(first_calls) / static_cast<double>(first_calls));
+    b.push_back(second(second_calls) / static_cast<double>(second_calls));
+  }
+  return {summarize(std::move(a)), summarize(std::move(b))};
+}
+
+}  // namespace brrr::measure

@@ -1,0 +1,57 @@
+// How long something takes: medians of many samples, each long enough to be read well, after
+// warming up. Two things that are to be compared are sampled in turn, so that a slow moment of the
+// machine falls on both.
+#pragma once
+
+#include <functional>
+#include <utility>
+
+#include "tensor/device.h"
+
+namespace brrr::measure {
+
+// Seconds per call over all samples.
+struct Timing {
+  double median = 0;
+  double least = 0;
+  double most = 0;
+  double spread = 0;  // distance between the quartiles, as a part of the median
+  int samples = 0;
+
+  // The quartiles lie so far apart that the median says little.
+  bool disturbed() const { return spread > 0.10; }
+};
+
+struct Sampling {
+  int samples = 25;
+  double sample_seconds = 2e-3;  // a sample repeats the call until it lasts about this long
+  double budget_seconds =
+      1.0;  // fewer samples, but at least five, where all of them would last longer
+};
+
+// Makes `n` calls and returns the seconds that they took.
+using Batch = std::function<double(long n)>;
+
+double host_seconds();  // a clock that only goes forward
+
+// By the host's clock, without waiting for a device.
+template <class Call>
+Batch host_batch(Call call) {
+  return [call = std::move(call)](long n) mutable {
+    const double start = host_seconds();
+    for (long i = 0; i < n; ++i) call();
+    return host_seconds() - start;
+  };
+}
+
+// By the host's clock, from the first call until the device is done with the last.
+Batch synchronized_batch(Device device, std::function<void()> call);
+
+// By the device's own events; on the CPU the same as host_batch.
+Batch device_batch(Device device, std::function<void()> call);
+
+Timing time(const Batch& batch, const Sampling& sampling = {});
+std::pair<Timing, Timing> time_both(const Batch& first, const Batch& second,
+                                    const Sampling& sampling = {});
+
+}  // namespace brrr::measure

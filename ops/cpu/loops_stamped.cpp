@@ -1,0 +1,54 @@
+// Every innermost loop, for one level of the instruction set: built once for each, with BRRR_ISA naming it.
+// All of it is in a namespace of that name or has no linkage, and it uses no inline function from elsewhere, so
+// that the linker never mixes the levels.
+#include "ops/cpu/loops.h"
+
+#if defined(__F16C__)
+#include <immintrin.h>
+#endif
+
+#ifndef BRRR_ISA
+#define BRRR_ISA baseline
+#endif
+#define BRRR_TEXT_OF(x) #x
+#define BRRR_TEXT(x) BRRR_TEXT_OF(x)
+
+#define BRRR_SCALAR_FN inline __attribute__((always_inline))
+
+namespace brrr::on_cpu::BRRR_ISA {
+
+using i64 = std::int64_t;
+
+#include "ops/cpu/scalar_math.inl"
+#include "ops/jit/scalar.inl"
+#include "ops/jit/philox.inl"
+
+// scalar.inl says `long long` where this machine's i64 is `long`.
+BRRR_SCALAR_FN i64 pow(i64 base, i64 exponent) { return integer_power(base, exponent); }
+BRRR_SCALAR_FN i64 floor(i64 a) { return a; }
+BRRR_SCALAR_FN i64 ceil(i64 a) { return a; }
+BRRR_SCALAR_FN i64 trunc(i64 a) { return a; }
+
+namespace {
+
+#include "ops/cpu/convert_loops.inl"
+#include "ops/cpu/pointwise_loops.inl"
+#include "ops/cpu/reduction_loops.inl"
+#include "ops/cpu/random_loops.inl"
+
+constexpr LoopTable make_table() {
+  LoopTable table;
+  table.isa = BRRR_TEXT(BRRR_ISA);
+  fill_convert(table);
+  fill_pointwise(table);
+  fill_reductions(table);
+  fill_random(table);
+  return table;
+}
+
+}  // namespace
+
+extern constinit const LoopTable table;
+constinit const LoopTable table = make_table();
+
+}  // namespace brrr::on_cpu::BRRR_ISA

@@ -1,0 +1,210 @@
+// Matrix products. Floats go to BLAS, on one of its threads per call, over panels of the result whose boundaries
+// depend only on the shapes: our threads run the panels, and bits do not depend on how many there are. Views whose
+// rows or columns are contiguous are read where they lie; 16-bit floats are multiplied as f32.
+#include <cblas.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "ops/cpu/tiles.h"
+#include "ops/kernels.h"
+#include "tensor/error.h"
+#include "tensor/thread_pool.h"
+
+extern "C" {
+[[gnu::weak]] void openblas_set_num_threads(int count);  // absent where BLAS is another one
+}
+
+namespace brrr::on_cpu {
+namespace {
+
+// What a panel must cost, in multiplications, to be worth a thread.
+constexpr i64 kPanelWork = i64{1} << 18;
+constexpr i64 kPanel = 256;
+
+// Two dimensions of a tensor, as BLAS reads them: row-major, or its transpose.
+struct Matrix {
+  i64 leading = 1;
+  bool transposed = false;
+};
+
+// Whether a matrix of these strides can be read without a copy.
+bool readable(i64 rows, i64 columns, i64 row_stride, i64 column_stride, Matrix& matrix) {
+  if ((column_stride == 1 || columns == 1) && (row_stride >= columns || rows == 1)) {
+    matrix = {std::max(row_stride, columns), false};
+    if (rows == 1) matrix.leading = columns;
+    return true;
+  }
+  if ((row_stride == 1 || rows == 1) && (column_stride >= rows || columns == 1)) {
+    matrix = {columns == 1 ? rows : column_stride, true};
+    return true;
+  }
+  return false;
+}
+
+Matrix matrix_of(Tensor& tensor) {
+  Matrix matrix;
+  const i64 rows = tensor.size(-2), columns = tensor.size(-1);
+  if (!readable(rows, columns, tensor.stride(-2), tensor.stride(-1), matrix)) {
+    const Tensor copied = make_tensor(tensor.dtype(), tensor.shape(), cpu);
+    copy_tensor(copied, tensor);
+    tensor = copied;
+    matrix = {columns, false};
+  }
+  return matrix;
+}
+
+void one_blas_thread() {
+  static const bool once = [] {
+    if (openblas_set_num_threads) openblas_set_num_threads(1);
+    return true;
+  }();
+  (void)once;
+}
+
+CBLAS_TRANSPOSE flag(bool transposed) { return transposed ? CblasTrans : CblasNoTrans; }
+
+// A panel of one product: rows [m0, m0 + m) and columns [n0, n0 + n) of c.
+template <class T>
+void panel(const T* a, const Matrix& am, const T* b, const Matrix& bm, T* c, i64 N, i64 K, i64 m0, i64 m, i64 n0, i64 n) {
+  a += m0 * (am.transposed ? 1 : am.leading);
+  b += n0 * (bm.transposed ? bm.leading : 1);
+  c += m0 * N + n0;
+  const int mi = static_cast<int>(m), ni = static_cast<int>(n), ki = static_cast<int>(K);
+  const int lda = static_cast<int>(am.leading), ldb = static_cast<int>(bm.leading), ldc = static_cast<int>(N);
+  constexpr bool kSingle = std::is_same_v<T, float>;
+  if (m == 1) {  // c = transpose(b) a
+    const int step = am.transposed ? lda : 1;
+    std::memset(c, 0, static_cast<std::size_t>(n) * sizeof(T));
+    const CBLAS_TRANSPOSE trans = flag(!bm.transposed);
+    const int rows = bm.transposed ? ni : ki, columns = bm.transposed ? ki : ni;
+    if constexpr (kSingle) {
+      cblas_sgemv(CblasRowMajor, trans, rows, columns, 1.f, b, ldb, a, step, 1.f, c, 1);
+    } else {
+      cblas_dgemv(CblasRowMajor, trans, rows, columns, 1., b, ldb, a, step, 1., c, 1);
+    }
+  } else if (N == 1) {
+    const int step = bm.transposed ? 1 : ldb;
+    std::memset(c, 0, static_cast<std::size_t>(m) * sizeof(T));
+    const int rows = am.transposed ? ki : mi, columns = am.transposed ? mi : ki;
+    if constexpr (kSingle) {
+      cblas_sgemv(CblasRowMajor, flag(am.transposed), rows, columns, 1.f, a, lda, b, step, 1.f, c, 1);
+    } else {
+      cblas_dgemv(CblasRowMajor, flag(am.transposed), rows, columns, 1., a, lda, b, step, 1., c, 1);
+    }
+  } else if constexpr (kSingle) {
+    cblas_sgemm(CblasRowMajor, flag(am.transposed), flag(bm.transposed), mi, ni, ki, 1.f, a, lda, b, ldb, 0.f, c, ldc);
+  } else {
+    cblas_dgemm(CblasRowMajor, flag(am.transposed), flag(bm.transposed), mi, ni, ki, 1., a, lda, b, ldb, 0., c, ldc);
+  }
+}
+
+// Strides of the batch dimensions of an operand, aligned to the result's.
+struct Batches {
+  int rank;
+  i64 dims[kMaxDims], a[kMaxDims], b[kMaxDims];
+  i64 count = 1;
+
+  Batches(const Tensor& out, const Tensor& left, const Tensor& right) : rank(out.rank() - 2) {
+    for (int d = 0; d < rank; ++d) {
+      dims[d] = out.shape()[static_cast<std::size_t>(d)];
+      count *= dims[d];
+      a[d] = stride_of(left, d - rank);
+      b[d] = stride_of(right, d - rank);
+    }
+  }
+  i64 stride_of(const Tensor& t, int from_end) const {
+    const int d = t.rank() - 2 + from_end;
+    return d < 0 || t.shape()[static_cast<std::size_t>(d)] == 1 ? 0 : t.strides()[static_cast<std::size_t>(d)];
+  }
+  void offsets(i64 batch, i64& in_a, i64& in_b) const {
+    in_a = in_b = 0;
+    for (int d = rank - 1; d >= 0; --d) {
+      const i64 at = batch % dims[d];
+      batch /= dims[d];
+      in_a += at * a[d];
+      in_b += at * b[d];
+    }
+  }
+};
+
+template <class T>
+void multiply_floats(Tensor left, Tensor right, const Tensor& out) {
+  one_blas_thread();
+  const Matrix am = matrix_of(left), bm = matrix_of(right);
+  const i64 M = out.size(-2), N = out.size(-1), K = left.size(-1);
+  if (std::max({M, N, K, am.leading, bm.leading}) > std::numeric_limits<int>::max()) {
+    fail(fmt::format("[matmul] expected dimensions that BLAS can count in 32 bits, got {} and {}", left.describe(),
+                     right.describe()));
+  }
+  const T *a = left.data<T>(), *b = right.data<T>();
+  T* c = out.data<T>();
+  const Batches batches(out, left, right);
+  // Only the sizes decide: tall results are cut by rows, wide ones by columns, large ones both ways.
+  const i64 rows = M * N * K <= kPanelWork ? M : std::min(M, kPanel * (N == 1 ? 16 : 1));
+  const i64 columns = M * N * K <= kPanelWork ? N : std::min(N, kPanel * (M == 1 ? 4 : 2));
+  const i64 row_panels = (M - 1) / rows + 1, column_panels = (N - 1) / columns + 1, panels = row_panels * column_panels;
+  const i64 work = std::max<i64>(1, rows * columns * K);
+  parallel_for(batches.count * panels, std::max<i64>(1, kPanelWork / work), [&](i64 begin, i64 end) {
+    for (i64 t = begin; t < end; ++t) {
+      const i64 batch = t / panels, p = t % panels;
+      i64 in_a, in_b;
+      batches.offsets(batch, in_a, in_b);
+      const i64 m0 = p / column_panels * rows, n0 = p % column_panels * columns;
+      panel(a + in_a, am, b + in_b, bm, c + batch * M * N, N, K, m0, std::min(rows, M - m0), n0, std::min(columns, N - n0));
+    }
+  });
+}
+
+// Integers wrap, so they are added and multiplied as unsigned.
+template <class T>
+void multiply_integers(const Tensor& left, const Tensor& right, const Tensor& out) {
+  using U [[gnu::may_alias]] = std::make_unsigned_t<T>;
+  const i64 M = out.size(-2), N = out.size(-1), K = left.size(-1);
+  const Tensor b_rows = N == 1 || right.stride(-1) == 1 ? right : contiguous_as(right, right.dtype());
+  const Batches batches(out, left, b_rows);
+  const i64 row = left.stride(-2), column = left.stride(-1), b_row = b_rows.stride(-2);
+  parallel_for(batches.count * M, std::max<i64>(1, kPanelWork / std::max<i64>(1, N * K)), [&](i64 begin, i64 end) {
+    for (i64 t = begin; t < end; ++t) {
+      i64 in_a, in_b;
+      batches.offsets(t / M, in_a, in_b);
+      const U* a = reinterpret_cast<const U*>(left.data<T>()) + in_a + t % M * row;
+      const U* b = reinterpret_cast<const U*>(b_rows.data<T>()) + in_b;
+      U* c = reinterpret_cast<U*>(out.data<T>()) + t * N;
+      std::fill(c, c + N, U(0));
+      for (i64 k = 0; k < K; ++k) {
+        const U factor = a[k * column];
+        const U* in = b + k * b_row;
+        for (i64 j = 0; j < N; ++j) c[j] += factor * in[j];
+      }
+    }
+  });
+}
+
+}  // namespace
+
+void matmul(const Call& call, Tensor* outputs) {
+  const Tensor &a = call.input(0), &b = call.input(1), &given = outputs[0];
+  if (given.numel() == 0) return;
+  const DType type = is_half(given.dtype()) ? DType::f32 : given.dtype();
+  const bool straight = given.is_contiguous() && given.dtype() == type;
+  const Tensor out = straight ? given : make_tensor(type, given.shape(), cpu);
+  if (a.size(-1) == 0) {
+    std::memset(out.data(), 0, out.bytes());
+  } else if (type == DType::f32) {
+    multiply_floats<float>(a.dtype() == type ? a : contiguous_as(a, type), b.dtype() == type ? b : contiguous_as(b, type), out);
+  } else if (type == DType::f64) {
+    multiply_floats<double>(a, b, out);
+  } else if (type == DType::i32) {
+    multiply_integers<std::int32_t>(a, b, out);
+  } else if (type == DType::i64) {
+    multiply_integers<std::int64_t>(a, b, out);
+  } else {
+    fail(fmt::format("[matmul] expected numbers, got {} and {}", a.describe(), b.describe()));
+  }
+  if (!straight) copy_tensor(given, out);
+}
+
+}  // namespace brrr::on_cpu

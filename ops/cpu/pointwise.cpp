@@ -1,0 +1,277 @@
+// Pointwise kernels: finds the loop of an op and a type, and runs it over operands of any layout.
+//
+// Three ways, by cost: contiguous operands of one shape go to the loop as they are; a few elements are laid out on
+// the stack; everything else goes tile by tile, where 16-bit floats become f32 and scalars become tiles.
+#include <bit>
+#include <cstring>
+
+#include "dispatch/op_info.h"
+#include "ops/cpu/loops.h"
+#include "ops/cpu/tiles.h"
+#include "ops/kernels.h"
+#include "tensor/thread_pool.h"
+
+namespace brrr::on_cpu {
+namespace {
+
+constexpr i64 kFew = 64;
+
+DType compute_type(DType dtype) { return is_half(dtype) ? DType::f32 : dtype; }
+
+// What one pointwise call is made of, besides shapes.
+struct Types {
+  DType compute;  // of operands and, unless it is a predicate, of the result
+  DType first;    // of operand 0: bool for `where`
+  DType result;
+
+  explicit Types(const Call& call) {
+    const DTypeRule rule = op_info(call.op).rule;
+    compute = compute_type(call.dtype);
+    first = rule == DTypeRule::select ? DType::boolean : compute;
+    result = rule == DTypeRule::predicate ? DType::boolean : compute;
+  }
+  DType operand(int i) const { return i == 0 ? first : compute; }
+};
+
+int operand_count(const Call& call) { return static_cast<int>(call.n_inputs) + std::popcount(call.scalars); }
+bool is_scalar(const Call& call, int operand) { return (call.scalars >> operand) & 1; }
+Element scalar(const Call& call, int operand, DType dtype) {
+  return element_of(dtype, call.attrs[operand].bits, is_floating(call.dtype));
+}
+
+// A few elements, all types as the loop wants them, the output contiguous: no tiles, no space.
+template <class U>
+void lay_out(void* memory, const TensorImpl& in, const TensorImpl& out) {
+  U* to = static_cast<U*>(memory);
+  const U* from = static_cast<const U*>(in.data);
+  const int rank = out.word.rank(), missing = rank - in.word.rank();
+  i64 strides[kMaxDims], coords[kMaxDims];
+  for (int d = 0; d < rank; ++d) {
+    strides[d] = d < missing || in.dims[d - missing] == 1 ? 0 : in.strides[d - missing];
+    coords[d] = 0;
+  }
+  const i64 inner = rank ? out.dims[rank - 1] : 1, stride = rank ? strides[rank - 1] : 0;
+  for (i64 done = 0; done < out.numel; done += inner) {
+    for (i64 j = 0; j < inner; ++j) *to++ = from[j * stride];
+    for (int d = rank - 2; d >= 0; --d) {
+      from += strides[d];
+      if (++coords[d] < out.dims[d]) break;
+      from -= strides[d] * out.dims[d];
+      coords[d] = 0;
+    }
+  }
+}
+
+using U8 [[gnu::may_alias]] = std::uint8_t;
+using U32 [[gnu::may_alias]] = std::uint32_t;
+using U64 [[gnu::may_alias]] = std::uint64_t;
+
+bool run_few(Loop loop, const Call& call, const Types& types, const TensorImpl& out) {
+  const int n_operands = operand_count(call);
+  if (n_operands > 3 || out.word.dtype() != types.result) return false;
+  alignas(64) char memory[3][kFew * 8];
+  const void* operands[3];
+  const Tensor* const* next = call.inputs;
+  for (int i = 0; i < n_operands; ++i) {
+    const DType dtype = types.operand(i);
+    if (is_scalar(call, i)) {
+      fill_elements(memory[i], scalar(call, i, dtype), static_cast<i64>(size_of(dtype)), out.numel);
+      operands[i] = memory[i];
+      continue;
+    }
+    const TensorImpl& in = *(*next++)->impl();
+    if (in.word.dtype() != dtype) return false;
+    if (in.numel == out.numel && in.word.contiguous()) {
+      operands[i] = in.data;
+      continue;
+    }
+    operands[i] = memory[i];
+    switch (size_of(dtype)) {
+      case 1: lay_out<U8>(memory[i], in, out); break;
+      case 4: lay_out<U32>(memory[i], in, out); break;
+      default: lay_out<U64>(memory[i], in, out); break;
+    }
+  }
+  loop(out.data, operands, out.numel);
+  return true;
+}
+
+class TiledLoop {
+ public:
+  TiledLoop(Loop loop, const Call& call, const Types& types, const Tensor& out)
+      : loop_(loop), types_(types), space_(out.shape()), n_operands_(operand_count(call)) {
+    space_.add(out);
+    for (int i = 0; i < static_cast<int>(call.n_inputs); ++i) space_.add(call.input(i));
+    space_.simplify();
+    bool buffered = space_.views[0].dtype != types.result || space_.views[0].strides[space_.rank - 1] != 1;
+    for (int i = 0, view = 1; i < n_operands_; ++i) {
+      Operand& operand = operands_[i];
+      operand.compute = types.operand(i);
+      if (is_scalar(call, i)) {
+        operand.scalar = scalar(call, i, operand.compute);
+        buffered = true;
+        continue;
+      }
+      operand.view = &space_.views[view++];
+      buffered |= operand.view->strides[space_.rank - 1] != 1 || operand.view->dtype != operand.compute;
+    }
+    length_ = buffered ? kTile : kGrain;
+  }
+
+  void run() const {
+    const Tiling tiling(space_, length_);
+    const i64 grain = kGrain / tiling.length;
+    parallel_for(tiling.tiles, grain < 1 ? 1 : grain, [&](i64 begin, i64 end) { run_tiles(tiling, begin, end); });
+  }
+
+ private:
+  struct Operand {
+    const View* view = nullptr;  // null for a scalar
+    DType compute = DType::f32;
+    Element scalar;
+  };
+  // What an operand's buffer holds: nothing is gathered twice in a row.
+  struct Held {
+    const char* start = nullptr;
+    i64 count = 0;
+  };
+
+  // True when a tile's content is settled by where it starts.
+  bool repeats(const Tiling& tiling, const View& view) const {
+    if (tiling.long_rows()) return true;
+    for (int d = 0; d + 1 < space_.rank; ++d) {
+      if (view.strides[d] != 0) return false;
+    }
+    return true;
+  }
+
+  void run_tiles(const Tiling& tiling, i64 begin, i64 end) const {
+    alignas(64) char memory[kMaxOperands + 1][kTileBytes];
+    alignas(64) char raw[kTileBytes];
+    const void* pointers[kMaxOperands];
+    Held held[kMaxOperands];
+    bool is_direct[kMaxOperands], is_repeating[kMaxOperands];
+    for (int i = 0; i < n_operands_; ++i) {
+      const Operand& operand = operands_[i];
+      pointers[i] = memory[i];
+      if (operand.view) {
+        is_direct[i] = direct(space_, tiling, *operand.view);
+        is_repeating[i] = repeats(tiling, *operand.view);
+      } else {
+        const i64 n = tiling.length < kTile ? tiling.length : kTile;
+        fill_elements(memory[i], operand.scalar, static_cast<i64>(size_of(operand.compute)), n);
+      }
+    }
+    const View& out = space_.views[0];
+    const bool out_direct = direct(space_, tiling, out);
+    const bool out_converts = out.dtype != types_.result;
+
+    for (i64 t = begin; t < end; ++t) {
+      const Tile tile(space_, tiling, t);
+      for (int i = 0; i < n_operands_; ++i) {
+        const Operand& operand = operands_[i];
+        if (!operand.view) continue;
+        const View& view = *operand.view;
+        const char* start = tile.start(space_, view);
+        const bool converts = view.dtype != operand.compute;
+        if (is_direct[i] && !converts) {
+          pointers[i] = start;
+          continue;
+        }
+        if (is_repeating[i] && held[i].start == start && held[i].count >= tile.count) continue;
+        held[i] = {start, tile.count};
+        const void* from = start;
+        if (!is_direct[i]) {
+          gather(converts ? raw : memory[i], space_, view, tile);
+          from = raw;
+        }
+        if (converts) convert(operand.compute, memory[i], view.dtype, from, tile.count);
+      }
+      char* start = tile.start(space_, out);
+      void* result = out_direct && !out_converts ? start : memory[kMaxOperands];
+      loop_(result, pointers, tile.count);
+      if (out_converts) {
+        void* to = out_direct ? start : raw;
+        convert(out.dtype, to, types_.result, result, tile.count);
+        result = to;
+      }
+      if (!out_direct) scatter(space_, out, tile, result);
+    }
+  }
+
+  static void convert(DType to_type, void* to, DType from_type, const void* from, i64 n) {
+    loops->convert[static_cast<int>(from_type)][static_cast<int>(to_type)](to, from, n);
+  }
+
+  Loop loop_;
+  Types types_;
+  Space space_;
+  int n_operands_;
+  i64 length_;
+  Operand operands_[kMaxOperands];
+};
+
+// Everything contiguous, of one size and of the types that the loop wants.
+inline bool run_contiguous(Loop loop, const Call& call, bool select, Tensor* outputs) {
+  const TensorImpl& out = *outputs[0].impl();
+  const i64 n = out.numel;
+  constexpr std::uint32_t kMask = 0xffu | TensorWord::kContiguous;
+  const std::uint32_t wanted = static_cast<std::uint32_t>(call.dtype) | TensorWord::kContiguous;
+  const void* operands[kMaxOperands];
+  std::uint32_t wrong = ~out.word.bits & TensorWord::kContiguous;
+  i64 sizes = 0;
+  for (std::uint32_t i = 0; i < call.n_inputs; ++i) {
+    const TensorImpl& in = *call.inputs[i]->impl();
+    operands[i] = in.data;
+    const std::uint32_t want =
+        i == 0 && select ? static_cast<std::uint32_t>(DType::boolean) | TensorWord::kContiguous : wanted;
+    wrong |= (in.word.bits ^ want) & kMask;
+    sizes |= in.numel ^ n;
+  }
+  if (wrong | static_cast<std::uint64_t>(sizes)) return false;
+  if (n <= kGrain) [[likely]] {
+    loop(out.data, operands, n);
+    return true;
+  }
+  i64 strides[kMaxOperands];
+  for (std::uint32_t i = 0; i < call.n_inputs; ++i) {
+    strides[i] = static_cast<i64>(size_of(call.inputs[i]->dtype()));
+  }
+  const i64 out_stride = static_cast<i64>(size_of(out.word.dtype()));
+  parallel_for(n, kGrain, [&](i64 begin, i64 end) {
+    const void* parts[kMaxOperands];
+    for (std::uint32_t i = 0; i < call.n_inputs; ++i) {
+      parts[i] = static_cast<const char*>(operands[i]) + begin * strides[i];
+    }
+    loop(static_cast<char*>(out.data) + begin * out_stride, parts, end - begin);
+  });
+  return true;
+}
+
+[[gnu::noinline]] void run_other(Loop loop, const Call& call, Tensor* outputs) {
+  const TensorImpl& out = *outputs[0].impl();
+  if (out.numel == 0) return;
+  const Types types(call);
+  if (out.numel <= kFew && out.word.contiguous() && run_few(loop, call, types, out)) return;
+  TiledLoop(loop, call, types, outputs[0]).run();
+}
+
+}  // namespace
+
+void run_loop(Loop loop, const Call& call, Tensor* outputs) {
+  const bool plain = call.scalars == 0 && !is_half(call.dtype);
+  if (plain && run_contiguous(loop, call, op_info(call.op).rule == DTypeRule::select, outputs)) return;
+  run_other(loop, call, outputs);
+}
+
+void pointwise(const Call& call, Tensor* outputs) {
+  const auto row = static_cast<int>(call.op);
+  const bool plain = call.scalars == 0 && !is_half(call.dtype);
+  if (plain) [[likely]] {
+    Loop loop = loops->pointwise[row][static_cast<int>(call.dtype)];
+    if (run_contiguous(loop, call, call.op == Op::where, outputs)) [[likely]] return;
+  }
+  run_other(loops->pointwise[row][static_cast<int>(compute_type(call.dtype))], call, outputs);
+}
+
+}  // namespace brrr::on_cpu

@@ -1,0 +1,147 @@
+// One contiguous loop for each pointwise row of ops.def and each type that it computes in.
+//
+// A loop over an expression that calls libm is run on whole groups of eight only, the rest through a padded
+// buffer: the vector form computes every element, so a result does not depend on where in a tensor it stands.
+// Outputs may be the very memory of an input, which `ivdep` allows and an alias check at run time would not.
+
+namespace sets {
+constexpr unsigned bit_of(DType dtype) { return 1u << static_cast<int>(dtype); }
+constexpr unsigned floats = bit_of(DType::f32) | bit_of(DType::f64);
+constexpr unsigned numbers = floats | bit_of(DType::i32) | bit_of(DType::i64);
+constexpr unsigned all = numbers | bit_of(DType::boolean);
+constexpr unsigned integral = bit_of(DType::i32) | bit_of(DType::i64) | bit_of(DType::boolean);
+}  // namespace sets
+
+enum class Rule { same, float_like, predicate, select, widened };
+
+constexpr i64 kGroup = 8;
+
+namespace rows {
+#define K(x) T(x)
+#define BRRR_ROW(name, types_, rule_, expression)             \
+  static constexpr unsigned types = sets::types_;             \
+  static constexpr Rule rule = Rule::rule_;                   \
+  static constexpr bool math = calls_inexact_math(#expression);
+#define UNARY(name, types_, rule_, low, high, expression)     \
+  struct name##_row {                                         \
+    BRRR_ROW(name, types_, rule_, expression)                 \
+    template <class T>                                        \
+    static BRRR_SCALAR_FN auto apply(T a) {                   \
+      return expression;                                      \
+    }                                                         \
+  };
+#define BINARY(name, types_, rule_, low, high, expression)    \
+  struct name##_row {                                         \
+    BRRR_ROW(name, types_, rule_, expression)                 \
+    template <class T>                                        \
+    static BRRR_SCALAR_FN auto apply(T a, T b) {              \
+      return expression;                                      \
+    }                                                         \
+  };
+#define TERNARY(name, types_, rule_, low, high, expression)   \
+  struct name##_row {                                         \
+    BRRR_ROW(name, types_, rule_, expression)                 \
+    template <class A, class T>                               \
+    static BRRR_SCALAR_FN auto apply(A a, T b, T c) {         \
+      return expression;                                      \
+    }                                                         \
+  };
+#include "dispatch/ops.def"
+#undef BRRR_ROW
+#undef K
+}  // namespace rows
+
+template <class Row, class Out, class A>
+void loop_over(Out* out, const A* a, i64 n) {
+#pragma GCC ivdep
+  for (i64 i = 0; i < n; ++i) out[i] = static_cast<Out>(Row::apply(a[i]));
+}
+template <class Row, class Out, class A, class B>
+void loop_over(Out* out, const A* a, const B* b, i64 n) {
+#pragma GCC ivdep
+  for (i64 i = 0; i < n; ++i) out[i] = static_cast<Out>(Row::apply(a[i], b[i]));
+}
+template <class Row, class Out, class A, class B, class C>
+void loop_over(Out* out, const A* a, const B* b, const C* c, i64 n) {
+#pragma GCC ivdep
+  for (i64 i = 0; i < n; ++i) out[i] = static_cast<Out>(Row::apply(a[i], b[i], c[i]));
+}
+
+// The compiler sees that n is a multiple of the group, and makes no scalar loop for a rest.
+template <class Row, class Out, class... In>
+__attribute__((noinline)) void whole_groups(i64 n, Out* out, const In*... in) {
+  loop_over<Row>(out, in..., n & -kGroup);
+}
+
+template <class T>
+struct Padded {
+  alignas(64) T values[kGroup];
+  Padded(const T* from, i64 n) {
+    for (i64 i = 0; i < kGroup; ++i) values[i] = from[i < n ? i : 0];
+  }
+};
+
+template <class Row, class Out, class... In>
+BRRR_SCALAR_FN void run_row(i64 n, Out* out, const In*... in) {
+  if constexpr (Row::math && scalar_traits<Out>::floating) {
+    const i64 whole = n & -kGroup, rest = n - whole;
+    if (whole) whole_groups<Row>(whole, out, in...);
+    if (rest) {
+      alignas(64) Out results[kGroup];
+      whole_groups<Row>(kGroup, results, static_cast<const In*>(Padded<In>(in + whole, rest).values)...);
+      for (i64 i = 0; i < rest; ++i) out[whole + i] = results[i];
+    }
+  } else {
+    loop_over<Row>(out, in..., n);
+  }
+}
+
+template <class T, Rule rule>
+struct result_type {
+  using type = T;
+};
+template <class T>
+struct result_type<T, Rule::predicate> {
+  using type = bool;
+};
+
+template <class Row, class T, int arity>
+void pointwise_loop(void* out, const void* const* in, i64 n) {
+  using Out = typename result_type<T, Row::rule>::type;
+  Out* o = static_cast<Out*>(out);
+  if constexpr (arity == 1) {
+    run_row<Row>(n, o, static_cast<const T*>(in[0]));
+  } else if constexpr (arity == 2) {
+    run_row<Row>(n, o, static_cast<const T*>(in[0]), static_cast<const T*>(in[1]));
+  } else if constexpr (Row::rule == Rule::select) {
+    run_row<Row>(n, o, static_cast<const bool*>(in[0]), static_cast<const T*>(in[1]), static_cast<const T*>(in[2]));
+  } else {
+    run_row<Row>(n, o, static_cast<const T*>(in[0]), static_cast<const T*>(in[1]), static_cast<const T*>(in[2]));
+  }
+}
+
+template <class Row, int arity, DType dtype>
+constexpr Loop loop_for() {
+  if constexpr (Row::types & sets::bit_of(dtype)) {
+    return pointwise_loop<Row, typename element<dtype>::type, arity>;
+  } else {
+    return nullptr;
+  }
+}
+
+template <class Row, int arity>
+constexpr void fill_row(Loop* row) {
+  row[static_cast<int>(DType::f32)] = loop_for<Row, arity, DType::f32>();
+  row[static_cast<int>(DType::f64)] = loop_for<Row, arity, DType::f64>();
+  row[static_cast<int>(DType::i32)] = loop_for<Row, arity, DType::i32>();
+  row[static_cast<int>(DType::i64)] = loop_for<Row, arity, DType::i64>();
+  row[static_cast<int>(DType::boolean)] = loop_for<Row, arity, DType::boolean>();
+}
+
+constexpr void fill_pointwise(LoopTable& table) {
+  int row = 0;
+#define UNARY(name, ...) fill_row<rows::name##_row, 1>(table.pointwise[row++]);
+#define BINARY(name, ...) fill_row<rows::name##_row, 2>(table.pointwise[row++]);
+#define TERNARY(name, ...) fill_row<rows::name##_row, 3>(table.pointwise[row++]);
+#include "dispatch/ops.def"
+}

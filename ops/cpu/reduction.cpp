@@ -1,0 +1,310 @@
+// Reductions over any dimensions of any layout. Work is cut into blocks whose boundaries depend on the shape and
+// strides only, each with accumulators of its own, merged in order: the bits do not depend on threads.
+//
+// Two ways to read: where a reduced dimension is contiguous, runs along it are folded into one accumulator each;
+// where a kept dimension is, whole rows are folded into a row of accumulators. Anything else is gathered.
+#include <algorithm>
+#include <cstring>
+
+#include "dispatch/op_info.h"
+#include "ops/cpu/loops.h"
+#include "ops/cpu/tiles.h"
+#include "ops/kernels.h"
+#include "tensor/thread_pool.h"
+
+namespace brrr::on_cpu {
+namespace {
+
+constexpr i64 kColumns = 512;
+constexpr i64 kBlock = i64{1} << 17;  // elements folded into one set of accumulators
+
+struct Axis {
+  i64 size = 1, stride = 1, out_stride = 1;
+};
+
+class Reduction {
+ public:
+  Reduction(const ReductionLoops& loops, DType element, const Tensor& in, i64 mask, const Tensor& out)
+      : loops_(loops),
+        element_(element),
+        in_(static_cast<const char*>(in.data())),
+        in_type_(in.dtype()),
+        out_(static_cast<char*>(out.data())),
+        out_type_(out.dtype()) {
+    collect(in, mask);
+    plan();
+  }
+
+  void run() {
+    if (kept_count_ == 0) return;
+    const i64 work = kept_count_ / units_ * std::min(reduced_count_, block_) + 1;
+    const i64 grain = std::max<i64>(1, kGrain / work);
+    if (blocks_ == 1) {
+      parallel_for(units_, grain, [&](i64 begin, i64 end) {
+        alignas(64) char accumulators[kColumns * 8];
+        for (i64 u = begin; u < end; ++u) {
+          const Unit unit(*this, u);
+          loops_.identity(accumulators, unit.columns);
+          fold(accumulators, unit, 0, reduced_count_);
+          finish(accumulators, unit);
+        }
+      });
+      return;
+    }
+    const Tensor scratch = make_tensor(DType::f64, Dims{units_ * blocks_ * width_}, cpu);
+    char* partial = static_cast<char*>(scratch.data());
+    const i64 bytes = width_ * 8;
+    parallel_for(units_ * blocks_, grain, [&](i64 begin, i64 end) {
+      for (i64 t = begin; t < end; ++t) {
+        const Unit unit(*this, t / blocks_);
+        const i64 first = t % blocks_ * block_;
+        loops_.identity(partial + t * bytes, unit.columns);
+        fold(partial + t * bytes, unit, first, std::min(first + block_, reduced_count_));
+      }
+    });
+    for (i64 u = 0; u < units_; ++u) {
+      const Unit unit(*this, u);
+      char* total = partial + u * blocks_ * bytes;
+      for (i64 b = 1; b < blocks_; ++b) loops_.merge(total, total + b * bytes, unit.columns);
+      finish(total, unit);
+    }
+  }
+
+ private:
+  // A stretch of kept elements along one axis: what shares a set of accumulators.
+  struct Unit {
+    const char* in;
+    char* out;
+    i64 columns;
+
+    Unit(const Reduction& r, i64 number) {
+      const Axis& column = r.kept_[r.column_];
+      const i64 first = number % r.column_tiles_ * r.width_;
+      number /= r.column_tiles_;
+      columns = std::min(r.width_, column.size - first);
+      i64 in_offset = first * column.stride, out_offset = first * column.out_stride;
+      for (int a = r.n_kept_ - 1; a >= 0; --a) {
+        if (a == r.column_) continue;
+        const i64 at = number % r.kept_[a].size;
+        number /= r.kept_[a].size;
+        in_offset += at * r.kept_[a].stride;
+        out_offset += at * r.kept_[a].out_stride;
+      }
+      in = r.in_ + in_offset * r.in_size();
+      out = r.out_ + out_offset * static_cast<i64>(size_of(r.out_type_));
+    }
+  };
+
+  i64 in_size() const { return static_cast<i64>(size_of(in_type_)); }
+
+  void collect(const Tensor& in, i64 mask) {
+    i64 out_stride = 1;
+    for (int d = in.rank() - 1; d >= 0; --d) {
+      const auto at = static_cast<std::size_t>(d);
+      const i64 size = in.shape()[at], stride = in.strides()[at];
+      const bool reduced = (mask >> d) & 1;
+      (reduced ? reduced_count_ : kept_count_) *= size;
+      if (size == 1) continue;
+      if (reduced) {
+        reduced_[n_reduced_++] = {size, stride, 0};
+      } else {
+        kept_[n_kept_++] = {size, stride, out_stride};
+        out_stride *= size;
+      }
+    }
+    // Axes were collected innermost first. The order of reduced ones is free.
+    std::reverse(kept_, kept_ + n_kept_);
+    std::reverse(reduced_, reduced_ + n_reduced_);
+    std::stable_sort(reduced_, reduced_ + n_reduced_,
+                     [](const Axis& a, const Axis& b) { return std::abs(a.stride) > std::abs(b.stride); });
+    n_kept_ = joined(kept_, n_kept_);
+    n_reduced_ = joined(reduced_, n_reduced_);
+  }
+
+  static int joined(Axis* axes, int n) {
+    int kept = 0;
+    for (int a = 0; a < n; ++a) {
+      if (kept > 0 && axes[kept - 1].stride == axes[a].stride * axes[a].size &&
+          axes[kept - 1].out_stride == axes[a].out_stride * axes[a].size) {
+        axes[kept - 1] = {axes[kept - 1].size * axes[a].size, axes[a].stride, axes[a].out_stride};
+      } else {
+        axes[kept++] = axes[a];
+      }
+    }
+    if (kept == 0) axes[kept++] = Axis{};
+    return kept;
+  }
+
+  void plan() {
+    column_ = n_kept_ - 1;
+    by_rows_ = false;
+    if (reduced_[n_reduced_ - 1].stride != 1) {
+      for (int a = 0; a < n_kept_; ++a) {
+        if (kept_[a].stride == 1 && kept_[a].size > 1) {
+          column_ = a;
+          by_rows_ = true;
+        }
+      }
+    }
+    const i64 size = std::max<i64>(1, kept_[column_].size), reduced = std::max<i64>(1, reduced_count_);
+    width_ = std::min(size, by_rows_ ? kColumns : std::clamp<i64>(kGrain / reduced, 1, kColumns));
+    column_tiles_ = (size - 1) / width_ + 1;
+    units_ = std::max<i64>(1, kept_count_ / size * column_tiles_);
+    block_ = std::max<i64>(1, kBlock / (by_rows_ ? width_ : 1));
+    blocks_ = (reduced - 1) / block_ + 1;
+  }
+
+  // Folds the reduced elements numbered [begin, end) into the unit's accumulators.
+  void fold(char* accumulators, const Unit& unit, i64 begin, i64 end) const {
+    const Axis& inner = reduced_[n_reduced_ - 1];
+    const bool converts = in_type_ != element_;
+    if (!by_rows_ && n_reduced_ == 1 && inner.stride == 1 && !converts) {
+      loops_.fold_runs(accumulators, unit.in + begin * in_size(), end - begin, unit.columns, kept_[column_].stride);
+      return;
+    }
+    for (i64 at = begin; at < end;) {
+      const i64 first = at % inner.size, n = std::min(inner.size - first, end - at);
+      i64 outer = at / inner.size, offset = first * inner.stride;
+      for (int a = n_reduced_ - 2; a >= 0; --a) {
+        offset += outer % reduced_[a].size * reduced_[a].stride;
+        outer /= reduced_[a].size;
+      }
+      const char* from = unit.in + offset * in_size();
+      if (by_rows_) {
+        fold_rows(accumulators, from, unit.columns, n, inner.stride);
+      } else {
+        for (i64 c = 0; c < unit.columns; ++c) {
+          fold_strided(accumulators + c * static_cast<i64>(size_of(loops_.accumulator)),
+                       from + c * kept_[column_].stride * in_size(), n, inner.stride);
+        }
+      }
+      at += n;
+    }
+  }
+
+  void fold_rows(char* accumulators, const char* from, i64 columns, i64 rows, i64 stride) const {
+    if (in_type_ == element_) {
+      loops_.fold_rows(accumulators, from, columns, rows, stride);
+      return;
+    }
+    alignas(64) char converted[kTileBytes];
+    const i64 most = kTile / columns;
+    for (i64 r = 0; r < rows; r += most) {
+      const i64 n = std::min(most, rows - r);
+      for (i64 i = 0; i < n; ++i) {
+        convert(converted + i * columns * static_cast<i64>(size_of(element_)), from + (r + i) * stride * in_size(), columns);
+      }
+      loops_.fold_rows(accumulators, converted, columns, n, columns);
+    }
+  }
+
+  void fold_strided(char* accumulator, const char* from, i64 n, i64 stride) const {
+    const bool converts = in_type_ != element_;
+    if (stride == 1 && !converts) {
+      loops_.fold_runs(accumulator, from, n, 1, 0);
+      return;
+    }
+    alignas(64) char gathered[kTileBytes], converted[kTileBytes];
+    for (i64 i = 0; i < n; i += kTile) {
+      const i64 count = std::min(kTile, n - i);
+      const char* run = from + i * stride * in_size();
+      if (stride != 1) {
+        gather_strided(gathered, run, in_size(), count, stride);
+        run = gathered;
+      }
+      if (converts) {
+        convert(converted, run, count);
+        run = converted;
+      }
+      loops_.fold_runs(accumulator, run, count, 1, 0);
+    }
+  }
+
+  void convert(void* to, const void* from, i64 n) const {
+    loops->convert[static_cast<int>(in_type_)][static_cast<int>(element_)](to, from, n);
+  }
+
+  void finish(const char* accumulators, const Unit& unit) const {
+    alignas(64) char results[kColumns * 8], converted[kColumns * 8];
+    loops_.finish(results, accumulators, unit.columns, reduced_count_);
+    const void* from = results;
+    if (loops_.result != out_type_) {
+      loops->convert[static_cast<int>(loops_.result)][static_cast<int>(out_type_)](converted, results, unit.columns);
+      from = converted;
+    }
+    const i64 size = static_cast<i64>(size_of(out_type_)), stride = kept_[column_].out_stride;
+    for (i64 c = 0; c < unit.columns; ++c) {
+      std::memcpy(unit.out + c * stride * size, static_cast<const char*>(from) + c * size, static_cast<std::size_t>(size));
+    }
+  }
+
+  const ReductionLoops& loops_;
+  DType element_;
+  const char* in_;
+  DType in_type_;
+  char* out_;
+  DType out_type_;
+  Axis kept_[kMaxDims], reduced_[kMaxDims];
+  int n_kept_ = 0, n_reduced_ = 0;
+  i64 kept_count_ = 1, reduced_count_ = 1;
+  int column_ = 0;
+  bool by_rows_ = false;
+  i64 width_ = 1, column_tiles_ = 1, units_ = 1, block_ = 1, blocks_ = 1;
+};
+
+}  // namespace
+
+void reduction(const Call& call, Tensor* outputs) {
+  const auto row = static_cast<int>(call.op) - kLoopRows;
+  const Tensor& in = call.input(0);
+  DType element = is_half(in.dtype()) ? DType::f32 : in.dtype();
+  if (!loops->reduction[row][static_cast<int>(element)].finish) element = DType::f32;
+  Reduction(loops->reduction[row][static_cast<int>(element)], element, in, call.attrs[0].i(), outputs[0]).run();
+}
+
+void arg_reduction(const Call& call, Tensor* outputs) {
+  const auto row = static_cast<int>(call.op) - kLoopRows - kReductionRows;
+  const int dim = static_cast<int>(call.attrs[0].i());
+  const DType given = call.input(0).dtype(), element = is_half(given) ? DType::f32 : given;
+  const Tensor in = contiguous_as(call.input(0), element);
+  if (in.numel() == 0) return;
+  const ArgLoops& best = loops->arg_reduction[row][static_cast<int>(element)];
+  const auto shape = in.shape();
+  i64 outer = 1, inner = 1;
+  for (int d = 0; d < dim; ++d) outer *= shape[static_cast<std::size_t>(d)];
+  for (int d = dim + 1; d < in.rank(); ++d) inner *= shape[static_cast<std::size_t>(d)];
+  const i64 n = in.rank() == 0 ? 1 : shape[static_cast<std::size_t>(dim)], size = static_cast<i64>(size_of(element));
+  const char* data = static_cast<const char*>(in.data());
+  i64* out = static_cast<i64*>(outputs[0].data());
+
+  if (inner == 1 && outer == 1 && n > kGrain) {
+    // The best of each block in parallel, then the best of those.
+    const i64 blocks = (n - 1) / kGrain + 1;
+    const Tensor indices = make_tensor(DType::i64, Dims{blocks}, cpu), values = make_tensor(element, Dims{blocks}, cpu);
+    i64* index = indices.data<i64>();
+    char* value = static_cast<char*>(values.data());
+    parallel_for(blocks, 1, [&](i64 begin, i64 end) {
+      for (i64 b = begin; b < end; ++b) {
+        index[b] = b * kGrain + best.run(data + b * kGrain * size, std::min(kGrain, n - b * kGrain));
+        std::memcpy(value + b * size, data + index[b] * size, static_cast<std::size_t>(size));
+      }
+    });
+    out[0] = index[best.run(value, blocks)];
+  } else if (inner == 1) {
+    parallel_for(outer, std::max<i64>(1, kGrain / n), [&](i64 begin, i64 end) {
+      for (i64 o = begin; o < end; ++o) out[o] = best.run(data + o * n * size, n);
+    });
+  } else {
+    const i64 width = std::min(inner, kColumns), tiles = (inner - 1) / width + 1;
+    parallel_for(outer * tiles, std::max<i64>(1, kGrain / (n * width)), [&](i64 begin, i64 end) {
+      alignas(64) char values[kColumns * 8];
+      for (i64 t = begin; t < end; ++t) {
+        const i64 o = t / tiles, first = t % tiles * width;
+        best.rows(out + o * inner + first, values, data + (o * n * inner + first) * size, std::min(width, inner - first), n,
+                  inner);
+      }
+    });
+  }
+}
+
+}  // namespace brrr::on_cpu

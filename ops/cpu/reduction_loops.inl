@@ -1,0 +1,235 @@
+// Folds for each reduction row of ops.def. Sums of f32 accumulate in f64 and sums of integers in i64; all others
+// in the element's own type. A run is folded into a fixed number of lanes, so the order of combination depends on
+// its length only, and the compiler can keep the lanes in registers.
+
+constexpr i64 kLanes = 32;
+
+// Vectors of a plain `bool` do not exist; a byte of 0 or 1 behaves the same.
+template <class A>
+struct storage_of {
+  using type = A;
+};
+template <>
+struct storage_of<bool> {
+  using type = unsigned char;
+};
+
+namespace rows {
+#define K(x) T(x)
+#define REDUCTION(name, types_, rule_, map_, identity_, combine_, finish_) \
+  struct name##_row {                                                       \
+    static constexpr unsigned types = sets::types_;                         \
+    static constexpr Rule rule = Rule::rule_;                               \
+    template <class T>                                                      \
+    static BRRR_SCALAR_FN T map(T a) {                                      \
+      return static_cast<T>(map_);                                          \
+    }                                                                       \
+    template <class T>                                                      \
+    static BRRR_SCALAR_FN T identity() {                                    \
+      return static_cast<T>(identity_);                                     \
+    }                                                                       \
+    template <class T>                                                      \
+    static BRRR_SCALAR_FN T combine(T x, T y) {                             \
+      return static_cast<T>(combine_);                                      \
+    }                                                                       \
+    template <class T>                                                      \
+    static BRRR_SCALAR_FN T finish(T x, [[maybe_unused]] T n) {             \
+      return static_cast<T>(finish_);                                       \
+    }                                                                       \
+  };
+#include "dispatch/ops.def"
+
+#define ARG_REDUCTION(name, before_)              \
+  struct name##_row {                             \
+    template <class T>                            \
+    static BRRR_SCALAR_FN bool before(T a, T b) { \
+      return before_;                             \
+    }                                             \
+  };
+#include "dispatch/ops.def"
+#undef K
+}  // namespace rows
+
+template <class E>
+constexpr DType code_of = DType::f32;
+template <>
+constexpr DType code_of<double> = DType::f64;
+template <>
+constexpr DType code_of<std::int32_t> = DType::i32;
+template <>
+constexpr DType code_of<i64> = DType::i64;
+template <>
+constexpr DType code_of<bool> = DType::boolean;
+
+template <class Row, class E>
+struct Fold {
+  static constexpr bool wide = Row::rule == Rule::widened || Row::rule == Rule::float_like;
+  static constexpr DType accumulator = !wide                        ? code_of<E>
+                                       : scalar_traits<E>::floating ? DType::f64
+                                                                    : DType::i64;
+  static constexpr DType result = Row::rule == Rule::predicate           ? DType::boolean
+                                  : wide && !scalar_traits<E>::floating ? DType::i64
+                                                                         : code_of<E>;
+  using A = typename element<accumulator>::type;
+  using R = typename element<result>::type;
+  using S = typename storage_of<A>::type;
+
+  static BRRR_SCALAR_FN S mapped(E a) { return static_cast<S>(Row::template map<A>(static_cast<A>(a))); }
+  static BRRR_SCALAR_FN S both(S x, S y) {
+    return static_cast<S>(Row::template combine<A>(static_cast<A>(x), static_cast<A>(y)));
+  }
+
+  static void identity(void* accumulators, i64 n) {
+    S* to = static_cast<S*>(accumulators);
+    for (i64 i = 0; i < n; ++i) to[i] = static_cast<S>(Row::template identity<A>());
+  }
+
+  static BRRR_SCALAR_FN S fold_run(S total, const E* in, i64 n) {
+    if (n < kLanes) {
+      for (i64 i = 0; i < n; ++i) total = both(total, mapped(in[i]));
+      return total;
+    }
+    S lanes[kLanes];
+    for (i64 j = 0; j < kLanes; ++j) lanes[j] = mapped(in[j]);
+    i64 i = kLanes;
+    for (; i + kLanes <= n; i += kLanes) {
+      for (i64 j = 0; j < kLanes; ++j) lanes[j] = both(lanes[j], mapped(in[i + j]));
+    }
+    for (i64 j = 0; j < n - i; ++j) lanes[j] = both(lanes[j], mapped(in[i + j]));
+    for (i64 half = kLanes / 2; half > 0; half /= 2) {
+      for (i64 j = 0; j < half; ++j) lanes[j] = both(lanes[j], lanes[j + half]);
+    }
+    return both(total, lanes[0]);
+  }
+
+  static void fold_runs(void* accumulators, const void* data, i64 n, i64 rows, i64 stride) {
+    S* to = static_cast<S*>(accumulators);
+    const E* in = static_cast<const E*>(data);
+    for (i64 r = 0; r < rows; ++r) to[r] = fold_run(to[r], in + r * stride, n);
+  }
+
+  static void fold_rows(void* accumulators, const void* data, i64 n, i64 rows, i64 stride) {
+    S* to = static_cast<S*>(accumulators);
+    const E* in = static_cast<const E*>(data);
+    i64 r = 0;
+    for (; r + 4 <= rows; r += 4, in += 4 * stride) {
+#pragma GCC ivdep
+      for (i64 j = 0; j < n; ++j) {
+        S x = both(to[j], mapped(in[j]));
+        x = both(x, mapped(in[stride + j]));
+        x = both(x, mapped(in[2 * stride + j]));
+        to[j] = both(x, mapped(in[3 * stride + j]));
+      }
+    }
+    for (; r < rows; ++r, in += stride) {
+#pragma GCC ivdep
+      for (i64 j = 0; j < n; ++j) to[j] = both(to[j], mapped(in[j]));
+    }
+  }
+
+  static void merge(void* accumulators, const void* others, i64 n) {
+    S* to = static_cast<S*>(accumulators);
+    const S* from = static_cast<const S*>(others);
+#pragma GCC ivdep
+    for (i64 i = 0; i < n; ++i) to[i] = both(to[i], from[i]);
+  }
+
+  static void finish(void* out, const void* accumulators, i64 n, i64 count) {
+    R* to = static_cast<R*>(out);
+    const S* from = static_cast<const S*>(accumulators);
+    for (i64 i = 0; i < n; ++i) {
+      to[i] = static_cast<R>(Row::template finish<A>(static_cast<A>(from[i]), static_cast<A>(count)));
+    }
+  }
+};
+
+template <class Row, DType dtype>
+constexpr ReductionLoops reduction_for() {
+  if constexpr (Row::types & sets::bit_of(dtype)) {
+    using F = Fold<Row, typename element<dtype>::type>;
+    return {F::accumulator, F::result, F::identity, F::fold_runs, F::fold_rows, F::merge, F::finish};
+  } else {
+    return {};
+  }
+}
+
+template <class Row, class E>
+struct Best {
+  // Strictly before: a tie stays with the one that came first.
+  static BRRR_SCALAR_FN bool beats(E a, E b) { return Row::before(a, b) | ((a != a) & (b == b)); }
+
+  static i64 run(const void* data, i64 n) {
+    constexpr i64 kBlock = 1024;
+    const E* in = static_cast<const E*>(data);
+    E best = in[0];
+    i64 index = 0;
+    for (i64 begin = 0; begin < n; begin += kBlock) {
+      const i64 m = begin + kBlock < n ? kBlock : n - begin;
+      E lanes[kLanes];
+      for (i64 j = 0; j < kLanes; ++j) lanes[j] = best;
+      i64 i = 0;
+      for (; i + kLanes <= m; i += kLanes) {
+        for (i64 j = 0; j < kLanes; ++j) {
+          const E a = in[begin + i + j];
+          lanes[j] = beats(a, lanes[j]) ? a : lanes[j];
+        }
+      }
+      for (i64 j = 0; j < m - i; ++j) {
+        const E a = in[begin + i + j];
+        lanes[j] = beats(a, lanes[j]) ? a : lanes[j];
+      }
+      E top = lanes[0];
+      for (i64 j = 1; j < kLanes; ++j) top = beats(lanes[j], top) ? lanes[j] : top;
+      if (!beats(top, best)) continue;
+      best = top;
+      index = begin;
+      while (!(in[index] == best || (best != best && in[index] != in[index]))) ++index;
+    }
+    return index;
+  }
+
+  static void rows(i64* index, void* best_memory, const void* data, i64 n, i64 rows, i64 stride) {
+    E* best = static_cast<E*>(best_memory);
+    const E* in = static_cast<const E*>(data);
+    for (i64 j = 0; j < n; ++j) best[j] = in[j], index[j] = 0;
+    for (i64 r = 1; r < rows; ++r) {
+      in += stride;
+#pragma GCC ivdep
+      for (i64 j = 0; j < n; ++j) {
+        const bool better = beats(in[j], best[j]);
+        best[j] = better ? in[j] : best[j];
+        index[j] = better ? r : index[j];
+      }
+    }
+  }
+};
+
+template <class Row>
+constexpr void fill_arg(ArgLoops* row) {
+#define BRRR_ARG(dtype) \
+  row[static_cast<int>(dtype)] = {Best<Row, typename element<dtype>::type>::run, Best<Row, typename element<dtype>::type>::rows};
+  BRRR_ARG(DType::f32)
+  BRRR_ARG(DType::f64)
+  BRRR_ARG(DType::i32)
+  BRRR_ARG(DType::i64)
+  BRRR_ARG(DType::boolean)
+#undef BRRR_ARG
+}
+
+template <class Row>
+constexpr void fill_reduction(ReductionLoops* row) {
+  row[static_cast<int>(DType::f32)] = reduction_for<Row, DType::f32>();
+  row[static_cast<int>(DType::f64)] = reduction_for<Row, DType::f64>();
+  row[static_cast<int>(DType::i32)] = reduction_for<Row, DType::i32>();
+  row[static_cast<int>(DType::i64)] = reduction_for<Row, DType::i64>();
+  row[static_cast<int>(DType::boolean)] = reduction_for<Row, DType::boolean>();
+}
+
+constexpr void fill_reductions(LoopTable& table) {
+  int row = 0;
+#define REDUCTION(name, ...) fill_reduction<rows::name##_row>(table.reduction[row++]);
+#include "dispatch/ops.def"
+  row = 0;
+#define ARG_REDUCTION(name, ...) fill_arg<rows::name##_row>(table.arg_reduction[row++]);
+#include "dispatch/ops.def"
+}

@@ -1,0 +1,58 @@
+// Running sums along a dimension: in f64 for floating types, in i64 for the others.
+#include <algorithm>
+
+#include "ops/cpu/tiles.h"
+#include "ops/kernels.h"
+#include "tensor/thread_pool.h"
+
+namespace brrr::on_cpu {
+namespace {
+
+constexpr i64 kColumns = 256;
+
+template <class T, class Sum>
+void running_sums(T* to, const T* from, i64 outer, i64 n, i64 inner) {
+  const i64 width = std::min(inner, kColumns), tiles = (inner - 1) / width + 1;
+  parallel_for(outer * tiles, std::max<i64>(1, kGrain / (n * width)), [&](i64 begin, i64 end) {
+    Sum sums[kColumns];
+    for (i64 t = begin; t < end; ++t) {
+      const i64 first = t % tiles * width, start = t / tiles * n * inner + first;
+      const i64 columns = std::min(width, inner - first);
+      std::fill(sums, sums + columns, Sum(0));
+      for (i64 i = 0; i < n; ++i) {
+        const T* in = from + start + i * inner;
+        T* out = to + start + i * inner;
+        for (i64 c = 0; c < columns; ++c) {
+          sums[c] += static_cast<Sum>(in[c]);
+          out[c] = static_cast<T>(sums[c]);
+        }
+      }
+    }
+  });
+}
+
+}  // namespace
+
+void cumsum(const Call& call, Tensor* outputs) {
+  const Tensor& out = outputs[0];
+  if (out.numel() == 0) return;
+  const int dim = static_cast<int>(call.attrs[0].i());
+  const DType type = is_half(out.dtype()) ? DType::f32 : out.dtype();
+  const Tensor in = contiguous_as(call.input(0), type);
+  const bool straight = out.is_contiguous() && out.dtype() == type;
+  const Tensor to = straight ? out : make_tensor(type, out.shape(), cpu);
+  i64 outer = 1, n = 1, inner = 1;
+  for (int d = 0; d < in.rank(); ++d) (d < dim ? outer : d == dim ? n : inner) *= in.shape()[static_cast<std::size_t>(d)];
+  switch (type) {
+    case DType::f32: running_sums<float, double>(to.data<float>(), in.data<float>(), outer, n, inner); break;
+    case DType::f64: running_sums<double, double>(to.data<double>(), in.data<double>(), outer, n, inner); break;
+    case DType::i32:
+      running_sums<std::int32_t, std::uint64_t>(to.data<std::int32_t>(), in.data<std::int32_t>(), outer, n, inner);
+      break;
+    case DType::i64: running_sums<i64, std::uint64_t>(to.data<i64>(), in.data<i64>(), outer, n, inner); break;
+    default: running_sums<bool, std::uint64_t>(to.data<bool>(), in.data<bool>(), outer, n, inner); break;
+  }
+  if (!straight) copy_tensor(out, to);
+}
+
+}  // namespace brrr::on_cpu

@@ -1,0 +1,269 @@
+// Functions that make tensors: filled, counted, from values, random.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <mutex>
+
+#include "dispatch/dispatch.h"
+#include "ops/arguments.h"
+#include "ops/functions.h"
+#include "tensor/error.h"
+#include "tensor/host_copy.h"
+#include "tensor/runtime.h"
+
+namespace brrr {
+namespace {
+
+thread_local constinit Device chosen_device{};
+
+Tensor create(Call& call, const Options& options) {
+  call.dtype = options.dtype;
+  call.device = options.device;
+  if (!options.device.is_cpu()) require_device(options.device, op_info(call.op).name);
+  return dispatch(call);
+}
+
+Attr number(Scalar value, DType dtype) {
+  return is_floating(dtype) ? Attr::of(value.to_double()) : Attr(value.to_int());
+}
+
+Options like(const Tensor& x) { return {x.dtype(), x.device()}; }
+
+}  // namespace
+
+Device default_device() { return chosen_device; }
+
+DeviceGuard::DeviceGuard(Device device) : before_(chosen_device) {
+  require_device(device, "DeviceGuard");
+  chosen_device = device;
+}
+DeviceGuard::~DeviceGuard() { chosen_device = before_; }
+
+Tensor empty(const Dims& shape, Options options) {
+  const std::uint32_t asked = thread_keys.included | global_keys.load(std::memory_order_relaxed);
+  if (asked == 0 && options.device.is_cpu()) [[likely]] return make_tensor(options.dtype, shape, options.device);
+  Call call(Op::empty, nullptr, 0);
+  call.add_shape(shape);
+  return create(call, options);
+}
+
+Tensor full(const Dims& shape, Scalar value, Options options) {
+  Call call(Op::full, nullptr, 0);
+  call.add_attr(number(value, options.dtype));
+  call.add_shape(shape);
+  return create(call, options);
+}
+
+Tensor zeros(const Dims& shape, Options options) { return full(shape, 0, options); }
+Tensor ones(const Dims& shape, Options options) { return full(shape, 1, options); }
+
+Tensor meta(const Dims& shape, Options options) { return make_meta_tensor(options.dtype, shape, options.device); }
+
+// A meta tensor's likeness is meta too: these go through an input-less call only for real tensors.
+Tensor full_like(const Tensor& x, Scalar value) {
+  require_defined("full_like", x);
+  if (x.is_meta()) return meta(x.shape(), like(x));
+  return full(x.shape(), value, like(x));
+}
+Tensor empty_like(const Tensor& x) {
+  require_defined("empty_like", x);
+  if (x.is_meta()) return meta(x.shape(), like(x));
+  return empty(x.shape(), like(x));
+}
+Tensor zeros_like(const Tensor& x) { return full_like(x, 0); }
+Tensor ones_like(const Tensor& x) { return full_like(x, 1); }
+
+Tensor arange(Scalar start, Scalar end, Scalar step, std::optional<DType> dtype, Device device) {
+  const bool integers = start.category() != Category::floating && end.category() != Category::floating &&
+                        step.category() != Category::floating;
+  const DType type = dtype.value_or(integers ? i64 : f32);
+  if (type == boolean) fail("[arange] expected a number type, got bool");
+  std::int64_t length = 0;
+  bool bad;
+  if (integers) {
+    const __int128 span = static_cast<__int128>(end.to_int()) - start.to_int(), by = step.to_int();
+    bad = by == 0 || (span != 0 && (span > 0) != (by > 0));
+    if (!bad) length = static_cast<std::int64_t>((span + by - (by > 0 ? 1 : -1)) / by);
+  } else {
+    const double count = std::ceil((end.to_double() - start.to_double()) / step.to_double());
+    bad = !(count >= 0 && count < 0x1p62);
+    if (!bad) length = static_cast<std::int64_t>(count);
+  }
+  if (bad) {
+    fail(fmt::format("[arange] expected a step that leads from start to end, got {} to {} by {}", start.to_double(),
+                     end.to_double(), step.to_double()));
+  }
+  Call call(Op::arange, nullptr, 0);
+  call.add_attr(number(start, type));
+  call.add_attr(number(step, type));
+  call.add_attr(length);
+  return create(call, {type, device});
+}
+
+Tensor arange(Scalar end, std::optional<DType> dtype, Device device) {
+  return end.category() == Category::floating ? arange(0.0, end, 1.0, dtype, device) : arange(0, end, 1, dtype, device);
+}
+
+Tensor linspace(double start, double end, std::int64_t steps, Options options) {
+  if (steps < 0) fail(fmt::format("[linspace] expected at least 0 steps, got {}", steps));
+  if (!is_floating(options.dtype)) fail(fmt::format("[linspace] expected a floating dtype, got {}", name_of(options.dtype)));
+  const DType wide = is_half(options.dtype) ? f32 : options.dtype;
+  const Tensor t = arange(0.0, static_cast<double>(steps), 1.0, wide, options.device);
+  const double step = steps > 1 ? (end - start) / static_cast<double>(steps - 1) : 0.0;
+  // From both ends towards the middle, so that both ends are exact.
+  const Tensor forward = t * step + start;
+  const Tensor backward = end - (static_cast<double>(steps - 1) - t) * step;
+  return cast(where(lt(t, static_cast<double>(steps) / 2), forward, backward), options.dtype);
+}
+
+Tensor eye(std::int64_t n, Options options) {
+  const Tensor row = arange(0, n, 1, i64, options.device);
+  return cast(eq(unsqueeze(row, 1), row), options.dtype);
+}
+
+Tensor one_hot(const Tensor& index, std::int64_t classes) {
+  require_defined("one_hot", index);
+  if (category_of(index.dtype()) != Category::integer) {
+    fail(fmt::format("[one_hot] expected integer classes, got {}", index.describe()));
+  }
+  if (classes < 1) fail(fmt::format("[one_hot] expected at least 1 class, got {}", classes));
+  return cast(eq(unsqueeze(index, -1), arange(0, classes, 1, index.dtype(), index.device())), i64);
+}
+
+Tensor scalar_tensor(Scalar value, Options options) { return full({}, value, options); }
+
+template <class T>
+Tensor tensor(std::span<const T> values, const Dims& shape, Device device) {
+  constexpr DType dtype = dtype_of<T>;
+  if (checked_numel(shape, sizeof(T), "tensor") != static_cast<std::int64_t>(values.size())) {
+    fail(fmt::format("[tensor] expected as many values as {} has elements, got {}", to_string(shape), values.size()));
+  }
+  require_device(device, "tensor");
+  Tensor result = make_tensor(dtype, shape, device);
+  copy_from_host(result, values.data());
+  return result;
+}
+
+template <class T>
+Tensor tensor(const std::vector<T>& values, const Dims& shape, Device device) {
+  if constexpr (std::is_same_v<T, bool>) {
+    const auto copy = std::make_unique<bool[]>(values.size());
+    std::copy(values.begin(), values.end(), copy.get());
+    return tensor<bool>(std::span<const bool>(copy.get(), values.size()), shape, device);
+  } else {
+    return tensor<T>(std::span<const T>(values), shape, device);
+  }
+}
+
+Tensor tensor(std::initializer_list<float> values, Device device) {
+  return tensor<float>(std::span<const float>(values.begin(), values.size()), {static_cast<std::int64_t>(values.size())}, device);
+}
+
+#define X(e, type, name)                                                           \
+  template Tensor tensor<type>(std::span<const type>, const Dims&, Device);        \
+  template Tensor tensor<type>(const std::vector<type>&, const Dims&, Device);
+BRRR_DTYPES(X)
+#undef X
+
+// --- Random numbers ----------------------------------------------------------------------------------------------
+
+namespace {
+
+// Seed and step live in a tensor on each device, so that a replayed graph can advance them; the place of a draw in
+// its step is counted on the host, where the order of calls is known.
+struct Generator {
+  std::mutex mutex;
+  std::uint64_t seed = 0;
+  std::int64_t place = 0;
+  Tensor state[2][kMaxDevices];  // {seed, step}; made on first use
+
+  Tensor& state_on(Device device) {
+    Tensor& tensor = state[static_cast<int>(device.type)][device.index];
+    if (!tensor.defined()) {
+      const std::int64_t values[] = {static_cast<std::int64_t>(seed), 0};
+      tensor = brrr::tensor<std::int64_t>(std::span<const std::int64_t>(values), {2}, device);
+    }
+    return tensor;
+  }
+};
+
+Generator& generator() {
+  static Generator* instance = new Generator;
+  return *instance;
+}
+
+Tensor draw(Op op, const Dims& shape, Options options) {
+  const OpInfo& info = op_info(op);
+  if (!is_floating(options.dtype)) {
+    fail(fmt::format("[{}] expected a floating dtype, got {}", info.name, name_of(options.dtype)));
+  }
+  require_device(options.device, info.name);
+  Tensor state;
+  std::int64_t place;
+  {
+    Generator& random = generator();
+    std::lock_guard lock(random.mutex);
+    state = random.state_on(options.device);
+    place = random.place++;
+  }
+  const Tensor* inputs[] = {&state};
+  Call call(op, inputs, 1);
+  call.dtype = options.dtype;
+  call.add_attr(place);
+  call.add_shape(shape);
+  return dispatch(call);
+}
+
+}  // namespace
+
+void manual_seed(std::uint64_t seed) {
+  Generator& random = generator();
+  std::lock_guard lock(random.mutex);
+  random.seed = seed;
+  random.place = 0;
+  for (auto& devices : random.state) {
+    for (Tensor& state : devices) {
+      if (!state.defined()) continue;
+      // Written in place: compiled steps hold on to the tensor itself.
+      const std::int64_t values[] = {static_cast<std::int64_t>(seed), 0};
+      copy_(state, brrr::tensor<std::int64_t>(std::span<const std::int64_t>(values), {2}, state.device()));
+    }
+  }
+}
+
+void next_random_step(Device device) {
+  Generator& random = generator();
+  std::lock_guard lock(random.mutex);
+  random.place = 0;
+  Tensor step = slice(random.state_on(device), 0, 1, 2);
+  add_(step, 1);
+}
+
+Tensor rand(const Dims& shape, Options options) { return draw(Op::uniform, shape, options); }
+Tensor randn(const Dims& shape, Options options) { return draw(Op::normal, shape, options); }
+
+Tensor randint(std::int64_t low, std::int64_t high, const Dims& shape, Options options) {
+  if (low >= high || static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low) > (std::uint64_t{1} << 53)) {
+    fail(fmt::format("[randint] expected low below high by at most 2^53, got {} and {}", low, high));
+  }
+  const Tensor unit = rand(shape, {f64, options.device});
+  return cast(floor(unit * static_cast<double>(high - low)) + static_cast<double>(low), options.dtype);
+}
+
+Tensor bernoulli(const Tensor& probability) {
+  require_defined("bernoulli", probability);
+  const DType wide = is_floating(probability.dtype()) && !is_half(probability.dtype()) ? probability.dtype() : f32;
+  return cast(lt(rand(probability.shape(), {wide, probability.device()}), probability), probability.dtype());
+}
+
+Tensor dropout(const Tensor& x, double p) {
+  require_defined("dropout", x);
+  if (!(p >= 0 && p <= 1)) fail(fmt::format("[dropout] expected a probability in [0, 1], got {}", p));
+  if (!is_floating(x.dtype())) fail(fmt::format("[dropout] expected a floating dtype, got {}", x.describe()));
+  if (p == 0) return x;
+  if (p == 1) return x * 0;
+  const Tensor keep = ge(rand(x.shape(), {f32, x.device()}), p);
+  return where(keep, x * (1 / (1 - p)), 0);
+}
+
+}  // namespace brrr

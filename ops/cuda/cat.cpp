@@ -1,0 +1,120 @@
+// cat on CUDA: copies of rows, many inputs a launch, in the widest words that every row and address allows.
+#include <algorithm>
+#include <bit>
+#include <optional>
+#include <vector>
+
+#include "ops/cuda/contiguous.h"
+#include "ops/cuda/launch.h"
+#include "ops/cuda/sources.h"
+#include "ops/kernels.h"
+#include "tensor/cuda_runtime.h"
+
+namespace brrr::on_cuda {
+namespace {
+
+constexpr int kMostParts = 64;
+
+// As cat.cu has them; lengths in words there, in elements while they are put together.
+struct Part {
+  const void* from;
+  std::int64_t from_pitch, row, at;
+};
+struct Parts {
+  void* out;
+  std::int64_t out_pitch, rows;
+  Part part[kMostParts];
+};
+
+// A tensor as rows of adjacent elements: dimensions from `dim` on are one row. Nothing when it does not lie so.
+std::optional<std::int64_t> pitch_of(const Tensor& x, int dim) {
+  const auto shape = x.shape(), strides = x.strides();
+  std::int64_t row = 1;
+  for (int d = x.rank() - 1; d >= dim; --d) {
+    if (shape[d] != 1 && strides[d] != row) return {};
+    row *= shape[d];
+  }
+  std::int64_t pitch = 0, rows = 1;
+  for (int d = dim - 1; d >= 0; --d) {
+    if (shape[d] == 1) continue;
+    if (rows == 1) pitch = strides[d];
+    if (strides[d] != pitch * rows) return {};
+    rows *= shape[d];
+  }
+  return pitch;
+}
+
+void copy_parts(Parts& parts, int count, std::size_t element, cu::CudaStream& stream) {
+  static Kernels<5> kernels;
+  const auto size = static_cast<std::int64_t>(element);
+  // The lowest bit set in any length or address, in bytes.
+  std::uint64_t bits = 16 | reinterpret_cast<std::uintptr_t>(parts.out) | static_cast<std::uint64_t>(parts.out_pitch * size);
+  std::int64_t longest = 0;
+  for (int i = 0; i < count; ++i) {
+    const Part& part = parts.part[i];
+    bits |= reinterpret_cast<std::uintptr_t>(part.from) | static_cast<std::uint64_t>(part.row * size) |
+            static_cast<std::uint64_t>(part.at * size) | static_cast<std::uint64_t>(part.from_pitch * size);
+    longest = std::max(longest, part.row);
+  }
+  const int log2 = std::countr_zero(bits);
+  const std::int64_t word = std::int64_t{1} << log2;
+  const auto in_words = [&](std::int64_t& length) { length = length * size / word; };
+  in_words(parts.out_pitch);
+  in_words(longest);
+  for (int i = 0; i < count; ++i) {
+    in_words(parts.part[i].from_pitch);
+    in_words(parts.part[i].row);
+    in_words(parts.part[i].at);
+  }
+  const CUfunction kernel = kernels.get(stream.device, log2, [&] {
+    return jit::load_kernel(stream.device, "cat", sources::cat(log2));
+  });
+  constexpr int kThreads = 256;
+  const Grid grid{blocks_for(parts.rows * longest, kThreads * 4, stream.on->multiprocessors), count};
+  launch(kernel, grid, kThreads, stream.handle, parts);
+}
+
+void join(const Call& call, Tensor& out) {
+  const int dim = static_cast<int>(call.attrs[0].i());
+  cu::CudaStream& stream = cu::current_stream(out.device());
+  std::int64_t inner = 1, rows = 1;
+  for (int d = 0; d < out.rank(); ++d) (d < dim ? rows : inner) *= d == dim ? 1 : out.shape()[d];
+  Parts parts;
+  parts.rows = rows;
+  std::vector<Tensor> copies;  // of inputs that do not lie in rows, until they have been read
+  int count = 0;
+  std::int64_t at = 0;
+  const auto flush = [&] {
+    if (count == 0) return;
+    parts.out = out.data();
+    parts.out_pitch = out.shape()[dim] * inner;
+    copy_parts(parts, count, size_of(out.dtype()), stream);
+    count = 0;
+    copies.clear();
+  };
+  for (std::uint32_t i = 0; i < call.n_inputs; ++i) {
+    const Tensor& x = call.input(static_cast<int>(i));
+    const std::int64_t row = x.shape()[dim] * inner;
+    if (row == 0) continue;
+    const void* from = x.data();
+    std::optional<std::int64_t> pitch = pitch_of(x, dim);
+    if (!pitch) {
+      copies.push_back(contiguous_copy(x));
+      from = copies.back().data();
+      pitch = row;
+    }
+    parts.part[count++] = {from, *pitch, row, at};
+    at += row;
+    if (count == kMostParts) flush();
+  }
+  flush();
+}
+
+}  // namespace
+
+void cat(const Call& call, Tensor* outputs) {
+  if (outputs[0].numel() == 0) return;
+  write_contiguous(outputs[0], [&](Tensor& out) { join(call, out); });
+}
+
+}  // namespace brrr::on_cuda

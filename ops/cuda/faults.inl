@@ -1,0 +1,49 @@
+// The device's side of tensor/cuda_faults.h, in front of every kernel that takes indices.
+
+struct FaultSink {
+  unsigned long long record, flag, launch, op;
+};
+struct FaultRecord {
+  unsigned long long launch, rank;
+  long long value, bound;
+  unsigned long long op;
+  unsigned int lock, unused;
+};
+
+// Out of line: nothing of it costs a kernel registers until an index is wrong.
+static __device__ __noinline__ void report_fault(FaultSink sink, long long position, long long value,
+                                                 long long bound) {
+  FaultRecord* record = (FaultRecord*)sink.record;
+  const unsigned long long owner = atomicCAS(&record->launch, 0ull, sink.launch);
+  if (owner != 0 && owner != sink.launch) return;
+  const unsigned long long rank = ~(unsigned long long)position;
+  if (*(volatile unsigned long long*)&record->rank >= rank) return;
+  while (atomicCAS(&record->lock, 0u, 1u) != 0u) {
+  }
+  __threadfence();
+  volatile FaultRecord* mine = record;
+  if (mine->rank < rank) {
+    mine->rank = rank;
+    mine->value = value;
+    mine->bound = bound;
+    mine->op = sink.op;
+    __threadfence_system();
+    *(volatile unsigned int*)sink.flag = 1;
+  }
+  __threadfence();
+  atomicExch(&record->lock, 0u);
+}
+
+static __device__ __forceinline__ bool index_in_range(FaultSink sink, long long position, long long value,
+                                                      long long bound) {
+  if (value >= 0 && value < bound) return true;
+  report_fault(sink, position, value, bound);
+  return false;
+}
+
+// The index, or after a report the nearest one in range. `bound` is at least 1.
+static __device__ __forceinline__ long long checked_index(FaultSink sink, long long position, long long value,
+                                                          long long bound) {
+  if (index_in_range(sink, position, value, bound)) return value;
+  return value < 0 ? 0 : bound - 1;
+}

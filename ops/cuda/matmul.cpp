@@ -1,0 +1,126 @@
+// matmul on CUDA: brings the operands into a form that one strided-batched product can take, and runs its plan.
+// Integers have a kernel of our own.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "ops/cuda/contiguous.h"
+#include "ops/cuda/launch.h"
+#include "ops/cuda/matmul_layout.h"
+#include "ops/cuda/matmul_plan.h"
+#include "ops/cuda/sources.h"
+#include "ops/kernels.h"
+#include "ops/matmul.h"
+#include "ops/shapes.h"
+#include "tensor/error.h"
+#include "tensor/runtime.h"
+
+namespace brrr::on_cuda {
+namespace {
+
+template <class T>
+struct IntegerProduct {
+  const T* a;
+  const T* b;
+  T* d;
+  std::int64_t m, n, k, batches;
+  std::int64_t a_row, a_col, b_row, b_col, d_row, d_col;
+  std::int64_t a_batch, b_batch, d_batch;
+};
+
+template <class T>
+void multiply_integers(const MatrixProduct& p, const Tensor& a, const Tensor& b, Tensor& d, cu::CudaStream& stream) {
+  static Kernels<1> kernels;
+  const CUfunction kernel = kernels.get(stream.device, 0, [&] {
+    return jit::load_kernel(stream.device, "matmul_integer", sources::matmul_integer(dtype_of<T>));
+  });
+  const int inner = widest(p.batch);
+  constexpr std::int64_t kTile = 32;
+  each_outer(p, inner, [&](std::int64_t at_a, std::int64_t at_b, std::int64_t at_d) {
+    const bool batched = inner >= 0;
+    const IntegerProduct<T> one{a.data<T>() + at_a, b.data<T>() + at_b, d.data<T>() + at_d,
+                                p.m, p.n, p.k, batched ? p.batch[inner] : 1,
+                                p.a.row, p.a.col, p.b.row, p.b.col, p.d.row, p.d.col,
+                                batched ? p.a.batch[inner] : 0, batched ? p.b.batch[inner] : 0,
+                                batched ? p.d.batch[inner] : 0};
+    const Grid grid{ceil_div(p.m, kTile) * ceil_div(p.n, kTile), std::min<std::int64_t>(one.batches, 65535)};
+    launch(kernel, grid, 256, stream.handle, one);
+  });
+}
+
+// `x` read in the shape of the batch, every matrix a copy of its own.
+Tensor spread_batch(const Tensor& x, const Tensor& result) {
+  Dims shape(result.shape());
+  shape[shape.size() - 2] = x.size(-2);
+  shape[shape.size() - 1] = x.size(-1);
+  return contiguous_copy(make_view(x, shape, broadcast_strides(x.shape(), x.strides(), shape)));
+}
+
+constexpr std::int64_t kMostCalls = 16;
+
+void multiply(const Tensor& a, const Tensor& b, Tensor& d, cu::CudaStream& stream) {
+  const MatrixProduct asked = product_of(a, b, d);
+  if (a.dtype() == i32) return multiply_integers<std::int32_t>(asked, a, b, d, stream);
+  if (a.dtype() == i64) return multiply_integers<std::int64_t>(asked, a, b, d, stream);
+
+  std::optional<LibraryProduct> given = as_library_product(asked);
+  if (!given) {
+    if (!as_operand(asked.m, asked.k, asked.a.row, asked.a.col)) return multiply(contiguous_copy(a), b, d, stream);
+    if (!as_operand(asked.k, asked.n, asked.b.row, asked.b.col)) return multiply(a, contiguous_copy(b), d, stream);
+    Tensor result = make_tensor(d.dtype(), d.shape(), d.device());
+    multiply(a, b, result, stream);
+    return copy_into(d, result);
+  }
+  if (given->calls > kMostCalls) {
+    // One call over copies beats many small ones. Each step leaves fewer tensors that do not fit together.
+    const auto spread = [&](const Tensor& x) {
+      return x.is_contiguous() && x.numel() / (x.size(-1) * x.size(-2)) == d.numel() / (d.size(-1) * d.size(-2));
+    };
+    if (!spread(a)) return multiply(spread_batch(a, d), b, d, stream);
+    if (!spread(b)) return multiply(a, spread_batch(b, d), d, stream);
+  }
+
+  MatmulKey& key = given->key;
+  key.dtype = a.dtype();
+  key.tf32 = a.dtype() == f32 && matmul_precision() == Precision::tf32;
+  key.measured = matmul_choice() == Choice::measured;
+  key.device = stream.device.index;
+
+  const Tensor &left = given->exchanged ? b : a, &right = given->exchanged ? a : b;
+  const auto size = static_cast<std::int64_t>(size_of(a.dtype()));
+  const auto element = [size](const Tensor& x, std::int64_t offset) {
+    return static_cast<char*>(x.data()) + offset * size;
+  };
+  // A batch starts at every multiple of its stride: the stride's alignment counts as the address's does.
+  const auto alignment = [size](const void* address, std::int64_t stride) {
+    return std::min(alignment_class(address), alignment_class(reinterpret_cast<const void*>(stride * size)));
+  };
+  each_outer(given->product, given->inner, [&](std::int64_t at_left, std::int64_t at_right, std::int64_t at_d) {
+    MatmulOperands operands;
+    operands.x = element(right, at_right);
+    operands.y = element(left, at_left);
+    operands.d = element(d, at_d);
+    key.align_x = alignment(operands.x, key.batch_x);
+    key.align_y = alignment(operands.y, key.batch_y);
+    key.align_d = alignment(operands.d, key.batch_d);
+    run(plan_for(key, operands, stream), operands, stream);
+  });
+}
+
+}  // namespace
+
+void matmul(const Call& call, Tensor* outputs) {
+  const Tensor &a = call.input(0), &b = call.input(1);
+  Tensor& d = outputs[0];
+  if (a.dtype() == boolean) fail(fmt::format("[matmul] expected numbers, got {} and {}", a.describe(), b.describe()));
+  if (d.numel() == 0) return;
+  cu::CudaStream& stream = cu::current_stream(a.device());
+  if (a.size(-1) == 0) {
+    write_contiguous(d, [&](Tensor& result) { cuda_runtime().fill_bytes(stream, result.data(), 0, result.bytes()); });
+    return;
+  }
+  multiply(a, b, d, stream);
+}
+
+}  // namespace brrr::on_cuda

@@ -1,0 +1,165 @@
+#include "ops/cuda/matmul_layout.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "tensor/error.h"
+
+namespace brrr::on_cuda {
+namespace {
+
+MatrixStrides strides_of(const Tensor& x) {
+  const int rank = x.rank();
+  MatrixStrides strides;
+  strides.row = x.strides()[rank - 2];
+  strides.col = x.strides()[rank - 1];
+  return strides;
+}
+
+// The stride of batch dimension `dim`, counted from the right (0 is the last before the matrix).
+std::int64_t batch_stride(const Tensor& x, int from_right) {
+  const int at = x.rank() - 3 - from_right;
+  return at < 0 || x.shape()[at] == 1 ? 0 : x.strides()[at];
+}
+
+// True when stepping the outer dimension is `size` steps of the inner one.
+bool merges(std::int64_t outer, std::int64_t inner, std::int64_t size) { return outer == inner * size; }
+
+// The stride of a dimension of one element is never taken: one that is aligned serves every kernel.
+std::int64_t rounded(std::int64_t size) { return (size + 15) / 16 * 16; }
+
+}  // namespace
+
+MatrixProduct product_of(const Tensor& a, const Tensor& b, const Tensor& d) {
+  MatrixProduct p;
+  p.m = a.shape()[a.rank() - 2];
+  p.k = a.shape()[a.rank() - 1];
+  p.n = b.shape()[b.rank() - 1];
+  p.a = strides_of(a);
+  p.b = strides_of(b);
+  p.d = strides_of(d);
+  const int batch_rank = d.rank() - 2;
+  for (int i = 0; i < batch_rank; ++i) {
+    const std::int64_t size = d.shape()[i];
+    if (size == 1) continue;
+    const int from_right = batch_rank - 1 - i;
+    const std::int64_t sa = batch_stride(a, from_right), sb = batch_stride(b, from_right),
+                       sd = batch_stride(d, from_right);
+    const int last = p.batch.size() - 1;
+    if (last >= 0 && merges(p.a.batch[last], sa, size) && merges(p.b.batch[last], sb, size) &&
+        merges(p.d.batch[last], sd, size)) {
+      p.batch[last] *= size;
+      p.a.batch[last] = sa;
+      p.b.batch[last] = sb;
+      p.d.batch[last] = sd;
+    } else {
+      p.batch.push_back(size);
+      p.a.batch.push_back(sa);
+      p.b.batch.push_back(sb);
+      p.d.batch.push_back(sd);
+    }
+  }
+  while (!p.batch.empty()) {
+    const int last = p.batch.size() - 1;
+    const bool rows_of_a = p.b.batch[last] == 0 && p.a.col == 1 && p.m > 0 &&
+                           (p.m == 1 || (merges(p.a.batch[last], p.a.row, p.m) && merges(p.d.batch[last], p.d.row, p.m)));
+    // A stride of 0 between rows would have to be copied; as a batch it costs nothing.
+    if (!rows_of_a || p.a.batch[last] == 0) break;
+    if (p.m == 1) {
+      p.a.row = p.a.batch[last];
+      p.d.row = p.d.batch[last];
+    }
+    p.m *= p.batch[last];
+    p.batch.resize(last);
+    p.a.batch.resize(last);
+    p.b.batch.resize(last);
+    p.d.batch.resize(last);
+  }
+  return p;
+}
+
+void transpose(MatrixProduct& p) {
+  std::swap(p.a, p.b);
+  std::swap(p.m, p.n);
+  for (MatrixStrides* strides : {&p.a, &p.b, &p.d}) std::swap(strides->row, strides->col);
+}
+
+std::optional<Operand> as_operand(std::int64_t rows, std::int64_t cols, std::int64_t row_stride,
+                                  std::int64_t col_stride) {
+  std::int64_t as_is = 0, as_transposed = 0;
+  if ((cols == 1 || col_stride == 1) && (rows == 1 || row_stride >= cols)) {
+    as_is = rows == 1 ? rounded(cols) : row_stride;
+  }
+  if ((rows == 1 || row_stride == 1) && (cols == 1 || col_stride >= rows)) {
+    as_transposed = cols == 1 ? rounded(rows) : col_stride;
+  }
+  if (as_is <= 0 && as_transposed <= 0) return {};
+  // Both, when a dimension is 1: the longer leading dimension leaves adjacent elements adjacent.
+  if (as_is >= as_transposed) return Operand{false, as_is};
+  return Operand{true, as_transposed};
+}
+
+std::int64_t leading_of_result(std::int64_t rows, std::int64_t cols, std::int64_t row_stride,
+                               std::int64_t col_stride) {
+  if (cols > 1 && col_stride != 1) return 0;
+  if (rows == 1) return rounded(cols);
+  return row_stride >= cols ? row_stride : 0;
+}
+
+int widest(const Dims& batch) {
+  return batch.empty() ? -1 : static_cast<int>(std::max_element(batch.begin(), batch.end()) - batch.begin());
+}
+
+std::optional<LibraryProduct> as_library_product(const MatrixProduct& product) {
+  LibraryProduct result;
+  result.product = product;
+  MatrixProduct& p = result.product;
+  // A single column of results is better taken as a row: its elements are adjacent then.
+  result.exchanged = (p.n == 1 && p.m > 1 && p.d.row == 1) || leading_of_result(p.m, p.n, p.d.row, p.d.col) == 0;
+  if (result.exchanged) transpose(p);
+  const std::int64_t leading_d = leading_of_result(p.m, p.n, p.d.row, p.d.col);
+  const auto x = as_operand(p.k, p.n, p.b.row, p.b.col), y = as_operand(p.m, p.k, p.a.row, p.a.col);
+  if (leading_d == 0 || !x || !y) return {};
+
+  result.inner = widest(p.batch);
+  for (int i = 0; i < p.batch.size(); ++i) result.calls *= i == result.inner ? 1 : p.batch[i];
+  MatmulKey& key = result.key;
+  key.rows = p.n;
+  key.cols = p.m;
+  key.depth = p.k;
+  key.leading_x = x->leading;
+  key.leading_y = y->leading;
+  key.leading_d = leading_d;
+  key.transpose_x = x->transposed;
+  key.transpose_y = y->transposed;
+  if (result.inner >= 0) {
+    const std::int64_t batches = p.batch[result.inner];
+    if (batches > INT32_MAX) fail(fmt::format("[matmul] expected a batch below 2^31, got {}", batches));
+    key.batches = static_cast<std::int32_t>(batches);
+    key.batch_x = p.b.batch[result.inner];
+    key.batch_y = p.a.batch[result.inner];
+    key.batch_d = p.d.batch[result.inner];
+  }
+  return result;
+}
+
+std::uint64_t hash_of(const MatmulKey& key) {
+  std::uint64_t words[sizeof(MatmulKey) / 8];
+  std::memcpy(words, &key, sizeof words);
+  // Two independent chains, so that the multiplications overlap.
+  std::uint64_t even = 0x9e3779b97f4a7c15u, odd = 0xc2b2ae3d27d4eb4fu;
+  constexpr int kWords = sizeof words / 8;
+  for (int i = 0; i + 1 < kWords; i += 2) {
+    even = (even ^ words[i]) * 0xff51afd7ed558ccdu;
+    odd = (odd ^ words[i + 1]) * 0xc4ceb9fe1a85ec53u;
+  }
+  if constexpr (kWords % 2) even = (even ^ words[kWords - 1]) * 0xff51afd7ed558ccdu;
+  std::uint64_t hash = even ^ (odd >> 31) ^ (odd << 33);
+  hash ^= hash >> 32;
+  return hash * 0x9e3779b97f4a7c15u >> 7;
+}
+
+}  // namespace brrr::on_cuda

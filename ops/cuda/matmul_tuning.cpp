@@ -1,0 +1,270 @@
+#include "ops/cuda/matmul_tuning.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "ops/cuda/workspace.h"
+#include "ops/jit/disk_cache.h"
+#include "ops/matmul.h"
+#include "tensor/error.h"
+
+namespace brrr::on_cuda {
+namespace {
+
+// A pair of events, and the time between them.
+class Clock {
+ public:
+  Clock() {
+    BRRR_CUDA(cuEventCreate, &start_, CU_EVENT_DEFAULT);
+    try {
+      BRRR_CUDA(cuEventCreate, &stop_, CU_EVENT_DEFAULT);
+    } catch (...) {
+      BRRR_CUDA_TRY(cuEventDestroy, start_);
+      throw;
+    }
+  }
+  ~Clock() {
+    BRRR_CUDA_TRY(cuEventDestroy, start_);
+    BRRR_CUDA_TRY(cuEventDestroy, stop_);
+  }
+  Clock(const Clock&) = delete;
+  Clock& operator=(const Clock&) = delete;
+
+  template <class Work>
+  double microseconds(CUstream stream, Work&& work) {
+    BRRR_CUDA(cuEventRecord, start_, stream);
+    work();
+    BRRR_CUDA(cuEventRecord, stop_, stream);
+    BRRR_CUDA(cuEventSynchronize, stop_);
+    float milliseconds = 0;
+    BRRR_CUDA(cuEventElapsedTime, &milliseconds, start_, stop_);
+    return 1e3 * milliseconds;
+  }
+
+ private:
+  CUevent start_ = nullptr, stop_ = nullptr;
+};
+
+double median(std::vector<double> times) {
+  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+  std::nth_element(times.begin(), middle, times.end());
+  return *middle;
+}
+
+// Some runs in one graph, so that short products are measured and not their launches.
+class Repeated {
+ public:
+  template <class Work>
+  Repeated(cu::CudaStream& stream, int times, Work&& work) {
+    cu::begin_capture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    try {
+      for (int i = 0; i < times; ++i) work();
+    } catch (...) {
+      try {
+        graph_ = cu::end_capture(stream);
+      } catch (const Error&) {  // the first failure is the one to tell
+      }
+      destroy();
+      throw;
+    }
+    graph_ = cu::end_capture(stream);
+    try {
+      BRRR_CUDA(cuGraphInstantiate, &program_, graph_, 0);
+    } catch (...) {
+      destroy();
+      throw;
+    }
+  }
+  ~Repeated() { destroy(); }
+  Repeated(const Repeated&) = delete;
+  Repeated& operator=(const Repeated&) = delete;
+
+  void launch(CUstream stream) { BRRR_CUDA(cuGraphLaunch, program_, stream); }
+
+ private:
+  void destroy() noexcept {
+    if (program_) BRRR_CUDA_TRY(cuGraphExecDestroy, program_);
+    if (graph_) BRRR_CUDA_TRY(cuGraphDestroy, graph_);
+  }
+  CUgraph graph_ = nullptr;
+  CUgraphExec program_ = nullptr;
+};
+
+// The time of one run; a rough one when it is far from the best.
+template <class Work>
+double time_of(cu::CudaStream& stream, Clock& clock, double best, Work&& work) {
+  constexpr int kSamples = 7, kInGraph = 20;
+  work();
+  const double once = clock.microseconds(stream.handle, work);
+  if (best > 0 && once > std::max(2 * best, best + 20)) return once;
+  std::vector<double> times;
+  if (once < 60) {
+    Repeated repeated(stream, kInGraph, work);
+    repeated.launch(stream.handle);
+    for (int i = 0; i < kSamples; ++i) {
+      times.push_back(clock.microseconds(stream.handle, [&] { repeated.launch(stream.handle); }) / kInGraph);
+    }
+    return median(times);
+  }
+  const int inner = std::clamp(static_cast<int>(400 / once), 1, 6);
+  for (int i = 0; i < kSamples; ++i) {
+    times.push_back(clock.microseconds(stream.handle, [&] {
+      for (int j = 0; j < inner; ++j) work();
+    }) / inner);
+  }
+  return median(times);
+}
+
+// Which sets of operands it may pay to turn.
+std::vector<std::uint8_t> layouts_to_try(const MatmulKey& key) {
+  std::vector<std::uint8_t> layouts = {turned_none};
+  // Below about 2^28 multiply-adds the copies' launches alone cost more than they can save.
+  const double work = static_cast<double>(key.rows) * static_cast<double>(key.cols) * static_cast<double>(key.depth) *
+                      key.batches;
+  if (!key.tf32 || work < 268435456.0) return layouts;
+  if (!key.transpose_x) layouts.push_back(turned_x);
+  if (key.transpose_y) layouts.push_back(turned_y);
+  if (!key.transpose_x && key.transpose_y) layouts.push_back(turned_x | turned_y);
+  return layouts;
+}
+
+std::int64_t elements_of_result(const MatmulKey& key) {
+  return (key.batches - 1) * key.batch_d + (key.cols - 1) * key.leading_d + key.rows;
+}
+
+Tensor scratch(std::int64_t count, DType dtype, Device device) { return make_tensor(dtype, {&count, 1}, device); }
+
+}  // namespace
+
+std::vector<Candidate> measure_candidates(const MatmulKey& key, const MatmulOperands& operands, cu::CudaStream& stream,
+                                          int most_per_layout) {
+  if (stream.on->captures.load() != 0) fail("[matmul] algorithms cannot be measured while a stream is being captured");
+  const Device device(DeviceType::cuda, key.device);
+  const cublasLtHandle_t library = matmul_library(device);
+  const Workspace workspace = workspace_of(stream, matmul_workspace());
+  const Tensor result = scratch(elements_of_result(key), key.dtype, device);
+  MatmulOperands mine = operands;
+  mine.d = result.data();
+  Clock clock;
+  std::vector<Candidate> candidates;
+  double best = 0;
+  for (const std::uint8_t turned : layouts_to_try(key)) {
+    MatmulPlan plan(key, turned);
+    plan.library = library;
+    Tensor copies[2];
+    void* room[2] = {};
+    for (int i = 0; i < 2; ++i) {
+      const std::uint8_t which = i == 0 ? turned_x : turned_y;
+      if (!(turned & which)) continue;
+      copies[i] = scratch(static_cast<std::int64_t>(turned_bytes(key, which) / size_of(key.dtype)), key.dtype, device);
+      room[i] = copies[i].data();
+    }
+    for (const Algorithm& algorithm : offered_algorithms(library, plan.inner, plan.descriptors, most_per_layout, true)) {
+      if (algorithm.workspace > workspace.bytes) continue;
+      plan.algorithm = algorithm;
+      Candidate candidate{turned, algorithm, -1};
+      const cublasStatus_t status = run_with(plan, mine, room, workspace.data, stream.handle);
+      // An offer that turns out not to fit is passed over; any other failure is one.
+      if (status != CUBLAS_STATUS_NOT_SUPPORTED && status != CUBLAS_STATUS_INVALID_VALUE) {
+        cu::check<cu::Fn::k_cublasLtMatmul>(status);
+        candidate.microseconds = time_of(stream, clock, best, [&] {
+          cu::check<cu::Fn::k_cublasLtMatmul>(run_with(plan, mine, room, workspace.data, stream.handle));
+        });
+        if (best == 0 || candidate.microseconds < best) best = candidate.microseconds;
+      }
+      candidates.push_back(candidate);
+    }
+  }
+  std::stable_sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
+    return (a.microseconds < 0) != (b.microseconds < 0) ? b.microseconds < 0 : a.microseconds < b.microseconds;
+  });
+  return candidates;
+}
+
+std::string tuning_name(const MatmulKey& key, const std::string& gpu, int driver, std::size_t library,
+                        std::size_t workspace_limit) {
+  MatmulKey anywhere = key;
+  anywhere.device = 0;
+  unsigned char bytes[sizeof anywhere];
+  std::memcpy(bytes, &anywhere, sizeof bytes);
+  return fmt::format("matmul 1 gpu {} driver {} cublasLt {} workspace {} key {:02x}", gpu, driver, library,
+                     workspace_limit, fmt::join(bytes, ""));
+}
+
+namespace {
+
+struct StoredTuning {
+  char magic[8];
+  std::uint64_t algorithm[sizeof(cublasLtMatmulAlgo_t) / 8];
+  std::uint64_t workspace;
+  std::uint64_t turned;
+  double microseconds;
+};
+constexpr char kMagic[8] = {'m', 'a', 't', 'm', 'u', 'l', '0', '1'};
+
+}  // namespace
+
+std::string to_bytes(const Tuned& tuned) {
+  StoredTuning stored{};
+  std::memcpy(stored.magic, kMagic, sizeof kMagic);
+  std::memcpy(stored.algorithm, &tuned.algorithm.algo, sizeof stored.algorithm);
+  stored.workspace = tuned.algorithm.workspace;
+  stored.turned = tuned.turned;
+  stored.microseconds = tuned.microseconds;
+  return std::string(reinterpret_cast<const char*>(&stored), sizeof stored);
+}
+
+std::optional<Tuned> tuned_from(std::string_view bytes) {
+  StoredTuning stored;
+  if (bytes.size() != sizeof stored) return {};
+  std::memcpy(&stored, bytes.data(), sizeof stored);
+  if (std::memcmp(stored.magic, kMagic, sizeof kMagic) != 0 || stored.turned > (turned_x | turned_y)) return {};
+  Tuned tuned;
+  std::memcpy(&tuned.algorithm.algo, stored.algorithm, sizeof stored.algorithm);
+  tuned.algorithm.workspace = stored.workspace;
+  tuned.turned = static_cast<std::uint8_t>(stored.turned);
+  tuned.microseconds = stored.microseconds;
+  return tuned;
+}
+
+std::unique_ptr<MatmulPlan> tuned_plan(const MatmulKey& key, const MatmulOperands& operands, cu::CudaStream& stream) {
+  const std::string name = tuning_name(key, stream.on->name, cu::driver_version(),
+                                       BRRR_CUDA_TRY(cublasLtGetVersion), matmul_workspace());
+  const jit::Hash128 entry = jit::hash_of(name);
+  const cublasLtHandle_t library = matmul_library(stream.device);
+  std::string bytes;
+  if (jit::disk_cache::read(entry, "matmul", bytes) == jit::disk_cache::Found::yes) {
+    if (const auto tuned = tuned_from(bytes)) {
+      auto plan = std::make_unique<MatmulPlan>(key, tuned->turned);
+      plan->library = library;
+      plan->algorithm = tuned->algorithm;
+      cublasLtMatmulHeuristicResult_t result{};
+      const MatmulDescriptors& of = plan->descriptors;
+      const cublasStatus_t status = BRRR_CUDA_TRY(cublasLtMatmulAlgoCheck, library, of.operation, of.x, of.y, of.c, of.d,
+                                                  &plan->algorithm.algo, &result);
+      if (status == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= matmul_workspace()) {
+        plan->algorithm.workspace = result.workspaceSize;
+        return plan;
+      }
+    }
+  }
+  if (stream.on->captures.load() != 0) return nullptr;
+  std::vector<Candidate> candidates;
+  try {
+    candidates = measure_candidates(key, operands, stream);
+  } catch (const OutOfMemory&) {
+    return nullptr;  // there may be room for the product, if not for trying it out
+  }
+  if (candidates.empty() || candidates[0].microseconds < 0) return nullptr;
+  const Candidate& best = candidates[0];
+  jit::disk_cache::write(entry, "matmul", to_bytes({best.algorithm, best.turned, best.microseconds}));
+  auto plan = std::make_unique<MatmulPlan>(key, best.turned);
+  plan->library = library;
+  plan->algorithm = best.algorithm;
+  return plan;
+}
+
+}  // namespace brrr::on_cuda

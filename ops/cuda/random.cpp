@@ -1,0 +1,37 @@
+// uniform and normal on CUDA, with the bits that the CPU draws.
+#include "ops/cuda/contiguous.h"
+#include "ops/cuda/launch.h"
+#include "ops/cuda/sources.h"
+#include "ops/kernels.h"
+#include "tensor/cuda_runtime.h"
+
+namespace brrr::on_cuda {
+namespace {
+
+CUfunction draw_kernel(Device device, DType dtype, bool normal) {
+  static Kernels<kDTypes * 2> kernels;
+  return kernels.get(device, static_cast<int>(dtype) * 2 + normal, [&] {
+    return jit::load_kernel(device, "draw", sources::draw(dtype, normal), sources::draw_options());
+  });
+}
+
+void draw(const Call& call, Tensor* outputs, bool normal) {
+  if (outputs[0].numel() == 0) return;
+  const Tensor state = contiguous_here(call.input(0));
+  cu::CudaStream& stream = cu::current_stream(state.device());
+  const CUfunction kernel = draw_kernel(stream.device, outputs[0].dtype(), normal);
+  const auto place = static_cast<std::uint32_t>(call.attrs[0].i());
+  write_contiguous(outputs[0], [&](Tensor& out) {
+    constexpr int kThreads = 256;
+    const std::int64_t count = out.numel();
+    const Grid grid{blocks_for(count, kThreads * 4, stream.on->multiprocessors, 32)};
+    launch(kernel, grid, kThreads, stream.handle, out.data(), state.data(), place, count);
+  });
+}
+
+}  // namespace
+
+void uniform(const Call& call, Tensor* outputs) { draw(call, outputs, false); }
+void normal(const Call& call, Tensor* outputs) { draw(call, outputs, true); }
+
+}  // namespace brrr::on_cuda

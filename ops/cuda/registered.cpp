@@ -1,0 +1,39 @@
+// Kernels that users give as CUDA text: compiled once, then launched with pointers and attributes in order.
+#include "ops/registered.h"
+
+#include <fmt/format.h>
+
+#include <vector>
+
+#include "ops/cuda/contiguous.h"
+#include "ops/jit/compiler.h"
+#include "tensor/cuda_runtime.h"
+#include "tensor/error.h"
+
+namespace brrr::on_cuda {
+
+void run_kernel_text(const CudaKernel& kernel, const Call& call, Tensor* outputs, int n_outputs) {
+  const Device device = outputs[0].device();
+  cu::CudaStream& stream = cu::current_stream(device);
+  const CUfunction function = jit::load_kernel(device, kernel.entry.c_str(), kernel.source);
+  const Launch launch = kernel.launch(call, outputs);
+  for (int i = 0; i < 3; ++i) {
+    if (launch.grid[i] == 0) return;  // nothing to do
+  }
+  std::vector<Tensor> inputs;
+  std::vector<std::int64_t> values;
+  for (std::uint32_t i = 0; i < call.n_inputs; ++i) inputs.push_back(contiguous_here(call.input(static_cast<int>(i))));
+  for (const Tensor& input : inputs) values.push_back(reinterpret_cast<std::int64_t>(input.data()));
+  for (int i = 0; i < n_outputs; ++i) values.push_back(reinterpret_cast<std::int64_t>(outputs[i].data()));
+  for (int i = 0; i < call.n_attrs; ++i) values.push_back(call.attrs[i].bits);
+  std::vector<void*> arguments;
+  for (std::int64_t& value : values) arguments.push_back(&value);
+  if (launch.shared_bytes > 48 * 1024) {
+    BRRR_CUDA(cuFuncSetAttribute, function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+              static_cast<int>(launch.shared_bytes));
+  }
+  BRRR_CUDA(cuLaunchKernel, function, launch.grid[0], launch.grid[1], launch.grid[2], launch.block[0], launch.block[1],
+            launch.block[2], launch.shared_bytes, stream.handle, arguments.data(), nullptr);
+}
+
+}  // namespace brrr::on_cuda

@@ -1,0 +1,72 @@
+// cumsum on CUDA. Sums are kept in f64, of integers and bool in i64. The same shape on the same GPU is cut
+// into the same parts, so its bits are the same every time.
+#include <algorithm>
+
+#include "ops/cuda/contiguous.h"
+#include "ops/cuda/launch.h"
+#include "ops/cuda/sources.h"
+#include "ops/kernels.h"
+#include "tensor/cuda_runtime.h"
+
+namespace brrr::on_cuda {
+namespace {
+
+// As scan.cu has it.
+struct Scan {
+  const void* x;
+  void* out;
+  void* part_sums;
+  std::int64_t outer, n, inner;
+  std::int64_t parts, part;
+};
+
+CUfunction scan_kernel(Device device, DType in, DType out, int which) {
+  static Kernels<kDTypes * kDTypes * 4> kernels;
+  constexpr const char* kEntries[] = {"scan_row_sums", "scan_rows", "scan_column_sums", "scan_columns"};
+  const int variant = (static_cast<int>(in) * kDTypes + static_cast<int>(out)) * 4 + which;
+  return kernels.get(device, variant, [&] {
+    return jit::load_kernel(device, kEntries[which], sources::scan(in, out));
+  });
+}
+
+void scan(const Tensor& x, int dim, Tensor& out) {
+  cu::CudaStream& stream = cu::current_stream(x.device());
+  Scan s{x.data(), out.data(), nullptr, 1, 1, 1, 1, 1};
+  for (int d = 0; d < x.rank(); ++d) (d < dim ? s.outer : d == dim ? s.n : s.inner) *= x.shape()[d];
+  const bool rows = s.inner == 1;
+  constexpr std::int64_t kThreads = 256, kTile = 2048;
+  // Enough parts to keep the device busy, each long enough to be worth a block or a thread.
+  const std::int64_t least = rows ? 4 * kTile : 64;
+  const std::int64_t wanted = std::int64_t{stream.on->multiprocessors} * (rows ? 4 : 1024);
+  const std::int64_t parts = std::clamp<std::int64_t>(wanted / std::max<std::int64_t>(1, s.outer * s.inner), 1,
+                                                      std::max<std::int64_t>(1, s.n / least));
+  s.part = ceil_div(s.n, parts);
+  if (rows) s.part = ceil_div(s.part, kTile) * kTile;
+  s.parts = ceil_div(s.n, s.part);
+  const std::int64_t pieces = s.outer * s.parts * s.inner;
+  const Grid grid{rows ? std::min<std::int64_t>(pieces, INT32_MAX) : blocks_for(pieces, kThreads, stream.on->multiprocessors, 64)};
+  Tensor sums;
+  if (s.parts > 1) {
+    sums = make_tensor(sources::scan_sum(out.dtype()), {&pieces, 1}, x.device());
+    s.part_sums = sums.data();
+    launch(scan_kernel(x.device(), x.dtype(), out.dtype(), rows ? 0 : 2), grid, kThreads, stream.handle, s);
+  }
+  launch(scan_kernel(x.device(), x.dtype(), out.dtype(), rows ? 1 : 3), grid, kThreads, stream.handle, s);
+}
+
+}  // namespace
+
+void cumsum(const Call& call, Tensor* outputs) {
+  if (outputs[0].numel() == 0) return;
+  const Tensor x = contiguous_here(call.input(0));
+  const int dim = static_cast<int>(call.attrs[0].i());
+  write_contiguous(outputs[0], [&](Tensor& out) {
+    if (x.rank() == 0) {
+      copy_into(out, x);
+    } else {
+      scan(x, dim, out);
+    }
+  });
+}
+
+}  // namespace brrr::on_cuda

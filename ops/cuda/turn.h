@@ -1,0 +1,25 @@
+// Copies matrices with rows and columns exchanged.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "tensor/device.h"
+#include "tensor/dtype.h"
+
+namespace brrr::on_cuda {
+
+// `from` has `cols` columns of `rows` adjacent elements; `to` gets `rows` columns of `cols` adjacent elements.
+struct TurnedMatrix {
+  const void* from;
+  void* to;
+  std::int64_t rows, cols;
+  std::int64_t from_leading, to_leading;
+  std::int64_t from_batch, to_batch;  // from one matrix to the next
+  std::int64_t batches;
+};
+
+void turn_matrix(const TurnedMatrix& matrix, DType dtype, Device device, CUstream stream);
+
+}  // namespace brrr::on_cuda

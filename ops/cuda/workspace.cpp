@@ -1,0 +1,75 @@
+#include "ops/cuda/workspace.h"
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "ops/matmul.h"
+#include "tensor/storage.h"
+
+namespace brrr::on_cuda {
+namespace {
+
+struct Workspaces {
+  std::mutex mutex;
+  std::unordered_map<const cu::CudaStream*, Workspace> of_stream;
+  std::vector<Storage*> storages;  // those that were outgrown as well
+};
+Workspaces& workspaces() {
+  static Workspaces* instance = new Workspaces;  // no clean-up at exit: the driver may be gone by then
+  return *instance;
+}
+std::atomic<std::uint32_t> generation{0};
+
+constinit thread_local Workspace given{};
+
+// What this thread used last.
+struct Last {
+  const cu::CudaStream* stream;
+  Workspace workspace;
+  std::uint32_t generation;
+};
+constinit thread_local Last last{};
+
+[[gnu::noinline]] Workspace find_or_make(cu::CudaStream& stream, std::size_t bytes) {
+  Workspaces& all = workspaces();
+  std::lock_guard lock(all.mutex);
+  Workspace& mine = all.of_stream[&stream];
+  if (mine.bytes < bytes) {
+    const std::size_t size = std::max(bytes, matmul_workspace());
+    all.storages.reserve(all.storages.size() + 1);
+    Storage* storage = new_storage(stream.device, size);
+    all.storages.push_back(storage);
+    mine = {storage->data, size};
+  }
+  last = {&stream, mine, generation.load()};
+  return mine;
+}
+
+}  // namespace
+
+Workspace workspace_of(cu::CudaStream& stream, std::size_t bytes) {
+  if (given.bytes >= bytes && given.data) return given;
+  if (last.stream == &stream && last.workspace.bytes >= bytes &&
+      last.generation == generation.load(std::memory_order_relaxed)) [[likely]] {
+    return last.workspace;
+  }
+  return find_or_make(stream, bytes);
+}
+
+UseWorkspace::UseWorkspace(Workspace workspace) : before_(std::exchange(given, workspace)) {}
+UseWorkspace::~UseWorkspace() { given = before_; }
+
+void release_workspaces() {
+  Workspaces& all = workspaces();
+  std::lock_guard lock(all.mutex);
+  generation.fetch_add(1);
+  all.of_stream.clear();
+  for (Storage* storage : all.storages) storage->drop();
+  all.storages.clear();
+}
+
+}  // namespace brrr::on_cuda

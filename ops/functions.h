@@ -1,0 +1,200 @@
+// The ops, as functions. Names follow PyTorch's. A name that ends in _ writes into its first argument.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "dispatch/scalar.h"
+#include "ops/shapes.h"
+#include "tensor/tensor.h"
+
+namespace brrr {
+
+// --- Making tensors ---------------------------------------------------------------------------------------------
+
+// The device of tensors made without naming one; the CPU unless a DeviceGuard says otherwise.
+Device default_device();
+
+class DeviceGuard {
+ public:
+  explicit DeviceGuard(Device device);
+  ~DeviceGuard();
+  DeviceGuard(const DeviceGuard&) = delete;
+  DeviceGuard& operator=(const DeviceGuard&) = delete;
+
+ private:
+  Device before_;
+};
+
+// zeros({2, 3}, {.dtype = bf16, .device = cuda()})
+struct Options {
+  DType dtype = f32;
+  Device device = default_device();
+};
+
+Tensor empty(const Dims& shape, Options options = {});
+Tensor full(const Dims& shape, Scalar value, Options options = {});
+Tensor zeros(const Dims& shape, Options options = {});
+Tensor ones(const Dims& shape, Options options = {});
+Tensor empty_like(const Tensor& x);
+Tensor full_like(const Tensor& x, Scalar value);
+Tensor zeros_like(const Tensor& x);
+Tensor ones_like(const Tensor& x);
+// A shape and a type without memory; ops on it compute shapes only.
+Tensor meta(const Dims& shape, Options options = {});
+
+// From start up to, not including, end. Of type i64 when all three are integers, else f32, unless one is asked for.
+Tensor arange(Scalar start, Scalar end, Scalar step = 1, std::optional<DType> dtype = {}, Device device = default_device());
+Tensor arange(Scalar end, std::optional<DType> dtype = {}, Device device = default_device());
+Tensor linspace(double start, double end, std::int64_t steps, Options options = {});
+Tensor eye(std::int64_t n, Options options = {});
+Tensor one_hot(const Tensor& index, std::int64_t classes);  // i64, with one more dimension
+
+// A 0-d tensor; or a tensor with the values given, laid out in the shape given.
+Tensor scalar_tensor(Scalar value, Options options = {});
+template <class T>
+Tensor tensor(std::span<const T> values, const Dims& shape, Device device = default_device());
+template <class T>
+Tensor tensor(const std::vector<T>& values, const Dims& shape, Device device = default_device());
+Tensor tensor(std::initializer_list<float> values, Device device = default_device());
+
+// Random draws are Philox, keyed by the seed, a step counter and the draw's place in the step: the same program
+// gives the same numbers on every device. manual_seed starts over at step 0, place 0, on all devices.
+void manual_seed(std::uint64_t seed);
+void next_random_step(Device device = default_device());
+Tensor rand(const Dims& shape, Options options = {});   // uniform in [0, 1)
+Tensor randn(const Dims& shape, Options options = {});  // standard normal
+Tensor randint(std::int64_t low, std::int64_t high, const Dims& shape, Options options = {.dtype = i64});
+Tensor bernoulli(const Tensor& probability);
+Tensor dropout(const Tensor& x, double p);
+
+// --- Moving and reading -----------------------------------------------------------------------------------------
+
+Tensor to(const Tensor& x, Device device);
+Tensor to(const Tensor& x, DType dtype);
+Tensor cast(const Tensor& x, DType dtype);
+Tensor contiguous(const Tensor& x);  // x itself when it already is
+Tensor clone(const Tensor& x);
+
+// Reading waits for the device.
+template <class T>
+T item(const Tensor& x);
+double item(const Tensor& x);
+template <class T>
+std::vector<T> to_vector(const Tensor& x);
+// The values, a few per row, with dtype and shape.
+std::string to_string(const Tensor& x);
+
+// --- Pointwise: one function a row of ops.def ----------------------------------------------------------------------
+// Operands broadcast and promote; any operand may be a number, as long as one is a tensor.
+
+#define UNARY(name, ...)         \
+  Tensor name(const Tensor& a);  \
+  Tensor& name##_(Tensor& a);
+#define BINARY(name, ...)                         \
+  Tensor name(const Tensor& a, const Tensor& b);  \
+  Tensor name(const Tensor& a, Scalar b);         \
+  Tensor name(Scalar a, const Tensor& b);         \
+  Tensor& name##_(Tensor& a, const Tensor& b);    \
+  Tensor& name##_(Tensor& a, Scalar b);
+#define TERNARY(name, ...)                                          \
+  Tensor name(const Tensor& a, const Tensor& b, const Tensor& c);   \
+  Tensor name(const Tensor& a, const Tensor& b, Scalar c);          \
+  Tensor name(const Tensor& a, Scalar b, const Tensor& c);          \
+  Tensor name(const Tensor& a, Scalar b, Scalar c);                 \
+  Tensor& name##_(Tensor& a, const Tensor& b, const Tensor& c);     \
+  Tensor& name##_(Tensor& a, const Tensor& b, Scalar c);            \
+  Tensor& name##_(Tensor& a, Scalar b, const Tensor& c);            \
+  Tensor& name##_(Tensor& a, Scalar b, Scalar c);
+#include "dispatch/ops.def"
+
+Tensor& copy_(Tensor& destination, const Tensor& source);  // converts and broadcasts
+Tensor& fill_(Tensor& x, Scalar value);
+Tensor& zero_(Tensor& x);
+
+inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
+inline Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); }
+inline Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }
+inline Tensor operator/(const Tensor& a, const Tensor& b) { return div(a, b); }
+inline Tensor operator+(const Tensor& a, Scalar b) { return add(a, b); }
+inline Tensor operator-(const Tensor& a, Scalar b) { return sub(a, b); }
+inline Tensor operator*(const Tensor& a, Scalar b) { return mul(a, b); }
+inline Tensor operator/(const Tensor& a, Scalar b) { return div(a, b); }
+inline Tensor operator+(Scalar a, const Tensor& b) { return add(a, b); }
+inline Tensor operator-(Scalar a, const Tensor& b) { return sub(a, b); }
+inline Tensor operator*(Scalar a, const Tensor& b) { return mul(a, b); }
+inline Tensor operator/(Scalar a, const Tensor& b) { return div(a, b); }
+inline Tensor operator-(const Tensor& a) { return neg(a); }
+inline Tensor& operator+=(Tensor& a, const Tensor& b) { return add_(a, b); }
+inline Tensor& operator-=(Tensor& a, const Tensor& b) { return sub_(a, b); }
+inline Tensor& operator*=(Tensor& a, const Tensor& b) { return mul_(a, b); }
+inline Tensor& operator/=(Tensor& a, const Tensor& b) { return div_(a, b); }
+inline Tensor& operator+=(Tensor& a, Scalar b) { return add_(a, b); }
+inline Tensor& operator-=(Tensor& a, Scalar b) { return sub_(a, b); }
+inline Tensor& operator*=(Tensor& a, Scalar b) { return mul_(a, b); }
+inline Tensor& operator/=(Tensor& a, Scalar b) { return div_(a, b); }
+
+// --- Reductions: over the dims named, or over all -------------------------------------------------------------------
+
+#define REDUCTION(name, ...)                                                \
+  Tensor name(const Tensor& x);                                             \
+  Tensor name(const Tensor& x, const Dims& dims, bool keepdim = false);
+#define ARG_REDUCTION(name, ...)                              \
+  Tensor name(const Tensor& x);                               \
+  Tensor name(const Tensor& x, int dim, bool keepdim = false);
+#include "dispatch/ops.def"
+
+// `correction` 1 divides by n - 1.
+Tensor var(const Tensor& x, const Dims& dims, bool keepdim = false, int correction = 1);
+Tensor var(const Tensor& x, int correction = 1);
+Tensor logsumexp(const Tensor& x, const Dims& dims, bool keepdim = false);
+Tensor cumsum(const Tensor& x, int dim);
+
+// --- Composites: written over other ops; fusion makes them one kernel -----------------------------------------------
+
+Tensor softmax(const Tensor& x, int dim);
+Tensor log_softmax(const Tensor& x, int dim);
+// Over the last dimensions, as many as `weight` has; weight and bias may be undefined.
+Tensor layer_norm(const Tensor& x, int dims, const Tensor& weight = {}, const Tensor& bias = {}, double eps = 1e-5);
+Tensor rms_norm(const Tensor& x, int dims, const Tensor& weight = {}, double eps = 1e-6);
+
+// --- Matrix products --------------------------------------------------------------------------------------------------
+
+// 2-d, 1-d and batched as PyTorch's matmul; transposed views are used as they are.
+Tensor matmul(const Tensor& a, const Tensor& b);
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});  // x weightᵀ + bias
+
+// --- Shape ------------------------------------------------------------------------------------------------------------
+
+// A view where the strides allow it, else a copy. One size may be -1.
+Tensor reshape(const Tensor& x, const Dims& shape);
+Tensor view(const Tensor& x, const Dims& shape);  // throws where reshape would copy
+Tensor permute(const Tensor& x, const Dims& order);
+Tensor transpose(const Tensor& x, int dim0, int dim1);
+Tensor slice(const Tensor& x, int dim, std::int64_t start, std::int64_t end, std::int64_t step = 1);
+Tensor select(const Tensor& x, int dim, std::int64_t index);
+Tensor narrow(const Tensor& x, int dim, std::int64_t start, std::int64_t length);
+Tensor expand(const Tensor& x, const Dims& shape);  // -1 keeps a size
+Tensor squeeze(const Tensor& x, int dim);
+Tensor squeeze(const Tensor& x);
+Tensor unsqueeze(const Tensor& x, int dim);
+Tensor flatten(const Tensor& x, int first = 0, int last = -1);
+std::vector<Tensor> split(const Tensor& x, std::int64_t size, int dim = 0);
+std::vector<Tensor> split(const Tensor& x, const std::vector<std::int64_t>& sizes, int dim = 0);
+std::vector<Tensor> chunk(const Tensor& x, int chunks, int dim = 0);
+Tensor cat(const std::vector<Tensor>& parts, int dim = 0);
+Tensor stack(const std::vector<Tensor>& parts, int dim = 0);
+
+// --- Indexing -----------------------------------------------------------------------------------------------------------
+
+// out[i][j] = x[index[i][j]][j] for dim 0, and so on; index has x's rank.
+Tensor gather(const Tensor& x, int dim, const Tensor& index);
+Tensor index_select(const Tensor& x, int dim, const Tensor& index);  // index is 1-d
+Tensor embedding(const Tensor& weight, const Tensor& index);         // rows of weight, in index's shape
+Tensor scatter_add(const Tensor& base, int dim, const Tensor& index, const Tensor& source);
+Tensor nonzero(const Tensor& condition);  // [count, rank] of i64; reads the values, so it waits for the device
+Tensor tril(const Tensor& x, int diagonal = 0);
+Tensor triu(const Tensor& x, int diagonal = 0);
+
+}  // namespace brrr

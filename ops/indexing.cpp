@@ -1,0 +1,123 @@
+// Functions that pick, place and join elements.
+#include <fmt/format.h>
+
+#include "dispatch/dispatch.h"
+#include "ops/arguments.h"
+#include "ops/functions.h"
+#include "tensor/error.h"
+
+namespace brrr {
+namespace {
+
+template <class... Tensors>
+Tensor along(Op op, int dim, const Tensors&... operands) {
+  const Tensor* inputs[] = {&operands...};
+  Call call(op, inputs, sizeof...(operands));
+  call.dtype = inputs[0]->dtype();
+  call.add_attr(wrap_dim(op_info(op).name, dim, inputs[0]->rank()));
+  return dispatch(call);
+}
+
+Tensor triangle(const char* op, const Tensor& x, int diagonal, bool upper) {
+  require_defined(op, x);
+  if (x.rank() < 2) fail(fmt::format("[{}] expected at least 2 dimensions, got {}", op, x.describe()));
+  const Tensor* inputs[] = {&x};
+  Call call(Op::triangle, inputs, 1);
+  call.dtype = x.dtype();
+  call.add_attr(diagonal);
+  call.add_attr(upper);
+  return dispatch(call);
+}
+
+}  // namespace
+
+Tensor gather(const Tensor& x, int dim, const Tensor& index) {
+  require_defined("gather", x);
+  require_defined("gather", index);
+  return along(Op::gather, dim, x, index);
+}
+
+Tensor index_select(const Tensor& x, int dim, const Tensor& index) {
+  require_defined("index_select", x);
+  require_defined("index_select", index);
+  return along(Op::index_select, dim, x, index);
+}
+
+Tensor embedding(const Tensor& weight, const Tensor& index) {
+  require_defined("embedding", weight);
+  require_defined("embedding", index);
+  if (weight.rank() != 2) fail(fmt::format("[embedding] expected a weight of [rows, width], got {}", weight.describe()));
+  Dims shape(index.shape());
+  shape.push_back(weight.size(1));
+  return reshape(index_select(weight, 0, index.rank() == 1 ? index : flatten(index)), shape);
+}
+
+Tensor scatter_add(const Tensor& base, int dim, const Tensor& index, const Tensor& source) {
+  require_defined("scatter_add", base);
+  require_defined("scatter_add", index);
+  require_defined("scatter_add", source);
+  return along(Op::scatter_add, dim, base, index, source);
+}
+
+Tensor tril(const Tensor& x, int diagonal) { return triangle("tril", x, diagonal, false); }
+Tensor triu(const Tensor& x, int diagonal) { return triangle("triu", x, diagonal, true); }
+
+Tensor nonzero(const Tensor& condition) {
+  require_defined("nonzero", condition);
+  const Tensor mask = ne(condition, 0);
+  const std::vector<bool> values = to_vector<bool>(mask);
+  std::vector<std::int64_t> found;
+  const int rank = condition.rank();
+  const auto shape = condition.shape();
+  std::int64_t count = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (!values[i]) continue;
+    ++count;
+    found.resize(found.size() + static_cast<std::size_t>(rank));
+    auto rest = static_cast<std::int64_t>(i);
+    for (int d = rank - 1; d >= 0; --d) {
+      found[found.size() - static_cast<std::size_t>(rank - d)] = rest % shape[d];
+      rest /= shape[d];
+    }
+  }
+  return tensor<std::int64_t>(found, {count, rank}, condition.device());
+}
+
+Tensor cat(const std::vector<Tensor>& parts, int dim) {
+  if (parts.empty()) fail("[cat] expected at least one tensor, got none");
+  std::vector<Tensor> converted;
+  std::vector<const Tensor*> inputs;
+  DType dtype = f32;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    require_defined("cat", parts[i]);
+    dtype = i == 0 ? parts[i].dtype() : promote(dtype, parts[i].dtype());
+  }
+  converted.reserve(parts.size());
+  for (const Tensor& part : parts) {
+    if (part.dtype() == dtype) {
+      inputs.push_back(&part);
+    } else {
+      inputs.push_back(&converted.emplace_back(cast(part, dtype)));
+    }
+  }
+  Call call(Op::cat, inputs.data(), static_cast<std::uint32_t>(inputs.size()));
+  call.dtype = dtype;
+  call.add_attr(wrap_dim("cat", dim, parts[0].rank()));
+  return dispatch(call);
+}
+
+Tensor stack(const std::vector<Tensor>& parts, int dim) {
+  if (parts.empty()) fail("[stack] expected at least one tensor, got none");
+  std::vector<Tensor> raised;
+  raised.reserve(parts.size());
+  for (const Tensor& part : parts) {
+    require_defined("stack", part);
+    if (!std::ranges::equal(part.shape(), parts[0].shape())) {
+      fail(fmt::format("[stack] expected tensors of one shape, got {} and {}", parts[0].describe(), part.describe()));
+    }
+    raised.push_back(unsqueeze(part, dim));
+  }
+  return cat(raised, dim);
+}
+
+}  // namespace brrr

@@ -1,0 +1,68 @@
+// Compiles CUDA text at run time, once: kernels are kept in memory, cubins on disk as well.
+//
+//   const CUfunction f = jit::load_kernel(cuda(0), "my_kernel", R"(
+//     extern "C" __global__ void my_kernel(float* out, i64 n) { ... })");
+//
+// Every source gets the prelude (ops/jit/prelude.inl, then scalar.inl) in front, so it may use their names and
+// needs no header. It stands inside `namespace brrr {`, which the compiler closes. Entries are extern "C".
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tensor/device.h"
+
+namespace brrr::jit {
+
+struct CompileOptions {
+  // Off, so that a chain rounds alike whether it runs as many kernels or as one.
+  bool fmad = false;
+  // Compile for sm_90a and not sm_90 where there is such a thing (wgmma, setmaxnreg).
+  bool specific = false;
+  // Register limit a thread; 0 leaves it to the compiler.
+  int max_registers = 0;
+  bool prelude = true;
+  bool random = false;  // philox.inl as well
+};
+
+// 90 for sm_90.
+int architecture_of(Device device);
+int multiprocessors_of(Device device);
+
+// The kernel `entry` of `source`, ready to launch on `device`. Cheap enough for a slow path only: it hashes the
+// whole text. Callers keep the function; it lives as long as the process.
+CUfunction load_kernel(Device device, const char* entry, std::string_view source,
+                       const CompileOptions& options = {});
+// Several entries of one source, in order.
+std::vector<CUfunction> load_kernels(Device device, const std::vector<const char*>& entries,
+                                     std::string_view source, const CompileOptions& options = {});
+
+// The same without a GPU: the cubin for sm_<architecture>, through the disk cache.
+std::string compile_to_cubin(std::string_view source, int architecture,
+                             const CompileOptions& options = {});
+// Past the caches, as PTX: what ptxas -v can be asked about.
+std::string compile_to_ptx(std::string_view source, int architecture,
+                           const CompileOptions& options = {});
+
+// What a cubin says of one kernel.
+struct KernelResources {
+  std::string entry;
+  int registers = 0;
+  int shared_bytes = 0;
+  int local_bytes = 0;  // stack and spills, a thread
+};
+std::vector<KernelResources> resources_of(std::string_view cubin);
+
+struct CompilerStats {
+  std::int64_t compiled = 0;     // runs of NVRTC
+  std::int64_t memory_hits = 0;  // modules found loaded
+  std::int64_t disk_hits = 0;
+  std::int64_t disk_refused = 0;  // entries that were damaged, and were compiled again
+};
+CompilerStats compiler_stats();
+
+}  // namespace brrr::jit

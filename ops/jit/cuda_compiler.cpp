@@ -1,0 +1,215 @@
+// Owns NVRTC and what comes of it: cubins on disk, modules in memory.
+#include <fmt/format.h>
+
+#include <atomic>
+#include <cstring>
+#include <map>
+#include <mutex>
+
+#include "ops/jit/compiler.h"
+#include "ops/jit/disk_cache.h"
+#include "ops/jit/text.h"
+#include "tensor/cuda_runtime.h"
+#include "tensor/error.h"
+
+namespace brrr::jit {
+namespace {
+
+std::atomic<std::int64_t> compiled{0}, memory_hits{0}, disk_hits{0}, disk_refused{0};
+
+const char* op_name() { return current_op ? current_op : "jit"; }
+
+std::string whole_text(std::string_view source, const CompileOptions& options) {
+  if (!options.prelude) return std::string(source);
+  std::string text;
+  text.reserve(32768 + source.size());
+  text += text::prelude_inl;
+  text += text::scalar_inl;
+  if (options.random) text += text::philox_inl;
+  // Line numbers of errors are those of the kernel's own text.
+  text += "\n#line 1 \"kernel\"\n";
+  text += source;
+  text += "\n}  // namespace brrr\n";
+  return text;
+}
+
+std::vector<std::string> flags_of(int architecture, const CompileOptions& options, bool ptx) {
+  std::vector<std::string> flags = {
+      fmt::format("--gpu-architecture={}_{}{}", ptx ? "compute" : "sm", architecture,
+                  options.specific && architecture >= 90 ? "a" : ""),
+      "--std=c++17", options.fmad ? "--fmad=true" : "--fmad=false"};
+  if (options.max_registers > 0) flags.push_back(fmt::format("--maxrregcount={}", options.max_registers));
+  return flags;
+}
+
+std::string numbered(std::string_view source) {
+  std::string text;
+  int line = 0;
+  while (!source.empty()) {
+    const std::size_t end = source.find('\n');
+    text += fmt::format("{:4} {}\n", ++line, source.substr(0, end));
+    if (end == std::string_view::npos) break;
+    source.remove_prefix(end + 1);
+  }
+  return text;
+}
+
+// One program of NVRTC; destroyed whatever happens.
+class Program {
+ public:
+  explicit Program(const std::string& text) {
+    BRRR_CUDA(nvrtcCreateProgram, &program_, text.c_str(), "brrr.cu", 0, nullptr, nullptr);
+  }
+  ~Program() { (void)BRRR_CUDA_TRY(nvrtcDestroyProgram, &program_); }
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  nvrtcResult compile(const std::vector<std::string>& flags) {
+    std::vector<const char*> pointers;
+    for (const std::string& flag : flags) pointers.push_back(flag.c_str());
+    return BRRR_CUDA_TRY(nvrtcCompileProgram, program_, static_cast<int>(pointers.size()), pointers.data());
+  }
+  std::string log() {
+    std::size_t size = 0;
+    if (BRRR_CUDA_TRY(nvrtcGetProgramLogSize, program_, &size) != NVRTC_SUCCESS || size < 2) return "";
+    std::string text(size, '\0');
+    if (BRRR_CUDA_TRY(nvrtcGetProgramLog, program_, text.data()) != NVRTC_SUCCESS) return "";
+    text.resize(std::strlen(text.c_str()));
+    return text;
+  }
+  std::string cubin() {
+    std::size_t size = 0;
+    BRRR_CUDA(nvrtcGetCUBINSize, program_, &size);
+    std::string bytes(size, '\0');
+    BRRR_CUDA(nvrtcGetCUBIN, program_, bytes.data());
+    return bytes;
+  }
+  std::string ptx() {
+    std::size_t size = 0;
+    BRRR_CUDA(nvrtcGetPTXSize, program_, &size);
+    std::string text(size, '\0');
+    BRRR_CUDA(nvrtcGetPTX, program_, text.data());
+    return text;
+  }
+
+ private:
+  nvrtcProgram program_ = nullptr;
+};
+
+std::string run_nvrtc(const std::string& text, std::string_view source, int architecture,
+                      const CompileOptions& options, bool ptx) {
+  Program program(text);
+  const nvrtcResult result = program.compile(flags_of(architecture, options, ptx));
+  if (result != NVRTC_SUCCESS) {
+    throw Error(fmt::format("[{}] expected a kernel that compiles for sm_{}, got {} from NVRTC:\n{}\nThe kernel:\n{}",
+                            op_name(), architecture, cu::describe(cu::Library::nvrtc, result), program.log(),
+                            numbered(source)));
+  }
+  compiled.fetch_add(1, std::memory_order_relaxed);
+  return ptx ? program.ptx() : program.cubin();
+}
+
+Hash128 key_of(const std::string& text, int architecture, const CompileOptions& options) {
+  std::string key = fmt::format("cubin nvrtc {}", cu::nvrtc_version());
+  for (const std::string& flag : flags_of(architecture, options, false)) key += " " + flag;
+  key += '\n';
+  key += text;
+  return hash_of(key);
+}
+
+std::string cubin_of(const std::string& text, std::string_view source, int architecture,
+                     const CompileOptions& options, const Hash128& key) {
+  std::string cubin;
+  switch (disk_cache::read(key, "cubin", cubin)) {
+    case disk_cache::Found::yes:
+      disk_hits.fetch_add(1, std::memory_order_relaxed);
+      return cubin;
+    case disk_cache::Found::damaged:
+      disk_refused.fetch_add(1, std::memory_order_relaxed);
+      break;
+    case disk_cache::Found::no: break;
+  }
+  cubin = run_nvrtc(text, source, architecture, options, false);
+  disk_cache::write(key, "cubin", cubin);
+  return cubin;
+}
+
+// Modules stay loaded as long as their device runs: kernels that were handed out point into them. A device that was
+// shut down and started again has a new state, so what was loaded before is not found.
+struct Modules {
+  using Key = std::pair<Hash128, const cu::DeviceState*>;
+  struct Less {
+    bool operator()(const Key& a, const Key& b) const {
+      return std::tie(a.first.low, a.first.high, a.second) < std::tie(b.first.low, b.first.high, b.second);
+    }
+  };
+  std::mutex mutex;
+  std::map<Key, CUmodule, Less> loaded;
+};
+Modules& modules() {
+  static Modules* instance = new Modules;
+  return *instance;
+}
+
+}  // namespace
+
+int architecture_of(Device device) {
+  const cu::DeviceState& state = cu::device_state(device.index);
+  return state.major * 10 + state.minor;
+}
+
+int multiprocessors_of(Device device) { return cu::device_state(device.index).multiprocessors; }
+
+std::string compile_to_cubin(std::string_view source, int architecture, const CompileOptions& options) {
+  const std::string text = whole_text(source, options);
+  return cubin_of(text, source, architecture, options, key_of(text, architecture, options));
+}
+
+std::string compile_to_ptx(std::string_view source, int architecture, const CompileOptions& options) {
+  return run_nvrtc(whole_text(source, options), source, architecture, options, true);
+}
+
+std::vector<CUfunction> load_kernels(Device device, const std::vector<const char*>& entries,
+                                     std::string_view source, const CompileOptions& options) {
+  cu::DeviceState& state = cu::device_state(device.index);
+  cu::make_current(state);
+  const int architecture = architecture_of(device);
+  const std::string text = whole_text(source, options);
+  const Hash128 key = key_of(text, architecture, options);
+  const Modules::Key place(key, &state);
+  Modules& cache = modules();
+  CUmodule module = nullptr;
+  {
+    std::lock_guard lock(cache.mutex);
+    if (const auto found = cache.loaded.find(place); found != cache.loaded.end()) module = found->second;
+  }
+  if (module) {
+    memory_hits.fetch_add(1, std::memory_order_relaxed);
+  } else {
+    const std::string cubin = cubin_of(text, source, architecture, options, key);
+    CUmodule mine = nullptr;
+    BRRR_CUDA(cuModuleLoadData, &mine, cubin.data());
+    std::lock_guard lock(cache.mutex);
+    const auto [at, first] = cache.loaded.emplace(place, mine);
+    module = at->second;
+    // Another thread was faster: one module serves all.
+    if (!first) (void)BRRR_CUDA_TRY(cuModuleUnload, mine);
+  }
+  std::vector<CUfunction> functions;
+  for (const char* entry : entries) {
+    CUfunction function = nullptr;
+    BRRR_CUDA(cuModuleGetFunction, &function, module, entry);
+    functions.push_back(function);
+  }
+  return functions;
+}
+
+CUfunction load_kernel(Device device, const char* entry, std::string_view source, const CompileOptions& options) {
+  return load_kernels(device, {entry}, source, options)[0];
+}
+
+CompilerStats compiler_stats() {
+  return {compiled.load(), memory_hits.load(), disk_hits.load(), disk_refused.load()};
+}
+
+}  // namespace brrr::jit

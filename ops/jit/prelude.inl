@@ -1,0 +1,299 @@
+// What every CUDA kernel starts with: names of types, the two 16-bit floats, vector accesses, division by
+// invariants, shuffles. It includes nothing. Everything stands in namespace brrr, so that the functions of
+// scalar.inl hide CUDA's of the same names; the compiler of kernels closes the namespace.
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef int i32;
+typedef long long i64;
+
+#define BRRR_SCALAR_FN __device__ __forceinline__
+#define BRRR_FN static __device__ __forceinline__
+#define K(x) static_cast<T>(x)
+
+namespace brrr {
+
+BRRR_FN float exp(float a) { return ::expf(a); }
+BRRR_FN double exp(double a) { return ::exp(a); }
+BRRR_FN float expm1(float a) { return ::expm1f(a); }
+BRRR_FN double expm1(double a) { return ::expm1(a); }
+BRRR_FN float log(float a) { return ::logf(a); }
+BRRR_FN double log(double a) { return ::log(a); }
+BRRR_FN float log1p(float a) { return ::log1pf(a); }
+BRRR_FN double log1p(double a) { return ::log1p(a); }
+BRRR_FN float sqrt(float a) { return ::sqrtf(a); }
+BRRR_FN double sqrt(double a) { return ::sqrt(a); }
+BRRR_FN float sin(float a) { return ::sinf(a); }
+BRRR_FN double sin(double a) { return ::sin(a); }
+BRRR_FN float cos(float a) { return ::cosf(a); }
+BRRR_FN double cos(double a) { return ::cos(a); }
+BRRR_FN float tan(float a) { return ::tanf(a); }
+BRRR_FN double tan(double a) { return ::tan(a); }
+BRRR_FN float tanh(float a) { return ::tanhf(a); }
+BRRR_FN double tanh(double a) { return ::tanh(a); }
+BRRR_FN float erf(float a) { return ::erff(a); }
+BRRR_FN double erf(double a) { return ::erf(a); }
+BRRR_FN float floor(float a) { return ::floorf(a); }
+BRRR_FN double floor(double a) { return ::floor(a); }
+BRRR_FN float ceil(float a) { return ::ceilf(a); }
+BRRR_FN double ceil(double a) { return ::ceil(a); }
+BRRR_FN float trunc(float a) { return ::truncf(a); }
+BRRR_FN double trunc(double a) { return ::trunc(a); }
+BRRR_FN float fabs(float a) { return ::fabsf(a); }
+BRRR_FN double fabs(double a) { return ::fabs(a); }
+BRRR_FN float fmod(float a, float b) { return ::fmodf(a, b); }
+BRRR_FN double fmod(double a, double b) { return ::fmod(a, b); }
+BRRR_FN float pow(float a, float b) { return ::powf(a, b); }
+BRRR_FN double pow(double a, double b) { return ::pow(a, b); }
+BRRR_FN float rint(float a) { return ::rintf(a); }
+BRRR_FN double rint(double a) { return ::rint(a); }
+
+struct f16 {
+  u16 bits;
+};
+struct bf16 {
+  u16 bits;
+};
+
+// Values in registers: halves are float, everything else is itself. Bits agree with tensor/half.h.
+template <class T>
+struct register_type {
+  typedef T type;
+};
+template <>
+struct register_type<f16> {
+  typedef float type;
+};
+template <>
+struct register_type<bf16> {
+  typedef float type;
+};
+template <class T>
+using Register = typename register_type<T>::type;
+
+template <class T>
+BRRR_FN T widen(T a) {
+  return a;
+}
+BRRR_FN float widen(bf16 a) { return __uint_as_float(u32(a.bits) << 16); }
+BRRR_FN float widen(f16 a) {
+  float result;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(result) : "h"(a.bits));
+  return (a.bits & 0x7fffu) > 0x7c00u
+             ? __uint_as_float((u32(a.bits & 0x8000u) << 16) | ((u32(a.bits & 0x7fffu) << 13) + 0x70000000u))
+             : result;
+}
+
+// The hardware's conversions give one NaN for all: a pair that holds one takes the long way.
+BRRR_FN u32 narrow_nan(bf16, float a) { return a != a ? (__float_as_uint(a) >> 16) | 0x40u : 0u; }
+BRRR_FN u32 narrow_nan(f16, float a) {
+  const u32 u = __float_as_uint(a);
+  return a != a ? ((u >> 16) & 0x8000u) | 0x7e00u | ((u >> 13) & 0x3ffu) : 0u;
+}
+BRRR_FN u32 narrow_pair(bf16, float low, float high) {
+  u32 result;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(result) : "f"(high), "f"(low));
+  return result;
+}
+BRRR_FN u32 narrow_pair(f16, float low, float high) {
+  u32 result;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(result) : "f"(high), "f"(low));
+  return result;
+}
+template <class H>
+BRRR_FN void narrow_two(float low, float high, H* to) {
+  u32 pair = narrow_pair(H(), low, high);
+  if ((low != low) | (high != high)) {
+    if (low != low) pair = (pair & 0xffff0000u) | narrow_nan(H(), low);
+    if (high != high) pair = (pair & 0xffffu) | narrow_nan(H(), high) << 16;
+  }
+  to[0].bits = u16(pair);
+  to[1].bits = u16(pair >> 16);
+}
+template <class T, class V>
+struct narrowing {
+  static BRRR_SCALAR_FN T one(V a) { return static_cast<T>(a); }
+};
+// Conversions to integers saturate; NaN becomes 0, which the 64-bit ones need to be told.
+template <>
+struct narrowing<i64, float> {
+  static BRRR_SCALAR_FN i64 one(float a) { return a == a ? __float2ll_rz(a) : 0; }
+};
+template <>
+struct narrowing<i64, double> {
+  static BRRR_SCALAR_FN i64 one(double a) { return a == a ? __double2ll_rz(a) : 0; }
+};
+template <>
+struct narrowing<i32, float> {
+  static BRRR_SCALAR_FN i32 one(float a) { return __float2int_rz(a); }
+};
+template <>
+struct narrowing<i32, double> {
+  static BRRR_SCALAR_FN i32 one(double a) { return a == a ? __double2int_rz(a) : 0; }
+};
+template <class T>
+struct narrowing_half {
+  static BRRR_SCALAR_FN T one(float a) {
+    T result[2];
+    narrow_two(a, 0.0f, result);
+    return result[0];
+  }
+};
+template <class V>
+struct narrowing<f16, V> : narrowing_half<f16> {};
+template <class V>
+struct narrowing<bf16, V> : narrowing_half<bf16> {};
+template <class T, class V>
+BRRR_FN T narrow(V a) {
+  return narrowing<T, V>::one(a);
+}
+// A value as a store to T and a load from there would leave it.
+template <class T>
+BRRR_FN Register<T> rounded(Register<T> a) {
+  return widen(narrow<T>(a));
+}
+
+// N elements that are loaded and stored together, 16 bytes at a time where there are as many.
+template <class T, int N>
+struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Pack {
+  T at[N];
+};
+template <int BYTES>
+struct Words {
+  typedef uint4 type;
+};
+template <>
+struct Words<8> {
+  typedef uint2 type;
+};
+template <>
+struct Words<4> {
+  typedef u32 type;
+};
+template <>
+struct Words<2> {
+  typedef u16 type;
+};
+template <>
+struct Words<1> {
+  typedef u8 type;
+};
+
+template <int N, class T>
+BRRR_FN Pack<T, N> load(const T* from) {
+  constexpr int kBytes = sizeof(T) * N;
+  typedef typename Words<(kBytes < 16 ? kBytes : 16)>::type Word;
+  union Bits {
+    Word words[(kBytes + 15) / 16];
+    Pack<T, N> pack;
+    BRRR_SCALAR_FN Bits() {}
+  } bits;
+#pragma unroll
+  for (int i = 0; i < (kBytes + 15) / 16; ++i) bits.words[i] = reinterpret_cast<const Word*>(from)[i];
+  return bits.pack;
+}
+template <int N, class T>
+BRRR_FN void store(T* to, const Pack<T, N>& pack) {
+  constexpr int kBytes = sizeof(T) * N;
+  typedef typename Words<(kBytes < 16 ? kBytes : 16)>::type Word;
+  union Bits {
+    Word words[(kBytes + 15) / 16];
+    Pack<T, N> pack;
+    BRRR_SCALAR_FN Bits() {}
+  } bits;
+  bits.pack = pack;
+#pragma unroll
+  for (int i = 0; i < (kBytes + 15) / 16; ++i) reinterpret_cast<Word*>(to)[i] = bits.words[i];
+}
+// The same element N times.
+template <int N, class T>
+BRRR_FN Pack<T, N> spread(const T* from) {
+  Pack<T, N> pack;
+  const T value = *from;
+#pragma unroll
+  for (int i = 0; i < N; ++i) pack.at[i] = value;
+  return pack;
+}
+template <class T, int N>
+BRRR_FN void narrow_all(const Register<T> (&values)[N], Pack<T, N>& pack) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) pack.at[i] = narrow<T>(values[i]);
+}
+template <class H, int N>
+BRRR_FN void narrow_halves(const float (&values)[N], Pack<H, N>& pack) {
+  if constexpr (N == 1) {
+    pack.at[0] = narrow<H>(values[0]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; i += 2) narrow_two(values[i], values[i + 1], pack.at + i);
+  }
+}
+template <int N>
+BRRR_FN void narrow_all(const float (&values)[N], Pack<f16, N>& pack) {
+  narrow_halves<f16>(values, pack);
+}
+template <int N>
+BRRR_FN void narrow_all(const float (&values)[N], Pack<bf16, N>& pack) {
+  narrow_halves<bf16>(values, pack);
+}
+
+// An iteration space of at most eight dimensions and the strides of N operands in it, as ops/jit/geometry.h
+// fills it. `multiplier` and `shift` divide by `size` without dividing, for dividends below 2^31.
+template <int N>
+struct Geometry {
+  i64 count;
+  i64 size[8];
+  u32 multiplier[8];
+  u32 shift[8];
+  i64 stride[N][8];
+};
+
+// Where element `linear` of the space lies in each operand. WIDE when counts or offsets pass 2^31.
+template <int RANK, bool WIDE, int N>
+BRRR_FN void locate(const Geometry<N>& space, i64 linear, i64 (&offset)[N]) {
+  if constexpr (WIDE) {
+#pragma unroll
+    for (int k = 0; k < N; ++k) offset[k] = 0;
+    u64 rest = linear;
+#pragma unroll
+    for (int d = RANK - 1; d > 0; --d) {
+      const u64 quotient = rest / u64(space.size[d]);
+      const i64 at = rest - quotient * u64(space.size[d]);
+      rest = quotient;
+#pragma unroll
+      for (int k = 0; k < N; ++k) offset[k] += at * space.stride[k][d];
+    }
+#pragma unroll
+    for (int k = 0; k < N; ++k) offset[k] += i64(rest) * space.stride[k][0];
+  } else {
+    i32 narrow_offset[N];
+#pragma unroll
+    for (int k = 0; k < N; ++k) narrow_offset[k] = 0;
+    u32 rest = u32(linear);
+#pragma unroll
+    for (int d = RANK - 1; d > 0; --d) {
+      const u32 quotient = (__umulhi(rest, space.multiplier[d]) + rest) >> space.shift[d];
+      const i32 at = rest - quotient * u32(space.size[d]);
+      rest = quotient;
+#pragma unroll
+      for (int k = 0; k < N; ++k) narrow_offset[k] += at * i32(space.stride[k][d]);
+    }
+#pragma unroll
+    for (int k = 0; k < N; ++k) offset[k] = narrow_offset[k] + i32(rest) * i32(space.stride[k][0]);
+  }
+}
+// The same for the first operand alone.
+template <int RANK, bool WIDE, int N>
+BRRR_FN i64 locate_first(const Geometry<N>& space, i64 linear) {
+  i64 offset[N];
+  locate<RANK, WIDE>(space, linear, offset);
+  return offset[0];
+}
+
+BRRR_FN float shuffle_down(float a, int by, int width) { return __shfl_down_sync(~0u, a, by, width); }
+BRRR_FN double shuffle_down(double a, int by, int width) { return __shfl_down_sync(~0u, a, by, width); }
+BRRR_FN i32 shuffle_down(i32 a, int by, int width) { return __shfl_down_sync(~0u, a, by, width); }
+BRRR_FN i64 shuffle_down(i64 a, int by, int width) { return __shfl_down_sync(~0u, a, by, width); }
+BRRR_FN bool shuffle_down(bool a, int by, int width) { return __shfl_down_sync(~0u, i32(a), by, width) != 0; }
+

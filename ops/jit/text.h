@@ -1,0 +1,12 @@
+// Texts that the library carries: the .inl files in front of generated kernels, and .cu files of hand-written
+// ones. cmake/embed.cmake makes a constant of each; a new file needs a line here, or where it is used.
+#pragma once
+
+namespace brrr::text {
+
+extern const char prelude_inl[];      // CUDA kernels start with it
+extern const char cpu_prelude_inl[];  // and kernels for the system compiler with this
+extern const char scalar_inl[];       // what the expressions of ops.def may use
+extern const char philox_inl[];       // random numbers
+
+}  // namespace brrr::text

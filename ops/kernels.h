@@ -1,0 +1,39 @@
+// The names that each row of ops.def asks for. A row whose piece is missing fails to link.
+#pragma once
+
+#include "dispatch/op_info.h"
+
+namespace brrr {
+
+// Shapes of outputs. Rows of one kind share a rule; each structured row has its own.
+namespace infer {
+void pointwise(const Call& call, OutputSpec* outputs);
+void reduction(const Call& call, OutputSpec* outputs);
+void arg_reduction(const Call& call, OutputSpec* outputs);
+#define STRUCTURED(name, ...) void name(const Call& call, OutputSpec* outputs);
+#include "dispatch/ops.def"
+}  // namespace infer
+
+namespace views {
+#define VIEW(name, ...) Tensor name(const Call& call);
+#include "dispatch/ops.def"
+}  // namespace views
+
+// Kernels. Inputs and outputs have been checked; outputs exist and may be strided when the call is in place.
+namespace on_cpu {
+void pointwise(const Call& call, Tensor* outputs);
+void reduction(const Call& call, Tensor* outputs);
+void arg_reduction(const Call& call, Tensor* outputs);
+#define STRUCTURED(name, ...) void name(const Call& call, Tensor* outputs);
+#include "dispatch/ops.def"
+}  // namespace on_cpu
+
+namespace on_cuda {
+void pointwise(const Call& call, Tensor* outputs);
+void reduction(const Call& call, Tensor* outputs);
+void arg_reduction(const Call& call, Tensor* outputs);
+#define STRUCTURED(name, ...) void name(const Call& call, Tensor* outputs);
+#include "dispatch/ops.def"
+}  // namespace on_cuda
+
+}  // namespace brrr

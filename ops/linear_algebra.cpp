@@ -1,0 +1,61 @@
+// Matrix products over any rank, on the one matmul row.
+#include <fmt/format.h>
+
+#include "dispatch/dispatch.h"
+#include "ops/arguments.h"
+#include "ops/functions.h"
+#include "tensor/error.h"
+
+namespace brrr {
+namespace {
+
+Tensor matrix_product(const Tensor& a, const Tensor& b) {
+  const Tensor* inputs[] = {&a, &b};
+  Call call(Op::matmul, inputs, 2);
+  call.dtype = a.dtype();
+  return dispatch(call);
+}
+
+}  // namespace
+
+Tensor matmul(const Tensor& a, const Tensor& b) {
+  require_defined("matmul", a);
+  require_defined("matmul", b);
+  if (a.rank() >= 2 && b.rank() >= 2) [[likely]] {
+    // A matrix on the right of a batch is one larger product, when the batch lies evenly in memory.
+    if (b.rank() == 2 && a.rank() > 2 && a.is_contiguous() && a.size(-1) == b.size(0) && a.numel() > 0) {
+      Dims shape(a.shape());
+      shape[shape.size() - 1] = b.size(1);
+      return view(matrix_product(view(a, {-1, a.size(-1)}), b), shape);
+    }
+    return matrix_product(a, b);
+  }
+  if (a.rank() == 0 || b.rank() == 0) {
+    fail(fmt::format("[matmul] expected tensors of at least 1 dimension, got {} and {}", a.describe(), b.describe()));
+  }
+  if (a.size(-1) != b.size(b.rank() == 1 ? 0 : -2)) {
+    fail(fmt::format("[matmul] expected inner dimensions to agree, got {} and {}", a.describe(), b.describe()));
+  }
+  const Tensor left = a.rank() == 1 ? unsqueeze(a, 0) : a, right = b.rank() == 1 ? unsqueeze(b, 1) : b;
+  Tensor product = matmul(left, right);
+  if (b.rank() == 1) product = squeeze(product, -1);
+  if (a.rank() == 1) product = squeeze(product, b.rank() == 1 ? -1 : -2);
+  return product;
+}
+
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  require_defined("linear", x);
+  require_defined("linear", weight);
+  if (weight.rank() != 2 || x.rank() < 1 || x.size(-1) != weight.size(1)) {
+    fail(fmt::format("[linear] expected a weight of [out, in] with the input's last dimension, got weight {} and input {}",
+                     weight.describe(), x.describe()));
+  }
+  const Tensor product = matmul(x, transpose(weight, 0, 1));
+  if (!bias.defined()) return product;
+  if (bias.rank() != 1 || bias.size(0) != weight.size(0)) {
+    fail(fmt::format("[linear] expected a bias of [{}], got {}", weight.size(0), bias.describe()));
+  }
+  return add(product, bias);
+}
+
+}  // namespace brrr

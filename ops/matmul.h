@@ -1,0 +1,52 @@
+// How matrix products are computed on CUDA: precision of f32, which algorithm, how much workspace.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace brrr {
+
+// What the multiplications of f32 matrices round their factors to. TF32 keeps 10 bits of mantissa.
+enum class Precision : std::uint8_t { full, tf32 };
+
+// For the whole process; `full` unless set.
+void set_matmul_precision(Precision precision);
+// What holds for this thread now.
+Precision matmul_precision();
+
+// For this thread, while the guard lives.
+class MatmulPrecisionGuard {
+ public:
+  explicit MatmulPrecisionGuard(Precision precision);
+  ~MatmulPrecisionGuard();
+  MatmulPrecisionGuard(const MatmulPrecisionGuard&) = delete;
+  MatmulPrecisionGuard& operator=(const MatmulPrecisionGuard&) = delete;
+
+ private:
+  std::int8_t before_;
+};
+
+// `first` takes the library's first offer. `measured` runs what it offers on the first real operands of each shape,
+// once per shape, GPU and library version (kept on disk), and takes the fastest; while a stream is captured it
+// takes a plan that exists, or the first offer. Either way a shape keeps its algorithm for the life of the process.
+enum class Choice : std::uint8_t { first, measured };
+
+void set_matmul_choice(Choice choice);
+Choice matmul_choice();
+
+class MatmulChoiceGuard {
+ public:
+  explicit MatmulChoiceGuard(Choice choice);
+  ~MatmulChoiceGuard();
+  MatmulChoiceGuard(const MatmulChoiceGuard&) = delete;
+  MatmulChoiceGuard& operator=(const MatmulChoiceGuard&) = delete;
+
+ private:
+  std::int8_t before_;
+};
+
+// The most scratch memory that an algorithm may ask for, one block per stream. Holds for shapes planned from now on.
+void set_matmul_workspace(std::size_t bytes);
+std::size_t matmul_workspace();
+
+}  // namespace brrr

@@ -1,0 +1,222 @@
+// The functions of the pointwise rows: promotion, scalar operands, in-place forms. What they all share is the slow
+// path below; the usual call (one dtype, no conversion) goes straight to the dispatcher.
+#include <fmt/format.h>
+
+#include "dispatch/dispatch.h"
+#include "ops/arguments.h"
+#include "ops/functions.h"
+#include "ops/pointwise.h"
+#include "tensor/error.h"
+
+namespace brrr {
+
+void undefined_argument(const char* op) { fail(fmt::format("[{}] expected a tensor, got an undefined one", op)); }
+
+namespace {
+
+// PyTorch's rule: tensors with dimensions decide; 0-d tensors, and after them numbers, count only when their
+// category is higher.
+struct Promotion {
+  std::optional<DType> dimensioned, zero_dim, number;
+
+  static void join(std::optional<DType>& into, DType dtype) { into = into ? promote(*into, dtype) : dtype; }
+
+  void add(const Operand& operand) {
+    if (!operand.tensor) {
+      const Category category = operand.scalar.category();
+      join(number, category == Category::floating ? f32 : category == Category::integer ? i64 : boolean);
+    } else {
+      join(operand.tensor->rank() > 0 ? dimensioned : zero_dim, operand.tensor->dtype());
+    }
+  }
+
+  static std::optional<DType> combine(std::optional<DType> higher, std::optional<DType> lower) {
+    if (!higher || !lower) return higher ? higher : lower;
+    if (category_of(*lower) <= category_of(*higher)) return higher;
+    return promote(*higher, *lower);
+  }
+
+  DType result() const { return *combine(combine(dimensioned, zero_dim), number); }
+};
+
+std::string name_types(DTypeSet types) {
+  std::string text;
+  for (int i = 0; i < kDTypes; ++i) {
+    if (contains(types, static_cast<DType>(i))) {
+      text += fmt::format("{}{}", text.empty() ? "" : ", ", name_of(static_cast<DType>(i)));
+    }
+  }
+  return text;
+}
+
+DType compute_dtype(const OpInfo& info, std::span<const Operand> operands) {
+  Promotion promotion;
+  for (const Operand& operand : operands) promotion.add(operand);
+  DType dtype = promotion.result();
+  if (info.rule == DTypeRule::float_like && !is_floating(dtype)) dtype = f32;
+  if (!contains(info.types, dtype)) {
+    fail(fmt::format("[{}] expected operands of {}, got {}", info.name, name_types(info.types), name_of(dtype)));
+  }
+  return dtype;
+}
+
+}  // namespace
+
+Tensor pointwise(Op op, std::span<const Operand> operands, Tensor* in_place) {
+  const OpInfo& info = op_info(op);
+  bool any_tensor = false;
+  for (const Operand& operand : operands) {
+    if (operand.tensor) require_defined(info.name, *operand.tensor);
+    any_tensor |= operand.tensor != nullptr;
+  }
+  if (!any_tensor) fail(fmt::format("[{}] expected at least one tensor, got numbers only", info.name));
+  const int first = info.rule == DTypeRule::select ? 1 : 0;
+  if (first == 1 && (!operands[0].tensor || operands[0].tensor->dtype() != boolean)) {
+    fail(fmt::format("[{}] expected a bool condition, got {}", info.name,
+                     operands[0].tensor ? operands[0].tensor->describe() : "a number"));
+  }
+  const DType dtype = compute_dtype(info, operands.subspan(first));
+
+  Tensor converted[kMaxPointwiseArity];
+  const Tensor* inputs[kMaxPointwiseArity];
+  Call call(op, inputs, 0);
+  call.dtype = dtype;
+  for (int i = 0; i < static_cast<int>(operands.size()); ++i) {
+    const Operand& operand = operands[i];
+    call.add_attr(0);
+    if (!operand.tensor) {
+      call.scalars |= static_cast<std::uint8_t>(1u << i);
+      call.attrs[i] = is_floating(dtype) ? Attr::of(operand.scalar.to_double()) : Attr(operand.scalar.to_int());
+    } else if (i < first || operand.tensor->dtype() == dtype) {
+      inputs[call.n_inputs++] = operand.tensor;
+    } else {
+      converted[i] = cast(*operand.tensor, dtype);
+      inputs[call.n_inputs++] = &converted[i];
+    }
+  }
+  if (call.scalars == 0) call.n_attrs = 0;
+  if (!in_place) return dispatch(call);
+
+  OutputSpec spec;
+  info.infer(call, &spec);
+  if (!std::ranges::equal(std::span<const std::int64_t>(spec.shape), in_place->shape())) {
+    fail(fmt::format("[{}_] expected operands that broadcast to {}, got a result of {}", info.name, in_place->describe(),
+                     to_string(spec.shape)));
+  }
+  if (category_of(spec.dtype) > category_of(in_place->dtype())) {
+    fail(fmt::format("[{}_] expected a result that {} can hold, got {}", info.name, in_place->describe(), name_of(spec.dtype)));
+  }
+  if (spec.dtype != in_place->dtype()) {
+    copy_(*in_place, dispatch(call));
+    return *in_place;
+  }
+  call.in_place = true;
+  Tensor output = *in_place;
+  dispatch(call, &output);
+  return output;
+}
+
+namespace {
+
+bool ready(const Tensor& a, DTypeSet types, DTypeRule rule) {
+  return rule != DTypeRule::select && a.defined() && contains(types, a.dtype());
+}
+
+inline Tensor unary(Op op, DTypeSet types, DTypeRule rule, const Tensor& a) {
+  if (ready(a, types, rule)) [[likely]] {
+    const Tensor* inputs[] = {&a};
+    Call call(op, inputs, 1);
+    call.dtype = a.dtype();
+    return dispatch(call);
+  }
+  return pointwise(op, std::array{Operand(a)}, nullptr);
+}
+
+inline Tensor binary(Op op, DTypeSet types, DTypeRule rule, const Tensor& a, const Tensor& b) {
+  if (ready(a, types, rule) && b.defined() && a.dtype() == b.dtype()) [[likely]] {
+    const Tensor* inputs[] = {&a, &b};
+    Call call(op, inputs, 2);
+    call.dtype = a.dtype();
+    return dispatch(call);
+  }
+  return pointwise(op, std::array{Operand(a), Operand(b)}, nullptr);
+}
+
+// `position` is the number's place among the two operands.
+inline Tensor binary_with_number(Op op, DTypeSet types, DTypeRule rule, const Tensor& a, Scalar number, int position) {
+  if (ready(a, types, rule) && number.category() <= category_of(a.dtype())) [[likely]] {
+    const Tensor* inputs[] = {&a};
+    Call call(op, inputs, 1);
+    call.dtype = a.dtype();
+    call.scalars = static_cast<std::uint8_t>(1u << position);
+    call.n_attrs = 2;
+    call.attrs[0] = call.attrs[1] = 0;
+    call.attrs[position] = is_floating(a.dtype()) ? Attr::of(number.to_double()) : Attr(number.to_int());
+    return dispatch(call);
+  }
+  std::array operands{Operand(a), Operand(number)};
+  if (position == 0) std::swap(operands[0], operands[1]);
+  return pointwise(op, operands, nullptr);
+}
+
+template <class... Operands>
+Tensor& in_place(Op op, Tensor& a, const Operands&... operands) {
+  require_defined(op_info(op).name, a);
+  pointwise(op, std::array{Operand(a), Operand(operands)...}, &a);
+  return a;
+}
+
+}  // namespace
+
+#define UNARY(name, types, rule, ...)                                                              \
+  Tensor name(const Tensor& a) { return unary(Op::name, dtype_sets::types, DTypeRule::rule, a); } \
+  Tensor& name##_(Tensor& a) { return in_place(Op::name, a); }
+#define BINARY(name, types, rule, ...)                                                       \
+  Tensor name(const Tensor& a, const Tensor& b) {                                            \
+    return binary(Op::name, dtype_sets::types, DTypeRule::rule, a, b);                       \
+  }                                                                                          \
+  Tensor name(const Tensor& a, Scalar b) {                                                   \
+    return binary_with_number(Op::name, dtype_sets::types, DTypeRule::rule, a, b, 1);        \
+  }                                                                                          \
+  Tensor name(Scalar a, const Tensor& b) {                                                   \
+    return binary_with_number(Op::name, dtype_sets::types, DTypeRule::rule, b, a, 0);        \
+  }                                                                                          \
+  Tensor& name##_(Tensor& a, const Tensor& b) { return in_place(Op::name, a, b); }           \
+  Tensor& name##_(Tensor& a, Scalar b) { return in_place(Op::name, a, b); }
+#define TERNARY_FORM(name, B, C)                                                                \
+  Tensor name(const Tensor& a, B b, C c) {                                                      \
+    return pointwise(Op::name, std::array{Operand(a), Operand(b), Operand(c)}, nullptr);        \
+  }                                                                                             \
+  Tensor& name##_(Tensor& a, B b, C c) { return in_place(Op::name, a, b, c); }
+#define TERNARY(name, ...)                           \
+  TERNARY_FORM(name, const Tensor&, const Tensor&)   \
+  TERNARY_FORM(name, const Tensor&, Scalar)          \
+  TERNARY_FORM(name, Scalar, const Tensor&)          \
+  TERNARY_FORM(name, Scalar, Scalar)
+#include "dispatch/ops.def"
+
+Tensor cast(const Tensor& x, DType dtype) {
+  require_defined("cast", x);
+  if (x.dtype() == dtype) return x;
+  const Tensor* inputs[] = {&x};
+  Call call(Op::copy, inputs, 1);
+  call.dtype = dtype;
+  return dispatch(call);
+}
+
+Tensor to(const Tensor& x, DType dtype) { return cast(x, dtype); }
+
+Tensor clone(const Tensor& x) {
+  require_defined("clone", x);
+  const Tensor* inputs[] = {&x};
+  Call call(Op::copy, inputs, 1);
+  call.dtype = x.dtype();
+  return dispatch(call);
+}
+
+Tensor contiguous(const Tensor& x) {
+  require_defined("contiguous", x);
+  return x.is_contiguous() ? x : clone(x);
+}
+
+}  // namespace brrr

@@ -1,0 +1,173 @@
+// The functions of the reduction rows, and the reductions written over them.
+#include <fmt/format.h>
+
+#include "dispatch/dispatch.h"
+#include "ops/arguments.h"
+#include "ops/functions.h"
+#include "tensor/error.h"
+
+namespace brrr {
+namespace {
+
+std::int64_t mask_of(const char* op, const Tensor& x, const Dims& dims) {
+  std::int64_t mask = 0;
+  for (std::int64_t d : dims) {
+    const std::int64_t one = std::int64_t{1} << wrap_dim(op, static_cast<int>(d), x.rank());
+    if (mask & one) fail(fmt::format("[{}] expected each dimension once, got {}", op, to_string(dims)));
+    mask |= one;
+  }
+  return mask;
+}
+
+std::int64_t all_dims(const Tensor& x) { return (std::int64_t{1} << x.rank()) - 1; }
+
+Tensor reduce(Op op, const Tensor& x, std::int64_t mask, bool keepdim) {
+  const OpInfo& info = op_info(op);
+  const Tensor operand = info.rule == DTypeRule::float_like && !is_floating(x.dtype()) ? cast(x, f32) : x;
+  if (!contains(info.types, operand.dtype())) {
+    fail(fmt::format("[{}] expected a type that it is defined for, got {}", info.name, x.describe()));
+  }
+  const Tensor* inputs[] = {&operand};
+  Call call(op, inputs, 1);
+  const bool widens = info.rule == DTypeRule::widened && !is_floating(operand.dtype());
+  call.dtype = info.rule == DTypeRule::predicate ? boolean : widens ? i64 : operand.dtype();
+  call.add_attr(mask);
+  call.add_attr(keepdim);
+  return dispatch(call);
+}
+
+Tensor arg_reduce(Op op, const Tensor& x, int dim, bool keepdim) {
+  const Tensor* inputs[] = {&x};
+  Call call(op, inputs, 1);
+  call.dtype = i64;
+  call.add_attr(dim);
+  call.add_attr(keepdim);
+  return dispatch(call);
+}
+
+// Sums over halves are taken in f32 all the way, as one kernel would.
+Tensor widened(const Tensor& x) { return is_half(x.dtype()) || !is_floating(x.dtype()) ? cast(x, f32) : x; }
+DType floating_like(const Tensor& x) { return is_floating(x.dtype()) ? x.dtype() : f32; }
+
+}  // namespace
+
+#define REDUCTION(name, ...)                                             \
+  Tensor name(const Tensor& x) {                                         \
+    require_defined(#name, x);                                           \
+    return reduce(Op::name, x, all_dims(x), false);                      \
+  }                                                                      \
+  Tensor name(const Tensor& x, const Dims& dims, bool keepdim) {         \
+    require_defined(#name, x);                                           \
+    return reduce(Op::name, x, mask_of(#name, x, dims), keepdim);        \
+  }
+#define ARG_REDUCTION(name, ...)                                               \
+  Tensor name(const Tensor& x) {                                               \
+    require_defined(#name, x);                                                 \
+    return arg_reduce(Op::name, flatten(x), 0, false);                         \
+  }                                                                            \
+  Tensor name(const Tensor& x, int dim, bool keepdim) {                        \
+    require_defined(#name, x);                                                 \
+    return arg_reduce(Op::name, x, wrap_dim(#name, dim, x.rank()), keepdim);   \
+  }
+#include "dispatch/ops.def"
+
+Tensor var(const Tensor& x, const Dims& dims, bool keepdim, int correction) {
+  require_defined("var", x);
+  const std::int64_t mask = mask_of("var", x, dims);
+  std::int64_t n = 1;
+  for (int i = 0; i < x.rank(); ++i) {
+    if (mask >> i & 1) n *= x.shape()[i];
+  }
+  const Tensor wide = widened(x);
+  const Tensor centred = wide - reduce(Op::mean, wide, mask, true);
+  const double divisor = static_cast<double>(n - correction);
+  return cast(reduce(Op::sum, square(centred), mask, keepdim) / (divisor > 0 ? divisor : 0.0), floating_like(x));
+}
+
+Tensor var(const Tensor& x, int correction) {
+  require_defined("var", x);
+  return var(flatten(x), {0}, false, correction);
+}
+
+Tensor logsumexp(const Tensor& x, const Dims& dims, bool keepdim) {
+  require_defined("logsumexp", x);
+  const std::int64_t mask = mask_of("logsumexp", x, dims);
+  const Tensor wide = widened(x);
+  const Tensor most = reduce(Op::max, wide, mask, true);
+  // Where the maximum is infinite, subtracting it would give NaN: the result is that infinity.
+  const Tensor shift = where(isinf(most), 0.0, most);
+  Tensor result = log(reduce(Op::sum, exp(wide - shift), mask, true)) + shift;
+  if (!keepdim) {
+    Dims shape;
+    for (int i = 0; i < x.rank(); ++i) {
+      if (!(mask >> i & 1)) shape.push_back(x.shape()[i]);
+    }
+    result = reshape(result, shape);
+  }
+  return cast(result, floating_like(x));
+}
+
+Tensor cumsum(const Tensor& x, int dim) {
+  require_defined("cumsum", x);
+  const Tensor* inputs[] = {&x};
+  Call call(Op::cumsum, inputs, 1);
+  call.dtype = is_floating(x.dtype()) ? x.dtype() : i64;
+  call.add_attr(wrap_dim("cumsum", dim, x.rank()));
+  return dispatch(call);
+}
+
+Tensor softmax(const Tensor& x, int dim) {
+  require_defined("softmax", x);
+  const int d = wrap_dim("softmax", dim, x.rank());
+  const Tensor wide = widened(x);
+  const Tensor weights = exp(wide - max(wide, {d}, true));
+  return cast(weights / sum(weights, {d}, true), floating_like(x));
+}
+
+Tensor log_softmax(const Tensor& x, int dim) {
+  require_defined("log_softmax", x);
+  const int d = wrap_dim("log_softmax", dim, x.rank());
+  const Tensor wide = widened(x);
+  const Tensor shifted = wide - max(wide, {d}, true);
+  return cast(shifted - log(sum(exp(shifted), {d}, true)), floating_like(x));
+}
+
+namespace {
+
+Dims trailing(const char* op, const Tensor& x, int dims, const Tensor& parameter) {
+  if (dims < 1 || dims > x.rank()) {
+    fail(fmt::format("[{}] expected to normalize between 1 and {} dimensions of {}, got {}", op, x.rank(), x.describe(), dims));
+  }
+  if (parameter.defined() && !std::ranges::equal(parameter.shape(), x.shape().last(dims))) {
+    fail(fmt::format("[{}] expected weight and bias of shape {}, got {}", op, to_string(x.shape().last(dims)),
+                     parameter.describe()));
+  }
+  Dims result;
+  for (int i = x.rank() - dims; i < x.rank(); ++i) result.push_back(i);
+  return result;
+}
+
+}  // namespace
+
+Tensor layer_norm(const Tensor& x, int dims, const Tensor& weight, const Tensor& bias, double eps) {
+  require_defined("layer_norm", x);
+  const Dims over = trailing("layer_norm", x, dims, weight);
+  trailing("layer_norm", x, dims, bias);
+  const Tensor wide = widened(x);
+  const Tensor centred = wide - mean(wide, over, true);
+  Tensor result = centred * rsqrt(mean(square(centred), over, true) + eps);
+  if (weight.defined()) result = result * weight;
+  if (bias.defined()) result = result + bias;
+  return cast(result, floating_like(x));
+}
+
+Tensor rms_norm(const Tensor& x, int dims, const Tensor& weight, double eps) {
+  require_defined("rms_norm", x);
+  const Dims over = trailing("rms_norm", x, dims, weight);
+  const Tensor wide = widened(x);
+  Tensor result = wide * rsqrt(mean(square(wide), over, true) + eps);
+  if (weight.defined()) result = result * weight;
+  return cast(result, floating_like(x));
+}
+
+}  // namespace brrr

@@ -1,0 +1,159 @@
+#include "ops/register_op.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <atomic>
+
+#include "dispatch/dispatch.h"
+#include "dispatch/expression.h"
+#include "ops/arguments.h"
+#include "ops/cpu/loops.h"
+#include "ops/functions.h"
+#include "ops/jit/cpu_compiler.h"
+#include "ops/kernels.h"
+#include "ops/registered.h"
+#include "tensor/error.h"
+
+namespace brrr {
+namespace {
+
+struct RegisteredPointwise {
+  std::string expression;
+  std::array<std::atomic<on_cpu::Loop>, kDTypes> loops{};  // by the type computed in; made at the first call
+};
+
+void run_pointwise(const Call& call, Tensor* outputs) {
+  const OpInfo& info = op_info(call.op);
+  auto& op = *static_cast<RegisteredPointwise*>(info.registered.get());
+  const DType dtype = is_half(call.dtype) ? f32 : call.dtype;
+  std::atomic<on_cpu::Loop>& slot = op.loops[static_cast<int>(dtype)];
+  on_cpu::Loop loop = slot.load(std::memory_order_acquire);
+  if (!loop) {
+    loop = jit::pointwise_loop(info, dtype);
+    slot.store(loop, std::memory_order_release);
+  }
+  on_cpu::run_loop(loop, call, outputs);
+}
+
+void require_name(const std::string& name) {
+  bool good = !name.empty() && !(name[0] >= '0' && name[0] <= '9');
+  for (char c : name) good = good && ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_');
+  if (!good) fail(fmt::format("[register_op] expected a name of letters, digits and _, got \"{}\"", name));
+}
+
+}  // namespace
+
+Op register_op(const PointwiseOp& op) {
+  require_name(op.name);
+  if (op.arity < 1 || op.arity > kMaxPointwiseArity) {
+    fail(fmt::format("[register_op] expected {} to have 1 to {} operands, got {}", op.name, kMaxPointwiseArity, op.arity));
+  }
+  if (op.rule == DTypeRule::widened || (op.rule == DTypeRule::select && op.arity != 3)) {
+    fail(fmt::format("[register_op] expected a dtype rule for pointwise ops of {} operands for {}", op.arity, op.name));
+  }
+  auto registered = std::make_shared<RegisteredPointwise>();
+  registered->expression = checked_expression(op.expression, op.arity);
+  OpInfo info;
+  info.kind = OpKind::pointwise;
+  info.rule = op.rule;
+  info.types = op.types;
+  info.arity = static_cast<std::int8_t>(op.arity);
+  info.low = op.low;
+  info.high = op.high;
+  info.expression = registered->expression.c_str();
+  info.infer = infer::pointwise;
+  info.cpu = run_pointwise;
+#if BRRR_HAS_CUDA
+  info.cuda = on_cuda::pointwise;
+#endif
+  info.registered = std::move(registered);
+  return add_op(std::move(info), op.name);
+}
+
+Tensor call_op(Op op, std::initializer_list<Operand> operands) {
+  const OpInfo& info = op_info(op);
+  if (info.kind != OpKind::pointwise || static_cast<int>(operands.size()) != info.arity) {
+    fail(fmt::format("[{}] expected {} tensors or numbers, got {}", info.name, info.arity, operands.size()));
+  }
+  return pointwise(op, std::span(operands.begin(), operands.size()), nullptr);
+}
+
+// --- Structured ops ------------------------------------------------------------------------------------------------
+
+namespace {
+
+const StructuredOp& definition(const Call& call) {
+  return *static_cast<const StructuredOp*>(op_info(call.op).registered.get());
+}
+
+void infer_structured(const Call& call, OutputSpec* outputs) { definition(call).infer(call, outputs); }
+
+void cpu_structured(const Call& call, Tensor* outputs) {
+  const StructuredOp& op = definition(call);
+  if (!op.cpu) fail(fmt::format("[{}] has no CPU kernel; register one, or move its inputs to CUDA", op.name));
+  op.cpu(call, outputs);
+}
+
+#if BRRR_HAS_CUDA
+void cuda_structured(const Call& call, Tensor* outputs) {
+  const StructuredOp& op = definition(call);
+  if (op.cuda) {
+    op.cuda(call, outputs);
+  } else if (!op.cuda_kernel.source.empty()) {
+    on_cuda::run_kernel_text(op.cuda_kernel, call, outputs, op.outputs);
+  } else {
+    fail(fmt::format("[{}] has no CUDA kernel; register one, or move its inputs to the CPU", op.name));
+  }
+}
+#endif
+
+}  // namespace
+
+Op register_op(const StructuredOp& op) {
+  require_name(op.name);
+  if (op.inputs < -1 || op.outputs < 1 || op.outputs > kMaxOutputs) {
+    fail(fmt::format("[register_op] expected {} to have 1 to {} outputs, got {}", op.name, kMaxOutputs, op.outputs));
+  }
+  if (!op.infer) fail(fmt::format("[register_op] expected a shape rule for {}, got none", op.name));
+  if (!op.cuda_kernel.source.empty() && (!op.cuda_kernel.launch || op.cuda_kernel.entry.empty())) {
+    fail(fmt::format("[register_op] expected an entry and a launch rule beside the CUDA text of {}", op.name));
+  }
+  auto registered = std::make_shared<StructuredOp>(op);
+  OpInfo info;
+  info.kind = OpKind::structured;
+  info.arity = static_cast<std::int8_t>(op.inputs);
+  info.n_outputs = static_cast<std::uint8_t>(op.outputs);
+  info.attributes = registered->attributes.c_str();
+  info.infer = infer_structured;
+  info.cpu = cpu_structured;
+#if BRRR_HAS_CUDA
+  info.cuda = cuda_structured;
+#endif
+  info.registered = std::move(registered);
+  return add_op(std::move(info), op.name);
+}
+
+std::vector<Tensor> call_op(Op op, std::initializer_list<Tensor> inputs, std::initializer_list<Attr> attributes) {
+  const OpInfo& info = op_info(op);
+  if (info.kind == OpKind::pointwise || info.arity == 0 || inputs.size() == 0 ||
+      (info.arity > 0 && info.arity != static_cast<int>(inputs.size()))) {
+    fail(fmt::format("[{}] expected {} tensors, got {}", info.name, static_cast<int>(info.arity), inputs.size()));
+  }
+  if (attributes.size() > kMaxAttrs) {
+    fail(fmt::format("[{}] expected at most {} attributes, got {}", info.name, kMaxAttrs, attributes.size()));
+  }
+  std::vector<const Tensor*> pointers;
+  for (const Tensor& input : inputs) {
+    require_defined(info.name, input);
+    pointers.push_back(&input);
+  }
+  Call call(op, pointers.data(), static_cast<std::uint32_t>(pointers.size()));
+  call.dtype = pointers[0]->dtype();
+  for (Attr attribute : attributes) call.add_attr(attribute);
+  std::vector<Tensor> outputs(info.n_outputs);
+  dispatch(call, outputs.data());
+  return outputs;
+}
+
+}  // namespace brrr

@@ -1,0 +1,240 @@
+#include "ops/shapes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "dispatch/op_info.h"
+#include "ops/kernels.h"
+#include "tensor/error.h"
+
+namespace brrr {
+
+Dims broadcast_shapes(const char* op, std::span<const std::int64_t> a, std::span<const std::int64_t> b) {
+  const int rank = static_cast<int>(std::max(a.size(), b.size()));
+  const int skip_a = rank - static_cast<int>(a.size()), skip_b = rank - static_cast<int>(b.size());
+  Dims shape;
+  for (int i = 0; i < rank; ++i) {
+    const std::int64_t x = i < skip_a ? 1 : a[i - skip_a], y = i < skip_b ? 1 : b[i - skip_b];
+    if (x != y && x != 1 && y != 1) {
+      fail(fmt::format("[{}] expected shapes that broadcast, got {} and {}", op, to_string(a), to_string(b)));
+    }
+    shape.push_back(x == 1 ? y : x);
+  }
+  return shape;
+}
+
+Dims broadcast_strides(std::span<const std::int64_t> shape, std::span<const std::int64_t> strides,
+                       std::span<const std::int64_t> target) {
+  Dims result = Dims::filled(static_cast<int>(target.size()), 0);
+  const int skip = static_cast<int>(target.size() - shape.size());
+  for (int i = 0; i < static_cast<int>(shape.size()); ++i) {
+    result[i + skip] = shape[i] == 1 && target[i + skip] != 1 ? 0 : strides[i];
+  }
+  return result;
+}
+
+int wrap_dim(const char* op, int dim, int rank) {
+  const int wrapped = dim < 0 ? dim + rank : dim;
+  if (wrapped < 0 || wrapped >= rank) {
+    if (rank == 0) fail(fmt::format("[{}] expected a tensor with dimensions, got a 0-d tensor and dimension {}", op, dim));
+    fail(fmt::format("[{}] expected a dimension in [{}, {}], got {}", op, -rank, rank - 1, dim));
+  }
+  return wrapped;
+}
+
+bool view_strides(std::span<const std::int64_t> dims, std::span<const std::int64_t> strides,
+                  std::span<const std::int64_t> shape, Dims& result) {
+  // Walk both shapes from the right, matching runs of old dimensions that lie evenly in memory with runs of new ones.
+  result = Dims::filled(static_cast<int>(shape.size()), 1);
+  if (std::ranges::find(dims, 0) != dims.end()) {
+    result = contiguous_strides(shape);
+    return true;
+  }
+  int to = static_cast<int>(shape.size()) - 1;
+  int from = static_cast<int>(dims.size()) - 1;
+  while (from >= 0) {
+    std::int64_t run = dims[from];
+    const std::int64_t innermost = strides[from];
+    while (from > 0 && (dims[from - 1] == 1 || run == 1 || strides[from - 1] == innermost * run)) {
+      if (run == 1 && dims[from - 1] != 1) break;
+      run *= dims[--from];
+    }
+    --from;
+    if (run == 1) continue;
+    std::int64_t filled = 1;
+    while (to >= 0 && (filled < run || shape[to] == 1)) {
+      result[to] = innermost * filled;
+      filled *= shape[to--];
+    }
+    if (filled != run) return false;
+  }
+  return true;
+}
+
+namespace infer {
+namespace {
+
+const char* name_of(const Call& call) { return op_info(call.op).name; }
+
+OutputSpec like(const Tensor& x, DType dtype) { return {dtype, x.device(), Dims(x.shape())}; }
+
+[[noreturn]] void shapes_disagree(const Call& call) {
+  std::string shapes;
+  for (std::uint32_t i = 0; i < call.n_inputs; ++i) {
+    shapes += fmt::format("{}{}", i == 0 ? "" : i + 1 == call.n_inputs ? " and " : ", ", to_string(call.inputs[i]->shape()));
+  }
+  fail(fmt::format("[{}] expected shapes that broadcast, got {}", name_of(call), shapes));
+}
+
+void creation(const Call& call, OutputSpec* out, int first) {
+  out[0] = {call.dtype, call.device, call.shape_from(first)};
+}
+
+}  // namespace
+
+// On the path of every small broadcasting op, so it works in place and asks for no intermediate shapes.
+void pointwise(const Call& call, OutputSpec* out) {
+  const OpInfo& info = op_info(call.op);
+  int rank = 0;
+  for (std::uint32_t i = 0; i < call.n_inputs; ++i) rank = std::max(rank, call.inputs[i]->rank());
+  Dims& shape = out[0].shape;
+  shape.resize(rank);
+  for (int d = 0; d < rank; ++d) {
+    std::int64_t size = 1;
+    for (std::uint32_t i = 0; i < call.n_inputs; ++i) {
+      const TensorImpl& input = *call.inputs[i]->impl();
+      const int at = d - (rank - input.word.rank());
+      const std::int64_t have = at < 0 ? 1 : input.dims[at];
+      if (have == size || have == 1) continue;
+      if (size != 1) shapes_disagree(call);
+      size = have;
+    }
+    shape[d] = size;
+  }
+  out[0].dtype = info.rule == DTypeRule::predicate ? boolean : call.dtype;
+  out[0].device = call.input(0).device();
+}
+
+void reduction(const Call& call, OutputSpec* out) {
+  const OpInfo& info = op_info(call.op);
+  const Tensor& x = call.input(0);
+  const std::int64_t mask = call.attrs[0].i();
+  const bool keepdim = call.attrs[1].i();
+  Dims shape;
+  bool nothing_to_reduce = false;
+  for (int i = 0; i < x.rank(); ++i) {
+    if (!(mask >> i & 1)) {
+      shape.push_back(x.shape()[i]);
+    } else {
+      nothing_to_reduce |= x.shape()[i] == 0;
+      if (keepdim) shape.push_back(1);
+    }
+  }
+  if (nothing_to_reduce && info.rule == DTypeRule::same) {
+    fail(fmt::format("[{}] expected at least one element to reduce, got {}", info.name, x.describe()));
+  }
+  out[0] = {call.dtype, x.device(), shape};
+}
+
+void arg_reduction(const Call& call, OutputSpec* out) {
+  const Tensor& x = call.input(0);
+  const int dim = static_cast<int>(call.attrs[0].i());
+  Dims shape(x.shape());
+  if (shape[dim] == 0) {
+    fail(fmt::format("[{}] expected at least one element to choose from, got {}", name_of(call), x.describe()));
+  }
+  shape[dim] = 1;
+  if (!call.attrs[1].i()) shape.erase(dim);
+  out[0] = {i64, x.device(), shape};
+}
+
+void copy(const Call& call, OutputSpec* out) { out[0] = like(call.input(0), call.dtype); }
+void empty(const Call& call, OutputSpec* out) { creation(call, out, 0); }
+void full(const Call& call, OutputSpec* out) { creation(call, out, 1); }
+void arange(const Call& call, OutputSpec* out) { out[0] = {call.dtype, call.device, Dims{call.attrs[2].i()}}; }
+void uniform(const Call& call, OutputSpec* out) { out[0] = {call.dtype, call.input(0).device(), call.shape_from(1)}; }
+void normal(const Call& call, OutputSpec* out) { uniform(call, out); }
+
+void matmul(const Call& call, OutputSpec* out) {
+  const Tensor &a = call.input(0), &b = call.input(1);
+  if (a.dtype() != b.dtype()) {
+    fail(fmt::format("[matmul] expected one dtype, got {} and {}", a.describe(), b.describe()));
+  }
+  if (a.rank() < 2 || b.rank() < 2) {
+    fail(fmt::format("[matmul] expected tensors of at least 1 dimension, got {} and {}", a.describe(), b.describe()));
+  }
+  if (a.size(-1) != b.size(-2)) {
+    fail(fmt::format("[matmul] expected inner dimensions to agree, got {} and {}", a.describe(), b.describe()));
+  }
+  Dims shape = broadcast_shapes("matmul", a.shape().first(a.rank() - 2), b.shape().first(b.rank() - 2));
+  shape.push_back(a.size(-2));
+  shape.push_back(b.size(-1));
+  out[0] = {a.dtype(), a.device(), shape};
+}
+
+void cat(const Call& call, OutputSpec* out) {
+  const int dim = static_cast<int>(call.attrs[0].i());
+  const Tensor& first = call.input(0);
+  Dims shape(first.shape());
+  for (std::uint32_t i = 1; i < call.n_inputs; ++i) {
+    const Tensor& part = call.input(static_cast<int>(i));
+    bool fits = part.rank() == first.rank() && part.dtype() == first.dtype();
+    for (int d = 0; fits && d < first.rank(); ++d) fits = d == dim || part.shape()[d] == first.shape()[d];
+    if (!fits) {
+      fail(fmt::format("[cat] expected tensors that differ only in dimension {}, got {} and {} at position {}", dim,
+                       first.describe(), part.describe(), i));
+    }
+    shape[dim] += part.shape()[dim];
+  }
+  out[0] = {first.dtype(), first.device(), shape};
+}
+
+void cumsum(const Call& call, OutputSpec* out) { out[0] = like(call.input(0), call.dtype); }
+
+void gather(const Call& call, OutputSpec* out) {
+  const Tensor &x = call.input(0), &index = call.input(1);
+  const int dim = static_cast<int>(call.attrs[0].i());
+  bool fits = category_of(index.dtype()) == Category::integer && index.rank() == x.rank();
+  for (int d = 0; fits && d < x.rank(); ++d) fits = d == dim || index.shape()[d] <= x.shape()[d];
+  if (!fits) {
+    fail(fmt::format("[gather] expected an integer index of the rank of {} and no larger outside dimension {}, got {}",
+                     x.describe(), dim, index.describe()));
+  }
+  out[0] = {x.dtype(), x.device(), Dims(index.shape())};
+}
+
+void index_select(const Call& call, OutputSpec* out) {
+  const Tensor &x = call.input(0), &index = call.input(1);
+  if (category_of(index.dtype()) != Category::integer || index.rank() != 1) {
+    fail(fmt::format("[index_select] expected a 1-d integer index, got {}", index.describe()));
+  }
+  Dims shape(x.shape());
+  shape[static_cast<int>(call.attrs[0].i())] = index.numel();
+  out[0] = {x.dtype(), x.device(), shape};
+}
+
+void scatter_add(const Call& call, OutputSpec* out) {
+  const Tensor &base = call.input(0), &index = call.input(1), &source = call.input(2);
+  const int dim = static_cast<int>(call.attrs[0].i());
+  bool fits = category_of(index.dtype()) == Category::integer && index.rank() == base.rank() &&
+              source.rank() == base.rank() && source.dtype() == base.dtype();
+  for (int d = 0; fits && d < base.rank(); ++d) {
+    fits = index.shape()[d] <= source.shape()[d] && (d == dim || index.shape()[d] <= base.shape()[d]);
+  }
+  if (!fits) {
+    fail(fmt::format("[scatter_add] expected an integer index that fits {} outside dimension {} and a source of that "
+                     "type at least as large, got index {} and source {}",
+                     base.describe(), dim, index.describe(), source.describe()));
+  }
+  out[0] = like(base, base.dtype());
+}
+
+void triangle(const Call& call, OutputSpec* out) {
+  const Tensor& x = call.input(0);
+  if (x.rank() < 2) fail(fmt::format("[triangle] expected at least 2 dimensions, got {}", x.describe()));
+  out[0] = like(x, x.dtype());
+}
+
+}  // namespace infer
+}  // namespace brrr

@@ -1,0 +1,104 @@
+// The table of built-in ops, put together from ops.def and the kernels that its rows name.
+#include "dispatch/op_info.h"
+#include "ops/kernels.h"
+
+namespace brrr::detail {
+namespace {
+
+#if BRRR_HAS_CUDA
+#define BRRR_ON_CUDA(kernel) on_cuda::kernel
+#else
+#define BRRR_ON_CUDA(kernel) nullptr
+#endif
+
+OpInfo pointwise(const char* name, int arity, DTypeSet types, DTypeRule rule, double low, double high,
+                 const char* expression) {
+  OpInfo info;
+  info.name = name;
+  info.kind = OpKind::pointwise;
+  info.rule = rule;
+  info.types = types;
+  info.arity = static_cast<std::int8_t>(arity);
+  info.low = low;
+  info.high = high;
+  info.expression = expression;
+  info.infer = infer::pointwise;
+  info.cpu = on_cpu::pointwise;
+  info.cuda = BRRR_ON_CUDA(pointwise);
+  return info;
+}
+
+OpInfo reduction(const char* name, DTypeSet types, DTypeRule rule, const char* map, const char* identity,
+                 const char* combine, const char* finish) {
+  OpInfo info;
+  info.name = name;
+  info.kind = OpKind::reduction;
+  info.rule = rule;
+  info.types = types;
+  info.arity = 1;
+  info.expression = map;
+  info.identity = identity;
+  info.combine = combine;
+  info.finish = finish;
+  info.attributes = "dims keepdim";
+  info.infer = infer::reduction;
+  info.cpu = on_cpu::reduction;
+  info.cuda = BRRR_ON_CUDA(reduction);
+  return info;
+}
+
+OpInfo arg_reduction(const char* name, const char* before) {
+  OpInfo info;
+  info.name = name;
+  info.kind = OpKind::arg_reduction;
+  info.arity = 1;
+  info.expression = before;
+  info.attributes = "dim keepdim";
+  info.infer = infer::arg_reduction;
+  info.cpu = on_cpu::arg_reduction;
+  info.cuda = BRRR_ON_CUDA(arg_reduction);
+  return info;
+}
+
+OpInfo view(const char* name, const char* attributes, ViewFn rule) {
+  OpInfo info;
+  info.name = name;
+  info.kind = OpKind::view;
+  info.arity = 1;
+  info.attributes = attributes;
+  info.view = rule;
+  return info;
+}
+
+OpInfo structured(const char* name, int inputs, const char* attributes, InferFn shape, KernelFn cpu, KernelFn cuda) {
+  OpInfo info;
+  info.name = name;
+  info.kind = OpKind::structured;
+  info.arity = static_cast<std::int8_t>(inputs);
+  info.attributes = attributes;
+  info.infer = shape;
+  info.cpu = cpu;
+  info.cuda = cuda;
+  return info;
+}
+
+}  // namespace
+
+// Called once by the dispatcher, before the first call.
+void fill_builtin_ops(OpInfo* table) {
+#define UNARY(name, types, rule, low, high, expression) \
+  *table++ = pointwise(#name, 1, dtype_sets::types, DTypeRule::rule, low, high, #expression);
+#define BINARY(name, types, rule, low, high, expression) \
+  *table++ = pointwise(#name, 2, dtype_sets::types, DTypeRule::rule, low, high, #expression);
+#define TERNARY(name, types, rule, low, high, expression) \
+  *table++ = pointwise(#name, 3, dtype_sets::types, DTypeRule::rule, low, high, #expression);
+#define REDUCTION(name, types, rule, map, identity, combine, finish) \
+  *table++ = reduction(#name, dtype_sets::types, DTypeRule::rule, #map, #identity, #combine, #finish);
+#define ARG_REDUCTION(name, before) *table++ = arg_reduction(#name, #before);
+#define VIEW(name, attributes) *table++ = view(#name, attributes, views::name);
+#define STRUCTURED(name, inputs, attributes) \
+  *table++ = structured(#name, inputs, attributes, infer::name, on_cpu::name, BRRR_ON_CUDA(name));
+#include "dispatch/ops.def"
+}
+
+}  // namespace brrr::detail

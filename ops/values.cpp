@@ -1,0 +1,130 @@
+// Moving tensors between devices and reading their values.
+#include <fmt/format.h>
+
+#include "dispatch/dispatch.h"
+#include "ops/arguments.h"
+#include "ops/functions.h"
+#include "tensor/error.h"
+#include "tensor/host_copy.h"
+#include "tensor/runtime.h"
+
+namespace brrr {
+namespace {
+
+void require_values(const char* op, const Tensor& x) {
+  require_defined(op, x);
+  if (x.is_meta()) fail(fmt::format("[{}] expected a tensor with values, got {} without memory (meta)", op, x.describe()));
+}
+
+template <class T>
+T only_value(const char* op, const Tensor& x) {
+  require_values(op, x);
+  if (x.numel() != 1) fail(fmt::format("[{}] expected a tensor of one element, got {}", op, x.describe()));
+  const Tensor value = contiguous(cast(x, dtype_of<T>));
+  T result;
+  copy_to_host(&result, value);
+  return result;
+}
+
+std::string text_of(double value) { return fmt::format("{:.6g}", value); }
+std::string text_of(std::int64_t value) { return fmt::format("{}", value); }
+std::string text_of(bool value) { return value ? "true" : "false"; }
+
+template <class T>
+void print(std::string& text, const T*& next, std::span<const std::int64_t> shape, int indent) {
+  if (shape.empty()) {
+    text += text_of(*next++);
+    return;
+  }
+  text += '[';
+  for (std::int64_t i = 0; i < shape[0]; ++i) {
+    if (i > 0) text += shape.size() > 1 ? ",\n" + std::string(static_cast<std::size_t>(indent) + 1, ' ') : ", ";
+    print(text, next, shape.subspan(1), indent + 1);
+  }
+  text += ']';
+}
+
+}  // namespace
+
+Tensor to(const Tensor& x, Device device) {
+  require_defined("to", x);
+  require_device(device, "to");
+  if (x.device() == device) return x;
+  if (x.is_meta()) return make_meta_tensor(x.dtype(), x.shape(), device);
+  const Tensor source = contiguous(x);
+  Tensor result = make_tensor(x.dtype(), x.shape(), device);
+  copy_bytes(result, source);
+  return result;
+}
+
+template <class T>
+T item(const Tensor& x) {
+  return only_value<T>("item", x);
+}
+double item(const Tensor& x) { return only_value<double>("item", x); }
+
+template <class T>
+std::vector<T> to_vector(const Tensor& x) {
+  require_values("to_vector", x);
+  const Tensor values = contiguous(cast(x, dtype_of<T>));
+  if constexpr (std::is_same_v<T, bool>) {
+    const auto bytes = std::make_unique<bool[]>(static_cast<std::size_t>(values.numel()));
+    copy_to_host(bytes.get(), values);
+    return std::vector<bool>(bytes.get(), bytes.get() + values.numel());
+  } else {
+    std::vector<T> result(static_cast<std::size_t>(values.numel()));
+    copy_to_host(result.data(), values);
+    return result;
+  }
+}
+
+#define X(e, type, name)                   \
+  template type item<type>(const Tensor&); \
+  template std::vector<type> to_vector<type>(const Tensor&);
+BRRR_DTYPES(X)
+#undef X
+
+std::string to_string(const Tensor& x) {
+  if (!x.defined() || x.is_meta()) return x.describe();
+  constexpr std::int64_t kMost = 1000;
+  std::string text = x.describe() + "\n";
+  if (x.numel() > kMost) return text + fmt::format("({} values)", x.numel());
+  const auto write = [&]<class T>(T) {
+    const Tensor values = contiguous(to(cast(x, dtype_of<T>), cpu));
+    const auto storage = std::make_unique<T[]>(static_cast<std::size_t>(x.numel()));
+    copy_to_host(storage.get(), values);
+    const T* next = storage.get();
+    print(text, next, x.shape(), 0);
+  };
+  switch (category_of(x.dtype())) {
+    case Category::boolean: write(bool{}); break;
+    case Category::integer: write(std::int64_t{}); break;
+    case Category::floating: write(double{}); break;
+  }
+  return text;
+}
+
+Tensor& copy_(Tensor& destination, const Tensor& source) {
+  require_defined("copy_", destination);
+  require_defined("copy_", source);
+  if (destination.device() != source.device()) return copy_(destination, to(source, destination.device()));
+  const Dims shape = broadcast_shapes("copy_", destination.shape(), source.shape());
+  if (!std::ranges::equal(std::span<const std::int64_t>(shape), destination.shape())) {
+    fail(fmt::format("[copy_] expected a source that broadcasts to {}, got {}", destination.describe(), source.describe()));
+  }
+  const Tensor* inputs[] = {&source};
+  Call call(Op::copy, inputs, 1);
+  call.dtype = destination.dtype();
+  call.in_place = true;
+  Tensor output = destination;
+  dispatch(call, &output);
+  return destination;
+}
+
+Tensor& fill_(Tensor& x, Scalar value) {
+  require_defined("fill_", x);
+  return copy_(x, full({}, value, {x.dtype(), x.device()}));
+}
+Tensor& zero_(Tensor& x) { return fill_(x, 0); }
+
+}  // namespace brrr

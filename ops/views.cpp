@@ -1,0 +1,264 @@
+// Views: rules that give a tensor other dims and strides over the same bytes, and the functions built on them.
+#include <fmt/format.h>
+
+#include <numeric>
+
+#include "dispatch/dispatch.h"
+#include "ops/arguments.h"
+#include "ops/functions.h"
+#include "ops/kernels.h"
+#include "tensor/error.h"
+
+namespace brrr {
+
+namespace views {
+
+Tensor view(const Call& call) {
+  const Tensor& x = call.input(0);
+  const auto shape = call.shape_from(0);
+  if (x.is_contiguous()) [[likely]] return make_contiguous_view(x, shape);
+  Dims strides;
+  if (!view_strides(x.shape(), x.strides(), shape, strides)) {
+    fail(fmt::format("[view] expected a shape that {} with strides {} can be seen as without a copy, got {}; use reshape",
+                     x.describe(), to_string(x.strides()), to_string(shape)));
+  }
+  return make_view(x, shape, strides);
+}
+
+Tensor permute(const Call& call) {
+  const Tensor& x = call.input(0);
+  Dims shape, strides;
+  for (int i = 0; i < call.n_attrs; ++i) {
+    shape.push_back(x.shape()[call.attrs[i].i()]);
+    strides.push_back(x.strides()[call.attrs[i].i()]);
+  }
+  return make_view(x, shape, strides);
+}
+
+Tensor expand(const Call& call) {
+  const Tensor& x = call.input(0);
+  const auto shape = call.shape_from(0);
+  return make_view(x, shape, broadcast_strides(x.shape(), x.strides(), shape));
+}
+
+Tensor slice(const Call& call) {
+  const Tensor& x = call.input(0);
+  const int dim = static_cast<int>(call.attrs[0].i());
+  const std::int64_t start = call.attrs[1].i(), length = call.attrs[2].i(), step = call.attrs[3].i();
+  Dims shape(x.shape()), strides(x.strides());
+  const std::int64_t offset = length == 0 ? 0 : start * strides[dim];
+  shape[dim] = length;
+  strides[dim] *= step;
+  return make_view(x, shape, strides, offset);
+}
+
+}  // namespace views
+
+namespace {
+
+Tensor view_call(Op op, const Tensor& x, std::span<const std::int64_t> attrs) {
+  const Tensor* inputs[] = {&x};
+  Call call(op, inputs, 1);
+  call.dtype = x.dtype();
+  call.add_shape(attrs);
+  return dispatch(call);
+}
+
+[[noreturn]] void wrong_shape(const char* op, const Tensor& x, const Dims& shape) {
+  fail(fmt::format("[{}] expected a shape of {} elements, with at most one -1, for {}, got {}", op, x.numel(), x.describe(),
+                   to_string(shape)));
+}
+
+// Checks the number of elements and fills in a -1, for which `filled` lends the room.
+const Dims& resolve_shape(const char* op, const Tensor& x, const Dims& shape, Dims& filled) {
+  int unknown = -1;
+  std::int64_t known = 1;
+  for (int i = 0; i < shape.size(); ++i) {
+    if (shape[i] >= 0) {
+      if (__builtin_mul_overflow(known, shape[i], &known)) wrong_shape(op, x, shape);
+    } else {
+      if (shape[i] != -1 || unknown >= 0) wrong_shape(op, x, shape);
+      unknown = i;
+    }
+  }
+  if (unknown < 0) {
+    if (known != x.numel()) wrong_shape(op, x, shape);
+    return shape;
+  }
+  if (known == 0 || x.numel() % known != 0) wrong_shape(op, x, shape);
+  filled = shape;
+  filled[unknown] = x.numel() / known;
+  return filled;
+}
+
+}  // namespace
+
+Tensor view(const Tensor& x, const Dims& shape) {
+  require_defined("view", x);
+  Dims filled;
+  return view_call(Op::view, x, resolve_shape("view", x, shape, filled));
+}
+
+Tensor reshape(const Tensor& x, const Dims& shape) {
+  require_defined("reshape", x);
+  Dims filled, strides;
+  const Dims& resolved = resolve_shape("reshape", x, shape, filled);
+  if (x.is_contiguous() || view_strides(x.shape(), x.strides(), resolved, strides)) return view_call(Op::view, x, resolved);
+  return view_call(Op::view, contiguous(x), resolved);
+}
+
+Tensor permute(const Tensor& x, const Dims& order) {
+  require_defined("permute", x);
+  Dims wrapped;
+  std::uint32_t seen = 0;
+  for (std::int64_t d : order) {
+    wrapped.push_back(wrap_dim("permute", static_cast<int>(d), x.rank()));
+    seen |= 1u << wrapped.back();
+  }
+  if (order.size() != x.rank() || seen != (1u << x.rank()) - 1) {
+    fail(fmt::format("[permute] expected each dimension of {} once, got {}", x.describe(), to_string(order)));
+  }
+  return view_call(Op::permute, x, wrapped);
+}
+
+Tensor transpose(const Tensor& x, int dim0, int dim1) {
+  require_defined("transpose", x);
+  dim0 = wrap_dim("transpose", dim0, x.rank());
+  dim1 = wrap_dim("transpose", dim1, x.rank());
+  Dims order = Dims::filled(x.rank(), 0);
+  std::iota(order.begin(), order.end(), 0);
+  std::swap(order[dim0], order[dim1]);
+  return view_call(Op::permute, x, order);
+}
+
+Tensor slice(const Tensor& x, int dim, std::int64_t start, std::int64_t end, std::int64_t step) {
+  require_defined("slice", x);
+  dim = wrap_dim("slice", dim, x.rank());
+  if (step < 1) fail(fmt::format("[slice] expected a step of at least 1, got {}", step));
+  const std::int64_t size = x.shape()[dim];
+  const auto clamp = [size](std::int64_t i) { return std::clamp<std::int64_t>(i < 0 ? i + size : i, 0, size); };
+  start = clamp(start);
+  end = clamp(end);
+  const std::int64_t span = std::max<std::int64_t>(end - start, 0);
+  const std::int64_t length = span / step + (span % step != 0);
+  const std::int64_t attrs[] = {dim, start, length, length > 1 ? step : 1};
+  return view_call(Op::slice, x, attrs);
+}
+
+Tensor narrow(const Tensor& x, int dim, std::int64_t start, std::int64_t length) {
+  require_defined("narrow", x);
+  dim = wrap_dim("narrow", dim, x.rank());
+  if (start < 0 || length < 0 || start > x.shape()[dim] || length > x.shape()[dim] - start) {
+    fail(fmt::format("[narrow] expected a range within dimension {} of {}, got start {} and length {}", dim, x.describe(),
+                     start, length));
+  }
+  return slice(x, dim, start, start + length);
+}
+
+Tensor select(const Tensor& x, int dim, std::int64_t index) {
+  require_defined("select", x);
+  dim = wrap_dim("select", dim, x.rank());
+  const std::int64_t size = x.shape()[dim], wrapped = index < 0 ? index + size : index;
+  if (wrapped < 0 || wrapped >= size) {
+    fail(fmt::format("[select] expected an index in [{}, {}] for dimension {} of {}, got {}", -size, size - 1, dim,
+                     x.describe(), index));
+  }
+  return squeeze(narrow(x, dim, wrapped, 1), dim);
+}
+
+Tensor expand(const Tensor& x, const Dims& shape) {
+  require_defined("expand", x);
+  Dims target = shape;
+  const int skip = target.size() - x.rank();
+  bool fits = skip >= 0;
+  for (int i = 0; fits && i < target.size(); ++i) {
+    const std::int64_t have = i < skip ? 1 : x.shape()[i - skip];
+    if (target[i] == -1 && i >= skip) target[i] = have;
+    fits = target[i] >= 0 && (have == target[i] || have == 1);
+  }
+  if (!fits) fail(fmt::format("[expand] expected a shape that {} broadcasts to, got {}", x.describe(), to_string(shape)));
+  return view_call(Op::expand, x, target);
+}
+
+Tensor squeeze(const Tensor& x, int dim) {
+  require_defined("squeeze", x);
+  dim = wrap_dim("squeeze", dim, x.rank());
+  if (x.shape()[dim] != 1) return x;
+  Dims shape(x.shape());
+  shape.erase(dim);
+  return view_call(Op::view, x, shape);
+}
+
+Tensor squeeze(const Tensor& x) {
+  require_defined("squeeze", x);
+  Dims shape;
+  for (std::int64_t d : x.shape()) {
+    if (d != 1) shape.push_back(d);
+  }
+  return view_call(Op::view, x, shape);
+}
+
+Tensor unsqueeze(const Tensor& x, int dim) {
+  require_defined("unsqueeze", x);
+  dim = wrap_dim("unsqueeze", dim, x.rank() + 1);
+  Dims shape(x.shape());
+  shape.insert(dim, 1);
+  return view_call(Op::view, x, shape);
+}
+
+Tensor flatten(const Tensor& x, int first, int last) {
+  require_defined("flatten", x);
+  if (x.rank() == 0) return reshape(x, {1});
+  first = wrap_dim("flatten", first, x.rank());
+  last = wrap_dim("flatten", last, x.rank());
+  if (first > last) fail(fmt::format("[flatten] expected first to be at most last, got {} and {}", first, last));
+  Dims shape;
+  std::int64_t merged = 1;
+  for (int i = 0; i < x.rank(); ++i) {
+    if (i >= first && i <= last) merged *= x.shape()[i];
+    if (i == last) shape.push_back(merged);
+    if (i < first || i > last) shape.push_back(x.shape()[i]);
+  }
+  return reshape(x, shape);
+}
+
+std::vector<Tensor> split(const Tensor& x, const std::vector<std::int64_t>& sizes, int dim) {
+  require_defined("split", x);
+  dim = wrap_dim("split", dim, x.rank());
+  std::int64_t total = 0;
+  bool fits = true;
+  for (std::int64_t size : sizes) fits = fits && size >= 0 && !__builtin_add_overflow(total, size, &total);
+  if (!fits || total != x.shape()[dim]) {
+    fail(fmt::format("[split] expected sizes that add up to dimension {} of {}, got {} sizes with sum {}", dim, x.describe(),
+                     sizes.size(), total));
+  }
+  std::vector<Tensor> parts;
+  std::int64_t start = 0;
+  for (std::int64_t size : sizes) {
+    parts.push_back(narrow(x, dim, start, size));
+    start += size;
+  }
+  return parts;
+}
+
+std::vector<Tensor> split(const Tensor& x, std::int64_t size, int dim) {
+  require_defined("split", x);
+  dim = wrap_dim("split", dim, x.rank());
+  if (size < 1) fail(fmt::format("[split] expected a size of at least 1, got {}", size));
+  std::vector<Tensor> parts;
+  const std::int64_t total = x.shape()[dim];
+  for (std::int64_t start = 0; start < total || parts.empty(); start += size) {
+    parts.push_back(narrow(x, dim, start, std::min(size, total - start)));
+    if (total == 0) break;
+  }
+  return parts;
+}
+
+std::vector<Tensor> chunk(const Tensor& x, int chunks, int dim) {
+  require_defined("chunk", x);
+  if (chunks < 1) fail(fmt::format("[chunk] expected at least 1 chunk, got {}", chunks));
+  const std::int64_t size = x.size(dim);
+  return split(x, std::max<std::int64_t>((size + chunks - 1) / chunks, 1), dim);
+}
+
+}  // namespace brrr

@@ -1,0 +1,43 @@
+// Memory for storages. Both devices cache what is freed; DESIGN and docs/design.md say how they differ:
+// the CPU's is per thread by size class, CUDA's is ordered by stream.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "tensor/device.h"
+
+namespace brrr {
+
+struct MemoryStats {
+  std::int64_t live = 0;       // bytes asked for by storages that exist now
+  std::int64_t peak = 0;       // the largest `live` since the last reset_peak
+  std::int64_t reserved = 0;   // bytes held from the system: live blocks, rounded up, and the cache
+  std::int64_t system_allocations = 0;  // calls made to the system's allocator
+  std::int64_t cached() const { return reserved > live ? reserved - live : 0; }
+};
+
+MemoryStats memory_stats(Device device);
+void reset_peak_memory(Device device);
+
+// Gives cached blocks that nobody uses back to the system.
+void empty_cache(Device device);
+
+// Pass-through: every allocation goes to the system and every free returns there at once, so that memory
+// checkers see each block. Also set by BRRR_ALLOCATOR=passthrough in the environment.
+void set_allocator_pass_through(bool on);
+bool allocator_pass_through();
+
+namespace cpu_memory {
+
+// 64-byte aligned; throws OutOfMemory. `bytes` must be given back unchanged.
+void* allocate(std::size_t bytes);
+void release(void* block, std::size_t bytes) noexcept;
+
+MemoryStats stats();
+void reset_peak();
+void empty_cache();
+
+}  // namespace cpu_memory
+
+}  // namespace brrr

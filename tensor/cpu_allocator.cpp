@@ -1,0 +1,245 @@
+// The CPU's caching allocator. Small blocks (up to 1 MiB) live in per-thread bins by size class and cost no
+// lock; larger ones in one shared map, reused when at most an eighth would be wasted. A block freed on another
+// thread than the one that allocated it goes to the freeing thread's bin.
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <atomic>
+#include <bit>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+
+#include "tensor/allocator.h"
+#include "tensor/error.h"
+#include "tensor/pool.h"
+
+namespace brrr {
+namespace {
+
+constexpr std::size_t kAlignment = 64;
+constexpr std::size_t kSmall = std::size_t{1} << 20;
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+constexpr std::size_t kBinBytes = std::size_t{4} << 20;        // what one thread keeps of one class
+constexpr std::int64_t kLargeCacheBytes = std::int64_t{8} << 30;  // what the shared map keeps
+
+// Classes: every 64 bytes up to 1 KiB, then four to each doubling.
+constexpr int class_of(std::size_t bytes) {
+  if (bytes <= 1024) return bytes == 0 ? 0 : static_cast<int>((bytes - 1) / 64);
+  const int log = std::bit_width(bytes - 1) - 1;
+  return 16 + (log - 10) * 4 + static_cast<int>((bytes - 1) >> (log - 2)) - 4;
+}
+constexpr std::size_t class_bytes(int c) {
+  if (c < 16) return (c + 1) * 64;
+  const int log = 10 + (c - 16) / 4;
+  return (std::size_t{5} + (c - 16) % 4) << (log - 2);
+}
+constexpr int kClasses = class_of(kSmall) + 1;
+static_assert(class_bytes(class_of(1)) == 64 && class_bytes(class_of(1025)) == 1280 && class_bytes(class_of(kSmall)) == kSmall);
+
+struct Block {
+  Block* next;
+};
+struct Bin {
+  Block* head;
+  std::size_t bytes;
+};
+struct Bins {
+  Bin bin[kClasses];
+  bool open;
+  bool counts_alone;  // this thread is the one that writes `live_alone`
+};
+thread_local constinit Bins bins{};
+
+std::atomic<std::int64_t> peak{0}, reserved{0}, system_calls{0};
+
+// Live bytes are exact, but a locked addition would be half the price of a small tensor. So the first thread that
+// allocates counts alone, with plain stores, and all other threads share a locked counter; live is their sum.
+std::atomic<std::int64_t> live_alone{0}, live_shared{0};
+std::atomic<bool> somebody_counts_alone{false};
+
+std::atomic<bool> pass_through{[] {
+  const char* text = std::getenv("BRRR_ALLOCATOR");
+  return !kPooling || (text && std::string_view(text) == "passthrough");
+}()};
+
+struct LargeCache {
+  std::mutex mutex;
+  std::multimap<std::size_t, void*> blocks;
+  std::int64_t bytes = 0;
+};
+LargeCache& large() {
+  static LargeCache* cache = new LargeCache;  // outlives every static tensor
+  return *cache;
+}
+
+void raise_peak(std::int64_t now) {
+  std::int64_t seen = peak.load(std::memory_order_relaxed);
+  while (now > seen && !peak.compare_exchange_weak(seen, now, std::memory_order_relaxed)) {
+  }
+}
+
+inline void count_live(std::int64_t bytes) {
+  std::int64_t now;
+  if (bins.counts_alone) [[likely]] {
+    const std::int64_t mine = live_alone.load(std::memory_order_relaxed) + bytes;
+    live_alone.store(mine, std::memory_order_relaxed);
+    now = mine + live_shared.load(std::memory_order_relaxed);
+  } else {
+    now = live_shared.fetch_add(bytes, std::memory_order_relaxed) + bytes + live_alone.load(std::memory_order_relaxed);
+  }
+  if (now > peak.load(std::memory_order_relaxed)) [[unlikely]] raise_peak(now);
+}
+
+void give_back(void* block, std::size_t size) noexcept {
+  std::free(block);
+  reserved.fetch_sub(static_cast<std::int64_t>(size), std::memory_order_relaxed);
+}
+
+void drain_bins() noexcept {
+  for (int c = 0; c < kClasses; ++c) {
+    while (Block* block = bins.bin[c].head) {
+      bins.bin[c].head = block->next;
+      give_back(block, class_bytes(c));
+    }
+    bins.bin[c].bytes = 0;
+  }
+}
+
+void drain_large() noexcept {
+  LargeCache& cache = large();
+  std::lock_guard lock(cache.mutex);
+  for (auto& [size, block] : cache.blocks) give_back(block, size);
+  cache.blocks.clear();
+  cache.bytes = 0;
+}
+
+void* from_system(std::size_t size) {
+  system_calls.fetch_add(1, std::memory_order_relaxed);
+  const std::size_t alignment = size >= 2 * kHugePage ? kHugePage : kAlignment;
+  void* block = nullptr;
+  if (posix_memalign(&block, alignment, size) != 0) return nullptr;
+  if (alignment == kHugePage) madvise(block, size, MADV_HUGEPAGE);
+  reserved.fetch_add(static_cast<std::int64_t>(size), std::memory_order_relaxed);
+  return block;
+}
+
+[[gnu::noinline]] void* allocate_slow(std::size_t bytes, std::size_t size) {
+  struct Cleanup {
+    ~Cleanup() {
+      bins.open = false;
+      drain_bins();
+      if (bins.counts_alone) {
+        bins.counts_alone = false;
+        live_shared.fetch_add(live_alone.exchange(0));
+        somebody_counts_alone = false;
+      }
+    }
+  };
+  static thread_local Cleanup cleanup;
+  (void)cleanup;
+  if (!bins.open) {
+    bins.open = true;
+    bins.counts_alone = !somebody_counts_alone.exchange(true);
+  }
+  if (size > kSmall && !pass_through.load(std::memory_order_relaxed)) {
+    LargeCache& cache = large();
+    std::lock_guard lock(cache.mutex);
+    auto it = cache.blocks.lower_bound(size);
+    if (it != cache.blocks.end() && it->first == size) {
+      void* block = it->second;
+      cache.bytes -= static_cast<std::int64_t>(it->first);
+      cache.blocks.erase(it);
+      return block;
+    }
+  }
+  void* block = from_system(size);
+  if (!block) {
+    drain_bins();
+    drain_large();
+    block = from_system(size);
+  }
+  if (!block) {
+    count_live(-static_cast<std::int64_t>(bytes));
+    const MemoryStats stats = memory_stats(cpu);
+    throw OutOfMemory(fmt::format("[{}] out of memory on cpu: requested {} bytes, in use {}, cached {}",
+                                  current_op ? current_op : "allocate", bytes, stats.live, stats.cached()),
+                      bytes);
+  }
+  return block;
+}
+
+// Large blocks are rounded so that sizes that are near each other share a cached block.
+std::size_t block_size(std::size_t bytes) {
+  if (bytes <= kSmall) return class_bytes(class_of(bytes));
+  const std::size_t step = std::max(std::bit_floor(bytes) / 8, kAlignment);
+  return (bytes + step - 1) / step * step;
+}
+
+}  // namespace
+
+namespace cpu_memory {
+
+void* allocate(std::size_t bytes) {
+  count_live(static_cast<std::int64_t>(bytes));
+  if (bytes <= kSmall) [[likely]] {
+    const int c = class_of(bytes);
+    Bin& bin = bins.bin[c];
+    if (Block* block = bin.head) [[likely]] {
+      bin.head = block->next;
+      bin.bytes -= class_bytes(c);
+      return block;
+    }
+    return allocate_slow(bytes, class_bytes(c));
+  }
+  if (bytes > static_cast<std::size_t>(INT64_MAX) / 2) return allocate_slow(bytes, bytes);
+  return allocate_slow(bytes, block_size(bytes));
+}
+
+void release(void* pointer, std::size_t bytes) noexcept {
+  count_live(-static_cast<std::int64_t>(bytes));
+  const bool caching = !pass_through.load(std::memory_order_relaxed);
+  if (bytes <= kSmall) [[likely]] {
+    const int c = class_of(bytes);
+    Bin& bin = bins.bin[c];
+    if (caching && bins.open && bin.bytes < kBinBytes) [[likely]] {
+      Block* block = static_cast<Block*>(pointer);
+      block->next = bin.head;
+      bin.head = block;
+      bin.bytes += class_bytes(c);
+      return;
+    }
+    give_back(pointer, class_bytes(c));
+    return;
+  }
+  const std::size_t size = block_size(bytes);
+  if (caching) {
+    LargeCache& cache = large();
+    std::lock_guard lock(cache.mutex);
+    if (cache.bytes + static_cast<std::int64_t>(size) <= kLargeCacheBytes) {
+      try {
+        cache.blocks.emplace(size, pointer);
+        cache.bytes += static_cast<std::int64_t>(size);
+        return;
+      } catch (...) {  // no memory for the map's node: let the block go instead
+      }
+    }
+  }
+  give_back(pointer, size);
+}
+
+MemoryStats stats() {
+  return {live_alone.load() + live_shared.load(), peak.load(), reserved.load(), system_calls.load()};
+}
+void reset_peak() { peak.store(live_alone.load() + live_shared.load()); }
+void empty_cache() {
+  drain_bins();
+  drain_large();
+}
+
+}  // namespace cpu_memory
+
+void set_allocator_pass_through(bool on) { pass_through.store(on || !kPooling); }
+bool allocator_pass_through() { return pass_through.load(); }
+
+}  // namespace brrr

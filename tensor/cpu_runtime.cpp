@@ -1,0 +1,334 @@
+// The CPU as a device: an inline default stream, queues on threads of their own, events between them, copies.
+// Queues and their threads live as long as the process; a queue without a handle waits in a pool.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "tensor/error.h"
+#include "tensor/runtime.h"
+#include "tensor/storage.h"
+
+namespace brrr {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// One recording of an event. Recording again makes a new point, so that whoever waits for the old one still does.
+class Point {
+ public:
+  void reach(std::exception_ptr failure) {
+    {
+      std::lock_guard lock(mutex_);
+      when_ = Clock::now();
+      failure_ = std::move(failure);
+      reached_ = true;
+    }
+    changed_.notify_all();
+  }
+  // What had failed on the stream by then, if anything.
+  std::exception_ptr wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return reached_; });
+    return failure_;
+  }
+  bool reached() {
+    std::lock_guard lock(mutex_);
+    return reached_;
+  }
+  Clock::time_point when() {
+    wait();
+    return when_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::exception_ptr failure_;
+  Clock::time_point when_;
+  bool reached_ = false;
+};
+
+using PointPtr = std::shared_ptr<Point>;
+
+struct InlineStream final : StreamState {
+  void synchronize() override {}
+  bool idle() override { return true; }
+  void enqueue(std::function<void()> work) override { work(); }
+};
+
+// Failures of queues whose last handle went before anybody synchronized: the device's next synchronize has them.
+struct Orphans {
+  std::mutex mutex;
+  std::exception_ptr first;
+};
+Orphans& orphans() {
+  static Orphans* all = new Orphans;
+  return *all;
+}
+
+class Queue final : public StreamState {
+ public:
+  explicit Queue(int number) {
+    device = cpu;
+    id = number;
+    std::thread thread([this] { run(); });
+    thread_ = thread.get_id();
+    thread.detach();
+  }
+
+  void enqueue(std::function<void()> work) override { push({std::move(work), nullptr, Kind::work}); }
+  void mark(PointPtr point) { push({nullptr, std::move(point), Kind::mark}); }
+  void wait_for(PointPtr point) { push({nullptr, std::move(point), Kind::wait}); }
+  void end_of_owner() noexcept {
+    try {
+      push({nullptr, nullptr, Kind::end_of_owner});
+    } catch (...) {  // no memory for the item: a failure stays for the next owner to see
+    }
+  }
+
+  void synchronize() override {
+    if (std::this_thread::get_id() == thread_) {
+      fail("[synchronize] a stream cannot wait for itself: called from work that runs on it");
+    }
+    std::unique_lock lock(mutex_);
+    drained_.wait(lock, [&] { return items_.empty() && !running_; });
+    if (failure_) {
+      std::exception_ptr failure = std::exchange(failure_, nullptr);
+      lock.unlock();
+      std::rethrow_exception(failure);
+    }
+  }
+
+  bool idle() override {
+    std::lock_guard lock(mutex_);
+    return items_.empty() && !running_;
+  }
+
+ private:
+  enum class Kind { work, mark, wait, end_of_owner };
+  struct Item {
+    std::function<void()> work;
+    PointPtr point;
+    Kind kind;
+  };
+
+  void push(Item item) {
+    {
+      std::lock_guard lock(mutex_);
+      items_.push_back(std::move(item));
+    }
+    filled_.notify_one();
+  }
+
+  void run() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      filled_.wait(lock, [&] { return !items_.empty(); });
+      running_ = true;
+      {
+        Item item = std::move(items_.front());
+        items_.pop_front();
+        std::exception_ptr failure = failure_;
+        lock.unlock();
+        failure = perform(item, std::move(failure));
+        item = {};  // what the work held on to is gone before anybody hears that it is done
+        lock.lock();
+        failure_ = std::move(failure);
+      }
+      running_ = false;
+      if (items_.empty()) drained_.notify_all();
+    }
+  }
+
+  // Returns the failure that the queue is left with.
+  static std::exception_ptr perform(Item& item, std::exception_ptr failure) {
+    switch (item.kind) {
+      case Kind::work:
+        if (failure) return failure;
+        try {
+          item.work();
+        } catch (...) {
+          return std::current_exception();
+        }
+        return nullptr;
+      case Kind::mark:
+        item.point->reach(failure);
+        return failure;
+      case Kind::wait: {
+        std::exception_ptr other = item.point->wait();
+        return failure ? failure : other;
+      }
+      case Kind::end_of_owner: {
+        std::lock_guard lock(orphans().mutex);
+        if (!orphans().first) orphans().first = failure;
+        return nullptr;
+      }
+    }
+    return failure;
+  }
+
+  std::mutex mutex_;
+  std::condition_variable filled_, drained_;
+  std::deque<Item> items_;
+  std::exception_ptr failure_;
+  std::thread::id thread_;
+  bool running_ = false;
+};
+
+class CpuEvent final : public EventState {
+ public:
+  void record(StreamState& stream) override {
+    auto point = std::make_shared<Point>();
+    if (stream.id == 0) {
+      point->reach(nullptr);
+    } else {
+      static_cast<Queue&>(stream).mark(point);
+    }
+    point_ = std::move(point);
+  }
+  void make_wait(StreamState& stream) override {
+    if (!point_) return;
+    if (!stream.device.is_cpu()) {
+      stream.enqueue([point = point_] {
+        if (auto failure = point->wait()) std::rethrow_exception(failure);
+      });
+    } else if (stream.id == 0) {
+      synchronize();  // the default stream is the caller itself
+    } else {
+      static_cast<Queue&>(stream).wait_for(point_);
+    }
+  }
+  void synchronize() override {
+    if (!point_) return;
+    if (auto failure = point_->wait()) std::rethrow_exception(failure);
+  }
+  bool done() override { return !point_ || point_->reached(); }
+  double seconds_since(EventState& earlier) override {
+    auto& other = static_cast<CpuEvent&>(earlier);
+    if (!point_ || !other.point_) fail("[event] expected two recorded events, got one never recorded");
+    return std::chrono::duration<double>(point_->when() - other.point_->when()).count();
+  }
+
+ private:
+  PointPtr point_;
+};
+
+class CpuRuntime final : public DeviceRuntime {
+ public:
+  int count() override { return 1; }
+  std::string why_none() override { return {}; }
+
+  void allocate(Storage& storage) override {
+    storage.data = cpu_memory::allocate(storage.bytes);
+    storage.release = [](Storage& s) noexcept { cpu_memory::release(s.data, s.bytes); };
+  }
+  MemoryStats stats(Device) override { return cpu_memory::stats(); }
+  void reset_peak(Device) override { cpu_memory::reset_peak(); }
+  void empty_cache(Device) override { cpu_memory::empty_cache(); }
+
+  StreamState* default_stream(Device) override { return &inline_; }
+
+  std::shared_ptr<StreamState> new_stream(Device) override {
+    Queue* queue = take_queue();
+    std::shared_ptr<StreamState> handle(queue, [this](StreamState* state) {
+      auto* queue = static_cast<Queue*>(state);
+      queue->end_of_owner();
+      std::lock_guard lock(mutex_);
+      free_.push_back(queue);
+    });
+    queue->handle = handle;
+    return handle;
+  }
+
+  std::unique_ptr<EventState> new_event(Device, bool) override { return std::make_unique<CpuEvent>(); }
+
+  void synchronize(Device) override {
+    std::vector<Queue*> queues;
+    {
+      std::lock_guard lock(mutex_);
+      queues = queues_;
+    }
+    std::exception_ptr failure;
+    for (Queue* queue : queues) {
+      try {
+        queue->synchronize();
+      } catch (...) {
+        if (!failure) failure = std::current_exception();
+      }
+    }
+    std::exception_ptr orphan;
+    {
+      std::lock_guard lock(orphans().mutex);
+      orphan = std::exchange(orphans().first, nullptr);
+    }
+    if (!failure) failure = std::move(orphan);
+    if (failure) std::rethrow_exception(failure);
+  }
+
+  bool from_host(StreamState& stream, void* to, const void* host, std::size_t bytes) override {
+    copy(stream, to, host, bytes);
+    return stream.id == 0;
+  }
+  bool to_host(StreamState& stream, void* host, const void* from, std::size_t bytes) override {
+    copy(stream, host, from, bytes);
+    return stream.id == 0;
+  }
+  void fill_bytes(StreamState& stream, void* to, int value, std::size_t bytes) override {
+    if (bytes == 0) return;
+    if (stream.id == 0) {
+      std::memset(to, value, bytes);
+    } else {
+      stream.enqueue([=] { std::memset(to, value, bytes); });
+    }
+  }
+  void copy(StreamState& stream, void* to, const void* from, std::size_t bytes) override {
+    if (bytes == 0) return;
+    if (stream.id == 0) {
+      std::memmove(to, from, bytes);
+    } else {
+      stream.enqueue([=] { std::memmove(to, from, bytes); });
+    }
+  }
+  // Work on a queue holds the tensors that it uses, so a block is never free before that work is done.
+  void record_use(Storage&, StreamState&) override {}
+
+ private:
+  Queue* take_queue() {
+    std::lock_guard lock(mutex_);
+    if (free_.empty()) {
+      queues_.reserve(queues_.size() + 1);
+      free_.reserve(queues_.size() + 1);  // so that giving a queue back cannot fail
+      try {
+        queues_.push_back(new Queue(static_cast<int>(queues_.size()) + 1));
+      } catch (const std::system_error& error) {
+        fail(fmt::format("[stream] could not start a thread: {}", error.what()));
+      }
+      return queues_.back();
+    }
+    Queue* queue = free_.back();
+    free_.pop_back();
+    return queue;
+  }
+
+  InlineStream inline_;
+  std::mutex mutex_;
+  std::vector<Queue*> queues_, free_;
+};
+
+}  // namespace
+
+DeviceRuntime& cpu_runtime() {
+  static CpuRuntime* runtime = new CpuRuntime;  // outlives every static tensor
+  return *runtime;
+}
+
+}  // namespace brrr

@@ -1,0 +1,472 @@
+#include "tensor/cuda_allocator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "tensor/cuda_runtime.h"
+#include "tensor/error.h"
+
+namespace brrr::cu {
+namespace {
+
+constexpr std::size_t kUnit = 512;
+constexpr std::size_t kSmallBlock = std::size_t{1} << 20;  // blocks below are cut from small segments
+constexpr std::size_t kSmallSegment = std::size_t{2} << 20;
+constexpr std::size_t kLargeSegment = std::size_t{20} << 20;
+constexpr std::size_t kLargeOwn = std::size_t{10} << 20;  // from here on a block has a segment of its own
+constexpr std::size_t kLargeRest = std::size_t{1} << 20;  // what is left of a large block is cut off from here on
+constexpr std::size_t kMost = std::size_t{1} << 44;       // no device has more
+
+constexpr std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+constexpr std::size_t segment_size(std::size_t size) {
+  if (size < kSmallBlock) return kSmallSegment;
+  return size < kLargeOwn ? kLargeSegment : round_up(size, kSmallSegment);
+}
+
+// While a stream is being captured, the driver refuses what might touch the capture, unless this thread says that
+// it knows what it does; asking for memory does not touch it.
+class RelaxedCapture {
+ public:
+  explicit RelaxedCapture(bool needed) : needed_(needed) {
+    if (needed_) BRRR_CUDA(cuThreadExchangeStreamCaptureMode, &mode_);
+  }
+  ~RelaxedCapture() {
+    if (needed_) BRRR_CUDA_TRY(cuThreadExchangeStreamCaptureMode, &mode_);
+  }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  bool needed_;
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+};
+
+}  // namespace
+
+// Free blocks -------------------------------------------------------------------------------------------------
+
+FreeBlocks::Place FreeBlocks::place_of(std::size_t size) {
+  const std::size_t units = size / kUnit;
+  if (units < kColumns) return {0, static_cast<int>(units)};
+  const int log = std::bit_width(units) - 1;
+  return {log - 4, static_cast<int>(units >> (log - 5)) & (kColumns - 1)};
+}
+
+void FreeBlocks::insert(Block* block) {
+  const Place place = place_of(block->size);
+  Block*& head = heads_[place.row][place.column];
+  block->previous_free = nullptr;
+  block->next_free = head;
+  if (head) head->previous_free = block;
+  head = block;
+  columns_[place.row] |= 1u << place.column;
+  rows_ |= 1u << place.row;
+  block->free = true;
+}
+
+void FreeBlocks::remove(Block* block) {
+  block->free = false;
+  if (block->next_free) block->next_free->previous_free = block->previous_free;
+  if (block->previous_free) {
+    block->previous_free->next_free = block->next_free;
+    return;
+  }
+  const Place place = place_of(block->size);
+  heads_[place.row][place.column] = block->next_free;
+  if (block->next_free) return;
+  columns_[place.row] &= ~(1u << place.column);
+  if (columns_[place.row] == 0) rows_ &= ~(1u << place.row);
+}
+
+Block* FreeBlocks::best_of(Block* head, std::size_t size, int most) {
+  Block* best = nullptr;
+  for (Block* block = head; block && most > 0; block = block->next_free, --most) {
+    if (block->size == size) return block;
+    if (block->size > size && (!best || block->size < best->size)) best = block;
+  }
+  return best;
+}
+
+Block* FreeBlocks::find(std::size_t size, bool thorough) const {
+  constexpr int kGlance = 8;
+  const Place place = place_of(size);
+  // Blocks of the same class may be a little too small; those of any later class fit.
+  if (Block* best = best_of(heads_[place.row][place.column], size, thorough ? INT32_MAX : kGlance)) return best;
+  int row = place.row;
+  std::uint32_t columns =
+      place.column == kColumns - 1 ? 0 : columns_[row] & (~std::uint32_t{0} << (place.column + 1));
+  if (columns == 0) {
+    const std::uint32_t rows = row == kRows - 1 ? 0 : rows_ & (~std::uint32_t{0} << (row + 1));
+    if (rows == 0) return nullptr;
+    row = std::countr_zero(rows);
+    columns = columns_[row];
+  }
+  return best_of(heads_[row][std::countr_zero(columns)], size, kGlance);
+}
+
+// Allocation --------------------------------------------------------------------------------------------------
+
+StreamMemory* Allocator::new_memory(CudaStream& stream) {
+  std::lock_guard lock(mutex_);
+  memories_.reserve(memories_.size() + 1);
+  uses_.reserve(memories_.size() + 1);
+  memories_.push_back(new StreamMemory{&stream, {}, {}});
+  return memories_.back();
+}
+
+void Allocator::allocate(Storage& storage, CudaStream& stream) {
+  storage.stream = &stream;
+  if (storage.bytes == 0) return;
+  const std::size_t bytes = storage.bytes;
+  std::lock_guard lock(mutex_);
+  Block* block;
+  if (bytes > kMost) [[unlikely]] out_of_memory(bytes);
+  if (allocator_pass_through()) [[unlikely]] {
+    block = take_direct(*stream.memory, bytes);
+  } else {
+    const std::size_t size = round_up(bytes, kUnit);
+    block = take(*stream.memory, size, false);
+    if (!block) [[unlikely]] block = take_slow(*stream.memory, size, bytes);
+  }
+  live_ += static_cast<std::int64_t>(bytes);
+  if (live_ > peak_) peak_ = live_;
+  storage.data = block->data;
+  storage.context = block;
+  storage.release = release;
+}
+
+// A free block of the stream, cut to size; null when there is none.
+Block* Allocator::take(StreamMemory& memory, std::size_t size, bool thorough) {
+  const bool small = size < kSmallBlock;
+  FreeBlocks& free = small ? memory.small : memory.large;
+  Block* block = free.find(size, thorough);
+  if (!block) return nullptr;
+  const std::size_t rest_size = block->size - size;
+  Block* rest = rest_size >= (small ? kUnit : kLargeRest) ? new_block() : nullptr;
+  free.remove(block);
+  if (rest) {
+    rest->data = block->data + size;
+    rest->size = rest_size;
+    rest->memory = block->memory;
+    rest->small = small;
+    rest->before = block;
+    rest->after = block->after;
+    if (rest->after) rest->after->before = rest;
+    block->after = rest;
+    block->size = size;
+    free.insert(rest);
+  }
+  return block;
+}
+
+Block* Allocator::take_slow(StreamMemory& memory, std::size_t size, std::size_t bytes) {
+  make_current(device_);
+  const bool quiet = device_.captures.load() != 0;  // the driver must be left in peace
+  if (!quiet) {
+    settle_deferred();
+    poll_uses();
+  }
+  if (Block* block = take(memory, size, true)) return block;
+  const bool small = size < kSmallBlock;
+  CUresult code = grow(memory, segment_size(size), small);
+  if (code == CUDA_ERROR_OUT_OF_MEMORY && !quiet) {
+    await_uses();
+    if (Block* block = take(memory, size, true)) return block;
+    free_cached();
+    code = grow(memory, segment_size(size), small);
+    if (code == CUDA_ERROR_OUT_OF_MEMORY) code = grow(memory, round_up(size, kSmallSegment), small);
+  }
+  if (code == CUDA_ERROR_OUT_OF_MEMORY) out_of_memory(bytes);
+  check<Fn::k_cuMemAlloc>(code);
+  return take(memory, size, true);
+}
+
+// Asks the driver for a segment and adds it to the free blocks.
+CUresult Allocator::grow(StreamMemory& memory, std::size_t size, bool small) {
+  Block* block = new_block();
+  CUdeviceptr data = 0;
+  CUresult code;
+  try {
+    code = driver_allocate(&data, size);
+  } catch (...) {
+    drop_block(block);
+    throw;
+  }
+  if (code != CUDA_SUCCESS) {
+    drop_block(block);
+    return code;
+  }
+  block->data = reinterpret_cast<char*>(data);
+  block->size = size;
+  block->memory = &memory;
+  block->small = small;
+  (small ? memory.small : memory.large).insert(block);
+  return CUDA_SUCCESS;
+}
+
+CUresult Allocator::driver_allocate(CUdeviceptr* data, std::size_t size) {
+  RelaxedCapture relaxed(device_.captures.load() != 0);
+  ++driver_calls_;
+  const CUresult code = BRRR_CUDA_TRY(cuMemAlloc, data, size);
+  if (code == CUDA_SUCCESS) reserved_ += static_cast<std::int64_t>(size);
+  return code;
+}
+
+Block* Allocator::take_direct(StreamMemory& memory, std::size_t bytes) {
+  make_current(device_);
+  const bool quiet = device_.captures.load() != 0;
+  if (!quiet) free_stuck();
+  Block* block = new_block();
+  CUdeviceptr data = 0;
+  try {
+    CUresult code = driver_allocate(&data, bytes);
+    if (code == CUDA_ERROR_OUT_OF_MEMORY && !quiet) {
+      settle_deferred();
+      await_uses();
+      free_cached();
+      code = driver_allocate(&data, bytes);
+    }
+    if (code == CUDA_ERROR_OUT_OF_MEMORY) out_of_memory(bytes);
+    check<Fn::k_cuMemAlloc>(code);
+  } catch (...) {
+    drop_block(block);
+    throw;
+  }
+  block->data = reinterpret_cast<char*>(data);
+  block->size = bytes;
+  block->memory = &memory;
+  block->direct = true;
+  return block;
+}
+
+void Allocator::out_of_memory(std::size_t bytes) {
+  std::size_t free = 0, total = 0;
+  const bool known = BRRR_CUDA_TRY(cuMemGetInfo, &free, &total) == CUDA_SUCCESS;
+  throw OutOfMemory(
+      fmt::format("[{}] out of memory on cuda:{}: requested {} bytes, in use {}, cached {}, free on the device {}",
+                  current_op ? current_op : "allocate", device_.index, bytes, live_,
+                  reserved_ > live_ ? reserved_ - live_ : 0,
+                  known ? fmt::format("{} of {}", free, total) : std::string("unknown")),
+      bytes);
+}
+
+// Release -----------------------------------------------------------------------------------------------------
+
+void Allocator::release(Storage& storage) noexcept {
+  Block* block = static_cast<Block*>(storage.context);
+  Allocator& self = block->memory->stream->on->allocator;
+  std::lock_guard lock(self.mutex_);
+  self.live_ -= static_cast<std::int64_t>(storage.bytes);
+  if (block->uses.empty() && !block->direct) [[likely]] {
+    self.give(block);
+  } else {
+    self.release_used(block);
+  }
+}
+
+// Back to the free blocks, joined with free neighbours.
+void Allocator::give(Block* block) noexcept {
+  FreeBlocks& free = block->small ? block->memory->small : block->memory->large;
+  if (Block* after = block->after; after && after->free) {
+    free.remove(after);
+    block->size += after->size;
+    block->after = after->after;
+    if (block->after) block->after->before = block;
+    drop_block(after);
+  }
+  if (Block* before = block->before; before && before->free) {
+    free.remove(before);
+    before->size += block->size;
+    before->after = block->after;
+    if (before->after) before->after->before = before;
+    drop_block(block);
+    block = before;
+  }
+  free.insert(block);
+}
+
+void Allocator::release_used(Block* block) noexcept {
+  try {
+    const bool quiet = device_.captures.load() != 0;
+    if (block->direct) {
+      stuck_.push_back(block);
+      if (!quiet) {
+        make_current(device_);
+        free_stuck();
+      }
+    } else if (quiet) {
+      deferred_.push_back(block);
+    } else {
+      note_uses(block);
+    }
+  } catch (...) {
+    // What the driver refused stays on its list and is tried again; only a host out of memory loses the block.
+  }
+}
+
+void Allocator::record_use(Storage& storage, CudaStream& stream) {
+  if (storage.release != release || storage.stream == &stream) return;
+  Block* block = static_cast<Block*>(storage.context);
+  std::lock_guard lock(mutex_);
+  if (std::ranges::find(block->uses, &stream) == block->uses.end()) block->uses.push_back(&stream);
+}
+
+// Marks the place on each stream that used the block after which it may be reused.
+void Allocator::note_uses(Block* block) {
+  for (CudaStream* stream : block->uses) {
+    auto on = std::ranges::find(uses_, stream, &UsesOn::stream);
+    if (on == uses_.end()) on = uses_.insert(uses_.end(), UsesOn{stream, {}});
+    on->uses.push_back({block, nullptr});
+    ++block->waiting;
+  }
+  for (CudaStream* stream : block->uses) {
+    CUevent event = nullptr;
+    try {
+      make_current(*stream->on);
+      event = stream->on->streams.take_event(false);
+      BRRR_CUDA(cuEventRecord, event, stream->handle);
+    } catch (const CudaError&) {
+      if (event) stream->on->streams.give_event(event, false);
+      continue;  // without an event, the stream has to become idle
+    }
+    std::ranges::find(uses_, stream, &UsesOn::stream)->uses.back().event = event;
+  }
+  block->uses.clear();
+}
+
+void Allocator::settle_deferred() {
+  while (!deferred_.empty()) {
+    Block* block = deferred_.back();
+    deferred_.pop_back();
+    note_uses(block);
+  }
+}
+
+void Allocator::finish_use(const Use& use) {
+  if (--use.block->waiting == 0) give(use.block);
+}
+
+// Takes back what other streams are done with, without waiting.
+void Allocator::poll_uses() {
+  for (UsesOn& on : uses_) {
+    while (!on.uses.empty()) {
+      const Use use = on.uses.front();
+      make_current(*on.stream->on);
+      const CUresult code = use.event ? BRRR_CUDA_TRY(cuEventQuery, use.event)
+                                      : BRRR_CUDA_TRY(cuStreamQuery, on.stream->handle);
+      if (code == CUDA_ERROR_NOT_READY) break;
+      if (use.event) {
+        check<Fn::k_cuEventQuery>(code);
+      } else {
+        check<Fn::k_cuStreamQuery>(code);
+      }
+      if (use.event) on.stream->on->streams.give_event(use.event, false);
+      on.uses.pop_front();
+      finish_use(use);
+    }
+  }
+  make_current(device_);
+}
+
+void Allocator::await_uses() {
+  for (UsesOn& on : uses_) {
+    while (!on.uses.empty()) {
+      const Use use = on.uses.front();
+      make_current(*on.stream->on);
+      if (use.event) {
+        BRRR_CUDA(cuEventSynchronize, use.event);
+        on.stream->on->streams.give_event(use.event, false);
+      } else {
+        BRRR_CUDA(cuStreamSynchronize, on.stream->handle);
+      }
+      on.uses.pop_front();
+      finish_use(use);
+    }
+  }
+  make_current(device_);
+}
+
+// The cache -----------------------------------------------------------------------------------------------------
+
+// Segments that are free as a whole go back to the driver, after the work that used them.
+void Allocator::free_cached() {
+  for (StreamMemory* memory : memories_) {
+    std::vector<Block*> whole;
+    for (FreeBlocks* free : {&memory->small, &memory->large}) {
+      free->each([&](Block* block) {
+        if (!block->before && !block->after) whole.push_back(block);
+      });
+    }
+    if (whole.empty()) continue;
+    BRRR_CUDA(cuStreamSynchronize, memory->stream->handle);
+    for (Block* block : whole) {
+      BRRR_CUDA(cuMemFree, reinterpret_cast<CUdeviceptr>(block->data));
+      (block->small ? memory->small : memory->large).remove(block);
+      reserved_ -= static_cast<std::int64_t>(block->size);
+      drop_block(block);
+    }
+  }
+}
+
+void Allocator::free_stuck() {
+  while (!stuck_.empty()) {
+    Block* block = stuck_.back();
+    for (CudaStream* stream : block->uses) BRRR_CUDA(cuStreamSynchronize, stream->handle);
+    BRRR_CUDA(cuStreamSynchronize, block->memory->stream->handle);
+    BRRR_CUDA(cuMemFree, reinterpret_cast<CUdeviceptr>(block->data));
+    reserved_ -= static_cast<std::int64_t>(block->size);
+    stuck_.pop_back();
+    drop_block(block);
+  }
+}
+
+void Allocator::empty_cache() {
+  if (device_.captures.load() != 0) {
+    fail("[empty_cache] not possible while a stream is being captured into a graph");
+  }
+  make_current(device_);
+  std::lock_guard lock(mutex_);
+  settle_deferred();
+  await_uses();
+  free_stuck();
+  free_cached();
+}
+
+MemoryStats Allocator::stats() {
+  std::lock_guard lock(mutex_);
+  return {live_, peak_, reserved_, driver_calls_};
+}
+
+void Allocator::reset_peak() {
+  std::lock_guard lock(mutex_);
+  peak_ = live_;
+}
+
+std::int64_t Allocator::live() {
+  std::lock_guard lock(mutex_);
+  return live_;
+}
+
+// Block objects ---------------------------------------------------------------------------------------------------
+
+Block* Allocator::new_block() {
+  Block* block = spare_;
+  if (!block) return new Block;
+  spare_ = block->next_free;
+  block->next_free = nullptr;
+  return block;
+}
+
+void Allocator::drop_block(Block* block) noexcept {
+  block->before = block->after = block->previous_free = nullptr;
+  block->free = block->small = block->direct = false;
+  block->waiting = 0;
+  block->uses.clear();
+  block->next_free = spare_;
+  spare_ = block;
+}
+
+}  // namespace brrr::cu

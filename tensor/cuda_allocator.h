@@ -1,0 +1,129 @@
+// CUDA memory, cached and ordered by stream. A block freed on its stream is reused there at once: what used it
+// comes before what will. A block that other streams used as well waits for an event on each of them.
+// Blocks under 1 MiB are cut from segments of 2 MiB, larger ones from segments of 20 MiB or of their own size.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <vector>
+
+#include "tensor/allocator.h"
+#include "tensor/cuda_api.h"
+#include "tensor/storage.h"
+
+namespace brrr::cu {
+
+struct DeviceState;
+struct CudaStream;
+struct StreamMemory;
+
+struct Block {
+  char* data = nullptr;
+  std::size_t size = 0;
+  StreamMemory* memory = nullptr;
+  Block *before = nullptr, *after = nullptr;            // neighbours in the segment, by address
+  Block *previous_free = nullptr, *next_free = nullptr;  // in the list of its size
+  bool free = false;
+  bool small = false;
+  bool direct = false;    // pass-through: the block is the driver's allocation
+  int waiting = 0;        // uses on other streams that are not known to be done
+  std::vector<CudaStream*> uses;  // other streams that used it
+};
+
+// Free blocks by size: 32 classes to each doubling, found by bit scan (TLSF). Sizes are in units of 512 bytes.
+class FreeBlocks {
+ public:
+  void insert(Block* block);
+  void remove(Block* block);
+  // A block of at least `size` bytes, near the smallest; null when there is none. `thorough` looks at every
+  // block of the first class and not only at some.
+  Block* find(std::size_t size, bool thorough) const;
+  template <class F>
+  void each(F&& f) const {
+    for (const auto& row : heads_) {
+      for (Block* head : row) {
+        for (Block *block = head, *next; block; block = next) {
+          next = block->next_free;
+          f(block);
+        }
+      }
+    }
+  }
+
+ private:
+  static constexpr int kRows = 32, kColumns = 32;
+  struct Place {
+    int row, column;
+  };
+  static Place place_of(std::size_t size);
+  static Block* best_of(Block* head, std::size_t size, int most);
+
+  std::uint32_t rows_ = 0;
+  std::uint32_t columns_[kRows] = {};
+  Block* heads_[kRows][kColumns] = {};
+};
+
+// What one stream has cached.
+struct StreamMemory {
+  CudaStream* stream = nullptr;
+  FreeBlocks small, large;
+};
+
+class Allocator {
+ public:
+  explicit Allocator(DeviceState& device) : device_(device) {}
+
+  void allocate(Storage& storage, CudaStream& stream);
+  void record_use(Storage& storage, CudaStream& stream);
+
+  StreamMemory* new_memory(CudaStream& stream);
+  MemoryStats stats();
+  void reset_peak();
+  void empty_cache();
+  std::int64_t live();
+
+ private:
+  struct Use {
+    Block* block;
+    CUevent event;  // null when it could not be recorded: the stream must become idle
+  };
+  struct UsesOn {
+    CudaStream* stream;
+    std::deque<Use> uses;
+  };
+
+  static void release(Storage& storage) noexcept;
+  void release_used(Block* block) noexcept;
+
+  Block* take(StreamMemory& memory, std::size_t size, bool thorough);
+  Block* take_slow(StreamMemory& memory, std::size_t size, std::size_t bytes);
+  Block* take_direct(StreamMemory& memory, std::size_t bytes);
+  void give(Block* block) noexcept;
+  CUresult grow(StreamMemory& memory, std::size_t size, bool small);
+  CUresult driver_allocate(CUdeviceptr* data, std::size_t size);
+  [[noreturn]] void out_of_memory(std::size_t bytes);
+
+  void note_uses(Block* block);
+  void settle_deferred();
+  void poll_uses();
+  void await_uses();
+  void finish_use(const Use& use);
+  void free_cached();
+  void free_stuck();
+
+  Block* new_block();
+  void drop_block(Block* block) noexcept;
+
+  DeviceState& device_;
+  std::mutex mutex_;
+  std::int64_t live_ = 0, peak_ = 0, reserved_ = 0, driver_calls_ = 0;
+  std::vector<StreamMemory*> memories_;
+  std::vector<UsesOn> uses_;
+  std::vector<Block*> deferred_;  // used by other streams, freed while a capture was on: no event may be recorded
+  std::vector<Block*> stuck_;     // direct blocks that the driver did not take back yet
+  Block* spare_ = nullptr;        // unused Block objects, linked by next_free
+};
+
+}  // namespace brrr::cu

@@ -1,0 +1,136 @@
+// The one table through which brrr reaches CUDA: driver, NVRTC, cuBLASLt. Nothing of CUDA is linked; a library is
+// opened at the first call into it, and each by itself, so NVRTC works where there is no driver. Every call is
+// checked in one place; tests can make the k-th call of any name fail, count calls, or install a fake driver.
+//
+//   BRRR_CUDA(cuMemsetD8Async, pointer, 0, bytes, stream);           // throws CudaError when it fails
+//   CUresult code = BRRR_CUDA_TRY(cuStreamQuery, stream);             // the caller looks at the code
+#pragma once
+
+#include <cublasLt.h>
+#include <cuda.h>
+#include <nvrtc.h>
+
+#include <atomic>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace brrr::cu {
+
+// Names as in the headers, which map some to a version (cuMemAlloc to cuMemAlloc_v2): a name used as an
+// identifier is mapped, and the same name turned into text by # is not. `_v2` is written out where headers
+// of CUDA 12 and 13 map one name to different signatures.
+#define BRRR_DRIVER_CALLS(X)                                                                              \
+  X(cuInit) X(cuDriverGetVersion) X(cuGetErrorName) X(cuGetErrorString)                                    \
+  X(cuDeviceGetCount) X(cuDeviceGet) X(cuDeviceGetName) X(cuDeviceGetAttribute) X(cuDeviceTotalMem)        \
+  X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease) X(cuCtxSetCurrent) X(cuCtxGetCurrent)           \
+  X(cuMemAlloc) X(cuMemFree) X(cuMemGetInfo) X(cuMemAllocHost) X(cuMemFreeHost) X(cuPointerGetAttribute)   \
+  X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync) X(cuMemcpyDtoDAsync) X(cuMemcpyAsync)                          \
+  X(cuMemsetD8Async) X(cuMemsetD32Async)                                                                   \
+  X(cuStreamCreate) X(cuStreamDestroy) X(cuStreamSynchronize) X(cuStreamQuery) X(cuStreamWaitEvent)        \
+  X(cuLaunchHostFunc) X(cuStreamIsCapturing) X(cuStreamBeginCapture) X(cuStreamEndCapture)                 \
+  X(cuThreadExchangeStreamCaptureMode)                                                                     \
+  X(cuEventCreate) X(cuEventRecord) X(cuEventSynchronize) X(cuEventQuery) X(cuEventElapsedTime)            \
+  X(cuEventDestroy)                                                                                        \
+  X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction) X(cuModuleGetGlobal)                        \
+  X(cuFuncSetAttribute) X(cuFuncGetAttribute) X(cuOccupancyMaxActiveBlocksPerMultiprocessor)               \
+  X(cuOccupancyMaxActiveClusters) X(cuLaunchKernel) X(cuLaunchKernelEx) X(cuTensorMapEncodeTiled)          \
+  X(cuGraphCreate) X(cuGraphDestroy) X(cuGraphAddKernelNode) X(cuGraphAddMemcpyNode)                       \
+  X(cuGraphAddMemsetNode) X(cuGraphAddEmptyNode) X(cuGraphAddNode_v2) X(cuGraphAddDependencies_v2)         \
+  X(cuGraphGetNodes) X(cuGraphInstantiate) X(cuGraphExecUpdate) X(cuGraphExecKernelNodeSetParams)          \
+  X(cuGraphExecDestroy) X(cuGraphUpload) X(cuGraphLaunch)
+
+#define BRRR_NVRTC_CALLS(X)                                                                               \
+  X(nvrtcVersion) X(nvrtcGetErrorString) X(nvrtcCreateProgram) X(nvrtcDestroyProgram)                      \
+  X(nvrtcCompileProgram) X(nvrtcGetProgramLogSize) X(nvrtcGetProgramLog) X(nvrtcGetCUBINSize)              \
+  X(nvrtcGetCUBIN) X(nvrtcGetPTXSize) X(nvrtcGetPTX) X(nvrtcAddNameExpression) X(nvrtcGetLoweredName)
+
+#define BRRR_CUBLASLT_CALLS(X)                                                                            \
+  X(cublasLtGetVersion) X(cublasLtGetStatusName) X(cublasLtGetStatusString)                                \
+  X(cublasLtCreate) X(cublasLtDestroy) X(cublasLtMatmul)                                                   \
+  X(cublasLtMatmulDescCreate) X(cublasLtMatmulDescDestroy) X(cublasLtMatmulDescSetAttribute)               \
+  X(cublasLtMatrixLayoutCreate) X(cublasLtMatrixLayoutDestroy) X(cublasLtMatrixLayoutSetAttribute)         \
+  X(cublasLtMatmulPreferenceCreate) X(cublasLtMatmulPreferenceDestroy)                                     \
+  X(cublasLtMatmulPreferenceSetAttribute) X(cublasLtMatmulAlgoGetHeuristic)                                \
+  X(cublasLtMatmulAlgoGetIds) X(cublasLtMatmulAlgoInit) X(cublasLtMatmulAlgoCheck)                         \
+  X(cublasLtMatmulAlgoCapGetAttribute) X(cublasLtMatmulAlgoConfigSetAttribute)                             \
+  X(cublasLtMatmulAlgoConfigGetAttribute)
+
+// L(library, its calls): adding a library is a list above and a line here, and its file names in cuda_api.cpp.
+#define BRRR_CUDA_LIBRARIES(L)  \
+  L(driver, BRRR_DRIVER_CALLS)  \
+  L(nvrtc, BRRR_NVRTC_CALLS)    \
+  L(cublaslt, BRRR_CUBLASLT_CALLS)
+
+enum class Library {
+#define L(library, calls) library,
+  BRRR_CUDA_LIBRARIES(L)
+#undef L
+};
+
+enum class Fn : int {
+#define X(name) k_##name,
+#define L(library, calls) calls(X)
+  BRRR_CUDA_LIBRARIES(L)
+#undef L
+#undef X
+      count
+};
+inline constexpr int kFns = static_cast<int>(Fn::count);
+
+// One pointer a call. Before its library is open an entry opens it and calls on; an entry that the library
+// lacks throws.
+struct Table {
+#define X(name) decltype(&::name) name = nullptr;
+#define L(library, calls) calls(X)
+  BRRR_CUDA_LIBRARIES(L)
+#undef L
+#undef X
+};
+
+extern std::atomic<const Table*> active_table;
+
+inline const Table& table() { return *active_table.load(std::memory_order_acquire); }
+
+// Throws "[op] cuMemAlloc failed: CUDA_ERROR_OUT_OF_MEMORY (2): out of memory".
+[[noreturn]] void throw_failed(Fn call, int code);
+
+template <Fn F, class Code>
+inline void check(Code code) {
+  if (static_cast<int>(code) != 0) [[unlikely]] throw_failed(F, static_cast<int>(code));
+}
+
+#define BRRR_CUDA(fn, ...) \
+  ::brrr::cu::check<::brrr::cu::Fn::k_##fn>(::brrr::cu::table().fn(__VA_ARGS__))
+#define BRRR_CUDA_TRY(fn, ...) ::brrr::cu::table().fn(__VA_ARGS__)
+
+std::string_view name_of(Fn call);
+// "CUDA_ERROR_OUT_OF_MEMORY (2): out of memory"
+std::string describe(Library library, int code);
+
+// Opens a library if it is not open. Returns one line that says why it cannot be used; empty when it can.
+std::string open_library(Library library);
+// The same for the driver, and also: is it new enough, does it start, is there a device.
+std::string driver_problem();
+// What the driver supports and what NVRTC is, as major * 1000 + minor * 10; 0 when it is not there.
+int driver_version();
+int nvrtc_version();
+
+inline constexpr int kOldestDriver = 12040;
+
+// For tests -------------------------------------------------------------------------------------------------
+
+// The k-th call (1 is the next one) of that name returns `code` instead of being made, once.
+void fail_call(std::string_view name, long k, int code);
+void clear_faults();
+// Counts calls from now on; `call_counts` has every name called since, `call_count` one.
+void count_calls(bool on);
+std::vector<std::pair<std::string_view, long>> call_counts();
+long call_count(std::string_view name);
+// Entries that are not null replace the table's, until `uninstall_table`. A runtime that has started keeps what it
+// got from the table before: see shut_down in cuda_runtime.h.
+void install_table(const Table& entries);
+void uninstall_table();
+
+}  // namespace brrr::cu

@@ -1,0 +1,103 @@
+#include "tensor/cuda_faults.h"
+
+#include <fmt/format.h>
+
+#include <mutex>
+#include <utility>
+
+#include "tensor/cuda_runtime.h"
+#include "tensor/error.h"
+
+namespace brrr::cu {
+namespace detail {
+
+std::atomic<volatile std::uint32_t*> fault_flags[kMaxDevices];
+
+}  // namespace detail
+
+namespace {
+
+struct DeviceRecord {
+  std::mutex mutex;
+  std::atomic<bool> ready{false};
+  CUdeviceptr record = 0;
+  void* flag = nullptr;
+  CUstream stream = nullptr;  // of its own: records are read and cleared beside any other work
+  std::atomic<std::uint64_t> launches{0};
+};
+
+DeviceRecord& record_of(Device device) {
+  static DeviceRecord* records = new DeviceRecord[kMaxDevices];  // outlives static destructors
+  return records[device.index];
+}
+
+// Lets this thread allocate and copy on other streams while one of its streams is being captured.
+class RelaxedCapture {
+ public:
+  RelaxedCapture() { BRRR_CUDA(cuThreadExchangeStreamCaptureMode, &mode_); }
+  ~RelaxedCapture() { BRRR_CUDA_TRY(cuThreadExchangeStreamCaptureMode, &mode_); }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+};
+
+void make_record(Device device, DeviceRecord& mine) {
+  std::lock_guard lock(mine.mutex);
+  if (mine.ready.load()) return;
+  make_current(device_state(device.index));
+  const RelaxedCapture relaxed;
+  // A failure on the way leaves what was made for the next try.
+  if (!mine.stream) BRRR_CUDA(cuStreamCreate, &mine.stream, CU_STREAM_NON_BLOCKING);
+  if (!mine.record) BRRR_CUDA(cuMemAlloc, &mine.record, sizeof(FaultRecord));
+  if (!mine.flag) BRRR_CUDA(cuMemAllocHost, &mine.flag, sizeof(std::uint32_t));
+  BRRR_CUDA(cuMemsetD8Async, mine.record, 0, sizeof(FaultRecord), mine.stream);
+  BRRR_CUDA(cuStreamSynchronize, mine.stream);
+  auto* flag = static_cast<volatile std::uint32_t*>(mine.flag);
+  *flag = 0;
+  detail::fault_flags[device.index].store(flag, std::memory_order_release);
+  mine.ready.store(true, std::memory_order_release);
+}
+
+}  // namespace
+
+FaultSink fault_sink(Device device, const char* op) {
+  DeviceRecord& mine = record_of(device);
+  if (!mine.ready.load(std::memory_order_acquire)) [[unlikely]] make_record(device, mine);
+  // Pinned memory has one address on both sides.
+  return {mine.record, reinterpret_cast<CUdeviceptr>(mine.flag),
+          mine.launches.fetch_add(1, std::memory_order_relaxed) + 1,
+          static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(op))};
+}
+
+void drop_fault_record(Device device) noexcept {
+  DeviceRecord& mine = record_of(device);
+  std::lock_guard lock(mine.mutex);
+  mine.ready.store(false);
+  detail::fault_flags[device.index].store(nullptr);
+  if (mine.record) BRRR_CUDA_TRY(cuMemFree, std::exchange(mine.record, 0));
+  if (mine.flag) BRRR_CUDA_TRY(cuMemFreeHost, std::exchange(mine.flag, nullptr));
+  if (mine.stream) BRRR_CUDA_TRY(cuStreamDestroy, std::exchange(mine.stream, nullptr));
+}
+
+void detail::throw_fault(Device device) {
+  DeviceRecord& mine = record_of(device);
+  FaultRecord record{};
+  {
+    std::lock_guard lock(mine.mutex);
+    make_current(device_state(device.index));
+    const RelaxedCapture relaxed;
+    // First the flag: a kernel that faults from here on raises it again.
+    *static_cast<volatile std::uint32_t*>(mine.flag) = 0;
+    BRRR_CUDA(cuMemcpyDtoHAsync, &record, mine.record, sizeof record, mine.stream);
+    BRRR_CUDA(cuMemsetD8Async, mine.record, 0, sizeof record, mine.stream);
+    BRRR_CUDA(cuStreamSynchronize, mine.stream);
+  }
+  if (record.rank == 0) return;  // another thread has thrown it
+  const char* op = reinterpret_cast<const char*>(static_cast<std::uintptr_t>(record.op));
+  fail(fmt::format("[{}] expected indices in [0, {}), got {} at position {}", op, record.bound,
+                   record.value, static_cast<std::int64_t>(~record.rank)));
+}
+
+}  // namespace brrr::cu

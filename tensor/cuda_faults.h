@@ -1,0 +1,54 @@
+// What a kernel met that the host could not check before the launch: an index out of range. The kernel clamps the
+// index and leaves a record on its device; the host reads the record at the next point where it waits for that device
+// and throws. Without a fault a poll is one load from host memory.
+#pragma once
+
+#include <cuda.h>
+
+#include <atomic>
+#include <cstdint>
+
+#include "tensor/device.h"
+#include "tensor/stream.h"
+
+namespace brrr::cu {
+
+// Passed by value to kernels that take indices; ops/cuda/faults.inl has the device's side of it.
+struct FaultSink {
+  CUdeviceptr record;    // a FaultRecord in device memory
+  CUdeviceptr flag;      // a word in pinned host memory: not 0 once there is a record
+  std::uint64_t launch;  // the first launch to fault owns the record
+  std::uint64_t op;      // its name: static text
+};
+
+// Of all faults of one launch the one at the lowest position is kept, so that the message is the same in every run.
+struct FaultRecord {
+  std::uint64_t launch;
+  std::uint64_t rank;  // the complement of the position in the index tensor: 0 is no record
+  std::int64_t value;
+  std::int64_t bound;
+  std::uint64_t op;
+  std::uint32_t lock;
+  std::uint32_t unused;
+};
+
+// `op` must live as long as the process. Makes the device's record at first use, also while a stream is captured.
+FaultSink fault_sink(Device device, const char* op);
+
+namespace detail {
+extern std::atomic<volatile std::uint32_t*> fault_flags[kMaxDevices];
+void throw_fault(Device device);
+}  // namespace detail
+
+// Gives the device's record back to the driver; before its context goes.
+void drop_fault_record(Device device) noexcept;
+
+// Call after the host has waited for work on the device (synchronize, a copy to the host). Throws
+// "[gather] expected indices in [0, 5), got 7 at position 3" and forgets the record.
+inline void check_faults(Device device) {
+  const volatile std::uint32_t* flag =
+      detail::fault_flags[device.index].load(std::memory_order_acquire);
+  if (flag && *flag) [[unlikely]] detail::throw_fault(device);
+}
+
+}  // namespace brrr::cu

@@ -1,0 +1,82 @@
+// Host memory that the device can reach by itself (pinned), and the staging through which pageable memory passes.
+#pragma once
+
+#include <cstddef>
+#include <mutex>
+#include <utility>
+
+#include "tensor/cuda_api.h"
+
+namespace brrr::cu {
+
+struct DeviceState;
+struct CudaStream;
+
+// A cached pinned buffer. Whoever drops it has seen to it that no copy is under way.
+class PinnedBuffer {
+ public:
+  PinnedBuffer() = default;
+  PinnedBuffer(DeviceState& device, std::size_t bytes);
+  PinnedBuffer(PinnedBuffer&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_), capacity_(other.capacity_) {}
+  PinnedBuffer& operator=(PinnedBuffer&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    std::swap(capacity_, other.capacity_);
+    return *this;
+  }
+  ~PinnedBuffer();
+
+  void* data() const { return data_; }
+  std::size_t size() const { return bytes_; }
+
+ private:
+  void* data_ = nullptr;
+  std::size_t bytes_ = 0, capacity_ = 0;
+};
+
+bool is_pinned(DeviceState& device, const void* host);
+
+// Frees the pinned buffers that nobody holds.
+void empty_pinned_cache();
+void forget_pinned_cache() noexcept;  // the same without telling the driver
+
+// Two rings of pinned slots, for small and for large copies. A copy from the host is asynchronous once its bytes
+// are in a slot; a copy to the host alternates between slots and is complete at return.
+class Staging {
+ public:
+  explicit Staging(DeviceState& device) : device_(device) {}
+  void from_host(CudaStream& stream, void* to, const void* host, std::size_t bytes);
+  void to_host(CudaStream& stream, void* host, const void* from, std::size_t bytes);
+  void destroy() noexcept;
+
+  static constexpr std::size_t kSmall = std::size_t{64} << 10;
+  static constexpr std::size_t kLarge = std::size_t{4} << 20;
+
+ private:
+  struct Slot {
+    CUevent event = nullptr;
+    CudaStream* stream = nullptr;  // set while a copy may be under way
+    bool recorded = false;         // whether `event` tells when it is done
+  };
+  struct Ring {
+    static constexpr int kMost = 16;
+    std::size_t slot_bytes;
+    int slots;
+    PinnedBuffer memory;
+    Slot slot[kMost];
+    int next = 0;
+    char* data(const Slot& s) const { return static_cast<char*>(memory.data()) + (&s - slot) * slot_bytes; }
+  };
+
+  Ring& ring_for(std::size_t bytes);
+  Slot& take_slot(Ring& ring);
+  void wait(Slot& slot);
+  void mark(Slot& slot, CudaStream& stream);
+
+  DeviceState& device_;
+  std::mutex mutex_;
+  Ring small_{kSmall, 16, {}, {}, 0}, large_{kLarge, 2, {}, {}, 0};
+};
+
+}  // namespace brrr::cu

@@ -1,0 +1,242 @@
+#include "tensor/cuda_runtime.h"
+
+#include <fmt/format.h>
+
+#include <mutex>
+
+#include "tensor/error.h"
+
+namespace brrr {
+namespace cu {
+
+std::atomic<DeviceState*> device_states[kMaxDevices] = {};
+constinit thread_local DeviceState* current_device = nullptr;
+
+namespace {
+
+// How many devices there are, asked once; `why` when none.
+struct Census {
+  std::mutex mutex;
+  bool taken = false;
+  int count = 0;
+  std::string why;
+};
+Census& census() {
+  static Census* census = new Census;
+  return *census;
+}
+
+void take_census(Census& c) {
+  if (c.taken) return;
+  c.why = driver_problem();
+  c.count = 0;
+  if (c.why.empty()) {
+    const CUresult code = BRRR_CUDA_TRY(cuDeviceGetCount, &c.count);
+    if (code != CUDA_SUCCESS) {
+      c.why = "cuDeviceGetCount failed: " + describe(Library::driver, code);
+      c.count = 0;
+    }
+  }
+  c.taken = true;
+}
+
+std::mutex& starting() {
+  static std::mutex* mutex = new std::mutex;
+  return *mutex;
+}
+
+void forget_census() {
+  Census& c = census();
+  std::lock_guard lock(c.mutex);
+  c.taken = false;
+}
+
+// Other threads may still name it as their current device, and storages its allocator, so it is kept.
+void forget(std::atomic<DeviceState*>& slot) {
+  static auto* past = new std::vector<DeviceState*>;
+  if (DeviceState* state = slot.exchange(nullptr)) past->push_back(state);
+  current_device = nullptr;
+}
+
+}  // namespace
+
+DeviceState::DeviceState(int number) : index(number), streams(*this), allocator(*this), staging(*this) {}
+
+int DeviceState::attribute(CUdevice_attribute which) const {
+  int value = 0;
+  BRRR_CUDA(cuDeviceGetAttribute, &value, which, handle);
+  return value;
+}
+
+DeviceState& start_device(int index) {
+  std::lock_guard lock(starting());
+  if (DeviceState* state = device_states[index].load()) return *state;
+  require_device(Device(DeviceType::cuda, index), current_op ? current_op : "cuda");
+  auto state = std::make_unique<DeviceState>(index);
+  DeviceState& s = *state;
+  BRRR_CUDA(cuDeviceGet, &s.handle, index);
+  char name[256] = {};
+  BRRR_CUDA(cuDeviceGetName, name, sizeof name - 1, s.handle);
+  s.name = name;
+  s.major = s.attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+  s.minor = s.attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+  s.multiprocessors = s.attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+  s.shared_memory = s.attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
+  BRRR_CUDA(cuDeviceTotalMem, &s.total_memory, s.handle);
+  BRRR_CUDA(cuDevicePrimaryCtxRetain, &s.context, s.handle);
+  try {
+    switch_to(s);
+    s.streams.start();
+  } catch (...) {
+    current_device = nullptr;
+    s.streams.destroy();
+    BRRR_CUDA_TRY(cuDevicePrimaryCtxRelease, s.handle);
+    throw;
+  }
+  device_states[index].store(state.get(), std::memory_order_release);
+  return *state.release();
+}
+
+void switch_to(DeviceState& device) {
+  current_device = nullptr;
+  BRRR_CUDA(cuCtxSetCurrent, device.context);
+  current_device = &device;
+}
+
+void shut_down() {
+  std::lock_guard lock(starting());
+  for (auto& slot : device_states) {
+    DeviceState* state = slot.load();
+    if (!state) continue;
+    if (state->allocator.live() != 0) {
+      fail(fmt::format("[shut_down] expected no live storage on {}, got {} bytes",
+                       to_string(Device(DeviceType::cuda, state->index)), state->allocator.live()));
+    }
+    make_current(*state);
+    for (CudaStream* stream : state->streams.all()) stream->synchronize();
+    state->allocator.empty_cache();
+    state->staging.destroy();
+    empty_pinned_cache();
+    state->streams.destroy();
+    forget(slot);
+    BRRR_CUDA(cuDevicePrimaryCtxRelease, state->handle);
+  }
+  forget_census();
+}
+
+void abandon() noexcept {
+  std::lock_guard lock(starting());
+  for (auto& slot : device_states) forget(slot);
+  forget_pinned_cache();
+  forget_census();
+}
+
+namespace {
+
+class CudaRuntime final : public DeviceRuntime {
+ public:
+  int count() override {
+    Census& c = census();
+    std::lock_guard lock(c.mutex);
+    take_census(c);
+    return c.count;
+  }
+  std::string why_none() override {
+    Census& c = census();
+    std::lock_guard lock(c.mutex);
+    take_census(c);
+    return c.why;
+  }
+
+  void allocate(Storage& storage) override {
+    DeviceState& state = device_state(storage.device.index);
+    StreamState* chosen = current_streams[1][storage.device.index];
+    state.allocator.allocate(storage,
+                             chosen ? static_cast<CudaStream&>(*chosen) : *state.streams.default_stream());
+  }
+  MemoryStats stats(Device device) override { return device_state(device.index).allocator.stats(); }
+  void reset_peak(Device device) override { device_state(device.index).allocator.reset_peak(); }
+  void empty_cache(Device device) override {
+    device_state(device.index).allocator.empty_cache();
+    empty_pinned_cache();
+  }
+
+  StreamState* default_stream(Device device) override {
+    return device_state(device.index).streams.default_stream();
+  }
+  std::shared_ptr<StreamState> new_stream(Device device) override {
+    return device_state(device.index).streams.take();
+  }
+  std::unique_ptr<EventState> new_event(Device device, bool timed) override {
+    return make_event(device_state(device.index), timed);
+  }
+  void synchronize(Device device) override {
+    std::exception_ptr failure;
+    for (CudaStream* stream : device_state(device.index).streams.all()) {
+      try {
+        stream->synchronize();
+      } catch (...) {
+        if (!failure) failure = std::current_exception();
+      }
+    }
+    if (failure) std::rethrow_exception(failure);
+  }
+
+  bool from_host(StreamState& state, void* to, const void* host, std::size_t bytes) override {
+    if (bytes == 0) return true;
+    CudaStream& stream = ready(state);
+    if (bytes > Staging::kSmall && is_pinned(*stream.on, host)) {
+      BRRR_CUDA(cuMemcpyHtoDAsync, address(to), host, bytes, stream.handle);
+      return false;
+    }
+    if (stream.capturing()) refuse_capture("copy from the host");
+    stream.on->staging.from_host(stream, to, host, bytes);
+    return true;
+  }
+  bool to_host(StreamState& state, void* host, const void* from, std::size_t bytes) override {
+    if (bytes == 0) return true;
+    CudaStream& stream = ready(state);
+    if (is_pinned(*stream.on, host)) {
+      BRRR_CUDA(cuMemcpyDtoHAsync, host, address(from), bytes, stream.handle);
+      return false;
+    }
+    if (stream.capturing()) refuse_capture("copy to the host");
+    stream.on->staging.to_host(stream, host, from, bytes);
+    return true;
+  }
+  void fill_bytes(StreamState& state, void* to, int value, std::size_t bytes) override {
+    if (bytes == 0) return;
+    BRRR_CUDA(cuMemsetD8Async, address(to), static_cast<unsigned char>(value), bytes, ready(state).handle);
+  }
+  void copy(StreamState& state, void* to, const void* from, std::size_t bytes) override {
+    if (bytes == 0) return;
+    BRRR_CUDA(cuMemcpyAsync, address(to), address(from), bytes, ready(state).handle);
+  }
+  void record_use(Storage& storage, StreamState& state) override {
+    if (storage.device.is_cuda() && state.device.is_cuda()) {
+      device_state(storage.device.index).allocator.record_use(storage, static_cast<CudaStream&>(state));
+    }
+  }
+
+ private:
+  static CUdeviceptr address(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
+  static CudaStream& ready(StreamState& state) {
+    auto& stream = static_cast<CudaStream&>(state);
+    make_current(*stream.on);
+    return stream;
+  }
+  [[noreturn]] static void refuse_capture(const char* what) {
+    fail(fmt::format("[{}] a stream that is being captured into a graph cannot {}",
+                     current_op ? current_op : "copy", what));
+  }
+};
+
+}  // namespace
+}  // namespace cu
+
+DeviceRuntime& cuda_runtime() {
+  static auto* runtime = new cu::CudaRuntime;  // outlives every static tensor
+  return *runtime;
+}
+
+}  // namespace brrr

@@ -1,0 +1,286 @@
+#include "tensor/cuda_stream.h"
+
+#include <fmt/format.h>
+
+#include "tensor/cuda_runtime.h"
+#include "tensor/error.h"
+
+namespace brrr::cu {
+namespace {
+
+[[noreturn]] void refuse(const char* what) {
+  fail(fmt::format("[{}] not possible while the stream is being captured into a graph", what));
+}
+
+}  // namespace
+
+struct CudaStream::HostWork {
+  CudaStream* stream;
+  std::function<void()> work;
+};
+
+bool CudaStream::capturing() const {
+  if (on->captures.load(std::memory_order_relaxed) == 0) return false;
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  BRRR_CUDA(cuStreamIsCapturing, handle, &status);
+  return status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+void CudaStream::synchronize() {
+  make_current(*on);
+  if (capturing()) refuse("synchronize");
+  BRRR_CUDA(cuStreamSynchronize, handle);
+  finish_host_work();
+  rethrow_host_failure();
+}
+
+bool CudaStream::idle() {
+  make_current(*on);
+  if (capturing()) refuse("idle");
+  const CUresult code = BRRR_CUDA_TRY(cuStreamQuery, handle);
+  if (code != CUDA_ERROR_NOT_READY) check<Fn::k_cuStreamQuery>(code);
+  return code == CUDA_SUCCESS;
+}
+
+void CudaStream::enqueue(std::function<void()> work) {
+  make_current(*on);
+  if (capturing()) refuse("enqueue");
+  finish_host_work();
+  {
+    std::lock_guard lock(host_mutex_);
+    host_done_.reserve(host_done_.capacity() + 1);  // run_host_work must not run out of memory
+  }
+  auto item = std::make_unique<HostWork>(HostWork{this, std::move(work)});
+  BRRR_CUDA(cuLaunchHostFunc, handle, run_host_work, item.get());
+  item.release();
+}
+
+void CudaStream::run_host_work(void* pointer) {
+  auto* item = static_cast<HostWork*>(pointer);
+  CudaStream& stream = *item->stream;
+  std::exception_ptr failure;
+  {
+    std::lock_guard lock(stream.host_mutex_);
+    failure = stream.host_failure_;
+  }
+  if (!failure) {
+    try {
+      item->work();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  }
+  std::lock_guard lock(stream.host_mutex_);
+  stream.host_failure_ = std::move(failure);
+  stream.host_done_.push_back(item);
+}
+
+void CudaStream::finish_host_work() {
+  std::vector<HostWork*> done;
+  {
+    std::lock_guard lock(host_mutex_);
+    if (host_done_.empty()) return;
+    done.swap(host_done_);
+    host_done_.reserve(done.capacity());
+  }
+  for (HostWork* item : done) delete item;
+}
+
+void CudaStream::rethrow_host_failure() {
+  std::exception_ptr failure;
+  {
+    std::lock_guard lock(host_mutex_);
+    failure = std::exchange(host_failure_, nullptr);
+  }
+  if (failure) std::rethrow_exception(failure);
+}
+
+// Streams ---------------------------------------------------------------------------------------------------
+
+CudaStream* StreamPool::make() {
+  streams_.reserve(streams_.size() + 1);
+  free_.reserve(streams_.size() + 1);  // so that giving a stream back cannot fail
+  auto stream = std::make_unique<CudaStream>();
+  stream->device = Device(DeviceType::cuda, device_.index);
+  stream->id = static_cast<int>(streams_.size());
+  stream->on = &device_;
+  BRRR_CUDA(cuStreamCreate, &stream->handle, CU_STREAM_NON_BLOCKING);
+  try {
+    stream->memory = device_.allocator.new_memory(*stream);
+  } catch (...) {
+    BRRR_CUDA_TRY(cuStreamDestroy, stream->handle);
+    throw;
+  }
+  streams_.push_back(stream.get());
+  return stream.release();
+}
+
+void StreamPool::start() { default_ = make(); }
+
+std::shared_ptr<StreamState> StreamPool::take() {
+  make_current(device_);
+  CudaStream* stream = nullptr;
+  {
+    std::lock_guard lock(mutex_);
+    if (free_.empty()) {
+      stream = make();
+    } else {
+      stream = free_.back();
+      free_.pop_back();
+    }
+  }
+  std::shared_ptr<StreamState> handle(stream, [this](StreamState* state) {
+    std::lock_guard lock(mutex_);
+    free_.push_back(static_cast<CudaStream*>(state));
+  });
+  stream->StreamState::handle = handle;
+  return handle;
+}
+
+std::vector<CudaStream*> StreamPool::all() {
+  std::lock_guard lock(mutex_);
+  return streams_;
+}
+
+// Events ----------------------------------------------------------------------------------------------------
+
+CUevent StreamPool::take_event(bool timed) {
+  std::lock_guard lock(mutex_);
+  std::vector<CUevent>& events = events_[timed];
+  if (!events.empty()) {
+    const CUevent event = events.back();
+    events.pop_back();
+    return event;
+  }
+  events.reserve(++events_made_[timed]);  // so that giving it back cannot fail
+  CUevent event = nullptr;
+  BRRR_CUDA(cuEventCreate, &event, timed ? CU_EVENT_DEFAULT : CU_EVENT_DISABLE_TIMING);
+  return event;
+}
+
+void StreamPool::give_event(CUevent event, bool timed) noexcept {
+  std::lock_guard lock(mutex_);
+  events_[timed].push_back(event);
+}
+
+void StreamPool::destroy() noexcept {
+  std::lock_guard lock(mutex_);
+  for (auto& events : events_) {
+    for (CUevent event : events) BRRR_CUDA_TRY(cuEventDestroy, event);
+    events.clear();
+  }
+  for (CudaStream* stream : streams_) {
+    BRRR_CUDA_TRY(cuStreamDestroy, stream->handle);
+    stream->handle = nullptr;
+  }
+  streams_.clear();
+  free_.clear();
+}
+
+namespace {
+
+// A driver's event that goes back to its pool. Waits that are still to be made on another thread share it.
+struct SharedEvent {
+  DeviceState& on;
+  bool timed;
+  CUevent handle;
+
+  SharedEvent(DeviceState& device, bool with_time)
+      : on(device), timed(with_time), handle(device.streams.take_event(with_time)) {}
+  ~SharedEvent() { on.streams.give_event(handle, timed); }
+  SharedEvent(const SharedEvent&) = delete;
+  SharedEvent& operator=(const SharedEvent&) = delete;
+
+  void synchronize() {
+    make_current(on);
+    BRRR_CUDA(cuEventSynchronize, handle);
+  }
+};
+
+class CudaEvent final : public EventState {
+ public:
+  CudaEvent(DeviceState& device, bool timed) : on_(device), timed_(timed) {}
+
+  void record(StreamState& state) override {
+    auto& stream = static_cast<CudaStream&>(state);
+    make_current(on_);
+    // A CPU queue that has yet to wait for the last recording keeps that one.
+    auto event = event_ && event_.use_count() == 1 ? event_ : std::make_shared<SharedEvent>(on_, timed_);
+    BRRR_CUDA(cuEventRecord, event->handle, stream.handle);
+    event_ = std::move(event);
+  }
+  void make_wait(StreamState& state) override {
+    if (!event_) return;
+    if (state.device.is_cpu()) {
+      if (state.id == 0) {
+        synchronize();  // the default stream is the caller itself
+      } else {
+        state.enqueue([event = event_] { event->synchronize(); });
+      }
+      return;
+    }
+    auto& stream = static_cast<CudaStream&>(state);
+    make_current(*stream.on);
+    BRRR_CUDA(cuStreamWaitEvent, stream.handle, event_->handle, 0);
+  }
+  void synchronize() override {
+    if (event_) event_->synchronize();
+  }
+  bool done() override {
+    if (!event_) return true;
+    make_current(on_);
+    const CUresult code = BRRR_CUDA_TRY(cuEventQuery, event_->handle);
+    if (code != CUDA_ERROR_NOT_READY) check<Fn::k_cuEventQuery>(code);
+    return code == CUDA_SUCCESS;
+  }
+  double seconds_since(EventState& state) override {
+    auto& earlier = static_cast<CudaEvent&>(state);
+    if (!event_ || !earlier.event_) fail("[event] expected two recorded events, got one never recorded");
+    synchronize();
+    earlier.synchronize();
+    float milliseconds = 0;
+    BRRR_CUDA(cuEventElapsedTime, &milliseconds, earlier.event_->handle, event_->handle);
+    return milliseconds * 1e-3;
+  }
+
+ private:
+  DeviceState& on_;
+  bool timed_;
+  std::shared_ptr<SharedEvent> event_;
+};
+
+}  // namespace
+
+std::unique_ptr<EventState> make_event(DeviceState& device, bool timed) {
+  make_current(device);
+  return std::make_unique<CudaEvent>(device, timed);
+}
+
+void begin_capture(CudaStream& stream, CUstreamCaptureMode mode) {
+  make_current(*stream.on);
+  stream.on->captures.fetch_add(1);
+  try {
+    BRRR_CUDA(cuStreamBeginCapture, stream.handle, mode);
+  } catch (...) {
+    stream.on->captures.fetch_sub(1);
+    throw;
+  }
+}
+
+CUgraph end_capture(CudaStream& stream) {
+  make_current(*stream.on);
+  CUgraph graph = nullptr;
+  const CUresult code = BRRR_CUDA_TRY(cuStreamEndCapture, stream.handle, &graph);
+  if (code != CUDA_SUCCESS) {
+    // The stream must be usable again, whatever kept the capture from ending.
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    BRRR_CUDA_TRY(cuStreamIsCapturing, stream.handle, &status);
+    if (status != CU_STREAM_CAPTURE_STATUS_NONE) BRRR_CUDA_TRY(cuStreamEndCapture, stream.handle, &graph);
+    if (graph) BRRR_CUDA_TRY(cuGraphDestroy, graph);
+  }
+  stream.on->captures.fetch_sub(1);
+  check<Fn::k_cuStreamEndCapture>(code);
+  return graph;
+}
+
+}  // namespace brrr::cu

@@ -1,0 +1,72 @@
+// CUDA's streams and events. Both come from pools of their device and go back there: they are never destroyed
+// while the process runs, so memory and cached workspaces may refer to a stream.
+#pragma once
+
+#include <exception>
+#include <mutex>
+#include <vector>
+
+#include "tensor/cuda_api.h"
+#include "tensor/stream.h"
+
+namespace brrr::cu {
+
+struct DeviceState;
+struct StreamMemory;
+
+struct CudaStream final : StreamState {
+  CUstream handle = nullptr;
+  DeviceState* on = nullptr;
+  StreamMemory* memory = nullptr;  // free blocks of this stream; a capture may put a private one here
+
+  void synchronize() override;
+  bool idle() override;
+  // `work` may not call CUDA. What it holds is let go at a later call on the stream, not on the driver's thread.
+  void enqueue(std::function<void()> work) override;
+  void* native() const override { return handle; }
+  bool capturing() const;
+
+ private:
+  struct HostWork;
+  static void run_host_work(void* work);
+  void finish_host_work();    // frees what has run
+  void rethrow_host_failure();
+
+  std::mutex host_mutex_;
+  std::vector<HostWork*> host_done_;
+  std::exception_ptr host_failure_;
+};
+
+// Every stream and event of one device.
+class StreamPool {
+ public:
+  explicit StreamPool(DeviceState& device) : device_(device) {}
+
+  void start();  // makes the default stream
+  CudaStream* default_stream() const { return default_; }
+  std::shared_ptr<StreamState> take();
+  std::vector<CudaStream*> all();
+
+  CUevent take_event(bool timed);
+  void give_event(CUevent event, bool timed) noexcept;
+
+  void destroy() noexcept;  // the end of the device's state: nothing may be in flight
+
+ private:
+  CudaStream* make();
+
+  DeviceState& device_;
+  std::mutex mutex_;
+  CudaStream* default_ = nullptr;
+  std::vector<CudaStream*> streams_, free_;
+  std::vector<CUevent> events_[2];
+  std::size_t events_made_[2] = {};
+};
+
+std::unique_ptr<EventState> make_event(DeviceState& device, bool timed);
+
+// Capture goes through these two, so that the allocator and copies know that the driver must be left in peace.
+void begin_capture(CudaStream& stream, CUstreamCaptureMode mode);
+CUgraph end_capture(CudaStream& stream);
+
+}  // namespace brrr::cu

@@ -1,0 +1,23 @@
+#include "tensor/device.h"
+
+#include <fmt/format.h>
+
+#include "tensor/error.h"
+
+namespace brrr {
+
+Device Device::parse(const std::string& text) {
+  if (text == "cpu") return cpu;
+  if (text == "cuda") return cuda();
+  if (text.starts_with("cuda:") && text.size() > 5 && text.size() <= 7 &&
+      text.find_first_not_of("0123456789", 5) == std::string::npos) {
+    return cuda(std::stoi(text.substr(5)));
+  }
+  fail(fmt::format("[device] expected \"cpu\", \"cuda\" or \"cuda:N\", got \"{}\"", text));
+}
+
+std::string to_string(Device device) {
+  return device.is_cpu() ? "cpu" : fmt::format("cuda:{}", device.index);
+}
+
+}  // namespace brrr

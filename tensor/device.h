@@ -1,0 +1,30 @@
+// Where a tensor lives.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace brrr {
+
+enum class DeviceType : std::uint8_t { cpu, cuda };
+
+struct Device {
+  DeviceType type = DeviceType::cpu;
+  std::uint8_t index = 0;
+
+  constexpr Device() = default;
+  constexpr Device(DeviceType t, int i = 0) : type(t), index(static_cast<std::uint8_t>(i)) {}
+  // "cpu", "cuda" or "cuda:1"; throws on anything else.
+  static Device parse(const std::string& text);
+
+  constexpr bool is_cpu() const { return type == DeviceType::cpu; }
+  constexpr bool is_cuda() const { return type == DeviceType::cuda; }
+  friend constexpr bool operator==(Device, Device) = default;
+};
+
+inline constexpr Device cpu{};
+constexpr Device cuda(int index = 0) { return Device(DeviceType::cuda, index); }
+
+std::string to_string(Device device);
+
+}  // namespace brrr

@@ -1,0 +1,81 @@
+// A short list of at most eight integers, held inline: shapes, strides, lists of dimensions.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <string>
+
+namespace brrr {
+
+inline constexpr int kMaxDims = 8;
+
+class Dims {
+ public:
+  using value_type = std::int64_t;
+
+  Dims() = default;
+  Dims(std::initializer_list<std::int64_t> values) : Dims(std::span(values.begin(), values.size())) {}
+  Dims(std::span<const std::int64_t> values) {
+    if (values.size() > kMaxDims) too_long(values.size());
+    size_ = static_cast<int>(values.size());
+    for (int i = 0; i < size_; ++i) {
+      asm("" : "+r"(i));  // or the compiler turns a loop of two into a call of memcpy
+      values_[i] = values[i];
+    }
+  }
+  static Dims filled(int size, std::int64_t value) {
+    Dims dims;
+    for (int i = 0; i < size; ++i) dims.push_back(value);
+    return dims;
+  }
+
+  int size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+  std::int64_t operator[](int i) const { return values_[i]; }
+  std::int64_t& operator[](int i) { return values_[i]; }
+  std::int64_t back() const { return values_[size_ - 1]; }
+  const std::int64_t* data() const { return values_; }
+  const std::int64_t* begin() const { return values_; }
+  const std::int64_t* end() const { return values_ + size_; }
+  std::int64_t* begin() { return values_; }
+  std::int64_t* end() { return values_ + size_; }
+  operator std::span<const std::int64_t>() const { return {values_, static_cast<std::size_t>(size_)}; }
+
+  void push_back(std::int64_t value) {
+    if (size_ == kMaxDims) too_long(kMaxDims + 1);
+    values_[size_++] = value;
+  }
+  void insert(int at, std::int64_t value) {
+    push_back(value);
+    std::rotate(values_ + at, values_ + size_ - 1, values_ + size_);
+  }
+  void erase(int at) {
+    std::copy(values_ + at + 1, values_ + size_, values_ + at);
+    --size_;
+  }
+  void resize(int size) { size_ = size; }  // entries past the old size hold no value yet
+
+  friend bool operator==(const Dims& a, const Dims& b) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end());
+  }
+
+ private:
+  [[noreturn]] static void too_long(std::size_t size);
+
+  int size_ = 0;
+  std::int64_t values_[kMaxDims];
+};
+
+// The number of elements; throws when it or the bytes of `element_size` overflow, or a dimension is negative.
+std::int64_t checked_numel(std::span<const std::int64_t> shape, std::size_t element_size, const char* op);
+
+Dims contiguous_strides(std::span<const std::int64_t> shape);
+
+// "[2, 3]"
+std::string to_string(std::span<const std::int64_t> dims);
+inline std::string to_string(const Dims& dims) { return to_string(std::span<const std::int64_t>(dims)); }
+
+}  // namespace brrr

@@ -1,0 +1,122 @@
+#include "tensor/host_copy.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "tensor/error.h"
+#include "tensor/runtime.h"
+
+namespace brrr {
+namespace {
+
+const char* op_or(const char* name) { return current_op ? current_op : name; }
+
+void require_contiguous(const Tensor& tensor, const char* op) {
+  if (!tensor.defined() || tensor.is_meta() || !tensor.is_contiguous()) {
+    fail(fmt::format("[{}] expected a contiguous tensor with memory, got {}{}", op_or(op), tensor.describe(),
+                     !tensor.defined()   ? ""
+                     : tensor.is_meta() ? " without memory"
+                                        : ", which is not contiguous"));
+  }
+}
+
+StreamState& current_state(Device device) {
+  StreamState* state = current_streams[static_cast<int>(device.type)][device.index];
+  return state ? *state : *runtime_of(device.type).default_stream(device);
+}
+
+// Marked before the work is given out, so that it holds even when that fails half way.
+void use(const Tensor& tensor, StreamState& stream) {
+  if (Storage* storage = tensor.impl()->storage; storage && storage->stream != &stream) {
+    runtime_of(tensor.device().type).record_use(*storage, stream);
+  }
+}
+
+// Work that must keep its tensors alive, in the order of the CPU's current stream.
+template <class F>
+void on_cpu_stream(F&& work) {
+  if (StreamState* queue = current_cpu_queue()) {
+    queue->enqueue(std::forward<F>(work));
+  } else {
+    work();
+  }
+}
+
+void wait_for_cpu_queue() {
+  if (StreamState* queue = current_cpu_queue()) queue->synchronize();
+}
+
+void copy_between_cuda(const Tensor& to, const Tensor& from, std::size_t bytes) {
+  StreamState& stream = current_state(to.device());
+  DeviceRuntime& runtime = runtime_of(to.device().type);
+  StreamState& source = current_state(from.device());
+  if (&source != &stream) {
+    auto event = runtime.new_event(from.device(), false);
+    event->record(source);
+    event->make_wait(stream);
+  }
+  use(to, stream);
+  use(from, stream);
+  runtime.copy(stream, to.data(), from.data(), bytes);
+  if (&source != &stream) {
+    auto event = runtime.new_event(to.device(), false);
+    event->record(stream);
+    event->make_wait(source);
+  }
+}
+
+}  // namespace
+
+void copy_from_host(const Tensor& to, const void* host, Async async) {
+  require_contiguous(to, "copy_from_host");
+  const std::size_t bytes = to.bytes();
+  if (bytes == 0) return;
+  if (to.device().is_cpu()) {
+    on_cpu_stream([to, host, bytes] { std::memcpy(to.data(), host, bytes); });
+    if (async == Async::no) wait_for_cpu_queue();
+    return;
+  }
+  StreamState& stream = current_state(to.device());
+  use(to, stream);
+  const bool done = runtime_of(to.device().type).from_host(stream, to.data(), host, bytes);
+  if (!done && async == Async::no) stream.synchronize();
+}
+
+void copy_to_host(void* host, const Tensor& from, Async async) {
+  require_contiguous(from, "copy_to_host");
+  const std::size_t bytes = from.bytes();
+  if (bytes == 0) return;
+  if (from.device().is_cpu()) {
+    on_cpu_stream([from, host, bytes] { std::memcpy(host, from.data(), bytes); });
+    if (async == Async::no) wait_for_cpu_queue();
+    return;
+  }
+  StreamState& stream = current_state(from.device());
+  use(from, stream);
+  const bool done = runtime_of(from.device().type).to_host(stream, host, from.data(), bytes);
+  if (!done && async == Async::no) stream.synchronize();
+}
+
+void copy_bytes(const Tensor& to, const Tensor& from) {
+  require_contiguous(to, "copy");
+  require_contiguous(from, "copy");
+  const std::size_t bytes = to.bytes();
+  if (bytes != from.bytes()) {
+    fail(fmt::format("[{}] expected {} bytes for {}, got {}", op_or("copy"), bytes, to.describe(), from.describe()));
+  }
+  if (bytes == 0) return;
+  if (to.device().is_cpu() && from.device().is_cpu()) {
+    on_cpu_stream([to, from, bytes] { std::memmove(to.data(), from.data(), bytes); });
+  } else if (from.device().is_cpu()) {
+    wait_for_cpu_queue();  // what makes `from` may still be under way
+    copy_from_host(to, from.data());
+  } else if (to.device().is_cpu()) {
+    wait_for_cpu_queue();  // what uses `to` may still be under way
+    copy_to_host(to.data(), from);
+  } else {
+    copy_between_cuda(to, from, bytes);
+  }
+}
+
+}  // namespace brrr

@@ -1,0 +1,49 @@
+// Which runtime serves a device, and the questions about devices that need to know.
+#include "tensor/runtime.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tensor/error.h"
+
+namespace brrr {
+
+DeviceRuntime& runtime_of(DeviceType type) {
+  return type == DeviceType::cpu ? cpu_runtime() : cuda_runtime();
+}
+
+int device_count(DeviceType type) { return std::min(runtime_of(type).count(), kMaxDevices); }
+
+bool cuda_is_available() { return device_count(DeviceType::cuda) > 0; }
+
+void require_device(Device device, const char* op) {
+  if (device == cpu) [[likely]] return;
+  const int count = device_count(device.type);
+  if (device.index < count) [[likely]] return;
+  if (count == 0) {
+    throw CudaError(fmt::format("[{}] expected a CUDA device, got none: {}", op,
+                                runtime_of(device.type).why_none()),
+                    0);
+  }
+  const char* kind = device.is_cpu() ? "CPU" : "CUDA";
+  fail(fmt::format("[{}] expected one of {} {} device{}, got index {}", op, count, kind,
+                   count == 1 ? "" : "s", static_cast<int>(device.index)));
+}
+
+MemoryStats memory_stats(Device device) {
+  if (device != cpu) require_device(device, "memory_stats");
+  return runtime_of(device.type).stats(device);
+}
+
+void reset_peak_memory(Device device) {
+  if (device != cpu) require_device(device, "reset_peak_memory");
+  runtime_of(device.type).reset_peak(device);
+}
+
+void empty_cache(Device device) {
+  if (device != cpu) require_device(device, "empty_cache");
+  runtime_of(device.type).empty_cache(device);
+}
+
+}  // namespace brrr

@@ -1,0 +1,58 @@
+// The seam between tensors and a kind of device: memory, streams, events and copies. The CPU and CUDA each
+// implement it once; nothing above this file asks which one it is talking to.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "tensor/allocator.h"
+#include "tensor/device.h"
+#include "tensor/stream.h"
+
+namespace brrr {
+
+struct Storage;
+
+struct DeviceRuntime {
+  virtual ~DeviceRuntime() = default;
+
+  // How many such devices there are; never throws. `why_none` is one clear line when the count is 0.
+  virtual int count() = 0;
+  virtual std::string why_none() = 0;
+
+  // Fills data, stream, release and context of a storage whose device and bytes are set.
+  virtual void allocate(Storage& storage) = 0;
+  virtual MemoryStats stats(Device device) = 0;
+  virtual void reset_peak(Device device) = 0;
+  virtual void empty_cache(Device device) = 0;
+
+  virtual StreamState* default_stream(Device device) = 0;
+  virtual std::shared_ptr<StreamState> new_stream(Device device) = 0;
+  virtual std::unique_ptr<EventState> new_event(Device device, bool timed) = 0;
+  virtual void synchronize(Device device) = 0;
+
+  // Bytes between this kind of device and the host, in `stream`'s order. Both return true when they are done with
+  // the host memory; otherwise it must stay until the stream gets there. Pageable memory goes through pinned
+  // staging and is done with at return.
+  virtual bool from_host(StreamState& stream, void* to, const void* host, std::size_t bytes) = 0;
+  virtual bool to_host(StreamState& stream, void* host, const void* from, std::size_t bytes) = 0;
+  virtual void fill_bytes(StreamState& stream, void* to, int value, std::size_t bytes) = 0;
+  // Between two blocks of this kind of device, which may be on different devices of it.
+  virtual void copy(StreamState& stream, void* to, const void* from, std::size_t bytes) = 0;
+
+  // `stream` reads or writes a block that belongs to another stream: it is not reused before that is done.
+  virtual void record_use(Storage& storage, StreamState& stream) = 0;
+};
+
+DeviceRuntime& runtime_of(DeviceType type);
+DeviceRuntime& cpu_runtime();
+DeviceRuntime& cuda_runtime();
+
+// Throws when the device does not exist, naming `op` and why.
+void require_device(Device device, const char* op);
+
+bool cuda_is_available();
+int device_count(DeviceType type);
+
+}  // namespace brrr

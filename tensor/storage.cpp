@@ -1,0 +1,50 @@
+#include "tensor/storage.h"
+
+#include <new>
+
+#include "tensor/pool.h"
+#include "tensor/runtime.h"
+
+namespace brrr {
+namespace {
+
+void release_cpu(Storage& storage) noexcept { cpu_memory::release(storage.data, storage.bytes); }
+
+}  // namespace
+
+void Storage::destroy() {
+  if (release) release(*this);
+  this->~Storage();
+  Pool<Storage>::give(this);
+}
+
+Storage* new_storage(Device device, std::size_t bytes) {
+  Storage* storage = new (Pool<Storage>::take()) Storage;
+  storage->device = device;
+  storage->bytes = bytes;
+  try {
+    if (device.is_cpu()) [[likely]] {
+      storage->data = cpu_memory::allocate(bytes);
+      storage->release = release_cpu;
+    } else {
+      runtime_of(device.type).allocate(*storage);
+    }
+  } catch (...) {
+    storage->release = nullptr;
+    storage->drop();
+    throw;
+  }
+  return storage;
+}
+
+Storage* adopt_storage(Device device, void* data, std::size_t bytes, void (*release)(Storage&) noexcept, void* context) {
+  Storage* storage = new (Pool<Storage>::take()) Storage;
+  storage->device = device;
+  storage->data = data;
+  storage->bytes = bytes;
+  storage->release = release;
+  storage->context = context;
+  return storage;
+}
+
+}  // namespace brrr

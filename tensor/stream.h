@@ -1,0 +1,107 @@
+// Order of work. A stream runs what it is given in order; two streams run side by side, ordered only by events.
+// The CPU's default stream runs inline, at the call; any other CPU stream is a queue on a thread of its own.
+// CUDA streams are the driver's. Every function means the same on both.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "tensor/device.h"
+
+namespace brrr {
+
+// What a kind of device must be able to do with one stream. Lives as long as the process: blocks of memory and
+// cached workspaces refer to it.
+struct StreamState {
+  Device device;
+  int id = 0;  // 0 is the device's default stream
+  std::weak_ptr<StreamState> handle;  // what `Stream::current` shares; empty for default streams
+
+  virtual ~StreamState() = default;
+  virtual void synchronize() = 0;
+  virtual bool idle() = 0;
+  // Runs `work` in this stream's order, on a host thread. An exception surfaces at the next synchronize of the
+  // stream or its device; until then the stream skips later work, and so does a stream that waits for an event
+  // recorded after the failure (on CUDA only later host work is skipped). The CPU's default stream runs `work` here and now, and throws here and now.
+  virtual void enqueue(std::function<void()> work) = 0;
+  virtual void* native() const { return nullptr; }  // the CUstream
+};
+
+class Event;
+
+class Stream {
+ public:
+  // A stream of its own; returned to a per-device pool when the last handle goes.
+  explicit Stream(Device device);
+  static Stream default_of(Device device);
+  static Stream current(Device device);
+
+  Device device() const { return state_->device; }
+  int id() const { return state_->id; }
+  StreamState* state() const { return state_.get(); }
+
+  void synchronize() const { state_->synchronize(); }
+  bool idle() const { return state_->idle(); }
+  Event record() const;
+  // Work given to this stream from now on starts after the event.
+  void wait(const Event& event) const;
+  void enqueue(std::function<void()> work) const { state_->enqueue(std::move(work)); }
+
+  friend bool operator==(const Stream& a, const Stream& b) { return a.state_ == b.state_; }
+
+ private:
+  friend class StreamGuard;
+  explicit Stream(std::shared_ptr<StreamState> state) : state_(std::move(state)) {}
+
+  std::shared_ptr<StreamState> state_;
+};
+
+struct EventState {
+  virtual ~EventState() = default;
+  virtual void record(StreamState& stream) = 0;
+  virtual void make_wait(StreamState& stream) = 0;  // `stream` waits, the host does not
+  virtual void synchronize() = 0;
+  virtual bool done() = 0;
+  virtual double seconds_since(EventState& earlier) = 0;
+};
+
+class Event {
+ public:
+  // `timed` events can be subtracted.
+  explicit Event(Device device, bool timed = false);
+  void record(const Stream& stream);
+  void synchronize() const;
+  bool done() const;
+  double milliseconds_since(const Event& earlier) const;
+
+ private:
+  friend class Stream;
+  Device device_;
+  bool timed_;
+  std::shared_ptr<EventState> state_;
+};
+
+// Makes a stream the current one of its device, for this thread, until the guard goes.
+class StreamGuard {
+ public:
+  explicit StreamGuard(Stream stream);
+  ~StreamGuard();
+  StreamGuard(const StreamGuard&) = delete;
+  StreamGuard& operator=(const StreamGuard&) = delete;
+
+ private:
+  Stream stream_;
+  StreamState* before_;
+};
+
+// Waits for all work on the device; rethrows what failed there.
+void synchronize(Device device);
+
+// The current stream of a device for this thread; null means the default one. Indexed by type and index.
+inline constexpr int kMaxDevices = 16;
+extern constinit thread_local StreamState* current_streams[2][kMaxDevices];
+
+inline StreamState* current_cpu_queue() { return current_streams[0][0]; }
+
+}  // namespace brrr

@@ -1,0 +1,165 @@
+#include "tensor/tensor.h"
+
+#include <fmt/format.h>
+
+#include <new>
+
+#include "tensor/error.h"
+#include "tensor/pool.h"
+
+namespace brrr {
+namespace {
+
+TensorImpl* new_impl() { return new (Pool<TensorImpl>::take()) TensorImpl; }
+
+// Fills dims and contiguous strides; returns the number of elements.
+std::int64_t set_contiguous(TensorImpl& impl, DType dtype, std::span<const std::int64_t> shape) {
+  const int rank = static_cast<int>(shape.size());
+  std::int64_t numel = 1;
+  if (rank <= kMaxDims) [[likely]] {
+    std::int64_t bytes = static_cast<std::int64_t>(size_of(dtype));
+    bool bad = false;
+    for (int i = rank - 1; i >= 0; --i) {
+      const std::int64_t d = shape[i];
+      impl.dims[i] = d;
+      impl.strides[i] = numel;
+      bad |= d < 1;
+      bad |= __builtin_mul_overflow(bytes, d, &bytes);
+      numel *= d < 1 ? 1 : d;
+    }
+    if (!bad) [[likely]] return numel;
+  }
+  try {
+    const Dims checked(shape);  // throws when there are too many dimensions
+    return checked_numel(checked, size_of(dtype), current_op ? current_op : "empty");
+  } catch (...) {
+    impl.drop();
+    throw;
+  }
+}
+
+}  // namespace
+
+void TensorImpl::destroy() {
+  delete extension;
+  if (storage) storage->drop();
+  this->~TensorImpl();
+  Pool<TensorImpl>::give(this);
+}
+
+Tensor make_tensor(DType dtype, std::span<const std::int64_t> shape, Device device) {
+  TensorImpl* impl = new_impl();
+  impl->numel = set_contiguous(*impl, dtype, shape);
+  impl->word = TensorWord::pack(dtype, device, static_cast<int>(shape.size()), true, false);
+  Tensor tensor(impl);
+  impl->storage = new_storage(device, static_cast<std::size_t>(impl->numel) * size_of(dtype));
+  impl->data = impl->storage->data;
+  return tensor;
+}
+
+Tensor make_meta_tensor(DType dtype, std::span<const std::int64_t> shape, Device device) {
+  TensorImpl* impl = new_impl();
+  impl->numel = set_contiguous(*impl, dtype, shape);
+  impl->word = TensorWord::pack(dtype, device, static_cast<int>(shape.size()), true, true);
+  return Tensor(impl);
+}
+
+namespace {
+
+TensorImpl* view_impl(DType dtype, Device device, bool meta, std::span<const std::int64_t> shape,
+                      std::span<const std::int64_t> strides) {
+  TensorImpl* impl = new_impl();
+  const int rank = static_cast<int>(shape.size());
+  std::int64_t numel = 1, expected = 1;
+  bool contiguous = true;
+  for (int i = rank - 1; i >= 0; --i) {
+    const std::int64_t d = shape[i];
+    impl->dims[i] = d;
+    impl->strides[i] = strides[i];
+    numel *= d;
+    contiguous &= d == 1 || strides[i] == expected;
+    expected *= d;
+  }
+  impl->numel = numel;
+  impl->word = TensorWord::pack(dtype, device, rank, contiguous || numel == 0, meta);
+  return impl;
+}
+
+}  // namespace
+
+Tensor make_tensor_on(Storage* storage, DType dtype, std::span<const std::int64_t> shape,
+                      std::span<const std::int64_t> strides, std::int64_t offset) {
+  TensorImpl* impl = view_impl(dtype, storage->device, false, shape, strides);
+  impl->storage = storage;
+  impl->data = static_cast<char*>(storage->data) + offset * static_cast<std::int64_t>(size_of(dtype));
+  return Tensor(impl);
+}
+
+Tensor make_contiguous_view(const Tensor& base, std::span<const std::int64_t> shape) {
+  const TensorImpl& from = *base.impl();
+  TensorImpl* impl = new_impl();
+  const int rank = static_cast<int>(shape.size());
+  std::int64_t stride = 1;
+  for (int i = rank - 1; i >= 0; --i) {
+    impl->dims[i] = shape[i];
+    impl->strides[i] = stride;
+    stride *= shape[i] > 0 ? shape[i] : 1;
+  }
+  impl->numel = from.numel;
+  impl->word = TensorWord::pack(from.word.dtype(), from.word.device(), rank, true, base.is_meta());
+  if (from.storage) {
+    from.storage->retain();
+    impl->storage = from.storage;
+    impl->data = from.data;
+  }
+  return Tensor(impl);
+}
+
+Tensor make_view(const Tensor& base, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides,
+                 std::int64_t offset) {
+  const TensorImpl& from = *base.impl();
+  TensorImpl* impl = view_impl(from.word.dtype(), from.word.device(), base.is_meta(), shape, strides);
+  if (from.storage) {
+    from.storage->retain();
+    impl->storage = from.storage;
+    impl->data = static_cast<char*>(from.data) + offset * static_cast<std::int64_t>(size_of(from.word.dtype()));
+  }
+  return Tensor(impl);
+}
+
+std::int64_t Tensor::size(int dim) const {
+  const int wrapped = dim < 0 ? dim + rank() : dim;
+  if (wrapped < 0 || wrapped >= rank()) {
+    fail(fmt::format("[size] expected a dimension of {}, got {}", describe(), dim));
+  }
+  return impl_->dims[wrapped];
+}
+
+std::int64_t Tensor::stride(int dim) const {
+  size(dim);
+  return impl_->strides[dim < 0 ? dim + rank() : dim];
+}
+
+std::int64_t Tensor::storage_offset() const {
+  if (!impl_->storage) return 0;
+  return (static_cast<char*>(impl_->data) - static_cast<char*>(impl_->storage->data)) /
+         static_cast<std::int64_t>(size_of(dtype()));
+}
+
+bool Tensor::same_view_as(const Tensor& other) const {
+  return shares_storage_with(other) && impl_->data == other.impl_->data && dtype() == other.dtype() &&
+         std::ranges::equal(shape(), other.shape()) && std::ranges::equal(strides(), other.strides());
+}
+
+std::string Tensor::describe() const {
+  if (!impl_) return "an undefined tensor";
+  std::string text = fmt::format("{}{}", name_of(dtype()), to_string(shape()));
+  if (!device().is_cpu()) text += " on " + to_string(device());
+  return text;
+}
+
+void Tensor::wrong_type(DType asked) const {
+  fail(fmt::format("[data] expected {}, got {}", name_of(asked), describe()));
+}
+
+}  // namespace brrr

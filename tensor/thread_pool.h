@@ -1,0 +1,38 @@
+// A fork-join pool for loops on the CPU. A range is cut into chunks whose boundaries depend only on its length and
+// the grain, never on the number of threads, so whatever is computed per chunk has the same bits on any machine.
+//
+// Any thread may call. While one caller has the workers, another runs its own chunks itself; so do calls from
+// inside a body. A caller never waits for a worker that has not begun, so sleeping workers cost nothing but speed.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+namespace brrr {
+
+// Threads that work on a loop, the caller included. The default is the machine's, or BRRR_THREADS.
+int num_threads();
+void set_num_threads(int count);
+
+namespace detail {
+using RangeFn = void (*)(void* body, std::int64_t begin, std::int64_t end);
+void run_chunks(std::int64_t n, std::int64_t grain, RangeFn run, void* body);
+}  // namespace detail
+
+// Calls body(begin, end) on chunks that cover [0, n) once, each at least `grain` long but the last one. The first
+// exception that a body throws reaches the caller; chunks not begun by then are skipped.
+template <class Body>
+void parallel_for(std::int64_t n, std::int64_t grain, Body&& body) {
+  if (n <= 0) return;
+  if (n <= grain) {
+    body(std::int64_t{0}, n);
+    return;
+  }
+  using Plain = std::remove_reference_t<Body>;
+  detail::run_chunks(
+      n, grain,
+      [](void* self, std::int64_t begin, std::int64_t end) { (*static_cast<Plain*>(self))(begin, end); },
+      const_cast<void*>(static_cast<const void*>(&body)));
+}
+
+}  // namespace brrr

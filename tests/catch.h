@@ -1,0 +1,13 @@
+// Catch2, whichever of versions 2 and 3 is there, under version 2's names.
+#pragma once
+
+#if __has_include(<catch2/catch_all.hpp>)
+#include <catch2/catch_all.hpp>
+
+namespace Catch {
+inline auto Contains(const std::string& text) { return Matchers::ContainsSubstring(text); }
+inline auto StartsWith(const std::string& text) { return Matchers::StartsWith(text); }
+}  // namespace Catch
+#else
+#include <catch2/catch.hpp>
+#endif

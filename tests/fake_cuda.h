@@ -1,0 +1,69 @@
+// A driver for machines without a GPU: device memory is host memory, streams are queues. Nothing runs when it is
+// asked for; a seeded scheduler runs one entry of some stream at a time while the host waits, so what was not
+// ordered by an event sooner or later runs in the wrong order. Only what is created through it is counted.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace brrr::testing {
+
+struct FakeOptions {
+  std::size_t capacity = std::size_t{1} << 30;  // of each device
+  int devices = 1;
+  int driver_version = 13000;
+  std::uint64_t seed = 1;
+  bool with_nvrtc = false;     // also a compiler that returns its source as the cubin
+  bool with_cublaslt = false;  // also a cuBLASLt that multiplies column-major f32
+};
+
+struct FakeCounts {
+  long allocations = 0, pinned = 0, streams = 0, events = 0, modules = 0, graphs = 0, executables = 0, contexts = 0;
+  std::size_t bytes = 0;
+  friend bool operator==(const FakeCounts&, const FakeCounts&) = default;
+};
+
+struct FakeLaunch {
+  unsigned grid[3], block[3], shared_bytes;
+  void* const* arguments;
+  template <class T>
+  T argument(int i) const {
+    return *static_cast<const T*>(arguments[i]);
+  }
+};
+
+// Installs itself as the table; the end of its scope shuts the runtime down and restores the table.
+class FakeCuda {
+ public:
+  explicit FakeCuda(FakeOptions options = {});
+  ~FakeCuda();
+  FakeCuda(const FakeCuda&) = delete;
+  FakeCuda& operator=(const FakeCuda&) = delete;
+
+  FakeCounts counts() const;
+  // The first thing done that a real driver would have punished (memory used after it was freed, a call from a
+  // host function, …); empty when there is none.
+  std::string problem() const;
+
+  // Runs up to `entries` entries of randomly chosen streams.
+  void step(int entries = 1);
+  void run_all();
+  // Host functions, kernels, copies and fills not yet run.
+  std::size_t pending() const;
+
+  // Planted bugs: streams do not wait for events; events say that they are done when they are not.
+  void ignore_waits(bool on);
+  void events_lie(bool on);
+
+  // A kernel of that name, in any module, calls `run` in its stream's order.
+  void define_kernel(std::string name, std::vector<std::size_t> argument_sizes,
+                     std::function<void(const FakeLaunch&)> run);
+};
+
+}  // namespace brrr::testing

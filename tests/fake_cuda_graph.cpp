@@ -1,0 +1,314 @@
+// The fake driver: modules, kernels, capture and graphs. A graph runs its nodes in a random order that its edges
+// allow, so a missing edge shows.
+#include <cstring>
+
+#include "tests/fake_cuda_state.h"
+
+namespace brrr::testing {
+
+void FakeState::run_graph(const std::shared_ptr<FakeGraph>& graph) {
+  const int count = static_cast<int>(graph->nodes.size());
+  std::vector<int> missing(count);
+  std::vector<std::vector<int>> next(count);
+  std::vector<int> ready;
+  for (int i = 0; i < count; ++i) {
+    missing[i] = static_cast<int>(graph->nodes[i].after.size());
+    for (int before : graph->nodes[i].after) next[before].push_back(i);
+    if (missing[i] == 0) ready.push_back(i);
+  }
+  while (!ready.empty()) {
+    std::swap(ready[random() % ready.size()], ready.back());
+    const int node = ready.back();
+    ready.pop_back();
+    in_host_work = graph->nodes[node].host;
+    if (graph->nodes[node].run) graph->nodes[node].run();
+    in_host_work = false;
+    for (int after : next[node]) {
+      if (--missing[after] == 0) ready.push_back(after);
+    }
+  }
+}
+
+namespace {
+
+// Modules and kernels -------------------------------------------------------------------------------------------
+
+CUresult module_load(CUmodule* out, const void* image) {
+  FAKE_ENTER();
+  FAKE_NEED_CONTEXT();
+  // A cubin starts as an ELF file, and is not text.
+  const char* text = static_cast<const char*>(image);
+  auto* module = new FakeModule{std::memcmp(text, "\177ELF", 4) == 0 ? "" : text};
+  fake->modules.insert(module);
+  *out = reinterpret_cast<CUmodule>(module);
+  return CUDA_SUCCESS;
+}
+CUresult module_unload(CUmodule module) {
+  FAKE_ENTER();
+  if (!fake->modules.erase(reinterpret_cast<FakeModule*>(module))) return CUDA_ERROR_INVALID_HANDLE;
+  delete reinterpret_cast<FakeModule*>(module);
+  return CUDA_SUCCESS;
+}
+CUresult module_get_function(CUfunction* out, CUmodule module, const char* name) {
+  FAKE_ENTER();
+  const std::string& image = reinterpret_cast<FakeModule*>(module)->image;
+  auto kernel = fake->kernels.find(name);
+  if (kernel == fake->kernels.end() && !image.empty() && image.find(name) == std::string::npos) {
+    return CUDA_ERROR_NOT_FOUND;
+  }
+  FakeKernel* found = kernel == fake->kernels.end() ? nullptr : &kernel->second;
+  fake->functions.push_back(std::make_unique<FakeFunction>(FakeFunction{name, found}));
+  *out = reinterpret_cast<CUfunction>(fake->functions.back().get());
+  return CUDA_SUCCESS;
+}
+CUresult func_get_attribute(int* value, CUfunction_attribute attribute, CUfunction) {
+  *value = attribute == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK ? 1024
+           : attribute == CU_FUNC_ATTRIBUTE_NUM_REGS            ? 32
+                                                                : 0;
+  return CUDA_SUCCESS;
+}
+CUresult func_set_attribute(CUfunction, CUfunction_attribute, int) { return CUDA_SUCCESS; }
+CUresult occupancy(int* blocks, CUfunction, int, std::size_t) {
+  *blocks = 2;
+  return CUDA_SUCCESS;
+}
+
+// A launch with its arguments copied, to run later.
+std::function<void()> launch_of(CUfunction function, const unsigned (&grid)[3], const unsigned (&block)[3],
+                                unsigned shared_bytes, void** arguments) {
+  FakeKernel* kernel = reinterpret_cast<FakeFunction*>(function)->kernel;
+  if (!kernel) return [] {};
+  FakeLaunch launch{{grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]}, shared_bytes, nullptr};
+  std::vector<std::vector<char>> copies;
+  for (std::size_t i = 0; i < kernel->argument_sizes.size(); ++i) {
+    const char* bytes = static_cast<const char*>(arguments[i]);
+    copies.emplace_back(bytes, bytes + kernel->argument_sizes[i]);
+  }
+  return [=]() mutable {
+    std::vector<void*> pointers;
+    for (auto& copy : copies) pointers.push_back(copy.data());
+    launch.arguments = pointers.data();
+    kernel->run(launch);
+  };
+}
+bool good_shape(const unsigned (&grid)[3], const unsigned (&block)[3]) {
+  for (int i = 0; i < 3; ++i) {
+    if (grid[i] == 0 || block[i] == 0) return false;
+  }
+  return grid[1] <= 65535 && grid[2] <= 65535 && block[0] * block[1] * block[2] <= 1024;
+}
+CUresult launch_kernel(CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                       unsigned bz, unsigned shared_bytes, CUstream stream, void** arguments, void**) {
+  FAKE_ENTER();
+  if (current_fake_device != stream_of(stream)->device) return CUDA_ERROR_INVALID_CONTEXT;
+  const unsigned grid[3] = {gx, gy, gz}, block[3] = {bx, by, bz};
+  if (!good_shape(grid, block)) return CUDA_ERROR_INVALID_VALUE;
+  fake->add(*stream_of(stream),
+            {FakeEntry::work, launch_of(function, grid, block, shared_bytes, arguments), nullptr});
+  return CUDA_SUCCESS;
+}
+CUresult launch_kernel_ex(const CUlaunchConfig* c, CUfunction function, void** arguments, void** extra) {
+  return launch_kernel(function, c->gridDimX, c->gridDimY, c->gridDimZ, c->blockDimX, c->blockDimY, c->blockDimZ,
+                       c->sharedMemBytes, c->hStream, arguments, extra);
+}
+
+// Capture -------------------------------------------------------------------------------------------------------
+
+CUresult is_capturing(CUstream stream, CUstreamCaptureStatus* status) {
+  FAKE_ENTER();
+  const auto& capture = stream_of(stream)->capture;
+  *status = !capture          ? CU_STREAM_CAPTURE_STATUS_NONE
+            : capture->broken ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
+                              : CU_STREAM_CAPTURE_STATUS_ACTIVE;
+  return CUDA_SUCCESS;
+}
+CUresult begin_capture(CUstream stream, CUstreamCaptureMode mode) {
+  FAKE_ENTER();
+  FakeStream& s = *stream_of(stream);
+  if (s.capture) return CUDA_ERROR_ILLEGAL_STATE;
+  s.capture = std::make_shared<FakeGraph>();
+  s.mode = mode;
+  s.origin = true;
+  s.capture_tail.clear();
+  return CUDA_SUCCESS;
+}
+CUresult end_capture(CUstream stream, CUgraph* out) {
+  FAKE_ENTER();
+  FakeStream& s = *stream_of(stream);
+  *out = nullptr;
+  if (!s.capture || !s.origin) return CUDA_ERROR_ILLEGAL_STATE;
+  auto graph = s.capture;
+  bool joined = true;  // every stream that took part must have come back
+  std::vector<char> reached(graph->nodes.size());
+  std::vector<int> todo = s.capture_tail;
+  while (!todo.empty()) {
+    const int node = todo.back();
+    todo.pop_back();
+    if (reached[node]) continue;
+    reached[node] = 1;
+    todo.insert(todo.end(), graph->nodes[node].after.begin(), graph->nodes[node].after.end());
+  }
+  for (char r : reached) joined &= r;
+  for (auto& other : fake->streams) {
+    if (other->capture == graph) {
+      other->capture = nullptr;
+      other->origin = false;
+      other->capture_tail.clear();
+    }
+  }
+  if (graph->broken) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  if (!joined) return CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
+  auto* handle = new FakeGraphHandle{graph};
+  fake->graphs.insert(handle);
+  *out = reinterpret_cast<CUgraph>(handle);
+  return CUDA_SUCCESS;
+}
+CUresult exchange_mode(CUstreamCaptureMode* mode) {
+  std::swap(*mode, fake_capture_mode);
+  return CUDA_SUCCESS;
+}
+
+// Graphs --------------------------------------------------------------------------------------------------------
+
+FakeGraphHandle* graph_of(CUgraph graph) { return reinterpret_cast<FakeGraphHandle*>(graph); }
+
+CUgraphNode add_node(FakeGraph& graph, const CUgraphNode* after, std::size_t count, std::function<void()> run) {
+  FakeNode node{std::move(run), false, {}};
+  for (std::size_t i = 0; i < count; ++i) {
+    node.after.push_back(reinterpret_cast<FakeNodeHandle*>(after[i])->index);
+  }
+  graph.nodes.push_back(std::move(node));
+  fake->nodes.push_back(std::make_unique<FakeNodeHandle>(
+      FakeNodeHandle{&graph, static_cast<int>(graph.nodes.size()) - 1}));
+  return reinterpret_cast<CUgraphNode>(fake->nodes.back().get());
+}
+CUresult graph_create(CUgraph* out, unsigned) {
+  FAKE_ENTER();
+  auto* handle = new FakeGraphHandle{std::make_shared<FakeGraph>()};
+  fake->graphs.insert(handle);
+  *out = reinterpret_cast<CUgraph>(handle);
+  return CUDA_SUCCESS;
+}
+CUresult graph_destroy(CUgraph graph) {
+  FAKE_ENTER();
+  if (!fake->graphs.erase(graph_of(graph))) return CUDA_ERROR_INVALID_VALUE;
+  delete graph_of(graph);
+  return CUDA_SUCCESS;
+}
+CUresult add_kernel_node(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, std::size_t count,
+                         const CUDA_KERNEL_NODE_PARAMS* p) {
+  FAKE_ENTER();
+  const unsigned grid[3] = {p->gridDimX, p->gridDimY, p->gridDimZ};
+  const unsigned block[3] = {p->blockDimX, p->blockDimY, p->blockDimZ};
+  if (!good_shape(grid, block)) return CUDA_ERROR_INVALID_VALUE;
+  *out = add_node(*graph_of(graph)->graph, after, count,
+                  launch_of(p->func, grid, block, p->sharedMemBytes, p->kernelParams));
+  return CUDA_SUCCESS;
+}
+CUresult add_memcpy_node(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, std::size_t count,
+                         const CUDA_MEMCPY3D* p, CUcontext) {
+  FAKE_ENTER();
+  const CUDA_MEMCPY3D c = *p;
+  *out = add_node(*graph_of(graph)->graph, after, count, [c] {
+    const std::size_t bytes = c.WidthInBytes * (c.Height ? c.Height : 1) * (c.Depth ? c.Depth : 1);
+    const void* from = c.srcMemoryType == CU_MEMORYTYPE_HOST ? c.srcHost : reinterpret_cast<void*>(c.srcDevice);
+    void* to = c.dstMemoryType == CU_MEMORYTYPE_HOST ? c.dstHost : reinterpret_cast<void*>(c.dstDevice);
+    std::memmove(to, from, bytes);
+  });
+  return CUDA_SUCCESS;
+}
+CUresult add_memset_node(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, std::size_t count,
+                         const CUDA_MEMSET_NODE_PARAMS* p, CUcontext) {
+  FAKE_ENTER();
+  const CUDA_MEMSET_NODE_PARAMS m = *p;
+  *out = add_node(*graph_of(graph)->graph, after, count, [m] {
+    char* to = reinterpret_cast<char*>(m.dst);
+    for (std::size_t i = 0; i < m.width; ++i) std::memcpy(to + i * m.elementSize, &m.value, m.elementSize);
+  });
+  return CUDA_SUCCESS;
+}
+CUresult add_empty_node(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, std::size_t count) {
+  FAKE_ENTER();
+  *out = add_node(*graph_of(graph)->graph, after, count, nullptr);
+  return CUDA_SUCCESS;
+}
+CUresult add_dependencies(CUgraph graph, const CUgraphNode* from, const CUgraphNode* to, const CUgraphEdgeData*,
+                          std::size_t count) {
+  FAKE_ENTER();
+  for (std::size_t i = 0; i < count; ++i) {
+    graph_of(graph)->graph->nodes[reinterpret_cast<FakeNodeHandle*>(to[i])->index].after.push_back(
+        reinterpret_cast<FakeNodeHandle*>(from[i])->index);
+  }
+  return CUDA_SUCCESS;
+}
+CUresult get_nodes(CUgraph graph, CUgraphNode* nodes, std::size_t* count) {
+  FAKE_ENTER();
+  FakeGraph& g = *graph_of(graph)->graph;
+  if (nodes) {
+    for (std::size_t i = 0; i < *count && i < g.nodes.size(); ++i) {
+      fake->nodes.push_back(std::make_unique<FakeNodeHandle>(FakeNodeHandle{&g, static_cast<int>(i)}));
+      nodes[i] = reinterpret_cast<CUgraphNode>(fake->nodes.back().get());
+    }
+  }
+  *count = g.nodes.size();
+  return CUDA_SUCCESS;
+}
+CUresult instantiate(CUgraphExec* out, CUgraph graph, unsigned long long) {
+  FAKE_ENTER();
+  auto* handle = new FakeGraphHandle{std::make_shared<FakeGraph>(*graph_of(graph)->graph)};
+  fake->executables.insert(handle);
+  *out = reinterpret_cast<CUgraphExec>(handle);
+  return CUDA_SUCCESS;
+}
+CUresult exec_destroy(CUgraphExec exec) {
+  FAKE_ENTER();
+  if (!fake->executables.erase(reinterpret_cast<FakeGraphHandle*>(exec))) return CUDA_ERROR_INVALID_VALUE;
+  delete reinterpret_cast<FakeGraphHandle*>(exec);
+  return CUDA_SUCCESS;
+}
+CUresult exec_update(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo*) {
+  FAKE_ENTER();
+  auto& old = reinterpret_cast<FakeGraphHandle*>(exec)->graph;
+  if (old->nodes.size() != graph_of(graph)->graph->nodes.size()) return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+  old = std::make_shared<FakeGraph>(*graph_of(graph)->graph);
+  return CUDA_SUCCESS;
+}
+CUresult upload(CUgraphExec, CUstream) { return CUDA_SUCCESS; }
+CUresult graph_launch(CUgraphExec exec, CUstream stream) {
+  FAKE_ENTER();
+  auto graph = reinterpret_cast<FakeGraphHandle*>(exec)->graph;
+  fake->add(*stream_of(stream), {FakeEntry::work, [graph] { fake->run_graph(graph); }, nullptr});
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+void add_fake_graph_calls(cu::Table& t) {
+  t.cuModuleLoadData = module_load;
+  t.cuModuleUnload = module_unload;
+  t.cuModuleGetFunction = module_get_function;
+  t.cuFuncGetAttribute = func_get_attribute;
+  t.cuFuncSetAttribute = func_set_attribute;
+  t.cuOccupancyMaxActiveBlocksPerMultiprocessor = occupancy;
+  t.cuLaunchKernel = launch_kernel;
+  t.cuLaunchKernelEx = launch_kernel_ex;
+  t.cuStreamIsCapturing = is_capturing;
+  t.cuStreamBeginCapture = begin_capture;
+  t.cuStreamEndCapture = end_capture;
+  t.cuThreadExchangeStreamCaptureMode = exchange_mode;
+  t.cuGraphCreate = graph_create;
+  t.cuGraphDestroy = graph_destroy;
+  t.cuGraphAddKernelNode = add_kernel_node;
+  t.cuGraphAddMemcpyNode = add_memcpy_node;
+  t.cuGraphAddMemsetNode = add_memset_node;
+  t.cuGraphAddEmptyNode = add_empty_node;
+  t.cuGraphAddDependencies_v2 = add_dependencies;
+  t.cuGraphGetNodes = get_nodes;
+  t.cuGraphInstantiate = instantiate;
+  t.cuGraphExecUpdate = exec_update;
+  t.cuGraphExecDestroy = exec_destroy;
+  t.cuGraphUpload = upload;
+  t.cuGraphLaunch = graph_launch;
+}
+
+}  // namespace brrr::testing

@@ -1,0 +1,147 @@
+// Calls of generated kernels on a fake device: which kernel is chosen for a layout, what it is given, that its
+// second call makes nothing new. What the kernels compute is for the tests that have a GPU.
+#include <cstring>
+
+#include "ops/functions.h"
+#include "ops/jit/compiler.h"
+#include "ops/jit/geometry.h"
+#include "tensor/cuda_runtime.h"
+#include "tensor/host_copy.h"
+#include "tests/catch.h"
+#include "tests/fake_cuda.h"
+
+using namespace brrr;
+using testing::FakeCuda;
+using testing::FakeLaunch;
+
+namespace {
+
+Tensor ones_on(Device device, const Dims& shape, DType dtype = f32) {
+  return make_tensor(dtype, shape, device);
+}
+
+// What the geometry argument of a kernel over N operands looks like.
+struct SmallGeometry {
+  std::int64_t count, size[8];
+  std::uint32_t multiplier[8], shift[8];
+  std::int64_t stride[2][8];
+};
+
+}  // namespace
+
+TEST_CASE("contiguous operands take the flat kernel", "[cuda_generated]") {
+  FakeCuda fake({.with_nvrtc = true});
+  struct Seen {
+    int launches = 0;
+    unsigned blocks = 0, threads = 0;
+  };
+  auto seen = std::make_shared<Seen>();
+  fake.define_kernel("add_f32", {8, 8, 8, 8}, [seen](const FakeLaunch& launch) {
+    ++seen->launches;
+    seen->blocks = launch.grid[0];
+    seen->threads = launch.block[0];
+    float* out = launch.argument<float*>(0);
+    const float *a = launch.argument<const float*>(1), *b = launch.argument<const float*>(2);
+    for (std::int64_t i = 0; i < launch.argument<std::int64_t>(3); ++i) out[i] = a[i] + b[i];
+  });
+  {
+    const std::vector<float> values = {1, 2, 3, 4, 5};
+    const Tensor a = tensor<float>(std::span<const float>(values), {5}, cuda(0));
+    const Tensor sum = a + a;
+    synchronize(cuda(0));
+    CHECK(seen->launches == 1);
+    CHECK(seen->blocks == 1);
+    std::vector<float> result(5);
+    copy_to_host(result.data(), sum);
+    CHECK(result == std::vector<float>{2, 4, 6, 8, 10});
+
+    const jit::CompilerStats before = jit::compiler_stats();
+    cu::count_calls(true);
+    for (int i = 0; i < 10; ++i) a + a;
+    CHECK(cu::call_count("cuLaunchKernel") == 10);
+    CHECK(cu::call_count("cuModuleGetFunction") == 0);
+    CHECK(cu::call_count("cuMemAlloc") == 0);
+    cu::count_calls(false);
+    CHECK(jit::compiler_stats().compiled == before.compiled);
+    CHECK(jit::compiler_stats().memory_hits == before.memory_hits);
+    synchronize(cuda(0));
+    CHECK(seen->launches == 11);
+
+    // Nothing to do is nothing launched.
+    const Tensor none = ones_on(cuda(0), {0, 3});
+    none + none;
+    synchronize(cuda(0));
+    CHECK(seen->launches == 11);
+  }
+  CHECK(fake.problem().empty());
+}
+
+TEST_CASE("numbers are arguments, in the type computed in", "[cuda_generated]") {
+  FakeCuda fake({.with_nvrtc = true});
+  auto got = std::make_shared<std::vector<double>>();
+  fake.define_kernel("mul_bf16", {8, 8, 4, 8}, [got](const FakeLaunch& launch) { got->push_back(launch.argument<float>(2)); });
+  fake.define_kernel("mul_i64", {8, 8, 8, 8},
+                     [got](const FakeLaunch& launch) { got->push_back(static_cast<double>(launch.argument<std::int64_t>(2))); });
+  {
+    ones_on(cuda(0), {4}, bf16) * 2.5;
+    ones_on(cuda(0), {4}, i64) * 7;
+    synchronize(cuda(0));
+  }
+  CHECK(*got == std::vector<double>{2.5, 7});
+}
+
+TEST_CASE("other layouts take the strided and the tiled kernel", "[cuda_generated]") {
+  FakeCuda fake({.with_nvrtc = true});
+  auto seen = std::make_shared<std::vector<SmallGeometry>>();
+  fake.define_kernel("neg_f32", {8, 8, sizeof(SmallGeometry)},
+                     [seen](const FakeLaunch& launch) { seen->push_back(launch.argument<SmallGeometry>(2)); });
+  {
+    const Tensor x = ones_on(cuda(0), {64, 100});
+    neg(transpose(x, 0, 1));
+    neg(slice(x, 1, 0, 1, 50));
+    neg(expand(slice(x, 0, 0, 1, 1), {64, 100}));
+    synchronize(cuda(0));
+  }
+  REQUIRE(seen->size() == 3);
+  // Turned: the output's last dimension last, where the input has stride 100.
+  CHECK((*seen)[0].count == 6400);
+  CHECK((*seen)[0].stride[0][1] == 1);
+  CHECK((*seen)[0].stride[1][1] == 100);
+  CHECK((*seen)[0].stride[1][0] == 1);
+  // Rows of 50 elements: vectors of two.
+  CHECK((*seen)[1].count == 1600);
+  CHECK((*seen)[1].size[1] == 25);
+  CHECK((*seen)[1].stride[1][0] == 100);
+  // One row for all: vectors of four, the same at each row.
+  CHECK((*seen)[2].count == 1600);
+  CHECK((*seen)[2].stride[1][0] == 0);
+}
+
+TEST_CASE("reductions are split when there are few results", "[cuda_generated]") {
+  FakeCuda fake({.with_nvrtc = true});
+  struct Seen {
+    std::vector<unsigned> parts;
+    int joins = 0;
+  };
+  auto seen = std::make_shared<Seen>();
+  fake.define_kernel("sum_f32", {}, [seen](const FakeLaunch& launch) { seen->parts.push_back(launch.grid[1]); });
+  fake.define_kernel("sum_f32_join_warp", {}, [seen](const FakeLaunch&) { ++seen->joins; });
+  fake.define_kernel("sum_f32_join_block", {}, [seen](const FakeLaunch&) { ++seen->joins; });
+  {
+    const Tensor x = ones_on(cuda(0), {4096, 1024});
+    sum(x, {1}, false);
+    sum(x, {0}, false);
+    sum(x);
+    sum(transpose(x, 0, 1), {0}, true);
+    sum(ones_on(cuda(0), {5, 0}), {1}, false);
+    synchronize(cuda(0));
+  }
+  REQUIRE(seen->parts.size() == 5);
+  CHECK(seen->parts[0] == 1);
+  CHECK(seen->parts[1] > 1);
+  CHECK(seen->parts[2] > 1);
+  CHECK(seen->parts[3] == 1);
+  CHECK(seen->parts[4] == 1);
+  CHECK(seen->joins == 2);
+  CHECK(fake.problem().empty());
+}

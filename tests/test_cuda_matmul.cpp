@@ -1,0 +1,317 @@
+// Matrix products on CUDA, as far as they go without a GPU: how tensors become calls of the library, keys and what is
+// kept on disk, products on the fake device; and that every hand-written kernel compiles.
+#include <cstring>
+#include <random>
+#include <set>
+
+#include "ops/cuda/matmul_layout.h"
+#include "ops/cuda/matmul_plan.h"
+#include "ops/cuda/matmul_tuning.h"
+#include "ops/cuda/sources.h"
+#include "ops/functions.h"
+#include "ops/jit/compiler.h"
+#include "ops/matmul.h"
+#include "tensor/error.h"
+#include "tests/catch.h"
+#include "tests/fake_cuda.h"
+
+using namespace brrr;
+using namespace brrr::on_cuda;
+
+namespace {
+
+// A batch of matrices somewhere in a larger block, with gaps that must not be touched.
+struct Layout {
+  bool transposed = false, padded = false, strided_columns = false, reversed_batch = false;
+};
+
+Tensor placed(const Dims& shape, const Layout& layout) {
+  Dims stored(shape);
+  const int rank = stored.size();
+  if (layout.transposed) std::swap(stored[rank - 2], stored[rank - 1]);
+  if (layout.reversed_batch && rank == 4) std::swap(stored[0], stored[1]);
+  Dims with_gaps(stored);
+  if (layout.padded) with_gaps[rank - 1] += 3;
+  if (layout.strided_columns) with_gaps[rank - 1] *= 2;
+  Tensor memory = make_tensor(f64, with_gaps, cpu);
+  double* values = memory.data<double>();
+  for (std::int64_t i = 0; i < memory.numel(); ++i) values[i] = static_cast<double>((i * 7 + 3) % 11 - 5);
+  Dims strides(memory.strides());
+  if (layout.strided_columns) strides[rank - 1] = 2;
+  if (layout.transposed) std::swap(strides[rank - 2], strides[rank - 1]);
+  if (layout.reversed_batch && rank == 4) std::swap(strides[0], strides[1]);
+  return make_view(memory, shape, strides);
+}
+
+double at(const Tensor& x, std::span<const std::int64_t> batch, std::int64_t row, std::int64_t col) {
+  std::int64_t offset = row * x.strides()[x.rank() - 2] + col * x.strides()[x.rank() - 1];
+  const int missing = static_cast<int>(batch.size()) - (x.rank() - 2);
+  for (int i = 0; i < x.rank() - 2; ++i) {
+    if (x.shape()[i] != 1) offset += batch[i + missing] * x.strides()[i];
+  }
+  return x.data<double>()[offset];
+}
+
+// What the library would do with a key, in its own column-major words.
+void multiply_columns(const MatmulKey& key, const double* x, const double* y, double* d) {
+  REQUIRE(key.leading_x >= (key.transpose_x ? key.depth : key.rows));
+  REQUIRE(key.leading_y >= (key.transpose_y ? key.cols : key.depth));
+  REQUIRE(key.leading_d >= key.rows);
+  for (std::int32_t b = 0; b < key.batches; ++b) {
+    for (std::int64_t j = 0; j < key.cols; ++j) {
+      for (std::int64_t i = 0; i < key.rows; ++i) {
+        double sum = 0;
+        for (std::int64_t k = 0; k < key.depth; ++k) {
+          sum += x[b * key.batch_x + (key.transpose_x ? i * key.leading_x + k : k * key.leading_x + i)] *
+                 y[b * key.batch_y + (key.transpose_y ? k * key.leading_y + j : j * key.leading_y + k)];
+        }
+        d[b * key.batch_d + j * key.leading_d + i] = sum;
+      }
+    }
+  }
+}
+
+bool agrees(const Tensor& a, const Tensor& b, const Tensor& d) {
+  const std::int64_t m = d.size(-2), n = d.size(-1), depth = a.size(-1);
+  std::int64_t matrices = d.numel() / (m * n);
+  for (std::int64_t index = 0; index < matrices; ++index) {
+    Dims batch = Dims::filled(d.rank() - 2, 0);
+    std::int64_t rest = index;
+    for (int i = batch.size() - 1; i >= 0; --i) {
+      batch[i] = rest % d.shape()[i];
+      rest /= d.shape()[i];
+    }
+    for (std::int64_t r = 0; r < m; ++r) {
+      for (std::int64_t c = 0; c < n; ++c) {
+        double sum = 0;
+        for (std::int64_t k = 0; k < depth; ++k) sum += at(a, batch, r, k) * at(b, batch, k, c);
+        if (at(d, batch, r, c) != sum) return false;
+      }
+    }
+  }
+  return true;
+}
+
+Dims joined(const Dims& batch, std::int64_t rows, std::int64_t cols) {
+  Dims shape(batch);
+  shape.push_back(rows);
+  shape.push_back(cols);
+  return shape;
+}
+
+}  // namespace
+
+TEST_CASE("tensors become calls of a column-major library", "[cuda_matmul]") {
+  const std::vector<Layout> layouts = {{}, {true}, {false, true}, {true, true}, {false, false, true}, {true, false, true},
+                                       {false, false, false, true}};
+  struct Batches {
+    Dims a, b, d;
+  };
+  const std::vector<Batches> batches = {{{}, {}, {}},           {{3}, {3}, {3}},          {{3}, {}, {3}},
+                                        {{}, {3}, {3}},         {{2, 3}, {2, 3}, {2, 3}}, {{2, 1}, {1, 3}, {2, 3}},
+                                        {{2, 3}, {3}, {2, 3}},  {{2, 3}, {2, 1}, {2, 3}}, {{2, 3}, {}, {2, 3}},
+                                        {{1, 1}, {2, 3}, {2, 3}}, {{1}, {1}, {1}}};
+  long cases = 0, taken = 0, folded = 0;
+  for (std::int64_t m : {1, 2, 5}) {
+    for (std::int64_t n : {1, 3, 4}) {
+      for (std::int64_t k : {1, 2, 6}) {
+        for (const Batches& batch : batches) {
+          for (const Layout& la : layouts) {
+            for (const Layout& lb : layouts) {
+              for (const Layout& ld : {Layout{}, Layout{true}, Layout{false, true}, Layout{false, false, true}}) {
+                const Tensor a = placed(joined(batch.a, m, k), la), b = placed(joined(batch.b, k, n), lb);
+                const Tensor d = placed(joined(batch.d, m, n), ld);
+                ++cases;
+                const MatrixProduct product = product_of(a, b, d);
+                const auto given = as_library_product(product);
+                if (!given) {
+                  // Refused only where some matrix has no dimension of adjacent elements.
+                  const bool strided = la.strided_columns || lb.strided_columns || ld.strided_columns;
+                  if (!strided) FAIL("refused " << a.describe() << " x " << b.describe());
+                  continue;
+                }
+                ++taken;
+                folded += batch.a.size() > 0 && given->product.batch.empty();
+                const double* x = (given->exchanged ? a : b).data<double>();
+                const double* y = (given->exchanged ? b : a).data<double>();
+                each_outer(given->product, given->inner, [&](std::int64_t left, std::int64_t right, std::int64_t to) {
+                  multiply_columns(given->key, x + right, y + left, d.data<double>() + to);
+                });
+                if (!agrees(a, b, d)) FAIL("wrong " << a.describe() << " x " << b.describe() << " case " << cases);
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+  CHECK(taken > cases / 4);
+  CHECK(folded > 0);
+}
+
+TEST_CASE("a batch times one matrix is one larger product", "[cuda_matmul]") {
+  const Tensor a = placed({4, 5, 6}, {}), b = placed({6, 3}, {}), d = placed({4, 5, 3}, {});
+  const MatrixProduct product = product_of(a, b, d);
+  CHECK(product.batch.empty());
+  CHECK(product.m == 20);
+}
+
+TEST_CASE("a dimension of one element takes an aligned leading dimension", "[cuda_matmul]") {
+  CHECK(as_operand(1, 1000, 7, 1) == Operand{false, 1008});
+  CHECK(as_operand(1000, 1, 1, 9) == Operand{true, 1008});
+  CHECK(as_operand(4, 8, 8, 1) == Operand{false, 8});
+  CHECK(as_operand(4, 8, 1, 4) == Operand{true, 4});
+  CHECK(!as_operand(4, 8, 0, 1));
+  CHECK(!as_operand(4, 8, 16, 2));
+  CHECK(!as_operand(4, 8, -8, 1));
+}
+
+TEST_CASE("keys of different problems differ, and so do their hashes", "[cuda_matmul]") {
+  std::mt19937_64 random(5);
+  std::set<std::uint64_t> hashes;
+  MatmulKey key;
+  key.rows = key.cols = key.depth = 64;
+  const std::uint64_t first = hash_of(key);
+  CHECK(hash_of(MatmulKey(key)) == first);
+  for (int i = 0; i < 20000; ++i) {
+    MatmulKey other = key;
+    other.rows = static_cast<std::int64_t>(random() % 256);
+    other.depth = static_cast<std::int64_t>(random() % 256) * 8;
+    other.transpose_x = i % 2;
+    other.align_d = i % 5;
+    hashes.insert(hash_of(other));
+    if (other == key) --i;
+  }
+  std::set<std::uint64_t> low;
+  for (std::uint64_t hash : hashes) low.insert(hash % 32);
+  CHECK(low.size() == 32);
+  for (std::size_t byte = 0; byte < sizeof(MatmulKey); ++byte) {
+    MatmulKey other = key;
+    reinterpret_cast<unsigned char*>(&other)[byte] ^= 1;
+    CHECK(!(other == key));
+    CHECK(hash_of(other) != first);
+  }
+}
+
+TEST_CASE("operands are turned to where the summed dimension is adjacent", "[cuda_matmul]") {
+  MatmulKey key;
+  key.rows = 30;
+  key.cols = 20;
+  key.depth = 10;
+  key.leading_x = 30;
+  key.leading_y = 20;
+  key.transpose_y = 1;
+  const MatmulKey inner = turn(key, turned_x | turned_y);
+  CHECK(inner.transpose_x == 1);
+  CHECK(inner.transpose_y == 0);
+  CHECK(inner.leading_x == 16);
+  CHECK(inner.leading_y == 16);
+  CHECK(turned_bytes(key, turned_x) == 30 * 16 * 4);
+  CHECK(turned_bytes(key, turned_y) == 20 * 16 * 4);
+  CHECK(turn(key, turned_none) == key);
+}
+
+TEST_CASE("what a measurement found is read back, or refused when damaged", "[cuda_matmul]") {
+  Tuned tuned;
+  for (std::size_t i = 0; i < std::size(tuned.algorithm.algo.data); ++i) tuned.algorithm.algo.data[i] = i * 77;
+  tuned.algorithm.workspace = 4096;
+  tuned.turned = turned_y;
+  tuned.microseconds = 12.5;
+  const std::string bytes = to_bytes(tuned);
+  const auto read = tuned_from(bytes);
+  REQUIRE(read);
+  CHECK(std::memcmp(&read->algorithm.algo, &tuned.algorithm.algo, sizeof tuned.algorithm.algo) == 0);
+  CHECK(read->algorithm.workspace == 4096);
+  CHECK(read->turned == turned_y);
+  CHECK(read->microseconds == 12.5);
+  CHECK(!tuned_from(std::string_view(bytes).substr(1)));
+  std::string damaged = bytes;
+  damaged[0] ^= 1;
+  CHECK(!tuned_from(damaged));
+  MatmulKey here, there;
+  there.device = 3;
+  CHECK(tuning_name(here, "gpu", 13000, 130000, 1) == tuning_name(there, "gpu", 13000, 130000, 1));
+  CHECK(tuning_name(here, "gpu", 13000, 130000, 1) != tuning_name(here, "gpu", 13000, 130001, 1));
+  CHECK(tuning_name(here, "gpu", 13000, 130000, 1) != tuning_name(here, "other", 13000, 130000, 1));
+}
+
+TEST_CASE("settings of matmul hold for the process, guards for a thread and a scope", "[cuda_matmul]") {
+  CHECK(matmul_precision() == Precision::full);
+  {
+    MatmulPrecisionGuard tf32(Precision::tf32);
+    MatmulChoiceGuard measured(Choice::measured);
+    CHECK(matmul_precision() == Precision::tf32);
+    CHECK(matmul_choice() == Choice::measured);
+    {
+      MatmulPrecisionGuard full(Precision::full);
+      CHECK(matmul_precision() == Precision::full);
+    }
+    CHECK(matmul_precision() == Precision::tf32);
+  }
+  CHECK(matmul_precision() == Precision::full);
+  CHECK(matmul_choice() == Choice::first);
+}
+
+TEST_CASE("products through the table agree with the CPU, and plans are kept", "[cuda_matmul]") {
+  testing::FakeCuda fake({.with_nvrtc = true, .with_cublaslt = true});
+  {
+    const Tensor a = tensor(std::vector<float>{1, 2, 3, 4, 5, 6}, {2, 3}), b = tensor(std::vector<float>{1, -1, 2, 0, 3, 5}, {3, 2});
+    const Tensor on_a = to(a, cuda()), on_b = to(b, cuda());
+    const std::vector<float> expected = to_vector<float>(matmul(a, b));
+    CHECK(to_vector<float>(matmul(on_a, on_b)) == expected);
+    const std::vector<float> turned = to_vector<float>(matmul(transpose(b, 0, 1), transpose(a, 0, 1)));
+    CHECK(to_vector<float>(matmul(transpose(on_b, 0, 1), transpose(on_a, 0, 1))) == turned);
+    cu::count_calls(true);
+    for (int i = 0; i < 5; ++i) CHECK(to_vector<float>(matmul(on_a, on_b)) == expected);
+    CHECK(cu::call_count("cublasLtMatmul") == 5);
+    CHECK(cu::call_count("cublasLtMatmulAlgoGetHeuristic") == 0);
+    CHECK(cu::call_count("cublasLtMatmulDescCreate") == 0);
+    CHECK(cu::call_count("cuMemAlloc") == 0);
+    cu::count_calls(false);
+
+    // A failure on the way to a plan is an error that names itself; the next try works.
+    on_cuda::release_matmul();
+    for (const char* call : {"cublasLtMatmulDescCreate", "cublasLtMatrixLayoutCreate", "cublasLtMatmulPreferenceCreate",
+                             "cublasLtMatmulAlgoGetHeuristic", "cublasLtMatmul"}) {
+      cu::fail_call(call, 1, CUBLAS_STATUS_ALLOC_FAILED);
+      INFO(call);
+      CHECK_THROWS_AS(matmul(on_a, on_b), CudaError);
+      CHECK(to_vector<float>(matmul(on_a, on_b)) == expected);
+      on_cuda::release_matmul();
+    }
+    cu::clear_faults();
+  }
+  on_cuda::release_matmul();
+  CHECK(fake.problem() == "");
+}
+
+TEST_CASE("every hand-written kernel compiles", "[cuda_matmul]") {
+  if (const std::string why = cu::open_library(cu::Library::nvrtc); !why.empty()) {
+    WARN("not run: " << why);
+    return;
+  }
+  namespace sources = on_cuda::sources;
+  constexpr DType kAll[] = {f32, f64, f16, bf16, i32, i64, boolean};
+  for (const int architecture : {80, 90}) {
+    const auto compiles = [&](const std::string& source, const jit::CompileOptions& options = {}) {
+      CHECK(jit::compile_to_cubin(source, architecture, options).size() > 0);
+    };
+    for (const DType dtype : {f32, f64, bf16}) compiles(sources::turn(dtype));
+    for (const DType dtype : {i32, i64}) compiles(sources::matmul_integer(dtype));
+    for (const DType dtype : {f32, f64, bf16, boolean}) {
+      for (int width = 1; width * size_of(dtype) <= 16; width *= 2) {
+        compiles(sources::gather(dtype, width, width == 1 ? i32 : i64, width == 1 ? 8 : 2, width == 1));
+      }
+    }
+    for (const DType dtype : kAll) {
+      compiles(sources::scatter(dtype, i64, 1, false));
+      compiles(sources::scan(dtype, is_floating(dtype) ? dtype : i64));
+    }
+    compiles(sources::scatter(f32, i32, 8, true));
+    compiles(sources::radix());
+    for (int log2 = 0; log2 <= 4; ++log2) compiles(sources::cat(log2));
+    for (const DType dtype : {f32, f64, f16, bf16}) {
+      for (const bool normal : {false, true}) compiles(sources::draw(dtype, normal), sources::draw_options());
+    }
+  }
+}

@@ -1,0 +1,82 @@
+// Random programs on the CPU against the interpreter. BRRR_SEED=n runs that one seed and prints its program;
+// BRRR_PROGRAMS=n runs so many.
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "tensor/error.h"
+#include "tests/catch.h"
+#include "tests/random_programs.h"
+
+using namespace brrr;
+using namespace brrr::test;
+
+namespace {
+
+std::string problem_of(const Program& program) {
+  try {
+    return program_difference(program, execute(program, inputs_of(program, cpu)));
+  } catch (const std::exception& error) {
+    return std::string("threw ") + error.what();
+  }
+}
+
+// The shortest beginning of the program that fails, without steps that nothing needs.
+Program shrink(Program program) {
+  while (!program.steps.empty()) {
+    Program shorter = program;
+    shorter.steps.pop_back();
+    if (problem_of(shorter).empty()) break;
+    program = shorter;
+  }
+  for (std::size_t i = program.steps.size(); i-- > 0;) {
+    const int removed = static_cast<int>(program.inputs.size() + i);
+    Program shorter = program;
+    shorter.steps.erase(shorter.steps.begin() + static_cast<long>(i));
+    bool needed = false;
+    for (std::size_t k = i; k < shorter.steps.size(); ++k) {
+      for (int& argument : shorter.steps[k].arguments) {
+        needed = needed || argument == removed;
+        if (argument > removed) --argument;
+      }
+    }
+    if (!needed && !problem_of(shorter).empty()) program = shorter;
+  }
+  return program;
+}
+
+constexpr Numbers kNumbers[] = {Numbers::exact_f32, Numbers::smooth_f64, Numbers::exact_i64, Numbers::exact_i32};
+
+Program program_of(std::uint64_t seed) {
+  return draw_program(seed, kNumbers[seed % 4], 5 + static_cast<int>(seed % 36));
+}
+
+}  // namespace
+
+TEST_CASE("a program is made again from its seed", "[random-programs]") {
+  CHECK(program_of(12).text() == program_of(12).text());
+  CHECK(program_of(12).text() != program_of(16).text());
+  const Program program = program_of(35);
+  CHECK(program.steps.size() >= 30);
+}
+
+TEST_CASE("random programs agree with the interpreter", "[random-programs]") {
+  const char* seed_asked = std::getenv("BRRR_SEED");
+  const char* count_asked = std::getenv("BRRR_PROGRAMS");
+  const std::uint64_t first = seed_asked ? std::strtoull(seed_asked, nullptr, 10) : 1;
+  const std::uint64_t count = seed_asked ? 1 : count_asked ? std::strtoull(count_asked, nullptr, 10) : 500;
+  long steps = 0, failed = 0;
+  for (std::uint64_t seed = first; seed < first + count; ++seed) {
+    const Program program = program_of(seed);
+    steps += static_cast<long>(program.steps.size());
+    if (seed_asked) std::printf("%s", program.text().c_str());
+    const std::string problem = problem_of(program);
+    if (problem.empty()) continue;
+    if (++failed > 5) continue;
+    const Program small = shrink(program);
+    INFO("replay with BRRR_SEED=" << seed << "\n" << small.text() << problem_of(small));
+    CHECK(problem.empty());
+  }
+  std::printf("random programs: %llu, %ld steps\n", static_cast<unsigned long long>(count), steps);
+  CHECK(failed == 0);
+}
