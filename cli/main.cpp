@@ -5,6 +5,8 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
+#include <string>
+#include <vector>
 
 #include "cli/json_output.h"
 #include "cli/text_output.h"
@@ -105,7 +107,11 @@ int run(int argc, char** argv) {
   } catch (const CLI::Success& asked) {  // --help
     return app.exit(asked);
   } catch (const CLI::ParseError& problem) {
-    print_problem(std::string(problem.what()) + "; see brrr --help");
+    // What stands where a subcommand should says more than that a subcommand is missing.
+    const std::vector<std::string> unknown = app.remaining(true);
+    print_problem(
+        fmt::format("{}; see brrr --help",
+                    unknown.empty() ? problem.what() : "unexpected argument: " + unknown.front()));
     return 2;
   }
   if (info->parsed()) run_info(common);

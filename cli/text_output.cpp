@@ -78,8 +78,9 @@ std::string to_text(const measure::Results& results, const measure::Machine& mac
     text += fmt::format("on {}\n", on_cpu ? machine.processor.model : machine.gpus.front().name);
   }
   for (const Row& row : rows) {
-    text += fmt::format("{:<{}}  {:>{}}  {:>{}}  {:>{}}  {}\n", row[0], widths[0], row[1],
-                        widths[1], row[2], widths[2], row[3], widths[3], row[4]);
+    text += fmt::format("{:<{}}  {:>{}}  {:>{}}  {:>{}}", row[0], widths[0], row[1], widths[1],
+                        row[2], widths[2], row[3], widths[3]);
+    text += row[4].empty() ? "\n" : "  " + row[4] + "\n";
   }
   if (disturbed) text += "~ the samples lie far apart: the machine was busy with something else\n";
   return text;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <numeric>
 #include <vector>
 
 #include "tensor/error.h"
@@ -14,16 +15,6 @@ thread_local constinit KeyState thread_keys{};
 std::atomic<std::uint32_t> global_keys{0};
 
 namespace {
-
-// Names the op under way for errors from below (allocator, CUDA table, kernel compiler).
-class OpScope {
- public:
-  explicit OpScope(const char* name) : before_(current_op) { current_op = name; }
-  ~OpScope() { current_op = before_; }
-
- private:
-  const char* before_;
-};
 
 bool same_shape(const TensorImpl& a, const TensorImpl& b) {
   if (a.word.rank() != b.word.rank()) return false;
@@ -47,6 +38,35 @@ bool inputs_agree_in_shape(const Call& call) {
                    to_string(spec.shape), output.describe()));
 }
 
+// Whether elements of two views of one storage may share bytes. Exact for views whose extents are apart and for
+// views that interleave (every second column); anything closer counts as overlap.
+bool may_overlap(const Tensor& a, const Tensor& b) {
+  if (a.numel() == 0 || b.numel() == 0) return false;
+  struct Extent {
+    std::int64_t low, high;
+  };
+  std::int64_t common = 0;  // every address of either view is its first one plus a multiple of this
+  const auto extent = [&common](const Tensor& t) {
+    const auto size = static_cast<std::int64_t>(size_of(t.dtype()));
+    Extent extent{t.storage_offset() * size, t.storage_offset() * size};
+    for (int d = 0; d < t.rank(); ++d) {
+      if (t.shape()[d] == 1) continue;
+      const std::int64_t stride = t.strides()[d] * size;
+      (stride < 0 ? extent.low : extent.high) += (t.shape()[d] - 1) * stride;
+      common = std::gcd(common, stride);
+    }
+    extent.high += size;
+    return extent;
+  };
+  const Extent x = extent(a), y = extent(b);
+  if (x.high <= y.low || y.high <= x.low) return false;
+  if (common == 0) return true;
+  const auto apart = [common](std::int64_t distance) { return (distance % common + common) % common; };
+  const auto start = [](const Tensor& t) { return t.storage_offset() * static_cast<std::int64_t>(size_of(t.dtype())); };
+  const std::int64_t forth = apart(start(b) - start(a)), back = apart(start(a) - start(b));
+  return forth < static_cast<std::int64_t>(size_of(a.dtype())) || back < static_cast<std::int64_t>(size_of(b.dtype()));
+}
+
 // The elements of an output must be distinct, and must not be read at another place by the same op.
 void check_output_memory(const Call& call, const Tensor& output) {
   const auto shape = output.shape(), strides = output.strides();
@@ -59,16 +79,7 @@ void check_output_memory(const Call& call, const Tensor& output) {
   for (std::uint32_t i = 0; i < call.n_inputs; ++i) {
     const Tensor& input = call.input(static_cast<int>(i));
     if (input.impl() == output.impl() || !input.shares_storage_with(output) || input.same_view_as(output)) continue;
-    const auto extent = [](const Tensor& t) {
-      std::int64_t low = t.storage_offset(), high = low;
-      for (int d = 0; d < t.rank(); ++d) (t.strides()[d] < 0 ? low : high) += (t.shape()[d] - 1) * t.strides()[d];
-      const auto size = static_cast<std::int64_t>(size_of(t.dtype()));
-      return std::pair(low * size, (high + 1) * size);
-    };
-    if (input.numel() == 0 || output.numel() == 0) continue;
-    const auto [in_low, in_high] = extent(input);
-    const auto [out_low, out_high] = extent(output);
-    if (in_low < out_high && out_low < in_high) {
+    if (may_overlap(input, output)) {
       fail(fmt::format("[{}] expected inputs that do not overlap the output, got {} and {} in one storage",
                        op_info(call.op).name, input.describe(), output.describe()));
     }
@@ -174,6 +185,11 @@ void run_meta(Call& call, Tensor* outputs, std::uint32_t) {
   if (info.kind == OpKind::view) {
     outputs[0] = info.view(call);
     return;
+  }
+  // Real memory cannot take the values of a tensor that has none; a trace passes stand-ins.
+  if (outputs[0].defined() && !outputs[0].is_meta()) {
+    fail(fmt::format("[{}] expected operands with values to write to {}, got a meta tensor", info.name,
+                     outputs[0].describe()));
   }
   make_outputs<true>(info, call, outputs);
 }

@@ -9,13 +9,18 @@
 using namespace brrr;
 
 int main() {
-  const Op mish = register_op({.name = "mish", .expression = "a * tanh(log1p(exp(a)))"});
+  PointwiseOp mish_row;
+  mish_row.name = "mish";
+  mish_row.expression = "a * tanh(log1p(exp(a)))";
+  const Op mish = register_op(mish_row);
   const Tensor x = linspace(-2, 2, 5);
   const Tensor y = call_op(mish, {x});
   std::printf("mish(%s) = %s\n", to_string(x).c_str(), to_string(y).c_str());
 
   // The outer product of two vectors, computed by a function on the CPU.
-  StructuredOp outer{.name = "outer", .inputs = 2};
+  StructuredOp outer;
+  outer.name = "outer";
+  outer.inputs = 2;
   outer.infer = [](const Call& call, OutputSpec* outputs) {
     const Tensor &a = call.input(0), &b = call.input(1);
     if (a.rank() != 1 || b.rank() != 1 || a.dtype() != f32 || b.dtype() != f32) {

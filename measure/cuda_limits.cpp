@@ -19,9 +19,8 @@ CUstream stream_of(Device device) { return cu::current_stream(device).handle; }
 
 CUdeviceptr address(const Tensor& x) { return reinterpret_cast<CUdeviceptr>(x.data()); }
 
-// --- Catching a launch
-// --------------------------------------------------------------------------------------------- The
-// table's launch entries are replaced for one call of the op. The first launch made then is
+// --- Catching a launch ---
+// The table's launch entries are replaced for one call of the op. The first launch made then is
 // repeated on the spot, while its arguments are alive.
 
 struct Originals {
@@ -184,7 +183,7 @@ std::optional<Timing> bare_launch(Device device, const std::function<void()>& op
   synchronize(device);
   originals = {cu::table().cuLaunchKernel, cu::table().cuLaunchKernelEx};
   Catch here{.device = device, .sampling = sampling, .timing = {}};
-  cu::Table entries;
+  cu::Table entries = cu::table();  // a table speaks for the whole driver
   entries.cuLaunchKernel = caught_launch;
   entries.cuLaunchKernelEx = caught_launch_ex;
   cu::install_table(entries);

@@ -41,7 +41,10 @@ DeviceGuard::~DeviceGuard() { chosen_device = before_; }
 
 Tensor empty(const Dims& shape, Options options) {
   const std::uint32_t asked = thread_keys.included | global_keys.load(std::memory_order_relaxed);
-  if (asked == 0 && options.device.is_cpu()) [[likely]] return make_tensor(options.dtype, shape, options.device);
+  if (asked == 0 && options.device.is_cpu()) [[likely]] {
+    const OpScope scope("empty");
+    return make_tensor(options.dtype, shape, options.device);
+  }
   Call call(Op::empty, nullptr, 0);
   call.add_shape(shape);
   return create(call, options);
@@ -57,7 +60,10 @@ Tensor full(const Dims& shape, Scalar value, Options options) {
 Tensor zeros(const Dims& shape, Options options) { return full(shape, 0, options); }
 Tensor ones(const Dims& shape, Options options) { return full(shape, 1, options); }
 
-Tensor meta(const Dims& shape, Options options) { return make_meta_tensor(options.dtype, shape, options.device); }
+Tensor meta(const Dims& shape, Options options) {
+  const OpScope scope("meta");
+  return make_meta_tensor(options.dtype, shape, options.device);
+}
 
 // A meta tensor's likeness is meta too: these go through an input-less call only for real tensors.
 Tensor full_like(const Tensor& x, Scalar value) {
@@ -117,6 +123,7 @@ Tensor linspace(double start, double end, std::int64_t steps, Options options) {
 }
 
 Tensor eye(std::int64_t n, Options options) {
+  if (n < 0) fail(fmt::format("[eye] expected a size of at least 0, got {}", n));
   const Tensor row = arange(0, n, 1, i64, options.device);
   return cast(eq(unsqueeze(row, 1), row), options.dtype);
 }

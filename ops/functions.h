@@ -147,7 +147,7 @@ inline Tensor& operator/=(Tensor& a, Scalar b) { return div_(a, b); }
 
 // `correction` 1 divides by n - 1.
 Tensor var(const Tensor& x, const Dims& dims, bool keepdim = false, int correction = 1);
-Tensor var(const Tensor& x, int correction = 1);
+Tensor var(const Tensor& x);
 Tensor logsumexp(const Tensor& x, const Dims& dims, bool keepdim = false);
 Tensor cumsum(const Tensor& x, int dim);
 

@@ -64,6 +64,9 @@ Tensor triu(const Tensor& x, int diagonal) { return triangle("triu", x, diagonal
 
 Tensor nonzero(const Tensor& condition) {
   require_defined("nonzero", condition);
+  if (condition.is_meta()) {
+    fail(fmt::format("[nonzero] expected a tensor with values, got {} without memory (meta)", condition.describe()));
+  }
   const Tensor mask = ne(condition, 0);
   const std::vector<bool> values = to_vector<bool>(mask);
   std::vector<std::int64_t> found;
@@ -108,6 +111,8 @@ Tensor cat(const std::vector<Tensor>& parts, int dim) {
 
 Tensor stack(const std::vector<Tensor>& parts, int dim) {
   if (parts.empty()) fail("[stack] expected at least one tensor, got none");
+  require_defined("stack", parts[0]);
+  dim = wrap_dim("stack", dim, parts[0].rank() + 1);
   std::vector<Tensor> raised;
   raised.reserve(parts.size());
   for (const Tensor& part : parts) {

@@ -26,9 +26,10 @@ class MatmulPrecisionGuard {
   std::int8_t before_;
 };
 
-// `first` takes the library's first offer. `measured` runs what it offers on the first real operands of each shape,
-// once per shape, GPU and library version (kept on disk), and takes the fastest; while a stream is captured it
-// takes a plan that exists, or the first offer. Either way a shape keeps its algorithm for the life of the process.
+// `first` takes the library's first offer. `measured` runs what it offers on the first real
+// operands of each shape, once per shape, GPU and library version (kept on disk), and takes the
+// fastest; while a stream is captured it takes a plan that exists, or the first offer. Either way a
+// shape keeps its algorithm for the life of the process.
 enum class Choice : std::uint8_t { first, measured };
 
 void set_matmul_choice(Choice choice);
@@ -45,7 +46,8 @@ class MatmulChoiceGuard {
   std::int8_t before_;
 };
 
-// The most scratch memory that an algorithm may ask for, one block per stream. Holds for shapes planned from now on.
+// The most scratch memory that an algorithm may ask for, one block per stream. Holds for shapes
+// planned from now on.
 void set_matmul_workspace(std::size_t bytes);
 std::size_t matmul_workspace();
 

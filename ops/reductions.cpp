@@ -84,9 +84,9 @@ Tensor var(const Tensor& x, const Dims& dims, bool keepdim, int correction) {
   return cast(reduce(Op::sum, square(centred), mask, keepdim) / (divisor > 0 ? divisor : 0.0), floating_like(x));
 }
 
-Tensor var(const Tensor& x, int correction) {
+Tensor var(const Tensor& x) {
   require_defined("var", x);
-  return var(flatten(x), {0}, false, correction);
+  return var(flatten(x), {0});
 }
 
 Tensor logsumexp(const Tensor& x, const Dims& dims, bool keepdim) {

@@ -167,7 +167,15 @@ void matmul(const Call& call, OutputSpec* out) {
   if (a.size(-1) != b.size(-2)) {
     fail(fmt::format("[matmul] expected inner dimensions to agree, got {} and {}", a.describe(), b.describe()));
   }
-  Dims shape = broadcast_shapes("matmul", a.shape().first(a.rank() - 2), b.shape().first(b.rank() - 2));
+  const auto batch_a = a.shape().first(a.rank() - 2), batch_b = b.shape().first(b.rank() - 2);
+  const std::size_t common = std::min(batch_a.size(), batch_b.size());
+  for (std::size_t i = 1; i <= common; ++i) {
+    const std::int64_t x = batch_a[batch_a.size() - i], y = batch_b[batch_b.size() - i];
+    if (x != y && x != 1 && y != 1) {
+      fail(fmt::format("[matmul] expected batch dimensions that broadcast, got {} and {}", a.describe(), b.describe()));
+    }
+  }
+  Dims shape = broadcast_shapes("matmul", batch_a, batch_b);
   shape.push_back(a.size(-2));
   shape.push_back(b.size(-1));
   out[0] = {a.dtype(), a.device(), shape};

@@ -257,7 +257,8 @@ std::vector<Tensor> split(const Tensor& x, std::int64_t size, int dim) {
 std::vector<Tensor> chunk(const Tensor& x, int chunks, int dim) {
   require_defined("chunk", x);
   if (chunks < 1) fail(fmt::format("[chunk] expected at least 1 chunk, got {}", chunks));
-  const std::int64_t size = x.size(dim);
+  dim = wrap_dim("chunk", dim, x.rank());
+  const std::int64_t size = x.shape()[dim];
   return split(x, std::max<std::int64_t>((size + chunks - 1) / chunks, 1), dim);
 }
 

@@ -1,5 +1,6 @@
-// The CPU as a device: an inline default stream, queues on threads of their own, events between them, copies.
-// Queues and their threads live as long as the process; a queue without a handle waits in a pool.
+// The CPU as a device: an inline default stream, queues on threads of their own, events between
+// them, copies. Queues and their threads live as long as the process; a queue without a handle
+// waits in a pool.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -22,7 +23,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// One recording of an event. Recording again makes a new point, so that whoever waits for the old one still does.
+// One recording of an event. Recording again makes a new point, so that whoever waits for the old
+// one still does.
 class Point {
  public:
   void reach(std::exception_ptr failure) {
@@ -65,7 +67,8 @@ struct InlineStream final : StreamState {
   void enqueue(std::function<void()> work) override { work(); }
 };
 
-// Failures of queues whose last handle went before anybody synchronized: the device's next synchronize has them.
+// Failures of queues whose last handle went before anybody synchronized: the device's next
+// synchronize has them.
 struct Orphans {
   std::mutex mutex;
   std::exception_ptr first;
@@ -85,7 +88,9 @@ class Queue final : public StreamState {
     thread.detach();
   }
 
-  void enqueue(std::function<void()> work) override { push({std::move(work), nullptr, Kind::work}); }
+  void enqueue(std::function<void()> work) override {
+    push({std::move(work), nullptr, Kind::work});
+  }
   void mark(PointPtr point) { push({nullptr, std::move(point), Kind::mark}); }
   void wait_for(PointPtr point) { push({nullptr, std::move(point), Kind::wait}); }
   void end_of_owner() noexcept {
@@ -160,9 +165,7 @@ class Queue final : public StreamState {
           return std::current_exception();
         }
         return nullptr;
-      case Kind::mark:
-        item.point->reach(failure);
-        return failure;
+      case Kind::mark: item.point->reach(failure); return failure;
       case Kind::wait: {
         std::exception_ptr other = item.point->wait();
         return failure ? failure : other;
@@ -214,7 +217,8 @@ class CpuEvent final : public EventState {
   bool done() override { return !point_ || point_->reached(); }
   double seconds_since(EventState& earlier) override {
     auto& other = static_cast<CpuEvent&>(earlier);
-    if (!point_ || !other.point_) fail("[event] expected two recorded events, got one never recorded");
+    if (!point_ || !other.point_)
+      fail("[event] expected two recorded events, got one never recorded");
     return std::chrono::duration<double>(point_->when() - other.point_->when()).count();
   }
 
@@ -249,7 +253,9 @@ class CpuRuntime final : public DeviceRuntime {
     return handle;
   }
 
-  std::unique_ptr<EventState> new_event(Device, bool) override { return std::make_unique<CpuEvent>(); }
+  std::unique_ptr<EventState> new_event(Device, bool) override {
+    return std::make_unique<CpuEvent>();
+  }
 
   void synchronize(Device) override {
     std::vector<Queue*> queues;
@@ -298,7 +304,8 @@ class CpuRuntime final : public DeviceRuntime {
       stream.enqueue([=] { std::memmove(to, from, bytes); });
     }
   }
-  // Work on a queue holds the tensors that it uses, so a block is never free before that work is done.
+  // Work on a queue holds the tensors that it uses, so a block is never free before that work is
+  // done.
   void record_use(Storage&, StreamState&) override {}
 
  private:

@@ -1,4 +1,5 @@
-// Stands in for the CUDA runtime in a build without the toolkit's headers: there are no devices, and it says why.
+// Stands in for the CUDA runtime in a build without the toolkit's headers: there are no devices,
+// and it says why.
 #include "tensor/error.h"
 #include "tensor/runtime.h"
 

@@ -12,22 +12,27 @@ namespace brrr::cu {
 namespace {
 
 constexpr std::size_t kUnit = 512;
-constexpr std::size_t kSmallBlock = std::size_t{1} << 20;  // blocks below are cut from small segments
+constexpr std::size_t kSmallBlock = std::size_t{1}
+                                    << 20;  // blocks below are cut from small segments
 constexpr std::size_t kSmallSegment = std::size_t{2} << 20;
 constexpr std::size_t kLargeSegment = std::size_t{20} << 20;
-constexpr std::size_t kLargeOwn = std::size_t{10} << 20;  // from here on a block has a segment of its own
-constexpr std::size_t kLargeRest = std::size_t{1} << 20;  // what is left of a large block is cut off from here on
-constexpr std::size_t kMost = std::size_t{1} << 44;       // no device has more
+constexpr std::size_t kLargeOwn = std::size_t{10}
+                                  << 20;  // from here on a block has a segment of its own
+constexpr std::size_t kLargeRest = std::size_t{1}
+                                   << 20;  // what is left of a large block is cut off from here on
+constexpr std::size_t kMost = std::size_t{1} << 44;  // no device has more
 
-constexpr std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
+constexpr std::size_t round_up(std::size_t bytes, std::size_t unit) {
+  return (bytes + unit - 1) / unit * unit;
+}
 
 constexpr std::size_t segment_size(std::size_t size) {
   if (size < kSmallBlock) return kSmallSegment;
   return size < kLargeOwn ? kLargeSegment : round_up(size, kSmallSegment);
 }
 
-// While a stream is being captured, the driver refuses what might touch the capture, unless this thread says that
-// it knows what it does; asking for memory does not touch it.
+// While a stream is being captured, the driver refuses what might touch the capture, unless this
+// thread says that it knows what it does; asking for memory does not touch it.
 class RelaxedCapture {
  public:
   explicit RelaxedCapture(bool needed) : needed_(needed) {
@@ -46,7 +51,7 @@ class RelaxedCapture {
 
 }  // namespace
 
-// Free blocks -------------------------------------------------------------------------------------------------
+// --- Free blocks ---
 
 FreeBlocks::Place FreeBlocks::place_of(std::size_t size) {
   const std::size_t units = size / kUnit;
@@ -94,7 +99,8 @@ Block* FreeBlocks::find(std::size_t size, bool thorough) const {
   constexpr int kGlance = 8;
   const Place place = place_of(size);
   // Blocks of the same class may be a little too small; those of any later class fit.
-  if (Block* best = best_of(heads_[place.row][place.column], size, thorough ? INT32_MAX : kGlance)) return best;
+  if (Block* best = best_of(heads_[place.row][place.column], size, thorough ? INT32_MAX : kGlance))
+    return best;
   int row = place.row;
   std::uint32_t columns =
       place.column == kColumns - 1 ? 0 : columns_[row] & (~std::uint32_t{0} << (place.column + 1));
@@ -107,7 +113,7 @@ Block* FreeBlocks::find(std::size_t size, bool thorough) const {
   return best_of(heads_[row][std::countr_zero(columns)], size, kGlance);
 }
 
-// Allocation --------------------------------------------------------------------------------------------------
+// --- Allocation ---
 
 StreamMemory* Allocator::new_memory(CudaStream& stream) {
   std::lock_guard lock(mutex_);
@@ -123,13 +129,15 @@ void Allocator::allocate(Storage& storage, CudaStream& stream) {
   const std::size_t bytes = storage.bytes;
   std::lock_guard lock(mutex_);
   Block* block;
-  if (bytes > kMost) [[unlikely]] out_of_memory(bytes);
+  if (bytes > kMost) [[unlikely]]
+    out_of_memory(bytes);
   if (allocator_pass_through()) [[unlikely]] {
     block = take_direct(*stream.memory, bytes);
   } else {
     const std::size_t size = round_up(bytes, kUnit);
     block = take(*stream.memory, size, false);
-    if (!block) [[unlikely]] block = take_slow(*stream.memory, size, bytes);
+    if (!block) [[unlikely]]
+      block = take_slow(*stream.memory, size, bytes);
   }
   live_ += static_cast<std::int64_t>(bytes);
   if (live_ > peak_) peak_ = live_;
@@ -246,14 +254,15 @@ void Allocator::out_of_memory(std::size_t bytes) {
   std::size_t free = 0, total = 0;
   const bool known = BRRR_CUDA_TRY(cuMemGetInfo, &free, &total) == CUDA_SUCCESS;
   throw OutOfMemory(
-      fmt::format("[{}] out of memory on cuda:{}: requested {} bytes, in use {}, cached {}, free on the device {}",
+      fmt::format("[{}] out of memory on cuda:{}: requested {} bytes, in use {}, cached {}, free "
+                  "on the device {}",
                   current_op ? current_op : "allocate", device_.index, bytes, live_,
                   reserved_ > live_ ? reserved_ - live_ : 0,
                   known ? fmt::format("{} of {}", free, total) : std::string("unknown")),
       bytes);
 }
 
-// Release -----------------------------------------------------------------------------------------------------
+// --- Release ---
 
 void Allocator::release(Storage& storage) noexcept {
   Block* block = static_cast<Block*>(storage.context);
@@ -303,7 +312,8 @@ void Allocator::release_used(Block* block) noexcept {
       note_uses(block);
     }
   } catch (...) {
-    // What the driver refused stays on its list and is tried again; only a host out of memory loses the block.
+    // What the driver refused stays on its list and is tried again; only a host out of memory loses
+    // the block.
   }
 }
 
@@ -389,7 +399,7 @@ void Allocator::await_uses() {
   make_current(device_);
 }
 
-// The cache -----------------------------------------------------------------------------------------------------
+// --- The cache ---
 
 // Segments that are free as a whole go back to the driver, after the work that used them.
 void Allocator::free_cached() {
@@ -450,7 +460,7 @@ std::int64_t Allocator::live() {
   return live_;
 }
 
-// Block objects ---------------------------------------------------------------------------------------------------
+// --- Block objects ---
 
 Block* Allocator::new_block() {
   Block* block = spare_;

@@ -1,6 +1,7 @@
-// CUDA memory, cached and ordered by stream. A block freed on its stream is reused there at once: what used it
-// comes before what will. A block that other streams used as well waits for an event on each of them.
-// Blocks under 1 MiB are cut from segments of 2 MiB, larger ones from segments of 20 MiB or of their own size.
+// CUDA memory, cached and ordered by stream. A block freed on its stream is reused there at once:
+// what used it comes before what will. A block that other streams used as well waits for an event
+// on each of them. Blocks under 1 MiB are cut from segments of 2 MiB, larger ones from segments of
+// 20 MiB or of their own size.
 #pragma once
 
 #include <cstddef>
@@ -23,22 +24,23 @@ struct Block {
   char* data = nullptr;
   std::size_t size = 0;
   StreamMemory* memory = nullptr;
-  Block *before = nullptr, *after = nullptr;            // neighbours in the segment, by address
+  Block *before = nullptr, *after = nullptr;             // neighbours in the segment, by address
   Block *previous_free = nullptr, *next_free = nullptr;  // in the list of its size
   bool free = false;
   bool small = false;
-  bool direct = false;    // pass-through: the block is the driver's allocation
-  int waiting = 0;        // uses on other streams that are not known to be done
+  bool direct = false;            // pass-through: the block is the driver's allocation
+  int waiting = 0;                // uses on other streams that are not known to be done
   std::vector<CudaStream*> uses;  // other streams that used it
 };
 
-// Free blocks by size: 32 classes to each doubling, found by bit scan (TLSF). Sizes are in units of 512 bytes.
+// Free blocks by size: 32 classes to each doubling, found by bit scan (TLSF). Sizes are in units of
+// 512 bytes.
 class FreeBlocks {
  public:
   void insert(Block* block);
   void remove(Block* block);
-  // A block of at least `size` bytes, near the smallest; null when there is none. `thorough` looks at every
-  // block of the first class and not only at some.
+  // A block of at least `size` bytes, near the smallest; null when there is none. `thorough` looks
+  // at every block of the first class and not only at some.
   Block* find(std::size_t size, bool thorough) const;
   template <class F>
   void each(F&& f) const {
@@ -121,9 +123,10 @@ class Allocator {
   std::int64_t live_ = 0, peak_ = 0, reserved_ = 0, driver_calls_ = 0;
   std::vector<StreamMemory*> memories_;
   std::vector<UsesOn> uses_;
-  std::vector<Block*> deferred_;  // used by other streams, freed while a capture was on: no event may be recorded
-  std::vector<Block*> stuck_;     // direct blocks that the driver did not take back yet
-  Block* spare_ = nullptr;        // unused Block objects, linked by next_free
+  std::vector<Block*>
+      deferred_;  // used by other streams, freed while a capture was on: no event may be recorded
+  std::vector<Block*> stuck_;  // direct blocks that the driver did not take back yet
+  Block* spare_ = nullptr;     // unused Block objects, linked by next_free
 };
 
 }  // namespace brrr::cu

@@ -1,5 +1,6 @@
-// Owns the table: opens libraries, builds the entries that stand in until then, puts faults and counters in front
-// of entries when tests ask. A table that has been published is never changed or freed, so a caller needs no lock.
+// Owns the table: opens libraries, builds the entries that stand in until then, puts faults and
+// counters in front of entries when tests ask. A table that has been published is never changed or
+// freed, so a caller needs no lock.
 #include "tensor/cuda_api.h"
 
 #include <dlfcn.h>
@@ -54,15 +55,18 @@ struct Entry;  // the three functions that may stand in for an entry
 
 void* slot_of(const Table& table, Fn call) {
   void* slot;
-  std::memcpy(&slot, reinterpret_cast<const char*>(&table) + static_cast<int>(call) * sizeof slot, sizeof slot);
+  std::memcpy(&slot, reinterpret_cast<const char*>(&table) + static_cast<int>(call) * sizeof slot,
+              sizeof slot);
   return slot;
 }
 void set_slot(Table& table, Fn call, void* slot) {
-  std::memcpy(reinterpret_cast<char*>(&table) + static_cast<int>(call) * sizeof slot, &slot, sizeof slot);
+  std::memcpy(reinterpret_cast<char*>(&table) + static_cast<int>(call) * sizeof slot, &slot,
+              sizeof slot);
 }
 
 [[noreturn]] void throw_absent(Fn call, const std::string& why) {
-  throw CudaError(fmt::format("[{}] {} cannot be called: {}", current_op ? current_op : "cuda", name_of(call), why),
+  throw CudaError(fmt::format("[{}] {} cannot be called: {}", current_op ? current_op : "cuda",
+                              name_of(call), why),
                   0);
 }
 
@@ -92,8 +96,8 @@ struct Entry<F, R (*)(A...)> {
     return reinterpret_cast<R (*)(A...)>(slot_of(*behind.load(), F))(arguments...);
   }
   static R missing(A...) {
-    throw_absent(F, fmt::format("this version of the library has no {}",
-                                kRows[static_cast<int>(F)].symbol));
+    throw_absent(
+        F, fmt::format("this version of the library has no {}", kRows[static_cast<int>(F)].symbol));
   }
   static R hooked(A... arguments) {
     Hook& hook = hooks[static_cast<int>(F)];
@@ -162,7 +166,7 @@ void publish(State& s) {
   active_table.store(s.hooking ? &kHooked : full, std::memory_order_release);
 }
 
-// Opening ------------------------------------------------------------------------------------------------
+// --- Opening ---
 
 std::vector<std::string> toolkit_folders() {
   std::vector<std::string> folders;
@@ -179,7 +183,8 @@ std::vector<std::string> toolkit_folders() {
   return folders;
 }
 
-// A toolkit library newer than the driver may make what the driver cannot load: prefer the driver's own version.
+// A toolkit library newer than the driver may make what the driver cannot load: prefer the driver's
+// own version.
 std::vector<std::string> versions_of(const char* name, int driver_major) {
   std::vector<std::string> names;
   if (driver_major == 12) names.push_back(fmt::format("{}.12", name));
@@ -205,7 +210,9 @@ void* open_file(Library library, int driver_major, std::string& why) {
       if (void* file = dlopen((folder + version).c_str(), RTLD_NOW | RTLD_LOCAL)) return file;
     }
   }
-  why = fmt::format("{} not found: install the CUDA toolkit 12.4 or newer, or set CUDA_HOME or LD_LIBRARY_PATH", name);
+  why = fmt::format(
+      "{} not found: install the CUDA toolkit 12.4 or newer, or set CUDA_HOME or LD_LIBRARY_PATH",
+      name);
   return nullptr;
 }
 
@@ -268,24 +275,29 @@ int driver_version() {
 int nvrtc_version() {
   if (!open_library(Library::nvrtc).empty()) return 0;
   int major = 0, minor = 0;
-  return BRRR_CUDA_TRY(nvrtcVersion, &major, &minor) == NVRTC_SUCCESS ? major * 1000 + minor * 10 : 0;
+  return BRRR_CUDA_TRY(nvrtcVersion, &major, &minor) == NVRTC_SUCCESS ? major * 1000 + minor * 10
+                                                                      : 0;
 }
 
 std::string driver_problem() {
   if (std::string why = open_library(Library::driver); !why.empty()) return why;
   const int version = driver_version();
   if (version != 0 && version < kOldestDriver) {
-    return fmt::format("the NVIDIA driver supports CUDA {}.{}, brrr needs 12.4 or newer: update the driver",
-                       version / 1000, version % 1000 / 10);
+    return fmt::format(
+        "the NVIDIA driver supports CUDA {}.{}, brrr needs 12.4 or newer: update the driver",
+        version / 1000, version % 1000 / 10);
   }
   const CUresult started = BRRR_CUDA_TRY(cuInit, 0);
   int count = 0;
-  if (started == CUDA_SUCCESS && BRRR_CUDA_TRY(cuDeviceGetCount, &count) == CUDA_SUCCESS && count > 0) return {};
+  if (started == CUDA_SUCCESS && BRRR_CUDA_TRY(cuDeviceGetCount, &count) == CUDA_SUCCESS &&
+      count > 0)
+    return {};
   if (started != CUDA_SUCCESS && started != CUDA_ERROR_NO_DEVICE) {
     return fmt::format("the NVIDIA driver did not start: {}", describe(Library::driver, started));
   }
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
-  return visible ? fmt::format("the NVIDIA driver shows no device (CUDA_VISIBLE_DEVICES=\"{}\")", visible)
+  return visible ? fmt::format("the NVIDIA driver shows no device (CUDA_VISIBLE_DEVICES=\"{}\")",
+                               visible)
                  : "the NVIDIA driver shows no device";
 }
 
@@ -296,7 +308,8 @@ std::string describe(Library library, int code) {
   switch (library) {
     case Library::driver:
       if (quiet.cuGetErrorName(static_cast<CUresult>(code), &name) != CUDA_SUCCESS) name = nullptr;
-      if (quiet.cuGetErrorString(static_cast<CUresult>(code), &text) != CUDA_SUCCESS) text = nullptr;
+      if (quiet.cuGetErrorString(static_cast<CUresult>(code), &text) != CUDA_SUCCESS)
+        text = nullptr;
       break;
     case Library::nvrtc: name = quiet.nvrtcGetErrorString(static_cast<nvrtcResult>(code)); break;
     case Library::cublaslt:
@@ -314,7 +327,7 @@ void throw_failed(Fn call, int code) {
                   code);
 }
 
-// For tests -------------------------------------------------------------------------------------------------
+// --- For tests ---
 
 void fail_call(std::string_view name, long k, int code) {
   Hook& hook = hooks[static_cast<int>(find(name))];

@@ -1,9 +1,11 @@
-// The one table through which brrr reaches CUDA: driver, NVRTC, cuBLASLt. Nothing of CUDA is linked; a library is
-// opened at the first call into it, and each by itself, so NVRTC works where there is no driver. Every call is
-// checked in one place; tests can make the k-th call of any name fail, count calls, or install a fake driver.
+// The one table through which brrr reaches CUDA: driver, NVRTC, cuBLASLt. Nothing of CUDA is
+// linked; a library is opened at the first call into it, and each by itself, so NVRTC works where
+// there is no driver. Every call is checked in one place; tests can make the k-th call of any name
+// fail, count calls, or install a fake driver.
 //
-//   BRRR_CUDA(cuMemsetD8Async, pointer, 0, bytes, stream);           // throws CudaError when it fails
-//   CUresult code = BRRR_CUDA_TRY(cuStreamQuery, stream);             // the caller looks at the code
+//   BRRR_CUDA(cuMemsetD8Async, pointer, 0, bytes, stream);           // throws CudaError when it
+//   fails CUresult code = BRRR_CUDA_TRY(cuStreamQuery, stream);             // the caller looks at
+//   the code
 #pragma once
 
 #include <cublasLt.h>
@@ -18,9 +20,10 @@
 
 namespace brrr::cu {
 
-// Names as in the headers, which map some to a version (cuMemAlloc to cuMemAlloc_v2): a name used as an
-// identifier is mapped, and the same name turned into text by # is not. `_v2` is written out where headers
-// of CUDA 12 and 13 map one name to different signatures.
+// Names as in the headers, which map some to a version (cuMemAlloc to cuMemAlloc_v2): a name used
+// as an identifier is mapped, and the same name turned into text by # is not. `_v2` is written out
+// where headers of CUDA 12 and 13 map one name to different signatures.
+// clang-format off
 #define BRRR_DRIVER_CALLS(X)                                                                              \
   X(cuInit) X(cuDriverGetVersion) X(cuGetErrorName) X(cuGetErrorString)                                    \
   X(cuDeviceGetCount) X(cuDeviceGet) X(cuDeviceGetName) X(cuDeviceGetAttribute) X(cuDeviceTotalMem)        \
@@ -62,6 +65,7 @@ namespace brrr::cu {
   L(driver, BRRR_DRIVER_CALLS)  \
   L(nvrtc, BRRR_NVRTC_CALLS)    \
   L(cublaslt, BRRR_CUBLASLT_CALLS)
+// clang-format on
 
 enum class Library {
 #define L(library, calls) library,
@@ -79,8 +83,8 @@ enum class Fn : int {
 };
 inline constexpr int kFns = static_cast<int>(Fn::count);
 
-// One pointer a call. Before its library is open an entry opens it and calls on; an entry that the library
-// lacks throws.
+// One pointer a call. Before its library is open an entry opens it and calls on; an entry that the
+// library lacks throws.
 struct Table {
 #define X(name) decltype(&::name) name = nullptr;
 #define L(library, calls) calls(X)
@@ -98,7 +102,8 @@ inline const Table& table() { return *active_table.load(std::memory_order_acquir
 
 template <Fn F, class Code>
 inline void check(Code code) {
-  if (static_cast<int>(code) != 0) [[unlikely]] throw_failed(F, static_cast<int>(code));
+  if (static_cast<int>(code) != 0) [[unlikely]]
+    throw_failed(F, static_cast<int>(code));
 }
 
 #define BRRR_CUDA(fn, ...) \
@@ -109,7 +114,8 @@ std::string_view name_of(Fn call);
 // "CUDA_ERROR_OUT_OF_MEMORY (2): out of memory"
 std::string describe(Library library, int code);
 
-// Opens a library if it is not open. Returns one line that says why it cannot be used; empty when it can.
+// Opens a library if it is not open. Returns one line that says why it cannot be used; empty when
+// it can.
 std::string open_library(Library library);
 // The same for the driver, and also: is it new enough, does it start, is there a device.
 std::string driver_problem();
@@ -119,7 +125,7 @@ int nvrtc_version();
 
 inline constexpr int kOldestDriver = 12040;
 
-// For tests -------------------------------------------------------------------------------------------------
+// --- For tests ---
 
 // The k-th call (1 is the next one) of that name returns `code` instead of being made, once.
 void fail_call(std::string_view name, long k, int code);
@@ -128,8 +134,8 @@ void clear_faults();
 void count_calls(bool on);
 std::vector<std::pair<std::string_view, long>> call_counts();
 long call_count(std::string_view name);
-// Entries that are not null replace the table's, until `uninstall_table`. A runtime that has started keeps what it
-// got from the table before: see shut_down in cuda_runtime.h.
+// Entries that are not null replace the table's, until `uninstall_table`. A runtime that has
+// started keeps what it got from the table before: see shut_down in cuda_runtime.h.
 void install_table(const Table& entries);
 void uninstall_table();
 

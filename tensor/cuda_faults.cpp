@@ -5,6 +5,7 @@
 #include <mutex>
 #include <utility>
 
+#include "tensor/cuda_relaxed_capture.h"
 #include "tensor/cuda_runtime.h"
 #include "tensor/error.h"
 
@@ -31,18 +32,6 @@ DeviceRecord& record_of(Device device) {
   return records[device.index];
 }
 
-// Lets this thread allocate and copy on other streams while one of its streams is being captured.
-class RelaxedCapture {
- public:
-  RelaxedCapture() { BRRR_CUDA(cuThreadExchangeStreamCaptureMode, &mode_); }
-  ~RelaxedCapture() { BRRR_CUDA_TRY(cuThreadExchangeStreamCaptureMode, &mode_); }
-  RelaxedCapture(const RelaxedCapture&) = delete;
-  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
-
- private:
-  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
-};
-
 void make_record(Device device, DeviceRecord& mine) {
   std::lock_guard lock(mine.mutex);
   if (mine.ready.load()) return;
@@ -64,7 +53,8 @@ void make_record(Device device, DeviceRecord& mine) {
 
 FaultSink fault_sink(Device device, const char* op) {
   DeviceRecord& mine = record_of(device);
-  if (!mine.ready.load(std::memory_order_acquire)) [[unlikely]] make_record(device, mine);
+  if (!mine.ready.load(std::memory_order_acquire)) [[unlikely]]
+    make_record(device, mine);
   // Pinned memory has one address on both sides.
   return {mine.record, reinterpret_cast<CUdeviceptr>(mine.flag),
           mine.launches.fetch_add(1, std::memory_order_relaxed) + 1,

@@ -1,6 +1,7 @@
-// What a kernel met that the host could not check before the launch: an index out of range. The kernel clamps the
-// index and leaves a record on its device; the host reads the record at the next point where it waits for that device
-// and throws. Without a fault a poll is one load from host memory.
+// What a kernel met that the host could not check before the launch: an index out of range. The
+// kernel clamps the index and leaves a record on its device; the host reads the record at the next
+// point where it waits for that device and throws. Without a fault a poll is one load from host
+// memory.
 #pragma once
 
 #include <cuda.h>
@@ -21,7 +22,8 @@ struct FaultSink {
   std::uint64_t op;      // its name: static text
 };
 
-// Of all faults of one launch the one at the lowest position is kept, so that the message is the same in every run.
+// Of all faults of one launch the one at the lowest position is kept, so that the message is the
+// same in every run.
 struct FaultRecord {
   std::uint64_t launch;
   std::uint64_t rank;  // the complement of the position in the index tensor: 0 is no record
@@ -32,7 +34,8 @@ struct FaultRecord {
   std::uint32_t unused;
 };
 
-// `op` must live as long as the process. Makes the device's record at first use, also while a stream is captured.
+// `op` must live as long as the process. Makes the device's record at first use, also while a
+// stream is captured.
 FaultSink fault_sink(Device device, const char* op);
 
 namespace detail {
@@ -48,7 +51,8 @@ void drop_fault_record(Device device) noexcept;
 inline void check_faults(Device device) {
   const volatile std::uint32_t* flag =
       detail::fault_flags[device.index].load(std::memory_order_acquire);
-  if (flag && *flag) [[unlikely]] detail::throw_fault(device);
+  if (flag && *flag) [[unlikely]]
+    detail::throw_fault(device);
 }
 
 }  // namespace brrr::cu

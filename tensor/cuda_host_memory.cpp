@@ -6,13 +6,15 @@
 #include <map>
 #include <vector>
 
+#include "tensor/cuda_faults.h"
 #include "tensor/cuda_runtime.h"
 #include "tensor/error.h"
 
 namespace brrr::cu {
 namespace {
 
-// Pinned buffers by capacity, a power of two. Shared by all devices: pinned memory is visible to each.
+// Pinned buffers by capacity, a power of two. Shared by all devices: pinned memory is visible to
+// each.
 struct PinnedCache {
   std::mutex mutex;
   std::multimap<std::size_t, void*> free;
@@ -67,14 +69,15 @@ void forget_pinned_cache() noexcept {
 bool is_pinned(DeviceState& device, const void* host) {
   make_current(device);
   CUmemorytype type{};
-  const CUresult code = BRRR_CUDA_TRY(cuPointerGetAttribute, &type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                                      reinterpret_cast<CUdeviceptr>(host));
+  const CUresult code =
+      BRRR_CUDA_TRY(cuPointerGetAttribute, &type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                    reinterpret_cast<CUdeviceptr>(host));
   if (code == CUDA_ERROR_INVALID_VALUE) return false;  // the driver has not heard of it
   check<Fn::k_cuPointerGetAttribute>(code);
   return type == CU_MEMORYTYPE_HOST;
 }
 
-// Staging -----------------------------------------------------------------------------------------------------
+// --- Staging ---
 
 Staging::Ring& Staging::ring_for(std::size_t bytes) {
   Ring& ring = bytes <= kSmall ? small_ : large_;
@@ -115,7 +118,8 @@ void Staging::from_host(CudaStream& stream, void* to, const void* host, std::siz
     const std::size_t size = std::min(ring.slot_bytes, bytes - done);
     Slot& slot = take_slot(ring);
     std::memcpy(ring.data(slot), static_cast<const char*>(host) + done, size);
-    BRRR_CUDA(cuMemcpyHtoDAsync, reinterpret_cast<CUdeviceptr>(to) + done, ring.data(slot), size, stream.handle);
+    BRRR_CUDA(cuMemcpyHtoDAsync, reinterpret_cast<CUdeviceptr>(to) + done, ring.data(slot), size,
+              stream.handle);
     mark(slot, stream);
   }
 }
@@ -128,9 +132,11 @@ void Staging::to_host(CudaStream& stream, void* host, const void* from, std::siz
   for (std::size_t done = 0; done < bytes; done += ring.slot_bytes) {
     const std::size_t size = std::min(ring.slot_bytes, bytes - done);
     Slot& slot = take_slot(ring);
-    BRRR_CUDA(cuMemcpyDtoHAsync, ring.data(slot), reinterpret_cast<CUdeviceptr>(from) + done, size, stream.handle);
+    BRRR_CUDA(cuMemcpyDtoHAsync, ring.data(slot), reinterpret_cast<CUdeviceptr>(from) + done, size,
+              stream.handle);
     if (size == bytes) {
-      // The common small read: one wait for the stream, which also brings out failures of its host work.
+      // The common small read: one wait for the stream, which also brings out failures of its host
+      // work.
       slot.stream = &stream;
       slot.recorded = false;
       stream.synchronize();
@@ -148,6 +154,7 @@ void Staging::to_host(CudaStream& stream, void* host, const void* from, std::siz
   }
   wait(*filled);
   std::memcpy(static_cast<char*>(host) + filled_at, ring.data(*filled), bytes - filled_at);
+  check_faults(stream.device);
 }
 
 void Staging::destroy() noexcept {

@@ -1,4 +1,5 @@
-// Host memory that the device can reach by itself (pinned), and the staging through which pageable memory passes.
+// Host memory that the device can reach by itself (pinned), and the staging through which pageable
+// memory passes.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +19,9 @@ class PinnedBuffer {
   PinnedBuffer() = default;
   PinnedBuffer(DeviceState& device, std::size_t bytes);
   PinnedBuffer(PinnedBuffer&& other) noexcept
-      : data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_), capacity_(other.capacity_) {}
+      : data_(std::exchange(other.data_, nullptr)),
+        bytes_(other.bytes_),
+        capacity_(other.capacity_) {}
   PinnedBuffer& operator=(PinnedBuffer&& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(bytes_, other.bytes_);
@@ -41,8 +44,9 @@ bool is_pinned(DeviceState& device, const void* host);
 void empty_pinned_cache();
 void forget_pinned_cache() noexcept;  // the same without telling the driver
 
-// Two rings of pinned slots, for small and for large copies. A copy from the host is asynchronous once its bytes
-// are in a slot; a copy to the host alternates between slots and is complete at return.
+// Two rings of pinned slots, for small and for large copies. A copy from the host is asynchronous
+// once its bytes are in a slot; a copy to the host alternates between slots and is complete at
+// return.
 class Staging {
  public:
   explicit Staging(DeviceState& device) : device_(device) {}
@@ -66,7 +70,9 @@ class Staging {
     PinnedBuffer memory;
     Slot slot[kMost];
     int next = 0;
-    char* data(const Slot& s) const { return static_cast<char*>(memory.data()) + (&s - slot) * slot_bytes; }
+    char* data(const Slot& s) const {
+      return static_cast<char*>(memory.data()) + (&s - slot) * slot_bytes;
+    }
   };
 
   Ring& ring_for(std::size_t bytes);

@@ -4,6 +4,7 @@
 
 #include <mutex>
 
+#include "tensor/cuda_faults.h"
 #include "tensor/error.h"
 
 namespace brrr {
@@ -51,7 +52,8 @@ void forget_census() {
   c.taken = false;
 }
 
-// Other threads may still name it as their current device, and storages its allocator, so it is kept.
+// Other threads may still name it as their current device, and storages its allocator, so it is
+// kept.
 void forget(std::atomic<DeviceState*>& slot) {
   static auto* past = new std::vector<DeviceState*>;
   if (DeviceState* state = slot.exchange(nullptr)) past->push_back(state);
@@ -60,7 +62,8 @@ void forget(std::atomic<DeviceState*>& slot) {
 
 }  // namespace
 
-DeviceState::DeviceState(int number) : index(number), streams(*this), allocator(*this), staging(*this) {}
+DeviceState::DeviceState(int number)
+    : index(number), streams(*this), allocator(*this), staging(*this) {}
 
 int DeviceState::attribute(CUdevice_attribute which) const {
   int value = 0;
@@ -114,6 +117,7 @@ void shut_down() {
     }
     make_current(*state);
     for (CudaStream* stream : state->streams.all()) stream->synchronize();
+    drop_fault_record(Device(DeviceType::cuda, state->index));
     state->allocator.empty_cache();
     state->staging.destroy();
     empty_pinned_cache();
@@ -126,7 +130,10 @@ void shut_down() {
 
 void abandon() noexcept {
   std::lock_guard lock(starting());
-  for (auto& slot : device_states) forget(slot);
+  for (int i = 0; i < kMaxDevices; ++i) {
+    if (device_states[i].load()) drop_fault_record(Device(DeviceType::cuda, i));
+    forget(device_states[i]);
+  }
   forget_pinned_cache();
   forget_census();
 }
@@ -151,8 +158,8 @@ class CudaRuntime final : public DeviceRuntime {
   void allocate(Storage& storage) override {
     DeviceState& state = device_state(storage.device.index);
     StreamState* chosen = current_streams[1][storage.device.index];
-    state.allocator.allocate(storage,
-                             chosen ? static_cast<CudaStream&>(*chosen) : *state.streams.default_stream());
+    state.allocator.allocate(
+        storage, chosen ? static_cast<CudaStream&>(*chosen) : *state.streams.default_stream());
   }
   MemoryStats stats(Device device) override { return device_state(device.index).allocator.stats(); }
   void reset_peak(Device device) override { device_state(device.index).allocator.reset_peak(); }
@@ -206,7 +213,8 @@ class CudaRuntime final : public DeviceRuntime {
   }
   void fill_bytes(StreamState& state, void* to, int value, std::size_t bytes) override {
     if (bytes == 0) return;
-    BRRR_CUDA(cuMemsetD8Async, address(to), static_cast<unsigned char>(value), bytes, ready(state).handle);
+    BRRR_CUDA(cuMemsetD8Async, address(to), static_cast<unsigned char>(value), bytes,
+              ready(state).handle);
   }
   void copy(StreamState& state, void* to, const void* from, std::size_t bytes) override {
     if (bytes == 0) return;
@@ -214,7 +222,8 @@ class CudaRuntime final : public DeviceRuntime {
   }
   void record_use(Storage& storage, StreamState& state) override {
     if (storage.device.is_cuda() && state.device.is_cuda()) {
-      device_state(storage.device.index).allocator.record_use(storage, static_cast<CudaStream&>(state));
+      device_state(storage.device.index)
+          .allocator.record_use(storage, static_cast<CudaStream&>(state));
     }
   }
 

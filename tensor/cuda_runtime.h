@@ -1,5 +1,5 @@
-// The CUDA side of the runtime: one DeviceState a device, made at first use and kept for the life of the process
-// (at exit the driver may be gone already, so nothing is given back).
+// The CUDA side of the runtime: one DeviceState a device, made at first use and kept for the life
+// of the process (at exit the driver may be gone already, so nothing is given back).
 #pragma once
 
 #include <atomic>
@@ -44,10 +44,11 @@ inline DeviceState& device_state(int index) {
   return state ? *state : start_device(index);
 }
 
-// Makes the device's context the calling thread's. Remembered per thread: code that changes the context behind
-// brrr's back restores it.
+// Makes the device's context the calling thread's. Remembered per thread: code that changes the
+// context behind brrr's back restores it.
 inline void make_current(DeviceState& device) {
-  if (current_device != &device) [[unlikely]] switch_to(device);
+  if (current_device != &device) [[unlikely]]
+    switch_to(device);
 }
 
 // The stream that work on `device` goes to from this thread, with the context ready for a launch.
@@ -58,10 +59,26 @@ inline CudaStream& current_stream(Device device) {
   return chosen ? static_cast<CudaStream&>(*chosen) : *state.streams.default_stream();
 }
 
-// Gives everything of every device back to the driver; the next use starts anew. For tests that change the table
-// and for leak checks; throws while storages live.
+// Device memory for the length of one op, on the device's current stream. It may go as soon as the
+// work that uses it has been launched there.
+class Scratch {
+ public:
+  Scratch(Device device, std::size_t bytes) : storage_(new_storage(device, bytes)) {}
+  ~Scratch() { storage_->drop(); }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  void* data() const { return storage_->data; }
+  CUdeviceptr address() const { return reinterpret_cast<CUdeviceptr>(storage_->data); }
+
+ private:
+  Storage* storage_;
+};
+
+// Gives everything of every device back to the driver; the next use starts anew. For tests that
+// change the table and for leak checks; throws while storages live.
 void shut_down();
-// Forgets every device without a call to the driver, which is gone or broken. What lives on them must not be used.
+// Forgets every device, whether or not the driver still answers. What lives on them must not be
+// used any more.
 void abandon() noexcept;
 
 }  // namespace brrr::cu

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "tensor/cuda_faults.h"
 #include "tensor/cuda_runtime.h"
 #include "tensor/error.h"
 
@@ -32,6 +33,7 @@ void CudaStream::synchronize() {
   BRRR_CUDA(cuStreamSynchronize, handle);
   finish_host_work();
   rethrow_host_failure();
+  check_faults(device);
 }
 
 bool CudaStream::idle() {
@@ -95,7 +97,7 @@ void CudaStream::rethrow_host_failure() {
   if (failure) std::rethrow_exception(failure);
 }
 
-// Streams ---------------------------------------------------------------------------------------------------
+// --- Streams ---
 
 CudaStream* StreamPool::make() {
   streams_.reserve(streams_.size() + 1);
@@ -142,10 +144,10 @@ std::vector<CudaStream*> StreamPool::all() {
   return streams_;
 }
 
-// Events ----------------------------------------------------------------------------------------------------
+// --- Events ---
 
 CUevent StreamPool::take_event(bool timed) {
-  std::lock_guard lock(mutex_);
+  std::lock_guard lock(events_mutex_);
   std::vector<CUevent>& events = events_[timed];
   if (!events.empty()) {
     const CUevent event = events.back();
@@ -159,12 +161,12 @@ CUevent StreamPool::take_event(bool timed) {
 }
 
 void StreamPool::give_event(CUevent event, bool timed) noexcept {
-  std::lock_guard lock(mutex_);
+  std::lock_guard lock(events_mutex_);
   events_[timed].push_back(event);
 }
 
 void StreamPool::destroy() noexcept {
-  std::lock_guard lock(mutex_);
+  std::scoped_lock lock(mutex_, events_mutex_);
   for (auto& events : events_) {
     for (CUevent event : events) BRRR_CUDA_TRY(cuEventDestroy, event);
     events.clear();
@@ -179,7 +181,8 @@ void StreamPool::destroy() noexcept {
 
 namespace {
 
-// A driver's event that goes back to its pool. Waits that are still to be made on another thread share it.
+// A driver's event that goes back to its pool. Waits that are still to be made on another thread
+// share it.
 struct SharedEvent {
   DeviceState& on;
   bool timed;
@@ -205,7 +208,8 @@ class CudaEvent final : public EventState {
     auto& stream = static_cast<CudaStream&>(state);
     make_current(on_);
     // A CPU queue that has yet to wait for the last recording keeps that one.
-    auto event = event_ && event_.use_count() == 1 ? event_ : std::make_shared<SharedEvent>(on_, timed_);
+    auto event =
+        event_ && event_.use_count() == 1 ? event_ : std::make_shared<SharedEvent>(on_, timed_);
     BRRR_CUDA(cuEventRecord, event->handle, stream.handle);
     event_ = std::move(event);
   }
@@ -235,7 +239,8 @@ class CudaEvent final : public EventState {
   }
   double seconds_since(EventState& state) override {
     auto& earlier = static_cast<CudaEvent&>(state);
-    if (!event_ || !earlier.event_) fail("[event] expected two recorded events, got one never recorded");
+    if (!event_ || !earlier.event_)
+      fail("[event] expected two recorded events, got one never recorded");
     synchronize();
     earlier.synchronize();
     float milliseconds = 0;
@@ -275,7 +280,8 @@ CUgraph end_capture(CudaStream& stream) {
     // The stream must be usable again, whatever kept the capture from ending.
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     BRRR_CUDA_TRY(cuStreamIsCapturing, stream.handle, &status);
-    if (status != CU_STREAM_CAPTURE_STATUS_NONE) BRRR_CUDA_TRY(cuStreamEndCapture, stream.handle, &graph);
+    if (status != CU_STREAM_CAPTURE_STATUS_NONE)
+      BRRR_CUDA_TRY(cuStreamEndCapture, stream.handle, &graph);
     if (graph) BRRR_CUDA_TRY(cuGraphDestroy, graph);
   }
   stream.on->captures.fetch_sub(1);

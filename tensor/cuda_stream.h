@@ -1,5 +1,5 @@
-// CUDA's streams and events. Both come from pools of their device and go back there: they are never destroyed
-// while the process runs, so memory and cached workspaces may refer to a stream.
+// CUDA's streams and events. Both come from pools of their device and go back there: they are never
+// destroyed while the process runs, so memory and cached workspaces may refer to a stream.
 #pragma once
 
 #include <exception>
@@ -17,11 +17,13 @@ struct StreamMemory;
 struct CudaStream final : StreamState {
   CUstream handle = nullptr;
   DeviceState* on = nullptr;
-  StreamMemory* memory = nullptr;  // free blocks of this stream; a capture may put a private one here
+  StreamMemory* memory =
+      nullptr;  // free blocks of this stream; a capture may put a private one here
 
   void synchronize() override;
   bool idle() override;
-  // `work` may not call CUDA. What it holds is let go at a later call on the stream, not on the driver's thread.
+  // `work` may not call CUDA. What it holds is let go at a later call on the stream, not on the
+  // driver's thread.
   void enqueue(std::function<void()> work) override;
   void* native() const override { return handle; }
   bool capturing() const;
@@ -29,7 +31,7 @@ struct CudaStream final : StreamState {
  private:
   struct HostWork;
   static void run_host_work(void* work);
-  void finish_host_work();    // frees what has run
+  void finish_host_work();  // frees what has run
   void rethrow_host_failure();
 
   std::mutex host_mutex_;
@@ -56,16 +58,18 @@ class StreamPool {
   CudaStream* make();
 
   DeviceState& device_;
-  std::mutex mutex_;
+  std::mutex mutex_;  // of the streams
   CudaStream* default_ = nullptr;
   std::vector<CudaStream*> streams_, free_;
+  std::mutex events_mutex_;  // taken last: the allocator asks for events under its own lock
   std::vector<CUevent> events_[2];
   std::size_t events_made_[2] = {};
 };
 
 std::unique_ptr<EventState> make_event(DeviceState& device, bool timed);
 
-// Capture goes through these two, so that the allocator and copies know that the driver must be left in peace.
+// Capture goes through these two, so that the allocator and copies know that the driver must be
+// left in peace.
 void begin_capture(CudaStream& stream, CUstreamCaptureMode mode);
 CUgraph end_capture(CudaStream& stream);
 

@@ -39,4 +39,15 @@ class CudaError : public Error {
 // of the allocators and of the kernel compiler. Set by the dispatcher; a plain pointer to static text.
 extern thread_local const char* current_op;
 
+class OpScope {
+ public:
+  explicit OpScope(const char* name) : before_(current_op) { current_op = name; }
+  ~OpScope() { current_op = before_; }
+  OpScope(const OpScope&) = delete;
+  OpScope& operator=(const OpScope&) = delete;
+
+ private:
+  const char* before_;
+};
+
 }  // namespace brrr

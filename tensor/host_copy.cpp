@@ -14,8 +14,9 @@ const char* op_or(const char* name) { return current_op ? current_op : name; }
 
 void require_contiguous(const Tensor& tensor, const char* op) {
   if (!tensor.defined() || tensor.is_meta() || !tensor.is_contiguous()) {
-    fail(fmt::format("[{}] expected a contiguous tensor with memory, got {}{}", op_or(op), tensor.describe(),
-                     !tensor.defined()   ? ""
+    fail(fmt::format("[{}] expected a contiguous tensor with memory, got {}{}", op_or(op),
+                     tensor.describe(),
+                     !tensor.defined()  ? ""
                      : tensor.is_meta() ? " without memory"
                                         : ", which is not contiguous"));
   }
@@ -103,7 +104,8 @@ void copy_bytes(const Tensor& to, const Tensor& from) {
   require_contiguous(from, "copy");
   const std::size_t bytes = to.bytes();
   if (bytes != from.bytes()) {
-    fail(fmt::format("[{}] expected {} bytes for {}, got {}", op_or("copy"), bytes, to.describe(), from.describe()));
+    fail(fmt::format("[{}] expected {} bytes for {}, got {}", op_or("copy"), bytes, to.describe(),
+                     from.describe()));
   }
   if (bytes == 0) return;
   if (to.device().is_cpu() && from.device().is_cpu()) {

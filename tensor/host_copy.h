@@ -1,20 +1,21 @@
-// Bytes of whole tensors between host memory, the CPU and CUDA devices. All tensors here are contiguous; what
-// needs strides or another dtype is an op. Work goes to the devices' current streams.
+// Bytes of whole tensors between host memory, the CPU and CUDA devices. All tensors here are
+// contiguous; what needs strides or another dtype is an op. Work goes to the devices' current
+// streams.
 #pragma once
 
 #include "tensor/tensor.h"
 
 namespace brrr {
 
-// With `yes` the caller keeps the host memory as it is until the stream has got there (record an event, or
-// synchronize). With `no` the host memory may be reused, or read, at return.
+// With `yes` the caller keeps the host memory as it is until the stream has got there (record an
+// event, or synchronize). With `no` the host memory may be reused, or read, at return.
 enum class Async : bool { no, yes };
 
 void copy_from_host(const Tensor& to, const void* host, Async async = Async::no);
 void copy_to_host(void* host, const Tensor& from, Async async = Async::no);
 
-// The same number of bytes from any device to any other. Waits only where one side is the CPU and the other is
-// not; between CUDA devices each one's current stream waits for the other's.
+// The same number of bytes from any device to any other. Waits only where one side is the CPU and
+// the other is not; between CUDA devices each one's current stream waits for the other's.
 void copy_bytes(const Tensor& to, const Tensor& from);
 
 }  // namespace brrr

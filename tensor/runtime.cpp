@@ -18,17 +18,18 @@ int device_count(DeviceType type) { return std::min(runtime_of(type).count(), kM
 bool cuda_is_available() { return device_count(DeviceType::cuda) > 0; }
 
 void require_device(Device device, const char* op) {
-  if (device == cpu) [[likely]] return;
+  if (device == cpu) [[likely]]
+    return;
   const int count = device_count(device.type);
-  if (device.index < count) [[likely]] return;
+  if (device.index < count) [[likely]]
+    return;
   if (count == 0) {
     throw CudaError(fmt::format("[{}] expected a CUDA device, got none: {}", op,
                                 runtime_of(device.type).why_none()),
                     0);
   }
-  const char* kind = device.is_cpu() ? "CPU" : "CUDA";
-  fail(fmt::format("[{}] expected one of {} {} device{}, got index {}", op, count, kind,
-                   count == 1 ? "" : "s", static_cast<int>(device.index)));
+  fail(fmt::format("[{}] expected a device below {}, got {}", op,
+                   to_string(Device(device.type, count)), to_string(device)));
 }
 
 MemoryStats memory_stats(Device device) {

@@ -1,5 +1,5 @@
-// The seam between tensors and a kind of device: memory, streams, events and copies. The CPU and CUDA each
-// implement it once; nothing above this file asks which one it is talking to.
+// The seam between tensors and a kind of device: memory, streams, events and copies. The CPU and
+// CUDA each implement it once; nothing above this file asks which one it is talking to.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,8 @@ struct Storage;
 struct DeviceRuntime {
   virtual ~DeviceRuntime() = default;
 
-  // How many such devices there are; never throws. `why_none` is one clear line when the count is 0.
+  // How many such devices there are; never throws. `why_none` is one clear line when the count is
+  // 0.
   virtual int count() = 0;
   virtual std::string why_none() = 0;
 
@@ -32,16 +33,17 @@ struct DeviceRuntime {
   virtual std::unique_ptr<EventState> new_event(Device device, bool timed) = 0;
   virtual void synchronize(Device device) = 0;
 
-  // Bytes between this kind of device and the host, in `stream`'s order. Both return true when they are done with
-  // the host memory; otherwise it must stay until the stream gets there. Pageable memory goes through pinned
-  // staging and is done with at return.
+  // Bytes between this kind of device and the host, in `stream`'s order. Both return true when they
+  // are done with the host memory; otherwise it must stay until the stream gets there. Pageable
+  // memory goes through pinned staging and is done with at return.
   virtual bool from_host(StreamState& stream, void* to, const void* host, std::size_t bytes) = 0;
   virtual bool to_host(StreamState& stream, void* host, const void* from, std::size_t bytes) = 0;
   virtual void fill_bytes(StreamState& stream, void* to, int value, std::size_t bytes) = 0;
   // Between two blocks of this kind of device, which may be on different devices of it.
   virtual void copy(StreamState& stream, void* to, const void* from, std::size_t bytes) = 0;
 
-  // `stream` reads or writes a block that belongs to another stream: it is not reused before that is done.
+  // `stream` reads or writes a block that belongs to another stream: it is not reused before that
+  // is done.
   virtual void record_use(Storage& storage, StreamState& stream) = 0;
 };
 

@@ -1,6 +1,7 @@
-// Order of work. A stream runs what it is given in order; two streams run side by side, ordered only by events.
-// The CPU's default stream runs inline, at the call; any other CPU stream is a queue on a thread of its own.
-// CUDA streams are the driver's. Every function means the same on both.
+// Order of work. A stream runs what it is given in order; two streams run side by side, ordered
+// only by events. The CPU's default stream runs inline, at the call; any other CPU stream is a
+// queue on a thread of its own. CUDA streams are the driver's. Every function means the same on
+// both.
 #pragma once
 
 #include <cstdint>
@@ -11,19 +12,20 @@
 
 namespace brrr {
 
-// What a kind of device must be able to do with one stream. Lives as long as the process: blocks of memory and
-// cached workspaces refer to it.
+// What a kind of device must be able to do with one stream. Lives as long as the process: blocks of
+// memory and cached workspaces refer to it.
 struct StreamState {
   Device device;
-  int id = 0;  // 0 is the device's default stream
+  int id = 0;                         // 0 is the device's default stream
   std::weak_ptr<StreamState> handle;  // what `Stream::current` shares; empty for default streams
 
   virtual ~StreamState() = default;
   virtual void synchronize() = 0;
   virtual bool idle() = 0;
-  // Runs `work` in this stream's order, on a host thread. An exception surfaces at the next synchronize of the
-  // stream or its device; until then the stream skips later work, and so does a stream that waits for an event
-  // recorded after the failure (on CUDA only later host work is skipped). The CPU's default stream runs `work` here and now, and throws here and now.
+  // Runs `work` in this stream's order, on a host thread. An exception surfaces at the next
+  // synchronize of the stream or its device; until then the stream skips later work, and so does a
+  // stream that waits for an event recorded after the failure (on CUDA only later host work is
+  // skipped). The CPU's default stream runs `work` here and now, and throws here and now.
   virtual void enqueue(std::function<void()> work) = 0;
   virtual void* native() const { return nullptr; }  // the CUstream
 };
@@ -98,7 +100,8 @@ class StreamGuard {
 // Waits for all work on the device; rethrows what failed there.
 void synchronize(Device device);
 
-// The current stream of a device for this thread; null means the default one. Indexed by type and index.
+// The current stream of a device for this thread; null means the default one. Indexed by type and
+// index.
 inline constexpr int kMaxDevices = 16;
 extern constinit thread_local StreamState* current_streams[2][kMaxDevices];
 

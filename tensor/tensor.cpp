@@ -127,18 +127,18 @@ Tensor make_view(const Tensor& base, std::span<const std::int64_t> shape, std::s
   return Tensor(impl);
 }
 
-std::int64_t Tensor::size(int dim) const {
-  const int wrapped = dim < 0 ? dim + rank() : dim;
-  if (wrapped < 0 || wrapped >= rank()) {
-    fail(fmt::format("[size] expected a dimension of {}, got {}", describe(), dim));
-  }
-  return impl_->dims[wrapped];
+namespace {
+
+int wrapped(const char* what, const Tensor& x, int dim) {
+  const int counted = dim < 0 ? dim + x.rank() : dim;
+  if (counted < 0 || counted >= x.rank()) fail(fmt::format("[{}] expected a dimension of {}, got {}", what, x.describe(), dim));
+  return counted;
 }
 
-std::int64_t Tensor::stride(int dim) const {
-  size(dim);
-  return impl_->strides[dim < 0 ? dim + rank() : dim];
-}
+}  // namespace
+
+std::int64_t Tensor::size(int dim) const { return impl_->dims[wrapped("size", *this, dim)]; }
+std::int64_t Tensor::stride(int dim) const { return impl_->strides[wrapped("stride", *this, dim)]; }
 
 std::int64_t Tensor::storage_offset() const {
   if (!impl_->storage) return 0;
@@ -147,8 +147,14 @@ std::int64_t Tensor::storage_offset() const {
 }
 
 bool Tensor::same_view_as(const Tensor& other) const {
-  return shares_storage_with(other) && impl_->data == other.impl_->data && dtype() == other.dtype() &&
-         std::ranges::equal(shape(), other.shape()) && std::ranges::equal(strides(), other.strides());
+  if (!shares_storage_with(other) || impl_->data != other.impl_->data || dtype() != other.dtype() ||
+      !std::ranges::equal(shape(), other.shape())) {
+    return false;
+  }
+  for (int i = 0; i < rank(); ++i) {
+    if (impl_->dims[i] != 1 && impl_->strides[i] != other.impl_->strides[i]) return false;
+  }
+  return true;
 }
 
 std::string Tensor::describe() const {

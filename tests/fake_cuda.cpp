@@ -1,5 +1,4 @@
-// The fake driver: devices, memory, streams, events and copies. Modules, kernels and graphs are in
-// fake_cuda_graph.cpp.
+// The fake driver: scheduling, devices, streams and events.
 #include "tests/fake_cuda.h"
 
 #include <algorithm>
@@ -16,7 +15,7 @@ thread_local bool in_host_work = false;
 thread_local FakeDevice* current_fake_device = nullptr;
 thread_local CUstreamCaptureMode fake_capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 
-// Scheduling ----------------------------------------------------------------------------------------------------
+// --- Scheduling ---
 
 void FakeState::add(FakeStream& stream, FakeEntry entry) {
   if (!stream.capture) {
@@ -24,7 +23,8 @@ void FakeState::add(FakeStream& stream, FakeEntry entry) {
     return;
   }
   FakeGraph& graph = *stream.capture;
-  graph.nodes.push_back({std::move(entry.run), entry.kind == FakeEntry::host_work, stream.capture_tail});
+  graph.nodes.push_back(
+      {std::move(entry.run), entry.kind == FakeEntry::host_work, stream.capture_tail});
   stream.capture_tail = {static_cast<int>(graph.nodes.size()) - 1};
 }
 
@@ -66,19 +66,15 @@ bool FakeState::breaks_capture() {
   if (fake_capture_mode == CU_STREAM_CAPTURE_MODE_RELAXED) return false;
   bool broken = false;
   for (auto& stream : streams) {
-    if (stream->capture && stream->mode == CU_STREAM_CAPTURE_MODE_GLOBAL) broken = stream->capture->broken = true;
+    if (stream->capture && stream->mode == CU_STREAM_CAPTURE_MODE_GLOBAL)
+      broken = stream->capture->broken = true;
   }
   return broken;
 }
 
-bool FakeState::valid(std::uintptr_t address, std::size_t bytes) const {
-  auto it = memory.upper_bound(address);
-  return it != memory.begin() && address + bytes <= std::prev(it)->first + std::prev(it)->second.size;
-}
-
 namespace {
 
-// Devices -------------------------------------------------------------------------------------------------------
+// --- Devices ---
 
 CUresult init(unsigned) { return CUDA_SUCCESS; }
 CUresult driver_get_version(int* version) {
@@ -149,81 +145,7 @@ CUresult ctx_get_current(CUcontext* context) {
   return CUDA_SUCCESS;
 }
 
-// Memory --------------------------------------------------------------------------------------------------------
-
-CUresult mem_alloc(CUdeviceptr* pointer, std::size_t bytes) {
-  FAKE_ENTER();
-  FAKE_NEED_CONTEXT();
-  if (fake->breaks_capture()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-  if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
-  if (bytes > fake->options.capacity - current_fake_device->used) return CUDA_ERROR_OUT_OF_MEMORY;
-  void* memory = std::aligned_alloc(512, (bytes + 511) / 512 * 512);
-  if (!memory) return CUDA_ERROR_OUT_OF_MEMORY;
-  current_fake_device->used += bytes;
-  *pointer = reinterpret_cast<CUdeviceptr>(memory);
-  fake->memory[*pointer] = {bytes, current_fake_device};
-  return CUDA_SUCCESS;
-}
-// Frees at once, and does not wait as the driver happens to do: who frees must have waited.
-CUresult mem_free(CUdeviceptr pointer) {
-  FAKE_ENTER();
-  FAKE_NEED_CONTEXT();
-  if (fake->breaks_capture()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-  auto it = fake->memory.find(pointer);
-  if (it == fake->memory.end()) {
-    fake->complain("freed what was not allocated");
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  it->second.device->used -= it->second.size;
-  fake->memory.erase(it);
-  std::free(reinterpret_cast<void*>(pointer));
-  return CUDA_SUCCESS;
-}
-CUresult mem_get_info(std::size_t* free, std::size_t* total) {
-  FAKE_ENTER();
-  FAKE_NEED_CONTEXT();
-  *total = fake->options.capacity;
-  *free = *total - current_fake_device->used;
-  return CUDA_SUCCESS;
-}
-CUresult mem_alloc_host(void** pointer, std::size_t bytes) {
-  FAKE_ENTER();
-  FAKE_NEED_CONTEXT();
-  if (fake->breaks_capture()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-  *pointer = std::aligned_alloc(512, (bytes + 511) / 512 * 512);
-  fake->pinned[reinterpret_cast<std::uintptr_t>(*pointer)] = bytes;
-  return CUDA_SUCCESS;
-}
-CUresult mem_free_host(void* pointer) {
-  FAKE_ENTER();
-  if (!fake->pinned.erase(reinterpret_cast<std::uintptr_t>(pointer))) {
-    fake->complain("freed pinned memory that was not allocated");
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  std::free(pointer);
-  return CUDA_SUCCESS;
-}
-bool pinned(std::uintptr_t address) {
-  auto it = fake->pinned.upper_bound(address);
-  return it != fake->pinned.begin() && address < std::prev(it)->first + std::prev(it)->second;
-}
-CUresult pointer_get_attribute(void* value, CUpointer_attribute attribute, CUdeviceptr pointer) {
-  FAKE_ENTER();
-  FAKE_NEED_CONTEXT();
-  if (attribute != CU_POINTER_ATTRIBUTE_MEMORY_TYPE) return CUDA_ERROR_NOT_SUPPORTED;
-  CUmemorytype type;
-  if (pinned(pointer)) {
-    type = CU_MEMORYTYPE_HOST;
-  } else if (fake->valid(pointer, 1)) {
-    type = CU_MEMORYTYPE_DEVICE;
-  } else {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  std::memcpy(value, &type, sizeof type);
-  return CUDA_SUCCESS;
-}
-
-// Streams -------------------------------------------------------------------------------------------------------
+// --- Streams ---
 
 CUresult stream_create(CUstream* out, unsigned) {
   FAKE_ENTER();
@@ -265,14 +187,15 @@ CUresult launch_host_func(CUstream stream, CUhostFn run, void* data) {
   return CUDA_SUCCESS;
 }
 
-// Events --------------------------------------------------------------------------------------------------------
+// --- Events ---
 
 FakeEvent* event_of(CUevent event) { return reinterpret_cast<FakeEvent*>(event); }
 
 CUresult event_create(CUevent* out, unsigned flags) {
   FAKE_ENTER();
   FAKE_NEED_CONTEXT();
-  auto* event = new FakeEvent{current_fake_device, !(flags & CU_EVENT_DISABLE_TIMING), nullptr, nullptr, {}};
+  auto* event =
+      new FakeEvent{current_fake_device, !(flags & CU_EVENT_DISABLE_TIMING), nullptr, nullptr, {}};
   fake->events.insert(event);
   *out = reinterpret_cast<CUevent>(event);
   return CUDA_SUCCESS;
@@ -348,75 +271,9 @@ CUresult event_elapsed(float* milliseconds, CUevent from, CUevent to) {
   return CUDA_SUCCESS;
 }
 
-// Copies --------------------------------------------------------------------------------------------------------
-
-void move_bytes(std::uintptr_t to, std::uintptr_t from, std::size_t bytes, bool to_device, bool from_device) {
-  if ((to_device && !fake->valid(to, bytes)) || (from_device && !fake->valid(from, bytes))) {
-    fake->complain("a copy touched memory that is not allocated");
-    return;
-  }
-  std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes);
-}
-CUresult copy_to_device(CUdeviceptr to, const void* from, std::size_t bytes, CUstream stream) {
-  FAKE_ENTER();
-  const auto source = reinterpret_cast<std::uintptr_t>(from);
-  if (pinned(source)) {
-    fake->add(*stream_of(stream), {FakeEntry::work, [=] { move_bytes(to, source, bytes, true, false); }, nullptr});
-  } else {  // the driver takes pageable bytes away at the call
-    auto bytes_now = std::make_shared<std::vector<char>>(static_cast<const char*>(from),
-                                                         static_cast<const char*>(from) + bytes);
-    fake->add(*stream_of(stream), {FakeEntry::work,
-                                   [=] {
-                                     move_bytes(to, reinterpret_cast<std::uintptr_t>(bytes_now->data()), bytes,
-                                                true, false);
-                                   },
-                                   nullptr});
-  }
-  return CUDA_SUCCESS;
-}
-CUresult copy_to_host(void* to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
-  FAKE_ENTER();
-  FakeStream* s = stream_of(stream);
-  const auto target = reinterpret_cast<std::uintptr_t>(to);
-  fake->add(*s, {FakeEntry::work, [=] { move_bytes(target, from, bytes, false, true); }, nullptr});
-  if (!pinned(target)) fake->run_until(lock, [&] { return s->queue.empty() && !s->running; });
-  return CUDA_SUCCESS;
-}
-CUresult copy_on_device(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
-  FAKE_ENTER();
-  fake->add(*stream_of(stream), {FakeEntry::work, [=] { move_bytes(to, from, bytes, true, true); }, nullptr});
-  return CUDA_SUCCESS;
-}
-CUresult fill8(CUdeviceptr to, unsigned char value, std::size_t bytes, CUstream stream) {
-  FAKE_ENTER();
-  fake->add(*stream_of(stream), {FakeEntry::work,
-                                 [=] {
-                                   if (fake->valid(to, bytes)) {
-                                     std::memset(reinterpret_cast<void*>(to), value, bytes);
-                                   } else {
-                                     fake->complain("a fill touched memory that is not allocated");
-                                   }
-                                 },
-                                 nullptr});
-  return CUDA_SUCCESS;
-}
-CUresult fill32(CUdeviceptr to, unsigned value, std::size_t count, CUstream stream) {
-  FAKE_ENTER();
-  fake->add(*stream_of(stream), {FakeEntry::work,
-                                 [=] {
-                                   if (fake->valid(to, count * 4)) {
-                                     std::fill_n(reinterpret_cast<unsigned*>(to), count, value);
-                                   } else {
-                                     fake->complain("a fill touched memory that is not allocated");
-                                   }
-                                 },
-                                 nullptr});
-  return CUDA_SUCCESS;
-}
-
 }  // namespace
 
-// The handle ------------------------------------------------------------------------------------------------------
+// --- The handle ---
 
 FakeCuda::FakeCuda(FakeOptions options) {
   cu::shut_down();
@@ -440,18 +297,6 @@ FakeCuda::FakeCuda(FakeOptions options) {
   t.cuDevicePrimaryCtxRelease = primary_release;
   t.cuCtxSetCurrent = ctx_set_current;
   t.cuCtxGetCurrent = ctx_get_current;
-  t.cuMemAlloc = mem_alloc;
-  t.cuMemFree = mem_free;
-  t.cuMemGetInfo = mem_get_info;
-  t.cuMemAllocHost = mem_alloc_host;
-  t.cuMemFreeHost = mem_free_host;
-  t.cuPointerGetAttribute = pointer_get_attribute;
-  t.cuMemcpyHtoDAsync = copy_to_device;
-  t.cuMemcpyDtoHAsync = copy_to_host;
-  t.cuMemcpyDtoDAsync = copy_on_device;
-  t.cuMemcpyAsync = copy_on_device;
-  t.cuMemsetD8Async = fill8;
-  t.cuMemsetD32Async = fill32;
   t.cuStreamCreate = stream_create;
   t.cuStreamDestroy = stream_destroy;
   t.cuStreamSynchronize = stream_synchronize;
@@ -464,6 +309,7 @@ FakeCuda::FakeCuda(FakeOptions options) {
   t.cuEventSynchronize = event_synchronize;
   t.cuEventQuery = event_query;
   t.cuEventElapsedTime = event_elapsed;
+  add_fake_memory_calls(t);
   add_fake_graph_calls(t);
   add_fake_library_calls(t);
   cu::install_table(t);

@@ -1,6 +1,7 @@
-// A driver for machines without a GPU: device memory is host memory, streams are queues. Nothing runs when it is
-// asked for; a seeded scheduler runs one entry of some stream at a time while the host waits, so what was not
-// ordered by an event sooner or later runs in the wrong order. Only what is created through it is counted.
+// A driver for machines without a GPU: device memory is host memory, streams are queues. Nothing
+// runs when it is asked for; a seeded scheduler runs one entry of some stream at a time while the
+// host waits, so what was not ordered by an event sooner or later runs in the wrong order. Only
+// what is created through it is counted.
 #pragma once
 
 #include <cuda.h>
@@ -24,7 +25,8 @@ struct FakeOptions {
 };
 
 struct FakeCounts {
-  long allocations = 0, pinned = 0, streams = 0, events = 0, modules = 0, graphs = 0, executables = 0, contexts = 0;
+  long allocations = 0, pinned = 0, streams = 0, events = 0, modules = 0, graphs = 0,
+       executables = 0, contexts = 0;
   std::size_t bytes = 0;
   friend bool operator==(const FakeCounts&, const FakeCounts&) = default;
 };
@@ -47,8 +49,8 @@ class FakeCuda {
   FakeCuda& operator=(const FakeCuda&) = delete;
 
   FakeCounts counts() const;
-  // The first thing done that a real driver would have punished (memory used after it was freed, a call from a
-  // host function, …); empty when there is none.
+  // The first thing done that a real driver would have punished (memory used after it was freed, a
+  // call from a host function, …); empty when there is none.
   std::string problem() const;
 
   // Runs up to `entries` entries of randomly chosen streams.

@@ -1,5 +1,5 @@
-// The fake driver: modules, kernels, capture and graphs. A graph runs its nodes in a random order that its edges
-// allow, so a missing edge shows.
+// The fake driver: modules, kernels, capture and graphs. A graph runs its nodes in a random order
+// that its edges allow, so a missing edge shows.
 #include <cstring>
 
 #include "tests/fake_cuda_state.h"
@@ -31,7 +31,7 @@ void FakeState::run_graph(const std::shared_ptr<FakeGraph>& graph) {
 
 namespace {
 
-// Modules and kernels -------------------------------------------------------------------------------------------
+// --- Modules and kernels ---
 
 CUresult module_load(CUmodule* out, const void* image) {
   FAKE_ENTER();
@@ -74,11 +74,13 @@ CUresult occupancy(int* blocks, CUfunction, int, std::size_t) {
 }
 
 // A launch with its arguments copied, to run later.
-std::function<void()> launch_of(CUfunction function, const unsigned (&grid)[3], const unsigned (&block)[3],
-                                unsigned shared_bytes, void** arguments) {
+std::function<void()> launch_of(CUfunction function, const unsigned (&grid)[3],
+                                const unsigned (&block)[3], unsigned shared_bytes,
+                                void** arguments) {
   FakeKernel* kernel = reinterpret_cast<FakeFunction*>(function)->kernel;
   if (!kernel) return [] {};
-  FakeLaunch launch{{grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]}, shared_bytes, nullptr};
+  FakeLaunch launch{
+      {grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]}, shared_bytes, nullptr};
   std::vector<std::vector<char>> copies;
   for (std::size_t i = 0; i < kernel->argument_sizes.size(); ++i) {
     const char* bytes = static_cast<const char*>(arguments[i]);
@@ -97,8 +99,9 @@ bool good_shape(const unsigned (&grid)[3], const unsigned (&block)[3]) {
   }
   return grid[1] <= 65535 && grid[2] <= 65535 && block[0] * block[1] * block[2] <= 1024;
 }
-CUresult launch_kernel(CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
-                       unsigned bz, unsigned shared_bytes, CUstream stream, void** arguments, void**) {
+CUresult launch_kernel(CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
+                       unsigned by, unsigned bz, unsigned shared_bytes, CUstream stream,
+                       void** arguments, void**) {
   FAKE_ENTER();
   if (current_fake_device != stream_of(stream)->device) return CUDA_ERROR_INVALID_CONTEXT;
   const unsigned grid[3] = {gx, gy, gz}, block[3] = {bx, by, bz};
@@ -107,12 +110,13 @@ CUresult launch_kernel(CUfunction function, unsigned gx, unsigned gy, unsigned g
             {FakeEntry::work, launch_of(function, grid, block, shared_bytes, arguments), nullptr});
   return CUDA_SUCCESS;
 }
-CUresult launch_kernel_ex(const CUlaunchConfig* c, CUfunction function, void** arguments, void** extra) {
-  return launch_kernel(function, c->gridDimX, c->gridDimY, c->gridDimZ, c->blockDimX, c->blockDimY, c->blockDimZ,
-                       c->sharedMemBytes, c->hStream, arguments, extra);
+CUresult launch_kernel_ex(const CUlaunchConfig* c, CUfunction function, void** arguments,
+                          void** extra) {
+  return launch_kernel(function, c->gridDimX, c->gridDimY, c->gridDimZ, c->blockDimX, c->blockDimY,
+                       c->blockDimZ, c->sharedMemBytes, c->hStream, arguments, extra);
 }
 
-// Capture -------------------------------------------------------------------------------------------------------
+// --- Capture ---
 
 CUresult is_capturing(CUstream stream, CUstreamCaptureStatus* status) {
   FAKE_ENTER();
@@ -168,11 +172,12 @@ CUresult exchange_mode(CUstreamCaptureMode* mode) {
   return CUDA_SUCCESS;
 }
 
-// Graphs --------------------------------------------------------------------------------------------------------
+// --- Graphs ---
 
 FakeGraphHandle* graph_of(CUgraph graph) { return reinterpret_cast<FakeGraphHandle*>(graph); }
 
-CUgraphNode add_node(FakeGraph& graph, const CUgraphNode* after, std::size_t count, std::function<void()> run) {
+CUgraphNode add_node(FakeGraph& graph, const CUgraphNode* after, std::size_t count,
+                     std::function<void()> run) {
   FakeNode node{std::move(run), false, {}};
   for (std::size_t i = 0; i < count; ++i) {
     node.after.push_back(reinterpret_cast<FakeNodeHandle*>(after[i])->index);
@@ -195,8 +200,8 @@ CUresult graph_destroy(CUgraph graph) {
   delete graph_of(graph);
   return CUDA_SUCCESS;
 }
-CUresult add_kernel_node(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, std::size_t count,
-                         const CUDA_KERNEL_NODE_PARAMS* p) {
+CUresult add_kernel_node(CUgraphNode* out, CUgraph graph, const CUgraphNode* after,
+                         std::size_t count, const CUDA_KERNEL_NODE_PARAMS* p) {
   FAKE_ENTER();
   const unsigned grid[3] = {p->gridDimX, p->gridDimY, p->gridDimZ};
   const unsigned block[3] = {p->blockDimX, p->blockDimY, p->blockDimZ};
@@ -205,35 +210,39 @@ CUresult add_kernel_node(CUgraphNode* out, CUgraph graph, const CUgraphNode* aft
                   launch_of(p->func, grid, block, p->sharedMemBytes, p->kernelParams));
   return CUDA_SUCCESS;
 }
-CUresult add_memcpy_node(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, std::size_t count,
-                         const CUDA_MEMCPY3D* p, CUcontext) {
+CUresult add_memcpy_node(CUgraphNode* out, CUgraph graph, const CUgraphNode* after,
+                         std::size_t count, const CUDA_MEMCPY3D* p, CUcontext) {
   FAKE_ENTER();
   const CUDA_MEMCPY3D c = *p;
   *out = add_node(*graph_of(graph)->graph, after, count, [c] {
     const std::size_t bytes = c.WidthInBytes * (c.Height ? c.Height : 1) * (c.Depth ? c.Depth : 1);
-    const void* from = c.srcMemoryType == CU_MEMORYTYPE_HOST ? c.srcHost : reinterpret_cast<void*>(c.srcDevice);
-    void* to = c.dstMemoryType == CU_MEMORYTYPE_HOST ? c.dstHost : reinterpret_cast<void*>(c.dstDevice);
+    const void* from =
+        c.srcMemoryType == CU_MEMORYTYPE_HOST ? c.srcHost : reinterpret_cast<void*>(c.srcDevice);
+    void* to =
+        c.dstMemoryType == CU_MEMORYTYPE_HOST ? c.dstHost : reinterpret_cast<void*>(c.dstDevice);
     std::memmove(to, from, bytes);
   });
   return CUDA_SUCCESS;
 }
-CUresult add_memset_node(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, std::size_t count,
-                         const CUDA_MEMSET_NODE_PARAMS* p, CUcontext) {
+CUresult add_memset_node(CUgraphNode* out, CUgraph graph, const CUgraphNode* after,
+                         std::size_t count, const CUDA_MEMSET_NODE_PARAMS* p, CUcontext) {
   FAKE_ENTER();
   const CUDA_MEMSET_NODE_PARAMS m = *p;
   *out = add_node(*graph_of(graph)->graph, after, count, [m] {
     char* to = reinterpret_cast<char*>(m.dst);
-    for (std::size_t i = 0; i < m.width; ++i) std::memcpy(to + i * m.elementSize, &m.value, m.elementSize);
+    for (std::size_t i = 0; i < m.width; ++i)
+      std::memcpy(to + i * m.elementSize, &m.value, m.elementSize);
   });
   return CUDA_SUCCESS;
 }
-CUresult add_empty_node(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, std::size_t count) {
+CUresult add_empty_node(CUgraphNode* out, CUgraph graph, const CUgraphNode* after,
+                        std::size_t count) {
   FAKE_ENTER();
   *out = add_node(*graph_of(graph)->graph, after, count, nullptr);
   return CUDA_SUCCESS;
 }
-CUresult add_dependencies(CUgraph graph, const CUgraphNode* from, const CUgraphNode* to, const CUgraphEdgeData*,
-                          std::size_t count) {
+CUresult add_dependencies(CUgraph graph, const CUgraphNode* from, const CUgraphNode* to,
+                          const CUgraphEdgeData*, std::size_t count) {
   FAKE_ENTER();
   for (std::size_t i = 0; i < count; ++i) {
     graph_of(graph)->graph->nodes[reinterpret_cast<FakeNodeHandle*>(to[i])->index].after.push_back(
@@ -246,7 +255,8 @@ CUresult get_nodes(CUgraph graph, CUgraphNode* nodes, std::size_t* count) {
   FakeGraph& g = *graph_of(graph)->graph;
   if (nodes) {
     for (std::size_t i = 0; i < *count && i < g.nodes.size(); ++i) {
-      fake->nodes.push_back(std::make_unique<FakeNodeHandle>(FakeNodeHandle{&g, static_cast<int>(i)}));
+      fake->nodes.push_back(
+          std::make_unique<FakeNodeHandle>(FakeNodeHandle{&g, static_cast<int>(i)}));
       nodes[i] = reinterpret_cast<CUgraphNode>(fake->nodes.back().get());
     }
   }
@@ -262,14 +272,16 @@ CUresult instantiate(CUgraphExec* out, CUgraph graph, unsigned long long) {
 }
 CUresult exec_destroy(CUgraphExec exec) {
   FAKE_ENTER();
-  if (!fake->executables.erase(reinterpret_cast<FakeGraphHandle*>(exec))) return CUDA_ERROR_INVALID_VALUE;
+  if (!fake->executables.erase(reinterpret_cast<FakeGraphHandle*>(exec)))
+    return CUDA_ERROR_INVALID_VALUE;
   delete reinterpret_cast<FakeGraphHandle*>(exec);
   return CUDA_SUCCESS;
 }
 CUresult exec_update(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo*) {
   FAKE_ENTER();
   auto& old = reinterpret_cast<FakeGraphHandle*>(exec)->graph;
-  if (old->nodes.size() != graph_of(graph)->graph->nodes.size()) return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+  if (old->nodes.size() != graph_of(graph)->graph->nodes.size())
+    return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
   old = std::make_shared<FakeGraph>(*graph_of(graph)->graph);
   return CUDA_SUCCESS;
 }

@@ -6,7 +6,7 @@
 namespace brrr::testing {
 namespace {
 
-// NVRTC ---------------------------------------------------------------------------------------------------------
+// --- NVRTC ---
 
 struct Program {
   std::string source, log;
@@ -21,7 +21,8 @@ nvrtcResult version(int* major, int* minor) {
 const char* error_string(nvrtcResult code) {
   return code == NVRTC_ERROR_COMPILATION ? "NVRTC_ERROR_COMPILATION" : "NVRTC_ERROR_OTHER";
 }
-nvrtcResult create(nvrtcProgram* out, const char* source, const char*, int, const char* const*, const char* const*) {
+nvrtcResult create(nvrtcProgram* out, const char* source, const char*, int, const char* const*,
+                   const char* const*) {
   *out = reinterpret_cast<nvrtcProgram>(new Program{source, {}});
   return NVRTC_SUCCESS;
 }
@@ -52,7 +53,7 @@ nvrtcResult cubin(nvrtcProgram program, char* text) {
   return NVRTC_SUCCESS;
 }
 
-// cuBLASLt --------------------------------------------------------------------------------------------------------
+// --- cuBLASLt ---
 
 // The library's descriptors are opaque structs that it makes and the caller points to.
 struct Desc {
@@ -83,8 +84,8 @@ cublasStatus_t desc_destroy(cublasLtMatmulDesc_t desc) {
   delete reinterpret_cast<Desc*>(desc);
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t desc_set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute, const void* value,
-                        std::size_t size) {
+cublasStatus_t desc_set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute,
+                        const void* value, std::size_t size) {
   Desc& d = *reinterpret_cast<Desc*>(desc);
   if (attribute == CUBLASLT_MATMUL_DESC_TRANSA) std::memcpy(&d.a, value, size);
   if (attribute == CUBLASLT_MATMUL_DESC_TRANSB) std::memcpy(&d.b, value, size);
@@ -104,7 +105,8 @@ cublasStatus_t layout_set(cublasLtMatrixLayout_t layout, cublasLtMatrixLayoutAtt
                           const void* value, std::size_t size) {
   Layout& l = *reinterpret_cast<Layout*>(layout);
   if (attribute == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT) std::memcpy(&l.batch, value, size);
-  if (attribute == CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET) std::memcpy(&l.batch_stride, value, size);
+  if (attribute == CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET)
+    std::memcpy(&l.batch_stride, value, size);
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t preference_create(cublasLtMatmulPreference_t* out) {
@@ -115,12 +117,13 @@ cublasStatus_t preference_destroy(cublasLtMatmulPreference_t preference) {
   delete reinterpret_cast<int*>(preference);
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t preference_set(cublasLtMatmulPreference_t, cublasLtMatmulPreferenceAttributes_t, const void*,
-                              std::size_t) {
+cublasStatus_t preference_set(cublasLtMatmulPreference_t, cublasLtMatmulPreferenceAttributes_t,
+                              const void*, std::size_t) {
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t heuristic(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
-                         cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatmulPreference_t, int asked,
+cublasStatus_t heuristic(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t,
+                         cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                         cublasLtMatmulPreference_t, int asked,
                          cublasLtMatmulHeuristicResult_t results[], int* found) {
   *found = asked > 0 ? 1 : 0;
   if (asked > 0) {
@@ -131,37 +134,38 @@ cublasStatus_t heuristic(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixL
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t matmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void* alpha, const void* a,
-                      cublasLtMatrixLayout_t a_layout, const void* b, cublasLtMatrixLayout_t b_layout,
-                      const void* beta, const void* c, cublasLtMatrixLayout_t c_layout, void* d,
-                      cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t*, void*, std::size_t,
-                      cudaStream_t stream) {
+                      cublasLtMatrixLayout_t a_layout, const void* b,
+                      cublasLtMatrixLayout_t b_layout, const void* beta, const void* c,
+                      cublasLtMatrixLayout_t c_layout, void* d, cublasLtMatrixLayout_t d_layout,
+                      const cublasLtMatmulAlgo_t*, void*, std::size_t, cudaStream_t stream) {
   const Desc how = *reinterpret_cast<Desc*>(desc);
   const Layout la = *reinterpret_cast<Layout*>(a_layout), lb = *reinterpret_cast<Layout*>(b_layout);
   const Layout lc = *reinterpret_cast<Layout*>(c_layout), ld = *reinterpret_cast<Layout*>(d_layout);
   const float x = *static_cast<const float*>(alpha), y = *static_cast<const float*>(beta);
   const std::uint64_t inner = how.a == CUBLAS_OP_N ? la.columns : la.rows;
   FakeState::Lock lock(fake->mutex);
-  fake->add(*stream_of(reinterpret_cast<CUstream>(stream)),
-            {FakeEntry::work,
-             [=] {
-               for (int n = 0; n < ld.batch; ++n) {
-                 const float* pa = static_cast<const float*>(a) + n * la.batch_stride;
-                 const float* pb = static_cast<const float*>(b) + n * lb.batch_stride;
-                 const float* pc = static_cast<const float*>(c) + n * lc.batch_stride;
-                 float* pd = static_cast<float*>(d) + n * ld.batch_stride;
-                 for (std::uint64_t j = 0; j < ld.columns; ++j) {
-                   for (std::uint64_t i = 0; i < ld.rows; ++i) {
-                     float sum = 0;
-                     for (std::uint64_t k = 0; k < inner; ++k) {
-                       sum += (how.a == CUBLAS_OP_N ? pa[k * la.leading + i] : pa[i * la.leading + k]) *
-                              (how.b == CUBLAS_OP_N ? pb[j * lb.leading + k] : pb[k * lb.leading + j]);
-                     }
-                     pd[j * ld.leading + i] = x * sum + (y != 0 ? y * pc[j * lc.leading + i] : 0);
-                   }
-                 }
+  fake->add(
+      *stream_of(reinterpret_cast<CUstream>(stream)),
+      {FakeEntry::work,
+       [=] {
+         for (int n = 0; n < ld.batch; ++n) {
+           const float* pa = static_cast<const float*>(a) + n * la.batch_stride;
+           const float* pb = static_cast<const float*>(b) + n * lb.batch_stride;
+           const float* pc = static_cast<const float*>(c) + n * lc.batch_stride;
+           float* pd = static_cast<float*>(d) + n * ld.batch_stride;
+           for (std::uint64_t j = 0; j < ld.columns; ++j) {
+             for (std::uint64_t i = 0; i < ld.rows; ++i) {
+               float sum = 0;
+               for (std::uint64_t k = 0; k < inner; ++k) {
+                 sum += (how.a == CUBLAS_OP_N ? pa[k * la.leading + i] : pa[i * la.leading + k]) *
+                        (how.b == CUBLAS_OP_N ? pb[j * lb.leading + k] : pb[k * lb.leading + j]);
                }
-             },
-             nullptr});
+               pd[j * ld.leading + i] = x * sum + (y != 0 ? y * pc[j * lc.leading + i] : 0);
+             }
+           }
+         }
+       },
+       nullptr});
   return CUBLAS_STATUS_SUCCESS;
 }
 

@@ -106,7 +106,8 @@ struct FakeState {
   }
   // Adds work to the stream, or to the graph that it is being captured into.
   void add(FakeStream& stream, FakeEntry entry);
-  // Runs one entry of a random stream that can go on; false when there is none. Gives up the lock for host work.
+  // Runs one entry of a random stream that can go on; false when there is none. Gives up the lock
+  // for host work.
   bool step(Lock& lock);
   // Runs entries until `done` says so; complains when nothing can go on.
   template <class F>
@@ -133,17 +134,18 @@ extern thread_local bool in_host_work;
 extern thread_local FakeDevice* current_fake_device;
 extern thread_local CUstreamCaptureMode fake_capture_mode;
 
-void add_fake_graph_calls(cu::Table& table);     // fake_cuda_graph.cpp
-void add_fake_library_calls(cu::Table& table);   // fake_cuda_libraries.cpp
+void add_fake_memory_calls(cu::Table& table);   // fake_cuda_memory.cpp
+void add_fake_graph_calls(cu::Table& table);    // fake_cuda_graph.cpp
+void add_fake_library_calls(cu::Table& table);  // fake_cuda_libraries.cpp
 
 inline FakeStream* stream_of(CUstream stream) { return reinterpret_cast<FakeStream*>(stream); }
 
 // The start of nearly every call: refuses host functions, takes the lock.
-#define FAKE_ENTER()                                                       \
-  if (in_host_work) {                                                      \
+#define FAKE_ENTER()                                                        \
+  if (in_host_work) {                                                       \
     fake->complain(std::string(__func__) + " called from a host function"); \
-    return CUDA_ERROR_NOT_PERMITTED;                                       \
-  }                                                                        \
+    return CUDA_ERROR_NOT_PERMITTED;                                        \
+  }                                                                         \
   FakeState::Lock lock(fake->mutex)
 #define FAKE_NEED_CONTEXT() \
   if (!current_fake_device) return CUDA_ERROR_INVALID_CONTEXT

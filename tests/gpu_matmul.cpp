@@ -1,5 +1,5 @@
-// Matrix products on a GPU: the error bound over shapes, types, layouts and batches; the measured choice and what it
-// keeps; equal bits from run to run.
+// Matrix products on a GPU: the error bound over shapes, types, layouts and batches; the measured
+// choice and what it keeps; equal bits from run to run.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -42,12 +42,14 @@ Tensor operand(const Dims& shape, bool turned, DType dtype, std::uint64_t seed) 
   std::vector<double> values;
   std::int64_t count = 1;
   for (std::int64_t d : stored) count *= d;
-  for (std::int64_t i = 0; i < count; ++i) values.push_back(static_cast<double>(random() >> 11) * 0x1p-52 - 1);
+  for (std::int64_t i = 0; i < count; ++i)
+    values.push_back(static_cast<double>(random() >> 11) * 0x1p-52 - 1);
   const Tensor x = to(tensor(values, stored), dtype);
   return turned ? transpose(x, -1, -2) : x;
 }
 
-// The largest error in units of what may be: gamma_K (|A| |B|), the rounding of factors, and that of the result.
+// The largest error in units of what may be: gamma_K (|A| |B|), the rounding of factors, and that
+// of the result.
 double error_ratio(const Problem& p, const Tensor& a, const Tensor& b, const Tensor& on_gpu) {
   const Tensor wide_a = to(a, f64), wide_b = to(b, f64);
   const std::vector<double> exact = to_vector<double>(matmul(wide_a, wide_b));
@@ -58,7 +60,8 @@ double error_ratio(const Problem& p, const Tensor& a, const Tensor& b, const Ten
   const double factors = 2.01 * factor_rounding(p.dtype, p.tf32);
   double worst = 0;
   for (std::size_t i = 0; i < exact.size(); ++i) {
-    const double bound = (gamma + factors) * magnitude[i] + result_rounding(p.dtype) * std::abs(exact[i]) * (1 + gamma) +
+    const double bound = (gamma + factors) * magnitude[i] +
+                         result_rounding(p.dtype) * std::abs(exact[i]) * (1 + gamma) +
                          (p.dtype == f16 ? 0x1p-25 : 1e-300);
     worst = std::max(worst, std::abs(got[i] - exact[i]) / bound);
     if (std::isnan(got[i])) return INFINITY;
@@ -67,7 +70,8 @@ double error_ratio(const Problem& p, const Tensor& a, const Tensor& b, const Ten
 }
 
 double check(const Problem& p, std::uint64_t seed) {
-  const Tensor a = operand(p.a, p.turned_a, p.dtype, seed), b = operand(p.b, p.turned_b, p.dtype, seed + 1);
+  const Tensor a = operand(p.a, p.turned_a, p.dtype, seed),
+               b = operand(p.b, p.turned_b, p.dtype, seed + 1);
   MatmulPrecisionGuard precision(p.tf32 ? Precision::tf32 : Precision::full);
   const Tensor on_a = to(a, cuda()), on_b = to(b, cuda());
   // Copies to a device may lie anew: turn again what should be turned.
@@ -92,25 +96,29 @@ struct CacheDirectory {
 
 }  // namespace
 
-TEST_CASE("products are within their error bound over shapes, types, layouts and batches", "[gpu][matmul]") {
+TEST_CASE("products are within their error bound over shapes, types, layouts and batches",
+          "[gpu][matmul]") {
   std::mt19937_64 random(11);
   const auto size = [&] {
-    constexpr std::int64_t kSizes[] = {1, 2, 3, 7, 8, 16, 31, 32, 33, 63, 64, 65, 100, 127, 128, 129, 200, 256, 257};
+    constexpr std::int64_t kSizes[] = {1,  2,  3,   7,   8,   16,  31,  32,  33, 63,
+                                       64, 65, 100, 127, 128, 129, 200, 256, 257};
     return kSizes[random() % std::size(kSizes)];
   };
   struct Batches {
     Dims a, b;
   };
-  const std::vector<Batches> batches = {{{}, {}},   {{}, {}},         {{}, {}},         {{3}, {3}},     {{3}, {}},
-                                        {{}, {3}},  {{2, 3}, {2, 3}}, {{2, 1}, {1, 3}}, {{2, 3}, {3}},  {{4, 1}, {5}},
-                                        {{20, 1}, {1, 20}}};
+  const std::vector<Batches> batches = {{{}, {}},         {{}, {}},          {{}, {}},
+                                        {{3}, {3}},       {{3}, {}},         {{}, {3}},
+                                        {{2, 3}, {2, 3}}, {{2, 1}, {1, 3}},  {{2, 3}, {3}},
+                                        {{4, 1}, {5}},    {{20, 1}, {1, 20}}};
   constexpr DType kTypes[] = {f32, f32, bf16, f16, f64};
   double worst = 0;
   for (int i = 0; i < 500; ++i) {
     Problem p;
     const Batches& batch = batches[random() % batches.size()];
     const bool many = batch.a.size() > 0 && batch.a[0] == 20;
-    const std::int64_t m = many ? 9 : size(), n = many ? 17 : size(), k = size() * (random() % 8 == 0 ? 16 : 1);
+    const std::int64_t m = many ? 9 : size(), n = many ? 17 : size(),
+                       k = size() * (random() % 8 == 0 ? 16 : 1);
     p.a = batch.a;
     p.a.push_back(m);
     p.a.push_back(k);
@@ -123,8 +131,8 @@ TEST_CASE("products are within their error bound over shapes, types, layouts and
     p.tf32 = p.dtype == f32 && random() % 2;
     const double ratio = check(p, static_cast<std::uint64_t>(i) * 2);
     worst = std::max(worst, ratio);
-    INFO("case " << i << ": " << name_of(p.dtype) << to_string(p.a) << (p.turned_a ? "'" : "") << " x " << to_string(p.b)
-                 << (p.turned_b ? "'" : "") << (p.tf32 ? " tf32" : ""));
+    INFO("case " << i << ": " << name_of(p.dtype) << to_string(p.a) << (p.turned_a ? "'" : "")
+                 << " x " << to_string(p.b) << (p.turned_b ? "'" : "") << (p.tf32 ? " tf32" : ""));
     CHECK(ratio <= 1);
   }
   std::printf("matmul: largest error over 500 products is %.3f of the bound\n", worst);
@@ -134,7 +142,9 @@ TEST_CASE("products of views that no library call can take", "[gpu][matmul]") {
   const Tensor x = operand({40, 60}, false, f32, 1), y = operand({60, 50}, false, f32, 2);
   const Tensor gx = to(x, cuda()), gy = to(y, cuda());
   const Problem p{{20, 30}, {30, 25}, false, false, f32, false};
-  const auto thin = [](const Tensor& t) { return slice(slice(t, 0, 0, t.size(0), 2), 1, 0, t.size(1), 2); };
+  const auto thin = [](const Tensor& t) {
+    return slice(slice(t, 0, 0, t.size(0), 2), 1, 0, t.size(1), 2);
+  };
   CHECK(error_ratio(p, thin(x), thin(y), matmul(thin(gx), thin(gy))) <= 1);
   const Tensor row = operand({1, 60}, false, f32, 3);
   const Tensor wide = expand(row, {40, 60}), on_gpu = expand(to(row, cuda()), {40, 60});
@@ -145,12 +155,14 @@ TEST_CASE("products with no depth are zero and empty ones are empty", "[gpu][mat
   const Tensor zero = matmul(zeros({3, 0}, {.device = cuda()}), zeros({0, 4}, {.device = cuda()}));
   CHECK(to_vector<float>(zero) == std::vector<float>(12, 0.0f));
   CHECK(matmul(zeros({0, 5}, {.device = cuda()}), zeros({5, 4}, {.device = cuda()})).numel() == 0);
-  CHECK(matmul(zeros({2, 0, 5}, {.device = cuda()}), zeros({5, 4}, {.device = cuda()})).numel() == 0);
+  CHECK(matmul(zeros({2, 0, 5}, {.device = cuda()}), zeros({5, 4}, {.device = cuda()})).numel() ==
+        0);
 }
 
 TEST_CASE("integer products wrap and take any strides", "[gpu][matmul]") {
   for (const DType dtype : {i32, i64}) {
-    const Tensor a = to(arange(0, 2 * 33 * 70, 1, dtype), dtype), b = to(arange(-900, 70 * 45 - 900, 1, dtype), dtype);
+    const Tensor a = to(arange(0, 2 * 33 * 70, 1, dtype), dtype),
+                 b = to(arange(-900, 70 * 45 - 900, 1, dtype), dtype);
     const Tensor x = reshape(a, {2, 33, 70}), y = transpose(reshape(b, {45, 70}), 0, 1);
     const Tensor expected = matmul(x, y);
     const Tensor got = matmul(to(x, cuda()), transpose(to(reshape(b, {45, 70}), cuda()), 0, 1));
@@ -175,7 +187,8 @@ TEST_CASE("a product has the same bits every time", "[gpu][matmul]") {
 }
 
 TEST_CASE("streams of their own give the same bits side by side", "[gpu][matmul]") {
-  const Tensor a = to(operand({512, 2048}, false, f32, 5), cuda()), b = to(operand({2048, 512}, false, f32, 6), cuda());
+  const Tensor a = to(operand({512, 2048}, false, f32, 5), cuda()),
+               b = to(operand({2048, 512}, false, f32, 6), cuda());
   const std::vector<float> expected = to_vector<float>(matmul(a, b));
   synchronize(cuda());
   Stream one(cuda()), two(cuda());
@@ -198,20 +211,24 @@ TEST_CASE("streams of their own give the same bits side by side", "[gpu][matmul]
 
 TEST_CASE("matrices are turned exactly", "[gpu][matmul]") {
   for (const DType dtype : {f32, f64, bf16}) {
-    for (const auto& [rows, cols] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {64, 64}, {65, 63}, {3, 500}, {1000, 129}}) {
+    for (const auto& [rows, cols] :
+         {std::pair<std::int64_t, std::int64_t>{1, 1}, {64, 64}, {65, 63}, {3, 500}, {1000, 129}}) {
       const Tensor x = to(reshape(to(arange(0, 2 * rows * cols), f32), {2, cols, rows}), dtype);
       const Tensor from = to(x, cuda());
       const std::int64_t leading = (cols + 15) / 16 * 16;
       Tensor out = zeros({2, rows, leading}, {.dtype = dtype, .device = cuda()});
-      on_cuda::turn_matrix({from.data(), out.data(), rows, cols, rows, leading, rows * cols, rows * leading, 2}, dtype, cuda(),
-                           cu::current_stream(cuda()).handle);
+      on_cuda::turn_matrix(
+          {from.data(), out.data(), rows, cols, rows, leading, rows * cols, rows * leading, 2},
+          dtype, cu::current_stream(cuda()));
       const Tensor back = slice(to(out, cpu), 2, 0, cols);
       CHECK(to_vector<double>(to(back, f64)) == to_vector<double>(to(transpose(x, 1, 2), f64)));
     }
   }
 }
 
-TEST_CASE("a measured choice is kept on disk, is no slower than the first offer, and survives damage", "[gpu][matmul]") {
+TEST_CASE(
+    "a measured choice is kept on disk, is no slower than the first offer, and survives damage",
+    "[gpu][matmul]") {
   CacheDirectory directory;
   MatmulPrecisionGuard precision(Precision::tf32);
   MatmulChoiceGuard how(Choice::measured);
@@ -244,7 +261,8 @@ TEST_CASE("a measured choice is kept on disk, is no slower than the first offer,
   key.leading_d = 1024;
   key.transpose_y = 1;
   key.tf32 = 1;
-  const Tensor x = zeros({2048, 1024}, {.device = cuda()}), y = zeros({2048, 1024}, {.device = cuda()});
+  const Tensor x = zeros({2048, 1024}, {.device = cuda()}),
+               y = zeros({2048, 1024}, {.device = cuda()});
   const Tensor d = zeros({1024, 1024}, {.device = cuda()});
   on_cuda::MatmulOperands operands;
   operands.x = x.data();
@@ -256,8 +274,9 @@ TEST_CASE("a measured choice is kept on disk, is no slower than the first offer,
   for (const auto& c : candidates) {
     if (c.microseconds > 0) CHECK(c.microseconds >= candidates[0].microseconds);
   }
-  std::printf("matmul: %zu candidates for tf32 NT 1024x1024x2048, best %.1f us (operands turned: %d)\n", candidates.size(),
-              candidates[0].microseconds, candidates[0].turned);
+  std::printf(
+      "matmul: %zu candidates for tf32 NT 1024x1024x2048, best %.1f us (operands turned: %d)\n",
+      candidates.size(), candidates[0].microseconds, candidates[0].turned);
 }
 
 TEST_CASE("the host's part of a small product allocates no memory of the device", "[gpu][matmul]") {

@@ -1,4 +1,5 @@
-// The forward matrix on CUDA: the same cells as tests/test_ops.cpp, with inputs built on the CPU and moved.
+// The forward matrix on CUDA: the same cells as tests/test_ops.cpp, with inputs built on the CPU
+// and moved.
 #include <cstdio>
 
 #include "tests/catch.h"
@@ -26,7 +27,9 @@ TEST_CASE("binary ops on CUDA", "[gpu]") { run_on_cuda("binary", check_binary); 
 TEST_CASE("ternary ops on CUDA", "[gpu]") { run_on_cuda("ternary", check_ternary); }
 TEST_CASE("pairs of types on CUDA", "[gpu]") { run_on_cuda("mixed types", check_mixed_types); }
 TEST_CASE("reductions on CUDA", "[gpu]") { run_on_cuda("reductions", check_reductions); }
-TEST_CASE("special values on CUDA", "[gpu]") { run_on_cuda("special values", check_special_values); }
+TEST_CASE("special values on CUDA", "[gpu]") {
+  run_on_cuda("special values", check_special_values);
+}
 TEST_CASE("special values in reductions on CUDA", "[gpu]") {
   run_on_cuda("special reductions", check_special_reductions);
 }
@@ -38,8 +41,10 @@ TEST_CASE("joins and splits on CUDA", "[gpu]") { run_on_cuda("joins", check_join
 TEST_CASE("indexing on CUDA", "[gpu]") { run_on_cuda("indexing", check_index_cells); }
 TEST_CASE("scans and triangles on CUDA", "[gpu]") { run_on_cuda("scans", check_scan_cells); }
 TEST_CASE("matrix products on CUDA", "[gpu]") { run_on_cuda("matmul", check_matmul_cells); }
+TEST_CASE("large tensors on CUDA", "[gpu]") { run_on_cuda("large", check_large_cells); }
 TEST_CASE("composites on CUDA", "[gpu]") { run_on_cuda("composites", check_composite_cells); }
 
 TEST_CASE("the error of matrix products on CUDA is within its bound", "[gpu]") {
-  run_on_cuda("matmul bound", [](Report& report, brrr::Device device) { check_matmul_bound(report, device, 500); });
+  run_on_cuda("matmul bound",
+              [](Report& report, brrr::Device device) { check_matmul_bound(report, device, 500); });
 }

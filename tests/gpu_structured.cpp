@@ -1,5 +1,5 @@
-// Indexing, joins, running sums and random draws on a GPU against the CPU, beyond what the forward matrix has: faults
-// of indices, large and lopsided sizes, order of additions.
+// Indexing, joins, running sums and random draws on a GPU against the CPU, beyond what the forward
+// matrix has: faults of indices, large and lopsided sizes, order of additions.
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -39,7 +39,8 @@ Tensor indices(const Dims& shape, std::int64_t bound, DType dtype, std::uint64_t
   std::vector<std::int64_t> values;
   std::int64_t count = 1;
   for (std::int64_t d : shape) count *= d;
-  for (std::int64_t i = 0; i < count; ++i) values.push_back(static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(bound)));
+  for (std::int64_t i = 0; i < count; ++i)
+    values.push_back(static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(bound)));
   return to(tensor(values, shape), dtype);
 }
 
@@ -63,9 +64,11 @@ TEST_CASE("gather and index_select on CUDA agree with the CPU", "[gpu][structure
     for (const DType index_type : {i32, i64}) {
       for (int dim = 0; dim < 3; ++dim) {
         const Tensor index = indices({5, 11, 7}, values.size(dim), index_type, 3);
-        CHECK(same(gather(values, dim, index), to(gather(device_values, dim, to(index, kGpu)), cpu)));
+        CHECK(
+            same(gather(values, dim, index), to(gather(device_values, dim, to(index, kGpu)), cpu)));
         const Tensor rows = indices({31}, values.size(dim), index_type, 4);
-        CHECK(same(index_select(values, dim, rows), to(index_select(device_values, dim, to(rows, kGpu)), cpu)));
+        CHECK(same(index_select(values, dim, rows),
+                   to(index_select(device_values, dim, to(rows, kGpu)), cpu)));
         const Tensor turned = transpose(device_values, 0, 2);
         CHECK(same(index_select(transpose(values, 0, 2), 2 - dim, rows),
                    to(index_select(turned, 2 - dim, to(rows, kGpu)), cpu)));
@@ -74,7 +77,8 @@ TEST_CASE("gather and index_select on CUDA agree with the CPU", "[gpu][structure
   }
 }
 
-TEST_CASE("an index out of range on CUDA is an error at the next wait, and the device goes on", "[gpu][structured]") {
+TEST_CASE("an index out of range on CUDA is an error at the next wait, and the device goes on",
+          "[gpu][structured]") {
   const Tensor x = to(rand({5, 8}), kGpu);
   const auto bad = [](std::vector<std::int64_t> values) {
     const auto count = static_cast<std::int64_t>(values.size());
@@ -86,8 +90,9 @@ TEST_CASE("an index out of range on CUDA is an error at the next wait, and the d
             synchronize(kGpu);
           }) == "[index_select] expected indices in [0, 5), got 7 at position 3");
     synchronize(kGpu);
-    CHECK(error_of([&] { to(index_select(x, 0, bad({4, -1})), cpu); }) ==
-          "[index_select] expected indices in [0, 5), got -1 at position 1");
+    CHECK(error_of([&] {
+            to(index_select(x, 0, bad({4, -1})), cpu);
+          }) == "[index_select] expected indices in [0, 5), got -1 at position 1");
     CHECK(error_of([&] {
             gather(x, 1, unsqueeze(bad({0, 8, 1}), 1));
             synchronize(kGpu);
@@ -102,7 +107,8 @@ TEST_CASE("an index out of range on CUDA is an error at the next wait, and the d
             synchronize(kGpu);
           }) == "[index_select] expected indices in [0, 5), got 6 at position 0");
   }
-  CHECK(same(to(index_select(x, 0, bad({4, 0})), cpu), index_select(to(x, cpu), 0, to(bad({4, 0}), cpu))));
+  CHECK(same(to(index_select(x, 0, bad({4, 0})), cpu),
+             index_select(to(x, cpu), 0, to(bad({4, 0}), cpu))));
 }
 
 TEST_CASE("scatter_add on CUDA adds in the order of the index", "[gpu][structured]") {
@@ -117,7 +123,7 @@ TEST_CASE("scatter_add on CUDA adds in the order of the index", "[gpu][structure
       {{50, 20}, {300, 15}, {310, 20}, 0},  // long lines of their own: sorted by element
       {{20, 50}, {20, 300}, {20, 300}, 1},
       {{3, 40, 5}, {3, 200, 4}, {3, 200, 5}, 1},
-      {{64, 10}, {64, 1}, {64, 1}, 1},      // a loss's gradient: one place a line
+      {{64, 10}, {64, 1}, {64, 1}, 1},  // a loss's gradient: one place a line
   };
   for (const Case& c : cases) {
     for (const DType dtype : {f32, f64, i64, bf16}) {
@@ -128,19 +134,23 @@ TEST_CASE("scatter_add on CUDA adds in the order of the index", "[gpu][structure
       INFO(base.describe() << " " << index.describe() << " dim " << c.dim);
       CHECK(same(expected, to(first, cpu)));
       for (int i = 0; i < 5; ++i) {
-        CHECK(same(to(scatter_add(to(base, kGpu), c.dim, to(index, kGpu), to(source, kGpu)), cpu), to(first, cpu)));
+        CHECK(same(to(scatter_add(to(base, kGpu), c.dim, to(index, kGpu), to(source, kGpu)), cpu),
+                   to(first, cpu)));
       }
     }
   }
 }
 
-TEST_CASE("the gradient of an embedding is the same every time and as on the CPU", "[gpu][structured]") {
+TEST_CASE("the gradient of an embedding is the same every time and as on the CPU",
+          "[gpu][structured]") {
   for (const std::int64_t width : {1, 5, 64, 300, 1024}) {
-    const Tensor index = indices({4096}, 1000, i64, 21), gradient = randn({4096, width}), base = zeros({1000, width});
+    const Tensor index = indices({4096}, 1000, i64, 21), gradient = randn({4096, width}),
+                 base = zeros({1000, width});
     const Tensor wide = expand(unsqueeze(index, 1), {4096, width});
     const Tensor expected = scatter_add(base, 0, wide, gradient);
     const Tensor on_gpu = expand(unsqueeze(to(index, kGpu), 1), {4096, width});
-    for (int i = 0; i < 3; ++i) CHECK(same(expected, to(scatter_add(to(base, kGpu), 0, on_gpu, to(gradient, kGpu)), cpu)));
+    for (int i = 0; i < 3; ++i)
+      CHECK(same(expected, to(scatter_add(to(base, kGpu), 0, on_gpu, to(gradient, kGpu)), cpu)));
   }
 }
 
@@ -164,12 +174,14 @@ TEST_CASE("cat on CUDA joins many, large, unaligned and strided parts", "[gpu][s
     }
   }
   const Tensor big = rand({1000, 999}), other = rand({1000, 3});
-  CHECK(same(cat({big, other, slice(big, 1, 5, 17)}, 1), to(cat({to(big, kGpu), to(other, kGpu), slice(to(big, kGpu), 1, 5, 17)}, 1), cpu)));
+  CHECK(same(cat({big, other, slice(big, 1, 5, 17)}, 1),
+             to(cat({to(big, kGpu), to(other, kGpu), slice(to(big, kGpu), 1, 5, 17)}, 1), cpu)));
 }
 
 TEST_CASE("running sums on CUDA agree with the CPU", "[gpu][structured]") {
   for (const DType dtype : {i32, i64, boolean, f32, f64, f16, bf16}) {
-    for (const Dims& shape : {Dims{1}, Dims{100000}, Dims{3, 70000}, Dims{2000, 33}, Dims{5, 3000, 7}, Dims{1, 9000, 64}}) {
+    for (const Dims& shape : {Dims{1}, Dims{100000}, Dims{3, 70000}, Dims{2000, 33},
+                              Dims{5, 3000, 7}, Dims{1, 9000, 64}}) {
       const Tensor x = to(rand(shape) * 2, dtype), on_gpu = to(x, kGpu);
       for (int dim = 0; dim < x.rank(); ++dim) {
         const Tensor expected = cumsum(x, dim), got = to(cumsum(on_gpu, dim), cpu);
@@ -179,8 +191,12 @@ TEST_CASE("running sums on CUDA agree with the CPU", "[gpu][structured]") {
           continue;
         }
         REQUIRE(got.dtype() == expected.dtype());
-        const std::vector<double> e = to_vector<double>(to(expected, f64)), g = to_vector<double>(to(got, f64));
-        const double step = dtype == f64 ? 1e-12 : dtype == f32 ? 2.4e-7 : dtype == f16 ? 2e-3 : 1.6e-2;
+        const std::vector<double> e = to_vector<double>(to(expected, f64)),
+                                  g = to_vector<double>(to(got, f64));
+        const double step = dtype == f64   ? 1e-12
+                            : dtype == f32 ? 2.4e-7
+                            : dtype == f16 ? 2e-3
+                                           : 1.6e-2;
         double worst = 0;
         for (std::size_t i = 0; i < e.size(); ++i) {
           if (e[i] != g[i]) worst = std::max(worst, std::abs(e[i] - g[i]) / std::abs(e[i]));
@@ -198,7 +214,8 @@ TEST_CASE("draws on CUDA have the bits of the CPU's", "[gpu][structured]") {
       manual_seed(77);
       const Tensor u = rand({count}, {.dtype = dtype}), n = randn({count}, {.dtype = dtype});
       manual_seed(77);
-      const Tensor gu = rand({count}, {.dtype = dtype, .device = kGpu}), gn = randn({count}, {.dtype = dtype, .device = kGpu});
+      const Tensor gu = rand({count}, {.dtype = dtype, .device = kGpu}),
+                   gn = randn({count}, {.dtype = dtype, .device = kGpu});
       CHECK(same(u, to(gu, cpu)));
       CHECK(same(n, to(gn, cpu)));
     }

@@ -30,7 +30,8 @@ template <class F>
 Model view_of(const Model& x, const Dims& shape, F source) {
   Model model{x.buffer, {}, shape};
   for (std::int64_t i = 0; i < numel_of(shape); ++i) {
-    model.places.push_back(x.places[static_cast<std::size_t>(number_of(source(index_of(i, shape)), x.shape))]);
+    model.places.push_back(
+        x.places[static_cast<std::size_t>(number_of(source(index_of(i, shape)), x.shape))]);
   }
   return model;
 }
@@ -38,7 +39,8 @@ Model view_of(const Model& x, const Dims& shape, F source) {
 Dims broadcast(const Dims& a, const Dims& b) {
   Dims result = a.size() < b.size() ? b : a;
   for (int i = 1; i <= result.size(); ++i) {
-    const std::int64_t da = i <= a.size() ? a[a.size() - i] : 1, db = i <= b.size() ? b[b.size() - i] : 1;
+    const std::int64_t da = i <= a.size() ? a[a.size() - i] : 1,
+                       db = i <= b.size() ? b[b.size() - i] : 1;
     result[result.size() - i] = da == 1 ? db : da;
   }
   return result;
@@ -59,7 +61,8 @@ Values spread(const Model& x, const Dims& shape) {
   return result;
 }
 
-Model pointwise(const std::string& op, const std::vector<const Model*>& operands, const Step& step, bool numbered) {
+Model pointwise(const std::string& op, const std::vector<const Model*>& operands, const Step& step,
+                bool numbered) {
   Dims shape = operands[0]->shape;
   for (const Model* operand : operands) shape = broadcast(shape, operand->shape);
   std::vector<Values> inputs;
@@ -127,13 +130,16 @@ Model product(const Model& a, const Model& b) {
   return fresh(std::move(result), {m, n});
 }
 
-Dims shape_from(const std::vector<std::int64_t>& counts) { return Dims(std::span<const std::int64_t>(counts)); }
+Dims shape_from(const std::vector<std::int64_t>& counts) {
+  return Dims(std::span<const std::int64_t>(counts));
+}
 
 Model run_view(const Step& step, const Model& x) {
   const auto& c = step.counts;
   Dims shape = x.shape;
   if (step.op == "permute") {
-    for (std::size_t d = 0; d < c.size(); ++d) shape[static_cast<int>(d)] = x.shape[static_cast<int>(c[d])];
+    for (std::size_t d = 0; d < c.size(); ++d)
+      shape[static_cast<int>(d)] = x.shape[static_cast<int>(c[d])];
     return view_of(x, shape, [&](const Index& i) {
       Index from(i.size());
       for (std::size_t d = 0; d < c.size(); ++d) from[static_cast<std::size_t>(c[d])] = i[d];
@@ -177,7 +183,8 @@ Model run_view(const Step& step, const Model& x) {
   return model;
 }
 
-const std::vector<std::string> kViews = {"permute", "slice", "select", "unsqueeze", "expand", "reshape"};
+const std::vector<std::string> kViews = {"permute",   "slice",  "select",
+                                         "unsqueeze", "expand", "reshape"};
 
 Model run_step(const Step& step, std::vector<Model>& values) {
   std::vector<const Model*> in;
@@ -194,9 +201,12 @@ Model run_step(const Step& step, std::vector<Model>& values) {
       result.assign(in[0]->places.size(), step.number);
     } else {
       const bool numbered = plain.ends_with("#");
-      result = spread(pointwise(numbered ? plain.substr(0, plain.size() - 1) : plain, in, step, numbered), in[0]->shape);
+      result = spread(
+          pointwise(numbered ? plain.substr(0, plain.size() - 1) : plain, in, step, numbered),
+          in[0]->shape);
     }
-    for (std::size_t i = 0; i < result.size(); ++i) (*in[0]->buffer)[static_cast<std::size_t>(in[0]->places[i])] = result[i];
+    for (std::size_t i = 0; i < result.size(); ++i)
+      (*in[0]->buffer)[static_cast<std::size_t>(in[0]->places[i])] = result[i];
     return *in[0];
   }
   if (op == "clone") return fresh(in[0]->values(), in[0]->shape);
@@ -219,7 +229,8 @@ Model run_step(const Step& step, std::vector<Model>& values) {
     Model result = fresh(in[0]->values(), in[0]->shape);
     for (std::size_t i = 0; i < result.places.size(); ++i) {
       const Index index = index_of(static_cast<std::int64_t>(i), in[0]->shape);
-      if (index[static_cast<std::size_t>(rank - 1)] > index[static_cast<std::size_t>(rank - 2)]) (*result.buffer)[i] = 0;
+      if (index[static_cast<std::size_t>(rank - 1)] > index[static_cast<std::size_t>(rank - 2)])
+        (*result.buffer)[i] = 0;
     }
     return result;
   }
@@ -234,7 +245,8 @@ Model run_step(const Step& step, std::vector<Model>& values) {
       const std::int64_t first = in[0]->shape[static_cast<int>(dim)];
       const bool second = index[dim] >= first;
       if (second) index[dim] -= first;
-      result.push_back((second ? b : a)[static_cast<std::size_t>(number_of(index, in[second]->shape))]);
+      result.push_back(
+          (second ? b : a)[static_cast<std::size_t>(number_of(index, in[second]->shape))]);
     }
     return fresh(std::move(result), shape);
   }

@@ -1,5 +1,5 @@
-// Cells of composites: softmax and its kin, normalizations, variance. They are chains of ops, and each link may round,
-// so halves are allowed a few units where an op of its own is allowed one.
+// Cells of composites: softmax and its kin, normalizations, variance. They are chains of ops, and
+// each link may round, so halves are allowed a few units where an op of its own is allowed one.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -32,7 +32,8 @@ Values along(const Sample& x, int dim, const std::function<void(Values&)>& f) {
   for (std::int64_t i = 0; i < static_cast<std::int64_t>(x.values.size()); ++i) {
     if (i / inner % shape[d] != 0) continue;
     Values line;
-    for (std::int64_t k = 0; k < shape[d]; ++k) line.push_back(x.values[static_cast<std::size_t>(i + k * inner)]);
+    for (std::int64_t k = 0; k < shape[d]; ++k)
+      line.push_back(x.values[static_cast<std::size_t>(i + k * inner)]);
     f(line);
     for (std::int64_t k = 0; k < shape[d]; ++k) {
       result[static_cast<std::size_t>(i + k * inner)] = line[static_cast<std::size_t>(k)];
@@ -56,7 +57,8 @@ double variance(const Values& line, double correction) {
   return total / (static_cast<double>(line.size()) - correction);
 }
 
-void softmaxes(Report& report, const Sample& x, const Dims& shape, DType dtype, const std::string& what, double scale) {
+void softmaxes(Report& report, const Sample& x, const Dims& shape, DType dtype,
+               const std::string& what, double scale) {
   for (int d = 0; d < shape.size(); ++d) {
     const int dim = d % 2 ? d - shape.size() : d;
     expect(report, "softmax" + what, [&](In in) { return softmax(in[0], dim); }, {x}, dtype, shape,
@@ -66,7 +68,8 @@ void softmaxes(Report& report, const Sample& x, const Dims& shape, DType dtype, 
                    for (double& v : line) v = std::exp(v - total);
                  }),
            {slack_of(dtype, 2)});
-    expect(report, "log_softmax" + what, [&](In in) { return log_softmax(in[0], dim); }, {x}, dtype, shape,
+    expect(report, "log_softmax" + what, [&](In in) { return log_softmax(in[0], dim); }, {x}, dtype,
+           shape,
            along(x, d,
                  [](Values& line) {
                    const double total = log_sum_exp(line);
@@ -76,15 +79,16 @@ void softmaxes(Report& report, const Sample& x, const Dims& shape, DType dtype, 
     for (bool keepdim : {false, true}) {
       Dims rest = shape;
       keepdim ? (rest[d] = 1) : (rest.erase(d), 0);
-      const Values repeated = along(x, d, [](Values& line) { std::fill(line.begin(), line.end(), log_sum_exp(line)); });
+      const Values repeated =
+          along(x, d, [](Values& line) { std::fill(line.begin(), line.end(), log_sum_exp(line)); });
       Values want;
       for (std::int64_t i = 0; i < numel_of(rest); ++i) {
         Index index = index_of(i, rest);
         if (!keepdim) index.insert(index.begin() + d, 0);
         want.push_back(repeated[static_cast<std::size_t>(number_of(index, shape))]);
       }
-      expect(report, "logsumexp" + what, [&](In in) { return logsumexp(in[0], {dim}, keepdim); }, {x}, dtype, rest, want,
-             {slack_of(dtype, scale)});
+      expect(report, "logsumexp" + what, [&](In in) { return logsumexp(in[0], {dim}, keepdim); },
+             {x}, dtype, rest, want, {slack_of(dtype, scale)});
     }
   }
 }
@@ -100,14 +104,17 @@ void variances(Report& report, const Sample& x, const Dims& shape, DType dtype) 
       const Values repeated = along(x, d, [&](Values& line) {
         std::fill(line.begin(), line.end(), variance(line, correction));
       });
-      expect_at(report, "var dim", [&](In in) { return var(in[0], {d}, true, correction); }, {x}, dtype, rest,
-                [&](const Index& i) { return repeated[static_cast<std::size_t>(number_of(i, shape))]; },
-                {slack_of(dtype, 4)});
+      expect_at(
+          report, "var dim", [&](In in) { return var(in[0], {d}, true, correction); }, {x}, dtype,
+          rest,
+          [&](const Index& i) { return repeated[static_cast<std::size_t>(number_of(i, shape))]; },
+          {slack_of(dtype, 4)});
     }
   }
 }
 
-void normalizations(Report& report, const Sample& x, const Dims& shape, DType dtype, Device device) {
+void normalizations(Report& report, const Sample& x, const Dims& shape, DType dtype,
+                    Device device) {
   for (int dims = 1; dims <= std::min(2, shape.size()); ++dims) {
     Dims last;
     for (int d = shape.size() - dims; d < shape.size(); ++d) last.push_back(shape[d]);
@@ -117,20 +124,26 @@ void normalizations(Report& report, const Sample& x, const Dims& shape, DType dt
     for (int parts = 0; parts < 3; ++parts) {  // neither, weight, both
       Values layer, rms;
       for (std::size_t i = 0; i < x.values.size(); i += n) {
-        const Values line(x.values.begin() + static_cast<long>(i), x.values.begin() + static_cast<long>(i + n));
+        const Values line(x.values.begin() + static_cast<long>(i),
+                          x.values.begin() + static_cast<long>(i + n));
         double mean = 0, square = 0;
-        for (double v : line) mean += v / static_cast<double>(n), square += v * v / static_cast<double>(n);
+        for (double v : line)
+          mean += v / static_cast<double>(n), square += v * v / static_cast<double>(n);
         for (std::size_t k = 0; k < n; ++k) {
-          const double scale = parts > 0 ? weight.values[k] : 1, shift = parts > 1 ? bias.values[k] : 0;
+          const double scale = parts > 0 ? weight.values[k] : 1,
+                       shift = parts > 1 ? bias.values[k] : 0;
           layer.push_back((line[k] - mean) / std::sqrt(variance(line, 0) + 1e-5) * scale + shift);
           rms.push_back(line[k] / std::sqrt(square + 1e-6) * scale);
         }
       }
-      const auto pick = [&](In in, int part) { return parts >= part ? in[static_cast<std::size_t>(part)] : Tensor(); };
-      expect(report, "layer_norm", [&](In in) { return layer_norm(in[0], dims, pick(in, 1), pick(in, 2)); },
+      const auto pick = [&](In in, int part) {
+        return parts >= part ? in[static_cast<std::size_t>(part)] : Tensor();
+      };
+      expect(report, "layer_norm",
+             [&](In in) { return layer_norm(in[0], dims, pick(in, 1), pick(in, 2)); },
              {x, weight, bias}, dtype, shape, layer, {slack_of(dtype, 8)});
-      expect(report, "rms_norm", [&](In in) { return rms_norm(in[0], dims, pick(in, 1)); }, {x, weight}, dtype, shape,
-             rms, {slack_of(dtype, 8)});
+      expect(report, "rms_norm", [&](In in) { return rms_norm(in[0], dims, pick(in, 1)); },
+             {x, weight}, dtype, shape, rms, {slack_of(dtype, 8)});
     }
   }
 }
@@ -150,19 +163,23 @@ void check_composite_cells(Report& report, Device device) {
     }
     // Far from zero nothing overflows, and a masked place is exactly nothing.
     const double inf = std::numeric_limits<double>::infinity();
-    const Sample large = make_sample({900, 901, 899, -1000, 5, 6, 7, 8}, {2, 4}, dtype, Layout::contiguous, device);
+    const Sample large =
+        make_sample({900, 901, 899, -1000, 5, 6, 7, 8}, {2, 4}, dtype, Layout::contiguous, device);
     softmaxes(report, large, {2, 4}, dtype, " of large", 900);
-    const Sample masked = make_sample({1, -inf, 2, 0.5, -inf, -inf, 3, -inf}, {2, 4}, dtype, Layout::contiguous, device);
-    expect(report, "softmax masked", [](In in) { return softmax(in[0], 1); }, {masked}, dtype, {2, 4},
+    const Sample masked = make_sample({1, -inf, 2, 0.5, -inf, -inf, 3, -inf}, {2, 4}, dtype,
+                                      Layout::contiguous, device);
+    expect(report, "softmax masked", [](In in) { return softmax(in[0], 1); }, {masked}, dtype,
+           {2, 4},
            along(masked, 1,
                  [](Values& line) {
                    const double total = log_sum_exp(line);
                    for (double& v : line) v = std::exp(v - total);
                  }),
            {slack_of(dtype, 2)});
-    const Sample nothing = make_sample({-inf, -inf, 1, 2}, {2, 2}, dtype, Layout::contiguous, device);
-    expect(report, "logsumexp of -inf", [](In in) { return logsumexp(in[0], {1}); }, {nothing}, dtype, {2},
-           {-inf, log_sum_exp({1, 2})}, {slack_of(dtype, 2)});
+    const Sample nothing =
+        make_sample({-inf, -inf, 1, 2}, {2, 2}, dtype, Layout::contiguous, device);
+    expect(report, "logsumexp of -inf", [](In in) { return logsumexp(in[0], {1}); }, {nothing},
+           dtype, {2}, {-inf, log_sum_exp({1, 2})}, {slack_of(dtype, 2)});
   }
 }
 

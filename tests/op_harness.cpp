@@ -19,7 +19,8 @@ struct Input {
 
 std::string describe(const Input& input, Layout layout) {
   if (input.number) return "number";
-  return input.sample.tensor.describe() + (layout == Layout::contiguous ? "" : std::string(" ") + name_of(layout));
+  return input.sample.tensor.describe() +
+         (layout == Layout::contiguous ? "" : std::string(" ") + name_of(layout));
 }
 
 Scalar scalar_of(DType dtype, double value) {
@@ -61,15 +62,17 @@ std::vector<Input> make_inputs(const Cell& cell, const OpInfo& info, Device devi
   std::vector<Input> inputs;
   for (std::size_t i = 0; i < cell.slots.size(); ++i) {
     const Slot& slot = cell.slots[i];
-    Random random(hash_text(key + std::to_string(i) + std::string(name_of(slot.dtype)) + to_string(slot.shape)));
+    Random random(hash_text(key + std::to_string(i) + std::string(name_of(slot.dtype)) +
+                            to_string(slot.shape)));
     Input input;
     if (slot.number) {
       input.number = round_to(bf16, draw(random, slot.dtype, info.low, info.high));
       const DType kind = slot.dtype == boolean ? boolean : is_floating(slot.dtype) ? f64 : i64;
       input.type = {kind, Rank::number};
     } else {
-      Values values = cell.values.empty() ? draw_many(random, slot.dtype, numel_of(slot.shape), info.low, info.high)
-                                          : cell.values[i];
+      Values values = cell.values.empty()
+                          ? draw_many(random, slot.dtype, numel_of(slot.shape), info.low, info.high)
+                          : cell.values[i];
       input.sample = make_sample(std::move(values), slot.shape, slot.dtype, slot.layout, device);
       input.type = {slot.dtype, slot.shape.empty() ? Rank::zero_d : Rank::dimensions};
     }
@@ -80,12 +83,14 @@ std::vector<Input> make_inputs(const Cell& cell, const OpInfo& info, Device devi
 
 std::string shape_problem(const Tensor& got, DType dtype, const Dims& shape) {
   if (got.dtype() == dtype && Dims(got.shape()) == shape) return "";
-  return "meta gives " + got.describe() + ", expected " + std::string(name_of(dtype)) + to_string(shape);
+  return "meta gives " + got.describe() + ", expected " + std::string(name_of(dtype)) +
+         to_string(shape);
 }
 
-// What the in-place form must leave: the result converted to the first operand's dtype, and every other byte of the
-// buffer as it was.
-std::string in_place_problem(const Pointwise& row, std::vector<Input>& inputs, const Values& want, Match match) {
+// What the in-place form must leave: the result converted to the first operand's dtype, and every
+// other byte of the buffer as it was.
+std::string in_place_problem(const Pointwise& row, std::vector<Input>& inputs, const Values& want,
+                             Match match) {
   std::vector<Operand> rest;
   for (std::size_t i = 1; i < inputs.size(); ++i) {
     rest.push_back({inputs[i].sample.tensor, {}});
@@ -95,7 +100,8 @@ std::string in_place_problem(const Pointwise& row, std::vector<Input>& inputs, c
   Tensor handle = first.tensor;
   const std::uint32_t version = handle.version();
   Tensor& returned = row.call_in_place(handle, rest);
-  if (&returned != &handle || !handle.same_view_as(first.tensor)) return "the in-place form returns another tensor";
+  if (&returned != &handle || !handle.same_view_as(first.tensor))
+    return "the in-place form returns another tensor";
   if (handle.version() == version) return "the in-place form does not count a version";
   Values after = first.base_values;
   std::vector<bool> excused(after.size());
@@ -105,8 +111,8 @@ std::string in_place_problem(const Pointwise& row, std::vector<Input>& inputs, c
     excused[place] = match.excused && (*match.excused)[i];
   }
   match.excused = &excused;
-  const std::string problem =
-      difference(first.base, handle.dtype(), Dims{static_cast<std::int64_t>(after.size())}, after, match);
+  const std::string problem = difference(
+      first.base, handle.dtype(), Dims{static_cast<std::int64_t>(after.size())}, after, match);
   return problem.empty() ? "" : "in place, whole buffer: " + problem;
 }
 
@@ -116,14 +122,17 @@ std::string unchanged_problem(const std::vector<Input>& inputs) {
     if (input.number) continue;
     const Sample& s = input.sample;
     if (read(s.base).size() != s.base_values.size()) return "an input's buffer changed";
-    const std::string problem = difference(s.base, s.tensor.dtype(), Dims{static_cast<std::int64_t>(s.base_values.size())},
-                                           s.base_values, {0, true});
+    const std::string problem =
+        difference(s.base, s.tensor.dtype(), Dims{static_cast<std::int64_t>(s.base_values.size())},
+                   s.base_values, {0, true});
     if (!problem.empty()) return "an input changed: " + problem;
   }
   return "";
 }
 
-Tensor as_meta(const Tensor& tensor) { return make_meta_tensor(tensor.dtype(), tensor.shape(), tensor.device()); }
+Tensor as_meta(const Tensor& tensor) {
+  return make_meta_tensor(tensor.dtype(), tensor.shape(), tensor.device());
+}
 
 std::string run_cell(const Cell& cell, const OpInfo& info, std::vector<Input>& inputs) {
   std::vector<Typed> typed;
@@ -154,7 +163,8 @@ std::string run_cell(const Cell& cell, const OpInfo& info, std::vector<Input>& i
     } catch (const Error& error) {
       const std::string text = error.what();
       const std::string name = std::string("[") + info.name;
-      return text.starts_with(name) ? unchanged_problem(inputs) : "refused without its name: " + text;
+      return text.starts_with(name) ? unchanged_problem(inputs)
+                                    : "refused without its name: " + text;
     }
     return "took types that it does not compute in";
   }
@@ -171,9 +181,12 @@ std::string run_cell(const Cell& cell, const OpInfo& info, std::vector<Input>& i
     for (std::size_t k = 0; k < inputs.size(); ++k) {
       const Input& input = inputs[k];
       const double value =
-          input.number ? *input.number : input.sample.values[source_of(i, shape, input.sample.tensor.shape())];
+          input.number ? *input.number
+                       : input.sample.values[source_of(i, shape, input.sample.tensor.shape())];
       const bool condition = info.rule == DTypeRule::select && k == 0;
-      scratch[k] = condition ? value : input.number ? computing(value) : round_to(types.computing, value);
+      scratch[k] = condition      ? value
+                   : input.number ? computing(value)
+                                  : round_to(types.computing, value);
     }
     want.push_back(reference(scratch, computing));
     excused.push_back(cell.excused && cell.excused(scratch));
@@ -188,14 +201,35 @@ std::string run_cell(const Cell& cell, const OpInfo& info, std::vector<Input>& i
   return problem;
 }
 
-const std::vector<Dims> kShapes = {{},     {0},    {1},        {2},       {7},       {13},     {31},   {33},
-                                   {127},  {129},  {255},      {257},     {1023},    {2, 3},   {5, 7}, {1, 1, 1},
-                                   {17, 33}, {64, 65}, {3, 1, 4}, {2, 0, 3}, {2, 3, 4, 5}, {1, 2, 1, 3, 1, 2, 1, 2}};
+const std::vector<Dims> kShapes = {{},           {0},
+                                   {1},          {2},
+                                   {7},          {13},
+                                   {31},         {33},
+                                   {127},        {129},
+                                   {255},        {257},
+                                   {1023},       {2, 3},
+                                   {5, 7},       {1, 1, 1},
+                                   {17, 33},     {64, 65},
+                                   {3, 1, 4},    {2, 0, 3},
+                                   {2, 3, 4, 5}, {1, 2, 1, 3, 1, 2, 1, 2}};
 
-const std::vector<std::pair<Dims, Dims>> kPairs = {
-    {{}, {}},          {{2, 1}, {1, 2}}, {{5, 7}, {7}},       {{5, 7}, {5, 1}},  {{}, {3, 4}},     {{3, 4}, {}},
-    {{0}, {1}},        {{2, 0, 3}, {3}}, {{1}, {13}},         {{3, 1, 5}, {4, 1}}, {{129}, {129}}, {{255, 3}, {255, 3}},
-    {{31}, {1}},       {{4, 5}, {4, 5}}, {{1, 257}, {3, 1}},  {{2, 3, 4}, {2, 1, 4}}, {{2, 2, 2, 2}, {2, 1, 2}}};
+const std::vector<std::pair<Dims, Dims>> kPairs = {{{}, {}},
+                                                   {{2, 1}, {1, 2}},
+                                                   {{5, 7}, {7}},
+                                                   {{5, 7}, {5, 1}},
+                                                   {{}, {3, 4}},
+                                                   {{3, 4}, {}},
+                                                   {{0}, {1}},
+                                                   {{2, 0, 3}, {3}},
+                                                   {{1}, {13}},
+                                                   {{3, 1, 5}, {4, 1}},
+                                                   {{129}, {129}},
+                                                   {{255, 3}, {255, 3}},
+                                                   {{31}, {1}},
+                                                   {{4, 5}, {4, 5}},
+                                                   {{1, 257}, {3, 1}},
+                                                   {{2, 3, 4}, {2, 1, 4}},
+                                                   {{2, 2, 2, 2}, {2, 1, 2}}};
 
 const std::vector<std::pair<Layout, Layout>> kLayoutPairs = {
     {Layout::contiguous, Layout::contiguous}, {Layout::transposed, Layout::contiguous},
@@ -287,7 +321,8 @@ void check_binary(Report& report, Device device) {
       for (const Dims& shape : kShapes) {
         for (Layout layout : kLayouts) {
           if (!applies(layout, shape)) continue;
-          run_both(report, row, {{dtype, shape, layout}, {dtype, {}, Layout::contiguous, true}}, device);
+          run_both(report, row, {{dtype, shape, layout}, {dtype, {}, Layout::contiguous, true}},
+                   device);
         }
         run(report, {&row, {{dtype, {}, Layout::contiguous, true}, {dtype, shape}}}, device);
       }
@@ -296,9 +331,14 @@ void check_binary(Report& report, Device device) {
 }
 
 void check_ternary(Report& report, Device device) {
-  const std::vector<std::vector<Dims>> triples = {{{}, {}, {}},         {{5}, {5}, {5}},       {{2, 1, 3}, {1, 4, 1}, {3}},
-                                                  {{0}, {1}, {0}},      {{3, 4}, {4}, {}},     {{}, {129}, {129}},
-                                                  {{257}, {257}, {1}},  {{33, 3}, {33, 1}, {33, 3}}};
+  const std::vector<std::vector<Dims>> triples = {{{}, {}, {}},
+                                                  {{5}, {5}, {5}},
+                                                  {{2, 1, 3}, {1, 4, 1}, {3}},
+                                                  {{0}, {1}, {0}},
+                                                  {{3, 4}, {4}, {}},
+                                                  {{}, {129}, {129}},
+                                                  {{257}, {257}, {1}},
+                                                  {{33, 3}, {33, 1}, {33, 3}}};
   const std::vector<std::vector<Layout>> layouts = {
       {Layout::contiguous, Layout::contiguous, Layout::contiguous},
       {Layout::transposed, Layout::strided, Layout::offset},
@@ -311,7 +351,8 @@ void check_ternary(Report& report, Device device) {
       for (const auto& shapes : triples) {
         for (const auto& l : layouts) {
           for (int numbers = 0; numbers < 4; ++numbers) {  // which of the last two are numbers
-            std::vector<Slot> slots = {{first, shapes[0], l[0]}, {dtype, shapes[1], l[1]}, {dtype, shapes[2], l[2]}};
+            std::vector<Slot> slots = {
+                {first, shapes[0], l[0]}, {dtype, shapes[1], l[1]}, {dtype, shapes[2], l[2]}};
             for (std::size_t i = 1; i < 3; ++i) {
               if (numbers >> (i - 1) & 1) slots[i] = {dtype, {}, Layout::contiguous, true};
             }
@@ -325,7 +366,8 @@ void check_ternary(Report& report, Device device) {
 }
 
 void check_mixed_types(Report& report, Device device) {
-  const std::vector<std::pair<Dims, Dims>> ranks = {{{4, 3}, {3}}, {{4, 3}, {}}, {{}, {4, 3}}, {{}, {}}};
+  const std::vector<std::pair<Dims, Dims>> ranks = {
+      {{4, 3}, {3}}, {{4, 3}, {}}, {{}, {4, 3}}, {{}, {}}};
   for (const Pointwise& row : pointwise_ops()) {
     if (row.arity == 1) continue;
     for (DType a : kAllDTypes) {

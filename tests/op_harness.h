@@ -1,8 +1,10 @@
-// The one harness that walks the op table: every pointwise op and reduction, in every type that it accepts, over
-// shapes and layouts, in place and with numbers at each position, against the float64 references. A new row in
-// ops.def needs one line in op_references.cpp and is tested whole; without that line these tests fail.
+// The one harness that walks the op table: every pointwise op and reduction, in every type that it
+// accepts, over shapes and layouts, in place and with numbers at each position, against the float64
+// references. A new row in ops.def needs one line in op_references.cpp and is tested whole; without
+// that line these tests fail.
 //
-// The device is a parameter: tests/test_ops.cpp runs the cells on the CPU, tests/gpu_ops.cpp on CUDA.
+// The device is a parameter: tests/test_ops.cpp runs the cells on the CPU, tests/gpu_ops.cpp on
+// CUDA.
 #pragma once
 
 #include <functional>
@@ -55,28 +57,29 @@ struct Slot {
   bool number = false;
 };
 
-// One call of a pointwise op, checked: result or refusal, inputs unchanged, meta, and for in-place forms every byte of
-// the buffer around.
+// One call of a pointwise op, checked: result or refusal, inputs unchanged, meta, and for in-place
+// forms every byte of the buffer around.
 struct Cell {
   const Pointwise* row;
   std::vector<Slot> slots;
   bool in_place = false;
-  std::vector<Values> values = {};  // instead of samples
-  bool signs = false;               // zeros are compared with their signs
-  bool exact = false;               // no tolerance
+  std::vector<Values> values = {};                    // instead of samples
+  bool signs = false;                                 // zeros are compared with their signs
+  bool exact = false;                                 // no tolerance
   bool (*excused)(const double* operands) = nullptr;  // elements that may be anything
 };
 void run(Report& report, const Cell& cell, Device device);
 
-// --- The cells. Each adds to the report. ---------------------------------------------------------------------------
+// --- The cells. Each adds to the report.
+// ---------------------------------------------------------------------------
 
-void check_references(Report& report);                           // every row has a reference
-void check_unary(Report& report, Device device);                 // types × shapes × layouts
-void check_binary(Report& report, Device device);                // and broadcast pairs, numbers, in place
+void check_references(Report& report);             // every row has a reference
+void check_unary(Report& report, Device device);   // types × shapes × layouts
+void check_binary(Report& report, Device device);  // and broadcast pairs, numbers, in place
 void check_ternary(Report& report, Device device);
-void check_mixed_types(Report& report, Device device);           // all pairs of types, values and refusals
-void check_reductions(Report& report, Device device);            // types × shapes × layouts × dims
-void check_special_values(Report& report, Device device);        // NaN, ±Inf, ±0, denormals, largest
+void check_mixed_types(Report& report, Device device);  // all pairs of types, values and refusals
+void check_reductions(Report& report, Device device);   // types × shapes × layouts × dims
+void check_special_values(Report& report, Device device);  // NaN, ±Inf, ±0, denormals, largest
 void check_special_reductions(Report& report, Device device);
 
 }  // namespace brrr::test

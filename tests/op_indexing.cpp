@@ -15,7 +15,8 @@ double at(const Sample& x, const Index& index) {
   return x.values[static_cast<std::size_t>(number_of(index, x.tensor.shape()))];
 }
 
-void gathers(Report& report, DType dtype, const Dims& shape, int d, Layout la, Layout lb, Device device) {
+void gathers(Report& report, DType dtype, const Dims& shape, int d, Layout la, Layout lb,
+             Device device) {
   const auto dim = static_cast<std::size_t>(d);
   const int asked = d % 2 ? d - shape.size() : d;
   const Sample x = sample_of("x", shape, dtype, la, device);
@@ -26,15 +27,18 @@ void gathers(Report& report, DType dtype, const Dims& shape, int d, Layout la, L
   for (std::int64_t& size : smaller) size = std::max<std::int64_t>(size - 1, 1);
   for (const Dims& picked : {shape, larger, smaller}) {
     const Sample index = indices_of("gather", picked, shape[d], lb, device);
-    expect_at(report, "gather", [&](In in) { return gather(in[0], asked, in[1]); }, {x, index}, dtype, picked,
-              [&](const Index& i) {
-                Index from = i;
-                from[dim] = static_cast<std::int64_t>(at(index, i));
-                return at(x, from);
-              },
-              exact);
+    expect_at(
+        report, "gather", [&](In in) { return gather(in[0], asked, in[1]); }, {x, index}, dtype,
+        picked,
+        [&](const Index& i) {
+          Index from = i;
+          from[dim] = static_cast<std::int64_t>(at(index, i));
+          return at(x, from);
+        },
+        exact);
     // scatter_add is its reverse.
-    const Sample source = sample_of("source", picked, dtype, lb == Layout::expanded ? Layout::strided : lb, device);
+    const Sample source =
+        sample_of("source", picked, dtype, lb == Layout::expanded ? Layout::strided : lb, device);
     Values sums = x.values, size(x.values.size());
     for (std::size_t i = 0; i < size.size(); ++i) size[i] = std::fabs(x.values[i]);
     double most = 0;
@@ -47,21 +51,26 @@ void gathers(Report& report, DType dtype, const Dims& shape, int d, Layout la, L
       most = std::max(most, size[place]);
     }
     // Halves may round at every addition.
-    const double slack = dtype == f16 ? most * 4e-3 : dtype == bf16 ? most * 3e-2 : is_floating(dtype) ? most * 1e-6 : 0;
+    const double slack = dtype == f16         ? most * 4e-3
+                         : dtype == bf16      ? most * 3e-2
+                         : is_floating(dtype) ? most * 1e-6
+                                              : 0;
     if (dtype == boolean) continue;
-    expect(report, "scatter_add", [&](In in) { return scatter_add(in[0], asked, in[1], in[2]); }, {x, index, source},
-           dtype, shape, sums, {slack});
+    expect(report, "scatter_add", [&](In in) { return scatter_add(in[0], asked, in[1], in[2]); },
+           {x, index, source}, dtype, shape, sums, {slack});
   }
   for (std::int64_t count : {0, 1, 5}) {
     const Sample index = indices_of("select", {count}, shape[d], lb, device);
     Dims picked = shape;
     picked[d] = count;
-    expect_at(report, "index_select", [&](In in) { return index_select(in[0], asked, in[1]); }, {x, index}, dtype, picked,
-              [&](Index i) {
-                i[dim] = static_cast<std::int64_t>(index.values[static_cast<std::size_t>(i[dim])]);
-                return at(x, i);
-              },
-              exact);
+    expect_at(
+        report, "index_select", [&](In in) { return index_select(in[0], asked, in[1]); },
+        {x, index}, dtype, picked,
+        [&](Index i) {
+          i[dim] = static_cast<std::int64_t>(index.values[static_cast<std::size_t>(i[dim])]);
+          return at(x, i);
+        },
+        exact);
   }
 }
 
@@ -71,22 +80,28 @@ void scans(Report& report, DType dtype, const Dims& shape, Layout layout, Device
   for (int d = 0; d < shape.size(); ++d) {
     const auto dim = static_cast<std::size_t>(d);
     const double slack = is_floating(dtype) ? static_cast<double>(shape[d]) * 4e-7 : 0;
-    expect_at(report, "cumsum", [&](In in) { return cumsum(in[0], d % 2 ? d - shape.size() : d); }, {x}, summed, shape,
-              [&](const Index& i) {
-                double total = 0;
-                Index from = i;
-                for (from[dim] = 0; from[dim] <= i[dim]; ++from[dim]) total += at(x, from);
-                return total;
-              },
-              {slack});
+    expect_at(
+        report, "cumsum", [&](In in) { return cumsum(in[0], d % 2 ? d - shape.size() : d); }, {x},
+        summed, shape,
+        [&](const Index& i) {
+          double total = 0;
+          Index from = i;
+          for (from[dim] = 0; from[dim] <= i[dim]; ++from[dim]) total += at(x, from);
+          return total;
+        },
+        {slack});
   }
   if (shape.size() < 2) return;
   const auto row = static_cast<std::size_t>(shape.size() - 2), column = row + 1;
   for (int diagonal : {0, 1, -1, 2, -3, 40, -40}) {
-    expect_at(report, "tril", [&](In in) { return tril(in[0], diagonal); }, {x}, dtype, shape,
-              [&](const Index& i) { return i[column] - i[row] <= diagonal ? at(x, i) : 0.0; }, {0, true, true});
-    expect_at(report, "triu", [&](In in) { return triu(in[0], diagonal); }, {x}, dtype, shape,
-              [&](const Index& i) { return i[column] - i[row] >= diagonal ? at(x, i) : 0.0; }, {0, true, true});
+    expect_at(
+        report, "tril", [&](In in) { return tril(in[0], diagonal); }, {x}, dtype, shape,
+        [&](const Index& i) { return i[column] - i[row] <= diagonal ? at(x, i) : 0.0; },
+        {0, true, true});
+    expect_at(
+        report, "triu", [&](In in) { return triu(in[0], diagonal); }, {x}, dtype, shape,
+        [&](const Index& i) { return i[column] - i[row] >= diagonal ? at(x, i) : 0.0; },
+        {0, true, true});
   }
 }
 
@@ -109,13 +124,15 @@ void check_index_cells(Report& report, Device device) {
         const Sample index = indices_of("embedding", shape, 11, lb, device);
         Dims longer = shape;
         longer.push_back(6);
-        expect_at(report, "embedding", [](In in) { return embedding(in[0], in[1]); }, {weight, index}, dtype, longer,
-                  [&](Index i) {
-                    const std::int64_t column = i.back();
-                    i.pop_back();
-                    return at(weight, {static_cast<std::int64_t>(at(index, i)), column});
-                  },
-                  {0, true, true});
+        expect_at(
+            report, "embedding", [](In in) { return embedding(in[0], in[1]); }, {weight, index},
+            dtype, longer,
+            [&](Index i) {
+              const std::int64_t column = i.back();
+              i.pop_back();
+              return at(weight, {static_cast<std::int64_t>(at(index, i)), column});
+            },
+            {0, true, true});
       }
     }
     for (const Dims& shape : {Dims{9}, Dims{4, 5}, Dims{2, 3, 4}, Dims{0, 3}}) {
@@ -124,7 +141,8 @@ void check_index_cells(Report& report, Device device) {
         Values want;
         for (std::size_t i = 0; i < x.values.size(); ++i) {
           if (x.values[i] == 0) continue;
-          for (std::int64_t place : index_of(static_cast<std::int64_t>(i), shape)) want.push_back(static_cast<double>(place));
+          for (std::int64_t place : index_of(static_cast<std::int64_t>(i), shape))
+            want.push_back(static_cast<double>(place));
         }
         const Dims found{static_cast<std::int64_t>(want.size()) / shape.size(), shape.size()};
         std::string problem;
@@ -141,8 +159,9 @@ void check_index_cells(Report& report, Device device) {
 
 void check_scan_cells(Report& report, Device device) {
   for (DType dtype : kAllDTypes) {
-    for (const Dims& shape : {Dims{1}, Dims{0}, Dims{31}, Dims{257}, Dims{1025}, Dims{3, 5}, Dims{5, 3}, Dims{33, 17},
-                              Dims{2, 0, 3}, Dims{2, 3, 4}, Dims{2, 2, 5, 5}}) {
+    for (const Dims& shape :
+         {Dims{1}, Dims{0}, Dims{31}, Dims{257}, Dims{1025}, Dims{3, 5}, Dims{5, 3}, Dims{33, 17},
+          Dims{2, 0, 3}, Dims{2, 3, 4}, Dims{2, 2, 5, 5}}) {
       for (Layout layout : kLayouts) {
         if (applies(layout, shape)) scans(report, dtype, shape, layout, device);
       }

@@ -1,6 +1,8 @@
-// Cells of matrix products: ranks, transposes and batches by three loops in double, and the bound on the error.
+// Cells of matrix products: ranks, transposes and batches by three loops in double, and the bound
+// on the error.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "ops/functions.h"
 #include "tests/op_structured.h"
@@ -27,7 +29,8 @@ struct Product {
   Values bounds;  // per element, by Higham's gamma_K |A||B| and the rounding of the result
 };
 
-// PyTorch's matmul: 1-d operands stand for a row or a column that is dropped again, leading dimensions broadcast.
+// PyTorch's matmul: 1-d operands stand for a row or a column that is dropped again, leading
+// dimensions broadcast.
 Product product_of(const Sample& a, const Sample& b, DType dtype) {
   Dims sa(a.tensor.shape()), sb(b.tensor.shape());
   const bool row = sa.size() == 1, column = sb.size() == 1;
@@ -45,7 +48,8 @@ Product product_of(const Sample& a, const Sample& b, DType dtype) {
   Product product;
   const double accumulate = dtype == f64 ? 0x1p-53 : 0x1p-24;
   const double smallest = dtype == f16 ? 0x1p-25 : 0x1p-126;  // half of the last denormal
-  const double gamma = static_cast<double>(k + 1) * accumulate / (1 - static_cast<double>(k + 1) * accumulate);
+  const double gamma =
+      static_cast<double>(k + 1) * accumulate / (1 - static_cast<double>(k + 1) * accumulate);
   for (std::int64_t batch = 0; batch < numel_of(lead); ++batch) {
     Index ia = index_of(batch, lead), ib = ia;
     for (int d = 0; d < rank; ++d) {
@@ -63,7 +67,8 @@ Product product_of(const Sample& a, const Sample& b, DType dtype) {
           size += std::fabs(term);
         }
         product.values.push_back(total);
-        product.bounds.push_back(gamma * size + unit_of(dtype) * (std::fabs(total) + gamma * size) + smallest);
+        product.bounds.push_back(gamma * size + unit_of(dtype) * (std::fabs(total) + gamma * size) +
+                                 smallest);
       }
     }
   }
@@ -75,22 +80,25 @@ Product product_of(const Sample& a, const Sample& b, DType dtype) {
 
 std::string bound_problem(const Tensor& got, const Product& want, DType dtype) {
   if (got.dtype() != dtype || Dims(got.shape()) != want.shape) {
-    return "gives " + got.describe() + ", expected " + std::string(name_of(dtype)) + to_string(want.shape);
+    return "gives " + got.describe() + ", expected " + std::string(name_of(dtype)) +
+           to_string(want.shape);
   }
   const Values values = read(got);
   for (std::size_t i = 0; i < values.size(); ++i) {
     if (!(std::fabs(values[i] - want.values[i]) <= want.bounds[i])) {
       return "element " + std::to_string(i) + " is " + std::to_string(values[i]) + ", expected " +
-             std::to_string(want.values[i]) + " within " + std::to_string(want.bounds[i] * 1e6) + "e-6";
+             std::to_string(want.values[i]) + " within " + std::to_string(want.bounds[i] * 1e6) +
+             "e-6";
     }
   }
   return "";
 }
 
-void check_product(Report& report, const Dims& sa, const Dims& sb, DType dtype, Layout la, Layout lb, Device device) {
+void check_product(Report& report, const Dims& sa, const Dims& sb, DType dtype, Layout la,
+                   Layout lb, Device device) {
   const Sample a = sample_of("a", sa, dtype, la, device), b = sample_of("b", sb, dtype, lb, device);
-  const std::string cell = "matmul(" + a.tensor.describe() + " " + name_of(la) + ", " + b.tensor.describe() + " " +
-                           name_of(lb) + ")";
+  const std::string cell = "matmul(" + a.tensor.describe() + " " + name_of(la) + ", " +
+                           b.tensor.describe() + " " + name_of(lb) + ")";
   std::string problem;
   try {
     const std::vector<Tensor> inputs = {a.tensor, b.tensor};
@@ -102,7 +110,8 @@ void check_product(Report& report, const Dims& sa, const Dims& sb, DType dtype, 
   report.count(cell, problem);
 }
 
-// A stack of matrices whose last two dimensions are transposed in memory, as transpose(x, -2, -1) leaves them.
+// A stack of matrices whose last two dimensions are transposed in memory, as transpose(x, -2, -1)
+// leaves them.
 Sample transposed_pair(const std::string& key, const Dims& shape, DType dtype, Device device) {
   Dims stored = shape;
   const int rank = shape.size();
@@ -115,32 +124,74 @@ Sample transposed_pair(const std::string& key, const Dims& shape, DType dtype, D
   return sample;
 }
 
+// A NaN or an infinity meets zeros: no kernel may skip them.
+void check_matmul_specials(Report& report, DType dtype, Device device) {
+  const std::vector<std::pair<Dims, Dims>> shapes = {
+      {{2, 3}, {3, 1}}, {{1, 3}, {3, 4}}, {{3, 3}, {3, 3}}, {{33, 17}, {17, 9}}, {{3}, {3}}};
+  for (const auto& [sa, sb] : shapes) {
+    for (double special : {std::nan(""), std::numeric_limits<double>::infinity()}) {
+      for (bool left : {true, false}) {
+        Values va(static_cast<std::size_t>(numel_of(sa)), left ? 1 : 0);
+        Values vb(static_cast<std::size_t>(numel_of(sb)), left ? 0 : 1);
+        (left ? va : vb)[0] = special;
+        const Sample a = make_sample(va, sa, dtype, Layout::contiguous, device);
+        const Sample b = make_sample(vb, sb, dtype, Layout::contiguous, device);
+        const Product product = product_of(a, b, dtype);
+        expect(
+            report, "matmul of a special value", [](In in) { return matmul(in[0], in[1]); }, {a, b},
+            dtype, product.shape, product.values);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 void check_matmul_cells(Report& report, Device device) {
-  const std::vector<std::pair<Dims, Dims>> shapes = {
-      {{2, 3}, {3, 4}},       {{1, 1}, {1, 1}},           {{1, 7}, {7, 5}},        {{5, 7}, {7, 1}},
-      {{7}, {7}},             {{7}, {7, 5}},              {{5, 7}, {7}},           {{0, 3}, {3, 4}},
-      {{3, 0}, {0, 4}},       {{3, 4}, {4, 0}},           {{17, 33}, {33, 9}},     {{64, 65}, {65, 63}},
-      {{128, 129}, {129, 127}}, {{2, 3, 4}, {2, 4, 5}},   {{2, 3, 4}, {4, 5}},     {{3, 4}, {2, 4, 5}},
-      {{2, 1, 3, 4}, {5, 4, 6}}, {{2, 3, 4}, {4}},        {{4}, {2, 4, 3}},        {{1, 3, 4}, {7, 4, 2}},
-      {{2, 3, 5, 4}, {2, 1, 4, 3}}, {{0, 3, 4}, {4, 5}},  {{2, 3, 0}, {2, 0, 5}},  {{1, 257}, {257, 1}}};
+  for (DType dtype : kFloatDTypes) check_matmul_specials(report, dtype, device);
+  const std::vector<std::pair<Dims, Dims>> shapes = {{{2, 3}, {3, 4}},
+                                                     {{1, 1}, {1, 1}},
+                                                     {{1, 7}, {7, 5}},
+                                                     {{5, 7}, {7, 1}},
+                                                     {{7}, {7}},
+                                                     {{7}, {7, 5}},
+                                                     {{5, 7}, {7}},
+                                                     {{0, 3}, {3, 4}},
+                                                     {{3, 0}, {0, 4}},
+                                                     {{3, 4}, {4, 0}},
+                                                     {{17, 33}, {33, 9}},
+                                                     {{64, 65}, {65, 63}},
+                                                     {{128, 129}, {129, 127}},
+                                                     {{2, 3, 4}, {2, 4, 5}},
+                                                     {{2, 3, 4}, {4, 5}},
+                                                     {{3, 4}, {2, 4, 5}},
+                                                     {{2, 1, 3, 4}, {5, 4, 6}},
+                                                     {{2, 3, 4}, {4}},
+                                                     {{4}, {2, 4, 3}},
+                                                     {{1, 3, 4}, {7, 4, 2}},
+                                                     {{2, 3, 5, 4}, {2, 1, 4, 3}},
+                                                     {{0, 3, 4}, {4, 5}},
+                                                     {{2, 3, 0}, {2, 0, 5}},
+                                                     {{1, 257}, {257, 1}}};
   for (DType dtype : kFloatDTypes) {
     for (const auto& [sa, sb] : shapes) {
       for (Layout la : kLayouts) {
         for (Layout lb : kLayouts) {
-          if (applies(la, sa) && applies(lb, sb)) check_product(report, sa, sb, dtype, la, lb, device);
+          if (applies(la, sa) && applies(lb, sb))
+            check_product(report, sa, sb, dtype, la, lb, device);
         }
       }
       if (sa.size() < 2 || sb.size() < 2) continue;
-      const Sample a = transposed_pair("a", sa, dtype, device), b = transposed_pair("b", sb, dtype, device);
+      const Sample a = transposed_pair("a", sa, dtype, device),
+                   b = transposed_pair("b", sb, dtype, device);
       std::string problem;
       try {
         problem = bound_problem(matmul(a.tensor, b.tensor), product_of(a, b, dtype), dtype);
       } catch (const std::exception& error) {
         problem = std::string("threw ") + error.what();
       }
-      report.count("matmul of transposes " + a.tensor.describe() + " " + b.tensor.describe(), problem);
+      report.count("matmul of transposes " + a.tensor.describe() + " " + b.tensor.describe(),
+                   problem);
     }
     for (const Dims& shape : {Dims{5}, Dims{3, 5}, Dims{2, 3, 5}, Dims{0, 5}}) {
       for (bool with_bias : {false, true}) {
@@ -150,30 +201,42 @@ void check_matmul_cells(Report& report, Device device) {
         Dims result = shape;
         result[shape.size() - 1] = 4;
         const double slack = is_half(dtype) ? 30 * unit_of(dtype) : 0;
-        expect_at(report, with_bias ? "linear with bias" : "linear",
-                  [&](In in) { return linear(in[0], in[1], with_bias ? in[2] : Tensor()); }, {x, weight, bias}, dtype,
-                  result,
-                  [&](Index i) {
-                    const std::int64_t out = i.back();
-                    double total = with_bias ? bias.values[static_cast<std::size_t>(out)] : 0;
-                    for (std::int64_t k = 0; k < 5; ++k) {
-                      i.back() = k;
-                      total += x.values[static_cast<std::size_t>(number_of(i, shape))] *
-                               weight.values[static_cast<std::size_t>(out * 5 + k)];
-                    }
-                    return total;
-                  },
-                  {slack});
+        expect_at(
+            report, with_bias ? "linear with bias" : "linear",
+            [&](In in) { return linear(in[0], in[1], with_bias ? in[2] : Tensor()); },
+            {x, weight, bias}, dtype, result,
+            [&](Index i) {
+              const std::int64_t out = i.back();
+              double total = with_bias ? bias.values[static_cast<std::size_t>(out)] : 0;
+              for (std::int64_t k = 0; k < 5; ++k) {
+                i.back() = k;
+                total += x.values[static_cast<std::size_t>(number_of(i, shape))] *
+                         weight.values[static_cast<std::size_t>(out * 5 + k)];
+              }
+              return total;
+            },
+            {slack});
       }
     }
   }
 }
 
 void check_matmul_bound(Report& report, Device device, int shapes) {
+  const std::vector<std::pair<Dims, Dims>> large = {
+      {{601, 64}, {64, 50}}, {{50, 64}, {64, 601}},        {{300, 40}, {40, 300}},
+      {{3000, 129}, {129}},  {{3, 300, 40}, {3, 40, 290}}, {{70, 1500}, {1500, 30}}};
   for (DType dtype : kFloatDTypes) {
+    for (const auto& [sa, sb] : large) {  // cut into panels
+      for (Layout la : {Layout::contiguous, Layout::transposed}) {
+        for (Layout lb : {Layout::contiguous, Layout::transposed}) {
+          if (applies(lb, sb)) check_product(report, sa, sb, dtype, la, lb, device);
+        }
+      }
+    }
     Random random(11);
     for (int i = 0; i < shapes; ++i) {
-      const std::int64_t around[] = {1, 2, 3, 7, 8, 16, 31, 32, 33, 64, 65, 100, 127, 128, 129, 255};
+      const std::int64_t around[] = {1,  2,  3,  7,   8,   16,  31,  32,
+                                     33, 64, 65, 100, 127, 128, 129, 255};
       Dims mnk;
       do {
         mnk = {};

@@ -13,9 +13,11 @@ namespace {
 std::string list_of(const Dims& dims) { return to_string(dims); }
 
 // The values that each element of the result is made of, in row-major order of both.
-std::vector<Values> groups_of(const Values& values, const Dims& shape, const Dims& dims, Dims& result, bool keepdim) {
+std::vector<Values> groups_of(const Values& values, const Dims& shape, const Dims& dims,
+                              Dims& result, bool keepdim) {
   std::vector<bool> reduced(static_cast<std::size_t>(shape.size()), dims.empty());
-  for (std::int64_t d : dims) reduced[static_cast<std::size_t>(d < 0 ? d + shape.size() : d)] = true;
+  for (std::int64_t d : dims)
+    reduced[static_cast<std::size_t>(d < 0 ? d + shape.size() : d)] = true;
   std::int64_t count = 1;
   for (int d = 0; d < shape.size(); ++d) {
     if (!reduced[static_cast<std::size_t>(d)]) {
@@ -40,7 +42,8 @@ std::vector<Values> groups_of(const Values& values, const Dims& shape, const Dim
   return groups;
 }
 
-// Rounding that an honest summation in f32 may add for the longest group, over and above the rounding of the result.
+// Rounding that an honest summation in f32 may add for the longest group, over and above the
+// rounding of the result.
 double summation_slack(const std::string& op, DType dtype, const std::vector<Values>& groups) {
   if (!is_floating(dtype)) return 0;
   const double epsilon = dtype == f64 ? 0x1p-53 : 0x1p-24;
@@ -65,15 +68,18 @@ Values samples_for(const std::string& op, Random& random, DType dtype, std::int6
   Values values(static_cast<std::size_t>(count));
   for (std::size_t i = 0; i < values.size(); ++i) {
     const double sign = random.below(2) ? 1 : -1;
-    const double size = is_floating(dtype) ? round_to(dtype, random.uniform(0.8, 1.25)) : i % 61 == 7 && count < 1000 ? 2 : 1;
+    const double size = is_floating(dtype)            ? round_to(dtype, random.uniform(0.8, 1.25))
+                        : i % 61 == 7 && count < 1000 ? 2
+                                                      : 1;
     values[i] = sign * size;
   }
   return values;
 }
 
-const std::vector<Dims> kShapes = {{},      {1},      {7},        {31},      {33},      {127},        {129},   {257},
-                                   {1023},  {1025},   {2, 3},     {5, 7},    {17, 33},  {64, 65},     {1, 129}, {129, 1},
-                                   {3, 257}, {257, 3}, {3, 1, 4}, {2, 0, 3}, {4, 3, 5}, {2, 3, 4, 5}, {0}};
+const std::vector<Dims> kShapes = {
+    {},       {1},      {7},       {31},      {33},      {127},        {129},    {257},
+    {1023},   {1025},   {2, 3},    {5, 7},    {17, 33},  {64, 65},     {1, 129}, {129, 1},
+    {3, 257}, {257, 3}, {3, 1, 4}, {2, 0, 3}, {4, 3, 5}, {2, 3, 4, 5}, {0}};
 
 std::vector<Dims> dim_lists(const Dims& shape) {
   std::vector<Dims> lists;
@@ -89,20 +95,23 @@ std::vector<Dims> dim_lists(const Dims& shape) {
   return lists;
 }
 
-void check_one(Report& report, const Reduction& row, const Sample& sample, const Dims& shape, const Dims* dims,
-               bool keepdim, Layout layout) {
+void check_one(Report& report, const Reduction& row, const Sample& sample, const Dims& shape,
+               const Dims* dims, bool keepdim, Layout layout) {
   const OpInfo& info = op_info(row.op);
   const std::string op = info.name;
   const std::string cell = op + "(" + sample.tensor.describe() + " " + name_of(layout) + ", " +
                            (dims ? list_of(*dims) : "all") + (keepdim ? ", keepdim)" : ")");
   const Typed typed{sample.tensor.dtype(), Rank::dimensions};
   const Types types = types_of(info, std::span(&typed, 1));
-  const auto call = [&](std::span<const Tensor> in) { return dims ? row.over(in[0], *dims, keepdim) : row.all(in[0]); };
+  const auto call = [&](std::span<const Tensor> in) {
+    return dims ? row.over(in[0], *dims, keepdim) : row.all(in[0]);
+  };
   Dims result;
   const auto groups = groups_of(sample.values, shape, dims ? *dims : Dims{}, result, keepdim);
   // A largest element needs elements.
-  const bool nothing = (op == "max" || op == "min") &&
-                       std::any_of(groups.begin(), groups.end(), [](const Values& g) { return g.empty(); });
+  const bool nothing =
+      (op == "max" || op == "min") &&
+      std::any_of(groups.begin(), groups.end(), [](const Values& g) { return g.empty(); });
   if (!types.accepted || nothing) {
     std::string problem = "took what it has no result for";
     try {
@@ -119,7 +128,8 @@ void check_one(Report& report, const Reduction& row, const Sample& sample, const
   try {
     const Tensor got = run_with_meta(call, std::span(&sample.tensor, 1), problem);
     if (problem.empty()) {
-      problem = difference(got, types.output, result, want, {summation_slack(op, types.output, groups)});
+      problem =
+          difference(got, types.output, result, want, {summation_slack(op, types.output, groups)});
     }
   } catch (const std::exception& error) {
     problem = std::string("threw ") + error.what();
@@ -133,8 +143,8 @@ struct ArgReduction {
   Tensor (*over)(const Tensor&, int, bool);
 };
 constexpr ArgReduction kArgReductions[] = {
-#define ARG_REDUCTION(name, ...)                            \
-  {#name, [](const Tensor& x) { return brrr::name(x); },    \
+#define ARG_REDUCTION(name, ...)                         \
+  {#name, [](const Tensor& x) { return brrr::name(x); }, \
    [](const Tensor& x, int dim, bool keepdim) { return brrr::name(x, dim, keepdim); }},
 #include "dispatch/ops.def"
 };
@@ -144,24 +154,30 @@ double arg_reference(bool largest, const Values& values) {
   std::size_t best = 0;
   for (std::size_t i = 1; i < values.size(); ++i) {
     if (std::isnan(values[best])) break;
-    if (std::isnan(values[i]) || (largest ? values[i] > values[best] : values[i] < values[best])) best = i;
+    if (std::isnan(values[i]) || (largest ? values[i] > values[best] : values[i] < values[best]))
+      best = i;
   }
   return static_cast<double>(best);
 }
 
-void check_arg(Report& report, const ArgReduction& row, const Sample& sample, const Dims& shape, const int* dim,
-               bool keepdim, Layout layout, const char* what) {
-  const std::string cell = std::string(row.name) + "(" + sample.tensor.describe() + " " + name_of(layout) + what + ", " +
-                           (dim ? std::to_string(*dim) : "all") + (keepdim ? ", keepdim)" : ")");
+void check_arg(Report& report, const ArgReduction& row, const Sample& sample, const Dims& shape,
+               const int* dim, bool keepdim, Layout layout, const char* what) {
+  const std::string cell = std::string(row.name) + "(" + sample.tensor.describe() + " " +
+                           name_of(layout) + what + ", " + (dim ? std::to_string(*dim) : "all") +
+                           (keepdim ? ", keepdim)" : ")");
   Dims result;
   const auto groups = groups_of(sample.values, shape, dim ? Dims{*dim} : Dims{}, result, keepdim);
-  const auto call = [&](std::span<const Tensor> in) { return dim ? row.over(in[0], *dim, keepdim) : row.all(in[0]); };
+  const auto call = [&](std::span<const Tensor> in) {
+    return dim ? row.over(in[0], *dim, keepdim) : row.all(in[0]);
+  };
   std::string problem;
-  const bool nothing = std::any_of(groups.begin(), groups.end(), [](const Values& g) { return g.empty(); });
+  const bool nothing =
+      std::any_of(groups.begin(), groups.end(), [](const Values& g) { return g.empty(); });
   try {
     Values want;
     if (!nothing) {
-      for (const Values& group : groups) want.push_back(arg_reference(std::string(row.name) == "argmax", group));
+      for (const Values& group : groups)
+        want.push_back(arg_reference(std::string(row.name) == "argmax", group));
     }
     const Tensor got = run_with_meta(call, std::span(&sample.tensor, 1), problem);
     if (nothing) problem = "gave an index into nothing";
@@ -183,7 +199,8 @@ void check_reductions(Report& report, Device device) {
         for (Layout layout : kLayouts) {
           if (!applies(layout, shape)) continue;
           Random random(hash_text(op + to_string(shape)));
-          const Sample sample = make_sample(samples_for(op, random, dtype, numel_of(shape)), shape, dtype, layout, device);
+          const Sample sample = make_sample(samples_for(op, random, dtype, numel_of(shape)), shape,
+                                            dtype, layout, device);
           check_one(report, row, sample, shape, nullptr, false, layout);
           for (const Dims& dims : dim_lists(shape)) {
             check_one(report, row, sample, shape, &dims, false, layout);

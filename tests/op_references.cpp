@@ -30,7 +30,10 @@ double smaller(double a, double b) {
 double round_half_even(double x) {
   if (!std::isfinite(x)) return x;
   const double below = std::floor(x), rest = x - below;
-  double rounded = rest < 0.5 ? below : rest > 0.5 ? below + 1 : std::fmod(below, 2) == 0 ? below : below + 1;
+  double rounded = rest < 0.5                 ? below
+                   : rest > 0.5               ? below + 1
+                   : std::fmod(below, 2) == 0 ? below
+                                              : below + 1;
   return std::copysign(rounded, x);
 }
 
@@ -73,14 +76,13 @@ const std::map<std::string, PointwiseReference>& pointwise() {
       {"gelu", [](const double* x, R) { return 0.5 * x[0] * std::erfc(-x[0] / std::sqrt(2.0)); }},
       {"gelu_tanh",
        [](const double* x, R) {
-         const double inner = std::sqrt(2 / 3.14159265358979323846) * (x[0] + 0.044715 * std::pow(x[0], 3));
+         const double inner =
+             std::sqrt(2 / 3.14159265358979323846) * (x[0] + 0.044715 * std::pow(x[0], 3));
          return 0.5 * x[0] * (1 + std::tanh(inner));
        }},
       {"silu", [](const double* x, R) { return x[0] / (1 + std::exp(-x[0])); }},
       {"softplus",
-       [](const double* x, R) {
-         return x[0] > 30 ? x[0] : std::log1p(std::exp(x[0]));
-       }},
+       [](const double* x, R) { return x[0] > 30 ? x[0] : std::log1p(std::exp(x[0])); }},
       {"erf", [](const double* x, R) { return std::erf(x[0]); }},
       {"floor", [](const double* x, R) { return std::floor(x[0]); }},
       {"ceil", [](const double* x, R) { return std::ceil(x[0]); }},
@@ -91,7 +93,9 @@ const std::map<std::string, PointwiseReference>& pointwise() {
       {"isfinite", [](const double* x, R) { return double(std::isfinite(x[0])); }},
       {"logical_not", [](const double* x, R) { return double(x[0] == 0); }},
       {"bitwise_not",
-       [](const double* x, R r) { return r.dtype == boolean ? double(x[0] == 0) : double(~whole(x[0])); }},
+       [](const double* x, R r) {
+         return r.dtype == boolean ? double(x[0] == 0) : double(~whole(x[0]));
+       }},
 
       {"add", [](const double* x, R) { return x[0] + x[1]; }},
       {"sub", [](const double* x, R) { return x[0] - x[1]; }},
@@ -156,8 +160,14 @@ const std::map<std::string, ReductionReference>& reductions() {
          for (double x : xs) best = smaller(best, x);
          return best;
        }},
-      {"any", [](Span xs) { return double(std::any_of(xs.begin(), xs.end(), [](double x) { return x != 0; })); }},
-      {"all", [](Span xs) { return double(std::all_of(xs.begin(), xs.end(), [](double x) { return x != 0; })); }},
+      {"any",
+       [](Span xs) {
+         return double(std::any_of(xs.begin(), xs.end(), [](double x) { return x != 0; }));
+       }},
+      {"all",
+       [](Span xs) {
+         return double(std::all_of(xs.begin(), xs.end(), [](double x) { return x != 0; }));
+       }},
       {"norm",
        [](Span xs) {
          double total = 0;
@@ -171,7 +181,9 @@ const std::map<std::string, ReductionReference>& reductions() {
 // The smallest type above both; `a` and `b` are of one rank.
 DType join(DType a, DType b) {
   if (a == b) return a;
-  const auto level = [](DType t) { return t == boolean ? 0 : t == i32 ? 1 : t == i64 ? 2 : t == f64 ? 5 : 3; };
+  const auto level = [](DType t) {
+    return t == boolean ? 0 : t == i32 ? 1 : t == i64 ? 2 : t == f64 ? 5 : 3;
+  };
   if (level(a) == 3 && level(b) == 3) return f32;  // two different ones of f16, bf16, f32
   return level(a) > level(b) ? a : b;
 }

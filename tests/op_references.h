@@ -1,5 +1,5 @@
-// What every pointwise op and every reduction means, in double precision and written apart from the kernels; and
-// the rule by which types promote. The harness holds the op table to this.
+// What every pointwise op and every reduction means, in double precision and written apart from the
+// kernels; and the rule by which types promote. The harness holds the op table to this.
 #pragma once
 
 #include <span>
@@ -10,7 +10,8 @@
 
 namespace brrr::test {
 
-// The type that an op computes in. Calling it rounds an intermediate to that type: f16 and bf16 compute in f32.
+// The type that an op computes in. Calling it rounds an intermediate to that type: f16 and bf16
+// compute in f32.
 struct Computing {
   DType dtype;
   double operator()(double value) const;
@@ -23,8 +24,8 @@ using ReductionReference = double (*)(std::span<const double> values);
 PointwiseReference pointwise_reference(const std::string& op);
 ReductionReference reduction_reference(const std::string& op);
 
-// An operand as promotion sees it: a tensor with dimensions counts before a 0-d one, that before a number in the code,
-// unless the later one is of a higher category.
+// An operand as promotion sees it: a tensor with dimensions counts before a 0-d one, that before a
+// number in the code, unless the later one is of a higher category.
 enum class Rank { dimensions, zero_d, number };
 struct Typed {
   DType dtype;  // numbers: boolean, i64 or f64 stand for the category
@@ -32,8 +33,8 @@ struct Typed {
 };
 DType result_type(std::span<const Typed> operands);
 
-// The type that a row computes in and the type of what it returns; `accepted` is false when the row does not compute
-// in that type, so that the call must throw.
+// The type that a row computes in and the type of what it returns; `accepted` is false when the row
+// does not compute in that type, so that the call must throw.
 struct Types {
   DType computing, output;
   bool accepted;

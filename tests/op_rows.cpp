@@ -12,36 +12,36 @@ constexpr Pointwise kPointwise[] = {
 #define UNARY(name, ...)                                            \
   {Op::name, 1, [](Operands o) { return brrr::name(o[0].tensor); }, \
    [](Tensor& a, Operands) -> Tensor& { return brrr::name##_(a); }},
-#define BINARY(name, ...)                                              \
-  {Op::name, 2,                                                        \
-   [](Operands o) {                                                    \
-     if (o[0].number) return brrr::name(*o[0].number, o[1].tensor);    \
-     if (o[1].number) return brrr::name(o[0].tensor, *o[1].number);    \
-     return brrr::name(o[0].tensor, o[1].tensor);                      \
-   },                                                                  \
-   [](Tensor& a, Operands o) -> Tensor& {                              \
-     if (o[0].number) return brrr::name##_(a, *o[0].number);           \
-     return brrr::name##_(a, o[0].tensor);                             \
+#define BINARY(name, ...)                                           \
+  {Op::name, 2,                                                     \
+   [](Operands o) {                                                 \
+     if (o[0].number) return brrr::name(*o[0].number, o[1].tensor); \
+     if (o[1].number) return brrr::name(o[0].tensor, *o[1].number); \
+     return brrr::name(o[0].tensor, o[1].tensor);                   \
+   },                                                               \
+   [](Tensor& a, Operands o) -> Tensor& {                           \
+     if (o[0].number) return brrr::name##_(a, *o[0].number);        \
+     return brrr::name##_(a, o[0].tensor);                          \
    }},
-#define TERNARY(name, ...)                                                                            \
-  {Op::name, 3,                                                                                       \
-   [](Operands o) {                                                                                   \
-     if (o[1].number && o[2].number) return brrr::name(o[0].tensor, *o[1].number, *o[2].number);      \
-     if (o[1].number) return brrr::name(o[0].tensor, *o[1].number, o[2].tensor);                      \
-     if (o[2].number) return brrr::name(o[0].tensor, o[1].tensor, *o[2].number);                      \
-     return brrr::name(o[0].tensor, o[1].tensor, o[2].tensor);                                        \
-   },                                                                                                 \
-   [](Tensor& a, Operands o) -> Tensor& {                                                             \
-     if (o[0].number && o[1].number) return brrr::name##_(a, *o[0].number, *o[1].number);             \
-     if (o[0].number) return brrr::name##_(a, *o[0].number, o[1].tensor);                             \
-     if (o[1].number) return brrr::name##_(a, o[0].tensor, *o[1].number);                             \
-     return brrr::name##_(a, o[0].tensor, o[1].tensor);                                               \
+#define TERNARY(name, ...)                                                                       \
+  {Op::name, 3,                                                                                  \
+   [](Operands o) {                                                                              \
+     if (o[1].number && o[2].number) return brrr::name(o[0].tensor, *o[1].number, *o[2].number); \
+     if (o[1].number) return brrr::name(o[0].tensor, *o[1].number, o[2].tensor);                 \
+     if (o[2].number) return brrr::name(o[0].tensor, o[1].tensor, *o[2].number);                 \
+     return brrr::name(o[0].tensor, o[1].tensor, o[2].tensor);                                   \
+   },                                                                                            \
+   [](Tensor& a, Operands o) -> Tensor& {                                                        \
+     if (o[0].number && o[1].number) return brrr::name##_(a, *o[0].number, *o[1].number);        \
+     if (o[0].number) return brrr::name##_(a, *o[0].number, o[1].tensor);                        \
+     if (o[1].number) return brrr::name##_(a, o[0].tensor, *o[1].number);                        \
+     return brrr::name##_(a, o[0].tensor, o[1].tensor);                                          \
    }},
 #include "dispatch/ops.def"
 };
 
 constexpr Reduction kReductions[] = {
-#define REDUCTION(name, ...)                           \
+#define REDUCTION(name, ...)                                \
   {Op::name, [](const Tensor& x) { return brrr::name(x); }, \
    [](const Tensor& x, const Dims& dims, bool keepdim) { return brrr::name(x, dims, keepdim); }},
 #include "dispatch/ops.def"

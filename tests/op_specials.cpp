@@ -1,5 +1,6 @@
-// The harness's cells of special values: NaN, ±Inf, ±0, denormals and the largest numbers through every op. Masks and
-// signs must be those of the references, which std:: math defines. What is excused stands in the tables below.
+// The harness's cells of special values: NaN, ±Inf, ±0, denormals and the largest numbers through
+// every op. Masks and signs must be those of the references, which std:: math defines. What is
+// excused stands in the tables below.
 #include <cmath>
 #include <limits>
 #include <map>
@@ -15,7 +16,9 @@ namespace {
 Values special_values(DType dtype) {
   double largest = 0, smallest = 0, denormal = 0;
   switch (dtype) {
-    case DType::f32: largest = 3.4028234663852886e38, smallest = 0x1p-126, denormal = 0x1p-149; break;
+    case DType::f32:
+      largest = 3.4028234663852886e38, smallest = 0x1p-126, denormal = 0x1p-149;
+      break;
     case DType::f64:
       largest = std::numeric_limits<double>::max(), smallest = 0x1p-1022, denormal = 0x1p-1074;
       break;
@@ -23,15 +26,16 @@ Values special_values(DType dtype) {
     default: largest = 0x1.fep127, smallest = 0x1p-126, denormal = 0x1p-133; break;
   }
   const double inf = std::numeric_limits<double>::infinity();
-  return {std::nan(""), inf,     -inf,      0.0,       -0.0,          denormal, -denormal, 5 * denormal,
-          smallest,     largest, -largest,  1,         -1,            0.5,      -0.5,      2,
-          -smallest,    1.5,     -2.5,      100,       -100};
+  return {std::nan(""), inf,      -inf,      0.0,      -0.0, denormal, -denormal,
+          5 * denormal, smallest, largest,   -largest, 1,    -1,       0.5,
+          -0.5,         2,        -smallest, 1.5,      -2.5, 100,      -100};
 }
 
-// Results that are one rounding of an exact value, so that no tolerance is needed and a flushed denormal shows.
-const std::set<std::string> kExact = {"neg",  "abs",   "sign",  "square", "relu",    "floor",   "ceil",
-                                      "round", "trunc", "add",  "sub",    "mul",     "maximum", "minimum",
-                                      "where", "clamp", "sqrt", "isnan",  "isfinite"};
+// Results that are one rounding of an exact value, so that no tolerance is needed and a flushed
+// denormal shows.
+const std::set<std::string> kExact = {
+    "neg", "abs", "sign",    "square",  "relu",  "floor", "ceil", "round", "trunc",   "add",
+    "sub", "mul", "maximum", "minimum", "where", "clamp", "sqrt", "isnan", "isfinite"};
 
 struct Exception {
   const char* reason;
@@ -44,9 +48,9 @@ bool both_zero(const double* x) { return x[0] == 0 && x[1] == 0; }
 const std::map<std::string, Exception> kExceptions = {
     {"maximum", {"which of +0 and -0 is larger is not fixed", both_zero}},
     {"minimum", {"which of +0 and -0 is smaller is not fixed", both_zero}},
-    {"clamp", {"which of +0 and -0 is larger is not fixed", [](const double* x) {
-       return (x[0] == 0) + (x[1] == 0) + (x[2] == 0) >= 2;
-     }}},
+    {"clamp",
+     {"which of +0 and -0 is larger is not fixed",
+      [](const double* x) { return (x[0] == 0) + (x[1] == 0) + (x[2] == 0) >= 2; }}},
 };
 
 Values tile(const Values& values, std::size_t count) {
@@ -55,8 +59,8 @@ Values tile(const Values& values, std::size_t count) {
   return tiled;
 }
 
-void run_special(Report& report, const Pointwise& row, DType dtype, std::vector<Values> values, Layout layout,
-                 Device device) {
+void run_special(Report& report, const Pointwise& row, DType dtype, std::vector<Values> values,
+                 Layout layout, Device device) {
   const std::string op = op_info(row.op).name;
   const bool select = op_info(row.op).rule == DTypeRule::select;
   Cell cell{&row, {}};
@@ -129,17 +133,21 @@ void check_special_reductions(Report& report, Device device) {
             const Values pair = {x, y};
             double result = reduction_reference(op)(pair);
             bool loose = false;
-            // Accumulators are f32 or wider: what overflows f32 on the way may or may not be infinite.
+            // Accumulators are f32 or wider: what overflows f32 on the way may or may not be
+            // infinite.
             if (op == "sum" || op == "prod") result = computing(result);
-            if (op == "mean") loose = std::isfinite(x) && std::isfinite(y) && std::fabs(x + y) > most;
+            if (op == "mean")
+              loose = std::isfinite(x) && std::isfinite(y) && std::fabs(x + y) > most;
             if (op == "norm") {
               const double limit = std::sqrt(most) / 2;
-              loose = std::isfinite(x) && std::isfinite(y) && (std::fabs(x) > limit || std::fabs(y) > limit);
+              loose = std::isfinite(x) && std::isfinite(y) &&
+                      (std::fabs(x) > limit || std::fabs(y) > limit);
               // Squares of denormals vanish.
               loose = loose || (result != 0 && result < 0x1p-60);
             }
             // Zeros: the sum starts from +0; which zero is larger is not fixed.
-            if (op == "sum" || op == "mean" || op == "max" || op == "min") loose = loose || result == 0;
+            if (op == "sum" || op == "mean" || op == "max" || op == "min")
+              loose = loose || result == 0;
             const std::size_t at = values.size() + width / 2;
             values.insert(values.end(), width, neutral);
             values[at - 1] = x;
@@ -153,11 +161,13 @@ void check_special_reductions(Report& report, Device device) {
         const Typed typed{dtype, Rank::dimensions};
         for (Layout layout : {Layout::contiguous, Layout::transposed}) {
           const Sample sample = make_sample(values, shape, dtype, layout, device);
-          const std::string cell = op + "(" + sample.tensor.describe() + " " + name_of(layout) + ", [1]) of specials";
+          const std::string cell =
+              op + "(" + sample.tensor.describe() + " " + name_of(layout) + ", [1]) of specials";
           std::string problem;
           try {
-            problem = difference(row.over(sample.tensor, {1}, false), types_of(info, std::span(&typed, 1)).output,
-                                 Dims{rows}, want, {0, true, false, &excused});
+            problem = difference(row.over(sample.tensor, {1}, false),
+                                 types_of(info, std::span(&typed, 1)).output, Dims{rows}, want,
+                                 {0, true, false, &excused});
           } catch (const std::exception& error) {
             problem = error.what();
           }

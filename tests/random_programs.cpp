@@ -33,15 +33,19 @@ namespace {
 
 // A name with # takes a number as its last operand.
 const std::vector<std::string> kExactUnary = {"neg", "abs", "relu", "sign"};
-const std::vector<std::string> kExactBinary = {"add", "sub", "mul", "maximum", "minimum", "add#", "sub#", "mul#", "maximum#"};
-const std::vector<std::string> kSmoothUnary = {"neg", "abs", "relu", "exp", "tanh", "sigmoid", "gelu", "silu",
-                                               "sin", "cos", "square", "softplus", "erf"};
+const std::vector<std::string> kExactBinary = {"add",  "sub",  "mul",  "maximum", "minimum",
+                                               "add#", "sub#", "mul#", "maximum#"};
+const std::vector<std::string> kSmoothUnary = {"neg",     "abs",      "relu", "exp", "tanh",
+                                               "sigmoid", "gelu",     "silu", "sin", "cos",
+                                               "square",  "softplus", "erf"};
 const std::vector<std::string> kReduce = {"sum", "max", "min"};
-const std::vector<std::string> kViews = {"permute", "slice", "select", "unsqueeze", "expand", "reshape"};
+const std::vector<std::string> kViews = {"permute",   "slice",  "select",
+                                         "unsqueeze", "expand", "reshape"};
 
 class Drawing {
  public:
-  Drawing(std::uint64_t seed, Numbers numbers) : random_(seed * 4 + static_cast<std::uint64_t>(numbers)) {
+  Drawing(std::uint64_t seed, Numbers numbers)
+      : random_(seed * 4 + static_cast<std::uint64_t>(numbers)) {
     program_.seed = seed;
     program_.numbers = numbers;
     const int count = 2 + static_cast<int>(random_.below(3));
@@ -49,7 +53,8 @@ class Drawing {
       Dims shape;
       for (std::int64_t d = random_.below(4); d > 0; --d) shape.push_back(1 + random_.below(5));
       Values values(static_cast<std::size_t>(numel_of(shape)));
-      for (double& v : values) v = smooth() ? random_.uniform(-2, 2) : static_cast<double>(random_.below(7) - 3);
+      for (double& v : values)
+        v = smooth() ? random_.uniform(-2, 2) : static_cast<double>(random_.below(7) - 3);
       program_.input_shapes.push_back(shape);
       program_.inputs.push_back(values);
     }
@@ -57,7 +62,8 @@ class Drawing {
   }
 
   Program draw(int steps) {
-    for (int tries = 0; static_cast<int>(program_.steps.size()) < steps && tries < 60 * steps; ++tries) {
+    for (int tries = 0; static_cast<int>(program_.steps.size()) < steps && tries < 60 * steps;
+         ++tries) {
       Step step;
       if (!propose(step)) continue;
       program_.steps.push_back(step);
@@ -79,7 +85,8 @@ class Drawing {
     return names[static_cast<std::size_t>(random_.below(static_cast<std::int64_t>(names.size())))];
   }
 
-  // Exact values must stay so small that no sum of them rounds in f32; smooth ones so small that no error grows.
+  // Exact values must stay so small that no sum of them rounds in f32; smooth ones so small that no
+  // error grows.
   bool small(const std::vector<Model>& values) const {
     const double most = smooth() ? 30 : 500;
     std::size_t elements = 0;
@@ -96,7 +103,8 @@ class Drawing {
   static bool broadcasts(const Dims& a, const Dims& b, Dims* result = nullptr) {
     Dims shape = a.size() < b.size() ? b : a;
     for (int i = 1; i <= shape.size(); ++i) {
-      const std::int64_t da = i <= a.size() ? a[a.size() - i] : 1, db = i <= b.size() ? b[b.size() - i] : 1;
+      const std::int64_t da = i <= a.size() ? a[a.size() - i] : 1,
+                         db = i <= b.size() ? b[b.size() - i] : 1;
       if (da != db && da != 1 && db != 1) return false;
       shape[shape.size() - i] = da == 1 ? db : da;
     }
@@ -119,7 +127,9 @@ class Drawing {
     return true;
   }
 
-  double draw_number() { return smooth() ? random_.uniform(-1.5, 1.5) : static_cast<double>(random_.below(5) - 2); }
+  double draw_number() {
+    return smooth() ? random_.uniform(-1.5, 1.5) : static_cast<double>(random_.below(5) - 2);
+  }
 
   bool propose(Step& step) {
     switch (random_.below(12)) {
@@ -190,7 +200,8 @@ class Drawing {
     if (step.op == "permute") {
       for (int d = 0; d < rank; ++d) step.counts.push_back(d);
       for (int d = rank - 1; d > 0; --d) {
-        std::swap(step.counts[static_cast<std::size_t>(d)], step.counts[static_cast<std::size_t>(random_.below(d + 1))]);
+        std::swap(step.counts[static_cast<std::size_t>(d)],
+                  step.counts[static_cast<std::size_t>(random_.below(d + 1))]);
       }
       return rank >= 2;
     }
@@ -238,7 +249,8 @@ class Drawing {
     step.arguments = {any()};
     const Dims& shape = at(step.arguments[0]).shape;
     const int rank = shape.size();
-    const bool whole = program_.numbers == Numbers::exact_i32 || program_.numbers == Numbers::exact_i64;
+    const bool whole =
+        program_.numbers == Numbers::exact_i32 || program_.numbers == Numbers::exact_i64;
     switch (random_.below(6)) {
       case 0: step.op = "clone"; return true;
       case 1: {
@@ -273,7 +285,8 @@ class Drawing {
 };
 
 Scalar number_of(const Step& step, Numbers numbers) {
-  if (numbers == Numbers::exact_i32 || numbers == Numbers::exact_i64) return Scalar(static_cast<std::int64_t>(step.number));
+  if (numbers == Numbers::exact_i32 || numbers == Numbers::exact_i64)
+    return Scalar(static_cast<std::int64_t>(step.number));
   return Scalar(step.number);
 }
 
@@ -284,7 +297,8 @@ const Pointwise* find_pointwise(const std::string& name) {
   return nullptr;
 }
 
-Tensor run_pointwise(const std::string& op, const std::vector<Tensor>& in, const Step& step, Numbers numbers, bool write) {
+Tensor run_pointwise(const std::string& op, const std::vector<Tensor>& in, const Step& step,
+                     Numbers numbers, bool write) {
   const bool numbered = op.ends_with("#");
   const Pointwise* row = find_pointwise(numbered ? op.substr(0, op.size() - 1) : op);
   std::vector<Operand> operands;
@@ -300,7 +314,8 @@ Tensor run_on_brrr(const Step& step, const std::vector<Tensor>& in, Numbers numb
   const std::string& op = step.op;
   const auto& c = step.counts;
   const int dim = c.empty() ? 0 : static_cast<int>(c[0]);
-  const Dims list{std::span<const std::int64_t>(c.data(), op == "permute" || op == "expand" || op == "reshape" ? c.size() : 0)};
+  const Dims list{std::span<const std::int64_t>(
+      c.data(), op == "permute" || op == "expand" || op == "reshape" ? c.size() : 0)};
   if (op == "permute") return permute(in[0], list);
   if (op == "expand") return expand(in[0], list);
   if (op == "reshape") return reshape(in[0], list);
@@ -325,13 +340,15 @@ Tensor run_on_brrr(const Step& step, const std::vector<Tensor>& in, Numbers numb
 
 }  // namespace
 
-Program draw_program(std::uint64_t seed, Numbers numbers, int steps) { return Drawing(seed, numbers).draw(steps); }
+Program draw_program(std::uint64_t seed, Numbers numbers, int steps) {
+  return Drawing(seed, numbers).draw(steps);
+}
 
 std::vector<Tensor> inputs_of(const Program& program, Device device) {
   std::vector<Tensor> inputs;
   for (std::size_t i = 0; i < program.inputs.size(); ++i) {
-    inputs.push_back(make_sample(program.inputs[i], program.input_shapes[i], dtype_of_numbers(program.numbers),
-                                 Layout::contiguous, device)
+    inputs.push_back(make_sample(program.inputs[i], program.input_shapes[i],
+                                 dtype_of_numbers(program.numbers), Layout::contiguous, device)
                          .tensor);
   }
   return inputs;
@@ -352,7 +369,8 @@ std::string program_difference(const Program& program, const std::vector<Tensor>
   for (std::size_t i = 0; i < want.size(); ++i) {
     Match match;
     match.exact = program.numbers != Numbers::smooth_f64;
-    const std::string problem = difference(got[i], got[i].dtype(), want[i].shape, want[i].values(), match);
+    const std::string problem =
+        difference(got[i], got[i].dtype(), want[i].shape, want[i].values(), match);
     if (!problem.empty()) return "v" + std::to_string(i) + ": " + problem;
   }
   return "";
@@ -366,9 +384,11 @@ std::string Program::text() const {
   for (std::size_t i = 0; i < steps.size(); ++i) {
     const Step& step = steps[i];
     text += "v" + std::to_string(input_shapes.size() + i) + " = " + step.op + "(";
-    for (std::size_t k = 0; k < step.arguments.size(); ++k) text += (k ? ", v" : "v") + std::to_string(step.arguments[k]);
+    for (std::size_t k = 0; k < step.arguments.size(); ++k)
+      text += (k ? ", v" : "v") + std::to_string(step.arguments[k]);
     for (std::int64_t count : step.counts) text += ", " + std::to_string(count);
-    if (step.op.find('#') != std::string::npos || step.op == "fill_") text += ", " + std::to_string(step.number);
+    if (step.op.find('#') != std::string::npos || step.op == "fill_")
+      text += ", " + std::to_string(step.number);
     text += ")\n";
   }
   return text;

@@ -1,6 +1,6 @@
-// Random programs: a few steps over tensors, with views, writes through views, broadcasting and reductions. A program
-// runs on brrr and, for the truth, in an interpreter that knows only arrays of doubles and lists of places. Its seed
-// makes it again on any machine.
+// Random programs: a few steps over tensors, with views, writes through views, broadcasting and
+// reductions. A program runs on brrr and, for the truth, in an interpreter that knows only arrays
+// of doubles and lists of places. Its seed makes it again on any machine.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,9 @@
 
 namespace brrr::test {
 
-// What numbers a program works on. Exact ones are small whole numbers, where every honest order of summation gives
-// the same result, so they are compared bit for bit; smooth ones go through exp, tanh and softmax in f64.
+// What numbers a program works on. Exact ones are small whole numbers, where every honest order of
+// summation gives the same result, so they are compared bit for bit; smooth ones go through exp,
+// tanh and softmax in f64.
 enum class Numbers { exact_f32, exact_i32, exact_i64, smooth_f64 };
 const char* name_of(Numbers numbers);
 DType dtype_of_numbers(Numbers numbers);
@@ -47,8 +48,8 @@ struct Model {
 // Draws a program of `steps` steps whose values all stay finite and small.
 Program draw_program(std::uint64_t seed, Numbers numbers, int steps);
 
-// Every value that the program makes, inputs included, as they are at the end: a step that writes gives its target
-// again.
+// Every value that the program makes, inputs included, as they are at the end: a step that writes
+// gives its target again.
 std::vector<Model> interpret(const Program& program);
 std::vector<Tensor> inputs_of(const Program& program, Device device);
 std::vector<Tensor> execute(const Program& program, const std::vector<Tensor>& inputs);

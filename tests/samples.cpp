@@ -193,9 +193,8 @@ Values read(const Tensor& tensor) {
   synchronize(tensor.device());
   Values values;
   values.reserve(static_cast<std::size_t>(host.numel()));
-  each_place(host.shape(), host.strides(), [&](std::int64_t place) {
-    values.push_back(load(host.data(), host.dtype(), place));
-  });
+  each_place(host.shape(), host.strides(),
+             [&](std::int64_t place) { values.push_back(load(host.data(), host.dtype(), place)); });
   return values;
 }
 
@@ -216,7 +215,8 @@ bool matches(double got, double want, DType dtype, const Match& match) {
   if (std::isinf(want) || std::isinf(got) || match.exact) return want == got;
   const Tolerance tolerance = tolerance_of(dtype);
   const double allowed =
-      is_floating(dtype) ? tolerance.absolute + tolerance.relative * std::abs(want) + match.extra : 0;
+      is_floating(dtype) ? tolerance.absolute + tolerance.relative * std::abs(want) + match.extra
+                         : 0;
   return std::abs(got - want) <= allowed;
 }
 
@@ -224,7 +224,8 @@ std::string difference(const Tensor& got, DType dtype, const Dims& shape, const 
                        const Match& match) {
   if (!got.defined()) return "undefined result";
   if (got.dtype() != dtype) {
-    return "dtype " + std::string(name_of(got.dtype())) + ", expected " + std::string(name_of(dtype));
+    return "dtype " + std::string(name_of(got.dtype())) + ", expected " +
+           std::string(name_of(dtype));
   }
   if (Dims(got.shape()) != shape) {
     return "shape " + to_string(got.shape()) + ", expected " + to_string(shape);

@@ -1,5 +1,6 @@
-// Samples for the op tests: tensors of known values in many layouts, made without any op, and the comparison of
-// what came out with what should have. Values travel as doubles; every dtype's samples fit into one exactly.
+// Samples for the op tests: tensors of known values in many layouts, made without any op, and the
+// comparison of what came out with what should have. Values travel as doubles; every dtype's
+// samples fit into one exactly.
 #pragma once
 
 #include <cstdint>
@@ -41,19 +42,19 @@ const char* name_of(Layout layout);
 bool applies(Layout layout, const Dims& shape);
 
 struct Sample {
-  Tensor tensor;       // what the op is given
-  Tensor base;         // the whole buffer that it lies in, one dimension
-  Values values;       // of `tensor`, row-major
-  Values base_values;  // of `base`
+  Tensor tensor;                     // what the op is given
+  Tensor base;                       // the whole buffer that it lies in, one dimension
+  Values values;                     // of `tensor`, row-major
+  Values base_values;                // of `base`
   std::vector<std::int64_t> places;  // where each of `values` stands in the buffer
 };
 
 // `values` are rounded to the dtype; in an expanded layout the first row is repeated.
-Sample make_sample(Values values, const Dims& shape, DType dtype, Layout layout = Layout::contiguous,
-                   Device device = cpu);
+Sample make_sample(Values values, const Dims& shape, DType dtype,
+                   Layout layout = Layout::contiguous, Device device = cpu);
 
-// A value in [low, high] that the dtype holds; a quarter of them are multiples of a half, so that ties and equal
-// operands occur.
+// A value in [low, high] that the dtype holds; a quarter of them are multiples of a half, so that
+// ties and equal operands occur.
 double draw(Random& random, DType dtype, double low, double high);
 Values draw_many(Random& random, DType dtype, std::int64_t count, double low, double high);
 
@@ -70,11 +71,12 @@ struct Tolerance {
 };
 Tolerance tolerance_of(DType dtype);
 
-// How to hold two values equal: `extra` is added to the dtype's absolute tolerance, `signs` asks for the sign of zeros.
+// How to hold two values equal: `extra` is added to the dtype's absolute tolerance, `signs` asks
+// for the sign of zeros.
 struct Match {
   double extra = 0;
   bool signs = false;
-  bool exact = false;                         // no tolerance
+  bool exact = false;                          // no tolerance
   const std::vector<bool>* excused = nullptr;  // by element: anything goes
 };
 bool matches(double got, double want, DType dtype, const Match& match = {});

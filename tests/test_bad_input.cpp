@@ -1,5 +1,5 @@
-// Misuse. Every case must throw brrr::Error with the op in brackets, what was expected and what came, and leave every
-// tensor as it was.
+// Misuse. Every case must throw brrr::Error with the op in brackets, what was expected and what
+// came, and leave every tensor as it was.
 #include <cstdio>
 #include <cstring>
 #include <functional>
@@ -30,7 +30,7 @@ struct Things {
   Tensor square = reshape(arange(9.0), {3, 3});
   Tensor half = cast(a, f16);
   Tensor wide = cast(a, f64);
-  Tensor whole = arange(4);            // i64[4]
+  Tensor whole = arange(4);  // i64[4]
   Tensor flags = zeros({2, 3}, {.dtype = boolean});
   Tensor nothing = empty({0});
   Tensor hollow = empty({2, 0, 3});
@@ -43,7 +43,8 @@ struct Things {
   Tensor undefined;
 
   std::vector<Tensor> real() const {
-    return {a, b, v, square, half, wide, whole, flags, nothing, hollow, scalar, spread, index, past, below};
+    return {a,       b,      v,      square, half,  wide, whole, flags,
+            nothing, hollow, scalar, spread, index, past, below};
   }
 
   std::vector<Values> state() const {
@@ -59,7 +60,8 @@ struct Things {
 };
 
 // `parts` must all be in the message; the first one may offer alternatives, as "[stack]|[cat]".
-void refuses(Things& things, const char* what, const std::function<void()>& action, const Parts& parts) {
+void refuses(Things& things, const char* what, const std::function<void()>& action,
+             const Parts& parts) {
   ++cases;
   const std::vector<Values> before = things.state();
   std::string message;
@@ -100,19 +102,29 @@ TEST_CASE("shapes that do not broadcast", "[bad-input]") {
     parts.insert(parts.begin(), op);
     return parts;
   };
-#define REFUSES(op) refuses(t, #op, [&] { op(t.a, t.b); }, with("[" #op "]"));
-  REFUSES(add) REFUSES(sub) REFUSES(mul) REFUSES(div) REFUSES(pow) REFUSES(maximum) REFUSES(minimum)
-  REFUSES(remainder) REFUSES(eq) REFUSES(ne) REFUSES(lt) REFUSES(le) REFUSES(gt) REFUSES(ge)
-  REFUSES(logical_and) REFUSES(logical_or) REFUSES(logical_xor)
+#define REFUSES(op) \
+  refuses(          \
+      t, #op, [&] { op(t.a, t.b); }, with("[" #op "]"));
+  REFUSES(add)
+  REFUSES(sub) REFUSES(mul) REFUSES(div) REFUSES(pow) REFUSES(maximum) REFUSES(minimum)
+      REFUSES(remainder) REFUSES(eq) REFUSES(ne) REFUSES(lt) REFUSES(le) REFUSES(gt) REFUSES(ge)
+          REFUSES(logical_and) REFUSES(logical_or) REFUSES(logical_xor)
 #undef REFUSES
-#define REFUSES(op) refuses(t, #op, [&] { op(t.a, t.b, t.scalar); }, with("[" #op "]"));
-  REFUSES(clamp) REFUSES(lerp) REFUSES(addcmul) REFUSES(addcdiv)
+#define REFUSES(op) \
+  refuses(          \
+      t, #op, [&] { op(t.a, t.b, t.scalar); }, with("[" #op "]"));
+              REFUSES(clamp) REFUSES(lerp) REFUSES(addcmul) REFUSES(addcdiv)
 #undef REFUSES
-  refuses(t, "where", [&] { where(t.flags, t.b, t.b); }, with("[where]"));
-  refuses(t, "add_", [&] { add_(t.a, t.b); }, with("[add"));
-  refuses(t, "mul_", [&] { t.a *= t.b; }, with("[mul"));
-  refuses(t, "add_ that would grow", [&] { add_(t.v, t.a); }, {"[add", "expected", "[3]", "[2, 3]"});
-  refuses(t, "clamp_ that would grow", [&] { clamp_(t.v, t.a, 1); }, {"[clamp", "expected", "[3]", "[2, 3]"});
+                  refuses(
+                      t, "where", [&] { where(t.flags, t.b, t.b); }, with("[where]"));
+  refuses(
+      t, "add_", [&] { add_(t.a, t.b); }, with("[add"));
+  refuses(
+      t, "mul_", [&] { t.a *= t.b; }, with("[mul"));
+  refuses(t, "add_ that would grow", [&] { add_(t.v, t.a); },
+          {"[add", "expected", "[3]", "[2, 3]"});
+  refuses(t, "clamp_ that would grow", [&] { clamp_(t.v, t.a, 1); },
+          {"[clamp", "expected", "[3]", "[2, 3]"});
   refuses(t, "copy_ of more", [&] { copy_(t.v, t.a); }, {"[copy", "expected", "[3]", "[2, 3]"});
   refuses(t, "copy_ of other", [&] { copy_(t.a, t.b); }, {"[copy", "expected", "[2, 3]", "[4, 5]"});
 }
@@ -125,64 +137,110 @@ TEST_CASE("types that an op does not compute in", "[bad-input]") {
   refuses(t, "relu bool", [&] { relu(t.flags); }, {"[relu]", "expected", "bool"});
   refuses(t, "sub bools", [&] { sub(t.flags, t.flags); }, {"[sub]", "expected", "bool"});
   refuses(t, "sub bool number", [&] { sub(t.flags, true); }, {"[sub]", "expected", "bool"});
-  refuses(t, "remainder bools", [&] { remainder(t.flags, t.flags); }, {"[remainder]", "expected", "bool"});
+  refuses(t, "remainder bools", [&] { remainder(t.flags, t.flags); },
+          {"[remainder]", "expected", "bool"});
   refuses(t, "clamp bools", [&] { clamp(t.flags, false, true); }, {"[clamp]", "expected", "bool"});
   refuses(t, "bitwise_not f32", [&] { bitwise_not(t.a); }, {"[bitwise_not]", "expected", "f32"});
-  refuses(t, "bitwise_and f64", [&] { bitwise_and(t.wide, t.wide); }, {"[bitwise_and]", "expected", "f64"});
-  refuses(t, "bitwise_or with float", [&] { bitwise_or(t.index, t.a); }, {"[bitwise_or]", "expected", "f32"});
-  refuses(t, "where by floats", [&] { where(t.a, t.a, t.a); }, {"[where]", "expected", "bool", "f32"});
-  refuses(t, "where by integers", [&] { where(t.index, t.a, t.a); }, {"[where]", "expected", "bool", "i64"});
+  refuses(t, "bitwise_and f64", [&] { bitwise_and(t.wide, t.wide); },
+          {"[bitwise_and]", "expected", "f64"});
+  refuses(t, "bitwise_or with float", [&] { bitwise_or(t.index, t.a); },
+          {"[bitwise_or]", "expected", "f32"});
+  refuses(t, "where by floats", [&] { where(t.a, t.a, t.a); },
+          {"[where]", "expected", "bool", "f32"});
+  refuses(t, "where by integers", [&] { where(t.index, t.a, t.a); },
+          {"[where]", "expected", "bool", "i64"});
   refuses(t, "exp_ of integers", [&] { exp_(t.whole); }, {"[exp", "expected", "i64"});
   refuses(t, "div_ of integers", [&] { div_(t.whole, 2); }, {"[div", "expected", "i64"});
-  refuses(t, "add_ float to integers", [&] { add_(t.index, t.a); }, {"[add", "expected", "i64", "f32"});
+  refuses(t, "add_ float to integers", [&] { add_(t.index, t.a); },
+          {"[add", "expected", "i64", "f32"});
   refuses(t, "add_ number to integers", [&] { add_(t.whole, 0.5); }, {"[add", "expected", "i64"});
-  refuses(t, "mul_ integers into bools", [&] { mul_(t.flags, t.index); }, {"[mul", "expected", "bool", "i64"});
-  refuses(t, "matmul of two types", [&] { matmul(t.a, transpose(t.wide, 0, 1)); }, {"[matmul]", "expected", "f32", "f64"});
-  refuses(t, "linear of two types", [&] { linear(t.a, t.wide); }, {"[linear]|[matmul]", "expected", "f32", "f64"});
-  refuses(t, "gather by floats", [&] { gather(t.a, 0, t.a); }, {"[gather]", "expected", "integer", "f32"});
-  refuses(t, "index_select by floats", [&] { index_select(t.a, 0, t.v); }, {"[index_select]", "expected", "integer", "f32"});
-  refuses(t, "embedding by floats", [&] { embedding(t.a, t.v); }, {"[embedding]|[index_select]", "expected", "integer", "f32"});
-  refuses(t, "scatter_add by floats", [&] { scatter_add(t.a, 0, t.a, t.a); }, {"[scatter_add]", "expected", "integer", "f32"});
+  refuses(t, "mul_ integers into bools", [&] { mul_(t.flags, t.index); },
+          {"[mul", "expected", "bool", "i64"});
+  refuses(t, "matmul of two types", [&] { matmul(t.a, transpose(t.wide, 0, 1)); },
+          {"[matmul]", "expected", "f32", "f64"});
+  refuses(t, "linear of two types", [&] { linear(t.a, t.wide); },
+          {"[linear]|[matmul]", "expected", "f32", "f64"});
+  refuses(t, "gather by floats", [&] { gather(t.a, 0, t.a); },
+          {"[gather]", "expected", "integer", "f32"});
+  refuses(t, "index_select by floats", [&] { index_select(t.a, 0, t.v); },
+          {"[index_select]", "expected", "integer", "f32"});
+  refuses(t, "embedding by floats", [&] { embedding(t.a, t.v); },
+          {"[embedding]|[index_select]", "expected", "integer", "f32"});
+  refuses(t, "scatter_add by floats", [&] { scatter_add(t.a, 0, t.a, t.a); },
+          {"[scatter_add]", "expected", "integer", "f32"});
   refuses(t, "scatter_add of another type", [&] { scatter_add(t.a, 0, t.index, t.wide); },
           {"[scatter_add]", "expected", "f32", "f64"});
   refuses(t, "one_hot of floats", [&] { one_hot(t.v, 3); }, {"[one_hot]", "expected", "f32"});
-  refuses(t, "randn of integers", [&] { randn({3}, {.dtype = i64}); }, {"[randn]|[normal]", "expected", "i64"});
-  refuses(t, "rand of bools", [&] { rand({3}, {.dtype = boolean}); }, {"[rand]|[uniform]", "expected", "bool"});
+  refuses(t, "randn of integers", [&] { randn({3}, {.dtype = i64}); },
+          {"[randn]|[normal]", "expected", "i64"});
+  refuses(t, "rand of bools", [&] { rand({3}, {.dtype = boolean}); },
+          {"[rand]|[uniform]", "expected", "bool"});
   refuses(t, "data of another type", [&] { t.a.data<double>(); }, {"expected", "f64", "f32"});
-  refuses(t, "data of another type, half", [&] { t.half.data<float>(); }, {"expected", "f32", "f16"});
+  refuses(t, "data of another type, half", [&] { t.half.data<float>(); },
+          {"expected", "f32", "f16"});
 }
 
 TEST_CASE("ranks and inner sizes", "[bad-input]") {
   Things t;
-  refuses(t, "matmul inner", [&] { matmul(t.a, t.b); }, {"[matmul]", "expected", "inner", "f32[2, 3]", "f32[4, 5]"});
+  refuses(t, "matmul inner", [&] { matmul(t.a, t.b); },
+          {"[matmul]", "expected", "inner", "f32[2, 3]", "f32[4, 5]"});
   refuses(t, "matmul vector", [&] { matmul(t.v, t.b); }, {"[matmul]", "expected", "[3]", "[4, 5]"});
-  refuses(t, "matmul by vector", [&] { matmul(t.b, t.v); }, {"[matmul]", "expected", "[4, 5]", "[3]"});
+  refuses(t, "matmul by vector", [&] { matmul(t.b, t.v); },
+          {"[matmul]", "expected", "[4, 5]", "[3]"});
   refuses(t, "matmul of 0-d", [&] { matmul(t.scalar, t.a); }, {"[matmul]", "expected", "f32[]"});
   refuses(t, "matmul by 0-d", [&] { matmul(t.a, t.scalar); }, {"[matmul]", "expected", "f32[]"});
-  refuses(t, "matmul batches", [&] { matmul(zeros({2, 3, 4}), zeros({5, 4, 6})); },
+  refuses(t, "matmul batches",
+          [&] {
+            matmul(zeros({2, 3, 4}), zeros({5, 4, 6}));
+          },
           {"[matmul]", "expected", "[2, 3, 4]", "[5, 4, 6]"});
-  refuses(t, "linear features", [&] { linear(t.a, t.b); }, {"[linear]|[matmul]", "expected", "[2, 3]", "[4, 5]"});
-  refuses(t, "linear bias", [&] { linear(t.a, t.square, arange(7.0)); }, {"[linear]|[add]", "expected", "[7]"});
+  refuses(t, "linear features", [&] { linear(t.a, t.b); },
+          {"[linear]|[matmul]", "expected", "[2, 3]", "[4, 5]"});
+  refuses(t, "linear bias", [&] { linear(t.a, t.square, arange(7.0)); },
+          {"[linear]|[add]", "expected", "[7]"});
   refuses(t, "tril of a vector", [&] { tril(t.v); }, {"[tril]|[triangle]", "expected", "[3]"});
   refuses(t, "triu of 0-d", [&] { triu(t.scalar); }, {"[triu]|[triangle]", "expected", "[]"});
-  refuses(t, "index_select by a matrix", [&] { index_select(t.a, 0, t.index); }, {"[index_select]", "expected", "[2, 3]"});
-  refuses(t, "gather of another rank", [&] { gather(t.v, 0, t.index); }, {"[gather]", "expected", "[3]", "[2, 3]"});
-  refuses(t, "gather of too many", [&] { gather(t.a, 0, zeros({2, 4}, {.dtype = i64})); },
+  refuses(t, "index_select by a matrix", [&] { index_select(t.a, 0, t.index); },
+          {"[index_select]", "expected", "[2, 3]"});
+  refuses(t, "gather of another rank", [&] { gather(t.v, 0, t.index); },
+          {"[gather]", "expected", "[3]", "[2, 3]"});
+  refuses(t, "gather of too many",
+          [&] {
+            gather(t.a, 0, zeros({2, 4}, {.dtype = i64}));
+          },
           {"[gather]", "expected", "[2, 3]", "[2, 4]"});
-  refuses(t, "scatter_add ranks", [&] { scatter_add(t.v, 0, t.index, t.a); }, {"[scatter_add]", "expected", "[3]", "[2, 3]"});
-  refuses(t, "scatter_add source", [&] { scatter_add(t.a, 0, t.index, t.v); }, {"[scatter_add]", "expected", "[2, 3]", "[3]"});
-  refuses(t, "embedding of a vector", [&] { embedding(t.v, t.index); }, {"[embedding]", "expected", "[3]"});
-  refuses(t, "layer_norm over none", [&] { layer_norm(t.a, 0); }, {"[layer_norm]", "expected", "0"});
-  refuses(t, "layer_norm over too many", [&] { layer_norm(t.a, 3); }, {"[layer_norm]", "expected", "[2, 3]"});
-  refuses(t, "layer_norm weight", [&] { layer_norm(t.a, 1, t.whole); }, {"[layer_norm]|[mul]", "expected", "[4]"});
-  refuses(t, "layer_norm bias", [&] { layer_norm(t.a, 1, t.v, arange(5.0)); }, {"[layer_norm]|[add]", "expected", "[5]"});
-  refuses(t, "rms_norm over too many", [&] { rms_norm(t.v, 2); }, {"[rms_norm]", "expected", "[3]"});
-  refuses(t, "rms_norm weight", [&] { rms_norm(t.a, 1, arange(5.0)); }, {"[rms_norm]|[mul]", "expected", "[5]"});
+  refuses(t, "scatter_add ranks", [&] { scatter_add(t.v, 0, t.index, t.a); },
+          {"[scatter_add]", "expected", "[3]", "[2, 3]"});
+  refuses(t, "scatter_add source", [&] { scatter_add(t.a, 0, t.index, t.v); },
+          {"[scatter_add]", "expected", "[2, 3]", "[3]"});
+  refuses(t, "embedding of a vector", [&] { embedding(t.v, t.index); },
+          {"[embedding]", "expected", "[3]"});
+  refuses(t, "layer_norm over none", [&] { layer_norm(t.a, 0); },
+          {"[layer_norm]", "expected", "0"});
+  refuses(t, "layer_norm over too many", [&] { layer_norm(t.a, 3); },
+          {"[layer_norm]", "expected", "[2, 3]"});
+  refuses(t, "layer_norm weight", [&] { layer_norm(t.a, 1, t.whole); },
+          {"[layer_norm]|[mul]", "expected", "[4]"});
+  refuses(t, "layer_norm bias", [&] { layer_norm(t.a, 1, t.v, arange(5.0)); },
+          {"[layer_norm]|[add]", "expected", "[5]"});
+  refuses(t, "rms_norm over too many", [&] { rms_norm(t.v, 2); },
+          {"[rms_norm]", "expected", "[3]"});
+  refuses(t, "rms_norm weight", [&] { rms_norm(t.a, 1, arange(5.0)); },
+          {"[rms_norm]|[mul]", "expected", "[5]"});
   refuses(t, "permute of too few", [&] { permute(t.a, {0}); }, {"[permute]", "expected", "[2, 3]"});
-  refuses(t, "permute twice the same", [&] { permute(t.a, {1, 1}); }, {"[permute]", "expected", "[1, 1]"});
+  refuses(t, "permute twice the same",
+          [&] {
+            permute(t.a, {1, 1});
+          },
+          {"[permute]", "expected", "[1, 1]"});
   refuses(t, "permute out of range", [&] { permute(t.a, {0, 2}); }, {"[permute]", "expected", "2"});
-  refuses(t, "expand to fewer", [&] { expand(t.a, {3}); }, {"[expand]", "expected", "[2, 3]", "[3]"});
-  refuses(t, "a ninth dimension", [&] { unsqueeze(zeros({1, 1, 1, 1, 1, 1, 1, 1}), 0); }, {"expected", "8", "9"});
+  refuses(t, "expand to fewer", [&] { expand(t.a, {3}); },
+          {"[expand]", "expected", "[2, 3]", "[3]"});
+  refuses(t, "a ninth dimension",
+          [&] {
+            unsqueeze(zeros({1, 1, 1, 1, 1, 1, 1, 1}), 0);
+          },
+          {"expected", "8", "9"});
 }
 
 TEST_CASE("dimensions that are not there", "[bad-input]") {
@@ -229,33 +287,76 @@ TEST_CASE("sizes and counts", "[bad-input]") {
   const std::int64_t huge = std::int64_t{1} << 40;
   refuses(t, "zeros negative", [&] { zeros({2, -1}); }, {"[zeros]|[full]", "expected", "-1"});
   refuses(t, "empty negative", [&] { empty({-5}); }, {"[empty]", "expected", "-5"});
-  refuses(t, "empty past 64 bits", [&] { empty({huge, huge}); }, {"[empty]", "[1099511627776, 1099511627776]"});
-  refuses(t, "full past 63 bits of bytes", [&] { full({huge, huge >> 18}, 1.0, {.dtype = f64}); }, {"[full]", "1099511627776"});
+  refuses(t, "empty past 64 bits",
+          [&] {
+            empty({huge, huge});
+          },
+          {"[empty]", "[1099511627776, 1099511627776]"});
+  refuses(t, "full past 63 bits of bytes",
+          [&] {
+            full({huge, huge >> 18}, 1.0, {.dtype = f64});
+          },
+          {"[full]", "1099511627776"});
   refuses(t, "rand negative", [&] { rand({-1}); }, {"[rand]|[uniform]", "expected", "-1"});
   refuses(t, "meta negative", [&] { meta({-1}); }, {"[meta]", "expected", "-1"});
   refuses(t, "eye negative", [&] { eye(-2); }, {"[eye]", "expected", "-2"});
   refuses(t, "arange step 0", [&] { arange(0, 5, 0); }, {"[arange]", "expected", "step", "0"});
-  refuses(t, "arange float step 0", [&] { arange(0.0, 5.0, 0.0); }, {"[arange]", "expected", "step", "0"});
+  refuses(t, "arange float step 0", [&] { arange(0.0, 5.0, 0.0); },
+          {"[arange]", "expected", "step", "0"});
   refuses(t, "linspace negative", [&] { linspace(0, 1, -1); }, {"[linspace]", "expected", "-1"});
   refuses(t, "randint of nothing", [&] { randint(3, 3, {2}); }, {"[randint]", "expected", "3"});
   refuses(t, "dropout below", [&] { dropout(t.a, -0.1); }, {"[dropout]", "expected", "-0.1"});
   refuses(t, "dropout above", [&] { dropout(t.a, 1.5); }, {"[dropout]", "expected", "1.5"});
   refuses(t, "one_hot no classes", [&] { one_hot(t.index, -1); }, {"[one_hot]", "expected", "-1"});
-  refuses(t, "tensor of too few", [&] { tensor(std::vector<float>{1, 2, 3}, {2, 2}); }, {"[tensor]", "expected", "[2, 2]", "3"});
-  refuses(t, "view of other size", [&] { view(t.a, {5}); }, {"[view]", "expected", "[2, 3]", "[5]"});
-  refuses(t, "view of strided", [&] { view(transpose(t.a, 0, 1), {6}); }, {"[view]", "expected", "[6]", "[3, 2]"});
-  refuses(t, "reshape of other size", [&] { reshape(t.a, {4, 2}); }, {"[reshape]|[view]", "expected", "[2, 3]", "[4, 2]"});
-  refuses(t, "reshape two -1", [&] { reshape(t.a, {-1, -1}); }, {"[reshape]|[view]", "expected", "-1"});
+  refuses(t, "tensor of too few",
+          [&] {
+            tensor(std::vector<float>{1, 2, 3}, {2, 2});
+          },
+          {"[tensor]", "expected", "[2, 2]", "3"});
+  refuses(t, "view of other size", [&] { view(t.a, {5}); },
+          {"[view]", "expected", "[2, 3]", "[5]"});
+  refuses(t, "view of strided", [&] { view(transpose(t.a, 0, 1), {6}); },
+          {"[view]", "expected", "[6]", "[3, 2]"});
+  refuses(t, "reshape of other size",
+          [&] {
+            reshape(t.a, {4, 2});
+          },
+          {"[reshape]|[view]", "expected", "[2, 3]", "[4, 2]"});
+  refuses(t, "reshape two -1",
+          [&] {
+            reshape(t.a, {-1, -1});
+          },
+          {"[reshape]|[view]", "expected", "-1"});
   refuses(t, "reshape -2", [&] { reshape(t.a, {-2, 3}); }, {"[reshape]|[view]", "expected", "-2"});
-  refuses(t, "reshape 0 and -1", [&] { reshape(t.nothing, {0, -1}); }, {"[reshape]|[view]", "expected", "-1"});
-  refuses(t, "reshape -1 that does not divide", [&] { reshape(t.a, {4, -1}); }, {"[reshape]|[view]", "expected", "[2, 3]"});
-  refuses(t, "expand of 3", [&] { expand(t.a, {2, 4}); }, {"[expand]", "expected", "[2, 3]", "[2, 4]"});
+  refuses(t, "reshape 0 and -1",
+          [&] {
+            reshape(t.nothing, {0, -1});
+          },
+          {"[reshape]|[view]", "expected", "-1"});
+  refuses(t, "reshape -1 that does not divide",
+          [&] {
+            reshape(t.a, {4, -1});
+          },
+          {"[reshape]|[view]", "expected", "[2, 3]"});
+  refuses(t, "expand of 3",
+          [&] {
+            expand(t.a, {2, 4});
+          },
+          {"[expand]", "expected", "[2, 3]", "[2, 4]"});
   refuses(t, "expand new -1", [&] { expand(t.a, {-1, 2, 3}); }, {"[expand]", "expected", "-1"});
   refuses(t, "expand negative", [&] { expand(t.a, {2, -3}); }, {"[expand]", "expected", "-3"});
   refuses(t, "split by 0", [&] { split(t.a, 0); }, {"[split]", "expected", "0"});
   refuses(t, "split by -1", [&] { split(t.a, -1); }, {"[split]", "expected", "-1"});
-  refuses(t, "split sizes", [&] { split(t.b, std::vector<std::int64_t>{1, 2}); }, {"[split]", "expected", "4"});
-  refuses(t, "split sizes negative", [&] { split(t.b, std::vector<std::int64_t>{5, -1}); }, {"[split]", "expected", "f32[4, 5]"});
+  refuses(t, "split sizes",
+          [&] {
+            split(t.b, std::vector<std::int64_t>{1, 2});
+          },
+          {"[split]", "expected", "4"});
+  refuses(t, "split sizes negative",
+          [&] {
+            split(t.b, std::vector<std::int64_t>{5, -1});
+          },
+          {"[split]", "expected", "f32[4, 5]"});
   refuses(t, "chunk 0", [&] { chunk(t.a, 0); }, {"[chunk]", "expected", "0"});
   refuses(t, "narrow negative", [&] { narrow(t.a, 0, 0, -1); }, {"[narrow]", "expected", "-1"});
   refuses(t, "narrow beyond", [&] { narrow(t.a, 1, 2, 2); }, {"[narrow]", "expected", "3"});
@@ -265,23 +366,34 @@ TEST_CASE("sizes and counts", "[bad-input]") {
   refuses(t, "cat of shapes", [&] { cat({t.a, t.b}); }, {"[cat]", "expected", "[2, 3]", "[4, 5]"});
   refuses(t, "cat of ranks", [&] { cat({t.a, t.v}); }, {"[cat]", "expected", "[2, 3]", "[3]"});
   refuses(t, "cat of 0-d", [&] { cat({t.scalar, t.scalar}); }, {"[cat]", "expected"});
-  refuses(t, "stack of shapes", [&] { stack({t.a, t.b}); }, {"[stack]|[cat]", "expected", "2, 3]", "4, 5]"});
+  refuses(t, "stack of shapes",
+          [&] {
+            stack({t.a, t.b});
+          },
+          {"[stack]|[cat]", "expected", "2, 3]", "4, 5]"});
   refuses(t, "max of nothing", [&] { max(t.nothing); }, {"[max]", "expected", "[0]"});
   refuses(t, "min of nothing", [&] { min(t.nothing); }, {"[min]", "expected", "[0]"});
-  refuses(t, "max over no elements", [&] { max(t.hollow, {1}); }, {"[max]", "expected", "[2, 0, 3]"});
+  refuses(t, "max over no elements", [&] { max(t.hollow, {1}); },
+          {"[max]", "expected", "[2, 0, 3]"});
   refuses(t, "argmax of nothing", [&] { argmax(t.nothing); }, {"[argmax]", "expected", "[0]"});
-  refuses(t, "argmin over no elements", [&] { argmin(t.hollow, 1); }, {"[argmin]", "expected", "[2, 0, 3]"});
+  refuses(t, "argmin over no elements", [&] { argmin(t.hollow, 1); },
+          {"[argmin]", "expected", "[2, 0, 3]"});
 }
 
 TEST_CASE("indices out of range", "[bad-input]") {
   Things t;
   refuses(t, "gather past", [&] { gather(t.a, 0, t.past); }, {"[gather]", "expected", "7"});
   refuses(t, "gather below", [&] { gather(t.a, 0, t.below); }, {"[gather]", "expected", "-9"});
-  refuses(t, "scatter_add past", [&] { scatter_add(t.a, 0, t.past, t.a); }, {"[scatter_add]", "expected", "7"});
-  refuses(t, "scatter_add below", [&] { scatter_add(t.a, 0, t.below, t.a); }, {"[scatter_add]", "expected", "-9"});
-  refuses(t, "index_select past", [&] { index_select(t.a, 0, t.whole); }, {"[index_select]", "expected", "2"});
-  refuses(t, "embedding past", [&] { embedding(t.a, t.past); }, {"[embedding]|[index_select]", "expected", "7"});
-  refuses(t, "embedding below", [&] { embedding(t.a, t.below); }, {"[embedding]|[index_select]", "expected", "-9"});
+  refuses(t, "scatter_add past", [&] { scatter_add(t.a, 0, t.past, t.a); },
+          {"[scatter_add]", "expected", "7"});
+  refuses(t, "scatter_add below", [&] { scatter_add(t.a, 0, t.below, t.a); },
+          {"[scatter_add]", "expected", "-9"});
+  refuses(t, "index_select past", [&] { index_select(t.a, 0, t.whole); },
+          {"[index_select]", "expected", "2"});
+  refuses(t, "embedding past", [&] { embedding(t.a, t.past); },
+          {"[embedding]|[index_select]", "expected", "7"});
+  refuses(t, "embedding below", [&] { embedding(t.a, t.below); },
+          {"[embedding]|[index_select]", "expected", "-9"});
   refuses(t, "select past", [&] { select(t.a, 0, 2); }, {"[select]", "expected", "2"});
   refuses(t, "select below", [&] { select(t.a, 0, -3); }, {"[select]", "expected", "-3"});
   refuses(t, "select of none", [&] { select(t.nothing, 0, 0); }, {"[select]", "expected", "0"});
@@ -294,14 +406,18 @@ TEST_CASE("places that may not be written to", "[bad-input]") {
   refuses(t, "relu_ of an expanded", [&] { relu_(t.spread); }, {"[relu", "expected"});
   refuses(t, "clamp_ of an expanded", [&] { clamp_(t.spread, 0, 1); }, {"[clamp", "expected"});
   refuses(t, "copy_ into an expanded", [&] { copy_(t.spread, t.v); }, {"[copy", "expected"});
-  refuses(t, "fill_ an expanded", [&] { fill_(t.spread, 1); }, {"[fill_]|[fill]|[copy]", "expected"});
+  refuses(t, "fill_ an expanded", [&] { fill_(t.spread, 1); },
+          {"[fill_]|[fill]|[copy]", "expected"});
   refuses(t, "zero_ an expanded", [&] { zero_(t.spread); }, {"[zero_]|[fill]|[copy]", "expected"});
   Tensor head = slice(t.b, 0, 0, 3), tail = slice(t.b, 0, 1, 4);
   refuses(t, "add_ of a neighbour", [&] { add_(head, tail); }, {"[add", "expected", "overlap"});
   refuses(t, "mul_ of a neighbour", [&] { mul_(tail, head); }, {"[mul", "expected", "overlap"});
-  refuses(t, "addcmul_ of a neighbour", [&] { addcmul_(head, tail, 2); }, {"[addcmul", "expected", "overlap"});
-  refuses(t, "add_ of its transpose", [&] { add_(t.square, transpose(t.square, 0, 1)); }, {"[add", "expected", "overlap"});
-  refuses(t, "add_ of its row", [&] { add_(t.square, select(t.square, 0, 1)); }, {"[add", "expected", "overlap"});
+  refuses(t, "addcmul_ of a neighbour", [&] { addcmul_(head, tail, 2); },
+          {"[addcmul", "expected", "overlap"});
+  refuses(t, "add_ of its transpose", [&] { add_(t.square, transpose(t.square, 0, 1)); },
+          {"[add", "expected", "overlap"});
+  refuses(t, "add_ of its row", [&] { add_(t.square, select(t.square, 0, 1)); },
+          {"[add", "expected", "overlap"});
   refuses(t, "copy_ of a neighbour", [&] { copy_(head, tail); }, {"[copy", "expected", "overlap"});
 }
 

@@ -1,4 +1,5 @@
-// The table of CUDA calls: what is said when a library is missing, checked calls, faults and counters.
+// The table of CUDA calls: what is said when a library is missing, checked calls, faults and
+// counters.
 #include "tensor/cuda_api.h"
 
 #include "tensor/error.h"
@@ -7,22 +8,25 @@
 #include "tests/fake_cuda.h"
 
 using namespace brrr;
-using testing::FakeCuda;
 using Catch::Contains;
+using testing::FakeCuda;
 
 TEST_CASE("without a driver one clear line says so", "[cuda_api]") {
   if (cu::open_library(cu::Library::driver).empty()) return;  // there is one
-  CHECK(cu::open_library(cu::Library::driver) == "libcuda.so.1 not found: is an NVIDIA driver installed?");
+  CHECK(cu::open_library(cu::Library::driver) ==
+        "libcuda.so.1 not found: is an NVIDIA driver installed?");
   CHECK_FALSE(cuda_is_available());
   CHECK(cuda_runtime().why_none() == "libcuda.so.1 not found: is an NVIDIA driver installed?");
   CHECK(cu::driver_version() == 0);
   int count = 0;
-  CHECK_THROWS_WITH(BRRR_CUDA(cuDeviceGetCount, &count),
-                    "[cuda] cuDeviceGetCount cannot be called: libcuda.so.1 not found: is an NVIDIA driver "
-                    "installed?");
-  CHECK_THROWS_WITH(require_device(cuda(0), "empty"),
-                    "[empty] expected a CUDA device, got none: libcuda.so.1 not found: is an NVIDIA driver "
-                    "installed?");
+  CHECK_THROWS_WITH(
+      BRRR_CUDA(cuDeviceGetCount, &count),
+      "[cuda] cuDeviceGetCount cannot be called: libcuda.so.1 not found: is an NVIDIA driver "
+      "installed?");
+  CHECK_THROWS_WITH(
+      require_device(cuda(0), "empty"),
+      "[empty] expected a CUDA device, got none: libcuda.so.1 not found: is an NVIDIA driver "
+      "installed?");
 }
 
 TEST_CASE("NVRTC opens by itself", "[cuda_api]") {
@@ -69,7 +73,8 @@ TEST_CASE("an error names the op, the call, the code and the text", "[cuda_api]"
     FAIL("no error");
   } catch (const CudaError& error) {
     CHECK(error.code() == 2);
-    CHECK(std::string(error.what()) == "[add] cuDeviceGet failed: CUDA_ERROR_OUT_OF_MEMORY (2): out of memory");
+    CHECK(std::string(error.what()) ==
+          "[add] cuDeviceGet failed: CUDA_ERROR_OUT_OF_MEMORY (2): out of memory");
   }
   current_op = nullptr;
 }
@@ -105,9 +110,9 @@ TEST_CASE("calls are counted by name", "[cuda_api]") {
 
 TEST_CASE("an installed table without an entry says so", "[cuda_api]") {
   FakeCuda fake;
-  CHECK_THROWS_WITH(BRRR_CUDA(cuTensorMapEncodeTiled, nullptr, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 1, nullptr, nullptr,
-                              nullptr, nullptr, nullptr, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                              CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_NONE,
-                              CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+  CHECK_THROWS_WITH(BRRR_CUDA(cuTensorMapEncodeTiled, nullptr, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 1,
+                              nullptr, nullptr, nullptr, nullptr, nullptr,
+                              CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE,
+                              CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
                     Contains("this version of the library has no cuTensorMapEncodeTiled"));
 }

@@ -1,5 +1,6 @@
-// Matrix products on CUDA, as far as they go without a GPU: how tensors become calls of the library, keys and what is
-// kept on disk, products on the fake device; and that every hand-written kernel compiles.
+// Matrix products on CUDA, as far as they go without a GPU: how tensors become calls of the
+// library, keys and what is kept on disk, products on the fake device; and that every hand-written
+// kernel compiles.
 #include <cstring>
 #include <random>
 #include <set>
@@ -35,7 +36,8 @@ Tensor placed(const Dims& shape, const Layout& layout) {
   if (layout.strided_columns) with_gaps[rank - 1] *= 2;
   Tensor memory = make_tensor(f64, with_gaps, cpu);
   double* values = memory.data<double>();
-  for (std::int64_t i = 0; i < memory.numel(); ++i) values[i] = static_cast<double>((i * 7 + 3) % 11 - 5);
+  for (std::int64_t i = 0; i < memory.numel(); ++i)
+    values[i] = static_cast<double>((i * 7 + 3) % 11 - 5);
   Dims strides(memory.strides());
   if (layout.strided_columns) strides[rank - 1] = 2;
   if (layout.transposed) std::swap(strides[rank - 2], strides[rank - 1]);
@@ -43,7 +45,8 @@ Tensor placed(const Dims& shape, const Layout& layout) {
   return make_view(memory, shape, strides);
 }
 
-double at(const Tensor& x, std::span<const std::int64_t> batch, std::int64_t row, std::int64_t col) {
+double at(const Tensor& x, std::span<const std::int64_t> batch, std::int64_t row,
+          std::int64_t col) {
   std::int64_t offset = row * x.strides()[x.rank() - 2] + col * x.strides()[x.rank() - 1];
   const int missing = static_cast<int>(batch.size()) - (x.rank() - 2);
   for (int i = 0; i < x.rank() - 2; ++i) {
@@ -62,8 +65,10 @@ void multiply_columns(const MatmulKey& key, const double* x, const double* y, do
       for (std::int64_t i = 0; i < key.rows; ++i) {
         double sum = 0;
         for (std::int64_t k = 0; k < key.depth; ++k) {
-          sum += x[b * key.batch_x + (key.transpose_x ? i * key.leading_x + k : k * key.leading_x + i)] *
-                 y[b * key.batch_y + (key.transpose_y ? k * key.leading_y + j : j * key.leading_y + k)];
+          sum += x[b * key.batch_x +
+                   (key.transpose_x ? i * key.leading_x + k : k * key.leading_x + i)] *
+                 y[b * key.batch_y +
+                   (key.transpose_y ? k * key.leading_y + j : j * key.leading_y + k)];
         }
         d[b * key.batch_d + j * key.leading_d + i] = sum;
       }
@@ -102,15 +107,27 @@ Dims joined(const Dims& batch, std::int64_t rows, std::int64_t cols) {
 }  // namespace
 
 TEST_CASE("tensors become calls of a column-major library", "[cuda_matmul]") {
-  const std::vector<Layout> layouts = {{}, {true}, {false, true}, {true, true}, {false, false, true}, {true, false, true},
+  const std::vector<Layout> layouts = {{},
+                                       {true},
+                                       {false, true},
+                                       {true, true},
+                                       {false, false, true},
+                                       {true, false, true},
                                        {false, false, false, true}};
   struct Batches {
     Dims a, b, d;
   };
-  const std::vector<Batches> batches = {{{}, {}, {}},           {{3}, {3}, {3}},          {{3}, {}, {3}},
-                                        {{}, {3}, {3}},         {{2, 3}, {2, 3}, {2, 3}}, {{2, 1}, {1, 3}, {2, 3}},
-                                        {{2, 3}, {3}, {2, 3}},  {{2, 3}, {2, 1}, {2, 3}}, {{2, 3}, {}, {2, 3}},
-                                        {{1, 1}, {2, 3}, {2, 3}}, {{1}, {1}, {1}}};
+  const std::vector<Batches> batches = {{{}, {}, {}},
+                                        {{3}, {3}, {3}},
+                                        {{3}, {}, {3}},
+                                        {{}, {3}, {3}},
+                                        {{2, 3}, {2, 3}, {2, 3}},
+                                        {{2, 1}, {1, 3}, {2, 3}},
+                                        {{2, 3}, {3}, {2, 3}},
+                                        {{2, 3}, {2, 1}, {2, 3}},
+                                        {{2, 3}, {}, {2, 3}},
+                                        {{1, 1}, {2, 3}, {2, 3}},
+                                        {{1}, {1}, {1}}};
   long cases = 0, taken = 0, folded = 0;
   for (std::int64_t m : {1, 2, 5}) {
     for (std::int64_t n : {1, 3, 4}) {
@@ -118,15 +135,18 @@ TEST_CASE("tensors become calls of a column-major library", "[cuda_matmul]") {
         for (const Batches& batch : batches) {
           for (const Layout& la : layouts) {
             for (const Layout& lb : layouts) {
-              for (const Layout& ld : {Layout{}, Layout{true}, Layout{false, true}, Layout{false, false, true}}) {
-                const Tensor a = placed(joined(batch.a, m, k), la), b = placed(joined(batch.b, k, n), lb);
+              for (const Layout& ld :
+                   {Layout{}, Layout{true}, Layout{false, true}, Layout{false, false, true}}) {
+                const Tensor a = placed(joined(batch.a, m, k), la),
+                             b = placed(joined(batch.b, k, n), lb);
                 const Tensor d = placed(joined(batch.d, m, n), ld);
                 ++cases;
                 const MatrixProduct product = product_of(a, b, d);
                 const auto given = as_library_product(product);
                 if (!given) {
                   // Refused only where some matrix has no dimension of adjacent elements.
-                  const bool strided = la.strided_columns || lb.strided_columns || ld.strided_columns;
+                  const bool strided =
+                      la.strided_columns || lb.strided_columns || ld.strided_columns;
                   if (!strided) FAIL("refused " << a.describe() << " x " << b.describe());
                   continue;
                 }
@@ -134,10 +154,13 @@ TEST_CASE("tensors become calls of a column-major library", "[cuda_matmul]") {
                 folded += batch.a.size() > 0 && given->product.batch.empty();
                 const double* x = (given->exchanged ? a : b).data<double>();
                 const double* y = (given->exchanged ? b : a).data<double>();
-                each_outer(given->product, given->inner, [&](std::int64_t left, std::int64_t right, std::int64_t to) {
-                  multiply_columns(given->key, x + right, y + left, d.data<double>() + to);
-                });
-                if (!agrees(a, b, d)) FAIL("wrong " << a.describe() << " x " << b.describe() << " case " << cases);
+                each_outer(given->product, given->inner,
+                           [&](std::int64_t left, std::int64_t right, std::int64_t to) {
+                             multiply_columns(given->key, x + right, y + left,
+                                              d.data<double>() + to);
+                           });
+                if (!agrees(a, b, d))
+                  FAIL("wrong " << a.describe() << " x " << b.describe() << " case " << cases);
               }
             }
           }
@@ -213,14 +236,16 @@ TEST_CASE("operands are turned to where the summed dimension is adjacent", "[cud
 
 TEST_CASE("what a measurement found is read back, or refused when damaged", "[cuda_matmul]") {
   Tuned tuned;
-  for (std::size_t i = 0; i < std::size(tuned.algorithm.algo.data); ++i) tuned.algorithm.algo.data[i] = i * 77;
+  for (std::size_t i = 0; i < std::size(tuned.algorithm.algo.data); ++i)
+    tuned.algorithm.algo.data[i] = i * 77;
   tuned.algorithm.workspace = 4096;
   tuned.turned = turned_y;
   tuned.microseconds = 12.5;
   const std::string bytes = to_bytes(tuned);
   const auto read = tuned_from(bytes);
   REQUIRE(read);
-  CHECK(std::memcmp(&read->algorithm.algo, &tuned.algorithm.algo, sizeof tuned.algorithm.algo) == 0);
+  CHECK(std::memcmp(&read->algorithm.algo, &tuned.algorithm.algo, sizeof tuned.algorithm.algo) ==
+        0);
   CHECK(read->algorithm.workspace == 4096);
   CHECK(read->turned == turned_y);
   CHECK(read->microseconds == 12.5);
@@ -235,7 +260,8 @@ TEST_CASE("what a measurement found is read back, or refused when damaged", "[cu
   CHECK(tuning_name(here, "gpu", 13000, 130000, 1) != tuning_name(here, "other", 13000, 130000, 1));
 }
 
-TEST_CASE("settings of matmul hold for the process, guards for a thread and a scope", "[cuda_matmul]") {
+TEST_CASE("settings of matmul hold for the process, guards for a thread and a scope",
+          "[cuda_matmul]") {
   CHECK(matmul_precision() == Precision::full);
   {
     MatmulPrecisionGuard tf32(Precision::tf32);
@@ -255,11 +281,13 @@ TEST_CASE("settings of matmul hold for the process, guards for a thread and a sc
 TEST_CASE("products through the table agree with the CPU, and plans are kept", "[cuda_matmul]") {
   testing::FakeCuda fake({.with_nvrtc = true, .with_cublaslt = true});
   {
-    const Tensor a = tensor(std::vector<float>{1, 2, 3, 4, 5, 6}, {2, 3}), b = tensor(std::vector<float>{1, -1, 2, 0, 3, 5}, {3, 2});
+    const Tensor a = tensor(std::vector<float>{1, 2, 3, 4, 5, 6}, {2, 3}),
+                 b = tensor(std::vector<float>{1, -1, 2, 0, 3, 5}, {3, 2});
     const Tensor on_a = to(a, cuda()), on_b = to(b, cuda());
     const std::vector<float> expected = to_vector<float>(matmul(a, b));
     CHECK(to_vector<float>(matmul(on_a, on_b)) == expected);
-    const std::vector<float> turned = to_vector<float>(matmul(transpose(b, 0, 1), transpose(a, 0, 1)));
+    const std::vector<float> turned =
+        to_vector<float>(matmul(transpose(b, 0, 1), transpose(a, 0, 1)));
     CHECK(to_vector<float>(matmul(transpose(on_b, 0, 1), transpose(on_a, 0, 1))) == turned);
     cu::count_calls(true);
     for (int i = 0; i < 5; ++i) CHECK(to_vector<float>(matmul(on_a, on_b)) == expected);
@@ -271,8 +299,9 @@ TEST_CASE("products through the table agree with the CPU, and plans are kept", "
 
     // A failure on the way to a plan is an error that names itself; the next try works.
     on_cuda::release_matmul();
-    for (const char* call : {"cublasLtMatmulDescCreate", "cublasLtMatrixLayoutCreate", "cublasLtMatmulPreferenceCreate",
-                             "cublasLtMatmulAlgoGetHeuristic", "cublasLtMatmul"}) {
+    for (const char* call :
+         {"cublasLtMatmulDescCreate", "cublasLtMatrixLayoutCreate",
+          "cublasLtMatmulPreferenceCreate", "cublasLtMatmulAlgoGetHeuristic", "cublasLtMatmul"}) {
       cu::fail_call(call, 1, CUBLAS_STATUS_ALLOC_FAILED);
       INFO(call);
       CHECK_THROWS_AS(matmul(on_a, on_b), CudaError);
@@ -300,7 +329,8 @@ TEST_CASE("every hand-written kernel compiles", "[cuda_matmul]") {
     for (const DType dtype : {i32, i64}) compiles(sources::matmul_integer(dtype));
     for (const DType dtype : {f32, f64, bf16, boolean}) {
       for (int width = 1; width * size_of(dtype) <= 16; width *= 2) {
-        compiles(sources::gather(dtype, width, width == 1 ? i32 : i64, width == 1 ? 8 : 2, width == 1));
+        compiles(
+            sources::gather(dtype, width, width == 1 ? i32 : i64, width == 1 ? 8 : 2, width == 1));
       }
     }
     for (const DType dtype : kAll) {
@@ -311,7 +341,8 @@ TEST_CASE("every hand-written kernel compiles", "[cuda_matmul]") {
     compiles(sources::radix());
     for (int log2 = 0; log2 <= 4; ++log2) compiles(sources::cat(log2));
     for (const DType dtype : {f32, f64, f16, bf16}) {
-      for (const bool normal : {false, true}) compiles(sources::draw(dtype, normal), sources::draw_options());
+      for (const bool normal : {false, true})
+        compiles(sources::draw(dtype, normal), sources::draw_options());
     }
   }
 }

@@ -63,8 +63,12 @@ const std::vector<Named> kPrograms = {
     {"matmul transposed", [](const Inputs& in) { return matmul(transpose(in.x, 0, 1), in.y); }},
     {"matmul batch", [](const Inputs& in) { return matmul(in.tall, transpose(in.tall, 1, 2)); }},
     {"matmul vector", [](const Inputs& in) { return matmul(in.x, select(in.y, 0, 0)); }},
-    {"scatter_add", [](const Inputs& in) { return scatter_add(in.x, 0, in.ids, cat({in.y, in.y}, 0)); }},
-    {"embedding and cumsum", [](const Inputs& in) { return cumsum(index_select(in.x, 0, in.index), 0); }},
+    {"scatter_add",
+     [](const Inputs& in) {
+       return scatter_add(in.x, 0, in.ids, cat({in.y, in.y}, 0));
+     }},
+    {"embedding and cumsum",
+     [](const Inputs& in) { return cumsum(index_select(in.x, 0, in.index), 0); }},
     {"dropout",
      [](const Inputs& in) {
        manual_seed(9);
@@ -113,7 +117,8 @@ TEST_CASE("the draws of a seed do not depend on the threads", "[determinism]") {
   for (int threads : {1, 2, 4}) {
     set_num_threads(threads);
     manual_seed(3);
-    hashes.push_back(hash_of(randn({300001})) ^ hash_of(rand({70001})) * 3 ^ hash_of(randint(0, 10, {50001})) * 5);
+    hashes.push_back(hash_of(randn({300001})) ^ hash_of(rand({70001})) * 3 ^
+                     hash_of(randint(0, 10, {50001})) * 5);
   }
   set_num_threads(before);
   CHECK(hashes[0] == hashes[1]);

@@ -1,4 +1,5 @@
-// The shape of the tree: each room includes only rooms before it, no file is a bucket, none is too long.
+// The shape of the tree: each room includes only rooms before it, no file is a bucket, none is too
+// long.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -12,7 +13,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::vector<std::string> kRooms = {"tensor", "dispatch", "ops", "autograd", "graph", "nn", "measure", "cli"};
+const std::vector<std::string> kRooms = {"tensor", "dispatch", "ops",     "autograd",
+                                         "graph",  "nn",       "measure", "cli"};
 
 // Where a room stands; one past the end for what may include everything.
 std::size_t place_of(const std::string& room) {
@@ -65,9 +67,11 @@ std::string forbidden(const std::string& room, const std::string& target) {
   if (first == target) return "";  // of the system, or beside the file
   const std::size_t from = place_of(room), to = place_of(first);
   if (from < kRooms.size()) {
-    if (first == "tests" || first == "examples" || first == "bench") return "a room includes " + first;
+    if (first == "tests" || first == "examples" || first == "bench")
+      return "a room includes " + first;
     if (first == "brrr") return "a room includes the header that includes every room";
-    if (to < kRooms.size() && to > from) return room + " includes " + first + ", which stands above it";
+    if (to < kRooms.size() && to > from)
+      return room + " includes " + first + ", which stands above it";
   }
   return "";
 }
@@ -94,7 +98,8 @@ TEST_CASE("includes point one way", "[layering]") {
     for (std::size_t i = 0; i < source.lines.size(); ++i) {
       const std::string target = included_by(source.lines[i]);
       if (target.empty()) continue;
-      const bool program = source.room == "cli" && target == "brrr/brrr.h";  // the program is a user of the library
+      const bool program =
+          source.room == "cli" && target == "brrr/brrr.h";  // the program is a user of the library
       const std::string problem = program ? "" : forbidden(source.room, target);
       INFO(source.path << ":" << i + 1 << ": " << problem);
       CHECK(problem.empty());

@@ -38,7 +38,9 @@ TEST_CASE("ternary ops", "[ops]") { run_on_cpu("ternary", check_ternary); }
 TEST_CASE("pairs of types", "[ops]") { run_on_cpu("mixed types", check_mixed_types); }
 TEST_CASE("reductions", "[ops-reductions]") { run_on_cpu("reductions", check_reductions); }
 TEST_CASE("special values", "[ops]") { run_on_cpu("special values", check_special_values); }
-TEST_CASE("special values in reductions", "[ops]") { run_on_cpu("special reductions", check_special_reductions); }
+TEST_CASE("special values in reductions", "[ops]") {
+  run_on_cpu("special reductions", check_special_reductions);
+}
 TEST_CASE("views", "[ops-structured]") { run_on_cpu("views", check_view_cells); }
 TEST_CASE("copies", "[ops-structured]") { run_on_cpu("copies", check_copy_cells); }
 TEST_CASE("creation", "[ops-structured]") { run_on_cpu("creation", check_creation_cells); }
@@ -47,6 +49,7 @@ TEST_CASE("joins and splits", "[ops-structured]") { run_on_cpu("joins", check_jo
 TEST_CASE("indexing", "[ops-structured]") { run_on_cpu("indexing", check_index_cells); }
 TEST_CASE("scans and triangles", "[ops-structured]") { run_on_cpu("scans", check_scan_cells); }
 TEST_CASE("matrix products", "[ops-matmul]") { run_on_cpu("matmul", check_matmul_cells); }
+TEST_CASE("large tensors", "[ops-large]") { run_on_cpu("large", check_large_cells); }
 TEST_CASE("composites", "[ops-structured]") { run_on_cpu("composites", check_composite_cells); }
 
 TEST_CASE("the error of matrix products is within its bound", "[ops-matmul]") {

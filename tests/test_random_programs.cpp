@@ -1,5 +1,5 @@
-// Random programs on the CPU against the interpreter. BRRR_SEED=n runs that one seed and prints its program;
-// BRRR_PROGRAMS=n runs so many.
+// Random programs on the CPU against the interpreter. BRRR_SEED=n runs that one seed and prints its
+// program; BRRR_PROGRAMS=n runs so many.
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -45,7 +45,8 @@ Program shrink(Program program) {
   return program;
 }
 
-constexpr Numbers kNumbers[] = {Numbers::exact_f32, Numbers::smooth_f64, Numbers::exact_i64, Numbers::exact_i32};
+constexpr Numbers kNumbers[] = {Numbers::exact_f32, Numbers::smooth_f64, Numbers::exact_i64,
+                                Numbers::exact_i32};
 
 Program program_of(std::uint64_t seed) {
   return draw_program(seed, kNumbers[seed % 4], 5 + static_cast<int>(seed % 36));
@@ -64,7 +65,9 @@ TEST_CASE("random programs agree with the interpreter", "[random-programs]") {
   const char* seed_asked = std::getenv("BRRR_SEED");
   const char* count_asked = std::getenv("BRRR_PROGRAMS");
   const std::uint64_t first = seed_asked ? std::strtoull(seed_asked, nullptr, 10) : 1;
-  const std::uint64_t count = seed_asked ? 1 : count_asked ? std::strtoull(count_asked, nullptr, 10) : 500;
+  const std::uint64_t count = seed_asked    ? 1
+                              : count_asked ? std::strtoull(count_asked, nullptr, 10)
+                                            : 500;
   long steps = 0, failed = 0;
   for (std::uint64_t seed = first; seed < first + count; ++seed) {
     const Program program = program_of(seed);

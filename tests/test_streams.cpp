@@ -156,7 +156,9 @@ TEST_CASE("a failure follows events to streams that wait", "[streams]") {
 }
 
 TEST_CASE("synchronizing the device rethrows, also for streams that are gone", "[streams]") {
-  { Stream(cpu).enqueue([] { throw std::runtime_error("lost"); }); }
+  {
+    Stream(cpu).enqueue([] { throw std::runtime_error("lost"); });
+  }
   CHECK_THROWS_WITH(synchronize(cpu), "lost");
   CHECK_NOTHROW(synchronize(cpu));
   const Stream next(cpu);  // perhaps the same queue: it is clean

@@ -1,4 +1,5 @@
 // Copies: between layouts, between types, transposes, and joining along a dimension.
+#include <algorithm>
 #include <cstring>
 
 #include "ops/cpu/loops.h"
@@ -23,38 +24,51 @@ void copy_linear(const Space& space) {
   });
 }
 
-// One square of a transpose: rows of `to` are columns of `from`.
+// One block of a transpose: rows of `to` are columns of `from`. A block reads a stretch of each of many rows and
+// writes long stretches of few: writing is what waits longer. It goes through a buffer in the first cache, so that
+// lines are read and written whole, whatever the strides; powers of two would fight for one cache set.
+constexpr i64 kBlockColumns = 128;
 template <class U>
-void transpose_square(U* to, i64 to_stride, const U* from, i64 from_stride, i64 rows, i64 columns) {
+constexpr i64 kBlockRows = 128 / sizeof(U);
+
+template <class U>
+void transpose_block(U* to, i64 to_stride, const U* from, i64 from_stride, i64 rows, i64 columns) {
+  constexpr i64 kPadded = kBlockRows<U> + 4;
+  U block[kBlockColumns * kPadded];
+  if (rows == kBlockRows<U>) {
+    for (i64 c = 0; c < columns; ++c) std::memcpy(block + c * kPadded, from + c * from_stride, 128);
+  } else {
+    for (i64 c = 0; c < columns; ++c) {
+      for (i64 r = 0; r < rows; ++r) block[c * kPadded + r] = from[c * from_stride + r];
+    }
+  }
   i64 r = 0;
   for (; r + 4 <= rows; r += 4) {
+    U* out = to + r * to_stride;
     for (i64 c = 0; c < columns; ++c) {
-      const U* in = from + c * from_stride + r;
-      U* out = to + r * to_stride + c;
-      const U a = in[0], b = in[1], x = in[2], y = in[3];
-      out[0] = a;
-      out[to_stride] = b;
-      out[2 * to_stride] = x;
-      out[3 * to_stride] = y;
+      const U* in = block + c * kPadded + r;
+      out[c] = in[0];
+      out[to_stride + c] = in[1];
+      out[2 * to_stride + c] = in[2];
+      out[3 * to_stride + c] = in[3];
     }
   }
   for (; r < rows; ++r) {
-    for (i64 c = 0; c < columns; ++c) to[r * to_stride + c] = from[c * from_stride + r];
+    for (i64 c = 0; c < columns; ++c) to[r * to_stride + c] = block[c * kPadded + r];
   }
 }
 
-// `from` has neighbours along dimension `across`, `to` along the innermost: both move a square at a time.
+// `from` has neighbours along dimension `across`, `to` along the innermost: both move a block at a time.
 template <class U>
 void transpose(const Space& space, int across) {
-  constexpr i64 kSide = 64;
   const View &to = space.views[0], &from = space.views[1];
   const int last = space.rank - 1;
   const i64 rows = space.dims[across], columns = space.dims[last];
-  const i64 row_blocks = (rows - 1) / kSide + 1, column_blocks = (columns - 1) / kSide + 1;
+  const i64 row_blocks = (rows - 1) / kBlockRows<U> + 1, column_blocks = (columns - 1) / kBlockColumns + 1;
   const i64 planes = space.numel / (rows * columns);
   parallel_for(planes * row_blocks * column_blocks, 8, [&](i64 begin, i64 end) {
     for (i64 t = begin; t < end; ++t) {
-      const i64 c = t % column_blocks * kSide, r = t / column_blocks % row_blocks * kSide;
+      const i64 c = t % column_blocks * kBlockColumns, r = t / column_blocks % row_blocks * kBlockRows<U>;
       i64 plane = t / column_blocks / row_blocks;
       i64 to_offset = r * to.strides[across] + c, from_offset = r + c * from.strides[last];
       for (int d = last - 1; d >= 0; --d) {
@@ -64,9 +78,9 @@ void transpose(const Space& space, int across) {
         to_offset += at * to.strides[d];
         from_offset += at * from.strides[d];
       }
-      transpose_square(reinterpret_cast<U*>(to.data) + to_offset, to.strides[across],
-                       reinterpret_cast<const U*>(from.data) + from_offset, from.strides[last],
-                       rows - r < kSide ? rows - r : kSide, columns - c < kSide ? columns - c : kSide);
+      transpose_block(reinterpret_cast<U*>(to.data) + to_offset, to.strides[across],
+                      reinterpret_cast<const U*>(from.data) + from_offset, from.strides[last],
+                      std::min(rows - r, kBlockRows<U>), std::min(columns - c, kBlockColumns));
     }
   });
 }
@@ -132,6 +146,27 @@ void copy_space(Space& space) {
     }
   }
   copy_tiles(space);
+}
+
+void straighten(const Space& space, View& view, Tensor& memory) {
+  if (space.numel < kGrain || view.strides[space.rank - 1] < 4) return;
+  bool across = false;
+  Dims shape, strides;
+  for (int d = 0; d < space.rank; ++d) {
+    across |= view.strides[d] == 1 && space.dims[d] >= 4;
+    shape.push_back(view.strides[d] == 0 ? 1 : space.dims[d]);
+    strides.push_back(view.strides[d]);
+  }
+  if (!across) return;
+  memory = make_tensor(view.dtype, shape, cpu);
+  Space copied(shape);
+  copied.add(memory);
+  copied.add(view.data, view.dtype, shape, strides);
+  copy_space(copied);
+  view.data = static_cast<char*>(memory.data());
+  for (int d = 0; d < space.rank; ++d) {
+    view.strides[d] = shape[d] == 1 ? 0 : memory.strides()[static_cast<std::size_t>(d)];
+  }
 }
 
 void copy_tensor(const Tensor& to, const Tensor& from) {

@@ -33,27 +33,48 @@ struct Types {
   DType operand(int i) const { return i == 0 ? first : compute; }
 };
 
-int operand_count(const Call& call) { return static_cast<int>(call.n_inputs) + std::popcount(call.scalars); }
+int operand_count(const Call& call) {
+  int count = static_cast<int>(call.n_inputs);
+  for (unsigned bits = call.scalars; bits; bits &= bits - 1) ++count;
+  return count;
+}
 bool is_scalar(const Call& call, int operand) { return (call.scalars >> operand) & 1; }
 Element scalar(const Call& call, int operand, DType dtype) {
   return element_of(dtype, call.attrs[operand].bits, is_floating(call.dtype));
 }
 
-// A few elements, all types as the loop wants them, the output contiguous: no tiles, no space.
+using U8 [[gnu::may_alias]] = std::uint8_t;
+using U32 [[gnu::may_alias]] = std::uint32_t;
+using U64 [[gnu::may_alias]] = std::uint64_t;
+
+// A few elements of an operand in the order of the output. One step at a time: vectors would cost more than they save.
 template <class U>
 void lay_out(void* memory, const TensorImpl& in, const TensorImpl& out) {
   U* to = static_cast<U*>(memory);
   const U* from = static_cast<const U*>(in.data);
   const int rank = out.word.rank(), missing = rank - in.word.rank();
+  const auto stride = [&](int d) { return d < missing || in.dims[d - missing] == 1 ? 0 : in.strides[d - missing]; };
+  if (rank <= 2) [[likely]] {
+    const i64 inner = rank ? out.dims[rank - 1] : 1, step = rank ? stride(rank - 1) : 0;
+    const i64 turn = (rank == 2 ? stride(0) : 0) - inner * step;
+    for (i64 k = 0, column = 0; k < out.numel; ++k) {
+      to[k] = *from;
+      from += step;
+      if (++column == inner) {
+        from += turn;
+        column = 0;
+      }
+    }
+    return;
+  }
   i64 strides[kMaxDims], coords[kMaxDims];
   for (int d = 0; d < rank; ++d) {
-    strides[d] = d < missing || in.dims[d - missing] == 1 ? 0 : in.strides[d - missing];
+    strides[d] = stride(d);
     coords[d] = 0;
   }
-  const i64 inner = rank ? out.dims[rank - 1] : 1, stride = rank ? strides[rank - 1] : 0;
-  for (i64 done = 0; done < out.numel; done += inner) {
-    for (i64 j = 0; j < inner; ++j) *to++ = from[j * stride];
-    for (int d = rank - 2; d >= 0; --d) {
+  for (i64 k = 0; k < out.numel; ++k) {
+    to[k] = *from;
+    for (int d = rank - 1; d >= 0; --d) {
       from += strides[d];
       if (++coords[d] < out.dims[d]) break;
       from -= strides[d] * out.dims[d];
@@ -62,10 +83,7 @@ void lay_out(void* memory, const TensorImpl& in, const TensorImpl& out) {
   }
 }
 
-using U8 [[gnu::may_alias]] = std::uint8_t;
-using U32 [[gnu::may_alias]] = std::uint32_t;
-using U64 [[gnu::may_alias]] = std::uint64_t;
-
+// A few elements, all types as the loop wants them, the output contiguous: no tiles, no space.
 bool run_few(Loop loop, const Call& call, const Types& types, const TensorImpl& out) {
   const int n_operands = operand_count(call);
   if (n_operands > 3 || out.word.dtype() != types.result) return false;
@@ -74,9 +92,15 @@ bool run_few(Loop loop, const Call& call, const Types& types, const TensorImpl& 
   const Tensor* const* next = call.inputs;
   for (int i = 0; i < n_operands; ++i) {
     const DType dtype = types.operand(i);
+    operands[i] = memory[i];
     if (is_scalar(call, i)) {
-      fill_elements(memory[i], scalar(call, i, dtype), static_cast<i64>(size_of(dtype)), out.numel);
-      operands[i] = memory[i];
+      const auto size = static_cast<i64>(size_of(dtype));
+      if (dtype == DType::f32) {
+        const float value = static_cast<float>(call.attrs[i].d());
+        for (i64 k = 0; k < out.numel; ++k) std::memcpy(memory[i] + k * size, &value, sizeof value);
+      } else {
+        fill_elements(memory[i], scalar(call, i, dtype), size, out.numel);
+      }
       continue;
     }
     const TensorImpl& in = *(*next++)->impl();
@@ -85,7 +109,6 @@ bool run_few(Loop loop, const Call& call, const Types& types, const TensorImpl& 
       operands[i] = in.data;
       continue;
     }
-    operands[i] = memory[i];
     switch (size_of(dtype)) {
       case 1: lay_out<U8>(memory[i], in, out); break;
       case 4: lay_out<U32>(memory[i], in, out); break;
@@ -103,6 +126,7 @@ class TiledLoop {
     space_.add(out);
     for (int i = 0; i < static_cast<int>(call.n_inputs); ++i) space_.add(call.input(i));
     space_.simplify();
+    for (int v = 1; v < space_.n_views; ++v) straighten(space_, space_.views[v], straight_[v - 1]);
     bool buffered = space_.views[0].dtype != types.result || space_.views[0].strides[space_.rank - 1] != 1;
     for (int i = 0, view = 1; i < n_operands_; ++i) {
       Operand& operand = operands_[i];
@@ -205,6 +229,7 @@ class TiledLoop {
 
   Loop loop_;
   Types types_;
+  Tensor straight_[kMaxOperands];  // copies of large operands that lie across the output
   Space space_;
   int n_operands_;
   i64 length_;

@@ -105,6 +105,15 @@ struct result_type<T, Rule::predicate> {
   using type = bool;
 };
 
+template <bool condition, class A, class B>
+struct either {
+  using type = A;
+};
+template <class A, class B>
+struct either<false, A, B> {
+  using type = B;
+};
+
 template <class Row, class T, int arity>
 void pointwise_loop(void* out, const void* const* in, i64 n) {
   using Out = typename result_type<T, Row::rule>::type;
@@ -114,7 +123,10 @@ void pointwise_loop(void* out, const void* const* in, i64 n) {
   } else if constexpr (arity == 2) {
     run_row<Row>(n, o, static_cast<const T*>(in[0]), static_cast<const T*>(in[1]));
   } else if constexpr (Row::rule == Rule::select) {
-    run_row<Row>(n, o, static_cast<const bool*>(in[0]), static_cast<const T*>(in[1]), static_cast<const T*>(in[2]));
+    // A bool read as a byte: the compiler has no vectors of bool to choose by. What is chosen may be bytes too.
+    using V = typename either<__is_same(T, bool), unsigned char, T>::type;
+    run_row<Row>(n, static_cast<V*>(out), static_cast<const unsigned char*>(in[0]), static_cast<const V*>(in[1]),
+                 static_cast<const V*>(in[2]));
   } else {
     run_row<Row>(n, o, static_cast<const T*>(in[0]), static_cast<const T*>(in[1]), static_cast<const T*>(in[2]));
   }

@@ -5,12 +5,12 @@
 constexpr i64 kLanes = 32;
 
 // Vectors of a plain `bool` do not exist; a byte of 0 or 1 behaves the same.
-template <class A>
-struct storage_of {
-  using type = A;
+template <DType dtype>
+struct folded {
+  using type = typename element<dtype>::type;
 };
 template <>
-struct storage_of<bool> {
+struct folded<DType::boolean> {
   using type = unsigned char;
 };
 
@@ -59,7 +59,7 @@ constexpr DType code_of<std::int32_t> = DType::i32;
 template <>
 constexpr DType code_of<i64> = DType::i64;
 template <>
-constexpr DType code_of<bool> = DType::boolean;
+constexpr DType code_of<unsigned char> = DType::boolean;
 
 template <class Row, class E>
 struct Fold {
@@ -70,26 +70,23 @@ struct Fold {
   static constexpr DType result = Row::rule == Rule::predicate           ? DType::boolean
                                   : wide && !scalar_traits<E>::floating ? DType::i64
                                                                          : code_of<E>;
-  using A = typename element<accumulator>::type;
+  using A = typename folded<accumulator>::type;
   using R = typename element<result>::type;
-  using S = typename storage_of<A>::type;
 
-  static BRRR_SCALAR_FN S mapped(E a) { return static_cast<S>(Row::template map<A>(static_cast<A>(a))); }
-  static BRRR_SCALAR_FN S both(S x, S y) {
-    return static_cast<S>(Row::template combine<A>(static_cast<A>(x), static_cast<A>(y)));
-  }
+  static BRRR_SCALAR_FN A mapped(E a) { return Row::template map<A>(static_cast<A>(a)); }
+  static BRRR_SCALAR_FN A both(A x, A y) { return Row::template combine<A>(x, y); }
 
   static void identity(void* accumulators, i64 n) {
-    S* to = static_cast<S*>(accumulators);
-    for (i64 i = 0; i < n; ++i) to[i] = static_cast<S>(Row::template identity<A>());
+    A* to = static_cast<A*>(accumulators);
+    for (i64 i = 0; i < n; ++i) to[i] = Row::template identity<A>();
   }
 
-  static BRRR_SCALAR_FN S fold_run(S total, const E* in, i64 n) {
+  static BRRR_SCALAR_FN A fold_run(A total, const E* in, i64 n) {
     if (n < kLanes) {
       for (i64 i = 0; i < n; ++i) total = both(total, mapped(in[i]));
       return total;
     }
-    S lanes[kLanes];
+    A lanes[kLanes];
     for (i64 j = 0; j < kLanes; ++j) lanes[j] = mapped(in[j]);
     i64 i = kLanes;
     for (; i + kLanes <= n; i += kLanes) {
@@ -103,19 +100,19 @@ struct Fold {
   }
 
   static void fold_runs(void* accumulators, const void* data, i64 n, i64 rows, i64 stride) {
-    S* to = static_cast<S*>(accumulators);
+    A* to = static_cast<A*>(accumulators);
     const E* in = static_cast<const E*>(data);
     for (i64 r = 0; r < rows; ++r) to[r] = fold_run(to[r], in + r * stride, n);
   }
 
   static void fold_rows(void* accumulators, const void* data, i64 n, i64 rows, i64 stride) {
-    S* to = static_cast<S*>(accumulators);
+    A* to = static_cast<A*>(accumulators);
     const E* in = static_cast<const E*>(data);
     i64 r = 0;
     for (; r + 4 <= rows; r += 4, in += 4 * stride) {
 #pragma GCC ivdep
       for (i64 j = 0; j < n; ++j) {
-        S x = both(to[j], mapped(in[j]));
+        A x = both(to[j], mapped(in[j]));
         x = both(x, mapped(in[stride + j]));
         x = both(x, mapped(in[2 * stride + j]));
         to[j] = both(x, mapped(in[3 * stride + j]));
@@ -128,17 +125,17 @@ struct Fold {
   }
 
   static void merge(void* accumulators, const void* others, i64 n) {
-    S* to = static_cast<S*>(accumulators);
-    const S* from = static_cast<const S*>(others);
+    A* to = static_cast<A*>(accumulators);
+    const A* from = static_cast<const A*>(others);
 #pragma GCC ivdep
     for (i64 i = 0; i < n; ++i) to[i] = both(to[i], from[i]);
   }
 
   static void finish(void* out, const void* accumulators, i64 n, i64 count) {
     R* to = static_cast<R*>(out);
-    const S* from = static_cast<const S*>(accumulators);
+    const A* from = static_cast<const A*>(accumulators);
     for (i64 i = 0; i < n; ++i) {
-      to[i] = static_cast<R>(Row::template finish<A>(static_cast<A>(from[i]), static_cast<A>(count)));
+      to[i] = static_cast<R>(Row::template finish<A>(from[i], static_cast<A>(count)));
     }
   }
 };
@@ -146,7 +143,7 @@ struct Fold {
 template <class Row, DType dtype>
 constexpr ReductionLoops reduction_for() {
   if constexpr (Row::types & sets::bit_of(dtype)) {
-    using F = Fold<Row, typename element<dtype>::type>;
+    using F = Fold<Row, typename folded<dtype>::type>;
     return {F::accumulator, F::result, F::identity, F::fold_runs, F::fold_rows, F::merge, F::finish};
   } else {
     return {};
@@ -188,17 +185,33 @@ struct Best {
     return index;
   }
 
+  // Indices as wide as the elements, so that both fit one vector; rows are taken in stretches that such an index
+  // can count.
   static void rows(i64* index, void* best_memory, const void* data, i64 n, i64 rows, i64 stride) {
+    using I = typename either<sizeof(E) == 8, i64, std::int32_t>::type;
+    constexpr i64 kColumns = 64, kStretch = i64{1} << 30;
     E* best = static_cast<E*>(best_memory);
     const E* in = static_cast<const E*>(data);
     for (i64 j = 0; j < n; ++j) best[j] = in[j], index[j] = 0;
-    for (i64 r = 1; r < rows; ++r) {
-      in += stride;
-#pragma GCC ivdep
-      for (i64 j = 0; j < n; ++j) {
-        const bool better = beats(in[j], best[j]);
-        best[j] = better ? in[j] : best[j];
-        index[j] = better ? r : index[j];
+    for (i64 start = 0; start < rows; start += kStretch) {
+      const i64 end = start + kStretch < rows ? start + kStretch : rows;
+      for (i64 first = 0; first < n; first += kColumns) {
+        const i64 columns = first + kColumns < n ? kColumns : n - first;
+        I at[kColumns];
+        E top[kColumns];
+        for (i64 j = 0; j < columns; ++j) at[j] = -1, top[j] = best[first + j];
+        for (i64 r = start; r < end; ++r) {
+          const E* row = in + r * stride + first;
+          for (i64 j = 0; j < columns; ++j) {
+            const bool better = beats(row[j], top[j]);
+            top[j] = better ? row[j] : top[j];
+            at[j] = better ? static_cast<I>(r - start) : at[j];
+          }
+        }
+        for (i64 j = 0; j < columns; ++j) {
+          best[first + j] = top[j];
+          if (at[j] >= 0) index[first + j] = start + at[j];
+        }
       }
     }
   }
@@ -207,7 +220,7 @@ struct Best {
 template <class Row>
 constexpr void fill_arg(ArgLoops* row) {
 #define BRRR_ARG(dtype) \
-  row[static_cast<int>(dtype)] = {Best<Row, typename element<dtype>::type>::run, Best<Row, typename element<dtype>::type>::rows};
+  row[static_cast<int>(dtype)] = {Best<Row, typename folded<dtype>::type>::run, Best<Row, typename folded<dtype>::type>::rows};
   BRRR_ARG(DType::f32)
   BRRR_ARG(DType::f64)
   BRRR_ARG(DType::i32)

@@ -10,8 +10,32 @@ namespace {
 
 constexpr i64 kColumns = 256;
 
+// Lines of neighbours, four at a time, so that four additions are under way at once.
 template <class T, class Sum>
-void running_sums(T* to, const T* from, i64 outer, i64 n, i64 inner) {
+void sums_of_lines(T* to, const T* from, i64 lines, i64 n) {
+  parallel_for(lines, std::max<i64>(1, kGrain / n), [&](i64 begin, i64 end) {
+    i64 line = begin;
+    for (; line + 4 <= end; line += 4) {
+      const T* in = from + line * n;
+      T* out = to + line * n;
+      Sum a{}, b{}, c{}, d{};
+      for (i64 i = 0; i < n; ++i) {
+        out[i] = static_cast<T>(a += static_cast<Sum>(in[i]));
+        out[n + i] = static_cast<T>(b += static_cast<Sum>(in[n + i]));
+        out[2 * n + i] = static_cast<T>(c += static_cast<Sum>(in[2 * n + i]));
+        out[3 * n + i] = static_cast<T>(d += static_cast<Sum>(in[3 * n + i]));
+      }
+    }
+    for (; line < end; ++line) {
+      Sum sum{};
+      for (i64 i = 0; i < n; ++i) to[line * n + i] = static_cast<T>(sum += static_cast<Sum>(from[line * n + i]));
+    }
+  });
+}
+
+// Lines that run across rows: a row of sums moves down.
+template <class T, class Sum>
+void sums_down_rows(T* to, const T* from, i64 outer, i64 n, i64 inner) {
   const i64 width = std::min(inner, kColumns), tiles = (inner - 1) / width + 1;
   parallel_for(outer * tiles, std::max<i64>(1, kGrain / (n * width)), [&](i64 begin, i64 end) {
     Sum sums[kColumns];
@@ -29,6 +53,15 @@ void running_sums(T* to, const T* from, i64 outer, i64 n, i64 inner) {
       }
     }
   });
+}
+
+template <class T, class Sum>
+void running_sums(T* to, const T* from, i64 outer, i64 n, i64 inner) {
+  if (inner == 1) {
+    sums_of_lines<T, Sum>(to, from, outer, n);
+  } else {
+    sums_down_rows<T, Sum>(to, from, outer, n, inner);
+  }
 }
 
 }  // namespace

@@ -89,7 +89,10 @@ void gather_strided(void* to, const void* from, i64 size, i64 n, i64 stride);
 
 // Writes view 1 to view 0, converting where types differ: the body of every copy.
 void copy_space(Space& space);
-// The same between tensors; `from` broadcasts to `to`.
+// Makes a large view that lies across the space, as a transpose does, contiguous in it: elements read far apart, one
+// cache line each, cost far more than a copy made in squares. `memory` keeps the copy.
+void straighten(const Space& space, View& view, Tensor& memory);
+// A copy between tensors; `from` broadcasts to `to`.
 void copy_tensor(const Tensor& to, const Tensor& from);
 // `tensor` itself when it is contiguous and of that type, else a fresh copy that is.
 Tensor contiguous_as(const Tensor& tensor, DType dtype);

@@ -1,4 +1,5 @@
-// cat on CUDA: copies of rows, many inputs a launch, in the widest words that every row and address allows.
+// cat on CUDA: copies of rows, many inputs a launch, in the widest words that every row and address
+// allows.
 #include <algorithm>
 #include <bit>
 #include <optional>
@@ -26,7 +27,8 @@ struct Parts {
   Part part[kMostParts];
 };
 
-// A tensor as rows of adjacent elements: dimensions from `dim` on are one row. Nothing when it does not lie so.
+// A tensor as rows of adjacent elements: dimensions from `dim` on are one row. Nothing when it does
+// not lie so.
 std::optional<std::int64_t> pitch_of(const Tensor& x, int dim) {
   const auto shape = x.shape(), strides = x.strides();
   std::int64_t row = 1;
@@ -45,15 +47,17 @@ std::optional<std::int64_t> pitch_of(const Tensor& x, int dim) {
 }
 
 void copy_parts(Parts& parts, int count, std::size_t element, cu::CudaStream& stream) {
-  static Kernels<5> kernels;
   const auto size = static_cast<std::int64_t>(element);
   // The lowest bit set in any length or address, in bytes.
-  std::uint64_t bits = 16 | reinterpret_cast<std::uintptr_t>(parts.out) | static_cast<std::uint64_t>(parts.out_pitch * size);
+  std::uint64_t bits = 16 | reinterpret_cast<std::uintptr_t>(parts.out) |
+                       static_cast<std::uint64_t>(parts.out_pitch * size);
   std::int64_t longest = 0;
   for (int i = 0; i < count; ++i) {
     const Part& part = parts.part[i];
-    bits |= reinterpret_cast<std::uintptr_t>(part.from) | static_cast<std::uint64_t>(part.row * size) |
-            static_cast<std::uint64_t>(part.at * size) | static_cast<std::uint64_t>(part.from_pitch * size);
+    bits |= reinterpret_cast<std::uintptr_t>(part.from) |
+            static_cast<std::uint64_t>(part.row * size) |
+            static_cast<std::uint64_t>(part.at * size) |
+            static_cast<std::uint64_t>(part.from_pitch * size);
     longest = std::max(longest, part.row);
   }
   const int log2 = std::countr_zero(bits);
@@ -66,11 +70,12 @@ void copy_parts(Parts& parts, int count, std::size_t element, cu::CudaStream& st
     in_words(parts.part[i].row);
     in_words(parts.part[i].at);
   }
-  const CUfunction kernel = kernels.get(stream.device, log2, [&] {
-    return jit::load_kernel(stream.device, "cat", sources::cat(log2));
-  });
+  const CUfunction kernel =
+      hand_written(stream, KernelFile::cat, static_cast<std::uint64_t>(log2),
+                   [&] { return jit::load_kernel(stream.device, "cat", sources::cat(log2)); });
   constexpr int kThreads = 256;
-  const Grid grid{blocks_for(parts.rows * longest, kThreads * 4, stream.on->multiprocessors), count};
+  const Grid grid{blocks_for(parts.rows * longest, kThreads * 4, stream.on->multiprocessors),
+                  count};
   launch(kernel, grid, kThreads, stream.handle, parts);
 }
 

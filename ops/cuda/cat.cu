@@ -1,5 +1,6 @@
-// cat: up to 64 inputs a launch, each a matrix of rows that goes into a stripe of the output's rows.
-// In front of it stands the typedef of Word, what is moved at a time; all lengths are in words.
+// cat: up to 64 inputs a launch, each a matrix of rows that goes into a stripe of the output's
+// rows. In front of it stands the typedef of Word, what is moved at a time; all lengths are in
+// words.
 
 struct Part {
   const Word* from;

@@ -1,4 +1,5 @@
-// Copies that kernels make of operands which they cannot read, and of results which they cannot write, as they lie.
+// Copies that kernels make of operands which they cannot read, and of results which they cannot
+// write, as they lie.
 #pragma once
 
 #include "ops/kernels.h"
@@ -15,7 +16,9 @@ inline Tensor contiguous_copy(const Tensor& x) {
   return result;
 }
 
-inline Tensor contiguous_here(const Tensor& x) { return x.is_contiguous() ? x : contiguous_copy(x); }
+inline Tensor contiguous_here(const Tensor& x) {
+  return x.is_contiguous() ? x : contiguous_copy(x);
+}
 
 // Converts, and writes with the strides of `to`.
 inline void copy_into(Tensor& to, const Tensor& from) {

@@ -11,9 +11,11 @@ struct Types {
 };
 
 // `variant` tells kernels of one op and types apart.
-void run(Elementwise& work, Op op, Types types, const Tensor& output, int variant, jit::KernelSpec (*make)(const void*)) {
+void run(Elementwise& work, Op op, Types types, const Tensor& output, int variant,
+         jit::KernelSpec (*make)(const void*)) {
   work.what = static_cast<std::uint64_t>(op) | static_cast<std::uint64_t>(variant) << 16 |
-              static_cast<std::uint64_t>(types.to) << 22 | static_cast<std::uint64_t>(types.from) << 25;
+              static_cast<std::uint64_t>(types.to) << 22 |
+              static_cast<std::uint64_t>(types.from) << 25;
   work.output = output.impl();
   work.make = make;
   work.of = &types;
@@ -26,7 +28,8 @@ jit::KernelSpec spec_named(const char* name, DType dtype) {
   return spec;
 }
 
-int add_expression(jit::KernelSpec& spec, const char* text, DType type, DType result, std::vector<int> operands) {
+int add_expression(jit::KernelSpec& spec, const char* text, DType type, DType result,
+                   std::vector<int> operands) {
   jit::Value value;
   value.kind = jit::Value::Kind::expression;
   value.type = type;
@@ -60,15 +63,20 @@ jit::KernelSpec make_arange(const void* of) {
   const Types& types = *static_cast<const Types*>(of);
   jit::KernelSpec spec = spec_named("arange", types.to);
   const int start = spec.add_scalar(types.from), step = spec.add_scalar(types.from);
-  spec.add_output(add_expression(spec, "a + b * c", types.from, types.from, {start, add_index(spec), step}), types.to);
+  spec.add_output(
+      add_expression(spec, "a + b * c", types.from, types.from, {start, add_index(spec), step}),
+      types.to);
   return spec;
 }
 
 jit::KernelSpec triangle_spec(DType dtype, const char* name, const char* keep) {
   jit::KernelSpec spec = spec_named(name, dtype);
-  const int x = spec.add_input(dtype), columns = spec.add_scalar(i64), rows = spec.add_scalar(i64), diagonal = spec.add_scalar(i64);
-  // In rows of f64, i64 or f32 no element changes but to zero; halves go through f32 and come back as they were.
-  const int kept = add_expression(spec, keep, i64, boolean, {add_index(spec), columns, rows, diagonal});
+  const int x = spec.add_input(dtype), columns = spec.add_scalar(i64), rows = spec.add_scalar(i64),
+            diagonal = spec.add_scalar(i64);
+  // In rows of f64, i64 or f32 no element changes but to zero; halves go through f32 and come back
+  // as they were.
+  const int kept =
+      add_expression(spec, keep, i64, boolean, {add_index(spec), columns, rows, diagonal});
   const int result = add_expression(spec, "where(a, b, K(0))", dtype, dtype, {kept, x});
   spec.values[static_cast<std::size_t>(result)].select = true;
   spec.add_output(result, dtype);
@@ -95,7 +103,8 @@ void empty(const Call&, Tensor*) {}
 void full(const Call& call, Tensor* outputs) {
   const DType dtype = outputs[0].dtype();
   Elementwise work;
-  work.scalars[work.n_scalars++] = argument_of(call.attrs[0], is_floating(call.dtype), jit::register_dtype(dtype));
+  work.scalars[work.n_scalars++] =
+      argument_of(call.attrs[0], is_floating(call.dtype), jit::register_dtype(dtype));
   run(work, Op::full, {dtype, dtype}, outputs[0], 0, make_full);
 }
 
@@ -103,7 +112,8 @@ void arange(const Call& call, Tensor* outputs) {
   const DType type = is_floating(call.dtype) ? f64 : i64;
   write_contiguous(outputs[0], [&](Tensor& output) {
     Elementwise work;
-    for (int i = 0; i < 2; ++i) work.scalars[work.n_scalars++] = static_cast<std::uint64_t>(call.attrs[i].bits);
+    for (int i = 0; i < 2; ++i)
+      work.scalars[work.n_scalars++] = static_cast<std::uint64_t>(call.attrs[i].bits);
     run(work, Op::arange, {type, output.dtype()}, output, 0, make_arange);
   });
 }
@@ -117,7 +127,8 @@ void triangle(const Call& call, Tensor* outputs) {
     for (std::int64_t value : {output.size(-1), output.size(-2), call.attrs[0].i()}) {
       work.scalars[work.n_scalars++] = static_cast<std::uint64_t>(value);
     }
-    run(work, Op::triangle, {output.dtype(), output.dtype()}, output, upper, upper ? make_upper : make_lower);
+    run(work, Op::triangle, {output.dtype(), output.dtype()}, output, upper,
+        upper ? make_upper : make_lower);
   });
 }
 

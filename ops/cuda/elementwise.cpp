@@ -34,13 +34,14 @@ struct Arguments {
   explicit Arguments(const Elementwise& work) {
     list[n++] = const_cast<void**>(&work.output->data);
     for (int i = 0; i < work.n_inputs; ++i) list[n++] = const_cast<void**>(&work.inputs[i]->data);
-    for (int i = 0; i < work.n_scalars; ++i) list[n++] = const_cast<std::uint64_t*>(&work.scalars[i]);
+    for (int i = 0; i < work.n_scalars; ++i)
+      list[n++] = const_cast<std::uint64_t*>(&work.scalars[i]);
   }
 };
 
 void launch(const Ready& ready, std::int64_t blocks, cu::CudaStream& stream, void** arguments) {
-  BRRR_CUDA(cuLaunchKernel, ready.function, static_cast<unsigned>(blocks), 1, 1, ready.threads, 1, 1, 0, stream.handle, arguments,
-            nullptr);
+  BRRR_CUDA(cuLaunchKernel, ready.function, static_cast<unsigned>(blocks), 1, 1, ready.threads, 1,
+            1, 0, stream.handle, arguments, nullptr);
 }
 
 // How many vectors a thread takes when there are enough elements to fill the device anyway.
@@ -48,16 +49,20 @@ int unroll_for(const jit::KernelSpec& spec) {
   std::size_t bytes = 0;
   for (const jit::Operand& input : spec.inputs) bytes += size_of(input.dtype);
   for (const jit::Operand& output : spec.outputs) bytes = std::max(bytes, size_of(output.dtype));
-  return std::clamp(jit::tuning().pointwise_bytes / static_cast<int>(bytes * static_cast<std::size_t>(spec.width)), 1, 8);
+  return std::clamp(jit::tuning().pointwise_bytes /
+                        static_cast<int>(bytes * static_cast<std::size_t>(spec.width)),
+                    1, 8);
 }
 
-const Ready* insert(const KernelKey& key, const jit::KernelSpec& spec, Device device, std::int64_t per_block) {
+const Ready* insert(const KernelKey& key, const jit::KernelSpec& spec, Device device,
+                    std::int64_t per_block) {
   const std::string text = jit::render_cuda(spec);
   const CUfunction function = jit::load_kernel(device, spec.name.c_str(), text);
   return table().insert(key, {function, static_cast<unsigned>(spec.threads), per_block});
 }
 
-[[gnu::noinline]] const Ready* make_flat(const Elementwise& work, const KernelKey& key, Device device, int log_width, bool large) {
+[[gnu::noinline]] const Ready* make_flat(const Elementwise& work, const KernelKey& key,
+                                         Device device, int log_width, bool large) {
   jit::KernelSpec spec = work.make(work.of);
   spec.width = std::min(jit::widest_access(spec), 1 << log_width);
   spec.threads = jit::tuning().pointwise_threads;
@@ -65,7 +70,7 @@ const Ready* insert(const KernelKey& key, const jit::KernelSpec& spec, Device de
   return insert(key, spec, device, std::int64_t{spec.threads} * spec.unroll * spec.width);
 }
 
-// --- Everything that is not contiguous --------------------------------------------------------------------------------
+// --- Everything that is not contiguous ----------------------------------------------------------
 
 struct Layout {
   jit::Walk walk = jit::Walk::strided;
@@ -74,7 +79,8 @@ struct Layout {
   bool wide = false, large = false;
 };
 
-// A dimension along which operands that do not run along the last one do: the other side of a tile. -1: none.
+// A dimension along which operands that do not run along the last one do: the other side of a tile.
+// -1: none.
 int turned_dim(const jit::Space& space, unsigned& transposed) {
   constexpr std::int64_t kLeast = 8;
   const int inner = space.rank - 1;
@@ -134,8 +140,8 @@ Layout lay_out(const Elementwise& work, jit::Space& space) {
   return layout;
 }
 
-[[gnu::noinline]] const Ready* make_strided(const Elementwise& work, const KernelKey& key, Device device, const Layout& layout,
-                                            int rank) {
+[[gnu::noinline]] const Ready* make_strided(const Elementwise& work, const KernelKey& key,
+                                            Device device, const Layout& layout, int rank) {
   jit::KernelSpec spec = work.make(work.of);
   spec.walk = layout.walk;
   spec.rank = rank;
@@ -175,7 +181,8 @@ Layout lay_out(const Elementwise& work, jit::Space& space) {
   pack(layout.wide, 1);
   pack(layout.large, 1);
   const Ready* ready = table().find(key);
-  if (!ready) [[unlikely]] ready = make_strided(work, key, device, layout, space.rank);
+  if (!ready) [[unlikely]]
+    ready = make_strided(work, key, device, layout, space.rank);
 
   jit::Geometry geometry;
   jit::fill(geometry, space, layout.width);
@@ -183,7 +190,8 @@ Layout lay_out(const Elementwise& work, jit::Space& space) {
   if (layout.walk == jit::Walk::tiled) {
     blocks = 1;
     for (int d = 0; d < space.rank; ++d) {
-      blocks *= d < space.rank - 2 ? space.size[d] : (space.size[d] + layout.tile - 1) / layout.tile;
+      blocks *=
+          d < space.rank - 2 ? space.size[d] : (space.size[d] + layout.tile - 1) / layout.tile;
     }
   }
   Arguments arguments(work);
@@ -193,7 +201,9 @@ Layout lay_out(const Elementwise& work, jit::Space& space) {
 
 }  // namespace
 
-void note_use(Storage& storage, cu::CudaStream& stream) { cuda_runtime().record_use(storage, stream); }
+void note_use(Storage& storage, cu::CudaStream& stream) {
+  cuda_runtime().record_use(storage, stream);
+}
 
 std::uint64_t argument_of(Attr attr, bool is_double, DType type) {
   const auto bits = [](auto value) {
@@ -202,9 +212,12 @@ std::uint64_t argument_of(Attr attr, bool is_double, DType type) {
     return result;
   };
   switch (type) {
-    case DType::f32: return bits(is_double ? static_cast<float>(attr.d()) : static_cast<float>(attr.i()));
+    case DType::f32:
+      return bits(is_double ? static_cast<float>(attr.d()) : static_cast<float>(attr.i()));
     case DType::f64: return bits(is_double ? attr.d() : static_cast<double>(attr.i()));
-    case DType::i32: return bits(static_cast<std::int32_t>(is_double ? static_cast<std::int64_t>(attr.d()) : attr.i()));
+    case DType::i32:
+      return bits(
+          static_cast<std::int32_t>(is_double ? static_cast<std::int64_t>(attr.d()) : attr.i()));
     case DType::i64: return bits(is_double ? static_cast<std::int64_t>(attr.d()) : attr.i());
     default: return is_double ? attr.d() != 0 : attr.i() != 0;
   }
@@ -225,21 +238,27 @@ void run_elementwise(const Elementwise& work) {
     addresses |= reinterpret_cast<std::uintptr_t>(input.data);
     uses(input, stream);
   }
-  if (!flat) [[unlikely]] return run_strided(work, device, stream);
+  if (!flat) [[unlikely]]
+    return run_strided(work, device, stream);
 
   int log_width = 4;
   if (addresses & 15u) [[unlikely]] {
-    log_width = std::countr_zero(reinterpret_cast<std::uintptr_t>(out.data) / size_of(out.word.dtype()));
+    log_width =
+        std::countr_zero(reinterpret_cast<std::uintptr_t>(out.data) / size_of(out.word.dtype()));
     for (int i = 0; i < work.n_inputs; ++i) {
       const TensorImpl& input = *work.inputs[i];
-      log_width = std::min(log_width, std::countr_zero(reinterpret_cast<std::uintptr_t>(input.data) / size_of(input.word.dtype())));
+      log_width =
+          std::min(log_width, std::countr_zero(reinterpret_cast<std::uintptr_t>(input.data) /
+                                               size_of(input.word.dtype())));
     }
     log_width = std::min(log_width, 3);
   }
   const bool large = count >= jit::tuning().pointwise_large;
-  const KernelKey key{stream.on, work.what, static_cast<std::uint64_t>(log_width << 1 | large) << 1};
+  const KernelKey key{stream.on, work.what,
+                      static_cast<std::uint64_t>(log_width << 1 | large) << 1};
   const Ready* ready = table().find(key);
-  if (!ready) [[unlikely]] ready = make_flat(work, key, device, log_width, large);
+  if (!ready) [[unlikely]]
+    ready = make_flat(work, key, device, log_width, large);
   Arguments arguments(work);
   arguments.list[arguments.n] = const_cast<std::int64_t*>(&count);
   launch(*ready, (count + ready->per_block - 1) / ready->per_block, stream, arguments.list);

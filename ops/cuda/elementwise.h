@@ -1,5 +1,6 @@
-// Runs kernels that write one output element by element: finds or makes the kernel that suits the operands'
-// layouts and launches it. In the steady state nothing is allocated and nothing is locked.
+// Runs kernels that write one output element by element: finds or makes the kernel that suits the
+// operands' layouts and launches it. In the steady state nothing is allocated and nothing is
+// locked.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +18,8 @@ struct Elementwise {
   std::uint64_t what = 0;  // packed: everything that `make` depends on
   const TensorImpl* output = nullptr;
   int n_inputs = 0, n_scalars = 0;
-  const TensorImpl* inputs[kMostInputs];   // shapes broadcast to the output's
-  std::uint64_t scalars[kMostScalars];     // the bits of each in its register type
+  const TensorImpl* inputs[kMostInputs];  // shapes broadcast to the output's
+  std::uint64_t scalars[kMostScalars];    // the bits of each in its register type
   // The flat spec of what is computed; asked for once per kernel.
   jit::KernelSpec (*make)(const void* of) = nullptr;
   const void* of = nullptr;
@@ -32,7 +33,8 @@ std::uint64_t argument_of(Attr attr, bool is_double, DType type);
 // The block is used on `stream` as well as on its own.
 void note_use(Storage& storage, cu::CudaStream& stream);
 inline void uses(const TensorImpl& tensor, cu::CudaStream& stream) {
-  if (tensor.storage && tensor.storage->stream != &stream) [[unlikely]] note_use(*tensor.storage, stream);
+  if (tensor.storage && tensor.storage->stream != &stream) [[unlikely]]
+    note_use(*tensor.storage, stream);
 }
 
 }  // namespace brrr::on_cuda

@@ -11,8 +11,8 @@ struct FaultRecord {
 };
 
 // Out of line: nothing of it costs a kernel registers until an index is wrong.
-static __device__ __noinline__ void report_fault(FaultSink sink, long long position, long long value,
-                                                 long long bound) {
+static __device__ __noinline__ void report_fault(FaultSink sink, long long position,
+                                                 long long value, long long bound) {
   FaultRecord* record = (FaultRecord*)sink.record;
   const unsigned long long owner = atomicCAS(&record->launch, 0ull, sink.launch);
   if (owner != 0 && owner != sink.launch) return;
@@ -34,16 +34,16 @@ static __device__ __noinline__ void report_fault(FaultSink sink, long long posit
   atomicExch(&record->lock, 0u);
 }
 
-static __device__ __forceinline__ bool index_in_range(FaultSink sink, long long position, long long value,
-                                                      long long bound) {
+static __device__ __forceinline__ bool index_in_range(FaultSink sink, long long position,
+                                                      long long value, long long bound) {
   if (value >= 0 && value < bound) return true;
   report_fault(sink, position, value, bound);
   return false;
 }
 
 // The index, or after a report the nearest one in range. `bound` is at least 1.
-static __device__ __forceinline__ long long checked_index(FaultSink sink, long long position, long long value,
-                                                          long long bound) {
+static __device__ __forceinline__ long long checked_index(FaultSink sink, long long position,
+                                                          long long value, long long bound) {
   if (index_in_range(sink, position, value, bound)) return value;
   return value < 0 ? 0 : bound - 1;
 }

@@ -1,14 +1,17 @@
 // gather and index_select: out[i] = x[i with index[i] along one dimension], any strides.
-// In front of it stand faults.inl, the typedefs Element (by size only) and Index, and the constants kRank, kWide and
-// kWidth: elements moved together, which share an index.
+// In front of it stand faults.inl, the typedefs Element (by size only) and Index, and the constants
+// kRank, kWide and kWidth: elements moved together, which share an index.
 
 extern "C" __global__ void __launch_bounds__(256)
-gather(Element* out, const Index* index, const Element* x, const __grid_constant__ Geometry<3> space, i64 stride,
-       i64 bound, i64 position_stride, FaultSink sink) {
-  for (i64 i = i64(blockIdx.x) * blockDim.x + threadIdx.x; i < space.count; i += i64(gridDim.x) * blockDim.x) {
+    gather(Element* out, const Index* index, const Element* x,
+           const __grid_constant__ Geometry<3> space, i64 stride, i64 bound, i64 position_stride,
+           FaultSink sink) {
+  for (i64 i = i64(blockIdx.x) * blockDim.x + threadIdx.x; i < space.count;
+       i += i64(gridDim.x) * blockDim.x) {
     i64 at[3];
     locate<kRank, kWide>(space, i, at);
-    // For index_select the index is contiguous in memory and repeats in the space: its place is its position.
+    // For index_select the index is contiguous in memory and repeats in the space: its place is its
+    // position.
     const i64 position = position_stride ? at[1] : i;
     const i64 chosen = checked_index(sink, position, index[at[1]], bound);
     store<kWidth>(out + at[0], load<kWidth>(x + at[2] + chosen * stride));

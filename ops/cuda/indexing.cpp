@@ -1,14 +1,13 @@
-// gather, index_select and scatter_add on CUDA. Operands are read and written with the strides they have. An index
-// out of range is reported through tensor/cuda_faults.h, since the host does not see it.
+// gather, index_select and scatter_add on CUDA. Operands are read and written with the strides they
+// have. An index out of range is reported through tensor/cuda_faults.h, since the host does not see
+// it.
 //
-// Cost: gather and index_select are one pass. scatter_add copies base, then adds in the order of the index: serially
-// along the dimension where that is short, else after a stable sort of the indices, whose passes (three launches each,
-// one for each eight bits of the destination's number) come to some 20 us for an embedding's gradient. A destination
-// named k times takes k dependent additions.
+// Cost: gather and index_select are one pass. scatter_add copies base, then adds in the order of
+// the index: serially along the dimension where that is short, else after a stable sort of the
+// indices, whose passes (three launches each, one for each eight bits of the destination's number)
+// come to some 20 us for an embedding's gradient. A destination named k times takes k dependent
+// additions.
 #include <fmt/format.h>
-
-#include <map>
-#include <mutex>
 
 #include "ops/cuda/contiguous.h"
 #include "ops/cuda/launch.h"
@@ -25,41 +24,29 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// Kernels whose text depends on more than a few bits, by those bits.
-class KernelMap {
- public:
-  template <class Load>
-  CUfunction get(Device device, std::uint64_t variant, Load&& load) {
-    const std::uint64_t key = variant << 8 | device.index;
-    std::lock_guard lock(mutex_);
-    CUfunction& kernel = kernels_[key];
-    if (!kernel) kernel = load();
-    return kernel;
-  }
-
- private:
-  std::mutex mutex_;
-  std::map<std::uint64_t, CUfunction> kernels_;
-};
-
 // A tensor of no dimensions is indexed like one of a single element.
-std::int64_t size_along(const Tensor& x, int dim) { return x.rank() == 0 ? 1 : x.shape()[static_cast<std::size_t>(dim)]; }
+std::int64_t size_along(const Tensor& x, int dim) {
+  return x.rank() == 0 ? 1 : x.shape()[static_cast<std::size_t>(dim)];
+}
 std::int64_t stride_along(const Tensor& x, int dim) {
   return x.rank() == 0 ? 0 : x.strides()[static_cast<std::size_t>(dim)];
 }
 
 void require_places(const char* op, const Tensor& x, int dim) {
   if (size_along(x, dim) > 0) return;
-  fail(fmt::format("[{}] expected at least one element along dimension {} to index, got {}", op, dim, x.describe()));
+  fail(fmt::format("[{}] expected at least one element along dimension {} to index, got {}", op,
+                   dim, x.describe()));
 }
 
 // The strides of an operand in the space of `rank` dimensions, with that along `dim` set.
-void add_strides(jit::Space& space, std::span<const std::int64_t> strides, int dim, std::int64_t along) {
+void add_strides(jit::Space& space, std::span<const std::int64_t> strides, int dim,
+                 std::int64_t along) {
   std::int64_t* row = space.stride[space.operands++];
   for (int d = 0; d < space.rank; ++d) row[d] = d == dim ? along : strides[d];
 }
 
-// How many elements can move together: those of a line share an index, and out and x are read by vectors.
+// How many elements can move together: those of a line share an index, and out and x are read by
+// vectors.
 int width_of(const jit::Space& space, const Tensor& out, const Tensor& x, std::int64_t stride) {
   const int inner = space.rank - 1;
   if (space.stride[1][inner] != 0) return 1;
@@ -76,9 +63,8 @@ int width_of(const jit::Space& space, const Tensor& out, const Tensor& x, std::i
 }
 
 // `space` has the operands out, index and x without its dimension `dim`.
-void pick(const char* op, jit::Space& space, Tensor& out, const Tensor& index, const Tensor& x, int dim,
-          std::int64_t position_stride) {
-  static KernelMap kernels;
+void pick(const char* op, jit::Space& space, Tensor& out, const Tensor& index, const Tensor& x,
+          int dim, std::int64_t position_stride) {
   require_places(op, x, dim);
   cu::CudaStream& stream = cu::current_stream(x.device());
   jit::coalesce(space);
@@ -89,13 +75,16 @@ void pick(const char* op, jit::Space& space, Tensor& out, const Tensor& index, c
   jit::fill(geometry, space, width);
   const std::size_t size = size_of(x.dtype());
   const std::uint64_t variant = static_cast<std::uint64_t>(space.rank) | std::uint64_t{wide} << 4 |
-                                std::uint64_t{index.dtype() == i32} << 5 | static_cast<std::uint64_t>(width) << 6 | size << 12;
-  const CUfunction kernel = kernels.get(stream.device, variant, [&] {
-    return jit::load_kernel(stream.device, "gather", sources::gather(x.dtype(), width, index.dtype(), space.rank, wide));
+                                std::uint64_t{index.dtype() == i32} << 5 |
+                                static_cast<std::uint64_t>(width) << 6 | size << 12;
+  const CUfunction kernel = hand_written(stream, KernelFile::gather, variant, [&] {
+    return jit::load_kernel(stream.device, "gather",
+                            sources::gather(x.dtype(), width, index.dtype(), space.rank, wide));
   });
   const cu::FaultSink sink = cu::fault_sink(stream.device, op);
-  launch(kernel, {blocks_for(geometry.count, kThreads, stream.on->multiprocessors, 32)}, kThreads, stream.handle, out.data(),
-         index.data(), x.data(), geometry, stride, size_along(x, dim), position_stride, sink);
+  launch(kernel, {blocks_for(geometry.count, kThreads, stream.on->multiprocessors, 32)}, kThreads,
+         stream.handle, out.data(), index.data(), x.data(), geometry, stride, size_along(x, dim),
+         position_stride, sink);
 }
 
 }  // namespace
@@ -139,24 +128,22 @@ struct Scatter {
   std::int64_t out_stride, source_stride, index_stride, position_stride;
 };
 
-struct ScatterKernels {
-  CUfunction serial = nullptr, keys = nullptr, rows = nullptr, elements = nullptr;
+// How the kernels of scatter.cu walk the lines, and on what.
+struct ScatterForm {
+  int rank;
+  bool wide;
+  DType element, index;
 };
 
-ScatterKernels scatter_kernels(Device device, int rank, bool wide, DType element, DType index) {
-  static std::mutex mutex;
-  static std::map<std::uint64_t, ScatterKernels> kernels;
-  const std::uint64_t variant = static_cast<std::uint64_t>(rank) | std::uint64_t{wide} << 4 | std::uint64_t{index == i32} << 5 |
-                                static_cast<std::uint64_t>(element) << 6 | std::uint64_t{device.index} << 16;
-  std::lock_guard lock(mutex);
-  ScatterKernels& set = kernels[variant];
-  if (!set.serial) {
-    const auto loaded = jit::load_kernels(
-        device, {"scatter_serial", "scatter_keys", "scatter_rows", "scatter_elements"},
-        sources::scatter(element, index, rank, wide));
-    set = {loaded[0], loaded[1], loaded[2], loaded[3]};
-  }
-  return set;
+CUfunction scatter_kernel(cu::CudaStream& stream, const ScatterForm& form, const char* entry,
+                          std::uint64_t which) {
+  const std::uint64_t variant =
+      which | static_cast<std::uint64_t>(form.rank) << 2 | std::uint64_t{form.wide} << 6 |
+      std::uint64_t{form.index == i32} << 7 | static_cast<std::uint64_t>(form.element) << 8;
+  return hand_written(stream, KernelFile::scatter, variant, [&] {
+    return jit::load_kernel(stream.device, entry,
+                            sources::scatter(form.element, form.index, form.rank, form.wide));
+  });
 }
 
 // True when every line reads the same indices: a 1-d index that was expanded.
@@ -167,8 +154,8 @@ bool serves_every_line(const Tensor& index, int dim) {
   return true;
 }
 
-// Up to here a thread walks a line in less time than a sort takes. It rounds at every step, so halves, whose sums are
-// kept in f32, go this way only where nothing is added twice.
+// Up to here a thread walks a line in less time than a sort takes. It rounds at every step, so
+// halves, whose sums are kept in f32, go this way only where nothing is added twice.
 constexpr std::int64_t short_line(DType dtype) { return is_half(dtype) ? 1 : 64; }
 constexpr std::int64_t kMostEntries = std::int64_t{1} << 31;  // of the sort, and of its keys
 
@@ -184,8 +171,15 @@ void scatter_add(const Call& call, Tensor* outputs) {
 
   const bool shared = serves_every_line(index, dim);
   const Dims positions = contiguous_strides(index.shape());
-  Scatter s{out.data(), source.data(), index.data(), size_along(index, dim), size_along(out, dim), stride_along(out, dim),
-            stride_along(source, dim), stride_along(index, dim), out.rank() == 0 ? 0 : positions[dim]};
+  Scatter s{out.data(),
+            source.data(),
+            index.data(),
+            size_along(index, dim),
+            size_along(out, dim),
+            stride_along(out, dim),
+            stride_along(source, dim),
+            stride_along(index, dim),
+            out.rank() == 0 ? 0 : positions[dim]};
   jit::Space lines;
   for (int d = 0; d < index.rank(); ++d) lines.add_dim(d == dim ? 1 : index.shape()[d]);
   add_strides(lines, out.strides(), dim, 0);
@@ -200,32 +194,37 @@ void scatter_add(const Call& call, Tensor* outputs) {
   const bool wide = !jit::is_narrow(lines);
   jit::Geometry geometry;
   jit::fill(geometry, lines, 1);
-  const ScatterKernels kernels = scatter_kernels(stream.device, lines.rank, wide, out.dtype(), index.dtype());
+  const ScatterForm form{lines.rank, wide, out.dtype(), index.dtype()};
   const cu::FaultSink sink = cu::fault_sink(stream.device, "scatter_add");
 
   const std::int64_t sorted_lines = shared ? 1 : line_count;
   const std::int64_t entries = sorted_lines * s.places;
   const bool too_many = entries >= kMostEntries || sorted_lines > kMostEntries / s.bound;
   if (s.places <= short_line(out.dtype()) || too_many) {
-    launch(kernels.serial, {blocks_for(line_count, kThreads, multiprocessors)}, kThreads, stream.handle, s, geometry, sink);
+    launch(scatter_kernel(stream, form, "scatter_serial", 0),
+           {blocks_for(line_count, kThreads, multiprocessors)}, kThreads, stream.handle, s,
+           geometry, sink);
     return;
   }
   const SortedPairs pairs = new_pairs(entries, stream.device);
   const auto no_key = static_cast<std::uint32_t>(sorted_lines * s.bound);
   jit::Geometry sorted_geometry = geometry;
   if (shared) sorted_geometry.count = 1;
-  launch(kernels.keys, {blocks_for(entries, kThreads, multiprocessors)}, kThreads, stream.handle, s, sorted_geometry, entries,
-         no_key, pairs.keys, pairs.values, sink);
+  launch(scatter_kernel(stream, form, "scatter_keys", 1),
+         {blocks_for(entries, kThreads, multiprocessors)}, kThreads, stream.handle, s,
+         sorted_geometry, entries, no_key, pairs.keys, pairs.values, sink);
   const SortedPairs sorted = sort_pairs(pairs, entries, no_key, stream);
   if (!shared) {
-    launch(kernels.elements, {ceil_div(entries, kThreads)}, kThreads, stream.handle, s, geometry, entries, no_key,
-           sorted.keys, sorted.values);
+    launch(scatter_kernel(stream, form, "scatter_elements", 3), {ceil_div(entries, kThreads)},
+           kThreads, stream.handle, s, geometry, entries, no_key, sorted.keys, sorted.values);
     return;
   }
   int across = 1;
   while (across < kThreads && across < line_count) across *= 2;
-  const Grid grid{ceil_div(entries, kThreads / across), std::min<std::int64_t>(ceil_div(line_count, across), 64)};
-  launch(kernels.rows, grid, kThreads, stream.handle, s, geometry, entries, no_key, sorted.keys, sorted.values, across);
+  const Grid grid{ceil_div(entries, kThreads / across),
+                  std::min<std::int64_t>(ceil_div(line_count, across), 64)};
+  launch(scatter_kernel(stream, form, "scatter_rows", 2), grid, kThreads, stream.handle, s,
+         geometry, entries, no_key, sorted.keys, sorted.values, across);
 }
 
 }  // namespace brrr::on_cuda

@@ -1,5 +1,5 @@
-// Kernels that are ready to launch, found by a packed key in a few nanoseconds from any thread: readers take no
-// lock, entries are never changed and live as long as the process.
+// Kernels that are ready to launch, found by a packed key in a few nanoseconds from any thread:
+// readers take no lock, entries are never changed and live as long as the process.
 #pragma once
 
 #include <cuda.h>
@@ -11,9 +11,10 @@
 namespace brrr::on_cuda {
 
 struct KernelKey {
-  const void* on = nullptr;  // the DeviceState, which is a new one when CUDA was shut down and started again
-  std::uint64_t what = 0;    // op, types
-  std::uint64_t how = 0;     // layout
+  const void* on =
+      nullptr;  // the DeviceState, which is a new one when CUDA was shut down and started again
+  std::uint64_t what = 0;  // op, types
+  std::uint64_t how = 0;   // layout
   friend bool operator==(const KernelKey&, const KernelKey&) = default;
 };
 
@@ -21,7 +22,8 @@ template <class Entry>
 class KernelTable {
  public:
   const Entry* find(const KernelKey& key) const {
-    for (const Node* node = slots_[place_of(key)].load(std::memory_order_acquire); node; node = node->next) {
+    for (const Node* node = slots_[place_of(key)].load(std::memory_order_acquire); node;
+         node = node->next) {
       if (node->key == key) return &node->entry;
     }
     return nullptr;

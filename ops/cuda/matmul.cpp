@@ -1,5 +1,5 @@
-// matmul on CUDA: brings the operands into a form that one strided-batched product can take, and runs its plan.
-// Integers have a kernel of our own.
+// matmul on CUDA: brings the operands into a form that one strided-batched product can take, and
+// runs its plan. Integers have a kernel of our own.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -30,21 +30,33 @@ struct IntegerProduct {
 };
 
 template <class T>
-void multiply_integers(const MatrixProduct& p, const Tensor& a, const Tensor& b, Tensor& d, cu::CudaStream& stream) {
-  static Kernels<1> kernels;
-  const CUfunction kernel = kernels.get(stream.device, 0, [&] {
+void multiply_integers(const MatrixProduct& p, const Tensor& a, const Tensor& b, Tensor& d,
+                       cu::CudaStream& stream) {
+  const CUfunction kernel = hand_written(stream, KernelFile::matmul_integer, sizeof(T), [&] {
     return jit::load_kernel(stream.device, "matmul_integer", sources::matmul_integer(dtype_of<T>));
   });
   const int inner = widest(p.batch);
   constexpr std::int64_t kTile = 32;
   each_outer(p, inner, [&](std::int64_t at_a, std::int64_t at_b, std::int64_t at_d) {
     const bool batched = inner >= 0;
-    const IntegerProduct<T> one{a.data<T>() + at_a, b.data<T>() + at_b, d.data<T>() + at_d,
-                                p.m, p.n, p.k, batched ? p.batch[inner] : 1,
-                                p.a.row, p.a.col, p.b.row, p.b.col, p.d.row, p.d.col,
-                                batched ? p.a.batch[inner] : 0, batched ? p.b.batch[inner] : 0,
+    const IntegerProduct<T> one{a.data<T>() + at_a,
+                                b.data<T>() + at_b,
+                                d.data<T>() + at_d,
+                                p.m,
+                                p.n,
+                                p.k,
+                                batched ? p.batch[inner] : 1,
+                                p.a.row,
+                                p.a.col,
+                                p.b.row,
+                                p.b.col,
+                                p.d.row,
+                                p.d.col,
+                                batched ? p.a.batch[inner] : 0,
+                                batched ? p.b.batch[inner] : 0,
                                 batched ? p.d.batch[inner] : 0};
-    const Grid grid{ceil_div(p.m, kTile) * ceil_div(p.n, kTile), std::min<std::int64_t>(one.batches, 65535)};
+    const Grid grid{ceil_div(p.m, kTile) * ceil_div(p.n, kTile),
+                    std::min<std::int64_t>(one.batches, 65535)};
     launch(kernel, grid, 256, stream.handle, one);
   });
 }
@@ -66,16 +78,20 @@ void multiply(const Tensor& a, const Tensor& b, Tensor& d, cu::CudaStream& strea
 
   std::optional<LibraryProduct> given = as_library_product(asked);
   if (!given) {
-    if (!as_operand(asked.m, asked.k, asked.a.row, asked.a.col)) return multiply(contiguous_copy(a), b, d, stream);
-    if (!as_operand(asked.k, asked.n, asked.b.row, asked.b.col)) return multiply(a, contiguous_copy(b), d, stream);
+    if (!as_operand(asked.m, asked.k, asked.a.row, asked.a.col))
+      return multiply(contiguous_copy(a), b, d, stream);
+    if (!as_operand(asked.k, asked.n, asked.b.row, asked.b.col))
+      return multiply(a, contiguous_copy(b), d, stream);
     Tensor result = make_tensor(d.dtype(), d.shape(), d.device());
     multiply(a, b, result, stream);
     return copy_into(d, result);
   }
   if (given->calls > kMostCalls) {
-    // One call over copies beats many small ones. Each step leaves fewer tensors that do not fit together.
+    // One call over copies beats many small ones. Each step leaves fewer tensors that do not fit
+    // together.
     const auto spread = [&](const Tensor& x) {
-      return x.is_contiguous() && x.numel() / (x.size(-1) * x.size(-2)) == d.numel() / (d.size(-1) * d.size(-2));
+      return x.is_contiguous() &&
+             x.numel() / (x.size(-1) * x.size(-2)) == d.numel() / (d.size(-1) * d.size(-2));
     };
     if (!spread(a)) return multiply(spread_batch(a, d), b, d, stream);
     if (!spread(b)) return multiply(a, spread_batch(b, d), d, stream);
@@ -92,20 +108,23 @@ void multiply(const Tensor& a, const Tensor& b, Tensor& d, cu::CudaStream& strea
   const auto element = [size](const Tensor& x, std::int64_t offset) {
     return static_cast<char*>(x.data()) + offset * size;
   };
-  // A batch starts at every multiple of its stride: the stride's alignment counts as the address's does.
+  // A batch starts at every multiple of its stride: the stride's alignment counts as the address's
+  // does.
   const auto alignment = [size](const void* address, std::int64_t stride) {
-    return std::min(alignment_class(address), alignment_class(reinterpret_cast<const void*>(stride * size)));
+    return std::min(alignment_class(address),
+                    alignment_class(reinterpret_cast<const void*>(stride * size)));
   };
-  each_outer(given->product, given->inner, [&](std::int64_t at_left, std::int64_t at_right, std::int64_t at_d) {
-    MatmulOperands operands;
-    operands.x = element(right, at_right);
-    operands.y = element(left, at_left);
-    operands.d = element(d, at_d);
-    key.align_x = alignment(operands.x, key.batch_x);
-    key.align_y = alignment(operands.y, key.batch_y);
-    key.align_d = alignment(operands.d, key.batch_d);
-    run(plan_for(key, operands, stream), operands, stream);
-  });
+  each_outer(given->product, given->inner,
+             [&](std::int64_t at_left, std::int64_t at_right, std::int64_t at_d) {
+               MatmulOperands operands;
+               operands.x = element(right, at_right);
+               operands.y = element(left, at_left);
+               operands.d = element(d, at_d);
+               key.align_x = alignment(operands.x, key.batch_x);
+               key.align_y = alignment(operands.y, key.batch_y);
+               key.align_d = alignment(operands.d, key.batch_d);
+               run(plan_for(key, operands, stream), operands, stream);
+             });
 }
 
 }  // namespace
@@ -113,11 +132,14 @@ void multiply(const Tensor& a, const Tensor& b, Tensor& d, cu::CudaStream& strea
 void matmul(const Call& call, Tensor* outputs) {
   const Tensor &a = call.input(0), &b = call.input(1);
   Tensor& d = outputs[0];
-  if (a.dtype() == boolean) fail(fmt::format("[matmul] expected numbers, got {} and {}", a.describe(), b.describe()));
+  if (a.dtype() == boolean)
+    fail(fmt::format("[matmul] expected numbers, got {} and {}", a.describe(), b.describe()));
   if (d.numel() == 0) return;
   cu::CudaStream& stream = cu::current_stream(a.device());
   if (a.size(-1) == 0) {
-    write_contiguous(d, [&](Tensor& result) { cuda_runtime().fill_bytes(stream, result.data(), 0, result.bytes()); });
+    write_contiguous(d, [&](Tensor& result) {
+      cuda_runtime().fill_bytes(stream, result.data(), 0, result.bytes());
+    });
     return;
   }
   multiply(a, b, d, stream);

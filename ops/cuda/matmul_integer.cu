@@ -1,5 +1,5 @@
-// Integer matrix products, which the library has not: 32 x 32 results a block, any strides. Sums wrap.
-// In front of it stands the typedef of Element.
+// Integer matrix products, which the library has not: 32 x 32 results a block, any strides. Sums
+// wrap. In front of it stands the typedef of Element.
 
 struct IntegerProduct {
   const Element* a;
@@ -17,7 +17,8 @@ constexpr int kEach = kTile * kTile / kThreads;
 extern "C" __global__ void __launch_bounds__(kThreads) matmul_integer(IntegerProduct p) {
   __shared__ Element tile_a[kTile][kTile + 1], tile_b[kTile][kTile + 1];
   const i64 tiles_across = (p.n + kTile - 1) / kTile;
-  const i64 row0 = i64(blockIdx.x) / tiles_across * kTile, col0 = i64(blockIdx.x) % tiles_across * kTile;
+  const i64 row0 = i64(blockIdx.x) / tiles_across * kTile,
+            col0 = i64(blockIdx.x) % tiles_across * kTile;
   const int lane = threadIdx.x % kTile, line = threadIdx.x / kTile;
   constexpr int kLines = kThreads / kTile;
   for (i64 batch = blockIdx.y; batch < p.batches; batch += gridDim.y) {
@@ -28,21 +29,25 @@ extern "C" __global__ void __launch_bounds__(kThreads) matmul_integer(IntegerPro
 #pragma unroll
       for (int i = 0; i < kEach; ++i) {
         const int y = line + i * kLines;
-        tile_a[y][lane] = row0 + y < p.m && k0 + lane < p.k ? a[(row0 + y) * p.a_row + (k0 + lane) * p.a_col] : 0;
-        tile_b[y][lane] = k0 + y < p.k && col0 + lane < p.n ? b[(k0 + y) * p.b_row + (col0 + lane) * p.b_col] : 0;
+        tile_a[y][lane] =
+            row0 + y < p.m && k0 + lane < p.k ? a[(row0 + y) * p.a_row + (k0 + lane) * p.a_col] : 0;
+        tile_b[y][lane] =
+            k0 + y < p.k && col0 + lane < p.n ? b[(k0 + y) * p.b_row + (col0 + lane) * p.b_col] : 0;
       }
       __syncthreads();
 #pragma unroll 8
       for (int k = 0; k < kTile; ++k) {
 #pragma unroll
-        for (int i = 0; i < kEach; ++i) sums[i] += u64(tile_a[line + i * kLines][k]) * u64(tile_b[k][lane]);
+        for (int i = 0; i < kEach; ++i)
+          sums[i] += u64(tile_a[line + i * kLines][k]) * u64(tile_b[k][lane]);
       }
       __syncthreads();
     }
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       const i64 row = row0 + line + i * kLines, col = col0 + lane;
-      if (row < p.m && col < p.n) p.d[batch * p.d_batch + row * p.d_row + col * p.d_col] = Element(sums[i]);
+      if (row < p.m && col < p.n)
+        p.d[batch * p.d_batch + row * p.d_row + col * p.d_col] = Element(sums[i]);
     }
   }
 }

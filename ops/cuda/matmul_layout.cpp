@@ -26,7 +26,9 @@ std::int64_t batch_stride(const Tensor& x, int from_right) {
 }
 
 // True when stepping the outer dimension is `size` steps of the inner one.
-bool merges(std::int64_t outer, std::int64_t inner, std::int64_t size) { return outer == inner * size; }
+bool merges(std::int64_t outer, std::int64_t inner, std::int64_t size) {
+  return outer == inner * size;
+}
 
 // The stride of a dimension of one element is never taken: one that is aligned serves every kernel.
 std::int64_t rounded(std::int64_t size) { return (size + 15) / 16 * 16; }
@@ -65,7 +67,8 @@ MatrixProduct product_of(const Tensor& a, const Tensor& b, const Tensor& d) {
   while (!p.batch.empty()) {
     const int last = p.batch.size() - 1;
     const bool rows_of_a = p.b.batch[last] == 0 && p.a.col == 1 && p.m > 0 &&
-                           (p.m == 1 || (merges(p.a.batch[last], p.a.row, p.m) && merges(p.d.batch[last], p.d.row, p.m)));
+                           (p.m == 1 || (merges(p.a.batch[last], p.a.row, p.m) &&
+                                         merges(p.d.batch[last], p.d.row, p.m)));
     // A stride of 0 between rows would have to be copied; as a batch it costs nothing.
     if (!rows_of_a || p.a.batch[last] == 0) break;
     if (p.m == 1) {
@@ -110,7 +113,9 @@ std::int64_t leading_of_result(std::int64_t rows, std::int64_t cols, std::int64_
 }
 
 int widest(const Dims& batch) {
-  return batch.empty() ? -1 : static_cast<int>(std::max_element(batch.begin(), batch.end()) - batch.begin());
+  return batch.empty()
+             ? -1
+             : static_cast<int>(std::max_element(batch.begin(), batch.end()) - batch.begin());
 }
 
 std::optional<LibraryProduct> as_library_product(const MatrixProduct& product) {
@@ -118,7 +123,8 @@ std::optional<LibraryProduct> as_library_product(const MatrixProduct& product) {
   result.product = product;
   MatrixProduct& p = result.product;
   // A single column of results is better taken as a row: its elements are adjacent then.
-  result.exchanged = (p.n == 1 && p.m > 1 && p.d.row == 1) || leading_of_result(p.m, p.n, p.d.row, p.d.col) == 0;
+  result.exchanged =
+      (p.n == 1 && p.m > 1 && p.d.row == 1) || leading_of_result(p.m, p.n, p.d.row, p.d.col) == 0;
   if (result.exchanged) transpose(p);
   const std::int64_t leading_d = leading_of_result(p.m, p.n, p.d.row, p.d.col);
   const auto x = as_operand(p.k, p.n, p.b.row, p.b.col), y = as_operand(p.m, p.k, p.a.row, p.a.col);
@@ -137,7 +143,8 @@ std::optional<LibraryProduct> as_library_product(const MatrixProduct& product) {
   key.transpose_y = y->transposed;
   if (result.inner >= 0) {
     const std::int64_t batches = p.batch[result.inner];
-    if (batches > INT32_MAX) fail(fmt::format("[matmul] expected a batch below 2^31, got {}", batches));
+    if (batches > INT32_MAX)
+      fail(fmt::format("[matmul] expected a batch below 2^31, got {}", batches));
     key.batches = static_cast<std::int32_t>(batches);
     key.batch_x = p.b.batch[result.inner];
     key.batch_y = p.a.batch[result.inner];
@@ -146,20 +153,35 @@ std::optional<LibraryProduct> as_library_product(const MatrixProduct& product) {
   return result;
 }
 
-std::uint64_t hash_of(const MatmulKey& key) {
-  std::uint64_t words[sizeof(MatmulKey) / 8];
-  std::memcpy(words, &key, sizeof words);
-  // Two independent chains, so that the multiplications overlap.
-  std::uint64_t even = 0x9e3779b97f4a7c15u, odd = 0xc2b2ae3d27d4eb4fu;
-  constexpr int kWords = sizeof words / 8;
-  for (int i = 0; i + 1 < kWords; i += 2) {
-    even = (even ^ words[i]) * 0xff51afd7ed558ccdu;
-    odd = (odd ^ words[i + 1]) * 0xc4ceb9fe1a85ec53u;
+namespace {
+
+constexpr int kWords = sizeof(MatmulKey) / 8;
+struct Factors {
+  std::uint64_t of[kWords];
+};
+// Odd and without a pattern (splitmix64).
+constexpr Factors kFactors = [] {
+  Factors factors{};
+  std::uint64_t state = 0;
+  for (std::uint64_t& factor : factors.of) {
+    std::uint64_t z = state += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    factor = (z ^ (z >> 31)) | 1u;
   }
-  if constexpr (kWords % 2) even = (even ^ words[kWords - 1]) * 0xff51afd7ed558ccdu;
-  std::uint64_t hash = even ^ (odd >> 31) ^ (odd << 33);
-  hash ^= hash >> 32;
-  return hash * 0x9e3779b97f4a7c15u >> 7;
+  return factors;
+}();
+
+}  // namespace
+
+std::uint64_t hash_of(const MatmulKey& key) {
+  std::uint64_t words[kWords];
+  std::memcpy(words, &key, sizeof words);
+  // Products that do not wait for one another, then one round of mixing.
+  std::uint64_t sum = 0;
+  for (int i = 0; i < kWords; ++i) sum += words[i] * kFactors.of[i];
+  sum ^= sum >> 32;
+  return sum * 0x9e3779b97f4a7c15u >> 7;
 }
 
 }  // namespace brrr::on_cuda

@@ -1,7 +1,9 @@
-// From tensors to what a strided-batched matrix product can express, as pure arithmetic on shapes and strides.
+// From tensors to what a strided-batched matrix product can express, as pure arithmetic on shapes
+// and strides.
 //
-// Ours is row-major, the library's column-major: it is asked for D^T = B^T A^T. Its first operand x is our B, its
-// second y our A; a matrix whose columns are adjacent is op N there, one whose rows are adjacent op T.
+// Ours is row-major, the library's column-major: it is asked for D^T = B^T A^T. Its first operand x
+// is our B, its second y our A; a matrix whose columns are adjacent is op N there, one whose rows
+// are adjacent op T.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +16,8 @@
 
 namespace brrr::on_cuda {
 
-// Strides in elements. `batch` has one entry for each dimension of MatrixProduct::batch; 0 where broadcast.
+// Strides in elements. `batch` has one entry for each dimension of MatrixProduct::batch; 0 where
+// broadcast.
 struct MatrixStrides {
   std::int64_t row = 0, col = 0;
   Dims batch;
@@ -27,8 +30,8 @@ struct MatrixProduct {
   MatrixStrides a, b, d;
 };
 
-// The product of two tensors of at least two dimensions into `d`, which has the broadcast shape. Where b is one
-// matrix for a whole batch, the batch becomes rows of a.
+// The product of two tensors of at least two dimensions into `d`, which has the broadcast shape.
+// Where b is one matrix for a whole batch, the batch becomes rows of a.
 MatrixProduct product_of(const Tensor& a, const Tensor& b, const Tensor& d);
 
 // The same product as d^T = b^T a^T.
@@ -44,15 +47,16 @@ struct Operand {
 // Nothing when neither stride is 1 or the rows overlap: then it takes a copy.
 std::optional<Operand> as_operand(std::int64_t rows, std::int64_t cols, std::int64_t row_stride,
                                   std::int64_t col_stride);
-// The leading dimension of a result, which cannot be transposed; 0 when it cannot be written in place.
+// The leading dimension of a result, which cannot be transposed; 0 when it cannot be written in
+// place.
 std::int64_t leading_of_result(std::int64_t rows, std::int64_t cols, std::int64_t row_stride,
                                std::int64_t col_stride);
 
-// log2 of the alignment of an address, at most 16 bytes: no kernel asks for more, and a shape should not change its
-// algorithm, and so its bits, for less.
+// log2 of the alignment of an address, at most 16 bytes: no kernel asks for more, and a shape
+// should not change its algorithm, and so its bits, for less.
 inline std::uint8_t alignment_class(const void* address) {
-  return static_cast<std::uint8_t>(
-      __builtin_ctzll(static_cast<unsigned long long>(reinterpret_cast<std::uintptr_t>(address)) | 16u));
+  return static_cast<std::uint8_t>(__builtin_ctzll(
+      static_cast<unsigned long long>(reinterpret_cast<std::uintptr_t>(address)) | 16u));
 }
 
 enum class Epilogue : std::uint8_t { none };  // bias and activations will join here
@@ -61,7 +65,8 @@ enum class Epilogue : std::uint8_t { none };  // bias and activations will join 
 struct MatmulKey {
   std::int64_t rows = 0, cols = 0, depth = 0;  // of the library's problem: our n, m, k
   std::int64_t leading_x = 0, leading_y = 0, leading_c = 0, leading_d = 0;
-  std::int64_t batch_x = 0, batch_y = 0, batch_c = 0, batch_d = 0;  // strides from one matrix to the next
+  std::int64_t batch_x = 0, batch_y = 0, batch_c = 0,
+               batch_d = 0;  // strides from one matrix to the next
   std::int32_t batches = 1;
   std::uint8_t transpose_x = 0, transpose_y = 0;
   DType dtype = DType::f32;
@@ -72,24 +77,29 @@ struct MatmulKey {
   std::uint8_t device = 0;
   std::uint8_t align_x = 4, align_y = 4, align_c = 4, align_d = 4;
 
-  friend bool operator==(const MatmulKey& a, const MatmulKey& b) { return __builtin_memcmp(&a, &b, sizeof a) == 0; }
+  friend bool operator==(const MatmulKey& a, const MatmulKey& b) {
+    return __builtin_memcmp(&a, &b, sizeof a) == 0;
+  }
 };
 static_assert(sizeof(MatmulKey) == 104 && std::has_unique_object_representations_v<MatmulKey>);
 
 std::uint64_t hash_of(const MatmulKey& key);
 
-// A product as calls of the library: shapes, layouts and batches are filled in the key, the rest is the caller's.
+// A product as calls of the library: shapes, layouts and batches are filled in the key, the rest is
+// the caller's.
 struct LibraryProduct {
   MatmulKey key;
   MatrixProduct product;
-  int inner = -1;          // the dimension of product.batch that is the key's batch; the others are looped over
+  int inner =
+      -1;  // the dimension of product.batch that is the key's batch; the others are looped over
   bool exchanged = false;  // it became d^T = b^T a^T: product.a is our b
   std::int64_t calls = 1;
 };
 // Nothing when an operand or the result does not lie as the library can take it.
 std::optional<LibraryProduct> as_library_product(const MatrixProduct& product);
 
-// Calls f(offset_a, offset_b, offset_d), in elements, for every index of the batch dimensions other than `inner`.
+// Calls f(offset_a, offset_b, offset_d), in elements, for every index of the batch dimensions other
+// than `inner`.
 template <class F>
 void each_outer(const MatrixProduct& p, int inner, F&& f) {
   std::int64_t at[kMaxDims] = {};

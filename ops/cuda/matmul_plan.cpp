@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <shared_mutex>
 #include <unordered_map>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "ops/cuda/turn.h"
 #include "ops/cuda/workspace.h"
 #include "ops/matmul.h"
+#include "tensor/cuda_relaxed_capture.h"
 #include "tensor/error.h"
 
 namespace brrr::on_cuda {
@@ -31,14 +33,14 @@ cudaDataType_t data_type(DType dtype) {
 cublasLtMatrixLayout_t make_layout(const MatmulKey& key, std::int64_t rows, std::int64_t cols,
                                    std::int64_t leading, std::int64_t batch_stride) {
   cublasLtMatrixLayout_t layout = nullptr;
-  BRRR_CUDA(cublasLtMatrixLayoutCreate, &layout, data_type(key.dtype), static_cast<std::uint64_t>(rows),
-            static_cast<std::uint64_t>(cols), leading);
+  BRRR_CUDA(cublasLtMatrixLayoutCreate, &layout, data_type(key.dtype),
+            static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(cols), leading);
   if (key.batches > 1) {
     try {
-      BRRR_CUDA(cublasLtMatrixLayoutSetAttribute, layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &key.batches,
-                sizeof key.batches);
-      BRRR_CUDA(cublasLtMatrixLayoutSetAttribute, layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
-                &batch_stride, sizeof batch_stride);
+      BRRR_CUDA(cublasLtMatrixLayoutSetAttribute, layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
+                &key.batches, sizeof key.batches);
+      BRRR_CUDA(cublasLtMatrixLayoutSetAttribute, layout,
+                CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &batch_stride, sizeof batch_stride);
     } catch (...) {
       BRRR_CUDA_TRY(cublasLtMatrixLayoutDestroy, layout);
       throw;
@@ -59,12 +61,16 @@ void destroy(MatmulDescriptors& of) {
 MatmulDescriptors::MatmulDescriptors(const MatmulKey& key) {
   try {
     const bool wide = key.dtype == f64;
-    const auto compute = wide ? CUBLAS_COMPUTE_64F : key.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    const auto compute = wide       ? CUBLAS_COMPUTE_64F
+                         : key.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                    : CUBLAS_COMPUTE_32F;
     BRRR_CUDA(cublasLtMatmulDescCreate, &operation, compute, wide ? CUDA_R_64F : CUDA_R_32F);
     const cublasOperation_t op_x = key.transpose_x ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cublasOperation_t op_y = key.transpose_y ? CUBLAS_OP_T : CUBLAS_OP_N;
-    BRRR_CUDA(cublasLtMatmulDescSetAttribute, operation, CUBLASLT_MATMUL_DESC_TRANSA, &op_x, sizeof op_x);
-    BRRR_CUDA(cublasLtMatmulDescSetAttribute, operation, CUBLASLT_MATMUL_DESC_TRANSB, &op_y, sizeof op_y);
+    BRRR_CUDA(cublasLtMatmulDescSetAttribute, operation, CUBLASLT_MATMUL_DESC_TRANSA, &op_x,
+              sizeof op_x);
+    BRRR_CUDA(cublasLtMatmulDescSetAttribute, operation, CUBLASLT_MATMUL_DESC_TRANSB, &op_y,
+              sizeof op_y);
     x = key.transpose_x ? make_layout(key, key.depth, key.rows, key.leading_x, key.batch_x)
                         : make_layout(key, key.rows, key.depth, key.leading_x, key.batch_x);
     y = key.transpose_y ? make_layout(key, key.cols, key.depth, key.leading_y, key.batch_y)
@@ -118,14 +124,25 @@ std::size_t turned_bytes(const MatmulKey& key, std::uint8_t which) {
          size_of(key.dtype);
 }
 
-MatmulPlan::MatmulPlan(const MatmulKey& asked, std::uint8_t turned_operands)
-    : key(asked), turned(turned_operands), inner(turn(asked, turned_operands)), descriptors(inner) {}
+MatmulPlan::MatmulPlan(const MatmulKey& asked, std::uint8_t turned_operands,
+                       cu::DeviceState& device)
+    : key(asked),
+      turned(turned_operands),
+      inner(turn(asked, turned_operands)),
+      descriptors(inner),
+      on(&device),
+      library(matmul_library(device)) {}
 
 namespace {
 
+// One handle a device.
 struct Libraries {
+  struct Opened {
+    std::atomic<cu::DeviceState*> on{nullptr};  // set once `handle` may be read
+    cublasLtHandle_t handle = nullptr;
+  };
   std::mutex mutex;
-  std::atomic<cublasLtHandle_t> handles[kMaxDevices];
+  Opened opened[kMaxDevices];
 };
 Libraries& libraries() {
   static Libraries* instance = new Libraries;  // used until the very end of the process
@@ -134,15 +151,14 @@ Libraries& libraries() {
 
 }  // namespace
 
-cublasLtHandle_t matmul_library(Device device) {
-  std::atomic<cublasLtHandle_t>& slot = libraries().handles[device.index];
-  if (cublasLtHandle_t made = slot.load(std::memory_order_acquire)) return made;
+cublasLtHandle_t matmul_library(cu::DeviceState& device) {
+  Libraries::Opened& mine = libraries().opened[device.index];
+  if (mine.on.load(std::memory_order_acquire) == &device) return mine.handle;
   std::lock_guard lock(libraries().mutex);
-  if (cublasLtHandle_t made = slot.load()) return made;
-  cublasLtHandle_t made = nullptr;
-  BRRR_CUDA(cublasLtCreate, &made);
-  slot.store(made, std::memory_order_release);
-  return made;
+  if (mine.on.load() == &device) return mine.handle;
+  BRRR_CUDA(cublasLtCreate, &mine.handle);
+  mine.on.store(&device, std::memory_order_release);
+  return mine.handle;
 }
 
 namespace {
@@ -167,12 +183,14 @@ class Preference {
 }  // namespace
 
 std::vector<Algorithm> offered_algorithms(cublasLtHandle_t library, const MatmulKey& key,
-                                          const MatmulDescriptors& descriptors, int most, bool widely) {
+                                          const MatmulDescriptors& descriptors, int most,
+                                          bool widely) {
   Preference preference;
-  // A sum split over blocks may not pass through 16 bits: partial sums stay in the type of the accumulator.
-  const std::uint32_t schemes =
-      is_half(key.dtype) ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
-                         : CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  // A sum split over blocks may not pass through 16 bits: partial sums stay in the type of the
+  // accumulator.
+  const std::uint32_t schemes = is_half(key.dtype) ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
+                                                   : CUBLASLT_REDUCTION_SCHEME_INPLACE |
+                                                         CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
   preference.set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, schemes);
   preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, std::uint32_t{1} << key.align_x);
   preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, std::uint32_t{1} << key.align_y);
@@ -192,9 +210,10 @@ std::vector<Algorithm> offered_algorithms(cublasLtHandle_t library, const Matmul
   for (std::uint64_t workspace : limits) {
     preference.set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace);
     int count = 0;
-    const cublasStatus_t status = BRRR_CUDA_TRY(
-        cublasLtMatmulAlgoGetHeuristic, library, descriptors.operation, descriptors.x, descriptors.y, descriptors.c,
-        descriptors.d, preference.get(), most, results.data(), &count);
+    const cublasStatus_t status =
+        BRRR_CUDA_TRY(cublasLtMatmulAlgoGetHeuristic, library, descriptors.operation, descriptors.x,
+                      descriptors.y, descriptors.c, descriptors.d, preference.get(), most,
+                      results.data(), &count);
     if (status == CUBLAS_STATUS_NOT_SUPPORTED) continue;
     cu::check<cu::Fn::k_cublasLtMatmulAlgoGetHeuristic>(status);
     for (int i = 0; i < count; ++i) {
@@ -219,13 +238,16 @@ struct KeyHash {
 struct Plans {
   std::shared_mutex mutex;
   std::unordered_map<MatmulKey, std::unique_ptr<MatmulPlan>, KeyHash> by_key;
+  std::vector<std::unique_ptr<MatmulPlan>>
+      past;  // of a device state that is gone; threads may look at them yet
 };
 Plans& plans() {
   static Plans* instance = new Plans;
   return *instance;
 }
 
-// The plans that this thread used last, by a few bits of the hash. Plans live as long as their generation.
+// The plans that this thread used last, by a few bits of the hash. Plans live as long as their
+// generation.
 constexpr std::size_t kFront = 32;
 struct Seen {
   std::uint64_t hash;
@@ -235,13 +257,15 @@ struct Seen {
 std::atomic<std::uint32_t> generation{0};
 constinit thread_local Seen front[kFront] = {};
 
-std::unique_ptr<MatmulPlan> first_offered(const MatmulKey& key) {
-  auto plan = std::make_unique<MatmulPlan>(key, turned_none);
-  plan->library = matmul_library(Device(DeviceType::cuda, key.device));
+std::unique_ptr<MatmulPlan> first_offered(const MatmulKey& key, cu::DeviceState& device) {
+  auto plan = std::make_unique<MatmulPlan>(key, turned_none, device);
   const auto offered = offered_algorithms(plan->library, plan->inner, plan->descriptors, 1, false);
   if (offered.empty()) {
-    fail(fmt::format("[matmul] cuBLASLt offers no algorithm for {}[{}, {}] x [{}, {}], {} at a time, with {} bytes of workspace",
-                     name_of(key.dtype), key.cols, key.depth, key.depth, key.rows, key.batches, matmul_workspace()));
+    fail(
+        fmt::format("[matmul] cuBLASLt offers no algorithm for {}[{}, {}] x [{}, {}], {} at a "
+                    "time, with {} bytes of workspace",
+                    name_of(key.dtype), key.cols, key.depth, key.depth, key.rows, key.batches,
+                    matmul_workspace()));
   }
   plan->algorithm = offered[0];
   return plan;
@@ -252,44 +276,57 @@ std::unique_ptr<MatmulPlan> first_offered(const MatmulKey& key) {
   Plans& all = plans();
   {
     std::shared_lock lock(all.mutex);
-    if (const auto found = all.by_key.find(key); found != all.by_key.end()) return *found->second;
+    if (const auto found = all.by_key.find(key);
+        found != all.by_key.end() && found->second->on == stream.on) {
+      return *found->second;
+    }
   }
+  // The library allocates and loads kernels at its first calls, which may fall into a capture.
+  std::optional<cu::RelaxedCapture> relaxed;
+  if (stream.on->captures.load() != 0) relaxed.emplace();
   std::unique_ptr<MatmulPlan> plan;
   if (key.measured) plan = tuned_plan(key, operands, stream);
-  if (!plan) plan = first_offered(key);
+  if (!plan) plan = first_offered(key, *stream.on);
   std::unique_lock lock(all.mutex);
+  std::unique_ptr<MatmulPlan>& held = all.by_key[key];
   // Another thread may have been faster: its plan holds.
-  return *all.by_key.try_emplace(key, std::move(plan)).first->second;
+  if (held && held->on == stream.on) return *held;
+  if (held) all.past.push_back(std::move(held));
+  held = std::move(plan);
+  return *held;
 }
 
 }  // namespace
 
-const MatmulPlan& plan_for(const MatmulKey& key, const MatmulOperands& operands, cu::CudaStream& stream) {
+const MatmulPlan& plan_for(const MatmulKey& key, const MatmulOperands& operands,
+                           cu::CudaStream& stream) {
   const std::uint64_t hash = hash_of(key);
   Seen& seen = front[hash % kFront];
   const std::uint32_t now = generation.load(std::memory_order_relaxed);
-  if (seen.hash == hash && seen.plan && seen.generation == now && seen.plan->key == key) [[likely]] return *seen.plan;
+  if (seen.hash == hash && seen.plan && seen.generation == now && seen.plan->on == stream.on &&
+      seen.plan->key == key) [[likely]]
+    return *seen.plan;
   const MatmulPlan& plan = make_plan(key, operands, stream);
   seen = {hash, &plan, now};
   return plan;
 }
 
-cublasStatus_t run_with(const MatmulPlan& plan, const MatmulOperands& operands, void* const turned[2], void* workspace,
-                        CUstream stream) {
+cublasStatus_t run_with(const MatmulPlan& plan, const MatmulOperands& operands,
+                        void* const turned[2], void* workspace, cu::CudaStream& stream) {
   const MatmulKey& key = plan.key;
   const void *x = operands.x, *y = operands.y;
   if (plan.turned & turned_x) {
-    turn_matrix({x, turned[0], key.transpose_x ? key.depth : key.rows, key.transpose_x ? key.rows : key.depth,
-                 key.leading_x, plan.inner.leading_x, key.batch_x, plan.inner.batch_x,
-                 key.batch_x == 0 ? 1 : key.batches},
-                key.dtype, Device(DeviceType::cuda, key.device), stream);
+    turn_matrix({x, turned[0], key.transpose_x ? key.depth : key.rows,
+                 key.transpose_x ? key.rows : key.depth, key.leading_x, plan.inner.leading_x,
+                 key.batch_x, plan.inner.batch_x, key.batch_x == 0 ? 1 : key.batches},
+                key.dtype, stream);
     x = turned[0];
   }
   if (plan.turned & turned_y) {
-    turn_matrix({y, turned[1], key.transpose_y ? key.cols : key.depth, key.transpose_y ? key.depth : key.cols,
-                 key.leading_y, plan.inner.leading_y, key.batch_y, plan.inner.batch_y,
-                 key.batch_y == 0 ? 1 : key.batches},
-                key.dtype, Device(DeviceType::cuda, key.device), stream);
+    turn_matrix({y, turned[1], key.transpose_y ? key.cols : key.depth,
+                 key.transpose_y ? key.depth : key.cols, key.leading_y, plan.inner.leading_y,
+                 key.batch_y, plan.inner.batch_y, key.batch_y == 0 ? 1 : key.batches},
+                key.dtype, stream);
     y = turned[1];
   }
   const MatmulDescriptors& of = plan.descriptors;
@@ -299,15 +336,15 @@ cublasStatus_t run_with(const MatmulPlan& plan, const MatmulOperands& operands, 
   const void* alpha = is_wide ? static_cast<const void*>(&wide[0]) : &narrow[0];
   const void* beta = is_wide ? static_cast<const void*>(&wide[1]) : &narrow[1];
   return BRRR_CUDA_TRY(cublasLtMatmul, plan.library, of.operation, alpha, x, of.x, y, of.y, beta,
-                       key.adds_c ? operands.c : operands.d, of.c, operands.d, of.d, &plan.algorithm.algo, workspace,
-                       plan.algorithm.workspace, stream);
+                       key.adds_c ? operands.c : operands.d, of.c, operands.d, of.d,
+                       &plan.algorithm.algo, workspace, plan.algorithm.workspace, stream.handle);
 }
 
 void run(const MatmulPlan& plan, const MatmulOperands& operands, cu::CudaStream& stream) {
   const std::size_t bytes = plan.algorithm.workspace;
   void* workspace = bytes == 0 ? nullptr : workspace_of(stream, bytes).data;
   if (plan.turned == turned_none) [[likely]] {
-    cu::check<cu::Fn::k_cublasLtMatmul>(run_with(plan, operands, nullptr, workspace, stream.handle));
+    cu::check<cu::Fn::k_cublasLtMatmul>(run_with(plan, operands, nullptr, workspace, stream));
     return;
   }
   const Device device(DeviceType::cuda, plan.key.device);
@@ -316,11 +353,12 @@ void run(const MatmulPlan& plan, const MatmulOperands& operands, cu::CudaStream&
   for (int i = 0; i < 2; ++i) {
     const std::uint8_t which = i == 0 ? turned_x : turned_y;
     if (!(plan.turned & which)) continue;
-    const std::int64_t count = static_cast<std::int64_t>(turned_bytes(plan.key, which) / size_of(plan.key.dtype));
+    const std::int64_t count =
+        static_cast<std::int64_t>(turned_bytes(plan.key, which) / size_of(plan.key.dtype));
     copies[i] = make_tensor(plan.key.dtype, {&count, 1}, device);
     turned[i] = copies[i].data();
   }
-  cu::check<cu::Fn::k_cublasLtMatmul>(run_with(plan, operands, turned, workspace, stream.handle));
+  cu::check<cu::Fn::k_cublasLtMatmul>(run_with(plan, operands, turned, workspace, stream));
 }
 
 void release_matmul() {
@@ -328,10 +366,12 @@ void release_matmul() {
   std::unique_lock lock(all.mutex);
   generation.fetch_add(1);
   all.by_key.clear();
+  all.past.clear();
   release_workspaces();
   std::lock_guard closing(libraries().mutex);
-  for (auto& slot : libraries().handles) {
-    if (cublasLtHandle_t handle = slot.exchange(nullptr)) BRRR_CUDA_TRY(cublasLtDestroy, handle);
+  for (Libraries::Opened& mine : libraries().opened) {
+    if (!mine.on.exchange(nullptr)) continue;
+    BRRR_CUDA_TRY(cublasLtDestroy, std::exchange(mine.handle, nullptr));
   }
 }
 

@@ -1,5 +1,6 @@
-// Matrix products that are ready to run: descriptors, an algorithm, and how much workspace it takes. A plan is made
-// once per key and kept for the life of the process, so that one shape has one algorithm and the same bits.
+// Matrix products that are ready to run: descriptors, an algorithm, and how much workspace it
+// takes. A plan is made once per key and kept for the life of the process, so that one shape has
+// one algorithm and the same bits.
 #pragma once
 
 #include <cublasLt.h>
@@ -13,8 +14,9 @@
 
 namespace brrr::on_cuda {
 
-// Which operands are first copied so that the summed dimension is adjacent in memory, the only layout that TF32's
-// tensor core instructions read; the library's own way around it costs half the speed.
+// Which operands are first copied so that the summed dimension is adjacent in memory, the only
+// layout that TF32's tensor core instructions read; the library's own way around it costs half the
+// speed.
 enum Turned : std::uint8_t { turned_none = 0, turned_x = 1, turned_y = 2 };
 
 struct MatmulOperands {
@@ -43,14 +45,15 @@ struct Algorithm {
 };
 
 struct MatmulPlan {
-  MatmulPlan(const MatmulKey& asked, std::uint8_t turned_operands);
+  MatmulPlan(const MatmulKey& asked, std::uint8_t turned_operands, cu::DeviceState& device);
 
-  MatmulKey key;       // as asked for
+  MatmulKey key;  // as asked for
   std::uint8_t turned;
-  MatmulKey inner;     // what the library is given once operands have been turned
+  MatmulKey inner;  // what the library is given once operands have been turned
   MatmulDescriptors descriptors;
   Algorithm algorithm{};
-  cublasLtHandle_t library = nullptr;
+  cu::DeviceState* on;  // another one once CUDA was shut down and started again
+  cublasLtHandle_t library;
 };
 
 // The key of the same problem with operands turned.
@@ -58,25 +61,28 @@ MatmulKey turn(const MatmulKey& key, std::uint8_t turned);
 // Bytes of the copy of an operand that `turned` names (turned_x or turned_y).
 std::size_t turned_bytes(const MatmulKey& key, std::uint8_t which);
 
-cublasLtHandle_t matmul_library(Device device);
+cublasLtHandle_t matmul_library(cu::DeviceState& device);
 
-// What the library offers, best first by its own estimate, each once; asked with several limits of workspace when
-// `widely` is set. Empty when it offers nothing.
+// What the library offers, best first by its own estimate, each once; asked with several limits of
+// workspace when `widely` is set. Empty when it offers nothing.
 std::vector<Algorithm> offered_algorithms(cublasLtHandle_t library, const MatmulKey& key,
-                                          const MatmulDescriptors& descriptors, int most, bool widely);
+                                          const MatmulDescriptors& descriptors, int most,
+                                          bool widely);
 
 // The plan for a key, made now if there is none. `operands` are what a measurement runs on.
-const MatmulPlan& plan_for(const MatmulKey& key, const MatmulOperands& operands, cu::CudaStream& stream);
+const MatmulPlan& plan_for(const MatmulKey& key, const MatmulOperands& operands,
+                           cu::CudaStream& stream);
 
 // Enqueues the product. Steady state: allocates nothing, unless operands are turned.
 void run(const MatmulPlan& plan, const MatmulOperands& operands, cu::CudaStream& stream);
-// The same with memory given: `turned` has room for the copies of x and y (null where not turned). Returns the
-// library's status; everything else that fails throws.
-cublasStatus_t run_with(const MatmulPlan& plan, const MatmulOperands& operands, void* const turned[2], void* workspace,
-                        CUstream stream);
+// The same with memory given: `turned` has room for the copies of x and y (null where not turned).
+// Returns the library's status; everything else that fails throws.
+cublasStatus_t run_with(const MatmulPlan& plan, const MatmulOperands& operands,
+                        void* const turned[2], void* workspace, cu::CudaStream& stream);
 
-// Forgets every plan and gives back workspaces and the library's handles: before the runtime is shut down. No product
-// may be under way on any thread, and no graph that holds one may be replayed after it.
+// Forgets every plan and gives back workspaces and the library's handles: before the runtime is
+// shut down. No product may be under way on any thread, and no graph that holds one may be replayed
+// after it.
 void release_matmul();
 
 }  // namespace brrr::on_cuda

@@ -105,7 +105,8 @@ double time_of(cu::CudaStream& stream, Clock& clock, double best, Work&& work) {
     Repeated repeated(stream, kInGraph, work);
     repeated.launch(stream.handle);
     for (int i = 0; i < kSamples; ++i) {
-      times.push_back(clock.microseconds(stream.handle, [&] { repeated.launch(stream.handle); }) / kInGraph);
+      times.push_back(clock.microseconds(stream.handle, [&] { repeated.launch(stream.handle); }) /
+                      kInGraph);
     }
     return median(times);
   }
@@ -122,8 +123,8 @@ double time_of(cu::CudaStream& stream, Clock& clock, double best, Work&& work) {
 std::vector<std::uint8_t> layouts_to_try(const MatmulKey& key) {
   std::vector<std::uint8_t> layouts = {turned_none};
   // Below about 2^28 multiply-adds the copies' launches alone cost more than they can save.
-  const double work = static_cast<double>(key.rows) * static_cast<double>(key.cols) * static_cast<double>(key.depth) *
-                      key.batches;
+  const double work = static_cast<double>(key.rows) * static_cast<double>(key.cols) *
+                      static_cast<double>(key.depth) * key.batches;
   if (!key.tf32 || work < 268435456.0) return layouts;
   if (!key.transpose_x) layouts.push_back(turned_x);
   if (key.transpose_y) layouts.push_back(turned_y);
@@ -135,15 +136,18 @@ std::int64_t elements_of_result(const MatmulKey& key) {
   return (key.batches - 1) * key.batch_d + (key.cols - 1) * key.leading_d + key.rows;
 }
 
-Tensor scratch(std::int64_t count, DType dtype, Device device) { return make_tensor(dtype, {&count, 1}, device); }
+Tensor scratch(std::int64_t count, DType dtype, Device device) {
+  return make_tensor(dtype, {&count, 1}, device);
+}
 
 }  // namespace
 
-std::vector<Candidate> measure_candidates(const MatmulKey& key, const MatmulOperands& operands, cu::CudaStream& stream,
-                                          int most_per_layout) {
-  if (stream.on->captures.load() != 0) fail("[matmul] algorithms cannot be measured while a stream is being captured");
+std::vector<Candidate> measure_candidates(const MatmulKey& key, const MatmulOperands& operands,
+                                          cu::CudaStream& stream, int most_per_layout) {
+  if (stream.on->captures.load() != 0)
+    fail("[matmul] algorithms cannot be measured while a stream is being captured");
   const Device device(DeviceType::cuda, key.device);
-  const cublasLtHandle_t library = matmul_library(device);
+  const cublasLtHandle_t library = matmul_library(*stream.on);
   const Workspace workspace = workspace_of(stream, matmul_workspace());
   const Tensor result = scratch(elements_of_result(key), key.dtype, device);
   MatmulOperands mine = operands;
@@ -152,46 +156,49 @@ std::vector<Candidate> measure_candidates(const MatmulKey& key, const MatmulOper
   std::vector<Candidate> candidates;
   double best = 0;
   for (const std::uint8_t turned : layouts_to_try(key)) {
-    MatmulPlan plan(key, turned);
-    plan.library = library;
+    MatmulPlan plan(key, turned, *stream.on);
     Tensor copies[2];
     void* room[2] = {};
     for (int i = 0; i < 2; ++i) {
       const std::uint8_t which = i == 0 ? turned_x : turned_y;
       if (!(turned & which)) continue;
-      copies[i] = scratch(static_cast<std::int64_t>(turned_bytes(key, which) / size_of(key.dtype)), key.dtype, device);
+      copies[i] = scratch(static_cast<std::int64_t>(turned_bytes(key, which) / size_of(key.dtype)),
+                          key.dtype, device);
       room[i] = copies[i].data();
     }
-    for (const Algorithm& algorithm : offered_algorithms(library, plan.inner, plan.descriptors, most_per_layout, true)) {
+    for (const Algorithm& algorithm :
+         offered_algorithms(library, plan.inner, plan.descriptors, most_per_layout, true)) {
       if (algorithm.workspace > workspace.bytes) continue;
       plan.algorithm = algorithm;
       Candidate candidate{turned, algorithm, -1};
-      const cublasStatus_t status = run_with(plan, mine, room, workspace.data, stream.handle);
+      const cublasStatus_t status = run_with(plan, mine, room, workspace.data, stream);
       // An offer that turns out not to fit is passed over; any other failure is one.
       if (status != CUBLAS_STATUS_NOT_SUPPORTED && status != CUBLAS_STATUS_INVALID_VALUE) {
         cu::check<cu::Fn::k_cublasLtMatmul>(status);
         candidate.microseconds = time_of(stream, clock, best, [&] {
-          cu::check<cu::Fn::k_cublasLtMatmul>(run_with(plan, mine, room, workspace.data, stream.handle));
+          cu::check<cu::Fn::k_cublasLtMatmul>(run_with(plan, mine, room, workspace.data, stream));
         });
         if (best == 0 || candidate.microseconds < best) best = candidate.microseconds;
       }
       candidates.push_back(candidate);
     }
   }
-  std::stable_sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
-    return (a.microseconds < 0) != (b.microseconds < 0) ? b.microseconds < 0 : a.microseconds < b.microseconds;
-  });
+  std::stable_sort(
+      candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
+        return (a.microseconds < 0) != (b.microseconds < 0) ? b.microseconds < 0
+                                                            : a.microseconds < b.microseconds;
+      });
   return candidates;
 }
 
-std::string tuning_name(const MatmulKey& key, const std::string& gpu, int driver, std::size_t library,
-                        std::size_t workspace_limit) {
+std::string tuning_name(const MatmulKey& key, const std::string& gpu, int driver,
+                        std::size_t library, std::size_t workspace_limit) {
   MatmulKey anywhere = key;
   anywhere.device = 0;
   unsigned char bytes[sizeof anywhere];
   std::memcpy(bytes, &anywhere, sizeof bytes);
-  return fmt::format("matmul 1 gpu {} driver {} cublasLt {} workspace {} key {:02x}", gpu, driver, library,
-                     workspace_limit, fmt::join(bytes, ""));
+  return fmt::format("matmul 1 gpu {} driver {} cublasLt {} workspace {} key {:02x}", gpu, driver,
+                     library, workspace_limit, fmt::join(bytes, ""));
 }
 
 namespace {
@@ -221,7 +228,9 @@ std::optional<Tuned> tuned_from(std::string_view bytes) {
   StoredTuning stored;
   if (bytes.size() != sizeof stored) return {};
   std::memcpy(&stored, bytes.data(), sizeof stored);
-  if (std::memcmp(stored.magic, kMagic, sizeof kMagic) != 0 || stored.turned > (turned_x | turned_y)) return {};
+  if (std::memcmp(stored.magic, kMagic, sizeof kMagic) != 0 ||
+      stored.turned > (turned_x | turned_y))
+    return {};
   Tuned tuned;
   std::memcpy(&tuned.algorithm.algo, stored.algorithm, sizeof stored.algorithm);
   tuned.algorithm.workspace = stored.workspace;
@@ -230,21 +239,21 @@ std::optional<Tuned> tuned_from(std::string_view bytes) {
   return tuned;
 }
 
-std::unique_ptr<MatmulPlan> tuned_plan(const MatmulKey& key, const MatmulOperands& operands, cu::CudaStream& stream) {
+std::unique_ptr<MatmulPlan> tuned_plan(const MatmulKey& key, const MatmulOperands& operands,
+                                       cu::CudaStream& stream) {
   const std::string name = tuning_name(key, stream.on->name, cu::driver_version(),
                                        BRRR_CUDA_TRY(cublasLtGetVersion), matmul_workspace());
   const jit::Hash128 entry = jit::hash_of(name);
-  const cublasLtHandle_t library = matmul_library(stream.device);
   std::string bytes;
   if (jit::disk_cache::read(entry, "matmul", bytes) == jit::disk_cache::Found::yes) {
     if (const auto tuned = tuned_from(bytes)) {
-      auto plan = std::make_unique<MatmulPlan>(key, tuned->turned);
-      plan->library = library;
+      auto plan = std::make_unique<MatmulPlan>(key, tuned->turned, *stream.on);
       plan->algorithm = tuned->algorithm;
       cublasLtMatmulHeuristicResult_t result{};
       const MatmulDescriptors& of = plan->descriptors;
-      const cublasStatus_t status = BRRR_CUDA_TRY(cublasLtMatmulAlgoCheck, library, of.operation, of.x, of.y, of.c, of.d,
-                                                  &plan->algorithm.algo, &result);
+      const cublasStatus_t status =
+          BRRR_CUDA_TRY(cublasLtMatmulAlgoCheck, plan->library, of.operation, of.x, of.y, of.c,
+                        of.d, &plan->algorithm.algo, &result);
       if (status == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= matmul_workspace()) {
         plan->algorithm.workspace = result.workspaceSize;
         return plan;
@@ -260,9 +269,9 @@ std::unique_ptr<MatmulPlan> tuned_plan(const MatmulKey& key, const MatmulOperand
   }
   if (candidates.empty() || candidates[0].microseconds < 0) return nullptr;
   const Candidate& best = candidates[0];
-  jit::disk_cache::write(entry, "matmul", to_bytes({best.algorithm, best.turned, best.microseconds}));
-  auto plan = std::make_unique<MatmulPlan>(key, best.turned);
-  plan->library = library;
+  jit::disk_cache::write(entry, "matmul",
+                         to_bytes({best.algorithm, best.turned, best.microseconds}));
+  auto plan = std::make_unique<MatmulPlan>(key, best.turned, *stream.on);
   plan->algorithm = best.algorithm;
   return plan;
 }

@@ -1,5 +1,5 @@
-// The measured choice: runs what the library offers on real operands and takes the fastest, once per shape, GPU,
-// driver and library; what was found is kept on disk beside the compiled kernels.
+// The measured choice: runs what the library offers on real operands and takes the fastest, once
+// per shape, GPU, driver and library; what was found is kept on disk beside the compiled kernels.
 #pragma once
 
 #include <memory>
@@ -11,8 +11,10 @@
 
 namespace brrr::on_cuda {
 
-// Null when nothing may be measured now (a stream is being captured, memory is out) and nothing is on disk.
-std::unique_ptr<MatmulPlan> tuned_plan(const MatmulKey& key, const MatmulOperands& operands, cu::CudaStream& stream);
+// Null when nothing may be measured now (a stream is being captured, memory is out) and nothing is
+// on disk.
+std::unique_ptr<MatmulPlan> tuned_plan(const MatmulKey& key, const MatmulOperands& operands,
+                                       cu::CudaStream& stream);
 
 // What is kept of a measurement.
 struct Tuned {
@@ -22,8 +24,8 @@ struct Tuned {
 };
 
 // The text that names a measurement on disk: equal for equal problems on equal machines.
-std::string tuning_name(const MatmulKey& key, const std::string& gpu, int driver, std::size_t library,
-                        std::size_t workspace_limit);
+std::string tuning_name(const MatmulKey& key, const std::string& gpu, int driver,
+                        std::size_t library, std::size_t workspace_limit);
 std::string to_bytes(const Tuned& tuned);
 std::optional<Tuned> tuned_from(std::string_view bytes);  // nothing when they are damaged
 
@@ -33,8 +35,9 @@ struct Candidate {
   Algorithm algorithm{};
   double microseconds = 0;  // negative: it failed
 };
-// Measures every candidate for a problem; the fastest first. Throws while the stream is being captured.
-std::vector<Candidate> measure_candidates(const MatmulKey& key, const MatmulOperands& operands, cu::CudaStream& stream,
-                                          int most_per_layout = 32);
+// Measures every candidate for a problem; the fastest first. Throws while the stream is being
+// captured.
+std::vector<Candidate> measure_candidates(const MatmulKey& key, const MatmulOperands& operands,
+                                          cu::CudaStream& stream, int most_per_layout = 32);
 
 }  // namespace brrr::on_cuda

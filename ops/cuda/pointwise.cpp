@@ -8,8 +8,10 @@ namespace {
 jit::KernelSpec make(const void* of) {
   const auto& [call, output] = *static_cast<const std::pair<const Call*, const Tensor*>*>(of);
   std::vector<DType> inputs;
-  for (std::uint32_t i = 0; i < call->n_inputs; ++i) inputs.push_back(call->input(static_cast<int>(i)).dtype());
-  return jit::pointwise_spec(op_info(call->op), call->dtype, call->scalars, inputs, output->dtype());
+  for (std::uint32_t i = 0; i < call->n_inputs; ++i)
+    inputs.push_back(call->input(static_cast<int>(i)).dtype());
+  return jit::pointwise_spec(op_info(call->op), call->dtype, call->scalars, inputs,
+                             output->dtype());
 }
 
 }  // namespace
@@ -17,7 +19,8 @@ jit::KernelSpec make(const void* of) {
 void pointwise(const Call& call, Tensor* outputs) {
   Elementwise work;
   work.output = outputs[0].impl();
-  std::uint64_t what = static_cast<std::uint64_t>(call.op) | static_cast<std::uint64_t>(call.dtype) << 16 |
+  std::uint64_t what = static_cast<std::uint64_t>(call.op) |
+                       static_cast<std::uint64_t>(call.dtype) << 16 |
                        static_cast<std::uint64_t>(call.scalars & 7u) << 19 |
                        static_cast<std::uint64_t>(work.output->word.dtype()) << 22;
   int at = 25;
@@ -31,7 +34,8 @@ void pointwise(const Call& call, Tensor* outputs) {
     const bool selects = op_info(call.op).rule == DTypeRule::select;
     for (int i = 0; i < call.n_attrs; ++i) {
       if (!(call.scalars >> i & 1)) continue;
-      work.scalars[work.n_scalars++] = argument_of(call.attrs[i], is_floating(call.dtype), selects && i == 0 ? boolean : type);
+      work.scalars[work.n_scalars++] =
+          argument_of(call.attrs[i], is_floating(call.dtype), selects && i == 0 ? boolean : type);
     }
   }
   work.what = what;

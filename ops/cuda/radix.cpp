@@ -12,7 +12,9 @@ namespace {
 
 Tensor words(std::int64_t count, Device device) { return make_tensor(i32, {&count, 1}, device); }
 
-std::uint32_t* word_pointer(const Tensor& memory) { return reinterpret_cast<std::uint32_t*>(memory.data()); }
+std::uint32_t* word_pointer(const Tensor& memory) {
+  return reinterpret_cast<std::uint32_t*>(memory.data());
+}
 
 }  // namespace
 
@@ -24,10 +26,11 @@ SortedPairs new_pairs(std::int64_t count, Device device) {
   return pairs;
 }
 
-SortedPairs sort_pairs(const SortedPairs& pairs, std::int64_t count, std::uint32_t largest, cu::CudaStream& stream) {
-  static Kernels<3> kernels;
-  const auto kernel = [&](int which, const char* entry) {
-    return kernels.get(stream.device, which, [&] { return jit::load_kernel(stream.device, entry, sources::radix()); });
+SortedPairs sort_pairs(const SortedPairs& pairs, std::int64_t count, std::uint32_t largest,
+                       cu::CudaStream& stream) {
+  const auto kernel = [&](std::uint64_t which, const char* entry) {
+    return hand_written(stream, KernelFile::radix, which,
+                        [&] { return jit::load_kernel(stream.device, entry, sources::radix()); });
   };
   const CUfunction count_digits = kernel(0, "radix_count"), add_up = kernel(1, "radix_offsets"),
                    place = kernel(2, "radix_place");
@@ -36,10 +39,11 @@ SortedPairs sort_pairs(const SortedPairs& pairs, std::int64_t count, std::uint32
   const Tensor counts = words(kDigits * tiles, stream.device);
   SortedPairs from = pairs, to = new_pairs(count, stream.device);
   for (int shift = 0; shift < std::max(1, static_cast<int>(std::bit_width(largest))); shift += 8) {
-    launch(count_digits, {tiles}, 256, stream.handle, from.keys, count, shift, word_pointer(counts));
+    launch(count_digits, {tiles}, 256, stream.handle, from.keys, count, shift,
+           word_pointer(counts));
     launch(add_up, {}, 1024, stream.handle, word_pointer(counts), kDigits * tiles);
-    launch(place, {tiles}, 256, stream.handle, from.keys, from.values, count, shift, word_pointer(counts), to.keys,
-           to.values);
+    launch(place, {tiles}, 256, stream.handle, from.keys, from.values, count, shift,
+           word_pointer(counts), to.keys, to.values);
     std::swap(from, to);
   }
   return from;

@@ -1,5 +1,5 @@
-// A stable sort of (key, value) pairs of 32 bits: eight bits at a time, from the lowest. Nothing in it depends on the
-// order in which blocks run, so the result is the same every time.
+// A stable sort of (key, value) pairs of 32 bits: eight bits at a time, from the lowest. Nothing in
+// it depends on the order in which blocks run, so the result is the same every time.
 
 constexpr int kThreads = 256;  // one per digit
 constexpr int kWarps = kThreads / 32;
@@ -9,12 +9,13 @@ BRRR_FN u32 digit_of(u32 key, int shift) { return (key >> shift) & 255u; }
 
 // counts[digit][tile]
 extern "C" __global__ void __launch_bounds__(kThreads)
-radix_count(const u32* keys, i64 count, int shift, u32* counts) {
+    radix_count(const u32* keys, i64 count, int shift, u32* counts) {
   __shared__ u32 mine[256];
   mine[threadIdx.x] = 0;
   __syncthreads();
   const i64 begin = i64(blockIdx.x) * kTile, end = begin + kTile < count ? begin + kTile : count;
-  for (i64 i = begin + threadIdx.x; i < end; i += kThreads) atomicAdd(&mine[digit_of(keys[i], shift)], 1u);
+  for (i64 i = begin + threadIdx.x; i < end; i += kThreads)
+    atomicAdd(&mine[digit_of(keys[i], shift)], 1u);
   __syncthreads();
   counts[i64(threadIdx.x) * gridDim.x + blockIdx.x] = mine[threadIdx.x];
 }
@@ -56,9 +57,11 @@ extern "C" __global__ void __launch_bounds__(1024) radix_offsets(u32* counts, i6
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads)
-radix_place(const u32* keys, const u32* values, i64 count, int shift, const u32* offsets, u32* keys_to, u32* values_to) {
-  __shared__ u32 next[256];            // where the next pair of a digit goes
-  __shared__ u32 in_warp[kWarps][256];  // pairs of a digit in each warp, then how many come before that warp's
+    radix_place(const u32* keys, const u32* values, i64 count, int shift, const u32* offsets,
+                u32* keys_to, u32* values_to) {
+  __shared__ u32 next[256];  // where the next pair of a digit goes
+  __shared__ u32
+      in_warp[kWarps][256];  // pairs of a digit in each warp, then how many come before that warp's
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   next[threadIdx.x] = offsets[i64(threadIdx.x) * gridDim.x + blockIdx.x];
   const i64 begin = i64(blockIdx.x) * kTile, end = begin + kTile < count ? begin + kTile : count;

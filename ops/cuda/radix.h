@@ -12,9 +12,11 @@ struct SortedPairs {
   std::uint32_t* values = nullptr;
 };
 
-// Pairs to be sorted: `count` keys and as many values, to be written by the caller in `stream`'s order.
+// Pairs to be sorted: `count` keys and as many values, to be written by the caller in `stream`'s
+// order.
 SortedPairs new_pairs(std::int64_t count, Device device);
 // The same pairs by rising key, equal keys in their order. Keys are at most `largest`.
-SortedPairs sort_pairs(const SortedPairs& pairs, std::int64_t count, std::uint32_t largest, cu::CudaStream& stream);
+SortedPairs sort_pairs(const SortedPairs& pairs, std::int64_t count, std::uint32_t largest,
+                       cu::CudaStream& stream);
 
 }  // namespace brrr::on_cuda

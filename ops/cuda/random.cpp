@@ -8,18 +8,19 @@
 namespace brrr::on_cuda {
 namespace {
 
-CUfunction draw_kernel(Device device, DType dtype, bool normal) {
-  static Kernels<kDTypes * 2> kernels;
-  return kernels.get(device, static_cast<int>(dtype) * 2 + normal, [&] {
-    return jit::load_kernel(device, "draw", sources::draw(dtype, normal), sources::draw_options());
-  });
+CUfunction draw_kernel(cu::CudaStream& stream, DType dtype, bool normal) {
+  return hand_written(stream, KernelFile::random, static_cast<std::uint64_t>(dtype) * 2 + normal,
+                      [&] {
+                        return jit::load_kernel(stream.device, "draw", sources::draw(dtype, normal),
+                                                sources::draw_options());
+                      });
 }
 
 void draw(const Call& call, Tensor* outputs, bool normal) {
   if (outputs[0].numel() == 0) return;
   const Tensor state = contiguous_here(call.input(0));
   cu::CudaStream& stream = cu::current_stream(state.device());
-  const CUfunction kernel = draw_kernel(stream.device, outputs[0].dtype(), normal);
+  const CUfunction kernel = draw_kernel(stream, outputs[0].dtype(), normal);
   const auto place = static_cast<std::uint32_t>(call.attrs[0].i());
   write_contiguous(outputs[0], [&](Tensor& out) {
     constexpr int kThreads = 256;

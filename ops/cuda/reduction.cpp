@@ -1,5 +1,6 @@
-// Reductions on CUDA: brings the operand's layout to one of two generated kernels, splits it so that the device is
-// full, and joins the parts. The order of combination depends on shapes and the device only.
+// Reductions on CUDA: brings the operand's layout to one of two generated kernels, splits it so
+// that the device is full, and joins the parts. The order of combination depends on shapes and the
+// device only.
 #include <bit>
 #include <cstdlib>
 
@@ -28,9 +29,12 @@ KernelTable<Ready>& table() {
 }
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-constexpr int power_of_two_from(int64_t n) { return n <= 1 ? 1 : 1 << std::bit_width(static_cast<std::uint64_t>(n - 1)); }
+constexpr int power_of_two_from(int64_t n) {
+  return n <= 1 ? 1 : 1 << std::bit_width(static_cast<std::uint64_t>(n - 1));
+}
 
-// How one call is reduced. `kept` has the strides of the input and of the output, `reduced` of the input.
+// How one call is reduced. `kept` has the strides of the input and of the output, `reduced` of the
+// input.
 struct Plan {
   jit::Space kept, reduced;
   jit::Walk walk = jit::Walk::rows;
@@ -39,8 +43,10 @@ struct Plan {
   int64_t blocks = 1, parts = 1, part = 0;  // `part`: reduced elements (rows: vectors) of one part
 };
 
-// `mask`: which dimensions are reduced. The order of reduced dimensions is free but for an index (`ordered`).
-Plan plan_of(const Tensor& input, const Tensor& output, std::uint64_t mask, bool ordered, Device device) {
+// `mask`: which dimensions are reduced. The order of reduced dimensions is free but for an index
+// (`ordered`).
+Plan plan_of(const Tensor& input, const Tensor& output, std::uint64_t mask, bool ordered,
+             Device device) {
   Plan plan;
   const auto shape = input.shape(), strides = input.strides();
   plan.kept.operands = 2;
@@ -66,18 +72,22 @@ Plan plan_of(const Tensor& input, const Tensor& output, std::uint64_t mask, bool
   const int64_t kept_step = std::abs(plan.kept.stride[0][plan.kept.rank - 1]);
   const int64_t reduced_step = std::abs(plan.reduced.stride[0][plan.reduced.rank - 1]);
   // Neighbouring threads go along whichever elements are neighbours in memory.
-  const bool by_columns = kept > 1 && reduced > 1 ? (kept_step != 0 && (reduced_step == 0 || kept_step < reduced_step)) : kept > 1;
+  const bool by_columns = kept > 1 && reduced > 1
+                              ? (kept_step != 0 && (reduced_step == 0 || kept_step < reduced_step))
+                              : kept > 1;
   plan.walk = by_columns ? jit::Walk::columns : jit::Walk::rows;
 
   const std::uint8_t size = static_cast<std::uint8_t>(size_of(input.dtype()));
   const void* data = input.data();
   jit::Space& along = by_columns ? plan.kept : plan.reduced;
   jit::Space& across = by_columns ? plan.reduced : plan.kept;
-  // Vectors must start at multiples of their size in every row: strides of the other space count as well.
+  // Vectors must start at multiples of their size in every row: strides of the other space count as
+  // well.
   const int operands = along.operands;
   along.operands = 1;
   // Accumulators of an index are large, and columns keep `width` of them a thread in shared memory.
-  plan.width = jit::vector_width(along, &data, &size, ordered && by_columns ? std::min(8, 16 / size) : 16 / size);
+  plan.width = jit::vector_width(along, &data, &size,
+                                 ordered && by_columns ? std::min(8, 16 / size) : 16 / size);
   along.operands = operands;
   if (along.stride[0][along.rank - 1] != 1) plan.width = 1;
   for (int d = 0; d < across.rank; ++d) {
@@ -90,7 +100,8 @@ Plan plan_of(const Tensor& input, const Tensor& output, std::uint64_t mask, bool
     plan.threads = tuned.column_threads;
     // With few elements to reduce, threads are better used side by side.
     const int below = power_of_two_from(ceil_div(reduced, tuned.column_unroll));
-    plan.lanes = std::min(std::max(tuned.column_lanes, plan.threads / below), power_of_two_from(kept / plan.width));
+    plan.lanes = std::min(std::max(tuned.column_lanes, plan.threads / below),
+                          power_of_two_from(kept / plan.width));
     plan.lanes = std::min(plan.lanes, plan.threads);
     plan.blocks = ceil_div(kept / plan.width, plan.lanes);
     const int step = plan.threads / plan.lanes * tuned.column_unroll;
@@ -99,15 +110,17 @@ Plan plan_of(const Tensor& input, const Tensor& output, std::uint64_t mask, bool
   } else {
     const int64_t vectors = reduced / plan.width;
     plan.threads = tuned.row_threads;
-    plan.lanes = vectors > tuned.row_warp_vectors || (kept < multiprocessors && vectors > 32) ? plan.threads
-                                                                                           : std::min(32, power_of_two_from(vectors));
+    plan.lanes = vectors > tuned.row_warp_vectors || (kept < multiprocessors && vectors > 32)
+                     ? plan.threads
+                     : std::min(32, power_of_two_from(vectors));
     plan.blocks = ceil_div(kept, plan.threads / plan.lanes);
     plan.part = plan.lanes * tuned.row_unroll;
     rounds = ceil_div(vectors, plan.part);
   }
   const int64_t wanted = int64_t{multiprocessors} * tuned.reduce_blocks;
   if (plan.blocks * 2 <= wanted && rounds >= 2 * tuned.reduce_least) {
-    const int64_t parts = std::clamp<int64_t>(std::min(wanted / plan.blocks, rounds / tuned.reduce_least), 1, 65535);
+    const int64_t parts =
+        std::clamp<int64_t>(std::min(wanted / plan.blocks, rounds / tuned.reduce_least), 1, 65535);
     plan.part *= ceil_div(rounds, parts);
     plan.parts = ceil_div(by_columns ? reduced : reduced / plan.width, plan.part);
   } else {
@@ -116,7 +129,8 @@ Plan plan_of(const Tensor& input, const Tensor& output, std::uint64_t mask, bool
   return plan;
 }
 
-[[gnu::noinline]] const Ready* make(const KernelKey& key, jit::KernelSpec spec, const Plan& plan, Device device) {
+[[gnu::noinline]] const Ready* make(const KernelKey& key, jit::KernelSpec spec, const Plan& plan,
+                                    Device device) {
   spec.walk = plan.walk;
   spec.rank = plan.kept.rank;
   spec.reduced_rank = plan.reduced.rank;
@@ -124,15 +138,19 @@ Plan plan_of(const Tensor& input, const Tensor& output, std::uint64_t mask, bool
   spec.width = plan.width;
   spec.threads = plan.threads;
   spec.lanes = plan.lanes;
-  spec.unroll = plan.walk == jit::Walk::columns ? jit::tuning().column_unroll : jit::tuning().row_unroll;
+  spec.unroll =
+      plan.walk == jit::Walk::columns ? jit::tuning().column_unroll : jit::tuning().row_unroll;
   const std::string text = jit::render_cuda(spec);
   const std::string warp = spec.name + "_join_warp", block = spec.name + "_join_block";
-  const auto kernels = jit::load_kernels(device, {spec.name.c_str(), warp.c_str(), block.c_str()}, text);
-  return table().insert(key, {kernels[0], kernels[1], kernels[2], spec.threads, jit::partial_size(spec)});
+  const auto kernels =
+      jit::load_kernels(device, {spec.name.c_str(), warp.c_str(), block.c_str()}, text);
+  return table().insert(
+      key, {kernels[0], kernels[1], kernels[2], spec.threads, jit::partial_size(spec)});
 }
 
 template <class MakeSpec>
-void reduce(const Call& call, Tensor& output, std::uint64_t mask, bool ordered, MakeSpec&& make_spec) {
+void reduce(const Call& call, Tensor& output, std::uint64_t mask, bool ordered,
+            MakeSpec&& make_spec) {
   if (output.numel() == 0) return;
   const Tensor& input = call.input(0);
   const Device device = input.device();
@@ -141,14 +159,18 @@ void reduce(const Call& call, Tensor& output, std::uint64_t mask, bool ordered, 
   uses(*output.impl(), stream);
   const Plan plan = plan_of(input, output, mask, ordered, device);
 
-  KernelKey key{stream.on,
-                static_cast<std::uint64_t>(call.op) | static_cast<std::uint64_t>(input.dtype()) << 16 |
-                    static_cast<std::uint64_t>(output.dtype()) << 20,
-                static_cast<std::uint64_t>(plan.walk) | static_cast<std::uint64_t>(plan.kept.rank) << 4 |
-                    static_cast<std::uint64_t>(plan.reduced.rank) << 8 | static_cast<std::uint64_t>(plan.wide) << 12 |
-                    static_cast<std::uint64_t>(plan.width) << 16 | static_cast<std::uint64_t>(plan.lanes) << 24};
+  KernelKey key{
+      stream.on,
+      static_cast<std::uint64_t>(call.op) | static_cast<std::uint64_t>(input.dtype()) << 16 |
+          static_cast<std::uint64_t>(output.dtype()) << 20,
+      static_cast<std::uint64_t>(plan.walk) | static_cast<std::uint64_t>(plan.kept.rank) << 4 |
+          static_cast<std::uint64_t>(plan.reduced.rank) << 8 |
+          static_cast<std::uint64_t>(plan.wide) << 12 |
+          static_cast<std::uint64_t>(plan.width) << 16 |
+          static_cast<std::uint64_t>(plan.lanes) << 24};
   const Ready* ready = table().find(key);
-  if (!ready) [[unlikely]] ready = make(key, make_spec(), plan, device);
+  if (!ready) [[unlikely]]
+    ready = make(key, make_spec(), plan, device);
 
   const bool by_columns = plan.walk == jit::Walk::columns;
   jit::Geometry kept, reduced;
@@ -157,7 +179,8 @@ void reduce(const Call& call, Tensor& output, std::uint64_t mask, bool ordered, 
   Storage* scratch = nullptr;
   void* partials = nullptr;
   if (plan.parts > 1) {
-    scratch = new_storage(device, static_cast<std::size_t>(output.numel() * plan.parts) * ready->partial);
+    scratch =
+        new_storage(device, static_cast<std::size_t>(output.numel() * plan.parts) * ready->partial);
     partials = scratch->data;
   }
   // Freed on this stream, so used again only after the kernels below.
@@ -172,23 +195,26 @@ void reduce(const Call& call, Tensor& output, std::uint64_t mask, bool ordered, 
   const void* in = input.data();
   int64_t part = plan.part, elements = plan.reduced.count();
   void* arguments[] = {&out, &in, &partials, &kept, &reduced, &part, &elements};
-  BRRR_CUDA(cuLaunchKernel, ready->main, static_cast<unsigned>(plan.blocks), static_cast<unsigned>(plan.parts), 1,
-            static_cast<unsigned>(ready->threads), 1, 1, 0, stream.handle, arguments, nullptr);
+  BRRR_CUDA(cuLaunchKernel, ready->main, static_cast<unsigned>(plan.blocks),
+            static_cast<unsigned>(plan.parts), 1, static_cast<unsigned>(ready->threads), 1, 1, 0,
+            stream.handle, arguments, nullptr);
   if (plan.parts == 1) return;
   std::int32_t parts = static_cast<std::int32_t>(plan.parts);
   void* join_arguments[] = {&out, &partials, &kept, &parts, &elements};
   const bool by_blocks = parts > 128;
   const int64_t blocks = by_blocks ? output.numel() : ceil_div(output.numel(), 256 / 32);
-  BRRR_CUDA(cuLaunchKernel, by_blocks ? ready->join_block : ready->join_warp, static_cast<unsigned>(blocks), 1, 1, 256, 1, 1, 0,
-            stream.handle, join_arguments, nullptr);
+  BRRR_CUDA(cuLaunchKernel, by_blocks ? ready->join_block : ready->join_warp,
+            static_cast<unsigned>(blocks), 1, 1, 256, 1, 1, 0, stream.handle, join_arguments,
+            nullptr);
 }
 
 }  // namespace
 
 void reduction(const Call& call, Tensor* outputs) {
   Tensor& output = outputs[0];
-  reduce(call, output, static_cast<std::uint64_t>(call.attrs[0].i()), false,
-         [&] { return jit::reduction_spec(op_info(call.op), call.input(0).dtype(), output.dtype()); });
+  reduce(call, output, static_cast<std::uint64_t>(call.attrs[0].i()), false, [&] {
+    return jit::reduction_spec(op_info(call.op), call.input(0).dtype(), output.dtype());
+  });
 }
 
 void arg_reduction(const Call& call, Tensor* outputs) {

@@ -1,5 +1,5 @@
-// cumsum on CUDA. Sums are kept in f64, of integers and bool in i64. The same shape on the same GPU is cut
-// into the same parts, so its bits are the same every time.
+// cumsum on CUDA. Sums are kept in f64, of integers and bool in i64. The same shape on the same GPU
+// is cut into the same parts, so its bits are the same every time.
 #include <algorithm>
 
 #include "ops/cuda/contiguous.h"
@@ -20,12 +20,12 @@ struct Scan {
   std::int64_t parts, part;
 };
 
-CUfunction scan_kernel(Device device, DType in, DType out, int which) {
-  static Kernels<kDTypes * kDTypes * 4> kernels;
-  constexpr const char* kEntries[] = {"scan_row_sums", "scan_rows", "scan_column_sums", "scan_columns"};
+CUfunction scan_kernel(cu::CudaStream& stream, DType in, DType out, int which) {
+  constexpr const char* kEntries[] = {"scan_row_sums", "scan_rows", "scan_column_sums",
+                                      "scan_columns"};
   const int variant = (static_cast<int>(in) * kDTypes + static_cast<int>(out)) * 4 + which;
-  return kernels.get(device, variant, [&] {
-    return jit::load_kernel(device, kEntries[which], sources::scan(in, out));
+  return hand_written(stream, KernelFile::scan, static_cast<std::uint64_t>(variant), [&] {
+    return jit::load_kernel(stream.device, kEntries[which], sources::scan(in, out));
   });
 }
 
@@ -38,20 +38,24 @@ void scan(const Tensor& x, int dim, Tensor& out) {
   // Enough parts to keep the device busy, each long enough to be worth a block or a thread.
   const std::int64_t least = rows ? 4 * kTile : 64;
   const std::int64_t wanted = std::int64_t{stream.on->multiprocessors} * (rows ? 4 : 1024);
-  const std::int64_t parts = std::clamp<std::int64_t>(wanted / std::max<std::int64_t>(1, s.outer * s.inner), 1,
-                                                      std::max<std::int64_t>(1, s.n / least));
+  const std::int64_t parts =
+      std::clamp<std::int64_t>(wanted / std::max<std::int64_t>(1, s.outer * s.inner), 1,
+                               std::max<std::int64_t>(1, s.n / least));
   s.part = ceil_div(s.n, parts);
   if (rows) s.part = ceil_div(s.part, kTile) * kTile;
   s.parts = ceil_div(s.n, s.part);
   const std::int64_t pieces = s.outer * s.parts * s.inner;
-  const Grid grid{rows ? std::min<std::int64_t>(pieces, INT32_MAX) : blocks_for(pieces, kThreads, stream.on->multiprocessors, 64)};
+  const Grid grid{rows ? std::min<std::int64_t>(pieces, INT32_MAX)
+                       : blocks_for(pieces, kThreads, stream.on->multiprocessors, 64)};
   Tensor sums;
   if (s.parts > 1) {
     sums = make_tensor(sources::scan_sum(out.dtype()), {&pieces, 1}, x.device());
     s.part_sums = sums.data();
-    launch(scan_kernel(x.device(), x.dtype(), out.dtype(), rows ? 0 : 2), grid, kThreads, stream.handle, s);
+    launch(scan_kernel(stream, x.dtype(), out.dtype(), rows ? 0 : 2), grid, kThreads, stream.handle,
+           s);
   }
-  launch(scan_kernel(x.device(), x.dtype(), out.dtype(), rows ? 1 : 3), grid, kThreads, stream.handle, s);
+  launch(scan_kernel(stream, x.dtype(), out.dtype(), rows ? 1 : 3), grid, kThreads, stream.handle,
+         s);
 }
 
 }  // namespace

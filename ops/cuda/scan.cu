@@ -1,6 +1,6 @@
-// Running sums along one dimension of x[outer][n][inner]. A line is cut into parts; when there are several, a first
-// kernel leaves each part's sum, and the scan of a part starts from the sum of those before it, added in one order.
-// In front of it stand the typedefs In, Out and Sum.
+// Running sums along one dimension of x[outer][n][inner]. A line is cut into parts; when there are
+// several, a first kernel leaves each part's sum, and the scan of a part starts from the sum of
+// those before it, added in one order. In front of it stand the typedefs In, Out and Sum.
 
 struct Scan {
   const In* x;
@@ -34,7 +34,8 @@ BRRR_FN Sum block_sum(Sum a, Sum* of_warp) {
   return sum;
 }
 
-// inner == 1: a block for each part of a line ----------------------------------------------------------------------
+// inner == 1: a block for each part of a line
+// ----------------------------------------------------------------------
 
 extern "C" __global__ void __launch_bounds__(kThreads) scan_row_sums(Scan s) {
   __shared__ Sum of_warp[kThreads / 32];
@@ -95,19 +96,23 @@ extern "C" __global__ void __launch_bounds__(kThreads) scan_rows(Scan s) {
       }
       offset += before;
 #pragma unroll
-      for (int k = 0; k < kEach; ++k) staged[threadIdx.x * kEach + k] = narrow<Out>(offset + sums[k]);
+      for (int k = 0; k < kEach; ++k)
+        staged[threadIdx.x * kEach + k] = narrow<Out>(offset + sums[k]);
       __syncthreads();
-      for (int k = threadIdx.x; k < kTile && base + k < end; k += kThreads) out[base + k] = staged[k];
+      for (int k = threadIdx.x; k < kTile && base + k < end; k += kThreads)
+        out[base + k] = staged[k];
     }
     __syncthreads();
   }
 }
 
-// inner > 1: a thread for each part of a column --------------------------------------------------------------------
+// inner > 1: a thread for each part of a column
+// --------------------------------------------------------------------
 
 extern "C" __global__ void __launch_bounds__(kThreads) scan_column_sums(Scan s) {
   const i64 count = s.outer * s.parts * s.inner;
-  for (i64 t = i64(blockIdx.x) * kThreads + threadIdx.x; t < count; t += i64(gridDim.x) * kThreads) {
+  for (i64 t = i64(blockIdx.x) * kThreads + threadIdx.x; t < count;
+       t += i64(gridDim.x) * kThreads) {
     const i64 column = t % s.inner, part = t / s.inner % s.parts, outer = t / s.inner / s.parts;
     const i64 begin = part * s.part, end = begin + s.part < s.n ? begin + s.part : s.n;
     const In* x = s.x + outer * s.n * s.inner + column;
@@ -120,7 +125,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) scan_column_sums(Scan s) 
 
 extern "C" __global__ void __launch_bounds__(kThreads) scan_columns(Scan s) {
   const i64 count = s.outer * s.parts * s.inner;
-  for (i64 t = i64(blockIdx.x) * kThreads + threadIdx.x; t < count; t += i64(gridDim.x) * kThreads) {
+  for (i64 t = i64(blockIdx.x) * kThreads + threadIdx.x; t < count;
+       t += i64(gridDim.x) * kThreads) {
     const i64 column = t % s.inner, part = t / s.inner % s.parts, outer = t / s.inner / s.parts;
     const i64 begin = part * s.part, end = begin + s.part < s.n ? begin + s.part : s.n;
     const In* __restrict__ x = s.x + outer * s.n * s.inner + column;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "ops/cuda/launch.h"
 #include "ops/jit/render.h"
 
 namespace brrr::text {
@@ -30,17 +31,22 @@ std::string_view word_of(DType dtype) {
   }
 }
 
-std::string typedef_of(std::string_view type, std::string_view name) { return fmt::format("typedef {} {};\n", type, name); }
+std::string typedef_of(std::string_view type, std::string_view name) {
+  return fmt::format("typedef {} {};\n", type, name);
+}
 
 std::string space_of(DType index, int rank, bool wide) {
-  return typedef_of(c_name(index), "Index") + fmt::format("constexpr int kRank = {};\nconstexpr bool kWide = {};\n", rank, wide);
+  return typedef_of(c_name(index), "Index") +
+         fmt::format("constexpr int kRank = {};\nconstexpr bool kWide = {};\n", rank, wide);
 }
 
 }  // namespace
 
 std::string turn(DType dtype) { return typedef_of(word_of(dtype), "Element") + text::turn_cu; }
 
-std::string matmul_integer(DType dtype) { return typedef_of(c_name(dtype), "Element") + text::matmul_integer_cu; }
+std::string matmul_integer(DType dtype) {
+  return typedef_of(c_name(dtype), "Element") + text::matmul_integer_cu;
+}
 
 std::string gather(DType dtype, int width, DType index, int rank, bool wide) {
   return text::faults_inl + space_of(index, rank, wide) + typedef_of(word_of(dtype), "Element") +
@@ -48,7 +54,8 @@ std::string gather(DType dtype, int width, DType index, int rank, bool wide) {
 }
 
 std::string scatter(DType dtype, DType index, int rank, bool wide) {
-  return text::faults_inl + space_of(index, rank, wide) + typedef_of(c_name(dtype), "Element") + text::scatter_cu;
+  return text::faults_inl + space_of(index, rank, wide) + typedef_of(c_name(dtype), "Element") +
+         text::scatter_cu;
 }
 
 std::string radix() { return text::radix_cu; }
@@ -56,7 +63,8 @@ std::string radix() { return text::radix_cu; }
 DType scan_sum(DType out) { return is_floating(out) ? f64 : i64; }
 
 std::string scan(DType in, DType out) {
-  return typedef_of(c_name(in), "In") + typedef_of(c_name(out), "Out") + typedef_of(c_name(scan_sum(out)), "Sum") + text::scan_cu;
+  return typedef_of(c_name(in), "In") + typedef_of(c_name(out), "Out") +
+         typedef_of(c_name(scan_sum(out)), "Sum") + text::scan_cu;
 }
 
 std::string cat(int log2_word_bytes) {
@@ -67,8 +75,10 @@ std::string cat(int log2_word_bytes) {
 std::string draw(DType dtype, bool normal) {
   // Halves are drawn as f32: uniform with fewer bits, normal then rounded.
   const std::string_view drawn = normal && is_half(dtype) ? "f32" : name_of(dtype);
-  return fmt::format("typedef {} Element;\ntypedef Register<Element> Value;\nconstexpr int kWidth = {};\n#define DRAW brrr_{}_block_{}\n",
-                     c_name(dtype), dtype == f64 ? 2 : 4, normal ? "normal" : "uniform", drawn) +
+  return fmt::format(
+             "typedef {} Element;\ntypedef Register<Element> Value;\nconstexpr int kWidth = "
+             "{};\n#define DRAW brrr_{}_block_{}\n",
+             c_name(dtype), dtype == f64 ? 2 : 4, normal ? "normal" : "uniform", drawn) +
          text::random_cu;
 }
 
@@ -79,3 +89,8 @@ jit::CompileOptions draw_options() {
 }
 
 }  // namespace brrr::on_cuda::sources
+
+brrr::on_cuda::KernelTable<CUfunction>& brrr::on_cuda::hand_written_kernels() {
+  static auto* table = new KernelTable<CUfunction>;
+  return *table;
+}

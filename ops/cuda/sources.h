@@ -1,5 +1,5 @@
-// The texts of the hand-written kernels, ready for the compiler: each .cu file with the types and constants that it
-// asks for in front. Tests compile every one of them where there is no GPU.
+// The texts of the hand-written kernels, ready for the compiler: each .cu file with the types and
+// constants that it asks for in front. Tests compile every one of them where there is no GPU.
 #pragma once
 
 #include <string>

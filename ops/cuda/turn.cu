@@ -1,5 +1,5 @@
-// Matrices with rows and columns exchanged, by tiles through shared memory: both sides move whole lines.
-// In front of it stands the typedef of Element, by size only.
+// Matrices with rows and columns exchanged, by tiles through shared memory: both sides move whole
+// lines. In front of it stands the typedef of Element, by size only.
 
 struct TurnedMatrix {
   const Element* from;
@@ -26,12 +26,14 @@ extern "C" __global__ void __launch_bounds__(kThreads) turn(TurnedMatrix m) {
     const bool row_inside = row0 + lane < m.rows, col_inside = col0 + lane < m.cols;
 #pragma unroll
     for (int i = 0; i < kTile; i += kLines) {
-      if (row_inside && col0 + line + i < m.cols) tile[line + i][lane] = from[(line + i) * m.from_leading + lane];
+      if (row_inside && col0 + line + i < m.cols)
+        tile[line + i][lane] = from[(line + i) * m.from_leading + lane];
     }
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < kTile; i += kLines) {
-      if (col_inside && row0 + line + i < m.rows) to[(line + i) * m.to_leading + lane] = tile[lane][line + i];
+      if (col_inside && row0 + line + i < m.rows)
+        to[(line + i) * m.to_leading + lane] = tile[lane][line + i];
     }
     __syncthreads();
   }

@@ -1,16 +1,15 @@
 // Copies matrices with rows and columns exchanged.
 #pragma once
 
-#include <cuda.h>
-
 #include <cstdint>
 
-#include "tensor/device.h"
+#include "tensor/cuda_stream.h"
 #include "tensor/dtype.h"
 
 namespace brrr::on_cuda {
 
-// `from` has `cols` columns of `rows` adjacent elements; `to` gets `rows` columns of `cols` adjacent elements.
+// `from` has `cols` columns of `rows` adjacent elements; `to` gets `rows` columns of `cols`
+// adjacent elements.
 struct TurnedMatrix {
   const void* from;
   void* to;
@@ -20,6 +19,6 @@ struct TurnedMatrix {
   std::int64_t batches;
 };
 
-void turn_matrix(const TurnedMatrix& matrix, DType dtype, Device device, CUstream stream);
+void turn_matrix(const TurnedMatrix& matrix, DType dtype, cu::CudaStream& stream);
 
 }  // namespace brrr::on_cuda

@@ -15,11 +15,16 @@ namespace {
 
 struct Workspaces {
   std::mutex mutex;
-  std::unordered_map<const cu::CudaStream*, Workspace> of_stream;
+  struct Owned {
+    const cu::DeviceState* on = nullptr;  // another one once CUDA was shut down and started again
+    Workspace workspace;
+  };
+  std::unordered_map<const cu::CudaStream*, Owned> of_stream;
   std::vector<Storage*> storages;  // those that were outgrown as well
 };
 Workspaces& workspaces() {
-  static Workspaces* instance = new Workspaces;  // no clean-up at exit: the driver may be gone by then
+  static Workspaces* instance =
+      new Workspaces;  // no clean-up at exit: the driver may be gone by then
   return *instance;
 }
 std::atomic<std::uint32_t> generation{0};
@@ -29,6 +34,7 @@ constinit thread_local Workspace given{};
 // What this thread used last.
 struct Last {
   const cu::CudaStream* stream;
+  const cu::DeviceState* on;
   Workspace workspace;
   std::uint32_t generation;
 };
@@ -37,15 +43,16 @@ constinit thread_local Last last{};
 [[gnu::noinline]] Workspace find_or_make(cu::CudaStream& stream, std::size_t bytes) {
   Workspaces& all = workspaces();
   std::lock_guard lock(all.mutex);
-  Workspace& mine = all.of_stream[&stream];
-  if (mine.bytes < bytes) {
+  auto& [on, mine] = all.of_stream[&stream];
+  if (on != stream.on || mine.bytes < bytes) {
     const std::size_t size = std::max(bytes, matmul_workspace());
     all.storages.reserve(all.storages.size() + 1);
     Storage* storage = new_storage(stream.device, size);
     all.storages.push_back(storage);
+    on = stream.on;
     mine = {storage->data, size};
   }
-  last = {&stream, mine, generation.load()};
+  last = {&stream, on, mine, generation.load()};
   return mine;
 }
 
@@ -53,7 +60,7 @@ constinit thread_local Last last{};
 
 Workspace workspace_of(cu::CudaStream& stream, std::size_t bytes) {
   if (given.bytes >= bytes && given.data) return given;
-  if (last.stream == &stream && last.workspace.bytes >= bytes &&
+  if (last.stream == &stream && last.on == stream.on && last.workspace.bytes >= bytes &&
       last.generation == generation.load(std::memory_order_relaxed)) [[likely]] {
     return last.workspace;
   }

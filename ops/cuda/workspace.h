@@ -1,4 +1,5 @@
-// Scratch memory for matrix products: one block per stream, kept for good, since captured graphs may name it.
+// Scratch memory for matrix products: one block per stream, kept for good, since captured graphs
+// may name it.
 #pragma once
 
 #include <cstddef>
@@ -12,11 +13,12 @@ struct Workspace {
   std::size_t bytes = 0;
 };
 
-// At least `bytes`, and as much as matmul_workspace() says. The thread's own, while a UseWorkspace lives and is
-// large enough; else the stream's, allocated now if there is none.
+// At least `bytes`, and as much as matmul_workspace() says. The thread's own, while a UseWorkspace
+// lives and is large enough; else the stream's, allocated now if there is none.
 Workspace workspace_of(cu::CudaStream& stream, std::size_t bytes);
 
-// Two graphs captured on one stream may later run side by side: whoever captures gives each its own workspace.
+// Two graphs captured on one stream may later run side by side: whoever captures gives each its own
+// workspace.
 class UseWorkspace {
  public:
   explicit UseWorkspace(Workspace workspace);
@@ -28,7 +30,8 @@ class UseWorkspace {
   Workspace before_;
 };
 
-// Gives every stream's workspace back; nothing may be in flight, and no graph may be replayed after it.
+// Gives every stream's workspace back; nothing may be in flight, and no graph may be replayed after
+// it.
 void release_workspaces();
 
 }  // namespace brrr::on_cuda

@@ -3,8 +3,9 @@
 //   const CUfunction f = jit::load_kernel(cuda(0), "my_kernel", R"(
 //     extern "C" __global__ void my_kernel(float* out, i64 n) { ... })");
 //
-// Every source gets the prelude (ops/jit/prelude.inl, then scalar.inl) in front, so it may use their names and
-// needs no header. It stands inside `namespace brrr {`, which the compiler closes. Entries are extern "C".
+// Every source gets the prelude (ops/jit/prelude.inl, then scalar.inl) in front, so it may use
+// their names and needs no header. It stands inside `namespace brrr {`, which the compiler closes.
+// Entries are extern "C".
 #pragma once
 
 #include <cuda.h>
@@ -33,8 +34,8 @@ struct CompileOptions {
 int architecture_of(Device device);
 int multiprocessors_of(Device device);
 
-// The kernel `entry` of `source`, ready to launch on `device`. Cheap enough for a slow path only: it hashes the
-// whole text. Callers keep the function; it lives as long as the process.
+// The kernel `entry` of `source`, ready to launch on `device`. Cheap enough for a slow path only:
+// it hashes the whole text. Callers keep the function; it lives as long as the process.
 CUfunction load_kernel(Device device, const char* entry, std::string_view source,
                        const CompileOptions& options = {});
 // Several entries of one source, in order.

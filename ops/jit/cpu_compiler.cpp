@@ -35,12 +35,13 @@ std::vector<std::string> compiler_command() {
   std::istringstream words(chosen && *chosen ? chosen : "c++");
   std::vector<std::string> command;
   for (std::string word; words >> word;) command.push_back(word);
-  for (const char* flag : {"-std=c++17", "-O3", "-fPIC", "-shared", "-w", "-fno-math-errno", "-fno-trapping-math",
-                           "-ffp-contract=off"}) {
+  for (const char* flag : {"-std=c++17", "-O3", "-fPIC", "-shared", "-w", "-fno-math-errno",
+                           "-fno-trapping-math", "-ffp-contract=off"}) {
     command.push_back(flag);
   }
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) command.push_back("-march=x86-64-v3");
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+    command.push_back("-march=x86-64-v3");
 #endif
   return command;
 }
@@ -52,7 +53,8 @@ class WorkPlace {
     const char* base = std::getenv("TMPDIR");
     path_ = fmt::format("{}/brrr-XXXXXX", base && *base ? base : "/tmp");
     if (!::mkdtemp(path_.data())) {
-      fail(fmt::format("[{}] expected a directory to compile in, got \"{}\" from {}", op_name(), std::strerror(errno), path_));
+      fail(fmt::format("[{}] expected a directory to compile in, got \"{}\" from {}", op_name(),
+                       std::strerror(errno), path_));
     }
   }
   ~WorkPlace() {
@@ -76,7 +78,8 @@ std::string run_compiler(const std::string& text) {
   WorkPlace place;
   std::ofstream(place.file("kernel.cpp"), std::ios::binary) << text;
   std::vector<std::string> command = compiler_command();
-  for (const std::string& word : {std::string("-o"), place.file("kernel.so"), place.file("kernel.cpp"), std::string("-lm")}) {
+  for (const std::string& word :
+       {std::string("-o"), place.file("kernel.so"), place.file("kernel.cpp"), std::string("-lm")}) {
     command.push_back(word);
   }
   std::vector<char*> arguments;
@@ -85,22 +88,27 @@ std::string run_compiler(const std::string& text) {
 
   posix_spawn_file_actions_t actions;
   ::posix_spawn_file_actions_init(&actions);
-  ::posix_spawn_file_actions_addopen(&actions, 1, place.file("log").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  ::posix_spawn_file_actions_addopen(&actions, 1, place.file("log").c_str(),
+                                     O_WRONLY | O_CREAT | O_TRUNC, 0600);
   ::posix_spawn_file_actions_adddup2(&actions, 1, 2);
   pid_t child = 0;
-  const int problem = ::posix_spawnp(&child, arguments[0], &actions, nullptr, arguments.data(), environ);
+  const int problem =
+      ::posix_spawnp(&child, arguments[0], &actions, nullptr, arguments.data(), environ);
   ::posix_spawn_file_actions_destroy(&actions);
   if (problem != 0) {
-    fail(fmt::format("[{}] needs a C++ compiler for its CPU kernel, but \"{}\" cannot be run: {}; install one or set CXX", op_name(),
-                     command[0], std::strerror(problem)));
+    fail(
+        fmt::format("[{}] needs a C++ compiler for its CPU kernel, but \"{}\" cannot be run: {}; "
+                    "install one or set CXX",
+                    op_name(), command[0], std::strerror(problem)));
   }
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   std::string object = contents_of(place.file("kernel.so"));
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0 || object.empty()) {
-    fail(fmt::format("[{}] expected a kernel that compiles, got from {}:\n{}\nThe kernel:\n{}", op_name(), command[0],
-                     contents_of(place.file("log")), text.substr(text.rfind("#line 1"))));
+    fail(fmt::format("[{}] expected a kernel that compiles, got from {}:\n{}\nThe kernel:\n{}",
+                     op_name(), command[0], contents_of(place.file("log")),
+                     text.substr(text.rfind("#line 1"))));
   }
   return object;
 }
@@ -109,17 +117,21 @@ std::string run_compiler(const std::string& text) {
 void* open_object(const std::string& object) {
   WorkPlace place;
   const std::string path = place.file("kernel.so");
-  std::ofstream(path, std::ios::binary).write(object.data(), static_cast<std::streamsize>(object.size()));
+  std::ofstream(path, std::ios::binary)
+      .write(object.data(), static_cast<std::streamsize>(object.size()));
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library) {
     const char* reason = ::dlerror();
-    fail(fmt::format("[{}] its compiled CPU kernel cannot be loaded: {}", op_name(), reason ? reason : "no reason given"));
+    fail(fmt::format("[{}] its compiled CPU kernel cannot be loaded: {}", op_name(),
+                     reason ? reason : "no reason given"));
   }
   return library;
 }
 
 struct Less {
-  bool operator()(const Hash128& a, const Hash128& b) const { return std::tie(a.low, a.high) < std::tie(b.low, b.high); }
+  bool operator()(const Hash128& a, const Hash128& b) const {
+    return std::tie(a.low, a.high) < std::tie(b.low, b.high);
+  }
 };
 
 }  // namespace
@@ -148,7 +160,8 @@ void* load_cpu_function(const char* entry, std::string_view source) {
     library = open_object(object);
   }
   void* function = ::dlsym(library, entry);
-  if (!function) fail(fmt::format("[{}] expected the entry {} in a compiled CPU kernel", op_name(), entry));
+  if (!function)
+    fail(fmt::format("[{}] expected the entry {} in a compiled CPU kernel", op_name(), entry));
   return function;
 }
 

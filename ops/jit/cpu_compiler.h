@@ -1,5 +1,6 @@
-// Compiles C++ text with the system's compiler ($CXX, else c++) into functions of this process: CPU kernels of ops
-// that are registered at run time, and of fused programs. What was compiled once is kept on disk (disk_cache.h).
+// Compiles C++ text with the system's compiler ($CXX, else c++) into functions of this process: CPU
+// kernels of ops that are registered at run time, and of fused programs. What was compiled once is
+// kept on disk (disk_cache.h).
 #pragma once
 
 #include <string_view>
@@ -9,11 +10,13 @@
 
 namespace brrr::jit {
 
-// The function `entry` of `source`, which stands inside `namespace brrr {` after cpu_prelude.inl and scalar.inl.
-// It lives as long as the process. Throws when there is no compiler, or it refuses the text.
+// The function `entry` of `source`, which stands inside `namespace brrr {` after cpu_prelude.inl
+// and scalar.inl. It lives as long as the process. Throws when there is no compiler, or it refuses
+// the text.
 void* load_cpu_function(const char* entry, std::string_view source);
 
-// The loop of one pointwise op: operands of the type computed in (the first of a select is bool), contiguous.
+// The loop of one pointwise op: operands of the type computed in (the first of a select is bool),
+// contiguous.
 on_cpu::Loop pointwise_loop(const OpInfo& op, DType computed_in);
 
 }  // namespace brrr::jit

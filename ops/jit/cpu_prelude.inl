@@ -1,5 +1,6 @@
-// What every kernel for the system compiler starts with: the names that prelude.inl gives kernels on CUDA. It
-// includes nothing, which halves the time to compile; the compiler of kernels closes the namespace.
+// What every kernel for the system compiler starts with: the names that prelude.inl gives kernels
+// on CUDA. It includes nothing, which halves the time to compile; the compiler of kernels closes
+// the namespace.
 typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
@@ -13,7 +14,7 @@ typedef long long i64;
 
 namespace brrr {
 
-#define BRRR_MATH(name)                                        \
+#define BRRR_MATH(name)                                          \
   BRRR_FN float name(float a) { return __builtin_##name##f(a); } \
   BRRR_FN double name(double a) { return __builtin_##name(a); }
 BRRR_MATH(exp)
@@ -66,13 +67,13 @@ struct narrowing {
   static BRRR_SCALAR_FN T one(V a) { return static_cast<T>(a); }
 };
 // Conversions to integers saturate; NaN becomes 0.
-#define BRRR_NARROWING(I, F, limit)                                                                       \
-  template <>                                                                                             \
-  struct narrowing<I, F> {                                                                                \
-    static BRRR_SCALAR_FN I one(F a) {                                                                    \
-      const I lowest = I(1ull << (sizeof(I) * 8 - 1));                                                    \
-      return a >= limit ? I(~u64(lowest)) : a >= -limit ? I(a) : a == a ? lowest : I(0);                  \
-    }                                                                                                     \
+#define BRRR_NARROWING(I, F, limit)                                                      \
+  template <>                                                                            \
+  struct narrowing<I, F> {                                                               \
+    static BRRR_SCALAR_FN I one(F a) {                                                   \
+      const I lowest = I(1ull << (sizeof(I) * 8 - 1));                                   \
+      return a >= limit ? I(~u64(lowest)) : a >= -limit ? I(a) : a == a ? lowest : I(0); \
+    }                                                                                    \
   };
 BRRR_NARROWING(i32, float, 0x1p31f)
 BRRR_NARROWING(i32, double, 0x1p31)
@@ -90,7 +91,8 @@ struct narrowing<bf16, V> {
 template <class V>
 struct narrowing<f16, V> {
   static BRRR_SCALAR_FN f16 one(float a) {
-    const u32 u = __builtin_bit_cast(u32, a), sign = (u >> 16) & 0x8000u, magnitude = u & 0x7fffffffu;
+    const u32 u = __builtin_bit_cast(u32, a), sign = (u >> 16) & 0x8000u,
+              magnitude = u & 0x7fffffffu;
     u32 result = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
     if (magnitude > 0x7f800000u) {
       result = 0x7e00u | ((magnitude >> 13) & 0x3ffu);
@@ -111,4 +113,3 @@ template <class T>
 BRRR_FN float rounded(float a) {
   return widen(narrow<T>(a));
 }
-

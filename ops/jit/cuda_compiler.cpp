@@ -38,7 +38,8 @@ std::vector<std::string> flags_of(int architecture, const CompileOptions& option
       fmt::format("--gpu-architecture={}_{}{}", ptx ? "compute" : "sm", architecture,
                   options.specific && architecture >= 90 ? "a" : ""),
       "--std=c++17", options.fmad ? "--fmad=true" : "--fmad=false"};
-  if (options.max_registers > 0) flags.push_back(fmt::format("--maxrregcount={}", options.max_registers));
+  if (options.max_registers > 0)
+    flags.push_back(fmt::format("--maxrregcount={}", options.max_registers));
   return flags;
 }
 
@@ -67,11 +68,13 @@ class Program {
   nvrtcResult compile(const std::vector<std::string>& flags) {
     std::vector<const char*> pointers;
     for (const std::string& flag : flags) pointers.push_back(flag.c_str());
-    return BRRR_CUDA_TRY(nvrtcCompileProgram, program_, static_cast<int>(pointers.size()), pointers.data());
+    return BRRR_CUDA_TRY(nvrtcCompileProgram, program_, static_cast<int>(pointers.size()),
+                         pointers.data());
   }
   std::string log() {
     std::size_t size = 0;
-    if (BRRR_CUDA_TRY(nvrtcGetProgramLogSize, program_, &size) != NVRTC_SUCCESS || size < 2) return "";
+    if (BRRR_CUDA_TRY(nvrtcGetProgramLogSize, program_, &size) != NVRTC_SUCCESS || size < 2)
+      return "";
     std::string text(size, '\0');
     if (BRRR_CUDA_TRY(nvrtcGetProgramLog, program_, text.data()) != NVRTC_SUCCESS) return "";
     text.resize(std::strlen(text.c_str()));
@@ -101,9 +104,10 @@ std::string run_nvrtc(const std::string& text, std::string_view source, int arch
   Program program(text);
   const nvrtcResult result = program.compile(flags_of(architecture, options, ptx));
   if (result != NVRTC_SUCCESS) {
-    throw Error(fmt::format("[{}] expected a kernel that compiles for sm_{}, got {} from NVRTC:\n{}\nThe kernel:\n{}",
-                            op_name(), architecture, cu::describe(cu::Library::nvrtc, result), program.log(),
-                            numbered(source)));
+    throw Error(fmt::format(
+        "[{}] expected a kernel that compiles for sm_{}, got {} from NVRTC:\n{}\nThe kernel:\n{}",
+        op_name(), architecture, cu::describe(cu::Library::nvrtc, result), program.log(),
+        numbered(source)));
   }
   compiled.fetch_add(1, std::memory_order_relaxed);
   return ptx ? program.ptx() : program.cubin();
@@ -118,15 +122,14 @@ Hash128 key_of(const std::string& text, int architecture, const CompileOptions& 
 }
 
 std::string cubin_of(const std::string& text, std::string_view source, int architecture,
-                     const CompileOptions& options, const Hash128& key) {
+                     const CompileOptions& options, const Hash128& key, bool& from_disk) {
   std::string cubin;
   switch (disk_cache::read(key, "cubin", cubin)) {
     case disk_cache::Found::yes:
       disk_hits.fetch_add(1, std::memory_order_relaxed);
+      from_disk = true;
       return cubin;
-    case disk_cache::Found::damaged:
-      disk_refused.fetch_add(1, std::memory_order_relaxed);
-      break;
+    case disk_cache::Found::damaged: disk_refused.fetch_add(1, std::memory_order_relaxed); break;
     case disk_cache::Found::no: break;
   }
   cubin = run_nvrtc(text, source, architecture, options, false);
@@ -134,13 +137,28 @@ std::string cubin_of(const std::string& text, std::string_view source, int archi
   return cubin;
 }
 
-// Modules stay loaded as long as their device runs: kernels that were handed out point into them. A device that was
-// shut down and started again has a new state, so what was loaded before is not found.
+// A kernel may be met first while one of this thread's streams is being captured; loading it is no
+// part of that.
+class RelaxedCapture {
+ public:
+  RelaxedCapture() { BRRR_CUDA(cuThreadExchangeStreamCaptureMode, &mode_); }
+  ~RelaxedCapture() { BRRR_CUDA_TRY(cuThreadExchangeStreamCaptureMode, &mode_); }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+};
+
+// Modules stay loaded as long as their device runs: kernels that were handed out point into them. A
+// device that was shut down and started again has a new state, so what was loaded before is not
+// found.
 struct Modules {
   using Key = std::pair<Hash128, const cu::DeviceState*>;
   struct Less {
     bool operator()(const Key& a, const Key& b) const {
-      return std::tie(a.first.low, a.first.high, a.second) < std::tie(b.first.low, b.first.high, b.second);
+      return std::tie(a.first.low, a.first.high, a.second) <
+             std::tie(b.first.low, b.first.high, b.second);
     }
   };
   std::mutex mutex;
@@ -160,12 +178,15 @@ int architecture_of(Device device) {
 
 int multiprocessors_of(Device device) { return cu::device_state(device.index).multiprocessors; }
 
-std::string compile_to_cubin(std::string_view source, int architecture, const CompileOptions& options) {
+std::string compile_to_cubin(std::string_view source, int architecture,
+                             const CompileOptions& options) {
   const std::string text = whole_text(source, options);
-  return cubin_of(text, source, architecture, options, key_of(text, architecture, options));
+  bool from_disk;
+  return cubin_of(text, source, architecture, options, key_of(text, architecture, options), from_disk);
 }
 
-std::string compile_to_ptx(std::string_view source, int architecture, const CompileOptions& options) {
+std::string compile_to_ptx(std::string_view source, int architecture,
+                           const CompileOptions& options) {
   return run_nvrtc(whole_text(source, options), source, architecture, options, true);
 }
 
@@ -177,18 +198,29 @@ std::vector<CUfunction> load_kernels(Device device, const std::vector<const char
   const std::string text = whole_text(source, options);
   const Hash128 key = key_of(text, architecture, options);
   const Modules::Key place(key, &state);
+  const RelaxedCapture relaxed;
   Modules& cache = modules();
   CUmodule module = nullptr;
   {
     std::lock_guard lock(cache.mutex);
-    if (const auto found = cache.loaded.find(place); found != cache.loaded.end()) module = found->second;
+    if (const auto found = cache.loaded.find(place); found != cache.loaded.end())
+      module = found->second;
   }
   if (module) {
     memory_hits.fetch_add(1, std::memory_order_relaxed);
   } else {
-    const std::string cubin = cubin_of(text, source, architecture, options, key);
+    bool from_disk = false;
+    std::string cubin = cubin_of(text, source, architecture, options, key, from_disk);
     CUmodule mine = nullptr;
-    BRRR_CUDA(cuModuleLoadData, &mine, cubin.data());
+    CUresult loaded = BRRR_CUDA_TRY(cuModuleLoadData, &mine, cubin.data());
+    if (loaded == CUDA_ERROR_INVALID_IMAGE && from_disk) {
+      // What the disk holds is whole but no cubin of this device: make it anew.
+      disk_refused.fetch_add(1, std::memory_order_relaxed);
+      cubin = run_nvrtc(text, source, architecture, options, false);
+      disk_cache::write(key, "cubin", cubin);
+      loaded = BRRR_CUDA_TRY(cuModuleLoadData, &mine, cubin.data());
+    }
+    cu::check<cu::Fn::k_cuModuleLoadData>(loaded);
     std::lock_guard lock(cache.mutex);
     const auto [at, first] = cache.loaded.emplace(place, mine);
     module = at->second;
@@ -204,7 +236,8 @@ std::vector<CUfunction> load_kernels(Device device, const std::vector<const char
   return functions;
 }
 
-CUfunction load_kernel(Device device, const char* entry, std::string_view source, const CompileOptions& options) {
+CUfunction load_kernel(Device device, const char* entry, std::string_view source,
+                       const CompileOptions& options) {
   return load_kernels(device, {entry}, source, options)[0];
 }
 

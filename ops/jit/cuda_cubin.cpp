@@ -1,4 +1,5 @@
-// Reads what a cubin, an ELF file, says of its kernels: tests and reports hold registers and spills to a bound.
+// Reads what a cubin, an ELF file, says of its kernels: tests and reports hold registers and spills
+// to a bound.
 #include <cstring>
 #include <map>
 
@@ -70,14 +71,18 @@ std::vector<KernelResources> resources_of(std::string_view cubin) {
       std::uint8_t format, attribute;
       std::uint16_t size;
       std::uint32_t symbol_number, value;
-      if (!read_at(cubin, at, format) || !read_at(cubin, at + 1, attribute) || !read_at(cubin, at + 2, size)) break;
+      if (!read_at(cubin, at, format) || !read_at(cubin, at + 1, attribute) ||
+          !read_at(cubin, at + 2, size))
+        break;
       if (format == kSized && (attribute == kRegisters || attribute == kFrame) &&
           read_at(cubin, at + 4, symbol_number) && read_at(cubin, at + 8, value)) {
         Symbol symbol;
         if (!read_at(cubin, symbols->offset + symbol_number * sizeof(Symbol), symbol)) break;
-        const auto kernel = kernels.find(name_at(cubin, sections[symbols->link].offset + symbol.name));
+        const auto kernel =
+            kernels.find(name_at(cubin, sections[symbols->link].offset + symbol.name));
         if (kernel != kernels.end()) {
-          (attribute == kRegisters ? kernel->second.registers : kernel->second.local_bytes) = static_cast<int>(value);
+          (attribute == kRegisters ? kernel->second.registers : kernel->second.local_bytes) =
+              static_cast<int>(value);
         }
       }
       at += 4u + (format == kSized ? size : 0u);
@@ -85,7 +90,8 @@ std::vector<KernelResources> resources_of(std::string_view cubin) {
   }
   std::vector<KernelResources> result;
   for (auto& [name, kernel] : kernels) {
-    if (const auto found = shared.find(name); found != shared.end()) kernel.shared_bytes = found->second;
+    if (const auto found = shared.find(name); found != shared.end())
+      kernel.shared_bytes = found->second;
     result.push_back(kernel);
   }
   return result;

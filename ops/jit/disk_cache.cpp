@@ -1,4 +1,5 @@
-// Owns the files of the kernel cache: their place, their format, and that nobody ever sees half of one.
+// Owns the files of the kernel cache: their place, their format, and that nobody ever sees half of
+// one.
 #include "ops/jit/disk_cache.h"
 
 #include <fcntl.h>
@@ -22,7 +23,8 @@ std::uint64_t mix(std::uint64_t x) {
   return x ^ (x >> 32);
 }
 
-// In front of every entry. Plain numbers of this machine: a cache is not carried to another kind of machine.
+// In front of every entry. Plain numbers of this machine: a cache is not carried to another kind of
+// machine.
 struct Header {
   char magic[8];
   std::uint64_t key_low, key_high;
@@ -84,7 +86,9 @@ Hash128 hash_of(std::string_view text) {
   return {mix(low), mix(high ^ low)};
 }
 
-std::string to_hex(const Hash128& hash) { return fmt::format("{:016x}{:016x}", hash.high, hash.low); }
+std::string to_hex(const Hash128& hash) {
+  return fmt::format("{:016x}{:016x}", hash.high, hash.low);
+}
 
 namespace disk_cache {
 
@@ -109,14 +113,16 @@ Found read(const Hash128& key, std::string_view kind, std::string& content) {
   File file(path_of(key, kind), O_RDONLY);
   if (!file.is_open()) return Found::no;
   Header header;
-  if (file.read(reinterpret_cast<char*>(&header), sizeof(header)) != sizeof(header)) return Found::damaged;
+  if (file.read(reinterpret_cast<char*>(&header), sizeof(header)) != sizeof(header))
+    return Found::damaged;
   if (std::memcmp(header.magic, kMagic, sizeof(kMagic)) != 0 || header.key_low != key.low ||
       header.key_high != key.high || file.size() != sizeof(header) + header.bytes) {
     return Found::damaged;
   }
   content.resize(header.bytes);
   if (file.read(content.data(), content.size()) != content.size()) return Found::damaged;
-  return hash_of(content) == Hash128{header.check_low, header.check_high} ? Found::yes : Found::damaged;
+  return hash_of(content) == Hash128{header.check_low, header.check_high} ? Found::yes
+                                                                          : Found::damaged;
 }
 
 void write(const Hash128& key, std::string_view kind, std::string_view content) noexcept try {

@@ -1,8 +1,10 @@
-// Compiled kernels on disk, so that a program compiles once per machine and not once per run. An entry is a file
-// named by the hash of everything that decides its content; several processes may use one directory at a time.
+// Compiled kernels on disk, so that a program compiles once per machine and not once per run. An
+// entry is a file named by the hash of everything that decides its content; several processes may
+// use one directory at a time.
 //
-// The directory is $BRRR_CACHE_DIR, else $XDG_CACHE_HOME/brrr, else ~/.cache/brrr. BRRR_CACHE=off turns it off.
-// It is a convenience: a directory that cannot be written, and an entry that is damaged, are as good as none.
+// The directory is $BRRR_CACHE_DIR, else $XDG_CACHE_HOME/brrr, else ~/.cache/brrr. BRRR_CACHE=off
+// turns it off. It is a convenience: a directory that cannot be written, and an entry that is
+// damaged, are as good as none.
 #pragma once
 
 #include <cstdint>

@@ -17,7 +17,8 @@ void Space::move_last(int dim) {
   for (int d = dim; d + 1 < rank; ++d) swap_dims(d, d + 1);
 }
 
-void add_operand(Space& space, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides) {
+void add_operand(Space& space, std::span<const std::int64_t> shape,
+                 std::span<const std::int64_t> strides) {
   std::int64_t* row = space.stride[space.operands++];
   const int missing = space.rank - static_cast<int>(shape.size());
   for (int d = 0; d < space.rank; ++d) {
@@ -80,9 +81,11 @@ bool is_narrow(const Space& space) {
   return true;
 }
 
-int vector_width(const Space& space, const void* const* data, const std::uint8_t* element_sizes, int most) {
+int vector_width(const Space& space, const void* const* data, const std::uint8_t* element_sizes,
+                 int most) {
   const int inner = space.rank - 1;
-  std::uint64_t bits = static_cast<std::uint64_t>(most) | static_cast<std::uint64_t>(space.size[inner]);
+  std::uint64_t bits =
+      static_cast<std::uint64_t>(most) | static_cast<std::uint64_t>(space.size[inner]);
   for (int k = 0; k < space.operands; ++k) {
     if (space.stride[k][inner] == 0) continue;
     if (space.stride[k][inner] != 1) return 1;
@@ -104,10 +107,12 @@ void fill(Geometry& geometry, const Space& space, int width) {
     }
     if (size > 0 && size <= INT32_MAX) {
       // n / size is (n * multiplier / 2^32 + n) >> shift for n below 2^31.
-      const std::uint32_t shift = static_cast<std::uint32_t>(std::bit_width(static_cast<std::uint32_t>(size - 1)));
+      const std::uint32_t shift =
+          static_cast<std::uint32_t>(std::bit_width(static_cast<std::uint32_t>(size - 1)));
       geometry.shift[d] = shift;
       geometry.multiplier[d] = static_cast<std::uint32_t>(
-          ((std::uint64_t{1} << 32) * ((std::uint64_t{1} << shift) - static_cast<std::uint64_t>(size))) /
+          ((std::uint64_t{1} << 32) *
+           ((std::uint64_t{1} << shift) - static_cast<std::uint64_t>(size))) /
               static_cast<std::uint64_t>(size) +
           1);
     }

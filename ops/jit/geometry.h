@@ -1,5 +1,5 @@
-// The spaces that kernels walk through: dimensions and the strides of every operand, brought to their simplest
-// form, and then as the argument that kernels take. No CUDA here; nothing allocates.
+// The spaces that kernels walk through: dimensions and the strides of every operand, brought to
+// their simplest form, and then as the argument that kernels take. No CUDA here; nothing allocates.
 #pragma once
 
 #include <cstdint>
@@ -27,18 +27,23 @@ struct Space {
 };
 
 // An operand of `shape` and `strides` read as the space's dimensions, aligned at the right.
-void add_operand(Space& space, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides);
+void add_operand(Space& space, std::span<const std::int64_t> shape,
+                 std::span<const std::int64_t> strides);
 
-// Orders dimensions by the first operand's strides, largest first; the other operands' strides break ties.
+// Orders dimensions by the first operand's strides, largest first; the other operands' strides
+// break ties.
 void sort_dims(Space& space);
-// Drops dimensions of size 1 and joins those that all operands pass through as one. At least one is left.
+// Drops dimensions of size 1 and joins those that all operands pass through as one. At least one is
+// left.
 void coalesce(Space& space);
 // Counts and offsets stay below 2^31.
 bool is_narrow(const Space& space);
 
-// The widest power of two up to `most` by which every operand that has stride 1 in the last dimension can be
-// read in vectors: sizes, strides and addresses are multiples of it. 1 when an operand has another stride there.
-int vector_width(const Space& space, const void* const* data, const std::uint8_t* element_sizes, int most);
+// The widest power of two up to `most` by which every operand that has stride 1 in the last
+// dimension can be read in vectors: sizes, strides and addresses are multiples of it. 1 when an
+// operand has another stride there.
+int vector_width(const Space& space, const void* const* data, const std::uint8_t* element_sizes,
+                 int most);
 
 // As prelude.inl's Geometry<N>, which is this with as many rows of strides as it has operands.
 struct Geometry {
@@ -49,7 +54,8 @@ struct Geometry {
   std::int64_t stride[kMaxOperands][kMaxRank];
 };
 
-// Only the entries that kernels of this rank read are written. `width` elements of the last dimension become one.
+// Only the entries that kernels of this rank read are written. `width` elements of the last
+// dimension become one.
 void fill(Geometry& geometry, const Space& space, int width);
 
 }  // namespace brrr::jit

@@ -1,6 +1,7 @@
-// What every CUDA kernel starts with: names of types, the two 16-bit floats, vector accesses, division by
-// invariants, shuffles. It includes nothing. Everything stands in namespace brrr, so that the functions of
-// scalar.inl hide CUDA's of the same names; the compiler of kernels closes the namespace.
+// What every CUDA kernel starts with: names of types, the two 16-bit floats, vector accesses,
+// division by invariants, shuffles. It includes nothing. Everything stands in namespace brrr, so
+// that the functions of scalar.inl hide CUDA's of the same names; the compiler of kernels closes
+// the namespace.
 typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
@@ -81,7 +82,8 @@ BRRR_FN float widen(f16 a) {
   float result;
   asm("cvt.f32.f16 %0, %1;" : "=f"(result) : "h"(a.bits));
   return (a.bits & 0x7fffu) > 0x7c00u
-             ? __uint_as_float((u32(a.bits & 0x8000u) << 16) | ((u32(a.bits & 0x7fffu) << 13) + 0x70000000u))
+             ? __uint_as_float((u32(a.bits & 0x8000u) << 16) |
+                               ((u32(a.bits & 0x7fffu) << 13) + 0x70000000u))
              : result;
 }
 
@@ -190,7 +192,8 @@ BRRR_FN Pack<T, N> load(const T* from) {
     BRRR_SCALAR_FN Bits() {}
   } bits;
 #pragma unroll
-  for (int i = 0; i < (kBytes + 15) / 16; ++i) bits.words[i] = reinterpret_cast<const Word*>(from)[i];
+  for (int i = 0; i < (kBytes + 15) / 16; ++i)
+    bits.words[i] = reinterpret_cast<const Word*>(from)[i];
   return bits.pack;
 }
 template <int N, class T>
@@ -238,8 +241,9 @@ BRRR_FN void narrow_all(const float (&values)[N], Pack<bf16, N>& pack) {
   narrow_halves<bf16>(values, pack);
 }
 
-// An iteration space of at most eight dimensions and the strides of N operands in it, as ops/jit/geometry.h
-// fills it. `multiplier` and `shift` divide by `size` without dividing, for dividends below 2^31.
+// An iteration space of at most eight dimensions and the strides of N operands in it, as
+// ops/jit/geometry.h fills it. `multiplier` and `shift` divide by `size` without dividing, for
+// dividends below 2^31.
 template <int N>
 struct Geometry {
   i64 count;
@@ -291,9 +295,14 @@ BRRR_FN i64 locate_first(const Geometry<N>& space, i64 linear) {
   return offset[0];
 }
 
-BRRR_FN float shuffle_down(float a, int by, int width) { return __shfl_down_sync(~0u, a, by, width); }
-BRRR_FN double shuffle_down(double a, int by, int width) { return __shfl_down_sync(~0u, a, by, width); }
+BRRR_FN float shuffle_down(float a, int by, int width) {
+  return __shfl_down_sync(~0u, a, by, width);
+}
+BRRR_FN double shuffle_down(double a, int by, int width) {
+  return __shfl_down_sync(~0u, a, by, width);
+}
 BRRR_FN i32 shuffle_down(i32 a, int by, int width) { return __shfl_down_sync(~0u, a, by, width); }
 BRRR_FN i64 shuffle_down(i64 a, int by, int width) { return __shfl_down_sync(~0u, a, by, width); }
-BRRR_FN bool shuffle_down(bool a, int by, int width) { return __shfl_down_sync(~0u, i32(a), by, width) != 0; }
-
+BRRR_FN bool shuffle_down(bool a, int by, int width) {
+  return __shfl_down_sync(~0u, i32(a), by, width) != 0;
+}

@@ -13,7 +13,8 @@ std::string render_cpu(const KernelSpec& spec) {
   }
   const Operand& output = spec.outputs[0];
   std::string text = pieces::functions(spec);
-  text += fmt::format("extern \"C\" void {}(void* out, const void* const* in, i64 n) {{\n", spec.name);
+  text +=
+      fmt::format("extern \"C\" void {}(void* out, const void* const* in, i64 n) {{\n", spec.name);
   text += fmt::format("  {0}* y0 = static_cast<{0}*>(out);\n", pieces::c_name(output.dtype));
   std::size_t next = 0;
   for (std::size_t i = 0; i < spec.inputs.size(); ++i, ++next) {
@@ -28,7 +29,8 @@ std::string render_cpu(const KernelSpec& spec) {
   // An output may be an input, never a shifted one.
   text += "#pragma GCC ivdep\n  for (i64 index = 0; index < n; ++index) {\n";
   for (std::size_t i = 0; i < spec.inputs.size(); ++i) {
-    text += fmt::format("  const {} x{} = widen(p{}[index]);\n", pieces::register_name(spec.inputs[i].dtype), i, i);
+    text += fmt::format("  const {} x{} = widen(p{}[index]);\n",
+                        pieces::register_name(spec.inputs[i].dtype), i, i);
   }
   text += pieces::statements(spec, 0);
   text += fmt::format("  y0[index] = narrow<{}>({});\n  }}\n}}\n", pieces::c_name(output.dtype),

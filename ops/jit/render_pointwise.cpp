@@ -15,7 +15,8 @@ std::string compute_function(const KernelSpec& spec) {
   for (std::size_t i = 0; i < spec.inputs.size(); ++i) {
     text += fmt::format("{} x{}, ", register_name(spec.inputs[i].dtype), i);
   }
-  for (std::size_t i = 0; i < spec.scalars.size(); ++i) text += fmt::format("{} s{}, ", c_name(spec.scalars[i]), i);
+  for (std::size_t i = 0; i < spec.scalars.size(); ++i)
+    text += fmt::format("{} s{}, ", c_name(spec.scalars[i]), i);
   text += "i64 index";
   for (std::size_t i = 0; i < spec.outputs.size(); ++i) {
     text += fmt::format(", {}& y{}", register_name(spec.outputs[i].dtype), i);
@@ -29,10 +30,14 @@ std::string compute_function(const KernelSpec& spec) {
 }
 
 std::string head(const KernelSpec& spec, std::string_view last) {
-  std::string text = fmt::format("extern \"C\" __global__ void __launch_bounds__({}) {}(", spec.threads, spec.name);
-  for (std::size_t i = 0; i < spec.outputs.size(); ++i) text += fmt::format("{}* out{}, ", c_name(spec.outputs[i].dtype), i);
-  for (std::size_t i = 0; i < spec.inputs.size(); ++i) text += fmt::format("const {}* in{}, ", c_name(spec.inputs[i].dtype), i);
-  for (std::size_t i = 0; i < spec.scalars.size(); ++i) text += fmt::format("{} s{}, ", c_name(spec.scalars[i]), i);
+  std::string text = fmt::format("extern \"C\" __global__ void __launch_bounds__({}) {}(",
+                                 spec.threads, spec.name);
+  for (std::size_t i = 0; i < spec.outputs.size(); ++i)
+    text += fmt::format("{}* out{}, ", c_name(spec.outputs[i].dtype), i);
+  for (std::size_t i = 0; i < spec.inputs.size(); ++i)
+    text += fmt::format("const {}* in{}, ", c_name(spec.inputs[i].dtype), i);
+  for (std::size_t i = 0; i < spec.scalars.size(); ++i)
+    text += fmt::format("{} s{}, ", c_name(spec.scalars[i]), i);
   return text + std::string(last) + ") {\n";
 }
 
@@ -40,13 +45,15 @@ std::string head(const KernelSpec& spec, std::string_view last) {
 int plain_copy(const KernelSpec& spec) {
   if (spec.outputs.size() != 1) return -1;
   const Value& value = spec.values[spec.outputs[0].value];
-  return value.kind == Value::Kind::input && value.dtype == spec.outputs[0].dtype ? value.number : -1;
+  return value.kind == Value::Kind::input && value.dtype == spec.outputs[0].dtype ? value.number
+                                                                                  : -1;
 }
 
-// From the packs p<i> of the inputs to the outputs in memory: widen, compute, narrow, store. `pack` follows the
-// packs' names, `index` is that of the first element.
-std::string compute_vector(const KernelSpec& spec, std::string_view indent, std::string_view pack, std::string_view index,
-                           const std::vector<std::string>& addresses, std::string_view width) {
+// From the packs p<i> of the inputs to the outputs in memory: widen, compute, narrow, store. `pack`
+// follows the packs' names, `index` is that of the first element.
+std::string compute_vector(const KernelSpec& spec, std::string_view indent, std::string_view pack,
+                           std::string_view index, const std::vector<std::string>& addresses,
+                           std::string_view width) {
   std::string text;
   if (const int from = plain_copy(spec); from >= 0) {
     return fmt::format("{}store({}, p{}{});\n", indent, addresses[0], from, pack);
@@ -54,34 +61,42 @@ std::string compute_vector(const KernelSpec& spec, std::string_view indent, std:
   for (std::size_t i = 0; i < spec.outputs.size(); ++i) {
     text += fmt::format("{}{} y{}[{}];\n", indent, register_name(spec.outputs[i].dtype), i, width);
   }
-  text += fmt::format("#pragma unroll\n{0}for (int e = 0; e < {1}; ++e) {{\n{0}  compute(", indent, width);
-  for (std::size_t i = 0; i < spec.inputs.size(); ++i) text += fmt::format("widen(p{}{}.at[e]), ", i, pack);
+  text += fmt::format("#pragma unroll\n{0}for (int e = 0; e < {1}; ++e) {{\n{0}  compute(", indent,
+                      width);
+  for (std::size_t i = 0; i < spec.inputs.size(); ++i)
+    text += fmt::format("widen(p{}{}.at[e]), ", i, pack);
   for (std::size_t i = 0; i < spec.scalars.size(); ++i) text += fmt::format("s{}, ", i);
   text += fmt::format("{} + e", index);
   for (std::size_t i = 0; i < spec.outputs.size(); ++i) text += fmt::format(", y{}[e]", i);
   text += fmt::format(");\n{}}}\n", indent);
   for (std::size_t i = 0; i < spec.outputs.size(); ++i) {
     const std::string_view type = c_name(spec.outputs[i].dtype);
-    text += fmt::format("{0}Pack<{1}, {2}> q{3};\n{0}narrow_all(y{3}, q{3});\n{0}store({4}, q{3});\n", indent, type, width, i,
-                        addresses[i]);
+    text +=
+        fmt::format("{0}Pack<{1}, {2}> q{3};\n{0}narrow_all(y{3}, q{3});\n{0}store({4}, q{3});\n",
+                    indent, type, width, i, addresses[i]);
   }
   return text;
 }
 
 std::string flat(const KernelSpec& spec) {
-  std::string text = fmt::format("constexpr int W = {}, U = {}, THREADS = {};\n", spec.width, spec.unroll, spec.threads);
+  std::string text = fmt::format("constexpr int W = {}, U = {}, THREADS = {};\n", spec.width,
+                                 spec.unroll, spec.threads);
   text += head(spec, "i64 count");
-  const auto loads = [&spec](std::string_view indent, std::string_view width, std::string_view pack, std::string_view at, bool declare) {
+  const auto loads = [&spec](std::string_view indent, std::string_view width, std::string_view pack,
+                             std::string_view at, bool declare) {
     std::string t;
     for (std::size_t i = 0; i < spec.inputs.size(); ++i) {
-      t += fmt::format("{}{}p{}{} = load<{}>(in{} + {});\n", indent,
-                       declare ? fmt::format("const Pack<{}, {}> ", c_name(spec.inputs[i].dtype), width) : "", i, pack, width, i, at);
+      t += fmt::format(
+          "{}{}p{}{} = load<{}>(in{} + {});\n", indent,
+          declare ? fmt::format("const Pack<{}, {}> ", c_name(spec.inputs[i].dtype), width) : "", i,
+          pack, width, i, at);
     }
     return t;
   };
   const auto addresses = [&spec](std::string_view at) {
     std::vector<std::string> list;
-    for (std::size_t i = 0; i < spec.outputs.size(); ++i) list.push_back(fmt::format("out{} + {}", i, at));
+    for (std::size_t i = 0; i < spec.outputs.size(); ++i)
+      list.push_back(fmt::format("out{} + {}", i, at));
     return list;
   };
   text +=
@@ -92,16 +107,22 @@ std::string flat(const KernelSpec& spec) {
     text += fmt::format("    Pack<{}, W> p{}[U];\n", c_name(spec.inputs[i].dtype), i);
   }
   if (!spec.inputs.empty()) {
-    text += "#pragma unroll\n    for (int u = 0; u < U; ++u) {\n" + loads("      ", "W", "[u]", "at + u * (THREADS * W)", false) + "    }\n";
+    text += "#pragma unroll\n    for (int u = 0; u < U; ++u) {\n" +
+            loads("      ", "W", "[u]", "at + u * (THREADS * W)", false) + "    }\n";
   }
   text += "#pragma unroll\n    for (int u = 0; u < U; ++u) {\n";
-  text += compute_vector(spec, "      ", "[u]", "at + u * (THREADS * W)", addresses("at + u * (THREADS * W)"), "W");
+  text += compute_vector(spec, "      ", "[u]", "at + u * (THREADS * W)",
+                         addresses("at + u * (THREADS * W)"), "W");
   text += "    }\n    return;\n  }\n";
-  text += "#pragma unroll 1\n  for (int u = 0; u < U; ++u, at += THREADS * W) {\n    if (at + W <= count) {\n";
-  text += loads("      ", "W", "", "at", true) + compute_vector(spec, "      ", "", "at", addresses("at"), "W");
+  text +=
+      "#pragma unroll 1\n  for (int u = 0; u < U; ++u, at += THREADS * W) {\n    if (at + W <= "
+      "count) {\n";
+  text += loads("      ", "W", "", "at", true) +
+          compute_vector(spec, "      ", "", "at", addresses("at"), "W");
   if (spec.width > 1) {
     text += "    } else {\n#pragma unroll 1\n      for (i64 one = at; one < count; ++one) {\n";
-    text += loads("        ", "1", "", "one", true) + compute_vector(spec, "        ", "", "one", addresses("one"), "1");
+    text += loads("        ", "1", "", "one", true) +
+            compute_vector(spec, "        ", "", "one", addresses("one"), "1");
     text += "      }\n";
   }
   return text + "    }\n  }\n}\n";
@@ -110,8 +131,8 @@ std::string flat(const KernelSpec& spec) {
 // Operands of the geometry are outputs, then inputs.
 std::string strided(const KernelSpec& spec) {
   const int outputs = static_cast<int>(spec.outputs.size());
-  std::string text = fmt::format("constexpr int W = {}, U = {}, THREADS = {}, RANK = {}, N = {};\n", spec.width, spec.unroll,
-                                 spec.threads, spec.rank, spec.operands());
+  std::string text = fmt::format("constexpr int W = {}, U = {}, THREADS = {}, RANK = {}, N = {};\n",
+                                 spec.width, spec.unroll, spec.threads, spec.rank, spec.operands());
   text += head(spec, "const __grid_constant__ Geometry<N> space");
   text +=
       "  const i64 first = i64(blockIdx.x) * (THREADS * U) + threadIdx.x;\n"
@@ -127,7 +148,8 @@ std::string strided(const KernelSpec& spec) {
   text += fmt::format("      locate<RANK, {}>(space, at, offset[u]);\n", spec.wide);
   for (std::size_t i = 0; i < spec.inputs.size(); ++i) {
     text += fmt::format("      p{}[u] = {}<W>(in{} + offset[u][{}]);\n", i,
-                        spec.inputs[i].access == Access::broadcast ? "spread" : "load", i, outputs + static_cast<int>(i));
+                        spec.inputs[i].access == Access::broadcast ? "spread" : "load", i,
+                        outputs + static_cast<int>(i));
   }
   text +=
       "    }\n  }\n"
@@ -143,8 +165,8 @@ std::string strided(const KernelSpec& spec) {
 // The last dimension is the outputs' own; transposed inputs have stride 1 in the one before it.
 std::string tiled(const KernelSpec& spec) {
   const int outputs = static_cast<int>(spec.outputs.size());
-  std::string text = fmt::format("constexpr int TILE = {}, THREADS = {}, RANK = {}, N = {};\n", spec.tile, spec.threads, spec.rank,
-                                 spec.operands());
+  std::string text = fmt::format("constexpr int TILE = {}, THREADS = {}, RANK = {}, N = {};\n",
+                                 spec.tile, spec.threads, spec.rank, spec.operands());
   text += "constexpr int ROWS = THREADS / 32, STEPS = TILE / ROWS, SPANS = TILE / 32;\n";
   text += head(spec, "const __grid_constant__ Geometry<N> space");
   text += fmt::format("  typedef {} Index;\n", spec.wide ? "i64" : "u32");
@@ -169,10 +191,13 @@ std::string tiled(const KernelSpec& spec) {
     if (spec.inputs[i].access != Access::transposed) continue;
     // A row's length is an odd number of banks, so a column read touches each bank once.
     const std::size_t size = size_of(spec.inputs[i].dtype);
-    text += fmt::format("  __shared__ {} turned{}[TILE][TILE + {}];\n", c_name(spec.inputs[i].dtype), i, size >= 4 ? 1 : 4 / size);
+    text += fmt::format("  __shared__ {} turned{}[TILE][TILE + {}];\n",
+                        c_name(spec.inputs[i].dtype), i, size >= 4 ? 1 : 4 / size);
   }
   const auto loop = [&text](std::string_view body) {
-    text += "#pragma unroll\n  for (int step = 0; step < STEPS; ++step) {\n#pragma unroll\n    for (int span = 0; span < SPANS; ++span) {\n";
+    text +=
+        "#pragma unroll\n  for (int step = 0; step < STEPS; ++step) {\n#pragma unroll\n    for "
+        "(int span = 0; span < SPANS; ++span) {\n";
     text += body;
     text += "    }\n  }\n";
   };
@@ -183,7 +208,8 @@ std::string tiled(const KernelSpec& spec) {
     if (spec.inputs[i].access != Access::transposed) continue;
     const int k = outputs + static_cast<int>(i);
     body += fmt::format(
-        "        turned{0}[row][column] = in{0}[base[{1}] + i64(left + row) * space.stride[{1}][RANK - 1] + i64(top + column) * "
+        "        turned{0}[row][column] = in{0}[base[{1}] + i64(left + row) * "
+        "space.stride[{1}][RANK - 1] + i64(top + column) * "
         "space.stride[{1}][RANK - 2]];\n",
         i, k);
   }
@@ -193,10 +219,14 @@ std::string tiled(const KernelSpec& spec) {
       "      const int row = y + step * ROWS, column = x + span * 32;\n"
       "      if (top + row < high && left + column < wide) {\n";
   const auto place = [](int k) {
-    return fmt::format("base[{0}] + i64(top + row) * space.stride[{0}][RANK - 2] + i64(left + column) * space.stride[{0}][RANK - 1]", k);
+    return fmt::format(
+        "base[{0}] + i64(top + row) * space.stride[{0}][RANK - 2] + i64(left + column) * "
+        "space.stride[{0}][RANK - 1]",
+        k);
   };
   for (std::size_t i = 0; i < spec.inputs.size(); ++i) {
-    body += fmt::format("        Pack<{}, 1> p{};\n        p{}.at[0] = ", c_name(spec.inputs[i].dtype), i, i);
+    body += fmt::format(
+        "        Pack<{}, 1> p{};\n        p{}.at[0] = ", c_name(spec.inputs[i].dtype), i, i);
     body += spec.inputs[i].access == Access::transposed
                 ? fmt::format("turned{}[column][row];\n", i)
                 : fmt::format("in{}[{}];\n", i, place(outputs + static_cast<int>(i)));

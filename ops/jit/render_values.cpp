@@ -42,7 +42,8 @@ std::string converted(const KernelSpec& spec, int value, DType type) {
   const std::string name = name_of_value(spec, value);
   const Value& v = spec.values[value];
   const DType held = v.kind == Value::Kind::index ? i64 : register_dtype(v.dtype);
-  return held == register_dtype(type) ? name : fmt::format("narrow<{}>({})", register_name(type), name);
+  return held == register_dtype(type) ? name
+                                      : fmt::format("narrow<{}>({})", register_name(type), name);
 }
 
 namespace {
@@ -61,8 +62,9 @@ std::size_t function_of(const KernelSpec& spec, std::size_t number) {
   const Value& value = spec.values[number];
   for (std::size_t i = 0; i < number; ++i) {
     const Value& other = spec.values[i];
-    if (other.kind == value.kind && other.text == value.text && other.operands.size() == value.operands.size() &&
-        other.select == value.select && (other.dtype == boolean) == (value.dtype == boolean)) {
+    if (other.kind == value.kind && other.text == value.text &&
+        other.operands.size() == value.operands.size() && other.select == value.select &&
+        (other.dtype == boolean) == (value.dtype == boolean)) {
       return i;
     }
   }
@@ -75,13 +77,15 @@ std::string functions(const KernelSpec& spec) {
   std::string text;
   for (std::size_t i = 0; i < spec.values.size(); ++i) {
     const Value& value = spec.values[i];
-    const auto function = [&](std::string_view result, std::string_view name, std::string_view arguments,
-                              std::string_view body) {
-      text += fmt::format("template <class T>\nBRRR_FN {} {}{}({}) {{\n  return {};\n}}\n", result, name, i, arguments, body);
+    const auto function = [&](std::string_view result, std::string_view name,
+                              std::string_view arguments, std::string_view body) {
+      text += fmt::format("template <class T>\nBRRR_FN {} {}{}({}) {{\n  return {};\n}}\n", result,
+                          name, i, arguments, body);
     };
     switch (value.kind) {
       case Value::Kind::expression: {
-        if (function_of(spec, i) == i) function(value.dtype == boolean ? "bool" : "T", "op", parameters(value), value.text);
+        if (function_of(spec, i) == i)
+          function(value.dtype == boolean ? "bool" : "T", "op", parameters(value), value.text);
         break;
       }
       case Value::Kind::reduction:
@@ -90,9 +94,7 @@ std::string functions(const KernelSpec& spec) {
         function("T", "combine", "T x, T y", value.combine);
         function("T", "finish", "T x, T n", value.finish);
         break;
-      case Value::Kind::arg:
-        function("bool", "before", "T a, T b", value.text);
-        break;
+      case Value::Kind::arg: function("bool", "before", "T a, T b", value.text); break;
       default: break;
     }
   }
@@ -107,14 +109,17 @@ std::string statements(const KernelSpec& spec, int level) {
     if (value.kind != Value::Kind::expression || level_of[i] != level) continue;
     std::string arguments;
     for (std::size_t k = 0; k < value.operands.size(); ++k) {
-      arguments += fmt::format("{}{}", k ? ", " : "",
-                               converted(spec, value.operands[k], value.select && k == 0 ? boolean : value.type));
+      arguments += fmt::format(
+          "{}{}", k ? ", " : "",
+          converted(spec, value.operands[k], value.select && k == 0 ? boolean : value.type));
     }
-    std::string call = fmt::format("op{}<{}>({})", function_of(spec, i), register_name(value.type), arguments);
+    std::string call =
+        fmt::format("op{}<{}>({})", function_of(spec, i), register_name(value.type), arguments);
     if (value.dtype != boolean && register_dtype(value.dtype) != register_dtype(value.type)) {
       call = fmt::format("static_cast<{}>({})", register_name(value.dtype), call);
     }
-    if (spec.strict && is_half(value.dtype)) call = fmt::format("rounded<{}>({})", c_name(value.dtype), call);
+    if (spec.strict && is_half(value.dtype))
+      call = fmt::format("rounded<{}>({})", c_name(value.dtype), call);
     text += fmt::format("  const {} v{} = {};\n", register_name(value.dtype), i, call);
   }
   return text;

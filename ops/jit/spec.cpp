@@ -146,7 +146,8 @@ void verify(const KernelSpec& spec) {
   std::vector<int> level;
   for (std::size_t i = 0; i < spec.values.size(); ++i) {
     const Value& value = spec.values[i];
-    bool per_result = false, per_element = value.kind == Value::Kind::input || value.kind == Value::Kind::index;
+    bool per_result = false,
+         per_element = value.kind == Value::Kind::input || value.kind == Value::Kind::index;
     for (int operand : value.operands) {
       require(operand >= 0 && operand < static_cast<int>(i), "values in order");
       const Value::Kind kind = spec.values[operand].kind;
@@ -155,20 +156,25 @@ void verify(const KernelSpec& spec) {
     }
     switch (value.kind) {
       case Value::Kind::input:
-        require(value.number >= 0 && value.number < static_cast<int>(spec.inputs.size()), "known inputs");
+        require(value.number >= 0 && value.number < static_cast<int>(spec.inputs.size()),
+                "known inputs");
         break;
       case Value::Kind::scalar:
-        require(value.number >= 0 && value.number < static_cast<int>(spec.scalars.size()), "known scalars");
+        require(value.number >= 0 && value.number < static_cast<int>(spec.scalars.size()),
+                "known scalars");
         break;
       case Value::Kind::index:
-        require(spec.walk != Walk::strided && spec.walk != Walk::tiled, "no index in a strided walk");
+        require(spec.walk != Walk::strided && spec.walk != Walk::tiled,
+                "no index in a strided walk");
         break;
       case Value::Kind::expression:
-        require(!value.text.empty() && !value.operands.empty() && value.operands.size() <= 26, "expressions");
+        require(!value.text.empty() && !value.operands.empty() && value.operands.size() <= 26,
+                "expressions");
         break;
       case Value::Kind::reduction:
       case Value::Kind::arg:
-        require(spec.reduces() && value.operands.size() == 1 && !per_result, "reductions of elements");
+        require(spec.reduces() && value.operands.size() == 1 && !per_result,
+                "reductions of elements");
         per_element = false;
         per_result = true;
         break;
@@ -176,10 +182,12 @@ void verify(const KernelSpec& spec) {
     require(!(per_result && per_element), "no elements beside results in one expression");
     level.push_back(per_result ? 1 : 0);
   }
-  require(spec.walk != Walk::columns || partial_size(spec) * static_cast<std::size_t>(spec.width * spec.threads) <= 48 * 1024,
+  require(spec.walk != Walk::columns ||
+              partial_size(spec) * static_cast<std::size_t>(spec.width * spec.threads) <= 48 * 1024,
           "accumulators that fit into shared memory");
   for (const Operand& output : spec.outputs) {
-    require(output.value >= 0 && output.value < static_cast<int>(spec.values.size()), "known results");
+    require(output.value >= 0 && output.value < static_cast<int>(spec.values.size()),
+            "known results");
     require(!spec.reduces() || level[output.value] == 1, "outputs that are results");
   }
 }

@@ -1,8 +1,9 @@
-// What a generated kernel computes and how it walks through its elements. Eager asks for a spec of one op, fusion
-// for a spec of many; both are rendered by the same code.
+// What a generated kernel computes and how it walks through its elements. Eager asks for a spec of
+// one op, fusion for a spec of many; both are rendered by the same code.
 //
-// Values are in single assignment order: each names the values that it uses by their numbers. In a kernel with
-// reductions a value is per element until it passes through a reduction, and per result after that.
+// Values are in single assignment order: each names the values that it uses by their numbers. In a
+// kernel with reductions a value is per element until it passes through a reduction, and per result
+// after that.
 #pragma once
 
 #include <cstdint>
@@ -22,19 +23,19 @@ struct Value {
     index,       // the element's place in the space, or within its reduction, counted in i64
     expression,  // `text` over its operands, called a, b, c, ...
     reduction,   // of operand a: `text` maps an element, then identity, combine, finish
-    arg,         // the place of the element that stands first: `text` says whether a stands before b
+    arg,  // the place of the element that stands first: `text` says whether a stands before b
   };
   Kind kind = Kind::input;
-  DType dtype = f32;  // of the result
-  DType type = f32;   // what T is, and what operands become; halves compute in f32
+  DType dtype = f32;    // of the result
+  DType type = f32;     // what T is, and what operands become; halves compute in f32
   bool select = false;  // operand a is a bool whatever T is
   int number = 0;
   std::vector<int> operands;
   std::string text, identity, combine, finish;
 };
 
-// How an operand is reached from its place: `width` neighbours at once, one element for all of them, or (tiled
-// walks only) neighbours along the other side of the tile.
+// How an operand is reached from its place: `width` neighbours at once, one element for all of
+// them, or (tiled walks only) neighbours along the other side of the tile.
 enum class Access : std::uint8_t { vector, broadcast, transposed };
 
 struct Operand {
@@ -79,7 +80,8 @@ struct KernelSpec {
 // The type that values of `dtype` have in registers.
 constexpr DType register_dtype(DType dtype) { return is_half(dtype) ? f32 : dtype; }
 
-// Throws when values are out of order, operands are missing, or what is asked for cannot be rendered.
+// Throws when values are out of order, operands are missing, or what is asked for cannot be
+// rendered.
 void verify(const KernelSpec& spec);
 
 // The values of one row of the op table, over operands that are there already.
@@ -89,7 +91,8 @@ int add_pointwise(KernelSpec& spec, const OpInfo& op, DType computed_in, DType r
 int add_reduction(KernelSpec& spec, const OpInfo& op, DType result, int operand);
 int add_arg_reduction(KernelSpec& spec, const OpInfo& op, int operand);
 
-// One op as a kernel. Scalars' bit i: operand i is a number; `inputs` are the types of the others, in order.
+// One op as a kernel. Scalars' bit i: operand i is a number; `inputs` are the types of the others,
+// in order.
 KernelSpec pointwise_spec(const OpInfo& op, DType computed_in, std::uint8_t scalars,
                           const std::vector<DType>& inputs, DType output);
 KernelSpec copy_spec(DType from, DType to);

@@ -1,5 +1,6 @@
-// Texts that the library carries: the .inl files in front of generated kernels, and .cu files of hand-written
-// ones. cmake/embed.cmake makes a constant of each; a new file needs a line here, or where it is used.
+// Texts that the library carries: the .inl files in front of generated kernels, and .cu files of
+// hand-written ones. cmake/embed.cmake makes a constant of each; a new file needs a line here, or
+// where it is used.
 #pragma once
 
 namespace brrr::text {

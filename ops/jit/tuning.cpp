@@ -23,14 +23,16 @@ Tuning read_tuning() {
     const std::string name = item.substr(0, equals);
     const int value = equals == std::string::npos ? 0 : std::atoi(item.c_str() + equals + 1);
     bool known = false;
-#define X(field, standard)                  \
-  if (name == #field && value > 0) {        \
-    tuning.field = value;                   \
-    known = true;                           \
+#define X(field, standard)           \
+  if (name == #field && value > 0) { \
+    tuning.field = value;            \
+    known = true;                    \
   }
     BRRR_TUNING(X)
 #undef X
-    if (!known) fail(fmt::format("[BRRR_TUNE] expected name=number with a name of ops/jit/tuning.h, got \"{}\"", item));
+    if (!known)
+      fail(fmt::format(
+          "[BRRR_TUNE] expected name=number with a name of ops/jit/tuning.h, got \"{}\"", item));
   }
   return tuning;
 }
