@@ -5,6 +5,7 @@
 #include "measure/limits.h"
 #include "ops/functions.h"
 #include "ops/matmul.h"
+#include "tensor/thread_pool.h"
 
 namespace brrr::measure {
 namespace {
@@ -20,11 +21,11 @@ Results matmul_on_cpu(const BenchOptions& options) {
     const std::string name = fmt::format("matmul/{0}x{0}x{0} f32", size);
     options.progress(name);
     const Tensor a = rand({size, size}), b = rand({size, size});
-    const auto [ours, bare] =
-        time_both(host_batch([&] { matmul(a, b); }), bare_gemm(size, 0), options.sampling());
+    const auto [ours, bare] = time_both(host_batch([&] { matmul(a, b); }),
+                                        bare_gemm(size, num_threads()), options.sampling());
     const double work = flops({.m = size, .n = size, .k = size});
     results.push_back(
-        rate_result(name, cpu, "GFLOP/s", work, ours, work, bare, "bare sgemm, its own threads"));
+        rate_result(name, cpu, "GFLOP/s", work, ours, work, bare, "bare sgemm, as many threads"));
   }
   return results;
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "tensor/cuda_relaxed_capture.h"
 #include "tensor/cuda_runtime.h"
 #include "tensor/error.h"
 
@@ -30,24 +31,6 @@ constexpr std::size_t segment_size(std::size_t size) {
   if (size < kSmallBlock) return kSmallSegment;
   return size < kLargeOwn ? kLargeSegment : round_up(size, kSmallSegment);
 }
-
-// While a stream is being captured, the driver refuses what might touch the capture, unless this
-// thread says that it knows what it does; asking for memory does not touch it.
-class RelaxedCapture {
- public:
-  explicit RelaxedCapture(bool needed) : needed_(needed) {
-    if (needed_) BRRR_CUDA(cuThreadExchangeStreamCaptureMode, &mode_);
-  }
-  ~RelaxedCapture() {
-    if (needed_) BRRR_CUDA_TRY(cuThreadExchangeStreamCaptureMode, &mode_);
-  }
-  RelaxedCapture(const RelaxedCapture&) = delete;
-  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
-
- private:
-  bool needed_;
-  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
-};
 
 }  // namespace
 

@@ -1,5 +1,6 @@
 // Lets the calling thread allocate, load and wait on other streams while one of its streams is
-// being captured.
+// being captured: the driver refuses what might touch a capture, unless the thread says that it
+// knows what it does.
 #pragma once
 
 #include "tensor/cuda_api.h"
@@ -8,12 +9,17 @@ namespace brrr::cu {
 
 class RelaxedCapture {
  public:
-  RelaxedCapture() { BRRR_CUDA(cuThreadExchangeStreamCaptureMode, &mode_); }
-  ~RelaxedCapture() { (void)BRRR_CUDA_TRY(cuThreadExchangeStreamCaptureMode, &mode_); }
+  explicit RelaxedCapture(bool needed = true) : needed_(needed) {
+    if (needed_) BRRR_CUDA(cuThreadExchangeStreamCaptureMode, &mode_);
+  }
+  ~RelaxedCapture() {
+    if (needed_) (void)BRRR_CUDA_TRY(cuThreadExchangeStreamCaptureMode, &mode_);
+  }
   RelaxedCapture(const RelaxedCapture&) = delete;
   RelaxedCapture& operator=(const RelaxedCapture&) = delete;
 
  private:
+  bool needed_;
   CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
 };
 

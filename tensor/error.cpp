@@ -4,7 +4,7 @@
 
 namespace brrr {
 
-thread_local const char* current_op = nullptr;
+constinit thread_local const char* current_op = nullptr;
 
 void fail(std::string message) { throw Error(std::move(message)); }
 

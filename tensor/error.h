@@ -37,7 +37,7 @@ class CudaError : public Error {
 
 // What the program was doing when a failure deep below happened: names the op in errors of the CUDA table,
 // of the allocators and of the kernel compiler. Set by the dispatcher; a plain pointer to static text.
-extern thread_local const char* current_op;
+extern constinit thread_local const char* current_op;
 
 class OpScope {
  public:

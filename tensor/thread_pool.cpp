@@ -1,6 +1,7 @@
-// One job at a time, published through one atomic word, the gate: an epoch, whether the job is open, and how many
-// workers are inside. A worker enters by raising the count while the gate is open; the caller closes the gate and
-// waits for the count to fall to zero, after which nobody else reads the job.
+// One job at a time, published through one atomic word, the gate: an epoch, whether the job is
+// open, and how many workers are inside. A worker enters by raising the count while the gate is
+// open; the caller closes the gate and waits for the count to fall to zero, after which nobody else
+// reads the job.
 #include "tensor/thread_pool.h"
 
 #include <fmt/format.h>
@@ -45,7 +46,8 @@ int default_threads() {
     int count = 0;
     const auto [end, error] = std::from_chars(text, text + std::strlen(text), count);
     if (error != std::errc() || *end || count < 1) {
-      fail(fmt::format("[threads] expected BRRR_THREADS to be a number from 1 on, got \"{}\"", text));
+      fail(fmt::format("[threads] expected BRRR_THREADS to be a number from 1 on, got \"{}\"",
+                       text));
     }
     return count < kMaxThreads ? count : kMaxThreads;
   }
@@ -86,7 +88,8 @@ class ThreadPool {
   }
 
   // False when another caller has the workers, or there are none.
-  bool try_run(std::int64_t n, std::int64_t chunk, std::int64_t chunks, detail::RangeFn run, void* body) {
+  bool try_run(std::int64_t n, std::int64_t chunk, std::int64_t chunks, detail::RangeFn run,
+               void* body) {
     std::unique_lock owner(owner_, std::try_to_lock);
     if (!owner) return false;
     const int wanted = threads() - 1;
@@ -99,7 +102,8 @@ class ThreadPool {
     job_.chunk = chunk;
     job_.chunks = chunks;
     job_.next.store(0, std::memory_order_relaxed);
-    gate_.store((gate_.load(std::memory_order_relaxed) + kEpoch) | kOpen, std::memory_order_seq_cst);
+    gate_.store((gate_.load(std::memory_order_relaxed) + kEpoch) | kOpen,
+                std::memory_order_seq_cst);
     wake(chunks - 1);
 
     inside_job = true;
@@ -128,7 +132,8 @@ class ThreadPool {
   // Where the system gives no more threads, those that run must do.
   void start(int wanted) {
     try {
-      for (; started_ < wanted; ++started_) std::thread([this, i = started_] { serve(i); }).detach();
+      for (; started_ < wanted; ++started_)
+        std::thread([this, i = started_] { serve(i); }).detach();
     } catch (const std::system_error&) {
     }
   }

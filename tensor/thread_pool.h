@@ -1,8 +1,10 @@
-// A fork-join pool for loops on the CPU. A range is cut into chunks whose boundaries depend only on its length and
-// the grain, never on the number of threads, so whatever is computed per chunk has the same bits on any machine.
+// A fork-join pool for loops on the CPU. A range is cut into chunks whose boundaries depend only on
+// its length and the grain, never on the number of threads, so whatever is computed per chunk has
+// the same bits on any machine.
 //
-// Any thread may call. While one caller has the workers, another runs its own chunks itself; so do calls from
-// inside a body. A caller never waits for a worker that has not begun, so sleeping workers cost nothing but speed.
+// Any thread may call. While one caller has the workers, another runs its own chunks itself; so do
+// calls from inside a body. A caller never waits for a worker that has not begun, so sleeping
+// workers cost nothing but speed.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +21,9 @@ using RangeFn = void (*)(void* body, std::int64_t begin, std::int64_t end);
 void run_chunks(std::int64_t n, std::int64_t grain, RangeFn run, void* body);
 }  // namespace detail
 
-// Calls body(begin, end) on chunks that cover [0, n) once, each at least `grain` long but the last one. The first
-// exception that a body throws reaches the caller; chunks not begun by then are skipped.
+// Calls body(begin, end) on chunks that cover [0, n) once, each at least `grain` long but the last
+// one. The first exception that a body throws reaches the caller; chunks not begun by then are
+// skipped.
 template <class Body>
 void parallel_for(std::int64_t n, std::int64_t grain, Body&& body) {
   if (n <= 0) return;
@@ -31,7 +34,9 @@ void parallel_for(std::int64_t n, std::int64_t grain, Body&& body) {
   using Plain = std::remove_reference_t<Body>;
   detail::run_chunks(
       n, grain,
-      [](void* self, std::int64_t begin, std::int64_t end) { (*static_cast<Plain*>(self))(begin, end); },
+      [](void* self, std::int64_t begin, std::int64_t end) {
+        (*static_cast<Plain*>(self))(begin, end);
+      },
       const_cast<void*>(static_cast<const void*>(&body)));
 }
 

@@ -3,10 +3,12 @@
 #include "tensor/cuda_allocator.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <random>
+#include <thread>
 #include <utility>
 
 #include "tensor/cuda_runtime.h"
@@ -320,5 +322,38 @@ TEST_CASE("copies of every size arrive, between any two devices", "[cuda_allocat
     copy_to_host(back.data(), a);
     CHECK(back == kept);
   }
+  CHECK(fake.problem() == "");
+}
+
+TEST_CASE("threads share the allocator", "[cuda_allocator]") {
+  FakeCuda fake;
+  const Stream shared(gpu);
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      const Stream own(gpu);
+      StreamGuard guard(own);
+      std::mt19937 random(static_cast<unsigned>(t));
+      std::vector<Tensor> live;
+      for (int i = 0; i < 400; ++i) {
+        live.push_back(bytes_on_gpu(4 * (1 + random() % 5000)));
+        int value = t * 1000 + i, back = 0;
+        if (i % 8 == 0) {
+          const Tensor one =
+              make_view(live.back(), std::vector<std::int64_t>{1}, std::vector<std::int64_t>{1});
+          copy_from_host(one, &value);
+          copy_to_host(&back, one);
+          wrong += back != value;
+        }
+        if (i % 5 == 0) use_on(live.back(), shared);
+        if (random() % 2) live.erase(live.begin() + static_cast<long>(random() % live.size()));
+        if (i % 150 == 0) empty_cache(gpu);
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  CHECK(wrong == 0);
+  CHECK(memory_stats(gpu).live == 0);
   CHECK(fake.problem() == "");
 }

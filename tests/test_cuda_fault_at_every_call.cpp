@@ -193,5 +193,4 @@ TEST_CASE("a fault at every call: typed error, nothing changed, nothing leaked, 
     }
   }
   CHECK(thrown > faults / 2);
-  WARN(faults << " faults, " << thrown << " reached the caller");
 }

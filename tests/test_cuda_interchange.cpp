@@ -56,6 +56,6 @@ TEST_CASE("interchange: CUDA tensors go through DLPack without a copy", "[cuda][
   managed = to_dlpack(there);
   managed->dl_tensor.device.device_id = 1;
   CHECK(error_of([&] { from_dlpack(managed); }) ==
-        "[dlpack] expected one of 1 CUDA device, got index 1");
+        "[dlpack] expected one of 1 CUDA device, got cuda:1");
   CHECK(fake.problem() == "");
 }

@@ -55,8 +55,9 @@ TEST_CASE("seed, step, place and block each change every word", "[philox]") {
   const brrr_block base = brrr_random_block(1, 2, 3, 4);
   const unsigned long long far = 1ull << 32;
   for (const brrr_block& other :
-       {brrr_random_block(2, 2, 3, 4), brrr_random_block(1 + far, 2, 3, 4), brrr_random_block(1, 3, 3, 4),
-        brrr_random_block(1, 2 + far, 3, 4), brrr_random_block(1, 2, 4, 4), brrr_random_block(1, 2, 3, 5),
+       {brrr_random_block(2, 2, 3, 4), brrr_random_block(1 + far, 2, 3, 4),
+        brrr_random_block(1, 3, 3, 4), brrr_random_block(1, 2 + far, 3, 4),
+        brrr_random_block(1, 2, 4, 4), brrr_random_block(1, 2, 3, 5),
         brrr_random_block(1, 2, 3, 4 + far)}) {
     for (int i = 0; i < 4; ++i) CHECK(base.w[i] != other.w[i]);
   }
@@ -90,7 +91,8 @@ TEST_CASE("uniform numbers stay in [0, 1) and have the right moments", "[philox]
   CHECK(brrr_uniform_53(0, 0) == 0.);
   std::vector<double> f32(kDraws), f64(kDraws);
   for (int i = 0; i < kDraws; ++i) {
-    f32[static_cast<std::size_t>(i)] = static_cast<double>(brrr_uniform_f32(1, 0, 0, static_cast<unsigned>(i)));
+    f32[static_cast<std::size_t>(i)] =
+        static_cast<double>(brrr_uniform_f32(1, 0, 0, static_cast<unsigned>(i)));
     f64[static_cast<std::size_t>(i)] = brrr_uniform_f64(1, 0, 1, static_cast<unsigned>(i));
   }
   for (const auto& values : {f32, f64}) {
@@ -104,7 +106,8 @@ TEST_CASE("uniform numbers stay in [0, 1) and have the right moments", "[philox]
 TEST_CASE("normal numbers have the right moments", "[philox]") {
   std::vector<double> f32(kDraws), f64(kDraws);
   for (int i = 0; i < kDraws; ++i) {
-    f32[static_cast<std::size_t>(i)] = static_cast<double>(brrr_normal_f32(1, 0, 0, static_cast<unsigned>(i)));
+    f32[static_cast<std::size_t>(i)] =
+        static_cast<double>(brrr_normal_f32(1, 0, 0, static_cast<unsigned>(i)));
     f64[static_cast<std::size_t>(i)] = brrr_normal_f64(1, 0, 1, static_cast<unsigned>(i));
   }
   for (const auto& values : {f32, f64}) {
@@ -121,9 +124,11 @@ TEST_CASE("our logarithm and circle functions are accurate", "[philox]") {
   double worst_f = 0, worst_d = 0, worst_cs_f = 0, worst_cs_d = 0;
   const auto try_log = [&](double x) {
     const float xf = static_cast<float>(x);
-    worst_f = std::max(worst_f, std::abs(static_cast<double>(brrr_log_unit(xf)) - std::log(static_cast<double>(xf))) /
+    worst_f = std::max(worst_f, std::abs(static_cast<double>(brrr_log_unit(xf)) -
+                                         std::log(static_cast<double>(xf))) /
                                     std::max(1., -std::log(static_cast<double>(xf))));
-    worst_d = std::max(worst_d, std::abs(brrr_log_unit(x) - std::log(x)) / std::max(1., -std::log(x)));
+    worst_d =
+        std::max(worst_d, std::abs(brrr_log_unit(x) - std::log(x)) / std::max(1., -std::log(x)));
   };
   for (int i = 1; i <= 100000; ++i) try_log(i * 1e-5);
   for (int e = 1; e <= 33; ++e) {
@@ -139,7 +144,8 @@ TEST_CASE("our logarithm and circle functions are accurate", "[philox]") {
     const double exact = tau * static_cast<double>(uf);
     worst_cs_f = std::max({worst_cs_f, std::abs(static_cast<double>(cf) - std::cos(exact)),
                            std::abs(static_cast<double>(sf) - std::sin(exact))});
-    worst_cs_d = std::max({worst_cs_d, std::abs(cd - std::cos(tau * u)), std::abs(sd - std::sin(tau * u))});
+    worst_cs_d =
+        std::max({worst_cs_d, std::abs(cd - std::cos(tau * u)), std::abs(sd - std::sin(tau * u))});
   }
   CHECK(worst_f < 1e-6);
   CHECK(worst_d < 1e-13);

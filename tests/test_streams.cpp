@@ -204,7 +204,7 @@ TEST_CASE("streams are pooled and handles keep them", "[streams]") {
 
 TEST_CASE("devices that are not there are refused by name", "[streams]") {
   CHECK_THROWS_WITH(Stream(Device(DeviceType::cpu, 1)),
-                    "[stream] expected one of 1 CPU device, got index 1");
+                    "[stream] expected one of 1 CPU device, got cpu:1");
   if (!cuda_is_available()) {
     CHECK_THROWS_AS(Stream(cuda(0)), CudaError);
     CHECK_THROWS_WITH(synchronize(cuda(0)), Catch::Contains("expected a CUDA device, got none"));

@@ -1,4 +1,5 @@
-// The fork-join pool: every element once, chunks that depend on the range only, exceptions, nesting, many callers.
+// The fork-join pool: every element once, chunks that depend on the range only, exceptions,
+// nesting, many callers.
 #include <algorithm>
 #include <atomic>
 #include <mutex>
@@ -39,7 +40,8 @@ std::vector<Range> chunks_of(std::int64_t n, std::int64_t grain) {
 }  // namespace
 
 TEST_CASE("chunks cover a range once and do not depend on the number of threads", "[thread_pool]") {
-  for (const auto& [n, grain] : {Range{0, 10}, {1, 10}, {10, 10}, {11, 10}, {1000, 1}, {100003, 7}, {5, 0}}) {
+  for (const auto& [n, grain] :
+       {Range{0, 10}, {1, 10}, {10, 10}, {11, 10}, {1000, 1}, {100003, 7}, {5, 0}}) {
     std::vector<std::vector<Range>> seen;
     for (int threads : {1, 2, 4}) {
       Threads guard(threads);
@@ -95,9 +97,11 @@ TEST_CASE("several callers share the pool", "[thread_pool]") {
       std::vector<std::int64_t> values(5000);
       for (int round = 0; round < 100; ++round) {
         brrr::parallel_for(5000, 50, [&](std::int64_t begin, std::int64_t end) {
-          for (std::int64_t i = begin; i < end; ++i) values[static_cast<std::size_t>(i)] = i * (c + 1);
+          for (std::int64_t i = begin; i < end; ++i)
+            values[static_cast<std::size_t>(i)] = i * (c + 1);
         });
-        if (std::accumulate(values.begin(), values.end(), std::int64_t{0}) != 12497500 * (c + 1)) ++wrong;
+        if (std::accumulate(values.begin(), values.end(), std::int64_t{0}) != 12497500 * (c + 1))
+          ++wrong;
       }
     });
   }
@@ -111,7 +115,8 @@ TEST_CASE("the number of threads can change between loops and must be positive",
     brrr::set_num_threads(threads);
     CHECK(brrr::num_threads() == threads);
     std::atomic<std::int64_t> sum{0};
-    brrr::parallel_for(10000, 10, [&](std::int64_t begin, std::int64_t end) { sum += end - begin; });
+    brrr::parallel_for(10000, 10,
+                       [&](std::int64_t begin, std::int64_t end) { sum += end - begin; });
     CHECK(sum.load() == 10000);
   }
   CHECK_THROWS_AS(brrr::set_num_threads(0), brrr::Error);

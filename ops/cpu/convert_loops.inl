@@ -1,5 +1,6 @@
-// Conversions between any two element types. What C++ leaves undefined is defined here: a float outside an
-// integer type's range gives the nearest end of it and NaN gives 0. Nonzero and NaN are true.
+// Conversions between any two element types. What C++ leaves undefined is defined here: a float
+// outside an integer type's range gives the nearest end of it and NaN gives 0. Nonzero and NaN are
+// true.
 
 struct Half {
   std::uint16_t bits;
@@ -68,9 +69,12 @@ BRRR_SCALAR_FN float from_half(Half value) {
   const std::uint32_t magnitude = value.bits & 0x7fffu;
   const std::uint32_t special = (magnitude << 13) + 0x70000000u;
   const std::uint32_t quiet = magnitude > 0x7c00u ? 0x400000u : 0u;
-  const std::uint32_t denormal = __builtin_bit_cast(std::uint32_t, static_cast<float>(static_cast<int>(magnitude)) * 0x1p-24f);
+  const std::uint32_t denormal =
+      __builtin_bit_cast(std::uint32_t, static_cast<float>(static_cast<int>(magnitude)) * 0x1p-24f);
   const std::uint32_t normal = (magnitude << 13) + 0x38000000u;
-  const std::uint32_t result = magnitude >= 0x7c00u ? special | quiet : magnitude < 0x400u ? denormal : normal;
+  const std::uint32_t result = magnitude >= 0x7c00u ? special | quiet
+                               : magnitude < 0x400u ? denormal
+                                                    : normal;
   return __builtin_bit_cast(float, sign | result);
 }
 
@@ -149,8 +153,9 @@ void convert_loop(void* out, const void* in, i64 n) {
 template <DType From>
 constexpr void fill_convert_from(LoopTable& table) {
   using F = typename element<From>::type;
-#define X(e, cpp, text) \
-  table.convert[static_cast<int>(From)][static_cast<int>(DType::e)] = convert_loop<typename element<DType::e>::type, F>;
+#define X(e, cpp, text)                                               \
+  table.convert[static_cast<int>(From)][static_cast<int>(DType::e)] = \
+      convert_loop<typename element<DType::e>::type, F>;
   BRRR_DTYPES(X)
 #undef X
 }

@@ -20,13 +20,15 @@ void copy_linear(const Space& space) {
   if (to.data == from.data) return;
   const i64 size = to.size();
   parallel_for(space.numel, 8 * kGrain / size, [&](i64 begin, i64 end) {
-    std::memcpy(to.data + begin * size, from.data + begin * size, static_cast<std::size_t>((end - begin) * size));
+    std::memcpy(to.data + begin * size, from.data + begin * size,
+                static_cast<std::size_t>((end - begin) * size));
   });
 }
 
-// One block of a transpose: rows of `to` are columns of `from`. A block reads a stretch of each of many rows and
-// writes long stretches of few: writing is what waits longer. It goes through a buffer in the first cache, so that
-// lines are read and written whole, whatever the strides; powers of two would fight for one cache set.
+// One block of a transpose: rows of `to` are columns of `from`. A block reads a stretch of each of
+// many rows and writes long stretches of few: writing is what waits longer. It goes through a
+// buffer in the first cache, so that lines are read and written whole, whatever the strides; powers
+// of two would fight for one cache set.
 constexpr i64 kBlockColumns = 128;
 template <class U>
 constexpr i64 kBlockRows = 128 / sizeof(U);
@@ -58,17 +60,20 @@ void transpose_block(U* to, i64 to_stride, const U* from, i64 from_stride, i64 r
   }
 }
 
-// `from` has neighbours along dimension `across`, `to` along the innermost: both move a block at a time.
+// `from` has neighbours along dimension `across`, `to` along the innermost: both move a block at a
+// time.
 template <class U>
 void transpose(const Space& space, int across) {
   const View &to = space.views[0], &from = space.views[1];
   const int last = space.rank - 1;
   const i64 rows = space.dims[across], columns = space.dims[last];
-  const i64 row_blocks = (rows - 1) / kBlockRows<U> + 1, column_blocks = (columns - 1) / kBlockColumns + 1;
+  const i64 row_blocks = (rows - 1) / kBlockRows<U> + 1,
+            column_blocks = (columns - 1) / kBlockColumns + 1;
   const i64 planes = space.numel / (rows * columns);
   parallel_for(planes * row_blocks * column_blocks, 8, [&](i64 begin, i64 end) {
     for (i64 t = begin; t < end; ++t) {
-      const i64 c = t % column_blocks * kBlockColumns, r = t / column_blocks % row_blocks * kBlockRows<U>;
+      const i64 c = t % column_blocks * kBlockColumns,
+                r = t / column_blocks % row_blocks * kBlockRows<U>;
       i64 plane = t / column_blocks / row_blocks;
       i64 to_offset = r * to.strides[across] + c, from_offset = r + c * from.strides[last];
       for (int d = last - 1; d >= 0; --d) {
@@ -85,7 +90,8 @@ void transpose(const Space& space, int across) {
   });
 }
 
-// The dimension along which the source is contiguous while the target is along the last; -1 if it is no transpose.
+// The dimension along which the source is contiguous while the target is along the last; -1 if it
+// is no transpose.
 int transposed_dim(const Space& space) {
   const View &to = space.views[0], &from = space.views[1];
   const int last = space.rank - 1;
@@ -194,7 +200,8 @@ void cat(const Call& call, Tensor* outputs) {
     const Tensor& part = call.input(static_cast<int>(i));
     if (part.numel() > 0) {
       Space space(part.shape());
-      char* place = static_cast<char*>(out.data()) + start * stride * static_cast<i64>(size_of(out.dtype()));
+      char* place =
+          static_cast<char*>(out.data()) + start * stride * static_cast<i64>(size_of(out.dtype()));
       space.add(place, out.dtype(), part.shape(), out.strides());
       space.add(part);
       copy_space(space);

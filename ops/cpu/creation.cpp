@@ -32,7 +32,8 @@ void arange(const Call& call, Tensor* outputs) {
   const Tensor& out = outputs[0];
   const bool floating = is_floating(call.dtype);
   const Attr start = call.attrs[0], step = call.attrs[1];
-  const Convert convert = loops->convert[static_cast<int>(floating ? DType::f64 : DType::i64)][static_cast<int>(out.dtype())];
+  const Convert convert = loops->convert[static_cast<int>(floating ? DType::f64 : DType::i64)]
+                                        [static_cast<int>(out.dtype())];
   const i64 size = static_cast<i64>(size_of(out.dtype()));
   char* data = static_cast<char*>(out.data());
   parallel_for(out.numel(), kGrain, [&](i64 begin, i64 end) {
@@ -47,7 +48,8 @@ void arange(const Call& call, Tensor* outputs) {
           values.d[j] = start.d() + static_cast<double>(first + j) * step.d();
         } else {
           values.i[j] = static_cast<i64>(static_cast<std::uint64_t>(start.i()) +
-                                         static_cast<std::uint64_t>(first + j) * static_cast<std::uint64_t>(step.i()));
+                                         static_cast<std::uint64_t>(first + j) *
+                                             static_cast<std::uint64_t>(step.i()));
         }
       }
       convert(data + first * size, &values, n);
@@ -62,13 +64,15 @@ void triangle(const Call& call, Tensor* outputs) {
   const Tensor target = out.is_contiguous() ? out : make_tensor(out.dtype(), out.shape(), cpu);
   copy_tensor(target, call.input(0));
   if (out.numel() == 0) return;
-  const i64 rows = out.size(-2), columns = out.size(-1), size = static_cast<i64>(size_of(out.dtype()));
+  const i64 rows = out.size(-2), columns = out.size(-1),
+            size = static_cast<i64>(size_of(out.dtype()));
   char* data = static_cast<char*>(target.data());
   parallel_for(out.numel() / columns, std::max<i64>(1, kGrain / columns), [&](i64 begin, i64 end) {
     for (i64 r = begin; r < end; ++r) {
       const i64 edge = std::clamp<i64>(r % rows + diagonal + (upper ? 0 : 1), 0, columns);
       const i64 first = upper ? 0 : edge, last = upper ? edge : columns;
-      std::memset(data + (r * columns + first) * size, 0, static_cast<std::size_t>((last - first) * size));
+      std::memset(data + (r * columns + first) * size, 0,
+                  static_cast<std::size_t>((last - first) * size));
     }
   });
   if (target.impl() != out.impl()) copy_tensor(out, target);

@@ -1,5 +1,5 @@
-// Kernels that read or add at places named by an index: gather, index_select, scatter_add. Every index is checked
-// before anything is written.
+// Kernels that read or add at places named by an index: gather, index_select, scatter_add. Every
+// index is checked before anything is written.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,7 +15,8 @@
 namespace brrr::on_cpu {
 namespace {
 
-// An index over [outer, n, inner], i64. A side that the index is expanded along is not stored: its stride is 0.
+// An index over [outer, n, inner], i64. A side that the index is expanded along is not stored: its
+// stride is 0.
 struct Index {
   Tensor stored;
   const i64* data = nullptr;
@@ -40,7 +41,9 @@ struct Index {
     outer_stride = expanded[0] ? 0 : (expanded[1] ? 1 : n) * (expanded[2] ? 1 : inner);
   }
 
-  i64 at(i64 o, i64 i, i64 j) const { return data[o * outer_stride + i * n_stride + j * inner_stride]; }
+  i64 at(i64 o, i64 i, i64 j) const {
+    return data[o * outer_stride + i * n_stride + j * inner_stride];
+  }
 
   void check(const char* op, i64 size) const {
     if (!data) return;
@@ -54,7 +57,8 @@ struct Index {
     for (i64 position = 0;; ++position) {
       const i64 value = at(position / (n * inner), position / inner % n, position % inner);
       if (value < 0 || value >= size) {
-        fail(fmt::format("[{}] expected indices in [0, {}), got {} at position {}", op, size, value, position));
+        fail(fmt::format("[{}] expected indices in [0, {}), got {} at position {}", op, size, value,
+                         position));
       }
     }
   }
@@ -67,7 +71,8 @@ struct Places {
   i64 stride;
   bool inner_contiguous = true;
 
-  Places(const Tensor& tensor, int dim, const Dims& shape) : stride(tensor.rank() == 0 ? 0 : tensor.stride(dim)) {
+  Places(const Tensor& tensor, int dim, const Dims& shape)
+      : stride(tensor.rank() == 0 ? 0 : tensor.stride(dim)) {
     outer_memory = offsets(tensor, shape, 0, dim);
     inner_memory = offsets(tensor, shape, dim + 1, shape.size());
     outer = outer_memory.data<i64>();
@@ -103,32 +108,41 @@ template <class U>
 void pick(U* to, const U* from, const Index& index, const Places& places) {
   const bool rows = index.inner_stride == 0 && places.inner_contiguous;
   const auto row_bytes = static_cast<std::size_t>(index.inner) * sizeof(U);
-  parallel_for(index.outer * index.n, std::max<i64>(1, kGrain / index.inner), [&](i64 begin, i64 end) {
-    for (i64 r = begin; r < end; ++r) {
-      const i64 o = r / index.n, i = r - o * index.n;
-      const U* base = from + places.outer[o];
-      U* out = to + r * index.inner;
-      if (rows) {
-        const U* row = base + index.at(o, i, 0) * places.stride;
-        if (index.inner == 1) {
-          *out = *row;
-        } else {
-          std::memcpy(out, row, row_bytes);
-        }
-        continue;
-      }
-      for (i64 j = 0; j < index.inner; ++j) out[j] = base[index.at(o, i, j) * places.stride + places.inner[j]];
-    }
-  });
+  parallel_for(index.outer * index.n, std::max<i64>(1, kGrain / index.inner),
+               [&](i64 begin, i64 end) {
+                 for (i64 r = begin; r < end; ++r) {
+                   const i64 o = r / index.n, i = r - o * index.n;
+                   const U* base = from + places.outer[o];
+                   U* out = to + r * index.inner;
+                   if (rows) {
+                     const U* row = base + index.at(o, i, 0) * places.stride;
+                     if (index.inner == 1) {
+                       *out = *row;
+                     } else {
+                       std::memcpy(out, row, row_bytes);
+                     }
+                     continue;
+                   }
+                   for (i64 j = 0; j < index.inner; ++j)
+                     out[j] = base[index.at(o, i, j) * places.stride + places.inner[j]];
+                 }
+               });
 }
 
 void pick_into(const Tensor& out, const Tensor& from, const Index& index, const Places& places) {
   if (out.numel() == 0) return;
   switch (size_of(out.dtype())) {
-    case 1: return pick(static_cast<U8*>(out.data()), static_cast<const U8*>(from.data()), index, places);
-    case 2: return pick(static_cast<U16*>(out.data()), static_cast<const U16*>(from.data()), index, places);
-    case 4: return pick(static_cast<U32*>(out.data()), static_cast<const U32*>(from.data()), index, places);
-    default: return pick(static_cast<U64*>(out.data()), static_cast<const U64*>(from.data()), index, places);
+    case 1:
+      return pick(static_cast<U8*>(out.data()), static_cast<const U8*>(from.data()), index, places);
+    case 2:
+      return pick(static_cast<U16*>(out.data()), static_cast<const U16*>(from.data()), index,
+                  places);
+    case 4:
+      return pick(static_cast<U32*>(out.data()), static_cast<const U32*>(from.data()), index,
+                  places);
+    default:
+      return pick(static_cast<U64*>(out.data()), static_cast<const U64*>(from.data()), index,
+                  places);
   }
 }
 
@@ -144,28 +158,31 @@ T sum_of(T a, T b) {
   }
 }
 
-// Adds along the indexed dimension in order for every element; what is split among threads is the other two.
+// Adds along the indexed dimension in order for every element; what is split among threads is the
+// other two.
 template <class T>
 void add_at(T* to, const T* from, const Index& index, const Places& places) {
   const i64 width = std::min<i64>(index.inner, 512), tiles = (index.inner - 1) / width + 1;
-  parallel_for(index.outer * tiles, std::max<i64>(1, kGrain / (index.n * width)), [&](i64 begin, i64 end) {
-    for (i64 t = begin; t < end; ++t) {
-      const i64 o = t / tiles, first = t % tiles * width, last = std::min(first + width, index.inner);
-      T* base = to + places.outer[o];
-      for (i64 i = 0; i < index.n; ++i) {
-        const T* in = from + (o * index.n + i) * index.inner;
-        if (index.inner_stride == 0 && places.inner_contiguous) {
-          T* row = base + index.at(o, i, 0) * places.stride;
-          for (i64 j = first; j < last; ++j) row[j] = sum_of(row[j], in[j]);
-          continue;
-        }
-        for (i64 j = first; j < last; ++j) {
-          T& element = base[index.at(o, i, j) * places.stride + places.inner[j]];
-          element = sum_of(element, in[j]);
-        }
-      }
-    }
-  });
+  parallel_for(index.outer * tiles, std::max<i64>(1, kGrain / (index.n * width)),
+               [&](i64 begin, i64 end) {
+                 for (i64 t = begin; t < end; ++t) {
+                   const i64 o = t / tiles, first = t % tiles * width,
+                             last = std::min(first + width, index.inner);
+                   T* base = to + places.outer[o];
+                   for (i64 i = 0; i < index.n; ++i) {
+                     const T* in = from + (o * index.n + i) * index.inner;
+                     if (index.inner_stride == 0 && places.inner_contiguous) {
+                       T* row = base + index.at(o, i, 0) * places.stride;
+                       for (i64 j = first; j < last; ++j) row[j] = sum_of(row[j], in[j]);
+                       continue;
+                     }
+                     for (i64 j = first; j < last; ++j) {
+                       T& element = base[index.at(o, i, j) * places.stride + places.inner[j]];
+                       element = sum_of(element, in[j]);
+                     }
+                   }
+                 }
+               });
 }
 
 // A tensor of no dimensions is indexed like one of a single element.
@@ -202,10 +219,12 @@ void scatter_add(const Call& call, Tensor* outputs) {
   const Tensor to = straight ? out : make_tensor(type, out.shape(), cpu);
   if (!to.same_view_as(base)) copy_tensor(to, base);
   if (call.input(1).numel() > 0) {
-    const Tensor from = contiguous_as(make_view(source, call.input(1).shape(), source.strides()), type);
+    const Tensor from =
+        contiguous_as(make_view(source, call.input(1).shape(), source.strides()), type);
     const Places places(to, dim, Dims(call.input(1).shape()));
     visit_dtype(type, [&](auto t) {
-      if constexpr (!std::is_class_v<decltype(t)>) add_at(to.data<decltype(t)>(), from.data<decltype(t)>(), index, places);
+      if constexpr (!std::is_class_v<decltype(t)>)
+        add_at(to.data<decltype(t)>(), from.data<decltype(t)>(), index, places);
     });
   }
   if (!straight) copy_tensor(out, to);

@@ -1,8 +1,9 @@
-// The innermost loops of CPU kernels: contiguous, one type, no shapes. They are compiled once per level of the
-// instruction set (loops_stamped.cpp) and reached through one table, chosen when the library is loaded.
+// The innermost loops of CPU kernels: contiguous, one type, no shapes. They are compiled once per
+// level of the instruction set (loops_stamped.cpp) and reached through one table, chosen when the
+// library is loaded.
 //
-// This header is seen by every one of those compilations, so it holds no inline functions: the linker would keep
-// one copy, perhaps one made of instructions that the machine lacks.
+// This header is seen by every one of those compilations, so it holds no inline functions: the
+// linker would keep one copy, perhaps one made of instructions that the machine lacks.
 #pragma once
 
 #include <cstdint>
@@ -20,15 +21,19 @@ namespace on_cpu {
 using Loop = void (*)(void* out, const void* const* in, std::int64_t n);
 using Convert = void (*)(void* out, const void* in, std::int64_t n);
 
-// Reductions keep accumulators of a type of their own: f64 for sums of f32, i64 for sums of integers.
+// Reductions keep accumulators of a type of their own: f64 for sums of f32, i64 for sums of
+// integers.
 struct ReductionLoops {
   DType accumulator = DType::f32;
   DType result = DType::f32;
   void (*identity)(void* accumulators, std::int64_t n) = nullptr;
-  // accumulators[r] = combined with the n elements from in[r * stride] on; the order depends on n only.
-  void (*fold_runs)(void* accumulators, const void* in, std::int64_t n, std::int64_t rows, std::int64_t stride) = nullptr;
+  // accumulators[r] = combined with the n elements from in[r * stride] on; the order depends on n
+  // only.
+  void (*fold_runs)(void* accumulators, const void* in, std::int64_t n, std::int64_t rows,
+                    std::int64_t stride) = nullptr;
   // accumulators[j] = combined with in[row * stride + j] for each of the rows in turn.
-  void (*fold_rows)(void* accumulators, const void* in, std::int64_t n, std::int64_t rows, std::int64_t stride) = nullptr;
+  void (*fold_rows)(void* accumulators, const void* in, std::int64_t n, std::int64_t rows,
+                    std::int64_t stride) = nullptr;
   // accumulators[i] = combined with others[i].
   void (*merge)(void* accumulators, const void* others, std::int64_t n) = nullptr;
   // Results of `result` type from accumulators over `count` elements each.
@@ -43,7 +48,8 @@ struct ArgLoops {
                std::int64_t stride) = nullptr;
 };
 
-// Draws for blocks [first, first + blocks) of a stream; see ops/jit/philox.inl. A block is four f32 or two f64.
+// Draws for blocks [first, first + blocks) of a stream; see ops/jit/philox.inl. A block is four f32
+// or two f64.
 struct DrawKey {
   std::uint64_t seed = 0, step = 0;
   std::uint32_t place = 0;
@@ -79,8 +85,9 @@ struct LoopTable {
 // The best table that this machine can run.
 extern const LoopTable* loops;
 
-// Runs a loop of one pointwise op over the call's operands, whatever their layouts, types and scalars: what
-// `pointwise` does once it has found its loop, and all that an op registered at run time needs.
+// Runs a loop of one pointwise op over the call's operands, whatever their layouts, types and
+// scalars: what `pointwise` does once it has found its loop, and all that an op registered at run
+// time needs.
 void run_loop(Loop loop, const Call& call, Tensor* outputs);
 
 }  // namespace on_cpu

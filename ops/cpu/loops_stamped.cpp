@@ -1,6 +1,6 @@
-// Every innermost loop, for one level of the instruction set: built once for each, with BRRR_ISA naming it.
-// All of it is in a namespace of that name or has no linkage, and it uses no inline function from elsewhere, so
-// that the linker never mixes the levels.
+// Every innermost loop, for one level of the instruction set: built once for each, with BRRR_ISA
+// naming it. All of it is in a namespace of that name or has no linkage, and it uses no inline
+// function from elsewhere, so that the linker never mixes the levels.
 #include "ops/cpu/loops.h"
 
 #if defined(__F16C__)
@@ -20,8 +20,8 @@ namespace brrr::on_cpu::BRRR_ISA {
 using i64 = std::int64_t;
 
 #include "ops/cpu/scalar_math.inl"
-#include "ops/jit/scalar.inl"
 #include "ops/jit/philox.inl"
+#include "ops/jit/scalar.inl"
 
 // scalar.inl says `long long` where this machine's i64 is `long`.
 BRRR_SCALAR_FN i64 pow(i64 base, i64 exponent) { return integer_power(base, exponent); }
@@ -33,8 +33,8 @@ namespace {
 
 #include "ops/cpu/convert_loops.inl"
 #include "ops/cpu/pointwise_loops.inl"
-#include "ops/cpu/reduction_loops.inl"
 #include "ops/cpu/random_loops.inl"
+#include "ops/cpu/reduction_loops.inl"
 
 constexpr LoopTable make_table() {
   LoopTable table;

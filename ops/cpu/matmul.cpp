@@ -1,6 +1,7 @@
-// Matrix products. Floats go to BLAS, on one of its threads per call, over panels of the result whose boundaries
-// depend only on the shapes: our threads run the panels, and bits do not depend on how many there are. Views whose
-// rows or columns are contiguous are read where they lie; 16-bit floats are multiplied as f32.
+// Matrix products. Floats go to BLAS, on one of its threads per call, over panels of the result
+// whose boundaries depend only on the shapes: our threads run the panels, and bits do not depend on
+// how many there are. Views whose rows or columns are contiguous are read where they lie; 16-bit
+// floats are multiplied as f32.
 #include <cblas.h>
 #include <fmt/format.h>
 
@@ -20,9 +21,10 @@ extern "C" {
 namespace brrr::on_cpu {
 namespace {
 
-// What a panel must cost, in multiplications, to be worth a thread.
-constexpr i64 kPanelWork = i64{1} << 18;
-constexpr i64 kPanel = 256;
+// What a panel costs at least, in multiplications, where a product is cut small; and how many
+// panels are few.
+constexpr i64 kPanelWork = i64{1} << 21;
+constexpr i64 kFewPanels = 8;
 
 // Two dimensions of a tensor, as BLAS reads them: row-major, or its transpose.
 struct Matrix {
@@ -64,16 +66,48 @@ void one_blas_thread() {
   (void)once;
 }
 
+i64 round_up(i64 n, i64 to) { return (n + to - 1) / to * to; }
+
+// How a product is cut; only its sizes decide. BLAS packs a factor anew for each panel, so panels
+// are large where there are many, and smaller ones are cut only to give a few threads something to
+// do.
+struct Panels {
+  i64 rows, columns;
+
+  Panels(i64 M, i64 N, i64 K) {
+    rows = share(M, N == 1 ? 4096 : 256);
+    columns = share(N, M == 1 ? 1024 : 512);
+    while (rows * columns * K > kPanelWork && panels(M, N) < kFewPanels) {
+      if (columns >= rows && columns > 64) {
+        columns = round_up(columns / 2, 16);
+      } else if (rows > 64) {
+        rows = round_up(rows / 2, 16);
+      } else {
+        break;
+      }
+    }
+  }
+
+  i64 panels(i64 M, i64 N) const { return ((M - 1) / rows + 1) * ((N - 1) / columns + 1); }
+  // Equal parts of n, none longer than `most`.
+  static i64 share(i64 n, i64 most) {
+    const i64 parts = (n - 1) / most + 1;
+    return parts == 1 ? n : round_up((n + parts - 1) / parts, 16);
+  }
+};
+
 CBLAS_TRANSPOSE flag(bool transposed) { return transposed ? CblasTrans : CblasNoTrans; }
 
 // A panel of one product: rows [m0, m0 + m) and columns [n0, n0 + n) of c.
 template <class T>
-void panel(const T* a, const Matrix& am, const T* b, const Matrix& bm, T* c, i64 N, i64 K, i64 m0, i64 m, i64 n0, i64 n) {
+void panel(const T* a, const Matrix& am, const T* b, const Matrix& bm, T* c, i64 N, i64 K, i64 m0,
+           i64 m, i64 n0, i64 n) {
   a += m0 * (am.transposed ? 1 : am.leading);
   b += n0 * (bm.transposed ? bm.leading : 1);
   c += m0 * N + n0;
   const int mi = static_cast<int>(m), ni = static_cast<int>(n), ki = static_cast<int>(K);
-  const int lda = static_cast<int>(am.leading), ldb = static_cast<int>(bm.leading), ldc = static_cast<int>(N);
+  const int lda = static_cast<int>(am.leading), ldb = static_cast<int>(bm.leading),
+            ldc = static_cast<int>(N);
   constexpr bool kSingle = std::is_same_v<T, float>;
   if (m == 1) {  // c = transpose(b) a
     const int step = am.transposed ? lda : 1;
@@ -90,14 +124,17 @@ void panel(const T* a, const Matrix& am, const T* b, const Matrix& bm, T* c, i64
     std::memset(c, 0, static_cast<std::size_t>(m) * sizeof(T));
     const int rows = am.transposed ? ki : mi, columns = am.transposed ? mi : ki;
     if constexpr (kSingle) {
-      cblas_sgemv(CblasRowMajor, flag(am.transposed), rows, columns, 1.f, a, lda, b, step, 1.f, c, 1);
+      cblas_sgemv(CblasRowMajor, flag(am.transposed), rows, columns, 1.f, a, lda, b, step, 1.f, c,
+                  1);
     } else {
       cblas_dgemv(CblasRowMajor, flag(am.transposed), rows, columns, 1., a, lda, b, step, 1., c, 1);
     }
   } else if constexpr (kSingle) {
-    cblas_sgemm(CblasRowMajor, flag(am.transposed), flag(bm.transposed), mi, ni, ki, 1.f, a, lda, b, ldb, 0.f, c, ldc);
+    cblas_sgemm(CblasRowMajor, flag(am.transposed), flag(bm.transposed), mi, ni, ki, 1.f, a, lda, b,
+                ldb, 0.f, c, ldc);
   } else {
-    cblas_dgemm(CblasRowMajor, flag(am.transposed), flag(bm.transposed), mi, ni, ki, 1., a, lda, b, ldb, 0., c, ldc);
+    cblas_dgemm(CblasRowMajor, flag(am.transposed), flag(bm.transposed), mi, ni, ki, 1., a, lda, b,
+                ldb, 0., c, ldc);
   }
 }
 
@@ -117,7 +154,9 @@ struct Batches {
   }
   i64 stride_of(const Tensor& t, int from_end) const {
     const int d = t.rank() - 2 + from_end;
-    return d < 0 || t.shape()[static_cast<std::size_t>(d)] == 1 ? 0 : t.strides()[static_cast<std::size_t>(d)];
+    return d < 0 || t.shape()[static_cast<std::size_t>(d)] == 1
+               ? 0
+               : t.strides()[static_cast<std::size_t>(d)];
   }
   void offsets(i64 batch, i64& in_a, i64& in_b) const {
     in_a = in_b = 0;
@@ -136,26 +175,28 @@ void multiply_floats(Tensor left, Tensor right, const Tensor& out) {
   const Matrix am = matrix_of(left), bm = matrix_of(right);
   const i64 M = out.size(-2), N = out.size(-1), K = left.size(-1);
   if (std::max({M, N, K, am.leading, bm.leading}) > std::numeric_limits<int>::max()) {
-    fail(fmt::format("[matmul] expected dimensions that BLAS can count in 32 bits, got {} and {}", left.describe(),
-                     right.describe()));
+    fail(fmt::format("[matmul] expected dimensions that BLAS can count in 32 bits, got {} and {}",
+                     left.describe(), right.describe()));
   }
   const T *a = left.data<T>(), *b = right.data<T>();
   T* c = out.data<T>();
   const Batches batches(out, left, right);
-  // Only the sizes decide: tall results are cut by rows, wide ones by columns, large ones both ways.
-  const i64 rows = M * N * K <= kPanelWork ? M : std::min(M, kPanel * (N == 1 ? 16 : 1));
-  const i64 columns = M * N * K <= kPanelWork ? N : std::min(N, kPanel * (M == 1 ? 4 : 2));
-  const i64 row_panels = (M - 1) / rows + 1, column_panels = (N - 1) / columns + 1, panels = row_panels * column_panels;
+  const Panels cut(M, N, K);
+  const i64 rows = cut.rows, columns = cut.columns;
+  const i64 row_panels = (M - 1) / rows + 1, column_panels = (N - 1) / columns + 1;
+  const i64 panels = row_panels * column_panels;
   const i64 work = std::max<i64>(1, rows * columns * K);
-  parallel_for(batches.count * panels, std::max<i64>(1, kPanelWork / work), [&](i64 begin, i64 end) {
-    for (i64 t = begin; t < end; ++t) {
-      const i64 batch = t / panels, p = t % panels;
-      i64 in_a, in_b;
-      batches.offsets(batch, in_a, in_b);
-      const i64 m0 = p / column_panels * rows, n0 = p % column_panels * columns;
-      panel(a + in_a, am, b + in_b, bm, c + batch * M * N, N, K, m0, std::min(rows, M - m0), n0, std::min(columns, N - n0));
-    }
-  });
+  parallel_for(batches.count * panels, std::max<i64>(1, kPanelWork / work),
+               [&](i64 begin, i64 end) {
+                 for (i64 t = begin; t < end; ++t) {
+                   const i64 batch = t / panels, p = t % panels;
+                   i64 in_a, in_b;
+                   batches.offsets(batch, in_a, in_b);
+                   const i64 m0 = p / column_panels * rows, n0 = p % column_panels * columns;
+                   panel(a + in_a, am, b + in_b, bm, c + batch * M * N, N, K, m0,
+                         std::min(rows, M - m0), n0, std::min(columns, N - n0));
+                 }
+               });
 }
 
 // Integers wrap, so they are added and multiplied as unsigned.
@@ -163,24 +204,26 @@ template <class T>
 void multiply_integers(const Tensor& left, const Tensor& right, const Tensor& out) {
   using U [[gnu::may_alias]] = std::make_unsigned_t<T>;
   const i64 M = out.size(-2), N = out.size(-1), K = left.size(-1);
-  const Tensor b_rows = N == 1 || right.stride(-1) == 1 ? right : contiguous_as(right, right.dtype());
+  const Tensor b_rows =
+      N == 1 || right.stride(-1) == 1 ? right : contiguous_as(right, right.dtype());
   const Batches batches(out, left, b_rows);
   const i64 row = left.stride(-2), column = left.stride(-1), b_row = b_rows.stride(-2);
-  parallel_for(batches.count * M, std::max<i64>(1, kPanelWork / std::max<i64>(1, N * K)), [&](i64 begin, i64 end) {
-    for (i64 t = begin; t < end; ++t) {
-      i64 in_a, in_b;
-      batches.offsets(t / M, in_a, in_b);
-      const U* a = reinterpret_cast<const U*>(left.data<T>()) + in_a + t % M * row;
-      const U* b = reinterpret_cast<const U*>(b_rows.data<T>()) + in_b;
-      U* c = reinterpret_cast<U*>(out.data<T>()) + t * N;
-      std::fill(c, c + N, U(0));
-      for (i64 k = 0; k < K; ++k) {
-        const U factor = a[k * column];
-        const U* in = b + k * b_row;
-        for (i64 j = 0; j < N; ++j) c[j] += factor * in[j];
-      }
-    }
-  });
+  parallel_for(batches.count * M, std::max<i64>(1, kPanelWork / std::max<i64>(1, N * K)),
+               [&](i64 begin, i64 end) {
+                 for (i64 t = begin; t < end; ++t) {
+                   i64 in_a, in_b;
+                   batches.offsets(t / M, in_a, in_b);
+                   const U* a = reinterpret_cast<const U*>(left.data<T>()) + in_a + t % M * row;
+                   const U* b = reinterpret_cast<const U*>(b_rows.data<T>()) + in_b;
+                   U* c = reinterpret_cast<U*>(out.data<T>()) + t * N;
+                   std::fill(c, c + N, U(0));
+                   for (i64 k = 0; k < K; ++k) {
+                     const U factor = a[k * column];
+                     const U* in = b + k * b_row;
+                     for (i64 j = 0; j < N; ++j) c[j] += factor * in[j];
+                   }
+                 }
+               });
 }
 
 }  // namespace
@@ -194,7 +237,8 @@ void matmul(const Call& call, Tensor* outputs) {
   if (a.size(-1) == 0) {
     std::memset(out.data(), 0, out.bytes());
   } else if (type == DType::f32) {
-    multiply_floats<float>(a.dtype() == type ? a : contiguous_as(a, type), b.dtype() == type ? b : contiguous_as(b, type), out);
+    multiply_floats<float>(a.dtype() == type ? a : contiguous_as(a, type),
+                           b.dtype() == type ? b : contiguous_as(b, type), out);
   } else if (type == DType::f64) {
     multiply_floats<double>(a, b, out);
   } else if (type == DType::i32) {

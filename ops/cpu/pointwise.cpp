@@ -1,7 +1,8 @@
 // Pointwise kernels: finds the loop of an op and a type, and runs it over operands of any layout.
 //
-// Three ways, by cost: contiguous operands of one shape go to the loop as they are; a few elements are laid out on
-// the stack; everything else goes tile by tile, where 16-bit floats become f32 and scalars become tiles.
+// Three ways, by cost: contiguous operands of one shape go to the loop as they are; a few elements
+// are laid out on the stack; everything else goes tile by tile, where 16-bit floats become f32 and
+// scalars become tiles.
 #include <bit>
 #include <cstring>
 
@@ -47,13 +48,16 @@ using U8 [[gnu::may_alias]] = std::uint8_t;
 using U32 [[gnu::may_alias]] = std::uint32_t;
 using U64 [[gnu::may_alias]] = std::uint64_t;
 
-// A few elements of an operand in the order of the output. One step at a time: vectors would cost more than they save.
+// A few elements of an operand in the order of the output. One step at a time: vectors would cost
+// more than they save.
 template <class U>
 void lay_out(void* memory, const TensorImpl& in, const TensorImpl& out) {
   U* to = static_cast<U*>(memory);
   const U* from = static_cast<const U*>(in.data);
   const int rank = out.word.rank(), missing = rank - in.word.rank();
-  const auto stride = [&](int d) { return d < missing || in.dims[d - missing] == 1 ? 0 : in.strides[d - missing]; };
+  const auto stride = [&](int d) {
+    return d < missing || in.dims[d - missing] == 1 ? 0 : in.strides[d - missing];
+  };
   if (rank <= 2) [[likely]] {
     const i64 inner = rank ? out.dims[rank - 1] : 1, step = rank ? stride(rank - 1) : 0;
     const i64 turn = (rank == 2 ? stride(0) : 0) - inner * step;
@@ -127,7 +131,8 @@ class TiledLoop {
     for (int i = 0; i < static_cast<int>(call.n_inputs); ++i) space_.add(call.input(i));
     space_.simplify();
     for (int v = 1; v < space_.n_views; ++v) straighten(space_, space_.views[v], straight_[v - 1]);
-    bool buffered = space_.views[0].dtype != types.result || space_.views[0].strides[space_.rank - 1] != 1;
+    bool buffered =
+        space_.views[0].dtype != types.result || space_.views[0].strides[space_.rank - 1] != 1;
     for (int i = 0, view = 1; i < n_operands_; ++i) {
       Operand& operand = operands_[i];
       operand.compute = types.operand(i);
@@ -137,7 +142,8 @@ class TiledLoop {
         continue;
       }
       operand.view = &space_.views[view++];
-      buffered |= operand.view->strides[space_.rank - 1] != 1 || operand.view->dtype != operand.compute;
+      buffered |=
+          operand.view->strides[space_.rank - 1] != 1 || operand.view->dtype != operand.compute;
     }
     length_ = buffered ? kTile : kGrain;
   }
@@ -145,7 +151,8 @@ class TiledLoop {
   void run() const {
     const Tiling tiling(space_, length_);
     const i64 grain = kGrain / tiling.length;
-    parallel_for(tiling.tiles, grain < 1 ? 1 : grain, [&](i64 begin, i64 end) { run_tiles(tiling, begin, end); });
+    parallel_for(tiling.tiles, grain < 1 ? 1 : grain,
+                 [&](i64 begin, i64 end) { run_tiles(tiling, begin, end); });
   }
 
  private:
@@ -249,7 +256,8 @@ inline bool run_contiguous(Loop loop, const Call& call, bool select, Tensor* out
     const TensorImpl& in = *call.inputs[i]->impl();
     operands[i] = in.data;
     const std::uint32_t want =
-        i == 0 && select ? static_cast<std::uint32_t>(DType::boolean) | TensorWord::kContiguous : wanted;
+        i == 0 && select ? static_cast<std::uint32_t>(DType::boolean) | TensorWord::kContiguous
+                         : wanted;
     wrong |= (in.word.bits ^ want) & kMask;
     sizes |= in.numel ^ n;
   }
@@ -285,7 +293,8 @@ inline bool run_contiguous(Loop loop, const Call& call, bool select, Tensor* out
 
 void run_loop(Loop loop, const Call& call, Tensor* outputs) {
   const bool plain = call.scalars == 0 && !is_half(call.dtype);
-  if (plain && run_contiguous(loop, call, op_info(call.op).rule == DTypeRule::select, outputs)) return;
+  if (plain && run_contiguous(loop, call, op_info(call.op).rule == DTypeRule::select, outputs))
+    return;
   run_other(loop, call, outputs);
 }
 
@@ -294,7 +303,8 @@ void pointwise(const Call& call, Tensor* outputs) {
   const bool plain = call.scalars == 0 && !is_half(call.dtype);
   if (plain) [[likely]] {
     Loop loop = loops->pointwise[row][static_cast<int>(call.dtype)];
-    if (run_contiguous(loop, call, call.op == Op::where, outputs)) [[likely]] return;
+    if (run_contiguous(loop, call, call.op == Op::where, outputs)) [[likely]]
+      return;
   }
   run_other(loops->pointwise[row][static_cast<int>(compute_type(call.dtype))], call, outputs);
 }

@@ -1,8 +1,9 @@
 // One contiguous loop for each pointwise row of ops.def and each type that it computes in.
 //
-// A loop over an expression that calls libm is run on whole groups of eight only, the rest through a padded
-// buffer: the vector form computes every element, so a result does not depend on where in a tensor it stands.
-// Outputs may be the very memory of an input, which `ivdep` allows and an alias check at run time would not.
+// A loop over an expression that calls libm is run on whole groups of eight only, the rest through
+// a padded buffer: the vector form computes every element, so a result does not depend on where in
+// a tensor it stands. Outputs may be the very memory of an input, which `ivdep` allows and an alias
+// check at run time would not.
 
 namespace sets {
 constexpr unsigned bit_of(DType dtype) { return 1u << static_cast<int>(dtype); }
@@ -18,33 +19,33 @@ constexpr i64 kGroup = 8;
 
 namespace rows {
 #define K(x) T(x)
-#define BRRR_ROW(name, types_, rule_, expression)             \
-  static constexpr unsigned types = sets::types_;             \
-  static constexpr Rule rule = Rule::rule_;                   \
+#define BRRR_ROW(name, types_, rule_, expression) \
+  static constexpr unsigned types = sets::types_; \
+  static constexpr Rule rule = Rule::rule_;       \
   static constexpr bool math = calls_inexact_math(#expression);
-#define UNARY(name, types_, rule_, low, high, expression)     \
-  struct name##_row {                                         \
-    BRRR_ROW(name, types_, rule_, expression)                 \
-    template <class T>                                        \
-    static BRRR_SCALAR_FN auto apply(T a) {                   \
-      return expression;                                      \
-    }                                                         \
+#define UNARY(name, types_, rule_, low, high, expression) \
+  struct name##_row {                                     \
+    BRRR_ROW(name, types_, rule_, expression)             \
+    template <class T>                                    \
+    static BRRR_SCALAR_FN auto apply(T a) {               \
+      return expression;                                  \
+    }                                                     \
   };
-#define BINARY(name, types_, rule_, low, high, expression)    \
-  struct name##_row {                                         \
-    BRRR_ROW(name, types_, rule_, expression)                 \
-    template <class T>                                        \
-    static BRRR_SCALAR_FN auto apply(T a, T b) {              \
-      return expression;                                      \
-    }                                                         \
+#define BINARY(name, types_, rule_, low, high, expression) \
+  struct name##_row {                                      \
+    BRRR_ROW(name, types_, rule_, expression)              \
+    template <class T>                                     \
+    static BRRR_SCALAR_FN auto apply(T a, T b) {           \
+      return expression;                                   \
+    }                                                      \
   };
-#define TERNARY(name, types_, rule_, low, high, expression)   \
-  struct name##_row {                                         \
-    BRRR_ROW(name, types_, rule_, expression)                 \
-    template <class A, class T>                               \
-    static BRRR_SCALAR_FN auto apply(A a, T b, T c) {         \
-      return expression;                                      \
-    }                                                         \
+#define TERNARY(name, types_, rule_, low, high, expression) \
+  struct name##_row {                                       \
+    BRRR_ROW(name, types_, rule_, expression)               \
+    template <class A, class T>                             \
+    static BRRR_SCALAR_FN auto apply(A a, T b, T c) {       \
+      return expression;                                    \
+    }                                                       \
   };
 #include "dispatch/ops.def"
 #undef BRRR_ROW
@@ -88,7 +89,8 @@ BRRR_SCALAR_FN void run_row(i64 n, Out* out, const In*... in) {
     if (whole) whole_groups<Row>(whole, out, in...);
     if (rest) {
       alignas(64) Out results[kGroup];
-      whole_groups<Row>(kGroup, results, static_cast<const In*>(Padded<In>(in + whole, rest).values)...);
+      whole_groups<Row>(kGroup, results,
+                        static_cast<const In*>(Padded<In>(in + whole, rest).values)...);
       for (i64 i = 0; i < rest; ++i) out[whole + i] = results[i];
     }
   } else {
@@ -123,12 +125,14 @@ void pointwise_loop(void* out, const void* const* in, i64 n) {
   } else if constexpr (arity == 2) {
     run_row<Row>(n, o, static_cast<const T*>(in[0]), static_cast<const T*>(in[1]));
   } else if constexpr (Row::rule == Rule::select) {
-    // A bool read as a byte: the compiler has no vectors of bool to choose by. What is chosen may be bytes too.
+    // A bool read as a byte: the compiler has no vectors of bool to choose by. What is chosen may
+    // be bytes too.
     using V = typename either<__is_same(T, bool), unsigned char, T>::type;
-    run_row<Row>(n, static_cast<V*>(out), static_cast<const unsigned char*>(in[0]), static_cast<const V*>(in[1]),
-                 static_cast<const V*>(in[2]));
+    run_row<Row>(n, static_cast<V*>(out), static_cast<const unsigned char*>(in[0]),
+                 static_cast<const V*>(in[1]), static_cast<const V*>(in[2]));
   } else {
-    run_row<Row>(n, o, static_cast<const T*>(in[0]), static_cast<const T*>(in[1]), static_cast<const T*>(in[2]));
+    run_row<Row>(n, o, static_cast<const T*>(in[0]), static_cast<const T*>(in[1]),
+                 static_cast<const T*>(in[2]));
   }
 }
 

@@ -26,7 +26,8 @@ void draw(const Draw* loops_by_type, const Call& call, const Tensor& given) {
     while (begin < end) {
       // Whole blocks of the type drawn go straight to the output.
       const bool straight = drawn == out.dtype() && (begin + 1) * width <= n;
-      const i64 blocks = straight ? std::min(end, n / width) - begin : std::min(end - begin, kTile / width);
+      const i64 blocks =
+          straight ? std::min(end, n / width) - begin : std::min(end - begin, kTile / width);
       void* to = straight ? data + begin * width * size : memory;
       loop(to, key, begin, blocks);
       if (!straight) {

@@ -2,13 +2,14 @@
 
 constexpr i64 kBatch = 32;
 
-// Words 0 to 3 of blocks [first, first + kBatch), each word in an array of its own. The same numbers as
-// brrr_random_block, whose rounds are turned inside out here.
+// Words 0 to 3 of blocks [first, first + kBatch), each word in an array of its own. The same
+// numbers as brrr_random_block, whose rounds are turned inside out here.
 struct Words {
   std::uint32_t w[4][kBatch];
 
   Words(const DrawKey& key, std::uint64_t first) {
-    std::uint32_t k0 = static_cast<std::uint32_t>(key.seed), k1 = static_cast<std::uint32_t>(key.seed >> 32);
+    std::uint32_t k0 = static_cast<std::uint32_t>(key.seed),
+                  k1 = static_cast<std::uint32_t>(key.seed >> 32);
     const std::uint32_t high_step = static_cast<std::uint32_t>(key.step >> 32) * 0x9E3779B9u;
     for (i64 j = 0; j < kBatch; ++j) {
       const std::uint64_t block = first + static_cast<std::uint64_t>(j);
@@ -61,7 +62,8 @@ struct NormalFloat {
   static BRRR_SCALAR_FN void fill(float* to, const Words& words) {
     float even[kBatch], odd[kBatch];
     for (int pair = 0; pair < 4; pair += 2) {
-      for (i64 j = 0; j < kBatch; ++j) brrr_normal_pair_f32(words.w[pair][j], words.w[pair + 1][j], even[j], odd[j]);
+      for (i64 j = 0; j < kBatch; ++j)
+        brrr_normal_pair_f32(words.w[pair][j], words.w[pair + 1][j], even[j], odd[j]);
       for (i64 j = 0; j < kBatch; ++j) to[j * 4 + pair] = even[j], to[j * 4 + pair + 1] = odd[j];
     }
   }

@@ -1,8 +1,10 @@
-// Reductions over any dimensions of any layout. Work is cut into blocks whose boundaries depend on the shape and
-// strides only, each with accumulators of its own, merged in order: the bits do not depend on threads.
+// Reductions over any dimensions of any layout. Work is cut into blocks whose boundaries depend on
+// the shape and strides only, each with accumulators of its own, merged in order: the bits do not
+// depend on threads.
 //
-// Two ways to read: where a reduced dimension is contiguous, runs along it are folded into one accumulator each;
-// where a kept dimension is, whole rows are folded into a row of accumulators. Anything else is gathered.
+// Two ways to read: where a reduced dimension is contiguous, runs along it are folded into one
+// accumulator each; where a kept dimension is, whole rows are folded into a row of accumulators.
+// Anything else is gathered.
 #include <algorithm>
 #include <cstring>
 
@@ -24,7 +26,8 @@ struct Axis {
 
 class Reduction {
  public:
-  Reduction(const ReductionLoops& loops, DType element, const Tensor& in, i64 mask, const Tensor& out)
+  Reduction(const ReductionLoops& loops, DType element, const Tensor& in, i64 mask,
+            const Tensor& out)
       : loops_(loops),
         element_(element),
         in_(static_cast<const char*>(in.data())),
@@ -115,8 +118,8 @@ class Reduction {
     // Axes were collected innermost first. The order of reduced ones is free.
     std::reverse(kept_, kept_ + n_kept_);
     std::reverse(reduced_, reduced_ + n_reduced_);
-    std::stable_sort(reduced_, reduced_ + n_reduced_,
-                     [](const Axis& a, const Axis& b) { return std::abs(a.stride) > std::abs(b.stride); });
+    std::sort(reduced_, reduced_ + n_reduced_,
+              [](const Axis& a, const Axis& b) { return std::abs(a.stride) > std::abs(b.stride); });
     n_kept_ = joined(kept_, n_kept_);
     n_reduced_ = joined(reduced_, n_reduced_);
   }
@@ -146,7 +149,8 @@ class Reduction {
         }
       }
     }
-    const i64 size = std::max<i64>(1, kept_[column_].size), reduced = std::max<i64>(1, reduced_count_);
+    const i64 size = std::max<i64>(1, kept_[column_].size),
+              reduced = std::max<i64>(1, reduced_count_);
     width_ = std::min(size, by_rows_ ? kColumns : std::clamp<i64>(kGrain / reduced, 1, kColumns));
     column_tiles_ = (size - 1) / width_ + 1;
     units_ = std::max<i64>(1, kept_count_ / size * column_tiles_);
@@ -159,7 +163,8 @@ class Reduction {
     const Axis& inner = reduced_[n_reduced_ - 1];
     const bool converts = in_type_ != element_;
     if (!by_rows_ && n_reduced_ == 1 && inner.stride == 1 && !converts) {
-      loops_.fold_runs(accumulators, unit.in + begin * in_size(), end - begin, unit.columns, kept_[column_].stride);
+      loops_.fold_runs(accumulators, unit.in + begin * in_size(), end - begin, unit.columns,
+                       kept_[column_].stride);
       return;
     }
     for (i64 at = begin; at < end;) {
@@ -192,7 +197,8 @@ class Reduction {
     for (i64 r = 0; r < rows; r += most) {
       const i64 n = std::min(most, rows - r);
       for (i64 i = 0; i < n; ++i) {
-        convert(converted + i * columns * static_cast<i64>(size_of(element_)), from + (r + i) * stride * in_size(), columns);
+        convert(converted + i * columns * static_cast<i64>(size_of(element_)),
+                from + (r + i) * stride * in_size(), columns);
       }
       loops_.fold_rows(accumulators, converted, columns, n, columns);
     }
@@ -229,12 +235,14 @@ class Reduction {
     loops_.finish(results, accumulators, unit.columns, reduced_count_);
     const void* from = results;
     if (loops_.result != out_type_) {
-      loops->convert[static_cast<int>(loops_.result)][static_cast<int>(out_type_)](converted, results, unit.columns);
+      loops->convert[static_cast<int>(loops_.result)][static_cast<int>(out_type_)](
+          converted, results, unit.columns);
       from = converted;
     }
     const i64 size = static_cast<i64>(size_of(out_type_)), stride = kept_[column_].out_stride;
     for (i64 c = 0; c < unit.columns; ++c) {
-      std::memcpy(unit.out + c * stride * size, static_cast<const char*>(from) + c * size, static_cast<std::size_t>(size));
+      std::memcpy(unit.out + c * stride * size, static_cast<const char*>(from) + c * size,
+                  static_cast<std::size_t>(size));
     }
   }
 
@@ -259,7 +267,9 @@ void reduction(const Call& call, Tensor* outputs) {
   const Tensor& in = call.input(0);
   DType element = is_half(in.dtype()) ? DType::f32 : in.dtype();
   if (!loops->reduction[row][static_cast<int>(element)].finish) element = DType::f32;
-  Reduction(loops->reduction[row][static_cast<int>(element)], element, in, call.attrs[0].i(), outputs[0]).run();
+  Reduction(loops->reduction[row][static_cast<int>(element)], element, in, call.attrs[0].i(),
+            outputs[0])
+      .run();
 }
 
 void arg_reduction(const Call& call, Tensor* outputs) {
@@ -273,19 +283,22 @@ void arg_reduction(const Call& call, Tensor* outputs) {
   i64 outer = 1, inner = 1;
   for (int d = 0; d < dim; ++d) outer *= shape[static_cast<std::size_t>(d)];
   for (int d = dim + 1; d < in.rank(); ++d) inner *= shape[static_cast<std::size_t>(d)];
-  const i64 n = in.rank() == 0 ? 1 : shape[static_cast<std::size_t>(dim)], size = static_cast<i64>(size_of(element));
+  const i64 n = in.rank() == 0 ? 1 : shape[static_cast<std::size_t>(dim)],
+            size = static_cast<i64>(size_of(element));
   const char* data = static_cast<const char*>(in.data());
   i64* out = static_cast<i64*>(outputs[0].data());
 
   if (inner == 1 && outer == 1 && n > kGrain) {
     // The best of each block in parallel, then the best of those.
     const i64 blocks = (n - 1) / kGrain + 1;
-    const Tensor indices = make_tensor(DType::i64, Dims{blocks}, cpu), values = make_tensor(element, Dims{blocks}, cpu);
+    const Tensor indices = make_tensor(DType::i64, Dims{blocks}, cpu),
+                 values = make_tensor(element, Dims{blocks}, cpu);
     i64* index = indices.data<i64>();
     char* value = static_cast<char*>(values.data());
     parallel_for(blocks, 1, [&](i64 begin, i64 end) {
       for (i64 b = begin; b < end; ++b) {
-        index[b] = b * kGrain + best.run(data + b * kGrain * size, std::min(kGrain, n - b * kGrain));
+        index[b] =
+            b * kGrain + best.run(data + b * kGrain * size, std::min(kGrain, n - b * kGrain));
         std::memcpy(value + b * size, data + index[b] * size, static_cast<std::size_t>(size));
       }
     });
@@ -300,8 +313,8 @@ void arg_reduction(const Call& call, Tensor* outputs) {
       alignas(64) char values[kColumns * 8];
       for (i64 t = begin; t < end; ++t) {
         const i64 o = t / tiles, first = t % tiles * width;
-        best.rows(out + o * inner + first, values, data + (o * n * inner + first) * size, std::min(width, inner - first), n,
-                  inner);
+        best.rows(out + o * inner + first, values, data + (o * n * inner + first) * size,
+                  std::min(width, inner - first), n, inner);
       }
     });
   }

@@ -1,6 +1,7 @@
-// Folds for each reduction row of ops.def. Sums of f32 accumulate in f64 and sums of integers in i64; all others
-// in the element's own type. A run is folded into a fixed number of lanes, so the order of combination depends on
-// its length only, and the compiler can keep the lanes in registers.
+// Folds for each reduction row of ops.def. Sums of f32 accumulate in f64 and sums of integers in
+// i64; all others in the element's own type. A run is folded into a fixed number of lanes, so the
+// order of combination depends on its length only, and the compiler can keep the lanes in
+// registers.
 
 constexpr i64 kLanes = 32;
 
@@ -17,25 +18,25 @@ struct folded<DType::boolean> {
 namespace rows {
 #define K(x) T(x)
 #define REDUCTION(name, types_, rule_, map_, identity_, combine_, finish_) \
-  struct name##_row {                                                       \
-    static constexpr unsigned types = sets::types_;                         \
-    static constexpr Rule rule = Rule::rule_;                               \
-    template <class T>                                                      \
-    static BRRR_SCALAR_FN T map(T a) {                                      \
-      return static_cast<T>(map_);                                          \
-    }                                                                       \
-    template <class T>                                                      \
-    static BRRR_SCALAR_FN T identity() {                                    \
-      return static_cast<T>(identity_);                                     \
-    }                                                                       \
-    template <class T>                                                      \
-    static BRRR_SCALAR_FN T combine(T x, T y) {                             \
-      return static_cast<T>(combine_);                                      \
-    }                                                                       \
-    template <class T>                                                      \
-    static BRRR_SCALAR_FN T finish(T x, [[maybe_unused]] T n) {             \
-      return static_cast<T>(finish_);                                       \
-    }                                                                       \
+  struct name##_row {                                                      \
+    static constexpr unsigned types = sets::types_;                        \
+    static constexpr Rule rule = Rule::rule_;                              \
+    template <class T>                                                     \
+    static BRRR_SCALAR_FN T map(T a) {                                     \
+      return static_cast<T>(map_);                                         \
+    }                                                                      \
+    template <class T>                                                     \
+    static BRRR_SCALAR_FN T identity() {                                   \
+      return static_cast<T>(identity_);                                    \
+    }                                                                      \
+    template <class T>                                                     \
+    static BRRR_SCALAR_FN T combine(T x, T y) {                            \
+      return static_cast<T>(combine_);                                     \
+    }                                                                      \
+    template <class T>                                                     \
+    static BRRR_SCALAR_FN T finish(T x, [[maybe_unused]] T n) {            \
+      return static_cast<T>(finish_);                                      \
+    }                                                                      \
   };
 #include "dispatch/ops.def"
 
@@ -67,9 +68,9 @@ struct Fold {
   static constexpr DType accumulator = !wide                        ? code_of<E>
                                        : scalar_traits<E>::floating ? DType::f64
                                                                     : DType::i64;
-  static constexpr DType result = Row::rule == Rule::predicate           ? DType::boolean
+  static constexpr DType result = Row::rule == Rule::predicate          ? DType::boolean
                                   : wide && !scalar_traits<E>::floating ? DType::i64
-                                                                         : code_of<E>;
+                                                                        : code_of<E>;
   using A = typename folded<accumulator>::type;
   using R = typename element<result>::type;
 
@@ -144,7 +145,8 @@ template <class Row, DType dtype>
 constexpr ReductionLoops reduction_for() {
   if constexpr (Row::types & sets::bit_of(dtype)) {
     using F = Fold<Row, typename folded<dtype>::type>;
-    return {F::accumulator, F::result, F::identity, F::fold_runs, F::fold_rows, F::merge, F::finish};
+    return {F::accumulator, F::result, F::identity, F::fold_runs,
+            F::fold_rows,   F::merge,  F::finish};
   } else {
     return {};
   }
@@ -185,8 +187,8 @@ struct Best {
     return index;
   }
 
-  // Indices as wide as the elements, so that both fit one vector; rows are taken in stretches that such an index
-  // can count.
+  // Indices as wide as the elements, so that both fit one vector; rows are taken in stretches that
+  // such an index can count.
   static void rows(i64* index, void* best_memory, const void* data, i64 n, i64 rows, i64 stride) {
     using I = typename either<sizeof(E) == 8, i64, std::int32_t>::type;
     constexpr i64 kColumns = 64, kStretch = i64{1} << 30;
@@ -219,8 +221,9 @@ struct Best {
 
 template <class Row>
 constexpr void fill_arg(ArgLoops* row) {
-#define BRRR_ARG(dtype) \
-  row[static_cast<int>(dtype)] = {Best<Row, typename folded<dtype>::type>::run, Best<Row, typename folded<dtype>::type>::rows};
+#define BRRR_ARG(dtype)                                                         \
+  row[static_cast<int>(dtype)] = {Best<Row, typename folded<dtype>::type>::run, \
+                                  Best<Row, typename folded<dtype>::type>::rows};
   BRRR_ARG(DType::f32)
   BRRR_ARG(DType::f64)
   BRRR_ARG(DType::i32)

@@ -1,6 +1,7 @@
-// The functions of <cmath> that expressions use, for float and double. On x86-64 with a glibc that has them, g++
-// is told of the vector forms in libmvec, and so puts them into vectorized loops without -ffast-math, which would
-// flush denormals and lose -0. Vector and scalar forms differ in the last bits: see pointwise_loops.inl.
+// The functions of <cmath> that expressions use, for float and double. On x86-64 with a glibc that
+// has them, g++ is told of the vector forms in libmvec, and so puts them into vectorized loops
+// without -ffast-math, which would flush denormals and lose -0. Vector and scalar forms differ in
+// the last bits: see pointwise_loops.inl.
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
 #if __GLIBC_PREREQ(2, 35)
 #define BRRR_SIMD_MATH 1
@@ -13,11 +14,12 @@
 #define BRRR_MATH_DECLARATION __attribute__((const, nothrow))
 #endif
 
-// Our own names for libm's symbols: the compiler knows `expf` as a builtin and would ignore the declaration.
-#define BRRR_MATH1(name)                                                               \
-  extern "C" BRRR_MATH_DECLARATION float brrr_##name##_f32(float) __asm__(#name "f");  \
-  extern "C" BRRR_MATH_DECLARATION double brrr_##name##_f64(double) __asm__(#name);    \
-  BRRR_SCALAR_FN float name(float a) { return brrr_##name##_f32(a); }                  \
+// Our own names for libm's symbols: the compiler knows `expf` as a builtin and would ignore the
+// declaration.
+#define BRRR_MATH1(name)                                                              \
+  extern "C" BRRR_MATH_DECLARATION float brrr_##name##_f32(float) __asm__(#name "f"); \
+  extern "C" BRRR_MATH_DECLARATION double brrr_##name##_f64(double) __asm__(#name);   \
+  BRRR_SCALAR_FN float name(float a) { return brrr_##name##_f32(a); }                 \
   BRRR_SCALAR_FN double name(double a) { return brrr_##name##_f64(a); }
 BRRR_MATH1(exp)
 BRRR_MATH1(expm1)
@@ -36,8 +38,8 @@ BRRR_SCALAR_FN float pow(float a, float b) { return brrr_pow_f32(a, b); }
 BRRR_SCALAR_FN double pow(double a, double b) { return brrr_pow_f64(a, b); }
 
 // These are exact or correctly rounded, in whatever form.
-#define BRRR_EXACT1(name)                                                \
-  BRRR_SCALAR_FN float name(float a) { return __builtin_##name##f(a); }  \
+#define BRRR_EXACT1(name)                                               \
+  BRRR_SCALAR_FN float name(float a) { return __builtin_##name##f(a); } \
   BRRR_SCALAR_FN double name(double a) { return __builtin_##name(a); }
 BRRR_EXACT1(sqrt)
 BRRR_EXACT1(floor)
@@ -51,7 +53,8 @@ BRRR_SCALAR_FN double fmod(double a, double b) { return __builtin_fmod(a, b); }
 
 // Whether an expression calls a function whose vector and scalar forms may differ in bits.
 constexpr bool calls_inexact_math(const char* text) {
-  constexpr const char* names[] = {"exp", "expm1", "log", "log1p", "sin", "cos", "tan", "tanh", "erf", "pow"};
+  constexpr const char* names[] = {"exp", "expm1", "log",  "log1p", "sin",
+                                   "cos", "tan",   "tanh", "erf",   "pow"};
   const auto in_word = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
   };

@@ -28,7 +28,8 @@ void sums_of_lines(T* to, const T* from, i64 lines, i64 n) {
     }
     for (; line < end; ++line) {
       Sum sum{};
-      for (i64 i = 0; i < n; ++i) to[line * n + i] = static_cast<T>(sum += static_cast<Sum>(from[line * n + i]));
+      for (i64 i = 0; i < n; ++i)
+        to[line * n + i] = static_cast<T>(sum += static_cast<Sum>(from[line * n + i]));
     }
   });
 }
@@ -75,15 +76,25 @@ void cumsum(const Call& call, Tensor* outputs) {
   const bool straight = out.is_contiguous() && out.dtype() == type;
   const Tensor to = straight ? out : make_tensor(type, out.shape(), cpu);
   i64 outer = 1, n = 1, inner = 1;
-  for (int d = 0; d < in.rank(); ++d) (d < dim ? outer : d == dim ? n : inner) *= in.shape()[static_cast<std::size_t>(d)];
+  for (int d = 0; d < in.rank(); ++d)
+    (d < dim ? outer : d == dim ? n : inner) *= in.shape()[static_cast<std::size_t>(d)];
   switch (type) {
-    case DType::f32: running_sums<float, double>(to.data<float>(), in.data<float>(), outer, n, inner); break;
-    case DType::f64: running_sums<double, double>(to.data<double>(), in.data<double>(), outer, n, inner); break;
-    case DType::i32:
-      running_sums<std::int32_t, std::uint64_t>(to.data<std::int32_t>(), in.data<std::int32_t>(), outer, n, inner);
+    case DType::f32:
+      running_sums<float, double>(to.data<float>(), in.data<float>(), outer, n, inner);
       break;
-    case DType::i64: running_sums<i64, std::uint64_t>(to.data<i64>(), in.data<i64>(), outer, n, inner); break;
-    default: running_sums<bool, std::uint64_t>(to.data<bool>(), in.data<bool>(), outer, n, inner); break;
+    case DType::f64:
+      running_sums<double, double>(to.data<double>(), in.data<double>(), outer, n, inner);
+      break;
+    case DType::i32:
+      running_sums<std::int32_t, std::uint64_t>(to.data<std::int32_t>(), in.data<std::int32_t>(),
+                                                outer, n, inner);
+      break;
+    case DType::i64:
+      running_sums<i64, std::uint64_t>(to.data<i64>(), in.data<i64>(), outer, n, inner);
+      break;
+    default:
+      running_sums<bool, std::uint64_t>(to.data<bool>(), in.data<bool>(), outer, n, inner);
+      break;
   }
   if (!straight) copy_tensor(out, to);
 }

@@ -36,9 +36,11 @@ void Space::simplify() {
     if (dims[d] != 1) move(kept++, d);
   }
   rank = kept;
-  // The order of elements is free, so take the output's: insertion sort by its strides, largest first.
+  // The order of elements is free, so take the output's: insertion sort by its strides, largest
+  // first.
   for (int d = 1; d < rank; ++d) {
-    for (int e = d; e > 0 && std::abs(views[0].strides[e - 1]) < std::abs(views[0].strides[e]); --e) {
+    for (int e = d; e > 0 && std::abs(views[0].strides[e - 1]) < std::abs(views[0].strides[e]);
+         --e) {
       std::swap(dims[e - 1], dims[e]);
       for (int v = 0; v < n_views; ++v) std::swap(views[v].strides[e - 1], views[v].strides[e]);
     }
@@ -218,7 +220,8 @@ Element element_of(DType dtype, i64 value, bool floating) {
 
 void fill_elements(void* to, const Element& element, i64 size, i64 n) {
   const auto fill = [&](auto* typed) {
-    const auto value = *reinterpret_cast<const std::remove_pointer_t<decltype(typed)>*>(element.bytes);
+    const auto value =
+        *reinterpret_cast<const std::remove_pointer_t<decltype(typed)>*>(element.bytes);
     for (i64 i = 0; i < n; ++i) typed[i] = value;
   };
   switch (size) {

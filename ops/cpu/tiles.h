@@ -1,6 +1,7 @@
-// Walks over tensors of any layout, broadcast to one shape, a tile at a time: what stands between a kernel's
-// contiguous loops and the strides of its operands. A tile is a stretch of at most kTile elements in the order of
-// the output; an operand that is not contiguous there is gathered into a buffer that stays in the first cache.
+// Walks over tensors of any layout, broadcast to one shape, a tile at a time: what stands between a
+// kernel's contiguous loops and the strides of its operands. A tile is a stretch of at most kTile
+// elements in the order of the output; an operand that is not contiguous there is gathered into a
+// buffer that stays in the first cache.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,8 @@ inline constexpr i64 kTileBytes = kTile * 8;
 // Work below this many elements is not worth a second thread.
 inline constexpr i64 kGrain = 32768;
 
-// A place in memory and how far apart, in elements, its neighbours are along each dimension of a Space.
+// A place in memory and how far apart, in elements, its neighbours are along each dimension of a
+// Space.
 struct View {
   char* data = nullptr;
   DType dtype = DType::f32;
@@ -29,7 +31,8 @@ struct View {
   i64 size() const { return static_cast<i64>(size_of(dtype)); }
 };
 
-// The output's shape, the output (view 0) and the operands, with as few dimensions as their strides allow.
+// The output's shape, the output (view 0) and the operands, with as few dimensions as their strides
+// allow.
 struct Space {
   int rank = 0;
   int n_views = 0;
@@ -40,9 +43,11 @@ struct Space {
   explicit Space(std::span<const i64> shape);
   // Aligned at the right; sizes of 1 are broadcast. A view that is nobody's gets null for data.
   void add(void* data, DType dtype, std::span<const i64> shape, std::span<const i64> strides);
-  void add(const Tensor& tensor) { add(tensor.data(), tensor.dtype(), tensor.shape(), tensor.strides()); }
-  // Drops dimensions of size 1, orders the rest by the output's strides, joins neighbours that are contiguous in
-  // every view. Leaves at least one dimension.
+  void add(const Tensor& tensor) {
+    add(tensor.data(), tensor.dtype(), tensor.shape(), tensor.strides());
+  }
+  // Drops dimensions of size 1, orders the rest by the output's strides, joins neighbours that are
+  // contiguous in every view. Leaves at least one dimension.
   void simplify();
   // Whether a view is contiguous over all of the space.
   bool linear(const View& view) const;
@@ -52,9 +57,9 @@ struct Space {
 
 // How a space is cut: long rows into tiles of their own, short rows several to a tile.
 struct Tiling {
-  i64 length;         // most elements in a tile
-  i64 tiles_in_row;   // long rows: 1 or more; short rows: 0
-  i64 rows_in_tile;   // short rows: 1 or more
+  i64 length;        // most elements in a tile
+  i64 tiles_in_row;  // long rows: 1 or more; short rows: 0
+  i64 rows_in_tile;  // short rows: 1 or more
   i64 rows;
   i64 tiles;
 
@@ -89,8 +94,9 @@ void gather_strided(void* to, const void* from, i64 size, i64 n, i64 stride);
 
 // Writes view 1 to view 0, converting where types differ: the body of every copy.
 void copy_space(Space& space);
-// Makes a large view that lies across the space, as a transpose does, contiguous in it: elements read far apart, one
-// cache line each, cost far more than a copy made in squares. `memory` keeps the copy.
+// Makes a large view that lies across the space, as a transpose does, contiguous in it: elements
+// read far apart, one cache line each, cost far more than a copy made in squares. `memory` keeps
+// the copy.
 void straighten(const Space& space, View& view, Tensor& memory);
 // A copy between tensors; `from` broadcasts to `to`.
 void copy_tensor(const Tensor& to, const Tensor& from);

@@ -18,20 +18,25 @@ static __device__ __noinline__ void report_fault(FaultSink sink, long long posit
   if (owner != 0 && owner != sink.launch) return;
   const unsigned long long rank = ~(unsigned long long)position;
   if (*(volatile unsigned long long*)&record->rank >= rank) return;
-  while (atomicCAS(&record->lock, 0u, 1u) != 0u) {
-  }
-  __threadfence();
+  // The lock is taken, used and given back inside one branch: lanes of a warp that waited for each other behind
+  // the loop would wait for ever.
   volatile FaultRecord* mine = record;
-  if (mine->rank < rank) {
-    mine->rank = rank;
-    mine->value = value;
-    mine->bound = bound;
-    mine->op = sink.op;
-    __threadfence_system();
-    *(volatile unsigned int*)sink.flag = 1;
+  for (bool done = false; !done;) {
+    if (atomicCAS(&record->lock, 0u, 1u) == 0u) {
+      __threadfence();
+      if (mine->rank < rank) {
+        mine->rank = rank;
+        mine->value = value;
+        mine->bound = bound;
+        mine->op = sink.op;
+        __threadfence_system();
+        *(volatile unsigned int*)sink.flag = 1;
+      }
+      __threadfence();
+      atomicExch(&record->lock, 0u);
+      done = true;
+    }
   }
-  __threadfence();
-  atomicExch(&record->lock, 0u);
 }
 
 static __device__ __forceinline__ bool index_in_range(FaultSink sink, long long position,

@@ -9,6 +9,7 @@
 #include "ops/jit/compiler.h"
 #include "ops/jit/disk_cache.h"
 #include "ops/jit/text.h"
+#include "tensor/cuda_relaxed_capture.h"
 #include "tensor/cuda_runtime.h"
 #include "tensor/error.h"
 
@@ -137,19 +138,6 @@ std::string cubin_of(const std::string& text, std::string_view source, int archi
   return cubin;
 }
 
-// A kernel may be met first while one of this thread's streams is being captured; loading it is no
-// part of that.
-class RelaxedCapture {
- public:
-  RelaxedCapture() { BRRR_CUDA(cuThreadExchangeStreamCaptureMode, &mode_); }
-  ~RelaxedCapture() { BRRR_CUDA_TRY(cuThreadExchangeStreamCaptureMode, &mode_); }
-  RelaxedCapture(const RelaxedCapture&) = delete;
-  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
-
- private:
-  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
-};
-
 // Modules stay loaded as long as their device runs: kernels that were handed out point into them. A
 // device that was shut down and started again has a new state, so what was loaded before is not
 // found.
@@ -198,7 +186,7 @@ std::vector<CUfunction> load_kernels(Device device, const std::vector<const char
   const std::string text = whole_text(source, options);
   const Hash128 key = key_of(text, architecture, options);
   const Modules::Key place(key, &state);
-  const RelaxedCapture relaxed;
+  const cu::RelaxedCapture relaxed;  // a kernel may be met first during a capture
   Modules& cache = modules();
   CUmodule module = nullptr;
   {

@@ -1,23 +1,28 @@
-// Random numbers: Philox4x32-10, and uniform and normal draws from it. Like scalar.inl this text is compiled as C++
-// and as CUDA and includes nothing; it uses only arithmetic that rounds the same on both (+ - * / and sqrt, never
-// contracted), so both devices give the same bits. Whoever includes it defines BRRR_SCALAR_FN and provides `sqrt`.
+// Random numbers: Philox4x32-10, and uniform and normal draws from it. Like scalar.inl this text is
+// compiled as C++ and as CUDA and includes nothing; it uses only arithmetic that rounds the same on
+// both (+ - * / and sqrt, never contracted), so both devices give the same bits. Whoever includes
+// it defines BRRR_SCALAR_FN and provides `sqrt`.
 //
-// A draw is a stream of 128-bit blocks. Block b of the draw at `place` in step `step` under `seed` is
+// A draw is a stream of 128-bit blocks. Block b of the draw at `place` in step `step` under `seed`
+// is
 //   Philox4x32-10 with key     (lo32(seed), hi32(seed))
 //                 and counter  (lo32(b), hi32(b) ^ hi32(step) * 0x9E3779B9, lo32(step), place)
 // so that blocks are distinct for any steps and lengths below 2^32 blocks, and in practice beyond.
 //
-// uniform, in [0, 1): element i of f32, f16 and bf16 takes word i % 4 of block i / 4 and keeps its top 24, 11 or 8
-//   bits; element i of f64 takes the words (0, 1) or (2, 3), by i % 2, of block i / 2 and keeps 53 bits.
-// normal, by Box-Muller: a pair of elements takes two words, or for f64 two pairs of words; the even element is
+// uniform, in [0, 1): element i of f32, f16 and bf16 takes word i % 4 of block i / 4 and keeps its
+// top 24, 11 or 8
+//   bits; element i of f64 takes the words (0, 1) or (2, 3), by i % 2, of block i / 2 and keeps 53
+//   bits.
+// normal, by Box-Muller: a pair of elements takes two words, or for f64 two pairs of words; the
+// even element is
 //   the cosine, the odd one the sine. f16 and bf16 are the f32 draw, rounded.
 
 struct brrr_block {
   unsigned int w[4];
 };
 
-BRRR_SCALAR_FN brrr_block brrr_philox(unsigned int c0, unsigned int c1, unsigned int c2, unsigned int c3,
-                                      unsigned int k0, unsigned int k1) {
+BRRR_SCALAR_FN brrr_block brrr_philox(unsigned int c0, unsigned int c1, unsigned int c2,
+                                      unsigned int c3, unsigned int k0, unsigned int k1) {
   for (int round = 0; round < 10; ++round) {
     const unsigned long long p0 = 0xD2511F53ull * c0;
     const unsigned long long p1 = 0xCD9E8D57ull * c2;
@@ -31,18 +36,24 @@ BRRR_SCALAR_FN brrr_block brrr_philox(unsigned int c0, unsigned int c1, unsigned
   return {{c0, c1, c2, c3}};
 }
 
-BRRR_SCALAR_FN brrr_block brrr_random_block(unsigned long long seed, unsigned long long step, unsigned int place,
-                                            unsigned long long block) {
-  return brrr_philox((unsigned int)block, (unsigned int)(block >> 32) ^ (unsigned int)(step >> 32) * 0x9E3779B9u,
+BRRR_SCALAR_FN brrr_block brrr_random_block(unsigned long long seed, unsigned long long step,
+                                            unsigned int place, unsigned long long block) {
+  return brrr_philox((unsigned int)block,
+                     (unsigned int)(block >> 32) ^ (unsigned int)(step >> 32) * 0x9E3779B9u,
                      (unsigned int)step, place, (unsigned int)seed, (unsigned int)(seed >> 32));
 }
 
 // Words to uniform numbers. Each is a whole number of 2^-bits, so the conversion is exact.
-BRRR_SCALAR_FN float brrr_uniform_24(unsigned int w) { return (float)(int)(w >> 8) * 5.9604644775390625e-8f; }
-BRRR_SCALAR_FN float brrr_uniform_11(unsigned int w) { return (float)(int)(w >> 21) * 4.8828125e-4f; }
+BRRR_SCALAR_FN float brrr_uniform_24(unsigned int w) {
+  return (float)(int)(w >> 8) * 5.9604644775390625e-8f;
+}
+BRRR_SCALAR_FN float brrr_uniform_11(unsigned int w) {
+  return (float)(int)(w >> 21) * 4.8828125e-4f;
+}
 BRRR_SCALAR_FN float brrr_uniform_8(unsigned int w) { return (float)(int)(w >> 24) * 3.90625e-3f; }
 BRRR_SCALAR_FN double brrr_uniform_53(unsigned int high, unsigned int low) {
-  return (double)(int)(high >> 5) * 7.450580596923828125e-9 + (double)(int)(low >> 6) * 1.1102230246251565e-16;
+  return (double)(int)(high >> 5) * 7.450580596923828125e-9 +
+         (double)(int)(low >> 6) * 1.1102230246251565e-16;
 }
 
 // log of x in (0, 1], x not below 2^-64. Powers of two go exactly to the exponent; what is left, in
@@ -50,7 +61,8 @@ BRRR_SCALAR_FN double brrr_uniform_53(unsigned int high, unsigned int low) {
 template <class T>
 BRRR_SCALAR_FN T brrr_log_unit(T x) {
   T e = T(0);
-  const T limits[6] = {T(1) / T(4294967296.0), T(1) / T(65536), T(1) / T(256), T(1) / T(16), T(1) / T(4), T(1) / T(2)};
+  const T limits[6] = {T(1) / T(4294967296.0), T(1) / T(65536), T(1) / T(256),
+                       T(1) / T(16),           T(1) / T(4),     T(1) / T(2)};
   const T scales[6] = {T(4294967296.0), T(65536), T(256), T(16), T(4), T(2)};
   const T steps[6] = {T(32), T(16), T(8), T(4), T(2), T(1)};
   for (int i = 0; i < 6; ++i) {
@@ -82,8 +94,8 @@ BRRR_SCALAR_FN T brrr_log_unit(T x) {
   return (s * T(2) + s * T(2) * z * p) - e * T(0.69314718055994530942);
 }
 
-// cos and sin of 2 pi u, u in [0, 1]. The quarter turn nearest to u is taken off exactly, and the rest, at most an
-// eighth of a turn, goes through Taylor polynomials.
+// cos and sin of 2 pi u, u in [0, 1]. The quarter turn nearest to u is taken off exactly, and the
+// rest, at most an eighth of a turn, goes through Taylor polynomials.
 template <class T>
 BRRR_SCALAR_FN void brrr_cos_sin_turns(T u, T& cosine, T& sine) {
   const T quarters = u * T(4);
@@ -92,9 +104,12 @@ BRRR_SCALAR_FN void brrr_cos_sin_turns(T u, T& cosine, T& sine) {
   const T z = x * x;
   T s, c;
   if constexpr (sizeof(T) == 4) {
-    s = ((T(2.7557319223985893e-6) * z - T(1.9841269841269841e-4)) * z + T(8.3333333333333333e-3)) * z -
+    s = ((T(2.7557319223985893e-6) * z - T(1.9841269841269841e-4)) * z + T(8.3333333333333333e-3)) *
+            z -
         T(1.6666666666666667e-1);
-    c = ((T(2.4801587301587302e-5) * z - T(1.3888888888888889e-3)) * z + T(4.1666666666666667e-2)) * z - T(0.5);
+    c = ((T(2.4801587301587302e-5) * z - T(1.3888888888888889e-3)) * z + T(4.1666666666666667e-2)) *
+            z -
+        T(0.5);
   } else {
     s = T(2.8114572543455206e-15);
     s = s * z - T(7.6471637318198165e-13);
@@ -132,7 +147,8 @@ BRRR_SCALAR_FN void brrr_box_muller(T radius, T turn, T& first, T& second) {
 }
 
 // The radius of an f32 pair uses all 32 bits, so that tails reach 6.7 deviations.
-BRRR_SCALAR_FN void brrr_normal_pair_f32(unsigned int a, unsigned int b, float& first, float& second) {
+BRRR_SCALAR_FN void brrr_normal_pair_f32(unsigned int a, unsigned int b, float& first,
+                                         float& second) {
   const float radius = (float)a * 2.3283064365386963e-10f + 1.1641532182693481e-10f;
   brrr_box_muller(radius, brrr_uniform_24(b), first, second);
 }
@@ -142,65 +158,71 @@ BRRR_SCALAR_FN void brrr_normal_pair_f64(const brrr_block& block, double& first,
 }
 
 // Four elements at a time, two for f64: elements 4 * block to 4 * block + 3 of the draw.
-BRRR_SCALAR_FN void brrr_uniform_block_f32(unsigned long long seed, unsigned long long step, unsigned int place,
-                                           unsigned long long block, float out[4]) {
+BRRR_SCALAR_FN void brrr_uniform_block_f32(unsigned long long seed, unsigned long long step,
+                                           unsigned int place, unsigned long long block,
+                                           float out[4]) {
   const brrr_block b = brrr_random_block(seed, step, place, block);
   for (int i = 0; i < 4; ++i) out[i] = brrr_uniform_24(b.w[i]);
 }
-BRRR_SCALAR_FN void brrr_uniform_block_f16(unsigned long long seed, unsigned long long step, unsigned int place,
-                                           unsigned long long block, float out[4]) {
+BRRR_SCALAR_FN void brrr_uniform_block_f16(unsigned long long seed, unsigned long long step,
+                                           unsigned int place, unsigned long long block,
+                                           float out[4]) {
   const brrr_block b = brrr_random_block(seed, step, place, block);
   for (int i = 0; i < 4; ++i) out[i] = brrr_uniform_11(b.w[i]);
 }
-BRRR_SCALAR_FN void brrr_uniform_block_bf16(unsigned long long seed, unsigned long long step, unsigned int place,
-                                            unsigned long long block, float out[4]) {
+BRRR_SCALAR_FN void brrr_uniform_block_bf16(unsigned long long seed, unsigned long long step,
+                                            unsigned int place, unsigned long long block,
+                                            float out[4]) {
   const brrr_block b = brrr_random_block(seed, step, place, block);
   for (int i = 0; i < 4; ++i) out[i] = brrr_uniform_8(b.w[i]);
 }
-BRRR_SCALAR_FN void brrr_uniform_block_f64(unsigned long long seed, unsigned long long step, unsigned int place,
-                                           unsigned long long block, double out[2]) {
+BRRR_SCALAR_FN void brrr_uniform_block_f64(unsigned long long seed, unsigned long long step,
+                                           unsigned int place, unsigned long long block,
+                                           double out[2]) {
   const brrr_block b = brrr_random_block(seed, step, place, block);
   out[0] = brrr_uniform_53(b.w[0], b.w[1]);
   out[1] = brrr_uniform_53(b.w[2], b.w[3]);
 }
-BRRR_SCALAR_FN void brrr_normal_block_f32(unsigned long long seed, unsigned long long step, unsigned int place,
-                                          unsigned long long block, float out[4]) {
+BRRR_SCALAR_FN void brrr_normal_block_f32(unsigned long long seed, unsigned long long step,
+                                          unsigned int place, unsigned long long block,
+                                          float out[4]) {
   const brrr_block b = brrr_random_block(seed, step, place, block);
   brrr_normal_pair_f32(b.w[0], b.w[1], out[0], out[1]);
   brrr_normal_pair_f32(b.w[2], b.w[3], out[2], out[3]);
 }
-BRRR_SCALAR_FN void brrr_normal_block_f64(unsigned long long seed, unsigned long long step, unsigned int place,
-                                          unsigned long long block, double out[2]) {
+BRRR_SCALAR_FN void brrr_normal_block_f64(unsigned long long seed, unsigned long long step,
+                                          unsigned int place, unsigned long long block,
+                                          double out[2]) {
   brrr_normal_pair_f64(brrr_random_block(seed, step, place, block), out[0], out[1]);
 }
 
 // One element of a draw.
-BRRR_SCALAR_FN float brrr_uniform_f32(unsigned long long seed, unsigned long long step, unsigned int place,
-                                      unsigned long long index) {
+BRRR_SCALAR_FN float brrr_uniform_f32(unsigned long long seed, unsigned long long step,
+                                      unsigned int place, unsigned long long index) {
   return brrr_uniform_24(brrr_random_block(seed, step, place, index >> 2).w[index & 3]);
 }
-BRRR_SCALAR_FN float brrr_uniform_f16(unsigned long long seed, unsigned long long step, unsigned int place,
-                                      unsigned long long index) {
+BRRR_SCALAR_FN float brrr_uniform_f16(unsigned long long seed, unsigned long long step,
+                                      unsigned int place, unsigned long long index) {
   return brrr_uniform_11(brrr_random_block(seed, step, place, index >> 2).w[index & 3]);
 }
-BRRR_SCALAR_FN float brrr_uniform_bf16(unsigned long long seed, unsigned long long step, unsigned int place,
-                                       unsigned long long index) {
+BRRR_SCALAR_FN float brrr_uniform_bf16(unsigned long long seed, unsigned long long step,
+                                       unsigned int place, unsigned long long index) {
   return brrr_uniform_8(brrr_random_block(seed, step, place, index >> 2).w[index & 3]);
 }
-BRRR_SCALAR_FN double brrr_uniform_f64(unsigned long long seed, unsigned long long step, unsigned int place,
-                                       unsigned long long index) {
+BRRR_SCALAR_FN double brrr_uniform_f64(unsigned long long seed, unsigned long long step,
+                                       unsigned int place, unsigned long long index) {
   const brrr_block b = brrr_random_block(seed, step, place, index >> 1);
   return brrr_uniform_53(b.w[(index & 1) * 2], b.w[(index & 1) * 2 + 1]);
 }
-BRRR_SCALAR_FN float brrr_normal_f32(unsigned long long seed, unsigned long long step, unsigned int place,
-                                     unsigned long long index) {
+BRRR_SCALAR_FN float brrr_normal_f32(unsigned long long seed, unsigned long long step,
+                                     unsigned int place, unsigned long long index) {
   const brrr_block b = brrr_random_block(seed, step, place, index >> 2);
   float first, second;
   brrr_normal_pair_f32(b.w[index & 2], b.w[(index & 2) + 1], first, second);
   return (index & 1) ? second : first;
 }
-BRRR_SCALAR_FN double brrr_normal_f64(unsigned long long seed, unsigned long long step, unsigned int place,
-                                      unsigned long long index) {
+BRRR_SCALAR_FN double brrr_normal_f64(unsigned long long seed, unsigned long long step,
+                                      unsigned int place, unsigned long long index) {
   double first, second;
   brrr_normal_pair_f64(brrr_random_block(seed, step, place, index >> 1), first, second);
   return (index & 1) ? second : first;

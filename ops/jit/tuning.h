@@ -17,9 +17,9 @@ namespace brrr::jit {
   X(tile_threads, 256)                                                                        \
   X(row_threads, 256)                                                                         \
   X(row_unroll, 4)                                                                            \
-  X(row_warp_vectors, 512) /* rows of up to so many vectors go to one warp, or less of one */ \
+  X(row_warp_vectors, 2048) /* rows of up to so many vectors go to one warp, or less of one */ \
   X(column_threads, 256)                                                                      \
-  X(column_unroll, 4)                                                                         \
+  X(column_unroll, 2)                                                                         \
   X(column_lanes, 32) /* at most, side by side */                                             \
   X(reduce_blocks, 6) /* blocks per multiprocessor that a reduction is split into */          \
   X(reduce_least, 8)  /* rounds of `unroll` loads that a part must be worth */
