@@ -1,6 +1,7 @@
 // The forward matrix on CUDA: the same cells as tests/test_ops.cpp, with inputs built on the CPU
 // and moved.
 #include <cstdio>
+#include <cstdlib>
 
 #include "tests/catch.h"
 #include "tests/op_harness.h"
@@ -16,21 +17,21 @@ void run_on_cuda(const char* what, Check check) {
   check(report, brrr::cuda());
   std::printf("%-24s %7ld cells on CUDA\n", what, report.cells);
   INFO(what << ": " << report.text());
-  CHECK(report.cells > 0);
+  CHECK((report.cells > 0 || std::getenv("BRRR_TEST_PART")));  // a part may have none
   CHECK(report.failed == 0);
 }
 
 }  // namespace
 
-TEST_CASE("unary ops on CUDA", "[gpu]") { run_on_cuda("unary", check_unary); }
-TEST_CASE("binary ops on CUDA", "[gpu]") { run_on_cuda("binary", check_binary); }
-TEST_CASE("ternary ops on CUDA", "[gpu]") { run_on_cuda("ternary", check_ternary); }
-TEST_CASE("pairs of types on CUDA", "[gpu]") { run_on_cuda("mixed types", check_mixed_types); }
-TEST_CASE("reductions on CUDA", "[gpu]") { run_on_cuda("reductions", check_reductions); }
-TEST_CASE("special values on CUDA", "[gpu]") {
+TEST_CASE("unary ops on CUDA", "[gpu][rows]") { run_on_cuda("unary", check_unary); }
+TEST_CASE("binary ops on CUDA", "[gpu][rows]") { run_on_cuda("binary", check_binary); }
+TEST_CASE("ternary ops on CUDA", "[gpu][rows]") { run_on_cuda("ternary", check_ternary); }
+TEST_CASE("pairs of types on CUDA", "[gpu][rows]") { run_on_cuda("mixed types", check_mixed_types); }
+TEST_CASE("reductions on CUDA", "[gpu][rows]") { run_on_cuda("reductions", check_reductions); }
+TEST_CASE("special values on CUDA", "[gpu][rows]") {
   run_on_cuda("special values", check_special_values);
 }
-TEST_CASE("special values in reductions on CUDA", "[gpu]") {
+TEST_CASE("special values in reductions on CUDA", "[gpu][rows]") {
   run_on_cuda("special reductions", check_special_reductions);
 }
 TEST_CASE("views on CUDA", "[gpu]") { run_on_cuda("views", check_view_cells); }

@@ -1,4 +1,8 @@
 // The op table's rows with their public functions, stamped from ops.def, for the harness to walk.
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
 #include "ops/functions.h"
 #include "tests/op_harness.h"
 
@@ -51,6 +55,16 @@ constexpr Reduction kReductions[] = {
 
 std::span<const Pointwise> pointwise_ops() { return kPointwise; }
 std::span<const Reduction> reduction_ops() { return kReductions; }
+
+bool in_this_part(std::string_view op, DType dtype) {
+  static const auto [part, parts] = [] {
+    std::uint64_t i = 0, n = 1;
+    const char* text = std::getenv("BRRR_TEST_PART");
+    if (text && std::sscanf(text, "%lu/%lu", &i, &n) != 2) n = 1;
+    return std::pair(i, std::max<std::uint64_t>(n, 1));
+  }();
+  return hash_text(std::string(op) + std::string(name_of(dtype))) % parts == part % parts;
+}
 
 std::vector<std::string> structured_ops() {
   return {

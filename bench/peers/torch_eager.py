@@ -29,7 +29,8 @@ def synchronize():
 
 
 def median(values):
-    return sorted(values)[len(values) // 2]
+    ordered = sorted(values)
+    return ordered[len(ordered) // 2]
 
 
 def host_seconds(op, synchronized=True, samples=15, sample_seconds=2e-3):

@@ -6,7 +6,9 @@
 // accumulator each; where a kept dimension is, whole rows are folded into a row of accumulators.
 // Anything else is gathered.
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "dispatch/op_info.h"
 #include "ops/cpu/loops.h"
@@ -118,8 +120,12 @@ class Reduction {
     // Axes were collected innermost first. The order of reduced ones is free.
     std::reverse(kept_, kept_ + n_kept_);
     std::reverse(reduced_, reduced_ + n_reduced_);
-    std::sort(reduced_, reduced_ + n_reduced_,
-              [](const Axis& a, const Axis& b) { return std::abs(a.stride) > std::abs(b.stride); });
+    for (int a = 1; a < n_reduced_; ++a) {
+      for (int b = a; b > 0 && std::abs(reduced_[b - 1].stride) < std::abs(reduced_[b].stride);
+           --b) {
+        std::swap(reduced_[b - 1], reduced_[b]);
+      }
+    }
     n_kept_ = joined(kept_, n_kept_);
     n_reduced_ = joined(reduced_, n_reduced_);
   }
