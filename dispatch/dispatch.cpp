@@ -162,6 +162,17 @@ void run_cpu(Call& call, Tensor* outputs, std::uint32_t) {
   wrote(call, outputs);
 }
 
+// A block that belongs to another stream than the one the kernel runs on is not reused before the kernel is done.
+void keep_for_this_stream(const Tensor& tensor) {
+  Storage* storage = tensor.impl()->storage;
+  if (!storage || !storage->stream) return;
+  StreamState* current = current_streams[1][storage->device.index];
+  const bool elsewhere = current ? storage->stream != current : storage->stream->id != 0;
+  if (elsewhere) [[unlikely]] {
+    cuda_runtime().record_use(*storage, current ? *current : *cuda_runtime().default_stream(storage->device));
+  }
+}
+
 void run_cuda(Call& call, Tensor* outputs, std::uint32_t keys) {
   if (keys & bit(Key::cpu)) [[unlikely]] detail::no_single_backend(call, keys);
   const OpInfo& info = op_info(call.op);
@@ -175,6 +186,8 @@ void run_cuda(Call& call, Tensor* outputs, std::uint32_t keys) {
   }
   if (!info.cuda) fail(fmt::format("[{}] has no CUDA kernel: {}", info.name, cuda_runtime().why_none()));
   make_outputs<false>(info, call, outputs);
+  for (std::uint32_t i = 0; i < call.n_inputs; ++i) keep_for_this_stream(*call.inputs[i]);
+  for (int i = 0; i < info.n_outputs; ++i) keep_for_this_stream(outputs[i]);
   info.cuda(call, outputs);
   wrote(call, outputs);
 }

@@ -33,7 +33,11 @@ inline void dispatch_with(Call& call, Tensor* outputs, std::uint32_t keys) {
   detail::key_functions[top](call, outputs, keys);
 }
 
-inline void dispatch(Call& call, Tensor* outputs) { dispatch_with(call, outputs, keys_of(call)); }
+inline void dispatch(Call& call, Tensor* outputs) {
+  std::uint32_t keys = keys_of(call);
+  if (call.in_place) keys |= outputs[0].impl()->word.keys() & ~thread_keys.excluded;
+  dispatch_with(call, outputs, keys);
+}
 inline void dispatch_below(Key key, Call& call, Tensor* outputs, std::uint32_t keys) {
   dispatch_with(call, outputs, keys & (bit(key) - 1));
 }

@@ -11,9 +11,10 @@
 #include <vector>
 
 #include "measure/limits.h"
+#include "tensor/sanitizers.h"
 
 // Each loop is compiled twice and chosen by the processor. Sanitizers cannot run that early.
-#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if defined(__x86_64__) && !BRRR_ASAN && !BRRR_TSAN
 #define BRRR_CLONES __attribute__((target_clones("avx2", "default")))
 #else
 #define BRRR_CLONES

@@ -181,8 +181,10 @@ namespace {
 struct Generator {
   std::mutex mutex;
   std::uint64_t seed = 0;
-  std::int64_t place = 0;
-  Tensor state[2][kMaxDevices];  // {seed, step}; made on first use
+  std::int64_t place[2][kMaxDevices] = {};  // of the next draw in the device's step
+  Tensor state[2][kMaxDevices];             // {seed, step}; made on first use
+
+  std::int64_t& place_on(Device device) { return place[static_cast<int>(device.type)][device.index]; }
 
   Tensor& state_on(Device device) {
     Tensor& tensor = state[static_cast<int>(device.type)][device.index];
@@ -211,7 +213,7 @@ Tensor draw(Op op, const Dims& shape, Options options) {
     Generator& random = generator();
     std::lock_guard lock(random.mutex);
     state = random.state_on(options.device);
-    place = random.place++;
+    place = random.place_on(options.device)++;
   }
   const Tensor* inputs[] = {&state};
   Call call(op, inputs, 1);
@@ -227,7 +229,7 @@ void manual_seed(std::uint64_t seed) {
   Generator& random = generator();
   std::lock_guard lock(random.mutex);
   random.seed = seed;
-  random.place = 0;
+  for (auto& places : random.place) std::fill(std::begin(places), std::end(places), 0);
   for (auto& devices : random.state) {
     for (Tensor& state : devices) {
       if (!state.defined()) continue;
@@ -241,7 +243,7 @@ void manual_seed(std::uint64_t seed) {
 void next_random_step(Device device) {
   Generator& random = generator();
   std::lock_guard lock(random.mutex);
-  random.place = 0;
+  random.place_on(device) = 0;
   Tensor step = slice(random.state_on(device), 0, 1, 2);
   add_(step, 1);
 }
@@ -254,7 +256,7 @@ Tensor randint(std::int64_t low, std::int64_t high, const Dims& shape, Options o
     fail(fmt::format("[randint] expected low below high by at most 2^53, got {} and {}", low, high));
   }
   const Tensor unit = rand(shape, {f64, options.device});
-  return cast(floor(unit * static_cast<double>(high - low)) + static_cast<double>(low), options.dtype);
+  return cast(cast(floor(unit * static_cast<double>(high - low)), i64) + low, options.dtype);
 }
 
 Tensor bernoulli(const Tensor& probability) {

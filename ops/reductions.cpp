@@ -12,7 +12,7 @@ namespace {
 std::int64_t mask_of(const char* op, const Tensor& x, const Dims& dims) {
   std::int64_t mask = 0;
   for (std::int64_t d : dims) {
-    const std::int64_t one = std::int64_t{1} << wrap_dim(op, static_cast<int>(d), x.rank());
+    const std::int64_t one = std::int64_t{1} << wrap_dim(op, d, x.rank());
     if (mask & one) fail(fmt::format("[{}] expected each dimension once, got {}", op, to_string(dims)));
     mask |= one;
   }

@@ -4,6 +4,8 @@
 
 #include <array>
 #include <atomic>
+#include <iterator>
+#include <sstream>
 
 #include "dispatch/dispatch.h"
 #include "dispatch/expression.h"
@@ -110,9 +112,24 @@ void cuda_structured(const Call& call, Tensor* outputs) {
 
 }  // namespace
 
+namespace {
+
+std::size_t count_names(const std::string& names) {
+  std::istringstream words(names);
+  return static_cast<std::size_t>(std::distance(std::istream_iterator<std::string>(words), {}));
+}
+
+}  // namespace
+
 Op register_op(const StructuredOp& op) {
   require_name(op.name);
-  if (op.inputs < -1 || op.outputs < 1 || op.outputs > kMaxOutputs) {
+  if (op.inputs == 0 || op.inputs < -1 || op.inputs > 100) {
+    fail(fmt::format("[register_op] expected {} to have 1 to 100 inputs, or -1 for any number, got {}", op.name, op.inputs));
+  }
+  if (count_names(op.attributes) > kMaxAttrs) {
+    fail(fmt::format("[register_op] expected {} to have at most {} attributes, got \"{}\"", op.name, kMaxAttrs, op.attributes));
+  }
+  if (op.outputs < 1 || op.outputs > kMaxOutputs) {
     fail(fmt::format("[register_op] expected {} to have 1 to {} outputs, got {}", op.name, kMaxOutputs, op.outputs));
   }
   if (!op.infer) fail(fmt::format("[register_op] expected a shape rule for {}, got none", op.name));
@@ -136,12 +153,16 @@ Op register_op(const StructuredOp& op) {
 
 std::vector<Tensor> call_op(Op op, std::initializer_list<Tensor> inputs, std::initializer_list<Attr> attributes) {
   const OpInfo& info = op_info(op);
-  if (info.kind == OpKind::pointwise || info.arity == 0 || inputs.size() == 0 ||
-      (info.arity > 0 && info.arity != static_cast<int>(inputs.size()))) {
-    fail(fmt::format("[{}] expected {} tensors, got {}", info.name, static_cast<int>(info.arity), inputs.size()));
+  if (info.kind == OpKind::pointwise || !info.registered) {
+    fail(fmt::format("[{}] expected a structured op that was registered; call built-in ops by their functions", info.name));
   }
-  if (attributes.size() > kMaxAttrs) {
-    fail(fmt::format("[{}] expected at most {} attributes, got {}", info.name, kMaxAttrs, attributes.size()));
+  const auto& definition = *static_cast<const StructuredOp*>(info.registered.get());
+  if (inputs.size() == 0 || (definition.inputs >= 0 && definition.inputs != static_cast<int>(inputs.size()))) {
+    fail(fmt::format("[{}] expected {} tensors, got {}", info.name, definition.inputs, inputs.size()));
+  }
+  const std::size_t named = count_names(definition.attributes);
+  if (attributes.size() != named) {
+    fail(fmt::format("[{}] expected {} attributes ({}), got {}", info.name, named, definition.attributes, attributes.size()));
   }
   std::vector<const Tensor*> pointers;
   for (const Tensor& input : inputs) {

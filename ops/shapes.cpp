@@ -34,13 +34,13 @@ Dims broadcast_strides(std::span<const std::int64_t> shape, std::span<const std:
   return result;
 }
 
-int wrap_dim(const char* op, int dim, int rank) {
-  const int wrapped = dim < 0 ? dim + rank : dim;
+int wrap_dim(const char* op, std::int64_t dim, int rank) {
+  const std::int64_t wrapped = dim < 0 ? dim + rank : dim;
   if (wrapped < 0 || wrapped >= rank) {
     if (rank == 0) fail(fmt::format("[{}] expected a tensor with dimensions, got a 0-d tensor and dimension {}", op, dim));
     fail(fmt::format("[{}] expected a dimension in [{}, {}], got {}", op, -rank, rank - 1, dim));
   }
-  return wrapped;
+  return static_cast<int>(wrapped);
 }
 
 bool view_strides(std::span<const std::int64_t> dims, std::span<const std::int64_t> strides,
@@ -193,7 +193,7 @@ void cat(const Call& call, OutputSpec* out) {
       fail(fmt::format("[cat] expected tensors that differ only in dimension {}, got {} and {} at position {}", dim,
                        first.describe(), part.describe(), i));
     }
-    shape[dim] += part.shape()[dim];
+    if (__builtin_add_overflow(shape[dim], part.shape()[dim], &shape[dim])) fail("[cat] expected a size that fits into 63 bits");
   }
   out[0] = {first.dtype(), first.device(), shape};
 }

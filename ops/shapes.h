@@ -16,7 +16,7 @@ Dims broadcast_strides(std::span<const std::int64_t> shape, std::span<const std:
                        std::span<const std::int64_t> target);
 
 // A dimension counted from the end becomes one counted from the start; throws when out of range.
-int wrap_dim(const char* op, int dim, int rank);
+int wrap_dim(const char* op, std::int64_t dim, int rank);
 
 // The strides with which `shape` views a tensor of these dims and strides; false when it would need a copy.
 bool view_strides(std::span<const std::int64_t> dims, std::span<const std::int64_t> strides,

@@ -73,14 +73,18 @@ Tensor view_call(Op op, const Tensor& x, std::span<const std::int64_t> attrs) {
 const Dims& resolve_shape(const char* op, const Tensor& x, const Dims& shape, Dims& filled) {
   int unknown = -1;
   std::int64_t known = 1;
+  bool empty = false;
   for (int i = 0; i < shape.size(); ++i) {
-    if (shape[i] >= 0) {
+    if (shape[i] > 0) {
       if (__builtin_mul_overflow(known, shape[i], &known)) wrong_shape(op, x, shape);
+    } else if (shape[i] == 0) {
+      empty = true;
     } else {
       if (shape[i] != -1 || unknown >= 0) wrong_shape(op, x, shape);
       unknown = i;
     }
   }
+  if (empty) known = 0;
   if (unknown < 0) {
     if (known != x.numel()) wrong_shape(op, x, shape);
     return shape;
@@ -112,7 +116,7 @@ Tensor permute(const Tensor& x, const Dims& order) {
   Dims wrapped;
   std::uint32_t seen = 0;
   for (std::int64_t d : order) {
-    wrapped.push_back(wrap_dim("permute", static_cast<int>(d), x.rank()));
+    wrapped.push_back(wrap_dim("permute", d, x.rank()));
     seen |= 1u << wrapped.back();
   }
   if (order.size() != x.rank() || seen != (1u << x.rank()) - 1) {
@@ -176,7 +180,9 @@ Tensor expand(const Tensor& x, const Dims& shape) {
     if (target[i] == -1 && i >= skip) target[i] = have;
     fits = target[i] >= 0 && (have == target[i] || have == 1);
   }
+  if (fits) checked_numel(target, size_of(x.dtype()), "expand");
   if (!fits) fail(fmt::format("[expand] expected a shape that {} broadcasts to, got {}", x.describe(), to_string(shape)));
+  checked_numel(target, size_of(x.dtype()), "expand");
   return view_call(Op::expand, x, target);
 }
 

@@ -1,4 +1,4 @@
-// Memory for storages. Both devices cache what is freed; DESIGN and docs/design.md say how they differ:
+// Memory for storages. Both devices cache what is freed, each in its own way:
 // the CPU's is per thread by size class, CUDA's is ordered by stream.
 #pragma once
 
@@ -24,7 +24,8 @@ void reset_peak_memory(Device device);
 void empty_cache(Device device);
 
 // Pass-through: every allocation goes to the system and every free returns there at once, so that memory
-// checkers see each block. Also set by BRRR_ALLOCATOR=passthrough in the environment.
+// checkers see each block. Builds with the address sanitizer start so, and BRRR_ALLOCATOR=passthrough in the
+// environment.
 void set_allocator_pass_through(bool on);
 bool allocator_pass_through();
 

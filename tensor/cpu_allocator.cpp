@@ -160,7 +160,6 @@ void* from_system(std::size_t size) {
     block = from_system(size);
   }
   if (!block) {
-    count_live(-static_cast<std::int64_t>(bytes));
     const MemoryStats stats = memory_stats(cpu);
     throw OutOfMemory(fmt::format("[{}] out of memory on cpu: requested {} bytes, in use {}, cached {}",
                                   current_op ? current_op : "allocate", bytes, stats.live, stats.cached()),
@@ -181,19 +180,19 @@ std::size_t block_size(std::size_t bytes) {
 namespace cpu_memory {
 
 void* allocate(std::size_t bytes) {
-  count_live(static_cast<std::int64_t>(bytes));
   if (bytes <= kSmall) [[likely]] {
     const int c = class_of(bytes);
     Bin& bin = bins.bin[c];
     if (Block* block = bin.head) [[likely]] {
       bin.head = block->next;
       bin.bytes -= class_bytes(c);
+      count_live(static_cast<std::int64_t>(bytes));
       return block;
     }
-    return allocate_slow(bytes, class_bytes(c));
   }
-  if (bytes > static_cast<std::size_t>(INT64_MAX) / 2) return allocate_slow(bytes, bytes);
-  return allocate_slow(bytes, block_size(bytes));
+  void* block = allocate_slow(bytes, bytes > static_cast<std::size_t>(INT64_MAX) / 2 ? bytes : block_size(bytes));
+  count_live(static_cast<std::int64_t>(bytes));
+  return block;
 }
 
 void release(void* pointer, std::size_t bytes) noexcept {
@@ -239,7 +238,7 @@ void empty_cache() {
 
 }  // namespace cpu_memory
 
-void set_allocator_pass_through(bool on) { pass_through.store(on || !kPooling); }
+void set_allocator_pass_through(bool on) { pass_through.store(on); }
 bool allocator_pass_through() { return pass_through.load(); }
 
 }  // namespace brrr

@@ -79,18 +79,72 @@ bool is_pinned(DeviceState& device, const void* host) {
 
 // --- Staging ---
 
+// At most one slot, given back at the end of the scope. A copy that may then still be under way is
+// noted in the slot: whoever takes it next waits for it.
+class Staging::Taken {
+ public:
+  Taken(Staging& staging, Ring& ring) : staging_(staging), ring_(ring) {}
+  ~Taken() { give_back(); }
+  Taken(const Taken&) = delete;
+  Taken& operator=(const Taken&) = delete;
+
+  explicit operator bool() const { return slot_ != nullptr; }
+  Slot& operator*() const { return *slot_; }
+  char* data() const { return ring_.data(*slot_); }
+
+  void take() {
+    {
+      std::unique_lock lock(staging_.mutex_);
+      ring_.given_back.wait(lock, [&] { return find(); });
+    }
+    prepare();
+  }
+  // False when other threads have every slot.
+  bool try_take() {
+    {
+      std::lock_guard lock(staging_.mutex_);
+      if (!find()) return false;
+    }
+    prepare();
+    return true;
+  }
+  void give_back() noexcept {
+    if (!slot_) return;
+    {
+      std::lock_guard lock(staging_.mutex_);
+      slot_->taken = false;
+    }
+    slot_ = nullptr;
+    ring_.given_back.notify_one();
+  }
+
+ private:
+  bool find() {
+    for (int i = 0; i < ring_.slots; ++i) {
+      Slot& slot = ring_.slot[(ring_.next + i) % ring_.slots];
+      if (slot.taken) continue;
+      ring_.next = (ring_.next + i + 1) % ring_.slots;
+      slot.taken = true;
+      slot_ = &slot;
+      return true;
+    }
+    return false;
+  }
+  void prepare() {
+    staging_.wait(*slot_);
+    if (!slot_->event) slot_->event = staging_.device_.streams.take_event(false);
+  }
+
+  Staging& staging_;
+  Ring& ring_;
+  Slot* slot_ = nullptr;
+};
+
 Staging::Ring& Staging::ring_for(std::size_t bytes) {
+  std::lock_guard lock(mutex_);
   Ring& ring = bytes <= kSmall ? small_ : large_;
   if (!ring.memory.data()) ring.memory = PinnedBuffer(device_, ring.slot_bytes * ring.slots);
   return ring;
-}
-
-Staging::Slot& Staging::take_slot(Ring& ring) {
-  Slot& slot = ring.slot[ring.next];
-  ring.next = (ring.next + 1) % ring.slots;
-  wait(slot);
-  if (!slot.event) slot.event = device_.streams.take_event(false);
-  return slot;
 }
 
 void Staging::wait(Slot& slot) {
@@ -112,48 +166,52 @@ void Staging::mark(Slot& slot, CudaStream& stream) {
 }
 
 void Staging::from_host(CudaStream& stream, void* to, const void* host, std::size_t bytes) {
-  std::lock_guard lock(mutex_);
   Ring& ring = ring_for(bytes);
   for (std::size_t done = 0; done < bytes; done += ring.slot_bytes) {
     const std::size_t size = std::min(ring.slot_bytes, bytes - done);
-    Slot& slot = take_slot(ring);
-    std::memcpy(ring.data(slot), static_cast<const char*>(host) + done, size);
-    BRRR_CUDA(cuMemcpyHtoDAsync, reinterpret_cast<CUdeviceptr>(to) + done, ring.data(slot), size,
+    Taken slot(*this, ring);
+    slot.take();
+    std::memcpy(slot.data(), static_cast<const char*>(host) + done, size);
+    BRRR_CUDA(cuMemcpyHtoDAsync, reinterpret_cast<CUdeviceptr>(to) + done, slot.data(), size,
               stream.handle);
-    mark(slot, stream);
+    mark(*slot, stream);
   }
 }
 
 void Staging::to_host(CudaStream& stream, void* host, const void* from, std::size_t bytes) {
-  std::lock_guard lock(mutex_);
   Ring& ring = ring_for(bytes);
-  Slot* filled = nullptr;
+  Taken slots[2] = {{*this, ring}, {*this, ring}};
   std::size_t filled_at = 0;
-  for (std::size_t done = 0; done < bytes; done += ring.slot_bytes) {
+  const auto drain = [&](Taken& filled) {
+    wait(*filled);
+    std::memcpy(static_cast<char*>(host) + filled_at, filled.data(),
+                std::min(ring.slot_bytes, bytes - filled_at));
+    filled.give_back();
+  };
+  int turn = 0;
+  for (std::size_t done = 0; done < bytes; done += ring.slot_bytes, turn ^= 1) {
     const std::size_t size = std::min(ring.slot_bytes, bytes - done);
-    Slot& slot = take_slot(ring);
-    BRRR_CUDA(cuMemcpyDtoHAsync, ring.data(slot), reinterpret_cast<CUdeviceptr>(from) + done, size,
+    Taken &slot = slots[turn], &filled = slots[turn ^ 1];
+    // Who waits for a slot holds none: two reads with one each would wait for each other.
+    if (filled && !slot.try_take()) drain(filled);
+    if (!slot) slot.take();
+    BRRR_CUDA(cuMemcpyDtoHAsync, slot.data(), reinterpret_cast<CUdeviceptr>(from) + done, size,
               stream.handle);
     if (size == bytes) {
       // The common small read: one wait for the stream, which also brings out failures of its host
       // work.
-      slot.stream = &stream;
-      slot.recorded = false;
+      (*slot).stream = &stream;
+      (*slot).recorded = false;
       stream.synchronize();
-      slot.stream = nullptr;
-      std::memcpy(host, ring.data(slot), size);
+      (*slot).stream = nullptr;
+      std::memcpy(host, slot.data(), size);
       return;
     }
-    mark(slot, stream);
-    if (filled) {
-      wait(*filled);
-      std::memcpy(static_cast<char*>(host) + filled_at, ring.data(*filled), ring.slot_bytes);
-    }
-    filled = &slot;
+    mark(*slot, stream);
+    if (filled) drain(filled);
     filled_at = done;
   }
-  wait(*filled);
-  std::memcpy(static_cast<char*>(host) + filled_at, ring.data(*filled), bytes - filled_at);
+  drain(slots[turn ^ 1]);
   check_faults(stream.device);
 }
 

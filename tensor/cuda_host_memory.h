@@ -2,6 +2,7 @@
 // memory passes.
 #pragma once
 
+#include <condition_variable>
 #include <cstddef>
 #include <mutex>
 #include <utility>
@@ -46,7 +47,7 @@ void forget_pinned_cache() noexcept;  // the same without telling the driver
 
 // Two rings of pinned slots, for small and for large copies. A copy from the host is asynchronous
 // once its bytes are in a slot; a copy to the host alternates between slots and is complete at
-// return.
+// return. No thread holds the lock while it waits for the device or copies bytes.
 class Staging {
  public:
   explicit Staging(DeviceState& device) : device_(device) {}
@@ -62,6 +63,7 @@ class Staging {
     CUevent event = nullptr;
     CudaStream* stream = nullptr;  // set while a copy may be under way
     bool recorded = false;         // whether `event` tells when it is done
+    bool taken = false;            // one thread's own; the rest of the slot is only its to touch
   };
   struct Ring {
     static constexpr int kMost = 16;
@@ -70,19 +72,22 @@ class Staging {
     PinnedBuffer memory;
     Slot slot[kMost];
     int next = 0;
+    std::condition_variable given_back;
     char* data(const Slot& s) const {
       return static_cast<char*>(memory.data()) + (&s - slot) * slot_bytes;
     }
   };
 
+  class Taken;
+
   Ring& ring_for(std::size_t bytes);
-  Slot& take_slot(Ring& ring);
   void wait(Slot& slot);
   void mark(Slot& slot, CudaStream& stream);
 
   DeviceState& device_;
   std::mutex mutex_;
-  Ring small_{kSmall, 16, {}, {}, 0}, large_{kLarge, 2, {}, {}, 0};
+  // A read takes two slots, so that two slow reads of large tensors leave room for other copies.
+  Ring small_{kSmall, 16, {}, {}, 0, {}}, large_{kLarge, 4, {}, {}, 0, {}};
 };
 
 }  // namespace brrr::cu

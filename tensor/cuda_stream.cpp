@@ -18,6 +18,8 @@ namespace {
 struct CudaStream::HostWork {
   CudaStream* stream;
   std::function<void()> work;
+  std::uint64_t owner = 0;
+  HostWork* next = nullptr;
 };
 
 bool CudaStream::capturing() const {
@@ -48,11 +50,11 @@ void CudaStream::enqueue(std::function<void()> work) {
   make_current(*on);
   if (capturing()) refuse("enqueue");
   finish_host_work();
+  auto item = std::make_unique<HostWork>(HostWork{.stream = this, .work = std::move(work)});
   {
     std::lock_guard lock(host_mutex_);
-    host_done_.reserve(host_done_.capacity() + 1);  // run_host_work must not run out of memory
+    item->owner = owner_;
   }
-  auto item = std::make_unique<HostWork>(HostWork{this, std::move(work)});
   BRRR_CUDA(cuLaunchHostFunc, handle, run_host_work, item.get());
   item.release();
 }
@@ -60,12 +62,13 @@ void CudaStream::enqueue(std::function<void()> work) {
 void CudaStream::run_host_work(void* pointer) {
   auto* item = static_cast<HostWork*>(pointer);
   CudaStream& stream = *item->stream;
-  std::exception_ptr failure;
+  bool skip = false;
   {
     std::lock_guard lock(stream.host_mutex_);
-    failure = stream.host_failure_;
+    skip = stream.host_failure_ && stream.failed_owner_ == item->owner;
   }
-  if (!failure) {
+  std::exception_ptr failure;
+  if (!skip) {
     try {
       item->work();
     } catch (...) {
@@ -73,28 +76,37 @@ void CudaStream::run_host_work(void* pointer) {
     }
   }
   std::lock_guard lock(stream.host_mutex_);
-  stream.host_failure_ = std::move(failure);
-  stream.host_done_.push_back(item);
+  if (failure) {
+    stream.host_failure_ = std::move(failure);
+    stream.failed_owner_ = item->owner;
+  }
+  *stream.host_done_end_ = item;
+  stream.host_done_end_ = &item->next;
 }
 
 void CudaStream::finish_host_work() {
-  std::vector<HostWork*> done;
+  HostWork* done = nullptr;
   {
     std::lock_guard lock(host_mutex_);
-    if (host_done_.empty()) return;
-    done.swap(host_done_);
-    host_done_.reserve(done.capacity());
+    done = std::exchange(host_done_, nullptr);
+    host_done_end_ = &host_done_;
   }
-  for (HostWork* item : done) delete item;
+  while (done) delete std::exchange(done, done->next);
 }
 
 void CudaStream::rethrow_host_failure() {
   std::exception_ptr failure;
   {
     std::lock_guard lock(host_mutex_);
-    failure = std::exchange(host_failure_, nullptr);
+    if (!owned_ || failed_owner_ == owner_) failure = std::exchange(host_failure_, nullptr);
   }
   if (failure) std::rethrow_exception(failure);
+}
+
+void CudaStream::change_owner(bool owned) noexcept {
+  std::lock_guard lock(host_mutex_);
+  ++owner_;
+  owned_ = owned;
 }
 
 // --- Streams ---
@@ -131,9 +143,12 @@ std::shared_ptr<StreamState> StreamPool::take() {
       free_.pop_back();
     }
   }
+  stream->change_owner(true);
   std::shared_ptr<StreamState> handle(stream, [this](StreamState* state) {
+    auto* given = static_cast<CudaStream*>(state);
+    given->change_owner(false);
     std::lock_guard lock(mutex_);
-    free_.push_back(static_cast<CudaStream*>(state));
+    free_.push_back(given);
   });
   stream->StreamState::handle = handle;
   return handle;
@@ -228,7 +243,9 @@ class CudaEvent final : public EventState {
     BRRR_CUDA(cuStreamWaitEvent, stream.handle, event_->handle, 0);
   }
   void synchronize() override {
-    if (event_) event_->synchronize();
+    if (!event_) return;
+    event_->synchronize();
+    check_faults(Device(DeviceType::cuda, on_.index));
   }
   bool done() override {
     if (!event_) return true;

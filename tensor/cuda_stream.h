@@ -2,6 +2,7 @@
 // destroyed while the process runs, so memory and cached workspaces may refer to a stream.
 #pragma once
 
+#include <cstdint>
 #include <exception>
 #include <mutex>
 #include <vector>
@@ -27,6 +28,9 @@ struct CudaStream final : StreamState {
   void enqueue(std::function<void()> work) override;
   void* native() const override { return handle; }
   bool capturing() const;
+  // What failed for one owner is nothing to the next; it surfaces when the device is synchronized
+  // while nobody owns the stream.
+  void change_owner(bool owned) noexcept;
 
  private:
   struct HostWork;
@@ -35,8 +39,12 @@ struct CudaStream final : StreamState {
   void rethrow_host_failure();
 
   std::mutex host_mutex_;
-  std::vector<HostWork*> host_done_;
+  // A list through the items: the driver's thread, which adds to it, must not run out of memory.
+  HostWork* host_done_ = nullptr;
+  HostWork** host_done_end_ = &host_done_;
   std::exception_ptr host_failure_;
+  std::uint64_t owner_ = 0, failed_owner_ = 0;  // counted; whose work `host_failure_` is from
+  bool owned_ = true;
 };
 
 // Every stream and event of one device.

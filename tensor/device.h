@@ -13,13 +13,19 @@ struct Device {
   std::uint8_t index = 0;
 
   constexpr Device() = default;
-  constexpr Device(DeviceType t, int i = 0) : type(t), index(static_cast<std::uint8_t>(i)) {}
+  constexpr Device(DeviceType t, int i = 0) : type(t), index(static_cast<std::uint8_t>(i)) {
+    if (i < 0 || i >= kMost) no_such_index(i);
+  }
   // "cpu", "cuda" or "cuda:1"; throws on anything else.
   static Device parse(const std::string& text);
 
   constexpr bool is_cpu() const { return type == DeviceType::cpu; }
   constexpr bool is_cuda() const { return type == DeviceType::cuda; }
   friend constexpr bool operator==(Device, Device) = default;
+
+ private:
+  static constexpr int kMost = 16;  // what a tensor's word has room for
+  [[noreturn]] static void no_such_index(int index);
 };
 
 inline constexpr Device cpu{};

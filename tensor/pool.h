@@ -7,13 +7,11 @@
 #include <cstdlib>
 #include <new>
 
+#include "tensor/sanitizers.h"
+
 namespace brrr {
 
-#if defined(__SANITIZE_ADDRESS__)
-inline constexpr bool kPooling = false;  // let the address sanitizer see every object
-#else
-inline constexpr bool kPooling = true;
-#endif
+inline constexpr bool kPooling = !BRRR_ASAN;  // the address sanitizer is to see every object
 
 template <class T>
 class Pool {

@@ -5,6 +5,7 @@
 #include <catch2/catch_all.hpp>
 
 namespace Catch {
+using TestEventListenerBase = EventListenerBase;
 inline auto Contains(const std::string& text) { return Matchers::ContainsSubstring(text); }
 inline auto StartsWith(const std::string& text) { return Matchers::StartsWith(text); }
 }  // namespace Catch

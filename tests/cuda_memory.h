@@ -1,9 +1,9 @@
 // What the tests of CUDA memory share.
 #pragma once
 
-#include "tensor/allocator.h"
 #include "tensor/runtime.h"
 #include "tensor/tensor.h"
+#include "tests/allocator_guards.h"
 
 namespace brrr::testing {
 
@@ -18,17 +18,5 @@ inline Tensor bytes_on_gpu(std::size_t bytes) {
 inline void use_on(const Tensor& tensor, const Stream& stream) {
   cuda_runtime().record_use(*tensor.impl()->storage, *stream.state());
 }
-
-// In builds where every allocation is the system's own (address sanitizer), the cache is not there
-// to be tested.
-inline bool caches() {
-  set_allocator_pass_through(false);
-  return !allocator_pass_through();
-}
-
-struct PassThrough {
-  PassThrough() { set_allocator_pass_through(true); }
-  ~PassThrough() { set_allocator_pass_through(false); }
-};
 
 }  // namespace brrr::testing

@@ -34,12 +34,12 @@ TEST_CASE("special values on CUDA", "[gpu][rows]") {
 TEST_CASE("special values in reductions on CUDA", "[gpu][rows]") {
   run_on_cuda("special reductions", check_special_reductions);
 }
-TEST_CASE("views on CUDA", "[gpu]") { run_on_cuda("views", check_view_cells); }
-TEST_CASE("copies on CUDA", "[gpu]") { run_on_cuda("copies", check_copy_cells); }
-TEST_CASE("creation on CUDA", "[gpu]") { run_on_cuda("creation", check_creation_cells); }
-TEST_CASE("random draws on CUDA", "[gpu]") { run_on_cuda("random", check_random_cells); }
-TEST_CASE("joins and splits on CUDA", "[gpu]") { run_on_cuda("joins", check_join_cells); }
-TEST_CASE("indexing on CUDA", "[gpu]") { run_on_cuda("indexing", check_index_cells); }
+TEST_CASE("views on CUDA", "[gpu][cells]") { run_on_cuda("views", check_view_cells); }
+TEST_CASE("copies on CUDA", "[gpu][cells]") { run_on_cuda("copies", check_copy_cells); }
+TEST_CASE("creation on CUDA", "[gpu][cells]") { run_on_cuda("creation", check_creation_cells); }
+TEST_CASE("random draws on CUDA", "[gpu][cells]") { run_on_cuda("random", check_random_cells); }
+TEST_CASE("joins and splits on CUDA", "[gpu][cells]") { run_on_cuda("joins", check_join_cells); }
+TEST_CASE("indexing on CUDA", "[gpu][cells]") { run_on_cuda("indexing", check_index_cells); }
 TEST_CASE("scans and triangles on CUDA", "[gpu]") { run_on_cuda("scans", check_scan_cells); }
 TEST_CASE("matrix products on CUDA", "[gpu]") { run_on_cuda("matmul", check_matmul_cells); }
 TEST_CASE("large tensors on CUDA", "[gpu]") { run_on_cuda("large", check_large_cells); }

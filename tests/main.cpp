@@ -3,9 +3,12 @@
 #define CATCH_CONFIG_RUNNER
 #include "tests/catch.h"
 
-#ifdef BRRR_GPU_TESTS
 #include <cstdio>
 
+#include "tensor/sanitizers.h"
+#include "tests/skip.h"
+
+#ifdef BRRR_GPU_TESTS
 #include "tensor/runtime.h"
 #else
 #include <cstdlib>
@@ -13,10 +16,46 @@
 #include <string>
 #endif
 
+#if BRRR_ASAN || BRRR_TSAN
+// Undefined behaviour fails the run and is not only written down.
+extern "C" const char* __ubsan_default_options() { return "halt_on_error=1:print_stacktrace=1"; }
+// A test asks for more memory than there is and wants to be told so, as malloc does.
+extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
+extern "C" const char* __tsan_default_options() { return "allocator_may_return_null=1"; }
+#endif
+
+namespace {
+
+long skipped = 0;
+
+// Catch counts a test that returned early as passed.
+class SkipTotals : public Catch::TestEventListenerBase {
+ public:
+  using Catch::TestEventListenerBase::TestEventListenerBase;
+  void testRunEnded(const Catch::TestRunStats& stats) override {
+    const auto& cases = stats.totals.testCases;
+    if (skipped > 0) {
+      std::printf("brrr-tests: %ld passed, %ld failed, %ld skipped\n",
+                  static_cast<long>(cases.passed) - skipped, static_cast<long>(cases.failed),
+                  skipped);
+    }
+  }
+};
+CATCH_REGISTER_LISTENER(SkipTotals)
+
+}  // namespace
+
+void brrr::testing::skip(const std::string& why) {
+  ++skipped;
+  std::printf("SKIPPED: %s: %s\n", Catch::getResultCapture().getCurrentTestName().c_str(),
+              why.c_str());
+}
+
 #ifndef BRRR_GPU_TESTS
 namespace {
 
-// Tests leave the user's cache of compiled kernels alone: a fake compiler writes into it what no GPU can load.
+// Tests leave the user's cache of compiled kernels alone: a fake compiler writes into it what no
+// GPU can load.
 class OwnCache {
  public:
   OwnCache() {

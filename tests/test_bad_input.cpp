@@ -297,6 +297,10 @@ TEST_CASE("sizes and counts", "[bad-input]") {
             full({huge, huge >> 18}, 1.0, {.dtype = f64});
           },
           {"[full]", "1099511627776"});
+  refuses(t, "expand past 63 bits", [&] { expand(ones({1}), {huge, huge}); },
+          {"[expand]", "expected", "1099511627776"});
+  refuses(t, "reshape of nothing past 63 bits", [&] { reshape(empty({0}), {0, huge, huge}); },
+          {"[reshape]", "expected", "1099511627776"});
   refuses(t, "rand negative", [&] { rand({-1}); }, {"[rand]|[uniform]", "expected", "-1"});
   refuses(t, "meta negative", [&] { meta({-1}); }, {"[meta]", "expected", "-1"});
   refuses(t, "eye negative", [&] { eye(-2); }, {"[eye]", "expected", "-2"});

@@ -34,7 +34,7 @@ void keep_busy(const Stream& stream) {
 
 TEST_CASE("a block freed on its stream is reused there at once, without a driver call",
           "[cuda_allocator]") {
-  if (!caches()) return;
+  const Caching on;
   FakeCuda fake;
   void* first = nullptr;
   {
@@ -48,7 +48,7 @@ TEST_CASE("a block freed on its stream is reused there at once, without a driver
 }
 
 TEST_CASE("blocks split and join again", "[cuda_allocator]") {
-  if (!caches()) return;
+  const Caching on;
   FakeCuda fake;
   std::vector<Tensor> tensors;
   for (int i = 0; i < 4096; ++i) tensors.push_back(bytes_on_gpu(512));
@@ -63,7 +63,7 @@ TEST_CASE("blocks split and join again", "[cuda_allocator]") {
 }
 
 TEST_CASE("sizes choose their segments", "[cuda_allocator]") {
-  if (!caches()) return;
+  const Caching on;
   FakeCuda fake;
   const Tensor a = bytes_on_gpu(kMiB);
   CHECK(memory_stats(gpu).reserved == static_cast<std::int64_t>(20 * kMiB));
@@ -76,7 +76,7 @@ TEST_CASE("sizes choose their segments", "[cuda_allocator]") {
 }
 
 TEST_CASE("blocks do not overlap and are aligned", "[cuda_allocator]") {
-  if (!caches()) return;
+  const Caching on;
   FakeCuda fake({.capacity = std::size_t{4} << 30});
   std::mt19937 random(5);
   std::map<char*, Tensor> live;
@@ -107,7 +107,7 @@ TEST_CASE("blocks do not overlap and are aligned", "[cuda_allocator]") {
 }
 
 TEST_CASE("streams have their own blocks", "[cuda_allocator]") {
-  if (!caches()) return;
+  const Caching on;
   FakeCuda fake;
   const Stream other(gpu);
   void* first = nullptr;
@@ -122,7 +122,7 @@ TEST_CASE("streams have their own blocks", "[cuda_allocator]") {
 }
 
 TEST_CASE("a block used on another stream waits for an event there", "[cuda_allocator]") {
-  if (!caches()) return;
+  const Caching on;
   FakeCuda fake;
   const Stream other(gpu);
   void* first = nullptr;
@@ -148,7 +148,7 @@ TEST_CASE("a block used on another stream waits for an event there", "[cuda_allo
 
 TEST_CASE("out of memory: cached blocks are given back first, then the error has the numbers",
           "[cuda_allocator]") {
-  if (!caches()) return;
+  const Caching on;
   FakeCuda fake({.capacity = 64 * kMiB});
   { const Tensor a = bytes_on_gpu(40 * kMiB); }
   const Tensor b = bytes_on_gpu(50 * kMiB);  // the cached 40 go back
@@ -173,7 +173,7 @@ TEST_CASE("out of memory: cached blocks are given back first, then the error has
 }
 
 TEST_CASE("out of memory waits for other streams before it gives up", "[cuda_allocator]") {
-  if (!caches()) return;
+  const Caching on;
   FakeCuda fake({.capacity = 48 * kMiB});
   const Stream other(gpu);
   {
@@ -207,7 +207,7 @@ TEST_CASE("pass-through takes from the driver and gives back at once", "[cuda_al
 }
 
 TEST_CASE("statistics are exact", "[cuda_allocator]") {
-  if (!caches()) return;
+  const Caching on;
   FakeCuda fake;
   Tensor a = bytes_on_gpu(1000), b = bytes_on_gpu(5 * kMiB);
   CHECK(memory_stats(gpu).live == static_cast<std::int64_t>(1000 + 5 * kMiB));
@@ -227,7 +227,7 @@ TEST_CASE("statistics are exact", "[cuda_allocator]") {
 }
 
 TEST_CASE("while a stream is captured the driver is left in peace", "[cuda_allocator]") {
-  if (!caches()) return;
+  const Caching on;
   FakeCuda fake;
   auto& stream = static_cast<cu::CudaStream&>(*Stream::default_of(gpu).state());
   const Stream other(gpu);
@@ -355,5 +355,71 @@ TEST_CASE("threads share the allocator", "[cuda_allocator]") {
   for (auto& thread : threads) thread.join();
   CHECK(wrong == 0);
   CHECK(memory_stats(gpu).live == 0);
+  CHECK(fake.problem() == "");
+}
+
+TEST_CASE("a failure of host work is nothing to the stream's next owner", "[cuda_allocator]") {
+  FakeCuda fake;
+  const int id = [] {
+    const Stream first(gpu);
+    first.enqueue([] { throw Error("before the end"); });
+    return first.id();
+  }();
+  bool ran = false;
+  {
+    const Stream second(gpu);  // the failing work has yet to run
+    REQUIRE(second.id() == id);
+    second.enqueue([&] { ran = true; });
+    CHECK_NOTHROW(second.synchronize());
+    CHECK(ran);
+  }
+  CHECK_THROWS_WITH(synchronize(gpu), "before the end");
+  CHECK_NOTHROW(synchronize(gpu));
+  CHECK(fake.problem() == "");
+}
+
+TEST_CASE("a read that waits for its stream does not keep other copies waiting",
+          "[cuda_allocator]") {
+  FakeCuda fake({.seed = 6});
+  for (const std::size_t bytes : {std::size_t{4096}, 13 * kMiB}) {
+    std::vector<int> in(bytes / 4, 3), slow(bytes / 4), fast(bytes / 4);
+    const Tensor x = bytes_on_gpu(bytes);
+    copy_from_host(x, in.data());
+    synchronize(gpu);
+    std::atomic<bool> entered{false}, open{false};
+    std::thread reader([&] {
+      const Stream blocked(gpu);
+      StreamGuard guard(blocked);
+      blocked.enqueue([&] {
+        entered = true;
+        while (!open) std::this_thread::yield();
+      });
+      copy_to_host(slow.data(), x);
+    });
+    while (!entered) std::this_thread::yield();
+    copy_from_host(x, in.data());
+    copy_to_host(fast.data(), x);
+    open = true;
+    reader.join();
+    CHECK(fast == in);
+    CHECK(slow == in);
+  }
+  std::vector<std::thread> threads;  // more of them than slots
+  std::atomic<int> wrong{0};
+  for (int t = 0; t < 6; ++t) {
+    threads.emplace_back([&, t] {
+      const Stream own(gpu);
+      StreamGuard guard(own);
+      std::vector<int> in(3 * kMiB, t), out(3 * kMiB);
+      const Tensor x = bytes_on_gpu(4 * in.size());
+      for (int i = 0; i < 3; ++i) {
+        copy_from_host(x, in.data());
+        copy_to_host(out.data(), x);
+        wrong += out != in;
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  CHECK(wrong == 0);
   CHECK(fake.problem() == "");
 }

@@ -8,6 +8,7 @@
 #include "ops/jit/geometry.h"
 #include "tensor/cuda_runtime.h"
 #include "tensor/host_copy.h"
+#include "tests/allocator_guards.h"
 #include "tests/catch.h"
 #include "tests/fake_cuda.h"
 
@@ -31,6 +32,7 @@ struct SmallGeometry {
 }  // namespace
 
 TEST_CASE("contiguous operands take the flat kernel", "[cuda_generated]") {
+  const testing::Caching on;
   FakeCuda fake({.with_nvrtc = true});
   struct Seen {
     int launches = 0;

@@ -8,6 +8,7 @@
 #include "tensor/cuda_api.h"
 #include "tests/catch.h"
 #include "tests/jit_rows.h"
+#include "tests/skip.h"
 
 using namespace brrr;
 using namespace brrr::jit;
@@ -15,7 +16,11 @@ using namespace brrr::testing;
 
 namespace {
 
-bool has_nvrtc() { return cu::open_library(cu::Library::nvrtc).empty(); }
+bool has_nvrtc() {
+  const std::string problem = cu::open_library(cu::Library::nvrtc);
+  if (!problem.empty()) brrr::testing::skip(problem);
+  return problem.empty();
+}
 
 // Many kernels in one source: NVRTC's start costs more than most of them.
 class Batch {

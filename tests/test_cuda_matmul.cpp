@@ -1,9 +1,11 @@
 // Matrix products on CUDA, as far as they go without a GPU: how tensors become calls of the
 // library, keys and what is kept on disk, products on the fake device; and that every hand-written
 // kernel compiles.
+#include <atomic>
 #include <cstring>
 #include <random>
 #include <set>
+#include <thread>
 
 #include "ops/cuda/matmul_layout.h"
 #include "ops/cuda/matmul_plan.h"
@@ -12,7 +14,9 @@
 #include "ops/functions.h"
 #include "ops/jit/compiler.h"
 #include "ops/matmul.h"
+#include "tensor/cuda_runtime.h"
 #include "tensor/error.h"
+#include "tests/allocator_guards.h"
 #include "tests/catch.h"
 #include "tests/fake_cuda.h"
 
@@ -279,6 +283,7 @@ TEST_CASE("settings of matmul hold for the process, guards for a thread and a sc
 }
 
 TEST_CASE("products through the table agree with the CPU, and plans are kept", "[cuda_matmul]") {
+  const testing::Caching on;
   testing::FakeCuda fake({.with_nvrtc = true, .with_cublaslt = true});
   {
     const Tensor a = tensor(std::vector<float>{1, 2, 3, 4, 5, 6}, {2, 3}),
@@ -312,6 +317,55 @@ TEST_CASE("products through the table agree with the CPU, and plans are kept", "
   }
   on_cuda::release_matmul();
   CHECK(fake.problem() == "");
+}
+
+TEST_CASE("a measurement loses nothing of what other threads launch", "[cuda_matmul]") {
+  testing::FakeCuda fake({.with_nvrtc = true, .with_cublaslt = true});
+  {
+    const Tensor a = to(tensor(std::vector<float>{1, 2, 3, 4}, {2, 2}), cuda());
+    cu::CudaStream& stream = cu::current_stream(cuda());
+    MatmulKey key;
+    key.rows = key.cols = key.depth = key.leading_x = key.leading_y = key.leading_d = 2;
+    MatmulOperands operands;
+    operands.x = operands.y = a.data();
+    std::atomic<bool> measured{false};
+    std::atomic<int> lost{0}, rounds{0};
+    std::thread other([&] {
+      const std::int64_t shape[] = {256};
+      const Tensor filled = make_tensor(i32, shape, cuda());
+      for (int i = 0; !measured || i < 50; ++i, ++rounds) {
+        cuda_runtime().fill_bytes(*Stream::default_of(cuda()).state(), filled.data(), i % 100,
+                                  filled.bytes());
+        if (i % 3 == 0) synchronize(cuda());
+        lost += to_vector<int>(filled)[255] != i % 100 * 0x01010101;
+      }
+    });
+    cu::count_calls(true);
+    while (rounds == 0) std::this_thread::yield();
+    for (int i = 0; i < 50; ++i) {
+      const auto candidates = measure_candidates(key, operands, stream);
+      REQUIRE(!candidates.empty());
+      CHECK(candidates[0].microseconds > 0);
+    }
+    measured = true;
+    other.join();
+    CHECK(cu::call_count("cuGraphLaunch") > 0);
+    cu::count_calls(false);
+    CHECK(lost == 0);
+    for (const char* call : {"cuStreamCreate", "cuStreamBeginCapture", "cuStreamEndCapture",
+                             "cuGraphInstantiate", "cuGraphLaunch", "cuEventSynchronize"}) {
+      INFO(call);
+      on_cuda::release_matmul();
+      cu::fail_call(call, 1, CUDA_ERROR_UNKNOWN);
+      CHECK_THROWS_AS(measure_candidates(key, operands, stream), CudaError);
+      cu::clear_faults();
+      CHECK_NOTHROW(measure_candidates(key, operands, stream));
+    }
+  }
+  on_cuda::release_matmul();
+  CHECK(fake.problem() == "");
+  cu::shut_down();
+  CHECK(fake.counts() == testing::FakeCounts{});
 }
 
 TEST_CASE("every hand-written kernel compiles", "[cuda_matmul]") {

@@ -212,7 +212,7 @@ long bad_schedules(int count, Bug bug) {
 }  // namespace
 
 TEST_CASE("random schedules without a stale read", "[cuda_schedules]") {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if BRRR_ASAN || BRRR_TSAN
   constexpr int kSchedules = 500;  // twenty times slower
 #else
   constexpr int kSchedules = 10000;
@@ -221,7 +221,7 @@ TEST_CASE("random schedules without a stale read", "[cuda_schedules]") {
 }
 
 TEST_CASE("the schedules find planted bugs", "[cuda_schedules]") {
-  if (!caches()) return;
+  const Caching on;
   CHECK(bad_schedules(200, Bug::waits_ignored) > 20);
   // Blocks that wait for events are looked at only when no other fits, so this shows in fewer
   // schedules.

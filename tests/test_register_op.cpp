@@ -89,7 +89,10 @@ TEST_CASE("a registered structured op runs its functions", "[register]") {
   CHECK(to_vector<float>(results[0]) == std::vector<float>{6, 8, 10, 12, 16, 20});
   CHECK(item(results[1]) == 6);
   CHECK(message_of([&] { call_op(outer, {zeros({2, 2}), zeros({2})}, {Attr::of(1.0)}); }) == "[test_outer] expected two vectors");
-  CHECK(message_of([&] { call_op(outer, {zeros({2})}, {}); }) == "[test_outer] expected 2 tensors, got 1");
+  CHECK(message_of([&] { call_op(outer, {zeros({2})}, {Attr::of(1.0)}); }) == "[test_outer] expected 2 tensors, got 1");
+  CHECK(message_of([&] { call_op(outer, {zeros({2}), zeros({2})}, {}); }) ==
+        "[test_outer] expected 1 attributes (factor), got 0");
+  CHECK(message_of([&] { call_op(Op::view, {zeros({3})}, {1000000}); }).find("built-in") != std::string::npos);
 }
 
 TEST_CASE("observers see every call, and none when they have gone", "[observe]") {

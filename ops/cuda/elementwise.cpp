@@ -201,10 +201,6 @@ Layout lay_out(const Elementwise& work, jit::Space& space) {
 
 }  // namespace
 
-void note_use(Storage& storage, cu::CudaStream& stream) {
-  cuda_runtime().record_use(storage, stream);
-}
-
 std::uint64_t argument_of(Attr attr, bool is_double, DType type) {
   const auto bits = [](auto value) {
     std::uint64_t result = 0;
@@ -229,14 +225,12 @@ void run_elementwise(const Elementwise& work) {
   if (count == 0) return;
   const Device device = out.word.device();
   cu::CudaStream& stream = cu::current_stream(device);
-  uses(out, stream);
   bool flat = out.word.contiguous();
   std::uintptr_t addresses = reinterpret_cast<std::uintptr_t>(out.data);
   for (int i = 0; i < work.n_inputs; ++i) {
     const TensorImpl& input = *work.inputs[i];
     flat &= input.word.contiguous() & (input.numel == count);
     addresses |= reinterpret_cast<std::uintptr_t>(input.data);
-    uses(input, stream);
   }
   if (!flat) [[unlikely]]
     return run_strided(work, device, stream);

@@ -30,11 +30,4 @@ void run_elementwise(const Elementwise& work);
 // An attribute as an argument of a kernel: `type` as register_dtype gives it.
 std::uint64_t argument_of(Attr attr, bool is_double, DType type);
 
-// The block is used on `stream` as well as on its own.
-void note_use(Storage& storage, cu::CudaStream& stream);
-inline void uses(const TensorImpl& tensor, cu::CudaStream& stream) {
-  if (tensor.storage && tensor.storage->stream != &stream) [[unlikely]]
-    note_use(*tensor.storage, stream);
-}
-
 }  // namespace brrr::on_cuda

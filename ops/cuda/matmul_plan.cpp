@@ -368,6 +368,7 @@ void release_matmul() {
   all.by_key.clear();
   all.past.clear();
   release_workspaces();
+  release_tuning();
   std::lock_guard closing(libraries().mutex);
   for (Libraries::Opened& mine : libraries().opened) {
     if (!mine.on.exchange(nullptr)) continue;

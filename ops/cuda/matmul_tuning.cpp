@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 #include <utility>
 
-#include "ops/cuda/workspace.h"
 #include "ops/jit/disk_cache.h"
 #include "ops/matmul.h"
+#include "tensor/cuda_relaxed_capture.h"
+#include "tensor/cuda_runtime.h"
 #include "tensor/error.h"
 
 namespace brrr::on_cuda {
@@ -33,6 +35,12 @@ class Clock {
   Clock(const Clock&) = delete;
   Clock& operator=(const Clock&) = delete;
 
+  // Returns when what the stream has been given so far is done.
+  void wait_for(const cu::CudaStream& stream) {
+    BRRR_CUDA(cuEventRecord, start_, stream.handle);
+    BRRR_CUDA(cuEventSynchronize, start_);
+  }
+
   template <class Work>
   double microseconds(CUstream stream, Work&& work) {
     BRRR_CUDA(cuEventRecord, start_, stream);
@@ -54,24 +62,47 @@ double median(std::vector<double> times) {
   return *middle;
 }
 
-// Some runs in one graph, so that short products are measured and not their launches.
+// Products are timed on a stream that nobody else can reach. On the caller's, what another thread
+// launches meanwhile would fall into the capture below and be lost; on one of the pool's, another
+// thread that synchronizes the device would meet the capture.
+struct TuningStream {
+  std::mutex mutex;  // held for a whole measurement: two at once would spoil each other
+  cu::CudaStream stream;
+
+  void prepare(cu::DeviceState& device) {
+    if (stream.on == &device) return;
+    BRRR_CUDA(cuStreamCreate, &stream.handle, CU_STREAM_NON_BLOCKING);
+    stream.device = Device(DeviceType::cuda, device.index);
+    stream.on = &device;
+  }
+};
+TuningStream& tuning_stream(int device) {
+  static TuningStream* streams = new TuningStream[kMaxDevices];
+  return streams[device];
+}
+
+// Waits for the stream at the end of the scope, however that is reached.
+struct Settled {
+  cu::CudaStream& stream;
+  ~Settled() { BRRR_CUDA_TRY(cuStreamSynchronize, stream.handle); }
+};
+
+// Some runs in one graph, so that short products are measured and not their launches. The capture
+// binds only this thread and this stream, so the device does not count it among its captures.
 class Repeated {
  public:
   template <class Work>
   Repeated(cu::CudaStream& stream, int times, Work&& work) {
-    cu::begin_capture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    BRRR_CUDA(cuStreamBeginCapture, stream.handle, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
     try {
       for (int i = 0; i < times; ++i) work();
     } catch (...) {
-      try {
-        graph_ = cu::end_capture(stream);
-      } catch (const Error&) {  // the first failure is the one to tell
-      }
+      end(stream);  // the first failure is the one to tell
       destroy();
       throw;
     }
-    graph_ = cu::end_capture(stream);
     try {
+      cu::check<cu::Fn::k_cuStreamEndCapture>(end(stream));
       BRRR_CUDA(cuGraphInstantiate, &program_, graph_, 0);
     } catch (...) {
       destroy();
@@ -85,6 +116,12 @@ class Repeated {
   void launch(CUstream stream) { BRRR_CUDA(cuGraphLaunch, program_, stream); }
 
  private:
+  CUresult end(cu::CudaStream& stream) noexcept {
+    const CUresult code = BRRR_CUDA_TRY(cuStreamEndCapture, stream.handle, &graph_);
+    // The stream must be usable again, whatever kept the capture from ending.
+    if (code != CUDA_SUCCESS) BRRR_CUDA_TRY(cuStreamEndCapture, stream.handle, &graph_);
+    return code;
+  }
   void destroy() noexcept {
     if (program_) BRRR_CUDA_TRY(cuGraphExecDestroy, program_);
     if (graph_) BRRR_CUDA_TRY(cuGraphDestroy, graph_);
@@ -148,35 +185,47 @@ std::vector<Candidate> measure_candidates(const MatmulKey& key, const MatmulOper
     fail("[matmul] algorithms cannot be measured while a stream is being captured");
   const Device device(DeviceType::cuda, key.device);
   const cublasLtHandle_t library = matmul_library(*stream.on);
-  const Workspace workspace = workspace_of(stream, matmul_workspace());
+  const std::size_t workspace_bytes = matmul_workspace();
+  const cu::Scratch workspace(device, workspace_bytes);
   const Tensor result = scratch(elements_of_result(key), key.dtype, device);
   MatmulOperands mine = operands;
   mine.d = result.data();
+  const std::vector<std::uint8_t> layouts = layouts_to_try(key);
+  Tensor copies[2];
+  void* room[2] = {};
+  for (int i = 0; i < 2; ++i) {
+    const std::uint8_t which = i == 0 ? turned_x : turned_y;
+    if (std::none_of(layouts.begin(), layouts.end(), [&](auto each) { return each & which; }))
+      continue;
+    copies[i] = scratch(static_cast<std::int64_t>(turned_bytes(key, which) / size_of(key.dtype)),
+                        key.dtype, device);
+    room[i] = copies[i].data();
+  }
+  const cu::RelaxedCapture relaxed;  // another thread may begin to capture while this one measures
   Clock clock;
+  // The operands and the scratch memory are the caller's stream's. The wait comes before the lock:
+  // work on that stream may itself wait for a thread that measures.
+  clock.wait_for(stream);
+  TuningStream& own = tuning_stream(key.device);
+  const std::lock_guard lock(own.mutex);
+  own.prepare(*stream.on);
+  const Settled settled{own.stream};
   std::vector<Candidate> candidates;
   double best = 0;
-  for (const std::uint8_t turned : layouts_to_try(key)) {
+  for (const std::uint8_t turned : layouts) {
     MatmulPlan plan(key, turned, *stream.on);
-    Tensor copies[2];
-    void* room[2] = {};
-    for (int i = 0; i < 2; ++i) {
-      const std::uint8_t which = i == 0 ? turned_x : turned_y;
-      if (!(turned & which)) continue;
-      copies[i] = scratch(static_cast<std::int64_t>(turned_bytes(key, which) / size_of(key.dtype)),
-                          key.dtype, device);
-      room[i] = copies[i].data();
-    }
     for (const Algorithm& algorithm :
          offered_algorithms(library, plan.inner, plan.descriptors, most_per_layout, true)) {
-      if (algorithm.workspace > workspace.bytes) continue;
+      if (algorithm.workspace > workspace_bytes) continue;
       plan.algorithm = algorithm;
       Candidate candidate{turned, algorithm, -1};
-      const cublasStatus_t status = run_with(plan, mine, room, workspace.data, stream);
+      const cublasStatus_t status = run_with(plan, mine, room, workspace.data(), own.stream);
       // An offer that turns out not to fit is passed over; any other failure is one.
       if (status != CUBLAS_STATUS_NOT_SUPPORTED && status != CUBLAS_STATUS_INVALID_VALUE) {
         cu::check<cu::Fn::k_cublasLtMatmul>(status);
-        candidate.microseconds = time_of(stream, clock, best, [&] {
-          cu::check<cu::Fn::k_cublasLtMatmul>(run_with(plan, mine, room, workspace.data, stream));
+        candidate.microseconds = time_of(own.stream, clock, best, [&] {
+          cu::check<cu::Fn::k_cublasLtMatmul>(
+              run_with(plan, mine, room, workspace.data(), own.stream));
         });
         if (best == 0 || candidate.microseconds < best) best = candidate.microseconds;
       }
@@ -189,6 +238,15 @@ std::vector<Candidate> measure_candidates(const MatmulKey& key, const MatmulOper
                                                             : a.microseconds < b.microseconds;
       });
   return candidates;
+}
+
+void release_tuning() {
+  for (int i = 0; i < kMaxDevices; ++i) {
+    TuningStream& own = tuning_stream(i);
+    const std::lock_guard lock(own.mutex);
+    if (!std::exchange(own.stream.on, nullptr)) continue;
+    BRRR_CUDA_TRY(cuStreamDestroy, std::exchange(own.stream.handle, nullptr));
+  }
 }
 
 std::string tuning_name(const MatmulKey& key, const std::string& gpu, int driver,

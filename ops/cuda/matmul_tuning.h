@@ -40,4 +40,7 @@ struct Candidate {
 std::vector<Candidate> measure_candidates(const MatmulKey& key, const MatmulOperands& operands,
                                           cu::CudaStream& stream, int most_per_layout = 32);
 
+// Gives the streams on which products were timed back to the driver.
+void release_tuning();
+
 }  // namespace brrr::on_cuda

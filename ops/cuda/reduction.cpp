@@ -155,8 +155,6 @@ void reduce(const Call& call, Tensor& output, std::uint64_t mask, bool ordered,
   const Tensor& input = call.input(0);
   const Device device = input.device();
   cu::CudaStream& stream = cu::current_stream(device);
-  uses(*input.impl(), stream);
-  uses(*output.impl(), stream);
   const Plan plan = plan_of(input, output, mask, ordered, device);
 
   KernelKey key{

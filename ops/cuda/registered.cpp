@@ -3,6 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <map>
+#include <mutex>
+#include <utility>
 #include <vector>
 
 #include "ops/cuda/contiguous.h"
@@ -12,14 +15,43 @@
 
 namespace brrr::on_cuda {
 
+namespace {
+
+// What a text has become on one device.
+struct Loaded {
+  CUfunction function = nullptr;
+  unsigned shared_bytes = 0;  // dynamic shared memory that it has been allowed
+};
+
+struct LoadedKernels {
+  std::mutex mutex;
+  std::map<std::pair<const CudaKernel*, const cu::DeviceState*>, Loaded> of;  // definitions live for good
+};
+
+CUfunction ready_function(const CudaKernel& kernel, const cu::DeviceState* state, Device device, unsigned shared_bytes) {
+  static auto* kernels = new LoadedKernels;
+  std::lock_guard lock(kernels->mutex);
+  Loaded& loaded = kernels->of[{&kernel, state}];
+  if (!loaded.function) loaded.function = jit::load_kernel(device, kernel.entry.c_str(), kernel.source);
+  // What the text declares itself counts towards the 48 KB that need no asking, so any request is announced.
+  if (shared_bytes > loaded.shared_bytes) {
+    BRRR_CUDA(cuFuncSetAttribute, loaded.function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+              static_cast<int>(shared_bytes));
+    loaded.shared_bytes = shared_bytes;
+  }
+  return loaded.function;
+}
+
+}  // namespace
+
 void run_kernel_text(const CudaKernel& kernel, const Call& call, Tensor* outputs, int n_outputs) {
   const Device device = outputs[0].device();
   cu::CudaStream& stream = cu::current_stream(device);
-  const CUfunction function = jit::load_kernel(device, kernel.entry.c_str(), kernel.source);
   const Launch launch = kernel.launch(call, outputs);
   for (int i = 0; i < 3; ++i) {
     if (launch.grid[i] == 0) return;  // nothing to do
   }
+  const CUfunction function = ready_function(kernel, stream.on, device, launch.shared_bytes);
   std::vector<Tensor> inputs;
   std::vector<std::int64_t> values;
   for (std::uint32_t i = 0; i < call.n_inputs; ++i) inputs.push_back(contiguous_here(call.input(static_cast<int>(i))));
@@ -28,10 +60,6 @@ void run_kernel_text(const CudaKernel& kernel, const Call& call, Tensor* outputs
   for (int i = 0; i < call.n_attrs; ++i) values.push_back(call.attrs[i].bits);
   std::vector<void*> arguments;
   for (std::int64_t& value : values) arguments.push_back(&value);
-  if (launch.shared_bytes > 48 * 1024) {
-    BRRR_CUDA(cuFuncSetAttribute, function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-              static_cast<int>(launch.shared_bytes));
-  }
   BRRR_CUDA(cuLaunchKernel, function, launch.grid[0], launch.grid[1], launch.grid[2], launch.block[0], launch.block[1],
             launch.block[2], launch.shared_bytes, stream.handle, arguments.data(), nullptr);
 }

@@ -38,7 +38,8 @@ std::vector<std::string> flags_of(int architecture, const CompileOptions& option
   std::vector<std::string> flags = {
       fmt::format("--gpu-architecture={}_{}{}", ptx ? "compute" : "sm", architecture,
                   options.specific && architecture >= 90 ? "a" : ""),
-      "--std=c++17", options.fmad ? "--fmad=true" : "--fmad=false"};
+      "--std=c++17", options.fmad ? "--fmad=true" : "--fmad=false",
+      "--diag-suppress=177"};  // functions of the prelude that a kernel does not use
   if (options.max_registers > 0)
     flags.push_back(fmt::format("--maxrregcount={}", options.max_registers));
   return flags;

@@ -81,18 +81,11 @@ BRRR_FN float widen(bf16 a) { return __uint_as_float(u32(a.bits) << 16); }
 BRRR_FN float widen(f16 a) {
   float result;
   asm("cvt.f32.f16 %0, %1;" : "=f"(result) : "h"(a.bits));
-  return (a.bits & 0x7fffu) > 0x7c00u
-             ? __uint_as_float((u32(a.bits & 0x8000u) << 16) |
-                               ((u32(a.bits & 0x7fffu) << 13) + 0x70000000u))
-             : result;
+  return result;
 }
 
-// The hardware's conversions give one NaN for all: a pair that holds one takes the long way.
-BRRR_FN u32 narrow_nan(bf16, float a) { return a != a ? (__float_as_uint(a) >> 16) | 0x40u : 0u; }
-BRRR_FN u32 narrow_nan(f16, float a) {
-  const u32 u = __float_as_uint(a);
-  return a != a ? ((u >> 16) & 0x8000u) | 0x7e00u | ((u >> 13) & 0x3ffu) : 0u;
-}
+// Every NaN becomes the hardware's one. Keeping its bits would cost a branch a pair, and they are not to be relied on:
+// the assembler itself turns `a <= 0 ? 0 : a` into a maximum that gives another NaN than a.
 BRRR_FN u32 narrow_pair(bf16, float low, float high) {
   u32 result;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(result) : "f"(high), "f"(low));
@@ -105,11 +98,7 @@ BRRR_FN u32 narrow_pair(f16, float low, float high) {
 }
 template <class H>
 BRRR_FN void narrow_two(float low, float high, H* to) {
-  u32 pair = narrow_pair(H(), low, high);
-  if ((low != low) | (high != high)) {
-    if (low != low) pair = (pair & 0xffff0000u) | narrow_nan(H(), low);
-    if (high != high) pair = (pair & 0xffffu) | narrow_nan(H(), high) << 16;
-  }
+  const u32 pair = narrow_pair(H(), low, high);
   to[0].bits = u16(pair);
   to[1].bits = u16(pair >> 16);
 }

@@ -1,0 +1,27 @@
+// The allocators' two modes, each for a scope. Address-sanitized builds start in pass-through, so a
+// test of the cache says that it wants one.
+#pragma once
+
+#include "tensor/allocator.h"
+
+namespace brrr::testing {
+
+template <bool kPassThrough>
+class AllocatorMode {
+ public:
+  AllocatorMode() { set_allocator_pass_through(kPassThrough); }
+  AllocatorMode(const AllocatorMode&) = delete;
+  AllocatorMode& operator=(const AllocatorMode&) = delete;
+  ~AllocatorMode() {
+    set_allocator_pass_through(before_);
+    if (before_) empty_cache(cpu);
+  }
+
+ private:
+  bool before_ = allocator_pass_through();
+};
+
+using Caching = AllocatorMode<false>;
+using PassThrough = AllocatorMode<true>;
+
+}  // namespace brrr::testing
