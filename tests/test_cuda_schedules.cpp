@@ -9,6 +9,7 @@
 #include "tensor/cuda_runtime.h"
 #include "tensor/error.h"
 #include "tensor/host_copy.h"
+#include "tensor/sanitizers.h"
 #include "tests/catch.h"
 #include "tests/cuda_memory.h"
 #include "tests/fake_cuda.h"
@@ -212,11 +213,9 @@ long bad_schedules(int count, Bug bug) {
 }  // namespace
 
 TEST_CASE("random schedules without a stale read", "[cuda_schedules]") {
-#if BRRR_ASAN || BRRR_TSAN
-  constexpr int kSchedules = 500;  // twenty times slower
-#else
-  constexpr int kSchedules = 10000;
-#endif
+  constexpr int kSchedules = BRRR_TSAN   ? 100
+                             : BRRR_ASAN ? 500
+                                         : 10000;  // as many as a minute or two allows
   CHECK(bad_schedules(kSchedules, Bug::none) == 0);
 }
 
