@@ -8,7 +8,8 @@ namespace brrr {
 
 bool same_signature(const Call& a, const Call& b) {
   if (a.op != b.op || a.n_attrs != b.n_attrs || a.scalars != b.scalars || a.dtype != b.dtype ||
-      a.in_place != b.in_place || a.n_inputs != b.n_inputs || (a.n_inputs == 0 && a.device != b.device)) {
+      a.in_place != b.in_place || a.n_inputs != b.n_inputs ||
+      (a.n_inputs == 0 && a.device != b.device)) {
     return false;
   }
   for (int i = 0; i < a.n_attrs; ++i) {
@@ -16,7 +17,8 @@ bool same_signature(const Call& a, const Call& b) {
   }
   for (std::uint32_t i = 0; i < a.n_inputs; ++i) {
     const Tensor &x = *a.inputs[i], &y = *b.inputs[i];
-    if (x.dtype() != y.dtype() || x.device() != y.device() || !std::ranges::equal(x.shape(), y.shape()) ||
+    if (x.dtype() != y.dtype() || x.device() != y.device() ||
+        !std::ranges::equal(x.shape(), y.shape()) ||
         !std::ranges::equal(x.strides(), y.strides())) {
       return false;
     }
@@ -30,8 +32,9 @@ std::uint64_t signature_hash(const Call& call) {
     hash = (hash ^ value) * 0x9e3779b97f4a7c15u;
     hash ^= hash >> 29;
   };
-  mix(static_cast<std::uint64_t>(call.op) | std::uint64_t{call.n_attrs} << 16 | std::uint64_t{call.scalars} << 24 |
-      static_cast<std::uint64_t>(call.dtype) << 32 | std::uint64_t{call.in_place} << 40);
+  mix(static_cast<std::uint64_t>(call.op) | std::uint64_t{call.n_attrs} << 16 |
+      std::uint64_t{call.scalars} << 24 | static_cast<std::uint64_t>(call.dtype) << 32 |
+      std::uint64_t{call.in_place} << 40);
   for (int i = 0; i < call.n_attrs; ++i) mix(static_cast<std::uint64_t>(call.attrs[i].bits));
   for (std::uint32_t i = 0; i < call.n_inputs; ++i) {
     const Tensor& input = *call.inputs[i];
@@ -39,7 +42,8 @@ std::uint64_t signature_hash(const Call& call) {
     for (std::int64_t d : input.shape()) mix(static_cast<std::uint64_t>(d));
     for (std::int64_t s : input.strides()) mix(static_cast<std::uint64_t>(s));
   }
-  if (call.n_inputs == 0) mix(static_cast<std::uint64_t>(call.device.type) << 8 | call.device.index);
+  if (call.n_inputs == 0)
+    mix(static_cast<std::uint64_t>(call.device.type) << 8 | call.device.index);
   return hash;
 }
 
@@ -69,7 +73,9 @@ std::string describe(const Call& call) {
       add(fmt::format("{}={}", name.substr(0, name.size() - 3), to_string(call.shape_from(i))));
       break;
     }
-    add(fmt::format("{}={}", name, name == "value" ? scalar(call.attrs[i]) : fmt::format("{}", call.attrs[i].i())));
+    add(fmt::format(
+        "{}={}", name,
+        name == "value" ? scalar(call.attrs[i]) : fmt::format("{}", call.attrs[i].i())));
     if (names.find(' ') != std::string_view::npos) names.remove_prefix(names.find(' ') + 1);
   }
   return text + ")";

@@ -1,4 +1,5 @@
-// An op call as a value. Small, on the stack, no allocation; what autograd, trace and observers see.
+// An op call as a value. Small, on the stack, no allocation; what autograd, trace and observers
+// see.
 #pragma once
 
 #include <bit>
@@ -11,26 +12,27 @@ namespace brrr {
 
 // X over the kinds of row gives every built-in op its number.
 enum class Op : std::uint16_t {
-#define UNARY(name, ...) name,
-#define BINARY(name, ...) name,
-#define TERNARY(name, ...) name,
-#define REDUCTION(name, ...) name,
-#define ARG_REDUCTION(name, ...) name,
-#define VIEW(name, ...) name,
-#define STRUCTURED(name, ...) name,
+#define BRRR_UNARY(name, ...) name,
+#define BRRR_BINARY(name, ...) name,
+#define BRRR_TERNARY(name, ...) name,
+#define BRRR_REDUCTION(name, ...) name,
+#define BRRR_ARG_REDUCTION(name, ...) name,
+#define BRRR_VIEW(name, ...) name,
+#define BRRR_STRUCTURED(name, ...) name,
 #include "dispatch/ops.def"
   first_registered,  // ops registered at run time are numbered from here
 };
 
 inline constexpr int kBuiltinOps = static_cast<int>(Op::first_registered);
 inline constexpr int kPointwiseOps = 0
-#define UNARY(...) +1
-#define BINARY(...) +1
-#define TERNARY(...) +1
+#define BRRR_UNARY(...) +1
+#define BRRR_BINARY(...) +1
+#define BRRR_TERNARY(...) +1
 #include "dispatch/ops.def"
     ;
 
-// Eight bytes of attribute: an integer, or the bits of a double. The row's attribute names say which is where.
+// Eight bytes of attribute: an integer, or the bits of a double. The row's attribute names say
+// which is where.
 struct Attr {
   std::int64_t bits;
 
@@ -46,11 +48,13 @@ inline constexpr int kMaxAttrs = 10;  // a shape of eight and two more
 struct Call {
   Op op;
   std::uint8_t n_attrs = 0;
-  // Pointwise: operand i is attrs[i], not a tensor. Read as a double when `dtype` is floating, else as an i64.
+  // Pointwise: operand i is attrs[i], not a tensor. Read as a double when `dtype` is floating, else
+  // as an i64.
   std::uint8_t scalars = 0;
   DType dtype = DType::f32;  // pointwise: the type computed in; creation and `copy`: the type made
-  bool in_place = false;     // outputs[0] exists and is written; for pointwise ops it is also operand 0
-  Device device;             // creation: where
+  bool in_place =
+      false;      // outputs[0] exists and is written; for pointwise ops it is also operand 0
+  Device device;  // creation: where
   std::uint32_t n_inputs = 0;
   const Tensor* const* inputs = nullptr;  // without the scalar operands
   Attr attrs[kMaxAttrs];                  // only the first n_attrs hold values
@@ -68,7 +72,8 @@ struct Call {
   }
 };
 
-// Equal in everything but the identity of the inputs: op, attributes, dtypes, shapes, strides, devices.
+// Equal in everything but the identity of the inputs: op, attributes, dtypes, shapes, strides,
+// devices.
 bool same_signature(const Call& a, const Call& b);
 std::uint64_t signature_hash(const Call& call);
 

@@ -34,12 +34,12 @@ bool inputs_agree_in_shape(const Call& call) {
 }
 
 [[noreturn]] void wrong_output(const Call& call, const OutputSpec& spec, const Tensor& output) {
-  fail(fmt::format("[{}] expected an output of {}{} to write to, got {}", op_info(call.op).name, name_of(spec.dtype),
-                   to_string(spec.shape), output.describe()));
+  fail(fmt::format("[{}] expected an output of {}{} to write to, got {}", op_info(call.op).name,
+                   name_of(spec.dtype), to_string(spec.shape), output.describe()));
 }
 
-// Whether elements of two views of one storage may share bytes. Exact for views whose extents are apart and for
-// views that interleave (every second column); anything closer counts as overlap.
+// Whether elements of two views of one storage may share bytes. Exact for views whose extents are
+// apart and for views that interleave (every second column); anything closer counts as overlap.
 bool may_overlap(const Tensor& a, const Tensor& b) {
   if (a.numel() == 0 || b.numel() == 0) return false;
   struct Extent {
@@ -61,10 +61,15 @@ bool may_overlap(const Tensor& a, const Tensor& b) {
   const Extent x = extent(a), y = extent(b);
   if (x.high <= y.low || y.high <= x.low) return false;
   if (common == 0) return true;
-  const auto apart = [common](std::int64_t distance) { return (distance % common + common) % common; };
-  const auto start = [](const Tensor& t) { return t.storage_offset() * static_cast<std::int64_t>(size_of(t.dtype())); };
+  const auto apart = [common](std::int64_t distance) {
+    return (distance % common + common) % common;
+  };
+  const auto start = [](const Tensor& t) {
+    return t.storage_offset() * static_cast<std::int64_t>(size_of(t.dtype()));
+  };
   const std::int64_t forth = apart(start(b) - start(a)), back = apart(start(a) - start(b));
-  return forth < static_cast<std::int64_t>(size_of(a.dtype())) || back < static_cast<std::int64_t>(size_of(b.dtype()));
+  return forth < static_cast<std::int64_t>(size_of(a.dtype())) ||
+         back < static_cast<std::int64_t>(size_of(b.dtype()));
 }
 
 // The elements of an output must be distinct, and must not be read at another place by the same op.
@@ -72,16 +77,20 @@ void check_output_memory(const Call& call, const Tensor& output) {
   const auto shape = output.shape(), strides = output.strides();
   for (int i = 0; i < output.rank(); ++i) {
     if (strides[i] == 0 && shape[i] > 1) {
-      fail(fmt::format("[{}] expected an output whose elements are distinct, got {} expanded along dimension {}",
-                       op_info(call.op).name, output.describe(), i));
+      fail(fmt::format(
+          "[{}] expected an output whose elements are distinct, got {} expanded along dimension {}",
+          op_info(call.op).name, output.describe(), i));
     }
   }
   for (std::uint32_t i = 0; i < call.n_inputs; ++i) {
     const Tensor& input = call.input(static_cast<int>(i));
-    if (input.impl() == output.impl() || !input.shares_storage_with(output) || input.same_view_as(output)) continue;
+    if (input.impl() == output.impl() || !input.shares_storage_with(output) ||
+        input.same_view_as(output))
+      continue;
     if (may_overlap(input, output)) {
-      fail(fmt::format("[{}] expected inputs that do not overlap the output, got {} and {} in one storage",
-                       op_info(call.op).name, input.describe(), output.describe()));
+      fail(fmt::format(
+          "[{}] expected inputs that do not overlap the output, got {} and {} in one storage",
+          op_info(call.op).name, input.describe(), output.describe()));
     }
   }
 }
@@ -117,7 +126,9 @@ void make_outputs(const OpInfo& info, const Call& call, Tensor* outputs) {
     }
     // An in-place copy broadcasts its source; everything else must fit exactly.
     const bool broadcasts = call.op == Op::copy && call.in_place;
-    if (outputs[i].dtype() != spec.dtype || (!broadcasts && !std::ranges::equal(outputs[i].shape(), std::span<const std::int64_t>(spec.shape)))) {
+    if (outputs[i].dtype() != spec.dtype ||
+        (!broadcasts &&
+         !std::ranges::equal(outputs[i].shape(), std::span<const std::int64_t>(spec.shape)))) {
       wrong_output(call, spec, outputs[i]);
     }
     check_output_memory(call, outputs[i]);
@@ -129,7 +140,8 @@ void wrote(const Call& call, Tensor* outputs) {
 }
 
 // A CPU stream of its own runs the kernel later, on its thread: it keeps the call and its tensors.
-void enqueue(KernelFn kernel, const char* name, const Call& call, const Tensor* outputs, int n_outputs) {
+void enqueue(KernelFn kernel, const char* name, const Call& call, const Tensor* outputs,
+             int n_outputs) {
   struct Queued {
     Call call;
     std::vector<Tensor> inputs, outputs;
@@ -162,29 +174,34 @@ void run_cpu(Call& call, Tensor* outputs, std::uint32_t) {
   wrote(call, outputs);
 }
 
-// A block that belongs to another stream than the one the kernel runs on is not reused before the kernel is done.
+// A block that belongs to another stream than the one the kernel runs on is not reused before the
+// kernel is done.
 void keep_for_this_stream(const Tensor& tensor) {
   Storage* storage = tensor.impl()->storage;
   if (!storage || !storage->stream) return;
   StreamState* current = current_streams[1][storage->device.index];
   const bool elsewhere = current ? storage->stream != current : storage->stream->id != 0;
   if (elsewhere) [[unlikely]] {
-    cuda_runtime().record_use(*storage, current ? *current : *cuda_runtime().default_stream(storage->device));
+    cuda_runtime().record_use(*storage,
+                              current ? *current : *cuda_runtime().default_stream(storage->device));
   }
 }
 
 void run_cuda(Call& call, Tensor* outputs, std::uint32_t keys) {
-  if (keys & bit(Key::cpu)) [[unlikely]] detail::no_single_backend(call, keys);
+  if (keys & bit(Key::cpu)) [[unlikely]]
+    detail::no_single_backend(call, keys);
   const OpInfo& info = op_info(call.op);
   OpScope scope(info.name);
   for (std::uint32_t i = 1; i < call.n_inputs; ++i) {
-    if (call.inputs[i]->device() != call.inputs[0]->device()) [[unlikely]] detail::no_single_backend(call, keys);
+    if (call.inputs[i]->device() != call.inputs[0]->device()) [[unlikely]]
+      detail::no_single_backend(call, keys);
   }
   if (info.kind == OpKind::view) {
     outputs[0] = info.view(call);
     return;
   }
-  if (!info.cuda) fail(fmt::format("[{}] has no CUDA kernel: {}", info.name, cuda_runtime().why_none()));
+  if (!info.cuda)
+    fail(fmt::format("[{}] has no CUDA kernel: {}", info.name, cuda_runtime().why_none()));
   make_outputs<false>(info, call, outputs);
   for (std::uint32_t i = 0; i < call.n_inputs; ++i) keep_for_this_stream(*call.inputs[i]);
   for (int i = 0; i < info.n_outputs; ++i) keep_for_this_stream(outputs[i]);
@@ -201,31 +218,38 @@ void run_meta(Call& call, Tensor* outputs, std::uint32_t) {
   }
   // Real memory cannot take the values of a tensor that has none; a trace passes stand-ins.
   if (outputs[0].defined() && !outputs[0].is_meta()) {
-    fail(fmt::format("[{}] expected operands with values to write to {}, got a meta tensor", info.name,
-                     outputs[0].describe()));
+    fail(fmt::format("[{}] expected operands with values to write to {}, got a meta tensor",
+                     info.name, outputs[0].describe()));
   }
   make_outputs<true>(info, call, outputs);
 }
 
-void nobody_installed(Call& call, Tensor*, std::uint32_t keys) { detail::no_single_backend(call, keys); }
+void nobody_installed(Call& call, Tensor*, std::uint32_t keys) {
+  detail::no_single_backend(call, keys);
+}
 
 }  // namespace
 
 namespace detail {
 
-constinit KeyFn key_functions[kKeys] = {run_cpu, run_cuda, run_meta, nobody_installed, nobody_installed, nobody_installed};
+constinit KeyFn key_functions[kKeys] = {run_cpu,          run_cuda,         run_meta,
+                                        nobody_installed, nobody_installed, nobody_installed};
 
 void no_single_backend(const Call& call, std::uint32_t keys) {
-  if ((keys & kBackends) == 0) fail(fmt::format("[{}] every device was excluded", op_info(call.op).name));
+  if ((keys & kBackends) == 0)
+    fail(fmt::format("[{}] every device was excluded", op_info(call.op).name));
   std::string devices;
   for (std::uint32_t i = 0; i < call.n_inputs; ++i) {
     devices += fmt::format("{}{}", i ? " and " : "", to_string(call.inputs[i]->device()));
   }
-  fail(fmt::format("[{}] expected all tensors on one device, got {}", op_info(call.op).name, devices));
+  fail(fmt::format("[{}] expected all tensors on one device, got {}", op_info(call.op).name,
+                   devices));
 }
 
 }  // namespace detail
 
-void set_key_function(Key key, KeyFn function) { detail::key_functions[static_cast<int>(key)] = function; }
+void set_key_function(Key key, KeyFn function) {
+  detail::key_functions[static_cast<int>(key)] = function;
+}
 
 }  // namespace brrr

@@ -1,5 +1,5 @@
-// Runs calls. `dispatch` picks the highest key and hands the call to that key's one function; each of those
-// does its part and passes the call down with `dispatch_below`.
+// Runs calls. `dispatch` picks the highest key and hands the call to that key's one function; each
+// of those does its part and passes the call down with `dispatch_below`.
 #pragma once
 
 #include "dispatch/call.h"
@@ -8,8 +8,8 @@
 
 namespace brrr {
 
-// `outputs` holds n_outputs handles. An undefined one is allocated; a defined one is written to (in-place ops,
-// planned programs) and must have the shape that the op's rule gives.
+// `outputs` holds n_outputs handles. An undefined one is allocated; a defined one is written to
+// (in-place ops, planned programs) and must have the shape that the op's rule gives.
 using KeyFn = void (*)(Call& call, Tensor* outputs, std::uint32_t keys);
 
 namespace detail {
@@ -25,7 +25,8 @@ inline std::uint32_t keys_of(const Call& call) {
   for (std::uint32_t i = 0; i < call.n_inputs; ++i) bits |= call.inputs[i]->impl()->word.bits;
   std::uint32_t keys = bits >> TensorWord::kKeyShift;
   if (call.n_inputs == 0) keys = TensorWord::backend_key(call.device, false);
-  return (keys | thread_keys.included | global_keys.load(std::memory_order_relaxed)) & ~thread_keys.excluded;
+  return (keys | thread_keys.included | global_keys.load(std::memory_order_relaxed)) &
+         ~thread_keys.excluded;
 }
 
 inline void dispatch_with(Call& call, Tensor* outputs, std::uint32_t keys) {

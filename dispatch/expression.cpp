@@ -11,10 +11,11 @@
 namespace brrr {
 namespace {
 
-constexpr std::array kFunctions = {"exp",  "expm1", "log",   "log1p",     "sqrt",      "sin",  "cos",        "tan",
-                                   "tanh", "erf",   "floor", "ceil",      "trunc",     "abs",  "sign",       "round_even",
-                                   "pow",  "where", "fmod",  "remainder", "maximum",   "minimum", "is_finite", "is_infinite",
-                                   "bit_not"};
+constexpr std::array kFunctions = {"exp",        "expm1",   "log",       "log1p",       "sqrt",
+                                   "sin",        "cos",     "tan",       "tanh",        "erf",
+                                   "floor",      "ceil",    "trunc",     "abs",         "sign",
+                                   "round_even", "pow",     "where",     "fmod",        "remainder",
+                                   "maximum",    "minimum", "is_finite", "is_infinite", "bit_not"};
 
 bool is_name_start(char c) { return std::isalpha(static_cast<unsigned char>(c)) || c == '_'; }
 bool is_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
@@ -30,8 +31,9 @@ std::size_t token_length(std::string_view text, Token& kind) {
     while (n < text.size() && is_name(text[n])) ++n;
   } else if (is_digit(text[0]) || (text[0] == '.' && text.size() > 1 && is_digit(text[1]))) {
     kind = Token::number;
-    while (n < text.size() && (is_digit(text[n]) || text[n] == '.' || text[n] == 'e' || text[n] == 'E' ||
-                               ((text[n] == '+' || text[n] == '-') && (text[n - 1] == 'e' || text[n - 1] == 'E')))) {
+    while (n < text.size() &&
+           (is_digit(text[n]) || text[n] == '.' || text[n] == 'e' || text[n] == 'E' ||
+            ((text[n] == '+' || text[n] == '-') && (text[n - 1] == 'e' || text[n - 1] == 'E')))) {
       ++n;
     }
   } else {
@@ -65,13 +67,15 @@ std::string checked_expression(std::string_view text, int arity) {
     const std::string_view token = text.substr(at, length);
     any = true;
     if (kind == Token::number) {
-      if (std::ranges::count(token, '.') > 1 || is_name(text.substr(at + length, 1).empty() ? ' ' : text[at + length])) {
+      if (std::ranges::count(token, '.') > 1 ||
+          is_name(text.substr(at + length, 1).empty() ? ' ' : text[at + length])) {
         reject(text, at, "a number");
       }
       result += in_constant ? std::string(token) : fmt::format("K({})", token);
     } else if (kind == Token::name) {
       const bool operand = token.size() == 1 && token[0] >= 'a' && token[0] <= 'c';
-      if (operand && token[0] - 'a' >= arity) reject(text, at, fmt::format("one of the {} operands", arity));
+      if (operand && token[0] - 'a' >= arity)
+        reject(text, at, fmt::format("one of the {} operands", arity));
       if (token == "K") {
         in_constant = true;
       } else if (!operand && std::ranges::find(kFunctions, token) == kFunctions.end()) {
@@ -82,7 +86,8 @@ std::string checked_expression(std::string_view text, int arity) {
       if (token == "(") ++depth;
       if (token == ")" && --depth < 0) reject(text, at, "balanced parentheses");
       if (token == ")") in_constant = false;
-      if (std::string_view("()+-*/%<>!&|^~?:,").find(token[0]) == std::string_view::npos && token != "==") {
+      if (std::string_view("()+-*/%<>!&|^~?:,").find(token[0]) == std::string_view::npos &&
+          token != "==") {
         reject(text, at, fmt::format("an operator instead of \"{}\"", token));
       }
       result += token;

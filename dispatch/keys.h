@@ -1,5 +1,5 @@
-// Dispatch keys: one bit each, highest first. A call runs at the highest key that any input or the thread asks
-// for and that the thread has not excluded.
+// Dispatch keys: one bit each, highest first. A call runs at the highest key that any input or the
+// thread asks for and that the thread has not excluded.
 #pragma once
 
 #include <atomic>
@@ -24,11 +24,14 @@ struct KeyState {
   std::uint32_t excluded = 0;
 };
 extern thread_local constinit KeyState thread_keys;
-extern std::atomic<std::uint32_t> global_keys;  // asked for on every thread: Observe, while anybody observes
+// asked for on every thread: Observe, while anybody observes
+extern std::atomic<std::uint32_t> global_keys;
 
 class ExcludeKeys {
  public:
-  explicit ExcludeKeys(std::uint32_t keys) : before_(thread_keys.excluded) { thread_keys.excluded |= keys; }
+  explicit ExcludeKeys(std::uint32_t keys) : before_(thread_keys.excluded) {
+    thread_keys.excluded |= keys;
+  }
   ~ExcludeKeys() { thread_keys.excluded = before_; }
   ExcludeKeys(const ExcludeKeys&) = delete;
   ExcludeKeys& operator=(const ExcludeKeys&) = delete;
@@ -39,7 +42,9 @@ class ExcludeKeys {
 
 class IncludeKeys {
  public:
-  explicit IncludeKeys(std::uint32_t keys) : before_(thread_keys.included) { thread_keys.included |= keys; }
+  explicit IncludeKeys(std::uint32_t keys) : before_(thread_keys.included) {
+    thread_keys.included |= keys;
+  }
   ~IncludeKeys() { thread_keys.included = before_; }
   IncludeKeys(const IncludeKeys&) = delete;
   IncludeKeys& operator=(const IncludeKeys&) = delete;

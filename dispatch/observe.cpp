@@ -16,7 +16,8 @@ std::vector<Observer*>& observers() {
   return *list;
 }
 
-// Calls made by observers pass by: the key is excluded while they run, so the lock is taken once per call.
+// Calls made by observers pass by: the key is excluded while they run, so the lock is taken once
+// per call.
 void observe(Call& call, Tensor* outputs, std::uint32_t keys) {
   ExcludeKeys exclude(bit(Key::observe));
   {

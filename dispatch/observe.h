@@ -1,5 +1,6 @@
-// Watching calls. An observer sees every op call of every thread, before and after it runs; counters, profilers and
-// users' interceptors are observers. While nobody observes, the cost is one load per call.
+// Watching calls. An observer sees every op call of every thread, before and after it runs;
+// counters, profilers and users' interceptors are observers. While nobody observes, the cost is one
+// load per call.
 #pragma once
 
 #include <span>
@@ -11,8 +12,9 @@ namespace brrr {
 class Observer {
  public:
   virtual ~Observer() = default;
-  // Called on the thread that makes the call, above the backend: on CUDA the kernel is launched in between, not
-  // finished. Ops called from an observer are not observed. What `before` throws, the caller of the op gets.
+  // Called on the thread that makes the call, above the backend: on CUDA the kernel is launched in
+  // between, not finished. Ops called from an observer are not observed. What `before` throws, the
+  // caller of the op gets.
   virtual void before(const Call&) {}
   virtual void after(const Call&, std::span<const Tensor> /*outputs*/) {}
 };

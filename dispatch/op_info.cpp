@@ -42,9 +42,11 @@ Op add_op(OpInfo info, std::string name) {
   std::lock_guard lock(detail::registry_mutex);
   const int number = detail::count.load();
   for (int i = 0; i < number; ++i) {
-    if (name == detail::op_table[i]->name) fail(fmt::format("[register_op] expected a new name, got \"{}\", which exists", name));
+    if (name == detail::op_table[i]->name)
+      fail(fmt::format("[register_op] expected a new name, got \"{}\", which exists", name));
   }
-  if (number == detail::kMaxOps) fail(fmt::format("[register_op] expected fewer than {} ops", detail::kMaxOps));
+  if (number == detail::kMaxOps)
+    fail(fmt::format("[register_op] expected fewer than {} ops", detail::kMaxOps));
   Registered& entry = registered->emplace_back(Registered{std::move(name), std::move(info)});
   entry.info.name = entry.name.c_str();
   detail::op_table[number] = &entry.info;

@@ -1,5 +1,5 @@
-// What is known of an op: its row, its shape rule and its kernels. Built-in ops come from ops.def (the table is
-// put together in ops/table.cpp); ops registered at run time join the same table.
+// What is known of an op: its row, its shape rule and its kernels. Built-in ops come from ops.def
+// (the table is put together in ops/table.cpp); ops registered at run time join the same table.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,9 @@ enum class DTypeRule : std::uint8_t { same, float_like, predicate, select, widen
 
 // Sets of element types, as bits by DType.
 using DTypeSet = std::uint8_t;
-constexpr DTypeSet set_of(DType dtype) { return static_cast<DTypeSet>(1u << static_cast<int>(dtype)); }
+constexpr DTypeSet set_of(DType dtype) {
+  return static_cast<DTypeSet>(1u << static_cast<int>(dtype));
+}
 namespace dtype_sets {
 inline constexpr DTypeSet floats = set_of(f32) | set_of(f64) | set_of(f16) | set_of(bf16);
 inline constexpr DTypeSet numbers = floats | set_of(i32) | set_of(i64);

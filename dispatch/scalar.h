@@ -1,5 +1,5 @@
-// A number written in the user's code. It knows its category, so that `x * 2` keeps x's type and `n * 0.5`
-// makes integers floating.
+// A number written in the user's code. It knows its category, so that `x * 2` keeps x's type and `n
+// * 0.5` makes integers floating.
 #pragma once
 
 #include <concepts>
@@ -19,7 +19,9 @@ class Scalar {
   Scalar(F value) : category_(Category::floating), floating_(static_cast<double>(value)) {}
 
   Category category() const { return category_; }
-  double to_double() const { return category_ == Category::floating ? floating_ : static_cast<double>(integer_); }
+  double to_double() const {
+    return category_ == Category::floating ? floating_ : static_cast<double>(integer_);
+  }
   std::int64_t to_int() const {
     return category_ == Category::floating ? static_cast<std::int64_t>(floating_) : integer_;
   }

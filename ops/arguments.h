@@ -8,7 +8,8 @@ namespace brrr {
 [[noreturn]] void undefined_argument(const char* op);
 
 inline void require_defined(const char* op, const Tensor& x) {
-  if (!x.defined()) [[unlikely]] undefined_argument(op);
+  if (!x.defined()) [[unlikely]]
+    undefined_argument(op);
 }
 
 }  // namespace brrr

@@ -80,7 +80,8 @@ Tensor zeros_like(const Tensor& x) { return full_like(x, 0); }
 Tensor ones_like(const Tensor& x) { return full_like(x, 1); }
 
 Tensor arange(Scalar start, Scalar end, Scalar step, std::optional<DType> dtype, Device device) {
-  const bool integers = start.category() != Category::floating && end.category() != Category::floating &&
+  const bool integers = start.category() != Category::floating &&
+                        end.category() != Category::floating &&
                         step.category() != Category::floating;
   const DType type = dtype.value_or(integers ? i64 : f32);
   if (type == boolean) fail("[arange] expected a number type, got bool");
@@ -96,8 +97,8 @@ Tensor arange(Scalar start, Scalar end, Scalar step, std::optional<DType> dtype,
     if (!bad) length = static_cast<std::int64_t>(count);
   }
   if (bad) {
-    fail(fmt::format("[arange] expected a step that leads from start to end, got {} to {} by {}", start.to_double(),
-                     end.to_double(), step.to_double()));
+    fail(fmt::format("[arange] expected a step that leads from start to end, got {} to {} by {}",
+                     start.to_double(), end.to_double(), step.to_double()));
   }
   Call call(Op::arange, nullptr, 0);
   call.add_attr(number(start, type));
@@ -107,12 +108,14 @@ Tensor arange(Scalar start, Scalar end, Scalar step, std::optional<DType> dtype,
 }
 
 Tensor arange(Scalar end, std::optional<DType> dtype, Device device) {
-  return end.category() == Category::floating ? arange(0.0, end, 1.0, dtype, device) : arange(0, end, 1, dtype, device);
+  return end.category() == Category::floating ? arange(0.0, end, 1.0, dtype, device)
+                                              : arange(0, end, 1, dtype, device);
 }
 
 Tensor linspace(double start, double end, std::int64_t steps, Options options) {
   if (steps < 0) fail(fmt::format("[linspace] expected at least 0 steps, got {}", steps));
-  if (!is_floating(options.dtype)) fail(fmt::format("[linspace] expected a floating dtype, got {}", name_of(options.dtype)));
+  if (!is_floating(options.dtype))
+    fail(fmt::format("[linspace] expected a floating dtype, got {}", name_of(options.dtype)));
   const DType wide = is_half(options.dtype) ? f32 : options.dtype;
   const Tensor t = arange(0.0, static_cast<double>(steps), 1.0, wide, options.device);
   const double step = steps > 1 ? (end - start) / static_cast<double>(steps - 1) : 0.0;
@@ -143,7 +146,8 @@ template <class T>
 Tensor tensor(std::span<const T> values, const Dims& shape, Device device) {
   constexpr DType dtype = dtype_of<T>;
   if (checked_numel(shape, sizeof(T), "tensor") != static_cast<std::int64_t>(values.size())) {
-    fail(fmt::format("[tensor] expected as many values as {} has elements, got {}", to_string(shape), values.size()));
+    fail(fmt::format("[tensor] expected as many values as {} has elements, got {}",
+                     to_string(shape), values.size()));
   }
   require_device(device, "tensor");
   Tensor result = make_tensor(dtype, shape, device);
@@ -163,28 +167,32 @@ Tensor tensor(const std::vector<T>& values, const Dims& shape, Device device) {
 }
 
 Tensor tensor(std::initializer_list<float> values, Device device) {
-  return tensor<float>(std::span<const float>(values.begin(), values.size()), {static_cast<std::int64_t>(values.size())}, device);
+  return tensor<float>(std::span<const float>(values.begin(), values.size()),
+                       {static_cast<std::int64_t>(values.size())}, device);
 }
 
-#define X(e, type, name)                                                           \
-  template Tensor tensor<type>(std::span<const type>, const Dims&, Device);        \
+#define X(e, type, name)                                                    \
+  template Tensor tensor<type>(std::span<const type>, const Dims&, Device); \
   template Tensor tensor<type>(const std::vector<type>&, const Dims&, Device);
 BRRR_DTYPES(X)
 #undef X
 
-// --- Random numbers ----------------------------------------------------------------------------------------------
+// --- Random numbers
+// ----------------------------------------------------------------------------------------------
 
 namespace {
 
-// Seed and step live in a tensor on each device, so that a replayed graph can advance them; the place of a draw in
-// its step is counted on the host, where the order of calls is known.
+// Seed and step live in a tensor on each device, so that a replayed graph can advance them; the
+// place of a draw in its step is counted on the host, where the order of calls is known.
 struct Generator {
   std::mutex mutex;
   std::uint64_t seed = 0;
   std::int64_t place[2][kMaxDevices] = {};  // of the next draw in the device's step
   Tensor state[2][kMaxDevices];             // {seed, step}; made on first use
 
-  std::int64_t& place_on(Device device) { return place[static_cast<int>(device.type)][device.index]; }
+  std::int64_t& place_on(Device device) {
+    return place[static_cast<int>(device.type)][device.index];
+  }
 
   Tensor& state_on(Device device) {
     Tensor& tensor = state[static_cast<int>(device.type)][device.index];
@@ -235,7 +243,8 @@ void manual_seed(std::uint64_t seed) {
       if (!state.defined()) continue;
       // Written in place: compiled steps hold on to the tensor itself.
       const std::int64_t values[] = {static_cast<std::int64_t>(seed), 0};
-      copy_(state, brrr::tensor<std::int64_t>(std::span<const std::int64_t>(values), {2}, state.device()));
+      copy_(state,
+            brrr::tensor<std::int64_t>(std::span<const std::int64_t>(values), {2}, state.device()));
     }
   }
 }
@@ -252,8 +261,10 @@ Tensor rand(const Dims& shape, Options options) { return draw(Op::uniform, shape
 Tensor randn(const Dims& shape, Options options) { return draw(Op::normal, shape, options); }
 
 Tensor randint(std::int64_t low, std::int64_t high, const Dims& shape, Options options) {
-  if (low >= high || static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low) > (std::uint64_t{1} << 53)) {
-    fail(fmt::format("[randint] expected low below high by at most 2^53, got {} and {}", low, high));
+  if (low >= high || static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low) >
+                         (std::uint64_t{1} << 53)) {
+    fail(
+        fmt::format("[randint] expected low below high by at most 2^53, got {} and {}", low, high));
   }
   const Tensor unit = rand(shape, {f64, options.device});
   return cast(cast(floor(unit * static_cast<double>(high - low)), i64) + low, options.dtype);
@@ -261,14 +272,18 @@ Tensor randint(std::int64_t low, std::int64_t high, const Dims& shape, Options o
 
 Tensor bernoulli(const Tensor& probability) {
   require_defined("bernoulli", probability);
-  const DType wide = is_floating(probability.dtype()) && !is_half(probability.dtype()) ? probability.dtype() : f32;
-  return cast(lt(rand(probability.shape(), {wide, probability.device()}), probability), probability.dtype());
+  const DType wide =
+      is_floating(probability.dtype()) && !is_half(probability.dtype()) ? probability.dtype() : f32;
+  return cast(lt(rand(probability.shape(), {wide, probability.device()}), probability),
+              probability.dtype());
 }
 
 Tensor dropout(const Tensor& x, double p) {
   require_defined("dropout", x);
-  if (!(p >= 0 && p <= 1)) fail(fmt::format("[dropout] expected a probability in [0, 1], got {}", p));
-  if (!is_floating(x.dtype())) fail(fmt::format("[dropout] expected a floating dtype, got {}", x.describe()));
+  if (!(p >= 0 && p <= 1))
+    fail(fmt::format("[dropout] expected a probability in [0, 1], got {}", p));
+  if (!is_floating(x.dtype()))
+    fail(fmt::format("[dropout] expected a floating dtype, got {}", x.describe()));
   if (p == 0) return x;
   if (p == 1) return x * 0;
   const Tensor keep = ge(rand(x.shape(), {f32, x.device()}), p);

@@ -1,4 +1,5 @@
-// The ops, as functions. Names follow PyTorch's. A name that ends in _ writes into its first argument.
+// The ops, as functions. Names follow PyTorch's. A name that ends in _ writes into its first
+// argument.
 #pragma once
 
 #include <optional>
@@ -11,7 +12,8 @@
 
 namespace brrr {
 
-// --- Making tensors ---------------------------------------------------------------------------------------------
+// --- Making tensors
+// ---------------------------------------------------------------------------------------------
 
 // The device of tensors made without naming one; the CPU unless a DeviceGuard says otherwise.
 Device default_device();
@@ -44,8 +46,10 @@ Tensor ones_like(const Tensor& x);
 // A shape and a type without memory; ops on it compute shapes only.
 Tensor meta(const Dims& shape, Options options = {});
 
-// From start up to, not including, end. Of type i64 when all three are integers, else f32, unless one is asked for.
-Tensor arange(Scalar start, Scalar end, Scalar step = 1, std::optional<DType> dtype = {}, Device device = default_device());
+// From start up to, not including, end. Of type i64 when all three are integers, else f32, unless
+// one is asked for.
+Tensor arange(Scalar start, Scalar end, Scalar step = 1, std::optional<DType> dtype = {},
+              Device device = default_device());
 Tensor arange(Scalar end, std::optional<DType> dtype = {}, Device device = default_device());
 Tensor linspace(double start, double end, std::int64_t steps, Options options = {});
 Tensor eye(std::int64_t n, Options options = {});
@@ -59,17 +63,20 @@ template <class T>
 Tensor tensor(const std::vector<T>& values, const Dims& shape, Device device = default_device());
 Tensor tensor(std::initializer_list<float> values, Device device = default_device());
 
-// Random draws are Philox, keyed by the seed, a step counter and the draw's place in the step: the same program
-// gives the same numbers on every device. manual_seed starts over at step 0, place 0, on all devices.
+// Random draws are Philox, keyed by the seed, a step counter and the draw's place in the step: the
+// same program gives the same numbers on every device. manual_seed starts over at step 0, place 0,
+// on all devices.
 void manual_seed(std::uint64_t seed);
 void next_random_step(Device device = default_device());
 Tensor rand(const Dims& shape, Options options = {});   // uniform in [0, 1)
 Tensor randn(const Dims& shape, Options options = {});  // standard normal
-Tensor randint(std::int64_t low, std::int64_t high, const Dims& shape, Options options = {.dtype = i64});
+Tensor randint(std::int64_t low, std::int64_t high, const Dims& shape,
+               Options options = {.dtype = i64});
 Tensor bernoulli(const Tensor& probability);
 Tensor dropout(const Tensor& x, double p);
 
-// --- Moving and reading -----------------------------------------------------------------------------------------
+// --- Moving and reading
+// -----------------------------------------------------------------------------------------
 
 Tensor to(const Tensor& x, Device device);
 Tensor to(const Tensor& x, DType dtype);
@@ -86,26 +93,27 @@ std::vector<T> to_vector(const Tensor& x);
 // The values, a few per row, with dtype and shape.
 std::string to_string(const Tensor& x);
 
-// --- Pointwise: one function a row of ops.def ----------------------------------------------------------------------
-// Operands broadcast and promote; any operand may be a number, as long as one is a tensor.
+// --- Pointwise: one function a row of ops.def
+// ---------------------------------------------------------------------- Operands broadcast and
+// promote; any operand may be a number, as long as one is a tensor.
 
-#define UNARY(name, ...)         \
-  Tensor name(const Tensor& a);  \
+#define BRRR_UNARY(name, ...)   \
+  Tensor name(const Tensor& a); \
   Tensor& name##_(Tensor& a);
-#define BINARY(name, ...)                         \
-  Tensor name(const Tensor& a, const Tensor& b);  \
-  Tensor name(const Tensor& a, Scalar b);         \
-  Tensor name(Scalar a, const Tensor& b);         \
-  Tensor& name##_(Tensor& a, const Tensor& b);    \
+#define BRRR_BINARY(name, ...)                   \
+  Tensor name(const Tensor& a, const Tensor& b); \
+  Tensor name(const Tensor& a, Scalar b);        \
+  Tensor name(Scalar a, const Tensor& b);        \
+  Tensor& name##_(Tensor& a, const Tensor& b);   \
   Tensor& name##_(Tensor& a, Scalar b);
-#define TERNARY(name, ...)                                          \
-  Tensor name(const Tensor& a, const Tensor& b, const Tensor& c);   \
-  Tensor name(const Tensor& a, const Tensor& b, Scalar c);          \
-  Tensor name(const Tensor& a, Scalar b, const Tensor& c);          \
-  Tensor name(const Tensor& a, Scalar b, Scalar c);                 \
-  Tensor& name##_(Tensor& a, const Tensor& b, const Tensor& c);     \
-  Tensor& name##_(Tensor& a, const Tensor& b, Scalar c);            \
-  Tensor& name##_(Tensor& a, Scalar b, const Tensor& c);            \
+#define BRRR_TERNARY(name, ...)                                   \
+  Tensor name(const Tensor& a, const Tensor& b, const Tensor& c); \
+  Tensor name(const Tensor& a, const Tensor& b, Scalar c);        \
+  Tensor name(const Tensor& a, Scalar b, const Tensor& c);        \
+  Tensor name(const Tensor& a, Scalar b, Scalar c);               \
+  Tensor& name##_(Tensor& a, const Tensor& b, const Tensor& c);   \
+  Tensor& name##_(Tensor& a, const Tensor& b, Scalar c);          \
+  Tensor& name##_(Tensor& a, Scalar b, const Tensor& c);          \
   Tensor& name##_(Tensor& a, Scalar b, Scalar c);
 #include "dispatch/ops.def"
 
@@ -135,13 +143,14 @@ inline Tensor& operator-=(Tensor& a, Scalar b) { return sub_(a, b); }
 inline Tensor& operator*=(Tensor& a, Scalar b) { return mul_(a, b); }
 inline Tensor& operator/=(Tensor& a, Scalar b) { return div_(a, b); }
 
-// --- Reductions: over the dims named, or over all -------------------------------------------------------------------
+// --- Reductions: over the dims named, or over all
+// -------------------------------------------------------------------
 
-#define REDUCTION(name, ...)                                                \
-  Tensor name(const Tensor& x);                                             \
+#define BRRR_REDUCTION(name, ...) \
+  Tensor name(const Tensor& x);   \
   Tensor name(const Tensor& x, const Dims& dims, bool keepdim = false);
-#define ARG_REDUCTION(name, ...)                              \
-  Tensor name(const Tensor& x);                               \
+#define BRRR_ARG_REDUCTION(name, ...) \
+  Tensor name(const Tensor& x);       \
   Tensor name(const Tensor& x, int dim, bool keepdim = false);
 #include "dispatch/ops.def"
 
@@ -151,21 +160,25 @@ Tensor var(const Tensor& x);
 Tensor logsumexp(const Tensor& x, const Dims& dims, bool keepdim = false);
 Tensor cumsum(const Tensor& x, int dim);
 
-// --- Composites: written over other ops; fusion makes them one kernel -----------------------------------------------
+// --- Composites: written over other ops; fusion makes them one kernel
+// -----------------------------------------------
 
 Tensor softmax(const Tensor& x, int dim);
 Tensor log_softmax(const Tensor& x, int dim);
 // Over the last dimensions, as many as `weight` has; weight and bias may be undefined.
-Tensor layer_norm(const Tensor& x, int dims, const Tensor& weight = {}, const Tensor& bias = {}, double eps = 1e-5);
+Tensor layer_norm(const Tensor& x, int dims, const Tensor& weight = {}, const Tensor& bias = {},
+                  double eps = 1e-5);
 Tensor rms_norm(const Tensor& x, int dims, const Tensor& weight = {}, double eps = 1e-6);
 
-// --- Matrix products --------------------------------------------------------------------------------------------------
+// --- Matrix products
+// --------------------------------------------------------------------------------------------------
 
 // 2-d, 1-d and batched as PyTorch's matmul; transposed views are used as they are.
 Tensor matmul(const Tensor& a, const Tensor& b);
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});  // x weightᵀ + bias
 
-// --- Shape ------------------------------------------------------------------------------------------------------------
+// --- Shape
+// ------------------------------------------------------------------------------------------------------------
 
 // A view where the strides allow it, else a copy. One size may be -1.
 Tensor reshape(const Tensor& x, const Dims& shape);
@@ -186,14 +199,16 @@ std::vector<Tensor> chunk(const Tensor& x, int chunks, int dim = 0);
 Tensor cat(const std::vector<Tensor>& parts, int dim = 0);
 Tensor stack(const std::vector<Tensor>& parts, int dim = 0);
 
-// --- Indexing -----------------------------------------------------------------------------------------------------------
+// --- Indexing
+// -----------------------------------------------------------------------------------------------------------
 
 // out[i][j] = x[index[i][j]][j] for dim 0, and so on; index has x's rank.
 Tensor gather(const Tensor& x, int dim, const Tensor& index);
 Tensor index_select(const Tensor& x, int dim, const Tensor& index);  // index is 1-d
-Tensor embedding(const Tensor& weight, const Tensor& index);         // rows of weight, in index's shape
+Tensor embedding(const Tensor& weight, const Tensor& index);  // rows of weight, in index's shape
 Tensor scatter_add(const Tensor& base, int dim, const Tensor& index, const Tensor& source);
-Tensor nonzero(const Tensor& condition);  // [count, rank] of i64; reads the values, so it waits for the device
+Tensor nonzero(
+    const Tensor& condition);  // [count, rank] of i64; reads the values, so it waits for the device
 Tensor tril(const Tensor& x, int diagonal = 0);
 Tensor triu(const Tensor& x, int diagonal = 0);
 

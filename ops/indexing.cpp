@@ -20,7 +20,8 @@ Tensor along(Op op, int dim, const Tensors&... operands) {
 
 Tensor triangle(const char* op, const Tensor& x, int diagonal, bool upper) {
   require_defined(op, x);
-  if (x.rank() < 2) fail(fmt::format("[{}] expected at least 2 dimensions, got {}", op, x.describe()));
+  if (x.rank() < 2)
+    fail(fmt::format("[{}] expected at least 2 dimensions, got {}", op, x.describe()));
   const Tensor* inputs[] = {&x};
   Call call(Op::triangle, inputs, 1);
   call.dtype = x.dtype();
@@ -46,7 +47,8 @@ Tensor index_select(const Tensor& x, int dim, const Tensor& index) {
 Tensor embedding(const Tensor& weight, const Tensor& index) {
   require_defined("embedding", weight);
   require_defined("embedding", index);
-  if (weight.rank() != 2) fail(fmt::format("[embedding] expected a weight of [rows, width], got {}", weight.describe()));
+  if (weight.rank() != 2)
+    fail(fmt::format("[embedding] expected a weight of [rows, width], got {}", weight.describe()));
   Dims shape(index.shape());
   shape.push_back(weight.size(1));
   return reshape(index_select(weight, 0, index.rank() == 1 ? index : flatten(index)), shape);
@@ -65,7 +67,8 @@ Tensor triu(const Tensor& x, int diagonal) { return triangle("triu", x, diagonal
 Tensor nonzero(const Tensor& condition) {
   require_defined("nonzero", condition);
   if (condition.is_meta()) {
-    fail(fmt::format("[nonzero] expected a tensor with values, got {} without memory (meta)", condition.describe()));
+    fail(fmt::format("[nonzero] expected a tensor with values, got {} without memory (meta)",
+                     condition.describe()));
   }
   const Tensor mask = ne(condition, 0);
   const std::vector<bool> values = to_vector<bool>(mask);
@@ -118,7 +121,8 @@ Tensor stack(const std::vector<Tensor>& parts, int dim) {
   for (const Tensor& part : parts) {
     require_defined("stack", part);
     if (!std::ranges::equal(part.shape(), parts[0].shape())) {
-      fail(fmt::format("[stack] expected tensors of one shape, got {} and {}", parts[0].describe(), part.describe()));
+      fail(fmt::format("[stack] expected tensors of one shape, got {} and {}", parts[0].describe(),
+                       part.describe()));
     }
     raised.push_back(unsqueeze(part, dim));
   }

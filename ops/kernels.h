@@ -10,21 +10,22 @@ namespace infer {
 void pointwise(const Call& call, OutputSpec* outputs);
 void reduction(const Call& call, OutputSpec* outputs);
 void arg_reduction(const Call& call, OutputSpec* outputs);
-#define STRUCTURED(name, ...) void name(const Call& call, OutputSpec* outputs);
+#define BRRR_STRUCTURED(name, ...) void name(const Call& call, OutputSpec* outputs);
 #include "dispatch/ops.def"
 }  // namespace infer
 
 namespace views {
-#define VIEW(name, ...) Tensor name(const Call& call);
+#define BRRR_VIEW(name, ...) Tensor name(const Call& call);
 #include "dispatch/ops.def"
 }  // namespace views
 
-// Kernels. Inputs and outputs have been checked; outputs exist and may be strided when the call is in place.
+// Kernels. Inputs and outputs have been checked; outputs exist and may be strided when the call is
+// in place.
 namespace on_cpu {
 void pointwise(const Call& call, Tensor* outputs);
 void reduction(const Call& call, Tensor* outputs);
 void arg_reduction(const Call& call, Tensor* outputs);
-#define STRUCTURED(name, ...) void name(const Call& call, Tensor* outputs);
+#define BRRR_STRUCTURED(name, ...) void name(const Call& call, Tensor* outputs);
 #include "dispatch/ops.def"
 }  // namespace on_cpu
 
@@ -32,7 +33,7 @@ namespace on_cuda {
 void pointwise(const Call& call, Tensor* outputs);
 void reduction(const Call& call, Tensor* outputs);
 void arg_reduction(const Call& call, Tensor* outputs);
-#define STRUCTURED(name, ...) void name(const Call& call, Tensor* outputs);
+#define BRRR_STRUCTURED(name, ...) void name(const Call& call, Tensor* outputs);
 #include "dispatch/ops.def"
 }  // namespace on_cuda
 

@@ -23,7 +23,8 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
   require_defined("matmul", b);
   if (a.rank() >= 2 && b.rank() >= 2) [[likely]] {
     // A matrix on the right of a batch is one larger product, when the batch lies evenly in memory.
-    if (b.rank() == 2 && a.rank() > 2 && a.is_contiguous() && a.size(-1) == b.size(0) && a.numel() > 0) {
+    if (b.rank() == 2 && a.rank() > 2 && a.is_contiguous() && a.size(-1) == b.size(0) &&
+        a.numel() > 0) {
       Dims shape(a.shape());
       shape[shape.size() - 1] = b.size(1);
       return view(matrix_product(view(a, {-1, a.size(-1)}), b), shape);
@@ -31,12 +32,15 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
     return matrix_product(a, b);
   }
   if (a.rank() == 0 || b.rank() == 0) {
-    fail(fmt::format("[matmul] expected tensors of at least 1 dimension, got {} and {}", a.describe(), b.describe()));
+    fail(fmt::format("[matmul] expected tensors of at least 1 dimension, got {} and {}",
+                     a.describe(), b.describe()));
   }
   if (a.size(-1) != b.size(b.rank() == 1 ? 0 : -2)) {
-    fail(fmt::format("[matmul] expected inner dimensions to agree, got {} and {}", a.describe(), b.describe()));
+    fail(fmt::format("[matmul] expected inner dimensions to agree, got {} and {}", a.describe(),
+                     b.describe()));
   }
-  const Tensor left = a.rank() == 1 ? unsqueeze(a, 0) : a, right = b.rank() == 1 ? unsqueeze(b, 1) : b;
+  const Tensor left = a.rank() == 1 ? unsqueeze(a, 0) : a,
+               right = b.rank() == 1 ? unsqueeze(b, 1) : b;
   Tensor product = matmul(left, right);
   if (b.rank() == 1) product = squeeze(product, -1);
   if (a.rank() == 1) product = squeeze(product, b.rank() == 1 ? -1 : -2);
@@ -47,8 +51,10 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   require_defined("linear", x);
   require_defined("linear", weight);
   if (weight.rank() != 2 || x.rank() < 1 || x.size(-1) != weight.size(1)) {
-    fail(fmt::format("[linear] expected a weight of [out, in] with the input's last dimension, got weight {} and input {}",
-                     weight.describe(), x.describe()));
+    fail(
+        fmt::format("[linear] expected a weight of [out, in] with the input's last dimension, got "
+                    "weight {} and input {}",
+                    weight.describe(), x.describe()));
   }
   const Tensor product = matmul(x, transpose(weight, 0, 1));
   if (!bias.defined()) return product;

@@ -1,5 +1,6 @@
-// The functions of the pointwise rows: promotion, scalar operands, in-place forms. What they all share is the slow
-// path below; the usual call (one dtype, no conversion) goes straight to the dispatcher.
+// The functions of the pointwise rows: promotion, scalar operands, in-place forms. What they all
+// share is the slow path below; the usual call (one dtype, no conversion) goes straight to the
+// dispatcher.
 #include <fmt/format.h>
 
 #include "dispatch/dispatch.h"
@@ -10,21 +11,27 @@
 
 namespace brrr {
 
-void undefined_argument(const char* op) { fail(fmt::format("[{}] expected a tensor, got an undefined one", op)); }
+void undefined_argument(const char* op) {
+  fail(fmt::format("[{}] expected a tensor, got an undefined one", op));
+}
 
 namespace {
 
-// PyTorch's rule: tensors with dimensions decide; 0-d tensors, and after them numbers, count only when their
-// category is higher.
+// PyTorch's rule: tensors with dimensions decide; 0-d tensors, and after them numbers, count only
+// when their category is higher.
 struct Promotion {
   std::optional<DType> dimensioned, zero_dim, number;
 
-  static void join(std::optional<DType>& into, DType dtype) { into = into ? promote(*into, dtype) : dtype; }
+  static void join(std::optional<DType>& into, DType dtype) {
+    into = into ? promote(*into, dtype) : dtype;
+  }
 
   void add(const Operand& operand) {
     if (!operand.tensor) {
       const Category category = operand.scalar.category();
-      join(number, category == Category::floating ? f32 : category == Category::integer ? i64 : boolean);
+      join(number, category == Category::floating  ? f32
+                   : category == Category::integer ? i64
+                                                   : boolean);
     } else {
       join(operand.tensor->rank() > 0 ? dimensioned : zero_dim, operand.tensor->dtype());
     }
@@ -55,7 +62,8 @@ DType compute_dtype(const OpInfo& info, std::span<const Operand> operands) {
   DType dtype = promotion.result();
   if (info.rule == DTypeRule::float_like && !is_floating(dtype)) dtype = f32;
   if (!contains(info.types, dtype)) {
-    fail(fmt::format("[{}] expected operands of {}, got {}", info.name, name_types(info.types), name_of(dtype)));
+    fail(fmt::format("[{}] expected operands of {}, got {}", info.name, name_types(info.types),
+                     name_of(dtype)));
   }
   return dtype;
 }
@@ -69,7 +77,8 @@ Tensor pointwise(Op op, std::span<const Operand> operands, Tensor* in_place) {
     if (operand.tensor) require_defined(info.name, *operand.tensor);
     any_tensor |= operand.tensor != nullptr;
   }
-  if (!any_tensor) fail(fmt::format("[{}] expected at least one tensor, got numbers only", info.name));
+  if (!any_tensor)
+    fail(fmt::format("[{}] expected at least one tensor, got numbers only", info.name));
   const int first = info.rule == DTypeRule::select ? 1 : 0;
   if (first == 1 && (!operands[0].tensor || operands[0].tensor->dtype() != boolean)) {
     fail(fmt::format("[{}] expected a bool condition, got {}", info.name,
@@ -86,7 +95,8 @@ Tensor pointwise(Op op, std::span<const Operand> operands, Tensor* in_place) {
     call.add_attr(0);
     if (!operand.tensor) {
       call.scalars |= static_cast<std::uint8_t>(1u << i);
-      call.attrs[i] = is_floating(dtype) ? Attr::of(operand.scalar.to_double()) : Attr(operand.scalar.to_int());
+      call.attrs[i] =
+          is_floating(dtype) ? Attr::of(operand.scalar.to_double()) : Attr(operand.scalar.to_int());
     } else if (i < first || operand.tensor->dtype() == dtype) {
       inputs[call.n_inputs++] = operand.tensor;
     } else {
@@ -100,11 +110,12 @@ Tensor pointwise(Op op, std::span<const Operand> operands, Tensor* in_place) {
   OutputSpec spec;
   info.infer(call, &spec);
   if (!std::ranges::equal(std::span<const std::int64_t>(spec.shape), in_place->shape())) {
-    fail(fmt::format("[{}_] expected operands that broadcast to {}, got a result of {}", info.name, in_place->describe(),
-                     to_string(spec.shape)));
+    fail(fmt::format("[{}_] expected operands that broadcast to {}, got a result of {}", info.name,
+                     in_place->describe(), to_string(spec.shape)));
   }
   if (category_of(spec.dtype) > category_of(in_place->dtype())) {
-    fail(fmt::format("[{}_] expected a result that {} can hold, got {}", info.name, in_place->describe(), name_of(spec.dtype)));
+    fail(fmt::format("[{}_] expected a result that {} can hold, got {}", info.name,
+                     in_place->describe(), name_of(spec.dtype)));
   }
   if (spec.dtype != in_place->dtype()) {
     copy_(*in_place, dispatch(call));
@@ -143,7 +154,8 @@ inline Tensor binary(Op op, DTypeSet types, DTypeRule rule, const Tensor& a, con
 }
 
 // `position` is the number's place among the two operands.
-inline Tensor binary_with_number(Op op, DTypeSet types, DTypeRule rule, const Tensor& a, Scalar number, int position) {
+inline Tensor binary_with_number(Op op, DTypeSet types, DTypeRule rule, const Tensor& a,
+                                 Scalar number, int position) {
   if (ready(a, types, rule) && number.category() <= category_of(a.dtype())) [[likely]] {
     const Tensor* inputs[] = {&a};
     Call call(op, inputs, 1);
@@ -151,7 +163,8 @@ inline Tensor binary_with_number(Op op, DTypeSet types, DTypeRule rule, const Te
     call.scalars = static_cast<std::uint8_t>(1u << position);
     call.n_attrs = 2;
     call.attrs[0] = call.attrs[1] = 0;
-    call.attrs[position] = is_floating(a.dtype()) ? Attr::of(number.to_double()) : Attr(number.to_int());
+    call.attrs[position] =
+        is_floating(a.dtype()) ? Attr::of(number.to_double()) : Attr(number.to_int());
     return dispatch(call);
   }
   std::array operands{Operand(a), Operand(number)};
@@ -168,31 +181,31 @@ Tensor& in_place(Op op, Tensor& a, const Operands&... operands) {
 
 }  // namespace
 
-#define UNARY(name, types, rule, ...)                                                              \
+#define BRRR_UNARY(name, types, rule, ...)                                                        \
   Tensor name(const Tensor& a) { return unary(Op::name, dtype_sets::types, DTypeRule::rule, a); } \
   Tensor& name##_(Tensor& a) { return in_place(Op::name, a); }
-#define BINARY(name, types, rule, ...)                                                       \
-  Tensor name(const Tensor& a, const Tensor& b) {                                            \
-    return binary(Op::name, dtype_sets::types, DTypeRule::rule, a, b);                       \
-  }                                                                                          \
-  Tensor name(const Tensor& a, Scalar b) {                                                   \
-    return binary_with_number(Op::name, dtype_sets::types, DTypeRule::rule, a, b, 1);        \
-  }                                                                                          \
-  Tensor name(Scalar a, const Tensor& b) {                                                   \
-    return binary_with_number(Op::name, dtype_sets::types, DTypeRule::rule, b, a, 0);        \
-  }                                                                                          \
-  Tensor& name##_(Tensor& a, const Tensor& b) { return in_place(Op::name, a, b); }           \
+#define BRRR_BINARY(name, types, rule, ...)                                           \
+  Tensor name(const Tensor& a, const Tensor& b) {                                     \
+    return binary(Op::name, dtype_sets::types, DTypeRule::rule, a, b);                \
+  }                                                                                   \
+  Tensor name(const Tensor& a, Scalar b) {                                            \
+    return binary_with_number(Op::name, dtype_sets::types, DTypeRule::rule, a, b, 1); \
+  }                                                                                   \
+  Tensor name(Scalar a, const Tensor& b) {                                            \
+    return binary_with_number(Op::name, dtype_sets::types, DTypeRule::rule, b, a, 0); \
+  }                                                                                   \
+  Tensor& name##_(Tensor& a, const Tensor& b) { return in_place(Op::name, a, b); }    \
   Tensor& name##_(Tensor& a, Scalar b) { return in_place(Op::name, a, b); }
-#define TERNARY_FORM(name, B, C)                                                                \
-  Tensor name(const Tensor& a, B b, C c) {                                                      \
-    return pointwise(Op::name, std::array{Operand(a), Operand(b), Operand(c)}, nullptr);        \
-  }                                                                                             \
+#define BRRR_TERNARY_FORM(name, B, C)                                                    \
+  Tensor name(const Tensor& a, B b, C c) {                                               \
+    return pointwise(Op::name, std::array{Operand(a), Operand(b), Operand(c)}, nullptr); \
+  }                                                                                      \
   Tensor& name##_(Tensor& a, B b, C c) { return in_place(Op::name, a, b, c); }
-#define TERNARY(name, ...)                           \
-  TERNARY_FORM(name, const Tensor&, const Tensor&)   \
-  TERNARY_FORM(name, const Tensor&, Scalar)          \
-  TERNARY_FORM(name, Scalar, const Tensor&)          \
-  TERNARY_FORM(name, Scalar, Scalar)
+#define BRRR_TERNARY(name, ...)                         \
+  BRRR_TERNARY_FORM(name, const Tensor&, const Tensor&) \
+  BRRR_TERNARY_FORM(name, const Tensor&, Scalar)        \
+  BRRR_TERNARY_FORM(name, Scalar, const Tensor&)        \
+  BRRR_TERNARY_FORM(name, Scalar, Scalar)
 #include "dispatch/ops.def"
 
 Tensor cast(const Tensor& x, DType dtype) {

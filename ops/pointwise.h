@@ -1,5 +1,5 @@
-// One pointwise call over any mix of tensors and numbers: promotes, converts, checks and dispatches. For functions
-// of the table's rows and of ops registered at run time.
+// One pointwise call over any mix of tensors and numbers: promotes, converts, checks and
+// dispatches. For functions of the table's rows and of ops registered at run time.
 #pragma once
 
 #include <span>
@@ -19,8 +19,7 @@ struct Operand {
   Operand(const Tensor& t) : tensor(&t) {}
   Operand(Scalar s) : scalar(s) {}
   template <class Number>
-    requires std::is_arithmetic_v<Number>
-  Operand(Number number) : scalar(number) {}
+  requires std::is_arithmetic_v<Number> Operand(Number number) : scalar(number) {}
 };
 
 // With `in_place`, the result is written there; it is also operand 0 and fixes shape and dtype.

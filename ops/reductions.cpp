@@ -13,7 +13,8 @@ std::int64_t mask_of(const char* op, const Tensor& x, const Dims& dims) {
   std::int64_t mask = 0;
   for (std::int64_t d : dims) {
     const std::int64_t one = std::int64_t{1} << wrap_dim(op, d, x.rank());
-    if (mask & one) fail(fmt::format("[{}] expected each dimension once, got {}", op, to_string(dims)));
+    if (mask & one)
+      fail(fmt::format("[{}] expected each dimension once, got {}", op, to_string(dims)));
     mask |= one;
   }
   return mask;
@@ -23,9 +24,11 @@ std::int64_t all_dims(const Tensor& x) { return (std::int64_t{1} << x.rank()) - 
 
 Tensor reduce(Op op, const Tensor& x, std::int64_t mask, bool keepdim) {
   const OpInfo& info = op_info(op);
-  const Tensor operand = info.rule == DTypeRule::float_like && !is_floating(x.dtype()) ? cast(x, f32) : x;
+  const Tensor operand =
+      info.rule == DTypeRule::float_like && !is_floating(x.dtype()) ? cast(x, f32) : x;
   if (!contains(info.types, operand.dtype())) {
-    fail(fmt::format("[{}] expected a type that it is defined for, got {}", info.name, x.describe()));
+    fail(fmt::format("[{}] expected a type that it is defined for, got {}", info.name,
+                     x.describe()));
   }
   const Tensor* inputs[] = {&operand};
   Call call(op, inputs, 1);
@@ -46,28 +49,30 @@ Tensor arg_reduce(Op op, const Tensor& x, int dim, bool keepdim) {
 }
 
 // Sums over halves are taken in f32 all the way, as one kernel would.
-Tensor widened(const Tensor& x) { return is_half(x.dtype()) || !is_floating(x.dtype()) ? cast(x, f32) : x; }
+Tensor widened(const Tensor& x) {
+  return is_half(x.dtype()) || !is_floating(x.dtype()) ? cast(x, f32) : x;
+}
 DType floating_like(const Tensor& x) { return is_floating(x.dtype()) ? x.dtype() : f32; }
 
 }  // namespace
 
-#define REDUCTION(name, ...)                                             \
-  Tensor name(const Tensor& x) {                                         \
-    require_defined(#name, x);                                           \
-    return reduce(Op::name, x, all_dims(x), false);                      \
-  }                                                                      \
-  Tensor name(const Tensor& x, const Dims& dims, bool keepdim) {         \
-    require_defined(#name, x);                                           \
-    return reduce(Op::name, x, mask_of(#name, x, dims), keepdim);        \
+#define BRRR_REDUCTION(name, ...)                                 \
+  Tensor name(const Tensor& x) {                                  \
+    require_defined(#name, x);                                    \
+    return reduce(Op::name, x, all_dims(x), false);               \
+  }                                                               \
+  Tensor name(const Tensor& x, const Dims& dims, bool keepdim) {  \
+    require_defined(#name, x);                                    \
+    return reduce(Op::name, x, mask_of(#name, x, dims), keepdim); \
   }
-#define ARG_REDUCTION(name, ...)                                               \
-  Tensor name(const Tensor& x) {                                               \
-    require_defined(#name, x);                                                 \
-    return arg_reduce(Op::name, flatten(x), 0, false);                         \
-  }                                                                            \
-  Tensor name(const Tensor& x, int dim, bool keepdim) {                        \
-    require_defined(#name, x);                                                 \
-    return arg_reduce(Op::name, x, wrap_dim(#name, dim, x.rank()), keepdim);   \
+#define BRRR_ARG_REDUCTION(name, ...)                                        \
+  Tensor name(const Tensor& x) {                                             \
+    require_defined(#name, x);                                               \
+    return arg_reduce(Op::name, flatten(x), 0, false);                       \
+  }                                                                          \
+  Tensor name(const Tensor& x, int dim, bool keepdim) {                      \
+    require_defined(#name, x);                                               \
+    return arg_reduce(Op::name, x, wrap_dim(#name, dim, x.rank()), keepdim); \
   }
 #include "dispatch/ops.def"
 
@@ -81,7 +86,8 @@ Tensor var(const Tensor& x, const Dims& dims, bool keepdim, int correction) {
   const Tensor wide = widened(x);
   const Tensor centred = wide - reduce(Op::mean, wide, mask, true);
   const double divisor = static_cast<double>(n - correction);
-  return cast(reduce(Op::sum, square(centred), mask, keepdim) / (divisor > 0 ? divisor : 0.0), floating_like(x));
+  return cast(reduce(Op::sum, square(centred), mask, keepdim) / (divisor > 0 ? divisor : 0.0),
+              floating_like(x));
 }
 
 Tensor var(const Tensor& x) {
@@ -136,11 +142,12 @@ namespace {
 
 Dims trailing(const char* op, const Tensor& x, int dims, const Tensor& parameter) {
   if (dims < 1 || dims > x.rank()) {
-    fail(fmt::format("[{}] expected to normalize between 1 and {} dimensions of {}, got {}", op, x.rank(), x.describe(), dims));
+    fail(fmt::format("[{}] expected to normalize between 1 and {} dimensions of {}, got {}", op,
+                     x.rank(), x.describe(), dims));
   }
   if (parameter.defined() && !std::ranges::equal(parameter.shape(), x.shape().last(dims))) {
-    fail(fmt::format("[{}] expected weight and bias of shape {}, got {}", op, to_string(x.shape().last(dims)),
-                     parameter.describe()));
+    fail(fmt::format("[{}] expected weight and bias of shape {}, got {}", op,
+                     to_string(x.shape().last(dims)), parameter.describe()));
   }
   Dims result;
   for (int i = x.rank() - dims; i < x.rank(); ++i) result.push_back(i);

@@ -22,7 +22,8 @@ namespace {
 
 struct RegisteredPointwise {
   std::string expression;
-  std::array<std::atomic<on_cpu::Loop>, kDTypes> loops{};  // by the type computed in; made at the first call
+  // by the type computed in; made at the first call
+  std::array<std::atomic<on_cpu::Loop>, kDTypes> loops{};
 };
 
 void run_pointwise(const Call& call, Tensor* outputs) {
@@ -40,8 +41,11 @@ void run_pointwise(const Call& call, Tensor* outputs) {
 
 void require_name(const std::string& name) {
   bool good = !name.empty() && !(name[0] >= '0' && name[0] <= '9');
-  for (char c : name) good = good && ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_');
-  if (!good) fail(fmt::format("[register_op] expected a name of letters, digits and _, got \"{}\"", name));
+  for (char c : name)
+    good = good &&
+           ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_');
+  if (!good)
+    fail(fmt::format("[register_op] expected a name of letters, digits and _, got \"{}\"", name));
 }
 
 }  // namespace
@@ -49,10 +53,12 @@ void require_name(const std::string& name) {
 Op register_op(const PointwiseOp& op) {
   require_name(op.name);
   if (op.arity < 1 || op.arity > kMaxPointwiseArity) {
-    fail(fmt::format("[register_op] expected {} to have 1 to {} operands, got {}", op.name, kMaxPointwiseArity, op.arity));
+    fail(fmt::format("[register_op] expected {} to have 1 to {} operands, got {}", op.name,
+                     kMaxPointwiseArity, op.arity));
   }
   if (op.rule == DTypeRule::widened || (op.rule == DTypeRule::select && op.arity != 3)) {
-    fail(fmt::format("[register_op] expected a dtype rule for pointwise ops of {} operands for {}", op.arity, op.name));
+    fail(fmt::format("[register_op] expected a dtype rule for pointwise ops of {} operands for {}",
+                     op.arity, op.name));
   }
   auto registered = std::make_shared<RegisteredPointwise>();
   registered->expression = checked_expression(op.expression, op.arity);
@@ -76,12 +82,14 @@ Op register_op(const PointwiseOp& op) {
 Tensor call_op(Op op, std::initializer_list<Operand> operands) {
   const OpInfo& info = op_info(op);
   if (info.kind != OpKind::pointwise || static_cast<int>(operands.size()) != info.arity) {
-    fail(fmt::format("[{}] expected {} tensors or numbers, got {}", info.name, info.arity, operands.size()));
+    fail(fmt::format("[{}] expected {} tensors or numbers, got {}", info.name, info.arity,
+                     operands.size()));
   }
   return pointwise(op, std::span(operands.begin(), operands.size()), nullptr);
 }
 
-// --- Structured ops ------------------------------------------------------------------------------------------------
+// --- Structured ops
+// ------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -89,11 +97,14 @@ const StructuredOp& definition(const Call& call) {
   return *static_cast<const StructuredOp*>(op_info(call.op).registered.get());
 }
 
-void infer_structured(const Call& call, OutputSpec* outputs) { definition(call).infer(call, outputs); }
+void infer_structured(const Call& call, OutputSpec* outputs) {
+  definition(call).infer(call, outputs);
+}
 
 void cpu_structured(const Call& call, Tensor* outputs) {
   const StructuredOp& op = definition(call);
-  if (!op.cpu) fail(fmt::format("[{}] has no CPU kernel; register one, or move its inputs to CUDA", op.name));
+  if (!op.cpu)
+    fail(fmt::format("[{}] has no CPU kernel; register one, or move its inputs to CUDA", op.name));
   op.cpu(call, outputs);
 }
 
@@ -105,7 +116,8 @@ void cuda_structured(const Call& call, Tensor* outputs) {
   } else if (!op.cuda_kernel.source.empty()) {
     on_cuda::run_kernel_text(op.cuda_kernel, call, outputs, op.outputs);
   } else {
-    fail(fmt::format("[{}] has no CUDA kernel; register one, or move its inputs to the CPU", op.name));
+    fail(fmt::format("[{}] has no CUDA kernel; register one, or move its inputs to the CPU",
+                     op.name));
   }
 }
 #endif
@@ -124,17 +136,22 @@ std::size_t count_names(const std::string& names) {
 Op register_op(const StructuredOp& op) {
   require_name(op.name);
   if (op.inputs == 0 || op.inputs < -1 || op.inputs > 100) {
-    fail(fmt::format("[register_op] expected {} to have 1 to 100 inputs, or -1 for any number, got {}", op.name, op.inputs));
+    fail(fmt::format(
+        "[register_op] expected {} to have 1 to 100 inputs, or -1 for any number, got {}", op.name,
+        op.inputs));
   }
   if (count_names(op.attributes) > kMaxAttrs) {
-    fail(fmt::format("[register_op] expected {} to have at most {} attributes, got \"{}\"", op.name, kMaxAttrs, op.attributes));
+    fail(fmt::format("[register_op] expected {} to have at most {} attributes, got \"{}\"", op.name,
+                     kMaxAttrs, op.attributes));
   }
   if (op.outputs < 1 || op.outputs > kMaxOutputs) {
-    fail(fmt::format("[register_op] expected {} to have 1 to {} outputs, got {}", op.name, kMaxOutputs, op.outputs));
+    fail(fmt::format("[register_op] expected {} to have 1 to {} outputs, got {}", op.name,
+                     kMaxOutputs, op.outputs));
   }
   if (!op.infer) fail(fmt::format("[register_op] expected a shape rule for {}, got none", op.name));
   if (!op.cuda_kernel.source.empty() && (!op.cuda_kernel.launch || op.cuda_kernel.entry.empty())) {
-    fail(fmt::format("[register_op] expected an entry and a launch rule beside the CUDA text of {}", op.name));
+    fail(fmt::format("[register_op] expected an entry and a launch rule beside the CUDA text of {}",
+                     op.name));
   }
   auto registered = std::make_shared<StructuredOp>(op);
   OpInfo info;
@@ -151,18 +168,24 @@ Op register_op(const StructuredOp& op) {
   return add_op(std::move(info), op.name);
 }
 
-std::vector<Tensor> call_op(Op op, std::initializer_list<Tensor> inputs, std::initializer_list<Attr> attributes) {
+std::vector<Tensor> call_op(Op op, std::initializer_list<Tensor> inputs,
+                            std::initializer_list<Attr> attributes) {
   const OpInfo& info = op_info(op);
   if (info.kind == OpKind::pointwise || !info.registered) {
-    fail(fmt::format("[{}] expected a structured op that was registered; call built-in ops by their functions", info.name));
+    fail(fmt::format(
+        "[{}] expected a structured op that was registered; call built-in ops by their functions",
+        info.name));
   }
   const auto& definition = *static_cast<const StructuredOp*>(info.registered.get());
-  if (inputs.size() == 0 || (definition.inputs >= 0 && definition.inputs != static_cast<int>(inputs.size()))) {
-    fail(fmt::format("[{}] expected {} tensors, got {}", info.name, definition.inputs, inputs.size()));
+  if (inputs.size() == 0 ||
+      (definition.inputs >= 0 && definition.inputs != static_cast<int>(inputs.size()))) {
+    fail(fmt::format("[{}] expected {} tensors, got {}", info.name, definition.inputs,
+                     inputs.size()));
   }
   const std::size_t named = count_names(definition.attributes);
   if (attributes.size() != named) {
-    fail(fmt::format("[{}] expected {} attributes ({}), got {}", info.name, named, definition.attributes, attributes.size()));
+    fail(fmt::format("[{}] expected {} attributes ({}), got {}", info.name, named,
+                     definition.attributes, attributes.size()));
   }
   std::vector<const Tensor*> pointers;
   for (const Tensor& input : inputs) {

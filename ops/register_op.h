@@ -1,5 +1,6 @@
-// A user's own ops. They join the table that built-in ops are in, so they are dispatched, checked, observed and
-// compiled like any other; a call of them looks the same to autograd, to a trace and to fusion.
+// A user's own ops. They join the table that built-in ops are in, so they are dispatched, checked,
+// observed and compiled like any other; a call of them looks the same to autograd, to a trace and
+// to fusion.
 //
 //   const Op mish = register_op({.name = "mish", .expression = "a * tanh(log1p(exp(a)))"});
 //   Tensor y = call_op(mish, {x});
@@ -15,8 +16,9 @@
 
 namespace brrr {
 
-// One scalar expression over operands a, b, c, in the language of dispatch/ops.def. Both devices compile it at the
-// first call with a type; f16 and bf16 compute in f32. Bare numbers become constants of the type computed in.
+// One scalar expression over operands a, b, c, in the language of dispatch/ops.def. Both devices
+// compile it at the first call with a type; f16 and bf16 compute in f32. Bare numbers become
+// constants of the type computed in.
 struct PointwiseOp {
   std::string name;
   int arity = 1;
@@ -30,24 +32,25 @@ Op register_op(const PointwiseOp& op);
 // Broadcasts and promotes as built-in ops do; numbers may stand for tensors.
 Tensor call_op(Op op, std::initializer_list<Operand> operands);
 
-// How a kernel given as text is started: blocks and threads, and shared memory that it asks for beyond its own.
+// How a kernel given as text is started: blocks and threads, and shared memory that it asks for
+// beyond its own.
 struct Launch {
   unsigned grid[3] = {1, 1, 1};
   unsigned block[3] = {256, 1, 1};
   unsigned shared_bytes = 0;
 };
 
-// CUDA C++ compiled at the first call. Its arguments are the inputs' pointers (contiguous), then the outputs'
-// pointers, then the attributes, each eight bytes (`long long`, or `double` where the caller gave a double).
-// The text may use the names of ops/jit/prelude.inl.
+// CUDA C++ compiled at the first call. Its arguments are the inputs' pointers (contiguous), then
+// the outputs' pointers, then the attributes, each eight bytes (`long long`, or `double` where the
+// caller gave a double). The text may use the names of ops/jit/prelude.inl.
 struct CudaKernel {
   std::string entry;
   std::string source;
   std::function<Launch(const Call& call, const Tensor* outputs)> launch;
 };
 
-// An op of any shape. `infer` gives the outputs' shapes and throws when the inputs are wrong; kernels may rely on
-// it. A device without a kernel refuses the call by name.
+// An op of any shape. `infer` gives the outputs' shapes and throws when the inputs are wrong;
+// kernels may rely on it. A device without a kernel refuses the call by name.
 struct StructuredOp {
   std::string name;
   int inputs = 1;
@@ -60,6 +63,7 @@ struct StructuredOp {
 };
 Op register_op(const StructuredOp& op);
 
-std::vector<Tensor> call_op(Op op, std::initializer_list<Tensor> inputs, std::initializer_list<Attr> attributes);
+std::vector<Tensor> call_op(Op op, std::initializer_list<Tensor> inputs,
+                            std::initializer_list<Attr> attributes);
 
 }  // namespace brrr

@@ -10,14 +10,16 @@
 
 namespace brrr {
 
-Dims broadcast_shapes(const char* op, std::span<const std::int64_t> a, std::span<const std::int64_t> b) {
+Dims broadcast_shapes(const char* op, std::span<const std::int64_t> a,
+                      std::span<const std::int64_t> b) {
   const int rank = static_cast<int>(std::max(a.size(), b.size()));
   const int skip_a = rank - static_cast<int>(a.size()), skip_b = rank - static_cast<int>(b.size());
   Dims shape;
   for (int i = 0; i < rank; ++i) {
     const std::int64_t x = i < skip_a ? 1 : a[i - skip_a], y = i < skip_b ? 1 : b[i - skip_b];
     if (x != y && x != 1 && y != 1) {
-      fail(fmt::format("[{}] expected shapes that broadcast, got {} and {}", op, to_string(a), to_string(b)));
+      fail(fmt::format("[{}] expected shapes that broadcast, got {} and {}", op, to_string(a),
+                       to_string(b)));
     }
     shape.push_back(x == 1 ? y : x);
   }
@@ -37,7 +39,9 @@ Dims broadcast_strides(std::span<const std::int64_t> shape, std::span<const std:
 int wrap_dim(const char* op, std::int64_t dim, int rank) {
   const std::int64_t wrapped = dim < 0 ? dim + rank : dim;
   if (wrapped < 0 || wrapped >= rank) {
-    if (rank == 0) fail(fmt::format("[{}] expected a tensor with dimensions, got a 0-d tensor and dimension {}", op, dim));
+    if (rank == 0)
+      fail(fmt::format("[{}] expected a tensor with dimensions, got a 0-d tensor and dimension {}",
+                       op, dim));
     fail(fmt::format("[{}] expected a dimension in [{}, {}], got {}", op, -rank, rank - 1, dim));
   }
   return static_cast<int>(wrapped);
@@ -45,7 +49,8 @@ int wrap_dim(const char* op, std::int64_t dim, int rank) {
 
 bool view_strides(std::span<const std::int64_t> dims, std::span<const std::int64_t> strides,
                   std::span<const std::int64_t> shape, Dims& result) {
-  // Walk both shapes from the right, matching runs of old dimensions that lie evenly in memory with runs of new ones.
+  // Walk both shapes from the right, matching runs of old dimensions that lie evenly in memory with
+  // runs of new ones.
   result = Dims::filled(static_cast<int>(shape.size()), 1);
   if (std::ranges::find(dims, 0) != dims.end()) {
     result = contiguous_strides(shape);
@@ -82,7 +87,11 @@ OutputSpec like(const Tensor& x, DType dtype) { return {dtype, x.device(), Dims(
 [[noreturn]] void shapes_disagree(const Call& call) {
   std::string shapes;
   for (std::uint32_t i = 0; i < call.n_inputs; ++i) {
-    shapes += fmt::format("{}{}", i == 0 ? "" : i + 1 == call.n_inputs ? " and " : ", ", to_string(call.inputs[i]->shape()));
+    shapes += fmt::format("{}{}",
+                          i == 0                   ? ""
+                          : i + 1 == call.n_inputs ? " and "
+                                                   : ", ",
+                          to_string(call.inputs[i]->shape()));
   }
   fail(fmt::format("[{}] expected shapes that broadcast, got {}", name_of(call), shapes));
 }
@@ -93,7 +102,8 @@ void creation(const Call& call, OutputSpec* out, int first) {
 
 }  // namespace
 
-// On the path of every small broadcasting op, so it works in place and asks for no intermediate shapes.
+// On the path of every small broadcasting op, so it works in place and asks for no intermediate
+// shapes.
 void pointwise(const Call& call, OutputSpec* out) {
   const OpInfo& info = op_info(call.op);
   int rank = 0;
@@ -132,7 +142,8 @@ void reduction(const Call& call, OutputSpec* out) {
     }
   }
   if (nothing_to_reduce && info.rule == DTypeRule::same) {
-    fail(fmt::format("[{}] expected at least one element to reduce, got {}", info.name, x.describe()));
+    fail(fmt::format("[{}] expected at least one element to reduce, got {}", info.name,
+                     x.describe()));
   }
   out[0] = {call.dtype, x.device(), shape};
 }
@@ -142,7 +153,8 @@ void arg_reduction(const Call& call, OutputSpec* out) {
   const int dim = static_cast<int>(call.attrs[0].i());
   Dims shape(x.shape());
   if (shape[dim] == 0) {
-    fail(fmt::format("[{}] expected at least one element to choose from, got {}", name_of(call), x.describe()));
+    fail(fmt::format("[{}] expected at least one element to choose from, got {}", name_of(call),
+                     x.describe()));
   }
   shape[dim] = 1;
   if (!call.attrs[1].i()) shape.erase(dim);
@@ -152,8 +164,12 @@ void arg_reduction(const Call& call, OutputSpec* out) {
 void copy(const Call& call, OutputSpec* out) { out[0] = like(call.input(0), call.dtype); }
 void empty(const Call& call, OutputSpec* out) { creation(call, out, 0); }
 void full(const Call& call, OutputSpec* out) { creation(call, out, 1); }
-void arange(const Call& call, OutputSpec* out) { out[0] = {call.dtype, call.device, Dims{call.attrs[2].i()}}; }
-void uniform(const Call& call, OutputSpec* out) { out[0] = {call.dtype, call.input(0).device(), call.shape_from(1)}; }
+void arange(const Call& call, OutputSpec* out) {
+  out[0] = {call.dtype, call.device, Dims{call.attrs[2].i()}};
+}
+void uniform(const Call& call, OutputSpec* out) {
+  out[0] = {call.dtype, call.input(0).device(), call.shape_from(1)};
+}
 void normal(const Call& call, OutputSpec* out) { uniform(call, out); }
 
 void matmul(const Call& call, OutputSpec* out) {
@@ -162,17 +178,20 @@ void matmul(const Call& call, OutputSpec* out) {
     fail(fmt::format("[matmul] expected one dtype, got {} and {}", a.describe(), b.describe()));
   }
   if (a.rank() < 2 || b.rank() < 2) {
-    fail(fmt::format("[matmul] expected tensors of at least 1 dimension, got {} and {}", a.describe(), b.describe()));
+    fail(fmt::format("[matmul] expected tensors of at least 1 dimension, got {} and {}",
+                     a.describe(), b.describe()));
   }
   if (a.size(-1) != b.size(-2)) {
-    fail(fmt::format("[matmul] expected inner dimensions to agree, got {} and {}", a.describe(), b.describe()));
+    fail(fmt::format("[matmul] expected inner dimensions to agree, got {} and {}", a.describe(),
+                     b.describe()));
   }
   const auto batch_a = a.shape().first(a.rank() - 2), batch_b = b.shape().first(b.rank() - 2);
   const std::size_t common = std::min(batch_a.size(), batch_b.size());
   for (std::size_t i = 1; i <= common; ++i) {
     const std::int64_t x = batch_a[batch_a.size() - i], y = batch_b[batch_b.size() - i];
     if (x != y && x != 1 && y != 1) {
-      fail(fmt::format("[matmul] expected batch dimensions that broadcast, got {} and {}", a.describe(), b.describe()));
+      fail(fmt::format("[matmul] expected batch dimensions that broadcast, got {} and {}",
+                       a.describe(), b.describe()));
     }
   }
   Dims shape = broadcast_shapes("matmul", batch_a, batch_b);
@@ -188,12 +207,15 @@ void cat(const Call& call, OutputSpec* out) {
   for (std::uint32_t i = 1; i < call.n_inputs; ++i) {
     const Tensor& part = call.input(static_cast<int>(i));
     bool fits = part.rank() == first.rank() && part.dtype() == first.dtype();
-    for (int d = 0; fits && d < first.rank(); ++d) fits = d == dim || part.shape()[d] == first.shape()[d];
+    for (int d = 0; fits && d < first.rank(); ++d)
+      fits = d == dim || part.shape()[d] == first.shape()[d];
     if (!fits) {
-      fail(fmt::format("[cat] expected tensors that differ only in dimension {}, got {} and {} at position {}", dim,
-                       first.describe(), part.describe(), i));
+      fail(fmt::format(
+          "[cat] expected tensors that differ only in dimension {}, got {} and {} at position {}",
+          dim, first.describe(), part.describe(), i));
     }
-    if (__builtin_add_overflow(shape[dim], part.shape()[dim], &shape[dim])) fail("[cat] expected a size that fits into 63 bits");
+    if (__builtin_add_overflow(shape[dim], part.shape()[dim], &shape[dim]))
+      fail("[cat] expected a size that fits into 63 bits");
   }
   out[0] = {first.dtype(), first.device(), shape};
 }
@@ -206,8 +228,10 @@ void gather(const Call& call, OutputSpec* out) {
   bool fits = category_of(index.dtype()) == Category::integer && index.rank() == x.rank();
   for (int d = 0; fits && d < x.rank(); ++d) fits = d == dim || index.shape()[d] <= x.shape()[d];
   if (!fits) {
-    fail(fmt::format("[gather] expected an integer index of the rank of {} and no larger outside dimension {}, got {}",
-                     x.describe(), dim, index.describe()));
+    fail(
+        fmt::format("[gather] expected an integer index of the rank of {} and no larger outside "
+                    "dimension {}, got {}",
+                    x.describe(), dim, index.describe()));
   }
   out[0] = {x.dtype(), x.device(), Dims(index.shape())};
 }
@@ -228,19 +252,23 @@ void scatter_add(const Call& call, OutputSpec* out) {
   bool fits = category_of(index.dtype()) == Category::integer && index.rank() == base.rank() &&
               source.rank() == base.rank() && source.dtype() == base.dtype();
   for (int d = 0; fits && d < base.rank(); ++d) {
-    fits = index.shape()[d] <= source.shape()[d] && (d == dim || index.shape()[d] <= base.shape()[d]);
+    fits =
+        index.shape()[d] <= source.shape()[d] && (d == dim || index.shape()[d] <= base.shape()[d]);
   }
   if (!fits) {
-    fail(fmt::format("[scatter_add] expected an integer index that fits {} outside dimension {} and a source of that "
-                     "type at least as large, got index {} and source {}",
-                     base.describe(), dim, index.describe(), source.describe()));
+    fail(
+        fmt::format("[scatter_add] expected an integer index that fits {} outside dimension {} and "
+                    "a source of that "
+                    "type at least as large, got index {} and source {}",
+                    base.describe(), dim, index.describe(), source.describe()));
   }
   out[0] = like(base, base.dtype());
 }
 
 void triangle(const Call& call, OutputSpec* out) {
   const Tensor& x = call.input(0);
-  if (x.rank() < 2) fail(fmt::format("[triangle] expected at least 2 dimensions, got {}", x.describe()));
+  if (x.rank() < 2)
+    fail(fmt::format("[triangle] expected at least 2 dimensions, got {}", x.describe()));
   out[0] = like(x, x.dtype());
 }
 

@@ -11,8 +11,8 @@ namespace {
 #define BRRR_ON_CUDA(kernel) nullptr
 #endif
 
-OpInfo pointwise(const char* name, int arity, DTypeSet types, DTypeRule rule, double low, double high,
-                 const char* expression) {
+OpInfo pointwise(const char* name, int arity, DTypeSet types, DTypeRule rule, double low,
+                 double high, const char* expression) {
   OpInfo info;
   info.name = name;
   info.kind = OpKind::pointwise;
@@ -28,8 +28,8 @@ OpInfo pointwise(const char* name, int arity, DTypeSet types, DTypeRule rule, do
   return info;
 }
 
-OpInfo reduction(const char* name, DTypeSet types, DTypeRule rule, const char* map, const char* identity,
-                 const char* combine, const char* finish) {
+OpInfo reduction(const char* name, DTypeSet types, DTypeRule rule, const char* map,
+                 const char* identity, const char* combine, const char* finish) {
   OpInfo info;
   info.name = name;
   info.kind = OpKind::reduction;
@@ -70,7 +70,8 @@ OpInfo view(const char* name, const char* attributes, ViewFn rule) {
   return info;
 }
 
-OpInfo structured(const char* name, int inputs, const char* attributes, InferFn shape, KernelFn cpu, KernelFn cuda) {
+OpInfo structured(const char* name, int inputs, const char* attributes, InferFn shape, KernelFn cpu,
+                  KernelFn cuda) {
   OpInfo info;
   info.name = name;
   info.kind = OpKind::structured;
@@ -86,17 +87,18 @@ OpInfo structured(const char* name, int inputs, const char* attributes, InferFn 
 
 // Called once by the dispatcher, before the first call.
 void fill_builtin_ops(OpInfo* table) {
-#define UNARY(name, types, rule, low, high, expression) \
+#define BRRR_UNARY(name, types, rule, low, high, expression) \
   *table++ = pointwise(#name, 1, dtype_sets::types, DTypeRule::rule, low, high, #expression);
-#define BINARY(name, types, rule, low, high, expression) \
+#define BRRR_BINARY(name, types, rule, low, high, expression) \
   *table++ = pointwise(#name, 2, dtype_sets::types, DTypeRule::rule, low, high, #expression);
-#define TERNARY(name, types, rule, low, high, expression) \
+#define BRRR_TERNARY(name, types, rule, low, high, expression) \
   *table++ = pointwise(#name, 3, dtype_sets::types, DTypeRule::rule, low, high, #expression);
-#define REDUCTION(name, types, rule, map, identity, combine, finish) \
-  *table++ = reduction(#name, dtype_sets::types, DTypeRule::rule, #map, #identity, #combine, #finish);
-#define ARG_REDUCTION(name, before) *table++ = arg_reduction(#name, #before);
-#define VIEW(name, attributes) *table++ = view(#name, attributes, views::name);
-#define STRUCTURED(name, inputs, attributes) \
+#define BRRR_REDUCTION(name, types, rule, map, identity, combine, finish) \
+  *table++ =                                                              \
+      reduction(#name, dtype_sets::types, DTypeRule::rule, #map, #identity, #combine, #finish);
+#define BRRR_ARG_REDUCTION(name, before) *table++ = arg_reduction(#name, #before);
+#define BRRR_VIEW(name, attributes) *table++ = view(#name, attributes, views::name);
+#define BRRR_STRUCTURED(name, inputs, attributes) \
   *table++ = structured(#name, inputs, attributes, infer::name, on_cpu::name, BRRR_ON_CUDA(name));
 #include "dispatch/ops.def"
 }

@@ -13,13 +13,16 @@ namespace {
 
 void require_values(const char* op, const Tensor& x) {
   require_defined(op, x);
-  if (x.is_meta()) fail(fmt::format("[{}] expected a tensor with values, got {} without memory (meta)", op, x.describe()));
+  if (x.is_meta())
+    fail(fmt::format("[{}] expected a tensor with values, got {} without memory (meta)", op,
+                     x.describe()));
 }
 
 template <class T>
 T only_value(const char* op, const Tensor& x) {
   require_values(op, x);
-  if (x.numel() != 1) fail(fmt::format("[{}] expected a tensor of one element, got {}", op, x.describe()));
+  if (x.numel() != 1)
+    fail(fmt::format("[{}] expected a tensor of one element, got {}", op, x.describe()));
   const Tensor value = contiguous(cast(x, dtype_of<T>));
   T result;
   copy_to_host(&result, value);
@@ -38,7 +41,9 @@ void print(std::string& text, const T*& next, std::span<const std::int64_t> shap
   }
   text += '[';
   for (std::int64_t i = 0; i < shape[0]; ++i) {
-    if (i > 0) text += shape.size() > 1 ? ",\n" + std::string(static_cast<std::size_t>(indent) + 1, ' ') : ", ";
+    if (i > 0)
+      text +=
+          shape.size() > 1 ? ",\n" + std::string(static_cast<std::size_t>(indent) + 1, ' ') : ", ";
     print(text, next, shape.subspan(1), indent + 1);
   }
   text += ']';
@@ -107,10 +112,12 @@ std::string to_string(const Tensor& x) {
 Tensor& copy_(Tensor& destination, const Tensor& source) {
   require_defined("copy_", destination);
   require_defined("copy_", source);
-  if (destination.device() != source.device()) return copy_(destination, to(source, destination.device()));
+  if (destination.device() != source.device())
+    return copy_(destination, to(source, destination.device()));
   const Dims shape = broadcast_shapes("copy_", destination.shape(), source.shape());
   if (!std::ranges::equal(std::span<const std::int64_t>(shape), destination.shape())) {
-    fail(fmt::format("[copy_] expected a source that broadcasts to {}, got {}", destination.describe(), source.describe()));
+    fail(fmt::format("[copy_] expected a source that broadcasts to {}, got {}",
+                     destination.describe(), source.describe()));
   }
   const Tensor* inputs[] = {&source};
   Call call(Op::copy, inputs, 1);

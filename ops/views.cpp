@@ -1,4 +1,5 @@
-// Views: rules that give a tensor other dims and strides over the same bytes, and the functions built on them.
+// Views: rules that give a tensor other dims and strides over the same bytes, and the functions
+// built on them.
 #include <fmt/format.h>
 
 #include <numeric>
@@ -16,11 +17,14 @@ namespace views {
 Tensor view(const Call& call) {
   const Tensor& x = call.input(0);
   const auto shape = call.shape_from(0);
-  if (x.is_contiguous()) [[likely]] return make_contiguous_view(x, shape);
+  if (x.is_contiguous()) [[likely]]
+    return make_contiguous_view(x, shape);
   Dims strides;
   if (!view_strides(x.shape(), x.strides(), shape, strides)) {
-    fail(fmt::format("[view] expected a shape that {} with strides {} can be seen as without a copy, got {}; use reshape",
-                     x.describe(), to_string(x.strides()), to_string(shape)));
+    fail(
+        fmt::format("[view] expected a shape that {} with strides {} can be seen as without a "
+                    "copy, got {}; use reshape",
+                    x.describe(), to_string(x.strides()), to_string(shape)));
   }
   return make_view(x, shape, strides);
 }
@@ -44,7 +48,8 @@ Tensor expand(const Call& call) {
 Tensor slice(const Call& call) {
   const Tensor& x = call.input(0);
   const int dim = static_cast<int>(call.attrs[0].i());
-  const std::int64_t start = call.attrs[1].i(), length = call.attrs[2].i(), step = call.attrs[3].i();
+  const std::int64_t start = call.attrs[1].i(), length = call.attrs[2].i(),
+                     step = call.attrs[3].i();
   Dims shape(x.shape()), strides(x.strides());
   const std::int64_t offset = length == 0 ? 0 : start * strides[dim];
   shape[dim] = length;
@@ -65,8 +70,8 @@ Tensor view_call(Op op, const Tensor& x, std::span<const std::int64_t> attrs) {
 }
 
 [[noreturn]] void wrong_shape(const char* op, const Tensor& x, const Dims& shape) {
-  fail(fmt::format("[{}] expected a shape of {} elements, with at most one -1, for {}, got {}", op, x.numel(), x.describe(),
-                   to_string(shape)));
+  fail(fmt::format("[{}] expected a shape of {} elements, with at most one -1, for {}, got {}", op,
+                   x.numel(), x.describe(), to_string(shape)));
 }
 
 // Checks the number of elements and fills in a -1, for which `filled` lends the room.
@@ -107,7 +112,8 @@ Tensor reshape(const Tensor& x, const Dims& shape) {
   require_defined("reshape", x);
   Dims filled, strides;
   const Dims& resolved = resolve_shape("reshape", x, shape, filled);
-  if (x.is_contiguous() || view_strides(x.shape(), x.strides(), resolved, strides)) return view_call(Op::view, x, resolved);
+  if (x.is_contiguous() || view_strides(x.shape(), x.strides(), resolved, strides))
+    return view_call(Op::view, x, resolved);
   return view_call(Op::view, contiguous(x), resolved);
 }
 
@@ -120,7 +126,8 @@ Tensor permute(const Tensor& x, const Dims& order) {
     seen |= 1u << wrapped.back();
   }
   if (order.size() != x.rank() || seen != (1u << x.rank()) - 1) {
-    fail(fmt::format("[permute] expected each dimension of {} once, got {}", x.describe(), to_string(order)));
+    fail(fmt::format("[permute] expected each dimension of {} once, got {}", x.describe(),
+                     to_string(order)));
   }
   return view_call(Op::permute, x, wrapped);
 }
@@ -140,7 +147,9 @@ Tensor slice(const Tensor& x, int dim, std::int64_t start, std::int64_t end, std
   dim = wrap_dim("slice", dim, x.rank());
   if (step < 1) fail(fmt::format("[slice] expected a step of at least 1, got {}", step));
   const std::int64_t size = x.shape()[dim];
-  const auto clamp = [size](std::int64_t i) { return std::clamp<std::int64_t>(i < 0 ? i + size : i, 0, size); };
+  const auto clamp = [size](std::int64_t i) {
+    return std::clamp<std::int64_t>(i < 0 ? i + size : i, 0, size);
+  };
   start = clamp(start);
   end = clamp(end);
   const std::int64_t span = std::max<std::int64_t>(end - start, 0);
@@ -153,8 +162,9 @@ Tensor narrow(const Tensor& x, int dim, std::int64_t start, std::int64_t length)
   require_defined("narrow", x);
   dim = wrap_dim("narrow", dim, x.rank());
   if (start < 0 || length < 0 || start > x.shape()[dim] || length > x.shape()[dim] - start) {
-    fail(fmt::format("[narrow] expected a range within dimension {} of {}, got start {} and length {}", dim, x.describe(),
-                     start, length));
+    fail(fmt::format(
+        "[narrow] expected a range within dimension {} of {}, got start {} and length {}", dim,
+        x.describe(), start, length));
   }
   return slice(x, dim, start, start + length);
 }
@@ -164,8 +174,8 @@ Tensor select(const Tensor& x, int dim, std::int64_t index) {
   dim = wrap_dim("select", dim, x.rank());
   const std::int64_t size = x.shape()[dim], wrapped = index < 0 ? index + size : index;
   if (wrapped < 0 || wrapped >= size) {
-    fail(fmt::format("[select] expected an index in [{}, {}] for dimension {} of {}, got {}", -size, size - 1, dim,
-                     x.describe(), index));
+    fail(fmt::format("[select] expected an index in [{}, {}] for dimension {} of {}, got {}", -size,
+                     size - 1, dim, x.describe(), index));
   }
   return squeeze(narrow(x, dim, wrapped, 1), dim);
 }
@@ -181,7 +191,9 @@ Tensor expand(const Tensor& x, const Dims& shape) {
     fits = target[i] >= 0 && (have == target[i] || have == 1);
   }
   if (fits) checked_numel(target, size_of(x.dtype()), "expand");
-  if (!fits) fail(fmt::format("[expand] expected a shape that {} broadcasts to, got {}", x.describe(), to_string(shape)));
+  if (!fits)
+    fail(fmt::format("[expand] expected a shape that {} broadcasts to, got {}", x.describe(),
+                     to_string(shape)));
   checked_numel(target, size_of(x.dtype()), "expand");
   return view_call(Op::expand, x, target);
 }
@@ -217,7 +229,8 @@ Tensor flatten(const Tensor& x, int first, int last) {
   if (x.rank() == 0) return reshape(x, {1});
   first = wrap_dim("flatten", first, x.rank());
   last = wrap_dim("flatten", last, x.rank());
-  if (first > last) fail(fmt::format("[flatten] expected first to be at most last, got {} and {}", first, last));
+  if (first > last)
+    fail(fmt::format("[flatten] expected first to be at most last, got {} and {}", first, last));
   Dims shape;
   std::int64_t merged = 1;
   for (int i = 0; i < x.rank(); ++i) {
@@ -233,10 +246,12 @@ std::vector<Tensor> split(const Tensor& x, const std::vector<std::int64_t>& size
   dim = wrap_dim("split", dim, x.rank());
   std::int64_t total = 0;
   bool fits = true;
-  for (std::int64_t size : sizes) fits = fits && size >= 0 && !__builtin_add_overflow(total, size, &total);
+  for (std::int64_t size : sizes)
+    fits = fits && size >= 0 && !__builtin_add_overflow(total, size, &total);
   if (!fits || total != x.shape()[dim]) {
-    fail(fmt::format("[split] expected sizes that add up to dimension {} of {}, got {} sizes with sum {}", dim, x.describe(),
-                     sizes.size(), total));
+    fail(fmt::format(
+        "[split] expected sizes that add up to dimension {} of {}, got {} sizes with sum {}", dim,
+        x.describe(), sizes.size(), total));
   }
   std::vector<Tensor> parts;
   std::int64_t start = 0;

@@ -10,9 +10,9 @@
 namespace brrr {
 
 struct MemoryStats {
-  std::int64_t live = 0;       // bytes asked for by storages that exist now
-  std::int64_t peak = 0;       // the largest `live` since the last reset_peak
-  std::int64_t reserved = 0;   // bytes held from the system: live blocks, rounded up, and the cache
+  std::int64_t live = 0;      // bytes asked for by storages that exist now
+  std::int64_t peak = 0;      // the largest `live` since the last reset_peak
+  std::int64_t reserved = 0;  // bytes held from the system: live blocks, rounded up, and the cache
   std::int64_t system_allocations = 0;  // calls made to the system's allocator
   std::int64_t cached() const { return reserved > live ? reserved - live : 0; }
 };
@@ -23,9 +23,9 @@ void reset_peak_memory(Device device);
 // Gives cached blocks that nobody uses back to the system.
 void empty_cache(Device device);
 
-// Pass-through: every allocation goes to the system and every free returns there at once, so that memory
-// checkers see each block. Builds with the address sanitizer start so, and BRRR_ALLOCATOR=passthrough in the
-// environment.
+// Pass-through: every allocation goes to the system and every free returns there at once, so that
+// memory checkers see each block. Builds with the address sanitizer start so, and
+// BRRR_ALLOCATOR=passthrough in the environment.
 void set_allocator_pass_through(bool on);
 bool allocator_pass_through();
 

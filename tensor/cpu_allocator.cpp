@@ -1,6 +1,6 @@
-// The CPU's caching allocator. Small blocks (up to 1 MiB) live in per-thread bins by size class and cost no
-// lock; larger ones in one shared map, reused when at most an eighth would be wasted. A block freed on another
-// thread than the one that allocated it goes to the freeing thread's bin.
+// The CPU's caching allocator. Small blocks (up to 1 MiB) live in per-thread bins by size class and
+// cost no lock; larger ones in one shared map, reused when at most an eighth would be wasted. A
+// block freed on another thread than the one that allocated it goes to the freeing thread's bin.
 #include <fmt/format.h>
 #include <sys/mman.h>
 
@@ -20,7 +20,7 @@ namespace {
 constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kSmall = std::size_t{1} << 20;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
-constexpr std::size_t kBinBytes = std::size_t{4} << 20;        // what one thread keeps of one class
+constexpr std::size_t kBinBytes = std::size_t{4} << 20;  // what one thread keeps of one class
 constexpr std::int64_t kLargeCacheBytes = std::int64_t{8} << 30;  // what the shared map keeps
 
 // Classes: every 64 bytes up to 1 KiB, then four to each doubling.
@@ -35,7 +35,8 @@ constexpr std::size_t class_bytes(int c) {
   return (std::size_t{5} + (c - 16) % 4) << (log - 2);
 }
 constexpr int kClasses = class_of(kSmall) + 1;
-static_assert(class_bytes(class_of(1)) == 64 && class_bytes(class_of(1025)) == 1280 && class_bytes(class_of(kSmall)) == kSmall);
+static_assert(class_bytes(class_of(1)) == 64 && class_bytes(class_of(1025)) == 1280 &&
+              class_bytes(class_of(kSmall)) == kSmall);
 
 struct Block {
   Block* next;
@@ -53,8 +54,9 @@ thread_local constinit Bins bins{};
 
 std::atomic<std::int64_t> peak{0}, reserved{0}, system_calls{0};
 
-// Live bytes are exact, but a locked addition would be half the price of a small tensor. So the first thread that
-// allocates counts alone, with plain stores, and all other threads share a locked counter; live is their sum.
+// Live bytes are exact, but a locked addition would be half the price of a small tensor. So the
+// first thread that allocates counts alone, with plain stores, and all other threads share a locked
+// counter; live is their sum.
 std::atomic<std::int64_t> live_alone{0}, live_shared{0};
 std::atomic<bool> somebody_counts_alone{false};
 
@@ -86,9 +88,11 @@ inline void count_live(std::int64_t bytes) {
     live_alone.store(mine, std::memory_order_relaxed);
     now = mine + live_shared.load(std::memory_order_relaxed);
   } else {
-    now = live_shared.fetch_add(bytes, std::memory_order_relaxed) + bytes + live_alone.load(std::memory_order_relaxed);
+    now = live_shared.fetch_add(bytes, std::memory_order_relaxed) + bytes +
+          live_alone.load(std::memory_order_relaxed);
   }
-  if (now > peak.load(std::memory_order_relaxed)) [[unlikely]] raise_peak(now);
+  if (now > peak.load(std::memory_order_relaxed)) [[unlikely]]
+    raise_peak(now);
 }
 
 void give_back(void* block, std::size_t size) noexcept {
@@ -161,9 +165,10 @@ void* from_system(std::size_t size) {
   }
   if (!block) {
     const MemoryStats stats = memory_stats(cpu);
-    throw OutOfMemory(fmt::format("[{}] out of memory on cpu: requested {} bytes, in use {}, cached {}",
-                                  current_op ? current_op : "allocate", bytes, stats.live, stats.cached()),
-                      bytes);
+    throw OutOfMemory(
+        fmt::format("[{}] out of memory on cpu: requested {} bytes, in use {}, cached {}",
+                    current_op ? current_op : "allocate", bytes, stats.live, stats.cached()),
+        bytes);
   }
   return block;
 }
@@ -190,7 +195,8 @@ void* allocate(std::size_t bytes) {
       return block;
     }
   }
-  void* block = allocate_slow(bytes, bytes > static_cast<std::size_t>(INT64_MAX) / 2 ? bytes : block_size(bytes));
+  void* block = allocate_slow(
+      bytes, bytes > static_cast<std::size_t>(INT64_MAX) / 2 ? bytes : block_size(bytes));
   count_live(static_cast<std::int64_t>(bytes));
   return block;
 }
@@ -228,7 +234,8 @@ void release(void* pointer, std::size_t bytes) noexcept {
 }
 
 MemoryStats stats() {
-  return {live_alone.load() + live_shared.load(), peak.load(), reserved.load(), system_calls.load()};
+  return {live_alone.load() + live_shared.load(), peak.load(), reserved.load(),
+          system_calls.load()};
 }
 void reset_peak() { peak.store(live_alone.load() + live_shared.load()); }
 void empty_cache() {

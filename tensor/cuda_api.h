@@ -3,9 +3,8 @@
 // there is no driver. Every call is checked in one place; tests can make the k-th call of any name
 // fail, count calls, or install a fake driver.
 //
-//   BRRR_CUDA(cuMemsetD8Async, pointer, 0, bytes, stream);           // throws CudaError when it
-//   fails CUresult code = BRRR_CUDA_TRY(cuStreamQuery, stream);             // the caller looks at
-//   the code
+// - BRRR_CUDA(cuMemsetD8Async, pointer, 0, bytes, stream) throws CudaError when the call fails;
+// - code = BRRR_CUDA_TRY(cuStreamQuery, stream) leaves the code to the caller.
 #pragma once
 
 #include <cublasLt.h>

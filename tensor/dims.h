@@ -17,7 +17,8 @@ class Dims {
   using value_type = std::int64_t;
 
   Dims() = default;
-  Dims(std::initializer_list<std::int64_t> values) : Dims(std::span(values.begin(), values.size())) {}
+  Dims(std::initializer_list<std::int64_t> values)
+      : Dims(std::span(values.begin(), values.size())) {}
   Dims(std::span<const std::int64_t> values) {
     if (values.size() > kMaxDims) too_long(values.size());
     size_ = static_cast<int>(values.size());
@@ -42,7 +43,9 @@ class Dims {
   const std::int64_t* end() const { return values_ + size_; }
   std::int64_t* begin() { return values_; }
   std::int64_t* end() { return values_ + size_; }
-  operator std::span<const std::int64_t>() const { return {values_, static_cast<std::size_t>(size_)}; }
+  operator std::span<const std::int64_t>() const {
+    return {values_, static_cast<std::size_t>(size_)};
+  }
 
   void push_back(std::int64_t value) {
     if (size_ == kMaxDims) too_long(kMaxDims + 1);
@@ -69,13 +72,17 @@ class Dims {
   std::int64_t values_[kMaxDims];
 };
 
-// The number of elements; throws when it or the bytes of `element_size` overflow, or a dimension is negative.
-std::int64_t checked_numel(std::span<const std::int64_t> shape, std::size_t element_size, const char* op);
+// The number of elements; throws when it or the bytes of `element_size` overflow, or a dimension is
+// negative.
+std::int64_t checked_numel(std::span<const std::int64_t> shape, std::size_t element_size,
+                           const char* op);
 
 Dims contiguous_strides(std::span<const std::int64_t> shape);
 
 // "[2, 3]"
 std::string to_string(std::span<const std::int64_t> dims);
-inline std::string to_string(const Dims& dims) { return to_string(std::span<const std::int64_t>(dims)); }
+inline std::string to_string(const Dims& dims) {
+  return to_string(std::span<const std::int64_t>(dims));
+}
 
 }  // namespace brrr

@@ -10,46 +10,46 @@
 
 namespace brrr {
 
-// X(enumerator, C++ type, name): the one list of element types.
-#define BRRR_DTYPES(X)      \
-  X(f32, float, "f32")      \
-  X(f64, double, "f64")     \
-  X(f16, Float16, "f16")    \
-  X(bf16, BFloat16, "bf16") \
+// BRRR_X(enumerator, C++ type, name): the one list of element types.
+#define BRRR_DTYPES(X)        \
+  X(f32, float, "f32")        \
+  X(f64, double, "f64")       \
+  X(f16, Float16, "f16")      \
+  X(bf16, BFloat16, "bf16")   \
   X(i32, std::int32_t, "i32") \
   X(i64, std::int64_t, "i64") \
   X(boolean, bool, "bool")
 
 enum class DType : std::uint8_t {
-#define X(e, type, name) e,
-  BRRR_DTYPES(X)
-#undef X
+#define BRRR_X(e, type, name) e,
+  BRRR_DTYPES(BRRR_X)
+#undef BRRR_X
 };
 
-#define X(e, type, name) inline constexpr DType e = DType::e;
-BRRR_DTYPES(X)
-#undef X
+#define BRRR_X(e, type, name) inline constexpr DType e = DType::e;
+BRRR_DTYPES(BRRR_X)
+#undef BRRR_X
 
 inline constexpr int kDTypes = 0
-#define X(e, type, name) +1
-    BRRR_DTYPES(X)
-#undef X
+#define BRRR_X(e, type, name) +1
+    BRRR_DTYPES(BRRR_X)
+#undef BRRR_X
     ;
 
 constexpr std::size_t size_of(DType dtype) {
   constexpr std::uint8_t sizes[] = {
-#define X(e, type, name) sizeof(type),
-      BRRR_DTYPES(X)
-#undef X
+#define BRRR_X(e, type, name) sizeof(type),
+      BRRR_DTYPES(BRRR_X)
+#undef BRRR_X
   };
   return sizes[static_cast<int>(dtype)];
 }
 
 constexpr std::string_view name_of(DType dtype) {
   constexpr std::string_view names[] = {
-#define X(e, type, name) name,
-      BRRR_DTYPES(X)
-#undef X
+#define BRRR_X(e, type, name) name,
+      BRRR_DTYPES(BRRR_X)
+#undef BRRR_X
   };
   return names[static_cast<int>(dtype)];
 }
@@ -59,11 +59,11 @@ inline constexpr DType dtype_of = [] {
   static_assert(sizeof(T) == 0, "not an element type of brrr");
   return DType::f32;
 }();
-#define X(e, type, name) \
-  template <>            \
+#define BRRR_X(e, type, name) \
+  template <>                 \
   inline constexpr DType dtype_of<type> = DType::e;
-BRRR_DTYPES(X)
-#undef X
+BRRR_DTYPES(BRRR_X)
+#undef BRRR_X
 
 // bool < integer < floating: what decides promotion between operands of different rank.
 enum class Category : std::uint8_t { boolean, integer, floating };
@@ -80,7 +80,8 @@ constexpr Category category_of(DType dtype) {
 constexpr bool is_floating(DType dtype) { return category_of(dtype) == Category::floating; }
 constexpr bool is_half(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }
 
-// The smallest type that holds both, by PyTorch's table: f16 with bf16 is f32; integer with floating is floating.
+// The smallest type that holds both, by PyTorch's table: f16 with bf16 is f32; integer with
+// floating is floating.
 constexpr DType promote(DType a, DType b) {
   if (a == b) return a;
   if (category_of(a) != category_of(b)) return category_of(a) > category_of(b) ? a : b;
@@ -92,10 +93,10 @@ constexpr DType promote(DType a, DType b) {
 template <class F>
 decltype(auto) visit_dtype(DType dtype, F&& f) {
   switch (dtype) {
-#define X(e, type, name) \
+#define BRRR_X(e, type, name) \
   case DType::e: return f(type{});
-    BRRR_DTYPES(X)
-#undef X
+    BRRR_DTYPES(BRRR_X)
+#undef BRRR_X
   }
   __builtin_unreachable();
 }

@@ -1,5 +1,5 @@
-// Errors. Every misuse and every failure of the machine reaches the user as one of these; nothing aborts.
-// Messages read "[op] expected <what>, got <what>".
+// Errors. Every misuse and every failure of the machine reaches the user as one of these; nothing
+// aborts. Messages read "[op] expected <what>, got <what>".
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,16 @@ class Error : public std::runtime_error {
 // Memory ran out after every cached block had been given back.
 class OutOfMemory : public Error {
  public:
-  OutOfMemory(const std::string& message, std::size_t requested) : Error(message), requested_(requested) {}
+  OutOfMemory(const std::string& message, std::size_t requested)
+      : Error(message), requested_(requested) {}
   std::size_t requested() const { return requested_; }
 
  private:
   std::size_t requested_;
 };
 
-// A call into CUDA failed, or CUDA is not there. `code` is the library's own, 0 when it was never called.
+// A call into CUDA failed, or CUDA is not there. `code` is the library's own, 0 when it was never
+// called.
 class CudaError : public Error {
  public:
   CudaError(const std::string& message, int code) : Error(message), code_(code) {}
@@ -35,8 +37,9 @@ class CudaError : public Error {
 
 [[noreturn]] void fail(std::string message);
 
-// What the program was doing when a failure deep below happened: names the op in errors of the CUDA table,
-// of the allocators and of the kernel compiler. Set by the dispatcher; a plain pointer to static text.
+// What the program was doing when a failure deep below happened: names the op in errors of the CUDA
+// table, of the allocators and of the kernel compiler. Set by the dispatcher; a plain pointer to
+// static text.
 extern constinit thread_local const char* current_op;
 
 class OpScope {

@@ -1,4 +1,5 @@
-// The two 16-bit floats as storage types: they convert to and from f32 and do no arithmetic of their own.
+// The two 16-bit floats as storage types: they convert to and from f32 and do no arithmetic of
+// their own.
 #pragma once
 
 #include <bit>
@@ -14,12 +15,14 @@ struct BFloat16 {
   explicit BFloat16(float value) {
     std::uint32_t u = std::bit_cast<std::uint32_t>(value);
     std::uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
-    bits = static_cast<std::uint16_t>((u & 0x7fffffffu) > 0x7f800000u ? (u >> 16) | 0x40u : rounded);
+    bits =
+        static_cast<std::uint16_t>((u & 0x7fffffffu) > 0x7f800000u ? (u >> 16) | 0x40u : rounded);
   }
   explicit operator float() const { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
 };
 
-// IEEE binary16, with denormals; conversion rounds to nearest even, overflows to infinity and keeps NaN.
+// IEEE binary16, with denormals; conversion rounds to nearest even, overflows to infinity and keeps
+// NaN.
 struct Float16 {
   std::uint16_t bits = 0;
 

@@ -1,6 +1,6 @@
-// Objects of one size from a per-thread free list: what makes a tensor cost nanoseconds. A list is a plain
-// pointer and a count, so that reaching it costs one thread-local load; its clean-up at thread exit is
-// registered on the slow path, when the list was empty.
+// Objects of one size from a per-thread free list: what makes a tensor cost nanoseconds. A list is
+// a plain pointer and a count, so that reaching it costs one thread-local load; its clean-up at
+// thread exit is registered on the slow path, when the list was empty.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,7 @@ class Pool {
   static void give(void* memory) {
     List& list = list_;
     if (!kPooling || list.count >= kMost || !list.open) [[unlikely]] {
-      ::operator delete(memory, std::align_val_t{64});
+      ::operator delete (memory, std::align_val_t{64});
       return;
     }
     Link* link = static_cast<Link*>(memory);
@@ -56,7 +56,7 @@ class Pool {
         list_.open = false;
         while (Link* link = list_.head) {
           list_.head = link->next;
-          ::operator delete(link, std::align_val_t{64});
+          ::operator delete (link, std::align_val_t{64});
         }
         list_.count = 0;
       }
@@ -68,7 +68,7 @@ class Pool {
       return true;
     }();
     (void)once;
-    return ::operator new(sizeof(T), std::align_val_t{64});
+    return ::operator new (sizeof(T), std::align_val_t{64});
   }
 
   static thread_local constinit List list_;

@@ -37,7 +37,8 @@ Storage* new_storage(Device device, std::size_t bytes) {
   return storage;
 }
 
-Storage* adopt_storage(Device device, void* data, std::size_t bytes, void (*release)(Storage&) noexcept, void* context) {
+Storage* adopt_storage(Device device, void* data, std::size_t bytes,
+                       void (*release)(Storage&) noexcept, void* context) {
   Storage* storage = new (Pool<Storage>::take()) Storage;
   storage->device = device;
   storage->data = data;

@@ -17,14 +17,17 @@ struct Storage {
   Device device;
   void* data = nullptr;
   std::size_t bytes = 0;
-  StreamState* stream = nullptr;            // CUDA: the stream that the block belongs to
-  void (*release)(Storage&) noexcept = nullptr;  // gives `data` back; the Storage itself returns to its pool
-  void* context = nullptr;                  // for `release`
+  StreamState* stream = nullptr;  // CUDA: the stream that the block belongs to
+  void (*release)(Storage&) noexcept =
+      nullptr;              // gives `data` back; the Storage itself returns to its pool
+  void* context = nullptr;  // for `release`
 
   void retain() { refs.fetch_add(1, std::memory_order_relaxed); }
   void drop() {
     // The last owner needs no atomic subtraction: nobody else can touch the count.
-    if (refs.load(std::memory_order_acquire) == 1 || refs.fetch_sub(1, std::memory_order_acq_rel) == 1) destroy();
+    if (refs.load(std::memory_order_acquire) == 1 ||
+        refs.fetch_sub(1, std::memory_order_acq_rel) == 1)
+      destroy();
   }
 
  private:
@@ -35,6 +38,7 @@ struct Storage {
 Storage* new_storage(Device device, std::size_t bytes);
 
 // Memory that somebody else made; `release` gives it back with `context`.
-Storage* adopt_storage(Device device, void* data, std::size_t bytes, void (*release)(Storage&) noexcept, void* context);
+Storage* adopt_storage(Device device, void* data, std::size_t bytes,
+                       void (*release)(Storage&) noexcept, void* context);
 
 }  // namespace brrr

@@ -28,7 +28,8 @@ std::int64_t set_contiguous(TensorImpl& impl, DType dtype, std::span<const std::
       // Overflows only for shapes that checked_numel refuses below.
       static_cast<void>(__builtin_mul_overflow(numel, d < 1 ? 1 : d, &numel));
     }
-    if (!bad) [[likely]] return numel;
+    if (!bad) [[likely]]
+      return numel;
   }
   try {
     const Dims checked(shape);  // throws when there are too many dimensions
@@ -92,7 +93,8 @@ Tensor make_tensor_on(Storage* storage, DType dtype, std::span<const std::int64_
                       std::span<const std::int64_t> strides, std::int64_t offset) {
   TensorImpl* impl = view_impl(dtype, storage->device, false, shape, strides);
   impl->storage = storage;
-  impl->data = static_cast<char*>(storage->data) + offset * static_cast<std::int64_t>(size_of(dtype));
+  impl->data =
+      static_cast<char*>(storage->data) + offset * static_cast<std::int64_t>(size_of(dtype));
   return Tensor(impl);
 }
 
@@ -116,14 +118,16 @@ Tensor make_contiguous_view(const Tensor& base, std::span<const std::int64_t> sh
   return Tensor(impl);
 }
 
-Tensor make_view(const Tensor& base, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides,
-                 std::int64_t offset) {
+Tensor make_view(const Tensor& base, std::span<const std::int64_t> shape,
+                 std::span<const std::int64_t> strides, std::int64_t offset) {
   const TensorImpl& from = *base.impl();
-  TensorImpl* impl = view_impl(from.word.dtype(), from.word.device(), base.is_meta(), shape, strides);
+  TensorImpl* impl =
+      view_impl(from.word.dtype(), from.word.device(), base.is_meta(), shape, strides);
   if (from.storage) {
     from.storage->retain();
     impl->storage = from.storage;
-    impl->data = static_cast<char*>(from.data) + offset * static_cast<std::int64_t>(size_of(from.word.dtype()));
+    impl->data = static_cast<char*>(from.data) +
+                 offset * static_cast<std::int64_t>(size_of(from.word.dtype()));
   }
   return Tensor(impl);
 }
@@ -132,7 +136,8 @@ namespace {
 
 int wrapped(const char* what, const Tensor& x, int dim) {
   const int counted = dim < 0 ? dim + x.rank() : dim;
-  if (counted < 0 || counted >= x.rank()) fail(fmt::format("[{}] expected a dimension of {}, got {}", what, x.describe(), dim));
+  if (counted < 0 || counted >= x.rank())
+    fail(fmt::format("[{}] expected a dimension of {}, got {}", what, x.describe(), dim));
   return counted;
 }
 

@@ -1,5 +1,5 @@
-// The tensor handle: a counted pointer to a shape, strides and a place in a storage. Copying a handle copies no
-// data. A Tensor knows nothing of ops; those are free functions in ops/.
+// The tensor handle: a counted pointer to a shape, strides and a place in a storage. Copying a
+// handle copies no data. A Tensor knows nothing of ops; those are free functions in ops/.
 #pragma once
 
 #include <span>
@@ -13,13 +13,14 @@
 
 namespace brrr {
 
-// What a layer above hangs on a tensor (autograd's place on the tape, trace's value); owned by the tensor.
+// What a layer above hangs on a tensor (autograd's place on the tape, trace's value); owned by the
+// tensor.
 struct TensorExtension {
   virtual ~TensorExtension() = default;
 };
 
-// dtype, device, rank and flags packed in one word that is always written whole: separate bytes written one by
-// one and read as a word stall the store buffer, 20 ns an op.
+// dtype, device, rank and flags packed in one word that is always written whole: separate bytes
+// written one by one and read as a word stall the store buffer, 20 ns an op.
 struct TensorWord {
   std::uint32_t bits = 0;
 
@@ -29,10 +30,12 @@ struct TensorWord {
   static constexpr std::uint32_t backend_key(Device device, bool meta) {
     return meta ? 4u : device.is_cpu() ? 1u : 2u;
   }
-  static constexpr TensorWord pack(DType dtype, Device device, int rank, bool contiguous, bool meta) {
+  static constexpr TensorWord pack(DType dtype, Device device, int rank, bool contiguous,
+                                   bool meta) {
     return {static_cast<std::uint32_t>(dtype) | static_cast<std::uint32_t>(device.type) << 12 |
-            static_cast<std::uint32_t>(device.index & 15u) << 8 | static_cast<std::uint32_t>(rank) << 16 |
-            (contiguous ? kContiguous : 0u) | backend_key(device, meta) << kKeyShift};
+            static_cast<std::uint32_t>(device.index & 15u) << 8 |
+            static_cast<std::uint32_t>(rank) << 16 | (contiguous ? kContiguous : 0u) |
+            backend_key(device, meta) << kKeyShift};
   }
   constexpr DType dtype() const { return static_cast<DType>(bits & 0xffu); }
   constexpr Device device() const {
@@ -55,7 +58,9 @@ struct TensorImpl {
 
   void retain() { refs.fetch_add(1, std::memory_order_relaxed); }
   void drop() {
-    if (refs.load(std::memory_order_acquire) == 1 || refs.fetch_sub(1, std::memory_order_acq_rel) == 1) destroy();
+    if (refs.load(std::memory_order_acquire) == 1 ||
+        refs.fetch_sub(1, std::memory_order_acq_rel) == 1)
+      destroy();
   }
 
  private:
@@ -90,9 +95,14 @@ class Tensor {
   Device device() const { return impl_->word.device(); }
   int rank() const { return impl_->word.rank(); }
   std::int64_t numel() const { return impl_->numel; }
-  std::span<const std::int64_t> shape() const { return {impl_->dims, static_cast<std::size_t>(rank())}; }
-  std::span<const std::int64_t> strides() const { return {impl_->strides, static_cast<std::size_t>(rank())}; }
-  // The size of a dimension, which may be negative to count from the end; throws when there is none such.
+  std::span<const std::int64_t> shape() const {
+    return {impl_->dims, static_cast<std::size_t>(rank())};
+  }
+  std::span<const std::int64_t> strides() const {
+    return {impl_->strides, static_cast<std::size_t>(rank())};
+  }
+  // The size of a dimension, which may be negative to count from the end; throws when there is none
+  // such.
   std::int64_t size(int dim) const;
   std::int64_t stride(int dim) const;
   bool is_contiguous() const { return impl_->word.contiguous(); }
@@ -109,8 +119,8 @@ class Tensor {
   bool same_view_as(const Tensor& other) const;
 
   void* data() const { return impl_->data; }
-  // Typed access; throws when T is not the dtype. For CPU tensors the pointer may be read after the CPU stream
-  // that wrote it has been synchronized.
+  // Typed access; throws when T is not the dtype. For CPU tensors the pointer may be read after the
+  // CPU stream that wrote it has been synchronized.
   template <class T>
   T* data() const {
     if (dtype_of<std::remove_const_t<T>> != dtype()) wrong_type(dtype_of<std::remove_const_t<T>>);
@@ -127,15 +137,18 @@ class Tensor {
 };
 
 // How tensors come to be; ops and readers of files build on these.
-Tensor make_tensor(DType dtype, std::span<const std::int64_t> shape, Device device);  // uninitialized, contiguous
-Tensor make_meta_tensor(DType dtype, std::span<const std::int64_t> shape, Device device);  // shape only
+Tensor make_tensor(DType dtype, std::span<const std::int64_t> shape,
+                   Device device);  // uninitialized, contiguous
+Tensor make_meta_tensor(DType dtype, std::span<const std::int64_t> shape,
+                        Device device);  // shape only
 // Takes over one reference to `storage`; `offset` in elements. The caller has checked the bounds.
 Tensor make_tensor_on(Storage* storage, DType dtype, std::span<const std::int64_t> shape,
                       std::span<const std::int64_t> strides, std::int64_t offset);
 // The same contiguous elements under another shape, which the caller has checked.
 Tensor make_contiguous_view(const Tensor& base, std::span<const std::int64_t> shape);
-// Another view of the same storage (or of the same absence of one); `offset` is relative to `base`'s first element.
-Tensor make_view(const Tensor& base, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides,
-                 std::int64_t offset = 0);
+// Another view of the same storage (or of the same absence of one); `offset` is relative to
+// `base`'s first element.
+Tensor make_view(const Tensor& base, std::span<const std::int64_t> shape,
+                 std::span<const std::int64_t> strides, std::int64_t offset = 0);
 
 }  // namespace brrr

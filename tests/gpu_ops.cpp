@@ -26,7 +26,9 @@ void run_on_cuda(const char* what, Check check) {
 TEST_CASE("unary ops on CUDA", "[gpu][rows]") { run_on_cuda("unary", check_unary); }
 TEST_CASE("binary ops on CUDA", "[gpu][rows]") { run_on_cuda("binary", check_binary); }
 TEST_CASE("ternary ops on CUDA", "[gpu][rows]") { run_on_cuda("ternary", check_ternary); }
-TEST_CASE("pairs of types on CUDA", "[gpu][rows]") { run_on_cuda("mixed types", check_mixed_types); }
+TEST_CASE("pairs of types on CUDA", "[gpu][rows]") {
+  run_on_cuda("mixed types", check_mixed_types);
+}
 TEST_CASE("reductions on CUDA", "[gpu][rows]") { run_on_cuda("reductions", check_reductions); }
 TEST_CASE("special values on CUDA", "[gpu][rows]") {
   run_on_cuda("special values", check_special_values);

@@ -249,8 +249,9 @@ TEST_CASE("a registered kernel on CUDA agrees with the CPU", "[gpu][runtime][reg
   const Tensor none =
       call_op(row_softmax(), {empty({0, 8}, {.device = kGpu})}, {Attr(8), Attr::of(1.0)})[0];
   CHECK(none.numel() == 0);
-  CHECK(error_of([] { call_op(row_softmax(), {ones({3}, {.device = kGpu})}, {3, Attr::of(1.0)}); }) ==
-        "[test_row_softmax] expected f32 of 2 dimensions, got f32[3] on cuda:0");
+  CHECK(error_of([] {
+          call_op(row_softmax(), {ones({3}, {.device = kGpu})}, {3, Attr::of(1.0)});
+        }) == "[test_row_softmax] expected f32 of 2 dimensions, got f32[3] on cuda:0");
 
   for (const Dims& shape : {Dims{1, 1}, Dims{15, 17}, Dims{16, 16}, Dims{100, 333}}) {
     const Tensor x = randn(shape), there = to(x, kGpu);

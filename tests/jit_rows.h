@@ -34,16 +34,18 @@ inline std::vector<OpInfo> all_rows() {
 #define POINTWISE(name, arity, types, rule, expression) \
   rows.push_back(                                       \
       row(#name, OpKind::pointwise, arity, dtype_sets::types, DTypeRule::rule, #expression));
-#define UNARY(name, types, rule, low, high, expression) POINTWISE(name, 1, types, rule, expression)
-#define BINARY(name, types, rule, low, high, expression) POINTWISE(name, 2, types, rule, expression)
-#define TERNARY(name, types, rule, low, high, expression) \
+#define BRRR_UNARY(name, types, rule, low, high, expression) \
+  POINTWISE(name, 1, types, rule, expression)
+#define BRRR_BINARY(name, types, rule, low, high, expression) \
+  POINTWISE(name, 2, types, rule, expression)
+#define BRRR_TERNARY(name, types, rule, low, high, expression) \
   POINTWISE(name, 3, types, rule, expression)
-#define REDUCTION(name, types, rule, map, identity_, combine_, finish_)                       \
+#define BRRR_REDUCTION(name, types, rule, map, identity_, combine_, finish_)                  \
   rows.push_back(row(#name, OpKind::reduction, 1, dtype_sets::types, DTypeRule::rule, #map)); \
   rows.back().identity = #identity_;                                                          \
   rows.back().combine = #combine_;                                                            \
   rows.back().finish = #finish_;
-#define ARG_REDUCTION(name, before) \
+#define BRRR_ARG_REDUCTION(name, before) \
   rows.push_back(row(#name, OpKind::arg_reduction, 1, dtype_sets::all, DTypeRule::same, #before));
 #include "dispatch/ops.def"
 #undef POINTWISE

@@ -95,8 +95,8 @@ void softmaxes(Report& report, const Sample& x, const Dims& shape, DType dtype,
 
 void variances(Report& report, const Sample& x, const Dims& shape, DType dtype) {
   for (int correction : {0, 1}) {
-    expect(report, "var", [&](In in) { return var(flatten(in[0]), {0}, false, correction); }, {x}, dtype, {},
-           {variance(x.values, correction)}, {slack_of(dtype, 4)});
+    expect(report, "var", [&](In in) { return var(flatten(in[0]), {0}, false, correction); }, {x},
+           dtype, {}, {variance(x.values, correction)}, {slack_of(dtype, 4)});
     for (int d = 0; d < shape.size(); ++d) {
       if (shape[d] < 2) continue;
       Dims rest = shape;

@@ -42,9 +42,9 @@ struct Reduction {
 };
 std::span<const Reduction> reduction_ops();
 
-// A run may be one of several that share the rows between them: BRRR_TEST_PART=2/16 has the cells of
-// every sixteenth pair of op and dtype. On a GPU each pair compiles kernels of its own, so parts run
-// side by side. Without the variable a run has every cell.
+// A run may be one of several that share the rows between them: BRRR_TEST_PART=2/16 has the cells
+// of every sixteenth pair of op and dtype. On a GPU each pair compiles kernels of its own, so parts
+// run side by side. Without the variable a run has every cell.
 bool in_this_part(std::string_view op, DType dtype);
 
 // Names of the rows that are neither: each must have cells in structured_cells().

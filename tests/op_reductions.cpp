@@ -143,7 +143,7 @@ struct ArgReduction {
   Tensor (*over)(const Tensor&, int, bool);
 };
 constexpr ArgReduction kArgReductions[] = {
-#define ARG_REDUCTION(name, ...)                         \
+#define BRRR_ARG_REDUCTION(name, ...)                    \
   {#name, [](const Tensor& x) { return brrr::name(x); }, \
    [](const Tensor& x, int dim, bool keepdim) { return brrr::name(x, dim, keepdim); }},
 #include "dispatch/ops.def"

@@ -13,10 +13,10 @@ namespace {
 using Operands = std::span<const Operand>;
 
 constexpr Pointwise kPointwise[] = {
-#define UNARY(name, ...)                                            \
+#define BRRR_UNARY(name, ...)                                       \
   {Op::name, 1, [](Operands o) { return brrr::name(o[0].tensor); }, \
    [](Tensor& a, Operands) -> Tensor& { return brrr::name##_(a); }},
-#define BINARY(name, ...)                                           \
+#define BRRR_BINARY(name, ...)                                      \
   {Op::name, 2,                                                     \
    [](Operands o) {                                                 \
      if (o[0].number) return brrr::name(*o[0].number, o[1].tensor); \
@@ -27,7 +27,7 @@ constexpr Pointwise kPointwise[] = {
      if (o[0].number) return brrr::name##_(a, *o[0].number);        \
      return brrr::name##_(a, o[0].tensor);                          \
    }},
-#define TERNARY(name, ...)                                                                       \
+#define BRRR_TERNARY(name, ...)                                                                  \
   {Op::name, 3,                                                                                  \
    [](Operands o) {                                                                              \
      if (o[1].number && o[2].number) return brrr::name(o[0].tensor, *o[1].number, *o[2].number); \
@@ -45,7 +45,7 @@ constexpr Pointwise kPointwise[] = {
 };
 
 constexpr Reduction kReductions[] = {
-#define REDUCTION(name, ...)                                \
+#define BRRR_REDUCTION(name, ...)                           \
   {Op::name, [](const Tensor& x) { return brrr::name(x); }, \
    [](const Tensor& x, const Dims& dims, bool keepdim) { return brrr::name(x, dims, keepdim); }},
 #include "dispatch/ops.def"
@@ -68,9 +68,9 @@ bool in_this_part(std::string_view op, DType dtype) {
 
 std::vector<std::string> structured_ops() {
   return {
-#define ARG_REDUCTION(name, ...) #name,
-#define VIEW(name, ...) #name,
-#define STRUCTURED(name, ...) #name,
+#define BRRR_ARG_REDUCTION(name, ...) #name,
+#define BRRR_VIEW(name, ...) #name,
+#define BRRR_STRUCTURED(name, ...) #name,
 #include "dispatch/ops.def"
   };
 }

@@ -104,19 +104,35 @@ TEST_CASE("shapes that do not broadcast", "[bad-input]") {
   };
 #define REFUSES(op) \
   refuses(          \
-      t, #op, [&] { op(t.a, t.b); }, with("[" #op "]"));
-  REFUSES(add)
-  REFUSES(sub) REFUSES(mul) REFUSES(div) REFUSES(pow) REFUSES(maximum) REFUSES(minimum)
-      REFUSES(remainder) REFUSES(eq) REFUSES(ne) REFUSES(lt) REFUSES(le) REFUSES(gt) REFUSES(ge)
-          REFUSES(logical_and) REFUSES(logical_or) REFUSES(logical_xor)
+      t, #op, [&] { op(t.a, t.b); }, with("[" #op "]"))
+  REFUSES(add);
+  REFUSES(sub);
+  REFUSES(mul);
+  REFUSES(div);
+  REFUSES(pow);
+  REFUSES(maximum);
+  REFUSES(minimum);
+  REFUSES(remainder);
+  REFUSES(eq);
+  REFUSES(ne);
+  REFUSES(lt);
+  REFUSES(le);
+  REFUSES(gt);
+  REFUSES(ge);
+  REFUSES(logical_and);
+  REFUSES(logical_or);
+  REFUSES(logical_xor);
 #undef REFUSES
 #define REFUSES(op) \
   refuses(          \
-      t, #op, [&] { op(t.a, t.b, t.scalar); }, with("[" #op "]"));
-              REFUSES(clamp) REFUSES(lerp) REFUSES(addcmul) REFUSES(addcdiv)
+      t, #op, [&] { op(t.a, t.b, t.scalar); }, with("[" #op "]"))
+  REFUSES(clamp);
+  REFUSES(lerp);
+  REFUSES(addcmul);
+  REFUSES(addcdiv);
 #undef REFUSES
-                  refuses(
-                      t, "where", [&] { where(t.flags, t.b, t.b); }, with("[where]"));
+  refuses(
+      t, "where", [&] { where(t.flags, t.b, t.b); }, with("[where]"));
   refuses(
       t, "add_", [&] { add_(t.a, t.b); }, with("[add"));
   refuses(
@@ -297,9 +313,15 @@ TEST_CASE("sizes and counts", "[bad-input]") {
             full({huge, huge >> 18}, 1.0, {.dtype = f64});
           },
           {"[full]", "1099511627776"});
-  refuses(t, "expand past 63 bits", [&] { expand(ones({1}), {huge, huge}); },
+  refuses(t, "expand past 63 bits",
+          [&] {
+            expand(ones({1}), {huge, huge});
+          },
           {"[expand]", "expected", "1099511627776"});
-  refuses(t, "reshape of nothing past 63 bits", [&] { reshape(empty({0}), {0, huge, huge}); },
+  refuses(t, "reshape of nothing past 63 bits",
+          [&] {
+            reshape(empty({0}), {0, huge, huge});
+          },
           {"[reshape]", "expected", "1099511627776"});
   refuses(t, "rand negative", [&] { rand({-1}); }, {"[rand]|[uniform]", "expected", "-1"});
   refuses(t, "meta negative", [&] { meta({-1}); }, {"[meta]", "expected", "-1"});

@@ -57,17 +57,17 @@ struct DrawKey {
 using Draw = void (*)(void* out, DrawKey key, std::int64_t first, std::int64_t blocks);
 
 inline constexpr int kLoopRows = 0
-#define UNARY(...) +1
-#define BINARY(...) +1
-#define TERNARY(...) +1
+#define BRRR_UNARY(...) +1
+#define BRRR_BINARY(...) +1
+#define BRRR_TERNARY(...) +1
 #include "dispatch/ops.def"
     ;
 inline constexpr int kReductionRows = 0
-#define REDUCTION(...) +1
+#define BRRR_REDUCTION(...) +1
 #include "dispatch/ops.def"
     ;
 inline constexpr int kArgRows = 0
-#define ARG_REDUCTION(...) +1
+#define BRRR_ARG_REDUCTION(...) +1
 #include "dispatch/ops.def"
     ;
 

@@ -23,29 +23,29 @@ namespace rows {
   static constexpr unsigned types = sets::types_; \
   static constexpr Rule rule = Rule::rule_;       \
   static constexpr bool math = calls_inexact_math(#expression);
-#define UNARY(name, types_, rule_, low, high, expression) \
-  struct name##_row {                                     \
-    BRRR_ROW(name, types_, rule_, expression)             \
-    template <class T>                                    \
-    static BRRR_SCALAR_FN auto apply(T a) {               \
-      return expression;                                  \
-    }                                                     \
+#define BRRR_UNARY(name, types_, rule_, low, high, expression) \
+  struct name##_row {                                          \
+    BRRR_ROW(name, types_, rule_, expression)                  \
+    template <class T>                                         \
+    static BRRR_SCALAR_FN auto apply(T a) {                    \
+      return expression;                                       \
+    }                                                          \
   };
-#define BINARY(name, types_, rule_, low, high, expression) \
-  struct name##_row {                                      \
-    BRRR_ROW(name, types_, rule_, expression)              \
-    template <class T>                                     \
-    static BRRR_SCALAR_FN auto apply(T a, T b) {           \
-      return expression;                                   \
-    }                                                      \
+#define BRRR_BINARY(name, types_, rule_, low, high, expression) \
+  struct name##_row {                                           \
+    BRRR_ROW(name, types_, rule_, expression)                   \
+    template <class T>                                          \
+    static BRRR_SCALAR_FN auto apply(T a, T b) {                \
+      return expression;                                        \
+    }                                                           \
   };
-#define TERNARY(name, types_, rule_, low, high, expression) \
-  struct name##_row {                                       \
-    BRRR_ROW(name, types_, rule_, expression)               \
-    template <class A, class T>                             \
-    static BRRR_SCALAR_FN auto apply(A a, T b, T c) {       \
-      return expression;                                    \
-    }                                                       \
+#define BRRR_TERNARY(name, types_, rule_, low, high, expression) \
+  struct name##_row {                                            \
+    BRRR_ROW(name, types_, rule_, expression)                    \
+    template <class A, class T>                                  \
+    static BRRR_SCALAR_FN auto apply(A a, T b, T c) {            \
+      return expression;                                         \
+    }                                                            \
   };
 #include "dispatch/ops.def"
 #undef BRRR_ROW
@@ -156,8 +156,8 @@ constexpr void fill_row(Loop* row) {
 
 constexpr void fill_pointwise(LoopTable& table) {
   int row = 0;
-#define UNARY(name, ...) fill_row<rows::name##_row, 1>(table.pointwise[row++]);
-#define BINARY(name, ...) fill_row<rows::name##_row, 2>(table.pointwise[row++]);
-#define TERNARY(name, ...) fill_row<rows::name##_row, 3>(table.pointwise[row++]);
+#define BRRR_UNARY(name, ...) fill_row<rows::name##_row, 1>(table.pointwise[row++]);
+#define BRRR_BINARY(name, ...) fill_row<rows::name##_row, 2>(table.pointwise[row++]);
+#define BRRR_TERNARY(name, ...) fill_row<rows::name##_row, 3>(table.pointwise[row++]);
 #include "dispatch/ops.def"
 }

@@ -17,30 +17,30 @@ struct folded<DType::boolean> {
 
 namespace rows {
 #define K(x) T(x)
-#define REDUCTION(name, types_, rule_, map_, identity_, combine_, finish_) \
-  struct name##_row {                                                      \
-    static constexpr unsigned types = sets::types_;                        \
-    static constexpr Rule rule = Rule::rule_;                              \
-    template <class T>                                                     \
-    static BRRR_SCALAR_FN T map(T a) {                                     \
-      return static_cast<T>(map_);                                         \
-    }                                                                      \
-    template <class T>                                                     \
-    static BRRR_SCALAR_FN T identity() {                                   \
-      return static_cast<T>(identity_);                                    \
-    }                                                                      \
-    template <class T>                                                     \
-    static BRRR_SCALAR_FN T combine(T x, T y) {                            \
-      return static_cast<T>(combine_);                                     \
-    }                                                                      \
-    template <class T>                                                     \
-    static BRRR_SCALAR_FN T finish(T x, [[maybe_unused]] T n) {            \
-      return static_cast<T>(finish_);                                      \
-    }                                                                      \
+#define BRRR_REDUCTION(name, types_, rule_, map_, identity_, combine_, finish_) \
+  struct name##_row {                                                           \
+    static constexpr unsigned types = sets::types_;                             \
+    static constexpr Rule rule = Rule::rule_;                                   \
+    template <class T>                                                          \
+    static BRRR_SCALAR_FN T map(T a) {                                          \
+      return static_cast<T>(map_);                                              \
+    }                                                                           \
+    template <class T>                                                          \
+    static BRRR_SCALAR_FN T identity() {                                        \
+      return static_cast<T>(identity_);                                         \
+    }                                                                           \
+    template <class T>                                                          \
+    static BRRR_SCALAR_FN T combine(T x, T y) {                                 \
+      return static_cast<T>(combine_);                                          \
+    }                                                                           \
+    template <class T>                                                          \
+    static BRRR_SCALAR_FN T finish(T x, [[maybe_unused]] T n) {                 \
+      return static_cast<T>(finish_);                                           \
+    }                                                                           \
   };
 #include "dispatch/ops.def"
 
-#define ARG_REDUCTION(name, before_)              \
+#define BRRR_ARG_REDUCTION(name, before_)         \
   struct name##_row {                             \
     template <class T>                            \
     static BRRR_SCALAR_FN bool before(T a, T b) { \
@@ -243,9 +243,9 @@ constexpr void fill_reduction(ReductionLoops* row) {
 
 constexpr void fill_reductions(LoopTable& table) {
   int row = 0;
-#define REDUCTION(name, ...) fill_reduction<rows::name##_row>(table.reduction[row++]);
+#define BRRR_REDUCTION(name, ...) fill_reduction<rows::name##_row>(table.reduction[row++]);
 #include "dispatch/ops.def"
   row = 0;
-#define ARG_REDUCTION(name, ...) fill_arg<rows::name##_row>(table.arg_reduction[row++]);
+#define BRRR_ARG_REDUCTION(name, ...) fill_arg<rows::name##_row>(table.arg_reduction[row++]);
 #include "dispatch/ops.def"
 }

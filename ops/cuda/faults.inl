@@ -18,9 +18,9 @@ static __device__ __noinline__ void report_fault(FaultSink sink, long long posit
   if (owner != 0 && owner != sink.launch) return;
   const unsigned long long rank = ~(unsigned long long)position;
   if (*(volatile unsigned long long*)&record->rank >= rank) return;
-  // The lock is taken, used and given back inside one branch: lanes of a warp that waited for each other behind
-  // the loop would wait for ever. Who waits leaves as soon as a lower position stands there: a million faults queue
-  // for the lock a few times, not a million.
+  // The lock is taken, used and given back inside one branch: lanes of a warp that waited for each
+  // other behind the loop would wait for ever. Who waits leaves as soon as a lower position stands
+  // there: a million faults queue for the lock a few times, not a million.
   volatile FaultRecord* mine = record;
   for (bool done = false; !done;) {
     if (mine->rank >= rank) {

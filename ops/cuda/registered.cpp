@@ -1,4 +1,5 @@
-// Kernels that users give as CUDA text: compiled once, then launched with pointers and attributes in order.
+// Kernels that users give as CUDA text: compiled once, then launched with pointers and attributes
+// in order.
 #include "ops/registered.h"
 
 #include <fmt/format.h>
@@ -25,15 +26,19 @@ struct Loaded {
 
 struct LoadedKernels {
   std::mutex mutex;
-  std::map<std::pair<const CudaKernel*, const cu::DeviceState*>, Loaded> of;  // definitions live for good
+  // definitions live for good
+  std::map<std::pair<const CudaKernel*, const cu::DeviceState*>, Loaded> of;
 };
 
-CUfunction ready_function(const CudaKernel& kernel, const cu::DeviceState* state, Device device, unsigned shared_bytes) {
+CUfunction ready_function(const CudaKernel& kernel, const cu::DeviceState* state, Device device,
+                          unsigned shared_bytes) {
   static auto* kernels = new LoadedKernels;
   std::lock_guard lock(kernels->mutex);
   Loaded& loaded = kernels->of[{&kernel, state}];
-  if (!loaded.function) loaded.function = jit::load_kernel(device, kernel.entry.c_str(), kernel.source);
-  // What the text declares itself counts towards the 48 KB that need no asking, so any request is announced.
+  if (!loaded.function)
+    loaded.function = jit::load_kernel(device, kernel.entry.c_str(), kernel.source);
+  // What the text declares itself counts towards the 48 KB that need no asking, so any request is
+  // announced.
   if (shared_bytes > loaded.shared_bytes) {
     BRRR_CUDA(cuFuncSetAttribute, loaded.function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
               static_cast<int>(shared_bytes));
@@ -54,14 +59,17 @@ void run_kernel_text(const CudaKernel& kernel, const Call& call, Tensor* outputs
   const CUfunction function = ready_function(kernel, stream.on, device, launch.shared_bytes);
   std::vector<Tensor> inputs;
   std::vector<std::int64_t> values;
-  for (std::uint32_t i = 0; i < call.n_inputs; ++i) inputs.push_back(contiguous_here(call.input(static_cast<int>(i))));
+  for (std::uint32_t i = 0; i < call.n_inputs; ++i)
+    inputs.push_back(contiguous_here(call.input(static_cast<int>(i))));
   for (const Tensor& input : inputs) values.push_back(reinterpret_cast<std::int64_t>(input.data()));
-  for (int i = 0; i < n_outputs; ++i) values.push_back(reinterpret_cast<std::int64_t>(outputs[i].data()));
+  for (int i = 0; i < n_outputs; ++i)
+    values.push_back(reinterpret_cast<std::int64_t>(outputs[i].data()));
   for (int i = 0; i < call.n_attrs; ++i) values.push_back(call.attrs[i].bits);
   std::vector<void*> arguments;
   for (std::int64_t& value : values) arguments.push_back(&value);
-  BRRR_CUDA(cuLaunchKernel, function, launch.grid[0], launch.grid[1], launch.grid[2], launch.block[0], launch.block[1],
-            launch.block[2], launch.shared_bytes, stream.handle, arguments.data(), nullptr);
+  BRRR_CUDA(cuLaunchKernel, function, launch.grid[0], launch.grid[1], launch.grid[2],
+            launch.block[0], launch.block[1], launch.block[2], launch.shared_bytes, stream.handle,
+            arguments.data(), nullptr);
 }
 
 }  // namespace brrr::on_cuda

@@ -35,8 +35,8 @@ std::vector<std::string> compiler_command() {
   std::istringstream words(chosen && *chosen ? chosen : "c++");
   std::vector<std::string> command;
   for (std::string word; words >> word;) command.push_back(word);
-  for (const char* flag : {"-std=c++17", "-O3", "-fPIC", "-shared", "-w", "-fno-math-errno", "-fwrapv",
-                           "-fno-trapping-math", "-ffp-contract=off"}) {
+  for (const char* flag : {"-std=c++17", "-O3", "-fPIC", "-shared", "-w", "-fno-math-errno",
+                           "-fwrapv", "-fno-trapping-math", "-ffp-contract=off"}) {
     command.push_back(flag);
   }
 #if defined(__x86_64__)

@@ -171,7 +171,8 @@ std::string compile_to_cubin(std::string_view source, int architecture,
                              const CompileOptions& options) {
   const std::string text = whole_text(source, options);
   bool from_disk;
-  return cubin_of(text, source, architecture, options, key_of(text, architecture, options), from_disk);
+  return cubin_of(text, source, architecture, options, key_of(text, architecture, options),
+                  from_disk);
 }
 
 std::string compile_to_ptx(std::string_view source, int architecture,

@@ -84,8 +84,9 @@ BRRR_FN float widen(f16 a) {
   return result;
 }
 
-// Every NaN becomes the hardware's one. Keeping its bits would cost a branch a pair, and they are not to be relied on:
-// the assembler itself turns `a <= 0 ? 0 : a` into a maximum that gives another NaN than a.
+// Every NaN becomes the hardware's one. Keeping its bits would cost a branch a pair, and they are
+// not to be relied on: the assembler itself turns `a <= 0 ? 0 : a` into a maximum that gives
+// another NaN than a.
 BRRR_FN u32 narrow_pair(bf16, float low, float high) {
   u32 result;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(result) : "f"(high), "f"(low));

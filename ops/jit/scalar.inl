@@ -1,9 +1,11 @@
-// Functions that the expressions in ops.def use, over one element. This file is compiled twice: as C++ into the
-// CPU loops, and as text in front of every generated kernel (CPU and CUDA), so both mean the same. It includes
-// nothing. Whoever includes it defines BRRR_SCALAR_FN (how a function is declared) and provides, for float and
-// double: exp expm1 log log1p sqrt sin cos tan tanh erf floor ceil trunc fabs fmod pow rint.
+// Functions that the expressions in ops.def use, over one element. This file is compiled twice: as
+// C++ into the CPU loops, and as text in front of every generated kernel (CPU and CUDA), so both
+// mean the same. It includes nothing. Whoever includes it defines BRRR_SCALAR_FN (how a function is
+// declared) and provides, for float and double: exp expm1 log log1p sqrt sin cos tan tanh erf floor
+// ceil trunc fabs fmod pow rint.
 //
-// T is float, double, int, long long (or std::int64_t) or bool; f16 and bf16 have become float before.
+// T is float, double, int, long long (or std::int64_t) or bool; f16 and bf16 have become float
+// before.
 
 template <class T>
 struct scalar_traits {
@@ -91,7 +93,8 @@ BRRR_SCALAR_FN T remainder(T a, T b) {
 // Integer powers wrap; a negative exponent gives what truncation of the real result would.
 template <class T>
 BRRR_SCALAR_FN T integer_power(T base, T exponent) {
-  if (exponent < T(0)) return base == T(1) ? T(1) : base == T(-1) ? (exponent % T(2) ? T(-1) : T(1)) : T(0);
+  if (exponent < T(0))
+    return base == T(1) ? T(1) : base == T(-1) ? (exponent % T(2) ? T(-1) : T(1)) : T(0);
   T result = T(1);
   while (exponent) {
     if (exponent & T(1)) result = T(result * base);
@@ -101,7 +104,9 @@ BRRR_SCALAR_FN T integer_power(T base, T exponent) {
   return result;
 }
 BRRR_SCALAR_FN int pow(int base, int exponent) { return integer_power(base, exponent); }
-BRRR_SCALAR_FN long long pow(long long base, long long exponent) { return integer_power(base, exponent); }
+BRRR_SCALAR_FN long long pow(long long base, long long exponent) {
+  return integer_power(base, exponent);
+}
 
 BRRR_SCALAR_FN int floor(int a) { return a; }
 BRRR_SCALAR_FN int ceil(int a) { return a; }

@@ -8,20 +8,20 @@
 namespace brrr::jit {
 
 // X(name, value on an H200)
-#define BRRR_TUNING(X)                                                                        \
-  X(pointwise_threads, 128)                                                                   \
-  X(pointwise_bytes, 16)      /* loaded by a thread before it computes, over all operands */  \
-  X(pointwise_large, 1 << 21) /* elements from which a thread takes more than one vector */   \
-  X(strided_unroll, 2)                                                                        \
-  X(tile, 64) /* side of a transposed tile of elements of up to 4 bytes */                    \
-  X(tile_threads, 256)                                                                        \
-  X(row_threads, 256)                                                                         \
-  X(row_unroll, 4)                                                                            \
+#define BRRR_TUNING(X)                                                                         \
+  X(pointwise_threads, 128)                                                                    \
+  X(pointwise_bytes, 16)      /* loaded by a thread before it computes, over all operands */   \
+  X(pointwise_large, 1 << 21) /* elements from which a thread takes more than one vector */    \
+  X(strided_unroll, 2)                                                                         \
+  X(tile, 64) /* side of a transposed tile of elements of up to 4 bytes */                     \
+  X(tile_threads, 256)                                                                         \
+  X(row_threads, 256)                                                                          \
+  X(row_unroll, 4)                                                                             \
   X(row_warp_vectors, 2048) /* rows of up to so many vectors go to one warp, or less of one */ \
-  X(column_threads, 256)                                                                      \
-  X(column_unroll, 2)                                                                         \
-  X(column_lanes, 32) /* at most, side by side */                                             \
-  X(reduce_blocks, 6) /* blocks per multiprocessor that a reduction is split into */          \
+  X(column_threads, 256)                                                                       \
+  X(column_unroll, 2)                                                                          \
+  X(column_lanes, 32) /* at most, side by side */                                              \
+  X(reduce_blocks, 6) /* blocks per multiprocessor that a reduction is split into */           \
   X(reduce_least, 8)  /* rounds of `unroll` loads that a part must be worth */
 
 struct Tuning {
