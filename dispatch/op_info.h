@@ -8,6 +8,7 @@
 #include <string>
 
 #include "dispatch/call.h"
+#include "dispatch/gradient.h"
 
 namespace brrr {
 
@@ -38,8 +39,6 @@ using InferFn = void (*)(const Call& call, OutputSpec* outputs);
 using KernelFn = void (*)(const Call& call, Tensor* outputs);
 using ViewFn = Tensor (*)(const Call& call);
 
-inline constexpr int kMaxOutputs = 4;
-
 struct OpInfo {
   const char* name = "";
   OpKind kind = OpKind::structured;
@@ -59,6 +58,7 @@ struct OpInfo {
   ViewFn view = nullptr;
   KernelFn cpu = nullptr;
   KernelFn cuda = nullptr;
+  GradientRule gradient;
   std::shared_ptr<void> registered;  // what a run-time op's kernels need; null for built-in ops
 };
 

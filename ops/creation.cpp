@@ -7,6 +7,7 @@
 #include "dispatch/dispatch.h"
 #include "ops/arguments.h"
 #include "ops/functions.h"
+#include "ops/random.h"
 #include "tensor/error.h"
 #include "tensor/host_copy.h"
 #include "tensor/runtime.h"
@@ -232,6 +233,44 @@ Tensor draw(Op op, const Dims& shape, Options options) {
 }
 
 }  // namespace
+
+RandomPlaces random_places() {
+  Generator& random = generator();
+  std::lock_guard lock(random.mutex);
+  RandomPlaces places;
+  for (int type = 0; type < 2; ++type) {
+    for (int i = 0; i < kMaxDevices; ++i) {
+      const Tensor& state = random.state[type][i];
+      places.place[type][i] = random.place[type][i];
+      places.version[type][i] = state.defined() ? state.version() : 0;
+    }
+  }
+  return places;
+}
+
+RandomReplay::RandomReplay(const RandomPlaces& places) : before_(random_places()) {
+  Generator& random = generator();
+  std::lock_guard lock(random.mutex);
+  for (int type = 0; type < 2; ++type) {
+    for (int i = 0; i < kMaxDevices; ++i) {
+      if (places.version[type][i] != before_.version[type][i]) {
+        fail(
+            "[random] expected the seed and step that the numbers were drawn with, got others: "
+            "they "
+            "were changed in between");
+      }
+      random.place[type][i] = places.place[type][i];
+    }
+  }
+}
+
+RandomReplay::~RandomReplay() {
+  Generator& random = generator();
+  std::lock_guard lock(random.mutex);
+  for (int type = 0; type < 2; ++type) {
+    std::copy_n(before_.place[type], kMaxDevices, random.place[type]);
+  }
+}
 
 void manual_seed(std::uint64_t seed) {
   Generator& random = generator();

@@ -189,10 +189,18 @@ Tensor slice(const Tensor& x, int dim, std::int64_t start, std::int64_t end, std
 Tensor select(const Tensor& x, int dim, std::int64_t index);
 Tensor narrow(const Tensor& x, int dim, std::int64_t start, std::int64_t length);
 Tensor expand(const Tensor& x, const Dims& shape);  // -1 keeps a size
+// The sum over what `expand` to x's shape would repeat; x itself when it has that shape.
+Tensor sum_to(const Tensor& x, const Dims& shape);
+// In reverse along a dimension; a copy.
+Tensor flip(const Tensor& x, int dim);
 Tensor squeeze(const Tensor& x, int dim);
 Tensor squeeze(const Tensor& x);
 Tensor unsqueeze(const Tensor& x, int dim);
 Tensor flatten(const Tensor& x, int first = 0, int last = -1);
+// What slice undoes: zeros of `size` along a dimension, with x from `start` on at every step-th
+// place.
+Tensor unslice(const Tensor& x, int dim, std::int64_t start, std::int64_t size,
+               std::int64_t step = 1);
 std::vector<Tensor> split(const Tensor& x, std::int64_t size, int dim = 0);
 std::vector<Tensor> split(const Tensor& x, const std::vector<std::int64_t>& sizes, int dim = 0);
 std::vector<Tensor> chunk(const Tensor& x, int chunks, int dim = 0);

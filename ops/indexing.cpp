@@ -89,6 +89,12 @@ Tensor nonzero(const Tensor& condition) {
   return tensor<std::int64_t>(found, {count, rank}, condition.device());
 }
 
+Tensor flip(const Tensor& x, int dim) {
+  require_defined("flip", x);
+  dim = wrap_dim("flip", dim, x.rank());
+  return index_select(x, dim, arange(x.shape()[dim] - 1, -1, -1, i64, x.device()));
+}
+
 Tensor cat(const std::vector<Tensor>& parts, int dim) {
   if (parts.empty()) fail("[cat] expected at least one tensor, got none");
   std::vector<Tensor> converted;

@@ -15,6 +15,8 @@ void arg_reduction(const Call& call, OutputSpec* outputs);
 }  // namespace infer
 
 namespace views {
+// `length` places along a dimension, from `start` on by `step`.
+Tensor places(const Tensor& x, int dim, std::int64_t start, std::int64_t length, std::int64_t step);
 #define BRRR_VIEW(name, ...) Tensor name(const Call& call);
 #include "dispatch/ops.def"
 }  // namespace views

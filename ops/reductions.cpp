@@ -52,6 +52,11 @@ Tensor arg_reduce(Op op, const Tensor& x, int dim, bool keepdim) {
 Tensor widened(const Tensor& x) {
   return is_half(x.dtype()) || !is_floating(x.dtype()) ? cast(x, f32) : x;
 }
+// Subtracting the maximum changes no result, so nothing is to be differentiated through it.
+Tensor maximum_to_subtract(const Tensor& x, std::int64_t mask) {
+  const ExcludeKeys constant(bit(Key::autograd));
+  return reduce(Op::max, x, mask, true);
+}
 DType floating_like(const Tensor& x) { return is_floating(x.dtype()) ? x.dtype() : f32; }
 
 }  // namespace
@@ -99,7 +104,7 @@ Tensor logsumexp(const Tensor& x, const Dims& dims, bool keepdim) {
   require_defined("logsumexp", x);
   const std::int64_t mask = mask_of("logsumexp", x, dims);
   const Tensor wide = widened(x);
-  const Tensor most = reduce(Op::max, wide, mask, true);
+  const Tensor most = maximum_to_subtract(wide, mask);
   // Where the maximum is infinite, subtracting it would give NaN: the result is that infinity.
   const Tensor shift = where(isinf(most), 0.0, most);
   Tensor result = log(reduce(Op::sum, exp(wide - shift), mask, true)) + shift;
@@ -126,7 +131,7 @@ Tensor softmax(const Tensor& x, int dim) {
   require_defined("softmax", x);
   const int d = wrap_dim("softmax", dim, x.rank());
   const Tensor wide = widened(x);
-  const Tensor weights = exp(wide - max(wide, {d}, true));
+  const Tensor weights = exp(wide - maximum_to_subtract(wide, std::int64_t{1} << d));
   return cast(weights / sum(weights, {d}, true), floating_like(x));
 }
 
@@ -134,7 +139,7 @@ Tensor log_softmax(const Tensor& x, int dim) {
   require_defined("log_softmax", x);
   const int d = wrap_dim("log_softmax", dim, x.rank());
   const Tensor wide = widened(x);
-  const Tensor shifted = wide - max(wide, {d}, true);
+  const Tensor shifted = wide - maximum_to_subtract(wide, std::int64_t{1} << d);
   return cast(shifted - log(sum(exp(shifted), {d}, true)), floating_like(x));
 }
 

@@ -265,6 +265,11 @@ void scatter_add(const Call& call, OutputSpec* out) {
   out[0] = like(base, base.dtype());
 }
 
+void unslice(const Call& call, OutputSpec* out) {
+  out[0] = like(call.input(0), call.input(0).dtype());
+  out[0].shape[static_cast<int>(call.attrs[0].i())] = call.attrs[2].i();
+}
+
 void triangle(const Call& call, OutputSpec* out) {
   const Tensor& x = call.input(0);
   if (x.rank() < 2)

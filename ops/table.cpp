@@ -1,5 +1,6 @@
 // The table of built-in ops, put together from ops.def and the kernels that its rows name.
 #include "dispatch/op_info.h"
+#include "ops/gradients.h"
 #include "ops/kernels.h"
 
 namespace brrr::detail {
@@ -12,7 +13,7 @@ namespace {
 #endif
 
 OpInfo pointwise(const char* name, int arity, DTypeSet types, DTypeRule rule, double low,
-                 double high, const char* expression) {
+                 double high, const char* expression, const GradientRule& gradient) {
   OpInfo info;
   info.name = name;
   info.kind = OpKind::pointwise;
@@ -25,11 +26,13 @@ OpInfo pointwise(const char* name, int arity, DTypeSet types, DTypeRule rule, do
   info.infer = infer::pointwise;
   info.cpu = on_cpu::pointwise;
   info.cuda = BRRR_ON_CUDA(pointwise);
+  info.gradient = gradient;
   return info;
 }
 
 OpInfo reduction(const char* name, DTypeSet types, DTypeRule rule, const char* map,
-                 const char* identity, const char* combine, const char* finish) {
+                 const char* identity, const char* combine, const char* finish,
+                 const GradientRule& gradient) {
   OpInfo info;
   info.name = name;
   info.kind = OpKind::reduction;
@@ -44,6 +47,7 @@ OpInfo reduction(const char* name, DTypeSet types, DTypeRule rule, const char* m
   info.infer = infer::reduction;
   info.cpu = on_cpu::reduction;
   info.cuda = BRRR_ON_CUDA(reduction);
+  info.gradient = gradient;
   return info;
 }
 
@@ -60,18 +64,19 @@ OpInfo arg_reduction(const char* name, const char* before) {
   return info;
 }
 
-OpInfo view(const char* name, const char* attributes, ViewFn rule) {
+OpInfo view(const char* name, const char* attributes, ViewFn rule, const GradientRule& gradient) {
   OpInfo info;
   info.name = name;
   info.kind = OpKind::view;
   info.arity = 1;
   info.attributes = attributes;
   info.view = rule;
+  info.gradient = gradient;
   return info;
 }
 
 OpInfo structured(const char* name, int inputs, const char* attributes, InferFn shape, KernelFn cpu,
-                  KernelFn cuda) {
+                  KernelFn cuda, const GradientRule& gradient) {
   OpInfo info;
   info.name = name;
   info.kind = OpKind::structured;
@@ -80,6 +85,7 @@ OpInfo structured(const char* name, int inputs, const char* attributes, InferFn 
   info.infer = shape;
   info.cpu = cpu;
   info.cuda = cuda;
+  info.gradient = gradient;
   return info;
 }
 
@@ -87,19 +93,24 @@ OpInfo structured(const char* name, int inputs, const char* attributes, InferFn 
 
 // Called once by the dispatcher, before the first call.
 void fill_builtin_ops(OpInfo* table) {
-#define BRRR_UNARY(name, types, rule, low, high, expression) \
-  *table++ = pointwise(#name, 1, dtype_sets::types, DTypeRule::rule, low, high, #expression);
-#define BRRR_BINARY(name, types, rule, low, high, expression) \
-  *table++ = pointwise(#name, 2, dtype_sets::types, DTypeRule::rule, low, high, #expression);
-#define BRRR_TERNARY(name, types, rule, low, high, expression) \
-  *table++ = pointwise(#name, 3, dtype_sets::types, DTypeRule::rule, low, high, #expression);
-#define BRRR_REDUCTION(name, types, rule, map, identity, combine, finish) \
-  *table++ =                                                              \
-      reduction(#name, dtype_sets::types, DTypeRule::rule, #map, #identity, #combine, #finish);
+#define BRRR_UNARY(name, types, rule, low, high, expression, ...)                            \
+  *table++ = pointwise(#name, 1, dtype_sets::types, DTypeRule::rule, low, high, #expression, \
+                       gradients::name);
+#define BRRR_BINARY(name, types, rule, low, high, expression, ...)                           \
+  *table++ = pointwise(#name, 2, dtype_sets::types, DTypeRule::rule, low, high, #expression, \
+                       gradients::name);
+#define BRRR_TERNARY(name, types, rule, low, high, expression, ...)                          \
+  *table++ = pointwise(#name, 3, dtype_sets::types, DTypeRule::rule, low, high, #expression, \
+                       gradients::name);
+#define BRRR_REDUCTION(name, types, rule, map, identity, combine, finish, ...)               \
+  *table++ = reduction(#name, dtype_sets::types, DTypeRule::rule, #map, #identity, #combine, \
+                       #finish, gradients::name);
 #define BRRR_ARG_REDUCTION(name, before) *table++ = arg_reduction(#name, #before);
-#define BRRR_VIEW(name, attributes) *table++ = view(#name, attributes, views::name);
-#define BRRR_STRUCTURED(name, inputs, attributes) \
-  *table++ = structured(#name, inputs, attributes, infer::name, on_cpu::name, BRRR_ON_CUDA(name));
+#define BRRR_VIEW(name, attributes, ...) \
+  *table++ = view(#name, attributes, views::name, gradients::name);
+#define BRRR_STRUCTURED(name, inputs, attributes, ...)                                            \
+  *table++ = structured(#name, inputs, attributes, infer::name, on_cpu::name, BRRR_ON_CUDA(name), \
+                        gradients::name);
 #include "dispatch/ops.def"
 }
 

@@ -46,10 +46,12 @@ Tensor expand(const Call& call) {
 }
 
 Tensor slice(const Call& call) {
-  const Tensor& x = call.input(0);
-  const int dim = static_cast<int>(call.attrs[0].i());
-  const std::int64_t start = call.attrs[1].i(), length = call.attrs[2].i(),
-                     step = call.attrs[3].i();
+  return places(call.input(0), static_cast<int>(call.attrs[0].i()), call.attrs[1].i(),
+                call.attrs[2].i(), call.attrs[3].i());
+}
+
+Tensor places(const Tensor& x, int dim, std::int64_t start, std::int64_t length,
+              std::int64_t step) {
   Dims shape(x.shape()), strides(x.strides());
   const std::int64_t offset = length == 0 ? 0 : start * strides[dim];
   shape[dim] = length;
@@ -196,6 +198,44 @@ Tensor expand(const Tensor& x, const Dims& shape) {
                      to_string(shape)));
   checked_numel(target, size_of(x.dtype()), "expand");
   return view_call(Op::expand, x, target);
+}
+
+Tensor sum_to(const Tensor& x, const Dims& shape) {
+  require_defined("sum_to", x);
+  if (std::ranges::equal(x.shape(), std::span<const std::int64_t>(shape))) return x;
+  const int skip = x.rank() - shape.size();
+  bool fits = skip >= 0, inside = false;
+  Dims dims;
+  for (int i = 0; fits && i < x.rank(); ++i) {
+    if (i >= skip && shape[i - skip] == x.shape()[i]) continue;
+    fits = i < skip || shape[i - skip] == 1;
+    inside |= i >= skip;
+    dims.push_back(i);
+  }
+  if (!fits) {
+    fail(fmt::format("[sum_to] expected a shape that broadcasts to {}, got {}", x.describe(),
+                     to_string(shape)));
+  }
+  const Tensor total = sum(x, dims, inside);
+  return inside && skip > 0 ? view(total, shape) : total;
+}
+
+Tensor unslice(const Tensor& x, int dim, std::int64_t start, std::int64_t size, std::int64_t step) {
+  require_defined("unslice", x);
+  dim = wrap_dim("unslice", dim, x.rank());
+  const std::int64_t length = x.shape()[dim];
+  if (step < 1 || start < 0 || size < 0 ||
+      (length > 0 && (start >= size || (length - 1) > (size - 1 - start) / step))) {
+    fail(
+        fmt::format("[unslice] expected places of {} along dimension {} within a size of {}, got "
+                    "start {} and step {}",
+                    x.describe(), dim, size, start, step));
+  }
+  const Tensor* inputs[] = {&x};
+  Call call(Op::unslice, inputs, 1);
+  call.dtype = x.dtype();
+  for (const std::int64_t attr : {std::int64_t{dim}, start, size, step}) call.add_attr(attr);
+  return dispatch(call);
 }
 
 Tensor squeeze(const Tensor& x, int dim) {

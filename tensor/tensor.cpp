@@ -43,7 +43,8 @@ std::int64_t set_contiguous(TensorImpl& impl, DType dtype, std::span<const std::
 }  // namespace
 
 void TensorImpl::destroy() {
-  delete extension;
+  delete autograd;
+  delete traced;
   if (storage) storage->drop();
   this->~TensorImpl();
   Pool<TensorImpl>::give(this);

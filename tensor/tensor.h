@@ -13,8 +13,7 @@
 
 namespace brrr {
 
-// What a layer above hangs on a tensor (autograd's place on the tape, trace's value); owned by the
-// tensor.
+// What a layer above hangs on a tensor, which owns it.
 struct TensorExtension {
   virtual ~TensorExtension() = default;
 };
@@ -25,7 +24,7 @@ struct TensorWord {
   std::uint32_t bits = 0;
 
   static constexpr std::uint32_t kContiguous = 1u << 20;
-  static constexpr int kKeyShift = 24;
+  static constexpr int kKeyShift = 24;  // dispatch keys of calls that the tensor is an input of
 
   static constexpr std::uint32_t backend_key(Device device, bool meta) {
     return meta ? 4u : device.is_cpu() ? 1u : 2u;
@@ -44,6 +43,10 @@ struct TensorWord {
   constexpr int rank() const { return static_cast<int>((bits >> 16) & 15u); }
   constexpr bool contiguous() const { return bits & kContiguous; }
   constexpr std::uint32_t keys() const { return bits >> kKeyShift; }
+  constexpr TensorWord with_keys(std::uint32_t keys) const { return {bits | keys << kKeyShift}; }
+  constexpr TensorWord without_keys(std::uint32_t keys) const {
+    return {bits & ~(keys << kKeyShift)};
+  }
 };
 
 struct TensorImpl {
@@ -52,9 +55,10 @@ struct TensorImpl {
   void* data = nullptr;        // the first element; null when there is none
   Storage* storage = nullptr;  // null for meta tensors
   std::int64_t numel = 0;
-  TensorExtension* extension = nullptr;
-  std::int64_t dims[kMaxDims];     // only the first `rank` hold values
-  std::int64_t strides[kMaxDims];  // in elements
+  TensorExtension* autograd = nullptr;  // its place on the tape
+  TensorExtension* traced = nullptr;    // its value in a trace
+  std::int64_t dims[kMaxDims];          // only the first `rank` hold values
+  std::int64_t strides[kMaxDims];       // in elements
 
   void retain() { refs.fetch_add(1, std::memory_order_relaxed); }
   void drop() {

@@ -34,13 +34,13 @@ inline std::vector<OpInfo> all_rows() {
 #define POINTWISE(name, arity, types, rule, expression) \
   rows.push_back(                                       \
       row(#name, OpKind::pointwise, arity, dtype_sets::types, DTypeRule::rule, #expression));
-#define BRRR_UNARY(name, types, rule, low, high, expression) \
+#define BRRR_UNARY(name, types, rule, low, high, expression, ...) \
   POINTWISE(name, 1, types, rule, expression)
-#define BRRR_BINARY(name, types, rule, low, high, expression) \
+#define BRRR_BINARY(name, types, rule, low, high, expression, ...) \
   POINTWISE(name, 2, types, rule, expression)
-#define BRRR_TERNARY(name, types, rule, low, high, expression) \
+#define BRRR_TERNARY(name, types, rule, low, high, expression, ...) \
   POINTWISE(name, 3, types, rule, expression)
-#define BRRR_REDUCTION(name, types, rule, map, identity_, combine_, finish_)                  \
+#define BRRR_REDUCTION(name, types, rule, map, identity_, combine_, finish_, ...)             \
   rows.push_back(row(#name, OpKind::reduction, 1, dtype_sets::types, DTypeRule::rule, #map)); \
   rows.back().identity = #identity_;                                                          \
   rows.back().combine = #combine_;                                                            \

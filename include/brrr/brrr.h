@@ -1,6 +1,8 @@
 // Everything that a program built on brrr needs.
 #pragma once
 
+#include "autograd/autograd.h"
+#include "autograd/gradcheck.h"
 #include "dispatch/observe.h"
 #include "ops/functions.h"
 #include "ops/matmul.h"

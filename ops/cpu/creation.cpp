@@ -57,6 +57,19 @@ void arange(const Call& call, Tensor* outputs) {
   });
 }
 
+void unslice(const Call& call, Tensor* outputs) {
+  const Tensor& x = call.input(0);
+  Call zero(Op::full, nullptr, 0);
+  zero.dtype = x.dtype();
+  zero.add_attr(0);
+  full(zero, outputs);
+  if (x.numel() == 0) return;
+  const int dim = static_cast<int>(call.attrs[0].i());
+  Tensor part =
+      views::places(outputs[0], dim, call.attrs[1].i(), x.shape()[dim], call.attrs[3].i());
+  copy(call, &part);
+}
+
 void triangle(const Call& call, Tensor* outputs) {
   const Tensor& out = outputs[0];
   const i64 diagonal = call.attrs[0].i();

@@ -23,29 +23,29 @@ namespace rows {
   static constexpr unsigned types = sets::types_; \
   static constexpr Rule rule = Rule::rule_;       \
   static constexpr bool math = calls_inexact_math(#expression);
-#define BRRR_UNARY(name, types_, rule_, low, high, expression) \
-  struct name##_row {                                          \
-    BRRR_ROW(name, types_, rule_, expression)                  \
-    template <class T>                                         \
-    static BRRR_SCALAR_FN auto apply(T a) {                    \
-      return expression;                                       \
-    }                                                          \
+#define BRRR_UNARY(name, types_, rule_, low, high, expression, ...) \
+  struct name##_row {                                               \
+    BRRR_ROW(name, types_, rule_, expression)                       \
+    template <class T>                                              \
+    static BRRR_SCALAR_FN auto apply(T a) {                         \
+      return expression;                                            \
+    }                                                               \
   };
-#define BRRR_BINARY(name, types_, rule_, low, high, expression) \
-  struct name##_row {                                           \
-    BRRR_ROW(name, types_, rule_, expression)                   \
-    template <class T>                                          \
-    static BRRR_SCALAR_FN auto apply(T a, T b) {                \
-      return expression;                                        \
-    }                                                           \
+#define BRRR_BINARY(name, types_, rule_, low, high, expression, ...) \
+  struct name##_row {                                                \
+    BRRR_ROW(name, types_, rule_, expression)                        \
+    template <class T>                                               \
+    static BRRR_SCALAR_FN auto apply(T a, T b) {                     \
+      return expression;                                             \
+    }                                                                \
   };
-#define BRRR_TERNARY(name, types_, rule_, low, high, expression) \
-  struct name##_row {                                            \
-    BRRR_ROW(name, types_, rule_, expression)                    \
-    template <class A, class T>                                  \
-    static BRRR_SCALAR_FN auto apply(A a, T b, T c) {            \
-      return expression;                                         \
-    }                                                            \
+#define BRRR_TERNARY(name, types_, rule_, low, high, expression, ...) \
+  struct name##_row {                                                 \
+    BRRR_ROW(name, types_, rule_, expression)                         \
+    template <class A, class T>                                       \
+    static BRRR_SCALAR_FN auto apply(A a, T b, T c) {                 \
+      return expression;                                              \
+    }                                                                 \
   };
 #include "dispatch/ops.def"
 #undef BRRR_ROW

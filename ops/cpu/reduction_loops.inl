@@ -17,26 +17,26 @@ struct folded<DType::boolean> {
 
 namespace rows {
 #define K(x) T(x)
-#define BRRR_REDUCTION(name, types_, rule_, map_, identity_, combine_, finish_) \
-  struct name##_row {                                                           \
-    static constexpr unsigned types = sets::types_;                             \
-    static constexpr Rule rule = Rule::rule_;                                   \
-    template <class T>                                                          \
-    static BRRR_SCALAR_FN T map(T a) {                                          \
-      return static_cast<T>(map_);                                              \
-    }                                                                           \
-    template <class T>                                                          \
-    static BRRR_SCALAR_FN T identity() {                                        \
-      return static_cast<T>(identity_);                                         \
-    }                                                                           \
-    template <class T>                                                          \
-    static BRRR_SCALAR_FN T combine(T x, T y) {                                 \
-      return static_cast<T>(combine_);                                          \
-    }                                                                           \
-    template <class T>                                                          \
-    static BRRR_SCALAR_FN T finish(T x, [[maybe_unused]] T n) {                 \
-      return static_cast<T>(finish_);                                           \
-    }                                                                           \
+#define BRRR_REDUCTION(name, types_, rule_, map_, identity_, combine_, finish_, ...) \
+  struct name##_row {                                                                \
+    static constexpr unsigned types = sets::types_;                                  \
+    static constexpr Rule rule = Rule::rule_;                                        \
+    template <class T>                                                               \
+    static BRRR_SCALAR_FN T map(T a) {                                               \
+      return static_cast<T>(map_);                                                   \
+    }                                                                                \
+    template <class T>                                                               \
+    static BRRR_SCALAR_FN T identity() {                                             \
+      return static_cast<T>(identity_);                                              \
+    }                                                                                \
+    template <class T>                                                               \
+    static BRRR_SCALAR_FN T combine(T x, T y) {                                      \
+      return static_cast<T>(combine_);                                               \
+    }                                                                                \
+    template <class T>                                                               \
+    static BRRR_SCALAR_FN T finish(T x, [[maybe_unused]] T n) {                      \
+      return static_cast<T>(finish_);                                                \
+    }                                                                                \
   };
 #include "dispatch/ops.def"
 

@@ -118,6 +118,19 @@ void arange(const Call& call, Tensor* outputs) {
   });
 }
 
+void unslice(const Call& call, Tensor* outputs) {
+  const Tensor& x = call.input(0);
+  Call zero(Op::full, nullptr, 0);
+  zero.dtype = x.dtype();
+  zero.add_attr(0);
+  full(zero, outputs);
+  if (x.numel() == 0) return;
+  const int dim = static_cast<int>(call.attrs[0].i());
+  Tensor part =
+      views::places(outputs[0], dim, call.attrs[1].i(), x.shape()[dim], call.attrs[3].i());
+  copy_into(part, x);
+}
+
 void triangle(const Call& call, Tensor* outputs) {
   const Tensor from = contiguous_here(call.input(0));
   const bool upper = call.attrs[1].i() != 0;

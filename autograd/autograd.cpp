@@ -1,0 +1,136 @@
+// What a tensor is asked of its gradient.
+#include "autograd/autograd.h"
+
+#include <fmt/format.h>
+
+#include "autograd/group.h"
+#include "autograd/node.h"
+#include "dispatch/dispatch.h"
+#include "ops/functions.h"
+#include "tensor/error.h"
+
+namespace brrr {
+
+using autograd::History;
+using autograd::history_of;
+
+namespace {
+
+void require_defined(const char* what, const Tensor& x) {
+  if (!x.defined()) fail(fmt::format("[{}] expected a tensor, got an undefined one", what));
+}
+
+History& leaf_history(const char* what, const Tensor& x) {
+  require_defined(what, x);
+  if (!is_leaf(x)) {
+    fail(
+        fmt::format("[{}] expected a leaf, got {}, which was computed from others; detach it, or "
+                    "use retain_grad",
+                    what, x.describe()));
+  }
+  if (!requires_grad(x)) {
+    fail(fmt::format("[{}] expected a leaf that requires a gradient, got {}", what, x.describe()));
+  }
+  return *history_of(x);
+}
+
+}  // namespace
+
+bool requires_grad(const Tensor& x) {
+  require_defined("requires_grad", x);
+  return x.impl()->word.keys() & bit(Key::autograd);
+}
+
+bool is_leaf(const Tensor& x) {
+  require_defined("is_leaf", x);
+  const History* history = history_of(x);
+  return !history || !history->node;
+}
+
+bool grad_enabled() { return !(thread_keys.excluded & bit(Key::autograd)); }
+
+Tensor& requires_grad_(Tensor& x, bool on) {
+  require_defined("requires_grad_", x);
+  if (!is_leaf(x)) {
+    if (on) return x;
+    fail(
+        fmt::format("[requires_grad_] expected a leaf, got {}, which was computed from others; use "
+                    "detach",
+                    x.describe()));
+  }
+  if (!on) {
+    if (history_of(x) && history_of(x)->group)
+      fail(fmt::format("[requires_grad_] expected a leaf in no group, got {}", x.describe()));
+    autograd::forget_history(x);
+    return x;
+  }
+  if (!is_floating(x.dtype())) {
+    fail(fmt::format("[requires_grad_] expected a floating dtype, got {}", x.describe()));
+  }
+  autograd::own_history(x);
+  x.impl()->word = x.impl()->word.with_keys(bit(Key::autograd));
+  return x;
+}
+
+Tensor requires_grad_(Tensor&& x, bool on) {
+  requires_grad_(x, on);
+  return std::move(x);
+}
+
+Tensor grad(const Tensor& x) {
+  require_defined("grad", x);
+  const History* history = history_of(x);
+  if (!history) return {};
+  return history->retained ? *history->retained : history->grad;
+}
+
+void set_grad(const Tensor& leaf, const Tensor& gradient) {
+  History& history = leaf_history("set_grad", leaf);
+  if (!gradient.defined() || gradient.dtype() != leaf.dtype() ||
+      gradient.device() != leaf.device() || !std::ranges::equal(gradient.shape(), leaf.shape())) {
+    fail(fmt::format("[set_grad] expected a gradient like {}, got {}", leaf.describe(),
+                     gradient.describe()));
+  }
+  if (history.group)
+    fail("[set_grad] expected a leaf in no group; give the group its flat gradient");
+  history.grad = gradient;
+}
+
+void zero_grad(const Tensor& leaf) {
+  History& history = leaf_history("zero_grad", leaf);
+  if (history.group) fail("[zero_grad] expected a leaf in no group; clear the group");
+  history.grad = Tensor();
+}
+
+void retain_grad(const Tensor& x) {
+  require_defined("retain_grad", x);
+  if (!requires_grad(x))
+    fail(fmt::format("[retain_grad] expected a tensor that requires a gradient, got {}",
+                     x.describe()));
+  History& history = *history_of(x);
+  if (!history.node || history.retained) return;
+  history.retained = std::make_shared<Tensor>();
+  register_hook(x, [kept = history.retained](const Tensor& gradient) {
+    *kept = gradient;
+    return Tensor();
+  });
+}
+
+void register_hook(const Tensor& x, std::function<Tensor(const Tensor&)> hook) {
+  require_defined("register_hook", x);
+  if (!requires_grad(x))
+    fail(fmt::format("[register_hook] expected a tensor that requires a gradient, got {}",
+                     x.describe()));
+  if (!hook) fail("[register_hook] expected a function, got none");
+  History& history = *history_of(x);
+  std::unique_ptr<autograd::Hooks>& hooks = history.node ? history.node->hooks : history.hooks;
+  if (!hooks) hooks = std::make_unique<autograd::Hooks>();
+  hooks->of_output.emplace_back(history.node ? history.output : 0, std::move(hook));
+}
+
+Tensor detach(const Tensor& x) {
+  require_defined("detach", x);
+  return autograd::without_history(x);
+}
+
+}  // namespace brrr

@@ -1,0 +1,164 @@
+// Gradients. What is computed from tensors that require a gradient is put on a tape, call by call;
+// `backward` and `grad` walk it from the end. The rules are written over public ops, so gradients
+// can be recorded in turn and differentiated again.
+//
+//   Tensor w = requires_grad_(randn({3}));
+//   backward(sum(square(w)));            // grad(w) is 2 w
+#pragma once
+
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "dispatch/keys.h"
+#include "tensor/tensor.h"
+
+namespace brrr {
+
+// --- Tensors
+// --------------------------------------------------------------------------------------
+
+// Makes a floating tensor that was not computed from others a leaf, whose gradient is collected; or
+// a constant again.
+Tensor& requires_grad_(Tensor& x, bool on = true);
+Tensor requires_grad_(Tensor&& x, bool on = true);
+bool requires_grad(const Tensor& x);
+bool is_leaf(const Tensor& x);
+
+// The gradient that a leaf has collected, or that retain_grad kept; undefined when there is none.
+Tensor grad(const Tensor& x);
+void set_grad(const Tensor& leaf, const Tensor& gradient);
+void zero_grad(const Tensor& leaf);  // forgets it: the next backward starts over
+// Lets a tensor that is not a leaf keep its gradient too.
+void retain_grad(const Tensor& x);
+
+// The same elements, as a constant.
+Tensor detach(const Tensor& x);
+
+// While it lives, nothing is recorded on this thread.
+class NoGrad : public ExcludeKeys {
+ public:
+  NoGrad() : ExcludeKeys(bit(Key::autograd)) {}
+};
+// The same for one function: Tensor y = no_grad([&] { return model(x); });
+template <class F>
+decltype(auto) no_grad(F&& f) {
+  const NoGrad constant;
+  return std::forward<F>(f)();
+}
+bool grad_enabled();
+// Recording again, where an outer NoGrad had turned it off.
+class EnableGrad {
+ public:
+  EnableGrad() : before_(thread_keys.excluded) { thread_keys.excluded &= ~bit(Key::autograd); }
+  ~EnableGrad() { thread_keys.excluded = before_; }
+  EnableGrad(const EnableGrad&) = delete;
+  EnableGrad& operator=(const EnableGrad&) = delete;
+
+ private:
+  std::uint32_t before_;
+};
+
+// `hook` sees the gradient of x once in each backward that reaches x, when it is complete; what it
+// returns, when that is defined, takes its place.
+void register_hook(const Tensor& x, std::function<Tensor(const Tensor& gradient)> hook);
+
+// --- Backward
+// -------------------------------------------------------------------------------------
+
+struct BackwardOptions {
+  bool create_graph = false;  // records the gradients, so that they can be differentiated
+  std::optional<bool> retain_graph = {};  // keeps the tape for another backward; as create_graph
+};
+
+// Adds d(output)/d(leaf) to the gradient of every leaf that `output` was computed from. `gradient`
+// is the gradient of the output; it may be left out where that has one element. When anything
+// fails, no gradient has changed.
+void backward(const Tensor& output, const Tensor& gradient = {}, BackwardOptions options = {});
+inline void backward(const Tensor& output, BackwardOptions options) {
+  backward(output, Tensor(), options);
+}
+void backward(std::span<const Tensor> outputs, std::span<const Tensor> gradients,
+              BackwardOptions options = {});
+
+struct GradOptions {
+  bool create_graph = false;
+  std::optional<bool> retain_graph = {};
+  bool allow_unused =
+      false;  // an input that the outputs do not depend on has an undefined gradient
+  std::vector<Tensor> gradients = {};  // of the outputs; ones where left out
+};
+
+// Gradients of the outputs with respect to the inputs, which may be any tensors on the way. Leaves
+// collect nothing.
+std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor> inputs,
+                         GradOptions options = {});
+std::vector<Tensor> grad(const Tensor& output, std::initializer_list<Tensor> inputs,
+                         GradOptions options = {});
+Tensor grad(const Tensor& output, const Tensor& input, GradOptions options = {});
+
+// --- Rematerialization by hand
+// --------------------------------------------------------------------
+
+// fn(inputs), keeping only the inputs: backward runs fn once more. Random numbers come out alike.
+// fn must be a function of its inputs and of tensors that do not change in between.
+using Checkpointed = std::function<std::vector<Tensor>(std::span<const Tensor> inputs)>;
+std::vector<Tensor> checkpoint(const Checkpointed& fn, std::vector<Tensor> inputs);
+Tensor checkpoint(const std::function<Tensor(const Tensor&)>& fn, const Tensor& input);
+
+// --- Looking at the tape
+// --------------------------------------------------------------------------
+
+// While it lives, a backward on this thread stops at the first call whose gradient is not finite,
+// and its error names the call. Reads every gradient: slow.
+class DetectAnomaly {
+ public:
+  DetectAnomaly();
+  ~DetectAnomaly();
+  DetectAnomaly(const DetectAnomaly&) = delete;
+  DetectAnomaly& operator=(const DetectAnomaly&) = delete;
+
+ private:
+  bool before_;
+};
+
+struct SavedTensor {
+  std::string op;     // that keeps it
+  std::string which;  // "operand 0", "output 0", "input 1" of a checkpoint
+  Tensor tensor;      // without its history
+};
+// What the tape behind `output` keeps alive, in the order in which it was recorded.
+std::vector<SavedTensor> saved_tensors(const Tensor& output);
+// The bytes of all storages among them, each counted once.
+std::size_t saved_bytes(std::span<const SavedTensor> saved);
+// One line a tensor, and the sum.
+std::string to_string(std::span<const SavedTensor> saved);
+
+// --- Gradients side by side
+// -----------------------------------------------------------------------
+
+// Leaves of one dtype and device whose gradients lie side by side in one flat tensor: a backward
+// fills it with one op, however many leaves there are.
+class GradientGroup {
+ public:
+  explicit GradientGroup(std::vector<Tensor> leaves);
+  ~GradientGroup();
+  GradientGroup(const GradientGroup&) = delete;
+  GradientGroup& operator=(const GradientGroup&) = delete;
+
+  std::span<const Tensor> leaves() const;
+  Tensor flat() const;  // undefined when nothing has been collected
+  void set_flat(const Tensor& gradients);
+  void clear();  // zero_grad of every leaf
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace brrr

@@ -1,0 +1,551 @@
+// Walking the tape. Nodes wait in a heap by sequence, so each runs after all that come after it on
+// the tape; a gradient on its way lies in a slot of the node that it goes to. A run claims the
+// nodes that it meets; where another run has a node already, the slots are kept in the run instead.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "autograd/autograd.h"
+#include "autograd/group.h"
+#include "autograd/node.h"
+#include "dispatch/dispatch.h"
+#include "ops/functions.h"
+#include "tensor/error.h"
+
+namespace brrr {
+namespace autograd {
+namespace {
+
+thread_local bool detect_anomaly = false;
+const Tensor undefined;
+
+void add_to(Slot& slot, Tensor gradient) {
+  slot = slot.defined() ? add(slot, gradient) : std::move(gradient);
+}
+
+bool earlier(const Node* a, const Node* b) { return a->sequence < b->sequence; }
+
+void call_hooks(const std::unique_ptr<Hooks>& hooks, int output, Tensor& gradient) {
+  if (!hooks) return;
+  for (const auto& [of, hook] : hooks->of_output) {
+    if (of != output) continue;
+    if (Tensor instead = hook(gradient); instead.defined()) gradient = std::move(instead);
+  }
+}
+
+// Recording is on or off for a whole run, whatever the caller's state is.
+class Recording {
+ public:
+  explicit Recording(bool on) : before_(thread_keys.excluded) {
+    thread_keys.excluded = on ? before_ & ~bit(Key::autograd) : before_ | bit(Key::autograd);
+  }
+  ~Recording() { thread_keys.excluded = before_; }
+  Recording(const Recording&) = delete;
+  Recording& operator=(const Recording&) = delete;
+
+ private:
+  std::uint32_t before_;
+};
+
+// What the caller of `grad` asked for.
+struct Wanted {
+  Node* node = nullptr;        // of an output of a node
+  TensorImpl* leaf = nullptr;  // or of a leaf
+  int output = 0;
+  Tensor gradient;
+};
+
+}  // namespace
+
+class Run {
+ public:
+  Run(bool create_graph, bool retain_graph) : create_(create_graph), retain_(retain_graph) {}
+  ~Run();
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
+
+  // Only what `wanted` depends on is run, and only `wanted` gets gradients.
+  void restrict_to(std::span<Wanted> wanted, std::span<const Tensor> outputs);
+  bool reaches(const Wanted& wanted) const;
+  void seed(const Tensor& output, Tensor gradient);
+  void go();
+  // Adds what leaves have got to their gradients, all or none.
+  void commit();
+  // Gives what leaves have got to those who want it.
+  void collect();
+
+ private:
+  struct Elsewhere {
+    std::vector<Slot> slots;
+  };
+  struct Leaf {
+    TensorImpl* impl;  // owned
+    Slot* slot;
+  };
+
+  Slot& slot_of(Node* node, int output);
+  Slot& slot_of(TensorImpl* leaf);
+  Tensor complete(const Leaf& leaf);
+  void deliver(const Edge& edge, Tensor gradient);
+  void run(Node* node);
+  void run_rule(Node* node, const Tensor* of_outputs);
+  void run_again(Node* node, const Tensor* of_outputs);
+  void check_saved(Node* node, const Saved& saved, const char* what, int which) const;
+  void check_finite(Node* node, const Tensor& gradient, int operand) const;
+  bool mark(Node* from);
+  void release(Node* node);
+
+  bool create_, retain_;
+  bool restricted_ = false;
+  std::span<Wanted> wanted_;
+  std::unordered_set<const void*> targets_;  // the nodes and leaves that are wanted
+  std::vector<Node*> heap_;                  // each owned, as is:
+  Node* running_ = nullptr;
+  std::vector<Leaf> leaves_;
+  std::unordered_map<Node*, Elsewhere> elsewhere_;
+  std::unordered_map<TensorImpl*, std::unique_ptr<Slot>> leaves_elsewhere_;
+  std::unordered_map<Node*, bool> needed_;  // whether a restricted run needs it
+};
+
+Run::~Run() {
+  if (running_) release(running_);
+  for (Node* node : heap_) release(node);
+  for (Leaf& leaf : leaves_) {
+    History& history = *static_cast<History*>(leaf.impl->autograd);
+    if (history.run.load(std::memory_order_relaxed) == this) {
+      history.slot = Tensor();
+      history.run.store(nullptr, std::memory_order_release);
+    }
+    leaf.impl->drop();
+  }
+}
+
+void Run::release(Node* node) {
+  if (node->run.load(std::memory_order_relaxed) == this) {
+    for (int i = 0; i < node->n_outputs; ++i) node->slot_of(i) = Tensor();
+    node->run.store(nullptr, std::memory_order_release);
+  }
+  node->drop();
+}
+
+Slot& Run::slot_of(Node* node, int output) {
+  if (node->run.load(std::memory_order_relaxed) == this) return node->slot_of(output);
+  if (!elsewhere_.empty()) [[unlikely]] {
+    if (const auto found = elsewhere_.find(node); found != elsewhere_.end())
+      return found->second.slots[output];
+  }
+  node->retain();
+  heap_.push_back(node);
+  std::push_heap(heap_.begin(), heap_.end(), earlier);
+  Run* nobody = nullptr;
+  if (node->run.compare_exchange_strong(nobody, this, std::memory_order_acquire)) [[likely]]
+    return node->slot_of(output);
+  Elsewhere& entry = elsewhere_[node];
+  entry.slots.resize(node->n_outputs);
+  return entry.slots[output];
+}
+
+Slot& Run::slot_of(TensorImpl* leaf) {
+  History& history = *static_cast<History*>(leaf->autograd);
+  if (history.run.load(std::memory_order_relaxed) == this) return history.slot;
+  if (!leaves_elsewhere_.empty()) [[unlikely]] {
+    if (const auto found = leaves_elsewhere_.find(leaf); found != leaves_elsewhere_.end())
+      return *found->second;
+  }
+  leaf->retain();
+  leaves_.push_back({leaf, &history.slot});
+  Run* nobody = nullptr;
+  if (history.run.compare_exchange_strong(nobody, this, std::memory_order_acquire)) [[likely]]
+    return history.slot;
+  auto& entry = leaves_elsewhere_[leaf];
+  entry = std::make_unique<Slot>();
+  leaves_.back().slot = entry.get();
+  return *entry;
+}
+
+void Run::deliver(const Edge& edge, Tensor gradient) {
+  if (TensorImpl* leaf = edge.leaf()) {
+    add_to(slot_of(leaf), std::move(gradient));
+  } else if (Node* node = edge.node()) {
+    add_to(slot_of(node, edge.output()), std::move(gradient));
+  }
+}
+
+// Whether anything wanted lies behind a node; looks at each node once, without recursion.
+bool Run::mark(Node* from) {
+  struct Visit {
+    Node* node;
+    int next = 0;
+    bool needed = false;
+  };
+  if (const auto known = needed_.find(from); known != needed_.end()) return known->second;
+  std::vector<Visit> path;
+  const auto enter = [&](Node* node) {
+    needed_[node] = false;
+    // What a checkpoint leads to shows only when it is run.
+    path.push_back({node, 0, node->recomputed != nullptr || targets_.contains(node)});
+  };
+  enter(from);
+  while (true) {
+    Visit& visit = path.back();
+    if (visit.next < visit.node->operand_count()) {
+      const Edge& edge = visit.node->edge(visit.next++);
+      if (TensorImpl* leaf = edge.leaf()) {
+        visit.needed |= targets_.contains(leaf);
+      } else if (Node* node = edge.node()) {
+        if (const auto known = needed_.find(node); known != needed_.end()) {
+          visit.needed |= known->second;
+        } else {
+          enter(node);
+        }
+      }
+      continue;
+    }
+    const Visit done = visit;
+    needed_[done.node] = done.needed;
+    path.pop_back();
+    if (path.empty()) return done.needed;
+    path.back().needed |= done.needed;
+  }
+}
+
+void Run::restrict_to(std::span<Wanted> wanted, std::span<const Tensor> outputs) {
+  restricted_ = true;
+  wanted_ = wanted;
+  for (const Wanted& each : wanted) {
+    targets_.insert(each.node ? static_cast<const void*>(each.node) : each.leaf);
+  }
+  for (const Tensor& output : outputs) {
+    if (Node* node = history_of(output)->node) mark(node);
+  }
+}
+
+bool Run::reaches(const Wanted& wanted) const {
+  if (wanted.node) return needed_.contains(wanted.node);
+  for (const auto& [node, needed] : needed_) {
+    for (int i = 0; i < node->operand_count(); ++i) {
+      if (node->edge(i).leaf() == wanted.leaf) return true;
+    }
+  }
+  return false;
+}
+
+void Run::seed(const Tensor& output, Tensor gradient) {
+  History& history = *history_of(output);
+  if (history.node) {
+    if (restricted_ && !mark(history.node)) return;
+    add_to(slot_of(history.node, history.output), std::move(gradient));
+  } else {
+    add_to(slot_of(output.impl()), std::move(gradient));
+  }
+}
+
+void Run::go() {
+  while (!heap_.empty()) {
+    std::pop_heap(heap_.begin(), heap_.end(), earlier);
+    running_ = heap_.back();
+    heap_.pop_back();
+    run(running_);
+    release(std::exchange(running_, nullptr));
+  }
+}
+
+void Run::run(Node* node) {
+  Tensor of_outputs[kMaxOutputs];
+  for (int i = 0; i < node->n_outputs; ++i) {
+    Slot& slot = elsewhere_.contains(node) ? elsewhere_[node].slots[i] : node->slot_of(i);
+    of_outputs[i] = std::move(slot);
+  }
+  for (int i = 0; i < node->n_outputs; ++i) {
+    if (of_outputs[i].defined()) call_hooks(node->hooks, i, of_outputs[i]);
+  }
+  if (restricted_) {
+    bool stops_here = true;
+    for (Wanted& wanted : wanted_) {
+      if (wanted.node == node) wanted.gradient = of_outputs[wanted.output];
+    }
+    for (int i = 0; stops_here && i < node->operand_count(); ++i) {
+      const Edge& edge = node->edge(i);
+      stops_here =
+          !(edge.leaf() ? targets_.contains(edge.leaf()) : edge.node() && mark(edge.node()));
+    }
+    if (stops_here && !node->recomputed) return;
+  }
+  if (node->ran) {
+    fail(
+        fmt::format("[backward] {} has been run by an earlier backward, which freed what it kept; "
+                    "pass retain_graph to that one",
+                    node->name()));
+  }
+  if (node->recomputed) {
+    run_again(node, of_outputs);
+  } else {
+    run_rule(node, of_outputs);
+  }
+  if (!retain_) {
+    node->ran = true;
+    node->forget();
+  }
+}
+
+void Run::check_saved(Node* node, const Saved& saved, const char* what, int which) const {
+  if (saved.tensor.defined() && saved.tensor.version() != saved.version) [[unlikely]] {
+    fail(fmt::format(
+        "[backward] {} needs {} {}, {}, which was written to in place since: it is at "
+        "version {} and was kept at {}",
+        node->name(), what, which, saved.tensor.describe(), saved.tensor.version(), saved.version));
+  }
+}
+
+void Run::check_finite(Node* node, const Tensor& gradient, int operand) const {
+  const NoGrad constant;
+  if (item<bool>(all(isfinite(gradient)))) return;
+  fail(fmt::format("[backward] {} made a gradient that is not finite for operand {}, {}",
+                   node->name(), operand, gradient.describe()));
+}
+
+void Run::run_rule(Node* node, const Tensor* of_outputs) {
+  const GradientRule& rule = op_info(node->call.op).gradient;
+  if (!rule.run) {
+    fail(fmt::format("[backward] {} has no gradient; register it with one", node->name()));
+  }
+  constexpr int kFew = 4;
+  const int n = node->operand_count();
+  const Tensor* few_operands[kFew];
+  const Like* few_likes[kFew];
+  bool few_wanted[kFew];
+  Tensor few_given[kFew];
+  const Tensor* results[kMaxOutputs];
+  Tensor recorded[kMaxOutputs];
+  struct Many {
+    std::vector<const Tensor*> operands;
+    std::vector<const Like*> likes;
+    std::unique_ptr<bool[]> wanted;
+    std::vector<Tensor> given;
+  } many;
+  Gradient gradient{node->call, of_outputs, few_operands, results,
+                    few_likes,  few_given,  few_wanted,   n};
+  if (n > kFew) [[unlikely]] {
+    many.operands.resize(static_cast<std::size_t>(n));
+    many.likes.resize(static_cast<std::size_t>(n));
+    many.wanted = std::make_unique<bool[]>(static_cast<std::size_t>(n));
+    many.given.resize(static_cast<std::size_t>(n));
+    gradient.operands = many.operands.data();
+    gradient.likes = many.likes.data();
+    gradient.wanted = many.wanted.get();
+    gradient.given = many.given.data();
+  }
+  const Tensor** operands = const_cast<const Tensor**>(gradient.operands);
+  const Like** likes = const_cast<const Like**>(gradient.likes);
+  bool* wanted = const_cast<bool*>(gradient.wanted);
+  for (int i = 0; i < std::max(n, kFew); ++i) {
+    operands[i] = &undefined;
+    likes[i] = nullptr;
+    wanted[i] = false;
+    if (i >= n) continue;
+    Saved& saved = node->operand(i);
+    check_saved(node, saved, "operand", i);
+    operands[i] = &saved.tensor;
+    likes[i] = node->like(i);
+    const Edge& edge = node->edge(i);
+    wanted[i] = edge && (!restricted_ ||
+                         (edge.leaf() ? targets_.contains(edge.leaf()) : mark(edge.node())));
+  }
+  for (int i = 0; i < node->n_outputs; ++i) {
+    Saved& saved = node->output(i);
+    check_saved(node, saved, "output", i);
+    results[i] = &saved.tensor;
+    if (create_ && saved.tensor.defined()) {
+      recorded[i] = without_history(saved.tensor);
+      node->retain();
+      attach(recorded[i], node, i);
+      results[i] = &recorded[i];
+    }
+  }
+  rule.run(gradient);
+  for (int i = 0; i < n; ++i) {
+    if (!wanted[i] || !gradient.given[i].defined()) continue;
+    if (detect_anomaly) [[unlikely]]
+      check_finite(node, gradient.given[i], i);
+    deliver(node->edge(i), std::move(gradient.given[i]));
+  }
+}
+
+// The call runs once more, and its tape, which is the latest there is, joins this run.
+void Run::run_again(Node* node, const Tensor* of_outputs) {
+  std::vector<Tensor> outputs;
+  {
+    const Recording recording(true);
+    outputs = node->recomputed->again();
+  }
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    if (!of_outputs[i].defined() || !requires_grad(outputs[i])) continue;
+    History& history = *history_of(outputs[i]);
+    if (history.node && restricted_ && !mark(history.node)) continue;
+    seed(outputs[i], of_outputs[i]);
+  }
+}
+
+// What a leaf has got, after its hooks.
+Tensor Run::complete(const Leaf& leaf) {
+  Tensor gradient = std::move(*leaf.slot);
+  if (gradient.defined())
+    call_hooks(static_cast<History*>(leaf.impl->autograd)->hooks, 0, gradient);
+  return gradient;
+}
+
+void Run::collect() {
+  for (const Leaf& leaf : leaves_) {
+    const Tensor gradient = complete(leaf);
+    for (Wanted& wanted : wanted_) {
+      if (wanted.leaf == leaf.impl) wanted.gradient = gradient;
+    }
+  }
+}
+
+void Run::commit() {
+  struct Change {
+    History* history;
+    Tensor gradient;
+  };
+  std::vector<Change> changes;
+  std::vector<std::pair<Group*, std::vector<Tensor>>> groups;
+  for (const Leaf& leaf : leaves_) {
+    History& history = *static_cast<History*>(leaf.impl->autograd);
+    Tensor gradient = complete(leaf);
+    if (!gradient.defined()) continue;
+    if (history.group) {
+      auto found = std::find_if(groups.begin(), groups.end(),
+                                [&](const auto& each) { return each.first == history.group; });
+      if (found == groups.end()) {
+        groups.push_back({history.group, std::vector<Tensor>(history.group->leaves.size())});
+        found = groups.end() - 1;
+      }
+      found->second[history.place] = std::move(gradient);
+    } else if (history.grad.defined()) {
+      changes.push_back({&history, add(history.grad, gradient)});
+    } else {
+      // Nobody else may hold a gradient that a user can write to.
+      const bool ours = gradient.impl()->refs.load() == 1 && gradient.is_contiguous() &&
+                        gradient.impl()->storage && gradient.impl()->storage->refs.load() == 1;
+      changes.push_back({&history, ours || create_ ? std::move(gradient) : clone(gradient)});
+    }
+  }
+  std::vector<std::pair<Group*, Group::Filled>> filled;
+  for (auto& [group, pieces] : groups) filled.emplace_back(group, group->filled_with(pieces));
+  // Nothing below fails.
+  for (Change& change : changes) change.history->grad = std::move(change.gradient);
+  for (auto& [group, gradients] : filled) group->set(std::move(gradients));
+}
+
+namespace {
+
+void require_gradient(const char* what, const Tensor& x) {
+  if (!x.defined()) fail(fmt::format("[{}] expected a tensor, got an undefined one", what));
+  if (!requires_grad(x)) {
+    fail(
+        fmt::format("[{}] expected a tensor that was computed from one that requires a gradient, "
+                    "got {}",
+                    what, x.describe()));
+  }
+}
+
+Tensor seed_for(const char* what, const Tensor& output, const Tensor& gradient) {
+  if (!gradient.defined()) {
+    if (output.numel() != 1) {
+      fail(fmt::format("[{}] expected an output of one element, or its gradient, got {}", what,
+                       output.describe()));
+    }
+    return ones_like(output);
+  }
+  if (gradient.dtype() != output.dtype() || gradient.device() != output.device() ||
+      !std::ranges::equal(gradient.shape(), output.shape())) {
+    fail(fmt::format("[{}] expected a gradient like the output {}, got {}", what, output.describe(),
+                     gradient.describe()));
+  }
+  return gradient;
+}
+
+}  // namespace
+}  // namespace autograd
+
+void backward(std::span<const Tensor> outputs, std::span<const Tensor> gradients,
+              BackwardOptions options) {
+  using namespace autograd;
+  if (outputs.empty() || (!gradients.empty() && gradients.size() != outputs.size())) {
+    fail(fmt::format("[backward] expected outputs and as many gradients or none, got {} and {}",
+                     outputs.size(), gradients.size()));
+  }
+  const Recording recording(options.create_graph);
+  Run run(options.create_graph, options.retain_graph.value_or(options.create_graph));
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    require_gradient("backward", outputs[i]);
+    run.seed(outputs[i],
+             seed_for("backward", outputs[i], gradients.empty() ? Tensor() : gradients[i]));
+  }
+  run.go();
+  run.commit();
+}
+
+void backward(const Tensor& output, const Tensor& gradient, BackwardOptions options) {
+  backward(std::span(&output, 1), std::span(&gradient, 1), options);
+}
+
+std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor> inputs,
+                         GradOptions options) {
+  using namespace autograd;
+  if (outputs.empty() || inputs.empty() ||
+      (!options.gradients.empty() && options.gradients.size() != outputs.size())) {
+    fail(
+        fmt::format("[grad] expected outputs, inputs, and as many gradients as outputs or none, "
+                    "got {}, {} and {}",
+                    outputs.size(), inputs.size(), options.gradients.size()));
+  }
+  std::vector<Wanted> wanted;
+  for (const Tensor& input : inputs) {
+    require_gradient("grad", input);
+    const History& history = *history_of(input);
+    wanted.push_back({history.node, history.node ? nullptr : input.impl(), history.output, {}});
+  }
+  for (const Tensor& output : outputs) require_gradient("grad", output);
+  const Recording recording(options.create_graph);
+  Run run(options.create_graph, options.retain_graph.value_or(options.create_graph));
+  run.restrict_to(wanted, outputs);
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    run.seed(outputs[i], seed_for("grad", outputs[i],
+                                  options.gradients.empty() ? Tensor() : options.gradients[i]));
+  }
+  run.go();
+  run.collect();
+  std::vector<Tensor> result;
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    Tensor& gradient = wanted[i].gradient;
+    if (!gradient.defined() && !options.allow_unused) {
+      if (!run.reaches(wanted[i])) {
+        fail(fmt::format(
+            "[grad] expected outputs that depend on every input, got input {}, {}, that "
+            "none depends on; pass allow_unused",
+            i, inputs[i].describe()));
+      }
+      gradient = zeros_like(inputs[i]);
+    }
+    result.push_back(std::move(gradient));
+  }
+  return result;
+}
+
+std::vector<Tensor> grad(const Tensor& output, std::initializer_list<Tensor> inputs,
+                         GradOptions options) {
+  return grad(std::span(&output, 1), std::span(inputs.begin(), inputs.size()), std::move(options));
+}
+
+Tensor grad(const Tensor& output, const Tensor& input, GradOptions options) {
+  return grad(std::span(&output, 1), std::span(&input, 1), std::move(options))[0];
+}
+
+DetectAnomaly::DetectAnomaly() : before_(std::exchange(autograd::detect_anomaly, true)) {}
+DetectAnomaly::~DetectAnomaly() { autograd::detect_anomaly = before_; }
+
+}  // namespace brrr

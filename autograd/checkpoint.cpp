@@ -1,0 +1,95 @@
+// Rematerialization by hand: a node that keeps a function and its inputs. When its gradient arrives
+// the function runs again, this time recorded, on the very inputs that it had; the new tape hangs
+// on the old one and joins the backward that is under way.
+#include <fmt/format.h>
+
+#include "autograd/autograd.h"
+#include "autograd/node.h"
+#include "dispatch/dispatch.h"
+#include "ops/functions.h"
+#include "ops/random.h"
+#include "tensor/error.h"
+
+namespace brrr {
+namespace autograd {
+namespace {
+
+struct Again final : Recomputed {
+  Checkpointed fn;
+  RandomPlaces places;
+  std::size_t outputs = 0;
+
+  const char* name() const override { return "checkpoint"; }
+
+  std::vector<Tensor> again() override {
+    std::vector<Tensor> values;
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      const Saved& saved = inputs[i];
+      if (saved.tensor.defined() && saved.tensor.version() != saved.version) {
+        fail(
+            fmt::format("[checkpoint] input {}, {}, was written to in place since: it is at "
+                        "version {} and was kept at {}",
+                        i, saved.tensor.describe(), saved.tensor.version(), saved.version));
+      }
+      values.push_back(saved.tensor);
+    }
+    const RandomReplay replay(places);
+    std::vector<Tensor> result = fn(values);
+    if (result.size() != outputs) {
+      fail(fmt::format("[checkpoint] expected as many outputs as the first time, {}, got {}",
+                       outputs, result.size()));
+    }
+    return result;
+  }
+};
+
+}  // namespace
+}  // namespace autograd
+
+std::vector<Tensor> checkpoint(const Checkpointed& fn, std::vector<Tensor> inputs) {
+  using namespace autograd;
+  if (!fn) fail("[checkpoint] expected a function, got none");
+  if (!grad_enabled()) return fn(inputs);
+  auto again = std::make_unique<Again>();
+  again->places = random_places();
+  bool any = false;
+  std::vector<Tensor> outputs;
+  {
+    const Noticing noticing(any);
+    outputs = fn(inputs);
+  }
+  if (!any || outputs.empty()) return outputs;
+  again->fn = fn;
+  again->outputs = outputs.size();
+  auto* node = new Node(Op::first_registered);
+  node->n_outputs = static_cast<std::uint8_t>(outputs.size());
+  node->rest = std::make_unique<NodeRest>();
+  std::uint64_t latest = 0;
+  for (const Tensor& input : inputs) {
+    again->inputs.push_back({input, input.defined() ? input.version() : 0});
+    if (input.defined() && requires_grad(input) && history_of(input)->node)
+      latest = std::max(latest, history_of(input)->node->sequence);
+  }
+  node->rest->slots.resize(outputs.size());
+  node->rest->results.resize(outputs.size());
+  node->recomputed = std::move(again);
+  node->sequence = next_sequence(latest);
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    if (!outputs[i].defined() || !is_floating(outputs[i].dtype())) continue;
+    // What others hold too, such as an input handed through, keeps its own history.
+    if (outputs[i].impl()->refs.load() > 1) outputs[i] = without_history(outputs[i]);
+    node->retain();
+    attach(outputs[i], node, static_cast<int>(i));
+  }
+  node->drop();
+  return outputs;
+}
+
+Tensor checkpoint(const std::function<Tensor(const Tensor&)>& fn, const Tensor& input) {
+  if (!fn) fail("[checkpoint] expected a function, got none");
+  return checkpoint(
+      [fn](std::span<const Tensor> inputs) { return std::vector<Tensor>{fn(inputs[0])}; },
+      std::vector<Tensor>{input})[0];
+}
+
+}  // namespace brrr

@@ -1,0 +1,97 @@
+#include "autograd/group.h"
+
+#include <fmt/format.h>
+
+#include "autograd/autograd.h"
+#include "autograd/node.h"
+#include "ops/functions.h"
+#include "tensor/error.h"
+
+namespace brrr {
+namespace autograd {
+
+Group::Group(std::vector<Tensor> members) : leaves(std::move(members)) {
+  if (leaves.empty()) fail("[GradientGroup] expected at least one leaf, got none");
+  for (const Tensor& leaf : leaves) {
+    if (!requires_grad(leaf) || !is_leaf(leaf) || history_of(leaf)->group ||
+        leaf.dtype() != leaves[0].dtype() || leaf.device() != leaves[0].device()) {
+      fail(
+          fmt::format("[GradientGroup] expected leaves of one dtype on one device that are in no "
+                      "other group, got {} and {}",
+                      leaves[0].describe(), leaf.describe()));
+    }
+  }
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    History& history = *history_of(leaves[i]);
+    history.group = this;
+    history.place = static_cast<int>(i);
+    history.grad = Tensor();
+  }
+}
+
+Group::~Group() {
+  for (const Tensor& leaf : leaves) {
+    if (History* history = history_of(leaf)) history->group = nullptr;
+  }
+}
+
+Group::Filled Group::filled_with(std::span<const Tensor> pieces) const {
+  std::vector<Tensor> parts;
+  parts.reserve(pieces.size());
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    parts.push_back(pieces[i].defined()
+                        ? reshape(pieces[i], {leaves[i].numel()})
+                        : zeros({leaves[i].numel()}, {leaves[i].dtype(), leaves[i].device()}));
+  }
+  Tensor joined = cat(parts);
+  return cut(flat.defined() ? add(flat, joined) : joined);
+}
+
+Group::Filled Group::cut(Tensor gradients) const {
+  Filled filled;
+  filled.views.reserve(leaves.size());
+  std::int64_t at = 0;
+  for (const Tensor& leaf : leaves) {
+    filled.views.push_back(view(narrow(gradients, 0, at, leaf.numel()), Dims(leaf.shape())));
+    at += leaf.numel();
+  }
+  filled.flat = std::move(gradients);
+  return filled;
+}
+
+void Group::set(Filled gradients) noexcept {
+  flat = std::move(gradients.flat);
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    History* history = history_of(leaves[i]);
+    if (history) history->grad = flat.defined() ? std::move(gradients.views[i]) : Tensor();
+  }
+}
+
+}  // namespace autograd
+
+struct GradientGroup::State {
+  autograd::Group group;
+};
+
+GradientGroup::GradientGroup(std::vector<Tensor> leaves)
+    : state_(new State{autograd::Group(std::move(leaves))}) {}
+GradientGroup::~GradientGroup() = default;
+
+std::span<const Tensor> GradientGroup::leaves() const { return state_->group.leaves; }
+Tensor GradientGroup::flat() const { return state_->group.flat; }
+void GradientGroup::clear() { state_->group.set({}); }
+
+void GradientGroup::set_flat(const Tensor& gradients) {
+  autograd::Group& group = state_->group;
+  std::int64_t total = 0;
+  for (const Tensor& leaf : group.leaves) total += leaf.numel();
+  const Tensor& like = group.leaves[0];
+  if (!gradients.defined() || gradients.rank() != 1 || gradients.numel() != total ||
+      gradients.dtype() != like.dtype() || gradients.device() != like.device()) {
+    fail(fmt::format("[GradientGroup] expected gradients of {}[{}], got {}", name_of(like.dtype()),
+                     total, gradients.describe()));
+  }
+  group.set(group.cut(gradients));
+}
+
+}  // namespace brrr

@@ -1,0 +1,104 @@
+#include "autograd/node.h"
+
+#include "dispatch/dispatch.h"
+#include "ops/functions.h"
+
+namespace brrr::autograd {
+namespace {
+
+// Nodes whose last owner let go, waiting for the loop below: a node that drops the nodes before it
+// only adds to the list.
+struct Doomed {
+  std::vector<Node*> nodes;
+  bool draining = false;
+};
+thread_local Doomed* doomed = nullptr;
+
+void drop_edge(Edge& edge) {
+  const Edge gone = std::exchange(edge, Edge());
+  if (TensorImpl* leaf = gone.leaf()) {
+    leaf->drop();
+  } else if (Node* node = gone.node()) {
+    node->drop();
+  }
+}
+
+void destroy(Node* node) {
+  node->forget();
+  delete node;
+}
+
+[[gnu::noinline]] void destroy_in_turn(Node* node) {
+  Doomed own;
+  Doomed* const outer = std::exchange(doomed, &own);
+  static_cast<void>(outer);
+  destroy(node);
+  while (!own.nodes.empty()) {
+    Node* next = own.nodes.back();
+    own.nodes.pop_back();
+    destroy(next);
+  }
+  doomed = nullptr;
+}
+
+}  // namespace
+
+void Node::drop() {
+  if (refs.load(std::memory_order_acquire) != 1 &&
+      refs.fetch_sub(1, std::memory_order_acq_rel) != 1)
+    return;
+  if (doomed) {
+    doomed->nodes.push_back(this);
+  } else {
+    destroy_in_turn(this);
+  }
+}
+
+void Node::forget() {
+  for (int i = 0, n = operand_count(); i < n; ++i) {
+    drop_edge(edge(i));
+    operand(i).tensor = Tensor();
+    if (Like* gone = std::exchange(like(i), nullptr)) Pool<Like>::give(gone);
+  }
+  result.tensor = Tensor();
+  if (rest) {
+    for (Saved& each : rest->results) each.tensor = Tensor();
+  }
+  recomputed.reset();
+}
+
+History& own_history(const Tensor& x) {
+  TensorImpl& impl = *x.impl();
+  if (!impl.autograd) impl.autograd = new History;
+  return *static_cast<History*>(impl.autograd);
+}
+
+void attach(const Tensor& x, Node* node, int output) {
+  TensorImpl& impl = *x.impl();
+  History& history = own_history(x);
+  if (Node* before = std::exchange(history.node, node)) before->drop();
+  history.output = output;
+  impl.word = impl.word.with_keys(bit(Key::autograd));
+}
+
+void forget_history(const Tensor& x) {
+  TensorImpl& impl = *x.impl();
+  impl.word = impl.word.without_keys(bit(Key::autograd));
+  delete std::exchange(impl.autograd, nullptr);
+}
+
+Tensor without_history(const Tensor& x) {
+  const ExcludeKeys unrecorded(bit(Key::autograd));
+  if (x.is_contiguous()) return view(x, Dims(x.shape()));
+  Dims order;
+  for (int i = 0; i < x.rank(); ++i) order.push_back(i);
+  return permute(x, order);
+}
+
+std::uint64_t next_sequence(std::uint64_t least) {
+  static thread_local std::uint64_t last = 0;
+  last = (last > least ? last : least) + 1;
+  return last;
+}
+
+}  // namespace brrr::autograd

@@ -1,0 +1,167 @@
+// The tape: one node a recorded call, and what a tensor has to do with it.
+//
+// Nodes are counted by the tensors that they made and by the nodes that come after them. A node
+// keeps the values that its gradient rule reads, so a chain of nodes may be as long as the program
+// ran; it is freed in a loop, never by recursion.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "dispatch/gradient.h"
+#include "dispatch/op_info.h"
+#include "tensor/pool.h"
+#include "tensor/tensor.h"
+
+namespace brrr::autograd {
+
+class Run;
+struct Node;
+struct History;
+class Group;
+
+// Calls that look at a gradient, or replace it by what they return when that is defined.
+using Hook = std::function<Tensor(const Tensor& gradient)>;
+struct Hooks {
+  std::vector<std::pair<int, Hook>> of_output;  // the output, and what to call with its gradient
+};
+
+// Where the gradient of an operand goes: to an output of a node, to a leaf, or nowhere. Owns what
+// it leads to; whoever holds it drops it.
+class Edge {
+ public:
+  Edge() = default;
+  Edge(Node* node, int output) : to_(reinterpret_cast<std::uintptr_t>(node)), output_(output) {}
+  explicit Edge(TensorImpl* leaf) : to_(reinterpret_cast<std::uintptr_t>(leaf) | 1u) {}
+
+  explicit operator bool() const { return to_ != 0; }
+  bool to_leaf() const { return to_ & 1u; }
+  Node* node() const { return to_leaf() ? nullptr : reinterpret_cast<Node*>(to_); }
+  TensorImpl* leaf() const {
+    return to_leaf() ? reinterpret_cast<TensorImpl*>(to_ & ~std::uintptr_t{1}) : nullptr;
+  }
+  int output() const { return output_; }
+
+ private:
+  std::uintptr_t to_ = 0;
+  int output_ = 0;
+};
+
+// A value kept for the gradient. An output of the node itself is kept without its history, which
+// would be a cycle.
+struct Saved {
+  Tensor tensor;
+  std::uint32_t version = 0;
+};
+
+// A gradient on its way: the sum of what has arrived so far.
+using Slot = Tensor;
+
+// What a node of more than three operands or more than one output holds beside the usual.
+struct NodeRest {
+  std::vector<Edge> edges;
+  std::vector<Saved> operands, results;
+  std::vector<Like*> likes;
+  std::vector<Slot> slots;
+  std::vector<Like> outputs;
+};
+
+// A call that has no row: checkpoint's. Gets the gradients of its outputs.
+struct Recomputed {
+  std::vector<Saved> inputs;
+
+  virtual ~Recomputed() = default;
+  virtual const char* name() const = 0;
+  virtual std::vector<Tensor> again() = 0;  // the outputs, recorded this time
+};
+
+struct Node {
+  static constexpr int kInline = 3;
+
+  std::atomic<std::uint32_t> refs{1};
+  std::uint8_t n_outputs = 1;
+  bool ran = false;             // and gave up what it kept
+  std::uint8_t n_operands = 0;  // 255: see rest
+  std::uint64_t sequence = 0;   // above that of every node that its edges lead to
+  std::atomic<Run*> run{nullptr};
+  Slot slot;  // of output 0
+  Edge edges[kInline];
+  Like* likes[kInline] = {};  // null: as output 0; pooled
+  Saved operands[kInline];
+  Saved result;
+  std::unique_ptr<NodeRest> rest;
+  std::unique_ptr<Hooks> hooks;
+  std::unique_ptr<Recomputed> recomputed;
+  Call call;
+
+  explicit Node(Op op) : call(op, nullptr, 0) {}
+
+  const char* name() const { return recomputed ? recomputed->name() : op_info(call.op).name; }
+  int operand_count() const { return rest ? static_cast<int>(rest->edges.size()) : n_operands; }
+  Edge& edge(int i) { return rest ? rest->edges[i] : edges[i]; }
+  Saved& operand(int i) { return rest ? rest->operands[i] : operands[i]; }
+  Saved& output(int i) { return i == 0 ? result : rest->results[i]; }
+  Like*& like(int i) { return rest ? rest->likes[i] : likes[i]; }
+  Slot& slot_of(int output) { return output == 0 ? slot : rest->slots[output]; }
+
+  void retain() { refs.fetch_add(1, std::memory_order_relaxed); }
+  void drop();
+  // Gives up everything that was kept for the gradient, and the way on.
+  void forget();
+
+  static void* operator new(std::size_t) { return Pool<Node>::take(); }
+  static void operator delete(void* memory) { Pool<Node>::give(memory); }
+};
+
+// What autograd knows of a tensor. A leaf has no node and collects a gradient.
+struct History final : TensorExtension {
+  Node* node = nullptr;  // owned
+  int output = 0;
+  bool requires_grad = false;  // of a leaf
+  Tensor grad;
+  std::shared_ptr<Tensor> retained;  // the gradient that retain_grad asked for
+  std::unique_ptr<Hooks> hooks;      // of a leaf
+  Group* group = nullptr;            // that collects the leaf's gradient, and its place there
+  int place = 0;
+  std::atomic<Run*> run{nullptr};  // that is bringing the leaf a gradient
+  Slot slot;
+
+  ~History() override {
+    if (node) node->drop();
+  }
+  static void* operator new(std::size_t) { return Pool<History>::take(); }
+  static void operator delete(void* memory) { Pool<History>::give(memory); }
+};
+
+inline History* history_of(const Tensor& x) { return static_cast<History*>(x.impl()->autograd); }
+// Made when there is none.
+History& own_history(const Tensor& x);
+
+// Makes x an output of the node, and marks it for the dispatcher. Takes over a reference.
+void attach(const Tensor& x, Node* node, int output);
+
+// Makes x a constant.
+void forget_history(const Tensor& x);
+
+// The same elements without a place on the tape.
+Tensor without_history(const Tensor& x);
+
+// While it lives nothing is recorded on this thread; `any` is set when something would have been.
+class Noticing {
+ public:
+  explicit Noticing(bool& any);
+  ~Noticing();
+  Noticing(const Noticing&) = delete;
+  Noticing& operator=(const Noticing&) = delete;
+
+ private:
+  bool* before_;
+};
+
+// Above the sequence of every node on this thread, and above `least`.
+std::uint64_t next_sequence(std::uint64_t least);
+
+}  // namespace brrr::autograd

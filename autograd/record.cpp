@@ -1,0 +1,192 @@
+// The Autograd key's one function: runs a call below, and puts a node for it on the tape.
+#include <fmt/format.h>
+
+#include <bit>
+
+#include "autograd/autograd.h"
+#include "autograd/node.h"
+#include "dispatch/dispatch.h"
+#include "tensor/error.h"
+
+namespace brrr::autograd {
+namespace {
+
+// Set while checkpoint runs its function for the first time: nothing is recorded, and this learns
+// whether anything would have been.
+thread_local bool* noticed = nullptr;
+
+bool needs_gradient(const Tensor& x) { return x.impl()->word.keys() & bit(Key::autograd); }
+
+Edge edge_to(const Tensor& x) {
+  if (!needs_gradient(x)) return {};
+  const History& history = *history_of(x);
+  if (Node* node = history.node) {
+    node->retain();
+    return Edge(node, history.output);
+  }
+  x.impl()->retain();
+  return Edge(x.impl());
+}
+
+std::uint64_t sequence_of(const Edge& edge) { return edge.node() ? edge.node()->sequence : 0; }
+
+bool same_form(const Tensor& x, const Tensor& like) {
+  if (x.dtype() != like.dtype() || x.rank() != like.rank()) return false;
+  for (int i = 0; i < x.rank(); ++i) {
+    if (x.impl()->dims[i] != like.impl()->dims[i]) return false;
+  }
+  return true;
+}
+
+bool is_column_major(const Tensor& x) {
+  const int rank = x.rank();
+  return rank >= 2 && !x.is_contiguous() && x.impl()->strides[rank - 2] == 1;
+}
+
+Like* pooled_like(const Tensor& x) {
+  return new (Pool<Like>::take()) Like{x.dtype(), x.device(), Dims(x.shape()), is_column_major(x)};
+}
+
+void save(Saved& saved, const Tensor& x) {
+  saved.tensor = x;
+  saved.version = x.version();
+}
+
+// Operands are the inputs with the numbers among them.
+int operand_count(const Call& call) {
+  return static_cast<int>(call.n_inputs) + std::popcount(call.scalars);
+}
+
+void make_rest(Node& node, int operands, const OpInfo& info, const Tensor* outputs) {
+  node.rest = std::make_unique<NodeRest>();
+  node.rest->edges.resize(static_cast<std::size_t>(operands));
+  node.rest->operands.resize(static_cast<std::size_t>(operands));
+  node.rest->likes.resize(static_cast<std::size_t>(operands));
+  node.rest->results.resize(info.n_outputs);
+  node.rest->slots.resize(info.n_outputs);
+  for (int i = 0; i < info.n_outputs; ++i) {
+    node.rest->outputs.push_back(
+        {outputs[i].dtype(), outputs[i].device(), Dims(outputs[i].shape())});
+  }
+}
+
+// Writing into memory that another tensor sees would change values that the tape knows nothing of.
+void check_in_place(const Call& call, const OpInfo& info, const Tensor& x) {
+  if (needs_gradient(x) && !history_of(x)->node) {
+    fail(
+        fmt::format("[{}_] expected a tensor that does not collect a gradient itself, got the leaf "
+                    "{}; write into it under no_grad",
+                    info.name, x.describe()));
+  }
+  if (x.impl()->storage && x.impl()->storage->refs.load(std::memory_order_relaxed) > 1) {
+    fail(
+        fmt::format("[{}_] expected a tensor that shares its memory with no other while gradients "
+                    "are recorded, got {}; use {}, or write under no_grad",
+                    info.name, x.describe(), info.name));
+  }
+  // The first input of a pointwise call is the tensor itself.
+  const bool reads_itself = call.n_inputs > 0 && call.inputs[0]->impl() == x.impl();
+  if (!reads_itself || !info.gradient.run) return;
+  for (int i = 0, n = operand_count(call), input = 0; i < n; ++i) {
+    if (call.scalars >> i & 1) continue;
+    const Tensor& operand = *call.inputs[input++];
+    const bool wanted = needs_gradient(operand) && info.gradient.has_gradient(i);
+    if (wanted && info.gradient.needs_for(i) & operand_bit(0)) {
+      fail(fmt::format(
+          "[{}_] expected not to overwrite a value that a gradient is computed from, got "
+          "{}; use {}",
+          info.name, x.describe(), info.name));
+    }
+  }
+}
+
+// Puts the call on the tape.
+void put_down(const Call& call, const OpInfo& info, Tensor* outputs) {
+  const GradientRule& rule = info.gradient;
+  Node* node = new Node(call.op);
+  const int n = operand_count(call);
+  node->n_outputs = info.n_outputs;
+  if (n > Node::kInline || info.n_outputs > 1) {
+    make_rest(*node, n, info, outputs);
+  } else {
+    node->n_operands = static_cast<std::uint8_t>(n);
+  }
+  node->call.n_attrs = call.n_attrs;
+  node->call.scalars = call.scalars;
+  node->call.dtype = call.dtype;
+  node->call.in_place = call.in_place;
+  node->call.device = call.device;
+  for (int i = 0; i < call.n_attrs; ++i) node->call.attrs[i] = call.attrs[i];
+
+  const bool pointwise = info.kind == OpKind::pointwise;
+  std::uint64_t latest = 0;
+  CallValues needed = 0;
+  bool any = false;
+  for (int i = 0, input = 0; i < n; ++i) {
+    if (call.scalars >> i & 1) continue;
+    const Tensor& x = *call.inputs[input++];
+    // Ops without a rule are recorded too: that they have none is said when a gradient arrives.
+    const Edge edge = !rule.run || rule.has_gradient(i) ? edge_to(x) : Edge();
+    if (edge) {
+      any = true;
+      needed |= rule.needs_for(i);
+      latest = std::max(latest, sequence_of(edge));
+      node->edge(i) = edge;
+    }
+    // A broadcast operand's gradient is summed to its shape; other rules may ask for any form.
+    if (pointwise ? edge && !same_form(x, outputs[0])
+                  : !same_form(x, outputs[0]) || is_column_major(x)) {
+      node->like(i) = pooled_like(x);
+    }
+  }
+  if (!any) {  // overwritten by a constant
+    node->drop();
+    if (call.in_place) forget_history(outputs[0]);
+    return;
+  }
+  for (int i = 0, input = 0; i < n; ++i) {
+    if (call.scalars >> i & 1) continue;
+    const Tensor& x = *call.inputs[input++];
+    if (needed & operand_bit(i)) save(node->operand(i), x);
+  }
+  node->sequence = next_sequence(latest);
+  for (int i = 0; i < info.n_outputs; ++i) {
+    if (needed & result_bit(i)) save(node->output(i), without_history(outputs[i]));
+  }
+  for (int i = 0; i < info.n_outputs; ++i) {
+    if (!is_floating(outputs[i].dtype())) continue;
+    node->retain();
+    attach(outputs[i], node, i);
+  }
+  node->drop();
+}
+
+void record(Call& call, Tensor* outputs, std::uint32_t keys) {
+  const OpInfo& info = op_info(call.op);
+  if (call.in_place) [[unlikely]]
+    check_in_place(call, info, outputs[0]);
+  {
+    const ExcludeKeys below(bit(Key::autograd));
+    dispatch_below(Key::autograd, call, outputs, keys);
+  }
+  if (noticed) [[unlikely]] {
+    *noticed = true;
+    return;
+  }
+  bool floating = false;
+  for (int i = 0; i < info.n_outputs; ++i) floating |= is_floating(outputs[i].dtype());
+  const bool constant = info.gradient.run && !info.gradient.differentiable;
+  if (floating && !constant) put_down(call, info, outputs);
+}
+
+[[maybe_unused]] const bool installed = [] {
+  set_key_function(Key::autograd, record);
+  return true;
+}();
+
+}  // namespace
+
+Noticing::Noticing(bool& any) : before_(std::exchange(noticed, &any)) {}
+Noticing::~Noticing() { noticed = before_; }
+
+}  // namespace brrr::autograd

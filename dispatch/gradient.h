@@ -1,0 +1,73 @@
+// What a gradient rule sees and says. A rule is written over public ops, so what it computes can be
+// traced and differentiated again. It is called once a call, with the gradients of the outputs, and
+// gives the gradients of the operands that somebody wants.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string_view>
+#include <utility>
+
+#include "dispatch/call.h"
+
+namespace brrr {
+
+// What is known of an operand whose values were not kept.
+struct Like {
+  DType dtype;
+  Device device;
+  Dims shape;
+  bool column_major = false;  // of the last two dimensions, the first is adjacent in memory
+};
+
+inline constexpr int kMaxOutputs = 4;
+
+// Operands are counted as in the op's expression: numbers count.
+class Gradient {
+ public:
+  // What happened: op and attributes. Its inputs are gone but for `operand`.
+  const Call& call;
+
+  // Of an output; undefined where it is zero, which only ops of several outputs see.
+  const Tensor& g(int output = 0) const { return of_outputs[output]; }
+  bool wants(int i) const { return wanted[i]; }
+  // CallValues, defined where the rule said that it needs them.
+  const Tensor& operand(int i) const { return *operands[i]; }
+  const Tensor& result(int output = 0) const { return *results[output]; }
+  Like like(int i) const {
+    if (likes[i]) return *likes[i];
+    return {of_outputs[0].dtype(), of_outputs[0].device(), Dims(of_outputs[0].shape())};
+  }
+  bool is_like_the_output(int i) const { return !likes[i]; }
+  // An undefined gradient is zero.
+  void give(int i, Tensor gradient) { given[i] = std::move(gradient); }
+
+  // --- Filled in by the caller of the rule ---
+  const Tensor* of_outputs;
+  const Tensor* const* operands;
+  const Tensor* const* results;
+  const Like* const* likes;  // null for an operand of the first output's shape and dtype
+  Tensor* given;
+  const bool* wanted;
+  int n_operands;
+};
+
+// CallValues of a call, a bit each: its operands, of which the last bit stands for all that follow,
+// and from kResultBit on its outputs.
+using CallValues = std::uint32_t;
+inline constexpr int kResultBit = 24;
+constexpr CallValues operand_bit(int i) { return 1u << (i < kResultBit ? i : kResultBit - 1); }
+constexpr CallValues result_bit(int i) { return 1u << (kResultBit + i); }
+
+struct GradientRule {
+  void (*run)(Gradient& gradient) = nullptr;  // null: there is no rule
+  // By operand, the values that its gradient reads; the last one stands for all further operands.
+  CallValues needs[3] = {};
+  // Operands that have a gradient; none of an op that is constant, or whose results are no numbers.
+  CallValues differentiable = 0;
+
+  bool has_gradient(int operand) const { return differentiable & operand_bit(operand); }
+  CallValues needs_for(int operand) const { return needs[operand < 2 ? operand : 2]; }
+};
+
+}  // namespace brrr

@@ -1,0 +1,351 @@
+#include "ops/gradients.h"
+
+#include <cmath>
+#include <type_traits>
+
+#include "dispatch/dispatch.h"
+#include "ops/functions.h"
+#include "ops/shapes.h"
+
+// What rows of ops.def call beside the public functions.
+namespace brrr::rules {
+namespace {
+
+// An operand that was a number, and arithmetic on it.
+struct Number {
+  double value;
+  operator Scalar() const { return value; }
+};
+Number operator-(Number x, double y) { return {x.value - y}; }
+Number operator-(double x, Number y) { return {x - y.value}; }
+Tensor maximum(const Tensor& a, Number b) { return brrr::maximum(a, Scalar(b)); }
+using brrr::maximum;
+
+// What is known of an operand without its values, looked up when asked for.
+class Known {
+ public:
+  Known(const Gradient& r, int i) : r_(r), i_(i) {}
+  Dims shape() const { return r_.like(i_).shape; }
+  DType dtype() const { return r_.like(i_).dtype; }
+  Device device() const { return r_.like(i_).device; }
+  bool column_major() const { return r_.like(i_).column_major; }
+
+ private:
+  const Gradient& r_;
+  int i_;
+};
+
+int dim(const Call& call) { return static_cast<int>(call.attrs[0].i()); }
+
+Tensor zeros_of(const Known& x) { return zeros(x.shape(), {x.dtype(), x.device()}); }
+
+// The gradient of an operand that was broadcast.
+Tensor fitted(Tensor gradient, const Gradient& r, int i) {
+  if (!gradient.defined() || r.is_like_the_output(i)) return gradient;
+  return sum_to(gradient, r.like(i).shape);
+}
+
+// --- Pointwise ---
+
+Tensor pow_by_base(const Tensor& g, const Tensor& a, const Tensor& b) {
+  return where(eq(b, 0), 0, g * (b * pow(a, b - 1)));
+}
+Tensor pow_by_base(const Tensor& g, const Tensor& a, Number b) {
+  return b.value == 0 ? Tensor() : b.value == 1 ? g : g * (pow(a, Scalar(b - 1)) * Scalar(b));
+}
+Tensor pow_by_exponent(const Tensor& g, const Tensor& a, const Tensor& b, const Tensor& y) {
+  const Tensor vanishes = logical_and(eq(a, 0), ge(b, 0));
+  return where(vanishes, 0, g * (y * log(a)));
+}
+Tensor pow_by_exponent(const Tensor& g, Number a, const Tensor& b, const Tensor& y) {
+  const Tensor slope = g * (y * std::log(a.value));
+  return a.value == 0 ? where(ge(b, 0), 0, slope) : slope;
+}
+
+// Where two operands tie, each has half.
+Tensor chosen(const Tensor& g, const Tensor& alone, const Tensor& tied) {
+  return where(alone, g, where(tied, g * 0.5, 0));
+}
+
+Tensor gelu_curvature(const Tensor& x) {
+  const Tensor square = x * x;
+  return exp(square * -0.5) * (2 - square) * 0.39894228040143267794;
+}
+Tensor gelu_tanh_curvature(const Tensor& x) {
+  constexpr double k = 0.79788456080286535588, c = 0.044715;
+  const Tensor square = x * x;
+  const Tensor t = tanh(x * (square * (k * c) + k));
+  const Tensor slope = square * (3 * k * c) + k, rest = 1 - t * t;
+  return rest * (slope + x * (x * (3 * k * c) - t * (slope * slope)));
+}
+Tensor silu_curvature(const Tensor& x) {
+  const Tensor s = sigmoid(x);
+  return s * (1 - s) * (2 + x * (1 - s * 2));
+}
+
+// --- Reductions: attributes are the dimensions as bits, and keepdim ---
+
+// A result with its reduced dimensions kept as 1.
+Tensor kept(const Tensor& result, std::span<const std::int64_t> shape, const Call& call) {
+  Dims with_ones(shape);
+  for (int i = 0; i < with_ones.size(); ++i) {
+    if (call.attrs[0].i() >> i & 1) with_ones[i] = 1;
+  }
+  return reshape(result, with_ones);
+}
+
+Dims reduced_dims(const Call& call) {
+  Dims dims;
+  for (int i = 0; i < kMaxDims; ++i) {
+    if (call.attrs[0].i() >> i & 1) dims.push_back(i);
+  }
+  return dims;
+}
+
+Tensor spread(const Tensor& g, const Known& x, const Call& call) {
+  const Dims shape = x.shape();
+  return expand(kept(g, shape, call), shape);
+}
+
+double reduced_count(const Known& x, const Call& call) {
+  double count = 1;
+  const Dims shape = x.shape();
+  for (const std::int64_t d : reduced_dims(call))
+    count *= static_cast<double>(shape[static_cast<int>(d)]);
+  return count;
+}
+
+// Sums over the reduced dimensions, where there are any.
+Tensor total(const Tensor& x, const Call& call) {
+  const Dims dims = reduced_dims(call);
+  return dims.empty() ? x : sum(x, dims, true);
+}
+
+// Elements that tie share the gradient.
+Tensor extreme_gradient(const Tensor& g, const Tensor& a, const Tensor& y, const Call& call) {
+  const Tensor chosen = eq(a, kept(y, a.shape(), call));
+  const Tensor share = kept(g, a.shape(), call) / total(cast(chosen, g.dtype()), call);
+  return where(chosen, share, 0);
+}
+
+// The product of the others: y / a, and at a single zero the product of what is left without it.
+Tensor prod_gradient(const Tensor& g, const Tensor& a, const Tensor& y, const Call& call) {
+  const Dims dims = reduced_dims(call);
+  const Tensor is_zero = eq(a, 0);
+  const Tensor zeros = total(cast(is_zero, a.dtype()), call);
+  const Tensor filled = where(is_zero, 1, a);
+  const Tensor rest = dims.empty() ? filled : prod(filled, dims, true);
+  const Tensor others = where(eq(zeros, 0), kept(y, a.shape(), call) / filled,
+                              where(logical_and(is_zero, eq(zeros, 1)), rest, 0));
+  return kept(g, a.shape(), call) * others;
+}
+
+Tensor norm_gradient(const Tensor& g, const Tensor& a, const Tensor& y, const Call& call) {
+  const Tensor length = kept(y, a.shape(), call);
+  return where(eq(length, 0), 0, a * (kept(g, a.shape(), call) / length));
+}
+
+// --- Views ---
+
+Tensor permute_back(const Tensor& g, const Call& call) {
+  Dims order = Dims::filled(call.n_attrs, 0);
+  for (int i = 0; i < call.n_attrs; ++i) order[static_cast<int>(call.attrs[i].i())] = i;
+  return permute(g, order);
+}
+
+Tensor unslice(const Tensor& g, const Dims& shape, const Call& call) {
+  return brrr::unslice(g, dim(call), call.attrs[1].i(), shape[dim(call)], call.attrs[3].i());
+}
+Tensor sliced(const Tensor& g, const Dims& shape, const Call& call) {
+  const std::int64_t start = call.attrs[1].i(), step = call.attrs[3].i();
+  return slice(g, dim(call), start, start + shape[dim(call)] * step, step);
+}
+
+// --- Structured ---
+
+Tensor flipped(const Tensor& x) { return transpose(x, -2, -1); }
+
+// The gradient of a transposed matrix is made transposed, so that it lies as the matrix does.
+Tensor left_factor(const Tensor& g, const Known& a, const Tensor& b) {
+  const Tensor product = a.column_major() ? flipped(matmul(b, flipped(g))) : matmul(g, flipped(b));
+  return sum_to(product, a.shape());
+}
+Tensor right_factor(const Tensor& g, const Tensor& a, const Known& b) {
+  const Tensor product = b.column_major() ? flipped(matmul(flipped(g), a)) : matmul(flipped(a), g);
+  return sum_to(product, b.shape());
+}
+
+Tensor part_of(const Tensor& g, int dim, const Gradient& r, int i) {
+  std::int64_t start = 0;
+  for (int before = 0; before < i; ++before) start += r.like(before).shape[dim];
+  return narrow(g, dim, start, r.like(i).shape[dim]);
+}
+
+// The gradient of index_select: rows of g added where the index took them from.
+Tensor rows_added(const Tensor& base, int dim, const Tensor& index, const Tensor& g) {
+  Dims along = Dims::filled(g.rank(), 1);
+  along[dim] = index.numel();
+  return scatter_add(base, dim, expand(reshape(index, along), g.shape()), g);
+}
+
+// The gradient of scatter_add's source, of which the index may cover a corner.
+Tensor gathered(const Tensor& g, int dim, const Tensor& index, const Known& source) {
+  Tensor result = gather(g, dim, index);
+  const Dims shape = source.shape();
+  for (int d = 0; d < shape.size(); ++d) {
+    if (result.shape()[d] != shape[d]) result = brrr::unslice(result, d, 0, shape[d]);
+  }
+  return result;
+}
+
+Tensor triangle(const Tensor& g, const Call& call) {
+  const int diagonal = static_cast<int>(call.attrs[0].i());
+  return call.attrs[1].i() ? triu(g, diagonal) : tril(g, diagonal);
+}
+
+// --- The rows' rules ---
+
+// The values that an expression names, as Gradient counts them.
+constexpr CallValues values_in(std::string_view text) {
+  const auto in_word = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+  };
+  CallValues values = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const bool alone =
+        (i == 0 || !in_word(text[i - 1])) && (i + 1 == text.size() || !in_word(text[i + 1]));
+    if (!alone) continue;
+    if (text[i] >= 'a' && text[i] <= 'c') values |= operand_bit(text[i] - 'a');
+    if (text[i] == 'y') values |= result_bit(0);
+  }
+  return values;
+}
+static_assert(values_in("g * b") == 2 && values_in("-(g * y / b)") == (2u | result_bit(0)));
+static_assert(values_in("cast(g, A.dtype())") == 0 && values_in("abs_c(cab)") == 0);
+
+constexpr std::uint32_t wanted_in(std::string_view text, int operand) {
+  return text == "none" ? 0u : operand_bit(operand);
+}
+
+[[maybe_unused]] const Tensor none, zero;
+
+template <class T>
+constexpr bool is_tensor = std::is_same_v<T, Tensor>;
+
+// Calls f with an operand: its tensor, or its number.
+template <class F>
+void with_operand(const Gradient& r, int i, F&& f) {
+  if (r.call.scalars >> i & 1) {
+    f(Number{r.call.attrs[i].d()});
+  } else {
+    f(r.operand(i));
+  }
+}
+
+#define PICK(_1, _2, _3, chosen, ...) chosen
+#define EACH_1(f, x) f(0, x)
+#define EACH_2(f, x, y) f(0, x) f(1, y)
+#define EACH_3(f, x, y, z) f(0, x) f(1, y) f(2, z)
+#define EACH(f, ...) PICK(__VA_ARGS__, EACH_3, EACH_2, EACH_1)(f, __VA_ARGS__)
+
+#define VALUES                                               \
+  [[maybe_unused]] const Tensor &g = r.g(), &y = r.result(); \
+  [[maybe_unused]] const Call& call = r.call;                \
+  [[maybe_unused]] const Known A(r, 0), B(r, 1), C(r, 2);
+#define GIVE(i, expression) \
+  if (r.wants(i)) r.give(i, expression);
+#define GIVE_FITTED(i, expression) \
+  if (r.wants(i)) r.give(i, fitted(expression, r, i));
+
+#define BRRR_UNARY(name, types, rule, low, high, expression, da) \
+  void name##_rule(Gradient& r) {                                \
+    VALUES [[maybe_unused]] const Tensor& a = r.operand(0);      \
+    GIVE(0, da)                                                  \
+  }
+#define BRRR_BINARY(name, types, rule, low, high, expression, da, db)        \
+  template <class TA, class TB>                                              \
+  void name##_of([[maybe_unused]] Gradient& r, [[maybe_unused]] const TA& a, \
+                 [[maybe_unused]] const TB& b) {                             \
+    VALUES if constexpr (is_tensor<TA>) { GIVE_FITTED(0, da) }               \
+    if constexpr (is_tensor<TB>) {                                           \
+      GIVE_FITTED(1, db)                                                     \
+    }                                                                        \
+  }                                                                          \
+  void name##_rule(Gradient& r) {                                            \
+    with_operand(r, 0, [&](const auto& a) {                                  \
+      with_operand(r, 1, [&](const auto& b) { name##_of(r, a, b); });        \
+    });                                                                      \
+  }
+#define BRRR_TERNARY(name, types, rule, low, high, expression, da, db, dc)                    \
+  template <class TB, class TC>                                                               \
+  void name##_of(Gradient& r, [[maybe_unused]] const Tensor& a, [[maybe_unused]] const TB& b, \
+                 [[maybe_unused]] const TC& c) {                                              \
+    VALUES GIVE_FITTED(0, da) if constexpr (is_tensor<TB>) { GIVE_FITTED(1, db) }             \
+    if constexpr (is_tensor<TC>) {                                                            \
+      GIVE_FITTED(2, dc)                                                                      \
+    }                                                                                         \
+  }                                                                                           \
+  void name##_rule(Gradient& r) {                                                             \
+    with_operand(r, 1, [&](const auto& b) {                                                   \
+      with_operand(r, 2, [&](const auto& c) { name##_of(r, r.operand(0), b, c); });           \
+    });                                                                                       \
+  }
+#define OF_OPERANDS(name, ...)                                                                    \
+  void name##_rule(Gradient& r) {                                                                 \
+    VALUES [[maybe_unused]] const Tensor &a = r.operand(0), &b = r.operand(1), &c = r.operand(2); \
+    EACH(GIVE, __VA_ARGS__)                                                                       \
+  }
+#define BRRR_REDUCTION(name, types, rule, map, identity, combine, finish, da) OF_OPERANDS(name, da)
+#define BRRR_VIEW(name, attributes, da) OF_OPERANDS(name, da)
+#define GIVE_ANY(first, expression) \
+  if (r.wants(i)) r.give(i, expression);
+#define BRRR_STRUCTURED(name, inputs, attributes, ...)                                            \
+  void name##_rule(Gradient& r) {                                                                 \
+    VALUES [[maybe_unused]] const Tensor &a = r.operand(0), &b = r.operand(1), &c = r.operand(2); \
+    const int n = (inputs) < 0 ? r.n_operands : 1;                                                \
+    for (int i = 0; i < n; ++i) {                                                                 \
+      if constexpr ((inputs) < 0) {                                                               \
+        EACH(GIVE_ANY, __VA_ARGS__)                                                               \
+      } else {                                                                                    \
+        EACH(GIVE, __VA_ARGS__)                                                                   \
+      }                                                                                           \
+    }                                                                                             \
+  }
+#include "dispatch/ops.def"
+
+}  // namespace
+}  // namespace brrr::rules
+
+namespace brrr::gradients {
+namespace {
+
+// As many operands as columns; a row of any number of inputs has one column for all.
+template <std::size_t N>
+constexpr GradientRule rule_of(void (*run)(Gradient&), bool any_number,
+                               const std::string_view (&columns)[N]) {
+  GradientRule rule;
+  for (int i = 0; i < static_cast<int>(N); ++i) {
+    rule.needs[i] = rules::values_in(columns[i]);
+    rule.differentiable |= rules::wanted_in(columns[i], i);
+  }
+  if (any_number && rule.differentiable) rule.differentiable = (1u << kResultBit) - 1;
+  rule.run = run;
+  return rule;
+}
+
+}  // namespace
+
+#define TEXT(i, expression) #expression,
+#define RULE(name, any_number, ...)   \
+  constinit const GradientRule name = \
+      rule_of(rules::name##_rule, any_number, {EACH(TEXT, __VA_ARGS__)});
+#define BRRR_UNARY(name, types, rule, low, high, expression, ...) RULE(name, false, __VA_ARGS__)
+#define BRRR_BINARY(name, types, rule, low, high, expression, ...) RULE(name, false, __VA_ARGS__)
+#define BRRR_TERNARY(name, types, rule, low, high, expression, ...) RULE(name, false, __VA_ARGS__)
+#define BRRR_REDUCTION(name, types, rule, map, identity, combine, finish, ...) \
+  RULE(name, false, __VA_ARGS__)
+#define BRRR_VIEW(name, attributes, ...) RULE(name, false, __VA_ARGS__)
+#define BRRR_STRUCTURED(name, inputs, attributes, ...) RULE(name, (inputs) < 0, __VA_ARGS__)
+#include "dispatch/ops.def"
+
+}  // namespace brrr::gradients
