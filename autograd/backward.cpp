@@ -85,10 +85,11 @@ class Run {
     Slot* slot;
   };
 
-  Slot& slot_of(Node* node, int output);
+  // `ours` says that the caller's reference passes to the run, and is cleared when it has.
+  Slot& slot_of(Node* node, int output, bool* ours = nullptr);
   Slot& slot_of(TensorImpl* leaf);
   Tensor complete(const Leaf& leaf);
-  void deliver(const Edge& edge, Tensor gradient);
+  void deliver(Edge& edge, Tensor gradient);
   void run(Node* node);
   void run_rule(Node* node, const Tensor* of_outputs);
   void run_again(Node* node, const Tensor* of_outputs);
@@ -130,15 +131,25 @@ void Run::release(Node* node) {
   node->drop();
 }
 
-Slot& Run::slot_of(Node* node, int output) {
+Slot& Run::slot_of(Node* node, int output, bool* ours) {
   if (node->run.load(std::memory_order_relaxed) == this) return node->slot_of(output);
   if (!elsewhere_.empty()) [[unlikely]] {
     if (const auto found = elsewhere_.find(node); found != elsewhere_.end())
       return found->second.slots[output];
   }
-  node->retain();
+  // Who holds the only reference is alone with the node.
+  const bool alone = ours && *ours && node->refs.load(std::memory_order_acquire) == 1;
   heap_.push_back(node);
   std::push_heap(heap_.begin(), heap_.end(), earlier);
+  if (ours && *ours) {
+    *ours = false;
+  } else {
+    node->retain();
+  }
+  if (alone) {
+    node->run.store(this, std::memory_order_relaxed);
+    return node->slot_of(output);
+  }
   Run* nobody = nullptr;
   if (node->run.compare_exchange_strong(nobody, this, std::memory_order_acquire)) [[likely]]
     return node->slot_of(output);
@@ -165,11 +176,15 @@ Slot& Run::slot_of(TensorImpl* leaf) {
   return *entry;
 }
 
-void Run::deliver(const Edge& edge, Tensor gradient) {
+void Run::deliver(Edge& edge, Tensor gradient) {
   if (TensorImpl* leaf = edge.leaf()) {
     add_to(slot_of(leaf), std::move(gradient));
   } else if (Node* node = edge.node()) {
-    add_to(slot_of(node, edge.output()), std::move(gradient));
+    // A node that is not kept gives its reference away.
+    bool ours = !retain_;
+    Slot& slot = slot_of(node, edge.output(), &ours);
+    if (!retain_ && !ours) edge = Edge();
+    add_to(slot, std::move(gradient));
   }
 }
 
@@ -279,14 +294,19 @@ void Run::run(Node* node) {
                     "pass retain_graph to that one",
                     node->name()));
   }
+  // Whether it fails or not: parts of the way on may have been given away.
+  const struct Spent {
+    Node* node;
+    ~Spent() {
+      if (!node) return;
+      node->forget();
+      node->ran = true;
+    }
+  } spent{retain_ ? nullptr : node};
   if (node->recomputed) {
     run_again(node, of_outputs);
   } else {
     run_rule(node, of_outputs);
-  }
-  if (!retain_) {
-    node->ran = true;
-    node->forget();
   }
 }
 

@@ -24,14 +24,13 @@ void drop_edge(Edge& edge) {
 }
 
 void destroy(Node* node) {
-  node->forget();
+  if (!node->ran) node->forget();
   delete node;
 }
 
 [[gnu::noinline]] void destroy_in_turn(Node* node) {
   Doomed own;
-  Doomed* const outer = std::exchange(doomed, &own);
-  static_cast<void>(outer);
+  doomed = &own;
   destroy(node);
   while (!own.nodes.empty()) {
     Node* next = own.nodes.back();
@@ -47,7 +46,9 @@ void Node::drop() {
   if (refs.load(std::memory_order_acquire) != 1 &&
       refs.fetch_sub(1, std::memory_order_acq_rel) != 1)
     return;
-  if (doomed) {
+  if (ran) {  // it leads nowhere any more
+    delete this;
+  } else if (doomed) {
     doomed->nodes.push_back(this);
   } else {
     destroy_in_turn(this);
@@ -55,15 +56,20 @@ void Node::drop() {
 }
 
 void Node::forget() {
-  for (int i = 0, n = operand_count(); i < n; ++i) {
-    drop_edge(edge(i));
-    operand(i).tensor = Tensor();
-    if (Like* gone = std::exchange(like(i), nullptr)) Pool<Like>::give(gone);
+  const auto forget_operand = [](Edge& edge, Saved& saved, Like*& like) {
+    drop_edge(edge);
+    saved.tensor = Tensor();
+    if (Like* gone = std::exchange(like, nullptr)) Pool<Like>::give(gone);
+  };
+  if (!rest) [[likely]] {
+    for (int i = 0; i < n_operands; ++i) forget_operand(edges[i], operands[i], likes[i]);
+    result.tensor = Tensor();
+    return;
   }
+  for (std::size_t i = 0; i < rest->edges.size(); ++i)
+    forget_operand(rest->edges[i], rest->operands[i], rest->likes[i]);
+  for (Saved& each : rest->results) each.tensor = Tensor();
   result.tensor = Tensor();
-  if (rest) {
-    for (Saved& each : rest->results) each.tensor = Tensor();
-  }
   recomputed.reset();
 }
 

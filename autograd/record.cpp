@@ -1,8 +1,6 @@
 // The Autograd key's one function: runs a call below, and puts a node for it on the tape.
 #include <fmt/format.h>
 
-#include <bit>
-
 #include "autograd/autograd.h"
 #include "autograd/node.h"
 #include "dispatch/dispatch.h"
@@ -54,7 +52,8 @@ void save(Saved& saved, const Tensor& x) {
 
 // Operands are the inputs with the numbers among them.
 int operand_count(const Call& call) {
-  return static_cast<int>(call.n_inputs) + std::popcount(call.scalars);
+  const unsigned s = call.scalars;
+  return static_cast<int>(call.n_inputs + (s & 1) + (s >> 1 & 1) + (s >> 2 & 1));
 }
 
 void make_rest(Node& node, int operands, const OpInfo& info, const Tensor* outputs) {
@@ -153,12 +152,13 @@ void put_down(const Call& call, const OpInfo& info, Tensor* outputs) {
   for (int i = 0; i < info.n_outputs; ++i) {
     if (needed & result_bit(i)) save(node->output(i), without_history(outputs[i]));
   }
+  // The first output takes over the reference that is held here.
+  bool taken = false;
   for (int i = 0; i < info.n_outputs; ++i) {
     if (!is_floating(outputs[i].dtype())) continue;
-    node->retain();
+    if (std::exchange(taken, true)) node->retain();
     attach(outputs[i], node, i);
   }
-  node->drop();
 }
 
 void record(Call& call, Tensor* outputs, std::uint32_t keys) {
