@@ -369,6 +369,11 @@ std::size_t FakeCuda::pending() const {
   return count;
 }
 
+std::vector<std::string> FakeCuda::compiled() const {
+  FakeState::Lock lock(fake->mutex);
+  return fake->compiled;
+}
+
 void FakeCuda::ignore_waits(bool on) { fake->ignore_waits = on; }
 void FakeCuda::events_lie(bool on) { fake->events_lie = on; }
 

@@ -98,6 +98,7 @@ struct FakeState {
   std::vector<std::unique_ptr<FakeNodeHandle>> nodes;
   std::map<std::string, FakeKernel> kernels;
   std::vector<std::unique_ptr<FakeFunction>> functions;
+  std::vector<std::string> compiled;
 
   using Lock = std::unique_lock<std::mutex>;
 
