@@ -42,12 +42,12 @@ void add_common(CLI::App* command, Common& common) {
 // One line on stderr that shows where a long run is, when somebody is looking.
 class Progress {
  public:
-  void show(const std::string& what) {
+  void show(const std::string& what) noexcept {
     if (!shown_) return;
-    fmt::print(stderr, "\r\x1b[K{}", what);
+    std::fprintf(stderr, "\r\x1b[K%s", what.c_str());
     std::fflush(stderr);
   }
-  ~Progress() { show(""); }
+  ~Progress() { show({}); }
 
  private:
   bool shown_ = isatty(STDERR_FILENO);
@@ -83,9 +83,9 @@ void run_bench(const Bench& bench, const Common& common) {
   fmt::print("{}", common.json ? to_json(results, machine) : to_text(results, machine));
 }
 
-void print_problem(std::string text) {
+void print_problem(std::string text) noexcept {
   std::replace(text.begin(), text.end(), '\n', ' ');
-  fmt::print(stderr, "brrr: {}\n", text);
+  std::fprintf(stderr, "brrr: %s\n", text.c_str());
 }
 
 int run(int argc, char** argv) {

@@ -1,5 +1,6 @@
 # The library target: flags, the kernel loops stamped once per instruction set, link libraries.
-set_target_properties(brrr PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION 0 POSITION_INDEPENDENT_CODE ON)
+# Nothing asks for a symbol that says "this is a shared library": objects are the same in both kinds.
+set_target_properties(brrr PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION 0 POSITION_INDEPENDENT_CODE ON DEFINE_SYMBOL "")
 target_include_directories(brrr PUBLIC
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
   $<INSTALL_INTERFACE:include> $<INSTALL_INTERFACE:include/brrr>)

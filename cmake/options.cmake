@@ -1,7 +1,9 @@
 # What a user may choose, and the compiler settings that follow.
 set(BRRR_CUDA AUTO CACHE STRING "CUDA support: AUTO (where the toolkit's headers are found), ON, OFF")
 set_property(CACHE BRRR_CUDA PROPERTY STRINGS AUTO ON OFF)
-option(BUILD_SHARED_LIBS "Build brrr as a shared library" ON)
+if(PROJECT_IS_TOP_LEVEL)
+  option(BUILD_SHARED_LIBS "Build brrr as a shared library" ON)  # within another project that project decides
+endif()
 option(BRRR_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
 option(BRRR_BUILD_CLI "Build the program brrr" ${PROJECT_IS_TOP_LEVEL})
 option(BRRR_BUILD_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
@@ -10,11 +12,12 @@ option(BRRR_BUILD_FUZZERS "Build the fuzz targets; needs Clang" OFF)
 option(BRRR_WERROR "Treat warnings as errors" ${PROJECT_IS_TOP_LEVEL})
 set(BRRR_SANITIZE "" CACHE STRING "Sanitizers, as given to -fsanitize=")
 
-if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
-  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
-endif()
-set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+# Within another project the build type and the folders of outputs are that project's.
 if(PROJECT_IS_TOP_LEVEL)
+  if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+    set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+  endif()
+  set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
   set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
   set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
 endif()
@@ -28,6 +31,8 @@ target_compile_options(brrr_compile_options INTERFACE
   # g++ 13 sees an overflow in fmt's own buffers that is not there.
   $<$<CXX_COMPILER_ID:GNU>:-Wno-array-bounds -Wno-stringop-overflow>)
 if(BRRR_SANITIZE)
-  target_compile_options(brrr_compile_options INTERFACE -fsanitize=${BRRR_SANITIZE} -fno-omit-frame-pointer)
+  # What a sanitizer finds ends the program that it finds it in.
+  target_compile_options(brrr_compile_options INTERFACE -fsanitize=${BRRR_SANITIZE} -fno-sanitize-recover=all
+    -fno-omit-frame-pointer)
   target_link_options(brrr_compile_options INTERFACE -fsanitize=${BRRR_SANITIZE})
 endif()

@@ -67,7 +67,7 @@ Results overhead_on_cuda(const BenchOptions& options) {
   const Options here{.dtype = f32, .device = device};
   const Sampling sampling = options.sampling();
   Results results;
-  const auto against_launch = [&](const char* name, std::function<void()> op) {
+  const auto against_launch = [&](const char* name, const std::function<Tensor()>& op) {
     options.progress(name);
     // Ours before and after, since the bare launches cannot be made in turn with it.
     const Timing before = time(synchronized_batch(device, op), sampling);
@@ -79,10 +79,10 @@ Results overhead_on_cuda(const BenchOptions& options) {
   };
   const Tensor a = rand({256}, here), b = rand({256}, here), x = rand({64, 64}, here),
                y = rand({64, 64}, here);
-  against_launch("overhead/add 256", [&] { add(a, b); });
+  against_launch("overhead/add 256", [&] { return add(a, b); });
   against_launch("overhead/add [64,1]+[1,64]",
-                 [c = rand({64, 1}, here), r = rand({1, 64}, here)] { add(c, r); });
-  against_launch("overhead/sum 64x64", [&] { sum(x); });
+                 [c = rand({64, 1}, here), r = rand({1, 64}, here)] { return add(c, r); });
+  against_launch("overhead/sum 64x64", [&] { return sum(x); });
 
   options.progress("overhead/matmul 64x64");
   const MatmulProblem problem{.m = 64, .n = 64, .k = 64};

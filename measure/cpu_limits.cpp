@@ -132,7 +132,7 @@ Batch plain_add(std::int64_t elements, int threads) {
 Batch plain_sum(std::int64_t elements, int threads) {
   // A cache line apart, so that threads do not write to each other's.
   return team_batch(elements, threads, false, [](Shared& s, int thread, long begin, long n) {
-    sum_loop(s.a.get() + begin, s.c.get() + thread * 16, n);
+    sum_loop(s.a.get() + begin, s.c.get() + thread * 16L, n);
   });
 }
 

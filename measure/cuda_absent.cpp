@@ -11,7 +11,7 @@ Batch device_copy(Device device, std::int64_t) {
   return {};
 }
 
-std::optional<Timing> bare_launch(Device device, const std::function<void()>&, const Sampling&) {
+std::optional<Timing> bare_launch(Device device, const std::function<Tensor()>&, const Sampling&) {
   require_device(device, "bare_launch");
   return std::nullopt;
 }

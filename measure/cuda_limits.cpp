@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
-#include <utility>
 #include <vector>
 
 #include "measure/limits.h"
 #include "ops/functions.h"
 #include "tensor/cuda_api.h"
 #include "tensor/cuda_runtime.h"
+#include "tensor/cuda_stream.h"
 #include "tensor/error.h"
 #include "tensor/stream.h"
 
@@ -20,45 +20,52 @@ CUstream stream_of(Device device) { return cu::current_stream(device).handle; }
 
 CUdeviceptr address(const Tensor& x) { return reinterpret_cast<CUdeviceptr>(x.data()); }
 
-// --- Catching a launch ---
-// The table's launch entries are replaced for one call of the op. The first launch made then is
-// repeated on the spot, while its arguments are alive.
+// --- The launch of an op ---
 
-struct Originals {
-  decltype(&::cuLaunchKernel) launch = nullptr;
-  decltype(&::cuLaunchKernelEx) launch_ex = nullptr;
-};
-Originals originals;
-
-struct Catch {
-  Device device;
-  Sampling sampling;
-  std::optional<Timing> timing;
-};
-thread_local Catch* catching = nullptr;
-
-template <class Launch>
-CUresult repeat(Launch launch) {
-  Catch* here = std::exchange(catching, nullptr);
-  const CUresult first = launch();
-  if (here && first == CUDA_SUCCESS) {
-    here->timing = time(synchronized_batch(here->device, [&] { launch(); }), here->sampling);
+// What the op launches, caught in a graph, which keeps copies of the arguments, with what it
+// writes.
+class Caught {
+ public:
+  Caught(cu::CudaStream& stream, const std::function<Tensor()>& op) {
+    cu::begin_capture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    try {
+      result_ = op();
+    } catch (...) {
+      end(stream);
+      throw;
+    }
+    graph_ = cu::end_capture(stream);
   }
-  return first;
-}
+  ~Caught() {
+    if (graph_) BRRR_CUDA_TRY(cuGraphDestroy, graph_);
+  }
+  Caught(const Caught&) = delete;
+  Caught& operator=(const Caught&) = delete;
 
-CUresult CUDAAPI caught_launch(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
-                               unsigned by, unsigned bz, unsigned shared, CUstream stream,
-                               void** parameters, void** extra) {
-  return repeat([&] {
-    return originals.launch(f, gx, gy, gz, bx, by, bz, shared, stream, parameters, extra);
-  });
-}
+  // Nothing when the op launches anything but one kernel.
+  std::optional<CUDA_KERNEL_NODE_PARAMS> only_kernel() const {
+    std::size_t count = 0;
+    BRRR_CUDA(cuGraphGetNodes, graph_, nullptr, &count);
+    if (count != 1) return {};
+    CUgraphNode node = nullptr;
+    BRRR_CUDA(cuGraphGetNodes, graph_, &node, &count);
+    CUDA_KERNEL_NODE_PARAMS kernel{};
+    if (BRRR_CUDA_TRY(cuGraphKernelNodeGetParams, node, &kernel) != CUDA_SUCCESS) return {};
+    return kernel;
+  }
 
-CUresult CUDAAPI caught_launch_ex(const CUlaunchConfig* config, CUfunction f, void** parameters,
-                                  void** extra) {
-  return repeat([&] { return originals.launch_ex(config, f, parameters, extra); });
-}
+ private:
+  // After a failure, which is the one to tell.
+  static void end(cu::CudaStream& stream) noexcept {
+    try {
+      if (CUgraph graph = cu::end_capture(stream)) BRRR_CUDA_TRY(cuGraphDestroy, graph);
+    } catch (const CudaError&) {
+    }
+  }
+
+  Tensor result_;
+  CUgraph graph_ = nullptr;
+};
 
 // --- cuBLASLt
 
@@ -178,28 +185,23 @@ Batch device_copy(Device device, std::int64_t bytes) {
   });
 }
 
-std::optional<Timing> bare_launch(Device device, const std::function<void()>& op,
+std::optional<Timing> bare_launch(Device device, const std::function<Tensor()>& op,
                                   const Sampling& sampling) {
-  op();  // compiles, and opens the libraries, so that the table holds their own entries
+  op();  // compiles what it needs
   synchronize(device);
-  originals = {cu::table().cuLaunchKernel, cu::table().cuLaunchKernelEx};
-  Catch here{.device = device, .sampling = sampling, .timing = {}};
-  cu::Table entries = cu::table();  // a table speaks for the whole driver
-  entries.cuLaunchKernel = caught_launch;
-  entries.cuLaunchKernelEx = caught_launch_ex;
-  cu::install_table(entries);
-  catching = &here;
-  try {
-    op();
-  } catch (...) {
-    catching = nullptr;
-    cu::uninstall_table();
-    throw;
-  }
-  catching = nullptr;
-  cu::uninstall_table();
-  synchronize(device);
-  return here.timing;
+  cu::CudaStream& stream = cu::current_stream(device);
+  const Caught caught(stream, op);
+  const std::optional<CUDA_KERNEL_NODE_PARAMS> kernel = caught.only_kernel();
+  if (!kernel) return {};
+  const auto& k = *kernel;
+  return time(synchronized_batch(device,
+                                 [&] {
+                                   BRRR_CUDA(cuLaunchKernel, k.func, k.gridDimX, k.gridDimY,
+                                             k.gridDimZ, k.blockDimX, k.blockDimY, k.blockDimZ,
+                                             k.sharedMemBytes, stream.handle, k.kernelParams,
+                                             k.extra);
+                                 }),
+              sampling);
 }
 
 BareMatmul bare_matmul(Device device, const MatmulProblem& problem, std::span<const Tensor> a,

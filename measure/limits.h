@@ -31,9 +31,10 @@ Batch bare_gemm(std::int64_t size, int threads);
 // cuMemcpyDtoDAsync of `bytes` on the current stream: reads and writes that many.
 Batch device_copy(Device device, std::int64_t bytes);
 
-// Runs `op` once, takes the first kernel launch that it makes and repeats that very launch, same
-// kernel and same arguments, in a bare loop. Nothing when the op launched no kernel.
-std::optional<Timing> bare_launch(Device device, const std::function<void()>& op,
+// Captures what `op` launches and repeats that very launch, same kernel and same arguments, in a
+// bare loop. Nothing when that is not one kernel. `op` owns what it reads and returns what it
+// writes.
+std::optional<Timing> bare_launch(Device device, const std::function<Tensor()>& op,
                                   const Sampling& sampling);
 
 struct MatmulProblem {

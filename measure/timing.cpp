@@ -14,7 +14,8 @@ namespace {
 Timing summarize(std::vector<double> seconds) {
   std::sort(seconds.begin(), seconds.end());
   const auto at = [&](double part) {
-    return seconds[static_cast<std::size_t>(part * static_cast<double>(seconds.size() - 1) + 0.5)];
+    return seconds[static_cast<std::size_t>(
+        std::lround(part * static_cast<double>(seconds.size() - 1)))];
   };
   const double median = at(0.5);
   return {.median = median,

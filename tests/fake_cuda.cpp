@@ -23,8 +23,8 @@ void FakeState::add(FakeStream& stream, FakeEntry entry) {
     return;
   }
   FakeGraph& graph = *stream.capture;
-  graph.nodes.push_back(
-      {std::move(entry.run), entry.kind == FakeEntry::host_work, stream.capture_tail});
+  graph.nodes.push_back({std::move(entry.run), entry.kind == FakeEntry::host_work,
+                         stream.capture_tail, entry.kernel});
   stream.capture_tail = {static_cast<int>(graph.nodes.size()) - 1};
 }
 
@@ -367,6 +367,11 @@ std::size_t FakeCuda::pending() const {
     }
   }
   return count;
+}
+
+std::vector<std::string> FakeCuda::compiled() const {
+  FakeState::Lock lock(fake->mutex);
+  return fake->compiled;
 }
 
 void FakeCuda::ignore_waits(bool on) { fake->ignore_waits = on; }

@@ -59,6 +59,9 @@ class FakeCuda {
   // Host functions, kernels, copies and fills not yet run.
   std::size_t pending() const;
 
+  // The texts that its compiler was given, in order.
+  std::vector<std::string> compiled() const;
+
   // Planted bugs: streams do not wait for events; events say that they are done when they are not.
   void ignore_waits(bool on);
   void events_lie(bool on);

@@ -73,25 +73,33 @@ CUresult occupancy(int* blocks, CUfunction, int, std::size_t) {
   return CUDA_SUCCESS;
 }
 
-// A launch with its arguments copied, to run later.
-std::function<void()> launch_of(CUfunction function, const unsigned (&grid)[3],
-                                const unsigned (&block)[3], unsigned shared_bytes,
-                                void** arguments) {
-  FakeKernel* kernel = reinterpret_cast<FakeFunction*>(function)->kernel;
-  if (!kernel) return [] {};
-  FakeLaunch launch{
-      {grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]}, shared_bytes, nullptr};
-  std::vector<std::vector<char>> copies;
-  for (std::size_t i = 0; i < kernel->argument_sizes.size(); ++i) {
-    const char* bytes = static_cast<const char*>(arguments[i]);
-    copies.emplace_back(bytes, bytes + kernel->argument_sizes[i]);
+std::shared_ptr<FakeKernelCall> call_of(CUfunction function, const unsigned (&grid)[3],
+                                        const unsigned (&block)[3], unsigned shared_bytes,
+                                        void** arguments) {
+  auto call = std::make_shared<FakeKernelCall>();
+  if (const FakeKernel* kernel = reinterpret_cast<FakeFunction*>(function)->kernel) {
+    for (std::size_t i = 0; i < kernel->argument_sizes.size(); ++i) {
+      const char* bytes = static_cast<const char*>(arguments[i]);
+      call->arguments.emplace_back(bytes, bytes + kernel->argument_sizes[i]);
+    }
   }
-  return [=]() mutable {
-    std::vector<void*> pointers;
-    for (auto& copy : copies) pointers.push_back(copy.data());
-    launch.arguments = pointers.data();
-    kernel->run(launch);
-  };
+  for (auto& argument : call->arguments) call->pointers.push_back(argument.data());
+  CUDA_KERNEL_NODE_PARAMS& params = call->params;
+  params.func = function;
+  params.gridDimX = grid[0], params.gridDimY = grid[1], params.gridDimZ = grid[2];
+  params.blockDimX = block[0], params.blockDimY = block[1], params.blockDimZ = block[2];
+  params.sharedMemBytes = shared_bytes;
+  params.kernelParams = call->pointers.data();
+  return call;
+}
+void run_kernel(const FakeKernelCall& call) {
+  const CUDA_KERNEL_NODE_PARAMS& p = call.params;
+  const FakeKernel* kernel = reinterpret_cast<FakeFunction*>(p.func)->kernel;
+  if (!kernel) return;
+  kernel->run({{p.gridDimX, p.gridDimY, p.gridDimZ},
+               {p.blockDimX, p.blockDimY, p.blockDimZ},
+               p.sharedMemBytes,
+               call.pointers.data()});
 }
 bool good_shape(const unsigned (&grid)[3], const unsigned (&block)[3]) {
   for (int i = 0; i < 3; ++i) {
@@ -106,8 +114,8 @@ CUresult launch_kernel(CUfunction function, unsigned gx, unsigned gy, unsigned g
   if (current_fake_device != stream_of(stream)->device) return CUDA_ERROR_INVALID_CONTEXT;
   const unsigned grid[3] = {gx, gy, gz}, block[3] = {bx, by, bz};
   if (!good_shape(grid, block)) return CUDA_ERROR_INVALID_VALUE;
-  fake->add(*stream_of(stream),
-            {FakeEntry::work, launch_of(function, grid, block, shared_bytes, arguments), nullptr});
+  const auto call = call_of(function, grid, block, shared_bytes, arguments);
+  fake->add(*stream_of(stream), {FakeEntry::work, [call] { run_kernel(*call); }, nullptr, call});
   return CUDA_SUCCESS;
 }
 CUresult launch_kernel_ex(const CUlaunchConfig* c, CUfunction function, void** arguments,
@@ -177,8 +185,8 @@ CUresult exchange_mode(CUstreamCaptureMode* mode) {
 FakeGraphHandle* graph_of(CUgraph graph) { return reinterpret_cast<FakeGraphHandle*>(graph); }
 
 CUgraphNode add_node(FakeGraph& graph, const CUgraphNode* after, std::size_t count,
-                     std::function<void()> run) {
-  FakeNode node{std::move(run), false, {}};
+                     std::function<void()> run, std::shared_ptr<FakeKernelCall> kernel = nullptr) {
+  FakeNode node{std::move(run), false, {}, std::move(kernel)};
   for (std::size_t i = 0; i < count; ++i) {
     node.after.push_back(reinterpret_cast<FakeNodeHandle*>(after[i])->index);
   }
@@ -206,8 +214,9 @@ CUresult add_kernel_node(CUgraphNode* out, CUgraph graph, const CUgraphNode* aft
   const unsigned grid[3] = {p->gridDimX, p->gridDimY, p->gridDimZ};
   const unsigned block[3] = {p->blockDimX, p->blockDimY, p->blockDimZ};
   if (!good_shape(grid, block)) return CUDA_ERROR_INVALID_VALUE;
-  *out = add_node(*graph_of(graph)->graph, after, count,
-                  launch_of(p->func, grid, block, p->sharedMemBytes, p->kernelParams));
+  const auto call = call_of(p->func, grid, block, p->sharedMemBytes, p->kernelParams);
+  *out = add_node(
+      *graph_of(graph)->graph, after, count, [call] { run_kernel(*call); }, call);
   return CUDA_SUCCESS;
 }
 CUresult add_memcpy_node(CUgraphNode* out, CUgraph graph, const CUgraphNode* after,
@@ -263,6 +272,14 @@ CUresult get_nodes(CUgraph graph, CUgraphNode* nodes, std::size_t* count) {
   *count = g.nodes.size();
   return CUDA_SUCCESS;
 }
+CUresult kernel_node_params(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS* params) {
+  FAKE_ENTER();
+  const auto* handle = reinterpret_cast<FakeNodeHandle*>(node);
+  const auto& call = handle->graph->nodes[static_cast<std::size_t>(handle->index)].kernel;
+  if (!call) return CUDA_ERROR_INVALID_VALUE;
+  *params = call->params;
+  return CUDA_SUCCESS;
+}
 CUresult instantiate(CUgraphExec* out, CUgraph graph, unsigned long long) {
   FAKE_ENTER();
   auto* handle = new FakeGraphHandle{std::make_shared<FakeGraph>(*graph_of(graph)->graph)};
@@ -316,6 +333,7 @@ void add_fake_graph_calls(cu::Table& t) {
   t.cuGraphAddEmptyNode = add_empty_node;
   t.cuGraphAddDependencies_v2 = add_dependencies;
   t.cuGraphGetNodes = get_nodes;
+  t.cuGraphKernelNodeGetParams = kernel_node_params;
   t.cuGraphInstantiate = instantiate;
   t.cuGraphExecUpdate = exec_update;
   t.cuGraphExecDestroy = exec_destroy;

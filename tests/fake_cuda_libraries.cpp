@@ -32,6 +32,10 @@ nvrtcResult destroy(nvrtcProgram* program) {
   return NVRTC_SUCCESS;
 }
 nvrtcResult compile(nvrtcProgram program, int, const char* const*) {
+  {
+    FakeState::Lock lock(fake->mutex);
+    fake->compiled.push_back(program_of(program)->source);
+  }
   if (program_of(program)->source.find("#error") == std::string::npos) return NVRTC_SUCCESS;
   program_of(program)->log = "source(1): error: #error directive";
   return NVRTC_ERROR_COMPILATION;

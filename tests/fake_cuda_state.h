@@ -20,16 +20,25 @@ struct FakePoint {
   double time = 0;
 };
 
+// A kernel with its arguments copied, to run later and perhaps often.
+struct FakeKernelCall {
+  CUDA_KERNEL_NODE_PARAMS params{};
+  std::vector<std::vector<char>> arguments;
+  std::vector<void*> pointers;
+};
+
 struct FakeEntry {
   enum Kind { work, host_work, record, wait } kind = work;
   std::function<void()> run;
   std::shared_ptr<FakePoint> point;
+  std::shared_ptr<FakeKernelCall> kernel = nullptr;
 };
 
 struct FakeNode {
   std::function<void()> run;
   bool host = false;
   std::vector<int> after;  // nodes that come before
+  std::shared_ptr<FakeKernelCall> kernel = nullptr;
 };
 struct FakeGraph {
   std::vector<FakeNode> nodes;
@@ -98,6 +107,7 @@ struct FakeState {
   std::vector<std::unique_ptr<FakeNodeHandle>> nodes;
   std::map<std::string, FakeKernel> kernels;
   std::vector<std::unique_ptr<FakeFunction>> functions;
+  std::vector<std::string> compiled;
 
   using Lock = std::unique_lock<std::mutex>;
 

@@ -4,7 +4,7 @@
 #include <fstream>
 #include <string>
 
-#include "tests/data/golden_files.h"
+#include "tests/golden/files.h"
 
 namespace {
 

@@ -60,14 +60,6 @@ inline const OpInfo& row_named(std::string_view name) {
   throw Error("no row " + std::string(name));
 }
 
-inline std::vector<DType> dtypes_of(const OpInfo& info) {
-  std::vector<DType> list;
-  for (int i = 0; i < kDTypes; ++i) {
-    if (contains(info.types, static_cast<DType>(i))) list.push_back(static_cast<DType>(i));
-  }
-  return list;
-}
-
 inline DType result_of(const OpInfo& info, DType dtype) {
   if (info.rule == DTypeRule::predicate) return boolean;
   if (info.rule == DTypeRule::widened && !is_floating(dtype)) return i64;

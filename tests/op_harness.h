@@ -46,6 +46,7 @@ std::span<const Reduction> reduction_ops();
 // of every sixteenth pair of op and dtype. On a GPU each pair compiles kernels of its own, so parts
 // run side by side. Without the variable a run has every cell.
 bool in_this_part(std::string_view op, DType dtype);
+bool in_this_part(const std::string& what);
 
 // Names of the rows that are neither: each must have cells in structured_cells().
 std::vector<std::string> structured_ops();

@@ -56,14 +56,18 @@ constexpr Reduction kReductions[] = {
 std::span<const Pointwise> pointwise_ops() { return kPointwise; }
 std::span<const Reduction> reduction_ops() { return kReductions; }
 
-bool in_this_part(std::string_view op, DType dtype) {
+bool in_this_part(const std::string& what) {
   static const auto [part, parts] = [] {
     std::uint64_t i = 0, n = 1;
     const char* text = std::getenv("BRRR_TEST_PART");
     if (text && std::sscanf(text, "%lu/%lu", &i, &n) != 2) n = 1;
     return std::pair(i, std::max<std::uint64_t>(n, 1));
   }();
-  return hash_text(std::string(op) + std::string(name_of(dtype))) % parts == part % parts;
+  return hash_text(what) % parts == part % parts;
+}
+
+bool in_this_part(std::string_view op, DType dtype) {
+  return in_this_part(std::string(op) + std::string(name_of(dtype)));
 }
 
 std::vector<std::string> structured_ops() {

@@ -1,5 +1,5 @@
 // What PyTorch computed, held against what brrr computes: values, types and the promotion table.
-// The data is made by golden/make_golden.py; every result in it must be asked for here, and every
+// The data is made by golden/make_ops.py; every result in it must be asked for here, and every
 // row of the op table must be in it.
 #include <cstdio>
 #include <functional>
@@ -17,7 +17,7 @@ using namespace brrr::test;
 namespace {
 
 const SafeTensors& golden() {
-  static const SafeTensors file = load_safetensors(BRRR_TEST_DATA "/golden/golden.safetensors");
+  static const SafeTensors file = load_safetensors(BRRR_TEST_DATA "/golden/ops.safetensors");
   return file;
 }
 
@@ -58,7 +58,7 @@ void check_golden(Report& report, const std::string& name, const std::function<T
                   double extra = 0) {
   const Tensor* want = golden().find(name);
   asked_for().insert(name);
-  std::string problem = "is not in golden.safetensors";
+  std::string problem = "is not in ops.safetensors";
   if (want) {
     try {
       std::vector<bool> excused(static_cast<std::size_t>(want->numel()));

@@ -120,7 +120,7 @@ TEST_CASE("no file is a bucket or too long", "[layering]") {
     INFO(source.path << " has " << source.lines.size() << " lines");
     const std::string stem = fs::path(source.path).stem().string();
     CHECK(buckets.count(stem) == 0);
-    const bool data = source.path.starts_with("tests/data/");
+    const bool data = source.path.starts_with("tests/golden/");
     CHECK((data || source.lines.size() <= 600));
   }
 }

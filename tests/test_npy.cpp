@@ -6,7 +6,7 @@
 
 #include "tensor/npy.h"
 #include "tests/catch.h"
-#include "tests/data/golden_files.h"
+#include "tests/golden/files.h"
 #include "tests/interchange.h"
 
 using namespace brrr;

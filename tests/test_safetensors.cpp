@@ -1,6 +1,6 @@
 #include "tensor/safetensors.h"
 #include "tests/catch.h"
-#include "tests/data/golden_files.h"
+#include "tests/golden/files.h"
 #include "tests/interchange.h"
 
 using namespace brrr;

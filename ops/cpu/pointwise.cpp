@@ -181,7 +181,7 @@ class TiledLoop {
     alignas(64) char raw[kTileBytes];
     const void* pointers[kMaxOperands];
     Held held[kMaxOperands];
-    bool is_direct[kMaxOperands], is_repeating[kMaxOperands];
+    bool is_direct[kMaxOperands] = {}, is_repeating[kMaxOperands] = {};
     for (int i = 0; i < n_operands_; ++i) {
       const Operand& operand = operands_[i];
       pointers[i] = memory[i];

@@ -73,9 +73,8 @@ void copy_parts(Parts& parts, int count, std::size_t element, cu::CudaStream& st
   const CUfunction kernel =
       hand_written(stream, KernelFile::cat, static_cast<std::uint64_t>(log2),
                    [&] { return jit::load_kernel(stream.device, "cat", sources::cat(log2)); });
-  constexpr int kThreads = 256;
-  const Grid grid{blocks_for(parts.rows * longest, kThreads * 4, stream.on->multiprocessors),
-                  count};
+  constexpr int kThreads = 256, kOfBlock = 4 * kThreads;
+  const Grid grid{blocks_for(parts.rows * longest, kOfBlock, stream.on->multiprocessors), count};
   launch(kernel, grid, kThreads, stream.handle, parts);
 }
 

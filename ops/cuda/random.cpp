@@ -23,9 +23,9 @@ void draw(const Call& call, Tensor* outputs, bool normal) {
   const CUfunction kernel = draw_kernel(stream, outputs[0].dtype(), normal);
   const auto place = static_cast<std::uint32_t>(call.attrs[0].i());
   write_contiguous(outputs[0], [&](Tensor& out) {
-    constexpr int kThreads = 256;
+    constexpr int kThreads = 256, kOfBlock = 4 * kThreads;
     const std::int64_t count = out.numel();
-    const Grid grid{blocks_for(count, kThreads * 4, stream.on->multiprocessors, 32)};
+    const Grid grid{blocks_for(count, kOfBlock, stream.on->multiprocessors, 32)};
     launch(kernel, grid, kThreads, stream.handle, out.data(), state.data(), place, count);
   });
 }

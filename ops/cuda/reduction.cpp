@@ -6,6 +6,7 @@
 
 #include "ops/cuda/elementwise.h"
 #include "ops/cuda/kernel_table.h"
+#include "ops/cuda/launch.h"
 #include "ops/jit/compiler.h"
 #include "ops/jit/geometry.h"
 #include "ops/jit/render.h"
@@ -28,7 +29,6 @@ KernelTable<Ready>& table() {
   return *instance;
 }
 
-constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 constexpr int power_of_two_from(int64_t n) {
   return n <= 1 ? 1 : 1 << std::bit_width(static_cast<std::uint64_t>(n - 1));
 }

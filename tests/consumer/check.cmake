@@ -18,6 +18,9 @@ if(WAY STREQUAL "installed")
   run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/prefix)
   list(APPEND settings -DCMAKE_PREFIX_PATH=${WORK}/prefix)
 else()
+  # A project without settings keeps to have none.
+  run(${CMAKE_COMMAND} -S ${SOURCE}/tests/consumer -B ${WORK}/plain -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${COMPILER}
+    -DBRRR_SOURCE=${SOURCE} -DBRRR_CUDA=${CUDA})
   list(APPEND settings -DBRRR_SOURCE=${SOURCE} -DBRRR_WERROR=${WERROR} -DBRRR_CUDA=${CUDA}
     "-DBRRR_SANITIZE=${SANITIZE}")
 endif()

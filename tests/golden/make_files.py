@@ -1,6 +1,6 @@
-"""Writes golden_files.h: small files made by NumPy and by the reference implementation of safetensors.
+"""Writes files.h: small files made by NumPy and by the reference implementation of safetensors.
 
-Needs numpy, ml_dtypes and safetensors. Run as: python3 make_golden.py > golden_files.h
+Needs numpy, ml_dtypes and safetensors. Run as: python3 make_files.py > files.h
 """
 
 import io
@@ -25,7 +25,7 @@ def emit(name, data):
 
 VALUES = [0, -1.5, 2, 3.25, -0.0, 65504]
 
-print("// Written by make_golden.py with NumPy and the reference safetensors: files as hex digits.")
+print("// Written by make_files.py with NumPy and the reference safetensors: files as hex digits.")
 print("#pragma once\n\nnamespace golden {\n")
 for kind in ("f4", "f8", "f2"):
     emit(f"npy_{kind}", npy(np.array(VALUES, "<" + kind).reshape(2, 3)))
@@ -43,8 +43,6 @@ emit("npy_big_endian", npy(np.arange(3, dtype=">f4")))
 emit("npy_bytes", npy(np.arange(3, dtype="u1")))
 emit("npy_fields", npy(np.zeros(2, [("a", "<f4"), ("b", "<i4")])))
 emit("npy_bfloat16", npy(np.arange(3).astype(ml_dtypes.bfloat16)))
-
-
 
 # In the order in which the reference implementation lays them out: wide elements first.
 emit(

@@ -1,4 +1,4 @@
-// Written by make_golden.py with NumPy and the reference safetensors: files as hex digits.
+// Written by make_files.py with NumPy and the reference safetensors: files as hex digits.
 #pragma once
 
 namespace golden {

@@ -1,6 +1,6 @@
-"""Writes golden.safetensors: what PyTorch computes on the CPU, for tests/test_golden.cpp.
+"""Writes ops.safetensors: what PyTorch computes on the CPU, for tests/test_golden.cpp.
 
-Needs torch and safetensors. Run as: python3 make_golden.py
+Needs torch and safetensors. Run as: python3 make_ops.py
 Inputs are named in/..., results by op, variant and dtype; the test finds its calls by those names.
 """
 
@@ -184,6 +184,6 @@ for ra in range(3):
                 table[ra, rb, i, j] = next(k for k, n in enumerate(ORDER) if ALL[n] == result)
 put("promotion", table)
 
-path = pathlib.Path(__file__).parent / "golden.safetensors"
+path = pathlib.Path(__file__).parent / "ops.safetensors"
 save_file(out, str(path), metadata={"made_by": f"torch {torch.__version__}"})
 print(f"{len(out)} tensors, {path.stat().st_size} bytes")
