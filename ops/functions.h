@@ -176,6 +176,7 @@ Tensor rms_norm(const Tensor& x, int dims, const Tensor& weight = {}, double eps
 // 2-d, 1-d and batched as PyTorch's matmul; transposed views are used as they are.
 Tensor matmul(const Tensor& a, const Tensor& b);
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});  // x weightᵀ + bias
+Tensor affine(const Tensor& x, const Tensor& factor, const Tensor& row);        // x factor + row
 
 // --- Shape
 // ------------------------------------------------------------------------------------------------------------

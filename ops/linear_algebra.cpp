@@ -16,15 +16,19 @@ Tensor matrix_product(const Tensor& a, const Tensor& b) {
   return dispatch(call);
 }
 
+// A matrix on the right of a batch is one larger product, when the batch lies evenly in memory.
+bool is_one_product(const Tensor& a, const Tensor& b) {
+  return b.rank() == 2 && a.rank() > 2 && a.is_contiguous() && a.size(-1) == b.size(0) &&
+         a.numel() > 0;
+}
+
 }  // namespace
 
 Tensor matmul(const Tensor& a, const Tensor& b) {
   require_defined("matmul", a);
   require_defined("matmul", b);
   if (a.rank() >= 2 && b.rank() >= 2) [[likely]] {
-    // A matrix on the right of a batch is one larger product, when the batch lies evenly in memory.
-    if (b.rank() == 2 && a.rank() > 2 && a.is_contiguous() && a.size(-1) == b.size(0) &&
-        a.numel() > 0) {
+    if (is_one_product(a, b)) {
       Dims shape(a.shape());
       shape[shape.size() - 1] = b.size(1);
       return view(matrix_product(view(a, {-1, a.size(-1)}), b), shape);
@@ -47,6 +51,28 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
   return product;
 }
 
+Tensor affine(const Tensor& x, const Tensor& factor, const Tensor& row) {
+  require_defined("affine", x);
+  require_defined("affine", factor);
+  require_defined("affine", row);
+  if (row.rank() != 1 || factor.rank() < 2 || row.size(0) != factor.size(-1)) {
+    fail(fmt::format("[affine] expected a factor and a row with its last dimension, got {} and {}",
+                     factor.describe(), row.describe()));
+  }
+  if (x.rank() < 2 || !is_floating(x.dtype()) || row.dtype() != x.dtype() ||
+      factor.dtype() != x.dtype())
+    return add(matmul(x, factor), row);
+  if (is_one_product(x, factor)) {
+    Dims shape(x.shape());
+    shape[shape.size() - 1] = factor.size(1);
+    return view(affine(view(x, {-1, x.size(-1)}), factor, row), shape);
+  }
+  const Tensor* inputs[] = {&x, &factor, &row};
+  Call call(Op::affine, inputs, 3);
+  call.dtype = x.dtype();
+  return dispatch(call);
+}
+
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   require_defined("linear", x);
   require_defined("linear", weight);
@@ -56,12 +82,12 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
                     "weight {} and input {}",
                     weight.describe(), x.describe()));
   }
-  const Tensor product = matmul(x, transpose(weight, 0, 1));
-  if (!bias.defined()) return product;
+  const Tensor factor = transpose(weight, 0, 1);
+  if (!bias.defined()) return matmul(x, factor);
   if (bias.rank() != 1 || bias.size(0) != weight.size(0)) {
     fail(fmt::format("[linear] expected a bias of [{}], got {}", weight.size(0), bias.describe()));
   }
-  return add(product, bias);
+  return affine(x, factor, bias);
 }
 
 }  // namespace brrr

@@ -173,16 +173,17 @@ void uniform(const Call& call, OutputSpec* out) {
 void normal(const Call& call, OutputSpec* out) { uniform(call, out); }
 
 void matmul(const Call& call, OutputSpec* out) {
+  const char* op = name_of(call);
   const Tensor &a = call.input(0), &b = call.input(1);
   if (a.dtype() != b.dtype()) {
-    fail(fmt::format("[matmul] expected one dtype, got {} and {}", a.describe(), b.describe()));
+    fail(fmt::format("[{}] expected one dtype, got {} and {}", op, a.describe(), b.describe()));
   }
   if (a.rank() < 2 || b.rank() < 2) {
-    fail(fmt::format("[matmul] expected tensors of at least 1 dimension, got {} and {}",
+    fail(fmt::format("[{}] expected tensors of at least 1 dimension, got {} and {}", op,
                      a.describe(), b.describe()));
   }
   if (a.size(-1) != b.size(-2)) {
-    fail(fmt::format("[matmul] expected inner dimensions to agree, got {} and {}", a.describe(),
+    fail(fmt::format("[{}] expected inner dimensions to agree, got {} and {}", op, a.describe(),
                      b.describe()));
   }
   const auto batch_a = a.shape().first(a.rank() - 2), batch_b = b.shape().first(b.rank() - 2);
@@ -190,14 +191,23 @@ void matmul(const Call& call, OutputSpec* out) {
   for (std::size_t i = 1; i <= common; ++i) {
     const std::int64_t x = batch_a[batch_a.size() - i], y = batch_b[batch_b.size() - i];
     if (x != y && x != 1 && y != 1) {
-      fail(fmt::format("[matmul] expected batch dimensions that broadcast, got {} and {}",
+      fail(fmt::format("[{}] expected batch dimensions that broadcast, got {} and {}", op,
                        a.describe(), b.describe()));
     }
   }
-  Dims shape = broadcast_shapes("matmul", batch_a, batch_b);
+  Dims shape = broadcast_shapes(op, batch_a, batch_b);
   shape.push_back(a.size(-2));
   shape.push_back(b.size(-1));
   out[0] = {a.dtype(), a.device(), shape};
+}
+
+void affine(const Call& call, OutputSpec* out) {
+  matmul(call, out);
+  const Tensor& c = call.input(2);
+  if (c.rank() != 1 || c.dtype() != out[0].dtype || c.numel() != out[0].shape.back()) {
+    fail(fmt::format("[affine] expected a row to add of {}[{}], got {}",
+                     brrr::name_of(out[0].dtype), out[0].shape.back(), c.describe()));
+  }
 }
 
 void cat(const Call& call, OutputSpec* out) {

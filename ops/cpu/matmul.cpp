@@ -251,4 +251,23 @@ void matmul(const Call& call, Tensor* outputs) {
   if (!straight) copy_tensor(given, out);
 }
 
+void affine(const Call& call, Tensor* outputs) {
+  const Tensor &a = call.input(0), &b = call.input(1), &row = call.input(2), &out = outputs[0];
+  if (is_half(out.dtype())) {  // rounded once, at the end
+    const Tensor wide[] = {contiguous_as(a, f32), contiguous_as(b, f32), contiguous_as(row, f32)};
+    const Tensor* inputs[] = {&wide[0], &wide[1], &wide[2]};
+    Call once(Op::affine, inputs, 3);
+    once.dtype = f32;
+    Tensor result = make_tensor(f32, out.shape(), cpu);
+    affine(once, &result);
+    return copy_tensor(out, result);
+  }
+  matmul(call, outputs);
+  const Tensor* terms[] = {&out, &row};
+  Call sum(Op::add, terms, 2);
+  sum.dtype = out.dtype();
+  sum.in_place = true;
+  pointwise(sum, outputs);
+}
+
 }  // namespace brrr::on_cpu

@@ -71,7 +71,23 @@ Tensor spread_batch(const Tensor& x, const Tensor& result) {
 
 constexpr std::int64_t kMostCalls = 16;
 
-void multiply(const Tensor& a, const Tensor& b, Tensor& d, cu::CudaStream& stream) {
+void add_row(Tensor& d, const Tensor& row) {
+  const Tensor* terms[] = {&d, &row};
+  Call sum(Op::add, terms, 2);
+  sum.dtype = d.dtype();
+  sum.in_place = true;
+  pointwise(sum, &d);
+}
+
+// Whether the library can add the row in the same kernel: the columns of its d are our rows.
+bool fits_epilogue(const LibraryProduct& given, const Tensor& d, const Tensor& row) {
+  return given.calls == 1 && given.key.batches == 1 && !given.exchanged && d.dtype() != f64 &&
+         row.is_contiguous() && alignment_class(row.data()) == 4;
+}
+
+// d = a b, and `row` added to its rows unless it is null.
+void multiply(const Tensor& a, const Tensor& b, const Tensor* row, Tensor& d,
+              cu::CudaStream& stream) {
   const MatrixProduct asked = product_of(a, b, d);
   if (a.dtype() == i32) return multiply_integers<std::int32_t>(asked, a, b, d, stream);
   if (a.dtype() == i64) return multiply_integers<std::int64_t>(asked, a, b, d, stream);
@@ -79,11 +95,11 @@ void multiply(const Tensor& a, const Tensor& b, Tensor& d, cu::CudaStream& strea
   std::optional<LibraryProduct> given = as_library_product(asked);
   if (!given) {
     if (!as_operand(asked.m, asked.k, asked.a.row, asked.a.col))
-      return multiply(contiguous_copy(a), b, d, stream);
+      return multiply(contiguous_copy(a), b, row, d, stream);
     if (!as_operand(asked.k, asked.n, asked.b.row, asked.b.col))
-      return multiply(a, contiguous_copy(b), d, stream);
+      return multiply(a, contiguous_copy(b), row, d, stream);
     Tensor result = make_tensor(d.dtype(), d.shape(), d.device());
-    multiply(a, b, result, stream);
+    multiply(a, b, row, result, stream);
     return copy_into(d, result);
   }
   if (given->calls > kMostCalls) {
@@ -93,8 +109,8 @@ void multiply(const Tensor& a, const Tensor& b, Tensor& d, cu::CudaStream& strea
       return x.is_contiguous() &&
              x.numel() / (x.size(-1) * x.size(-2)) == d.numel() / (d.size(-1) * d.size(-2));
     };
-    if (!spread(a)) return multiply(spread_batch(a, d), b, d, stream);
-    if (!spread(b)) return multiply(a, spread_batch(b, d), d, stream);
+    if (!spread(a)) return multiply(spread_batch(a, d), b, row, d, stream);
+    if (!spread(b)) return multiply(a, spread_batch(b, d), row, d, stream);
   }
 
   MatmulKey& key = given->key;
@@ -102,6 +118,8 @@ void multiply(const Tensor& a, const Tensor& b, Tensor& d, cu::CudaStream& strea
   key.tf32 = a.dtype() == f32 && matmul_precision() == Precision::tf32;
   key.measured = matmul_choice() == Choice::measured;
   key.device = stream.device.index;
+  const bool in_epilogue = row && fits_epilogue(*given, d, *row);
+  if (in_epilogue) key.epilogue = Epilogue::bias;
 
   const Tensor &left = given->exchanged ? b : a, &right = given->exchanged ? a : b;
   const auto size = static_cast<std::int64_t>(size_of(a.dtype()));
@@ -120,11 +138,13 @@ void multiply(const Tensor& a, const Tensor& b, Tensor& d, cu::CudaStream& strea
                operands.x = element(right, at_right);
                operands.y = element(left, at_left);
                operands.d = element(d, at_d);
+               if (in_epilogue) operands.bias = row->data();
                key.align_x = alignment(operands.x, key.batch_x);
                key.align_y = alignment(operands.y, key.batch_y);
                key.align_d = alignment(operands.d, key.batch_d);
                run(plan_for(key, operands, stream), operands, stream);
              });
+  if (row && !in_epilogue) add_row(d, *row);
 }
 
 }  // namespace
@@ -142,7 +162,18 @@ void matmul(const Call& call, Tensor* outputs) {
     });
     return;
   }
-  multiply(a, b, d, stream);
+  multiply(a, b, nullptr, d, stream);
+}
+
+void affine(const Call& call, Tensor* outputs) {
+  const Tensor &a = call.input(0), &row = call.input(2);
+  Tensor& d = outputs[0];
+  if (d.numel() == 0) return;
+  if (a.size(-1) == 0) {
+    matmul(call, outputs);
+    return add_row(d, row);
+  }
+  multiply(a, call.input(1), &row, d, cu::current_stream(a.device()));
 }
 
 }  // namespace brrr::on_cuda

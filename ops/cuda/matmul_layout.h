@@ -59,7 +59,7 @@ inline std::uint8_t alignment_class(const void* address) {
       static_cast<unsigned long long>(reinterpret_cast<std::uintptr_t>(address)) | 16u));
 }
 
-enum class Epilogue : std::uint8_t { none };  // bias and activations will join here
+enum class Epilogue : std::uint8_t { none, bias };  // bias: a column added to each of d's
 
 // Everything that an algorithm may depend on. Plain words, hashed and compared as bytes.
 struct MatmulKey {

@@ -71,6 +71,11 @@ MatmulDescriptors::MatmulDescriptors(const MatmulKey& key) {
               sizeof op_x);
     BRRR_CUDA(cublasLtMatmulDescSetAttribute, operation, CUBLASLT_MATMUL_DESC_TRANSB, &op_y,
               sizeof op_y);
+    if (key.epilogue == Epilogue::bias) {
+      const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+      BRRR_CUDA(cublasLtMatmulDescSetAttribute, operation, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
+                sizeof epilogue);
+    }
     x = key.transpose_x ? make_layout(key, key.depth, key.rows, key.leading_x, key.batch_x)
                         : make_layout(key, key.rows, key.depth, key.leading_x, key.batch_x);
     y = key.transpose_y ? make_layout(key, key.cols, key.depth, key.leading_y, key.batch_y)
@@ -335,7 +340,16 @@ cublasStatus_t run_with(const MatmulPlan& plan, const MatmulOperands& operands,
   const bool is_wide = key.dtype == f64;
   const void* alpha = is_wide ? static_cast<const void*>(&wide[0]) : &narrow[0];
   const void* beta = is_wide ? static_cast<const void*>(&wide[1]) : &narrow[1];
-  return BRRR_CUDA_TRY(cublasLtMatmul, plan.library, of.operation, alpha, x, of.x, y, of.y, beta,
+  // Where the bias lies is part of the description, which other threads use at the same time.
+  cublasLtMatmulDesc_t operation = of.operation;
+  cublasLtMatmulDescOpaque_t own;
+  if (key.epilogue == Epilogue::bias) {
+    own = *of.operation;
+    operation = &own;
+    BRRR_CUDA(cublasLtMatmulDescSetAttribute, operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+              &operands.bias, sizeof operands.bias);
+  }
+  return BRRR_CUDA_TRY(cublasLtMatmul, plan.library, operation, alpha, x, of.x, y, of.y, beta,
                        key.adds_c ? operands.c : operands.d, of.c, operands.d, of.d,
                        &plan.algorithm.algo, workspace, plan.algorithm.workspace, stream.handle);
 }

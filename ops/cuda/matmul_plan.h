@@ -24,6 +24,7 @@ struct MatmulOperands {
   const void* y = nullptr;
   const void* c = nullptr;
   void* d = nullptr;
+  const void* bias = nullptr;  // of d's rows, where the key has it as epilogue
   double alpha = 1, beta = 0;  // beta is 0 unless the key says adds_c
 };
 
