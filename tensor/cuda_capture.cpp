@@ -141,7 +141,7 @@ void Allocator::retire(CapturePool& pool) noexcept {
         block->memory = own;
         try {
           after_launches(block);
-        } catch (...) {  // as in release_used: no memory on the host
+        } catch (...) {  // as in release_slow: no memory on the host
           block->held = false;
         }
         if (!std::exchange(block->held, false)) continue;
