@@ -7,7 +7,7 @@
 #include "autograd/node.h"
 #include "dispatch/dispatch.h"
 #include "ops/functions.h"
-#include "ops/random.h"
+#include "ops/random_state.h"
 #include "tensor/error.h"
 
 namespace brrr {

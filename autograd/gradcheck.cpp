@@ -8,7 +8,7 @@
 
 #include "autograd/autograd.h"
 #include "ops/functions.h"
-#include "ops/random.h"
+#include "ops/random_state.h"
 #include "tensor/error.h"
 
 namespace brrr {

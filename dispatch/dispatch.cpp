@@ -2,8 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <memory>
+#include <mutex>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "tensor/error.h"
@@ -136,26 +137,78 @@ void make_outputs(const OpInfo& info, const Call& call, Tensor* outputs) {
 }
 
 void wrote(const Call& call, Tensor* outputs) {
-  if (call.in_place && outputs[0].impl()->storage) ++outputs[0].impl()->storage->version;
+  if (!call.in_place) return;
+  if (Storage* storage = outputs[0].impl()->storage)
+    storage->version.fetch_add(1, std::memory_order_relaxed);
 }
 
-// A CPU stream of its own runs the kernel later, on its thread: it keeps the call and its tensors.
+// A CPU stream of its own runs the kernel later, on its thread: the record keeps the call and its
+// tensors. Records are used again, whichever thread gives them back.
+class QueuedCall final : public QueuedWork {
+ public:
+  static QueuedCall& take() {
+    std::lock_guard lock(spare().mutex);
+    QueuedWork* first = spare().first;
+    if (!first) return *new QueuedCall;
+    spare().first = first->next;
+    return static_cast<QueuedCall&>(*first);
+  }
+
+  void hold(KernelFn kernel, const char* name, const Call& call, const Tensor* outputs,
+            int n_outputs) {
+    kernel_ = kernel;
+    name_ = name;
+    call_ = call;
+    for (std::uint32_t i = 0; i < call.n_inputs; ++i) inputs_.push_back(*call.inputs[i]);
+    for (const Tensor& input : inputs_) pointers_.push_back(&input);
+    call_.inputs = pointers_.data();
+    outputs_.assign(outputs, outputs + n_outputs);
+  }
+  void run() override {
+    OpScope scope(name_);
+    kernel_(call_, outputs_.data());
+  }
+  void finish() noexcept override {
+    pointers_.clear();
+    inputs_.clear();
+    outputs_.clear();
+    std::lock_guard lock(spare().mutex);
+    next = std::exchange(spare().first, this);
+  }
+
+ private:
+  struct Spare {
+    std::mutex mutex;
+    QueuedWork* first = nullptr;
+  };
+  static Spare& spare() {
+    static Spare* all = new Spare;  // queues run until the process ends
+    return *all;
+  }
+
+  QueuedCall() {
+    inputs_.reserve(4);  // what nearly every op needs, so that records serve any of them
+    pointers_.reserve(4);
+    outputs_.reserve(kMaxOutputs);
+  }
+
+  KernelFn kernel_ = nullptr;
+  const char* name_ = nullptr;
+  Call call_{Op{}, nullptr, 0};
+  std::vector<Tensor> inputs_, outputs_;
+  std::vector<const Tensor*> pointers_;
+};
+
 void enqueue(KernelFn kernel, const char* name, const Call& call, const Tensor* outputs,
              int n_outputs) {
-  struct Queued {
-    Call call;
-    std::vector<Tensor> inputs, outputs;
-    std::vector<const Tensor*> pointers;
-  };
-  auto queued = std::make_shared<Queued>(Queued{call, {}, {}, {}});
-  for (std::uint32_t i = 0; i < call.n_inputs; ++i) queued->inputs.push_back(*call.inputs[i]);
-  for (const Tensor& input : queued->inputs) queued->pointers.push_back(&input);
-  queued->outputs.assign(outputs, outputs + n_outputs);
-  queued->call.inputs = queued->pointers.data();
-  current_cpu_queue()->enqueue([kernel, name, queued] {
-    OpScope scope(name);
-    kernel(queued->call, queued->outputs.data());
-  });
+  QueuedCall& queued = QueuedCall::take();
+  try {
+    queued.hold(kernel, name, call, outputs, n_outputs);
+  } catch (...) {
+    queued.finish();
+    throw;
+  }
+  current_cpu_queue()->enqueue(queued);
 }
 
 void run_cpu(Call& call, Tensor* outputs, std::uint32_t) {

@@ -75,8 +75,12 @@ struct LtCall {
   static constexpr std::size_t kWorkspace = std::size_t{64} << 20;
   static constexpr int kMostAlgorithms = 64;
 
+  // Delegates, so that the destructor gives back what was made when the rest throws.
   LtCall(Device on, const MatmulProblem& problem, std::span<const Tensor> as,
-         std::span<const Tensor> bs);
+         std::span<const Tensor> bs)
+      : LtCall(on, as, bs) {
+    prepare(problem);
+  }
   ~LtCall();
   LtCall(const LtCall&) = delete;
   LtCall& operator=(const LtCall&) = delete;
@@ -89,17 +93,22 @@ struct LtCall {
   }
 
   Device device;
-  bool f64;
+  bool f64 = false;
   std::vector<Tensor> a, b, out;
   Tensor workspace;
   std::size_t turn = 0;
   cublasLtHandle_t handle = nullptr;
   cublasLtMatmulDesc_t description = nullptr;
   cublasLtMatrixLayout_t a_layout = nullptr, b_layout = nullptr, out_layout = nullptr;
+  cublasLtMatmulPreference_t preference = nullptr;
   std::vector<cublasLtMatmulAlgo_t> algorithms;
   cublasLtMatmulAlgo_t best = {};
 
  private:
+  LtCall(Device on, std::span<const Tensor> as, std::span<const Tensor> bs)
+      : device(on), a(as.begin(), as.end()), b(bs.begin(), bs.end()) {}
+  void prepare(const MatmulProblem& problem);
+
   const void* one() const { return f64 ? static_cast<const void*>(&kOne64) : &kOne; }
   const void* zero() const { return f64 ? static_cast<const void*>(&kZero64) : &kZero; }
   static constexpr float kOne = 1, kZero = 0;
@@ -116,12 +125,8 @@ cudaDataType_t type_of(DType dtype) {
   }
 }
 
-LtCall::LtCall(Device on, const MatmulProblem& problem, std::span<const Tensor> as,
-               std::span<const Tensor> bs)
-    : device(on),
-      f64(problem.dtype == DType::f64),
-      a(as.begin(), as.end()),
-      b(bs.begin(), bs.end()) {
+void LtCall::prepare(const MatmulProblem& problem) {
+  f64 = problem.dtype == DType::f64;
   const auto [m, n, k, transpose_a, transpose_b, dtype, tf32] = problem;
   for (std::size_t i = 0; i < a.size(); ++i) {
     out.push_back(empty({m, n}, {.dtype = dtype, .device = device}));
@@ -149,7 +154,6 @@ LtCall::LtCall(Device on, const MatmulProblem& problem, std::span<const Tensor> 
   transpose_a ? layout(a_layout, m, k) : layout(a_layout, k, m);
   layout(out_layout, n, m);
 
-  cublasLtMatmulPreference_t preference = nullptr;
   BRRR_CUDA(cublasLtMatmulPreferenceCreate, &preference);
   const std::size_t most = kWorkspace;
   BRRR_CUDA(cublasLtMatmulPreferenceSetAttribute, preference,
@@ -158,7 +162,6 @@ LtCall::LtCall(Device on, const MatmulProblem& problem, std::span<const Tensor> 
   int offered = 0;
   BRRR_CUDA(cublasLtMatmulAlgoGetHeuristic, handle, description, b_layout, a_layout, out_layout,
             out_layout, preference, kMostAlgorithms, offers.data(), &offered);
-  BRRR_CUDA(cublasLtMatmulPreferenceDestroy, preference);
   for (int i = 0; i < offered; ++i) {
     if (offers[static_cast<std::size_t>(i)].state == CUBLAS_STATUS_SUCCESS) {
       algorithms.push_back(offers[static_cast<std::size_t>(i)].algo);
@@ -168,6 +171,7 @@ LtCall::LtCall(Device on, const MatmulProblem& problem, std::span<const Tensor> 
 }
 
 LtCall::~LtCall() {
+  if (preference) BRRR_CUDA_TRY(cublasLtMatmulPreferenceDestroy, preference);
   if (out_layout) BRRR_CUDA_TRY(cublasLtMatrixLayoutDestroy, out_layout);
   if (a_layout) BRRR_CUDA_TRY(cublasLtMatrixLayoutDestroy, a_layout);
   if (b_layout) BRRR_CUDA_TRY(cublasLtMatrixLayoutDestroy, b_layout);

@@ -1,13 +1,11 @@
-// Functions that make tensors: filled, counted, from values, random.
+// Functions that make tensors: filled, counted, from values.
 #include <fmt/format.h>
 
 #include <cmath>
-#include <mutex>
 
 #include "dispatch/dispatch.h"
 #include "ops/arguments.h"
 #include "ops/functions.h"
-#include "ops/random.h"
 #include "tensor/error.h"
 #include "tensor/host_copy.h"
 #include "tensor/runtime.h"
@@ -151,6 +149,7 @@ Tensor tensor(std::span<const T> values, const Dims& shape, Device device) {
                      to_string(shape), values.size()));
   }
   require_device(device, "tensor");
+  const OpScope scope("tensor");
   Tensor result = make_tensor(dtype, shape, device);
   copy_from_host(result, values.data());
   return result;
@@ -177,156 +176,5 @@ Tensor tensor(std::initializer_list<float> values, Device device) {
   template Tensor tensor<type>(const std::vector<type>&, const Dims&, Device);
 BRRR_DTYPES(X)
 #undef X
-
-// --- Random numbers
-// ----------------------------------------------------------------------------------------------
-
-namespace {
-
-// Seed and step live in a tensor on each device, so that a replayed graph can advance them; the
-// place of a draw in its step is counted on the host, where the order of calls is known.
-struct Generator {
-  std::mutex mutex;
-  std::uint64_t seed = 0;
-  std::int64_t place[2][kMaxDevices] = {};  // of the next draw in the device's step
-  Tensor state[2][kMaxDevices];             // {seed, step}; made on first use
-
-  std::int64_t& place_on(Device device) {
-    return place[static_cast<int>(device.type)][device.index];
-  }
-
-  Tensor& state_on(Device device) {
-    Tensor& tensor = state[static_cast<int>(device.type)][device.index];
-    if (!tensor.defined()) {
-      const std::int64_t values[] = {static_cast<std::int64_t>(seed), 0};
-      tensor = brrr::tensor<std::int64_t>(std::span<const std::int64_t>(values), {2}, device);
-    }
-    return tensor;
-  }
-};
-
-Generator& generator() {
-  static Generator* instance = new Generator;
-  return *instance;
-}
-
-Tensor draw(Op op, const Dims& shape, Options options) {
-  const OpInfo& info = op_info(op);
-  if (!is_floating(options.dtype)) {
-    fail(fmt::format("[{}] expected a floating dtype, got {}", info.name, name_of(options.dtype)));
-  }
-  require_device(options.device, info.name);
-  Tensor state;
-  std::int64_t place;
-  {
-    Generator& random = generator();
-    std::lock_guard lock(random.mutex);
-    state = random.state_on(options.device);
-    place = random.place_on(options.device)++;
-  }
-  const Tensor* inputs[] = {&state};
-  Call call(op, inputs, 1);
-  call.dtype = options.dtype;
-  call.add_attr(place);
-  call.add_shape(shape);
-  return dispatch(call);
-}
-
-}  // namespace
-
-RandomPlaces random_places() {
-  Generator& random = generator();
-  std::lock_guard lock(random.mutex);
-  RandomPlaces places;
-  for (int type = 0; type < 2; ++type) {
-    for (int i = 0; i < kMaxDevices; ++i) {
-      const Tensor& state = random.state[type][i];
-      places.place[type][i] = random.place[type][i];
-      places.version[type][i] = state.defined() ? state.version() : 0;
-    }
-  }
-  return places;
-}
-
-RandomReplay::RandomReplay(const RandomPlaces& places) : before_(random_places()) {
-  Generator& random = generator();
-  std::lock_guard lock(random.mutex);
-  for (int type = 0; type < 2; ++type) {
-    for (int i = 0; i < kMaxDevices; ++i) {
-      if (places.version[type][i] != before_.version[type][i]) {
-        fail(
-            "[random] expected the seed and step that the numbers were drawn with, got others: "
-            "they "
-            "were changed in between");
-      }
-      random.place[type][i] = places.place[type][i];
-    }
-  }
-}
-
-RandomReplay::~RandomReplay() {
-  Generator& random = generator();
-  std::lock_guard lock(random.mutex);
-  for (int type = 0; type < 2; ++type) {
-    std::copy_n(before_.place[type], kMaxDevices, random.place[type]);
-  }
-}
-
-void manual_seed(std::uint64_t seed) {
-  Generator& random = generator();
-  std::lock_guard lock(random.mutex);
-  random.seed = seed;
-  for (auto& places : random.place) std::fill(std::begin(places), std::end(places), 0);
-  for (auto& devices : random.state) {
-    for (Tensor& state : devices) {
-      if (!state.defined()) continue;
-      // Written in place: compiled steps hold on to the tensor itself.
-      const std::int64_t values[] = {static_cast<std::int64_t>(seed), 0};
-      copy_(state,
-            brrr::tensor<std::int64_t>(std::span<const std::int64_t>(values), {2}, state.device()));
-    }
-  }
-}
-
-void next_random_step(Device device) {
-  Generator& random = generator();
-  std::lock_guard lock(random.mutex);
-  random.place_on(device) = 0;
-  Tensor step = slice(random.state_on(device), 0, 1, 2);
-  add_(step, 1);
-}
-
-Tensor rand(const Dims& shape, Options options) { return draw(Op::uniform, shape, options); }
-Tensor randn(const Dims& shape, Options options) { return draw(Op::normal, shape, options); }
-
-Tensor randint(std::int64_t low, std::int64_t high, const Dims& shape, Options options) {
-  if (low >= high || static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low) >
-                         (std::uint64_t{1} << 53)) {
-    fail(
-        fmt::format("[randint] expected low below high by at most 2^53, got {} and {}", low, high));
-  }
-  const Tensor unit = rand(shape, {f64, options.device});
-  return cast(cast(floor(unit * static_cast<double>(high - low)), i64) + low, options.dtype);
-}
-
-Tensor bernoulli(const Tensor& probability) {
-  require_defined("bernoulli", probability);
-  const DType wide =
-      is_floating(probability.dtype()) && !is_half(probability.dtype()) ? probability.dtype() : f32;
-  return cast(lt(rand(probability.shape(), {wide, probability.device()}), probability),
-              probability.dtype());
-}
-
-Tensor dropout(const Tensor& x, double p) {
-  require_defined("dropout", x);
-  if (!(p >= 0 && p <= 1))
-    fail(fmt::format("[dropout] expected a probability in [0, 1], got {}", p));
-  if (!is_floating(x.dtype()))
-    fail(fmt::format("[dropout] expected a floating dtype, got {}", x.describe()));
-  if (p == 0) return x;
-  if (p == 1) return x * 0;
-  const Tensor keep = ge(rand(x.shape(), {f32, x.device()}), p);
-  return where(keep, x * (1 / (1 - p)), 0);
-}
 
 }  // namespace brrr

@@ -23,6 +23,7 @@ T only_value(const char* op, const Tensor& x) {
   require_values(op, x);
   if (x.numel() != 1)
     fail(fmt::format("[{}] expected a tensor of one element, got {}", op, x.describe()));
+  const OpScope scope(op);
   const Tensor value = contiguous(cast(x, dtype_of<T>));
   T result;
   copy_to_host(&result, value);
@@ -55,6 +56,7 @@ Tensor to(const Tensor& x, Device device) {
   require_defined("to", x);
   require_device(device, "to");
   if (x.device() == device) return x;
+  const OpScope scope("to");
   if (x.is_meta()) return make_meta_tensor(x.dtype(), x.shape(), device);
   const Tensor source = contiguous(x);
   Tensor result = make_tensor(x.dtype(), x.shape(), device);
@@ -71,6 +73,7 @@ double item(const Tensor& x) { return only_value<double>("item", x); }
 template <class T>
 std::vector<T> to_vector(const Tensor& x) {
   require_values("to_vector", x);
+  const OpScope scope("to_vector");
   const Tensor values = contiguous(cast(x, dtype_of<T>));
   if constexpr (std::is_same_v<T, bool>) {
     const auto bytes = std::make_unique<bool[]>(static_cast<std::size_t>(values.numel()));

@@ -1,12 +1,17 @@
 // The CPU's caching allocator. Small blocks (up to 1 MiB) live in per-thread bins by size class and
 // cost no lock; larger ones in one shared map, reused when at most an eighth would be wasted. A
 // block freed on another thread than the one that allocated it goes to the freeing thread's bin.
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <cstdlib>
+#include <cstring>
 #include <map>
 #include <mutex>
 
@@ -128,6 +133,52 @@ void* from_system(std::size_t size) {
   return block;
 }
 
+// The number behind `name` in a file of lines "Name:  123 kB", in bytes; -1 when it is not there.
+// Memory is out: nothing here may allocate.
+std::int64_t kilobytes_of(const char* path, const char* name) {
+  char text[4096];
+  const int file = ::open(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return -1;
+  const ssize_t size = ::read(file, text, sizeof text - 1);
+  ::close(file);
+  if (size <= 0) return -1;
+  text[size] = '\0';
+  const char* line = std::strstr(text, name);
+  return line ? std::strtoll(line + std::strlen(name), nullptr, 10) * 1024 : -1;
+}
+
+// What the system would still give, and who says so: what it has, or what a limit leaves.
+struct Free {
+  std::int64_t bytes;
+  const char* source;
+};
+Free free_memory() {
+  Free free{kilobytes_of("/proc/meminfo", "MemAvailable:"), "MemAvailable"};
+  const auto limit = [&](auto resource, const char* used, const char* source) {
+    rlimit most{};
+    if (::getrlimit(resource, &most) != 0 || most.rlim_cur == RLIM_INFINITY) return;
+    const std::int64_t taken = kilobytes_of("/proc/self/status", used);
+    if (taken < 0) return;
+    const std::int64_t left = std::max<std::int64_t>(
+        0, static_cast<std::int64_t>(std::min<rlim_t>(most.rlim_cur, INT64_MAX)) - taken);
+    if (free.bytes < 0 || left < free.bytes) free = {left, source};
+  };
+  limit(RLIMIT_AS, "VmSize:", "RLIMIT_AS");
+  limit(RLIMIT_DATA, "VmData:", "RLIMIT_DATA");
+  return free;
+}
+
+[[noreturn]] void out_of_memory(std::size_t bytes) {
+  const MemoryStats stats = cpu_memory::stats();
+  const Free free = free_memory();
+  throw OutOfMemory(
+      fmt::format("[{}] out of memory on cpu: requested {} bytes, in use {}, cached {}, free {}",
+                  current_op ? current_op : "allocate", bytes, stats.live, stats.cached(),
+                  free.bytes < 0 ? std::string("unknown")
+                                 : fmt::format("{} ({})", free.bytes, free.source)),
+      bytes);
+}
+
 [[gnu::noinline]] void* allocate_slow(std::size_t bytes, std::size_t size) {
   struct Cleanup {
     ~Cleanup() {
@@ -163,13 +214,7 @@ void* from_system(std::size_t size) {
     drain_large();
     block = from_system(size);
   }
-  if (!block) {
-    const MemoryStats stats = memory_stats(cpu);
-    throw OutOfMemory(
-        fmt::format("[{}] out of memory on cpu: requested {} bytes, in use {}, cached {}",
-                    current_op ? current_op : "allocate", bytes, stats.live, stats.cached()),
-        bytes);
-  }
+  if (!block) out_of_memory(bytes);
   return block;
 }
 

@@ -3,10 +3,10 @@
 // waits in a pool.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
-#include <deque>
 #include <exception>
 #include <mutex>
 #include <system_error>
@@ -62,6 +62,7 @@ class Point {
 using PointPtr = std::shared_ptr<Point>;
 
 struct InlineStream final : StreamState {
+  using StreamState::enqueue;
   void synchronize() override {}
   bool idle() override { return true; }
   void enqueue(std::function<void()> work) override { work(); }
@@ -89,13 +90,14 @@ class Queue final : public StreamState {
   }
 
   void enqueue(std::function<void()> work) override {
-    push({std::move(work), nullptr, Kind::work});
+    push({Kind::work, std::move(work), nullptr, nullptr});
   }
-  void mark(PointPtr point) { push({nullptr, std::move(point), Kind::mark}); }
-  void wait_for(PointPtr point) { push({nullptr, std::move(point), Kind::wait}); }
+  void enqueue(QueuedWork& work) override { push({Kind::work, nullptr, Finished(&work), nullptr}); }
+  void mark(PointPtr point) { push({Kind::mark, nullptr, nullptr, std::move(point)}); }
+  void wait_for(PointPtr point) { push({Kind::wait, nullptr, nullptr, std::move(point)}); }
   void end_of_owner() noexcept {
     try {
-      push({nullptr, nullptr, Kind::end_of_owner});
+      push({Kind::end_of_owner, nullptr, nullptr, nullptr});
     } catch (...) {  // no memory for the item: a failure stays for the next owner to see
     }
   }
@@ -120,16 +122,48 @@ class Queue final : public StreamState {
 
  private:
   enum class Kind { work, mark, wait, end_of_owner };
+  struct Finish {
+    void operator()(QueuedWork* work) const noexcept { work->finish(); }
+  };
+  using Finished = std::unique_ptr<QueuedWork, Finish>;
   struct Item {
+    Kind kind = Kind::work;
     std::function<void()> work;
+    Finished pooled;  // or this
     PointPtr point;
-    Kind kind;
+  };
+  // First in, first out, in a ring that only grows: a deque would go on allocating as it moves.
+  class Items {
+   public:
+    bool empty() const { return count_ == 0; }
+    void push(Item item) {
+      if (count_ == ring_.size()) grow();
+      ring_[(first_ + count_) % ring_.size()] = std::move(item);
+      ++count_;
+    }
+    Item pop() {
+      Item item = std::move(ring_[first_]);
+      first_ = (first_ + 1) % ring_.size();
+      --count_;
+      return item;
+    }
+
+   private:
+    void grow() {
+      std::vector<Item> larger(std::max<std::size_t>(16, 2 * ring_.size()));
+      for (std::size_t i = 0; i < count_; ++i)
+        larger[i] = std::move(ring_[(first_ + i) % ring_.size()]);
+      ring_ = std::move(larger);
+      first_ = 0;
+    }
+    std::vector<Item> ring_;
+    std::size_t first_ = 0, count_ = 0;
   };
 
   void push(Item item) {
     {
       std::lock_guard lock(mutex_);
-      items_.push_back(std::move(item));
+      items_.push(std::move(item));
     }
     filled_.notify_one();
   }
@@ -140,8 +174,7 @@ class Queue final : public StreamState {
       filled_.wait(lock, [&] { return !items_.empty(); });
       running_ = true;
       {
-        Item item = std::move(items_.front());
-        items_.pop_front();
+        Item item = items_.pop();
         std::exception_ptr failure = failure_;
         lock.unlock();
         failure = perform(item, std::move(failure));
@@ -160,7 +193,7 @@ class Queue final : public StreamState {
       case Kind::work:
         if (failure) return failure;
         try {
-          item.work();
+          item.pooled ? item.pooled->run() : item.work();
         } catch (...) {
           return std::current_exception();
         }
@@ -181,7 +214,7 @@ class Queue final : public StreamState {
 
   std::mutex mutex_;
   std::condition_variable filled_, drained_;
-  std::deque<Item> items_;
+  Items items_;
   std::exception_ptr failure_;
   std::thread::id thread_;
   bool running_ = false;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "tensor/cuda_capture.h"
 #include "tensor/cuda_relaxed_capture.h"
 #include "tensor/cuda_runtime.h"
 #include "tensor/error.h"
@@ -102,7 +103,8 @@ StreamMemory* Allocator::new_memory(CudaStream& stream) {
   std::lock_guard lock(mutex_);
   memories_.reserve(memories_.size() + 1);
   uses_.reserve(memories_.size() + 1);
-  memories_.push_back(new StreamMemory{&stream, {}, {}});
+  memories_.push_back(new StreamMemory);
+  memories_.back()->stream = &stream;
   return memories_.back();
 }
 
@@ -181,6 +183,7 @@ CUresult Allocator::grow(StreamMemory& memory, std::size_t size, bool small) {
   CUdeviceptr data = 0;
   CUresult code;
   try {
+    if (memory.pool) memory.segments.reserve(memory.segments.size() + 1);
     code = driver_allocate(&data, size);
   } catch (...) {
     drop_block(block);
@@ -194,6 +197,7 @@ CUresult Allocator::grow(StreamMemory& memory, std::size_t size, bool small) {
   block->size = size;
   block->memory = &memory;
   block->small = small;
+  if (memory.pool) memory.segments.push_back(block);
   (small ? memory.small : memory.large).insert(block);
   return CUDA_SUCCESS;
 }
@@ -213,6 +217,7 @@ Block* Allocator::take_direct(StreamMemory& memory, std::size_t bytes) {
   Block* block = new_block();
   CUdeviceptr data = 0;
   try {
+    if (memory.pool) memory.segments.reserve(memory.segments.size() + 1);
     CUresult code = driver_allocate(&data, bytes);
     if (code == CUDA_ERROR_OUT_OF_MEMORY && !quiet) {
       settle_deferred();
@@ -230,6 +235,7 @@ Block* Allocator::take_direct(StreamMemory& memory, std::size_t bytes) {
   block->size = bytes;
   block->memory = &memory;
   block->direct = true;
+  if (memory.pool) memory.segments.push_back(block);
   return block;
 }
 
@@ -252,10 +258,11 @@ void Allocator::release(Storage& storage) noexcept {
   Allocator& self = block->memory->stream->on->allocator;
   std::lock_guard lock(self.mutex_);
   self.live_ -= static_cast<std::int64_t>(storage.bytes);
-  if (block->uses.empty() && !block->direct) [[likely]] {
+  if (block->uses.empty() && !block->direct &&
+      self.device_.captures.load(std::memory_order_relaxed) == 0) [[likely]] {
     self.give(block);
   } else {
-    self.release_used(block);
+    self.release_slow(block);
   }
 }
 
@@ -280,15 +287,21 @@ void Allocator::give(Block* block) noexcept {
   free.insert(block);
 }
 
-void Allocator::release_used(Block* block) noexcept {
+void Allocator::release_slow(Block* block) noexcept {
   try {
     const bool quiet = device_.captures.load() != 0;
-    if (block->direct) {
+    if (CapturePool* pool = capture_of(block)) {
+      pool->held_.push_back(block);
+    } else if (block->direct && block->memory->pool) {
+      block->held = true;
+    } else if (block->direct) {
       stuck_.push_back(block);
       if (!quiet) {
         make_current(device_);
         free_stuck();
       }
+    } else if (block->uses.empty()) {
+      give(block);
     } else if (quiet) {
       deferred_.push_back(block);
     } else {
@@ -309,25 +322,26 @@ void Allocator::record_use(Storage& storage, CudaStream& stream) {
 
 // Marks the place on each stream that used the block after which it may be reused.
 void Allocator::note_uses(Block* block) {
-  for (CudaStream* stream : block->uses) {
-    auto on = std::ranges::find(uses_, stream, &UsesOn::stream);
-    if (on == uses_.end()) on = uses_.insert(uses_.end(), UsesOn{stream, {}});
-    on->uses.push_back({block, nullptr});
-    ++block->waiting;
-  }
-  for (CudaStream* stream : block->uses) {
-    CUevent event = nullptr;
-    try {
-      make_current(*stream->on);
-      event = stream->on->streams.take_event(false);
-      BRRR_CUDA(cuEventRecord, event, stream->handle);
-    } catch (const CudaError&) {
-      if (event) stream->on->streams.give_event(event, false);
-      continue;  // without an event, the stream has to become idle
-    }
-    std::ranges::find(uses_, stream, &UsesOn::stream)->uses.back().event = event;
-  }
+  for (CudaStream* stream : block->uses) note_use(block, stream);
   block->uses.clear();
+}
+
+void Allocator::note_use(Block* block, CudaStream* stream) {
+  auto on = std::ranges::find(uses_, stream, &UsesOn::stream);
+  if (on == uses_.end()) on = uses_.insert(uses_.end(), UsesOn{stream, {}});
+  on->uses.push_back({block, nullptr});
+  ++block->waiting;
+  if (stream->on->captures.load() != 0) return;
+  CUevent event = nullptr;
+  try {
+    make_current(*stream->on);
+    event = stream->on->streams.take_event(false);
+    BRRR_CUDA(cuEventRecord, event, stream->handle);
+  } catch (const CudaError&) {
+    if (event) stream->on->streams.give_event(event, false);
+    return;  // without an event, the stream has to become idle
+  }
+  on->uses.back().event = event;
 }
 
 void Allocator::settle_deferred() {
@@ -455,7 +469,7 @@ Block* Allocator::new_block() {
 
 void Allocator::drop_block(Block* block) noexcept {
   block->before = block->after = block->previous_free = nullptr;
-  block->free = block->small = block->direct = false;
+  block->free = block->small = block->direct = block->held = false;
   block->waiting = 0;
   block->uses.clear();
   block->next_free = spare_;

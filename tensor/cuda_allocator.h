@@ -1,7 +1,8 @@
 // CUDA memory, cached and ordered by stream. A block freed on its stream is reused there at once:
 // what used it comes before what will. A block that other streams used as well waits for an event
 // on each of them. Blocks under 1 MiB are cut from segments of 2 MiB, larger ones from segments of
-// 20 MiB or of their own size.
+// 20 MiB or of their own size. Streams that are being captured take blocks from the graph's own
+// pool: see cuda_capture.h.
 #pragma once
 
 #include <cstddef>
@@ -19,6 +20,7 @@ namespace brrr::cu {
 struct DeviceState;
 struct CudaStream;
 struct StreamMemory;
+class CapturePool;
 
 struct Block {
   char* data = nullptr;
@@ -29,6 +31,7 @@ struct Block {
   bool free = false;
   bool small = false;
   bool direct = false;            // pass-through: the block is the driver's allocation
+  bool held = false;              // freed, and kept by a capture's pool
   int waiting = 0;                // uses on other streams that are not known to be done
   std::vector<CudaStream*> uses;  // other streams that used it
 };
@@ -67,10 +70,12 @@ class FreeBlocks {
   Block* heads_[kRows][kColumns] = {};
 };
 
-// What one stream has cached.
+// What one stream has cached: for itself, or for a graph that it is captured into.
 struct StreamMemory {
   CudaStream* stream = nullptr;
   FreeBlocks small, large;
+  CapturePool* pool = nullptr;
+  std::vector<Block*> segments;  // of a pool: the first block of each
 };
 
 class Allocator {
@@ -86,6 +91,15 @@ class Allocator {
   void empty_cache();
   std::int64_t live();
 
+  // Of cuda_capture.h. From `enter` to `leave` the pool has the stream's blocks; `retire` gives all
+  // that the pool has back to the streams.
+  void enter(CapturePool& pool, CudaStream& stream);
+  void leave(CapturePool& pool) noexcept;
+  void retire(CapturePool& pool) noexcept;
+  void note_launch(CapturePool& pool, CudaStream& stream);
+  void count_pool(int by);
+  int pools();
+
  private:
   struct Use {
     Block* block;
@@ -97,7 +111,7 @@ class Allocator {
   };
 
   static void release(Storage& storage) noexcept;
-  void release_used(Block* block) noexcept;
+  void release_slow(Block* block) noexcept;
 
   Block* take(StreamMemory& memory, std::size_t size, bool thorough);
   Block* take_slow(StreamMemory& memory, std::size_t size, std::size_t bytes);
@@ -107,6 +121,10 @@ class Allocator {
   CUresult driver_allocate(CUdeviceptr* data, std::size_t size);
   [[noreturn]] void out_of_memory(std::size_t bytes);
 
+  StreamMemory* own_memory(const CudaStream& stream) const;
+  CapturePool* capture_of(const Block* block) const;
+
+  void note_use(Block* block, CudaStream* stream);
   void note_uses(Block* block);
   void settle_deferred();
   void poll_uses();
@@ -122,6 +140,8 @@ class Allocator {
   std::mutex mutex_;
   std::int64_t live_ = 0, peak_ = 0, reserved_ = 0, driver_calls_ = 0;
   std::vector<StreamMemory*> memories_;
+  std::vector<CapturePool*> capturing_;
+  int pools_ = 0;
   std::vector<UsesOn> uses_;
   std::vector<Block*>
       deferred_;  // used by other streams, freed while a capture was on: no event may be recorded

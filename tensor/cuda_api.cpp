@@ -321,8 +321,9 @@ std::string describe(Library library, int code) {
   return text ? fmt::format("{} ({}): {}", name, code, text) : fmt::format("{} ({})", name, code);
 }
 
-void throw_failed(Fn call, int code) {
-  throw CudaError(fmt::format("[{}] {} failed: {}", current_op ? current_op : "cuda", name_of(call),
+void throw_failed(Fn call, int code, std::string_view about) {
+  throw CudaError(fmt::format("[{}] {} failed{}: {}", current_op ? current_op : "cuda",
+                              name_of(call), about.empty() ? "" : fmt::format(" for \"{}\"", about),
                               describe(library_of(call), code)),
                   code);
 }

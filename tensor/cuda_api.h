@@ -96,8 +96,9 @@ extern std::atomic<const Table*> active_table;
 
 inline const Table& table() { return *active_table.load(std::memory_order_acquire); }
 
-// Throws "[op] cuMemAlloc failed: CUDA_ERROR_OUT_OF_MEMORY (2): out of memory".
-[[noreturn]] void throw_failed(Fn call, int code);
+// Throws "[op] cuMemAlloc failed: CUDA_ERROR_OUT_OF_MEMORY (2): out of memory"; with `about`, what
+// the call was about, "[op] cuModuleGetFunction failed for "add_f32": ...".
+[[noreturn]] void throw_failed(Fn call, int code, std::string_view about = {});
 
 template <Fn F, class Code>
 inline void check(Code code) {

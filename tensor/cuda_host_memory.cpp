@@ -83,19 +83,26 @@ bool is_pinned(DeviceState& device, const void* host) {
 // noted in the slot: whoever takes it next waits for it.
 class Staging::Taken {
  public:
-  Taken(Staging& staging, Ring& ring) : staging_(staging), ring_(ring) {}
+  Taken(Staging& staging, Ring& ring, CudaStream& stream)
+      : staging_(staging), ring_(ring), stream_(stream) {}
   ~Taken() { give_back(); }
   Taken(const Taken&) = delete;
   Taken& operator=(const Taken&) = delete;
 
   explicit operator bool() const { return slot_ != nullptr; }
   Slot& operator*() const { return *slot_; }
-  char* data() const { return ring_.data(*slot_); }
+  char* data() const { return slot_->data; }
 
   void take() {
     {
       std::unique_lock lock(staging_.mutex_);
-      ring_.given_back.wait(lock, [&] { return find(); });
+      while (!find()) {
+        if (!stream_has_slot()) {
+          add();
+          break;
+        }
+        ring_.given_back.wait(lock);
+      }
     }
     prepare();
   }
@@ -115,20 +122,43 @@ class Staging::Taken {
       slot_->taken = false;
     }
     slot_ = nullptr;
-    ring_.given_back.notify_one();
+    ring_.given_back.notify_all();  // they wait for slots of different streams
   }
 
  private:
+  // A slot that is done with, else the oldest of this stream.
   bool find() {
-    for (int i = 0; i < ring_.slots; ++i) {
-      Slot& slot = ring_.slot[(ring_.next + i) % ring_.slots];
+    Slot* busy = nullptr;
+    const std::size_t count = ring_.slots.size();
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t at = (ring_.next + i) % count;
+      Slot& slot = ring_.slots[at];
       if (slot.taken) continue;
-      ring_.next = (ring_.next + i + 1) % ring_.slots;
-      slot.taken = true;
-      slot_ = &slot;
-      return true;
+      if (staging_.idle(slot)) {
+        use(slot);
+        ring_.next = (at + 1) % count;
+        return true;
+      }
+      if (!busy && slot.stream == &stream_) busy = &slot;
     }
-    return false;
+    if (busy) use(*busy);
+    return busy != nullptr;
+  }
+  bool stream_has_slot() const {
+    return std::ranges::any_of(ring_.slots,
+                               [&](const Slot& slot) { return slot.user == &stream_; });
+  }
+  void add() {
+    Slot slot;
+    slot.own = PinnedBuffer(staging_.device_, ring_.slot_bytes);
+    slot.data = static_cast<char*>(slot.own.data());
+    ring_.slots.push_back(std::move(slot));
+    use(ring_.slots.back());
+  }
+  void use(Slot& slot) {
+    slot.taken = true;
+    slot.user = &stream_;
+    slot_ = &slot;
   }
   void prepare() {
     staging_.wait(*slot_);
@@ -137,14 +167,25 @@ class Staging::Taken {
 
   Staging& staging_;
   Ring& ring_;
+  CudaStream& stream_;
   Slot* slot_ = nullptr;
 };
 
 Staging::Ring& Staging::ring_for(std::size_t bytes) {
   std::lock_guard lock(mutex_);
   Ring& ring = bytes <= kSmall ? small_ : large_;
-  if (!ring.memory.data()) ring.memory = PinnedBuffer(device_, ring.slot_bytes * ring.slots);
+  if (ring.slots.empty()) {
+    ring.memory = PinnedBuffer(device_, ring.slot_bytes * ring.first_slots);
+    ring.slots.resize(static_cast<std::size_t>(ring.first_slots));
+    char* data = static_cast<char*>(ring.memory.data());
+    for (Slot& slot : ring.slots) slot.data = std::exchange(data, data + ring.slot_bytes);
+  }
   return ring;
+}
+
+// Whether no copy is under way, without waiting. What cannot be known counts as busy.
+bool Staging::idle(const Slot& slot) const {
+  return !slot.stream || (slot.recorded && BRRR_CUDA_TRY(cuEventQuery, slot.event) == CUDA_SUCCESS);
 }
 
 void Staging::wait(Slot& slot) {
@@ -169,7 +210,7 @@ void Staging::from_host(CudaStream& stream, void* to, const void* host, std::siz
   Ring& ring = ring_for(bytes);
   for (std::size_t done = 0; done < bytes; done += ring.slot_bytes) {
     const std::size_t size = std::min(ring.slot_bytes, bytes - done);
-    Taken slot(*this, ring);
+    Taken slot(*this, ring, stream);
     slot.take();
     std::memcpy(slot.data(), static_cast<const char*>(host) + done, size);
     BRRR_CUDA(cuMemcpyHtoDAsync, reinterpret_cast<CUdeviceptr>(to) + done, slot.data(), size,
@@ -180,7 +221,7 @@ void Staging::from_host(CudaStream& stream, void* to, const void* host, std::siz
 
 void Staging::to_host(CudaStream& stream, void* host, const void* from, std::size_t bytes) {
   Ring& ring = ring_for(bytes);
-  Taken slots[2] = {{*this, ring}, {*this, ring}};
+  Taken slots[2] = {{*this, ring, stream}, {*this, ring, stream}};
   std::size_t filled_at = 0;
   const auto drain = [&](Taken& filled) {
     wait(*filled);
@@ -218,10 +259,11 @@ void Staging::to_host(CudaStream& stream, void* host, const void* from, std::siz
 void Staging::destroy() noexcept {
   std::lock_guard lock(mutex_);
   for (Ring* ring : {&small_, &large_}) {
-    for (Slot& slot : ring->slot) {
+    for (Slot& slot : ring->slots) {
       if (slot.event) device_.streams.give_event(slot.event, false);
-      slot = {};
     }
+    ring->slots.clear();
+    ring->next = 0;
     ring->memory = {};
   }
 }

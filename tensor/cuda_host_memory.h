@@ -4,6 +4,7 @@
 
 #include <condition_variable>
 #include <cstddef>
+#include <deque>
 #include <mutex>
 #include <utility>
 
@@ -48,6 +49,10 @@ void forget_pinned_cache() noexcept;  // the same without telling the driver
 // Two rings of pinned slots, for small and for large copies. A copy from the host is asynchronous
 // once its bytes are in a slot; a copy to the host alternates between slots and is complete at
 // return. No thread holds the lock while it waits for the device or copies bytes.
+//
+// A copy waits for copies of its own stream only: another stream may be stuck until the host does
+// something after this copy. When others have every slot, the ring gets one more; so it grows by at
+// most one for each stream.
 class Staging {
  public:
   explicit Staging(DeviceState& device) : device_(device) {}
@@ -60,26 +65,26 @@ class Staging {
 
  private:
   struct Slot {
+    char* data = nullptr;
+    PinnedBuffer own;  // of a slot that was added
     CUevent event = nullptr;
+    CudaStream* user = nullptr;    // whose copy it is or was last for
     CudaStream* stream = nullptr;  // set while a copy may be under way
     bool recorded = false;         // whether `event` tells when it is done
     bool taken = false;            // one thread's own; the rest of the slot is only its to touch
   };
   struct Ring {
-    static constexpr int kMost = 16;
     std::size_t slot_bytes;
-    int slots;
-    PinnedBuffer memory;
-    Slot slot[kMost];
-    int next = 0;
+    int first_slots;
+    PinnedBuffer memory;     // of the first slots
+    std::deque<Slot> slots;  // grows at its end; a slot stays where it is
+    std::size_t next = 0;
     std::condition_variable given_back;
-    char* data(const Slot& s) const {
-      return static_cast<char*>(memory.data()) + (&s - slot) * slot_bytes;
-    }
   };
 
   class Taken;
 
+  bool idle(const Slot& slot) const;
   Ring& ring_for(std::size_t bytes);
   void wait(Slot& slot);
   void mark(Slot& slot, CudaStream& stream);

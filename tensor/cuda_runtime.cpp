@@ -115,6 +115,10 @@ void shut_down() {
       fail(fmt::format("[shut_down] expected no live storage on {}, got {} bytes",
                        to_string(Device(DeviceType::cuda, state->index)), state->allocator.live()));
     }
+    if (const int pools = state->allocator.pools()) {
+      fail(fmt::format("[shut_down] expected no memory of captured graphs on {}, got {} pools",
+                       to_string(Device(DeviceType::cuda, state->index)), pools));
+    }
     make_current(*state);
     for (CudaStream* stream : state->streams.all()) stream->synchronize();
     drop_fault_record(Device(DeviceType::cuda, state->index));

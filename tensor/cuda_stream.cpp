@@ -278,32 +278,4 @@ std::unique_ptr<EventState> make_event(DeviceState& device, bool timed) {
   return std::make_unique<CudaEvent>(device, timed);
 }
 
-void begin_capture(CudaStream& stream, CUstreamCaptureMode mode) {
-  make_current(*stream.on);
-  stream.on->captures.fetch_add(1);
-  try {
-    BRRR_CUDA(cuStreamBeginCapture, stream.handle, mode);
-  } catch (...) {
-    stream.on->captures.fetch_sub(1);
-    throw;
-  }
-}
-
-CUgraph end_capture(CudaStream& stream) {
-  make_current(*stream.on);
-  CUgraph graph = nullptr;
-  const CUresult code = BRRR_CUDA_TRY(cuStreamEndCapture, stream.handle, &graph);
-  if (code != CUDA_SUCCESS) {
-    // The stream must be usable again, whatever kept the capture from ending.
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    BRRR_CUDA_TRY(cuStreamIsCapturing, stream.handle, &status);
-    if (status != CU_STREAM_CAPTURE_STATUS_NONE)
-      BRRR_CUDA_TRY(cuStreamEndCapture, stream.handle, &graph);
-    if (graph) BRRR_CUDA_TRY(cuGraphDestroy, graph);
-  }
-  stream.on->captures.fetch_sub(1);
-  check<Fn::k_cuStreamEndCapture>(code);
-  return graph;
-}
-
 }  // namespace brrr::cu

@@ -18,13 +18,13 @@ struct StreamMemory;
 struct CudaStream final : StreamState {
   CUstream handle = nullptr;
   DeviceState* on = nullptr;
-  StreamMemory* memory =
-      nullptr;  // free blocks of this stream; a capture may put a private one here
+  StreamMemory* memory = nullptr;  // its free blocks; during a capture, those of the graph's pool
 
   void synchronize() override;
   bool idle() override;
   // `work` may not call CUDA. What it holds is let go at a later call on the stream, not on the
   // driver's thread.
+  using StreamState::enqueue;
   void enqueue(std::function<void()> work) override;
   void* native() const override { return handle; }
   bool capturing() const;
@@ -75,10 +75,5 @@ class StreamPool {
 };
 
 std::unique_ptr<EventState> make_event(DeviceState& device, bool timed);
-
-// Capture goes through these two, so that the allocator and copies know that the driver must be
-// left in peace.
-void begin_capture(CudaStream& stream, CUstreamCaptureMode mode);
-CUgraph end_capture(CudaStream& stream);
 
 }  // namespace brrr::cu

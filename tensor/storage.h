@@ -13,7 +13,9 @@ struct StreamState;
 
 struct Storage {
   std::atomic<std::uint32_t> refs{1};
-  std::uint32_t version = 0;  // bumped by every write through an in-place op
+  // Counts writes through in-place ops, from any thread: views of one storage may be written side
+  // by side.
+  std::atomic<std::uint32_t> version{0};
   Device device;
   void* data = nullptr;
   std::size_t bytes = 0;

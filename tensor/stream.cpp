@@ -19,6 +19,12 @@ StreamState*& current_slot(Device device) {
 
 }  // namespace
 
+void StreamState::enqueue(QueuedWork& work) {
+  const auto finish = [](QueuedWork* done) { done->finish(); };
+  const std::shared_ptr<QueuedWork> held(&work, finish);
+  enqueue([held] { held->run(); });
+}
+
 Stream::Stream(Device device) {
   require_device(device, "stream");
   state_ = runtime_of(device.type).new_stream(device);
@@ -79,6 +85,7 @@ StreamGuard::~StreamGuard() { current_slot(stream_.device()) = before_; }
 
 void synchronize(Device device) {
   require_device(device, "synchronize");
+  const OpScope scope("synchronize");
   runtime_of(device.type).synchronize(device);
 }
 

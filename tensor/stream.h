@@ -12,6 +12,17 @@
 
 namespace brrr {
 
+// Work that is queued without an allocation: whoever makes it also takes it back.
+struct QueuedWork {
+  QueuedWork* next = nullptr;  // for the maker
+  virtual void run() = 0;
+  // Called once, after `run` or in its place, by whoever holds the work last.
+  virtual void finish() noexcept = 0;
+
+ protected:
+  ~QueuedWork() = default;
+};
+
 // What a kind of device must be able to do with one stream. Lives as long as the process: blocks of
 // memory and cached workspaces refer to it.
 struct StreamState {
@@ -27,6 +38,8 @@ struct StreamState {
   // stream that waits for an event recorded after the failure (on CUDA only later host work is
   // skipped). The CPU's default stream runs `work` here and now, and throws here and now.
   virtual void enqueue(std::function<void()> work) = 0;
+  // The same without an allocation where the stream can; throws with the work already finished.
+  virtual void enqueue(QueuedWork& work);
   virtual void* native() const { return nullptr; }  // the CUstream
 };
 

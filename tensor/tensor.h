@@ -115,7 +115,9 @@ class Tensor {
   // Bytes of its elements, and where they start in the storage, in elements.
   std::size_t bytes() const { return static_cast<std::size_t>(numel()) * size_of(dtype()); }
   std::int64_t storage_offset() const;
-  std::uint32_t version() const { return impl_->storage ? impl_->storage->version : 0; }
+  std::uint32_t version() const {
+    return impl_->storage ? impl_->storage->version.load(std::memory_order_relaxed) : 0;
+  }
   bool shares_storage_with(const Tensor& other) const {
     return impl_->storage && impl_->storage == other.impl_->storage;
   }

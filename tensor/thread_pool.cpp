@@ -104,10 +104,8 @@ class ThreadPool {
  public:
   int threads() const { return threads_.load(std::memory_order_relaxed); }
 
-  void set_threads(int count) {
-    std::lock_guard lock(owner_);
-    threads_.store(count, std::memory_order_relaxed);
-  }
+  // A loop that is under way keeps its threads, so this never waits, not even inside a body.
+  void set_threads(int count) { threads_.store(count, std::memory_order_relaxed); }
 
   // False when another caller has the workers, or there are none.
   bool try_run(std::int64_t n, std::int64_t chunk, std::int64_t chunks, detail::RangeFn run,

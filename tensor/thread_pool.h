@@ -13,6 +13,7 @@
 namespace brrr {
 
 // Threads that work on a loop, the caller included. The default is the machine's, or BRRR_THREADS.
+// A change counts for loops that begin after it and may be made anywhere, inside a body too.
 int num_threads();
 void set_num_threads(int count);
 

@@ -31,7 +31,7 @@ void FakeState::add(FakeStream& stream, FakeEntry entry) {
 bool FakeState::step(Lock& lock) {
   std::vector<FakeStream*> ready;
   for (auto& stream : streams) {
-    if (stream->running || stream->queue.empty()) continue;
+    if (stream->running || stream->held || stream->queue.empty()) continue;
     const FakeEntry& front = stream->queue.front();
     if (front.kind == FakeEntry::wait && !front.point->done && !ignore_waits) continue;
     ready.push_back(stream.get());
@@ -337,6 +337,8 @@ FakeCounts FakeCuda::counts() const {
   c.modules = static_cast<long>(fake->modules.size());
   c.graphs = static_cast<long>(fake->graphs.size());
   c.executables = static_cast<long>(fake->executables.size());
+  c.programs = fake->programs.load();
+  c.library_objects = fake->library_objects.load();
   for (const FakeDevice& device : fake->devices) c.contexts += device.retained;
   return c;
 }
@@ -372,6 +374,12 @@ std::size_t FakeCuda::pending() const {
 std::vector<std::string> FakeCuda::compiled() const {
   FakeState::Lock lock(fake->mutex);
   return fake->compiled;
+}
+
+void FakeCuda::hold(CUstream stream, bool on) {
+  FakeState::Lock lock(fake->mutex);
+  stream_of(stream)->held = on;
+  fake->changed.notify_all();
 }
 
 void FakeCuda::ignore_waits(bool on) { fake->ignore_waits = on; }

@@ -27,6 +27,7 @@ struct FakeOptions {
 struct FakeCounts {
   long allocations = 0, pinned = 0, streams = 0, events = 0, modules = 0, graphs = 0,
        executables = 0, contexts = 0;
+  long programs = 0, library_objects = 0;  // NVRTC's; cuBLASLt's handles, descriptors and the like
   std::size_t bytes = 0;
   friend bool operator==(const FakeCounts&, const FakeCounts&) = default;
 };
@@ -63,6 +64,8 @@ class FakeCuda {
   std::vector<std::string> compiled() const;
 
   // Planted bugs: streams do not wait for events; events say that they are done when they are not.
+  // Nothing of the stream runs until it is let go.
+  void hold(CUstream stream, bool on);
   void ignore_waits(bool on);
   void events_lie(bool on);
 

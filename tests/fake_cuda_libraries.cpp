@@ -1,5 +1,6 @@
 // The fake driver's libraries: an NVRTC whose cubin is its source, and a cuBLASLt that multiplies.
 #include <cstring>
+#include <utility>
 
 #include "tests/fake_cuda_state.h"
 
@@ -24,10 +25,12 @@ const char* error_string(nvrtcResult code) {
 nvrtcResult create(nvrtcProgram* out, const char* source, const char*, int, const char* const*,
                    const char* const*) {
   *out = reinterpret_cast<nvrtcProgram>(new Program{source, {}});
+  ++fake->programs;
   return NVRTC_SUCCESS;
 }
 nvrtcResult destroy(nvrtcProgram* program) {
   delete program_of(*program);
+  --fake->programs;
   *program = nullptr;
   return NVRTC_SUCCESS;
 }
@@ -70,24 +73,28 @@ struct Layout {
   std::int64_t batch_stride = 0;
 };
 
+// Makes and destroys, counted.
+template <class T, class Handle, class... Args>
+cublasStatus_t make(Handle* out, Args&&... args) {
+  *out = reinterpret_cast<Handle>(new T{std::forward<Args>(args)...});
+  ++fake->library_objects;
+  return CUBLAS_STATUS_SUCCESS;
+}
+template <class T, class Handle>
+cublasStatus_t unmake(Handle handle) {
+  delete reinterpret_cast<T*>(handle);
+  --fake->library_objects;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
 const char* status_text(cublasStatus_t) { return "CUBLAS_STATUS_OTHER"; }
 std::size_t lt_version() { return 130000; }
-cublasStatus_t lt_create(cublasLtHandle_t* handle) {
-  *handle = reinterpret_cast<cublasLtHandle_t>(new int);
-  return CUBLAS_STATUS_SUCCESS;
-}
-cublasStatus_t lt_destroy(cublasLtHandle_t handle) {
-  delete reinterpret_cast<int*>(handle);
-  return CUBLAS_STATUS_SUCCESS;
-}
+cublasStatus_t lt_create(cublasLtHandle_t* handle) { return make<int>(handle); }
+cublasStatus_t lt_destroy(cublasLtHandle_t handle) { return unmake<int>(handle); }
 cublasStatus_t desc_create(cublasLtMatmulDesc_t* out, cublasComputeType_t, cudaDataType_t) {
-  *out = reinterpret_cast<cublasLtMatmulDesc_t>(new Desc);
-  return CUBLAS_STATUS_SUCCESS;
+  return make<Desc>(out);
 }
-cublasStatus_t desc_destroy(cublasLtMatmulDesc_t desc) {
-  delete reinterpret_cast<Desc*>(desc);
-  return CUBLAS_STATUS_SUCCESS;
-}
+cublasStatus_t desc_destroy(cublasLtMatmulDesc_t desc) { return unmake<Desc>(desc); }
 cublasStatus_t desc_set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute,
                         const void* value, std::size_t size) {
   Desc& d = *reinterpret_cast<Desc*>(desc);
@@ -98,13 +105,9 @@ cublasStatus_t desc_set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_
 cublasStatus_t layout_create(cublasLtMatrixLayout_t* out, cudaDataType type, std::uint64_t rows,
                              std::uint64_t columns, std::int64_t leading) {
   if (type != CUDA_R_32F) return CUBLAS_STATUS_NOT_SUPPORTED;
-  *out = reinterpret_cast<cublasLtMatrixLayout_t>(new Layout{rows, columns, leading});
-  return CUBLAS_STATUS_SUCCESS;
+  return make<Layout>(out, rows, columns, leading);
 }
-cublasStatus_t layout_destroy(cublasLtMatrixLayout_t layout) {
-  delete reinterpret_cast<Layout*>(layout);
-  return CUBLAS_STATUS_SUCCESS;
-}
+cublasStatus_t layout_destroy(cublasLtMatrixLayout_t layout) { return unmake<Layout>(layout); }
 cublasStatus_t layout_set(cublasLtMatrixLayout_t layout, cublasLtMatrixLayoutAttribute_t attribute,
                           const void* value, std::size_t size) {
   Layout& l = *reinterpret_cast<Layout*>(layout);
@@ -113,13 +116,9 @@ cublasStatus_t layout_set(cublasLtMatrixLayout_t layout, cublasLtMatrixLayoutAtt
     std::memcpy(&l.batch_stride, value, size);
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t preference_create(cublasLtMatmulPreference_t* out) {
-  *out = reinterpret_cast<cublasLtMatmulPreference_t>(new int);
-  return CUBLAS_STATUS_SUCCESS;
-}
+cublasStatus_t preference_create(cublasLtMatmulPreference_t* out) { return make<int>(out); }
 cublasStatus_t preference_destroy(cublasLtMatmulPreference_t preference) {
-  delete reinterpret_cast<int*>(preference);
-  return CUBLAS_STATUS_SUCCESS;
+  return unmake<int>(preference);
 }
 cublasStatus_t preference_set(cublasLtMatmulPreference_t, cublasLtMatmulPreferenceAttributes_t,
                               const void*, std::size_t) {

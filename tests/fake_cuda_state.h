@@ -1,6 +1,8 @@
 // The inside of the fake driver, shared by its source files.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -60,6 +62,7 @@ struct FakeStream {
   FakeDevice* device;
   std::deque<FakeEntry> queue;
   bool running = false;  // a host function of it runs right now
+  bool held = false;     // by the test
   std::shared_ptr<FakeGraph> capture;
   CUstreamCaptureMode mode{};
   std::vector<int> capture_tail;
@@ -108,6 +111,7 @@ struct FakeState {
   std::map<std::string, FakeKernel> kernels;
   std::vector<std::unique_ptr<FakeFunction>> functions;
   std::vector<std::string> compiled;
+  std::atomic<long> programs{0}, library_objects{0};
 
   using Lock = std::unique_lock<std::mutex>;
 
@@ -124,13 +128,19 @@ struct FakeState {
   void run_until(Lock& lock, F&& done) {
     while (!done()) {
       if (step(lock)) continue;
-      bool running = false;
-      for (auto& stream : streams) running |= stream->running;
-      if (!running) {
+      bool running = false, held = false;
+      for (auto& stream : streams) {
+        running |= stream->running;
+        held |= stream->held;
+      }
+      // Another thread may let go of what a test holds, but not for ever.
+      if (running) {
+        changed.wait(lock);
+      } else if (!held ||
+                 changed.wait_for(lock, std::chrono::seconds(10)) == std::cv_status::timeout) {
         complain("nothing can run, and the host waits");
         return;
       }
-      changed.wait(lock);
     }
   }
   // Breaks the captures that the calling thread's call would break; true when there is one.

@@ -11,6 +11,7 @@
 #include <thread>
 #include <utility>
 
+#include "tensor/cuda_capture.h"
 #include "tensor/cuda_runtime.h"
 #include "tensor/error.h"
 #include "tensor/host_copy.h"
@@ -233,7 +234,8 @@ TEST_CASE("while a stream is captured the driver is left in peace", "[cuda_alloc
   const Stream other(gpu);
   Tensor used = bytes_on_gpu(kMiB);
   const Tensor kept = bytes_on_gpu(256);
-  cu::begin_capture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
+  cu::CapturePool pool(*stream.on);
+  cu::begin_capture(pool, stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
   cuda_runtime().fill_bytes(stream, kept.data(), 7, 256);
   use_on(used, other);
   used = Tensor();
@@ -248,7 +250,7 @@ TEST_CASE("while a stream is captured the driver is left in peace", "[cuda_alloc
                     Contains("being captured into a graph cannot copy from the host"));
   CHECK_THROWS_WITH(copy_to_host(host, kept),
                     Contains("being captured into a graph cannot copy to the host"));
-  const CUgraph graph = cu::end_capture(stream);  // nothing of that broke it
+  const CUgraph graph = cu::end_capture(pool, stream);  // nothing of that broke it
   CUgraphExec exec = nullptr;
   BRRR_CUDA(cuGraphInstantiate, &exec, graph, 0);
   BRRR_CUDA(cuGraphLaunch, exec, stream.handle);

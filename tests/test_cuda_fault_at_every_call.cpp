@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "tensor/cuda_capture.h"
 #include "tensor/cuda_runtime.h"
 #include "tensor/error.h"
 #include "tensor/host_copy.h"
@@ -93,6 +94,7 @@ std::vector<int> nearly_full() {
 std::vector<int> captured() {
   auto& stream = static_cast<cu::CudaStream&>(*Stream::default_of(gpu).state());
   const Tensor x = bytes_on_gpu(1024);
+  cu::CapturePool pool(*stream.on);
   struct Graph {
     CUgraph graph = nullptr;
     CUgraphExec exec = nullptr;
@@ -103,14 +105,14 @@ std::vector<int> captured() {
         BRRR_CUDA_TRY(cuGraphDestroy, graph);
     }
   } g;
-  cu::begin_capture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+  cu::begin_capture(pool, stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
   try {
     cuda_runtime().fill_bytes(stream, x.data(), 9, 1024);
   } catch (...) {
-    g.graph = cu::end_capture(stream);
+    g.graph = cu::end_capture(pool, stream);
     throw;
   }
-  g.graph = cu::end_capture(stream);
+  g.graph = cu::end_capture(pool, stream);
   BRRR_CUDA(cuGraphInstantiate, &g.exec, g.graph, 0);
   BRRR_CUDA(cuGraphLaunch, g.exec, stream.handle);
   std::vector<int> out(256);

@@ -268,3 +268,41 @@ TEST_CASE("a missing compiler and a text that does not compile are explained", "
       load_cpu_function("f", "extern \"C\" void f() { this is not C++ }\n"),
       Catch::Contains("expected a kernel that compiles") && Catch::Contains("this is not C++"));
 }
+
+TEST_CASE("a shared object on disk that cannot be loaded is compiled again", "[jit]") {
+  const CacheDirectory directory;
+  int number = 0;
+  const auto check = [&](const char* what, auto spoil) {
+    INFO(what);
+    const std::string value = std::to_string(++number);
+    const std::string source = "extern \"C\" int answer() { return " + value + "; }\n";
+    const Hash128 key = cpu_object_key(source);
+    spoil(key);
+    const auto answer = reinterpret_cast<int (*)()>(load_cpu_function("answer", source));
+    CHECK(answer() == number);
+    std::string kept;
+    CHECK(disk_cache::read(key, "so", kept) == disk_cache::Found::yes);
+    CHECK(kept.substr(0, 4) == "\177ELF");
+  };
+  check("nothing there", [](const Hash128&) {});
+  CHECK(directory.files().size() == 1);
+  const auto whole = [&] {
+    std::string object;
+    disk_cache::read(cpu_object_key("extern \"C\" int answer() { return 1; }\n"), "so", object);
+    return object;
+  };
+  check("not a library", [](const Hash128& key) { disk_cache::write(key, "so", "no library"); });
+  check("half a library", [&](const Hash128& key) {
+    const std::string object = whole();
+    disk_cache::write(key, "so", object.substr(0, object.size() / 2));
+  });
+  check("of another machine", [&](const Hash128& key) {
+    std::string object = whole();
+    object[18] = 0x77;  // e_machine
+    disk_cache::write(key, "so", object);
+  });
+  check("a file cut short", [&](const Hash128& key) {
+    disk_cache::write(key, "so", whole());
+    std::filesystem::resize_file(disk_cache::path_of(key, "so"), 500);
+  });
+}

@@ -1,10 +1,16 @@
 // Memory: eager ops in the steady state ask the system for nothing, the statistics are exact to the
 // byte, and a failure leaks nothing.
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <condition_variable>
 #include <cstdio>
+#include <fstream>
 #include <functional>
 #include <mutex>
+#include <regex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -302,4 +308,77 @@ TEST_CASE("memory that one thread makes and another frees does not pile up", "[m
   changed.notify_all();
   consumer.join();
   CHECK(memory_stats(cpu).reserved - before < 3000 * 100000 / 4);
+}
+
+#if defined(__linux__) && !BRRR_ASAN && !BRRR_TSAN  // a sanitizer maps terabytes
+TEST_CASE("out of memory a hundred times: the error counts, and the next allocation works",
+          "[memory]") {
+  const Caching on;
+  // As much address space as there is in use, and 256 MiB.
+  struct Limit {
+    rlimit before{};
+    Limit() {
+      std::ifstream statm("/proc/self/statm");
+      std::size_t pages = 0;
+      statm >> pages;
+      ::getrlimit(RLIMIT_AS, &before);
+      rlimit tight = before;
+      tight.rlim_cur = pages * static_cast<std::size_t>(::getpagesize()) + (std::size_t{256} << 20);
+      REQUIRE(::setrlimit(RLIMIT_AS, &tight) == 0);
+    }
+    ~Limit() { ::setrlimit(RLIMIT_AS, &before); }
+  } limit;
+  const std::int64_t before = live();
+  for (int round = 0; round < 100; ++round) {
+    std::string text;
+    {
+      std::vector<Tensor> taken;
+      try {
+        for (int i = 0; i < 1000; ++i) taken.push_back(empty({(24 + round % 16) << 18}));
+      } catch (const OutOfMemory& error) {
+        text = error.what();
+        CHECK(error.requested() == (24u + static_cast<unsigned>(round) % 16) << 20);
+      }
+      CHECK(taken.size() >= 2);
+      const std::string used = "in use " + std::to_string(live());
+      CHECK(text.find("[empty] out of memory on cpu: requested ") == 0);
+      CHECK(text.find(used) != std::string::npos);
+      CHECK(text.find(", cached ") != std::string::npos);
+      std::smatch match;
+      REQUIRE(std::regex_search(text, match, std::regex(", free (\\d+) \\(RLIMIT_AS\\)$")));
+      CHECK(std::stoll(match[1]) < (std::int64_t{40} << 20));
+      CHECK(item(sum(ones({1000}))) == 1000);  // with everything still held
+    }
+    CHECK(live() == before);
+    CHECK(item(sum(ones({1 << 20}))) == 1 << 20);
+    empty_cache(cpu);
+  }
+}
+#endif
+
+TEST_CASE("without a limit, an error says what the machine has left", "[memory]") {
+  try {
+    empty({std::int64_t{1} << 58});
+    FAIL("so much memory");
+  } catch (const OutOfMemory& error) {
+    CHECK(std::regex_search(error.what(), std::regex(", free \\d+ \\(\\w+\\)$")));
+  }
+}
+
+TEST_CASE("every write through an op counts, from any thread", "[memory]") {
+  Tensor x = zeros({4, 16});
+  const std::uint32_t before = x.version();
+  constexpr std::uint32_t kWrites = BRRR_TSAN ? 3000 : 4000000;
+  std::atomic<int> ready{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&ready, row = select(x, 0, t)]() mutable {
+      ++ready;
+      while (ready < 4) std::this_thread::yield();  // so that all write at a time
+      for (std::uint32_t i = 0; i < kWrites; ++i) add_(row, 1);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(x.version() == before + 4 * kWrites);
+  CHECK(item(sum(x)) == 4 * 16 * static_cast<double>(kWrites));
 }

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "tensor/error.h"
+#include "tensor/stream.h"
 #include "tests/catch.h"
 #include "tests/random_programs.h"
 
@@ -45,6 +46,13 @@ Program shrink(Program program) {
   return program;
 }
 
+// The same on a stream of its own, where every op runs later on another thread.
+std::string problem_on_queue(const Program& program) {
+  const Stream stream(cpu);
+  const StreamGuard guard(stream);
+  return problem_of(program);
+}
+
 constexpr Numbers kNumbers[] = {Numbers::exact_f32, Numbers::smooth_f64, Numbers::exact_i64,
                                 Numbers::exact_i32};
 
@@ -81,5 +89,18 @@ TEST_CASE("random programs agree with the interpreter", "[random-programs]") {
     CHECK(problem.empty());
   }
   std::printf("random programs: %llu, %ld steps\n", static_cast<unsigned long long>(count), steps);
+  CHECK(failed == 0);
+}
+
+TEST_CASE("random programs on a CPU stream agree with the interpreter", "[random-programs]") {
+  long failed = 0;
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    const Program program = program_of(seed);
+    const std::string problem = problem_on_queue(program);
+    if (problem.empty()) continue;
+    if (++failed > 5) continue;
+    INFO(program.text() << problem);
+    CHECK(problem.empty());
+  }
   CHECK(failed == 0);
 }

@@ -5,11 +5,14 @@
 #include <thread>
 #include <vector>
 
+#include "ops/functions.h"
 #include "tensor/error.h"
 #include "tensor/host_copy.h"
 #include "tensor/runtime.h"
 #include "tensor/stream.h"
+#include "tests/allocator_guards.h"
 #include "tests/catch.h"
+#include "tests/malloc_count.h"
 
 using namespace brrr;
 using namespace std::chrono_literals;
@@ -250,4 +253,73 @@ TEST_CASE("many threads, queues and events", "[streams]") {
   }
   synchronize(cpu);
   CHECK(value[kStreams - 1] == kStreams * kRounds);
+}
+
+#if BRRR_COUNTS_MALLOC
+TEST_CASE("ops on a queue allocate nothing in the steady state", "[streams]") {
+  const testing::Caching on;
+  const Stream stream(cpu);
+  const StreamGuard guard(stream);
+  Tensor x = zeros({64}), y = ones({64});
+  const auto work = [&](int times) {
+    Gate gate;
+    stream.enqueue([&] { gate.wait(); });  // so that all wait at a time
+    const testing::MallocCount count;
+    for (int i = 0; i < times; ++i) {
+      add_(x, y);
+      mul_(x, 0.5);
+    }
+    gate.open = true;
+    stream.synchronize();
+    return count.calls();
+  };
+  work(200);
+  CHECK(work(200) == 0);
+  CHECK(work(100) == 0);
+}
+#endif
+
+TEST_CASE("what a queue skips after a failure is given back", "[streams]") {
+  const std::int64_t before = memory_stats(cpu).live;
+  {
+    const Stream stream(cpu);
+    const StreamGuard guard(stream);
+    Tensor x = ones({100});
+    stream.synchronize();
+    stream.enqueue([] { throw Error("broke"); });
+    const Tensor y = add(x, x);
+    CHECK_THROWS_WITH(stream.synchronize(), "broke");
+    add_(x, 1);
+    CHECK(to_vector<float>(x)[99] == 2);
+  }
+  CHECK(memory_stats(cpu).live == before);
+}
+
+TEST_CASE("draws on a queue and steps on another stream keep their order", "[streams]") {
+  manual_seed(3);
+  const std::vector<float> first = to_vector<float>(rand({64}));
+  next_random_step(cpu);
+  const std::vector<float> second = to_vector<float>(rand({64}));
+  manual_seed(3);
+  const Stream stream(cpu);
+  Gate gate;
+  Tensor late, later;
+  {
+    const StreamGuard guard(stream);
+    stream.enqueue([&] { gate.wait(); });
+    late = rand({64});
+  }
+  std::thread opener([&] {
+    std::this_thread::sleep_for(5ms);
+    gate.open = true;
+  });
+  next_random_step(cpu);  // must not overtake the draw
+  opener.join();
+  {
+    const StreamGuard guard(stream);
+    later = rand({64});
+  }
+  stream.synchronize();
+  CHECK(to_vector<float>(late) == first);
+  CHECK(to_vector<float>(later) == second);
 }

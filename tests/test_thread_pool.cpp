@@ -121,3 +121,17 @@ TEST_CASE("the number of threads can change between loops and must be positive",
   }
   CHECK_THROWS_AS(brrr::set_num_threads(0), brrr::Error);
 }
+
+TEST_CASE("the number of threads may be set inside a loop, for the next one", "[thread_pool]") {
+  Threads guard(3);
+  for (int round = 0; round < 20; ++round) {
+    const int next = 1 + round % 4;
+    std::atomic<std::int64_t> sum{0};
+    brrr::parallel_for(1000, 1, [&](std::int64_t begin, std::int64_t end) {
+      brrr::set_num_threads(next);
+      sum += end - begin;
+    });
+    CHECK(sum.load() == 1000);
+    CHECK(brrr::num_threads() == next);
+  }
+}

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <link.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -113,8 +114,24 @@ std::string run_compiler(const std::string& text) {
   return object;
 }
 
-// Loaded from a private file of a new name: dlopen takes one name twice for one library.
-void* open_object(const std::string& object) {
+// dlopen maps what the headers promise, and dies where the file ends before: the table of sections
+// is the last thing in it.
+bool is_whole(const std::string& object) {
+  ElfW(Ehdr) header;
+  if (object.size() < sizeof header) return false;
+  std::memcpy(&header, object.data(), sizeof header);
+  return std::memcmp(header.e_ident, ELFMAG, SELFMAG) == 0 && header.e_shoff <= object.size() &&
+         object.size() - header.e_shoff >=
+             std::size_t{header.e_shnum} * std::size_t{header.e_shentsize};
+}
+
+// Loaded from a private file of a new name: dlopen takes one name twice for one library. Null, and
+// why, when the system refuses it.
+void* open_object(const std::string& object, std::string& why) {
+  if (!is_whole(object)) {
+    why = "it is no whole shared object";
+    return nullptr;
+  }
   WorkPlace place;
   const std::string path = place.file("kernel.so");
   std::ofstream(path, std::ios::binary)
@@ -122,9 +139,25 @@ void* open_object(const std::string& object) {
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library) {
     const char* reason = ::dlerror();
-    fail(fmt::format("[{}] its compiled CPU kernel cannot be loaded: {}", op_name(),
-                     reason ? reason : "no reason given"));
+    why = reason ? reason : "no reason given";
   }
+  return library;
+}
+
+// What the disk holds may be of another machine: it is no more than a shortcut.
+void* open_from_disk(const Hash128& key) {
+  std::string object, why;
+  if (disk_cache::read(key, "so", object) != disk_cache::Found::yes) return nullptr;
+  return open_object(object, why);
+}
+
+void* compile_and_open(const Hash128& key, const std::string& text) {
+  const std::string object = run_compiler(text);
+  std::string why;
+  void* library = open_object(object, why);
+  if (!library)
+    fail(fmt::format("[{}] its compiled CPU kernel cannot be loaded: {}", op_name(), why));
+  disk_cache::write(key, "so", object);
   return library;
 }
 
@@ -134,31 +167,34 @@ struct Less {
   }
 };
 
-}  // namespace
-
-void* load_cpu_function(const char* entry, std::string_view source) {
-  static std::mutex* mutex = new std::mutex;
-  static auto* loaded = new std::map<Hash128, void*, Less>;
-
+std::string whole_text(std::string_view source) {
   std::string text = text::cpu_prelude_inl;
   text += text::scalar_inl;
   text += "\n#line 1 \"kernel\"\n";
   text += source;
   text += "\n}  // namespace brrr\n";
-  std::string key_text = "shared object";
-  for (const std::string& word : compiler_command()) key_text += " " + word;
-  const Hash128 key = hash_of(key_text + "\n" + text);
+  return text;
+}
 
+Hash128 key_of(const std::string& text) {
+  std::string key = "shared object";
+  for (const std::string& word : compiler_command()) key += " " + word;
+  return hash_of(key + "\n" + text);
+}
+
+}  // namespace
+
+Hash128 cpu_object_key(std::string_view source) { return key_of(whole_text(source)); }
+
+void* load_cpu_function(const char* entry, std::string_view source) {
+  static std::mutex* mutex = new std::mutex;
+  static auto* loaded = new std::map<Hash128, void*, Less>;
+  const std::string text = whole_text(source);
+  const Hash128 key = key_of(text);
   std::lock_guard lock(*mutex);
   void*& library = (*loaded)[key];
-  if (!library) {
-    std::string object;
-    if (disk_cache::read(key, "so", object) != disk_cache::Found::yes) {
-      object = run_compiler(text);
-      disk_cache::write(key, "so", object);
-    }
-    library = open_object(object);
-  }
+  if (!library) library = open_from_disk(key);
+  if (!library) library = compile_and_open(key, text);
   void* function = ::dlsym(library, entry);
   if (!function)
     fail(fmt::format("[{}] expected the entry {} in a compiled CPU kernel", op_name(), entry));

@@ -7,6 +7,7 @@
 
 #include "dispatch/op_info.h"
 #include "ops/cpu/loops.h"
+#include "ops/jit/disk_cache.h"
 
 namespace brrr::jit {
 
@@ -14,6 +15,9 @@ namespace brrr::jit {
 // and scalar.inl. It lives as long as the process. Throws when there is no compiler, or it refuses
 // the text.
 void* load_cpu_function(const char* entry, std::string_view source);
+
+// The name that its shared object has on disk.
+Hash128 cpu_object_key(std::string_view source);
 
 // The loop of one pointwise op: operands of the type computed in (the first of a select is bool),
 // contiguous.

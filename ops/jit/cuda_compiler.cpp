@@ -105,12 +105,13 @@ std::string run_nvrtc(const std::string& text, std::string_view source, int arch
                       const CompileOptions& options, bool ptx) {
   Program program(text);
   const nvrtcResult result = program.compile(flags_of(architecture, options, ptx));
-  if (result != NVRTC_SUCCESS) {
+  if (result == NVRTC_ERROR_COMPILATION) {
     throw Error(fmt::format(
         "[{}] expected a kernel that compiles for sm_{}, got {} from NVRTC:\n{}\nThe kernel:\n{}",
         op_name(), architecture, cu::describe(cu::Library::nvrtc, result), program.log(),
         numbered(source)));
   }
+  cu::check<cu::Fn::k_nvrtcCompileProgram>(result);  // the machine's fault, not the text's
   compiled.fetch_add(1, std::memory_order_relaxed);
   return ptx ? program.ptx() : program.cubin();
 }
@@ -220,7 +221,8 @@ std::vector<CUfunction> load_kernels(Device device, const std::vector<const char
   std::vector<CUfunction> functions;
   for (const char* entry : entries) {
     CUfunction function = nullptr;
-    BRRR_CUDA(cuModuleGetFunction, &function, module, entry);
+    const CUresult code = BRRR_CUDA_TRY(cuModuleGetFunction, &function, module, entry);
+    if (code != CUDA_SUCCESS) cu::throw_failed(cu::Fn::k_cuModuleGetFunction, code, entry);
     functions.push_back(function);
   }
   return functions;

@@ -1,4 +1,4 @@
-// Drawing the same random numbers once more, for what is computed again.
+// What lies behind random numbers on each device.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,10 @@
 
 namespace brrr {
 
+// Gives back the memory of the state on CUDA: before the runtime is shut down. The next draw starts
+// again at the seed, step 0, place 0.
+void release_random_state();
+
 // Where the generator stands: on each device, the next draw's place in its step.
 struct RandomPlaces {
   std::int64_t place[2][kMaxDevices];
@@ -14,8 +18,8 @@ struct RandomPlaces {
 };
 RandomPlaces random_places();
 
-// While it lives, draws repeat those that were made from `places` on; then the generator stands
-// where it stood. Throws when a seed or a step has changed since.
+// While it lives, draws repeat those that were made from `places` on, for what is computed again;
+// then the generator stands where it stood. Throws when a seed or a step has changed since.
 class RandomReplay {
  public:
   explicit RandomReplay(const RandomPlaces& places);

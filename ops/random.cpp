@@ -1,0 +1,270 @@
+// Random numbers: the state that draws read, the order of its uses, and what is made of draws.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <mutex>
+#include <vector>
+
+#include "dispatch/dispatch.h"
+#include "ops/arguments.h"
+#include "ops/functions.h"
+#include "ops/random_state.h"
+#include "tensor/error.h"
+#include "tensor/runtime.h"
+
+namespace brrr {
+namespace {
+
+// False also for a stream that cannot be asked, since it is being captured.
+bool known_idle(StreamState& stream) {
+  try {
+    return stream.idle();
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// Seed and step live in a tensor on each device, so that a replayed graph can advance them; the
+// place of a draw in its step is counted on the host, where the order of calls is known.
+//
+// A draw on another stream than the last write comes after that write, and a write comes after the
+// draws before it. Streams are named as in `current_streams`: null is the default one.
+class RandomState {
+ public:
+  bool defined() const { return tensor_.defined(); }
+  const Tensor& tensor() const { return tensor_; }
+  Device device() const { return tensor_.device(); }
+
+  void begin(Tensor first_step) {
+    tensor_ = std::move(first_step);
+    wrote();
+  }
+  // Call before work that reads the tensor is given to the current stream.
+  void will_read() {
+    StreamState* const here = current();
+    if (here == writer_ || std::ranges::find(readers_, here) != readers_.end()) [[likely]]
+      return;
+    readers_.reserve(readers_.size() + 1);
+    put_after(here, writer_);
+    readers_.push_back(here);
+  }
+  // Call before and after work that writes it.
+  void will_write() {
+    StreamState* const here = current();
+    if (writer_ != here) put_after(here, writer_);
+    for (StreamState* reader : readers_) {
+      if (reader != here) put_after(here, reader);
+    }
+  }
+  void wrote() {
+    writer_ = current();
+    readers_.clear();
+  }
+
+  std::int64_t place = 0;  // of the next draw in the step
+
+ private:
+  StreamState* current() const {
+    return current_streams[static_cast<int>(device().type)][device().index];
+  }
+  void put_after(StreamState* later, StreamState* earlier) {
+    DeviceRuntime& runtime = runtime_of(device().type);
+    StreamState* const own = runtime.default_stream(device());
+    StreamState& before = earlier ? *earlier : *own;
+    if (known_idle(before)) return;
+    const auto event = runtime.new_event(device(), false);
+    event->record(before);
+    event->make_wait(later ? *later : *own);
+  }
+
+  Tensor tensor_;
+  StreamState* writer_ = nullptr;
+  std::vector<StreamState*> readers_;  // streams other than the writer that drew since
+};
+
+struct Generator {
+  std::mutex mutex;
+  std::uint64_t seed = 0;
+  RandomState states[2][kMaxDevices];
+
+  RandomState& on(Device device) {
+    RandomState& state = states[static_cast<int>(device.type)][device.index];
+    if (!state.defined()) state.begin(first_step(device));
+    return state;
+  }
+  Tensor first_step(Device device) const {
+    const std::int64_t values[] = {static_cast<std::int64_t>(seed), 0};
+    return brrr::tensor<std::int64_t>(std::span<const std::int64_t>(values), {2}, device);
+  }
+};
+
+Generator& generator() {
+  static Generator* instance = new Generator;
+  return *instance;
+}
+
+// An op that draws once and fails gives its place back, so that the next try draws the same
+// numbers.
+class OneDraw {
+ public:
+  explicit OneDraw(Device device) : device_(device) {
+    const std::lock_guard lock(generator().mutex);
+    place_ = state().place;
+  }
+  ~OneDraw() {
+    if (std::uncaught_exceptions() == before_) [[likely]]
+      return;
+    const std::lock_guard lock(generator().mutex);
+    if (state().place == place_ + 1) state().place = place_;
+  }
+  OneDraw(const OneDraw&) = delete;
+  OneDraw& operator=(const OneDraw&) = delete;
+
+ private:
+  RandomState& state() const {
+    return generator().states[static_cast<int>(device_.type)][device_.index];
+  }
+
+  Device device_;
+  std::int64_t place_;
+  int before_ = std::uncaught_exceptions();
+};
+
+Tensor draw(Op op, const Dims& shape, Options options) {
+  const OpInfo& info = op_info(op);
+  if (!is_floating(options.dtype)) {
+    fail(fmt::format("[{}] expected a floating dtype, got {}", info.name, name_of(options.dtype)));
+  }
+  require_device(options.device, info.name);
+  const OpScope scope(info.name);
+  const OneDraw one(options.device);
+  Tensor state;
+  std::int64_t place;
+  {
+    Generator& random = generator();
+    std::lock_guard lock(random.mutex);
+    RandomState& mine = random.on(options.device);
+    mine.will_read();
+    state = mine.tensor();
+    place = mine.place++;
+  }
+  const Tensor* inputs[] = {&state};
+  Call call(op, inputs, 1);
+  call.dtype = options.dtype;
+  call.add_attr(place);
+  call.add_shape(shape);
+  return dispatch(call);
+}
+
+}  // namespace
+
+RandomPlaces random_places() {
+  Generator& random = generator();
+  const std::lock_guard lock(random.mutex);
+  RandomPlaces places;
+  for (int type = 0; type < 2; ++type) {
+    for (int i = 0; i < kMaxDevices; ++i) {
+      const RandomState& state = random.states[type][i];
+      places.place[type][i] = state.place;
+      places.version[type][i] = state.defined() ? state.tensor().version() : 0;
+    }
+  }
+  return places;
+}
+
+RandomReplay::RandomReplay(const RandomPlaces& places) : before_(random_places()) {
+  Generator& random = generator();
+  const std::lock_guard lock(random.mutex);
+  if (std::memcmp(places.version, before_.version, sizeof places.version) != 0) {
+    fail("[random] expected the seed and the step that numbers were drawn with, got others: they "
+         "changed in between");
+  }
+  for (int type = 0; type < 2; ++type) {
+    for (int i = 0; i < kMaxDevices; ++i) random.states[type][i].place = places.place[type][i];
+  }
+}
+
+RandomReplay::~RandomReplay() {
+  Generator& random = generator();
+  const std::lock_guard lock(random.mutex);
+  for (int type = 0; type < 2; ++type) {
+    for (int i = 0; i < kMaxDevices; ++i) random.states[type][i].place = before_.place[type][i];
+  }
+}
+
+void manual_seed(std::uint64_t seed) {
+  const OpScope scope("manual_seed");
+  Generator& random = generator();
+  std::lock_guard lock(random.mutex);
+  random.seed = seed;
+  for (auto& devices : random.states) {
+    for (RandomState& state : devices) {
+      state.place = 0;
+      if (!state.defined()) continue;
+      state.will_write();
+      // Written in place: compiled steps hold on to the tensor itself.
+      Tensor target = state.tensor();
+      copy_(target, random.first_step(state.device()));
+      state.wrote();
+    }
+  }
+}
+
+void next_random_step(Device device) {
+  const OpScope scope("next_random_step");
+  Generator& random = generator();
+  std::lock_guard lock(random.mutex);
+  RandomState& state = random.on(device);
+  state.will_write();
+  Tensor step = slice(state.tensor(), 0, 1, 2);
+  add_(step, 1);
+  state.wrote();
+  state.place = 0;
+}
+
+void release_random_state() {
+  Generator& random = generator();
+  std::lock_guard lock(random.mutex);
+  for (RandomState& state : random.states[static_cast<int>(DeviceType::cuda)]) state = {};
+}
+
+Tensor rand(const Dims& shape, Options options) { return draw(Op::uniform, shape, options); }
+Tensor randn(const Dims& shape, Options options) { return draw(Op::normal, shape, options); }
+
+Tensor randint(std::int64_t low, std::int64_t high, const Dims& shape, Options options) {
+  if (low >= high || static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low) >
+                         (std::uint64_t{1} << 53)) {
+    fail(
+        fmt::format("[randint] expected low below high by at most 2^53, got {} and {}", low, high));
+  }
+  require_device(options.device, "randint");
+  const OneDraw one(options.device);
+  const Tensor unit = rand(shape, {f64, options.device});
+  return cast(cast(floor(unit * static_cast<double>(high - low)), i64) + low, options.dtype);
+}
+
+Tensor bernoulli(const Tensor& probability) {
+  require_defined("bernoulli", probability);
+  const DType wide =
+      is_floating(probability.dtype()) && !is_half(probability.dtype()) ? probability.dtype() : f32;
+  const OneDraw one(probability.device());
+  return cast(lt(rand(probability.shape(), {wide, probability.device()}), probability),
+              probability.dtype());
+}
+
+Tensor dropout(const Tensor& x, double p) {
+  require_defined("dropout", x);
+  if (!(p >= 0 && p <= 1))
+    fail(fmt::format("[dropout] expected a probability in [0, 1], got {}", p));
+  if (!is_floating(x.dtype()))
+    fail(fmt::format("[dropout] expected a floating dtype, got {}", x.describe()));
+  if (p == 0) return x;
+  if (p == 1) return x * 0;
+  const OneDraw one(x.device());
+  const Tensor keep = ge(rand(x.shape(), {f32, x.device()}), p);
+  return where(keep, x * (1 / (1 - p)), 0);
+}
+
+}  // namespace brrr

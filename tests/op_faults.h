@@ -1,0 +1,50 @@
+// Programs over ops in which every call into CUDA fails once. The same ones run on the fake driver,
+// cold, and on a GPU.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tensor/tensor.h"
+
+namespace brrr::test {
+
+// One op or a few: writes into a tensor of the list in its last call, or appends what it made.
+struct FaultStep {
+  std::vector<std::string> names;  // of the ops that an error may name
+  std::function<void(std::vector<Tensor>& tensors)> run;
+};
+struct FaultWorkload {
+  std::string name;
+  std::function<std::vector<Tensor>(Device device)> make;
+  std::vector<FaultStep> steps;
+};
+const std::vector<FaultWorkload>& fault_workloads();
+
+using Bits = std::vector<std::vector<unsigned char>>;
+
+// A run without a fault: all tensors' bits before each step and at the end.
+std::vector<Bits> clean_run(const FaultWorkload& workload, Device device);
+// Every call that the steps make, with how often.
+std::vector<std::pair<std::string_view, long>> calls_of(const FaultWorkload& workload,
+                                                        Device device);
+
+struct FaultOutcome {
+  std::string problem;  // "" when all is as it must be
+  bool thrown = false;
+};
+// The k-th such call of the steps fails: a step that throws has changed nothing, is told by its
+// name and the call's, and goes through at the second try.
+FaultOutcome faulted_run(const FaultWorkload& workload, Device device, std::string_view call,
+                         long k, int code, const std::vector<Bits>& clean);
+
+// Two codes that the library of `call` gives; the first one says that memory is out.
+std::pair<int, int> codes_of(std::string_view call);
+
+// Gives back what ops keep on CUDA between calls.
+void release_kept();
+
+}  // namespace brrr::test
