@@ -298,6 +298,22 @@ TEST_CASE("dimensions that are not there", "[bad-input]") {
 #undef REFUSES
 }
 
+TEST_CASE("meta tensors of two devices", "[bad-input]") {
+  Things t;
+  const Tensor here = meta({3}), there = meta({3}, {.device = cuda()});
+  const Parts parts = {"[add]", "expected all tensors on one device", "cpu and cuda:0"};
+  refuses(
+      t, "add of two", [&] { add(here, there); }, parts);
+  refuses(
+      t, "add of a real one", [&] { add(t.v, there); }, parts);
+  refuses(t, "matmul of two",
+          [&] {
+            matmul(meta({2, 3}), meta({3, 2}, {.device = cuda()}));
+          },
+          {"[matmul]", "one device"});
+  CHECK(add(there, there).device() == cuda());
+}
+
 TEST_CASE("sizes and counts", "[bad-input]") {
   Things t;
   const std::int64_t huge = std::int64_t{1} << 40;
