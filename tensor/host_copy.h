@@ -10,8 +10,8 @@
 namespace brrr {
 
 // With `yes` the caller keeps the host memory as it is until the stream has got there (record an
-// event, or synchronize); only pinned memory makes use of that, any other has been copied away, or
-// written, at return. With `no` the host memory may be reused, or read, at return.
+// event, or synchronize). CUDA makes use of that for pinned memory; any other has been copied to
+// staging, or written, at return. With `no` the host memory may be reused, or read, at return.
 enum class Async : bool { no, yes };
 
 void copy_from_host(const Tensor& to, const void* host, Async async = Async::no);
