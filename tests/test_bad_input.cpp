@@ -563,37 +563,6 @@ TEST_CASE("undefined tensors", "[bad-input]") {
 #undef REFUSES
 }
 
-TEST_CASE("every accessor of an undefined tensor names itself", "[bad-input]") {
-  Things t;
-#define REFUSES(name, call)                          \
-  refuses(t, #call, [&] { (void)t.undefined.call; }, \
-          {"[" name "] expected a tensor, got an undefined"});
-  REFUSES("dtype", dtype())
-  REFUSES("device", device())
-  REFUSES("rank", rank())
-  REFUSES("numel", numel())
-  REFUSES("shape", shape())
-  REFUSES("strides", strides())
-  REFUSES("size", size(0))
-  REFUSES("stride", stride(0))
-  REFUSES("is_contiguous", is_contiguous())
-  REFUSES("is_meta", is_meta())
-  REFUSES("bytes", bytes())
-  REFUSES("storage_offset", storage_offset())
-  REFUSES("version", version())
-  REFUSES("shares_storage_with", shares_storage_with(t.a))
-  REFUSES("same_view_as", same_view_as(t.a))
-  REFUSES("data", data())
-  REFUSES("data", data<float>())
-#undef REFUSES
-  refuses(t, "shares_storage_with one", [&] { (void)t.a.shares_storage_with(t.undefined); },
-          {"[shares_storage_with]"});
-  refuses(t, "same_view_as one", [&] { (void)t.a.same_view_as(t.undefined); }, {"[same_view_as]"});
-  CHECK_FALSE(t.undefined.defined());
-  CHECK(t.undefined.impl() == nullptr);
-  CHECK(t.undefined.describe() == "an undefined tensor");
-}
-
 TEST_CASE("reading what cannot be read", "[bad-input]") {
   Things t;
   refuses(t, "item of many", [&] { item(t.a); }, {"[item]", "expected", "f32[2, 3]"});
