@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "dispatch/op_info.h"
 
 namespace brrr {
@@ -73,9 +75,11 @@ std::string describe(const Call& call) {
       add(fmt::format("{}={}", name.substr(0, name.size() - 3), to_string(call.shape_from(i))));
       break;
     }
-    add(fmt::format(
-        "{}={}", name,
-        name == "value" ? scalar(call.attrs[i]) : fmt::format("{}", call.attrs[i].i())));
+    const std::string_view kind = name.substr(std::min(name.find(':'), name.size()));
+    const std::string value = kind == ":double"   ? fmt::format("{}", call.attrs[i].d())
+                              : kind == ":number" ? scalar(call.attrs[i])
+                                                  : fmt::format("{}", call.attrs[i].i());
+    add(fmt::format("{}={}", name.substr(0, name.size() - kind.size()), value));
     if (names.find(' ') != std::string_view::npos) names.remove_prefix(names.find(' ') + 1);
   }
   return text + ")";

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <bit>
+#include <concepts>
 #include <cstdint>
 #include <string>
 
@@ -32,12 +33,14 @@ inline constexpr int kPointwiseOps = 0
     ;
 
 // Eight bytes of attribute: an integer, or the bits of a double. The row's attribute names say
-// which is where.
+// which is where (see OpInfo::attributes).
 struct Attr {
   std::int64_t bits;
 
   Attr() = default;
   Attr(std::int64_t value) : bits(value) {}
+  template <std::floating_point F>
+  Attr(F) = delete;  // it would become an integer: Attr::of keeps it
   static Attr of(double value) { return Attr(std::bit_cast<std::int64_t>(value)); }
   std::int64_t i() const { return bits; }
   double d() const { return std::bit_cast<double>(bits); }

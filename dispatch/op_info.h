@@ -52,6 +52,8 @@ struct OpInfo {
   const char* identity = "";
   const char* combine = "";
   const char* finish = "";
+  // Names, separated by spaces: integers, but "scale:double" is a double, and "value:number" is a
+  // double where the call's dtype is floating. "shape..." is all that follow, as integers.
   const char* attributes = "";
 
   InferFn infer = nullptr;

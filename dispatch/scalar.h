@@ -4,6 +4,7 @@
 
 #include <concepts>
 #include <cstdint>
+#include <limits>
 #include <string>
 
 #include "tensor/dtype.h"
@@ -22,8 +23,13 @@ class Scalar {
   double to_double() const {
     return category_ == Category::floating ? floating_ : static_cast<double>(integer_);
   }
+  // Towards zero; as `cast` does it, what lies outside the range gives the nearest end, and NaN 0.
   std::int64_t to_int() const {
-    return category_ == Category::floating ? static_cast<std::int64_t>(floating_) : integer_;
+    if (category_ != Category::floating) return integer_;
+    if (!(floating_ >= -0x1p63))
+      return floating_ < 0 ? std::numeric_limits<std::int64_t>::min() : 0;
+    if (floating_ >= 0x1p63) return std::numeric_limits<std::int64_t>::max();
+    return static_cast<std::int64_t>(floating_);
   }
 
  private:

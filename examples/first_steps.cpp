@@ -12,7 +12,7 @@ int main() {
   manual_seed(0);
 
   // A row and a column make a table.
-  const Tensor row = arange(1, 5, 1, f32, device);
+  const Tensor row = arange(1, 5, {.dtype = f32, .device = device});
   const Tensor column = view(row, {4, 1});
   std::printf("times table = %s\n\n", to_string(row * column).c_str());
 

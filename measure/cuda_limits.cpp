@@ -8,6 +8,7 @@
 #include "measure/limits.h"
 #include "ops/functions.h"
 #include "tensor/cuda_api.h"
+#include "tensor/cuda_capture.h"
 #include "tensor/cuda_runtime.h"
 #include "tensor/cuda_stream.h"
 #include "tensor/error.h"
@@ -26,15 +27,15 @@ CUdeviceptr address(const Tensor& x) { return reinterpret_cast<CUdeviceptr>(x.da
 // writes.
 class Caught {
  public:
-  Caught(cu::CudaStream& stream, const std::function<Tensor()>& op) {
-    cu::begin_capture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+  Caught(cu::CudaStream& stream, const std::function<Tensor()>& op) : pool_(*stream.on) {
+    cu::begin_capture(pool_, stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
     try {
       result_ = op();
     } catch (...) {
       end(stream);
       throw;
     }
-    graph_ = cu::end_capture(stream);
+    graph_ = cu::end_capture(pool_, stream);
   }
   ~Caught() {
     if (graph_) BRRR_CUDA_TRY(cuGraphDestroy, graph_);
@@ -56,13 +57,14 @@ class Caught {
 
  private:
   // After a failure, which is the one to tell.
-  static void end(cu::CudaStream& stream) noexcept {
+  void end(cu::CudaStream& stream) noexcept {
     try {
-      if (CUgraph graph = cu::end_capture(stream)) BRRR_CUDA_TRY(cuGraphDestroy, graph);
+      if (CUgraph graph = cu::end_capture(pool_, stream)) BRRR_CUDA_TRY(cuGraphDestroy, graph);
     } catch (const CudaError&) {
     }
   }
 
+  cu::CapturePool pool_;
   Tensor result_;
   CUgraph graph_ = nullptr;
 };

@@ -56,8 +56,14 @@ Tensor full(const Dims& shape, Scalar value, Options options) {
   return create(call, options);
 }
 
-Tensor zeros(const Dims& shape, Options options) { return full(shape, 0, options); }
-Tensor ones(const Dims& shape, Options options) { return full(shape, 1, options); }
+Tensor zeros(const Dims& shape, Options options) {
+  const CompositeScope scope("zeros");
+  return full(shape, 0, options);
+}
+Tensor ones(const Dims& shape, Options options) {
+  const CompositeScope scope("ones");
+  return full(shape, 1, options);
+}
 
 Tensor meta(const Dims& shape, Options options) {
   const OpScope scope("meta");
@@ -66,23 +72,31 @@ Tensor meta(const Dims& shape, Options options) {
 
 // A meta tensor's likeness is meta too: these go through an input-less call only for real tensors.
 Tensor full_like(const Tensor& x, Scalar value) {
+  const CompositeScope scope("full_like");
   require_defined("full_like", x);
   if (x.is_meta()) return meta(x.shape(), like(x));
   return full(x.shape(), value, like(x));
 }
 Tensor empty_like(const Tensor& x) {
+  const CompositeScope scope("empty_like");
   require_defined("empty_like", x);
   if (x.is_meta()) return meta(x.shape(), like(x));
   return empty(x.shape(), like(x));
 }
-Tensor zeros_like(const Tensor& x) { return full_like(x, 0); }
-Tensor ones_like(const Tensor& x) { return full_like(x, 1); }
+Tensor zeros_like(const Tensor& x) {
+  const CompositeScope scope("zeros_like");
+  return full_like(x, 0);
+}
+Tensor ones_like(const Tensor& x) {
+  const CompositeScope scope("ones_like");
+  return full_like(x, 1);
+}
 
-Tensor arange(Scalar start, Scalar end, Scalar step, std::optional<DType> dtype, Device device) {
+Tensor arange(Scalar start, Scalar end, Scalar step, RangeOptions options) {
   const bool integers = start.category() != Category::floating &&
                         end.category() != Category::floating &&
                         step.category() != Category::floating;
-  const DType type = dtype.value_or(integers ? i64 : f32);
+  const DType type = options.dtype.value_or(integers ? i64 : f32);
   if (type == boolean) fail("[arange] expected a number type, got bool");
   std::int64_t length = 0;
   bool bad;
@@ -103,20 +117,22 @@ Tensor arange(Scalar start, Scalar end, Scalar step, std::optional<DType> dtype,
   call.add_attr(number(start, type));
   call.add_attr(number(step, type));
   call.add_attr(length);
-  return create(call, {type, device});
+  return create(call, {type, options.device});
 }
 
-Tensor arange(Scalar end, std::optional<DType> dtype, Device device) {
-  return end.category() == Category::floating ? arange(0.0, end, 1.0, dtype, device)
-                                              : arange(0, end, 1, dtype, device);
+Tensor arange(Scalar start, Scalar end, RangeOptions options) {
+  return arange(start, end, 1, options);
 }
+
+Tensor arange(Scalar end, RangeOptions options) { return arange(0, end, 1, options); }
 
 Tensor linspace(double start, double end, std::int64_t steps, Options options) {
+  const CompositeScope scope("linspace");
   if (steps < 0) fail(fmt::format("[linspace] expected at least 0 steps, got {}", steps));
   if (!is_floating(options.dtype))
     fail(fmt::format("[linspace] expected a floating dtype, got {}", name_of(options.dtype)));
   const DType wide = is_half(options.dtype) ? f32 : options.dtype;
-  const Tensor t = arange(0.0, static_cast<double>(steps), 1.0, wide, options.device);
+  const Tensor t = arange(0.0, static_cast<double>(steps), {wide, options.device});
   const double step = steps > 1 ? (end - start) / static_cast<double>(steps - 1) : 0.0;
   // From both ends towards the middle, so that both ends are exact.
   const Tensor forward = t * step + start;
@@ -125,21 +141,26 @@ Tensor linspace(double start, double end, std::int64_t steps, Options options) {
 }
 
 Tensor eye(std::int64_t n, Options options) {
+  const CompositeScope scope("eye");
   if (n < 0) fail(fmt::format("[eye] expected a size of at least 0, got {}", n));
-  const Tensor row = arange(0, n, 1, i64, options.device);
+  const Tensor row = arange(n, {i64, options.device});
   return cast(eq(unsqueeze(row, 1), row), options.dtype);
 }
 
 Tensor one_hot(const Tensor& index, std::int64_t classes) {
   require_defined("one_hot", index);
+  const CompositeScope scope("one_hot");
   if (category_of(index.dtype()) != Category::integer) {
     fail(fmt::format("[one_hot] expected integer classes, got {}", index.describe()));
   }
   if (classes < 1) fail(fmt::format("[one_hot] expected at least 1 class, got {}", classes));
-  return cast(eq(unsqueeze(index, -1), arange(0, classes, 1, index.dtype(), index.device())), i64);
+  return cast(eq(unsqueeze(index, -1), arange(classes, {index.dtype(), index.device()})), i64);
 }
 
-Tensor scalar_tensor(Scalar value, Options options) { return full({}, value, options); }
+Tensor scalar_tensor(Scalar value, Options options) {
+  const CompositeScope scope("scalar_tensor");
+  return full({}, value, options);
+}
 
 template <class T>
 Tensor tensor(std::span<const T> values, const Dims& shape, Device device) {
@@ -166,14 +187,20 @@ Tensor tensor(const std::vector<T>& values, const Dims& shape, Device device) {
   }
 }
 
-Tensor tensor(std::initializer_list<float> values, Device device) {
-  return tensor<float>(std::span<const float>(values.begin(), values.size()),
-                       {static_cast<std::int64_t>(values.size())}, device);
+template <class T>
+Tensor tensor(std::initializer_list<std::type_identity_t<T>> values, Device device) {
+  return tensor<T>(std::span<const T>(values.begin(), values.size()),
+                   {static_cast<std::int64_t>(values.size())}, device);
 }
 
-#define X(e, type, name)                                                    \
-  template Tensor tensor<type>(std::span<const type>, const Dims&, Device); \
-  template Tensor tensor<type>(const std::vector<type>&, const Dims&, Device);
+Tensor tensor(std::initializer_list<float> values, Device device) {
+  return tensor<float>(values, device);
+}
+
+#define X(e, type, name)                                                       \
+  template Tensor tensor<type>(std::span<const type>, const Dims&, Device);    \
+  template Tensor tensor<type>(const std::vector<type>&, const Dims&, Device); \
+  template Tensor tensor<type>(std::initializer_list<type>, Device);
 BRRR_DTYPES(X)
 #undef X
 

@@ -2,12 +2,15 @@
 // argument.
 #pragma once
 
+#include <initializer_list>
 #include <optional>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include "dispatch/scalar.h"
 #include "ops/shapes.h"
+#include "tensor/host_copy.h"
 #include "tensor/tensor.h"
 
 namespace brrr {
@@ -47,10 +50,14 @@ Tensor ones_like(const Tensor& x);
 Tensor meta(const Dims& shape, Options options = {});
 
 // From start up to, not including, end. Of type i64 when all three are integers, else f32, unless
-// one is asked for.
-Tensor arange(Scalar start, Scalar end, Scalar step = 1, std::optional<DType> dtype = {},
-              Device device = default_device());
-Tensor arange(Scalar end, std::optional<DType> dtype = {}, Device device = default_device());
+// one is asked for: arange(0, 10, 2, {.dtype = f32}).
+struct RangeOptions {
+  std::optional<DType> dtype = {};
+  Device device = default_device();
+};
+Tensor arange(Scalar start, Scalar end, Scalar step, RangeOptions options = {});
+Tensor arange(Scalar start, Scalar end, RangeOptions options = {});
+Tensor arange(Scalar end, RangeOptions options = {});
 Tensor linspace(double start, double end, std::int64_t steps, Options options = {});
 Tensor eye(std::int64_t n, Options options = {});
 Tensor one_hot(const Tensor& index, std::int64_t classes);  // i64, with one more dimension
@@ -61,7 +68,11 @@ template <class T>
 Tensor tensor(std::span<const T> values, const Dims& shape, Device device = default_device());
 template <class T>
 Tensor tensor(const std::vector<T>& values, const Dims& shape, Device device = default_device());
+// tensor({1, 2}) is f32 whatever the numbers; tensor<std::int64_t>({1, 2}) has the type named.
 Tensor tensor(std::initializer_list<float> values, Device device = default_device());
+template <class T>
+Tensor tensor(std::initializer_list<std::type_identity_t<T>> values,
+              Device device = default_device());
 
 // Random draws are Philox, keyed by the seed, a step counter and the draw's place in the step: the
 // same program gives the same numbers on every device. manual_seed starts over at step 0, place 0,
@@ -72,19 +83,34 @@ Tensor rand(const Dims& shape, Options options = {});   // uniform in [0, 1)
 Tensor randn(const Dims& shape, Options options = {});  // standard normal
 Tensor randint(std::int64_t low, std::int64_t high, const Dims& shape,
                Options options = {.dtype = i64});
+Tensor rand_like(const Tensor& x);
+Tensor randn_like(const Tensor& x);
 Tensor bernoulli(const Tensor& probability);
 Tensor dropout(const Tensor& x, double p);
 
 // --- Moving and reading
 // -----------------------------------------------------------------------------------------
 
-Tensor to(const Tensor& x, Device device);
+// x itself when nothing changes. With Async::yes the host does not wait for a copy between the host
+// and CUDA, which runs in the order of the device's current stream:
+// - To CUDA from pinned memory, x must keep its values until the stream has got there (record an
+//   event after the call, or synchronize). x may be dropped at once: its memory is kept that long.
+//   Pageable memory is copied into pinned staging before the call returns, so it may change at
+//   once; the call waits only while more than the staging holds (16 MiB) is under way.
+// - To the host, the result is pinned, and may be read when the stream has got there.
+// What work on a CPU stream of its own still has to write is waited for in every case.
+Tensor to(const Tensor& x, Device device, Async async = Async::no);
 Tensor to(const Tensor& x, DType dtype);
+Tensor to(const Tensor& x, Device device, DType dtype, Async async = Async::no);
+// A copy in host memory that CUDA reads and writes by itself; x when it is pinned already.
+// `is_pinned` tells, and `copy_bytes` fills such a tensor again (tensor/host_copy.h).
+Tensor pin_memory(const Tensor& x);
 Tensor cast(const Tensor& x, DType dtype);
 Tensor contiguous(const Tensor& x);  // x itself when it already is
 Tensor clone(const Tensor& x);
 
-// Reading waits for the device.
+// Reading waits for the device. item<T> converts to T as `cast` does, so item<std::int64_t> is
+// exact for integers; item(x) is a double, and exact for integers up to 2^53.
 template <class T>
 T item(const Tensor& x);
 double item(const Tensor& x);
@@ -117,6 +143,22 @@ std::string to_string(const Tensor& x);
   Tensor& name##_(Tensor& a, Scalar b, Scalar c);
 #include "dispatch/ops.def"
 
+// One side of a clamp; a NaN stays.
+Tensor clamp_min(const Tensor& x, const Tensor& low);
+Tensor clamp_min(const Tensor& x, Scalar low);
+Tensor& clamp_min_(Tensor& x, Scalar low);
+Tensor clamp_max(const Tensor& x, const Tensor& high);
+Tensor clamp_max(const Tensor& x, Scalar high);
+Tensor& clamp_max_(Tensor& x, Scalar high);
+// a + value * b * c, and a + value * b / c.
+Tensor addcmul(const Tensor& a, const Tensor& b, const Tensor& c, Scalar value);
+Tensor& addcmul_(Tensor& a, const Tensor& b, const Tensor& c, Scalar value);
+Tensor addcdiv(const Tensor& a, const Tensor& b, const Tensor& c, Scalar value);
+Tensor& addcdiv_(Tensor& a, const Tensor& b, const Tensor& c, Scalar value);
+// `value` where the mask is true, in x's type.
+Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value);
+Tensor& masked_fill_(Tensor& x, const Tensor& mask, Scalar value);
+
 Tensor& copy_(Tensor& destination, const Tensor& source);  // converts and broadcasts
 Tensor& fill_(Tensor& x, Scalar value);
 Tensor& zero_(Tensor& x);
@@ -146,18 +188,26 @@ inline Tensor& operator/=(Tensor& a, Scalar b) { return div_(a, b); }
 // --- Reductions: over the dims named, or over all
 // -------------------------------------------------------------------
 
+// As in PyTorch, an empty list of dims means all of them, but for `any` and `all`, where it means
+// none; and a 0-d tensor may be asked for dimension 0 or -1, here and wherever PyTorch allows it.
+
 #define BRRR_REDUCTION(name, ...) \
   Tensor name(const Tensor& x);   \
   Tensor name(const Tensor& x, const Dims& dims, bool keepdim = false);
-#define BRRR_ARG_REDUCTION(name, ...) \
-  Tensor name(const Tensor& x);       \
-  Tensor name(const Tensor& x, int dim, bool keepdim = false);
+#define BRRR_ARG_REDUCTION(name, ...)                          \
+  Tensor name(const Tensor& x);                                \
+  Tensor name(const Tensor& x, int dim, bool keepdim = false); \
+  Tensor name(const Tensor& x, bool, bool = false) = delete;  // keepdim without a dimension
 #include "dispatch/ops.def"
 
 // `correction` 1 divides by n - 1.
 Tensor var(const Tensor& x, const Dims& dims, bool keepdim = false, int correction = 1);
 Tensor var(const Tensor& x);
+// Beside `using namespace brrr`, call it brrr::std.
+Tensor std(const Tensor& x, const Dims& dims, bool keepdim = false, int correction = 1);
+Tensor std(const Tensor& x);
 Tensor logsumexp(const Tensor& x, const Dims& dims, bool keepdim = false);
+Tensor logsumexp(const Tensor& x);
 Tensor cumsum(const Tensor& x, int dim);
 
 // --- Composites: written over other ops; fusion makes them one kernel
@@ -186,6 +236,7 @@ Tensor reshape(const Tensor& x, const Dims& shape);
 Tensor view(const Tensor& x, const Dims& shape);  // throws where reshape would copy
 Tensor permute(const Tensor& x, const Dims& order);
 Tensor transpose(const Tensor& x, int dim0, int dim1);
+Tensor movedim(const Tensor& x, int from, int to);
 Tensor slice(const Tensor& x, int dim, std::int64_t start, std::int64_t end, std::int64_t step = 1);
 Tensor select(const Tensor& x, int dim, std::int64_t index);
 Tensor narrow(const Tensor& x, int dim, std::int64_t start, std::int64_t length);
@@ -202,11 +253,21 @@ Tensor flatten(const Tensor& x, int first = 0, int last = -1);
 // place.
 Tensor unslice(const Tensor& x, int dim, std::int64_t start, std::int64_t size,
                std::int64_t step = 1);
+// Into parts of one size (the last may be smaller), or of the sizes listed: split(x, {2}) is one
+// part of size 2.
 std::vector<Tensor> split(const Tensor& x, std::int64_t size, int dim = 0);
-std::vector<Tensor> split(const Tensor& x, const std::vector<std::int64_t>& sizes, int dim = 0);
+std::vector<Tensor> split(const Tensor& x, std::span<const std::int64_t> sizes, int dim = 0);
+std::vector<Tensor> split(const Tensor& x, std::initializer_list<std::int64_t> sizes, int dim = 0);
 std::vector<Tensor> chunk(const Tensor& x, int chunks, int dim = 0);
 Tensor cat(const std::vector<Tensor>& parts, int dim = 0);
 Tensor stack(const std::vector<Tensor>& parts, int dim = 0);
+// Copies of x side by side, times[i] of them along dimension i. `repeat` wants a number for each
+// dimension and may name new ones in front; `tile` takes 1 for those in front that are not named.
+Tensor repeat(const Tensor& x, const Dims& times);
+Tensor tile(const Tensor& x, const Dims& times);
+// Elements move `shift` places up along the dimension; those that leave at one end enter at the
+// other.
+Tensor roll(const Tensor& x, std::int64_t shift, int dim);
 
 // --- Indexing
 // -----------------------------------------------------------------------------------------------------------

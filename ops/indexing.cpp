@@ -9,6 +9,12 @@
 namespace brrr {
 namespace {
 
+// A 0-d tensor, as PyTorch indexes it: a vector of one element.
+Tensor lifted(const Tensor& x) { return x.rank() == 0 ? reshape(x, {1}) : x; }
+Tensor shaped_as(const Tensor& like, const Tensor& result) {
+  return like.rank() == 0 ? reshape(result, {}) : result;
+}
+
 template <class... Tensors>
 Tensor along(Op op, int dim, const Tensors&... operands) {
   const Tensor* inputs[] = {&operands...};
@@ -20,6 +26,7 @@ Tensor along(Op op, int dim, const Tensors&... operands) {
 
 Tensor triangle(const char* op, const Tensor& x, int diagonal, bool upper) {
   require_defined(op, x);
+  const CompositeScope scope(op);
   if (x.rank() < 2)
     fail(fmt::format("[{}] expected at least 2 dimensions, got {}", op, x.describe()));
   const Tensor* inputs[] = {&x};
@@ -35,18 +42,29 @@ Tensor triangle(const char* op, const Tensor& x, int diagonal, bool upper) {
 Tensor gather(const Tensor& x, int dim, const Tensor& index) {
   require_defined("gather", x);
   require_defined("gather", index);
-  return along(Op::gather, dim, x, index);
+  if (x.rank() > 0 && index.rank() > 0) [[likely]]
+    return along(Op::gather, dim, x, index);
+  const CompositeScope scope("gather");
+  return shaped_as(index, along(Op::gather, dim, lifted(x), lifted(index)));
 }
 
 Tensor index_select(const Tensor& x, int dim, const Tensor& index) {
   require_defined("index_select", x);
   require_defined("index_select", index);
-  return along(Op::index_select, dim, x, index);
+  if (x.rank() > 0 && index.rank() > 0) [[likely]]
+    return along(Op::index_select, dim, x, index);
+  if (x.rank() == 0 && index.numel() != 1) {
+    fail(fmt::format("[index_select] expected one index into a 0-d tensor, got {}",
+                     index.describe()));
+  }
+  const CompositeScope scope("index_select");
+  return shaped_as(x, along(Op::index_select, dim, lifted(x), lifted(index)));
 }
 
 Tensor embedding(const Tensor& weight, const Tensor& index) {
   require_defined("embedding", weight);
   require_defined("embedding", index);
+  const CompositeScope scope("embedding");
   if (weight.rank() != 2)
     fail(fmt::format("[embedding] expected a weight of [rows, width], got {}", weight.describe()));
   Dims shape(index.shape());
@@ -58,7 +76,10 @@ Tensor scatter_add(const Tensor& base, int dim, const Tensor& index, const Tenso
   require_defined("scatter_add", base);
   require_defined("scatter_add", index);
   require_defined("scatter_add", source);
-  return along(Op::scatter_add, dim, base, index, source);
+  if (base.rank() > 0 && index.rank() > 0 && source.rank() > 0) [[likely]]
+    return along(Op::scatter_add, dim, base, index, source);
+  const CompositeScope scope("scatter_add");
+  return shaped_as(base, along(Op::scatter_add, dim, lifted(base), lifted(index), lifted(source)));
 }
 
 Tensor tril(const Tensor& x, int diagonal) { return triangle("tril", x, diagonal, false); }
@@ -92,7 +113,8 @@ Tensor nonzero(const Tensor& condition) {
 Tensor flip(const Tensor& x, int dim) {
   require_defined("flip", x);
   dim = wrap_dim("flip", dim, x.rank());
-  return index_select(x, dim, arange(x.shape()[dim] - 1, -1, -1, i64, x.device()));
+  return index_select(x, dim,
+                      arange(x.shape()[dim] - 1, -1, -1, {.dtype = i64, .device = x.device()}));
 }
 
 Tensor cat(const std::vector<Tensor>& parts, int dim) {
@@ -114,13 +136,14 @@ Tensor cat(const std::vector<Tensor>& parts, int dim) {
   }
   Call call(Op::cat, inputs.data(), static_cast<std::uint32_t>(inputs.size()));
   call.dtype = dtype;
-  call.add_attr(wrap_dim("cat", dim, parts[0].rank()));
+  call.add_attr(wrap_existing_dim("cat", dim, parts[0].rank()));
   return dispatch(call);
 }
 
 Tensor stack(const std::vector<Tensor>& parts, int dim) {
   if (parts.empty()) fail("[stack] expected at least one tensor, got none");
   require_defined("stack", parts[0]);
+  const CompositeScope scope("stack");
   dim = wrap_dim("stack", dim, parts[0].rank() + 1);
   std::vector<Tensor> raised;
   raised.reserve(parts.size());

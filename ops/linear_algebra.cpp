@@ -76,6 +76,7 @@ Tensor affine(const Tensor& x, const Tensor& factor, const Tensor& row) {
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   require_defined("linear", x);
   require_defined("linear", weight);
+  const CompositeScope scope("linear");
   if (weight.rank() != 2 || x.rank() < 1 || x.size(-1) != weight.size(1)) {
     fail(
         fmt::format("[linear] expected a weight of [out, in] with the input's last dimension, got "

@@ -132,13 +132,13 @@ class OneDraw {
   int before_ = std::uncaught_exceptions();
 };
 
-Tensor draw(Op op, const Dims& shape, Options options) {
-  const OpInfo& info = op_info(op);
+Tensor draw(const char* name, Op op, const Dims& shape, Options options) {
+  const CompositeScope scope(name);
   if (!is_floating(options.dtype)) {
-    fail(fmt::format("[{}] expected a floating dtype, got {}", info.name, name_of(options.dtype)));
+    fail(fmt::format("[{}] expected a floating dtype, got {}", name, name_of(options.dtype)));
   }
-  require_device(options.device, info.name);
-  const OpScope scope(info.name);
+  require_device(options.device, name);
+  const OpScope reading(name);
   const OneDraw one(options.device);
   Tensor state;
   std::int64_t place;
@@ -178,8 +178,9 @@ RandomReplay::RandomReplay(const RandomPlaces& places) : before_(random_places()
   Generator& random = generator();
   const std::lock_guard lock(random.mutex);
   if (std::memcmp(places.version, before_.version, sizeof places.version) != 0) {
-    fail("[random] expected the seed and the step that numbers were drawn with, got others: they "
-         "changed in between");
+    fail(
+        "[random] expected the seed and the step that numbers were drawn with, got others: they "
+        "changed in between");
   }
   for (int type = 0; type < 2; ++type) {
     for (int i = 0; i < kMaxDevices; ++i) random.states[type][i].place = places.place[type][i];
@@ -230,10 +231,27 @@ void release_random_state() {
   for (RandomState& state : random.states[static_cast<int>(DeviceType::cuda)]) state = {};
 }
 
-Tensor rand(const Dims& shape, Options options) { return draw(Op::uniform, shape, options); }
-Tensor randn(const Dims& shape, Options options) { return draw(Op::normal, shape, options); }
+Tensor rand(const Dims& shape, Options options) {
+  return draw("rand", Op::uniform, shape, options);
+}
+Tensor randn(const Dims& shape, Options options) {
+  return draw("randn", Op::normal, shape, options);
+}
+
+// As with full_like, a meta tensor's likeness is meta; it draws nothing.
+Tensor rand_like(const Tensor& x) {
+  require_defined("rand_like", x);
+  const Options like{x.dtype(), x.device()};
+  return x.is_meta() ? meta(x.shape(), like) : draw("rand_like", Op::uniform, x.shape(), like);
+}
+Tensor randn_like(const Tensor& x) {
+  require_defined("randn_like", x);
+  const Options like{x.dtype(), x.device()};
+  return x.is_meta() ? meta(x.shape(), like) : draw("randn_like", Op::normal, x.shape(), like);
+}
 
 Tensor randint(std::int64_t low, std::int64_t high, const Dims& shape, Options options) {
+  const CompositeScope scope("randint");
   if (low >= high || static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low) >
                          (std::uint64_t{1} << 53)) {
     fail(
@@ -247,6 +265,7 @@ Tensor randint(std::int64_t low, std::int64_t high, const Dims& shape, Options o
 
 Tensor bernoulli(const Tensor& probability) {
   require_defined("bernoulli", probability);
+  const CompositeScope scope("bernoulli");
   const DType wide =
       is_floating(probability.dtype()) && !is_half(probability.dtype()) ? probability.dtype() : f32;
   const OneDraw one(probability.device());
@@ -256,6 +275,7 @@ Tensor bernoulli(const Tensor& probability) {
 
 Tensor dropout(const Tensor& x, double p) {
   require_defined("dropout", x);
+  const CompositeScope scope("dropout");
   if (!(p >= 0 && p <= 1))
     fail(fmt::format("[dropout] expected a probability in [0, 1], got {}", p));
   if (!is_floating(x.dtype()))

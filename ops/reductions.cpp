@@ -9,7 +9,11 @@
 namespace brrr {
 namespace {
 
+std::int64_t all_dims(const Tensor& x) { return (std::int64_t{1} << x.rank()) - 1; }
+
+// No dimension named means all of them, as in PyTorch.
 std::int64_t mask_of(const char* op, const Tensor& x, const Dims& dims) {
+  if (dims.empty()) return all_dims(x);
   std::int64_t mask = 0;
   for (std::int64_t d : dims) {
     const std::int64_t one = std::int64_t{1} << wrap_dim(op, d, x.rank());
@@ -17,10 +21,8 @@ std::int64_t mask_of(const char* op, const Tensor& x, const Dims& dims) {
       fail(fmt::format("[{}] expected each dimension once, got {}", op, to_string(dims)));
     mask |= one;
   }
-  return mask;
+  return mask & all_dims(x);  // a 0-d tensor's dimension 0 is not one that the row knows
 }
-
-std::int64_t all_dims(const Tensor& x) { return (std::int64_t{1} << x.rank()) - 1; }
 
 Tensor reduce(Op op, const Tensor& x, std::int64_t mask, bool keepdim) {
   const OpInfo& info = op_info(op);
@@ -40,6 +42,7 @@ Tensor reduce(Op op, const Tensor& x, std::int64_t mask, bool keepdim) {
 }
 
 Tensor arg_reduce(Op op, const Tensor& x, int dim, bool keepdim) {
+  if (x.rank() == 0) return arg_reduce(op, reshape(x, {1}), 0, false);
   const Tensor* inputs[] = {&x};
   Call call(op, inputs, 1);
   call.dtype = i64;
@@ -59,16 +62,28 @@ Tensor maximum_to_subtract(const Tensor& x, std::int64_t mask) {
 }
 DType floating_like(const Tensor& x) { return is_floating(x.dtype()) ? x.dtype() : f32; }
 
+Tensor variance(const Tensor& x, std::int64_t mask, bool keepdim, int correction) {
+  std::int64_t n = 1;
+  for (int i = 0; i < x.rank(); ++i) {
+    if (mask >> i & 1) n *= x.shape()[i];
+  }
+  const Tensor centred = x - reduce(Op::mean, x, mask, true);
+  const double divisor = static_cast<double>(n - correction);
+  return reduce(Op::sum, square(centred), mask, keepdim) / (divisor > 0 ? divisor : 0.0);
+}
+
 }  // namespace
 
-#define BRRR_REDUCTION(name, ...)                                 \
-  Tensor name(const Tensor& x) {                                  \
-    require_defined(#name, x);                                    \
-    return reduce(Op::name, x, all_dims(x), false);               \
-  }                                                               \
-  Tensor name(const Tensor& x, const Dims& dims, bool keepdim) {  \
-    require_defined(#name, x);                                    \
-    return reduce(Op::name, x, mask_of(#name, x, dims), keepdim); \
+// PyTorch's `any` and `all` alone take an empty list for no dimension.
+#define BRRR_REDUCTION(name, types, rule, ...)                                 \
+  Tensor name(const Tensor& x) {                                               \
+    require_defined(#name, x);                                                 \
+    return reduce(Op::name, x, all_dims(x), false);                            \
+  }                                                                            \
+  Tensor name(const Tensor& x, const Dims& dims, bool keepdim) {               \
+    require_defined(#name, x);                                                 \
+    const bool none = dims.empty() && DTypeRule::rule == DTypeRule::predicate; \
+    return reduce(Op::name, x, none ? 0 : mask_of(#name, x, dims), keepdim);   \
   }
 #define BRRR_ARG_REDUCTION(name, ...)                                        \
   Tensor name(const Tensor& x) {                                             \
@@ -83,27 +98,28 @@ DType floating_like(const Tensor& x) { return is_floating(x.dtype()) ? x.dtype()
 
 Tensor var(const Tensor& x, const Dims& dims, bool keepdim, int correction) {
   require_defined("var", x);
-  const std::int64_t mask = mask_of("var", x, dims);
-  std::int64_t n = 1;
-  for (int i = 0; i < x.rank(); ++i) {
-    if (mask >> i & 1) n *= x.shape()[i];
-  }
-  const Tensor wide = widened(x);
-  const Tensor centred = wide - reduce(Op::mean, wide, mask, true);
-  const double divisor = static_cast<double>(n - correction);
-  return cast(reduce(Op::sum, square(centred), mask, keepdim) / (divisor > 0 ? divisor : 0.0),
+  const CompositeScope scope("var");
+  return cast(variance(widened(x), mask_of("var", x, dims), keepdim, correction), floating_like(x));
+}
+Tensor var(const Tensor& x) { return var(x, {}); }
+
+Tensor std(const Tensor& x, const Dims& dims, bool keepdim, int correction) {
+  require_defined("std", x);
+  const CompositeScope scope("std");
+  return cast(sqrt(variance(widened(x), mask_of("std", x, dims), keepdim, correction)),
               floating_like(x));
 }
+Tensor std(const Tensor& x) { return std(x, {}); }
 
-Tensor var(const Tensor& x) {
-  require_defined("var", x);
-  return var(flatten(x), {0});
-}
+Tensor logsumexp(const Tensor& x) { return logsumexp(x, {}); }
 
 Tensor logsumexp(const Tensor& x, const Dims& dims, bool keepdim) {
   require_defined("logsumexp", x);
+  const CompositeScope scope("logsumexp");
   const std::int64_t mask = mask_of("logsumexp", x, dims);
   const Tensor wide = widened(x);
+  if (x.numel() == 0)  // no largest element to subtract; a sum of nothing gives -inf
+    return cast(log(reduce(Op::sum, exp(wide), mask, keepdim)), floating_like(x));
   const Tensor most = maximum_to_subtract(wide, mask);
   // Where the maximum is infinite, subtracting it would give NaN: the result is that infinity.
   const Tensor shift = where(isinf(most), 0.0, most);
@@ -120,26 +136,32 @@ Tensor logsumexp(const Tensor& x, const Dims& dims, bool keepdim) {
 
 Tensor cumsum(const Tensor& x, int dim) {
   require_defined("cumsum", x);
+  dim = wrap_dim("cumsum", dim, x.rank());
+  if (x.rank() == 0) return reshape(cumsum(reshape(x, {1}), 0), {});
   const Tensor* inputs[] = {&x};
   Call call(Op::cumsum, inputs, 1);
   call.dtype = is_floating(x.dtype()) ? x.dtype() : i64;
-  call.add_attr(wrap_dim("cumsum", dim, x.rank()));
+  call.add_attr(dim);
   return dispatch(call);
 }
 
 Tensor softmax(const Tensor& x, int dim) {
   require_defined("softmax", x);
+  const CompositeScope scope("softmax");
   const int d = wrap_dim("softmax", dim, x.rank());
   const Tensor wide = widened(x);
-  const Tensor weights = exp(wide - maximum_to_subtract(wide, std::int64_t{1} << d));
+  if (x.numel() == 0) return cast(exp(wide), floating_like(x));  // there is no largest element
+  const Tensor weights = exp(wide - maximum_to_subtract(wide, mask_of("softmax", wide, {d})));
   return cast(weights / sum(weights, {d}, true), floating_like(x));
 }
 
 Tensor log_softmax(const Tensor& x, int dim) {
   require_defined("log_softmax", x);
+  const CompositeScope scope("log_softmax");
   const int d = wrap_dim("log_softmax", dim, x.rank());
   const Tensor wide = widened(x);
-  const Tensor shifted = wide - maximum_to_subtract(wide, std::int64_t{1} << d);
+  if (x.numel() == 0) return cast(exp(wide), floating_like(x));  // there is no largest element
+  const Tensor shifted = wide - maximum_to_subtract(wide, mask_of("log_softmax", wide, {d}));
   return cast(shifted - log(sum(exp(shifted), {d}, true)), floating_like(x));
 }
 
@@ -163,6 +185,7 @@ Dims trailing(const char* op, const Tensor& x, int dims, const Tensor& parameter
 
 Tensor layer_norm(const Tensor& x, int dims, const Tensor& weight, const Tensor& bias, double eps) {
   require_defined("layer_norm", x);
+  const CompositeScope scope("layer_norm");
   const Dims over = trailing("layer_norm", x, dims, weight);
   trailing("layer_norm", x, dims, bias);
   const Tensor wide = widened(x);
@@ -175,6 +198,7 @@ Tensor layer_norm(const Tensor& x, int dims, const Tensor& weight, const Tensor&
 
 Tensor rms_norm(const Tensor& x, int dims, const Tensor& weight, double eps) {
   require_defined("rms_norm", x);
+  const CompositeScope scope("rms_norm");
   const Dims over = trailing("rms_norm", x, dims, weight);
   const Tensor wide = widened(x);
   Tensor result = wide * rsqrt(mean(square(wide), over, true) + eps);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <iterator>
@@ -79,13 +80,25 @@ Op register_op(const PointwiseOp& op) {
   return add_op(std::move(info), op.name);
 }
 
-Tensor call_op(Op op, std::initializer_list<Operand> operands) {
+Tensor call_op(Op op, std::span<const Operand> operands) {
   const OpInfo& info = op_info(op);
-  if (info.kind != OpKind::pointwise || static_cast<int>(operands.size()) != info.arity) {
+  if (info.kind != OpKind::pointwise) {
+    std::vector<Tensor> inputs;
+    for (const Operand& operand : operands) {
+      if (!operand.tensor) fail(fmt::format("[{}] expected tensors, got a number", info.name));
+      inputs.push_back(*operand.tensor);
+    }
+    if (info.n_outputs != 1) {
+      fail(fmt::format("[{}] has {} outputs: call it with its attributes, or {{}} for none",
+                       info.name, info.n_outputs));
+    }
+    return call_op(op, inputs, std::span<const Scalar>()).front();
+  }
+  if (static_cast<int>(operands.size()) != info.arity) {
     fail(fmt::format("[{}] expected {} tensors or numbers, got {}", info.name, info.arity,
                      operands.size()));
   }
-  return pointwise(op, std::span(operands.begin(), operands.size()), nullptr);
+  return pointwise(op, operands, nullptr);
 }
 
 // --- Structured ops
@@ -126,9 +139,19 @@ void cuda_structured(const Call& call, Tensor* outputs) {
 
 namespace {
 
-std::size_t count_names(const std::string& names) {
+std::vector<std::string> words_of(const std::string& names) {
   std::istringstream words(names);
-  return static_cast<std::size_t>(std::distance(std::istream_iterator<std::string>(words), {}));
+  return {std::istream_iterator<std::string>(words), {}};
+}
+
+// `name` as a StructuredOp declares it: "axis" or "scale:double".
+Attr attribute(const Call& call, const std::string& name, Scalar value) {
+  if (name.ends_with(":double")) return Attr::of(value.to_double());
+  if (value.category() == Category::floating) {
+    fail(fmt::format("[{}] expected an integer for attribute {}, got {}: \"{}:double\" takes it",
+                     op_info(call.op).name, name, value.to_double(), name));
+  }
+  return value.to_int();
 }
 
 }  // namespace
@@ -140,9 +163,18 @@ Op register_op(const StructuredOp& op) {
         "[register_op] expected {} to have 1 to 100 inputs, or -1 for any number, got {}", op.name,
         op.inputs));
   }
-  if (count_names(op.attributes) > kMaxAttrs) {
+  const std::vector<std::string> names = words_of(op.attributes);
+  if (names.size() > kMaxAttrs) {
     fail(fmt::format("[register_op] expected {} to have at most {} attributes, got \"{}\"", op.name,
                      kMaxAttrs, op.attributes));
+  }
+  for (const std::string& name : names) {
+    const std::size_t colon = std::min(name.find(':'), name.size());
+    require_name(name.substr(0, colon));
+    if (colon < name.size() && name.substr(colon) != ":double") {
+      fail(fmt::format("[register_op] expected attributes as \"axis\" or \"scale:double\", got {}",
+                       name));
+    }
   }
   if (op.outputs < 1 || op.outputs > kMaxOutputs) {
     fail(fmt::format("[register_op] expected {} to have 1 to {} outputs, got {}", op.name,
@@ -168,24 +200,23 @@ Op register_op(const StructuredOp& op) {
   return add_op(std::move(info), op.name);
 }
 
-std::vector<Tensor> call_op(Op op, std::initializer_list<Tensor> inputs,
-                            std::initializer_list<Attr> attributes) {
+std::vector<Tensor> call_op(Op op, std::span<const Tensor> inputs,
+                            std::span<const Scalar> attributes) {
   const OpInfo& info = op_info(op);
   if (info.kind == OpKind::pointwise || !info.registered) {
-    fail(fmt::format(
-        "[{}] expected a structured op that was registered; call built-in ops by their functions",
-        info.name));
+    fail(
+        fmt::format("[{}] expected a structured op that was registered; call built-in ops by their "
+                    "functions, and pointwise ones without attributes",
+                    info.name));
   }
-  const auto& definition = *static_cast<const StructuredOp*>(info.registered.get());
-  if (inputs.size() == 0 ||
-      (definition.inputs >= 0 && definition.inputs != static_cast<int>(inputs.size()))) {
-    fail(fmt::format("[{}] expected {} tensors, got {}", info.name, definition.inputs,
-                     inputs.size()));
+  if (inputs.empty() || (info.arity >= 0 && info.arity != static_cast<int>(inputs.size()))) {
+    fail(fmt::format("[{}] expected {} tensors, got {}", info.name,
+                     info.arity < 0 ? "1 or more" : std::to_string(info.arity), inputs.size()));
   }
-  const std::size_t named = count_names(definition.attributes);
-  if (attributes.size() != named) {
-    fail(fmt::format("[{}] expected {} attributes ({}), got {}", info.name, named,
-                     definition.attributes, attributes.size()));
+  const std::vector<std::string> names = words_of(info.attributes);
+  if (attributes.size() != names.size()) {
+    fail(fmt::format("[{}] expected {} attributes ({}), got {}", info.name, names.size(),
+                     info.attributes, attributes.size()));
   }
   std::vector<const Tensor*> pointers;
   for (const Tensor& input : inputs) {
@@ -194,7 +225,8 @@ std::vector<Tensor> call_op(Op op, std::initializer_list<Tensor> inputs,
   }
   Call call(op, pointers.data(), static_cast<std::uint32_t>(pointers.size()));
   call.dtype = pointers[0]->dtype();
-  for (Attr attribute : attributes) call.add_attr(attribute);
+  for (std::size_t i = 0; i < names.size(); ++i)
+    call.add_attr(attribute(call, names[i], attributes[i]));
   std::vector<Tensor> outputs(info.n_outputs);
   dispatch(call, outputs.data());
   return outputs;

@@ -4,10 +4,13 @@
 //
 //   const Op mish = register_op({.name = "mish", .expression = "a * tanh(log1p(exp(a)))"});
 //   Tensor y = call_op(mish, {x});
+//
+// `call_op` with operands alone calls any op of one output and no attributes.
 #pragma once
 
 #include <functional>
 #include <initializer_list>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -30,7 +33,10 @@ struct PointwiseOp {
 Op register_op(const PointwiseOp& op);
 
 // Broadcasts and promotes as built-in ops do; numbers may stand for tensors.
-Tensor call_op(Op op, std::initializer_list<Operand> operands);
+Tensor call_op(Op op, std::span<const Operand> operands);
+inline Tensor call_op(Op op, std::initializer_list<Operand> operands) {
+  return call_op(op, std::span(operands.begin(), operands.size()));
+}
 
 // How a kernel given as text is started: blocks and threads, and shared memory that it asks for
 // beyond its own.
@@ -41,8 +47,8 @@ struct Launch {
 };
 
 // CUDA C++ compiled at the first call. Its arguments are the inputs' pointers (contiguous), then
-// the outputs' pointers, then the attributes, each eight bytes (`long long`, or `double` where the
-// caller gave a double). The text may use the names of ops/jit/prelude.inl.
+// the outputs' pointers, then the attributes, each eight bytes (`long long`, or `double` where its
+// name says so). The text may use the names of ops/jit/prelude.inl.
 struct CudaKernel {
   std::string entry;
   std::string source;
@@ -55,7 +61,7 @@ struct StructuredOp {
   std::string name;
   int inputs = 1;
   int outputs = 1;
-  std::string attributes;  // their names, separated by spaces, for messages
+  std::string attributes;  // their names, separated by spaces: integers, or "scale:double"
   std::function<void(const Call& call, OutputSpec* outputs)> infer;
   std::function<void(const Call& call, Tensor* outputs)> cpu;
   std::function<void(const Call& call, Tensor* outputs)> cuda;
@@ -63,7 +69,14 @@ struct StructuredOp {
 };
 Op register_op(const StructuredOp& op);
 
-std::vector<Tensor> call_op(Op op, std::initializer_list<Tensor> inputs,
-                            std::initializer_list<Attr> attributes);
+// Numbers become what the attributes' names say: an integer is taken for a double, a double for an
+// integer is refused.
+std::vector<Tensor> call_op(Op op, std::span<const Tensor> inputs,
+                            std::span<const Scalar> attributes);
+inline std::vector<Tensor> call_op(Op op, std::initializer_list<Tensor> inputs,
+                                   std::initializer_list<Scalar> attributes) {
+  return call_op(op, std::span(inputs.begin(), inputs.size()),
+                 std::span(attributes.begin(), attributes.size()));
+}
 
 }  // namespace brrr

@@ -37,14 +37,19 @@ Dims broadcast_strides(std::span<const std::int64_t> shape, std::span<const std:
 }
 
 int wrap_dim(const char* op, std::int64_t dim, int rank) {
-  const std::int64_t wrapped = dim < 0 ? dim + rank : dim;
-  if (wrapped < 0 || wrapped >= rank) {
-    if (rank == 0)
-      fail(fmt::format("[{}] expected a tensor with dimensions, got a 0-d tensor and dimension {}",
-                       op, dim));
-    fail(fmt::format("[{}] expected a dimension in [{}, {}], got {}", op, -rank, rank - 1, dim));
-  }
+  const int count = std::max(rank, 1);
+  const std::int64_t wrapped = dim < 0 ? dim + count : dim;
+  if (wrapped < 0 || wrapped >= count)
+    fail(fmt::format("[{}] expected a dimension in [{}, {}], got {}", op, -count, count - 1, dim));
   return static_cast<int>(wrapped);
+}
+
+int wrap_existing_dim(const char* op, std::int64_t dim, int rank) {
+  if (rank == 0) {
+    fail(fmt::format("[{}] expected a tensor with dimensions, got a 0-d tensor and dimension {}",
+                     op, dim));
+  }
+  return wrap_dim(op, dim, rank);
 }
 
 bool view_strides(std::span<const std::int64_t> dims, std::span<const std::int64_t> strides,

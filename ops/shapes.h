@@ -17,8 +17,11 @@ Dims broadcast_shapes(const char* op, std::span<const std::int64_t> a,
 Dims broadcast_strides(std::span<const std::int64_t> shape, std::span<const std::int64_t> strides,
                        std::span<const std::int64_t> target);
 
-// A dimension counted from the end becomes one counted from the start; throws when out of range.
+// A dimension counted from the end becomes one counted from the start; throws when out of range. As
+// in PyTorch, a 0-d tensor has dimension 0 (and -1), so the result may be equal to the rank.
 int wrap_dim(const char* op, std::int64_t dim, int rank);
+// The same for ops that must have a dimension to work along.
+int wrap_existing_dim(const char* op, std::int64_t dim, int rank);
 
 // The strides with which `shape` views a tensor of these dims and strides; false when it would need
 // a copy.

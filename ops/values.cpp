@@ -52,15 +52,41 @@ void print(std::string& text, const T*& next, std::span<const std::int64_t> shap
 
 }  // namespace
 
-Tensor to(const Tensor& x, Device device) {
+Tensor to(const Tensor& x, Device device, Async async) {
   require_defined("to", x);
   require_device(device, "to");
   if (x.device() == device) return x;
+  if (x.impl()->word.keys() & bit(Key::autograd) & ~thread_keys.excluded) {
+    fail(
+        fmt::format("[to] expected a tensor that no gradient is recorded for, got {}: gradients do "
+                    "not cross devices; detach it, or move it under no_grad",
+                    x.describe()));
+  }
   const OpScope scope("to");
   if (x.is_meta()) return make_meta_tensor(x.dtype(), x.shape(), device);
   const Tensor source = contiguous(x);
-  Tensor result = make_tensor(x.dtype(), x.shape(), device);
-  copy_bytes(result, source);
+  const bool pinned = async == Async::yes && device.is_cpu();
+  const Tensor result =
+      pinned ? make_pinned_tensor(x.dtype(), x.shape()) : make_tensor(x.dtype(), x.shape(), device);
+  copy_bytes(result, source, async);
+  return result;
+}
+
+Tensor to(const Tensor& x, Device device, DType dtype, Async async) {
+  require_defined("to", x);
+  // The smaller type travels; what arrives asynchronously on the host is not read here.
+  const bool here = size_of(dtype) < size_of(x.dtype()) || (async == Async::yes && device.is_cpu());
+  return here ? to(cast(x, dtype), device, async) : cast(to(x, device, async), dtype);
+}
+
+Tensor pin_memory(const Tensor& x) {
+  require_values("pin_memory", x);
+  if (!x.device().is_cpu())
+    fail(fmt::format("[pin_memory] expected a tensor on the CPU, got {}", x.describe()));
+  if (is_pinned(x)) return x;
+  const OpScope scope("pin_memory");
+  const Tensor result = make_pinned_tensor(x.dtype(), x.shape());
+  copy_bytes(result, contiguous(x));
   return result;
 }
 
@@ -133,8 +159,12 @@ Tensor& copy_(Tensor& destination, const Tensor& source) {
 
 Tensor& fill_(Tensor& x, Scalar value) {
   require_defined("fill_", x);
+  const CompositeScope scope("fill_");
   return copy_(x, full({}, value, {x.dtype(), x.device()}));
 }
-Tensor& zero_(Tensor& x) { return fill_(x, 0); }
+Tensor& zero_(Tensor& x) {
+  const CompositeScope scope("zero_");
+  return fill_(x, 0);
+}
 
 }  // namespace brrr

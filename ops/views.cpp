@@ -138,15 +138,28 @@ Tensor transpose(const Tensor& x, int dim0, int dim1) {
   require_defined("transpose", x);
   dim0 = wrap_dim("transpose", dim0, x.rank());
   dim1 = wrap_dim("transpose", dim1, x.rank());
+  if (dim0 == dim1) return x;
   Dims order = Dims::filled(x.rank(), 0);
   std::iota(order.begin(), order.end(), 0);
   std::swap(order[dim0], order[dim1]);
   return view_call(Op::permute, x, order);
 }
 
+Tensor movedim(const Tensor& x, int from, int to) {
+  require_defined("movedim", x);
+  from = wrap_dim("movedim", from, x.rank());
+  to = wrap_dim("movedim", to, x.rank());
+  if (from == to) return x;
+  Dims order = Dims::filled(x.rank(), 0);
+  std::iota(order.begin(), order.end(), 0);
+  order.erase(from);
+  order.insert(to, from);
+  return view_call(Op::permute, x, order);
+}
+
 Tensor slice(const Tensor& x, int dim, std::int64_t start, std::int64_t end, std::int64_t step) {
   require_defined("slice", x);
-  dim = wrap_dim("slice", dim, x.rank());
+  dim = wrap_existing_dim("slice", dim, x.rank());
   if (step < 1) fail(fmt::format("[slice] expected a step of at least 1, got {}", step));
   const std::int64_t size = x.shape()[dim];
   const auto clamp = [size](std::int64_t i) {
@@ -162,7 +175,7 @@ Tensor slice(const Tensor& x, int dim, std::int64_t start, std::int64_t end, std
 
 Tensor narrow(const Tensor& x, int dim, std::int64_t start, std::int64_t length) {
   require_defined("narrow", x);
-  dim = wrap_dim("narrow", dim, x.rank());
+  dim = wrap_existing_dim("narrow", dim, x.rank());
   if (start < 0 || length < 0 || start > x.shape()[dim] || length > x.shape()[dim] - start) {
     fail(fmt::format(
         "[narrow] expected a range within dimension {} of {}, got start {} and length {}", dim,
@@ -173,7 +186,7 @@ Tensor narrow(const Tensor& x, int dim, std::int64_t start, std::int64_t length)
 
 Tensor select(const Tensor& x, int dim, std::int64_t index) {
   require_defined("select", x);
-  dim = wrap_dim("select", dim, x.rank());
+  dim = wrap_existing_dim("select", dim, x.rank());
   const std::int64_t size = x.shape()[dim], wrapped = index < 0 ? index + size : index;
   if (wrapped < 0 || wrapped >= size) {
     fail(fmt::format("[select] expected an index in [{}, {}] for dimension {} of {}, got {}", -size,
@@ -241,7 +254,7 @@ Tensor unslice(const Tensor& x, int dim, std::int64_t start, std::int64_t size, 
 Tensor squeeze(const Tensor& x, int dim) {
   require_defined("squeeze", x);
   dim = wrap_dim("squeeze", dim, x.rank());
-  if (x.shape()[dim] != 1) return x;
+  if (x.rank() == 0 || x.shape()[dim] != 1) return x;
   Dims shape(x.shape());
   shape.erase(dim);
   return view_call(Op::view, x, shape);
@@ -266,9 +279,9 @@ Tensor unsqueeze(const Tensor& x, int dim) {
 
 Tensor flatten(const Tensor& x, int first, int last) {
   require_defined("flatten", x);
-  if (x.rank() == 0) return reshape(x, {1});
   first = wrap_dim("flatten", first, x.rank());
   last = wrap_dim("flatten", last, x.rank());
+  if (x.rank() == 0) return reshape(x, {1});
   if (first > last)
     fail(fmt::format("[flatten] expected first to be at most last, got {} and {}", first, last));
   Dims shape;
@@ -281,9 +294,13 @@ Tensor flatten(const Tensor& x, int first, int last) {
   return reshape(x, shape);
 }
 
-std::vector<Tensor> split(const Tensor& x, const std::vector<std::int64_t>& sizes, int dim) {
+std::vector<Tensor> split(const Tensor& x, std::initializer_list<std::int64_t> sizes, int dim) {
+  return split(x, std::span(sizes.begin(), sizes.size()), dim);
+}
+
+std::vector<Tensor> split(const Tensor& x, std::span<const std::int64_t> sizes, int dim) {
   require_defined("split", x);
-  dim = wrap_dim("split", dim, x.rank());
+  dim = wrap_existing_dim("split", dim, x.rank());
   std::int64_t total = 0;
   bool fits = true;
   for (std::int64_t size : sizes)
@@ -304,7 +321,7 @@ std::vector<Tensor> split(const Tensor& x, const std::vector<std::int64_t>& size
 
 std::vector<Tensor> split(const Tensor& x, std::int64_t size, int dim) {
   require_defined("split", x);
-  dim = wrap_dim("split", dim, x.rank());
+  dim = wrap_existing_dim("split", dim, x.rank());
   if (size < 1) fail(fmt::format("[split] expected a size of at least 1, got {}", size));
   std::vector<Tensor> parts;
   const std::int64_t total = x.shape()[dim];
@@ -318,7 +335,7 @@ std::vector<Tensor> split(const Tensor& x, std::int64_t size, int dim) {
 std::vector<Tensor> chunk(const Tensor& x, int chunks, int dim) {
   require_defined("chunk", x);
   if (chunks < 1) fail(fmt::format("[chunk] expected at least 1 chunk, got {}", chunks));
-  dim = wrap_dim("chunk", dim, x.rank());
+  dim = wrap_existing_dim("chunk", dim, x.rank());
   const std::int64_t size = x.shape()[dim];
   return split(x, std::max<std::int64_t>((size + chunks - 1) / chunks, 1), dim);
 }

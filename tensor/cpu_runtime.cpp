@@ -340,6 +340,8 @@ class CpuRuntime final : public DeviceRuntime {
   // Work on a queue holds the tensors that it uses, so a block is never free before that work is
   // done.
   void record_use(Storage&, StreamState&) override {}
+  Storage* new_pinned_storage(std::size_t bytes) override { return new_storage(cpu, bytes); }
+  bool is_pinned(const void*) override { return true; }
 
  private:
   Queue* take_queue() {

@@ -27,6 +27,8 @@ struct AbsentRuntime final : DeviceRuntime {
   void fill_bytes(StreamState&, void*, int, std::size_t) override { absent(); }
   void copy(StreamState&, void*, const void*, std::size_t) override { absent(); }
   void record_use(Storage&, StreamState&) override { absent(); }
+  Storage* new_pinned_storage(std::size_t) override { absent(); }
+  bool is_pinned(const void*) override { return false; }
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "tensor/cuda_faults.h"
+#include "tensor/cuda_pinned.h"
 #include "tensor/error.h"
 
 namespace brrr {
@@ -108,6 +109,8 @@ void switch_to(DeviceState& device) {
 
 void shut_down() {
   std::lock_guard lock(starting());
+  if (const long live = live_pinned_storages(); live != 0)
+    fail(fmt::format("[shut_down] expected no live storage in pinned memory, got {}", live));
   for (auto& slot : device_states) {
     DeviceState* state = slot.load();
     if (!state) continue;
@@ -124,6 +127,7 @@ void shut_down() {
     drop_fault_record(Device(DeviceType::cuda, state->index));
     state->allocator.empty_cache();
     state->staging.destroy();
+    settle_pinned_storages();
     empty_pinned_cache();
     state->streams.destroy();
     forget(slot);
@@ -138,6 +142,7 @@ void abandon() noexcept {
     if (device_states[i].load()) drop_fault_record(Device(DeviceType::cuda, i));
     forget(device_states[i]);
   }
+  forget_pinned_storages();
   forget_pinned_cache();
   forget_census();
 }
@@ -169,6 +174,7 @@ class CudaRuntime final : public DeviceRuntime {
   void reset_peak(Device device) override { device_state(device.index).allocator.reset_peak(); }
   void empty_cache(Device device) override {
     device_state(device.index).allocator.empty_cache();
+    settle_pinned_storages();
     empty_pinned_cache();
   }
 
@@ -196,7 +202,7 @@ class CudaRuntime final : public DeviceRuntime {
   bool from_host(StreamState& state, void* to, const void* host, std::size_t bytes) override {
     if (bytes == 0) return true;
     CudaStream& stream = ready(state);
-    if (bytes > Staging::kSmall && is_pinned(*stream.on, host)) {
+    if (bytes > Staging::kSmall && cu::is_pinned(*stream.on, host)) {
       BRRR_CUDA(cuMemcpyHtoDAsync, address(to), host, bytes, stream.handle);
       return false;
     }
@@ -207,7 +213,7 @@ class CudaRuntime final : public DeviceRuntime {
   bool to_host(StreamState& state, void* host, const void* from, std::size_t bytes) override {
     if (bytes == 0) return true;
     CudaStream& stream = ready(state);
-    if (is_pinned(*stream.on, host)) {
+    if (cu::is_pinned(*stream.on, host)) {
       BRRR_CUDA(cuMemcpyDtoHAsync, host, address(from), bytes, stream.handle);
       return false;
     }
@@ -225,10 +231,22 @@ class CudaRuntime final : public DeviceRuntime {
     BRRR_CUDA(cuMemcpyAsync, address(to), address(from), bytes, ready(state).handle);
   }
   void record_use(Storage& storage, StreamState& state) override {
-    if (storage.device.is_cuda() && state.device.is_cuda()) {
-      device_state(storage.device.index)
-          .allocator.record_use(storage, static_cast<CudaStream&>(state));
+    if (!state.device.is_cuda()) return;
+    auto& stream = static_cast<CudaStream&>(state);
+    if (storage.device.is_cuda()) {
+      device_state(storage.device.index).allocator.record_use(storage, stream);
+    } else {
+      record_pinned_use(storage, stream);
     }
+  }
+  Storage* new_pinned_storage(std::size_t bytes) override {
+    return cu::new_pinned_storage(current_device ? *current_device : device_state(0), bytes);
+  }
+  bool is_pinned(const void* host) override {
+    for (auto& slot : device_states) {
+      if (DeviceState* state = slot.load()) return cu::is_pinned(*state, host);
+    }
+    return false;  // nothing has been pinned here yet
   }
 
  private:

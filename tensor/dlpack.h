@@ -89,9 +89,10 @@ dlpack::DLManagedTensor* to_dlpack_legacy(const Tensor& tensor);
 
 // A tensor on the memory of another library. Takes over `managed` in every case: its deleter runs
 // when the last view goes, or before an error is thrown. What was marked read-only is copied, for
-// tensors here may be written. On CUDA the memory must be ready on the current stream; as between
-// any two libraries, work that still uses it when the last view goes must be on a stream that the
-// producer waits for.
+// tensors here may be written. Elements may overlap (a sliding window's do); writing to such a
+// tensor is refused. On CUDA the memory must be ready on the current stream; as between any two
+// libraries, work that still uses it when the last view goes must be on a stream that the producer
+// waits for.
 Tensor from_dlpack(dlpack::DLManagedTensorVersioned* managed);
 Tensor from_dlpack(dlpack::DLManagedTensor* managed);
 

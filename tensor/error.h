@@ -10,7 +10,7 @@ namespace brrr {
 
 class Error : public std::runtime_error {
  public:
-  using std::runtime_error::runtime_error;
+  explicit Error(const std::string& message);
 };
 
 // Memory ran out after every cached block had been given back.
@@ -35,7 +35,7 @@ class CudaError : public Error {
   int code_;
 };
 
-[[noreturn]] void fail(std::string message);
+[[noreturn]] void fail(const std::string& message);
 
 // What the program was doing when a failure deep below happened: names the op in errors of the CUDA
 // table, of the allocators and of the kernel compiler. Set by the dispatcher; a plain pointer to
@@ -48,6 +48,23 @@ class OpScope {
   ~OpScope() { current_op = before_; }
   OpScope(const OpScope&) = delete;
   OpScope& operator=(const OpScope&) = delete;
+
+ private:
+  const char* before_;
+};
+
+// While it lives, an error of an op that a composite is made of names the composite, which is what
+// the user called: "[softmax] ..." and not "[max] ...". The outermost one counts.
+extern constinit thread_local const char* current_composite;
+
+class CompositeScope {
+ public:
+  explicit CompositeScope(const char* name) : before_(current_composite) {
+    if (!before_) current_composite = name;
+  }
+  ~CompositeScope() { current_composite = before_; }
+  CompositeScope(const CompositeScope&) = delete;
+  CompositeScope& operator=(const CompositeScope&) = delete;
 
  private:
   const char* before_;

@@ -30,7 +30,7 @@ StreamState& current_state(Device device) {
 // Marked before the work is given out, so that it holds even when that fails half way.
 void use(const Tensor& tensor, StreamState& stream) {
   if (Storage* storage = tensor.impl()->storage; storage && storage->stream != &stream) {
-    runtime_of(tensor.device().type).record_use(*storage, stream);
+    runtime_of(stream.device.type).record_use(*storage, stream);
   }
 }
 
@@ -99,7 +99,7 @@ void copy_to_host(void* host, const Tensor& from, Async async) {
   if (!done && async == Async::no) stream.synchronize();
 }
 
-void copy_bytes(const Tensor& to, const Tensor& from) {
+void copy_bytes(const Tensor& to, const Tensor& from, Async async) {
   require_contiguous(to, "copy");
   require_contiguous(from, "copy");
   const std::size_t bytes = to.bytes();
@@ -112,13 +112,29 @@ void copy_bytes(const Tensor& to, const Tensor& from) {
     on_cpu_stream([to, from, bytes] { std::memmove(to.data(), from.data(), bytes); });
   } else if (from.device().is_cpu()) {
     wait_for_cpu_queue();  // what makes `from` may still be under way
-    copy_from_host(to, from.data());
+    use(from, current_state(to.device()));
+    copy_from_host(to, from.data(), async);
   } else if (to.device().is_cpu()) {
     wait_for_cpu_queue();  // what uses `to` may still be under way
-    copy_to_host(to.data(), from);
+    use(to, current_state(from.device()));
+    copy_to_host(to.data(), from, async);
   } else {
     copy_between_cuda(to, from, bytes);
   }
+}
+
+Tensor make_pinned_tensor(DType dtype, std::span<const std::int64_t> shape) {
+  const char* op = op_or("make_pinned_tensor");
+  const Dims dims(shape);
+  const std::int64_t numel = checked_numel(dims, size_of(dtype), op);
+  require_device(cuda(), op);
+  Storage* storage =
+      cuda_runtime().new_pinned_storage(static_cast<std::size_t>(numel) * size_of(dtype));
+  return make_tensor_on(storage, dtype, dims, contiguous_strides(dims), 0);
+}
+
+bool is_pinned(const Tensor& tensor) {
+  return tensor.device().is_cpu() && !tensor.is_meta() && cuda_runtime().is_pinned(tensor.data());
 }
 
 }  // namespace brrr

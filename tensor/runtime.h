@@ -42,9 +42,13 @@ struct DeviceRuntime {
   // Between two blocks of this kind of device, which may be on different devices of it.
   virtual void copy(StreamState& stream, void* to, const void* from, std::size_t bytes) = 0;
 
-  // `stream` reads or writes a block that belongs to another stream: it is not reused before that
-  // is done.
+  // `stream` reads or writes a block that belongs to another stream, or to the host: it is not
+  // reused before that is done.
   virtual void record_use(Storage& storage, StreamState& stream) = 0;
+
+  // Memory of the host that the device reads and writes by itself, for a tensor on the CPU.
+  virtual Storage* new_pinned_storage(std::size_t bytes) = 0;
+  virtual bool is_pinned(const void* host) = 0;
 };
 
 DeviceRuntime& runtime_of(DeviceType type);

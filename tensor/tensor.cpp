@@ -144,16 +144,25 @@ int wrapped(const char* what, const Tensor& x, int dim) {
 
 }  // namespace
 
-std::int64_t Tensor::size(int dim) const { return impl_->dims[wrapped("size", *this, dim)]; }
-std::int64_t Tensor::stride(int dim) const { return impl_->strides[wrapped("stride", *this, dim)]; }
+void Tensor::undefined(const char* accessor) {
+  fail(fmt::format("[{}] expected a tensor, got an undefined one", accessor));
+}
+
+std::int64_t Tensor::size(int dim) const { return get("size").dims[wrapped("size", *this, dim)]; }
+std::int64_t Tensor::stride(int dim) const {
+  return get("stride").strides[wrapped("stride", *this, dim)];
+}
 
 std::int64_t Tensor::storage_offset() const {
-  if (!impl_->storage) return 0;
-  return (static_cast<char*>(impl_->data) - static_cast<char*>(impl_->storage->data)) /
-         static_cast<std::int64_t>(size_of(dtype()));
+  const TensorImpl& impl = get("storage_offset");
+  if (!impl.storage) return 0;
+  return (static_cast<char*>(impl.data) - static_cast<char*>(impl.storage->data)) /
+         static_cast<std::int64_t>(size_of(impl.word.dtype()));
 }
 
 bool Tensor::same_view_as(const Tensor& other) const {
+  get("same_view_as");
+  other.get("same_view_as");
   if (!shares_storage_with(other) || impl_->data != other.impl_->data || dtype() != other.dtype() ||
       !std::ranges::equal(shape(), other.shape())) {
     return false;

@@ -1,5 +1,8 @@
 // The tensor handle: a counted pointer to a shape, strides and a place in a storage. Copying a
 // handle copies no data. A Tensor knows nothing of ops; those are free functions in ops/.
+//
+// A default-constructed handle is undefined: every accessor but `defined`, `impl` and `describe`
+// throws "[shape] expected a tensor, got an undefined one", naming itself.
 #pragma once
 
 #include <span>
@@ -95,48 +98,63 @@ class Tensor {
   bool defined() const { return impl_ != nullptr; }
   TensorImpl* impl() const { return impl_; }
 
-  DType dtype() const { return impl_->word.dtype(); }
-  Device device() const { return impl_->word.device(); }
-  int rank() const { return impl_->word.rank(); }
-  std::int64_t numel() const { return impl_->numel; }
+  DType dtype() const { return get("dtype").word.dtype(); }
+  Device device() const { return get("device").word.device(); }
+  int rank() const { return get("rank").word.rank(); }
+  std::int64_t numel() const { return get("numel").numel; }
   std::span<const std::int64_t> shape() const {
-    return {impl_->dims, static_cast<std::size_t>(rank())};
+    const TensorImpl& impl = get("shape");
+    return {impl.dims, static_cast<std::size_t>(impl.word.rank())};
   }
   std::span<const std::int64_t> strides() const {
-    return {impl_->strides, static_cast<std::size_t>(rank())};
+    const TensorImpl& impl = get("strides");
+    return {impl.strides, static_cast<std::size_t>(impl.word.rank())};
   }
   // The size of a dimension, which may be negative to count from the end; throws when there is none
   // such.
   std::int64_t size(int dim) const;
   std::int64_t stride(int dim) const;
-  bool is_contiguous() const { return impl_->word.contiguous(); }
-  bool is_meta() const { return impl_->word.keys() & TensorWord::backend_key(cpu, true); }
+  bool is_contiguous() const { return get("is_contiguous").word.contiguous(); }
+  bool is_meta() const { return get("is_meta").word.keys() & TensorWord::backend_key(cpu, true); }
 
   // Bytes of its elements, and where they start in the storage, in elements.
-  std::size_t bytes() const { return static_cast<std::size_t>(numel()) * size_of(dtype()); }
+  std::size_t bytes() const {
+    const TensorImpl& impl = get("bytes");
+    return static_cast<std::size_t>(impl.numel) * size_of(impl.word.dtype());
+  }
   std::int64_t storage_offset() const;
   std::uint32_t version() const {
-    return impl_->storage ? impl_->storage->version.load(std::memory_order_relaxed) : 0;
+    const TensorImpl& impl = get("version");
+    return impl.storage ? impl.storage->version.load(std::memory_order_relaxed) : 0;
   }
   bool shares_storage_with(const Tensor& other) const {
-    return impl_->storage && impl_->storage == other.impl_->storage;
+    const Storage* storage = get("shares_storage_with").storage;
+    return storage && storage == other.get("shares_storage_with").storage;
   }
   // True when both are the same elements in the same order.
   bool same_view_as(const Tensor& other) const;
 
-  void* data() const { return impl_->data; }
+  void* data() const { return get("data").data; }
   // Typed access; throws when T is not the dtype. For CPU tensors the pointer may be read after the
   // CPU stream that wrote it has been synchronized.
   template <class T>
   T* data() const {
-    if (dtype_of<std::remove_const_t<T>> != dtype()) wrong_type(dtype_of<std::remove_const_t<T>>);
-    return static_cast<T*>(impl_->data);
+    const TensorImpl& impl = get("data");
+    if (dtype_of<std::remove_const_t<T>> != impl.word.dtype())
+      wrong_type(dtype_of<std::remove_const_t<T>>);
+    return static_cast<T*>(impl.data);
   }
 
   // "f32[64, 128]", with the device when it is not the CPU
   std::string describe() const;
 
  private:
+  const TensorImpl& get(const char* accessor) const {
+    if (!impl_) [[unlikely]]
+      undefined(accessor);
+    return *impl_;
+  }
+  [[noreturn]] static void undefined(const char* accessor);
   [[noreturn]] void wrong_type(DType asked) const;
 
   TensorImpl* impl_ = nullptr;

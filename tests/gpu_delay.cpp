@@ -43,7 +43,7 @@ Op slow_copy_op() {
 
 Tensor slow_copy(const Tensor& x, double microseconds) {
   return call_op(slow_copy_op(), {x},
-                 {Attr(x.numel()), Attr(static_cast<std::int64_t>(microseconds * 1000))})[0];
+                 {x.numel(), static_cast<std::int64_t>(microseconds * 1000)})[0];
 }
 
 void delay(double microseconds) {

@@ -161,8 +161,8 @@ TEST_CASE("products with no depth are zero and empty ones are empty", "[gpu][mat
 
 TEST_CASE("integer products wrap and take any strides", "[gpu][matmul]") {
   for (const DType dtype : {i32, i64}) {
-    const Tensor a = to(arange(0, 2 * 33 * 70, 1, dtype), dtype),
-                 b = to(arange(-900, 70 * 45 - 900, 1, dtype), dtype);
+    const Tensor a = to(arange(2 * 33 * 70, {dtype}), dtype),
+                 b = to(arange(-900, 70 * 45 - 900, {dtype}), dtype);
     const Tensor x = reshape(a, {2, 33, 70}), y = transpose(reshape(b, {45, 70}), 0, 1);
     const Tensor expected = matmul(x, y);
     const Tensor got = matmul(to(x, cuda()), transpose(to(reshape(b, {45, 70}), cuda()), 0, 1));

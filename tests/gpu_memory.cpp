@@ -83,7 +83,7 @@ TEST_CASE("eager CUDA ops allocate nothing in the steady state", "[gpu][runtime]
                large = ones({300, 301}, options), square = ones({64, 64}, options),
                batch = ones({2, 16, 16}, options),
                halves = ones({1000}, {.dtype = bf16, .device = kGpu});
-  const Tensor index = arange(0, 10, 1, i64, kGpu), on_host = ones({1000});
+  const Tensor index = arange(10, {.device = kGpu}), on_host = ones({1000});
   Tensor target = ones({1000}, options), wide = ones({300, 301}, options);
   struct Case {
     const char* name;

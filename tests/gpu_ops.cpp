@@ -47,6 +47,11 @@ TEST_CASE("matrix products on CUDA", "[gpu]") { run_on_cuda("matmul", check_matm
 TEST_CASE("large tensors on CUDA", "[gpu]") { run_on_cuda("large", check_large_cells); }
 TEST_CASE("composites on CUDA", "[gpu]") { run_on_cuda("composites", check_composite_cells); }
 
+TEST_CASE("named forms and copies on CUDA", "[gpu][cells]") {
+  run_on_cuda("forms", check_form_cells);
+}
+TEST_CASE("edges of shape on CUDA", "[gpu][cells]") { run_on_cuda("edges", check_edge_cells); }
+
 TEST_CASE("the error of matrix products on CUDA is within its bound", "[gpu]") {
   run_on_cuda("matmul bound",
               [](Report& report, brrr::Device device) { check_matmul_bound(report, device, 500); });

@@ -42,7 +42,7 @@ Op row_softmax() {
   static const Op op = [] {
     StructuredOp definition;
     definition.name = "test_row_softmax";
-    definition.attributes = "columns scale";
+    definition.attributes = "columns scale:double";
     definition.infer = [](const Call& call, OutputSpec* outputs) {
       if (call.input(0).rank() != 2 || call.input(0).dtype() != f32)
         fail("[test_row_softmax] expected f32 of 2 dimensions, got " + call.input(0).describe());
@@ -116,7 +116,7 @@ Op stencil() {
     StructuredOp definition;
     definition.name = "test_stencil";
     definition.outputs = 2;
-    definition.attributes = "rows columns weight";
+    definition.attributes = "rows columns weight:double";
     definition.infer = [](const Call& call, OutputSpec* outputs) {
       outputs[0] = outputs[1] = like_input(call);
     };
@@ -236,7 +236,7 @@ TEST_CASE("a registered kernel on CUDA agrees with the CPU", "[gpu][runtime][reg
   manual_seed(13);
   for (const Dims& shape : {Dims{1, 1}, Dims{3, 7}, Dims{130, 1000}, Dims{5, 20000}}) {
     const Tensor x = randn(shape), there = to(x, kGpu);
-    const Attr columns(shape[1]), scale = Attr::of(1.5);
+    const Scalar columns = shape[1], scale = 1.5;
     const Tensor expected = call_op(row_softmax(), {x}, {columns, scale})[0];
     const Tensor got = call_op(row_softmax(), {there}, {columns, scale})[0];
     INFO(x.describe());
@@ -246,17 +246,16 @@ TEST_CASE("a registered kernel on CUDA agrees with the CPU", "[gpu][runtime][reg
     const Tensor turned = transpose(to(contiguous(transpose(x, 0, 1)), kGpu), 0, 1);
     CHECK(same_bits(call_op(row_softmax(), {turned}, {columns, scale})[0], got));
   }
-  const Tensor none =
-      call_op(row_softmax(), {empty({0, 8}, {.device = kGpu})}, {Attr(8), Attr::of(1.0)})[0];
+  const Tensor none = call_op(row_softmax(), {empty({0, 8}, {.device = kGpu})}, {8, 1.0})[0];
   CHECK(none.numel() == 0);
   CHECK(error_of([] {
-          call_op(row_softmax(), {ones({3}, {.device = kGpu})}, {3, Attr::of(1.0)});
+          call_op(row_softmax(), {ones({3}, {.device = kGpu})}, {3, 1.0});
         }) == "[test_row_softmax] expected f32 of 2 dimensions, got f32[3] on cuda:0");
 
   for (const Dims& shape : {Dims{1, 1}, Dims{15, 17}, Dims{16, 16}, Dims{100, 333}}) {
     const Tensor x = randn(shape), there = to(x, kGpu);
-    const auto expected = call_op(stencil(), {x}, {shape[0], shape[1], Attr::of(0.25)});
-    const auto got = call_op(stencil(), {there}, {shape[0], shape[1], Attr::of(0.25)});
+    const auto expected = call_op(stencil(), {x}, {shape[0], shape[1], 0.25});
+    const auto got = call_op(stencil(), {there}, {shape[0], shape[1], 0.25});
     INFO(x.describe());
     for (std::size_t i = 0; i < 2; ++i) CHECK(worst_difference(got[i], expected[i]) <= 1e-6);
   }
@@ -264,7 +263,7 @@ TEST_CASE("a registered kernel on CUDA agrees with the CPU", "[gpu][runtime][reg
 
 TEST_CASE("a registered kernel runs on the current stream of CUDA", "[gpu][runtime][register]") {
   const Tensor x = randn({64, 500}, {.device = kGpu});
-  const Attr columns(500), scale = Attr::of(1.0);
+  const Scalar columns = 500, scale = 1.0;
   const Tensor expected = call_op(row_softmax(), {x}, {columns, scale})[0];
   synchronize(kGpu);
   const Stream stream(kGpu);

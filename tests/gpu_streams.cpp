@@ -106,7 +106,7 @@ class Schedule {
       case 1: y = slow_copy(x, 40); break;
       case 2: y = clone(x); break;
       case 3: y = slice(cat({x, x}), 0, 3, x.numel()); break;
-      case 4: y = index_select(x, 0, arange(0, x.size(0), 1, i64, kGpu)); break;
+      case 4: y = index_select(x, 0, arange(x.size(0), {.device = kGpu})); break;
       case 5: y = cast(cast(x, f64), f32); break;
       case 6: y = reshape(expand(max(x), {256}) * 1, {256}); break;
       default:
@@ -195,7 +195,7 @@ TEST_CASE("every op on CUDA keeps what another stream still reads", "[gpu][runti
   const Caching on;
   const Stream home = Stream::default_of(kGpu), other(kGpu);
   const std::int64_t n = 512;
-  const Tensor index = arange(0, n, 1, i64, kGpu), eye_n = eye(n, {.device = kGpu});
+  const Tensor index = arange(n, {.device = kGpu}), eye_n = eye(n, {.device = kGpu});
   const Tensor rows = expand(unsqueeze(index, 1), {n, n});
   static const Op plus_one =
       register_op(PointwiseOp{.name = "test_plus_one", .expression = "a + 1"});

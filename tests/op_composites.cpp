@@ -93,10 +93,26 @@ void softmaxes(Report& report, const Sample& x, const Dims& shape, DType dtype,
   }
 }
 
+void over_all(Report& report, const Sample& x, DType dtype) {
+  const Match match{slack_of(dtype, 4)};
+  expect(
+      report, "var over all", [](In in) { return var(in[0]); }, {x}, dtype, {},
+      {variance(x.values, 1)}, match);
+  expect(
+      report, "std over all", [](In in) { return std(in[0]); }, {x}, dtype, {},
+      {std::sqrt(variance(x.values, 1))}, match);
+  expect(
+      report, "logsumexp over all", [](In in) { return logsumexp(in[0]); }, {x}, dtype, {},
+      {log_sum_exp(x.values)}, match);
+}
+
 void variances(Report& report, const Sample& x, const Dims& shape, DType dtype) {
   for (int correction : {0, 1}) {
     expect(report, "var", [&](In in) { return var(flatten(in[0]), {0}, false, correction); }, {x},
            dtype, {}, {variance(x.values, correction)}, {slack_of(dtype, 4)});
+    const double deviation = std::sqrt(variance(x.values, correction));
+    expect(report, "std", [&](In in) { return std(in[0], {}, false, correction); }, {x}, dtype, {},
+           {deviation}, {slack_of(dtype, 4)});
     for (int d = 0; d < shape.size(); ++d) {
       if (shape[d] < 2) continue;
       Dims rest = shape;
@@ -104,6 +120,13 @@ void variances(Report& report, const Sample& x, const Dims& shape, DType dtype) 
       const Values repeated = along(x, d, [&](Values& line) {
         std::fill(line.begin(), line.end(), variance(line, correction));
       });
+      expect_at(
+          report, "std dim", [&](In in) { return std(in[0], {d}, true, correction); }, {x}, dtype,
+          rest,
+          [&](const Index& i) {
+            return std::sqrt(repeated[static_cast<std::size_t>(number_of(i, shape))]);
+          },
+          {slack_of(dtype, 4)});
       expect_at(
           report, "var dim", [&](In in) { return var(in[0], {d}, true, correction); }, {x}, dtype,
           rest,
@@ -158,6 +181,7 @@ void check_composite_cells(Report& report, Device device) {
         const Sample x = sample_of("composite", shape, dtype, layout, device);
         softmaxes(report, x, shape, dtype, "", 4);
         variances(report, x, shape, dtype);
+        over_all(report, x, dtype);
         normalizations(report, x, shape, dtype, device);
       }
     }

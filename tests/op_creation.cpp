@@ -81,8 +81,11 @@ void check_creation_cells(Report& report, Device device) {
     }
     if (dtype == boolean) continue;
     made_at(
-        report, "arange typed", [&] { return arange(2, 100, 3, dtype, device); }, dtype, {33},
-        device, [](const Index& i) { return 2.0 + 3.0 * static_cast<double>(i[0]); });
+        report, "arange typed",
+        [&] {
+          return arange(2, 100, 3, {dtype, device});
+        },
+        dtype, {33}, device, [](const Index& i) { return 2.0 + 3.0 * static_cast<double>(i[0]); });
     made(
         report, "scalar_tensor", [&] { return scalar_tensor(3, options); }, dtype, {}, {3}, device);
   }
@@ -94,23 +97,28 @@ void check_creation_cells(Report& report, Device device) {
       want.push_back(static_cast<double>(v));
     const Dims shape{static_cast<std::int64_t>(want.size())};
     made(
-        report, "arange", [&] { return arange(r[0], r[1], r[2], {}, device); }, i64, shape, want,
-        device);
+        report, "arange", [&] { return arange(r[0], r[1], r[2], {.device = device}); }, i64, shape,
+        want, device);
     made(
-        report, "arange float", [&] { return arange(double(r[0]), r[1], r[2], {}, device); }, f32,
-        shape, want, device);
+        report, "arange float",
+        [&] { return arange(double(r[0]), r[1], r[2], {.device = device}); }, f32, shape, want,
+        device);
   }
   made(
-      report, "arange end", [&] { return arange(4, {}, device); }, i64, {4}, {0, 1, 2, 3}, device);
-  made(
-      report, "arange f32 end", [&] { return arange(2.5, {}, device); }, f32, {3}, {0, 1, 2},
+      report, "arange end", [&] { return arange(4, {.device = device}); }, i64, {4}, {0, 1, 2, 3},
       device);
+  made(
+      report, "arange f32 end", [&] { return arange(2.5, {.device = device}); }, f32, {3},
+      {0, 1, 2}, device);
   made_at(
-      report, "arange step 0.1", [&] { return arange(0.0, 1.0, 0.1, f64, device); }, f64, {10},
-      device, [](const Index& i) { return 0.1 * static_cast<double>(i[0]); });
+      report, "arange step 0.1",
+      [&] {
+        return arange(0.0, 1.0, 0.1, {f64, device});
+      },
+      f64, {10}, device, [](const Index& i) { return 0.1 * static_cast<double>(i[0]); });
   const std::int64_t big = (std::int64_t{1} << 40) + 3;
   made(
-      report, "arange large", [&] { return arange(big, big + 3, 1, {}, device); }, i64, {3},
+      report, "arange large", [&] { return arange(big, big + 3, {.device = device}); }, i64, {3},
       {double(big), double(big + 1), double(big + 2)}, device);
   for (DType dtype : {f32, f64}) {
     const Options options{.dtype = dtype, .device = device};
@@ -141,6 +149,24 @@ void check_creation_cells(Report& report, Device device) {
         return tensor({1, 2.5f, -3}, device);
       },
       f32, {3}, {1, 2.5, -3}, device);
+  made(
+      report, "tensor<i64> list",
+      [&] {
+        return tensor<std::int64_t>({big, 2}, device);
+      },
+      i64, {2}, {double(big), 2}, device);
+  made(
+      report, "tensor<bool> list",
+      [&] {
+        return tensor<bool>({true, false}, device);
+      },
+      boolean, {2}, {1, 0}, device);
+  made(
+      report, "tensor<f16> list",
+      [&] {
+        return tensor<Float16>({Float16(0.5f), Float16(2.0f)}, device);
+      },
+      f16, {2}, {0.5, 2}, device);
   made(
       report, "tensor i64",
       [&] {
@@ -184,6 +210,19 @@ void check_random_cells(Report& report, Device device) {
         std::count_if(normal.begin(), normal.end(), [](double v) { return std::fabs(v) > 1.96; });
     expect_true(report, "randn tails " + type,
                 std::fabs(static_cast<double>(beyond) / kCount - 0.05) < 0.01);
+
+    const Tensor wanted = empty({kCount}, options);
+    manual_seed(7);
+    const Tensor like = rand_like(wanted), normal_like = randn_like(wanted);
+    expect_true(report, "rand_like draws as rand " + type,
+                like.dtype() == dtype && like.device() == device && read(like) == uniform);
+    manual_seed(7);
+    rand_like(wanted);
+    expect_true(report, "randn_like draws as randn " + type,
+                read(randn({kCount}, options)) == read(normal_like));
+    const Tensor shadow = meta({3}, options);
+    expect_true(report, "likes of meta " + type,
+                rand_like(shadow).is_meta() && randn_like(shadow).is_meta());
 
     const Sample x = sample_of("dropout", {100, 100}, dtype, Layout::transposed, device);
     const Tensor dropped = dropout(x.tensor, 0.25);

@@ -29,6 +29,9 @@ void check_matmul_cells(Report& report, Device device);  // ranks, transposes, b
 void check_matmul_bound(Report& report, Device device, int shapes);  // within gamma_K |A||B|
 void check_composite_cells(Report& report,
                            Device device);  // softmax layer_norm logsumexp var and the likes
+void check_form_cells(Report& report,
+                      Device device);  // clamp_min masked_fill repeat roll and the likes
+void check_edge_cells(Report& report, Device device);   // 0-d tensors and dimension 0, empty lists
 void check_large_cells(Report& report, Device device);  // of sizes that are cut into chunks
 
 // --- For the files that hold the cells

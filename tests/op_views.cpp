@@ -358,6 +358,9 @@ void check_join_cells(Report& report, Device device) {
           check_parts("split sizes",
                       split(x.tensor, std::vector<std::int64_t>{1, 0, longer[d] - 1}, d),
                       {1, 0, longer[d] - 1});
+          const std::vector<std::int64_t> listed{longer[d]};
+          check_parts("split list", split(x.tensor, {longer[d] - 2, 2}, d), {longer[d] - 2, 2});
+          check_parts("split list of one", split(x.tensor, {longer[d]}, d), listed);
           check_parts("chunk", chunk(x.tensor, 3, d), pieces((longer[d] + 2) / 3));
         }
       }

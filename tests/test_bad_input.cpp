@@ -59,7 +59,7 @@ struct Things {
   }
 };
 
-// `parts` must all be in the message; the first one may offer alternatives, as "[stack]|[cat]".
+// `parts` must all be in the message; the first one may offer alternatives, as "[stack]".
 void refuses(Things& things, const char* what, const std::function<void()>& action,
              const Parts& parts) {
   ++cases;
@@ -91,6 +91,14 @@ void refuses(Things& things, const char* what, const std::function<void()>& acti
   }
   CHECK(things.state() == before);
 }
+
+// A bool is no dimension: argmax(x, true) meant keepdim.
+template <class T>
+concept takes_a_bool = requires(const T& x) {
+  argmax(x, true);
+}
+|| requires(const T& x) { argmin(x, true, true); };
+static_assert(!takes_a_bool<Tensor> && requires(const Tensor& x) { argmax(x, 0, true); });
 
 }  // namespace
 
@@ -175,22 +183,22 @@ TEST_CASE("types that an op does not compute in", "[bad-input]") {
   refuses(t, "matmul of two types", [&] { matmul(t.a, transpose(t.wide, 0, 1)); },
           {"[matmul]", "expected", "f32", "f64"});
   refuses(t, "linear of two types", [&] { linear(t.a, t.wide); },
-          {"[linear]|[matmul]", "expected", "f32", "f64"});
+          {"[linear]", "expected", "f32", "f64"});
   refuses(t, "gather by floats", [&] { gather(t.a, 0, t.a); },
           {"[gather]", "expected", "integer", "f32"});
   refuses(t, "index_select by floats", [&] { index_select(t.a, 0, t.v); },
           {"[index_select]", "expected", "integer", "f32"});
   refuses(t, "embedding by floats", [&] { embedding(t.a, t.v); },
-          {"[embedding]|[index_select]", "expected", "integer", "f32"});
+          {"[embedding]", "expected", "integer", "f32"});
   refuses(t, "scatter_add by floats", [&] { scatter_add(t.a, 0, t.a, t.a); },
           {"[scatter_add]", "expected", "integer", "f32"});
   refuses(t, "scatter_add of another type", [&] { scatter_add(t.a, 0, t.index, t.wide); },
           {"[scatter_add]", "expected", "f32", "f64"});
   refuses(t, "one_hot of floats", [&] { one_hot(t.v, 3); }, {"[one_hot]", "expected", "f32"});
   refuses(t, "randn of integers", [&] { randn({3}, {.dtype = i64}); },
-          {"[randn]|[normal]", "expected", "i64"});
+          {"[randn]", "expected", "i64"});
   refuses(t, "rand of bools", [&] { rand({3}, {.dtype = boolean}); },
-          {"[rand]|[uniform]", "expected", "bool"});
+          {"[rand]", "expected", "bool"});
   refuses(t, "data of another type", [&] { t.a.data<double>(); }, {"expected", "f64", "f32"});
   refuses(t, "data of another type, half", [&] { t.half.data<float>(); },
           {"expected", "f32", "f16"});
@@ -211,11 +219,11 @@ TEST_CASE("ranks and inner sizes", "[bad-input]") {
           },
           {"[matmul]", "expected", "[2, 3, 4]", "[5, 4, 6]"});
   refuses(t, "linear features", [&] { linear(t.a, t.b); },
-          {"[linear]|[matmul]", "expected", "[2, 3]", "[4, 5]"});
+          {"[linear]", "expected", "[2, 3]", "[4, 5]"});
   refuses(t, "linear bias", [&] { linear(t.a, t.square, arange(7.0)); },
-          {"[linear]|[add]", "expected", "[7]"});
-  refuses(t, "tril of a vector", [&] { tril(t.v); }, {"[tril]|[triangle]", "expected", "[3]"});
-  refuses(t, "triu of 0-d", [&] { triu(t.scalar); }, {"[triu]|[triangle]", "expected", "[]"});
+          {"[linear]", "expected", "[7]"});
+  refuses(t, "tril of a vector", [&] { tril(t.v); }, {"[tril]", "expected", "[3]"});
+  refuses(t, "triu of 0-d", [&] { triu(t.scalar); }, {"[triu]", "expected", "[]"});
   refuses(t, "index_select by a matrix", [&] { index_select(t.a, 0, t.index); },
           {"[index_select]", "expected", "[2, 3]"});
   refuses(t, "gather of another rank", [&] { gather(t.v, 0, t.index); },
@@ -236,13 +244,13 @@ TEST_CASE("ranks and inner sizes", "[bad-input]") {
   refuses(t, "layer_norm over too many", [&] { layer_norm(t.a, 3); },
           {"[layer_norm]", "expected", "[2, 3]"});
   refuses(t, "layer_norm weight", [&] { layer_norm(t.a, 1, t.whole); },
-          {"[layer_norm]|[mul]", "expected", "[4]"});
+          {"[layer_norm]", "expected", "[4]"});
   refuses(t, "layer_norm bias", [&] { layer_norm(t.a, 1, t.v, arange(5.0)); },
-          {"[layer_norm]|[add]", "expected", "[5]"});
+          {"[layer_norm]", "expected", "[5]"});
   refuses(t, "rms_norm over too many", [&] { rms_norm(t.v, 2); },
           {"[rms_norm]", "expected", "[3]"});
   refuses(t, "rms_norm weight", [&] { rms_norm(t.a, 1, arange(5.0)); },
-          {"[rms_norm]|[mul]", "expected", "[5]"});
+          {"[rms_norm]", "expected", "[5]"});
   refuses(t, "permute of too few", [&] { permute(t.a, {0}); }, {"[permute]", "expected", "[2, 3]"});
   refuses(t, "permute twice the same",
           [&] {
@@ -270,10 +278,10 @@ TEST_CASE("dimensions that are not there", "[bad-input]") {
   REFUSES("[mean]", mean(t.a, {0, 2}))
   REFUSES("[any]", any(t.a, {2}, true))
   REFUSES("[norm]", norm(t.a, {-4}))
-  REFUSES("[var]|[mean]|[sum]", var(t.a, Dims{2}))
-  REFUSES("[logsumexp]|[max]", logsumexp(t.a, {7}))
-  REFUSES("[softmax]|[max]", softmax(t.a, 2))
-  REFUSES("[log_softmax]|[max]|[logsumexp]", log_softmax(t.a, -3))
+  REFUSES("[var]", var(t.a, Dims{2}))
+  REFUSES("[logsumexp]", logsumexp(t.a, {7}))
+  REFUSES("[softmax]", softmax(t.a, 2))
+  REFUSES("[log_softmax]", log_softmax(t.a, -3))
   REFUSES("[argmax]", argmax(t.a, 2))
   REFUSES("[argmin]", argmin(t.a, -3))
   REFUSES("[cumsum]", cumsum(t.a, 2))
@@ -289,7 +297,7 @@ TEST_CASE("dimensions that are not there", "[bad-input]") {
   REFUSES("[split]", split(t.a, 1, 2))
   REFUSES("[chunk]", chunk(t.a, 2, 5))
   REFUSES("[cat]", cat({t.a, t.a}, 2))
-  REFUSES("[stack]|[unsqueeze]", stack({t.a, t.a}, 4))
+  REFUSES("[stack]", stack({t.a, t.a}, 4))
   REFUSES("[gather]", gather(t.a, 2, t.index))
   REFUSES("[index_select]", index_select(t.a, -3, t.whole))
   REFUSES("[scatter_add]", scatter_add(t.a, 2, t.index, t.a))
@@ -298,10 +306,82 @@ TEST_CASE("dimensions that are not there", "[bad-input]") {
 #undef REFUSES
 }
 
+TEST_CASE("0-d tensors where PyTorch refuses them", "[bad-input]") {
+  Things t;
+#define REFUSES(op, call) refuses(t, #call, [&] { call; }, {op, "expected", "got"});
+  REFUSES("[slice]", slice(t.scalar, 0, 0, 1))
+  REFUSES("[select]", select(t.scalar, 0, 0))
+  REFUSES("[narrow]", narrow(t.scalar, -1, 0, 1))
+  REFUSES("[split]", split(t.scalar, 1))
+  REFUSES("[split]", split(t.scalar, {1}))
+  REFUSES("[chunk]", chunk(t.scalar, 1))
+  REFUSES("[cat]", cat({t.scalar}, -1))
+  REFUSES("[sum]", sum(t.scalar, {1}))
+  REFUSES("[sum]", sum(t.scalar, {0, -1}))
+  REFUSES("[argmax]", argmax(t.scalar, 1))
+  REFUSES("[softmax]", softmax(t.scalar, -2))
+  REFUSES("[flatten]", flatten(t.scalar, 0, 1))
+  REFUSES("[permute]", permute(t.scalar, {0}))
+  REFUSES("[gather]", gather(t.a, 0, scalar_tensor(0, {i64})))
+  REFUSES("[index_select]", index_select(t.scalar, 0, t.whole))
+  REFUSES("[scatter_add]", scatter_add(t.a, 0, t.index, t.scalar))
+  REFUSES("size", t.scalar.size(0))
+#undef REFUSES
+}
+
+TEST_CASE("an error deep in a composite names what was called", "[bad-input]") {
+  Things t;
+  const Tensor elsewhere = meta({3}, {.device = cuda()}), rows = meta({3, 3}, {.device = cuda()});
+#define REFUSES(op, call) refuses(t, #call, [&] { call; }, {op, "expected", "got"});
+  REFUSES("[layer_norm]", layer_norm(t.a, 1, elsewhere))
+  REFUSES("[rms_norm]", rms_norm(t.a, 1, elsewhere))
+  REFUSES("[stack]", stack({t.v, elsewhere}))
+  REFUSES("[linear]", linear(t.a, rows))
+  REFUSES("[linear]", linear(t.a, cast(t.square, f64)))
+  REFUSES("[embedding]", embedding(rows, t.index))
+  REFUSES("[masked_fill]", masked_fill(t.v, elsewhere, 1))
+  REFUSES("[masked_fill]", masked_fill(t.a, t.v, 1))
+  REFUSES("[masked_fill]", masked_fill(t.whole, t.flags, 1.5))
+  REFUSES("[masked_fill_]", masked_fill_(t.v, t.flags, 1))
+  REFUSES("[clamp_min]", clamp_min(t.v, elsewhere))
+  REFUSES("[clamp_max_]", clamp_max_(t.whole, 1.5))
+  REFUSES("[addcmul]", addcmul(t.a, t.a, t.b, 2))
+  REFUSES("[addcdiv_]", addcdiv_(t.a, t.b, t.a, 2))
+  REFUSES("[rand_like]", rand_like(t.whole))
+  REFUSES("[randn_like]", randn_like(t.whole))
+  REFUSES("[eye]", eye(3, {.device = cuda(15)}))
+  REFUSES("[linspace]", linspace(0, 1, 3, {.device = cuda(15)}))
+  REFUSES("[std]", brrr::std(t.a, Dims{2}))
+  REFUSES("[repeat]", repeat(t.a, {2}))
+  REFUSES("[repeat]", repeat(t.a, {2, -1}))
+  REFUSES("[tile]", tile(t.nothing, {std::int64_t{1} << 62, 4, 4}))
+  REFUSES("[roll]", roll(t.a, 1, 2))
+  REFUSES("[movedim]", movedim(t.a, 0, 2))
+#undef REFUSES
+  // The name goes with the composite.
+  refuses(t, "max after a softmax", [&] { max(t.nothing); }, {"[max]"});
+}
+
+TEST_CASE("meta tensors of two devices", "[bad-input]") {
+  Things t;
+  const Tensor here = meta({3}), there = meta({3}, {.device = cuda()});
+  const Parts parts = {"[add]", "expected all tensors on one device", "cpu and cuda:0"};
+  refuses(
+      t, "add of two", [&] { add(here, there); }, parts);
+  refuses(
+      t, "add of a real one", [&] { add(t.v, there); }, parts);
+  refuses(t, "matmul of two",
+          [&] {
+            matmul(meta({2, 3}), meta({3, 2}, {.device = cuda()}));
+          },
+          {"[matmul]", "one device"});
+  CHECK(add(there, there).device() == cuda());
+}
+
 TEST_CASE("sizes and counts", "[bad-input]") {
   Things t;
   const std::int64_t huge = std::int64_t{1} << 40;
-  refuses(t, "zeros negative", [&] { zeros({2, -1}); }, {"[zeros]|[full]", "expected", "-1"});
+  refuses(t, "zeros negative", [&] { zeros({2, -1}); }, {"[zeros]", "expected", "-1"});
   refuses(t, "empty negative", [&] { empty({-5}); }, {"[empty]", "expected", "-5"});
   refuses(t, "empty past 64 bits",
           [&] {
@@ -323,7 +403,7 @@ TEST_CASE("sizes and counts", "[bad-input]") {
             reshape(empty({0}), {0, huge, huge});
           },
           {"[reshape]", "expected", "1099511627776"});
-  refuses(t, "rand negative", [&] { rand({-1}); }, {"[rand]|[uniform]", "expected", "-1"});
+  refuses(t, "rand negative", [&] { rand({-1}); }, {"[rand]", "expected", "-1"});
   refuses(t, "meta negative", [&] { meta({-1}); }, {"[meta]", "expected", "-1"});
   refuses(t, "eye negative", [&] { eye(-2); }, {"[eye]", "expected", "-2"});
   refuses(t, "arange step 0", [&] { arange(0, 5, 0); }, {"[arange]", "expected", "step", "0"});
@@ -396,7 +476,7 @@ TEST_CASE("sizes and counts", "[bad-input]") {
           [&] {
             stack({t.a, t.b});
           },
-          {"[stack]|[cat]", "expected", "2, 3]", "4, 5]"});
+          {"[stack]", "expected", "2, 3]", "4, 5]"});
   refuses(t, "max of nothing", [&] { max(t.nothing); }, {"[max]", "expected", "[0]"});
   refuses(t, "min of nothing", [&] { min(t.nothing); }, {"[min]", "expected", "[0]"});
   refuses(t, "max over no elements", [&] { max(t.hollow, {1}); },
@@ -416,10 +496,9 @@ TEST_CASE("indices out of range", "[bad-input]") {
           {"[scatter_add]", "expected", "-9"});
   refuses(t, "index_select past", [&] { index_select(t.a, 0, t.whole); },
           {"[index_select]", "expected", "2"});
-  refuses(t, "embedding past", [&] { embedding(t.a, t.past); },
-          {"[embedding]|[index_select]", "expected", "7"});
+  refuses(t, "embedding past", [&] { embedding(t.a, t.past); }, {"[embedding]", "expected", "7"});
   refuses(t, "embedding below", [&] { embedding(t.a, t.below); },
-          {"[embedding]|[index_select]", "expected", "-9"});
+          {"[embedding]", "expected", "-9"});
   refuses(t, "select past", [&] { select(t.a, 0, 2); }, {"[select]", "expected", "2"});
   refuses(t, "select below", [&] { select(t.a, 0, -3); }, {"[select]", "expected", "-3"});
   refuses(t, "select of none", [&] { select(t.nothing, 0, 0); }, {"[select]", "expected", "0"});
@@ -432,9 +511,8 @@ TEST_CASE("places that may not be written to", "[bad-input]") {
   refuses(t, "relu_ of an expanded", [&] { relu_(t.spread); }, {"[relu", "expected"});
   refuses(t, "clamp_ of an expanded", [&] { clamp_(t.spread, 0, 1); }, {"[clamp", "expected"});
   refuses(t, "copy_ into an expanded", [&] { copy_(t.spread, t.v); }, {"[copy", "expected"});
-  refuses(t, "fill_ an expanded", [&] { fill_(t.spread, 1); },
-          {"[fill_]|[fill]|[copy]", "expected"});
-  refuses(t, "zero_ an expanded", [&] { zero_(t.spread); }, {"[zero_]|[fill]|[copy]", "expected"});
+  refuses(t, "fill_ an expanded", [&] { fill_(t.spread, 1); }, {"[fill_]", "expected"});
+  refuses(t, "zero_ an expanded", [&] { zero_(t.spread); }, {"[zero_]", "expected"});
   Tensor head = slice(t.b, 0, 0, 3), tail = slice(t.b, 0, 1, 4);
   refuses(t, "add_ of a neighbour", [&] { add_(head, tail); }, {"[add", "expected", "overlap"});
   refuses(t, "mul_ of a neighbour", [&] { mul_(tail, head); }, {"[mul", "expected", "overlap"});
@@ -462,7 +540,7 @@ TEST_CASE("undefined tensors", "[bad-input]") {
   REFUSES("[argmax]", argmax(t.undefined, 0))
   REFUSES("[matmul]", matmul(t.a, t.undefined))
   REFUSES("[matmul]", matmul(t.undefined, t.a))
-  REFUSES("[linear]|[transpose]", linear(t.a, t.undefined))
+  REFUSES("[linear]", linear(t.a, t.undefined))
   REFUSES("[reshape]", reshape(t.undefined, {1}))
   REFUSES("[permute]", permute(t.undefined, {}))
   REFUSES("[slice]", slice(t.undefined, 0, 0, 1))
@@ -481,7 +559,7 @@ TEST_CASE("undefined tensors", "[bad-input]") {
   REFUSES("[copy", copy_(t.undefined, t.a))
   REFUSES("[item]", item(t.undefined))
   REFUSES("[to_vector]", to_vector<float>(t.undefined))
-  REFUSES("[zeros_like]|[full_like]", zeros_like(t.undefined))
+  REFUSES("[zeros_like]", zeros_like(t.undefined))
 #undef REFUSES
 }
 
@@ -500,10 +578,10 @@ TEST_CASE("devices that are not there", "[bad-input]") {
   Things t;
   const Device none = cuda(15);
   refuses(t, "to", [&] { to(t.a, none); }, {"[to]", "cuda"});
-  refuses(t, "zeros", [&] { zeros({2}, {.device = none}); }, {"[zeros]|[full]", "cuda"});
+  refuses(t, "zeros", [&] { zeros({2}, {.device = none}); }, {"[zeros]", "cuda"});
   refuses(t, "empty", [&] { empty({2}, {.device = none}); }, {"[empty]", "cuda"});
-  refuses(t, "randn", [&] { randn({2}, {.device = none}); }, {"[randn]|[normal]", "cuda"});
-  refuses(t, "arange", [&] { arange(4, {}, none); }, {"[arange]", "cuda"});
+  refuses(t, "randn", [&] { randn({2}, {.device = none}); }, {"[randn]", "cuda"});
+  refuses(t, "arange", [&] { arange(4, {.device = none}); }, {"[arange]", "cuda"});
   refuses(t, "tensor", [&] { tensor({1, 2}, none); }, {"[tensor]", "cuda"});
   refuses(t, "stream", [&] { Stream stream(none); }, {"cuda"});
   refuses(t, "synchronize", [&] { synchronize(none); }, {"cuda"});

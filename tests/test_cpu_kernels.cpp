@@ -295,7 +295,7 @@ TEST_CASE("reductions agree with a sum in order in f64", "[cpu_kernels]") {
       for (int d = rank - 1; d >= 0; --d) {
         const Index at = rest % shape[d];
         rest /= shape[d];
-        if (std::find(dims.begin(), dims.end(), d) != dims.end()) continue;
+        if (dims.empty() || std::find(dims.begin(), dims.end(), d) != dims.end()) continue;
         place += at * scale;
         scale *= shape[d];
       }

@@ -38,6 +38,21 @@ std::vector<int> large_staged_copy() {
   copy_to_host(out.data(), a);
   return out;
 }
+std::vector<int> pinned_copies() {
+  std::vector<int> out(40000);
+  const std::int64_t shape[] = {40000};
+  {
+    const Tensor there = bytes_on_gpu(160000), back = make_pinned_tensor(i32, shape);
+    const Tensor x = make_pinned_tensor(i32, shape);
+    for (int i = 0; i < 40000; ++i) x.data<int>()[i] = i;
+    copy_bytes(there, x, Async::yes);
+    copy_bytes(back, there, Async::yes);
+    Stream::current(gpu).synchronize();
+    std::copy_n(back.data<int>(), out.size(), out.begin());
+  }
+  make_pinned_tensor(i32, shape);  // takes back what the others had
+  return out;
+}
 std::vector<int> streams_and_events() {
   const Stream a(gpu), b(gpu);
   std::vector<int> in(256, 3), out(256);
@@ -123,6 +138,7 @@ std::vector<int> captured() {
 constexpr std::pair<const char*, Workload> kWorkloads[] = {
     {"allocate_and_copy", allocate_and_copy},
     {"large_staged_copy", large_staged_copy},
+    {"pinned_copies", pinned_copies},
     {"streams_and_events", streams_and_events},
     {"cross_stream_reuse", cross_stream_reuse},
     {"host_work", host_work},

@@ -1,5 +1,6 @@
 #include <functional>
 
+#include "ops/functions.h"
 #include "tensor/dlpack.h"
 #include "tensor/stream.h"
 #include "tests/catch.h"
@@ -183,6 +184,34 @@ TEST_CASE("dlpack: forms of layout that others send", "[dlpack]") {
   CHECK(taken().numel() == 6);
   p.managed.flags = 2;  // "is a copy" is of no interest
   CHECK(taken().data() == p.values.data());
+}
+
+TEST_CASE("dlpack: elements that overlap are read, and not written", "[dlpack]") {
+  Producer p;
+  set_shape(p, {3, 2}, {1, 1});  // a window that slides
+  Tensor windows = from_dlpack(&p.managed);
+  CHECK(elements(windows) == elements(tensor_of<float>({6}, {0, 1, 1, 2, 2, 3})));
+  CHECK(to_vector<float>(windows * 2) == std::vector<float>{0, 2, 2, 4, 4, 6});
+  CHECK(item(sum(windows)) == 9);
+  const std::string text = error_of([&] { add_(windows, 1); });
+  CHECK(text ==
+        "[add] expected an output whose elements are distinct, got f32[3, 2] with strides [1, 1]");
+  CHECK(error_of([&] { fill_(windows, 1); }).starts_with("[fill_] expected an output"));
+  Tensor part = slice(windows, 0, 0, 3, 2);  // every second window stands alone
+  add_(part, 10);
+  CHECK(p.values == std::vector<float>{10, 11, 12, 13, 4, 5, 6, 7});
+
+  set_shape(p, {2, 2, 2}, {2, 4, 1});  // distinct, in an order of its own
+  Tensor distinct = from_dlpack(&p.managed);
+  zero_(distinct);
+  CHECK(p.values == std::vector<float>(8, 0));
+  set_shape(p, {2, 3}, {2, 1});
+  Tensor closer = from_dlpack(&p.managed);
+  CHECK(error_of([&] { zero_(closer); }).find("distinct") != std::string::npos);
+  set_shape(p, {1, 3}, {1, 1});  // the stride of a single element means nothing
+  Tensor single = from_dlpack(&p.managed);
+  fill_(single, 2);
+  CHECK(p.values == std::vector<float>{2, 2, 2, 0, 0, 0, 0, 0});
 }
 
 TEST_CASE("dlpack: a read-only tensor is copied", "[dlpack]") {

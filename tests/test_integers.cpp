@@ -1,5 +1,6 @@
 // Integers that a double does not hold: arithmetic that wraps, values past 2^53, and division's
 // corner cases. The harness compares through doubles, so these are compared as what they are.
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <vector>
@@ -98,4 +99,31 @@ TEST_CASE("conversions of integers", "[integers]") {
         std::vector<bool>{false, true, true, true});
   CHECK(truths(cast(tensor({0.0f, -0.0f, 1e-30f, -2}), boolean)) ==
         std::vector<bool>{false, false, true, true});
+}
+
+TEST_CASE("one element of an integer tensor is read exactly", "[integers]") {
+  CHECK(item<std::int64_t>(whole(I64{kOdd})) == kOdd);
+  CHECK(item<std::int64_t>(whole(I64{kLeast})) == kLeast);
+  CHECK(item<std::int64_t>(tensor<std::int64_t>({kMost})) == kMost);
+  CHECK(item(whole(I64{kOdd})) == 0x1p53);  // a double, and the nearest
+}
+
+TEST_CASE("a number that no i64 holds becomes what cast makes of it", "[integers]") {
+  const double inf = std::numeric_limits<double>::infinity();
+  const double numbers[] = {0.0,          -0.9,
+                            2.9,          -2.9,
+                            0x1p62,       0x1p63,
+                            -0x1p63,      1e300,
+                            -1e300,       std::nextafter(0x1p63, 0),
+                            inf,          -inf,
+                            std::nan(""), std::nextafter(-0x1p63, -inf)};
+  for (const double number : numbers) {
+    const std::int64_t as_cast = back(cast(full({1}, number, {.dtype = f64}), i64))[0];
+    CHECK(Scalar(number).to_int() == as_cast);
+    CHECK(back(full({1}, number, {.dtype = i64})) == I64{as_cast});
+  }
+  CHECK(Scalar(1e300).to_int() == kMost);
+  CHECK(Scalar(-inf).to_int() == kLeast);
+  CHECK(Scalar(std::nan("")).to_int() == 0);
+  CHECK(Scalar(kOdd).to_int() == kOdd);
 }

@@ -52,6 +52,9 @@ TEST_CASE("matrix products", "[ops-matmul]") { run_on_cpu("matmul", check_matmul
 TEST_CASE("large tensors", "[ops-large]") { run_on_cpu("large", check_large_cells); }
 TEST_CASE("composites", "[ops-structured]") { run_on_cpu("composites", check_composite_cells); }
 
+TEST_CASE("named forms and copies", "[ops-structured]") { run_on_cpu("forms", check_form_cells); }
+TEST_CASE("edges of shape", "[ops-structured]") { run_on_cpu("edges", check_edge_cells); }
+
 TEST_CASE("the error of matrix products is within its bound", "[ops-matmul]") {
   Report report;
   check_matmul_bound(report, brrr::cpu, 500);

@@ -82,7 +82,7 @@ TEST_CASE("a registered structured op runs its functions", "[register]") {
   definition.name = "test_outer";
   definition.inputs = 2;
   definition.outputs = 2;
-  definition.attributes = "factor";
+  definition.attributes = "factor:double";
   definition.infer = [](const Call& call, OutputSpec* outputs) {
     if (call.input(0).rank() != 1 || call.input(1).rank() != 1)
       fail("[test_outer] expected two vectors");
@@ -97,19 +97,119 @@ TEST_CASE("a registered structured op runs its functions", "[register]") {
     outputs[1].data<float>()[0] = float(n * m);
   };
   static const Op outer = register_op(definition);
-  const auto results = call_op(outer, {tensor({1, 2}), tensor({3, 4, 5})}, {Attr::of(2.0)});
+  const auto results = call_op(outer, {tensor({1, 2}), tensor({3, 4, 5})}, {2});
   CHECK(to_vector<float>(results[0]) == std::vector<float>{6, 8, 10, 12, 16, 20});
   CHECK(item(results[1]) == 6);
   CHECK(message_of([&] {
-          call_op(outer, {zeros({2, 2}), zeros({2})}, {Attr::of(1.0)});
+          call_op(outer, {zeros({2, 2}), zeros({2})}, {1.0});
         }) == "[test_outer] expected two vectors");
-  CHECK(message_of([&] { call_op(outer, {zeros({2})}, {Attr::of(1.0)}); }) ==
+  CHECK(message_of([&] { call_op(outer, {zeros({2})}, {1.0}); }) ==
         "[test_outer] expected 2 tensors, got 1");
   CHECK(message_of([&] {
           call_op(outer, {zeros({2}), zeros({2})}, {});
-        }) == "[test_outer] expected 1 attributes (factor), got 0");
+        }) == "[test_outer] expected 1 attributes (factor:double), got 0");
   CHECK(message_of([&] { call_op(Op::view, {zeros({3})}, {1000000}); }).find("built-in") !=
         std::string::npos);
+}
+
+TEST_CASE("call_op takes what the attributes' names say", "[register]") {
+  static const Op described =
+      register_op(StructuredOp{.name = "test_described",
+                               .attributes = "axis scale:double",
+                               .infer =
+                                   [](const Call& call, OutputSpec* outputs) {
+                                     outputs[0] = {f64, cpu, Dims{2}};
+                                     (void)call;
+                                   },
+                               .cpu =
+                                   [](const Call& call, Tensor* outputs) {
+                                     outputs[0].data<double>()[0] =
+                                         static_cast<double>(call.attrs[0].i());
+                                     outputs[0].data<double>()[1] = call.attrs[1].d();
+                                   },
+                               .cuda = {},
+                               .cuda_kernel = {}});
+  const Tensor x = zeros({1});
+  const auto values = [&](Scalar axis, Scalar scale) {
+    return to_vector<double>(call_op(described, {x}, {axis, scale})[0]);
+  };
+  CHECK(values(3, 0.25) == std::vector<double>{3, 0.25});
+  CHECK(values(true, 2) == std::vector<double>{1, 2});
+  CHECK(
+      message_of([&] { values(0.5, 1); }) ==
+      "[test_described] expected an integer for attribute axis, got 0.5: \"axis:double\" takes it");
+  const std::vector<Tensor> inputs{x};
+  const std::vector<Scalar> attributes{7, 8};
+  CHECK(to_vector<double>(call_op(described, inputs, attributes)[0]) == std::vector<double>{7, 8});
+  CHECK(message_of([&] { call_op(described, {x}); }) ==
+        "[test_described] expected 2 attributes (axis scale:double), got 0");
+  CHECK(message_of([] {
+          register_op(StructuredOp{.name = "test_kind",
+                                   .attributes = "scale:float",
+                                   .infer = [](const Call&, OutputSpec*) {},
+                                   .cpu = {},
+                                   .cuda = {},
+                                   .cuda_kernel = {}});
+        }) == "[register_op] expected attributes as \"axis\" or \"scale:double\", got scale:float");
+  static_assert(!std::is_constructible_v<Attr, double> && !std::is_convertible_v<float, Attr>);
+}
+
+TEST_CASE("operands alone call a structured op of one output", "[register]") {
+  static const Op twice =
+      register_op(StructuredOp{.name = "test_twice",
+                               .attributes = "",
+                               .infer =
+                                   [](const Call& call, OutputSpec* outputs) {
+                                     outputs[0] = {f32, cpu, Dims(call.input(0).shape())};
+                                   },
+                               .cpu =
+                                   [](const Call& call, Tensor* outputs) {
+                                     for (std::int64_t i = 0; i < call.input(0).numel(); ++i)
+                                       outputs[0].data<float>()[i] =
+                                           2 * call.input(0).data<float>()[i];
+                                   },
+                               .cuda = {},
+                               .cuda_kernel = {}});
+  CHECK(to_vector<float>(call_op(twice, {tensor({1, 2})})) == std::vector<float>{2, 4});
+  CHECK(message_of([] { call_op(twice, {1.5}); }) == "[test_twice] expected tensors, got a number");
+  CHECK(message_of([] {
+          call_op(twice, {zeros({1}), zeros({1})});
+        }) == "[test_twice] expected 1 tensors, got 2");
+  CHECK(message_of([] { call_op(Op::add, {zeros({1})}); }) ==
+        "[add] expected 2 tensors or numbers, got 1");
+  const std::vector<Operand> operands{1, 2.5};
+  CHECK(message_of([&] { call_op(Op::add, operands); }).find("numbers only") != std::string::npos);
+  const Tensor x = tensor({1, 2});
+  const std::vector<Operand> mixed{x, 2};
+  CHECK(to_vector<float>(call_op(Op::mul, mixed)) == std::vector<float>{2, 4});
+}
+
+TEST_CASE("calls are described with their attributes' values", "[observe]") {
+  struct Last : Observer {
+    std::string text;
+    void before(const Call& call) override { text = describe(call); }
+  } last;
+  static const Op scaled = register_op(
+      StructuredOp{.name = "test_scaled",
+                   .attributes = "axis scale:double",
+                   .infer =
+                       [](const Call&, OutputSpec* outputs) {
+                         outputs[0] = {f32, cpu, Dims{}};
+                       },
+                   .cpu = [](const Call&, Tensor* outputs) { outputs[0].data<float>()[0] = 0; },
+                   .cuda = {},
+                   .cuda_kernel = {}});
+  Observing observing(last);
+  full({2}, 2.5);
+  CHECK(last.text == "full(value=2.5, shape=[2])");
+  full({2}, 7, {.dtype = i64});
+  CHECK(last.text == "full(value=7, shape=[2])");
+  arange(0.5, 3, 0.25);
+  CHECK(last.text == "arange(start=0.5, step=0.25, length=10)");
+  arange(1, 7, 2);
+  CHECK(last.text == "arange(start=1, step=2, length=3)");
+  call_op(scaled, {zeros({2})}, {1, 0.125});
+  CHECK(last.text == "test_scaled(f32[2], axis=1, scale=0.125)");
 }
 
 TEST_CASE("observers see every call, and none when they have gone", "[observe]") {

@@ -10,6 +10,7 @@
 #include "tensor/allocator.h"
 #include "tensor/dlpack.h"
 #include "tensor/error.h"
+#include "tensor/host_copy.h"
 #include "tensor/npy.h"
 #include "tensor/runtime.h"
 #include "tensor/safetensors.h"
