@@ -46,7 +46,7 @@ TEST_CASE("a captured graph keeps its memory to itself", "[gpu][faults]") {
   const Stream stream(kGpu);
   const StreamGuard guard(stream);
   auto& state = static_cast<cu::CudaStream&>(*stream.state());
-  const Tensor x = arange(0.0, 4096.0, 1.0, f32, kGpu);
+  const Tensor x = arange(0.0, 4096.0, {.dtype = f32, .device = kGpu});
   Tensor out = zeros({4096}, {.device = kGpu});
   const auto step = [&] { copy_(out, mul(add(x, 1), add(x, 2))); };
   step();

@@ -39,7 +39,7 @@ Op scaled_op() {
   static const Op op = [] {
     StructuredOp scaled;
     scaled.name = "fault_scaled";
-    scaled.attributes = "factor";
+    scaled.attributes = "factor:double";
     scaled.infer = [](const Call& call, OutputSpec* outputs) {
       const Tensor& x = call.input(0);
       outputs[0] = {x.dtype(), x.device(), Dims(x.shape())};
@@ -94,7 +94,7 @@ std::vector<FaultWorkload> make_workloads() {
        {makes({"scatter_add"},
               [](const Tensors& t) { return scatter_add(t[0], 0, t[1], t[2]); })}});
   all.push_back({"a registered op", two, {makes({"fault_scaled"}, [](const Tensors& t) {
-                   return call_op(scaled_op(), {t[0]}, {Attr::of(2.5)})[0];
+                   return call_op(scaled_op(), {t[0]}, {2.5})[0];
                  })}});
   const auto seeded = [](Device device) {
     manual_seed(11);
@@ -103,14 +103,13 @@ std::vector<FaultWorkload> make_workloads() {
   all.push_back(
       {"random numbers and dropout",
        seeded,
-       {makes({"uniform", "tensor"},
+       {makes({"rand"},
               [](const Tensors& t) {
                 return rand({40}, {f32, t[0].device()});
               }),
-        makes({"uniform", "ge", "mul", "where", "full"},
-              [](const Tensors& t) { return dropout(t[0], 0.25); }),
+        makes({"dropout"}, [](const Tensors& t) { return dropout(t[0], 0.25); }),
         {{"next_random_step", "add"}, [](Tensors& t) { next_random_step(t[0].device()); }},
-        makes({"uniform"}, [](const Tensors& t) {
+        makes({"rand"}, [](const Tensors& t) {
           return rand({8}, {f32, t[0].device()});
         })}});
   all.push_back({"from the host, over the device, and back",

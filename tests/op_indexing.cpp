@@ -59,6 +59,30 @@ void gathers(Report& report, DType dtype, const Dims& shape, int d, Layout la, L
     expect(report, "scatter_add", [&](In in) { return scatter_add(in[0], asked, in[1], in[2]); },
            {x, index, source}, dtype, shape, sums, {slack});
   }
+  expect_at(
+      report, "flip", [&](In in) { return flip(in[0], asked); }, {x}, dtype, shape,
+      [&](Index i) {
+        i[dim] = shape[d] - 1 - i[dim];
+        return at(x, i);
+      },
+      exact);
+  for (const auto& [start, step] : {std::pair{0, 1}, std::pair{2, 1}, std::pair{1, 3}}) {
+    Dims placed = shape;
+    placed[d] = start + (shape[d] - 1) * step + 2;
+    expect_at(
+        report, "unslice",
+        [&, start = start, step = step](In in) {
+          return unslice(in[0], asked, start, placed[d], step);
+        },
+        {x}, dtype, placed,
+        [&, start = start, step = step](Index i) {
+          const std::int64_t from = i[dim] - start;
+          if (from < 0 || from % step != 0 || from / step >= shape[d]) return 0.0;
+          i[dim] = from / step;
+          return at(x, i);
+        },
+        exact);
+  }
   for (std::int64_t count : {0, 1, 5}) {
     const Sample index = indices_of("select", {count}, shape[d], lb, device);
     Dims picked = shape;

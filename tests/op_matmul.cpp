@@ -218,6 +218,40 @@ void check_matmul_cells(Report& report, Device device) {
             {slack});
       }
     }
+    // Of several matrices, and of layouts that the library's epilogue does not take.
+    for (const auto& [sa, sb] :
+         {std::pair{Dims{6, 5}, Dims{5, 4}}, std::pair{Dims{2, 6, 5}, Dims{2, 5, 4}},
+          std::pair{Dims{2, 6, 5}, Dims{5, 4}}, std::pair{Dims{3, 0}, Dims{0, 4}},
+          std::pair{Dims{64, 32}, Dims{32, 48}}}) {
+      for (Layout layout : {Layout::contiguous, Layout::transposed, Layout::strided}) {
+        const Sample x = sample_of("x", sa, dtype, layout, device);
+        const Sample factor = sample_of("factor", sb, dtype, layout, device);
+        const Sample row =
+            sample_of("row", {sb.back()}, dtype,
+                      layout == Layout::strided ? Layout::strided : Layout::contiguous, device);
+        Dims result = sa;
+        result[sa.size() - 1] = sb.back();
+        const std::int64_t depth = sa.back(), columns = sb.back();
+        const double slack =
+            (is_half(dtype) ? 30 : 4) * static_cast<double>(depth + 1) * unit_of(dtype);
+        expect_at(
+            report, "affine", [](In in) { return affine(in[0], in[1], in[2]); }, {x, factor, row},
+            dtype, result,
+            [&](Index i) {
+              const std::int64_t out = i.back();
+              double total = row.values[static_cast<std::size_t>(out)];
+              const std::int64_t batch = sb.size() == 3 ? i[0] : 0;
+              for (std::int64_t k = 0; k < depth; ++k) {
+                i.back() = k;
+                total +=
+                    x.values[static_cast<std::size_t>(number_of(i, sa))] *
+                    factor.values[static_cast<std::size_t>((batch * depth + k) * columns + out)];
+              }
+              return total;
+            },
+            {slack});
+      }
+    }
   }
 }
 

@@ -13,6 +13,7 @@ double Computing::operator()(double value) const {
 
 namespace {
 
+constexpr double kPi = 3.14159265358979323846;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 std::int64_t whole(double value) { return static_cast<std::int64_t>(value); }
@@ -76,8 +77,7 @@ const std::map<std::string, PointwiseReference>& pointwise() {
       {"gelu", [](const double* x, R) { return 0.5 * x[0] * std::erfc(-x[0] / std::sqrt(2.0)); }},
       {"gelu_tanh",
        [](const double* x, R) {
-         const double inner =
-             std::sqrt(2 / 3.14159265358979323846) * (x[0] + 0.044715 * std::pow(x[0], 3));
+         const double inner = std::sqrt(2 / kPi) * (x[0] + 0.044715 * std::pow(x[0], 3));
          return 0.5 * x[0] * (1 + std::tanh(inner));
        }},
       {"silu", [](const double* x, R) { return x[0] / (1 + std::exp(-x[0])); }},
@@ -117,6 +117,29 @@ const std::map<std::string, PointwiseReference>& pointwise() {
       {"bitwise_and", [](const double* x, R) { return double(whole(x[0]) & whole(x[1])); }},
       {"bitwise_or", [](const double* x, R) { return double(whole(x[0]) | whole(x[1])); }},
       {"bitwise_xor", [](const double* x, R) { return double(whole(x[0]) ^ whole(x[1])); }},
+
+      // Rounded at every step, since the largest values overflow on the way.
+      {"tanh_gradient", [](const double* x, R r) { return r(x[0] * r(1 - r(x[1] * x[1]))); }},
+      {"sigmoid_gradient", [](const double* x, R r) { return r(r(x[0] * x[1]) * r(1 - x[1])); }},
+      {"relu_gradient", [](const double* x, R) { return x[1] > 0 ? x[0] : 0.0; }},
+      {"gelu_gradient",
+       [](const double* x, R r) {
+         const double below = 0.5 * std::erfc(-x[1] / std::sqrt(2.0));
+         const double bell = std::exp(r(r(-0.5 * x[1]) * x[1])) / std::sqrt(2 * kPi);
+         return r(x[0] * r(below + r(x[1] * bell)));
+       }},
+      {"gelu_tanh_gradient",
+       [](const double* x, R r) {
+         const double k = std::sqrt(8 / kPi), c = 0.044715, b = x[1];
+         const double e = std::exp(r(r(-k * b) * r(1 + r(r(c * b) * b))));
+         const double slope = r(r(r(b * r(1 - 1 / r(1 + e))) * k) * r(1 + r(r(3 * c * b) * b)));
+         return r(r(x[0] / r(1 + e)) * r(1 + slope));
+       }},
+      {"silu_gradient",
+       [](const double* x, R r) {
+         const double s = 1 / (1 + std::exp(-x[1]));
+         return r(r(x[0] * r(1 + r(x[1] * (1 - s)))) / r(1 + std::exp(-x[1])));
+       }},
 
       {"where", [](const double* x, R) { return x[0] != 0 ? x[1] : x[2]; }},
       {"clamp", [](const double* x, R) { return smaller(larger(x[0], x[1]), x[2]); }},

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "brrr/brrr.h"
+#include "tensor/cuda_capture.h"
 #include "tensor/cuda_runtime.h"
 #include "tests/catch.h"
 #include "tests/cuda_memory.h"
@@ -193,6 +194,7 @@ TEST_CASE("while a stream is captured, pinned memory leaves the driver in peace"
   Tensor y = to(counted(0), gpu);
   synchronize(gpu);
   auto& stream = static_cast<cu::CudaStream&>(*Stream::default_of(gpu).state());
+  cu::CapturePool pool(*stream.on);
   const Stream other(gpu);
   const void* memory;
   Tensor kept;
@@ -201,11 +203,11 @@ TEST_CASE("while a stream is captured, pinned memory leaves the driver in peace"
     const Tensor x = pin_memory(counted(8));
     memory = x.data();
     kept = to(x, gpu, Async::yes);
-    cu::begin_capture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
+    cu::begin_capture(pool, stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
   }  // x goes
   const Tensor second = pin_memory(counted(9));
   CHECK(second.data() != memory);
-  BRRR_CUDA(cuGraphDestroy, cu::end_capture(stream));
+  BRRR_CUDA(cuGraphDestroy, cu::end_capture(pool, stream));
   Stream::default_of(gpu).wait(other.record());
   CHECK(counts_from(kept, 8));
   synchronize(gpu);

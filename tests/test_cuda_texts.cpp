@@ -134,7 +134,7 @@ void call_creations(testing::FakeCuda& fake) {
       fill_(part, 0);
       tril(x);
       triu(x);
-      if (dtype != boolean) arange(0, size * size, 1, dtype, device);
+      if (dtype != boolean) arange(0, size * size, {.dtype = dtype, .device = device});
       fake.run_all();
     }
   }

@@ -75,6 +75,11 @@ BINARY = {
     "logical_or": (torch.logical_or, ALL), "logical_xor": (torch.logical_xor, ALL),
     "bitwise_and": (torch.bitwise_and, INTEGRAL), "bitwise_or": (torch.bitwise_or, INTEGRAL),
     "bitwise_xor": (torch.bitwise_xor, INTEGRAL),
+    "tanh_gradient": (torch.ops.aten.tanh_backward, FLOATS), "sigmoid_gradient": (torch.ops.aten.sigmoid_backward, FLOATS),
+    "relu_gradient": (lambda g, y: torch.ops.aten.threshold_backward(g, y, 0), FLOATS),
+    "gelu_gradient": (lambda g, x: torch.ops.aten.gelu_backward(g, x), FLOATS),
+    "gelu_tanh_gradient": (lambda g, x: torch.ops.aten.gelu_backward(g, x, approximate="tanh"), FLOATS),
+    "silu_gradient": (torch.ops.aten.silu_backward, FLOATS),
 }  # fmt: skip
 TERNARY = {
     "where": (torch.where, ALL), "clamp": (torch.clamp, NUMBERS), "lerp": (torch.lerp, FLOATS),
