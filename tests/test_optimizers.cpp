@@ -29,11 +29,6 @@ Doubles first_values(std::size_t n) {
 // One step of all parameters together; `t` counts from 1.
 using Reference = std::function<void(Doubles& p, const Doubles& g, int t)>;
 
-struct Run {
-  std::vector<Tensor> params;
-  std::vector<Doubles> expected;
-};
-
 constexpr int kSteps = 20;
 
 // Both do 20 steps on parameters of these shapes; gradients follow each one's own parameters.
@@ -174,12 +169,11 @@ TEST_CASE("sgd agrees with a plain one in double precision", "[optim]") {
       "sgd", [] { return sgd(0.1); }, [] { return Sgd{0.1}; });
   check(
       "momentum", [] { return sgd(0.1, {.momentum = 0.9}); },
-      [] { return Sgd{0.1, 0.9}; });
-  check(
-      "nesterov",
       [] {
-        return sgd(0.1, {.momentum = 0.8, .nesterov = true});
-      },
+        return Sgd{0.1, 0.9};
+      });
+  check(
+      "nesterov", [] { return sgd(0.1, {.momentum = 0.8, .nesterov = true}); },
       [] {
         return Sgd{0.1, 0.8, true};
       });
@@ -190,9 +184,7 @@ TEST_CASE("adam and adamw agree with plain ones in double precision", "[optim]")
       "adam", [] { return adam(0.05); }, [] { return Adam{0.05}; });
   check(
       "adam with its own constants",
-      [] {
-        return adam(0.05, {.beta1 = 0.8, .beta2 = 0.95, .eps = 0.1});
-      },
+      [] { return adam(0.05, {.beta1 = 0.8, .beta2 = 0.95, .eps = 0.1}); },
       [] {
         return Adam{0.05, 0.8, 0.95, 0.1};
       });
@@ -221,8 +213,7 @@ TEST_CASE("transformations before an optimizer change what it sees", "[optim]") 
     }
   };
   check(
-      "clip_by_global_norm",
-      [] { return chain(clip_by_global_norm(1.5), adam(0.05)); },
+      "clip_by_global_norm", [] { return chain(clip_by_global_norm(1.5), adam(0.05)); },
       [=] { return after(clipped_norm, Adam{0.05}); });
   check(
       "clip", [] { return chain(optim::clip(0.4), sgd(0.1)); },
@@ -239,10 +230,7 @@ TEST_CASE("transformations before an optimizer change what it sees", "[optim]") 
       "scale up at the end", [] { return chain(identity(), scale(-0.1)); },
       [] { return Sgd{0.1}; });
   check(
-      "L2",
-      [] {
-        return chain(add_decayed_weights(0.3), sgd(0.1));
-      },
+      "L2", [] { return chain(add_decayed_weights(0.3), sgd(0.1)); },
       [] {
         return [](Doubles& p, const Doubles& g, int) {
           for (std::size_t i = 0; i < p.size(); ++i) p[i] -= 0.1 * (g[i] + 0.3 * p[i]);
@@ -326,17 +314,15 @@ TEST_CASE("a step launches few kernels", "[optim]") {
   check_launches(master_weights(adam(0.1)), 9, bf16);
 }
 
-TEST_CASE("a step reads nothing to the host and writes its state in place", "[optim]") {
+TEST_CASE("a step writes its state in place", "[optim]") {
   const Transformation t = inject_hyperparams(
       {{"rate", cosine_decay_schedule(0.1, 5)}, {"decay", 0.1}}, [](const auto& h) {
-        return chain(clip_by_global_norm(1), ema(0.5), master_weights(adamw(h["rate"], h["decay"])));
+        return chain(clip_by_global_norm(1), ema(0.5),
+                     master_weights(adamw(h["rate"], h["decay"])));
       });
   std::vector<Tensor> params = {ones({3}, {.dtype = bf16}), ones({2, 2})};
   State state = t.init(params);
   const NamedTensors before = state.named();
-  // Meta gradients have no values to read; with them a step computes shapes only.
-  std::vector<Tensor> shapes = {meta({3}, {.dtype = bf16}), meta({2, 2})};
-  State nowhere = t.init(params);
   CHECK(t.update({ones({3}, {.dtype = bf16}), ones({2, 2})}, state, params).size() == 2);
   for (int step = 0; step < 3; ++step) {
     t.apply({ones({3}, {.dtype = bf16}), ones({2, 2})}, state, params);
