@@ -1,0 +1,53 @@
+#include "nn/optim/clip.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "ops/functions.h"
+#include "ops/register_op.h"
+#include "tensor/error.h"
+
+namespace brrr::optim {
+namespace {
+
+void require_positive(const char* function, double most) {
+  if (!(most > 0 && std::isfinite(most)))
+    fail(fmt::format("[{}] expected a finite limit above 0, got {}", function, most));
+}
+
+}  // namespace
+
+Transformation clip(double most) {
+  require_positive("clip", most);
+  return Transformation([most](std::vector<Tensor> updates, State&, std::span<const Tensor>) {
+    for (Tensor& update : updates) update = clamp(update, -most, most);
+    return updates;
+  });
+}
+
+Transformation clip_by_global_norm(double most) {
+  require_positive("clip_by_global_norm", most);
+  static const Op factor_op = register_op(
+      PointwiseOp{.name = "optim_clip_factor", .arity = 2, .expression = "b / maximum(a, b)"});
+  return Transformation([most](std::vector<Tensor> updates, State&, std::span<const Tensor>) {
+    const Tensor factor = call_op(factor_op, {global_norm(updates), most});
+    for (Tensor& update : updates) update = mul(update, factor);
+    return updates;
+  });
+}
+
+Tensor global_norm(std::span<const Tensor> tensors) {
+  static const Op joined_op = register_op(
+      PointwiseOp{.name = "optim_joined_norm", .arity = 2, .expression = "sqrt(a * a + b * b)"});
+  if (tensors.empty()) fail("[global_norm] expected at least one tensor, got none");
+  Tensor total;
+  for (const Tensor& tensor : tensors) {
+    // A sum of squares of f16 passes its range early.
+    const Tensor part = norm(is_half(tensor.dtype()) ? cast(tensor, f32) : tensor);
+    total = total.defined() ? call_op(joined_op, {total, part}) : part;
+  }
+  return total;
+}
+
+}  // namespace brrr::optim

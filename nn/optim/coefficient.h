@@ -1,0 +1,38 @@
+// A number that a transformation multiplies with, mixes by, or adds: written in the program, or on
+// the device, where it may change from step to step without the host's taking part.
+#pragma once
+
+#include <optional>
+
+#include "ops/pointwise.h"
+#include "tensor/tensor.h"
+
+namespace brrr::optim {
+
+class Coefficient {
+ public:
+  template <class Number>
+  requires std::is_arithmetic_v<Number> Coefficient(Number number)
+      : number_(static_cast<double>(number)) {}
+  Coefficient(const Tensor& value);  // 0-d, floating
+
+  // The number, where it is one of the program's.
+  std::optional<double> number() const {
+    return tensor_.defined() ? std::nullopt : std::optional(number_);
+  }
+  // As an operand of pointwise ops; refers to this coefficient.
+  operator Operand() const { return tensor_.defined() ? Operand(tensor_) : Operand(number_); }
+
+ private:
+  double number_ = 0;
+  Tensor tensor_;
+};
+
+Coefficient one_minus(const Coefficient& c);
+
+// Throws "[function] expected name in ..., got ..." for a number out of range; a device's value is
+// not read.
+void require_decay(const char* function, const char* name, const Coefficient& c);  // in [0, 1)
+void require_not_negative(const char* function, const char* name, const Coefficient& c);
+
+}  // namespace brrr::optim

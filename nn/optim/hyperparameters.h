@@ -1,0 +1,45 @@
+// Hyperparameters that live in the state, on the device: a program changes them between steps with
+// fill_ and reads them for its log, without making a new optimizer.
+//
+//   Transformation t = inject_hyperparams({{"rate", 1e-3}, {"decay", 0.1}}, [](const auto& h) {
+//     return adamw(h["rate"], h["decay"]);
+//   });
+//   fill_(hyperparameter(state, "rate"), 1e-4);
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "nn/optim/coefficient.h"
+#include "nn/optim/schedule.h"
+#include "nn/optim/transformation.h"
+
+namespace brrr::optim {
+
+// The values that a transformation is made with, by name.
+class Hyperparameters {
+ public:
+  explicit Hyperparameters(std::vector<std::pair<std::string, Coefficient>> values)
+      : values_(std::move(values)) {}
+  const Coefficient& operator[](std::string_view name) const;
+
+ private:
+  std::vector<std::pair<std::string, Coefficient>> values_;
+};
+
+using HyperparameterValues = std::vector<std::pair<std::string, std::variant<double, Schedule>>>;
+
+// `make` is called each step with 0-d f32 tensors of the state; once at the start with the numbers,
+// so that wrong ones are refused. The value of a schedule is written to the state in each step, so
+// that what is set by hand is lost. State: hyperparams, inner, and count where there is a schedule.
+Transformation inject_hyperparams(
+    HyperparameterValues values, std::function<Transformation(const Hyperparameters& values)> make);
+
+// The tensor that holds an injected hyperparameter, anywhere in the tree.
+Tensor& hyperparameter(State& state, std::string_view name);
+
+}  // namespace brrr::optim

@@ -1,0 +1,36 @@
+// Running averages of gradients, and the directions made of them. Averages of parameters of 16 bits
+// are f32.
+#pragma once
+
+#include "nn/optim/coefficient.h"
+#include "nn/optim/transformation.h"
+
+namespace brrr::optim {
+
+// Momentum: trace = updates + decay * trace; gives the trace, or with Nesterov's look ahead
+// updates + decay * trace. As optax and PyTorch's SGD without dampening. State: trace.
+Transformation trace(const Coefficient& decay, bool nesterov = false);
+
+// ema = decay * ema + (1 - decay) * updates; debiased, it is divided by what the same average of
+// ones would be, 1 - decay^t. State: ema, ema_ones.
+Transformation ema(const Coefficient& decay, bool debias = true);
+
+struct AdamOptions {
+  Coefficient beta1 = 0.9;
+  Coefficient beta2 = 0.999;
+  Coefficient eps = 1e-8;
+};
+
+// Adam as Kingma and Ba, optax and PyTorch: m / (1 - beta1^t) over sqrt(v / (1 - beta2^t)) + eps,
+// with eps outside the root. The corrections are kept as averages of ones, which round as m and v
+// do. State: mu, nu, mu_ones, nu_ones.
+//
+// Passes over the parameters' bytes: m (reads m, g, writes m), v (the same), the denominator (reads
+// v, writes d), the ratio (reads m, d, writes u), the descent (reads u, p, writes p): 14 of which a
+// single fused kernel needs 7 (reads g, m, v, p, writes m, v, p).
+Transformation scale_by_adam(const AdamOptions& options = {});
+
+// sign((1 - beta1) * g + beta1 * m), then m = (1 - beta2) * g + beta2 * m. State: mu.
+Transformation scale_by_lion(const Coefficient& beta1 = 0.9, const Coefficient& beta2 = 0.99);
+
+}  // namespace brrr::optim

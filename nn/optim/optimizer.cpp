@@ -1,0 +1,58 @@
+#include "nn/optim/optimizer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "autograd/autograd.h"
+#include "ops/functions.h"
+#include "tensor/error.h"
+
+namespace brrr::optim {
+namespace {
+
+std::vector<Tensor> grads_of(const std::vector<Tensor>& leaves) {
+  std::vector<Tensor> gradients;
+  for (const Tensor& leaf : leaves) gradients.push_back(grad(leaf));
+  return gradients;
+}
+
+}  // namespace
+
+Optimizer::Optimizer(std::vector<Tensor> leaves, Transformation transformation)
+    : Optimizer(
+          leaves, std::move(transformation), [leaves] { return grads_of(leaves); },
+          [leaves] {
+            for (const Tensor& leaf : leaves) brrr::zero_grad(leaf);
+          }) {
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    if (!is_leaf(leaves[i]) || !requires_grad(leaves[i])) {
+      fail(fmt::format("[Optimizer] expected leaves that require a gradient, got {} at {}",
+                       leaves[i].describe(), i));
+    }
+  }
+}
+
+Optimizer::Optimizer(std::vector<Tensor> values, Transformation transformation, Collect gradients,
+                     std::function<void()> zero_grad)
+    : values_(std::move(values)),
+      transformation_(std::move(transformation)),
+      gradients_(std::move(gradients)),
+      zero_grad_(std::move(zero_grad)),
+      state_(transformation_.init(values_)) {}
+
+void Optimizer::step() {
+  std::vector<Tensor> gradients = gradients_();
+  if (std::ranges::none_of(gradients, &Tensor::defined)) {
+    fail(
+        fmt::format("[Optimizer::step] expected gradients, got none for {} parameters; call "
+                    "backward first",
+                    values_.size()));
+  }
+  for (std::size_t i = 0; i < std::min(gradients.size(), values_.size()); ++i) {
+    if (!gradients[i].defined()) gradients[i] = zeros_like(values_[i]);
+  }
+  transformation_.apply(std::move(gradients), state_, values_);
+}
+
+}  // namespace brrr::optim

@@ -1,0 +1,27 @@
+// Transformations that multiply the updates, or add a multiple of the parameters.
+#pragma once
+
+#include <variant>
+
+#include "nn/optim/coefficient.h"
+#include "nn/optim/schedule.h"
+#include "nn/optim/transformation.h"
+
+namespace brrr::optim {
+
+// A number, a 0-d tensor or a schedule.
+using LearningRate = std::variant<Coefficient, Schedule>;
+
+Transformation scale(const Coefficient& factor);
+
+// By the schedule's value at the number of steps done, 0 at the first. State: count.
+Transformation scale_by_schedule(const Schedule& schedule);
+
+// By the negative rate: updates that go down. At the end of a chain it takes one launch to multiply
+// and to add to the parameters.
+Transformation scale_by_learning_rate(const LearningRate& rate);
+
+// updates + rate * params.
+Transformation add_decayed_weights(const Coefficient& rate);
+
+}  // namespace brrr::optim

@@ -1,0 +1,162 @@
+#include "nn/optim/state.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+
+#include "autograd/autograd.h"
+#include "ops/functions.h"
+#include "tensor/error.h"
+#include "tensor/safetensors.h"
+
+namespace brrr::optim {
+
+void State::require_new(const std::string& name) const {
+  const bool taken = std::ranges::find(entries_, name, &Entry::name) != entries_.end() ||
+                     std::ranges::find(child_names_, name) != child_names_.end();
+  if (taken || name.empty())
+    fail(fmt::format("[State::add] expected a new name, got \"{}\"", name));
+}
+
+State& State::add(std::string name, Tensor tensor) {
+  require_new(name);
+  entries_.push_back({std::move(name), {std::move(tensor)}, false});
+  return *this;
+}
+
+State& State::add(std::string name, std::vector<Tensor> list) {
+  require_new(name);
+  entries_.push_back({std::move(name), std::move(list), true});
+  return *this;
+}
+
+State& State::add(std::string name, State child) {
+  require_new(name);
+  child_names_.push_back(std::move(name));
+  children_.push_back(std::move(child));
+  return *this;
+}
+
+State::Entry& State::entry(std::string_view name) {
+  const auto found = std::ranges::find(entries_, name, &Entry::name);
+  if (found == entries_.end()) {
+    std::vector<std::string_view> names;
+    for (const Entry& entry : entries_) names.push_back(entry.name);
+    fail(fmt::format("[State] expected one of the names [{}], got \"{}\"", fmt::join(names, ", "),
+                     name));
+  }
+  return *found;
+}
+
+Tensor& State::tensor(std::string_view name) {
+  Entry& found = entry(name);
+  if (found.is_list)
+    fail(fmt::format("[State::tensor] expected one tensor, got the list \"{}\"", name));
+  return found.tensors[0];
+}
+
+std::vector<Tensor>& State::list(std::string_view name) {
+  Entry& found = entry(name);
+  if (!found.is_list)
+    fail(fmt::format("[State::list] expected a list, got the one tensor \"{}\"", name));
+  return found.tensors;
+}
+
+std::vector<Tensor>& State::list(std::string_view name, std::span<const Tensor> params) {
+  std::vector<Tensor>& tensors = list(name);
+  bool fits = tensors.size() == params.size();
+  for (std::size_t i = 0; fits && i < params.size(); ++i) {
+    fits = !tensors[i].defined() || std::ranges::equal(tensors[i].shape(), params[i].shape());
+  }
+  if (!fits) {
+    const auto describe = [](std::span<const Tensor> list) {
+      std::vector<std::string> texts;
+      for (const Tensor& t : list) texts.push_back(t.defined() ? t.describe() : "none");
+      return fmt::format("[{}]", fmt::join(texts, ", "));
+    };
+    fail(fmt::format(
+        "[State::list] expected the parameters that init saw, \"{}\" of which is {}, got {}", name,
+        describe(tensors), describe(params)));
+  }
+  return tensors;
+}
+
+State& State::child(std::string_view name) {
+  const auto found = std::ranges::find(child_names_, name);
+  if (found == child_names_.end()) {
+    fail(fmt::format("[State::child] expected one of the names [{}], got \"{}\"",
+                     fmt::join(child_names_, ", "), name));
+  }
+  return children_[static_cast<std::size_t>(found - child_names_.begin())];
+}
+
+Tensor* State::find(std::string_view child, std::string_view name) {
+  for (std::size_t i = 0; i < children_.size(); ++i) {
+    if (child_names_[i] == child) {
+      const auto found = std::ranges::find(children_[i].entries_, name, &Entry::name);
+      if (found != children_[i].entries_.end()) return &found->tensors[0];
+    }
+    if (Tensor* below = children_[i].find(child, name)) return below;
+  }
+  return nullptr;
+}
+
+void State::name_into(const std::string& prefix, NamedTensors& names) const {
+  for (const Entry& entry : entries_) {
+    for (std::size_t i = 0; i < entry.tensors.size(); ++i) {
+      if (!entry.tensors[i].defined()) continue;
+      names.emplace_back(prefix + entry.name + (entry.is_list ? fmt::format(".{}", i) : ""),
+                         entry.tensors[i]);
+    }
+  }
+  for (std::size_t i = 0; i < children_.size(); ++i) {
+    children_[i].name_into(prefix + child_names_[i] + ".", names);
+  }
+}
+
+NamedTensors State::named() const {
+  NamedTensors names;
+  name_into("", names);
+  return names;
+}
+
+void State::load(const NamedTensors& values) {
+  std::map<std::string_view, const Tensor*> given;
+  for (const auto& [name, tensor] : values) given[name] = &tensor;
+  std::vector<std::string> problems;
+  NamedTensors own = named();
+  std::vector<const Tensor*> sources;
+  for (const auto& [name, tensor] : own) {
+    const auto found = given.find(name);
+    if (found == given.end()) {
+      problems.push_back(fmt::format("{} is missing", name));
+      continue;
+    }
+    const Tensor& value = *found->second;
+    if (value.dtype() != tensor.dtype() || !std::ranges::equal(value.shape(), tensor.shape())) {
+      problems.push_back(
+          fmt::format("{} is {} instead of {}", name, value.describe(), tensor.describe()));
+    }
+    sources.push_back(&value);
+    given.erase(found);
+  }
+  for (const auto& [name, tensor] : given) {
+    problems.push_back(fmt::format("{}, {}, is not known here", name, tensor->describe()));
+  }
+  if (!problems.empty()) {
+    fail(fmt::format("[State::load] expected the state that this optimizer keeps, got: {}",
+                     fmt::join(problems, "; ")));
+  }
+  const NoGrad constant;
+  for (std::size_t i = 0; i < own.size(); ++i) copy_(own[i].second, *sources[i]);
+}
+
+void save(const State& state, const std::string& path) {
+  save_safetensors(path, {state.named(), {{"format", "brrr"}}});
+}
+
+void load(State& state, const std::string& path) { state.load(load_safetensors(path).tensors); }
+
+}  // namespace brrr::optim
