@@ -1,0 +1,88 @@
+#include "nn/attention.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tensor/error.h"
+
+namespace brrr::nn {
+namespace {
+
+Tensor causal_mask(std::int64_t queries, std::int64_t keys, Device device) {
+  const Tensor query = arange(queries, i64, device), key = arange(keys, i64, device);
+  return ge(unsqueeze(query, 1), key);
+}
+
+void check_shapes(const Tensor& query, const Tensor& key, const Tensor& value) {
+  const bool matrices = query.defined() && key.defined() && value.defined() && query.rank() >= 2 &&
+                        key.rank() >= 2 && value.rank() >= 2;
+  if (matrices && query.size(-1) == key.size(-1) && key.size(-2) == value.size(-2)) return;
+  fail(
+      fmt::format("[scaled_dot_product_attention] expected query [..., queries, width], key [..., "
+                  "keys, width] and value [..., keys, values], got {}, {} and {}",
+                  query.describe(), key.describe(), value.describe()));
+}
+
+}  // namespace
+
+Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value,
+                                    const AttentionOptions& options) {
+  check_shapes(query, key, value);
+  const double scale = options.scale.value_or(
+      1 / std::sqrt(static_cast<double>(std::max<std::int64_t>(query.size(-1), 1))));
+  // Queries are fewer than scores: scaling them moves fewer bytes.
+  Tensor scores = matmul(query * scale, transpose(key, -2, -1));
+  constexpr double never = -std::numeric_limits<double>::infinity();
+  if (options.mask.defined()) scores = where(options.mask, scores, never);
+  if (options.causal) {
+    scores = where(causal_mask(query.size(-2), key.size(-2), query.device()), scores, never);
+  }
+  Tensor weights = softmax(scores, -1);
+  if (options.dropout > 0) weights = dropout(weights, options.dropout);
+  return matmul(weights, value);
+}
+
+MultiHeadAttention::MultiHeadAttention(std::int64_t width, int heads, Options options, bool causal,
+                                       double dropout)
+    : Module("attention"),
+      qkv(width, 3 * width, options),
+      out(width, width, options),
+      heads_(heads),
+      causal_(causal),
+      dropout_(dropout) {
+  if (heads < 1 || width % heads != 0) {
+    fail(fmt::format("[attention] expected a width that is a multiple of the heads, got {} and {}",
+                     width, heads));
+  }
+  child("qkv", qkv);
+  child("out", out);
+}
+
+Tensor MultiHeadAttention::forward(const Tensor& x) {
+  const std::int64_t width = out.weight.size(0);
+  expect_input(x, width, out.weight);
+  if (x.rank() != 3) {
+    refuse_input(fmt::format("{}[batch, length, {}]", name_of(x.dtype()), width), x);
+  }
+  const std::int64_t batch = x.size(0), length = x.size(1);
+  // [3, batch, head, length, width of a head]
+  const Tensor parts =
+      permute(view(qkv(x), {batch, length, 3, heads_, width / heads_}), {2, 0, 3, 1, 4});
+  const Tensor mixed =
+      scaled_dot_product_attention(select(parts, 0, 0), select(parts, 0, 1), select(parts, 0, 2),
+                                   {.mask = mask_for(x), .dropout = training() ? dropout_ : 0});
+  return out(reshape(permute(mixed, {0, 2, 1, 3}), {batch, length, width}));
+}
+
+// Made once a length and device, not once a call. One without values is never kept.
+Tensor MultiHeadAttention::mask_for(const Tensor& x) {
+  if (!causal_) return {};
+  if (mask_.defined() && mask_.size(0) == x.size(1) && mask_.device() == x.device()) return mask_;
+  const Tensor made = causal_mask(x.size(1), x.size(1), x.device());
+  if (!made.is_meta()) mask_ = made;
+  return made;
+}
+
+}  // namespace brrr::nn

@@ -1,0 +1,41 @@
+// Attention: weighted means of values, the weights a softmax of how well queries match keys.
+#pragma once
+
+#include <optional>
+
+#include "nn/linear.h"
+
+namespace brrr::nn {
+
+struct AttentionOptions {
+  bool causal = false;  // query i sees keys up to i
+  Tensor mask = {};     // of bool, broadcast to [..., queries, keys]; true lets a query see a key
+  double dropout = 0;   // of the weights
+  std::optional<double> scale = {};  // of the scores; 1/√width when left out
+};
+
+// softmax(query keyᵀ · scale) value: query is [..., queries, width], key [..., keys, width], value
+// [..., keys, values]. A query that sees no key gives NaN, as in PyTorch.
+Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value,
+                                    const AttentionOptions& options = {});
+
+// Self-attention. One projection makes queries, keys and values, in this order.
+class MultiHeadAttention : public Module {
+ public:
+  MultiHeadAttention(std::int64_t width, int heads, Options options = {}, bool causal = true,
+                     double dropout = 0);
+  Tensor forward(const Tensor& x) override;  // [batch, length, width]
+
+  Linear qkv;  // [3 width, width]
+  Linear out;  // [width, width]
+
+ private:
+  Tensor mask_for(const Tensor& x);
+
+  int heads_;
+  bool causal_;
+  double dropout_;
+  Tensor mask_;  // of the last length
+};
+
+}  // namespace brrr::nn

@@ -1,0 +1,143 @@
+#include "nn/data/batcher.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <span>
+#include <utility>
+
+#include "nn/data/random.h"
+#include "tensor/error.h"
+#include "tensor/host_copy.h"
+#include "tensor/runtime.h"
+
+namespace brrr::data {
+namespace {
+
+const BatcherOptions& checked(const BatcherOptions& options, const Dataset& dataset) {
+  require_device(options.device, "batcher");
+  if (options.slots < 2) {
+    fail(fmt::format("[batcher] expected at least 2 slots, got {}", options.slots));
+  }
+  if (options.batch < 1 || options.batch > dataset.size()) {
+    fail(fmt::format("[batcher] expected a batch of 1 to the {} rows of the dataset, got {}",
+                     dataset.size(), options.batch));
+  }
+  if (options.start < 0) {
+    fail(fmt::format("[batcher] expected to start at 0 or later, got {}", options.start));
+  }
+  return options;
+}
+
+Tensor rows_like(const Tensor& x, std::int64_t rows, Device device) {
+  Dims shape(x.shape());
+  shape[0] = rows;
+  return empty(shape, {x.dtype(), device});
+}
+
+void gather_rows(const Tensor& to, const Tensor& from, std::span<const std::int64_t> rows) {
+  const std::size_t bytes = from.bytes() / static_cast<std::size_t>(from.size(0));
+  if (bytes == 0) return;
+  auto* out = static_cast<std::byte*>(to.data());
+  for (const std::int64_t row : rows) {
+    std::memcpy(out, static_cast<const std::byte*>(from.data()) + row * bytes, bytes);
+    out += bytes;
+  }
+}
+
+}  // namespace
+
+Batcher::Batcher(Dataset dataset, const BatcherOptions& options)
+    : dataset_(make_dataset(dataset.inputs, dataset.targets)),
+      options_(checked(options, dataset_)),
+      per_epoch_(dataset_.size() / options.batch),
+      given_(options.start),
+      thread_(cpu),
+      feed_(options.device.is_cpu() ? thread_ : Stream(options.device)) {
+  for (int i = 0; i < options.slots; ++i) {
+    Slot& slot = slots_.emplace_back(Slot{.filled = Event(options.device)});
+    const auto place = [&](const Tensor& x, Device device) {
+      return rows_like(x, options.batch, device);
+    };
+    slot.batch = {place(dataset_.inputs, options.device), place(dataset_.targets, options.device)};
+    if (!options.device.is_cpu()) {
+      slot.host = {place(dataset_.inputs, cpu), place(dataset_.targets, cpu)};
+    }
+  }
+  feed_.wait(Stream::current(options.device).record());  // whose memory it is until then
+  for (int i = 0; i < options.slots; ++i) start_filling(given_ + i);
+}
+
+Batcher::~Batcher() {
+  for (const Slot& slot : slots_) {
+    if (slot.ready.valid()) slot.ready.wait();
+  }
+  try {
+    feed_.synchronize();
+  } catch (const Error&) {  // of a copy whose batch nobody will see
+  }
+}
+
+const Batch& Batcher::next() {
+  Slot& slot = slot_of(given_);
+  if (!slot.ready.valid()) fail("[batcher] expected no earlier failure, got one");
+  if (given_ > options_.start) {
+    release(slot_of(given_ - 1));
+    start_filling(given_ - 1 + options_.slots);
+  }
+  try {
+    slot.ready.get();
+  } catch (const std::future_error&) {  // skipped, since the stream that it waits for has failed
+    thread_.synchronize();
+    throw;
+  }
+  if (!options_.device.is_cpu()) Stream::current(options_.device).wait(slot.filled);
+  ++given_;
+  return slot.batch;
+}
+
+// Whoever works on the batch has been given that work: the slot may be written to after it.
+void Batcher::release(const Slot& slot) const {
+  for (const Tensor* x : {&slot.batch.inputs, &slot.batch.targets}) ++x->impl()->storage->version;
+  feed_.wait(Stream::current(options_.device).record());
+}
+
+void Batcher::start_filling(std::int64_t number) {
+  Slot& slot = slot_of(number);
+  auto task =
+      std::make_shared<std::packaged_task<void()>>([this, &slot, number] { fill(slot, number); });
+  slot.ready = task->get_future();
+  thread_.enqueue([task] { (*task)(); });
+}
+
+void Batcher::fill(Slot& slot, std::int64_t number) {
+  find_order(number / per_epoch_);
+  const std::span<const std::int64_t> rows(order_.data() + number % per_epoch_ * options_.batch,
+                                           static_cast<std::size_t>(options_.batch));
+  const bool here = options_.device.is_cpu();
+  const Batch& host = here ? slot.batch : slot.host;
+  gather_rows(host.inputs, dataset_.inputs, rows);
+  gather_rows(host.targets, dataset_.targets, rows);
+  if (here) return;
+  const StreamGuard guard(feed_);
+  copy_from_host(slot.batch.inputs, host.inputs.data());
+  copy_from_host(slot.batch.targets, host.targets.data());
+  slot.filled.record(feed_);
+}
+
+void Batcher::find_order(std::int64_t epoch) {
+  if (epoch == epoch_) return;
+  order_.resize(static_cast<std::size_t>(dataset_.size()));
+  std::iota(order_.begin(), order_.end(), 0);
+  if (options_.shuffle) {
+    Random random(options_.seed + static_cast<std::uint64_t>(epoch) * 0x9e3779b97f4a7c15u);
+    for (std::size_t i = order_.size() - 1; i > 0; --i) {
+      std::swap(order_[i], order_[random.below(i + 1)]);
+    }
+  }
+  epoch_ = epoch;
+}
+
+}  // namespace brrr::data

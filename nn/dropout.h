@@ -1,0 +1,18 @@
+// Zeros with probability p while training, and what is left scaled by 1 / (1 - p).
+#pragma once
+
+#include "nn/module.h"
+#include "ops/functions.h"
+
+namespace brrr::nn {
+
+class Dropout : public Module {
+ public:
+  explicit Dropout(double p = 0.5);
+  Tensor forward(const Tensor& x) override { return training() ? dropout(x, p_) : x; }
+
+ private:
+  double p_;
+};
+
+}  // namespace brrr::nn

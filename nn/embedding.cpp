@@ -1,0 +1,20 @@
+#include "nn/embedding.h"
+
+#include "nn/init.h"
+
+namespace brrr::nn {
+
+Embedding::Embedding(std::int64_t count, std::int64_t width, Options options)
+    : Module("embedding"), weight(empty({count, width}, options)) {
+  init::normal_(weight);
+  parameter("weight", weight);
+}
+
+Tensor Embedding::forward(const Tensor& index) {
+  if (!index.defined() || category_of(index.dtype()) != Category::integer) {
+    refuse_input("of integers", index);
+  }
+  return embedding(weight, index);
+}
+
+}  // namespace brrr::nn

@@ -1,0 +1,18 @@
+// Rows of a table, by number.
+#pragma once
+
+#include "nn/module.h"
+#include "ops/functions.h"
+
+namespace brrr::nn {
+
+class Embedding : public Module {
+ public:
+  Embedding(std::int64_t count, std::int64_t width, Options options = {});  // standard normal
+  // Of integers in any shape; the result has one more dimension.
+  Tensor forward(const Tensor& index) override;
+
+  Tensor weight;  // [count, width]
+};
+
+}  // namespace brrr::nn

@@ -1,0 +1,74 @@
+#include "nn/init.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "autograd/autograd.h"
+#include "ops/functions.h"
+#include "tensor/error.h"
+
+namespace brrr::nn::init {
+namespace {
+
+struct Fans {
+  double in, out;
+};
+
+Fans fans_of(const char* name, const Tensor& weight) {
+  if (!weight.defined() || weight.rank() < 2) {
+    fail(fmt::format("[{}] expected a weight of at least 2 dimensions, got {}", name,
+                     weight.describe()));
+  }
+  double each = 1;
+  for (int i = 2; i < weight.rank(); ++i) each *= static_cast<double>(weight.size(i));
+  return {static_cast<double>(weight.size(1)) * each, static_cast<double>(weight.size(0)) * each};
+}
+
+double kaiming_deviation(const char* name, const Tensor& weight, double slope) {
+  return std::sqrt(2 / (1 + slope * slope) / fans_of(name, weight).in);
+}
+double xavier_deviation(const char* name, const Tensor& weight, double gain) {
+  const Fans fans = fans_of(name, weight);
+  return gain * std::sqrt(2 / (fans.in + fans.out));
+}
+
+// Drawn in f32 for 16-bit floats, and rounded once.
+Options to_draw(const Tensor& x) { return {is_half(x.dtype()) ? f32 : x.dtype(), x.device()}; }
+
+// A bound for the uniform distribution of this deviation.
+double bound_of(double deviation) { return std::sqrt(3.0) * deviation; }
+
+}  // namespace
+
+void constant_(Tensor& x, double value) {
+  const NoGrad constant;
+  fill_(x, value);
+}
+
+void uniform_(Tensor& x, double low, double high) {
+  const NoGrad constant;
+  copy_(x, rand(x.shape(), to_draw(x)) * (high - low) + low);
+}
+
+void normal_(Tensor& x, double mean, double deviation) {
+  const NoGrad constant;
+  copy_(x, randn(x.shape(), to_draw(x)) * deviation + mean);
+}
+
+void xavier_uniform_(Tensor& weight, double gain) {
+  const double bound = bound_of(xavier_deviation("xavier_uniform_", weight, gain));
+  uniform_(weight, -bound, bound);
+}
+void xavier_normal_(Tensor& weight, double gain) {
+  normal_(weight, 0, xavier_deviation("xavier_normal_", weight, gain));
+}
+void kaiming_uniform_(Tensor& weight, double negative_slope) {
+  const double bound = bound_of(kaiming_deviation("kaiming_uniform_", weight, negative_slope));
+  uniform_(weight, -bound, bound);
+}
+void kaiming_normal_(Tensor& weight, double negative_slope) {
+  normal_(weight, 0, kaiming_deviation("kaiming_normal_", weight, negative_slope));
+}
+
+}  // namespace brrr::nn::init

@@ -1,0 +1,19 @@
+// x weightᵀ + bias.
+#pragma once
+
+#include "nn/module.h"
+#include "ops/functions.h"
+
+namespace brrr::nn {
+
+class Linear : public Module {
+ public:
+  // Starts as PyTorch's: uniform in ±1/√in.
+  Linear(std::int64_t in, std::int64_t out, Options options = {}, bool bias = true);
+  Tensor forward(const Tensor& x) override;
+
+  Tensor weight;  // [out, in]
+  Tensor bias;    // [out]; undefined without
+};
+
+}  // namespace brrr::nn

@@ -1,0 +1,74 @@
+#include "nn/losses.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ops/functions.h"
+#include "tensor/error.h"
+
+namespace brrr::nn {
+namespace {
+
+Tensor reduced(const Tensor& losses, Reduction reduction) {
+  switch (reduction) {
+    case Reduction::mean: return mean(losses);
+    case Reduction::sum: return sum(losses);
+    case Reduction::none: break;
+  }
+  return losses;
+}
+
+void expect_floating(const char* name, const char* what, const Tensor& x) {
+  if (x.defined() && is_floating(x.dtype())) return;
+  fail(fmt::format("[{}] expected {} of a floating type, got {}", name, what, x.describe()));
+}
+
+void expect_pair(const char* name, const char* what, const Tensor& x, const Tensor& target) {
+  expect_floating(name, what, x);
+  if (target.defined() && target.dtype() == x.dtype() &&
+      std::ranges::equal(x.shape(), target.shape())) {
+    return;
+  }
+  fail(fmt::format("[{}] expected a target like the {} {}, got {}", name, what, x.describe(),
+                   target.describe()));
+}
+
+Tensor widened(const Tensor& x) { return is_half(x.dtype()) ? cast(x, f32) : x; }
+
+}  // namespace
+
+Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
+  expect_pair("mse_loss", "input", x, target);
+  return reduced(square(x - target), reduction);
+}
+
+Tensor cross_entropy(const Tensor& logits, const Tensor& target, Reduction reduction,
+                     double label_smoothing) {
+  expect_floating("cross_entropy", "logits", logits);
+  const bool fit = target.defined() && category_of(target.dtype()) == Category::integer &&
+                   logits.rank() == target.rank() + 1 &&
+                   std::ranges::equal(logits.shape().first(target.shape().size()), target.shape());
+  if (!fit) {
+    fail(
+        fmt::format("[cross_entropy] expected logits [..., classes] and targets of integers [...], "
+                    "got {} and {}",
+                    logits.describe(), target.describe()));
+  }
+  if (!(label_smoothing >= 0 && label_smoothing <= 1)) {
+    fail(fmt::format("[cross_entropy] expected a smoothing in [0, 1], got {}", label_smoothing));
+  }
+  const Tensor wide = widened(logits);
+  Tensor aimed = squeeze(gather(wide, -1, unsqueeze(target, -1)), -1);
+  if (label_smoothing > 0) aimed = lerp(aimed, mean(wide, {-1}), label_smoothing);
+  return cast(reduced(logsumexp(wide, {-1}) - aimed, reduction), logits.dtype());
+}
+
+Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& target,
+                                        Reduction reduction) {
+  expect_pair("binary_cross_entropy_with_logits", "logits", logits, target);
+  const Tensor wide = widened(logits);
+  return cast(reduced(softplus(wide) - wide * widened(target), reduction), logits.dtype());
+}
+
+}  // namespace brrr::nn

@@ -1,0 +1,105 @@
+#include "nn/module.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "autograd/autograd.h"
+#include "tensor/error.h"
+
+namespace brrr::nn {
+
+Module::~Module() {
+  if (parent_) std::erase_if(parent_->children_, [&](const Child& c) { return c.module == this; });
+  for (const Child& child : children_) child.module->parent_ = nullptr;
+}
+
+void Module::train(bool on) {
+  training_ = on;
+  for (const Child& child : children_) child.module->train(on);
+}
+
+std::vector<Module::Entry> Module::entries() const {
+  std::vector<Entry> found;
+  collect("", found);
+  return found;
+}
+
+void Module::collect(const std::string& prefix, std::vector<Entry>& found) const {
+  for (const Entry& entry : own_) {
+    found.push_back({prefix + entry.name, entry.tensor, entry.parameter});
+  }
+  for (const Child& child : children_) child.module->collect(prefix + child.name + ".", found);
+}
+
+std::vector<std::pair<std::string, Tensor>> Module::named_parameters() const {
+  std::vector<std::pair<std::string, Tensor>> named;
+  std::set<const TensorImpl*> seen;
+  for (const Entry& entry : entries()) {
+    if (entry.parameter && seen.insert(entry.tensor->impl()).second) {
+      named.emplace_back(entry.name, *entry.tensor);
+    }
+  }
+  return named;
+}
+
+std::string Module::path() const {
+  if (!parent_) return kind_;
+  const auto in_parent = std::ranges::find(parent_->children_, this, &Child::module);
+  return parent_->path() + "." + in_parent->name;
+}
+
+void Module::expect_new(const std::string& name) const {
+  if (name.empty()) fail(fmt::format("[{}] expected a name, got an empty one", path()));
+  if (std::ranges::find(own_, name, &Entry::name) != own_.end() ||
+      std::ranges::find(children_, name, &Child::name) != children_.end()) {
+    fail(fmt::format("[{}] expected each name once, got \"{}\" again", path(), name));
+  }
+}
+
+void Module::parameter(std::string name, Tensor& tensor) {
+  expect_new(name);
+  requires_grad_(tensor);
+  own_.push_back({std::move(name), &tensor, true});
+}
+
+void Module::buffer(std::string name, Tensor& tensor) {
+  expect_new(name);
+  if (!tensor.defined()) {
+    fail(fmt::format("[{}] expected a tensor for \"{}\", got an undefined one", path(), name));
+  }
+  own_.push_back({std::move(name), &tensor, false});
+}
+
+void Module::child(std::string name, Module& module) {
+  expect_new(name);
+  for (const Module* above = this; above; above = above->parent_) {
+    if (above == &module) {
+      fail(fmt::format("[{}] expected \"{}\" to be another module, got this one or one around it",
+                       path(), name));
+    }
+  }
+  if (module.parent_) {
+    fail(fmt::format("[{}] expected \"{}\" to be a module that stands in no other, got {}", path(),
+                     name, module.path()));
+  }
+  module.parent_ = this;
+  children_.push_back({std::move(name), &module});
+}
+
+void Module::expect_input(const Tensor& x, std::int64_t width, const Tensor& like) const {
+  if (x.defined() && x.rank() > 0 && x.shape().back() == width && x.dtype() == like.dtype() &&
+      x.device() == like.device()) [[likely]] {
+    return;
+  }
+  const std::string device =
+      like.device().is_cpu() ? "" : fmt::format(" on {}", to_string(like.device()));
+  refuse_input(fmt::format("{}[..., {}]{}", name_of(like.dtype()), width, device), x);
+}
+
+void Module::refuse_input(std::string_view expected, const Tensor& got) const {
+  fail(fmt::format("[{}] expected input {}, got {}", path(), expected, got.describe()));
+}
+
+}  // namespace brrr::nn

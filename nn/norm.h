@@ -1,0 +1,31 @@
+// Normalization of the last dimension: by mean and variance, or by the mean of squares alone.
+#pragma once
+
+#include "nn/module.h"
+#include "ops/functions.h"
+
+namespace brrr::nn {
+
+class LayerNorm : public Module {
+ public:
+  explicit LayerNorm(std::int64_t width, Options options = {}, double eps = 1e-5);
+  Tensor forward(const Tensor& x) override;
+
+  Tensor weight, bias;  // [width]; ones and zeros
+
+ private:
+  double eps_;
+};
+
+class RMSNorm : public Module {
+ public:
+  explicit RMSNorm(std::int64_t width, Options options = {}, double eps = 1e-6);
+  Tensor forward(const Tensor& x) override;
+
+  Tensor weight;  // [width]; ones
+
+ private:
+  double eps_;
+};
+
+}  // namespace brrr::nn

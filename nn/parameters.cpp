@@ -1,0 +1,115 @@
+#include "nn/parameters.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <map>
+
+#include "ops/functions.h"
+#include "tensor/error.h"
+
+namespace brrr::nn {
+namespace {
+
+// A tensor under the names that the module has for it.
+struct Shared {
+  std::string name;
+  std::vector<Tensor*> places;
+
+  const Tensor& tensor() const { return *places[0]; }
+};
+
+std::size_t alignment_of(const Tensor& x) {
+  constexpr std::size_t most = 256;
+  const std::size_t bytes = x.bytes();
+  return bytes == 0 ? most : std::min(most, std::size_t{1} << std::countr_zero(bytes));
+}
+
+// By type and device, in the order in which they appear.
+std::vector<std::vector<Shared>> sorted(const Module& module) {
+  std::vector<std::vector<Shared>> buffers;
+  std::map<const TensorImpl*, std::pair<std::size_t, std::size_t>> found;
+  for (const Module::Entry& entry : module.entries()) {
+    Tensor& x = *entry.tensor;
+    if (!entry.parameter || !requires_grad(x)) continue;
+    if (const auto again = found.find(x.impl()); again != found.end()) {
+      buffers[again->second.first][again->second.second].places.push_back(&x);
+      continue;
+    }
+    std::size_t buffer = 0;
+    while (buffer < buffers.size() && (buffers[buffer][0].tensor().dtype() != x.dtype() ||
+                                       buffers[buffer][0].tensor().device() != x.device())) {
+      ++buffer;
+    }
+    if (buffer == buffers.size()) buffers.emplace_back();
+    found[x.impl()] = {buffer, buffers[buffer].size()};
+    buffers[buffer].push_back({entry.name, {&x}});
+  }
+  for (auto& buffer : buffers) {
+    std::ranges::stable_sort(buffer, std::greater{},
+                             [](const Shared& s) { return alignment_of(s.tensor()); });
+  }
+  return buffers;
+}
+
+}  // namespace
+
+Parameters::Parameters(Module& module) {
+  const NoGrad constant;
+  const std::vector<std::vector<Shared>> buffers = sorted(module);
+  if (buffers.empty()) {
+    fail(fmt::format("[parameters] expected parameters that require a gradient, got none in {}",
+                     module.path()));
+  }
+  std::vector<std::vector<Tensor>> leaves;
+  for (const std::vector<Shared>& buffer : buffers) {
+    std::vector<Tensor> parts;
+    for (const Shared& shared : buffer) parts.push_back(flatten(shared.tensor()));
+    const Tensor flat = cat(parts);
+    std::vector<Tensor>& views = leaves.emplace_back();
+    std::int64_t at = 0;
+    for (const Shared& shared : buffer) {
+      const Tensor& x = shared.tensor();
+      slices_.push_back({shared.name, values_.size(), at, x.numel()});
+      views.push_back(requires_grad_(view(narrow(flat, 0, at, x.numel()), Dims(x.shape()))));
+      at += x.numel();
+    }
+    groups_.push_back(std::make_unique<GradientGroup>(views));
+    values_.push_back(flat);
+  }
+  // Nothing can fail from here on.
+  for (std::size_t b = 0; b < buffers.size(); ++b) {
+    for (std::size_t i = 0; i < buffers[b].size(); ++i) {
+      for (Tensor* place : buffers[b][i].places) *place = leaves[b][i];
+    }
+  }
+}
+
+std::vector<Tensor> Parameters::gradients() const {
+  std::vector<Tensor> gradients;
+  for (const auto& group : groups_) gradients.push_back(group->flat());
+  return gradients;
+}
+
+void Parameters::zero_grad() {
+  for (const auto& group : groups_) group->clear();
+}
+
+const Parameters::Slice& Parameters::slice_at(std::size_t buffer, std::int64_t element) const {
+  if (buffer < values_.size() && element >= 0 && element < values_[buffer].numel()) {
+    for (const Slice& slice : slices_) {
+      if (slice.buffer == buffer && element < slice.start + slice.length) return slice;
+    }
+  }
+  fail(fmt::format("[parameters] expected an element of one of {} flat tensors, got {} of {}",
+                   values_.size(), element, buffer));
+}
+
+std::int64_t Parameters::numel() const {
+  std::int64_t total = 0;
+  for (const Tensor& flat : values_) total += flat.numel();
+  return total;
+}
+
+}  // namespace brrr::nn

@@ -1,0 +1,25 @@
+#include "nn/sequential.h"
+
+#include "tensor/error.h"
+
+namespace brrr::nn {
+
+Function::Function(std::function<Tensor(const Tensor&)> function)
+    : Module("function"), function_(std::move(function)) {
+  if (!function_) fail("[function] expected a function, got none");
+}
+
+void Sequential::append(std::unique_ptr<Module> module) {
+  if (!module) fail("[sequential] expected a module, got none");
+  module->train(training());
+  modules_.push_back(std::move(module));
+  child(std::to_string(modules_.size() - 1), *modules_.back());
+}
+
+Tensor Sequential::forward(const Tensor& x) {
+  Tensor h = x;
+  for (const std::unique_ptr<Module>& module : modules_) h = module->forward(h);
+  return h;
+}
+
+}  // namespace brrr::nn

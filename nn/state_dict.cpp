@@ -1,0 +1,85 @@
+#include "nn/state_dict.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "autograd/autograd.h"
+#include "ops/functions.h"
+#include "tensor/error.h"
+#include "tensor/safetensors.h"
+
+namespace brrr::nn {
+namespace {
+
+// "f32[3, 4]", whatever the device.
+std::string form_of(const Tensor& x) {
+  if (!x.defined()) return "an undefined tensor";
+  return fmt::format("{}{}", name_of(x.dtype()), to_string(x.shape()));
+}
+
+bool same_form(const Tensor& a, const Tensor& b) {
+  return b.defined() && a.dtype() == b.dtype() && std::ranges::equal(a.shape(), b.shape());
+}
+
+// `from` names where the state came from.
+void load_from(Module& module, const StateDict& state, const std::string& from) {
+  const std::vector<Module::Entry> entries = module.entries();
+  std::map<std::string_view, const Tensor*> given;
+  std::string problems;
+  for (const auto& [name, tensor] : state) {
+    if (!given.emplace(name, &tensor).second) problems += fmt::format("\n  twice: {}", name);
+  }
+  std::vector<Tensor> values;
+  for (const Module::Entry& entry : entries) {
+    const auto found = given.find(entry.name);
+    if (found == given.end()) {
+      problems += fmt::format("\n  missing: {} {}", entry.name, form_of(*entry.tensor));
+      continue;
+    }
+    if (!same_form(*entry.tensor, *found->second)) {
+      problems += fmt::format("\n  misshapen: {} expected {}, got {}", entry.name,
+                              form_of(*entry.tensor), form_of(*found->second));
+    }
+    values.push_back(*found->second);
+    given.erase(found);
+  }
+  for (const auto& [name, tensor] : given) {
+    problems += fmt::format("\n  extra: {} {}", name, form_of(*tensor));
+  }
+  if (!problems.empty()) {
+    fail(fmt::format("[{}] expected the {} tensors of the module, got {}:{}", from, entries.size(),
+                     state.size(), problems));
+  }
+  // Everything that may need memory comes before the first write.
+  const NoGrad constant;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = to(values[i], entries[i].tensor->device());
+  }
+  for (std::size_t i = 0; i < values.size(); ++i) copy_(*entries[i].tensor, values[i]);
+}
+
+}  // namespace
+
+StateDict state_dict(const Module& module) {
+  StateDict state;
+  for (const Module::Entry& entry : module.entries()) {
+    state.emplace_back(entry.name, detach(*entry.tensor));
+  }
+  return state;
+}
+
+void load_state_dict(Module& module, const StateDict& state) {
+  load_from(module, state, "load_state_dict");
+}
+
+void save(const Module& module, const std::string& path) {
+  save_safetensors(path, {state_dict(module), {}});
+}
+
+void load(Module& module, const std::string& path) {
+  load_from(module, load_safetensors(path).tensors, "load " + path);
+}
+
+}  // namespace brrr::nn

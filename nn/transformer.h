@@ -1,0 +1,50 @@
+// A transformer that reads tokens and says what comes next.
+#pragma once
+
+#include <deque>
+
+#include "nn/attention.h"
+#include "nn/dropout.h"
+#include "nn/embedding.h"
+#include "nn/mlp.h"
+#include "nn/norm.h"
+
+namespace brrr::nn {
+
+// x + attention(norm1(x)), then x + mlp(norm2(x)), the mlp four times as wide inside.
+class TransformerBlock : public Module {
+ public:
+  TransformerBlock(std::int64_t width, int heads, Options options = {}, bool causal = true,
+                   double dropout = 0);
+  Tensor forward(const Tensor& x) override;  // [batch, length, width]
+
+  LayerNorm norm1;
+  MultiHeadAttention attention;
+  LayerNorm norm2;
+  MLP mlp;
+  Dropout dropout;  // of what each half adds
+};
+
+struct TransformerSizes {
+  std::int64_t vocabulary = 0;
+  std::int64_t length = 0;  // the longest sequence
+  std::int64_t width = 0;
+  int heads = 1;
+  int layers = 1;
+};
+
+// Embeddings of tokens and places, blocks, a norm, a head. Embeddings and the head start normal
+// with deviation 0.02, so that the first guess is near uniform.
+class Transformer : public Module {
+ public:
+  explicit Transformer(const TransformerSizes& sizes, Options options = {}, double dropout = 0);
+  Tensor forward(const Tensor& tokens) override;  // [batch, length] to [batch, length, vocabulary]
+
+  Embedding tokens, places;
+  Dropout dropout;
+  std::deque<TransformerBlock> blocks;
+  LayerNorm norm;
+  Linear head;
+};
+
+}  // namespace brrr::nn
