@@ -11,7 +11,8 @@ namespace brrr::nn {
 namespace {
 
 Tensor causal_mask(std::int64_t queries, std::int64_t keys, Device device) {
-  const Tensor query = arange(queries, i64, device), key = arange(keys, i64, device);
+  const RangeOptions whole{.dtype = i64, .device = device};
+  const Tensor query = arange(queries, whole), key = arange(keys, whole);
   return ge(unsqueeze(query, 1), key);
 }
 
