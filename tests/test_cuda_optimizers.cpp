@@ -11,6 +11,7 @@
 #include "tests/allocator_guards.h"
 #include "tests/catch.h"
 #include "tests/fake_cuda.h"
+#include "tests/interchange.h"
 #include "tests/skip.h"
 
 using namespace brrr;
