@@ -329,7 +329,7 @@ TEST_CASE("a step launches few kernels", "[optim]") {
 TEST_CASE("a step writes its state in place", "[optim]") {
   const Transformation t = inject_hyperparams(
       {{"rate", cosine_decay_schedule(0.1, 5)}, {"decay", 0.1}}, [](const auto& h) {
-        return chain(clip_by_global_norm(1), ema(0.5),
+        return chain(clip_by_global_norm(1), ema(0.5), scale_by_schedule(constant_schedule(0.5)),
                      master_weights(adamw(h["rate"], h["decay"])));
       });
   std::vector<Tensor> params = {ones({3}, {.dtype = bf16}), ones({2, 2})};
