@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "tests/catch.h"
-#include "tests/interchange.h"
+#include "tests/idx_check.h"
 #include "tests/nn_reference.h"
 
 using namespace brrr;
@@ -66,7 +66,7 @@ TEST_CASE("idx: shapes, and more elements than are read at once", "[data]") {
   for (int i = 0; i < 20001; ++i) elements += big_endian<std::int16_t>(static_cast<short>(i));
   const Tensor many = data::parse_idx(idx_file(0x0B, {3, 6667}, elements));
   CHECK(Dims(many.shape()) == Dims{3, 6667});
-  CHECK(to_vector<std::int32_t>(flatten(many)) == to_vector<std::int32_t>(arange(20001, i32)));
+  CHECK(to_vector<std::int32_t>(flatten(many)) == to_vector<std::int32_t>(arange(20001, {.dtype = i32})));
 }
 
 TEST_CASE("idx: a damaged file is refused with the byte and the reason", "[data]") {
@@ -110,20 +110,7 @@ TEST_CASE("idx: whatever the bytes, a tensor or a refusal that says where", "[da
   interchange::Random random{77};
   int accepted = 0, refused = 0;
   for (int round = 0; round < 6000; ++round) {
-    const Bytes bytes = mutated(seeds[round % 3], random);
-    const std::int64_t live = memory_stats(cpu).live;
-    reset_peak_memory(cpu);
-    try {
-      const Tensor x = data::parse_idx(bytes, "file");
-      ++accepted;
-    } catch (const Error& error) {
-      ++refused;
-      const std::string text = error.what(), prefix = "[idx] file: at byte ";
-      REQUIRE(text.starts_with(prefix));
-      REQUIRE(std::stoull(text.substr(prefix.size())) <= bytes.size());
-    }
-    // A byte of the file becomes four at most.
-    REQUIRE(memory_stats(cpu).peak - live <= static_cast<std::int64_t>(4 * bytes.size()));
+    ++(check_idx(mutated(seeds[round % 3], random)) ? accepted : refused);
   }
   CHECK(accepted > 100);
   CHECK(refused > 1000);
@@ -140,7 +127,7 @@ TEST_CASE("data: datasets from files", "[data]") {
   CHECK(to_vector<float>(digits.inputs) == std::vector<float>{0, 1, 0.2f, 0.4f, 0.6f, 0.8f});
   CHECK(to_vector<std::int64_t>(digits.targets) == std::vector<std::int64_t>{7, 3});
 
-  save_npy(folder / "x.npy", transpose(arange(6, f32), 0, 0));
+  save_npy(folder / "x.npy", transpose(arange(6, {.dtype = f32}), 0, 0));
   save_npy(folder / "y.npy", arange(6));
   const data::Dataset numbers = data::load_npy_dataset(folder / "x.npy", folder / "y.npy");
   CHECK(to_vector<float>(numbers.inputs) == std::vector<float>{0, 1, 2, 3, 4, 5});
