@@ -7,45 +7,6 @@ file(MAKE_DIRECTORY ${WORK})
 set(mlp train mlp --device cpu --batch 8 --width 16 --layers 3 --time 0)
 set(transformer train transformer --device cpu --batch 2 --width 16 --layers 2 --heads 2 --seq 6 --time 0)
 
-# Sets `found` to a member of the JSON document `out`.
-function(member name)
-  string(JSON value ERROR_VARIABLE problem GET "${out}" ${name} ${ARGN})
-  if(problem)
-    message(FATAL_ERROR "no ${name} ${ARGN} in ${out}: ${problem}")
-  endif()
-  set(found "${value}" PARENT_SCOPE)
-endfunction()
-
-function(expect name wanted)
-  member(${name})
-  if(NOT found STREQUAL wanted)
-    message(FATAL_ERROR "expected ${name} to be ${wanted}, got ${found} in ${out}")
-  endif()
-endfunction()
-
-function(expect_above name least)
-  member(${name})
-  if(NOT found GREATER least)
-    message(FATAL_ERROR "expected ${name} above ${least}, got ${found} in ${out}")
-  endif()
-endfunction()
-
-# As many losses as steps, the last below the first.
-function(expect_falling steps)
-  member(losses)
-  string(JSON count LENGTH "${out}" losses)
-  if(NOT count EQUAL steps)
-    message(FATAL_ERROR "expected ${steps} losses, got ${count} in ${out}")
-  endif()
-  math(EXPR last "${steps} - 1")
-  member(losses 0)
-  set(first ${found})
-  member(losses ${last})
-  if(NOT found LESS first)
-    message(FATAL_ERROR "expected a loss that falls, got ${first} and then ${found}")
-  endif()
-endfunction()
-
 # Every field, for both models; each optimizer and type makes the loss fall.
 set(fields batch width layers dtype tf32 device mode remat step_us step_us_min step_us_max peak_bytes kernels_per_step
   flops_per_step bytes_per_step losses)
@@ -94,10 +55,7 @@ foreach(model mlp transformer)
   if(NOT found LESS peak)
     message(FATAL_ERROR "train ${model}: expected --remat full to need less than ${peak} bytes, got ${found}")
   endif()
-  execute_process(COMMAND ${CMAKE_COMMAND} -E compare_files ${WORK}/kept ${WORK}/again RESULT_VARIABLE different)
-  if(different)
-    message(FATAL_ERROR "train ${model}: --remat full gives other parameters")
-  endif()
+  expect_same_file(${WORK}/kept ${WORK}/again)
 endforeach()
 
 # Six steps, and three and three: the same file, bit for bit. The first three alone: another.
@@ -109,11 +67,8 @@ foreach(run "mlp;--optimizer;adam;--warmup;4" "mlp;--dtype;bf16;--optimizer;lion
   call(0 ${${model}} ${run} --steps 3 --load ${WORK}/half --save ${WORK}/resumed --json)
   expect(steps 6)
   expect(seed 5)
-  execute_process(COMMAND ${CMAKE_COMMAND} -E compare_files ${WORK}/whole ${WORK}/resumed RESULT_VARIABLE different)
-  execute_process(COMMAND ${CMAKE_COMMAND} -E compare_files ${WORK}/whole ${WORK}/half RESULT_VARIABLE changed)
-  if(different OR NOT changed)
-    message(FATAL_ERROR "train ${model} ${run}: 3 + 3 steps differ from 6, or 6 do not differ from 3")
-  endif()
+  expect_same_file(${WORK}/whole ${WORK}/resumed)
+  expect_other_file(${WORK}/whole ${WORK}/half)
 endforeach()
 
 # Files that do not fit.

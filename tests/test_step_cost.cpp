@@ -21,13 +21,10 @@ void check_cost(const std::function<Tensor()>& op, std::int64_t kernels, std::in
 }  // namespace
 
 TEST_CASE("ops cost what their shapes say", "[measure]") {
-  const Tensor a = rand({3, 5}), b = rand({5, 7}), row = rand({7}), column = rand({3, 1});
+  const Tensor a = rand({3, 5}), b = rand({5, 7}), row = rand({7}), column = rand({3, 1}),
+               batch = rand({2, 3, 5});
   check_cost([&] { return matmul(a, b); }, 1, 2 * 3 * 5 * 7, 4 * (15 + 35 + 21));
-  check_cost(
-      [&] {
-        return matmul(rand({2, 3, 5}), b);
-      },
-      2, 2 * 2 * 3 * 5 * 7, 4 * (30 + 30 + 35 + 42));
+  check_cost([&] { return matmul(batch, b); }, 1, 2 * 2 * 3 * 5 * 7, 4 * (30 + 35 + 42));
   check_cost([&] { return affine(a, b, row); }, 1, 2 * 3 * 5 * 7 + 21, 4 * (15 + 35 + 7 + 21));
   check_cost([&] { return a * a; }, 1, 15, 4 * 45);
   check_cost([&] { return square(a) + 1; }, 2, 15 + 15, 4 * 60);
@@ -37,6 +34,7 @@ TEST_CASE("ops cost what their shapes say", "[measure]") {
   check_cost([&] { return sum(a); }, 1, 15, 4 * 16);
   check_cost([&] { return transpose(a, 0, 1); }, 0, 0, 0);
   check_cost([&] { return empty({9}); }, 0, 0, 0);
+  check_cost([&] { return rand({9}); }, 1, 0, 16 + 4 * 9);  // with the seed and the step
   check_cost([&] { return zeros({9}, {.dtype = bf16}); }, 1, 0, 2 * 9);
   check_cost([&] { return cast(a, f64); }, 1, 0, 15 * (4 + 8));
 }
