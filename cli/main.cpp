@@ -95,15 +95,17 @@ struct TrainArguments {
   std::string dtype = "f32", matmul = "measured";
 };
 
-// Ranges let it pass.
+// Ranges let NaN pass.
 const CLI::Validator kNoNan(
     [](std::string& given) -> std::string {
-      return given.find("nan") == std::string::npos ? "" : "expected a number, got " + given;
+      return given.find_first_of("nN") == std::string::npos ? ""
+                                                            : "expected a number, got " + given;
     },
     "");
 
 // What this release has no code for is refused by name.
-CLI::Validator one_of(std::vector<std::string> known, std::vector<std::string> to_come) {
+CLI::Validator one_of(const std::vector<std::string>& known,
+                      const std::vector<std::string>& to_come) {
   return CLI::Validator(
       [=](std::string& given) -> std::string {
         if (std::ranges::find(known, given) != known.end()) return "";

@@ -71,8 +71,8 @@ TrainResult train(const TrainOptions& options) {
   TrainResult result;
   result.options = options;
   TrainOptions& o = result.options;
-  const std::optional<RunFile> loaded =
-      o.load.empty() ? std::nullopt : std::optional<RunFile>(o.load);
+  std::optional<RunFile> loaded;
+  if (!o.load.empty()) loaded.emplace(o.load);
   if (loaded) {
     const RunFacts& facts = loaded->facts();
     if (facts.model != o.toy.model || (o.seed && *o.seed != facts.seed)) {
@@ -90,6 +90,7 @@ TrainResult train(const TrainOptions& options) {
   nn::Parameters parameters(toy.module());
   optim::Optimizer optimizer(parameters, optimizer_of(o));
   if (loaded) loaded->load_into(toy.module(), optimizer);
+  loaded.reset();
 
   const auto gradients = [&] {
     optimizer.zero_grad();
@@ -106,6 +107,7 @@ TrainResult train(const TrainOptions& options) {
     if (o.progress) o.progress(i + 1, [&] { return item(losses.back()); });
   }
   result.losses = values_of(losses);
+  losses.clear();
   if (!o.save.empty()) {
     save_run(o.save, {o.toy.model, *o.seed, result.steps_done}, toy.module(), optimizer);
   }

@@ -66,7 +66,8 @@ TEST_CASE("idx: shapes, and more elements than are read at once", "[data]") {
   for (int i = 0; i < 20001; ++i) elements += big_endian<std::int16_t>(static_cast<short>(i));
   const Tensor many = data::parse_idx(idx_file(0x0B, {3, 6667}, elements));
   CHECK(Dims(many.shape()) == Dims{3, 6667});
-  CHECK(to_vector<std::int32_t>(flatten(many)) == to_vector<std::int32_t>(arange(20001, {.dtype = i32})));
+  CHECK(to_vector<std::int32_t>(flatten(many)) ==
+        to_vector<std::int32_t>(arange(20001, {.dtype = i32})));
 }
 
 TEST_CASE("idx: a damaged file is refused with the byte and the reason", "[data]") {

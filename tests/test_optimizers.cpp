@@ -326,6 +326,24 @@ TEST_CASE("a step launches few kernels", "[optim]") {
   check_launches(master_weights(adam(0.1)), 9, bf16);
 }
 
+TEST_CASE("adam's averages of 16 bits save launches and go the same way", "[optim]") {
+  check_launches(adam(0.1), 10, bf16);
+  check_launches(adam(0.1, {.wide = false}), 7, bf16);
+  std::vector<Tensor> narrow = {linspace(-1, 1, 11, {.dtype = bf16})}, wide = {clone(narrow[0])};
+  const Transformation t = adam(0.05, {.wide = false}), w = adam(0.05);
+  State of_narrow = t.init(narrow), of_wide = w.init(wide);
+  for (const auto& [name, tensor] : of_narrow.named()) CHECK(tensor.dtype() == bf16);
+  for (int step = 0; step < 20; ++step) {
+    t.apply({narrow[0] * 2}, of_narrow, narrow);
+    w.apply({wide[0] * 2}, of_wide, wide);
+  }
+  // Twenty steps of 0.05 towards 0, each rounded to 8 bits.
+  const std::vector<float> a = to_vector<float>(to(narrow[0], f32)),
+                           b = to_vector<float>(to(wide[0], f32));
+  for (std::size_t i = 0; i < a.size(); ++i) CHECK(a[i] == Approx(b[i]).margin(0.05));
+  CHECK(a.front() == Approx(0).margin(0.2));
+}
+
 TEST_CASE("a step writes its state in place", "[optim]") {
   const Transformation t = inject_hyperparams(
       {{"rate", cosine_decay_schedule(0.1, 5)}, {"decay", 0.1}}, [](const auto& h) {
