@@ -137,7 +137,8 @@ TEST_CASE("eager CUDA ops allocate nothing in the steady state", "[gpu][runtime]
     synchronize(kGpu);
     const std::int64_t system = memory_stats(kGpu).system_allocations,
                        host = memory_stats(cpu).system_allocations;
-    // The driver's own threads may allocate at any time: an op that allocates does so in each round.
+    // The driver's own threads may allocate at any time: an op that allocates does so in each
+    // round.
     long mallocs = 1;
     for (int round = 0; round < 3 && mallocs != 0; ++round) {
       const MallocCount count;
