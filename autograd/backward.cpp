@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <mutex>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -27,13 +28,26 @@ void add_to(Slot& slot, Tensor gradient) {
 
 bool earlier(const Node* a, const Node* b) { return a->sequence < b->sequence; }
 
-void call_hooks(const std::unique_ptr<Hooks>& hooks, int output, Tensor& gradient) {
-  if (!hooks) return;
-  for (const auto& [of, hook] : hooks->of_output) {
+bool alike(const Tensor& a, const Tensor& b) {
+  return a.dtype() == b.dtype() && a.device() == b.device() &&
+         std::ranges::equal(a.shape(), b.shape());
+}
+
+void call_hooks(const Hooks& hooks, int output, Tensor& gradient) {
+  for (const auto& [of, hook] : hooks.of_output) {
     if (of != output) continue;
-    if (Tensor instead = hook(gradient); instead.defined()) gradient = std::move(instead);
+    Tensor instead = hook(gradient);
+    if (!instead.defined()) continue;
+    if (!alike(instead, gradient)) {
+      fail(fmt::format("[backward] a hook was expected to return a gradient like {}, got {}",
+                       gradient.describe(), instead.describe()));
+    }
+    gradient = std::move(instead);
   }
 }
+
+// Leaves may be shared by backwards on several threads.
+std::mutex collecting;
 
 // Recording is on or off for a whole run, whatever the caller's state is.
 class Recording {
@@ -71,7 +85,7 @@ class Run {
   bool reaches(const Wanted& wanted) const;
   void seed(const Tensor& output, Tensor gradient);
   void go();
-  // Adds what leaves have got to their gradients, all or none.
+  // Adds what leaves have got to their gradients, and keeps those of inner values, all or none.
   void commit();
   // Gives what leaves have got to those who want it.
   void collect();
@@ -79,6 +93,11 @@ class Run {
  private:
   struct Elsewhere {
     std::vector<Slot> slots;
+  };
+  // Of a node that may have gone since: another may stand in its place in memory.
+  struct Mark {
+    std::uint64_t sequence;
+    bool needed;
   };
   struct Leaf {
     TensorImpl* impl;  // owned
@@ -471,18 +490,21 @@ void Run::commit() {
       }
       found->second[history.place] = std::move(gradient);
     } else if (history.grad.defined()) {
-      changes.push_back({&history, add(history.grad, gradient)});
+      gradient = add(history.grad, gradient);
     } else {
       // Nobody else may hold a gradient that a user can write to.
       const bool ours = gradient.impl()->refs.load() == 1 && gradient.is_contiguous() &&
                         gradient.impl()->storage && gradient.impl()->storage->refs.load() == 1;
-      changes.push_back({&history, ours || create_ ? std::move(gradient) : clone(gradient)});
+      if (!ours && !create_) gradient = clone(gradient);
     }
   }
   std::vector<std::pair<Group*, Group::Filled>> filled;
   for (auto& [group, pieces] : groups) filled.emplace_back(group, group->filled_with(pieces));
   // Nothing below fails.
-  for (Change& change : changes) change.history->grad = std::move(change.gradient);
+  for (auto& [history, gradient] : changes) {
+    if (!history->group) history->grad = std::move(gradient);
+  }
+  for (auto& [where, gradient] : kept_) *where = std::move(gradient);
   for (auto& [group, gradients] : filled) group->set(std::move(gradients));
 }
 
