@@ -3,6 +3,7 @@
 
 #include <limits>
 
+#include "dispatch/observe.h"
 #include "ops/register_op.h"
 #include "tests/catch.h"
 #include "tests/errors_expected.h"
@@ -229,6 +230,89 @@ TEST_CASE("a backward that fails while it runs a checkpoint again changes no gra
   CHECK_THROWS_WITH(backward(y), Catch::Contains("the second time"));
   state.check_untouched();
   state.check_works();
+}
+
+namespace {
+
+// Throws at the k-th call from now on.
+class FailingCall final : public Observer {
+ public:
+  explicit FailingCall(int k) : left_(k) {}
+  void before(const Call&) override {
+    if (--left_ == 0) throw std::runtime_error("planted");
+  }
+  bool done() const { return left_ <= 0; }
+
+ private:
+  int left_;
+};
+
+}  // namespace
+
+TEST_CASE("a backward that fails at its k-th call changes no gradient, for every k",
+          "[autograd][failures]") {
+  manual_seed(4);
+  const Tensor w = requires_grad_(randn({3, 3})), b = requires_grad_(randn({3})),
+               x = requires_grad_(randn({2, 3})), other = requires_grad_(randn({3}));
+  const std::vector<Tensor> leaves = {w, b, x, other};
+  const GradientGroup group({w, b});
+  struct Step {
+    Tensor loss, inner;
+  };
+  const auto record = [&] {
+    manual_seed(5);
+    const Tensor inner = linear(x, w, b);
+    retain_grad(inner);
+    const Tensor y =
+        checkpoint([&](const Tensor& v) { return dropout(gelu(v * other), 0.3); }, inner);
+    return Step{mean(square(softmax(y + x, 1)) + exp(y)) + sum(cat({y, x}, 1)), inner};
+  };
+  using Floats = std::vector<float>;
+  const auto state = [&] {
+    std::vector<Floats> values;
+    for (const Tensor& leaf : leaves)
+      values.push_back(grad(leaf).defined() ? to_vector<float>(grad(leaf)) : Floats{});
+    return values;
+  };
+  for (const bool create_graph : {false, true}) {
+    // Each leaf has a gradient already, so that accumulation may fail too.
+    backward(record().loss);
+    const auto before = state();
+    std::vector<Floats> after;
+    const std::int64_t live = memory_stats(cpu).live;
+    int k = 1;
+    for (bool failed = true; failed; ++k) {
+      const Step step = record();
+      FailingCall fails(k);
+      {
+        const Observing observing(fails);
+        try {
+          backward(step.loss, {.create_graph = create_graph});
+          failed = false;
+        } catch (const std::runtime_error& error) {
+          CHECK(std::string(error.what()) == "planted");
+        }
+      }
+      if (!failed) {
+        after = state();
+        CHECK(grad(step.inner).defined());
+        break;
+      }
+      INFO("call " << k);
+      REQUIRE(state() == before);
+      CHECK_FALSE(grad(step.inner).defined());
+      CHECK(grad_enabled());
+    }
+    CHECK(k > 40);
+    CHECK(after != before);
+    if (!create_graph) CHECK(memory_stats(cpu).live == live);  // new gradients in place of old ones
+    // One more of the same: what failed in between has added nothing.
+    const float times = create_graph ? 4.f / 3 : 2;
+    for (std::size_t i = 0; i < leaves.size(); ++i) {
+      for (std::size_t e = 0; e < after[i].size(); ++e)
+        CHECK(after[i][e] == Approx(times * before[i][e]));
+    }
+  }
 }
 
 TEST_CASE("a failed backward of a retained graph can be tried again", "[autograd][failures]") {
