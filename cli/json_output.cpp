@@ -79,4 +79,35 @@ std::string to_json(const measure::Results& results, const measure::Machine& mac
   return text_of({{"results", std::move(list)}, {"machine", describe(machine)}});
 }
 
+std::string to_json(const TrainResult& result) {
+  const TrainOptions& o = result.options;
+  const ToyOptions& toy = o.toy;
+  Json document = {
+      {"model", toy.model}, {"batch", toy.batch}, {"width", toy.width}, {"layers", toy.layers}};
+  if (toy.model == "transformer") {
+    document["heads"] = toy.heads;
+    document["seq"] = toy.seq;
+  }
+  const auto microseconds = [&](double measure::Timing::*which) {
+    return result.step ? Json((*result.step).*which * 1e6) : Json(nullptr);
+  };
+  document.update({{"dtype", name_of(toy.dtype)},
+                   {"tf32", o.tf32},
+                   {"device", to_string(toy.device)},
+                   {"mode", o.mode},
+                   {"remat", o.remat},
+                   {"optimizer", o.optimizer},
+                   {"seed", *o.seed},
+                   {"step_us", microseconds(&measure::Timing::median)},
+                   {"step_us_min", microseconds(&measure::Timing::least)},
+                   {"step_us_max", microseconds(&measure::Timing::most)},
+                   {"peak_bytes", result.cost.peak_bytes},
+                   {"kernels_per_step", result.cost.kernels},
+                   {"flops_per_step", result.cost.flops},
+                   {"bytes_per_step", result.cost.bytes},
+                   {"steps", result.steps_done},
+                   {"losses", result.losses}});
+  return text_of(document);
+}
+
 }  // namespace brrr::cli

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "cli/train.h"
 #include "measure/bench.h"
 #include "measure/machine.h"
 
@@ -11,5 +12,7 @@ namespace brrr::cli {
 std::string to_json(const measure::Machine& machine);
 // {"results": [{"name", "device", "value", "unit", "limit", "ratio", …}], "machine": {…}}
 std::string to_json(const measure::Results& results, const measure::Machine& machine);
+// {"model", "batch", …, "step_us", …, "losses": […]}
+std::string to_json(const TrainResult& result);
 
 }  // namespace brrr::cli

@@ -1,8 +1,10 @@
-// The program brrr: reads arguments, runs one subcommand, prints. The work is done in measure/.
+// The program brrr: reads arguments, runs one subcommand, prints.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <string>
@@ -10,6 +12,7 @@
 
 #include "cli/json_output.h"
 #include "cli/text_output.h"
+#include "cli/train.h"
 #include "measure/bench.h"
 #include "measure/machine.h"
 #include "tensor/error.h"
@@ -48,6 +51,7 @@ class Progress {
     std::fflush(stderr);
   }
   ~Progress() { show({}); }
+  bool shown() const { return shown_; }
 
  private:
   bool shown_ = isatty(STDERR_FILENO);
@@ -83,6 +87,109 @@ void run_bench(const Bench& bench, const Common& common) {
   fmt::print("{}", common.json ? to_json(results, machine) : to_text(results, machine));
 }
 
+// --- train ---
+
+struct TrainArguments {
+  Common common;
+  TrainOptions options;
+  std::string dtype = "f32", matmul = "measured";
+};
+
+// Ranges let NaN pass.
+const CLI::Validator kNoNan(
+    [](std::string& given) -> std::string {
+      return given.find_first_of("nN") == std::string::npos ? ""
+                                                            : "expected a number, got " + given;
+    },
+    "");
+
+// What this release has no code for is refused by name.
+CLI::Validator one_of(const std::vector<std::string>& known,
+                      const std::vector<std::string>& to_come) {
+  return CLI::Validator(
+      [=](std::string& given) -> std::string {
+        if (std::ranges::find(known, given) != known.end()) return "";
+        const bool soon = std::ranges::find(to_come, given) != to_come.end();
+        return fmt::format("{} is {}; there is {}", given, soon ? "not there yet" : "unknown",
+                           fmt::join(known, ", "));
+      },
+      fmt::format("{}", fmt::join(known, "|")));
+}
+
+CLI::App* add_train(CLI::App* train, const char* model, const char* help, TrainArguments& a) {
+  CLI::App* command = train->add_subcommand(model, help);
+  command->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  TrainOptions& o = a.options;
+  ToyOptions& toy = o.toy;
+  toy.model = model;
+  const bool transformer = toy.model == "transformer";
+  toy.batch = transformer ? 8 : 128;
+  toy.width = transformer ? 128 : 256;
+  toy.layers = transformer ? 2 : 8;
+  const auto number = [&](const char* name, auto& value, const char* what, const auto& check) {
+    command->add_option(name, value, what)->check(check)->capture_default_str();
+  };
+  const CLI::Range sizes(1, 1 << 24);
+  number("--batch", toy.batch, "Rows, or sequences", sizes);
+  number("--width", toy.width, "Features", sizes);
+  number("--layers", toy.layers, "Layers, or blocks", CLI::Range(1, 100'000));
+  if (transformer) {
+    toy.heads = 4;
+    toy.seq = 64;
+    number("--heads", toy.heads, "Attention heads; they divide the width", sizes);
+    number("--seq", toy.seq, "Length of a sequence", sizes);
+  }
+  number("--dtype", a.dtype, "Of parameters and activations", one_of({"f32", "bf16"}, {}));
+  command->add_flag("--tf32", o.tf32, "Round the factors of f32 matrix products to TF32 (on CUDA)");
+  number("--matmul", a.matmul, "Algorithm of matrix products (on CUDA)",
+         one_of({"measured", "first"}, {}));
+  number("--mode", o.mode, "How a step runs", one_of({"eager"}, {"graph", "fused"}));
+  number("--remat", o.remat, "full: each layer is computed again in the backward pass",
+         one_of({"none", "full"}, {"mincut"}));
+  number("--optimizer", o.optimizer, "Optimizer", one_of({"adam", "adamw", "sgd", "lion"}, {}));
+  number("--lr", o.rate, "Learning rate", CLI::PositiveNumber & kNoNan);
+  number("--warmup", o.warmup, "Steps in which the rate rises from 0", CLI::NonNegativeNumber);
+  number("--clip", o.clip, "Limit of the gradients' common norm; 0: none",
+         CLI::NonNegativeNumber & kNoNan);
+  number("--steps", o.steps, "Steps to train", CLI::NonNegativeNumber);
+  number("--time", o.time_seconds,
+         "Seconds of further steps, after what is saved, that the time is taken from; 0: none",
+         CLI::Range(0.0, 3600.0) & kNoNan);
+  command->add_flag("--check-finite", o.check_finite,
+                    "Stop at the first number that is not finite, and say where; reads each step");
+  command->add_option("--save", o.save, "File to write at the end: parameters, optimizer, step");
+  command->add_option("--load", o.load, "File of --save to go on from, to the same bits");
+  add_common(command, a.common);
+  return command;
+}
+
+// At most ten times a second: showing a loss waits for the device.
+std::function<void(std::int64_t, const std::function<double()>&)> show_steps(Progress& progress,
+                                                                             std::int64_t steps) {
+  return [&progress, steps, start = measure::host_seconds(), next = 0.0](
+             std::int64_t done, const std::function<double()>& loss) mutable {
+    if (!progress.shown() || measure::host_seconds() < next) return;
+    const double value = loss(), now = measure::host_seconds();
+    next = now + 0.1;
+    progress.show(fmt::format("step {} of {}  loss {:.6g}  {:.1f} us a step", done, steps, value,
+                              (now - start) / static_cast<double>(done) * 1e6));
+  };
+}
+
+void run_train(const CLI::App& command, TrainArguments& a) {
+  TrainOptions& o = a.options;
+  o.toy.device = a.common.chosen();
+  o.toy.dtype = a.dtype == "bf16" ? bf16 : f32;
+  o.toy.remat = o.remat == "full";
+  o.measured_matmul = a.matmul == "measured";
+  if (command.count("--seed") > 0) o.seed = a.common.seed;
+  Progress progress;
+  o.progress = show_steps(progress, o.steps);
+  const TrainResult result = train(o);
+  progress.show("");
+  fmt::print("{}", a.common.json ? to_json(result) : to_text(result));
+}
+
 void print_problem(std::string text) noexcept {
   std::replace(text.begin(), text.end(), '\n', ' ');
   std::fprintf(stderr, "brrr: %s\n", text.c_str());
@@ -101,9 +208,20 @@ int run(int argc, char** argv) {
     add_common(command, common);
     command->add_flag("--quick", common.quick, "Small sizes and few samples: shows that it runs");
   }
+  CLI::App* train = app.add_subcommand("train", "Train a toy model and take its step's time");
+  train->require_subcommand(1);
+  TrainArguments mlp, transformer;
+  const CLI::App* train_mlp = add_train(train, "mlp", "Square layers with gelu between them", mlp);
+  const CLI::App* train_transformer =
+      add_train(train, "transformer", "Causal pre-norm blocks", transformer);
 
   try {
     app.parse(argc, argv);
+    const ToyOptions& blocks = transformer.options.toy;
+    if (blocks.width % blocks.heads != 0) {
+      throw CLI::ValidationError(
+          fmt::format("--heads: {} do not divide a width of {}", blocks.heads, blocks.width));
+    }
   } catch (const CLI::Success& asked) {  // --help
     return app.exit(asked);
   } catch (const CLI::ParseError& problem) {
@@ -118,6 +236,8 @@ int run(int argc, char** argv) {
   for (const Bench& one : kBenches) {
     if (bench->got_subcommand(one.name)) run_bench(one, common);
   }
+  if (train_mlp->parsed()) run_train(*train_mlp, mlp);
+  if (train_transformer->parsed()) run_train(*train_transformer, transformer);
   return std::fflush(stdout) == 0 ? 0 : 1;
 }
 

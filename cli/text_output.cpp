@@ -86,4 +86,36 @@ std::string to_text(const measure::Results& results, const measure::Machine& mac
   return text;
 }
 
+std::string to_text(const TrainResult& result) {
+  const TrainOptions& o = result.options;
+  const ToyOptions& toy = o.toy;
+  std::string text;
+  line(
+      text, toy.model,
+      fmt::format(
+          "batch {}, width {}, {} layers{}, {}{} on {}, {}, {}", toy.batch, toy.width, toy.layers,
+          toy.model == "transformer" ? fmt::format(", {} heads, seq {}", toy.heads, toy.seq) : "",
+          name_of(toy.dtype), o.tf32 ? " (tf32)" : "", to_string(toy.device), o.mode, o.optimizer));
+  // Ten losses at most, the first and the last among them.
+  const std::size_t count = result.losses.size(), shown = std::min<std::size_t>(count, 10);
+  for (std::size_t i = 0; i < shown; ++i) {
+    const std::size_t at = shown == 1 ? 0 : i * (count - 1) / (shown - 1);
+    const auto step = result.steps_done - static_cast<std::int64_t>(count - at);
+    line(text, i == 0 ? "loss" : "", fmt::format("{:>8}  {:.6g}", step, result.losses[at]));
+  }
+  if (result.step) {
+    const measure::Timing& step = *result.step;
+    line(text, "step",
+         fmt::format("{} us (least {}, most {}){}", number_text(step.median * 1e6),
+                     number_text(step.least * 1e6), number_text(step.most * 1e6),
+                     step.disturbed() ? ", disturbed" : ""));
+  }
+  line(text, "peak memory", bytes_text(result.cost.peak_bytes));
+  line(text, "a step has",
+       fmt::format("{} kernels, {} Mflop, {} moved", result.cost.kernels,
+                   number_text(static_cast<double>(result.cost.flops) * 1e-6),
+                   bytes_text(result.cost.bytes)));
+  return text;
+}
+
 }  // namespace brrr::cli

@@ -1,4 +1,5 @@
-# libFuzzer's targets, each from the room tensor/ alone; `./dev fuzz` builds and runs them.
+# libFuzzer's targets, from the room tensor/ and the readers above it that need no more; `./dev fuzz` builds and runs
+# them.
 if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   message(FATAL_ERROR "BRRR_BUILD_FUZZERS needs Clang, got ${CMAKE_CXX_COMPILER_ID}: set CMAKE_CXX_COMPILER=clang++")
 endif()
@@ -6,14 +7,14 @@ endif()
 set(brrr_fuzz_flags -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
 file(GLOB brrr_fuzz_sources CONFIGURE_DEPENDS tensor/*.cpp)
 list(FILTER brrr_fuzz_sources EXCLUDE REGEX "/cuda_[a-z_]*\\.cpp$")
-add_library(brrr_fuzzed OBJECT EXCLUDE_FROM_ALL ${brrr_fuzz_sources} tensor/cuda_absent.cpp)
+add_library(brrr_fuzzed OBJECT EXCLUDE_FROM_ALL ${brrr_fuzz_sources} tensor/cuda_absent.cpp nn/data/idx.cpp)
 target_compile_definitions(brrr_fuzzed PUBLIC BRRR_HAS_CUDA=0)
 target_compile_options(brrr_fuzzed PUBLIC ${brrr_fuzz_flags} PRIVATE -fsanitize=fuzzer-no-link)
 target_include_directories(brrr_fuzzed PUBLIC ${PROJECT_SOURCE_DIR})
 target_link_libraries(brrr_fuzzed PUBLIC brrr_compile_options fmt::fmt-header-only nlohmann_json::nlohmann_json
   Threads::Threads)
 
-foreach(name npy safetensors)
+foreach(name npy safetensors idx)
   add_executable(fuzz_${name} EXCLUDE_FROM_ALL tests/fuzz_${name}.cpp)
   target_link_libraries(fuzz_${name} PRIVATE brrr_fuzzed)
   target_compile_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)

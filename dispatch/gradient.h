@@ -33,6 +33,9 @@ class Gradient {
   bool wants(int i) const { return wanted[i]; }
   // CallValues, defined where the rule said that it needs them.
   const Tensor& operand(int i) const { return *operands[i]; }
+  // An operand of a pointwise op may be a number.
+  bool is_number(int i) const { return call.scalars >> i & 1; }
+  double number(int i) const { return call.attrs[i].d(); }
   const Tensor& result(int output = 0) const { return *results[output]; }
   Like like(int i) const {
     if (likes[i]) return *likes[i];

@@ -39,6 +39,13 @@ using InferFn = void (*)(const Call& call, OutputSpec* outputs);
 using KernelFn = void (*)(const Call& call, Tensor* outputs);
 using ViewFn = Tensor (*)(const Call& call);
 
+// What an op registered at run time has beside its row; its kernels know what it is.
+struct RegisteredOp {
+  std::function<void(Gradient&)> gradient;
+
+  virtual ~RegisteredOp() = default;
+};
+
 struct OpInfo {
   const char* name = "";
   OpKind kind = OpKind::structured;
@@ -61,7 +68,7 @@ struct OpInfo {
   KernelFn cpu = nullptr;
   KernelFn cuda = nullptr;
   GradientRule gradient;
-  std::shared_ptr<void> registered;  // what a run-time op's kernels need; null for built-in ops
+  std::shared_ptr<RegisteredOp> registered;  // null for built-in ops
 };
 
 namespace detail {

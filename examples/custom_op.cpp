@@ -1,5 +1,6 @@
-// Two ops of one's own: a scalar expression that both devices compile, and a structured op made of
-// functions. Both broadcast, check and fail like the built-in ones.
+// Two ops of one's own, with their gradients: a scalar expression that both devices compile, and a
+// structured op made of functions. Both broadcast, check, fail and differentiate like the built-in
+// ones.
 #include <brrr/brrr.h>
 
 #include <cmath>
@@ -9,13 +10,26 @@
 using namespace brrr;
 
 int main() {
-  PointwiseOp mish_row;
-  mish_row.name = "mish";
-  mish_row.expression = "a * tanh(log1p(exp(a)))";
-  const Op mish = register_op(mish_row);
-  const Tensor x = linspace(-2, 2, 5);
+  // A gradient is written over public ops, so it has a gradient in turn.
+  const Op mish = register_op({.name = "mish",
+                               .expression = "a * tanh(log1p(exp(a)))",
+                               .gradient =
+                                   [](Gradient& r) {
+                                     const Tensor& a = r.operand(0);
+                                     const Tensor t = tanh(softplus(a));
+                                     r.give(0, r.g() * (t + a * sigmoid(a) * (1 - t * t)));
+                                   },
+                               .needs = "a"});
+  const Tensor x = requires_grad_(linspace(-2, 2, 5));
   const Tensor y = call_op(mish, {x});
-  std::printf("mish(%s) = %s\n", to_string(x).c_str(), to_string(y).c_str());
+  backward(sum(y));
+  std::printf("x = %s\nmish = %s\ngradient = %s\n", to_string(detach(x)).c_str(),
+              to_string(detach(y)).c_str(), to_string(grad(x)).c_str());
+  // Against differences, first and second order.
+  const GradcheckResult checked =
+      gradcheck([&](const Tensor& a) { return call_op(mish, {a}); },
+                requires_grad_(randn({8}, {.dtype = f64})), {.second_order = true});
+  std::printf("checked: %s\n\n", checked ? "right" : checked.message.c_str());
 
   // The outer product of two vectors, computed by a function on the CPU.
   StructuredOp outer;
@@ -38,9 +52,17 @@ int main() {
       }
     }
   };
+  outer.gradient = [](Gradient& r) {
+    if (r.wants(0)) r.give(0, matmul(r.g(), r.operand(1)));
+    if (r.wants(1)) r.give(1, matmul(transpose(r.g(), 0, 1), r.operand(0)));
+  };
+  outer.needs = "a b";
   const Op outer_op = register_op(std::move(outer));
-  const Tensor product = call_op(outer_op, {tensor({1, 2}), tensor({3, 4, 5})}, {}).front();
-  std::printf("outer = %s\n", to_string(product).c_str());
+  const Tensor left = requires_grad_(tensor({1, 2})), right = tensor({3, 4, 5});
+  const Tensor product = call_op(outer_op, {left, right}, {}).front();
+  backward(sum(product));
+  std::printf("outer = %s\nand the gradient of its sum by the first = %s\n",
+              to_string(detach(product)).c_str(), to_string(grad(left)).c_str());
 
   try {
     call_op(outer_op, {product, product}, {});
@@ -48,5 +70,7 @@ int main() {
     std::printf("as it should be: %s\n", error.what());
   }
   const double wanted = 2 * std::tanh(std::log1p(std::exp(2.0)));
-  return std::abs(item(select(y, 0, 4)) - wanted) < 1e-6 ? 0 : 1;
+  const bool good = checked && std::abs(item(select(y, 0, 4)) - wanted) < 1e-6 &&
+                    item(all(eq(grad(left), 12.0))) == 1;
+  return good ? 0 : 1;
 }

@@ -2,6 +2,7 @@
 // measure.
 #include "measure/limits.h"
 #include "measure/machine.h"
+#include "measure/step_cost.h"
 #include "tensor/runtime.h"
 
 namespace brrr::measure {
@@ -20,6 +21,11 @@ BareMatmul bare_matmul(Device device, const MatmulProblem&, std::span<const Tens
                        std::span<const Tensor>) {
   require_device(device, "bare_matmul");
   return {};
+}
+
+std::int64_t cuda_launches(const std::function<void()>& work) {
+  work();
+  return 0;
 }
 
 std::vector<Gpu> describe_gpus() { return {}; }

@@ -81,7 +81,7 @@ Tensor MultiHeadAttention::forward(const Tensor& x) {
 Tensor MultiHeadAttention::mask_for(const Tensor& x) {
   if (!causal_) return {};
   if (mask_.defined() && mask_.size(0) == x.size(1) && mask_.device() == x.device()) return mask_;
-  const Tensor made = causal_mask(x.size(1), x.size(1), x.device());
+  Tensor made = causal_mask(x.size(1), x.size(1), x.device());
   if (!made.is_meta()) mask_ = made;
   return made;
 }

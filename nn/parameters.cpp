@@ -65,6 +65,7 @@ Parameters::Parameters(Module& module) {
   std::vector<std::vector<Tensor>> leaves;
   for (const std::vector<Shared>& buffer : buffers) {
     std::vector<Tensor> parts;
+    parts.reserve(buffer.size());
     for (const Shared& shared : buffer) parts.push_back(flatten(shared.tensor()));
     const Tensor flat = cat(parts);
     std::vector<Tensor>& views = leaves.emplace_back();

@@ -261,8 +261,8 @@ constexpr bool is_tensor = std::is_same_v<T, Tensor>;
 // Calls f with an operand: its tensor, or its number.
 template <class F>
 void with_operand(const Gradient& r, int i, F&& f) {
-  if (r.call.scalars >> i & 1) {
-    f(Number{r.call.attrs[i].d()});
+  if (r.is_number(i)) {
+    f(Number{r.number(i)});
   } else {
     f(r.operand(i));
   }

@@ -21,7 +21,7 @@
 namespace brrr {
 namespace {
 
-struct RegisteredPointwise {
+struct RegisteredPointwise final : RegisteredOp {
   std::string expression;
   // by the type computed in; made at the first call
   std::array<std::atomic<on_cpu::Loop>, kDTypes> loops{};
@@ -29,7 +29,7 @@ struct RegisteredPointwise {
 
 void run_pointwise(const Call& call, Tensor* outputs) {
   const OpInfo& info = op_info(call.op);
-  auto& op = *static_cast<RegisteredPointwise*>(info.registered.get());
+  auto& op = static_cast<RegisteredPointwise&>(*info.registered);
   const DType dtype = is_half(call.dtype) ? f32 : call.dtype;
   std::atomic<on_cpu::Loop>& slot = op.loops[static_cast<int>(dtype)];
   on_cpu::Loop loop = slot.load(std::memory_order_acquire);
@@ -47,6 +47,63 @@ void require_name(const std::string& name) {
            ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_');
   if (!good)
     fail(fmt::format("[register_op] expected a name of letters, digits and _, got \"{}\"", name));
+}
+
+// Calls the user's rule, and holds what it gives to the operands' forms.
+void run_gradient(Gradient& gradient) {
+  const OpInfo& info = op_info(gradient.call.op);
+  info.registered->gradient(gradient);
+  for (int i = 0; i < gradient.n_operands; ++i) {
+    Tensor& given = gradient.given[i];
+    if (!gradient.wants(i) || !given.defined()) continue;
+    const Like like = gradient.like(i);
+    if (info.kind == OpKind::pointwise && !gradient.is_like_the_output(i) &&
+        std::ranges::equal(given.shape(), gradient.g().shape())) {
+      given = sum_to(given, like.shape);
+    }
+    if (given.dtype() != like.dtype || given.device() != like.device ||
+        !std::ranges::equal(given.shape(), std::span<const std::int64_t>(like.shape))) {
+      fail(
+          fmt::format("[{}] expected its gradient rule to give operand {} a gradient of {}{}, got "
+                      "{}",
+                      info.name, i, name_of(like.dtype), to_string(like.shape), given.describe()));
+    }
+  }
+}
+
+// "a c y1" as values of a call.
+CallValues values_named(const std::string& op, const std::string& names, int inputs, int outputs) {
+  CallValues values = 0;
+  std::istringstream words(names);
+  for (std::string word; words >> word;) {
+    const int operand = word.size() == 1 ? word[0] - 'a' : -1;
+    const int output = word == "y" ? 0 : word.size() == 2 && word[0] == 'y' ? word[1] - '0' : -1;
+    if (output >= 0 && output < outputs) {
+      values |= result_bit(output);
+    } else if (operand >= 0 && operand < kResultBit && (inputs < 0 || operand < inputs)) {
+      values |= operand_bit(operand);
+    } else {
+      fail(fmt::format(
+          "[register_op] expected {} to need operands by letter, from a on, and results "
+          "as y, got \"{}\"",
+          op, word));
+    }
+  }
+  return values;
+}
+
+GradientRule gradient_rule(const std::string& op, bool exists, const std::string& needs, int inputs,
+                           int outputs) {
+  const CallValues values = values_named(op, needs, inputs, outputs);
+  if (!exists && values != 0)
+    fail(fmt::format("[register_op] expected a gradient that needs \"{}\" for {}, got none", needs,
+                     op));
+  GradientRule rule;
+  if (!exists) return rule;
+  rule.run = run_gradient;
+  rule.differentiable = (1u << kResultBit) - 1;
+  for (CallValues& each : rule.needs) each = values;
+  return rule;
 }
 
 }  // namespace
@@ -76,6 +133,8 @@ Op register_op(const PointwiseOp& op) {
 #if BRRR_HAS_CUDA
   info.cuda = on_cuda::pointwise;
 #endif
+  registered->gradient = op.gradient;
+  info.gradient = gradient_rule(op.name, op.gradient != nullptr, op.needs, op.arity, 1);
   info.registered = std::move(registered);
   return add_op(std::move(info), op.name);
 }
@@ -106,9 +165,14 @@ Tensor call_op(Op op, std::span<const Operand> operands) {
 
 namespace {
 
-const StructuredOp& definition(const Call& call) {
-  return *static_cast<const StructuredOp*>(op_info(call.op).registered.get());
+struct RegisteredStructured final : RegisteredOp {
+  StructuredOp op;
+};
+
+const StructuredOp& definition(const OpInfo& info) {
+  return static_cast<const RegisteredStructured&>(*info.registered).op;
 }
+const StructuredOp& definition(const Call& call) { return definition(op_info(call.op)); }
 
 void infer_structured(const Call& call, OutputSpec* outputs) {
   definition(call).infer(call, outputs);
@@ -185,12 +249,15 @@ Op register_op(const StructuredOp& op) {
     fail(fmt::format("[register_op] expected an entry and a launch rule beside the CUDA text of {}",
                      op.name));
   }
-  auto registered = std::make_shared<StructuredOp>(op);
+  auto registered = std::make_shared<RegisteredStructured>();
+  registered->op = op;
+  registered->gradient = op.gradient;
   OpInfo info;
   info.kind = OpKind::structured;
   info.arity = static_cast<std::int8_t>(op.inputs);
   info.n_outputs = static_cast<std::uint8_t>(op.outputs);
-  info.attributes = registered->attributes.c_str();
+  info.attributes = registered->op.attributes.c_str();
+  info.gradient = gradient_rule(op.name, op.gradient != nullptr, op.needs, op.inputs, op.outputs);
   info.infer = infer_structured;
   info.cpu = cpu_structured;
 #if BRRR_HAS_CUDA

@@ -2,8 +2,13 @@
 // observed and compiled like any other; a call of them looks the same to autograd, to a trace and
 // to fusion.
 //
-//   const Op mish = register_op({.name = "mish", .expression = "a * tanh(log1p(exp(a)))"});
-//   Tensor y = call_op(mish, {x});
+//   const Op cube = register_op({.name = "cube",
+//                                .expression = "a * a * a",
+//                                .gradient = [](Gradient& r) {
+//                                  r.give(0, r.g() * (3 * square(r.operand(0))));
+//                                },
+//                                .needs = "a"});
+//   Tensor y = call_op(cube, {x});
 //
 // `call_op` with operands alone calls any op of one output and no attributes.
 #pragma once
@@ -29,6 +34,12 @@ struct PointwiseOp {
   DTypeRule rule = DTypeRule::float_like;
   DTypeSet types = dtype_sets::floats;
   double low = -2, high = 2;  // where the tests of a gradient may draw operands from
+
+  // Gives the gradient of each operand that it wants, over public ops; a broadcast operand's is
+  // summed to its shape. Without one the op runs, and a backward that reaches it throws.
+  std::function<void(Gradient& gradient)> gradient = {};
+  // The values that it reads, kept until then: operands by letter, the result as y: "a b y".
+  std::string needs = {};
 };
 Op register_op(const PointwiseOp& op);
 
@@ -66,6 +77,10 @@ struct StructuredOp {
   std::function<void(const Call& call, Tensor* outputs)> cpu;
   std::function<void(const Call& call, Tensor* outputs)> cuda;
   CudaKernel cuda_kernel;  // used where `cuda` is empty
+
+  // As PointwiseOp's; inputs are a, b, c and so on, outputs y, or y0, y1, y2 and y3.
+  std::function<void(Gradient& gradient)> gradient = {};
+  std::string needs = {};
 };
 Op register_op(const StructuredOp& op);
 

@@ -9,6 +9,7 @@ using TestEventListenerBase = EventListenerBase;
 inline auto Contains(const std::string& text) { return Matchers::ContainsSubstring(text); }
 inline auto StartsWith(const std::string& text) { return Matchers::StartsWith(text); }
 }  // namespace Catch
+using Catch::Approx;
 #else
 #include <catch2/catch.hpp>
 #endif

@@ -1,4 +1,4 @@
-// Where fuzzing starts from: writes the golden files to DIR/npy and DIR/safetensors.
+// Where fuzzing starts from: writes files to DIR/npy, DIR/safetensors and DIR/idx.
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -34,6 +34,9 @@ constexpr Seed kSeeds[] = {
     {"safetensors", golden::safetensors_all},
     {"safetensors", golden::safetensors_names},
     {"safetensors", golden::safetensors_empty},
+    {"idx", "0000080100000003618062"},
+    {"idx", "00000c0200000001000000020000010080000000"},
+    {"idx", "00000e00bff8000000000000"},
 };
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "tests/allocator_guards.h"
 #include "tests/catch.h"
 #include "tests/fake_cuda.h"
+#include "tests/interchange.h"
 #include "tests/skip.h"
 
 using namespace brrr;
@@ -57,6 +58,11 @@ TEST_CASE("a step on CUDA is a few launches and nothing else", "[optim]") {
             inject_hyperparams({{"rate", schedule}, {"decay", 0.1}},
                                [](const auto& h) { return adamw(h["rate"], h["decay"]); }),
             1000) == 11);
+  State none;
+  const std::vector<Tensor> there = {zeros({3}, {.device = cuda(0)})};
+  CHECK(interchange::error_of([&] { identity().update({zeros({3})}, none, there); }) ==
+        "[Transformation::update] expected updates of the parameters' shapes, got f32[3] for "
+        "parameter 0 of f32[3] on cuda:0");
   CHECK(fake.problem().empty());
 }
 

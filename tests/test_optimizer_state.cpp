@@ -191,6 +191,29 @@ TEST_CASE("f32 masters keep steps that 16 bits lose", "[optim]") {
   }
 }
 
+TEST_CASE("inside a chain, masters give the way to themselves", "[optim]") {
+  const Transformation kept = master_weights(sgd(0.01)), part = chain(kept, identity());
+  std::vector<Tensor> one = {linspace(-3, 3, 50, {.dtype = bf16}), linspace(0, 1, 3)};
+  std::vector<Tensor> two = {clone(one[0]), clone(one[1])};
+  State of_one = kept.init(one), of_two = part.init(two);
+  for (int step = 0; step < 10; ++step) {
+    kept.apply({cos(one[0]), cos(one[1])}, of_one, one);
+    part.apply({cos(two[0]), cos(two[1])}, of_two, two);
+  }
+  for (std::size_t i = 0; i < one.size(); ++i) {
+    CHECK(to_vector<double>(one[i]) == to_vector<double>(two[i]));
+  }
+}
+
+TEST_CASE("averages of 16-bit parameters are f32", "[optim]") {
+  std::vector<Tensor> params = {zeros({3}, {.dtype = bf16}), zeros({2}, {.dtype = f64})};
+  State state = chain(scale_by_adam(), trace(0.5), ema(0.5)).init(params);
+  for (const auto& [name, tensor] : state.named()) {
+    INFO(name);
+    CHECK(tensor.dtype() == (name.ends_with(".0") ? f32 : f64));
+  }
+}
+
 TEST_CASE("an optimizer steps leaves and packed parameters", "[optim]") {
   manual_seed(3);
   Tensor w = requires_grad_(randn({3})), unused = requires_grad_(ones({2}));

@@ -49,7 +49,7 @@ void gather_rows(const Tensor& to, const Tensor& from, std::span<const std::int6
 
 }  // namespace
 
-Batcher::Batcher(Dataset dataset, const BatcherOptions& options)
+Batcher::Batcher(const Dataset& dataset, const BatcherOptions& options)
     : dataset_(make_dataset(dataset.inputs, dataset.targets)),
       options_(checked(options, dataset_)),
       per_epoch_(dataset_.size() / options.batch),

@@ -33,7 +33,7 @@ struct Batch {
 
 class Batcher {
  public:
-  Batcher(Dataset dataset, const BatcherOptions& options = {});
+  explicit Batcher(const Dataset& dataset, const BatcherOptions& options = {});
   ~Batcher();
   Batcher(const Batcher&) = delete;
   Batcher& operator=(const Batcher&) = delete;

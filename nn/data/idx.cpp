@@ -18,14 +18,15 @@ namespace {
 struct Element {
   std::uint8_t code;
   std::size_t bytes;
+  bool is_signed;
   DType dtype;
 };
-constexpr std::array<Element, 6> kElements = {{{0x08, 1, i32},  // unsigned
-                                               {0x09, 1, i32},
-                                               {0x0B, 2, i32},
-                                               {0x0C, 4, i32},
-                                               {0x0D, 4, f32},
-                                               {0x0E, 8, f64}}};
+constexpr std::array<Element, 6> kElements = {{{0x08, 1, false, i32},
+                                               {0x09, 1, true, i32},
+                                               {0x0B, 2, true, i32},
+                                               {0x0C, 4, true, i32},
+                                               {0x0D, 4, false, f32},
+                                               {0x0E, 8, false, f64}}};
 
 std::uint64_t big_endian(const std::uint8_t* bytes, std::size_t count) {
   std::uint64_t value = 0;
@@ -36,16 +37,16 @@ std::uint64_t big_endian(const std::uint8_t* bytes, std::size_t count) {
 void convert(const Element& element, const std::uint8_t* from, std::size_t count, void* to) {
   for (std::size_t i = 0; i < count; ++i, from += element.bytes) {
     const std::uint64_t bits = big_endian(from, element.bytes);
-    switch (element.code) {
-      case 0x08: static_cast<std::int32_t*>(to)[i] = static_cast<std::uint8_t>(bits); break;
-      case 0x09: static_cast<std::int32_t*>(to)[i] = static_cast<std::int8_t>(bits); break;
-      case 0x0B: static_cast<std::int32_t*>(to)[i] = static_cast<std::int16_t>(bits); break;
-      case 0x0E: static_cast<double*>(to)[i] = std::bit_cast<double>(bits); break;
-      default: {
-        const auto word = static_cast<std::uint32_t>(bits);
-        std::memcpy(static_cast<std::uint32_t*>(to) + i, &word, sizeof(word));
-      }
+    if (element.dtype == f64) {
+      static_cast<double*>(to)[i] = std::bit_cast<double>(bits);
+      continue;
     }
+    auto word = static_cast<std::uint32_t>(bits);
+    if (element.is_signed) {  // the sign fills the upper bytes
+      const int unused = 32 - 8 * static_cast<int>(element.bytes);
+      word = static_cast<std::uint32_t>(static_cast<std::int32_t>(word << unused) >> unused);
+    }
+    std::memcpy(static_cast<std::uint32_t*>(to) + i, &word, sizeof(word));
   }
 }
 

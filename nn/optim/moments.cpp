@@ -8,21 +8,21 @@
 namespace brrr::optim {
 namespace {
 
-DType accumulating(DType dtype) { return is_half(dtype) ? f32 : dtype; }
+DType accumulating(DType dtype, bool wide) { return wide && is_half(dtype) ? f32 : dtype; }
 
-std::vector<Tensor> zeros_for(std::span<const Tensor> params) {
+std::vector<Tensor> zeros_for(std::span<const Tensor> params, bool wide = true) {
   std::vector<Tensor> zero;
   for (const Tensor& param : params) {
-    zero.push_back(zeros(param.shape(), {accumulating(param.dtype()), param.device()}));
+    zero.push_back(zeros(param.shape(), {accumulating(param.dtype(), wide), param.device()}));
   }
   return zero;
 }
 
 // An average of ones for each parameter.
-std::vector<Tensor> ones_averages(std::span<const Tensor> params) {
+std::vector<Tensor> ones_averages(std::span<const Tensor> params, bool wide = true) {
   std::vector<Tensor> zero;
   for (const Tensor& param : params) {
-    zero.push_back(zeros({}, {accumulating(param.dtype()), param.device()}));
+    zero.push_back(zeros({}, {accumulating(param.dtype(), wide), param.device()}));
   }
   return zero;
 }
@@ -89,12 +89,12 @@ Transformation scale_by_adam(const AdamOptions& options) {
   static const Op ratio =
       register_op(PointwiseOp{.name = "optim_adam_ratio", .arity = 3, .expression = "b / (a * c)"});
   return Transformation(
-      [](std::span<const Tensor> params) {
+      [wide = options.wide](std::span<const Tensor> params) {
         return State()
-            .add("mu", zeros_for(params))
-            .add("nu", zeros_for(params))
-            .add("mu_ones", ones_averages(params))
-            .add("nu_ones", ones_averages(params));
+            .add("mu", zeros_for(params, wide))
+            .add("nu", zeros_for(params, wide))
+            .add("mu_ones", ones_averages(params, wide))
+            .add("nu_ones", ones_averages(params, wide));
       },
       [options](std::vector<Tensor> updates, State& state, std::span<const Tensor> params) {
         std::vector<Tensor>&mus = state.list("mu", params), &nus = state.list("nu", params);

@@ -1,5 +1,5 @@
 // Running averages of gradients, and the directions made of them. Averages of parameters of 16 bits
-// are f32.
+// are f32, unless said otherwise.
 #pragma once
 
 #include "nn/optim/coefficient.h"
@@ -19,6 +19,7 @@ struct AdamOptions {
   Coefficient beta1 = 0.9;
   Coefficient beta2 = 0.999;
   Coefficient eps = 1e-8;
+  bool wide = true;  // else averages have the parameters' own type, as PyTorch's
 };
 
 // Adam as Kingma and Ba, optax and PyTorch: m / (1 - beta1^t) over sqrt(v / (1 - beta2^t)) + eps,

@@ -118,9 +118,11 @@ Plan plan_of(const Tensor& input, const Tensor& output, std::uint64_t mask, bool
     rounds = ceil_div(vectors, plan.part);
   }
   const int64_t wanted = int64_t{multiprocessors} * tuned.reduce_blocks;
-  if (plan.blocks * 2 <= wanted && rounds >= 2 * tuned.reduce_least) {
-    const int64_t parts =
-        std::clamp<int64_t>(std::min(wanted / plan.blocks, rounds / tuned.reduce_least), 1, 65535);
+  // Parts are worth a few rounds each, unless multiprocessors would have nothing to do.
+  const int64_t idle = std::min(ceil_div(2 * multiprocessors, plan.blocks), rounds / 2);
+  const int64_t worth = std::max(rounds / tuned.reduce_least, idle);
+  if (plan.blocks * 2 <= wanted && worth >= 2) {
+    const int64_t parts = std::clamp<int64_t>(std::min(wanted / plan.blocks, worth), 1, 65535);
     plan.part *= ceil_div(rounds, parts);
     plan.parts = ceil_div(by_columns ? reduced : reduced / plan.width, plan.part);
   } else {

@@ -1,0 +1,90 @@
+"""One training step of an MLP in PyTorch: eager, and the whole step as one CUDA graph of its eager ops.
+
+The step is that of `brrr train mlp`: square linear layers with gelu (tanh) between them, mean squared error, Adam.
+Prints one JSON document, {"results": [{"name", "device", "value", "unit"}], "machine": {...}}; the names are
+"steps/SIZE PRECISION MODE". Usage: torch_steps.py
+"""
+
+import json
+import sys
+import time
+
+try:
+    import torch
+except ImportError as problem:
+    sys.exit(f"SKIPPED: {problem}")
+if not torch.cuda.is_available():
+    sys.exit("SKIPPED: PyTorch finds no GPU")
+
+SIZES = {  # batch, width, layers
+    "tiny": (32, 64, 4),
+    "small": (128, 256, 8),
+    "medium": (2048, 1024, 8),
+    "wide": (8192, 4096, 4),
+    "deep": (64, 128, 32),
+}
+PRECISIONS = {"tf32": torch.float32, "bf16": torch.bfloat16}
+
+
+class Training:
+    def __init__(self, batch, width, layers, dtype):
+        here = {"device": "cuda", "dtype": dtype}
+        parts = [torch.nn.Linear(width, width, **here)]
+        for _ in range(layers - 1):
+            parts += [torch.nn.GELU(approximate="tanh"), torch.nn.Linear(width, width, **here)]
+        self.model = torch.nn.Sequential(*parts)
+        self.inputs, self.targets = torch.randn(2, batch, width, **here)
+        # The fastest that PyTorch has, and one that a graph may hold.
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-3, fused=True, capturable=True)
+
+    def step(self):
+        self.optimizer.zero_grad(set_to_none=True)
+        torch.nn.functional.mse_loss(self.model(self.inputs), self.targets).backward()
+        self.optimizer.step()
+
+    def graph(self):
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                self.step()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self.step()
+        return graph
+
+
+def seconds_per_call(call, samples=60, sample_seconds=0.02, budget_seconds=0.5):
+    """The median of windows of many calls, each until the device is done with the last."""
+
+    def window(calls):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(calls):
+            call()
+        torch.cuda.synchronize()
+        return (time.perf_counter() - start) / calls
+
+    window(5)
+    each = window(5)
+    calls = max(1, round(sample_seconds / each))
+    windows = max(5, min(samples, int(budget_seconds / (each * calls))))
+    return sorted(window(calls) for _ in range(windows))[windows // 2]
+
+
+results = []
+torch.manual_seed(0)
+torch.set_float32_matmul_precision("high")
+for precision, dtype in PRECISIONS.items():
+    for size, shape in SIZES.items():
+        training = Training(*shape, dtype)
+        for mode, call in (("eager", lambda: training.step()), ("graph", None)):
+            value = seconds_per_call(call or training.graph().replay) * 1e6
+            results.append({"name": f"steps/{size} {precision} {mode}", "device": "cuda", "value": value, "unit": "us"})
+        del training
+        torch.cuda.empty_cache()
+
+machine = {"torch": torch.__version__, "cuda": torch.version.cuda, "gpu": torch.cuda.get_device_name()}
+json.dump({"results": results, "machine": machine}, sys.stdout, indent=2)
+print()

@@ -1,0 +1,37 @@
+// A training run in one safetensors file: the parameters under their own names, the optimizer's
+// state under "optimizer.", and the model, the seed and the steps done as metadata. The seed and
+// the model fix all that is drawn; a step draws nothing.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "nn/module.h"
+#include "nn/optim/optimizer.h"
+#include "tensor/safetensors.h"
+
+namespace brrr::cli {
+
+struct RunFacts {
+  std::string model;
+  std::uint64_t seed = 0;
+  std::int64_t steps = 0;
+};
+
+void save_run(const std::string& path, const RunFacts& facts, const nn::Module& module,
+              const optim::Optimizer& optimizer);
+
+class RunFile {
+ public:
+  explicit RunFile(const std::string& path);
+
+  const RunFacts& facts() const { return facts_; }
+  void load_into(nn::Module& module, optim::Optimizer& optimizer) const;
+
+ private:
+  std::string path_;
+  SafeTensors file_;
+  RunFacts facts_;
+};
+
+}  // namespace brrr::cli

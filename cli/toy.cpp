@@ -1,0 +1,42 @@
+#include "cli/toy.h"
+
+#include "autograd/autograd.h"
+#include "nn/losses.h"
+#include "nn/mlp.h"
+#include "nn/sequential.h"
+#include "nn/transformer.h"
+
+namespace brrr::cli {
+
+Toy::Toy(const ToyOptions& o) : remat_(o.remat) {
+  const Options here{.dtype = o.dtype, .device = o.device};
+  Dims shape{o.batch, o.width};
+  if (o.model == "mlp") {
+    auto mlp = std::make_unique<nn::MLP>(
+        std::vector<std::int64_t>(static_cast<std::size_t>(o.layers) + 1, o.width), here);
+    for (nn::Linear& layer : mlp->layers) {
+      const bool first = layers_.empty();
+      layers_.push_back(
+          [&layer, first](const Tensor& h) { return layer(first ? h : gelu_tanh(h)); });
+    }
+    module_ = std::move(mlp);
+  } else {
+    auto blocks = std::make_unique<nn::Sequential>();
+    for (int i = 0; i < o.layers; ++i) {
+      auto& block = blocks->add<nn::TransformerBlock>(o.width, o.heads, here);
+      layers_.push_back([&block](const Tensor& h) { return block(h); });
+    }
+    module_ = std::move(blocks);
+    shape = {o.batch, o.seq, o.width};
+  }
+  inputs_ = randn(shape, here);
+  targets_ = randn(shape, here);
+}
+
+Tensor Toy::loss() {
+  Tensor h = inputs_;
+  for (const Layer& layer : layers_) h = remat_ ? checkpoint(layer, h) : layer(h);
+  return nn::mse_loss(h, targets_);
+}
+
+}  // namespace brrr::cli

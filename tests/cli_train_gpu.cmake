@@ -1,0 +1,35 @@
+# Checks brrr train on a GPU: losses fall, a run resumes to the same bits, recomputing changes none. WORK is a folder.
+include(${CMAKE_CURRENT_LIST_DIR}/cli_calls.cmake)
+
+call(0 info --json)
+member(gpus)
+string(JSON gpus LENGTH "${found}")
+if(gpus EQUAL 0)
+  message("SKIPPED: brrr train on a GPU: there is none")
+  return()
+endif()
+
+file(REMOVE_RECURSE ${WORK})
+file(MAKE_DIRECTORY ${WORK})
+set(mlp train mlp --device cuda --batch 32 --width 64 --layers 4 --matmul first)
+set(transformer train transformer --device cuda --matmul first)
+
+json(losses ${mlp} --tf32 --steps 30 --time 0.05)
+expect_falling(30)
+expect(device cuda:0)
+expect_above(step_us 0)
+expect_above(peak_bytes 0)
+expect_above(kernels_per_step 0)
+
+foreach(dtype f32 bf16)
+  foreach(model mlp transformer)
+    set(command ${${model}} --dtype ${dtype} --time 0)
+    call(0 ${command} --steps 6 --save ${WORK}/whole)
+    call(0 ${command} --steps 3 --save ${WORK}/half --remat full)
+    call(0 ${command} --steps 3 --load ${WORK}/half --save ${WORK}/resumed)
+    expect_same_file(${WORK}/whole ${WORK}/resumed)
+    expect_other_file(${WORK}/whole ${WORK}/half)
+  endforeach()
+endforeach()
+
+refused(1 "step [2-9].*layers\\.[0-3]\\.(weight|bias)" ${mlp} --steps 9 --optimizer sgd --lr 1e30 --check-finite)
