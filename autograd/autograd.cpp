@@ -34,6 +34,12 @@ History& leaf_history(const char* what, const Tensor& x) {
   return *history_of(x);
 }
 
+autograd::Hooks& hooks_of(History& history) {
+  std::unique_ptr<autograd::Hooks>& hooks = history.node ? history.node->hooks : history.hooks;
+  if (!hooks) hooks = std::make_unique<autograd::Hooks>();
+  return *hooks;
+}
+
 }  // namespace
 
 bool requires_grad(const Tensor& x) {
@@ -61,7 +67,8 @@ Tensor& requires_grad_(Tensor& x, bool on) {
   if (!on) {
     if (history_of(x) && history_of(x)->group)
       fail(fmt::format("[requires_grad_] expected a leaf in no group, got {}", x.describe()));
-    autograd::forget_history(x);
+    // What was recorded of it still leads here, and passes it over.
+    x.impl()->word = x.impl()->word.without_keys(bit(Key::autograd));
     return x;
   }
   if (!is_floating(x.dtype())) {
@@ -110,10 +117,7 @@ void retain_grad(const Tensor& x) {
   History& history = *history_of(x);
   if (!history.node || history.retained) return;
   history.retained = std::make_shared<Tensor>();
-  register_hook(x, [kept = history.retained](const Tensor& gradient) {
-    *kept = gradient;
-    return Tensor();
-  });
+  hooks_of(history).kept.emplace_back(history.output, history.retained);
 }
 
 void register_hook(const Tensor& x, std::function<Tensor(const Tensor&)> hook) {
@@ -123,9 +127,7 @@ void register_hook(const Tensor& x, std::function<Tensor(const Tensor&)> hook) {
                      x.describe()));
   if (!hook) fail("[register_hook] expected a function, got none");
   History& history = *history_of(x);
-  std::unique_ptr<autograd::Hooks>& hooks = history.node ? history.node->hooks : history.hooks;
-  if (!hooks) hooks = std::make_unique<autograd::Hooks>();
-  hooks->of_output.emplace_back(history.node ? history.output : 0, std::move(hook));
+  hooks_of(history).of_output.emplace_back(history.node ? history.output : 0, std::move(hook));
 }
 
 Tensor detach(const Tensor& x) {

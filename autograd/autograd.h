@@ -24,7 +24,7 @@ namespace brrr {
 // --------------------------------------------------------------------------------------
 
 // Makes a floating tensor that was not computed from others a leaf, whose gradient is collected; or
-// a constant again.
+// a constant again, which backwards of what was recorded before pass over.
 Tensor& requires_grad_(Tensor& x, bool on = true);
 Tensor requires_grad_(Tensor&& x, bool on = true);
 bool requires_grad(const Tensor& x);
@@ -34,7 +34,8 @@ bool is_leaf(const Tensor& x);
 Tensor grad(const Tensor& x);
 void set_grad(const Tensor& leaf, const Tensor& gradient);
 void zero_grad(const Tensor& leaf);  // forgets it: the next backward starts over
-// Lets a tensor that is not a leaf keep its gradient too.
+// Lets a tensor that is not a leaf keep its gradient too: that of the last backward, after all
+// hooks.
 void retain_grad(const Tensor& x);
 
 // The same elements, as a constant.
@@ -65,7 +66,7 @@ class EnableGrad {
 };
 
 // `hook` sees the gradient of x once in each backward that reaches x, when it is complete; what it
-// returns, when that is defined, takes its place.
+// returns, when that is defined, takes its place; it must be of the same shape and dtype.
 void register_hook(const Tensor& x, std::function<Tensor(const Tensor& gradient)> hook);
 
 // --- Backward

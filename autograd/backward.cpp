@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <mutex>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -27,13 +28,26 @@ void add_to(Slot& slot, Tensor gradient) {
 
 bool earlier(const Node* a, const Node* b) { return a->sequence < b->sequence; }
 
-void call_hooks(const std::unique_ptr<Hooks>& hooks, int output, Tensor& gradient) {
-  if (!hooks) return;
-  for (const auto& [of, hook] : hooks->of_output) {
+bool alike(const Tensor& a, const Tensor& b) {
+  return a.dtype() == b.dtype() && a.device() == b.device() &&
+         std::ranges::equal(a.shape(), b.shape());
+}
+
+void call_hooks(const Hooks& hooks, int output, Tensor& gradient) {
+  for (const auto& [of, hook] : hooks.of_output) {
     if (of != output) continue;
-    if (Tensor instead = hook(gradient); instead.defined()) gradient = std::move(instead);
+    Tensor instead = hook(gradient);
+    if (!instead.defined()) continue;
+    if (!alike(instead, gradient)) {
+      fail(fmt::format("[backward] a hook was expected to return a gradient like {}, got {}",
+                       gradient.describe(), instead.describe()));
+    }
+    gradient = std::move(instead);
   }
 }
+
+// Leaves may be shared by backwards on several threads.
+std::mutex collecting;
 
 // Recording is on or off for a whole run, whatever the caller's state is.
 class Recording {
@@ -71,7 +85,7 @@ class Run {
   bool reaches(const Wanted& wanted) const;
   void seed(const Tensor& output, Tensor gradient);
   void go();
-  // Adds what leaves have got to their gradients, all or none.
+  // Adds what leaves have got to their gradients, and keeps those of inner values, all or none.
   void commit();
   // Gives what leaves have got to those who want it.
   void collect();
@@ -79,6 +93,11 @@ class Run {
  private:
   struct Elsewhere {
     std::vector<Slot> slots;
+  };
+  // Of a node that may have gone since: another may stand in its place in memory.
+  struct Mark {
+    std::uint64_t sequence;
+    bool needed;
   };
   struct Leaf {
     TensorImpl* impl;  // owned
@@ -96,18 +115,22 @@ class Run {
   void check_saved(Node* node, const Saved& saved, const char* what, int which) const;
   void check_finite(Node* node, const Tensor& gradient, int operand) const;
   bool mark(Node* from);
+  const bool* marked(Node* node) const;
   void release(Node* node);
 
   bool create_, retain_;
   bool restricted_ = false;
   std::span<Wanted> wanted_;
-  std::unordered_set<const void*> targets_;  // the nodes and leaves that are wanted
-  std::vector<Node*> heap_;                  // each owned, as is:
+  std::unordered_set<const void*> targets_;     // the nodes and leaves that are wanted
+  std::unordered_set<const void*> reached_;     // those of them that the outputs depend on
+  std::uint64_t earliest_ = ~std::uint64_t{0};  // sequence among them; a leaf has none
+  std::vector<Node*> heap_;                     // each owned, as is:
   Node* running_ = nullptr;
   std::vector<Leaf> leaves_;
   std::unordered_map<Node*, Elsewhere> elsewhere_;
   std::unordered_map<TensorImpl*, std::unique_ptr<Slot>> leaves_elsewhere_;
-  std::unordered_map<Node*, bool> needed_;  // whether a restricted run needs it
+  std::unordered_map<Node*, Mark> needed_;  // whether a restricted run needs it
+  std::vector<std::pair<std::shared_ptr<Tensor>, Tensor>> kept_;  // where to, and what
 };
 
 Run::~Run() {
@@ -127,6 +150,8 @@ void Run::release(Node* node) {
   if (node->run.load(std::memory_order_relaxed) == this) {
     for (int i = 0; i < node->n_outputs; ++i) node->slot_of(i) = Tensor();
     node->run.store(nullptr, std::memory_order_release);
+  } else {
+    elsewhere_.erase(node);
   }
   node->drop();
 }
@@ -188,6 +213,12 @@ void Run::deliver(Edge& edge, Tensor gradient) {
   }
 }
 
+const bool* Run::marked(Node* node) const {
+  const auto found = needed_.find(node);
+  return found != needed_.end() && found->second.sequence == node->sequence ? &found->second.needed
+                                                                            : nullptr;
+}
+
 // Whether anything wanted lies behind a node; looks at each node once, without recursion.
 bool Run::mark(Node* from) {
   struct Visit {
@@ -195,12 +226,16 @@ bool Run::mark(Node* from) {
     int next = 0;
     bool needed = false;
   };
-  if (const auto known = needed_.find(from); known != needed_.end()) return known->second;
+  if (const bool* known = marked(from)) return *known;
   std::vector<Visit> path;
   const auto enter = [&](Node* node) {
-    needed_[node] = false;
-    // What a checkpoint leads to shows only when it is run.
-    path.push_back({node, 0, node->recomputed != nullptr || targets_.contains(node)});
+    needed_[node] = {node->sequence, false};
+    const bool target = targets_.contains(node);
+    if (target) reached_.insert(node);
+    // What a checkpoint leads to shows only when it is run; and what a node that was run led to
+    // shows no more, so that it must not be passed by.
+    const bool unknown = node->recomputed || (node->ran && node->sequence > earliest_);
+    path.push_back({node, 0, unknown || target});
   };
   enter(from);
   while (true) {
@@ -208,10 +243,12 @@ bool Run::mark(Node* from) {
     if (visit.next < visit.node->operand_count()) {
       const Edge& edge = visit.node->edge(visit.next++);
       if (TensorImpl* leaf = edge.leaf()) {
-        visit.needed |= targets_.contains(leaf);
+        if (!targets_.contains(leaf)) continue;
+        reached_.insert(leaf);
+        visit.needed = true;
       } else if (Node* node = edge.node()) {
-        if (const auto known = needed_.find(node); known != needed_.end()) {
-          visit.needed |= known->second;
+        if (const bool* known = marked(node)) {
+          visit.needed |= *known;
         } else {
           enter(node);
         }
@@ -219,7 +256,7 @@ bool Run::mark(Node* from) {
       continue;
     }
     const Visit done = visit;
-    needed_[done.node] = done.needed;
+    needed_[done.node].needed = done.needed;
     path.pop_back();
     if (path.empty()) return done.needed;
     path.back().needed |= done.needed;
@@ -231,6 +268,7 @@ void Run::restrict_to(std::span<Wanted> wanted, std::span<const Tensor> outputs)
   wanted_ = wanted;
   for (const Wanted& each : wanted) {
     targets_.insert(each.node ? static_cast<const void*>(each.node) : each.leaf);
+    earliest_ = std::min(earliest_, each.node ? each.node->sequence : 0);
   }
   for (const Tensor& output : outputs) {
     if (Node* node = history_of(output)->node) mark(node);
@@ -238,13 +276,7 @@ void Run::restrict_to(std::span<Wanted> wanted, std::span<const Tensor> outputs)
 }
 
 bool Run::reaches(const Wanted& wanted) const {
-  if (wanted.node) return needed_.contains(wanted.node);
-  for (const auto& [node, needed] : needed_) {
-    for (int i = 0; i < node->operand_count(); ++i) {
-      if (node->edge(i).leaf() == wanted.leaf) return true;
-    }
-  }
-  return false;
+  return reached_.contains(wanted.node ? static_cast<const void*>(wanted.node) : wanted.leaf);
 }
 
 void Run::seed(const Tensor& output, Tensor gradient) {
@@ -268,13 +300,20 @@ void Run::go() {
 }
 
 void Run::run(Node* node) {
-  Tensor of_outputs[kMaxOutputs];
+  Tensor few[kMaxOutputs];
+  std::vector<Tensor> many(node->n_outputs > kMaxOutputs ? node->n_outputs : 0);  // a checkpoint's
+  Tensor* of_outputs = many.empty() ? few : many.data();
   for (int i = 0; i < node->n_outputs; ++i) {
     Slot& slot = elsewhere_.contains(node) ? elsewhere_[node].slots[i] : node->slot_of(i);
     of_outputs[i] = std::move(slot);
   }
-  for (int i = 0; i < node->n_outputs; ++i) {
-    if (of_outputs[i].defined()) call_hooks(node->hooks, i, of_outputs[i]);
+  if (node->hooks) {
+    for (int i = 0; i < node->n_outputs; ++i) {
+      if (of_outputs[i].defined()) call_hooks(*node->hooks, i, of_outputs[i]);
+    }
+    for (const auto& [of, where] : node->hooks->kept) {
+      if (of_outputs[of].defined()) kept_.emplace_back(where, of_outputs[of]);
+    }
   }
   if (restricted_) {
     bool stops_here = true;
@@ -286,7 +325,7 @@ void Run::run(Node* node) {
       stops_here =
           !(edge.leaf() ? targets_.contains(edge.leaf()) : edge.node() && mark(edge.node()));
     }
-    if (stops_here && !node->recomputed) return;
+    if (stops_here && !node->recomputed && !(node->ran && node->sequence > earliest_)) return;
   }
   if (node->ran) {
     fail(
@@ -411,8 +450,9 @@ void Run::run_again(Node* node, const Tensor* of_outputs) {
 // What a leaf has got, after its hooks.
 Tensor Run::complete(const Leaf& leaf) {
   Tensor gradient = std::move(*leaf.slot);
-  if (gradient.defined())
-    call_hooks(static_cast<History*>(leaf.impl->autograd)->hooks, 0, gradient);
+  if (!(leaf.impl->word.keys() & bit(Key::autograd))) return {};  // made constant since
+  const auto& hooks = static_cast<History*>(leaf.impl->autograd)->hooks;
+  if (gradient.defined() && hooks) call_hooks(*hooks, 0, gradient);
   return gradient;
 }
 
@@ -431,11 +471,16 @@ void Run::commit() {
     Tensor gradient;
   };
   std::vector<Change> changes;
-  std::vector<std::pair<Group*, std::vector<Tensor>>> groups;
   for (const Leaf& leaf : leaves_) {
-    History& history = *static_cast<History*>(leaf.impl->autograd);
     Tensor gradient = complete(leaf);
-    if (!gradient.defined()) continue;
+    if (gradient.defined())
+      changes.push_back({static_cast<History*>(leaf.impl->autograd), std::move(gradient)});
+  }
+  // Hooks are done.
+  const std::lock_guard lock(collecting);
+  std::vector<std::pair<Group*, std::vector<Tensor>>> groups;
+  for (auto& [to, gradient] : changes) {
+    History& history = *to;
     if (history.group) {
       auto found = std::find_if(groups.begin(), groups.end(),
                                 [&](const auto& each) { return each.first == history.group; });
@@ -445,18 +490,21 @@ void Run::commit() {
       }
       found->second[history.place] = std::move(gradient);
     } else if (history.grad.defined()) {
-      changes.push_back({&history, add(history.grad, gradient)});
+      gradient = add(history.grad, gradient);
     } else {
       // Nobody else may hold a gradient that a user can write to.
       const bool ours = gradient.impl()->refs.load() == 1 && gradient.is_contiguous() &&
                         gradient.impl()->storage && gradient.impl()->storage->refs.load() == 1;
-      changes.push_back({&history, ours || create_ ? std::move(gradient) : clone(gradient)});
+      if (!ours && !create_) gradient = clone(gradient);
     }
   }
   std::vector<std::pair<Group*, Group::Filled>> filled;
   for (auto& [group, pieces] : groups) filled.emplace_back(group, group->filled_with(pieces));
   // Nothing below fails.
-  for (Change& change : changes) change.history->grad = std::move(change.gradient);
+  for (auto& [history, gradient] : changes) {
+    if (!history->group) history->grad = std::move(gradient);
+  }
+  for (auto& [where, gradient] : kept_) *where = std::move(gradient);
   for (auto& [group, gradients] : filled) group->set(std::move(gradients));
 }
 
@@ -480,8 +528,7 @@ Tensor seed_for(const char* what, const Tensor& output, const Tensor& gradient) 
     }
     return ones_like(output);
   }
-  if (gradient.dtype() != output.dtype() || gradient.device() != output.device() ||
-      !std::ranges::equal(gradient.shape(), output.shape())) {
+  if (!alike(gradient, output)) {
     fail(fmt::format("[{}] expected a gradient like the output {}, got {}", what, output.describe(),
                      gradient.describe()));
   }

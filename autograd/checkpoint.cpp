@@ -21,6 +21,11 @@ struct Again final : Recomputed {
 
   const char* name() const override { return "checkpoint"; }
 
+  void forget() override {
+    fn = nullptr;
+    inputs.clear();
+  }
+
   std::vector<Tensor> again() override {
     std::vector<Tensor> values;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -59,6 +64,9 @@ std::vector<Tensor> checkpoint(const Checkpointed& fn, std::vector<Tensor> input
     outputs = fn(inputs);
   }
   if (!any || outputs.empty()) return outputs;
+  constexpr std::size_t kMost = 255;
+  if (outputs.size() > kMost)
+    fail(fmt::format("[checkpoint] expected at most {} outputs, got {}", kMost, outputs.size()));
   again->fn = fn;
   again->outputs = outputs.size();
   auto* node = new Node(Op::first_registered);

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <unordered_set>
+
 #include "autograd/autograd.h"
 #include "autograd/node.h"
 #include "ops/functions.h"
@@ -20,6 +22,11 @@ Group::Group(std::vector<Tensor> members) : leaves(std::move(members)) {
                       "other group, got {} and {}",
                       leaves[0].describe(), leaf.describe()));
     }
+  }
+  std::unordered_set<const TensorImpl*> seen;
+  for (const Tensor& leaf : leaves) {
+    if (!seen.insert(leaf.impl()).second)
+      fail(fmt::format("[GradientGroup] expected each leaf once, got {} twice", leaf.describe()));
   }
   for (std::size_t i = 0; i < leaves.size(); ++i) {
     History& history = *history_of(leaves[i]);

@@ -70,7 +70,7 @@ void Node::forget() {
     forget_operand(rest->edges[i], rest->operands[i], rest->likes[i]);
   for (Saved& each : rest->results) each.tensor = Tensor();
   result.tensor = Tensor();
-  recomputed.reset();
+  if (recomputed) recomputed->forget();
 }
 
 History& own_history(const Tensor& x) {
@@ -102,8 +102,14 @@ Tensor without_history(const Tensor& x) {
 }
 
 std::uint64_t next_sequence(std::uint64_t least) {
-  static thread_local std::uint64_t last = 0;
-  last = (last > least ? last : least) + 1;
+  // The low bits are the thread's.
+  constexpr int kThreadBits = 16;
+  constexpr std::uint64_t kThread = (std::uint64_t{1} << kThreadBits) - 1;
+  static std::atomic<std::uint64_t> threads{0};
+  static thread_local constinit std::uint64_t last = 0;
+  if (last == 0) [[unlikely]]
+    last = 1 + threads.fetch_add(1, std::memory_order_relaxed) % kThread;
+  last = (((last > least ? last : least) >> kThreadBits) + 1) << kThreadBits | (last & kThread);
   return last;
 }
 

@@ -27,6 +27,7 @@ class Group;
 using Hook = std::function<Tensor(const Tensor& gradient)>;
 struct Hooks {
   std::vector<std::pair<int, Hook>> of_output;  // the output, and what to call with its gradient
+  std::vector<std::pair<int, std::shared_ptr<Tensor>>> kept;  // and where retain_grad puts it
 };
 
 // Where the gradient of an operand goes: to an output of a node, to a leaf, or nowhere. Owns what
@@ -76,6 +77,7 @@ struct Recomputed {
   virtual ~Recomputed() = default;
   virtual const char* name() const = 0;
   virtual std::vector<Tensor> again() = 0;  // the outputs, recorded this time
+  virtual void forget() = 0;                // lets go of everything but the name
 };
 
 struct Node {
@@ -85,7 +87,7 @@ struct Node {
   std::uint8_t n_outputs = 1;
   bool ran = false;             // and gave up what it kept
   std::uint8_t n_operands = 0;  // 255: see rest
-  std::uint64_t sequence = 0;   // above that of every node that its edges lead to
+  std::uint64_t sequence = 0;   // above that of every node that its edges lead to, and its own
   std::atomic<Run*> run{nullptr};
   Slot slot;  // of output 0
   Edge edges[kInline];
@@ -120,7 +122,6 @@ struct Node {
 struct History final : TensorExtension {
   Node* node = nullptr;  // owned
   int output = 0;
-  bool requires_grad = false;  // of a leaf
   Tensor grad;
   std::shared_ptr<Tensor> retained;  // the gradient that retain_grad asked for
   std::unique_ptr<Hooks> hooks;      // of a leaf
@@ -161,7 +162,7 @@ class Noticing {
   bool* before_;
 };
 
-// Above the sequence of every node on this thread, and above `least`.
+// Above the sequence of every node on this thread, and above `least`; no two nodes have the same.
 std::uint64_t next_sequence(std::uint64_t least);
 
 }  // namespace brrr::autograd

@@ -83,19 +83,20 @@ void check_in_place(const Call& call, const OpInfo& info, const Tensor& x) {
                     "are recorded, got {}; use {}, or write under no_grad",
                     info.name, x.describe(), info.name));
   }
-  // The first input of a pointwise call is the tensor itself.
-  const bool reads_itself = call.n_inputs > 0 && call.inputs[0]->impl() == x.impl();
-  if (!reads_itself || !info.gradient.run) return;
+  // The first operand of a pointwise call is the tensor itself, and others may be.
+  CallValues overwritten = 0, read = 0;
   for (int i = 0, n = operand_count(call), input = 0; i < n; ++i) {
     if (call.scalars >> i & 1) continue;
     const Tensor& operand = *call.inputs[input++];
-    const bool wanted = needs_gradient(operand) && info.gradient.has_gradient(i);
-    if (wanted && info.gradient.needs_for(i) & operand_bit(0)) {
-      fail(fmt::format(
-          "[{}_] expected not to overwrite a value that a gradient is computed from, got "
-          "{}; use {}",
-          info.name, x.describe(), info.name));
-    }
+    if (operand.impl() == x.impl()) overwritten |= operand_bit(i);
+    if (needs_gradient(operand) && info.gradient.has_gradient(i))
+      read |= info.gradient.needs_for(i);
+  }
+  if (read & overwritten) {
+    fail(
+        fmt::format("[{}_] expected not to overwrite a value that a gradient is computed from, got "
+                    "{}; use {}",
+                    info.name, x.describe(), info.name));
   }
 }
 

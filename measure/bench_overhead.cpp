@@ -1,4 +1,5 @@
 // What an op costs when there is next to nothing to compute: the result is made, and dropped.
+#include "autograd/autograd.h"
 #include "measure/bench.h"
 #include "measure/limits.h"
 #include "ops/functions.h"
@@ -25,15 +26,37 @@ Result system_allocations(Device device, Op op) {
           .limit_name = {}};
 }
 
+// Backward through chains of multiplications, by node: recording them is not counted.
+Batch backward_of_chain(const Tensor& leaf, const Tensor& factor) {
+  constexpr long kNodes = 1000;
+  return [=](long nodes) {
+    const long chains = (nodes + kNodes - 1) / kNodes;
+    double seconds = 0;
+    for (long chain = 0; chain < chains; ++chain) {
+      Tensor y = leaf;
+      for (long i = 0; i < kNodes; ++i) y = mul(y, factor);
+      const double start = host_seconds();
+      backward(y);
+      seconds += host_seconds() - start;
+      zero_grad(leaf);
+    }
+    return seconds * static_cast<double>(nodes) / static_cast<double>(chains * kNodes);
+  };
+}
+
 Results overhead_on_cpu(const BenchOptions& options) {
   const Options here{.dtype = f32, .device = cpu};
   const Sampling sampling = options.sampling();
   Results results;
+  const auto add_batch = [&](const char* name, const Batch& batch, const Batch& limit,
+                             const char* limit_name) {
+    options.progress(name);
+    const auto [ours, bare] = time_both(batch, limit, sampling);
+    results.push_back(time_result(name, cpu, ours, &bare, limit_name));
+  };
   const auto add_result = [&](const char* name, auto op, const Batch& limit,
                               const char* limit_name) {
-    options.progress(name);
-    const auto [ours, bare] = time_both(host_batch(op), limit, sampling);
-    results.push_back(time_result(name, cpu, ours, &bare, limit_name));
+    add_batch(name, host_batch(op), limit, limit_name);
   };
   constexpr const char* kSmallAdd = "malloc, plain loop, free";
   constexpr const char* kMalloc = "malloc, free";
@@ -49,6 +72,11 @@ Results overhead_on_cpu(const BenchOptions& options) {
       "overhead/add [2,1]+[1,2]", [&] { return add(column, row); }, plain_small_add(4), kSmallAdd);
   add_result(
       "overhead/add 1024", [&] { return add(p, q); }, plain_small_add(1024), kSmallAdd);
+  const Tensor w = requires_grad_(ones({1}, here));
+  add_result(
+      "overhead/add 1, recorded", [&] { return add(w, b); }, plain_small_add(1), kSmallAdd);
+  add_batch("overhead/backward, a node of 1000 mul", backward_of_chain(w, b), plain_small_add(1),
+            kSmallAdd);
   add_result(
       "overhead/view", [&] { return view(a, square); }, plain_malloc(64), kMalloc);
   add_result(

@@ -128,16 +128,42 @@ Tensor extreme_gradient(const Tensor& g, const Tensor& a, const Tensor& y, const
   return where(chosen, share, 0);
 }
 
-// The product of the others: y / a, and at a single zero the product of what is left without it.
-Tensor prod_gradient(const Tensor& g, const Tensor& a, const Tensor& y, const Call& call) {
+// Along the last dimension, the product of the elements before each, or of those after it. Made by
+// doubling and without a division, so zeros are numbers like any other, to every order.
+Tensor products_beside(const Tensor& x, bool before) {
+  const int last = x.rank() - 1;
+  const std::int64_t n = x.size(last);
+  const auto moved = [&](const Tensor& from, std::int64_t by) {
+    Dims entering(x.shape());
+    entering[last] = by;
+    const Tensor one = ones(entering, {x.dtype(), x.device()});
+    return before ? cat({one, narrow(from, last, 0, n - by)}, last)
+                  : cat({narrow(from, last, by, n - by), one}, last);
+  };
+  Tensor result = moved(x, 1);
+  for (std::int64_t by = 1; by < n; by *= 2) result = result * moved(result, by);
+  return result;
+}
+
+// The product of the others, over the reduced dimensions in one at the end.
+Tensor prod_gradient(const Tensor& g, const Tensor& a, const Call& call) {
   const Dims dims = reduced_dims(call);
-  const Tensor is_zero = eq(a, 0);
-  const Tensor zeros = total(cast(is_zero, a.dtype()), call);
-  const Tensor filled = where(is_zero, 1, a);
-  const Tensor rest = dims.empty() ? filled : prod(filled, dims, true);
-  const Tensor others = where(eq(zeros, 0), kept(y, a.shape(), call) / filled,
-                              where(logical_and(is_zero, eq(zeros, 1)), rest, 0));
-  return kept(g, a.shape(), call) * others;
+  if (a.numel() == 0) return {};
+  if (dims.empty()) return g;
+  Dims order, back = Dims::filled(a.rank(), 0), rows;
+  for (int i = 0; i < a.rank(); ++i) {
+    if (call.attrs[0].i() >> i & 1) continue;
+    order.push_back(i);
+    rows.push_back(a.shape()[i]);
+  }
+  for (const std::int64_t d : dims) order.push_back(d);
+  for (int i = 0; i < a.rank(); ++i) back[static_cast<int>(order[i])] = i;
+  rows.push_back(-1);
+  const Tensor turned = permute(is_half(a.dtype()) ? cast(a, f32) : a, order);
+  const Tensor x = reshape(turned, rows);
+  const Tensor others = products_beside(x, true) * products_beside(x, false);
+  return kept(g, a.shape(), call) *
+         cast(permute(reshape(others, Dims(turned.shape())), back), a.dtype());
 }
 
 Tensor norm_gradient(const Tensor& g, const Tensor& a, const Tensor& y, const Call& call) {
