@@ -152,6 +152,9 @@ class GradientGroup {
   GradientGroup(const GradientGroup&) = delete;
   GradientGroup& operator=(const GradientGroup&) = delete;
 
+  // Whether some group collects the gradient of x.
+  static bool holds(const Tensor& x);
+
   std::span<const Tensor> leaves() const;
   Tensor flat() const;  // undefined when nothing has been collected
   void set_flat(const Tensor& gradients);

@@ -84,6 +84,11 @@ GradientGroup::GradientGroup(std::vector<Tensor> leaves)
     : state_(new State{autograd::Group(std::move(leaves))}) {}
 GradientGroup::~GradientGroup() = default;
 
+bool GradientGroup::holds(const Tensor& x) {
+  const autograd::History* history = x.defined() ? autograd::history_of(x) : nullptr;
+  return history && history->group;
+}
+
 std::span<const Tensor> GradientGroup::leaves() const { return state_->group.leaves; }
 Tensor GradientGroup::flat() const { return state_->group.flat; }
 void GradientGroup::clear() { state_->group.set({}); }

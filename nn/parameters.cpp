@@ -33,6 +33,12 @@ std::vector<std::vector<Shared>> sorted(const Module& module) {
   for (const Module::Entry& entry : module.entries()) {
     Tensor& x = *entry.tensor;
     if (!entry.parameter || !requires_grad(x)) continue;
+    if (GradientGroup::holds(x)) {
+      fail(
+          fmt::format("[parameters] expected a module that is packed once at a time, got {} of {}, "
+                      "which another Parameters holds",
+                      entry.name, module.path()));
+    }
     if (const auto again = found.find(x.impl()); again != found.end()) {
       buffers[again->second.first][again->second.second].places.push_back(&x);
       continue;

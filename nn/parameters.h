@@ -14,7 +14,7 @@ namespace brrr::nn {
 
 // The module's tensors become views into the flat ones and keep their values: writing to either is
 // writing to both. They collect their gradients together, one op a backward. Parameters that
-// require no gradient stay where they are. The module must not be packed twice at a time.
+// require no gradient stay where they are. A module is packed once at a time.
 class Parameters {
  public:
   explicit Parameters(Module& module);

@@ -267,3 +267,16 @@ TEST_CASE("nn: one flat tensor a type; aligned ones first; shared and frozen ten
   CHECK(nn_error_of([&] { nn::Parameters none(nothing); }) ==
         "[parameters] expected parameters that require a gradient, got none in dropout");
 }
+
+TEST_CASE("nn: a module is packed once at a time", "[nn]") {
+  nn::MLP mlp({2, 3, 1});
+  {
+    const nn::Parameters first(mlp);
+    CHECK(
+        nn_error_of([&] { nn::Parameters second(mlp); }) ==
+        "[parameters] expected a module that is packed once at a time, got layers.0.weight of mlp, "
+        "which another Parameters holds");
+    CHECK(first.numel() == 13);
+  }
+  CHECK_NOTHROW(nn::Parameters(mlp));
+}

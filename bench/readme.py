@@ -1,0 +1,121 @@
+"""Writes the section "Measured" of README.md from result files of `./dev gpu` and `./dev bench`.
+
+    python3 bench/readme.py bench/results/GPU.json bench/results/CPU.json
+"""
+
+import json
+import pathlib
+import sys
+
+root = pathlib.Path(__file__).parent.parent
+gpu_file, cpu_file = (pathlib.Path(name) for name in sys.argv[1:3])
+gpu, cpu = json.loads(gpu_file.read_text()), json.loads(cpu_file.read_text())
+
+
+def results(document, part):
+    return {r["name"]: r for r in document.get(part, {}).get("results", [])}
+
+
+torch = results(gpu, "torch_eager")
+lines = []
+
+
+def of_torch(name, scale, unit):
+    if name not in torch:
+        return "–"
+    value = torch[name]["value"] / scale
+    return f"{value:,.{0 if value >= 100 else 2}f} {unit}"
+
+
+def overhead(name, label, limit):
+    r = results(gpu, "overhead")[f"overhead/{name}"]
+    lines.append(
+        f"| {label} | {r['value'] / 1000:.2f} µs | {r['limit'] / 1000:.2f} µs, {limit} | {r['ratio']:.2f} | "
+        f"{of_torch('overhead/' + name, 1000, 'µs')} |"
+    )
+
+
+def bandwidth(part, name, label):
+    r = results(gpu, part)[f"{part}/{name}"]
+    lines.append(
+        f"| {label} | {r['value']:,.0f} GB/s | {r['limit']:,.0f} GB/s, device copy | {r['ratio']:.2f} | "
+        f"{of_torch(f'{part}/{name}', 1, 'GB/s')} |"
+    )
+
+
+def matmul(name):
+    r = results(gpu, "matmul")[f"matmul/{name}"]
+    lines.append(
+        f"| matmul {name.replace('x', '×')} | {r['value'] / 1000:,.0f} TFLOP/s | {r['limit'] / 1000:,.0f}, best of the "
+        f"offered cublasLt algorithms | {r['ratio']:.2f} | {of_torch('matmul/' + name, 1000, 'TFLOP/s')} |"
+    )
+
+
+def steps():
+    peers = results(gpu, "torch_steps")
+    for name, step in sorted(gpu["steps"].items(), key=lambda item: item[0].split()[::-1], reverse=True):
+        eager, graph = (peers[f"steps/{name} {mode}"]["value"] for mode in ("eager", "graph"))
+        lines.append(
+            f"| {name} | {step['batch']}, {step['width']}, {step['layers']} | {step['kernels_per_step']} | "
+            f"{step['step_us']:,.0f} µs | {eager:,.0f} µs | {eager / step['step_us']:.1f} | {graph:,.0f} µs | "
+            f"{graph / step['step_us']:.2f} |"
+        )
+
+
+lines += [
+    "## Measured",
+    "",
+    f"On an NVIDIA H200 (`bench/results/{gpu_file.name}`; `./dev gpu DIR` runs it all again). Medians, warm, random "
+    "inputs; a limit and PyTorch 2.11 were measured in the same run.",
+    "",
+    "One training step of an MLP (gelu, mean squared error, Adam), eager on both sides, and PyTorch's whole step as a "
+    "CUDA Graph:",
+    "",
+    "| | batch, width, layers | launches | brrr | PyTorch eager | times faster | PyTorch graph | times faster |",
+    "|---|---|---|---|---|---|---|---|",
+]
+steps()
+lines += ["", "| CUDA | brrr | limit | ratio | PyTorch eager |", "|---|---|---|---|---|"]
+overhead("add 256", "add of 256 f32, back to back", "bare launches of that kernel")
+overhead("matmul 64x64", "matmul 64×64 f32", "bare cublasLtMatmul")
+bandwidth("pointwise", "cos", "cos, 2²⁸ f32")
+bandwidth("pointwise", "add", "add")
+bandwidth("pointwise", "where", "where")
+bandwidth("pointwise", "add row", "add of a row to each row")
+bandwidth("pointwise", "add column", "add of a column to each column")
+bandwidth("pointwise", "add transposed", "add of a transposed operand")
+bandwidth("reduce", "sum rows", "sum over rows, 16384×4096 f32")
+bandwidth("reduce", "sum columns", "sum over columns")
+bandwidth("reduce", "sum all", "sum of all")
+for dtype in ("tf32", "bf16"):
+    for form in ("NN", "NT", "TN", "TT"):
+        matmul(f"4096x8192x4096 {dtype} {form}")
+lines += [
+    "",
+    "Matrix products run with `Choice::measured`; where the ratio is well above 1, an operand is first transposed by "
+    "brrr's own kernel.",
+    "",
+    f"On two cores of an AMD EPYC (`bench/results/{cpu_file.name}`; `./dev bench` runs it again):",
+    "",
+    "| CPU, one thread unless said | brrr |",
+    "|---|---|",
+]
+for name, label in {
+    "add 1": "add of one element, result allocated and dropped",
+    "add 1, recorded": "the same, recorded for its gradient",
+    "backward, a node of 1000 mul": "backward, a node of a chain of 1000 products",
+    "add [2,1]+[1,2]": "add [2,1] + [1,2]",
+    "add 1024": "add of 1024 elements",
+    "view": "view",
+    "empty": "empty",
+}.items():
+    lines.append(f"| {label} | {results(cpu, 'overhead')[f'overhead/{name}']['value']:.1f} ns |")
+add = results(cpu, "pointwise")["pointwise/add"]
+lines.append(
+    f"| add of 8M elements, 2 threads, against a plain vectorized loop on as many | {add['ratio'] * 100:.0f} % |"
+)
+
+readme = root / "README.md"
+text = readme.read_text()
+start, end = text.index("## Measured"), text.index("## Install")
+readme.write_text(text[:start] + "\n".join(lines) + "\n\n" + text[end:])
