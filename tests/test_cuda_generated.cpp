@@ -142,14 +142,16 @@ TEST_CASE("reductions are split when there are few results", "[cuda_generated]")
     sum(x);
     sum(transpose(x, 0, 1), {0}, true);
     sum(ones_on(cuda(0), {5, 0}), {1}, false);
+    sum(ones_on(cuda(0), {40000, 64}), {0}, false);
     synchronize(cuda(0));
   }
-  REQUIRE(seen->parts.size() == 5);
+  REQUIRE(seen->parts.size() == 6);
   CHECK(seen->parts[0] == 1);
-  CHECK(seen->parts[1] > 1);
+  CHECK(seen->parts[1] == 1);  // narrow strips of columns fill the device
   CHECK(seen->parts[2] > 1);
   CHECK(seen->parts[3] == 1);
   CHECK(seen->parts[4] == 1);
+  CHECK(seen->parts[5] > 1);
   CHECK(seen->joins == 2);
   CHECK(fake.problem().empty());
 }

@@ -103,6 +103,13 @@ Plan plan_of(const Tensor& input, const Tensor& output, std::uint64_t mask, bool
     plan.lanes = std::min(std::max(tuned.column_lanes, plan.threads / below),
                           power_of_two_from(kept / plan.width));
     plan.lanes = std::min(plan.lanes, plan.threads);
+    // What the cache holds is read in narrow strips, down to a sector of 32 bytes, by as many
+    // blocks as keep half of the device busy: that costs less than joining parts does.
+    const int sector = std::max(1, 32 / (plan.width * size));
+    if (input.numel() * size <= tuned.column_strips << 20) {
+      while (plan.lanes > sector && kept / plan.width < plan.lanes * (multiprocessors / 2))
+        plan.lanes /= 2;
+    }
     plan.blocks = ceil_div(kept / plan.width, plan.lanes);
     const int step = plan.threads / plan.lanes * tuned.column_unroll;
     rounds = ceil_div(reduced, step);
@@ -118,11 +125,9 @@ Plan plan_of(const Tensor& input, const Tensor& output, std::uint64_t mask, bool
     rounds = ceil_div(vectors, plan.part);
   }
   const int64_t wanted = int64_t{multiprocessors} * tuned.reduce_blocks;
-  // Parts are worth a few rounds each, unless multiprocessors would have nothing to do.
-  const int64_t idle = std::min(ceil_div(2 * multiprocessors, plan.blocks), rounds / 2);
-  const int64_t worth = std::max(rounds / tuned.reduce_least, idle);
-  if (plan.blocks * 2 <= wanted && worth >= 2) {
-    const int64_t parts = std::clamp<int64_t>(std::min(wanted / plan.blocks, worth), 1, 65535);
+  if (plan.blocks * 2 <= wanted && rounds > 2 * tuned.reduce_least) {
+    const int64_t parts =
+        std::clamp<int64_t>(std::min(wanted / plan.blocks, rounds / tuned.reduce_least), 1, 65535);
     plan.part *= ceil_div(rounds, parts);
     plan.parts = ceil_div(by_columns ? reduced : reduced / plan.width, plan.part);
   } else {
