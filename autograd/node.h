@@ -67,7 +67,6 @@ struct NodeRest {
   std::vector<Saved> operands, results;
   std::vector<Like*> likes;
   std::vector<Slot> slots;
-  std::vector<Like> outputs;
 };
 
 // A call that has no row: checkpoint's. Gets the gradients of its outputs.
@@ -91,7 +90,7 @@ struct Node {
   std::atomic<Run*> run{nullptr};
   Slot slot;  // of output 0
   Edge edges[kInline];
-  Like* likes[kInline] = {};  // null: as output 0; pooled
+  Like* likes[kInline] = {};  // null: as the only output; pooled
   Saved operands[kInline];
   Saved result;
   std::unique_ptr<NodeRest> rest;

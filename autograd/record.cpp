@@ -56,17 +56,13 @@ int operand_count(const Call& call) {
   return static_cast<int>(call.n_inputs + (s & 1) + (s >> 1 & 1) + (s >> 2 & 1));
 }
 
-void make_rest(Node& node, int operands, const OpInfo& info, const Tensor* outputs) {
+void make_rest(Node& node, int operands, const OpInfo& info) {
   node.rest = std::make_unique<NodeRest>();
   node.rest->edges.resize(static_cast<std::size_t>(operands));
   node.rest->operands.resize(static_cast<std::size_t>(operands));
   node.rest->likes.resize(static_cast<std::size_t>(operands));
   node.rest->results.resize(info.n_outputs);
   node.rest->slots.resize(info.n_outputs);
-  for (int i = 0; i < info.n_outputs; ++i) {
-    node.rest->outputs.push_back(
-        {outputs[i].dtype(), outputs[i].device(), Dims(outputs[i].shape())});
-  }
 }
 
 // Writing into memory that another tensor sees would change values that the tape knows nothing of.
@@ -107,7 +103,7 @@ void put_down(const Call& call, const OpInfo& info, Tensor* outputs) {
   const int n = operand_count(call);
   node->n_outputs = info.n_outputs;
   if (n > Node::kInline || info.n_outputs > 1) {
-    make_rest(*node, n, info, outputs);
+    make_rest(*node, n, info);
   } else {
     node->n_operands = static_cast<std::uint8_t>(n);
   }
@@ -133,9 +129,10 @@ void put_down(const Call& call, const OpInfo& info, Tensor* outputs) {
       latest = std::max(latest, sequence_of(edge));
       node->edge(i) = edge;
     }
-    // A broadcast operand's gradient is summed to its shape; other rules may ask for any form.
+    // A broadcast operand's gradient is summed to its shape; other rules may ask for any form, and
+    // of several outputs the first may have no gradient.
     if (pointwise ? edge && !same_form(x, outputs[0])
-                  : !same_form(x, outputs[0]) || is_column_major(x)) {
+                  : info.n_outputs > 1 || !same_form(x, outputs[0]) || is_column_major(x)) {
       node->like(i) = pooled_like(x);
     }
   }

@@ -1,0 +1,426 @@
+#include "autograd/run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <mutex>
+
+#include "autograd/autograd.h"
+#include "autograd/group.h"
+#include "dispatch/dispatch.h"
+#include "ops/functions.h"
+#include "tensor/error.h"
+
+namespace brrr::autograd {
+
+thread_local constinit bool detect_anomaly = false;
+
+bool alike(const Tensor& a, const Tensor& b) {
+  return a.dtype() == b.dtype() && a.device() == b.device() &&
+         std::ranges::equal(a.shape(), b.shape());
+}
+
+namespace {
+
+const Tensor undefined;
+
+void add_to(Slot& slot, Tensor gradient) {
+  slot = slot.defined() ? add(slot, gradient) : std::move(gradient);
+}
+
+bool earlier(const Node* a, const Node* b) { return a->sequence < b->sequence; }
+
+void call_hooks(const Hooks& hooks, int output, Tensor& gradient) {
+  for (const auto& [of, hook] : hooks.of_output) {
+    if (of != output) continue;
+    Tensor instead = hook(gradient);
+    if (!instead.defined()) continue;
+    if (!alike(instead, gradient)) {
+      fail(fmt::format("[backward] a hook was expected to return a gradient like {}, got {}",
+                       gradient.describe(), instead.describe()));
+    }
+    gradient = std::move(instead);
+  }
+}
+
+// Leaves may be shared by backwards on several threads.
+std::mutex collecting;
+
+}  // namespace
+
+Run::~Run() {
+  if (running_) release(running_);
+  for (Node* node : heap_) release(node);
+  for (Leaf& leaf : leaves_) {
+    History& history = *static_cast<History*>(leaf.impl->autograd);
+    if (history.run.load(std::memory_order_relaxed) == this) {
+      history.slot = Tensor();
+      history.run.store(nullptr, std::memory_order_release);
+    }
+    leaf.impl->drop();
+  }
+}
+
+void Run::release(Node* node) {
+  if (node->run.load(std::memory_order_relaxed) == this) {
+    for (int i = 0; i < node->n_outputs; ++i) node->slot_of(i) = Tensor();
+    node->run.store(nullptr, std::memory_order_release);
+  } else {
+    elsewhere_.erase(node);
+  }
+  node->drop();
+}
+
+Slot& Run::slot_of(Node* node, int output, bool* ours) {
+  if (node->run.load(std::memory_order_relaxed) == this) return node->slot_of(output);
+  if (!elsewhere_.empty()) [[unlikely]] {
+    if (const auto found = elsewhere_.find(node); found != elsewhere_.end())
+      return found->second.slots[output];
+  }
+  // Who holds the only reference is alone with the node.
+  const bool alone = ours && *ours && node->refs.load(std::memory_order_acquire) == 1;
+  heap_.push_back(node);
+  std::push_heap(heap_.begin(), heap_.end(), earlier);
+  if (ours && *ours) {
+    *ours = false;
+  } else {
+    node->retain();
+  }
+  if (alone) {
+    node->run.store(this, std::memory_order_relaxed);
+    return node->slot_of(output);
+  }
+  Run* nobody = nullptr;
+  if (node->run.compare_exchange_strong(nobody, this, std::memory_order_acquire)) [[likely]]
+    return node->slot_of(output);
+  Elsewhere& entry = elsewhere_[node];
+  entry.slots.resize(node->n_outputs);
+  return entry.slots[output];
+}
+
+Slot& Run::slot_of(TensorImpl* leaf) {
+  History& history = *static_cast<History*>(leaf->autograd);
+  if (history.run.load(std::memory_order_relaxed) == this) return history.slot;
+  if (!leaves_elsewhere_.empty()) [[unlikely]] {
+    if (const auto found = leaves_elsewhere_.find(leaf); found != leaves_elsewhere_.end())
+      return *found->second;
+  }
+  leaf->retain();
+  leaves_.push_back({leaf, &history.slot});
+  Run* nobody = nullptr;
+  if (history.run.compare_exchange_strong(nobody, this, std::memory_order_acquire)) [[likely]]
+    return history.slot;
+  auto& entry = leaves_elsewhere_[leaf];
+  entry = std::make_unique<Slot>();
+  leaves_.back().slot = entry.get();
+  return *entry;
+}
+
+void Run::deliver(Edge& edge, Tensor gradient) {
+  if (TensorImpl* leaf = edge.leaf()) {
+    add_to(slot_of(leaf), std::move(gradient));
+  } else if (Node* node = edge.node()) {
+    // A node that is not kept gives its reference away.
+    bool ours = !retain_;
+    Slot& slot = slot_of(node, edge.output(), &ours);
+    if (!retain_ && !ours) edge = Edge();
+    add_to(slot, std::move(gradient));
+  }
+}
+
+const bool* Run::marked(Node* node) const {
+  const auto found = needed_.find(node);
+  return found != needed_.end() && found->second.sequence == node->sequence ? &found->second.needed
+                                                                            : nullptr;
+}
+
+// Whether anything wanted lies behind a node; looks at each node once, without recursion.
+bool Run::mark(Node* from) {
+  struct Visit {
+    Node* node;
+    int next = 0;
+    bool needed = false;
+  };
+  if (const bool* known = marked(from)) return *known;
+  std::vector<Visit> path;
+  const auto enter = [&](Node* node) {
+    needed_[node] = {node->sequence, false};
+    const bool target = targets_.contains(node);
+    if (target) reached_.insert(node);
+    // What a checkpoint leads to shows only when it is run; and what a node that was run led to
+    // shows no more, so that it must not be passed by.
+    const bool unknown = node->recomputed || (node->ran && node->sequence > earliest_);
+    path.push_back({node, 0, unknown || target});
+  };
+  enter(from);
+  while (true) {
+    Visit& visit = path.back();
+    if (visit.next < visit.node->operand_count()) {
+      const Edge& edge = visit.node->edge(visit.next++);
+      if (TensorImpl* leaf = edge.leaf()) {
+        if (!targets_.contains(leaf)) continue;
+        reached_.insert(leaf);
+        visit.needed = true;
+      } else if (Node* node = edge.node()) {
+        if (const bool* known = marked(node)) {
+          visit.needed |= *known;
+        } else {
+          enter(node);
+        }
+      }
+      continue;
+    }
+    const Visit done = visit;
+    needed_[done.node].needed = done.needed;
+    path.pop_back();
+    if (path.empty()) return done.needed;
+    path.back().needed |= done.needed;
+  }
+}
+
+void Run::restrict_to(std::span<Wanted> wanted, std::span<const Tensor> outputs) {
+  restricted_ = true;
+  wanted_ = wanted;
+  for (const Wanted& each : wanted) {
+    targets_.insert(each.node ? static_cast<const void*>(each.node) : each.leaf);
+    earliest_ = std::min(earliest_, each.node ? each.node->sequence : 0);
+  }
+  for (const Tensor& output : outputs) {
+    if (Node* node = history_of(output)->node) mark(node);
+  }
+}
+
+bool Run::reaches(const Wanted& wanted) const {
+  return reached_.contains(wanted.node ? static_cast<const void*>(wanted.node) : wanted.leaf);
+}
+
+void Run::seed(const Tensor& output, Tensor gradient) {
+  History& history = *history_of(output);
+  if (history.node) {
+    if (restricted_ && !mark(history.node)) return;
+    add_to(slot_of(history.node, history.output), std::move(gradient));
+  } else {
+    add_to(slot_of(output.impl()), std::move(gradient));
+  }
+}
+
+void Run::go() {
+  while (!heap_.empty()) {
+    std::pop_heap(heap_.begin(), heap_.end(), earlier);
+    running_ = heap_.back();
+    heap_.pop_back();
+    run(running_);
+    release(std::exchange(running_, nullptr));
+  }
+}
+
+void Run::run(Node* node) {
+  Tensor few[kMaxOutputs];
+  std::vector<Tensor> many(node->n_outputs > kMaxOutputs ? node->n_outputs : 0);  // a checkpoint's
+  Tensor* of_outputs = many.empty() ? few : many.data();
+  for (int i = 0; i < node->n_outputs; ++i) {
+    Slot& slot = elsewhere_.contains(node) ? elsewhere_[node].slots[i] : node->slot_of(i);
+    of_outputs[i] = std::move(slot);
+  }
+  if (node->hooks) {
+    for (int i = 0; i < node->n_outputs; ++i) {
+      if (of_outputs[i].defined()) call_hooks(*node->hooks, i, of_outputs[i]);
+    }
+    for (const auto& [of, where] : node->hooks->kept) {
+      if (of_outputs[of].defined()) kept_.emplace_back(where, of_outputs[of]);
+    }
+  }
+  if (restricted_) {
+    bool stops_here = true;
+    for (Wanted& wanted : wanted_) {
+      if (wanted.node == node) wanted.gradient = of_outputs[wanted.output];
+    }
+    for (int i = 0; stops_here && i < node->operand_count(); ++i) {
+      const Edge& edge = node->edge(i);
+      stops_here =
+          !(edge.leaf() ? targets_.contains(edge.leaf()) : edge.node() && mark(edge.node()));
+    }
+    if (stops_here && !node->recomputed && !(node->ran && node->sequence > earliest_)) return;
+  }
+  if (node->ran) {
+    fail(
+        fmt::format("[backward] {} has been run by an earlier backward, which freed what it kept; "
+                    "pass retain_graph to that one",
+                    node->name()));
+  }
+  // Whether it fails or not: parts of the way on may have been given away.
+  const struct Spent {
+    Node* node;
+    ~Spent() {
+      if (!node) return;
+      node->forget();
+      node->ran = true;
+    }
+  } spent{retain_ ? nullptr : node};
+  if (node->recomputed) {
+    run_again(node, of_outputs);
+  } else {
+    run_rule(node, of_outputs);
+  }
+}
+
+void Run::check_saved(Node* node, const Saved& saved, const char* what, int which) const {
+  if (saved.tensor.defined() && saved.tensor.version() != saved.version) [[unlikely]] {
+    fail(fmt::format(
+        "[backward] {} needs {} {}, {}, which was written to in place since: it is at "
+        "version {} and was kept at {}",
+        node->name(), what, which, saved.tensor.describe(), saved.tensor.version(), saved.version));
+  }
+}
+
+void Run::check_finite(Node* node, const Tensor& gradient, int operand) const {
+  const NoGrad constant;
+  if (item<bool>(all(isfinite(gradient)))) return;
+  fail(fmt::format("[backward] {} made a gradient that is not finite for operand {}, {}",
+                   node->name(), operand, gradient.describe()));
+}
+
+void Run::run_rule(Node* node, const Tensor* of_outputs) {
+  const GradientRule& rule = op_info(node->call.op).gradient;
+  if (!rule.run) {
+    fail(fmt::format("[backward] {} has no gradient; register it with one", node->name()));
+  }
+  constexpr int kFew = 4;
+  const int n = node->operand_count();
+  const Tensor* few_operands[kFew];
+  const Like* few_likes[kFew];
+  bool few_wanted[kFew];
+  Tensor few_given[kFew];
+  const Tensor* results[kMaxOutputs];
+  Tensor recorded[kMaxOutputs];
+  struct Many {
+    std::vector<const Tensor*> operands;
+    std::vector<const Like*> likes;
+    std::unique_ptr<bool[]> wanted;
+    std::vector<Tensor> given;
+  } many;
+  Gradient gradient{node->call, of_outputs, few_operands, results,
+                    few_likes,  few_given,  few_wanted,   n};
+  if (n > kFew) [[unlikely]] {
+    many.operands.resize(static_cast<std::size_t>(n));
+    many.likes.resize(static_cast<std::size_t>(n));
+    many.wanted = std::make_unique<bool[]>(static_cast<std::size_t>(n));
+    many.given.resize(static_cast<std::size_t>(n));
+    gradient.operands = many.operands.data();
+    gradient.likes = many.likes.data();
+    gradient.wanted = many.wanted.get();
+    gradient.given = many.given.data();
+  }
+  const Tensor** operands = const_cast<const Tensor**>(gradient.operands);
+  const Like** likes = const_cast<const Like**>(gradient.likes);
+  bool* wanted = const_cast<bool*>(gradient.wanted);
+  for (int i = 0; i < std::max(n, kFew); ++i) {
+    operands[i] = &undefined;
+    likes[i] = nullptr;
+    wanted[i] = false;
+    if (i >= n) continue;
+    Saved& saved = node->operand(i);
+    check_saved(node, saved, "operand", i);
+    operands[i] = &saved.tensor;
+    likes[i] = node->like(i);
+    const Edge& edge = node->edge(i);
+    wanted[i] = edge && (!restricted_ ||
+                         (edge.leaf() ? targets_.contains(edge.leaf()) : mark(edge.node())));
+  }
+  for (int i = 0; i < node->n_outputs; ++i) {
+    Saved& saved = node->output(i);
+    check_saved(node, saved, "output", i);
+    results[i] = &saved.tensor;
+    if (create_ && saved.tensor.defined()) {
+      recorded[i] = without_history(saved.tensor);
+      node->retain();
+      attach(recorded[i], node, i);
+      results[i] = &recorded[i];
+    }
+  }
+  rule.run(gradient);
+  for (int i = 0; i < n; ++i) {
+    if (!wanted[i] || !gradient.given[i].defined()) continue;
+    if (detect_anomaly) [[unlikely]]
+      check_finite(node, gradient.given[i], i);
+    deliver(node->edge(i), std::move(gradient.given[i]));
+  }
+}
+
+// The call runs once more, and its tape, which is the latest there is, joins this run.
+void Run::run_again(Node* node, const Tensor* of_outputs) {
+  std::vector<Tensor> outputs;
+  {
+    const Recording recording(true);
+    outputs = node->recomputed->again();
+  }
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    if (!of_outputs[i].defined() || !requires_grad(outputs[i])) continue;
+    History& history = *history_of(outputs[i]);
+    if (history.node && restricted_ && !mark(history.node)) continue;
+    seed(outputs[i], of_outputs[i]);
+  }
+}
+
+// What a leaf has got, after its hooks.
+Tensor Run::complete(const Leaf& leaf) {
+  Tensor gradient = std::move(*leaf.slot);
+  if (!(leaf.impl->word.keys() & bit(Key::autograd))) return {};  // made constant since
+  const auto& hooks = static_cast<History*>(leaf.impl->autograd)->hooks;
+  if (gradient.defined() && hooks) call_hooks(*hooks, 0, gradient);
+  return gradient;
+}
+
+void Run::collect() {
+  for (const Leaf& leaf : leaves_) {
+    const Tensor gradient = complete(leaf);
+    for (Wanted& wanted : wanted_) {
+      if (wanted.leaf == leaf.impl) wanted.gradient = gradient;
+    }
+  }
+}
+
+void Run::commit() {
+  struct Change {
+    History* history;
+    Tensor gradient;
+  };
+  std::vector<Change> changes;
+  for (const Leaf& leaf : leaves_) {
+    Tensor gradient = complete(leaf);
+    if (gradient.defined())
+      changes.push_back({static_cast<History*>(leaf.impl->autograd), std::move(gradient)});
+  }
+  // Hooks are done.
+  const std::lock_guard lock(collecting);
+  std::vector<std::pair<Group*, std::vector<Tensor>>> groups;
+  for (auto& [to, gradient] : changes) {
+    History& history = *to;
+    if (history.group) {
+      auto found = std::find_if(groups.begin(), groups.end(),
+                                [&](const auto& each) { return each.first == history.group; });
+      if (found == groups.end()) {
+        groups.push_back({history.group, std::vector<Tensor>(history.group->leaves.size())});
+        found = groups.end() - 1;
+      }
+      found->second[history.place] = std::move(gradient);
+    } else if (history.grad.defined()) {
+      gradient = add(history.grad, gradient);
+    } else {
+      // Nobody else may hold a gradient that a user can write to.
+      const bool ours = gradient.impl()->refs.load() == 1 && gradient.is_contiguous() &&
+                        gradient.impl()->storage && gradient.impl()->storage->refs.load() == 1;
+      if (!ours && !create_) gradient = clone(gradient);
+    }
+  }
+  std::vector<std::pair<Group*, Group::Filled>> filled;
+  for (auto& [group, pieces] : groups) filled.emplace_back(group, group->filled_with(pieces));
+  // Nothing below fails.
+  for (auto& [history, gradient] : changes) {
+    if (!history->group) history->grad = std::move(gradient);
+  }
+  for (auto& [where, gradient] : kept_) *where = std::move(gradient);
+  for (auto& [group, gradients] : filled) group->set(std::move(gradients));
+}
+
+}  // namespace brrr::autograd
