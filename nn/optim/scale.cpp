@@ -53,7 +53,7 @@ Transformation scaled(const Product& product, const Schedule& schedule) {
       },
       [schedule](State& state) {
         Tensor& count = state.tensor("count");
-        const Coefficient value = schedule(count);
+        Coefficient value = schedule(count);
         add_(count, 1.0);
         return value;
       });
