@@ -74,6 +74,10 @@ Tensor& requires_grad_(Tensor& x, bool on) {
   if (!is_floating(x.dtype())) {
     fail(fmt::format("[requires_grad_] expected a floating dtype, got {}", x.describe()));
   }
+  // The first leaf brings the recorder: a static initializer that nobody names is one that the
+  // linker leaves out of a static library, or that runs after the caller's.
+  [[maybe_unused]] static const bool recorded =
+      (set_key_function(Key::autograd, autograd::record), true);
   autograd::own_history(x);
   x.impl()->word = x.impl()->word.with_keys(bit(Key::autograd));
   return x;

@@ -140,6 +140,9 @@ inline History* history_of(const Tensor& x) { return static_cast<History*>(x.imp
 // Made when there is none.
 History& own_history(const Tensor& x);
 
+// The Autograd key's one function: runs a call below, and puts a node for it on the tape.
+void record(Call& call, Tensor* outputs, std::uint32_t keys);
+
 // Makes x an output of the node, and marks it for the dispatcher. Takes over a reference.
 void attach(const Tensor& x, Node* node, int output);
 

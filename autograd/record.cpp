@@ -159,6 +159,8 @@ void put_down(const Call& call, const OpInfo& info, Tensor* outputs) {
   }
 }
 
+}  // namespace
+
 void record(Call& call, Tensor* outputs, std::uint32_t keys) {
   const OpInfo& info = op_info(call.op);
   if (call.in_place) [[unlikely]]
@@ -176,13 +178,6 @@ void record(Call& call, Tensor* outputs, std::uint32_t keys) {
   const bool constant = info.gradient.run && !info.gradient.differentiable;
   if (floating && !constant) put_down(call, info, outputs);
 }
-
-[[maybe_unused]] const bool installed = [] {
-  set_key_function(Key::autograd, record);
-  return true;
-}();
-
-}  // namespace
 
 Noticing::Noticing(bool& any) : before_(std::exchange(noticed, &any)) {}
 Noticing::~Noticing() { noticed = before_; }

@@ -19,14 +19,14 @@ namespace {
 std::mutex registry_mutex;
 std::atomic<int> count{0};
 
-// Runs before main: the table is constant from then on but for run-time ops, which only append.
-[[maybe_unused]] const bool filled = [] {
+// Runs before all static initializers, whose order is nobody's in a static library, since they may
+// call ops. The table is constant from then on but for run-time ops, which only append.
+[[gnu::constructor(101)]] void fill() {
   static OpInfo builtin[kBuiltinOps];
   fill_builtin_ops(builtin);
   for (int i = 0; i < kBuiltinOps; ++i) op_table[i] = &builtin[i];
   count = kBuiltinOps;
-  return true;
-}();
+}
 
 }  // namespace
 }  // namespace detail

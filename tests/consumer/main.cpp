@@ -3,9 +3,16 @@
 
 #include <cstdio>
 
+// Ops may run, and be recorded, before main.
+const brrr::Tensor weight = brrr::requires_grad_(brrr::tensor({2.0f, 3.0f}));
+const brrr::Tensor loss = brrr::sum(weight * weight);
+
 int main() {
   const brrr::Tensor x = brrr::tensor({1, 2, 3});
   const double total = brrr::item(brrr::sum(x * 2 + 1));
   std::printf("sum(x * 2 + 1) = %g\n", total);
-  return total == 15 ? 0 : 1;
+  brrr::backward(loss);
+  const double slope = brrr::item(brrr::sum(brrr::grad(weight)));
+  std::printf("the sum of its gradient = %g\n", slope);
+  return total == 15 && slope == 10 ? 0 : 1;
 }
