@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -26,7 +27,8 @@ class Group;
 // Calls that look at a gradient, or replace it by what they return when that is defined.
 using Hook = std::function<Tensor(const Tensor& gradient)>;
 struct Hooks {
-  std::vector<std::pair<int, Hook>> of_output;  // the output, and what to call with its gradient
+  // The output, and what to call with its gradient; stays in place when a hook adds hooks.
+  std::deque<std::pair<int, Hook>> of_output;
   std::vector<std::pair<int, std::shared_ptr<Tensor>>> kept;  // and where retain_grad puts it
 };
 

@@ -31,7 +31,9 @@ void add_to(Slot& slot, Tensor gradient) {
 bool earlier(const Node* a, const Node* b) { return a->sequence < b->sequence; }
 
 void call_hooks(const Hooks& hooks, int output, Tensor& gradient) {
-  for (const auto& [of, hook] : hooks.of_output) {
+  // Those that a hook adds are for the next backward.
+  for (std::size_t i = 0, n = hooks.of_output.size(); i < n; ++i) {
+    const auto& [of, hook] = hooks.of_output[i];
     if (of != output) continue;
     Tensor instead = hook(gradient);
     if (!instead.defined()) continue;

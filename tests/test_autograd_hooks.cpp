@@ -44,6 +44,26 @@ TEST_CASE("a hook sees the whole gradient, once in a backward", "[autograd][hook
   CHECK(numbers(grad(x)) == Numbers{30, 46});
 }
 
+TEST_CASE("a hook that adds hooks", "[autograd][hooks]") {
+  const Tensor x = leaf({1, 2});
+  const Tensor y = x * 2;
+  int old = 0, added = 0;
+  const auto add_hook = [&](const Tensor&) {
+    ++old;
+    register_hook(y, [&](const Tensor&) {
+      ++added;
+      return Tensor();
+    });
+    return Tensor();
+  };
+  constexpr int kMany = 64;
+  for (int i = 0; i < kMany; ++i) register_hook(y, add_hook);
+  backward(sum(y), {.retain_graph = true});
+  CHECK((old == kMany && added == 0));
+  backward(sum(y));
+  CHECK((old == 2 * kMany && added == kMany));
+}
+
 TEST_CASE("a hook may replace the gradient, and the next hook sees that", "[autograd][hooks]") {
   const Tensor x = leaf({1, 2}), w = leaf({3, 4});
   const Tensor y = x * w;
