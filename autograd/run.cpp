@@ -412,7 +412,7 @@ void Run::commit() {
       // Nobody else may hold a gradient that a user can write to.
       const bool ours = gradient.impl()->refs.load() == 1 && gradient.is_contiguous() &&
                         gradient.impl()->storage && gradient.impl()->storage->refs.load() == 1;
-      if (!ours && !create_) gradient = clone(gradient);
+      if (!ours) gradient = clone(gradient);
     }
   }
   std::vector<std::pair<Group*, Group::Filled>> filled;

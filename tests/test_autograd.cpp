@@ -149,6 +149,19 @@ TEST_CASE("gradients share memory with nobody", "[autograd]") {
   CHECK(numbers(of_d) == Numbers{2, 3, 4});
 }
 
+TEST_CASE("gradients that were recorded share memory with nobody", "[autograd]") {
+  Tensor a = leaf({1, 2}), b = leaf({3, 4});
+  const Tensor seed = wide({1, 1});
+  backward(a + b, seed, {.create_graph = true});
+  Tensor of_a = grad(a);
+  no_grad([&] { return mul_(of_a, 10); });
+  CHECK(numbers(grad(b)) == Numbers{1, 1});
+  CHECK(numbers(seed) == Numbers{1, 1});
+  // A copy is on the tape as what it was copied from.
+  backward(sum(square(a)) + sum(b), {.create_graph = true});
+  CHECK(numbers(grad(sum(grad(a)), a)) == Numbers{2, 2});
+}
+
 TEST_CASE("a second backward needs a graph that was retained", "[autograd]") {
   Tensor x = leaf({1, 2});
   const Tensor y = sum(exp(x));
