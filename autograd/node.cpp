@@ -82,6 +82,11 @@ History& own_history(const Tensor& x) {
 void attach(const Tensor& x, Node* node, int output) {
   TensorImpl& impl = *x.impl();
   History& history = own_history(x);
+  if (history.retained) [[unlikely]] {  // from now on, the gradient of what was written
+    history.retained = std::make_shared<Tensor>();
+    if (!node->hooks) node->hooks = std::make_unique<Hooks>();
+    node->hooks->kept.emplace_back(output, history.retained);
+  }
   if (Node* before = std::exchange(history.node, node)) before->drop();
   history.output = output;
   impl.word = impl.word.with_keys(bit(Key::autograd));

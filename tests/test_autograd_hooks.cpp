@@ -119,6 +119,16 @@ TEST_CASE("inner values keep their gradients when asked to", "[autograd][hooks]"
   CHECK_FALSE(grad(z).defined());
 }
 
+TEST_CASE("a kept gradient is that of what was written in place last", "[autograd][hooks]") {
+  const Tensor x = leaf({1, 2});
+  Tensor y = x * 1;
+  retain_grad(y);
+  mul_(y, 5);
+  backward(sum(y));
+  CHECK(numbers(grad(y)) == Numbers{1, 1});
+  CHECK(numbers(grad(x)) == Numbers{5, 5});
+}
+
 TEST_CASE("a kept gradient is the one after all hooks", "[autograd][hooks]") {
   const Tensor x = leaf({1, 2});
   const Tensor y = x * 2;
