@@ -95,7 +95,11 @@ void attach(const Tensor& x, Node* node, int output) {
 void forget_history(const Tensor& x) {
   TensorImpl& impl = *x.impl();
   impl.word = impl.word.without_keys(bit(Key::autograd));
-  delete std::exchange(impl.autograd, nullptr);
+  History* history = history_of(x);
+  if (!history) return;
+  // Calls from when it was a leaf may yet lead here.
+  if (Node* before = std::exchange(history->node, nullptr)) before->drop();
+  history->retained.reset();
 }
 
 Tensor without_history(const Tensor& x) {

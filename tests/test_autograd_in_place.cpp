@@ -42,6 +42,20 @@ TEST_CASE("what was computed may be written in place", "[autograd][in-place]") {
   CHECK(numbers(grad(sum(copied), x)) == Numbers{7, 7});
 }
 
+TEST_CASE("what was a leaf once may be computed, and overwritten by a constant",
+          "[autograd][in-place]") {
+  const Tensor w = leaf({5, 6});
+  Tensor x = leaf({1, 2});
+  const Tensor y = sum(x * 2 + w);
+  requires_grad_(x, false);
+  add_(x, w * 1);
+  copy_(x, wide({7, 8}));
+  CHECK((is_leaf(x) && !requires_grad(x)));
+  backward(y);
+  CHECK(numbers(grad(w)) == Numbers{1, 1});
+  CHECK_FALSE(grad(x).defined());
+}
+
 TEST_CASE("a leaf is not written while gradients are recorded", "[autograd][in-place]") {
   Tensor x = leaf({1, 2});
   for (const auto& write : std::vector<std::function<void()>>{[&] { add_(x, 1.0); },
