@@ -73,18 +73,18 @@ void Run::release(Node* node) {
   node->drop();
 }
 
-Slot& Run::slot_of(Node* node, int output, bool* ours) {
+Slot& Run::slot_of(Node* node, int output, Edge* given_away) {
   if (node->run.load(std::memory_order_relaxed) == this) return node->slot_of(output);
   if (!elsewhere_.empty()) [[unlikely]] {
     if (const auto found = elsewhere_.find(node); found != elsewhere_.end())
       return found->second.slots[output];
   }
   // Who holds the only reference is alone with the node.
-  const bool alone = ours && *ours && node->refs.load(std::memory_order_acquire) == 1;
+  const bool alone = given_away && node->refs.load(std::memory_order_acquire) == 1;
   heap_.push_back(node);
   std::push_heap(heap_.begin(), heap_.end(), earlier);
-  if (ours && *ours) {
-    *ours = false;
+  if (given_away) {
+    *given_away = Edge();
   } else {
     node->retain();
   }
@@ -123,10 +123,7 @@ void Run::deliver(Edge& edge, Tensor gradient) {
     add_to(slot_of(leaf), std::move(gradient));
   } else if (Node* node = edge.node()) {
     // A node that is not kept gives its reference away.
-    bool ours = !retain_;
-    Slot& slot = slot_of(node, edge.output(), &ours);
-    if (!retain_ && !ours) edge = Edge();
-    add_to(slot, std::move(gradient));
+    add_to(slot_of(node, edge.output(), retain_ ? nullptr : &edge), std::move(gradient));
   }
 }
 

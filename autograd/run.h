@@ -73,8 +73,8 @@ class Run {
     Slot* slot;
   };
 
-  // `ours` says that the caller's reference passes to the run, and is cleared when it has.
-  Slot& slot_of(Node* node, int output, bool* ours = nullptr);
+  // An edge that is given away passes its reference to the run, and leads nowhere when it has.
+  Slot& slot_of(Node* node, int output, Edge* given_away = nullptr);
   Slot& slot_of(TensorImpl* leaf);
   Tensor complete(const Leaf& leaf);
   void deliver(Edge& edge, Tensor gradient);
