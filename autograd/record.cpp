@@ -99,7 +99,13 @@ void check_in_place(const Call& call, const OpInfo& info, const Tensor& x) {
 // Puts the call on the tape.
 void put_down(const Call& call, const OpInfo& info, Tensor* outputs) {
   const GradientRule& rule = info.gradient;
-  Node* node = new Node(call.op);
+  struct Owned {
+    Node* node;
+    ~Owned() {
+      if (node) node->drop();
+    }
+  } owned{new Node(call.op)};
+  Node* const node = owned.node;
   const int n = operand_count(call);
   node->n_outputs = info.n_outputs;
   if (n > Node::kInline || info.n_outputs > 1) {
@@ -137,7 +143,6 @@ void put_down(const Call& call, const OpInfo& info, Tensor* outputs) {
     }
   }
   if (!any) {  // overwritten by a constant
-    node->drop();
     if (call.in_place) forget_history(outputs[0]);
     return;
   }
@@ -151,6 +156,7 @@ void put_down(const Call& call, const OpInfo& info, Tensor* outputs) {
     if (needed & result_bit(i)) save(node->output(i), without_history(outputs[i]));
   }
   // The first output takes over the reference that is held here.
+  owned.node = nullptr;
   bool taken = false;
   for (int i = 0; i < info.n_outputs; ++i) {
     if (!is_floating(outputs[i].dtype())) continue;

@@ -315,6 +315,20 @@ TEST_CASE("a backward that fails at its k-th call changes no gradient, for every
   }
 }
 
+TEST_CASE("a call that fails while it is recorded keeps nothing", "[autograd][failures]") {
+  struct NoViews final : Observer {
+    void before(const Call& call) override {
+      if (call.op == Op::view) throw Error("no views");
+    }
+  } no_views;
+  const Tensor w = requires_grad_(ones({2}));
+  {
+    const Observing observing(no_views);
+    CHECK(error_of([&] { exp(w); }) == "no views");  // kept as a view of the result
+  }
+  CHECK(w.impl()->refs.load() == 1);
+}
+
 TEST_CASE("a failed backward of a retained graph can be tried again", "[autograd][failures]") {
   const Tensor x = leaf({1, 2});
   const Tensor y = exp(x * 2);

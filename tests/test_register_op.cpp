@@ -112,6 +112,37 @@ TEST_CASE("a registered structured op runs its functions", "[register]") {
         std::string::npos);
 }
 
+TEST_CASE("a rule knows its operands when the first output has no gradient",
+          "[register][autograd]") {
+  StructuredOp definition;
+  definition.name = "test_once_and_twice";
+  definition.inputs = 1;
+  definition.outputs = 2;
+  definition.infer = [](const Call& call, OutputSpec* outputs) {
+    for (int i = 0; i < 2; ++i) outputs[i] = {f32, cpu, Dims(call.input(0).shape())};
+  };
+  definition.cpu = [](const Call& call, Tensor* outputs) {
+    for (int i = 0; i < 2; ++i) {
+      for (std::int64_t at = 0; at < call.input(0).numel(); ++at)
+        outputs[i].data<float>()[at] = call.input(0).data<float>()[at] * static_cast<float>(i + 1);
+    }
+  };
+  definition.gradient = [](Gradient& r) {
+    const Like x = r.like(0);
+    Tensor sum = zeros(x.shape, {x.dtype, x.device});
+    if (r.g(0).defined()) sum = sum + r.g(0);
+    if (r.g(1).defined()) sum = sum + r.g(1) * 2;
+    r.give(0, sum);
+  };
+  static const Op op = register_op(definition);
+  const Tensor x = requires_grad_(tensor({1.0f, 2.0f}));
+  const auto gradient_of = [&](int output) {
+    return to_vector<float>(grad(sum(call_op(op, {x}, {})[output]), x));
+  };
+  CHECK(gradient_of(0) == std::vector<float>{1, 1});
+  CHECK(gradient_of(1) == std::vector<float>{2, 2});
+}
+
 TEST_CASE("call_op takes what the attributes' names say", "[register]") {
   static const Op described =
       register_op(StructuredOp{.name = "test_described",
