@@ -13,16 +13,19 @@ std::atomic<bool> counting{false};
 std::atomic<long> counted{0};
 // Part of the executable, so its place needs no malloc of its own.
 constinit thread_local int paused = 0;
+std::atomic<const int*> only{nullptr};  // whose `paused`; null: everybody's
 
 [[maybe_unused]] void count_one() {
-  if (counting.load(std::memory_order_relaxed) && paused == 0)
+  const int* thread = only.load(std::memory_order_relaxed);
+  if (counting.load(std::memory_order_relaxed) && paused == 0 && (!thread || thread == &paused))
     counted.fetch_add(1, std::memory_order_relaxed);
 }
 
 }  // namespace
 
-MallocCount::MallocCount() {
+MallocCount::MallocCount(Threads threads) {
   counted = 0;
+  only = threads == Threads::this_one ? &paused : nullptr;
   counting = true;
 }
 MallocCount::~MallocCount() { counting = false; }

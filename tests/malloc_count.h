@@ -18,7 +18,8 @@ namespace brrr::testing {
 // Counts from construction to destruction; one at a time.
 class MallocCount {
  public:
-  MallocCount();
+  enum class Threads { all, this_one };
+  explicit MallocCount(Threads threads = Threads::all);
   ~MallocCount();
   MallocCount(const MallocCount&) = delete;
   MallocCount& operator=(const MallocCount&) = delete;
