@@ -65,6 +65,8 @@ nvrtcResult cubin(nvrtcProgram program, char* text) {
 // The library's descriptors are opaque structs that it makes and the caller points to.
 struct Desc {
   cublasOperation_t a = CUBLAS_OP_N, b = CUBLAS_OP_N;
+  cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+  const float* bias = nullptr;  // a row of d's each
 };
 struct Layout {
   std::uint64_t rows, columns;
@@ -100,6 +102,8 @@ cublasStatus_t desc_set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_
   Desc& d = *reinterpret_cast<Desc*>(desc);
   if (attribute == CUBLASLT_MATMUL_DESC_TRANSA) std::memcpy(&d.a, value, size);
   if (attribute == CUBLASLT_MATMUL_DESC_TRANSB) std::memcpy(&d.b, value, size);
+  if (attribute == CUBLASLT_MATMUL_DESC_EPILOGUE) std::memcpy(&d.epilogue, value, size);
+  if (attribute == CUBLASLT_MATMUL_DESC_BIAS_POINTER) std::memcpy(&d.bias, value, size);
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t layout_create(cublasLtMatrixLayout_t* out, cudaDataType type, std::uint64_t rows,
@@ -163,7 +167,8 @@ cublasStatus_t matmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void* a
                  sum += (how.a == CUBLAS_OP_N ? pa[k * la.leading + i] : pa[i * la.leading + k]) *
                         (how.b == CUBLAS_OP_N ? pb[j * lb.leading + k] : pb[k * lb.leading + j]);
                }
-               pd[j * ld.leading + i] = x * sum + (y != 0 ? y * pc[j * lc.leading + i] : 0);
+               pd[j * ld.leading + i] = x * sum + (y != 0 ? y * pc[j * lc.leading + i] : 0) +
+                                        (how.epilogue == CUBLASLT_EPILOGUE_BIAS ? how.bias[i] : 0);
              }
            }
          }

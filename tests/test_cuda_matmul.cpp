@@ -320,6 +320,40 @@ TEST_CASE("products through the table agree with the CPU, and plans are kept", "
   CHECK(fake.problem() == "");
 }
 
+TEST_CASE("a row is added in the product's own call, for threads that share the plan",
+          "[cuda_matmul]") {
+  const testing::Caching on;
+  testing::FakeCuda fake({.with_nvrtc = true, .with_cublaslt = true});
+  {
+    const Tensor a = tensor(std::vector<float>{1, 2, 3, 4, 5, 6}, {2, 3}),
+                 b = tensor(std::vector<float>{1, -1, 2, 0, 3, 5}, {3, 2});
+    const Tensor on_a = to(a, cuda()), on_b = to(b, cuda());
+    const auto row = [](int i) { return tensor(std::vector<float>{100.0f * i, 1.0f * i}, {2}); };
+    CHECK(to_vector<float>(affine(on_a, on_b, to(row(1), cuda()))) ==
+          to_vector<float>(affine(a, b, row(1))));
+    cu::count_calls(true);
+    std::atomic<int> wrong{0};
+    constexpr int kThreads = 4, kCalls = 200;
+    std::vector<std::thread> threads;
+    for (int t = 0; t < kThreads; ++t) {
+      threads.emplace_back([&, t] {
+        const std::vector<float> expected = to_vector<float>(affine(a, b, row(t)));
+        const Tensor mine = to(row(t), cuda());
+        for (int i = 0; i < kCalls; ++i)
+          wrong += to_vector<float>(affine(on_a, on_b, mine)) != expected;
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    CHECK(wrong == 0);
+    CHECK(cu::call_count("cublasLtMatmul") == kThreads * kCalls);
+    CHECK(cu::call_count("cuLaunchKernel") == 0);
+    CHECK(cu::call_count("cublasLtMatmulDescCreate") == 0);
+    cu::count_calls(false);
+  }
+  on_cuda::release_matmul();
+  CHECK(fake.problem() == "");
+}
+
 TEST_CASE("a measurement loses nothing of what other threads launch", "[cuda_matmul]") {
   testing::FakeCuda fake({.with_nvrtc = true, .with_cublaslt = true});
   {

@@ -91,13 +91,6 @@ MatmulDescriptors::MatmulDescriptors(const MatmulKey& key) {
 
 MatmulDescriptors::~MatmulDescriptors() { destroy(*this); }
 
-MatmulDescriptors::MatmulDescriptors(MatmulDescriptors&& other) noexcept
-    : operation(std::exchange(other.operation, nullptr)),
-      x(std::exchange(other.x, nullptr)),
-      y(std::exchange(other.y, nullptr)),
-      c(std::exchange(other.c, nullptr)),
-      d(std::exchange(other.d, nullptr)) {}
-
 namespace {
 
 // A turned operand is stored with the summed dimension adjacent, its columns 16 elements aligned.
@@ -340,16 +333,14 @@ cublasStatus_t run_with(const MatmulPlan& plan, const MatmulOperands& operands,
   const bool is_wide = key.dtype == f64;
   const void* alpha = is_wide ? static_cast<const void*>(&wide[0]) : &narrow[0];
   const void* beta = is_wide ? static_cast<const void*>(&wide[1]) : &narrow[1];
-  // Where the bias lies is part of the description, which other threads use at the same time.
-  cublasLtMatmulDesc_t operation = of.operation;
-  cublasLtMatmulDescOpaque_t own;
+  // No copy of the descriptor: a library newer than the headers may have a larger one.
+  std::unique_lock<std::mutex> naming_bias;
   if (key.epilogue == Epilogue::bias) {
-    own = *of.operation;
-    operation = &own;
-    BRRR_CUDA(cublasLtMatmulDescSetAttribute, operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+    naming_bias = std::unique_lock(plan.bias);
+    BRRR_CUDA(cublasLtMatmulDescSetAttribute, of.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
               &operands.bias, sizeof operands.bias);
   }
-  return BRRR_CUDA_TRY(cublasLtMatmul, plan.library, operation, alpha, x, of.x, y, of.y, beta,
+  return BRRR_CUDA_TRY(cublasLtMatmul, plan.library, of.operation, alpha, x, of.x, y, of.y, beta,
                        key.adds_c ? operands.c : operands.d, of.c, operands.d, of.d,
                        &plan.algorithm.algo, workspace, plan.algorithm.workspace, stream.handle);
 }

@@ -6,6 +6,7 @@
 #include <cublasLt.h>
 
 #include <cstddef>
+#include <mutex>
 #include <span>
 #include <vector>
 
@@ -33,8 +34,8 @@ class MatmulDescriptors {
  public:
   explicit MatmulDescriptors(const MatmulKey& key);
   ~MatmulDescriptors();
-  MatmulDescriptors(MatmulDescriptors&& other) noexcept;
-  MatmulDescriptors& operator=(MatmulDescriptors&&) = delete;
+  MatmulDescriptors(const MatmulDescriptors&) = delete;
+  MatmulDescriptors& operator=(const MatmulDescriptors&) = delete;
 
   cublasLtMatmulDesc_t operation = nullptr;
   cublasLtMatrixLayout_t x = nullptr, y = nullptr, c = nullptr, d = nullptr;
@@ -55,6 +56,8 @@ struct MatmulPlan {
   Algorithm algorithm{};
   cu::DeviceState* on;  // another one once CUDA was shut down and started again
   cublasLtHandle_t library;
+  // Where the bias lies is written into the descriptors: held until the library has read them.
+  mutable std::mutex bias;
 };
 
 // The key of the same problem with operands turned.
