@@ -158,6 +158,12 @@ Tensor draw(const char* name, Op op, const Dims& shape, Options options) {
   return dispatch(call);
 }
 
+// As with full_like, a meta tensor's likeness is meta; it draws nothing.
+Tensor draw_like(const char* name, Op op, const Tensor& x, DType dtype) {
+  const Options like{dtype, x.device()};
+  return x.is_meta() ? meta(x.shape(), like) : draw(name, op, x.shape(), like);
+}
+
 }  // namespace
 
 RandomPlaces random_places() {
@@ -238,16 +244,13 @@ Tensor randn(const Dims& shape, Options options) {
   return draw("randn", Op::normal, shape, options);
 }
 
-// As with full_like, a meta tensor's likeness is meta; it draws nothing.
 Tensor rand_like(const Tensor& x) {
   require_defined("rand_like", x);
-  const Options like{x.dtype(), x.device()};
-  return x.is_meta() ? meta(x.shape(), like) : draw("rand_like", Op::uniform, x.shape(), like);
+  return draw_like("rand_like", Op::uniform, x, x.dtype());
 }
 Tensor randn_like(const Tensor& x) {
   require_defined("randn_like", x);
-  const Options like{x.dtype(), x.device()};
-  return x.is_meta() ? meta(x.shape(), like) : draw("randn_like", Op::normal, x.shape(), like);
+  return draw_like("randn_like", Op::normal, x, x.dtype());
 }
 
 Tensor randint(std::int64_t low, std::int64_t high, const Dims& shape, Options options) {
@@ -269,7 +272,7 @@ Tensor bernoulli(const Tensor& probability) {
   const DType wide =
       is_floating(probability.dtype()) && !is_half(probability.dtype()) ? probability.dtype() : f32;
   const OneDraw one(probability.device());
-  return cast(lt(rand(probability.shape(), {wide, probability.device()}), probability),
+  return cast(lt(draw_like("bernoulli", Op::uniform, probability, wide), probability),
               probability.dtype());
 }
 
@@ -283,7 +286,7 @@ Tensor dropout(const Tensor& x, double p) {
   if (p == 0) return x;
   if (p == 1) return x * 0;
   const OneDraw one(x.device());
-  const Tensor keep = ge(rand(x.shape(), {f32, x.device()}), p);
+  const Tensor keep = ge(draw_like("dropout", Op::uniform, x, f32), p);
   return where(keep, x * (1 / (1 - p)), 0);
 }
 

@@ -223,6 +223,12 @@ void check_random_cells(Report& report, Device device) {
     const Tensor shadow = meta({3}, options);
     expect_true(report, "likes of meta " + type,
                 rand_like(shadow).is_meta() && randn_like(shadow).is_meta());
+    // More than any memory holds: nothing is drawn.
+    const Tensor vast = meta({std::int64_t{1} << 50}, options);
+    manual_seed(7);
+    expect_true(report, "bernoulli and dropout of meta " + type,
+                bernoulli(vast).is_meta() && dropout(vast, 0.5).is_meta() &&
+                    read(rand({kCount}, options)) == uniform);
 
     const Sample x = sample_of("dropout", {100, 100}, dtype, Layout::transposed, device);
     const Tensor dropped = dropout(x.tensor, 0.25);
