@@ -1,6 +1,9 @@
 // The functions of the reduction rows, and the reductions written over them.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "dispatch/dispatch.h"
 #include "ops/arguments.h"
 #include "ops/functions.h"
@@ -62,14 +65,14 @@ Tensor maximum_to_subtract(const Tensor& x, std::int64_t mask) {
 }
 DType floating_like(const Tensor& x) { return is_floating(x.dtype()) ? x.dtype() : f32; }
 
-Tensor variance(const Tensor& x, std::int64_t mask, bool keepdim, int correction) {
+Tensor centred(const Tensor& x, std::int64_t mask) { return x - reduce(Op::mean, x, mask, true); }
+
+double degrees_of_freedom(const Tensor& x, std::int64_t mask, int correction) {
   std::int64_t n = 1;
   for (int i = 0; i < x.rank(); ++i) {
     if (mask >> i & 1) n *= x.shape()[i];
   }
-  const Tensor centred = x - reduce(Op::mean, x, mask, true);
-  const double divisor = static_cast<double>(n - correction);
-  return reduce(Op::sum, square(centred), mask, keepdim) / (divisor > 0 ? divisor : 0.0);
+  return static_cast<double>(std::max<std::int64_t>(n - correction, 0));
 }
 
 }  // namespace
@@ -99,15 +102,20 @@ Tensor variance(const Tensor& x, std::int64_t mask, bool keepdim, int correction
 Tensor var(const Tensor& x, const Dims& dims, bool keepdim, int correction) {
   require_defined("var", x);
   const CompositeScope scope("var");
-  return cast(variance(widened(x), mask_of("var", x, dims), keepdim, correction), floating_like(x));
+  const std::int64_t mask = mask_of("var", x, dims);
+  const Tensor squares = square(centred(widened(x), mask));
+  return cast(reduce(Op::sum, squares, mask, keepdim) / degrees_of_freedom(x, mask, correction),
+              floating_like(x));
 }
 Tensor var(const Tensor& x) { return var(x, {}); }
 
 Tensor std(const Tensor& x, const Dims& dims, bool keepdim, int correction) {
   require_defined("std", x);
   const CompositeScope scope("std");
-  return cast(sqrt(variance(widened(x), mask_of("std", x, dims), keepdim, correction)),
-              floating_like(x));
+  const std::int64_t mask = mask_of("std", x, dims);
+  // A norm, whose gradient at 0 is 0, and not the root of the variance.
+  const Tensor length = reduce(Op::norm, centred(widened(x), mask), mask, keepdim);
+  return cast(length / std::sqrt(degrees_of_freedom(x, mask, correction)), floating_like(x));
 }
 Tensor std(const Tensor& x) { return std(x, {}); }
 

@@ -121,7 +121,7 @@ const std::map<std::string, PointwiseReference>& pointwise() {
       // Rounded at every step, since the largest values overflow on the way.
       {"tanh_gradient", [](const double* x, R r) { return r(x[0] * r(1 - r(x[1] * x[1]))); }},
       {"sigmoid_gradient", [](const double* x, R r) { return r(r(x[0] * x[1]) * r(1 - x[1])); }},
-      {"relu_gradient", [](const double* x, R) { return x[1] > 0 ? x[0] : 0.0; }},
+      {"relu_gradient", [](const double* x, R) { return x[1] <= 0 ? 0.0 : x[0]; }},
       {"gelu_gradient",
        [](const double* x, R r) {
          const double below = 0.5 * std::erfc(-x[1] / std::sqrt(2.0));

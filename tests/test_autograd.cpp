@@ -385,3 +385,12 @@ TEST_CASE("integers have no gradient", "[autograd]") {
     CHECK_FALSE(requires_grad(n));
   }
 }
+
+TEST_CASE("gradients where a formula alone would give none, as PyTorch has them", "[autograd]") {
+  Tensor equal = requires_grad_(full({2, 3}, 5.0));
+  backward(sum(brrr::std(equal, {1})));
+  CHECK(to_vector<float>(grad(equal)) == std::vector<float>(6, 0.0f));
+  Tensor x = requires_grad_(tensor({-1, 0, 2, std::nanf("")}));
+  backward(relu(x), ones({4}));
+  CHECK(to_vector<float>(grad(x)) == std::vector<float>{0, 0, 1, 1});
+}
