@@ -5,22 +5,15 @@
 #include <cmath>
 
 #include "tests/catch.h"
+#include "tests/doubles.h"
 #include "tests/errors_expected.h"
 
 using namespace brrr;
-using test::error_of;
+using test::error_of, test::leaf, test::Numbers, test::numbers, test::wide;
 
 namespace {
 
 const Options kWide{f64, cpu};
-
-Tensor wide(std::vector<double> values) {
-  const auto n = static_cast<std::int64_t>(values.size());
-  return tensor<double>(values, {n});
-}
-Tensor leaf(std::vector<double> values) { return requires_grad_(wide(std::move(values))); }
-std::vector<double> numbers(const Tensor& x) { return to_vector<double>(x); }
-using Numbers = std::vector<double>;
 
 }  // namespace
 

@@ -2,20 +2,14 @@
 #include <brrr/brrr.h>
 
 #include "tests/catch.h"
+#include "tests/doubles.h"
 #include "tests/errors_expected.h"
 
 using namespace brrr;
-using test::error_of;
+using test::error_of, test::leaf, test::Numbers, test::numbers, test::wide;
 
 namespace {
 
-Tensor wide(std::vector<double> values) {
-  const auto n = static_cast<std::int64_t>(values.size());
-  return tensor<double>(values, {n});
-}
-Tensor leaf(std::vector<double> values) { return requires_grad_(wide(std::move(values))); }
-using Numbers = std::vector<double>;
-Numbers numbers(const Tensor& x) { return to_vector<double>(x); }
 const auto keep = [](const Tensor&) { return Tensor(); };
 
 }  // namespace

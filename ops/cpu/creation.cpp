@@ -5,6 +5,7 @@
 #include "ops/cpu/loops.h"
 #include "ops/cpu/tiles.h"
 #include "ops/kernels.h"
+#include "ops/unslice.h"
 #include "tensor/thread_pool.h"
 
 namespace brrr::on_cpu {
@@ -57,18 +58,7 @@ void arange(const Call& call, Tensor* outputs) {
   });
 }
 
-void unslice(const Call& call, Tensor* outputs) {
-  const Tensor& x = call.input(0);
-  Call zero(Op::full, nullptr, 0);
-  zero.dtype = x.dtype();
-  zero.add_attr(0);
-  full(zero, outputs);
-  if (x.numel() == 0) return;
-  const int dim = static_cast<int>(call.attrs[0].i());
-  Tensor part =
-      views::places(outputs[0], dim, call.attrs[1].i(), x.shape()[dim], call.attrs[3].i());
-  copy(call, &part);
-}
+void unslice(const Call& call, Tensor* outputs) { unslice_by(full, copy, call, outputs[0]); }
 
 void triangle(const Call& call, Tensor* outputs) {
   const Tensor& out = outputs[0];

@@ -2,6 +2,7 @@
 #include "ops/cuda/contiguous.h"
 #include "ops/cuda/elementwise.h"
 #include "ops/kernels.h"
+#include "ops/unslice.h"
 
 namespace brrr::on_cuda {
 namespace {
@@ -118,18 +119,7 @@ void arange(const Call& call, Tensor* outputs) {
   });
 }
 
-void unslice(const Call& call, Tensor* outputs) {
-  const Tensor& x = call.input(0);
-  Call zero(Op::full, nullptr, 0);
-  zero.dtype = x.dtype();
-  zero.add_attr(0);
-  full(zero, outputs);
-  if (x.numel() == 0) return;
-  const int dim = static_cast<int>(call.attrs[0].i());
-  Tensor part =
-      views::places(outputs[0], dim, call.attrs[1].i(), x.shape()[dim], call.attrs[3].i());
-  copy_into(part, x);
-}
+void unslice(const Call& call, Tensor* outputs) { unslice_by(full, copy, call, outputs[0]); }
 
 void triangle(const Call& call, Tensor* outputs) {
   const Tensor from = contiguous_here(call.input(0));
