@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "autograd/group.h"
+#include "autograd/journal.h"
 #include "autograd/node.h"
 #include "dispatch/dispatch.h"
 #include "ops/functions.h"
@@ -104,12 +105,14 @@ void set_grad(const Tensor& leaf, const Tensor& gradient) {
   }
   if (history.group)
     fail("[set_grad] expected a leaf in no group; give the group its flat gradient");
+  autograd::note_change(leaf.impl());
   history.grad = gradient;
 }
 
 void zero_grad(const Tensor& leaf) {
   History& history = leaf_history("zero_grad", leaf);
   if (history.group) fail("[zero_grad] expected a leaf in no group; clear the group");
+  autograd::note_change(leaf.impl());
   history.grad = Tensor();
 }
 

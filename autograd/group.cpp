@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "autograd/autograd.h"
+#include "autograd/journal.h"
 #include "autograd/node.h"
 #include "ops/functions.h"
 #include "tensor/error.h"
@@ -91,7 +92,10 @@ bool GradientGroup::holds(const Tensor& x) {
 
 std::span<const Tensor> GradientGroup::leaves() const { return state_->group.leaves; }
 Tensor GradientGroup::flat() const { return state_->group.flat; }
-void GradientGroup::clear() { state_->group.set({}); }
+void GradientGroup::clear() {
+  autograd::note_change(state_->group.leaves[0].impl());
+  state_->group.set({});
+}
 
 void GradientGroup::set_flat(const Tensor& gradients) {
   autograd::Group& group = state_->group;
@@ -103,6 +107,7 @@ void GradientGroup::set_flat(const Tensor& gradients) {
     fail(fmt::format("[GradientGroup] expected gradients of {}[{}], got {}", name_of(like.dtype()),
                      total, gradients.describe()));
   }
+  autograd::note_change(like.impl());
   group.set(group.cut(gradients));
 }
 

@@ -7,6 +7,7 @@
 
 #include "autograd/autograd.h"
 #include "autograd/group.h"
+#include "autograd/journal.h"
 #include "dispatch/dispatch.h"
 #include "ops/functions.h"
 #include "tensor/error.h"
@@ -50,7 +51,12 @@ std::mutex collecting;
 
 }  // namespace
 
+Run::Run(bool create_graph, bool retain_graph) : create_(create_graph), retain_(retain_graph) {
+  ++runs_under_way;
+}
+
 Run::~Run() {
+  --runs_under_way;
   if (running_) release(running_);
   for (Node* node : heap_) release(node);
   for (Leaf& leaf : leaves_) {
@@ -412,6 +418,7 @@ void Run::commit() {
       if (!ours) gradient = clone(gradient);
     }
   }
+  for (const Leaf& leaf : leaves_) note_change(leaf.impl, true);
   std::vector<std::pair<Group*, Group::Filled>> filled;
   for (auto& [group, pieces] : groups) filled.emplace_back(group, group->filled_with(pieces));
   // Nothing below fails.

@@ -44,7 +44,7 @@ struct Wanted {
 
 class Run {
  public:
-  Run(bool create_graph, bool retain_graph) : create_(create_graph), retain_(retain_graph) {}
+  Run(bool create_graph, bool retain_graph);
   ~Run();
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;

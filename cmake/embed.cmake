@@ -19,7 +19,8 @@ if(CMAKE_SCRIPT_MODE_FILE)
 endif()
 
 file(GLOB brrr_texts CONFIGURE_DEPENDS
-  ${PROJECT_SOURCE_DIR}/ops/jit/*.inl ${PROJECT_SOURCE_DIR}/ops/cuda/*.inl ${PROJECT_SOURCE_DIR}/ops/cuda/*.cu)
+  ${PROJECT_SOURCE_DIR}/ops/jit/*.inl ${PROJECT_SOURCE_DIR}/ops/cuda/*.inl ${PROJECT_SOURCE_DIR}/ops/cuda/*.cu
+  ${PROJECT_SOURCE_DIR}/graph/*.cu)
 set(brrr_embedded ${PROJECT_BINARY_DIR}/embedded_texts.cpp)
 list(JOIN brrr_texts "|" brrr_texts_argument)
 add_custom_command(OUTPUT ${brrr_embedded}

@@ -3,14 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <memory>
 #include <mutex>
-#include <numeric>
 #include <utility>
 #include <vector>
 
 #include "tensor/error.h"
+#include "tensor/overlap.h"
 #include "tensor/runtime.h"
 
 namespace brrr {
@@ -42,61 +41,9 @@ bool inputs_agree_in_shape(const Call& call) {
                    name_of(spec.dtype), to_string(spec.shape), output.describe()));
 }
 
-// Whether elements of two views of one storage may share bytes. Exact for views whose extents are
-// apart and for views that interleave (every second column); anything closer counts as overlap.
-bool may_overlap(const Tensor& a, const Tensor& b) {
-  if (a.numel() == 0 || b.numel() == 0) return false;
-  struct Extent {
-    std::int64_t low, high;
-  };
-  std::int64_t common = 0;  // every address of either view is its first one plus a multiple of this
-  const auto extent = [&common](const Tensor& t) {
-    const auto size = static_cast<std::int64_t>(size_of(t.dtype()));
-    Extent extent{t.storage_offset() * size, t.storage_offset() * size};
-    for (int d = 0; d < t.rank(); ++d) {
-      if (t.shape()[d] == 1) continue;
-      const std::int64_t stride = t.strides()[d] * size;
-      (stride < 0 ? extent.low : extent.high) += (t.shape()[d] - 1) * stride;
-      common = std::gcd(common, stride);
-    }
-    extent.high += size;
-    return extent;
-  };
-  const Extent x = extent(a), y = extent(b);
-  if (x.high <= y.low || y.high <= x.low) return false;
-  if (common == 0) return true;
-  const auto apart = [common](std::int64_t distance) {
-    return (distance % common + common) % common;
-  };
-  const auto start = [](const Tensor& t) {
-    return t.storage_offset() * static_cast<std::int64_t>(size_of(t.dtype()));
-  };
-  const std::int64_t forth = apart(start(b) - start(a)), back = apart(start(a) - start(b));
-  return forth < static_cast<std::int64_t>(size_of(a.dtype())) ||
-         back < static_cast<std::int64_t>(size_of(b.dtype()));
-}
-
-// Whether two elements of a tensor may share bytes. Exact where each stride steps over all that the
-// smaller ones reach, as in every view of distinct elements made here; an import may be closer.
-bool may_overlap_itself(const Tensor& tensor) {
-  if (tensor.numel() == 0) return false;
-  std::pair<std::int64_t, std::int64_t> steps[kMaxDims];  // stride, size
-  int n = 0;
-  for (int d = 0; d < tensor.rank(); ++d) {
-    if (tensor.shape()[d] != 1) steps[n++] = {std::abs(tensor.strides()[d]), tensor.shape()[d]};
-  }
-  std::sort(steps, steps + n);
-  std::int64_t reach = 0;
-  for (int i = 0; i < n; ++i) {
-    if (steps[i].first <= reach) return true;
-    reach += steps[i].first * (steps[i].second - 1);
-  }
-  return false;
-}
-
 // The elements of an output must be distinct, and must not be read at another place by the same op.
 void check_output_memory(const Call& call, const Tensor& output) {
-  if (!output.is_contiguous() && may_overlap_itself(output)) {
+  if (!output.is_contiguous() && may_overlap_itself(region_of(output))) {
     fail(fmt::format("[{}] expected an output whose elements are distinct, got {} with strides {}",
                      op_info(call.op).name, output.describe(), to_string(output.strides())));
   }
@@ -105,7 +52,7 @@ void check_output_memory(const Call& call, const Tensor& output) {
     if (input.impl() == output.impl() || !input.shares_storage_with(output) ||
         input.same_view_as(output))
       continue;
-    if (may_overlap(input, output)) {
+    if (may_overlap(region_of(input), region_of(output))) {
       fail(fmt::format(
           "[{}] expected inputs that do not overlap the output, got {} and {} in one storage",
           op_info(call.op).name, input.describe(), output.describe()));
@@ -113,14 +60,13 @@ void check_output_memory(const Call& call, const Tensor& output) {
   }
 }
 
-template <bool kMeta>
-void make_outputs(const OpInfo& info, const Call& call, Tensor* outputs) {
+template <class Make>
+void make_outputs(const OpInfo& info, const Call& call, Tensor* outputs, Make make) {
   if (info.kind == OpKind::pointwise && inputs_agree_in_shape(call)) [[likely]] {
     const Tensor& like = call.input(0);
     const DType dtype = info.rule == DTypeRule::predicate ? boolean : call.dtype;
     if (!outputs[0].defined()) [[likely]] {
-      outputs[0] = kMeta ? make_meta_tensor(dtype, like.shape(), like.device())
-                         : make_tensor(dtype, like.shape(), like.device());
+      outputs[0] = make(dtype, like.shape(), like.device());
       return;
     }
     if (same_shape(*like.impl(), *outputs[0].impl()) && outputs[0].dtype() == dtype) {
@@ -131,15 +77,13 @@ void make_outputs(const OpInfo& info, const Call& call, Tensor* outputs) {
   OutputSpec specs[kMaxOutputs];
   info.infer(call, specs);
   if (info.n_outputs == 1 && !outputs[0].defined()) [[likely]] {
-    outputs[0] = kMeta ? make_meta_tensor(specs[0].dtype, specs[0].shape, specs[0].device)
-                       : make_tensor(specs[0].dtype, specs[0].shape, specs[0].device);
+    outputs[0] = make(specs[0].dtype, specs[0].shape, specs[0].device);
     return;
   }
   for (int i = 0; i < info.n_outputs; ++i) {
     const OutputSpec& spec = specs[i];
     if (!outputs[i].defined()) {
-      outputs[i] = kMeta ? make_meta_tensor(spec.dtype, spec.shape, spec.device)
-                         : make_tensor(spec.dtype, spec.shape, spec.device);
+      outputs[i] = make(spec.dtype, spec.shape, spec.device);
       continue;
     }
     // An in-place copy broadcasts its source; everything else must fit exactly.
@@ -152,6 +96,10 @@ void make_outputs(const OpInfo& info, const Call& call, Tensor* outputs) {
     check_output_memory(call, outputs[i]);
   }
 }
+
+constexpr auto make_real = [](DType dtype, std::span<const std::int64_t> shape, Device device) {
+  return make_tensor(dtype, shape, device);
+};
 
 void wrote(const Call& call, Tensor* outputs) {
   if (!call.in_place) return;
@@ -235,7 +183,7 @@ void run_cpu(Call& call, Tensor* outputs, std::uint32_t) {
     outputs[0] = info.view(call);
     return;
   }
-  make_outputs<false>(info, call, outputs);
+  make_outputs(info, call, outputs, make_real);
   if (current_cpu_queue()) [[unlikely]] {
     enqueue(info.cpu, info.name, call, outputs, info.n_outputs);
   } else {
@@ -257,36 +205,29 @@ void keep_for_this_stream(const Tensor& tensor) {
   }
 }
 
-void require_one_device(const Call& call, std::uint32_t keys) {
-  for (std::uint32_t i = 1; i < call.n_inputs; ++i) {
-    if (call.inputs[i]->device() != call.inputs[0]->device()) [[unlikely]]
-      detail::no_single_backend(call, keys);
-  }
-}
-
 void run_cuda(Call& call, Tensor* outputs, std::uint32_t keys) {
   if (keys & bit(Key::cpu)) [[unlikely]]
     detail::no_single_backend(call, keys);
   const OpInfo& info = op_info(call.op);
   OpScope scope(info.name);
-  require_one_device(call, keys);
+  require_one_device(call);
   if (info.kind == OpKind::view) {
     outputs[0] = info.view(call);
     return;
   }
   if (!info.cuda)
     fail(fmt::format("[{}] has no CUDA kernel: {}", info.name, cuda_runtime().why_none()));
-  make_outputs<false>(info, call, outputs);
+  make_outputs(info, call, outputs, make_real);
   for (std::uint32_t i = 0; i < call.n_inputs; ++i) keep_for_this_stream(*call.inputs[i]);
   for (int i = 0; i < info.n_outputs; ++i) keep_for_this_stream(outputs[i]);
   info.cuda(call, outputs);
   wrote(call, outputs);
 }
 
-void run_meta(Call& call, Tensor* outputs, std::uint32_t keys) {
+void run_meta(Call& call, Tensor* outputs, std::uint32_t) {
   const OpInfo& info = op_info(call.op);
   OpScope scope(info.name);
-  require_one_device(call, keys);
+  require_one_device(call);
   if (info.kind == OpKind::view) {
     outputs[0] = info.view(call);
     return;
@@ -296,7 +237,7 @@ void run_meta(Call& call, Tensor* outputs, std::uint32_t keys) {
     fail(fmt::format("[{}] expected operands with values to write to {}, got a meta tensor",
                      info.name, outputs[0].describe()));
   }
-  make_outputs<true>(info, call, outputs);
+  make_outputs(info, call, outputs, make_meta_tensor);
 }
 
 void nobody_installed(Call& call, Tensor*, std::uint32_t keys) {
@@ -304,6 +245,17 @@ void nobody_installed(Call& call, Tensor*, std::uint32_t keys) {
 }
 
 }  // namespace
+
+void require_one_device(const Call& call) {
+  for (std::uint32_t i = 1; i < call.n_inputs; ++i) {
+    if (call.inputs[i]->device() != call.inputs[0]->device()) [[unlikely]]
+      detail::no_single_backend(call, kBackends);
+  }
+}
+
+void prepare_outputs(const Call& call, Tensor* outputs, MakeTensor make) {
+  make_outputs(op_info(call.op), call, outputs, make);
+}
 
 namespace detail {
 

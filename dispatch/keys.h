@@ -17,7 +17,8 @@ inline constexpr std::uint32_t kBackends = bit(Key::cpu) | bit(Key::cuda) | bit(
 
 static_assert(TensorWord::backend_key(cpu, false) == bit(Key::cpu) &&
               TensorWord::backend_key(cuda(), false) == bit(Key::cuda) &&
-              TensorWord::backend_key(cpu, true) == bit(Key::meta));
+              TensorWord::backend_key(cpu, true) == bit(Key::meta) &&
+              TensorWord::kMeta == bit(Key::meta) && TensorWord::kTraced == bit(Key::trace));
 
 struct KeyState {
   std::uint32_t included = 0;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "dispatch/dispatch.h"
+#include "dispatch/tracing.h"
 #include "ops/arguments.h"
 #include "ops/functions.h"
 #include "tensor/error.h"
@@ -70,17 +71,19 @@ Tensor meta(const Dims& shape, Options options) {
   return make_meta_tensor(options.dtype, shape, options.device);
 }
 
-// A meta tensor's likeness is meta too: these go through an input-less call only for real tensors.
+// A meta tensor's likeness is meta too. What is traced has a likeness in the trace.
+bool without_values(const Tensor& x) { return x.is_meta() && !x.is_traced(); }
+
 Tensor full_like(const Tensor& x, Scalar value) {
   const CompositeScope scope("full_like");
   require_defined("full_like", x);
-  if (x.is_meta()) return meta(x.shape(), like(x));
+  if (without_values(x)) return meta(x.shape(), like(x));
   return full(x.shape(), value, like(x));
 }
 Tensor empty_like(const Tensor& x) {
   const CompositeScope scope("empty_like");
   require_defined("empty_like", x);
-  if (x.is_meta()) return meta(x.shape(), like(x));
+  if (without_values(x)) return meta(x.shape(), like(x));
   return empty(x.shape(), like(x));
 }
 Tensor zeros_like(const Tensor& x) {
@@ -173,6 +176,8 @@ Tensor tensor(std::span<const T> values, const Dims& shape, Device device) {
   const OpScope scope("tensor");
   Tensor result = make_tensor(dtype, shape, device);
   copy_from_host(result, values.data());
+  if (tracing() && trace_listener) [[unlikely]]
+    trace_listener->froze("tensor", result);
   return result;
 }
 

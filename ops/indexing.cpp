@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "dispatch/dispatch.h"
+#include "dispatch/tracing.h"
 #include "ops/arguments.h"
 #include "ops/functions.h"
 #include "tensor/error.h"
@@ -87,6 +88,7 @@ Tensor triu(const Tensor& x, int diagonal) { return triangle("triu", x, diagonal
 
 Tensor nonzero(const Tensor& condition) {
   require_defined("nonzero", condition);
+  refuse_while_tracing("nonzero", "the shape of its result depends on values");
   if (condition.is_meta()) {
     fail(fmt::format("[nonzero] expected a tensor with values, got {} without memory (meta)",
                      condition.describe()));

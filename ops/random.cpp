@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "dispatch/dispatch.h"
+#include "dispatch/tracing.h"
 #include "ops/arguments.h"
 #include "ops/functions.h"
 #include "ops/random_state.h"
@@ -26,8 +27,9 @@ bool known_idle(StreamState& stream) {
   }
 }
 
-// Seed and step live in a tensor on each device, so that a replayed graph can advance them; the
-// place of a draw in its step is counted on the host, where the order of calls is known.
+// Seed, step and base live in a tensor on each device, so that a replayed graph can advance them.
+// The place of a draw in its step is counted from the base, on the host, where the order of calls
+// is known; a step that is replayed adds the number of its draws to the base.
 //
 // A draw on another stream than the last write comes after that write, and a write comes after the
 // draws before it. Streams are named as in `current_streams`: null is the default one.
@@ -63,7 +65,9 @@ class RandomState {
     readers_.clear();
   }
 
-  std::int64_t place = 0;  // of the next draw in the step
+  std::int64_t place = 0;  // of the next draw in the step, from the base on
+  std::int64_t base = 0;   // as on the device
+  bool stepped = false;    // in the trace that is on
 
  private:
   StreamState* current() const {
@@ -95,8 +99,9 @@ struct Generator {
     return state;
   }
   Tensor first_step(Device device) const {
-    const std::int64_t values[] = {static_cast<std::int64_t>(seed), 0};
-    return brrr::tensor<std::int64_t>(std::span<const std::int64_t>(values), {2}, device);
+    const ExcludeKeys for_real(bit(Key::trace));
+    const std::int64_t values[] = {static_cast<std::int64_t>(seed), 0, 0};
+    return brrr::tensor<std::int64_t>(std::span<const std::int64_t>(values), {3}, device);
   }
 };
 
@@ -158,10 +163,10 @@ Tensor draw(const char* name, Op op, const Dims& shape, Options options) {
   return dispatch(call);
 }
 
-// As with full_like, a meta tensor's likeness is meta; it draws nothing.
+// As with full_like, a meta tensor's likeness is meta and draws nothing; what is traced draws.
 Tensor draw_like(const char* name, Op op, const Tensor& x, DType dtype) {
   const Options like{dtype, x.device()};
-  return x.is_meta() ? meta(x.shape(), like) : draw(name, op, x.shape(), like);
+  return x.is_meta() && !x.is_traced() ? meta(x.shape(), like) : draw(name, op, x.shape(), like);
 }
 
 }  // namespace
@@ -202,13 +207,14 @@ RandomReplay::~RandomReplay() {
 }
 
 void manual_seed(std::uint64_t seed) {
+  refuse_while_tracing("manual_seed", "every replay would draw the same numbers again");
   const OpScope scope("manual_seed");
   Generator& random = generator();
   std::lock_guard lock(random.mutex);
   random.seed = seed;
   for (auto& devices : random.states) {
     for (RandomState& state : devices) {
-      state.place = 0;
+      state.place = state.base = 0;
       if (!state.defined()) continue;
       state.will_write();
       // Written in place: compiled steps hold on to the tensor itself.
@@ -227,8 +233,72 @@ void next_random_step(Device device) {
   state.will_write();
   Tensor step = slice(state.tensor(), 0, 1, 2);
   add_(step, 1);
+  if (state.base != 0 || tracing()) {
+    Tensor base = slice(state.tensor(), 0, 2, 3);
+    zero_(base);
+  }
   state.wrote();
   state.place = 0;
+  if (tracing()) {
+    state.stepped = true;
+  } else {
+    state.base = 0;
+  }
+}
+
+RandomTrace::RandomTrace() {
+  Generator& random = generator();
+  const std::lock_guard lock(random.mutex);
+  for (int type = 0; type < 2; ++type) {
+    for (int i = 0; i < kMaxDevices; ++i) {
+      RandomState& state = random.states[type][i];
+      before_[type][i] = std::exchange(state.place, 0);
+      state.stepped = false;
+    }
+  }
+}
+
+RandomTrace::~RandomTrace() {
+  Generator& random = generator();
+  const std::lock_guard lock(random.mutex);
+  for (int type = 0; type < 2; ++type) {
+    for (int i = 0; i < kMaxDevices; ++i) random.states[type][i].place = before_[type][i];
+  }
+}
+
+std::vector<RandomAdvance> RandomTrace::finish() {
+  Generator& random = generator();
+  const std::lock_guard lock(random.mutex);
+  std::vector<RandomAdvance> advances;
+  for (auto& devices : random.states) {
+    for (RandomState& state : devices) {
+      if (!state.defined() || (state.place == 0 && !state.stepped)) continue;
+      advances.push_back({state.device(), state.place, state.stepped});
+      if (state.place == 0) continue;
+      Tensor base = slice(state.tensor(), 0, 2, 3);
+      add_(base, state.place);
+    }
+  }
+  return advances;
+}
+
+void before_replay(const RandomAdvance& advance) {
+  Generator& random = generator();
+  const std::lock_guard lock(random.mutex);
+  RandomState& state = random.on(advance.device);
+  state.will_write();
+  if (state.place == 0) return;
+  Tensor base = slice(state.tensor(), 0, 2, 3);
+  add_(base, state.place);
+  state.base += std::exchange(state.place, 0);
+}
+
+void after_replay(const RandomAdvance& advance) {
+  Generator& random = generator();
+  const std::lock_guard lock(random.mutex);
+  RandomState& state = random.on(advance.device);
+  state.base = advance.draws + (advance.stepped ? 0 : state.base);
+  state.wrote();
 }
 
 void release_random_state() {

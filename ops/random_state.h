@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "tensor/stream.h"
 
@@ -30,5 +31,30 @@ class RandomReplay {
  private:
   RandomPlaces before_;
 };
+
+// What one replay of a traced step does to the generator of a device.
+struct RandomAdvance {
+  Device device;
+  std::int64_t draws = 0;  // since the last new step in it
+  bool stepped = false;    // it goes to a new step
+};
+
+// While it lives, the places of draws on this thread are counted from the start of a step that is
+// being traced. `finish` makes the calls that let each replay go on where the last one ended.
+class RandomTrace {
+ public:
+  RandomTrace();
+  ~RandomTrace();
+  RandomTrace(const RandomTrace&) = delete;
+  RandomTrace& operator=(const RandomTrace&) = delete;
+  std::vector<RandomAdvance> finish();
+
+ private:
+  std::int64_t before_[2][kMaxDevices];
+};
+
+// Around a replay on the current stream.
+void before_replay(const RandomAdvance& advance);
+void after_replay(const RandomAdvance& advance);
 
 }  // namespace brrr

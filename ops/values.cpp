@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "dispatch/dispatch.h"
+#include "dispatch/tracing.h"
 #include "ops/arguments.h"
 #include "ops/functions.h"
 #include "tensor/error.h"
@@ -13,6 +14,7 @@ namespace {
 
 void require_values(const char* op, const Tensor& x) {
   require_defined(op, x);
+  refuse_while_tracing(op, "it reads values, which a trace does not have");
   if (x.is_meta())
     fail(fmt::format("[{}] expected a tensor with values, got {} without memory (meta)", op,
                      x.describe()));
@@ -56,6 +58,7 @@ Tensor to(const Tensor& x, Device device, Async async) {
   require_defined("to", x);
   require_device(device, "to");
   if (x.device() == device) return x;
+  refuse_while_tracing("to", "it moves values between devices, which a trace cannot hold");
   if (x.impl()->word.keys() & bit(Key::autograd) & ~thread_keys.excluded) {
     fail(
         fmt::format("[to] expected a tensor that no gradient is recorded for, got {}: gradients do "
@@ -119,7 +122,7 @@ BRRR_DTYPES(X)
 #undef X
 
 std::string to_string(const Tensor& x) {
-  if (!x.defined() || x.is_meta()) return x.describe();
+  if (!x.defined() || x.is_meta() || tracing()) return x.describe();
   constexpr std::int64_t kMost = 1000;
   std::string text = x.describe() + "\n";
   if (x.numel() > kMost) return text + fmt::format("({} values)", x.numel());

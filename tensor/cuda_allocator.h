@@ -97,6 +97,7 @@ class Allocator {
   void leave(CapturePool& pool) noexcept;
   void retire(CapturePool& pool) noexcept;
   void note_launch(CapturePool& pool, CudaStream& stream);
+  std::size_t bytes_of(const CapturePool& pool);
   void count_pool(int by);
   int pools();
 

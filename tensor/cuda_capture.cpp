@@ -58,7 +58,20 @@ CUgraph end_capture(CapturePool& pool, CudaStream& stream) {
   return graph;
 }
 
+std::size_t CapturePool::bytes() const { return device_.allocator.bytes_of(*this); }
+
 // --- The allocator's part ---
+
+std::size_t Allocator::bytes_of(const CapturePool& pool) {
+  std::lock_guard lock(mutex_);
+  std::size_t bytes = 0;
+  for (const auto& memory : pool.memories_) {
+    for (const Block* first : memory->segments) {
+      for (const Block* block = first; block; block = block->after) bytes += block->size;
+    }
+  }
+  return bytes;
+}
 
 void Allocator::count_pool(int by) {
   std::lock_guard lock(mutex_);

@@ -27,6 +27,8 @@ class CapturePool {
   void join(CudaStream& stream);
   // Call whenever the graph is launched on a stream other than the one that was captured.
   void launched_on(CudaStream& stream);
+  // What it has from the driver.
+  std::size_t bytes() const;
 
  private:
   friend class Allocator;

@@ -11,7 +11,14 @@ namespace brrr {
 
 constinit thread_local StreamState* current_streams[2][kMaxDevices] = {};
 
+constinit thread_local OrderRefusal refuse_ordering = nullptr;
+
 namespace {
+
+void require_ordering(const char* what) {
+  if (refuse_ordering) [[unlikely]]
+    refuse_ordering(what);
+}
 
 StreamState*& current_slot(Device device) {
   return current_streams[static_cast<int>(device.type)][device.index];
@@ -42,13 +49,21 @@ Stream Stream::current(Device device) {
   return state ? Stream(state->handle.lock()) : default_of(device);
 }
 
+void Stream::synchronize() const {
+  require_ordering("Stream::synchronize");
+  state_->synchronize();
+}
+
 Event Stream::record() const {
   Event event(device());
   event.record(*this);
   return event;
 }
 
-void Stream::wait(const Event& event) const { event.state_->make_wait(*state_); }
+void Stream::wait(const Event& event) const {
+  require_ordering("Stream::wait");
+  event.state_->make_wait(*state_);
+}
 
 Event::Event(Device device, bool timed) : device_(device), timed_(timed) {
   require_device(device, "event");
@@ -56,6 +71,7 @@ Event::Event(Device device, bool timed) : device_(device), timed_(timed) {
 }
 
 void Event::record(const Stream& stream) {
+  require_ordering("Event::record");
   if (stream.device() != device_) {
     fail(fmt::format("[event] expected a stream of {}, got one of {}", to_string(device_),
                      to_string(stream.device())));
@@ -63,7 +79,10 @@ void Event::record(const Stream& stream) {
   state_->record(*stream.state());
 }
 
-void Event::synchronize() const { state_->synchronize(); }
+void Event::synchronize() const {
+  require_ordering("Event::synchronize");
+  state_->synchronize();
+}
 
 bool Event::done() const { return state_->done(); }
 
@@ -84,6 +103,7 @@ StreamGuard::StreamGuard(Stream stream)
 StreamGuard::~StreamGuard() { current_slot(stream_.device()) = before_; }
 
 void synchronize(Device device) {
+  require_ordering("synchronize");
   require_device(device, "synchronize");
   const OpScope scope("synchronize");
   runtime_of(device.type).synchronize(device);

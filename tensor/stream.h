@@ -56,7 +56,7 @@ class Stream {
   int id() const { return state_->id; }
   StreamState* state() const { return state_.get(); }
 
-  void synchronize() const { state_->synchronize(); }
+  void synchronize() const;
   bool idle() const { return state_->idle(); }
   Event record() const;
   // Work given to this stream from now on starts after the event.
@@ -112,6 +112,12 @@ class StreamGuard {
 
 // Waits for all work on the device; rethrows what failed there.
 void synchronize(Device device);
+
+// What a thread that may not order or await work calls with the name of what was tried; it throws.
+// Null: the thread may. Set while a step is traced: a wait would be for nothing then, and would not
+// be part of the step.
+using OrderRefusal = void (*)(const char* what);
+extern constinit thread_local OrderRefusal refuse_ordering;
 
 // The current stream of a device for this thread; null means the default one. Indexed by type and
 // index.

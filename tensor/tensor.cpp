@@ -44,7 +44,6 @@ std::int64_t set_contiguous(TensorImpl& impl, DType dtype, std::span<const std::
 
 void TensorImpl::destroy() {
   delete autograd;
-  delete traced;
   if (storage) storage->drop();
   this->~TensorImpl();
   Pool<TensorImpl>::give(this);
@@ -110,7 +109,8 @@ Tensor make_contiguous_view(const Tensor& base, std::span<const std::int64_t> sh
     stride *= shape[i] > 0 ? shape[i] : 1;
   }
   impl->numel = from.numel;
-  impl->word = TensorWord::pack(from.word.dtype(), from.word.device(), rank, true, base.is_meta());
+  impl->word = TensorWord::pack(from.word.dtype(), from.word.device(), rank, true, base.is_meta())
+                   .with_keys(from.word.keys() & TensorWord::kTraced);
   if (from.storage) {
     from.storage->retain();
     impl->storage = from.storage;
@@ -124,6 +124,7 @@ Tensor make_view(const Tensor& base, std::span<const std::int64_t> shape,
   const TensorImpl& from = *base.impl();
   TensorImpl* impl =
       view_impl(from.word.dtype(), from.word.device(), base.is_meta(), shape, strides);
+  impl->word = impl->word.with_keys(from.word.keys() & TensorWord::kTraced);
   if (from.storage) {
     from.storage->retain();
     impl->storage = from.storage;

@@ -29,8 +29,10 @@ struct TensorWord {
   static constexpr std::uint32_t kContiguous = 1u << 20;
   static constexpr int kKeyShift = 24;  // dispatch keys of calls that the tensor is an input of
 
+  static constexpr std::uint32_t kMeta = 4u;     // the keys of a tensor without memory,
+  static constexpr std::uint32_t kTraced = 16u;  // and of one that stands for a value in a trace
   static constexpr std::uint32_t backend_key(Device device, bool meta) {
-    return meta ? 4u : device.is_cpu() ? 1u : 2u;
+    return meta ? kMeta : device.is_cpu() ? 1u : 2u;
   }
   static constexpr TensorWord pack(DType dtype, Device device, int rank, bool contiguous,
                                    bool meta) {
@@ -59,7 +61,6 @@ struct TensorImpl {
   Storage* storage = nullptr;  // null for meta tensors
   std::int64_t numel = 0;
   TensorExtension* autograd = nullptr;  // its place on the tape
-  TensorExtension* traced = nullptr;    // its value in a trace
   std::int64_t dims[kMaxDims];          // only the first `rank` hold values
   std::int64_t strides[kMaxDims];       // in elements
 
@@ -115,7 +116,8 @@ class Tensor {
   std::int64_t size(int dim) const;
   std::int64_t stride(int dim) const;
   bool is_contiguous() const { return get("is_contiguous").word.contiguous(); }
-  bool is_meta() const { return get("is_meta").word.keys() & TensorWord::backend_key(cpu, true); }
+  bool is_meta() const { return get("is_meta").word.keys() & TensorWord::kMeta; }
+  bool is_traced() const { return get("is_traced").word.keys() & TensorWord::kTraced; }
 
   // Bytes of its elements, and where they start in the storage, in elements.
   std::size_t bytes() const {

@@ -4,6 +4,7 @@
 #include "autograd/autograd.h"
 #include "autograd/gradcheck.h"
 #include "dispatch/observe.h"
+#include "graph/compile.h"
 #include "nn/attention.h"
 #include "nn/data/batcher.h"
 #include "nn/data/dataset.h"

@@ -15,7 +15,7 @@ void draw(const Draw* loops_by_type, const Call& call, const Tensor& given) {
   const Draw loop = loops_by_type[static_cast<int>(out.dtype())];
   const i64* state = call.input(0).data<i64>();
   const DrawKey key{static_cast<std::uint64_t>(state[0]), static_cast<std::uint64_t>(state[1]),
-                    static_cast<std::uint32_t>(call.attrs[0].i())};
+                    static_cast<std::uint32_t>(call.attrs[0].i() + state[2])};
   const DType drawn = out.dtype() == DType::f64 ? DType::f64 : DType::f32;
   const Convert convert = loops->convert[static_cast<int>(drawn)][static_cast<int>(out.dtype())];
   const i64 width = drawn == DType::f64 ? 2 : 4, n = out.numel();

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "ops/cuda/kernel_table.h"
+#include "ops/cuda/programmatic.h"
 #include "ops/jit/compiler.h"
 #include "ops/jit/geometry.h"
 #include "ops/jit/render.h"
@@ -40,8 +41,8 @@ struct Arguments {
 };
 
 void launch(const Ready& ready, std::int64_t blocks, cu::CudaStream& stream, void** arguments) {
-  BRRR_CUDA(cuLaunchKernel, ready.function, static_cast<unsigned>(blocks), 1, 1, ready.threads, 1,
-            1, 0, stream.handle, arguments, nullptr);
+  launch_in_turn(ready.function, {static_cast<unsigned>(blocks)}, ready.threads, stream.handle,
+                 arguments);
 }
 
 // How many vectors a thread takes when there are enough elements to fill the device anyway.

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "ops/cuda/kernel_table.h"
+#include "ops/cuda/programmatic.h"
 #include "tensor/cuda_stream.h"
 
 namespace brrr::on_cuda {
@@ -18,9 +19,9 @@ struct Grid {
 template <class... Args>
 void launch(CUfunction kernel, Grid grid, int threads, CUstream stream, const Args&... args) {
   void* pointers[] = {const_cast<void*>(static_cast<const void*>(&args))...};
-  BRRR_CUDA(cuLaunchKernel, kernel, static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y),
-            static_cast<unsigned>(grid.z), static_cast<unsigned>(threads), 1, 1, 0, stream,
-            pointers, nullptr);
+  const Blocks blocks{static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y),
+                      static_cast<unsigned>(grid.z)};
+  launch_in_turn(kernel, blocks, static_cast<unsigned>(threads), stream, pointers);
 }
 
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }

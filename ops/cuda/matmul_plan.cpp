@@ -346,10 +346,12 @@ cublasStatus_t run_with(const MatmulPlan& plan, const MatmulOperands& operands,
 }
 
 void run(const MatmulPlan& plan, const MatmulOperands& operands, cu::CudaStream& stream) {
-  const std::size_t bytes = plan.algorithm.workspace;
-  void* workspace = bytes == 0 ? nullptr : workspace_of(stream, bytes).data;
+  const auto workspace = [&] {
+    const std::size_t bytes = plan.algorithm.workspace;
+    return bytes == 0 ? nullptr : workspace_of(stream, bytes).data;
+  };
   if (plan.turned == turned_none) [[likely]] {
-    cu::check<cu::Fn::k_cublasLtMatmul>(run_with(plan, operands, nullptr, workspace, stream));
+    cu::check<cu::Fn::k_cublasLtMatmul>(run_with(plan, operands, nullptr, workspace(), stream));
     return;
   }
   const Device device(DeviceType::cuda, plan.key.device);
@@ -363,7 +365,7 @@ void run(const MatmulPlan& plan, const MatmulOperands& operands, cu::CudaStream&
     copies[i] = make_tensor(plan.key.dtype, {&count, 1}, device);
     turned[i] = copies[i].data();
   }
-  cu::check<cu::Fn::k_cublasLtMatmul>(run_with(plan, operands, turned, workspace, stream));
+  cu::check<cu::Fn::k_cublasLtMatmul>(run_with(plan, operands, turned, workspace(), stream));
 }
 
 void release_matmul() {

@@ -1,11 +1,13 @@
 // Random draws: a thread makes one Philox block and the elements that come of it, as on the CPU.
 // In front of it stand the typedefs Element and Value, the constant kWidth (elements of a block)
-// and DRAW, the name of philox.inl's function that fills them. `state` is {seed, step}: read here,
+// and DRAW, the name of philox.inl's function that fills them. `state` is {seed, step, base}: read here,
 // so that a replayed graph draws anew.
 
 extern "C" __global__ void __launch_bounds__(256)
     draw(Element* out, const i64* state, u32 place, i64 count) {
+  in_turn();
   const u64 seed = state[0], step = state[1];
+  place += u32(state[2]);
   const i64 blocks = (count + kWidth - 1) / kWidth;
   const bool aligned = u64(out) % sizeof(Pack<Element, kWidth>) == 0;
   for (i64 block = i64(blockIdx.x) * blockDim.x + threadIdx.x; block < blocks;

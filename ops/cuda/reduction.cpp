@@ -200,17 +200,16 @@ void reduce(const Call& call, Tensor& output, std::uint64_t mask, bool ordered,
   const void* in = input.data();
   int64_t part = plan.part, elements = plan.reduced.count();
   void* arguments[] = {&out, &in, &partials, &kept, &reduced, &part, &elements};
-  BRRR_CUDA(cuLaunchKernel, ready->main, static_cast<unsigned>(plan.blocks),
-            static_cast<unsigned>(plan.parts), 1, static_cast<unsigned>(ready->threads), 1, 1, 0,
-            stream.handle, arguments, nullptr);
+  launch_in_turn(ready->main,
+                 {static_cast<unsigned>(plan.blocks), static_cast<unsigned>(plan.parts)},
+                 static_cast<unsigned>(ready->threads), stream.handle, arguments);
   if (plan.parts == 1) return;
   std::int32_t parts = static_cast<std::int32_t>(plan.parts);
   void* join_arguments[] = {&out, &partials, &kept, &parts, &elements};
   const bool by_blocks = parts > 128;
   const int64_t blocks = by_blocks ? output.numel() : ceil_div(output.numel(), 256 / 32);
-  BRRR_CUDA(cuLaunchKernel, by_blocks ? ready->join_block : ready->join_warp,
-            static_cast<unsigned>(blocks), 1, 1, 256, 1, 1, 0, stream.handle, join_arguments,
-            nullptr);
+  launch_in_turn(by_blocks ? ready->join_block : ready->join_warp, {static_cast<unsigned>(blocks)},
+                 256, stream.handle, join_arguments);
 }
 
 }  // namespace

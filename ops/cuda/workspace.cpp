@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ops/matmul.h"
+#include "tensor/cuda_allocator.h"
 #include "tensor/storage.h"
 
 namespace brrr::on_cuda {
@@ -56,10 +57,21 @@ constinit thread_local Last last{};
   return mine;
 }
 
+// A graph that is being captured has its own, in the order of the stream's calls. It is free for
+// the next call of the stream when this one has been made.
+Workspace of_capture(cu::CudaStream& stream, std::size_t bytes) {
+  Storage* storage = new_storage(stream.device, bytes);
+  const Workspace workspace{storage->data, bytes};
+  storage->drop();
+  return workspace;
+}
+
 }  // namespace
 
 Workspace workspace_of(cu::CudaStream& stream, std::size_t bytes) {
   if (given.bytes >= bytes && given.data) return given;
+  if (stream.memory->pool) [[unlikely]]
+    return of_capture(stream, bytes);
   if (last.stream == &stream && last.on == stream.on && last.workspace.bytes >= bytes &&
       last.generation == generation.load(std::memory_order_relaxed)) [[likely]] {
     return last.workspace;

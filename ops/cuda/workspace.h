@@ -13,8 +13,10 @@ struct Workspace {
   std::size_t bytes = 0;
 };
 
-// At least `bytes`, and as much as matmul_workspace() says. The thread's own, while a UseWorkspace
-// lives and is large enough; else the stream's, allocated now if there is none.
+// At least `bytes`. The thread's own, while a UseWorkspace lives and is large enough; the graph's,
+// while the stream is being captured; else the stream's, of matmul_workspace() bytes or more,
+// allocated now if there is none. Ask last: until the call that uses it is made, nothing else may
+// be allocated.
 Workspace workspace_of(cu::CudaStream& stream, std::size_t bytes);
 
 // Two graphs captured on one stream may later run side by side: whoever captures gives each its own

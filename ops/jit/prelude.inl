@@ -15,6 +15,15 @@ typedef long long i64;
 
 namespace brrr {
 
+// The first thing that a kernel does. It may have been started while the kernel before it was still
+// running: from here on that one is done, and the next one may be started in turn.
+BRRR_FN void in_turn() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 BRRR_FN float exp(float a) { return ::expf(a); }
 BRRR_FN double exp(double a) { return ::exp(a); }
 BRRR_FN float expm1(float a) { return ::expm1f(a); }

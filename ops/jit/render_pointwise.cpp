@@ -38,7 +38,7 @@ std::string head(const KernelSpec& spec, std::string_view last) {
     text += fmt::format("const {}* in{}, ", c_name(spec.inputs[i].dtype), i);
   for (std::size_t i = 0; i < spec.scalars.size(); ++i)
     text += fmt::format("{} s{}, ", c_name(spec.scalars[i]), i);
-  return text + std::string(last) + ") {\n";
+  return text + std::string(last) + ") {\n  in_turn();\n";
 }
 
 // The input whose bits are all that the kernel writes, or -1.

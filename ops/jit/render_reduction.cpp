@@ -181,7 +181,7 @@ std::string head(const KernelSpec& spec) {
   return text +
          "Partial* partials, const __grid_constant__ Geometry<IN + OUT> kept,\n    const "
          "__grid_constant__ Geometry<IN> reduced, "
-         "i64 part, i64 elements) {\n";
+         "i64 part, i64 elements) {\n  in_turn();\n";
 }
 
 // The reduced space is one dimension whose stride is known only at run time: each operand is walked
@@ -340,7 +340,7 @@ std::string join_kernel(const KernelSpec& spec, std::string_view suffix, int lan
   text += output_parameters(spec) + scalar_parameters(spec);
   text +=
       "const Partial* partials, const __grid_constant__ Geometry<IN + OUT> kept, i32 parts, i64 "
-      "elements) {\n";
+      "elements) {\n  in_turn();\n";
   const std::string_view width = spec.walk == Walk::columns ? "W" : "1";
   text += fmt::format(
       "  const int lane = threadIdx.x % {0};\n"

@@ -1,0 +1,7 @@
+#include "dispatch/tracing.h"
+
+namespace brrr {
+
+thread_local constinit TraceListener* trace_listener = nullptr;
+
+}  // namespace brrr

@@ -1,0 +1,205 @@
+#include "graph/call_site.h"
+
+#include <cxxabi.h>
+#include <dlfcn.h>
+#include <execinfo.h>
+#include <fmt/format.h>
+#include <link.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <mutex>
+
+namespace brrr::graph {
+namespace {
+
+// Where an object lies in memory, and its file.
+struct Object {
+  std::uintptr_t low = 0, high = 0, base = 0;
+  std::string path;
+};
+
+// The file of the program itself, which the loader does not name.
+const std::string& program() {
+  static const std::string path = [] {
+    char text[4096];
+    const ssize_t length = ::readlink("/proc/self/exe", text, sizeof text);
+    return std::string(text, length > 0 ? static_cast<std::size_t>(length) : 0);
+  }();
+  return path;
+}
+
+// The object that an address is in.
+Object object_at(const void* address) {
+  struct Search {
+    std::uintptr_t address;
+    Object found;
+  } search{reinterpret_cast<std::uintptr_t>(address), {}};
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, std::size_t, void* data) {
+        Search& s = *static_cast<Search*>(data);
+        Object object{~std::uintptr_t{0}, 0, info->dlpi_addr, info->dlpi_name};
+        for (int i = 0; i < info->dlpi_phnum; ++i) {
+          const ElfW(Phdr)& part = info->dlpi_phdr[i];
+          if (part.p_type != PT_LOAD) continue;
+          object.low = std::min(object.low, info->dlpi_addr + part.p_vaddr);
+          object.high = std::max(object.high, info->dlpi_addr + part.p_vaddr + part.p_memsz);
+        }
+        if (s.address < object.low || s.address >= object.high) return 0;
+        s.found = object;
+        return 1;
+      },
+      &search);
+  if (search.found.path.empty()) search.found.path = program();
+  return search.found;
+}
+
+const Object& library() {
+  static const Object here = object_at(reinterpret_cast<const void*>(&CallSite::here));
+  return here;
+}
+
+// A static library lies in the program itself: its frames are told apart by name, later.
+bool is_shared() {
+  static const bool shared = library().path != program();
+  return shared;
+}
+
+struct Place {
+  std::string function, line;  // line is "" when nothing is known
+};
+
+std::string demangled(const char* name) {
+  int status = 0;
+  const std::unique_ptr<char, decltype(&std::free)> text(
+      abi::__cxa_demangle(name, nullptr, nullptr, &status), &std::free);
+  return status == 0 && text ? text.get() : name;
+}
+
+Place from_symbols(const void* address) {
+  Dl_info info{};
+  if (!dladdr(address, &info) || !info.dli_sname) {
+    const Object object = object_at(address);
+    return {"", fmt::format("{}+{:#x}", object.path,
+                            reinterpret_cast<std::uintptr_t>(address) - object.base)};
+  }
+  return {"", fmt::format("{}+{:#x}", demangled(info.dli_sname),
+                          static_cast<std::size_t>(static_cast<const char*>(address) -
+                                                   static_cast<const char*>(info.dli_saddr)))};
+}
+
+std::string quoted(const std::string& text) {
+  std::string result = "'";
+  for (char c : text) result += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return result + "'";
+}
+
+std::string short_name(const std::string& function) {
+  const std::string bare = function.substr(0, function.find('('));
+  return bare == "operator" ? "a lambda" : bare.substr(0, 80);
+}
+
+// Asks binutils' addr2line for addresses of one object.
+void read_line_table(const Object& object, std::span<const void* const> addresses,
+                     std::map<const void*, Place>& known) {
+  std::string command = "addr2line -f -C -e " + quoted(object.path);
+  for (const void* address : addresses) {
+    // The call itself is before the address that it returns to.
+    command += fmt::format(" {:#x}", reinterpret_cast<std::uintptr_t>(address) - object.base - 1);
+  }
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> out(
+      ::popen((command + " 2>/dev/null").c_str(), "r"), &::pclose);
+  if (!out) return;
+  char line[4096];
+  const auto next = [&]() -> std::string {
+    if (!std::fgets(line, sizeof line, out.get())) return "??";
+    std::string text = line;
+    while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
+    return text;
+  };
+  for (const void* address : addresses) {
+    const std::string function = next();
+    std::string where = next();
+    where = where.substr(0, where.find(" (discriminator"));
+    if (where.starts_with("??") || where.ends_with(":?") || where.ends_with(":0")) continue;
+    known[address] = {short_name(function), where};
+  }
+}
+
+struct Known {
+  std::mutex mutex;
+  std::map<const void*, Place> places;
+};
+Known& known() {
+  static Known* all = new Known;
+  return *all;
+}
+
+void look_up(std::span<const CallSite> sites, std::map<const void*, Place>& places) {
+  std::map<std::string, std::pair<Object, std::vector<const void*>>> by_object;
+  for (const CallSite& site : sites) {
+    for (const void* address : site.frames()) {
+      if (places.contains(address)) continue;
+      const Object object = object_at(address);
+      auto& [of, addresses] = by_object[object.path];
+      of = object;
+      addresses.push_back(address);
+      places[address] = from_symbols(address);
+    }
+  }
+  for (const auto& [path, each] : by_object) read_line_table(each.first, each.second, places);
+}
+
+bool in_brrr(const Place& place) { return place.function.starts_with("brrr::"); }
+
+std::string text_of(const Place& place) {
+  return place.function.empty() ? place.line : fmt::format("{} in {}", place.line, place.function);
+}
+
+}  // namespace
+
+CallSite CallSite::here() {
+  constexpr int kDeepest = 64;
+  void* frames[kDeepest];
+  const int depth = ::backtrace(frames, kDeepest);
+  const Object& own = library();
+  const auto outside = [&](const void* frame) {
+    const auto address = reinterpret_cast<std::uintptr_t>(frame);
+    return address < own.low || address >= own.high;
+  };
+  CallSite site;
+  int first = 0;
+  if (is_shared()) {
+    while (first < depth && !outside(frames[first])) ++first;
+  }
+  for (int i = first; i < depth && site.n_ < kMost; ++i) site.frames_[site.n_++] = frames[i];
+  return site;
+}
+
+std::vector<std::string> describe(std::span<const CallSite> sites) {
+  Known& all = known();
+  const std::lock_guard lock(all.mutex);
+  look_up(sites, all.places);
+  std::vector<std::string> lines;
+  for (const CallSite& site : sites) {
+    const Place* chosen = nullptr;
+    for (const void* frame : site.frames()) {
+      const Place& place = all.places[frame];
+      if (!chosen) chosen = &place;
+      if (place.function.empty() || in_brrr(place)) continue;
+      chosen = &place;
+      break;
+    }
+    lines.push_back(chosen ? text_of(*chosen) : "an unknown place");
+  }
+  return lines;
+}
+
+std::string describe(const CallSite& site) { return describe(std::span(&site, 1))[0]; }
+
+}  // namespace brrr::graph

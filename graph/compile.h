@@ -1,0 +1,260 @@
+// A step, decided once and replayed.
+//
+//   auto step = brrr::compile([&](const Tensor& x, const Tensor& y) {
+//     parameters.zero_grad();
+//     Tensor loss = nn::mse_loss(model(x), y);
+//     backward(loss);
+//     optimizer.step();
+//     return loss;
+//   });
+//   Tensor loss = step(x, y);
+//
+// The first call with arguments of some shapes traces the function, plans its memory and runs it;
+// later calls replay what was planned: on CUDA as one graph launch, on the CPU as a list of kernel
+// calls. Results have the bits that the function itself would give.
+//
+// - Tensors from outside that the function uses are read where they are at each call; what it
+//   writes to them in place is written in each call. What it assigns to variables is not: such a
+//   variable holds a tensor without values.
+// - Values of the host (numbers, branches, tensors made of them) are those of the first call:
+//   `explain` lists them. A schedule on the device, dropout and step counters go on.
+// - Gradients that the function computes are those of the leaves after each call.
+// - Results are the caller's: no later call writes over them. They carry no gradient.
+// - The function may not read values, wait, or change streams: such a call throws, and names the
+//   op and the line. Neither may arguments require a gradient.
+#pragma once
+
+#include <array>
+#include <concepts>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "tensor/tensor.h"
+
+namespace brrr {
+
+enum class Mode : std::uint8_t {
+  eager,  // calls the function
+  graph,  // replays the traced calls
+};
+
+enum class OnFrozenRate : std::uint8_t { warn, ignore, refuse };
+
+struct CompileOptions {
+  Mode mode = Mode::graph;
+  std::string name = "step";  // in messages
+  // Combinations of shapes and numbers that are kept; further ones are called eagerly.
+  int most_entries = 8;
+  // An eager call instead of a replay is an error.
+  bool require_graph = false;
+  // A number that updates parameters (a learning rate in the program) is the same in every replay.
+  OnFrozenRate frozen_rate = OnFrozenRate::warn;
+  // Independent calls run side by side on CUDA.
+  bool lanes = true;
+  // Kernels on CUDA are set up while those before them still run.
+  bool programmatic = true;
+};
+
+// One traced form of a step.
+struct CompiledEntry {
+  std::string signature;  // "f32[32, 64], f32[32, 64]"
+  std::string reason;     // why it was compiled
+  std::int64_t calls = 0;
+  int nodes = 0;     // calls in it
+  int launches = 0;  // nodes of the CUDA graph; 0 until it is captured, and on the CPU
+  int lanes = 1;
+  std::size_t arena_bytes = 0;    // planned memory, shared by the entries of a step
+  std::size_t least_bytes = 0;    // the most that is live at a time in it
+  std::size_t kept_bytes = 0;     // of gradients
+  std::size_t scratch_bytes = 0;  // that kernels in the captured graph ask for
+  double trace_ms = 0, plan_ms = 0, capture_ms = 0;
+};
+
+struct CompileReport {
+  std::vector<CompiledEntry> entries;
+  std::int64_t eager_calls = 0;            // although the mode is graph
+  std::vector<std::string> eager_reasons;  // the last few
+};
+
+namespace detail {
+
+// An argument that is no tensor belongs to the signature.
+using Static = std::int64_t;
+using StepFunction = std::function<std::vector<Tensor>(std::span<const Tensor> tensors)>;
+
+class CompiledStep {
+ public:
+  explicit CompiledStep(CompileOptions options);
+  ~CompiledStep();
+
+  // `function` is called with the tensors to use for `arguments`, to trace or eagerly.
+  std::vector<Tensor> call(std::span<const Tensor> arguments, std::span<const Static> statics,
+                           const StepFunction& function);
+  CompileReport report() const;
+  std::string explain() const;
+  std::string graph_text(int entry, int format) const;
+  void clear();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+template <class T>
+concept StaticArgument =
+    std::is_arithmetic_v<std::remove_cvref_t<T>> || std::is_enum_v<std::remove_cvref_t<T>>;
+
+Static static_of(double value);
+template <StaticArgument T>
+Static as_static(T value) {
+  if constexpr (std::is_floating_point_v<T>) {
+    return static_of(static_cast<double>(value));
+  } else {
+    return static_cast<Static>(value);
+  }
+}
+
+// Arguments to lists of tensors and numbers, and back.
+struct Flattened {
+  std::vector<Tensor> tensors;
+  std::vector<Static> statics;
+
+  void add(const Tensor& x) { tensors.push_back(x); }
+  void add(const std::vector<Tensor>& list) {
+    statics.push_back(static_cast<Static>(list.size()));
+    tensors.insert(tensors.end(), list.begin(), list.end());
+  }
+  template <StaticArgument T>
+  void add(T value) {
+    statics.push_back(as_static(value));
+  }
+};
+
+class Unflatten {
+ public:
+  explicit Unflatten(std::span<const Tensor> tensors) : tensors_(tensors) {}
+  Tensor like(const Tensor&) { return tensors_[next_++]; }
+  std::vector<Tensor> like(const std::vector<Tensor>& list) {
+    std::vector<Tensor> result(tensors_.begin() + static_cast<std::ptrdiff_t>(next_),
+                               tensors_.begin() + static_cast<std::ptrdiff_t>(next_ + list.size()));
+    next_ += list.size();
+    return result;
+  }
+  template <StaticArgument T>
+  T like(T value) {
+    return value;
+  }
+
+ private:
+  std::span<const Tensor> tensors_;
+  std::size_t next_ = 0;
+};
+
+// Results: nothing, a tensor, several of them.
+template <class R>
+struct Results;
+template <>
+struct Results<Tensor> {
+  static std::vector<Tensor> to_list(const Tensor& x) { return {x}; }
+  static Tensor from_list(std::vector<Tensor> list) { return std::move(list[0]); }
+};
+template <>
+struct Results<std::vector<Tensor>> {
+  static std::vector<Tensor> to_list(std::vector<Tensor> list) { return list; }
+  static std::vector<Tensor> from_list(std::vector<Tensor> list) { return list; }
+};
+template <std::size_t N>
+struct Results<std::array<Tensor, N>> {
+  static std::vector<Tensor> to_list(const std::array<Tensor, N>& list) {
+    return {list.begin(), list.end()};
+  }
+  static std::array<Tensor, N> from_list(std::vector<Tensor> list) {
+    std::array<Tensor, N> result;
+    std::move(list.begin(), list.end(), result.begin());
+    return result;
+  }
+};
+template <std::same_as<Tensor>... T>
+struct Results<std::tuple<T...>> {
+  static std::vector<Tensor> to_list(const std::tuple<T...>& list) {
+    return std::apply([](const auto&... each) { return std::vector<Tensor>{each...}; }, list);
+  }
+  static std::tuple<T...> from_list(std::vector<Tensor> list) {
+    return [&]<std::size_t... I>(std::index_sequence<I...>) {
+      return std::tuple<T...>(std::move(list[I])...);
+    }
+    (std::index_sequence_for<T...>());
+  }
+};
+template <>
+struct Results<std::pair<Tensor, Tensor>> {
+  static std::vector<Tensor> to_list(const std::pair<Tensor, Tensor>& pair) {
+    return {pair.first, pair.second};
+  }
+  static std::pair<Tensor, Tensor> from_list(std::vector<Tensor> list) {
+    return {std::move(list[0]), std::move(list[1])};
+  }
+};
+
+}  // namespace detail
+
+// What compile() returns: called as the function is. Arguments are tensors, vectors of tensors, and
+// numbers; each combination of numbers is a step of its own.
+template <class F>
+class Compiled {
+ public:
+  Compiled(F function, CompileOptions options)
+      : function_(std::move(function)),
+        step_(std::make_unique<detail::CompiledStep>(std::move(options))) {}
+
+  template <class... A>
+  requires std::invocable<F&, A...>
+  auto operator()(A&&... arguments) {
+    using R = std::remove_cvref_t<std::invoke_result_t<F&, A...>>;
+    detail::Flattened flat;
+    (flat.add(arguments), ...);
+    const auto call = [&](std::span<const Tensor> tensors) -> std::vector<Tensor> {
+      detail::Unflatten next(tensors);
+      // In braces: evaluated from left to right.
+      std::tuple<std::remove_cvref_t<A>...> list{next.like(arguments)...};
+      if constexpr (std::is_void_v<R>) {
+        std::apply(function_, list);
+        return {};
+      } else {
+        return detail::Results<R>::to_list(std::apply(function_, list));
+      }
+    };
+    std::vector<Tensor> results = step_->call(flat.tensors, flat.statics, call);
+    if constexpr (!std::is_void_v<R>) return detail::Results<R>::from_list(std::move(results));
+  }
+
+  // What was compiled, when and why, and what it takes.
+  CompileReport report() const { return step_->report(); }
+  // The same for a reader, with the numbers of the host that replays repeat.
+  std::string explain() const { return step_->explain(); }
+  // The traced calls of an entry.
+  std::string graph_text(int entry = 0) const { return step_->graph_text(entry, 0); }
+  std::string graph_dot(int entry = 0) const { return step_->graph_text(entry, 1); }
+  std::string graph_json(int entry = 0) const { return step_->graph_text(entry, 2); }
+  // Forgets everything: the next call traces anew, with the host's values as they are then.
+  void clear() { step_->clear(); }
+
+ private:
+  F function_;
+  std::unique_ptr<detail::CompiledStep> step_;
+};
+
+template <class F>
+Compiled<std::decay_t<F>> compile(F&& function, CompileOptions options = {}) {
+  return {std::forward<F>(function), std::move(options)};
+}
+
+}  // namespace brrr

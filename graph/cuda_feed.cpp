@@ -1,0 +1,104 @@
+#include "graph/cuda_feed.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "ops/jit/compiler.h"
+#include "tensor/cuda_runtime.h"
+#include "tensor/error.h"
+
+namespace brrr::text {
+extern const char feed_cu[];
+}
+
+namespace brrr::graph {
+namespace {
+
+constexpr unsigned kThreads = 256;
+constexpr std::size_t kOfBlock = kThreads * 16 * 4;  // bytes
+constexpr std::size_t kMostBlocks = 512;
+
+const char* entry_of(Edge edge) {
+  switch (edge) {
+    case Edge::feed: return "feed";
+    case Edge::hand_out: return "hand_out";
+    case Edge::hand_back: break;
+  }
+  return "hand_back";
+}
+
+}  // namespace
+
+std::string feed_source() { return text::feed_cu; }
+
+void Feed::add(const Copy& copy) {
+  copies_.push_back(copy);
+  if (kernels_.empty() || kernels_.back().count == kMost) kernels_.emplace_back();
+  Kernel& kernel = kernels_.back();
+  kernel.parts.part[kernel.count++].bytes = static_cast<std::int64_t>(copy.bytes);
+  const std::size_t blocks = std::clamp<std::size_t>(copy.bytes / kOfBlock, 1, kMostBlocks);
+  kernel.blocks = std::max(kernel.blocks, static_cast<unsigned>(blocks));
+}
+
+void Feed::prepare() {
+  if (!empty() && !function_) function_ = jit::load_kernel(device_, entry_of(edge_), feed_source());
+}
+
+namespace {
+
+template <class Kernels, class Copies>
+void fill(Kernels& kernels, const Copies& copies) {
+  std::size_t next = 0;
+  for (auto& kernel : kernels) {
+    for (unsigned i = 0; i < kernel.count; ++i, ++next) {
+      kernel.parts.part[i].from = copies[next].from;
+      kernel.parts.part[i].to = copies[next].to;
+    }
+  }
+}
+
+}  // namespace
+
+void Feed::launch(cu::CudaStream& stream) {
+  fill(kernels_, copies_);
+  for (Kernel& kernel : kernels_) {
+    void* arguments[] = {&kernel.parts};
+    BRRR_CUDA(cuLaunchKernel, function_, kernel.blocks, kernel.count, 1, kThreads, 1, 1, 0,
+              stream.handle, arguments, nullptr);
+  }
+}
+
+void Feed::find_nodes(std::span<const CUgraphNode> nodes) {
+  if (empty()) return;
+  auto kernel = kernels_.begin();
+  for (const CUgraphNode node : nodes) {
+    CUDA_KERNEL_NODE_PARAMS params{};
+    if (BRRR_CUDA_TRY(cuGraphKernelNodeGetParams, node, &params) != CUDA_SUCCESS) continue;
+    if (params.func != function_ || kernel == kernels_.end()) continue;
+    const auto mine = std::find_if(kernels_.begin(), kernels_.end(), [&](const Kernel& k) {
+      return !k.node && std::memcmp(params.kernelParams[0], &k.parts, sizeof k.parts) == 0;
+    });
+    if (mine != kernels_.end()) mine->node = node;
+  }
+  for (const Kernel& each : kernels_) {
+    if (!each.node) fail("[compile] expected the captured graph to have the copies at its edges");
+  }
+}
+
+void Feed::set_addresses(CUgraphExec exec) {
+  if (empty()) return;
+  fill(kernels_, copies_);
+  for (Kernel& kernel : kernels_) {
+    void* arguments[] = {&kernel.parts};
+    CUDA_KERNEL_NODE_PARAMS params{};
+    params.func = function_;
+    params.gridDimX = kernel.blocks;
+    params.gridDimY = kernel.count;
+    params.gridDimZ = params.blockDimY = params.blockDimZ = 1;
+    params.blockDimX = kThreads;
+    params.kernelParams = arguments;
+    BRRR_CUDA(cuGraphExecKernelNodeSetParams, exec, kernel.node, &params);
+  }
+}
+
+}  // namespace brrr::graph

@@ -1,0 +1,64 @@
+// Copies at the edges of a captured graph, as kernel nodes whose addresses each replay sets.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tensor/cuda_stream.h"
+
+namespace brrr::graph {
+
+enum class Edge : std::uint8_t { feed, hand_out, hand_back };
+
+std::string feed_source();
+
+// Up to any number of copies of one kind. Their sizes are fixed; where from and to is set before
+// each launch.
+class Feed {
+ public:
+  Feed(Edge edge, Device device) : edge_(edge), device_(device) {}
+
+  struct Copy {
+    const void* from;
+    void* to;
+    std::size_t bytes;
+  };
+  void add(const Copy& copy);
+  bool empty() const { return copies_.empty(); }
+  Copy& operator[](std::size_t i) { return copies_[i]; }
+  std::size_t size() const { return copies_.size(); }
+
+  // Compiles what `launch` needs, outside of a capture.
+  void prepare();
+  void launch(cu::CudaStream& stream);
+  // Finds the nodes that launch became.
+  void find_nodes(std::span<const CUgraphNode> nodes);
+  // Gives the nodes of an executable graph the addresses that copies have now.
+  void set_addresses(CUgraphExec exec);
+
+ private:
+  static constexpr std::size_t kMost = 16;
+  struct Part {
+    const void* from;
+    void* to;
+    std::int64_t bytes;
+  };
+  struct Parts {
+    Part part[kMost];
+  };
+  struct Kernel {
+    Parts parts{};
+    unsigned count = 0, blocks = 1;
+    CUgraphNode node = nullptr;
+  };
+
+  Edge edge_;
+  Device device_;
+  std::vector<Copy> copies_;
+  std::vector<Kernel> kernels_;
+  CUfunction function_ = nullptr;
+};
+
+}  // namespace brrr::graph

@@ -1,0 +1,56 @@
+// Where a graph's values lie and what must wait for what: decided once, before anything runs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "graph/ir.h"
+
+namespace brrr::graph {
+
+inline constexpr std::size_t kAlignment = 256;  // of every buffer, as of a tensor's memory
+
+struct PlanOptions {
+  // Arguments are copied into the arena before the first call; else they are read where they are.
+  bool inputs_in_arena = false;
+  // Buffers of results are copied out of the arena; else they have memory of their own.
+  bool outputs_in_arena = false;
+  bool lanes = true;  // independent calls may run side by side
+};
+
+// A buffer's place: in the memory of its root, which is the arena, or a block of its own.
+struct Place {
+  int root = -1;           // a buffer
+  std::size_t offset = 0;  // in bytes, in the root
+};
+
+struct Plan {
+  std::vector<Place> places;            // of each buffer
+  std::vector<std::int64_t> in_arena;   // of each root; -1: it has a block of its own
+  std::vector<bool> dropped;            // calls that the places make needless
+  std::vector<std::vector<int>> after;  // the calls that each one waits for, and no others
+  std::vector<int> lane;                // of each call; calls of a lane run in turn
+  int lanes = 1;
+  std::size_t arena_bytes = 0;
+  std::size_t least_bytes = 0;  // the most that is live at a time: no arena can be smaller
+};
+
+Plan make_plan(const Graph& graph, const PlanOptions& options);
+
+// The parts of it, in this order. Each fills its fields.
+void place_results_in_operands(const Graph& graph, Plan& plan);
+void place_parts_in_joined(const Graph& graph, Plan& plan);
+void lay_out_arena(const Graph& graph, const PlanOptions& options, Plan& plan);
+void find_order(const Graph& graph, const PlanOptions& options, Plan& plan);
+void choose_lanes(const Graph& graph, Plan& plan);
+
+// From the first write to the last access, in calls; -1 is before the first, and the number of
+// calls after the last one.
+struct Life {
+  int from = 0, to = -1;
+};
+// Of each root.
+std::vector<Life> lives_of(const Graph& graph, const Plan& plan, const PlanOptions& options);
+
+}  // namespace brrr::graph

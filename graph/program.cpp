@@ -1,0 +1,327 @@
+#include "graph/program.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <unordered_map>
+
+#include "autograd/journal.h"
+#include "graph/cuda_replay.h"
+#include "graph/rename.h"
+#include "tensor/error.h"
+#include "tensor/host_copy.h"
+#include "tensor/runtime.h"
+
+namespace brrr::graph {
+namespace {
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+// Programs may take gradients that other programs make: who knows of those references can tell a
+// user's.
+struct References {
+  std::mutex mutex;
+  std::unordered_map<const Storage*, std::uint32_t> of_programs;
+};
+References& references() {
+  static References* all = new References;
+  return *all;
+}
+
+Storage* retained(Storage* storage) {
+  storage->retain();
+  return storage;
+}
+
+}  // namespace
+
+Arena::~Arena() {
+  if (storage_) storage_->drop();
+}
+
+Storage* Arena::reserve(Device device, std::size_t bytes) {
+  if (!storage_ || storage_->bytes < bytes || storage_->device != device) {
+    // Programs that were planned over the old block keep it.
+    Storage* larger = new_storage(device, bytes);
+    if (storage_) storage_->drop();
+    storage_ = larger;
+  }
+  return retained(storage_);
+}
+
+void Arena::order(StreamState& stream) {
+  if (last_ && last_ != &stream) {
+    const auto event = runtime_of(stream.device.type).new_event(stream.device, false);
+    event->record(*last_);
+    event->make_wait(stream);
+  }
+  last_ = &stream;
+}
+
+Program::Program(Graph graph, std::shared_ptr<Arena> arena, const ProgramOptions& options)
+    : graph_(std::move(graph)), options_(options), arena_(std::move(arena)) {
+  const bool on_cuda = graph_.device.type == DeviceType::cuda;
+  plan_ = make_plan(
+      graph_,
+      {.inputs_in_arena = on_cuda, .outputs_in_arena = on_cuda, .lanes = options.lanes && on_cuda});
+  blocks_.resize(graph_.buffers.size());
+  views_.resize(graph_.buffers.size());
+  try {
+    make_blocks();
+    make_steps();
+    if (on_cuda) cuda_ = make_cuda_replay(*this);
+  } catch (...) {
+    for (Block& block : blocks_) {
+      if (block.storage) block.storage->drop();
+    }
+    if (arena_storage_) arena_storage_->drop();
+    throw;
+  }
+  References& all = references();
+  const std::lock_guard lock(all.mutex);
+  for (const Block& block : blocks_) {
+    if (block.storage && !block.kept) all.of_programs[block.storage] += block.own_references;
+  }
+}
+
+Program::~Program() {
+  cuda_.reset();
+  {
+    References& all = references();
+    const std::lock_guard lock(all.mutex);
+    for (const Block& block : blocks_) {
+      if (!block.storage || block.kept) continue;
+      const auto found = all.of_programs.find(block.storage);
+      if ((found->second -= block.own_references) == 0) all.of_programs.erase(found);
+    }
+  }
+  steps_.clear();
+  tensors_.clear();
+  gradients_.clear();
+  for (Block& block : blocks_) {
+    if (block.storage) block.storage->drop();
+  }
+  if (arena_storage_) arena_storage_->drop();
+}
+
+// Memory for every root: the arena, what the trace met, and gradients.
+void Program::make_blocks() {
+  const bool needs_arena = std::ranges::any_of(plan_.in_arena, [](auto at) { return at >= 0; });
+  if (needs_arena) arena_storage_ = arena_->reserve(graph_.device, plan_.arena_bytes);
+  for (std::size_t i = 0; i < graph_.buffers.size(); ++i) {
+    if (graph_.buffers[i].kind != Buffer::Kind::captured) continue;
+    blocks_[i].storage = retained(graph_.buffers[i].captured.impl()->storage);
+  }
+  for (const LeafGradient& gradient : graph_.gradients) {
+    if (!gradient.is_result()) continue;
+    Block& block = blocks_[at(plan_.places[at(gradient.value.buffer)].root)];
+    if (block.storage) continue;
+    const std::size_t bytes = graph_.buffers[at(gradient.value.buffer)].bytes;
+    block = {new_storage(graph_.device, bytes), true, 1};
+    kept_bytes_ += bytes;
+  }
+}
+
+// A handle to a value, on memory that may be pointed elsewhere later.
+Tensor Program::tensor_of(const Value& value) {
+  const Place& place = plan_.places[at(value.buffer)];
+  const auto size = static_cast<std::int64_t>(size_of(value.dtype));
+  Storage* storage = blocks_[at(place.root)].storage;
+  std::int64_t base = static_cast<std::int64_t>(place.offset);
+  if (const std::int64_t in_arena = plan_.in_arena[at(place.root)]; in_arena >= 0) {
+    storage = arena_storage_;
+    base += in_arena;
+  } else if (storage) {
+    ++blocks_[at(place.root)].own_references;
+  } else {
+    // An argument's, or a result's: each run says where.
+    storage = adopt_storage(graph_.device, nullptr, graph_.buffers[at(place.root)].bytes, nullptr,
+                            nullptr);
+    storage->refs.store(0);
+  }
+  Tensor tensor = make_tensor_on(retained(storage), value.dtype, value.shape, value.strides, 0);
+  const std::int64_t bytes = base + value.offset * size;
+  tensor.impl()->data = static_cast<char*>(storage->data) + bytes;
+  views_[at(place.root)].emplace_back(tensor.impl(), bytes);
+  return tensor;
+}
+
+void Program::make_steps() {
+  for (const Block& block : blocks_) {
+    if (block.storage) outside_.push_back(block.storage);
+  }
+  std::size_t operands = 0, results = 0;
+  for (const Node& node : graph_.nodes) {
+    operands += node.inputs.size();
+    results += node.outputs.size();
+  }
+  tensors_.reserve(operands + results);  // steps point into it
+  pointers_.reserve(operands);
+  for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
+    if (plan_.dropped[i]) continue;
+    const Node& node = graph_.nodes[i];
+    const OpInfo& info = op_info(node.call.op);
+    Step step(node.call);
+    step.kernel = graph_.device.is_cpu() ? info.cpu : info.cuda;
+    step.name = info.name;
+    step.node = static_cast<int>(i);
+    if (!step.kernel)
+      fail(fmt::format("[{}] has no kernel for {}", info.name, to_string(graph_.device)));
+    const std::size_t first = pointers_.size();
+    for (const Value& input : node.inputs) {
+      tensors_.push_back(tensor_of(input));
+      pointers_.push_back(&tensors_.back());
+    }
+    step.call.inputs = pointers_.data() + first;
+    step.outputs = tensors_.data() + tensors_.size();
+    for (const Value& output : node.outputs) tensors_.push_back(tensor_of(output));
+    steps_.push_back(step);
+    for (const Value& output : node.outputs) {
+      Storage* storage = blocks_[at(plan_.places[at(output.buffer)].root)].storage;
+      const bool outside = graph_.buffers[at(output.buffer)].kind == Buffer::Kind::captured;
+      if (outside && std::ranges::find(written_, storage) == written_.end())
+        written_.push_back(storage);
+    }
+  }
+  for (const LeafGradient& gradient : graph_.gradients) {
+    gradients_.push_back(gradient.is_result() ? tensor_of(gradient.value) : Tensor());
+  }
+  // The graph's own handles to what it met.
+  for (std::size_t i = 0; i < graph_.buffers.size(); ++i) {
+    if (graph_.buffers[i].kind == Buffer::Kind::captured) blocks_[i].own_references += 2;
+  }
+  for (const LeafGradient& gradient : graph_.gradients) {
+    for (Block& block : blocks_) {
+      if (gradient.before.defined() && block.storage == gradient.before.impl()->storage)
+        ++block.own_references;
+    }
+  }
+}
+
+void Program::point(int root, char* data) {
+  for (auto& [impl, offset] : views_[at(root)]) impl->data = data + offset;
+}
+
+bool Program::fits_gradients() const {
+  return std::ranges::all_of(graph_.gradients, [](const LeafGradient& gradient) {
+    if (!gradient.depends) return true;
+    const Tensor now = autograd::collected(gradient.leaf);
+    return now.impl() == gradient.before.impl();
+  });
+}
+
+bool Program::gradients_are_held() const {
+  if (kept_bytes_ == 0) return false;
+  std::vector<std::uint32_t> of_tape(blocks_.size());
+  for (std::size_t i = 0; i < gradients_.size(); ++i) {
+    const LeafGradient& gradient = graph_.gradients[i];
+    if (!gradient.is_result() || autograd::collected(gradient.leaf).impl() != gradients_[i].impl())
+      continue;
+    const autograd::Hold hold = autograd::hold_of(gradient.leaf);
+    if (hold.by_others) return true;
+    of_tape[at(plan_.places[at(gradient.value.buffer)].root)] += hold.views;
+  }
+  References& all = references();
+  const std::lock_guard lock(all.mutex);
+  for (std::size_t i = 0; i < blocks_.size(); ++i) {
+    const Block& block = blocks_[i];
+    if (!block.storage || !block.kept) continue;
+    const auto found = all.of_programs.find(block.storage);
+    const std::uint32_t of_others = found == all.of_programs.end() ? 0 : found->second;
+    if (block.storage->refs.load(std::memory_order_acquire) >
+        block.own_references + of_tape[i] + of_others)
+      return true;
+  }
+  return false;
+}
+
+// Leaves get what this run made.
+void Program::bind_gradients() {
+  for (std::size_t i = 0; i < gradients_.size(); ++i) {
+    const LeafGradient& gradient = graph_.gradients[i];
+    if (gradient.is_added_to()) continue;
+    if (autograd::collected(gradient.leaf).impl() != gradients_[i].impl())
+      autograd::set_collected(gradient.leaf, gradients_[i]);
+  }
+}
+
+void Program::count_versions() {
+  for (Storage* storage : written_) storage->version.fetch_add(1, std::memory_order_relaxed);
+}
+
+namespace {
+
+// Of an argument that a step writes to.
+void wrote_arguments(const Graph& graph, std::span<const Tensor> arguments) {
+  for (const Node& node : graph.nodes) {
+    for (const Value& output : node.outputs) {
+      const Buffer& buffer = graph.buffers[at(output.buffer)];
+      if (buffer.kind == Buffer::Kind::input)
+        arguments[at(buffer.input)].impl()->storage->version.fetch_add(1,
+                                                                       std::memory_order_relaxed);
+    }
+  }
+}
+
+// A value that lies in an argument.
+Tensor part_of(const Tensor& argument, const Value& value) {
+  return make_view(argument, value.shape, value.strides, value.offset);
+}
+
+}  // namespace
+
+std::vector<Tensor> Program::run(std::span<const Tensor> arguments) {
+  for (const RandomAdvance& advance : graph_.draws) before_replay(advance);
+  std::vector<Tensor> results;
+  results.reserve(graph_.outputs.size());
+  if (cuda_) {
+    cuda_->run(arguments, results);
+  } else {
+    run_steps(arguments, results);
+  }
+  for (const RandomAdvance& advance : graph_.draws) after_replay(advance);
+  count_versions();
+  if (!graph_.gradients.empty()) bind_gradients();
+  wrote_arguments(graph_, arguments);
+  return results;
+}
+
+void Program::run_steps(std::span<const Tensor> arguments, std::vector<Tensor>& results) {
+  for (std::size_t i = 0; i < graph_.buffers.size(); ++i) {
+    const Buffer& buffer = graph_.buffers[i];
+    if (buffer.kind == Buffer::Kind::input)
+      point(static_cast<int>(i), static_cast<char*>(arguments[at(buffer.input)].data()));
+  }
+  // Results have memory of their own in each run.
+  std::vector<std::pair<int, Storage*>> made;
+  const auto storage_for = [&](const Value& value) {
+    const int root = plan_.places[at(value.buffer)].root;
+    if (Storage* kept = blocks_[at(root)].storage) return retained(kept);
+    for (const auto& [known, storage] : made) {
+      if (known == root) return retained(storage);
+    }
+    Storage* storage = new_storage(graph_.device, graph_.buffers[at(root)].bytes);
+    made.emplace_back(root, storage);
+    point(root, static_cast<char*>(storage->data));
+    return storage;
+  };
+  for (const Output& output : graph_.outputs) {
+    const Value& value = output.value;
+    if (output.real.defined() || value.buffer < 0) {
+      results.push_back(output.real);
+    } else if (graph_.buffers[at(value.buffer)].kind == Buffer::Kind::input) {
+      results.push_back(part_of(arguments[at(graph_.buffers[at(value.buffer)].input)], value));
+    } else {
+      results.push_back(make_tensor_on(storage_for(value), value.dtype, value.shape, value.strides,
+                                       value.offset));
+    }
+  }
+  for (const Step& step : steps_) {
+    const OpScope scope(step.name);
+    step.kernel(step.call, step.outputs);
+  }
+}
+
+}  // namespace brrr::graph

@@ -1,0 +1,107 @@
+// A graph with a place for every value and a kernel for every call: what a replay runs.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "dispatch/op_info.h"
+#include "graph/ir.h"
+#include "graph/plan.h"
+
+namespace brrr::graph {
+
+struct ProgramOptions {
+  bool lanes = true;
+  bool programmatic = true;  // CUDA: kernels of a lane start while the one before ends
+};
+
+// Memory that programs which never run side by side may share: it grows to what the largest needs.
+class Arena {
+ public:
+  Arena() = default;
+  ~Arena();
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+  Storage* reserve(Device device, std::size_t bytes);
+  // What comes next on this stream is after all that used the memory.
+  void order(StreamState& stream);
+
+ private:
+  StreamState* last_ = nullptr;
+  Storage* storage_ = nullptr;
+};
+
+// One call, ready to run.
+struct Step {
+  KernelFn kernel = nullptr;
+  const char* name = "";
+  Call call;
+  Tensor* outputs = nullptr;
+  int node = 0;
+
+  explicit Step(const Call& c) : call(c) {}
+};
+
+class CudaReplay;
+
+class Program {
+ public:
+  Program(Graph graph, std::shared_ptr<Arena> arena, const ProgramOptions& options);
+  ~Program();
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  // Runs the step on arguments like those that it was traced with.
+  std::vector<Tensor> run(std::span<const Tensor> arguments);
+
+  const Graph& graph() const { return graph_; }
+  const Plan& plan() const { return plan_; }
+  const std::vector<Step>& steps() const { return steps_; }
+  // What belongs to the program beside the shared arena: gradients and scratch of a captured graph.
+  std::size_t kept_bytes() const { return kept_bytes_; }
+  const CudaReplay* cuda() const { return cuda_.get(); }
+  const ProgramOptions& options() const { return options_; }
+  Arena& arena() { return *arena_; }
+  Storage* arena_storage() const { return arena_storage_; }
+  // Blocks of their own: of a root, and all of them.
+  Storage* storage_of(int root) const { return blocks_[static_cast<std::size_t>(root)].storage; }
+  const std::vector<Storage*>& outside() const { return outside_; }
+  // Whether somebody outside holds a gradient that the next run would write over.
+  bool gradients_are_held() const;
+  // Whether the gradients that the trace met are still those that there are.
+  bool fits_gradients() const;
+
+ private:
+  struct Block {
+    Storage* storage = nullptr;  // owned
+    bool kept = false;           // a gradient's: nobody else's when it is written
+    std::uint32_t own_references = 0;
+  };
+
+  void make_blocks();
+  void make_steps();
+  Tensor tensor_of(const Value& value);
+  void run_steps(std::span<const Tensor> arguments, std::vector<Tensor>& results);
+  void point(int buffer, char* data);
+  void bind_gradients();
+  void count_versions();
+
+  Graph graph_;
+  Plan plan_;
+  ProgramOptions options_;
+  std::shared_ptr<Arena> arena_;
+  Storage* arena_storage_ = nullptr;
+  std::vector<Block> blocks_;            // of each root outside of the arena
+  std::vector<Tensor> tensors_;          // operands and results of the steps
+  std::vector<const Tensor*> pointers_;  // to the operands
+  std::vector<std::vector<std::pair<TensorImpl*, std::int64_t>>> views_;  // of each buffer: where
+  std::vector<Step> steps_;
+  std::vector<Tensor> gradients_;  // of graph_.gradients
+  std::vector<Storage*> outside_;  // of the blocks
+  std::vector<Storage*> written_;  // captured ones, whose versions each run counts up
+  std::size_t kept_bytes_ = 0;
+  std::unique_ptr<CudaReplay> cuda_;
+};
+
+}  // namespace brrr::graph

@@ -1,0 +1,266 @@
+#include "graph/trace.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "autograd/autograd.h"
+#include "dispatch/dispatch.h"
+#include "ops/functions.h"
+#include "tensor/error.h"
+
+namespace brrr::graph {
+namespace {
+
+constinit thread_local Trace* current = nullptr;
+
+// A tensor of a trace has a storage without memory, which says what buffer it is, of which trace.
+void let_go(Storage&) noexcept {}
+bool is_stand_in(const Storage* storage) { return storage && storage->release == let_go; }
+void* identity(std::uint32_t serial, int buffer) {
+  return reinterpret_cast<void*>(std::uintptr_t{serial} << 32 | static_cast<std::uint32_t>(buffer));
+}
+std::uint32_t serial_of(const Storage* storage) {
+  return static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(storage->context) >> 32);
+}
+int buffer_in(const Storage* storage) {
+  return static_cast<int>(reinterpret_cast<std::uintptr_t>(storage->context) & 0xffffffffu);
+}
+
+std::uint32_t next_serial() {
+  static std::atomic<std::uint32_t> last{0};
+  return ++last;
+}
+
+// Calls come from here when a thread that traces nothing meets a tensor of a trace.
+[[noreturn]] void refuse_stale(const char* op, const Tensor& x) {
+  fail(
+      fmt::format("[{}] expected a tensor with values, got {} of a step that was traced, which has "
+                  "none: return it from the step, or write to a tensor from outside with copy_",
+                  op, x.describe()));
+}
+
+void require_ordering_of_trace(const char* what) {
+  if (current) current->host_needs(what, "it orders or awaits work, and a trace does none");
+}
+
+std::size_t extent_bytes(const Tensor& x) {
+  return static_cast<std::size_t>(extent_of(region_of(x)).high -
+                                  x.storage_offset() *
+                                      static_cast<std::int64_t>(size_of(x.dtype())));
+}
+
+}  // namespace
+
+Trace::Trace(std::string name, std::span<const Tensor> arguments)
+    : name_(std::move(name)), serial_(next_serial()) {
+  [[maybe_unused]] static const bool installed = (set_key_function(Key::trace, record), true);
+  if (current) fail("[compile] expected a thread that traces no other step");
+  for (auto& devices : current_streams) {
+    streams_.insert(streams_.end(), std::begin(devices), std::end(devices));
+  }
+  for (const Tensor& argument : arguments) {
+    arguments_.push_back(argument);
+    const Extent extent = extent_of(region_of(argument));
+    const auto size = static_cast<std::int64_t>(size_of(argument.dtype()));
+    if (extent.low < argument.storage_offset() * size) {
+      fail(fmt::format("[{}] expected an argument without negative strides, got {} with {}", name_,
+                       argument.describe(), to_string(Dims(argument.strides()))));
+    }
+    const Tensor whole =
+        make(argument.dtype(), argument.shape(), argument.device(), Buffer::Kind::input);
+    Buffer& buffer = graph_.buffers.back();
+    buffer.bytes = extent_bytes(argument);
+    buffer.input = static_cast<int>(inputs_.size());
+    inputs_.push_back(make_view(whole, argument.shape(), argument.strides()));
+  }
+  journal_.emplace();
+  random_.emplace();
+  current = this;
+  trace_listener = this;
+  refuse_ordering = require_ordering_of_trace;
+  key_.emplace(bit(Key::trace));
+}
+
+Trace::~Trace() {
+  key_.reset();
+  current = nullptr;
+  trace_listener = nullptr;
+  refuse_ordering = nullptr;
+  for (auto& [storage, write] : writes_) {
+    // Nothing was written.
+    write.storage->version.fetch_sub(write.times, std::memory_order_relaxed);
+    write.storage->drop();
+  }
+}
+
+bool Trace::on_this_thread() { return current != nullptr; }
+
+void Trace::refuse(const char* op, const std::string& why) const {
+  fail(fmt::format("[{}] cannot be part of the step {} that is being traced: {} (at {})", op, name_,
+                   why, describe(CallSite::here())));
+}
+
+void Trace::host_needs(const char* op, const char* why) { refuse(op, why); }
+
+void Trace::froze(const char* op, const Tensor& made) {
+  graph_.host_values.emplace_back(fmt::format("{} {}", op, made.describe()), CallSite::here());
+}
+
+Tensor Trace::make(DType dtype, std::span<const std::int64_t> shape, Device device,
+                   Buffer::Kind kind) {
+  const Tensor shaped = make_meta_tensor(dtype, shape, device);  // checks the shape
+  const std::size_t bytes = shaped.bytes();
+  Storage* storage = adopt_storage(device, nullptr, bytes, let_go,
+                                   identity(serial_, static_cast<int>(graph_.buffers.size())));
+  graph_.buffers.push_back({kind, device, bytes, {}, -1});
+  const Tensor made = make_tensor_on(storage, dtype, shape, shaped.strides(), 0);
+  TensorWord& word = made.impl()->word;
+  word = TensorWord::pack(dtype, device, made.rank(), true, true).with_keys(TensorWord::kTraced);
+  return made;
+}
+
+void Trace::record(Call& call, Tensor* outputs, std::uint32_t) {
+  if (!current) {
+    const char* name = op_info(call.op).name;
+    for (std::uint32_t i = 0; i < call.n_inputs; ++i) {
+      if (call.inputs[i]->is_traced()) refuse_stale(name, *call.inputs[i]);
+    }
+    refuse_stale(name, outputs[0]);
+  }
+  current->note(call, outputs);
+}
+
+void Trace::require_known(const Call& call, const Tensor& x) const {
+  const Storage* storage = x.impl()->storage;
+  if (is_stand_in(storage)) {
+    if (serial_of(storage) != serial_) refuse_stale(op_info(call.op).name, x);
+  } else if (!storage) {
+    refuse(op_info(call.op).name, fmt::format("{} has no memory (meta)", x.describe()));
+  }
+}
+
+void Trace::require_order(const Call& call) const {
+  auto known = streams_.begin();
+  for (auto& devices : current_streams) {
+    for (StreamState* stream : devices) {
+      if (stream != *known++) {
+        refuse(op_info(call.op).name,
+               "it is called on another stream than the step was; what runs side by side is found "
+               "in the graph");
+      }
+    }
+  }
+}
+
+int Trace::buffer_of(const Tensor& x) {
+  const Storage* storage = x.impl()->storage;
+  if (is_stand_in(storage)) return buffer_in(storage);
+  const auto [found, is_new] =
+      captured_.try_emplace(storage, static_cast<int>(graph_.buffers.size()));
+  if (is_new) {
+    for (std::size_t i = 0; i < arguments_.size(); ++i) {
+      if (arguments_[i].impl()->storage == storage) {
+        refuse("compile",
+               fmt::format("argument {} shares memory with {}, which the step takes from "
+                           "outside; use the argument, or leave it out",
+                           i, x.describe()));
+      }
+    }
+    graph_.buffers.push_back({Buffer::Kind::captured, x.device(), storage->bytes, detach(x), -1});
+  }
+  return found->second;
+}
+
+Value Trace::value_of(const Tensor& x) {
+  return {buffer_of(x), x.dtype(), Dims(x.shape()), Dims(x.strides()), x.storage_offset()};
+}
+
+void Trace::note(Call& call, Tensor* outputs) {
+  const OpInfo& info = op_info(call.op);
+  const OpScope scope(info.name);
+  require_order(call);
+  for (std::uint32_t i = 0; i < call.n_inputs; ++i) require_known(call, *call.inputs[i]);
+  require_one_device(call);
+  if (info.kind == OpKind::view) {
+    outputs[0] = info.view(call);
+    return;
+  }
+  for (int i = 0; i < info.n_outputs; ++i) {
+    if (outputs[i].defined()) require_known(call, outputs[i]);
+  }
+  prepare_outputs(call, outputs,
+                  [](DType dtype, std::span<const std::int64_t> shape, Device device) {
+                    return current->make(dtype, shape, device, Buffer::Kind::temporary);
+                  });
+  if (graph_.nodes.empty()) graph_.device = outputs[0].device();
+  if (outputs[0].device() != graph_.device) {
+    refuse(info.name, fmt::format("it runs on {}, and the step on {}; a step has one device",
+                                  to_string(outputs[0].device()), to_string(graph_.device)));
+  }
+  Node node(call);
+  for (std::uint32_t i = 0; i < call.n_inputs; ++i) {
+    node.inputs.push_back(value_of(*call.inputs[i]));
+  }
+  for (int i = 0; i < info.n_outputs; ++i) node.outputs.push_back(value_of(outputs[i]));
+  const bool backward = autograd::runs_under_way > 0;
+  went_backward_ |= backward;
+  node.role = backward ? Role::backward : went_backward_ ? Role::update : Role::forward;
+  node.site = CallSite::here();
+  graph_.nodes.push_back(std::move(node));
+  if (!call.in_place) return;
+  for (int i = 0; i < info.n_outputs; ++i) {
+    Storage* storage = outputs[i].impl()->storage;
+    storage->version.fetch_add(1, std::memory_order_relaxed);
+    if (is_stand_in(storage)) continue;
+    const auto [write, is_new] = writes_.try_emplace(storage, Write{storage, 0});
+    if (is_new) storage->retain();
+    ++write->second.times;
+  }
+}
+
+// What became of gradients is a result of the step too.
+void Trace::note_gradients() {
+  for (const autograd::Journal::Change& change : journal_->changes()) {
+    const Tensor after = autograd::collected(change.leaf);
+    if (!after.defined()) {
+      graph_.gradients.push_back({change.leaf, {}, false, {}});
+      continue;
+    }
+    if (after.impl() == change.before.impl()) continue;
+    if (change.depends && change.before.defined()) {
+      // What was added to goes on to be added to, in its place.
+      Tensor kept = change.before;
+      copy_(kept, after);
+      graph_.gradients.push_back({change.leaf, {}, true, change.before});
+      continue;
+    }
+    graph_.gradients.push_back({change.leaf, value_of(after), change.depends, {}});
+  }
+}
+
+Graph Trace::finish(std::span<const Tensor> results) {
+  {
+    const NoGrad constant;
+    note_gradients();
+    graph_.draws = random_->finish();
+  }
+  for (const Tensor& result : results) {
+    if (!result.defined()) {
+      graph_.outputs.emplace_back();
+      continue;
+    }
+    const Storage* storage = result.impl()->storage;
+    if (!is_stand_in(storage)) {
+      graph_.outputs.push_back({{}, result});
+    } else if (serial_of(storage) != serial_) {
+      refuse_stale(name_.c_str(), result);
+    } else {
+      graph_.outputs.push_back({value_of(result), {}});
+    }
+  }
+  return std::move(graph_);
+}
+
+}  // namespace brrr::graph

@@ -1,0 +1,68 @@
+// Writing a step down instead of running it. While a Trace lives, every call on its thread becomes
+// a node of its graph; tensors that the calls make have shapes and no values. Nothing that was
+// there before is changed, whether the step succeeds or throws.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "autograd/journal.h"
+#include "dispatch/keys.h"
+#include "dispatch/tracing.h"
+#include "graph/ir.h"
+
+namespace brrr::graph {
+
+class Trace final : public TraceListener {
+ public:
+  // `name` is that of the step, for messages.
+  Trace(std::string name, std::span<const Tensor> arguments);
+  ~Trace() override;
+  Trace(const Trace&) = delete;
+  Trace& operator=(const Trace&) = delete;
+
+  static bool on_this_thread();
+
+  // What stands for the arguments: give these to the step.
+  const std::vector<Tensor>& inputs() const { return inputs_; }
+  // The graph of what was called, with what the step returned as outputs.
+  Graph finish(std::span<const Tensor> results);
+
+  // The Trace key's one function.
+  static void record(Call& call, Tensor* outputs, std::uint32_t keys);
+
+  void host_needs(const char* op, const char* why) override;
+  void froze(const char* op, const Tensor& made) override;
+
+ private:
+  struct Write {
+    Storage* storage;  // held
+    std::uint32_t times;
+  };
+
+  void note(Call& call, Tensor* outputs);
+  void require_known(const Call& call, const Tensor& x) const;
+  void require_order(const Call& call) const;
+  int buffer_of(const Tensor& x);
+  Value value_of(const Tensor& x);
+  Tensor make(DType dtype, std::span<const std::int64_t> shape, Device device, Buffer::Kind kind);
+  [[noreturn]] void refuse(const char* op, const std::string& why) const;
+  void note_gradients();
+
+  std::string name_;
+  std::uint32_t serial_;
+  Graph graph_;
+  std::vector<Tensor> arguments_, inputs_;
+  std::unordered_map<const Storage*, int> captured_;
+  std::unordered_map<const Storage*, Write> writes_;  // to captured storages, not done
+  bool went_backward_ = false;
+  std::vector<StreamState*> streams_;  // the current ones, of each device
+  std::optional<autograd::Journal> journal_;
+  std::optional<RandomTrace> random_;
+  std::optional<IncludeKeys> key_;
+};
+
+}  // namespace brrr::graph

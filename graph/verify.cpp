@@ -1,0 +1,125 @@
+// The executable spec of the graph.
+#include <fmt/format.h>
+
+#include "dispatch/dispatch.h"
+#include "graph/ir.h"
+#include "tensor/error.h"
+
+namespace brrr::graph {
+namespace {
+
+class Verifier {
+ public:
+  Verifier(const Graph& graph, const char* after)
+      : graph_(graph), after_(after), written_(graph.buffers.size(), false) {}
+
+  void run() {
+    for (std::size_t i = 0; i < graph_.buffers.size(); ++i) check_buffer(i);
+    for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
+      node_ = static_cast<int>(i);
+      check(graph_.nodes[i]);
+    }
+    node_ = -1;
+    for (const Output& output : graph_.outputs) {
+      if (output.value.buffer >= 0) check_read(output.value);
+    }
+    for (const LeafGradient& gradient : graph_.gradients) {
+      if (gradient.value.buffer >= 0) check_read(gradient.value);
+    }
+  }
+
+ private:
+  void require(bool holds, const std::string& rule) const {
+    if (holds) return;
+    const std::string where =
+        node_ < 0
+            ? std::string("the graph")
+            : fmt::format("call {}, {},", node_,
+                          op_info(graph_.nodes[static_cast<std::size_t>(node_)].call.op).name);
+    fail(fmt::format("[verify] after {}: in {} expected {}", after_, where, rule));
+  }
+
+  void check_buffer(std::size_t i) {
+    const Buffer& buffer = graph_.buffers[i];
+    const bool captured = buffer.kind == Buffer::Kind::captured;
+    require(captured == buffer.captured.defined(),
+            "a captured buffer, and no other, to be a tensor's");
+    written_[i] = buffer.kind != Buffer::Kind::temporary;
+  }
+
+  void check_value(const Value& value) const {
+    require(value.buffer >= 0 && value.buffer < static_cast<int>(graph_.buffers.size()),
+            "a buffer that is there");
+    const Buffer& buffer = graph_.buffers[static_cast<std::size_t>(value.buffer)];
+    require(value.shape.size() == value.strides.size(), "a stride for each dimension");
+    const Extent extent = extent_of(value.region());
+    require(extent.low >= 0 && extent.high <= static_cast<std::int64_t>(buffer.bytes),
+            fmt::format("{} within {} bytes", describe(graph_, value), buffer.bytes));
+    require(buffer.device == graph_.device || node_ < 0, "one device");
+  }
+
+  void check_read(const Value& value) const {
+    check_value(value);
+    require(written_[static_cast<std::size_t>(value.buffer)] || value.numel() == 0,
+            fmt::format("{} to be written before it is read", describe(graph_, value)));
+  }
+
+  // A tensor of a value's shape, to ask the op's rule with.
+  static Tensor shaped(const Value& value, Device device) {
+    return make_view(make_meta_tensor(value.dtype, value.shape, device), value.shape,
+                     value.strides);
+  }
+
+  void check(const Node& node) {
+    const OpInfo& info = op_info(node.call.op);
+    require(info.kind != OpKind::view, "no view among the calls");
+    require(node.inputs.size() == node.call.n_inputs, "the inputs that the call counts");
+    require(node.outputs.size() == info.n_outputs, "the outputs that the op has");
+    for (const Value& input : node.inputs) check_read(input);
+    for (const Value& output : node.outputs) {
+      check_value(output);
+      require(!may_overlap_itself(output.region()), "outputs of distinct elements");
+      const auto buffer = static_cast<std::size_t>(output.buffer);
+      if (!node.call.in_place) {
+        require(!written_[buffer], "a result to be the first that is written to its buffer");
+        require(output.is_contiguous(), "a result without gaps");
+      }
+      for (const Value& input : node.inputs) {
+        require(input.buffer != output.buffer || input == output ||
+                    !may_overlap(input.region(), output.region()),
+                "inputs that do not overlap an output");
+      }
+      written_[buffer] = true;
+    }
+    check_shapes(node, info);
+  }
+
+  void check_shapes(const Node& node, const OpInfo& info) const {
+    std::vector<Tensor> inputs;
+    std::vector<const Tensor*> pointers;
+    for (const Value& input : node.inputs) inputs.push_back(shaped(input, graph_.device));
+    for (const Tensor& input : inputs) pointers.push_back(&input);
+    Call call = node.call;
+    call.inputs = pointers.data();
+    OutputSpec specs[kMaxOutputs];
+    info.infer(call, specs);
+    for (std::size_t i = 0; i < node.outputs.size(); ++i) {
+      const Value& output = node.outputs[i];
+      const bool broadcasts = call.op == Op::copy && call.in_place;
+      require(output.dtype == specs[i].dtype && (broadcasts || output.shape == specs[i].shape),
+              fmt::format("{}{} by the op's rule, got {}", name_of(specs[i].dtype),
+                          to_string(specs[i].shape), describe(graph_, output)));
+    }
+  }
+
+  const Graph& graph_;
+  const char* after_;
+  int node_ = -1;
+  std::vector<bool> written_;
+};
+
+}  // namespace
+
+void verify(const Graph& graph, const char* after) { Verifier(graph, after).run(); }
+
+}  // namespace brrr::graph
