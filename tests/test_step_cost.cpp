@@ -34,7 +34,7 @@ TEST_CASE("ops cost what their shapes say", "[measure]") {
   check_cost([&] { return sum(a); }, 1, 15, 4 * 16);
   check_cost([&] { return transpose(a, 0, 1); }, 0, 0, 0);
   check_cost([&] { return empty({9}); }, 0, 0, 0);
-  check_cost([&] { return rand({9}); }, 1, 0, 16 + 4 * 9);  // with the seed and the step
+  check_cost([&] { return rand({9}); }, 1, 0, 24 + 4 * 9);  // with the seed, the step and the base
   check_cost([&] { return zeros({9}, {.dtype = bf16}); }, 1, 0, 2 * 9);
   check_cost([&] { return cast(a, f64); }, 1, 0, 15 * (4 + 8));
 }

@@ -2,7 +2,8 @@
 // C++ into the CPU loops, and as text in front of every generated kernel (CPU and CUDA), so both
 // mean the same. It includes nothing. Whoever includes it defines BRRR_SCALAR_FN (how a function is
 // declared) and provides, for float and double: exp expm1 log log1p sqrt sin cos tan tanh erf floor
-// ceil trunc fabs fmod pow rint.
+// ceil trunc fabs fmod pow rint, and over(a, b): a / b for b of at least 1, to two units in the
+// last place.
 //
 // T is float, double, int, long long (or std::int64_t) or bool; f16 and bf16 have become float
 // before.
@@ -69,6 +70,16 @@ BRRR_SCALAR_FN bool is_infinite(T a) {
 }
 
 template <class T>
+BRRR_SCALAR_FN T logistic(T a) {
+  return over(T(1), T(1) + exp(-a));
+}
+// The slope of x * logistic(u) where s is logistic(u) and t is x times u's slope.
+template <class T>
+BRRR_SCALAR_FN T gated_slope(T s, T t) {
+  return s + s * (T(1) - s) * t;
+}
+
+template <class T>
 BRRR_SCALAR_FN T bit_not(T a) {
   return static_cast<T>(~a);
 }
@@ -114,6 +125,17 @@ BRRR_SCALAR_FN int trunc(int a) { return a; }
 BRRR_SCALAR_FN long long floor(long long a) { return a; }
 BRRR_SCALAR_FN long long ceil(long long a) { return a; }
 BRRR_SCALAR_FN long long trunc(long long a) { return a; }
+
+// A running average that takes in one more value.
+template <class T>
+BRRR_SCALAR_FN T moved(T average, T value, T weight) {
+  return average + weight * (value - average);
+}
+// Along which Adam steps. The averages of ones are what the averages would be of constants.
+template <class T>
+BRRR_SCALAR_FN T adam_direction(T mean, T square, T mean_of_ones, T square_of_ones, T eps) {
+  return mean / ((sqrt(square / square_of_ones) + eps) * mean_of_ones);
+}
 
 // The ends of a type's range: where maxima and minima start.
 template <class T>
