@@ -170,7 +170,7 @@ void put_down(const Call& call, const OpInfo& info, Tensor* outputs) {
 void record(Call& call, Tensor* outputs, std::uint32_t keys) {
   const OpInfo& info = op_info(call.op);
   if (call.in_place) [[unlikely]]
-    check_in_place(call, info, outputs[0]);
+    for (int i = 0; i < info.n_outputs; ++i) check_in_place(call, info, outputs[i]);
   {
     const ExcludeKeys below(bit(Key::autograd));
     dispatch_below(Key::autograd, call, outputs, keys);
@@ -182,7 +182,11 @@ void record(Call& call, Tensor* outputs, std::uint32_t keys) {
   bool floating = false;
   for (int i = 0; i < info.n_outputs; ++i) floating |= is_floating(outputs[i].dtype());
   const bool constant = info.gradient.run && !info.gradient.differentiable;
-  if (floating && !constant) put_down(call, info, outputs);
+  if (floating && !constant) {
+    put_down(call, info, outputs);
+  } else if (call.in_place) {
+    for (int i = 0; i < info.n_outputs; ++i) forget_history(outputs[i]);
+  }
 }
 
 Noticing::Noticing(bool& any) : before_(std::exchange(noticed, &any)) {}

@@ -56,7 +56,7 @@ struct Call {
   std::uint8_t scalars = 0;
   DType dtype = DType::f32;  // pointwise: the type computed in; creation and `copy`: the type made
   bool in_place =
-      false;      // outputs[0] exists and is written; for pointwise ops it is also operand 0
+      false;      // the outputs exist and are written; for pointwise ops it is also operand 0
   Device device;  // creation: where
   std::uint32_t n_inputs = 0;
   const Tensor* const* inputs = nullptr;  // without the scalar operands

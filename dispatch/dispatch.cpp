@@ -113,6 +113,13 @@ void check_output_memory(const Call& call, const Tensor& output) {
   }
 }
 
+void check_outputs_apart(const Call& call, const Tensor& one, const Tensor& other) {
+  if (one.shares_storage_with(other) && may_overlap(one, other)) {
+    fail(fmt::format("[{}] expected outputs that do not overlap, got {} and {} in one storage",
+                     op_info(call.op).name, one.describe(), other.describe()));
+  }
+}
+
 template <bool kMeta>
 void make_outputs(const OpInfo& info, const Call& call, Tensor* outputs) {
   if (info.kind == OpKind::pointwise && inputs_agree_in_shape(call)) [[likely]] {
@@ -150,13 +157,16 @@ void make_outputs(const OpInfo& info, const Call& call, Tensor* outputs) {
       wrong_output(call, spec, outputs[i]);
     }
     check_output_memory(call, outputs[i]);
+    for (int other = 0; other < i; ++other) check_outputs_apart(call, outputs[other], outputs[i]);
   }
 }
 
-void wrote(const Call& call, Tensor* outputs) {
+void wrote(const OpInfo& info, const Call& call, Tensor* outputs) {
   if (!call.in_place) return;
-  if (Storage* storage = outputs[0].impl()->storage)
-    storage->version.fetch_add(1, std::memory_order_relaxed);
+  for (int i = 0; i < info.n_outputs; ++i) {
+    if (Storage* storage = outputs[i].impl()->storage)
+      storage->version.fetch_add(1, std::memory_order_relaxed);
+  }
 }
 
 // A CPU stream of its own runs the kernel later, on its thread: the record keeps the call and its
@@ -241,7 +251,7 @@ void run_cpu(Call& call, Tensor* outputs, std::uint32_t) {
   } else {
     info.cpu(call, outputs);
   }
-  wrote(call, outputs);
+  wrote(info, call, outputs);
 }
 
 // A block that belongs to another stream than the one the kernel runs on is not reused before the
@@ -280,7 +290,7 @@ void run_cuda(Call& call, Tensor* outputs, std::uint32_t keys) {
   for (std::uint32_t i = 0; i < call.n_inputs; ++i) keep_for_this_stream(*call.inputs[i]);
   for (int i = 0; i < info.n_outputs; ++i) keep_for_this_stream(outputs[i]);
   info.cuda(call, outputs);
-  wrote(call, outputs);
+  wrote(info, call, outputs);
 }
 
 void run_meta(Call& call, Tensor* outputs, std::uint32_t keys) {
@@ -292,9 +302,11 @@ void run_meta(Call& call, Tensor* outputs, std::uint32_t keys) {
     return;
   }
   // Real memory cannot take the values of a tensor that has none; a trace passes stand-ins.
-  if (outputs[0].defined() && !outputs[0].is_meta()) {
-    fail(fmt::format("[{}] expected operands with values to write to {}, got a meta tensor",
-                     info.name, outputs[0].describe()));
+  for (int i = 0; i < info.n_outputs; ++i) {
+    if (outputs[i].defined() && !outputs[i].is_meta()) {
+      fail(fmt::format("[{}] expected operands with values to write to {}, got a meta tensor",
+                       info.name, outputs[i].describe()));
+    }
   }
   make_outputs<true>(info, call, outputs);
 }

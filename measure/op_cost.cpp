@@ -26,6 +26,7 @@ std::int64_t flops_of_call(const Call& call, const Tensor& output) {
     const std::int64_t inner = call.input(0).shape().back();
     return (2 * inner + (call.op == Op::affine ? 1 : 0)) * output.numel();
   }
+  if (call.op == Op::adam_step) return 14 * output.numel();
   return 0;
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "dispatch/op_info.h"
+#include "ops/adam_step.h"
 #include "ops/kernels.h"
 #include "tensor/error.h"
 
@@ -283,6 +284,33 @@ void scatter_add(const Call& call, OutputSpec* out) {
 void unslice(const Call& call, OutputSpec* out) {
   out[0] = like(call.input(0), call.input(0).dtype());
   out[0].shape[static_cast<int>(call.attrs[0].i())] = call.attrs[2].i();
+}
+
+void adam_step(const Call& call, OutputSpec* out) {
+  const Tensor &param = call.input(0), &mean = call.input(1), &square = call.input(2);
+  for (int i = 0; i < adam_step_call::kOperands - 2; ++i) {
+    const Tensor& x = call.input(i);
+    if (!is_floating(x.dtype()) || !std::ranges::equal(x.shape(), param.shape())) {
+      fail(
+          fmt::format("[adam_step] expected a floating parameter, averages and a gradient of one "
+                      "shape, got {} beside {}",
+                      x.describe(), param.describe()));
+    }
+  }
+  if (mean.dtype() != square.dtype() || (mean.dtype() == f64) != (param.dtype() == f64)) {
+    fail(
+        fmt::format("[adam_step] expected averages of one type, f64 for f64 alone, got {} and {} "
+                    "for {}",
+                    mean.describe(), square.describe(), param.describe()));
+  }
+  for (std::uint32_t i = adam_step_call::kOperands - 2; i < call.n_inputs; ++i) {
+    const Tensor& x = *call.inputs[i];
+    if (!is_floating(x.dtype()) || x.rank() != 0) {
+      fail(fmt::format("[adam_step] expected floating coefficients of rank 0, got {}",
+                       x.describe()));
+    }
+  }
+  for (int i = 0; i < 3; ++i) out[i] = like(call.input(i), call.input(i).dtype());
 }
 
 void triangle(const Call& call, OutputSpec* out) {

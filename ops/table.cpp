@@ -76,7 +76,7 @@ OpInfo view(const char* name, const char* attributes, ViewFn rule, const Gradien
 }
 
 OpInfo structured(const char* name, int inputs, const char* attributes, InferFn shape, KernelFn cpu,
-                  KernelFn cuda, const GradientRule& gradient) {
+                  KernelFn cuda, const GradientRule& gradient, int outputs = 1) {
   OpInfo info;
   info.name = name;
   info.kind = OpKind::structured;
@@ -86,6 +86,7 @@ OpInfo structured(const char* name, int inputs, const char* attributes, InferFn 
   info.cpu = cpu;
   info.cuda = cuda;
   info.gradient = gradient;
+  info.n_outputs = static_cast<std::uint8_t>(outputs);
   return info;
 }
 
@@ -111,6 +112,9 @@ void fill_builtin_ops(OpInfo* table) {
 #define BRRR_STRUCTURED(name, inputs, attributes, ...)                                            \
   *table++ = structured(#name, inputs, attributes, infer::name, on_cpu::name, BRRR_ON_CUDA(name), \
                         gradients::name);
+#define BRRR_STRUCTURED_OUTPUTS(name, outputs, inputs, attributes, ...)                           \
+  *table++ = structured(#name, inputs, attributes, infer::name, on_cpu::name, BRRR_ON_CUDA(name), \
+                        gradients::name, outputs);
 #include "dispatch/ops.def"
 }
 

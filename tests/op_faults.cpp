@@ -5,6 +5,7 @@
 #if BRRR_HAS_CUDA
 #include <algorithm>
 
+#include "ops/adam_step.h"
 #include "ops/cuda/matmul_plan.h"
 #include "ops/functions.h"
 #include "ops/matmul.h"
@@ -69,6 +70,14 @@ std::vector<FaultWorkload> make_workloads() {
                    return Tensors{counted({5, 7}, device), counted({5, 1}, device, 2)};
                  },
                  {makes({"sub"}, [](const Tensors& t) { return sub(t[0], t[1]); })}});
+  all.push_back({"a step of Adam",
+                 [](Device device) {
+                   return Tensors{counted({96}, device), counted({96}, device, 0.5f),
+                                  counted({96}, device, 0), counted({}, device, -0.1f)};
+                 },
+                 {makes({"adam_step"}, [](const Tensors& t) {
+                   return adam_step({t[0], t[1], t[2], t[1], t[3], t[3]}, {t[3], 0.1, 0.1, 0.1})[0];
+                 })}});
   all.push_back({"a reduction in two kernels",
                  [](Device device) { return Tensors{counted({1 << 18}, device)}; },
                  {makes({"sum"}, [](const Tensors& t) { return sum(t[0]); })}});

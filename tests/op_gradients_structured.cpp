@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "autograd/autograd.h"
+#include "ops/adam_step.h"
 #include "ops/functions.h"
 #include "tests/op_gradients.h"
 #include "tests/op_structured.h"
@@ -51,7 +52,7 @@ const std::map<std::string, GradientCellsOf>& structured_gradient_cells() {
       {"argmax", check_constant_results},      {"argmin", check_constant_results},
       {"empty", check_constant_results},       {"full", check_constant_results},
       {"arange", check_constant_results},      {"uniform", check_constant_results},
-      {"normal", check_constant_results}};
+      {"normal", check_constant_results},      {"adam_step", check_constant_results}};
   return table;
 }
 
@@ -416,6 +417,9 @@ void check_constant_results(Report& report) {
   constant("any", any(x));
   constant("cast to integers", cast(x, i64));
   constant("detach", detach(x));
+  const Tensor one = full({}, 1, {.dtype = x.dtype()});
+  for (const Tensor& output : adam_step({x, x, x, x, one, one}, {0.1, 0.1, 0.1, 0.1}))
+    constant("adam_step", output);
 }
 
 }  // namespace brrr::test

@@ -18,7 +18,7 @@ const std::map<std::string, CellsOf>& structured_cells() {
       {"index_select", check_index_cells}, {"scatter_add", check_index_cells},
       {"triangle", check_scan_cells},      {"unslice", check_index_cells},
       {"affine", check_matmul_cells},      {"uniform", check_random_cells},
-      {"normal", check_random_cells}};
+      {"normal", check_random_cells},      {"adam_step", check_adam_step_cells}};
   return table;
 }
 

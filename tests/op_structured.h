@@ -24,7 +24,8 @@ void check_random_cells(Report& report, Device device);
 void check_join_cells(Report& report, Device device);  // cat stack split chunk
 void check_index_cells(Report& report,
                        Device device);  // gather index_select embedding scatter_add nonzero
-void check_scan_cells(Report& report, Device device);    // cumsum tril triu
+void check_scan_cells(Report& report, Device device);  // cumsum tril triu
+void check_adam_step_cells(Report& report, Device device);
 void check_matmul_cells(Report& report, Device device);  // ranks, transposes, batches, linear
 void check_matmul_bound(Report& report, Device device, int shapes);  // within gamma_K |A||B|
 void check_composite_cells(Report& report,

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <set>
 
+#include "ops/adam_step.h"
 #include "ops/functions.h"
 #include "ops/jit/compiler.h"
 #include "tensor/cuda_api.h"
@@ -182,6 +183,22 @@ void call_reductions(testing::FakeCuda& fake) {
   }
 }
 
+// Numbers and tensors as coefficients change what the kernel takes, layouts how it walks.
+void call_adam_steps(testing::FakeCuda& fake) {
+  for (const auto& [param, average] :
+       {std::pair{f32, f32}, std::pair{f64, f64}, std::pair{f16, f32}, std::pair{bf16, bf16}}) {
+    const Tensor one = made(average, {});
+    const AdamCoefficients numbers{0.1, 0.1, 0.1, 0.1}, tensors{one, one, one, one, one};
+    for (const Layout layout : kLayouts) {
+      const Tensor p = contiguous(layout(param, 0, 4)), m = made(average, Dims(p.shape())),
+                   v = made(average, Dims(p.shape())), g = layout(param, 0, 1);
+      for (const AdamCoefficients& coefficients : {numbers, tensors})
+        adam_step({p, m, v, g, one, one}, coefficients);
+      fake.run_all();
+    }
+  }
+}
+
 // --- Compiling ---
 
 // A kernel's own text, between the preludes and the end of their namespace.
@@ -203,6 +220,7 @@ std::vector<std::string> texts_of_eager() {
     call_conversions(fake);
     call_creations(fake);
     call_reductions(fake);
+    call_adam_steps(fake);
     std::set<std::string> known;
     for (const std::string& whole : fake.compiled()) {
       if (known.insert(whole).second) texts.push_back(own_text(whole));
@@ -261,7 +279,7 @@ TEST_CASE("every text that eager asks for compiles for sm_80 and sm_90", "[kerne
        {"W = 16, U = 1,", "W = 8, U = 2,", "W = 1, U = 2,", "i64 count)", "RANK = 4,", "spread<W>",
         "TILE = 32,", "TILE = 64,", "locate<RANK, true>(space", "LANES = 4,", "LANES = 32,",
         "LANES = 256,", "REDUCED = 2,", "locate<RANK, true>(kept", "i64 index, bool& y0",
-        "stands_before"}) {
+        "stands_before", "one4", "adam_step_f16"}) {
     INFO(piece);
     CHECK(std::any_of(texts.begin(), texts.end(), [piece](const std::string& text) {
       return text.find(piece) != std::string::npos;

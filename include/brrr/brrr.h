@@ -32,6 +32,7 @@
 #include "nn/sequential.h"
 #include "nn/state_dict.h"
 #include "nn/transformer.h"
+#include "ops/adam_step.h"
 #include "ops/functions.h"
 #include "ops/matmul.h"
 #include "ops/register_op.h"

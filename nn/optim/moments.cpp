@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "ops/adam_step.h"
 #include "ops/functions.h"
 #include "ops/register_op.h"
 
@@ -33,6 +34,22 @@ void write(Op op, Tensor& a, const Operand& b, const Operand& c) {
 }
 
 Tensor like(const Tensor& update, const Tensor& average) { return cast(update, average.dtype()); }
+
+// The state of scale_by_adam. The square of 1 is 1, so both averages of ones move alike.
+struct AdamState {
+  std::vector<Tensor>&mus, &nus, &mu_ones, &nu_ones;
+
+  AdamState(State& state, std::span<const Tensor> params)
+      : mus(state.list("mu", params)),
+        nus(state.list("nu", params)),
+        mu_ones(state.list("mu_ones")),
+        nu_ones(state.list("nu_ones")) {}
+
+  void count(std::size_t i, const Coefficient& weight1, const Coefficient& weight2) {
+    write(Op::lerp, mu_ones[i], 1.0, weight1);
+    write(Op::lerp, nu_ones[i], 1.0, weight2);
+  }
+};
 
 }  // namespace
 
@@ -97,20 +114,29 @@ Transformation scale_by_adam(const AdamOptions& options) {
             .add("nu_ones", ones_averages(params, wide));
       },
       [options](std::vector<Tensor> updates, State& state, std::span<const Tensor> params) {
-        std::vector<Tensor>&mus = state.list("mu", params), &nus = state.list("nu", params);
-        std::vector<Tensor>&mu_ones = state.list("mu_ones"), &nu_ones = state.list("nu_ones");
+        AdamState of(state, params);
         const Coefficient weight1 = one_minus(options.beta1), weight2 = one_minus(options.beta2);
         for (std::size_t i = 0; i < updates.size(); ++i) {
-          const Tensor g = like(updates[i], mus[i]);
-          write(Op::lerp, mus[i], g, weight1);
-          write(Op::lerp, mu_ones[i], 1.0, weight1);
-          write(average_squares, nus[i], g, weight2);
-          write(average_squares, nu_ones[i], 1.0, weight2);
-          updates[i] = call_op(denominator, {nus[i], nu_ones[i], options.eps});
-          write(ratio, updates[i], mus[i], mu_ones[i]);
+          const Tensor g = like(updates[i], of.mus[i]);
+          write(Op::lerp, of.mus[i], g, weight1);
+          write(average_squares, of.nus[i], g, weight2);
+          of.count(i, weight1, weight2);
+          updates[i] = call_op(denominator, {of.nus[i], of.nu_ones[i], options.eps});
+          write(ratio, updates[i], of.mus[i], of.mu_ones[i]);
         }
         return updates;
       });
+}
+
+void adam_apply(std::span<const Tensor> updates, State& state, std::span<Tensor> params,
+                const Coefficient& rate, const Coefficient& decay, const AdamOptions& options) {
+  AdamState of(state, params);
+  const Coefficient weight1 = one_minus(options.beta1), weight2 = one_minus(options.beta2);
+  for (std::size_t i = 0; i < updates.size(); ++i) {
+    of.count(i, weight1, weight2);
+    adam_step_({params[i], of.mus[i], of.nus[i], updates[i], of.mu_ones[i], of.nu_ones[i]},
+               {rate, weight1, weight2, options.eps, decay});
+  }
 }
 
 Transformation scale_by_lion(const Coefficient& beta1, const Coefficient& beta2) {

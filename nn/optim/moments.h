@@ -26,10 +26,14 @@ struct AdamOptions {
 // with eps outside the root. The corrections are kept as averages of ones, which round as m and v
 // do. State: mu, nu, mu_ones, nu_ones.
 //
-// Passes over the parameters' bytes: m (reads m, g, writes m), v (the same), the denominator (reads
-// v, writes d), the ratio (reads m, d, writes u), the descent (reads u, p, writes p): 14 of which a
-// single fused kernel needs 7 (reads g, m, v, p, writes m, v, p).
+// Composed by hand it makes 14 passes over the parameters' bytes, with what adds the updates: m
+// (reads m, g, writes m), v (the same), the denominator (reads v, writes d), the ratio (reads m, d,
+// writes u), the descent (reads u, p, writes p). adam and adamw take 7.
 Transformation scale_by_adam(const AdamOptions& options = {});
+
+// The whole step at once, on a state that scale_by_adam made: reads g, m, v, p and writes m, v, p.
+void adam_apply(std::span<const Tensor> updates, State& state, std::span<Tensor> params,
+                const Coefficient& rate, const Coefficient& decay, const AdamOptions& options);
 
 // sign((1 - beta1) * g + beta1 * m), then m = (1 - beta2) * g + beta2 * m. State: mu.
 Transformation scale_by_lion(const Coefficient& beta1 = 0.9, const Coefficient& beta2 = 0.99);

@@ -3,6 +3,26 @@
 #include "tensor/error.h"
 
 namespace brrr::optim {
+namespace {
+
+// A chain that begins with scale_by_adam and ends with scale_by_learning_rate, whose steps on
+// parameters take one launch each.
+Transformation adam_chain(std::vector<Transformation> parts, const LearningRate& rate,
+                          const Coefficient& decay, const AdamOptions& options) {
+  const std::string last = std::to_string(parts.size() - 1);
+  const Transformation whole = chain(std::move(parts));
+  return Transformation(
+      [whole](std::span<const Tensor> params) { return whole.init(params); },
+      [whole](std::vector<Tensor> updates, State& state, std::span<const Tensor> params) {
+        return whole.update(std::move(updates), state, params);
+      },
+      [=](std::vector<Tensor> updates, State& state, std::span<Tensor> params) {
+        const Coefficient now = next_rate(rate, state.child(last));
+        adam_apply(updates, state.child("0"), params, now, decay, options);
+      });
+}
+
+}  // namespace
 
 Transformation sgd(const LearningRate& rate, const SgdOptions& options) {
   if (options.momentum.number() == 0.0) {
@@ -13,13 +33,14 @@ Transformation sgd(const LearningRate& rate, const SgdOptions& options) {
 }
 
 Transformation adam(const LearningRate& rate, const AdamOptions& options) {
-  return chain(scale_by_adam(options), scale_by_learning_rate(rate));
+  return adam_chain({scale_by_adam(options), scale_by_learning_rate(rate)}, rate, 0, options);
 }
 
 Transformation adamw(const LearningRate& rate, const Coefficient& weight_decay,
                      const AdamOptions& options) {
-  return chain(scale_by_adam(options), add_decayed_weights(weight_decay),
-               scale_by_learning_rate(rate));
+  return adam_chain(
+      {scale_by_adam(options), add_decayed_weights(weight_decay), scale_by_learning_rate(rate)},
+      rate, weight_decay, options);
 }
 
 Transformation lion(const LearningRate& rate, const LionOptions& options) {

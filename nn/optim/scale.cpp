@@ -51,15 +51,18 @@ Transformation scaled(const Product& product, const Schedule& schedule) {
       [](std::span<const Tensor> params) {
         return State().add("count", step_counter(params[0].device()));
       },
-      [schedule](State& state) {
-        Tensor& count = state.tensor("count");
-        Coefficient value = schedule(count);
-        add_(count, 1.0);
-        return value;
-      });
+      [schedule](State& state) { return next_rate(schedule, state); });
 }
 
 }  // namespace
+
+Coefficient next_rate(const LearningRate& rate, State& state) {
+  if (const Coefficient* fixed = std::get_if<Coefficient>(&rate)) return *fixed;
+  Tensor& count = state.tensor("count");
+  Coefficient value = std::get<Schedule>(rate)(count);
+  add_(count, 1.0);
+  return value;
+}
 
 Transformation scale(const Coefficient& factor) { return scaled(kUp, factor); }
 

@@ -12,6 +12,9 @@ namespace brrr::optim {
 // A number, a 0-d tensor or a schedule.
 using LearningRate = std::variant<Coefficient, Schedule>;
 
+// This step's rate. A schedule counts the step, in a state that scale_by_learning_rate made.
+Coefficient next_rate(const LearningRate& rate, State& state);
+
 Transformation scale(const Coefficient& factor);
 
 // By the schedule's value at the number of steps done, 0 at the first. State: count.

@@ -56,6 +56,13 @@ struct DrawKey {
 };
 using Draw = void (*)(void* out, DrawKey key, std::int64_t first, std::int64_t blocks);
 
+// `out` and `in` are as AdamOperands begin.
+struct AdamNumbers {
+  double rate, mean_weight, square_weight, eps, decay, mean_of_ones, square_of_ones;
+};
+using AdamLoop = void (*)(void* const* out, const void* const* in, const AdamNumbers& numbers,
+                          std::int64_t n);
+
 inline constexpr int kLoopRows = 0
 #define BRRR_UNARY(...) +1
 #define BRRR_BINARY(...) +1
@@ -80,6 +87,7 @@ struct LoopTable {
   ArgLoops arg_reduction[kArgRows][kDTypes] = {};
   Draw uniform[kDTypes] = {};
   Draw normal[kDTypes] = {};
+  AdamLoop adam_step[kDTypes][2] = {};  // without decay and with it
 };
 
 // The best table that this machine can run.

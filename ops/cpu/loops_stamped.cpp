@@ -31,6 +31,7 @@ BRRR_SCALAR_FN i64 trunc(i64 a) { return a; }
 
 namespace {
 
+#include "ops/cpu/adam_loops.inl"
 #include "ops/cpu/convert_loops.inl"
 #include "ops/cpu/pointwise_loops.inl"
 #include "ops/cpu/random_loops.inl"
@@ -39,6 +40,7 @@ namespace {
 constexpr LoopTable make_table() {
   LoopTable table;
   table.isa = BRRR_TEXT(BRRR_ISA);
+  fill_adam(table);
   fill_convert(table);
   fill_pointwise(table);
   fill_reductions(table);

@@ -17,7 +17,7 @@ void run(Elementwise& work, Op op, Types types, const Tensor& output, int varian
   work.what = static_cast<std::uint64_t>(op) | static_cast<std::uint64_t>(variant) << 16 |
               static_cast<std::uint64_t>(types.to) << 22 |
               static_cast<std::uint64_t>(types.from) << 25;
-  work.output = output.impl();
+  work.outputs[0] = output.impl();
   work.make = make;
   work.of = &types;
   run_elementwise(work);

@@ -25,14 +25,14 @@ KernelTable<Ready>& table() {
   return *instance;
 }
 
-constexpr int kMostOperands = 1 + Elementwise::kMostInputs;
+constexpr int kMostOperands = Elementwise::kMostOutputs + Elementwise::kMostInputs;
 // The last argument of a kernel, after outputs, inputs and scalars, is for the caller to fill.
 struct Arguments {
   void* list[kMostOperands + Elementwise::kMostScalars + 1];
   int n = 0;
 
   explicit Arguments(const Elementwise& work) {
-    list[n++] = const_cast<void**>(&work.output->data);
+    for (int i = 0; i < work.n_outputs; ++i) list[n++] = const_cast<void**>(&work.outputs[i]->data);
     for (int i = 0; i < work.n_inputs; ++i) list[n++] = const_cast<void**>(&work.inputs[i]->data);
     for (int i = 0; i < work.n_scalars; ++i)
       list[n++] = const_cast<std::uint64_t*>(&work.scalars[i]);
@@ -47,7 +47,9 @@ void launch(const Ready& ready, std::int64_t blocks, cu::CudaStream& stream, voi
 // How many vectors a thread takes when there are enough elements to fill the device anyway.
 int unroll_for(const jit::KernelSpec& spec) {
   std::size_t bytes = 0;
-  for (const jit::Operand& input : spec.inputs) bytes += size_of(input.dtype);
+  for (const jit::Operand& input : spec.inputs) {
+    if (input.access == jit::Access::vector) bytes += size_of(input.dtype);
+  }
   for (const jit::Operand& output : spec.outputs) bytes = std::max(bytes, size_of(output.dtype));
   return std::clamp(jit::tuning().pointwise_bytes /
                         static_cast<int>(bytes * static_cast<std::size_t>(spec.width)),
@@ -62,8 +64,12 @@ const Ready* insert(const KernelKey& key, const jit::KernelSpec& spec, Device de
 }
 
 [[gnu::noinline]] const Ready* make_flat(const Elementwise& work, const KernelKey& key,
-                                         Device device, int log_width, bool large) {
+                                         Device device, int log_width, bool large,
+                                         unsigned single) {
   jit::KernelSpec spec = work.make(work.of);
+  for (std::size_t i = 0; i < spec.inputs.size(); ++i) {
+    if (single >> i & 1) spec.inputs[i].access = jit::Access::broadcast;
+  }
   spec.width = std::min(jit::widest_access(spec), 1 << log_width);
   spec.threads = jit::tuning().pointwise_threads;
   spec.unroll = large ? unroll_for(spec) : 1;
@@ -75,18 +81,18 @@ const Ready* insert(const KernelKey& key, const jit::KernelSpec& spec, Device de
 struct Layout {
   jit::Walk walk = jit::Walk::strided;
   int width = 1, tile = 0;
-  unsigned broadcast = 0, transposed = 0;  // bits by operand: 0 is the output
+  unsigned broadcast = 0, transposed = 0;  // bits by operand: outputs, then inputs
   bool wide = false, large = false;
 };
 
 // A dimension along which operands that do not run along the last one do: the other side of a tile.
 // -1: none.
-int turned_dim(const jit::Space& space, unsigned& transposed) {
+int turned_dim(const jit::Space& space, int outputs, unsigned& transposed) {
   constexpr std::int64_t kLeast = 8;
   const int inner = space.rank - 1;
   int side = -1;
   if (space.stride[0][inner] != 1 || space.size[inner] < kLeast) return -1;
-  for (int k = 1; k < space.operands; ++k) {
+  for (int k = outputs; k < space.operands; ++k) {
     if (space.stride[k][inner] == 0 || space.stride[k][inner] == 1) continue;
     for (int d = 0; d < inner; ++d) {
       if (space.stride[k][d] != 1 || space.size[d] < kLeast || (side >= 0 && side != d)) continue;
@@ -98,14 +104,17 @@ int turned_dim(const jit::Space& space, unsigned& transposed) {
 }
 
 Layout lay_out(const Elementwise& work, jit::Space& space) {
-  const TensorImpl& out = *work.output;
+  const TensorImpl& out = *work.outputs[0];
   for (int d = 0; d < out.word.rank(); ++d) space.add_dim(out.dims[d]);
-  const auto add = [&space](const TensorImpl& t) {
+  const TensorImpl* operands[kMostOperands];
+  int n = 0;
+  for (int i = 0; i < work.n_outputs; ++i) operands[n++] = work.outputs[i];
+  for (int i = 0; i < work.n_inputs; ++i) operands[n++] = work.inputs[i];
+  for (int k = 0; k < n; ++k) {
+    const TensorImpl& t = *operands[k];
     const auto rank = static_cast<std::size_t>(t.word.rank());
     jit::add_operand(space, {t.dims, rank}, {t.strides, rank});
-  };
-  add(out);
-  for (int i = 0; i < work.n_inputs; ++i) add(*work.inputs[i]);
+  }
   jit::sort_dims(space);
   jit::coalesce(space);
 
@@ -116,12 +125,12 @@ Layout lay_out(const Elementwise& work, jit::Space& space) {
   const void* data[kMostOperands];
   std::uint8_t sizes[kMostOperands];
   for (int k = 0; k < space.operands; ++k) {
-    const TensorImpl& t = k == 0 ? out : *work.inputs[k - 1];
+    const TensorImpl& t = *operands[k];
     data[k] = t.data;
     sizes[k] = static_cast<std::uint8_t>(size_of(t.word.dtype()));
     largest = std::max<std::size_t>(largest, sizes[k]);
   }
-  if (const int side = turned_dim(space, layout.transposed); side >= 0) {
+  if (const int side = turned_dim(space, work.n_outputs, layout.transposed); side >= 0) {
     const int inner = space.rank - 1;
     space.move_last(side);
     space.swap_dims(inner - 1, inner);
@@ -133,7 +142,7 @@ Layout lay_out(const Elementwise& work, jit::Space& space) {
   layout.transposed = 0;
   layout.width = jit::vector_width(space, data, sizes, static_cast<int>(16 / largest));
   if (layout.width > 1) {
-    for (int k = 1; k < space.operands; ++k) {
+    for (int k = work.n_outputs; k < space.operands; ++k) {
       if (space.stride[k][space.rank - 1] == 0) layout.broadcast |= 1u << k;
     }
   }
@@ -148,7 +157,7 @@ Layout lay_out(const Elementwise& work, jit::Space& space) {
   spec.width = layout.width;
   spec.wide = layout.wide;
   for (std::size_t i = 0; i < spec.inputs.size(); ++i) {
-    const unsigned bit = 2u << i;
+    const unsigned bit = 1u << (static_cast<std::size_t>(work.n_outputs) + i);
     spec.inputs[i].access = layout.transposed & bit  ? jit::Access::transposed
                             : layout.broadcast & bit ? jit::Access::broadcast
                                                      : jit::Access::vector;
@@ -220,39 +229,47 @@ std::uint64_t argument_of(Attr attr, bool is_double, DType type) {
 }
 
 void run_elementwise(const Elementwise& work) {
-  const TensorImpl& out = *work.output;
-  const std::int64_t count = out.numel;
+  const std::int64_t count = work.outputs[0]->numel;
   if (count == 0) return;
-  const Device device = out.word.device();
+  const Device device = work.outputs[0]->word.device();
   cu::CudaStream& stream = cu::current_stream(device);
-  bool flat = out.word.contiguous();
-  std::uintptr_t addresses = reinterpret_cast<std::uintptr_t>(out.data);
-  for (int i = 0; i < work.n_inputs; ++i) {
-    const TensorImpl& input = *work.inputs[i];
-    flat &= input.word.contiguous() & (input.numel == count);
-    addresses |= reinterpret_cast<std::uintptr_t>(input.data);
+  bool flat = true;
+  unsigned single = 0;  // bits by input: one element for all of the outputs'
+  std::uintptr_t addresses = 0;
+  int log_width = 4;
+  const auto add = [&](const TensorImpl& t) {
+    flat &= t.word.contiguous() & (t.numel == count);
+    addresses |= reinterpret_cast<std::uintptr_t>(t.data);
+  };
+  // Calls f with every operand that is read or written in vectors.
+  const auto each = [&](auto f) {
+    for (int i = 0; i < work.n_outputs; ++i) f(*work.outputs[i]);
+    for (int i = 0; i < work.n_inputs; ++i) {
+      if (!(single >> i & 1)) f(*work.inputs[i]);
+    }
+  };
+  if (count > 1) {
+    for (int i = 0; i < work.n_inputs; ++i)
+      single |= static_cast<unsigned>(work.inputs[i]->numel == 1) << i;
   }
+  each(add);
   if (!flat) [[unlikely]]
     return run_strided(work, device, stream);
 
-  int log_width = 4;
   if (addresses & 15u) [[unlikely]] {
-    log_width =
-        std::countr_zero(reinterpret_cast<std::uintptr_t>(out.data) / size_of(out.word.dtype()));
-    for (int i = 0; i < work.n_inputs; ++i) {
-      const TensorImpl& input = *work.inputs[i];
-      log_width =
-          std::min(log_width, std::countr_zero(reinterpret_cast<std::uintptr_t>(input.data) /
-                                               size_of(input.word.dtype())));
-    }
+    each([&](const TensorImpl& t) {
+      log_width = std::min(log_width, std::countr_zero(reinterpret_cast<std::uintptr_t>(t.data) /
+                                                       size_of(t.word.dtype())));
+    });
     log_width = std::min(log_width, 3);
   }
   const bool large = count >= jit::tuning().pointwise_large;
-  const KernelKey key{stream.on, work.what,
-                      static_cast<std::uint64_t>(log_width << 1 | large) << 1};
+  const KernelKey key{
+      stream.on, work.what,
+      (std::uint64_t{single} << 4 | static_cast<std::uint64_t>(log_width << 1 | large)) << 1};
   const Ready* ready = table().find(key);
   if (!ready) [[unlikely]]
-    ready = make_flat(work, key, device, log_width, large);
+    ready = make_flat(work, key, device, log_width, large, single);
   Arguments arguments(work);
   arguments.list[arguments.n] = const_cast<std::int64_t*>(&count);
   launch(*ready, (count + ready->per_block - 1) / ready->per_block, stream, arguments.list);

@@ -1,5 +1,5 @@
-// Runs kernels that write one output element by element: finds or makes the kernel that suits the
-// operands' layouts and launches it. In the steady state nothing is allocated and nothing is
+// Runs kernels that write their outputs element by element: finds or makes the kernel that suits
+// the operands' layouts and launches it. In the steady state nothing is allocated and nothing is
 // locked.
 #pragma once
 
@@ -13,13 +13,13 @@
 namespace brrr::on_cuda {
 
 struct Elementwise {
-  static constexpr int kMostInputs = 3, kMostScalars = 4;
+  static constexpr int kMostOutputs = 3, kMostInputs = 11, kMostScalars = 5;
 
   std::uint64_t what = 0;  // packed: everything that `make` depends on
-  const TensorImpl* output = nullptr;
-  int n_inputs = 0, n_scalars = 0;
-  const TensorImpl* inputs[kMostInputs];  // shapes broadcast to the output's
-  std::uint64_t scalars[kMostScalars];    // the bits of each in its register type
+  int n_outputs = 1, n_inputs = 0, n_scalars = 0;
+  const TensorImpl* outputs[kMostOutputs];  // of one shape
+  const TensorImpl* inputs[kMostInputs];    // shapes broadcast to the outputs'
+  std::uint64_t scalars[kMostScalars];      // the bits of each in its register type
   // The flat spec of what is computed; asked for once per kernel.
   jit::KernelSpec (*make)(const void* of) = nullptr;
   const void* of = nullptr;

@@ -18,11 +18,11 @@ jit::KernelSpec make(const void* of) {
 
 void pointwise(const Call& call, Tensor* outputs) {
   Elementwise work;
-  work.output = outputs[0].impl();
+  work.outputs[0] = outputs[0].impl();
   std::uint64_t what = static_cast<std::uint64_t>(call.op) |
                        static_cast<std::uint64_t>(call.dtype) << 16 |
                        static_cast<std::uint64_t>(call.scalars & 7u) << 19 |
-                       static_cast<std::uint64_t>(work.output->word.dtype()) << 22;
+                       static_cast<std::uint64_t>(work.outputs[0]->word.dtype()) << 22;
   int at = 25;
   for (std::uint32_t i = 0; i < call.n_inputs; ++i, at += 3) {
     work.inputs[i] = call.input(static_cast<int>(i)).impl();

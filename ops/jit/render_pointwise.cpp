@@ -41,12 +41,17 @@ std::string head(const KernelSpec& spec, std::string_view last) {
   return text + std::string(last) + ") {\n";
 }
 
+// A flat kernel reads an operand of one element once: one<i>.
+bool is_single(const KernelSpec& spec, std::size_t input) {
+  return spec.walk == Walk::flat && spec.inputs[input].access == Access::broadcast;
+}
+
 // The input whose bits are all that the kernel writes, or -1.
 int plain_copy(const KernelSpec& spec) {
   if (spec.outputs.size() != 1) return -1;
   const Value& value = spec.values[spec.outputs[0].value];
-  return value.kind == Value::Kind::input && value.dtype == spec.outputs[0].dtype ? value.number
-                                                                                  : -1;
+  if (value.kind != Value::Kind::input || value.dtype != spec.outputs[0].dtype) return -1;
+  return is_single(spec, static_cast<std::size_t>(value.number)) ? -1 : value.number;
 }
 
 // From the packs p<i> of the inputs to the outputs in memory: widen, compute, narrow, store. `pack`
@@ -63,8 +68,10 @@ std::string compute_vector(const KernelSpec& spec, std::string_view indent, std:
   }
   text += fmt::format("#pragma unroll\n{0}for (int e = 0; e < {1}; ++e) {{\n{0}  compute(", indent,
                       width);
-  for (std::size_t i = 0; i < spec.inputs.size(); ++i)
-    text += fmt::format("widen(p{}{}.at[e]), ", i, pack);
+  for (std::size_t i = 0; i < spec.inputs.size(); ++i) {
+    text += is_single(spec, i) ? fmt::format("one{}, ", i)
+                               : fmt::format("widen(p{}{}.at[e]), ", i, pack);
+  }
   for (std::size_t i = 0; i < spec.scalars.size(); ++i) text += fmt::format("s{}, ", i);
   text += fmt::format("{} + e", index);
   for (std::size_t i = 0; i < spec.outputs.size(); ++i) text += fmt::format(", y{}[e]", i);
@@ -86,6 +93,7 @@ std::string flat(const KernelSpec& spec) {
                              std::string_view at, bool declare) {
     std::string t;
     for (std::size_t i = 0; i < spec.inputs.size(); ++i) {
+      if (is_single(spec, i)) continue;
       t += fmt::format(
           "{}{}p{}{} = load<{}>(in{} + {});\n", indent,
           declare ? fmt::format("const Pack<{}, {}> ", c_name(spec.inputs[i].dtype), width) : "", i,
@@ -99,12 +107,18 @@ std::string flat(const KernelSpec& spec) {
       list.push_back(fmt::format("out{} + {}", i, at));
     return list;
   };
+  for (std::size_t i = 0; i < spec.inputs.size(); ++i) {
+    if (is_single(spec, i))
+      text += fmt::format("  const {} one{} = widen(*in{});\n", register_name(spec.inputs[i].dtype),
+                          i, i);
+  }
   text +=
       "  const i64 first = i64(blockIdx.x) * (THREADS * U * W);\n"
       "  i64 at = first + i64(threadIdx.x) * W;\n"
       "  if (first + THREADS * U * W <= count) {\n";
   for (std::size_t i = 0; i < spec.inputs.size(); ++i) {
-    text += fmt::format("    Pack<{}, W> p{}[U];\n", c_name(spec.inputs[i].dtype), i);
+    if (!is_single(spec, i))
+      text += fmt::format("    Pack<{}, W> p{}[U];\n", c_name(spec.inputs[i].dtype), i);
   }
   if (!spec.inputs.empty()) {
     text += "#pragma unroll\n    for (int u = 0; u < U; ++u) {\n" +

@@ -122,7 +122,9 @@ KernelSpec arg_reduction_spec(const OpInfo& op, DType input) {
 
 int widest_access(const KernelSpec& spec) {
   std::size_t size = 1;
-  for (const Operand& input : spec.inputs) size = std::max(size, size_of(input.dtype));
+  for (const Operand& input : spec.inputs) {
+    if (input.access != Access::broadcast) size = std::max(size, size_of(input.dtype));
+  }
   // The few results of a reduction are written one by one.
   if (!spec.reduces() || spec.inputs.empty()) {
     for (const Operand& output : spec.outputs) size = std::max(size, size_of(output.dtype));
