@@ -131,14 +131,15 @@ const std::map<std::string, PointwiseReference>& pointwise() {
       {"gelu_tanh_gradient",
        [](const double* x, R r) {
          const double k = std::sqrt(8 / kPi), c = 0.044715, b = x[1];
-         const double e = std::exp(r(r(-k * b) * r(1 + r(r(c * b) * b))));
-         const double slope = r(r(r(b * r(1 - 1 / r(1 + e))) * k) * r(1 + r(r(3 * c * b) * b)));
-         return r(r(x[0] / r(1 + e)) * r(1 + slope));
+         const double square = r(b * b), twice = r(k * b);
+         const double s = 1 / r(1 + std::exp(r(-twice * r(1 + r(c * square)))));
+         const double slope = r(r(s * r(1 - s)) * r(twice * r(1 + r(3 * c * square))));
+         return r(x[0] * r(s + slope));
        }},
       {"silu_gradient",
        [](const double* x, R r) {
-         const double s = 1 / (1 + std::exp(-x[1]));
-         return r(r(x[0] * r(1 + r(x[1] * (1 - s)))) / r(1 + std::exp(-x[1])));
+         const double s = 1 / r(1 + std::exp(-x[1]));
+         return r(x[0] * r(s + r(r(s * r(1 - s)) * x[1])));
        }},
 
       {"where", [](const double* x, R) { return x[0] != 0 ? x[1] : x[2]; }},

@@ -50,11 +50,15 @@ BRRR_EXACT1(fabs)
 #undef BRRR_EXACT1
 BRRR_SCALAR_FN float fmod(float a, float b) { return __builtin_fmodf(a, b); }
 BRRR_SCALAR_FN double fmod(double a, double b) { return __builtin_fmod(a, b); }
+template <class T>
+BRRR_SCALAR_FN T over(T a, T b) {
+  return a / b;
+}
 
 // Whether an expression calls a function whose vector and scalar forms may differ in bits.
 constexpr bool calls_inexact_math(const char* text) {
-  constexpr const char* names[] = {"exp", "expm1", "log",  "log1p", "sin",
-                                   "cos", "tan",   "tanh", "erf",   "pow"};
+  constexpr const char* names[] = {"exp", "expm1", "log", "log1p", "sin",     "cos",
+                                   "tan", "tanh",  "erf", "pow",   "logistic"};
   const auto in_word = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
   };

@@ -37,6 +37,10 @@ BRRR_FN float fmod(float a, float b) { return __builtin_fmodf(a, b); }
 BRRR_FN double fmod(double a, double b) { return __builtin_fmod(a, b); }
 BRRR_FN float pow(float a, float b) { return __builtin_powf(a, b); }
 BRRR_FN double pow(double a, double b) { return __builtin_pow(a, b); }
+template <class T>
+BRRR_FN T over(T a, T b) {
+  return a / b;
+}
 
 struct f16 {
   u16 bits;

@@ -2,7 +2,8 @@
 // C++ into the CPU loops, and as text in front of every generated kernel (CPU and CUDA), so both
 // mean the same. It includes nothing. Whoever includes it defines BRRR_SCALAR_FN (how a function is
 // declared) and provides, for float and double: exp expm1 log log1p sqrt sin cos tan tanh erf floor
-// ceil trunc fabs fmod pow rint.
+// ceil trunc fabs fmod pow rint, and over(a, b): a / b for b of at least 1, to two units in the
+// last place.
 //
 // T is float, double, int, long long (or std::int64_t) or bool; f16 and bf16 have become float
 // before.
@@ -66,6 +67,16 @@ BRRR_SCALAR_FN bool is_finite(T a) {
 template <class T>
 BRRR_SCALAR_FN bool is_infinite(T a) {
   return (a == a) & !is_finite(a);
+}
+
+template <class T>
+BRRR_SCALAR_FN T logistic(T a) {
+  return over(T(1), T(1) + exp(-a));
+}
+// The slope of x * logistic(u) where s is logistic(u) and t is x times u's slope.
+template <class T>
+BRRR_SCALAR_FN T gated_slope(T s, T t) {
+  return s + s * (T(1) - s) * t;
 }
 
 template <class T>
