@@ -1,8 +1,10 @@
 // Calls of generated kernels on a fake device: which kernel is chosen for a layout, what it is
 // given, that its second call makes nothing new. What the kernels compute is for the tests that
 // have a GPU.
+#include <algorithm>
 #include <cstring>
 
+#include "ops/adam_step.h"
 #include "ops/functions.h"
 #include "ops/jit/compiler.h"
 #include "ops/jit/geometry.h"
@@ -79,6 +81,79 @@ TEST_CASE("contiguous operands take the flat kernel", "[cuda_generated]") {
   CHECK(fake.problem().empty());
 }
 
+TEST_CASE("an operand of one element keeps the others flat", "[cuda_generated]") {
+  FakeCuda fake({.with_nvrtc = true});
+  auto counts = std::make_shared<std::vector<std::int64_t>>();
+  fake.define_kernel("mul_f32", {8, 8, 8, 8}, [counts](const FakeLaunch& launch) {
+    float* out = launch.argument<float*>(0);
+    const float *a = launch.argument<const float*>(1), *b = launch.argument<const float*>(2);
+    counts->push_back(launch.argument<std::int64_t>(3));
+    for (std::int64_t i = 0; i < counts->back(); ++i) out[i] = a[i] * b[0];
+  });
+  {
+    const Tensor x = tensor<float>({1, 2, 3}, {3}, cuda(0)), by = full({}, 2, {.device = cuda(0)});
+    fake.run_all();
+    mul(x, by);
+    mul(x, slice(x, 0, 1, 2));  // at another alignment
+    mul(by, by);
+    synchronize(cuda(0));
+  }
+  CHECK(*counts == std::vector<std::int64_t>{3, 3, 1});
+  const std::vector<std::string> texts = fake.compiled();
+  CHECK(std::ranges::any_of(texts, [](const std::string& text) {
+    return text.find("W = 4,") != std::string::npos &&
+           text.find("const float one1 = widen(*in1);") != std::string::npos;
+  }));
+  CHECK(fake.problem().empty());
+}
+
+TEST_CASE("Adam's step is one launch over the memory of its operands", "[cuda_generated]") {
+  FakeCuda fake({.with_nvrtc = true});
+  struct Seen {
+    std::vector<void*> pointers;
+    std::vector<float> numbers;
+    std::int64_t count = 0;
+  };
+  auto seen = std::make_shared<std::vector<Seen>>();
+  // Three outputs, six operands, a rate on the device; four numbers.
+  fake.define_kernel("adam_step_f32", {8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 4, 4, 4, 4, 8},
+                     [seen](const FakeLaunch& launch) {
+                       Seen one;
+                       for (int i = 0; i < 10; ++i)
+                         one.pointers.push_back(launch.argument<void*>(i));
+                       for (int i = 10; i < 14; ++i)
+                         one.numbers.push_back(launch.argument<float>(i));
+                       one.count = launch.argument<std::int64_t>(14);
+                       seen->push_back(one);
+                     });
+  const auto pointers = [](std::initializer_list<const Tensor*> tensors) {
+    std::vector<void*> list;
+    for (const Tensor* x : tensors) list.push_back(x->data());
+    return list;
+  };
+  {
+    const Tensor p = ones_on(cuda(0), {7, 143}), m = ones_on(cuda(0), {7, 143}),
+                 v = ones_on(cuda(0), {7, 143}), g = ones_on(cuda(0), {7, 143}),
+                 one = ones_on(cuda(0), {}), two = ones_on(cuda(0), {}),
+                 rate = ones_on(cuda(0), {});
+    const AdamCoefficients coefficients{rate, 0.5, 0.25, 0.125, 2};
+    adam_step_({p, m, v, g, one, two}, coefficients);
+    const auto [new_p, new_m, new_v] = adam_step({p, m, v, g, one, two}, coefficients);
+    synchronize(cuda(0));
+    REQUIRE(seen->size() == 2);
+    CHECK((*seen)[0].pointers == pointers({&p, &m, &v, &p, &m, &v, &g, &one, &two, &rate}));
+    CHECK((*seen)[1].pointers ==
+          pointers({&new_p, &new_m, &new_v, &p, &m, &v, &g, &one, &two, &rate}));
+    for (const Seen& each : *seen) {
+      CHECK(each.numbers == std::vector<float>{0.5, 0.25, 0.125, 2});
+      CHECK(each.count == 1001);
+    }
+    for (const Tensor* x : {&p, &m, &v}) CHECK(x->version() == 1);
+    CHECK(g.version() == 0);
+  }
+  CHECK(fake.problem().empty());
+}
+
 TEST_CASE("numbers are arguments, in the type computed in", "[cuda_generated]") {
   FakeCuda fake({.with_nvrtc = true});
   auto got = std::make_shared<std::vector<double>>();
@@ -143,15 +218,17 @@ TEST_CASE("reductions are split when there are few results", "[cuda_generated]")
     sum(transpose(x, 0, 1), {0}, true);
     sum(ones_on(cuda(0), {5, 0}), {1}, false);
     sum(ones_on(cuda(0), {40000, 64}), {0}, false);
+    sum(ones_on(cuda(0), {8192, 1024}), {0}, false);
     synchronize(cuda(0));
   }
-  REQUIRE(seen->parts.size() == 6);
+  REQUIRE(seen->parts.size() == 7);
   CHECK(seen->parts[0] == 1);
   CHECK(seen->parts[1] == 1);  // narrow strips of columns fill the device
   CHECK(seen->parts[2] > 1);
   CHECK(seen->parts[3] == 1);
   CHECK(seen->parts[4] == 1);
   CHECK(seen->parts[5] > 1);
+  CHECK(seen->parts[6] == 1);  // and have many loads under way
   CHECK(seen->joins == 2);
   CHECK(fake.problem().empty());
 }

@@ -275,11 +275,26 @@ TEST_CASE("every text that eager asks for compiles for sm_80 and sm_90", "[kerne
   const std::size_t all = texts.size();
   CHECK(all > 5000);
   // Every kind of walk and access is among them.
-  for (const char* piece :
-       {"W = 16, U = 1,", "W = 8, U = 2,", "W = 1, U = 2,", "i64 count)", "RANK = 4,", "spread<W>",
-        "TILE = 32,", "TILE = 64,", "locate<RANK, true>(space", "LANES = 4,", "LANES = 32,",
-        "LANES = 256,", "REDUCED = 2,", "locate<RANK, true>(kept", "i64 index, bool& y0",
-        "stands_before", "one4", "adam_step_f16"}) {
+  for (const char* piece : {"W = 16, U = 1,",
+                            "W = 8, U = 2,",
+                            "W = 1, U = 2,",
+                            "i64 count)",
+                            "RANK = 4,",
+                            "spread<W>",
+                            "TILE = 32,",
+                            "TILE = 64,",
+                            "locate<RANK, true>(space",
+                            "LANES = 4,",
+                            "LANES = 32,",
+                            "LANES = 256,",
+                            "REDUCED = 2,",
+                            "locate<RANK, true>(kept",
+                            "i64 index, bool& y0",
+                            "stands_before",
+                            "one4",
+                            "W = 4, U = 16,",
+                            "W = 8, U = 16,",
+                            "adam_step_f16"}) {
     INFO(piece);
     CHECK(std::any_of(texts.begin(), texts.end(), [piece](const std::string& text) {
       return text.find(piece) != std::string::npos;

@@ -38,10 +38,20 @@ constexpr int power_of_two_from(int64_t n) {
 struct Plan {
   jit::Space kept, reduced;
   jit::Walk walk = jit::Walk::rows;
-  int width = 1, lanes = 1, threads = 0;
+  int width = 1, lanes = 1, threads = 0, unroll = 1;
   bool wide = false;
   int64_t blocks = 1, parts = 1, part = 0;  // `part`: reduced elements (rows: vectors) of one part
 };
+
+// Of `loads` that a thread has to do, how many it has under way: more where few blocks share a
+// multiprocessor, which would wait for memory. What is loaded stays in registers: 128 elements.
+int column_unroll(int64_t loads, int width, int64_t blocks, int multiprocessors) {
+  const jit::Tuning& tuned = jit::tuning();
+  const int64_t most = std::min<int64_t>(
+      {loads, 128 / width, tuned.column_loads / ceil_div(blocks, multiprocessors)});
+  return std::max(tuned.column_unroll,
+                  static_cast<int>(std::bit_floor(static_cast<std::uint64_t>(most))));
+}
 
 // `mask`: which dimensions are reduced. The order of reduced dimensions is free but for an index
 // (`ordered`).
@@ -111,9 +121,10 @@ Plan plan_of(const Tensor& input, const Tensor& output, std::uint64_t mask, bool
         plan.lanes /= 2;
     }
     plan.blocks = ceil_div(kept / plan.width, plan.lanes);
-    const int step = plan.threads / plan.lanes * tuned.column_unroll;
-    rounds = ceil_div(reduced, step);
-    plan.part = step;
+    const int down = plan.threads / plan.lanes;
+    plan.unroll = column_unroll(ceil_div(reduced, down), plan.width, plan.blocks, multiprocessors);
+    plan.part = down * plan.unroll;
+    rounds = ceil_div(reduced, plan.part);
   } else {
     const int64_t vectors = reduced / plan.width;
     plan.threads = tuned.row_threads;
@@ -121,13 +132,15 @@ Plan plan_of(const Tensor& input, const Tensor& output, std::uint64_t mask, bool
                      ? plan.threads
                      : std::min(32, power_of_two_from(vectors));
     plan.blocks = ceil_div(kept, plan.threads / plan.lanes);
-    plan.part = plan.lanes * tuned.row_unroll;
+    plan.unroll = tuned.row_unroll;
+    plan.part = plan.lanes * plan.unroll;
     rounds = ceil_div(vectors, plan.part);
   }
   const int64_t wanted = int64_t{multiprocessors} * tuned.reduce_blocks;
-  if (plan.blocks * 2 <= wanted && rounds > 2 * tuned.reduce_least) {
+  const int64_t loads = rounds * plan.unroll;
+  if (plan.blocks * 2 <= wanted && loads > 2 * tuned.reduce_least) {
     const int64_t parts =
-        std::clamp<int64_t>(std::min(wanted / plan.blocks, rounds / tuned.reduce_least), 1, 65535);
+        std::clamp<int64_t>(std::min(wanted / plan.blocks, loads / tuned.reduce_least), 1, 65535);
     plan.part *= ceil_div(rounds, parts);
     plan.parts = ceil_div(by_columns ? reduced : reduced / plan.width, plan.part);
   } else {
@@ -145,8 +158,7 @@ Plan plan_of(const Tensor& input, const Tensor& output, std::uint64_t mask, bool
   spec.width = plan.width;
   spec.threads = plan.threads;
   spec.lanes = plan.lanes;
-  spec.unroll =
-      plan.walk == jit::Walk::columns ? jit::tuning().column_unroll : jit::tuning().row_unroll;
+  spec.unroll = plan.unroll;
   const std::string text = jit::render_cuda(spec);
   const std::string warp = spec.name + "_join_warp", block = spec.name + "_join_block";
   const auto kernels =
@@ -172,7 +184,8 @@ void reduce(const Call& call, Tensor& output, std::uint64_t mask, bool ordered,
           static_cast<std::uint64_t>(plan.reduced.rank) << 8 |
           static_cast<std::uint64_t>(plan.wide) << 12 |
           static_cast<std::uint64_t>(plan.width) << 16 |
-          static_cast<std::uint64_t>(plan.lanes) << 24};
+          static_cast<std::uint64_t>(plan.lanes) << 24 |
+          static_cast<std::uint64_t>(plan.unroll) << 36};
   const Ready* ready = table().find(key);
   if (!ready) [[unlikely]]
     ready = make(key, make_spec(), plan, device);
