@@ -73,7 +73,7 @@ std::vector<FaultWorkload> make_workloads() {
   all.push_back({"a step of Adam",
                  [](Device device) {
                    return Tensors{counted({96}, device), counted({96}, device, 0.5f),
-                                  counted({96}, device, 2), counted({}, device)};
+                                  counted({96}, device, 0), counted({}, device, -0.1f)};
                  },
                  {makes({"adam_step"}, [](const Tensors& t) {
                    return adam_step({t[0], t[1], t[2], t[1], t[3], t[3]}, {t[3], 0.1, 0.1, 0.1})[0];

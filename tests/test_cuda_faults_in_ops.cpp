@@ -1,6 +1,7 @@
 // Every call into CUDA that ops make fails once, on the fake driver: from a device on which nothing
 // has run, so that compiling, loading and planning are among the calls. The fake driver's kernels
 // are written here. What kernels really compute is seen on a GPU (gpu_faults.cpp).
+#include <cmath>
 #include <cstring>
 
 #include "measure/limits.h"
@@ -69,6 +70,20 @@ void define_kernels(FakeCuda& fake) {
   define_flat<std::int64_t>(fake, "add_i64", {8, 8}, [=](const FakeLaunch& l, std::int64_t i) {
     return pointer<const std::int64_t>(l, 1)[i] + l.argument<std::int64_t>(2);
   });
+  // Outputs, operands, the rate, then three weights, a decay of 0 and the number of elements.
+  fake.define_kernel("adam_step_f32", {8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 4, 4, 4, 4, 8},
+                     [=](const FakeLaunch& l) {
+                       const float rate = in(l, 9, 0), eps = l.argument<float>(12);
+                       for (std::int64_t i = 0; i < l.argument<std::int64_t>(14); ++i) {
+                         const float g = in(l, 6, i), m = in(l, 4, i), v = in(l, 5, i);
+                         const float mean = m + l.argument<float>(10) * (g - m);
+                         const float square = v + l.argument<float>(11) * (g * g - v);
+                         const float root = std::sqrt(square / in(l, 8, 0)) + eps;
+                         pointer<float>(l, 0)[i] = in(l, 3, i) - mean / (root * in(l, 7, 0)) * rate;
+                         pointer<float>(l, 1)[i] = mean;
+                         pointer<float>(l, 2)[i] = square;
+                       }
+                     });
   fake.define_kernel("sub_f32", {8, 8, 8, sizeof(jit::Geometry)}, [](const FakeLaunch& l) {
     const auto g = l.argument<jit::Geometry>(3);
     for (std::int64_t row = 0; row < g.size[0]; ++row) {
