@@ -266,6 +266,51 @@ TEST_CASE("what a measurement found is read back, or refused when damaged", "[cu
   CHECK(tuning_name(here, "gpu", 13000, 130000, 1) != tuning_name(here, "other", 13000, 130000, 1));
 }
 
+TEST_CASE("long candidates are compared at one clock", "[cuda_matmul]") {
+  // What each takes on a cool GPU, which soon grows hot. The first look came before that.
+  const std::vector<double> cool = {345, 347, 348, 350, 352, 354, 366, 400, 900};
+  std::vector<Candidate> candidates;
+  for (std::size_t i = 0; i < cool.size(); ++i) {
+    Candidate c;
+    c.offered = static_cast<int>(cool.size() - i);
+    c.microseconds = i == 0 ? 420 : cool[i];  // the best was looked at while the clock was low
+    candidates.push_back(c);
+  }
+  candidates.back().microseconds = -1;  // this one failed
+  double run_time = 0;
+  narrow_down(candidates, [&](const Candidate& c, int runs) {
+    const double one = cool[cool.size() - static_cast<std::size_t>(c.offered)];
+    run_time += one * runs;
+    return one * runs * (run_time < 10000 ? 1 : 1.2);
+  });
+  REQUIRE(candidates.size() == 6);
+  for (std::size_t i = 0; i < 6; ++i) CHECK(candidates[i].microseconds == Approx(1.2 * cool[i]));
+  CHECK(candidates[0].offered == 9);
+
+  // Short ones keep the times of their first look, which a graph gave.
+  std::vector<Candidate> few(2);
+  few[0].microseconds = 7;
+  few[1].microseconds = 5;
+  narrow_down(few, [](const Candidate&, int) -> double { throw Error("timed again"); });
+  CHECK(few[0].microseconds == 5);
+}
+
+TEST_CASE("of candidates that measure equal the first offered is taken", "[cuda_matmul]") {
+  const auto candidate = [](int offered, double microseconds) {
+    Candidate c;
+    c.offered = offered;
+    c.microseconds = microseconds;
+    return c;
+  };
+  const std::vector<Candidate> equal = {candidate(5, 100), candidate(2, 100.5), candidate(0, 102),
+                                        candidate(1, -1)};
+  CHECK(choice_of(equal).offered == 2);
+  const std::vector<Candidate> apart = {candidate(3, 100), candidate(0, 101.5)};
+  CHECK(choice_of(apart).offered == 3);
+  const std::vector<Candidate> alone = {candidate(4, 7), candidate(0, -1)};
+  CHECK(choice_of(alone).offered == 4);
+}
+
 TEST_CASE("settings of matmul hold for the process, guards for a thread and a scope",
           "[cuda_matmul]") {
   CHECK(matmul_precision() == Precision::full);
