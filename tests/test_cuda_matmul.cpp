@@ -20,6 +20,7 @@
 #include "tests/allocator_guards.h"
 #include "tests/catch.h"
 #include "tests/fake_cuda.h"
+#include "tests/fake_small_product.h"
 #include "tests/skip.h"
 
 using namespace brrr;
@@ -411,34 +412,6 @@ MatrixProduct small_product(std::int64_t m, std::int64_t n, std::int64_t k, Dims
   return p;
 }
 
-// What the kernel of small products does with its arguments.
-struct SmallArguments {
-  const float* a;
-  const float* b;
-  float* d;
-  const float* row;
-  std::int64_t a_row, a_col, b_row, b_col, d_row, d_col, row_step;
-  std::int64_t a_batch, b_batch, d_batch;
-  std::int32_t m, n, k;
-};
-void define_small_kernel(testing::FakeCuda& fake) {
-  fake.define_kernel("matmul_small", {sizeof(SmallArguments)}, [](const testing::FakeLaunch& l) {
-    const auto p = l.argument<SmallArguments>(0);
-    for (std::int64_t z = 0; z < l.grid[2]; ++z) {
-      for (std::int64_t i = 0; i < std::min<std::int64_t>(p.m, l.grid[1] * 16); ++i) {
-        for (std::int64_t j = 0; j < std::min<std::int64_t>(p.n, l.grid[0] * 16); ++j) {
-          float sum = p.row ? p.row[j * p.row_step] : 0;
-          for (std::int64_t k = 0; k < p.k; ++k) {
-            sum += p.a[z * p.a_batch + i * p.a_row + k * p.a_col] *
-                   p.b[z * p.b_batch + k * p.b_row + j * p.b_col];
-          }
-          p.d[z * p.d_batch + i * p.d_row + j * p.d_col] = sum;
-        }
-      }
-    }
-  });
-}
-
 Tensor counted(const Dims& shape) {
   Tensor x = zeros(shape);
   for (std::int64_t i = 0; i < x.numel(); ++i)
@@ -480,7 +453,7 @@ TEST_CASE("small products are one launch of a kernel that suits how operands lie
           "[cuda_matmul]") {
   const testing::Caching on;
   testing::FakeCuda fake({.with_nvrtc = true, .with_cublaslt = true});
-  define_small_kernel(fake);
+  testing::define_small_product(fake);
   {
     const MatmulPrecisionGuard tf32(Precision::tf32);
     ::setenv("BRRR_CACHE", "off", 1);
@@ -538,7 +511,7 @@ TEST_CASE("a small product that cannot be launched is an error, and the next is 
           "[cuda_matmul]") {
   const testing::Caching on;
   testing::FakeCuda fake({.with_nvrtc = true, .with_cublaslt = true});
-  define_small_kernel(fake);
+  testing::define_small_product(fake);
   {
     const MatmulPrecisionGuard tf32(Precision::tf32);
     const Tensor a = counted({20, 24}), b = counted({24, 36});
