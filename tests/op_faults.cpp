@@ -93,6 +93,15 @@ std::vector<FaultWorkload> make_workloads() {
          return matmul(t[0], t[1]);
        })}});
   all.push_back(
+      {"a small product and a row",
+       [](Device device) {
+         return Tensors{counted({6, 5}, device), counted({5, 4}, device), counted({4}, device, 2)};
+       },
+       {makes({"affine"}, [](const Tensors& t) {
+         const MatmulPrecisionGuard tf32(Precision::tf32);
+         return affine(t[0], t[1], t[2]);
+       })}});
+  all.push_back(
       {"scatter_add",
        [](Device device) {
          std::vector<std::int64_t> index(20);

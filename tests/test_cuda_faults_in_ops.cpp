@@ -13,6 +13,7 @@
 #include "tests/catch.h"
 #include "tests/cuda_memory.h"
 #include "tests/fake_cuda.h"
+#include "tests/fake_small_product.h"
 #include "tests/op_faults.h"
 
 using namespace brrr;
@@ -50,6 +51,7 @@ struct Scatter {  // as scatter.cu has it
 };
 
 void define_kernels(FakeCuda& fake) {
+  define_small_product(fake);
   const auto in = [](const FakeLaunch& l, int operand, std::int64_t i) {
     return pointer<const float>(l, operand)[i];
   };
