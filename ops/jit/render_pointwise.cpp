@@ -46,11 +46,6 @@ bool is_single(const KernelSpec& spec, std::size_t input) {
   return spec.walk == Walk::flat && spec.inputs[input].access == Access::broadcast;
 }
 
-// A flat kernel reads an operand of one element once: one<i>.
-bool is_single(const KernelSpec& spec, std::size_t input) {
-  return spec.walk == Walk::flat && spec.inputs[input].access == Access::broadcast;
-}
-
 // The input whose bits are all that the kernel writes, or -1.
 int plain_copy(const KernelSpec& spec) {
   if (spec.outputs.size() != 1) return -1;
