@@ -158,7 +158,9 @@ void look_up(std::span<const CallSite> sites, std::map<const void*, Place>& plac
 bool in_brrr(const Place& place) { return place.function.starts_with("brrr::"); }
 
 std::string text_of(const Place& place) {
-  return place.function.empty() ? place.line : fmt::format("{} in {}", place.line, place.function);
+  return place.function.empty() || place.function.starts_with("std::")
+             ? place.line
+             : fmt::format("{} in {}", place.line, place.function);
 }
 
 }  // namespace

@@ -29,6 +29,17 @@ double number_in(const Call& call, const Attr& attr) {
   return is_floating(call.dtype) ? attr.d() : static_cast<double>(attr.i());
 }
 
+// An attribute `tensors` has a bit for each attribute that is an input instead.
+std::int64_t given_as_tensors(const Call& call) {
+  std::string_view names = op_info(call.op).attributes;
+  for (int k = 0; k < call.n_attrs && !names.empty(); ++k) {
+    const std::string_view name = names.substr(0, names.find(' '));
+    if (name == "tensors") return call.attrs[k].i();
+    names.remove_prefix(std::min(name.size() + 1, names.size()));
+  }
+  return 0;
+}
+
 }  // namespace
 
 std::vector<Frozen> frozen_values(const Graph& graph) {
@@ -38,8 +49,10 @@ std::vector<Frozen> frozen_values(const Graph& graph) {
     const Call& call = node.call;
     const OpInfo& info = op_info(call.op);
     const bool updates = writes_to_outside(graph, node);
+    const std::int64_t tensors = given_as_tensors(call);
     const auto add = [&](std::string what, double value) {
-      found.push_back({static_cast<int>(i), std::move(what), value, updates});
+      const bool is_rate = info.kind == OpKind::pointwise || what == "rate";
+      found.push_back({static_cast<int>(i), std::move(what), value, updates && is_rate});
     };
     if (info.kind == OpKind::pointwise) {
       for (int k = 0; k < info.arity; ++k) {
@@ -52,8 +65,9 @@ std::vector<Frozen> frozen_values(const Graph& graph) {
     for (int k = 0; k < call.n_attrs && !names.empty(); ++k) {
       const std::string_view name = names.substr(0, names.find(' '));
       if (name.ends_with("...")) break;
+      const bool is_input = (tensors >> k) & 1;
       const std::string_view bare = name.substr(0, name.find(':'));
-      if (name.ends_with(":double")) add(std::string(bare), call.attrs[k].d());
+      if (name.ends_with(":double") && !is_input) add(std::string(bare), call.attrs[k].d());
       if (name.ends_with(":number")) add(std::string(bare), number_in(call, call.attrs[k]));
       names.remove_prefix(std::min(name.size() + 1, names.size()));
     }
