@@ -17,8 +17,8 @@ struct SmallProduct {
 
 constexpr int kTile = 16;
 constexpr int kPerWord = 4 / sizeof(Element);
-constexpr int kWords = 4;                          // that a lane holds of a line
-constexpr int kChunk = 4 * kWords * kPerWord;      // of the summed dimension, that a warp holds
+constexpr int kWords = 4;                      // that a lane holds of a line
+constexpr int kChunk = 4 * kWords * kPerWord;  // of the summed dimension, that a warp holds
 constexpr int kWarps = 8;
 constexpr int kThreads = 32 * kWarps;
 static_assert(kThreads == kTile * kTile, "one thread a result");
