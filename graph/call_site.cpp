@@ -71,7 +71,8 @@ bool is_shared() {
 }
 
 struct Place {
-  std::string function, line;  // line is "" when nothing is known
+  std::string function, line;  // of the program's text; without a line table, how far into what
+  std::string object;
 };
 
 std::string demangled(const char* name) {
@@ -86,11 +87,11 @@ Place from_symbols(const void* address) {
   if (!dladdr(address, &info) || !info.dli_sname) {
     const Object object = object_at(address);
     return {"", fmt::format("{}+{:#x}", object.path,
-                            reinterpret_cast<std::uintptr_t>(address) - object.base)};
+                            reinterpret_cast<std::uintptr_t>(address) - object.base), ""};
   }
   return {"", fmt::format("{}+{:#x}", demangled(info.dli_sname),
                           static_cast<std::size_t>(static_cast<const char*>(address) -
-                                                   static_cast<const char*>(info.dli_saddr)))};
+                                                   static_cast<const char*>(info.dli_saddr))), ""};
 }
 
 std::string quoted(const std::string& text) {
@@ -127,7 +128,7 @@ void read_line_table(const Object& object, std::span<const void* const> addresse
     std::string where = next();
     where = where.substr(0, where.find(" (discriminator"));
     if (where.starts_with("??") || where.ends_with(":?") || where.ends_with(":0")) continue;
-    known[address] = {short_name(function), where};
+    known[address] = {short_name(function), where, object.path};
   }
 }
 
@@ -150,6 +151,7 @@ void look_up(std::span<const CallSite> sites, std::map<const void*, Place>& plac
       of = object;
       addresses.push_back(address);
       places[address] = from_symbols(address);
+      places[address].object = object.path;
     }
   }
   for (const auto& [path, each] : by_object) read_line_table(each.first, each.second, places);
@@ -193,6 +195,7 @@ std::vector<std::string> describe(std::span<const CallSite> sites) {
     for (const void* frame : site.frames()) {
       const Place& place = all.places[frame];
       if (!chosen) chosen = &place;
+      if (place.object != chosen->object) break;  // the system's, which calls the program
       if (place.function.empty() || in_brrr(place)) continue;
       chosen = &place;
       break;
