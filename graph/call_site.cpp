@@ -86,12 +86,16 @@ Place from_symbols(const void* address) {
   Dl_info info{};
   if (!dladdr(address, &info) || !info.dli_sname) {
     const Object object = object_at(address);
-    return {"", fmt::format("{}+{:#x}", object.path,
-                            reinterpret_cast<std::uintptr_t>(address) - object.base), ""};
+    return {"",
+            fmt::format("{}+{:#x}", object.path,
+                        reinterpret_cast<std::uintptr_t>(address) - object.base),
+            ""};
   }
-  return {"", fmt::format("{}+{:#x}", demangled(info.dli_sname),
-                          static_cast<std::size_t>(static_cast<const char*>(address) -
-                                                   static_cast<const char*>(info.dli_saddr))), ""};
+  return {"",
+          fmt::format("{}+{:#x}", demangled(info.dli_sname),
+                      static_cast<std::size_t>(static_cast<const char*>(address) -
+                                               static_cast<const char*>(info.dli_saddr))),
+          ""};
 }
 
 std::string quoted(const std::string& text) {

@@ -6,13 +6,16 @@
 
 #include "autograd/autograd.h"
 #include "graph/compile.h"
+#include "graph/cuda_feed.h"
 #include "ops/functions.h"
+#include "ops/jit/compiler.h"
 #include "tensor/cuda_runtime.h"
 #include "tensor/error.h"
 #include "tests/catch.h"
 #include "tests/cuda_memory.h"
 #include "tests/fake_cuda.h"
 #include "tests/fake_kernels.h"
+#include "tests/skip.h"
 
 using namespace brrr;
 using namespace brrr::testing;
@@ -187,4 +190,13 @@ TEST_CASE("a step may be destroyed while its replays are under way", "[compile][
     CHECK(fake.problem() == "");
   }
   ::unsetenv("BRRR_CACHE");
+}
+
+TEST_CASE("the copies at a graph's edges compile", "[compile][kernels]") {
+  if (const std::string why = cu::open_library(cu::Library::nvrtc); !why.empty()) {
+    testing::skip(why);
+    return;
+  }
+  for (const int architecture : {80, 90})
+    CHECK_FALSE(jit::compile_to_cubin(graph::feed_source(), architecture).empty());
 }
