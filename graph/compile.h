@@ -14,8 +14,9 @@
 // calls. Results have the bits that the function itself would give.
 //
 // - Tensors from outside that the function uses are read where they are at each call; what it
-//   writes to them in place is written in each call. What it assigns to variables is not: such a
-//   variable holds a tensor without values.
+//   writes to them in place is written in each call. Variables are another matter: one that the
+//   function assigns to holds a tensor without values afterwards, and one that is given another
+//   tensor later means the old one in replays.
 // - Values of the host (numbers, branches, tensors made of them) are those of the first call:
 //   `explain` lists them. A schedule on the device, dropout and step counters go on.
 // - Gradients that the function computes are those of the leaves after each call.

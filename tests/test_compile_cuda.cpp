@@ -144,18 +144,22 @@ TEST_CASE("a step replayed on another stream comes after its last replay",
     define_kernels(fake);
     {
       Tensor total = counted(40, gpu, 0);
-      const Tensor one = tensor(std::vector<float>(40, 1.0f), {40}, gpu);
-      auto step = compile([&] { add_(total, one); });
+      std::vector<Tensor> terms;
+      for (int i = 0; i < 8; ++i) terms.push_back(counted(40, gpu, static_cast<float>(i)));
+      auto step = compile([&](const Tensor& x) { copy_(total, mul(add(total, x), 0.5)); });
       const Stream a(gpu), b(gpu);
       const Event made = Stream::default_of(gpu).record();
       a.wait(made);
       b.wait(made);
       for (int i = 0; i < 8; ++i) {
         const StreamGuard guard(i % 3 == 0 ? a : i % 3 == 1 ? b : Stream::default_of(gpu));
-        step();
+        step(terms[static_cast<std::size_t>(i)]);
       }
       synchronize(gpu);
-      CHECK(to_vector<float>(total) == std::vector<float>(40, 8.0f));
+      Tensor expected = counted(40, cpu, 0);
+      for (int i = 0; i < 8; ++i)
+        copy_(expected, mul(add(expected, counted(40, cpu, static_cast<float>(i))), 0.5));
+      CHECK(to_vector<float>(total) == to_vector<float>(expected));
     }
     CHECK(fake.problem() == "");
   }
