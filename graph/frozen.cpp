@@ -38,23 +38,27 @@ std::vector<Frozen> frozen_values(const Graph& graph) {
     const Call& call = node.call;
     const OpInfo& info = op_info(call.op);
     const bool updates = writes_to_outside(graph, node);
-    const auto add = [&](std::string what, double value) {
-      found.push_back({static_cast<int>(i), std::move(what), value, updates});
+    const auto add = [&](std::string what, double value, bool update) {
+      found.push_back({static_cast<int>(i), std::move(what), value, update});
     };
     if (info.kind == OpKind::pointwise) {
       for (int k = 0; k < info.arity; ++k) {
         if ((call.scalars >> k) & 1)
-          add(fmt::format("operand {}", k), number_in(call, call.attrs[k]));
+          add(fmt::format("operand {}", k), number_in(call, call.attrs[k]), updates);
       }
       continue;
     }
     std::string_view names = info.attributes;
+    const std::int64_t tensors = names.ends_with(" tensors") ? call.attrs[call.n_attrs - 1].i() : 0;
     for (int k = 0; k < call.n_attrs && !names.empty(); ++k) {
       const std::string_view name = names.substr(0, names.find(' '));
       if (name.ends_with("...")) break;
       const std::string_view bare = name.substr(0, name.find(':'));
-      if (name.ends_with(":double")) add(std::string(bare), call.attrs[k].d());
-      if (name.ends_with(":number")) add(std::string(bare), number_in(call, call.attrs[k]));
+      // Beside the rate such an op takes numbers that are meant to stay, such as Adam's betas.
+      const bool rate = updates && bare == "rate";
+      if (name.ends_with(":double") && !(tensors >> k & 1))
+        add(std::string(bare), call.attrs[k].d(), rate);
+      if (name.ends_with(":number")) add(std::string(bare), number_in(call, call.attrs[k]), rate);
       names.remove_prefix(std::min(name.size() + 1, names.size()));
     }
   }
