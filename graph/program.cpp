@@ -180,9 +180,12 @@ void Program::make_steps() {
     steps_.push_back(step);
     for (const Value& output : node.outputs) {
       Storage* storage = blocks_[at(plan_.places[at(output.buffer)].root)].storage;
-      const bool outside = graph_.buffers[at(output.buffer)].kind == Buffer::Kind::captured;
-      if (outside && std::ranges::find(written_, storage) == written_.end())
-        written_.push_back(storage);
+      const Buffer& buffer = graph_.buffers[at(output.buffer)];
+      const auto add_new = [](auto& list, const auto& item) {
+        if (std::ranges::find(list, item) == list.end()) list.push_back(item);
+      };
+      if (buffer.kind == Buffer::Kind::captured) add_new(written_, storage);
+      if (buffer.kind == Buffer::Kind::input) add_new(written_arguments_, buffer.input);
     }
   }
   for (const LeafGradient& gradient : graph_.gradients) {
@@ -247,23 +250,30 @@ void Program::bind_gradients() {
   }
 }
 
-void Program::count_versions() {
-  for (Storage* storage : written_) storage->version.fetch_add(1, std::memory_order_relaxed);
+void Program::count_versions(std::span<const Tensor> arguments) {
+  const auto wrote = [](Storage* storage) {
+    storage->version.fetch_add(1, std::memory_order_relaxed);
+  };
+  for (Storage* storage : written_) wrote(storage);
+  for (const int i : written_arguments_) wrote(arguments[at(i)].impl()->storage);
+}
+
+std::string Program::shared_memory(std::span<const Tensor> arguments) const {
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const Tensor& x = arguments[i];
+    if (std::ranges::find(written_, x.impl()->storage) != written_.end())
+      return fmt::format("argument {} shares memory with what the step writes to", i);
+    for (const int other : written_arguments_) {
+      const Tensor& y = arguments[at(other)];
+      if (at(other) != i && x.shares_storage_with(y) && may_overlap(region_of(x), region_of(y)))
+        return fmt::format("arguments {} and {} share memory, and the step writes to {}", i, other,
+                           other);
+    }
+  }
+  return "";
 }
 
 namespace {
-
-// Of an argument that a step writes to.
-void wrote_arguments(const Graph& graph, std::span<const Tensor> arguments) {
-  for (const Node& node : graph.nodes) {
-    for (const Value& output : node.outputs) {
-      const Buffer& buffer = graph.buffers[at(output.buffer)];
-      if (buffer.kind == Buffer::Kind::input)
-        arguments[at(buffer.input)].impl()->storage->version.fetch_add(1,
-                                                                       std::memory_order_relaxed);
-    }
-  }
-}
 
 // A value that lies in an argument.
 Tensor part_of(const Tensor& argument, const Value& value) {
@@ -282,9 +292,8 @@ std::vector<Tensor> Program::run(std::span<const Tensor> arguments) {
     run_steps(arguments, results);
   }
   for (const RandomAdvance& advance : graph_.draws) after_replay(advance);
-  count_versions();
+  count_versions(arguments);
   if (!graph_.gradients.empty()) bind_gradients();
-  wrote_arguments(graph_, arguments);
   return results;
 }
 
