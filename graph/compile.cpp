@@ -255,6 +255,8 @@ std::vector<Tensor> CompiledStep::State::call(std::span<const Tensor> arguments,
       reason = difference(found->signature, entries[entries.size() - 2]->signature);
     found->reason = reason;
   }
+  if (const std::string why = found->program->shared_memory(arguments); !why.empty())
+    return fall_back(arguments, function, why);
   std::vector<Tensor> results = found->program->run(arguments);
   ++found->calls;
   return results;

@@ -254,8 +254,27 @@ void Program::bind_gradients() {
   }
 }
 
-void Program::count_versions() {
-  for (Storage* storage : written_) storage->version.fetch_add(1, std::memory_order_relaxed);
+void Program::count_versions(std::span<const Tensor> arguments) {
+  const auto wrote = [](Storage* storage) {
+    storage->version.fetch_add(1, std::memory_order_relaxed);
+  };
+  for (Storage* storage : written_) wrote(storage);
+  for (const int i : written_arguments_) wrote(arguments[at(i)].impl()->storage);
+}
+
+std::string Program::shared_memory(std::span<const Tensor> arguments) const {
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const Tensor& x = arguments[i];
+    if (std::ranges::find(written_, x.impl()->storage) != written_.end())
+      return fmt::format("argument {} shares memory with what the step writes to", i);
+    for (const int other : written_arguments_) {
+      const Tensor& y = arguments[at(other)];
+      if (at(other) != i && x.shares_storage_with(y) && may_overlap(region_of(x), region_of(y)))
+        return fmt::format("arguments {} and {} share memory, and the step writes to {}", i, other,
+                           other);
+    }
+  }
+  return "";
 }
 
 namespace {
@@ -277,11 +296,8 @@ std::vector<Tensor> Program::run(std::span<const Tensor> arguments) {
     run_steps(arguments, results);
   }
   for (const RandomAdvance& advance : graph_.draws) after_replay(advance);
-  count_versions();
+  count_versions(arguments);
   if (!graph_.gradients.empty()) bind_gradients();
-  for (int argument : written_arguments_) {
-    arguments[at(argument)].impl()->storage->version.fetch_add(1, std::memory_order_relaxed);
-  }
   return results;
 }
 

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "dispatch/op_info.h"
@@ -69,6 +70,9 @@ class Program {
   const std::vector<Storage*>& outside() const { return outside_; }
   // Whether somebody outside holds a gradient that the next run would write over.
   bool gradients_are_held() const;
+  // An argument that lies in memory that the step writes to by another name, in words; "" when
+  // there is none. The graph knows nothing of that.
+  std::string shared_memory(std::span<const Tensor> arguments) const;
   // Whether the gradients that the trace met are still those that there are.
   bool fits_gradients() const;
 
@@ -91,7 +95,7 @@ class Program {
   void run_steps(std::span<const Tensor> arguments, std::vector<Tensor>& results);
   void point(int buffer, char* data);
   void bind_gradients();
-  void count_versions();
+  void count_versions(std::span<const Tensor> arguments);
 
   Graph graph_;
   Plan plan_;

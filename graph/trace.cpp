@@ -255,7 +255,7 @@ Graph Trace::finish(std::span<const Tensor> results) {
     }
     const Storage* storage = result.impl()->storage;
     if (!is_stand_in(storage)) {
-      graph_.outputs.push_back({{}, result});
+      graph_.outputs.push_back({{}, is_leaf(result) ? result : detach(result)});
     } else if (serial_of(storage) != serial_) {
       refuse_stale(name_.c_str(), result);
     } else {

@@ -355,13 +355,51 @@ std::vector<Tensor> inputs_of(const Program& program, Device device) {
 }
 
 std::vector<Tensor> execute(const Program& program, const std::vector<Tensor>& inputs) {
+  return execute(program, inputs, [](std::size_t, const Tensor& value) { return value; });
+}
+
+std::vector<Tensor> execute(const Program& program, const std::vector<Tensor>& inputs,
+                            const ChangeValue& change) {
   std::vector<Tensor> values = inputs;
-  for (const Step& step : program.steps) {
+  for (std::size_t i = 0; i < program.steps.size(); ++i) {
+    const Step& step = program.steps[i];
     std::vector<Tensor> in;
     for (int argument : step.arguments) in.push_back(values[static_cast<std::size_t>(argument)]);
-    values.push_back(run_on_brrr(step, in, program.numbers));
+    values.push_back(change(i, run_on_brrr(step, in, program.numbers)));
   }
   return values;
+}
+
+Program without_step(const Program& program, std::size_t removed) {
+  Program shorter = program;
+  shorter.steps.clear();
+  const int inputs = static_cast<int>(program.inputs.size());
+  std::vector<int> now;  // the number of each value; -1: it is gone
+  for (int i = 0; i < inputs; ++i) now.push_back(i);
+  for (std::size_t i = 0; i < program.steps.size(); ++i) {
+    Step step = program.steps[i];
+    const int target = now[static_cast<std::size_t>(step.arguments[0])];
+    bool lost = false;
+    for (int& argument : step.arguments) {
+      argument = now[static_cast<std::size_t>(argument)];
+      lost = lost || argument < 0;
+    }
+    if (i == removed || lost) {
+      now.push_back(step.op.back() == '_' ? target : -1);
+      continue;
+    }
+    now.push_back(inputs + static_cast<int>(shorter.steps.size()));
+    shorter.steps.push_back(std::move(step));
+  }
+  return shorter;
+}
+
+Program shrink(Program program, const std::function<bool(const Program&)>& fails) {
+  for (std::size_t i = program.steps.size(); i-- > 0;) {
+    if (i >= program.steps.size()) continue;
+    if (Program shorter = without_step(program, i); fails(shorter)) program = std::move(shorter);
+  }
+  return program;
 }
 
 std::string program_difference(const Program& program, const std::vector<Tensor>& got) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -53,6 +54,15 @@ Program draw_program(std::uint64_t seed, Numbers numbers, int steps);
 std::vector<Model> interpret(const Program& program);
 std::vector<Tensor> inputs_of(const Program& program, Device device);
 std::vector<Tensor> execute(const Program& program, const std::vector<Tensor>& inputs);
+// The same, where `change` may put another tensor of its shape in the place of what a step gave.
+using ChangeValue = std::function<Tensor(std::size_t step, const Tensor& value)>;
+std::vector<Tensor> execute(const Program& program, const std::vector<Tensor>& inputs,
+                            const ChangeValue& change);
+
+// The program without one of its steps and all that needs it; what a step writes to stays there.
+Program without_step(const Program& program, std::size_t step);
+// As few steps as still fail, found by leaving out one after another.
+Program shrink(Program program, const std::function<bool(const Program&)>& fails);
 
 // "" when the tensors are what the interpreter says, else which one is not.
 std::string program_difference(const Program& program, const std::vector<Tensor>& got);

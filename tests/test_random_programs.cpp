@@ -22,30 +22,6 @@ std::string problem_of(const Program& program) {
   }
 }
 
-// The shortest beginning of the program that fails, without steps that nothing needs.
-Program shrink(Program program) {
-  while (!program.steps.empty()) {
-    Program shorter = program;
-    shorter.steps.pop_back();
-    if (problem_of(shorter).empty()) break;
-    program = shorter;
-  }
-  for (std::size_t i = program.steps.size(); i-- > 0;) {
-    const int removed = static_cast<int>(program.inputs.size() + i);
-    Program shorter = program;
-    shorter.steps.erase(shorter.steps.begin() + static_cast<long>(i));
-    bool needed = false;
-    for (std::size_t k = i; k < shorter.steps.size(); ++k) {
-      for (int& argument : shorter.steps[k].arguments) {
-        needed = needed || argument == removed;
-        if (argument > removed) --argument;
-      }
-    }
-    if (!needed && !problem_of(shorter).empty()) program = shorter;
-  }
-  return program;
-}
-
 // The same on a stream of its own, where every op runs later on another thread.
 std::string problem_on_queue(const Program& program) {
   const Stream stream(cpu);
@@ -84,7 +60,7 @@ TEST_CASE("random programs agree with the interpreter", "[random-programs]") {
     const std::string problem = problem_of(program);
     if (problem.empty()) continue;
     if (++failed > 5) continue;
-    const Program small = shrink(program);
+    const Program small = shrink(program, [](const Program& p) { return !problem_of(p).empty(); });
     INFO("replay with BRRR_SEED=" << seed << "\n" << small.text() << problem_of(small));
     CHECK(problem.empty());
   }

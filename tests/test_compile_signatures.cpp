@@ -1,0 +1,177 @@
+// What goes into a compiled function and comes out: results in any container, numbers, arguments of
+// any shape and layout.
+#include <array>
+#include <tuple>
+
+#include "tests/catch.h"
+#include "tests/compile_check.h"
+#include "tests/errors_expected.h"
+
+using namespace brrr;
+using namespace brrr::test;
+
+TEST_CASE("compile: results that share memory do so after each call", "[compile]") {
+  const Tensor outside = noise({4}, 1);
+  auto step = compile([&](const Tensor& x) {
+    const Tensor made = x * 2;
+    return std::vector<Tensor>{made, made, select(made, 0, 1), x, slice(x, 0, 1, 3), outside};
+  });
+  for (int call = 0; call < 3; ++call) {
+    const Tensor x = noise({4}, 2);
+    const std::vector<Tensor> got = step(x);
+    CHECK(got[0].shares_storage_with(got[1]));
+    CHECK(got[0].shares_storage_with(got[2]));
+    CHECK(got[3].shares_storage_with(x));
+    CHECK(got[4].data() == static_cast<float*>(x.data()) + 1);
+    CHECK(got[5].impl() == outside.impl());
+    CHECK_FALSE(got[0].shares_storage_with(x));
+  }
+}
+
+TEST_CASE("compile: a function may return nothing, tensors, and containers of them", "[compile]") {
+  const Tensor x = noise({3}, 1), y = noise({3}, 2);
+  const std::string product = bits_of(x * y), sum = bits_of(x + y), difference = bits_of(x - y);
+  auto one = compile([](const Tensor& a, const Tensor& b) { return a * b; });
+  auto pair = compile([](const Tensor& a, const Tensor& b) { return std::pair(a * b, a + b); });
+  auto tuple =
+      compile([](const Tensor& a, const Tensor& b) { return std::tuple(a * b, a + b, a - b); });
+  auto array = compile([](const Tensor& a, const Tensor& b) {
+    return std::array<Tensor, 2>{a * b, a + b};
+  });
+  auto list = compile([](const Tensors& all) { return Tensors{all[0] * all[1], all[0] + all[1]}; });
+  auto lists = compile([](const Tensors& a, const Tensor& between, const Tensors& b) {
+    return a[0] * between + b[0];
+  });
+  Tensor total = zeros({3});
+  auto nothing = compile([&](const Tensor& a) { add_(total, a); });
+  for (int call = 0; call < 3; ++call) {
+    CHECK(bits_of(one(x, y)) == product);
+    const auto [p, s] = pair(x, y);
+    CHECK(bits_of(p) == product);
+    CHECK(bits_of(s) == sum);
+    CHECK(bits_of(std::get<2>(tuple(x, y))) == difference);
+    CHECK(bits_of(array(x, y)[1]) == sum);
+    CHECK(bits_of(list(Tensors{x, y})) == std::vector{product, sum});
+    CHECK(bits_of(lists(Tensors{x}, y, Tensors{x, y})) == bits_of(x * y + x));
+    nothing(x);
+  }
+  CHECK(bits_of(total) == bits_of(zeros({3}) + x + x + x));
+  CHECK(lists.report().entries.size() == 1);
+  // Lists of other lengths are other steps.
+  CHECK(bits_of(lists(Tensors{x}, y, Tensors{y})) == bits_of(x * y + y));
+  CHECK(lists.report().entries.size() == 2);
+}
+
+TEST_CASE("compile: each number among the arguments is a step of its own", "[compile]") {
+  enum class Kind { plain, twice };
+  auto step = compile([](const Tensor& x, int n, double factor, bool negate, Kind kind) {
+    Tensor y = x;
+    for (int i = 0; i < n; ++i) y = y * factor;
+    if (negate) y = -y;
+    return kind == Kind::twice ? y + y : y + 0;
+  });
+  const Tensor x = noise({3}, 1);
+  for (int call = 0; call < 2; ++call) {
+    CHECK(bits_of(step(x, 2, 0.5, false, Kind::plain)) == bits_of(x * 0.5 * 0.5 + 0));
+    CHECK(bits_of(step(x, 1, 0.5, false, Kind::plain)) == bits_of(x * 0.5 + 0));
+    CHECK(bits_of(step(x, 1, 0.25, true, Kind::plain)) == bits_of(-(x * 0.25) + 0));
+    CHECK(bits_of(step(x, 1, 0.25, true, Kind::twice)) == bits_of(-(x * 0.25) + -(x * 0.25)));
+  }
+  const CompileReport report = step.report();
+  REQUIRE(report.entries.size() == 4);
+  CHECK(report.entries[0].reason == "first call");
+  CHECK(report.entries[1].reason == "a number among the arguments changed");
+  for (const CompiledEntry& entry : report.entries) CHECK(entry.calls == 2);
+}
+
+TEST_CASE("compile: arguments of other shapes, types and layouts are steps of their own",
+          "[compile]") {
+  auto step = compile([](const Tensor& x) { return exp(x) * 2; });
+  const Tensor wide = noise({4, 6}, 1);
+  const Tensors forms = {wide,
+                         transpose(wide, 0, 1),
+                         slice(wide, 1, 1, 5, 2),
+                         select(wide, 0, 2),
+                         expand(select(wide, 0, 1), {3, 6}),
+                         cast(wide, f64),
+                         noise({2, 2}, 4)};
+  for (int call = 0; call < 3; ++call) {
+    for (const Tensor& x : forms) CHECK(bits_of(step(x)) == bits_of(exp(x) * 2));
+  }
+  const CompileReport report = step.report();
+  CHECK(report.entries.size() == forms.size());
+  CHECK(report.eager_calls == 0);
+  CHECK(report.entries[1].reason == "argument 0 is f32[6, 4], and was f32[4, 6]");
+  CHECK(report.entries[0].signature == "(f32[4, 6])");
+  // Where it lies in its storage is not a matter of the signature.
+  CHECK(bits_of(step(select(wide, 0, 3))) == bits_of(exp(select(wide, 0, 3)) * 2));
+  CHECK(step.report().entries.size() == forms.size());
+}
+
+TEST_CASE("compile: arguments with gaps may be written", "[compile]") {
+  for (const Mode mode : {Mode::eager, Mode::graph}) {
+    auto step = compile(
+        [](const Tensor& x) {
+          Tensor target = x;
+          add_(target, 1);
+          mul_(target, x);
+          return x * 1.5;
+        },
+        {.mode = mode});
+    for (int call = 0; call < 3; ++call) {
+      const Tensor whole = noise({4, 6}, 3);
+      const Tensor part = slice(whole, 1, 1, 6, 2);
+      Tensor expected = clone(whole);
+      Tensor place = slice(expected, 1, 1, 6, 2);
+      copy_(place, square(part + 1));
+      const Tensor got = step(part);
+      CHECK(bits_of(whole) == bits_of(expected));
+      CHECK(bits_of(got) == bits_of(place * 1.5));
+    }
+  }
+}
+
+TEST_CASE("compile: an expanded argument is refused when it is written", "[compile]") {
+  const Tensor x = expand(noise({3}, 1), {2, 3});
+  const auto write = [](const Tensor& a) {
+    Tensor target = a;
+    add_(target, 1);
+    return target;
+  };
+  const std::string eager = error_of([&] { write(x); });
+  const std::string graph = error_of([&] { compile(write)(x); });
+  CHECK_THAT(eager, Catch::Contains("[add] expected an output whose elements are distinct"));
+  CHECK(graph == eager);
+}
+
+TEST_CASE("compile: mode eager passes calls through", "[compile]") {
+  const Tensor w = requires_grad_(noise({3}, 1));
+  int calls = 0;
+  auto step = compile(
+      [&](const Tensor& x) {
+        ++calls;
+        return item(sum(x)) > 0 ? w * x : w + x;  // values may be read
+      },
+      {.mode = Mode::eager});
+  const Tensor y = step(ones({3}));
+  step(-ones({3}));
+  CHECK(calls == 2);
+  CHECK(requires_grad(y));
+  CHECK(step.report().entries.empty());
+  CHECK(step.report().eager_calls == 0);
+}
+
+TEST_CASE("compile: replays do not call the function", "[compile]") {
+  int calls = 0;
+  auto step = compile([&](const Tensor& x) {
+    ++calls;
+    return x + 1;
+  });
+  for (int call = 0; call < 5; ++call) step(noise({3}, 1));
+  CHECK(calls == 1);
+  CHECK(step.report().entries[0].calls == 5);
+  step.clear();
+  CHECK(step.report().entries.empty());
+  step(noise({3}, 1));
+  CHECK(calls == 2);
+}
