@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/bench_steps.h"
 #include "cli/compare.h"
 #include "cli/json_output.h"
 #include "cli/text_output.h"
@@ -70,6 +71,7 @@ constexpr Bench kBenches[] = {
     {"pointwise", "Large pointwise ops against the memory's bandwidth", measure::bench_pointwise},
     {"matmul", "Matrix products against the bare library", measure::bench_matmul},
     {"reduce", "Reductions against the memory's bandwidth", measure::bench_reduce},
+    {"steps", "Training steps called and replayed, and what replays cost", bench_steps},
 };
 
 void run_info(const Common& common) {
