@@ -42,6 +42,8 @@
 
 namespace brrr {
 
+struct Call;
+
 enum class Mode : std::uint8_t {
   eager,  // calls the function
   graph,  // replays the traced calls
@@ -90,6 +92,7 @@ namespace detail {
 // An argument that is no tensor belongs to the signature.
 using Static = std::int64_t;
 using StepFunction = std::function<std::vector<Tensor>(std::span<const Tensor> tensors)>;
+using Visit = std::function<void(const Call& call, std::span<const Tensor> outputs)>;
 
 class CompiledStep {
  public:
@@ -102,6 +105,7 @@ class CompiledStep {
   CompileReport report() const;
   std::string explain() const;
   std::string graph_text(int entry, int format) const;
+  void each_call(int entry, const Visit& visit) const;
   void clear();
 
  private:
@@ -245,6 +249,10 @@ class Compiled {
   std::string graph_text(int entry = 0) const { return step_->graph_text(entry, 0); }
   std::string graph_dot(int entry = 0) const { return step_->graph_text(entry, 1); }
   std::string graph_json(int entry = 0) const { return step_->graph_text(entry, 2); }
+  // Shows the calls that a replay of an entry makes, for whoever counts what they cost.
+  void each_call(const detail::Visit& visit, int entry = 0) const {
+    step_->each_call(entry, visit);
+  }
   // Forgets everything: the next call traces anew, with the host's values as they are then.
   void clear() { step_->clear(); }
 
