@@ -20,6 +20,7 @@
 #include "tensor/allocator.h"
 #include "tensor/error.h"
 #include "tests/catch.h"
+#include "tests/compile_random.h"
 #include "tests/gpu_delay.h"
 
 using namespace brrr;
@@ -258,4 +259,8 @@ TEST_CASE("memory does not grow over replays and compilations", "[gpu][compile]"
   }
   synchronize(kGpu);
   CHECK(memory_stats(kGpu).live == before.live);
+}
+
+TEST_CASE("random programs have eager's bits when they are captured", "[gpu][compile]") {
+  test::check_random_programs(kGpu, 600);
 }
