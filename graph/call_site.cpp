@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string_view>
 
 namespace brrr::graph {
 namespace {
@@ -71,7 +72,7 @@ bool is_shared() {
 }
 
 struct Place {
-  std::string function, line;  // of the program's text; without a line table, how far into what
+  std::string function, line;  // line is "" when nothing is known
   std::string object;
 };
 
@@ -104,15 +105,23 @@ std::string quoted(const std::string& text) {
   return result + "'";
 }
 
-std::string short_name(const std::string& function) {
-  const std::string bare = function.substr(0, function.find('('));
-  return bare == "operator" ? "a lambda" : bare.substr(0, 80);
+// "train_step", of "(anonymous namespace)::train_step(brrr::Tensor const&)" and of lambdas in it.
+std::string short_name(std::string function) {
+  constexpr std::string_view kAnonymous = "(anonymous namespace)::";
+  for (std::size_t at; (at = function.find(kAnonymous)) != std::string::npos;)
+    function.erase(at, kAnonymous.size());
+  const std::string bare = function.substr(0, std::min(function.find('('), function.find("::{")));
+  // Called by way of the standard library: std::function's own name would hide the lambda's.
+  return bare == "operator" || bare.starts_with("std::") ? "a lambda" : bare.substr(0, 80);
 }
+
+// What is at an address: the function, and those that it was inlined into.
+using Places = std::vector<Place>;
 
 // Asks binutils' addr2line for addresses of one object.
 void read_line_table(const Object& object, std::span<const void* const> addresses,
-                     std::map<const void*, Place>& known) {
-  std::string command = "addr2line -f -C -e " + quoted(object.path);
+                     std::map<const void*, Places>& known) {
+  std::string command = "addr2line -a -i -f -C -e " + quoted(object.path);
   for (const void* address : addresses) {
     // The call itself is before the address that it returns to.
     command += fmt::format(" {:#x}", reinterpret_cast<std::uintptr_t>(address) - object.base - 1);
@@ -121,31 +130,43 @@ void read_line_table(const Object& object, std::span<const void* const> addresse
       ::popen((command + " 2>/dev/null").c_str(), "r"), &::pclose);
   if (!out) return;
   char line[4096];
-  const auto next = [&]() -> std::string {
-    if (!std::fgets(line, sizeof line, out.get())) return "??";
-    std::string text = line;
+  const auto next = [&](std::string& text) {
+    if (!std::fgets(line, sizeof line, out.get())) return false;
+    text = line;
     while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
-    return text;
+    return true;
   };
-  for (const void* address : addresses) {
-    const std::string function = next();
-    std::string where = next();
+  // Each address stands on a line of its own before its functions and their lines.
+  std::size_t count = 0;
+  Places found;
+  const auto finish = [&] {
+    if (count > 0 && !found.empty()) known[addresses[count - 1]] = std::move(found);
+    found.clear();
+  };
+  for (std::string function, where; next(function);) {
+    if (function.starts_with("0x")) {
+      finish();
+      if (++count > addresses.size()) return;
+      continue;
+    }
+    if (!next(where)) break;
     where = where.substr(0, where.find(" (discriminator"));
     if (where.starts_with("??") || where.ends_with(":?") || where.ends_with(":0")) continue;
-    known[address] = {short_name(function), where, object.path};
+    found.push_back({short_name(function), where, object.path});
   }
+  finish();
 }
 
 struct Known {
   std::mutex mutex;
-  std::map<const void*, Place> places;
+  std::map<const void*, Places> places;
 };
 Known& known() {
   static Known* all = new Known;
   return *all;
 }
 
-void look_up(std::span<const CallSite> sites, std::map<const void*, Place>& places) {
+void look_up(std::span<const CallSite> sites, std::map<const void*, Places>& places) {
   std::map<std::string, std::pair<Object, std::vector<const void*>>> by_object;
   for (const CallSite& site : sites) {
     for (const void* address : site.frames()) {
@@ -154,19 +175,19 @@ void look_up(std::span<const CallSite> sites, std::map<const void*, Place>& plac
       auto& [of, addresses] = by_object[object.path];
       of = object;
       addresses.push_back(address);
-      places[address] = from_symbols(address);
-      places[address].object = object.path;
+      places[address] = {from_symbols(address)};
+      places[address][0].object = object.path;
     }
   }
   for (const auto& [path, each] : by_object) read_line_table(each.first, each.second, places);
 }
 
 bool in_brrr(const Place& place) { return place.function.starts_with("brrr::"); }
+// A header of the standard library.
+bool in_std(const Place& place) { return place.line.find("/include/c++/") != std::string::npos; }
 
 std::string text_of(const Place& place) {
-  return place.function.empty() || place.function.starts_with("std::")
-             ? place.line
-             : fmt::format("{} in {}", place.line, place.function);
+  return place.function.empty() ? place.line : fmt::format("{} in {}", place.line, place.function);
 }
 
 }  // namespace
@@ -196,13 +217,15 @@ std::vector<std::string> describe(std::span<const CallSite> sites) {
   std::vector<std::string> lines;
   for (const CallSite& site : sites) {
     const Place* chosen = nullptr;
-    for (const void* frame : site.frames()) {
-      const Place& place = all.places[frame];
+    const auto choose = [&chosen](const Place& place) {
       if (!chosen) chosen = &place;
-      if (place.object != chosen->object) break;  // the system's, which calls the program
-      if (place.function.empty() || in_brrr(place)) continue;
-      chosen = &place;
-      break;
+      if (place.object != chosen->object) return true;  // the system's, which calls the program
+      const bool users = !place.function.empty() && !in_brrr(place) && !in_std(place);
+      if (users) chosen = &place;
+      return users;
+    };
+    for (const void* frame : site.frames()) {
+      if (std::ranges::any_of(all.places[frame], choose)) break;
     }
     lines.push_back(chosen ? text_of(*chosen) : "an unknown place");
   }

@@ -42,7 +42,7 @@ std::uint32_t next_serial() {
 }
 
 void require_ordering_of_trace(const char* what) {
-  if (current) current->host_needs(what, "it orders or awaits work, and a trace does none");
+  if (current) current->host_needs(what, "it orders work or needs it done, and a trace does none");
 }
 
 // From the first element on.

@@ -163,6 +163,7 @@ struct Exported {
 
 template <class Managed>
 Managed* export_tensor(const Tensor& tensor) {
+  if (refuse_ordering) refuse_ordering("dlpack");
   if (!tensor.defined() || tensor.is_meta()) {
     fail(fmt::format("[dlpack] expected a tensor with data, got {}{}",
                      tensor.defined() ? "the meta tensor " : "", tensor.describe()));

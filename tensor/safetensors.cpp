@@ -8,6 +8,7 @@
 #include "tensor/error.h"
 #include "tensor/file_bytes.h"
 #include "tensor/safetensors_header.h"
+#include "tensor/stream.h"
 #include "tensor/strided_bytes.h"
 
 namespace brrr {
@@ -96,6 +97,7 @@ SafeTensors read_safetensors(const ByteSource& source) {
 }
 
 void write_safetensors(const SafeTensors& file, const ByteSink& sink) {
+  if (refuse_ordering) refuse_ordering("safetensors");
   std::vector<const std::pair<std::string, Tensor>*> order;
   for (const auto& named : file.tensors) {
     const Tensor& tensor = named.second;

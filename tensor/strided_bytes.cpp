@@ -112,6 +112,7 @@ void gather_bytes(void* out, const Tensor& cpu_tensor) {
 }
 
 Tensor contiguous_on_host(const Tensor& tensor, const char* op) {
+  if (refuse_ordering) refuse_ordering(op);
   if (!tensor.defined() || tensor.is_meta()) {
     fail(fmt::format("[{}] expected a tensor with data, got {}{}", op,
                      tensor.defined() ? "the meta tensor " : "", tensor.describe()));
