@@ -136,10 +136,11 @@ std::string to_text(const TrainResult& result) {
                    bytes_text(result.cost.bytes)));
   if (const std::optional<CompiledEntry>& entry = result.compiled) {
     line(text, "its graph",
-         fmt::format("{} calls, {} side by side; arena {} (at least {}), gradients {}, scratch {}",
-                     entry->nodes, entry->lanes, bytes_text(entry->arena_bytes),
-                     bytes_text(entry->least_bytes), bytes_text(entry->kept_bytes),
-                     bytes_text(entry->scratch_bytes)));
+         fmt::format(
+             "{} calls, at most {} side by side; arena {} (at least {}), gradients {}, scratch {}",
+             entry->nodes, entry->lanes, bytes_text(entry->arena_bytes),
+             bytes_text(entry->least_bytes), bytes_text(entry->kept_bytes),
+             bytes_text(entry->scratch_bytes)));
     line(text, "made in",
          fmt::format("{:.1f} ms: traced in {:.1f}, planned in {:.1f}, captured in {:.1f}",
                      entry->trace_ms + entry->plan_ms + entry->capture_ms, entry->trace_ms,
