@@ -51,6 +51,12 @@ def matmul(name):
     )
 
 
+def replay(name, label, digits=2):
+    found = results(gpu, "steps").get(name)
+    if found:
+        lines.append(f"| {label} | {found['value']:,.{digits}f} {found['unit'].replace('us', 'µs')} | – | – | – |")
+
+
 def steps():
     ours, peers = results(gpu, "steps"), results(gpu, "torch_steps")
     for name in (name.removesuffix(" graph") for name in ours if name.startswith("steps/") and name.endswith(" graph")):
@@ -81,6 +87,12 @@ steps()
 lines += ["", "| CUDA | brrr | limit | ratio | PyTorch eager |", "|---|---|---|---|---|"]
 overhead("add 256", "add of 256 f32, back to back", "bare launches of that kernel")
 overhead("matmul 64x64", "matmul 64×64 f32", "bare cublasLtMatmul")
+replay("steps/deep tf32 replay host", "replay of the deep step, until the call returns")
+replay("graph/per node", "replay, a node of a chain of 200 tiny kernels")
+replay("graph/per node, not programmatic", "the same without programmatic launches")
+replay("graph/16 chains", "replay of 16 chains of ten products 64×64", 1)
+replay("graph/16 chains, one lane", "the same in one lane", 1)
+replay("trace/deep", "tracing and planning the deep step")
 bandwidth("pointwise", "cos", "cos, 2²⁸ f32")
 bandwidth("pointwise", "add", "add")
 bandwidth("pointwise", "where", "where")

@@ -136,10 +136,11 @@ std::string to_text(const TrainResult& result) {
                    bytes_text(result.cost.bytes)));
   if (const std::optional<CompiledEntry>& entry = result.compiled) {
     line(text, "its graph",
-         fmt::format("{} calls, {} side by side; arena {} (at least {}), gradients {}, scratch {}",
-                     entry->nodes, entry->lanes, bytes_text(entry->arena_bytes),
-                     bytes_text(entry->least_bytes), bytes_text(entry->kept_bytes),
-                     bytes_text(entry->scratch_bytes)));
+         fmt::format(
+             "{} calls, at most {} side by side; arena {} (at least {}), gradients {}, scratch {}",
+             entry->nodes, entry->lanes, bytes_text(entry->arena_bytes),
+             bytes_text(entry->least_bytes), bytes_text(entry->kept_bytes),
+             bytes_text(entry->scratch_bytes)));
     line(text, "made in",
          fmt::format("{:.1f} ms: traced in {:.1f}, planned in {:.1f}, captured in {:.1f}",
                      entry->trace_ms + entry->plan_ms + entry->capture_ms, entry->trace_ms,
@@ -160,19 +161,20 @@ std::string to_text(const Comparison& comparison) {
          fmt::format("agree bit for bit over {} steps, {:.6g} to {:.6g}", eager.losses.size(),
                      eager.losses.front(), eager.losses.back()));
   }
-  std::vector<std::vector<std::string>> rows = {{"", "step, us", "least", "most", "speed-up",
-                                                 "kernels", "host, us", "device, us", "idle",
-                                                 "peak memory", "arena"}};
+  std::vector<std::vector<std::string>> rows = {
+      {"", "step, us", "least", "most", "speed-up", "kernels", "peak memory", "arena"}};
+  if (eager.host) rows[0].insert(rows[0].end(), {"host, us", "device, us", "idle"});
   for (const Side& side : comparison.sides) {
     const measure::Timing& step = *side.step;
     rows.push_back({std::string(name_of(side.options.mode)) + (step.disturbed() ? " ~" : ""),
                     number_text(step.median * 1e6), number_text(step.least * 1e6),
                     number_text(step.most * 1e6), fmt::format("{:.2f}", comparison.speed_up(side)),
-                    std::to_string(side.cost.kernels), microseconds_text(side.host),
-                    microseconds_text(side.device),
-                    side.idle() ? fmt::format("{:.0f} %", *side.idle() * 100) : "-",
-                    bytes_text(side.cost.peak_bytes),
+                    std::to_string(side.cost.kernels), bytes_text(side.cost.peak_bytes),
                     side.compiled ? bytes_text(side.compiled->arena_bytes) : "-"});
+    if (!side.host) continue;
+    rows.back().insert(rows.back().end(),
+                       {microseconds_text(side.host), microseconds_text(side.device),
+                        side.idle() ? fmt::format("{:.0f} %", *side.idle() * 100) : "-"});
   }
   for (const std::string& row : aligned(rows)) text += row + "\n";
   if (std::ranges::any_of(comparison.sides, [](const Side& s) { return s.step->disturbed(); }))

@@ -2,6 +2,7 @@
 // replay.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string_view>
 
 #include "autograd/autograd.h"
@@ -84,18 +85,27 @@ std::string to_string(const Graph& graph, std::span<const Frozen> frozen) {
                                    : graph.host_values[of_host++].second);
   }
   const std::vector<std::string> places = describe(sites);
-  std::string text;
+  // A loop of the program has the same number at the same line many times.
+  std::vector<std::pair<std::string, int>> lines;
   for (std::size_t i = 0; i < frozen.size(); ++i) {
     const Frozen& each = frozen[i];
-    if (each.node < 0) {
-      text += fmt::format("{}: its values are those of the trace (at {})\n", each.what, places[i]);
-      continue;
+    const std::string line =
+        each.node < 0
+            ? fmt::format("{}: its values are those of the trace (at {})", each.what, places[i])
+            : fmt::format("{} of {} is {}{} (at {})", each.what,
+                          op_info(graph.nodes[static_cast<std::size_t>(each.node)].call.op).name,
+                          each.value, each.updates_parameter ? ", in an update of parameters" : "",
+                          places[i]);
+    const auto known = std::ranges::find(lines, line, &std::pair<std::string, int>::first);
+    if (known == lines.end()) {
+      lines.emplace_back(line, 1);
+    } else {
+      ++known->second;
     }
-    const Node& node = graph.nodes[static_cast<std::size_t>(each.node)];
-    text +=
-        fmt::format("{} of {} is {}{} (at {})\n", each.what, op_info(node.call.op).name, each.value,
-                    each.updates_parameter ? ", in an update of parameters" : "", places[i]);
   }
+  std::string text;
+  for (const auto& [line, times] : lines)
+    text += line + (times > 1 ? fmt::format(", {} times\n", times) : "\n");
   return text;
 }
 
