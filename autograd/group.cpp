@@ -91,7 +91,10 @@ bool GradientGroup::holds(const Tensor& x) {
 }
 
 std::span<const Tensor> GradientGroup::leaves() const { return state_->group.leaves; }
-Tensor GradientGroup::flat() const { return state_->group.flat; }
+Tensor GradientGroup::flat() const {
+  state_->group.lent.store(true, std::memory_order_relaxed);
+  return state_->group.flat;
+}
 void GradientGroup::clear() {
   autograd::note_change(state_->group.leaves[0].impl());
   state_->group.set({});

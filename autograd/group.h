@@ -1,6 +1,7 @@
 // Leaves whose gradients are collected in one flat tensor.
 #pragma once
 
+#include <atomic>
 #include <span>
 #include <vector>
 
@@ -26,6 +27,7 @@ class Group {
 
   std::vector<Tensor> leaves;
   Tensor flat;
+  mutable std::atomic<bool> lent{false};  // as a history's, of any gradient of the group
 };
 
 }  // namespace brrr::autograd

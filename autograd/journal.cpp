@@ -41,15 +41,18 @@ Tensor collected(const Tensor& leaf) {
 
 Hold hold_of(const Tensor& leaf) {
   const History* history = history_of(leaf);
+  const Group* group = history->group;
   const auto handles = [](const Tensor& x) {
     return x.impl()->refs.load(std::memory_order_acquire);
   };
-  if (!history->group) return {0, handles(history->grad) > 2};
-  Hold hold{0, handles(history->group->flat) > 2};
-  for (const Tensor& member : history->group->leaves) {
-    ++hold.views;
-    hold.by_others |= handles(history_of(member)->grad) > 1;
+  Hold hold{group ? static_cast<std::uint32_t>(group->leaves.size()) : 0, false};
+  std::atomic<bool>& lent = group ? group->lent : history->lent;
+  if (!lent.load(std::memory_order_relaxed)) return hold;
+  hold.by_others = handles(group ? group->flat : history->grad) > 2;
+  for (std::size_t i = 0; group && i < group->leaves.size(); ++i) {
+    hold.by_others |= handles(history_of(group->leaves[i])->grad) > 1;
   }
+  lent.store(hold.by_others, std::memory_order_relaxed);
   return hold;
 }
 

@@ -128,7 +128,8 @@ struct History final : TensorExtension {
   std::unique_ptr<Hooks> hooks;      // of a leaf
   Group* group = nullptr;            // that collects the leaf's gradient, and its place there
   int place = 0;
-  std::atomic<Run*> run{nullptr};  // that is bringing the leaf a gradient
+  mutable std::atomic<bool> lent{false};  // a handle to `grad` was given out, and may live
+  std::atomic<Run*> run{nullptr};         // that is bringing the leaf a gradient
   Slot slot;
 
   ~History() override {

@@ -55,6 +55,49 @@ Json describe(const measure::Machine& m) {
           {"caches", std::move(caches)}};
 }
 
+Json describe(const TrainResult& result) {
+  const TrainOptions& o = result.options;
+  const ToyOptions& toy = o.toy;
+  Json document = {
+      {"model", toy.model}, {"batch", toy.batch}, {"width", toy.width}, {"layers", toy.layers}};
+  if (toy.model == "transformer") {
+    document["heads"] = toy.heads;
+    document["seq"] = toy.seq;
+  }
+  const auto microseconds = [&](double measure::Timing::*which) {
+    return result.step ? Json((*result.step).*which * 1e6) : Json(nullptr);
+  };
+  document.update({{"dtype", name_of(toy.dtype)},
+                   {"tf32", o.tf32},
+                   {"device", to_string(toy.device)},
+                   {"mode", name_of(o.mode)},
+                   {"remat", o.remat},
+                   {"optimizer", o.optimizer},
+                   {"seed", o.seed},
+                   {"step_us", microseconds(&measure::Timing::median)},
+                   {"step_us_min", microseconds(&measure::Timing::least)},
+                   {"step_us_max", microseconds(&measure::Timing::most)},
+                   {"peak_bytes", result.cost.peak_bytes},
+                   {"kernels_per_step", result.cost.kernels},
+                   {"flops_per_step", result.cost.flops},
+                   {"bytes_per_step", result.cost.bytes},
+                   {"steps", result.steps_done},
+                   {"losses", result.losses}});
+  if (const std::optional<CompiledEntry>& entry = result.compiled) {
+    document.update({{"nodes", entry->nodes},
+                     {"launches", entry->launches},
+                     {"lanes", entry->lanes},
+                     {"arena_bytes", entry->arena_bytes},
+                     {"least_bytes", entry->least_bytes},
+                     {"kept_bytes", entry->kept_bytes},
+                     {"scratch_bytes", entry->scratch_bytes},
+                     {"trace_ms", entry->trace_ms},
+                     {"plan_ms", entry->plan_ms},
+                     {"capture_ms", entry->capture_ms}});
+  }
+  return document;
+}
+
 // Text from the system may hold anything; what is not UTF-8 is replaced.
 std::string text_of(const Json& document) {
   return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
@@ -79,35 +122,22 @@ std::string to_json(const measure::Results& results, const measure::Machine& mac
   return text_of({{"results", std::move(list)}, {"machine", describe(machine)}});
 }
 
-std::string to_json(const TrainResult& result) {
-  const TrainOptions& o = result.options;
-  const ToyOptions& toy = o.toy;
-  Json document = {
-      {"model", toy.model}, {"batch", toy.batch}, {"width", toy.width}, {"layers", toy.layers}};
-  if (toy.model == "transformer") {
-    document["heads"] = toy.heads;
-    document["seq"] = toy.seq;
-  }
-  const auto microseconds = [&](double measure::Timing::*which) {
-    return result.step ? Json((*result.step).*which * 1e6) : Json(nullptr);
+std::string to_json(const TrainResult& result) { return text_of(describe(result)); }
+
+std::string to_json(const Comparison& comparison) {
+  const auto microseconds = [](const std::optional<measure::Timing>& timing) {
+    return timing ? Json(timing->median * 1e6) : Json(nullptr);
   };
-  document.update({{"dtype", name_of(toy.dtype)},
-                   {"tf32", o.tf32},
-                   {"device", to_string(toy.device)},
-                   {"mode", o.mode},
-                   {"remat", o.remat},
-                   {"optimizer", o.optimizer},
-                   {"seed", *o.seed},
-                   {"step_us", microseconds(&measure::Timing::median)},
-                   {"step_us_min", microseconds(&measure::Timing::least)},
-                   {"step_us_max", microseconds(&measure::Timing::most)},
-                   {"peak_bytes", result.cost.peak_bytes},
-                   {"kernels_per_step", result.cost.kernels},
-                   {"flops_per_step", result.cost.flops},
-                   {"bytes_per_step", result.cost.bytes},
-                   {"steps", result.steps_done},
-                   {"losses", result.losses}});
-  return text_of(document);
+  Json rows = Json::array();
+  for (const Side& side : comparison.sides) {
+    Json row = describe(side);
+    row.update({{"speed_up", comparison.speed_up(side)},
+                {"host_us", microseconds(side.host)},
+                {"device_us", microseconds(side.device)},
+                {"idle_share", or_null(side.idle())}});
+    rows.push_back(std::move(row));
+  }
+  return text_of({{"agree", !comparison.disagreement}, {"rows", std::move(rows)}});
 }
 
 }  // namespace brrr::cli

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "cli/compare.h"
 #include "cli/train.h"
 #include "measure/bench.h"
 #include "measure/machine.h"
@@ -14,5 +15,7 @@ std::string to_json(const measure::Machine& machine);
 std::string to_json(const measure::Results& results, const measure::Machine& machine);
 // {"model", "batch", …, "step_us", …, "losses": […]}
 std::string to_json(const TrainResult& result);
+// {"agree", "rows": [what a training has, and "speed_up", "host_us", "device_us", "idle_share"]}
+std::string to_json(const Comparison& comparison);
 
 }  // namespace brrr::cli

@@ -7,9 +7,13 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <list>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "cli/bench_steps.h"
+#include "cli/compare.h"
 #include "cli/json_output.h"
 #include "cli/text_output.h"
 #include "cli/train.h"
@@ -67,6 +71,7 @@ constexpr Bench kBenches[] = {
     {"pointwise", "Large pointwise ops against the memory's bandwidth", measure::bench_pointwise},
     {"matmul", "Matrix products against the bare library", measure::bench_matmul},
     {"reduce", "Reductions against the memory's bandwidth", measure::bench_reduce},
+    {"steps", "Training steps called and replayed, and what replays cost", bench_steps},
 };
 
 void run_info(const Common& common) {
@@ -92,7 +97,7 @@ void run_bench(const Bench& bench, const Common& common) {
 struct TrainArguments {
   Common common;
   TrainOptions options;
-  std::string dtype = "f32", matmul = "measured";
+  std::string dtype = "f32", matmul = "measured", mode = "eager";
 };
 
 // Ranges let NaN pass.
@@ -116,13 +121,15 @@ CLI::Validator one_of(const std::vector<std::string>& known,
       fmt::format("{}", fmt::join(known, "|")));
 }
 
-CLI::App* add_train(CLI::App* train, const char* model, const char* help, TrainArguments& a) {
-  CLI::App* command = train->add_subcommand(model, help);
+// What train and compare take: the model, its shape, how it is trained.
+CLI::App* add_training(CLI::App* to, const char* model, TrainArguments& a) {
+  const bool transformer = std::string_view(model) == "transformer";
+  CLI::App* command = to->add_subcommand(
+      model, transformer ? "Causal pre-norm blocks" : "Square layers with gelu between them");
   command->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   TrainOptions& o = a.options;
   ToyOptions& toy = o.toy;
   toy.model = model;
-  const bool transformer = toy.model == "transformer";
   toy.batch = transformer ? 8 : 128;
   toy.width = transformer ? 128 : 256;
   toy.layers = transformer ? 2 : 8;
@@ -143,7 +150,6 @@ CLI::App* add_train(CLI::App* train, const char* model, const char* help, TrainA
   command->add_flag("--tf32", o.tf32, "Round the factors of f32 matrix products to TF32 (on CUDA)");
   number("--matmul", a.matmul, "Algorithm of matrix products (on CUDA)",
          one_of({"measured", "first"}, {}));
-  number("--mode", o.mode, "How a step runs", one_of({"eager"}, {"graph", "fused"}));
   number("--remat", o.remat, "full: each layer is computed again in the backward pass",
          one_of({"none", "full"}, {"mincut"}));
   number("--optimizer", o.optimizer, "Optimizer", one_of({"adam", "adamw", "sgd", "lion"}, {}));
@@ -152,14 +158,22 @@ CLI::App* add_train(CLI::App* train, const char* model, const char* help, TrainA
   number("--clip", o.clip, "Limit of the gradients' common norm; 0: none",
          CLI::NonNegativeNumber & kNoNan);
   number("--steps", o.steps, "Steps to train", CLI::NonNegativeNumber);
-  number("--time", o.time_seconds,
-         "Seconds of further steps, after what is saved, that the time is taken from; 0: none",
+  number("--time", o.time_seconds, "Seconds of further steps that the time is taken from",
          CLI::Range(0.0, 3600.0) & kNoNan);
+  add_common(command, a.common);
+  return command;
+}
+
+CLI::App* add_train(CLI::App* train, const char* model, TrainArguments& a) {
+  CLI::App* command = add_training(train, model, a);
+  TrainOptions& o = a.options;
+  command->add_option("--mode", a.mode, "graph: the step is traced once and replayed")
+      ->check(one_of({"eager", "graph"}, {"fused"}))
+      ->capture_default_str();
   command->add_flag("--check-finite", o.check_finite,
                     "Stop at the first number that is not finite, and say where; reads each step");
   command->add_option("--save", o.save, "File to write at the end: parameters, optimizer, step");
   command->add_option("--load", o.load, "File of --save to go on from, to the same bits");
-  add_common(command, a.common);
   return command;
 }
 
@@ -176,18 +190,39 @@ std::function<void(std::int64_t, const std::function<double()>&)> show_steps(Pro
   };
 }
 
-void run_train(const CLI::App& command, TrainArguments& a) {
+// The options, with what other arguments say.
+TrainOptions& settle(const CLI::App& command, TrainArguments& a) {
   TrainOptions& o = a.options;
   o.toy.device = a.common.chosen();
   o.toy.dtype = a.dtype == "bf16" ? bf16 : f32;
   o.toy.remat = o.remat == "full";
   o.measured_matmul = a.matmul == "measured";
-  if (command.count("--seed") > 0) o.seed = a.common.seed;
+  o.mode = a.mode == "graph" ? Mode::graph : Mode::eager;
+  o.seed = a.common.seed;
+  o.seed_is_given = command.count("--seed") > 0;
+  return o;
+}
+
+void run_train(const CLI::App& command, TrainArguments& a) {
+  TrainOptions& o = settle(command, a);
   Progress progress;
   o.progress = show_steps(progress, o.steps);
   const TrainResult result = train(o);
   progress.show("");
   fmt::print("{}", a.common.json ? to_json(result) : to_text(result));
+}
+
+// Fails when the modes disagree, having printed what there is.
+void run_compare(const CLI::App& command, TrainArguments& a) {
+  const TrainOptions& o = settle(command, a);
+  Progress progress;
+  const Comparison result = compare(o, [&](const std::string& what) { progress.show(what); });
+  progress.show("");
+  fmt::print("{}", a.common.json ? to_json(result) : to_text(result));
+  if (!result.disagreement) return;
+  const std::size_t step = *result.disagreement;
+  fail(fmt::format("[compare] expected the same losses in both modes, got {} and {} at step {}",
+                   result.sides[0].losses[step], result.sides[1].losses[step], step));
 }
 
 void print_problem(std::string text) noexcept {
@@ -210,17 +245,28 @@ int run(int argc, char** argv) {
   }
   CLI::App* train = app.add_subcommand("train", "Train a toy model and take its step's time");
   train->require_subcommand(1);
-  TrainArguments mlp, transformer;
-  const CLI::App* train_mlp = add_train(train, "mlp", "Square layers with gelu between them", mlp);
-  const CLI::App* train_transformer =
-      add_train(train, "transformer", "Causal pre-norm blocks", transformer);
+  CLI::App* compare = app.add_subcommand("compare", "Train in every mode, side by side");
+  compare->require_subcommand(1);
+  struct Command {
+    CLI::App* app;
+    void (*run)(const CLI::App&, TrainArguments&);
+    TrainArguments arguments = {};
+  };
+  std::list<Command> commands;
+  for (const char* model : {"mlp", "transformer"}) {
+    Command& one = commands.emplace_back(nullptr, run_train);
+    one.app = add_train(train, model, one.arguments);
+    Command& all = commands.emplace_back(nullptr, run_compare);
+    all.app = add_training(compare, model, all.arguments);
+  }
 
   try {
     app.parse(argc, argv);
-    const ToyOptions& blocks = transformer.options.toy;
-    if (blocks.width % blocks.heads != 0) {
+    for (const Command& command : commands) {
+      const ToyOptions& toy = command.arguments.options.toy;
+      if (toy.heads == 0 || toy.width % toy.heads == 0) continue;
       throw CLI::ValidationError(
-          fmt::format("--heads: {} do not divide a width of {}", blocks.heads, blocks.width));
+          fmt::format("--heads: {} do not divide a width of {}", toy.heads, toy.width));
     }
   } catch (const CLI::Success& asked) {  // --help
     return app.exit(asked);
@@ -236,8 +282,9 @@ int run(int argc, char** argv) {
   for (const Bench& one : kBenches) {
     if (bench->got_subcommand(one.name)) run_bench(one, common);
   }
-  if (train_mlp->parsed()) run_train(*train_mlp, mlp);
-  if (train_transformer->parsed()) run_train(*train_transformer, transformer);
+  for (Command& command : commands) {
+    if (command.app->parsed()) command.run(*command.app, command.arguments);
+  }
   return std::fflush(stdout) == 0 ? 0 : 1;
 }
 

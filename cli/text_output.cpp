@@ -4,13 +4,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
+#include <string>
 #include <vector>
 
 namespace brrr::cli {
 namespace {
 
-std::string bytes_text(std::int64_t bytes) {
+template <class Bytes>
+std::string bytes_text(Bytes bytes) {
   const char* const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   double value = static_cast<double>(bytes);
   std::size_t unit = 0;
@@ -26,6 +27,35 @@ std::string number_text(double value) {
 
 void line(std::string& text, std::string_view name, std::string_view value) {
   text += fmt::format("{:<16} {}\n", name, value);
+}
+
+// Lines of a table: the first column to the left, the others to the right.
+std::vector<std::string> aligned(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<std::string> lines(rows.size());
+  for (std::size_t column = 0; column < rows[0].size(); ++column) {
+    std::size_t width = 0;
+    for (const auto& row : rows) width = std::max(width, row[column].size());
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      const std::string& cell = rows[i][column];
+      lines[i] +=
+          column == 0 ? fmt::format("{:<{}}", cell, width) : fmt::format("  {:>{}}", cell, width);
+    }
+  }
+  return lines;
+}
+
+std::string microseconds_text(const std::optional<measure::Timing>& timing) {
+  return timing ? number_text(timing->median * 1e6) : "-";
+}
+
+// What is trained, and on what.
+std::string work_text(const TrainingOptions& o) {
+  const ToyOptions& toy = o.toy;
+  const bool blocks = toy.model == "transformer";
+  return fmt::format("batch {}, width {}, {} layers{}, {}{} on {}", toy.batch, toy.width,
+                     toy.layers,
+                     blocks ? fmt::format(", {} heads, seq {}", toy.heads, toy.seq) : "",
+                     name_of(toy.dtype), o.tf32 ? " (tf32)" : "", to_string(toy.device));
 }
 
 }  // namespace
@@ -58,44 +88,33 @@ std::string to_text(const measure::Machine& m) {
 }
 
 std::string to_text(const measure::Results& results, const measure::Machine& machine) {
-  using Row = std::array<std::string, 5>;
-  std::vector<Row> rows = {{"name", "value", "limit", "ratio", "the limit is"}};
+  std::vector<std::vector<std::string>> rows = {{"name", "value", "limit", "ratio"}};
+  std::vector<std::string> limits = {"the limit is"};
   bool disturbed = false;
   for (const measure::Result& r : results) {
     const bool mark = r.spread > 0.10;
     disturbed |= mark;
     rows.push_back({r.name + (mark ? " ~" : ""), number_text(r.value) + " " + r.unit,
                     r.limit ? number_text(*r.limit) : "-",
-                    r.ratio() ? fmt::format("{:.3f}", *r.ratio()) : "-", r.limit_name});
-  }
-  std::array<std::size_t, 5> widths{};
-  for (const Row& row : rows) {
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+                    r.ratio() ? fmt::format("{:.3f}", *r.ratio()) : "-"});
+    limits.push_back(r.limit_name);
   }
   std::string text;
   if (!results.empty()) {
     const bool on_cpu = results.front().device.is_cpu() || machine.gpus.empty();
     text += fmt::format("on {}\n", on_cpu ? machine.processor.model : machine.gpus.front().name);
   }
-  for (const Row& row : rows) {
-    text += fmt::format("{:<{}}  {:>{}}  {:>{}}  {:>{}}", row[0], widths[0], row[1], widths[1],
-                        row[2], widths[2], row[3], widths[3]);
-    text += row[4].empty() ? "\n" : "  " + row[4] + "\n";
-  }
+  const std::vector<std::string> lines = aligned(rows);
+  for (std::size_t i = 0; i < lines.size(); ++i)
+    text += lines[i] + (limits[i].empty() ? "" : "  ") + limits[i] + "\n";
   if (disturbed) text += "~ the samples lie far apart: the machine was busy with something else\n";
   return text;
 }
 
 std::string to_text(const TrainResult& result) {
   const TrainOptions& o = result.options;
-  const ToyOptions& toy = o.toy;
   std::string text;
-  line(
-      text, toy.model,
-      fmt::format(
-          "batch {}, width {}, {} layers{}, {}{} on {}, {}, {}", toy.batch, toy.width, toy.layers,
-          toy.model == "transformer" ? fmt::format(", {} heads, seq {}", toy.heads, toy.seq) : "",
-          name_of(toy.dtype), o.tf32 ? " (tf32)" : "", to_string(toy.device), o.mode, o.optimizer));
+  line(text, o.toy.model, fmt::format("{}, {}, {}", work_text(o), name_of(o.mode), o.optimizer));
   // Ten losses at most, the first and the last among them.
   const std::size_t count = result.losses.size(), shown = std::min<std::size_t>(count, 10);
   for (std::size_t i = 0; i < shown; ++i) {
@@ -115,6 +134,56 @@ std::string to_text(const TrainResult& result) {
        fmt::format("{} kernels, {} Mflop, {} moved", result.cost.kernels,
                    number_text(static_cast<double>(result.cost.flops) * 1e-6),
                    bytes_text(result.cost.bytes)));
+  if (const std::optional<CompiledEntry>& entry = result.compiled) {
+    line(text, "its graph",
+         fmt::format(
+             "{} calls, at most {} side by side; arena {} (at least {}), gradients {}, scratch {}",
+             entry->nodes, entry->lanes, bytes_text(entry->arena_bytes),
+             bytes_text(entry->least_bytes), bytes_text(entry->kept_bytes),
+             bytes_text(entry->scratch_bytes)));
+    line(text, "made in",
+         fmt::format("{:.1f} ms: traced in {:.1f}, planned in {:.1f}, captured in {:.1f}",
+                     entry->trace_ms + entry->plan_ms + entry->capture_ms, entry->trace_ms,
+                     entry->plan_ms, entry->capture_ms));
+  }
+  return text;
+}
+
+std::string to_text(const Comparison& comparison) {
+  const Side& eager = comparison.sides.front();
+  std::string text;
+  line(text, eager.options.toy.model,
+       fmt::format("{}, {}", work_text(eager.options), eager.options.optimizer));
+  if (const auto step = comparison.disagreement) {
+    line(text, "losses", fmt::format("differ at step {}", *step));
+  } else if (!eager.losses.empty()) {
+    line(text, "losses",
+         fmt::format("agree bit for bit over {} steps, {:.6g} to {:.6g}", eager.losses.size(),
+                     eager.losses.front(), eager.losses.back()));
+  }
+  std::vector<std::vector<std::string>> rows = {
+      {"", "step, us", "least", "most", "speed-up", "kernels", "peak memory", "arena"}};
+  if (eager.host) rows[0].insert(rows[0].end(), {"host, us", "device, us", "idle"});
+  for (const Side& side : comparison.sides) {
+    const measure::Timing& step = *side.step;
+    rows.push_back({std::string(name_of(side.options.mode)) + (step.disturbed() ? " ~" : ""),
+                    number_text(step.median * 1e6), number_text(step.least * 1e6),
+                    number_text(step.most * 1e6), fmt::format("{:.2f}", comparison.speed_up(side)),
+                    std::to_string(side.cost.kernels), bytes_text(side.cost.peak_bytes),
+                    side.compiled ? bytes_text(side.compiled->arena_bytes) : "-"});
+    if (!side.host) continue;
+    rows.back().insert(rows.back().end(),
+                       {microseconds_text(side.host), microseconds_text(side.device),
+                        side.idle() ? fmt::format("{:.0f} %", *side.idle() * 100) : "-"});
+  }
+  for (const std::string& row : aligned(rows)) text += row + "\n";
+  if (std::ranges::any_of(comparison.sides, [](const Side& s) { return s.step->disturbed(); }))
+    text += "~ the samples lie far apart: the machine was busy with something else\n";
+  if (eager.host) {
+    text +=
+        "host: until the call of a step returns; device: a step whose work was all queued before "
+        "it began;\nidle: the part of a step in which the device waits for the host\n";
+  }
   return text;
 }
 

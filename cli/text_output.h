@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "cli/compare.h"
 #include "cli/train.h"
 #include "measure/bench.h"
 #include "measure/machine.h"
@@ -12,5 +13,6 @@ namespace brrr::cli {
 std::string to_text(const measure::Machine& machine);
 std::string to_text(const measure::Results& results, const measure::Machine& machine);
 std::string to_text(const TrainResult& result);
+std::string to_text(const Comparison& comparison);
 
 }  // namespace brrr::cli

@@ -7,34 +7,15 @@
 
 #include "autograd/autograd.h"
 #include "cli/run_file.h"
-#include "nn/optim/clip.h"
-#include "nn/optim/optimizer.h"
-#include "nn/optim/optimizers.h"
-#include "nn/parameters.h"
-#include "ops/matmul.h"
 #include "tensor/error.h"
 
 namespace brrr::cli {
 namespace {
 
-optim::LearningRate rate_of(const TrainOptions& o) {
-  if (o.warmup > 0) return optim::linear_schedule(0, o.rate, o.warmup);
-  return optim::Coefficient(o.rate);
-}
-
-optim::Transformation optimizer_of(const TrainOptions& o) {
-  const optim::AdamOptions as_peers = {.wide = false};
-  const optim::LearningRate rate = rate_of(o);
-  const optim::Transformation steps = o.optimizer == "adamw"  ? optim::adamw(rate, 1e-4, as_peers)
-                                      : o.optimizer == "sgd"  ? optim::sgd(rate)
-                                      : o.optimizer == "lion" ? optim::lion(rate)
-                                                              : optim::adam(rate, as_peers);
-  return o.clip > 0 ? chain(optim::clip_by_global_norm(o.clip), steps) : steps;
-}
-
 // The name of the first parameter with an element of `flat` that is not finite; empty: there is
 // none.
 std::string first_bad(const nn::Parameters& parameters, std::span<const Tensor> flat) {
+  const NoGrad constant;
   for (std::size_t i = 0; i < flat.size(); ++i) {
     if (!flat[i].defined()) continue;
     const Tensor bad = logical_not(isfinite(flat[i]));
@@ -44,17 +25,19 @@ std::string first_bad(const nn::Parameters& parameters, std::span<const Tensor> 
   return "";
 }
 
-void expect_finite(std::int64_t step, const Tensor& loss, const nn::Parameters& parameters) {
-  const NoGrad constant;
+// A step that reads what it works on: the parameters before it, then what came of them.
+Tensor checked_step(Training& training, std::int64_t number) {
+  const nn::Parameters& parameters = training.parameters();
   std::string where = first_bad(parameters, parameters.values());
+  const Tensor loss = training.step();
   if (where.empty()) {
     where = first_bad(parameters, parameters.gradients());
     if (!where.empty()) where = "the gradient of " + where;
   }
   const double value = item(loss);
-  if (where.empty() && std::isfinite(value)) return;
+  if (where.empty() && std::isfinite(value)) return loss;
   fail(fmt::format("[train] expected finite numbers, got a loss of {} at step {}; not finite is {}",
-                   std::isnan(value) ? std::abs(value) : value, step,
+                   std::isnan(value) ? std::abs(value) : value, number,
                    where.empty() ? "no parameter and no gradient" : where));
 }
 
@@ -67,6 +50,18 @@ std::vector<double> values_of(const std::vector<Tensor>& losses) {
 
 }  // namespace
 
+std::vector<double> train_steps(Training& training, std::int64_t steps) {
+  std::vector<Tensor> losses;
+  for (std::int64_t i = 0; i < steps; ++i) losses.push_back(training.step());
+  return values_of(losses);
+}
+
+measure::Sampling sampling_of(const TrainOptions& o) {
+  return {.samples = 60,
+          .sample_seconds = std::min(0.02, o.time_seconds / 8),
+          .budget_seconds = o.time_seconds};
+}
+
 TrainResult train(const TrainOptions& options) {
   TrainResult result;
   result.options = options;
@@ -75,56 +70,39 @@ TrainResult train(const TrainOptions& options) {
   if (!o.load.empty()) loaded.emplace(o.load);
   if (loaded) {
     const RunFacts& facts = loaded->facts();
-    if (facts.model != o.toy.model || (o.seed && *o.seed != facts.seed)) {
+    if (facts.model != o.toy.model || (o.seed_is_given && o.seed != facts.seed)) {
       fail(fmt::format("[load {}] expected {} with seed {}, got {} with seed {}", o.load,
-                       o.toy.model, o.seed.value_or(facts.seed), facts.model, facts.seed));
+                       o.toy.model, o.seed_is_given ? o.seed : facts.seed, facts.model,
+                       facts.seed));
     }
     result.steps_done = facts.steps;
     o.seed = facts.seed;
   }
-  manual_seed(o.seed.emplace(o.seed.value_or(0)));
-  set_matmul_precision(o.tf32 ? Precision::tf32 : Precision::full);
-  set_matmul_choice(o.measured_matmul ? Choice::measured : Choice::first);
 
-  Toy toy(o.toy);
-  nn::Parameters parameters(toy.module());
-  optim::Optimizer optimizer(parameters, optimizer_of(o));
-  if (loaded) loaded->load_into(toy.module(), optimizer);
+  Training training(o);
+  if (loaded) loaded->load_into(training.module(), training.optimizer());
   loaded.reset();
 
-  const auto gradients = [&] {
-    optimizer.zero_grad();
-    const Tensor loss = toy.loss();
-    backward(loss);
-    return detach(loss);
-  };
   std::vector<Tensor> losses;  // read at the end: a read would wait for the device
   for (std::int64_t i = 0; i < o.steps; ++i) {
-    losses.push_back(gradients());
-    if (o.check_finite) expect_finite(result.steps_done + 1, losses.back(), parameters);
-    optimizer.step();
     ++result.steps_done;
+    losses.push_back(o.check_finite ? checked_step(training, result.steps_done) : training.step());
     if (o.progress) o.progress(i + 1, [&] { return item(losses.back()); });
   }
   result.losses = values_of(losses);
   losses.clear();
   if (!o.save.empty()) {
-    save_run(o.save, {o.toy.model, *o.seed, result.steps_done}, toy.module(), optimizer);
+    save_run(o.save, {o.toy.model, o.seed, result.steps_done}, training.module(),
+             training.optimizer());
   }
 
   // What follows goes on training, but counts for nothing.
-  const auto step = [&] {
-    gradients();
-    optimizer.step();
-  };
   if (o.time_seconds > 0) {
-    result.step = measure::time(measure::synchronized_batch(o.toy.device, step),
-                                {.samples = 60,
-                                 .sample_seconds = std::min(0.02, o.time_seconds / 8),
-                                 .budget_seconds = o.time_seconds});
+    const auto batch = measure::synchronized_batch(o.toy.device, [&] { training.step(); });
+    result.step = measure::time(batch, sampling_of(o));
   }
-  step();
-  result.cost = measure::cost_of_step(o.toy.device, step);
+  result.cost = training.cost();
+  result.compiled = training.compiled();
   return result;
 }
 

@@ -7,26 +7,16 @@
 #include <string>
 #include <vector>
 
-#include "cli/toy.h"
-#include "measure/step_cost.h"
+#include "cli/training.h"
 #include "measure/timing.h"
 
 namespace brrr::cli {
 
-struct TrainOptions {
-  ToyOptions toy;
-  std::string mode = "eager";
-  std::string remat = "none";
-  bool tf32 = false;
-  bool measured_matmul = true;  // the fastest algorithm of those offered, else the first
-  std::string optimizer = "adam";
-  double rate = 1e-3;
-  std::int64_t warmup = 0;  // steps in which the rate rises from 0
-  double clip = 0;          // of the gradients' common norm; 0: none
+struct TrainOptions : TrainingOptions {
   std::int64_t steps = 20;
-  double time_seconds = 0.5;  // of further steps, which the step's time is taken from; 0: none
-  std::optional<std::uint64_t> seed = {};  // else that of the file loaded, else 0
-  std::string save, load;                  // files; empty: none
+  double time_seconds = 0.5;   // of further steps, which the step's time is taken from; 0: none
+  bool seed_is_given = false;  // else it is that of the file loaded
+  std::string save, load;      // files; empty: none
   bool check_finite = false;
   // Told of steps done and how many there will be; `loss` waits for the device.
   std::function<void(std::int64_t done, const std::function<double()>& loss)> progress = {};
@@ -38,8 +28,14 @@ struct TrainResult {
   std::vector<double> losses;   // of this run, before each step
   std::optional<measure::Timing> step;
   measure::StepCost cost;
+  std::optional<CompiledEntry> compiled;  // in graph mode
 };
 
 TrainResult train(const TrainOptions& options);
+
+// So many steps, and their losses, which are read at the end.
+std::vector<double> train_steps(Training& training, std::int64_t steps);
+// How the time of a step is taken.
+measure::Sampling sampling_of(const TrainOptions& options);
 
 }  // namespace brrr::cli

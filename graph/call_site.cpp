@@ -73,6 +73,7 @@ bool is_shared() {
 
 struct Place {
   std::string function, line;  // line is "" when nothing is known
+  std::string object;
 };
 
 std::string demangled(const char* name) {
@@ -86,12 +87,16 @@ Place from_symbols(const void* address) {
   Dl_info info{};
   if (!dladdr(address, &info) || !info.dli_sname) {
     const Object object = object_at(address);
-    return {"", fmt::format("{}+{:#x}", object.path,
-                            reinterpret_cast<std::uintptr_t>(address) - object.base)};
+    return {"",
+            fmt::format("{}+{:#x}", object.path,
+                        reinterpret_cast<std::uintptr_t>(address) - object.base),
+            ""};
   }
-  return {"", fmt::format("{}+{:#x}", demangled(info.dli_sname),
-                          static_cast<std::size_t>(static_cast<const char*>(address) -
-                                                   static_cast<const char*>(info.dli_saddr)))};
+  return {"",
+          fmt::format("{}+{:#x}", demangled(info.dli_sname),
+                      static_cast<std::size_t>(static_cast<const char*>(address) -
+                                               static_cast<const char*>(info.dli_saddr))),
+          ""};
 }
 
 std::string quoted(const std::string& text) {
@@ -147,7 +152,7 @@ void read_line_table(const Object& object, std::span<const void* const> addresse
     if (!next(where)) break;
     where = where.substr(0, where.find(" (discriminator"));
     if (where.starts_with("??") || where.ends_with(":?") || where.ends_with(":0")) continue;
-    found.push_back({short_name(function), where});
+    found.push_back({short_name(function), where, object.path});
   }
   finish();
 }
@@ -171,6 +176,7 @@ void look_up(std::span<const CallSite> sites, std::map<const void*, Places>& pla
       of = object;
       addresses.push_back(address);
       places[address] = {from_symbols(address)};
+      places[address][0].object = object.path;
     }
   }
   for (const auto& [path, each] : by_object) read_line_table(each.first, each.second, places);
@@ -213,6 +219,7 @@ std::vector<std::string> describe(std::span<const CallSite> sites) {
     const Place* chosen = nullptr;
     const auto choose = [&chosen](const Place& place) {
       if (!chosen) chosen = &place;
+      if (place.object != chosen->object) return true;  // the system's, which calls the program
       const bool users = !place.function.empty() && !in_brrr(place) && !in_std(place);
       if (users) chosen = &place;
       return users;

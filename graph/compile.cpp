@@ -104,6 +104,7 @@ struct CompiledStep::State {
   std::vector<Tensor> fall_back(std::span<const Tensor> arguments, const StepFunction& function,
                                 const std::string& why);
   std::string why_not(std::span<const Tensor> arguments) const;
+  const Program& program(int entry) const;
   graph::ProgramOptions program_options() const {
     return {.lanes = options.lanes, .programmatic = options.programmatic};
   }
@@ -116,6 +117,14 @@ struct CompiledStep::State {
   std::int64_t eager_calls = 0;
   std::vector<std::string> eager_reasons;
 };
+
+const Program& CompiledStep::State::program(int entry) const {
+  if (entry < 0 || entry >= static_cast<int>(entries.size())) {
+    fail(fmt::format("[{}] expected an entry below {}, got {}; call the step first", options.name,
+                     entries.size(), entry));
+  }
+  return *entries[static_cast<std::size_t>(entry)]->program;
+}
 
 Graph CompiledStep::State::trace(std::span<const Tensor> arguments,
                                  const StepFunction& function) const {
@@ -335,12 +344,13 @@ std::string CompiledStep::explain() const {
 
 std::string CompiledStep::graph_text(int entry, int format) const {
   const std::lock_guard lock(state_->mutex);
-  if (entry < 0 || entry >= static_cast<int>(state_->entries.size())) {
-    fail(fmt::format("[{}] expected an entry below {}, got {}; call the step first",
-                     state_->options.name, state_->entries.size(), entry));
-  }
-  return graph::to_string(state_->entries[static_cast<std::size_t>(entry)]->program->graph(),
-                          static_cast<graph::Format>(format));
+  return graph::to_string(state_->program(entry).graph(), static_cast<graph::Format>(format));
+}
+
+void CompiledStep::each_call(int entry, const Visit& visit) const {
+  const std::lock_guard lock(state_->mutex);
+  for (const graph::Step& step : state_->program(entry).steps())
+    visit(step.call, {step.outputs, op_info(step.call.op).n_outputs});
 }
 
 void CompiledStep::clear() {

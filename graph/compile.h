@@ -14,8 +14,9 @@
 // calls. Results have the bits that the function itself would give.
 //
 // - Tensors from outside that the function uses are read where they are at each call; what it
-//   writes to them in place is written in each call. What it assigns to variables is not: such a
-//   variable holds a tensor without values.
+//   writes to them in place is written in each call. Variables are another matter: one that the
+//   function assigns to holds a tensor without values afterwards, and one that is given another
+//   tensor later means the old one in replays.
 // - Values of the host (numbers, branches, tensors made of them) are those of the first call:
 //   `explain` lists them. A schedule on the device, dropout and step counters go on.
 // - Gradients that the function computes are those of the leaves after each call.
@@ -40,6 +41,8 @@
 #include "tensor/tensor.h"
 
 namespace brrr {
+
+struct Call;
 
 enum class Mode : std::uint8_t {
   eager,  // calls the function
@@ -89,6 +92,7 @@ namespace detail {
 // An argument that is no tensor belongs to the signature.
 using Static = std::int64_t;
 using StepFunction = std::function<std::vector<Tensor>(std::span<const Tensor> tensors)>;
+using Visit = std::function<void(const Call& call, std::span<const Tensor> outputs)>;
 
 class CompiledStep {
  public:
@@ -101,6 +105,7 @@ class CompiledStep {
   CompileReport report() const;
   std::string explain() const;
   std::string graph_text(int entry, int format) const;
+  void each_call(int entry, const Visit& visit) const;
   void clear();
 
  private:
@@ -244,6 +249,10 @@ class Compiled {
   std::string graph_text(int entry = 0) const { return step_->graph_text(entry, 0); }
   std::string graph_dot(int entry = 0) const { return step_->graph_text(entry, 1); }
   std::string graph_json(int entry = 0) const { return step_->graph_text(entry, 2); }
+  // Shows the calls that a replay of an entry makes, for whoever counts what they cost.
+  void each_call(const detail::Visit& visit, int entry = 0) const {
+    step_->each_call(entry, visit);
+  }
   // Forgets everything: the next call traces anew, with the host's values as they are then.
   void clear() { step_->clear(); }
 

@@ -18,15 +18,6 @@ constexpr unsigned kThreads = 256;
 constexpr std::size_t kOfBlock = kThreads * 16 * 4;  // bytes
 constexpr std::size_t kMostBlocks = 512;
 
-const char* entry_of(Edge edge) {
-  switch (edge) {
-    case Edge::feed: return "feed";
-    case Edge::hand_out: return "hand_out";
-    case Edge::hand_back: break;
-  }
-  return "hand_back";
-}
-
 }  // namespace
 
 std::string feed_source() { return text::feed_cu; }
@@ -40,8 +31,11 @@ void Feed::add(const Copy& copy) {
   kernel.blocks = std::max(kernel.blocks, static_cast<unsigned>(blocks));
 }
 
-void Feed::prepare() {
-  if (!empty() && !function_) function_ = jit::load_kernel(device_, entry_of(edge_), feed_source());
+void Feed::prepare(std::span<Feed* const> feeds) {
+  if (std::ranges::all_of(feeds, &Feed::empty)) return;
+  const std::vector<CUfunction> functions =
+      jit::load_kernels(feeds[0]->device_, {"feed", "hand_out", "hand_back"}, feed_source());
+  for (Feed* each : feeds) each->function_ = functions[static_cast<std::size_t>(each->edge_)];
 }
 
 namespace {
@@ -70,11 +64,12 @@ void Feed::launch(cu::CudaStream& stream) {
 
 void Feed::find_nodes(std::span<const CUgraphNode> nodes) {
   if (empty()) return;
-  auto kernel = kernels_.begin();
   for (const CUgraphNode node : nodes) {
     CUDA_KERNEL_NODE_PARAMS params{};
-    if (BRRR_CUDA_TRY(cuGraphKernelNodeGetParams, node, &params) != CUDA_SUCCESS) continue;
-    if (params.func != function_ || kernel == kernels_.end()) continue;
+    const CUresult code = BRRR_CUDA_TRY(cuGraphKernelNodeGetParams, node, &params);
+    if (code == CUDA_ERROR_INVALID_VALUE) continue;  // no kernel
+    cu::check<cu::Fn::k_cuGraphKernelNodeGetParams>(code);
+    if (params.func != function_) continue;
     const auto mine = std::find_if(kernels_.begin(), kernels_.end(), [&](const Kernel& k) {
       return !k.node && std::memcmp(params.kernelParams[0], &k.parts, sizeof k.parts) == 0;
     });

@@ -30,8 +30,8 @@ class Feed {
   Copy& operator[](std::size_t i) { return copies_[i]; }
   std::size_t size() const { return copies_.size(); }
 
-  // Compiles what `launch` needs, outside of a capture.
-  void prepare();
+  // Compiles what these need for `launch`, outside of a capture.
+  static void prepare(std::span<Feed* const> feeds);
   void launch(cu::CudaStream& stream);
   // Finds the nodes that launch became.
   void find_nodes(std::span<const CUgraphNode> nodes);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <optional>
 
@@ -160,6 +161,7 @@ void Replay::make_results(std::span<const Tensor> arguments, std::vector<Tensor>
 }
 
 void Replay::run(std::span<const Tensor> arguments, std::vector<Tensor>& results) {
+  const OpScope scope("compile");
   const Device device = program_.graph().device;
   cu::CudaStream& stream = cu::current_stream(device);
   program_.arena().order(stream);
@@ -167,9 +169,7 @@ void Replay::run(std::span<const Tensor> arguments, std::vector<Tensor>& results
   take(arguments, stream);
   if (!warm_) {
     // Kernels are compiled and products measured now, which a capture does not allow.
-    in_.prepare();
-    out_.prepare();
-    back_.prepare();
+    Feed::prepare(std::array{&in_, &out_, &back_});
     run_each(stream);
     warm_ = true;
     return;

@@ -2,6 +2,7 @@
 // replay.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string_view>
 
 #include "autograd/autograd.h"
@@ -29,6 +30,17 @@ double number_in(const Call& call, const Attr& attr) {
   return is_floating(call.dtype) ? attr.d() : static_cast<double>(attr.i());
 }
 
+// An attribute `tensors` has a bit for each attribute that is an input instead.
+std::int64_t given_as_tensors(const Call& call) {
+  std::string_view names = op_info(call.op).attributes;
+  for (int k = 0; k < call.n_attrs && !names.empty(); ++k) {
+    const std::string_view name = names.substr(0, names.find(' '));
+    if (name == "tensors") return call.attrs[k].i();
+    names.remove_prefix(std::min(name.size() + 1, names.size()));
+  }
+  return 0;
+}
+
 }  // namespace
 
 std::vector<Frozen> frozen_values(const Graph& graph) {
@@ -38,27 +50,26 @@ std::vector<Frozen> frozen_values(const Graph& graph) {
     const Call& call = node.call;
     const OpInfo& info = op_info(call.op);
     const bool updates = writes_to_outside(graph, node);
-    const auto add = [&](std::string what, double value, bool update) {
-      found.push_back({static_cast<int>(i), std::move(what), value, update});
+    const std::int64_t tensors = given_as_tensors(call);
+    const auto add = [&](std::string what, double value) {
+      const bool is_rate = info.kind == OpKind::pointwise || what == "rate";
+      found.push_back({static_cast<int>(i), std::move(what), value, updates && is_rate});
     };
     if (info.kind == OpKind::pointwise) {
       for (int k = 0; k < info.arity; ++k) {
         if ((call.scalars >> k) & 1)
-          add(fmt::format("operand {}", k), number_in(call, call.attrs[k]), updates);
+          add(fmt::format("operand {}", k), number_in(call, call.attrs[k]));
       }
       continue;
     }
     std::string_view names = info.attributes;
-    const std::int64_t tensors = names.ends_with(" tensors") ? call.attrs[call.n_attrs - 1].i() : 0;
     for (int k = 0; k < call.n_attrs && !names.empty(); ++k) {
       const std::string_view name = names.substr(0, names.find(' '));
       if (name.ends_with("...")) break;
+      const bool is_input = (tensors >> k) & 1;
       const std::string_view bare = name.substr(0, name.find(':'));
-      // Beside the rate such an op takes numbers that are meant to stay, such as Adam's betas.
-      const bool rate = updates && bare == "rate";
-      if (name.ends_with(":double") && !(tensors >> k & 1))
-        add(std::string(bare), call.attrs[k].d(), rate);
-      if (name.ends_with(":number")) add(std::string(bare), number_in(call, call.attrs[k]), rate);
+      if (name.ends_with(":double") && !is_input) add(std::string(bare), call.attrs[k].d());
+      if (name.ends_with(":number")) add(std::string(bare), number_in(call, call.attrs[k]));
       names.remove_prefix(std::min(name.size() + 1, names.size()));
     }
   }
@@ -74,18 +85,27 @@ std::string to_string(const Graph& graph, std::span<const Frozen> frozen) {
                                    : graph.host_values[of_host++].second);
   }
   const std::vector<std::string> places = describe(sites);
-  std::string text;
+  // A loop of the program has the same number at the same line many times.
+  std::vector<std::pair<std::string, int>> lines;
   for (std::size_t i = 0; i < frozen.size(); ++i) {
     const Frozen& each = frozen[i];
-    if (each.node < 0) {
-      text += fmt::format("{}: its values are those of the trace (at {})\n", each.what, places[i]);
-      continue;
+    const std::string line =
+        each.node < 0
+            ? fmt::format("{}: its values are those of the trace (at {})", each.what, places[i])
+            : fmt::format("{} of {} is {}{} (at {})", each.what,
+                          op_info(graph.nodes[static_cast<std::size_t>(each.node)].call.op).name,
+                          each.value, each.updates_parameter ? ", in an update of parameters" : "",
+                          places[i]);
+    const auto known = std::ranges::find(lines, line, &std::pair<std::string, int>::first);
+    if (known == lines.end()) {
+      lines.emplace_back(line, 1);
+    } else {
+      ++known->second;
     }
-    const Node& node = graph.nodes[static_cast<std::size_t>(each.node)];
-    text +=
-        fmt::format("{} of {} is {}{} (at {})\n", each.what, op_info(node.call.op).name, each.value,
-                    each.updates_parameter ? ", in an update of parameters" : "", places[i]);
   }
+  std::string text;
+  for (const auto& [line, times] : lines)
+    text += line + (times > 1 ? fmt::format(", {} times\n", times) : "\n");
   return text;
 }
 

@@ -30,6 +30,18 @@ References& references() {
   return *all;
 }
 
+std::uint32_t of_other_programs(const Storage* storage) {
+  References& all = references();
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.of_programs.find(storage);
+  return found == all.of_programs.end() ? 0 : found->second;
+}
+
+template <class T>
+void add_once(std::vector<T>& list, T value) {
+  if (std::ranges::find(list, value) == list.end()) list.push_back(value);
+}
+
 Storage* retained(Storage* storage) {
   storage->retain();
   return storage;
@@ -120,6 +132,7 @@ void Program::make_blocks() {
     if (block.storage) continue;
     const std::size_t bytes = graph_.buffers[at(gradient.value.buffer)].bytes;
     block = {new_storage(graph_.device, bytes), true, 1};
+    kept_.push_back({plan_.places[at(gradient.value.buffer)].root, 0});
     kept_bytes_ += bytes;
   }
 }
@@ -181,11 +194,8 @@ void Program::make_steps() {
     for (const Value& output : node.outputs) {
       Storage* storage = blocks_[at(plan_.places[at(output.buffer)].root)].storage;
       const Buffer& buffer = graph_.buffers[at(output.buffer)];
-      const auto add_new = [](auto& list, const auto& item) {
-        if (std::ranges::find(list, item) == list.end()) list.push_back(item);
-      };
-      if (buffer.kind == Buffer::Kind::captured) add_new(written_, storage);
-      if (buffer.kind == Buffer::Kind::input) add_new(written_arguments_, buffer.input);
+      if (buffer.kind == Buffer::Kind::captured) add_once(written_, storage);
+      if (buffer.kind == Buffer::Kind::input) add_once(written_arguments_, buffer.input);
     }
   }
   for (const LeafGradient& gradient : graph_.gradients) {
@@ -216,28 +226,22 @@ bool Program::fits_gradients() const {
 }
 
 bool Program::gradients_are_held() const {
-  if (kept_bytes_ == 0) return false;
-  std::vector<std::uint32_t> of_tape(blocks_.size());
+  for (Kept& kept : kept_) kept.views = 0;
   for (std::size_t i = 0; i < gradients_.size(); ++i) {
     const LeafGradient& gradient = graph_.gradients[i];
     if (!gradient.is_result() || autograd::collected(gradient.leaf).impl() != gradients_[i].impl())
       continue;
     const autograd::Hold hold = autograd::hold_of(gradient.leaf);
     if (hold.by_others) return true;
-    of_tape[at(plan_.places[at(gradient.value.buffer)].root)] += hold.views;
+    const int root = plan_.places[at(gradient.value.buffer)].root;
+    std::ranges::find(kept_, root, &Kept::root)->views += hold.views;
   }
-  References& all = references();
-  const std::lock_guard lock(all.mutex);
-  for (std::size_t i = 0; i < blocks_.size(); ++i) {
-    const Block& block = blocks_[i];
-    if (!block.storage || !block.kept) continue;
-    const auto found = all.of_programs.find(block.storage);
-    const std::uint32_t of_others = found == all.of_programs.end() ? 0 : found->second;
-    if (block.storage->refs.load(std::memory_order_acquire) >
-        block.own_references + of_tape[i] + of_others)
-      return true;
-  }
-  return false;
+  return std::ranges::any_of(kept_, [&](const Kept& kept) {
+    const Block& block = blocks_[at(kept.root)];
+    const std::uint32_t own = block.own_references + kept.views;
+    const std::uint32_t all = block.storage->refs.load(std::memory_order_acquire);
+    return all > own && all > own + of_other_programs(block.storage);
+  });
 }
 
 // Leaves get what this run made.

@@ -83,6 +83,12 @@ class Program {
     std::uint32_t own_references = 0;
   };
 
+  // A block of gradients, and the tape's views of it.
+  struct Kept {
+    int root;
+    std::uint32_t views;
+  };
+
   void make_blocks();
   void make_steps();
   Tensor tensor_of(const Value& value);
@@ -105,6 +111,7 @@ class Program {
   std::vector<Storage*> outside_;  // of the blocks
   std::vector<Storage*> written_;  // captured ones, whose versions each run counts up
   std::vector<int> written_arguments_;
+  mutable std::vector<Kept> kept_;
   std::size_t kept_bytes_ = 0;
   std::unique_ptr<CudaReplay> cuda_;
 };

@@ -45,7 +45,9 @@ void require_ordering_of_trace(const char* what) {
   if (current) current->host_needs(what, "it orders work or needs it done, and a trace does none");
 }
 
+// From the first element on.
 std::size_t extent_bytes(const Tensor& x) {
+  if (x.numel() == 0) return 0;
   return static_cast<std::size_t>(extent_of(region_of(x)).high -
                                   x.storage_offset() *
                                       static_cast<std::int64_t>(size_of(x.dtype())));

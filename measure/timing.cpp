@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <memory>
+#include <semaphore>
 #include <vector>
 
 #include "tensor/stream.h"
@@ -94,6 +96,51 @@ std::pair<Timing, Timing> time_both(const Batch& first, const Batch& second,
     b.push_back(second(second_calls) / static_cast<double>(second_calls));
   }
   return {summarize(std::move(a)), summarize(std::move(b))};
+}
+
+long calls_in_queue(std::int64_t launches) {
+  constexpr std::int64_t kLaunches = 500, kMost = 10;
+  return static_cast<long>(
+      std::clamp<std::int64_t>(kLaunches / std::max<std::int64_t>(launches, 1), 1, kMost));
+}
+
+std::optional<Timing> time_queued(Device device, const std::function<void()>& call, long calls,
+                                  int samples) {
+  if (device.is_cpu()) return std::nullopt;
+  // Shared with the stream, which may outlive a call that throws.
+  struct Gate {
+    std::binary_semaphore open{0};
+    bool in_time = false;
+  };
+  static constexpr std::chrono::milliseconds kPatience{500};
+  const Stream stream = Stream::current(device);
+  Event start(device, true), end(device, true);
+  std::vector<double> seconds;
+  for (int i = 0; i < samples; ++i) {
+    synchronize(device);
+    const auto gate = std::make_shared<Gate>();
+    stream.enqueue([gate] { gate->in_time = gate->open.try_acquire_for(kPatience); });
+    start.record(stream);
+    for (long n = 0; n < calls; ++n) call();
+    end.record(stream);
+    gate->open.release();
+    synchronize(device);
+    if (!gate->in_time) return std::nullopt;
+    seconds.push_back(end.milliseconds_since(start) * 1e-3 / static_cast<double>(calls));
+  }
+  return summarize(std::move(seconds));
+}
+
+Timing time_host(Device device, const std::function<void()>& call, long calls, int samples) {
+  std::vector<double> seconds;
+  for (int i = 0; i < samples; ++i) {
+    synchronize(device);
+    const double start = host_seconds();
+    for (long n = 0; n < calls; ++n) call();
+    seconds.push_back((host_seconds() - start) / static_cast<double>(calls));
+  }
+  synchronize(device);
+  return summarize(std::move(seconds));
 }
 
 }  // namespace brrr::measure

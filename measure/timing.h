@@ -3,7 +3,9 @@
 // machine falls on both.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <optional>
 #include <utility>
 
 #include "tensor/device.h"
@@ -53,5 +55,18 @@ Batch device_batch(Device device, std::function<void()> call);
 Timing time(const Batch& batch, const Sampling& sampling = {});
 std::pair<Timing, Timing> time_both(const Batch& first, const Batch& second,
                                     const Sampling& sampling = {});
+
+// So many calls of so many launches each that a stream takes them without making the host wait.
+long calls_in_queue(std::int64_t launches);
+
+// What a call takes on the device alone: its stream is held up until `calls` of them are queued, so
+// that the device never waits for the host. Nothing on the CPU, and where a stream does not take
+// that much.
+std::optional<Timing> time_queued(Device device, const std::function<void()>& call, long calls,
+                                  int samples);
+
+// What a call takes of the host's time: `calls` of them, few enough that none waits for the device,
+// on a stream that was idle.
+Timing time_host(Device device, const std::function<void()>& call, long calls, int samples);
 
 }  // namespace brrr::measure

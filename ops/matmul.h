@@ -26,10 +26,10 @@ class MatmulPrecisionGuard {
   std::int8_t before_;
 };
 
-// `first` takes the library's first offer. `measured` runs what it offers on the first real
-// operands of each shape, once per shape, GPU and library version (kept on disk), and takes the
-// fastest; while a stream is captured it takes a plan that exists, or the first offer. Either way a
-// shape keeps its algorithm for the life of the process.
+// Of what goes to the library: `first` takes its first offer. `measured` runs what it offers on the
+// first real operands of each shape, once per shape, GPU and library version (kept on disk), and
+// takes the fastest; while a stream is captured a plan that exists, or the first offer. Either way
+// a shape keeps its algorithm for the life of the process.
 enum class Choice : std::uint8_t { first, measured };
 
 void set_matmul_choice(Choice choice);

@@ -25,7 +25,7 @@ if(gpus EQUAL 0)
   refused(1 "CUDA" bench overhead --device cuda)
 endif()
 
-foreach(bench overhead pointwise matmul reduce)
+foreach(bench overhead pointwise matmul reduce steps)
   json(results bench ${bench} --quick --device cpu --seed 7)
   string(JSON count LENGTH "${found}")
   if(count EQUAL 0)
@@ -41,4 +41,12 @@ foreach(bench overhead pointwise matmul reduce)
     endforeach()
   endforeach()
   call(0 bench ${bench} --quick --device cpu)
+endforeach()
+
+# The last one, of steps: both modes, both precisions.
+foreach(name "steps/tiny f32 eager" "steps/tiny f32 graph" "steps/tiny bf16 eager" "steps/tiny bf16 graph"
+  "graph/per node" "graph/16 chains" "trace/deep" "arena/mlp" "arena/transformer")
+  if(NOT out MATCHES "\n${name} ")
+    message(FATAL_ERROR "expected ${name} among\n${out}")
+  endif()
 endforeach()

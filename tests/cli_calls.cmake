@@ -36,10 +36,12 @@ function(member name)
   set(found "${value}" PARENT_SCOPE)
 endfunction()
 
-function(expect name wanted)
-  member(${name})
+# expect(NAME... WANTED): a member, at any depth.
+function(expect)
+  list(POP_BACK ARGN wanted)
+  member(${ARGN})
   if(NOT found STREQUAL wanted)
-    message(FATAL_ERROR "expected ${name} to be ${wanted}, got ${found} in ${out}")
+    message(FATAL_ERROR "expected ${ARGN} to be ${wanted}, got ${found} in ${out}")
   endif()
 endfunction()
 

@@ -58,6 +58,33 @@ foreach(model mlp transformer)
   expect_same_file(${WORK}/kept ${WORK}/again)
 endforeach()
 
+# Replayed: the same losses to the last digit, what the plan takes, and the counts of the graph's own calls.
+foreach(model mlp transformer)
+  foreach(remat none full)
+    set(command ${${model}} --steps 8 --clip 0.5 --warmup 4 --remat ${remat})
+    json(losses ${command})
+    set(wanted "${found}")
+    json(losses ${command} --mode graph)
+    if(NOT found STREQUAL wanted)
+      message(FATAL_ERROR "train ${command}: expected the losses ${wanted} in graph mode too, got ${found}")
+    endif()
+    expect(mode graph)
+    member(nodes)
+    expect(kernels_per_step ${found})
+    expect(launches 0)
+    expect(scratch_bytes 0)
+    expect_above(flops_per_step 10000)
+    expect_above(bytes_per_step 10000)
+    expect_above(kept_bytes 100)
+    member(least_bytes)
+    math(EXPR least "${found} - 1")
+    expect_above(arena_bytes ${least})
+    member(arena_bytes)
+    expect_above(peak_bytes ${found})
+  endforeach()
+  call(0 ${${model}} --steps 2 --mode graph)
+endforeach()
+
 # Six steps, and three and three: the same file, bit for bit. The first three alone: another.
 foreach(run "mlp;--optimizer;adam;--warmup;4" "mlp;--dtype;bf16;--optimizer;lion" "transformer;--clip;0.5")
   list(POP_FRONT run model)
@@ -69,6 +96,9 @@ foreach(run "mlp;--optimizer;adam;--warmup;4" "mlp;--dtype;bf16;--optimizer;lion
   expect(seed 5)
   expect_same_file(${WORK}/whole ${WORK}/resumed)
   expect_other_file(${WORK}/whole ${WORK}/half)
+  call(0 ${command} --steps 3 --mode graph --save ${WORK}/half)
+  call(0 ${${model}} ${run} --steps 3 --mode graph --load ${WORK}/half --save ${WORK}/resumed)
+  expect_same_file(${WORK}/whole ${WORK}/resumed)
 endforeach()
 
 # Files that do not fit.
@@ -82,13 +112,15 @@ file(WRITE ${WORK}/damaged "no file of tensors")
 refused(1 "safetensors" ${mlp} --load ${WORK}/damaged)
 
 # A rate far too high, found at the step and the parameter where it shows; a good run goes on.
-refused(1 "step [2-9].*layers\\.[0-2]\\.(weight|bias)" ${mlp} --steps 9 --optimizer sgd --lr 1e30 --check-finite)
-call(0 ${mlp} --steps 3 --check-finite)
+foreach(mode eager graph)
+  refused(1 "step [2-9].*layers\\.[0-2]\\.(weight|bias)" ${mlp} --steps 9 --optimizer sgd --lr 1e30 --check-finite
+    --mode ${mode})
+  call(0 ${mlp} --steps 3 --check-finite --mode ${mode})
+endforeach()
 
 # Bad arguments.
 refused(2 "subcommand|mlp" train)
 refused(2 "perceptron" train perceptron)
-refused(2 "graph is not there yet" ${mlp} --mode graph)
 refused(2 "fused is not there yet" ${transformer} --mode fused)
 refused(2 "mincut is not there yet" ${mlp} --remat mincut)
 refused(2 "eagerly is unknown" ${mlp} --mode eagerly)

@@ -302,6 +302,22 @@ CUresult exec_update(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInf
   old = std::make_shared<FakeGraph>(*graph_of(graph)->graph);
   return CUDA_SUCCESS;
 }
+CUresult exec_kernel_node_set_params(CUgraphExec exec, CUgraphNode node,
+                                     const CUDA_KERNEL_NODE_PARAMS* p) {
+  FAKE_ENTER();
+  // A launch that is under way runs what it was launched with.
+  auto& graph = reinterpret_cast<FakeGraphHandle*>(exec)->graph;
+  graph = std::make_shared<FakeGraph>(*graph);
+  FakeNode& changed =
+      graph->nodes[static_cast<std::size_t>(reinterpret_cast<FakeNodeHandle*>(node)->index)];
+  if (!changed.kernel) return CUDA_ERROR_INVALID_VALUE;
+  const unsigned grid[3] = {p->gridDimX, p->gridDimY, p->gridDimZ};
+  const unsigned block[3] = {p->blockDimX, p->blockDimY, p->blockDimZ};
+  const auto call = call_of(p->func, grid, block, p->sharedMemBytes, p->kernelParams);
+  changed.run = [call] { run_kernel(*call); };
+  changed.kernel = call;
+  return CUDA_SUCCESS;
+}
 CUresult upload(CUgraphExec, CUstream) { return CUDA_SUCCESS; }
 CUresult graph_launch(CUgraphExec exec, CUstream stream) {
   FAKE_ENTER();
@@ -336,6 +352,7 @@ void add_fake_graph_calls(cu::Table& t) {
   t.cuGraphKernelNodeGetParams = kernel_node_params;
   t.cuGraphInstantiate = instantiate;
   t.cuGraphExecUpdate = exec_update;
+  t.cuGraphExecKernelNodeSetParams = exec_kernel_node_set_params;
   t.cuGraphExecDestroy = exec_destroy;
   t.cuGraphUpload = upload;
   t.cuGraphLaunch = graph_launch;

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "ops/cuda/matmul_plan.h"
+#include "ops/cuda/matmul_small.h"
 #include "ops/cuda/matmul_tuning.h"
 #include "ops/cuda/turn.h"
 #include "ops/functions.h"
@@ -138,6 +139,114 @@ TEST_CASE("products are within their error bound over shapes, types, layouts and
   std::printf("matmul: largest error over 500 products is %.3f of the bound\n", worst);
 }
 
+namespace {
+
+// Both ways of one product, whichever the rule would take.
+Tensor by_small(const Tensor& a, const Tensor& b, const Tensor* row = nullptr) {
+  Tensor d = full({a.size(0), b.size(1)}, 77, {.dtype = a.dtype(), .device = cuda()});
+  on_cuda::multiply_small(on_cuda::product_of(a, b, d), a, b, row, d, cu::current_stream(cuda()));
+  return d;
+}
+Tensor by_library(const Tensor& a, const Tensor& b) {
+  const Tensor d = full({a.size(0), b.size(1)}, 77, {.dtype = a.dtype(), .device = cuda()});
+  auto given = on_cuda::as_library_product(on_cuda::product_of(a, b, d));
+  REQUIRE(given);
+  REQUIRE(!given->exchanged);
+  given->key.dtype = a.dtype();
+  given->key.tf32 = a.dtype() == f32;
+  given->key.align_x = on_cuda::alignment_class(b.data());
+  given->key.align_y = on_cuda::alignment_class(a.data());
+  on_cuda::MatmulOperands operands;
+  operands.x = b.data();
+  operands.y = a.data();
+  operands.d = d.data();
+  cu::CudaStream& stream = cu::current_stream(cuda());
+  on_cuda::run(on_cuda::plan_for(given->key, operands, stream), operands, stream);
+  return d;
+}
+
+// The same values in other places: as they are, the other way round, with a gap behind every line,
+// with one between all elements.
+std::vector<Tensor> placed(const Tensor& x) {
+  const Tensor flat = to(x, cuda());
+  std::vector<Tensor> all = {flat, transpose(contiguous(transpose(flat, 0, 1)), 0, 1)};
+  for (const std::int64_t step : {1, 2}) {
+    Tensor wide = zeros({x.size(0), x.size(1) * step + 3}, {.dtype = x.dtype(), .device = cuda()});
+    Tensor view = slice(wide, 1, 0, x.size(1) * step, step);
+    copy_(view, flat);
+    all.push_back(view);
+  }
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("small products are within the bound and have the same bits wherever operands lie",
+          "[gpu][matmul]") {
+  double worst_small = 0, worst_library = 0;
+  for (const DType dtype : {f32, f16, bf16}) {
+    for (const Dims& mnk :
+         {Dims{64, 128, 128}, Dims{32, 64, 64}, Dims{128, 256, 256}, Dims{1, 1, 1}, Dims{16, 16, 1},
+          Dims{17, 33, 9}, Dims{40, 72, 24}, Dims{100, 50, 1000}, Dims{7, 250, 129},
+          Dims{300, 200, 1500}, Dims{1, 512, 512}, Dims{512, 1, 64}}) {
+      const std::int64_t m = mnk[0], n = mnk[1], k = mnk[2];
+      const Problem p{{m, k}, {k, n}, false, false, dtype, dtype == f32};
+      const Tensor a = operand({m, k}, false, dtype, 3), b = operand({k, n}, false, dtype, 4);
+      INFO(name_of(dtype) << " " << m << " x " << n << " x " << k);
+      std::vector<double> first;
+      for (const Tensor& on_a : placed(a)) {
+        for (const Tensor& on_b : placed(b)) {
+          const Tensor d = by_small(on_a, on_b);
+          const std::vector<double> values = to_vector<double>(to(d, f64));
+          if (first.empty()) first = values;
+          CHECK(values == first);
+          const double ratio = error_ratio(p, a, b, d);
+          worst_small = std::max(worst_small, ratio);
+          CHECK(ratio <= 1);
+        }
+      }
+      if (n == 1) continue;
+      const double ratio = error_ratio(p, a, b, by_library(to(a, cuda()), to(b, cuda())));
+      worst_library = std::max(worst_library, ratio);
+      CHECK(ratio <= 1);
+    }
+  }
+  std::printf("matmul: largest error of small products is %.3f of the bound, the library's %.3f\n",
+              worst_small, worst_library);
+}
+
+TEST_CASE("small products add a row, and write where they were told and nowhere else",
+          "[gpu][matmul]") {
+  const MatmulPrecisionGuard tf32(Precision::tf32);
+  for (const DType dtype : {f32, bf16}) {
+    const Tensor a = operand({33, 40}, false, dtype, 3), b = operand({40, 50}, false, dtype, 4);
+    const Tensor row = operand({100}, false, dtype, 5);
+    const Tensor on_a = to(a, cuda()), on_b = to(b, cuda()), on_row = to(row, cuda());
+    const Tensor every_second = slice(on_row, 0, 0, 100, 2);
+    const std::vector<double> bare =
+                                  to_vector<double>(to(matmul(to(on_a, f32), to(on_b, f32)), f64)),
+                              added = to_vector<double>(to(row, f64)),
+                              got = to_vector<double>(to(by_small(on_a, on_b, &every_second), f64));
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      const double exact = bare[i] + added[i % 50 * 2];
+      REQUIRE(std::abs(got[i] - exact) <= result_rounding(dtype) * 1.01 * std::abs(exact) + 1e-5);
+    }
+    const Tensor alone = by_small(on_a, on_b);
+    const auto put_into = [&](const Tensor& memory, Tensor d) {
+      on_cuda::multiply_small(on_cuda::product_of(on_a, on_b, d), on_a, on_b, nullptr, d,
+                              cu::current_stream(cuda()));
+      CHECK(to_vector<double>(to(contiguous(d), f64)) == to_vector<double>(to(alone, f64)));
+      std::int64_t untouched = 0;
+      for (const double value : to_vector<double>(to(memory, f64))) untouched += value == 77;
+      CHECK(untouched == memory.numel() - d.numel());
+    };
+    const Tensor memory = full({60, 60}, 77, {.dtype = dtype, .device = cuda()});
+    put_into(memory, slice(slice(memory, 0, 2, 35), 1, 5, 55));
+    const Tensor across = full({60, 60}, 77, {.dtype = dtype, .device = cuda()});
+    put_into(across, slice(slice(transpose(across, 0, 1), 0, 2, 35), 1, 5, 55));
+  }
+}
+
 TEST_CASE("products of views that no library call can take", "[gpu][matmul]") {
   const Tensor x = operand({40, 60}, false, f32, 1), y = operand({60, 50}, false, f32, 2);
   const Tensor gx = to(x, cuda()), gy = to(y, cuda());
@@ -211,9 +320,16 @@ TEST_CASE("streams of their own give the same bits side by side", "[gpu][matmul]
 
 TEST_CASE("matrices are turned exactly", "[gpu][matmul]") {
   for (const DType dtype : {f32, f64, bf16}) {
-    for (const auto& [rows, cols] :
-         {std::pair<std::int64_t, std::int64_t>{1, 1}, {64, 64}, {65, 63}, {3, 500}, {1000, 129}}) {
-      const Tensor x = to(reshape(to(arange(0, 2 * rows * cols), f32), {2, cols, rows}), dtype);
+    for (const auto& [rows, cols] : {std::pair<std::int64_t, std::int64_t>{1, 1},
+                                     {64, 64},
+                                     {65, 63},
+                                     {3, 500},
+                                     {1000, 129},
+                                     {256, 384},
+                                     {136, 264}}) {
+      // Whole numbers below 256, which are exact in every type; neighbours differ.
+      const Tensor x =
+          to(reshape(remainder(arange(0, 2 * rows * cols), 251), {2, cols, rows}), dtype);
       const Tensor from = to(x, cuda());
       const std::int64_t leading = (cols + 15) / 16 * 16;
       Tensor out = zeros({2, rows, leading}, {.dtype = dtype, .device = cuda()});

@@ -82,7 +82,8 @@ TEST_CASE("eager CUDA ops allocate nothing in the steady state", "[gpu][runtime]
                row = ones({1, 2}, options), middle = ones({1000}, options),
                large = ones({300, 301}, options), square = ones({64, 64}, options),
                batch = ones({2, 16, 16}, options),
-               halves = ones({1000}, {.dtype = bf16, .device = kGpu});
+               halves = ones({1000}, {.dtype = bf16, .device = kGpu}),
+               half_square = ones({64, 64}, {.dtype = bf16, .device = kGpu});
   const Tensor index = arange(10, {.device = kGpu}), on_host = ones({1000});
   Tensor target = ones({1000}, options), wide = ones({300, 301}, options);
   struct Case {
@@ -115,6 +116,7 @@ TEST_CASE("eager CUDA ops allocate nothing in the steady state", "[gpu][runtime]
       {"matmul", [&] { matmul(square, square); }},
       {"matmul of a transpose", [&] { matmul(square, transpose(square, 0, 1)); }},
       {"matmul of a batch", [&] { matmul(batch, batch); }},
+      {"matmul of halves", [&] { matmul(half_square, half_square); }},
       {"matrix by vector", [&] { matmul(square, select(square, 0, 0)); }},
       {"copy_", [&] { copy_(target, middle); }},
       {"copy_ that converts", [&] { copy_(target, halves); }},

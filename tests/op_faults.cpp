@@ -5,6 +5,7 @@
 #if BRRR_HAS_CUDA
 #include <algorithm>
 
+#include "graph/compile.h"
 #include "ops/adam_step.h"
 #include "ops/cuda/matmul_plan.h"
 #include "ops/functions.h"
@@ -73,7 +74,7 @@ std::vector<FaultWorkload> make_workloads() {
   all.push_back({"a step of Adam",
                  [](Device device) {
                    return Tensors{counted({96}, device), counted({96}, device, 0.5f),
-                                  counted({96}, device, 2), counted({}, device)};
+                                  counted({96}, device, 0), counted({}, device, -0.1f)};
                  },
                  {makes({"adam_step"}, [](const Tensors& t) {
                    return adam_step({t[0], t[1], t[2], t[1], t[3], t[3]}, {t[3], 0.1, 0.1, 0.1})[0];
@@ -91,6 +92,15 @@ std::vector<FaultWorkload> make_workloads() {
       {"a product whose algorithm is measured", matrices, {makes({"matmul"}, [](const Tensors& t) {
          const MatmulChoiceGuard choice(Choice::measured);
          return matmul(t[0], t[1]);
+       })}});
+  all.push_back(
+      {"a small product and a row",
+       [](Device device) {
+         return Tensors{counted({6, 5}, device), counted({5, 4}, device), counted({4}, device, 2)};
+       },
+       {makes({"affine"}, [](const Tensors& t) {
+         const MatmulPrecisionGuard tf32(Precision::tf32);
+         return affine(t[0], t[1], t[2]);
        })}});
   all.push_back(
       {"scatter_add",
@@ -138,6 +148,22 @@ std::vector<FaultWorkload> make_workloads() {
                   {{"add"}, [](Tensors& t) { add_(t[1], t[2]); }},
                   {{"add"}, [](Tensors& t) { add_(t[0], t[1]); }},
                   {{"copy"}, [](Tensors& t) { copy_(t[2], t[0]); }}}});
+  // Listed, captured and launched; arguments go in, two results come out, and two calls may run
+  // side by side.
+  const auto compiled = [](Device device) {
+    return Tensors{counted({96}, device), counted({96}, device, 0.5f), counted({96}, device, 3)};
+  };
+  all.push_back(
+      {"a compiled step", compiled, {makes({"compile", "add", "mul"}, [](const Tensors& t) {
+         auto step = compile([&](const Tensor& x) {
+           const Tensor side = mul(t[1], 2);
+           const Tensor main = add(add(x, t[1]), t[2]);
+           return std::pair(add(main, side), side);
+         });
+         for (int i = 0; i < 2; ++i) step(t[0]);
+         const auto [first, second] = step(t[2]);
+         return add(first, second);
+       })}});
   all.push_back({"two streams", two, {makes({"add", "cuda"}, [](const Tensors& t) {
                    const Stream stream(t[0].device());
                    stream.wait(Stream::default_of(t[0].device()).record());

@@ -9,6 +9,7 @@
 
 #include "ops/cuda/matmul_layout.h"
 #include "ops/cuda/matmul_plan.h"
+#include "ops/cuda/matmul_small.h"
 #include "ops/cuda/matmul_tuning.h"
 #include "ops/cuda/sources.h"
 #include "ops/functions.h"
@@ -265,6 +266,51 @@ TEST_CASE("what a measurement found is read back, or refused when damaged", "[cu
   CHECK(tuning_name(here, "gpu", 13000, 130000, 1) != tuning_name(here, "other", 13000, 130000, 1));
 }
 
+TEST_CASE("long candidates are compared at one clock", "[cuda_matmul]") {
+  // What each takes on a cool GPU, which soon grows hot. The first look came before that.
+  const std::vector<double> cool = {345, 347, 348, 350, 352, 354, 366, 400, 900};
+  std::vector<Candidate> candidates;
+  for (std::size_t i = 0; i < cool.size(); ++i) {
+    Candidate c;
+    c.offered = static_cast<int>(cool.size() - i);
+    c.microseconds = i == 0 ? 420 : cool[i];  // the best was looked at while the clock was low
+    candidates.push_back(c);
+  }
+  candidates.back().microseconds = -1;  // this one failed
+  double run_time = 0;
+  narrow_down(candidates, [&](const Candidate& c, int runs) {
+    const double one = cool[cool.size() - static_cast<std::size_t>(c.offered)];
+    run_time += one * runs;
+    return one * runs * (run_time < 10000 ? 1 : 1.2);
+  });
+  REQUIRE(candidates.size() == 6);
+  for (std::size_t i = 0; i < 6; ++i) CHECK(candidates[i].microseconds == Approx(1.2 * cool[i]));
+  CHECK(candidates[0].offered == 9);
+
+  // Short ones keep the times of their first look, which a graph gave.
+  std::vector<Candidate> few(2);
+  few[0].microseconds = 7;
+  few[1].microseconds = 5;
+  narrow_down(few, [](const Candidate&, int) -> double { throw Error("timed again"); });
+  CHECK(few[0].microseconds == 5);
+}
+
+TEST_CASE("of candidates that measure equal the first offered is taken", "[cuda_matmul]") {
+  const auto candidate = [](int offered, double microseconds) {
+    Candidate c;
+    c.offered = offered;
+    c.microseconds = microseconds;
+    return c;
+  };
+  const std::vector<Candidate> equal = {candidate(5, 100), candidate(2, 100.5), candidate(0, 102),
+                                        candidate(1, -1)};
+  CHECK(choice_of(equal).offered == 2);
+  const std::vector<Candidate> apart = {candidate(3, 100), candidate(0, 101.5)};
+  CHECK(choice_of(apart).offered == 3);
+  const std::vector<Candidate> alone = {candidate(4, 7), candidate(0, -1)};
+  CHECK(choice_of(alone).offered == 4);
+}
+
 TEST_CASE("settings of matmul hold for the process, guards for a thread and a scope",
           "[cuda_matmul]") {
   CHECK(matmul_precision() == Precision::full);
@@ -416,6 +462,19 @@ TEST_CASE("every hand-written kernel compiles", "[cuda_matmul]") {
     };
     for (const DType dtype : {f32, f64, bf16}) compiles(sources::turn(dtype));
     for (const DType dtype : {i32, i64}) compiles(sources::matmul_integer(dtype));
+    int ahead = 0;
+    for (const DType dtype : {f32, f16, bf16}) {
+      for (const Lies a : {Lies::along, Lies::across, Lies::strided}) {
+        for (const Lies b : {Lies::along, Lies::across, Lies::strided}) {
+          const std::string cubin = jit::compile_to_cubin(
+              sources::matmul_small(dtype, a, b, 1 + ahead++ % 2), architecture);
+          for (const auto& kernel : jit::resources_of(cubin)) {
+            CHECK(kernel.registers <= 128);  // two blocks a multiprocessor at least
+            CHECK(kernel.local_bytes == 0);
+          }
+        }
+      }
+    }
     for (const DType dtype : {f32, f64, bf16, boolean}) {
       for (int width = 1; width * size_of(dtype) <= 16; width *= 2) {
         compiles(

@@ -1,6 +1,7 @@
 // Launches of a step, counted in the table of CUDA calls.
 #include "brrr/brrr.h"
 #include "measure/step_cost.h"
+#include "measure/timing.h"
 #include "tests/allocator_guards.h"
 #include "tests/catch.h"
 #include "tests/fake_cuda.h"
@@ -20,4 +21,40 @@ TEST_CASE("the launches of a step on CUDA are counted where they are made", "[me
   CHECK(measure::cuda_launches([] {}) == 0);
   synchronize(cuda(0));
   CHECK(fake.problem().empty());
+}
+
+TEST_CASE("queued calls are timed when all of them are queued, or not at all", "[measure]") {
+  const testing::Caching on;
+  testing::FakeCuda fake({.with_nvrtc = true});
+  const Tensor x = zeros({8}, {.device = cuda(0)});
+  int calls = 0;
+  const auto call = [&] {
+    ++calls;
+    relu(x);
+  };
+  const std::optional<measure::Timing> timing = measure::time_queued(cuda(0), call, 4, 5);
+  REQUIRE(timing);
+  CHECK(timing->samples == 5);
+  CHECK(calls == 4 * 5);
+  CHECK(measure::time_host(cuda(0), call, 3, 2).samples == 2);
+  CHECK(calls == 20 + 6);
+  // A stream that does not wait for the last call: what was held up is let go after a while.
+  CHECK_FALSE(measure::time_queued(
+      cuda(0),
+      [&] {
+        call();
+        fake.step();
+      },
+      2, 5));
+  CHECK(calls == 26 + 2);
+  CHECK_FALSE(measure::time_queued(cpu, call, 1, 1));
+  CHECK(calls == 28);
+  CHECK(fake.problem().empty());
+}
+
+TEST_CASE("a stream takes a few hundred launches at a time", "[measure]") {
+  CHECK(measure::calls_in_queue(1) == 10);
+  CHECK(measure::calls_in_queue(0) == 10);
+  CHECK(measure::calls_in_queue(200) == 2);
+  CHECK(measure::calls_in_queue(10'000) == 1);
 }

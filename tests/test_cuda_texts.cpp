@@ -3,6 +3,9 @@
 // NVRTC then gets each text once, many to a program. Nothing here needs a GPU.
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <set>
 
 #include "ops/adam_step.h"
@@ -265,6 +268,30 @@ std::size_t compile(std::span<const std::string> texts, int architecture) {
 }
 
 }  // namespace
+
+// Kernels of ours may be launched early: what they do before they wait is a race.
+TEST_CASE("every kernel of ours begins by waiting its turn", "[cuda_texts]") {
+  int kernels = 0;
+  const auto check = [&](const std::string& text, const std::string& name) {
+    constexpr std::string_view kEntry = "extern \"C\" __global__", kTurn = ") {\n  in_turn();\n";
+    for (std::size_t at = 0; (at = text.find(kEntry, at)) != std::string::npos; ++kernels) {
+      at = text.find(") {\n", at);
+      INFO(name << ": " << text.substr(at, 80));
+      CHECK(text.compare(at, kTurn.size(), kTurn) == 0);
+    }
+  };
+  for (const char* folder : {"ops/cuda", "graph"}) {
+    for (const auto& file :
+         std::filesystem::directory_iterator(std::filesystem::path(BRRR_SOURCE_DIR) / folder)) {
+      if (file.path().extension() != ".cu") continue;
+      std::ifstream in(file.path());
+      check({std::istreambuf_iterator<char>(in), {}}, file.path().filename().string());
+    }
+  }
+  CHECK(kernels >= 20);
+  for (const std::string& text : texts_of_eager()) check(text, text.substr(0, 60));
+  CHECK(kernels > 5000);
+}
 
 TEST_CASE("every text that eager asks for compiles for sm_80 and sm_90", "[kernels]") {
   if (const std::string why = cu::open_library(cu::Library::nvrtc); !why.empty()) {

@@ -326,7 +326,7 @@ TEST_CASE("a step launches few kernels", "[optim]") {
   check_launches(master_weights(adam(0.1)), 5, bf16);
 }
 
-TEST_CASE("a step of Adam calls built-in ops only", "[optim]") {
+TEST_CASE("steps of adam and sgd call built-in ops only", "[optim]") {
   struct Registered : Observer {
     std::vector<std::string> names;
     void before(const Call& call) override {
@@ -334,7 +334,7 @@ TEST_CASE("a step of Adam calls built-in ops only", "[optim]") {
     }
   } registered;
   const Observing observing(registered);
-  for (const Transformation& t : {adam(0.1), adamw(0.1), master_weights(adamw(0.1))}) {
+  for (const Transformation& t : {sgd(0.1), adam(0.1), adamw(0.1), master_weights(adamw(0.1))}) {
     std::vector<Tensor> params = {ones({5}), ones({2, 3}, {.dtype = bf16})};
     State state = t.init(params);
     t.apply({ones({5}), ones({2, 3}, {.dtype = bf16})}, state, params);

@@ -5,8 +5,8 @@
 namespace brrr::optim {
 namespace {
 
-// A chain that begins with scale_by_adam and ends with scale_by_learning_rate, whose steps on
-// parameters take one launch each.
+// A chain that begins with scale_by_adam and ends with scale_by_learning_rate; a step on a
+// parameter is one pass over its bytes.
 Transformation adam_chain(std::vector<Transformation> parts, const LearningRate& rate,
                           const Coefficient& decay, const AdamOptions& options) {
   const std::string last = std::to_string(parts.size() - 1);

@@ -71,6 +71,8 @@ Transformation scale_by_schedule(const Schedule& schedule) { return scaled(kUp, 
 Transformation scale_by_learning_rate(const LearningRate& rate) {
   if (const Coefficient* fixed = std::get_if<Coefficient>(&rate)) {
     require_not_negative("scale_by_learning_rate", "a rate", *fixed);
+    // The same bits, by ops that are built in.
+    if (fixed->number()) return scale(-*fixed->number());
   }
   return std::visit([](const auto& value) { return scaled(down(), value); }, rate);
 }

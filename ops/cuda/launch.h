@@ -38,6 +38,7 @@ inline std::int64_t blocks_for(std::int64_t work, std::int64_t each, int multipr
 enum class KernelFile : std::uint8_t {
   turn,
   matmul_integer,
+  matmul_small,
   gather,
   scatter,
   radix,

@@ -1,5 +1,5 @@
 // matmul on CUDA: brings the operands into a form that one strided-batched product can take, and
-// runs its plan. Integers have a kernel of our own.
+// runs its plan. Integers and small products have kernels of our own.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 #include "ops/cuda/launch.h"
 #include "ops/cuda/matmul_layout.h"
 #include "ops/cuda/matmul_plan.h"
+#include "ops/cuda/matmul_small.h"
 #include "ops/cuda/sources.h"
 #include "ops/kernels.h"
 #include "ops/matmul.h"
@@ -92,6 +93,9 @@ void multiply(const Tensor& a, const Tensor& b, const Tensor* row, Tensor& d,
   if (a.dtype() == i32) return multiply_integers<std::int32_t>(asked, a, b, d, stream);
   if (a.dtype() == i64) return multiply_integers<std::int64_t>(asked, a, b, d, stream);
 
+  const bool tf32 = a.dtype() == f32 && matmul_precision() == Precision::tf32;
+  if (is_small(asked, a.dtype(), tf32)) return multiply_small(asked, a, b, row, d, stream);
+
   std::optional<LibraryProduct> given = as_library_product(asked);
   if (!given) {
     if (!as_operand(asked.m, asked.k, asked.a.row, asked.a.col))
@@ -115,7 +119,7 @@ void multiply(const Tensor& a, const Tensor& b, const Tensor* row, Tensor& d,
 
   MatmulKey& key = given->key;
   key.dtype = a.dtype();
-  key.tf32 = a.dtype() == f32 && matmul_precision() == Precision::tf32;
+  key.tf32 = tf32;
   key.measured = matmul_choice() == Choice::measured;
   key.device = stream.device.index;
   const bool in_epilogue = row && fits_epilogue(*given, d, *row);

@@ -149,70 +149,84 @@ double host_time_of(cu::CudaStream& stream, Work&& work) {
   return least;
 }
 
-// The time of one run; a rough one when it is far from the best. Short products are as slow as the
-// slower of the GPU and the host, which takes longer over kernels in clusters and sums in parts.
+constexpr double kShort = 60;  // microseconds: below it, one run between two events tells little
+
+// The time of one run; a rough one when it is long or far from the best. Short products are as slow
+// as the slower of the GPU and the host, which takes longer over kernels in clusters and sums in
+// parts.
 template <class Work>
 double time_of(cu::CudaStream& stream, Clock& clock, double best, Work&& work) {
   constexpr int kSamples = 7, kInGraph = 20;
   constexpr double kTie = 0.1;  // the GPU's time decides between those that the host makes equal
   work();
   const double once = clock.microseconds(stream.handle, work);
-  if (best > 0 && once > std::max(2 * best, best + 20)) return once;
+  if (once >= kShort || (best > 0 && once > std::max(2 * best, best + 20))) return once;
   std::vector<double> times;
-  if (once < 60) {
-    Repeated repeated(stream, kInGraph, work);
-    repeated.launch(stream.handle);
-    for (int i = 0; i < kSamples; ++i) {
-      times.push_back(clock.microseconds(stream.handle, [&] { repeated.launch(stream.handle); }) /
-                      kInGraph);
-    }
-    const double gpu = median(times), host = host_time_of(stream, work);
-    return std::max(gpu, host) + kTie * gpu;
-  }
-  const int inner = std::clamp(static_cast<int>(400 / once), 1, 6);
+  Repeated repeated(stream, kInGraph, work);
+  repeated.launch(stream.handle);
   for (int i = 0; i < kSamples; ++i) {
-    times.push_back(clock.microseconds(stream.handle, [&] {
-      for (int j = 0; j < inner; ++j) work();
-    }) / inner);
+    times.push_back(clock.microseconds(stream.handle, [&] { repeated.launch(stream.handle); }) /
+                    kInGraph);
   }
-  return median(times);
+  const double gpu = median(times), host = host_time_of(stream, work);
+  return std::max(gpu, host) + kTie * gpu;
 }
-
-// Those within this factor of the best are timed once more, in turn: apart, each is timed at the
-// clock that the one before left it, which moves by more than they differ.
-constexpr double kClose = 1.1;
-constexpr std::size_t kMostFinalists = 6;
-constexpr int kRounds = 9;
-constexpr double kStretch = 3000;  // microseconds of one candidate at a time: the clock must settle
 
 bool faster(const Candidate& a, const Candidate& b) {
   return (a.microseconds < 0) != (b.microseconds < 0) ? b.microseconds < 0
                                                       : a.microseconds < b.microseconds;
 }
 
-// `candidates` are sorted; `work` runs one of them.
-template <class Work>
-void time_finalists(std::vector<Candidate>& candidates, cu::CudaStream& stream, Clock& clock,
-                    Work&& work) {
-  std::size_t finalists = 0;
-  while (finalists < std::min(candidates.size(), kMostFinalists) &&
-         candidates[finalists].microseconds >= 0 &&
-         candidates[finalists].microseconds <= kClose * candidates[0].microseconds) {
-    ++finalists;
+// How many of the sorted candidates take at most `factor` times as long as the best.
+std::size_t within(double factor, std::span<const Candidate> candidates) {
+  std::size_t count = 0;
+  while (count < candidates.size() && candidates[count].microseconds >= 0 &&
+         candidates[count].microseconds <= factor * candidates[0].microseconds) {
+    ++count;
   }
-  // Short products are told apart by what they take in a graph, which the first look has timed.
-  if (finalists < 2 || candidates[0].microseconds < 60) return;
-  std::vector<std::vector<double>> times(finalists);
-  for (int round = 0; round < kRounds; ++round) {
-    for (std::size_t i = 0; i < finalists; ++i) {
-      const int runs = std::max(2, static_cast<int>(kStretch / candidates[i].microseconds));
-      times[i].push_back(clock.microseconds(stream.handle, [&] {
-        for (int j = 0; j < runs; ++j) work(candidates[i]);
-      }) / runs);
+  return count;
+}
+
+// Times candidates in turn and sorts them: one after the other, each would be timed at the clock
+// that the ones before it left, which moves by a fifth as the GPU grows hot, by more than they
+// differ. Takes the time of this rank of all rounds, each of `stretch` microseconds of one
+// candidate at a time, two runs at least.
+void time_in_turn(std::span<Candidate> candidates, int rounds, int rank, double stretch,
+                  const TimeOfRuns& time) {
+  std::vector<std::vector<double>> times(candidates.size());
+  for (int round = 0; round < rounds; ++round) {
+    for (std::size_t i = 0; i < candidates.size(); ++i) {
+      const int runs = std::max(2, static_cast<int>(stretch / candidates[i].microseconds));
+      times[i].push_back(time(candidates[i], runs) / runs);
     }
   }
-  for (std::size_t i = 0; i < finalists; ++i) candidates[i].microseconds = median(times[i]);
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    std::sort(times[i].begin(), times[i].end());
+    candidates[i].microseconds = times[i][static_cast<std::size_t>(rank)];
+  }
+  std::stable_sort(candidates.begin(), candidates.end(), faster);
 }
+
+}  // namespace
+
+void narrow_down(std::vector<Candidate>& candidates, const TimeOfRuns& time) {
+  std::stable_sort(candidates.begin(), candidates.end(), faster);
+  if (candidates.empty() || candidates[0].microseconds < kShort) return;
+  candidates.resize(within(1.5, candidates));
+  time_in_turn(candidates, 5, 0, 0, time);
+  candidates.resize(std::min<std::size_t>(within(1.1, candidates), 6));
+  time_in_turn(candidates, 9, 4, 3000, time);
+}
+
+const Candidate& choice_of(std::span<const Candidate> candidates) {
+  constexpr double kNoise = 1.01;
+  const auto equal = candidates.first(within(kNoise, candidates));
+  return *std::min_element(equal.begin(), equal.end(), [](const Candidate& a, const Candidate& b) {
+    return a.offered < b.offered;
+  });
+}
+
+namespace {
 
 // Which sets of operands it may pay to turn.
 std::vector<std::uint8_t> layouts_to_try(const MatmulKey& key) {
@@ -276,7 +290,7 @@ std::vector<Candidate> measure_candidates(const MatmulKey& key, const MatmulOper
          offered_algorithms(library, plan.inner, plan.descriptors, most_per_layout, true)) {
       if (algorithm.workspace > workspace_bytes) continue;
       plan.algorithm = algorithm;
-      Candidate candidate{turned, algorithm, -1};
+      Candidate candidate{turned, algorithm, static_cast<int>(candidates.size()), -1};
       const cublasStatus_t status = run_with(plan, mine, room, workspace.data(), own.stream);
       // An offer that turns out not to fit is passed over; any other failure is one.
       if (status != CUBLAS_STATUS_NOT_SUPPORTED && status != CUBLAS_STATUS_INVALID_VALUE) {
@@ -290,15 +304,18 @@ std::vector<Candidate> measure_candidates(const MatmulKey& key, const MatmulOper
       candidates.push_back(candidate);
     }
   }
-  std::stable_sort(candidates.begin(), candidates.end(), faster);
   std::map<std::uint8_t, MatmulPlan> plans;
-  time_finalists(candidates, own.stream, clock, [&](const Candidate& candidate) {
+  narrow_down(candidates, [&](const Candidate& candidate, int runs) {
     MatmulPlan& plan =
         plans.try_emplace(candidate.turned, key, candidate.turned, *stream.on).first->second;
     plan.algorithm = candidate.algorithm;
-    cu::check<cu::Fn::k_cublasLtMatmul>(run_with(plan, mine, room, workspace.data(), own.stream));
+    return clock.microseconds(own.stream.handle, [&] {
+      for (int i = 0; i < runs; ++i) {
+        cu::check<cu::Fn::k_cublasLtMatmul>(
+            run_with(plan, mine, room, workspace.data(), own.stream));
+      }
+    });
   });
-  std::stable_sort(candidates.begin(), candidates.end(), faster);
   return candidates;
 }
 
@@ -317,7 +334,7 @@ std::string tuning_name(const MatmulKey& key, const std::string& gpu, int driver
   anywhere.device = 0;
   unsigned char bytes[sizeof anywhere];
   std::memcpy(bytes, &anywhere, sizeof bytes);
-  return fmt::format("matmul 3 gpu {} driver {} cublasLt {} workspace {} key {:02x}", gpu, driver,
+  return fmt::format("matmul 4 gpu {} driver {} cublasLt {} workspace {} key {:02x}", gpu, driver,
                      library, workspace_limit, fmt::join(bytes, ""));
 }
 
@@ -388,7 +405,7 @@ std::unique_ptr<MatmulPlan> tuned_plan(const MatmulKey& key, const MatmulOperand
     return nullptr;  // there may be room for the product, if not for trying it out
   }
   if (candidates.empty() || candidates[0].microseconds < 0) return nullptr;
-  const Candidate& best = candidates[0];
+  const Candidate& best = choice_of(candidates);
   jit::disk_cache::write(entry, "matmul",
                          to_bytes({best.algorithm, best.turned, best.microseconds}));
   auto plan = std::make_unique<MatmulPlan>(key, best.turned, *stream.on);

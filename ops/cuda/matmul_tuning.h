@@ -2,8 +2,10 @@
 // per shape, GPU, driver and library; what was found is kept on disk beside the compiled kernels.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -33,12 +35,22 @@ std::optional<Tuned> tuned_from(std::string_view bytes);  // nothing when they a
 struct Candidate {
   std::uint8_t turned = turned_none;
   Algorithm algorithm{};
+  int offered = 0;          // its place among all that were offered
   double microseconds = 0;  // negative: it failed
 };
-// Measures every candidate for a problem; the fastest first. Throws while the stream is being
-// captured.
+// Measures every candidate for a problem; the fastest first, and of long products only those that
+// came near it. Throws while the stream is being captured.
 std::vector<Candidate> measure_candidates(const MatmulKey& key, const MatmulOperands& operands,
                                           cu::CudaStream& stream, int most_per_layout = 32);
+// Sorts candidates by a first look at each. Of long products, whose times depend more on how hot
+// the GPU is than on the algorithm, those that may be the best are then timed in turn, and the best
+// few of them for as long as the clock takes to settle. Only these few are left: the others' times,
+// from a cooler GPU, would look better than they are. `time` gives the microseconds of some runs.
+using TimeOfRuns = std::function<double(const Candidate&, int runs)>;
+void narrow_down(std::vector<Candidate>& candidates, const TimeOfRuns& time);
+// Of what is left, the one to take: the first offered of those that measure equal, so that one
+// process takes what another took.
+const Candidate& choice_of(std::span<const Candidate> candidates);
 
 // Gives the streams on which products were timed back to the driver.
 void release_tuning();

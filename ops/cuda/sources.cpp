@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include "ops/cuda/launch.h"
+#include "ops/cuda/matmul_small.h"
 #include "ops/jit/render.h"
 
 namespace brrr::text {
 extern const char faults_inl[];
 extern const char turn_cu[];
 extern const char matmul_integer_cu[];
+extern const char matmul_small_cu[];
 extern const char gather_cu[];
 extern const char scatter_cu[];
 extern const char radix_cu[];
@@ -46,6 +48,21 @@ std::string turn(DType dtype) { return typedef_of(word_of(dtype), "Element") + t
 
 std::string matmul_integer(DType dtype) {
   return typedef_of(c_name(dtype), "Element") + text::matmul_integer_cu;
+}
+
+std::string matmul_small(DType dtype, Lies a, Lies b, int ahead) {
+  const std::string instruction =
+      dtype == f32 ? "m16n8k8.row.col.f32.tf32.tf32.f32"
+                   : fmt::format("m16n8k16.row.col.f32.{0}.{0}.f32", name_of(dtype));
+  constexpr std::string_view kNames[] = {"along", "across", "strided"};
+  return typedef_of(c_name(dtype), "Element") + typedef_of(word_of(dtype), "Bits") +
+         fmt::format(
+             "#define MULTIPLY \"{}\"\nenum Lies {{ along, across, strided }};\n"
+             "constexpr bool kRounds = {};\nconstexpr int kAhead = {};\n"
+             "constexpr Lies kLiesA = {}, kLiesB = {};\n",
+             instruction, dtype == f32, ahead, kNames[static_cast<int>(a)],
+             kNames[static_cast<int>(b)]) +
+         text::matmul_small_cu;
 }
 
 std::string gather(DType dtype, int width, DType index, int rank, bool wide) {

@@ -1,5 +1,7 @@
-// Matrices with rows and columns exchanged, by tiles through shared memory: both sides move whole
-// lines. In front of it stands the typedef of Element, by size only.
+// Matrices with rows and columns exchanged, by tiles of 256 bytes either way. A thread exchanges a
+// square of V x V elements in its registers, and tiles go through shared memory, so that both sides
+// move 16 bytes at a time and whole lines. In front of it stands the typedef of Element, by size
+// only.
 
 struct TurnedMatrix {
   const Element* from;
@@ -8,32 +10,72 @@ struct TurnedMatrix {
   i64 from_leading, to_leading;
   i64 from_batch, to_batch;
   i64 batches;
+  bool aligned;  // every column of either begins at a multiple of 16 bytes
 };
 
-constexpr int kTile = 64;
+constexpr int V = 16 / sizeof(Element);
+constexpr int kTile = 16 * V;
 constexpr int kThreads = 256;
 
-extern "C" __global__ void __launch_bounds__(kThreads) turn(TurnedMatrix m) {
-  __shared__ Element tile[kTile][kTile + 1];
-  const i64 tiles_down = (m.rows + kTile - 1) / kTile;
-  const i64 row0 = i64(blockIdx.x) % tiles_down * kTile;
-  const i64 col0 = i64(blockIdx.x) / tiles_down * kTile;
-  const int lane = threadIdx.x % kTile, line = threadIdx.x / kTile;
-  constexpr int kLines = kThreads / kTile;
+// Word `w` of the elements `j` of all vectors.
+BRRR_FN u32 turned(const u32 (&in)[V][4], int j, int w) {
+  if constexpr (sizeof(Element) == 2) {
+    return __byte_perm(in[2 * w][j / 2], in[2 * w + 1][j / 2], j % 2 ? 0x7632 : 0x5410);
+  } else {
+    constexpr int kWords = sizeof(Element) / 4;
+    return in[w / kWords][j * kWords + w % kWords];
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads)
+    turn(const __grid_constant__ TurnedMatrix m) {
+  in_turn();
+  __shared__ uint4 tile[kTile * 16];
+  const i64 tiles_across = (m.cols + kTile - 1) / kTile;
+  const i64 row0 = blockIdx.x / tiles_across * kTile, col0 = blockIdx.x % tiles_across * kTile;
+  const bool whole = m.aligned && row0 + kTile <= m.rows && col0 + kTile <= m.cols;
+  const int x = threadIdx.x % 16, y = threadIdx.x / 16;
   for (i64 batch = blockIdx.y; batch < m.batches; batch += gridDim.y) {
     const Element* from = m.from + batch * m.from_batch + col0 * m.from_leading + row0;
     Element* to = m.to + batch * m.to_batch + row0 * m.to_leading + col0;
-    const bool row_inside = row0 + lane < m.rows, col_inside = col0 + lane < m.cols;
+    if (whole) {
+      u32 in[V][4];
 #pragma unroll
-    for (int i = 0; i < kTile; i += kLines) {
-      if (row_inside && col0 + line + i < m.cols)
-        tile[line + i][lane] = from[(line + i) * m.from_leading + lane];
-    }
-    __syncthreads();
+      for (int i = 0; i < V; ++i) {
+        const uint4 words =
+            *reinterpret_cast<const uint4*>(from + (y * V + i) * m.from_leading + x * V);
+        in[i][0] = words.x, in[i][1] = words.y, in[i][2] = words.z, in[i][3] = words.w;
+      }
+      // Vectors of a row change places, so that eight threads never meet in a bank.
 #pragma unroll
-    for (int i = 0; i < kTile; i += kLines) {
-      if (col_inside && row0 + line + i < m.rows)
-        to[(line + i) * m.to_leading + lane] = tile[lane][line + i];
+      for (int j = 0; j < V; ++j) {
+        tile[(x * V + j) * 16 + (y ^ x % 8)] =
+            make_uint4(turned(in, j, 0), turned(in, j, 1), turned(in, j, 2), turned(in, j, 3));
+      }
+      __syncthreads();
+#pragma unroll
+      for (int i = 0; i < V; ++i) {
+        const int row = y + 16 * i;
+        *reinterpret_cast<uint4*>(to + row * m.to_leading + x * V) =
+            tile[row * 16 + (x ^ row / V % 8)];
+      }
+    } else {
+      Element* elements = reinterpret_cast<Element*>(tile);  // each column turned by its number
+      const int lane = threadIdx.x % kTile, line = threadIdx.x / kTile;
+      constexpr int kLines = kThreads / kTile;
+#pragma unroll 16
+      for (int i = 0; i < kTile; i += kLines) {
+        const int col = line + i;
+        if (row0 + lane < m.rows && col0 + col < m.cols)
+          elements[col * kTile + (lane + col) % kTile] = from[col * m.from_leading + lane];
+      }
+      __syncthreads();
+#pragma unroll 16
+      for (int i = 0; i < kTile; i += kLines) {
+        const int row = line + i;
+        if (row0 + row < m.rows && col0 + lane < m.cols)
+          to[row * m.to_leading + lane] = elements[lane * kTile + (row + lane) % kTile];
+      }
     }
     __syncthreads();
   }

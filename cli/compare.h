@@ -1,0 +1,52 @@
+// brrr compare: the same training in every mode, side by side in one process.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cli/train.h"
+#include "measure/timing.h"
+
+namespace brrr::cli {
+
+struct Side : TrainResult {
+  // On CUDA:
+  std::optional<measure::Timing> host;    // until the call of a step returns
+  std::optional<measure::Timing> device;  // of a step that waits for no host
+
+  // The part of a step in which the device waits for the host.
+  std::optional<double> idle() const {
+    if (!device || !step) return std::nullopt;
+    return std::max(0.0, 1 - device->median / step->median);
+  }
+};
+
+struct Comparison {
+  std::vector<Side> sides;                  // eager first
+  std::optional<std::size_t> disagreement;  // the first step whose losses differ
+
+  double speed_up(const Side& side) const { return sides.front().step->median / side.step->median; }
+};
+
+// The first place in which two lists differ in their bits, or in which one has ended.
+inline std::optional<std::size_t> first_difference(std::span<const double> a,
+                                                   std::span<const double> b) {
+  const auto [i, j] = std::ranges::mismatch(a, b, [](double x, double y) {
+    return std::bit_cast<std::uint64_t>(x) == std::bit_cast<std::uint64_t>(y);
+  });
+  if (i == a.end() && j == b.end()) return std::nullopt;
+  return static_cast<std::size_t>(i - a.begin());
+}
+
+// Of `options` it takes the work, the number of steps and the seconds to measure in.
+Comparison compare(const TrainOptions& options,
+                   const std::function<void(const std::string& what)>& progress);
+
+}  // namespace brrr::cli

@@ -1,0 +1,72 @@
+#include "cli/training.h"
+
+#include "autograd/autograd.h"
+#include "nn/optim/clip.h"
+#include "nn/optim/optimizers.h"
+#include "ops/matmul.h"
+
+namespace brrr::cli {
+namespace {
+
+optim::LearningRate rate_of(const TrainingOptions& o) {
+  if (o.warmup > 0) return optim::linear_schedule(0, o.rate, o.warmup);
+  return optim::Coefficient(o.rate);
+}
+
+optim::Transformation optimizer_of(const TrainingOptions& o) {
+  const optim::AdamOptions as_peers = {.wide = false};
+  const optim::LearningRate rate = rate_of(o);
+  const optim::Transformation steps = o.optimizer == "adamw"  ? optim::adamw(rate, 1e-4, as_peers)
+                                      : o.optimizer == "sgd"  ? optim::sgd(rate)
+                                      : o.optimizer == "lion" ? optim::lion(rate)
+                                                              : optim::adam(rate, as_peers);
+  return o.clip > 0 ? chain(optim::clip_by_global_norm(o.clip), steps) : steps;
+}
+
+Toy seeded(const TrainingOptions& o) {
+  manual_seed(o.seed);
+  set_matmul_precision(o.tf32 ? Precision::tf32 : Precision::full);
+  set_matmul_choice(o.measured_matmul ? Choice::measured : Choice::first);
+  return Toy(o.toy);
+}
+
+}  // namespace
+
+const char* name_of(Mode mode) { return mode == Mode::graph ? "graph" : "eager"; }
+
+Training::Training(const TrainingOptions& options)
+    : device_(options.toy.device),
+      toy_(seeded(options)),
+      parameters_(toy_.module()),
+      optimizer_(parameters_, optimizer_of(options)),
+      // A rate given to the program is meant to stay.
+      step_(
+          [this] {
+            optimizer_.zero_grad();
+            const Tensor loss = toy_.loss();
+            backward(loss);
+            optimizer_.step();
+            return detach(loss);
+          },
+          {.mode = options.mode, .require_graph = true, .frozen_rate = OnFrozenRate::ignore}) {}
+
+std::optional<CompiledEntry> Training::compiled() const {
+  const CompileReport report = step_.report();
+  if (report.entries.empty()) return std::nullopt;
+  return report.entries.front();
+}
+
+measure::StepCost Training::cost() {
+  for (int i = 0; i < 2; ++i) step();  // the second one is captured
+  measure::StepCost cost = measure::cost_of_step(device_, [this] { step(); });
+  if (const std::optional<CompiledEntry> entry = compiled()) {
+    step_.each_call([&](const Call& call, std::span<const Tensor> outputs) {
+      cost += measure::cost_of(call, outputs);
+    });
+    cost.kernels = device_.is_cpu() ? entry->nodes : entry->launches;
+    cost.peak_bytes += static_cast<std::int64_t>(entry->scratch_bytes);
+  }
+  return cost;
+}
+
+}  // namespace brrr::cli

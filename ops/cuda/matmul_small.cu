@@ -1,0 +1,167 @@
+// Small matrix products by tensor cores, d = a b, and a row added. A block makes 16 x 16 results;
+// its warps share the summed dimension, and their sums are joined in the order of the warps.
+// Operands go from memory straight into the registers that mma reads, all loads of a warp at once:
+// the time to memory and back is what such a product takes. In front of it stand: Element, and Bits
+// of its size; MULTIPLY, the instruction; kRounds, whether that takes TF32; kAhead, the chunks that
+// a warp loads at once; kLiesA and kLiesB, where the elements of operands lie.
+
+struct SmallProduct {
+  const Bits* a;
+  const Bits* b;
+  Element* d;
+  const Element* row;  // null: none
+  i64 a_row, a_col, b_row, b_col, d_row, d_col, row_step;
+  i64 a_batch, b_batch, d_batch;
+  i32 m, n, k;
+};
+
+constexpr int kTile = 16;
+constexpr int kPerWord = 4 / sizeof(Element);
+constexpr int kWords = 4;                      // that a lane holds of a line
+constexpr int kChunk = 4 * kWords * kPerWord;  // of the summed dimension, that a warp holds
+constexpr int kWarps = 8;
+constexpr int kThreads = 32 * kWarps;
+static_assert(kThreads == kTile * kTile, "one thread a result");
+
+// N adjacent words, or zeros.
+template <int N>
+BRRR_FN void take(u32* to, const Bits* from, bool inside) {
+  if constexpr (N == 4) {
+    asm volatile(
+        "{ .reg .pred inside; setp.ne.u32 inside, %5, 0; mov.u32 %0, 0; mov.u32 %1, 0; "
+        "mov.u32 %2, 0; mov.u32 %3, 0; @inside ld.global.v4.u32 {%0, %1, %2, %3}, [%4]; }"
+        : "=&r"(to[0]), "=&r"(to[1]), "=&r"(to[2]), "=&r"(to[3])
+        : "l"(from), "r"(u32(inside)));
+  } else if constexpr (N == 2) {
+    asm volatile(
+        "{ .reg .pred inside; setp.ne.u32 inside, %3, 0; mov.u32 %0, 0; mov.u32 %1, 0; "
+        "@inside ld.global.v2.u32 {%0, %1}, [%2]; }"
+        : "=&r"(to[0]), "=&r"(to[1])
+        : "l"(from), "r"(u32(inside)));
+  } else {
+    asm volatile(
+        "{ .reg .pred inside; setp.ne.u32 inside, %2, 0; mov.u32 %0, 0; "
+        "@inside ld.global.u32 %0, [%1]; }"
+        : "=&r"(to[0])
+        : "l"(from), "r"(u32(inside)));
+  }
+}
+
+// A warp's part of one operand. A line is a row of a or a column of b; `line` and `step` are the
+// strides from one line to the next and along it. Lane 4 g + t has words 4 t to 4 t + 3 of two
+// lines. The instruction asks for words t and t + 4 of eight, but since it sums over them, any
+// order will do that both operands keep; and lines may change places, if results are put back.
+template <Lies LIES>
+struct Fragment {
+  u32 raw[2 * kWords];
+
+  static BRRR_SCALAR_FN int line_of(int set, int group) {
+    return LIES == across ? group * 2 + set : set * 8 + group;
+  }
+
+  BRRR_SCALAR_FN void read(const Bits* from, i64 line, i64 step, int line0, int lines, int k0,
+                           int depth) {
+    const int first = line0 + line_of(0, threadIdx.x % 32 / 4);
+    const int k = k0 + threadIdx.x % 4 * kWords * kPerWord;
+    if constexpr (LIES == along) {
+#pragma unroll
+      for (int set = 0; set < 2; ++set) {
+        const Bits* at = from + (u32(first + set * 8) * u32(line) + u32(k));
+        take<kWords>(raw + set * kWords, at, first + set * 8 < lines && k < depth);
+      }
+    } else if constexpr (LIES == across) {
+      constexpr int kBoth = 2 / kPerWord;
+#pragma unroll
+      for (int i = 0; i < kWords * kPerWord; ++i) {
+        const Bits* at = from + (u32(k + i) * u32(step) + u32(first));
+        take<kBoth>(raw + i * kBoth, at, k + i < depth && first < lines);
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < 2 * kWords * kPerWord; ++i) {
+        const int at = first + i / (kWords * kPerWord) * 8, deep = k + i % (kWords * kPerWord);
+        const u32 one = at < lines && deep < depth ? from[at * line + deep * step] : 0;
+        raw[i / kPerWord] = i % kPerWord ? raw[i / kPerWord] | one << 16 : one;
+      }
+    }
+  }
+
+  BRRR_SCALAR_FN u32 word(int set, int i) const {
+    if constexpr (LIES != across) return factor(raw[set * kWords + i]);
+    if constexpr (kPerWord == 1) return factor(raw[i * 2 + set]);
+    return __byte_perm(raw[i * 2], raw[i * 2 + 1], set ? 0x7632 : 0x5410);
+  }
+
+  static BRRR_SCALAR_FN u32 factor(u32 word) {
+    if constexpr (kRounds) {
+      asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(word) : "f"(__uint_as_float(word)));
+    }
+    return word;
+  }
+};
+
+typedef Fragment<kLiesA> FragmentA;
+typedef Fragment<kLiesB> FragmentB;
+
+BRRR_FN void multiply(const FragmentA& a, const FragmentB& b, float (&sums)[2][4]) {
+#pragma unroll
+  for (int i = 0; i < kWords; i += 2) {
+    const u32 rows[] = {a.word(0, i), a.word(1, i), a.word(0, i + 1), a.word(1, i + 1)};
+#pragma unroll
+    for (int set = 0; set < 2; ++set) {
+      float(&sum)[4] = sums[set];
+      asm("mma.sync.aligned." MULTIPLY
+          " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+          : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+          : "r"(rows[0]), "r"(rows[1]), "r"(rows[2]), "r"(rows[3]), "r"(b.word(set, i)),
+            "r"(b.word(set, i + 1)));
+    }
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads)
+    matmul_small(const __grid_constant__ SmallProduct p) {
+  in_turn();
+  __shared__ float parts[kWarps][kTile][kTile + 8];
+  const int warp = threadIdx.x / 32;
+  const int row0 = blockIdx.y * kTile, col0 = blockIdx.x * kTile;
+  const Bits* a = p.a + blockIdx.z * p.a_batch;
+  const Bits* b = p.b + blockIdx.z * p.b_batch;
+  const int row = threadIdx.x / kTile, col = threadIdx.x % kTile;
+  float added = 0;
+  if (p.row && col0 + col < p.n) added = widen(p.row[(col0 + col) * p.row_step]);
+
+  float sums[2][4] = {};
+#pragma unroll 1
+  for (int k = warp * kChunk; k < p.k; k += kWarps * kChunk * kAhead) {
+    FragmentA part_a[kAhead];
+    FragmentB part_b[kAhead];
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      part_a[i].read(a, p.a_row, p.a_col, row0, p.m, k + i * kWarps * kChunk, p.k);
+      part_b[i].read(b, p.b_col, p.b_row, col0, p.n, k + i * kWarps * kChunk, p.k);
+    }
+    __syncwarp();  // the assembler would move loads behind the first products
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) multiply(part_a[i], part_b[i], sums);
+  }
+
+  const int group = threadIdx.x % 32 / 4, pair = threadIdx.x % 4 * 2;
+  if (warp * kChunk < p.k) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      parts[warp][FragmentA::line_of(i / 2 % 2, group)][FragmentB::line_of(i / 4, pair + i % 2)] =
+          sums[i / 4][i % 4];
+    }
+  }
+  __syncthreads();
+  float sum = parts[0][row][col];
+#pragma unroll
+  for (int other = 1; other < kWarps; ++other) {
+    if (other * kChunk < p.k) sum += parts[other][row][col];
+  }
+  if (row0 + row < p.m && col0 + col < p.n) {
+    p.d[blockIdx.z * p.d_batch + (row0 + row) * p.d_row + (col0 + col) * p.d_col] =
+        narrow<Element>(sum + added);
+  }
+}

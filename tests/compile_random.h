@@ -1,0 +1,26 @@
+// Random programs eagerly and compiled, bit for bit over three calls: views, writes in place to
+// arguments, captured tensors, temporaries and views of them, draws, several results, in half of
+// them gradients and an update. Each graph is verified after each pass, each plan checked, and its
+// calls run in an order drawn among those that it allows.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "tensor/device.h"
+
+namespace brrr::test {
+
+struct RandomOutcome {
+  std::string problem;  // "" when there is none
+  std::string text;     // the program, as small as it shows the problem
+  long steps = 0;
+  bool gradients = false, writes = false;
+};
+RandomOutcome run_random_program(std::uint64_t seed, Device device, bool with_text = false);
+
+// Runs as many as are asked for: BRRR_SEED=n is that one seed, whose program is printed,
+// BRRR_PROGRAMS=n so many, else `usual`. Checks each and prints what there were.
+void check_random_programs(Device device, std::uint64_t usual);
+
+}  // namespace brrr::test

@@ -1,0 +1,206 @@
+// Compiled steps on the fake driver, which runs a graph's nodes in any order that its edges allow:
+// an edge that is missing shows.
+#include <optional>
+#include <random>
+#include <vector>
+
+#include "autograd/autograd.h"
+#include "graph/compile.h"
+#include "graph/cuda_feed.h"
+#include "ops/functions.h"
+#include "ops/jit/compiler.h"
+#include "tensor/cuda_runtime.h"
+#include "tensor/error.h"
+#include "tests/catch.h"
+#include "tests/cuda_memory.h"
+#include "tests/fake_cuda.h"
+#include "tests/fake_kernels.h"
+#include "tests/skip.h"
+
+using namespace brrr;
+using namespace brrr::testing;
+
+namespace {
+
+constexpr FakeOptions kDriver{.capacity = 256 * kMiB, .seed = 9, .with_nvrtc = true};
+
+Tensor counted(std::int64_t n, Device device, float step) {
+  std::vector<float> values(static_cast<std::size_t>(n));
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = step * static_cast<float>(static_cast<int>(i * 5 % 17) - 8);
+  return tensor(values, {n}, device);
+}
+
+// Sums and products with numbers of what is there, in a random order; some are written over older
+// values, some to tensors from outside. The same seed makes the same step on every device.
+struct RandomStep {
+  std::uint64_t seed;
+  int calls;
+  std::vector<Tensor> outside;
+
+  RandomStep(std::uint64_t s, int n, Device device) : seed(s), calls(n) {
+    for (int i = 0; i < 3; ++i) outside.push_back(counted(40, device, 0.25f * (i + 1)));
+  }
+  std::vector<Tensor> operator()(const Tensor& x) {
+    std::mt19937_64 random(seed);
+    const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
+    std::vector<Tensor> values = {x};
+    values.insert(values.end(), outside.begin(), outside.end());
+    for (int i = 0; i < calls; ++i) {
+      const Tensor a = values[below(values.size())], b = values[below(values.size())];
+      switch (below(6)) {
+        case 0: copy_(outside[below(3)], mul(a, 0.5)); break;
+        case 1: {
+          Tensor target = values[below(values.size())];
+          if (target.impl() != x.impl()) copy_(target, add(a, b));
+          break;
+        }
+        case 2: values.push_back(mul(a, 0.75)); break;
+        default: values.push_back(mul(add(a, b), 0.5)); break;
+      }
+    }
+    return {values.back(), values[values.size() / 2]};
+  }
+};
+
+std::vector<std::vector<float>> run(std::uint64_t seed, Device device, Mode mode) {
+  RandomStep steps(seed, 30, device);
+  auto step = compile([&](const Tensor& x) { return steps(x); }, {.mode = mode});
+  std::vector<Tensor> kept;
+  for (int i = 0; i < 5; ++i) {
+    for (Tensor& result : step(counted(40, device, 1.0f + i))) kept.push_back(std::move(result));
+  }
+  kept.insert(kept.end(), steps.outside.begin(), steps.outside.end());
+  std::vector<std::vector<float>> values;
+  for (const Tensor& x : kept) values.push_back(to_vector<float>(x));
+  return values;
+}
+
+}  // namespace
+
+TEST_CASE("a captured graph has every edge that its data need", "[compile][cuda_compile]") {
+  ::setenv("BRRR_CACHE", "off", 1);
+  for (std::uint64_t seed = 0; seed < 150; ++seed) {
+    INFO("seed " << seed);
+    const auto expected = run(seed, cpu, Mode::eager);
+    CHECK(run(seed, cpu, Mode::graph) == expected);
+    FakeOptions options = kDriver;
+    options.seed = seed + 1;
+    FakeCuda fake(options);
+    define_kernels(fake);
+    CHECK(run(seed, gpu, Mode::graph) == expected);
+    synchronize(gpu);
+    CHECK(fake.problem() == "");
+  }
+  ::unsetenv("BRRR_CACHE");
+}
+
+TEST_CASE("a step that could not be captured is captured at the next call",
+          "[compile][cuda_compile]") {
+  ::setenv("BRRR_CACHE", "off", 1);
+  for (const char* call : {"cuStreamBeginCapture", "cuStreamEndCapture", "cuGraphInstantiate",
+                           "cuEventCreate", "cuStreamCreate", "cuGraphGetNodes", "cuGraphLaunch"}) {
+    INFO(call);
+    FakeCuda fake(kDriver);
+    define_kernels(fake);
+    {
+      const Tensor y = counted(40, gpu, 2);
+      auto step = compile([&](const Tensor& x) {
+        const Tensor side = mul(y, 2);
+        return add(add(x, y), side);
+      });
+      const Tensor x = counted(40, gpu, 1);
+      const std::vector<float> expected = to_vector<float>(step(x));
+      cu::fail_call(call, 1, CUDA_ERROR_UNKNOWN);
+      std::optional<Tensor> result;
+      for (int i = 0; i < 3 && !result; ++i) {
+        try {
+          result = step(x);
+        } catch (const CudaError& error) {
+          CHECK(std::string(error.what()).starts_with("["));
+          CHECK(std::string(error.what()).find(call) != std::string::npos);
+        }
+      }
+      cu::clear_faults();
+      REQUIRE(result);
+      CHECK(to_vector<float>(*result) == expected);
+      CHECK(to_vector<float>(step(x)) == expected);
+      CHECK(step.report().entries[0].launches > 0);
+    }
+    synchronize(gpu);
+    CHECK(memory_stats(gpu).live == 0);
+    CHECK(fake.problem() == "");
+  }
+  ::unsetenv("BRRR_CACHE");
+}
+
+TEST_CASE("a step replayed on another stream comes after its last replay",
+          "[compile][cuda_compile]") {
+  ::setenv("BRRR_CACHE", "off", 1);
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    FakeOptions options = kDriver;
+    options.seed = seed;
+    FakeCuda fake(options);
+    define_kernels(fake);
+    {
+      Tensor total = counted(40, gpu, 0);
+      std::vector<Tensor> terms;
+      for (int i = 0; i < 8; ++i) terms.push_back(counted(40, gpu, static_cast<float>(i)));
+      auto step = compile([&](const Tensor& x) { copy_(total, mul(add(total, x), 0.5)); });
+      const Stream a(gpu), b(gpu);
+      const Event made = Stream::default_of(gpu).record();
+      a.wait(made);
+      b.wait(made);
+      for (int i = 0; i < 8; ++i) {
+        const StreamGuard guard(i % 3 == 0 ? a : i % 3 == 1 ? b : Stream::default_of(gpu));
+        step(terms[static_cast<std::size_t>(i)]);
+      }
+      synchronize(gpu);
+      Tensor expected = counted(40, cpu, 0);
+      for (int i = 0; i < 8; ++i)
+        copy_(expected, mul(add(expected, counted(40, cpu, static_cast<float>(i))), 0.5));
+      CHECK(to_vector<float>(total) == to_vector<float>(expected));
+    }
+    CHECK(fake.problem() == "");
+  }
+  ::unsetenv("BRRR_CACHE");
+}
+
+TEST_CASE("a step may be destroyed while its replays are under way", "[compile][cuda_compile]") {
+  ::setenv("BRRR_CACHE", "off", 1);
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    FakeOptions options = kDriver;
+    options.seed = seed;
+    FakeCuda fake(options);
+    define_kernels(fake);
+    {
+      const Tensor x = counted(4000, gpu, 1);
+      const Stream stream(gpu);
+      stream.wait(Stream::default_of(gpu).record());
+      Tensor result;
+      {
+        const StreamGuard guard(stream);
+        auto step = compile([&] { return mul(add(mul(x, 3), x), 0.5); });
+        for (int i = 0; i < 4; ++i) result = step();
+      }
+      // What others get now may not be what the graph still writes to.
+      std::vector<Tensor> others;
+      for (int i = 0; i < 8; ++i) others.push_back(counted(4000, gpu, 5));
+      synchronize(gpu);
+      CHECK(to_vector<float>(result) == to_vector<float>(mul(x, 2)));
+      for (const Tensor& other : others)
+        CHECK(to_vector<float>(other) == to_vector<float>(counted(4000, cpu, 5)));
+    }
+    CHECK(fake.problem() == "");
+  }
+  ::unsetenv("BRRR_CACHE");
+}
+
+TEST_CASE("the copies at a graph's edges compile", "[compile][kernels]") {
+  if (const std::string why = cu::open_library(cu::Library::nvrtc); !why.empty()) {
+    testing::skip(why);
+    return;
+  }
+  for (const int architecture : {80, 90})
+    CHECK_FALSE(jit::compile_to_cubin(graph::feed_source(), architecture).empty());
+}
