@@ -83,7 +83,7 @@ TEST_CASE("compile: an operand that is read again keeps its memory", "[compile]"
         const Tensor a = exp(in[0]);
         return Tensors{sum(square(a + transpose(a, 0, 1)))};
       },
-      {noise({8, 8}, 1)});
+      {noise({64, 64}, 1)});
 }
 
 TEST_CASE("compile: parts are made where they are joined", "[compile]") {
