@@ -78,8 +78,7 @@ Program::Program(Graph graph, std::shared_ptr<Arena> arena, const ProgramOptions
     : graph_(std::move(graph)), options_(options), arena_(std::move(arena)) {
   const bool on_cuda = graph_.device.type == DeviceType::cuda;
   plan_ = make_plan(
-      graph_,
-      {.inputs_in_arena = on_cuda, .outputs_in_arena = on_cuda, .lanes = options.lanes});
+      graph_, {.inputs_in_arena = on_cuda, .outputs_in_arena = on_cuda, .lanes = options.lanes});
   blocks_.resize(graph_.buffers.size());
   views_.resize(graph_.buffers.size());
   try {

@@ -109,7 +109,7 @@ class Program {
   std::vector<const Tensor*> pointers_;  // to the operands
   std::vector<std::vector<std::pair<TensorImpl*, std::int64_t>>> views_;  // of each buffer: where
   std::vector<Step> steps_;
-  std::vector<int> waves_;  // on the CPU: how many steps at a time
+  std::vector<int> waves_;         // on the CPU: how many steps at a time
   std::vector<Tensor> gradients_;  // of graph_.gradients
   std::vector<Storage*> outside_;  // of the blocks
   std::vector<Storage*> written_;  // captured ones, whose versions each run counts up

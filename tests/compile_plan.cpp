@@ -52,6 +52,20 @@ bool conflict(const std::vector<Access>& a, const std::vector<Access>& b) {
   return false;
 }
 
+// Whether a result lies in the memory of an operand other than element by element.
+bool writes_over_operand(const Plan& plan, const Node& node) {
+  for (const Value& out : node.outputs) {
+    for (const Value& in : node.inputs) {
+      if (in.buffer == out.buffer) continue;  // as traced
+      const bool same = access_to(plan, in, false).low == access_to(plan, out, true).low &&
+                        in.shape == out.shape && in.is_contiguous() && out.is_contiguous();
+      if (!same && conflict({access_to(plan, in, false)}, {access_to(plan, out, true)}))
+        return true;
+    }
+  }
+  return false;
+}
+
 // The calls that must end before each one starts: those it waits for and the last of its lane.
 std::vector<std::vector<int>> direct_orders(const Plan& plan) {
   std::vector<std::vector<int>> before = plan.after;
@@ -78,6 +92,8 @@ std::string orders_problem(const Graph& graph, const Plan& plan) {
       before[i][at(call)] = true;
       for (std::size_t k = 0; k < count; ++k) before[i][k] = before[i][k] || before[at(call)][k];
     }
+    if (writes_over_operand(plan, graph.nodes[i]))
+      return "call " + std::to_string(i) + " writes over what it still reads";
     accesses[i] = accesses_of(plan, graph.nodes[i]);
     for (std::size_t k = 0; k < i; ++k) {
       if (!plan.dropped[k] && !before[i][k] && conflict(accesses[k], accesses[i])) {

@@ -13,6 +13,7 @@ namespace brrr::test {
 // "" when
 // - memory that two live buffers share is never touched by both, the arena holds all that is put
 //   into it and is not smaller than what lives at a time,
+// - no call writes over an operand but element by element,
 // - of two calls that touch the same bytes, one of them to write, the first is before the second in
 //   every order that the plan allows.
 std::string problem_of_plan(const graph::Graph& graph, const graph::PlanOptions& options,

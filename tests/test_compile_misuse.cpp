@@ -317,3 +317,15 @@ TEST_CASE("compile pain: the function's object lives in the step", "[compile]") 
   const Tensor x = noise({3}, 2);
   for (int call = 0; call < 3; ++call) CHECK(bits_of(moved(x)) == bits_of(x * noise({3}, 1)));
 }
+
+TEST_CASE("compile pain: asking for an entry that is not there", "[compile]") {
+  auto step = compile([](const Tensor& x) { return x + 1; }, {.name = "asked"});
+  CHECK(error_of([&] { step.graph_text(); }) ==
+        "[asked] expected an entry below 0, got 0; call the step first");
+  step(ones({2}));
+  CHECK_THAT(step.graph_dot(0), Catch::StartsWith("digraph"));
+  CHECK(error_of([&] { step.graph_json(-1); }) ==
+        "[asked] expected an entry below 1, got -1; call the step first");
+  CHECK(error_of([] { compile([] {}, {.most_entries = 0}); }) ==
+        "[compile] expected at least one entry, got 0");
+}

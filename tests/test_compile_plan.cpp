@@ -78,6 +78,12 @@ TEST_CASE("compile: an operand that is read again keeps its memory", "[compile]"
         return Tensors{a * 2 + transpose(a, 0, 1), sum(transpose(exp(a), 0, 1) + a)};
       },
       {noise({8, 8}, 1)});
+  check_plans(
+      [](const Tensors& in) {
+        const Tensor a = exp(in[0]);
+        return Tensors{sum(square(a + transpose(a, 0, 1)))};
+      },
+      {noise({64, 64}, 1)});
 }
 
 TEST_CASE("compile: parts are made where they are joined", "[compile]") {
@@ -136,6 +142,12 @@ TEST_CASE("compile: parts that cannot be made where they are joined are copied",
          Tensor all = cat({a, in[0] * 2});
          add_(all, 1);
          return Tensors{all * 2, sum(a)};
+       }},
+      {"a joined tensor whose memory another takes while a part is read",
+       [](auto& in) {
+         const Tensor a = exp(in[0]), twice = cat({a, in[0] * 2}) * 2;
+         const Tensor total = sum(twice);
+         return Tensors{total, sum(a)};
        }},
       {"parts whose sizes are no multiple of the alignment",
        [](auto& in) {

@@ -86,7 +86,7 @@ TEST_CASE("compile: each number among the arguments is a step of its own", "[com
 
 TEST_CASE("compile: arguments of other shapes, types and layouts are steps of their own",
           "[compile]") {
-  auto step = compile([](const Tensor& x) { return exp(x) * 2; });
+  auto step = compile([](const Tensor& x) { return exp(x) * 2; }, {.most_entries = 16});
   const Tensor wide = noise({4, 6}, 1);
   const Tensors forms = {wide,
                          transpose(wide, 0, 1),
@@ -94,7 +94,10 @@ TEST_CASE("compile: arguments of other shapes, types and layouts are steps of th
                          select(wide, 0, 2),
                          expand(select(wide, 0, 1), {3, 6}),
                          cast(wide, f64),
-                         noise({2, 2}, 4)};
+                         noise({2, 2}, 4),
+                         slice(noise({8, 6}, 5), 0, 0, 8, 2),
+                         transpose(noise({6, 4}, 6), 0, 1),
+                         slice(noise({4, 12}, 7), 1, 0, 12, 2)};
   for (int call = 0; call < 3; ++call) {
     for (const Tensor& x : forms) CHECK(bits_of(step(x)) == bits_of(exp(x) * 2));
   }
