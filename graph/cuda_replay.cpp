@@ -50,7 +50,9 @@ class Replay final : public CudaReplay {
   void run_each(cu::CudaStream& stream);
   void capture(cu::CudaStream& stream);
   void capture_calls(cu::CudaStream& stream);
+  void run_captured(const Step& step) const;
   void require_capturing(cu::CudaStream& stream, const Step& step) const;
+  [[noreturn]] void cannot_capture(const Step& step, const std::string& why) const;
 
   Program& program_;
   Feed in_, out_, back_;
@@ -192,14 +194,32 @@ void Replay::run_each(cu::CudaStream& stream) {
   back_.launch(stream);
 }
 
+// What goes wrong in a capture is told with the call, which may be a user's.
+void Replay::run_captured(const Step& step) const {
+  const OpScope scope(step.name);
+  try {
+    step.kernel(step.call, step.outputs);
+  } catch (const CudaError&) {
+    throw;
+  } catch (const OutOfMemory&) {
+    throw;
+  } catch (const Error& error) {
+    cannot_capture(step, error.what());
+  }
+}
+
+void Replay::cannot_capture(const Step& step, const std::string& why) const {
+  const Node& node = program_.graph().nodes[at(step.node)];
+  fail(fmt::format("[{}] cannot be captured in a CUDA graph: {} (at {})", step.name, why,
+                   describe(node.site)));
+}
+
 // A driver that took offence at a call says so now, and not at the end of the capture.
 void Replay::require_capturing(cu::CudaStream& stream, const Step& step) const {
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   BRRR_CUDA(cuStreamIsCapturing, stream.handle, &status);
   if (status == CU_STREAM_CAPTURE_STATUS_ACTIVE) return;
-  const Node& node = program_.graph().nodes[at(step.node)];
-  fail(fmt::format("[{}] cannot be captured: it does what a CUDA graph cannot hold (at {})",
-                   step.name, describe(node.site)));
+  cannot_capture(step, "it does what a graph cannot hold");
 }
 
 void Replay::capture_calls(cu::CudaStream& origin) {
@@ -245,8 +265,7 @@ void Replay::capture_calls(cu::CudaStream& origin) {
       const on_cuda::Programmatic early(!program_.options().programmatic ? on_cuda::Early::never
                                         : alone                          ? on_cuda::Early::always
                                                 : on_cuda::Early::from_second);
-      const OpScope scope(step.name);
-      step.kernel(step.call, step.outputs);
+      run_captured(step);
     }
     require_capturing(stream, step);
     if (!awaited[at(step.node)]) continue;

@@ -60,20 +60,6 @@ class Memory {
   std::vector<std::vector<Touch>> touched_;
 };
 
-// Sets of calls, one bit each.
-class CallSet {
- public:
-  explicit CallSet(std::size_t calls) : words_((calls + 63) / 64) {}
-  bool has(int call) const { return words_[at(call) / 64] >> (at(call) % 64) & 1; }
-  void add(int call) { words_[at(call) / 64] |= std::uint64_t{1} << (at(call) % 64); }
-  void add(const CallSet& other) {
-    for (std::size_t i = 0; i < words_.size(); ++i) words_[i] |= other.words_[i];
-  }
-
- private:
-  std::vector<std::uint64_t> words_;
-};
-
 // Sets of this size are 32 MB in all; longer graphs keep needless edges.
 constexpr std::size_t kMostReduced = 16384;
 
@@ -114,6 +100,27 @@ void find_order(const Graph& graph, const PlanOptions& options, Plan& plan) {
     for (const Value& input : node.inputs) memory.touch(input, false, static_cast<int>(i));
     for (const Value& output : node.outputs) memory.touch(output, true, static_cast<int>(i));
   }
+}
+
+std::vector<CallSet> all_before(const Plan& plan) {
+  std::vector<CallSet> before(plan.after.size(), CallSet(plan.after.size()));
+  for (std::size_t i = 0; i < plan.after.size(); ++i) {
+    for (const int call : plan.after[i]) {
+      before[i].add(before[at(call)]);
+      before[i].add(call);
+    }
+  }
+  return before;
+}
+
+int longest_chain(const Plan& plan) {
+  std::vector<int> length(plan.after.size());
+  int longest = 0;
+  for (std::size_t i = 0; i < plan.after.size(); ++i) {
+    for (const int call : plan.after[i]) length[i] = std::max(length[i], length[at(call)]);
+    longest = std::max(longest, ++length[i]);
+  }
+  return longest;
 }
 
 namespace {

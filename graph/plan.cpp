@@ -160,13 +160,19 @@ bool at_once(const Life& a, const Life& b) { return a.from <= b.to && b.from <= 
 
 // Puts blocks one by one into the lowest gap that is free as long as they live; returns the arena's
 // bytes.
-std::size_t first_fit(std::span<const Block> blocks, std::vector<std::int64_t>& offsets) {
+std::size_t first_fit(std::span<const Block> blocks, const KeptApart& apart,
+                      std::vector<std::int64_t>& offsets) {
   std::vector<const Block*> placed;  // by offset
   std::size_t arena = 0;
   for (const Block& block : blocks) {
     std::size_t offset = 0;
     for (const Block* other : placed) {
-      if (!at_once(block.life, other->life)) continue;
+      if (!at_once(block.life, other->life)) {
+        const bool earlier = block.life.to < other->life.from;
+        if (!apart ||
+            !apart(earlier ? block.root : other->root, earlier ? other->root : block.root))
+          continue;
+      }
       const auto low = static_cast<std::size_t>(offsets[at(other->root)]);
       if (offset + block.bytes <= low) break;
       offset = std::max(offset, low + other->bytes);
@@ -196,7 +202,8 @@ std::size_t most_at_once(std::span<const Block> blocks, int end) {
 
 // Large blocks first leaves little waste; so does, for stacks of layers, the order of birth. The
 // better of the two is taken.
-void lay_out_arena(const Graph& graph, const PlanOptions& options, Plan& plan) {
+void lay_out_arena(const Graph& graph, const PlanOptions& options, const KeptApart& apart,
+                   Plan& plan) {
   const std::vector<Life> lives = lives_of(graph, plan, options);
   const std::vector<bool> results = results_of(graph);
   std::vector<bool> own(graph.buffers.size());
@@ -218,12 +225,57 @@ void lay_out_arena(const Graph& graph, const PlanOptions& options, Plan& plan) {
   plan.least_bytes = most_at_once(blocks, static_cast<int>(graph.nodes.size()));
   std::vector<std::int64_t> by_size(graph.buffers.size(), -1), by_birth(by_size);
   std::ranges::stable_sort(blocks, std::greater{}, &Block::bytes);
-  const std::size_t size_bytes = first_fit(blocks, by_size);
+  const std::size_t size_bytes = first_fit(blocks, apart, by_size);
   std::ranges::stable_sort(blocks, std::less{}, [](const Block& b) { return b.life.from; });
-  const std::size_t birth_bytes = first_fit(blocks, by_birth);
+  const std::size_t birth_bytes = first_fit(blocks, apart, by_birth);
   plan.arena_bytes = std::min(size_bytes, birth_bytes);
   plan.in_arena = size_bytes <= birth_bytes ? by_size : by_birth;
 }
+
+namespace {
+
+// Memory that is used again makes the later calls wait for the earlier ones. Where that makes a
+// much longer chain of what could run side by side, memory is used again only by calls that come
+// after the earlier ones anyway, if it costs no more than this.
+constexpr std::size_t kMostForIndependence = std::size_t{16} << 20;
+constexpr std::size_t kMostCalls = 16384;
+
+// The order that there would be if nothing were used again.
+Plan without_reuse(const Graph& graph, const PlanOptions& options, Plan plan) {
+  std::ranges::fill(plan.in_arena, -1);
+  find_order(graph, options, plan);
+  return plan;
+}
+
+void keep_independent(const Graph& graph, const PlanOptions& options, Plan& plan) {
+  if (!options.lanes || graph.nodes.size() > kMostCalls) return;
+  const Plan free = without_reuse(graph, options, plan);
+  if (longest_chain(plan) * 4 <= longest_chain(free) * 5) return;
+  const std::vector<CallSet> before = all_before(free);
+  std::vector<std::vector<int>> calls(graph.buffers.size());  // that touch a root
+  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+    if (plan.dropped[i]) continue;
+    const auto touch = [&](const Value& v) {
+      calls[at(plan.places[at(v.buffer)].root)].push_back(static_cast<int>(i));
+    };
+    for (const Value& v : graph.nodes[i].inputs) touch(v);
+    for (const Value& v : graph.nodes[i].outputs) touch(v);
+  }
+  Plan wider = plan;
+  lay_out_arena(
+      graph, options,
+      [&](int earlier, int later) {
+        if (calls[at(later)].empty()) return true;
+        const CallSet& known = before[at(calls[at(later)].front())];
+        return !std::ranges::all_of(calls[at(earlier)], [&](int call) { return known.has(call); });
+      },
+      wider);
+  if (wider.arena_bytes > plan.arena_bytes + kMostForIndependence) return;
+  find_order(graph, options, wider);
+  plan = std::move(wider);
+}
+
+}  // namespace
 
 Plan make_plan(const Graph& graph, const PlanOptions& options) {
   Plan plan;
@@ -232,8 +284,9 @@ Plan make_plan(const Graph& graph, const PlanOptions& options) {
   plan.dropped.assign(graph.nodes.size(), false);
   place_results_in_operands(graph, plan);
   place_parts_in_joined(graph, plan);
-  lay_out_arena(graph, options, plan);
+  lay_out_arena(graph, options, {}, plan);
   find_order(graph, options, plan);
+  keep_independent(graph, options, plan);
   choose_lanes(graph, plan);
   return plan;
 }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "graph/ir.h"
@@ -41,9 +42,38 @@ Plan make_plan(const Graph& graph, const PlanOptions& options);
 // The parts of it, in this order. Each fills its fields.
 void place_results_in_operands(const Graph& graph, Plan& plan);
 void place_parts_in_joined(const Graph& graph, Plan& plan);
-void lay_out_arena(const Graph& graph, const PlanOptions& options, Plan& plan);
+// `apart` says of two roots whether they may not share memory even where they live one after the
+// other; empty: they may.
+using KeptApart = std::function<bool(int earlier, int later)>;
+void lay_out_arena(const Graph& graph, const PlanOptions& options, const KeptApart& apart,
+                   Plan& plan);
 void find_order(const Graph& graph, const PlanOptions& options, Plan& plan);
 void choose_lanes(const Graph& graph, Plan& plan);
+
+// Sets of calls, one bit each.
+class CallSet {
+ public:
+  explicit CallSet(std::size_t calls) : words_((calls + 63) / 64) {}
+  bool has(int call) const {
+    const auto bit = static_cast<std::size_t>(call);
+    return words_[bit / 64] >> (bit % 64) & 1;
+  }
+  void add(int call) {
+    const auto bit = static_cast<std::size_t>(call);
+    words_[bit / 64] |= std::uint64_t{1} << (bit % 64);
+  }
+  void add(const CallSet& other) {
+    for (std::size_t i = 0; i < words_.size(); ++i) words_[i] |= other.words_[i];
+  }
+
+ private:
+  std::vector<std::uint64_t> words_;
+};
+
+// Of each call, all that it comes after by `plan.after`.
+std::vector<CallSet> all_before(const Plan& plan);
+// The calls of the longest chain.
+int longest_chain(const Plan& plan);
 
 // From the first write to the last access, in calls; -1 is before the first, and the number of
 // calls after the last one.

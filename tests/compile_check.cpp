@@ -8,7 +8,7 @@ namespace brrr::test {
 std::string bits_of(const Tensor& x) {
   if (!x.defined()) return "undefined";
   const NoGrad constant;
-  const Tensor whole = contiguous(detach(x));
+  const Tensor whole = to(contiguous(detach(x)), cpu);
   return x.describe() + ": " + std::string(static_cast<const char*>(whole.data()), whole.bytes());
 }
 
@@ -37,7 +37,10 @@ Record record(const MakeWorld& make, int calls, Mode mode) {
     all.results.push_back(bits_of(results));
     all.seen.push_back(bits_of(world.seen()));
   }
-  all.drawn = bits_of(rand({3}));
+  for (const Tensor& x : world.seen()) {
+    if (x.defined()) all.drawn += bits_of(rand({3}, {.device = x.device()}));
+  }
+  all.drawn += bits_of(rand({3}));
   return all;
 }
 

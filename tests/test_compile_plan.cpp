@@ -201,6 +201,35 @@ TEST_CASE("compile: independent calls run side by side, a chain in one lane", "[
   CHECK(chain.plan.lanes == 1);
 }
 
+TEST_CASE("compile: memory is not used again where that would tie chains together", "[compile]") {
+  // Each value dies at once: planned for the least memory, one chain would follow the other.
+  const auto chains = [](std::int64_t width) -> Function {
+    return [width](const Tensors& in) {
+      Tensors ends;
+      for (int chain = 0; chain < 16; ++chain) {
+        Tensor x = narrow(in[0], 0, chain * width, width);
+        for (int i = 0; i < 10; ++i) x = matmul(x, in[1]);
+        ends.push_back(x);
+      }
+      return Tensors{stack(ends)};
+    };
+  };
+  const Tensors arguments = {noise({16 * 8, 8}, 1), noise({8, 8}, 2)};
+  const PlanOptions options{true, true, true};
+  const Planned p = planned(chains(8), arguments, options);
+  CHECK(p.plan.lanes == 16);
+  CHECK(longest_chain(p.plan) <= 13);
+  check_plans(chains(8), arguments);
+
+  // Where independence costs much memory the plan stays small.
+  const auto plan_of = [&](std::int64_t width) {
+    const Tensors like = {noise({16 * width, width}, 1), noise({width, width}, 2)};
+    return planned(chains(width), like, options).plan;
+  };
+  const Plan wide = plan_of(512);
+  CHECK(wide.arena_bytes <= wide.least_bytes * 21 / 20);
+}
+
 TEST_CASE("compile: arguments that are written and returned live to the end", "[compile]") {
   for (const PlanOptions& options : kForms) {
     const Function step = [](const Tensors& in) {
