@@ -54,6 +54,11 @@ void Stream::synchronize() const {
   state_->synchronize();
 }
 
+void Stream::enqueue(std::function<void()> work) const {
+  require_ordering("Stream::enqueue");
+  state_->enqueue(std::move(work));
+}
+
 Event Stream::record() const {
   Event event(device());
   event.record(*this);

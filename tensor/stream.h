@@ -61,7 +61,7 @@ class Stream {
   Event record() const;
   // Work given to this stream from now on starts after the event.
   void wait(const Event& event) const;
-  void enqueue(std::function<void()> work) const { state_->enqueue(std::move(work)); }
+  void enqueue(std::function<void()> work) const;
 
   friend bool operator==(const Stream& a, const Stream& b) { return a.state_ == b.state_; }
 

@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 
 #include "tests/catch.h"
 #include "tests/compile_check.h"
@@ -134,6 +136,15 @@ TEST_CASE("compile: what a step may not do is refused by name and line", "[compi
       CHECK(bits_of(step(noise({3}, 2))) == bits_of(noise({3}, 2) * 2));
     CHECK(item(counter) == 2);
     zero_(counter);
+  }
+}
+
+TEST_CASE("compile: the guide has what refusals say", "[compile]") {
+  std::ifstream file(BRRR_SOURCE_DIR "/docs/graph.md");
+  const std::string guide(std::istreambuf_iterator<char>(file), {});
+  for (const Refusal& each : kRefusals) {
+    INFO(each.what);
+    CHECK_THAT(guide, Catch::Contains(std::string("| ") + each.why + " |"));
   }
 }
 
