@@ -203,6 +203,8 @@ CallSite CallSite::here() {
   };
   CallSite site;
   int first = 0;
+  // A sanitizer stands between backtrace and its caller.
+  while (first < depth && outside(frames[first])) ++first;
   if (is_shared()) {
     while (first < depth && !outside(frames[first])) ++first;
   }
