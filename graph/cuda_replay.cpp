@@ -40,10 +40,11 @@ class Replay final : public CudaReplay {
   // A result: a copy of a buffer of the arena into memory of its own.
   struct Result {
     int root;
-    std::size_t copy;  // its number among those of `out_`
-    int writer;        // the last call that writes it
+    std::size_t copy;          // its number among those of `out_`
+    std::vector<int> writers;  // the last call of each lane that writes to it
   };
 
+  std::vector<int> writers_of(int root) const;
   char* address_of(int root) const;
   void take(std::span<const Tensor> arguments, cu::CudaStream& stream);
   void make_results(std::span<const Tensor> arguments, std::vector<Tensor>& results);
@@ -76,13 +77,6 @@ Replay::Replay(Program& program)
       back_(Edge::hand_back, program.graph().device) {
   const Graph& graph = program.graph();
   const std::vector<int> writes = writes_of(graph);
-  std::vector<int> last_writer(graph.buffers.size(), -1);
-  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
-    for (const Value& v : graph.nodes[i].outputs) {
-      if (!program.plan().dropped[i])
-        last_writer[at(program.plan().places[at(v.buffer)].root)] = static_cast<int>(i);
-    }
-  }
   for (std::size_t i = 0; i < graph.buffers.size(); ++i) {
     const Buffer& buffer = graph.buffers[i];
     if (buffer.kind != Buffer::Kind::input) continue;
@@ -101,13 +95,26 @@ Replay::Replay(Program& program)
     if (program.plan().in_arena[at(root)] < 0) continue;  // a gradient too, which is kept
     if (std::ranges::find(results_, root, &Result::root) != results_.end()) continue;
     out_.add({address_of(root), nullptr, graph.buffers[at(root)].bytes});
-    results_.push_back({root, out_.size() - 1, last_writer[at(root)]});
+    results_.push_back({root, out_.size() - 1, writers_of(root)});
   }
 }
 
 Replay::~Replay() {
   if (exec_) BRRR_CUDA_TRY(cuGraphExecDestroy, exec_);
   if (graph_) BRRR_CUDA_TRY(cuGraphDestroy, graph_);
+}
+
+// Parts of a joined result are made in its place, each in its own lane.
+std::vector<int> Replay::writers_of(int root) const {
+  const Plan& plan = program_.plan();
+  std::vector<int> of_lane(at(plan.lanes), -1);
+  for (const Step& step : program_.steps()) {
+    for (const Value& v : program_.graph().nodes[at(step.node)].outputs) {
+      if (plan.places[at(v.buffer)].root == root) of_lane[at(plan.lane[at(step.node)])] = step.node;
+    }
+  }
+  std::erase(of_lane, -1);
+  return of_lane;
 }
 
 char* Replay::address_of(int root) const {
@@ -247,7 +254,9 @@ void Replay::capture_calls(cu::CudaStream& origin) {
   for (int last : tail) {
     if (last >= 0) awaited[at(last)] = true;
   }
-  for (const Result& result : results_) awaited[at(result.writer)] = true;
+  for (const Result& result : results_) {
+    for (const int writer : result.writers) awaited[at(writer)] = true;
+  }
 
   in_.launch(origin);
   for (const Step& step : program_.steps()) {
@@ -274,7 +283,9 @@ void Replay::capture_calls(cu::CudaStream& origin) {
   }
   if (!results_.empty()) {
     cu::CudaStream& last = stream_of(at(plan.lanes));
-    for (const Result& result : results_) met[at(result.writer)]->make_wait(last);
+    for (const Result& result : results_) {
+      for (const int writer : result.writers) met[at(writer)]->make_wait(last);
+    }
     out_.launch(last);
     const auto done = cu::make_event(*origin.on, false);
     done->record(last);

@@ -10,11 +10,9 @@
 #include "autograd/journal.h"
 #include "graph/cuda_replay.h"
 #include "graph/rename.h"
-#include "graph/waves.h"
 #include "tensor/error.h"
 #include "tensor/host_copy.h"
 #include "tensor/runtime.h"
-#include "tensor/thread_pool.h"
 
 namespace brrr::graph {
 namespace {
@@ -78,19 +76,14 @@ Program::Program(Graph graph, std::shared_ptr<Arena> arena, const ProgramOptions
     : graph_(std::move(graph)), options_(options), arena_(std::move(arena)) {
   const bool on_cuda = graph_.device.type == DeviceType::cuda;
   plan_ = make_plan(
-      graph_, {.inputs_in_arena = on_cuda, .outputs_in_arena = on_cuda, .lanes = options.lanes});
+      graph_,
+      {.inputs_in_arena = on_cuda, .outputs_in_arena = on_cuda, .lanes = options.lanes && on_cuda});
   blocks_.resize(graph_.buffers.size());
   views_.resize(graph_.buffers.size());
   try {
     make_blocks();
     make_steps();
-    if (on_cuda) {
-      cuda_ = make_cuda_replay(*this);
-    } else {
-      std::vector<int> calls;
-      for (const Step& step : steps_) calls.push_back(step.node);
-      waves_ = cut_into_waves(graph_, plan_, calls, options.wave_ns);
-    }
+    if (on_cuda) cuda_ = make_cuda_replay(*this);
   } catch (...) {
     for (Block& block : blocks_) {
       if (block.storage) block.storage->drop();
@@ -338,19 +331,9 @@ void Program::run_steps(std::span<const Tensor> arguments, std::vector<Tensor>& 
                                        value.offset));
     }
   }
-  const auto run_some = [this](std::int64_t first, std::int64_t end) {
-    for (std::int64_t i = first; i < end; ++i) {
-      const Step& step = steps_[static_cast<std::size_t>(i)];
-      const OpScope scope(step.name);
-      step.kernel(step.call, step.outputs);
-    }
-  };
-  std::int64_t first = 0;
-  for (const int count : waves_) {
-    parallel_for(count, 1, [&](std::int64_t begin, std::int64_t end) {
-      run_some(first + begin, first + end);
-    });
-    first += count;
+  for (const Step& step : steps_) {
+    const OpScope scope(step.name);
+    step.kernel(step.call, step.outputs);
   }
 }
 

@@ -15,7 +15,6 @@ namespace brrr::graph {
 struct ProgramOptions {
   bool lanes = true;
   bool programmatic = true;  // CUDA: kernels of a lane start while the one before ends
-  double wave_ns = 20000;    // the CPU: work that is worth handing to another thread
 };
 
 // Memory that programs which never run side by side may share: it grows to what the largest needs.
@@ -60,7 +59,6 @@ class Program {
   const Graph& graph() const { return graph_; }
   const Plan& plan() const { return plan_; }
   const std::vector<Step>& steps() const { return steps_; }
-  const std::vector<int>& waves() const { return waves_; }
   // What belongs to the program beside the shared arena: gradients and scratch of a captured graph.
   std::size_t kept_bytes() const { return kept_bytes_; }
   const CudaReplay* cuda() const { return cuda_.get(); }
@@ -109,7 +107,6 @@ class Program {
   std::vector<const Tensor*> pointers_;  // to the operands
   std::vector<std::vector<std::pair<TensorImpl*, std::int64_t>>> views_;  // of each buffer: where
   std::vector<Step> steps_;
-  std::vector<int> waves_;         // on the CPU: how many steps at a time
   std::vector<Tensor> gradients_;  // of graph_.gradients
   std::vector<Storage*> outside_;  // of the blocks
   std::vector<Storage*> written_;  // captured ones, whose versions each run counts up

@@ -95,6 +95,44 @@ TEST_CASE("a captured graph has every edge that its data need", "[compile][cuda_
   ::unsetenv("BRRR_CACHE");
 }
 
+// Parts that are made in their place in a joined result are written by calls of several lanes.
+TEST_CASE("a result is handed out when all of its parts are there", "[compile][cuda_compile]") {
+  ::setenv("BRRR_CACHE", "off", 1);
+  for (std::uint64_t seed = 1; seed <= 30; ++seed) {
+    FakeOptions options = kDriver;
+    options.seed = seed;
+    FakeCuda fake(options);
+    define_kernels(fake);
+    {
+      std::vector<Tensor> starts;
+      for (int i = 0; i < 6; ++i) starts.push_back(counted(64, gpu, static_cast<float>(i + 1)));
+      const auto chains = [&](const Tensor& x) {
+        std::vector<Tensor> ends;
+        for (Tensor end : starts) {
+          for (int i = 0; i < 4; ++i) end = mul(add(end, x), 0.5);
+          ends.push_back(end);
+        }
+        return cat(ends);
+      };
+      auto step = compile(chains);
+      for (int call = 0; call < 6; ++call) {
+        const Tensor x = counted(64, gpu, static_cast<float>(call));
+        std::vector<float> expected;
+        for (Tensor end : starts) {
+          for (int i = 0; i < 4; ++i) end = mul(add(end, x), 0.5);
+          const std::vector<float> part = to_vector<float>(end);
+          expected.insert(expected.end(), part.begin(), part.end());
+        }
+        CHECK(to_vector<float>(step(x)) == expected);
+      }
+      CHECK(step.report().entries[0].lanes == 6);
+    }
+    synchronize(gpu);
+    CHECK(fake.problem() == "");
+  }
+  ::unsetenv("BRRR_CACHE");
+}
+
 TEST_CASE("a step that could not be captured is captured at the next call",
           "[compile][cuda_compile]") {
   ::setenv("BRRR_CACHE", "off", 1);

@@ -329,3 +329,16 @@ TEST_CASE("compile pain: asking for an entry that is not there", "[compile]") {
   CHECK(error_of([] { compile([] {}, {.most_entries = 0}); }) ==
         "[compile] expected at least one entry, got 0");
 }
+
+TEST_CASE("compile: a step may ask for its own report", "[compile]") {
+  std::function<CompileReport()> report;
+  std::size_t entries = 0;
+  auto step = compile([&](const Tensor& x) {
+    if (report) entries = report().entries.size();
+    return x + 1;
+  });
+  report = [&] { return step.report(); };
+  CHECK(item(step(ones({1}))) == 2);
+  CHECK(item(step(ones({}))) == 2);
+  CHECK(entries == 1);
+}

@@ -213,3 +213,31 @@ TEST_CASE("compile: a transformer's training step has eager's bits", "[compile]"
   };
   CHECK(difference_from_eager(language) == "");
 }
+
+TEST_CASE("compile: what a checkpoint computes again is computed again, and saves memory",
+          "[compile]") {
+  const auto entry_of = [](bool again) {
+    manual_seed(3);
+    std::vector<Tensor> weights;
+    for (int i = 0; i < 8; ++i) weights.push_back(requires_grad_(noise({32, 32}, 10 + i)));
+    const Tensor x = noise({256, 32}, 1);
+    auto step = compile([&] {
+      Tensor h = x;
+      for (const Tensor& w : weights) {
+        zero_grad(w);
+        const auto layer = [&w](const Tensor& in) { return gelu_tanh(tanh(matmul(in, w))); };
+        h = again ? checkpoint(layer, h) : layer(h);
+      }
+      const Tensor loss = sum(h);
+      backward(loss);
+      return loss;
+    });
+    const double loss = item(step());
+    return std::pair(step.report().entries[0], loss);
+  };
+  const auto [kept, loss] = entry_of(false);
+  const auto [recomputed, same] = entry_of(true);
+  CHECK(same == loss);
+  CHECK(recomputed.nodes >= kept.nodes + 16);
+  CHECK(static_cast<double>(recomputed.arena_bytes) < 0.7 * static_cast<double>(kept.arena_bytes));
+}
