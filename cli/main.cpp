@@ -17,6 +17,7 @@
 #include "cli/json_output.h"
 #include "cli/text_output.h"
 #include "cli/train.h"
+#include "cli/training.h"
 #include "measure/bench.h"
 #include "measure/machine.h"
 #include "tensor/error.h"
@@ -98,6 +99,7 @@ struct TrainArguments {
   Common common;
   TrainOptions options;
   std::string dtype = "f32", matmul = "measured", mode = "eager";
+  bool dot = false;  // of explain
 };
 
 // Ranges let NaN pass.
@@ -212,6 +214,18 @@ void run_train(const CLI::App& command, TrainArguments& a) {
   fmt::print("{}", a.common.json ? to_json(result) : to_text(result));
 }
 
+// The step as it was traced: what was decided, and the calls.
+void run_explain(const CLI::App& command, TrainArguments& a) {
+  TrainOptions& o = settle(command, a);
+  o.mode = Mode::graph;
+  Training training(o);
+  for (int i = 0; i < 2; ++i) training.step();  // the second one is captured
+  const auto& step = training.compiled_step();
+  fmt::print("{}", a.common.json ? step.graph_json()
+                   : a.dot       ? step.graph_dot()
+                                 : step.explain() + "\n" + step.graph_text());
+}
+
 // Fails when the modes disagree, having printed what there is.
 void run_compare(const CLI::App& command, TrainArguments& a) {
   const TrainOptions& o = settle(command, a);
@@ -247,6 +261,8 @@ int run(int argc, char** argv) {
   train->require_subcommand(1);
   CLI::App* compare = app.add_subcommand("compare", "Train in every mode, side by side");
   compare->require_subcommand(1);
+  CLI::App* explain = app.add_subcommand("explain", "The step that a replay makes, call by call");
+  explain->require_subcommand(1);
   struct Command {
     CLI::App* app;
     void (*run)(const CLI::App&, TrainArguments&);
@@ -258,6 +274,9 @@ int run(int argc, char** argv) {
     one.app = add_train(train, model, one.arguments);
     Command& all = commands.emplace_back(nullptr, run_compare);
     all.app = add_training(compare, model, all.arguments);
+    Command& told = commands.emplace_back(nullptr, run_explain);
+    told.app = add_training(explain, model, told.arguments);
+    told.app->add_flag("--dot", told.arguments.dot, "The calls as a graph for dot");
   }
 
   try {

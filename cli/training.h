@@ -52,6 +52,8 @@ class Training {
   measure::StepCost cost();
   // How the step was compiled; nothing in eager mode.
   std::optional<CompiledEntry> compiled() const;
+  // What tells of itself.
+  const Compiled<std::function<Tensor()>>& compiled_step() const { return step_; }
 
  private:
   Device device_;
