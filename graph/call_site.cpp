@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -152,7 +153,8 @@ void read_line_table(const Object& object, std::span<const void* const> addresse
     if (!next(where)) break;
     where = where.substr(0, where.find(" (discriminator"));
     if (where.starts_with("??") || where.ends_with(":?") || where.ends_with(":0")) continue;
-    found.push_back({short_name(function), where, object.path});
+    found.push_back({short_name(function), std::filesystem::path(where).lexically_normal().string(),
+                     object.path});
   }
   finish();
 }
