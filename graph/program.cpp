@@ -288,6 +288,8 @@ Tensor part_of(const Tensor& argument, const Value& value) {
 
 std::vector<Tensor> Program::run(std::span<const Tensor> arguments) {
   for (const RandomAdvance& advance : graph_.draws) before_replay(advance);
+  // Before the calls: one that throws has those before it written.
+  count_versions(arguments);
   std::vector<Tensor> results;
   results.reserve(graph_.outputs.size());
   if (cuda_) {
@@ -296,7 +298,6 @@ std::vector<Tensor> Program::run(std::span<const Tensor> arguments) {
     run_steps(arguments, results);
   }
   for (const RandomAdvance& advance : graph_.draws) after_replay(advance);
-  count_versions(arguments);
   if (!graph_.gradients.empty()) bind_gradients();
   return results;
 }
