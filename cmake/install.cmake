@@ -11,7 +11,7 @@ if(BRRR_BUILD_CLI)
 endif()
 
 install(FILES include/brrr/brrr.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/brrr)
-foreach(room tensor dispatch ops autograd nn measure)
+foreach(room tensor dispatch ops autograd graph nn measure)
   install(DIRECTORY ${room} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/brrr
     FILES_MATCHING PATTERN "*.h" PATTERN "*.def" PATTERN "*.inl"
     PATTERN cpu EXCLUDE PATTERN cuda EXCLUDE)

@@ -14,5 +14,9 @@ int main() {
   brrr::backward(loss);
   const double slope = brrr::item(brrr::sum(brrr::grad(weight)));
   std::printf("the sum of its gradient = %g\n", slope);
-  return total == 15 && slope == 10 ? 0 : 1;
+  auto step = brrr::compile([](const brrr::Tensor& t) { return brrr::sum(t * 2 + 1); });
+  double replayed = 0;
+  for (int i = 0; i < 3; ++i) replayed = brrr::item(step(x));
+  std::printf("the sum, replayed = %g\n", replayed);
+  return total == 15 && slope == 10 && replayed == 15 ? 0 : 1;
 }
