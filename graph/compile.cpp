@@ -27,9 +27,6 @@ struct Signature {
   std::vector<std::int64_t> words;
   std::vector<Tensor> shapes;  // of the arguments, without values
   std::vector<Static> statics;
-  bool records = true;
-
-  friend bool operator==(const Signature& a, const Signature& b) { return a.words == b.words; }
 };
 
 void add_words(const Tensor& x, std::vector<std::int64_t>& words) {

@@ -93,9 +93,6 @@ struct Graph {
   }
 };
 
-// Whether a call writes over what was there, instead of making its outputs.
-inline bool writes_in_place(const Node& node) { return node.call.in_place; }
-
 // "f32[64, 128] %3", with strides and offset where they say something.
 std::string describe(const Graph& graph, const Value& value);
 // One line a node: "%7 = matmul(%1 f32[64, 128], w2)   forward  train.cpp:12".

@@ -157,10 +157,9 @@ void choose_lanes(const Graph& graph, Plan& plan) {
       after.push_back(first);
     }
     for (int call : after) depth[i] = std::max(depth[i], depth[at(call)] + 1);
-    int lane = -1;
-    if (fills_device(graph.nodes[i])) lane = 0;
-    for (int call : after) {
-      if (lane == 0 && fills_device(graph.nodes[i])) break;
+    const bool fills = fills_device(graph.nodes[i]);
+    int lane = fills ? 0 : -1;
+    for (int call : fills ? std::vector<int>() : after) {
       const int of = plan.lane[at(call)];
       if (tail[at(of)] != call) continue;
       if (lane < 0 || depth[at(call)] > depth[at(tail[at(lane)])]) lane = of;

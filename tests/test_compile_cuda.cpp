@@ -79,7 +79,7 @@ std::vector<std::vector<float>> run(std::uint64_t seed, Device device, Mode mode
 }  // namespace
 
 TEST_CASE("a captured graph has every edge that its data need", "[compile][cuda_compile]") {
-  ::setenv("BRRR_CACHE", "off", 1);
+  const NoDiskCache off;
   for (std::uint64_t seed = 0; seed < 150; ++seed) {
     INFO("seed " << seed);
     const auto expected = run(seed, cpu, Mode::eager);
@@ -92,12 +92,11 @@ TEST_CASE("a captured graph has every edge that its data need", "[compile][cuda_
     synchronize(gpu);
     CHECK(fake.problem() == "");
   }
-  ::unsetenv("BRRR_CACHE");
 }
 
 // Parts that are made in their place in a joined result are written by calls of several lanes.
 TEST_CASE("a result is handed out when all of its parts are there", "[compile][cuda_compile]") {
-  ::setenv("BRRR_CACHE", "off", 1);
+  const NoDiskCache off;
   for (std::uint64_t seed = 1; seed <= 30; ++seed) {
     FakeOptions options = kDriver;
     options.seed = seed;
@@ -130,12 +129,11 @@ TEST_CASE("a result is handed out when all of its parts are there", "[compile][c
     synchronize(gpu);
     CHECK(fake.problem() == "");
   }
-  ::unsetenv("BRRR_CACHE");
 }
 
 TEST_CASE("a step that could not be captured is captured at the next call",
           "[compile][cuda_compile]") {
-  ::setenv("BRRR_CACHE", "off", 1);
+  const NoDiskCache off;
   for (const char* call : {"cuStreamBeginCapture", "cuStreamEndCapture", "cuGraphInstantiate",
                            "cuEventCreate", "cuStreamCreate", "cuGraphGetNodes", "cuGraphLaunch"}) {
     INFO(call);
@@ -169,12 +167,11 @@ TEST_CASE("a step that could not be captured is captured at the next call",
     CHECK(memory_stats(gpu).live == 0);
     CHECK(fake.problem() == "");
   }
-  ::unsetenv("BRRR_CACHE");
 }
 
 TEST_CASE("a step replayed on another stream comes after its last replay",
           "[compile][cuda_compile]") {
-  ::setenv("BRRR_CACHE", "off", 1);
+  const NoDiskCache off;
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
     FakeOptions options = kDriver;
     options.seed = seed;
@@ -201,11 +198,10 @@ TEST_CASE("a step replayed on another stream comes after its last replay",
     }
     CHECK(fake.problem() == "");
   }
-  ::unsetenv("BRRR_CACHE");
 }
 
 TEST_CASE("a step may be destroyed while its replays are under way", "[compile][cuda_compile]") {
-  ::setenv("BRRR_CACHE", "off", 1);
+  const NoDiskCache off;
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
     FakeOptions options = kDriver;
     options.seed = seed;
@@ -231,7 +227,6 @@ TEST_CASE("a step may be destroyed while its replays are under way", "[compile][
     }
     CHECK(fake.problem() == "");
   }
-  ::unsetenv("BRRR_CACHE");
 }
 
 TEST_CASE("the copies at a graph's edges compile", "[compile][kernels]") {

@@ -20,11 +20,6 @@ namespace {
 constexpr FakeOptions kDriver{
     .capacity = 256 * kMiB, .seed = 5, .with_nvrtc = true, .with_cublaslt = true};
 
-struct NoDiskCache {
-  NoDiskCache() { ::setenv("BRRR_CACHE", "off", 1); }
-  ~NoDiskCache() { ::unsetenv("BRRR_CACHE"); }
-};
-
 // What is left at the driver when everything was given back: modules, which live as long as the
 // process.
 FakeCounts left_over(const FakeCuda& fake) {

@@ -30,8 +30,6 @@ Workspaces& workspaces() {
 }
 std::atomic<std::uint32_t> generation{0};
 
-constinit thread_local Workspace given{};
-
 // What this thread used last.
 struct Last {
   const cu::CudaStream* stream;
@@ -69,7 +67,6 @@ Workspace of_capture(cu::CudaStream& stream, std::size_t bytes) {
 }  // namespace
 
 Workspace workspace_of(cu::CudaStream& stream, std::size_t bytes) {
-  if (given.bytes >= bytes && given.data) return given;
   if (stream.memory->pool) [[unlikely]]
     return of_capture(stream, bytes);
   if (last.stream == &stream && last.on == stream.on && last.workspace.bytes >= bytes &&
@@ -78,9 +75,6 @@ Workspace workspace_of(cu::CudaStream& stream, std::size_t bytes) {
   }
   return find_or_make(stream, bytes);
 }
-
-UseWorkspace::UseWorkspace(Workspace workspace) : before_(std::exchange(given, workspace)) {}
-UseWorkspace::~UseWorkspace() { given = before_; }
 
 void release_workspaces() {
   Workspaces& all = workspaces();

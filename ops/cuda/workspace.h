@@ -13,24 +13,11 @@ struct Workspace {
   std::size_t bytes = 0;
 };
 
-// At least `bytes`. The thread's own, while a UseWorkspace lives and is large enough; the graph's,
-// while the stream is being captured; else the stream's, of matmul_workspace() bytes or more,
-// allocated now if there is none. Ask last: until the call that uses it is made, nothing else may
+// At least `bytes`: the graph's own, while the stream is being captured into one, since two graphs
+// may run side by side; else the stream's, of matmul_workspace() bytes or more, allocated now if
+// there is none. Ask last: until the call that uses it is made, nothing else may
 // be allocated.
 Workspace workspace_of(cu::CudaStream& stream, std::size_t bytes);
-
-// Two graphs captured on one stream may later run side by side: whoever captures gives each its own
-// workspace.
-class UseWorkspace {
- public:
-  explicit UseWorkspace(Workspace workspace);
-  ~UseWorkspace();
-  UseWorkspace(const UseWorkspace&) = delete;
-  UseWorkspace& operator=(const UseWorkspace&) = delete;
-
- private:
-  Workspace before_;
-};
 
 // Gives every stream's workspace back; nothing may be in flight, and no graph may be replayed after
 // it.
