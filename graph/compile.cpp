@@ -26,6 +26,7 @@ using graph::Trace;
 struct Signature {
   std::vector<std::int64_t> words;
   std::vector<Tensor> shapes;  // of the arguments, without values
+  std::vector<std::size_t> phases;
   std::vector<Static> statics;
 };
 
@@ -35,6 +36,7 @@ void add_words(const Tensor& x, std::vector<std::int64_t>& words) {
   const auto shape = x.shape(), strides = x.strides();
   words.insert(words.end(), shape.begin(), shape.end());
   words.insert(words.end(), strides.begin(), strides.end());
+  words.push_back(static_cast<std::int64_t>(graph::phase_of(x)));
 }
 
 void fill_words(std::span<const Tensor> arguments, std::span<const Static> statics,
@@ -75,6 +77,10 @@ std::string difference(const Signature& now, const Signature& before) {
       if (!std::ranges::equal(x.strides(), y.strides())) {
         return fmt::format("argument {} has strides {}, and had {}", i,
                            to_string(Dims(x.strides())), to_string(Dims(y.strides())));
+      }
+      if (now.phases[i] != before.phases[i]) {
+        return fmt::format("argument {} starts {} bytes past a multiple of 16, and started {}", i,
+                           now.phases[i], before.phases[i]);
       }
     }
   } else {
@@ -182,6 +188,7 @@ Entry& CompiledStep::State::compile(std::span<const Tensor> arguments,
   for (const Tensor& x : arguments) {
     signature.shapes.push_back(
         make_view(make_meta_tensor(x.dtype(), x.shape(), x.device()), x.shape(), x.strides()));
+    signature.phases.push_back(graph::phase_of(x));
   }
   signature.statics.assign(statics.begin(), statics.end());
   entries.push_back(std::move(entry));

@@ -118,7 +118,9 @@ std::vector<int> Replay::writers_of(int root) const {
 }
 
 char* Replay::address_of(int root) const {
-  return static_cast<char*>(program_.arena_storage()->data) + program_.plan().in_arena[at(root)];
+  const Plan& plan = program_.plan();
+  return static_cast<char*>(program_.arena_storage()->data) + plan.in_arena[at(root)] +
+         plan.places[at(root)].offset;
 }
 
 void Replay::take(std::span<const Tensor> arguments, cu::CudaStream& stream) {

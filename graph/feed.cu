@@ -14,13 +14,16 @@ struct Parts {
 __device__ __forceinline__ void copy_part(const Part& part) {
   const i64 step = i64(gridDim.x) * blockDim.x;
   const i64 first = i64(blockIdx.x) * blockDim.x + threadIdx.x;
-  i64 done = 0;
-  if ((u64(part.from) | u64(part.to)) % 16 == 0) {
-    const i64 words = part.bytes / 16;
-    for (i64 i = first; i < words; i += step) ((uint4*)part.to)[i] = ((const uint4*)part.from)[i];
-    done = words * 16;
+  i64 head = part.bytes, words = 0;  // bytes before the words of 16, and those
+  if ((u64(part.from) ^ u64(part.to)) % 16 == 0) {
+    head = min(part.bytes, i64(-u64(part.to) % 16));
+    words = (part.bytes - head) / 16;
   }
-  for (i64 i = done + first; i < part.bytes; i += step) part.to[i] = part.from[i];
+  const uint4* from = (const uint4*)(part.from + head);
+  uint4* to = (uint4*)(part.to + head);
+  for (i64 i = first; i < words; i += step) to[i] = from[i];
+  for (i64 i = first; i < head; i += step) part.to[i] = part.from[i];
+  for (i64 i = head + words * 16 + first; i < part.bytes; i += step) part.to[i] = part.from[i];
 }
 
 extern "C" __global__ void __launch_bounds__(256) feed(const __grid_constant__ Parts parts) {

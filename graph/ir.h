@@ -27,7 +27,13 @@ struct Buffer {
   std::size_t bytes = 0;
   Tensor captured;  // some tensor of that storage
   int input = -1;   // which argument
+  // How many bytes past a multiple of 16 an argument starts that is copied: kernels choose how to
+  // load, and so the order in which they add up, by that.
+  std::size_t phase = 0;
 };
+
+// The phase of what would be copied.
+std::size_t phase_of(const Tensor& argument);
 
 struct Value {
   int buffer = -1;

@@ -220,7 +220,9 @@ void lay_out_arena(const Graph& graph, const PlanOptions& options, const KeptApa
   for (std::size_t i = 0; i < graph.buffers.size(); ++i) {
     const int root = static_cast<int>(i);
     if (!is_root(plan, root) || own[i] || lives[i].to < lives[i].from) continue;
-    blocks.push_back({root, rounded(std::max<std::size_t>(graph.buffers[i].bytes, 1)), lives[i]});
+    const Buffer& buffer = graph.buffers[i];
+    blocks.push_back(
+        {root, rounded(std::max<std::size_t>(buffer.phase + buffer.bytes, 1)), lives[i]});
   }
   plan.least_bytes = most_at_once(blocks, static_cast<int>(graph.nodes.size()));
   std::vector<std::int64_t> by_size(graph.buffers.size(), -1), by_birth(by_size);
@@ -280,7 +282,8 @@ void keep_independent(const Graph& graph, const PlanOptions& options, Plan& plan
 Plan make_plan(const Graph& graph, const PlanOptions& options) {
   Plan plan;
   plan.places.resize(graph.buffers.size());
-  for (std::size_t i = 0; i < plan.places.size(); ++i) plan.places[i].root = static_cast<int>(i);
+  for (std::size_t i = 0; i < plan.places.size(); ++i)
+    plan.places[i] = {static_cast<int>(i), graph.buffers[i].phase};
   plan.dropped.assign(graph.nodes.size(), false);
   place_results_in_operands(graph, plan);
   place_parts_in_joined(graph, plan);

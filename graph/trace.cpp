@@ -75,6 +75,7 @@ Trace::Trace(std::string name, std::span<const Tensor> arguments)
     Buffer& buffer = graph_.buffers.back();
     buffer.bytes = extent_bytes(argument);
     buffer.input = static_cast<int>(inputs_.size());
+    buffer.phase = phase_of(argument);
     inputs_.push_back(make_view(whole, argument.shape(), argument.strides()));
   }
   journal_.emplace();

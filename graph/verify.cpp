@@ -54,6 +54,8 @@ class Verifier {
     const bool captured = buffer.kind == Buffer::Kind::captured;
     require(captured == buffer.captured.defined(),
             "a captured buffer, and no other, to be a tensor's");
+    require(buffer.phase == 0 || (buffer.phase < 16 && buffer.kind == Buffer::Kind::input),
+            "an argument, and no other buffer, to start up to 15 bytes past a multiple of 16");
     written_[i] = buffer.kind != Buffer::Kind::temporary;
   }
 

@@ -263,6 +263,31 @@ TEST_CASE("memory does not grow over replays and compilations", "[gpu][compile]"
   CHECK(memory_stats(kGpu).live == before.live);
 }
 
+// A sum loads by the address's place in 16 bytes, and adds up in that order.
+TEST_CASE("arguments that start anywhere have eager's bits", "[gpu][compile]") {
+  const Tensor all = randn({80000}, {.device = kGpu});
+  auto sums = compile([](const Tensor& x) {
+    const Tensor rows = view(x, {79, 1009});
+    return std::vector{sum(x), sum(rows, {0}), sum(rows, {1}), mul(x, 2)};
+  });
+  auto add_one = compile([](Tensor x) { add_(x, 1); });
+  for (int call = 0; call < 3; ++call) {
+    for (std::int64_t first : {0, 1, 2, 3, 5, 7, 12}) {
+      INFO("from element " << first);
+      const Tensor x = slice(all, 0, first, first + 79 * 1009);
+      const Tensor rows = view(x, {79, 1009});
+      const std::vector<Tensor> expected = {sum(x), sum(rows, {0}), sum(rows, {1}), mul(x, 2)};
+      const std::vector<Tensor> results = sums(x);
+      for (std::size_t i = 0; i < expected.size(); ++i)
+        CHECK(to_vector<float>(results[i]) == to_vector<float>(expected[i]));
+      const std::vector<float> plus_one = to_vector<float>(add(x, 1));
+      add_one(x);
+      CHECK(to_vector<float>(x) == plus_one);
+    }
+  }
+  CHECK(sums.report().entries.size() == 4);
+}
+
 TEST_CASE("random programs have eager's bits when they are captured", "[gpu][compile]") {
   test::check_random_programs(kGpu, 600);
 }

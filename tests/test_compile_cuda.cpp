@@ -94,6 +94,32 @@ TEST_CASE("a captured graph has every edge that its data need", "[compile][cuda_
   }
 }
 
+// Kernels choose how to load by the address, so a copy of an argument has the address's phase.
+TEST_CASE("an argument is copied to an address of the same phase", "[compile][cuda_compile]") {
+  const NoDiskCache off;
+  FakeCuda fake(kDriver);
+  define_kernels(fake);
+  {
+    auto step = compile([](const Tensor& x) { return mul(add(x, x), 0.5); });
+    const Tensor all = counted(48, gpu, 1.5f);
+    const std::vector<float> expected = to_vector<float>(all);
+    for (int call = 0; call < 4; ++call) {
+      for (std::int64_t first : {0, 1, 3, 5}) {  // 5 has the phase of 1
+        const std::vector<float> part(expected.begin() + first, expected.begin() + first + 40);
+        CHECK(to_vector<float>(step(slice(all, 0, first, first + 40))) == part);
+      }
+    }
+    const CompileReport report = step.report();
+    REQUIRE(report.entries.size() == 3);
+    CHECK(report.entries[1].reason ==
+          "argument 0 starts 4 bytes past a multiple of 16, and started 0");
+    CHECK(report.entries[1].calls == 8);
+    CHECK(report.eager_calls == 0);
+  }
+  synchronize(gpu);
+  CHECK(fake.problem() == "");
+}
+
 // Parts that are made in their place in a joined result are written by calls of several lanes.
 TEST_CASE("a result is handed out when all of its parts are there", "[compile][cuda_compile]") {
   const NoDiskCache off;

@@ -178,6 +178,10 @@ TEST_CASE("compile: a damaged graph is refused by verify, with the rule", "[comp
        [](Graph& g) {
          for (Buffer& b : g.buffers) b.captured = Tensor();
        }},
+      {"in the graph expected an argument, and no other buffer, to start up to 15 bytes past",
+       [](Graph& g) { g.buffers[0].phase = 16; }},
+      {"in the graph expected an argument, and no other buffer, to start up to 15 bytes past",
+       [](Graph& g) { g.buffers.back().phase = 4; }},
       {"in call 0, exp, expected a buffer that is there",
        [](Graph& g) { g.nodes[0].inputs[0].buffer = 99; }},
       {"in call 1, mul, expected a buffer that is there",

@@ -1,6 +1,6 @@
 // Reductions on CUDA: brings the operand's layout to one of two generated kernels, splits it so
-// that the device is full, and joins the parts. The order of combination depends on shapes and the
-// device only.
+// that the device is full, and joins the parts. The order of combination depends on shapes, strides,
+// the address modulo 16 and the device only.
 #include <bit>
 #include <cstdlib>
 
