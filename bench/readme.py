@@ -51,6 +51,14 @@ def matmul(name):
     )
 
 
+def host(name, label):
+    r = results(gpu, "steps").get(f"steps/{name} host")
+    if r:
+        lines.append(
+            f"| {label} | {r['value']:,.0f} µs | {r['limit']:,.0f} µs, bare launches of the same kernels | {r['ratio']:.2f} | – |"
+        )
+
+
 def replay(name, label, digits=2):
     found = results(gpu, "steps").get(name)
     if found:
@@ -87,6 +95,8 @@ steps()
 lines += ["", "| CUDA | brrr | limit | ratio | PyTorch eager |", "|---|---|---|---|---|"]
 overhead("add 256", "add of 256 f32, back to back", "bare launches of that kernel")
 overhead("matmul 64x64", "matmul 64×64 f32", "bare cublasLtMatmul")
+host("tiny tf32", "eager tiny step, until the call returns")
+host("deep tf32", "eager deep step, until the call returns")
 replay("steps/deep tf32 replay host", "replay of the deep step, until the call returns")
 replay("graph/per node", "replay, a node of a chain of 200 tiny kernels")
 replay("graph/per node, not programmatic", "the same without programmatic launches")
@@ -112,6 +122,8 @@ lines += [
     "Matrix products run with `Choice::measured`; where the ratio is well above 1, an operand is first transposed by "
     f"brrr's own kernel. PyTorch's products are timed in a process of their own and come out up to {ahead:.0f} % faster "
     "than the bare cublasLt calls beside ours; whether that is the card's clock or other algorithms is not told apart yet.",
+    "",
+    "Bare launches are plain ones; brrr launches its own kernels programmatically, which costs the host less.",
     "",
     f"On two cores of an AMD EPYC (`bench/results/{cpu_file.name}`; `./dev bench` runs it again):",
     "",

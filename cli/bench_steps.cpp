@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "cli/training.h"
+#include "measure/limits.h"
 #include "ops/functions.h"
+#include "tensor/error.h"
 
 namespace brrr::cli {
 namespace {
@@ -20,7 +23,7 @@ struct Size {
   const char* name;
   std::int64_t batch, width;
   int layers;
-  bool on_cpu;
+  bool mostly_launches;  // small enough for a CPU, and for launches to be most of a step on CUDA
 };
 constexpr Size kSizes[] = {
     {"tiny", 32, 64, 4, true},        {"small", 128, 256, 8, true},   {"deep", 64, 128, 32, true},
@@ -94,6 +97,26 @@ void add_steps(const Size& size, bool bf16, const BenchOptions& options, Results
                      .unit = "",
                      .limit = {},
                      .limit_name = {}});
+}
+
+// What an eager step takes of the host's time.
+void add_host(const Size& size, bool bf16, const BenchOptions& options, Results& results) {
+  const std::string name =
+      fmt::format("steps/{} {} host", size.name, name_of_precision(bf16, options.device));
+  options.progress(name);
+  std::optional<measure::BareLaunches> bare;  // gradients lie in its memory: it goes last
+  Training eager(mlp(size, bf16, Mode::eager, options));
+  const auto call = [&] { eager.step(); };
+  call();
+  bare = measure::bare_launches(options.device, call);
+  if (!bare) fail(fmt::format("[bench] expected {} to launch kernels and nothing else", name));
+  const auto [ours, limit] =
+      measure::time_host_both(options.device, call, bare->launch,
+                              measure::calls_in_queue(bare->kernels), options.quick ? 5 : 61);
+  Result result = result_of(name, options, ours);
+  result.limit = limit.median * 1e6;
+  result.limit_name = "bare launches of the same kernels";
+  results.push_back(std::move(result));
 }
 
 // What a replay takes beside its kernels.
@@ -184,8 +207,9 @@ Results bench_steps(const BenchOptions& options) {
   Results results;
   for (const bool bf16 : {false, true}) {
     for (const Size& size : kSizes) {
-      if (options.device.is_cpu() && !size.on_cpu) continue;
+      if (options.device.is_cpu() && !size.mostly_launches) continue;
       add_steps(size, bf16, options, results);
+      if (!options.device.is_cpu() && size.mostly_launches) add_host(size, bf16, options, results);
       if (options.quick) break;
     }
   }

@@ -1,9 +1,12 @@
 // What an op costs when there is next to nothing to compute: the result is made, and dropped.
+#include <fmt/format.h>
+
 #include "autograd/autograd.h"
 #include "measure/bench.h"
 #include "measure/limits.h"
 #include "ops/functions.h"
 #include "tensor/allocator.h"
+#include "tensor/error.h"
 #include "tensor/stream.h"
 
 namespace brrr::measure {
@@ -97,13 +100,11 @@ Results overhead_on_cuda(const BenchOptions& options) {
   Results results;
   const auto against_launch = [&](const char* name, const std::function<Tensor()>& op) {
     options.progress(name);
-    // Ours before and after, since the bare launches cannot be made in turn with it.
-    const Timing before = time(synchronized_batch(device, op), sampling);
-    const std::optional<Timing> bare = bare_launch(device, op, sampling);
-    const Timing after = time(synchronized_batch(device, op), sampling);
-    const Timing& ours = before.median < after.median ? before : after;
-    results.push_back(time_result(name, device, ours, bare ? &*bare : nullptr,
-                                  "bare launches of the same kernel"));
+    const std::optional<BareLaunches> bare = bare_launches(device, op);
+    if (!bare) fail(fmt::format("[bench] expected {} to launch kernels and nothing else", name));
+    const auto [ours, limit] = time_both(synchronized_batch(device, op),
+                                         synchronized_batch(device, bare->launch), sampling);
+    results.push_back(time_result(name, device, ours, &limit, "bare launches of the same kernels"));
   };
   const Tensor a = rand({256}, here), b = rand({256}, here), x = rand({64, 64}, here),
                y = rand({64, 64}, here);

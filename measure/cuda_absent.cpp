@@ -12,8 +12,8 @@ Batch device_copy(Device device, std::int64_t) {
   return {};
 }
 
-std::optional<Timing> bare_launch(Device device, const std::function<Tensor()>&, const Sampling&) {
-  require_device(device, "bare_launch");
+std::optional<BareLaunches> bare_launches(Device device, const std::function<void()>&) {
+  require_device(device, "bare_launches");
   return std::nullopt;
 }
 

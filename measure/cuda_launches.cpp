@@ -1,8 +1,111 @@
-// Launches, counted where they are made: in the table of CUDA calls.
+// Launches: counted where they are made, in the table of CUDA calls, and made again with nothing in
+// between.
+#include <memory>
+#include <vector>
+
+#include "measure/limits.h"
 #include "measure/step_cost.h"
 #include "tensor/cuda_api.h"
+#include "tensor/cuda_capture.h"
+#include "tensor/cuda_runtime.h"
+#include "tensor/cuda_stream.h"
+#include "tensor/error.h"
+#include "tensor/stream.h"
 
 namespace brrr::measure {
+namespace {
+
+// What some work launches, caught in a graph, which keeps copies of the arguments.
+class Caught {
+ public:
+  Caught(cu::CudaStream& stream, const std::function<void()>& work) : pool_(*stream.on) {
+    cu::begin_capture(pool_, stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    try {
+      work();
+    } catch (...) {
+      end(stream);
+      throw;
+    }
+    graph_ = cu::end_capture(pool_, stream);
+    only_kernels_ = read_kernels();
+  }
+  ~Caught() {
+    if (graph_) BRRR_CUDA_TRY(cuGraphDestroy, graph_);
+  }
+  Caught(const Caught&) = delete;
+  Caught& operator=(const Caught&) = delete;
+
+  bool only_kernels() const { return only_kernels_; }
+  int kernels() const { return static_cast<int>(kernels_.size()); }
+
+  void launch(CUstream stream) const {
+    for (const Kernel& kernel : kernels_) {
+      const CUDA_KERNEL_NODE_PARAMS& p = kernel.params;
+      if (kernel.cluster.value.clusterDim.x == 0) {
+        BRRR_CUDA(cuLaunchKernel, p.func, p.gridDimX, p.gridDimY, p.gridDimZ, p.blockDimX,
+                  p.blockDimY, p.blockDimZ, p.sharedMemBytes, stream, p.kernelParams, p.extra);
+        continue;
+      }
+      CUlaunchAttribute cluster = kernel.cluster;
+      const CUlaunchConfig config{.gridDimX = p.gridDimX,
+                                  .gridDimY = p.gridDimY,
+                                  .gridDimZ = p.gridDimZ,
+                                  .blockDimX = p.blockDimX,
+                                  .blockDimY = p.blockDimY,
+                                  .blockDimZ = p.blockDimZ,
+                                  .sharedMemBytes = p.sharedMemBytes,
+                                  .hStream = stream,
+                                  .attrs = &cluster,
+                                  .numAttrs = 1};
+      BRRR_CUDA(cuLaunchKernelEx, &config, p.func, p.kernelParams, p.extra);
+    }
+  }
+
+ private:
+  struct Kernel {
+    CUDA_KERNEL_NODE_PARAMS params{};
+    CUlaunchAttribute cluster{};  // blocks of one: none
+  };
+
+  bool read_kernels() {
+    std::size_t count = 0;
+    BRRR_CUDA(cuGraphGetNodes, graph_, nullptr, &count);
+    std::vector<CUgraphNode> nodes(count);
+    BRRR_CUDA(cuGraphGetNodes, graph_, nodes.data(), &count);
+    for (const CUgraphNode node : nodes) {
+      Kernel& kernel = kernels_.emplace_back();
+      if (BRRR_CUDA_TRY(cuGraphKernelNodeGetParams, node, &kernel.params) != CUDA_SUCCESS)
+        return false;
+      kernel.cluster.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+      BRRR_CUDA(cuGraphKernelNodeGetAttribute, node, kernel.cluster.id, &kernel.cluster.value);
+    }
+    return true;
+  }
+
+  // After a failure, which is the one to tell.
+  void end(cu::CudaStream& stream) noexcept {
+    try {
+      if (CUgraph graph = cu::end_capture(pool_, stream)) BRRR_CUDA_TRY(cuGraphDestroy, graph);
+    } catch (const CudaError&) {
+    }
+  }
+
+  cu::CapturePool pool_;
+  CUgraph graph_ = nullptr;
+  std::vector<Kernel> kernels_;
+  bool only_kernels_ = false;
+};
+
+}  // namespace
+
+std::optional<BareLaunches> bare_launches(Device device, const std::function<void()>& work) {
+  work();  // compiles what it needs
+  synchronize(device);
+  const auto caught = std::make_shared<const Caught>(cu::current_stream(device), work);
+  if (!caught->only_kernels() || caught->kernels() == 0) return std::nullopt;
+  return BareLaunches{[caught, device] { caught->launch(cu::current_stream(device).handle); },
+                      caught->kernels()};
+}
 
 std::int64_t cuda_launches(const std::function<void()>& work) {
   struct Counting {

@@ -1,5 +1,4 @@
-// The GPU's limits: device copies, the bare launch of a kernel that an op launches, bare
-// cublasLtMatmul.
+// The GPU's limits: device copies, bare cublasLtMatmul.
 #include <algorithm>
 #include <limits>
 #include <memory>
@@ -8,7 +7,6 @@
 #include "measure/limits.h"
 #include "ops/functions.h"
 #include "tensor/cuda_api.h"
-#include "tensor/cuda_capture.h"
 #include "tensor/cuda_runtime.h"
 #include "tensor/cuda_stream.h"
 #include "tensor/error.h"
@@ -20,54 +18,6 @@ namespace {
 CUstream stream_of(Device device) { return cu::current_stream(device).handle; }
 
 CUdeviceptr address(const Tensor& x) { return reinterpret_cast<CUdeviceptr>(x.data()); }
-
-// --- The launch of an op ---
-
-// What the op launches, caught in a graph, which keeps copies of the arguments, with what it
-// writes.
-class Caught {
- public:
-  Caught(cu::CudaStream& stream, const std::function<Tensor()>& op) : pool_(*stream.on) {
-    cu::begin_capture(pool_, stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
-    try {
-      result_ = op();
-    } catch (...) {
-      end(stream);
-      throw;
-    }
-    graph_ = cu::end_capture(pool_, stream);
-  }
-  ~Caught() {
-    if (graph_) BRRR_CUDA_TRY(cuGraphDestroy, graph_);
-  }
-  Caught(const Caught&) = delete;
-  Caught& operator=(const Caught&) = delete;
-
-  // Nothing when the op launches anything but one kernel.
-  std::optional<CUDA_KERNEL_NODE_PARAMS> only_kernel() const {
-    std::size_t count = 0;
-    BRRR_CUDA(cuGraphGetNodes, graph_, nullptr, &count);
-    if (count != 1) return {};
-    CUgraphNode node = nullptr;
-    BRRR_CUDA(cuGraphGetNodes, graph_, &node, &count);
-    CUDA_KERNEL_NODE_PARAMS kernel{};
-    if (BRRR_CUDA_TRY(cuGraphKernelNodeGetParams, node, &kernel) != CUDA_SUCCESS) return {};
-    return kernel;
-  }
-
- private:
-  // After a failure, which is the one to tell.
-  void end(cu::CudaStream& stream) noexcept {
-    try {
-      if (CUgraph graph = cu::end_capture(pool_, stream)) BRRR_CUDA_TRY(cuGraphDestroy, graph);
-    } catch (const CudaError&) {
-    }
-  }
-
-  cu::CapturePool pool_;
-  Tensor result_;
-  CUgraph graph_ = nullptr;
-};
 
 // --- cuBLASLt
 
@@ -189,25 +139,6 @@ Batch device_copy(Device device, std::int64_t bytes) {
   return device_batch(device, [device, from, to] {
     BRRR_CUDA(cuMemcpyDtoDAsync, address(to), address(from), from.bytes(), stream_of(device));
   });
-}
-
-std::optional<Timing> bare_launch(Device device, const std::function<Tensor()>& op,
-                                  const Sampling& sampling) {
-  op();  // compiles what it needs
-  synchronize(device);
-  cu::CudaStream& stream = cu::current_stream(device);
-  const Caught caught(stream, op);
-  const std::optional<CUDA_KERNEL_NODE_PARAMS> kernel = caught.only_kernel();
-  if (!kernel) return {};
-  const auto& k = *kernel;
-  return time(synchronized_batch(device,
-                                 [&] {
-                                   BRRR_CUDA(cuLaunchKernel, k.func, k.gridDimX, k.gridDimY,
-                                             k.gridDimZ, k.blockDimX, k.blockDimY, k.blockDimZ,
-                                             k.sharedMemBytes, stream.handle, k.kernelParams,
-                                             k.extra);
-                                 }),
-              sampling);
 }
 
 BareMatmul bare_matmul(Device device, const MatmulProblem& problem, std::span<const Tensor> a,

@@ -31,11 +31,15 @@ Batch bare_gemm(std::int64_t size, int threads);
 // cuMemcpyDtoDAsync of `bytes` on the current stream: reads and writes that many.
 Batch device_copy(Device device, std::int64_t bytes);
 
-// Captures what `op` launches and repeats that very launch, same kernel and same arguments, in a
-// bare loop. Nothing when that is not one kernel. `op` owns what it reads and returns what it
-// writes.
-std::optional<Timing> bare_launch(Device device, const std::function<Tensor()>& op,
-                                  const Sampling& sampling);
+// The kernels that some work launches, same arguments and same order, launched on the current
+// stream with nothing in between.
+struct BareLaunches {
+  std::function<void()> launch;  // keeps the memory that they work in
+  int kernels = 0;
+};
+// Runs `work` once for real, and captures what it launches the next time. What it reads has to live
+// as long as the launches. Nothing when it asks for anything but kernels, or for none.
+std::optional<BareLaunches> bare_launches(Device device, const std::function<void()>& work);
 
 struct MatmulProblem {
   std::int64_t m = 0, n = 0, k = 0;

@@ -131,16 +131,34 @@ std::optional<Timing> time_queued(Device device, const std::function<void()>& ca
   return summarize(std::move(seconds));
 }
 
+namespace {
+
+double host_sample(Device device, const std::function<void()>& call, long calls) {
+  synchronize(device);
+  const double start = host_seconds();
+  for (long n = 0; n < calls; ++n) call();
+  return (host_seconds() - start) / static_cast<double>(calls);
+}
+
+}  // namespace
+
 Timing time_host(Device device, const std::function<void()>& call, long calls, int samples) {
   std::vector<double> seconds;
-  for (int i = 0; i < samples; ++i) {
-    synchronize(device);
-    const double start = host_seconds();
-    for (long n = 0; n < calls; ++n) call();
-    seconds.push_back((host_seconds() - start) / static_cast<double>(calls));
-  }
+  for (int i = 0; i < samples; ++i) seconds.push_back(host_sample(device, call, calls));
   synchronize(device);
   return summarize(std::move(seconds));
+}
+
+std::pair<Timing, Timing> time_host_both(Device device, const std::function<void()>& first,
+                                         const std::function<void()>& second, long calls,
+                                         int samples) {
+  std::vector<double> a, b;
+  for (int i = 0; i < samples; ++i) {
+    a.push_back(host_sample(device, first, calls));
+    b.push_back(host_sample(device, second, calls));
+  }
+  synchronize(device);
+  return {summarize(std::move(a)), summarize(std::move(b))};
 }
 
 }  // namespace brrr::measure

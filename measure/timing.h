@@ -68,5 +68,8 @@ std::optional<Timing> time_queued(Device device, const std::function<void()>& ca
 // What a call takes of the host's time: `calls` of them, few enough that none waits for the device,
 // on a stream that was idle.
 Timing time_host(Device device, const std::function<void()>& call, long calls, int samples);
+std::pair<Timing, Timing> time_host_both(Device device, const std::function<void()>& first,
+                                         const std::function<void()>& second, long calls,
+                                         int samples);
 
 }  // namespace brrr::measure

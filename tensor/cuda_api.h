@@ -40,8 +40,9 @@ namespace brrr::cu {
   X(cuOccupancyMaxActiveClusters) X(cuLaunchKernel) X(cuLaunchKernelEx) X(cuTensorMapEncodeTiled)          \
   X(cuGraphCreate) X(cuGraphDestroy) X(cuGraphAddKernelNode) X(cuGraphAddMemcpyNode)                       \
   X(cuGraphAddMemsetNode) X(cuGraphAddEmptyNode) X(cuGraphAddNode_v2) X(cuGraphAddDependencies_v2)         \
-  X(cuGraphGetNodes) X(cuGraphKernelNodeGetParams) X(cuGraphInstantiate) X(cuGraphExecUpdate)               \
-  X(cuGraphExecKernelNodeSetParams) X(cuGraphExecDestroy) X(cuGraphUpload) X(cuGraphLaunch)
+  X(cuGraphGetNodes) X(cuGraphKernelNodeGetParams) X(cuGraphKernelNodeGetAttribute)                        \
+  X(cuGraphInstantiate) X(cuGraphExecUpdate) X(cuGraphExecKernelNodeSetParams)                             \
+  X(cuGraphExecDestroy) X(cuGraphUpload) X(cuGraphLaunch)
 
 #define BRRR_NVRTC_CALLS(X)                                                                               \
   X(nvrtcVersion) X(nvrtcGetErrorString) X(nvrtcCreateProgram) X(nvrtcDestroyProgram)                      \

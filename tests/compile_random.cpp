@@ -284,16 +284,17 @@ void check_random_programs(Device device, std::uint64_t usual) {
   const char* seed_asked = std::getenv("BRRR_SEED");
   const char* count_asked = std::getenv("BRRR_PROGRAMS");
   const std::uint64_t first = seed_asked ? std::strtoull(seed_asked, nullptr, 10) : 1;
-  const std::uint64_t count = seed_asked    ? 1
-                              : count_asked ? std::strtoull(count_asked, nullptr, 10)
-                                            : usual;
+  const std::uint64_t count = count_asked  ? std::strtoull(count_asked, nullptr, 10)
+                              : seed_asked ? 1
+                                           : usual;
+  const bool told = seed_asked && count == 1;
   long steps = 0, failed = 0, with_gradients = 0, with_writes = 0;
   for (std::uint64_t seed = first; seed < first + count && failed < 5; ++seed) {
-    const RandomOutcome outcome = run_random_program(seed, device, seed_asked != nullptr);
+    const RandomOutcome outcome = run_random_program(seed, device, told);
     steps += outcome.steps;
     with_gradients += outcome.gradients;
     with_writes += outcome.writes;
-    if (seed_asked) std::printf("%s", outcome.text.c_str());
+    if (told) std::printf("%s", outcome.text.c_str());
     if (outcome.problem.empty()) continue;
     ++failed;
     INFO("replay with BRRR_SEED=" << seed << "\n" << outcome.text);

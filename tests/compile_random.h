@@ -20,7 +20,8 @@ struct RandomOutcome {
 RandomOutcome run_random_program(std::uint64_t seed, Device device, bool with_text = false);
 
 // Runs as many as are asked for: BRRR_SEED=n is that one seed, whose program is printed,
-// BRRR_PROGRAMS=n so many, else `usual`. Checks each and prints what there were.
+// BRRR_PROGRAMS=n so many, from that seed on if there is one; else `usual`. Checks each and prints
+// what there were.
 void check_random_programs(Device device, std::uint64_t usual);
 
 }  // namespace brrr::test

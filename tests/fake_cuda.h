@@ -19,6 +19,7 @@ struct FakeOptions {
   std::size_t capacity = std::size_t{1} << 30;  // of each device
   int devices = 1;
   int driver_version = 13000;
+  int major = 9;  // compute capability, .0
   std::uint64_t seed = 1;
   bool with_nvrtc = false;     // also a compiler that returns its source as the cubin
   bool with_cublaslt = false;  // also a cuBLASLt that multiplies column-major f32

@@ -280,6 +280,12 @@ CUresult kernel_node_params(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS* params) {
   *params = call->params;
   return CUDA_SUCCESS;
 }
+// No launch has attributes that a node keeps.
+CUresult kernel_node_attribute(CUgraphNode, CUlaunchAttributeID, CUlaunchAttributeValue* value) {
+  FAKE_ENTER();
+  *value = {};
+  return CUDA_SUCCESS;
+}
 CUresult instantiate(CUgraphExec* out, CUgraph graph, unsigned long long) {
   FAKE_ENTER();
   auto* handle = new FakeGraphHandle{std::make_shared<FakeGraph>(*graph_of(graph)->graph)};
@@ -350,6 +356,7 @@ void add_fake_graph_calls(cu::Table& t) {
   t.cuGraphAddDependencies_v2 = add_dependencies;
   t.cuGraphGetNodes = get_nodes;
   t.cuGraphKernelNodeGetParams = kernel_node_params;
+  t.cuGraphKernelNodeGetAttribute = kernel_node_attribute;
   t.cuGraphInstantiate = instantiate;
   t.cuGraphExecUpdate = exec_update;
   t.cuGraphExecKernelNodeSetParams = exec_kernel_node_set_params;

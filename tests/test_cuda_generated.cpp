@@ -63,7 +63,7 @@ TEST_CASE("contiguous operands take the flat kernel", "[cuda_generated]") {
     const jit::CompilerStats before = jit::compiler_stats();
     cu::count_calls(true);
     for (int i = 0; i < 10; ++i) a + a;
-    CHECK(cu::call_count("cuLaunchKernel") == 10);
+    CHECK(cu::call_count("cuLaunchKernelEx") == 10);
     CHECK(cu::call_count("cuModuleGetFunction") == 0);
     CHECK(cu::call_count("cuMemAlloc") == 0);
     cu::count_calls(false);

@@ -89,7 +89,7 @@ TEST_CASE("small products are one launch of a kernel that suits how operands lie
       const std::size_t before = fake.compiled().size();
       cu::count_calls(true);
       const Tensor d = row.defined() ? affine(on_a, on_b, on_row) : matmul(on_a, on_b);
-      CHECK(cu::call_count("cuLaunchKernel") == 1);
+      CHECK(cu::call_count("cuLaunchKernelEx") == 1);
       CHECK(cu::call_count("cublasLtMatmul") == 0);
       cu::count_calls(false);
       CHECK(to_vector<float>(d) == expected);
@@ -136,7 +136,7 @@ TEST_CASE("a small product that cannot be launched is an error, and the next is 
     const Tensor on_a = to(a, cuda()), on_b = to(b, cuda());
     const std::vector<float> expected = to_vector<float>(matmul(a, b));
     CHECK(to_vector<float>(matmul(on_a, on_b)) == expected);
-    cu::fail_call("cuLaunchKernel", 1, CUDA_ERROR_UNKNOWN);
+    cu::fail_call("cuLaunchKernelEx", 1, CUDA_ERROR_UNKNOWN);
     CHECK_THROWS_AS(matmul(on_a, on_b), CudaError);
     cu::clear_faults();
     cu::count_calls(true);

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <set>
 #include <tuple>
 
@@ -302,7 +303,6 @@ TEST_CASE("a kernel of very many blocks waits for nothing, and is launched plain
     testing::FakeCuda fake({.with_nvrtc = true});
     const auto calls_of_last = [&](std::int64_t n) {
       const Tensor x = made(f32, {n, 2});
-      const on_cuda::Programmatic early(on_cuda::Early::always);
       cu::count_calls(true);
       add(cos(x), made(f32, {n, 1}));
       const long plain = cu::call_count("cuLaunchKernel"), ex = cu::call_count("cuLaunchKernelEx");
@@ -319,6 +319,34 @@ TEST_CASE("a kernel of very many blocks waits for nothing, and is launched plain
     CHECK(fake.problem() == "");
   }
   ::unsetenv("BRRR_CACHE");
+}
+
+TEST_CASE("launches are early where the device can do it and the thread allows it",
+          "[cuda_texts]") {
+  using on_cuda::Early;
+  using on_cuda::Programmatic;
+  const auto early_of_three = [](int major, std::optional<Early> allowed) {
+    testing::FakeCuda fake({.major = major, .with_nvrtc = true});
+    long early = 0;
+    {
+      const Tensor x = made(f32, {64});
+      synchronize(cuda(0));
+      std::optional<Programmatic> here;
+      if (allowed) here.emplace(*allowed);
+      cu::count_calls(true);
+      for (int i = 0; i < 3; ++i) cos(x);
+      early = cu::call_count("cuLaunchKernelEx");
+      CHECK(early + cu::call_count("cuLaunchKernel") == 3);
+      cu::count_calls(false);
+    }
+    CHECK(fake.problem() == "");
+    return early;
+  };
+  CHECK(early_of_three(9, {}) == 3);
+  CHECK(early_of_three(9, Early::never) == 0);
+  CHECK(early_of_three(9, Early::from_second) == 2);
+  CHECK(early_of_three(8, {}) == 0);
+  CHECK(early_of_three(8, Early::always) == 0);
 }
 
 TEST_CASE("every text that eager asks for compiles for sm_80 and sm_90", "[kernels]") {

@@ -75,7 +75,7 @@ void copy_parts(Parts& parts, int count, std::size_t element, cu::CudaStream& st
                    [&] { return jit::load_kernel(stream.device, "cat", sources::cat(log2)); });
   constexpr int kThreads = 256, kOfBlock = 4 * kThreads;
   const Grid grid{blocks_for(parts.rows * longest, kOfBlock, stream.on->multiprocessors), count};
-  launch(kernel, grid, kThreads, stream.handle, parts);
+  launch(kernel, grid, kThreads, stream, parts);
 }
 
 void join(const Call& call, Tensor& out) {

@@ -44,8 +44,8 @@ struct Arguments {
 void launch(const Ready& ready, std::int64_t blocks, cu::CudaStream& stream, void** arguments) {
   const Blocks grid{static_cast<unsigned>(blocks)};
   if (ready.in_turn) [[likely]]
-    return launch_in_turn(ready.function, grid, ready.threads, stream.handle, arguments);
-  launch_plainly(ready.function, grid, ready.threads, stream.handle, arguments);
+    return launch_in_turn(ready.function, grid, ready.threads, stream, arguments);
+  launch_plainly(ready.function, grid, ready.threads, stream, arguments);
 }
 
 // How many vectors a thread takes when there are enough elements to fill the device anyway.

@@ -83,7 +83,7 @@ void pick(const char* op, jit::Space& space, Tensor& out, const Tensor& index, c
   });
   const cu::FaultSink sink = cu::fault_sink(stream.device, op);
   launch(kernel, {blocks_for(geometry.count, kThreads, stream.on->multiprocessors, 32)}, kThreads,
-         stream.handle, out.data(), index.data(), x.data(), geometry, stride, size_along(x, dim),
+         stream, out.data(), index.data(), x.data(), geometry, stride, size_along(x, dim),
          position_stride, sink);
 }
 
@@ -202,8 +202,8 @@ void scatter_add(const Call& call, Tensor* outputs) {
   const bool too_many = entries >= kMostEntries || sorted_lines > kMostEntries / s.bound;
   if (s.places <= short_line(out.dtype()) || too_many) {
     launch(scatter_kernel(stream, form, "scatter_serial", 0),
-           {blocks_for(line_count, kThreads, multiprocessors)}, kThreads, stream.handle, s,
-           geometry, sink);
+           {blocks_for(line_count, kThreads, multiprocessors)}, kThreads, stream, s, geometry,
+           sink);
     return;
   }
   const SortedPairs pairs = new_pairs(entries, stream.device);
@@ -211,20 +211,20 @@ void scatter_add(const Call& call, Tensor* outputs) {
   jit::Geometry sorted_geometry = geometry;
   if (shared) sorted_geometry.count = 1;
   launch(scatter_kernel(stream, form, "scatter_keys", 1),
-         {blocks_for(entries, kThreads, multiprocessors)}, kThreads, stream.handle, s,
-         sorted_geometry, entries, no_key, pairs.keys, pairs.values, sink);
+         {blocks_for(entries, kThreads, multiprocessors)}, kThreads, stream, s, sorted_geometry,
+         entries, no_key, pairs.keys, pairs.values, sink);
   const SortedPairs sorted = sort_pairs(pairs, entries, no_key, stream);
   if (!shared) {
     launch(scatter_kernel(stream, form, "scatter_elements", 3), {ceil_div(entries, kThreads)},
-           kThreads, stream.handle, s, geometry, entries, no_key, sorted.keys, sorted.values);
+           kThreads, stream, s, geometry, entries, no_key, sorted.keys, sorted.values);
     return;
   }
   int across = 1;
   while (across < kThreads && across < line_count) across *= 2;
   const Grid grid{ceil_div(entries, kThreads / across),
                   std::min<std::int64_t>(ceil_div(line_count, across), 64)};
-  launch(scatter_kernel(stream, form, "scatter_rows", 2), grid, kThreads, stream.handle, s,
-         geometry, entries, no_key, sorted.keys, sorted.values, across);
+  launch(scatter_kernel(stream, form, "scatter_rows", 2), grid, kThreads, stream, s, geometry,
+         entries, no_key, sorted.keys, sorted.values, across);
 }
 
 }  // namespace brrr::on_cuda

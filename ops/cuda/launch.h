@@ -17,7 +17,8 @@ struct Grid {
 // The arguments are passed as they are: their types must be those of the kernel's parameters, or
 // begin with them.
 template <class... Args>
-void launch(CUfunction kernel, Grid grid, int threads, CUstream stream, const Args&... args) {
+void launch(CUfunction kernel, Grid grid, int threads, const cu::CudaStream& stream,
+            const Args&... args) {
   void* pointers[] = {const_cast<void*>(static_cast<const void*>(&args))...};
   const Blocks blocks{static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y),
                       static_cast<unsigned>(grid.z)};

@@ -58,7 +58,7 @@ void multiply_integers(const MatrixProduct& p, const Tensor& a, const Tensor& b,
                                 batched ? p.d.batch[inner] : 0};
     const Grid grid{ceil_div(p.m, kTile) * ceil_div(p.n, kTile),
                     std::min<std::int64_t>(one.batches, 65535)};
-    launch(kernel, grid, 256, stream.handle, one);
+    launch(kernel, grid, 256, stream, one);
   });
 }
 

@@ -99,8 +99,7 @@ void multiply_small(const MatrixProduct& p, const Tensor& a, const Tensor& b, co
                          static_cast<std::int32_t>(p.m),
                          static_cast<std::int32_t>(p.n),
                          static_cast<std::int32_t>(p.k)};
-  launch(kernel, {ceil_div(p.n, kTile), ceil_div(p.m, kTile), batches_of(p)}, 256, stream.handle,
-         one);
+  launch(kernel, {ceil_div(p.n, kTile), ceil_div(p.m, kTile), batches_of(p)}, 256, stream, one);
 }
 
 }  // namespace brrr::on_cuda

@@ -1,23 +1,27 @@
 #include "ops/cuda/programmatic.h"
 
-#include <utility>
-
 namespace brrr::on_cuda {
 
-thread_local constinit Early early_launches = Early::never;
+thread_local constinit Early early_launches = Early::always;
 
-void launch_early(CUfunction kernel, Blocks blocks, unsigned threads, unsigned shared_bytes,
-                  CUstream stream, void** arguments) {
+void launch_in_turn(CUfunction kernel, Blocks blocks, unsigned threads,
+                    const cu::CudaStream& stream, void** arguments, unsigned shared_bytes) {
+  const bool early = early_launches == Early::always && stream.on->major >= 9;
+  if (early_launches == Early::from_second) early_launches = Early::always;
+  if (!early) return launch_plainly(kernel, blocks, threads, stream, arguments, shared_bytes);
   CUlaunchAttribute attribute{};
   attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
   attribute.value.programmaticStreamSerializationAllowed = 1;
-  CUlaunchConfig config{};
-  config.gridDimX = blocks.x, config.gridDimY = blocks.y, config.gridDimZ = blocks.z;
-  config.blockDimX = threads, config.blockDimY = config.blockDimZ = 1;
-  config.sharedMemBytes = shared_bytes;
-  config.hStream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = std::exchange(early_launches, Early::always) == Early::always ? 1 : 0;
+  const CUlaunchConfig config{.gridDimX = blocks.x,
+                              .gridDimY = blocks.y,
+                              .gridDimZ = blocks.z,
+                              .blockDimX = threads,
+                              .blockDimY = 1,
+                              .blockDimZ = 1,
+                              .sharedMemBytes = shared_bytes,
+                              .hStream = stream.handle,
+                              .attrs = &attribute,
+                              .numAttrs = 1};
   BRRR_CUDA(cuLaunchKernelEx, &config, kernel, arguments, nullptr);
 }
 

@@ -39,11 +39,10 @@ SortedPairs sort_pairs(const SortedPairs& pairs, std::int64_t count, std::uint32
   const Tensor counts = words(kDigits * tiles, stream.device);
   SortedPairs from = pairs, to = new_pairs(count, stream.device);
   for (int shift = 0; shift < std::max(1, static_cast<int>(std::bit_width(largest))); shift += 8) {
-    launch(count_digits, {tiles}, 256, stream.handle, from.keys, count, shift,
-           word_pointer(counts));
-    launch(add_up, {}, 1024, stream.handle, word_pointer(counts), kDigits * tiles);
-    launch(place, {tiles}, 256, stream.handle, from.keys, from.values, count, shift,
-           word_pointer(counts), to.keys, to.values);
+    launch(count_digits, {tiles}, 256, stream, from.keys, count, shift, word_pointer(counts));
+    launch(add_up, {}, 1024, stream, word_pointer(counts), kDigits * tiles);
+    launch(place, {tiles}, 256, stream, from.keys, from.values, count, shift, word_pointer(counts),
+           to.keys, to.values);
     std::swap(from, to);
   }
   return from;

@@ -26,7 +26,7 @@ void draw(const Call& call, Tensor* outputs, bool normal) {
     constexpr int kThreads = 256, kOfBlock = 4 * kThreads;
     const std::int64_t count = out.numel();
     const Grid grid{blocks_for(count, kOfBlock, stream.on->multiprocessors, 32)};
-    launch(kernel, grid, kThreads, stream.handle, out.data(), state.data(), place, count);
+    launch(kernel, grid, kThreads, stream, out.data(), state.data(), place, count);
   });
 }
 

@@ -1,6 +1,6 @@
 // Reductions on CUDA: brings the operand's layout to one of two generated kernels, splits it so
-// that the device is full, and joins the parts. The order of combination depends on shapes, strides,
-// the address modulo 16 and the device only.
+// that the device is full, and joins the parts. The order of combination depends on shapes,
+// strides, the address modulo 16 and the device only.
 #include <bit>
 #include <cstdlib>
 
@@ -215,14 +215,14 @@ void reduce(const Call& call, Tensor& output, std::uint64_t mask, bool ordered,
   void* arguments[] = {&out, &in, &partials, &kept, &reduced, &part, &elements};
   launch_in_turn(ready->main,
                  {static_cast<unsigned>(plan.blocks), static_cast<unsigned>(plan.parts)},
-                 static_cast<unsigned>(ready->threads), stream.handle, arguments);
+                 static_cast<unsigned>(ready->threads), stream, arguments);
   if (plan.parts == 1) return;
   std::int32_t parts = static_cast<std::int32_t>(plan.parts);
   void* join_arguments[] = {&out, &partials, &kept, &parts, &elements};
   const bool by_blocks = parts > 128;
   const int64_t blocks = by_blocks ? output.numel() : ceil_div(output.numel(), 256 / 32);
   launch_in_turn(by_blocks ? ready->join_block : ready->join_warp, {static_cast<unsigned>(blocks)},
-                 256, stream.handle, join_arguments);
+                 256, stream, join_arguments);
 }
 
 }  // namespace

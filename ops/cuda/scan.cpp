@@ -51,11 +51,9 @@ void scan(const Tensor& x, int dim, Tensor& out) {
   if (s.parts > 1) {
     sums = make_tensor(sources::scan_sum(out.dtype()), {&pieces, 1}, x.device());
     s.part_sums = sums.data();
-    launch(scan_kernel(stream, x.dtype(), out.dtype(), rows ? 0 : 2), grid, kThreads, stream.handle,
-           s);
+    launch(scan_kernel(stream, x.dtype(), out.dtype(), rows ? 0 : 2), grid, kThreads, stream, s);
   }
-  launch(scan_kernel(stream, x.dtype(), out.dtype(), rows ? 1 : 3), grid, kThreads, stream.handle,
-         s);
+  launch(scan_kernel(stream, x.dtype(), out.dtype(), rows ? 1 : 3), grid, kThreads, stream, s);
 }
 
 }  // namespace

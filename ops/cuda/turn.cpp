@@ -25,7 +25,7 @@ void turn_matrix(const TurnedMatrix& matrix, DType dtype, cu::CudaStream& stream
   const std::int64_t tile = 16 * vector;
   const Grid grid{ceil_div(matrix.rows, tile) * ceil_div(matrix.cols, tile),
                   std::min<std::int64_t>(matrix.batches, 65535)};
-  launch(kernel, grid, 256, stream.handle, given);
+  launch(kernel, grid, 256, stream, given);
 }
 
 }  // namespace brrr::on_cuda
