@@ -8,7 +8,6 @@
 #include <iterator>
 #include <optional>
 #include <set>
-#include <tuple>
 
 #include "ops/adam_step.h"
 #include "ops/cuda/programmatic.h"
@@ -294,31 +293,6 @@ TEST_CASE("every kernel of ours begins by waiting its turn", "[cuda_texts]") {
   CHECK(kernels >= 20);
   for (const std::string& text : texts_of_eager()) check(text, text.substr(0, 60));
   CHECK(kernels > 5000);
-}
-
-TEST_CASE("a kernel of very many blocks waits for nothing, and is launched plainly",
-          "[cuda_texts]") {
-  ::setenv("BRRR_CACHE", "off", 1);
-  {
-    testing::FakeCuda fake({.with_nvrtc = true});
-    const auto calls_of_last = [&](std::int64_t n) {
-      const Tensor x = made(f32, {n, 2});
-      cu::count_calls(true);
-      add(cos(x), made(f32, {n, 1}));
-      const long plain = cu::call_count("cuLaunchKernel"), ex = cu::call_count("cuLaunchKernelEx");
-      cu::count_calls(false);
-      fake.run_all();
-      bool waits = false;
-      const auto texts = fake.compiled();
-      for (std::size_t i = texts.size() - 2; i < texts.size(); ++i)
-        waits |= own_text(texts[i]).find("in_turn") != std::string::npos;
-      return std::tuple(plain, ex, waits);
-    };
-    CHECK(calls_of_last(1 << 10) == std::tuple(0L, 2L, true));
-    CHECK(calls_of_last(1 << 23) == std::tuple(2L, 0L, false));
-    CHECK(fake.problem() == "");
-  }
-  ::unsetenv("BRRR_CACHE");
 }
 
 TEST_CASE("launches are early where the device can do it and the thread allows it",

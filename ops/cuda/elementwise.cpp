@@ -19,7 +19,6 @@ struct Ready {
   CUfunction function;
   unsigned threads;
   std::int64_t per_block;  // elements of a flat kernel, vectors of a strided one
-  bool in_turn;            // what it begins with
 };
 
 KernelTable<Ready>& table() {
@@ -42,10 +41,7 @@ struct Arguments {
 };
 
 void launch(const Ready& ready, std::int64_t blocks, cu::CudaStream& stream, void** arguments) {
-  const Blocks grid{static_cast<unsigned>(blocks)};
-  if (ready.in_turn) [[likely]]
-    return launch_in_turn(ready.function, grid, ready.threads, stream, arguments);
-  launch_plainly(ready.function, grid, ready.threads, stream, arguments);
+  launch_in_turn(ready.function, {static_cast<unsigned>(blocks)}, ready.threads, stream, arguments);
 }
 
 // How many vectors a thread takes when there are enough elements to fill the device anyway.
@@ -64,15 +60,13 @@ const Ready* insert(const KernelKey& key, const jit::KernelSpec& spec, Device de
                     std::int64_t per_block) {
   const std::string text = jit::render_cuda(spec);
   const CUfunction function = jit::load_kernel(device, spec.name.c_str(), text);
-  return table().insert(key,
-                        {function, static_cast<unsigned>(spec.threads), per_block, spec.in_turn});
+  return table().insert(key, {function, static_cast<unsigned>(spec.threads), per_block});
 }
 
 [[gnu::noinline]] const Ready* make_flat(const Elementwise& work, const KernelKey& key,
-                                         Device device, int log_width, bool large, bool huge,
+                                         Device device, int log_width, bool large,
                                          unsigned single) {
   jit::KernelSpec spec = work.make(work.of);
-  spec.in_turn = !huge;
   for (std::size_t i = 0; i < spec.inputs.size(); ++i) {
     if (single >> i & 1) spec.inputs[i].access = jit::Access::broadcast;
   }
@@ -88,7 +82,7 @@ struct Layout {
   jit::Walk walk = jit::Walk::strided;
   int width = 1, tile = 0;
   unsigned broadcast = 0, transposed = 0;  // bits by operand: outputs, then inputs
-  bool wide = false, large = false, huge = false;
+  bool wide = false, large = false;
 };
 
 // A dimension along which operands that do not run along the last one do: the other side of a tile.
@@ -126,7 +120,6 @@ Layout lay_out(const Elementwise& work, jit::Space& space) {
 
   Layout layout;
   layout.large = out.numel >= jit::tuning().pointwise_large;
-  layout.huge = out.numel >= jit::tuning().pointwise_huge;
   layout.wide = !jit::is_narrow(space);
   std::size_t largest = 1;
   const void* data[kMostOperands];
@@ -163,7 +156,6 @@ Layout lay_out(const Elementwise& work, jit::Space& space) {
   spec.rank = rank;
   spec.width = layout.width;
   spec.wide = layout.wide;
-  spec.in_turn = !layout.huge;
   for (std::size_t i = 0; i < spec.inputs.size(); ++i) {
     const unsigned bit = 1u << (static_cast<std::size_t>(work.n_outputs) + i);
     spec.inputs[i].access = layout.transposed & bit  ? jit::Access::transposed
@@ -197,7 +189,6 @@ Layout lay_out(const Elementwise& work, jit::Space& space) {
   pack(layout.transposed, kMostOperands);
   pack(layout.wide, 1);
   pack(layout.large, 1);
-  pack(layout.huge, 1);
   const Ready* ready = table().find(key);
   if (!ready) [[unlikely]]
     ready = make_strided(work, key, device, layout, space.rank);
@@ -273,14 +264,12 @@ void run_elementwise(const Elementwise& work) {
     log_width = std::min(log_width, 3);
   }
   const bool large = count >= jit::tuning().pointwise_large;
-  const bool huge = count >= jit::tuning().pointwise_huge;
   const KernelKey key{
       stream.on, work.what,
-      (std::uint64_t{single} << 5 | static_cast<std::uint64_t>(log_width << 2 | huge << 1 | large))
-          << 1};
+      (std::uint64_t{single} << 4 | static_cast<std::uint64_t>(log_width << 1 | large)) << 1};
   const Ready* ready = table().find(key);
   if (!ready) [[unlikely]]
-    ready = make_flat(work, key, device, log_width, large, huge, single);
+    ready = make_flat(work, key, device, log_width, large, single);
   Arguments arguments(work);
   arguments.list[arguments.n] = const_cast<std::int64_t*>(&count);
   launch(*ready, (count + ready->per_block - 1) / ready->per_block, stream, arguments.list);

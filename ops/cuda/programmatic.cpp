@@ -1,5 +1,7 @@
 #include "ops/cuda/programmatic.h"
 
+#include "tensor/cuda_runtime.h"
+
 namespace brrr::on_cuda {
 
 thread_local constinit Early early_launches = Early::always;
@@ -8,7 +10,11 @@ void launch_in_turn(CUfunction kernel, Blocks blocks, unsigned threads,
                     const cu::CudaStream& stream, void** arguments, unsigned shared_bytes) {
   const bool early = early_launches == Early::always && stream.on->major >= 9;
   if (early_launches == Early::from_second) early_launches = Early::always;
-  if (!early) return launch_plainly(kernel, blocks, threads, stream, arguments, shared_bytes);
+  if (!early) {
+    BRRR_CUDA(cuLaunchKernel, kernel, blocks.x, blocks.y, blocks.z, threads, 1, 1, shared_bytes,
+              stream.handle, arguments, nullptr);
+    return;
+  }
   CUlaunchAttribute attribute{};
   attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
   attribute.value.programmaticStreamSerializationAllowed = 1;

@@ -15,11 +15,12 @@ typedef long long i64;
 
 namespace brrr {
 
-// The first thing that a kernel does. It may have been started while the kernel before it was still
-// running: from here on that one is done, and the next one may be started in turn.
+// The first thing that a kernel does. It may have been started when all blocks of the kernel before
+// it had ended or were about to: from here on what that one wrote is there. No kernel lets the next
+// one start any sooner: its blocks would take the room of those that still run, and would lie
+// unevenly over the multiprocessors.
 BRRR_FN void in_turn() {
 #if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;");
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }

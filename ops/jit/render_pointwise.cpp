@@ -38,7 +38,7 @@ std::string head(const KernelSpec& spec, std::string_view last) {
     text += fmt::format("const {}* in{}, ", c_name(spec.inputs[i].dtype), i);
   for (std::size_t i = 0; i < spec.scalars.size(); ++i)
     text += fmt::format("{} s{}, ", c_name(spec.scalars[i]), i);
-  return text + std::string(last) + (spec.in_turn ? ") {\n  in_turn();\n" : ") {\n");
+  return text + std::string(last) + ") {\n  in_turn();\n";
 }
 
 // A flat kernel reads an operand of one element once: one<i>.

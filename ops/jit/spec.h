@@ -62,7 +62,6 @@ struct KernelSpec {
   int width = 1;         // elements of one access
   int unroll = 1;        // accesses that a thread has under way at a time
   int threads = 256;     // of a block
-  bool in_turn = true;   // it may be launched early; costs each block half a microsecond
   int lanes = 32;        // rows: threads of one row; columns: threads side by side. A power of two
   int tile = 32;         // tiled: the side of a tile
   std::vector<Operand> inputs, outputs;

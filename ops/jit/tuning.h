@@ -12,7 +12,6 @@ namespace brrr::jit {
   X(pointwise_threads, 128)                                                                    \
   X(pointwise_bytes, 16)      /* loaded by a thread before it computes, over all operands */   \
   X(pointwise_large, 1 << 21) /* elements from which a thread takes more than one vector */    \
-  X(pointwise_huge, 1 << 24)  /* elements from which a kernel is not launched early */         \
   X(strided_unroll, 2)                                                                         \
   X(tile, 64) /* side of a transposed tile of elements of up to 4 bytes */                     \
   X(tile_threads, 256)                                                                         \
