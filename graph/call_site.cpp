@@ -17,6 +17,8 @@
 #include <mutex>
 #include <string_view>
 
+#include "tensor/error.h"
+
 namespace brrr::graph {
 namespace {
 
@@ -237,5 +239,18 @@ std::vector<std::string> describe(std::span<const CallSite> sites) {
 }
 
 std::string describe(const CallSite& site) { return describe(std::span(&site, 1))[0]; }
+
+void rethrow_with(const CallSite& site) {
+  const std::string place = fmt::format(" (at {})", describe(site));
+  try {
+    throw;
+  } catch (const OutOfMemory& error) {
+    throw OutOfMemory(error.what() + place, error.requested());
+  } catch (const CudaError& error) {
+    throw CudaError(error.what() + place, error.code());
+  } catch (const Error& error) {
+    throw Error(error.what() + place);
+  }
+}
 
 }  // namespace brrr::graph

@@ -24,5 +24,7 @@ class CallSite {
 // and how far into it: "train_step+0x2f". Names of files are as the compiler was given them.
 std::vector<std::string> describe(std::span<const CallSite> sites);
 std::string describe(const CallSite& site);
+// Throws the error that is being handled again, of the same type, with "(at train.cpp:12 in step)".
+[[noreturn]] void rethrow_with(const CallSite& site);
 
 }  // namespace brrr::graph

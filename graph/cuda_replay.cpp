@@ -195,23 +195,19 @@ void Replay::run(std::span<const Tensor> arguments, std::vector<Tensor>& results
 
 void Replay::run_each(cu::CudaStream& stream) {
   in_.launch(stream);
-  for (const Step& step : program_.steps()) {
-    const OpScope scope(step.name);
-    step.kernel(step.call, step.outputs);
-  }
+  program_.run_steps();
   out_.launch(stream);
   back_.launch(stream);
 }
 
 // What goes wrong in a capture is told with the call, which may be a user's.
 void Replay::run_captured(const Step& step) const {
-  const OpScope scope(step.name);
   try {
-    step.kernel(step.call, step.outputs);
+    step.run();
   } catch (const CudaError&) {
-    throw;
+    rethrow_with(program_.graph().nodes[at(step.node)].site);
   } catch (const OutOfMemory&) {
-    throw;
+    rethrow_with(program_.graph().nodes[at(step.node)].site);
   } catch (const Error& error) {
     cannot_capture(step, error.what());
   }

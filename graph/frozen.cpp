@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <string_view>
 
 #include "autograd/autograd.h"
@@ -26,6 +27,58 @@ bool writes_to_outside(const Graph& graph, const Node& node) {
   return false;
 }
 
+// The calls that make what is added to a leaf, or taken from it, by scaling: their numbers are
+// rates.
+class Rates {
+ public:
+  explicit Rates(const Graph& graph) : graph_(graph), makers_(graph.buffers.size(), kNobody) {
+    for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+      for (const Value& output : graph.nodes[i].outputs) {
+        int& maker = makers_[static_cast<std::size_t>(output.buffer)];
+        maker = maker == kNobody ? static_cast<int>(i) : kSeveral;
+      }
+    }
+    in_update_.resize(graph.nodes.size());
+    for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+      const Node& node = graph.nodes[i];
+      if (!writes_to_outside(graph, node)) continue;
+      in_update_[i] = true;
+      const Node* sum = &node;
+      if (node.call.op == Op::copy) sum = maker_of(node.inputs[0]);
+      if (!sum || (sum->call.op != Op::add && sum->call.op != Op::sub)) continue;
+      for (const Value& term : sum->inputs) follow(term, node.outputs[0]);
+    }
+  }
+  bool has(std::size_t node) const { return in_update_[node]; }
+
+ private:
+  static constexpr int kNobody = -1, kSeveral = -2;
+
+  const Node* maker_of(const Value& value) const {
+    const int maker = makers_[static_cast<std::size_t>(value.buffer)];
+    return maker < 0 ? nullptr : &graph_.nodes[static_cast<std::size_t>(maker)];
+  }
+
+  void follow(const Value& amount, const Value& leaf) {
+    const Node* maker = maker_of(amount);
+    if (!maker || maker->role != Role::update || maker->call.in_place) return;
+    const auto index = static_cast<std::size_t>(maker - graph_.nodes.data());
+    if (in_update_[index] || amount.shape != leaf.shape) return;
+    const Op op = maker->call.op;
+    const bool scales = op == Op::mul || op == Op::div;
+    if (!scales && op != Op::neg && op != Op::copy) return;
+    in_update_[index] = scales;
+    for (const Value& input : maker->inputs) {
+      follow(input, leaf);
+      if (op == Op::div) break;  // what it is divided by is no rate
+    }
+  }
+
+  const Graph& graph_;
+  std::vector<int> makers_;  // the one call that writes to a buffer
+  std::vector<bool> in_update_;
+};
+
 double number_in(const Call& call, const Attr& attr) {
   return is_floating(call.dtype) ? attr.d() : static_cast<double>(attr.i());
 }
@@ -45,15 +98,16 @@ std::int64_t given_as_tensors(const Call& call) {
 
 std::vector<Frozen> frozen_values(const Graph& graph) {
   std::vector<Frozen> found;
+  const Rates rates(graph);
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     const Node& node = graph.nodes[i];
     const Call& call = node.call;
     const OpInfo& info = op_info(call.op);
-    const bool updates = writes_to_outside(graph, node);
     const std::int64_t tensors = given_as_tensors(call);
     const auto add = [&](std::string what, double value) {
       const bool is_rate = info.kind == OpKind::pointwise || what == "rate";
-      found.push_back({static_cast<int>(i), std::move(what), value, updates && is_rate});
+      found.push_back({static_cast<int>(i), std::move(what), value,
+                       rates.has(i) && is_rate && std::abs(value) != 1});
     };
     if (info.kind == OpKind::pointwise) {
       for (int k = 0; k < info.arity; ++k) {

@@ -295,14 +295,24 @@ std::vector<Tensor> Program::run(std::span<const Tensor> arguments) {
   if (cuda_) {
     cuda_->run(arguments, results);
   } else {
-    run_steps(arguments, results);
+    run_on_cpu(arguments, results);
   }
   for (const RandomAdvance& advance : graph_.draws) after_replay(advance);
   if (!graph_.gradients.empty()) bind_gradients();
   return results;
 }
 
-void Program::run_steps(std::span<const Tensor> arguments, std::vector<Tensor>& results) {
+void Program::run_steps() const {
+  const Step* step = steps_.data();
+  const Step* const end = step + steps_.size();
+  try {
+    for (; step != end; ++step) step->run();
+  } catch (const Error&) {
+    rethrow_with(graph_.nodes[at(step->node)].site);
+  }
+}
+
+void Program::run_on_cpu(std::span<const Tensor> arguments, std::vector<Tensor>& results) {
   for (std::size_t i = 0; i < graph_.buffers.size(); ++i) {
     const Buffer& buffer = graph_.buffers[i];
     if (buffer.kind == Buffer::Kind::input)
@@ -332,10 +342,7 @@ void Program::run_steps(std::span<const Tensor> arguments, std::vector<Tensor>& 
                                        value.offset));
     }
   }
-  for (const Step& step : steps_) {
-    const OpScope scope(step.name);
-    step.kernel(step.call, step.outputs);
-  }
+  run_steps();
 }
 
 }  // namespace brrr::graph

@@ -9,6 +9,7 @@
 #include "dispatch/op_info.h"
 #include "graph/ir.h"
 #include "graph/plan.h"
+#include "tensor/error.h"
 
 namespace brrr::graph {
 
@@ -42,6 +43,10 @@ struct Step {
   int node = 0;
 
   explicit Step(const Call& c) : call(c) {}
+  void run() const {
+    const OpScope scope(name);
+    kernel(call, outputs);
+  }
 };
 
 class CudaReplay;
@@ -65,6 +70,9 @@ class Program {
   const ProgramOptions& options() const { return options_; }
   Arena& arena() { return *arena_; }
   Storage* arena_storage() const { return arena_storage_; }
+  // Runs the calls in turn. What goes wrong is told with the line of the program that made the
+  // call.
+  void run_steps() const;
   // Blocks of their own: of a root, and all of them.
   Storage* storage_of(int root) const { return blocks_[static_cast<std::size_t>(root)].storage; }
   const std::vector<Storage*>& outside() const { return outside_; }
@@ -92,7 +100,7 @@ class Program {
   void make_blocks();
   void make_steps();
   Tensor tensor_of(const Value& value);
-  void run_steps(std::span<const Tensor> arguments, std::vector<Tensor>& results);
+  void run_on_cpu(std::span<const Tensor> arguments, std::vector<Tensor>& results);
   void point(int buffer, char* data);
   void bind_gradients();
   void count_versions(std::span<const Tensor> arguments);

@@ -410,10 +410,17 @@ TEST_CASE("compile: every number of the host is listed", "[compile]") {
                     (each.updates_parameter ? " updates" : ""));
   }
   std::ranges::sort(found);
-  Names expected = {"start 0.000000",     "step 0.500000",      "value 7.000000",
-                    "operand 1 0.500000", "value 1.000000",  // the loss's own gradient
-                    "operand 1 0.500000", "operand 1 0.250000", "operand 1 0.125000 updates",
-                    "value 1.000000",     "operand 1 4.000000", "tensor f32[3] 0.000000"};
+  Names expected = {"start 0.000000",
+                    "step 0.500000",
+                    "value 7.000000",
+                    "operand 1 0.500000",
+                    "value 1.000000",  // the loss's own gradient
+                    "operand 1 0.500000",
+                    "operand 1 0.250000 updates",
+                    "operand 1 0.125000 updates",
+                    "value 1.000000",
+                    "operand 1 4.000000 updates",
+                    "tensor f32[3] 0.000000"};
   std::ranges::sort(expected);
   CHECK(found == expected);
 }

@@ -79,6 +79,38 @@ TEST_CASE("compile pain: a rate that was frozen is reported", "[compile]") {
   CHECK_THAT(text(adam(0.125), OnFrozenRate::warn), Catch::Contains("rate of adam_step is 0.125"));
   CHECK(text(sgd(0.25), OnFrozenRate::ignore) == "");
 
+  // By hand, in whatever way the rate gets there.
+  const Tensor leaf = requires_grad_(zeros({4}));
+  using Update = std::function<void(Tensor&, const Tensor&)>;
+  const std::vector<std::pair<const char*, Update>> by_hand = {
+      {"operand 1 of mul is 0.25", [](Tensor& p, const Tensor& g) { sub_(p, g * 0.25); }},
+      {"operand 1 of div is 4", [](Tensor& p, const Tensor& g) { sub_(p, g / 4); }},
+      {"operand 1 of mul is 0.25", [](Tensor& p, const Tensor& g) { add_(p, -(g * 0.25)); }},
+      {"operand 1 of mul is 0.25", [](Tensor& p, const Tensor& g) { copy_(p, p - g * 0.25); }},
+      {"operand 1 of mul is 0.25",
+       [](Tensor& p, const Tensor& g) { sub_(p, g * 0.25 / (sqrt(square(g)) + 1e-3)); }},
+      {"operand 1 of mul is 0.25",
+       [](Tensor& p, const Tensor& g) { sub_(p, g / (sqrt(square(g)) + 1e-3) * 0.25); }},
+  };
+  for (const auto& [what, update] : by_hand) {
+    const auto step = [&](const Tensor& rate) {
+      return compile(
+          [&, rate] {
+            zero_grad(leaf);
+            backward(sum(square(leaf) * 3));
+            const NoGrad constant;
+            Tensor parameter = leaf;
+            rate.defined() ? void(sub_(parameter, grad(leaf) / (square(grad(leaf)) + 2) * rate))
+                           : update(parameter, grad(leaf));
+          },
+          {.name = "frozen", .frozen_rate = OnFrozenRate::refuse});
+    };
+    const std::string text = error_of(step({}));
+    CHECK_THAT(text, Catch::Contains(what));
+    CHECK(std::ranges::count(text, '\n') == 2);  // of that number alone
+    CHECK(error_of(step(full({}, 0.25))) == "nothing was thrown");
+  }
+
   Descent descent(sgd(0.25));
   auto step = descent.step({.name = "frozen", .frozen_rate = OnFrozenRate::refuse});
   CHECK_THAT(error_of(step), Catch::StartsWith("[frozen] numbers of the host update parameters"));
