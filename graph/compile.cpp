@@ -26,6 +26,7 @@ using graph::Trace;
 struct Signature {
   std::vector<std::int64_t> words;
   std::vector<Tensor> shapes;  // of the arguments, without values
+  std::vector<const void*> fixed;
   std::vector<std::size_t> phases;
   std::vector<Static> statics;
 };
@@ -39,12 +40,17 @@ void add_words(const Tensor& x, std::vector<std::int64_t>& words) {
   words.push_back(static_cast<std::int64_t>(graph::phase_of(x)));
 }
 
-void fill_words(std::span<const Tensor> arguments, std::span<const Static> statics,
-                std::vector<std::int64_t>& words) {
+void fill_words(std::span<const Tensor> arguments, std::span<const Tensor> fixed,
+                std::span<const Static> statics, std::vector<std::int64_t>& words) {
   words.clear();
   words.push_back(grad_enabled() | static_cast<int>(matmul_precision()) << 1 |
                   static_cast<int>(matmul_choice()) << 4);
   for (const Tensor& x : arguments) add_words(x, words);
+  for (const Tensor& x : fixed) {
+    add_words(x, words);
+    words.push_back(reinterpret_cast<std::int64_t>(x.impl()->storage));
+    words.push_back(x.storage_offset() << 1 | requires_grad(x));
+  }
   words.insert(words.end(), statics.begin(), statics.end());
 }
 
@@ -87,6 +93,7 @@ std::string difference(const Signature& now, const Signature& before) {
     return fmt::format("there are {} tensors, and were {}", now.shapes.size(),
                        before.shapes.size());
   }
+  if (now.fixed != before.fixed) return "a fixed argument is another tensor";
   if (now.statics != before.statics) return "a number among the arguments changed";
   return "gradients, or how products are computed, were switched";
 }
@@ -98,15 +105,15 @@ Static static_of(double value) { return std::bit_cast<Static>(value); }
 struct CompiledStep::State {
   explicit State(CompileOptions given) : options(std::move(given)) {}
 
-  std::vector<Tensor> call(std::span<const Tensor> arguments, std::span<const Static> statics,
-                           const StepFunction& function);
-  Entry& compile(std::span<const Tensor> arguments, std::span<const Static> statics,
-                 const StepFunction& function, std::string reason);
+  std::vector<Tensor> call(std::span<const Tensor> arguments, std::span<const Tensor> fixed,
+                           std::span<const Static> statics, const StepFunction& function);
+  Entry& compile(std::span<const Tensor> arguments, std::span<const Tensor> fixed,
+                 std::span<const Static> statics, const StepFunction& function, std::string reason);
   Graph trace(std::span<const Tensor> arguments, const StepFunction& function) const;
   void look_for_frozen_rates(const Graph& graph) const;
   std::vector<Tensor> fall_back(std::span<const Tensor> arguments, const StepFunction& function,
                                 const std::string& why);
-  std::string why_not(std::span<const Tensor> arguments) const;
+  std::string why_not(std::span<const Tensor> arguments, std::span<const Tensor> fixed) const;
   const Program& program(int entry) const;
   graph::ProgramOptions program_options() const {
     return {.lanes = options.lanes, .programmatic = options.programmatic};
@@ -171,8 +178,8 @@ void run_passes(Graph& graph) {
 }  // namespace
 
 Entry& CompiledStep::State::compile(std::span<const Tensor> arguments,
-                                    std::span<const Static> statics, const StepFunction& function,
-                                    std::string reason) {
+                                    std::span<const Tensor> fixed, std::span<const Static> statics,
+                                    const StepFunction& function, std::string reason) {
   auto entry = std::make_unique<Entry>();
   const auto start = std::chrono::steady_clock::now();
   Graph graph = trace(arguments, function);
@@ -190,6 +197,7 @@ Entry& CompiledStep::State::compile(std::span<const Tensor> arguments,
         make_view(make_meta_tensor(x.dtype(), x.shape(), x.device()), x.shape(), x.strides()));
     signature.phases.push_back(graph::phase_of(x));
   }
+  for (const Tensor& x : fixed) signature.fixed.push_back(x.data());
   signature.statics.assign(statics.begin(), statics.end());
   entries.push_back(std::move(entry));
   return *entries.back();
@@ -210,15 +218,20 @@ std::vector<Tensor> CompiledStep::State::fall_back(std::span<const Tensor> argum
 }
 
 // Why these arguments cannot be replayed here and now; "" when they can.
-std::string CompiledStep::State::why_not(std::span<const Tensor> arguments) const {
-  for (std::size_t i = 0; i < arguments.size(); ++i) {
-    const Tensor& x = arguments[i];
+std::string CompiledStep::State::why_not(std::span<const Tensor> arguments,
+                                         std::span<const Tensor> fixed) const {
+  const auto require_values = [&](const Tensor& x, const char* kind, std::size_t i) {
     if (!x.defined())
-      fail(fmt::format("[{}] expected tensors, got an undefined one as argument {}", options.name,
+      fail(fmt::format("[{}] expected tensors, got an undefined one as {} {}", options.name, kind,
                        i));
     if (x.is_meta())
-      fail(fmt::format("[{}] expected tensors with values, got {} without memory as argument {}",
-                       options.name, x.describe(), i));
+      fail(fmt::format("[{}] expected tensors with values, got {} without memory as {} {}",
+                       options.name, x.describe(), kind, i));
+  };
+  for (std::size_t i = 0; i < fixed.size(); ++i) require_values(fixed[i], "fixed argument", i);
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const Tensor& x = arguments[i];
+    require_values(x, "argument", i);
     if (requires_grad(x) && grad_enabled()) {
       fail(fmt::format(
           "[{}] expected arguments that require no gradient, got {} as argument {}; make "
@@ -230,14 +243,15 @@ std::string CompiledStep::State::why_not(std::span<const Tensor> arguments) cons
 }
 
 std::vector<Tensor> CompiledStep::State::call(std::span<const Tensor> arguments,
+                                              std::span<const Tensor> fixed,
                                               std::span<const Static> statics,
                                               const StepFunction& function) {
   // Part of another step that is being traced, it is traced with it.
   if (options.mode == Mode::eager || Trace::on_this_thread()) return function(arguments);
   const std::lock_guard lock(mutex);
-  if (const std::string why = why_not(arguments); !why.empty())
+  if (const std::string why = why_not(arguments, fixed); !why.empty())
     return fall_back(arguments, function, why);
-  fill_words(arguments, statics, words);
+  fill_words(arguments, fixed, statics, words);
   Entry* found = nullptr;
   std::string reason;
   for (const auto& entry : entries) {
@@ -261,7 +275,7 @@ std::vector<Tensor> CompiledStep::State::call(std::span<const Tensor> arguments,
                                    entries.size() + 1, options.most_entries));
     }
     if (reason.empty()) reason = "first call";
-    found = &compile(arguments, statics, function, "");
+    found = &compile(arguments, fixed, statics, function, "");
     if (entries.size() > 1 && reason == "first call")
       reason = difference(found->signature, entries[entries.size() - 2]->signature);
     found->reason = reason;
@@ -282,9 +296,10 @@ CompiledStep::CompiledStep(CompileOptions options)
 CompiledStep::~CompiledStep() = default;
 
 std::vector<Tensor> CompiledStep::call(std::span<const Tensor> arguments,
+                                       std::span<const Tensor> fixed,
                                        std::span<const Static> statics,
                                        const StepFunction& function) {
-  return state_->call(arguments, statics, function);
+  return state_->call(arguments, fixed, statics, function);
 }
 
 CompileReport CompiledStep::report() const {

@@ -21,6 +21,8 @@
 //   `explain` lists them. A schedule on the device, dropout and step counters go on.
 // - Gradients that the function computes are those of the leaves after each call.
 // - Results are the caller's: no later call writes over them. They carry no gradient.
+// - step(fixed(x), y) says that x will be there in later calls too, in its place: replays read it
+//   there and not from a copy. The function gets the tensor itself.
 // - The function may not read values, wait, or change streams: such a call throws, and names the
 //   op and the line. Neither may arguments require a gradient.
 #pragma once
@@ -50,6 +52,15 @@ enum class Mode : std::uint8_t {
 };
 
 enum class OnFrozenRate : std::uint8_t { warn, ignore, refuse };
+
+// An argument that stays where it is from call to call: a slot that is filled anew, a table. It is
+// kept alive as what the function takes from outside is, and each one is an entry of its own.
+template <class T>
+struct Fixed {
+  T value;
+};
+inline Fixed<Tensor> fixed(const Tensor& x) { return {x}; }
+inline Fixed<std::vector<Tensor>> fixed(std::vector<Tensor> list) { return {std::move(list)}; }
 
 struct CompileOptions {
   Mode mode = Mode::graph;
@@ -100,8 +111,9 @@ class CompiledStep {
   ~CompiledStep();
 
   // `function` is called with the tensors to use for `arguments`, to trace or eagerly.
-  std::vector<Tensor> call(std::span<const Tensor> arguments, std::span<const Static> statics,
-                           const StepFunction& function);
+  // Those that are fixed the function knows already.
+  std::vector<Tensor> call(std::span<const Tensor> arguments, std::span<const Tensor> fixed,
+                           std::span<const Static> statics, const StepFunction& function);
   CompileReport report() const;
   std::string explain() const;
   std::string graph_text(int entry, int format) const;
@@ -127,15 +139,32 @@ Static as_static(T value) {
   }
 }
 
+// What the function is called with for an argument.
+template <class A>
+struct Given {
+  using Type = A;
+};
+template <class T>
+struct Given<Fixed<T>> {
+  using Type = T;
+};
+template <class A>
+using GivenFor = typename Given<std::remove_cvref_t<A>>::Type;
+
 // Arguments to lists of tensors and numbers, and back.
 struct Flattened {
-  std::vector<Tensor> tensors;
+  std::vector<Tensor> tensors, fixed;
   std::vector<Static> statics;
 
   void add(const Tensor& x) { tensors.push_back(x); }
   void add(const std::vector<Tensor>& list) {
     statics.push_back(static_cast<Static>(list.size()));
     tensors.insert(tensors.end(), list.begin(), list.end());
+  }
+  void add(const Fixed<Tensor>& x) { fixed.push_back(x.value); }
+  void add(const Fixed<std::vector<Tensor>>& list) {
+    statics.push_back(static_cast<Static>(list.value.size()));
+    fixed.insert(fixed.end(), list.value.begin(), list.value.end());
   }
   template <StaticArgument T>
   void add(T value) {
@@ -152,6 +181,10 @@ class Unflatten {
                                tensors_.begin() + static_cast<std::ptrdiff_t>(next_ + list.size()));
     next_ += list.size();
     return result;
+  }
+  template <class T>
+  T like(const Fixed<T>& argument) {
+    return argument.value;
   }
   template <StaticArgument T>
   T like(T value) {
@@ -211,8 +244,8 @@ struct Results<std::pair<Tensor, Tensor>> {
 
 }  // namespace detail
 
-// What compile() returns: called as the function is. Arguments are tensors, vectors of tensors, and
-// numbers; each combination of numbers is a step of its own.
+// What compile() returns: called as the function is. Arguments are tensors, vectors of tensors,
+// either of them fixed(), and numbers; each combination of numbers is a step of its own.
 template <class F>
 class Compiled {
  public:
@@ -221,15 +254,15 @@ class Compiled {
         step_(std::make_unique<detail::CompiledStep>(std::move(options))) {}
 
   template <class... A>
-  requires std::invocable<F&, A...>
-  auto operator()(A&&... arguments) {
-    using R = std::remove_cvref_t<std::invoke_result_t<F&, A...>>;
+  requires std::invocable < F&, detail::GivenFor<A>
+  &... > auto operator()(A&&... arguments) {
+    using R = std::remove_cvref_t<std::invoke_result_t<F&, detail::GivenFor<A>&...>>;
     detail::Flattened flat;
     (flat.add(arguments), ...);
     const auto call = [&](std::span<const Tensor> tensors) -> std::vector<Tensor> {
       detail::Unflatten next(tensors);
       // In braces: evaluated from left to right.
-      std::tuple<std::remove_cvref_t<A>...> list{next.like(arguments)...};
+      std::tuple<detail::GivenFor<A>...> list{next.like(arguments)...};
       if constexpr (std::is_void_v<R>) {
         std::apply(function_, list);
         return {};
@@ -237,7 +270,7 @@ class Compiled {
         return detail::Results<R>::to_list(std::apply(function_, list));
       }
     };
-    std::vector<Tensor> results = step_->call(flat.tensors, flat.statics, call);
+    std::vector<Tensor> results = step_->call(flat.tensors, flat.fixed, flat.statics, call);
     if constexpr (!std::is_void_v<R>) return detail::Results<R>::from_list(std::move(results));
   }
 

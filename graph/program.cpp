@@ -263,6 +263,12 @@ void Program::count_versions(std::span<const Tensor> arguments) {
 }
 
 std::string Program::shared_memory(std::span<const Tensor> arguments) const {
+  for (const int i : written_arguments_) {
+    if (std::ranges::find(outside_, arguments[at(i)].impl()->storage) != outside_.end())
+      return fmt::format(
+          "argument {}, which the step writes to, shares memory with what it takes from outside",
+          i);
+  }
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const Tensor& x = arguments[i];
     if (std::ranges::find(written_, x.impl()->storage) != written_.end())

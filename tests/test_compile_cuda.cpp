@@ -120,6 +120,27 @@ TEST_CASE("an argument is copied to an address of the same phase", "[compile][cu
   CHECK(fake.problem() == "");
 }
 
+TEST_CASE("a fixed argument is read where it is", "[compile][cuda_compile]") {
+  const NoDiskCache off;
+  FakeCuda fake(kDriver);
+  define_kernels(fake);
+  {
+    const auto twice = [](const Tensor& x) { return mul(add(x, x), 0.5); };
+    auto copied = compile(twice), in_place = compile(twice);
+    Tensor slot = counted(48, gpu, 1);
+    for (int call = 0; call < 4; ++call) {
+      copy_(slot, counted(48, gpu, static_cast<float>(call)));
+      const std::vector<float> expected = to_vector<float>(slot);
+      CHECK(to_vector<float>(copied(slot)) == expected);
+      CHECK(to_vector<float>(in_place(fixed(slot))) == expected);
+    }
+    CHECK(copied.report().entries[0].launches == 4);  // in, two calls, out
+    CHECK(in_place.report().entries[0].launches == 3);
+  }
+  synchronize(gpu);
+  CHECK(fake.problem() == "");
+}
+
 // Parts that are made in their place in a joined result are written by calls of several lanes.
 TEST_CASE("a result is handed out when all of its parts are there", "[compile][cuda_compile]") {
   const NoDiskCache off;

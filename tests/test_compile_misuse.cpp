@@ -253,6 +253,30 @@ TEST_CASE("compile pain: arguments that share memory, one of which is written", 
   CHECK(bits[1] == bits[0]);
 }
 
+TEST_CASE("compile pain: an argument that is written is also read from outside", "[compile]") {
+  std::vector<std::string> bits[2];
+  for (const Mode mode : {Mode::eager, Mode::graph}) {
+    const Tensor w = noise({4}, 1);
+    auto step = compile(
+        [&](Tensor x) {
+          const Tensor before = w * 2;
+          add_(x, 1);
+          return std::pair(before, w * 3);
+        },
+        {.mode = mode});
+    for (const Tensor& x : {noise({4}, 2), w, noise({4}, 3)}) {
+      const auto [before, after] = step(x);
+      for (const Tensor& result : {before, after, x, w})
+        bits[mode == Mode::graph].push_back(bits_of(result));
+    }
+    if (mode == Mode::eager) continue;
+    CHECK(step.report().eager_reasons ==
+          std::vector<std::string>{"argument 0, which the step writes to, shares memory with what "
+                                   "it takes from outside"});
+  }
+  CHECK(bits[1] == bits[0]);
+}
+
 TEST_CASE("compile pain: one tensor as two arguments that are only read", "[compile]") {
   auto step = compile([](const Tensor& a, const Tensor& b) { return a * b; });
   const Tensor x = noise({4}, 1);

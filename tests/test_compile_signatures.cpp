@@ -147,6 +147,66 @@ TEST_CASE("compile: an expanded argument is refused when it is written", "[compi
   CHECK(graph == eager);
 }
 
+TEST_CASE("compile: a fixed argument is read and written in its place", "[compile]") {
+  for (const Mode mode : {Mode::eager, Mode::graph}) {
+    Tensor slots[2] = {zeros({3}), zeros({3})};
+    Tensor total = zeros({3});
+    auto step = compile(
+        [&](Tensor x, const Tensor& y, const std::vector<Tensor>& rest) {
+          add_(x, y);
+          copy_(total, x + rest[0] * rest[1]);
+          return x * 2;
+        },
+        {.mode = mode});
+    const std::vector<Tensor> rest = {noise({3}, 7), noise({3}, 8)};
+    for (int call = 0; call < 8; ++call) {
+      Tensor& slot = slots[call % 2];
+      const Tensor y = noise({3}, static_cast<std::uint64_t>(call));
+      copy_(slot, noise({3}, static_cast<std::uint64_t>(100 + call)));
+      const Tensor sum = slot + y;
+      CHECK(bits_of(step(fixed(slot), y, fixed(rest))) == bits_of(sum * 2));
+      CHECK(bits_of(slot) == bits_of(sum));
+      CHECK(bits_of(total) == bits_of(sum + rest[0] * rest[1]));
+    }
+    if (mode == Mode::eager) continue;
+    const CompileReport report = step.report();
+    REQUIRE(report.entries.size() == 2);
+    CHECK(report.entries[1].reason == "a fixed argument is another tensor");
+    CHECK(report.entries[1].calls == 4);
+    CHECK(report.eager_calls == 0);
+    // What was written to one slot through the other's name.
+    auto both = compile([](Tensor a, const Tensor& b) {
+      add_(a, 1);
+      return b * 2;
+    });
+    for (int call = 0; call < 3; ++call) {
+      const Tensor expected = (slots[0] + 1) * 2;
+      CHECK(bits_of(both(fixed(slots[0]), fixed(slots[0]))) == bits_of(expected));
+    }
+    CHECK(both.report().eager_calls == 0);
+  }
+}
+
+TEST_CASE("compile: a fixed argument may be a leaf, and another of its shape is another entry",
+          "[compile]") {
+  const Tensor x = noise({4}, 1), a = requires_grad_(noise({4}, 2)), b = noise({4}, 3);
+  auto step = compile([](const Tensor& leaf, const Tensor& input) {
+    if (!requires_grad(leaf)) return sum(leaf * input);
+    zero_grad(leaf);
+    const Tensor loss = sum(square(leaf) * input);
+    backward(loss);
+    return detach(loss);
+  });
+  for (int call = 0; call < 3; ++call) {
+    CHECK(bits_of(step(fixed(a), x)) == bits_of(sum(square(detach(a)) * x)));
+    CHECK(bits_of(grad(a)) == bits_of(detach(a) * 2 * x));
+    CHECK(bits_of(step(fixed(b), x)) == bits_of(sum(b * x)));
+  }
+  CHECK(step.report().entries.size() == 2);
+  CHECK(error_of([&] { step(fixed(Tensor()), x); }) ==
+        "[step] expected tensors, got an undefined one as fixed argument 0");
+}
+
 TEST_CASE("compile: mode eager passes calls through", "[compile]") {
   const Tensor w = requires_grad_(noise({3}, 1));
   int calls = 0;
