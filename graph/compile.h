@@ -254,8 +254,7 @@ class Compiled {
         step_(std::make_unique<detail::CompiledStep>(std::move(options))) {}
 
   template <class... A>
-  requires std::invocable < F&, detail::GivenFor<A>
-  &... > auto operator()(A&&... arguments) {
+  requires(std::invocable<F&, detail::GivenFor<A>&...>) auto operator()(A&&... arguments) {
     using R = std::remove_cvref_t<std::invoke_result_t<F&, detail::GivenFor<A>&...>>;
     detail::Flattened flat;
     (flat.add(arguments), ...);

@@ -172,7 +172,6 @@ void Replay::make_results(std::span<const Tensor> arguments, std::vector<Tensor>
 }
 
 void Replay::run(std::span<const Tensor> arguments, std::vector<Tensor>& results) {
-  const OpScope scope("compile");
   const Device device = program_.graph().device;
   cu::CudaStream& stream = cu::current_stream(device);
   program_.arena().order(stream);

@@ -74,6 +74,7 @@ void Arena::order(StreamState& stream) {
 
 Program::Program(Graph graph, std::shared_ptr<Arena> arena, const ProgramOptions& options)
     : graph_(std::move(graph)), options_(options), arena_(std::move(arena)) {
+  const OpScope scope("compile");
   const bool on_cuda = graph_.device.type == DeviceType::cuda;
   plan_ = make_plan(
       graph_,
@@ -293,6 +294,7 @@ Tensor part_of(const Tensor& argument, const Value& value) {
 }  // namespace
 
 std::vector<Tensor> Program::run(std::span<const Tensor> arguments) {
+  const OpScope scope("compile");
   for (const RandomAdvance& advance : graph_.draws) before_replay(advance);
   // Before the calls: one that throws has those before it written.
   count_versions(arguments);

@@ -194,19 +194,16 @@ FakeEvent* event_of(CUevent event) { return reinterpret_cast<FakeEvent*>(event);
 CUresult event_create(CUevent* out, unsigned flags) {
   FAKE_ENTER();
   FAKE_NEED_CONTEXT();
-  auto* event =
-      new FakeEvent{current_fake_device, !(flags & CU_EVENT_DISABLE_TIMING), nullptr, nullptr, {}};
-  fake->events.insert(event);
-  *out = reinterpret_cast<CUevent>(event);
+  *out = reinterpret_cast<CUevent>(fake->events.add(
+      FakeEvent{current_fake_device, !(flags & CU_EVENT_DISABLE_TIMING), nullptr, nullptr, {}}));
   return CUDA_SUCCESS;
 }
 CUresult event_destroy(CUevent event) {
   FAKE_ENTER();
-  if (!fake->events.erase(event_of(event))) {
+  if (!fake->events.drop(event)) {
     fake->complain("destroyed an event that does not exist");
     return CUDA_ERROR_INVALID_HANDLE;
   }
-  delete event_of(event);
   return CUDA_SUCCESS;
 }
 CUresult event_record(CUevent event, CUstream stream) {
@@ -333,12 +330,12 @@ FakeCounts FakeCuda::counts() const {
   for (auto& [address, allocation] : fake->memory) c.bytes += allocation.size;
   c.pinned = static_cast<long>(fake->pinned.size());
   c.streams = static_cast<long>(fake->streams.size());
-  c.events = static_cast<long>(fake->events.size());
-  c.modules = static_cast<long>(fake->modules.size());
-  c.graphs = static_cast<long>(fake->graphs.size());
-  c.executables = static_cast<long>(fake->executables.size());
-  c.programs = fake->programs.load();
-  c.library_objects = fake->library_objects.load();
+  c.events = fake->events.count();
+  c.modules = fake->modules.count();
+  c.graphs = fake->graphs.count();
+  c.executables = fake->executables.count();
+  c.programs = fake->programs.count();
+  c.library_objects = fake->library_objects.count();
   for (const FakeDevice& device : fake->devices) c.contexts += device.retained;
   return c;
 }

@@ -38,16 +38,13 @@ CUresult module_load(CUmodule* out, const void* image) {
   FAKE_NEED_CONTEXT();
   // A cubin starts as an ELF file, and is not text.
   const char* text = static_cast<const char*>(image);
-  auto* module = new FakeModule{std::memcmp(text, "\177ELF", 4) == 0 ? "" : text};
-  fake->modules.insert(module);
-  *out = reinterpret_cast<CUmodule>(module);
+  *out = reinterpret_cast<CUmodule>(
+      fake->modules.add(FakeModule{std::memcmp(text, "\177ELF", 4) == 0 ? "" : text}));
   return CUDA_SUCCESS;
 }
 CUresult module_unload(CUmodule module) {
   FAKE_ENTER();
-  if (!fake->modules.erase(reinterpret_cast<FakeModule*>(module))) return CUDA_ERROR_INVALID_HANDLE;
-  delete reinterpret_cast<FakeModule*>(module);
-  return CUDA_SUCCESS;
+  return fake->modules.drop(module) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 CUresult module_get_function(CUfunction* out, CUmodule module, const char* name) {
   FAKE_ENTER();
@@ -170,9 +167,7 @@ CUresult end_capture(CUstream stream, CUgraph* out) {
   }
   if (graph->broken) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
   if (!joined) return CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
-  auto* handle = new FakeGraphHandle{graph};
-  fake->graphs.insert(handle);
-  *out = reinterpret_cast<CUgraph>(handle);
+  *out = reinterpret_cast<CUgraph>(fake->graphs.add(FakeGraphHandle{graph}));
   return CUDA_SUCCESS;
 }
 CUresult exchange_mode(CUstreamCaptureMode* mode) {
@@ -197,16 +192,13 @@ CUgraphNode add_node(FakeGraph& graph, const CUgraphNode* after, std::size_t cou
 }
 CUresult graph_create(CUgraph* out, unsigned) {
   FAKE_ENTER();
-  auto* handle = new FakeGraphHandle{std::make_shared<FakeGraph>()};
-  fake->graphs.insert(handle);
-  *out = reinterpret_cast<CUgraph>(handle);
+  *out =
+      reinterpret_cast<CUgraph>(fake->graphs.add(FakeGraphHandle{std::make_shared<FakeGraph>()}));
   return CUDA_SUCCESS;
 }
 CUresult graph_destroy(CUgraph graph) {
   FAKE_ENTER();
-  if (!fake->graphs.erase(graph_of(graph))) return CUDA_ERROR_INVALID_VALUE;
-  delete graph_of(graph);
-  return CUDA_SUCCESS;
+  return fake->graphs.drop(graph) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 CUresult add_kernel_node(CUgraphNode* out, CUgraph graph, const CUgraphNode* after,
                          std::size_t count, const CUDA_KERNEL_NODE_PARAMS* p) {
@@ -288,17 +280,13 @@ CUresult kernel_node_attribute(CUgraphNode, CUlaunchAttributeID, CUlaunchAttribu
 }
 CUresult instantiate(CUgraphExec* out, CUgraph graph, unsigned long long) {
   FAKE_ENTER();
-  auto* handle = new FakeGraphHandle{std::make_shared<FakeGraph>(*graph_of(graph)->graph)};
-  fake->executables.insert(handle);
-  *out = reinterpret_cast<CUgraphExec>(handle);
+  *out = reinterpret_cast<CUgraphExec>(
+      fake->executables.add(FakeGraphHandle{std::make_shared<FakeGraph>(*graph_of(graph)->graph)}));
   return CUDA_SUCCESS;
 }
 CUresult exec_destroy(CUgraphExec exec) {
   FAKE_ENTER();
-  if (!fake->executables.erase(reinterpret_cast<FakeGraphHandle*>(exec)))
-    return CUDA_ERROR_INVALID_VALUE;
-  delete reinterpret_cast<FakeGraphHandle*>(exec);
-  return CUDA_SUCCESS;
+  return fake->executables.drop(exec) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 CUresult exec_update(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo*) {
   FAKE_ENTER();

@@ -24,13 +24,13 @@ const char* error_string(nvrtcResult code) {
 }
 nvrtcResult create(nvrtcProgram* out, const char* source, const char*, int, const char* const*,
                    const char* const*) {
-  *out = reinterpret_cast<nvrtcProgram>(new Program{source, {}});
-  ++fake->programs;
+  FakeState::Lock lock(fake->mutex);
+  *out = reinterpret_cast<nvrtcProgram>(fake->programs.add(Program{source, {}}));
   return NVRTC_SUCCESS;
 }
 nvrtcResult destroy(nvrtcProgram* program) {
-  delete program_of(*program);
-  --fake->programs;
+  FakeState::Lock lock(fake->mutex);
+  fake->programs.drop(*program);
   *program = nullptr;
   return NVRTC_SUCCESS;
 }
@@ -75,28 +75,26 @@ struct Layout {
   std::int64_t batch_stride = 0;
 };
 
-// Makes and destroys, counted.
 template <class T, class Handle, class... Args>
 cublasStatus_t make(Handle* out, Args&&... args) {
-  *out = reinterpret_cast<Handle>(new T{std::forward<Args>(args)...});
-  ++fake->library_objects;
+  FakeState::Lock lock(fake->mutex);
+  *out = reinterpret_cast<Handle>(fake->library_objects.add(T{std::forward<Args>(args)...}));
   return CUBLAS_STATUS_SUCCESS;
 }
-template <class T, class Handle>
-cublasStatus_t unmake(Handle handle) {
-  delete reinterpret_cast<T*>(handle);
-  --fake->library_objects;
+cublasStatus_t unmake(const void* handle) {
+  FakeState::Lock lock(fake->mutex);
+  fake->library_objects.drop(handle);
   return CUBLAS_STATUS_SUCCESS;
 }
 
 const char* status_text(cublasStatus_t) { return "CUBLAS_STATUS_OTHER"; }
 std::size_t lt_version() { return 130000; }
 cublasStatus_t lt_create(cublasLtHandle_t* handle) { return make<int>(handle); }
-cublasStatus_t lt_destroy(cublasLtHandle_t handle) { return unmake<int>(handle); }
+cublasStatus_t lt_destroy(cublasLtHandle_t handle) { return unmake(handle); }
 cublasStatus_t desc_create(cublasLtMatmulDesc_t* out, cublasComputeType_t, cudaDataType_t) {
   return make<Desc>(out);
 }
-cublasStatus_t desc_destroy(cublasLtMatmulDesc_t desc) { return unmake<Desc>(desc); }
+cublasStatus_t desc_destroy(cublasLtMatmulDesc_t desc) { return unmake(desc); }
 cublasStatus_t desc_set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute,
                         const void* value, std::size_t size) {
   Desc& d = *reinterpret_cast<Desc*>(desc);
@@ -111,7 +109,7 @@ cublasStatus_t layout_create(cublasLtMatrixLayout_t* out, cudaDataType type, std
   if (type != CUDA_R_32F) return CUBLAS_STATUS_NOT_SUPPORTED;
   return make<Layout>(out, rows, columns, leading);
 }
-cublasStatus_t layout_destroy(cublasLtMatrixLayout_t layout) { return unmake<Layout>(layout); }
+cublasStatus_t layout_destroy(cublasLtMatrixLayout_t layout) { return unmake(layout); }
 cublasStatus_t layout_set(cublasLtMatrixLayout_t layout, cublasLtMatrixLayoutAttribute_t attribute,
                           const void* value, std::size_t size) {
   Layout& l = *reinterpret_cast<Layout*>(layout);
@@ -122,7 +120,7 @@ cublasStatus_t layout_set(cublasLtMatrixLayout_t layout, cublasLtMatrixLayoutAtt
 }
 cublasStatus_t preference_create(cublasLtMatmulPreference_t* out) { return make<int>(out); }
 cublasStatus_t preference_destroy(cublasLtMatmulPreference_t preference) {
-  return unmake<int>(preference);
+  return unmake(preference);
 }
 cublasStatus_t preference_set(cublasLtMatmulPreference_t, cublasLtMatmulPreferenceAttributes_t,
                               const void*, std::size_t) {

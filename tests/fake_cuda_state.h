@@ -87,6 +87,23 @@ struct FakeFunction {
   FakeKernel* kernel;  // null: does nothing
 };
 
+// What was made of a kind and not destroyed; it goes with the driver at the latest.
+class FakeObjects {
+ public:
+  template <class T>
+  T* add(T object) {
+    auto made = std::make_shared<T>(std::move(object));
+    T* const at = made.get();
+    objects_[at] = std::move(made);
+    return at;
+  }
+  bool drop(const void* object) { return objects_.erase(object) == 1; }
+  long count() const { return static_cast<long>(objects_.size()); }
+
+ private:
+  std::map<const void*, std::shared_ptr<void>> objects_;
+};
+
 struct FakeState {
   mutable std::mutex mutex;
   std::condition_variable changed;
@@ -104,14 +121,11 @@ struct FakeState {
   std::map<std::uintptr_t, Allocation> memory;
   std::map<std::uintptr_t, std::size_t> pinned;
   std::vector<std::unique_ptr<FakeStream>> streams;
-  std::set<FakeEvent*> events;
-  std::set<FakeModule*> modules;
-  std::set<FakeGraphHandle*> graphs, executables;
+  FakeObjects events, modules, graphs, executables, programs, library_objects;
   std::vector<std::unique_ptr<FakeNodeHandle>> nodes;
   std::map<std::string, FakeKernel> kernels;
   std::vector<std::unique_ptr<FakeFunction>> functions;
   std::vector<std::string> compiled;
-  std::atomic<long> programs{0}, library_objects{0};
 
   using Lock = std::unique_lock<std::mutex>;
 

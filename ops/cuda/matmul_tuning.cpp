@@ -310,11 +310,12 @@ std::vector<Candidate> measure_candidates(const MatmulKey& key, const MatmulOper
     }
   };
   add_host_times(candidates, [&](const Candidate& candidate, int runs) {
-    BRRR_CUDA(cuStreamSynchronize, own.stream.handle);
     const auto start = std::chrono::steady_clock::now();
     run(candidate, runs);
-    return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
-        .count();
+    const std::chrono::duration<double, std::micro> taken =
+        std::chrono::steady_clock::now() - start;
+    BRRR_CUDA(cuStreamSynchronize, own.stream.handle);
+    return taken.count();
   });
   narrow_down(candidates, [&](const Candidate& candidate, int runs) {
     return clock.microseconds(own.stream.handle, [&] { run(candidate, runs); });
