@@ -82,7 +82,7 @@ void check_in_place(const Call& call, const OpInfo& info, const Tensor& x) {
   // The first operand of a pointwise call is the tensor itself, and others may be.
   CallValues overwritten = 0, read = 0;
   for (int i = 0, n = operand_count(call), input = 0; i < n; ++i) {
-    if (call.scalars >> i & 1) continue;
+    if (call.is_scalar(i)) continue;
     const Tensor& operand = *call.inputs[input++];
     if (operand.impl() == x.impl()) overwritten |= operand_bit(i);
     if (needs_gradient(operand) && info.gradient.has_gradient(i))
@@ -125,7 +125,7 @@ void put_down(const Call& call, const OpInfo& info, Tensor* outputs) {
   CallValues needed = 0;
   bool any = false;
   for (int i = 0, input = 0; i < n; ++i) {
-    if (call.scalars >> i & 1) continue;
+    if (call.is_scalar(i)) continue;
     const Tensor& x = *call.inputs[input++];
     // Ops without a rule are recorded too: that they have none is said when a gradient arrives.
     const Edge edge = !rule.run || rule.has_gradient(i) ? edge_to(x) : Edge();
@@ -147,7 +147,7 @@ void put_down(const Call& call, const OpInfo& info, Tensor* outputs) {
     return;
   }
   for (int i = 0, input = 0; i < n; ++i) {
-    if (call.scalars >> i & 1) continue;
+    if (call.is_scalar(i)) continue;
     const Tensor& x = *call.inputs[input++];
     if (needed & operand_bit(i)) save(node->operand(i), x);
   }

@@ -63,7 +63,7 @@ std::string describe(const Call& call) {
   if (info.kind == OpKind::pointwise) {
     std::uint32_t next = 0;
     for (int i = 0; i < info.arity; ++i) {
-      add((call.scalars >> i) & 1 ? scalar(call.attrs[i]) : call.inputs[next++]->describe());
+      add(call.is_scalar(i) ? scalar(call.attrs[i]) : call.inputs[next++]->describe());
     }
     return text + ")";
   }

@@ -65,6 +65,8 @@ struct Call {
   Call(Op o, const Tensor* const* in, std::uint32_t n) : op(o), n_inputs(n), inputs(in) {}
 
   const Tensor& input(int i) const { return *inputs[i]; }
+  // `cat` has more operands than the mask has bits.
+  bool is_scalar(int operand) const { return operand < 8 && scalars >> operand & 1; }
   void add_attr(Attr attr) { attrs[n_attrs++] = attr; }
   void add_shape(std::span<const std::int64_t> shape) {
     for (std::int64_t d : shape) add_attr(d);

@@ -34,7 +34,7 @@ class Gradient {
   // CallValues, defined where the rule said that it needs them.
   const Tensor& operand(int i) const { return *operands[i]; }
   // An operand of a pointwise op may be a number.
-  bool is_number(int i) const { return call.scalars >> i & 1; }
+  bool is_number(int i) const { return call.is_scalar(i); }
   double number(int i) const { return call.attrs[i].d(); }
   const Tensor& result(int output = 0) const { return *results[output]; }
   Like like(int i) const {

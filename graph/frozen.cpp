@@ -111,8 +111,7 @@ std::vector<Frozen> frozen_values(const Graph& graph) {
     };
     if (info.kind == OpKind::pointwise) {
       for (int k = 0; k < info.arity; ++k) {
-        if ((call.scalars >> k) & 1)
-          add(fmt::format("operand {}", k), number_in(call, call.attrs[k]));
+        if (call.is_scalar(k)) add(fmt::format("operand {}", k), number_in(call, call.attrs[k]));
       }
       continue;
     }

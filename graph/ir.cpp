@@ -82,7 +82,7 @@ std::string operands_text(const Graph& graph, const Node& node) {
   if (info.kind == OpKind::pointwise) {
     std::size_t next = 0;
     for (int i = 0; i < info.arity; ++i) {
-      const bool number = (node.call.scalars >> i) & 1;
+      const bool number = node.call.is_scalar(i);
       add(number ? scalar_text(node.call, node.call.attrs[i])
                  : describe(graph, node.inputs[next++]));
     }

@@ -60,9 +60,6 @@ class Memory {
   std::vector<std::vector<Touch>> touched_;
 };
 
-// Sets of this size are 32 MB in all; longer graphs keep needless edges.
-constexpr std::size_t kMostReduced = 16384;
-
 }  // namespace
 
 void find_order(const Graph& graph, const PlanOptions& options, Plan& plan) {
@@ -78,7 +75,8 @@ void find_order(const Graph& graph, const PlanOptions& options, Plan& plan) {
     return;
   }
   Memory memory(graph, plan);
-  std::vector<CallSet> before(count <= kMostReduced ? count : 0, CallSet(count));
+  // Longer graphs keep needless edges.
+  std::vector<CallSet> before(count <= kMostCallsInSets ? count : 0, CallSet(count));
   for (std::size_t i = 0; i < count; ++i) {
     if (plan.dropped[i]) continue;
     const Node& node = graph.nodes[i];
@@ -100,6 +98,12 @@ void find_order(const Graph& graph, const PlanOptions& options, Plan& plan) {
     for (const Value& input : node.inputs) memory.touch(input, false, static_cast<int>(i));
     for (const Value& output : node.outputs) memory.touch(output, true, static_cast<int>(i));
   }
+}
+
+Plan without_reuse(const Graph& graph, const PlanOptions& options, Plan plan) {
+  plan.in_arena.assign(graph.buffers.size(), -1);
+  find_order(graph, options, plan);
+  return plan;
 }
 
 std::vector<CallSet> all_before(const Plan& plan) {

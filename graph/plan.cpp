@@ -240,17 +240,9 @@ namespace {
 // much longer chain of what could run side by side, memory is used again only by calls that come
 // after the earlier ones anyway, if it costs no more than this.
 constexpr std::size_t kMostForIndependence = std::size_t{16} << 20;
-constexpr std::size_t kMostCalls = 16384;
-
-// The order that there would be if nothing were used again.
-Plan without_reuse(const Graph& graph, const PlanOptions& options, Plan plan) {
-  std::ranges::fill(plan.in_arena, -1);
-  find_order(graph, options, plan);
-  return plan;
-}
 
 void keep_independent(const Graph& graph, const PlanOptions& options, Plan& plan) {
-  if (!options.lanes || graph.nodes.size() > kMostCalls) return;
+  if (!options.lanes || graph.nodes.size() > kMostCallsInSets) return;
   const Plan free = without_reuse(graph, options, plan);
   if (longest_chain(plan) * 4 <= longest_chain(free) * 5) return;
   const std::vector<CallSet> before = all_before(free);
@@ -287,6 +279,7 @@ Plan make_plan(const Graph& graph, const PlanOptions& options) {
   plan.dropped.assign(graph.nodes.size(), false);
   place_results_in_operands(graph, plan);
   place_parts_in_joined(graph, plan);
+  place_in_gradients(graph, options, plan);
   lay_out_arena(graph, options, {}, plan);
   find_order(graph, options, plan);
   keep_independent(graph, options, plan);

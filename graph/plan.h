@@ -42,6 +42,7 @@ Plan make_plan(const Graph& graph, const PlanOptions& options);
 // The parts of it, in this order. Each fills its fields.
 void place_results_in_operands(const Graph& graph, Plan& plan);
 void place_parts_in_joined(const Graph& graph, Plan& plan);
+void place_in_gradients(const Graph& graph, const PlanOptions& options, Plan& plan);
 // `apart` says of two roots whether they may not share memory even where they live one after the
 // other; empty: they may.
 using KeptApart = std::function<bool(int earlier, int later)>;
@@ -70,6 +71,11 @@ class CallSet {
   std::vector<std::uint64_t> words_;
 };
 
+// Sets for each call of a graph of that many are 32 MB.
+inline constexpr std::size_t kMostCallsInSets = 16384;
+
+// The order that there would be if no memory were used again.
+Plan without_reuse(const Graph& graph, const PlanOptions& options, Plan plan);
 // Of each call, all that it comes after by `plan.after`.
 std::vector<CallSet> all_before(const Plan& plan);
 // The calls of the longest chain.

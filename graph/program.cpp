@@ -310,13 +310,25 @@ std::vector<Tensor> Program::run(std::span<const Tensor> arguments) {
   return results;
 }
 
+void Program::forget_gradients() const {
+  for (std::size_t i = 0; i < gradients_.size(); ++i) {
+    const Tensor& leaf = graph_.gradients[i].leaf;
+    if (gradients_[i].defined() && autograd::collected(leaf).impl() == gradients_[i].impl())
+      autograd::set_collected(leaf, Tensor());
+  }
+}
+
 void Program::run_steps() const {
   const Step* step = steps_.data();
   const Step* const end = step + steps_.size();
   try {
     for (; step != end; ++step) step->run();
   } catch (const Error&) {
+    forget_gradients();
     rethrow_with(graph_.nodes[at(step->node)].site);
+  } catch (...) {
+    forget_gradients();
+    throw;
   }
 }
 

@@ -103,6 +103,8 @@ class Program {
   void run_on_cpu(std::span<const Tensor> arguments, std::vector<Tensor>& results);
   void point(int buffer, char* data);
   void bind_gradients();
+  // Their memory serves the calls before them too: after a run that throws it may have anything.
+  void forget_gradients() const;
   void count_versions(std::span<const Tensor> arguments);
 
   Graph graph_;

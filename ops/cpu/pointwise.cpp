@@ -39,7 +39,6 @@ int operand_count(const Call& call) {
   for (unsigned bits = call.scalars; bits; bits &= bits - 1) ++count;
   return count;
 }
-bool is_scalar(const Call& call, int operand) { return (call.scalars >> operand) & 1; }
 Element scalar(const Call& call, int operand, DType dtype) {
   return element_of(dtype, call.attrs[operand].bits, is_floating(call.dtype));
 }
@@ -97,7 +96,7 @@ bool run_few(Loop loop, const Call& call, const Types& types, const TensorImpl& 
   for (int i = 0; i < n_operands; ++i) {
     const DType dtype = types.operand(i);
     operands[i] = memory[i];
-    if (is_scalar(call, i)) {
+    if (call.is_scalar(i)) {
       const auto size = static_cast<i64>(size_of(dtype));
       if (dtype == DType::f32) {
         const float value = static_cast<float>(call.attrs[i].d());
@@ -136,7 +135,7 @@ class TiledLoop {
     for (int i = 0, view = 1; i < n_operands_; ++i) {
       Operand& operand = operands_[i];
       operand.compute = types.operand(i);
-      if (is_scalar(call, i)) {
+      if (call.is_scalar(i)) {
         operand.scalar = scalar(call, i, operand.compute);
         buffered = true;
         continue;

@@ -33,7 +33,7 @@ void pointwise(const Call& call, Tensor* outputs) {
     const DType type = jit::register_dtype(call.dtype);
     const bool selects = op_info(call.op).rule == DTypeRule::select;
     for (int i = 0; i < call.n_attrs; ++i) {
-      if (!(call.scalars >> i & 1)) continue;
+      if (!call.is_scalar(i)) continue;
       work.scalars[work.n_scalars++] =
           argument_of(call.attrs[i], is_floating(call.dtype), selects && i == 0 ? boolean : type);
     }
