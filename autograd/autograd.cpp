@@ -93,9 +93,8 @@ Tensor grad(const Tensor& x) {
   require_defined("grad", x);
   const History* history = history_of(x);
   if (!history) return {};
-  if (history->grad.defined()) {
-    (history->group ? history->group->lent : history->lent).store(true, std::memory_order_relaxed);
-  }
+  if (!history->node) autograd::note_look(x.impl());
+  if (history->group) history->group->lent.store(true, std::memory_order_relaxed);
   return history->retained ? *history->retained : history->grad;
 }
 

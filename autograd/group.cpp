@@ -13,7 +13,14 @@
 namespace brrr {
 namespace autograd {
 
-Group::Group(std::vector<Tensor> members) : leaves(std::move(members)) {
+namespace {
+std::uint64_t next_id() {
+  static std::atomic<std::uint64_t> last{0};
+  return ++last;
+}
+}  // namespace
+
+Group::Group(std::vector<Tensor> members) : id(next_id()), leaves(std::move(members)) {
   if (leaves.empty()) fail("[GradientGroup] expected at least one leaf, got none");
   for (const Tensor& leaf : leaves) {
     if (!requires_grad(leaf) || !is_leaf(leaf) || history_of(leaf)->group ||
@@ -92,6 +99,7 @@ bool GradientGroup::holds(const Tensor& x) {
 
 std::span<const Tensor> GradientGroup::leaves() const { return state_->group.leaves; }
 Tensor GradientGroup::flat() const {
+  autograd::note_look(state_->group.leaves[0].impl());
   state_->group.lent.store(true, std::memory_order_relaxed);
   return state_->group.flat;
 }

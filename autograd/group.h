@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -25,9 +26,10 @@ class Group {
   Filled cut(Tensor gradients) const;
   void set(Filled gradients) noexcept;
 
+  const std::uint64_t id;  // no other group's, at any time
   std::vector<Tensor> leaves;
   Tensor flat;
-  mutable std::atomic<bool> lent{false};  // as a history's, of any gradient of the group
+  mutable std::atomic<bool> lent{false};  // a handle to a leaf's view was given out, and may live
 };
 
 }  // namespace brrr::autograd

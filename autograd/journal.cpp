@@ -18,19 +18,35 @@ Journal::Journal() { journal = this; }
 
 Journal::~Journal() {
   journal = nullptr;
-  for (const Change& change : changes_) set_collected(change.leaf, change.before);
+  for (const Entry& entry : entries_) {
+    if (collected(entry.leaf).impl() != entry.before.impl())
+      set_collected(entry.leaf, entry.before);
+  }
 }
 
-void note_change(TensorImpl* impl, bool depends) {
-  if (!journal) [[likely]]
-    return;
+void note(TensorImpl* impl, bool depends) {
   const auto* history = static_cast<const History*>(impl->autograd);
   if (history->group) impl = history->group->leaves[0].impl();
-  const auto known = [impl](const Journal::Change& change) { return change.leaf.impl() == impl; };
-  if (std::ranges::any_of(journal->changes_, known)) return;
+  const auto known = [impl](const Journal::Entry& entry) { return entry.leaf.impl() == impl; };
+  if (std::ranges::any_of(journal->entries_, known)) return;
   impl->retain();
   const Tensor leaf(impl);
-  journal->changes_.push_back({leaf, collected(leaf), depends});
+  journal->entries_.push_back({leaf, collected(leaf), depends});
+}
+
+void note_change(TensorImpl* leaf, bool depends) {
+  if (journal) [[unlikely]]
+    note(leaf, depends);
+}
+
+void note_look(TensorImpl* leaf) {
+  if (journal) [[unlikely]]
+    note(leaf, true);
+}
+
+std::recursive_mutex& collecting() {
+  static auto* mutex = new std::recursive_mutex;
+  return *mutex;
 }
 
 Tensor collected(const Tensor& leaf) {
@@ -39,21 +55,23 @@ Tensor collected(const Tensor& leaf) {
   return history->group ? history->group->flat : history->grad;
 }
 
-Hold hold_of(const Tensor& leaf) {
+std::uint64_t group_of(const Tensor& leaf) {
   const History* history = history_of(leaf);
-  const Group* group = history->group;
-  const auto handles = [](const Tensor& x) {
-    return x.impl()->refs.load(std::memory_order_acquire);
-  };
-  Hold hold{group ? static_cast<std::uint32_t>(group->leaves.size()) : 0, false};
-  std::atomic<bool>& lent = group ? group->lent : history->lent;
-  if (!lent.load(std::memory_order_relaxed)) return hold;
-  hold.by_others = handles(group ? group->flat : history->grad) > 2;
-  for (std::size_t i = 0; group && i < group->leaves.size(); ++i) {
-    hold.by_others |= handles(history_of(group->leaves[i])->grad) > 1;
+  return history && history->group ? history->group->id : 0;
+}
+
+Views views_of_gradient(const Tensor& leaf) {
+  const History* history = history_of(leaf);
+  const Group* group = history ? history->group : nullptr;
+  if (!group) return {};
+  Views views{static_cast<std::uint32_t>(group->leaves.size()), false};
+  if (!group->lent.load(std::memory_order_relaxed)) return views;
+  for (const Tensor& each : group->leaves) {
+    const Tensor& view = history_of(each)->grad;
+    views.held |= view.defined() && view.impl()->refs.load(std::memory_order_acquire) > 1;
   }
-  lent.store(hold.by_others, std::memory_order_relaxed);
-  return hold;
+  group->lent.store(views.held, std::memory_order_relaxed);
+  return views;
 }
 
 void set_collected(const Tensor& leaf, const Tensor& gradient) {

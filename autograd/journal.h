@@ -1,15 +1,17 @@
-// What a trace learns of the tape: which gradients a step changes, and whether a gradient is being
-// computed now.
+// What a trace learns of the tape: which gradients a step looks at and changes, and whether a
+// gradient is being computed now.
 #pragma once
 
+#include <cstdint>
+#include <mutex>
 #include <vector>
 
 #include "tensor/tensor.h"
 
 namespace brrr::autograd {
 
-// Writes down the gradients of leaves that this thread changes while it lives; then each gradient
-// is what it was.
+// Writes down the gradients of leaves that this thread looks at or changes while it lives; then
+// each is what it was.
 class Journal {
  public:
   Journal();
@@ -18,33 +20,39 @@ class Journal {
   Journal& operator=(const Journal&) = delete;
 
   // A leaf, or the first leaf of a group, with its gradient, or the group's flat one.
-  struct Change {
+  struct Entry {
     Tensor leaf;
     Tensor before;
-    bool depends;  // what came of it depends on what was there: it was added to, and not replaced
+    bool depends;  // somebody looked at what was there, or added to it, before it was replaced
   };
-  const std::vector<Change>& changes() const { return changes_; }
+  const std::vector<Entry>& entries() const { return entries_; }
 
  private:
-  friend void note_change(TensorImpl* leaf, bool depends);
-  std::vector<Change> changes_;
+  friend void note(TensorImpl* leaf, bool depends);
+  std::vector<Entry> entries_;
 };
 
 // Call before the gradient of a leaf becomes another tensor, which `depends` on the one before, or
 // on there being none.
 void note_change(TensorImpl* leaf, bool depends = false);
+// Call before somebody is told of a leaf's gradient, or that there is none.
+void note_look(TensorImpl* leaf);
 
 // The gradient of a leaf, or that of its group: what a journal writes down and gives back.
 Tensor collected(const Tensor& leaf);
 void set_collected(const Tensor& leaf, const Tensor& gradient);  // undefined: forgets it
+// Of the group that collects the leaf's gradient; 0: there is none.
+std::uint64_t group_of(const Tensor& leaf);
+// Held while gradients of leaves that other threads may share are added to.
+std::recursive_mutex& collecting();
 
-// Who holds the gradient of a leaf, or of its group, beside one handle to it: the tape's own views
-// of the same storage, and whether anybody has a handle of the tape's.
-struct Hold {
-  std::uint32_t views = 0;
-  bool by_others = false;
+// The tape's own views of a leaf's gradient, or of its group's, beside the handle to it, and
+// whether anybody has a handle to one of them.
+struct Views {
+  std::uint32_t count = 0;
+  bool held = false;
 };
-Hold hold_of(const Tensor& leaf);
+Views views_of_gradient(const Tensor& leaf);
 
 // Whether a backward is under way on this thread.
 extern thread_local constinit int runs_under_way;

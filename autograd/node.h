@@ -128,8 +128,7 @@ struct History final : TensorExtension {
   std::unique_ptr<Hooks> hooks;      // of a leaf
   Group* group = nullptr;            // that collects the leaf's gradient, and its place there
   int place = 0;
-  mutable std::atomic<bool> lent{false};  // a handle to `grad` was given out, and may live
-  std::atomic<Run*> run{nullptr};         // that is bringing the leaf a gradient
+  std::atomic<Run*> run{nullptr};  // that is bringing the leaf a gradient
   Slot slot;
 
   ~History() override {

@@ -47,7 +47,6 @@ void call_hooks(const Hooks& hooks, int output, Tensor& gradient) {
 }
 
 // Leaves may be shared by backwards on several threads.
-std::mutex collecting;
 
 }  // namespace
 
@@ -397,7 +396,7 @@ void Run::commit() {
       changes.push_back({static_cast<History*>(leaf.impl->autograd), std::move(gradient)});
   }
   // Hooks are done.
-  const std::lock_guard lock(collecting);
+  const std::lock_guard lock(collecting());
   std::vector<std::pair<Group*, std::vector<Tensor>>> groups;
   for (auto& [to, gradient] : changes) {
     History& history = *to;

@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "autograd/autograd.h"
+#include "autograd/journal.h"
 #include "graph/cuda_replay.h"
 #include "graph/program.h"
 #include "graph/trace.h"
@@ -24,6 +25,7 @@ using graph::Trace;
 
 // All that decides which calls a step makes.
 struct Signature {
+  std::string text;
   std::vector<std::int64_t> words;
   std::vector<Tensor> shapes;  // of the arguments, without values
   std::vector<const void*> fixed;
@@ -49,14 +51,17 @@ void fill_words(std::span<const Tensor> arguments, std::span<const Tensor> fixed
   for (const Tensor& x : fixed) {
     add_words(x, words);
     words.push_back(reinterpret_cast<std::int64_t>(x.impl()->storage));
-    words.push_back(x.storage_offset() << 1 | requires_grad(x));
+    words.push_back(x.storage_offset());
+    // Which leaf it is matters, whatever memory it has.
+    words.push_back(requires_grad(x) ? reinterpret_cast<std::int64_t>(x.impl()) : 0);
   }
   words.insert(words.end(), statics.begin(), statics.end());
 }
 
-std::string describe(std::span<const Tensor> arguments) {
+std::string describe(std::span<const Tensor> arguments, std::span<const Tensor> fixed) {
   std::string text;
   for (const Tensor& x : arguments) text += (text.empty() ? "" : ", ") + x.describe();
+  for (const Tensor& x : fixed) text += (text.empty() ? "fixed " : ", fixed ") + x.describe();
   return "(" + text + ")";
 }
 
@@ -70,6 +75,7 @@ struct Entry {
   std::string reason;
   std::unique_ptr<Program> program;
   std::int64_t calls = 0;
+  int traced_again = 0, planned_again = 0;
   double trace_ms = 0, plan_ms = 0;
 };
 
@@ -107,8 +113,12 @@ struct CompiledStep::State {
 
   std::vector<Tensor> call(std::span<const Tensor> arguments, std::span<const Tensor> fixed,
                            std::span<const Static> statics, const StepFunction& function);
-  Entry& compile(std::span<const Tensor> arguments, std::span<const Tensor> fixed,
-                 std::span<const Static> statics, const StepFunction& function, std::string reason);
+  std::unique_ptr<Entry> trace_and_plan(std::span<const Tensor> arguments,
+                                        std::span<const Tensor> fixed,
+                                        std::span<const Static> statics,
+                                        const StepFunction& function);
+  Entry* find_or_trace(std::span<const Tensor> arguments, std::span<const Tensor> fixed,
+                       std::span<const Static> statics, const StepFunction& function);
   Graph trace(std::span<const Tensor> arguments, const StepFunction& function) const;
   void look_for_frozen_rates(const Graph& graph) const;
   std::vector<Tensor> fall_back(std::span<const Tensor> arguments, const StepFunction& function,
@@ -177,9 +187,10 @@ void run_passes(Graph& graph) {
 
 }  // namespace
 
-Entry& CompiledStep::State::compile(std::span<const Tensor> arguments,
-                                    std::span<const Tensor> fixed, std::span<const Static> statics,
-                                    const StepFunction& function, std::string reason) {
+std::unique_ptr<Entry> CompiledStep::State::trace_and_plan(std::span<const Tensor> arguments,
+                                                           std::span<const Tensor> fixed,
+                                                           std::span<const Static> statics,
+                                                           const StepFunction& function) {
   auto entry = std::make_unique<Entry>();
   const auto start = std::chrono::steady_clock::now();
   Graph graph = trace(arguments, function);
@@ -189,9 +200,9 @@ Entry& CompiledStep::State::compile(std::span<const Tensor> arguments,
   run_passes(graph);
   entry->program = std::make_unique<Program>(std::move(graph), arena, program_options());
   entry->plan_ms = milliseconds_since(traced);
-  entry->reason = std::move(reason);
   Signature& signature = entry->signature;
   signature.words = words;
+  signature.text = describe(arguments, fixed);
   for (const Tensor& x : arguments) {
     signature.shapes.push_back(
         make_view(make_meta_tensor(x.dtype(), x.shape(), x.device()), x.shape(), x.strides()));
@@ -199,8 +210,7 @@ Entry& CompiledStep::State::compile(std::span<const Tensor> arguments,
   }
   for (const Tensor& x : fixed) signature.fixed.push_back(x.data());
   signature.statics.assign(statics.begin(), statics.end());
-  entries.push_back(std::move(entry));
-  return *entries.back();
+  return entry;
 }
 
 std::vector<Tensor> CompiledStep::State::fall_back(std::span<const Tensor> arguments,
@@ -242,6 +252,39 @@ std::string CompiledStep::State::why_not(std::span<const Tensor> arguments,
   return current_cpu_queue() ? "the current stream of the CPU is a queue" : "";
 }
 
+// The entry for these arguments, and for the gradients that leaves have now; null when there is
+// none and no room for it.
+Entry* CompiledStep::State::find_or_trace(std::span<const Tensor> arguments,
+                                          std::span<const Tensor> fixed,
+                                          std::span<const Static> statics,
+                                          const StepFunction& function) {
+  Entry* moved = nullptr;
+  bool other_gradients = false;
+  for (const auto& entry : entries) {
+    if (entry->signature.words != words) continue;
+    const Program::Fit fit = entry->program->fit_of_gradients();
+    if (fit == Program::Fit::yes) return entry.get();
+    if (fit == Program::Fit::moved) moved = entry.get();
+    other_gradients = true;
+  }
+  if (!moved && static_cast<int>(entries.size()) >= options.most_entries) return nullptr;
+  auto entry = trace_and_plan(arguments, fixed, statics, function);
+  if (moved) {
+    // The gradients that it looks at are gone: no call will find them again.
+    entry->reason = moved->reason;
+    entry->calls = moved->calls;
+    entry->traced_again = moved->traced_again + 1;
+    entry->planned_again = moved->planned_again;
+    *moved = std::move(*entry);
+    return moved;
+  }
+  entry->reason = other_gradients   ? "leaves had gradients and have none, or had none"
+                  : entries.empty() ? "first call"
+                                    : difference(entry->signature, entries.back()->signature);
+  entries.push_back(std::move(entry));
+  return entries.back().get();
+}
+
 std::vector<Tensor> CompiledStep::State::call(std::span<const Tensor> arguments,
                                               std::span<const Tensor> fixed,
                                               std::span<const Static> statics,
@@ -252,36 +295,27 @@ std::vector<Tensor> CompiledStep::State::call(std::span<const Tensor> arguments,
   if (const std::string why = why_not(arguments, fixed); !why.empty())
     return fall_back(arguments, function, why);
   fill_words(arguments, fixed, statics, words);
-  Entry* found = nullptr;
-  std::string reason;
-  for (const auto& entry : entries) {
-    if (entry->signature.words != words) continue;
-    if (entry->program->fits_gradients()) {
-      found = entry.get();
-      break;
-    }
-    reason = "the gradients that the step adds to are not those of the call before";
+  // Other threads may change the gradients of the same leaves.
+  std::unique_lock gradients(autograd::collecting());
+  // Those that others hold are copied once: then the step is traced with the copies.
+  Entry* found = find_or_trace(arguments, fixed, statics, function);
+  if (found && found->program->copy_held_gradients())
+    found = find_or_trace(arguments, fixed, statics, function);
+  if (!found) {
+    gradients.unlock();
+    return fall_back(arguments, function,
+                     fmt::format("{} would be entry {} of at most {}", describe(arguments, fixed),
+                                 entries.size() + 1, options.most_entries));
   }
-  if (found && found->program->gradients_are_held()) {
+  if (found->program->made_gradients_are_held()) {
     // They stay the caller's; the step writes to new ones from now on.
     Graph graph = found->program->graph();
     found->program = std::make_unique<Program>(std::move(graph), arena, program_options());
-    found->reason += "; planned again, since somebody kept a gradient";
+    ++found->planned_again;
   }
-  if (!found) {
-    if (static_cast<int>(entries.size()) >= options.most_entries) {
-      return fall_back(arguments, function,
-                       fmt::format("{} would be entry {} of at most {}", describe(arguments),
-                                   entries.size() + 1, options.most_entries));
-    }
-    if (reason.empty()) reason = "first call";
-    found = &compile(arguments, fixed, statics, function, "");
-    if (entries.size() > 1 && reason == "first call")
-      reason = difference(found->signature, entries[entries.size() - 2]->signature);
-    found->reason = reason;
-  }
-  if (const std::string why = found->program->shared_memory(arguments); !why.empty())
-    return fall_back(arguments, function, why);
+  const std::string why = found->program->shared_memory(arguments);
+  if (!why.empty() || !found->program->adds_to_gradients()) gradients.unlock();
+  if (!why.empty()) return fall_back(arguments, function, why);
   std::vector<Tensor> results = found->program->run(arguments);
   ++found->calls;
   return results;
@@ -308,8 +342,16 @@ CompileReport CompiledStep::report() const {
   for (const auto& entry : state_->entries) {
     const Program& program = *entry->program;
     CompiledEntry line;
-    line.signature = describe(entry->signature.shapes);
+    line.signature = entry->signature.text;
     line.reason = entry->reason;
+    if (entry->traced_again > 0)
+      line.reason += fmt::format(
+          "; traced again {} times, since a gradient that the step looks at "
+          "was another tensor",
+          entry->traced_again);
+    if (entry->planned_again > 0)
+      line.reason += fmt::format("; planned again {} times, since somebody kept a gradient",
+                                 entry->planned_again);
     line.calls = entry->calls;
     line.nodes = static_cast<int>(program.steps().size());
     line.lanes = program.plan().lanes;

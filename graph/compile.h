@@ -151,6 +151,18 @@ struct Given<Fixed<T>> {
 template <class A>
 using GivenFor = typename Given<std::remove_cvref_t<A>>::Type;
 
+// What an argument is, wherever it stands: part of the signature.
+template <class A>
+constexpr Static kind_of() {
+  using T = std::remove_cvref_t<A>;
+  if constexpr (std::is_same_v<T, Tensor>) return 0;
+  if constexpr (std::is_same_v<T, std::vector<Tensor>>) return 1;
+  if constexpr (std::is_same_v<T, Fixed<Tensor>>) return 2;
+  if constexpr (std::is_same_v<T, Fixed<std::vector<Tensor>>>) return 3;
+  return 4 + (std::is_same_v<T, bool> | std::is_floating_point_v<T> << 1 | std::is_enum_v<T> << 2 |
+              std::is_unsigned_v<T> << 3 | static_cast<Static>(sizeof(T)) << 4);
+}
+
 // Arguments to lists of tensors and numbers, and back.
 struct Flattened {
   std::vector<Tensor> tensors, fixed;
@@ -257,7 +269,7 @@ class Compiled {
   requires(std::invocable<F&, detail::GivenFor<A>&...>) auto operator()(A&&... arguments) {
     using R = std::remove_cvref_t<std::invoke_result_t<F&, detail::GivenFor<A>&...>>;
     detail::Flattened flat;
-    (flat.add(arguments), ...);
+    ((flat.statics.push_back(detail::kind_of<A>()), flat.add(arguments)), ...);
     const auto call = [&](std::span<const Tensor> tensors) -> std::vector<Tensor> {
       detail::Unflatten next(tensors);
       // In braces: evaluated from left to right.

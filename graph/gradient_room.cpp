@@ -70,8 +70,7 @@ class Guests {
     }
     for (const LeafGradient& gradient : graph_.gradients) {
       const int root = gradient.value.buffer;
-      if (!gradient.is_result() || !graph_.is_temporary(root) || returned[at(root)] ||
-          plan_.places[at(root)].root != root ||
+      if (!gradient.is_made() || returned[at(root)] || plan_.places[at(root)].root != root ||
           std::ranges::find(rooms_, root, &Room::root) != rooms_.end())
         continue;
       rooms_.push_back({root, graph_.buffers[at(root)].bytes, {}, {}});

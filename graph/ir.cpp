@@ -107,6 +107,19 @@ std::vector<std::string> places_of(const Graph& graph) {
   return describe(sites);
 }
 
+std::string what_becomes_of(const Graph& graph, const LeafGradient& gradient) {
+  using Outcome = LeafGradient::Outcome;
+  switch (gradient.outcome) {
+    case Outcome::stays: return "stays";
+    case Outcome::added_to: return "added to in its place";
+    case Outcome::outside: return gradient.outside.describe();
+    case Outcome::forgotten: return "forgotten";
+    case Outcome::made:
+    case Outcome::argument: break;
+  }
+  return describe(graph, gradient.value);
+}
+
 std::string as_text(const Graph& graph) {
   const std::vector<std::string> places = places_of(graph);
   std::string text = fmt::format("step on {}: {} calls, {} buffers\n", to_string(graph.device),
@@ -132,9 +145,7 @@ std::string as_text(const Graph& graph) {
   }
   for (const LeafGradient& gradient : graph.gradients) {
     text += fmt::format("gradient of {}: {}\n", gradient.leaf.describe(),
-                        gradient.is_result()     ? describe(graph, gradient.value)
-                        : gradient.is_added_to() ? std::string("added to in its place")
-                                                 : std::string("forgotten"));
+                        what_becomes_of(graph, gradient));
   }
   return text;
 }

@@ -61,15 +61,26 @@ struct Node {
   explicit Node(const Call& c) : call(c) { call.inputs = nullptr; }
 };
 
-// A gradient that the step changes: that of a leaf, or of the group that the leaf is the first of.
+// A gradient that the step looks at or changes: that of a leaf, or of the group that the leaf is
+// the first of.
 struct LeafGradient {
+  enum class Outcome : std::uint8_t {
+    stays,     // as it was
+    added_to,  // in its place
+    made,      // the value, in memory that the program keeps
+    argument,  // the value, which lies in an argument
+    outside,   // a tensor from outside
+    forgotten,
+  };
   Tensor leaf;
-  Value value;           // without a buffer: it is forgotten, or was written to where it lay
+  std::uint64_t group = 0;
+  Outcome outcome = Outcome::stays;
+  Value value;
+  Tensor outside;
   bool depends = false;  // on the gradient that was there, or on there being none
-  Tensor before;
+  Tensor before;         // that gradient, by a handle of its own
 
-  bool is_result() const { return value.buffer >= 0; }
-  bool is_added_to() const { return !is_result() && depends && before.defined(); }
+  bool is_made() const { return outcome == Outcome::made; }
 };
 
 struct Output {

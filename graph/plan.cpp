@@ -214,7 +214,7 @@ void lay_out_arena(const Graph& graph, const PlanOptions& options, const KeptApa
     if (kept || outside) own[at(plan.places[i].root)] = true;
   }
   for (const LeafGradient& gradient : graph.gradients) {
-    if (gradient.value.buffer >= 0) own[at(plan.places[at(gradient.value.buffer)].root)] = true;
+    if (gradient.is_made()) own[at(plan.places[at(gradient.value.buffer)].root)] = true;
   }
   std::vector<Block> blocks;
   for (std::size_t i = 0; i < graph.buffers.size(); ++i) {

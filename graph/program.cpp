@@ -19,24 +19,6 @@ namespace {
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
-// Programs may take gradients that other programs make: who knows of those references can tell a
-// user's.
-struct References {
-  std::mutex mutex;
-  std::unordered_map<const Storage*, std::uint32_t> of_programs;
-};
-References& references() {
-  static References* all = new References;
-  return *all;
-}
-
-std::uint32_t of_other_programs(const Storage* storage) {
-  References& all = references();
-  const std::lock_guard lock(all.mutex);
-  const auto found = all.of_programs.find(storage);
-  return found == all.of_programs.end() ? 0 : found->second;
-}
-
 template <class T>
 void add_once(std::vector<T>& list, T value) {
   if (std::ranges::find(list, value) == list.end()) list.push_back(value);
@@ -92,24 +74,12 @@ Program::Program(Graph graph, std::shared_ptr<Arena> arena, const ProgramOptions
     if (arena_storage_) arena_storage_->drop();
     throw;
   }
-  References& all = references();
-  const std::lock_guard lock(all.mutex);
-  for (const Block& block : blocks_) {
-    if (block.storage && !block.kept) all.of_programs[block.storage] += block.own_references;
-  }
+  tell_of_references(true);
 }
 
 Program::~Program() {
   cuda_.reset();
-  {
-    References& all = references();
-    const std::lock_guard lock(all.mutex);
-    for (const Block& block : blocks_) {
-      if (!block.storage || block.kept) continue;
-      const auto found = all.of_programs.find(block.storage);
-      if ((found->second -= block.own_references) == 0) all.of_programs.erase(found);
-    }
-  }
+  tell_of_references(false);
   steps_.clear();
   tensors_.clear();
   gradients_.clear();
@@ -128,12 +98,11 @@ void Program::make_blocks() {
     blocks_[i].storage = retained(graph_.buffers[i].captured.impl()->storage);
   }
   for (const LeafGradient& gradient : graph_.gradients) {
-    if (!gradient.is_result()) continue;
+    if (!gradient.is_made()) continue;
     Block& block = blocks_[at(plan_.places[at(gradient.value.buffer)].root)];
     if (block.storage) continue;
     const std::size_t bytes = graph_.buffers[at(gradient.value.buffer)].bytes;
-    block = {new_storage(graph_.device, bytes), true, 1};
-    kept_.push_back({plan_.places[at(gradient.value.buffer)].root, 0});
+    block = {new_storage(graph_.device, bytes), 1};
     kept_bytes_ += bytes;
   }
 }
@@ -200,59 +169,33 @@ void Program::make_steps() {
     }
   }
   for (const LeafGradient& gradient : graph_.gradients) {
-    gradients_.push_back(gradient.is_result() ? tensor_of(gradient.value) : Tensor());
+    gradients_.push_back(gradient.is_made() ? tensor_of(gradient.value) : Tensor());
   }
   // The graph's own handles to what it met.
   for (std::size_t i = 0; i < graph_.buffers.size(); ++i) {
     if (graph_.buffers[i].kind == Buffer::Kind::captured) blocks_[i].own_references += 2;
   }
   for (const LeafGradient& gradient : graph_.gradients) {
-    for (Block& block : blocks_) {
-      if (gradient.before.defined() && block.storage == gradient.before.impl()->storage)
-        ++block.own_references;
+    count_own(gradient.before);
+    adds_to_gradients_ |= gradient.outcome == LeafGradient::Outcome::added_to;
+  }
+  for (const Output& output : graph_.outputs) {
+    // A handle of the graph's alone.
+    if (output.real.defined() && output.real.impl()->refs.load() == 1) count_own(output.real);
+  }
+}
+
+void Program::count_own(const Tensor& handle) {
+  for (Block& block : blocks_) {
+    if (handle.defined() && block.storage == handle.impl()->storage) {
+      ++block.own_references;
+      return;
     }
   }
 }
 
 void Program::point(int root, char* data) {
   for (auto& [impl, offset] : views_[at(root)]) impl->data = data + offset;
-}
-
-bool Program::fits_gradients() const {
-  return std::ranges::all_of(graph_.gradients, [](const LeafGradient& gradient) {
-    if (!gradient.depends) return true;
-    const Tensor now = autograd::collected(gradient.leaf);
-    return now.impl() == gradient.before.impl();
-  });
-}
-
-bool Program::gradients_are_held() const {
-  for (Kept& kept : kept_) kept.views = 0;
-  for (std::size_t i = 0; i < gradients_.size(); ++i) {
-    const LeafGradient& gradient = graph_.gradients[i];
-    if (!gradient.is_result() || autograd::collected(gradient.leaf).impl() != gradients_[i].impl())
-      continue;
-    const autograd::Hold hold = autograd::hold_of(gradient.leaf);
-    if (hold.by_others) return true;
-    const int root = plan_.places[at(gradient.value.buffer)].root;
-    std::ranges::find(kept_, root, &Kept::root)->views += hold.views;
-  }
-  return std::ranges::any_of(kept_, [&](const Kept& kept) {
-    const Block& block = blocks_[at(kept.root)];
-    const std::uint32_t own = block.own_references + kept.views;
-    const std::uint32_t all = block.storage->refs.load(std::memory_order_acquire);
-    return all > own && all > own + of_other_programs(block.storage);
-  });
-}
-
-// Leaves get what this run made.
-void Program::bind_gradients() {
-  for (std::size_t i = 0; i < gradients_.size(); ++i) {
-    const LeafGradient& gradient = graph_.gradients[i];
-    if (gradient.is_added_to()) continue;
-    if (autograd::collected(gradient.leaf).impl() != gradients_[i].impl())
-      autograd::set_collected(gradient.leaf, gradients_[i]);
-  }
 }
 
 void Program::count_versions(std::span<const Tensor> arguments) {
@@ -306,16 +249,8 @@ std::vector<Tensor> Program::run(std::span<const Tensor> arguments) {
     run_on_cpu(arguments, results);
   }
   for (const RandomAdvance& advance : graph_.draws) after_replay(advance);
-  if (!graph_.gradients.empty()) bind_gradients();
+  if (!graph_.gradients.empty()) bind_gradients(arguments);
   return results;
-}
-
-void Program::forget_gradients() const {
-  for (std::size_t i = 0; i < gradients_.size(); ++i) {
-    const Tensor& leaf = graph_.gradients[i].leaf;
-    if (gradients_[i].defined() && autograd::collected(leaf).impl() == gradients_[i].impl())
-      autograd::set_collected(leaf, Tensor());
-  }
 }
 
 void Program::run_steps() const {

@@ -76,25 +76,30 @@ class Program {
   // Blocks of their own: of a root, and all of them.
   Storage* storage_of(int root) const { return blocks_[static_cast<std::size_t>(root)].storage; }
   const std::vector<Storage*>& outside() const { return outside_; }
-  // Whether somebody outside holds a gradient that the next run would write over.
-  bool gradients_are_held() const;
   // An argument that lies in memory that the step writes to by another name, in words; "" when
   // there is none. The graph knows nothing of that.
   std::string shared_memory(std::span<const Tensor> arguments) const;
-  // Whether the gradients that the trace met are still those that there are.
-  bool fits_gradients() const;
+
+  // --- Gradients of leaves ---
+
+  enum class Fit : std::uint8_t {
+    yes,
+    moved,  // those that the step looks at are other tensors than the trace met
+    no,
+  };
+  Fit fit_of_gradients() const;
+  // In their place: while that is done nobody else may change them.
+  bool adds_to_gradients() const { return adds_to_gradients_; }
+  // Whether somebody else holds a gradient that this program made, and would write over.
+  bool made_gradients_are_held() const;
+  // Gives leaves copies of gradients that others hold too and that the step would add to in their
+  // place; whether there were any.
+  bool copy_held_gradients() const;
 
  private:
   struct Block {
-    Storage* storage = nullptr;  // owned
-    bool kept = false;           // a gradient's: nobody else's when it is written
-    std::uint32_t own_references = 0;
-  };
-
-  // A block of gradients, and the tape's views of it.
-  struct Kept {
-    int root;
-    std::uint32_t views;
+    Storage* storage = nullptr;        // owned
+    std::uint32_t own_references = 0;  // of the program
   };
 
   void make_blocks();
@@ -102,7 +107,10 @@ class Program {
   Tensor tensor_of(const Value& value);
   void run_on_cpu(std::span<const Tensor> arguments, std::vector<Tensor>& results);
   void point(int buffer, char* data);
-  void bind_gradients();
+  void count_own(const Tensor& handle);
+  void tell_of_references(bool there) const;
+  bool is_held(const Tensor& gradient, std::uint32_t own_handles, const Tensor& leaf) const;
+  void bind_gradients(std::span<const Tensor> arguments);
   // Their memory serves the calls before them too: after a run that throws it may have anything.
   void forget_gradients() const;
   void count_versions(std::span<const Tensor> arguments);
@@ -121,8 +129,8 @@ class Program {
   std::vector<Storage*> outside_;  // of the blocks
   std::vector<Storage*> written_;  // captured ones, whose versions each run counts up
   std::vector<int> written_arguments_;
-  mutable std::vector<Kept> kept_;
   std::size_t kept_bytes_ = 0;
+  bool adds_to_gradients_ = false;
   std::unique_ptr<CudaReplay> cuda_;
 };
 

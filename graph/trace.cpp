@@ -164,7 +164,7 @@ int Trace::buffer_of(const Tensor& x) {
       captured_.try_emplace(storage, static_cast<int>(graph_.buffers.size()));
   if (is_new) {
     for (std::size_t i = 0; i < arguments_.size(); ++i) {
-      if (arguments_[i].impl()->storage == storage) {
+      if (arguments_[i].impl()->storage == storage && storage->bytes > 0) {
         refuse("compile",
                fmt::format("argument {} shares memory with {}, which the step takes from "
                            "outside; use the argument, or leave it out",
@@ -225,21 +225,36 @@ void Trace::note(Call& call, Tensor* outputs) {
 
 // What became of gradients is a result of the step too.
 void Trace::note_gradients() {
-  for (const autograd::Journal::Change& change : journal_->changes()) {
-    const Tensor after = autograd::collected(change.leaf);
-    if (!after.defined()) {
-      graph_.gradients.push_back({change.leaf, {}, false, {}});
-      continue;
-    }
-    if (after.impl() == change.before.impl()) continue;
-    if (change.depends && change.before.defined()) {
-      // What was added to goes on to be added to, in its place.
-      Tensor kept = change.before;
+  using Outcome = LeafGradient::Outcome;
+  for (const autograd::Journal::Entry& entry : journal_->entries()) {
+    if (is_stand_in(entry.leaf.impl()->storage)) continue;  // a leaf of the step's own
+    const Tensor after = autograd::collected(entry.leaf);
+    LeafGradient gradient{.leaf = entry.leaf,
+                          .group = autograd::group_of(entry.leaf),
+                          .value = {},
+                          .outside = {},
+                          .depends = entry.depends,
+                          .before = entry.before.defined() ? detach(entry.before) : Tensor()};
+    if (after.impl() == entry.before.impl()) {
+      if (!entry.depends) continue;
+      gradient.outcome = Outcome::stays;
+    } else if (!after.defined()) {
+      gradient.outcome = Outcome::forgotten;
+    } else if (!is_stand_in(after.impl()->storage)) {
+      gradient.outcome = Outcome::outside;
+      gradient.outside = after;
+    } else if (gradient.value = value_of(after); !graph_.is_temporary(gradient.value.buffer)) {
+      gradient.outcome = Outcome::argument;
+    } else if (entry.depends && entry.before.defined()) {
+      // What the step looks at stays in its place, where the next call finds it.
+      Tensor kept = entry.before;
       copy_(kept, after);
-      graph_.gradients.push_back({change.leaf, {}, true, change.before});
-      continue;
+      gradient.value = {};
+      gradient.outcome = Outcome::added_to;
+    } else {
+      gradient.outcome = Outcome::made;
     }
-    graph_.gradients.push_back({change.leaf, value_of(after), change.depends, {}});
+    graph_.gradients.push_back(std::move(gradient));
   }
 }
 

@@ -271,7 +271,7 @@ std::vector<Tensor> run_planned(const Graph& graph, const PlanOptions& options, 
     results.push_back(output.value.buffer >= 0 ? clone(memory.tensor(output.value)) : output.real);
   }
   for (const graph::LeafGradient& gradient : graph.gradients) {
-    if (gradient.is_result()) results.push_back(clone(memory.tensor(gradient.value)));
+    if (gradient.is_made()) results.push_back(clone(memory.tensor(gradient.value)));
   }
   return results;
 }

@@ -221,7 +221,7 @@ std::string problem_with_plans(const Choices& choices, const Program& program) {
         return problem;
       for (const graph::LeafGradient& gradient : graph.gradients) {
         for (std::size_t i = 0; i < planned.captured().size(); ++i) {
-          if (gradient.is_result() && planned.captured()[i].impl() == gradient.leaf.impl())
+          if (gradient.is_made() && planned.captured()[i].impl() == gradient.leaf.impl())
             want.push_back(grad(eager.captured()[i]));
         }
       }

@@ -360,7 +360,7 @@ TEST_CASE("compile: what a gradient, a draw or a later part needs stays", "[comp
   CHECK(std::ranges::count(ops, "full") >= 1);
   CHECK(std::ranges::count(ops, "copy") == 1);
   REQUIRE(graph.gradients.size() == 1);
-  CHECK(graph.gradients[0].is_result());
+  CHECK(graph.gradients[0].is_made());
 }
 
 TEST_CASE("compile: calls that change nothing go", "[compile]") {
