@@ -13,13 +13,13 @@
 namespace brrr::graph {
 namespace {
 
-// Whether a node writes to a leaf's memory: the leaf's gradient is one of those that the step
-// computes.
-bool writes_to_outside(const Graph& graph, const Node& node) {
-  if (!node.call.in_place || node.role != Role::update) return false;
+// Whether a node writes to a leaf's memory.
+bool writes_to_leaf(const Graph& graph, const Node& node) {
+  if (!node.call.in_place || node.role == Role::backward) return false;
   for (const Value& output : node.outputs) {
     const Buffer& buffer = graph.buffers[static_cast<std::size_t>(output.buffer)];
     if (buffer.kind != Buffer::Kind::captured) continue;
+    if (buffer.trains) return true;
     for (const LeafGradient& gradient : graph.gradients) {
       if (gradient.leaf.shares_storage_with(buffer.captured)) return true;
     }
@@ -39,10 +39,13 @@ class Rates {
       }
     }
     in_update_.resize(graph.nodes.size());
+    const auto is_backward = [](const Node& node) { return node.role == Role::backward; };
+    if (std::ranges::any_of(graph.nodes, is_backward)) first_role_ = Role::update;
     for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
       const Node& node = graph.nodes[i];
-      if (!writes_to_outside(graph, node)) continue;
-      in_update_[i] = true;
+      if (!writes_to_leaf(graph, node)) continue;
+      const Op op = node.call.op;
+      in_update_[i] = op != Op::clamp && op != Op::maximum && op != Op::minimum;
       const Node* sum = &node;
       if (node.call.op == Op::copy) sum = maker_of(node.inputs[0]);
       if (!sum || (sum->call.op != Op::add && sum->call.op != Op::sub)) continue;
@@ -61,7 +64,8 @@ class Rates {
 
   void follow(const Value& amount, const Value& leaf) {
     const Node* maker = maker_of(amount);
-    if (!maker || maker->role != Role::update || maker->call.in_place) return;
+    if (!maker || maker->role < first_role_ || maker->role == Role::backward) return;
+    if (maker->call.in_place) return;
     const auto index = static_cast<std::size_t>(maker - graph_.nodes.data());
     if (in_update_[index] || amount.shape != leaf.shape) return;
     const Op op = maker->call.op;
@@ -77,6 +81,7 @@ class Rates {
   const Graph& graph_;
   std::vector<int> makers_;  // the one call that writes to a buffer
   std::vector<bool> in_update_;
+  Role first_role_ = Role::forward;  // of what makes an update
 };
 
 double number_in(const Call& call, const Attr& attr) {

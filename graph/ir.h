@@ -25,8 +25,9 @@ struct Buffer {
   Kind kind = Kind::temporary;
   Device device;
   std::size_t bytes = 0;
-  Tensor captured;  // some tensor of that storage
-  int input = -1;   // which argument
+  Tensor captured;      // some tensor of that storage
+  bool trains = false;  // captured: one that requires a gradient lies in it
+  int input = -1;       // which argument
   // How many bytes past a multiple of 16 an argument starts that is copied: kernels choose how to
   // load, and so the order in which they add up, by that.
   std::size_t phase = 0;
@@ -57,6 +58,7 @@ struct Node {
   std::vector<Value> inputs, outputs;
   Role role = Role::forward;
   CallSite site;
+  const char* composite = nullptr;  // what the user called, where that is made of several calls
 
   explicit Node(const Call& c) : call(c) { call.inputs = nullptr; }
 };

@@ -149,6 +149,7 @@ void Program::make_steps() {
     Step step(node.call);
     step.kernel = graph_.device.is_cpu() ? info.cpu : info.cuda;
     step.name = info.name;
+    step.composite = node.composite;
     step.node = static_cast<int>(i);
     if (!step.kernel)
       fail(fmt::format("[{}] has no kernel for {}", info.name, to_string(graph_.device)));

@@ -38,6 +38,7 @@ class Arena {
 struct Step {
   KernelFn kernel = nullptr;
   const char* name = "";
+  const char* composite = nullptr;
   Call call;
   Tensor* outputs = nullptr;
   int node = 0;
@@ -45,6 +46,7 @@ struct Step {
   explicit Step(const Call& c) : call(c) {}
   void run() const {
     const OpScope scope(name);
+    const CompositeScope in(composite);
     kernel(call, outputs);
   }
 };

@@ -117,7 +117,7 @@ Tensor Trace::make(DType dtype, std::span<const std::int64_t> shape, Device devi
   const std::size_t bytes = shaped.bytes();
   Storage* storage = adopt_storage(device, nullptr, bytes, let_go,
                                    identity(serial_, static_cast<int>(graph_.buffers.size())));
-  graph_.buffers.push_back({kind, device, bytes, {}, -1});
+  graph_.buffers.push_back({.kind = kind, .device = device, .bytes = bytes, .captured = {}});
   const Tensor made = make_tensor_on(storage, dtype, shape, shaped.strides(), 0);
   TensorWord& word = made.impl()->word;
   word = TensorWord::pack(dtype, device, made.rank(), true, true).with_keys(TensorWord::kTraced);
@@ -171,8 +171,12 @@ int Trace::buffer_of(const Tensor& x) {
                            i, x.describe()));
       }
     }
-    graph_.buffers.push_back({Buffer::Kind::captured, x.device(), storage->bytes, detach(x), -1});
+    graph_.buffers.push_back({.kind = Buffer::Kind::captured,
+                              .device = x.device(),
+                              .bytes = storage->bytes,
+                              .captured = detach(x)});
   }
+  graph_.buffers[static_cast<std::size_t>(found->second)].trains |= requires_grad(x);
   return found->second;
 }
 
@@ -211,6 +215,7 @@ void Trace::note(Call& call, Tensor* outputs) {
   went_backward_ |= backward;
   node.role = backward ? Role::backward : went_backward_ ? Role::update : Role::forward;
   node.site = CallSite::here();
+  node.composite = current_composite;
   graph_.nodes.push_back(std::move(node));
   if (!call.in_place) return;
   for (int i = 0; i < info.n_outputs; ++i) {

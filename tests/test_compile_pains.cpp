@@ -111,6 +111,34 @@ TEST_CASE("compile pain: a rate that was frozen is reported", "[compile]") {
     CHECK(error_of(step(full({}, 0.25))) == "nothing was thrown");
   }
 
+  // The optimizer in a step of its own, gradients by name, and limits, which are no rates.
+  {
+    Optimizer optimizer({leaf}, sgd(0.25));
+    auto update = compile([&] { optimizer.step(); }, {.frozen_rate = OnFrozenRate::refuse});
+    backward(sum(leaf));
+    CHECK_THAT(error_of(update), Catch::Contains("0.25, in an update of parameters"));
+    auto by_name = compile(
+        [&] {
+          const Tensor gradient = grad(sum(square(leaf)), leaf);
+          const NoGrad constant;
+          Tensor parameter = leaf;
+          sub_(parameter, gradient * 0.25);
+        },
+        {.frozen_rate = OnFrozenRate::refuse});
+    CHECK_THAT(error_of(by_name), Catch::Contains("operand 1 of mul is 0.25"));
+    auto limited = compile(
+        [&](const Tensor& rate) {
+          zero_grad(leaf);
+          backward(sum(square(leaf)));
+          const NoGrad constant;
+          Tensor parameter = leaf;
+          sub_(parameter, grad(leaf) * rate);
+          clamp_(parameter, -0.5, 0.5);
+        },
+        {.frozen_rate = OnFrozenRate::refuse});
+    CHECK(error_of([&] { limited(full({}, 0.25)); }) == "nothing was thrown");
+  }
+
   Descent descent(sgd(0.25));
   auto step = descent.step({.name = "frozen", .frozen_rate = OnFrozenRate::refuse});
   CHECK_THAT(error_of(step), Catch::StartsWith("[frozen] numbers of the host update parameters"));
