@@ -20,7 +20,8 @@
 // - Values of the host (numbers, branches, tensors made of them) are those of the first call:
 //   `explain` lists them. A schedule on the device, dropout and step counters go on.
 // - Gradients that the function computes are those of the leaves after each call.
-// - Results are the caller's: no later call writes over them. They carry no gradient.
+// - Results are the caller's: no later call writes over them, but for an argument, a tensor from
+//   outside or a view of one, which are handed back as such. They carry no gradient.
 // - step(fixed(x), y) says that x will be there in later calls too, in its place: replays read it
 //   there and not from a copy. The function gets the tensor itself.
 // - The function may not read values, wait, or change streams: such a call throws, and names the

@@ -111,7 +111,8 @@ class Program {
   void point(int buffer, char* data);
   void count_own(const Tensor& handle);
   void tell_of_references(bool there) const;
-  bool is_held(const Tensor& gradient, std::uint32_t own_handles, const Tensor& leaf) const;
+  bool is_bound(const TensorImpl* made) const;
+  bool is_held(const Tensor& gradient, const Tensor& leaf, bool made_here) const;
   void bind_gradients(std::span<const Tensor> arguments);
   // Their memory serves the calls before them too: after a run that throws it may have anything.
   void forget_gradients() const;

@@ -1,5 +1,6 @@
 // A program's dealings with gradients of leaves: whether they are those that it was traced with,
 // who else holds them, and what leaves get from a run.
+#include <algorithm>
 #include <mutex>
 #include <unordered_map>
 
@@ -19,7 +20,8 @@ struct OfPrograms {
   std::mutex mutex;
   std::unordered_map<const Storage*, std::uint32_t> references;
   std::unordered_map<const TensorImpl*, std::uint32_t> handles;
-  std::unordered_map<const TensorImpl*, std::uint32_t> counted;  // whose reference is among those
+  // Gradients that programs made, whose references are among those, by what they lie in.
+  std::unordered_multimap<const Storage*, const TensorImpl*> made;
 
   template <class Key>
   static void change(std::unordered_map<Key, std::uint32_t>& map, Key key, bool there,
@@ -65,7 +67,15 @@ void Program::tell_of_references(bool there) const {
   };
   for (const Tensor& made : gradients_) {
     handle(made);
-    if (made.defined()) OfPrograms::change<const TensorImpl*>(all.counted, made.impl(), there);
+    if (!made.defined()) continue;
+    const TensorImpl* impl = made.impl();
+    if (there) {
+      all.made.emplace(impl->storage, impl);
+      continue;
+    }
+    const auto [first, last] = all.made.equal_range(impl->storage);
+    all.made.erase(
+        std::find_if(first, last, [&](const auto& each) { return each.second == impl; }));
   }
   for (const Output& output : graph_.outputs) handle(output.real);
   for (const LeafGradient& gradient : graph_.gradients) handle(gradient.outside);
@@ -84,8 +94,9 @@ Program::Fit Program::fit_of_gradients() const {
   return fit;
 }
 
-// `own_handles` to the gradient are known. The leaf may have another gradient by now.
-bool Program::is_held(const Tensor& gradient, std::uint32_t own_handles, const Tensor& leaf) const {
+// By somebody who is neither a program nor the leaf. The leaf may have another gradient by now.
+// `gradient` is a handle of this program's list of those that it makes, or one more.
+bool Program::is_held(const Tensor& gradient, const Tensor& leaf, bool made_here) const {
   const bool is_current = autograd::collected(leaf).impl() == gradient.impl();
   autograd::Views views;
   if (is_current) views = autograd::views_of_gradient(leaf);
@@ -96,16 +107,38 @@ bool Program::is_held(const Tensor& gradient, std::uint32_t own_handles, const T
   const std::uint32_t tape = is_current ? 1 : 0;
   OfPrograms& all = of_programs();
   const std::lock_guard lock(all.mutex);
-  const std::uint32_t counted = OfPrograms::in<const TensorImpl*>(all.counted, gradient.impl());
-  return handles >
-             own_handles + tape + OfPrograms::in<const TensorImpl*>(all.handles, gradient.impl()) ||
-         references > OfPrograms::in<const Storage*>(all.references, storage) + views.count +
-                          (counted ? 0 : 1);
+  const auto handles_of_programs = [&](const TensorImpl* impl) {
+    return OfPrograms::in<const TensorImpl*>(all.handles, impl);
+  };
+  if (handles > (made_here ? 0 : 1) + tape + handles_of_programs(gradient.impl())) return true;
+  bool counted = false;
+  const auto [first, last] = all.made.equal_range(storage);
+  for (auto each = first; each != last; ++each) {
+    const TensorImpl* other = each->second;
+    if (other == gradient.impl()) {
+      counted = true;
+    } else if (count_of(other->refs) >
+               handles_of_programs(other) + (made_here && is_bound(other))) {
+      return true;
+    }
+  }
+  return references >
+         OfPrograms::in<const Storage*>(all.references, storage) + views.count + (counted ? 0 : 1);
+}
+
+// Whether a leaf has the gradient from this program.
+bool Program::is_bound(const TensorImpl* made) const {
+  for (std::size_t i = 0; i < gradients_.size(); ++i) {
+    if (gradients_[i].impl() == made)
+      return autograd::collected(graph_.gradients[i].leaf).impl() == made;
+  }
+  return false;
 }
 
 bool Program::made_gradients_are_held() const {
   for (std::size_t i = 0; i < gradients_.size(); ++i) {
-    if (gradients_[i].defined() && is_held(gradients_[i], 0, graph_.gradients[i].leaf)) return true;
+    if (gradients_[i].defined() && is_held(gradients_[i], graph_.gradients[i].leaf, true))
+      return true;
   }
   return false;
 }
@@ -115,7 +148,7 @@ bool Program::copy_held_gradients() const {
   for (const LeafGradient& gradient : graph_.gradients) {
     if (gradient.outcome != Outcome::added_to) continue;
     const Tensor now = autograd::collected(gradient.leaf);
-    if (!is_held(now, 1, gradient.leaf)) continue;
+    if (!is_held(now, gradient.leaf, false)) continue;
     const NoGrad constant;
     autograd::set_collected(gradient.leaf, clone(now));
     any = true;

@@ -228,8 +228,19 @@ void Trace::note(Call& call, Tensor* outputs) {
   }
 }
 
+// Whether the step gives a real gradient to somebody else: as a result, or to another leaf.
+bool Trace::lets_out(const autograd::Journal::Entry& entry, std::span<const Tensor> results) const {
+  const auto shares = [&](const Tensor& x) {
+    return x.defined() && x.impl()->storage == entry.before.impl()->storage;
+  };
+  return std::ranges::any_of(results, shares) ||
+         std::ranges::any_of(journal_->entries(), [&](const autograd::Journal::Entry& other) {
+           return &other != &entry && shares(autograd::collected(other.leaf));
+         });
+}
+
 // What became of gradients is a result of the step too.
-void Trace::note_gradients() {
+void Trace::note_gradients(std::span<const Tensor> results) {
   using Outcome = LeafGradient::Outcome;
   for (const autograd::Journal::Entry& entry : journal_->entries()) {
     if (is_stand_in(entry.leaf.impl()->storage)) continue;  // a leaf of the step's own
@@ -240,8 +251,7 @@ void Trace::note_gradients() {
                           .outside = {},
                           .depends = entry.depends,
                           .before = entry.before.defined() ? detach(entry.before) : Tensor()};
-    if (after.impl() == entry.before.impl()) {
-      if (!entry.depends) continue;
+    if (entry.depends && after.impl() == entry.before.impl()) {
       gradient.outcome = Outcome::stays;
     } else if (!after.defined()) {
       gradient.outcome = Outcome::forgotten;
@@ -250,7 +260,7 @@ void Trace::note_gradients() {
       gradient.outside = after;
     } else if (gradient.value = value_of(after); !graph_.is_temporary(gradient.value.buffer)) {
       gradient.outcome = Outcome::argument;
-    } else if (entry.depends && entry.before.defined()) {
+    } else if (entry.depends && entry.before.defined() && !lets_out(entry, results)) {
       // What the step looks at stays in its place, where the next call finds it.
       Tensor kept = entry.before;
       copy_(kept, after);
@@ -266,7 +276,7 @@ void Trace::note_gradients() {
 Graph Trace::finish(std::span<const Tensor> results) {
   {
     const NoGrad constant;
-    note_gradients();
+    note_gradients(results);
     graph_.draws = random_->finish();
   }
   for (const Tensor& result : results) {

@@ -50,7 +50,8 @@ class Trace final : public TraceListener {
   Value value_of(const Tensor& x);
   Tensor make(DType dtype, std::span<const std::int64_t> shape, Device device, Buffer::Kind kind);
   [[noreturn]] void refuse(const char* op, const std::string& why) const;
-  void note_gradients();
+  bool lets_out(const autograd::Journal::Entry& entry, std::span<const Tensor> results) const;
+  void note_gradients(std::span<const Tensor> results);
 
   std::string name_;
   std::uint32_t serial_;

@@ -140,6 +140,132 @@ TEST_CASE("compile: a gradient that a step looks at is the one that is there", "
   });
 }
 
+TEST_CASE("compile: what was so when a step was traced is made so by replays", "[compile]") {
+  const auto forgets = [](const char* name, auto forget) {
+    return Named{name, [forget](Mode mode, Lines& lines) {
+                   const Tensor w = leaf(1), v = leaf(2);
+                   const Tensor other = input(9);
+                   auto step = compile(
+                       [&](const Tensor& x) {
+                         forget(w, v, other);
+                         return x * 2;
+                       },
+                       in(mode));
+                   step(input(0));
+                   for (int i = 0; i < 4; ++i) {
+                     backward(sum(square(w) * v));
+                     lines.push_back(bits_of(step(input(i))) + bits_of(grad(w)) + bits_of(grad(v)));
+                   }
+                 }};
+  };
+  check_stories({
+      forgets("there was none to forget",
+              [](const Tensor& w, const Tensor&, const Tensor&) { zero_grad(w); }),
+      forgets("none of a leaf that the step does not use",
+              [](const Tensor& w, const Tensor& v, const Tensor&) {
+                zero_grad(w), zero_grad(v);
+                backward(sum(exp(w)));
+              }),
+      forgets("the same was given already",
+              [](const Tensor& w, const Tensor&, const Tensor& other) { set_grad(w, other); }),
+      {"a group had none",
+       [](Mode mode, Lines& lines) {
+         const Tensor a = leaf(1), b = leaf(2);
+         GradientGroup group({a, b});
+         auto step = compile([&] { group.clear(); }, in(mode));
+         step();
+         for (int i = 0; i < 3; ++i) {
+           backward(sum(a * b));
+           step();
+           lines.push_back(bits_of(grad(a)) + bits_of(group.flat()));
+         }
+       }},
+  });
+}
+
+TEST_CASE("compile: a gradient that the step lets out and then adds to", "[compile]") {
+  const auto adds = [](const char* name, auto let_out) {
+    return Named{name, [let_out](Mode mode, Lines& lines) {
+                   const Tensor w = leaf(1), v = leaf(2);
+                   backward(sum(w)), backward(sum(square(v)));
+                   auto step = compile(
+                       [&](const Tensor& x) {
+                         const std::vector<Tensor> out = let_out(w, v);
+                         backward(sum(w * x));
+                         return out;
+                       },
+                       in(mode));
+                   std::vector<Tensor> kept;
+                   for (int i = 0; i < 5; ++i) {
+                     for (const Tensor& each : step(input(i))) kept.push_back(each);
+                     lines.push_back(bits_of(grad(w)) + bits_of(grad(v)));
+                   }
+                   for (const Tensor& each : kept) lines.push_back(bits_of(each));
+                 }};
+  };
+  check_stories({
+      adds("as a result", [](auto& w, auto&) { return std::vector{grad(w)}; }),
+      adds("a part of it", [](auto& w, auto&) { return std::vector{slice(grad(w), 0, 0, 2)}; }),
+      adds("to another leaf",
+           [](auto& w, auto& v) {
+             set_grad(v, grad(w));
+             return std::vector<Tensor>{};
+           }),
+      adds("two leaves swap theirs",
+           [](auto& w, auto& v) {
+             const Tensor of_w = grad(w), of_v = grad(v);
+             set_grad(w, of_v), set_grad(v, of_w);
+             return std::vector<Tensor>{};
+           }),
+  });
+}
+
+TEST_CASE("compile: gradients that share memory by other handles are told apart", "[compile]") {
+  const auto shared = [](const char* name, auto share) {
+    return Named{name, [share](Mode mode, Lines& lines) {
+                   const Tensor w = leaf(1), v = leaf(2);
+                   auto makes = compile(
+                       [&](const Tensor& x) {
+                         zero_grad(v);
+                         backward(sum(square(v) * x));
+                         return grad(v);
+                       },
+                       in(mode));
+                   auto adds = compile([&](const Tensor& x) { backward(sum(w * x)); }, in(mode));
+                   for (int i = 0; i < 4; ++i) {
+                     const Tensor result = makes(input(i));
+                     const Tensor kept = grad(v);
+                     share(w, v, result);
+                     adds(input(20 + i));
+                     lines.push_back(bits_of(grad(w)) + bits_of(grad(v)) + bits_of(kept));
+                   }
+                 }};
+  };
+  check_stories({
+      shared("another handle", [](auto& w, auto& v, auto&) { set_grad(w, detach(grad(v))); }),
+      shared("another handle, and the leaf forgets it",
+             [](auto& w, auto& v, auto&) {
+               set_grad(w, detach(grad(v)));
+               zero_grad(v);
+             }),
+      shared("a result", [](auto& w, auto&, auto& result) { set_grad(w, result); }),
+      {"a group that is gone",
+       [](Mode mode, Lines& lines) {
+         const Tensor w = leaf(1), v = leaf(2);
+         auto step = compile([&](const Tensor& x) { backward(sum(square(w * v) * x)); }, in(mode));
+         auto both = std::make_unique<GradientGroup>(std::vector{w, v});
+         for (int i = 0; i < 3; ++i) step(input(i));
+         const Tensor kept = both->flat();
+         both.reset();
+         const GradientGroup one({v});
+         for (int i = 0; i < 3; ++i) {
+           step(input(i));
+           lines.push_back(bits_of(kept) + bits_of(grad(w)) + bits_of(grad(v)));
+         }
+       }},
+  });
+}
+
 TEST_CASE("compile: who keeps a gradient keeps its values", "[compile]") {
   const auto makes = [](const Tensor& w, Mode mode) {
     return compile(
