@@ -46,8 +46,6 @@ void call_hooks(const Hooks& hooks, int output, Tensor& gradient) {
   }
 }
 
-// Leaves may be shared by backwards on several threads.
-
 }  // namespace
 
 Run::Run(bool create_graph, bool retain_graph) : create_(create_graph), retain_(retain_graph) {

@@ -74,7 +74,7 @@ struct CompileOptions {
   OnFrozenRate frozen_rate = OnFrozenRate::warn;
   // Independent calls run side by side on CUDA.
   bool lanes = true;
-  // Kernels on CUDA are set up while those before them still run.
+  // Kernels on CUDA are set up while those before them end.
   bool programmatic = true;
 };
 

@@ -30,15 +30,7 @@ class Guests {
       : graph_(graph), plan_(plan), lives_(lives_of(graph, plan, options)) {
     find_rooms();
     if (rooms_.empty()) return;
-    calls_.resize(graph.buffers.size());
-    for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
-      if (plan.dropped[i]) continue;
-      const auto touch = [&](const Value& v) {
-        calls_[at(plan.places[at(v.buffer)].root)].push_back(static_cast<int>(i));
-      };
-      for (const Value& v : graph.nodes[i].inputs) touch(v);
-      for (const Value& v : graph.nodes[i].outputs) touch(v);
-    }
+    calls_ = calls_of_roots(graph, plan);
     before_ = all_before(without_reuse(graph, options, plan));
   }
 
@@ -121,14 +113,12 @@ class Guests {
       for (const auto& [range, guest] : room.guests) starts.push_back(range.high);
       std::ranges::sort(starts);
       for (const std::size_t start : starts) {
-        const std::size_t low = (start + kAlignment - 1) / kAlignment * kAlignment;
+        const std::size_t low = aligned(start);
         const Range range{low, low + bytes};
         if (range.high > room.bytes) break;
         if (!is_free(room, range, root)) continue;
         room.guests.emplace_back(range, root);
-        for (Place& place : plan_.places) {
-          if (place.root == root) place = {room.root, place.offset + low};
-        }
+        put(plan_, root, room.root, low);
         return true;
       }
     }

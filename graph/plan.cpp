@@ -28,13 +28,26 @@ bool is_whole(const Graph& graph, const Value& value) {
 
 bool is_root(const Plan& plan, int buffer) { return plan.places[at(buffer)].root == buffer; }
 
+}  // namespace
+
 void put(Plan& plan, int root, int into, std::size_t offset) {
   for (Place& place : plan.places) {
     if (place.root == root) place = {into, place.offset + offset};
   }
 }
 
-}  // namespace
+std::vector<std::vector<int>> calls_of_roots(const Graph& graph, const Plan& plan) {
+  std::vector<std::vector<int>> calls(graph.buffers.size());
+  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+    if (plan.dropped[i]) continue;
+    const auto touch = [&](const Value& v) {
+      calls[at(plan.places[at(v.buffer)].root)].push_back(static_cast<int>(i));
+    };
+    for (const Value& v : graph.nodes[i].inputs) touch(v);
+    for (const Value& v : graph.nodes[i].outputs) touch(v);
+  }
+  return calls;
+}
 
 // A pointwise result may take the memory of an operand that nobody reads again.
 void place_results_in_operands(const Graph& graph, Plan& plan) {
@@ -146,10 +159,6 @@ std::vector<Life> lives_of(const Graph& graph, const Plan& plan, const PlanOptio
 
 namespace {
 
-std::size_t rounded(std::size_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
-
 struct Block {
   int root;
   std::size_t bytes;
@@ -222,7 +231,7 @@ void lay_out_arena(const Graph& graph, const PlanOptions& options, const KeptApa
     if (!is_root(plan, root) || own[i] || lives[i].to < lives[i].from) continue;
     const Buffer& buffer = graph.buffers[i];
     blocks.push_back(
-        {root, rounded(std::max<std::size_t>(buffer.phase + buffer.bytes, 1)), lives[i]});
+        {root, aligned(std::max<std::size_t>(buffer.phase + buffer.bytes, 1)), lives[i]});
   }
   plan.least_bytes = most_at_once(blocks, static_cast<int>(graph.nodes.size()));
   std::vector<std::int64_t> by_size(graph.buffers.size(), -1), by_birth(by_size);
@@ -246,15 +255,7 @@ void keep_independent(const Graph& graph, const PlanOptions& options, Plan& plan
   const Plan free = without_reuse(graph, options, plan);
   if (longest_chain(plan) * 4 <= longest_chain(free) * 5) return;
   const std::vector<CallSet> before = all_before(free);
-  std::vector<std::vector<int>> calls(graph.buffers.size());  // that touch a root
-  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
-    if (plan.dropped[i]) continue;
-    const auto touch = [&](const Value& v) {
-      calls[at(plan.places[at(v.buffer)].root)].push_back(static_cast<int>(i));
-    };
-    for (const Value& v : graph.nodes[i].inputs) touch(v);
-    for (const Value& v : graph.nodes[i].outputs) touch(v);
-  }
+  const std::vector<std::vector<int>> calls = calls_of_roots(graph, plan);
   Plan wider = plan;
   lay_out_arena(
       graph, options,

@@ -81,6 +81,15 @@ std::vector<CallSet> all_before(const Plan& plan);
 // The calls of the longest chain.
 int longest_chain(const Plan& plan);
 
+// Of each root, the calls that touch it, in order.
+std::vector<std::vector<int>> calls_of_roots(const Graph& graph, const Plan& plan);
+// Puts a root, and all that lies in it, into another.
+void put(Plan& plan, int root, int into, std::size_t offset);
+
+constexpr std::size_t aligned(std::size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
 // From the first write to the last access, in calls; -1 is before the first, and the number of
 // calls after the last one.
 struct Life {

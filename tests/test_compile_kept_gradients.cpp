@@ -149,56 +149,39 @@ TEST_CASE("compile: what was so when a step was traced is made so by replays", "
 }
 
 TEST_CASE("compile: who keeps a gradient keeps its values", "[compile]") {
-  const auto makes = [](const Tensor& w, Mode mode) {
-    return compile(
-        [w](const Tensor& x) {
-          zero_grad(w);
-          backward(sum(square(w) * x));
-        },
-        in(mode));
+  const auto keeps = [](const char* name, auto between) {
+    return Named{name, [between](Mode mode, Lines& lines) {
+                   const Tensor w = leaf(1);
+                   auto step = compile(
+                       [w](const Tensor& x) {
+                         zero_grad(w);
+                         backward(sum(square(w) * x));
+                       },
+                       in(mode));
+                   step(input(0)), step(noise({2, 3}, 9));
+                   for (int i = 0; i < 5; ++i) {
+                     step(input(i));
+                     const Tensor kept = grad(w);
+                     between(w, step, i);
+                     step(input(50 + i));
+                     lines.push_back(bits_of(kept));
+                   }
+                 }};
   };
   const auto adds = [](const Tensor& w, Mode mode) {
     return compile([w](const Tensor& x) { backward(sum(square(w) * x)); }, in(mode));
   };
   check_stories({
-      {"after the leaf forgot it",
-       [&](Mode mode, Lines& lines) {
-         const Tensor w = leaf(1);
-         auto step = makes(w, mode);
-         for (int i = 0; i < 5; ++i) {
-           step(input(i));
-           const Tensor kept = grad(w);
-           zero_grad(w);
-           step(input(50 + i));
-           lines.push_back(bits_of(kept));
-         }
-       }},
-      {"while other shapes are stepped",
-       [&](Mode mode, Lines& lines) {
-         const Tensor w = leaf(1);
-         auto step = makes(w, mode);
-         step(input(0)), step(noise({2, 3}, 9));
-         for (int i = 0; i < 5; ++i) {
-           step(input(i));
-           const Tensor kept = grad(w);
-           step(noise({2, 3}, 60 + i));
-           step(input(80 + i));
-           lines.push_back(bits_of(kept));
-         }
-       }},
-      {"after an eager backward",
-       [&](Mode mode, Lines& lines) {
-         const Tensor w = leaf(1);
-         auto step = makes(w, mode);
-         for (int i = 0; i < 5; ++i) {
-           step(input(i));
-           const Tensor kept = grad(w);
-           zero_grad(w);
-           backward(sum(w));
-           step(input(50 + i));
-           lines.push_back(bits_of(kept));
-         }
-       }},
+      keeps("after the leaf forgot it", [](auto& w, auto&, int) { zero_grad(w); }),
+      keeps("while other shapes are stepped",
+            [](auto&, auto& step, int i) {
+              step(noise({2, 3}, 60 + i));
+            }),
+      keeps("after an eager backward",
+            [](auto& w, auto&, int) {
+              zero_grad(w);
+              backward(sum(w));
+            }),
       {"the flat one, and a leaf's part",
        [&](Mode mode, Lines& lines) {
          nn::MLP model({3, 4, 2});
