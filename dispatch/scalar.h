@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <utility>
 
 #include "tensor/dtype.h"
+#include "tensor/error.h"
 
 namespace brrr {
 
@@ -15,7 +17,10 @@ class Scalar {
  public:
   Scalar(bool value) : category_(Category::boolean), integer_(value) {}
   template <std::integral I>
-  Scalar(I value) : category_(Category::integer), integer_(static_cast<std::int64_t>(value)) {}
+  Scalar(I value) : category_(Category::integer), integer_(static_cast<std::int64_t>(value)) {
+    if (!std::in_range<std::int64_t>(value)) [[unlikely]]
+      fail("[number] expected an integer below 2^63, got " + std::to_string(value));
+  }
   template <std::floating_point F>
   Scalar(F value) : category_(Category::floating), floating_(static_cast<double>(value)) {}
 

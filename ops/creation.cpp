@@ -7,6 +7,7 @@
 #include "dispatch/tracing.h"
 #include "ops/arguments.h"
 #include "ops/functions.h"
+#include "ops/numbers.h"
 #include "tensor/error.h"
 #include "tensor/host_copy.h"
 #include "tensor/runtime.h"
@@ -21,10 +22,6 @@ Tensor create(Call& call, const Options& options) {
   call.device = options.device;
   if (!options.device.is_cpu()) require_device(options.device, op_info(call.op).name);
   return dispatch(call);
-}
-
-Attr number(Scalar value, DType dtype) {
-  return is_floating(dtype) ? Attr::of(value.to_double()) : Attr(value.to_int());
 }
 
 Options like(const Tensor& x) { return {x.dtype(), x.device()}; }
@@ -52,7 +49,7 @@ Tensor empty(const Dims& shape, Options options) {
 
 Tensor full(const Dims& shape, Scalar value, Options options) {
   Call call(Op::full, nullptr, 0);
-  call.add_attr(number(value, options.dtype));
+  call.add_attr(number_in("full", options.dtype, value));
   call.add_shape(shape);
   return create(call, options);
 }
@@ -116,9 +113,14 @@ Tensor arange(Scalar start, Scalar end, Scalar step, RangeOptions options) {
     fail(fmt::format("[arange] expected a step that leads from start to end, got {} to {} by {}",
                      start.to_double(), end.to_double(), step.to_double()));
   }
+  if (length > 0) {
+    number_in("arange", type,
+              integers ? Scalar(start.to_int() + (length - 1) * step.to_int())
+                       : start.to_double() + static_cast<double>(length - 1) * step.to_double());
+  }
   Call call(Op::arange, nullptr, 0);
-  call.add_attr(number(start, type));
-  call.add_attr(number(step, type));
+  call.add_attr(number_in("arange", type, start));
+  call.add_attr(number_in("arange", type, step));
   call.add_attr(length);
   return create(call, {type, options.device});
 }
@@ -157,7 +159,8 @@ Tensor one_hot(const Tensor& index, std::int64_t classes) {
     fail(fmt::format("[one_hot] expected integer classes, got {}", index.describe()));
   }
   if (classes < 1) fail(fmt::format("[one_hot] expected at least 1 class, got {}", classes));
-  return cast(eq(unsqueeze(index, -1), arange(classes, {index.dtype(), index.device()})), i64);
+  const Tensor known = arange(classes, {index.dtype(), index.device()});
+  return cast(eq(unsqueeze(checked(index, 0, classes - 1), -1), known), i64);
 }
 
 Tensor scalar_tensor(Scalar value, Options options) {

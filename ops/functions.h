@@ -62,6 +62,9 @@ Tensor linspace(double start, double end, std::int64_t steps, Options options = 
 Tensor eye(std::int64_t n, Options options = {});
 Tensor one_hot(const Tensor& index, std::int64_t classes);  // i64, with one more dimension
 
+// A copy of x, whose values lie in [low, high]; an Error where one does not, or is NaN.
+Tensor checked(const Tensor& x, Scalar low, Scalar high);
+
 // A 0-d tensor; or a tensor with the values given, laid out in the shape given.
 Tensor scalar_tensor(Scalar value, Options options = {});
 template <class T>

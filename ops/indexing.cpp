@@ -1,10 +1,11 @@
-// Functions that pick, place and join elements.
+// Functions that pick, place, check and join elements.
 #include <fmt/format.h>
 
 #include "dispatch/dispatch.h"
 #include "dispatch/tracing.h"
 #include "ops/arguments.h"
 #include "ops/functions.h"
+#include "ops/numbers.h"
 #include "tensor/error.h"
 
 namespace brrr {
@@ -81,6 +82,16 @@ Tensor scatter_add(const Tensor& base, int dim, const Tensor& index, const Tenso
     return along(Op::scatter_add, dim, base, index, source);
   const CompositeScope scope("scatter_add");
   return shaped_as(base, along(Op::scatter_add, dim, lifted(base), lifted(index), lifted(source)));
+}
+
+Tensor checked(const Tensor& x, Scalar low, Scalar high) {
+  require_defined("checked", x);
+  const Tensor* inputs[] = {&x};
+  Call call(Op::checked, inputs, 1);
+  call.dtype = x.dtype();
+  call.add_attr(number_in("checked", x.dtype(), low));
+  call.add_attr(number_in("checked", x.dtype(), high));
+  return dispatch(call);
 }
 
 Tensor tril(const Tensor& x, int diagonal) { return triangle("tril", x, diagonal, false); }

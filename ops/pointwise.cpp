@@ -6,6 +6,7 @@
 #include "dispatch/dispatch.h"
 #include "ops/arguments.h"
 #include "ops/functions.h"
+#include "ops/numbers.h"
 #include "ops/pointwise.h"
 #include "tensor/error.h"
 
@@ -95,8 +96,7 @@ Tensor pointwise(Op op, std::span<const Operand> operands, Tensor* in_place) {
     call.add_attr(0);
     if (!operand.tensor) {
       call.scalars |= static_cast<std::uint8_t>(1u << i);
-      call.attrs[i] =
-          is_floating(dtype) ? Attr::of(operand.scalar.to_double()) : Attr(operand.scalar.to_int());
+      call.attrs[i] = number_in(info.name, dtype, operand.scalar);
     } else if (i < first || operand.tensor->dtype() == dtype) {
       inputs[call.n_inputs++] = operand.tensor;
     } else {
@@ -163,8 +163,7 @@ inline Tensor binary_with_number(Op op, DTypeSet types, DTypeRule rule, const Te
     call.scalars = static_cast<std::uint8_t>(1u << position);
     call.n_attrs = 2;
     call.attrs[0] = call.attrs[1] = 0;
-    call.attrs[position] =
-        is_floating(a.dtype()) ? Attr::of(number.to_double()) : Attr(number.to_int());
+    call.attrs[position] = number_in(op_info(op).name, a.dtype(), number);
     return dispatch(call);
   }
   std::array operands{Operand(a), Operand(number)};

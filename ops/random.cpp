@@ -341,9 +341,9 @@ Tensor bernoulli(const Tensor& probability) {
   const CompositeScope scope("bernoulli");
   const DType wide =
       is_floating(probability.dtype()) && !is_half(probability.dtype()) ? probability.dtype() : f32;
-  const OneDraw one(probability.device());
-  return cast(lt(draw_like("bernoulli", Op::uniform, probability, wide), probability),
-              probability.dtype());
+  const Tensor p = checked(probability, 0, 1);
+  const OneDraw one(p.device());
+  return cast(lt(draw_like("bernoulli", Op::uniform, p, wide), p), p.dtype());
 }
 
 Tensor dropout(const Tensor& x, double p) {

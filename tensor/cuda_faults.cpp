@@ -1,13 +1,13 @@
 #include "tensor/cuda_faults.h"
 
-#include <fmt/format.h>
-
+#include <bit>
 #include <mutex>
 #include <utility>
 
 #include "tensor/cuda_relaxed_capture.h"
 #include "tensor/cuda_runtime.h"
 #include "tensor/error.h"
+#include "tensor/out_of_range.h"
 
 namespace brrr::cu {
 namespace detail {
@@ -55,10 +55,11 @@ FaultSink fault_sink(Device device, const char* op) {
   DeviceRecord& mine = record_of(device);
   if (!mine.ready.load(std::memory_order_acquire)) [[unlikely]]
     make_record(device, mine);
+  const char* name = current_composite ? current_composite : op;
   // Pinned memory has one address on both sides.
   return {mine.record, reinterpret_cast<CUdeviceptr>(mine.flag),
           mine.launches.fetch_add(1, std::memory_order_relaxed) + 1,
-          static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(op))};
+          static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(name))};
 }
 
 void drop_fault_record(Device device) noexcept {
@@ -86,8 +87,16 @@ void detail::throw_fault(Device device) {
   }
   if (record.rank == 0) return;  // another thread has thrown it
   const char* op = reinterpret_cast<const char*>(static_cast<std::uintptr_t>(record.op));
-  fail(fmt::format("[{}] expected indices in [0, {}), got {} at position {}", op, record.bound,
-                   record.value, static_cast<std::int64_t>(~record.rank)));
+  const auto position = static_cast<std::int64_t>(~record.rank);
+  const auto number = [](std::int64_t bits) { return std::bit_cast<double>(bits); };
+  switch (record.kind) {
+    case FaultKind::index: index_out_of_range(op, record.high, record.value, position);
+    case FaultKind::integer:
+      value_out_of_range(op, record.low, record.high, record.value, position);
+    case FaultKind::floating:
+      value_out_of_range(op, number(record.low), number(record.high), number(record.value),
+                         position);
+  }
 }
 
 }  // namespace brrr::cu

@@ -1,7 +1,7 @@
-// What a kernel met that the host could not check before the launch: an index out of range. The
-// kernel clamps the index and leaves a record on its device; the host reads the record at the next
-// point where it waits for that device and throws. Without a fault a poll is one load from host
-// memory.
+// What a kernel met that the host could not check before the launch: an index or a value out of
+// range. The kernel goes on (it clamps an index) and leaves a record on its device; the host reads
+// the record at the next point where it waits for that device and throws. Without a fault a poll is
+// one load from host memory.
 #pragma once
 
 #include <cuda.h>
@@ -14,7 +14,7 @@
 
 namespace brrr::cu {
 
-// Passed by value to kernels that take indices; ops/cuda/faults.inl has the device's side of it.
+// Passed by value to kernels that check; ops/cuda/faults.inl has the device's side of it.
 struct FaultSink {
   CUdeviceptr record;    // a FaultRecord in device memory
   CUdeviceptr flag;      // a word in pinned host memory: not 0 once there is a record
@@ -22,19 +22,25 @@ struct FaultSink {
   std::uint64_t op;      // its name: static text
 };
 
+enum class FaultKind : std::uint32_t {
+  index,     // value in [0, high)
+  integer,   // value in [low, high]
+  floating,  // the same, and all three are bits of doubles
+};
+
 // Of all faults of one launch the one at the lowest position is kept, so that the message is the
 // same in every run.
 struct FaultRecord {
   std::uint64_t launch;
-  std::uint64_t rank;  // the complement of the position in the index tensor: 0 is no record
-  std::int64_t value;
-  std::int64_t bound;
+  std::uint64_t rank;  // the complement of the position in the tensor: 0 is no record
+  std::int64_t value, low, high;
   std::uint64_t op;
   std::uint32_t lock;
-  std::uint32_t unused;
+  FaultKind kind;
 };
 
-// `op` must live as long as the process. Makes the device's record at first use, also while a
+// Errors name the composite that `op` is called by, if any; both names must live as long as the
+// process. Makes the device's record at first use, also while a
 // stream is captured.
 FaultSink fault_sink(Device device, const char* op);
 

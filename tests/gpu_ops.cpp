@@ -43,6 +43,7 @@ TEST_CASE("random draws on CUDA", "[gpu][cells]") { run_on_cuda("random", check_
 TEST_CASE("joins and splits on CUDA", "[gpu][cells]") { run_on_cuda("joins", check_join_cells); }
 TEST_CASE("indexing on CUDA", "[gpu][cells]") { run_on_cuda("indexing", check_index_cells); }
 TEST_CASE("Adam's step on CUDA", "[gpu]") { run_on_cuda("adam_step", check_adam_step_cells); }
+TEST_CASE("checked values on CUDA", "[gpu]") { run_on_cuda("checked", check_checked_cells); }
 TEST_CASE("scans and triangles on CUDA", "[gpu]") { run_on_cuda("scans", check_scan_cells); }
 TEST_CASE("matrix products on CUDA", "[gpu]") { run_on_cuda("matmul", check_matmul_cells); }
 TEST_CASE("large tensors on CUDA", "[gpu]") { run_on_cuda("large", check_large_cells); }

@@ -101,6 +101,13 @@ TEST_CASE("an index out of range on CUDA is an error at the next wait, and the d
             scatter_add(x, 0, unsqueeze(bad({0, 5}), 1), ones({2, 1}, {.device = kGpu}));
             synchronize(kGpu);
           }) == "[scatter_add] expected indices in [0, 5), got 5 at position 1");
+    CHECK(error_of([&] {
+            to(one_hot(bad({0, 1, -7}), 5), cpu);
+          }) == "[one_hot] expected values in [0, 4], got -7 at position 2");
+    CHECK(error_of([&] { to(bernoulli(x * 2 - 1.5), cpu); }) ==
+          error_of([&] { bernoulli(to(x * 2 - 1.5, cpu)); }));
+    CHECK(error_of([&] { to(embedding(x, bad({7})), cpu); }) ==
+          "[embedding] expected indices in [0, 5), got 7 at position 0");
     // A million faults: the first position is the one told.
     CHECK(error_of([&] {
             index_select(x, 0, full({1 << 20}, 6, {.dtype = i64, .device = kGpu}));

@@ -51,9 +51,10 @@ void check_creation_cells(Report& report, Device device) {
       };
       made(
           report, "full", [&] { return full(shape, 1, options); }, dtype, shape, all(1), device);
+      const double number = is_floating(dtype) ? 2.5 : dtype == boolean ? 0 : -5;
       made(
-          report, "full 2.5", [&] { return full(shape, 2.5, options); }, dtype, shape, all(2.5),
-          device);
+          report, "full of a double", [&] { return full(shape, number, options); }, dtype, shape,
+          all(number), device);
       made(
           report, "zeros", [&] { return zeros(shape, options); }, dtype, shape, all(0), device);
       made(
@@ -64,8 +65,9 @@ void check_creation_cells(Report& report, Device device) {
       expect(
           report, "ones_like", [](In in) { return ones_like(in[0]); }, {x}, dtype, shape, all(1));
       expect(
-          report, "full_like", [](In in) { return full_like(in[0], 3); }, {x}, dtype, shape,
-          all(3));
+          report, "full_like",
+          [](In in) { return full_like(in[0], in[0].dtype() == boolean ? 1 : 3); }, {x}, dtype,
+          shape, all(dtype == boolean ? 1 : 3));
       const Tensor e = empty(shape, options), l = empty_like(x.tensor);
       for (const Tensor& t : {e, l}) {
         expect_true(report, "empty",

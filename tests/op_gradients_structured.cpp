@@ -49,10 +49,11 @@ const std::map<std::string, GradientCellsOf>& structured_gradient_cells() {
       {"cat", check_join_gradients},           {"cumsum", check_scan_gradients},
       {"triangle", check_scan_gradients},      {"gather", check_index_gradients},
       {"index_select", check_index_gradients}, {"scatter_add", check_index_gradients},
-      {"argmax", check_constant_results},      {"argmin", check_constant_results},
-      {"empty", check_constant_results},       {"full", check_constant_results},
-      {"arange", check_constant_results},      {"uniform", check_constant_results},
-      {"normal", check_constant_results},      {"adam_step", check_constant_results}};
+      {"checked", check_scan_gradients},       {"argmax", check_constant_results},
+      {"argmin", check_constant_results},      {"empty", check_constant_results},
+      {"full", check_constant_results},        {"arange", check_constant_results},
+      {"uniform", check_constant_results},     {"normal", check_constant_results},
+      {"adam_step", check_constant_results}};
   return table;
 }
 
@@ -257,6 +258,8 @@ void check_index_gradients(Report& report) {
 void check_scan_gradients(Report& report) {
   each_shape("scan", [&](const Tensor& x) {
     for (int dim = x.rank() ? -1 : 0; dim < x.rank(); ++dim) {
+      expect_gradient(report, "checked", [](In in) { return bent(checked(in[0], -100, 100)); },
+                      {x});
       expect_gradient(report, "cumsum", [dim](In in) { return bent(cumsum(in[0], dim)); }, {x});
     }
     if (x.rank() < 2) return;

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "ops/functions.h"
+#include "tensor/error.h"
 #include "tests/op_structured.h"
 
 namespace brrr::test {
@@ -176,6 +177,43 @@ void check_index_cells(Report& report, Device device) {
           problem = error.what();
         }
         report.count("nonzero " + x.tensor.describe(), problem);
+      }
+    }
+  }
+}
+
+void check_checked_cells(Report& report, Device device) {
+  const Match exact{0, true, true};
+  for (const DType dtype : kAllDTypes) {
+    for (const Dims& shape : {Dims{}, Dims{1}, Dims{0}, Dims{7}, Dims{1000}, Dims{5, 7},
+                              Dims{2, 0, 3}, Dims{3, 4, 5}}) {
+      for (const Layout layout : kLayouts) {
+        if (!applies(layout, shape)) continue;
+        const Sample x = sample_of("checked", shape, dtype, layout, device);
+        double low = 0, high = 1;
+        for (const double value : x.values)
+          low = std::min(low, value), high = std::max(high, value);
+        // The bounds themselves are inside.
+        const auto bound = [&](double value) {
+          return is_floating(dtype) ? Scalar(value) : Scalar(static_cast<std::int64_t>(value));
+        };
+        expect(
+            report, "checked", [&](In in) { return checked(in[0], bound(low), bound(high)); }, {x},
+            dtype, shape, x.values, exact);
+        if (x.values.empty() || dtype == boolean) continue;
+        // One value is not: the last of the greatest is the first that is told of.
+        const double most = *std::max_element(x.values.begin(), x.values.end());
+        if (most <= low) continue;
+        std::string problem = "expected an error";
+        try {
+          const double below = is_floating(dtype) ? std::nextafter(most, low) : most - 1;
+          to(checked(x.tensor, bound(low), bound(below)), cpu);
+        } catch (const Error& error) {
+          const auto place = std::find(x.values.begin(), x.values.end(), most) - x.values.begin();
+          const std::string where = " at position " + std::to_string(place);
+          problem = std::string(error.what()).ends_with(where) ? "" : error.what() + where;
+        }
+        report.count("checked " + x.tensor.describe() + " out of range", problem);
       }
     }
   }

@@ -17,8 +17,9 @@ const std::map<std::string, CellsOf>& structured_cells() {
       {"cumsum", check_scan_cells},        {"gather", check_index_cells},
       {"index_select", check_index_cells}, {"scatter_add", check_index_cells},
       {"triangle", check_scan_cells},      {"unslice", check_index_cells},
-      {"affine", check_matmul_cells},      {"uniform", check_random_cells},
-      {"normal", check_random_cells},      {"adam_step", check_adam_step_cells}};
+      {"checked", check_checked_cells},    {"affine", check_matmul_cells},
+      {"uniform", check_random_cells},     {"normal", check_random_cells},
+      {"adam_step", check_adam_step_cells}};
   return table;
 }
 

@@ -24,6 +24,7 @@ void check_random_cells(Report& report, Device device);
 void check_join_cells(Report& report, Device device);  // cat stack split chunk
 void check_index_cells(Report& report,
                        Device device);  // gather index_select embedding scatter_add nonzero
+void check_checked_cells(Report& report, Device device);
 void check_scan_cells(Report& report, Device device);  // cumsum tril triu
 void check_adam_step_cells(Report& report, Device device);
 void check_matmul_cells(Report& report, Device device);  // ranks, transposes, batches, linear

@@ -523,6 +523,7 @@ TEST_CASE("every hand-written kernel compiles", "[cuda_matmul]") {
     }
     for (const DType dtype : kAll) {
       compiles(sources::scatter(dtype, i64, 1, false));
+      compiles(sources::checked(dtype));
       compiles(sources::scan(dtype, is_floating(dtype) ? dtype : i64));
     }
     compiles(sources::scatter(f32, i32, 8, true));

@@ -48,6 +48,7 @@ TEST_CASE("random draws", "[ops-structured]") { run_on_cpu("random", check_rando
 TEST_CASE("joins and splits", "[ops-structured]") { run_on_cpu("joins", check_join_cells); }
 TEST_CASE("indexing", "[ops-structured]") { run_on_cpu("indexing", check_index_cells); }
 TEST_CASE("Adam's step", "[ops-structured]") { run_on_cpu("adam_step", check_adam_step_cells); }
+TEST_CASE("checked values", "[ops-structured]") { run_on_cpu("checked", check_checked_cells); }
 TEST_CASE("scans and triangles", "[ops-structured]") { run_on_cpu("scans", check_scan_cells); }
 TEST_CASE("matrix products", "[ops-matmul]") { run_on_cpu("matmul", check_matmul_cells); }
 TEST_CASE("large tensors", "[ops-large]") { run_on_cpu("large", check_large_cells); }

@@ -10,6 +10,7 @@
 #include "ops/cpu/tiles.h"
 #include "ops/kernels.h"
 #include "tensor/error.h"
+#include "tensor/out_of_range.h"
 #include "tensor/thread_pool.h"
 
 namespace brrr::on_cpu {
@@ -56,10 +57,7 @@ struct Index {
     if (!bad.load()) return;
     for (i64 position = 0;; ++position) {
       const i64 value = at(position / (n * inner), position / inner % n, position % inner);
-      if (value < 0 || value >= size) {
-        fail(fmt::format("[{}] expected indices in [0, {}), got {} at position {}", op, size, value,
-                         position));
-      }
+      if (value < 0 || value >= size) index_out_of_range(op, size, value, position);
     }
   }
 };

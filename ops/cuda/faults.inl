@@ -1,18 +1,19 @@
-// The device's side of tensor/cuda_faults.h, in front of every kernel that takes indices.
+// The device's side of tensor/cuda_faults.h, in front of every kernel that checks.
 
 struct FaultSink {
   unsigned long long record, flag, launch, op;
 };
 struct FaultRecord {
   unsigned long long launch, rank;
-  long long value, bound;
+  long long value, low, high;
   unsigned long long op;
-  unsigned int lock, unused;
+  unsigned int lock, kind;
 };
+enum FaultKind { kIndexFault, kIntegerFault, kFloatingFault };
 
-// Out of line: nothing of it costs a kernel registers until an index is wrong.
-static __device__ __noinline__ void report_fault(FaultSink sink, long long position,
-                                                 long long value, long long bound) {
+// Out of line: nothing of it costs a kernel registers until something is wrong.
+static __device__ __noinline__ void report_fault(FaultSink sink, long long position, FaultKind kind,
+                                                 long long value, long long low, long long high) {
   FaultRecord* record = (FaultRecord*)sink.record;
   const unsigned long long owner = atomicCAS(&record->launch, 0ull, sink.launch);
   if (owner != 0 && owner != sink.launch) return;
@@ -30,8 +31,10 @@ static __device__ __noinline__ void report_fault(FaultSink sink, long long posit
       if (mine->rank < rank) {
         mine->rank = rank;
         mine->value = value;
-        mine->bound = bound;
+        mine->low = low;
+        mine->high = high;
         mine->op = sink.op;
+        mine->kind = kind;
         __threadfence_system();
         *(volatile unsigned int*)sink.flag = 1;
       }
@@ -45,7 +48,7 @@ static __device__ __noinline__ void report_fault(FaultSink sink, long long posit
 static __device__ __forceinline__ bool index_in_range(FaultSink sink, long long position,
                                                       long long value, long long bound) {
   if (value >= 0 && value < bound) return true;
-  report_fault(sink, position, value, bound);
+  report_fault(sink, position, kIndexFault, value, 0, bound);
   return false;
 }
 

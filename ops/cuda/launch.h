@@ -45,7 +45,8 @@ enum class KernelFile : std::uint8_t {
   radix,
   scan,
   cat,
-  random
+  random,
+  checked
 };
 
 KernelTable<CUfunction>& hand_written_kernels();

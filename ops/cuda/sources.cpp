@@ -17,6 +17,7 @@ extern const char radix_cu[];
 extern const char scan_cu[];
 extern const char cat_cu[];
 extern const char random_cu[];
+extern const char checked_cu[];
 }  // namespace brrr::text
 
 namespace brrr::on_cuda::sources {
@@ -97,6 +98,15 @@ std::string draw(DType dtype, bool normal) {
              "{};\n#define DRAW brrr_{}_block_{}\n",
              c_name(dtype), dtype == f64 ? 2 : 4, normal ? "normal" : "uniform", drawn) +
          text::random_cu;
+}
+
+std::string checked(DType dtype) {
+  const bool floating = is_floating(dtype);
+  return text::faults_inl + typedef_of(c_name(dtype), "Element") +
+         typedef_of(floating ? "double" : "i64", "Wide") +
+         fmt::format("constexpr FaultKind kKind = {};\n",
+                     floating ? "kFloatingFault" : "kIntegerFault") +
+         text::checked_cu;
 }
 
 jit::CompileOptions draw_options() {

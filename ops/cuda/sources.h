@@ -29,5 +29,6 @@ DType scan_sum(DType out);             // what its sums are kept in
 std::string cat(int log2_word_bytes);  // 0 to 4
 std::string draw(DType dtype, bool normal);
 jit::CompileOptions draw_options();
+std::string checked(DType dtype);
 
 }  // namespace brrr::on_cuda::sources

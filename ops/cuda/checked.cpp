@@ -1,0 +1,31 @@
+// A copy whose values are all looked at, on CUDA. One pass; what is wrong is reported through
+// tensor/cuda_faults.h.
+#include "ops/cuda/contiguous.h"
+#include "ops/cuda/launch.h"
+#include "ops/cuda/sources.h"
+#include "ops/kernels.h"
+#include "tensor/cuda_faults.h"
+#include "tensor/cuda_runtime.h"
+
+namespace brrr::on_cuda {
+
+void checked(const Call& call, Tensor* outputs) {
+  if (outputs[0].numel() == 0) return;
+  const Tensor x = contiguous_here(call.input(0));
+  const DType dtype = x.dtype();
+  cu::CudaStream& stream = cu::current_stream(x.device());
+  const CUfunction kernel = hand_written(
+      stream, KernelFile::checked, static_cast<std::uint64_t>(dtype),
+      [&] { return jit::load_kernel(stream.device, "checked", sources::checked(dtype)); });
+  const cu::FaultSink sink = cu::fault_sink(stream.device, "checked");
+  write_contiguous(outputs[0], [&](Tensor& out) {
+    constexpr int kThreads = 256;
+    const std::int64_t count = out.numel();
+    const Grid grid{blocks_for(count, kThreads, stream.on->multiprocessors, 32)};
+    // The bounds are eight bytes of either type.
+    launch(kernel, grid, kThreads, stream, out.data(), x.data(), count, call.attrs[0].bits,
+           call.attrs[1].bits, sink);
+  });
+}
+
+}  // namespace brrr::on_cuda

@@ -1,0 +1,27 @@
+#include "tensor/out_of_range.h"
+
+#include <fmt/format.h>
+
+#include "tensor/error.h"
+
+namespace brrr {
+
+void index_out_of_range(const char* op, std::int64_t bound, std::int64_t value,
+                        std::int64_t position) {
+  fail(fmt::format("[{}] expected indices in [0, {}), got {} at position {}", op, bound, value,
+                   position));
+}
+
+void value_out_of_range(const char* op, std::int64_t low, std::int64_t high, std::int64_t value,
+                        std::int64_t position) {
+  fail(fmt::format("[{}] expected values in [{}, {}], got {} at position {}", op, low, high, value,
+                   position));
+}
+
+void value_out_of_range(const char* op, double low, double high, double value,
+                        std::int64_t position) {
+  fail(fmt::format("[{}] expected values in [{:.6g}, {:.6g}], got {:.6g} at position {}", op, low,
+                   high, value, position));
+}
+
+}  // namespace brrr

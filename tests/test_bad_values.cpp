@@ -1,0 +1,70 @@
+// Misuse that only values show: of an element, an index or a number.
+#include <cmath>
+#include <cstdint>
+
+#include "tests/bad_input.h"
+
+using namespace brrr;
+using namespace brrr::test;
+
+TEST_CASE("indices out of range", "[bad-input]") {
+  Things t;
+  refuses(t, "gather past", [&] { gather(t.a, 0, t.past); }, {"[gather]", "expected", "7"});
+  refuses(t, "gather below", [&] { gather(t.a, 0, t.below); }, {"[gather]", "expected", "-9"});
+  refuses(t, "scatter_add past", [&] { scatter_add(t.a, 0, t.past, t.a); },
+          {"[scatter_add]", "expected", "7"});
+  refuses(t, "scatter_add below", [&] { scatter_add(t.a, 0, t.below, t.a); },
+          {"[scatter_add]", "expected", "-9"});
+  refuses(t, "index_select past", [&] { index_select(t.a, 0, t.whole); },
+          {"[index_select]", "expected", "2"});
+  refuses(t, "embedding past", [&] { embedding(t.a, t.past); }, {"[embedding]", "expected", "7"});
+  refuses(t, "embedding below", [&] { embedding(t.a, t.below); },
+          {"[embedding]", "expected", "-9"});
+  refuses(t, "one_hot past", [&] { one_hot(t.past, 7); },
+          {"[one_hot] expected values in [0, 6], got 7 at position 1"});
+  refuses(t, "one_hot below", [&] { one_hot(t.below, 7); }, {"[one_hot]", "expected", "-9"});
+  refuses(t, "select past", [&] { select(t.a, 0, 2); }, {"[select]", "expected", "2"});
+  refuses(t, "select below", [&] { select(t.a, 0, -3); }, {"[select]", "expected", "-3"});
+  refuses(t, "select of none", [&] { select(t.nothing, 0, 0); }, {"[select]", "expected", "0"});
+}
+
+TEST_CASE("values out of range", "[bad-input]") {
+  Things t;
+  refuses(t, "bernoulli above", [&] { bernoulli(t.a); },
+          {"[bernoulli] expected values in [0, 1], got 2 at position 2"});
+  refuses(t, "bernoulli below", [&] { bernoulli(t.half - 0.5); }, {"[bernoulli]", "got -0.5"});
+  refuses(t, "bernoulli of NaN", [&] { bernoulli(full({2}, NAN)); }, {"[bernoulli]", "nan"});
+  refuses(t, "checked", [&] { checked(t.whole, 0, 2); },
+          {"[checked]", "[0, 2]", "3 at position 3"});
+}
+
+TEST_CASE("numbers that an integer type does not hold", "[bad-input]") {
+  Things t;
+  constexpr std::int64_t kWide = std::int64_t{1} << 31;
+  Tensor narrow = cast(t.whole, i32);
+  for (const Scalar bad :
+       {Scalar(kWide), Scalar(-kWide - 1), Scalar(2.5), Scalar(1e300), Scalar(NAN)}) {
+    const Parts parts = {"expected a number that i32 holds, got "};
+    refuses(t, "full", [&] { full({2}, bad, {.dtype = i32}); }, {"[full]", parts[0]});
+    refuses(t, "full_like", [&] { full_like(narrow, bad); }, {"[full_like]", parts[0]});
+    refuses(t, "fill_", [&] { fill_(narrow, bad); }, {"[fill_]", parts[0]});
+    refuses(t, "arange", [&] { arange(bad, 7, {.dtype = i32}); }, {"[arange]"});
+  }
+  refuses(t, "a flag of 2", [&] { fill_(t.flags, 2); }, {"[fill_]", "bool", "2"});
+  refuses(t, "2^63", [&] { fill_(t.whole, 0x1p63); }, {"[fill_]", "i64", "9.2"});
+  refuses(t, "2^64 - 1", [&] { t.whole + ~std::uint64_t{0}; },
+          {"[number]", "2^63", "18446744073709551615"});
+  refuses(t, "add", [&] { narrow + kWide; },
+          {"[add] expected a number that i32 holds, got 2147483648"});
+  refuses(t, "lt", [&] { lt(narrow, kWide); }, {"[lt]", "i32", "2147483648"});
+  refuses(t, "add_", [&] { add_(narrow, kWide); }, {"[add]", "i32", "2147483648"});
+  refuses(t, "clamp", [&] { clamp(narrow, -kWide - 1, 7); }, {"[clamp]", "i32", "-2147483649"});
+  refuses(t, "masked_fill", [&] { masked_fill(narrow, gt(narrow, 0), kWide); },
+          {"[masked_fill]", "i32", "2147483648"});
+  refuses(t, "arange past the type", [&] { arange(kWide - 2, kWide + 2, {.dtype = i32}); },
+          {"[arange]", "i32", "2147483649"});
+  CHECK(read(full({1}, -kWide, {.dtype = i32})) == Values{-2147483648.0});
+  CHECK(read(full({1}, 3.0, {.dtype = i32})) == Values{3});
+  CHECK(item<std::int64_t>(full({}, 0x1p62, {.dtype = i64})) == kWide << 31);
+  CHECK(read(arange(kWide - 2, kWide, {.dtype = i32})) == Values{2147483646.0, 2147483647.0});
+}
