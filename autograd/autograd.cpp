@@ -6,6 +6,7 @@
 #include "autograd/group.h"
 #include "autograd/journal.h"
 #include "autograd/node.h"
+#include "autograd/run.h"
 #include "dispatch/dispatch.h"
 #include "ops/functions.h"
 #include "tensor/error.h"
@@ -100,8 +101,7 @@ Tensor grad(const Tensor& x) {
 
 void set_grad(const Tensor& leaf, const Tensor& gradient) {
   History& history = leaf_history("set_grad", leaf);
-  if (!gradient.defined() || gradient.dtype() != leaf.dtype() ||
-      gradient.device() != leaf.device() || !std::ranges::equal(gradient.shape(), leaf.shape())) {
+  if (!gradient.defined() || !autograd::alike(gradient, leaf)) {
     fail(fmt::format("[set_grad] expected a gradient like {}, got {}", leaf.describe(),
                      gradient.describe()));
   }

@@ -190,6 +190,10 @@ void check(const Differentiable& fn, const std::vector<Tensor>& inputs,
 GradcheckResult gradcheck(const Differentiable& fn, const std::vector<Tensor>& inputs,
                           GradcheckOptions options) {
   if (!fn) fail("[gradcheck] expected a function, got none");
+  if (!(options.step > 0 && std::isfinite(options.step)))
+    fail(fmt::format("[gradcheck] expected a step above 0, got {}", options.step));
+  if (Subject(fn, inputs).recorded().empty())
+    fail("[gradcheck] expected a function with a floating result, got none");
   Comparison found(options);
   check(fn, inputs, options, found);
   if (!found.result.passed || !options.second_order) return found.result;

@@ -16,9 +16,11 @@ namespace brrr::autograd {
 
 thread_local constinit bool detect_anomaly = false;
 
-bool alike(const Tensor& a, const Tensor& b) {
-  return a.dtype() == b.dtype() && a.device() == b.device() &&
-         std::ranges::equal(a.shape(), b.shape());
+bool alike(const Tensor& gradient, const Tensor& like) {
+  const auto without_values = [](const Tensor& x) { return x.is_meta() && !x.is_traced(); };
+  return gradient.dtype() == like.dtype() && gradient.device() == like.device() &&
+         std::ranges::equal(gradient.shape(), like.shape()) &&
+         without_values(gradient) <= without_values(like);
 }
 
 namespace {

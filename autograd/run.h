@@ -102,7 +102,7 @@ class Run {
   std::vector<std::pair<std::shared_ptr<Tensor>, Tensor>> kept_;  // where to, and what
 };
 
-// Of one shape, dtype and device.
-bool alike(const Tensor& a, const Tensor& b);
+// Of one shape, dtype and device; what has values wants values.
+bool alike(const Tensor& gradient, const Tensor& like);
 
 }  // namespace brrr::autograd

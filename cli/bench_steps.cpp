@@ -131,14 +131,19 @@ void add_replays(const BenchOptions& options, Results& results) {
   const bool on_cuda = !options.device.is_cpu();
 
   constexpr int kNodes = 200;
-  const auto chain = [x = rand({256}, here)] {
-    Tensor y = x;
-    for (int i = 0; i < kNodes; ++i) y = y + 1.0;
-    return y;
+  const auto chain_of = [&](std::int64_t elements) {
+    return [x = rand({elements}, here)] {
+      Tensor y = x;
+      for (int i = 0; i < kNodes; ++i) y = y + 1.0;
+      return y;
+    };
   };
-  add("graph/per node", compile(chain), kNodes);
+  add("graph/per node", compile(chain_of(256)), kNodes);
   if (on_cuda) {
-    add("graph/per node, not programmatic", compile(chain, {.programmatic = false}), kNodes);
+    add("graph/per node, not programmatic", compile(chain_of(256), {.programmatic = false}),
+        kNodes);
+  } else {
+    add("graph/per node, 1 element", compile(chain_of(1)), kNodes);  // the host's cost of a call
   }
 
   constexpr int kChains = 16, kProducts = 10;

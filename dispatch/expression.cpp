@@ -5,17 +5,14 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cmath>
+#include <cstdlib>
+#include <span>
 
 #include "tensor/error.h"
 
 namespace brrr {
 namespace {
-
-constexpr std::array kFunctions = {"exp",        "expm1",   "log",       "log1p",       "sqrt",
-                                   "sin",        "cos",     "tan",       "tanh",        "erf",
-                                   "floor",      "ceil",    "trunc",     "abs",         "sign",
-                                   "round_even", "pow",     "where",     "fmod",        "remainder",
-                                   "maximum",    "minimum", "is_finite", "is_infinite", "bit_not"};
 
 bool is_name_start(char c) { return std::isalpha(static_cast<unsigned char>(c)) || c == '_'; }
 bool is_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
@@ -38,7 +35,7 @@ std::size_t token_length(std::string_view text, Token& kind) {
     }
   } else {
     kind = Token::symbol;
-    constexpr std::array kPairs = {"<=", ">=", "==", "!=", "&&", "||"};
+    constexpr std::array kPairs = {"<=", ">=", "==", "!=", "&&", "||", "<<", ">>"};
     for (const char* pair : kPairs) {
       if (text.starts_with(pair)) n = 2;
     }
@@ -46,57 +43,283 @@ std::size_t token_length(std::string_view text, Token& kind) {
   return n;
 }
 
-[[noreturn]] void reject(std::string_view text, std::size_t at, const std::string& why) {
-  fail(fmt::format("[register_op] expected {} at character {} of \"{}\"", why, at + 1, text));
-}
+// The types that a function computes in.
+enum class Kinds { any, floating, integer };
+
+struct Function {
+  std::string_view name;
+  int operands;
+  Kinds kinds = Kinds::any;
+  bool gives_flag = false;
+};
+
+constexpr Function kFunctions[] = {{"exp", 1, Kinds::floating},
+                                   {"expm1", 1, Kinds::floating},
+                                   {"log", 1, Kinds::floating},
+                                   {"log1p", 1, Kinds::floating},
+                                   {"sqrt", 1, Kinds::floating},
+                                   {"sin", 1, Kinds::floating},
+                                   {"cos", 1, Kinds::floating},
+                                   {"tan", 1, Kinds::floating},
+                                   {"tanh", 1, Kinds::floating},
+                                   {"erf", 1, Kinds::floating},
+                                   {"floor", 1},
+                                   {"ceil", 1},
+                                   {"trunc", 1},
+                                   {"abs", 1},
+                                   {"sign", 1},
+                                   {"round_even", 1},
+                                   {"pow", 2},
+                                   {"where", 3},
+                                   {"fmod", 2, Kinds::floating},
+                                   {"remainder", 2},
+                                   {"maximum", 2},
+                                   {"minimum", 2},
+                                   {"is_finite", 1, Kinds::any, true},
+                                   {"is_infinite", 1, Kinds::any, true},
+                                   {"bit_not", 1, Kinds::integer}};
+
+// Operators by how tightly they bind, the loosest first.
+constexpr std::array<std::array<std::string_view, 4>, 10> kLevels = {{{"||"},
+                                                                      {"&&"},
+                                                                      {"|"},
+                                                                      {"^"},
+                                                                      {"&"},
+                                                                      {"==", "!="},
+                                                                      {"<=", ">=", "<", ">"},
+                                                                      {"<<", ">>"},
+                                                                      {"+", "-"},
+                                                                      {"*", "/", "%"}}};
+constexpr std::size_t kComparisons = 5, kEndOfComparisons = 7;
+
+class Parser {
+ public:
+  Parser(std::string_view text, int arity, DTypeSet types)
+      : text_(text),
+        arity_(arity),
+        integers_((types & ~dtype_sets::floats) != 0),
+        floats_((types & dtype_sets::floats) != 0),
+        narrow_(contains(types, i32)) {
+    advance();
+  }
+
+  std::string whole() {
+    if (at_ == text_.size()) reject("an expression");
+    const Term term = conditional();
+    if (token_ == ")") reject("balanced parentheses");
+    if (at_ < text_.size()) reject(fmt::format("an operator instead of \"{}\"", token_));
+    return term.text;
+  }
+
+ private:
+  struct Term {
+    std::string text;
+    bool flag = false;  // a truth value, not a number
+  };
+  static constexpr int kDeepest = 200;  // no stack is as deep as a text can be
+
+  [[noreturn]] void reject_at(std::size_t at, const std::string& what) const {
+    fail(fmt::format("[register_op] expected {} at character {} of \"{}\"", what, at + 1, text_));
+  }
+  [[noreturn]] void reject(const std::string& what) const { reject_at(at_, what); }
+
+  // To the next token; at the end it is empty.
+  void advance() {
+    at_ += token_.size();
+    while (at_ < text_.size() && std::isspace(static_cast<unsigned char>(text_[at_]))) ++at_;
+    const std::string_view rest = text_.substr(at_);
+    token_ = rest.empty() ? rest : rest.substr(0, token_length(rest, kind_));
+  }
+  bool take(std::string_view symbol) {
+    if (token_ != symbol) return false;
+    advance();
+    return true;
+  }
+  void expect(std::string_view symbol, const std::string& what) {
+    if (!take(symbol)) reject(what);
+  }
+  void close() { expect(")", "balanced parentheses"); }
+
+  static std::string as_number(const Term& term) {
+    return term.flag ? fmt::format("where({}, K(1), K(0))", term.text) : term.text;
+  }
+
+  Term conditional() {
+    if (++depth_ > kDeepest) reject("an expression that is nested less deeply");
+    Term term = operation(0);
+    if (take("?")) {
+      const Term yes = conditional();
+      expect(":", "\":\"");
+      const Term no = conditional();
+      term = {fmt::format("where({}, {}, {})", term.text, as_number(yes), as_number(no))};
+    }
+    --depth_;
+    return term;
+  }
+
+  Term operation(std::size_t level) {
+    if (level == kLevels.size()) return unary();
+    Term left = operation(level + 1);
+    for (;;) {
+      const auto& symbols = kLevels[level];
+      if (token_.empty() || std::ranges::find(symbols, token_) == symbols.end()) return left;
+      const std::string symbol(token_);
+      const std::size_t at = at_;
+      advance();
+      left = joined(left, symbol, at, operation(level + 1), level);
+    }
+  }
+
+  Term joined(const Term& left, const std::string& symbol, std::size_t at, const Term& right,
+              std::size_t level) const {
+    const auto call = [&](const char* name) {
+      return Term{fmt::format("{}({}, {})", name, as_number(left), as_number(right))};
+    };
+    const auto of_integers = [&](const char* instead) {
+      if (floats_)
+        reject_at(at, fmt::format("{} instead of \"{}\", as the op computes in floating types",
+                                  instead, symbol));
+    };
+    if (symbol == "/" && integers_) return call("quotient");
+    if (symbol == "%") {
+      of_integers("remainder(a, b) or fmod(a, b)");
+      return call("modulo");
+    }
+    if (symbol == "<<" || symbol == ">>") {
+      of_integers("a product");
+      return call(symbol == "<<" ? "shifted_left" : "shifted_right");
+    }
+    const bool bits = symbol == "&" || symbol == "|" || symbol == "^";
+    const bool flags = left.flag && right.flag;
+    if (bits && !flags) of_integers("comparisons on both sides");
+    const bool gives_flag =
+        symbol == "&&" || symbol == "||" || (level >= kComparisons && level < kEndOfComparisons);
+    // As C++ binds them: nothing needs parentheses of its own.
+    return {fmt::format("{} {} {}", left.text, symbol, right.text), gives_flag || (bits && flags)};
+  }
+
+  Term unary() {
+    if (++depth_ > kDeepest) reject("an expression that is nested less deeply");
+    Term term;
+    if (take("+")) {
+      term = unary();
+    } else if (take("-")) {
+      const Term of = unary();
+      term = {of.text.starts_with('-') ? fmt::format("-({})", of.text)
+                                       : fmt::format("-{}", of.text)};
+    } else if (take("!")) {
+      term = {fmt::format("!{}", unary().text), true};
+    } else if (token_ == "~") {
+      if (floats_) reject("\"!\" instead of \"~\", as the op computes in floating types");
+      advance();
+      term = {fmt::format("bit_not({})", as_number(unary()))};
+    } else {
+      term = primary();
+    }
+    --depth_;
+    return term;
+  }
+
+  Term primary() {
+    if (take("(")) {
+      const Term inside = conditional();
+      close();
+      return {fmt::format("({})", inside.text), inside.flag};
+    }
+    if (!token_.empty() && kind_ == Token::number) return {fmt::format("K({})", number())};
+    if (!token_.empty() && kind_ == Token::name) return name();
+    if (token_.empty()) reject(depth_ > 2 ? "balanced parentheses" : "an operand");
+    reject(fmt::format("an operand instead of \"{}\"", token_));
+  }
+
+  // A number's digits, as both compilers and every type read them.
+  std::string number() {
+    const std::string digits(token_);
+    const std::size_t end = at_ + digits.size();
+    const bool stands_alone = end == text_.size() || !is_name(text_[end]);
+    char* read = nullptr;
+    const double value = std::strtod(digits.c_str(), &read);
+    if (!stands_alone || *read != 0) reject("a number");
+    if (!std::isfinite(value)) reject("a number that f64 holds");
+    const bool whole = std::ranges::all_of(digits, is_digit);
+    if (integers_) {
+      if (!whole)
+        reject(fmt::format("an integer instead of \"{}\", as the op computes in them", digits));
+      if (value >= (narrow_ ? 0x1p31 : 0x1p63)) {
+        reject(fmt::format("an integer that {} holds instead of \"{}\"", narrow_ ? "i32" : "i64",
+                           digits));
+      }
+    }
+    advance();
+    if (!whole) return digits;
+    // No octal numbers, and none that no integer type of C++ has.
+    const std::string rest =
+        digits.substr(std::min(digits.find_first_not_of('0'), digits.size() - 1));
+    return value < 0x1p63 ? rest : rest + ".0";
+  }
+
+  Term name() {
+    const std::string word(token_);
+    const std::size_t at = at_;
+    if (word.size() == 1 && word[0] >= 'a' && word[0] <= 'c') {
+      if (word[0] - 'a' >= arity_) reject(fmt::format("one of the {} operands", arity_));
+      advance();
+      return {word};
+    }
+    if (word == "K") return constant();
+    const auto* const function = std::ranges::find(kFunctions, word, &Function::name);
+    if (function == std::end(kFunctions)) {
+      reject(fmt::format("an operand or a known function instead of \"{}\"", word));
+    }
+    if (function->kinds == Kinds::floating ? integers_
+                                           : function->kinds == Kinds::integer && floats_) {
+      reject(fmt::format("an op that computes in {} types alone for \"{}\"",
+                         function->kinds == Kinds::floating ? "floating" : "integer", word));
+    }
+    advance();
+    const std::string many = fmt::format("{} operand{} of {}", function->operands,
+                                         function->operands == 1 ? "" : "s", word);
+    expect("(", "\"(\"");
+    std::string arguments;
+    for (int i = 0; i < function->operands; ++i) {
+      if (i > 0) {
+        if (token_ != ",")
+          reject_at(token_.empty() ? at_ : at, token_.empty() ? "balanced parentheses" : many);
+        advance();
+        arguments += ", ";
+      }
+      const Term argument = conditional();
+      arguments += word == "where" && i == 0 ? argument.text : as_number(argument);
+    }
+    if (token_ == ",") reject_at(at, many);
+    close();
+    return {fmt::format("{}({})", word, arguments), function->gives_flag};
+  }
+
+  // K around a number.
+  Term constant() {
+    advance();
+    expect("(", "\"(\" after K");
+    const bool negative = take("-");
+    if (token_.empty() || kind_ != Token::number) reject("a number in K()");
+    const std::string digits = number();
+    close();
+    return {fmt::format("K({}{})", negative ? "-" : "", digits)};
+  }
+
+  std::string_view text_;
+  int arity_;
+  bool integers_, floats_, narrow_;
+  std::size_t at_ = 0;
+  std::string_view token_;
+  Token kind_ = Token::symbol;
+  int depth_ = 0;
+};
 
 }  // namespace
 
-std::string checked_expression(std::string_view text, int arity) {
-  std::string result;
-  int depth = 0;
-  bool any = false, in_constant = false;
-  for (std::size_t at = 0; at < text.size();) {
-    if (std::isspace(static_cast<unsigned char>(text[at]))) {
-      result += ' ';
-      ++at;
-      continue;
-    }
-    Token kind;
-    const std::size_t length = token_length(text.substr(at), kind);
-    const std::string_view token = text.substr(at, length);
-    any = true;
-    if (kind == Token::number) {
-      if (std::ranges::count(token, '.') > 1 ||
-          is_name(text.substr(at + length, 1).empty() ? ' ' : text[at + length])) {
-        reject(text, at, "a number");
-      }
-      result += in_constant ? std::string(token) : fmt::format("K({})", token);
-    } else if (kind == Token::name) {
-      const bool operand = token.size() == 1 && token[0] >= 'a' && token[0] <= 'c';
-      if (operand && token[0] - 'a' >= arity)
-        reject(text, at, fmt::format("one of the {} operands", arity));
-      if (token == "K") {
-        in_constant = true;
-      } else if (!operand && std::ranges::find(kFunctions, token) == kFunctions.end()) {
-        reject(text, at, fmt::format("an operand or a known function instead of \"{}\"", token));
-      }
-      result += token;
-    } else {
-      if (token == "(") ++depth;
-      if (token == ")" && --depth < 0) reject(text, at, "balanced parentheses");
-      if (token == ")") in_constant = false;
-      if (std::string_view("()+-*/%<>!&|^~?:,").find(token[0]) == std::string_view::npos &&
-          token != "==") {
-        reject(text, at, fmt::format("an operator instead of \"{}\"", token));
-      }
-      result += token;
-    }
-    at += length;
-  }
-  if (depth != 0) reject(text, text.size(), "balanced parentheses");
-  if (!any) reject(text, 0, "an expression");
-  return result;
+std::string checked_expression(std::string_view text, int arity, DTypeSet types) {
+  return Parser(text, arity, types).whole();
 }
 
 int flops_of(std::string_view expression) {

@@ -5,13 +5,20 @@
 #include <string>
 #include <string_view>
 
+#include "dispatch/op_info.h"
+
 namespace brrr {
 
-// Checks an expression over operands a, b, c (the first `arity` of them) and makes its bare numbers
-// constants of the type computed in: "a * 0.5" becomes "a * K(0.5)". Throws "[register_op] ..."
-// naming the place and what was wrong: an unknown name, an operand past the arity, a character that
-// has no place in an expression, unbalanced parentheses.
-std::string checked_expression(std::string_view text, int arity);
+// Reads a user's expression over operands a, b, c (the first `arity` of them) and gives the text
+// that kernels compile. The grammar is that of C++'s operators without assignment; names are the
+// operands, the functions of ops/jit/scalar.inl, and K, which may stand around a number. Bare
+// numbers become constants of the type computed in: "a * 0.5" is "a * K(0.5)". `types` are those
+// that the op computes in: where integers are among them every number is an integer, division by 0
+// gives 0 and a shift by more than the type's bits gives 0.
+//
+// Throws "[register_op] expected <what> at character <place> of <text>".
+std::string checked_expression(std::string_view text, int arity,
+                               DTypeSet types = dtype_sets::floats);
 
 // Arithmetic operations per element: each operator and comparison counts 1, each function 1.
 int flops_of(std::string_view expression);

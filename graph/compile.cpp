@@ -407,6 +407,7 @@ std::string CompiledStep::graph_text(int entry, int format) const {
 }
 
 void CompiledStep::each_call(int entry, const Visit& visit) const {
+  if (!visit) fail("[each_call] expected a function, got none");
   const std::lock_guard lock(state_->mutex);
   for (const graph::Step& step : state_->program(entry).steps())
     visit(step.call, {step.outputs, op_info(step.call.op).n_outputs});

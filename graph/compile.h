@@ -41,6 +41,7 @@
 #include <utility>
 #include <vector>
 
+#include "tensor/error.h"
 #include "tensor/tensor.h"
 
 namespace brrr {
@@ -264,7 +265,14 @@ class Compiled {
  public:
   Compiled(F function, CompileOptions options)
       : function_(std::move(function)),
-        step_(std::make_unique<detail::CompiledStep>(std::move(options))) {}
+        step_(std::make_unique<detail::CompiledStep>(std::move(options))) {
+    if constexpr (requires {
+                    typename F::result_type;
+                    function_ == nullptr;
+                  }) {
+      if (function_ == nullptr) fail("[compile] expected a function, got none");
+    }
+  }
 
   template <class... A>
   requires(std::invocable<F&, detail::GivenFor<A>&...>) auto operator()(A&&... arguments) {

@@ -26,11 +26,27 @@ void check_shapes(const Tensor& query, const Tensor& key, const Tensor& value) {
                   query.describe(), key.describe(), value.describe()));
 }
 
+void check_dropout(const char* name, double p) {
+  if (!(p >= 0 && p <= 1)) fail(fmt::format("[{}] expected a dropout in [0, 1], got {}", name, p));
+}
+
+std::int64_t checked_width(std::int64_t width, int heads, double dropout) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 3;
+  if (width < 0 || width > kMost || heads < 1 || width % heads != 0) {
+    fail(fmt::format("[attention] expected a width that is a multiple of the heads, got {} and {}",
+                     width, heads));
+  }
+  check_dropout("attention", dropout);
+  return width;
+}
+
 }  // namespace
 
 Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                                     const AttentionOptions& options) {
+  const CompositeScope scope("scaled_dot_product_attention");
   check_shapes(query, key, value);
+  check_dropout("scaled_dot_product_attention", options.dropout);
   const double scale = options.scale.value_or(
       1 / std::sqrt(static_cast<double>(std::max<std::int64_t>(query.size(-1), 1))));
   // Queries are fewer than scores: scaling them moves fewer bytes.
@@ -48,15 +64,11 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
 MultiHeadAttention::MultiHeadAttention(std::int64_t width, int heads, Options options, bool causal,
                                        double dropout)
     : Module("attention"),
-      qkv(width, 3 * width, options),
+      qkv(checked_width(width, heads, dropout), 3 * width, options),
       out(width, width, options),
       heads_(heads),
       causal_(causal),
       dropout_(dropout) {
-  if (heads < 1 || width % heads != 0) {
-    fail(fmt::format("[attention] expected a width that is a multiple of the heads, got {} and {}",
-                     width, heads));
-  }
   child("qkv", qkv);
   child("out", out);
 }

@@ -2,10 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "autograd/autograd.h"
-#include "ops/functions.h"
+#include "ops/arguments.h"
 #include "tensor/error.h"
 
 namespace brrr::nn::init {
@@ -41,33 +42,66 @@ double bound_of(double deviation) { return std::sqrt(3.0) * deviation; }
 
 }  // namespace
 
+Tensor room(const char* kind, const Dims& shape, const Options& options) {
+  const bool sized = std::ranges::all_of(shape, [](std::int64_t size) { return size >= 0; });
+  if (!sized || !is_floating(options.dtype)) {
+    fail(fmt::format("[{}] expected a floating type and sizes of at least 0, got {}{}", kind,
+                     name_of(options.dtype), to_string(shape)));
+  }
+  const CompositeScope scope(kind);
+  return empty(shape, options);
+}
+
+Tensor filled(const char* kind, const Dims& shape, double value, const Options& options) {
+  Tensor made = room(kind, shape, options);
+  constant_(made, value);
+  return made;
+}
+
 void constant_(Tensor& x, double value) {
+  require_defined("constant_", x);
+  const CompositeScope scope("constant_");
   const NoGrad constant;
   fill_(x, value);
 }
 
 void uniform_(Tensor& x, double low, double high) {
+  require_defined("uniform_", x);
+  const CompositeScope scope("uniform_");
+  if (!(low <= high && std::isfinite(high - low)))
+    fail(fmt::format("[uniform_] expected finite bounds in order, got {} and {}", low, high));
   const NoGrad constant;
   copy_(x, rand(x.shape(), to_draw(x)) * (high - low) + low);
 }
 
 void normal_(Tensor& x, double mean, double deviation) {
+  require_defined("normal_", x);
+  const CompositeScope scope("normal_");
+  if (!(std::isfinite(mean) && deviation >= 0 && std::isfinite(deviation))) {
+    fail(fmt::format(
+        "[normal_] expected a finite mean and a finite deviation of at least 0, got {} and {}",
+        mean, deviation));
+  }
   const NoGrad constant;
   copy_(x, randn(x.shape(), to_draw(x)) * deviation + mean);
 }
 
 void xavier_uniform_(Tensor& weight, double gain) {
+  const CompositeScope scope("xavier_uniform_");
   const double bound = bound_of(xavier_deviation("xavier_uniform_", weight, gain));
   uniform_(weight, -bound, bound);
 }
 void xavier_normal_(Tensor& weight, double gain) {
+  const CompositeScope scope("xavier_normal_");
   normal_(weight, 0, xavier_deviation("xavier_normal_", weight, gain));
 }
 void kaiming_uniform_(Tensor& weight, double negative_slope) {
+  const CompositeScope scope("kaiming_uniform_");
   const double bound = bound_of(kaiming_deviation("kaiming_uniform_", weight, negative_slope));
   uniform_(weight, -bound, bound);
 }
 void kaiming_normal_(Tensor& weight, double negative_slope) {
+  const CompositeScope scope("kaiming_normal_");
   normal_(weight, 0, kaiming_deviation("kaiming_normal_", weight, negative_slope));
 }
 

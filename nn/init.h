@@ -2,9 +2,14 @@
 // rand and randn.
 #pragma once
 
-#include "tensor/tensor.h"
+#include "ops/functions.h"
 
 namespace brrr::nn::init {
+
+// Memory for a parameter of a module of this kind. Throws "[linear] expected a floating type and
+// sizes of at least 0, got i64[2, -1]".
+Tensor room(const char* kind, const Dims& shape, const Options& options);
+Tensor filled(const char* kind, const Dims& shape, double value, const Options& options);
 
 void constant_(Tensor& x, double value);
 void uniform_(Tensor& x, double low = 0, double high = 1);

@@ -39,12 +39,14 @@ Tensor widened(const Tensor& x) { return is_half(x.dtype()) ? cast(x, f32) : x; 
 }  // namespace
 
 Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
+  const CompositeScope scope("mse_loss");
   expect_pair("mse_loss", "input", x, target);
   return reduced(square(x - target), reduction);
 }
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& target, Reduction reduction,
                      double label_smoothing) {
+  const CompositeScope scope("cross_entropy");
   expect_floating("cross_entropy", "logits", logits);
   const bool fit = target.defined() && category_of(target.dtype()) == Category::integer &&
                    logits.rank() == target.rank() + 1 &&
@@ -66,6 +68,7 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target, Reduction reduc
 
 Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& target,
                                         Reduction reduction) {
+  const CompositeScope scope("binary_cross_entropy_with_logits");
   expect_pair("binary_cross_entropy_with_logits", "logits", logits, target);
   const Tensor wide = widened(logits);
   return cast(reduced(softplus(wide) - wide * widened(target), reduction), logits.dtype());

@@ -60,6 +60,11 @@ void Module::expect_new(const std::string& name) const {
 
 void Module::parameter(std::string name, Tensor& tensor) {
   expect_new(name);
+  if (!tensor.defined() || !is_floating(tensor.dtype()) || !is_leaf(tensor)) {
+    fail(fmt::format("[{}] expected a floating tensor that is no op's result for \"{}\", got {}{}",
+                     path(), name, tensor.describe(),
+                     tensor.defined() && !is_leaf(tensor) ? ", which was computed" : ""));
+  }
   requires_grad_(tensor);
   own_.push_back({std::move(name), &tensor, true});
 }

@@ -1,5 +1,7 @@
 #include "nn/sequential.h"
 
+#include <fmt/format.h>
+
 #include "tensor/error.h"
 
 namespace brrr::nn {
@@ -14,6 +16,11 @@ void Sequential::append(std::unique_ptr<Module> module) {
   module->train(training());
   modules_.push_back(std::move(module));
   child(std::to_string(modules_.size() - 1), *modules_.back());
+}
+
+Module& Sequential::operator[](std::size_t i) const {
+  if (i >= size()) fail(fmt::format("[{}] expected a place below {}, got {}", path(), size(), i));
+  return *modules_[i];
 }
 
 Tensor Sequential::forward(const Tensor& x) {

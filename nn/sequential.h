@@ -40,7 +40,7 @@ class Sequential : public Module {
   void append(std::unique_ptr<Module> module);
 
   std::size_t size() const { return modules_.size(); }
-  Module& operator[](std::size_t i) { return *modules_.at(i); }
+  Module& operator[](std::size_t i) const;
 
   Tensor forward(const Tensor& x) override;
 

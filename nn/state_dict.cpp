@@ -4,9 +4,10 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "autograd/autograd.h"
-#include "ops/functions.h"
+#include "nn/copy_all.h"
 #include "tensor/error.h"
 #include "tensor/safetensors.h"
 
@@ -16,11 +17,13 @@ namespace {
 // "f32[3, 4]", whatever the device.
 std::string form_of(const Tensor& x) {
   if (!x.defined()) return "an undefined tensor";
-  return fmt::format("{}{}", name_of(x.dtype()), to_string(x.shape()));
+  return fmt::format("{}{}{}", name_of(x.dtype()), to_string(x.shape()),
+                     x.is_meta() ? " without values" : "");
 }
 
 bool same_form(const Tensor& a, const Tensor& b) {
-  return b.defined() && a.dtype() == b.dtype() && std::ranges::equal(a.shape(), b.shape());
+  return b.defined() && !b.is_meta() && a.dtype() == b.dtype() &&
+         std::ranges::equal(a.shape(), b.shape());
 }
 
 // `from` names where the state came from.
@@ -31,7 +34,7 @@ void load_from(Module& module, const StateDict& state, const std::string& from) 
   for (const auto& [name, tensor] : state) {
     if (!given.emplace(name, &tensor).second) problems += fmt::format("\n  twice: {}", name);
   }
-  std::vector<Tensor> values;
+  std::vector<Tensor> targets, values;
   for (const Module::Entry& entry : entries) {
     const auto found = given.find(entry.name);
     if (found == given.end()) {
@@ -42,6 +45,7 @@ void load_from(Module& module, const StateDict& state, const std::string& from) 
       problems += fmt::format("\n  misshapen: {} expected {}, got {}", entry.name,
                               form_of(*entry.tensor), form_of(*found->second));
     }
+    targets.push_back(*entry.tensor);
     values.push_back(*found->second);
     given.erase(found);
   }
@@ -52,12 +56,7 @@ void load_from(Module& module, const StateDict& state, const std::string& from) 
     fail(fmt::format("[{}] expected the {} tensors of the module, got {}:{}", from, entries.size(),
                      state.size(), problems));
   }
-  // Everything that may need memory comes before the first write.
-  const NoGrad constant;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    values[i] = to(values[i], entries[i].tensor->device());
-  }
-  for (std::size_t i = 0; i < values.size(); ++i) copy_(*entries[i].tensor, values[i]);
+  copy_all(targets, std::move(values));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "nn/init.h"
+#include "tensor/error.h"
 
 namespace brrr::nn {
 
@@ -26,9 +27,23 @@ Tensor TransformerBlock::forward(const Tensor& x) {
   return mixed + dropout(mlp(norm2(mixed)));
 }
 
+namespace {
+
+const TransformerSizes& checked_sizes(const TransformerSizes& sizes) {
+  if (sizes.vocabulary < 1 || sizes.length < 1 || sizes.width < 1 || sizes.layers < 0) {
+    fail(
+        fmt::format("[transformer] expected sizes of at least 1, got vocabulary {}, length {}, "
+                    "width {} and {} layers",
+                    sizes.vocabulary, sizes.length, sizes.width, sizes.layers));
+  }
+  return sizes;
+}
+
+}  // namespace
+
 Transformer::Transformer(const TransformerSizes& sizes, Options options, double dropout)
     : Module("transformer"),
-      tokens(sizes.vocabulary, sizes.width, options),
+      tokens(checked_sizes(sizes).vocabulary, sizes.width, options),
       places(sizes.length, sizes.width, options),
       dropout(dropout),
       norm(sizes.width, options),

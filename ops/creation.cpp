@@ -102,26 +102,28 @@ Tensor arange(Scalar start, Scalar end, Scalar step, RangeOptions options) {
   bool bad;
   if (integers) {
     const __int128 span = static_cast<__int128>(end.to_int()) - start.to_int(), by = step.to_int();
-    bad = by == 0 || (span != 0 && (span > 0) != (by > 0));
+    bad = by == 0 || (span != 0 && (span > 0) != (by > 0)) || span / by >= std::int64_t{1} << 62;
     if (!bad) length = static_cast<std::int64_t>((span + by - (by > 0 ? 1 : -1)) / by);
   } else {
-    const double count = std::ceil((end.to_double() - start.to_double()) / step.to_double());
-    bad = !(count >= 0 && count < 0x1p62);
-    if (!bad) length = static_cast<std::int64_t>(count);
+    const double count = (end.to_double() - start.to_double()) / step.to_double();
+    bad = !(count >= 0 && count < 0x1p62 && std::isfinite(step.to_double()));
+    if (!bad) length = static_cast<std::int64_t>(std::ceil(count));
   }
   if (bad) {
-    fail(fmt::format("[arange] expected a step that leads from start to end, got {} to {} by {}",
-                     start.to_double(), end.to_double(), step.to_double()));
-  }
-  if (length > 0) {
-    number_in("arange", type,
-              integers ? Scalar(start.to_int() + (length - 1) * step.to_int())
-                       : start.to_double() + static_cast<double>(length - 1) * step.to_double());
+    fail(fmt::format(
+        "[arange] expected a step that leads from start to end in less than 2^62, got {} to {} by "
+        "{}",
+        to_string(start), to_string(end), to_string(step)));
   }
   Call call(Op::arange, nullptr, 0);
   call.add_attr(number_in("arange", type, start));
   call.add_attr(number_in("arange", type, step));
   call.add_attr(length);
+  if (length > 0) {  // the last value too
+    number_in("arange", type,
+              integers ? Scalar(start.to_int() + (length - 1) * step.to_int())
+                       : start.to_double() + static_cast<double>(length - 1) * step.to_double());
+  }
   return create(call, {type, options.device});
 }
 
@@ -133,7 +135,8 @@ Tensor arange(Scalar end, RangeOptions options) { return arange(0, end, 1, optio
 
 Tensor linspace(double start, double end, std::int64_t steps, Options options) {
   const CompositeScope scope("linspace");
-  if (steps < 0) fail(fmt::format("[linspace] expected at least 0 steps, got {}", steps));
+  if (steps < 0 || steps >= std::int64_t{1} << 53)
+    fail(fmt::format("[linspace] expected 0 to 2^53 steps, got {}", steps));
   if (!is_floating(options.dtype))
     fail(fmt::format("[linspace] expected a floating dtype, got {}", name_of(options.dtype)));
   const DType wide = is_half(options.dtype) ? f32 : options.dtype;

@@ -69,6 +69,8 @@ Tensor embedding(const Tensor& weight, const Tensor& index) {
   const CompositeScope scope("embedding");
   if (weight.rank() != 2)
     fail(fmt::format("[embedding] expected a weight of [rows, width], got {}", weight.describe()));
+  if (category_of(index.dtype()) != Category::integer)
+    fail(fmt::format("[embedding] expected integer indices, got {}", index.describe()));
   Dims shape(index.shape());
   shape.push_back(weight.size(1));
   return reshape(index_select(weight, 0, index.rank() == 1 ? index : flatten(index)), shape);
@@ -125,7 +127,9 @@ Tensor nonzero(const Tensor& condition) {
 
 Tensor flip(const Tensor& x, int dim) {
   require_defined("flip", x);
+  const CompositeScope scope("flip");
   dim = wrap_dim("flip", dim, x.rank());
+  if (x.rank() == 0) return clone(x);
   return index_select(x, dim,
                       arange(x.shape()[dim] - 1, -1, -1, {.dtype = i64, .device = x.device()}));
 }

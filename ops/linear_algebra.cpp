@@ -19,7 +19,7 @@ Tensor matrix_product(const Tensor& a, const Tensor& b) {
 // A matrix on the right of a batch is one larger product, when the batch lies evenly in memory.
 bool is_one_product(const Tensor& a, const Tensor& b) {
   return b.rank() == 2 && a.rank() > 2 && a.is_contiguous() && a.size(-1) == b.size(0) &&
-         a.numel() > 0;
+         a.numel() > 0 && a.dtype() == b.dtype();
 }
 
 }  // namespace
@@ -39,6 +39,9 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
     fail(fmt::format("[matmul] expected tensors of at least 1 dimension, got {} and {}",
                      a.describe(), b.describe()));
   }
+  if (a.dtype() != b.dtype()) {
+    fail(fmt::format("[matmul] expected one dtype, got {} and {}", a.describe(), b.describe()));
+  }
   if (a.size(-1) != b.size(b.rank() == 1 ? 0 : -2)) {
     fail(fmt::format("[matmul] expected inner dimensions to agree, got {} and {}", a.describe(),
                      b.describe()));
@@ -55,6 +58,7 @@ Tensor affine(const Tensor& x, const Tensor& factor, const Tensor& row) {
   require_defined("affine", x);
   require_defined("affine", factor);
   require_defined("affine", row);
+  const CompositeScope scope("affine");
   if (row.rank() != 1 || factor.rank() < 2 || row.size(0) != factor.size(-1)) {
     fail(fmt::format("[affine] expected a factor and a row with its last dimension, got {} and {}",
                      factor.describe(), row.describe()));
@@ -82,6 +86,10 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
         fmt::format("[linear] expected a weight of [out, in] with the input's last dimension, got "
                     "weight {} and input {}",
                     weight.describe(), x.describe()));
+  }
+  if (weight.dtype() != x.dtype()) {
+    fail(fmt::format("[linear] expected a weight of the input's type, got weight {} and input {}",
+                     weight.describe(), x.describe()));
   }
   const Tensor factor = transpose(weight, 0, 1);
   if (!bias.defined()) return matmul(x, factor);

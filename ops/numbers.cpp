@@ -6,11 +6,14 @@
 
 namespace brrr {
 
+std::string to_string(Scalar value) {
+  return value.category() == Category::floating ? fmt::format("{}", value.to_double())
+                                                : fmt::format("{}", value.to_int());
+}
+
 void does_not_hold(const char* op, DType dtype, Scalar value) {
-  const std::string number = value.category() == Category::floating
-                                 ? fmt::format("{}", value.to_double())
-                                 : fmt::format("{}", value.to_int());
-  fail(fmt::format("[{}] expected a number that {} holds, got {}", op, name_of(dtype), number));
+  fail(fmt::format("[{}] expected a number that {} holds, got {}", op, name_of(dtype),
+                   to_string(value)));
 }
 
 }  // namespace brrr

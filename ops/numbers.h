@@ -1,11 +1,14 @@
 // Numbers of the host as operands and attributes.
 #pragma once
 
+#include <string>
+
 #include "dispatch/call.h"
 #include "dispatch/scalar.h"
 
 namespace brrr {
 
+std::string to_string(Scalar value);
 [[noreturn]] void does_not_hold(const char* op, DType dtype, Scalar value);
 
 // True when `dtype` has the value itself. Floating types have every number, rounded.

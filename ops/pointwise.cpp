@@ -171,9 +171,11 @@ inline Tensor binary_with_number(Op op, DTypeSet types, DTypeRule rule, const Te
   return pointwise(op, operands, nullptr);
 }
 
+// `name` ends in _.
 template <class... Operands>
-Tensor& in_place(Op op, Tensor& a, const Operands&... operands) {
-  require_defined(op_info(op).name, a);
+Tensor& in_place(Op op, const char* name, Tensor& a, const Operands&... operands) {
+  const CompositeScope scope(name);
+  require_defined(name, a);
   pointwise(op, std::array{Operand(a), Operand(operands)...}, &a);
   return a;
 }
@@ -182,24 +184,24 @@ Tensor& in_place(Op op, Tensor& a, const Operands&... operands) {
 
 #define BRRR_UNARY(name, types, rule, ...)                                                        \
   Tensor name(const Tensor& a) { return unary(Op::name, dtype_sets::types, DTypeRule::rule, a); } \
-  Tensor& name##_(Tensor& a) { return in_place(Op::name, a); }
-#define BRRR_BINARY(name, types, rule, ...)                                           \
-  Tensor name(const Tensor& a, const Tensor& b) {                                     \
-    return binary(Op::name, dtype_sets::types, DTypeRule::rule, a, b);                \
-  }                                                                                   \
-  Tensor name(const Tensor& a, Scalar b) {                                            \
-    return binary_with_number(Op::name, dtype_sets::types, DTypeRule::rule, a, b, 1); \
-  }                                                                                   \
-  Tensor name(Scalar a, const Tensor& b) {                                            \
-    return binary_with_number(Op::name, dtype_sets::types, DTypeRule::rule, b, a, 0); \
-  }                                                                                   \
-  Tensor& name##_(Tensor& a, const Tensor& b) { return in_place(Op::name, a, b); }    \
-  Tensor& name##_(Tensor& a, Scalar b) { return in_place(Op::name, a, b); }
+  Tensor& name##_(Tensor& a) { return in_place(Op::name, #name "_", a); }
+#define BRRR_BINARY(name, types, rule, ...)                                                   \
+  Tensor name(const Tensor& a, const Tensor& b) {                                             \
+    return binary(Op::name, dtype_sets::types, DTypeRule::rule, a, b);                        \
+  }                                                                                           \
+  Tensor name(const Tensor& a, Scalar b) {                                                    \
+    return binary_with_number(Op::name, dtype_sets::types, DTypeRule::rule, a, b, 1);         \
+  }                                                                                           \
+  Tensor name(Scalar a, const Tensor& b) {                                                    \
+    return binary_with_number(Op::name, dtype_sets::types, DTypeRule::rule, b, a, 0);         \
+  }                                                                                           \
+  Tensor& name##_(Tensor& a, const Tensor& b) { return in_place(Op::name, #name "_", a, b); } \
+  Tensor& name##_(Tensor& a, Scalar b) { return in_place(Op::name, #name "_", a, b); }
 #define BRRR_TERNARY_FORM(name, B, C)                                                    \
   Tensor name(const Tensor& a, B b, C c) {                                               \
     return pointwise(Op::name, std::array{Operand(a), Operand(b), Operand(c)}, nullptr); \
   }                                                                                      \
-  Tensor& name##_(Tensor& a, B b, C c) { return in_place(Op::name, a, b, c); }
+  Tensor& name##_(Tensor& a, B b, C c) { return in_place(Op::name, #name "_", a, b, c); }
 #define BRRR_TERNARY(name, ...)                         \
   BRRR_TERNARY_FORM(name, const Tensor&, const Tensor&) \
   BRRR_TERNARY_FORM(name, const Tensor&, Scalar)        \
@@ -216,7 +218,10 @@ Tensor cast(const Tensor& x, DType dtype) {
   return dispatch(call);
 }
 
-Tensor to(const Tensor& x, DType dtype) { return cast(x, dtype); }
+Tensor to(const Tensor& x, DType dtype) {
+  require_defined("to", x);
+  return cast(x, dtype);
+}
 
 Tensor clone(const Tensor& x) {
   require_defined("clone", x);

@@ -3,6 +3,7 @@
 
 #include "ops/arguments.h"
 #include "ops/functions.h"
+#include "ops/numbers.h"
 #include "tensor/error.h"
 
 namespace brrr {
@@ -54,8 +55,8 @@ namespace {
 
 void require_holds(const char* op, const Tensor& x, Scalar value) {
   if (value.category() > category_of(x.dtype()))
-    fail(fmt::format("[{}] expected a value that {} can hold, got one of a higher kind", op,
-                     x.describe()));
+    fail(fmt::format("[{}] expected a value of the kind of {}, got {}", op, x.describe(),
+                     to_string(value)));
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "dispatch/tracing.h"
 #include "ops/arguments.h"
 #include "ops/functions.h"
+#include "ops/numbers.h"
 #include "ops/random_state.h"
 #include "tensor/error.h"
 #include "tensor/runtime.h"
@@ -137,11 +138,14 @@ class OneDraw {
   int before_ = std::uncaught_exceptions();
 };
 
+void require_floating(const char* name, DType dtype) {
+  if (!is_floating(dtype))
+    fail(fmt::format("[{}] expected a floating dtype, got {}", name, name_of(dtype)));
+}
+
 Tensor draw(const char* name, Op op, const Dims& shape, Options options) {
   const CompositeScope scope(name);
-  if (!is_floating(options.dtype)) {
-    fail(fmt::format("[{}] expected a floating dtype, got {}", name, name_of(options.dtype)));
-  }
+  require_floating(name, options.dtype);
   require_device(options.device, name);
   const OpScope reading(name);
   const OneDraw one(options.device);
@@ -163,8 +167,15 @@ Tensor draw(const char* name, Op op, const Dims& shape, Options options) {
   return dispatch(call);
 }
 
+// The integers up to here are all values of a floating type.
+std::int64_t most_counted(DType dtype) {
+  const int digits = dtype == f64 ? 53 : dtype == f32 ? 24 : dtype == f16 ? 11 : 8;
+  return std::int64_t{1} << digits;
+}
+
 // As with full_like, a meta tensor's likeness is meta and draws nothing; what is traced draws.
 Tensor draw_like(const char* name, Op op, const Tensor& x, DType dtype) {
+  require_floating(name, dtype);
   const Options like{dtype, x.device()};
   return x.is_meta() && !x.is_traced() ? meta(x.shape(), like) : draw(name, op, x.shape(), like);
 }
@@ -209,6 +220,7 @@ RandomReplay::~RandomReplay() {
 void manual_seed(std::uint64_t seed) {
   refuse_while_tracing("manual_seed", "every replay would draw the same numbers again");
   const OpScope scope("manual_seed");
+  const CompositeScope composite("manual_seed");
   Generator& random = generator();
   std::lock_guard lock(random.mutex);
   random.seed = seed;
@@ -227,6 +239,7 @@ void manual_seed(std::uint64_t seed) {
 
 void next_random_step(Device device) {
   const OpScope scope("next_random_step");
+  const CompositeScope composite("next_random_step");
   Generator& random = generator();
   std::lock_guard lock(random.mutex);
   RandomState& state = random.on(device);
@@ -329,6 +342,15 @@ Tensor randint(std::int64_t low, std::int64_t high, const Dims& shape, Options o
                          (std::uint64_t{1} << 53)) {
     fail(
         fmt::format("[randint] expected low below high by at most 2^53, got {} and {}", low, high));
+  }
+  // What rounds is not drawn evenly, and may be `high`.
+  const auto has = [&](std::int64_t value) {
+    if (!is_floating(options.dtype)) return holds(options.dtype, value);
+    const std::int64_t most = most_counted(options.dtype);
+    return -most <= value && value <= most;
+  };
+  for (const std::int64_t end : {low, high - 1}) {
+    if (!has(end)) does_not_hold("randint", options.dtype, end);
   }
   require_device(options.device, "randint");
   const OneDraw one(options.device);

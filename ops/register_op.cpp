@@ -119,7 +119,11 @@ Op register_op(const PointwiseOp& op) {
                      op.arity, op.name));
   }
   auto registered = std::make_shared<RegisteredPointwise>();
-  registered->expression = checked_expression(op.expression, op.arity);
+  const DTypeSet computed =
+      op.rule == DTypeRule::float_like ? op.types & dtype_sets::floats : op.types;
+  if (computed == 0)
+    fail(fmt::format("[register_op] expected types that {} computes in, got none", op.name));
+  registered->expression = checked_expression(op.expression, op.arity, computed);
   OpInfo info;
   info.kind = OpKind::pointwise;
   info.rule = op.rule;
@@ -139,8 +143,19 @@ Op register_op(const PointwiseOp& op) {
   return add_op(std::move(info), op.name);
 }
 
+namespace {
+
+const OpInfo& known(Op op) {
+  if (static_cast<int>(op) >= op_count())
+    fail(fmt::format("[call_op] expected an op of the {} in the table, got number {}", op_count(),
+                     static_cast<int>(op)));
+  return op_info(op);
+}
+
+}  // namespace
+
 Tensor call_op(Op op, std::span<const Operand> operands) {
-  const OpInfo& info = op_info(op);
+  const OpInfo& info = known(op);
   if (info.kind != OpKind::pointwise) {
     std::vector<Tensor> inputs;
     for (const Operand& operand : operands) {
@@ -269,7 +284,7 @@ Op register_op(const StructuredOp& op) {
 
 std::vector<Tensor> call_op(Op op, std::span<const Tensor> inputs,
                             std::span<const Scalar> attributes) {
-  const OpInfo& info = op_info(op);
+  const OpInfo& info = known(op);
   if (info.kind == OpKind::pointwise || !info.registered) {
     fail(
         fmt::format("[{}] expected a structured op that was registered; call built-in ops by their "

@@ -231,7 +231,8 @@ void cat(const Call& call, OutputSpec* out) {
           dim, first.describe(), part.describe(), i));
     }
     if (__builtin_add_overflow(shape[dim], part.shape()[dim], &shape[dim]))
-      fail("[cat] expected a size that fits into 63 bits");
+      fail(fmt::format("[cat] expected sizes with a sum that fits into 63 bits, got {} and more",
+                       first.describe()));
   }
   out[0] = {first.dtype(), first.device(), shape};
 }

@@ -126,6 +126,7 @@ std::string to_string(const Tensor& x) {
   constexpr std::int64_t kMost = 1000;
   std::string text = x.describe() + "\n";
   if (x.numel() > kMost) return text + fmt::format("({} values)", x.numel());
+  if (x.numel() == 0) return text + "[]";
   const auto write = [&]<class T>(T) {
     const Tensor values = contiguous(to(cast(x, dtype_of<T>), cpu));
     const auto storage = std::make_unique<T[]>(static_cast<std::size_t>(x.numel()));
@@ -144,6 +145,7 @@ std::string to_string(const Tensor& x) {
 Tensor& copy_(Tensor& destination, const Tensor& source) {
   require_defined("copy_", destination);
   require_defined("copy_", source);
+  const CompositeScope scope("copy_");
   if (destination.device() != source.device())
     return copy_(destination, to(source, destination.device()));
   const Dims shape = broadcast_shapes("copy_", destination.shape(), source.shape());

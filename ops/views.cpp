@@ -1,6 +1,7 @@
 // Views: rules that give a tensor other dims and strides over the same bytes, and the functions
 // built on them.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <numeric>
 
@@ -235,7 +236,7 @@ Tensor sum_to(const Tensor& x, const Dims& shape) {
 
 Tensor unslice(const Tensor& x, int dim, std::int64_t start, std::int64_t size, std::int64_t step) {
   require_defined("unslice", x);
-  dim = wrap_dim("unslice", dim, x.rank());
+  dim = wrap_existing_dim("unslice", dim, x.rank());
   const std::int64_t length = x.shape()[dim];
   if (step < 1 || start < 0 || size < 0 ||
       (length > 0 && (start >= size || (length - 1) > (size - 1 - start) / step))) {
@@ -271,6 +272,9 @@ Tensor squeeze(const Tensor& x) {
 
 Tensor unsqueeze(const Tensor& x, int dim) {
   require_defined("unsqueeze", x);
+  if (x.rank() == kMaxDims)
+    fail(fmt::format("[unsqueeze] expected fewer than {} dimensions, got {}", kMaxDims,
+                     x.describe()));
   dim = wrap_dim("unsqueeze", dim, x.rank() + 1);
   Dims shape(x.shape());
   shape.insert(dim, 1);
@@ -306,9 +310,8 @@ std::vector<Tensor> split(const Tensor& x, std::span<const std::int64_t> sizes, 
   for (std::int64_t size : sizes)
     fits = fits && size >= 0 && !__builtin_add_overflow(total, size, &total);
   if (!fits || total != x.shape()[dim]) {
-    fail(fmt::format(
-        "[split] expected sizes that add up to dimension {} of {}, got {} sizes with sum {}", dim,
-        x.describe(), sizes.size(), total));
+    fail(fmt::format("[split] expected sizes that add up to dimension {} of {}, got [{}]", dim,
+                     x.describe(), fmt::join(sizes, ", ")));
   }
   std::vector<Tensor> parts;
   std::int64_t start = 0;
@@ -325,10 +328,12 @@ std::vector<Tensor> split(const Tensor& x, std::int64_t size, int dim) {
   if (size < 1) fail(fmt::format("[split] expected a size of at least 1, got {}", size));
   std::vector<Tensor> parts;
   const std::int64_t total = x.shape()[dim];
-  for (std::int64_t start = 0; start < total || parts.empty(); start += size) {
-    parts.push_back(narrow(x, dim, start, std::min(size, total - start)));
-    if (total == 0) break;
-  }
+  std::int64_t start = 0;
+  do {
+    const std::int64_t length = std::min(size, total - start);
+    parts.push_back(narrow(x, dim, start, length));
+    start += length;
+  } while (start < total);
   return parts;
 }
 
@@ -337,7 +342,7 @@ std::vector<Tensor> chunk(const Tensor& x, int chunks, int dim) {
   if (chunks < 1) fail(fmt::format("[chunk] expected at least 1 chunk, got {}", chunks));
   dim = wrap_existing_dim("chunk", dim, x.rank());
   const std::int64_t size = x.shape()[dim];
-  return split(x, std::max<std::int64_t>((size + chunks - 1) / chunks, 1), dim);
+  return split(x, std::max<std::int64_t>(size / chunks + (size % chunks != 0), 1), dim);
 }
 
 }  // namespace brrr

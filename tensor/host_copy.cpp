@@ -73,6 +73,8 @@ void copy_from_host(const Tensor& to, const void* host, Async async) {
   require_contiguous(to, "copy_from_host");
   const std::size_t bytes = to.bytes();
   if (bytes == 0) return;
+  if (!host)
+    fail(fmt::format("[copy_from_host] expected the values of {}, got null", to.describe()));
   if (to.device().is_cpu()) {
     on_cpu_stream([to, host, bytes] { std::memcpy(to.data(), host, bytes); });
     if (async == Async::no) wait_for_cpu_queue();
@@ -134,6 +136,7 @@ Tensor make_pinned_tensor(DType dtype, std::span<const std::int64_t> shape) {
 }
 
 bool is_pinned(const Tensor& tensor) {
+  if (!tensor.defined()) fail("[is_pinned] expected a tensor, got an undefined one");
   return tensor.device().is_cpu() && !tensor.is_meta() && cuda_runtime().is_pinned(tensor.data());
 }
 

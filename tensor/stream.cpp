@@ -56,6 +56,7 @@ void Stream::synchronize() const {
 
 void Stream::enqueue(std::function<void()> work) const {
   require_ordering("Stream::enqueue");
+  if (!work) fail("[Stream::enqueue] expected a function, got none");
   state_->enqueue(std::move(work));
 }
 

@@ -45,7 +45,7 @@ endforeach()
 
 # The last one, of steps: both modes, both precisions.
 foreach(name "steps/tiny f32 eager" "steps/tiny f32 graph" "steps/tiny bf16 eager" "steps/tiny bf16 graph"
-  "graph/per node" "graph/16 chains" "trace/deep" "arena/mlp" "arena/transformer")
+  "graph/per node" "graph/per node, 1 element" "graph/16 chains" "trace/deep" "arena/mlp" "arena/transformer")
   if(NOT out MATCHES "\n${name} ")
     message(FATAL_ERROR "expected ${name} among\n${out}")
   endif()

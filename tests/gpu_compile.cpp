@@ -288,6 +288,30 @@ TEST_CASE("arguments that start anywhere have eager's bits", "[gpu][compile]") {
   CHECK(sums.report().entries.size() == 4);
 }
 
+TEST_CASE("a captured step tells of indices and values out of range", "[gpu][compile]") {
+  const Tensor table = to(reshape(arange(8.0), {4, 2}), kGpu);
+  auto rows = compile([&](const Tensor& index) { return embedding(table, index) * 2; });
+  auto classes = compile([](const Tensor& index) { return one_hot(index, 4); });
+  auto draws = compile([](const Tensor& p) { return bernoulli(p); });
+  const auto at = [](std::int64_t i) { return to(tensor<std::int64_t>({0, i}), kGpu); };
+  const auto error_at_wait = [](auto&& replay) {
+    return testing::error_of([&] {
+      replay();
+      synchronize(kGpu);
+    });
+  };
+  for (int call = 0; call < 3; ++call) {
+    CHECK(values_of(rows(at(3))) == std::vector<double>{0, 2, 12, 14});
+    CHECK(values_of(classes(at(2))) == std::vector<double>{1, 0, 0, 0, 0, 0, 1, 0});
+    CHECK(error_at_wait([&] { rows(at(4)); }) ==
+          "[embedding] expected indices in [0, 4), got 4 at position 1");
+    CHECK(error_at_wait([&] { classes(at(-1)); }) ==
+          "[one_hot] expected values in [0, 3], got -1 at position 1");
+    CHECK(error_at_wait([&] { draws(full({3}, 1.5, {.device = kGpu})); }) ==
+          "[bernoulli] expected values in [0, 1], got 1.5 at position 0");
+  }
+}
+
 TEST_CASE("random programs have eager's bits when they are captured", "[gpu][compile]") {
   test::check_random_programs(kGpu, 600);
 }

@@ -232,6 +232,20 @@ TEST_CASE("registered predicates and selections on CUDA agree with the CPU",
   CHECK(same_bits(call_op(near, {to(i, kGpu), to(j, kGpu), 7}), call_op(near, {i, j, 7})));
 }
 
+TEST_CASE("registered integer expressions on CUDA agree with the CPU", "[gpu][runtime][register]") {
+  const Op mixed =
+      register_op(PointwiseOp{.name = "test_gpu_integers",
+                              .arity = 2,
+                              .expression = "(a / b) * 31 + a % b + (a << b) - (a >> b)",
+                              .rule = DTypeRule::same,
+                              .types = dtype_sets::integral});
+  for (const DType dtype : {i32, i64}) {
+    const Tensor a = cast(arange(400) * 7919 - 100000, dtype),
+                 b = cast(remainder(arange(400), 80) - 8, dtype);
+    CHECK(same_bits(call_op(mixed, {to(a, kGpu), to(b, kGpu)}), call_op(mixed, {a, b})));
+  }
+}
+
 TEST_CASE("a registered kernel on CUDA agrees with the CPU", "[gpu][runtime][register]") {
   manual_seed(13);
   for (const Dims& shape : {Dims{1, 1}, Dims{3, 7}, Dims{130, 1000}, Dims{5, 20000}}) {

@@ -119,18 +119,17 @@ std::vector<FaultWorkload> make_workloads() {
     manual_seed(11);
     return Tensors{counted({100}, device)};
   };
-  all.push_back(
-      {"random numbers and dropout",
-       seeded,
-       {makes({"rand"},
-              [](const Tensors& t) {
-                return rand({40}, {f32, t[0].device()});
-              }),
-        makes({"dropout"}, [](const Tensors& t) { return dropout(t[0], 0.25); }),
-        {{"next_random_step", "add"}, [](Tensors& t) { next_random_step(t[0].device()); }},
-        makes({"rand"}, [](const Tensors& t) {
-          return rand({8}, {f32, t[0].device()});
-        })}});
+  all.push_back({"random numbers and dropout",
+                 seeded,
+                 {makes({"rand"},
+                        [](const Tensors& t) {
+                          return rand({40}, {f32, t[0].device()});
+                        }),
+                  makes({"dropout"}, [](const Tensors& t) { return dropout(t[0], 0.25); }),
+                  {{"next_random_step"}, [](Tensors& t) { next_random_step(t[0].device()); }},
+                  makes({"rand"}, [](const Tensors& t) {
+                    return rand({8}, {f32, t[0].device()});
+                  })}});
   all.push_back({"from the host, over the device, and back",
                  [](Device device) { return Tensors{counted({30000}, device)}; },
                  {makes({"tensor"},
@@ -144,10 +143,10 @@ std::vector<FaultWorkload> make_workloads() {
                    return Tensors{counted({64}, device), counted({64}, device, 0.25f),
                                   counted({64}, device, 3)};
                  },
-                 {{{"mul"}, [](Tensors& t) { mul_(t[1], 0.5f); }},
-                  {{"add"}, [](Tensors& t) { add_(t[1], t[2]); }},
-                  {{"add"}, [](Tensors& t) { add_(t[0], t[1]); }},
-                  {{"copy"}, [](Tensors& t) { copy_(t[2], t[0]); }}}});
+                 {{{"mul_"}, [](Tensors& t) { mul_(t[1], 0.5f); }},
+                  {{"add_"}, [](Tensors& t) { add_(t[1], t[2]); }},
+                  {{"add_"}, [](Tensors& t) { add_(t[0], t[1]); }},
+                  {{"copy_"}, [](Tensors& t) { copy_(t[2], t[0]); }}}});
   // Listed, captured and launched; arguments go in, two results come out, and two calls may run
   // side by side.
   const auto compiled = [](Device device) {

@@ -1,6 +1,7 @@
 // Misuse that only values show: of an element, an index or a number.
 #include <cmath>
 #include <cstdint>
+#include <limits>
 
 #include "tests/bad_input.h"
 
@@ -38,6 +39,51 @@ TEST_CASE("values out of range", "[bad-input]") {
           {"[checked]", "[0, 2]", "3 at position 3"});
 }
 
+TEST_CASE("ranges that lead nowhere or are too long", "[bad-input]") {
+  Things t;
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  const auto range = [&](Scalar from, Scalar to, Scalar by) {
+    refuses(t, "arange", [&] { arange(from, to, by); }, {"[arange]", "step that leads from start"});
+  };
+  range(0.5, 0.0, 1.0);
+  range(2.0, 1.0, INFINITY);
+  range(1.0, 2.0, INFINITY);
+  range(0, NAN, 1);
+  range(-kMost, kMost, 1);
+  refuses(t, "a step that i64 does not hold", [&] { arange(0, 3, 0.5, {.dtype = i64}); },
+          {"[arange]", "i64", "0.5"});
+  refuses(t, "linspace", [&] { linspace(0, 1, kMost); }, {"[linspace]", "2^53"});
+  struct Draw {
+    std::int64_t low, high;
+    DType dtype;
+  };
+  for (const auto& [low, high, dtype] :
+       {Draw{0, 10, boolean}, Draw{0, 1000000, f16}, Draw{0, kMost >> 20, i32},
+        Draw{-1, 1, boolean}, Draw{0, 100000, bf16}, Draw{0, (1 << 24) + 2, f32},
+        Draw{-kMost - 1, -kMost, f64}}) {
+    refuses(t, "randint", [&] { randint(low, high, {4}, {.dtype = dtype}); },
+            {"[randint]", "holds"});
+  }
+  CHECK(read(randint(0, 2, {100}, {.dtype = boolean})).size() == 100);
+  refuses(t, "rand_like", [&] { rand_like(meta({2}, {.dtype = i64})); },
+          {"[rand_like]", "floating"});
+}
+
+TEST_CASE("sizes at the ends of what a dimension can be", "[bad-input]") {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  const Tensor vast = expand(zeros({1}, {.dtype = boolean}), {kMost});
+  CHECK(chunk(vast, 3).size() == 3);
+  const std::vector<Tensor> halves = split(vast, std::int64_t{1} << 62);
+  REQUIRE(halves.size() == 2);
+  CHECK(halves[1].numel() == kMost - (std::int64_t{1} << 62));
+  CHECK(to_string(empty({std::int64_t{1} << 40, 0})) == "f32[1099511627776, 0]\n[]");
+  Things t;
+  CHECK(item(flip(t.scalar, 0)) == 2);
+  CHECK(item(flip(t.scalar, -1)) == 2);
+  refuses(t, "unslice of 0-d", [&] { unslice(t.scalar, 0, 3, 4); }, {"[unslice]", "0-d"});
+  refuses(t, "split", [&] { split(t.b, {1, -1, 4}); }, {"[split]", "[1, -1, 4]"});
+}
+
 TEST_CASE("numbers that an integer type does not hold", "[bad-input]") {
   Things t;
   constexpr std::int64_t kWide = std::int64_t{1} << 31;
@@ -57,7 +103,7 @@ TEST_CASE("numbers that an integer type does not hold", "[bad-input]") {
   refuses(t, "add", [&] { narrow + kWide; },
           {"[add] expected a number that i32 holds, got 2147483648"});
   refuses(t, "lt", [&] { lt(narrow, kWide); }, {"[lt]", "i32", "2147483648"});
-  refuses(t, "add_", [&] { add_(narrow, kWide); }, {"[add]", "i32", "2147483648"});
+  refuses(t, "add_", [&] { add_(narrow, kWide); }, {"[add_]", "i32", "2147483648"});
   refuses(t, "clamp", [&] { clamp(narrow, -kWide - 1, 7); }, {"[clamp]", "i32", "-2147483649"});
   refuses(t, "masked_fill", [&] { masked_fill(narrow, gt(narrow, 0), kWide); },
           {"[masked_fill]", "i32", "2147483648"});

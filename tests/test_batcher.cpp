@@ -171,7 +171,7 @@ TEST_CASE("batcher: wrong settings", "[data]") {
         "[batcher] expected a batch of 1 to the 8 rows of the dataset, got 9");
   CHECK_FALSE(error({.batch = 0, .device = cpu}).empty());
   CHECK(error({.batch = 2, .device = cpu, .slots = 1}) ==
-        "[batcher] expected at least 2 slots, got 1");
+        "[batcher] expected 2 to 1024 slots, got 1");
   CHECK_FALSE(error({.batch = 2, .device = cpu, .start = -1}).empty());
   CHECK_FALSE(error({.batch = 2, .device = cuda(15)}).empty());
 }

@@ -32,7 +32,7 @@ TEST_CASE("compile: what crosses devices is refused by name and line", "[compile
          Tensor target = x;
          copy_(target, host);
        },
-       "[to" + cannot + "it moves values between devices, which a trace cannot hold (at "},
+       "[copy_" + cannot + "it moves values between devices, which a trace cannot hold (at "},
       {"calls on two devices",
        [&](auto& x) {
          x + 1;

@@ -172,7 +172,7 @@ TEST_CASE("compile pain: a tensor that the trace made and nobody returned is ref
   CHECK(error_of([&] { sum(leaked); }) == "[sum]" + rest);
   CHECK(error_of([&] { fill_(leaked, 1); }) == "[fill_]" + rest);
   Tensor outside = ones({3});
-  CHECK(error_of([&] { copy_(outside, leaked); }) == "[copy]" + rest);
+  CHECK(error_of([&] { copy_(outside, leaked); }) == "[copy_]" + rest);
   CHECK_THAT(error_of([&] { item(loss); }),
              Catch::Contains("[item] expected a tensor with values"));
   CHECK_THAT(error_of([&] { to_vector<float>(leaked); }),
@@ -330,6 +330,20 @@ TEST_CASE("compile pain: a replay that throws leaves what it can and the next on
   CHECK(memory_stats(cpu).live == live);
   CHECK(bits_of(step(at(2))) == second);
   CHECK(bits_of(grad(w)) == gradient);
+}
+
+TEST_CASE("compile pain: a replay refuses the values that the trace did not see", "[compile]") {
+  auto classes = compile([](const Tensor& index) { return one_hot(index, 3); });
+  auto draws = compile([](const Tensor& p) { return bernoulli(p); });
+  const auto at = [](std::int64_t i) { return tensor<std::int64_t>({0, i}); };
+  for (int call = 0; call < 3; ++call) {
+    CHECK(bits_of(classes(at(2))) == bits_of(one_hot(at(2), 3)));
+    CHECK_THAT(error_of([&] { classes(at(9)); }),
+               Catch::StartsWith("[one_hot] expected values in [0, 2], got 9 at position 1"));
+    draws(full({2}, 0.5));
+    CHECK_THAT(error_of([&] { draws(full({2}, 1.5)); }),
+               Catch::StartsWith("[bernoulli] expected values in [0, 1], got 1.5 at position 0"));
+  }
 }
 
 TEST_CASE("compile pain: the function's object lives in the step", "[compile]") {

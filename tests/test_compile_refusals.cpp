@@ -222,5 +222,5 @@ TEST_CASE("compile: a step may not have another's tensors", "[compile]") {
             Tensor to = leaked;
             copy_(to, x);
           })(ones({3}));
-        }) == "[copy]" + rest);
+        }) == "[copy_]" + rest);
 }

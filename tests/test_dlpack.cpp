@@ -195,7 +195,7 @@ TEST_CASE("dlpack: elements that overlap are read, and not written", "[dlpack]")
   CHECK(item(sum(windows)) == 9);
   const std::string text = error_of([&] { add_(windows, 1); });
   CHECK(text ==
-        "[add] expected an output whose elements are distinct, got f32[3, 2] with strides [1, 1]");
+        "[add_] expected an output whose elements are distinct, got f32[3, 2] with strides [1, 1]");
   CHECK(error_of([&] { fill_(windows, 1); }).starts_with("[fill_] expected an output"));
   Tensor part = slice(windows, 0, 0, 3, 2);  // every second window stands alone
   add_(part, 10);

@@ -1,5 +1,6 @@
 // Ops registered at run time: they broadcast, promote, compute and fail like built-in ones.
 #include <cmath>
+#include <limits>
 
 #include "brrr/brrr.h"
 #include "dispatch/dispatch.h"
@@ -62,8 +63,71 @@ TEST_CASE("expressions are checked before anything is compiled", "[register]") {
         "[register_op] expected an operator instead of \";\" at character 2 of \"a; a\"");
   CHECK(refuse("(a", 1) == "[register_op] expected balanced parentheses at character 3 of \"(a\"");
   CHECK(refuse("", 1) == "[register_op] expected an expression at character 1 of \"\"");
-  CHECK(checked_expression("a*0.5 + K(2)", 1) == "a*K(0.5) + K(2)");
+  CHECK(checked_expression("a*0.5 + K(2)", 1) == "a * K(0.5) + K(2)");
+  CHECK(checked_expression("-(a--b) < 010 ? 1e-3 : +a", 2) ==
+        "where(-(a - -b) < K(10), K(1e-3), a)");
+  CHECK(checked_expression("maximum(a > b, 1) * !(a == b && b != 2)", 2) ==
+        "maximum(where(a > b, K(1), K(0)), K(1)) * !(a == b && b != K(2))");
+  CHECK(checked_expression("a - b - a * (b / a) / b", 2) == "a - b - a * (b / a) / b");
+  CHECK(checked_expression("99999999999999999999", 1) == "K(99999999999999999999.0)");
+  const auto place = [&](const std::string& expression, const std::string& what, int at) {
+    INFO(expression);
+    CHECK(refuse(expression, 2) == "[register_op] expected " + what + " at character " +
+                                       std::to_string(at) + " of \"" + expression + "\"");
+  };
+  place("a +", "an operand", 4);
+  place("a 2", "an operator instead of \"2\"", 3);
+  place("a, a", "an operator instead of \",\"", 2);
+  place("()", "an operand instead of \")\"", 2);
+  place("a)", "balanced parentheses", 2);
+  place("exp", "\"(\"", 4);
+  place("exp(a, b)", "1 operand of exp", 1);
+  place("pow(a)", "2 operands of pow", 1);
+  place("a ? b", "\":\"", 6);
+  place("1.2.3", "a number", 1);
+  place("2x", "a number", 1);
+  place("1e999", "a number that f64 holds", 1);
+  place("K(a)", "a number in K()", 3);
+  place("a = b", "an operator instead of \"=\"", 3);
+  place("a % b",
+        "remainder(a, b) or fmod(a, b) instead of \"%\", as the op computes in floating types", 3);
+  place("a & b", "comparisons on both sides instead of \"&\", as the op computes in floating types",
+        3);
+  CHECK(
+      refuse(std::string(100000, '('), 1).starts_with("[register_op] expected an expression that"));
+  CHECK(refuse(std::string(100000, '-') + "a", 1)
+            .starts_with("[register_op] expected an expression that"));
   CHECK(flops_of("K(0.5) * a * (K(1) + erf(a * K(0.7)))") == 5);
+}
+
+TEST_CASE("a user's integer expression never stops the program", "[register]") {
+  constexpr std::int64_t least = std::numeric_limits<std::int64_t>::min();
+  const auto op = [](const char* name, const char* expression) {
+    return register_op(PointwiseOp{.name = name,
+                                   .arity = 2,
+                                   .expression = expression,
+                                   .rule = DTypeRule::same,
+                                   .types = dtype_sets::integral});
+  };
+  static const Op divide = op("test_divide", "a / b"), rest = op("test_rest", "a % b"),
+                  left = op("test_left", "a << b"), right = op("test_right", "a >> b");
+  using I64 = std::vector<std::int64_t>;
+  const Tensor a = tensor(I64{7, -7, 7, least, -7}, {5}), b = tensor(I64{2, 2, 0, -1, -2}, {5});
+  CHECK(to_vector<std::int64_t>(call_op(divide, {a, b})) == I64{3, -3, 0, least, 3});
+  CHECK(to_vector<std::int64_t>(call_op(rest, {a, b})) == I64{1, -1, 0, 0, -1});
+  CHECK(to_vector<std::int64_t>(call_op(left, {a, b})) == I64{28, -28, 7, 0, 0});
+  CHECK(to_vector<std::int64_t>(call_op(right, {a, b})) == I64{1, -2, 7, 0, 0});
+  CHECK(to_vector<std::int64_t>(call_op(left, {a, 64})) == I64(5, 0));
+  CHECK(to_vector<std::int32_t>(call_op(left, {cast(b, i32), 31})) ==
+        std::vector<std::int32_t>{0, 0, 0, std::numeric_limits<std::int32_t>::min(), 0});
+
+  const auto refuse = [](const char* expression) {
+    return message_of([&] { checked_expression(expression, 2, dtype_sets::numbers); });
+  };
+  CHECK(refuse("a * 0.5").find("an integer instead of \"0.5\"") != std::string::npos);
+  CHECK(refuse("a + 3000000000").find("an integer that i32 holds") != std::string::npos);
+  CHECK(refuse("exp(a)").find("floating types alone for \"exp\"") != std::string::npos);
+  CHECK(checked_expression("a / 2 - b", 2, dtype_sets::numbers) == "quotient(a, K(2)) - b");
 }
 
 TEST_CASE("names are taken once", "[register]") {

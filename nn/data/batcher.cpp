@@ -18,15 +18,16 @@ namespace {
 
 const BatcherOptions& checked(const BatcherOptions& options, const Dataset& dataset) {
   require_device(options.device, "batcher");
-  if (options.slots < 2) {
-    fail(fmt::format("[batcher] expected at least 2 slots, got {}", options.slots));
+  if (options.slots < 2 || options.slots > 1024) {
+    fail(fmt::format("[batcher] expected 2 to 1024 slots, got {}", options.slots));
   }
   if (options.batch < 1 || options.batch > dataset.size()) {
     fail(fmt::format("[batcher] expected a batch of 1 to the {} rows of the dataset, got {}",
                      dataset.size(), options.batch));
   }
-  if (options.start < 0) {
-    fail(fmt::format("[batcher] expected to start at 0 or later, got {}", options.start));
+  if (options.start < 0 || options.start >= std::int64_t{1} << 62) {
+    fail(fmt::format("[batcher] expected to start at 0 or later, below 2^62, got {}",
+                     options.start));
   }
   return options;
 }

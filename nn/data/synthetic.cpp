@@ -11,8 +11,16 @@
 namespace brrr::data {
 namespace {
 
-void expect_positive(const char* name, std::int64_t value) {
-  if (value < 1) fail(fmt::format("[{}] expected sizes of at least 1, got {}", name, value));
+// What is made goes through lists in memory.
+void expect_size(const char* name, const Dims& shape) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 32;
+  std::int64_t count = 1;
+  for (const std::int64_t size : shape) {
+    if (size < 1 || size > kMost || (count *= size) > kMost) {
+      fail(fmt::format("[{}] expected sizes of at least 1 and at most 2^32 in all, got {}", name,
+                       to_string(shape)));
+    }
+  }
 }
 
 std::vector<double> normals(Random& random, std::int64_t count, double deviation) {
@@ -24,7 +32,7 @@ std::vector<double> normals(Random& random, std::int64_t count, double deviation
 }  // namespace
 
 Dataset two_spirals(std::int64_t size, double noise, double turns, std::uint64_t seed) {
-  expect_positive("two_spirals", size);
+  expect_size("two_spirals", {size});
   Random random(seed);
   std::vector<float> points;
   std::vector<std::int64_t> classes;
@@ -42,7 +50,10 @@ Dataset two_spirals(std::int64_t size, double noise, double turns, std::uint64_t
 
 Dataset regression(std::int64_t size, std::int64_t features, std::int64_t outputs, double noise,
                    std::uint64_t seed) {
-  for (const std::int64_t value : {size, features, outputs}) expect_positive("regression", value);
+  expect_size("regression", {size, features});
+  expect_size("regression", {size, outputs});
+  expect_size("regression", {features, features});
+  expect_size("regression", {features, outputs});
   Random random(seed);
   const std::int64_t hidden = 2 * features;
   const std::vector<double> in =

@@ -38,8 +38,8 @@ const auto& one_of(Random& random, const List& list) {
 }  // namespace
 
 std::string generate_text(std::int64_t length, std::uint64_t seed) {
-  if (length < 0)
-    fail(fmt::format("[generate_text] expected a length of at least 0, got {}", length));
+  if (length < 0 || length > std::int64_t{1} << 32)
+    fail(fmt::format("[generate_text] expected a length of 0 to 2^32, got {}", length));
   Random random(seed);
   const auto wanted = static_cast<std::size_t>(length);
   std::string text;
@@ -76,6 +76,8 @@ Tensor Characters::encode(std::string_view text) const {
 }
 
 std::string Characters::decode(const Tensor& tokens) const {
+  if (!tokens.defined() || category_of(tokens.dtype()) != Category::integer)
+    fail(fmt::format("[decode] expected integer tokens, got {}", tokens.describe()));
   std::string text;
   for (const std::int64_t token : to_vector<std::int64_t>(tokens)) {
     if (token < 0 || token >= size()) {

@@ -73,6 +73,7 @@ struct Injection {
 
 Transformation inject_hyperparams(HyperparameterValues values,
                                   std::function<Transformation(const Hyperparameters&)> make) {
+  if (!make) fail("[inject_hyperparams] expected a function, got none");
   auto injection = std::make_shared<Injection>();
   std::vector<std::pair<std::string, Coefficient>> numbers;
   for (const auto& [name, value] : values) {

@@ -30,6 +30,11 @@ Optimizer::Optimizer(std::vector<Tensor> leaves, Transformation transformation)
       fail(fmt::format("[Optimizer] expected leaves that require a gradient, got {} at {}",
                        leaves[i].describe(), i));
     }
+    for (std::size_t j = 0; j < i; ++j) {
+      if (leaves[j].impl() == leaves[i].impl())
+        fail(fmt::format("[Optimizer] expected each leaf once, got {} at {} and at {}",
+                         leaves[i].describe(), j, i));
+    }
   }
 }
 
@@ -39,7 +44,10 @@ Optimizer::Optimizer(std::vector<Tensor> values, Transformation transformation, 
       transformation_(std::move(transformation)),
       gradients_(std::move(gradients)),
       zero_grad_(std::move(zero_grad)),
-      state_(transformation_.init(values_)) {}
+      state_(transformation_.init(values_)) {
+  if (!gradients_ || !zero_grad_)
+    fail("[Optimizer] expected functions that give and clear gradients, got none");
+}
 
 void Optimizer::step() {
   std::vector<Tensor> gradients = gradients_();

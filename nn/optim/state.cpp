@@ -6,8 +6,7 @@
 #include <algorithm>
 #include <map>
 
-#include "autograd/autograd.h"
-#include "ops/functions.h"
+#include "nn/copy_all.h"
 #include "tensor/error.h"
 #include "tensor/safetensors.h"
 
@@ -124,22 +123,27 @@ NamedTensors State::named() const {
 
 void State::load(const NamedTensors& values) {
   std::map<std::string_view, const Tensor*> given;
-  for (const auto& [name, tensor] : values) given[name] = &tensor;
   std::vector<std::string> problems;
-  NamedTensors own = named();
-  std::vector<const Tensor*> sources;
-  for (const auto& [name, tensor] : own) {
+  for (const auto& [name, tensor] : values) {
+    if (!given.emplace(name, &tensor).second)
+      problems.push_back(fmt::format("{} is there twice", name));
+  }
+  std::vector<Tensor> targets, sources;
+  for (const auto& [name, tensor] : named()) {
     const auto found = given.find(name);
     if (found == given.end()) {
       problems.push_back(fmt::format("{} is missing", name));
       continue;
     }
     const Tensor& value = *found->second;
-    if (value.dtype() != tensor.dtype() || !std::ranges::equal(value.shape(), tensor.shape())) {
-      problems.push_back(
-          fmt::format("{} is {} instead of {}", name, value.describe(), tensor.describe()));
+    if (!value.defined() || value.is_meta() || value.dtype() != tensor.dtype() ||
+        !std::ranges::equal(value.shape(), tensor.shape())) {
+      problems.push_back(fmt::format("{} is {}{} instead of {}", name, value.describe(),
+                                     value.defined() && value.is_meta() ? " without values" : "",
+                                     tensor.describe()));
     }
-    sources.push_back(&value);
+    targets.push_back(tensor);
+    sources.push_back(value);
     given.erase(found);
   }
   for (const auto& [name, tensor] : given) {
@@ -149,8 +153,7 @@ void State::load(const NamedTensors& values) {
     fail(fmt::format("[State::load] expected the state that this optimizer keeps, got: {}",
                      fmt::join(problems, "; ")));
   }
-  const NoGrad constant;
-  for (std::size_t i = 0; i < own.size(); ++i) copy_(own[i].second, *sources[i]);
+  nn::copy_all(targets, std::move(sources));
 }
 
 void save(const State& state, const std::string& path) {

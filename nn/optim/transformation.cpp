@@ -39,9 +39,11 @@ void require_alike(const char* where, std::span<const Tensor> updates,
 
 }  // namespace
 
-Transformation::Transformation(Update update) : update_(std::move(update)) {}
+Transformation::Transformation(Update update) : Transformation({}, std::move(update)) {}
 Transformation::Transformation(Init init, Update update, Apply apply)
-    : init_(std::move(init)), update_(std::move(update)), apply_(std::move(apply)) {}
+    : init_(std::move(init)), update_(std::move(update)), apply_(std::move(apply)) {
+  if (!update_) fail("[Transformation] expected an update, got none");
+}
 
 State Transformation::init(std::span<const Tensor> params) const {
   if (params.empty()) fail("[Transformation::init] expected at least one parameter, got none");

@@ -1,8 +1,9 @@
 // Pointwise kernels: finds the loop of an op and a type, and runs it over operands of any layout.
 //
-// Three ways, by cost: contiguous operands of one shape go to the loop as they are; a few elements
-// are laid out on the stack; everything else goes tile by tile, where 16-bit floats become f32 and
-// scalars become tiles.
+// Four ways, by cost: contiguous operands of one shape go to the loop as they are; a few elements
+// are laid out on the stack; numbers beside contiguous operands go as tiles; everything else goes
+// tile by tile, where 16-bit floats become f32.
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
@@ -280,11 +281,48 @@ inline bool run_contiguous(Loop loop, const Call& call, bool select, Tensor* out
   return true;
 }
 
+// Numbers beside contiguous tensors of one size: a number fills one tile, which serves every other.
+bool run_with_numbers(Loop loop, const Call& call, const Types& types, const TensorImpl& out) {
+  const int n_operands = operand_count(call);
+  if (!call.scalars || !out.word.contiguous() || out.word.dtype() != types.result) return false;
+  const void* operands[kMaxOperands];
+  i64 strides[kMaxOperands];
+  const Tensor* const* next = call.inputs;
+  for (int i = 0; i < n_operands; ++i) {
+    strides[i] = 0;
+    if (call.is_scalar(i)) continue;
+    const TensorImpl& in = *(*next++)->impl();
+    if (in.numel != out.numel || !in.word.contiguous() || in.word.dtype() != types.operand(i))
+      return false;
+    operands[i] = in.data;
+    strides[i] = static_cast<i64>(size_of(in.word.dtype()));
+  }
+  alignas(64) char memory[kMaxOperands][kTileBytes];
+  for (int i = 0; i < n_operands; ++i) {
+    if (!call.is_scalar(i)) continue;
+    const DType dtype = types.operand(i);
+    fill_elements(memory[i], scalar(call, i, dtype), static_cast<i64>(size_of(dtype)),
+                  std::min(out.numel, kTile));
+    operands[i] = memory[i];
+  }
+  const i64 out_stride = static_cast<i64>(size_of(types.result));
+  parallel_for(out.numel, kGrain, [&](i64 begin, i64 end) {
+    const void* parts[kMaxOperands];
+    for (i64 first = begin; first < end; first += kTile) {
+      for (int i = 0; i < n_operands; ++i)
+        parts[i] = static_cast<const char*>(operands[i]) + first * strides[i];
+      loop(static_cast<char*>(out.data) + first * out_stride, parts, std::min(kTile, end - first));
+    }
+  });
+  return true;
+}
+
 [[gnu::noinline]] void run_other(Loop loop, const Call& call, Tensor* outputs) {
   const TensorImpl& out = *outputs[0].impl();
   if (out.numel == 0) return;
   const Types types(call);
   if (out.numel <= kFew && out.word.contiguous() && run_few(loop, call, types, out)) return;
+  if (run_with_numbers(loop, call, types, out)) return;
   TiledLoop(loop, call, types, outputs[0]).run();
 }
 

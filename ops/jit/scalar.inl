@@ -101,6 +101,30 @@ BRRR_SCALAR_FN T remainder(T a, T b) {
   }
 }
 
+// Integers in users' expressions, where an element cannot throw: by 0 is 0, and what has no
+// representation wraps.
+template <class T>
+BRRR_SCALAR_FN T quotient(T a, T b) {
+  if constexpr (scalar_traits<T>::floating) {
+    return a / b;
+  } else {
+    if (b == T(0)) return T(0);
+    return b == T(-1) ? T(T(0) - a) : T(a / b);
+  }
+}
+template <class T>
+BRRR_SCALAR_FN T modulo(T a, T b) {
+  return (b == T(0) || b == T(-1)) ? T(0) : T(a % b);
+}
+template <class T>
+BRRR_SCALAR_FN T shifted_left(T a, T by) {
+  return (by >= T(0) && by < T(8 * sizeof(T))) ? T(a << by) : T(0);
+}
+template <class T>
+BRRR_SCALAR_FN T shifted_right(T a, T by) {
+  return (by >= T(0) && by < T(8 * sizeof(T))) ? T(a >> by) : T(0);
+}
+
 // Integer powers wrap; a negative exponent gives what truncation of the real result would.
 template <class T>
 BRRR_SCALAR_FN T integer_power(T base, T exponent) {
