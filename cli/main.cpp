@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <limits>
 #include <list>
 #include <string>
 #include <string_view>
@@ -18,6 +19,7 @@
 #include "cli/text_output.h"
 #include "cli/train.h"
 #include "cli/training.h"
+#include "cli/validators.h"
 #include "measure/bench.h"
 #include "measure/machine.h"
 #include "tensor/error.h"
@@ -44,7 +46,9 @@ void add_common(CLI::App* command, Common& common) {
   command->add_flag("--json", common.json, "Print one JSON document and nothing else");
   command->add_option("--device", common.device, "cpu or cuda; the best one present by default")
       ->check(CLI::IsMember({"cpu", "cuda"}));
-  command->add_option("--seed", common.seed, "Seed of the random inputs")->capture_default_str();
+  command->add_option("--seed", common.seed, "Seed of the random inputs")
+      ->check(seed())
+      ->capture_default_str();
 }
 
 // One line on stderr that shows where a long run is, when somebody is looking.
@@ -76,6 +80,7 @@ constexpr Bench kBenches[] = {
 };
 
 void run_info(const Common& common) {
+  if (!common.device.empty()) common.chosen();  // one that is not there is an error
   const measure::Machine machine = measure::describe_machine();
   fmt::print("{}", common.json ? to_json(machine) : to_text(machine));
 }
@@ -102,27 +107,6 @@ struct TrainArguments {
   bool dot = false;  // of explain
 };
 
-// Ranges let NaN pass.
-const CLI::Validator kNoNan(
-    [](std::string& given) -> std::string {
-      return given.find_first_of("nN") == std::string::npos ? ""
-                                                            : "expected a number, got " + given;
-    },
-    "");
-
-// What this release has no code for is refused by name.
-CLI::Validator one_of(const std::vector<std::string>& known,
-                      const std::vector<std::string>& to_come) {
-  return CLI::Validator(
-      [=](std::string& given) -> std::string {
-        if (std::ranges::find(known, given) != known.end()) return "";
-        const bool soon = std::ranges::find(to_come, given) != to_come.end();
-        return fmt::format("{} is {}; there is {}", given, soon ? "not there yet" : "unknown",
-                           fmt::join(known, ", "));
-      },
-      fmt::format("{}", fmt::join(known, "|")));
-}
-
 // What train and compare take: the model, its shape, how it is trained.
 CLI::App* add_training(CLI::App* to, const char* model, TrainArguments& a) {
   const bool transformer = std::string_view(model) == "transformer";
@@ -138,30 +122,30 @@ CLI::App* add_training(CLI::App* to, const char* model, TrainArguments& a) {
   const auto number = [&](const char* name, auto& value, const char* what, const auto& check) {
     command->add_option(name, value, what)->check(check)->capture_default_str();
   };
-  const CLI::Range sizes(1, 1 << 24);
+  const CLI::Validator sizes = whole_number(1, 1 << 24);
   number("--batch", toy.batch, "Rows, or sequences", sizes);
   number("--width", toy.width, "Features", sizes);
-  number("--layers", toy.layers, "Layers, or blocks", CLI::Range(1, 100'000));
+  number("--layers", toy.layers, "Layers, or blocks", whole_number(1, 100'000));
   if (transformer) {
     toy.heads = 4;
     toy.seq = 64;
     number("--heads", toy.heads, "Attention heads; they divide the width", sizes);
     number("--seq", toy.seq, "Length of a sequence", sizes);
   }
-  number("--dtype", a.dtype, "Of parameters and activations", one_of({"f32", "bf16"}, {}));
+  number("--dtype", a.dtype, "Of parameters and activations", one_of({"f32", "bf16"}));
   command->add_flag("--tf32", o.tf32, "Round the factors of f32 matrix products to TF32 (on CUDA)");
   number("--matmul", a.matmul, "Algorithm of matrix products (on CUDA)",
-         one_of({"measured", "first"}, {}));
+         one_of({"measured", "first"}));
   number("--remat", o.remat, "full: each layer is computed again in the backward pass",
          one_of({"none", "full"}, {"mincut"}));
-  number("--optimizer", o.optimizer, "Optimizer", one_of({"adam", "adamw", "sgd", "lion"}, {}));
-  number("--lr", o.rate, "Learning rate", CLI::PositiveNumber & kNoNan);
-  number("--warmup", o.warmup, "Steps in which the rate rises from 0", CLI::NonNegativeNumber);
+  number("--optimizer", o.optimizer, "Optimizer", one_of({"adam", "adamw", "sgd", "lion"}));
+  number("--lr", o.rate, "Learning rate", number_above(0));
+  number("--warmup", o.warmup, "Steps in which the rate rises from 0", at_least(0));
   number("--clip", o.clip, "Limit of the gradients' common norm; 0: none",
-         CLI::NonNegativeNumber & kNoNan);
-  number("--steps", o.steps, "Steps to train", CLI::NonNegativeNumber);
+         number_from(0, std::numeric_limits<double>::infinity()));
+  number("--steps", o.steps, "Steps to train", at_least(0));
   number("--time", o.time_seconds, "Seconds of further steps that the time is taken from",
-         CLI::Range(0.0, 3600.0) & kNoNan);
+         number_from(0, 3600));
   add_common(command, a.common);
   return command;
 }
@@ -174,8 +158,10 @@ CLI::App* add_train(CLI::App* train, const char* model, TrainArguments& a) {
       ->capture_default_str();
   command->add_flag("--check-finite", o.check_finite,
                     "Stop at the first number that is not finite, and say where; reads each step");
-  command->add_option("--save", o.save, "File to write at the end: parameters, optimizer, step");
-  command->add_option("--load", o.load, "File of --save to go on from, to the same bits");
+  command->add_option("--save", o.save, "File to write at the end: parameters, optimizer, step")
+      ->check(file_name());
+  command->add_option("--load", o.load, "File of --save to go on from, to the same bits")
+      ->check(file_name());
   return command;
 }
 
@@ -244,8 +230,22 @@ void print_problem(std::string text) noexcept {
   std::fprintf(stderr, "brrr: %s\n", text.c_str());
 }
 
+// What stands where a subcommand should says more than that a subcommand is missing.
+std::string told_by(const CLI::App& app, const CLI::ParseError& problem) {
+  const std::vector<std::string> unknown = app.remaining(true);
+  if (unknown.empty()) return problem.what();
+  const CLI::App* last = &app;
+  while (!last->get_subcommands().empty()) last = last->get_subcommands().front();
+  std::vector<std::string> names;
+  for (const CLI::App* each : last->get_subcommands(nullptr)) names.push_back(each->get_name());
+  if (names.empty() || unknown.front().starts_with('-'))
+    return "unexpected argument: " + unknown.front();
+  return expected_one_of(names, unknown.front());
+}
+
 int run(int argc, char** argv) {
   CLI::App app("brrr: where does a step's time go?", "brrr");
+  app.set_version_flag("--version", "brrr " BRRR_VERSION);
   Common common;
   app.require_subcommand(1);
   CLI::App* info = app.add_subcommand("info", "The build, the devices, the libraries");
@@ -276,7 +276,8 @@ int run(int argc, char** argv) {
     all.app = add_training(compare, model, all.arguments);
     Command& told = commands.emplace_back(nullptr, run_explain);
     told.app = add_training(explain, model, told.arguments);
-    told.app->add_flag("--dot", told.arguments.dot, "The calls as a graph for dot");
+    told.app->add_flag("--dot", told.arguments.dot, "The calls as a graph for dot")
+        ->excludes("--json");
   }
 
   try {
@@ -290,11 +291,7 @@ int run(int argc, char** argv) {
   } catch (const CLI::Success& asked) {  // --help
     return app.exit(asked);
   } catch (const CLI::ParseError& problem) {
-    // What stands where a subcommand should says more than that a subcommand is missing.
-    const std::vector<std::string> unknown = app.remaining(true);
-    print_problem(
-        fmt::format("{}; see brrr --help",
-                    unknown.empty() ? problem.what() : "unexpected argument: " + unknown.front()));
+    print_problem(fmt::format("{}; see brrr --help", told_by(app, problem)));
     return 2;
   }
   if (info->parsed()) run_info(common);

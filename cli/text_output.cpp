@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -120,7 +121,10 @@ std::string to_text(const TrainResult& result) {
   for (std::size_t i = 0; i < shown; ++i) {
     const std::size_t at = shown == 1 ? 0 : i * (count - 1) / (shown - 1);
     const auto step = result.steps_done - static_cast<std::int64_t>(count - at);
-    line(text, i == 0 ? "loss" : "", fmt::format("{:>8}  {:.6g}", step, result.losses[at]));
+    const double loss = result.losses[at];
+    line(text, i == 0 ? "loss" : "",
+         fmt::format("{:>8}  {:.6g}{}", step, std::isnan(loss) ? std::abs(loss) : loss,
+                     std::isfinite(loss) ? "" : "  (--check-finite says where it comes from)"));
   }
   if (result.step) {
     const measure::Timing& step = *result.step;

@@ -65,10 +65,22 @@ std::atomic<std::int64_t> peak{0}, reserved{0}, system_calls{0};
 std::atomic<std::int64_t> live_alone{0}, live_shared{0};
 std::atomic<bool> somebody_counts_alone{false};
 
-std::atomic<bool> pass_through{[] {
+std::string_view wanted_allocator() {
   const char* text = std::getenv("BRRR_ALLOCATOR");
-  return !kPooling || (text && std::string_view(text) == "passthrough");
-}()};
+  return text ? text : "";
+}
+std::atomic<bool> pass_through{!kPooling || wanted_allocator() == "passthrough"};
+
+// Told at the first use: nobody hears what is thrown while a program starts.
+void require_known_allocator() {
+  static const bool known = [] {
+    const std::string_view wanted = wanted_allocator();
+    return wanted.empty() || wanted == "passthrough" || wanted == "caching";
+  }();
+  if (!known)
+    fail(fmt::format("[allocator] expected BRRR_ALLOCATOR to be passthrough or caching, got {}",
+                     wanted_allocator()));
+}
 
 struct LargeCache {
   std::mutex mutex;
@@ -124,6 +136,7 @@ void drain_large() noexcept {
 }
 
 void* from_system(std::size_t size) {
+  require_known_allocator();
   system_calls.fetch_add(1, std::memory_order_relaxed);
   const std::size_t alignment = size >= 2 * kHugePage ? kHugePage : kAlignment;
   void* block = nullptr;

@@ -1,0 +1,92 @@
+#include "cli/validators.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <optional>
+
+namespace brrr::cli {
+namespace {
+
+template <class T>
+std::optional<T> parsed(const std::string& text) {
+  T value{};
+  const char* end = text.data() + text.size();
+  const auto [stop, problem] = std::from_chars(text.data(), end, value);
+  if (problem != std::errc() || stop != end) return std::nullopt;
+  return value;
+}
+
+// `good` looks at the number; `what` says which it wants.
+template <class T, class Good>
+CLI::Validator numbers(std::string what, Good good) {
+  return CLI::Validator(
+      [=](std::string& given) -> std::string {
+        const std::optional<T> value = parsed<T>(given);
+        return value && good(*value) ? "" : fmt::format("expected {}, got {}", what, given);
+      },
+      "");
+}
+
+CLI::Validator real_numbers(std::string what, double least, double most, bool least_too) {
+  return numbers<double>(std::move(what), [=](double value) {
+    return std::isfinite(value) && (least_too ? value >= least : value > least) && value <= most;
+  });
+}
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+}  // namespace
+
+std::string expected_one_of(const std::vector<std::string>& known, const std::string& got) {
+  return fmt::format("expected one of {}, got {}", fmt::join(known, ", "), got);
+}
+
+CLI::Validator one_of(const std::vector<std::string>& known,
+                      const std::vector<std::string>& to_come) {
+  return CLI::Validator(
+      [=](std::string& given) -> std::string {
+        if (std::ranges::find(known, given) != known.end()) return "";
+        const bool soon = std::ranges::find(to_come, given) != to_come.end();
+        return fmt::format("{} is {}; there is {}", given, soon ? "not there yet" : "unknown",
+                           fmt::join(known, ", "));
+      },
+      fmt::format("{}", fmt::join(known, "|")));
+}
+
+CLI::Validator whole_number(std::int64_t least, std::int64_t most) {
+  return numbers<std::int64_t>(fmt::format("a whole number of {} to {}", least, most),
+                               [=](std::int64_t value) { return least <= value && value <= most; });
+}
+
+CLI::Validator at_least(std::int64_t least) {
+  return numbers<std::int64_t>(fmt::format("a whole number of at least {}", least),
+                               [=](std::int64_t value) { return value >= least; });
+}
+
+CLI::Validator number_above(double bound) {
+  return real_numbers(fmt::format("a finite number above {}", bound), bound, kInfinity, false);
+}
+
+CLI::Validator number_from(double least, double most) {
+  return real_numbers(most == kInfinity ? fmt::format("a finite number of at least {}", least)
+                                        : fmt::format("a number of {} to {}", least, most),
+                      least, most, true);
+}
+
+CLI::Validator seed() {
+  return numbers<std::uint64_t>("a whole number of at least 0 and below 2^64",
+                                [](std::uint64_t) { return true; });
+}
+
+CLI::Validator file_name() {
+  return CLI::Validator(
+      [](std::string& given) { return given.empty() ? "expected a file's name, got none" : ""; },
+      "");
+}
+
+}  // namespace brrr::cli
