@@ -115,13 +115,13 @@ bandwidth("reduce", "sum all", "sum of all")
 for dtype in ("tf32", "bf16"):
     for form in ("NN", "NT", "TN", "TT"):
         matmul(f"4096x8192x4096 {dtype} {form}")
-products = [r for name, r in results(gpu, "matmul").items() if "4096x8192x4096" in name and r["name"] in torch]
-ahead = max(100 * (torch[r["name"]]["value"] / r["limit"] - 1) for r in products)
 lines += [
     "",
     "Matrix products run with `Choice::measured`; where the ratio is well above 1, an operand is first transposed by "
-    f"brrr's own kernel. PyTorch's products are timed in a process of their own and come out up to {ahead:.0f} % faster "
-    "than the bare cublasLt calls beside ours; whether that is the card's clock or other algorithms is not told apart yet.",
+    "brrr's own kernel. Products of this size draw all the power that the card may have: its clock falls from 1980 to some "
+    "1500 MHz within a fifth of a second, and what a burst of six shows is up to a fifth above what goes on "
+    f"(`bench/results/{gpu_file.stem}-experiments.json`, \"clock\"). Ours, the bare calls and PyTorch's are measured after a "
+    "second of the same product.",
     "",
     "Bare launches are plain ones; brrr launches its own kernels programmatically, which costs the host less.",
     "",

@@ -44,7 +44,8 @@ Result result_of(std::string name, const BenchOptions& options, const Timing& ti
 
 measure::Sampling sampling_of(const BenchOptions& options) {
   if (options.quick) return options.sampling();
-  return {.samples = 60, .sample_seconds = 0.02, .budget_seconds = 0.8};
+  // As bench/peers/torch_steps.py.
+  return {.samples = 60, .sample_seconds = 0.02, .budget_seconds = 0.8, .warm_seconds = 0.5};
 }
 
 TrainingOptions mlp(const Size& size, bool bf16, Mode mode, const BenchOptions& options) {

@@ -56,7 +56,9 @@ Result matmul_case(const BenchOptions& options, const MatmulProblem& p) {
     const std::size_t i = turn++ % a.size();
     matmul(a[i], b[i]);
   };
-  const auto [ours, limit] = time_both(device_batch(device, call), bare.batch, options.sampling());
+  Sampling sampling = options.sampling();
+  if (!options.quick) sampling.warm_seconds = 1;  // PyTorch's too: bench/peers/torch_eager.py
+  const auto [ours, limit] = time_both(device_batch(device, call), bare.batch, sampling);
   return rate_result(std::move(name), device, "GFLOP/s", flops(p), ours, flops(p), limit,
                      fmt::format("best of {} cublasLtMatmul, {:.2f} times the first",
                                  bare.algorithms, bare.first_over_best));

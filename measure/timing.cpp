@@ -77,8 +77,17 @@ Batch device_batch(Device device, std::function<void()> call) {
   };
 }
 
+namespace {
+
+void warm(const std::function<void()>& call, double seconds) {
+  for (const double start = host_seconds(); host_seconds() - start < seconds;) call();
+}
+
+}  // namespace
+
 Timing time(const Batch& batch, const Sampling& sampling) {
   const long calls = calls_per_sample(batch, sampling);
+  warm([&] { batch(calls); }, sampling.warm_seconds);
   const int samples = samples_in_budget(sampling, batch(calls));
   std::vector<double> seconds;
   for (int i = 0; i < samples; ++i) seconds.push_back(batch(calls) / static_cast<double>(calls));
@@ -89,7 +98,9 @@ std::pair<Timing, Timing> time_both(const Batch& first, const Batch& second,
                                     const Sampling& sampling) {
   const long first_calls = calls_per_sample(first, sampling);
   const long second_calls = calls_per_sample(second, sampling);
-  const int samples = samples_in_budget(sampling, first(first_calls) + second(second_calls));
+  const auto both = [&] { return first(first_calls) + second(second_calls); };
+  warm(both, sampling.warm_seconds);
+  const int samples = samples_in_budget(sampling, both());
   std::vector<double> a, b;
   for (int i = 0; i < samples; ++i) {
     a.push_back(first(first_calls) / static_cast<double>(first_calls));

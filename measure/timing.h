@@ -29,6 +29,8 @@ struct Sampling {
   double sample_seconds = 2e-3;  // a sample repeats the call until it lasts about this long
   double budget_seconds =
       1.0;  // fewer samples, but at least five, where all of them would last longer
+  // Calls before the first sample: a card at its power limit settles on a clock in that time.
+  double warm_seconds = 0;
 };
 
 // Makes `n` calls and returns the seconds that they took.

@@ -55,7 +55,7 @@ class Training:
         return graph
 
 
-def seconds_per_call(call, samples=60, sample_seconds=0.02, budget_seconds=0.5):
+def seconds_per_call(call, samples=60, sample_seconds=0.02, budget_seconds=0.5, warm_seconds=0.5):
     """The median of windows of many calls, each until the device is done with the last."""
 
     def window(calls):
@@ -69,6 +69,9 @@ def seconds_per_call(call, samples=60, sample_seconds=0.02, budget_seconds=0.5):
     window(5)
     each = window(5)
     calls = max(1, round(sample_seconds / each))
+    begin = time.perf_counter()
+    while time.perf_counter() - begin < warm_seconds:
+        window(calls)
     windows = max(5, min(samples, int(budget_seconds / (each * calls))))
     return sorted(window(calls) for _ in range(windows))[windows // 2]
 
