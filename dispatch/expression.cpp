@@ -5,9 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <cmath>
-#include <cstdlib>
-#include <span>
+#include <charconv>
 
 #include "tensor/error.h"
 
@@ -90,7 +88,16 @@ constexpr std::array<std::array<std::string_view, 4>, 10> kLevels = {{{"||"},
                                                                       {"<<", ">>"},
                                                                       {"+", "-"},
                                                                       {"*", "/", "%"}}};
-constexpr std::size_t kComparisons = 5, kEndOfComparisons = 7;
+constexpr std::size_t kComparisons = 5, kEndOfComparisons = 7, kArithmetic = 8;
+
+// As many levels as there are for what is no operator.
+std::size_t level_of(std::string_view token) {
+  if (token.empty()) return kLevels.size();
+  const auto* const found = std::ranges::find_if(kLevels, [&](const auto& symbols) {
+    return std::ranges::find(symbols, token) != symbols.end();
+  });
+  return static_cast<std::size_t>(found - kLevels.begin());
+}
 
 class Parser {
  public:
@@ -99,7 +106,8 @@ class Parser {
         arity_(arity),
         integers_((types & ~dtype_sets::floats) != 0),
         floats_((types & dtype_sets::floats) != 0),
-        narrow_(contains(types, i32)) {
+        narrow_(contains(types, i32)),
+        flags_(contains(types, boolean)) {
     advance();
   }
 
@@ -116,7 +124,7 @@ class Parser {
     std::string text;
     bool flag = false;  // a truth value, not a number
   };
-  static constexpr int kDeepest = 200;  // no stack is as deep as a text can be
+  static constexpr int kDeepest = 1000;  // no stack is as deep as a text can be
 
   [[noreturn]] void reject_at(std::size_t at, const std::string& what) const {
     fail(fmt::format("[register_op] expected {} at character {} of \"{}\"", what, at + 1, text_));
@@ -144,27 +152,32 @@ class Parser {
     return term.flag ? fmt::format("where({}, K(1), K(0))", term.text) : term.text;
   }
 
+  // As an operand of a function, whose operands are of one type: sums of bools are ints.
+  std::string of_the_type(const Term& term) const {
+    const std::string text = as_number(term);
+    return flags_ && text.size() > 1 ? fmt::format("K({})", text) : text;
+  }
+
   Term conditional() {
     if (++depth_ > kDeepest) reject("an expression that is nested less deeply");
-    Term term = operation(0);
+    Term term = operation();
     if (take("?")) {
       const Term yes = conditional();
       expect(":", "\":\"");
       const Term no = conditional();
-      term = {fmt::format("where({}, {}, {})", term.text, as_number(yes), as_number(no))};
+      term = {fmt::format("where({}, {}, {})", term.text, of_the_type(yes), of_the_type(no))};
     }
     --depth_;
     return term;
   }
 
-  Term operation(std::size_t level) {
-    if (level == kLevels.size()) return unary();
-    Term left = operation(level + 1);
+  // A chain of operators that bind at least as tightly as those of `loosest`.
+  Term operation(std::size_t loosest = 0) {
+    Term left = unary();
     for (;;) {
-      const auto& symbols = kLevels[level];
-      if (token_.empty() || std::ranges::find(symbols, token_) == symbols.end()) return left;
+      const std::size_t level = level_of(token_), at = at_;
+      if (level == kLevels.size() || level < loosest) return left;
       const std::string symbol(token_);
-      const std::size_t at = at_;
       advance();
       left = joined(left, symbol, at, operation(level + 1), level);
     }
@@ -173,7 +186,7 @@ class Parser {
   Term joined(const Term& left, const std::string& symbol, std::size_t at, const Term& right,
               std::size_t level) const {
     const auto call = [&](const char* name) {
-      return Term{fmt::format("{}({}, {})", name, as_number(left), as_number(right))};
+      return Term{fmt::format("{}({}, {})", name, of_the_type(left), of_the_type(right))};
     };
     const auto of_integers = [&](const char* instead) {
       if (floats_)
@@ -195,7 +208,9 @@ class Parser {
     const bool gives_flag =
         symbol == "&&" || symbol == "||" || (level >= kComparisons && level < kEndOfComparisons);
     // As C++ binds them: nothing needs parentheses of its own.
-    return {fmt::format("{} {} {}", left.text, symbol, right.text), gives_flag || (bits && flags)};
+    return {fmt::format("{} {} {}", level >= kArithmetic ? as_number(left) : left.text, symbol,
+                        level >= kArithmetic ? as_number(right) : right.text),
+            gives_flag || (bits && flags)};
   }
 
   Term unary() {
@@ -204,9 +219,8 @@ class Parser {
     if (take("+")) {
       term = unary();
     } else if (take("-")) {
-      const Term of = unary();
-      term = {of.text.starts_with('-') ? fmt::format("-({})", of.text)
-                                       : fmt::format("-{}", of.text)};
+      const std::string of = as_number(unary());
+      term = {of.starts_with('-') ? fmt::format("-({})", of) : fmt::format("-{}", of)};
     } else if (take("!")) {
       term = {fmt::format("!{}", unary().text), true};
     } else if (token_ == "~") {
@@ -237,10 +251,11 @@ class Parser {
     const std::string digits(token_);
     const std::size_t end = at_ + digits.size();
     const bool stands_alone = end == text_.size() || !is_name(text_[end]);
-    char* read = nullptr;
-    const double value = std::strtod(digits.c_str(), &read);
-    if (!stands_alone || *read != 0) reject("a number");
-    if (!std::isfinite(value)) reject("a number that f64 holds");
+    double value = 0;
+    const auto [stop, problem] =
+        std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    if (!stands_alone || stop != digits.data() + digits.size()) reject("a number");
+    if (problem != std::errc()) reject("a number that f64 holds");
     const bool whole = std::ranges::all_of(digits, is_digit);
     if (integers_) {
       if (!whole)
@@ -289,7 +304,7 @@ class Parser {
         arguments += ", ";
       }
       const Term argument = conditional();
-      arguments += word == "where" && i == 0 ? argument.text : as_number(argument);
+      arguments += word == "where" && i == 0 ? argument.text : of_the_type(argument);
     }
     if (token_ == ",") reject_at(at, many);
     close();
@@ -309,7 +324,7 @@ class Parser {
 
   std::string_view text_;
   int arity_;
-  bool integers_, floats_, narrow_;
+  bool integers_, floats_, narrow_, flags_;  // which types the op computes in
   std::size_t at_ = 0;
   std::string_view token_;
   Token kind_ = Token::symbol;

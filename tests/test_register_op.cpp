@@ -67,7 +67,7 @@ TEST_CASE("expressions are checked before anything is compiled", "[register]") {
   CHECK(checked_expression("-(a--b) < 010 ? 1e-3 : +a", 2) ==
         "where(-(a - -b) < K(10), K(1e-3), a)");
   CHECK(checked_expression("maximum(a > b, 1) * !(a == b && b != 2)", 2) ==
-        "maximum(where(a > b, K(1), K(0)), K(1)) * !(a == b && b != K(2))");
+        "maximum(where(a > b, K(1), K(0)), K(1)) * where(!(a == b && b != K(2)), K(1), K(0))");
   CHECK(checked_expression("a - b - a * (b / a) / b", 2) == "a - b - a * (b / a) / b");
   CHECK(checked_expression("99999999999999999999", 1) == "K(99999999999999999999.0)");
   const auto place = [&](const std::string& expression, const std::string& what, int at) {

@@ -88,7 +88,21 @@ TEST_CASE("schedules refuse what makes no sense", "[optim]") {
         "[piecewise_linear_schedule] expected boundaries that rise from above 0, got 5 after 5");
   CHECK(error_of([] { join_schedules({constant_schedule(1)}, {3}); }) ==
         "[join_schedules] expected one schedule more than boundaries, got 1 and 1");
+  CHECK(error_of([] { Schedule("1 +"); }) ==
+        "[register_op] expected an operand at character 4 of \"1 +\"");
   CHECK(error_of([] { Schedule("0.1 * step"); }) ==
         "[register_op] expected an operand or a known function instead of \"step\" at character 7 "
         "of \"0.1 * step\"");
+}
+
+TEST_CASE("a schedule of many places", "[optim]") {
+  Places places;
+  for (int i = 1; i <= 120; ++i) places.emplace_back(i, 1 + 1.0 / i);
+  const Schedule schedule = piecewise_constant_schedule(0.5, places);
+  double rate = 0.5;
+  for (int step = 0; step <= 120; step += 40) {
+    rate = 0.5;
+    for (const auto& [place, factor] : places) rate *= place <= step ? factor : 1;
+    CHECK(item(schedule(full({}, step))) == Approx(rate));
+  }
 }
