@@ -103,7 +103,7 @@ void set_grad(const Tensor& leaf, const Tensor& gradient) {
   History& history = leaf_history("set_grad", leaf);
   if (!gradient.defined() || !autograd::alike(gradient, leaf)) {
     fail(fmt::format("[set_grad] expected a gradient like {}, got {}", leaf.describe(),
-                     gradient.describe()));
+                     autograd::described(gradient)));
   }
   if (history.group)
     fail("[set_grad] expected a leaf in no group; give the group its flat gradient");

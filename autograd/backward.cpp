@@ -30,7 +30,7 @@ Tensor seed_for(const char* what, const Tensor& output, const Tensor& gradient) 
   }
   if (!alike(gradient, output)) {
     fail(fmt::format("[{}] expected a gradient like the output {}, got {}", what, output.describe(),
-                     gradient.describe()));
+                     described(gradient)));
   }
   return gradient;
 }

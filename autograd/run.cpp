@@ -17,10 +17,13 @@ namespace brrr::autograd {
 thread_local constinit bool detect_anomaly = false;
 
 bool alike(const Tensor& gradient, const Tensor& like) {
-  const auto without_values = [](const Tensor& x) { return x.is_meta() && !x.is_traced(); };
   return gradient.dtype() == like.dtype() && gradient.device() == like.device() &&
          std::ranges::equal(gradient.shape(), like.shape()) &&
-         without_values(gradient) <= without_values(like);
+         gradient.without_values() <= like.without_values();
+}
+
+std::string described(const Tensor& x) {
+  return x.describe() + (x.defined() && x.without_values() ? " without values" : "");
 }
 
 namespace {

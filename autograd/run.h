@@ -104,5 +104,6 @@ class Run {
 
 // Of one shape, dtype and device; what has values wants values.
 bool alike(const Tensor& gradient, const Tensor& like);
+std::string described(const Tensor& x);  // for errors of these
 
 }  // namespace brrr::autograd

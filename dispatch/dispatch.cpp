@@ -133,6 +133,7 @@ class QueuedCall final : public QueuedWork {
             int n_outputs) {
     kernel_ = kernel;
     name_ = name;
+    composite_ = current_composite;
     call_ = call;
     for (std::uint32_t i = 0; i < call.n_inputs; ++i) inputs_.push_back(*call.inputs[i]);
     for (const Tensor& input : inputs_) pointers_.push_back(&input);
@@ -141,6 +142,7 @@ class QueuedCall final : public QueuedWork {
   }
   void run() override {
     OpScope scope(name_);
+    const CompositeScope composite(composite_);
     kernel_(call_, outputs_.data());
   }
   void finish() noexcept override {
@@ -168,7 +170,7 @@ class QueuedCall final : public QueuedWork {
   }
 
   KernelFn kernel_ = nullptr;
-  const char* name_ = nullptr;
+  const char *name_ = nullptr, *composite_ = nullptr;
   Call call_{Op{}, nullptr, 0};
   std::vector<Tensor> inputs_, outputs_;
   std::vector<const Tensor*> pointers_;

@@ -41,6 +41,12 @@ std::size_t token_length(std::string_view text, Token& kind) {
   return n;
 }
 
+// True for what follows K where that stands around a number, not around a term.
+bool is_constant(std::string_view rest) {
+  const std::size_t at = rest.find_first_not_of("(- ");
+  return at != std::string_view::npos && (is_digit(rest[at]) || rest[at] == '.');
+}
+
 // The types that a function computes in.
 enum class Kinds { any, floating, integer };
 
@@ -101,13 +107,14 @@ std::size_t level_of(std::string_view token) {
 
 class Parser {
  public:
-  Parser(std::string_view text, int arity, DTypeSet types)
+  Parser(std::string_view text, int arity, DTypeSet types, DTypeRule rule)
       : text_(text),
         arity_(arity),
         integers_((types & ~dtype_sets::floats) != 0),
         floats_((types & dtype_sets::floats) != 0),
         narrow_(contains(types, i32)),
-        flags_(contains(types, boolean)) {
+        flags_(contains(types, boolean)),
+        selects_(rule == DTypeRule::select) {
     advance();
   }
 
@@ -120,9 +127,10 @@ class Parser {
   }
 
  private:
+  // A truth value, or a number of the type computed in: C++ would make ints of sums of either.
   struct Term {
     std::string text;
-    bool flag = false;  // a truth value, not a number
+    bool flag = false;
   };
   static constexpr int kDeepest = 1000;  // no stack is as deep as a text can be
 
@@ -152,10 +160,8 @@ class Parser {
     return term.flag ? fmt::format("where({}, K(1), K(0))", term.text) : term.text;
   }
 
-  // As an operand of a function, whose operands are of one type: sums of bools are ints.
-  std::string of_the_type(const Term& term) const {
-    const std::string text = as_number(term);
-    return flags_ && text.size() > 1 ? fmt::format("K({})", text) : text;
+  Term number_of(std::string text) const {
+    return {flags_ ? fmt::format("K({})", text) : std::move(text)};
   }
 
   Term conditional() {
@@ -165,7 +171,7 @@ class Parser {
       const Term yes = conditional();
       expect(":", "\":\"");
       const Term no = conditional();
-      term = {fmt::format("where({}, {}, {})", term.text, of_the_type(yes), of_the_type(no))};
+      term = {fmt::format("where({}, {}, {})", term.text, as_number(yes), as_number(no))};
     }
     --depth_;
     return term;
@@ -186,7 +192,7 @@ class Parser {
   Term joined(const Term& left, const std::string& symbol, std::size_t at, const Term& right,
               std::size_t level) const {
     const auto call = [&](const char* name) {
-      return Term{fmt::format("{}({}, {})", name, of_the_type(left), of_the_type(right))};
+      return number_of(fmt::format("{}({}, {})", name, as_number(left), as_number(right)));
     };
     const auto of_integers = [&](const char* instead) {
       if (floats_)
@@ -208,9 +214,11 @@ class Parser {
     const bool gives_flag =
         symbol == "&&" || symbol == "||" || (level >= kComparisons && level < kEndOfComparisons);
     // As C++ binds them: nothing needs parentheses of its own.
-    return {fmt::format("{} {} {}", level >= kArithmetic ? as_number(left) : left.text, symbol,
-                        level >= kArithmetic ? as_number(right) : right.text),
-            gives_flag || (bits && flags)};
+    const auto written = [&](const std::string& a, const std::string& b) {
+      return fmt::format("{} {} {}", a, symbol, b);
+    };
+    if (gives_flag || (bits && flags)) return {written(left.text, right.text), true};
+    return number_of(written(as_number(left), as_number(right)));
   }
 
   Term unary() {
@@ -219,14 +227,18 @@ class Parser {
     if (take("+")) {
       term = unary();
     } else if (take("-")) {
-      const std::string of = as_number(unary());
-      term = {of.starts_with('-') ? fmt::format("-({})", of) : fmt::format("-{}", of)};
+      if (integers_ && !token_.empty() && kind_ == Token::number) {
+        term = {fmt::format("K({})", number(true))};  // the least integer has no positive one
+      } else {
+        const std::string of = as_number(unary());
+        term = number_of(of.starts_with('-') ? fmt::format("-({})", of) : fmt::format("-{}", of));
+      }
     } else if (take("!")) {
       term = {fmt::format("!{}", unary().text), true};
     } else if (token_ == "~") {
       if (floats_) reject("\"!\" instead of \"~\", as the op computes in floating types");
       advance();
-      term = {fmt::format("bit_not({})", as_number(unary()))};
+      term = number_of(fmt::format("bit_not({})", as_number(unary())));
     } else {
       term = primary();
     }
@@ -247,7 +259,7 @@ class Parser {
   }
 
   // A number's digits, as both compilers and every type read them.
-  std::string number() {
+  std::string number(bool negative = false) {
     const std::string digits(token_);
     const std::size_t end = at_ + digits.size();
     const bool stands_alone = end == text_.size() || !is_name(text_[end]);
@@ -260,17 +272,20 @@ class Parser {
     if (integers_) {
       if (!whole)
         reject(fmt::format("an integer instead of \"{}\", as the op computes in them", digits));
-      if (value >= (narrow_ ? 0x1p31 : 0x1p63)) {
+      const double bound = narrow_ ? 0x1p31 : 0x1p63;
+      if (negative ? value > bound : value >= bound) {
         reject(fmt::format("an integer that {} holds instead of \"{}\"", narrow_ ? "i32" : "i64",
                            digits));
       }
     }
     advance();
-    if (!whole) return digits;
+    const char* sign = negative ? "-" : "";
+    if (!whole) return sign + digits;
     // No octal numbers, and none that no integer type of C++ has.
     const std::string rest =
         digits.substr(std::min(digits.find_first_not_of('0'), digits.size() - 1));
-    return value < 0x1p63 ? rest : rest + ".0";
+    if (integers_ && value == 0x1p63) return "-9223372036854775807 - 1";
+    return fmt::format("{}{}{}", sign, rest, value < 0x1p63 ? "" : ".0");
   }
 
   Term name() {
@@ -279,7 +294,7 @@ class Parser {
     if (word.size() == 1 && word[0] >= 'a' && word[0] <= 'c') {
       if (word[0] - 'a' >= arity_) reject(fmt::format("one of the {} operands", arity_));
       advance();
-      return {word};
+      return {word, selects_ && word == "a"};
     }
     if (word == "K") return constant();
     const auto* const function = std::ranges::find(kFunctions, word, &Function::name);
@@ -304,11 +319,12 @@ class Parser {
         arguments += ", ";
       }
       const Term argument = conditional();
-      arguments += word == "where" && i == 0 ? argument.text : of_the_type(argument);
+      arguments += word == "where" && i == 0 ? argument.text : as_number(argument);
     }
     if (token_ == ",") reject_at(at, many);
     close();
-    return {fmt::format("{}({})", word, arguments), function->gives_flag};
+    const std::string call = fmt::format("{}({})", word, arguments);
+    return function->gives_flag ? Term{call, true} : number_of(call);
   }
 
   // K around a number.
@@ -317,14 +333,15 @@ class Parser {
     expect("(", "\"(\" after K");
     const bool negative = take("-");
     if (token_.empty() || kind_ != Token::number) reject("a number in K()");
-    const std::string digits = number();
+    const std::string digits = number(negative);
     close();
-    return {fmt::format("K({}{})", negative ? "-" : "", digits)};
+    return {fmt::format("K({})", digits)};
   }
 
   std::string_view text_;
   int arity_;
   bool integers_, floats_, narrow_, flags_;  // which types the op computes in
+  bool selects_;
   std::size_t at_ = 0;
   std::string_view token_;
   Token kind_ = Token::symbol;
@@ -333,8 +350,8 @@ class Parser {
 
 }  // namespace
 
-std::string checked_expression(std::string_view text, int arity, DTypeSet types) {
-  return Parser(text, arity, types).whole();
+std::string checked_expression(std::string_view text, int arity, DTypeSet types, DTypeRule rule) {
+  return Parser(text, arity, types, rule).whole();
 }
 
 int flops_of(std::string_view expression) {
@@ -349,7 +366,7 @@ int flops_of(std::string_view expression) {
     const std::size_t length = token_length(expression.substr(at), kind);
     const std::string_view token = expression.substr(at, length);
     if (kind == Token::name) {
-      if (token == "K") in_constant = true;
+      if (token == "K") in_constant = is_constant(expression.substr(at + length));
       count += token.size() > 1 ? 1 : 0;
     } else if (kind == Token::symbol) {
       if (token == ")") {

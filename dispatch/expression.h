@@ -14,11 +14,13 @@ namespace brrr {
 // operands, the functions of ops/jit/scalar.inl, and K, which may stand around a number. Bare
 // numbers become constants of the type computed in: "a * 0.5" is "a * K(0.5)". `types` are those
 // that the op computes in: where integers are among them every number is an integer, division by 0
-// gives 0 and a shift by more than the type's bits gives 0.
+// gives 0 and a shift by more than the type's bits gives 0. With the rule `select` a is a truth
+// value.
 //
 // Throws "[register_op] expected <what> at character <place> of <text>".
 std::string checked_expression(std::string_view text, int arity,
-                               DTypeSet types = dtype_sets::floats);
+                               DTypeSet types = dtype_sets::floats,
+                               DTypeRule rule = DTypeRule::float_like);
 
 // Arithmetic operations per element: each operator and comparison counts 1, each function 1.
 int flops_of(std::string_view expression);

@@ -46,7 +46,8 @@ Op add_op(OpInfo info, std::string name) {
       fail(fmt::format("[register_op] expected a new name, got \"{}\", which exists", name));
   }
   if (number == detail::kMaxOps)
-    fail(fmt::format("[register_op] expected fewer than {} ops", detail::kMaxOps));
+    fail(fmt::format("[register_op] expected fewer than {} ops, got {} as one more",
+                     detail::kMaxOps, name));
   Registered& entry = registered->emplace_back(Registered{std::move(name), std::move(info)});
   entry.info.name = entry.name.c_str();
   detail::op_table[number] = &entry.info;

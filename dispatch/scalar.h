@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
-#include <utility>
+#include <type_traits>
 
 #include "tensor/dtype.h"
 #include "tensor/error.h"
@@ -18,8 +18,10 @@ class Scalar {
   Scalar(bool value) : category_(Category::boolean), integer_(value) {}
   template <std::integral I>
   Scalar(I value) : category_(Category::integer), integer_(static_cast<std::int64_t>(value)) {
-    if (!std::in_range<std::int64_t>(value)) [[unlikely]]
-      fail("[number] expected an integer below 2^63, got " + std::to_string(value));
+    if constexpr (std::is_unsigned_v<I> && sizeof(I) >= sizeof(integer_)) {
+      if (integer_ < 0) [[unlikely]]
+        fail("[number] expected an integer below 2^63, got " + std::to_string(value));
+    }
   }
   template <std::floating_point F>
   Scalar(F value) : category_(Category::floating), floating_(static_cast<double>(value)) {}

@@ -1,4 +1,4 @@
-// Drops calls whose results nobody reads.
+// Drops calls whose results nobody reads, but for `checked`, which is there to throw.
 #include "graph/ir.h"
 
 namespace brrr::graph {
@@ -17,7 +17,7 @@ int remove_dead(Graph& graph) {
   std::vector<Node> live;
   for (std::size_t i = graph.nodes.size(); i-- > 0;) {
     Node& node = graph.nodes[i];
-    bool used = false;
+    bool used = node.call.op == Op::checked;
     for (const Value& output : node.outputs)
       used |= needed[static_cast<std::size_t>(output.buffer)];
     if (!used) continue;

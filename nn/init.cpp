@@ -27,11 +27,13 @@ Fans fans_of(const char* name, const Tensor& weight) {
 }
 
 double kaiming_deviation(const char* name, const Tensor& weight, double slope) {
-  return std::sqrt(2 / (1 + slope * slope) / fans_of(name, weight).in);
+  const double in = fans_of(name, weight).in;
+  return in == 0 ? 0 : std::sqrt(2 / (1 + slope * slope) / in);
 }
 double xavier_deviation(const char* name, const Tensor& weight, double gain) {
   const Fans fans = fans_of(name, weight);
-  return gain * std::sqrt(2 / (fans.in + fans.out));
+  const double both = fans.in + fans.out;
+  return both == 0 ? 0 : gain * std::sqrt(2 / both);
 }
 
 // Drawn in f32 for 16-bit floats, and rounded once.

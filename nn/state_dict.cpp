@@ -18,11 +18,11 @@ namespace {
 std::string form_of(const Tensor& x) {
   if (!x.defined()) return "an undefined tensor";
   return fmt::format("{}{}{}", name_of(x.dtype()), to_string(x.shape()),
-                     x.is_meta() ? " without values" : "");
+                     x.without_values() ? " without values" : "");
 }
 
 bool same_form(const Tensor& a, const Tensor& b) {
-  return b.defined() && !b.is_meta() && a.dtype() == b.dtype() &&
+  return b.defined() && b.without_values() <= a.without_values() && a.dtype() == b.dtype() &&
          std::ranges::equal(a.shape(), b.shape());
 }
 

@@ -69,18 +69,16 @@ Tensor meta(const Dims& shape, Options options) {
 }
 
 // A meta tensor's likeness is meta too. What is traced has a likeness in the trace.
-bool without_values(const Tensor& x) { return x.is_meta() && !x.is_traced(); }
-
 Tensor full_like(const Tensor& x, Scalar value) {
   const CompositeScope scope("full_like");
   require_defined("full_like", x);
-  if (without_values(x)) return meta(x.shape(), like(x));
+  if (x.without_values()) return meta(x.shape(), like(x));
   return full(x.shape(), value, like(x));
 }
 Tensor empty_like(const Tensor& x) {
   const CompositeScope scope("empty_like");
   require_defined("empty_like", x);
-  if (without_values(x)) return meta(x.shape(), like(x));
+  if (x.without_values()) return meta(x.shape(), like(x));
   return empty(x.shape(), like(x));
 }
 Tensor zeros_like(const Tensor& x) {

@@ -88,6 +88,10 @@ Tensor scatter_add(const Tensor& base, int dim, const Tensor& index, const Tenso
 
 Tensor checked(const Tensor& x, Scalar low, Scalar high) {
   require_defined("checked", x);
+  if (!(low.to_double() <= high.to_double())) {
+    fail(fmt::format("[checked] expected bounds in order, got {} and {}", to_string(low),
+                     to_string(high)));
+  }
   const Tensor* inputs[] = {&x};
   Call call(Op::checked, inputs, 1);
   call.dtype = x.dtype();

@@ -177,7 +177,7 @@ std::int64_t most_counted(DType dtype) {
 Tensor draw_like(const char* name, Op op, const Tensor& x, DType dtype) {
   require_floating(name, dtype);
   const Options like{dtype, x.device()};
-  return x.is_meta() && !x.is_traced() ? meta(x.shape(), like) : draw(name, op, x.shape(), like);
+  return x.without_values() ? meta(x.shape(), like) : draw(name, op, x.shape(), like);
 }
 
 }  // namespace

@@ -123,7 +123,7 @@ Op register_op(const PointwiseOp& op) {
       op.rule == DTypeRule::float_like ? op.types & dtype_sets::floats : op.types;
   if (computed == 0)
     fail(fmt::format("[register_op] expected types that {} computes in, got none", op.name));
-  registered->expression = checked_expression(op.expression, op.arity, computed);
+  registered->expression = checked_expression(op.expression, op.arity, computed, op.rule);
   OpInfo info;
   info.kind = OpKind::pointwise;
   info.rule = op.rule;

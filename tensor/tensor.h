@@ -118,6 +118,8 @@ class Tensor {
   bool is_contiguous() const { return get("is_contiguous").word.contiguous(); }
   bool is_meta() const { return get("is_meta").word.keys() & TensorWord::kMeta; }
   bool is_traced() const { return get("is_traced").word.keys() & TensorWord::kTraced; }
+  // Meta, and no replay will give it any.
+  bool without_values() const { return is_meta() && !is_traced(); }
 
   // Bytes of its elements, and where they start in the storage, in elements.
   std::size_t bytes() const {

@@ -81,6 +81,9 @@ TEST_CASE("first values of no meaning are refused", "[bad-input]") {
   says([&] { nn::init::kaiming_uniform_(x, NAN); }, "[kaiming_uniform_]");
   says([&] { nn::init::uniform_(none); }, "[uniform_] expected a tensor, got an undefined one");
   CHECK(to_vector<float>(x) == std::vector<float>(4, 1));
+  Tensor nothing = empty({2, 0});
+  nn::init::kaiming_uniform_(nothing);
+  nn::init::xavier_normal_(nothing);
 }
 
 TEST_CASE("losses and layers name themselves where an op of theirs refuses", "[bad-input]") {
@@ -120,6 +123,13 @@ TEST_CASE("a state that cannot be loaded whole changes nothing", "[bad-input]") 
     says([&] { state.load(other); }, "[State::load]");
     CHECK(to_vector<float>(state.tensor("a")) == std::vector<float>(2, 1));
   }
+  // In a step that is traced values are to come.
+  auto step = compile([&](const Tensor& x) {
+    nn::load_state_dict(pair, {{"a", x * 2}, {"b", square(pair.b)}});
+    return pair(x);
+  });
+  for (int call = 0; call < 3; ++call)
+    CHECK(to_vector<float>(step(full({2}, 3))) == std::vector<float>{18, 18});
   // A value may lie where it goes.
   const Tensor before = rand({2, 2});
   nn::load_state_dict(pair, {{"a", ones({2})}, {"b", before}});
@@ -145,7 +155,8 @@ TEST_CASE("optimizers and functions that are not there are refused", "[bad-input
        "[gradcheck] expected a function with a floating result");
   const auto same = [](std::span<const Tensor> in) { return std::vector<Tensor>{in[0] * 1}; };
   says([&] { gradcheck(same, {wide}, {.step = -1e-6}); }, "[gradcheck] expected a step above 0");
-  says([&] { set_grad(leaf, meta({2})); }, "[set_grad] expected a gradient like f32[2]");
+  says([&] { set_grad(leaf, meta({2})); },
+       "[set_grad] expected a gradient like f32[2], got f32[2] without values");
   says([&] { backward(leaf * 1, meta({2})); }, "[backward] expected a gradient like the output");
   says([] { call_op(static_cast<Op>(60000), {ones({1})}); }, "[call_op] expected an op");
   CHECK(!grad(leaf).defined());

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "tensor/stream.h"
 #include "tests/bad_input.h"
 
 using namespace brrr;
@@ -35,8 +36,36 @@ TEST_CASE("values out of range", "[bad-input]") {
           {"[bernoulli] expected values in [0, 1], got 2 at position 2"});
   refuses(t, "bernoulli below", [&] { bernoulli(t.half - 0.5); }, {"[bernoulli]", "got -0.5"});
   refuses(t, "bernoulli of NaN", [&] { bernoulli(full({2}, NAN)); }, {"[bernoulli]", "nan"});
+  refuses(t, "bernoulli just above", [&] { bernoulli(full({2}, 1.0000001)); },
+          {"got 1.0000001 at"});
+  refuses(t, "bounds out of order", [&] { checked(t.nothing, 2, 0); },
+          {"[checked] expected bounds in order, got 2 and 0"});
+  refuses(t, "bounds of no number", [&] { checked(t.a, NAN, 2); },
+          {"[checked] expected bounds in order"});
   refuses(t, "checked", [&] { checked(t.whole, 0, 2); },
           {"[checked]", "[0, 2]", "3 at position 3"});
+}
+
+TEST_CASE("an error on a CPU stream names the composite", "[bad-input]") {
+  const Stream stream(cpu);
+  const StreamGuard guard(stream);
+  Things t;
+  const auto waited = [&](const std::function<void()>& work) {
+    return [&, work] {
+      work();
+      stream.synchronize();
+    };
+  };
+  const auto message = [&](const std::function<void()>& work) {
+    try {
+      waited(work)();
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("nothing was thrown");
+  };
+  CHECK(message([&] { one_hot(t.past, 7); }).starts_with("[one_hot]"));
+  CHECK(message([&] { embedding(t.a, t.past); }).starts_with("[embedding]"));
 }
 
 TEST_CASE("ranges that lead nowhere or are too long", "[bad-input]") {

@@ -334,6 +334,14 @@ TEST_CASE("compile pain: a replay that throws leaves what it can and the next on
 
 TEST_CASE("compile pain: a replay refuses the values that the trace did not see", "[compile]") {
   auto classes = compile([](const Tensor& index) { return one_hot(index, 3); });
+  auto looks = compile([](const Tensor& x) {
+    checked(x, 0, 4);  // nobody reads the copy
+    return x * 2;
+  });
+  CHECK(looks(full({2}, 3)).defined());
+  for (int call = 0; call < 2; ++call)
+    CHECK_THAT(error_of([&] { looks(full({2}, 5)); }),
+               Catch::StartsWith("[checked] expected values in [0, 4], got 5 at position 0"));
   auto draws = compile([](const Tensor& p) { return bernoulli(p); });
   const auto at = [](std::int64_t i) { return tensor<std::int64_t>({0, i}); };
   for (int call = 0; call < 3; ++call) {

@@ -128,6 +128,50 @@ TEST_CASE("a user's integer expression never stops the program", "[register]") {
   CHECK(refuse("a + 3000000000").find("an integer that i32 holds") != std::string::npos);
   CHECK(refuse("exp(a)").find("floating types alone for \"exp\"") != std::string::npos);
   CHECK(checked_expression("a / 2 - b", 2, dtype_sets::numbers) == "quotient(a, K(2)) - b");
+  CHECK(checked_expression("-2147483648 - a", 1, set_of(i32)) == "K(-2147483648) - a");
+  CHECK(checked_expression("a + K(-9223372036854775808)", 1, set_of(i64)) ==
+        "a + K(-9223372036854775807 - 1)");
+}
+
+TEST_CASE("truth values in expressions are numbers of the type computed in", "[register]") {
+  const auto op = [](const char* name, const char* expression, DTypeRule rule, DTypeSet types) {
+    return register_op(PointwiseOp{
+        .name = name, .arity = 3, .expression = expression, .rule = rule, .types = types});
+  };
+  using enum DTypeRule;
+  const Tensor a = tensor({1, 2, 3}), b = tensor({3, 2, 1}), c = tensor({0, 5, 9});
+  const auto floats = [&](const char* name, const char* expression) {
+    return to_vector<float>(
+        call_op(op(name, expression, float_like, dtype_sets::floats), {a, b, c}));
+  };
+  using F = std::vector<float>;
+  CHECK(floats("test_flag_sum", "((a < b) + (b < c) + 1) / (1 + (a > b) + (a > c))") == F{1, 2, 1});
+  const F quotients = floats("test_flag_quotient", "(a < b) / (c < c)");
+  CHECK((std::isinf(quotients[0]) && std::isnan(quotients[1])));
+  CHECK(floats("test_flag_max", "maximum((a < b) + (b < c), 1) + exp(-(a < b)) * 0") == F{1, 1, 1});
+  CHECK(floats("test_flag_choice", "a > b ? (a > c) - (a < c) : -(a < b)") == F{-1, 0, -1});
+  CHECK(floats("test_flag_not", "!a / !b + sqrt((a > 0) + (b > 0)) * 0 == 0 ? 1 : 2") ==
+        F{2, 2, 2});
+  static const Op chosen =
+      op("test_flag_select", "maximum(b, c) + a * b", select, dtype_sets::floats);
+  CHECK(to_vector<float>(call_op(chosen, {lt(a, b), b, c})) == F{6, 5, 9});
+
+  const Tensor t = tensor<bool>({true, true, false, false}),
+               f = tensor<bool>({true, false, true, false});
+  const auto bits = [&](const char* name, const char* expression) {
+    return to_vector<bool>(call_op(op(name, expression, same, dtype_sets::all), {t, f, f}));
+  };
+  using B = std::vector<bool>;
+  CHECK(bits("test_bits_max", "maximum(a + b, b) - minimum(floor(a), pow(b, a))") ==
+        B{false, true, true, false});
+  static const Op inverse = op("test_bits_not", "~(a & b) | ~(a + c)", same, set_of(boolean));
+  CHECK(to_vector<bool>(call_op(inverse, {t, f, f})) == B{false, true, true, true});
+  static const Op whole =
+      op("test_flags_of_integers", "((a < b) + (b < c)) / (a - b) + ((a < b) + (b < c)) % 2", same,
+         dtype_sets::integral);
+  using I = std::vector<std::int64_t>;
+  CHECK(to_vector<std::int64_t>(call_op(whole, {cast(a, i64), cast(b, i64), cast(c, i64)})) ==
+        I{1, 1, 1});
 }
 
 TEST_CASE("names are taken once", "[register]") {

@@ -89,9 +89,9 @@ TEST_CASE("schedules refuse what makes no sense", "[optim]") {
   CHECK(error_of([] { join_schedules({constant_schedule(1)}, {3}); }) ==
         "[join_schedules] expected one schedule more than boundaries, got 1 and 1");
   CHECK(error_of([] { Schedule("1 +"); }) ==
-        "[register_op] expected an operand at character 4 of \"1 +\"");
+        "[Schedule] expected an operand at character 4 of \"1 +\"");
   CHECK(error_of([] { Schedule("0.1 * step"); }) ==
-        "[register_op] expected an operand or a known function instead of \"step\" at character 7 "
+        "[Schedule] expected an operand or a known function instead of \"step\" at character 7 "
         "of \"0.1 * step\"");
 }
 

@@ -13,11 +13,11 @@ namespace {
 
 // What is made goes through lists in memory.
 void expect_size(const char* name, const Dims& shape) {
-  constexpr std::int64_t kMost = std::int64_t{1} << 32;
+  constexpr std::int64_t kMost = std::int64_t{1} << 28;
   std::int64_t count = 1;
   for (const std::int64_t size : shape) {
     if (size < 1 || size > kMost || (count *= size) > kMost) {
-      fail(fmt::format("[{}] expected sizes of at least 1 and at most 2^32 in all, got {}", name,
+      fail(fmt::format("[{}] expected sizes of at least 1 and at most 2^28 in all, got {}", name,
                        to_string(shape)));
     }
   }

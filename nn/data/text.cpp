@@ -38,8 +38,8 @@ const auto& one_of(Random& random, const List& list) {
 }  // namespace
 
 std::string generate_text(std::int64_t length, std::uint64_t seed) {
-  if (length < 0 || length > std::int64_t{1} << 32)
-    fail(fmt::format("[generate_text] expected a length of 0 to 2^32, got {}", length));
+  if (length < 0 || length > std::int64_t{1} << 30)
+    fail(fmt::format("[generate_text] expected a length of 0 to 2^30, got {}", length));
   Random random(seed);
   const auto wanted = static_cast<std::size_t>(length);
   std::string text;
@@ -100,15 +100,15 @@ Dataset next_token_windows(const Tensor& tokens, std::int64_t length, std::int64
   const Tensor all = contiguous_on_host(tokens, "next_token_windows");
   const auto* from = all.data<std::int64_t>();
   const std::int64_t count = (all.numel() - length - 1) / stride + 1;
-  std::vector<std::int64_t> inputs, targets;
-  inputs.reserve(static_cast<std::size_t>(count * length));
-  targets.reserve(static_cast<std::size_t>(count * length));
+  const Options here{.dtype = i64, .device = cpu};
+  const Tensor inputs = empty({count, length}, here), targets = empty({count, length}, here);
+  auto *input = inputs.data<std::int64_t>(), *target = targets.data<std::int64_t>();
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t* window = from + i * stride;
-    inputs.insert(inputs.end(), window, window + length);
-    targets.insert(targets.end(), window + 1, window + 1 + length);
+    input = std::copy_n(window, length, input);
+    target = std::copy_n(window + 1, length, target);
   }
-  return {tensor(inputs, {count, length}, cpu), tensor(targets, {count, length}, cpu)};
+  return {inputs, targets};
 }
 
 }  // namespace brrr::data

@@ -17,6 +17,7 @@ namespace {
 // Two schedules of one text are one op. The name comes of the text, so that a kernel kept on disk
 // is found again.
 Op op_of(const std::string& expression) {
+  const CompositeScope scope("Schedule");
   static std::mutex mutex;
   static std::map<std::string, Op> ops;
   const std::lock_guard lock(mutex);

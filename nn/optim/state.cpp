@@ -136,11 +136,11 @@ void State::load(const NamedTensors& values) {
       continue;
     }
     const Tensor& value = *found->second;
-    if (!value.defined() || value.is_meta() || value.dtype() != tensor.dtype() ||
-        !std::ranges::equal(value.shape(), tensor.shape())) {
-      problems.push_back(fmt::format("{} is {}{} instead of {}", name, value.describe(),
-                                     value.defined() && value.is_meta() ? " without values" : "",
-                                     tensor.describe()));
+    if (!value.defined() || value.without_values() > tensor.without_values() ||
+        value.dtype() != tensor.dtype() || !std::ranges::equal(value.shape(), tensor.shape())) {
+      problems.push_back(fmt::format(
+          "{} is {}{} instead of {}", name, value.describe(),
+          value.defined() && value.without_values() ? " without values" : "", tensor.describe()));
     }
     targets.push_back(tensor);
     sources.push_back(value);
