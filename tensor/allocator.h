@@ -28,6 +28,8 @@ void empty_cache(Device device);
 // BRRR_ALLOCATOR=passthrough in the environment.
 void set_allocator_pass_through(bool on);
 bool allocator_pass_through();
+// Throws where the environment asks for an allocator that there is not.
+void require_known_allocator();
 
 namespace cpu_memory {
 

@@ -71,17 +71,6 @@ std::string_view wanted_allocator() {
 }
 std::atomic<bool> pass_through{!kPooling || wanted_allocator() == "passthrough"};
 
-// Told at the first use: nobody hears what is thrown while a program starts.
-void require_known_allocator() {
-  static const bool known = [] {
-    const std::string_view wanted = wanted_allocator();
-    return wanted.empty() || wanted == "passthrough" || wanted == "caching";
-  }();
-  if (!known)
-    fail(fmt::format("[allocator] expected BRRR_ALLOCATOR to be passthrough or caching, got {}",
-                     wanted_allocator()));
-}
-
 struct LargeCache {
   std::mutex mutex;
   std::multimap<std::size_t, void*> blocks;
@@ -302,6 +291,17 @@ void empty_cache() {
 }
 
 }  // namespace cpu_memory
+
+// Told at the first use: nobody hears what is thrown while a program starts.
+void require_known_allocator() {
+  static const bool known = [] {
+    const std::string_view wanted = wanted_allocator();
+    return wanted.empty() || wanted == "passthrough" || wanted == "caching";
+  }();
+  if (!known)
+    fail(fmt::format("[allocator] expected BRRR_ALLOCATOR to be passthrough or caching, got {}",
+                     wanted_allocator()));
+}
 
 void set_allocator_pass_through(bool on) { pass_through.store(on); }
 bool allocator_pass_through() { return pass_through.load(); }

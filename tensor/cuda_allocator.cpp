@@ -203,6 +203,7 @@ CUresult Allocator::grow(StreamMemory& memory, std::size_t size, bool small) {
 }
 
 CUresult Allocator::driver_allocate(CUdeviceptr* data, std::size_t size) {
+  require_known_allocator();
   RelaxedCapture relaxed(device_.captures.load() != 0);
   ++driver_calls_;
   const CUresult code = BRRR_CUDA_TRY(cuMemAlloc, data, size);

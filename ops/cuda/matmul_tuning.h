@@ -48,10 +48,10 @@ using TimeOfRuns = std::function<double(const Candidate&, int runs)>;
 // than over another, by more than its noise, counts as the GPU's time does. Kernels in clusters and
 // sums in parts take it longer.
 void add_host_times(std::vector<Candidate>& candidates, const TimeOfRuns& host);
-// Sorts candidates by a first look at each. Of long products, whose times depend more on how hot
-// the GPU is than on the algorithm, those that may be the best are then timed in turn, and the best
-// few of them for as long as the clock takes to settle. Only these few are left: the others' times,
-// from a cooler GPU, would look better than they are.
+// Sorts candidates by a first look at each. Those that may be the best are then timed in turn: the
+// clock moves by a fifth as the GPU grows hot, by more than they differ. Of long products the best
+// few are timed for as long as the clock takes to settle, and only these few are left: the others'
+// times, from a cooler GPU, would look better than they are.
 void narrow_down(std::vector<Candidate>& candidates, const TimeOfRuns& time);
 // Of what is left, the one to take: the first offered of those that measure equal, so that one
 // process takes what another took.
