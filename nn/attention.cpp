@@ -64,7 +64,7 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
 MultiHeadAttention::MultiHeadAttention(std::int64_t width, int heads, Options options, bool causal,
                                        double dropout)
     : Module("attention"),
-      qkv(checked_width(width, heads, dropout), 3 * width, options),
+      qkv(width, 3 * checked_width(width, heads, dropout), options),
       out(width, width, options),
       heads_(heads),
       causal_(causal),
