@@ -7,9 +7,9 @@ target_include_directories(brrr PUBLIC
 target_compile_features(brrr PUBLIC cxx_std_20)
 target_compile_definitions(brrr PRIVATE BRRR_HAS_CUDA=${BRRR_HAS_CUDA})
 target_include_directories(brrr PRIVATE ${BRRR_CBLAS_INCLUDE})
-target_link_libraries(brrr PRIVATE $<BUILD_INTERFACE:brrr_compile_options> $<BUILD_INTERFACE:fmt::fmt-header-only>
-  $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>
-  ${BLAS_LIBRARIES} Threads::Threads ${CMAKE_DL_LIBS})
+# fmt's library, not its headers alone: those doubled what each file takes to compile.
+target_link_libraries(brrr PRIVATE $<BUILD_INTERFACE:brrr_compile_options> $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>
+  fmt::fmt ${BLAS_LIBRARIES} Threads::Threads ${CMAKE_DL_LIBS})
 if(BRRR_HAS_CUDA)
   target_include_directories(brrr SYSTEM PRIVATE ${BRRR_CUDA_INCLUDE})
 endif()

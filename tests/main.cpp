@@ -1,5 +1,4 @@
-// The tests' own main, for Catch2 2 and 3. The GPU executable says in one line why it skips and
-// exits with 77, which CTest takes for "skipped".
+// The main of both executables of tests, for Catch2 2 and 3.
 #define CATCH_CONFIG_RUNNER
 #include "tests/catch.h"
 
@@ -7,14 +6,7 @@
 
 #include "tensor/sanitizers.h"
 #include "tests/skip.h"
-
-#ifdef BRRR_GPU_TESTS
-#include "tensor/runtime.h"
-#else
-#include <cstdlib>
-#include <filesystem>
-#include <string>
-#endif
+#include "tests/suite.h"
 
 #if BRRR_ASAN || BRRR_TSAN
 extern "C" const char* __ubsan_default_options() { return "print_stacktrace=1"; }
@@ -50,41 +42,11 @@ void brrr::testing::skip(const std::string& why) {
               why.c_str());
 }
 
-#ifndef BRRR_GPU_TESTS
-namespace {
-
-// Tests leave the user's cache of compiled kernels alone: a fake compiler writes into it what no
-// GPU can load.
-class OwnCache {
- public:
-  OwnCache() {
-    char name[] = "/tmp/brrr-tests-XXXXXX";
-    if (const char* made = mkdtemp(name)) {
-      path_ = made;
-      setenv("BRRR_CACHE_DIR", made, 1);
-    }
-  }
-  ~OwnCache() {
-    std::error_code ignored;
-    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
-  }
-
- private:
-  std::string path_;
-};
-
-}  // namespace
-#endif
-
 int main(int argc, char** argv) {
-#ifdef BRRR_GPU_TESTS
-  if (!brrr::cuda_is_available()) {
-    std::printf("SKIPPED: no GPU tests were run: %s\n", brrr::cuda_runtime().why_none().c_str());
-    return 77;
+  if (const std::string why = brrr::testing::prepare_suite(); !why.empty()) {
+    std::printf("SKIPPED: %s\n", why.c_str());
+    return 77;  // which CTest takes for "skipped"
   }
-#else
-  const OwnCache cache;
-#endif
   const int failed = Catch::Session().run(argc, argv);
   return failed > 255 ? 255 : failed;
 }

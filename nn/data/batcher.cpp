@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <future>
 #include <memory>
 #include <numeric>
 #include <span>
@@ -50,6 +51,13 @@ void gather_rows(const Tensor& to, const Tensor& from, std::span<const std::int6
 
 }  // namespace
 
+struct Batcher::Slot {
+  Batch batch = {};
+  Batch host = {};  // on the way to another device than the CPU
+  Event filled;
+  std::future<void> ready = {};  // gathered, and the copy given to the stream
+};
+
 Batcher::Batcher(const Dataset& dataset, const BatcherOptions& options)
     : dataset_(make_dataset(dataset.inputs, dataset.targets)),
       options_(checked(options, dataset_)),
@@ -79,6 +87,10 @@ Batcher::~Batcher() {
     feed_.synchronize();
   } catch (const Error&) {  // of a copy whose batch nobody will see
   }
+}
+
+Batcher::Slot& Batcher::slot_of(std::int64_t number) {
+  return slots_[static_cast<std::size_t>(number) % slots_.size()];
 }
 
 const Batch& Batcher::next() {

@@ -9,7 +9,6 @@
 #pragma once
 
 #include <cstdint>
-#include <future>
 #include <vector>
 
 #include "nn/data/dataset.h"
@@ -48,16 +47,8 @@ class Batcher {
   std::int64_t given() const { return given_; }
 
  private:
-  struct Slot {
-    Batch batch = {};
-    Batch host = {};  // on the way to another device than the CPU
-    Event filled;
-    std::future<void> ready = {};  // gathered, and the copy given to the stream
-  };
-
-  Slot& slot_of(std::int64_t number) {
-    return slots_[static_cast<std::size_t>(number) % slots_.size()];
-  }
+  struct Slot;
+  Slot& slot_of(std::int64_t number);
   void release(const Slot& slot) const;
   void start_filling(std::int64_t number);
   void fill(Slot& slot, std::int64_t number);
