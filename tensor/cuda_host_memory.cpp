@@ -69,11 +69,11 @@ void forget_pinned_cache() noexcept {
 bool is_pinned(DeviceState& device, const void* host) {
   make_current(device);
   CUmemorytype type{};
-  const CUresult code =
-      BRRR_CUDA_TRY(cuPointerGetAttribute, &type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                    reinterpret_cast<CUdeviceptr>(host));
-  if (code == CUDA_ERROR_INVALID_VALUE) return false;  // the driver has not heard of it
-  check<Fn::k_cuPointerGetAttribute>(code);
+  // Of memory that the driver has not heard of this one says nothing, where its sibling for a
+  // single attribute fails.
+  CUpointer_attribute attribute = CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
+  void* to = &type;
+  BRRR_CUDA(cuPointerGetAttributes, 1, &attribute, &to, reinterpret_cast<CUdeviceptr>(host));
   return type == CU_MEMORYTYPE_HOST;
 }
 

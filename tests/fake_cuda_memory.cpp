@@ -73,19 +73,20 @@ bool pinned(std::uintptr_t address) {
   auto it = fake->pinned.upper_bound(address);
   return it != fake->pinned.begin() && address < std::prev(it)->first + std::prev(it)->second;
 }
-CUresult pointer_get_attribute(void* value, CUpointer_attribute attribute, CUdeviceptr pointer) {
+CUresult pointer_get_attributes(unsigned count, CUpointer_attribute* attributes, void** values,
+                                CUdeviceptr pointer) {
   FAKE_ENTER();
   FAKE_NEED_CONTEXT();
-  if (attribute != CU_POINTER_ATTRIBUTE_MEMORY_TYPE) return CUDA_ERROR_NOT_SUPPORTED;
-  CUmemorytype type;
+  if (count != 1 || *attributes != CU_POINTER_ATTRIBUTE_MEMORY_TYPE) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  CUmemorytype type{};  // of memory that the driver has not heard of
   if (pinned(pointer)) {
     type = CU_MEMORYTYPE_HOST;
   } else if (fake->valid(pointer, 1)) {
     type = CU_MEMORYTYPE_DEVICE;
-  } else {
-    return CUDA_ERROR_INVALID_VALUE;
   }
-  std::memcpy(value, &type, sizeof type);
+  std::memcpy(*values, &type, sizeof type);
   return CUDA_SUCCESS;
 }
 
@@ -167,7 +168,7 @@ void add_fake_memory_calls(cu::Table& t) {
   t.cuMemGetInfo = mem_get_info;
   t.cuMemAllocHost = mem_alloc_host;
   t.cuMemFreeHost = mem_free_host;
-  t.cuPointerGetAttribute = pointer_get_attribute;
+  t.cuPointerGetAttributes = pointer_get_attributes;
   t.cuMemcpyHtoDAsync = copy_to_device;
   t.cuMemcpyDtoHAsync = copy_to_host;
   t.cuMemcpyDtoDAsync = copy_on_device;
