@@ -40,7 +40,7 @@ bool FakeState::step(Lock& lock) {
   FakeStream& stream = *ready[random() % ready.size()];
   FakeEntry entry = std::move(stream.queue.front());
   stream.queue.pop_front();
-  clock += 1e-6;
+  clock += kEntryTime;
   switch (entry.kind) {
     case FakeEntry::work: entry.run(); break;
     case FakeEntry::host_work:

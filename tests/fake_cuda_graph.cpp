@@ -20,6 +20,7 @@ void FakeState::run_graph(const std::shared_ptr<FakeGraph>& graph) {
     std::swap(ready[random() % ready.size()], ready.back());
     const int node = ready.back();
     ready.pop_back();
+    clock += kEntryTime;
     in_host_work = graph->nodes[node].host;
     if (graph->nodes[node].run) graph->nodes[node].run();
     in_host_work = false;

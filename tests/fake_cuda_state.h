@@ -104,6 +104,9 @@ class FakeObjects {
   std::map<const void*, std::shared_ptr<void>> objects_;
 };
 
+// As long as a kernel, so that what times work does not run it often.
+constexpr double kEntryTime = 10e-6;
+
 struct FakeState {
   mutable std::mutex mutex;
   std::condition_variable changed;
@@ -111,7 +114,7 @@ struct FakeState {
   std::mt19937_64 random;
   std::string problem;
   bool ignore_waits = false, events_lie = false;
-  double clock = 0;
+  double clock = 0;  // seconds: kEntryTime for each entry of a stream and node of a graph
 
   std::vector<FakeDevice> devices;
   struct Allocation {
