@@ -97,6 +97,7 @@ TEST_CASE("expressions are checked before anything is compiled", "[register]") {
       refuse(std::string(100000, '('), 1).starts_with("[register_op] expected an expression that"));
   CHECK(refuse(std::string(100000, '-') + "a", 1)
             .starts_with("[register_op] expected an expression that"));
+  CHECK_NOTHROW(checked_expression(std::string(100, '(') + "a" + std::string(100, ')'), 1));
   CHECK(flops_of("K(0.5) * a * (K(1) + erf(a * K(0.7)))") == 5);
 }
 
