@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <set>
 
+#include "autograd/node.h"
 #include "graph/program.h"
 #include "graph/trace.h"
 #include "tests/catch.h"
@@ -53,6 +54,7 @@ class Run {
     steps_done = 0;
     const Tensors values = execute(program_, inputs, [&](std::size_t i, const Tensor& value) {
       ++steps_done;
+      if (made) made->push_back(value);
       const bool fresh = program_.steps[i].op.back() != '_';
       if (!choices_.noise || !fresh || !is_floating(value.dtype())) return value;
       switch (mixed(program_.seed, i) % 9) {
@@ -89,6 +91,7 @@ class Run {
   }
 
   std::size_t steps_done = 0;
+  Tensors* made = nullptr;  // what the steps gave goes there too
 
  private:
   Tensor input(std::size_t i, int call) const {
@@ -127,7 +130,15 @@ class Run {
 // Drops what eager refuses, which is mostly writes to what a gradient needs.
 Program accepted(Choices& choices, Program program) {
   for (;;) {
+    // A value that a node keeps, overwritten by what comes of that node: backward refuses it, and
+    // nothing else would free it.
+    struct Made : Tensors {
+      ~Made() {
+        for (const Tensor& x : *this) autograd::forget_history(x);
+      }
+    } made;
     Run run(choices, program);
+    run.made = &made;
     try {
       for (int call = 0; call < 2; ++call) run(run.arguments(call));
       return program;
