@@ -132,8 +132,8 @@ class Parser {
     std::string text;
     bool flag = false;
   };
-  static constexpr int kDeepest =
-      256;  // no stack is as deep as a text can be; parentheses count twice
+  // No stack is as deep as a text can be. A pair of parentheses counts twice.
+  static constexpr int kDeepest = 256;
 
   [[noreturn]] void reject_at(std::size_t at, const std::string& what) const {
     fail(fmt::format("[register_op] expected {} at character {} of \"{}\"", what, at + 1, text_));
