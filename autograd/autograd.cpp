@@ -1,15 +1,15 @@
 // What a tensor is asked of its gradient.
-#include "autograd/autograd.h"
+#include "brrr/autograd/autograd.h"
 
 #include <fmt/format.h>
 
-#include "autograd/group.h"
-#include "autograd/journal.h"
-#include "autograd/node.h"
-#include "autograd/run.h"
-#include "dispatch/dispatch.h"
-#include "ops/functions.h"
-#include "tensor/error.h"
+#include "brrr/autograd/group.h"
+#include "brrr/autograd/journal.h"
+#include "brrr/autograd/node.h"
+#include "brrr/autograd/run.h"
+#include "brrr/dispatch/dispatch.h"
+#include "brrr/ops/functions.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr {
 

@@ -15,8 +15,8 @@
 #include <utility>
 #include <vector>
 
-#include "dispatch/keys.h"
-#include "tensor/tensor.h"
+#include <brrr/dispatch/keys.h>
+#include <brrr/tensor/tensor.h>
 
 namespace brrr {
 

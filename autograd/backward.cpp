@@ -1,10 +1,10 @@
 // The ways into a run: backward, grad, and anomaly mode.
 #include <fmt/format.h>
 
-#include "autograd/autograd.h"
-#include "autograd/run.h"
-#include "ops/functions.h"
-#include "tensor/error.h"
+#include "brrr/autograd/autograd.h"
+#include "brrr/autograd/run.h"
+#include "brrr/ops/functions.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr {
 namespace autograd {

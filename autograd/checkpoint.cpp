@@ -3,12 +3,12 @@
 // on the old one and joins the backward that is under way.
 #include <fmt/format.h>
 
-#include "autograd/autograd.h"
-#include "autograd/node.h"
-#include "dispatch/dispatch.h"
-#include "ops/functions.h"
-#include "ops/random_state.h"
-#include "tensor/error.h"
+#include "brrr/autograd/autograd.h"
+#include "brrr/autograd/node.h"
+#include "brrr/dispatch/dispatch.h"
+#include "brrr/ops/functions.h"
+#include "brrr/ops/random_state.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr {
 namespace autograd {

@@ -1,4 +1,4 @@
-#include "autograd/gradcheck.h"
+#include "brrr/autograd/gradcheck.h"
 
 #include <fmt/format.h>
 
@@ -6,10 +6,10 @@
 #include <cmath>
 #include <random>
 
-#include "autograd/autograd.h"
-#include "ops/functions.h"
-#include "ops/random_state.h"
-#include "tensor/error.h"
+#include "brrr/autograd/autograd.h"
+#include "brrr/ops/functions.h"
+#include "brrr/ops/random_state.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tensor/tensor.h"
+#include <brrr/tensor/tensor.h>
 
 namespace brrr {
 

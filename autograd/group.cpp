@@ -1,14 +1,14 @@
-#include "autograd/group.h"
+#include "brrr/autograd/group.h"
 
 #include <fmt/format.h>
 
 #include <unordered_set>
 
-#include "autograd/autograd.h"
-#include "autograd/journal.h"
-#include "autograd/node.h"
-#include "ops/functions.h"
-#include "tensor/error.h"
+#include "brrr/autograd/autograd.h"
+#include "brrr/autograd/journal.h"
+#include "brrr/autograd/node.h"
+#include "brrr/ops/functions.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr {
 namespace autograd {

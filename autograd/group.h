@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "tensor/tensor.h"
+#include <brrr/tensor/tensor.h>
 
 namespace brrr::autograd {
 

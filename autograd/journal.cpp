@@ -1,10 +1,10 @@
-#include "autograd/journal.h"
+#include "brrr/autograd/journal.h"
 
 #include <algorithm>
 
-#include "autograd/group.h"
-#include "autograd/node.h"
-#include "dispatch/keys.h"
+#include "brrr/autograd/group.h"
+#include "brrr/autograd/node.h"
+#include "brrr/dispatch/keys.h"
 
 namespace brrr::autograd {
 

@@ -6,7 +6,7 @@
 #include <mutex>
 #include <vector>
 
-#include "tensor/tensor.h"
+#include <brrr/tensor/tensor.h>
 
 namespace brrr::autograd {
 

@@ -1,7 +1,7 @@
-#include "autograd/node.h"
+#include "brrr/autograd/node.h"
 
-#include "dispatch/dispatch.h"
-#include "ops/functions.h"
+#include "brrr/dispatch/dispatch.h"
+#include "brrr/ops/functions.h"
 
 namespace brrr::autograd {
 namespace {

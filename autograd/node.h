@@ -12,10 +12,10 @@
 #include <memory>
 #include <vector>
 
-#include "dispatch/gradient.h"
-#include "dispatch/op_info.h"
-#include "tensor/pool.h"
-#include "tensor/tensor.h"
+#include <brrr/dispatch/gradient.h>
+#include <brrr/dispatch/op_info.h>
+#include <brrr/tensor/pool.h>
+#include <brrr/tensor/tensor.h>
 
 namespace brrr::autograd {
 

@@ -1,10 +1,10 @@
 // The Autograd key's one function: runs a call below, and puts a node for it on the tape.
 #include <fmt/format.h>
 
-#include "autograd/autograd.h"
-#include "autograd/node.h"
-#include "dispatch/dispatch.h"
-#include "tensor/error.h"
+#include "brrr/autograd/autograd.h"
+#include "brrr/autograd/node.h"
+#include "brrr/dispatch/dispatch.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr::autograd {
 namespace {

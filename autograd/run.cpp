@@ -1,16 +1,16 @@
-#include "autograd/run.h"
+#include "brrr/autograd/run.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <mutex>
 
-#include "autograd/autograd.h"
-#include "autograd/group.h"
-#include "autograd/journal.h"
-#include "dispatch/dispatch.h"
-#include "ops/functions.h"
-#include "tensor/error.h"
+#include "brrr/autograd/autograd.h"
+#include "brrr/autograd/group.h"
+#include "brrr/autograd/journal.h"
+#include "brrr/dispatch/dispatch.h"
+#include "brrr/ops/functions.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr::autograd {
 

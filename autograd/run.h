@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "autograd/node.h"
-#include "dispatch/keys.h"
-#include "tensor/tensor.h"
+#include <brrr/autograd/node.h>
+#include <brrr/dispatch/keys.h>
+#include <brrr/tensor/tensor.h>
 
 namespace brrr::autograd {
 

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <unordered_set>
 
-#include "autograd/autograd.h"
-#include "autograd/node.h"
-#include "tensor/error.h"
+#include "brrr/autograd/autograd.h"
+#include "brrr/autograd/node.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr {
 

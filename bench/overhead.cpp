@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <new>
 
-#include "dispatch/dispatch.h"
+#include "brrr/dispatch/dispatch.h"
 
 namespace {
 std::atomic<long> system_allocations{0};

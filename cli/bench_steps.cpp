@@ -6,10 +6,10 @@
 #include <array>
 #include <optional>
 
+#include "brrr/measure/limits.h"
+#include "brrr/ops/functions.h"
+#include "brrr/tensor/error.h"
 #include "cli/training.h"
-#include "measure/limits.h"
-#include "ops/functions.h"
-#include "tensor/error.h"
 
 namespace brrr::cli {
 namespace {

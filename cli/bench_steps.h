@@ -1,7 +1,7 @@
 // brrr bench steps: training steps called and replayed, and what tracing and replaying cost.
 #pragma once
 
-#include "measure/bench.h"
+#include <brrr/measure/bench.h>
 
 namespace brrr::cli {
 

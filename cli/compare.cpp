@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "tensor/allocator.h"
+#include "brrr/tensor/allocator.h"
 
 namespace brrr::cli {
 

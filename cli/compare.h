@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "cli/train.h"
-#include "measure/timing.h"
+#include <brrr/measure/timing.h>
 
 namespace brrr::cli {
 

@@ -5,8 +5,8 @@
 
 #include "cli/compare.h"
 #include "cli/train.h"
-#include "measure/bench.h"
-#include "measure/machine.h"
+#include <brrr/measure/bench.h>
+#include <brrr/measure/machine.h>
 
 namespace brrr::cli {
 

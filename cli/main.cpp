@@ -13,6 +13,10 @@
 #include <string_view>
 #include <vector>
 
+#include "brrr/measure/bench.h"
+#include "brrr/measure/machine.h"
+#include "brrr/tensor/error.h"
+#include "brrr/tensor/runtime.h"
 #include "cli/bench_steps.h"
 #include "cli/compare.h"
 #include "cli/json_output.h"
@@ -20,10 +24,6 @@
 #include "cli/train.h"
 #include "cli/training.h"
 #include "cli/validators.h"
-#include "measure/bench.h"
-#include "measure/machine.h"
-#include "tensor/error.h"
-#include "tensor/runtime.h"
 
 namespace brrr::cli {
 namespace {

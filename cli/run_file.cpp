@@ -4,8 +4,8 @@
 
 #include <charconv>
 
-#include "nn/state_dict.h"
-#include "tensor/error.h"
+#include "brrr/nn/state_dict.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr::cli {
 namespace {

@@ -1,10 +1,10 @@
 #include "cli/toy.h"
 
-#include "autograd/autograd.h"
-#include "nn/losses.h"
-#include "nn/mlp.h"
-#include "nn/sequential.h"
-#include "nn/transformer.h"
+#include "brrr/autograd/autograd.h"
+#include "brrr/nn/losses.h"
+#include "brrr/nn/mlp.h"
+#include "brrr/nn/sequential.h"
+#include "brrr/nn/transformer.h"
 
 namespace brrr::cli {
 

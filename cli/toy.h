@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "nn/module.h"
-#include "ops/functions.h"
+#include <brrr/nn/module.h>
+#include <brrr/ops/functions.h>
 
 namespace brrr::cli {
 

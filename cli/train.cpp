@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "autograd/autograd.h"
+#include "brrr/autograd/autograd.h"
+#include "brrr/tensor/error.h"
 #include "cli/run_file.h"
-#include "tensor/error.h"
 
 namespace brrr::cli {
 namespace {

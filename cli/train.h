@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cli/training.h"
-#include "measure/timing.h"
+#include <brrr/measure/timing.h>
 
 namespace brrr::cli {
 

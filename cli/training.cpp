@@ -1,9 +1,9 @@
 #include "cli/training.h"
 
-#include "autograd/autograd.h"
-#include "nn/optim/clip.h"
-#include "nn/optim/optimizers.h"
-#include "ops/matmul.h"
+#include "brrr/autograd/autograd.h"
+#include "brrr/nn/optim/clip.h"
+#include "brrr/nn/optim/optimizers.h"
+#include "brrr/ops/matmul.h"
 
 namespace brrr::cli {
 namespace {

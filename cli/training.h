@@ -8,10 +8,10 @@
 #include <string>
 
 #include "cli/toy.h"
-#include "graph/compile.h"
-#include "measure/step_cost.h"
-#include "nn/optim/optimizer.h"
-#include "nn/parameters.h"
+#include <brrr/graph/compile.h>
+#include <brrr/measure/step_cost.h>
+#include <brrr/nn/optim/optimizer.h>
+#include <brrr/nn/parameters.h>
 
 namespace brrr::cli {
 

@@ -10,7 +10,7 @@ list(FILTER brrr_fuzz_sources EXCLUDE REGEX "/cuda_[a-z_]*\\.cpp$")
 add_library(brrr_fuzzed OBJECT EXCLUDE_FROM_ALL ${brrr_fuzz_sources} tensor/cuda_absent.cpp nn/data/idx.cpp)
 target_compile_definitions(brrr_fuzzed PUBLIC BRRR_HAS_CUDA=0)
 target_compile_options(brrr_fuzzed PUBLIC ${brrr_fuzz_flags} PRIVATE -fsanitize=fuzzer-no-link)
-target_include_directories(brrr_fuzzed PUBLIC ${PROJECT_SOURCE_DIR})
+target_include_directories(brrr_fuzzed PUBLIC ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
 target_link_libraries(brrr_fuzzed PUBLIC brrr_compile_options fmt::fmt nlohmann_json::nlohmann_json
   Threads::Threads)
 
@@ -23,4 +23,4 @@ endforeach()
 
 add_executable(fuzz_seeds EXCLUDE_FROM_ALL tests/fuzz_seeds.cpp)
 target_compile_features(fuzz_seeds PRIVATE cxx_std_20)
-target_include_directories(fuzz_seeds PRIVATE ${PROJECT_SOURCE_DIR})
+target_include_directories(fuzz_seeds PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)

@@ -2,8 +2,7 @@
 # Nothing asks for a symbol that says "this is a shared library": objects are the same in both kinds.
 set_target_properties(brrr PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION 0 POSITION_INDEPENDENT_CODE ON DEFINE_SYMBOL "")
 target_include_directories(brrr PUBLIC
-  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
-  $<INSTALL_INTERFACE:include> $<INSTALL_INTERFACE:include/brrr>)
+  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>)
 target_compile_features(brrr PUBLIC cxx_std_20)
 target_compile_definitions(brrr PRIVATE BRRR_HAS_CUDA=${BRRR_HAS_CUDA})
 target_include_directories(brrr PRIVATE ${BRRR_CBLAS_INCLUDE})
@@ -25,7 +24,7 @@ endif()
 foreach(isa IN LISTS brrr_isas)
   add_library(brrr_loops_${isa} OBJECT ops/cpu/loops_stamped.cpp)
   set_target_properties(brrr_loops_${isa} PROPERTIES POSITION_INDEPENDENT_CODE ON)
-  target_include_directories(brrr_loops_${isa} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_include_directories(brrr_loops_${isa} PRIVATE ${PROJECT_SOURCE_DIR}/include)
   target_link_libraries(brrr_loops_${isa} PRIVATE brrr_compile_options)
   target_compile_definitions(brrr_loops_${isa} PRIVATE BRRR_ISA=${isa})
   target_compile_options(brrr_loops_${isa} PRIVATE -O3 -fno-math-errno -fno-trapping-math -fwrapv -ftls-model=initial-exec

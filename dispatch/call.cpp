@@ -1,10 +1,10 @@
-#include "dispatch/call.h"
+#include "brrr/dispatch/call.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "dispatch/op_info.h"
+#include "brrr/dispatch/op_info.h"
 
 namespace brrr {
 

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-#include "tensor/tensor.h"
+#include <brrr/tensor/tensor.h>
 
 namespace brrr {
 
@@ -20,7 +20,7 @@ enum class Op : std::uint16_t {
 #define BRRR_ARG_REDUCTION(name, ...) name,
 #define BRRR_VIEW(name, ...) name,
 #define BRRR_STRUCTURED(name, ...) name,
-#include "dispatch/ops.def"
+#include <brrr/dispatch/ops.def>
   first_registered,  // ops registered at run time are numbered from here
 };
 
@@ -29,7 +29,7 @@ inline constexpr int kPointwiseOps = 0
 #define BRRR_UNARY(...) +1
 #define BRRR_BINARY(...) +1
 #define BRRR_TERNARY(...) +1
-#include "dispatch/ops.def"
+#include <brrr/dispatch/ops.def>
     ;
 
 // Eight bytes of attribute: an integer, or the bits of a double. The row's attribute names say

@@ -1,4 +1,4 @@
-#include "dispatch/dispatch.h"
+#include "brrr/dispatch/dispatch.h"
 
 #include <fmt/format.h>
 
@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "tensor/error.h"
-#include "tensor/overlap.h"
-#include "tensor/runtime.h"
+#include "brrr/tensor/error.h"
+#include "brrr/tensor/overlap.h"
+#include "brrr/tensor/runtime.h"
 
 namespace brrr {
 

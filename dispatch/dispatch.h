@@ -2,9 +2,9 @@
 // of those does its part and passes the call down with `dispatch_below`.
 #pragma once
 
-#include "dispatch/call.h"
-#include "dispatch/keys.h"
-#include "dispatch/op_info.h"
+#include <brrr/dispatch/call.h>
+#include <brrr/dispatch/keys.h>
+#include <brrr/dispatch/op_info.h>
 
 namespace brrr {
 

@@ -1,4 +1,4 @@
-#include "dispatch/expression.h"
+#include "brrr/dispatch/expression.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include <cctype>
 #include <charconv>
 
-#include "tensor/error.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr {
 namespace {

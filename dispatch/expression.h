@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "dispatch/op_info.h"
+#include <brrr/dispatch/op_info.h>
 
 namespace brrr {
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <utility>
 
-#include "dispatch/call.h"
+#include <brrr/dispatch/call.h>
 
 namespace brrr {
 

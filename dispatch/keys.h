@@ -5,7 +5,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "tensor/tensor.h"
+#include <brrr/tensor/tensor.h>
 
 namespace brrr {
 

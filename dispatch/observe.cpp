@@ -1,11 +1,11 @@
-#include "dispatch/observe.h"
+#include "brrr/dispatch/observe.h"
 
 #include <algorithm>
 #include <mutex>
 #include <shared_mutex>
 #include <vector>
 
-#include "dispatch/dispatch.h"
+#include "brrr/dispatch/dispatch.h"
 
 namespace brrr {
 namespace {

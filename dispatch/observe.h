@@ -5,7 +5,7 @@
 
 #include <span>
 
-#include "dispatch/call.h"
+#include <brrr/dispatch/call.h>
 
 namespace brrr {
 

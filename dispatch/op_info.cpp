@@ -1,4 +1,4 @@
-#include "dispatch/op_info.h"
+#include "brrr/dispatch/op_info.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <deque>
 #include <mutex>
 
-#include "tensor/error.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr {
 namespace detail {

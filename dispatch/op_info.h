@@ -7,8 +7,8 @@
 #include <memory>
 #include <string>
 
-#include "dispatch/call.h"
-#include "dispatch/gradient.h"
+#include <brrr/dispatch/call.h>
+#include <brrr/dispatch/gradient.h>
 
 namespace brrr {
 

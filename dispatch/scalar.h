@@ -8,8 +8,8 @@
 #include <string>
 #include <type_traits>
 
-#include "tensor/dtype.h"
-#include "tensor/error.h"
+#include <brrr/tensor/dtype.h>
+#include <brrr/tensor/error.h>
 
 namespace brrr {
 

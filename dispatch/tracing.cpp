@@ -1,4 +1,4 @@
-#include "dispatch/tracing.h"
+#include "brrr/dispatch/tracing.h"
 
 namespace brrr {
 

@@ -2,8 +2,8 @@
 // that become constants. Functions of ops/ and autograd/ report them here; graph/ listens.
 #pragma once
 
-#include "dispatch/keys.h"
-#include "tensor/tensor.h"
+#include <brrr/dispatch/keys.h>
+#include <brrr/tensor/tensor.h>
 
 namespace brrr {
 

@@ -1,4 +1,4 @@
-#include "graph/call_site.h"
+#include "brrr/graph/call_site.h"
 
 #include <cxxabi.h>
 #include <dlfcn.h>
@@ -17,7 +17,7 @@
 #include <mutex>
 #include <string_view>
 
-#include "tensor/error.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr::graph {
 namespace {

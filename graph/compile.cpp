@@ -1,4 +1,4 @@
-#include "graph/compile.h"
+#include "brrr/graph/compile.h"
 
 #include <fmt/format.h>
 
@@ -7,13 +7,13 @@
 #include <cstdio>
 #include <mutex>
 
-#include "autograd/autograd.h"
-#include "autograd/journal.h"
-#include "graph/cuda_replay.h"
-#include "graph/program.h"
-#include "graph/trace.h"
-#include "ops/matmul.h"
-#include "tensor/error.h"
+#include "brrr/autograd/autograd.h"
+#include "brrr/autograd/journal.h"
+#include "brrr/graph/cuda_replay.h"
+#include "brrr/graph/program.h"
+#include "brrr/graph/trace.h"
+#include "brrr/ops/matmul.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr::detail {
 namespace {

@@ -41,8 +41,8 @@
 #include <utility>
 #include <vector>
 
-#include "tensor/error.h"
-#include "tensor/tensor.h"
+#include <brrr/tensor/error.h>
+#include <brrr/tensor/tensor.h>
 
 namespace brrr {
 

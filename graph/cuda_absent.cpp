@@ -1,6 +1,6 @@
 // Built without CUDA's headers: no tensor can be on CUDA, so no program is.
-#include "graph/cuda_replay.h"
-#include "tensor/error.h"
+#include "brrr/graph/cuda_replay.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr::graph {
 

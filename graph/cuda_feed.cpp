@@ -1,11 +1,11 @@
-#include "graph/cuda_feed.h"
+#include "brrr/graph/cuda_feed.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "ops/jit/compiler.h"
-#include "tensor/cuda_runtime.h"
-#include "tensor/error.h"
+#include "brrr/ops/jit/compiler.h"
+#include "brrr/tensor/cuda_runtime.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr::text {
 extern const char feed_cu[];

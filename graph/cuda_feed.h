@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tensor/cuda_stream.h"
+#include <brrr/tensor/cuda_stream.h>
 
 namespace brrr::graph {
 

@@ -1,4 +1,4 @@
-#include "graph/cuda_replay.h"
+#include "brrr/graph/cuda_replay.h"
 
 #include <fmt/format.h>
 
@@ -7,13 +7,13 @@
 #include <chrono>
 #include <optional>
 
-#include "graph/cuda_feed.h"
-#include "graph/program.h"
-#include "graph/rename.h"
-#include "ops/cuda/programmatic.h"
-#include "tensor/cuda_capture.h"
-#include "tensor/cuda_runtime.h"
-#include "tensor/error.h"
+#include "brrr/graph/cuda_feed.h"
+#include "brrr/graph/program.h"
+#include "brrr/graph/rename.h"
+#include "brrr/ops/cuda/programmatic.h"
+#include "brrr/tensor/cuda_capture.h"
+#include "brrr/tensor/cuda_runtime.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr::graph {
 namespace {

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "tensor/tensor.h"
+#include <brrr/tensor/tensor.h>
 
 namespace brrr::graph {
 

@@ -6,9 +6,9 @@
 #include <cmath>
 #include <string_view>
 
-#include "autograd/autograd.h"
-#include "dispatch/op_info.h"
-#include "graph/ir.h"
+#include "brrr/autograd/autograd.h"
+#include "brrr/dispatch/op_info.h"
+#include "brrr/graph/ir.h"
 
 namespace brrr::graph {
 namespace {

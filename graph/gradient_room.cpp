@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "graph/plan.h"
+#include "brrr/graph/plan.h"
 
 namespace brrr::graph {
 namespace {

@@ -1,11 +1,11 @@
-#include "graph/ir.h"
+#include "brrr/graph/ir.h"
 
 #include <fmt/format.h>
 
 #include <string_view>
 
-#include "dispatch/op_info.h"
-#include "tensor/error.h"
+#include "brrr/dispatch/op_info.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr::graph {
 

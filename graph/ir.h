@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "dispatch/call.h"
-#include "graph/call_site.h"
-#include "ops/random_state.h"
-#include "tensor/overlap.h"
-#include "tensor/tensor.h"
+#include <brrr/dispatch/call.h>
+#include <brrr/graph/call_site.h>
+#include <brrr/ops/random_state.h>
+#include <brrr/tensor/overlap.h>
+#include <brrr/tensor/tensor.h>
 
 namespace brrr::graph {
 

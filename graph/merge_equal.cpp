@@ -1,8 +1,8 @@
 // Common subexpressions: of two calls that compute the same, the second one goes.
 #include <map>
 
-#include "dispatch/op_info.h"
-#include "graph/rename.h"
+#include "brrr/dispatch/op_info.h"
+#include "brrr/graph/rename.h"
 
 namespace brrr::graph {
 namespace {

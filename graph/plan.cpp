@@ -1,10 +1,10 @@
-#include "graph/plan.h"
+#include "brrr/graph/plan.h"
 
 #include <algorithm>
 #include <numeric>
 
-#include "dispatch/op_info.h"
-#include "graph/rename.h"
+#include "brrr/dispatch/op_info.h"
+#include "brrr/graph/rename.h"
 
 namespace brrr::graph {
 namespace {

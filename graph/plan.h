@@ -6,7 +6,7 @@
 #include <functional>
 #include <vector>
 
-#include "graph/ir.h"
+#include <brrr/graph/ir.h>
 
 namespace brrr::graph {
 

@@ -1,4 +1,4 @@
-#include "graph/program.h"
+#include "brrr/graph/program.h"
 
 #include <fmt/format.h>
 
@@ -7,12 +7,12 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "autograd/journal.h"
-#include "graph/cuda_replay.h"
-#include "graph/rename.h"
-#include "tensor/error.h"
-#include "tensor/host_copy.h"
-#include "tensor/runtime.h"
+#include "brrr/autograd/journal.h"
+#include "brrr/graph/cuda_replay.h"
+#include "brrr/graph/rename.h"
+#include "brrr/tensor/error.h"
+#include "brrr/tensor/host_copy.h"
+#include "brrr/tensor/runtime.h"
 
 namespace brrr::graph {
 namespace {

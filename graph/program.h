@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "dispatch/op_info.h"
-#include "graph/ir.h"
-#include "graph/plan.h"
-#include "tensor/error.h"
+#include <brrr/dispatch/op_info.h>
+#include <brrr/graph/ir.h>
+#include <brrr/graph/plan.h>
+#include <brrr/tensor/error.h>
 
 namespace brrr::graph {
 

@@ -4,10 +4,10 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "autograd/autograd.h"
-#include "autograd/journal.h"
-#include "graph/program.h"
-#include "ops/functions.h"
+#include "brrr/autograd/autograd.h"
+#include "brrr/autograd/journal.h"
+#include "brrr/graph/program.h"
+#include "brrr/ops/functions.h"
 
 namespace brrr::graph {
 namespace {

@@ -1,5 +1,5 @@
 // Drops calls whose results nobody reads, but for `checked`, which is there to throw.
-#include "graph/ir.h"
+#include "brrr/graph/ir.h"
 
 namespace brrr::graph {
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "graph/ir.h"
+#include <brrr/graph/ir.h>
 
 namespace brrr::graph {
 

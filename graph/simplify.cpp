@@ -1,7 +1,7 @@
 // Calls that change nothing: copies to the same type and layout of values that nobody writes to
 // afterwards, and products with one. Results keep their bits.
-#include "dispatch/op_info.h"
-#include "graph/rename.h"
+#include "brrr/dispatch/op_info.h"
+#include "brrr/graph/rename.h"
 
 namespace brrr::graph {
 namespace {

@@ -1,14 +1,14 @@
-#include "graph/trace.h"
+#include "brrr/graph/trace.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <atomic>
 
-#include "autograd/autograd.h"
-#include "dispatch/dispatch.h"
-#include "ops/functions.h"
-#include "tensor/error.h"
+#include "brrr/autograd/autograd.h"
+#include "brrr/dispatch/dispatch.h"
+#include "brrr/ops/functions.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr::graph {
 namespace {

@@ -9,10 +9,10 @@
 #include <unordered_map>
 #include <vector>
 
-#include "autograd/journal.h"
-#include "dispatch/keys.h"
-#include "dispatch/tracing.h"
-#include "graph/ir.h"
+#include <brrr/autograd/journal.h>
+#include <brrr/dispatch/keys.h>
+#include <brrr/dispatch/tracing.h>
+#include <brrr/graph/ir.h>
 
 namespace brrr::graph {
 

@@ -1,9 +1,9 @@
 // The executable spec of the graph.
 #include <fmt/format.h>
 
-#include "dispatch/dispatch.h"
-#include "graph/ir.h"
-#include "tensor/error.h"
+#include "brrr/dispatch/dispatch.h"
+#include "brrr/graph/ir.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr::graph {
 namespace {

@@ -1,5 +1,5 @@
 // How results are put together from timings.
-#include "measure/bench.h"
+#include "brrr/measure/bench.h"
 
 #include <algorithm>
 

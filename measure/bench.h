@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "measure/timing.h"
-#include "tensor/device.h"
+#include <brrr/measure/timing.h>
+#include <brrr/tensor/device.h>
 
 namespace brrr::measure {
 

@@ -1,11 +1,11 @@
 // Matrix products against the library that computes them, called bare and tuned.
 #include <fmt/format.h>
 
-#include "measure/bench.h"
-#include "measure/limits.h"
-#include "ops/functions.h"
-#include "ops/matmul.h"
-#include "tensor/thread_pool.h"
+#include "brrr/measure/bench.h"
+#include "brrr/measure/limits.h"
+#include "brrr/ops/functions.h"
+#include "brrr/ops/matmul.h"
+#include "brrr/tensor/thread_pool.h"
 
 namespace brrr::measure {
 namespace {

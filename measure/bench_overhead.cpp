@@ -1,13 +1,13 @@
 // What an op costs when there is next to nothing to compute: the result is made, and dropped.
 #include <fmt/format.h>
 
-#include "autograd/autograd.h"
-#include "measure/bench.h"
-#include "measure/limits.h"
-#include "ops/functions.h"
-#include "tensor/allocator.h"
-#include "tensor/error.h"
-#include "tensor/stream.h"
+#include "brrr/autograd/autograd.h"
+#include "brrr/measure/bench.h"
+#include "brrr/measure/limits.h"
+#include "brrr/ops/functions.h"
+#include "brrr/tensor/allocator.h"
+#include "brrr/tensor/error.h"
+#include "brrr/tensor/stream.h"
 
 namespace brrr::measure {
 namespace {

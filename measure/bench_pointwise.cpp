@@ -1,9 +1,9 @@
 // Large pointwise ops against the memory's bandwidth: every case says how many bytes it must read
 // and write.
-#include "measure/bench.h"
-#include "measure/limits.h"
-#include "ops/functions.h"
-#include "tensor/thread_pool.h"
+#include "brrr/measure/bench.h"
+#include "brrr/measure/limits.h"
+#include "brrr/ops/functions.h"
+#include "brrr/tensor/thread_pool.h"
 
 namespace brrr::measure {
 namespace {

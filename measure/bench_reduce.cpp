@@ -1,10 +1,10 @@
 // Reductions against the bandwidth at which their input can be read.
 #include <algorithm>
 
-#include "measure/bench.h"
-#include "measure/limits.h"
-#include "ops/functions.h"
-#include "tensor/thread_pool.h"
+#include "brrr/measure/bench.h"
+#include "brrr/measure/limits.h"
+#include "brrr/ops/functions.h"
+#include "brrr/tensor/thread_pool.h"
 
 namespace brrr::measure {
 namespace {

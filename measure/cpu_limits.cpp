@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
-#include "measure/limits.h"
-#include "tensor/sanitizers.h"
+#include "brrr/measure/limits.h"
+#include "brrr/tensor/sanitizers.h"
 
 // Each loop is compiled twice and chosen by the processor. Sanitizers cannot run that early.
 #if defined(__x86_64__) && !BRRR_ASAN && !BRRR_TSAN

@@ -1,9 +1,9 @@
 // Stands in for the CUDA limits in a build without the toolkit's headers: there is no device to
 // measure.
-#include "measure/limits.h"
-#include "measure/machine.h"
-#include "measure/step_cost.h"
-#include "tensor/runtime.h"
+#include "brrr/measure/limits.h"
+#include "brrr/measure/machine.h"
+#include "brrr/measure/step_cost.h"
+#include "brrr/tensor/runtime.h"
 
 namespace brrr::measure {
 

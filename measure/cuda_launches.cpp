@@ -3,14 +3,14 @@
 #include <memory>
 #include <vector>
 
-#include "measure/limits.h"
-#include "measure/step_cost.h"
-#include "tensor/cuda_api.h"
-#include "tensor/cuda_capture.h"
-#include "tensor/cuda_runtime.h"
-#include "tensor/cuda_stream.h"
-#include "tensor/error.h"
-#include "tensor/stream.h"
+#include "brrr/measure/limits.h"
+#include "brrr/measure/step_cost.h"
+#include "brrr/tensor/cuda_api.h"
+#include "brrr/tensor/cuda_capture.h"
+#include "brrr/tensor/cuda_runtime.h"
+#include "brrr/tensor/cuda_stream.h"
+#include "brrr/tensor/error.h"
+#include "brrr/tensor/stream.h"
 
 namespace brrr::measure {
 namespace {

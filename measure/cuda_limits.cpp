@@ -4,13 +4,13 @@
 #include <memory>
 #include <vector>
 
-#include "measure/limits.h"
-#include "ops/functions.h"
-#include "tensor/cuda_api.h"
-#include "tensor/cuda_runtime.h"
-#include "tensor/cuda_stream.h"
-#include "tensor/error.h"
-#include "tensor/stream.h"
+#include "brrr/measure/limits.h"
+#include "brrr/ops/functions.h"
+#include "brrr/tensor/cuda_api.h"
+#include "brrr/tensor/cuda_runtime.h"
+#include "brrr/tensor/cuda_stream.h"
+#include "brrr/tensor/error.h"
+#include "brrr/tensor/stream.h"
 
 namespace brrr::measure {
 namespace {

@@ -1,10 +1,10 @@
 // What the driver and CUDA's libraries say of themselves and of the GPUs.
 #include <fmt/format.h>
 
-#include "measure/machine.h"
-#include "tensor/cuda_api.h"
-#include "tensor/cuda_runtime.h"
-#include "tensor/runtime.h"
+#include "brrr/measure/machine.h"
+#include "brrr/tensor/cuda_api.h"
+#include "brrr/tensor/cuda_runtime.h"
+#include "brrr/tensor/runtime.h"
 
 namespace brrr::measure {
 namespace {

@@ -8,9 +8,9 @@
 #include <span>
 #include <string>
 
-#include "measure/timing.h"
-#include "tensor/dtype.h"
-#include "tensor/tensor.h"
+#include <brrr/measure/timing.h>
+#include <brrr/tensor/dtype.h>
+#include <brrr/tensor/tensor.h>
 
 namespace brrr::measure {
 

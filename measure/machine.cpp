@@ -1,5 +1,5 @@
 // Reads what there is to know of this machine from the system, and asks the runtime for the rest.
-#include "measure/machine.h"
+#include "brrr/measure/machine.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -14,10 +14,10 @@
 #include <fstream>
 #include <thread>
 
-#include "ops/cpu/loops.h"
-#include "ops/jit/disk_cache.h"
-#include "tensor/runtime.h"
-#include "tensor/thread_pool.h"
+#include "brrr/ops/cpu/loops.h"
+#include "brrr/ops/jit/disk_cache.h"
+#include "brrr/tensor/runtime.h"
+#include "brrr/tensor/thread_pool.h"
 
 namespace brrr::measure {
 namespace {

@@ -1,7 +1,7 @@
-#include "measure/op_cost.h"
+#include "brrr/measure/op_cost.h"
 
-#include "dispatch/expression.h"
-#include "dispatch/op_info.h"
+#include "brrr/dispatch/expression.h"
+#include "brrr/dispatch/op_info.h"
 
 namespace brrr::measure {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "dispatch/call.h"
+#include <brrr/dispatch/call.h>
 
 namespace brrr::measure {
 

@@ -1,9 +1,9 @@
-#include "measure/step_cost.h"
+#include "brrr/measure/step_cost.h"
 
 #include <mutex>
 
-#include "dispatch/observe.h"
-#include "tensor/allocator.h"
+#include "brrr/dispatch/observe.h"
+#include "brrr/tensor/allocator.h"
 
 namespace brrr::measure {
 namespace {

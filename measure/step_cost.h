@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <functional>
 
-#include "measure/op_cost.h"
-#include "tensor/device.h"
+#include <brrr/measure/op_cost.h>
+#include <brrr/tensor/device.h>
 
 namespace brrr::measure {
 

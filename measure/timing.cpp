@@ -1,5 +1,5 @@
 // Owns the method: calibrate, warm up, sample, take quartiles.
-#include "measure/timing.h"
+#include "brrr/measure/timing.h"
 
 #include <algorithm>
 #include <chrono>
@@ -8,7 +8,7 @@
 #include <semaphore>
 #include <vector>
 
-#include "tensor/stream.h"
+#include "brrr/tensor/stream.h"
 
 namespace brrr::measure {
 namespace {

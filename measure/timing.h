@@ -8,7 +8,7 @@
 #include <optional>
 #include <utility>
 
-#include "tensor/device.h"
+#include <brrr/tensor/device.h>
 
 namespace brrr::measure {
 

@@ -1,11 +1,11 @@
-#include "nn/attention.h"
+#include "brrr/nn/attention.h"
 
 #include <fmt/format.h>
 
 #include <cmath>
 #include <limits>
 
-#include "tensor/error.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr::nn {
 namespace {

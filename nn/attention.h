@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "nn/linear.h"
+#include <brrr/nn/linear.h>
 
 namespace brrr::nn {
 

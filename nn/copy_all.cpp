@@ -1,9 +1,9 @@
-#include "nn/copy_all.h"
+#include "brrr/nn/copy_all.h"
 
 #include <algorithm>
 
-#include "autograd/autograd.h"
-#include "ops/functions.h"
+#include "brrr/autograd/autograd.h"
+#include "brrr/ops/functions.h"
 
 namespace brrr::nn {
 

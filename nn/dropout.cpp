@@ -1,8 +1,8 @@
-#include "nn/dropout.h"
+#include "brrr/nn/dropout.h"
 
 #include <fmt/format.h>
 
-#include "tensor/error.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr::nn {
 

@@ -1,8 +1,8 @@
 // Zeros with probability p while training, and what is left scaled by 1 / (1 - p).
 #pragma once
 
-#include "nn/module.h"
-#include "ops/functions.h"
+#include <brrr/nn/module.h>
+#include <brrr/ops/functions.h>
 
 namespace brrr::nn {
 

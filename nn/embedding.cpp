@@ -1,6 +1,6 @@
-#include "nn/embedding.h"
+#include "brrr/nn/embedding.h"
 
-#include "nn/init.h"
+#include "brrr/nn/init.h"
 
 namespace brrr::nn {
 

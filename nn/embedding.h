@@ -1,8 +1,8 @@
 // Rows of a table, by number.
 #pragma once
 
-#include "nn/module.h"
-#include "ops/functions.h"
+#include <brrr/nn/module.h>
+#include <brrr/ops/functions.h>
 
 namespace brrr::nn {
 

@@ -1,13 +1,13 @@
-#include "nn/init.h"
+#include "brrr/nn/init.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "autograd/autograd.h"
-#include "ops/arguments.h"
-#include "tensor/error.h"
+#include "brrr/autograd/autograd.h"
+#include "brrr/ops/arguments.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr::nn::init {
 namespace {

@@ -2,7 +2,7 @@
 // rand and randn.
 #pragma once
 
-#include "ops/functions.h"
+#include <brrr/ops/functions.h>
 
 namespace brrr::nn::init {
 

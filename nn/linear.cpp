@@ -1,8 +1,8 @@
-#include "nn/linear.h"
+#include "brrr/nn/linear.h"
 
 #include <cmath>
 
-#include "nn/init.h"
+#include "brrr/nn/init.h"
 
 namespace brrr::nn {
 

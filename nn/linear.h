@@ -1,8 +1,8 @@
 // x weightᵀ + bias.
 #pragma once
 
-#include "nn/module.h"
-#include "ops/functions.h"
+#include <brrr/nn/module.h>
+#include <brrr/ops/functions.h>
 
 namespace brrr::nn {
 

@@ -1,11 +1,11 @@
-#include "nn/losses.h"
+#include "brrr/nn/losses.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "ops/functions.h"
-#include "tensor/error.h"
+#include "brrr/ops/functions.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr::nn {
 namespace {

@@ -2,7 +2,7 @@
 // for mse_loss, and rounded once.
 #pragma once
 
-#include "tensor/tensor.h"
+#include <brrr/tensor/tensor.h>
 
 namespace brrr::nn {
 

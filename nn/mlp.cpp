@@ -1,8 +1,8 @@
-#include "nn/mlp.h"
+#include "brrr/nn/mlp.h"
 
 #include <fmt/format.h>
 
-#include "tensor/error.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr::nn {
 

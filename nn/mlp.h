@@ -4,7 +4,7 @@
 #include <deque>
 #include <vector>
 
-#include "nn/linear.h"
+#include <brrr/nn/linear.h>
 
 namespace brrr::nn {
 

@@ -1,12 +1,12 @@
-#include "nn/module.h"
+#include "brrr/nn/module.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <set>
 
-#include "autograd/autograd.h"
-#include "tensor/error.h"
+#include "brrr/autograd/autograd.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr::nn {
 

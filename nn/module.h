@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "tensor/tensor.h"
+#include <brrr/tensor/tensor.h>
 
 namespace brrr::nn {
 

@@ -1,6 +1,6 @@
-#include "nn/norm.h"
+#include "brrr/nn/norm.h"
 
-#include "nn/init.h"
+#include "brrr/nn/init.h"
 
 namespace brrr::nn {
 

@@ -1,8 +1,8 @@
 // Normalization of the last dimension: by mean and variance, or by the mean of squares alone.
 #pragma once
 
-#include "nn/module.h"
-#include "ops/functions.h"
+#include <brrr/nn/module.h>
+#include <brrr/ops/functions.h>
 
 namespace brrr::nn {
 

@@ -1,4 +1,4 @@
-#include "nn/parameters.h"
+#include "brrr/nn/parameters.h"
 
 #include <fmt/format.h>
 
@@ -6,8 +6,8 @@
 #include <bit>
 #include <map>
 
-#include "ops/functions.h"
-#include "tensor/error.h"
+#include "brrr/ops/functions.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr::nn {
 namespace {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "autograd/autograd.h"
-#include "nn/module.h"
+#include <brrr/autograd/autograd.h>
+#include <brrr/nn/module.h>
 
 namespace brrr::nn {
 

@@ -1,8 +1,8 @@
-#include "nn/sequential.h"
+#include "brrr/nn/sequential.h"
 
 #include <fmt/format.h>
 
-#include "tensor/error.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr::nn {
 

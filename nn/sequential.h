@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "nn/module.h"
+#include <brrr/nn/module.h>
 
 namespace brrr::nn {
 

@@ -1,4 +1,4 @@
-#include "nn/state_dict.h"
+#include "brrr/nn/state_dict.h"
 
 #include <fmt/format.h>
 
@@ -6,10 +6,10 @@
 #include <map>
 #include <utility>
 
-#include "autograd/autograd.h"
-#include "nn/copy_all.h"
-#include "tensor/error.h"
-#include "tensor/safetensors.h"
+#include "brrr/autograd/autograd.h"
+#include "brrr/nn/copy_all.h"
+#include "brrr/tensor/error.h"
+#include "brrr/tensor/safetensors.h"
 
 namespace brrr::nn {
 namespace {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "nn/module.h"
+#include <brrr/nn/module.h>
 
 namespace brrr::nn {
 

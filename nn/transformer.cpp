@@ -1,9 +1,9 @@
-#include "nn/transformer.h"
+#include "brrr/nn/transformer.h"
 
 #include <fmt/format.h>
 
-#include "nn/init.h"
-#include "tensor/error.h"
+#include "brrr/nn/init.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr::nn {
 

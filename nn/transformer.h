@@ -3,11 +3,11 @@
 
 #include <deque>
 
-#include "nn/attention.h"
-#include "nn/dropout.h"
-#include "nn/embedding.h"
-#include "nn/mlp.h"
-#include "nn/norm.h"
+#include <brrr/nn/attention.h>
+#include <brrr/nn/dropout.h>
+#include <brrr/nn/embedding.h>
+#include <brrr/nn/mlp.h>
+#include <brrr/nn/norm.h>
 
 namespace brrr::nn {
 

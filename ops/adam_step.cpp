@@ -1,7 +1,7 @@
-#include "ops/adam_step.h"
+#include "brrr/ops/adam_step.h"
 
-#include "dispatch/dispatch.h"
-#include "ops/arguments.h"
+#include "brrr/dispatch/dispatch.h"
+#include "brrr/ops/arguments.h"
 
 namespace brrr {
 namespace {

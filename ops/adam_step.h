@@ -3,7 +3,7 @@
 
 #include <array>
 
-#include "ops/pointwise.h"
+#include <brrr/ops/pointwise.h>
 
 namespace brrr {
 

@@ -1,7 +1,7 @@
 // Checks that every public function starts with.
 #pragma once
 
-#include "tensor/tensor.h"
+#include <brrr/tensor/tensor.h>
 
 namespace brrr {
 

@@ -8,10 +8,10 @@
 #include <type_traits>
 #include <vector>
 
-#include "dispatch/scalar.h"
-#include "ops/shapes.h"
-#include "tensor/host_copy.h"
-#include "tensor/tensor.h"
+#include <brrr/dispatch/scalar.h>
+#include <brrr/ops/shapes.h>
+#include <brrr/tensor/host_copy.h>
+#include <brrr/tensor/tensor.h>
 
 namespace brrr {
 
@@ -144,7 +144,7 @@ std::string to_string(const Tensor& x);
   Tensor& name##_(Tensor& a, const Tensor& b, Scalar c);          \
   Tensor& name##_(Tensor& a, Scalar b, const Tensor& c);          \
   Tensor& name##_(Tensor& a, Scalar b, Scalar c);
-#include "dispatch/ops.def"
+#include <brrr/dispatch/ops.def>
 
 // One side of a clamp; a NaN stays.
 Tensor clamp_min(const Tensor& x, const Tensor& low);
@@ -201,7 +201,7 @@ inline Tensor& operator/=(Tensor& a, Scalar b) { return div_(a, b); }
   Tensor name(const Tensor& x);                                \
   Tensor name(const Tensor& x, int dim, bool keepdim = false); \
   Tensor name(const Tensor& x, bool, bool = false) = delete;  // keepdim without a dimension
-#include "dispatch/ops.def"
+#include <brrr/dispatch/ops.def>
 
 // `correction` 1 divides by n - 1.
 Tensor var(const Tensor& x, const Dims& dims, bool keepdim = false, int correction = 1);

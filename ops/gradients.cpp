@@ -1,11 +1,11 @@
-#include "ops/gradients.h"
+#include "brrr/ops/gradients.h"
 
 #include <cmath>
 #include <type_traits>
 
-#include "dispatch/dispatch.h"
-#include "ops/functions.h"
-#include "ops/shapes.h"
+#include "brrr/dispatch/dispatch.h"
+#include "brrr/ops/functions.h"
+#include "brrr/ops/shapes.h"
 
 // What rows of ops.def call beside the public functions.
 namespace brrr::rules {
@@ -337,7 +337,7 @@ void with_operand(const Gradient& r, int i, F&& f) {
       }                                                                                           \
     }                                                                                             \
   }
-#include "dispatch/ops.def"
+#include "brrr/dispatch/ops.def"
 
 }  // namespace
 }  // namespace brrr::rules
@@ -372,6 +372,6 @@ constexpr GradientRule rule_of(void (*run)(Gradient&), bool any_number,
   RULE(name, false, __VA_ARGS__)
 #define BRRR_VIEW(name, attributes, ...) RULE(name, false, __VA_ARGS__)
 #define BRRR_STRUCTURED(name, inputs, attributes, ...) RULE(name, (inputs) < 0, __VA_ARGS__)
-#include "dispatch/ops.def"
+#include "brrr/dispatch/ops.def"
 
 }  // namespace brrr::gradients

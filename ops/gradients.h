@@ -1,7 +1,7 @@
 // Gradient rules: the last columns of ops.def, made into functions.
 #pragma once
 
-#include "dispatch/gradient.h"
+#include <brrr/dispatch/gradient.h>
 
 namespace brrr {
 
@@ -12,7 +12,7 @@ namespace gradients {
 #define BRRR_REDUCTION(name, ...) extern const GradientRule name;
 #define BRRR_VIEW(name, ...) extern const GradientRule name;
 #define BRRR_STRUCTURED(name, ...) extern const GradientRule name;
-#include "dispatch/ops.def"
+#include <brrr/dispatch/ops.def>
 }  // namespace gradients
 
 }  // namespace brrr

@@ -1,12 +1,12 @@
 // Functions that pick, place, check and join elements.
 #include <fmt/format.h>
 
-#include "dispatch/dispatch.h"
-#include "dispatch/tracing.h"
-#include "ops/arguments.h"
-#include "ops/functions.h"
-#include "ops/numbers.h"
-#include "tensor/error.h"
+#include "brrr/dispatch/dispatch.h"
+#include "brrr/dispatch/tracing.h"
+#include "brrr/ops/arguments.h"
+#include "brrr/ops/functions.h"
+#include "brrr/ops/numbers.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr {
 namespace {

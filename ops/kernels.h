@@ -1,7 +1,7 @@
 // The names that each row of ops.def asks for. A row whose piece is missing fails to link.
 #pragma once
 
-#include "dispatch/op_info.h"
+#include <brrr/dispatch/op_info.h>
 
 namespace brrr {
 
@@ -11,14 +11,14 @@ void pointwise(const Call& call, OutputSpec* outputs);
 void reduction(const Call& call, OutputSpec* outputs);
 void arg_reduction(const Call& call, OutputSpec* outputs);
 #define BRRR_STRUCTURED(name, ...) void name(const Call& call, OutputSpec* outputs);
-#include "dispatch/ops.def"
+#include <brrr/dispatch/ops.def>
 }  // namespace infer
 
 namespace views {
 // `length` places along a dimension, from `start` on by `step`.
 Tensor places(const Tensor& x, int dim, std::int64_t start, std::int64_t length, std::int64_t step);
 #define BRRR_VIEW(name, ...) Tensor name(const Call& call);
-#include "dispatch/ops.def"
+#include <brrr/dispatch/ops.def>
 }  // namespace views
 
 // Kernels. Inputs and outputs have been checked; outputs exist and may be strided when the call is
@@ -28,7 +28,7 @@ void pointwise(const Call& call, Tensor* outputs);
 void reduction(const Call& call, Tensor* outputs);
 void arg_reduction(const Call& call, Tensor* outputs);
 #define BRRR_STRUCTURED(name, ...) void name(const Call& call, Tensor* outputs);
-#include "dispatch/ops.def"
+#include <brrr/dispatch/ops.def>
 }  // namespace on_cpu
 
 namespace on_cuda {
@@ -36,7 +36,7 @@ void pointwise(const Call& call, Tensor* outputs);
 void reduction(const Call& call, Tensor* outputs);
 void arg_reduction(const Call& call, Tensor* outputs);
 #define BRRR_STRUCTURED(name, ...) void name(const Call& call, Tensor* outputs);
-#include "dispatch/ops.def"
+#include <brrr/dispatch/ops.def>
 }  // namespace on_cuda
 
 }  // namespace brrr

@@ -1,10 +1,10 @@
 // Matrix products over any rank, on the one matmul row.
 #include <fmt/format.h>
 
-#include "dispatch/dispatch.h"
-#include "ops/arguments.h"
-#include "ops/functions.h"
-#include "tensor/error.h"
+#include "brrr/dispatch/dispatch.h"
+#include "brrr/ops/arguments.h"
+#include "brrr/ops/functions.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr {
 namespace {

@@ -1,7 +1,7 @@
 #include <atomic>
 #include <utility>
 
-#include "ops/matmul.h"
+#include "brrr/ops/matmul.h"
 
 namespace brrr {
 namespace {

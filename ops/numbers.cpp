@@ -1,8 +1,8 @@
-#include "ops/numbers.h"
+#include "brrr/ops/numbers.h"
 
 #include <fmt/format.h>
 
-#include "tensor/error.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr {
 

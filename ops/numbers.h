@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "dispatch/call.h"
-#include "dispatch/scalar.h"
+#include <brrr/dispatch/call.h>
+#include <brrr/dispatch/scalar.h>
 
 namespace brrr {
 

@@ -3,12 +3,12 @@
 // dispatcher.
 #include <fmt/format.h>
 
-#include "dispatch/dispatch.h"
-#include "ops/arguments.h"
-#include "ops/functions.h"
-#include "ops/numbers.h"
-#include "ops/pointwise.h"
-#include "tensor/error.h"
+#include "brrr/dispatch/dispatch.h"
+#include "brrr/ops/arguments.h"
+#include "brrr/ops/functions.h"
+#include "brrr/ops/numbers.h"
+#include "brrr/ops/pointwise.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr {
 
@@ -207,7 +207,7 @@ Tensor& in_place(Op op, const char* name, Tensor& a, const Operands&... operands
   BRRR_TERNARY_FORM(name, const Tensor&, Scalar)        \
   BRRR_TERNARY_FORM(name, Scalar, const Tensor&)        \
   BRRR_TERNARY_FORM(name, Scalar, Scalar)
-#include "dispatch/ops.def"
+#include "brrr/dispatch/ops.def"
 
 Tensor cast(const Tensor& x, DType dtype) {
   require_defined("cast", x);

@@ -5,8 +5,8 @@
 #include <span>
 #include <type_traits>
 
-#include "dispatch/call.h"
-#include "dispatch/scalar.h"
+#include <brrr/dispatch/call.h>
+#include <brrr/dispatch/scalar.h>
 
 namespace brrr {
 

@@ -1,10 +1,10 @@
 // Forms of pointwise rows that PyTorch's users know by names of their own.
 #include <fmt/format.h>
 
-#include "ops/arguments.h"
-#include "ops/functions.h"
-#include "ops/numbers.h"
-#include "tensor/error.h"
+#include "brrr/ops/arguments.h"
+#include "brrr/ops/functions.h"
+#include "brrr/ops/numbers.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr {
 

@@ -7,14 +7,14 @@
 #include <mutex>
 #include <vector>
 
-#include "dispatch/dispatch.h"
-#include "dispatch/tracing.h"
-#include "ops/arguments.h"
-#include "ops/functions.h"
-#include "ops/numbers.h"
-#include "ops/random_state.h"
-#include "tensor/error.h"
-#include "tensor/runtime.h"
+#include "brrr/dispatch/dispatch.h"
+#include "brrr/dispatch/tracing.h"
+#include "brrr/ops/arguments.h"
+#include "brrr/ops/functions.h"
+#include "brrr/ops/numbers.h"
+#include "brrr/ops/random_state.h"
+#include "brrr/tensor/error.h"
+#include "brrr/tensor/runtime.h"
 
 namespace brrr {
 namespace {

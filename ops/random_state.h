@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "tensor/stream.h"
+#include <brrr/tensor/stream.h>
 
 namespace brrr {
 

@@ -1,9 +1,9 @@
 // Functions that lay out copies of elements anew: repeat, tile, roll.
 #include <fmt/format.h>
 
-#include "ops/arguments.h"
-#include "ops/functions.h"
-#include "tensor/error.h"
+#include "brrr/ops/arguments.h"
+#include "brrr/ops/functions.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr {
 namespace {

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "dispatch/dispatch.h"
-#include "ops/arguments.h"
-#include "ops/functions.h"
-#include "tensor/error.h"
+#include "brrr/dispatch/dispatch.h"
+#include "brrr/ops/arguments.h"
+#include "brrr/ops/functions.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr {
 namespace {
@@ -97,7 +97,7 @@ double degrees_of_freedom(const Tensor& x, std::int64_t mask, int correction) {
     require_defined(#name, x);                                               \
     return arg_reduce(Op::name, x, wrap_dim(#name, dim, x.rank()), keepdim); \
   }
-#include "dispatch/ops.def"
+#include "brrr/dispatch/ops.def"
 
 Tensor var(const Tensor& x, const Dims& dims, bool keepdim, int correction) {
   require_defined("var", x);

@@ -1,4 +1,4 @@
-#include "ops/register_op.h"
+#include "brrr/ops/register_op.h"
 
 #include <fmt/format.h>
 
@@ -8,15 +8,15 @@
 #include <iterator>
 #include <sstream>
 
-#include "dispatch/dispatch.h"
-#include "dispatch/expression.h"
-#include "ops/arguments.h"
-#include "ops/cpu/loops.h"
-#include "ops/functions.h"
-#include "ops/jit/cpu_compiler.h"
-#include "ops/kernels.h"
-#include "ops/registered.h"
-#include "tensor/error.h"
+#include "brrr/dispatch/dispatch.h"
+#include "brrr/dispatch/expression.h"
+#include "brrr/ops/arguments.h"
+#include "brrr/ops/cpu/loops.h"
+#include "brrr/ops/functions.h"
+#include "brrr/ops/jit/cpu_compiler.h"
+#include "brrr/ops/kernels.h"
+#include "brrr/ops/registered.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr {
 namespace {

@@ -19,8 +19,8 @@
 #include <string>
 #include <vector>
 
-#include "dispatch/op_info.h"
-#include "ops/pointwise.h"
+#include <brrr/dispatch/op_info.h>
+#include <brrr/ops/pointwise.h>
 
 namespace brrr {
 

@@ -1,7 +1,7 @@
 // How the kernel text of a registered op is started; in ops/cuda/.
 #pragma once
 
-#include "ops/register_op.h"
+#include <brrr/ops/register_op.h>
 
 namespace brrr::on_cuda {
 

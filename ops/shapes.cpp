@@ -1,13 +1,13 @@
-#include "ops/shapes.h"
+#include "brrr/ops/shapes.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "dispatch/op_info.h"
-#include "ops/adam_step.h"
-#include "ops/kernels.h"
-#include "tensor/error.h"
+#include "brrr/dispatch/op_info.h"
+#include "brrr/ops/adam_step.h"
+#include "brrr/ops/kernels.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr {
 

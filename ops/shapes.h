@@ -3,8 +3,8 @@
 
 #include <span>
 
-#include "tensor/dims.h"
-#include "tensor/tensor.h"
+#include <brrr/tensor/dims.h>
+#include <brrr/tensor/tensor.h>
 
 namespace brrr {
 

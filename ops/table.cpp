@@ -1,7 +1,7 @@
 // The table of built-in ops, put together from ops.def and the kernels that its rows name.
-#include "dispatch/op_info.h"
-#include "ops/gradients.h"
-#include "ops/kernels.h"
+#include "brrr/dispatch/op_info.h"
+#include "brrr/ops/gradients.h"
+#include "brrr/ops/kernels.h"
 
 namespace brrr::detail {
 namespace {
@@ -115,7 +115,7 @@ void fill_builtin_ops(OpInfo* table) {
 #define BRRR_STRUCTURED_OUTPUTS(name, outputs, inputs, attributes, ...)                           \
   *table++ = structured(#name, inputs, attributes, infer::name, on_cpu::name, BRRR_ON_CUDA(name), \
                         gradients::name, outputs);
-#include "dispatch/ops.def"
+#include "brrr/dispatch/ops.def"
 }
 
 }  // namespace brrr::detail

@@ -1,7 +1,7 @@
 // unslice by the kernels of either device: zeros, and the input copied to its places among them.
 #pragma once
 
-#include "ops/kernels.h"
+#include <brrr/ops/kernels.h>
 
 namespace brrr {
 

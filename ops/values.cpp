@@ -1,13 +1,13 @@
 // Moving tensors between devices and reading their values.
 #include <fmt/format.h>
 
-#include "dispatch/dispatch.h"
-#include "dispatch/tracing.h"
-#include "ops/arguments.h"
-#include "ops/functions.h"
-#include "tensor/error.h"
-#include "tensor/host_copy.h"
-#include "tensor/runtime.h"
+#include "brrr/dispatch/dispatch.h"
+#include "brrr/dispatch/tracing.h"
+#include "brrr/ops/arguments.h"
+#include "brrr/ops/functions.h"
+#include "brrr/tensor/error.h"
+#include "brrr/tensor/host_copy.h"
+#include "brrr/tensor/runtime.h"
 
 namespace brrr {
 namespace {

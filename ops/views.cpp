@@ -5,11 +5,11 @@
 
 #include <numeric>
 
-#include "dispatch/dispatch.h"
-#include "ops/arguments.h"
-#include "ops/functions.h"
-#include "ops/kernels.h"
-#include "tensor/error.h"
+#include "brrr/dispatch/dispatch.h"
+#include "brrr/ops/arguments.h"
+#include "brrr/ops/functions.h"
+#include "brrr/ops/kernels.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr {
 

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "tensor/device.h"
+#include <brrr/tensor/device.h>
 
 namespace brrr {
 

@@ -15,9 +15,9 @@
 #include <map>
 #include <mutex>
 
-#include "tensor/allocator.h"
-#include "tensor/error.h"
-#include "tensor/pool.h"
+#include "brrr/tensor/allocator.h"
+#include "brrr/tensor/error.h"
+#include "brrr/tensor/pool.h"
 
 namespace brrr {
 namespace {

@@ -14,9 +14,9 @@
 #include <utility>
 #include <vector>
 
-#include "tensor/error.h"
-#include "tensor/runtime.h"
-#include "tensor/storage.h"
+#include "brrr/tensor/error.h"
+#include "brrr/tensor/runtime.h"
+#include "brrr/tensor/storage.h"
 
 namespace brrr {
 namespace {

@@ -1,7 +1,7 @@
 // Stands in for the CUDA runtime in a build without the toolkit's headers: there are no devices,
 // and it says why.
-#include "tensor/error.h"
-#include "tensor/runtime.h"
+#include "brrr/tensor/error.h"
+#include "brrr/tensor/runtime.h"
 
 namespace brrr {
 namespace {

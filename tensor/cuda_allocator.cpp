@@ -1,14 +1,14 @@
-#include "tensor/cuda_allocator.h"
+#include "brrr/tensor/cuda_allocator.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <bit>
 
-#include "tensor/cuda_capture.h"
-#include "tensor/cuda_relaxed_capture.h"
-#include "tensor/cuda_runtime.h"
-#include "tensor/error.h"
+#include "brrr/tensor/cuda_capture.h"
+#include "brrr/tensor/cuda_relaxed_capture.h"
+#include "brrr/tensor/cuda_runtime.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr::cu {
 namespace {

@@ -11,9 +11,9 @@
 #include <mutex>
 #include <vector>
 
-#include "tensor/allocator.h"
-#include "tensor/cuda_api.h"
-#include "tensor/storage.h"
+#include <brrr/tensor/allocator.h>
+#include <brrr/tensor/cuda_api.h>
+#include <brrr/tensor/storage.h>
 
 namespace brrr::cu {
 

@@ -1,7 +1,7 @@
 // Owns the table: opens libraries, builds the entries that stand in until then, puts faults and
 // counters in front of entries when tests ask. A table that has been published is never changed or
 // freed, so a caller needs no lock.
-#include "tensor/cuda_api.h"
+#include "brrr/tensor/cuda_api.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -11,7 +11,7 @@
 #include <cstring>
 #include <mutex>
 
-#include "tensor/error.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr::cu {
 namespace {

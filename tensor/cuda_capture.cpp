@@ -1,9 +1,9 @@
-#include "tensor/cuda_capture.h"
+#include "brrr/tensor/cuda_capture.h"
 
 #include <algorithm>
 
-#include "tensor/cuda_runtime.h"
-#include "tensor/error.h"
+#include "brrr/tensor/cuda_runtime.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr::cu {
 namespace {

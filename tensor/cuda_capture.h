@@ -6,8 +6,8 @@
 #include <memory>
 #include <vector>
 
-#include "tensor/cuda_allocator.h"
-#include "tensor/cuda_stream.h"
+#include <brrr/tensor/cuda_allocator.h>
+#include <brrr/tensor/cuda_stream.h>
 
 namespace brrr::cu {
 

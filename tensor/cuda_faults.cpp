@@ -1,13 +1,13 @@
-#include "tensor/cuda_faults.h"
+#include "brrr/tensor/cuda_faults.h"
 
 #include <bit>
 #include <mutex>
 #include <utility>
 
-#include "tensor/cuda_relaxed_capture.h"
-#include "tensor/cuda_runtime.h"
-#include "tensor/error.h"
-#include "tensor/out_of_range.h"
+#include "brrr/tensor/cuda_relaxed_capture.h"
+#include "brrr/tensor/cuda_runtime.h"
+#include "brrr/tensor/error.h"
+#include "brrr/tensor/out_of_range.h"
 
 namespace brrr::cu {
 namespace detail {

@@ -9,8 +9,8 @@
 #include <atomic>
 #include <cstdint>
 
-#include "tensor/device.h"
-#include "tensor/stream.h"
+#include <brrr/tensor/device.h>
+#include <brrr/tensor/stream.h>
 
 namespace brrr::cu {
 

@@ -1,4 +1,4 @@
-#include "tensor/cuda_host_memory.h"
+#include "brrr/tensor/cuda_host_memory.h"
 
 #include <algorithm>
 #include <bit>
@@ -6,9 +6,9 @@
 #include <map>
 #include <vector>
 
-#include "tensor/cuda_faults.h"
-#include "tensor/cuda_runtime.h"
-#include "tensor/error.h"
+#include "brrr/tensor/cuda_faults.h"
+#include "brrr/tensor/cuda_runtime.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr::cu {
 namespace {

@@ -8,7 +8,7 @@
 #include <mutex>
 #include <utility>
 
-#include "tensor/cuda_api.h"
+#include <brrr/tensor/cuda_api.h>
 
 namespace brrr::cu {
 

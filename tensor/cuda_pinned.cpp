@@ -1,4 +1,4 @@
-#include "tensor/cuda_pinned.h"
+#include "brrr/tensor/cuda_pinned.h"
 
 #include <algorithm>
 #include <memory>
@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "tensor/cuda_relaxed_capture.h"
-#include "tensor/cuda_runtime.h"
-#include "tensor/error.h"
+#include "brrr/tensor/cuda_relaxed_capture.h"
+#include "brrr/tensor/cuda_runtime.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr::cu {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-#include "tensor/storage.h"
+#include <brrr/tensor/storage.h>
 
 namespace brrr::cu {
 

@@ -3,7 +3,7 @@
 // knows what it does.
 #pragma once
 
-#include "tensor/cuda_api.h"
+#include <brrr/tensor/cuda_api.h>
 
 namespace brrr::cu {
 

@@ -1,12 +1,12 @@
-#include "tensor/cuda_runtime.h"
+#include "brrr/tensor/cuda_runtime.h"
 
 #include <fmt/format.h>
 
 #include <mutex>
 
-#include "tensor/cuda_faults.h"
-#include "tensor/cuda_pinned.h"
-#include "tensor/error.h"
+#include "brrr/tensor/cuda_faults.h"
+#include "brrr/tensor/cuda_pinned.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr {
 namespace cu {

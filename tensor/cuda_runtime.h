@@ -5,11 +5,11 @@
 #include <atomic>
 #include <string>
 
-#include "tensor/cuda_allocator.h"
-#include "tensor/cuda_api.h"
-#include "tensor/cuda_host_memory.h"
-#include "tensor/cuda_stream.h"
-#include "tensor/runtime.h"
+#include <brrr/tensor/cuda_allocator.h>
+#include <brrr/tensor/cuda_api.h>
+#include <brrr/tensor/cuda_host_memory.h>
+#include <brrr/tensor/cuda_stream.h>
+#include <brrr/tensor/runtime.h>
 
 namespace brrr::cu {
 

@@ -1,10 +1,10 @@
-#include "tensor/cuda_stream.h"
+#include "brrr/tensor/cuda_stream.h"
 
 #include <fmt/format.h>
 
-#include "tensor/cuda_faults.h"
-#include "tensor/cuda_runtime.h"
-#include "tensor/error.h"
+#include "brrr/tensor/cuda_faults.h"
+#include "brrr/tensor/cuda_runtime.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr::cu {
 namespace {

@@ -7,8 +7,8 @@
 #include <mutex>
 #include <vector>
 
-#include "tensor/cuda_api.h"
-#include "tensor/stream.h"
+#include <brrr/tensor/cuda_api.h>
+#include <brrr/tensor/stream.h>
 
 namespace brrr::cu {
 

@@ -1,8 +1,8 @@
-#include "tensor/device.h"
+#include "brrr/tensor/device.h"
 
 #include <fmt/format.h>
 
-#include "tensor/error.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr {
 

@@ -1,9 +1,9 @@
-#include "tensor/dims.h"
+#include "brrr/tensor/dims.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "tensor/error.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr {
 

@@ -1,14 +1,14 @@
-#include "tensor/dlpack.h"
+#include "brrr/tensor/dlpack.h"
 
 #include <fmt/format.h>
 
 #include <memory>
 #include <optional>
 
-#include "tensor/error.h"
-#include "tensor/host_copy.h"
-#include "tensor/runtime.h"
-#include "tensor/stream.h"
+#include "brrr/tensor/error.h"
+#include "brrr/tensor/host_copy.h"
+#include "brrr/tensor/runtime.h"
+#include "brrr/tensor/stream.h"
 
 namespace brrr {
 namespace {

@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "tensor/tensor.h"
+#include <brrr/tensor/tensor.h>
 
 namespace brrr {
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <type_traits>
 
-#include "tensor/half.h"
+#include <brrr/tensor/half.h>
 
 namespace brrr {
 

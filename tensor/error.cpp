@@ -1,4 +1,4 @@
-#include "tensor/error.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr {
 

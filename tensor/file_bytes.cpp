@@ -1,4 +1,4 @@
-#include "tensor/file_bytes.h"
+#include "brrr/tensor/file_bytes.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -10,8 +10,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include "tensor/error.h"
-#include "tensor/strided_bytes.h"
+#include "brrr/tensor/error.h"
+#include "brrr/tensor/strided_bytes.h"
 
 namespace brrr {
 namespace {

@@ -1,11 +1,11 @@
-#include "tensor/host_copy.h"
+#include "brrr/tensor/host_copy.h"
 
 #include <fmt/format.h>
 
 #include <cstring>
 
-#include "tensor/error.h"
-#include "tensor/runtime.h"
+#include "brrr/tensor/error.h"
+#include "brrr/tensor/runtime.h"
 
 namespace brrr {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <span>
 
-#include "tensor/tensor.h"
+#include <brrr/tensor/tensor.h>
 
 namespace brrr {
 

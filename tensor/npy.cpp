@@ -1,4 +1,4 @@
-#include "tensor/npy.h"
+#include "brrr/tensor/npy.h"
 
 #include <fmt/format.h>
 
@@ -6,9 +6,9 @@
 #include <array>
 #include <optional>
 
-#include "tensor/error.h"
-#include "tensor/file_bytes.h"
-#include "tensor/strided_bytes.h"
+#include "brrr/tensor/error.h"
+#include "brrr/tensor/file_bytes.h"
+#include "brrr/tensor/strided_bytes.h"
 
 namespace brrr {
 namespace {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tensor/tensor.h"
+#include <brrr/tensor/tensor.h>
 
 namespace brrr {
 

@@ -1,8 +1,8 @@
-#include "tensor/out_of_range.h"
+#include "brrr/tensor/out_of_range.h"
 
 #include <fmt/format.h>
 
-#include "tensor/error.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr {
 

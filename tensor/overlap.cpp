@@ -1,4 +1,4 @@
-#include "tensor/overlap.h"
+#include "brrr/tensor/overlap.h"
 
 #include <algorithm>
 #include <cstdlib>

@@ -1,7 +1,7 @@
 // Whether strided views of one block of memory share bytes.
 #pragma once
 
-#include "tensor/tensor.h"
+#include <brrr/tensor/tensor.h>
 
 namespace brrr {
 

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <new>
 
-#include "tensor/sanitizers.h"
+#include <brrr/tensor/sanitizers.h>
 
 namespace brrr {
 

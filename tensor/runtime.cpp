@@ -1,11 +1,11 @@
 // Which runtime serves a device, and the questions about devices that need to know.
-#include "tensor/runtime.h"
+#include "brrr/tensor/runtime.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "tensor/error.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr {
 

@@ -6,9 +6,9 @@
 #include <memory>
 #include <string>
 
-#include "tensor/allocator.h"
-#include "tensor/device.h"
-#include "tensor/stream.h"
+#include <brrr/tensor/allocator.h>
+#include <brrr/tensor/device.h>
+#include <brrr/tensor/stream.h>
 
 namespace brrr {
 

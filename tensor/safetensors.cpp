@@ -1,15 +1,15 @@
-#include "tensor/safetensors.h"
+#include "brrr/tensor/safetensors.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <optional>
 
-#include "tensor/error.h"
-#include "tensor/file_bytes.h"
-#include "tensor/safetensors_header.h"
-#include "tensor/stream.h"
-#include "tensor/strided_bytes.h"
+#include "brrr/tensor/error.h"
+#include "brrr/tensor/file_bytes.h"
+#include "brrr/tensor/safetensors_header.h"
+#include "brrr/tensor/stream.h"
+#include "brrr/tensor/strided_bytes.h"
 
 namespace brrr {
 namespace {

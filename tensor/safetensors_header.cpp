@@ -1,4 +1,4 @@
-#include "tensor/safetensors_header.h"
+#include "brrr/tensor/safetensors_header.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 
-#include "tensor/error.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr::safetensors {
 namespace {

@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include "tensor/dims.h"
-#include "tensor/dtype.h"
-#include "tensor/file_bytes.h"
+#include <brrr/tensor/dims.h>
+#include <brrr/tensor/dtype.h>
+#include <brrr/tensor/file_bytes.h>
 
 namespace brrr::safetensors {
 

@@ -1,9 +1,9 @@
-#include "tensor/storage.h"
+#include "brrr/tensor/storage.h"
 
 #include <new>
 
-#include "tensor/pool.h"
-#include "tensor/runtime.h"
+#include "brrr/tensor/pool.h"
+#include "brrr/tensor/runtime.h"
 
 namespace brrr {
 namespace {

@@ -1,11 +1,11 @@
 // Stream, Event and StreamGuard: what is the same on every device. The devices' own parts are in
 // cpu_runtime.cpp and cuda_stream.cpp.
-#include "tensor/stream.h"
+#include "brrr/tensor/stream.h"
 
 #include <fmt/format.h>
 
-#include "tensor/error.h"
-#include "tensor/runtime.h"
+#include "brrr/tensor/error.h"
+#include "brrr/tensor/runtime.h"
 
 namespace brrr {
 

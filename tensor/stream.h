@@ -8,7 +8,7 @@
 #include <functional>
 #include <memory>
 
-#include "tensor/device.h"
+#include <brrr/tensor/device.h>
 
 namespace brrr {
 

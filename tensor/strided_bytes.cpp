@@ -1,12 +1,12 @@
-#include "tensor/strided_bytes.h"
+#include "brrr/tensor/strided_bytes.h"
 
 #include <fmt/format.h>
 
 #include <cstring>
 
-#include "tensor/error.h"
-#include "tensor/host_copy.h"
-#include "tensor/stream.h"
+#include "brrr/tensor/error.h"
+#include "brrr/tensor/host_copy.h"
+#include "brrr/tensor/stream.h"
 
 namespace brrr {
 namespace {

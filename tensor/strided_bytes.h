@@ -7,7 +7,7 @@
 #include <optional>
 #include <span>
 
-#include "tensor/tensor.h"
+#include <brrr/tensor/tensor.h>
 
 namespace brrr {
 

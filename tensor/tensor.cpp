@@ -1,11 +1,11 @@
-#include "tensor/tensor.h"
+#include "brrr/tensor/tensor.h"
 
 #include <fmt/format.h>
 
 #include <new>
 
-#include "tensor/error.h"
-#include "tensor/pool.h"
+#include "brrr/tensor/error.h"
+#include "brrr/tensor/pool.h"
 
 namespace brrr {
 namespace {

@@ -9,10 +9,10 @@
 #include <string>
 #include <utility>
 
-#include "tensor/device.h"
-#include "tensor/dims.h"
-#include "tensor/dtype.h"
-#include "tensor/storage.h"
+#include <brrr/tensor/device.h>
+#include <brrr/tensor/dims.h>
+#include <brrr/tensor/dtype.h>
+#include <brrr/tensor/storage.h>
 
 namespace brrr {
 

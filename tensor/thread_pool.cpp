@@ -2,7 +2,7 @@
 // open, and how many workers are inside. A worker enters by raising the count while the gate is
 // open; the caller closes the gate and waits for the count to fall to zero, after which nobody else
 // reads the job.
-#include "tensor/thread_pool.h"
+#include "brrr/tensor/thread_pool.h"
 
 #include <fmt/format.h>
 
@@ -17,7 +17,7 @@
 #include <system_error>
 #include <thread>
 
-#include "tensor/error.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr {
 namespace {

@@ -2,7 +2,7 @@
 // test of the cache says that it wants one.
 #pragma once
 
-#include "tensor/allocator.h"
+#include <brrr/tensor/allocator.h>
 
 namespace brrr::testing {
 

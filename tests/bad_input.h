@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "ops/functions.h"
-#include "tensor/error.h"
 #include "tests/catch.h"
 #include "tests/samples.h"
+#include <brrr/ops/functions.h>
+#include <brrr/tensor/error.h>
 
 namespace brrr::test {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "brrr/brrr.h"
+#include <brrr/brrr.h>
 
 namespace brrr::test {
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "dispatch/op_info.h"
-#include "ops/functions.h"
-#include "ops/random_state.h"
+#include "brrr/dispatch/op_info.h"
+#include "brrr/ops/functions.h"
+#include "brrr/ops/random_state.h"
 
 namespace brrr::test {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "graph/plan.h"
 #include "tests/samples.h"
+#include <brrr/graph/plan.h>
 
 namespace brrr::test {
 

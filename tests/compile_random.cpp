@@ -4,9 +4,9 @@
 #include <cstdlib>
 #include <set>
 
-#include "autograd/node.h"
-#include "graph/program.h"
-#include "graph/trace.h"
+#include "brrr/autograd/node.h"
+#include "brrr/graph/program.h"
+#include "brrr/graph/trace.h"
 #include "tests/catch.h"
 #include "tests/compile_check.h"
 #include "tests/compile_plan.h"

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-#include "tensor/device.h"
+#include <brrr/tensor/device.h>
 
 namespace brrr::test {
 

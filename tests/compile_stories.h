@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "autograd/autograd.h"
 #include "tests/catch.h"
 #include "tests/compile_check.h"
+#include <brrr/autograd/autograd.h>
 
 namespace brrr::test {
 

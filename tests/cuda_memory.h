@@ -1,9 +1,9 @@
 // What the tests of CUDA memory share.
 #pragma once
 
-#include "tensor/runtime.h"
-#include "tensor/tensor.h"
 #include "tests/allocator_guards.h"
+#include <brrr/tensor/runtime.h>
+#include <brrr/tensor/tensor.h>
 
 namespace brrr::testing {
 

@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "autograd/autograd.h"
-#include "ops/functions.h"
+#include <brrr/autograd/autograd.h>
+#include <brrr/ops/functions.h>
 
 namespace brrr::test {
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "tensor/error.h"
+#include <brrr/tensor/error.h>
 
 namespace brrr::test {
 

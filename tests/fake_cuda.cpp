@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "tensor/cuda_runtime.h"
+#include "brrr/tensor/cuda_runtime.h"
 #include "tests/fake_cuda_state.h"
 
 namespace brrr::testing {

@@ -11,8 +11,8 @@
 #include <random>
 #include <set>
 
-#include "tensor/cuda_api.h"
 #include "tests/fake_cuda.h"
+#include <brrr/tensor/cuda_api.h>
 
 namespace brrr::testing {
 

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "ops/jit/geometry.h"
-#include "tensor/cuda_faults.h"
+#include "brrr/ops/jit/geometry.h"
+#include "brrr/tensor/cuda_faults.h"
 #include "tests/fake_small_product.h"
 
 namespace brrr::testing {

@@ -1,6 +1,6 @@
 #include "tests/gpu_delay.h"
 
-#include "tensor/strided_bytes.h"
+#include "brrr/tensor/strided_bytes.h"
 
 namespace brrr::testing {
 namespace {

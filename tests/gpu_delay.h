@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "ops/functions.h"
-#include "ops/register_op.h"
-#include "tensor/error.h"
-#include "tensor/host_copy.h"
-#include "tensor/stream.h"
+#include <brrr/ops/functions.h>
+#include <brrr/ops/register_op.h>
+#include <brrr/tensor/error.h>
+#include <brrr/tensor/host_copy.h>
+#include <brrr/tensor/stream.h>
 
 namespace brrr::testing {
 

@@ -4,9 +4,9 @@
 #include <cstdio>
 #include <vector>
 
-#include "ops/functions.h"
-#include "tensor/cuda_capture.h"
-#include "tensor/cuda_runtime.h"
+#include "brrr/ops/functions.h"
+#include "brrr/tensor/cuda_capture.h"
+#include "brrr/tensor/cuda_runtime.h"
 #include "tests/catch.h"
 #include "tests/gpu_delay.h"
 #include "tests/op_faults.h"

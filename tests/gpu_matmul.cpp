@@ -6,14 +6,14 @@
 #include <filesystem>
 #include <random>
 
-#include "ops/cuda/matmul_plan.h"
-#include "ops/cuda/matmul_small.h"
-#include "ops/cuda/matmul_tuning.h"
-#include "ops/cuda/turn.h"
-#include "ops/functions.h"
-#include "ops/matmul.h"
-#include "tensor/cuda_runtime.h"
-#include "tensor/error.h"
+#include "brrr/ops/cuda/matmul_plan.h"
+#include "brrr/ops/cuda/matmul_small.h"
+#include "brrr/ops/cuda/matmul_tuning.h"
+#include "brrr/ops/cuda/turn.h"
+#include "brrr/ops/functions.h"
+#include "brrr/ops/matmul.h"
+#include "brrr/tensor/cuda_runtime.h"
+#include "brrr/tensor/error.h"
 #include "tests/catch.h"
 
 using namespace brrr;

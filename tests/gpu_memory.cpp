@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "tensor/allocator.h"
-#include "tensor/cuda_runtime.h"
+#include "brrr/tensor/allocator.h"
+#include "brrr/tensor/cuda_runtime.h"
 #include "tests/allocator_guards.h"
 #include "tests/catch.h"
 #include "tests/gpu_delay.h"

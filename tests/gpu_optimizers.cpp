@@ -2,10 +2,10 @@
 #include <cmath>
 #include <vector>
 
-#include "nn/optim/clip.h"
-#include "nn/optim/hyperparameters.h"
-#include "nn/optim/master_weights.h"
-#include "nn/optim/optimizers.h"
+#include "brrr/nn/optim/clip.h"
+#include "brrr/nn/optim/hyperparameters.h"
+#include "brrr/nn/optim/master_weights.h"
+#include "brrr/nn/optim/optimizers.h"
 #include "tests/catch.h"
 #include "tests/gpu_delay.h"
 

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <vector>
 
-#include "tensor/allocator.h"
+#include "brrr/tensor/allocator.h"
 #include "tests/catch.h"
 #include "tests/gpu_delay.h"
 

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "dispatch/observe.h"
-#include "dispatch/op_info.h"
-#include "tensor/cuda_runtime.h"
-#include "tensor/dlpack.h"
+#include "brrr/dispatch/observe.h"
+#include "brrr/dispatch/op_info.h"
+#include "brrr/tensor/cuda_runtime.h"
+#include "brrr/tensor/dlpack.h"
 #include "tests/catch.h"
 #include "tests/gpu_delay.h"
 #include "tests/interchange.h"

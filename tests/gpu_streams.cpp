@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "tensor/allocator.h"
+#include "brrr/tensor/allocator.h"
 #include "tests/allocator_guards.h"
 #include "tests/catch.h"
 #include "tests/gpu_delay.h"

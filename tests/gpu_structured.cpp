@@ -5,9 +5,9 @@
 #include <functional>
 #include <random>
 
-#include "ops/functions.h"
-#include "tensor/error.h"
-#include "tensor/stream.h"
+#include "brrr/ops/functions.h"
+#include "brrr/tensor/error.h"
+#include "brrr/tensor/stream.h"
 #include "tests/catch.h"
 
 using namespace brrr;

@@ -1,5 +1,5 @@
 // brrr_gpu_tests needs a GPU.
-#include "tensor/runtime.h"
+#include "brrr/tensor/runtime.h"
 #include "tests/suite.h"
 
 std::string brrr::testing::prepare_suite() {

@@ -2,8 +2,8 @@
 #include <chrono>
 #include <thread>
 
-#include "measure/timing.h"
-#include "ops/functions.h"
+#include "brrr/measure/timing.h"
+#include "brrr/ops/functions.h"
 #include "tests/catch.h"
 #include "tests/gpu_delay.h"
 

@@ -1,8 +1,8 @@
 // What holds for any bytes given to the reader of idx files.
 #pragma once
 
-#include "nn/data/idx.h"
 #include "tests/interchange.h"
+#include <brrr/nn/data/idx.h>
 
 namespace interchange {
 

@@ -16,12 +16,12 @@
 #include <utility>
 #include <vector>
 
-#include "tensor/allocator.h"
-#include "tensor/error.h"
-#include "tensor/npy.h"
-#include "tensor/safetensors.h"
-#include "tensor/strided_bytes.h"
-#include "tensor/tensor.h"
+#include <brrr/tensor/allocator.h>
+#include <brrr/tensor/error.h>
+#include <brrr/tensor/npy.h>
+#include <brrr/tensor/safetensors.h>
+#include <brrr/tensor/strided_bytes.h>
+#include <brrr/tensor/tensor.h>
 
 namespace interchange {
 

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "ops/jit/render.h"
-#include "tensor/error.h"
+#include <brrr/ops/jit/render.h>
+#include <brrr/tensor/error.h>
 
 namespace brrr::testing {
 
@@ -47,7 +47,7 @@ inline std::vector<OpInfo> all_rows() {
   rows.back().finish = #finish_;
 #define BRRR_ARG_REDUCTION(name, before) \
   rows.push_back(row(#name, OpKind::arg_reduction, 1, dtype_sets::all, DTypeRule::same, #before));
-#include "dispatch/ops.def"
+#include <brrr/dispatch/ops.def>
 #undef POINTWISE
   return rows;
 }

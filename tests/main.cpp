@@ -4,7 +4,7 @@
 
 #include <cstdio>
 
-#include "tensor/sanitizers.h"
+#include "brrr/tensor/sanitizers.h"
 #include "tests/skip.h"
 #include "tests/suite.h"
 

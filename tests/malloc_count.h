@@ -4,7 +4,7 @@
 
 #include <cstdlib>  // __GLIBC__
 
-#include "tensor/sanitizers.h"
+#include <brrr/tensor/sanitizers.h>
 
 // A sanitizer has a malloc of its own.
 #if BRRR_ASAN || BRRR_TSAN || !defined(__GLIBC__)

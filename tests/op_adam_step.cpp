@@ -1,11 +1,11 @@
 // Cells of adam_step: every pair of types and kind of layout against sums in double, into new
 // tensors and in place.
-#include "ops/adam_step.h"
+#include "brrr/ops/adam_step.h"
 
 #include <cmath>
 #include <exception>
 
-#include "ops/functions.h"
+#include "brrr/ops/functions.h"
 #include "tests/op_structured.h"
 
 namespace brrr::test {

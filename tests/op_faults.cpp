@@ -1,20 +1,20 @@
 #include "tests/op_faults.h"
 
-#include "tensor/runtime.h"
+#include "brrr/tensor/runtime.h"
 
 #if BRRR_HAS_CUDA
 #include <algorithm>
 
-#include "graph/compile.h"
-#include "ops/adam_step.h"
-#include "ops/cuda/matmul_plan.h"
-#include "ops/functions.h"
-#include "ops/matmul.h"
-#include "ops/random_state.h"
-#include "ops/register_op.h"
-#include "tensor/cuda_api.h"
-#include "tensor/error.h"
-#include "tensor/host_copy.h"
+#include "brrr/graph/compile.h"
+#include "brrr/ops/adam_step.h"
+#include "brrr/ops/cuda/matmul_plan.h"
+#include "brrr/ops/functions.h"
+#include "brrr/ops/matmul.h"
+#include "brrr/ops/random_state.h"
+#include "brrr/ops/register_op.h"
+#include "brrr/tensor/cuda_api.h"
+#include "brrr/tensor/error.h"
+#include "brrr/tensor/host_copy.h"
 
 namespace brrr::test {
 namespace {

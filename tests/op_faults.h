@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "tensor/tensor.h"
+#include <brrr/tensor/tensor.h>
 
 namespace brrr::test {
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ops/functions.h"
+#include "brrr/ops/functions.h"
 #include "tests/op_structured.h"
 
 namespace brrr::test {

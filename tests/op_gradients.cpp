@@ -3,10 +3,10 @@
 #include <cmath>
 #include <numeric>
 
-#include "autograd/autograd.h"
-#include "autograd/gradcheck.h"
-#include "ops/functions.h"
-#include "tensor/error.h"
+#include "brrr/autograd/autograd.h"
+#include "brrr/autograd/gradcheck.h"
+#include "brrr/ops/functions.h"
+#include "brrr/tensor/error.h"
 #include "tests/op_structured.h"
 
 namespace brrr::test {

@@ -1,9 +1,9 @@
 // Gradients of views, structured ops and composites.
 #include <cmath>
 
-#include "autograd/autograd.h"
-#include "ops/adam_step.h"
-#include "ops/functions.h"
+#include "brrr/autograd/autograd.h"
+#include "brrr/ops/adam_step.h"
+#include "brrr/ops/functions.h"
 #include "tests/op_gradients.h"
 #include "tests/op_structured.h"
 

@@ -13,10 +13,10 @@
 #include <string>
 #include <vector>
 
-#include "dispatch/op_info.h"
-#include "dispatch/scalar.h"
 #include "tests/op_references.h"
 #include "tests/samples.h"
+#include <brrr/dispatch/op_info.h>
+#include <brrr/dispatch/scalar.h>
 
 namespace brrr::test {
 

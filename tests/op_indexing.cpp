@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ops/functions.h"
-#include "tensor/error.h"
+#include "brrr/ops/functions.h"
+#include "brrr/tensor/error.h"
 #include "tests/op_structured.h"
 
 namespace brrr::test {

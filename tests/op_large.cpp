@@ -2,7 +2,7 @@
 // a product. What goes wrong at a boundary shows only here.
 #include <cmath>
 
-#include "ops/functions.h"
+#include "brrr/ops/functions.h"
 #include "tests/op_structured.h"
 
 namespace brrr::test {

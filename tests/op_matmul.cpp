@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "ops/functions.h"
+#include "brrr/ops/functions.h"
 #include "tests/op_structured.h"
 
 namespace brrr::test {

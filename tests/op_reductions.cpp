@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ops/functions.h"
-#include "tensor/error.h"
+#include "brrr/ops/functions.h"
+#include "brrr/tensor/error.h"
 #include "tests/op_harness.h"
 
 namespace brrr::test {
@@ -146,7 +146,7 @@ constexpr ArgReduction kArgReductions[] = {
 #define BRRR_ARG_REDUCTION(name, ...)                    \
   {#name, [](const Tensor& x) { return brrr::name(x); }, \
    [](const Tensor& x, int dim, bool keepdim) { return brrr::name(x, dim, keepdim); }},
-#include "dispatch/ops.def"
+#include "brrr/dispatch/ops.def"
 };
 
 // The first of the largest (smallest); a NaN is before every number, as in PyTorch.

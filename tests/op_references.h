@@ -5,8 +5,8 @@
 #include <span>
 #include <string>
 
-#include "dispatch/op_info.h"
 #include "tests/samples.h"
+#include <brrr/dispatch/op_info.h>
 
 namespace brrr::test {
 

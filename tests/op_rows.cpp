@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "ops/functions.h"
+#include "brrr/ops/functions.h"
 #include "tests/op_harness.h"
 
 namespace brrr::test {
@@ -41,14 +41,14 @@ constexpr Pointwise kPointwise[] = {
      if (o[1].number) return brrr::name##_(a, o[0].tensor, *o[1].number);                        \
      return brrr::name##_(a, o[0].tensor, o[1].tensor);                                          \
    }},
-#include "dispatch/ops.def"
+#include "brrr/dispatch/ops.def"
 };
 
 constexpr Reduction kReductions[] = {
 #define BRRR_REDUCTION(name, ...)                           \
   {Op::name, [](const Tensor& x) { return brrr::name(x); }, \
    [](const Tensor& x, const Dims& dims, bool keepdim) { return brrr::name(x, dims, keepdim); }},
-#include "dispatch/ops.def"
+#include "brrr/dispatch/ops.def"
 };
 
 }  // namespace
@@ -75,7 +75,7 @@ std::vector<std::string> structured_ops() {
 #define BRRR_ARG_REDUCTION(name, ...) #name,
 #define BRRR_VIEW(name, ...) #name,
 #define BRRR_STRUCTURED(name, ...) #name,
-#include "dispatch/ops.def"
+#include "brrr/dispatch/ops.def"
   };
 }
 

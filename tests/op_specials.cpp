@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 
-#include "ops/functions.h"
+#include "brrr/ops/functions.h"
 #include "tests/op_harness.h"
 
 namespace brrr::test {

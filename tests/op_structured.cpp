@@ -2,7 +2,7 @@
 
 #include <exception>
 
-#include "ops/functions.h"
+#include "brrr/ops/functions.h"
 
 namespace brrr::test {
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "ops/functions.h"
+#include "brrr/ops/functions.h"
 #include "tests/op_structured.h"
 
 namespace brrr::test {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <set>
 
-#include "ops/functions.h"
+#include "brrr/ops/functions.h"
 #include "tests/op_harness.h"
 
 namespace brrr::test {

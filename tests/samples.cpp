@@ -5,8 +5,8 @@
 #include <cstdio>
 #include <cstring>
 
-#include "ops/functions.h"
-#include "tensor/stream.h"
+#include "brrr/ops/functions.h"
+#include "brrr/tensor/stream.h"
 
 namespace brrr::test {
 

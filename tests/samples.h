@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "tensor/dims.h"
-#include "tensor/tensor.h"
+#include <brrr/tensor/dims.h>
+#include <brrr/tensor/tensor.h>
 
 namespace brrr::test {
 

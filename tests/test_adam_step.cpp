@@ -1,12 +1,12 @@
 // Adam in one op: its bits are those of the chain of ops that says what it is, and it refuses what
 // it cannot write.
-#include "ops/adam_step.h"
+#include "brrr/ops/adam_step.h"
 
 #include <functional>
 #include <string>
 #include <vector>
 
-#include "brrr/brrr.h"
+#include <brrr/brrr.h>
 #include "tests/catch.h"
 #include "tests/errors_expected.h"
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "tensor/thread_pool.h"
+#include "brrr/tensor/thread_pool.h"
 #include "tests/catch.h"
 
 using namespace brrr;

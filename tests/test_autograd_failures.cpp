@@ -3,8 +3,8 @@
 
 #include <limits>
 
-#include "dispatch/observe.h"
-#include "ops/register_op.h"
+#include "brrr/dispatch/observe.h"
+#include "brrr/ops/register_op.h"
 #include "tests/catch.h"
 #include "tests/doubles.h"
 #include "tests/errors_expected.h"

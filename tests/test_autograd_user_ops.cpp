@@ -1,7 +1,7 @@
 // Gradients that a user gave: of several outputs, wrong ones, throwing ones.
 #include <brrr/brrr.h>
 
-#include "ops/register_op.h"
+#include "brrr/ops/register_op.h"
 #include "tests/catch.h"
 #include "tests/errors_expected.h"
 

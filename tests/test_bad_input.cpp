@@ -5,8 +5,8 @@
 #include <cstring>
 #include <optional>
 
-#include "tensor/runtime.h"
-#include "tensor/stream.h"
+#include "brrr/tensor/runtime.h"
+#include "brrr/tensor/stream.h"
 
 using namespace brrr;
 using namespace brrr::test;

@@ -5,12 +5,12 @@
 #include <functional>
 #include <string>
 
-#include "brrr/brrr.h"
-#include "nn/data/batcher.h"
-#include "nn/data/synthetic.h"
-#include "nn/data/text.h"
-#include "nn/init.h"
-#include "nn/state_dict.h"
+#include <brrr/brrr.h>
+#include "brrr/nn/data/batcher.h"
+#include "brrr/nn/data/synthetic.h"
+#include "brrr/nn/data/text.h"
+#include "brrr/nn/init.h"
+#include "brrr/nn/state_dict.h"
 #include "tests/catch.h"
 #include "tests/errors_expected.h"
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "tensor/stream.h"
+#include "brrr/tensor/stream.h"
 #include "tests/bad_input.h"
 
 using namespace brrr;

@@ -4,7 +4,7 @@
 #include <set>
 #include <thread>
 
-#include "tensor/host_copy.h"
+#include "brrr/tensor/host_copy.h"
 #include "tests/catch.h"
 #include "tests/nn_reference.h"
 #if BRRR_HAS_CUDA

@@ -1,5 +1,5 @@
 // Where calls were made, as messages and printed graphs say it.
-#include "graph/call_site.h"
+#include "brrr/graph/call_site.h"
 #include "tests/catch.h"
 #include "tests/compile_check.h"
 #include "tests/errors_expected.h"

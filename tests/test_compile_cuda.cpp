@@ -4,13 +4,13 @@
 #include <random>
 #include <vector>
 
-#include "autograd/autograd.h"
-#include "graph/compile.h"
-#include "graph/cuda_feed.h"
-#include "ops/functions.h"
-#include "ops/jit/compiler.h"
-#include "tensor/cuda_runtime.h"
-#include "tensor/error.h"
+#include "brrr/autograd/autograd.h"
+#include "brrr/graph/compile.h"
+#include "brrr/graph/cuda_feed.h"
+#include "brrr/ops/functions.h"
+#include "brrr/ops/jit/compiler.h"
+#include "brrr/tensor/cuda_runtime.h"
+#include "brrr/tensor/error.h"
 #include "tests/catch.h"
 #include "tests/cuda_memory.h"
 #include "tests/fake_cuda.h"

@@ -1,8 +1,8 @@
 // What explain() says of numbers that replays repeat.
 #include <string>
 
-#include "graph/compile.h"
-#include "ops/functions.h"
+#include "brrr/graph/compile.h"
+#include "brrr/ops/functions.h"
 #include "tests/catch.h"
 
 using namespace brrr;

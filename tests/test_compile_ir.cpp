@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "dispatch/op_info.h"
-#include "graph/trace.h"
+#include "brrr/dispatch/op_info.h"
+#include "brrr/graph/trace.h"
 #include "tests/catch.h"
 #include "tests/compile_check.h"
 #include "tests/errors_expected.h"

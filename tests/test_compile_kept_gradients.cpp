@@ -2,10 +2,10 @@
 #include <memory>
 #include <thread>
 
-#include "nn/mlp.h"
-#include "nn/optim/optimizer.h"
-#include "nn/optim/optimizers.h"
-#include "nn/parameters.h"
+#include "brrr/nn/mlp.h"
+#include "brrr/nn/optim/optimizer.h"
+#include "brrr/nn/optim/optimizers.h"
+#include "brrr/nn/parameters.h"
 #include "tests/compile_stories.h"
 #include "tests/errors_expected.h"
 

@@ -2,8 +2,8 @@
 // test_compile_random.cpp.
 #include <algorithm>
 
-#include "graph/plan.h"
-#include "graph/trace.h"
+#include "brrr/graph/plan.h"
+#include "brrr/graph/trace.h"
 #include "tests/catch.h"
 #include "tests/compile_check.h"
 #include "tests/compile_plan.h"

@@ -9,11 +9,11 @@
 #include <random>
 #include <vector>
 
-#include "dispatch/dispatch.h"
-#include "ops/cpu/loops.h"
-#include "ops/functions.h"
-#include "tensor/error.h"
-#include "tensor/thread_pool.h"
+#include "brrr/dispatch/dispatch.h"
+#include "brrr/ops/cpu/loops.h"
+#include "brrr/ops/functions.h"
+#include "brrr/tensor/error.h"
+#include "brrr/tensor/thread_pool.h"
 #include "tests/catch.h"
 
 namespace {

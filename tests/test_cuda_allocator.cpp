@@ -1,6 +1,6 @@
 // The CUDA allocator on the fake driver: reuse, other streams, running out, pass-through, exact
 // statistics, capture, copies.
-#include "tensor/cuda_allocator.h"
+#include "brrr/tensor/cuda_allocator.h"
 
 #include <algorithm>
 #include <atomic>
@@ -11,11 +11,11 @@
 #include <thread>
 #include <utility>
 
-#include "tensor/cuda_capture.h"
-#include "tensor/cuda_runtime.h"
-#include "tensor/error.h"
-#include "tensor/host_copy.h"
-#include "tensor/tensor.h"
+#include "brrr/tensor/cuda_capture.h"
+#include "brrr/tensor/cuda_runtime.h"
+#include "brrr/tensor/error.h"
+#include "brrr/tensor/host_copy.h"
+#include "brrr/tensor/tensor.h"
 #include "tests/catch.h"
 #include "tests/cuda_memory.h"
 #include "tests/fake_cuda.h"

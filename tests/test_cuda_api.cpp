@@ -1,9 +1,9 @@
 // The table of CUDA calls: what is said when a library is missing, checked calls, faults and
 // counters.
-#include "tensor/cuda_api.h"
+#include "brrr/tensor/cuda_api.h"
 
-#include "tensor/error.h"
-#include "tensor/runtime.h"
+#include "brrr/tensor/error.h"
+#include "brrr/tensor/runtime.h"
 #include "tests/catch.h"
 #include "tests/fake_cuda.h"
 

@@ -5,10 +5,10 @@
 #include <utility>
 #include <vector>
 
-#include "tensor/cuda_capture.h"
-#include "tensor/cuda_runtime.h"
-#include "tensor/error.h"
-#include "tensor/host_copy.h"
+#include "brrr/tensor/cuda_capture.h"
+#include "brrr/tensor/cuda_runtime.h"
+#include "brrr/tensor/error.h"
+#include "brrr/tensor/host_copy.h"
 #include "tests/catch.h"
 #include "tests/cuda_memory.h"
 #include "tests/fake_cuda.h"

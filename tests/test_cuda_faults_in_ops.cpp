@@ -1,10 +1,10 @@
 // Every call into CUDA that ops make fails once, on the fake driver: from a device on which nothing
 // has run, so that compiling, loading and planning are among the calls. Its kernels are
 // those of fake_kernels.cpp. What kernels really compute is seen on a GPU (gpu_faults.cpp).
-#include "measure/limits.h"
-#include "ops/functions.h"
-#include "tensor/cuda_runtime.h"
-#include "tensor/error.h"
+#include "brrr/measure/limits.h"
+#include "brrr/ops/functions.h"
+#include "brrr/tensor/cuda_runtime.h"
+#include "brrr/tensor/error.h"
 #include "tests/catch.h"
 #include "tests/cuda_memory.h"
 #include "tests/fake_cuda.h"

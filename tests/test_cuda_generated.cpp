@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <cstring>
 
-#include "ops/adam_step.h"
-#include "ops/functions.h"
-#include "ops/jit/compiler.h"
-#include "ops/jit/geometry.h"
-#include "tensor/cuda_runtime.h"
-#include "tensor/host_copy.h"
+#include "brrr/ops/adam_step.h"
+#include "brrr/ops/functions.h"
+#include "brrr/ops/jit/compiler.h"
+#include "brrr/ops/jit/geometry.h"
+#include "brrr/tensor/cuda_runtime.h"
+#include "brrr/tensor/host_copy.h"
 #include "tests/allocator_guards.h"
 #include "tests/catch.h"
 #include "tests/fake_cuda.h"

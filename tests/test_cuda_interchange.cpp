@@ -1,7 +1,7 @@
 // Tensors on a CUDA device in files and DLPack, over the driver for machines without a GPU.
-#include "tensor/dlpack.h"
-#include "tensor/host_copy.h"
-#include "tensor/stream.h"
+#include "brrr/tensor/dlpack.h"
+#include "brrr/tensor/host_copy.h"
+#include "brrr/tensor/stream.h"
 #include "tests/catch.h"
 #include "tests/fake_cuda.h"
 #include "tests/interchange.h"

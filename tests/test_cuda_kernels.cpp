@@ -3,8 +3,8 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "ops/jit/compiler.h"
-#include "tensor/cuda_api.h"
+#include "brrr/ops/jit/compiler.h"
+#include "brrr/tensor/cuda_api.h"
 #include "tests/catch.h"
 #include "tests/jit_rows.h"
 #include "tests/skip.h"

@@ -1,10 +1,10 @@
 // The bare launches that benchmarks hold ops and steps against, on a fake device.
-#include "measure/limits.h"
-#include "ops/functions.h"
-#include "tensor/cuda_api.h"
-#include "tensor/cuda_runtime.h"
-#include "tensor/error.h"
-#include "tensor/stream.h"
+#include "brrr/measure/limits.h"
+#include "brrr/ops/functions.h"
+#include "brrr/tensor/cuda_api.h"
+#include "brrr/tensor/cuda_runtime.h"
+#include "brrr/tensor/error.h"
+#include "brrr/tensor/stream.h"
 #include "tests/catch.h"
 #include "tests/fake_cuda.h"
 

@@ -5,12 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "ops/cuda/matmul_small.h"
-#include "ops/functions.h"
-#include "ops/matmul.h"
-#include "tensor/cuda_api.h"
-#include "tensor/cuda_runtime.h"
-#include "tensor/error.h"
+#include "brrr/ops/cuda/matmul_small.h"
+#include "brrr/ops/functions.h"
+#include "brrr/ops/matmul.h"
+#include "brrr/tensor/cuda_api.h"
+#include "brrr/tensor/cuda_runtime.h"
+#include "brrr/tensor/error.h"
 #include "tests/allocator_guards.h"
 #include "tests/catch.h"
 #include "tests/fake_cuda.h"

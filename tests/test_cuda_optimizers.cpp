@@ -2,12 +2,12 @@
 // Their kernels are compiled as for a real one.
 #include <string>
 
-#include "brrr/brrr.h"
-#include "dispatch/op_info.h"
-#include "ops/jit/compiler.h"
-#include "ops/jit/render.h"
-#include "ops/jit/spec.h"
-#include "tensor/cuda_api.h"
+#include <brrr/brrr.h>
+#include "brrr/dispatch/op_info.h"
+#include "brrr/ops/jit/compiler.h"
+#include "brrr/ops/jit/render.h"
+#include "brrr/ops/jit/spec.h"
+#include "brrr/tensor/cuda_api.h"
 #include "tests/allocator_guards.h"
 #include "tests/catch.h"
 #include "tests/fake_cuda.h"

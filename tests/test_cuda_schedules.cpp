@@ -7,12 +7,12 @@
 #include <utility>
 #include <vector>
 
-#include "ops/functions.h"
-#include "ops/random_state.h"
-#include "tensor/cuda_runtime.h"
-#include "tensor/error.h"
-#include "tensor/host_copy.h"
-#include "tensor/sanitizers.h"
+#include "brrr/ops/functions.h"
+#include "brrr/ops/random_state.h"
+#include "brrr/tensor/cuda_runtime.h"
+#include "brrr/tensor/error.h"
+#include "brrr/tensor/host_copy.h"
+#include "brrr/tensor/sanitizers.h"
 #include "tests/catch.h"
 #include "tests/cuda_memory.h"
 #include "tests/fake_cuda.h"

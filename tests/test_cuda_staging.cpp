@@ -6,8 +6,8 @@
 #include <thread>
 #include <vector>
 
-#include "tensor/cuda_runtime.h"
-#include "tensor/host_copy.h"
+#include "brrr/tensor/cuda_runtime.h"
+#include "brrr/tensor/host_copy.h"
 #include "tests/catch.h"
 #include "tests/cuda_memory.h"
 #include "tests/fake_cuda.h"

@@ -1,7 +1,7 @@
 // Launches of a step, counted in the table of CUDA calls.
-#include "brrr/brrr.h"
-#include "measure/step_cost.h"
-#include "measure/timing.h"
+#include <brrr/brrr.h>
+#include "brrr/measure/step_cost.h"
+#include "brrr/measure/timing.h"
 #include "tests/allocator_guards.h"
 #include "tests/catch.h"
 #include "tests/fake_cuda.h"

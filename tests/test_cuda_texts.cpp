@@ -9,12 +9,12 @@
 #include <optional>
 #include <set>
 
-#include "ops/adam_step.h"
-#include "ops/cuda/programmatic.h"
-#include "ops/functions.h"
-#include "ops/jit/compiler.h"
-#include "tensor/cuda_api.h"
-#include "tensor/error.h"
+#include "brrr/ops/adam_step.h"
+#include "brrr/ops/cuda/programmatic.h"
+#include "brrr/ops/functions.h"
+#include "brrr/ops/jit/compiler.h"
+#include "brrr/tensor/cuda_api.h"
+#include "brrr/tensor/error.h"
 #include "tests/catch.h"
 #include "tests/fake_cuda.h"
 #include "tests/op_harness.h"

@@ -4,9 +4,9 @@
 #include <functional>
 #include <vector>
 
-#include "ops/functions.h"
-#include "tensor/stream.h"
-#include "tensor/thread_pool.h"
+#include "brrr/ops/functions.h"
+#include "brrr/tensor/stream.h"
+#include "brrr/tensor/thread_pool.h"
 #include "tests/catch.h"
 #include "tests/random_programs.h"
 

@@ -1,8 +1,8 @@
 #include <functional>
 
-#include "ops/functions.h"
-#include "tensor/dlpack.h"
-#include "tensor/stream.h"
+#include "brrr/ops/functions.h"
+#include "brrr/tensor/dlpack.h"
+#include "brrr/tensor/stream.h"
 #include "tests/catch.h"
 #include "tests/interchange.h"
 

@@ -6,8 +6,8 @@
 #include <map>
 #include <set>
 
-#include "ops/functions.h"
-#include "tensor/safetensors.h"
+#include "brrr/ops/functions.h"
+#include "brrr/tensor/safetensors.h"
 #include "tests/catch.h"
 #include "tests/op_harness.h"
 

@@ -1,7 +1,7 @@
 // Gradients side by side in one flat tensor.
 #include <brrr/brrr.h>
 
-#include "dispatch/observe.h"
+#include "brrr/dispatch/observe.h"
 #include "tests/catch.h"
 #include "tests/errors_expected.h"
 

@@ -5,8 +5,8 @@
 #include <limits>
 #include <vector>
 
-#include "ops/functions.h"
-#include "tensor/error.h"
+#include "brrr/ops/functions.h"
+#include "brrr/tensor/error.h"
 #include "tests/catch.h"
 
 using namespace brrr;

@@ -10,11 +10,11 @@
 #include <map>
 #include <vector>
 
-#include "ops/jit/cpu_compiler.h"
-#include "ops/jit/disk_cache.h"
-#include "ops/jit/geometry.h"
-#include "ops/jit/render.h"
-#include "tensor/error.h"
+#include "brrr/ops/jit/cpu_compiler.h"
+#include "brrr/ops/jit/disk_cache.h"
+#include "brrr/ops/jit/geometry.h"
+#include "brrr/ops/jit/render.h"
+#include "brrr/tensor/error.h"
 #include "tests/catch.h"
 #include "tests/jit_rows.h"
 

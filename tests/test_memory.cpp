@@ -14,10 +14,10 @@
 #include <thread>
 #include <vector>
 
-#include "ops/functions.h"
-#include "tensor/allocator.h"
-#include "tensor/error.h"
-#include "tensor/thread_pool.h"
+#include "brrr/ops/functions.h"
+#include "brrr/tensor/allocator.h"
+#include "brrr/tensor/error.h"
+#include "brrr/tensor/thread_pool.h"
 #include "tests/allocator_guards.h"
 #include "tests/catch.h"
 #include "tests/malloc_count.h"

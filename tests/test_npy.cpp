@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "tensor/npy.h"
+#include "brrr/tensor/npy.h"
 #include "tests/catch.h"
 #include "tests/golden/files.h"
 #include "tests/interchange.h"

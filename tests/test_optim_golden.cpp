@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "brrr/brrr.h"
+#include <brrr/brrr.h>
 #include "tests/catch.h"
 #include "tests/skip.h"
 

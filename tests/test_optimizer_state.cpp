@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "brrr/brrr.h"
+#include <brrr/brrr.h>
 #include "tests/catch.h"
 #include "tests/interchange.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "brrr/brrr.h"
+#include <brrr/brrr.h>
 #include "tests/catch.h"
 
 using namespace brrr;

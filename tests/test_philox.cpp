@@ -10,7 +10,7 @@ namespace {
 
 using std::sqrt;
 #define BRRR_SCALAR_FN [[maybe_unused]] inline
-#include "ops/jit/philox.inl"
+#include "brrr/ops/jit/philox.inl"
 
 struct Moments {
   double mean = 0, variance = 0, skew = 0, kurtosis = 0;

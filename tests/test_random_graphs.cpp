@@ -7,10 +7,10 @@
 #include <cstdlib>
 #include <string>
 
-#include "autograd/autograd.h"
-#include "autograd/gradcheck.h"
-#include "ops/functions.h"
-#include "tensor/error.h"
+#include "brrr/autograd/autograd.h"
+#include "brrr/autograd/gradcheck.h"
+#include "brrr/ops/functions.h"
+#include "brrr/tensor/error.h"
 #include "tests/catch.h"
 #include "tests/samples.h"
 

@@ -4,8 +4,8 @@
 #include <cstdlib>
 #include <string>
 
-#include "tensor/error.h"
-#include "tensor/stream.h"
+#include "brrr/tensor/error.h"
+#include "brrr/tensor/stream.h"
 #include "tests/catch.h"
 #include "tests/random_programs.h"
 

@@ -2,9 +2,9 @@
 #include <cmath>
 #include <limits>
 
-#include "brrr/brrr.h"
-#include "dispatch/dispatch.h"
-#include "dispatch/expression.h"
+#include <brrr/brrr.h>
+#include "brrr/dispatch/dispatch.h"
+#include "brrr/dispatch/expression.h"
 #include "tests/catch.h"
 
 using namespace brrr;

@@ -1,4 +1,4 @@
-#include "tensor/safetensors.h"
+#include "brrr/tensor/safetensors.h"
 #include "tests/catch.h"
 #include "tests/golden/files.h"
 #include "tests/interchange.h"

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <limits>
 
-#include "ops/functions.h"
+#include "brrr/ops/functions.h"
 #include "tests/catch.h"
 #include "tests/op_references.h"
 #include "tests/samples.h"

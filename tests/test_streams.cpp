@@ -5,11 +5,11 @@
 #include <thread>
 #include <vector>
 
-#include "ops/functions.h"
-#include "tensor/error.h"
-#include "tensor/host_copy.h"
-#include "tensor/runtime.h"
-#include "tensor/stream.h"
+#include "brrr/ops/functions.h"
+#include "brrr/tensor/error.h"
+#include "brrr/tensor/host_copy.h"
+#include "brrr/tensor/runtime.h"
+#include "brrr/tensor/stream.h"
 #include "tests/allocator_guards.h"
 #include "tests/catch.h"
 #include "tests/malloc_count.h"

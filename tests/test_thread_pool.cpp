@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "tensor/error.h"
-#include "tensor/thread_pool.h"
+#include "brrr/tensor/error.h"
+#include "brrr/tensor/thread_pool.h"
 #include "tests/catch.h"
 
 namespace {

@@ -2,8 +2,8 @@
 #include <functional>
 #include <string>
 
-#include "tensor/error.h"
-#include "tensor/tensor.h"
+#include "brrr/tensor/error.h"
+#include "brrr/tensor/tensor.h"
 #include "tests/catch.h"
 
 using namespace brrr;

@@ -1,4 +1,4 @@
-#include "nn/data/batcher.h"
+#include "brrr/nn/data/batcher.h"
 
 #include <fmt/format.h>
 
@@ -9,10 +9,10 @@
 #include <span>
 #include <utility>
 
-#include "nn/data/random.h"
-#include "tensor/error.h"
-#include "tensor/host_copy.h"
-#include "tensor/runtime.h"
+#include "brrr/nn/data/random.h"
+#include "brrr/tensor/error.h"
+#include "brrr/tensor/host_copy.h"
+#include "brrr/tensor/runtime.h"
 
 namespace brrr::data {
 namespace {

@@ -11,9 +11,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "nn/data/dataset.h"
-#include "ops/functions.h"
-#include "tensor/stream.h"
+#include <brrr/nn/data/dataset.h>
+#include <brrr/ops/functions.h>
+#include <brrr/tensor/stream.h>
 
 namespace brrr::data {
 

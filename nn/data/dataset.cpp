@@ -1,13 +1,13 @@
-#include "nn/data/dataset.h"
+#include "brrr/nn/data/dataset.h"
 
 #include <fmt/format.h>
 
-#include "autograd/autograd.h"
-#include "nn/data/idx.h"
-#include "ops/functions.h"
-#include "tensor/error.h"
-#include "tensor/npy.h"
-#include "tensor/strided_bytes.h"
+#include "brrr/autograd/autograd.h"
+#include "brrr/nn/data/idx.h"
+#include "brrr/ops/functions.h"
+#include "brrr/tensor/error.h"
+#include "brrr/tensor/npy.h"
+#include "brrr/tensor/strided_bytes.h"
 
 namespace brrr::data {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "tensor/tensor.h"
+#include <brrr/tensor/tensor.h>
 
 namespace brrr::data {
 

@@ -1,4 +1,4 @@
-#include "nn/data/idx.h"
+#include "brrr/nn/data/idx.h"
 
 #include <fmt/format.h>
 
@@ -8,8 +8,8 @@
 #include <cstring>
 #include <vector>
 
-#include "tensor/file_bytes.h"
-#include "tensor/strided_bytes.h"
+#include "brrr/tensor/file_bytes.h"
+#include "brrr/tensor/strided_bytes.h"
 
 namespace brrr::data {
 namespace {

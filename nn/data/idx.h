@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "tensor/tensor.h"
+#include <brrr/tensor/tensor.h>
 
 namespace brrr::data {
 

@@ -1,12 +1,12 @@
-#include "nn/data/synthetic.h"
+#include "brrr/nn/data/synthetic.h"
 
 #include <fmt/format.h>
 
 #include <vector>
 
-#include "nn/data/random.h"
-#include "ops/functions.h"
-#include "tensor/error.h"
+#include "brrr/nn/data/random.h"
+#include "brrr/ops/functions.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr::data {
 namespace {

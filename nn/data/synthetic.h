@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "nn/data/dataset.h"
+#include <brrr/nn/data/dataset.h>
 
 namespace brrr::data {
 

@@ -1,14 +1,14 @@
-#include "nn/data/text.h"
+#include "brrr/nn/data/text.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 
-#include "nn/data/random.h"
-#include "ops/functions.h"
-#include "tensor/error.h"
-#include "tensor/strided_bytes.h"
+#include "brrr/nn/data/random.h"
+#include "brrr/ops/functions.h"
+#include "brrr/tensor/error.h"
+#include "brrr/tensor/strided_bytes.h"
 
 namespace brrr::data {
 namespace {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "nn/data/dataset.h"
+#include <brrr/nn/data/dataset.h>
 
 namespace brrr::data {
 

@@ -1,12 +1,12 @@
-#include "nn/optim/clip.h"
+#include "brrr/nn/optim/clip.h"
 
 #include <fmt/format.h>
 
 #include <cmath>
 
-#include "ops/functions.h"
-#include "ops/register_op.h"
-#include "tensor/error.h"
+#include "brrr/ops/functions.h"
+#include "brrr/ops/register_op.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr::optim {
 namespace {

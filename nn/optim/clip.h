@@ -1,7 +1,7 @@
 // Limits on the size of updates.
 #pragma once
 
-#include "nn/optim/transformation.h"
+#include <brrr/nn/optim/transformation.h>
 
 namespace brrr::optim {
 

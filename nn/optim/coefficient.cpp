@@ -1,11 +1,11 @@
-#include "nn/optim/coefficient.h"
+#include "brrr/nn/optim/coefficient.h"
 
 #include <fmt/format.h>
 
 #include <cmath>
 
-#include "ops/functions.h"
-#include "tensor/error.h"
+#include "brrr/ops/functions.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr::optim {
 

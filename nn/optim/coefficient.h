@@ -4,8 +4,8 @@
 
 #include <optional>
 
-#include "ops/pointwise.h"
-#include "tensor/tensor.h"
+#include <brrr/ops/pointwise.h>
+#include <brrr/tensor/tensor.h>
 
 namespace brrr::optim {
 

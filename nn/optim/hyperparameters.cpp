@@ -1,4 +1,4 @@
-#include "nn/optim/hyperparameters.h"
+#include "brrr/nn/optim/hyperparameters.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <memory>
 
-#include "ops/functions.h"
-#include "tensor/error.h"
+#include "brrr/ops/functions.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr::optim {
 

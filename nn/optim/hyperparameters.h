@@ -14,9 +14,9 @@
 #include <variant>
 #include <vector>
 
-#include "nn/optim/coefficient.h"
-#include "nn/optim/schedule.h"
-#include "nn/optim/transformation.h"
+#include <brrr/nn/optim/coefficient.h>
+#include <brrr/nn/optim/schedule.h>
+#include <brrr/nn/optim/transformation.h>
 
 namespace brrr::optim {
 

@@ -1,6 +1,6 @@
-#include "nn/optim/master_weights.h"
+#include "brrr/nn/optim/master_weights.h"
 
-#include "ops/functions.h"
+#include "brrr/ops/functions.h"
 
 namespace brrr::optim {
 namespace {

@@ -2,7 +2,7 @@
 // updates, and the parameters follow, rounded.
 #pragma once
 
-#include "nn/optim/transformation.h"
+#include <brrr/nn/optim/transformation.h>
 
 namespace brrr::optim {
 

@@ -1,10 +1,10 @@
-#include "nn/optim/moments.h"
+#include "brrr/nn/optim/moments.h"
 
 #include <array>
 
-#include "ops/adam_step.h"
-#include "ops/functions.h"
-#include "ops/register_op.h"
+#include "brrr/ops/adam_step.h"
+#include "brrr/ops/functions.h"
+#include "brrr/ops/register_op.h"
 
 namespace brrr::optim {
 namespace {

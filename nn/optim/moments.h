@@ -2,8 +2,8 @@
 // are f32, unless said otherwise.
 #pragma once
 
-#include "nn/optim/coefficient.h"
-#include "nn/optim/transformation.h"
+#include <brrr/nn/optim/coefficient.h>
+#include <brrr/nn/optim/transformation.h>
 
 namespace brrr::optim {
 

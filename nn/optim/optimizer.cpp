@@ -1,12 +1,12 @@
-#include "nn/optim/optimizer.h"
+#include "brrr/nn/optim/optimizer.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "autograd/autograd.h"
-#include "ops/functions.h"
-#include "tensor/error.h"
+#include "brrr/autograd/autograd.h"
+#include "brrr/ops/functions.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr::optim {
 namespace {

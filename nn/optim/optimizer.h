@@ -12,8 +12,8 @@
 #include <string_view>
 #include <vector>
 
-#include "nn/optim/hyperparameters.h"
-#include "nn/optim/transformation.h"
+#include <brrr/nn/optim/hyperparameters.h>
+#include <brrr/nn/optim/transformation.h>
 
 namespace brrr::optim {
 

@@ -1,6 +1,6 @@
-#include "nn/optim/optimizers.h"
+#include "brrr/nn/optim/optimizers.h"
 
-#include "tensor/error.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr::optim {
 namespace {

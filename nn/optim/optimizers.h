@@ -2,8 +2,8 @@
 // are optax's.
 #pragma once
 
-#include "nn/optim/moments.h"
-#include "nn/optim/scale.h"
+#include <brrr/nn/optim/moments.h>
+#include <brrr/nn/optim/scale.h>
 
 namespace brrr::optim {
 

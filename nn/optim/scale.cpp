@@ -1,9 +1,9 @@
-#include "nn/optim/scale.h"
+#include "brrr/nn/optim/scale.h"
 
 #include <array>
 
-#include "ops/functions.h"
-#include "ops/register_op.h"
+#include "brrr/ops/functions.h"
+#include "brrr/ops/register_op.h"
 
 namespace brrr::optim {
 namespace {

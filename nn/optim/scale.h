@@ -3,9 +3,9 @@
 
 #include <variant>
 
-#include "nn/optim/coefficient.h"
-#include "nn/optim/schedule.h"
-#include "nn/optim/transformation.h"
+#include <brrr/nn/optim/coefficient.h>
+#include <brrr/nn/optim/schedule.h>
+#include <brrr/nn/optim/transformation.h>
 
 namespace brrr::optim {
 

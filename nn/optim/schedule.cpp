@@ -1,4 +1,4 @@
-#include "nn/optim/schedule.h"
+#include "brrr/nn/optim/schedule.h"
 
 #include <fmt/format.h>
 
@@ -7,9 +7,9 @@
 #include <map>
 #include <mutex>
 
-#include "ops/functions.h"
-#include "ops/register_op.h"
-#include "tensor/error.h"
+#include "brrr/ops/functions.h"
+#include "brrr/ops/register_op.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr::optim {
 namespace {

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "dispatch/call.h"
-#include "tensor/tensor.h"
+#include <brrr/dispatch/call.h>
+#include <brrr/tensor/tensor.h>
 
 namespace brrr::optim {
 

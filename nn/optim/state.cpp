@@ -1,4 +1,4 @@
-#include "nn/optim/state.h"
+#include "brrr/nn/optim/state.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <map>
 
-#include "nn/copy_all.h"
-#include "tensor/error.h"
-#include "tensor/safetensors.h"
+#include "brrr/nn/copy_all.h"
+#include "brrr/tensor/error.h"
+#include "brrr/tensor/safetensors.h"
 
 namespace brrr::optim {
 

@@ -1,4 +1,4 @@
-#include "nn/optim/transformation.h"
+#include "brrr/nn/optim/transformation.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <memory>
 
-#include "autograd/autograd.h"
-#include "ops/functions.h"
-#include "tensor/error.h"
+#include "brrr/autograd/autograd.h"
+#include "brrr/ops/functions.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr::optim {
 namespace {

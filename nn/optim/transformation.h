@@ -15,8 +15,8 @@
 #include <span>
 #include <vector>
 
-#include "nn/optim/state.h"
-#include "tensor/tensor.h"
+#include <brrr/nn/optim/state.h>
+#include <brrr/tensor/tensor.h>
 
 namespace brrr::optim {
 

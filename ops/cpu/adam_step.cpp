@@ -1,12 +1,12 @@
 // Adam's step on the CPU. Operands that are not of the type computed in are converted tile by tile.
-#include "ops/adam_step.h"
+#include "brrr/ops/adam_step.h"
 
 #include <algorithm>
 
-#include "ops/cpu/loops.h"
-#include "ops/cpu/tiles.h"
-#include "ops/kernels.h"
-#include "tensor/thread_pool.h"
+#include "brrr/ops/cpu/loops.h"
+#include "brrr/ops/cpu/tiles.h"
+#include "brrr/ops/kernels.h"
+#include "brrr/tensor/thread_pool.h"
 
 namespace brrr::on_cpu {
 namespace {

@@ -1,10 +1,10 @@
 // A copy whose values are all looked at first.
 #include <atomic>
 
-#include "ops/cpu/tiles.h"
-#include "ops/kernels.h"
-#include "tensor/out_of_range.h"
-#include "tensor/thread_pool.h"
+#include "brrr/ops/cpu/tiles.h"
+#include "brrr/ops/kernels.h"
+#include "brrr/tensor/out_of_range.h"
+#include "brrr/tensor/thread_pool.h"
 
 namespace brrr::on_cpu {
 namespace {

@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <cstring>
 
-#include "ops/cpu/loops.h"
-#include "ops/cpu/tiles.h"
-#include "ops/kernels.h"
-#include "tensor/thread_pool.h"
+#include "brrr/ops/cpu/loops.h"
+#include "brrr/ops/cpu/tiles.h"
+#include "brrr/ops/kernels.h"
+#include "brrr/tensor/thread_pool.h"
 
 namespace brrr::on_cpu {
 namespace {

@@ -6,12 +6,12 @@
 #include <atomic>
 #include <cstring>
 
-#include "dispatch/op_info.h"
-#include "ops/cpu/tiles.h"
-#include "ops/kernels.h"
-#include "tensor/error.h"
-#include "tensor/out_of_range.h"
-#include "tensor/thread_pool.h"
+#include "brrr/dispatch/op_info.h"
+#include "brrr/ops/cpu/tiles.h"
+#include "brrr/ops/kernels.h"
+#include "brrr/tensor/error.h"
+#include "brrr/tensor/out_of_range.h"
+#include "brrr/tensor/thread_pool.h"
 
 namespace brrr::on_cpu {
 namespace {

@@ -2,7 +2,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "ops/cpu/loops.h"
+#include "brrr/ops/cpu/loops.h"
 
 namespace brrr::on_cpu {
 

@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "tensor/dtype.h"
+#include <brrr/tensor/dtype.h>
 
 namespace brrr {
 
@@ -67,15 +67,15 @@ inline constexpr int kLoopRows = 0
 #define BRRR_UNARY(...) +1
 #define BRRR_BINARY(...) +1
 #define BRRR_TERNARY(...) +1
-#include "dispatch/ops.def"
+#include <brrr/dispatch/ops.def>
     ;
 inline constexpr int kReductionRows = 0
 #define BRRR_REDUCTION(...) +1
-#include "dispatch/ops.def"
+#include <brrr/dispatch/ops.def>
     ;
 inline constexpr int kArgRows = 0
 #define BRRR_ARG_REDUCTION(...) +1
-#include "dispatch/ops.def"
+#include <brrr/dispatch/ops.def>
     ;
 
 // Rows are in ops.def's order. Entries of 16-bit floats are null where loops compute in f32.

@@ -1,7 +1,7 @@
 // Every innermost loop, for one level of the instruction set: built once for each, with BRRR_ISA
 // naming it. All of it is in a namespace of that name or has no linkage, and it uses no inline
 // function from elsewhere, so that the linker never mixes the levels.
-#include "ops/cpu/loops.h"
+#include "brrr/ops/cpu/loops.h"
 
 #if defined(__F16C__)
 #include <immintrin.h>
@@ -19,9 +19,9 @@ namespace brrr::on_cpu::BRRR_ISA {
 
 using i64 = std::int64_t;
 
-#include "ops/cpu/scalar_math.inl"
-#include "ops/jit/philox.inl"
-#include "ops/jit/scalar.inl"
+#include "brrr/ops/cpu/scalar_math.inl"
+#include "brrr/ops/jit/philox.inl"
+#include "brrr/ops/jit/scalar.inl"
 
 // scalar.inl says `long long` where this machine's i64 is `long`.
 BRRR_SCALAR_FN i64 pow(i64 base, i64 exponent) { return integer_power(base, exponent); }
@@ -31,11 +31,11 @@ BRRR_SCALAR_FN i64 trunc(i64 a) { return a; }
 
 namespace {
 
-#include "ops/cpu/adam_loops.inl"
-#include "ops/cpu/convert_loops.inl"
-#include "ops/cpu/pointwise_loops.inl"
-#include "ops/cpu/random_loops.inl"
-#include "ops/cpu/reduction_loops.inl"
+#include "brrr/ops/cpu/adam_loops.inl"
+#include "brrr/ops/cpu/convert_loops.inl"
+#include "brrr/ops/cpu/pointwise_loops.inl"
+#include "brrr/ops/cpu/random_loops.inl"
+#include "brrr/ops/cpu/reduction_loops.inl"
 
 constexpr LoopTable make_table() {
   LoopTable table;

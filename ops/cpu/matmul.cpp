@@ -9,10 +9,10 @@
 #include <cstring>
 #include <limits>
 
-#include "ops/cpu/tiles.h"
-#include "ops/kernels.h"
-#include "tensor/error.h"
-#include "tensor/thread_pool.h"
+#include "brrr/ops/cpu/tiles.h"
+#include "brrr/ops/kernels.h"
+#include "brrr/tensor/error.h"
+#include "brrr/tensor/thread_pool.h"
 
 extern "C" {
 [[gnu::weak]] void openblas_set_num_threads(int count);  // absent where BLAS is another one

@@ -7,11 +7,11 @@
 #include <bit>
 #include <cstring>
 
-#include "dispatch/op_info.h"
-#include "ops/cpu/loops.h"
-#include "ops/cpu/tiles.h"
-#include "ops/kernels.h"
-#include "tensor/thread_pool.h"
+#include "brrr/dispatch/op_info.h"
+#include "brrr/ops/cpu/loops.h"
+#include "brrr/ops/cpu/tiles.h"
+#include "brrr/ops/kernels.h"
+#include "brrr/tensor/thread_pool.h"
 
 namespace brrr::on_cpu {
 namespace {

@@ -47,7 +47,7 @@ namespace rows {
       return expression;                                              \
     }                                                                 \
   };
-#include "dispatch/ops.def"
+#include "brrr/dispatch/ops.def"
 #undef BRRR_ROW
 #undef K
 }  // namespace rows
@@ -159,5 +159,5 @@ constexpr void fill_pointwise(LoopTable& table) {
 #define BRRR_UNARY(name, ...) fill_row<rows::name##_row, 1>(table.pointwise[row++]);
 #define BRRR_BINARY(name, ...) fill_row<rows::name##_row, 2>(table.pointwise[row++]);
 #define BRRR_TERNARY(name, ...) fill_row<rows::name##_row, 3>(table.pointwise[row++]);
-#include "dispatch/ops.def"
+#include "brrr/dispatch/ops.def"
 }

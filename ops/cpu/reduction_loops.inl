@@ -38,7 +38,7 @@ namespace rows {
       return static_cast<T>(finish_);                                                \
     }                                                                                \
   };
-#include "dispatch/ops.def"
+#include "brrr/dispatch/ops.def"
 
 #define BRRR_ARG_REDUCTION(name, before_)         \
   struct name##_row {                             \
@@ -47,7 +47,7 @@ namespace rows {
       return before_;                             \
     }                                             \
   };
-#include "dispatch/ops.def"
+#include "brrr/dispatch/ops.def"
 #undef K
 }  // namespace rows
 
@@ -244,8 +244,8 @@ constexpr void fill_reduction(ReductionLoops* row) {
 constexpr void fill_reductions(LoopTable& table) {
   int row = 0;
 #define BRRR_REDUCTION(name, ...) fill_reduction<rows::name##_row>(table.reduction[row++]);
-#include "dispatch/ops.def"
+#include "brrr/dispatch/ops.def"
   row = 0;
 #define BRRR_ARG_REDUCTION(name, ...) fill_arg<rows::name##_row>(table.arg_reduction[row++]);
-#include "dispatch/ops.def"
+#include "brrr/dispatch/ops.def"
 }

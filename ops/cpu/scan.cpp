@@ -1,9 +1,9 @@
 // Running sums along a dimension: in f64 for floating types, in i64 for the others.
 #include <algorithm>
 
-#include "ops/cpu/tiles.h"
-#include "ops/kernels.h"
-#include "tensor/thread_pool.h"
+#include "brrr/ops/cpu/tiles.h"
+#include "brrr/ops/kernels.h"
+#include "brrr/tensor/thread_pool.h"
 
 namespace brrr::on_cpu {
 namespace {

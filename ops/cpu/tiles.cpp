@@ -1,10 +1,10 @@
-#include "ops/cpu/tiles.h"
+#include "brrr/ops/cpu/tiles.h"
 
 #include <bit>
 #include <cstdlib>
 #include <cstring>
 
-#include "ops/cpu/loops.h"
+#include "brrr/ops/cpu/loops.h"
 
 namespace brrr::on_cpu {
 

@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <span>
 
-#include "tensor/dims.h"
-#include "tensor/dtype.h"
-#include "tensor/tensor.h"
+#include <brrr/tensor/dims.h>
+#include <brrr/tensor/dtype.h>
+#include <brrr/tensor/tensor.h>
 
 namespace brrr::on_cpu {
 

@@ -1,8 +1,8 @@
 // Adam's step on CUDA: one generated kernel of three outputs.
-#include "ops/adam_step.h"
+#include "brrr/ops/adam_step.h"
 
-#include "ops/cuda/elementwise.h"
-#include "ops/kernels.h"
+#include "brrr/ops/cuda/elementwise.h"
+#include "brrr/ops/kernels.h"
 
 namespace brrr::on_cuda {
 namespace {

@@ -1,11 +1,11 @@
 // A copy whose values are all looked at, on CUDA. One pass; what is wrong is reported through
 // tensor/cuda_faults.h.
-#include "ops/cuda/contiguous.h"
-#include "ops/cuda/launch.h"
-#include "ops/cuda/sources.h"
-#include "ops/kernels.h"
-#include "tensor/cuda_faults.h"
-#include "tensor/cuda_runtime.h"
+#include "brrr/ops/cuda/contiguous.h"
+#include "brrr/ops/cuda/launch.h"
+#include "brrr/ops/cuda/sources.h"
+#include "brrr/ops/kernels.h"
+#include "brrr/tensor/cuda_faults.h"
+#include "brrr/tensor/cuda_runtime.h"
 
 namespace brrr::on_cuda {
 

@@ -2,8 +2,8 @@
 // write, as they lie.
 #pragma once
 
-#include "ops/kernels.h"
-#include "tensor/tensor.h"
+#include <brrr/ops/kernels.h>
+#include <brrr/tensor/tensor.h>
 
 namespace brrr::on_cuda {
 

@@ -1,8 +1,8 @@
 // Copies, fills, progressions and triangles on CUDA, as elementwise kernels.
-#include "ops/cuda/contiguous.h"
-#include "ops/cuda/elementwise.h"
-#include "ops/kernels.h"
-#include "ops/unslice.h"
+#include "brrr/ops/cuda/contiguous.h"
+#include "brrr/ops/cuda/elementwise.h"
+#include "brrr/ops/kernels.h"
+#include "brrr/ops/unslice.h"
 
 namespace brrr::on_cuda {
 namespace {

@@ -1,16 +1,16 @@
 // Owns the choice among the elementwise kernels: flat, strided, tiled.
-#include "ops/cuda/elementwise.h"
+#include "brrr/ops/cuda/elementwise.h"
 
 #include <bit>
 #include <cstring>
 
-#include "ops/cuda/kernel_table.h"
-#include "ops/cuda/programmatic.h"
-#include "ops/jit/compiler.h"
-#include "ops/jit/geometry.h"
-#include "ops/jit/render.h"
-#include "ops/jit/tuning.h"
-#include "tensor/runtime.h"
+#include "brrr/ops/cuda/kernel_table.h"
+#include "brrr/ops/cuda/programmatic.h"
+#include "brrr/ops/jit/compiler.h"
+#include "brrr/ops/jit/geometry.h"
+#include "brrr/ops/jit/render.h"
+#include "brrr/ops/jit/tuning.h"
+#include "brrr/tensor/runtime.h"
 
 namespace brrr::on_cuda {
 namespace {

@@ -5,10 +5,10 @@
 
 #include <cstdint>
 
-#include "dispatch/call.h"
-#include "ops/jit/spec.h"
-#include "tensor/cuda_runtime.h"
-#include "tensor/tensor.h"
+#include <brrr/dispatch/call.h>
+#include <brrr/ops/jit/spec.h>
+#include <brrr/tensor/cuda_runtime.h>
+#include <brrr/tensor/tensor.h>
 
 namespace brrr::on_cuda {
 

@@ -9,15 +9,15 @@
 // additions.
 #include <fmt/format.h>
 
-#include "ops/cuda/contiguous.h"
-#include "ops/cuda/launch.h"
-#include "ops/cuda/radix.h"
-#include "ops/cuda/sources.h"
-#include "ops/jit/geometry.h"
-#include "ops/kernels.h"
-#include "tensor/cuda_faults.h"
-#include "tensor/cuda_runtime.h"
-#include "tensor/error.h"
+#include "brrr/ops/cuda/contiguous.h"
+#include "brrr/ops/cuda/launch.h"
+#include "brrr/ops/cuda/radix.h"
+#include "brrr/ops/cuda/sources.h"
+#include "brrr/ops/jit/geometry.h"
+#include "brrr/ops/kernels.h"
+#include "brrr/tensor/cuda_faults.h"
+#include "brrr/tensor/cuda_runtime.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr::on_cuda {
 namespace {

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "ops/cuda/kernel_table.h"
-#include "ops/cuda/programmatic.h"
-#include "tensor/cuda_stream.h"
+#include <brrr/ops/cuda/kernel_table.h>
+#include <brrr/ops/cuda/programmatic.h>
+#include <brrr/tensor/cuda_stream.h>
 
 namespace brrr::on_cuda {
 

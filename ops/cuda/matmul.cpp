@@ -5,17 +5,17 @@
 #include <algorithm>
 #include <optional>
 
-#include "ops/cuda/contiguous.h"
-#include "ops/cuda/launch.h"
-#include "ops/cuda/matmul_layout.h"
-#include "ops/cuda/matmul_plan.h"
-#include "ops/cuda/matmul_small.h"
-#include "ops/cuda/sources.h"
-#include "ops/kernels.h"
-#include "ops/matmul.h"
-#include "ops/shapes.h"
-#include "tensor/error.h"
-#include "tensor/runtime.h"
+#include "brrr/ops/cuda/contiguous.h"
+#include "brrr/ops/cuda/launch.h"
+#include "brrr/ops/cuda/matmul_layout.h"
+#include "brrr/ops/cuda/matmul_plan.h"
+#include "brrr/ops/cuda/matmul_small.h"
+#include "brrr/ops/cuda/sources.h"
+#include "brrr/ops/kernels.h"
+#include "brrr/ops/matmul.h"
+#include "brrr/ops/shapes.h"
+#include "brrr/tensor/error.h"
+#include "brrr/tensor/runtime.h"
 
 namespace brrr::on_cuda {
 namespace {

@@ -1,4 +1,4 @@
-#include "ops/cuda/matmul_layout.h"
+#include "brrr/ops/cuda/matmul_layout.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <cstring>
 #include <utility>
 
-#include "tensor/error.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr::on_cuda {
 namespace {

@@ -10,9 +10,9 @@
 #include <optional>
 #include <type_traits>
 
-#include "tensor/dims.h"
-#include "tensor/dtype.h"
-#include "tensor/tensor.h"
+#include <brrr/tensor/dims.h>
+#include <brrr/tensor/dtype.h>
+#include <brrr/tensor/tensor.h>
 
 namespace brrr::on_cuda {
 

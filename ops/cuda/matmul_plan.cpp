@@ -1,4 +1,4 @@
-#include "ops/cuda/matmul_plan.h"
+#include "brrr/ops/cuda/matmul_plan.h"
 
 #include <fmt/format.h>
 
@@ -11,12 +11,12 @@
 #include <unordered_map>
 #include <utility>
 
-#include "ops/cuda/matmul_tuning.h"
-#include "ops/cuda/turn.h"
-#include "ops/cuda/workspace.h"
-#include "ops/matmul.h"
-#include "tensor/cuda_relaxed_capture.h"
-#include "tensor/error.h"
+#include "brrr/ops/cuda/matmul_tuning.h"
+#include "brrr/ops/cuda/turn.h"
+#include "brrr/ops/cuda/workspace.h"
+#include "brrr/ops/matmul.h"
+#include "brrr/tensor/cuda_relaxed_capture.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr::on_cuda {
 namespace {

@@ -10,8 +10,8 @@
 #include <span>
 #include <vector>
 
-#include "ops/cuda/matmul_layout.h"
-#include "tensor/cuda_runtime.h"
+#include <brrr/ops/cuda/matmul_layout.h>
+#include <brrr/tensor/cuda_runtime.h>
 
 namespace brrr::on_cuda {
 

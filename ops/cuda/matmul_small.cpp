@@ -1,7 +1,7 @@
-#include "ops/cuda/matmul_small.h"
+#include "brrr/ops/cuda/matmul_small.h"
 
-#include "ops/cuda/launch.h"
-#include "ops/cuda/sources.h"
+#include "brrr/ops/cuda/launch.h"
+#include "brrr/ops/cuda/sources.h"
 
 namespace brrr::on_cuda {
 namespace {

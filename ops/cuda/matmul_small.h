@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-#include "ops/cuda/matmul_layout.h"
-#include "tensor/cuda_stream.h"
+#include <brrr/ops/cuda/matmul_layout.h>
+#include <brrr/tensor/cuda_stream.h>
 
 namespace brrr::on_cuda {
 

@@ -1,4 +1,4 @@
-#include "ops/cuda/matmul_tuning.h"
+#include "brrr/ops/cuda/matmul_tuning.h"
 
 #include <fmt/format.h>
 
@@ -10,11 +10,11 @@
 #include <mutex>
 #include <utility>
 
-#include "ops/jit/disk_cache.h"
-#include "ops/matmul.h"
-#include "tensor/cuda_relaxed_capture.h"
-#include "tensor/cuda_runtime.h"
-#include "tensor/error.h"
+#include "brrr/ops/jit/disk_cache.h"
+#include "brrr/ops/matmul.h"
+#include "brrr/tensor/cuda_relaxed_capture.h"
+#include "brrr/tensor/cuda_runtime.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr::on_cuda {
 namespace {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "ops/cuda/matmul_plan.h"
+#include <brrr/ops/cuda/matmul_plan.h>
 
 namespace brrr::on_cuda {
 

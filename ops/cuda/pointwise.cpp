@@ -1,6 +1,6 @@
 // Pointwise ops on CUDA: one generated kernel for each op, types and kind of layout.
-#include "ops/cuda/elementwise.h"
-#include "ops/kernels.h"
+#include "brrr/ops/cuda/elementwise.h"
+#include "brrr/ops/kernels.h"
 
 namespace brrr::on_cuda {
 namespace {

@@ -1,6 +1,6 @@
-#include "ops/cuda/programmatic.h"
+#include "brrr/ops/cuda/programmatic.h"
 
-#include "tensor/cuda_runtime.h"
+#include "brrr/tensor/cuda_runtime.h"
 
 namespace brrr::on_cuda {
 

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "tensor/cuda_stream.h"
+#include <brrr/tensor/cuda_stream.h>
 
 namespace brrr::on_cuda {
 

@@ -1,11 +1,11 @@
-#include "ops/cuda/radix.h"
+#include "brrr/ops/cuda/radix.h"
 
 #include <algorithm>
 #include <bit>
 #include <utility>
 
-#include "ops/cuda/launch.h"
-#include "ops/cuda/sources.h"
+#include "brrr/ops/cuda/launch.h"
+#include "brrr/ops/cuda/sources.h"
 
 namespace brrr::on_cuda {
 namespace {

@@ -1,8 +1,8 @@
 // A stable sort of pairs on the device.
 #pragma once
 
-#include "tensor/cuda_stream.h"
-#include "tensor/tensor.h"
+#include <brrr/tensor/cuda_stream.h>
+#include <brrr/tensor/tensor.h>
 
 namespace brrr::on_cuda {
 

@@ -4,14 +4,14 @@
 #include <bit>
 #include <cstdlib>
 
-#include "ops/cuda/elementwise.h"
-#include "ops/cuda/kernel_table.h"
-#include "ops/cuda/launch.h"
-#include "ops/jit/compiler.h"
-#include "ops/jit/geometry.h"
-#include "ops/jit/render.h"
-#include "ops/jit/tuning.h"
-#include "ops/kernels.h"
+#include "brrr/ops/cuda/elementwise.h"
+#include "brrr/ops/cuda/kernel_table.h"
+#include "brrr/ops/cuda/launch.h"
+#include "brrr/ops/jit/compiler.h"
+#include "brrr/ops/jit/geometry.h"
+#include "brrr/ops/jit/render.h"
+#include "brrr/ops/jit/tuning.h"
+#include "brrr/ops/kernels.h"
 
 namespace brrr::on_cuda {
 namespace {

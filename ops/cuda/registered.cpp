@@ -1,6 +1,6 @@
 // Kernels that users give as CUDA text: compiled once, then launched with pointers and attributes
 // in order.
-#include "ops/registered.h"
+#include "brrr/ops/registered.h"
 
 #include <fmt/format.h>
 
@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "ops/cuda/contiguous.h"
-#include "ops/jit/compiler.h"
-#include "tensor/cuda_runtime.h"
-#include "tensor/error.h"
+#include "brrr/ops/cuda/contiguous.h"
+#include "brrr/ops/jit/compiler.h"
+#include "brrr/tensor/cuda_runtime.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr::on_cuda {
 

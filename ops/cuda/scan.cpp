@@ -2,11 +2,11 @@
 // is cut into the same parts, so its bits are the same every time.
 #include <algorithm>
 
-#include "ops/cuda/contiguous.h"
-#include "ops/cuda/launch.h"
-#include "ops/cuda/sources.h"
-#include "ops/kernels.h"
-#include "tensor/cuda_runtime.h"
+#include "brrr/ops/cuda/contiguous.h"
+#include "brrr/ops/cuda/launch.h"
+#include "brrr/ops/cuda/sources.h"
+#include "brrr/ops/kernels.h"
+#include "brrr/tensor/cuda_runtime.h"
 
 namespace brrr::on_cuda {
 namespace {

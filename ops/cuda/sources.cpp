@@ -1,10 +1,10 @@
-#include "ops/cuda/sources.h"
+#include "brrr/ops/cuda/sources.h"
 
 #include <fmt/format.h>
 
-#include "ops/cuda/launch.h"
-#include "ops/cuda/matmul_small.h"
-#include "ops/jit/render.h"
+#include "brrr/ops/cuda/launch.h"
+#include "brrr/ops/cuda/matmul_small.h"
+#include "brrr/ops/jit/render.h"
 
 namespace brrr::text {
 extern const char faults_inl[];

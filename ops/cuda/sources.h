@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <string>
 
-#include "ops/jit/compiler.h"
-#include "tensor/dtype.h"
+#include <brrr/ops/jit/compiler.h>
+#include <brrr/tensor/dtype.h>
 
 namespace brrr::on_cuda {
 

@@ -1,10 +1,10 @@
-#include "ops/cuda/turn.h"
+#include "brrr/ops/cuda/turn.h"
 
 #include <algorithm>
 #include <cstdint>
 
-#include "ops/cuda/launch.h"
-#include "ops/cuda/sources.h"
+#include "brrr/ops/cuda/launch.h"
+#include "brrr/ops/cuda/sources.h"
 
 namespace brrr::on_cuda {
 

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "tensor/cuda_stream.h"
-#include "tensor/dtype.h"
+#include <brrr/tensor/cuda_stream.h>
+#include <brrr/tensor/dtype.h>
 
 namespace brrr::on_cuda {
 

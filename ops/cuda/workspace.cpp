@@ -1,4 +1,4 @@
-#include "ops/cuda/workspace.h"
+#include "brrr/ops/cuda/workspace.h"
 
 #include <algorithm>
 #include <atomic>
@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "ops/matmul.h"
-#include "tensor/cuda_allocator.h"
-#include "tensor/storage.h"
+#include "brrr/ops/matmul.h"
+#include "brrr/tensor/cuda_allocator.h"
+#include "brrr/tensor/storage.h"
 
 namespace brrr::on_cuda {
 namespace {

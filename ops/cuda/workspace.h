@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-#include "tensor/cuda_stream.h"
+#include <brrr/tensor/cuda_stream.h>
 
 namespace brrr::on_cuda {
 

@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tensor/device.h"
+#include <brrr/tensor/device.h>
 
 namespace brrr::jit {
 

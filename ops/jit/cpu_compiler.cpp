@@ -1,5 +1,5 @@
 // Owns the runs of the system's compiler and the shared objects that come of them.
-#include "ops/jit/cpu_compiler.h"
+#include "brrr/ops/jit/cpu_compiler.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -18,10 +18,10 @@
 #include <sstream>
 #include <vector>
 
-#include "ops/jit/disk_cache.h"
-#include "ops/jit/render.h"
-#include "ops/jit/text.h"
-#include "tensor/error.h"
+#include "brrr/ops/jit/disk_cache.h"
+#include "brrr/ops/jit/render.h"
+#include "brrr/ops/jit/text.h"
+#include "brrr/tensor/error.h"
 
 extern char** environ;
 

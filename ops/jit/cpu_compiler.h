@@ -5,9 +5,9 @@
 
 #include <string_view>
 
-#include "dispatch/op_info.h"
-#include "ops/cpu/loops.h"
-#include "ops/jit/disk_cache.h"
+#include <brrr/dispatch/op_info.h>
+#include <brrr/ops/cpu/loops.h>
+#include <brrr/ops/jit/disk_cache.h>
 
 namespace brrr::jit {
 

@@ -6,12 +6,12 @@
 #include <map>
 #include <mutex>
 
-#include "ops/jit/compiler.h"
-#include "ops/jit/disk_cache.h"
-#include "ops/jit/text.h"
-#include "tensor/cuda_relaxed_capture.h"
-#include "tensor/cuda_runtime.h"
-#include "tensor/error.h"
+#include "brrr/ops/jit/compiler.h"
+#include "brrr/ops/jit/disk_cache.h"
+#include "brrr/ops/jit/text.h"
+#include "brrr/tensor/cuda_relaxed_capture.h"
+#include "brrr/tensor/cuda_runtime.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr::jit {
 namespace {

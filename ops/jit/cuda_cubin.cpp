@@ -3,7 +3,7 @@
 #include <cstring>
 #include <map>
 
-#include "ops/jit/compiler.h"
+#include "brrr/ops/jit/compiler.h"
 
 namespace brrr::jit {
 namespace {

@@ -1,7 +1,7 @@
 // Owns the files of the kernel cache: their place, their format, and that nobody ever sees half of
 // one.
-#include "ops/jit/disk_cache.h"
-#include "tensor/error.h"
+#include "brrr/ops/jit/disk_cache.h"
+#include "brrr/tensor/error.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

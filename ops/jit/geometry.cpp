@@ -1,5 +1,5 @@
 // Owns the arithmetic on strides that turns tensors' layouts into kernel arguments.
-#include "ops/jit/geometry.h"
+#include "brrr/ops/jit/geometry.h"
 
 #include <algorithm>
 #include <bit>

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ops/jit/spec.h"
+#include <brrr/ops/jit/spec.h>
 
 namespace brrr::jit {
 

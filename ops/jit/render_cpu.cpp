@@ -1,8 +1,8 @@
 // Owns the text of pointwise loops for the system compiler.
 #include <fmt/format.h>
 
-#include "ops/jit/render.h"
-#include "tensor/error.h"
+#include "brrr/ops/jit/render.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr::jit {
 

@@ -1,7 +1,7 @@
 // Owns the text of pointwise CUDA kernels: the three walks over memory around one `compute`.
 #include <fmt/format.h>
 
-#include "ops/jit/render.h"
+#include "brrr/ops/jit/render.h"
 
 namespace brrr::jit {
 namespace {

@@ -2,8 +2,8 @@
 // combination is fixed by the geometry, so a result has the same bits in every run.
 #include <fmt/format.h>
 
-#include "ops/jit/render.h"
-#include "tensor/error.h"
+#include "brrr/ops/jit/render.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr::jit {
 namespace {

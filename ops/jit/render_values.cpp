@@ -1,7 +1,7 @@
 // Owns the text of values: expressions as functions, and the statements that call them in order.
 #include <fmt/format.h>
 
-#include "ops/jit/render.h"
+#include "brrr/ops/jit/render.h"
 
 namespace brrr::jit {
 

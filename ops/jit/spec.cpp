@@ -1,12 +1,12 @@
 // Owns how rows of the op table become kernel specs, and the rules that a spec obeys.
-#include "ops/jit/spec.h"
+#include "brrr/ops/jit/spec.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "ops/jit/render.h"
-#include "tensor/error.h"
+#include "brrr/ops/jit/render.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr::jit {
 

@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
-#include "dispatch/op_info.h"
-#include "tensor/dtype.h"
+#include <brrr/dispatch/op_info.h>
+#include <brrr/tensor/dtype.h>
 
 namespace brrr::jit {
 

@@ -1,12 +1,12 @@
 // Owns BRRR_TUNE.
-#include "ops/jit/tuning.h"
+#include "brrr/ops/jit/tuning.h"
 
 #include <fmt/format.h>
 
 #include <cstdlib>
 #include <string>
 
-#include "tensor/error.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr::jit {
 namespace {
