@@ -12,12 +12,16 @@ namespace {
 
 void require_gradient(const char* what, const Tensor& x) {
   if (!x.defined()) fail(fmt::format("[{}] expected a tensor, got an undefined one", what));
-  if (!requires_grad(x)) {
-    fail(
-        fmt::format("[{}] expected a tensor that was computed from one that requires a gradient, "
-                    "got {}",
-                    what, x.describe()));
-  }
+  if (requires_grad(x)) return;
+  const bool replayed = x.impl()->word.bits & TensorWord::kReplayed;
+  fail(
+      fmt::format("[{}] expected a tensor that was computed from one that requires a gradient, "
+                  "got {}{}",
+                  what, x.describe(),
+                  replayed ? ", a result of a compiled step, which carries no gradient: call "
+                             "backward in the step"
+                  : grad_enabled() ? ""
+                                   : "; a NoGrad is active on this thread"));
 }
 
 Tensor seed_for(const char* what, const Tensor& output, const Tensor& gradient) {
@@ -45,10 +49,10 @@ void backward(std::span<const Tensor> outputs, std::span<const Tensor> gradients
     fail(fmt::format("[backward] expected outputs and as many gradients or none, got {} and {}",
                      outputs.size(), gradients.size()));
   }
+  for (const Tensor& output : outputs) require_gradient("backward", output);
   const Recording recording(options.create_graph);
   Run run(options.create_graph, options.retain_graph.value_or(options.create_graph));
   for (std::size_t i = 0; i < outputs.size(); ++i) {
-    require_gradient("backward", outputs[i]);
     run.seed(outputs[i],
              seed_for("backward", outputs[i], gradients.empty() ? Tensor() : gradients[i]));
   }

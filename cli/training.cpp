@@ -48,7 +48,9 @@ Training::Training(const TrainingOptions& options)
             optimizer_.step();
             return detach(loss);
           },
-          {.mode = options.mode, .require_graph = true, .frozen_rate = OnFrozenRate::ignore}) {}
+          {.mode = options.mode,
+           .fallback = OnFallback::refuse,
+           .frozen_rate = OnFrozenRate::ignore}) {}
 
 std::optional<CompiledEntry> Training::compiled() const {
   const CompileReport report = step_.report();

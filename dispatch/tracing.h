@@ -1,11 +1,19 @@
-// What is not a call and yet matters to a trace: reads by the host, waits, and values of the host
-// that become constants. Functions of ops/ and autograd/ report them here; graph/ listens.
+// What is not a call and yet matters to a trace: reads by the host, waits, values of the host that
+// become constants, and settings that decide which calls a function makes. Functions of ops/,
+// autograd/ and nn/ report them here; graph/ listens.
 #pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
 
 #include <brrr/dispatch/keys.h>
 #include <brrr/tensor/tensor.h>
 
 namespace brrr {
+
+class Setting;
 
 class TraceListener {
  public:
@@ -14,6 +22,9 @@ class TraceListener {
   virtual void host_needs(const char* op, const char* why) = 0;
   // A tensor was made of values that the host had.
   virtual void froze(const char* op, const Tensor& made) = 0;
+  // The function branched on a setting, which `name` names in messages; or it sets one itself.
+  virtual void reads(const Setting& setting, const std::string& name) = 0;
+  virtual void sets(const Setting& setting) = 0;
 };
 // Of the trace that this thread is in; null outside.
 extern thread_local constinit TraceListener* trace_listener;
@@ -25,5 +36,33 @@ inline void refuse_while_tracing(const char* op, const char* why) {
   if (tracing() && trace_listener) [[unlikely]]
     trace_listener->host_needs(op, why);
 }
+
+// --- What a compiled step is checked against at each call ---
+
+// Counts changes of all settings and all calls of `replace`. A compiled step whose count is this
+// one looks at nothing else.
+extern std::atomic<std::uint64_t> setting_changes;
+
+// A switch of the library that functions branch on, such as a module's training mode. A trace that
+// reads it records the value, and the compiled entry is used only while the setting has it.
+class Setting {
+ public:
+  using State = std::shared_ptr<std::atomic<int>>;  // outlives the owner of the setting
+
+  explicit Setting(int value) : state_(std::make_shared<std::atomic<int>>(value)) {}
+  Setting(const Setting&) = delete;
+  Setting& operator=(const Setting&) = delete;
+
+  int value() const { return state_->load(std::memory_order_relaxed); }
+  void set(int value);
+  const State& state() const { return state_; }
+
+ private:
+  State state_;
+};
+
+// Makes `owner`, a tensor that a module owns, another one. A compiled step that reads the memory of
+// the old one is traced again at its next call.
+void replace(Tensor& owner, Tensor by) noexcept;
 
 }  // namespace brrr

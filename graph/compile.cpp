@@ -6,64 +6,27 @@
 #include <chrono>
 #include <cstdio>
 #include <mutex>
+#include <optional>
 
 #include "brrr/autograd/autograd.h"
 #include "brrr/autograd/journal.h"
 #include "brrr/graph/cuda_replay.h"
+#include "brrr/graph/guards.h"
 #include "brrr/graph/program.h"
+#include "brrr/graph/signature.h"
 #include "brrr/graph/trace.h"
-#include "brrr/ops/matmul.h"
 #include "brrr/tensor/error.h"
 
 namespace brrr::detail {
 namespace {
 
+using graph::Arguments;
 using graph::Frozen;
 using graph::Graph;
+using graph::Guards;
 using graph::Program;
+using graph::Signature;
 using graph::Trace;
-
-// All that decides which calls a step makes.
-struct Signature {
-  std::string text;
-  std::vector<std::int64_t> words;
-  std::vector<Tensor> shapes;  // of the arguments, without values
-  std::vector<const void*> fixed;
-  std::vector<std::size_t> phases;
-  std::vector<Static> statics;
-};
-
-void add_words(const Tensor& x, std::vector<std::int64_t>& words) {
-  constexpr std::uint32_t kType = 0x1fffff;  // dtype, device, rank, layout
-  words.push_back(x.impl()->word.bits & kType);
-  const auto shape = x.shape(), strides = x.strides();
-  words.insert(words.end(), shape.begin(), shape.end());
-  words.insert(words.end(), strides.begin(), strides.end());
-  words.push_back(static_cast<std::int64_t>(graph::phase_of(x)));
-}
-
-void fill_words(std::span<const Tensor> arguments, std::span<const Tensor> fixed,
-                std::span<const Static> statics, std::vector<std::int64_t>& words) {
-  words.clear();
-  words.push_back(grad_enabled() | static_cast<int>(matmul_precision()) << 1 |
-                  static_cast<int>(matmul_choice()) << 4);
-  for (const Tensor& x : arguments) add_words(x, words);
-  for (const Tensor& x : fixed) {
-    add_words(x, words);
-    words.push_back(reinterpret_cast<std::int64_t>(x.impl()->storage));
-    words.push_back(x.storage_offset());
-    // Which leaf it is matters, whatever memory it has.
-    words.push_back(requires_grad(x) ? reinterpret_cast<std::int64_t>(x.impl()) : 0);
-  }
-  words.insert(words.end(), statics.begin(), statics.end());
-}
-
-std::string describe(std::span<const Tensor> arguments, std::span<const Tensor> fixed) {
-  std::string text;
-  for (const Tensor& x : arguments) text += (text.empty() ? "" : ", ") + x.describe();
-  for (const Tensor& x : fixed) text += (text.empty() ? "fixed " : ", fixed ") + x.describe();
-  return "(" + text + ")";
-}
 
 double milliseconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
@@ -74,35 +37,18 @@ struct Entry {
   Signature signature;
   std::string reason;
   std::unique_ptr<Program> program;
+  std::optional<Guards> guards;
   std::int64_t calls = 0;
-  int traced_again = 0, planned_again = 0;
+  int traced_again = 0, planned_again = 0, replaced = 0;
   double trace_ms = 0, plan_ms = 0;
 };
 
-// What differs from the entry before.
-std::string difference(const Signature& now, const Signature& before) {
-  if (now.shapes.size() == before.shapes.size()) {
-    for (std::size_t i = 0; i < now.shapes.size(); ++i) {
-      const Tensor &x = now.shapes[i], &y = before.shapes[i];
-      if (x.describe() != y.describe())
-        return fmt::format("argument {} is {}, and was {}", i, x.describe(), y.describe());
-      if (!std::ranges::equal(x.strides(), y.strides())) {
-        return fmt::format("argument {} has strides {}, and had {}", i,
-                           to_string(Dims(x.strides())), to_string(Dims(y.strides())));
-      }
-      if (now.phases[i] != before.phases[i]) {
-        return fmt::format("argument {} starts {} bytes past a multiple of 16, and started {}", i,
-                           now.phases[i], before.phases[i]);
-      }
-    }
-  } else {
-    return fmt::format("there are {} tensors, and were {}", now.shapes.size(),
-                       before.shapes.size());
-  }
-  if (now.fixed != before.fixed) return "a fixed argument is another tensor";
-  if (now.statics != before.statics) return "a number among the arguments changed";
-  return "gradients, or how products are computed, were switched";
-}
+// Why a call cannot be replayed. Each kind of reason is told of once.
+struct Fallback {
+  enum Kind : std::uint8_t { queue, aliases, entries };
+  Kind kind;
+  std::string why;
+};
 
 }  // namespace
 
@@ -111,19 +57,18 @@ Static static_of(double value) { return std::bit_cast<Static>(value); }
 struct CompiledStep::State {
   explicit State(CompileOptions given) : options(std::move(given)) {}
 
-  std::vector<Tensor> call(std::span<const Tensor> arguments, std::span<const Tensor> fixed,
-                           std::span<const Static> statics, const StepFunction& function);
-  std::unique_ptr<Entry> trace_and_plan(std::span<const Tensor> arguments,
-                                        std::span<const Tensor> fixed,
-                                        std::span<const Static> statics,
-                                        const StepFunction& function);
-  Entry* find_or_trace(std::span<const Tensor> arguments, std::span<const Tensor> fixed,
-                       std::span<const Static> statics, const StepFunction& function);
+  std::vector<Tensor> call(const Arguments& arguments, const StepFunction& function);
+  std::unique_ptr<Entry> trace_and_plan(const Arguments& arguments, const StepFunction& function);
+  Entry* find_or_trace(const Arguments& arguments, const StepFunction& function);
+  Entry* retrace(Entry& stale, const Arguments& arguments, const StepFunction& function);
   Graph trace(std::span<const Tensor> arguments, const StepFunction& function) const;
   void look_for_frozen_rates(const Graph& graph) const;
-  std::vector<Tensor> fall_back(std::span<const Tensor> arguments, const StepFunction& function,
-                                const std::string& why);
-  std::string why_not(std::span<const Tensor> arguments, std::span<const Tensor> fixed) const;
+  std::vector<Tensor> fall_back(const Arguments& arguments, const StepFunction& function,
+                                const Fallback& fallback);
+  Fallback too_many_entries(const Arguments& arguments) const;
+  void require_values(const Arguments& arguments) const;
+  std::string reason_for(const Entry& entry) const;
+  std::string advice(const Signature* further) const;
   const Program& program(int entry) const;
   graph::ProgramOptions program_options() const {
     return {.lanes = options.lanes, .programmatic = options.programmatic};
@@ -136,6 +81,7 @@ struct CompiledStep::State {
   std::shared_ptr<graph::Arena> arena = std::make_shared<graph::Arena>();
   std::int64_t eager_calls = 0;
   std::vector<std::string> eager_reasons;
+  unsigned told = 0;  // kinds of fallback that stderr has a line of
 };
 
 const Program& CompiledStep::State::program(int entry) const {
@@ -187,50 +133,66 @@ void run_passes(Graph& graph) {
 
 }  // namespace
 
-std::unique_ptr<Entry> CompiledStep::State::trace_and_plan(std::span<const Tensor> arguments,
-                                                           std::span<const Tensor> fixed,
-                                                           std::span<const Static> statics,
+std::unique_ptr<Entry> CompiledStep::State::trace_and_plan(const Arguments& arguments,
                                                            const StepFunction& function) {
   auto entry = std::make_unique<Entry>();
   const auto start = std::chrono::steady_clock::now();
-  Graph graph = trace(arguments, function);
+  Graph graph = trace(arguments.tensors, function);
   entry->trace_ms = milliseconds_since(start);
   look_for_frozen_rates(graph);
   const auto traced = std::chrono::steady_clock::now();
   run_passes(graph);
   entry->program = std::make_unique<Program>(std::move(graph), arena, program_options());
+  entry->guards.emplace(entry->program->graph());
   entry->plan_ms = milliseconds_since(traced);
-  Signature& signature = entry->signature;
-  signature.words = words;
-  signature.text = describe(arguments, fixed);
-  for (const Tensor& x : arguments) {
-    signature.shapes.push_back(
-        make_view(make_meta_tensor(x.dtype(), x.shape(), x.device()), x.shape(), x.strides()));
-    signature.phases.push_back(graph::phase_of(x));
-  }
-  for (const Tensor& x : fixed) signature.fixed.push_back(x.data());
-  signature.statics.assign(statics.begin(), statics.end());
+  entry->signature = graph::signature_of(arguments, words);
   return entry;
 }
 
-std::vector<Tensor> CompiledStep::State::fall_back(std::span<const Tensor> arguments,
+std::vector<Tensor> CompiledStep::State::fall_back(const Arguments& arguments,
                                                    const StepFunction& function,
-                                                   const std::string& why) {
-  if (options.require_graph)
-    fail(fmt::format("[{}] expected a step that can be replayed: {}", options.name, why));
+                                                   const Fallback& fallback) {
+  if (options.fallback == OnFallback::refuse) {
+    fail(fmt::format("[{}] expected a step that can be replayed: {}", options.name, fallback.why));
+  }
   ++eager_calls;
   constexpr std::size_t kRemembered = 8;
-  if (std::ranges::find(eager_reasons, why) == eager_reasons.end()) {
+  if (std::ranges::find(eager_reasons, fallback.why) == eager_reasons.end()) {
     if (eager_reasons.size() == kRemembered) eager_reasons.erase(eager_reasons.begin());
-    eager_reasons.push_back(why);
+    eager_reasons.push_back(fallback.why);
   }
-  return function(arguments);
+  const unsigned kind = 1u << fallback.kind;
+  if (options.fallback == OnFallback::warn && !(told & kind)) {
+    const std::string line = fmt::format(
+        "[{}] runs eagerly where it cannot be replayed: {} (reported once; report() counts eager "
+        "calls)\n",
+        options.name, fallback.why);
+    std::fputs(line.c_str(), stderr);
+  }
+  told |= kind;
+  return function(arguments.tensors);
 }
 
-// Why these arguments cannot be replayed here and now; "" when they can.
-std::string CompiledStep::State::why_not(std::span<const Tensor> arguments,
-                                         std::span<const Tensor> fixed) const {
-  const auto require_values = [&](const Tensor& x, const char* kind, std::size_t i) {
+// What would let more calls be replayed; with the signature of a call that has no entry.
+std::string CompiledStep::State::advice(const Signature* further) const {
+  std::vector<const Signature*> all;
+  for (const auto& entry : entries) all.push_back(&entry->signature);
+  if (further) all.push_back(further);
+  return graph::advice_on_numbers(all);
+}
+
+Fallback CompiledStep::State::too_many_entries(const Arguments& arguments) const {
+  const Signature signature = graph::signature_of(arguments, words);
+  const std::string mend = advice(&signature);
+  return {Fallback::entries,
+          fmt::format(
+              "{} would be entry {} of at most {}; {}", signature.text, entries.size() + 1,
+              options.most_entries,
+              mend.empty() ? "fewer shapes, or a larger most_entries, would avoid that" : mend)};
+}
+
+void CompiledStep::State::require_values(const Arguments& arguments) const {
+  const auto require = [&](const Tensor& x, const char* kind, std::size_t i) {
     if (!x.defined())
       fail(fmt::format("[{}] expected tensors, got an undefined one as {} {}", options.name, kind,
                        i));
@@ -238,10 +200,11 @@ std::string CompiledStep::State::why_not(std::span<const Tensor> arguments,
       fail(fmt::format("[{}] expected tensors with values, got {} without memory as {} {}",
                        options.name, x.describe(), kind, i));
   };
-  for (std::size_t i = 0; i < fixed.size(); ++i) require_values(fixed[i], "fixed argument", i);
-  for (std::size_t i = 0; i < arguments.size(); ++i) {
-    const Tensor& x = arguments[i];
-    require_values(x, "argument", i);
+  for (std::size_t i = 0; i < arguments.fixed.size(); ++i)
+    require(arguments.fixed[i], "fixed argument", i);
+  for (std::size_t i = 0; i < arguments.tensors.size(); ++i) {
+    const Tensor& x = arguments.tensors[i];
+    require(x, "argument", i);
     if (requires_grad(x) && grad_enabled()) {
       fail(fmt::format(
           "[{}] expected arguments that require no gradient, got {} as argument {}; make "
@@ -249,63 +212,74 @@ std::string CompiledStep::State::why_not(std::span<const Tensor> arguments,
           options.name, x.describe(), i));
     }
   }
-  return current_cpu_queue() ? "the current stream of the CPU is a queue" : "";
 }
 
-// The entry for these arguments, and for the gradients that leaves have now; null when there is
-// none and no room for it.
-Entry* CompiledStep::State::find_or_trace(std::span<const Tensor> arguments,
-                                          std::span<const Tensor> fixed,
-                                          std::span<const Static> statics,
+// The entry for these arguments, for the settings of now, and for the gradients that leaves have
+// now; null when there is none and no capacity for it.
+Entry* CompiledStep::State::find_or_trace(const Arguments& arguments,
                                           const StepFunction& function) {
-  Entry* moved = nullptr;
-  bool other_gradients = false;
+  Entry* stale = nullptr;
   for (const auto& entry : entries) {
     if (entry->signature.words != words) continue;
-    const Program::Fit fit = entry->program->fit_of_gradients();
+    const Guards::Verdict guards = entry->guards->check();
+    if (guards == Guards::Verdict::other_setting) continue;
+    const bool replaced = guards == Guards::Verdict::replaced;
+    const Program::Fit fit = replaced ? Program::Fit::moved : entry->program->fit_of_gradients();
     if (fit == Program::Fit::yes) return entry.get();
-    if (fit == Program::Fit::moved) moved = entry.get();
-    other_gradients = true;
+    if (fit == Program::Fit::moved) stale = entry.get();
   }
-  if (!moved && static_cast<int>(entries.size()) >= options.most_entries) return nullptr;
-  auto entry = trace_and_plan(arguments, fixed, statics, function);
-  if (moved) {
-    // The gradients that it looks at are gone: no call will find them again.
-    entry->reason = moved->reason;
-    entry->calls = moved->calls;
-    entry->traced_again = moved->traced_again + 1;
-    entry->planned_again = moved->planned_again;
-    *moved = std::move(*entry);
-    return moved;
-  }
-  entry->reason = other_gradients   ? "leaves had gradients and have none, or had none"
-                  : entries.empty() ? "first call"
-                                    : difference(entry->signature, entries.back()->signature);
+  if (stale) return retrace(*stale, arguments, function);
+  if (static_cast<int>(entries.size()) >= options.most_entries) return nullptr;
+  auto entry = trace_and_plan(arguments, function);
+  entry->reason = reason_for(*entry);
   entries.push_back(std::move(entry));
   return entries.back().get();
 }
 
-std::vector<Tensor> CompiledStep::State::call(std::span<const Tensor> arguments,
-                                              std::span<const Tensor> fixed,
-                                              std::span<const Static> statics,
+// In the place of an entry that no call will find again: memory that it reads was replaced, or
+// gradients that it looks at are gone.
+Entry* CompiledStep::State::retrace(Entry& stale, const Arguments& arguments,
+                                    const StepFunction& function) {
+  const bool replaced = stale.guards->check() == Guards::Verdict::replaced;
+  auto entry = trace_and_plan(arguments, function);
+  entry->reason = stale.reason;
+  entry->calls = stale.calls;
+  entry->traced_again = stale.traced_again + !replaced;
+  entry->replaced = stale.replaced + replaced;
+  entry->planned_again = stale.planned_again;
+  stale = std::move(*entry);
+  return &stale;
+}
+
+// Why an entry was made, beside those that there are.
+std::string CompiledStep::State::reason_for(const Entry& entry) const {
+  if (entries.empty()) return "first call";
+  for (const auto& other : entries) {
+    if (other->signature.words != entry.signature.words) continue;
+    const std::string setting = other->guards->difference();
+    return setting.empty() ? "leaves had gradients and have none, or had none" : setting;
+  }
+  return graph::difference(entry.signature, entries.back()->signature);
+}
+
+std::vector<Tensor> CompiledStep::State::call(const Arguments& arguments,
                                               const StepFunction& function) {
   // Part of another step that is being traced, it is traced with it.
-  if (options.mode == Mode::eager || Trace::on_this_thread()) return function(arguments);
+  if (options.mode == Mode::eager || Trace::on_this_thread()) return function(arguments.tensors);
   const std::lock_guard lock(mutex);
-  if (const std::string why = why_not(arguments, fixed); !why.empty())
-    return fall_back(arguments, function, why);
-  fill_words(arguments, fixed, statics, words);
+  require_values(arguments);
+  if (current_cpu_queue())
+    return fall_back(arguments, function,
+                     {Fallback::queue, "the current stream of the CPU is a queue"});
+  graph::fill_words(arguments, words);
   // Other threads may change the gradients of the same leaves.
   std::unique_lock gradients(autograd::collecting());
   // Those that others hold are copied once: then the step is traced with the copies.
-  Entry* found = find_or_trace(arguments, fixed, statics, function);
-  if (found && found->program->copy_held_gradients())
-    found = find_or_trace(arguments, fixed, statics, function);
+  Entry* found = find_or_trace(arguments, function);
+  if (found && found->program->copy_held_gradients()) found = find_or_trace(arguments, function);
   if (!found) {
     gradients.unlock();
-    return fall_back(arguments, function,
-                     fmt::format("{} would be entry {} of at most {}", describe(arguments, fixed),
-                                 entries.size() + 1, options.most_entries));
+    return fall_back(arguments, function, too_many_entries(arguments));
   }
   if (found->program->made_gradients_are_held()) {
     // They stay the caller's; the step writes to new ones from now on.
@@ -313,10 +287,10 @@ std::vector<Tensor> CompiledStep::State::call(std::span<const Tensor> arguments,
     found->program = std::make_unique<Program>(std::move(graph), arena, program_options());
     ++found->planned_again;
   }
-  const std::string why = found->program->shared_memory(arguments);
+  const std::string why = found->program->shared_memory(arguments.tensors);
   if (!why.empty() || !found->program->adds_to_gradients()) gradients.unlock();
-  if (!why.empty()) return fall_back(arguments, function, why);
-  std::vector<Tensor> results = found->program->run(arguments);
+  if (!why.empty()) return fall_back(arguments, function, {Fallback::aliases, why});
+  std::vector<Tensor> results = found->program->run(arguments.tensors);
   ++found->calls;
   return results;
 }
@@ -333,7 +307,7 @@ std::vector<Tensor> CompiledStep::call(std::span<const Tensor> arguments,
                                        std::span<const Tensor> fixed,
                                        std::span<const Static> statics,
                                        const StepFunction& function) {
-  return state_->call(arguments, fixed, statics, function);
+  return state_->call({arguments, fixed, statics}, function);
 }
 
 CompileReport CompiledStep::report() const {
@@ -349,6 +323,9 @@ CompileReport CompiledStep::report() const {
           "; traced again {} times, since a gradient that the step looks at "
           "was another tensor",
           entry->traced_again);
+    if (entry->replaced > 0)
+      line.reason += fmt::format("; traced again {} times, since parameters were packed or moved",
+                                 entry->replaced);
     if (entry->planned_again > 0)
       line.reason += fmt::format("; planned again {} times, since somebody kept a gradient",
                                  entry->planned_again);
@@ -386,6 +363,8 @@ std::string CompiledStep::explain() const {
         i, e.signature, e.reason, e.calls, e.nodes, e.lanes,
         e.launches > 0 ? fmt::format(", {} nodes in the CUDA graph", e.launches) : "",
         e.arena_bytes, e.least_bytes, e.kept_bytes, e.scratch_bytes);
+    for (const graph::SettingRead& read : state_->entries[i]->guards->settings())
+      text += fmt::format("  while {} is {}\n", read.name, read.value);
     const Graph& graph = state_->entries[i]->program->graph();
     const std::vector<Frozen> frozen = graph::frozen_values(graph);
     if (frozen.empty()) continue;
@@ -398,6 +377,8 @@ std::string CompiledStep::explain() const {
     }
   }
   for (const std::string& why : all.eager_reasons) text += "eager: " + why + "\n";
+  if (const std::string mend = state_->advice(nullptr); !mend.empty())
+    text += "advice: " + mend + "\n";
   return text;
 }
 

@@ -19,6 +19,8 @@
 //   tensor later means the old one in replays.
 // - Values of the host (numbers, branches, tensors made of them) are those of the first call:
 //   `explain` lists them. A schedule on the device, dropout and step counters go on.
+// - What the library itself switches or moves (a module's training mode, packed parameters, a
+//   module's device, precision, seeds) is checked at each call, and traced again where it differs.
 // - Gradients that the function computes are those of the leaves after each call.
 // - Results are the caller's: no later call writes over them, but for an argument, a tensor from
 //   outside or a view of one, which are handed back as such. They carry no gradient.
@@ -54,6 +56,8 @@ enum class Mode : std::uint8_t {
 };
 
 enum class OnFrozenRate : std::uint8_t { warn, ignore, refuse };
+// `warn` says once on stderr why.
+enum class OnFallback : std::uint8_t { warn, ignore, refuse };
 
 // An argument that stays where it is from call to call: a slot that is filled anew, a table. It is
 // kept alive as what the function takes from outside is, and each one is an entry of its own.
@@ -67,10 +71,10 @@ inline Fixed<std::vector<Tensor>> fixed(std::vector<Tensor> list) { return {std:
 struct CompileOptions {
   Mode mode = Mode::graph;
   std::string name = "step";  // in messages
-  // Combinations of shapes and numbers that are kept; further ones are called eagerly.
+  // Combinations of shapes, numbers and settings that are kept; further ones are called eagerly.
   int most_entries = 8;
-  // An eager call instead of a replay is an error.
-  bool require_graph = false;
+  // An eager call in place of a replay.
+  OnFallback fallback = OnFallback::warn;
   // A number that updates parameters (a learning rate in the program) is the same in every replay.
   OnFrozenRate frozen_rate = OnFrozenRate::warn;
   // Independent calls run side by side on CUDA.
@@ -164,6 +168,11 @@ constexpr Static kind_of() {
   return 4 + (std::is_same_v<T, bool> | std::is_floating_point_v<T> << 1 | std::is_enum_v<T> << 2 |
               std::is_unsigned_v<T> << 3 | static_cast<Static>(sizeof(T)) << 4);
 }
+
+// Of a kind: numbers have their value after it, lists their length.
+constexpr bool is_number(Static kind) { return kind >= 4; }
+constexpr bool is_floating_number(Static kind) { return is_number(kind) && (kind - 4) & 2; }
+constexpr bool has_static(Static kind) { return is_number(kind) || kind == 1 || kind == 3; }
 
 // Arguments to lists of tensors and numbers, and back.
 struct Flattened {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <brrr/dispatch/call.h>
+#include <brrr/dispatch/tracing.h>
 #include <brrr/graph/call_site.h>
 #include <brrr/ops/random_state.h>
 #include <brrr/tensor/overlap.h>
@@ -25,9 +26,10 @@ struct Buffer {
   Kind kind = Kind::temporary;
   Device device;
   std::size_t bytes = 0;
-  Tensor captured;      // some tensor of that storage
-  bool trains = false;  // captured: one that requires a gradient lies in it
-  int input = -1;       // which argument
+  Tensor captured;             // some tensor of that storage
+  std::uint32_t replaced = 0;  // captured: the storage's count when it was traced
+  bool trains = false;         // captured: one that requires a gradient lies in it
+  int input = -1;              // which argument
   // How many bytes past a multiple of 16 an argument starts that is copied: kernels choose how to
   // load, and so the order in which they add up, by that.
   std::size_t phase = 0;
@@ -98,6 +100,13 @@ struct Frozen {
   bool updates_parameter = false;  // in a call that writes to a leaf
 };
 
+// A setting that the function branched on, and the value that it had.
+struct SettingRead {
+  Setting::State state;
+  int value = 0;
+  std::string name;  // "mlp.dropout.training()"
+};
+
 struct Graph {
   Device device;
   std::vector<Buffer> buffers;
@@ -105,6 +114,7 @@ struct Graph {
   std::vector<Output> outputs;
   std::vector<LeafGradient> gradients;
   std::vector<RandomAdvance> draws;
+  std::vector<SettingRead> settings;
   std::vector<std::pair<std::string, CallSite>> host_values;  // tensors made of them, and where
 
   bool is_temporary(int buffer) const {

@@ -251,6 +251,11 @@ std::vector<Tensor> Program::run(std::span<const Tensor> arguments) {
   }
   for (const RandomAdvance& advance : graph_.draws) after_replay(advance);
   if (!graph_.gradients.empty()) bind_gradients(arguments);
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    const Output& output = graph_.outputs[i];
+    if (!output.real.defined() && results[i].defined())
+      results[i].impl()->word.bits |= TensorWord::kReplayed;
+  }
   return results;
 }
 

@@ -101,7 +101,7 @@ Trace::~Trace() {
 bool Trace::on_this_thread() { return current != nullptr; }
 
 void Trace::refuse(const char* op, const std::string& why) const {
-  fail(fmt::format("[{}] cannot be part of the step {} that is being traced: {} (at {})", op, name_,
+  fail(fmt::format("[{}] cannot be part of the compiled function \"{}\": {} (at {})", op, name_,
                    why, describe(CallSite::here())));
 }
 
@@ -109,6 +109,20 @@ void Trace::host_needs(const char* op, const char* why) { refuse(op, why); }
 
 void Trace::froze(const char* op, const Tensor& made) {
   graph_.host_values.emplace_back(fmt::format("{} {}", op, made.describe()), CallSite::here());
+}
+
+// A setting that the function itself sets first is none that its calls depend on.
+void Trace::reads(const Setting& setting, const std::string& name) {
+  if (std::ranges::find(set_here_, setting.state()) != set_here_.end()) return;
+  if (std::ranges::find(graph_.settings, setting.state(), &SettingRead::state) ==
+      graph_.settings.end())
+    graph_.settings.push_back({setting.state(), setting.value(), name});
+}
+
+void Trace::sets(const Setting& setting) {
+  if (std::ranges::find(graph_.settings, setting.state(), &SettingRead::state) ==
+      graph_.settings.end())
+    set_here_.push_back(setting.state());
 }
 
 Tensor Trace::make(DType dtype, std::span<const std::int64_t> shape, Device device,
@@ -174,7 +188,8 @@ int Trace::buffer_of(const Tensor& x) {
     graph_.buffers.push_back({.kind = Buffer::Kind::captured,
                               .device = x.device(),
                               .bytes = storage->bytes,
-                              .captured = detach(x)});
+                              .captured = detach(x),
+                              .replaced = storage->replaced.load(std::memory_order_relaxed)});
   }
   graph_.buffers[static_cast<std::size_t>(found->second)].trains |= requires_grad(x);
   return found->second;

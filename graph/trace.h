@@ -36,6 +36,8 @@ class Trace final : public TraceListener {
 
   void host_needs(const char* op, const char* why) override;
   void froze(const char* op, const Tensor& made) override;
+  void reads(const Setting& setting, const std::string& name) override;
+  void sets(const Setting& setting) override;
 
  private:
   struct Write {
@@ -59,6 +61,7 @@ class Trace final : public TraceListener {
   std::vector<Tensor> arguments_, inputs_;
   std::unordered_map<const Storage*, int> captured_;
   std::unordered_map<const Storage*, Write> writes_;  // to captured storages, not done
+  std::vector<Setting::State> set_here_;              // before the function read them
   bool went_backward_ = false;
   std::vector<StreamState*> streams_;  // the current ones, of each device
   std::optional<autograd::Journal> journal_;

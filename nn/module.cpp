@@ -16,9 +16,11 @@ Module::~Module() {
 }
 
 void Module::train(bool on) {
-  training_ = on;
+  training_.set(on);
   for (const Child& child : children_) child.module->train(on);
 }
+
+void Module::note_training() const { trace_listener->reads(training_, path() + ".training()"); }
 
 std::vector<Module::Entry> Module::entries() const {
   std::vector<Entry> found;

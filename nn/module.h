@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include <brrr/dispatch/tracing.h>
 #include <brrr/tensor/tensor.h>
 
 namespace brrr::nn {
@@ -32,10 +33,15 @@ class Module {
   virtual Tensor forward(const Tensor& x) = 0;
   Tensor operator()(const Tensor& x) { return forward(x); }
 
-  // Whether dropout drops; modules start in training.
+  // Whether dropout drops; modules start in training. A compiled step whose function asked for
+  // `training` has an entry for each mode.
   void train(bool on = true);
   void eval() { train(false); }
-  bool training() const { return training_; }
+  bool training() const {
+    if (trace_listener) [[unlikely]]
+      note_training();
+    return training_.value();
+  }
 
   // Every tensor of this module, then those of its children, by dotted path: "blocks.0.norm1.bias".
   struct Entry {
@@ -70,9 +76,10 @@ class Module {
   };
   void expect_new(const std::string& name) const;
   void collect(const std::string& prefix, std::vector<Entry>& found) const;
+  void note_training() const;
 
   std::string kind_;
-  bool training_ = true;
+  Setting training_{1};
   Module* parent_ = nullptr;
   std::vector<Entry> own_;
   std::vector<Child> children_;

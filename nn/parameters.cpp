@@ -6,6 +6,7 @@
 #include <bit>
 #include <map>
 
+#include "brrr/dispatch/tracing.h"
 #include "brrr/ops/functions.h"
 #include "brrr/tensor/error.h"
 
@@ -88,7 +89,7 @@ Parameters::Parameters(Module& module) {
   // Nothing can fail from here on.
   for (std::size_t b = 0; b < buffers.size(); ++b) {
     for (std::size_t i = 0; i < buffers[b].size(); ++i) {
-      for (Tensor* place : buffers[b][i].places) *place = leaves[b][i];
+      for (Tensor* place : buffers[b][i].places) replace(*place, leaves[b][i]);
     }
   }
 }

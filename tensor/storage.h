@@ -17,6 +17,9 @@ struct Storage {
   // by side.
   std::atomic<std::uint32_t> version{0};
   Device device;
+  // Counts how often the library gave an owner of this memory other memory in its place: see
+  // `replace` in dispatch/tracing.h.
+  std::atomic<std::uint32_t> replaced{0};
   void* data = nullptr;
   std::size_t bytes = 0;
   StreamState* stream = nullptr;  // CUDA: the stream that the block belongs to

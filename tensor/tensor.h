@@ -27,6 +27,7 @@ struct TensorWord {
   std::uint32_t bits = 0;
 
   static constexpr std::uint32_t kContiguous = 1u << 20;
+  static constexpr std::uint32_t kReplayed = 1u << 21;  // a result of a compiled step; for messages
   static constexpr int kKeyShift = 24;  // dispatch keys of calls that the tensor is an input of
 
   static constexpr std::uint32_t kMeta = 4u;     // the keys of a tensor without memory,

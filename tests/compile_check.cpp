@@ -28,9 +28,10 @@ struct Record {
 Record record(const MakeWorld& make, int calls, Mode mode) {
   manual_seed(20);
   const World world = make();
-  auto step = compile(
-      world.step,
-      {.mode = mode, .name = "tested", .require_graph = true, .frozen_rate = OnFrozenRate::ignore});
+  auto step = compile(world.step, {.mode = mode,
+                                   .name = "tested",
+                                   .fallback = OnFallback::refuse,
+                                   .frozen_rate = OnFrozenRate::ignore});
   Record all;
   for (int call = 0; call < calls; ++call) {
     const Tensors results = step(world.arguments(call));

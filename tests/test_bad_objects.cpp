@@ -5,7 +5,6 @@
 #include <functional>
 #include <string>
 
-#include <brrr/brrr.h>
 #include "brrr/nn/data/batcher.h"
 #include "brrr/nn/data/synthetic.h"
 #include "brrr/nn/data/text.h"
@@ -13,6 +12,7 @@
 #include "brrr/nn/state_dict.h"
 #include "tests/catch.h"
 #include "tests/errors_expected.h"
+#include <brrr/brrr.h>
 
 using namespace brrr;
 using namespace brrr::test;

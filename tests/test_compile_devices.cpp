@@ -16,7 +16,7 @@ TEST_CASE("compile: what crosses devices is refused by name and line", "[compile
   testing::define_kernels(fake);
   const Device there = cuda(0);
   const Tensor host = ones({3}), device = zeros({3}, {.device = there});
-  const std::string cannot = "] cannot be part of the step refused that is being traced: ";
+  const std::string cannot = "] cannot be part of the compiled function \"refused\": ";
   struct Refusal {
     const char* what;
     std::function<void(const Tensor& x)> does;

@@ -116,9 +116,9 @@ TEST_CASE("compile: what a step may not do is refused by name and line", "[compi
         {.name = "refused"});
     manual_seed(3);
     const std::string text = error_of([&] { step(noise({3}, 2)); });
-    const std::string head =
-        std::string("[") + each.op +
-        "] cannot be part of the step refused that is being traced: " + each.why + " (at ";
+    const std::string head = std::string("[") + each.op +
+                             "] cannot be part of the compiled function \"refused\": " + each.why +
+                             " (at ";
     CHECK(text.substr(0, head.size()) == head);
     CHECK_THAT(text.substr(std::min(head.size(), text.size())),
                Catch::Contains("test_compile_refusals.cpp:") && Catch::Contains(" in a lambda)"));

@@ -80,7 +80,7 @@ TEST_CASE("compile: each number among the arguments is a step of its own", "[com
   const CompileReport report = step.report();
   REQUIRE(report.entries.size() == 4);
   CHECK(report.entries[0].reason == "first call");
-  CHECK(report.entries[1].reason == "a number among the arguments changed");
+  CHECK(report.entries[1].reason == "argument 1 is 1, and was 2");
   for (const CompiledEntry& entry : report.entries) CHECK(entry.calls == 2);
 }
 

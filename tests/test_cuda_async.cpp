@@ -5,12 +5,12 @@
 #include <utility>
 #include <vector>
 
-#include <brrr/brrr.h>
 #include "brrr/tensor/cuda_capture.h"
 #include "brrr/tensor/cuda_runtime.h"
 #include "tests/catch.h"
 #include "tests/cuda_memory.h"
 #include "tests/fake_cuda.h"
+#include <brrr/brrr.h>
 
 using namespace brrr;
 using namespace brrr::testing;

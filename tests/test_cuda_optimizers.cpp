@@ -2,7 +2,6 @@
 // Their kernels are compiled as for a real one.
 #include <string>
 
-#include <brrr/brrr.h>
 #include "brrr/dispatch/op_info.h"
 #include "brrr/ops/jit/compiler.h"
 #include "brrr/ops/jit/render.h"
@@ -13,6 +12,7 @@
 #include "tests/fake_cuda.h"
 #include "tests/interchange.h"
 #include "tests/skip.h"
+#include <brrr/brrr.h>
 
 using namespace brrr;
 using namespace brrr::optim;

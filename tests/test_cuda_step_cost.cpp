@@ -1,10 +1,10 @@
 // Launches of a step, counted in the table of CUDA calls.
-#include <brrr/brrr.h>
 #include "brrr/measure/step_cost.h"
 #include "brrr/measure/timing.h"
 #include "tests/allocator_guards.h"
 #include "tests/catch.h"
 #include "tests/fake_cuda.h"
+#include <brrr/brrr.h>
 
 using namespace brrr;
 

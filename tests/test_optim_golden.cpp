@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include <brrr/brrr.h>
 #include "tests/catch.h"
 #include "tests/skip.h"
+#include <brrr/brrr.h>
 
 using namespace brrr;
 using namespace brrr::optim;

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include <brrr/brrr.h>
 #include "tests/catch.h"
+#include <brrr/brrr.h>
 
 using namespace brrr;
 using namespace brrr::optim;

@@ -2,10 +2,10 @@
 #include <cmath>
 #include <limits>
 
-#include <brrr/brrr.h>
 #include "brrr/dispatch/dispatch.h"
 #include "brrr/dispatch/expression.h"
 #include "tests/catch.h"
+#include <brrr/brrr.h>
 
 using namespace brrr;
 

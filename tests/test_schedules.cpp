@@ -3,9 +3,9 @@
 #include <functional>
 #include <numbers>
 
-#include <brrr/brrr.h>
 #include "tests/catch.h"
 #include "tests/interchange.h"
+#include <brrr/brrr.h>
 
 using namespace brrr;
 using namespace brrr::optim;

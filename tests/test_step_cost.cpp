@@ -1,10 +1,10 @@
 // Costs of ops and steps, by shapes counted by hand.
 #include <vector>
 
-#include <brrr/brrr.h>
 #include "brrr/measure/step_cost.h"
 #include "tests/allocator_guards.h"
 #include "tests/catch.h"
+#include <brrr/brrr.h>
 
 using namespace brrr;
 

@@ -1,0 +1,39 @@
+// What a compiled entry is checked against at each call beside its signature: settings that the
+// function branched on, and memory that the library may replace (packing of parameters, a module
+// moved to another device). Where nothing has changed since the last call, that is one load.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <brrr/graph/ir.h>
+
+namespace brrr::graph {
+
+class Guards {
+ public:
+  // The graph's captured tensors are alive as long as the guards are used.
+  explicit Guards(const Graph& graph);
+
+  enum class Verdict : std::uint8_t {
+    hold,
+    other_setting,  // they may hold again
+    replaced,       // they will never hold again
+  };
+  Verdict check();
+  // "mlp.dropout.training() is 0, and was 1" of a setting that differs; "" when none does.
+  std::string difference() const;
+  const std::vector<SettingRead>& settings() const { return settings_; }
+
+ private:
+  struct Memory {
+    const Storage* storage = nullptr;
+    std::uint32_t replaced = 0;
+  };
+  std::vector<SettingRead> settings_;
+  std::vector<Memory> memory_;
+  std::uint64_t checked_at_ = ~std::uint64_t{0};  // the count of changes when they last held
+};
+
+}  // namespace brrr::graph

@@ -1,0 +1,43 @@
+// What tells the calls of a compiled step apart: shapes, types, layouts and devices of its
+// arguments, the numbers among them, and settings that every function depends on.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <brrr/tensor/tensor.h>
+
+namespace brrr::graph {
+
+// The arguments of one call. `statics` are the numbers and what kinds of argument there are.
+struct Arguments {
+  std::span<const Tensor> tensors, fixed;
+  std::span<const std::int64_t> statics;
+};
+
+struct Signature {
+  std::vector<std::int64_t> words;  // all of it, to compare
+  std::string text;                 // "(f32[32, 64], f32[32, 64])"
+  std::vector<Tensor> shapes;       // of the tensors, without values
+  std::vector<const void*> fixed;
+  std::vector<std::size_t> phases;
+  std::vector<std::int64_t> statics;
+};
+
+// Fills `words`, which keeps its memory from call to call.
+void fill_words(const Arguments& arguments, std::vector<std::int64_t>& words);
+Signature signature_of(const Arguments& arguments, std::vector<std::int64_t> words);
+std::string describe(const Arguments& arguments);
+
+// The first thing in which two signatures differ: "argument 0 is f32[4], and was f32[3]".
+std::string difference(const Signature& now, const Signature& before);
+
+// What would spare a step its many signatures: "argument 1 is a number that had 9 values: pass
+// ...".
+// "" where no number among the arguments had three values or more.
+std::string advice_on_numbers(std::span<const Signature* const> signatures);
+
+}  // namespace brrr::graph
