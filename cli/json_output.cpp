@@ -27,7 +27,8 @@ Json describe(const measure::Machine& m) {
   for (const measure::Library& library : m.libraries) {
     libraries.push_back({{"name", library.name},
                          {"version", or_null(library.version)},
-                         {"problem", or_null(library.problem)}});
+                         {"problem", or_null(library.problem)},
+                         {"file", or_null(library.file)}});
   }
   for (const measure::Cache& cache : m.caches) {
     caches.push_back({{"name", cache.name},

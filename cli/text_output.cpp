@@ -77,8 +77,9 @@ std::string to_text(const measure::Machine& m) {
   }
   if (!m.why_no_cuda.empty()) line(text, "cuda", "none: " + m.why_no_cuda);
   for (const measure::Library& library : m.libraries) {
-    line(text, library.name,
-         library.problem.empty() ? library.version : "none: " + library.problem);
+    std::string value = library.problem.empty() ? library.version : "none: " + library.problem;
+    if (!library.file.empty()) value += ", " + library.file;
+    line(text, library.name, value);
   }
   for (const measure::Cache& cache : m.caches) {
     line(text, "cache",

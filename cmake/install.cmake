@@ -1,4 +1,5 @@
-# Installing brrr, so that find_package(brrr) gives brrr::brrr. Headers go under include/brrr as they are in the tree.
+# Installing brrr, so that find_package(brrr), pkg-config and a bare -I and -l find it. Headers go under include/brrr as
+# they are in the tree.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -10,12 +11,10 @@ if(BRRR_BUILD_CLI)
   set_target_properties(brrr_cli PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
 endif()
 
-install(FILES include/brrr/brrr.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/brrr)
-foreach(room tensor dispatch ops autograd graph nn measure)
-  install(DIRECTORY ${room} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/brrr
-    FILES_MATCHING PATTERN "*.h" PATTERN "*.def" PATTERN "*.inl"
-    PATTERN cpu EXCLUDE PATTERN cuda EXCLUDE)
-endforeach()
+# The public headers are brrr.h and what it includes, as it is when the install runs.
+install(CODE "set(BRRR_HEADERS ${PROJECT_SOURCE_DIR}/include)\nset(BRRR_INCLUDEDIR ${CMAKE_INSTALL_INCLUDEDIR})")
+install(SCRIPT ${PROJECT_SOURCE_DIR}/cmake/install_headers.cmake)
+install(FILES LICENSE README.md DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/doc/brrr)
 
 set(brrr_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/brrr)
 install(EXPORT brrrTargets NAMESPACE brrr:: DESTINATION ${brrr_package_dir})
@@ -25,14 +24,34 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/brrrConfigVersion.cmake C
 install(FILES ${PROJECT_BINARY_DIR}/brrrConfig.cmake ${PROJECT_BINARY_DIR}/brrrConfigVersion.cmake
   DESTINATION ${brrr_package_dir})
 
+# brrr.pc finds the prefix from where it is itself: `cmake --install --prefix` may have moved it.
+file(RELATIVE_PATH brrr_pc_up ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
+set(brrr_pc_libdir "\${prefix}")
+cmake_path(APPEND brrr_pc_libdir ${CMAKE_INSTALL_LIBDIR})
+set(brrr_pc_includedir "\${prefix}")
+cmake_path(APPEND brrr_pc_includedir ${CMAKE_INSTALL_INCLUDEDIR})
+# A static library leaves what it calls to the program's link.
+get_target_property(brrr_kind brrr TYPE)
+if(brrr_kind STREQUAL "STATIC_LIBRARY")
+  set(brrr_pc_requires fmt)
+  list(JOIN BRRR_BLAS_LIBRARIES " " brrr_pc_libs)
+  string(APPEND brrr_pc_libs " ${CMAKE_THREAD_LIBS_INIT}")
+  foreach(library IN LISTS CMAKE_DL_LIBS)
+    string(APPEND brrr_pc_libs " -l${library}")
+  endforeach()
+  string(APPEND brrr_pc_libs " -lstdc++ -lm")
+endif()
+configure_file(cmake/brrr.pc.in ${PROJECT_BINARY_DIR}/brrr.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/brrr.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
 # A project of its own uses brrr both ways: installed, and as a part of its tree.
 if(BRRR_BUILD_TESTS)
   foreach(way installed subdirectory)
     add_test(NAME consumer_${way} COMMAND ${CMAKE_COMMAND} -DWAY=${way} -DSOURCE=${PROJECT_SOURCE_DIR}
       -DBUILD=${PROJECT_BINARY_DIR} -DWORK=${PROJECT_BINARY_DIR}/consumer/${way} -DGENERATOR=${CMAKE_GENERATOR}
       -DCONFIG=${CMAKE_BUILD_TYPE} -DCOMPILER=${CMAKE_CXX_COMPILER} -DLAUNCHER=${CMAKE_CXX_COMPILER_LAUNCHER}
-      -DSANITIZE=${BRRR_SANITIZE} -DWERROR=${BRRR_WERROR} -DCUDA=${BRRR_CUDA}
-      -P ${PROJECT_SOURCE_DIR}/tests/consumer/check.cmake)
+      -DSANITIZE=${BRRR_SANITIZE} -DWERROR=${BRRR_WERROR} -DCUDA=${BRRR_CUDA} -DLIBDIR=${CMAKE_INSTALL_LIBDIR}
+      -DSHARED=${BUILD_SHARED_LIBS} -P ${PROJECT_SOURCE_DIR}/tests/consumer/check.cmake)
     set_tests_properties(consumer_${way} PROPERTIES TIMEOUT 900 LABELS consumer)
   endforeach()
 endif()

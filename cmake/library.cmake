@@ -5,10 +5,9 @@ target_include_directories(brrr PUBLIC
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>)
 target_compile_features(brrr PUBLIC cxx_std_20)
 target_compile_definitions(brrr PRIVATE BRRR_HAS_CUDA=${BRRR_HAS_CUDA})
-target_include_directories(brrr PRIVATE ${BRRR_CBLAS_INCLUDE})
 # fmt's library, not its headers alone: those doubled what each file takes to compile.
 target_link_libraries(brrr PRIVATE $<BUILD_INTERFACE:brrr_compile_options> $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>
-  fmt::fmt ${BLAS_LIBRARIES} Threads::Threads ${CMAKE_DL_LIBS})
+  fmt::fmt ${BRRR_BLAS_LIBRARIES} Threads::Threads ${CMAKE_DL_LIBS})
 if(BRRR_HAS_CUDA)
   target_include_directories(brrr SYSTEM PRIVATE ${BRRR_CUDA_INCLUDE})
 endif()
@@ -34,5 +33,7 @@ foreach(isa IN LISTS brrr_isas)
   target_compile_definitions(brrr PRIVATE BRRR_HAS_ISA_${ISA}=1)
 endforeach()
 
+set_property(SOURCE ops/cpu/matmul.cpp measure/cpu_limits.cpp measure/machine.cpp APPEND PROPERTY COMPILE_DEFINITIONS
+  BRRR_OPENBLAS=${BRRR_OPENBLAS})
 set_property(SOURCE measure/machine.cpp APPEND PROPERTY COMPILE_DEFINITIONS
-  "BRRR_VERSION=\"${PROJECT_VERSION}\"" "BRRR_BUILD_TYPE=\"$<CONFIG>\"")
+  "BRRR_VERSION=\"${PROJECT_VERSION}\"" "BRRR_BUILD_TYPE=\"$<CONFIG>\"" "BRRR_BLAS=\"${BRRR_BLAS}\"")

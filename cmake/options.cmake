@@ -8,8 +8,9 @@ option(BRRR_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
 option(BRRR_BUILD_CLI "Build the program brrr" ${PROJECT_IS_TOP_LEVEL})
 option(BRRR_BUILD_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
 option(BRRR_BUILD_BENCHMARKS "Build the benchmarks" ${PROJECT_IS_TOP_LEVEL})
+option(BRRR_INSTALL "Install brrr" ${PROJECT_IS_TOP_LEVEL})
 option(BRRR_BUILD_FUZZERS "Build the fuzz targets; needs Clang" OFF)
-option(BRRR_WERROR "Treat warnings as errors" ${PROJECT_IS_TOP_LEVEL})
+option(BRRR_WERROR "Treat warnings as errors; our presets do" OFF)
 set(BRRR_SANITIZE "" CACHE STRING "Sanitizers, as given to -fsanitize=")
 
 # Within another project the build type and the folders of outputs are that project's.

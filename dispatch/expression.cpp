@@ -94,7 +94,7 @@ constexpr std::array<std::array<std::string_view, 4>, 10> kLevels = {{{"||"},
                                                                       {"<<", ">>"},
                                                                       {"+", "-"},
                                                                       {"*", "/", "%"}}};
-constexpr std::size_t kComparisons = 5, kEndOfComparisons = 7, kArithmetic = 8;
+constexpr std::size_t kComparisons = 5, kEndOfComparisons = 7;
 
 // As many levels as there are for what is no operator.
 std::size_t level_of(std::string_view token) {

@@ -12,7 +12,7 @@ std::size_t at(int index) { return static_cast<std::size_t>(index); }
 // Bytes of the arena or of a block of its own, as calls touch them.
 class Memory {
  public:
-  Memory(const Graph& graph, const Plan& plan) : graph_(graph), plan_(plan) {
+  Memory(const Graph& graph, const Plan& plan) : plan_(plan) {
     touched_.resize(graph.buffers.size() + 1);  // the last is the arena
   }
 
@@ -55,7 +55,6 @@ class Memory {
     return {in_arena >= 0 ? touched_.size() - 1 : at(place.root), extent};
   }
 
-  const Graph& graph_;
   const Plan& plan_;
   std::vector<std::vector<Touch>> touched_;
 };

@@ -1,8 +1,4 @@
-// The CPU's limits: plain loops over plain arrays, a team of plain threads, bare calls into
-// OpenBLAS.
-#include <cblas.h>
-#include <dlfcn.h>
-
+// The CPU's limits: plain loops over plain arrays, a team of plain threads, bare calls into BLAS.
 #include <barrier>
 #include <cstdlib>
 #include <memory>
@@ -11,6 +7,7 @@
 #include <vector>
 
 #include "brrr/measure/limits.h"
+#include "brrr/ops/cpu/blas.h"
 #include "brrr/tensor/sanitizers.h"
 
 // Each loop is compiled twice and chosen by the processor. Sanitizers cannot run that early.
@@ -118,8 +115,6 @@ Batch team_batch(std::int64_t n, int threads, bool binary, Loop loop) {
   });
 }
 
-using SetThreads = void (*)(int);
-using GetThreads = int (*)();
 
 }  // namespace
 
@@ -157,18 +152,16 @@ Batch plain_malloc(std::size_t bytes) {
 Batch bare_gemm(std::int64_t size, int threads) {
   const std::int64_t n = size * size;
   std::shared_ptr<float> a = random_floats(n, 1), b = random_floats(n, 2), c = random_floats(n, 3);
-  const auto set = reinterpret_cast<SetThreads>(dlsym(RTLD_DEFAULT, "openblas_set_num_threads"));
-  const auto get = reinterpret_cast<GetThreads>(dlsym(RTLD_DEFAULT, "openblas_get_num_threads"));
   return [=, m = static_cast<int>(size)](long calls) {
-    const int before = get ? get() : 0;
-    if (set) set(threads);
+    const int before = blas_is_openblas() ? openblas_get_num_threads() : 0;
+    if (blas_is_openblas()) openblas_set_num_threads(threads);
     const double start = host_seconds();
     for (long i = 0; i < calls; ++i) {
-      cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, m, m, m, 1.f, a.get(), m, b.get(), m,
-                  0.f, c.get(), m);
+      cblas_sgemm(kBlasRowMajor, kBlasAsIs, kBlasAsIs, m, m, m, 1.f, a.get(), m, b.get(), m, 0.f,
+                  c.get(), m);
     }
     const double seconds = host_seconds() - start;
-    if (set) set(before);
+    if (blas_is_openblas()) openblas_set_num_threads(before);
     return seconds;
   };
 }

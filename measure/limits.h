@@ -23,7 +23,7 @@ Batch plain_sum(std::int64_t elements, int threads);
 // malloc, add `elements` floats, free: an op with no framework around it.
 Batch plain_small_add(std::int64_t elements);
 Batch plain_malloc(std::size_t bytes);
-// sgemm on square matrices, by OpenBLAS with that many threads.
+// sgemm on square matrices, by the BLAS that is linked; OpenBLAS uses that many threads.
 Batch bare_gemm(std::int64_t size, int threads);
 
 // --- CUDA. Without the toolkit's headers these throw.

@@ -14,6 +14,7 @@
 #include <fstream>
 #include <thread>
 
+#include "brrr/ops/cpu/blas.h"
 #include "brrr/ops/cpu/loops.h"
 #include "brrr/ops/jit/disk_cache.h"
 #include "brrr/tensor/runtime.h"
@@ -64,10 +65,17 @@ Processor describe_processor() {
   return p;
 }
 
-Library describe_openblas() {
-  const auto config = reinterpret_cast<char* (*)()>(dlsym(RTLD_DEFAULT, "openblas_get_config"));
-  if (!config) return {"OpenBLAS", "", "the BLAS that is linked is not OpenBLAS"};
-  return {"OpenBLAS", config(), ""};
+// What the linker resolved when the program started, which may differ from what it was built with.
+Library describe_blas() {
+  Library blas{"BLAS", blas_is_openblas() ? openblas_get_config() : BRRR_BLAS, ""};
+  blas.version.erase(blas.version.find_last_not_of(' ') + 1);
+  Dl_info product{};
+  if (dladdr(reinterpret_cast<void*>(cblas_sgemm), &product)) {
+    std::error_code error;
+    const auto file = std::filesystem::canonical(product.dli_fname, error);
+    blas.file = error ? product.dli_fname : file.string();
+  }
+  return blas;
 }
 
 std::string system_name() {
@@ -137,7 +145,7 @@ Machine describe_machine() {
     m.why_no_cuda = cuda_runtime().why_none();
   }
   m.libraries = describe_cuda_libraries();
-  m.libraries.push_back(describe_openblas());
+  m.libraries.push_back(describe_blas());
   m.caches = describe_caches();
   m.tag = tag_of(m.gpus.empty() ? m.processor.model : m.gpus.front().name);
   return m;

@@ -27,8 +27,9 @@ struct Gpu {
 
 struct Library {
   std::string name;
-  std::string version;  // empty when it cannot be used
-  std::string problem;  // why not, in one line
+  std::string version;    // empty when it cannot be used
+  std::string problem;    // why not, in one line
+  std::string file = {};  // that it was loaded from, where that is known
 };
 
 struct Cache {

@@ -9,7 +9,7 @@ void adam_loop(void* const* out, const void* const* in, const AdamNumbers& numbe
   const T rate = T(numbers.rate), mean_weight = T(numbers.mean_weight),
           square_weight = T(numbers.square_weight), eps = T(numbers.eps), decay = T(numbers.decay),
           mean_of_ones = T(numbers.mean_of_ones), square_of_ones = T(numbers.square_of_ones);
-#pragma GCC ivdep
+  BRRR_INDEPENDENT_ITERATIONS
   for (i64 i = 0; i < n; ++i) {
     const T g = gradient[i], p = param[i];
     const T m = moved(mean[i], g, mean_weight), v = moved(square[i], g * g, square_weight);

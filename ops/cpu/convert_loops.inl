@@ -145,7 +145,7 @@ void convert_loop(void* out, const void* in, i64 n) {
       for (i64 j = i; j < n; ++j) to[j] = results[j - i];
     }
   } else {
-#pragma GCC ivdep
+    BRRR_INDEPENDENT_ITERATIONS
     for (i64 i = 0; i < n; ++i) to[i] = converted<To>(from[i]);
   }
 }

@@ -14,6 +14,14 @@
 #define BRRR_TEXT(x) BRRR_TEXT_OF(x)
 
 #define BRRR_SCALAR_FN inline __attribute__((always_inline))
+// The iterations of the loop that follows are independent, though outputs may be the very memory of
+// inputs.
+#if defined(__clang__)
+#pragma clang diagnostic ignored "-Wpass-failed"  // loops that cannot be vectorized stay scalar
+#define BRRR_INDEPENDENT_ITERATIONS _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define BRRR_INDEPENDENT_ITERATIONS _Pragma("GCC ivdep")
+#endif
 
 namespace brrr::on_cpu::BRRR_ISA {
 
@@ -22,6 +30,8 @@ using i64 = std::int64_t;
 #include "brrr/ops/cpu/scalar_math.inl"
 #include "brrr/ops/jit/philox.inl"
 #include "brrr/ops/jit/scalar.inl"
+
+#include "brrr/ops/cpu/vector_math.inl"
 
 // scalar.inl says `long long` where this machine's i64 is `long`.
 BRRR_SCALAR_FN i64 pow(i64 base, i64 exponent) { return integer_power(base, exponent); }

@@ -2,21 +2,17 @@
 // whose boundaries depend only on the shapes: our threads run the panels, and bits do not depend on
 // how many there are. Views whose rows or columns are contiguous are read where they lie; 16-bit
 // floats are multiplied as f32.
-#include <cblas.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
 #include <limits>
 
+#include "brrr/ops/cpu/blas.h"
 #include "brrr/ops/cpu/tiles.h"
 #include "brrr/ops/kernels.h"
 #include "brrr/tensor/error.h"
 #include "brrr/tensor/thread_pool.h"
-
-extern "C" {
-[[gnu::weak]] void openblas_set_num_threads(int count);  // absent where BLAS is another one
-}
 
 namespace brrr::on_cpu {
 namespace {
@@ -60,7 +56,7 @@ Matrix matrix_of(Tensor& tensor) {
 
 void one_blas_thread() {
   static const bool once = [] {
-    if (openblas_set_num_threads) openblas_set_num_threads(1);
+    if (blas_is_openblas()) openblas_set_num_threads(1);
     return true;
   }();
   (void)once;
@@ -96,7 +92,7 @@ struct Panels {
   }
 };
 
-CBLAS_TRANSPOSE flag(bool transposed) { return transposed ? CblasTrans : CblasNoTrans; }
+BlasTranspose flag(bool transposed) { return transposed ? kBlasTransposed : kBlasAsIs; }
 
 // A panel of one product: rows [m0, m0 + m) and columns [n0, n0 + n) of c.
 template <class T>
@@ -112,28 +108,28 @@ void panel(const T* a, const Matrix& am, const T* b, const Matrix& bm, T* c, i64
   if (m == 1) {  // c = transpose(b) a
     const int step = am.transposed ? lda : 1;
     std::memset(c, 0, static_cast<std::size_t>(n) * sizeof(T));
-    const CBLAS_TRANSPOSE trans = flag(!bm.transposed);
+    const BlasTranspose trans = flag(!bm.transposed);
     const int rows = bm.transposed ? ni : ki, columns = bm.transposed ? ki : ni;
     if constexpr (kSingle) {
-      cblas_sgemv(CblasRowMajor, trans, rows, columns, 1.f, b, ldb, a, step, 1.f, c, 1);
+      cblas_sgemv(kBlasRowMajor, trans, rows, columns, 1.f, b, ldb, a, step, 1.f, c, 1);
     } else {
-      cblas_dgemv(CblasRowMajor, trans, rows, columns, 1., b, ldb, a, step, 1., c, 1);
+      cblas_dgemv(kBlasRowMajor, trans, rows, columns, 1., b, ldb, a, step, 1., c, 1);
     }
   } else if (N == 1) {
     const int step = bm.transposed ? 1 : ldb;
     std::memset(c, 0, static_cast<std::size_t>(m) * sizeof(T));
     const int rows = am.transposed ? ki : mi, columns = am.transposed ? mi : ki;
     if constexpr (kSingle) {
-      cblas_sgemv(CblasRowMajor, flag(am.transposed), rows, columns, 1.f, a, lda, b, step, 1.f, c,
+      cblas_sgemv(kBlasRowMajor, flag(am.transposed), rows, columns, 1.f, a, lda, b, step, 1.f, c,
                   1);
     } else {
-      cblas_dgemv(CblasRowMajor, flag(am.transposed), rows, columns, 1., a, lda, b, step, 1., c, 1);
+      cblas_dgemv(kBlasRowMajor, flag(am.transposed), rows, columns, 1., a, lda, b, step, 1., c, 1);
     }
   } else if constexpr (kSingle) {
-    cblas_sgemm(CblasRowMajor, flag(am.transposed), flag(bm.transposed), mi, ni, ki, 1.f, a, lda, b,
+    cblas_sgemm(kBlasRowMajor, flag(am.transposed), flag(bm.transposed), mi, ni, ki, 1.f, a, lda, b,
                 ldb, 0.f, c, ldc);
   } else {
-    cblas_dgemm(CblasRowMajor, flag(am.transposed), flag(bm.transposed), mi, ni, ki, 1., a, lda, b,
+    cblas_dgemm(kBlasRowMajor, flag(am.transposed), flag(bm.transposed), mi, ni, ki, 1., a, lda, b,
                 ldb, 0., c, ldc);
   }
 }

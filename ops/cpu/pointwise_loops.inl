@@ -2,8 +2,7 @@
 //
 // A loop over an expression that calls libm is run on whole groups of eight only, the rest through
 // a padded buffer: the vector form computes every element, so a result does not depend on where in
-// a tensor it stands. Outputs may be the very memory of an input, which `ivdep` allows and an alias
-// check at run time would not.
+// a tensor it stands.
 
 namespace sets {
 constexpr unsigned bit_of(DType dtype) { return 1u << static_cast<int>(dtype); }
@@ -54,24 +53,28 @@ namespace rows {
 
 template <class Row, class Out, class A>
 void loop_over(Out* out, const A* a, i64 n) {
-#pragma GCC ivdep
+  BRRR_INDEPENDENT_ITERATIONS
   for (i64 i = 0; i < n; ++i) out[i] = static_cast<Out>(Row::apply(a[i]));
 }
 template <class Row, class Out, class A, class B>
 void loop_over(Out* out, const A* a, const B* b, i64 n) {
-#pragma GCC ivdep
+  BRRR_INDEPENDENT_ITERATIONS
   for (i64 i = 0; i < n; ++i) out[i] = static_cast<Out>(Row::apply(a[i], b[i]));
 }
 template <class Row, class Out, class A, class B, class C>
 void loop_over(Out* out, const A* a, const B* b, const C* c, i64 n) {
-#pragma GCC ivdep
+  BRRR_INDEPENDENT_ITERATIONS
   for (i64 i = 0; i < n; ++i) out[i] = static_cast<Out>(Row::apply(a[i], b[i], c[i]));
 }
 
-// The compiler sees that n is a multiple of the group, and makes no scalar loop for a rest.
-template <class Row, class Out, class... In>
-__attribute__((noinline)) void whole_groups(i64 n, Out* out, const In*... in) {
-  loop_over<Row>(out, in..., n & -kGroup);
+// n is a multiple of the group.
+template <class Row, class T, class... In>
+__attribute__((noinline)) void whole_groups(i64 n, T* out, const In*... in) {
+#if BRRR_VECTOR_MATH
+  for (i64 i = 0; i < n; i += Lanes<T>::count) Row::apply(Lanes<T>::load(in + i)...).store(out + i);
+#else
+  loop_over<Row>(out, in..., n);
+#endif
 }
 
 template <class T>

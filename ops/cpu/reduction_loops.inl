@@ -111,7 +111,7 @@ struct Fold {
     const E* in = static_cast<const E*>(data);
     i64 r = 0;
     for (; r + 4 <= rows; r += 4, in += 4 * stride) {
-#pragma GCC ivdep
+      BRRR_INDEPENDENT_ITERATIONS
       for (i64 j = 0; j < n; ++j) {
         A x = both(to[j], mapped(in[j]));
         x = both(x, mapped(in[stride + j]));
@@ -120,7 +120,7 @@ struct Fold {
       }
     }
     for (; r < rows; ++r, in += stride) {
-#pragma GCC ivdep
+      BRRR_INDEPENDENT_ITERATIONS
       for (i64 j = 0; j < n; ++j) to[j] = both(to[j], mapped(in[j]));
     }
   }
@@ -128,7 +128,7 @@ struct Fold {
   static void merge(void* accumulators, const void* others, i64 n) {
     A* to = static_cast<A*>(accumulators);
     const A* from = static_cast<const A*>(others);
-#pragma GCC ivdep
+    BRRR_INDEPENDENT_ITERATIONS
     for (i64 i = 0; i < n; ++i) to[i] = both(to[i], from[i]);
   }
 

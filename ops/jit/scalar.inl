@@ -6,7 +6,8 @@
 // last place.
 //
 // T is float, double, int, long long (or std::int64_t) or bool; f16 and bf16 have become float
-// before.
+// before. On the CPU it is also a vector of floats (ops/cpu/vector_math.inl), which has no ?: but
+// `where`.
 
 template <class T>
 struct scalar_traits {
@@ -29,11 +30,11 @@ BRRR_SCALAR_FN T where(bool condition, T a, T b) {
 // NaN in either operand gives NaN.
 template <class T>
 BRRR_SCALAR_FN T maximum(T a, T b) {
-  return ((a > b) | (a != a)) ? a : b;
+  return where((a > b) | (a != a), a, b);
 }
 template <class T>
 BRRR_SCALAR_FN T minimum(T a, T b) {
-  return ((a < b) | (a != a)) ? a : b;
+  return where((a < b) | (a != a), a, b);
 }
 
 template <class T>

@@ -14,16 +14,66 @@ if(SANITIZE)
   list(APPEND settings "-DCMAKE_CXX_FLAGS=-fsanitize=${SANITIZE}")
 endif()
 
+# Without CMake, too: the folders of the prefix and nothing else, then what pkg-config says. brrr's own dependencies are
+# the business of its library file, so a program names them only where that is an archive.
+function(compile_by_hand)
+  run(${COMPILER} -std=c++20 -I ${SOURCE}/tests/consumer/src ${SOURCE}/tests/consumer/main.cpp ${ARGN} ${flags}
+    -Wl,-rpath,${prefix}/${LIBDIR} -o ${WORK}/by_hand)
+  run(${WORK}/by_hand)
+endfunction()
+function(compile_by_pkg_config)
+  find_program(PKG_CONFIG NAMES pkg-config pkgconf)
+  if(NOT PKG_CONFIG)
+    message(STATUS "no pkg-config here: brrr.pc is not tried")
+    return()
+  endif()
+  set(ENV{PKG_CONFIG_PATH} ${prefix}/${LIBDIR}/pkgconfig)
+  execute_process(COMMAND ${PKG_CONFIG} --cflags --libs ${ARGN} brrr OUTPUT_VARIABLE told RESULT_VARIABLE status
+    ERROR_VARIABLE told OUTPUT_STRIP_TRAILING_WHITESPACE)
+  if(NOT status EQUAL 0)
+    message(FATAL_ERROR "pkg-config fails (${status}): ${told}")
+  endif()
+  separate_arguments(told UNIX_COMMAND "${told}")
+  compile_by_hand(${told})
+endfunction()
+
+set(prefix ${WORK}/prefix)
+if(SANITIZE)
+  set(flags -fsanitize=${SANITIZE})
+endif()
 if(WAY STREQUAL "installed")
-  run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/prefix)
-  list(APPEND settings -DCMAKE_PREFIX_PATH=${WORK}/prefix)
+  run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${prefix})
+  list(APPEND settings -DCMAKE_PREFIX_PATH=${prefix})
 else()
-  # A project without settings keeps to have none.
+  # A project without settings keeps to have none, and an archive of the tree is as good as the tree.
+  file(MAKE_DIRECTORY ${WORK})
+  execute_process(COMMAND ${CMAKE_COMMAND} -E tar cf ${WORK}/brrr.tar -- CMakeLists.txt LICENSE README.md cmake include
+    tensor dispatch ops autograd graph nn measure WORKING_DIRECTORY ${SOURCE} COMMAND_ERROR_IS_FATAL ANY)
   run(${CMAKE_COMMAND} -S ${SOURCE}/tests/consumer -B ${WORK}/plain -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${COMPILER}
-    -DBRRR_SOURCE=${SOURCE} -DBRRR_CUDA=${CUDA})
+    -DBRRR_SOURCE=${WORK}/brrr.tar -DBRRR_CUDA=${CUDA})
+  if(NOT EXISTS ${WORK}/plain/_deps/brrr-src/include/brrr/tensor/tensor.h)
+    message(FATAL_ERROR "what FetchContent unpacks has no include/brrr/tensor/tensor.h")
+  endif()
   list(APPEND settings -DBRRR_SOURCE=${SOURCE} -DBRRR_WERROR=${WERROR} -DBRRR_CUDA=${CUDA}
-    "-DBRRR_SANITIZE=${SANITIZE}")
+    "-DBRRR_SANITIZE=${SANITIZE}" -DBRRR_INSTALL=ON -DCMAKE_INSTALL_PREFIX=${prefix}
+    -DCMAKE_INSTALL_LIBDIR=${LIBDIR})
 endif()
 run(${CMAKE_COMMAND} -S ${SOURCE}/tests/consumer -B ${WORK}/build ${settings})
 run(${CMAKE_COMMAND} --build ${WORK}/build --target consumer)
 run(${WORK}/build/consumer)
+
+if(WAY STREQUAL "subdirectory")  # an archive
+  run(${CMAKE_COMMAND} --install ${WORK}/build)
+  compile_by_pkg_config(--static)
+elseif(SHARED)
+  compile_by_hand(-I ${prefix}/include -L ${prefix}/${LIBDIR} -lbrrr)
+  compile_by_pkg_config()
+endif()
+file(GLOB_RECURSE headers RELATIVE ${prefix}/include ${prefix}/include/*)
+list(FILTER headers INCLUDE REGEX "^brrr/(measure|ops/(cpu|cuda|jit))/|\\.inl$|^[^/]*$")
+if(headers)
+  message(FATAL_ERROR "headers that only the library includes are installed: ${headers}")
+endif()
+if(NOT EXISTS ${prefix}/share/doc/brrr/LICENSE)
+  message(FATAL_ERROR "the licence is not installed")
+endif()

@@ -3,12 +3,14 @@
 
 #include <cstdio>
 
+#include "ops/functions.h"
+
 // Ops may run, and be recorded, before main.
 const brrr::Tensor weight = brrr::requires_grad_(brrr::tensor({2.0f, 3.0f}));
 const brrr::Tensor loss = brrr::sum(weight * weight);
 
 int main() {
-  const brrr::Tensor x = brrr::tensor({1, 2, 3});
+  const brrr::Tensor x = brrr::arange(1, 1 + consumer::count({}), {.dtype = brrr::f32});
   const double total = brrr::item(brrr::sum(x * 2 + 1));
   std::printf("sum(x * 2 + 1) = %g\n", total);
   brrr::backward(loss);

@@ -1,0 +1,22 @@
+# Run by the install: copies brrr.h, and every header of brrr that it includes, from the tree (BRRR_HEADERS) to
+# BRRR_INCLUDEDIR under the prefix.
+cmake_policy(VERSION 3.25)
+set(found brrr/brrr.h)
+set(waiting ${found})
+while(waiting)
+  list(POP_FRONT waiting header)
+  file(STRINGS ${BRRR_HEADERS}/${header} lines REGEX "^ *# *include <brrr/[^>]+>")
+  foreach(line IN LISTS lines)
+    string(REGEX REPLACE ".*<(brrr/[^>]+)>.*" "\\1" included "${line}")
+    if(NOT included IN_LIST found)
+      list(APPEND found ${included})
+      list(APPEND waiting ${included})
+    endif()
+  endforeach()
+endwhile()
+foreach(header IN LISTS found)
+  cmake_path(GET header PARENT_PATH folder)
+  cmake_path(ABSOLUTE_PATH BRRR_INCLUDEDIR BASE_DIRECTORY "${CMAKE_INSTALL_PREFIX}" OUTPUT_VARIABLE to)
+  file(REAL_PATH ${BRRR_HEADERS}/${header} file)  # folders under include/brrr are symbolic links
+  file(INSTALL ${file} DESTINATION ${to}/${folder})
+endforeach()
