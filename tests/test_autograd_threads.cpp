@@ -2,6 +2,7 @@
 #include <brrr/brrr.h>
 
 #include <atomic>
+#include <chrono>
 #include <thread>
 #include <vector>
 
@@ -72,6 +73,30 @@ TEST_CASE("two threads add to the gradient of one leaf", "[autograd][threads]") 
   Tensor want = once;
   for (int i = 1; i < 2 * rounds; ++i) want = want + once;
   CHECK(numbers(grad(w)) == numbers(want));
+}
+
+// What these do is little more than the addition to the leaf's gradient.
+TEST_CASE("short backwards that race for one leaf all count", "[autograd][threads]") {
+  // Lets the other thread run between an addition and the replacement of the gradient, also on one
+  // core.
+  struct Slow : Observer {
+    void after(const Call& call, std::span<const Tensor>) override {
+      if (call.op == Op::add) std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  } slow;
+  const auto race = [](int rounds) {
+    const Tensor w = leaf(2);
+    on_threads(2, [&](int) {
+      const Tensor top = sum(w);
+      for (int round = 0; round < rounds; ++round) backward(top, {.retain_graph = true});
+    });
+    CHECK(numbers(grad(w)) == Numbers(3, 2.0 * rounds));
+  };
+  {
+    const Observing observing(slow);
+    race(200);
+  }
+  race(5000);
 }
 
 TEST_CASE("threads record over the same leaves, each its own graph", "[autograd][threads]") {

@@ -68,6 +68,30 @@ TEST_CASE("compile pain: writes of a step are seen by what was recorded before i
   }
 }
 
+TEST_CASE("compile pain: a replay that writes to an argument spoils what backward kept of it",
+          "[compile]") {
+  const Tensor w = requires_grad_(noise({4}, 2));
+  auto step = compile([](Tensor x) { mul_(x, 2); });
+  const Tensor whole = noise({2, 4}, 1), once = noise({4}, 3);
+  for (int call = 0; call < 3; ++call) {
+    const Tensor row = select(whole, 0, call % 2);
+    for (const bool is_fixed : {false, true}) {
+      const Tensor spoiled = sum(w * row), through_whole = sum(w * whole),
+                   untouched = sum(w * once);
+      is_fixed ? step(fixed(row)) : step(row);
+      for (const Tensor& loss : {spoiled, through_whole}) {
+        CHECK_THAT(
+            error_of([&] { backward(loss); }),
+            Catch::Contains("mul") && Catch::Contains("which was written to in place since"));
+      }
+      zero_grad(w);
+      backward(untouched);
+      CHECK(bits_of(grad(w)) == bits_of(once));
+    }
+  }
+  CHECK(step.report().eager_calls == 0);
+}
+
 TEST_CASE("compile pain: results outlive the step that made them", "[compile]") {
   const Tensor w = requires_grad_(noise({4}, 1));
   Tensors kept;

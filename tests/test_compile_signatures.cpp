@@ -207,6 +207,25 @@ TEST_CASE("compile: a fixed argument may be a leaf, and another of its shape is 
         "[step] expected tensors, got an undefined one as fixed argument 0");
 }
 
+// As the lines of a cache: one storage, one shape, addresses of one alignment.
+TEST_CASE("compile: fixed slices of one tensor are told apart by their place", "[compile]") {
+  Tensor cache = noise({8, 16}, 1);
+  const Tensor other = noise({16}, 2);
+  auto read = compile([](const Tensor& x, const Tensor& y) { return x * y; });
+  auto write = compile([](Tensor x, const Tensor& y) { add_(x, y); });
+  for (int call = 0; call < 3; ++call) {
+    for (const std::int64_t line : {0, 3, 7}) {
+      Tensor expected = clone(cache), part = select(expected, 0, line);
+      CHECK(bits_of(read(fixed(select(cache, 0, line)), other)) == bits_of(part * other));
+      add_(part, other);
+      write(fixed(select(cache, 0, line)), other);
+      CHECK(bits_of(cache) == bits_of(expected));
+    }
+  }
+  CHECK(read.report().entries.size() == 3);
+  CHECK(write.report().eager_calls == 0);
+}
+
 TEST_CASE("compile: mode eager passes calls through", "[compile]") {
   const Tensor w = requires_grad_(noise({3}, 1));
   int calls = 0;

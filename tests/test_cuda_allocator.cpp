@@ -327,6 +327,33 @@ TEST_CASE("copies of every size arrive, between any two devices", "[cuda_allocat
   CHECK(fake.problem() == "");
 }
 
+TEST_CASE("a copy between devices has read its source before the source is written again",
+          "[cuda_allocator]") {
+  for (std::uint64_t seed = 0; seed < 10; ++seed) {
+    FakeCuda fake({.devices = 2, .seed = seed});
+    const std::int64_t shape[] = {1000};
+    const Tensor from = make_tensor(i32, shape, gpu), to = make_tensor(i32, shape, cuda(1));
+    const Stream source = Stream::default_of(gpu), target = Stream::default_of(cuda(1));
+    const auto fill = [](const Stream& stream, const Tensor& x, int value) {
+      cuda_runtime().fill_bytes(*stream.state(), x.data(), value, x.bytes());
+    };
+    fill(source, from, 3);
+    const CUstream late = static_cast<cu::CudaStream&>(*target.state()).handle;
+    fake.hold(late, true);
+    copy_bytes(to, from);
+    fill(source, from, 9);
+    fake.run_all();
+    CHECK(fake.pending() == 2);  // the copy, and the fill that waits for it
+    fake.hold(late, false);
+    std::vector<unsigned char> got(to.bytes());
+    copy_to_host(got.data(), to);
+    CHECK(got == std::vector<unsigned char>(to.bytes(), 3));
+    copy_to_host(got.data(), from);
+    CHECK(got == std::vector<unsigned char>(from.bytes(), 9));
+    CHECK(fake.problem() == "");
+  }
+}
+
 TEST_CASE("threads share the allocator", "[cuda_allocator]") {
   FakeCuda fake;
   const Stream shared(gpu);

@@ -241,6 +241,42 @@ TEST_CASE("a pool's memory comes back after launches on other streams", "[cuda_c
   }
 }
 
+TEST_CASE("what a capture read and then freed waits for late launches on other streams",
+          "[cuda_capture]") {
+  const Caching on;
+  FakeCuda fake;
+  {
+    const Stream stream = Stream::default_of(gpu), replay(gpu);
+    const Tensor out = bytes_on_gpu(2048);
+    Tensor input = bytes_on_gpu(2048);
+    fill(stream, input, 3);
+    const void* place = input.data();
+    {
+      Captured graph(stream);
+      graph.capture([&] {
+        copy_bytes(out, input);
+        input = Tensor();
+      });
+      stream.synchronize();
+      fake.hold(state_of(replay).handle, true);
+      graph.launch(replay);
+    }  // the pool goes; the launch has not run
+    std::vector<Tensor> others;
+    for (int i = 0; i < 2000; ++i) {
+      others.push_back(bytes_on_gpu(2048));
+      fill(stream, others.back(), 1);
+    }
+    CHECK_FALSE(among(place, others));
+    stream.synchronize();
+    fake.hold(state_of(replay).handle, false);
+    replay.synchronize();
+    CHECK(bytes_of(out) == std::vector<unsigned char>(2048, 3));
+    for (int i = 0; i < 3000 && !among(place, others); ++i) others.push_back(bytes_on_gpu(2048));
+    CHECK(among(place, others));
+  }
+  finish(fake);
+}
+
 TEST_CASE("a second stream of a capture takes part by name", "[cuda_capture]") {
   const Caching on;
   FakeCuda fake;

@@ -69,6 +69,32 @@ TEST_CASE("spaces take their simplest form", "[jit]") {
   }
 }
 
+TEST_CASE("a space is narrow while the furthest offset of each operand is", "[jit]") {
+  const std::int64_t most = INT32_MAX;
+  const auto narrow = [](std::initializer_list<std::int64_t> sizes,
+                         std::initializer_list<Dims> strides) {
+    Space space;
+    for (const std::int64_t size : sizes) space.add_dim(size);
+    for (const Dims& row : strides) std::ranges::copy(row, space.stride[space.operands++]);
+    return is_narrow(space);
+  };
+  CHECK(narrow({2}, {{most}}));
+  CHECK_FALSE(narrow({2}, {{most + 1}}));
+  // The extents of one operand's dimensions add up, also of those that go backwards.
+  CHECK(narrow({2, 3}, {{most - 10, 5}}));
+  CHECK_FALSE(narrow({2, 3}, {{most - 10, 6}}));
+  CHECK_FALSE(narrow({2, 2}, {{1 << 30, 1 << 30}}));
+  CHECK_FALSE(narrow({2, 2}, {{1 << 30, -(1 << 30)}}));
+  CHECK_FALSE(narrow({2, 2, 2, 2}, {{1 << 29, 1 << 29, 1 << 29, 1 << 29}}));
+  // Those of several operands do not.
+  CHECK(narrow({2}, {{most}, {most}}));
+  CHECK_FALSE(narrow({2}, {{1}, {most + 1}}));
+  CHECK(narrow({most}, {{0}}));
+  CHECK_FALSE(narrow({most + 1}, {{0}}));
+  CHECK_FALSE(narrow({1 << 16, 1 << 16}, {{0, 0}}));
+  CHECK(narrow({0, most}, {{0, 0}}));
+}
+
 TEST_CASE("multipliers divide", "[jit]") {
   for (std::int64_t size :
        {1, 2, 3, 7, 10, 64, 100, 641, 65535, 65537, 1000003, 0x3fffffff, 0x7fffffff}) {

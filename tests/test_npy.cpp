@@ -105,6 +105,37 @@ TEST_CASE("npy: Fortran's order is a transposed view", "[npy]") {
   CHECK(values_of<std::int32_t>(tensor) == counted);
 }
 
+TEST_CASE("npy: Fortran's order has every rank's strides", "[npy]") {
+  for (const Dims& shape :
+       {Dims{3}, Dims{3, 2}, Dims{2, 3, 4, 5}, Dims{3, 2, 1, 4, 5}, Dims{2, 3, 1, 2, 4, 1, 3, 2}}) {
+    INFO(to_string(shape));
+    // The file has the first index fastest; each element is its number in the usual order.
+    std::size_t count = 1;
+    for (const std::int64_t d : shape) count *= static_cast<std::size_t>(d);
+    std::vector<std::int32_t> counted(count), stored;
+    for (std::size_t i = 0; i < counted.size(); ++i) {
+      counted[i] = static_cast<std::int32_t>(i);
+      auto rest = static_cast<std::int64_t>(i);
+      std::int64_t number = 0;
+      for (int d = 0; d < shape.size(); ++d) {
+        number = number * shape[d] + rest % shape[d];
+        rest /= shape[d];
+      }
+      stored.push_back(static_cast<std::int32_t>(number));
+    }
+    std::string text = "{'descr': '<i4', 'fortran_order': True, 'shape': (";
+    for (const std::int64_t d : shape) text += std::to_string(d) + ",";
+    Bytes bytes = npy_file(text + ")}", stored.size() * 4);
+    std::memcpy(bytes.data() + bytes.size() - stored.size() * 4, stored.data(), stored.size() * 4);
+    const Tensor tensor = parse_npy(bytes);
+    CHECK(Dims(tensor.shape()) == shape);
+    CHECK(values_of<std::int32_t>(tensor) == counted);
+    std::int64_t stride = 1;
+    for (int d = 0; d < shape.size(); stride *= shape[d++])
+      CHECK(Dims(tensor.strides())[d] == stride);
+  }
+}
+
 TEST_CASE("npy: headers that other writers may make", "[npy]") {
   const auto shape_of = [](const std::string& header, std::size_t bytes) {
     return Dims(parse_npy(npy_file(header, bytes)).shape());
