@@ -90,8 +90,8 @@ Tensor requires_grad_(Tensor&& x, bool on) {
   return std::move(x);
 }
 
-Tensor grad(const Tensor& x) {
-  require_defined("grad", x);
+Tensor grad_of(const Tensor& x) {
+  require_defined("grad_of", x);
   const History* history = history_of(x);
   if (!history) return {};
   if (!history->node) autograd::note_look(x.impl());

@@ -3,7 +3,7 @@
 // can be recorded in turn and differentiated again.
 //
 //   Tensor w = requires_grad_(randn({3}));
-//   backward(sum(square(w)));            // grad(w) is 2 w
+//   backward(sum(square(w)));            // grad_of(w) is 2 w
 #pragma once
 
 #include <functional>
@@ -31,7 +31,9 @@ bool requires_grad(const Tensor& x);
 bool is_leaf(const Tensor& x);
 
 // The gradient that a leaf has collected, or that retain_grad kept; undefined when there is none.
-Tensor grad(const Tensor& x);
+// It computes nothing: PyTorch's x.grad. grad(x) is the same; grad(y, x), below, computes.
+Tensor grad_of(const Tensor& x);
+inline Tensor grad(const Tensor& x) { return grad_of(x); }
 void set_grad(const Tensor& leaf, const Tensor& gradient);
 void zero_grad(const Tensor& leaf);  // forgets it: the next backward starts over
 // Lets a tensor that is not a leaf keep its gradient too: that of the last backward, after all

@@ -24,7 +24,7 @@ int main() {
   const Tensor y = call_op(mish, {x});
   backward(sum(y));
   std::printf("x = %s\nmish = %s\ngradient = %s\n", to_string(detach(x)).c_str(),
-              to_string(detach(y)).c_str(), to_string(grad(x)).c_str());
+              to_string(detach(y)).c_str(), to_string(grad_of(x)).c_str());
   // Against differences, first and second order.
   const GradcheckResult checked =
       gradcheck([&](const Tensor& a) { return call_op(mish, {a}); },
@@ -62,7 +62,7 @@ int main() {
   const Tensor product = call_op(outer_op, {left, right}, {}).front();
   backward(sum(product));
   std::printf("outer = %s\nand the gradient of its sum by the first = %s\n",
-              to_string(detach(product)).c_str(), to_string(grad(left)).c_str());
+              to_string(detach(product)).c_str(), to_string(grad_of(left)).c_str());
 
   try {
     call_op(outer_op, {product, product}, {});
@@ -71,6 +71,6 @@ int main() {
   }
   const double wanted = 2 * std::tanh(std::log1p(std::exp(2.0)));
   const bool good = checked && std::abs(item(select(y, 0, 4)) - wanted) < 1e-6 &&
-                    item(all(eq(grad(left), 12.0))) == 1;
+                    item(all(eq(grad_of(left), 12.0))) == 1;
   return good ? 0 : 1;
 }
