@@ -39,7 +39,6 @@ Training::Training(const TrainingOptions& options)
       toy_(seeded(options)),
       parameters_(toy_.module()),
       optimizer_(parameters_, optimizer_of(options)),
-      // A rate given to the program is meant to stay.
       step_(
           [this] {
             optimizer_.zero_grad();
@@ -48,9 +47,7 @@ Training::Training(const TrainingOptions& options)
             optimizer_.step();
             return detach(loss);
           },
-          {.mode = options.mode,
-           .fallback = OnFallback::refuse,
-           .frozen_rate = OnFrozenRate::ignore}) {}
+          {.mode = options.mode, .fallback = OnFallback::refuse}) {}
 
 std::optional<CompiledEntry> Training::compiled() const {
   const CompileReport report = step_.report();

@@ -5,6 +5,7 @@
 namespace brrr {
 
 thread_local constinit TraceListener* trace_listener = nullptr;
+thread_local constinit bool constants_are_intended = false;
 std::atomic<std::uint64_t> setting_changes{0};
 
 void Setting::set(int value) {

@@ -32,6 +32,21 @@ extern thread_local constinit TraceListener* trace_listener;
 // Whether calls on this thread are written down instead of run.
 inline bool tracing() { return thread_keys.included & ~thread_keys.excluded & bit(Key::trace); }
 
+// While it lives, the numbers in this thread's calls are constants that the program chose for what
+// runs here, such as an optimizer's rate and decay. A trace marks the calls, and its linter reports
+// none of their numbers as frozen by accident.
+extern thread_local constinit bool constants_are_intended;
+class IntendedConstants {
+ public:
+  IntendedConstants() : before_(constants_are_intended) { constants_are_intended = true; }
+  ~IntendedConstants() { constants_are_intended = before_; }
+  IntendedConstants(const IntendedConstants&) = delete;
+  IntendedConstants& operator=(const IntendedConstants&) = delete;
+
+ private:
+  bool before_;
+};
+
 inline void refuse_while_tracing(const char* op, const char* why) {
   if (tracing() && trace_listener) [[unlikely]]
     trace_listener->host_needs(op, why);

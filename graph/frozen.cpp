@@ -27,8 +27,9 @@ bool writes_to_leaf(const Graph& graph, const Node& node) {
   return false;
 }
 
-// The calls that make what is added to a leaf, or taken from it, by scaling: their numbers are
-// rates.
+// The calls whose numbers are rates: those that make what is added to a leaf, or taken from it, by
+// scaling, and those that make a coefficient for calls with intended constants (an optimizer's
+// rate that the step fills in). Calls with intended constants are none of them.
 class Rates {
  public:
   explicit Rates(const Graph& graph) : graph_(graph), makers_(graph.buffers.size(), kNobody) {
@@ -43,6 +44,10 @@ class Rates {
     if (std::ranges::any_of(graph.nodes, is_backward)) first_role_ = Role::update;
     for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
       const Node& node = graph.nodes[i];
+      if (node.intended_constants) {
+        for (const Value& input : node.inputs) note_coefficient(input);
+        continue;
+      }
       if (!writes_to_leaf(graph, node)) continue;
       const Op op = node.call.op;
       in_update_[i] = op != Op::clamp && op != Op::maximum && op != Op::minimum;
@@ -65,7 +70,7 @@ class Rates {
   void follow(const Value& amount, const Value& leaf) {
     const Node* maker = maker_of(amount);
     if (!maker || maker->role < first_role_ || maker->role == Role::backward) return;
-    if (maker->call.in_place) return;
+    if (maker->call.in_place || maker->intended_constants) return;
     const auto index = static_cast<std::size_t>(maker - graph_.nodes.data());
     if (in_update_[index] || amount.shape != leaf.shape) return;
     const Op op = maker->call.op;
@@ -76,6 +81,32 @@ class Rates {
       follow(input, leaf);
       if (op == Op::div) break;  // what it is divided by is no rate
     }
+  }
+
+  // A 0-d operand of a call with intended constants: what the step made of numbers alone, or wrote
+  // so to a tensor from outside.
+  void note_coefficient(const Value& value) {
+    if (!value.shape.empty()) return;
+    const Buffer& buffer = graph_.buffers[static_cast<std::size_t>(value.buffer)];
+    if (buffer.kind == Buffer::Kind::temporary) {
+      note_numbers(maker_of(value));
+    } else if (buffer.kind == Buffer::Kind::captured && !buffer.trains && !is_gradient(buffer)) {
+      for (const Node& node : graph_.nodes) {
+        if (node.call.op == Op::copy && node.outputs[0].buffer == value.buffer) {
+          note_numbers(maker_of(node.inputs[0]));
+        }
+      }
+    }
+  }
+  void note_numbers(const Node* maker) {
+    if (!maker || maker->intended_constants || maker->role == Role::backward) return;
+    if (maker->inputs.empty())
+      in_update_[static_cast<std::size_t>(maker - graph_.nodes.data())] = true;
+  }
+  bool is_gradient(const Buffer& buffer) const {
+    return std::ranges::any_of(graph_.gradients, [&](const LeafGradient& gradient) {
+      return gradient.before.defined() && gradient.before.shares_storage_with(buffer.captured);
+    });
   }
 
   const Graph& graph_;
@@ -110,9 +141,9 @@ std::vector<Frozen> frozen_values(const Graph& graph) {
     const OpInfo& info = op_info(call.op);
     const std::int64_t tensors = given_as_tensors(call);
     const auto add = [&](std::string what, double value) {
-      const bool is_rate = info.kind == OpKind::pointwise || what == "rate";
+      const bool is_rate = info.kind == OpKind::pointwise || node.inputs.empty() || what == "rate";
       found.push_back({static_cast<int>(i), std::move(what), value,
-                       rates.has(i) && is_rate && std::abs(value) != 1});
+                       rates.has(i) && is_rate && std::abs(value) != 1, node.intended_constants});
     };
     if (info.kind == OpKind::pointwise) {
       for (int k = 0; k < info.arity; ++k) {
@@ -131,7 +162,7 @@ std::vector<Frozen> frozen_values(const Graph& graph) {
       names.remove_prefix(std::min(name.size() + 1, names.size()));
     }
   }
-  for (const auto& [what, site] : graph.host_values) found.push_back({-1, what, 0, false});
+  for (const auto& [what, site] : graph.host_values) found.push_back({-1, what, 0, false, false});
   return found;
 }
 
@@ -152,7 +183,10 @@ std::string to_string(const Graph& graph, std::span<const Frozen> frozen) {
             ? fmt::format("{}: its values are those of the trace (at {})", each.what, places[i])
             : fmt::format("{} of {} is {}{} (at {})", each.what,
                           op_info(graph.nodes[static_cast<std::size_t>(each.node)].call.op).name,
-                          each.value, each.updates_parameter ? ", in an update of parameters" : "",
+                          each.value,
+                          each.updates_parameter ? ", in an update of parameters"
+                          : each.intended        ? ", an intended constant"
+                                                 : "",
                           places[i]);
     const auto known = std::ranges::find(lines, line, &std::pair<std::string, int>::first);
     if (known == lines.end()) {

@@ -61,6 +61,7 @@ struct Node {
   Role role = Role::forward;
   CallSite site;
   const char* composite = nullptr;  // what the user called, where that is made of several calls
+  bool intended_constants = false;  // its numbers are meant to be the same in every replay
 
   explicit Node(const Call& c) : call(c) { call.inputs = nullptr; }
 };
@@ -97,7 +98,8 @@ struct Frozen {
   int node = -1;     // that has it as an operand or an attribute; -1: a tensor made of host values
   std::string what;  // "operand 1", "rate", "tensor f32[3]"
   double value = 0;
-  bool updates_parameter = false;  // in a call that writes to a leaf
+  bool updates_parameter = false;  // scales what is added to a leaf, unless that is intended
+  bool intended = false;           // its node has intended constants
 };
 
 // A setting that the function branched on, and the value that it had.

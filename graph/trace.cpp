@@ -231,6 +231,7 @@ void Trace::note(Call& call, Tensor* outputs) {
   node.role = backward ? Role::backward : went_backward_ ? Role::update : Role::forward;
   node.site = CallSite::here();
   node.composite = current_composite;
+  node.intended_constants = constants_are_intended;
   graph_.nodes.push_back(std::move(node));
   if (!call.in_place) return;
   for (int i = 0; i < info.n_outputs; ++i) {

@@ -3,33 +3,12 @@
 #include "tests/captured_stderr.h"
 #include "tests/catch.h"
 #include "tests/compile_check.h"
+#include "tests/compile_descent.h"
 #include "tests/errors_expected.h"
 
 using namespace brrr;
 using namespace brrr::optim;
 using namespace brrr::test;
-
-namespace {
-
-// A leaf that a step moves down a gradient of ones.
-struct Descent {
-  explicit Descent(const Transformation& transformation)
-      : leaf(requires_grad_(zeros({4}))), optimizer({leaf}, transformation) {}
-  auto step(CompileOptions options = {}) {
-    return compile(
-        [this] {
-          optimizer.zero_grad();
-          backward(sum(leaf));
-          optimizer.step();
-        },
-        std::move(options));
-  }
-
-  Tensor leaf;
-  Optimizer optimizer;
-};
-
-}  // namespace
 
 TEST_CASE("compile pain: a schedule goes on in replays", "[compile]") {
   Descent descent(sgd(linear_schedule(4, 0, 4)));
@@ -38,109 +17,6 @@ TEST_CASE("compile pain: a schedule goes on in replays", "[compile]") {
   for (const double rate : {4, 3, 2, 1, 0, 0}) {
     step();
     CHECK(item(select(descent.leaf, 0, 0)) == (expected -= rate));
-  }
-}
-
-TEST_CASE("compile pain: a rate that was frozen is reported", "[compile]") {
-  const auto text = [](const Transformation& transformation, OnFrozenRate what) {
-    Descent descent(transformation);
-    auto step = descent.step({.name = "frozen", .frozen_rate = what});
-    return stderr_of([&] {
-      step();
-      step();
-    });
-  };
-  const std::string warning = text(sgd(0.25), OnFrozenRate::warn);
-  CHECK_THAT(warning, Catch::StartsWith("[frozen] numbers of the host update parameters and will "
-                                        "be the same in every replay"));
-  CHECK_THAT(warning, Catch::Contains("0.25, in an update of parameters (at "));
-  CHECK_THAT(warning, Catch::Contains("test_compile_pains.cpp:"));
-  CHECK_THAT(text(adam(0.125), OnFrozenRate::warn), Catch::Contains("rate of adam_step is 0.125"));
-  CHECK(text(sgd(0.25), OnFrozenRate::ignore) == "");
-
-  // By hand, in whatever way the rate gets there.
-  const Tensor leaf = requires_grad_(zeros({4}));
-  using Update = std::function<void(Tensor&, const Tensor&)>;
-  const std::vector<std::pair<const char*, Update>> by_hand = {
-      {"operand 1 of mul is 0.25", [](Tensor& p, const Tensor& g) { sub_(p, g * 0.25); }},
-      {"operand 1 of div is 4", [](Tensor& p, const Tensor& g) { sub_(p, g / 4); }},
-      {"operand 1 of mul is 0.25", [](Tensor& p, const Tensor& g) { add_(p, -(g * 0.25)); }},
-      {"operand 1 of mul is 0.25", [](Tensor& p, const Tensor& g) { copy_(p, p - g * 0.25); }},
-      {"operand 1 of mul is 0.25",
-       [](Tensor& p, const Tensor& g) { sub_(p, g * 0.25 / (sqrt(square(g)) + 1e-3)); }},
-      {"operand 1 of mul is 0.25",
-       [](Tensor& p, const Tensor& g) { sub_(p, g / (sqrt(square(g)) + 1e-3) * 0.25); }},
-  };
-  for (const auto& [what, update] : by_hand) {
-    const auto step = [&](const Tensor& rate) {
-      return compile(
-          [&, rate] {
-            zero_grad(leaf);
-            backward(sum(square(leaf) * 3));
-            const NoGrad constant;
-            Tensor parameter = leaf;
-            rate.defined() ? void(sub_(parameter, grad(leaf) / (square(grad(leaf)) + 2) * rate))
-                           : update(parameter, grad(leaf));
-          },
-          {.name = "frozen", .frozen_rate = OnFrozenRate::refuse});
-    };
-    const std::string text = error_of(step({}));
-    CHECK_THAT(text, Catch::Contains(what));
-    CHECK(std::ranges::count(text, '\n') == 2);  // of that number alone
-    CHECK(error_of(step(full({}, 0.25))) == "nothing was thrown");
-  }
-
-  // The optimizer in a step of its own, gradients by name, and limits, which are no rates.
-  {
-    Optimizer optimizer({leaf}, sgd(0.25));
-    auto update = compile([&] { optimizer.step(); }, {.frozen_rate = OnFrozenRate::refuse});
-    backward(sum(leaf));
-    CHECK_THAT(error_of(update), Catch::Contains("0.25, in an update of parameters"));
-    auto by_name = compile(
-        [&] {
-          const Tensor gradient = grad(sum(square(leaf)), leaf);
-          const NoGrad constant;
-          Tensor parameter = leaf;
-          sub_(parameter, gradient * 0.25);
-        },
-        {.frozen_rate = OnFrozenRate::refuse});
-    CHECK_THAT(error_of(by_name), Catch::Contains("operand 1 of mul is 0.25"));
-    auto limited = compile(
-        [&](const Tensor& rate) {
-          zero_grad(leaf);
-          backward(sum(square(leaf)));
-          const NoGrad constant;
-          Tensor parameter = leaf;
-          sub_(parameter, grad(leaf) * rate);
-          clamp_(parameter, -0.5, 0.5);
-        },
-        {.frozen_rate = OnFrozenRate::refuse});
-    CHECK(error_of([&] { limited(full({}, 0.25)); }) == "nothing was thrown");
-  }
-
-  Descent descent(sgd(0.25));
-  auto step = descent.step({.name = "frozen", .frozen_rate = OnFrozenRate::refuse});
-  CHECK_THAT(error_of(step), Catch::StartsWith("[frozen] numbers of the host update parameters"));
-  CHECK(step.report().entries.empty());
-  CHECK(bits_of(descent.leaf) == bits_of(zeros({4})));
-  CHECK_FALSE(grad(descent.leaf).defined());
-}
-
-TEST_CASE("compile pain: rates that live on the device are not reported as frozen", "[compile]") {
-  const auto by_rate = [](const auto& h) { return adamw(h["rate"], h["decay"]); };
-  const std::vector<std::pair<const char*, Transformation>> alive = {
-      {"sgd", sgd(linear_schedule(1, 0, 4))},
-      {"momentum", sgd(linear_schedule(1, 0, 4), {.momentum = 0.9})},
-      {"adam", adam(linear_schedule(1, 0, 4))},
-      {"lion", lion(linear_schedule(1, 0, 4), {.weight_decay = 0})},
-      {"clipped", chain(clip_by_global_norm(1), adam(linear_schedule(1, 0, 4)))},
-      {"injected", inject_hyperparams({{"rate", 1e-3}, {"decay", 0.1}}, by_rate)},
-  };
-  for (const auto& [name, transformation] : alive) {
-    INFO(name);
-    Descent descent(transformation);
-    auto step = descent.step({.frozen_rate = OnFrozenRate::refuse});
-    CHECK(error_of(step) == "nothing was thrown");
   }
 }
 

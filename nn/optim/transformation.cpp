@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "brrr/autograd/autograd.h"
+#include "brrr/dispatch/tracing.h"
 #include "brrr/ops/functions.h"
 #include "brrr/tensor/error.h"
 
@@ -41,7 +43,10 @@ void require_alike(const char* where, std::span<const Tensor> updates,
 
 Transformation::Transformation(Update update) : Transformation({}, std::move(update)) {}
 Transformation::Transformation(Init init, Update update, Apply apply)
-    : init_(std::move(init)), update_(std::move(update)), apply_(std::move(apply)) {
+    : init_(std::move(init)),
+      update_(std::move(update)),
+      apply_(std::move(apply)),
+      made_in_trace_(tracing()) {
   if (!update_) fail("[Transformation] expected an update, got none");
 }
 
@@ -61,6 +66,8 @@ std::vector<Tensor> Transformation::update(std::vector<Tensor> updates, State& s
                                            std::span<const Tensor> params) const {
   require_alike("Transformation::update", updates, params);
   const NoGrad constant;
+  std::optional<IntendedConstants> intended;
+  if (!made_in_trace_) intended.emplace();
   return update_(std::move(updates), state, params);
 }
 
@@ -68,6 +75,8 @@ void Transformation::apply(std::vector<Tensor> updates, State& state,
                            std::span<Tensor> params) const {
   require_alike("Transformation::apply", updates, params);
   const NoGrad constant;
+  std::optional<IntendedConstants> intended;
+  if (!made_in_trace_) intended.emplace();
   if (apply_) {
     apply_(std::move(updates), state, params);
   } else {

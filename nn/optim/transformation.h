@@ -30,6 +30,8 @@ class Transformation {
   using Apply =
       std::function<void(std::vector<Tensor> updates, State& state, std::span<Tensor> params)>;
 
+  // Numbers that its functions use are constants of the program: a compiled step does not report
+  // them as frozen, unless the transformation is made in the step itself.
   Transformation(Update update);  // without a state
   // `apply` is for a transformation that adds its updates to the parameters in fewer launches than
   // update and apply_updates, to the same end.
@@ -45,6 +47,7 @@ class Transformation {
   Init init_;
   Update update_;
   Apply apply_;
+  bool made_in_trace_;
 };
 
 // One after the other. The state has a child "0", "1", ... for each.
