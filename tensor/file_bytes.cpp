@@ -2,13 +2,16 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 
 #include "brrr/tensor/error.h"
 #include "brrr/tensor/strided_bytes.h"
@@ -24,20 +27,54 @@ static_assert(std::endian::native == std::endian::little,
   fail(fmt::format("[{}] {}: cannot {}: {}", op, path, action, std::strerror(code)));
 }
 
-// A new file beside `path`, removed again unless it was renamed.
+// Whether `name` is "<file>.<process>-<count>.tmp".
+bool is_temporary_of(std::string_view file, std::string_view name) {
+  constexpr std::string_view kEnd = ".tmp";
+  if (!name.starts_with(file) || !name.ends_with(kEnd)) return false;
+  if (name.size() <= file.size() + kEnd.size() || name[file.size()] != '.') return false;
+  name.remove_prefix(file.size() + 1);
+  name.remove_suffix(kEnd.size());
+  const std::size_t dash = name.find('-');
+  const auto is_number = [](std::string_view text) {
+    return !text.empty() && std::ranges::all_of(text, [](char c) { return '0' <= c && c <= '9'; });
+  };
+  return dash != name.npos && is_number(name.substr(0, dash)) && is_number(name.substr(dash + 1));
+}
+
+// Removes the temporary files of killed processes beside `path`. Each writer locks its file, and
+// the system unlocks it when the process ends, so an unlocked one has no writer, in whatever
+// container that ran. Where files cannot be locked nothing is removed.
+void remove_abandoned(const std::string& path) {
+  namespace fs = std::filesystem;
+  const fs::path target(path);
+  std::error_code problem;
+  const fs::path directory = target.has_parent_path() ? target.parent_path() : fs::path(".");
+  for (fs::directory_iterator each(directory, problem), end; !problem && each != end;
+       each.increment(problem)) {
+    if (!is_temporary_of(target.filename().native(), each->path().filename().native())) continue;
+    const int file = ::open(each->path().c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (file < 0) continue;
+    struct stat info;
+    // Without a link it was removed since, and the name may be another writer's.
+    if (::flock(file, LOCK_EX | LOCK_NB) == 0 && ::fstat(file, &info) == 0 &&
+        S_ISREG(info.st_mode) && info.st_nlink > 0) {
+      ::unlink(each->path().c_str());
+    }
+    ::close(file);
+  }
+}
+
+// A new file beside `path`, locked, and removed again unless it was renamed.
 class TemporaryFile {
  public:
   TemporaryFile(const char* op, const std::string& path) : op_(op), path_(path) {
-    static std::atomic<unsigned> counter{0};
     struct stat info;
     if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
       fail(fmt::format("[{}] {}: expected a regular file to write to", op, path));
     }
-    do {  // a name may be left over from a process that was killed
-      temporary_ = fmt::format("{}.{}-{}.tmp", path, ::getpid(), counter.fetch_add(1));
-      file_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    } while (file_ < 0 && errno == EEXIST);
-    if (file_ < 0) fail_system(op_, path_, "create a file there");
+    remove_abandoned(path);
+    while (!create()) {
+    }
   }
   TemporaryFile(const TemporaryFile&) = delete;
   TemporaryFile& operator=(const TemporaryFile&) = delete;
@@ -59,11 +96,12 @@ class TemporaryFile {
 
   void commit() {
     if (::fsync(file_) != 0) fail_system(op_, path_, "flush to the disk");
-    if (::close(std::exchange(file_, -1)) != 0) fail_system(op_, path_, "close");
+    // Closing unlocks the file, so it waits until no other writer can take it for abandoned.
     if (::rename(temporary_.c_str(), path_.c_str()) != 0) {
       fail_system(op_, path_, "rename the new file");
     }
     temporary_.clear();
+    if (::close(std::exchange(file_, -1)) != 0) fail_system(op_, path_, "close");
     // The rename itself lasts through a crash once the directory is on the disk.
     const std::size_t slash = path_.rfind('/');
     const std::string directory = slash == std::string::npos ? "." : path_.substr(0, slash + 1);
@@ -78,6 +116,23 @@ class TemporaryFile {
   }
 
  private:
+  // False: the name was taken, or another writer removed the file before it was locked.
+  bool create() {
+    static std::atomic<unsigned> counter{0};
+    temporary_ = fmt::format("{}.{}-{}.tmp", path_, ::getpid(), counter.fetch_add(1));
+    file_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (file_ < 0 && errno == EEXIST) return false;
+    if (file_ < 0) {
+      temporary_.clear();
+      fail_system(op_, path_, "create a file there");
+    }
+    struct stat info;
+    ::flock(file_, LOCK_EX);  // fails only where nobody can lock
+    if (::fstat(file_, &info) != 0 || info.st_nlink > 0) return true;
+    ::close(std::exchange(file_, -1));
+    return false;
+  }
+
   const char* op_;
   const std::string& path_;
   std::string temporary_;
@@ -168,6 +223,10 @@ void write_file(const char* op, const std::string& path,
   TemporaryFile file(op, path);
   fill([&](const void* bytes, std::size_t count) { file.write(bytes, count); });
   file.commit();
+}
+
+void require_writable(const char* op, const std::string& path) {
+  const TemporaryFile file(op, path);
 }
 
 std::string in_quotes(std::string_view text) {

@@ -47,9 +47,12 @@ using ByteSink = std::function<void(const void* bytes, std::size_t count)>;
 
 // Writes a file so that a reader sees the old one or the whole new one: `fill` writes to a file
 // beside it, which is flushed to the disk and renamed. On a failure the old file stays and nothing
-// is left.
+// is left. Files that killed processes left beside it are removed.
 void write_file(const char* op, const std::string& path,
                 const std::function<void(const ByteSink&)>& fill);
+
+// Throws what write_file would throw at its start, where no file can be made at `path`.
+void require_writable(const char* op, const std::string& path);
 
 // Text that came from outside, for an error: in quotes, escaped, cut when long.
 std::string in_quotes(std::string_view text);
