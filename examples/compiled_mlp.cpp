@@ -14,8 +14,7 @@ struct Run {
 Run train(Mode mode, Device device) {
   manual_seed(0);
   nn::MLP model({64, 64, 64, 64, 1}, {.device = device});
-  nn::Parameters parameters(model);
-  optim::Optimizer optimizer(parameters, optim::adam(3e-3));
+  optim::Optimizer optimizer(model, optim::adam(3e-3));
   const Tensor x = randn({32, 64}, {.device = device});
   const Tensor y = sin(sum(x, {1}, /*keepdim=*/true));
 
@@ -27,7 +26,7 @@ Run train(Mode mode, Device device) {
         optimizer.step();
         return detach(loss);
       },
-      {.mode = mode, .frozen_rate = OnFrozenRate::ignore});  // Adam's rate is meant to stay
+      {.mode = mode});
 
   std::vector<Tensor> losses;
   for (int i = 0; i < 200; ++i) losses.push_back(step(x, y));

@@ -19,9 +19,8 @@ Run train(Mode mode, Device device) {
   model.add<nn::Linear>(16, 64, Options{.device = device});
   model.add<nn::Dropout>(0.2);
   model.add<nn::Linear>(64, 1, Options{.device = device});
-  nn::Parameters parameters(model);
   const Schedule rate = warmup_cosine_decay_schedule(0, 1e-2, 10, kSteps);
-  Optimizer optimizer(parameters,
+  Optimizer optimizer(model,
                       chain(clip_by_global_norm(1.0),
                             inject_hyperparams({{"rate", rate}}, [](const Hyperparameters& now) {
                               return adam(now["rate"]);

@@ -16,11 +16,10 @@ int main() {
   const Device device = cuda_is_available() ? cuda() : cpu;
   manual_seed(0);
   nn::MLP model({2, 64, 64, 2}, {.device = device});
-  nn::Parameters parameters(model);
 
   const int steps = 600;
   const optim::Schedule rate = optim::warmup_cosine_decay_schedule(0, 1e-2, 20, steps);
-  optim::Optimizer optimizer(parameters, optim::adam(rate));
+  optim::Optimizer optimizer(model, optim::adam(rate));
 
   const data::Dataset held_out = data::two_spirals(1000, 0.02, 1.5, /*seed=*/1);
   data::Batcher batches(data::two_spirals(1000), {.batch = 250, .device = device});

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -42,6 +43,14 @@ class Module {
       note_training();
     return training_.value();
   }
+
+  // Moves parameters and buffers to a device, converts the floating ones to a type, and gives
+  // *this. A parameter becomes another leaf, with its gradient; one that several places share stays
+  // shared. Make optimizers and nn::Parameters afterwards: a packed module is refused. In a
+  // module's own functions, brrr::to is the function of tensors.
+  Module& to(Device device);
+  Module& to(DType dtype);
+  Module& to(Device device, DType dtype);
 
   // Every tensor of this module, then those of its children, by dotted path: "blocks.0.norm1.bias".
   struct Entry {
@@ -74,6 +83,7 @@ class Module {
     std::string name;
     Module* module;
   };
+  Module& convert(std::optional<Device> device, std::optional<DType> dtype);
   void expect_new(const std::string& name) const;
   void collect(const std::string& prefix, std::vector<Entry>& found) const;
   void note_training() const;

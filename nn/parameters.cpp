@@ -37,7 +37,7 @@ std::vector<std::vector<Shared>> sorted(const Module& module) {
     if (GradientGroup::holds(x)) {
       fail(
           fmt::format("[parameters] expected a module that is packed once at a time, got {} of {}, "
-                      "which another Parameters holds",
+                      "which another Parameters or an Optimizer has packed",
                       entry.name, module.path()));
     }
     if (const auto again = found.find(x.impl()); again != found.end()) {

@@ -171,6 +171,19 @@ TEST_CASE("nn: every module computes what loops compute", "[nn]") {
     want = linear_of(s, "layers.2.", gelu_of(linear_of(s, "layers.1.", want, 5)), 4);
     CHECK(difference_from(mlp(x), {6, 2}, want) == "");
   }
+  SECTION("residual block") {
+    nn::ResidualBlock block(4, kWide);
+    fill_with_patterns(block);
+    CHECK(block.mlp.layers[0].weight.size(0) == 16);
+    const State s(block);
+    const Tensor x = pattern({3, 4}, 0.1);
+    Values want = norm_of(s, "norm.", to_vector<double>(x), true);
+    want = gelu_of(linear_of(s, "mlp.layers.0.", want, 4));
+    want = linear_of(s, "mlp.layers.1.", want, 16);
+    const Values at = to_vector<double>(x);
+    for (std::size_t i = 0; i < want.size(); ++i) want[i] += at[i];
+    CHECK(difference_from(block(x), {3, 4}, want) == "");
+  }
   SECTION("norms") {
     nn::LayerNorm layer_norm(6, kWide);
     nn::RMSNorm rms_norm(6, kWide);
@@ -221,6 +234,45 @@ TEST_CASE("nn: every module computes what loops compute", "[nn]") {
   }
 }
 
+TEST_CASE("nn: an MLP has the activation that it is given", "[nn]") {
+  const std::pair<nn::Activation, double (*)(double)> activations[] = {
+      {nn::Activation::gelu_tanh,
+       [](double x) {
+         return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+       }},
+      {nn::Activation::gelu, [](double x) { return 0.5 * x * (1 + std::erf(x / std::sqrt(2))); }},
+      {nn::Activation::relu, [](double x) { return x > 0 ? x : 0; }},
+      {nn::Activation::silu, [](double x) { return x / (1 + std::exp(-x)); }},
+      {nn::Activation::tanh, [](double x) { return std::tanh(x); }},
+  };
+  REQUIRE(std::size(activations) == std::size(nn::kActivations));
+  const Tensor x = pattern({6, 3}, 0.1);
+  for (const auto& [activation, function] : activations) {
+    INFO(nn::name_of(activation));
+    nn::MLP mlp({3, 5, 2}, {.dtype = f64, .activation = activation});
+    nn::ResidualBlock block(3, {.dtype = f64, .activation = activation});
+    for (nn::Module* each : std::initializer_list<nn::Module*>{&mlp, &block})
+      fill_with_patterns(*each);
+    const State s(mlp), b(block);
+    Values want = linear_of(s, "layers.0.", to_vector<double>(x), 3);
+    for (double& value : want) value = function(value);
+    CHECK(difference_from(mlp(x), {6, 2}, linear_of(s, "layers.1.", want, 5)) == "");
+    want = norm_of(b, "norm.", to_vector<double>(x), true);
+    want = linear_of(b, "mlp.layers.0.", want, 3);
+    for (double& value : want) value = function(value);
+    const Tensor added = block(x) - x;
+    CHECK(difference_from(added, {6, 3}, linear_of(b, "mlp.layers.1.", want, 12)) == "");
+  }
+  // Forms of the call.
+  const Options here{.dtype = f64};
+  CHECK(nn::MLP({2, 3}).layers[0].weight.dtype() == f32);
+  CHECK(nn::MLP({2, 3}, {}).layers[0].weight.dtype() == f32);
+  CHECK(nn::MLP({2, 3}, here).layers[0].weight.dtype() == f64);
+  CHECK(nn::MLP({2, 3}, {.dtype = bf16, .device = cpu}).layers[0].weight.dtype() == bf16);
+  CHECK(nn::MLP({2, 3}, {.activation = nn::Activation::relu}).layers[0].weight.dtype() == f32);
+  CHECK(nn::ResidualBlock(2, here).norm.weight.dtype() == f64);
+}
+
 TEST_CASE("nn: Embedding picks rows and adds up their gradients", "[nn]") {
   nn::Embedding table(4, 2);
   const Tensor index = tensor(std::vector<std::int32_t>{3, 1, 3}, {3, 1});
@@ -240,6 +292,10 @@ TEST_CASE("nn: gradients of every module agree with differences, first and secon
   SECTION("MLP") {
     nn::MLP mlp({3, 4, 2}, kWide);
     check_gradients(mlp, leaf({4, 3}));
+  }
+  SECTION("ResidualBlock") {
+    nn::ResidualBlock block(3, {.dtype = f64, .activation = nn::Activation::silu});
+    check_gradients(block, leaf({2, 3}));
   }
   SECTION("LayerNorm") {
     nn::LayerNorm norm(5, kWide);

@@ -275,7 +275,7 @@ TEST_CASE("nn: a module is packed once at a time", "[nn]") {
     CHECK(
         nn_error_of([&] { nn::Parameters second(mlp); }) ==
         "[parameters] expected a module that is packed once at a time, got layers.0.weight of mlp, "
-        "which another Parameters holds");
+        "which another Parameters or an Optimizer has packed");
     CHECK(first.numel() == 13);
   }
   CHECK_NOTHROW(nn::Parameters(mlp));

@@ -2,6 +2,8 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <memory>
+#include <optional>
 
 #include "tests/catch.h"
 #include "tests/interchange.h"
@@ -243,6 +245,54 @@ TEST_CASE("an optimizer steps leaves and packed parameters", "[optim]") {
   of_packed.save(file.path);
   of_packed.load(file.path);
   CHECK(of_packed.state_dict().size() == 4);
+}
+
+TEST_CASE("an optimizer packs a model by itself", "[optim]") {
+  const auto train = [](Mode mode, bool by_hand) {
+    manual_seed(4);
+    nn::MLP model({3, 5, 2}, {.activation = nn::Activation::silu});
+    std::optional<nn::Parameters> parameters;
+    if (by_hand) parameters.emplace(model);
+    Optimizer optimizer =
+        by_hand ? Optimizer(*parameters, adam(0.05)) : Optimizer(model, adam(0.05));
+    auto step = compile(
+        [&](const Tensor& x) {
+          optimizer.zero_grad();
+          const Tensor loss = mean(square(model(x)));
+          backward(loss);
+          optimizer.step();
+          return detach(loss);
+        },
+        {.mode = mode, .require_graph = true});
+    const Tensor x = randn({4, 3});
+    std::vector<float> losses;
+    for (int i = 0; i < 6; ++i) losses.push_back(item<float>(step(x)));
+    CHECK(losses.back() < losses.front());
+    CHECK(optimizer.state_dict().size() == 4);
+    return losses;
+  };
+  const std::vector<float> wanted = train(Mode::eager, true);
+  CHECK(train(Mode::eager, false) == wanted);
+  CHECK(train(Mode::graph, false) == wanted);
+}
+
+TEST_CASE("an optimizer and its model may end in any order", "[optim]") {
+  auto model = std::make_unique<nn::MLP>(std::vector<std::int64_t>{2, 3, 1});
+  auto optimizer = std::make_unique<Optimizer>(*model, sgd(0.5));
+  CHECK_THAT(error_of([&] { Optimizer(*model, sgd(0.5)); }),
+             Catch::Contains("packed once at a time, got layers.0.weight of mlp, which another "
+                             "Parameters or an Optimizer has packed"));
+  CHECK_THAT(error_of([&] { model->to(f64); }), Catch::Contains("expected a module that is not"));
+  optimizer.reset();
+  optimizer = std::make_unique<Optimizer>(*model, sgd(0.5));  // packed no more, and so again
+  backward(sum((*model)(ones({1, 2}))));
+  const Tensor bias = model->layers[1].bias;
+  const double before = item(sum(bias));
+  model.reset();
+  optimizer->step();
+  CHECK(item(sum(bias)) == Approx(before - 0.5));
+  optimizer->zero_grad();
+  CHECK_FALSE(grad_of(bias).defined());
 }
 
 TEST_CASE("optimizers refuse what makes no sense", "[optim]") {

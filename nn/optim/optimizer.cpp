@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "brrr/autograd/autograd.h"
+#include "brrr/dispatch/tracing.h"
+#include "brrr/nn/parameters.h"
 #include "brrr/ops/functions.h"
 #include "brrr/tensor/error.h"
 
@@ -13,11 +15,19 @@ namespace {
 
 std::vector<Tensor> grads_of(const std::vector<Tensor>& leaves) {
   std::vector<Tensor> gradients;
-  for (const Tensor& leaf : leaves) gradients.push_back(grad(leaf));
+  for (const Tensor& leaf : leaves) gradients.push_back(grad_of(leaf));
   return gradients;
 }
 
 }  // namespace
+
+Optimizer::Optimizer(nn::Module& model, Transformation transformation)
+    : Optimizer(std::make_shared<nn::Parameters>(model), std::move(transformation)) {}
+
+Optimizer::Optimizer(std::shared_ptr<nn::Parameters> packed, Transformation transformation)
+    : Optimizer(
+          list_of(packed->values()), std::move(transformation),
+          [packed] { return packed->gradients(); }, [packed] { packed->zero_grad(); }) {}
 
 Optimizer::Optimizer(std::vector<Tensor> leaves, Transformation transformation)
     : Optimizer(
@@ -58,7 +68,9 @@ void Optimizer::step() {
                     values_.size()));
   }
   for (std::size_t i = 0; i < std::min(gradients.size(), values_.size()); ++i) {
-    if (!gradients[i].defined()) gradients[i] = zeros_like(values_[i]);
+    if (gradients[i].defined()) continue;
+    const IntendedConstants intended;
+    gradients[i] = zeros_like(values_[i]);
   }
   transformation_.apply(std::move(gradients), state_, values_);
 }

@@ -1,12 +1,13 @@
 // A transformation at work on the parameters of a model.
 //
-//   Optimizer optimizer(parameters, chain(clip_by_global_norm(1.0), adam(1e-3)));
+//   Optimizer optimizer(model, chain(clip_by_global_norm(1.0), adam(1e-3)));
 //   backward(loss);
 //   optimizer.step();
 //   optimizer.zero_grad();
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,6 +15,11 @@
 
 #include <brrr/nn/optim/hyperparameters.h>
 #include <brrr/nn/optim/transformation.h>
+
+namespace brrr::nn {
+class Module;
+class Parameters;
+}  // namespace brrr::nn
 
 namespace brrr::optim {
 
@@ -29,6 +35,10 @@ class Optimizer {
  public:
   using Collect = std::function<std::vector<Tensor>()>;
 
+  // Packs the model's parameters (nn/parameters.h) and keeps them packed while it lives; neither
+  // needs the other to outlive it. A model that is packed already is refused: give the optimizer
+  // those nn::Parameters.
+  Optimizer(nn::Module& model, Transformation transformation);
   // Tensors with gradients of their own. Each costs launches of its own: pack those of a model.
   Optimizer(std::vector<Tensor> leaves, Transformation transformation);
   // `parameters` is referred to: it must outlive the optimizer.
@@ -53,6 +63,8 @@ class Optimizer {
   void load(const std::string& path) { optim::load(state_, path); }
 
  private:
+  Optimizer(std::shared_ptr<nn::Parameters> packed, Transformation transformation);
+
   template <class Tensors>
   static std::vector<Tensor> list_of(const Tensors& tensors) {
     return {tensors.begin(), tensors.end()};

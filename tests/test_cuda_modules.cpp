@@ -1,0 +1,45 @@
+// Modules on the fake driver: made on the default device, or moved there. Draws would leave the
+// generator's state behind on that device, so modules that draw are made on the CPU.
+#include <memory>
+
+#include "tests/allocator_guards.h"
+#include "tests/catch.h"
+#include "tests/fake_cuda.h"
+#include "tests/fake_kernels.h"
+#include <brrr/brrr.h>
+
+using namespace brrr;
+
+TEST_CASE("modules are made on the default device", "[cuda][nn]") {
+  const testing::Caching on;
+  testing::FakeCuda fake({.with_nvrtc = true});
+  testing::define_kernels(fake);
+  const DeviceGuard guard(cuda());
+  const nn::LayerNorm layer_norm(3);
+  const nn::RMSNorm rms_norm(3);
+  CHECK(layer_norm.weight.device() == cuda());
+  CHECK(layer_norm.bias.device() == cuda());
+  CHECK(rms_norm.weight.device() == cuda());
+  CHECK(nn::MLPOptions().device == cuda());
+  CHECK(Options().device == cuda());
+}
+
+TEST_CASE("a module moves to a device with its gradients", "[cuda][nn]") {
+  const testing::Caching on;
+  testing::FakeCuda fake({.with_nvrtc = true});
+  testing::define_kernels(fake);
+  manual_seed(1);
+  nn::MLP mlp({2, 3, 1});
+  backward(sum(mlp(ones({4, 2}))));
+  const Tensor weight = mlp.layers[0].weight, gradient = grad_of(weight);
+  mlp.to(cuda());
+  for (const auto& entry : mlp.entries()) {
+    CHECK(entry.tensor->device() == cuda());
+    CHECK(requires_grad(*entry.tensor));
+    CHECK(grad_of(*entry.tensor).device() == cuda());
+  }
+  CHECK(to_vector<float>(mlp.layers[0].weight) == to_vector<float>(weight));
+  CHECK(to_vector<float>(grad_of(mlp.layers[0].weight)) == to_vector<float>(gradient));
+  mlp.to(cpu);
+  CHECK(to_vector<float>(mlp.layers[0].weight) == to_vector<float>(weight));
+}
