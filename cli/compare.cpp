@@ -23,10 +23,14 @@ Comparison compare(const TrainOptions& options,
     side.losses = train_steps(training, options.steps);
     side.steps_done = options.steps;
     side.cost = training.cost();
-    side.cost.peak_bytes -= of_others;
+    side.cost->peak_bytes -= of_others;
     side.compiled = training.compiled();
     batches.push_back(measure::synchronized_batch(device, [&training] { training.step(); }));
     result.sides.push_back(std::move(side));
+  }
+  for (const Side& side : result.sides) {
+    const std::optional<std::size_t> at = first_not_finite(side.losses);
+    if (at) result.divergence = std::min(*at, result.divergence.value_or(*at));
   }
   result.disagreement = first_difference(result.sides[0].losses, result.sides[1].losses);
 
@@ -38,7 +42,7 @@ Comparison compare(const TrainOptions& options,
   for (std::size_t i = 0; i < trainings.size(); ++i) {
     Side& side = result.sides[i];
     const auto step = [&training = *trainings[i]] { training.step(); };
-    const long calls = measure::calls_in_queue(side.compiled ? 1 : side.cost.kernels);
+    const long calls = measure::calls_in_queue(side.compiled ? 1 : side.cost->kernels);
     constexpr int kSamples = 21;
     side.host = measure::time_host(device, step, calls, kSamples);
     side.device = measure::time_queued(device, step, calls, kSamples);

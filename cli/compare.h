@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -31,6 +32,7 @@ struct Side : TrainResult {
 struct Comparison {
   std::vector<Side> sides;                  // eager first
   std::optional<std::size_t> disagreement;  // the first step whose losses differ
+  std::optional<std::size_t> divergence;    // the first step with a loss that is not finite
 
   double speed_up(const Side& side) const { return sides.front().step->median / side.step->median; }
 };
@@ -43,6 +45,13 @@ inline std::optional<std::size_t> first_difference(std::span<const double> a,
   });
   if (i == a.end() && j == b.end()) return std::nullopt;
   return static_cast<std::size_t>(i - a.begin());
+}
+
+// The first place of a value that is not finite.
+inline std::optional<std::size_t> first_not_finite(std::span<const double> values) {
+  const auto found = std::ranges::find_if_not(values, [](double x) { return std::isfinite(x); });
+  if (found == values.end()) return std::nullopt;
+  return static_cast<std::size_t>(found - values.begin());
 }
 
 // Of `options` it takes the work, the number of steps and the seconds to measure in.

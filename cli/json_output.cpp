@@ -61,12 +61,19 @@ Json describe(const TrainResult& result) {
   const ToyOptions& toy = o.toy;
   Json document = {
       {"model", toy.model}, {"batch", toy.batch}, {"width", toy.width}, {"layers", toy.layers}};
+  if (toy.model == "mlp") {
+    document["activation"] = nn::name_of(toy.activation);
+    document["residual"] = toy.residual;
+  }
   if (toy.model == "transformer") {
     document["heads"] = toy.heads;
     document["seq"] = toy.seq;
   }
   const auto microseconds = [&](double measure::Timing::*which) {
     return result.step ? Json((*result.step).*which * 1e6) : Json(nullptr);
+  };
+  const auto counted = [&](std::int64_t measure::StepCost::*which) {
+    return result.cost ? Json((*result.cost).*which) : Json(nullptr);
   };
   document.update({{"dtype", name_of(toy.dtype)},
                    {"tf32", o.tf32},
@@ -78,11 +85,13 @@ Json describe(const TrainResult& result) {
                    {"step_us", microseconds(&measure::Timing::median)},
                    {"step_us_min", microseconds(&measure::Timing::least)},
                    {"step_us_max", microseconds(&measure::Timing::most)},
-                   {"peak_bytes", result.cost.peak_bytes},
-                   {"kernels_per_step", result.cost.kernels},
-                   {"flops_per_step", result.cost.flops},
-                   {"bytes_per_step", result.cost.bytes},
+                   {"peak_bytes", counted(&measure::StepCost::peak_bytes)},
+                   {"kernels_per_step", counted(&measure::StepCost::kernels)},
+                   {"flops_per_step", counted(&measure::StepCost::flops)},
+                   {"bytes_per_step", counted(&measure::StepCost::bytes)},
                    {"steps", result.steps_done},
+                   {"interrupted", result.interrupted},
+                   {"saved", or_null(result.saved)},
                    {"losses", result.losses}});
   if (const std::optional<CompiledEntry>& entry = result.compiled) {
     document.update({{"nodes", entry->nodes},
@@ -138,7 +147,9 @@ std::string to_json(const Comparison& comparison) {
                 {"idle_share", or_null(side.idle())}});
     rows.push_back(std::move(row));
   }
-  return text_of({{"agree", !comparison.disagreement}, {"rows", std::move(rows)}});
+  return text_of({{"agree", !comparison.disagreement},
+                  {"finite", !comparison.divergence},
+                  {"rows", std::move(rows)}});
 }
 
 }  // namespace brrr::cli

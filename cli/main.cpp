@@ -1,7 +1,6 @@
 // The program brrr: reads arguments, runs one subcommand, prints.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -9,6 +8,7 @@
 #include <exception>
 #include <limits>
 #include <list>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,9 +19,12 @@
 #include "brrr/tensor/runtime.h"
 #include "cli/bench_steps.h"
 #include "cli/compare.h"
+#include "cli/interrupt.h"
 #include "cli/json_output.h"
+#include "cli/terminal.h"
 #include "cli/text_output.h"
 #include "cli/train.h"
+#include "cli/train_lines.h"
 #include "cli/training.h"
 #include "cli/validators.h"
 
@@ -51,21 +54,6 @@ void add_common(CLI::App* command, Common& common) {
       ->capture_default_str();
 }
 
-// One line on stderr that shows where a long run is, when somebody is looking.
-class Progress {
- public:
-  void show(const std::string& what) noexcept {
-    if (!shown_) return;
-    std::fprintf(stderr, "\r\x1b[K%s", what.c_str());
-    std::fflush(stderr);
-  }
-  ~Progress() { show({}); }
-  bool shown() const { return shown_; }
-
- private:
-  bool shown_ = isatty(STDERR_FILENO);
-};
-
 struct Bench {
   const char* name;
   const char* help;
@@ -82,20 +70,20 @@ constexpr Bench kBenches[] = {
 void run_info(const Common& common) {
   if (!common.device.empty()) common.chosen();  // one that is not there is an error
   const measure::Machine machine = measure::describe_machine();
-  fmt::print("{}", common.json ? to_json(machine) : to_text(machine));
+  print(common.json ? to_json(machine) : to_text(machine));
 }
 
 void run_bench(const Bench& bench, const Common& common) {
-  Progress progress;
+  ProgressLine progress;
   measure::BenchOptions options;
   options.device = common.chosen();
   options.seed = common.seed;
   options.quick = common.quick;
   options.progress = [&](const std::string& name) { progress.show(name); };
   const measure::Results results = bench.run(options);
-  progress.show("");
+  progress.clear();
   const measure::Machine machine = measure::describe_machine();
-  fmt::print("{}", common.json ? to_json(results, machine) : to_text(results, machine));
+  print(common.json ? to_json(results, machine) : to_text(results, machine));
 }
 
 // --- train ---
@@ -103,15 +91,21 @@ void run_bench(const Bench& bench, const Common& common) {
 struct TrainArguments {
   Common common;
   TrainOptions options;
-  std::string dtype = "f32", matmul = "measured", mode = "eager";
+  std::string dtype = "f32", matmul = "measured", mode = "eager", activation = "gelu_tanh";
   bool dot = false;  // of explain
 };
+
+std::vector<std::string> activation_names() {
+  std::vector<std::string> names;
+  for (const nn::Activation each : nn::kActivations) names.emplace_back(nn::name_of(each));
+  return names;
+}
 
 // What train and compare take: the model, its shape, how it is trained.
 CLI::App* add_training(CLI::App* to, const char* model, TrainArguments& a) {
   const bool transformer = std::string_view(model) == "transformer";
   CLI::App* command = to->add_subcommand(
-      model, transformer ? "Causal pre-norm blocks" : "Square layers with gelu between them");
+      model, transformer ? "Causal pre-norm blocks" : "Square layers with an activation between");
   command->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   TrainOptions& o = a.options;
   ToyOptions& toy = o.toy;
@@ -126,7 +120,12 @@ CLI::App* add_training(CLI::App* to, const char* model, TrainArguments& a) {
   number("--batch", toy.batch, "Rows, or sequences", sizes);
   number("--width", toy.width, "Features", sizes);
   number("--layers", toy.layers, "Layers, or blocks", whole_number(1, 100'000));
-  if (transformer) {
+  if (!transformer) {
+    number("--activation", a.activation, "Between layers; gelu_tanh approximates gelu",
+           one_of(activation_names()));
+    command->add_flag("--residual", toy.residual,
+                      "Blocks x + mlp(norm(x)), four times as wide inside, in place of layers");
+  } else {
     toy.heads = 4;
     toy.seq = 64;
     number("--heads", toy.heads, "Attention heads; they divide the width", sizes);
@@ -165,25 +164,13 @@ CLI::App* add_train(CLI::App* train, const char* model, TrainArguments& a) {
   return command;
 }
 
-// At most ten times a second: showing a loss waits for the device.
-std::function<void(std::int64_t, const std::function<double()>&)> show_steps(Progress& progress,
-                                                                             std::int64_t steps) {
-  return [&progress, steps, start = measure::host_seconds(), next = 0.0](
-             std::int64_t done, const std::function<double()>& loss) mutable {
-    if (!progress.shown() || measure::host_seconds() < next) return;
-    const double value = loss(), now = measure::host_seconds();
-    next = now + 0.1;
-    progress.show(fmt::format("step {} of {}  loss {:.6g}  {:.1f} us a step", done, steps, value,
-                              (now - start) / static_cast<double>(done) * 1e6));
-  };
-}
-
 // The options, with what other arguments say.
 TrainOptions& settle(const CLI::App& command, TrainArguments& a) {
   TrainOptions& o = a.options;
   o.toy.device = a.common.chosen();
   o.toy.dtype = a.dtype == "bf16" ? bf16 : f32;
   o.toy.remat = o.remat == "full";
+  o.toy.activation = *std::ranges::find(nn::kActivations, a.activation, &nn::name_of);
   o.measured_matmul = a.matmul == "measured";
   o.mode = a.mode == "graph" ? Mode::graph : Mode::eager;
   o.seed = a.common.seed;
@@ -191,38 +178,52 @@ TrainOptions& settle(const CLI::App& command, TrainArguments& a) {
   return o;
 }
 
-void run_train(const CLI::App& command, TrainArguments& a) {
+// A training that is interrupted prints what there is, and gives the status that a shell gives to
+// a program that the signal ended.
+int run_train(const CLI::App& command, TrainArguments& a) {
   TrainOptions& o = settle(command, a);
-  Progress progress;
-  o.progress = show_steps(progress, o.steps);
+  TrainLines lines(o, !a.common.json);
+  const Interruptible interruptible;
+  o.progress = [&](const TrainProgress& at) { lines.show(at); };
+  o.stop = [&] { return interruptible.signal() != 0; };
   const TrainResult result = train(o);
-  progress.show("");
-  fmt::print("{}", a.common.json ? to_json(result) : to_text(result));
+  lines.finish(result);
+  if (a.common.json) print(to_json(result));
+  return result.interrupted ? 128 + interruptible.signal() : 0;
 }
 
 // The step as it was traced: what was decided, and the calls.
-void run_explain(const CLI::App& command, TrainArguments& a) {
+int run_explain(const CLI::App& command, TrainArguments& a) {
   TrainOptions& o = settle(command, a);
   o.mode = Mode::graph;
   Training training(o);
   for (int i = 0; i < 2; ++i) training.step();  // the second one is captured
   const auto& step = training.compiled_step();
-  fmt::print("{}", a.common.json ? step.graph_json()
-                   : a.dot       ? step.graph_dot()
-                                 : step.explain() + "\n" + step.graph_text());
+  print(a.common.json ? step.graph_json()
+        : a.dot       ? step.graph_dot()
+                      : step.explain() + "\n" + step.graph_text());
+  return 0;
 }
 
-// Fails when the modes disagree, having printed what there is.
-void run_compare(const CLI::App& command, TrainArguments& a) {
+// Fails when the modes disagree or the losses are not finite, having printed what there is.
+int run_compare(const CLI::App& command, TrainArguments& a) {
   const TrainOptions& o = settle(command, a);
-  Progress progress;
+  ProgressLine progress;
   const Comparison result = compare(o, [&](const std::string& what) { progress.show(what); });
-  progress.show("");
-  fmt::print("{}", a.common.json ? to_json(result) : to_text(result));
-  if (!result.disagreement) return;
-  const std::size_t step = *result.disagreement;
-  fail(fmt::format("[compare] expected the same losses in both modes, got {} and {} at step {}",
-                   result.sides[0].losses[step], result.sides[1].losses[step], step));
+  progress.clear();
+  print(a.common.json ? to_json(result) : to_text(result));
+  const auto losses_at = [&](std::size_t step) {
+    const auto loss = [&](int side) {
+      return without_sign_of_nan(result.sides[side].losses[step]);
+    };
+    return fmt::format("{} and {} at step {}", loss(0), loss(1), step);
+  };
+  if (const auto step = result.divergence)
+    fail(fmt::format("[compare] expected finite losses, got {}: the training diverged",
+                     losses_at(*step)));
+  if (const auto step = result.disagreement)
+    fail("[compare] expected the same losses in both modes, got " + losses_at(*step));
+  return 0;
 }
 
 void print_problem(std::string text) noexcept {
@@ -265,7 +266,7 @@ int run(int argc, char** argv) {
   explain->require_subcommand(1);
   struct Command {
     CLI::App* app;
-    void (*run)(const CLI::App&, TrainArguments&);
+    int (*run)(const CLI::App&, TrainArguments&);
     TrainArguments arguments = {};
   };
   std::list<Command> commands;
@@ -289,7 +290,10 @@ int run(int argc, char** argv) {
           fmt::format("--heads: {} do not divide a width of {}", toy.heads, toy.width));
     }
   } catch (const CLI::Success& asked) {  // --help
-    return app.exit(asked);
+    std::ostringstream text;
+    const int status = app.exit(asked, text, text);
+    print(text.str());
+    return status;
   } catch (const CLI::ParseError& problem) {
     print_problem(fmt::format("{}; see brrr --help", told_by(app, problem)));
     return 2;
@@ -299,9 +303,9 @@ int run(int argc, char** argv) {
     if (bench->got_subcommand(one.name)) run_bench(one, common);
   }
   for (Command& command : commands) {
-    if (command.app->parsed()) command.run(*command.app, command.arguments);
+    if (command.app->parsed()) return command.run(*command.app, command.arguments);
   }
-  return std::fflush(stdout) == 0 ? 0 : 1;
+  return 0;
 }
 
 }  // namespace

@@ -14,6 +14,12 @@ constexpr std::string_view kOptimizer = "optimizer.";
 
 }  // namespace
 
+std::string network_of(const RunFacts& facts) {
+  if (facts.activation.empty()) return facts.model;
+  return fmt::format("{} of {}{}", facts.model, facts.activation,
+                     facts.residual ? " in residual blocks" : "");
+}
+
 void save_run(const std::string& path, const RunFacts& facts, const nn::Module& module,
               const optim::Optimizer& optimizer) {
   SafeTensors file;
@@ -24,6 +30,10 @@ void save_run(const std::string& path, const RunFacts& facts, const nn::Module& 
   file.metadata = {{"model", facts.model},
                    {"seed", std::to_string(facts.seed)},
                    {"steps", std::to_string(facts.steps)}};
+  if (!facts.activation.empty()) {
+    file.metadata["activation"] = facts.activation;
+    file.metadata["residual"] = facts.residual ? "true" : "false";
+  }
   save_safetensors(path, file);
 }
 
@@ -45,6 +55,11 @@ RunFile::RunFile(const std::string& path) : path_(path), file_(load_safetensors(
     }
   };
   facts_.model = text("model");
+  if (facts_.model == "mlp") {
+    const bool named = file_.metadata.contains("activation");
+    facts_.activation = named ? text("activation") : "gelu_tanh";  // older files
+    facts_.residual = named && text("residual") == "true";
+  }
   number("seed", facts_.seed);
   number("steps", facts_.steps);
 }

@@ -14,9 +14,14 @@ namespace brrr::cli {
 
 struct RunFacts {
   std::string model;
+  std::string activation = {};  // of an mlp; empty: of another model
+  bool residual = false;
   std::uint64_t seed = 0;
   std::int64_t steps = 0;
 };
+
+// "transformer", "mlp of relu", "mlp of silu in residual blocks"
+std::string network_of(const RunFacts& facts);
 
 void save_run(const std::string& path, const RunFacts& facts, const nn::Module& module,
               const optim::Optimizer& optimizer);

@@ -52,10 +52,13 @@ std::string microseconds_text(const std::optional<measure::Timing>& timing) {
 // What is trained, and on what.
 std::string work_text(const TrainingOptions& o) {
   const ToyOptions& toy = o.toy;
-  const bool blocks = toy.model == "transformer";
-  return fmt::format("batch {}, width {}, {} layers{}, {}{} on {}", toy.batch, toy.width,
-                     toy.layers,
-                     blocks ? fmt::format(", {} heads, seq {}", toy.heads, toy.seq) : "",
+  std::string layers =
+      fmt::format("{} {}", toy.layers, toy.residual ? "residual blocks" : "layers");
+  if (toy.model == "transformer")
+    layers += fmt::format(", {} heads, seq {}", toy.heads, toy.seq);
+  else if (toy.residual || toy.activation != nn::Activation::gelu_tanh)
+    layers += fmt::format(" of {}", nn::name_of(toy.activation));
+  return fmt::format("batch {}, width {}, {}, {}{} on {}", toy.batch, toy.width, layers,
                      name_of(toy.dtype), o.tf32 ? " (tf32)" : "", to_string(toy.device));
 }
 
@@ -113,20 +116,32 @@ std::string to_text(const measure::Results& results, const measure::Machine& mac
   return text;
 }
 
-std::string to_text(const TrainResult& result) {
-  const TrainOptions& o = result.options;
+std::string heading_text(const TrainOptions& o) {
   std::string text;
   line(text, o.toy.model, fmt::format("{}, {}, {}", work_text(o), name_of(o.mode), o.optimizer));
-  // Ten losses at most, the first and the last among them.
-  const std::size_t count = result.losses.size(), shown = std::min<std::size_t>(count, 10);
-  for (std::size_t i = 0; i < shown; ++i) {
-    const std::size_t at = shown == 1 ? 0 : i * (count - 1) / (shown - 1);
-    const auto step = result.steps_done - static_cast<std::int64_t>(count - at);
-    const double loss = result.losses[at];
-    line(text, i == 0 ? "loss" : "",
-         fmt::format("{:>8}  {:.6g}{}", step, std::isnan(loss) ? std::abs(loss) : loss,
-                     std::isfinite(loss) ? "" : "  (--check-finite says where it comes from)"));
+  return text;
+}
+
+double without_sign_of_nan(double loss) { return std::isnan(loss) ? std::abs(loss) : loss; }
+
+std::string loss_text(std::int64_t step, double loss, bool first) {
+  std::string text;
+  line(text, first ? "loss" : "",
+       fmt::format("{:>8}  {:.6g}{}", step, without_sign_of_nan(loss),
+                   std::isfinite(loss) ? "" : "  (--check-finite says where it comes from)"));
+  return text;
+}
+
+std::string to_text(const TrainResult& result) {
+  std::string text;
+  if (result.interrupted) {
+    const auto done = static_cast<std::int64_t>(result.losses.size());
+    line(text, "interrupted",
+         fmt::format("after {} of {} steps{}", done, result.options.steps,
+                     done < result.options.steps ? "" : ", while they were measured"));
   }
+  if (!result.saved.empty())
+    line(text, "saved", fmt::format("{}, after step {}", result.saved, result.steps_done));
   if (result.step) {
     const measure::Timing& step = *result.step;
     line(text, "step",
@@ -134,11 +149,13 @@ std::string to_text(const TrainResult& result) {
                      number_text(step.least * 1e6), number_text(step.most * 1e6),
                      step.disturbed() ? ", disturbed" : ""));
   }
-  line(text, "peak memory", bytes_text(result.cost.peak_bytes));
-  line(text, "a step has",
-       fmt::format("{} kernels, {} Mflop, {} moved", result.cost.kernels,
-                   number_text(static_cast<double>(result.cost.flops) * 1e-6),
-                   bytes_text(result.cost.bytes)));
+  if (const std::optional<measure::StepCost>& cost = result.cost) {
+    line(text, "peak memory", bytes_text(cost->peak_bytes));
+    line(
+        text, "a step has",
+        fmt::format("{} kernels, {} Mflop, {} moved", cost->kernels,
+                    number_text(static_cast<double>(cost->flops) * 1e-6), bytes_text(cost->bytes)));
+  }
   if (const std::optional<CompiledEntry>& entry = result.compiled) {
     line(text, "its graph",
          fmt::format(
@@ -159,9 +176,11 @@ std::string to_text(const Comparison& comparison) {
   std::string text;
   line(text, eager.options.toy.model,
        fmt::format("{}, {}", work_text(eager.options), eager.options.optimizer));
-  if (const auto step = comparison.disagreement) {
+  if (const auto step = comparison.disagreement)
     line(text, "losses", fmt::format("differ at step {}", *step));
-  } else if (!eager.losses.empty()) {
+  if (const auto step = comparison.divergence) {
+    line(text, "losses", fmt::format("not finite at step {}: the training diverged", *step));
+  } else if (!comparison.disagreement && !eager.losses.empty()) {
     line(text, "losses",
          fmt::format("agree bit for bit over {} steps, {:.6g} to {:.6g}", eager.losses.size(),
                      eager.losses.front(), eager.losses.back()));
@@ -174,7 +193,7 @@ std::string to_text(const Comparison& comparison) {
     rows.push_back({std::string(name_of(side.options.mode)) + (step.disturbed() ? " ~" : ""),
                     number_text(step.median * 1e6), number_text(step.least * 1e6),
                     number_text(step.most * 1e6), fmt::format("{:.2f}", comparison.speed_up(side)),
-                    std::to_string(side.cost.kernels), bytes_text(side.cost.peak_bytes),
+                    std::to_string(side.cost->kernels), bytes_text(side.cost->peak_bytes),
                     side.compiled ? bytes_text(side.compiled->arena_bytes) : "-"});
     if (!side.host) continue;
     rows.back().insert(rows.back().end(),

@@ -1,6 +1,7 @@
 // Results for people: short lists and aligned tables.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "cli/compare.h"
@@ -12,6 +13,10 @@ namespace brrr::cli {
 
 std::string to_text(const measure::Machine& machine);
 std::string to_text(const measure::Results& results, const measure::Machine& machine);
+// brrr train's text in its order: what is trained, lines of losses, what was measured.
+std::string heading_text(const TrainOptions& options);
+double without_sign_of_nan(double loss);
+std::string loss_text(std::int64_t step, double loss, bool first);
 std::string to_text(const TrainResult& result);
 std::string to_text(const Comparison& comparison);
 

@@ -11,13 +11,22 @@ namespace brrr::cli {
 Toy::Toy(const ToyOptions& o) : remat_(o.remat) {
   const Options here{.dtype = o.dtype, .device = o.device};
   Dims shape{o.batch, o.width};
-  if (o.model == "mlp") {
+  const nn::MLPOptions mlp_here{.dtype = o.dtype, .device = o.device, .activation = o.activation};
+  if (o.model == "mlp" && o.residual) {
+    auto blocks = std::make_unique<nn::Sequential>();
+    for (int i = 0; i < o.layers; ++i) {
+      auto& block = blocks->add<nn::ResidualBlock>(o.width, mlp_here);
+      layers_.push_back([&block](const Tensor& h) { return block(h); });
+    }
+    module_ = std::move(blocks);
+  } else if (o.model == "mlp") {
     auto mlp = std::make_unique<nn::MLP>(
-        std::vector<std::int64_t>(static_cast<std::size_t>(o.layers) + 1, o.width), here);
+        std::vector<std::int64_t>(static_cast<std::size_t>(o.layers) + 1, o.width), mlp_here);
     for (nn::Linear& layer : mlp->layers) {
       const bool first = layers_.empty();
-      layers_.push_back(
-          [&layer, first](const Tensor& h) { return layer(first ? h : gelu_tanh(h)); });
+      layers_.push_back([&layer, first, activation = o.activation](const Tensor& h) {
+        return layer(first ? h : nn::activate(activation, h));
+      });
     }
     module_ = std::move(mlp);
   } else {

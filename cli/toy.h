@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include <brrr/nn/activation.h>
 #include <brrr/nn/module.h>
 #include <brrr/ops/functions.h>
 
@@ -18,14 +19,16 @@ struct ToyOptions {
   std::int64_t batch = 0;
   std::int64_t width = 0;
   int layers = 0;
-  int heads = 0;         // of a transformer
-  std::int64_t seq = 0;  // the same
+  nn::Activation activation = nn::Activation::gelu_tanh;  // of an mlp
+  bool residual = false;                                  // the same
+  int heads = 0;                                          // of a transformer
+  std::int64_t seq = 0;                                   // the same
   DType dtype = f32;
   Device device;
   bool remat = false;  // each layer is computed again for its gradients, from its input
 };
 
-// - mlp: layers of width × width with gelu_tanh between them.
+// - mlp: layers of width × width with an activation between them, or residual blocks.
 // - transformer: causal pre-norm blocks.
 class Toy {
  public:

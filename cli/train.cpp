@@ -7,6 +7,7 @@
 
 #include "brrr/autograd/autograd.h"
 #include "brrr/tensor/error.h"
+#include "brrr/tensor/file_bytes.h"
 #include "cli/run_file.h"
 
 namespace brrr::cli {
@@ -41,19 +42,82 @@ Tensor checked_step(Training& training, std::int64_t number) {
                    where.empty() ? "no parameter and no gradient" : where));
 }
 
-std::vector<double> values_of(const std::vector<Tensor>& losses) {
-  std::vector<double> values;
-  if (losses.empty()) return values;
-  for (const float loss : to_vector<float>(to(stack(losses), f32))) values.push_back(loss);
-  return values;
+// Thrown out of a measurement that is to end.
+struct Stopped {};
+
+RunFacts facts_of(const TrainOptions& o) {
+  RunFacts facts{.model = o.toy.model, .seed = o.seed};
+  if (o.toy.model == "mlp") {
+    facts.activation = name_of(o.toy.activation);
+    facts.residual = o.toy.residual;
+  }
+  return facts;
+}
+
+void require_same_run(const TrainOptions& o, const RunFacts& facts) {
+  const RunFacts wanted = facts_of(o);
+  if (network_of(wanted) == network_of(facts) && (!o.seed_is_given || o.seed == facts.seed)) return;
+  fail(fmt::format("[load {}] expected {} with seed {}, got {} with seed {}", o.load,
+                   network_of(wanted), o.seed_is_given ? o.seed : facts.seed, network_of(facts),
+                   facts.seed));
+}
+
+void run_steps(Training& training, TrainResult& result) {
+  const TrainOptions& o = result.options;
+  const std::int64_t before = result.steps_done;
+  Losses losses;
+  const std::function<double()> last_loss = [&] { return losses.values().back(); };
+  for (std::int64_t i = 0; i < o.steps && !result.interrupted; ++i) {
+    ++result.steps_done;
+    losses.add(o.check_finite ? checked_step(training, result.steps_done) : training.step());
+    if (o.progress) o.progress({before, i + 1, last_loss});
+    result.interrupted = o.stop && o.stop();
+  }
+  result.losses = std::move(losses.values());
+}
+
+void save(Training& training, TrainResult& result) {
+  RunFacts facts = facts_of(result.options);
+  facts.steps = result.steps_done;
+  save_run(result.options.save, facts, training.module(), training.optimizer());
+  result.saved = result.options.save;
+}
+
+// What follows the training goes on training, but counts for nothing.
+void measure_steps(Training& training, TrainResult& result) {
+  const TrainOptions& o = result.options;
+  const auto batch = measure::synchronized_batch(o.toy.device, [&] {
+    training.step();
+    if (o.stop && o.stop()) throw Stopped();
+  });
+  try {
+    if (o.time_seconds > 0) result.step = measure::time(batch, sampling_of(o));
+    result.cost = training.cost();
+  } catch (const Stopped&) {
+    result.interrupted = true;
+  }
 }
 
 }  // namespace
 
+void Losses::add(Tensor loss) {
+  constexpr std::size_t kMost = 1024;
+  unread_.push_back(std::move(loss));
+  if (unread_.size() == kMost) values();
+}
+
+std::vector<double>& Losses::values() {
+  if (unread_.empty()) return values_;
+  const std::vector<float> read = to_vector<float>(to(stack(unread_), f32));
+  values_.insert(values_.end(), read.begin(), read.end());
+  unread_.clear();
+  return values_;
+}
+
 std::vector<double> train_steps(Training& training, std::int64_t steps) {
-  std::vector<Tensor> losses;
-  for (std::int64_t i = 0; i < steps; ++i) losses.push_back(training.step());
-  return values_of(losses);
+  Losses losses;
+  for (std::int64_t i = 0; i < steps; ++i) losses.add(training.step());
+  return std::move(losses.values());
 }
 
 measure::Sampling sampling_of(const TrainOptions& o) {
@@ -66,42 +130,21 @@ TrainResult train(const TrainOptions& options) {
   TrainResult result;
   result.options = options;
   TrainOptions& o = result.options;
+  if (!o.save.empty()) require_writable("save", o.save);  // before hours of training
   std::optional<RunFile> loaded;
-  if (!o.load.empty()) loaded.emplace(o.load);
-  if (loaded) {
-    const RunFacts& facts = loaded->facts();
-    if (facts.model != o.toy.model || (o.seed_is_given && o.seed != facts.seed)) {
-      fail(fmt::format("[load {}] expected {} with seed {}, got {} with seed {}", o.load,
-                       o.toy.model, o.seed_is_given ? o.seed : facts.seed, facts.model,
-                       facts.seed));
-    }
-    result.steps_done = facts.steps;
-    o.seed = facts.seed;
+  if (!o.load.empty()) {
+    loaded.emplace(o.load);
+    require_same_run(o, loaded->facts());
+    result.steps_done = loaded->facts().steps;
+    o.seed = loaded->facts().seed;
   }
 
   Training training(o);
   if (loaded) loaded->load_into(training.module(), training.optimizer());
   loaded.reset();
-
-  std::vector<Tensor> losses;  // read at the end: a read would wait for the device
-  for (std::int64_t i = 0; i < o.steps; ++i) {
-    ++result.steps_done;
-    losses.push_back(o.check_finite ? checked_step(training, result.steps_done) : training.step());
-    if (o.progress) o.progress(i + 1, [&] { return item(losses.back()); });
-  }
-  result.losses = values_of(losses);
-  losses.clear();
-  if (!o.save.empty()) {
-    save_run(o.save, {o.toy.model, o.seed, result.steps_done}, training.module(),
-             training.optimizer());
-  }
-
-  // What follows goes on training, but counts for nothing.
-  if (o.time_seconds > 0) {
-    const auto batch = measure::synchronized_batch(o.toy.device, [&] { training.step(); });
-    result.step = measure::time(batch, sampling_of(o));
-  }
-  result.cost = training.cost();
+  run_steps(training, result);
+  if (!o.save.empty()) save(training, result);
+  if (!result.interrupted) measure_steps(training, result);
   result.compiled = training.compiled();
   return result;
 }

@@ -16,6 +16,16 @@ function(refused status pattern)
   endif()
 endfunction()
 
+# The same where the program may have printed something already.
+function(fails status pattern)
+  call(${status} ${ARGN})
+  if(NOT err MATCHES "^brrr: [^\n]+\n$" OR NOT err MATCHES "${pattern}")
+    message(FATAL_ERROR "brrr ${ARGN}: expected one line with '${pattern}' on stderr, got\n${err}")
+  endif()
+  set(out "${out}" PARENT_SCOPE)
+  set(err "${err}" PARENT_SCOPE)
+endfunction()
+
 # Prints one JSON document that has a member, and nothing else.
 function(json member)
   call(0 ${ARGN} --json)

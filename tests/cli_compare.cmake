@@ -40,6 +40,23 @@ foreach(word "agree bit for bit over 4 steps" "\neager" "\ngraph" "speed-up" "pe
   endif()
 endforeach()
 
+foreach(network "--activation;relu" "--residual;--activation;silu")
+  json(rows ${mlp} --steps 6 ${network})
+  expect(agree ON)
+  expect(finite ON)
+endforeach()
+expect(rows 1 residual ON)
+expect(rows 1 activation silu)
+
+# A training that diverged is none to compare, though the bits of both modes agree.
+set(diverged ${mlp} --steps 9 --optimizer sgd --lr 1e30)
+fails(1 "expected finite losses, got (nan|inf) and (nan|inf) at step [1-9]: the training diverged" ${diverged})
+if(NOT out MATCHES "losses +not finite at step [1-9]: the training diverged")
+  message(FATAL_ERROR "expected to be told of a training that diverged, got\n${out}")
+endif()
+fails(1 "expected finite losses" ${diverged} --json)
+expect(finite OFF)
+
 refused(2 "subcommand|mlp" compare)
 refused(2 "mode" ${mlp} --mode graph)
 refused(2 "save" ${mlp} --save file)

@@ -11,6 +11,13 @@ foreach(word "step: 1 of at most" "memory: arena [0-9]+ bytes" "\nforward:" "\nb
   endif()
 endforeach()
 
+call(0 ${mlp} --residual --activation relu)
+foreach(word "= relu\\(" "= rsqrt\\(")
+  if(NOT out MATCHES "${word}")
+    message(FATAL_ERROR "expected '${word}' in\n${out}")
+  endif()
+endforeach()
+
 call(0 ${mlp} --dot)
 if(NOT out MATCHES "^digraph step {\n" OR NOT out MATCHES "n0 -> n1;")
   message(FATAL_ERROR "expected a graph for dot, got\n${out}")

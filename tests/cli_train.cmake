@@ -1,5 +1,6 @@
 # Checks brrr train from outside: what it prints, that losses fall, that a run resumes to the same bits, refusals.
 # WORK is a folder for its files.
+cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/cli_calls.cmake)
 
 file(REMOVE_RECURSE ${WORK})
@@ -8,7 +9,7 @@ set(mlp train mlp --device cpu --batch 8 --width 16 --layers 3 --time 0)
 set(transformer train transformer --device cpu --batch 2 --width 16 --layers 2 --heads 2 --seq 6 --time 0)
 
 # Every field, for both models; each optimizer and type makes the loss fall.
-set(fields batch width layers dtype tf32 device mode remat step_us step_us_min step_us_max peak_bytes kernels_per_step
+set(fields interrupted saved batch width layers dtype tf32 device mode remat step_us step_us_min step_us_max peak_bytes kernels_per_step
   flops_per_step bytes_per_step losses)
 foreach(model mlp transformer)
   json(model ${${model}} --steps 2 --time 0.01)
@@ -29,6 +30,37 @@ foreach(model mlp transformer)
   expect_falling(20)
   call(0 ${${model}} --steps 3)
 endforeach()
+
+# Other networks: each trains, replays to the same losses, and differs from the others.
+set(seen "")
+foreach(network "" "--activation;gelu" "--activation;relu" "--activation;silu" "--activation;tanh" "--residual"
+    "--residual;--activation;relu")
+  json(losses ${mlp} --steps 20 --lr 1e-2 ${network})
+  expect_falling(20)
+  member(losses)
+  set(wanted "${found}")
+  if(wanted IN_LIST seen)
+    message(FATAL_ERROR "train mlp ${network}: expected losses of its own, got those of another network")
+  endif()
+  list(APPEND seen "${wanted}")
+  json(losses ${mlp} --steps 20 --lr 1e-2 ${network} --mode graph)
+  if(NOT found STREQUAL wanted)
+    message(FATAL_ERROR "train mlp ${network}: expected the losses ${wanted} in graph mode too, got ${found}")
+  endif()
+  json(losses ${mlp} --steps 20 --lr 1e-2 ${network} --remat full)
+  if(NOT found STREQUAL wanted)
+    message(FATAL_ERROR "train mlp ${network}: expected the losses ${wanted} with --remat full too, got ${found}")
+  endif()
+endforeach()
+json(activation ${mlp} --steps 1 --activation silu --residual)
+expect(activation silu)
+expect(residual ON)
+json(activation ${mlp} --steps 1)
+expect(activation gelu_tanh)
+call(0 ${mlp} --steps 1 --activation silu --residual)
+if(NOT out MATCHES "3 residual blocks of silu")
+  message(FATAL_ERROR "expected '3 residual blocks of silu' in\n${out}")
+endif()
 
 # Counts by hand: 3 layers of 8x16 by 16x16, forward and two products backward but for the input's gradient of the first.
 math(EXPR products "8 * (2 * 8 * 16 * 16)")
@@ -101,6 +133,22 @@ foreach(run "mlp;--optimizer;adam;--warmup;4" "mlp;--dtype;bf16;--optimizer;lion
   expect_same_file(${WORK}/whole ${WORK}/resumed)
 endforeach()
 
+# A run of another network is refused; a run of this one goes on.
+set(relu ${mlp} --activation relu --residual)
+call(0 ${relu} --steps 6 --save ${WORK}/relu)
+call(0 ${relu} --steps 3 --save ${WORK}/half)
+if(NOT out MATCHES "saved +${WORK}/half, after step 3\n")
+  message(FATAL_ERROR "expected to be told where the run is saved, got\n${out}")
+endif()
+call(0 ${relu} --steps 3 --load ${WORK}/half --save ${WORK}/resumed --json)
+expect(saved ${WORK}/resumed)
+expect(interrupted OFF)
+expect_same_file(${WORK}/relu ${WORK}/resumed)
+refused(1 "expected mlp of gelu_tanh with.*got mlp of relu in residual blocks with" ${mlp} --load ${WORK}/relu)
+refused(1 "expected mlp of silu in residual.*got mlp of relu in residual" ${mlp} --load ${WORK}/relu --residual
+  --activation silu)
+refused(1 "expected mlp of relu with.*got mlp of relu in residual" ${mlp} --load ${WORK}/relu --activation relu)
+
 # Files that do not fit.
 refused(1 "seed 6.*seed 5" ${transformer} --load ${WORK}/whole --seed 6)
 refused(1 "expected mlp.*got transformer" ${mlp} --load ${WORK}/whole)
@@ -113,7 +161,7 @@ refused(1 "safetensors" ${mlp} --load ${WORK}/damaged)
 
 # A rate far too high, found at the step and the parameter where it shows; a good run goes on.
 foreach(mode eager graph)
-  refused(1 "step [2-9].*layers\\.[0-2]\\.(weight|bias)" ${mlp} --steps 9 --optimizer sgd --lr 1e30 --check-finite
+  fails(1 "step [2-9].*layers\\.[0-2]\\.(weight|bias)" ${mlp} --steps 9 --optimizer sgd --lr 1e30 --check-finite
     --mode ${mode})
   call(0 ${mlp} --steps 3 --check-finite --mode ${mode})
 endforeach()
@@ -137,6 +185,9 @@ refused(2 "clip.*expected a finite number of at least 0, got -1" ${mlp} --clip -
 refused(2 "save" ${mlp} --save=)
 refused(2 "load" ${mlp} --load=)
 
+refused(2 "activation.*swish is unknown.*gelu_tanh, gelu, relu, silu, tanh" ${mlp} --activation swish)
+refused(2 "activation" ${transformer} --activation relu)
+refused(2 "residual" ${transformer} --residual)
 refused(2 "heads" ${mlp} --heads 2)
 refused(2 "heads.*width" ${transformer} --heads 3)
 refused(2 "seq" ${transformer} --seq none)

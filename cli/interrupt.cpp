@@ -1,0 +1,37 @@
+#include "cli/interrupt.h"
+
+namespace brrr::cli {
+namespace {
+
+volatile std::sig_atomic_t noted = 0;
+
+extern "C" void note(int signal) {
+  noted = signal;
+  std::signal(SIGINT, SIG_DFL);
+  std::signal(SIGTERM, SIG_DFL);
+}
+
+void listen(int signal, struct sigaction& before) {
+  struct sigaction action = {};
+  action.sa_handler = note;
+  action.sa_flags = SA_RESTART;
+  ::sigaction(signal, nullptr, &before);
+  if (before.sa_handler != SIG_IGN) ::sigaction(signal, &action, nullptr);
+}
+
+}  // namespace
+
+Interruptible::Interruptible() {
+  noted = 0;
+  listen(SIGINT, before_interrupt_);
+  listen(SIGTERM, before_terminate_);
+}
+
+Interruptible::~Interruptible() {
+  ::sigaction(SIGINT, &before_interrupt_, nullptr);
+  ::sigaction(SIGTERM, &before_terminate_, nullptr);
+}
+
+int Interruptible::signal() const { return noted; }
+
+}  // namespace brrr::cli

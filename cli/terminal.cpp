@@ -1,0 +1,25 @@
+#include "cli/terminal.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "brrr/tensor/error.h"
+
+namespace brrr::cli {
+
+void print(std::string_view text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0)
+    return;
+  fail(fmt::format("cannot write to stdout: {}", std::strerror(errno)));
+}
+
+void ProgressLine::show(const std::string& what) noexcept {
+  if (!shown_) return;
+  std::fprintf(stderr, "\r\x1b[K%s", what.c_str());
+  std::fflush(stderr);
+}
+
+}  // namespace brrr::cli
