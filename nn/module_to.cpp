@@ -55,7 +55,7 @@ Module& Module::convert(std::optional<Device> device, std::optional<DType> dtype
   for (const Entry& entry : all) {
     if (!entry.tensor->defined()) continue;
     const auto found = made.find(entry.tensor->impl());
-    if (found != made.end()) *entry.tensor = found->second;
+    if (found != made.end()) replace(*entry.tensor, found->second);
   }
   return *this;
 }

@@ -1,6 +1,5 @@
 // What users of graph capture complain of, a test each.
 #include "tests/allocator_guards.h"
-#include "tests/captured_stderr.h"
 #include "tests/catch.h"
 #include "tests/compile_check.h"
 #include "tests/compile_descent.h"

@@ -67,6 +67,25 @@ TEST_CASE("compile: a training step goes on when its parameters are packed", "[c
   CHECK(bits[1] == bits[0]);
 }
 
+TEST_CASE("compile: a step sees that its module moved", "[compile]") {
+  std::vector<std::string> bits[2];
+  for (const Mode mode : {Mode::eager, Mode::graph}) {
+    manual_seed(4);
+    nn::Linear model(3, 2);
+    auto step = compile(
+        [&](const Tensor& x) {
+          return no_grad([&] { return model(cast(x, model.weight.dtype())); });
+        },
+        {.mode = mode});
+    const Tensor x = noise({5, 3}, 1);
+    for (const DType dtype : {f32, f64, f32}) {
+      model.to(dtype);
+      for (int i = 0; i < 2; ++i) bits[mode == Mode::graph].push_back(bits_of(step(x)));
+    }
+  }
+  CHECK(bits[1] == bits[0]);
+}
+
 TEST_CASE("compile: a step that keeps the old tensor itself goes on with it", "[compile]") {
   nn::Linear model(3, 2);
   const Tensor old = model.weight;

@@ -87,7 +87,7 @@ TEST_CASE("nn: to() leaves what is right already, and refuses what it cannot do"
     return x * 2;
   });
   CHECK_THAT(nn_error_of([&] { step(ones({2})); }),
-             Catch::StartsWith("[Module::to] cannot be part of the step"));
+             Catch::StartsWith("[Module::to] cannot be part of the compiled function"));
   CHECK(mixed.weight.dtype() == f64);
   CHECK(item(sum(mixed.weight)) == 6);
 }
