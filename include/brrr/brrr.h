@@ -5,6 +5,7 @@
 #include <brrr/autograd/gradcheck.h>
 #include <brrr/dispatch/observe.h>
 #include <brrr/graph/compile.h>
+#include <brrr/nn/activation.h>
 #include <brrr/nn/attention.h>
 #include <brrr/nn/data/batcher.h>
 #include <brrr/nn/data/dataset.h>
