@@ -157,7 +157,9 @@ CLI::App* add_train(CLI::App* train, const char* model, TrainArguments& a) {
       ->capture_default_str();
   command->add_flag("--check-finite", o.check_finite,
                     "Stop at the first number that is not finite, and say where; reads each step");
-  command->add_option("--save", o.save, "File to write at the end: parameters, optimizer, step")
+  command
+      ->add_option("--save", o.save,
+                   "File to write at the end, or when interrupted: parameters, optimizer, step")
       ->check(file_name());
   command->add_option("--load", o.load, "File of --save to go on from, to the same bits")
       ->check(file_name());

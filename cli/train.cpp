@@ -30,7 +30,7 @@ std::string first_bad(const nn::Parameters& parameters, std::span<const Tensor> 
 Tensor checked_step(Training& training, std::int64_t number) {
   const nn::Parameters& parameters = training.parameters();
   std::string where = first_bad(parameters, parameters.values());
-  const Tensor loss = training.step();
+  Tensor loss = training.step();
   if (where.empty()) {
     where = first_bad(parameters, parameters.gradients());
     if (!where.empty()) where = "the gradient of " + where;
