@@ -102,7 +102,7 @@ TEST_CASE("misuse of gradients is refused in words", "[autograd][bad-input]") {
       {[&] { requires_grad_(Tensor()); }, {"[requires_grad_] expected a tensor, got an undefined"}},
       {[&] { requires_grad(undefined); }, {"[requires_grad] expected a tensor, got an undefined"}},
       {[&] { is_leaf(undefined); }, {"[is_leaf] expected a tensor, got an undefined"}},
-      {[&] { grad(undefined); }, {"[grad] expected a tensor, got an undefined"}},
+      {[&] { grad_of(undefined); }, {"[grad_of] expected a tensor, got an undefined"}},
       {[&] { detach(undefined); }, {"[detach] expected a tensor, got an undefined"}},
       {[&] { saved_tensors(undefined); }, {"[saved_tensors] expected a tensor, got an undefined"}},
       {[&] { checkpoint(Checkpointed(), {x}); }, {"[checkpoint] expected a function, got none"}},
