@@ -31,7 +31,7 @@ using i64 = std::int64_t;
 #include "brrr/ops/jit/philox.inl"
 #include "brrr/ops/jit/scalar.inl"
 
-#include "brrr/ops/cpu/vector_math.inl"
+#include "brrr/ops/cpu/lanes.inl"
 
 // scalar.inl says `long long` where this machine's i64 is `long`.
 BRRR_SCALAR_FN i64 pow(i64 base, i64 exponent) { return integer_power(base, exponent); }

@@ -1,4 +1,4 @@
-// The functions of <cmath> that expressions use, for float and double. Where vector_math.inl has
+// The functions of <cmath> that expressions use, for float and double. Where lanes.inl has
 // vector forms, those of floats with inexact results are called on machines without them only:
 // vector and scalar forms differ in the last bits.
 

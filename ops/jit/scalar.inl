@@ -6,7 +6,7 @@
 // last place.
 //
 // T is float, double, int, long long (or std::int64_t) or bool; f16 and bf16 have become float
-// before. On the CPU it is also a vector of floats (ops/cpu/vector_math.inl), which has no ?: but
+// before. On the CPU it is also a vector of floats (ops/cpu/lanes.inl), which has no ?: but
 // `where`.
 
 template <class T>

@@ -1,5 +1,5 @@
 // The CPU's loops call libmvec's vector functions, whichever compiler built them: their results are
-// those functions' bits. Scalar functions differ in the last bits, and take up to 19 times as long.
+// those functions' bits. Scalar functions differ in the last bits, and take up to 30 times as long.
 #include <dlfcn.h>
 
 #include <cstring>
