@@ -273,11 +273,11 @@ int run(int argc, char** argv) {
   };
   std::list<Command> commands;
   for (const char* model : {"mlp", "transformer"}) {
-    Command& one = commands.emplace_back(nullptr, run_train);
+    Command& one = commands.emplace_back(Command{nullptr, run_train});
     one.app = add_train(train, model, one.arguments);
-    Command& all = commands.emplace_back(nullptr, run_compare);
+    Command& all = commands.emplace_back(Command{nullptr, run_compare});
     all.app = add_training(compare, model, all.arguments);
-    Command& told = commands.emplace_back(nullptr, run_explain);
+    Command& told = commands.emplace_back(Command{nullptr, run_explain});
     told.app = add_training(explain, model, told.arguments);
     told.app->add_flag("--dot", told.arguments.dot, "The calls as a graph for dot")
         ->excludes("--json");
