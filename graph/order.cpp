@@ -21,7 +21,7 @@ class Memory {
     const auto [space, extent] = place_of(value);
     for (const Touch& touch : touched_[space]) {
       if ((touch.write || write) && touch.extent.low < extent.high &&
-          extent.low < touch.extent.high)
+          extent.low < touch.extent.high && !are_distinct_parts(*touch.value, value))
         after.push_back(touch.call);
     }
   }
@@ -34,15 +34,21 @@ class Memory {
         return touch.call != call && e.low <= touch.extent.low && touch.extent.high <= e.high;
       });
     }
-    touched_[space].push_back({extent, call, write});
+    touched_[space].push_back({&value, extent, call, write});
   }
 
  private:
   struct Touch {
+    const Value* value;
     Extent extent;
     int call;
     bool write;
   };
+
+  // Halves of the rows of one buffer, say: their extents cross, and no byte is in both.
+  static bool are_distinct_parts(const Value& one, const Value& other) {
+    return one.buffer == other.buffer && !may_overlap(one.region(), other.region());
+  }
 
   std::pair<std::size_t, Extent> place_of(const Value& value) const {
     const Place& place = plan_.places[at(value.buffer)];

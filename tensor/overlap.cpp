@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
 #include <numeric>
 #include <utility>
 
@@ -11,6 +12,87 @@ namespace {
 bool has_elements(const Region& region) {
   return std::ranges::find(region.shape, 0) == region.shape.end();
 }
+
+// Whether bounded multiples of some steps add up to a distance: z_0 * step_0 + z_1 * step_1 + ...
+// with 0 <= z_i <= most_i. Depth first, the largest step first. What the smaller steps can still
+// reach bounds each multiple from both sides, and what they have as a common divisor leaves every
+// so many of those. Where each step is larger than all that the smaller ones reach, as in slices of
+// one tensor, at most two multiples remain and the search is a walk.
+class StepSums {
+ public:
+  void add(std::int64_t step, std::int64_t most) {
+    if (step == 0 || most == 0) return;
+    for (int i = 0; i < n_; ++i) {
+      if (terms_[i].step == step) {
+        terms_[i].most += most;
+        return;
+      }
+    }
+    terms_[n_++] = {step, most};
+  }
+
+  // True also where kMostTries multiples were tried and none of them settled it.
+  bool may_reach(std::int64_t distance) {
+    std::ranges::sort(terms_, terms_ + n_, std::greater{}, &Term::step);
+    reach_[n_] = common_[n_] = 0;
+    for (int i = n_ - 1; i >= 0; --i) {
+      reach_[i] = reach_[i + 1] + terms_[i].step * terms_[i].most;
+      common_[i] = std::gcd(common_[i + 1], terms_[i].step);
+    }
+    return search(0, distance);
+  }
+
+ private:
+  struct Term {
+    std::int64_t step, most;
+  };
+  static constexpr int kMostTerms = 2 * kMaxDims + 1;
+  static constexpr int kMostTries = 10'000;  // below a millisecond
+
+  // By the terms from `first` on.
+  bool search(int first, std::int64_t distance) {
+    if (distance < 0 || distance > reach_[first]) return false;
+    if (distance == 0) return true;
+    if (distance % common_[first] != 0) return false;
+    if (first == n_ - 1) return true;
+    const auto [step, most] = terms_[first];
+    const std::int64_t high = std::min(most, distance / step),
+                       beyond = distance - reach_[first + 1];
+    const std::int64_t low = beyond <= 0 ? 0 : (beyond + step - 1) / step;
+    if (low > high) return false;
+    // What is left must be divisible by what the smaller steps have in common.
+    const std::int64_t period = common_[first + 1] / common_[first];
+    std::int64_t start = low;
+    if (period > 1) {
+      const std::int64_t wanted = times(distance / common_[first] % period,
+                                        inverse(step / common_[first] % period, period), period);
+      start += (wanted - low % period + period) % period;
+    }
+    for (std::int64_t z = start; z <= high; z += period) {
+      if (++tries_ > kMostTries || search(first + 1, distance - z * step)) return true;
+    }
+    return false;
+  }
+
+  static std::int64_t times(std::int64_t a, std::int64_t b, std::int64_t modulus) {
+    __extension__ using Wide = __int128;
+    return static_cast<std::int64_t>(static_cast<Wide>(a) * b % modulus);
+  }
+  // Of a number that has no divisor in common with the modulus.
+  static std::int64_t inverse(std::int64_t a, std::int64_t modulus) {
+    std::int64_t r = modulus, next_r = a, t = 0, next_t = 1;
+    while (next_r != 0) {
+      const std::int64_t q = r / next_r;
+      r = std::exchange(next_r, r - q * next_r);
+      t = std::exchange(next_t, t - q * next_t);
+    }
+    return t < 0 ? t + modulus : t;
+  }
+
+  Term terms_[kMostTerms];
+  int n_ = 0, tries_ = 0;
+  std::int64_t reach_[kMostTerms + 1], common_[kMostTerms + 1];
+};
 
 }  // namespace
 
@@ -34,19 +116,27 @@ bool may_overlap(const Region& a, const Region& b) {
   if (!has_elements(a) || !has_elements(b)) return false;
   const Extent x = extent_of(a), y = extent_of(b);
   if (x.high <= y.low || y.high <= x.low) return false;
-  // Every address of either is its first one plus a multiple of this.
+  // Steps up from the lowest element of a and down from the highest of b meet where an element of
+  // each starts, give or take the bytes of an element.
+  StepSums sums;
   std::int64_t common = 0;
   for (const Region* region : {&a, &b}) {
     for (std::size_t d = 0; d < region->shape.size(); ++d) {
-      if (region->shape[d] != 1) common = std::gcd(common, region->strides[d] * region->element);
+      if (region->shape[d] == 1) continue;
+      const std::int64_t step = std::abs(region->strides[d]) * region->element;
+      common = std::gcd(common, step);
+      sums.add(step, region->shape[d] - 1);
     }
   }
-  if (common == 0) return true;
-  const auto apart = [common](std::int64_t distance) {
-    return (distance % common + common) % common;
-  };
-  const std::int64_t start_a = a.offset * a.element, start_b = b.offset * b.element;
-  return apart(start_b - start_a) < a.element || apart(start_a - start_b) < b.element;
+  std::int64_t distance = y.high - b.element - x.low;
+  // Whole elements coincide or are distinct.
+  const bool aligned =
+      a.element == b.element && common % a.element == 0 && distance % a.element == 0;
+  if (!aligned) {
+    sums.add(1, a.element - 1 + b.element - 1);
+    distance += b.element - 1;
+  }
+  return sums.may_reach(distance);
 }
 
 bool may_overlap_itself(const Region& region) {
@@ -58,9 +148,23 @@ bool may_overlap_itself(const Region& region) {
   }
   std::sort(steps, steps + n);
   std::int64_t reach = 0;
+  bool nested = true;  // each stride steps over all that the smaller ones reach
   for (int i = 0; i < n; ++i) {
-    if (steps[i].first <= reach) return true;
+    nested &= steps[i].first > reach;
     reach += steps[i].first * (steps[i].second - 1);
+  }
+  if (nested) return false;
+  // Two elements share a place when differences of their indices add up to 0. Of each pair of
+  // elements, `last` is the last dimension in which they differ, where the difference is positive.
+  std::int64_t below = 0;  // what the dimensions before it reach
+  for (int last = 0; last < n; ++last) {
+    const auto [stride, size] = steps[last];
+    if (stride == 0) return true;
+    StepSums sums;
+    for (int d = 0; d < last; ++d) sums.add(steps[d].first, 2 * (steps[d].second - 1));
+    sums.add(stride, size - 2);
+    if (below >= stride && sums.may_reach(below - stride)) return true;
+    below += stride * (size - 1);
   }
   return false;
 }

@@ -20,12 +20,13 @@ struct Extent {
 };
 Extent extent_of(const Region& region);
 
-// Whether elements of two regions of one block may share bytes. Exact for regions whose extents are
-// apart and for those that interleave (every second column); anything closer counts as overlap.
+// Whether an element of one region shares bytes with an element of the other, both in one block.
+// Exact for regions that a program makes by slicing, selecting, permuting and expanding, whichever
+// way they interleave. In general the question is as hard as subset sum: the search stops after a
+// bounded number of steps, and what it has not decided then counts as overlap.
 bool may_overlap(const Region& a, const Region& b);
 
-// Whether two elements of a region may share bytes. Exact where each stride steps over all that the
-// smaller ones reach, as in every view of distinct elements made here; an import may be closer.
+// Whether two elements of one region share bytes. Exact within the same bound.
 bool may_overlap_itself(const Region& region);
 
 }  // namespace brrr

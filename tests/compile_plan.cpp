@@ -24,6 +24,7 @@ struct Access {
   int space;
   std::int64_t low, high;
   bool write;
+  const Value* value;
 };
 
 Access access_to(const Plan& plan, const Value& value, bool write) {
@@ -32,7 +33,7 @@ Access access_to(const Plan& plan, const Value& value, bool write) {
   const std::int64_t base =
       static_cast<std::int64_t>(place.offset) + std::max<std::int64_t>(in_arena, 0);
   const Extent extent = extent_of(value.region());
-  return {in_arena >= 0 ? -1 : place.root, extent.low + base, extent.high + base, write};
+  return {in_arena >= 0 ? -1 : place.root, extent.low + base, extent.high + base, write, &value};
 }
 
 std::vector<Access> accesses_of(const Plan& plan, const Node& node) {
@@ -42,11 +43,40 @@ std::vector<Access> accesses_of(const Plan& plan, const Node& node) {
   return all;
 }
 
+// The bytes between low and high that are an element's, one by one.
+std::vector<bool> bytes_of(const Access& access) {
+  const Value& value = *access.value;
+  std::vector<bool> bytes(static_cast<std::size_t>(access.high - access.low));
+  const auto size = static_cast<std::int64_t>(size_of(value.dtype));
+  const std::int64_t start = value.offset * size - extent_of(value.region()).low;
+  for (std::int64_t k = 0; k < value.numel(); ++k) {
+    std::int64_t byte = start, rest = k;
+    for (int d = value.shape.size() - 1; d >= 0; --d) {
+      byte += rest % value.shape[d] * value.strides[d] * size;
+      rest /= value.shape[d];
+    }
+    for (std::int64_t i = 0; i < size; ++i) bytes[static_cast<std::size_t>(byte + i)] = true;
+  }
+  return bytes;
+}
+
+bool share_bytes(const Access& a, const Access& b) {
+  const std::int64_t low = std::max(a.low, b.low), high = std::min(a.high, b.high);
+  if (low >= high) return false;
+  if (a.value->is_contiguous() && b.value->is_contiguous()) return true;
+  const std::vector<bool> of_a = bytes_of(a), of_b = bytes_of(b);
+  for (std::int64_t byte = low; byte < high; ++byte) {
+    if (of_a[static_cast<std::size_t>(byte - a.low)] &&
+        of_b[static_cast<std::size_t>(byte - b.low)])
+      return true;
+  }
+  return false;
+}
+
 bool conflict(const std::vector<Access>& a, const std::vector<Access>& b) {
   for (const Access& x : a) {
     for (const Access& y : b) {
-      if (x.space == y.space && (x.write || y.write) && x.low < y.high && y.low < x.high)
-        return true;
+      if (x.space == y.space && (x.write || y.write) && share_bytes(x, y)) return true;
     }
   }
   return false;
