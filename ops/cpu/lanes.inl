@@ -2,12 +2,6 @@
 // functions whose results are inexact call libmvec's vector forms by name. Left to the vectorizer,
 // such calls need -ffast-math (which flushes denormals and loses -0) or an attribute that g++ alone
 // has: compiled by Clang, tanh took 20 to 30 times as long.
-#if defined(__x86_64__) && defined(__GLIBC__)
-#if __GLIBC_PREREQ(2, 35)
-#define BRRR_VECTOR_MATH 1
-#endif
-#endif
-
 #if BRRR_VECTOR_MATH
 
 #if defined(__AVX2__)
@@ -79,14 +73,27 @@ BRRR_SCALAR_FN Lanes<T> where(typename Lanes<T>::Mask condition, Lanes<T> a, Lan
   return condition ? a.v : b.v;
 }
 
-#define BRRR_MATH1(name)                                                                          \
-  extern "C" __attribute__((const, nothrow))                                                      \
-  FloatVector BRRR_VECTOR_NAME_F32(v, name)(FloatVector);                                         \
-  extern "C" __attribute__((const, nothrow))                                                      \
-  DoubleVector BRRR_VECTOR_NAME_F64(v, name)(DoubleVector);                                       \
-  BRRR_SCALAR_FN Lanes<float> name(Lanes<float> a) { return BRRR_VECTOR_NAME_F32(v, name)(a.v); } \
-  BRRR_SCALAR_FN Lanes<double> name(Lanes<double> a) { return BRRR_VECTOR_NAME_F64(v, name)(a.v); }
-BRRR_INEXACT_MATH1(BRRR_MATH1)
+// Those of vector_math.cpp take the same time for all arguments, and have libmvec's bits.
+#define BRRR_MATH1(name, symbol)                                                \
+  extern "C" __attribute__((const, nothrow))                                    \
+  FloatVector BRRR_VECTOR_NAME_F32(v, symbol)(FloatVector);                     \
+  extern "C" __attribute__((const, nothrow))                                    \
+  DoubleVector BRRR_VECTOR_NAME_F64(v, symbol)(DoubleVector);                   \
+  BRRR_SCALAR_FN Lanes<float> name(Lanes<float> a) {                            \
+    return BRRR_VECTOR_NAME_F32(v, symbol)(a.v);                                \
+  }                                                                             \
+  BRRR_SCALAR_FN Lanes<double> name(Lanes<double> a) {                          \
+    return BRRR_VECTOR_NAME_F64(v, symbol)(a.v);                                \
+  }
+BRRR_MATH1(exp, brrr_exp)
+BRRR_MATH1(expm1, brrr_expm1)
+BRRR_MATH1(log, brrr_log)
+BRRR_MATH1(log1p, brrr_log1p)
+BRRR_MATH1(sin, sin)
+BRRR_MATH1(cos, cos)
+BRRR_MATH1(tan, tan)
+BRRR_MATH1(tanh, tanh)
+BRRR_MATH1(erf, erf)
 #undef BRRR_MATH1
 extern "C" __attribute__((const, nothrow))
 FloatVector BRRR_VECTOR_NAME_F32(vv, pow)(FloatVector, FloatVector);

@@ -2,6 +2,7 @@
 // naming it. All of it is in a namespace of that name or has no linkage, and it uses no inline
 // function from elsewhere, so that the linker never mixes the levels.
 #include "brrr/ops/cpu/loops.h"
+#include "brrr/ops/cpu/vector_math.h"
 
 #if defined(__F16C__)
 #include <immintrin.h>
