@@ -62,9 +62,26 @@ Tensor pow_by_exponent(const Tensor& g, Number a, const Tensor& b, const Tensor&
   return a.value == 0 ? where(ge(b, 0), 0, slope) : slope;
 }
 
-// Where two operands tie, each has half.
-Tensor chosen(const Tensor& g, const Tensor& alone, const Tensor& tied) {
-  return where(alone, g, where(tied, g * 0.5, 0));
+// The gradient of an operand that may be `beaten` by the other one; of two that tie each has half.
+// NaN beats nothing and ties with nothing, so both operands get all of g.
+Tensor unless(const Tensor& beaten, const Tensor& g, const Tensor& tied) {
+  return where(beaten, 0, where(tied, g * 0.5, g));
+}
+
+// The integer q for which y, the remainder, is a - q * b. floor(a / b) may be one more: 1 / 0.1
+// rounds up to 10, and 1 % 0.1 is nearly 0.1. Exact below 2^22, in f32 for halves. What has no
+// finite quotient (b is 0, or infinite) keeps floor(a / b).
+template <class A>
+Tensor floored_quotient(const A& a, const Tensor& b, const Tensor& y) {
+  if (is_half(b.dtype())) {
+    if constexpr (std::is_same_v<A, Tensor>) {
+      return cast(floored_quotient(cast(a, f32), cast(b, f32), cast(y, f32)), b.dtype());
+    } else {
+      return cast(floored_quotient(a, cast(b, f32), cast(y, f32)), b.dtype());
+    }
+  }
+  const Tensor quotient = round((a - y) / b);
+  return where(isfinite(quotient), quotient, floor(a / b));
 }
 
 Tensor gelu_curvature(const Tensor& x) {
@@ -121,9 +138,9 @@ Tensor total(const Tensor& x, const Call& call) {
   return dims.empty() ? x : sum(x, dims, true);
 }
 
-// Elements that tie share the gradient.
+// Elements that tie share the gradient. So do NaNs, which are the extreme wherever there are any.
 Tensor extreme_gradient(const Tensor& g, const Tensor& a, const Tensor& y, const Call& call) {
-  const Tensor chosen = eq(a, kept(y, a.shape(), call));
+  const Tensor chosen = logical_or(eq(a, kept(y, a.shape(), call)), isnan(a));
   const Tensor share = kept(g, a.shape(), call) / total(cast(chosen, g.dtype()), call);
   return where(chosen, share, 0);
 }
@@ -246,7 +263,7 @@ constexpr CallValues values_in(std::string_view text) {
   }
   return values;
 }
-static_assert(values_in("g * b") == 2 && values_in("-(g * y / b)") == (2u | result_bit(0)));
+static_assert(values_in("g * b") == 2 && values_in("-(g * (y / b))") == (2u | result_bit(0)));
 static_assert(values_in("cast(g, A.dtype())") == 0 && values_in("abs_c(cab)") == 0);
 
 constexpr std::uint32_t wanted_in(std::string_view text, int operand) {

@@ -57,6 +57,8 @@ std::string name_types(DTypeSet types) {
   return text;
 }
 
+}  // namespace
+
 DType compute_dtype(const OpInfo& info, std::span<const Operand> operands) {
   Promotion promotion;
   for (const Operand& operand : operands) promotion.add(operand);
@@ -68,8 +70,6 @@ DType compute_dtype(const OpInfo& info, std::span<const Operand> operands) {
   }
   return dtype;
 }
-
-}  // namespace
 
 Tensor pointwise(Op op, std::span<const Operand> operands, Tensor* in_place) {
   const OpInfo& info = op_info(op);

@@ -5,7 +5,7 @@
 #include <span>
 #include <type_traits>
 
-#include <brrr/dispatch/call.h>
+#include <brrr/dispatch/op_info.h>
 #include <brrr/dispatch/scalar.h>
 
 namespace brrr {
@@ -21,6 +21,9 @@ struct Operand {
   template <class Number>
   requires std::is_arithmetic_v<Number> Operand(Number number) : scalar(number) {}
 };
+
+// The type that an op computes such operands in, by promotion; refuses what its row does not have.
+DType compute_dtype(const OpInfo& info, std::span<const Operand> operands);
 
 // With `in_place`, the result is written there; it is also operand 0 and fixes shape and dtype.
 Tensor pointwise(Op op, std::span<const Operand> operands, Tensor* in_place);

@@ -1,54 +1,120 @@
 // Forms of pointwise rows that PyTorch's users know by names of their own.
 #include <fmt/format.h>
 
+#include <array>
+#include <limits>
+
+#include "brrr/dispatch/op_info.h"
 #include "brrr/ops/arguments.h"
 #include "brrr/ops/functions.h"
 #include "brrr/ops/numbers.h"
+#include "brrr/ops/pointwise.h"
 #include "brrr/tensor/error.h"
 
 namespace brrr {
 
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+bool is_floating(const Tensor& x) { return brrr::is_floating(x.dtype()); }
+bool is_floating(Scalar number) { return number.category() == Category::floating; }
+
+// A clamp without its other side, which has clamp's slope at the bound. Integers have no slope, and
+// no infinity.
+template <class Low>
+Tensor at_least(const Tensor& x, const Low& low) {
+  return is_floating(x) || is_floating(low) ? clamp(x, low, kInfinity) : maximum(x, low);
+}
+template <class High>
+Tensor at_most(const Tensor& x, const High& high) {
+  return is_floating(x) || is_floating(high) ? clamp(x, -kInfinity, high) : minimum(x, high);
+}
+
+}  // namespace
+
 Tensor clamp_min(const Tensor& x, const Tensor& low) {
   const CompositeScope scope("clamp_min");
-  return maximum(x, low);
+  require_defined("clamp_min", x);
+  require_defined("clamp_min", low);
+  return at_least(x, low);
 }
 Tensor clamp_min(const Tensor& x, Scalar low) {
   const CompositeScope scope("clamp_min");
-  return maximum(x, low);
+  require_defined("clamp_min", x);
+  return at_least(x, low);
 }
 Tensor& clamp_min_(Tensor& x, Scalar low) {
   const CompositeScope scope("clamp_min_");
-  return maximum_(x, low);
+  require_defined("clamp_min_", x);
+  return is_floating(x) ? clamp_(x, low, kInfinity) : maximum_(x, low);
 }
 Tensor clamp_max(const Tensor& x, const Tensor& high) {
   const CompositeScope scope("clamp_max");
-  return minimum(x, high);
+  require_defined("clamp_max", x);
+  require_defined("clamp_max", high);
+  return at_most(x, high);
 }
 Tensor clamp_max(const Tensor& x, Scalar high) {
   const CompositeScope scope("clamp_max");
-  return minimum(x, high);
+  require_defined("clamp_max", x);
+  return at_most(x, high);
 }
 Tensor& clamp_max_(Tensor& x, Scalar high) {
   const CompositeScope scope("clamp_max_");
-  return minimum_(x, high);
+  require_defined("clamp_max_", x);
+  return is_floating(x) ? clamp_(x, -kInfinity, high) : minimum_(x, high);
 }
 
-// The number joins the second operand, as in PyTorch: (value * b) * c and (value * b) / c.
+namespace {
+
+// (value * b) * c or (value * b) / c, added to a. The product with the number has the type that the
+// row computes in: f32 for halves, since value * b alone may be out of f16's range.
+struct Scaled {
+  Op op;
+  DType dtype;  // of the result
+  Tensor a, b, c;
+
+  Scaled(Op row, const Tensor& a_, const Tensor& b_, const Tensor& c_, Scalar value) : op(row) {
+    const char* name = op_info(op).name;
+    for (const Tensor* operand : {&a_, &b_, &c_}) require_defined(name, *operand);
+    dtype = compute_dtype(op_info(op), std::array<Operand, 4>{a_, b_, c_, value});
+    const DType wide = is_half(dtype) ? f32 : dtype;
+    a = cast(a_, wide);
+    b = mul(cast(b_, wide), value);
+    c = cast(c_, wide);
+  }
+  Tensor result() const {
+    return cast(pointwise(op, std::array<Operand, 3>{a, b, c}, nullptr), dtype);
+  }
+  void write_to(Tensor& to) const {
+    if (is_half(dtype) && to.dtype() == dtype) {
+      copy_(to, result());
+    } else {
+      pointwise(op, std::array<Operand, 3>{to, b, c}, &to);
+    }
+  }
+};
+
+}  // namespace
+
 Tensor addcmul(const Tensor& a, const Tensor& b, const Tensor& c, Scalar value) {
   const CompositeScope scope("addcmul");
-  return addcmul(a, mul(b, value), c);
+  return Scaled(Op::addcmul, a, b, c, value).result();
 }
 Tensor& addcmul_(Tensor& a, const Tensor& b, const Tensor& c, Scalar value) {
   const CompositeScope scope("addcmul_");
-  return addcmul_(a, mul(b, value), c);
+  Scaled(Op::addcmul, a, b, c, value).write_to(a);
+  return a;
 }
 Tensor addcdiv(const Tensor& a, const Tensor& b, const Tensor& c, Scalar value) {
   const CompositeScope scope("addcdiv");
-  return addcdiv(a, mul(b, value), c);
+  return Scaled(Op::addcdiv, a, b, c, value).result();
 }
 Tensor& addcdiv_(Tensor& a, const Tensor& b, const Tensor& c, Scalar value) {
   const CompositeScope scope("addcdiv_");
-  return addcdiv_(a, mul(b, value), c);
+  Scaled(Op::addcdiv, a, b, c, value).write_to(a);
+  return a;
 }
 
 namespace {
