@@ -116,19 +116,24 @@ bool may_overlap(const Region& a, const Region& b) {
   if (!has_elements(a) || !has_elements(b)) return false;
   const Extent x = extent_of(a), y = extent_of(b);
   if (x.high <= y.low || y.high <= x.low) return false;
+  // Every distance between elements of the two is this one and a multiple of `common`.
+  std::int64_t distance = y.high - b.element - x.low, common = 0;
+  for (const Region* region : {&a, &b}) {
+    for (std::size_t d = 0; d < region->shape.size(); ++d) {
+      if (region->shape[d] != 1) common = std::gcd(common, region->strides[d] * region->element);
+    }
+  }
+  if (common != 0) {
+    const std::int64_t rest = (distance % common + common) % common;
+    if (rest >= a.element && common - rest >= b.element) return false;
+  }
   // Steps up from the lowest element of a and down from the highest of b meet where an element of
   // each starts, give or take the bytes of an element.
   StepSums sums;
-  std::int64_t common = 0;
   for (const Region* region : {&a, &b}) {
-    for (std::size_t d = 0; d < region->shape.size(); ++d) {
-      if (region->shape[d] == 1) continue;
-      const std::int64_t step = std::abs(region->strides[d]) * region->element;
-      common = std::gcd(common, step);
-      sums.add(step, region->shape[d] - 1);
-    }
+    for (std::size_t d = 0; d < region->shape.size(); ++d)
+      sums.add(std::abs(region->strides[d]) * region->element, region->shape[d] - 1);
   }
-  std::int64_t distance = y.high - b.element - x.low;
   // Whole elements coincide or are distinct.
   const bool aligned =
       a.element == b.element && common % a.element == 0 && distance % a.element == 0;
