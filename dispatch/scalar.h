@@ -15,9 +15,10 @@ namespace brrr {
 
 class Scalar {
  public:
-  Scalar(bool value) : category_(Category::boolean), integer_(value) {}
   template <std::integral I>
-  Scalar(I value) : category_(Category::integer), integer_(static_cast<std::int64_t>(value)) {
+  Scalar(I value)
+      : category_(std::same_as<I, bool> ? Category::boolean : Category::integer),
+        integer_(static_cast<std::int64_t>(value)) {
     if constexpr (std::is_unsigned_v<I> && sizeof(I) >= sizeof(integer_)) {
       if (integer_ < 0) [[unlikely]]
         fail("[number] expected an integer below 2^63, got " + std::to_string(value));

@@ -17,7 +17,7 @@ int main() {
   std::printf("times table = %s\n\n", to_string(row * column).c_str());
 
   // Two inputs of three features, four classes.
-  const Tensor x = tensor(std::vector<float>{1, 0, -1, 0.5f, 2, 1}, {2, 3}, device);
+  const Tensor x = tensor({{1, 0, -1}, {0.5, 2, 1}}, device);
   const Tensor weight = randn({3, 4}, {.device = device});
   const Tensor bias = zeros({4}, {.device = device});
   const Tensor scores = matmul(x, weight) + bias;
@@ -26,9 +26,8 @@ int main() {
   std::printf("best class = %s\n\n", to_string(argmax(chances, 1)).c_str());
 
   // Views share memory: doubling the first column of `chances` shows in `chances`.
-  Tensor first = select(chances, 1, 0);
   const double before = item(sum(chances));
-  first *= 2;
+  chances[{Slice{}, 0}] *= 2;
   std::printf("sum of all chances: %.3f, with the first column doubled: %.3f\n\n", before,
               item(sum(chances)));
 

@@ -1,6 +1,8 @@
 // Functions that make tensors: filled, counted, from values.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cmath>
 
 #include "brrr/dispatch/dispatch.h"
@@ -15,7 +17,8 @@
 namespace brrr {
 namespace {
 
-thread_local constinit Device chosen_device{};
+constinit std::atomic<Device> default_everywhere{Device{}};
+thread_local constinit std::optional<Device> guarded{};
 
 Tensor create(Call& call, const Options& options) {
   call.dtype = options.dtype;
@@ -28,13 +31,20 @@ Options like(const Tensor& x) { return {x.dtype(), x.device()}; }
 
 }  // namespace
 
-Device default_device() { return chosen_device; }
-
-DeviceGuard::DeviceGuard(Device device) : before_(chosen_device) {
-  require_device(device, "DeviceGuard");
-  chosen_device = device;
+Device default_device() {
+  return guarded ? *guarded : default_everywhere.load(std::memory_order_relaxed);
 }
-DeviceGuard::~DeviceGuard() { chosen_device = before_; }
+
+void set_default_device(Device device) {
+  require_device(device, "set_default_device");
+  default_everywhere.store(device, std::memory_order_relaxed);
+}
+
+DeviceGuard::DeviceGuard(Device device) : before_(guarded) {
+  require_device(device, "DeviceGuard");
+  guarded = device;
+}
+DeviceGuard::~DeviceGuard() { guarded = before_; }
 
 Tensor empty(const Dims& shape, Options options) {
   const std::uint32_t asked = thread_keys.included | global_keys.load(std::memory_order_relaxed);
@@ -49,6 +59,7 @@ Tensor empty(const Dims& shape, Options options) {
 
 Tensor full(const Dims& shape, Scalar value, Options options) {
   Call call(Op::full, nullptr, 0);
+  if (!holds(options.dtype, value)) throw_out_of_range("full", options.dtype, value);
   call.add_attr(number_in("full", options.dtype, value));
   call.add_shape(shape);
   return create(call, options);
@@ -135,14 +146,22 @@ Tensor linspace(double start, double end, std::int64_t steps, Options options) {
   const CompositeScope scope("linspace");
   if (steps < 0 || steps >= std::int64_t{1} << 53)
     fail(fmt::format("[linspace] expected 0 to 2^53 steps, got {}", steps));
-  if (!is_floating(options.dtype))
-    fail(fmt::format("[linspace] expected a floating dtype, got {}", name_of(options.dtype)));
-  const DType wide = is_half(options.dtype) ? f32 : options.dtype;
+  if (options.dtype == boolean) fail("[linspace] expected a number type, got bool");
+  const bool whole = !is_floating(options.dtype);
+  const DType wide = whole ? f64 : is_half(options.dtype) ? f32 : options.dtype;
   const Tensor t = arange(0.0, static_cast<double>(steps), {wide, options.device});
-  const double step = steps > 1 ? (end - start) / static_cast<double>(steps - 1) : 0.0;
+  const auto last = static_cast<double>(steps - 1);
+  if (whole) {
+    for (const double bound : {std::trunc(start), std::trunc(end)}) {
+      if (!holds(options.dtype, bound)) throw_out_of_range("linspace", options.dtype, bound);
+    }
+    // Divided last, so that what is a whole number is not cut off below it.
+    return cast(t * (end - start) / std::max(last, 1.0) + start, options.dtype);
+  }
+  const double step = steps > 1 ? (end - start) / last : 0.0;
   // From both ends towards the middle, so that both ends are exact.
   const Tensor forward = t * step + start;
-  const Tensor backward = end - (static_cast<double>(steps - 1) - t) * step;
+  const Tensor backward = end - (last - t) * step;
   return cast(where(lt(t, static_cast<double>(steps) / 2), forward, backward), options.dtype);
 }
 
@@ -160,8 +179,11 @@ Tensor one_hot(const Tensor& index, std::int64_t classes) {
     fail(fmt::format("[one_hot] expected integer classes, got {}", index.describe()));
   }
   if (classes < 1) fail(fmt::format("[one_hot] expected at least 1 class, got {}", classes));
-  const Tensor known = arange(classes, {index.dtype(), index.device()});
-  return cast(eq(unsqueeze(checked(index, 0, classes - 1), -1), known), i64);
+  Dims shape(index.shape());
+  shape.push_back(classes);
+  checked_numel(shape, sizeof(std::int64_t), "one_hot");
+  const Tensor known = arange(classes, {i64, index.device()});
+  return cast(eq(unsqueeze(checked(cast(index, i64), 0, classes - 1), -1), known), i64);
 }
 
 Tensor scalar_tensor(Scalar value, Options options) {
@@ -196,20 +218,9 @@ Tensor tensor(const std::vector<T>& values, const Dims& shape, Device device) {
   }
 }
 
-template <class T>
-Tensor tensor(std::initializer_list<std::type_identity_t<T>> values, Device device) {
-  return tensor<T>(std::span<const T>(values.begin(), values.size()),
-                   {static_cast<std::int64_t>(values.size())}, device);
-}
-
-Tensor tensor(std::initializer_list<float> values, Device device) {
-  return tensor<float>(values, device);
-}
-
-#define X(e, type, name)                                                       \
-  template Tensor tensor<type>(std::span<const type>, const Dims&, Device);    \
-  template Tensor tensor<type>(const std::vector<type>&, const Dims&, Device); \
-  template Tensor tensor<type>(std::initializer_list<type>, Device);
+#define X(e, type, name)                                                    \
+  template Tensor tensor<type>(std::span<const type>, const Dims&, Device); \
+  template Tensor tensor<type>(const std::vector<type>&, const Dims&, Device);
 BRRR_DTYPES(X)
 #undef X
 

@@ -1,14 +1,16 @@
 // The ops, as functions. Names follow PyTorch's. A name that ends in _ writes into its first
-// argument.
+// argument. Where a list of sizes or dimensions is asked for, one number does: sum(x, 1).
 #pragma once
 
 #include <initializer_list>
+#include <iosfwd>
 #include <optional>
 #include <span>
-#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <brrr/dispatch/scalar.h>
+#include <brrr/ops/literal.h>
 #include <brrr/ops/shapes.h>
 #include <brrr/tensor/host_copy.h>
 #include <brrr/tensor/tensor.h>
@@ -18,8 +20,10 @@ namespace brrr {
 // --- Making tensors
 // ---------------------------------------------------------------------------------------------
 
-// The device of tensors made without naming one; the CPU unless a DeviceGuard says otherwise.
+// The device of tensors, and so of modules, made without naming one: that of the thread's innermost
+// DeviceGuard, else what set_default_device named for all threads, else the CPU.
 Device default_device();
+void set_default_device(Device device);
 
 class DeviceGuard {
  public:
@@ -29,7 +33,7 @@ class DeviceGuard {
   DeviceGuard& operator=(const DeviceGuard&) = delete;
 
  private:
-  Device before_;
+  std::optional<Device> before_;
 };
 
 // zeros({2, 3}, {.dtype = bf16, .device = cuda()})
@@ -58,6 +62,7 @@ struct RangeOptions {
 Tensor arange(Scalar start, Scalar end, Scalar step, RangeOptions options = {});
 Tensor arange(Scalar start, Scalar end, RangeOptions options = {});
 Tensor arange(Scalar end, RangeOptions options = {});
+// Both ends included. Integer types cut off what is between, as `cast` does.
 Tensor linspace(double start, double end, std::int64_t steps, Options options = {});
 Tensor eye(std::int64_t n, Options options = {});
 Tensor one_hot(const Tensor& index, std::int64_t classes);  // i64, with one more dimension
@@ -71,11 +76,11 @@ template <class T>
 Tensor tensor(std::span<const T> values, const Dims& shape, Device device = default_device());
 template <class T>
 Tensor tensor(const std::vector<T>& values, const Dims& shape, Device device = default_device());
-// tensor({1, 2}) is f32 whatever the numbers; tensor<std::int64_t>({1, 2}) has the type named.
-Tensor tensor(std::initializer_list<float> values, Device device = default_device());
+// In braces, to any depth: tensor({{1, 2}, {3, 4}}) is f32[2, 2] whatever the numbers, and
+// tensor<std::int64_t>({1, 2}) has the type named.
+Tensor tensor(std::initializer_list<TensorLiteral> values, Device device = default_device());
 template <class T>
-Tensor tensor(std::initializer_list<std::type_identity_t<T>> values,
-              Device device = default_device());
+Tensor tensor(std::initializer_list<TensorLiteral> values, Device device = default_device());
 
 // Random draws are Philox, keyed by the seed, a step counter and the draw's place in the step: the
 // same program gives the same numbers on every device. manual_seed starts over at step 0, place 0,
@@ -119,22 +124,35 @@ T item(const Tensor& x);
 double item(const Tensor& x);
 template <class T>
 std::vector<T> to_vector(const Tensor& x);
-// The values, a few per row, with dtype and shape.
+// Dtype, shape and values in columns; of more than 1000 values, the first and last three along each
+// dimension.
 std::string to_string(const Tensor& x);
+std::ostream& operator<<(std::ostream& out, const Tensor& x);
 
 // --- Pointwise: one function a row of ops.def
 // ---------------------------------------------------------------------- Operands broadcast and
 // promote; any operand may be a number, as long as one is a tensor.
 
+// An in-place function of a temporary, which is a view as a rule: fill_(select(x, 0, i), 1) and
+// copy_(x[0], y) write into x.
+#define BRRR_INTO_TEMPORARY(name)                        \
+  template <class... Operands>                           \
+  Tensor name(Tensor&& into, const Operands&... other) { \
+    name(into, other...);                                \
+    return std::move(into);                              \
+  }
+
 #define BRRR_UNARY(name, ...)   \
   Tensor name(const Tensor& a); \
-  Tensor& name##_(Tensor& a);
+  Tensor& name##_(Tensor& a);   \
+  BRRR_INTO_TEMPORARY(name##_)
 #define BRRR_BINARY(name, ...)                   \
   Tensor name(const Tensor& a, const Tensor& b); \
   Tensor name(const Tensor& a, Scalar b);        \
   Tensor name(Scalar a, const Tensor& b);        \
   Tensor& name##_(Tensor& a, const Tensor& b);   \
-  Tensor& name##_(Tensor& a, Scalar b);
+  Tensor& name##_(Tensor& a, Scalar b);          \
+  BRRR_INTO_TEMPORARY(name##_)
 #define BRRR_TERNARY(name, ...)                                   \
   Tensor name(const Tensor& a, const Tensor& b, const Tensor& c); \
   Tensor name(const Tensor& a, const Tensor& b, Scalar c);        \
@@ -143,7 +161,8 @@ std::string to_string(const Tensor& x);
   Tensor& name##_(Tensor& a, const Tensor& b, const Tensor& c);   \
   Tensor& name##_(Tensor& a, const Tensor& b, Scalar c);          \
   Tensor& name##_(Tensor& a, Scalar b, const Tensor& c);          \
-  Tensor& name##_(Tensor& a, Scalar b, Scalar c);
+  Tensor& name##_(Tensor& a, Scalar b, Scalar c);                 \
+  BRRR_INTO_TEMPORARY(name##_)
 #include <brrr/dispatch/ops.def>
 
 // One side of a clamp; a NaN stays.
@@ -166,27 +185,58 @@ Tensor& copy_(Tensor& destination, const Tensor& source);  // converts and broad
 Tensor& fill_(Tensor& x, Scalar value);
 Tensor& zero_(Tensor& x);
 
-inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
-inline Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); }
-inline Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }
-inline Tensor operator/(const Tensor& a, const Tensor& b) { return div(a, b); }
-inline Tensor operator+(const Tensor& a, Scalar b) { return add(a, b); }
-inline Tensor operator-(const Tensor& a, Scalar b) { return sub(a, b); }
-inline Tensor operator*(const Tensor& a, Scalar b) { return mul(a, b); }
-inline Tensor operator/(const Tensor& a, Scalar b) { return div(a, b); }
-inline Tensor operator+(Scalar a, const Tensor& b) { return add(a, b); }
-inline Tensor operator-(Scalar a, const Tensor& b) { return sub(a, b); }
-inline Tensor operator*(Scalar a, const Tensor& b) { return mul(a, b); }
-inline Tensor operator/(Scalar a, const Tensor& b) { return div(a, b); }
+BRRR_INTO_TEMPORARY(clamp_min_)
+BRRR_INTO_TEMPORARY(clamp_max_)
+BRRR_INTO_TEMPORARY(masked_fill_)
+BRRR_INTO_TEMPORARY(copy_)
+BRRR_INTO_TEMPORARY(fill_)
+BRRR_INTO_TEMPORARY(zero_)
+#undef BRRR_INTO_TEMPORARY
+
+// Comparisons give bool tensors: combine them with & | ^ ~, for && and || ask for one bool. `equal`
+// compares whole tensors.
+#define BRRR_OPERATOR(sign, name)                                                      \
+  inline Tensor operator sign(const Tensor& a, const Tensor& b) { return name(a, b); } \
+  inline Tensor operator sign(const Tensor& a, Scalar b) { return name(a, b); }        \
+  inline Tensor operator sign(Scalar a, const Tensor& b) { return name(a, b); }
+#define BRRR_ASSIGNMENT(sign, name)                                                          \
+  inline Tensor& operator sign(Tensor& a, const Tensor& b) { return name(a, b); }            \
+  inline Tensor& operator sign(Tensor& a, Scalar b) { return name(a, b); }                   \
+  inline Tensor operator sign(Tensor&& a, const Tensor& b) { return name(std::move(a), b); } \
+  inline Tensor operator sign(Tensor&& a, Scalar b) { return name(std::move(a), b); }
+BRRR_OPERATOR(+, add)
+BRRR_OPERATOR(-, sub)
+BRRR_OPERATOR(*, mul)
+BRRR_OPERATOR(/, div)
+BRRR_OPERATOR(&, bitwise_and)
+BRRR_OPERATOR(|, bitwise_or)
+BRRR_OPERATOR(^, bitwise_xor)
+BRRR_OPERATOR(==, eq)
+BRRR_OPERATOR(!=, ne)
+BRRR_OPERATOR(<, lt)
+BRRR_OPERATOR(<=, le)
+BRRR_OPERATOR(>, gt)
+BRRR_OPERATOR(>=, ge)
+BRRR_ASSIGNMENT(+=, add_)
+BRRR_ASSIGNMENT(-=, sub_)
+BRRR_ASSIGNMENT(*=, mul_)
+BRRR_ASSIGNMENT(/=, div_)
+BRRR_ASSIGNMENT(&=, bitwise_and_)
+BRRR_ASSIGNMENT(|=, bitwise_or_)
+BRRR_ASSIGNMENT(^=, bitwise_xor_)
+#undef BRRR_OPERATOR
+#undef BRRR_ASSIGNMENT
 inline Tensor operator-(const Tensor& a) { return neg(a); }
-inline Tensor& operator+=(Tensor& a, const Tensor& b) { return add_(a, b); }
-inline Tensor& operator-=(Tensor& a, const Tensor& b) { return sub_(a, b); }
-inline Tensor& operator*=(Tensor& a, const Tensor& b) { return mul_(a, b); }
-inline Tensor& operator/=(Tensor& a, const Tensor& b) { return div_(a, b); }
-inline Tensor& operator+=(Tensor& a, Scalar b) { return add_(a, b); }
-inline Tensor& operator-=(Tensor& a, Scalar b) { return sub_(a, b); }
-inline Tensor& operator*=(Tensor& a, Scalar b) { return mul_(a, b); }
-inline Tensor& operator/=(Tensor& a, Scalar b) { return div_(a, b); }
+inline Tensor operator~(const Tensor& a) { return bitwise_not(a); }
+
+// Of one shape and every element equal, by a == b; so NaN equals nothing. Reads the answer.
+bool equal(const Tensor& a, const Tensor& b);
+// Whether |a - b| <= atol + rtol |b|, computed in f32 or wider; infinities are close to themselves
+// only, NaN to NaN where equal_nan says so.
+Tensor isclose(const Tensor& a, const Tensor& b, double rtol = 1e-5, double atol = 1e-8,
+               bool equal_nan = false);
+bool allclose(const Tensor& a, const Tensor& b, double rtol = 1e-5, double atol = 1e-8,
+              bool equal_nan = false);
 
 // --- Reductions: over the dims named, or over all
 // -------------------------------------------------------------------

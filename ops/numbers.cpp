@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "brrr/tensor/error.h"
 
 namespace brrr {
@@ -11,7 +13,18 @@ std::string to_string(Scalar value) {
                                                 : fmt::format("{}", value.to_int());
 }
 
-void does_not_hold(const char* op, DType dtype, Scalar value) {
+bool stays_finite(DType dtype, double value) {
+  if (!std::isfinite(value)) return true;
+  const auto rounded = static_cast<float>(value);
+  switch (dtype) {
+    case DType::f32: return std::isfinite(rounded);
+    case DType::f16: return std::isfinite(static_cast<float>(Float16(rounded)));
+    case DType::bf16: return std::isfinite(static_cast<float>(BFloat16(rounded)));
+    default: return true;
+  }
+}
+
+void throw_out_of_range(const char* op, DType dtype, Scalar value) {
   fail(fmt::format("[{}] expected a number that {} holds, got {}", op, name_of(dtype),
                    to_string(value)));
 }

@@ -9,11 +9,15 @@
 namespace brrr {
 
 std::string to_string(Scalar value);
-[[noreturn]] void does_not_hold(const char* op, DType dtype, Scalar value);
+[[noreturn]] void throw_out_of_range(const char* op, DType dtype, Scalar value);
 
-// True when `dtype` has the value itself. Floating types have every number, rounded.
+// Whether a finite number stays finite in a floating type, where it is rounded.
+bool stays_finite(DType dtype, double value);
+
+// Whether a tensor of `dtype` can store the number: an integer type the number itself, a floating
+// type one that is rounded.
 inline bool holds(DType dtype, Scalar value) {
-  if (is_floating(dtype)) return true;
+  if (is_floating(dtype)) return stays_finite(dtype, value.to_double());
   const std::int64_t integer = value.to_int();
   if (value.category() == Category::floating) {
     // 2^63 is the first double beyond i64, and to_int gives the integer below it.
@@ -24,12 +28,13 @@ inline bool holds(DType dtype, Scalar value) {
                                        : integer == 0 || integer == 1);
 }
 
-// The number as an op that works in `dtype` takes it. An integer type takes only what it holds:
-// nothing is cut off or wraps.
+// The number as an operand of an op that works in `dtype`. An integer type takes only what it
+// holds: nothing is cut off or wraps. Floating types take every number, infinite where it is too
+// large.
 inline Attr number_in(const char* op, DType dtype, Scalar value) {
   if (is_floating(dtype)) return Attr::of(value.to_double());
   if (!holds(dtype, value)) [[unlikely]]
-    does_not_hold(op, dtype, value);
+    throw_out_of_range(op, dtype, value);
   return value.to_int();
 }
 

@@ -350,7 +350,7 @@ Tensor randint(std::int64_t low, std::int64_t high, const Dims& shape, Options o
     return -most <= value && value <= most;
   };
   for (const std::int64_t end : {low, high - 1}) {
-    if (!has(end)) does_not_hold("randint", options.dtype, end);
+    if (!has(end)) throw_out_of_range("randint", options.dtype, end);
   }
   require_device(options.device, "randint");
   const OneDraw one(options.device);

@@ -32,26 +32,6 @@ T only_value(const char* op, const Tensor& x) {
   return result;
 }
 
-std::string text_of(double value) { return fmt::format("{:.6g}", value); }
-std::string text_of(std::int64_t value) { return fmt::format("{}", value); }
-std::string text_of(bool value) { return value ? "true" : "false"; }
-
-template <class T>
-void print(std::string& text, const T*& next, std::span<const std::int64_t> shape, int indent) {
-  if (shape.empty()) {
-    text += text_of(*next++);
-    return;
-  }
-  text += '[';
-  for (std::int64_t i = 0; i < shape[0]; ++i) {
-    if (i > 0)
-      text +=
-          shape.size() > 1 ? ",\n" + std::string(static_cast<std::size_t>(indent) + 1, ' ') : ", ";
-    print(text, next, shape.subspan(1), indent + 1);
-  }
-  text += ']';
-}
-
 }  // namespace
 
 Tensor to(const Tensor& x, Device device, Async async) {
@@ -120,27 +100,6 @@ std::vector<T> to_vector(const Tensor& x) {
   template std::vector<type> to_vector<type>(const Tensor&);
 BRRR_DTYPES(X)
 #undef X
-
-std::string to_string(const Tensor& x) {
-  if (!x.defined() || x.is_meta() || tracing()) return x.describe();
-  constexpr std::int64_t kMost = 1000;
-  std::string text = x.describe() + "\n";
-  if (x.numel() > kMost) return text + fmt::format("({} values)", x.numel());
-  if (x.numel() == 0) return text + "[]";
-  const auto write = [&]<class T>(T) {
-    const Tensor values = contiguous(to(cast(x, dtype_of<T>), cpu));
-    const auto storage = std::make_unique<T[]>(static_cast<std::size_t>(x.numel()));
-    copy_to_host(storage.get(), values);
-    const T* next = storage.get();
-    print(text, next, x.shape(), 0);
-  };
-  switch (category_of(x.dtype())) {
-    case Category::boolean: write(bool{}); break;
-    case Category::integer: write(std::int64_t{}); break;
-    case Category::floating: write(double{}); break;
-  }
-  return text;
-}
 
 Tensor& copy_(Tensor& destination, const Tensor& source) {
   require_defined("copy_", destination);

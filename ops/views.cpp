@@ -177,23 +177,28 @@ Tensor slice(const Tensor& x, int dim, std::int64_t start, std::int64_t end, std
 Tensor narrow(const Tensor& x, int dim, std::int64_t start, std::int64_t length) {
   require_defined("narrow", x);
   dim = wrap_existing_dim("narrow", dim, x.rank());
-  if (start < 0 || length < 0 || start > x.shape()[dim] || length > x.shape()[dim] - start) {
+  const std::int64_t size = x.shape()[dim], first = start < 0 ? start + size : start;
+  if (first < 0 || length < 0 || first > size || length > size - first) {
     fail(fmt::format(
         "[narrow] expected a range within dimension {} of {}, got start {} and length {}", dim,
         x.describe(), start, length));
   }
-  return slice(x, dim, start, start + length);
+  return slice(x, dim, first, first + length);
+}
+
+std::int64_t wrap_index(const char* op, const Tensor& x, int dim, std::int64_t index) {
+  const std::int64_t size = x.shape()[dim], wrapped = index < 0 ? index + size : index;
+  if (wrapped < 0 || wrapped >= size) {
+    fail(fmt::format("[{}] expected an index in [{}, {}) for dimension {} of {}, got {}", op, -size,
+                     size, dim, x.describe(), index));
+  }
+  return wrapped;
 }
 
 Tensor select(const Tensor& x, int dim, std::int64_t index) {
   require_defined("select", x);
   dim = wrap_existing_dim("select", dim, x.rank());
-  const std::int64_t size = x.shape()[dim], wrapped = index < 0 ? index + size : index;
-  if (wrapped < 0 || wrapped >= size) {
-    fail(fmt::format("[select] expected an index in [{}, {}] for dimension {} of {}, got {}", -size,
-                     size - 1, dim, x.describe(), index));
-  }
-  return squeeze(narrow(x, dim, wrapped, 1), dim);
+  return squeeze(narrow(x, dim, wrap_index("select", x, dim, index), 1), dim);
 }
 
 Tensor expand(const Tensor& x, const Dims& shape) {
@@ -216,7 +221,8 @@ Tensor expand(const Tensor& x, const Dims& shape) {
 
 Tensor sum_to(const Tensor& x, const Dims& shape) {
   require_defined("sum_to", x);
-  if (std::ranges::equal(x.shape(), std::span<const std::int64_t>(shape))) return x;
+  if (std::ranges::equal(x.shape(), std::span<const std::int64_t>(shape)))
+    return is_floating(x.dtype()) ? x : cast(x, i64);  // as `sum` widens
   const int skip = x.rank() - shape.size();
   bool fits = skip >= 0, inside = false;
   Dims dims;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <concepts>
 #include <cstdint>
 #include <initializer_list>
 #include <span>
@@ -19,6 +20,11 @@ class Dims {
   Dims() = default;
   Dims(std::initializer_list<std::int64_t> values)
       : Dims(std::span(values.begin(), values.size())) {}
+  // A list of one: sum(x, 1), zeros(3). A bool is no size: sum(x, true) does not compile.
+  template <std::integral I>
+  requires(!std::same_as<I, bool>) Dims(I value) : size_(1) {
+    values_[0] = static_cast<std::int64_t>(value);
+  }
   Dims(std::span<const std::int64_t> values) {
     if (values.size() > kMaxDims) too_long(values.size());
     size_ = static_cast<int>(values.size());

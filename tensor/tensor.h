@@ -5,6 +5,7 @@
 // throws "[shape] expected a tensor, got an undefined one", naming itself.
 #pragma once
 
+#include <initializer_list>
 #include <span>
 #include <string>
 #include <utility>
@@ -12,6 +13,7 @@
 #include <brrr/tensor/device.h>
 #include <brrr/tensor/dims.h>
 #include <brrr/tensor/dtype.h>
+#include <brrr/tensor/index.h>
 #include <brrr/tensor/storage.h>
 
 namespace brrr {
@@ -84,14 +86,18 @@ class Tensor {
     if (impl_) impl_->retain();
   }
   Tensor(Tensor&& other) noexcept : impl_(std::exchange(other.impl_, nullptr)) {}
-  Tensor& operator=(const Tensor& other) {
+  // Assignment makes the handle name another tensor; it copies no elements.
+  Tensor& operator=(const Tensor& other) & {
     Tensor(other).swap(*this);
     return *this;
   }
-  Tensor& operator=(Tensor&& other) noexcept {
+  Tensor& operator=(Tensor&& other) & noexcept {
     Tensor(std::move(other)).swap(*this);
     return *this;
   }
+  // Of a temporary it would change nothing.
+  template <class T>
+  void operator=(const T&) && = delete;  // for x[0] = y write copy_(x[0], y) or fill_(x[0], 3)
   ~Tensor() {
     if (impl_) impl_->drop();
   }
@@ -149,6 +155,14 @@ class Tensor {
       wrong_type(dtype_of<std::remove_const_t<T>>);
     return static_cast<T*>(impl.data);
   }
+
+  // Views, as numpy's: x[1], x[-1], x[Slice{1, 3}], x[{0, ellipsis, Slice{.step = 2}, newaxis}].
+  // Operators [] must be members; ops/subscript.cpp defines them over ops.
+  Tensor operator[](const TensorIndex& index) const;
+  Tensor operator[](std::initializer_list<TensorIndex> indices) const;
+  // Copies of rows: those that an integer tensor of any shape names, or those where a bool tensor
+  // is true, which reads it.
+  Tensor operator[](const Tensor& index) const;
 
   // "f32[64, 128]", with the device when it is not the CPU
   std::string describe() const;

@@ -1,6 +1,7 @@
 // Cells of tensors made from nothing and of random draws.
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "brrr/ops/functions.h"
 #include "tests/op_structured.h"
@@ -132,6 +133,23 @@ void check_creation_cells(Report& report, Device device) {
                           : -1.5 + 5.5 * static_cast<double>(i[0]) / static_cast<double>(n - 1);
           });
     }
+  }
+  for (DType dtype : {i32, i64}) {  // what PyTorch gives
+    const auto whole = [&](double start, double end, std::int64_t n, const Values& want) {
+      made(
+          report, "linspace of integers",
+          [&] { return linspace(start, end, n, {.dtype = dtype, .device = device}); }, dtype, {n},
+          want, device);
+    };
+    whole(0, 10, 5, {0, 2, 5, 7, 10});
+    whole(-10, 0, 4, {-10, -6, -3, 0});
+    whole(0, 10, 7, {0, 1, 3, 5, 6, 8, 10});
+    whole(3, -3, 3, {3, 0, -3});
+    whole(7, 9, 1, {7});
+    whole(7, 9, 0, {});
+    Values counted(50);
+    std::iota(counted.begin(), counted.end(), 0);
+    whole(0, 49, 50, counted);
   }
   for (const Dims& shape : {Dims{}, Dims{7}, Dims{3, 4}, Dims{0}}) {
     const Sample index = indices_of("one_hot", shape, 5, Layout::transposed, device);

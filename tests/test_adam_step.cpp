@@ -104,7 +104,7 @@ TEST_CASE("a step of 16 bits is computed in f32 and rounded once", "[adam]") {
 }
 
 TEST_CASE("a step counts a version of all that it writes", "[adam]") {
-  const Step in_place({40}), kept({40});
+  const Step in_place(40), kept(40);
   const auto [param, mean, square] = adam_step(kept.operands(), kCoefficients);
   for (const Tensor* x : {&kept.param, &kept.mean, &kept.square}) CHECK(x->version() == 0);
   adam_step_(in_place.operands(), kCoefficients);
@@ -118,7 +118,7 @@ TEST_CASE("a step counts a version of all that it writes", "[adam]") {
 }
 
 TEST_CASE("zero decay is adam, also of a parameter that is not finite", "[adam]") {
-  Step step({2});
+  Step step(2);
   step.param = tensor<float>({INFINITY, 1}, {2});
   const AdamCoefficients no_decay{0.01, 0.1, 0.001, 1e-8};
   CHECK(to_vector<float>(adam_step(step.operands(), no_decay)[0])[0] == INFINITY);
@@ -171,7 +171,7 @@ TEST_CASE("adam_step refuses what does not fit", "[adam]") {
 }
 
 TEST_CASE("no gradient passes through a step", "[adam]") {
-  Step step({4});
+  Step step(4);
   requires_grad_(step.gradient);
   for (const Tensor& made : adam_step(step.operands(), kCoefficients)) CHECK(!requires_grad(made));
   // A recorded value that is overwritten is a constant from then on.

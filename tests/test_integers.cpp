@@ -72,6 +72,16 @@ TEST_CASE("whole numbers past 2^53 stay whole", "[integers]") {
   CHECK(back(sum(whole(I32{kMost32, kMost32, kMost32}))) == I64{3 * std::int64_t{kMost32}});
 }
 
+TEST_CASE("sum_to widens integers whatever it sums", "[integers]") {
+  const Tensor x = whole(I32{kMost32, kMost32});
+  CHECK(sum_to(x, {2}).dtype() == i64);
+  CHECK(sum_to(x, {1}).dtype() == i64);
+  CHECK(back(sum_to(x, {1})) == I64{2 * std::int64_t{kMost32}});
+  CHECK(sum_to(gt(x, 0), {2}).dtype() == i64);
+  const Tensor f = cast(x, f16);
+  CHECK(sum_to(f, {2}).same_view_as(f));
+}
+
 TEST_CASE("integer remainders and powers", "[integers]") {
   const Tensor a = whole(I64{7, -7, 7, -7, 6, 0, 5, kLeast, kLeast});
   const Tensor b = whole(I64{3, 3, -3, -3, 3, 5, 0, -1, 1});
