@@ -140,24 +140,27 @@ Tensor flip(const Tensor& x, int dim) {
 
 Tensor cat(const std::vector<Tensor>& parts, int dim) {
   if (parts.empty()) fail("[cat] expected at least one tensor, got none");
+  const auto is_empty_list = [](const Tensor& x) { return x.rank() == 1 && x.numel() == 0; };
+  const Tensor* shaped = nullptr;  // the first part that is not an empty list
+  DType dtype = parts[0].defined() ? parts[0].dtype() : f32;
+  for (const Tensor& part : parts) {
+    require_defined("cat", part);
+    dtype = promote(dtype, part.dtype());
+    if (!shaped && !is_empty_list(part)) shaped = &part;
+  }
+  if (!shaped) shaped = &parts[0];
   std::vector<Tensor> converted;
   std::vector<const Tensor*> inputs;
-  DType dtype = f32;
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    require_defined("cat", parts[i]);
-    dtype = i == 0 ? parts[i].dtype() : promote(dtype, parts[i].dtype());
-  }
   converted.reserve(parts.size());
   for (const Tensor& part : parts) {
-    if (part.dtype() == dtype) {
-      inputs.push_back(&part);
-    } else {
-      inputs.push_back(&converted.emplace_back(cast(part, dtype)));
-    }
+    // An empty list joins tensors of any rank, as in PyTorch: it is what one starts to collect
+    // with.
+    if (shaped->rank() != 1 && is_empty_list(part)) continue;
+    inputs.push_back(part.dtype() == dtype ? &part : &converted.emplace_back(cast(part, dtype)));
   }
   Call call(Op::cat, inputs.data(), static_cast<std::uint32_t>(inputs.size()));
   call.dtype = dtype;
-  call.add_attr(wrap_existing_dim("cat", dim, parts[0].rank()));
+  call.add_attr(wrap_existing_dim("cat", dim, shaped->rank()));
   return dispatch(call);
 }
 

@@ -63,9 +63,11 @@ Tensor affine(const Tensor& x, const Tensor& factor, const Tensor& row) {
     fail(fmt::format("[affine] expected a factor and a row with its last dimension, got {} and {}",
                      factor.describe(), row.describe()));
   }
-  if (x.rank() < 2 || !is_floating(x.dtype()) || row.dtype() != x.dtype() ||
-      factor.dtype() != x.dtype())
-    return add(matmul(x, factor), row);
+  if (factor.dtype() != x.dtype() || row.dtype() != x.dtype()) {
+    fail(fmt::format("[affine] expected one dtype, got {}, {} and {}", x.describe(),
+                     factor.describe(), row.describe()));
+  }
+  if (x.rank() < 2 || !is_floating(x.dtype())) return add(matmul(x, factor), row);
   if (is_one_product(x, factor)) {
     Dims shape(x.shape());
     shape[shape.size() - 1] = factor.size(1);
@@ -95,6 +97,10 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   if (!bias.defined()) return matmul(x, factor);
   if (bias.rank() != 1 || bias.size(0) != weight.size(0)) {
     fail(fmt::format("[linear] expected a bias of [{}], got {}", weight.size(0), bias.describe()));
+  }
+  if (bias.dtype() != x.dtype()) {
+    fail(fmt::format("[linear] expected a bias of the input's type, got bias {} and input {}",
+                     bias.describe(), x.describe()));
   }
   return affine(x, factor, bias);
 }

@@ -71,6 +71,25 @@ DType compute_dtype(const OpInfo& info, std::span<const Operand> operands) {
   return dtype;
 }
 
+namespace {
+
+// A number for which an op of integers has no result, whatever the elements, is refused here; a
+// tensor's elements cannot be (a remainder by 0 is 0, a negative power is cut off).
+Attr number_operand(Op op, DType dtype, int position, Scalar number) {
+  const char* name = op_info(op).name;
+  const Attr attr = number_in(name, dtype, number);
+  if (position == 1 && !is_floating(dtype)) {
+    if (op == Op::remainder && attr.i() == 0)
+      fail(fmt::format("[{}] expected a divisor other than 0 for integers, got 0", name));
+    if (op == Op::pow && attr.i() < 0)
+      fail(fmt::format("[{}] expected an exponent of at least 0 for integers, got {}", name,
+                       attr.i()));
+  }
+  return attr;
+}
+
+}  // namespace
+
 Tensor pointwise(Op op, std::span<const Operand> operands, Tensor* in_place) {
   const OpInfo& info = op_info(op);
   bool any_tensor = false;
@@ -96,7 +115,7 @@ Tensor pointwise(Op op, std::span<const Operand> operands, Tensor* in_place) {
     call.add_attr(0);
     if (!operand.tensor) {
       call.scalars |= static_cast<std::uint8_t>(1u << i);
-      call.attrs[i] = number_in(info.name, dtype, operand.scalar);
+      call.attrs[i] = number_operand(op, dtype, i, operand.scalar);
     } else if (i < first || operand.tensor->dtype() == dtype) {
       inputs[call.n_inputs++] = operand.tensor;
     } else {
@@ -163,7 +182,7 @@ inline Tensor binary_with_number(Op op, DTypeSet types, DTypeRule rule, const Te
     call.scalars = static_cast<std::uint8_t>(1u << position);
     call.n_attrs = 2;
     call.attrs[0] = call.attrs[1] = 0;
-    call.attrs[position] = number_in(op_info(op).name, a.dtype(), number);
+    call.attrs[position] = number_operand(op, a.dtype(), position, number);
     return dispatch(call);
   }
   std::array operands{Operand(a), Operand(number)};

@@ -123,6 +123,7 @@ void require_holds(const char* op, const Tensor& x, Scalar value) {
   if (value.category() > category_of(x.dtype()))
     fail(fmt::format("[{}] expected a value of the kind of {}, got {}", op, x.describe(),
                      to_string(value)));
+  if (!holds(x.dtype(), value)) throw_out_of_range(op, x.dtype(), value);
 }
 
 }  // namespace

@@ -28,9 +28,9 @@ namespace brrr {
 // compile it at the first call with a type; f16 and bf16 compute in f32. Bare numbers become
 // constants of the type computed in.
 struct PointwiseOp {
-  std::string name;
+  std::string name = {};
   int arity = 1;
-  std::string expression;
+  std::string expression = {};
   DTypeRule rule = DTypeRule::float_like;
   DTypeSet types = dtype_sets::floats;
   double low = -2, high = 2;  // where the tests of a gradient may draw operands from
@@ -61,22 +61,22 @@ struct Launch {
 // the outputs' pointers, then the attributes, each eight bytes (`long long`, or `double` where its
 // name says so). The text may use the names of ops/jit/prelude.inl.
 struct CudaKernel {
-  std::string entry;
-  std::string source;
-  std::function<Launch(const Call& call, const Tensor* outputs)> launch;
+  std::string entry = {};
+  std::string source = {};
+  std::function<Launch(const Call& call, const Tensor* outputs)> launch = {};
 };
 
 // An op of any shape. `infer` gives the outputs' shapes and throws when the inputs are wrong;
 // kernels may rely on it. A device without a kernel refuses the call by name.
 struct StructuredOp {
-  std::string name;
+  std::string name = {};
   int inputs = 1;
   int outputs = 1;
-  std::string attributes;  // their names, separated by spaces: integers, or "scale:double"
-  std::function<void(const Call& call, OutputSpec* outputs)> infer;
-  std::function<void(const Call& call, Tensor* outputs)> cpu;
-  std::function<void(const Call& call, Tensor* outputs)> cuda;
-  CudaKernel cuda_kernel;  // used where `cuda` is empty
+  std::string attributes = {};  // their names, separated by spaces: integers, or "scale:double"
+  std::function<void(const Call& call, OutputSpec* outputs)> infer = {};
+  std::function<void(const Call& call, Tensor* outputs)> cpu = {};
+  std::function<void(const Call& call, Tensor* outputs)> cuda = {};
+  CudaKernel cuda_kernel = {};  // used where `cuda` is empty
 
   // As PointwiseOp's; inputs are a, b, c and so on, outputs y, or y0, y1, y2 and y3.
   std::function<void(Gradient& gradient)> gradient = {};

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 
@@ -9,6 +10,7 @@
 #include "brrr/tensor/host_copy.h"
 #include "brrr/tensor/runtime.h"
 #include "brrr/tensor/stream.h"
+#include "brrr/tensor/strided_bytes.h"
 
 namespace brrr {
 namespace {
@@ -189,6 +191,20 @@ Managed* export_tensor(const Tensor& tensor) {
   return &managed;
 }
 
+// Any other byte in a bool has no meaning to the programs that read it. Elements that a stride of 0
+// repeats are read once.
+void require_bools(const Tensor& tensor) {
+  Dims once(tensor.shape());
+  for (int i = 0; i < tensor.rank(); ++i) {
+    if (tensor.strides()[i] == 0) once[i] = std::min<std::int64_t>(once[i], 1);
+  }
+  const Tensor host = contiguous_on_host(make_view(tensor, once, tensor.strides()), "dlpack");
+  const std::span bytes(static_cast<const std::uint8_t*>(host.data()), host.bytes());
+  const auto bad = std::ranges::find_if(bytes, [](std::uint8_t byte) { return byte > 1; });
+  if (bad != bytes.end())
+    fail(fmt::format("[dlpack] expected bools of 0 or 1, got a byte of {}", *bad));
+}
+
 template <class Managed>
 Tensor import_tensor(std::unique_ptr<Managed, CallDeleter<Managed>> managed) {
   const Layout layout(managed->dl_tensor);
@@ -197,12 +213,15 @@ Tensor import_tensor(std::unique_ptr<Managed, CallDeleter<Managed>> managed) {
       [](Storage& held) noexcept { CallDeleter<Managed>()(static_cast<Managed*>(held.context)); },
       managed.get());
   managed.release();
+  Tensor tensor;
   try {
-    return make_tensor_on(storage, layout.dtype, layout.shape, layout.strides, 0);
+    tensor = make_tensor_on(storage, layout.dtype, layout.shape, layout.strides, 0);
   } catch (...) {
     storage->drop();
     throw;
   }
+  if (layout.dtype == boolean) require_bools(tensor);
+  return tensor;
 }
 
 // A writable copy of the range of memory that the tensor touches, seen through the same strides.

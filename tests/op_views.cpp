@@ -313,6 +313,17 @@ void check_join_cells(Report& report, Device device) {
                 return from.values[static_cast<std::size_t>(number_of(i, from.tensor.shape()))];
               },
               {0, true, true});
+          // Empty lists join tensors of any rank, wherever they stand.
+          expect_at(
+              report, "cat with an empty list",
+              [&](In in) {
+                return cat({in[1], in[0], in[1]}, d);
+              },
+              {parts[0], sample_of("e", {0}, dtype, Layout::contiguous, device)}, dtype, shape,
+              [&](const Index& i) {
+                return parts[0].values[static_cast<std::size_t>(number_of(i, shape))];
+              },
+              {0, true, true});
           Dims stacked = shape;
           stacked.insert(d, 2);
           const std::vector<Sample> two = {parts[0], sample_of("d", shape, dtype, lb, device)};

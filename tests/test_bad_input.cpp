@@ -105,6 +105,16 @@ TEST_CASE("types that an op does not compute in", "[bad-input]") {
           {"[matmul]", "expected", "f32", "f64"});
   refuses(t, "linear of two types", [&] { linear(t.a, t.wide); },
           {"[linear]", "expected", "f32", "f64"});
+  refuses(t, "linear with a bias of another type", [&] { linear(t.a, t.square, cast(t.v, f64)); },
+          {"[linear] expected a bias of the input's type, got bias f64[3] and input f32[2, 3]"});
+  refuses(t, "linear of a vector with a bias of another type",
+          [&] { linear(t.v, t.square, cast(t.v, f16)); }, {"[linear]", "f16[3]", "f32[3]"});
+  refuses(t, "affine with a row of another type", [&] { affine(t.a, t.square, cast(t.v, f64)); },
+          {"[affine] expected one dtype, got f32[2, 3], f32[3, 3] and f64[3]"});
+  refuses(t, "affine of two types", [&] { affine(t.half, t.square, t.v); },
+          {"[affine]", "f16[2, 3], f32[3, 3]"});
+  refuses(t, "affine of integers and floats", [&] { affine(t.index, t.square, t.v); },
+          {"[affine]", "i64[2, 3], f32[3, 3]"});
   refuses(t, "gather by floats", [&] { gather(t.a, 0, t.a); },
           {"[gather]", "expected", "integer", "f32"});
   refuses(t, "index_select by floats", [&] { index_select(t.a, 0, t.v); },

@@ -82,6 +82,12 @@ TEST_CASE("ranges that lead nowhere or are too long", "[bad-input]") {
   refuses(t, "a step that i64 does not hold", [&] { arange(0, 3, 0.5, {.dtype = i64}); },
           {"[arange]", "i64", "0.5"});
   refuses(t, "linspace", [&] { linspace(0, 1, kMost); }, {"[linspace]", "2^53"});
+  refuses(t, "linspace of bools", [&] { linspace(0, 1, 2, {.dtype = boolean}); },
+          {"[linspace]", "bool"});
+  refuses(t, "linspace past the type", [&] { linspace(0, 3e9, 2, {.dtype = i32}); },
+          {"[linspace] expected a number that i32 holds, got 3000000000"});
+  refuses(t, "linspace to no number", [&] { linspace(0, NAN, 2, {.dtype = i64}); },
+          {"[linspace] expected a number that i64 holds, got nan"});
   struct Draw {
     std::int64_t low, high;
     DType dtype;
@@ -142,4 +148,77 @@ TEST_CASE("numbers that an integer type does not hold", "[bad-input]") {
   CHECK(read(full({1}, 3.0, {.dtype = i32})) == Values{3});
   CHECK(item<std::int64_t>(full({}, 0x1p62, {.dtype = i64})) == kWide << 31);
   CHECK(read(arange(kWide - 2, kWide, {.dtype = i32})) == Values{2147483646.0, 2147483647.0});
+}
+
+TEST_CASE("floats that a floating type does not hold", "[bad-input]") {
+  Things t;
+  const Tensor mask = t.a > 1;
+  const auto refused = [&](DType dtype, double number, const char* text) {
+    const std::string says =
+        "expected a number that " + std::string(name_of(dtype)) + " holds, got " + text;
+    const Parts parts = {says.c_str()};
+    Tensor x = cast(t.a, dtype);
+    refuses(t, "full", [&] { full({2}, number, {.dtype = dtype}); }, {"[full]", parts[0]});
+    refuses(t, "full_like", [&] { full_like(x, number); }, {"[full_like]", parts[0]});
+    refuses(t, "fill_", [&] { fill_(x, number); }, {"[fill_]", parts[0]});
+    refuses(t, "masked_fill", [&] { masked_fill(x, mask, number); }, {"[masked_fill]", parts[0]});
+    refuses(t, "masked_fill_", [&] { masked_fill_(x, mask, number); },
+            {"[masked_fill_]", parts[0]});
+    CHECK(read(x) == read(cast(t.a, dtype)));
+  };
+  refused(f32, 1e300, "1e+300");
+  refused(f32, -3.5e38, "-3.5e+38");
+  refused(f16, 70000, "70000");
+  refused(f16, -65520, "-65520");
+  refused(bf16, 3.4e38, "3.4e+38");
+  refuses(t, "an integer too", [&] { full({2}, 70000, {.dtype = f16}); }, {"[full]", "70000"});
+  refuses(t, "masked_fill of an integer type", [&] { masked_fill(cast(t.a, i32), mask, 0.5); },
+          {"[masked_fill]", "i32[2, 3]", "0.5"});
+  // What rounds to the largest number, infinities, NaN and every double are held.
+  CHECK(read(full({1}, 65519, {.dtype = f16})) == Values{65504});
+  CHECK(read(full({1}, 3.4028235e38)) == Values{std::numeric_limits<float>::max()});
+  CHECK(read(full({1}, -INFINITY, {.dtype = bf16})) == Values{-INFINITY});
+  CHECK(read(masked_fill(t.a, mask, INFINITY)) ==
+        Values{0, 1, INFINITY, INFINITY, INFINITY, INFINITY});
+  CHECK(std::isnan(read(masked_fill(t.half, mask, NAN))[5]));
+  CHECK(read(full({1}, 1e300, {.dtype = f64})) == Values{1e300});
+  // An operand is rounded, as in PyTorch: it is no value that is stored.
+  CHECK(read(minimum(t.v, 1e300)) == Values{0, 1, 2});
+}
+
+TEST_CASE("numbers for which integers have no result", "[bad-input]") {
+  Things t;
+  Tensor narrow = cast(t.whole, i32);
+  refuses(t, "remainder", [&] { remainder(t.whole, 0); },
+          {"[remainder] expected a divisor other than 0 for integers, got 0"});
+  refuses(t, "remainder_", [&] { remainder_(narrow, 0); }, {"[remainder_]", "other than 0"});
+  refuses(t, "remainder of bools", [&] { remainder(t.flags, 0); }, {"[remainder]", "other than 0"});
+  refuses(t, "pow", [&] { pow(t.whole, -1); },
+          {"[pow] expected an exponent of at least 0 for integers, got -1"});
+  refuses(t, "pow_", [&] { pow_(narrow, -2); }, {"[pow_]", "at least 0", "-2"});
+  CHECK(read(pow(t.whole, 0)) == Values{1, 1, 1, 1});
+  CHECK(read(pow(t.whole + 1, -1.0)) == read(reciprocal(t.whole + 1)));  // a float makes floats
+  CHECK(std::isnan(read(remainder(t.whole, 0.0))[1]));
+  CHECK(read(remainder(0, t.whole + 1)) == Values{0, 0, 0, 0});
+  CHECK(std::isinf(read(t.whole / 0)[1]));  // a quotient of integers is a float
+  // Elements cannot be refused: 0 for a remainder by 0, and of a power what is left of the
+  // fraction.
+  CHECK(read(remainder(t.whole, zeros_like(t.whole))) == Values{0, 0, 0, 0});
+  CHECK(read(pow(tensor<std::int64_t>({1, -1, 2, 0}), full_like(t.whole, -1))) ==
+        Values{1, -1, 0, 0});
+}
+
+TEST_CASE("one_hot speaks of classes and of its own result", "[bad-input]") {
+  Things t;
+  const std::int64_t many = std::int64_t{1} << 62;
+  refuses(t, "too many", [&] { one_hot(t.whole, many); },
+          {"[one_hot] expected a size that fits into 63 bits, got shape [4, 4611686018427387904]"});
+  refuses(t, "of eight dimensions",
+          [&] {
+            one_hot(zeros({1, 1, 1, 1, 1, 1, 1, 1}, {.dtype = i64}), 2);
+          },
+          {"[one_hot]"});
+  const Tensor shadow = meta({2}, {.dtype = i32});
+  CHECK(one_hot(cast(t.whole, i32), 4).describe() == "i64[4, 4]");
+  CHECK_FALSE(one_hot(shadow, 3).impl()->storage);
 }

@@ -53,6 +53,13 @@ TEST_CASE("interchange: CUDA tensors go through DLPack without a copy", "[cuda][
   CHECK(copy.data() != there.data());
   CHECK(format_npy(copy) == format_npy(there));
 
+  const std::uint8_t bytes[] = {0, 1, 2};
+  const Tensor bools = make_tensor(boolean, Dims{3}, cuda());
+  copy_from_host(bools, bytes);
+  CHECK(error_of([&] { from_dlpack(to_dlpack(bools)); }) ==
+        "[dlpack] expected bools of 0 or 1, got a byte of 2");
+  CHECK(from_dlpack(to_dlpack(make_view(bools, Dims{2}, Dims{1}))).device() == cuda());
+
   managed = to_dlpack(there);
   managed->dl_tensor.device.device_id = 1;
   CHECK(error_of([&] { from_dlpack(managed); }) ==

@@ -240,6 +240,26 @@ TEST_CASE("dlpack: work on the CPU's current stream is done before an export", "
   managed->deleter(managed);
 }
 
+TEST_CASE("dlpack: bools are bytes of 0 and 1", "[dlpack]") {
+  unsigned char bytes[] = {0, 1, 7, 1, 0, 255};
+  const auto take = [&](Producer& p, std::vector<std::int64_t> shape,
+                        std::vector<std::int64_t> strides) {
+    set_shape(p, std::move(shape), std::move(strides));
+    p.managed.dl_tensor.data = bytes;
+    p.managed.dl_tensor.dtype = {kDLBool, 8, 1};
+  };
+  CHECK(refusal([&](Producer& p) { take(p, {6}, {}); }) ==
+        "[dlpack] expected bools of 0 or 1, got a byte of 7");
+  CHECK(refusal([&](Producer& p) {
+          take(p, {2, 2}, {5, 1});
+        }) == "[dlpack] expected bools of 0 or 1, got a byte of 255");
+  // Bytes between the elements are none, and what a stride of 0 repeats is read once.
+  Producer p;
+  take(p, {2, 2, std::int64_t{1} << 40}, {3, 1, 0});
+  const Tensor x = from_dlpack(&p.managed);
+  CHECK(to_vector<bool>(select(x, 2, 5)) == std::vector<bool>{false, true, true, false});
+}
+
 TEST_CASE("dlpack: what cannot be taken is refused by name and given back", "[dlpack]") {
   CHECK(error_of([] { from_dlpack(static_cast<DLManagedTensorVersioned*>(nullptr)); }) ==
         "[dlpack] expected a DLManagedTensorVersioned, got a null pointer");

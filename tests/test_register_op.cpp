@@ -221,6 +221,24 @@ TEST_CASE("a registered structured op runs its functions", "[register]") {
         std::string::npos);
 }
 
+TEST_CASE("definitions name the members that they need", "[register]") {
+  // Without a default for each of the others -Wextra warns here, which fails the build.
+  static const Op twice =
+      register_op(PointwiseOp{.name = "test_named_members", .expression = "a * 2"});
+  static const Op same = register_op(
+      StructuredOp{.name = "test_named_functions",
+                   .infer =
+                       [](const Call& call, OutputSpec* out) {
+                         out[0] = {f32, cpu, Dims(call.input(0).shape())};
+                       },
+                   .cpu = [](const Call& call, Tensor* out) { copy_(out[0], call.input(0)); }});
+  CHECK(to_vector<float>(call_op(same, {call_op(twice, {tensor({1, 2})})})) ==
+        std::vector<float>{2, 4});
+  CHECK(message_of([] {
+          register_op(StructuredOp{.name = "test_named_kernel", .cuda_kernel = {.source = "text"}});
+        }).find("[register_op]") == 0);
+}
+
 TEST_CASE("a rule knows its operands when the first output has no gradient",
           "[register][autograd]") {
   StructuredOp definition;
