@@ -137,3 +137,17 @@ TEST_CASE("a kept value that was written to since is refused by name", "[autogra
   backward(plain);
   CHECK(numbers(grad(x)) == Numbers{2, 2});
 }
+
+TEST_CASE("a write that a CPU stream of its own runs counts from the call on",
+          "[autograd][in-place]") {
+  const Tensor x = leaf({1, 2});
+  Tensor factor = ones({2}, {f64, cpu});
+  const Tensor y = sum(x * factor);
+  const Stream stream(cpu);
+  {
+    const StreamGuard guard(stream);
+    add_(factor, 1.0);
+  }
+  CHECK_THAT(error_of([&] { backward(y); }), Catch::Contains("was written to in place since"));
+  stream.synchronize();
+}

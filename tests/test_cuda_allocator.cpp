@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <future>
 #include <map>
 #include <memory>
 #include <random>
 #include <thread>
 #include <utility>
 
+#include "brrr/ops/functions.h"
 #include "brrr/tensor/cuda_capture.h"
 #include "brrr/tensor/cuda_runtime.h"
 #include "brrr/tensor/error.h"
@@ -29,6 +31,10 @@ namespace {
 // Work that stays on the stream until the fake driver is made to run it.
 void keep_busy(const Stream& stream) {
   stream.enqueue([] {});
+}
+
+CUstream handle_of(const Stream& stream) {
+  return static_cast<cu::CudaStream&>(*stream.state()).handle;
 }
 
 }  // namespace
@@ -147,6 +153,56 @@ TEST_CASE("a block used on another stream waits for an event there", "[cuda_allo
   CHECK(again);
 }
 
+TEST_CASE("a block used on several other streams waits for each", "[cuda_allocator]") {
+  const Caching on;
+  for (const std::size_t late : {0u, 1u}) {
+    FakeCuda fake;
+    const Stream others[] = {Stream(gpu), Stream(gpu)};
+    void* first = nullptr;
+    {
+      const Tensor a = bytes_on_gpu(2 * kMiB - 512);
+      first = a.data();
+      for (const Stream& other : others) {
+        keep_busy(other);
+        use_on(a, other);
+      }
+    }
+    const auto comes_again = [&](int blocks) {
+      std::vector<Tensor> more;
+      for (int i = 0; i < blocks; ++i) {
+        more.push_back(bytes_on_gpu(2 * kMiB - 512));
+        if (more.back().data() == first) return true;
+      }
+      return false;
+    };
+    fake.hold(handle_of(others[late]), true);
+    fake.run_all();
+    CHECK_FALSE(comes_again(32));
+    fake.hold(handle_of(others[late]), false);
+    fake.run_all();
+    CHECK(comes_again(100));
+  }
+}
+
+TEST_CASE("what an op on another stream writes to is not reused before it is done",
+          "[cuda_allocator]") {
+  const Caching on;
+  FakeCuda fake({.with_nvrtc = true});
+  const Stream other(gpu);
+  Tensor x = bytes_on_gpu(2 * kMiB - 512);
+  const void* const first = x.data();
+  fake.hold(handle_of(other), true);
+  {
+    const StreamGuard guard(other);
+    fill_(x, 7);
+  }
+  x = Tensor();
+  CHECK(bytes_on_gpu(2 * kMiB - 512).data() != first);
+  fake.hold(handle_of(other), false);
+  fake.run_all();
+  CHECK(fake.problem() == "");
+}
+
 TEST_CASE("out of memory: cached blocks are given back first, then the error has the numbers",
           "[cuda_allocator]") {
   const Caching on;
@@ -263,6 +319,28 @@ TEST_CASE("while a stream is captured the driver is left in peace", "[cuda_alloc
   CHECK(fake.problem() == "");
 }
 
+TEST_CASE("what two streams used and a capture saw freed comes back after the capture",
+          "[cuda_allocator]") {
+  const Caching on;
+  FakeCuda fake;
+  auto& stream = static_cast<cu::CudaStream&>(*Stream::default_of(gpu).state());
+  const Stream owner(gpu), user(gpu);
+  Tensor used;
+  {
+    const StreamGuard guard(owner);
+    used = bytes_on_gpu(kMiB);
+  }
+  use_on(used, user);
+  cu::CapturePool pool(*stream.on);
+  cu::begin_capture(pool, stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
+  used = Tensor();
+  BRRR_CUDA(cuGraphDestroy, cu::end_capture(pool, stream));
+  empty_cache(gpu);
+  CHECK(memory_stats(gpu).reserved == 0);
+  CHECK(fake.counts().allocations == 0);
+  CHECK(fake.problem() == "");
+}
+
 TEST_CASE("CUDA streams and events keep order, run host work and bring out its failures",
           "[cuda_allocator]") {
   FakeCuda fake({.seed = 11});
@@ -295,6 +373,29 @@ TEST_CASE("CUDA streams and events keep order, run host work and bring out its f
   a.enqueue([] {});
   end.record(a);
   CHECK(end.milliseconds_since(start) > 0);
+  CHECK(fake.problem() == "");
+}
+
+TEST_CASE("an event that is recorded again keeps what a CPU queue waits for", "[cuda_allocator]") {
+  FakeCuda fake;
+  const Stream first(gpu), second(gpu), queue(cpu);
+  std::promise<void> gate;
+  int value = 0, seen = -1;
+  Event event(gpu);
+  first.enqueue([&] { value = 5; });
+  event.record(first);
+  queue.enqueue([&] { gate.get_future().wait(); });
+  queue.wait(event);
+  queue.enqueue([&] { seen = value; });
+  fake.hold(handle_of(second), true);
+  keep_busy(second);
+  event.record(second);
+  gate.set_value();
+  queue.synchronize();
+  CHECK(seen == 5);
+  CHECK_FALSE(event.done());
+  fake.hold(handle_of(second), false);
+  event.synchronize();
   CHECK(fake.problem() == "");
 }
 
@@ -338,13 +439,12 @@ TEST_CASE("a copy between devices has read its source before the source is writt
       cuda_runtime().fill_bytes(*stream.state(), x.data(), value, x.bytes());
     };
     fill(source, from, 3);
-    const CUstream late = static_cast<cu::CudaStream&>(*target.state()).handle;
-    fake.hold(late, true);
+    fake.hold(handle_of(target), true);
     copy_bytes(to, from);
     fill(source, from, 9);
     fake.run_all();
     CHECK(fake.pending() == 2);  // the copy, and the fill that waits for it
-    fake.hold(late, false);
+    fake.hold(handle_of(target), false);
     std::vector<unsigned char> got(to.bytes());
     copy_to_host(got.data(), to);
     CHECK(got == std::vector<unsigned char>(to.bytes(), 3));

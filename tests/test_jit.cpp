@@ -95,6 +95,23 @@ TEST_CASE("a space is narrow while the furthest offset of each operand is", "[ji
   CHECK(narrow({0, most}, {{0, 0}}));
 }
 
+TEST_CASE("a geometry for vectors counts the last dimension in vectors", "[jit]") {
+  Space space;
+  space.add_dim(3);
+  space.add_dim(8);
+  add_operand(space, Dims{3, 8}, Dims{16, 1});
+  add_operand(space, Dims{3, 1}, Dims{1, 1});
+  Geometry geometry;
+  fill(geometry, space, 4);
+  CHECK(geometry.count == 6);
+  CHECK(geometry.size[0] == 3);
+  CHECK(geometry.size[1] == 2);
+  CHECK(geometry.stride[0][0] == 16);
+  CHECK(geometry.stride[0][1] == 4);
+  CHECK(geometry.stride[1][0] == 1);
+  CHECK(geometry.stride[1][1] == 0);
+}
+
 TEST_CASE("multipliers divide", "[jit]") {
   for (std::int64_t size :
        {1, 2, 3, 7, 10, 64, 100, 641, 65535, 65537, 1000003, 0x3fffffff, 0x7fffffff}) {

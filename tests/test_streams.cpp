@@ -60,6 +60,27 @@ TEST_CASE("a queue runs in order on another thread", "[streams]") {
   for (int i = 0; i < 100; ++i) CHECK(order[i] == i);
 }
 
+TEST_CASE("a queue is busy, and is waited for, while its last work runs", "[streams]") {
+  const Stream stream(cpu);
+  Gate gate;
+  std::atomic<bool> started{false}, done{false};
+  stream.enqueue([&] {
+    started = true;
+    gate.wait();
+    done = true;
+  });
+  while (!started) std::this_thread::yield();
+  CHECK_FALSE(stream.idle());
+  std::thread opener([&] {
+    std::this_thread::sleep_for(20ms);
+    gate.open = true;
+  });
+  stream.synchronize();
+  CHECK(done);
+  CHECK(stream.idle());
+  opener.join();
+}
+
 TEST_CASE("a queue waits for an event of another without blocking the host", "[streams]") {
   const Stream first(cpu), second(cpu);
   Gate gate;
