@@ -23,6 +23,7 @@ struct FakeOptions {
   std::uint64_t seed = 1;
   bool with_nvrtc = false;     // also a compiler that returns its source as the cubin
   bool with_cublaslt = false;  // also a cuBLASLt that multiplies column-major f32
+  std::size_t workspace = 0;   // that its products ask for
 };
 
 struct FakeCounts {

@@ -135,6 +135,7 @@ cublasStatus_t heuristic(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixL
     results[0] = {};
     results[0].state = CUBLAS_STATUS_SUCCESS;
     results[0].wavesCount = 1;
+    results[0].workspaceSize = fake->options.workspace;
   }
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -142,15 +143,23 @@ cublasStatus_t matmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void* a
                       cublasLtMatrixLayout_t a_layout, const void* b,
                       cublasLtMatrixLayout_t b_layout, const void* beta, const void* c,
                       cublasLtMatrixLayout_t c_layout, void* d, cublasLtMatrixLayout_t d_layout,
-                      const cublasLtMatmulAlgo_t*, void*, std::size_t, cudaStream_t stream) {
+                      const cublasLtMatmulAlgo_t*, void* workspace, std::size_t,
+                      cudaStream_t native) {
   const Desc how = *reinterpret_cast<Desc*>(desc);
   const Layout la = *reinterpret_cast<Layout*>(a_layout), lb = *reinterpret_cast<Layout*>(b_layout);
   const Layout lc = *reinterpret_cast<Layout*>(c_layout), ld = *reinterpret_cast<Layout*>(d_layout);
   const float x = *static_cast<const float*>(alpha), y = *static_cast<const float*>(beta);
   const std::uint64_t inner = how.a == CUBLAS_OP_N ? la.columns : la.rows;
   FakeState::Lock lock(fake->mutex);
+  FakeStream& stream = *stream_of(reinterpret_cast<CUstream>(native));
+  if (workspace && !stream.capture) {
+    FakeStream*& user = fake->workspaces[workspace];
+    if (user && user != &stream && !user->queue.empty())
+      fake->complain("a product was given the workspace of another stream's");
+    user = &stream;
+  }
   fake->add(
-      *stream_of(reinterpret_cast<CUstream>(stream)),
+      stream,
       {FakeEntry::work,
        [=] {
          for (int n = 0; n < ld.batch; ++n) {

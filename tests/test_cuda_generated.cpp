@@ -3,6 +3,7 @@
 // have a GPU.
 #include <algorithm>
 #include <cstring>
+#include <set>
 
 #include "brrr/ops/adam_step.h"
 #include "brrr/ops/functions.h"
@@ -13,6 +14,7 @@
 #include "tests/allocator_guards.h"
 #include "tests/catch.h"
 #include "tests/fake_cuda.h"
+#include "tests/fake_kernels.h"
 
 using namespace brrr;
 using testing::FakeCuda;
@@ -197,6 +199,30 @@ TEST_CASE("other layouts take the strided and the tiled kernel", "[cuda_generate
   // One row for all: vectors of four, the same at each row.
   CHECK((*seen)[2].count == 1600);
   CHECK((*seen)[2].stride[1][0] == 0);
+}
+
+TEST_CASE("each layout has a kernel of its own, and keeps it", "[cuda_generated]") {
+  const testing::NoDiskCache off;
+  FakeCuda fake({.with_nvrtc = true});
+  {
+    const Tensor x = ones_on(cuda(0), {64, 100}), y = ones_on(cuda(0), {64, 100}, f64);
+    for (int call = 0; call < 2; ++call) {
+      neg(x);
+      neg(slice(x, 1, 1, 100));
+      neg(slice(x, 1, 0, 48));  // rows of vectors of 4 elements
+      neg(slice(x, 1, 0, 50));  // of 2
+      neg(slice(x, 1, 0, 49));  // of 1
+      neg(transpose(x, 0, 1));
+      neg(y);
+      neg(slice(y, 1, 0, 48));
+    }
+    synchronize(cuda(0));
+  }
+  const std::vector<std::string> texts = fake.compiled();
+  // The second and the fifth have the same layout but for their sizes.
+  CHECK(texts.size() == 7);
+  CHECK(std::set<std::string>(texts.begin(), texts.end()).size() == 7);
+  CHECK(fake.problem().empty());
 }
 
 TEST_CASE("reductions are split when there are few results", "[cuda_generated]") {

@@ -420,6 +420,27 @@ TEST_CASE("products through the table agree with the CPU, and plans are kept", "
   CHECK(fake.problem() == "");
 }
 
+TEST_CASE("products on several streams have a workspace each", "[cuda_matmul]") {
+  testing::FakeCuda fake({.with_nvrtc = true, .with_cublaslt = true, .workspace = 4096});
+  {
+    const Tensor a = tensor(std::vector<float>{1, 2, 3, 4}, {2, 2}), on_gpu = to(a, cuda());
+    const Stream streams[] = {Stream::default_of(cuda()), Stream(cuda()), Stream(cuda())};
+    const Event made = streams[0].record();
+    std::vector<Tensor> products;
+    for (int i = 0; i < 9; ++i) {
+      const Stream& stream = streams[i % 3];
+      stream.wait(made);
+      const StreamGuard guard(stream);
+      products.push_back(matmul(on_gpu, on_gpu));
+    }
+    synchronize(cuda());
+    for (const Tensor& product : products)
+      CHECK(to_vector<float>(product) == to_vector<float>(matmul(a, a)));
+  }
+  on_cuda::release_matmul();
+  CHECK(fake.problem() == "");
+}
+
 TEST_CASE("a row is added in the product's own call, for threads that share the plan",
           "[cuda_matmul]") {
   const testing::Caching on;

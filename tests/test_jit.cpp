@@ -173,6 +173,7 @@ TEST_CASE("entries of the disk cache come back whole or not at all", "[jit]") {
     for (const int size : {0, 10, 48, 50000, 100001, 200000}) {
       std::filesystem::resize_file(path, static_cast<std::uintmax_t>(size));
       CHECK(disk_cache::read(key, "test", content) == disk_cache::Found::damaged);
+      disk_cache::write(key, "test", written);
     }
   }
   SECTION("an entry of another key under this name") {
