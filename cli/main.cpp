@@ -247,7 +247,7 @@ std::string told_by(const CLI::App& app, const CLI::ParseError& problem) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app("brrr: where does a step's time go?", "brrr");
+  CLI::App app(BRRR_DESCRIPTION, "brrr");
   app.set_version_flag("--version", "brrr " BRRR_VERSION);
   Common common;
   app.require_subcommand(1);

@@ -115,7 +115,6 @@ Batch team_batch(std::int64_t n, int threads, bool binary, Loop loop) {
   });
 }
 
-
 }  // namespace
 
 Batch plain_add(std::int64_t elements, int threads) {

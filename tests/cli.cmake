@@ -11,7 +11,16 @@ refused(2 "expected one of overhead, pointwise, matmul, reduce, steps, got nonse
 refused(2 "expected one of info, bench, train, compare, explain, got benchmark" benchmark)
 refused(2 "device" bench overhead --device)
 
+# The program says of itself what README's first sentence says.
 call(0 --help)
+file(READ ${CMAKE_CURRENT_LIST_DIR}/../README.md readme)
+string(REGEX MATCH "^# brrr\n\n([^#`]*)\n\n" purpose "${readme}")
+string(REPLACE "\n" " " purpose "${CMAKE_MATCH_1}")
+string(REGEX REPLACE "[ \n]+" " " flat "${out}")
+string(FIND "${flat}" "${purpose}" at)
+if(purpose STREQUAL "" OR at EQUAL -1)
+  message(FATAL_ERROR "expected the help to say '${purpose}', got ${out}")
+endif()
 call(0 --version)
 if(NOT out MATCHES "^brrr [0-9]+\\.[0-9]+\\.[0-9]+\n$")
   message(FATAL_ERROR "expected a version, got ${out}")

@@ -74,16 +74,16 @@ BRRR_SCALAR_FN Lanes<T> where(typename Lanes<T>::Mask condition, Lanes<T> a, Lan
 }
 
 // Those of vector_math.cpp take the same time for all arguments, and have libmvec's bits.
-#define BRRR_MATH1(name, symbol)                                                \
-  extern "C" __attribute__((const, nothrow))                                    \
-  FloatVector BRRR_VECTOR_NAME_F32(v, symbol)(FloatVector);                     \
-  extern "C" __attribute__((const, nothrow))                                    \
-  DoubleVector BRRR_VECTOR_NAME_F64(v, symbol)(DoubleVector);                   \
-  BRRR_SCALAR_FN Lanes<float> name(Lanes<float> a) {                            \
-    return BRRR_VECTOR_NAME_F32(v, symbol)(a.v);                                \
-  }                                                                             \
-  BRRR_SCALAR_FN Lanes<double> name(Lanes<double> a) {                          \
-    return BRRR_VECTOR_NAME_F64(v, symbol)(a.v);                                \
+#define BRRR_MATH1(name, symbol)                              \
+  extern "C" __attribute__((const, nothrow))                  \
+  FloatVector BRRR_VECTOR_NAME_F32(v, symbol)(FloatVector);   \
+  extern "C" __attribute__((const, nothrow))                  \
+  DoubleVector BRRR_VECTOR_NAME_F64(v, symbol)(DoubleVector); \
+  BRRR_SCALAR_FN Lanes<float> name(Lanes<float> a) {          \
+    return BRRR_VECTOR_NAME_F32(v, symbol)(a.v);              \
+  }                                                           \
+  BRRR_SCALAR_FN Lanes<double> name(Lanes<double> a) {        \
+    return BRRR_VECTOR_NAME_F64(v, symbol)(a.v);              \
   }
 BRRR_MATH1(exp, brrr_exp)
 BRRR_MATH1(expm1, brrr_expm1)

@@ -1,6 +1,7 @@
-"""Writes the section "Measured" of README.md from result files of `./dev gpu` and `./dev bench`.
+"""Writes docs/performance.md, and the table of README.md between its two markers, from result files of
+`./dev gpu` and `./dev bench`.
 
-    python3 bench/readme.py bench/results/GPU.json bench/results/CPU.json
+    python3 bench/performance.py bench/results/GPU.json bench/results/CPU.json
 """
 
 import json
@@ -78,21 +79,37 @@ def steps():
 
 
 lines += [
-    "## Measured",
+    "# Performance",
     "",
-    f"On an NVIDIA H200 (`bench/results/{gpu_file.name}`; `./dev gpu DIR` runs it all again). Medians, warm, random "
-    "inputs; a limit and PyTorch 2.11 were measured in the same run.",
+    "Medians of warm runs on random inputs. Limits and PyTorch 2.11 were measured in the same run as brrr. "
+    "`bench/performance.py` writes this page from the JSON files that it names.",
     "",
-    "One training step of an MLP (gelu, mean squared error, Adam with its averages in the parameters' type), called and "
-    "replayed; PyTorch eager, and its whole step as a CUDA Graph. The last two columns are how many times faster brrr is, "
-    "each in its own mode. Batch, width, layers: tiny 32, 64, 4; small 128, 256, 8; deep 64, 128, 32; medium 2048, 1024, 8; "
-    "wide 8192, 4096, 4.",
+    "## Training steps on an NVIDIA H200",
     "",
-    "| | launches | eager | graph | PyTorch eager | PyTorch graph | eager | graph |",
+    f"`bench/results/{gpu_file.name}`; `./dev gpu DIR` runs it all again on a machine with a GPU.",
+    "",
+    "One step of an MLP: gelu, mean squared error, Adam with averages in the parameters' type. PyTorch runs eagerly, and with "
+    "the whole step in one CUDA Graph. The last two columns are brrr's speed-up over PyTorch in the same mode.",
+    "",
+    "| size | batch | width | layers |",
+    "|---|---|---|---|",
+    "| tiny | 32 | 64 | 4 |",
+    "| small | 128 | 256 | 8 |",
+    "| deep | 64 | 128 | 32 |",
+    "| medium | 2048 | 1024 | 8 |",
+    "| wide | 8192 | 4096 | 4 |",
+    "",
+    "| step | launches | eager | graph | PyTorch eager | PyTorch graph | speed-up, eager | speed-up, graph |",
     "|---|---|---|---|---|---|---|---|",
 ]
 steps()
-lines += ["", "| CUDA | brrr | limit | ratio | PyTorch eager |", "|---|---|---|---|---|"]
+lines += [
+    "",
+    "## Overhead, bandwidth and matrix products on the H200",
+    "",
+    "| case | brrr | limit | ratio | PyTorch eager |",
+    "|---|---|---|---|---|",
+]
 overhead("add 256", "add of 256 f32, back to back", "bare launches of that kernel")
 overhead("matmul 64x64", "matmul 64×64 f32", "bare cublasLtMatmul")
 host("tiny tf32", "eager tiny step, until the call returns")
@@ -117,17 +134,21 @@ for dtype in ("tf32", "bf16"):
         matmul(f"4096x8192x4096 {dtype} {form}")
 lines += [
     "",
-    "Matrix products run with `Choice::measured`; where the ratio is well above 1, an operand is first transposed by "
-    "brrr's own kernel. Products of this size draw all the power that the card may have: its clock falls from 1980 to some "
-    "1500 MHz within a fifth of a second, and what a burst of six shows is up to a fifth above what goes on "
-    f"(`bench/results/{gpu_file.stem}-experiments.json`, \"clock\"). Ours, the bare calls and PyTorch's are measured after a "
-    "second of the same product.",
+    "Matrix products run with `Choice::measured`. A ratio well above 1 means that brrr first transposes an operand with its "
+    "own kernel. Products of this size run at the card's power limit: its clock falls from 1980 to about 1500 MHz within 0.2 s, "
+    "so a burst of six products looks up to a fifth faster than sustained work "
+    "(`bench/results/nvidia-h200-2026-11-21-experiments.json`, \"clock\"). Every rate here, ours and PyTorch's, is taken after "
+    "one second of the same product.",
     "",
-    "Bare launches are plain ones; brrr launches its own kernels programmatically, which costs the host less.",
+    "Bare launches are plain `cuLaunchKernel` calls. brrr launches its own kernels with programmatic dependent launch, which "
+    "costs the host less; that is why some ratios are below 1.",
     "",
-    f"On two cores of an AMD EPYC (`bench/results/{cpu_file.name}`; `./dev bench` runs it again):",
+    "## CPU",
     "",
-    "| CPU, one thread unless said | brrr |",
+    f"Two cores of an AMD EPYC; `bench/results/{cpu_file.name}`; `./dev bench` runs it again. One thread unless the row says "
+    "otherwise.",
+    "",
+    "| case | brrr |",
     "|---|---|",
 ]
 for name, label in {
@@ -145,7 +166,44 @@ lines.append(
     f"| add of 8M elements, 2 threads, against a plain vectorized loop on as many | {add['ratio'] * 100:.0f} % |"
 )
 
+(root / "docs" / "performance.md").write_text("\n".join(lines) + "\n")
+
+# --- README's five figures ---
+
+
+def speed_up(step, mode):
+    ours = results(gpu, "steps")[f"steps/{step} {mode}"]["value"]
+    peer = results(gpu, "torch_steps")[f"steps/{step} {mode}"]["value"]
+    return f"{ours:,.0f} µs", f"PyTorch {peer:,.0f} µs: {peer / ours:.1f} times as fast"
+
+
+pointwise = results(gpu, "pointwise")["pointwise/add"]
+rows = [
+    ("H200", "training step of a 4-layer MLP (32 × 64, TF32), replayed", *speed_up("tiny tf32", "graph")),
+    ("H200", "training step of a 32-layer MLP (64 × 128, TF32), eager, 200 kernels", *speed_up("deep tf32", "eager")),
+    (
+        "H200",
+        "host time to replay that 32-layer step",
+        f"{results(gpu, 'steps')['steps/deep tf32 replay host']['value']:.1f} µs",
+        "one graph launch",
+    ),
+    (
+        "H200",
+        "`a + b` on 2²⁸ floats",
+        f"{pointwise['value'] / 1000:.2f} TB/s",
+        f"device copy {pointwise['limit'] / 1000:.2f} TB/s",
+    ),
+    (
+        "CPU",
+        "`a + b` on one float, result allocated and dropped",
+        f"{results(cpu, 'overhead')['overhead/add 1']['value']:.0f} ns",
+        "no system allocation",
+    ),
+]
+table = ["| machine | what | brrr | beside it |", "|---|---|---|---|"]
+table += ["| " + " | ".join(row) + " |" for row in rows]
 readme = root / "README.md"
 text = readme.read_text()
-start, end = text.index("## Measured"), text.index("## Install")
-readme.write_text(text[:start] + "\n".join(lines) + "\n\n" + text[end:])
+begin, end = "<!-- figures: bench/performance.py -->", "<!-- end of figures -->"
+start, stop = text.index(begin) + len(begin), text.index(end)
+readme.write_text(text[:start] + "\n" + "\n".join(table) + "\n" + text[stop:])
