@@ -29,7 +29,7 @@ void train(const char* name, Mode mode) {
   for (int i = 0; i < 300; ++i) loss = step(x, y);
   const double last = item(loss);  // waits for the device
   const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - start;
-  std::printf("%s %6.1f us a step, loss %.9f\n", name, time.count() / 300, last);
+  std::printf("%s %6.1f us a step, loss %.9g\n", name, time.count() / 300, last);
 }
 
 int main() {

@@ -8,6 +8,7 @@ namespace Catch {
 using TestEventListenerBase = EventListenerBase;
 inline auto Contains(const std::string& text) { return Matchers::ContainsSubstring(text); }
 inline auto StartsWith(const std::string& text) { return Matchers::StartsWith(text); }
+inline auto EndsWith(const std::string& text) { return Matchers::EndsWith(text); }
 }  // namespace Catch
 using Catch::Approx;
 #else

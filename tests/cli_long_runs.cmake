@@ -49,7 +49,7 @@ expect(steps ${wanted})
 
 # Ctrl-C ends after the step under way, with what there is; in a measurement too.
 foreach(run "${small} --steps 1000000000 --json"
-    "train mlp --device cpu --batch 512 --width 512 --layers 8 --steps 1 --time 3600 --json")
+    "train mlp --device cpu --batch 4096 --width 512 --layers 8 --steps 1 --time 3600 --json")
   shell("timeout --preserve-status -s INT 2 ${BRRR} ${run}")
   if(NOT status EQUAL 130 OR NOT err STREQUAL "")
     message(FATAL_ERROR "brrr ${run}: expected status 130, got ${status}\n${err}")
