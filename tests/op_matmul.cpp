@@ -219,10 +219,11 @@ void check_matmul_cells(Report& report, Device device) {
       }
     }
     // Of several matrices, and of layouts that the library's epilogue does not take.
-    for (const auto& [sa, sb] :
+    for (const auto& shapes :
          {std::pair{Dims{6, 5}, Dims{5, 4}}, std::pair{Dims{2, 6, 5}, Dims{2, 5, 4}},
           std::pair{Dims{2, 6, 5}, Dims{5, 4}}, std::pair{Dims{3, 0}, Dims{0, 4}},
           std::pair{Dims{64, 32}, Dims{32, 48}}}) {
+      const Dims &sa = shapes.first, &sb = shapes.second;
       for (Layout layout : {Layout::contiguous, Layout::transposed, Layout::strided}) {
         const Sample x = sample_of("x", sa, dtype, layout, device);
         const Sample factor = sample_of("factor", sb, dtype, layout, device);

@@ -160,7 +160,8 @@ void views_of(Report& report, const Sample& x, const Dims& shape) {
   if (n > 0) shapes.push_back({{-1}, {n}});
   if (n > 0 && n % 2 == 0) shapes.push_back({{2, -1}, {2, n / 2}});
   if (n > 0 && n % 3 == 0) shapes.push_back({{n / 3, 3}, {n / 3, 3}});
-  for (const auto& [asked, given] : shapes) {
+  for (const auto& pair : shapes) {
+    const Dims &asked = pair.first, &given = pair.second;
     expect(report, "reshape " + to_string(asked), [&](In in) { return reshape(in[0], asked); }, {x},
            x.tensor.dtype(), given, x.values, {0, true, true});
     if (x.tensor.is_contiguous()) {

@@ -92,11 +92,10 @@ TEST_CASE("ranges that lead nowhere or are too long", "[bad-input]") {
     std::int64_t low, high;
     DType dtype;
   };
-  for (const auto& [low, high, dtype] :
-       {Draw{0, 10, boolean}, Draw{0, 1000000, f16}, Draw{0, kMost >> 20, i32},
-        Draw{-1, 1, boolean}, Draw{0, 100000, bf16}, Draw{0, (1 << 24) + 2, f32},
-        Draw{-kMost - 1, -kMost, f64}}) {
-    refuses(t, "randint", [&] { randint(low, high, {4}, {.dtype = dtype}); },
+  for (const Draw& draw : {Draw{0, 10, boolean}, Draw{0, 1000000, f16}, Draw{0, kMost >> 20, i32},
+                           Draw{-1, 1, boolean}, Draw{0, 100000, bf16}, Draw{0, (1 << 24) + 2, f32},
+                           Draw{-kMost - 1, -kMost, f64}}) {
+    refuses(t, "randint", [&] { randint(draw.low, draw.high, {4}, {.dtype = draw.dtype}); },
             {"[randint]", "holds"});
   }
   CHECK(read(randint(0, 2, {100}, {.dtype = boolean})).size() == 100);

@@ -46,7 +46,7 @@ TEST_CASE("compile: a rate that was frozen is reported", "[compile]") {
        [](Tensor& p, const Tensor& g) { sub_(p, g / (sqrt(square(g)) + 1e-3) * 0.25); }},
   };
   for (const auto& [what, update] : by_hand) {
-    const auto step = [&](const Tensor& rate) {
+    const auto step = [&, &update = update](const Tensor& rate) {
       return compile(
           [&, rate] {
             zero_grad(leaf);
