@@ -88,7 +88,7 @@ BRRR_SCALAR_FN Lanes<T> where(typename Lanes<T>::Mask condition, Lanes<T> a, Lan
 BRRR_MATH1(exp, brrr_exp)
 BRRR_MATH1(expm1, brrr_expm1)
 BRRR_MATH1(log, brrr_log)
-BRRR_MATH1(log1p, brrr_log1p)
+BRRR_MATH1(log1p, log1p)
 BRRR_MATH1(sin, sin)
 BRRR_MATH1(cos, cos)
 BRRR_MATH1(tan, tan)

@@ -6,8 +6,9 @@
 // of the bound and otherwise go on to libmvec. Where there is one, libmvec gets a harmless argument
 // in its place, and the result of the lane is filled in: a limit, or NaN. What has no closed form
 // is still computed by scalar calls, for those lanes alone: exp near overflow and underflow in f64,
-// log of denormals. sin, cos, tan, tanh and pow are libmvec's as they are: where those are slow,
-// for arguments of more than 10,000 or negative bases, there is no closed form.
+// log of denormals. sin, cos, tan, tanh, log1p and pow are libmvec's as they are: of ordinary
+// arguments those are slow for sines of more than 10,000 and powers of negative bases alone, which
+// have no closed form.
 //
 // The bounds are those of glibc 2.36's libmvec.
 #include <cmath>
@@ -89,20 +90,37 @@ V scalar_where(Mask mask, V a, V otherwise) {
 
 #if defined(__AVX2__)
 
+// A number in every lane, in memory: the compiler would load it into a register of its own.
+struct alignas(kBytes) Everywhere {
+  float lanes[8];
+  constexpr Everywhere(float value)
+      : lanes{value, value, value, value, value, value, value, value} {}
+};
+constexpr Everywhere kExpNumbers[] = {0x1.715476p+0f,
+                                      0x1.8p23f,
+                                      0x1.62e4p-1f,
+                                      0x1.7f7d1cp-20f,
+                                      0x1.fcp-143f,
+                                      0x1.0fb3fcp-7f,
+                                      0x1.570724p-5f,
+                                      0x1.555958p-3f,
+                                      0x1.fffe68p-2f,
+                                      0x1.fffffcp-1f,
+                                      1};
+
 // libmvec's own steps, here without its second look at the bound: 2^n times a polynomial.
 inline Floats exp_of_ordinary(Floats a) {
-  const auto number = [](float value) { return _mm256_set1_ps(value); };
-  const __m256 x = (__m256)a, shift = number(0x1.8p23f);
-  const __m256 shifted = _mm256_fmadd_ps(x, number(0x1.715476p+0f), shift);
+  const Everywhere* numbers = kExpNumbers;
+  asm("" : "+r"(numbers));
+  const auto number = [&](int i) { return _mm256_load_ps(numbers[i].lanes); };
+  const __m256 x = (__m256)a, shift = number(1);
+  const __m256 shifted = _mm256_fmadd_ps(x, number(0), shift);
   const __m256 n = _mm256_sub_ps(shifted, shift);
-  const __m256 r =
-      _mm256_fnmadd_ps(n, number(0x1.7f7d1cp-20f), _mm256_fnmadd_ps(n, number(0x1.62e4p-1f), x));
-  __m256 sum = _mm256_fmadd_ps(number(0x1.0fb3fcp-7f), r, number(0x1.570724p-5f));
-  sum = _mm256_fmadd_ps(sum, r, number(0x1.555958p-3f));
-  sum = _mm256_fmadd_ps(sum, r, number(0x1.fffe68p-2f));
-  sum = _mm256_fmadd_ps(sum, r, number(0x1.fffffcp-1f));
-  sum = _mm256_fmadd_ps(sum, r, number(1));
-  const __m256i exponent = _mm256_add_epi32(_mm256_castps_si256(shifted), _mm256_set1_epi32(127));
+  const __m256 r = _mm256_fnmadd_ps(n, number(3), _mm256_fnmadd_ps(n, number(2), x));
+  __m256 sum = _mm256_fmadd_ps(number(5), r, number(6));
+  for (int i = 7; i <= 10; ++i) sum = _mm256_fmadd_ps(sum, r, number(i));
+  const __m256i exponent =
+      _mm256_add_epi32(_mm256_castps_si256(shifted), _mm256_castps_si256(number(4)));
   return (Floats)_mm256_mul_ps(sum, _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23)));
 }
 
@@ -182,23 +200,19 @@ struct Expm1 {
 template <class T, T (*scalar)(T)>
 struct Log {
   using V = VectorOf<T>;
-  static MaskOf<T> inside(V a) { return (a >= kNormal<T>)&(a <= kMost<T>); }
+  // Positive, normal and finite, by one comparison: the bits less those of the smallest normal
+  // number, with the sign flipped.
+  static MaskOf<T> inside(V a) {
+    using Bits = MaskOf<T>;
+    constexpr auto shift = sizeof(T) == 4 ? 0x7f800000 : 0x7ff0000000000000,
+                   end = sizeof(T) == 4 ? -0x01000000 : -0x0020000000000000;
+    return (Bits)a + (Bits{} + shift) < Bits{} + end;
+  }
   static V outside(V a, MaskOf<T> mask) {
     const V limit = a > 0 ? all(kInfinity<T>) : a == 0 ? all(-kInfinity<T>) : all(kInvalid<T>);
     return scalar_where<T, scalar>(mask & (a > 0) & (a <= kMost<T>), a, limit);
   }
 };
-template <class T, T (*scalar)(T)>
-struct Log1p {
-  using V = VectorOf<T>;
-  static constexpr T bound = sizeof(T) == 4 ? T(0x1.fffffep+126) : T(0x1.ffffffffff000p+1012);
-  static MaskOf<T> inside(V a) { return (a > -1) & (a <= bound); }
-  static V outside(V a, MaskOf<T> mask) {
-    const V limit = a > 0 ? all(kInfinity<T>) : a == -1 ? all(-kInfinity<T>) : all(kInvalid<T>);
-    return scalar_where<T, scalar>(mask & (a > 0) & (a <= kMost<T>), a, limit);
-  }
-};
-
 // A NaN stays, quiet.
 template <class F, class V>
 [[gnu::noinline, gnu::cold]] V beyond(V a, V (*vector)(V)) {
@@ -242,7 +256,5 @@ BRRR_FORM_F32(expm1, Expm1)
 BRRR_FORM_F64(expm1, Expm1)
 BRRR_FORM_F32(log, Log)
 BRRR_FORM_F64(log, Log)
-BRRR_FORM_F32(log1p, Log1p)
-BRRR_FORM_F64(log1p, Log1p)
 
 #endif
