@@ -68,8 +68,6 @@ constexpr T kInfinity = std::numeric_limits<T>::infinity();
 template <class T>
 constexpr T kMost = std::numeric_limits<T>::max();
 template <class T>
-constexpr T kNormal = std::numeric_limits<T>::min();
-template <class T>
 constexpr T kInvalid = -std::numeric_limits<T>::quiet_NaN();  // as x86 makes them
 
 template <class T>
