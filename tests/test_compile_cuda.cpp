@@ -169,6 +169,37 @@ TEST_CASE("a fixed argument is read where it is", "[compile][cuda_compile]") {
 }
 
 // Parts that are made in their place in a joined result are written by calls of several lanes.
+TEST_CASE("an argument that a step writes to first goes back whole at its end",
+          "[compile][cuda_compile]") {
+  const NoDiskCache off;
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    FakeOptions options = kDriver;
+    options.seed = seed;
+    FakeCuda fake(options);
+    define_kernels(fake);
+    {
+      // The calls after the write need memory; the copy of the argument is not free for them.
+      const auto function = [](Tensor x, const Tensor& y) {
+        copy_(x, add(x, y));
+        Tensor z = mul(y, 0.5);
+        for (int i = 0; i < 5; ++i) z = add(mul(z, 0.5), y);
+        return z;
+      };
+      auto step = compile(function);
+      Tensor x = counted(40, gpu, 1), expected = counted(40, cpu, 1);
+      for (int call = 0; call < 4; ++call) {
+        const float value = static_cast<float>(call + 1);
+        const Tensor result = step(x, counted(40, gpu, value));
+        CHECK(to_vector<float>(result) ==
+              to_vector<float>(function(expected, counted(40, cpu, value))));
+        CHECK(to_vector<float>(x) == to_vector<float>(expected));
+      }
+    }
+    synchronize(gpu);
+    CHECK(fake.problem() == "");
+  }
+}
+
 TEST_CASE("a result is handed out when all of its parts are there", "[compile][cuda_compile]") {
   const NoDiskCache off;
   for (std::uint64_t seed = 1; seed <= 30; ++seed) {
@@ -301,6 +332,52 @@ TEST_CASE("a step may be destroyed while its replays are under way", "[compile][
     }
     CHECK(fake.problem() == "");
   }
+}
+
+TEST_CASE("the scratch of a step that is gone waits for late replays on other streams",
+          "[compile][cuda_compile]") {
+  const testing::Caching on;
+  const NoDiskCache off;
+  FakeCuda fake(kDriver);
+  define_kernels(fake);
+  {
+    const Tensor x = counted(1 << 20, gpu, 1);
+    const Stream first(gpu), late(gpu);
+    for (const Stream& stream : {first, late}) stream.wait(Stream::default_of(gpu).record());
+    const auto handle = static_cast<cu::CudaStream&>(*late.state()).handle;
+    Tensor result;
+    {
+      auto step = compile([&] { return sum(x); });  // in parts, which are scratch
+      {
+        const StreamGuard guard(first);
+        for (int call = 0; call < 3; ++call) result = step();
+      }
+      REQUIRE(step.report().entries[0].scratch_bytes > 0);
+      first.synchronize();
+      fake.hold(handle, true);
+      const StreamGuard guard(late);
+      result = step();
+    }
+    std::vector<Tensor> others;
+    {
+      const StreamGuard guard(first);
+      for (int i = 0; i < 8000; ++i) {
+        others.push_back(make_tensor(i32, Dims{128}, gpu));
+        cuda_runtime().fill_bytes(*first.state(), others.back().data(), 1, 512);
+      }
+    }
+    first.synchronize();
+    fake.hold(handle, false);
+    late.synchronize();
+    const StreamGuard guard(late);
+    CHECK(to_vector<float>(result) == to_vector<float>(sum(to(x, cpu))));
+    bool whole = true;
+    for (const Tensor& other : others)
+      whole &= to_vector<std::int32_t>(other) == std::vector<std::int32_t>(128, 0x01010101);
+    CHECK(whole);
+  }
+  synchronize(gpu);
+  CHECK(fake.problem() == "");
 }
 
 TEST_CASE("the copies at a graph's edges compile", "[compile][kernels]") {
