@@ -326,6 +326,24 @@ TEST_CASE("a long sum in f32 is accurate", "[cpu_kernels]") {
   CHECK(std::abs(item(norm(x)) / std::sqrt(exact * static_cast<double>(0.1f)) - 1) < 1e-6);
 }
 
+TEST_CASE("running sums of f32 and f16 lose no small terms", "[cpu_kernels]") {
+  constexpr Index kTerms = 1000;
+  struct Case {
+    DType dtype;
+    double large;  // from here on the type has no odd numbers
+  };
+  for (const Case& c : {Case{f32, 0x1p24}, Case{f16, 0x1p11}}) {
+    Tensor x = ones({kTerms + 1, 5}, {.dtype = c.dtype});
+    Tensor first = select(x, 0, 0);
+    fill_(first, c.large);
+    for (const Tensor& sums :
+         {cumsum(x, 0), transpose(cumsum(contiguous(transpose(x, 0, 1)), 1), 0, 1)}) {
+      const Tensor last = select(sums, 0, kTerms);
+      CHECK(to_vector<double>(cast(last, f64)) == std::vector<double>(5, c.large + kTerms));
+    }
+  }
+}
+
 TEST_CASE("NaN wins a maximum, and the first of equals is chosen", "[cpu_kernels]") {
   for (Index n : {7, 100, 5000, 100001}) {
     Tensor x = zeros({n});
