@@ -30,7 +30,7 @@ target_compile_options(brrr_compile_options INTERFACE
   # Results must not depend on how an expression was contracted; no -ffast-math anywhere.
   -ffp-contract=off
   # g++ 13 sees an overflow in fmt's own buffers that is not there.
-  $<$<CXX_COMPILER_ID:GNU>:-Wno-array-bounds -Wno-stringop-overflow>)
+  $<$<CXX_COMPILER_ID:GNU>:-Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread>)
 if(BRRR_SANITIZE)
   # What a sanitizer finds ends the program that it finds it in.
   target_compile_options(brrr_compile_options INTERFACE -fsanitize=${BRRR_SANITIZE} -fno-sanitize-recover=all

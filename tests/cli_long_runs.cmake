@@ -47,10 +47,11 @@ json(losses train mlp --device cpu --batch 1 --width 1 --layers 1 --steps 2 --ti
 math(EXPR wanted "${steps} + 2")
 expect(steps ${wanted})
 
-# Ctrl-C ends after the step under way, with what there is; in a measurement too.
+# Ctrl-C ends after the step under way, with what there is; in a measurement too. (In the foreground `timeout` signals
+# the program alone; else also its own group, so a second time.)
 foreach(run "${small} --steps 1000000000 --json"
     "train mlp --device cpu --batch 4096 --width 512 --layers 8 --steps 1 --time 3600 --json")
-  shell("timeout --preserve-status -s INT 2 ${BRRR} ${run}")
+  shell("timeout --foreground --preserve-status -s INT 2 ${BRRR} ${run}")
   if(NOT status EQUAL 130 OR NOT err STREQUAL "")
     message(FATAL_ERROR "brrr ${run}: expected status 130, got ${status}\n${err}")
   endif()

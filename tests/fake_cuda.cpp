@@ -159,6 +159,7 @@ CUresult stream_destroy(CUstream stream) {
   FAKE_ENTER();
   FakeStream* s = stream_of(stream);
   fake->run_until(lock, [&] { return s->queue.empty() && !s->running; });
+  std::erase_if(fake->workspaces, [&](const auto& each) { return each.second == s; });
   std::erase_if(fake->streams, [&](auto& each) { return each.get() == s; });
   return CUDA_SUCCESS;
 }

@@ -1,5 +1,5 @@
-// Modules on the fake driver: made on the default device, or moved there. Draws would leave the
-// generator's state behind on that device, so modules that draw are made on the CPU.
+// Modules that move to the fake driver's device and back. Draws would leave the generator's state
+// behind on that device, so they are made on the CPU.
 #include <memory>
 
 #include "tests/allocator_guards.h"
@@ -9,20 +9,6 @@
 #include <brrr/brrr.h>
 
 using namespace brrr;
-
-TEST_CASE("modules are made on the default device", "[cuda][nn]") {
-  const testing::Caching on;
-  testing::FakeCuda fake({.with_nvrtc = true});
-  testing::define_kernels(fake);
-  const DeviceGuard guard(cuda());
-  const nn::LayerNorm layer_norm(3);
-  const nn::RMSNorm rms_norm(3);
-  CHECK(layer_norm.weight.device() == cuda());
-  CHECK(layer_norm.bias.device() == cuda());
-  CHECK(rms_norm.weight.device() == cuda());
-  CHECK(nn::MLPOptions().device == cuda());
-  CHECK(Options().device == cuda());
-}
 
 TEST_CASE("a module moves to a device with its gradients", "[cuda][nn]") {
   const testing::Caching on;
