@@ -251,7 +251,7 @@ TEST_CASE("dlpack: bools are bytes of 0 and 1", "[dlpack]") {
   CHECK(refusal([&](Producer& p) { take(p, {6}, {}); }) ==
         "[dlpack] expected bools of 0 or 1, got a byte of 7");
   CHECK(refusal([&](Producer& p) {
-          take(p, {2, 2}, {5, 1});
+          take(p, {2, 2}, {4, 1});
         }) == "[dlpack] expected bools of 0 or 1, got a byte of 255");
   // Bytes between the elements are none, and what a stride of 0 repeats is read once.
   Producer p;
