@@ -174,7 +174,8 @@ lines.append(
 def speed_up(step, mode):
     ours = results(gpu, "steps")[f"steps/{step} {mode}"]["value"]
     peer = results(gpu, "torch_steps")[f"steps/{step} {mode}"]["value"]
-    return f"{ours:,.0f} µs", f"PyTorch {peer:,.0f} µs: {peer / ours:.1f} times as fast"
+    label = {"eager": "PyTorch eager", "graph": "PyTorch in a CUDA Graph"}[mode]
+    return f"{ours:,.0f} µs", f"{label} {peer:,.0f} µs: brrr is {peer / ours:.1f} times as fast"
 
 
 pointwise = results(gpu, "pointwise")["pointwise/add"]
