@@ -183,7 +183,7 @@ TEST_CASE("compile: a number that the step hands to an optimizer is reported", "
     INFO(name);
     Descent descent(injected);
     auto step = compile(
-        [&] {
+        [&, &hand_in = hand_in] {
           descent.optimizer.zero_grad();
           backward(sum(descent.leaf));
           hand_in(descent.optimizer);

@@ -214,7 +214,7 @@ TEST_CASE("overlap: parts that share an element are refused", "[overlap]") {
   };
   for (const auto& [part, other] : wrong) {
     Tensor to = part;
-    const std::string text = error_of([&] { add_(to, other); });
+    const std::string text = error_of([&, &other = other] { add_(to, other); });
     CHECK(text.find("do not overlap the output") != std::string::npos);
   }
 }
