@@ -43,7 +43,7 @@ struct Entry {
   double trace_ms = 0, plan_ms = 0;
 };
 
-// Why a call cannot be replayed. Each kind of reason is told of once.
+// Why a call cannot be replayed. Each kind of reason is reported once.
 struct Fallback {
   enum Kind : std::uint8_t { queue, aliases, entries };
   Kind kind;
@@ -81,7 +81,7 @@ struct CompiledStep::State {
   std::shared_ptr<graph::Arena> arena = std::make_shared<graph::Arena>();
   std::int64_t eager_calls = 0;
   std::vector<std::string> eager_reasons;
-  unsigned told = 0;  // kinds of fallback that stderr has a line of
+  unsigned reported = 0;  // kinds of fallback that stderr has a line of
 };
 
 const Program& CompiledStep::State::program(int entry) const {
@@ -162,18 +162,18 @@ std::vector<Tensor> CompiledStep::State::fall_back(const Arguments& arguments,
     eager_reasons.push_back(fallback.why);
   }
   const unsigned kind = 1u << fallback.kind;
-  if (options.fallback == OnFallback::warn && !(told & kind)) {
+  if (options.fallback == OnFallback::warn && !(reported & kind)) {
     const std::string line = fmt::format(
         "[{}] runs eagerly where it cannot be replayed: {} (reported once; report() counts eager "
         "calls)\n",
         options.name, fallback.why);
     std::fputs(line.c_str(), stderr);
   }
-  told |= kind;
+  reported |= kind;
   return function(arguments.tensors);
 }
 
-// What would let more calls be replayed; with the signature of a call that has no entry.
+// What would let more calls be replayed. `further`: the signature of a call without an entry.
 std::string CompiledStep::State::advice(const Signature* further) const {
   std::vector<const Signature*> all;
   for (const auto& entry : entries) all.push_back(&entry->signature);
@@ -236,8 +236,8 @@ Entry* CompiledStep::State::find_or_trace(const Arguments& arguments,
   return entries.back().get();
 }
 
-// In the place of an entry that no call will find again: memory that it reads was replaced, or
-// gradients that it looks at are gone.
+// Traces again in the place of a stale entry: memory that it reads was replaced, or gradients that
+// it reads are other tensors now. No later call can match it.
 Entry* CompiledStep::State::retrace(Entry& stale, const Arguments& arguments,
                                     const StepFunction& function) {
   const bool replaced = stale.guards->check() == Guards::Verdict::replaced;

@@ -111,7 +111,7 @@ void Trace::froze(const char* op, const Tensor& made) {
   graph_.host_values.emplace_back(fmt::format("{} {}", op, made.describe()), CallSite::here());
 }
 
-// A setting that the function itself sets first is none that its calls depend on.
+// The calls of a function do not depend on a setting that it sets before it reads it.
 void Trace::reads(const Setting& setting, const std::string& name) {
   if (std::ranges::find(set_here_, setting.state()) != set_here_.end()) return;
   if (std::ranges::find(graph_.settings, setting.state(), &SettingRead::state) ==

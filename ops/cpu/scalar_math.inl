@@ -1,12 +1,19 @@
-// The functions of <cmath> that expressions use, for float and double. Where lanes.inl has
-// vector forms, those of floats with inexact results are called on machines without them only:
-// vector and scalar forms differ in the last bits.
+// The functions of <cmath> that expressions use, for float and double. Loops use
+// the vector forms of lanes.inl where there are any, since vector and scalar forms of functions
+// with inexact results differ in the last bits.
 
 #define BRRR_MATH1(name)                                                \
   BRRR_SCALAR_FN float name(float a) { return __builtin_##name##f(a); } \
   BRRR_SCALAR_FN double name(double a) { return __builtin_##name(a); }
-#define BRRR_INEXACT_MATH1(X) X(exp) X(expm1) X(log) X(log1p) X(sin) X(cos) X(tan) X(tanh) X(erf)
-BRRR_INEXACT_MATH1(BRRR_MATH1)
+BRRR_MATH1(exp)
+BRRR_MATH1(expm1)
+BRRR_MATH1(log)
+BRRR_MATH1(log1p)
+BRRR_MATH1(sin)
+BRRR_MATH1(cos)
+BRRR_MATH1(tan)
+BRRR_MATH1(tanh)
+BRRR_MATH1(erf)
 BRRR_SCALAR_FN float pow(float a, float b) { return __builtin_powf(a, b); }
 BRRR_SCALAR_FN double pow(double a, double b) { return __builtin_pow(a, b); }
 
