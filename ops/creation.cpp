@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cmath>
+#include <cstdint>
 
 #include "brrr/dispatch/dispatch.h"
 #include "brrr/dispatch/tracing.h"
@@ -17,7 +19,8 @@
 namespace brrr {
 namespace {
 
-constinit std::atomic<Device> default_everywhere{Device{}};
+// The bits of a Device: Clang calls libatomic, which is not linked, for a type aligned to one byte.
+constinit std::atomic<std::uint16_t> default_everywhere{std::bit_cast<std::uint16_t>(Device{})};
 thread_local constinit std::optional<Device> guarded{};
 
 Tensor create(Call& call, const Options& options) {
@@ -32,12 +35,13 @@ Options like(const Tensor& x) { return {x.dtype(), x.device()}; }
 }  // namespace
 
 Device default_device() {
-  return guarded ? *guarded : default_everywhere.load(std::memory_order_relaxed);
+  return guarded ? *guarded
+                 : std::bit_cast<Device>(default_everywhere.load(std::memory_order_relaxed));
 }
 
 void set_default_device(Device device) {
   require_device(device, "set_default_device");
-  default_everywhere.store(device, std::memory_order_relaxed);
+  default_everywhere.store(std::bit_cast<std::uint16_t>(device), std::memory_order_relaxed);
 }
 
 DeviceGuard::DeviceGuard(Device device) : before_(guarded) {
