@@ -186,7 +186,11 @@ void look_up(std::span<const CallSite> sites, std::map<const void*, Places>& pla
   for (const auto& [path, each] : by_object) read_line_table(each.first, each.second, places);
 }
 
-bool in_brrr(const Place& place) { return place.function.starts_with("brrr::"); }
+// A header of brrr, too: Clang's line tables give what was inlined from one its caller's name.
+bool in_brrr(const Place& place) {
+  return place.function.starts_with("brrr::") || place.line.starts_with("include/brrr/") ||
+         place.line.find("/include/brrr/") != std::string::npos;
+}
 // A header of the standard library.
 bool in_std(const Place& place) { return place.line.find("/include/c++/") != std::string::npos; }
 
