@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "brrr/autograd/autograd.h"
+#include "brrr/autograd/journal.h"
 #include "brrr/autograd/node.h"
 #include "brrr/dispatch/dispatch.h"
 #include "brrr/ops/functions.h"
@@ -39,6 +40,7 @@ struct Again final : Recomputed {
       values.push_back(saved.tensor);
     }
     const RandomReplay replay(places);
+    const Recomputation recomputation;
     std::vector<Tensor> result = fn(values);
     if (result.size() != outputs) {
       fail(fmt::format("[checkpoint] expected as many outputs as the first time, {}, got {}",

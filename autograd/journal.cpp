@@ -9,6 +9,12 @@
 namespace brrr::autograd {
 
 thread_local constinit int runs_under_way = 0;
+thread_local constinit int current_recomputation = 0;
+
+Recomputation::Recomputation() : before_(current_recomputation) {
+  static thread_local constinit int last = 0;
+  current_recomputation = ++last;
+}
 
 namespace {
 constinit thread_local Journal* journal = nullptr;

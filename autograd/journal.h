@@ -54,7 +54,20 @@ struct Views {
 };
 Views views_of_gradient(const Tensor& leaf);
 
-// Whether a backward is under way on this thread.
+// How many backward runs this thread is in.
 extern thread_local constinit int runs_under_way;
+
+// The number of the recomputation that this thread is in, no other's on it; 0: none.
+extern thread_local constinit int current_recomputation;
+class Recomputation {
+ public:
+  Recomputation();
+  ~Recomputation() { current_recomputation = before_; }
+  Recomputation(const Recomputation&) = delete;
+  Recomputation& operator=(const Recomputation&) = delete;
+
+ private:
+  int before_;
+};
 
 }  // namespace brrr::autograd

@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <string>
 
+#include <brrr/io/safetensors.h>
 #include <brrr/nn/module.h>
 #include <brrr/nn/optim/optimizer.h>
-#include <brrr/tensor/safetensors.h>
 
 namespace brrr::cli {
 

@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "brrr/autograd/autograd.h"
+#include "brrr/io/file_bytes.h"
 #include "brrr/tensor/error.h"
-#include "brrr/tensor/file_bytes.h"
 #include "cli/run_file.h"
 
 namespace brrr::cli {

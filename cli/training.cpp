@@ -59,9 +59,8 @@ measure::StepCost Training::cost() {
   for (int i = 0; i < 2; ++i) step();  // the second one is captured
   measure::StepCost cost = measure::cost_of_step(device_, [this] { step(); });
   if (const std::optional<CompiledEntry> entry = compiled()) {
-    step_.each_call([&](const Call& call, std::span<const Tensor> outputs) {
-      cost += measure::cost_of(call, outputs);
-    });
+    step_.each_call(
+        [&](const Call& call, std::span<const Tensor> outputs) { cost += cost_of(call, outputs); });
     cost.kernels = device_.is_cpu() ? entry->nodes : entry->launches;
     cost.peak_bytes += static_cast<std::int64_t>(entry->scratch_bytes);
   }

@@ -21,6 +21,10 @@ endif()
 file(GLOB brrr_texts CONFIGURE_DEPENDS
   ${PROJECT_SOURCE_DIR}/ops/jit/*.inl ${PROJECT_SOURCE_DIR}/ops/cuda/*.inl ${PROJECT_SOURCE_DIR}/ops/cuda/*.cu
   ${PROJECT_SOURCE_DIR}/graph/*.cu)
+foreach(text convert.inl lanes.inl scalar_math.inl)
+  list(APPEND brrr_texts ${PROJECT_SOURCE_DIR}/ops/cpu/${text})
+endforeach()
+list(APPEND brrr_texts ${PROJECT_SOURCE_DIR}/dispatch/functions.def)
 set(brrr_embedded ${PROJECT_BINARY_DIR}/embedded_texts.cpp)
 list(JOIN brrr_texts "|" brrr_texts_argument)
 add_custom_command(OUTPUT ${brrr_embedded}

@@ -19,21 +19,17 @@ enum class Op : std::uint16_t {
 #define BRRR_REDUCTION(name, ...) name,
 #define BRRR_ARG_REDUCTION(name, ...) name,
 #define BRRR_VIEW(name, ...) name,
+#define BRRR_CONVERSION(name, ...) name,
 #define BRRR_STRUCTURED(name, ...) name,
+#define BRRR_FORMULA(name, ...) name,
 #include <brrr/dispatch/ops.def>
   first_registered,  // ops registered at run time are numbered from here
 };
 
 inline constexpr int kBuiltinOps = static_cast<int>(Op::first_registered);
-inline constexpr int kPointwiseOps = 0
-#define BRRR_UNARY(...) +1
-#define BRRR_BINARY(...) +1
-#define BRRR_TERNARY(...) +1
-#include <brrr/dispatch/ops.def>
-    ;
 
 // Eight bytes of attribute: an integer, or the bits of a double. The row's attribute names say
-// which is where (see OpInfo::attributes).
+// which is where (see Attribute in op_info.h).
 struct Attr {
   std::int64_t bits;
 
@@ -54,7 +50,8 @@ struct Call {
   // Pointwise: operand i is attrs[i], not a tensor. Read as a double when `dtype` is floating, else
   // as an i64.
   std::uint8_t scalars = 0;
-  DType dtype = DType::f32;  // pointwise: the type computed in; creation and `copy`: the type made
+  DType dtype =
+      DType::f32;  // pointwise: the type computed in; creation, `cast` and `copy`: the type made
   bool in_place =
       false;      // the outputs exist and are written; for pointwise ops it is also operand 0
   Device device;  // creation: where
@@ -71,16 +68,16 @@ struct Call {
   void add_shape(std::span<const std::int64_t> shape) {
     for (std::int64_t d : shape) add_attr(d);
   }
+  // An attribute of kind `number`, or the operand of a pointwise call that is a number.
+  double number(int place) const {
+    return is_floating(dtype) ? attrs[place].d() : static_cast<double>(attrs[place].i());
+  }
+  std::string number_text(int place) const;
   // Attributes from `first` on, as a shape.
   std::span<const std::int64_t> shape_from(int first) const {
     return {&attrs[first].bits, static_cast<std::size_t>(n_attrs - first)};
   }
 };
-
-// Equal in everything but the identity of the inputs: op, attributes, dtypes, shapes, strides,
-// devices.
-bool same_signature(const Call& a, const Call& b);
-std::uint64_t signature_hash(const Call& call);
 
 // "add(f32[2, 3], 2)" for messages, traces and profiles
 std::string describe(const Call& call);

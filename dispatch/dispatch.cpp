@@ -60,7 +60,7 @@ void check_output_memory(const Call& call, const Tensor& output) {
   }
 }
 
-void check_outputs_apart(const Call& call, const Tensor& one, const Tensor& other) {
+void check_disjoint_outputs(const Call& call, const Tensor& one, const Tensor& other) {
   if (one.shares_storage_with(other) && may_overlap(region_of(one), region_of(other))) {
     fail(fmt::format("[{}] expected outputs that do not overlap, got {} and {} in one storage",
                      op_info(call.op).name, one.describe(), other.describe()));
@@ -93,15 +93,14 @@ void make_outputs(const OpInfo& info, const Call& call, Tensor* outputs, Make ma
       outputs[i] = make(spec.dtype, spec.shape, spec.device);
       continue;
     }
-    // An in-place copy broadcasts its source; everything else must fit exactly.
-    const bool broadcasts = call.op == Op::copy && call.in_place;
     if (outputs[i].dtype() != spec.dtype ||
-        (!broadcasts &&
+        (!assigns(call) &&
          !std::ranges::equal(outputs[i].shape(), std::span<const std::int64_t>(spec.shape)))) {
       wrong_output(call, spec, outputs[i]);
     }
     check_output_memory(call, outputs[i]);
-    for (int other = 0; other < i; ++other) check_outputs_apart(call, outputs[other], outputs[i]);
+    for (int other = 0; other < i; ++other)
+      check_disjoint_outputs(call, outputs[other], outputs[i]);
   }
 }
 

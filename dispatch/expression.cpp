@@ -6,7 +6,9 @@
 #include <array>
 #include <cctype>
 #include <charconv>
+#include <utility>
 
+#include "brrr/dispatch/functions.def"
 #include "brrr/tensor/error.h"
 
 namespace brrr {
@@ -57,31 +59,25 @@ struct Function {
   bool gives_flag = false;
 };
 
-constexpr Function kFunctions[] = {{"exp", 1, Kinds::floating},
-                                   {"expm1", 1, Kinds::floating},
-                                   {"log", 1, Kinds::floating},
-                                   {"log1p", 1, Kinds::floating},
-                                   {"sqrt", 1, Kinds::floating},
-                                   {"sin", 1, Kinds::floating},
-                                   {"cos", 1, Kinds::floating},
-                                   {"tan", 1, Kinds::floating},
-                                   {"tanh", 1, Kinds::floating},
-                                   {"erf", 1, Kinds::floating},
-                                   {"floor", 1},
-                                   {"ceil", 1},
-                                   {"trunc", 1},
-                                   {"abs", 1},
-                                   {"sign", 1},
-                                   {"round_even", 1},
-                                   {"pow", 2},
-                                   {"where", 3},
-                                   {"fmod", 2, Kinds::floating},
-                                   {"remainder", 2},
-                                   {"maximum", 2},
-                                   {"minimum", 2},
-                                   {"is_finite", 1, Kinds::any, true},
-                                   {"is_infinite", 1, Kinds::any, true},
-                                   {"bit_not", 1, Kinds::integer}};
+#define BRRR_FUNCTION(name, ...) {#name, 1, Kinds::floating},
+constexpr Function kFunctions[] = {
+    BRRR_INEXACT_FUNCTIONS(BRRR_FUNCTION){"sqrt", 1, Kinds::floating},
+    {"floor", 1},
+    {"ceil", 1},
+    {"trunc", 1},
+    {"abs", 1},
+    {"sign", 1},
+    {"round_even", 1},
+    {"pow", 2},
+    {"where", 3},
+    {"fmod", 2, Kinds::floating},
+    {"remainder", 2},
+    {"maximum", 2},
+    {"minimum", 2},
+    {"is_finite", 1, Kinds::any, true},
+    {"is_infinite", 1, Kinds::any, true},
+    {"bit_not", 1, Kinds::integer}};
+#undef BRRR_FUNCTION
 
 // Operators by how tightly they bind, the loosest first.
 constexpr std::array<std::array<std::string_view, 4>, 10> kLevels = {{{"||"},
@@ -353,6 +349,40 @@ class Parser {
 
 std::string checked_expression(std::string_view text, int arity, DTypeSet types, DTypeRule rule) {
   return Parser(text, arity, types, rule).whole();
+}
+
+Algebra algebra_of(std::string_view expression) {
+  std::string text;
+  for (const char c : expression) {
+    if (!std::isspace(static_cast<unsigned char>(c))) text += c;
+  }
+  // Whether the parenthesis at `open` closes at the end of the text.
+  const auto is_closed_at_end = [&text](std::size_t open) {
+    int depth = 0;
+    for (std::size_t i = open; i < text.size(); ++i) {
+      depth += text[i] == '(' ? 1 : text[i] == ')' ? -1 : 0;
+      if (depth == 0) return i + 1 == text.size();
+    }
+    return false;
+  };
+  // Users' expressions that compute in bool have a K() around them.
+  while (text.starts_with('(') || text.starts_with("K(")) {
+    const std::size_t open = text.find('(');
+    if (!is_closed_at_end(open)) break;
+    text = text.substr(open + 1, text.size() - open - 2);
+  }
+  constexpr std::pair<std::string_view, Algebra> kForms[] = {
+      {"a", Algebra::identity},     {"-a", Algebra::negation}, {"a+b", Algebra::sum},
+      {"a-b", Algebra::difference}, {"a*b", Algebra::product}, {"a/b", Algebra::quotient}};
+  for (const auto& [form, algebra] : kForms) {
+    if (text == form) return algebra;
+  }
+  for (const std::string_view name : {"where", "maximum", "minimum"}) {
+    if (text.starts_with(name) && text.substr(name.size()).starts_with('(') &&
+        is_closed_at_end(name.size()))
+      return Algebra::selection;
+  }
+  return Algebra::other;
 }
 
 int flops_of(std::string_view expression) {

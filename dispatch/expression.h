@@ -22,6 +22,9 @@ std::string checked_expression(std::string_view text, int arity,
                                DTypeSet types = dtype_sets::floats,
                                DTypeRule rule = DTypeRule::float_like);
 
+// What an expression makes of its operands.
+Algebra algebra_of(std::string_view expression);
+
 // Arithmetic operations per element: each operator and comparison counts 1, each function 1.
 int flops_of(std::string_view expression);
 

@@ -16,21 +16,31 @@ std::vector<Observer*>& observers() {
   return *list;
 }
 
-// Calls made by observers pass by: the key is excluded while they run, so the lock is taken once
-// per call.
 void observe(Call& call, Tensor* outputs, std::uint32_t keys) {
-  ExcludeKeys exclude(bit(Key::observe));
-  {
-    std::shared_lock lock(observers_mutex);
-    for (Observer* observer : observers()) observer->before(call);
-  }
+  // Calls of an observer are not observed, so the lock is taken once per call.
+  const ExcludeKeys exclude(bit(Key::observe));
+  observe_before(call);
   dispatch_below(Key::observe, call, outputs, keys);
-  std::shared_lock lock(observers_mutex);
-  const std::span<const Tensor> results(outputs, op_info(call.op).n_outputs);
-  for (Observer* observer : observers()) observer->after(call, results);
+  observe_after(call, {outputs, op_info(call.op).n_outputs});
 }
 
 }  // namespace
+
+bool observed() {
+  return global_keys.load(std::memory_order_relaxed) & ~thread_keys.excluded & bit(Key::observe);
+}
+
+void observe_before(const Call& call) {
+  const ExcludeKeys exclude(bit(Key::observe));
+  const std::shared_lock lock(observers_mutex);
+  for (Observer* observer : observers()) observer->before(call);
+}
+
+void observe_after(const Call& call, std::span<const Tensor> outputs) {
+  const ExcludeKeys exclude(bit(Key::observe));
+  const std::shared_lock lock(observers_mutex);
+  for (Observer* observer : observers()) observer->after(call, outputs);
+}
 
 Observing::Observing(Observer& observer) : observer_(observer) {
   std::unique_lock lock(observers_mutex);

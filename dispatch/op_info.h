@@ -1,32 +1,79 @@
-// What is known of an op: its row, its shape rule and its kernels. Built-in ops come from ops.def
-// (the table is put together in ops/table.cpp); ops registered at run time join the same table.
+// What is known of an op: its row, the facts that follow from it, its shape rule and its kernels.
+// The rows of built-in ops are filled in by ops/table.cpp, if ops/ is part of the program; ops
+// registered at run time follow them in the same table. Passes, reports and autograd ask these
+// facts and name no op.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <brrr/dispatch/call.h>
+#include <brrr/dispatch/cost.h>
+#include <brrr/dispatch/dtype_rule.h>
 #include <brrr/dispatch/gradient.h>
 
 namespace brrr {
 
-enum class OpKind : std::uint8_t { pointwise, reduction, arg_reduction, view, structured };
-enum class DTypeRule : std::uint8_t { same, float_like, predicate, select, widened };
+enum class OpKind : std::uint8_t { pointwise, reduction, arg_reduction, view, structured, formula };
 
-// Sets of element types, as bits by DType.
-using DTypeSet = std::uint8_t;
-constexpr DTypeSet set_of(DType dtype) {
-  return static_cast<DTypeSet>(1u << static_cast<int>(dtype));
-}
-namespace dtype_sets {
-inline constexpr DTypeSet floats = set_of(f32) | set_of(f64) | set_of(f16) | set_of(bf16);
-inline constexpr DTypeSet numbers = floats | set_of(i32) | set_of(i64);
-inline constexpr DTypeSet all = numbers | set_of(boolean);
-inline constexpr DTypeSet integral = set_of(i32) | set_of(i64) | set_of(boolean);
-}  // namespace dtype_sets
-constexpr bool contains(DTypeSet set, DType dtype) { return set & set_of(dtype); }
+// What a call does beside giving its results.
+enum class Effect : std::uint8_t {
+  pure,     // nothing: equal calls give equal results, and a call that nobody reads can go
+  draws,    // nothing, but it reads the random state: drawn again it must keep its place
+  checks,   // it may throw: it stays though nobody reads its result
+  unknown,  // it may write or read anything (an op registered without a promise)
+};
+
+// What a result is of its operands, for passes that rewrite or follow values. Of a pointwise row it
+// is read off the expression.
+enum class Algebra : std::uint8_t {
+  other,
+  identity,       // the operand's elements
+  conversion,     // the same, in another type
+  negation,       // -a
+  sum,            // a + b
+  difference,     // a - b
+  product,        // a * b
+  quotient,       // a / b
+  selection,      // one of its operands, chosen by comparing: maximum, minimum, clamp, where
+  concatenation,  // the inputs, one after another along the dimension that the first attribute is
+  contraction,    // sums of products: matrix products
+  scan,           // running sums
+  undefined,      // memory that nothing was written to
+};
+
+// One attribute of a row. `text` in ops.def says the kinds: "axis", "scale:double", "value:number",
+// "dims:set", "shape...".
+struct Attribute {
+  enum class Kind : std::uint8_t {
+    integer,
+    real,         // a double
+    number,       // a double where the call's dtype is floating, else an integer
+    shape,        // all that follow, as integers
+    dims,         // a set of dimensions, as bits
+    tensor_mask,  // bit k: an input stands for attribute k
+  };
+  std::string name;
+  Kind kind = Kind::integer;
+};
+
+// The body of a formula row in single assignment: values are its operands, in the order of the row,
+// and then one for each assignment.
+struct Formula {
+  struct Value {
+    std::string expression;     // over a, b, c, ...
+    std::vector<int> operands;  // the values that a, b, c, ... are
+  };
+  std::vector<std::string> operands;  // names: those written, those only read, the numbers
+  int written = 0, elements = 0;      // how many are written, and how many are no numbers
+  std::vector<Value> values;
+  std::vector<int> results;  // the value of each output
+
+  int numbers() const { return static_cast<int>(operands.size()) - elements; }
+};
 
 // Shape and type of an output that does not exist yet.
 struct OutputSpec {
@@ -36,6 +83,7 @@ struct OutputSpec {
 };
 
 using InferFn = void (*)(const Call& call, OutputSpec* outputs);
+using CostFn = Cost (*)(const Call& call, std::span<const Tensor> outputs);
 using KernelFn = void (*)(const Call& call, Tensor* outputs);
 using ViewFn = Tensor (*)(const Call& call);
 
@@ -51,7 +99,9 @@ struct OpInfo {
   OpKind kind = OpKind::structured;
   DTypeRule rule = DTypeRule::same;
   DTypeSet types = dtype_sets::all;
-  std::int8_t arity = 0;  // inputs, scalar operands included; -1: any number
+  Effect effect = Effect::pure;
+  Algebra algebra = Algebra::other;  // pointwise: derived
+  std::int8_t arity = 0;             // inputs, scalar operands included; -1: any number
   std::uint8_t n_outputs = 1;
   double low = -2, high = 2;  // domain of samples in tests
   // Pointwise: `expression`. Reductions: map in `expression`, and the other three.
@@ -59,21 +109,28 @@ struct OpInfo {
   const char* identity = "";
   const char* combine = "";
   const char* finish = "";
-  // Names, separated by spaces: integers, but "scale:double" is a double, and "value:number" is a
-  // double where the call's dtype is floating. "shape..." is all that follow, as integers.
-  const char* attributes = "";
+  std::string attributes;  // their names, separated by spaces
+  Formula formula;
 
   InferFn infer = nullptr;
+  CostFn cost = nullptr;
   ViewFn view = nullptr;
   KernelFn cpu = nullptr;
   KernelFn cuda = nullptr;
   GradientRule gradient;
   std::shared_ptr<RegisteredOp> registered;  // null for built-in ops
+
+  // --- Derived when the row enters the table ---
+  std::vector<Attribute> parsed_attributes;
+  int element_flops = 0;  // pointwise, formula: of one element; reductions: of one reduced element
+  int result_flops = 0;   // reductions: of one result
 };
 
 namespace detail {
 inline constexpr int kMaxOps = 1024;
 extern const OpInfo* op_table[kMaxOps];
+OpInfo* builtin_rows();          // kBuiltinOps of them, to be filled in before any call
+void derive_facts(OpInfo& row);  // once the row is filled in
 }  // namespace detail
 
 inline const OpInfo& op_info(Op op) { return *detail::op_table[static_cast<int>(op)]; }
@@ -81,5 +138,48 @@ int op_count();  // built-in and registered
 
 // Adds an op for good; throws when the name is taken or the table is full.
 Op add_op(OpInfo info, std::string name);
+
+// Whether the operand of this call in place broadcasts to what is written: a copy assigns. The
+// outputs of every other call have the shape that its rule gives.
+bool assigns(const Call& call);
+
+// The type in which a call of `info` accumulates: reductions of `dtype`, running sums and products.
+DType accumulator_of(const OpInfo& info, DType dtype, Device device);
+
+// The body of a row that lists names in parentheses, as ops.def does.
+Formula parse_formula(std::string_view written, std::string_view read, std::string_view numbers,
+                      std::string_view assignments);
+
+// The attributes of a row's text; throws at a kind that is none.
+std::vector<Attribute> parse_attributes(std::string_view text);
+
+// One attribute that a call holds.
+struct CallAttribute {
+  const Call& call;
+  const Attribute& row;
+  int place;  // among call.attrs
+
+  bool is_number() const {
+    return row.kind == Attribute::Kind::real || row.kind == Attribute::Kind::number;
+  }
+  // Of a number or an integer.
+  double number() const {
+    return row.kind == Attribute::Kind::real ? call.attrs[place].d() : call.number(place);
+  }
+  std::string text() const;  // "0.5", "3", "[2, 3]"
+};
+
+// Calls f with each attribute of the call in order, but for those that are given as inputs.
+template <class F>
+void for_each_attribute(const Call& call, F&& f) {
+  const std::vector<Attribute>& row = op_info(call.op).parsed_attributes;
+  std::int64_t as_inputs = 0;
+  for (std::size_t k = 0; k < row.size(); ++k) {
+    if (row[k].kind == Attribute::Kind::tensor_mask) as_inputs = call.attrs[k].i() | 1ll << k;
+  }
+  for (std::size_t k = 0; k < row.size() && k < call.n_attrs; ++k) {
+    if (!(as_inputs >> k & 1)) f(CallAttribute{call, row[k], static_cast<int>(k)});
+  }
+}
 
 }  // namespace brrr

@@ -25,6 +25,11 @@ class TraceListener {
   // The function branched on a setting, which `name` names in messages; or it sets one itself.
   virtual void reads(const Setting& setting, const std::string& name) = 0;
   virtual void sets(const Setting& setting) = 0;
+  // The calls until `leaves` are those of a module: "mlp.layers.1".
+  virtual void enters(const std::string& module) = 0;
+  virtual void leaves() = 0;
+  // What the user knows a tensor as: "mlp.layers.1.weight".
+  virtual void names(const Tensor& x, const std::string& name) = 0;
 };
 // Of the trace that this thread is in; null outside.
 extern thread_local constinit TraceListener* trace_listener;

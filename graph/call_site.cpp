@@ -118,6 +118,15 @@ std::string short_name(std::string function) {
   return bare == "operator" || bare.starts_with("std::") ? "a lambda" : bare.substr(0, 80);
 }
 
+// From the current directory, where that is shorter.
+std::string short_path(const std::string& path) {
+  const std::filesystem::path full = std::filesystem::path(path).lexically_normal();
+  std::error_code error;
+  const std::filesystem::path here = std::filesystem::current_path(error);
+  const std::string relative = error ? "" : full.lexically_relative(here).string();
+  return relative.empty() || relative.size() > full.string().size() ? full.string() : relative;
+}
+
 // What is at an address: the function, and those that it was inlined into.
 using Places = std::vector<Place>;
 
@@ -155,8 +164,7 @@ void read_line_table(const Object& object, std::span<const void* const> addresse
     if (!next(where)) break;
     where = where.substr(0, where.find(" (discriminator"));
     if (where.starts_with("??") || where.ends_with(":?") || where.ends_with(":0")) continue;
-    found.push_back({short_name(function), std::filesystem::path(where).lexically_normal().string(),
-                     object.path});
+    found.push_back({short_name(function), short_path(where), object.path});
   }
   finish();
 }

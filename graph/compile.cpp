@@ -10,7 +10,6 @@
 
 #include "brrr/autograd/autograd.h"
 #include "brrr/autograd/journal.h"
-#include "brrr/graph/cuda_replay.h"
 #include "brrr/graph/guards.h"
 #include "brrr/graph/program.h"
 #include "brrr/graph/signature.h"
@@ -21,9 +20,9 @@ namespace brrr::detail {
 namespace {
 
 using graph::Arguments;
-using graph::Frozen;
 using graph::Graph;
 using graph::Guards;
+using graph::HostConstant;
 using graph::Program;
 using graph::Signature;
 using graph::Trace;
@@ -38,8 +37,9 @@ struct Entry {
   std::string reason;
   std::unique_ptr<Program> program;
   std::optional<Guards> guards;
+  std::vector<HostConstant> host_constants;
   std::int64_t calls = 0;
-  int traced_again = 0, planned_again = 0, replaced = 0;
+  int traced_again = 0, renewed = 0, replaced = 0;
   double trace_ms = 0, plan_ms = 0;
 };
 
@@ -62,7 +62,7 @@ struct CompiledStep::State {
   Entry* find_or_trace(const Arguments& arguments, const StepFunction& function);
   Entry* retrace(Entry& stale, const Arguments& arguments, const StepFunction& function);
   Graph trace(std::span<const Tensor> arguments, const StepFunction& function) const;
-  void look_for_frozen_rates(const Graph& graph) const;
+  void report_frozen_rates(std::vector<HostConstant> constants) const;
   std::vector<Tensor> fall_back(const Arguments& arguments, const StepFunction& function,
                                 const Fallback& fallback);
   Fallback too_many_entries(const Arguments& arguments) const;
@@ -98,37 +98,26 @@ Graph CompiledStep::State::trace(std::span<const Tensor> arguments,
   return trace.finish(function(trace.inputs()));
 }
 
-void CompiledStep::State::look_for_frozen_rates(const Graph& graph) const {
+void CompiledStep::State::report_frozen_rates(std::vector<HostConstant> constants) const {
   if (options.frozen_rate == OnFrozenRate::ignore) return;
-  std::vector<Frozen> found = graph::frozen_values(graph);
-  std::erase_if(found, [](const Frozen& each) { return !each.updates_parameter; });
-  if (found.empty()) return;
+  std::erase_if(constants, [](const HostConstant& each) { return !each.updates_parameter; });
+  if (constants.empty()) return;
   const std::string text = fmt::format(
       "[{}] numbers of the host update parameters and will be the same in every replay; a schedule "
       "or inject_hyperparams keeps them on the device, frozen_rate = ignore says that they are "
       "meant:\n{}",
-      options.name, graph::to_string(graph, found));
+      options.name, graph::to_string(constants));
   if (options.frozen_rate == OnFrozenRate::refuse) fail(text);
   std::fputs(text.c_str(), stderr);
 }
 
 namespace {
 
-void run_passes(Graph& graph) {
-  using Pass = int (*)(Graph&);
-  // Equal calls stay: a checkpoint makes them on purpose.
-  constexpr std::pair<Pass, const char*> kPasses[] = {{graph::remove_dead, "remove_dead"}};
+void run_pass(Graph& graph, int (*pass)(Graph&), [[maybe_unused]] const char* name) {
+  pass(graph);
 #ifndef NDEBUG
-  graph::verify(graph, "trace");
+  graph::verify(graph, name);
 #endif
-  for (const auto& [pass, name] : kPasses) {
-    pass(graph);
-#ifndef NDEBUG
-    graph::verify(graph, name);
-#else
-    static_cast<void>(name);
-#endif
-  }
 }
 
 }  // namespace
@@ -139,9 +128,16 @@ std::unique_ptr<Entry> CompiledStep::State::trace_and_plan(const Arguments& argu
   const auto start = std::chrono::steady_clock::now();
   Graph graph = trace(arguments.tensors, function);
   entry->trace_ms = milliseconds_since(start);
-  look_for_frozen_rates(graph);
   const auto traced = std::chrono::steady_clock::now();
-  run_passes(graph);
+#ifndef NDEBUG
+  graph::verify(graph, "trace");
+#endif
+  run_pass(graph, graph::remove_dead, "remove_dead");
+  entry->host_constants = graph::host_constants(graph);
+  report_frozen_rates(entry->host_constants);
+  run_pass(graph, graph::simplify, "simplify");
+  run_pass(graph, graph::merge_equal, "merge_equal");
+  run_pass(graph, graph::hoist_constants, "hoist_constants");
   entry->program = std::make_unique<Program>(std::move(graph), arena, program_options());
   entry->guards.emplace(entry->program->graph());
   entry->plan_ms = milliseconds_since(traced);
@@ -246,7 +242,7 @@ Entry* CompiledStep::State::retrace(Entry& stale, const Arguments& arguments,
   entry->calls = stale.calls;
   entry->traced_again = stale.traced_again + !replaced;
   entry->replaced = stale.replaced + replaced;
-  entry->planned_again = stale.planned_again;
+  entry->renewed = stale.renewed;
   stale = std::move(*entry);
   return &stale;
 }
@@ -274,21 +270,17 @@ std::vector<Tensor> CompiledStep::State::call(const Arguments& arguments,
   graph::fill_words(arguments, words);
   // Other threads may change the gradients of the same leaves.
   std::unique_lock gradients(autograd::collecting());
-  // Those that others hold are copied once: then the step is traced with the copies.
   Entry* found = find_or_trace(arguments, function);
-  if (found && found->program->copy_held_gradients()) found = find_or_trace(arguments, function);
+  // The copies are other tensors: the step is traced with them.
+  if (found && found->program->copy_accumulated_gradients())
+    found = find_or_trace(arguments, function);
   if (!found) {
     gradients.unlock();
     return fall_back(arguments, function, too_many_entries(arguments));
   }
-  if (found->program->made_gradients_are_held()) {
-    // They stay the caller's; the step writes to new ones from now on.
-    Graph graph = found->program->graph();
-    found->program = std::make_unique<Program>(std::move(graph), arena, program_options());
-    ++found->planned_again;
-  }
-  const std::string why = found->program->shared_memory(arguments.tensors);
-  if (!why.empty() || !found->program->adds_to_gradients()) gradients.unlock();
+  found->renewed += found->program->renew_gradients();
+  const std::string why = found->program->alias_problem(arguments.tensors);
+  if (!why.empty() || !found->program->accumulates()) gradients.unlock();
   if (!why.empty()) return fall_back(arguments, function, {Fallback::aliases, why});
   std::vector<Tensor> results = found->program->run(arguments.tensors);
   ++found->calls;
@@ -326,22 +318,21 @@ CompileReport CompiledStep::report() const {
     if (entry->replaced > 0)
       line.reason += fmt::format("; traced again {} times, since parameters were packed or moved",
                                  entry->replaced);
-    if (entry->planned_again > 0)
-      line.reason += fmt::format("; planned again {} times, since somebody kept a gradient",
-                                 entry->planned_again);
+    if (entry->renewed > 0)
+      line.reason += fmt::format("; gradients in new memory {} times, since somebody kept the old",
+                                 entry->renewed);
     line.calls = entry->calls;
-    line.nodes = static_cast<int>(program.steps().size());
+    line.nodes = static_cast<int>(program.launches().size());
     line.lanes = program.plan().lanes;
     line.arena_bytes = program.plan().arena_bytes;
     line.least_bytes = program.plan().least_bytes;
-    line.kept_bytes = program.kept_bytes();
+    line.kept_bytes = program.memory().kept_bytes();
     line.trace_ms = entry->trace_ms;
     line.plan_ms = entry->plan_ms;
-    if (const graph::CudaReplay* replay = program.cuda()) {
-      line.launches = replay->launches();
-      line.scratch_bytes = replay->scratch_bytes();
-      line.capture_ms = replay->capture_ms();
-    }
+    const graph::Executor::Stats stats = program.stats();
+    line.launches = stats.nodes;
+    line.scratch_bytes = stats.scratch_bytes;
+    line.capture_ms = stats.capture_ms;
     report.entries.push_back(std::move(line));
   }
   report.eager_calls = state_->eager_calls;
@@ -365,11 +356,10 @@ std::string CompiledStep::explain() const {
         e.arena_bytes, e.least_bytes, e.kept_bytes, e.scratch_bytes);
     for (const graph::SettingRead& read : state_->entries[i]->guards->settings())
       text += fmt::format("  while {} is {}\n", read.name, read.value);
-    const Graph& graph = state_->entries[i]->program->graph();
-    const std::vector<Frozen> frozen = graph::frozen_values(graph);
-    if (frozen.empty()) continue;
+    const std::vector<HostConstant>& constants = state_->entries[i]->host_constants;
+    if (constants.empty()) continue;
     text += "  the same in every replay:\n";
-    const std::string lines = graph::to_string(graph, frozen);
+    const std::string lines = graph::to_string(constants);
     for (std::size_t from = 0; from < lines.size();) {
       const std::size_t end = lines.find('\n', from);
       text += "    " + lines.substr(from, end - from) + "\n";
@@ -390,8 +380,8 @@ std::string CompiledStep::graph_text(int entry, int format) const {
 void CompiledStep::each_call(int entry, const Visit& visit) const {
   if (!visit) fail("[each_call] expected a function, got none");
   const std::lock_guard lock(state_->mutex);
-  for (const graph::Step& step : state_->program(entry).steps())
-    visit(step.call, {step.outputs, op_info(step.call.op).n_outputs});
+  for (const graph::Launch& launch : state_->program(entry).launches())
+    visit(launch.call, launch.results());
 }
 
 void CompiledStep::clear() {

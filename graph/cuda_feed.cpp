@@ -64,6 +64,7 @@ void Feed::launch(cu::CudaStream& stream) {
 
 void Feed::find_nodes(std::span<const CUgraphNode> nodes) {
   if (empty()) return;
+  for (Kernel& kernel : kernels_) kernel.node = nullptr;
   for (const CUgraphNode node : nodes) {
     CUDA_KERNEL_NODE_PARAMS params{};
     const CUresult code = BRRR_CUDA_TRY(cuGraphKernelNodeGetParams, node, &params);

@@ -27,14 +27,14 @@ __device__ __forceinline__ void copy_part(const Part& part) {
 }
 
 extern "C" __global__ void __launch_bounds__(256) feed(const __grid_constant__ Parts parts) {
-  in_turn();
+  wait_for_previous_kernel();
   copy_part(parts.part[blockIdx.y]);
 }
 extern "C" __global__ void __launch_bounds__(256) hand_out(const __grid_constant__ Parts parts) {
-  in_turn();
+  wait_for_previous_kernel();
   copy_part(parts.part[blockIdx.y]);
 }
 extern "C" __global__ void __launch_bounds__(256) hand_back(const __grid_constant__ Parts parts) {
-  in_turn();
+  wait_for_previous_kernel();
   copy_part(parts.part[blockIdx.y]);
 }

@@ -2,9 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <string_view>
+#include <algorithm>
 
 #include "brrr/dispatch/op_info.h"
+#include "brrr/graph/flow.h"
 #include "brrr/tensor/error.h"
 
 namespace brrr::graph {
@@ -25,7 +26,7 @@ bool Value::is_contiguous() const {
   return true;
 }
 
-std::size_t phase_of(const Tensor& argument) {
+std::size_t misalignment_of(const Tensor& argument) {
   return argument.device().is_cpu() ? 0 : reinterpret_cast<std::uintptr_t>(argument.data()) % 16;
 }
 
@@ -36,9 +37,20 @@ std::string buffer_name(const Graph& graph, int index) {
   switch (buffer.kind) {
     case Buffer::Kind::captured: return fmt::format("captured{}", index);
     case Buffer::Kind::input: return fmt::format("input{}", buffer.input);
+    case Buffer::Kind::constant: return fmt::format("constant{}", index);
     case Buffer::Kind::temporary: break;
   }
   return fmt::format("%{}", index);
+}
+
+// The user's name of a tensor that a value is all or part of.
+const Name* name_of(const Graph& graph, const Value& value) {
+  const Extent extent = extent_of(value.region());
+  const auto found = std::ranges::find_if(graph.names, [&](const Name& name) {
+    return name.buffer == value.buffer && name.extent.low <= extent.low &&
+           extent.high <= name.extent.high;
+  });
+  return found == graph.names.end() ? nullptr : &*found;
 }
 
 const char* name_of(Role role) {
@@ -50,47 +62,20 @@ const char* name_of(Role role) {
   return "update";
 }
 
-std::string scalar_text(const Call& call, const Attr& attr) {
-  return is_floating(call.dtype) ? fmt::format("{}", attr.d()) : fmt::format("{}", attr.i());
-}
-
-// The attributes of a call that is not pointwise, with their names.
-std::string attributes_text(const Call& call) {
-  std::string text;
-  std::string_view names = op_info(call.op).attributes;
-  for (int i = 0; i < call.n_attrs; ++i) {
-    const std::string_view name = names.substr(0, names.find(' '));
-    if (name.ends_with("...")) {
-      return text + fmt::format(", {}={}", name.substr(0, name.size() - 3),
-                                to_string(Dims(call.shape_from(i))));
-    }
-    const std::string_view bare = name.substr(0, name.find(':'));
-    const std::string value = name.ends_with(":double")   ? fmt::format("{}", call.attrs[i].d())
-                              : name.ends_with(":number") ? scalar_text(call, call.attrs[i])
-                                                          : fmt::format("{}", call.attrs[i].i());
-    text += fmt::format(", {}={}", bare, value);
-    names.remove_prefix(std::min(name.size() + 1, names.size()));
-  }
-  return text;
-}
-
 // The operands of a call, numbers among them, and its attributes.
 std::string operands_text(const Graph& graph, const Node& node) {
   const OpInfo& info = op_info(node.call.op);
   std::string text;
   const auto add = [&text](const std::string& part) { text += text.empty() ? part : ", " + part; };
-  if (info.kind == OpKind::pointwise) {
-    std::size_t next = 0;
-    for (int i = 0; i < info.arity; ++i) {
-      const bool number = node.call.is_scalar(i);
-      add(number ? scalar_text(node.call, node.call.attrs[i])
-                 : describe(graph, node.inputs[next++]));
-    }
-    return text;
+  std::size_t next = 0;
+  for (int i = 0; info.kind == OpKind::pointwise && i < info.arity; ++i) {
+    add(node.call.is_scalar(i) ? node.call.number_text(i) : describe(graph, node.inputs[next++]));
   }
-  for (const Value& input : node.inputs) add(describe(graph, input));
-  const std::string attributes = attributes_text(node.call);
-  return text.empty() && !attributes.empty() ? attributes.substr(2) : text + attributes;
+  while (next < node.inputs.size()) add(describe(graph, node.inputs[next++]));
+  for_each_attribute(node.call, [&](const CallAttribute& attribute) {
+    add(fmt::format("{}={}", attribute.row.name, attribute.text()));
+  });
+  return text;
 }
 
 std::string results_text(const Graph& graph, const Node& node) {
@@ -101,72 +86,95 @@ std::string results_text(const Graph& graph, const Node& node) {
   return text;
 }
 
-std::vector<std::string> places_of(const Graph& graph) {
+std::vector<std::string> places_of(std::span<const Node> nodes) {
   std::vector<CallSite> sites;
-  for (const Node& node : graph.nodes) sites.push_back(node.site);
+  for (const Node& node : nodes) sites.push_back(node.site);
   return describe(sites);
 }
 
-std::string what_becomes_of(const Graph& graph, const LeafGradient& gradient) {
-  using Outcome = LeafGradient::Outcome;
-  switch (gradient.outcome) {
-    case Outcome::stays: return "stays";
-    case Outcome::added_to: return "added to in its place";
-    case Outcome::outside: return gradient.outside.describe();
-    case Outcome::forgotten: return "forgotten";
-    case Outcome::made:
-    case Outcome::argument: break;
+std::string text_of(const Graph& graph, const Output& output) {
+  if (output.is_value()) return describe(graph, output.value);
+  return output.outside.defined() ? output.outside.describe() : "nothing";
+}
+
+std::string text_of(const Graph& graph, const GradientSlot& slot) {
+  if (slot.accumulates) return "added to in place";
+  return slot.after ? text_of(graph, *slot.after) : "unchanged";
+}
+
+std::string text_of(const Graph& graph, const Node& node, const std::string& place) {
+  const std::string module =
+      node.module < 0 ? "" : graph.modules[static_cast<std::size_t>(node.module)] + ", ";
+  return fmt::format("  {} {} {}{}({})  # {}{}\n", results_text(graph, node),
+                     node.call.in_place ? "<-" : "=", op_info(node.call.op).name,
+                     node.call.in_place ? "_" : "", operands_text(graph, node), module, place);
+}
+
+// A leaf by its name, or a group by its first leaf.
+std::string leaf_text(const Graph& graph, const GradientSlot& slot) {
+  const Tensor& leaf = slot.leaf;
+  for (std::size_t i = 0; i < graph.buffers.size(); ++i) {
+    const Tensor& captured = graph.buffers[i].captured;
+    if (!captured.defined() || !captured.shares_storage_with(leaf)) continue;
+    const Value value{static_cast<int>(i), leaf.dtype(), Dims(leaf.shape()), Dims(leaf.strides()),
+                      leaf.storage_offset()};
+    if (const Name* const name = name_of(graph, value))
+      return (slot.group ? "the group of " : "") + name->text;
   }
-  return describe(graph, gradient.value);
+  return (slot.group ? "the group of " : "") + leaf.describe();
 }
 
 std::string as_text(const Graph& graph) {
-  const std::vector<std::string> places = places_of(graph);
-  std::string text = fmt::format("step on {}: {} calls, {} buffers\n", to_string(graph.device),
-                                 graph.nodes.size(), graph.buffers.size());
+  const std::vector<std::string> places = places_of(graph.nodes);
+  std::int64_t bytes = 0;
+  for (const Node& node : graph.nodes) bytes += bytes_moved(node);
+  std::string text =
+      fmt::format("step on {}: {} calls, {} buffers, {} bytes read and written\n",
+                  to_string(graph.device), graph.nodes.size(), graph.buffers.size(), bytes);
   for (std::size_t i = 0; i < graph.buffers.size(); ++i) {
     const Buffer& buffer = graph.buffers[i];
     if (buffer.kind == Buffer::Kind::temporary) continue;
-    text += fmt::format("{}: {} bytes\n", buffer_name(graph, static_cast<int>(i)), buffer.bytes);
+    std::string names;
+    for (const Name& name : graph.names) {
+      if (name.buffer == static_cast<int>(i)) names += (names.empty() ? "" : ", ") + name.text;
+    }
+    text +=
+        fmt::format("{}: {} bytes\n",
+                    names.empty() ? buffer_name(graph, static_cast<int>(i)) : names, buffer.bytes);
   }
+  if (!graph.constants.empty()) text += "once:\n";
+  const std::vector<std::string> of_constants = places_of(graph.constants);
+  for (std::size_t i = 0; i < graph.constants.size(); ++i)
+    text += text_of(graph, graph.constants[i], of_constants[i]);
   const Role* role = nullptr;
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     const Node& node = graph.nodes[i];
     if (!role || *role != node.role) text += fmt::format("{}:\n", name_of(node.role));
     role = &node.role;
-    text += fmt::format("  {} {} {}{}({})  # {}\n", results_text(graph, node),
-                        node.call.in_place ? "<-" : "=", op_info(node.call.op).name,
-                        node.call.in_place ? "_" : "", operands_text(graph, node), places[i]);
+    text += text_of(graph, node, places[i]);
   }
-  for (const Output& output : graph.outputs) {
-    text += fmt::format("return {}\n", output.real.defined()     ? output.real.describe()
-                                       : output.value.buffer < 0 ? std::string("nothing")
-                                                                 : describe(graph, output.value));
-  }
-  for (const LeafGradient& gradient : graph.gradients) {
-    text += fmt::format("gradient of {}: {}\n", gradient.leaf.describe(),
-                        what_becomes_of(graph, gradient));
-  }
+  for (const Output& output : graph.outputs)
+    text += fmt::format("return {}\n", text_of(graph, output));
+  for (const GradientSlot& slot : graph.gradients)
+    text += fmt::format("gradient of {}: {}\n", leaf_text(graph, slot), text_of(graph, slot));
   return text;
 }
 
 std::string as_dot(const Graph& graph) {
   std::string text = "digraph step {\n  node [shape=box, fontname=monospace];\n";
-  std::vector<std::vector<int>> writers(graph.buffers.size());
+  const Flow flow(graph);
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     const Node& node = graph.nodes[i];
     text += fmt::format("  n{} [label=\"{}\\n{}\"];\n", i, op_info(node.call.op).name,
                         results_text(graph, node));
     for (const Value& input : node.inputs) {
-      const auto& of = writers[static_cast<std::size_t>(input.buffer)];
-      if (of.empty()) {
+      const int version = flow.version(input.buffer, static_cast<int>(i));
+      if (version == 0) {
         text += fmt::format("  \"{}\" -> n{};\n", buffer_name(graph, input.buffer), i);
       } else {
-        text += fmt::format("  n{} -> n{};\n", of.back(), i);
+        const auto writer = static_cast<std::size_t>(version) - 1;
+        text += fmt::format("  n{} -> n{};\n", flow.writers(input.buffer)[writer], i);
       }
-    }
-    for (const Value& output : node.outputs) {
-      writers[static_cast<std::size_t>(output.buffer)].push_back(static_cast<int>(i));
     }
   }
   return text + "}\n";
@@ -198,7 +206,7 @@ std::string list_of(std::span<const Value> values) {
 }
 
 std::string as_json(const Graph& graph) {
-  const std::vector<std::string> places = places_of(graph);
+  const std::vector<std::string> places = places_of(graph.nodes);
   std::string nodes, buffers, outputs;
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     const Node& node = graph.nodes[i];
@@ -210,7 +218,7 @@ std::string as_json(const Graph& graph) {
         list_of(node.inputs), list_of(node.outputs), quoted(operands_text(graph, node)),
         quoted(places[i]));
   }
-  constexpr const char* kKinds[] = {"captured", "input", "temporary"};
+  constexpr const char* kKinds[] = {"captured", "input", "constant", "temporary"};
   for (std::size_t i = 0; i < graph.buffers.size(); ++i) {
     const Buffer& buffer = graph.buffers[i];
     buffers += fmt::format("{}\n    {{\"kind\": \"{}\", \"bytes\": {}}}", i ? "," : "",
@@ -218,7 +226,7 @@ std::string as_json(const Graph& graph) {
   }
   for (const Output& output : graph.outputs) {
     outputs += (outputs.empty() ? "" : ", ") +
-               (output.value.buffer < 0 ? std::string("null") : as_json(output.value));
+               (output.is_value() ? as_json(output.value) : std::string("null"));
   }
   return fmt::format(
       "{{\n  \"device\": \"{}\",\n  \"buffers\": [{}],\n  \"nodes\": [{}],\n  \"outputs\": "
@@ -229,10 +237,13 @@ std::string as_json(const Graph& graph) {
 }  // namespace
 
 std::string describe(const Graph& graph, const Value& value) {
-  std::string text = fmt::format("{} {}{}", buffer_name(graph, value.buffer), name_of(value.dtype),
-                                 to_string(value.shape));
+  const Name* const name = name_of(graph, value);
+  std::string text = fmt::format("{} {}{}", name ? name->text : buffer_name(graph, value.buffer),
+                                 name_of(value.dtype), to_string(value.shape));
   if (!value.is_contiguous()) text += fmt::format(" by {}", to_string(value.strides));
-  if (value.offset != 0) text += fmt::format(" at {}", value.offset);
+  std::int64_t offset = value.offset;
+  if (name) offset -= name->extent.low / static_cast<std::int64_t>(size_of(value.dtype));
+  if (offset != 0) text += fmt::format(" at {}", offset);
   return text;
 }
 

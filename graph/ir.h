@@ -1,9 +1,10 @@
-// What a traced step is: calls in the order in which they were made, and the memory that they read
-// and write. A value is a strided view of a buffer, so views are no nodes, writes in place are what
-// they are, and what depends on what is a question about bytes.
+// The graph of a traced step: its kernels in the order in which they were called, and the buffers
+// that they read and write. A value is a strided view of a buffer, so a view is no node, a write in
+// place is a node like any other, and dependence is a question about bytes.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,24 +20,25 @@ namespace brrr::graph {
 
 struct Buffer {
   enum class Kind : std::uint8_t {
-    captured,   // of a real tensor that the step met
-    input,      // of an argument
-    temporary,  // made in the step
+    captured,   // the storage of a tensor from outside
+    input,      // an argument's
+    constant,   // made once, before the first replay
+    temporary,  // written in each replay
   };
   Kind kind = Kind::temporary;
   Device device;
   std::size_t bytes = 0;
-  Tensor captured;             // some tensor of that storage
-  std::uint32_t replaced = 0;  // captured: the storage's count when it was traced
-  bool trains = false;         // captured: one that requires a gradient lies in it
-  int input = -1;              // which argument
-  // How many bytes past a multiple of 16 an argument starts that is copied: kernels choose how to
-  // load, and so the order in which they add up, by that.
-  std::size_t phase = 0;
+  Tensor captured;             // a tensor on that storage
+  std::uint32_t replaced = 0;  // captured: the storage's count of replacements at the trace
+  bool trains = false;         // captured: a tensor on it requires a gradient
+  int input = -1;              // the argument's number
+  // The argument's address modulo 16 where it is copied: kernels choose vector widths by it, and so
+  // the order of their sums.
+  std::size_t misalignment = 0;
 };
 
-// The phase of what would be copied.
-std::size_t phase_of(const Tensor& argument);
+// The misalignment of an argument's copy.
+std::size_t misalignment_of(const Tensor& argument);
 
 struct Value {
   int buffer = -1;
@@ -60,46 +62,40 @@ struct Node {
   std::vector<Value> inputs, outputs;
   Role role = Role::forward;
   CallSite site;
-  const char* composite = nullptr;  // what the user called, where that is made of several calls
+  const char* composite = nullptr;  // the public function, where that makes several calls
   bool intended_constants = false;  // its numbers are meant to be the same in every replay
+  int recomputation = 0;            // which recomputation of a checkpoint made it; 0: none
+  int module = -1;                  // in Graph::modules; -1: none
 
   explicit Node(const Call& c) : call(c) { call.inputs = nullptr; }
 };
 
-// A gradient that the step looks at or changes: that of a leaf, or of the group that the leaf is
-// the first of.
-struct LeafGradient {
-  enum class Outcome : std::uint8_t {
-    stays,     // as it was
-    added_to,  // in its place
-    made,      // the value, in memory that the program keeps
-    argument,  // the value, which lies in an argument
-    outside,   // a tensor from outside
-    forgotten,
-  };
-  Tensor leaf;
-  std::uint64_t group = 0;
-  Outcome outcome = Outcome::stays;
-  Value value;
-  Tensor outside;
-  bool depends = false;  // on the gradient that was there, or on there being none
-  Tensor before;         // that gradient, by a handle of its own
-
-  bool is_made() const { return outcome == Outcome::made; }
-};
-
+// What a replay hands out: a value, a tensor from outside, or nothing.
 struct Output {
   Value value;
-  Tensor real;  // in its place: a tensor from outside, handed back as it is
+  Tensor outside;
+
+  bool is_value() const { return value.buffer >= 0; }
 };
 
-// A value of the host that the trace took for a constant.
-struct Frozen {
-  int node = -1;     // that has it as an operand or an attribute; -1: a tensor made of host values
-  std::string what;  // "operand 1", "rate", "tensor f32[3]"
-  double value = 0;
-  bool updates_parameter = false;  // scales what is added to a leaf, unless that is intended
-  bool intended = false;           // its node has intended constants
+// The gradient of a leaf, or of a group by its first leaf: what a replay reads at its start and
+// what the leaf has at its end.
+struct GradientSlot {
+  Tensor leaf;
+  std::uint64_t group = 0;
+  bool reads = false;           // the step depends on the gradient that was there, or on none
+  Tensor before;                // that gradient, on a handle of the graph's own
+  bool accumulates = false;     // eagerly a sum in new memory; the step adds to `before` in place
+  std::optional<Output> after;  // none: the leaf keeps its gradient
+};
+
+// A number of the host that is the same in every replay.
+struct HostConstant {
+  std::string what;             // "operand 1 of mul", "rate of adam_step", "tensor f32[3]"
+  std::optional<double> value;  // of a number; a tensor made of host values has several
+  CallSite site;
+  bool updates_parameter = false;  // scales what is added to a leaf, and is not intended
+  bool intended = false;           // its call has intended constants
 };
 
 // A setting that the function branched on, and the value that it had.
@@ -109,18 +105,32 @@ struct SettingRead {
   std::string name;  // "mlp.dropout.training()"
 };
 
+// What the user calls the tensor in some bytes of a buffer.
+struct Name {
+  int buffer = -1;
+  Extent extent;
+  std::string text;  // "mlp.layers.1.weight"
+};
+
 struct Graph {
   Device device;
   std::vector<Buffer> buffers;
+  std::vector<Node> constants;  // run once: they depend on nothing
   std::vector<Node> nodes;
   std::vector<Output> outputs;
-  std::vector<LeafGradient> gradients;
+  std::vector<GradientSlot> gradients;
   std::vector<RandomAdvance> draws;
   std::vector<SettingRead> settings;
   std::vector<std::pair<std::string, CallSite>> host_values;  // tensors made of them, and where
+  std::vector<std::string> modules;                           // "mlp.layers.1"
+  std::vector<Name> names;
 
   bool is_temporary(int buffer) const {
     return buffers[static_cast<std::size_t>(buffer)].kind == Buffer::Kind::temporary;
+  }
+  // Whether a leaf gets a gradient that each replay writes to memory of the program's own.
+  bool makes(const GradientSlot& slot) const {
+    return slot.after && slot.after->is_value() && is_temporary(slot.after->value.buffer);
   }
 };
 
@@ -130,17 +140,18 @@ std::string describe(const Graph& graph, const Value& value);
 enum class Format { text, dot, json };
 std::string to_string(const Graph& graph, Format format = Format::text);
 
-// Every host number that became part of the graph.
-std::vector<Frozen> frozen_values(const Graph& graph);
-std::string to_string(const Graph& graph, std::span<const Frozen> frozen);
+// Every number of the host that became part of the graph.
+std::vector<HostConstant> host_constants(const Graph& graph);
+std::string to_string(std::span<const HostConstant> constants);
 
-// Throws, naming the node and the rule, unless the graph is what the passes and the planner may
-// rely on; run between passes in debug builds.
+// The executable specification of the graph: throws, naming the node and the rule. It runs between
+// passes in debug builds.
 void verify(const Graph& graph, const char* after);
 
-// Passes: each gives the number of nodes that it removed.
+// Passes: each returns how many nodes of a replay it removed.
 int simplify(Graph& graph);
 int merge_equal(Graph& graph);
 int remove_dead(Graph& graph);
+int hoist_constants(Graph& graph);
 
 }  // namespace brrr::graph

@@ -1,25 +1,24 @@
-// Common subexpressions: of two calls that compute the same, the second one goes.
+// Common subexpressions: of two calls that compute the same values, the second one goes.
 #include <map>
 
 #include "brrr/dispatch/op_info.h"
-#include "brrr/graph/rename.h"
+#include "brrr/graph/flow.h"
 
 namespace brrr::graph {
 namespace {
 
-// What makes a call the same as another: the row, its attributes, and where its inputs lie at which
-// state of their buffers.
-std::vector<std::int64_t> identity_of(const Node& node, const std::vector<int>& states) {
+// Equal for two calls with equal results: the row, its attributes, and the operands' layouts and
+// versions. A recomputation is there to shorten lifetimes, so it shares only with itself.
+std::vector<std::int64_t> key_of(const Node& node, int index, const Flow& flow) {
   const Call& call = node.call;
   std::vector<std::int64_t> words = {static_cast<std::int64_t>(call.op), call.scalars,
-                                     static_cast<std::int64_t>(call.dtype), call.n_attrs};
+                                     static_cast<std::int64_t>(call.dtype), node.recomputation,
+                                     call.n_attrs};
   for (int i = 0; i < call.n_attrs; ++i) words.push_back(call.attrs[i].bits);
   for (const Value& input : node.inputs) {
-    words.push_back(input.buffer);
-    words.push_back(states[static_cast<std::size_t>(input.buffer)]);
-    words.push_back(static_cast<std::int64_t>(input.dtype));
-    words.push_back(input.offset);
-    words.push_back(input.shape.size());
+    words.insert(words.end(),
+                 {input.buffer, flow.version(input.buffer, index),
+                  static_cast<std::int64_t>(input.dtype), input.offset, input.shape.size()});
     words.insert(words.end(), input.shape.begin(), input.shape.end());
     words.insert(words.end(), input.strides.begin(), input.strides.end());
   }
@@ -29,41 +28,30 @@ std::vector<std::int64_t> identity_of(const Node& node, const std::vector<int>& 
 }  // namespace
 
 int merge_equal(Graph& graph) {
-  const std::vector<int> writes = writes_of(graph);
-  const std::vector<bool> results = results_of(graph);
-  const auto written_once = [&](const Node& node) {
-    for (const Value& output : node.outputs) {
-      if (!graph.is_temporary(output.buffer) ||
-          writes[static_cast<std::size_t>(output.buffer)] != 1 ||
-          results[static_cast<std::size_t>(output.buffer)])
-        return false;
-    }
-    return true;
+  const Flow flow(graph);
+  const auto may_go = [&](const Node& node) {
+    return is_pure(node) && std::ranges::all_of(node.outputs, [&](const Value& output) {
+             return flow.is_intermediate(output.buffer);
+           });
   };
-  Renaming renaming(graph);
-  std::vector<int> states(graph.buffers.size());
+  Substitution substitution(graph);
   std::map<std::vector<std::int64_t>, std::vector<Value>> known;
   std::vector<Node> kept;
-  for (Node& node : graph.nodes) {
-    renaming.apply(node);
-    // A registered op may do more than its results say.
-    const bool pure =
-        !node.call.in_place && written_once(node) && !op_info(node.call.op).registered;
-    if (pure) {
-      const auto [found, is_new] = known.try_emplace(identity_of(node, states), node.outputs);
+  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+    Node& node = graph.nodes[i];
+    substitution.apply(node);
+    if (may_go(node)) {
+      const auto [found, is_new] =
+          known.try_emplace(key_of(node, static_cast<int>(i), flow), node.outputs);
       if (!is_new) {
-        for (std::size_t i = 0; i < node.outputs.size(); ++i) {
-          renaming.rename(node.outputs[i].buffer, found->second[i].buffer);
-        }
+        for (std::size_t k = 0; k < node.outputs.size(); ++k)
+          substitution.replace(node.outputs[k].buffer, found->second[k].buffer);
         continue;
       }
     }
-    for (const Value& output : node.outputs) ++states[static_cast<std::size_t>(output.buffer)];
     kept.push_back(std::move(node));
   }
-  const int removed = static_cast<int>(graph.nodes.size() - kept.size());
-  graph.nodes = std::move(kept);
-  return removed;
+  return replace_nodes(graph, std::move(kept));
 }
 
 }  // namespace brrr::graph

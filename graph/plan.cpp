@@ -1,47 +1,44 @@
+// Blocks and their places in the arena.
 #include "brrr/graph/plan.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
+#include <queue>
 
 #include "brrr/dispatch/op_info.h"
-#include "brrr/graph/rename.h"
 
 namespace brrr::graph {
 namespace {
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
-// The last call that touches each buffer.
-std::vector<int> last_uses(const Graph& graph) {
-  std::vector<int> last(graph.buffers.size(), -1);
-  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
-    for (const Value& v : graph.nodes[i].inputs) last[at(v.buffer)] = static_cast<int>(i);
-    for (const Value& v : graph.nodes[i].outputs) last[at(v.buffer)] = static_cast<int>(i);
-  }
-  return last;
-}
-
-bool is_whole(const Graph& graph, const Value& value) {
-  return value.offset == 0 && value.is_contiguous() &&
-         value.bytes() == graph.buffers[at(value.buffer)].bytes;
-}
-
-bool is_root(const Plan& plan, int buffer) { return plan.places[at(buffer)].root == buffer; }
+bool is_block(const Plan& plan, int buffer) { return plan.places[at(buffer)].block == buffer; }
 
 }  // namespace
 
-void put(Plan& plan, int root, int into, std::size_t offset) {
-  for (Place& place : plan.places) {
-    if (place.root == root) place = {into, place.offset + offset};
-  }
+Members members_of(const Plan& plan) {
+  Members members(plan.places.size());
+  for (std::size_t i = 0; i < plan.places.size(); ++i)
+    members[at(plan.places[i].block)].push_back(static_cast<int>(i));
+  return members;
 }
 
-std::vector<std::vector<int>> calls_of_roots(const Graph& graph, const Plan& plan) {
+void embed(Plan& plan, Members& members, int block, int into, std::size_t offset) {
+  for (const int buffer : members[at(block)]) {
+    Place& place = plan.places[at(buffer)];
+    place = {into, place.offset + offset};
+    members[at(into)].push_back(buffer);
+  }
+  members[at(block)].clear();
+}
+
+std::vector<std::vector<int>> calls_of_blocks(const Graph& graph, const Plan& plan) {
   std::vector<std::vector<int>> calls(graph.buffers.size());
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
-    if (plan.dropped[i]) continue;
+    if (plan.elided[i]) continue;
     const auto touch = [&](const Value& v) {
-      calls[at(plan.places[at(v.buffer)].root)].push_back(static_cast<int>(i));
+      calls[at(plan.place_of(v).block)].push_back(static_cast<int>(i));
     };
     for (const Value& v : graph.nodes[i].inputs) touch(v);
     for (const Value& v : graph.nodes[i].outputs) touch(v);
@@ -49,224 +46,322 @@ std::vector<std::vector<int>> calls_of_roots(const Graph& graph, const Plan& pla
   return calls;
 }
 
-// A pointwise result may take the memory of an operand that nobody reads again.
-void place_results_in_operands(const Graph& graph, Plan& plan) {
-  const std::vector<int> last = last_uses(graph);
-  const std::vector<bool> results = results_of(graph);
-  std::vector<int> end(last);  // of all that lies in a root
+void alias_operands(const Graph& graph, const Flow& flow, Plan& plan) {
+  std::vector<int> end(graph.buffers.size());  // the last use of a block
+  for (std::size_t i = 0; i < end.size(); ++i) end[i] = flow.last_use(static_cast<int>(i));
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     const Node& node = graph.nodes[i];
     if (op_info(node.call.op).kind != OpKind::pointwise || node.call.in_place) continue;
     const Value& out = node.outputs[0];
-    if (!graph.is_temporary(out.buffer) || results[at(out.buffer)] || !is_whole(graph, out))
+    if (!graph.is_temporary(out.buffer) || flow.escapes(out.buffer) || !is_whole(graph, out))
       continue;
     for (const Value& in : node.inputs) {
-      const int root = plan.places[at(in.buffer)].root;
-      const bool free = graph.is_temporary(in.buffer) && !results[at(root)] &&
-                        plan.places[at(in.buffer)].offset == 0 &&
-                        end[at(root)] == static_cast<int>(i);
+      const int block = plan.place_of(in).block;
+      const bool free = graph.is_temporary(in.buffer) && graph.is_temporary(block) &&
+                        !flow.escapes(block) && plan.place_of(in).offset == 0 &&
+                        end[at(block)] == static_cast<int>(i);
       const bool fits = in.shape == out.shape && is_whole(graph, in) &&
                         size_of(in.dtype) == size_of(out.dtype) &&
-                        graph.buffers[at(root)].bytes == graph.buffers[at(out.buffer)].bytes;
-      // Another operand must not be another part of the same memory.
+                        graph.buffers[at(block)].bytes == graph.buffers[at(out.buffer)].bytes;
+      // No other operand may be another part of the same memory.
       const auto elsewhere = [&](const Value& other) {
-        return plan.places[at(other.buffer)].root != root || other == in;
+        return plan.place_of(other).block != block || other == in;
       };
       if (!free || !fits || !std::ranges::all_of(node.inputs, elsewhere)) continue;
-      plan.places[at(out.buffer)] = {root, 0};
-      end[at(root)] = last[at(out.buffer)];
+      plan.places[at(out.buffer)] = {block, 0};
+      end[at(block)] = flow.last_use(out.buffer);
       break;
     }
   }
 }
 
-// What is joined to one tensor may be made in its place in it.
-void place_parts_in_joined(const Graph& graph, Plan& plan) {
-  const std::vector<bool> results = results_of(graph);
-  const std::vector<int> writes = writes_of(graph);
-  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
-    const Node& node = graph.nodes[i];
-    if (node.call.op != Op::cat || node.call.in_place) continue;
+namespace {
+
+// Decides which concatenations need no call because their parts are made in place.
+class Concatenations {
+ public:
+  Concatenations(const Graph& graph, const Flow& flow, Plan& plan)
+      : graph_(graph), flow_(flow), plan_(plan), members_(members_of(plan)) {
+    last_write_.assign(graph.buffers.size(), Flow::kNone);
+    for (std::size_t i = 0; i < graph.buffers.size(); ++i) {
+      const auto writers = flow.writers(static_cast<int>(i));
+      if (writers.empty()) continue;
+      int& last = last_write_[at(plan.places[i].block)];
+      last = std::max(last, writers.back());
+    }
+  }
+
+  void elide(int call) {
+    const Node& node = graph_.nodes[at(call)];
     const Value& out = node.outputs[0];
-    if (!graph.is_temporary(out.buffer) || writes[at(out.buffer)] != 1 ||
-        !is_root(plan, out.buffer) || !is_whole(graph, out))
-      continue;
-    const std::int64_t dim = node.call.attrs[0].i();
+    if (!graph_.is_temporary(out.buffer) || flow_.producer(out.buffer) != call ||
+        !is_block(plan_, out.buffer) || !is_whole(graph_, out) ||
+        last_write_[at(out.buffer)] > call)
+      return;
     // Parts must follow one another in memory: all dimensions before are of size 1.
-    bool fits = std::all_of(out.shape.begin(), out.shape.begin() + dim,
-                            [](std::int64_t d) { return d == 1; });
+    const std::int64_t dim = node.call.attrs[0].i();
+    for (std::int64_t d = 0; d < dim; ++d) {
+      if (out.shape[static_cast<int>(d)] != 1) return;
+    }
     std::vector<std::pair<int, std::size_t>> parts;
     std::size_t offset = 0;
     for (const Value& in : node.inputs) {
-      const int root = plan.places[at(in.buffer)].root;
-      fits &= graph.is_temporary(in.buffer) && in.offset == 0 && in.is_contiguous() &&
-              plan.places[at(in.buffer)].offset == 0 && root != out.buffer && !results[at(root)] &&
-              graph.buffers[at(root)].kind == Buffer::Kind::temporary &&
-              graph.buffers[at(root)].bytes == in.bytes() && offset % kAlignment == 0;
-      for (const auto& [other, unused] : parts) fits &= other != root;
-      parts.emplace_back(root, offset);
+      const int block = plan_.place_of(in).block;
+      if (!may_move(in, block, call) || block == out.buffer || offset % kAlignment != 0) return;
+      parts.emplace_back(block, offset);
       offset += in.bytes();
     }
-    // Whoever writes to a part after the join would write to the joined tensor.
-    for (std::size_t later = i + 1; fits && later < graph.nodes.size(); ++later) {
-      for (const Value& written : graph.nodes[later].outputs) {
-        const int root = plan.places[at(written.buffer)].root;
-        for (const auto& [part, unused] : parts) fits &= root != part;
-        // Nor may the joined one be written while parts are read.
-        fits &= root != out.buffer;
-      }
-    }
-    if (!fits) continue;
-    for (const auto& [root, where] : parts) put(plan, root, out.buffer, where);
-    plan.dropped[i] = true;
+    std::vector<int> blocks;
+    for (const auto& [block, unused] : parts) blocks.push_back(block);
+    std::ranges::sort(blocks);
+    if (std::ranges::adjacent_find(blocks) != blocks.end()) return;
+    for (const auto& [block, where] : parts) embed(plan_, members_, block, out.buffer, where);
+    plan_.elided[at(call)] = true;
+  }
+
+ private:
+  // A write to a part after the call would change the result.
+  bool may_move(const Value& part, int block, int call) const {
+    return graph_.is_temporary(part.buffer) && graph_.is_temporary(block) && part.offset == 0 &&
+           part.is_contiguous() && plan_.place_of(part).offset == 0 && !flow_.escapes(block) &&
+           graph_.buffers[at(block)].bytes == part.bytes() && last_write_[at(block)] < call;
+  }
+
+  const Graph& graph_;
+  const Flow& flow_;
+  Plan& plan_;
+  Members members_;
+  std::vector<int> last_write_;  // to each block
+};
+
+}  // namespace
+
+void make_parts_in_place(const Graph& graph, const Flow& flow, Plan& plan) {
+  Concatenations concatenations(graph, flow, plan);
+  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+    const Call& call = graph.nodes[i].call;
+    if (op_info(call.op).algebra == Algebra::concatenation && !call.in_place)
+      concatenations.elide(static_cast<int>(i));
   }
 }
 
-std::vector<Life> lives_of(const Graph& graph, const Plan& plan, const PlanOptions& options) {
+std::vector<LiveRange> live_ranges(const Graph& graph, const PlanOptions& options, const Flow& flow,
+                                   const Plan& plan) {
   const int end = static_cast<int>(graph.nodes.size());
-  std::vector<Life> lives(graph.buffers.size(), Life{end, -1});
+  std::vector<LiveRange> ranges(graph.buffers.size(), LiveRange{end, -1});
   const auto touch = [&](int buffer, int when) {
-    Life& life = lives[at(plan.places[at(buffer)].root)];
-    life.from = std::min(life.from, when);
-    life.to = std::max(life.to, when);
+    LiveRange& range = ranges[at(plan.places[at(buffer)].block)];
+    range.first = std::min(range.first, when);
+    range.last = std::max(range.last, when);
   };
-  for (std::size_t i = 0; i < graph.buffers.size(); ++i) {
-    if (graph.buffers[i].kind == Buffer::Kind::input && options.inputs_in_arena)
-      touch(static_cast<int>(i), -1);
-  }
   for (int i = 0; i < end; ++i) {
-    if (plan.dropped[at(i)]) continue;
+    if (plan.elided[at(i)]) continue;
     for (const Value& v : graph.nodes[at(i)].inputs) touch(v.buffer, i);
     for (const Value& v : graph.nodes[at(i)].outputs) touch(v.buffer, i);
   }
-  for (const Output& output : graph.outputs) {
-    if (output.value.buffer >= 0) touch(output.value.buffer, end);
-  }
-  for (const LeafGradient& gradient : graph.gradients) {
-    if (gradient.value.buffer >= 0) touch(gradient.value.buffer, end);
-  }
-  // An argument that the step writes to goes back to the caller at the end.
   for (std::size_t i = 0; i < graph.buffers.size(); ++i) {
+    const int buffer = static_cast<int>(i);
+    if (flow.escapes(buffer)) touch(buffer, end);
     if (graph.buffers[i].kind != Buffer::Kind::input || !options.inputs_in_arena) continue;
-    for (const Node& node : graph.nodes) {
-      for (const Value& v : node.outputs) {
-        if (v.buffer == static_cast<int>(i)) touch(v.buffer, end);
-      }
-    }
+    touch(buffer, -1);
+    // An argument that the step writes to is copied back at the end.
+    if (!flow.writers(buffer).empty()) touch(buffer, end);
   }
-  return lives;
+  return ranges;
 }
 
 namespace {
 
 struct Block {
-  int root;
+  int buffer;
   std::size_t bytes;
-  Life life;
+  LiveRange range;
 };
 
-bool at_once(const Life& a, const Life& b) { return a.from <= b.to && b.from <= a.to; }
+struct Layout {
+  std::vector<std::int64_t> offsets;  // of each block; -1: it is outside of the arena
+  std::size_t bytes = 0;
 
-// Puts blocks one by one into the lowest gap that is free as long as they live; returns the arena's
-// bytes.
-std::size_t first_fit(std::span<const Block> blocks, const KeptApart& apart,
-                      std::vector<std::int64_t>& offsets) {
+  explicit Layout(std::size_t buffers) : offsets(buffers, -1) {}
+  void put(const Block& block, std::size_t offset) {
+    offsets[at(block.buffer)] = static_cast<std::int64_t>(offset);
+    bytes = std::max(bytes, offset + block.bytes);
+  }
+};
+
+// As an allocator would do it in the order of the calls: each block takes the lowest gap that is
+// large enough, and gives it back after its last use.
+Layout first_fit_by_birth(std::vector<Block> blocks, std::size_t buffers) {
+  std::ranges::stable_sort(blocks, {}, [](const Block& b) { return b.range.first; });
+  Layout layout(buffers);
+  std::map<std::size_t, std::size_t> gaps = {{0, SIZE_MAX}};  // bytes by offset; none touch
+  const auto give_back = [&gaps](std::size_t offset, std::size_t bytes) {
+    auto next = gaps.upper_bound(offset);
+    if (next != gaps.end() && next->first == offset + bytes) {
+      bytes = next->second == SIZE_MAX ? SIZE_MAX : bytes + next->second;
+      next = gaps.erase(next);
+    }
+    if (next != gaps.begin()) {
+      const auto before = std::prev(next);
+      if (before->first + before->second == offset) {
+        before->second = bytes == SIZE_MAX ? SIZE_MAX : before->second + bytes;
+        return;
+      }
+    }
+    gaps.emplace_hint(next, offset, bytes);
+  };
+  const auto dies_later = [&blocks](std::size_t a, std::size_t b) {
+    return blocks[a].range.last > blocks[b].range.last;
+  };
+  std::priority_queue<std::size_t, std::vector<std::size_t>, decltype(dies_later)> live(dies_later);
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    const Block& block = blocks[i];
+    for (; !live.empty() && blocks[live.top()].range.last < block.range.first; live.pop()) {
+      const Block& dead = blocks[live.top()];
+      give_back(static_cast<std::size_t>(layout.offsets[at(dead.buffer)]), dead.bytes);
+    }
+    const auto gap =
+        std::ranges::find_if(gaps, [&](const auto& each) { return each.second >= block.bytes; });
+    const auto [offset, bytes] = *gap;
+    const auto hint = gaps.erase(gap);
+    if (bytes > block.bytes) {
+      gaps.emplace_hint(hint, offset + block.bytes,
+                        bytes == SIZE_MAX ? SIZE_MAX : bytes - block.bytes);
+    }
+    layout.put(block, offset);
+    live.push(i);
+  }
+  return layout;
+}
+
+// Each block takes the lowest gap between those before it in the list that it may not alias.
+Layout first_fit(std::span<const Block> blocks, const MayAlias& may_alias, std::size_t buffers) {
+  Layout layout(buffers);
   std::vector<const Block*> placed;  // by offset
-  std::size_t arena = 0;
+  const auto offset_of = [&](const Block* block) {
+    return static_cast<std::size_t>(layout.offsets[at(block->buffer)]);
+  };
   for (const Block& block : blocks) {
     std::size_t offset = 0;
     for (const Block* other : placed) {
-      if (!at_once(block.life, other->life)) {
-        const bool earlier = block.life.to < other->life.from;
-        if (!apart ||
-            !apart(earlier ? block.root : other->root, earlier ? other->root : block.root))
+      if (!block.range.overlaps(other->range)) {
+        const bool earlier = block.range.last < other->range.first;
+        if (!may_alias || may_alias(earlier ? block.buffer : other->buffer,
+                                    earlier ? other->buffer : block.buffer))
           continue;
       }
-      const auto low = static_cast<std::size_t>(offsets[at(other->root)]);
-      if (offset + block.bytes <= low) break;
-      offset = std::max(offset, low + other->bytes);
+      if (offset + block.bytes <= offset_of(other)) break;
+      offset = std::max(offset, offset_of(other) + other->bytes);
     }
-    offsets[at(block.root)] = static_cast<std::int64_t>(offset);
-    const auto where =
-        std::ranges::upper_bound(placed, static_cast<std::int64_t>(offset), {},
-                                 [&](const Block* other) { return offsets[at(other->root)]; });
-    placed.insert(where, &block);
-    arena = std::max(arena, offset + block.bytes);
+    layout.put(block, offset);
+    placed.insert(std::ranges::upper_bound(placed, offset, {}, offset_of), &block);
   }
-  return arena;
+  return layout;
 }
 
-std::size_t most_at_once(std::span<const Block> blocks, int end) {
+std::size_t most_live(std::span<const Block> blocks, int end) {
   std::vector<std::int64_t> change(at(end) + 3);
   for (const Block& block : blocks) {
-    change[at(block.life.from + 1)] += static_cast<std::int64_t>(block.bytes);
-    change[at(block.life.to + 2)] -= static_cast<std::int64_t>(block.bytes);
+    change[at(block.range.first + 1)] += static_cast<std::int64_t>(block.bytes);
+    change[at(block.range.last + 2)] -= static_cast<std::int64_t>(block.bytes);
   }
   std::int64_t live = 0, most = 0;
   for (std::int64_t c : change) most = std::max(most, live += c);
   return static_cast<std::size_t>(most);
 }
 
-}  // namespace
-
-// Large blocks first leaves little waste; so does, for stacks of layers, the order of birth. The
-// better of the two is taken.
-void lay_out_arena(const Graph& graph, const PlanOptions& options, const KeptApart& apart,
-                   Plan& plan) {
-  const std::vector<Life> lives = lives_of(graph, plan, options);
-  const std::vector<bool> results = results_of(graph);
-  std::vector<bool> own(graph.buffers.size());
-  for (std::size_t i = 0; i < results.size(); ++i) {
-    const bool kept = results[i] && !options.outputs_in_arena;
-    const bool outside = graph.buffers[i].kind == Buffer::Kind::captured ||
-                         (graph.buffers[i].kind == Buffer::Kind::input && !options.inputs_in_arena);
-    if (kept || outside) own[at(plan.places[i].root)] = true;
+// The blocks of the arena: those of temporaries, and of arguments and results that are copied.
+std::vector<Block> arena_blocks(const Graph& graph, const PlanOptions& options, const Flow& flow,
+                                const Plan& plan) {
+  std::vector<bool> outside(graph.buffers.size());
+  const auto keep_outside = [&](int buffer) { outside[at(plan.places[at(buffer)].block)] = true; };
+  for (std::size_t i = 0; i < graph.buffers.size(); ++i) {
+    const int buffer = static_cast<int>(i);
+    const Buffer::Kind kind = graph.buffers[i].kind;
+    const bool copied = kind == Buffer::Kind::input && options.inputs_in_arena;
+    if ((flow.escapes(buffer) && !options.outputs_in_arena) ||
+        (!graph.is_temporary(buffer) && !copied))
+      keep_outside(buffer);
   }
-  for (const LeafGradient& gradient : graph.gradients) {
-    if (gradient.is_made()) own[at(plan.places[at(gradient.value.buffer)].root)] = true;
+  for (const GradientSlot& slot : graph.gradients) {
+    if (graph.makes(slot)) keep_outside(slot.after->value.buffer);
   }
+  const std::vector<LiveRange> ranges = live_ranges(graph, options, flow, plan);
   std::vector<Block> blocks;
   for (std::size_t i = 0; i < graph.buffers.size(); ++i) {
-    const int root = static_cast<int>(i);
-    if (!is_root(plan, root) || own[i] || lives[i].to < lives[i].from) continue;
     const Buffer& buffer = graph.buffers[i];
-    blocks.push_back(
-        {root, aligned(std::max<std::size_t>(buffer.phase + buffer.bytes, 1)), lives[i]});
+    if (!is_block(plan, static_cast<int>(i)) || outside[i] || ranges[i].last < ranges[i].first)
+      continue;
+    blocks.push_back({static_cast<int>(i),
+                      aligned(std::max<std::size_t>(buffer.misalignment + buffer.bytes, 1)),
+                      ranges[i]});
   }
-  plan.least_bytes = most_at_once(blocks, static_cast<int>(graph.nodes.size()));
-  std::vector<std::int64_t> by_size(graph.buffers.size(), -1), by_birth(by_size);
-  std::ranges::stable_sort(blocks, std::greater{}, &Block::bytes);
-  const std::size_t size_bytes = first_fit(blocks, apart, by_size);
-  std::ranges::stable_sort(blocks, std::less{}, [](const Block& b) { return b.life.from; });
-  const std::size_t birth_bytes = first_fit(blocks, apart, by_birth);
-  plan.arena_bytes = std::min(size_bytes, birth_bytes);
-  plan.in_arena = size_bytes <= birth_bytes ? by_size : by_birth;
+  return blocks;
+}
+
+// Placing large blocks first compares every pair of blocks.
+constexpr std::size_t kMostBlocksInPairs = 4096;
+
+}  // namespace
+
+// Large blocks first leave little waste; so do, for stacks of layers, blocks in the order of their
+// birth. The smaller layout is taken.
+void lay_out_arena(const Graph& graph, const PlanOptions& options, const Flow& flow,
+                   const MayAlias& may_alias, Plan& plan) {
+  std::vector<Block> blocks = arena_blocks(graph, options, flow, plan);
+  const std::size_t buffers = graph.buffers.size();
+  plan.least_bytes = most_live(blocks, static_cast<int>(graph.nodes.size()));
+  Layout best(buffers);
+  if (!may_alias) {
+    best = first_fit_by_birth(blocks, buffers);
+  } else {
+    std::ranges::stable_sort(blocks, {}, [](const Block& b) { return b.range.first; });
+    best = first_fit(blocks, may_alias, buffers);
+  }
+  if (blocks.size() <= kMostBlocksInPairs) {
+    std::ranges::stable_sort(blocks, std::greater{}, &Block::bytes);
+    Layout by_size = first_fit(blocks, may_alias, buffers);
+    if (by_size.bytes <= best.bytes) best = std::move(by_size);
+  }
+  plan.arena_bytes = best.bytes;
+  plan.arena_offset = std::move(best.offsets);
+}
+
+int longest_chain(const Plan& plan) {
+  std::vector<int> length(plan.predecessors.size());
+  int longest = 0;
+  for (std::size_t i = 0; i < length.size(); ++i) {
+    for (const int call : plan.predecessors[i]) length[i] = std::max(length[i], length[at(call)]);
+    longest = std::max(longest, ++length[i]);
+  }
+  return longest;
 }
 
 namespace {
 
-// Memory that is used again makes the later calls wait for the earlier ones. Where that makes a
-// much longer chain of what could run side by side, memory is used again only by calls that come
-// after the earlier ones anyway, if it costs no more than this.
+// Memory that is reused makes later calls depend on earlier ones. Where that makes the longest
+// chain of dependences much longer, blocks are shared only by calls that depend on one another
+// anyway, if it costs no more bytes than this.
 constexpr std::size_t kMostForIndependence = std::size_t{16} << 20;
 
-void keep_independent(const Graph& graph, const PlanOptions& options, Plan& plan) {
-  if (!options.lanes || graph.nodes.size() > kMostCallsInSets) return;
+void keep_independent(const Graph& graph, const PlanOptions& options, const Flow& flow,
+                      Plan& plan) {
+  if (!options.lanes || graph.nodes.size() > kMostBlocksInPairs) return;
   const Plan free = without_reuse(graph, options, plan);
   if (longest_chain(plan) * 4 <= longest_chain(free) * 5) return;
-  const std::vector<CallSet> before = all_before(free);
-  const std::vector<std::vector<int>> calls = calls_of_roots(graph, plan);
+  const std::vector<CallSet> before = all_predecessors(free);
+  const std::vector<std::vector<int>> calls = calls_of_blocks(graph, plan);
   Plan wider = plan;
   lay_out_arena(
-      graph, options,
+      graph, options, flow,
       [&](int earlier, int later) {
-        if (calls[at(later)].empty()) return true;
+        if (calls[at(later)].empty()) return false;
         const CallSet& known = before[at(calls[at(later)].front())];
-        return !std::ranges::all_of(calls[at(earlier)], [&](int call) { return known.has(call); });
+        return std::ranges::all_of(calls[at(earlier)], [&](int call) { return known.has(call); });
       },
       wider);
   if (wider.arena_bytes > plan.arena_bytes + kMostForIndependence) return;
-  find_order(graph, options, wider);
+  find_dependences(graph, options, wider);
   plan = std::move(wider);
 }
 
@@ -276,14 +371,15 @@ Plan make_plan(const Graph& graph, const PlanOptions& options) {
   Plan plan;
   plan.places.resize(graph.buffers.size());
   for (std::size_t i = 0; i < plan.places.size(); ++i)
-    plan.places[i] = {static_cast<int>(i), graph.buffers[i].phase};
-  plan.dropped.assign(graph.nodes.size(), false);
-  place_results_in_operands(graph, plan);
-  place_parts_in_joined(graph, plan);
-  place_in_gradients(graph, options, plan);
-  lay_out_arena(graph, options, {}, plan);
-  find_order(graph, options, plan);
-  keep_independent(graph, options, plan);
+    plan.places[i] = {static_cast<int>(i), graph.buffers[i].misalignment};
+  plan.elided.assign(graph.nodes.size(), false);
+  const Flow flow(graph);
+  alias_operands(graph, flow, plan);
+  make_parts_in_place(graph, flow, plan);
+  alias_gradients(graph, options, flow, plan);
+  lay_out_arena(graph, options, flow, {}, plan);
+  find_dependences(graph, options, plan);
+  keep_independent(graph, options, flow, plan);
   choose_lanes(graph, plan);
   return plan;
 }

@@ -1,4 +1,5 @@
-// Where a graph's values lie and what must wait for what: decided once, before anything runs.
+// Where the buffers of a graph are in memory, and which of its calls may run at the same time:
+// decided once, before anything runs.
 #pragma once
 
 #include <cstddef>
@@ -6,6 +7,7 @@
 #include <functional>
 #include <vector>
 
+#include <brrr/graph/flow.h>
 #include <brrr/graph/ir.h>
 
 namespace brrr::graph {
@@ -15,41 +17,50 @@ inline constexpr std::size_t kAlignment = 256;  // of every buffer, as of a tens
 struct PlanOptions {
   // Arguments are copied into the arena before the first call; else they are read where they are.
   bool inputs_in_arena = false;
-  // Buffers of results are copied out of the arena; else they have memory of their own.
+  // Results are copied out of the arena; else their blocks are the caller's.
   bool outputs_in_arena = false;
-  bool lanes = true;  // independent calls may run side by side
+  bool lanes = true;  // independent calls may run at the same time
 };
 
-// A buffer's place: in the memory of its root, which is the arena, or a block of its own.
+// A block is memory for one buffer, by whose number it is known, and for those that alias it.
 struct Place {
-  int root = -1;           // a buffer
-  std::size_t offset = 0;  // in bytes, in the root
+  int block = -1;
+  std::size_t offset = 0;  // in bytes, in the block
 };
 
 struct Plan {
-  std::vector<Place> places;            // of each buffer
-  std::vector<std::int64_t> in_arena;   // of each root; -1: it has a block of its own
-  std::vector<bool> dropped;            // calls that the places make needless
-  std::vector<std::vector<int>> after;  // the calls that each one waits for, and no others
-  std::vector<int> lane;                // of each call; calls of a lane run in turn
+  std::vector<Place> places;                   // of each buffer
+  std::vector<std::int64_t> arena_offset;      // of each block; -1: it is outside of the arena
+  std::vector<bool> elided;                    // calls whose results are already in place
+  std::vector<std::vector<int>> predecessors;  // the calls that each one directly depends on
+  std::vector<int> lane;                       // of each call; the calls of a lane run in order
   int lanes = 1;
   std::size_t arena_bytes = 0;
   std::size_t least_bytes = 0;  // the most that is live at a time: no arena can be smaller
+
+  const Place& place_of(const Value& value) const {
+    return places[static_cast<std::size_t>(value.buffer)];
+  }
 };
 
 Plan make_plan(const Graph& graph, const PlanOptions& options);
 
-// The parts of it, in this order. Each fills its fields.
-void place_results_in_operands(const Graph& graph, Plan& plan);
-void place_parts_in_joined(const Graph& graph, Plan& plan);
-void place_in_gradients(const Graph& graph, const PlanOptions& options, Plan& plan);
-// `apart` says of two roots whether they may not share memory even where they live one after the
-// other; empty: they may.
-using KeptApart = std::function<bool(int earlier, int later)>;
-void lay_out_arena(const Graph& graph, const PlanOptions& options, const KeptApart& apart,
-                   Plan& plan);
-void find_order(const Graph& graph, const PlanOptions& options, Plan& plan);
+// --- The parts of make_plan, in this order; each fills its fields ---
+
+// A pointwise result aliases an operand that nobody reads again.
+void alias_operands(const Graph& graph, const Flow& flow, Plan& plan);
+// The parts of a concatenation are made in place in its result.
+void make_parts_in_place(const Graph& graph, const Flow& flow, Plan& plan);
+// Temporaries alias gradients that are written later.
+void alias_gradients(const Graph& graph, const PlanOptions& options, const Flow& flow, Plan& plan);
+// Whether two blocks with disjoint live ranges may share memory; empty: always.
+using MayAlias = std::function<bool(int earlier, int later)>;
+void lay_out_arena(const Graph& graph, const PlanOptions& options, const Flow& flow,
+                   const MayAlias& may_alias, Plan& plan);
+void find_dependences(const Graph& graph, const PlanOptions& options, Plan& plan);
 void choose_lanes(const Graph& graph, Plan& plan);
+
+// --- What they share ---
 
 // Sets of calls, one bit each.
 class CallSet {
@@ -71,31 +82,37 @@ class CallSet {
   std::vector<std::uint64_t> words_;
 };
 
-// Sets for each call of a graph of that many are 32 MB.
+// A set for each call of a graph of so many is 32 MB. Longer graphs do without.
 inline constexpr std::size_t kMostCallsInSets = 16384;
 
-// The order that there would be if no memory were used again.
+// The plan with the dependences of a graph whose blocks share no memory.
 Plan without_reuse(const Graph& graph, const PlanOptions& options, Plan plan);
-// Of each call, all that it comes after by `plan.after`.
-std::vector<CallSet> all_before(const Plan& plan);
-// The calls of the longest chain.
+// The calls of the longest chain of dependences.
 int longest_chain(const Plan& plan);
+// All calls that each one depends on, directly or not.
+std::vector<CallSet> all_predecessors(const Plan& plan);
 
-// Of each root, the calls that touch it, in order.
-std::vector<std::vector<int>> calls_of_roots(const Graph& graph, const Plan& plan);
-// Puts a root, and all that lies in it, into another.
-void put(Plan& plan, int root, int into, std::size_t offset);
+// The calls that touch each block, in order.
+std::vector<std::vector<int>> calls_of_blocks(const Graph& graph, const Plan& plan);
+
+// The buffers in each block.
+using Members = std::vector<std::vector<int>>;
+Members members_of(const Plan& plan);
+// Moves a block, with its members, into another one.
+void embed(Plan& plan, Members& members, int block, int into, std::size_t offset);
 
 constexpr std::size_t aligned(std::size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-// From the first write to the last access, in calls; -1 is before the first, and the number of
-// calls after the last one.
-struct Life {
-  int from = 0, to = -1;
+// From the first write to the last access, in calls; -1 is before the first call, and the number of
+// calls after the last one. Of a block that nobody touches `last` is before `first`.
+struct LiveRange {
+  int first = 0, last = -1;
+
+  bool overlaps(const LiveRange& other) const { return first <= other.last && other.first <= last; }
 };
-// Of each root.
-std::vector<Life> lives_of(const Graph& graph, const Plan& plan, const PlanOptions& options);
+std::vector<LiveRange> live_ranges(const Graph& graph, const PlanOptions& options, const Flow& flow,
+                                   const Plan& plan);
 
 }  // namespace brrr::graph

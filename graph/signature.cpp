@@ -50,7 +50,7 @@ void add_words(const Tensor& x, std::vector<std::int64_t>& words) {
   const auto shape = x.shape(), strides = x.strides();
   words.insert(words.end(), shape.begin(), shape.end());
   words.insert(words.end(), strides.begin(), strides.end());
-  words.push_back(static_cast<std::int64_t>(phase_of(x)));
+  words.push_back(static_cast<std::int64_t>(misalignment_of(x)));
 }
 
 // A number among the arguments of a step.
@@ -111,7 +111,7 @@ Signature signature_of(const Arguments& arguments, std::vector<std::int64_t> wor
   for (const Tensor& x : arguments.tensors) {
     signature.shapes.push_back(
         make_view(make_meta_tensor(x.dtype(), x.shape(), x.device()), x.shape(), x.strides()));
-    signature.phases.push_back(phase_of(x));
+    signature.misalignments.push_back(misalignment_of(x));
   }
   for (const Tensor& x : arguments.fixed) signature.fixed.push_back(x.data());
   signature.statics.assign(arguments.statics.begin(), arguments.statics.end());
@@ -139,9 +139,9 @@ std::string difference(const Signature& now, const Signature& before) {
       return fmt::format("argument {} has strides {}, and had {}", i, to_string(Dims(x.strides())),
                          to_string(Dims(y.strides())));
     }
-    if (now.phases[i] != before.phases[i]) {
+    if (now.misalignments[i] != before.misalignments[i]) {
       return fmt::format("argument {} starts {} bytes past a multiple of 16, and started {}", i,
-                         now.phases[i], before.phases[i]);
+                         now.misalignments[i], before.misalignments[i]);
     }
   }
   if (now.fixed != before.fixed) return "a fixed argument is another tensor";

@@ -23,7 +23,7 @@ struct Signature {
   std::string text;                 // "(f32[32, 64], f32[32, 64])"
   std::vector<Tensor> shapes;       // of the tensors, without values
   std::vector<const void*> fixed;
-  std::vector<std::size_t> phases;
+  std::vector<std::size_t> misalignments;
   std::vector<std::int64_t> statics;
 };
 

@@ -15,9 +15,12 @@ namespace {
 
 constinit thread_local Trace* current = nullptr;
 
-// A tensor of a trace has a storage without memory, which says what buffer it is, of which trace.
-void let_go(Storage&) noexcept {}
-bool is_stand_in(const Storage* storage) { return storage && storage->release == let_go; }
+// The storage of a traced tensor has no memory: its context holds the trace's serial number and the
+// buffer's.
+void release_placeholder(Storage&) noexcept {}
+bool is_placeholder(const Storage* storage) {
+  return storage && storage->release == release_placeholder;
+}
 void* identity(std::uint32_t serial, int buffer) {
   return reinterpret_cast<void*>(std::uintptr_t{serial} << 32 | static_cast<std::uint32_t>(buffer));
 }
@@ -33,7 +36,7 @@ std::uint32_t next_serial() {
   return ++last;
 }
 
-// Calls come from here when a thread that traces nothing meets a tensor of a trace.
+// A traced tensor was used on a thread that traces nothing, or in another trace.
 [[noreturn]] void refuse_stale(const char* op, const Tensor& x) {
   fail(
       fmt::format("[{}] expected a tensor with values, got {} of a step that was traced, which has "
@@ -45,7 +48,7 @@ void require_ordering_of_trace(const char* what) {
   if (current) current->host_needs(what, "it orders work or needs it done, and a trace does none");
 }
 
-// From the first element on.
+// The bytes from the first element to the end of the last.
 std::size_t extent_bytes(const Tensor& x) {
   if (x.numel() == 0) return 0;
   return static_cast<std::size_t>(extent_of(region_of(x)).high -
@@ -75,7 +78,7 @@ Trace::Trace(std::string name, std::span<const Tensor> arguments)
     Buffer& buffer = graph_.buffers.back();
     buffer.bytes = extent_bytes(argument);
     buffer.input = static_cast<int>(inputs_.size());
-    buffer.phase = phase_of(argument);
+    buffer.misalignment = misalignment_of(argument);
     inputs_.push_back(make_view(whole, argument.shape(), argument.strides()));
   }
   journal_.emplace();
@@ -111,7 +114,7 @@ void Trace::froze(const char* op, const Tensor& made) {
   graph_.host_values.emplace_back(fmt::format("{} {}", op, made.describe()), CallSite::here());
 }
 
-// The calls of a function do not depend on a setting that it sets before it reads it.
+// A setting that the function itself sets before it reads it is no dependence on the caller's.
 void Trace::reads(const Setting& setting, const std::string& name) {
   if (std::ranges::find(set_here_, setting.state()) != set_here_.end()) return;
   if (std::ranges::find(graph_.settings, setting.state(), &SettingRead::state) ==
@@ -125,11 +128,25 @@ void Trace::sets(const Setting& setting) {
     set_here_.push_back(setting.state());
 }
 
+void Trace::enters(const std::string& module) {
+  const auto known = std::ranges::find(graph_.modules, module);
+  modules_.push_back(static_cast<int>(known - graph_.modules.begin()));
+  if (known == graph_.modules.end()) graph_.modules.push_back(module);
+}
+
+void Trace::leaves() { modules_.pop_back(); }
+
+void Trace::names(const Tensor& x, const std::string& name) {
+  auto& known = names_[x.impl()->storage];
+  if (std::ranges::find(known, name, &std::pair<Extent, std::string>::second) == known.end())
+    known.emplace_back(extent_of(region_of(x)), name);
+}
+
 Tensor Trace::make(DType dtype, std::span<const std::int64_t> shape, Device device,
                    Buffer::Kind kind) {
   const Tensor shaped = make_meta_tensor(dtype, shape, device);  // checks the shape
   const std::size_t bytes = shaped.bytes();
-  Storage* storage = adopt_storage(device, nullptr, bytes, let_go,
+  Storage* storage = adopt_storage(device, nullptr, bytes, release_placeholder,
                                    identity(serial_, static_cast<int>(graph_.buffers.size())));
   graph_.buffers.push_back({.kind = kind, .device = device, .bytes = bytes, .captured = {}});
   const Tensor made = make_tensor_on(storage, dtype, shape, shaped.strides(), 0);
@@ -151,7 +168,7 @@ void Trace::record(Call& call, Tensor* outputs, std::uint32_t) {
 
 void Trace::require_known(const Call& call, const Tensor& x) const {
   const Storage* storage = x.impl()->storage;
-  if (is_stand_in(storage)) {
+  if (is_placeholder(storage)) {
     if (serial_of(storage) != serial_) refuse_stale(op_info(call.op).name, x);
   } else if (!storage) {
     refuse(op_info(call.op).name, fmt::format("{} has no memory (meta)", x.describe()));
@@ -173,7 +190,7 @@ void Trace::require_order(const Call& call) const {
 
 int Trace::buffer_of(const Tensor& x) {
   const Storage* storage = x.impl()->storage;
-  if (is_stand_in(storage)) return buffer_in(storage);
+  if (is_placeholder(storage)) return buffer_in(storage);
   const auto [found, is_new] =
       captured_.try_emplace(storage, static_cast<int>(graph_.buffers.size()));
   if (is_new) {
@@ -232,20 +249,22 @@ void Trace::note(Call& call, Tensor* outputs) {
   node.site = CallSite::here();
   node.composite = current_composite;
   node.intended_constants = constants_are_intended;
+  node.recomputation = autograd::current_recomputation;
+  node.module = modules_.empty() ? -1 : modules_.back();
   graph_.nodes.push_back(std::move(node));
   if (!call.in_place) return;
   for (int i = 0; i < info.n_outputs; ++i) {
     Storage* storage = outputs[i].impl()->storage;
     storage->version.fetch_add(1, std::memory_order_relaxed);
-    if (is_stand_in(storage)) continue;
+    if (is_placeholder(storage)) continue;
     const auto [write, is_new] = writes_.try_emplace(storage, Write{storage, 0});
     if (is_new) storage->retain();
     ++write->second.times;
   }
 }
 
-// Whether the step gives a real gradient to somebody else: as a result, or to another leaf.
-bool Trace::lets_out(const autograd::Journal::Entry& entry, std::span<const Tensor> results) const {
+// Whether the step also gives the gradient that it read to the caller, or to another leaf.
+bool Trace::escapes(const autograd::Journal::Entry& entry, std::span<const Tensor> results) const {
   const auto shares = [&](const Tensor& x) {
     return x.defined() && x.impl()->storage == entry.before.impl()->storage;
   };
@@ -255,37 +274,34 @@ bool Trace::lets_out(const autograd::Journal::Entry& entry, std::span<const Tens
          });
 }
 
-// What became of gradients is a result of the step too.
+Output Trace::output_of(const Tensor& x) {
+  if (!x.defined()) return {};
+  if (is_placeholder(x.impl()->storage)) return {value_of(x), {}};
+  return {{}, x};
+}
+
+// What leaves have as gradients at the end is a result of the step, too.
 void Trace::note_gradients(std::span<const Tensor> results) {
-  using Outcome = LeafGradient::Outcome;
   for (const autograd::Journal::Entry& entry : journal_->entries()) {
-    if (is_stand_in(entry.leaf.impl()->storage)) continue;  // a leaf of the step's own
+    if (is_placeholder(entry.leaf.impl()->storage)) continue;  // a leaf of the step's own
     const Tensor after = autograd::collected(entry.leaf);
-    LeafGradient gradient{.leaf = entry.leaf,
-                          .group = autograd::group_of(entry.leaf),
-                          .value = {},
-                          .outside = {},
-                          .depends = entry.depends,
-                          .before = entry.before.defined() ? detach(entry.before) : Tensor()};
-    if (entry.depends && after.impl() == entry.before.impl()) {
-      gradient.outcome = Outcome::stays;
-    } else if (!after.defined()) {
-      gradient.outcome = Outcome::forgotten;
-    } else if (!is_stand_in(after.impl()->storage)) {
-      gradient.outcome = Outcome::outside;
-      gradient.outside = after;
-    } else if (gradient.value = value_of(after); !graph_.is_temporary(gradient.value.buffer)) {
-      gradient.outcome = Outcome::argument;
-    } else if (entry.depends && entry.before.defined() && !lets_out(entry, results)) {
-      // What the step looks at stays in its place, where the next call finds it.
-      Tensor kept = entry.before;
-      copy_(kept, after);
-      gradient.value = {};
-      gradient.outcome = Outcome::added_to;
-    } else {
-      gradient.outcome = Outcome::made;
+    GradientSlot slot{.leaf = entry.leaf,
+                      .group = autograd::group_of(entry.leaf),
+                      .reads = entry.depends,
+                      .before = entry.before.defined() ? detach(entry.before) : Tensor(),
+                      .after = {}};
+    if (!entry.depends || after.impl() != entry.before.impl()) {
+      slot.after = output_of(after);
+      // What the step reads stays where it is, so that the next call finds it there.
+      if (graph_.makes(slot) && entry.depends && entry.before.defined() &&
+          !escapes(entry, results)) {
+        Tensor before = entry.before;
+        copy_(before, after);
+        slot.accumulates = true;
+        slot.after.reset();
+      }
     }
-    graph_.gradients.push_back(std::move(gradient));
+    graph_.gradients.push_back(std::move(slot));
   }
 }
 
@@ -296,18 +312,18 @@ Graph Trace::finish(std::span<const Tensor> results) {
     graph_.draws = random_->finish();
   }
   for (const Tensor& result : results) {
-    if (!result.defined()) {
-      graph_.outputs.emplace_back();
-      continue;
-    }
-    const Storage* storage = result.impl()->storage;
-    if (!is_stand_in(storage)) {
-      graph_.outputs.push_back({{}, is_leaf(result) ? result : detach(result)});
-    } else if (serial_of(storage) != serial_) {
+    if (result.defined() && is_placeholder(result.impl()->storage) &&
+        serial_of(result.impl()->storage) != serial_)
       refuse_stale(name_.c_str(), result);
-    } else {
-      graph_.outputs.push_back({value_of(result), {}});
-    }
+    Output output = output_of(result);
+    if (output.outside.defined() && !is_leaf(result)) output.outside = detach(result);
+    graph_.outputs.push_back(std::move(output));
+  }
+  for (const auto& [storage, names] : names_) {
+    const auto captured = captured_.find(storage);
+    if (captured == captured_.end()) continue;
+    for (const auto& [extent, name] : names)
+      graph_.names.push_back({captured->second, extent, name});
   }
   return std::move(graph_);
 }

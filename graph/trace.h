@@ -1,6 +1,6 @@
-// Writing a step down instead of running it. While a Trace lives, every call on its thread becomes
-// a node of its graph; tensors that the calls make have shapes and no values. Nothing that was
-// there before is changed, whether the step succeeds or throws.
+// Recording a step instead of running it. While a Trace lives, every call on its thread becomes a
+// node of its graph; tensors that the calls make have shapes and no values. Nothing outside
+// changes, whether the step returns or throws.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@ namespace brrr::graph {
 
 class Trace final : public TraceListener {
  public:
-  // `name` is that of the step, for messages.
+  // `name`: of the step, for messages.
   Trace(std::string name, std::span<const Tensor> arguments);
   ~Trace() override;
   Trace(const Trace&) = delete;
@@ -26,7 +26,7 @@ class Trace final : public TraceListener {
 
   static bool on_this_thread();
 
-  // What stands for the arguments: give these to the step.
+  // Placeholders of the arguments: what to call the step with.
   const std::vector<Tensor>& inputs() const { return inputs_; }
   // The graph of what was called, with what the step returned as outputs.
   Graph finish(std::span<const Tensor> results);
@@ -38,10 +38,13 @@ class Trace final : public TraceListener {
   void froze(const char* op, const Tensor& made) override;
   void reads(const Setting& setting, const std::string& name) override;
   void sets(const Setting& setting) override;
+  void enters(const std::string& module) override;
+  void leaves() override;
+  void names(const Tensor& x, const std::string& name) override;
 
  private:
   struct Write {
-    Storage* storage;  // held
+    Storage* storage;  // owned
     std::uint32_t times;
   };
 
@@ -52,7 +55,8 @@ class Trace final : public TraceListener {
   Value value_of(const Tensor& x);
   Tensor make(DType dtype, std::span<const std::int64_t> shape, Device device, Buffer::Kind kind);
   [[noreturn]] void refuse(const char* op, const std::string& why) const;
-  bool lets_out(const autograd::Journal::Entry& entry, std::span<const Tensor> results) const;
+  bool escapes(const autograd::Journal::Entry& entry, std::span<const Tensor> results) const;
+  Output output_of(const Tensor& x);
   void note_gradients(std::span<const Tensor> results);
 
   std::string name_;
@@ -60,8 +64,10 @@ class Trace final : public TraceListener {
   Graph graph_;
   std::vector<Tensor> arguments_, inputs_;
   std::unordered_map<const Storage*, int> captured_;
-  std::unordered_map<const Storage*, Write> writes_;  // to captured storages, not done
+  std::unordered_map<const Storage*, Write> writes_;  // to captured storages, not executed
   std::vector<Setting::State> set_here_;              // before the function read them
+  std::vector<int> modules_;                          // that the function is in, outermost first
+  std::unordered_map<const Storage*, std::vector<std::pair<Extent, std::string>>> names_;
   bool went_backward_ = false;
   std::vector<StreamState*> streams_;  // the current ones, of each device
   std::optional<autograd::Journal> journal_;

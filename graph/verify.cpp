@@ -1,4 +1,4 @@
-// The executable spec of the graph.
+// The executable specification of the graph.
 #include <fmt/format.h>
 
 #include "brrr/dispatch/dispatch.h"
@@ -25,28 +25,42 @@ class Verifier {
 
   void run() {
     for (std::size_t i = 0; i < graph_.buffers.size(); ++i) check_buffer(i);
-    for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
-      node_ = static_cast<int>(i);
-      check(graph_.nodes[i]);
+    for (const Node& node : graph_.constants) {
+      node_ = &node;
+      check(node);
+      for (const Value& input : node.inputs)
+        require(!reads_from_outside(input), "a constant to depend on constants");
     }
-    node_ = -1;
+    for (const Node& node : graph_.nodes) {
+      node_ = &node;
+      check(node);
+    }
+    node_ = nullptr;
     for (const Output& output : graph_.outputs) {
-      if (output.value.buffer >= 0) check_read(output.value);
+      if (output.is_value()) check_read(output.value);
     }
-    for (const LeafGradient& gradient : graph_.gradients) {
-      if (gradient.value.buffer >= 0) check_read(gradient.value);
+    for (const GradientSlot& slot : graph_.gradients) {
+      if (slot.after && slot.after->is_value()) check_read(slot.after->value);
     }
   }
 
  private:
   void require(bool holds, const std::string& rule) const {
     if (holds) return;
+    const auto number_in = [this](const std::vector<Node>& nodes) { return node_ - nodes.data(); };
+    const bool constant = node_ && node_ >= graph_.constants.data() &&
+                          number_in(graph_.constants) < std::ssize(graph_.constants);
     const std::string where =
-        node_ < 0
-            ? std::string("the graph")
-            : fmt::format("call {}, {},", node_,
-                          op_info(graph_.nodes[static_cast<std::size_t>(node_)].call.op).name);
+        !node_ ? std::string("the graph")
+               : fmt::format("{} {}, {},", constant ? "constant" : "call",
+                             number_in(constant ? graph_.constants : graph_.nodes),
+                             op_info(node_->call.op).name);
     fail(fmt::format("[verify] after {}: in {} expected {}", after_, where, rule));
+  }
+
+  bool reads_from_outside(const Value& value) const {
+    const Buffer::Kind kind = graph_.buffers[static_cast<std::size_t>(value.buffer)].kind;
+    return kind == Buffer::Kind::captured || kind == Buffer::Kind::input;
   }
 
   void check_buffer(std::size_t i) {
@@ -54,9 +68,10 @@ class Verifier {
     const bool captured = buffer.kind == Buffer::Kind::captured;
     require(captured == buffer.captured.defined(),
             "a captured buffer, and no other, to be a tensor's");
-    require(buffer.phase == 0 || (buffer.phase < 16 && buffer.kind == Buffer::Kind::input),
+    require(buffer.misalignment == 0 ||
+                (buffer.misalignment < 16 && buffer.kind == Buffer::Kind::input),
             "an argument, and no other buffer, to start up to 15 bytes past a multiple of 16");
-    written_[i] = buffer.kind != Buffer::Kind::temporary;
+    written_[i] = buffer.kind == Buffer::Kind::captured || buffer.kind == Buffer::Kind::input;
   }
 
   void check_value(const Value& value) const {
@@ -67,7 +82,7 @@ class Verifier {
     const Extent extent = extent_of(value.region());
     require(extent.low >= 0 && extent.high <= static_cast<std::int64_t>(buffer.bytes),
             fmt::format("{} within {} bytes", describe(graph_, value), buffer.bytes));
-    require(buffer.device == graph_.device || node_ < 0, "one device");
+    require(buffer.device == graph_.device || !node_, "one device");
   }
 
   void check_read(const Value& value) const {
@@ -117,8 +132,7 @@ class Verifier {
     info.infer(call, specs);
     for (std::size_t i = 0; i < node.outputs.size(); ++i) {
       const Value& output = node.outputs[i];
-      const bool broadcasts = call.op == Op::copy && call.in_place;
-      require(output.dtype == specs[i].dtype && (broadcasts || output.shape == specs[i].shape),
+      require(output.dtype == specs[i].dtype && (assigns(call) || output.shape == specs[i].shape),
               fmt::format("{}{} by the op's rule, got {}", name_of(specs[i].dtype),
                           to_string(specs[i].shape), describe(graph_, output)));
     }
@@ -126,8 +140,8 @@ class Verifier {
 
   const Graph& graph_;
   const char* after_;
-  int node_ = -1;
-  std::vector<bool> written_;
+  const Node* node_ = nullptr;  // that is checked
+  std::vector<bool> written_;   // buffers
 };
 
 }  // namespace

@@ -11,7 +11,7 @@ namespace {
 class Adding : public Observer {
  public:
   void after(const Call& call, std::span<const Tensor> outputs) override {
-    const Cost one = brrr::measure::cost_of(call, outputs);
+    const Cost one = brrr::cost_of(call, outputs);
     const std::lock_guard lock(mutex_);
     sum += one;
     kernels += does_work(call);

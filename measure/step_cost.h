@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <functional>
 
-#include <brrr/measure/op_cost.h>
+#include <brrr/dispatch/cost.h>
 #include <brrr/tensor/device.h>
 
 namespace brrr::measure {

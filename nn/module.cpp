@@ -22,6 +22,16 @@ void Module::train(bool on) {
 
 void Module::note_training() const { trace_listener->reads(training_, path() + ".training()"); }
 
+Tensor Module::traced_forward(const Tensor& x) {
+  const std::string name = path();
+  for (const Entry& entry : own_) trace_listener->names(*entry.tensor, name + "." + entry.name);
+  const struct Scope {
+    explicit Scope(const std::string& module) { trace_listener->enters(module); }
+    ~Scope() { trace_listener->leaves(); }
+  } scope(name);
+  return forward(x);
+}
+
 std::vector<Module::Entry> Module::entries() const {
   std::vector<Entry> found;
   collect("", found);

@@ -32,7 +32,11 @@ class Module {
   Module& operator=(const Module&) = delete;
 
   virtual Tensor forward(const Tensor& x) = 0;
-  Tensor operator()(const Tensor& x) { return forward(x); }
+  Tensor operator()(const Tensor& x) {
+    if (trace_listener) [[unlikely]]
+      return traced_forward(x);
+    return forward(x);
+  }
 
   // Whether dropout drops; modules start in training. A compiled step whose function asked for
   // `training` has an entry for each mode.
@@ -87,6 +91,7 @@ class Module {
   void expect_new(const std::string& name) const;
   void collect(const std::string& prefix, std::vector<Entry>& found) const;
   void note_training() const;
+  Tensor traced_forward(const Tensor& x);
 
   std::string kind_;
   Setting training_{1};

@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "brrr/autograd/autograd.h"
+#include "brrr/io/safetensors.h"
 #include "brrr/nn/copy_all.h"
 #include "brrr/tensor/error.h"
-#include "brrr/tensor/safetensors.h"
 
 namespace brrr::nn {
 namespace {

@@ -11,11 +11,18 @@
 
 #include <brrr/dispatch/scalar.h>
 #include <brrr/ops/literal.h>
+#include <brrr/ops/operand.h>
 #include <brrr/ops/shapes.h>
 #include <brrr/tensor/host_copy.h>
 #include <brrr/tensor/tensor.h>
 
 namespace brrr {
+
+namespace detail {
+// Makes a static link take ops/table.cpp, which no other symbol asks for, with the first function.
+void fill_builtin_ops();
+[[gnu::used]] inline void (*const linked_ops)() = fill_builtin_ops;
+}  // namespace detail
 
 // --- Making tensors
 // ---------------------------------------------------------------------------------------------
@@ -153,15 +160,9 @@ std::ostream& operator<<(std::ostream& out, const Tensor& x);
   Tensor& name##_(Tensor& a, const Tensor& b);   \
   Tensor& name##_(Tensor& a, Scalar b);          \
   BRRR_INTO_TEMPORARY(name##_)
-#define BRRR_TERNARY(name, ...)                                   \
-  Tensor name(const Tensor& a, const Tensor& b, const Tensor& c); \
-  Tensor name(const Tensor& a, const Tensor& b, Scalar c);        \
-  Tensor name(const Tensor& a, Scalar b, const Tensor& c);        \
-  Tensor name(const Tensor& a, Scalar b, Scalar c);               \
-  Tensor& name##_(Tensor& a, const Tensor& b, const Tensor& c);   \
-  Tensor& name##_(Tensor& a, const Tensor& b, Scalar c);          \
-  Tensor& name##_(Tensor& a, Scalar b, const Tensor& c);          \
-  Tensor& name##_(Tensor& a, Scalar b, Scalar c);                 \
+#define BRRR_TERNARY(name, ...)                                     \
+  Tensor name(const Tensor& a, const Operand& b, const Operand& c); \
+  Tensor& name##_(Tensor& a, const Operand& b, const Operand& c);   \
   BRRR_INTO_TEMPORARY(name##_)
 #include <brrr/dispatch/ops.def>
 

@@ -176,11 +176,11 @@ Tensor prod_gradient(const Tensor& g, const Tensor& a, const Call& call) {
   for (const std::int64_t d : dims) order.push_back(d);
   for (int i = 0; i < a.rank(); ++i) back[static_cast<int>(order[i])] = i;
   rows.push_back(-1);
-  const Tensor turned = permute(is_half(a.dtype()) ? cast(a, f32) : a, order);
-  const Tensor x = reshape(turned, rows);
+  const Tensor permuted = permute(is_half(a.dtype()) ? cast(a, f32) : a, order);
+  const Tensor x = reshape(permuted, rows);
   const Tensor others = products_beside(x, true) * products_beside(x, false);
   return kept(g, a.shape(), call) *
-         cast(permute(reshape(others, Dims(turned.shape())), back), a.dtype());
+         cast(permute(reshape(others, Dims(permuted.shape())), back), a.dtype());
 }
 
 Tensor norm_gradient(const Tensor& g, const Tensor& a, const Tensor& y, const Call& call) {
@@ -208,7 +208,8 @@ Tensor sliced(const Tensor& g, const Dims& shape, const Call& call) {
 
 Tensor flipped(const Tensor& x) { return transpose(x, -2, -1); }
 
-// The gradient of a transposed matrix is made transposed, so that it lies as the matrix does.
+// The gradient of a transposed matrix is made transposed: it has the matrix's layout, and no copy
+// follows.
 Tensor left_factor(const Tensor& g, const Known& a, const Tensor& b) {
   const Tensor product = a.column_major() ? flipped(matmul(b, flipped(g))) : matmul(g, flipped(b));
   return sum_to(product, a.shape());
@@ -340,9 +341,10 @@ void with_operand(const Gradient& r, int i, F&& f) {
   }
 #define BRRR_REDUCTION(name, types, rule, map, identity, combine, finish, da) OF_OPERANDS(name, da)
 #define BRRR_VIEW(name, attributes, da) OF_OPERANDS(name, da)
+#define BRRR_CONVERSION(name, da) OF_OPERANDS(name, da)
 #define GIVE_ANY(first, expression) \
   if (r.wants(i)) r.give(i, expression);
-#define BRRR_STRUCTURED(name, inputs, attributes, ...)                                            \
+#define BRRR_STRUCTURED(name, inputs, attributes, effect, algebra, ...)                           \
   void name##_rule(Gradient& r) {                                                                 \
     VALUES [[maybe_unused]] const Tensor &a = r.operand(0), &b = r.operand(1), &c = r.operand(2); \
     const int n = (inputs) < 0 ? r.n_operands : 1;                                                \
@@ -388,7 +390,9 @@ constexpr GradientRule rule_of(void (*run)(Gradient&), bool any_number,
 #define BRRR_REDUCTION(name, types, rule, map, identity, combine, finish, ...) \
   RULE(name, false, __VA_ARGS__)
 #define BRRR_VIEW(name, attributes, ...) RULE(name, false, __VA_ARGS__)
-#define BRRR_STRUCTURED(name, inputs, attributes, ...) RULE(name, (inputs) < 0, __VA_ARGS__)
+#define BRRR_CONVERSION(name, ...) RULE(name, false, __VA_ARGS__)
+#define BRRR_STRUCTURED(name, inputs, attributes, effect, algebra, ...) \
+  RULE(name, (inputs) < 0, __VA_ARGS__)
 #include "brrr/dispatch/ops.def"
 
 }  // namespace brrr::gradients

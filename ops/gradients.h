@@ -11,6 +11,7 @@ namespace gradients {
 #define BRRR_TERNARY(name, ...) extern const GradientRule name;
 #define BRRR_REDUCTION(name, ...) extern const GradientRule name;
 #define BRRR_VIEW(name, ...) extern const GradientRule name;
+#define BRRR_CONVERSION(name, ...) extern const GradientRule name;
 #define BRRR_STRUCTURED(name, ...) extern const GradientRule name;
 #include <brrr/dispatch/ops.def>
 }  // namespace gradients

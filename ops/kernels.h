@@ -10,9 +10,20 @@ namespace infer {
 void pointwise(const Call& call, OutputSpec* outputs);
 void reduction(const Call& call, OutputSpec* outputs);
 void arg_reduction(const Call& call, OutputSpec* outputs);
+void formula(const Call& call, OutputSpec* outputs);
 #define BRRR_STRUCTURED(name, ...) void name(const Call& call, OutputSpec* outputs);
 #include <brrr/dispatch/ops.def>
 }  // namespace infer
+
+// Arithmetic and bytes of a call, for reports and passes.
+namespace cost {
+Cost pointwise(const Call& call, std::span<const Tensor> outputs);
+Cost reduction(const Call& call, std::span<const Tensor> outputs);
+Cost arg_reduction(const Call& call, std::span<const Tensor> outputs);
+Cost formula(const Call& call, std::span<const Tensor> outputs);
+#define BRRR_STRUCTURED(name, ...) Cost name(const Call& call, std::span<const Tensor> outputs);
+#include <brrr/dispatch/ops.def>
+}  // namespace cost
 
 namespace views {
 // `length` places along a dimension, from `start` on by `step`.
@@ -27,6 +38,8 @@ namespace on_cpu {
 void pointwise(const Call& call, Tensor* outputs);
 void reduction(const Call& call, Tensor* outputs);
 void arg_reduction(const Call& call, Tensor* outputs);
+void formula(const Call& call, Tensor* outputs);
+#define BRRR_CONVERSION(name, ...) void name(const Call& call, Tensor* outputs);
 #define BRRR_STRUCTURED(name, ...) void name(const Call& call, Tensor* outputs);
 #include <brrr/dispatch/ops.def>
 }  // namespace on_cpu
@@ -35,6 +48,8 @@ namespace on_cuda {
 void pointwise(const Call& call, Tensor* outputs);
 void reduction(const Call& call, Tensor* outputs);
 void arg_reduction(const Call& call, Tensor* outputs);
+void formula(const Call& call, Tensor* outputs);
+#define BRRR_CONVERSION(name, ...) void name(const Call& call, Tensor* outputs);
 #define BRRR_STRUCTURED(name, ...) void name(const Call& call, Tensor* outputs);
 #include <brrr/dispatch/ops.def>
 }  // namespace on_cuda

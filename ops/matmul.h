@@ -1,7 +1,6 @@
-// How matrix products are computed on CUDA: precision of f32, which algorithm, how much workspace.
+// How matrix products are computed on CUDA: precision of f32, which algorithm.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 namespace brrr {
@@ -45,10 +44,5 @@ class MatmulChoiceGuard {
  private:
   std::int8_t before_;
 };
-
-// The most scratch memory that an algorithm may ask for, one block per stream. Holds for shapes
-// planned from now on.
-void set_matmul_workspace(std::size_t bytes);
-std::size_t matmul_workspace();
 
 }  // namespace brrr

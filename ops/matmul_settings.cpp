@@ -8,7 +8,6 @@ namespace {
 
 std::atomic<Precision> precision_of_all{Precision::full};
 std::atomic<Choice> choice_of_all{Choice::first};
-std::atomic<std::size_t> workspace_bytes{std::size_t{32} << 20};
 
 // What a guard asks for on this thread; -1 is nothing.
 constinit thread_local std::int8_t precision_here = -1;
@@ -35,8 +34,5 @@ Choice matmul_choice() {
 MatmulChoiceGuard::MatmulChoiceGuard(Choice choice)
     : before_(std::exchange(choice_here, static_cast<std::int8_t>(choice))) {}
 MatmulChoiceGuard::~MatmulChoiceGuard() { choice_here = before_; }
-
-void set_matmul_workspace(std::size_t bytes) { workspace_bytes = bytes; }
-std::size_t matmul_workspace() { return workspace_bytes.load(std::memory_order_relaxed); }
 
 }  // namespace brrr

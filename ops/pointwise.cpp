@@ -216,23 +216,20 @@ Tensor& in_place(Op op, const char* name, Tensor& a, const Operands&... operands
   }                                                                                           \
   Tensor& name##_(Tensor& a, const Tensor& b) { return in_place(Op::name, #name "_", a, b); } \
   Tensor& name##_(Tensor& a, Scalar b) { return in_place(Op::name, #name "_", a, b); }
-#define BRRR_TERNARY_FORM(name, B, C)                                                    \
-  Tensor name(const Tensor& a, B b, C c) {                                               \
-    return pointwise(Op::name, std::array{Operand(a), Operand(b), Operand(c)}, nullptr); \
-  }                                                                                      \
-  Tensor& name##_(Tensor& a, B b, C c) { return in_place(Op::name, #name "_", a, b, c); }
-#define BRRR_TERNARY(name, ...)                         \
-  BRRR_TERNARY_FORM(name, const Tensor&, const Tensor&) \
-  BRRR_TERNARY_FORM(name, const Tensor&, Scalar)        \
-  BRRR_TERNARY_FORM(name, Scalar, const Tensor&)        \
-  BRRR_TERNARY_FORM(name, Scalar, Scalar)
+#define BRRR_TERNARY(name, ...)                                        \
+  Tensor name(const Tensor& a, const Operand& b, const Operand& c) {   \
+    return pointwise(Op::name, std::array{Operand(a), b, c}, nullptr); \
+  }                                                                    \
+  Tensor& name##_(Tensor& a, const Operand& b, const Operand& c) {     \
+    return in_place(Op::name, #name "_", a, b, c);                     \
+  }
 #include "brrr/dispatch/ops.def"
 
 Tensor cast(const Tensor& x, DType dtype) {
   require_defined("cast", x);
   if (x.dtype() == dtype) return x;
   const Tensor* inputs[] = {&x};
-  Call call(Op::copy, inputs, 1);
+  Call call(Op::cast, inputs, 1);
   call.dtype = dtype;
   return dispatch(call);
 }

@@ -3,24 +3,13 @@
 #pragma once
 
 #include <span>
-#include <type_traits>
 
 #include <brrr/dispatch/op_info.h>
-#include <brrr/dispatch/scalar.h>
+#include <brrr/ops/operand.h>
 
 namespace brrr {
 
 inline constexpr int kMaxPointwiseArity = 3;
-
-struct Operand {
-  const Tensor* tensor = nullptr;  // null: `scalar` is the operand
-  Scalar scalar = 0;
-
-  Operand(const Tensor& t) : tensor(&t) {}
-  Operand(Scalar s) : scalar(s) {}
-  template <class Number>
-  requires std::is_arithmetic_v<Number> Operand(Number number) : scalar(number) {}
-};
 
 // The type that an op computes such operands in, by promotion; refuses what its row does not have.
 DType compute_dtype(const OpInfo& info, std::span<const Operand> operands);

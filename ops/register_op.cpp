@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <iterator>
 #include <sstream>
 
 #include "brrr/dispatch/dispatch.h"
@@ -114,7 +113,8 @@ Op register_op(const PointwiseOp& op) {
     fail(fmt::format("[register_op] expected {} to have 1 to {} operands, got {}", op.name,
                      kMaxPointwiseArity, op.arity));
   }
-  if (op.rule == DTypeRule::widened || (op.rule == DTypeRule::select && op.arity != 3)) {
+  if (op.rule == DTypeRule::widened || op.rule == DTypeRule::converts ||
+      (op.rule == DTypeRule::select && op.arity != 3)) {
     fail(fmt::format("[register_op] expected a dtype rule for pointwise ops of {} operands for {}",
                      op.arity, op.name));
   }
@@ -133,6 +133,7 @@ Op register_op(const PointwiseOp& op) {
   info.high = op.high;
   info.expression = registered->expression.c_str();
   info.infer = infer::pointwise;
+  info.cost = cost::pointwise;
   info.cpu = run_pointwise;
 #if BRRR_HAS_CUDA
   info.cuda = on_cuda::pointwise;
@@ -193,6 +194,11 @@ void infer_structured(const Call& call, OutputSpec* outputs) {
   definition(call).infer(call, outputs);
 }
 
+Cost cost_structured(const Call& call, std::span<const Tensor> outputs) {
+  const StructuredOp& op = definition(call);
+  return op.cost ? op.cost(call, outputs) : Cost{0, operand_bytes(call, outputs)};
+}
+
 void cpu_structured(const Call& call, Tensor* outputs) {
   const StructuredOp& op = definition(call);
   if (!op.cpu)
@@ -218,17 +224,11 @@ void cuda_structured(const Call& call, Tensor* outputs) {
 
 namespace {
 
-std::vector<std::string> words_of(const std::string& names) {
-  std::istringstream words(names);
-  return {std::istream_iterator<std::string>(words), {}};
-}
-
-// `name` as a StructuredOp declares it: "axis" or "scale:double".
-Attr attribute(const Call& call, const std::string& name, Scalar value) {
-  if (name.ends_with(":double")) return Attr::of(value.to_double());
+Attr attribute(const char* op, const Attribute& row, Scalar value) {
+  if (row.kind == Attribute::Kind::real) return Attr::of(value.to_double());
   if (value.category() == Category::floating) {
     fail(fmt::format("[{}] expected an integer for attribute {}, got {}: \"{}:double\" takes it",
-                     op_info(call.op).name, name, value.to_double(), name));
+                     op, row.name, value.to_double(), row.name));
   }
   return value.to_int();
 }
@@ -242,17 +242,16 @@ Op register_op(const StructuredOp& op) {
         "[register_op] expected {} to have 1 to 100 inputs, or -1 for any number, got {}", op.name,
         op.inputs));
   }
-  const std::vector<std::string> names = words_of(op.attributes);
-  if (names.size() > kMaxAttrs) {
+  const std::vector<Attribute> attributes = parse_attributes(op.attributes);
+  if (attributes.size() > kMaxAttrs) {
     fail(fmt::format("[register_op] expected {} to have at most {} attributes, got \"{}\"", op.name,
                      kMaxAttrs, op.attributes));
   }
-  for (const std::string& name : names) {
-    const std::size_t colon = std::min(name.find(':'), name.size());
-    require_name(name.substr(0, colon));
-    if (colon < name.size() && name.substr(colon) != ":double") {
+  for (const auto& [name, kind] : attributes) {
+    require_name(name);
+    if (kind != Attribute::Kind::integer && kind != Attribute::Kind::real) {
       fail(fmt::format("[register_op] expected attributes as \"axis\" or \"scale:double\", got {}",
-                       name));
+                       op.attributes));
     }
   }
   if (op.outputs < 1 || op.outputs > kMaxOutputs) {
@@ -271,9 +270,11 @@ Op register_op(const StructuredOp& op) {
   info.kind = OpKind::structured;
   info.arity = static_cast<std::int8_t>(op.inputs);
   info.n_outputs = static_cast<std::uint8_t>(op.outputs);
-  info.attributes = registered->op.attributes.c_str();
+  info.attributes = op.attributes;
   info.gradient = gradient_rule(op.name, op.gradient != nullptr, op.needs, op.inputs, op.outputs);
+  info.effect = op.pure ? Effect::pure : Effect::unknown;
   info.infer = infer_structured;
+  info.cost = cost_structured;
   info.cpu = cpu_structured;
 #if BRRR_HAS_CUDA
   info.cuda = cuda_structured;
@@ -295,9 +296,9 @@ std::vector<Tensor> call_op(Op op, std::span<const Tensor> inputs,
     fail(fmt::format("[{}] expected {} tensors, got {}", info.name,
                      info.arity < 0 ? "1 or more" : std::to_string(info.arity), inputs.size()));
   }
-  const std::vector<std::string> names = words_of(info.attributes);
-  if (attributes.size() != names.size()) {
-    fail(fmt::format("[{}] expected {} attributes ({}), got {}", info.name, names.size(),
+  const std::vector<Attribute>& row = info.parsed_attributes;
+  if (attributes.size() != row.size()) {
+    fail(fmt::format("[{}] expected {} attributes ({}), got {}", info.name, row.size(),
                      info.attributes, attributes.size()));
   }
   std::vector<const Tensor*> pointers;
@@ -307,8 +308,8 @@ std::vector<Tensor> call_op(Op op, std::span<const Tensor> inputs,
   }
   Call call(op, pointers.data(), static_cast<std::uint32_t>(pointers.size()));
   call.dtype = pointers[0]->dtype();
-  for (std::size_t i = 0; i < names.size(); ++i)
-    call.add_attr(attribute(call, names[i], attributes[i]));
+  for (std::size_t i = 0; i < row.size(); ++i)
+    call.add_attr(attribute(info.name, row[i], attributes[i]));
   std::vector<Tensor> outputs(info.n_outputs);
   dispatch(call, outputs.data());
   return outputs;

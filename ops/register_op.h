@@ -77,6 +77,11 @@ struct StructuredOp {
   std::function<void(const Call& call, Tensor* outputs)> cpu = {};
   std::function<void(const Call& call, Tensor* outputs)> cuda = {};
   CudaKernel cuda_kernel = {};  // used where `cuda` is empty
+  // Promised: kernels write their outputs only, and equal calls give equal results. Without it no
+  // pass drops or merges calls.
+  bool pure = false;
+  // Arithmetic and bytes of a call; without it, no arithmetic and the operands' bytes.
+  std::function<Cost(const Call& call, std::span<const Tensor> outputs)> cost = {};
 
   // As PointwiseOp's; inputs are a, b, c and so on, outputs y, or y0, y1, y2 and y3.
   std::function<void(Gradient& gradient)> gradient = {};

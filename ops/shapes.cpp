@@ -1,11 +1,11 @@
 #include "brrr/ops/shapes.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
 #include "brrr/dispatch/op_info.h"
-#include "brrr/ops/adam_step.h"
 #include "brrr/ops/kernels.h"
 #include "brrr/tensor/error.h"
 
@@ -55,7 +55,7 @@ int wrap_existing_dim(const char* op, std::int64_t dim, int rank) {
 
 bool view_strides(std::span<const std::int64_t> dims, std::span<const std::int64_t> strides,
                   std::span<const std::int64_t> shape, Dims& result) {
-  // Walk both shapes from the right, matching runs of old dimensions that lie evenly in memory with
+  // Walk both shapes from the right, matching runs of old dimensions that have one stride with
   // runs of new ones.
   result = Dims::filled(static_cast<int>(shape.size()), 1);
   if (std::ranges::find(dims, 0) != dims.end()) {
@@ -287,31 +287,45 @@ void unslice(const Call& call, OutputSpec* out) {
   out[0].shape[static_cast<int>(call.attrs[0].i())] = call.attrs[2].i();
 }
 
-void adam_step(const Call& call, OutputSpec* out) {
-  const Tensor &param = call.input(0), &mean = call.input(1), &square = call.input(2);
-  for (int i = 0; i < adam_step_call::kOperands - 2; ++i) {
+// On the path of every small step.
+bool same_shape(const Tensor& a, const Tensor& b) {
+  const TensorImpl &x = *a.impl(), &y = *b.impl();
+  if (x.word.rank() != y.word.rank()) return false;
+  for (int d = 0; d < x.word.rank(); ++d) {
+    if (x.dims[d] != y.dims[d]) return false;
+  }
+  return true;
+}
+
+void formula(const Call& call, OutputSpec* out) {
+  const Formula& body = op_info(call.op).formula;
+  const Tensor& first = call.input(0);
+  for (int i = 0; i < body.elements; ++i) {
     const Tensor& x = call.input(i);
-    if (!is_floating(x.dtype()) || !std::ranges::equal(x.shape(), param.shape())) {
-      fail(
-          fmt::format("[adam_step] expected a floating parameter, averages and a gradient of one "
-                      "shape, got {} beside {}",
-                      x.describe(), param.describe()));
+    if (!is_floating(x.dtype()) || (i > 0 && !same_shape(x, first))) {
+      fail(fmt::format("[{}] expected {} of floating types and one shape, got {} beside {}",
+                       name_of(call),
+                       fmt::join(std::span(body.operands).first(body.elements), ", "), x.describe(),
+                       first.describe()));
     }
   }
-  if (mean.dtype() != square.dtype() || (mean.dtype() == f64) != (param.dtype() == f64)) {
-    fail(
-        fmt::format("[adam_step] expected averages of one type, f64 for f64 alone, got {} and {} "
-                    "for {}",
-                    mean.describe(), square.describe(), param.describe()));
+  for (int i = 1; i < body.written; ++i) {
+    const Tensor& x = call.input(i);
+    if (x.dtype() != call.input(1).dtype() || (x.dtype() == f64) != (first.dtype() == f64)) {
+      fail(fmt::format("[{}] expected {} of one type, f64 for f64 alone, got {} and {} for {}",
+                       name_of(call),
+                       fmt::join(std::span(body.operands).subspan(1, body.written - 1), ", "),
+                       call.input(1).describe(), x.describe(), first.describe()));
+    }
   }
-  for (std::uint32_t i = adam_step_call::kOperands - 2; i < call.n_inputs; ++i) {
+  for (std::uint32_t i = body.elements; i < call.n_inputs; ++i) {
     const Tensor& x = *call.inputs[i];
     if (!is_floating(x.dtype()) || x.rank() != 0) {
-      fail(fmt::format("[adam_step] expected floating coefficients of rank 0, got {}",
+      fail(fmt::format("[{}] expected numbers or floating tensors of rank 0, got {}", name_of(call),
                        x.describe()));
     }
   }
-  for (int i = 0; i < 3; ++i) out[i] = like(call.input(i), call.input(i).dtype());
+  for (int i = 0; i < body.written; ++i) out[i] = like(call.input(i), call.input(i).dtype());
 }
 
 void checked(const Call& call, OutputSpec* out) {

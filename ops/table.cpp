@@ -24,9 +24,37 @@ OpInfo pointwise(const char* name, int arity, DTypeSet types, DTypeRule rule, do
   info.high = high;
   info.expression = expression;
   info.infer = infer::pointwise;
+  info.cost = cost::pointwise;
   info.cpu = on_cpu::pointwise;
   info.cuda = BRRR_ON_CUDA(pointwise);
   info.gradient = gradient;
+  return info;
+}
+
+// Its kernels are those that `copy` converts with.
+OpInfo conversion(const char* name, KernelFn cpu, KernelFn cuda, const GradientRule& gradient) {
+  OpInfo info = pointwise(name, 1, dtype_sets::all, DTypeRule::converts, -2, 2, "a", gradient);
+  info.cpu = cpu;
+  info.cuda = cuda;
+  return info;
+}
+
+OpInfo formula(const char* name, Formula body) {
+  OpInfo info;
+  info.name = name;
+  info.kind = OpKind::formula;
+  info.types = dtype_sets::floats;
+  info.arity = -1;
+  info.n_outputs = static_cast<std::uint8_t>(body.written);
+  for (int i = body.elements; i < static_cast<int>(body.operands.size()); ++i)
+    info.attributes += body.operands[static_cast<std::size_t>(i)] + ":double ";
+  info.attributes += "tensors";
+  info.formula = std::move(body);
+  info.infer = infer::formula;
+  info.cost = cost::formula;
+  info.cpu = on_cpu::formula;
+  info.cuda = BRRR_ON_CUDA(formula);
+  info.gradient.run = [](Gradient&) {};
   return info;
 }
 
@@ -43,8 +71,9 @@ OpInfo reduction(const char* name, DTypeSet types, DTypeRule rule, const char* m
   info.identity = identity;
   info.combine = combine;
   info.finish = finish;
-  info.attributes = "dims keepdim";
+  info.attributes = "dims:set keepdim";
   info.infer = infer::reduction;
+  info.cost = cost::reduction;
   info.cpu = on_cpu::reduction;
   info.cuda = BRRR_ON_CUDA(reduction);
   info.gradient = gradient;
@@ -59,6 +88,7 @@ OpInfo arg_reduction(const char* name, const char* before) {
   info.expression = before;
   info.attributes = "dim keepdim";
   info.infer = infer::arg_reduction;
+  info.cost = cost::arg_reduction;
   info.cpu = on_cpu::arg_reduction;
   info.cuda = BRRR_ON_CUDA(arg_reduction);
   return info;
@@ -75,25 +105,29 @@ OpInfo view(const char* name, const char* attributes, ViewFn rule, const Gradien
   return info;
 }
 
-OpInfo structured(const char* name, int inputs, const char* attributes, InferFn shape, KernelFn cpu,
-                  KernelFn cuda, const GradientRule& gradient, int outputs = 1) {
+OpInfo structured(const char* name, int inputs, const char* attributes, Effect effect,
+                  Algebra algebra, InferFn shape, CostFn cost, KernelFn cpu, KernelFn cuda,
+                  const GradientRule& gradient) {
   OpInfo info;
   info.name = name;
   info.kind = OpKind::structured;
+  info.effect = effect;
+  info.algebra = algebra;
   info.arity = static_cast<std::int8_t>(inputs);
   info.attributes = attributes;
   info.infer = shape;
+  info.cost = cost;
   info.cpu = cpu;
   info.cuda = cuda;
   info.gradient = gradient;
-  info.n_outputs = static_cast<std::uint8_t>(outputs);
   return info;
 }
 
 }  // namespace
 
-// Called once by the dispatcher, before the first call.
-void fill_builtin_ops(OpInfo* table) {
+// Before any static initializer, which may call ops: their order is undefined in a static library.
+[[gnu::constructor(102)]] void fill_builtin_ops() {
+  OpInfo* table = builtin_rows();
 #define BRRR_UNARY(name, types, rule, low, high, expression, ...)                            \
   *table++ = pointwise(#name, 1, dtype_sets::types, DTypeRule::rule, low, high, #expression, \
                        gradients::name);
@@ -109,13 +143,15 @@ void fill_builtin_ops(OpInfo* table) {
 #define BRRR_ARG_REDUCTION(name, before) *table++ = arg_reduction(#name, #before);
 #define BRRR_VIEW(name, attributes, ...) \
   *table++ = view(#name, attributes, views::name, gradients::name);
-#define BRRR_STRUCTURED(name, inputs, attributes, ...)                                            \
-  *table++ = structured(#name, inputs, attributes, infer::name, on_cpu::name, BRRR_ON_CUDA(name), \
-                        gradients::name);
-#define BRRR_STRUCTURED_OUTPUTS(name, outputs, inputs, attributes, ...)                           \
-  *table++ = structured(#name, inputs, attributes, infer::name, on_cpu::name, BRRR_ON_CUDA(name), \
-                        gradients::name, outputs);
+#define BRRR_CONVERSION(name, ...) \
+  *table++ = conversion(#name, on_cpu::name, BRRR_ON_CUDA(name), gradients::name);
+#define BRRR_STRUCTURED(name, inputs, attributes, effect, algebra, ...)                           \
+  *table++ = structured(#name, inputs, attributes, Effect::effect, Algebra::algebra, infer::name, \
+                        cost::name, on_cpu::name, BRRR_ON_CUDA(name), gradients::name);
+#define BRRR_FORMULA(name, written, read, numbers, ...) \
+  *table++ = formula(#name, parse_formula(#written, #read, #numbers, #__VA_ARGS__));
 #include "brrr/dispatch/ops.def"
+  for (OpInfo* row = builtin_rows(); row != table; ++row) derive_facts(*row);
 }
 
 }  // namespace brrr::detail

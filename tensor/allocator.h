@@ -1,5 +1,5 @@
-// Memory for storages. Both devices cache what is freed, each in its own way:
-// the CPU's is per thread by size class, CUDA's is ordered by stream.
+// Memory for storages. Both allocators cache freed blocks: the CPU's per thread and size class,
+// CUDA's by stream.
 #pragma once
 
 #include <cstddef>
@@ -10,9 +10,9 @@
 namespace brrr {
 
 struct MemoryStats {
-  std::int64_t live = 0;      // bytes asked for by storages that exist now
-  std::int64_t peak = 0;      // the largest `live` since the last reset_peak
-  std::int64_t reserved = 0;  // bytes held from the system: live blocks, rounded up, and the cache
+  std::int64_t live = 0;                // bytes asked for by storages that exist now
+  std::int64_t peak = 0;                // the largest `live` since the last reset_peak
+  std::int64_t reserved = 0;            // bytes owned: live blocks, rounded up, and the cache
   std::int64_t system_allocations = 0;  // calls made to the system's allocator
   std::int64_t cached() const { return reserved > live ? reserved - live : 0; }
 };
@@ -20,7 +20,7 @@ struct MemoryStats {
 MemoryStats memory_stats(Device device);
 void reset_peak_memory(Device device);
 
-// Gives cached blocks that nobody uses back to the system.
+// Returns cached blocks to the system. On CUDA also those of pinned memory.
 void empty_cache(Device device);
 
 // Pass-through: every allocation goes to the system and every free returns there at once, so that
@@ -28,12 +28,12 @@ void empty_cache(Device device);
 // BRRR_ALLOCATOR=passthrough in the environment.
 void set_allocator_pass_through(bool on);
 bool allocator_pass_through();
-// Throws where the environment asks for an allocator that there is not.
+// Throws if BRRR_ALLOCATOR names an unknown allocator.
 void require_known_allocator();
 
 namespace cpu_memory {
 
-// 64-byte aligned; throws OutOfMemory. `bytes` must be given back unchanged.
+// 64-byte aligned; throws OutOfMemory. Pass the same `bytes` to `release`.
 void* allocate(std::size_t bytes);
 void release(void* block, std::size_t bytes) noexcept;
 

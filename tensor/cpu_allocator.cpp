@@ -25,8 +25,9 @@ namespace {
 constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kSmall = std::size_t{1} << 20;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
-constexpr std::size_t kBinBytes = std::size_t{4} << 20;  // what one thread keeps of one class
-constexpr std::int64_t kLargeCacheBytes = std::int64_t{8} << 30;  // what the shared map keeps
+constexpr std::size_t kBinBytes = std::size_t{4}
+                                  << 20;  // the most that one thread caches of one class
+constexpr std::int64_t kLargeCacheBytes = std::int64_t{8} << 30;  // the most in the shared map
 
 // Classes: every 64 bytes up to 1 KiB, then four to each doubling.
 constexpr int class_of(std::size_t bytes) {
@@ -273,7 +274,7 @@ void release(void* pointer, std::size_t bytes) noexcept {
         cache.blocks.emplace(size, pointer);
         cache.bytes += static_cast<std::int64_t>(size);
         return;
-      } catch (...) {  // no memory for the map's node: let the block go instead
+      } catch (...) {  // no memory for the map's node: free the block instead
       }
     }
   }
@@ -292,7 +293,7 @@ void empty_cache() {
 
 }  // namespace cpu_memory
 
-// Told at the first use: nobody hears what is thrown while a program starts.
+// Thrown at first use: an exception of a static initializer would end the program.
 void require_known_allocator() {
   static const bool known = [] {
     const std::string_view wanted = wanted_allocator();

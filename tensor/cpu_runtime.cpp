@@ -98,7 +98,7 @@ class Queue final : public StreamState {
   void end_of_owner() noexcept {
     try {
       push({Kind::end_of_owner, nullptr, nullptr, nullptr});
-    } catch (...) {  // no memory for the item: a failure stays for the next owner to see
+    } catch (...) {  // no memory for the item: the next owner sees the failure
     }
   }
 
@@ -178,7 +178,7 @@ class Queue final : public StreamState {
         std::exception_ptr failure = failure_;
         lock.unlock();
         failure = perform(item, std::move(failure));
-        item = {};  // what the work held on to is gone before anybody hears that it is done
+        item = {};  // destroy the captures of the work before its completion is visible
         lock.lock();
         failure_ = std::move(failure);
       }

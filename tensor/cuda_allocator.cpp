@@ -14,23 +14,16 @@ namespace brrr::cu {
 namespace {
 
 constexpr std::size_t kUnit = 512;
-constexpr std::size_t kSmallBlock = std::size_t{1}
-                                    << 20;  // blocks below are cut from small segments
-constexpr std::size_t kSmallSegment = std::size_t{2} << 20;
-constexpr std::size_t kLargeSegment = std::size_t{20} << 20;
-constexpr std::size_t kLargeOwn = std::size_t{10}
-                                  << 20;  // from here on a block has a segment of its own
-constexpr std::size_t kLargeRest = std::size_t{1}
-                                   << 20;  // what is left of a large block is cut off from here on
+constexpr std::size_t kMiB = std::size_t{1} << 20;
+constexpr std::size_t kSmallBlock = kMiB;  // smaller blocks are cut from small segments
+constexpr std::size_t kSmallSegment = 2 * kMiB;
+constexpr std::size_t kLargeSegment = 20 * kMiB;
+constexpr std::size_t kLargeOwn = 10 * kMiB;         // a block of this size has its own segment
+constexpr std::size_t kLargeRest = kMiB;             // the least rest that is cut off a large block
 constexpr std::size_t kMost = std::size_t{1} << 44;  // no device has more
 
 constexpr std::size_t round_up(std::size_t bytes, std::size_t unit) {
   return (bytes + unit - 1) / unit * unit;
-}
-
-constexpr std::size_t segment_size(std::size_t size) {
-  if (size < kSmallBlock) return kSmallSegment;
-  return size < kLargeOwn ? kLargeSegment : round_up(size, kSmallSegment);
 }
 
 }  // namespace
@@ -82,7 +75,7 @@ Block* FreeBlocks::best_of(Block* head, std::size_t size, int most) {
 Block* FreeBlocks::find(std::size_t size, bool thorough) const {
   constexpr int kGlance = 8;
   const Place place = place_of(size);
-  // Blocks of the same class may be a little too small; those of any later class fit.
+  // Blocks of the same list may be a little too small; those of any later list fit.
   if (Block* best = best_of(heads_[place.row][place.column], size, thorough ? INT32_MAX : kGlance))
     return best;
   int row = place.row;
@@ -99,30 +92,34 @@ Block* FreeBlocks::find(std::size_t size, bool thorough) const {
 
 // --- Allocation ---
 
-StreamMemory* Allocator::new_memory(CudaStream& stream) {
+Allocator::Allocator(DeviceState& device, MemoryKind kind) : device_(device), kind_(kind) {
+  if (kind_ == MemoryKind::pinned) new_memory(nullptr);
+}
+
+StreamMemory* Allocator::new_memory(CudaStream* stream) {
   std::lock_guard lock(mutex_);
   memories_.reserve(memories_.size() + 1);
   uses_.reserve(memories_.size() + 1);
-  memories_.push_back(new StreamMemory);
-  memories_.back()->stream = &stream;
+  memories_.push_back(new StreamMemory{this, stream});
   return memories_.back();
 }
 
-void Allocator::allocate(Storage& storage, CudaStream& stream) {
-  storage.stream = &stream;
+void Allocator::allocate(Storage& storage, CudaStream* stream) {
+  storage.stream = stream;
   if (storage.bytes == 0) return;
   const std::size_t bytes = storage.bytes;
   std::lock_guard lock(mutex_);
+  StreamMemory& memory = stream ? *stream->memory : *memories_.front();
   Block* block;
   if (bytes > kMost) [[unlikely]]
     out_of_memory(bytes);
   if (allocator_pass_through()) [[unlikely]] {
-    block = take_direct(*stream.memory, bytes);
+    block = take_direct(memory, bytes);
   } else {
     const std::size_t size = round_up(bytes, kUnit);
-    block = take(*stream.memory, size, false);
+    block = take(memory, size, false);
     if (!block) [[unlikely]]
-      block = take_slow(*stream.memory, size, bytes);
+      block = take_slow(memory, size, bytes);
   }
   live_ += static_cast<std::int64_t>(bytes);
   if (live_ > peak_) peak_ = live_;
@@ -131,7 +128,23 @@ void Allocator::allocate(Storage& storage, CudaStream& stream) {
   storage.release = release;
 }
 
-// A free block of the stream, cut to size; null when there is none.
+Storage* Allocator::new_pinned_storage(std::size_t bytes) {
+  Storage* storage = adopt_storage(cpu, nullptr, bytes, nullptr, nullptr);
+  try {
+    if (device_.captures.load() == 0) {  // blocks come back only from uses on streams
+      std::lock_guard lock(mutex_);
+      settle_deferred();
+      poll_uses();
+    }
+    allocate(*storage, nullptr);
+  } catch (...) {
+    storage->drop();
+    throw;
+  }
+  return storage;
+}
+
+// A free block, cut to size; null if there is none.
 Block* Allocator::take(StreamMemory& memory, std::size_t size, bool thorough) {
   const bool small = size < kSmallBlock;
   FreeBlocks& free = small ? memory.small : memory.large;
@@ -157,7 +170,7 @@ Block* Allocator::take(StreamMemory& memory, std::size_t size, bool thorough) {
 
 Block* Allocator::take_slow(StreamMemory& memory, std::size_t size, std::size_t bytes) {
   make_current(device_);
-  const bool quiet = device_.captures.load() != 0;  // the driver must be left in peace
+  const bool quiet = device_.captures.load() != 0;  // no driver call that would break a capture
   if (!quiet) {
     settle_deferred();
     poll_uses();
@@ -172,12 +185,18 @@ Block* Allocator::take_slow(StreamMemory& memory, std::size_t size, std::size_t 
     code = grow(memory, segment_size(size), small);
     if (code == CUDA_ERROR_OUT_OF_MEMORY) code = grow(memory, round_up(size, kSmallSegment), small);
   }
-  if (code == CUDA_ERROR_OUT_OF_MEMORY) out_of_memory(bytes);
-  check<Fn::k_cuMemAlloc>(code);
+  check_allocated(code, bytes);
   return take(memory, size, true);
 }
 
-// Asks the driver for a segment and adds it to the free blocks.
+// Pinning takes milliseconds a megabyte and memory from the whole machine: no large segments there.
+std::size_t Allocator::segment_size(std::size_t size) const {
+  if (size < kSmallBlock) return kSmallSegment;
+  if (size < kLargeOwn && kind_ == MemoryKind::device) return kLargeSegment;
+  return round_up(size, kSmallSegment);
+}
+
+// Allocates a segment from the driver as one free block.
 CUresult Allocator::grow(StreamMemory& memory, std::size_t size, bool small) {
   Block* block = new_block();
   CUdeviceptr data = 0;
@@ -206,15 +225,28 @@ CUresult Allocator::driver_allocate(CUdeviceptr* data, std::size_t size) {
   require_known_allocator();
   RelaxedCapture relaxed(device_.captures.load() != 0);
   ++driver_calls_;
-  const CUresult code = BRRR_CUDA_TRY(cuMemAlloc, data, size);
+  void* host = nullptr;
+  const CUresult code = kind_ == MemoryKind::device ? BRRR_CUDA_TRY(cuMemAlloc, data, size)
+                                                    : BRRR_CUDA_TRY(cuMemAllocHost, &host, size);
+  if (host) *data = reinterpret_cast<CUdeviceptr>(host);
   if (code == CUDA_SUCCESS) reserved_ += static_cast<std::int64_t>(size);
   return code;
+}
+
+// Streams that used the block must be done with it.
+void Allocator::driver_free(const Block& block) {
+  if (kind_ == MemoryKind::device) {
+    BRRR_CUDA(cuMemFree, reinterpret_cast<CUdeviceptr>(block.data));
+  } else {
+    BRRR_CUDA(cuMemFreeHost, block.data);
+  }
+  reserved_ -= static_cast<std::int64_t>(block.size);
 }
 
 Block* Allocator::take_direct(StreamMemory& memory, std::size_t bytes) {
   make_current(device_);
   const bool quiet = device_.captures.load() != 0;
-  if (!quiet) free_stuck();
+  if (!quiet) free_direct();
   Block* block = new_block();
   CUdeviceptr data = 0;
   try {
@@ -226,8 +258,7 @@ Block* Allocator::take_direct(StreamMemory& memory, std::size_t bytes) {
       free_cached();
       code = driver_allocate(&data, bytes);
     }
-    if (code == CUDA_ERROR_OUT_OF_MEMORY) out_of_memory(bytes);
-    check<Fn::k_cuMemAlloc>(code);
+    check_allocated(code, bytes);
   } catch (...) {
     drop_block(block);
     throw;
@@ -240,15 +271,26 @@ Block* Allocator::take_direct(StreamMemory& memory, std::size_t bytes) {
   return block;
 }
 
+void Allocator::check_allocated(CUresult code, std::size_t bytes) {
+  if (code == CUDA_ERROR_OUT_OF_MEMORY) out_of_memory(bytes);
+  if (kind_ == MemoryKind::device) {
+    check<Fn::k_cuMemAlloc>(code);
+  } else {
+    check<Fn::k_cuMemAllocHost>(code);
+  }
+}
+
 void Allocator::out_of_memory(std::size_t bytes) {
+  const std::string numbers = fmt::format("requested {} bytes, in use {}, cached {}", bytes, live_,
+                                          reserved_ > live_ ? reserved_ - live_ : 0);
+  const char* op = current_op ? current_op : "allocate";
+  if (kind_ == MemoryKind::pinned)
+    throw OutOfMemory(fmt::format("[{}] out of pinned memory: {}", op, numbers), bytes);
   std::size_t free = 0, total = 0;
   const bool known = BRRR_CUDA_TRY(cuMemGetInfo, &free, &total) == CUDA_SUCCESS;
   throw OutOfMemory(
-      fmt::format("[{}] out of memory on cuda:{}: requested {} bytes, in use {}, cached {}, free "
-                  "on the device {}",
-                  current_op ? current_op : "allocate", device_.index, bytes, live_,
-                  reserved_ > live_ ? reserved_ - live_ : 0,
-                  known ? fmt::format("{} of {}", free, total) : std::string("unknown")),
+      fmt::format("[{}] out of memory on cuda:{}: {}, free on the device {}", op, device_.index,
+                  numbers, known ? fmt::format("{} of {}", free, total) : "unknown"),
       bytes);
 }
 
@@ -256,7 +298,7 @@ void Allocator::out_of_memory(std::size_t bytes) {
 
 void Allocator::release(Storage& storage) noexcept {
   Block* block = static_cast<Block*>(storage.context);
-  Allocator& self = block->memory->stream->on->allocator;
+  Allocator& self = *block->memory->allocator;
   std::lock_guard lock(self.mutex_);
   self.live_ -= static_cast<std::int64_t>(storage.bytes);
   if (block->uses.empty() && !block->direct &&
@@ -267,7 +309,7 @@ void Allocator::release(Storage& storage) noexcept {
   }
 }
 
-// Back to the free blocks, joined with free neighbours.
+// Inserts a block into the free lists, merged with its free neighbours.
 void Allocator::give(Block* block) noexcept {
   FreeBlocks& free = block->small ? block->memory->small : block->memory->large;
   if (Block* after = block->after; after && after->free) {
@@ -292,14 +334,14 @@ void Allocator::release_slow(Block* block) noexcept {
   try {
     const bool quiet = device_.captures.load() != 0;
     if (CapturePool* pool = capture_of(block)) {
-      pool->held_.push_back(block);
+      pool->retained_.push_back(block);
     } else if (block->direct && block->memory->pool) {
-      block->held = true;
+      block->retained = true;
     } else if (block->direct) {
-      stuck_.push_back(block);
+      unfreed_.push_back(block);
       if (!quiet) {
         make_current(device_);
-        free_stuck();
+        free_direct();
       }
     } else if (block->uses.empty()) {
       give(block);
@@ -309,19 +351,19 @@ void Allocator::release_slow(Block* block) noexcept {
       note_uses(block);
     }
   } catch (...) {
-    // What the driver refused stays on its list and is tried again; only a host out of memory loses
-    // the block.
+    // A block that the driver did not free is tried again later. Only if the host is out of memory
+    // is the block lost.
   }
 }
 
 void Allocator::record_use(Storage& storage, CudaStream& stream) {
   if (storage.release != release || storage.stream == &stream) return;
   Block* block = static_cast<Block*>(storage.context);
-  std::lock_guard lock(mutex_);
+  std::lock_guard lock(block->memory->allocator->mutex_);
   if (std::ranges::find(block->uses, &stream) == block->uses.end()) block->uses.push_back(&stream);
 }
 
-// Marks the place on each stream that used the block after which it may be reused.
+// Records, on each stream that used the block, the event after which it may be reused.
 void Allocator::note_uses(Block* block) {
   for (CudaStream* stream : block->uses) note_use(block, stream);
   block->uses.clear();
@@ -331,7 +373,7 @@ void Allocator::note_use(Block* block, CudaStream* stream) {
   auto on = std::ranges::find(uses_, stream, &UsesOn::stream);
   if (on == uses_.end()) on = uses_.insert(uses_.end(), UsesOn{stream, {}});
   on->uses.push_back({block, nullptr});
-  ++block->waiting;
+  ++block->pending;
   if (stream->on->captures.load() != 0) return;
   CUevent event = nullptr;
   try {
@@ -340,7 +382,7 @@ void Allocator::note_use(Block* block, CudaStream* stream) {
     BRRR_CUDA(cuEventRecord, event, stream->handle);
   } catch (const CudaError&) {
     if (event) stream->on->streams.give_event(event, false);
-    return;  // without an event, the stream has to become idle
+    return;  // without an event: the use ends when the stream is idle
   }
   on->uses.back().event = event;
 }
@@ -349,15 +391,22 @@ void Allocator::settle_deferred() {
   while (!deferred_.empty()) {
     Block* block = deferred_.back();
     deferred_.pop_back();
+    // Most streams have become idle during the capture: they need no event.
+    std::erase_if(block->uses, [](const CudaStream* stream) {
+      make_current(*stream->on);
+      return stream->on->captures.load() == 0 &&
+             BRRR_CUDA_TRY(cuStreamQuery, stream->handle) == CUDA_SUCCESS;
+    });
     note_uses(block);
+    if (block->pending == 0) give(block);
   }
 }
 
 void Allocator::finish_use(const Use& use) {
-  if (--use.block->waiting == 0) give(use.block);
+  if (--use.block->pending == 0) give(use.block);
 }
 
-// Takes back what other streams are done with, without waiting.
+// Frees the blocks whose uses on other streams are done, without waiting.
 void Allocator::poll_uses() {
   for (UsesOn& on : uses_) {
     while (!on.uses.empty()) {
@@ -399,7 +448,7 @@ void Allocator::await_uses() {
 
 // --- The cache ---
 
-// Segments that are free as a whole go back to the driver, after the work that used them.
+// Returns segments that are free as a whole to the driver, after the work that used them.
 void Allocator::free_cached() {
   for (StreamMemory* memory : memories_) {
     std::vector<Block*> whole;
@@ -409,24 +458,22 @@ void Allocator::free_cached() {
       });
     }
     if (whole.empty()) continue;
-    BRRR_CUDA(cuStreamSynchronize, memory->stream->handle);
+    if (memory->stream) BRRR_CUDA(cuStreamSynchronize, memory->stream->handle);
     for (Block* block : whole) {
-      BRRR_CUDA(cuMemFree, reinterpret_cast<CUdeviceptr>(block->data));
+      driver_free(*block);
       (block->small ? memory->small : memory->large).remove(block);
-      reserved_ -= static_cast<std::int64_t>(block->size);
       drop_block(block);
     }
   }
 }
 
-void Allocator::free_stuck() {
-  while (!stuck_.empty()) {
-    Block* block = stuck_.back();
+void Allocator::free_direct() {
+  while (!unfreed_.empty()) {
+    Block* block = unfreed_.back();
     for (CudaStream* stream : block->uses) BRRR_CUDA(cuStreamSynchronize, stream->handle);
-    BRRR_CUDA(cuStreamSynchronize, block->memory->stream->handle);
-    BRRR_CUDA(cuMemFree, reinterpret_cast<CUdeviceptr>(block->data));
-    reserved_ -= static_cast<std::int64_t>(block->size);
-    stuck_.pop_back();
+    if (CudaStream* own = block->memory->stream) BRRR_CUDA(cuStreamSynchronize, own->handle);
+    driver_free(*block);
+    unfreed_.pop_back();
     drop_block(block);
   }
 }
@@ -439,7 +486,7 @@ void Allocator::empty_cache() {
   std::lock_guard lock(mutex_);
   settle_deferred();
   await_uses();
-  free_stuck();
+  free_direct();
   free_cached();
 }
 
@@ -470,8 +517,8 @@ Block* Allocator::new_block() {
 
 void Allocator::drop_block(Block* block) noexcept {
   block->before = block->after = block->previous_free = nullptr;
-  block->free = block->small = block->direct = block->held = false;
-  block->waiting = 0;
+  block->free = block->small = block->direct = block->retained = false;
+  block->pending = 0;
   block->uses.clear();
   block->next_free = spare_;
   spare_ = block;

@@ -1,8 +1,11 @@
-// CUDA memory, cached and ordered by stream. A block freed on its stream is reused there at once:
-// what used it comes before what will. A block that other streams used as well waits for an event
-// on each of them. Blocks under 1 MiB are cut from segments of 2 MiB, larger ones from segments of
-// 20 MiB or of their own size. Streams that are being captured take blocks from the graph's own
-// pool: see cuda_capture.h.
+// A caching, stream-ordered allocator of one kind of memory: a device's own, or pinned memory of
+// the host, which the device reads and writes over the bus. A block of device memory belongs to a
+// stream and is reused there as soon as it is freed: work on one stream runs in order. Other
+// streams that used a block record an event when it is freed, and the block is reused after those
+// events. Pinned memory belongs to no stream, so all its uses are of that second sort.
+//
+// Device blocks under 1 MiB are cut from segments of 2 MiB, larger ones from segments of 20 MiB or
+// of their own size. Streams under capture allocate from the graph's own pool: see cuda_capture.h.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +23,10 @@ namespace brrr::cu {
 struct DeviceState;
 struct CudaStream;
 struct StreamMemory;
+class Allocator;
 class CapturePool;
+
+enum class MemoryKind { device, pinned };
 
 struct Block {
   char* data = nullptr;
@@ -31,19 +37,19 @@ struct Block {
   bool free = false;
   bool small = false;
   bool direct = false;            // pass-through: the block is the driver's allocation
-  bool held = false;              // freed, and kept by a capture's pool
-  int waiting = 0;                // uses on other streams that are not known to be done
+  bool retained = false;          // freed, and owned by a capture's pool
+  int pending = 0;                // uses on other streams that may still be in flight
   std::vector<CudaStream*> uses;  // other streams that used it
 };
 
-// Free blocks by size: 32 classes to each doubling, found by bit scan (TLSF). Sizes are in units of
-// 512 bytes.
+// Free blocks in lists by size, 32 lists to each doubling, found by bit scan (TLSF). Sizes are in
+// units of 512 bytes.
 class FreeBlocks {
  public:
   void insert(Block* block);
   void remove(Block* block);
-  // A block of at least `size` bytes, near the smallest; null when there is none. `thorough` looks
-  // at every block of the first class and not only at some.
+  // A block of at least `size` bytes, nearly the smallest; null if there is none. `thorough`
+  // searches the whole first list, else its first eight blocks.
   Block* find(std::size_t size, bool thorough) const;
   template <class F>
   void each(F&& f) const {
@@ -70,29 +76,35 @@ class FreeBlocks {
   Block* heads_[kRows][kColumns] = {};
 };
 
-// What one stream has cached: for itself, or for a graph that it is captured into.
+// The free blocks of one stream, for itself or for a graph that it is captured into, or all pinned
+// ones.
 struct StreamMemory {
-  CudaStream* stream = nullptr;
-  FreeBlocks small, large;
+  Allocator* allocator;
+  CudaStream* stream;  // null: pinned memory
+  FreeBlocks small = {}, large = {};
   CapturePool* pool = nullptr;
-  std::vector<Block*> segments;  // of a pool: the first block of each
+  std::vector<Block*> segments = {};  // of a pool: the first block of each
 };
 
 class Allocator {
  public:
-  explicit Allocator(DeviceState& device) : device_(device) {}
+  Allocator(DeviceState& device, MemoryKind kind);
 
-  void allocate(Storage& storage, CudaStream& stream);
-  void record_use(Storage& storage, CudaStream& stream);
+  void allocate(Storage& storage, CudaStream* stream);  // null: pinned memory
+  // Pinned memory as the storage of a CPU tensor.
+  Storage* new_pinned_storage(std::size_t bytes);
+  // `stream` uses the storage in work given to it before or after this call: the memory is not
+  // reused before that work is done. Storages of other owners are left alone.
+  static void record_use(Storage& storage, CudaStream& stream);
 
-  StreamMemory* new_memory(CudaStream& stream);
+  StreamMemory* new_memory(CudaStream* stream);
   MemoryStats stats();
   void reset_peak();
   void empty_cache();
   std::int64_t live();
 
-  // Of cuda_capture.h. From `enter` to `leave` the pool has the stream's blocks; `retire` gives all
-  // that the pool has back to the streams.
+  // For cuda_capture.h. From `enter` to `leave` the stream allocates from the pool; `retire`
+  // returns the pool's blocks to their streams.
   void enter(CapturePool& pool, CudaStream& stream);
   void leave(CapturePool& pool) noexcept;
   void retire(CapturePool& pool) noexcept;
@@ -120,6 +132,9 @@ class Allocator {
   void give(Block* block) noexcept;
   CUresult grow(StreamMemory& memory, std::size_t size, bool small);
   CUresult driver_allocate(CUdeviceptr* data, std::size_t size);
+  void driver_free(const Block& block);
+  void check_allocated(CUresult code, std::size_t bytes);
+  std::size_t segment_size(std::size_t size) const;
   [[noreturn]] void out_of_memory(std::size_t bytes);
 
   StreamMemory* own_memory(const CudaStream& stream) const;
@@ -132,12 +147,13 @@ class Allocator {
   void await_uses();
   void finish_use(const Use& use);
   void free_cached();
-  void free_stuck();
+  void free_direct();
 
   Block* new_block();
   void drop_block(Block* block) noexcept;
 
   DeviceState& device_;
+  const MemoryKind kind_;
   std::mutex mutex_;
   std::int64_t live_ = 0, peak_ = 0, reserved_ = 0, driver_calls_ = 0;
   std::vector<StreamMemory*> memories_;
@@ -146,8 +162,8 @@ class Allocator {
   std::vector<UsesOn> uses_;
   std::vector<Block*>
       deferred_;  // used by other streams, freed while a capture was on: no event may be recorded
-  std::vector<Block*> stuck_;  // direct blocks that the driver did not take back yet
-  Block* spare_ = nullptr;     // unused Block objects, linked by next_free
+  std::vector<Block*> unfreed_;  // freed direct blocks, until the driver has freed them
+  Block* spare_ = nullptr;       // unused Block objects, linked by next_free
 };
 
 }  // namespace brrr::cu

@@ -1,6 +1,6 @@
-// Owns the table: opens libraries, builds the entries that stand in until then, puts faults and
-// counters in front of entries when tests ask. A table that has been published is never changed or
-// freed, so a caller needs no lock.
+// Owns the table: opens libraries, and builds the entries that open one at its first call, that
+// report a missing call, and that count or fail calls for tests. A published table is never changed
+// or freed, so callers need no lock.
 #include "brrr/tensor/cuda_api.h"
 
 #include <dlfcn.h>
@@ -51,7 +51,7 @@ using Slots = std::array<void*, kFns>;
 static_assert(sizeof(Slots) == sizeof(Table));
 
 template <Fn F, class Signature>
-struct Entry;  // the three functions that may stand in for an entry
+struct Entry;  // the three functions that may replace an entry
 
 void* slot_of(const Table& table, Fn call) {
   void* slot;
@@ -70,7 +70,7 @@ void set_slot(Table& table, Fn call, void* slot) {
                   0);
 }
 
-// What hooks look at; `behind` is the table that they stand in front of.
+// The state of hooked entries, which forward to the table `behind`.
 struct Hook {
   std::atomic<long> calls{0};
   std::atomic<long> countdown{0};  // the call that takes it from 1 to 0 fails
@@ -130,7 +130,7 @@ constexpr Table kHooked = {
 #undef X
 };
 
-// What the published table is made of; guarded by `mutex`.
+// The parts of the published table, guarded by `mutex`.
 struct State {
   std::mutex mutex;
   Table libraries = kOpening;
@@ -139,7 +139,7 @@ struct State {
   bool hooking = false;
   bool tried[kLibraries] = {};
   std::string problem[kLibraries];
-  std::vector<const Table*> published;  // all of them stay
+  std::vector<const Table*> published;  // never freed
 };
 State& state() {
   static State* state = new State;
@@ -183,8 +183,8 @@ std::vector<std::string> toolkit_folders() {
   return folders;
 }
 
-// A toolkit library newer than the driver may make what the driver cannot load: prefer the driver's
-// own version.
+// A toolkit library newer than the driver may produce code that the driver cannot load: prefer the
+// driver's own version.
 std::vector<std::string> versions_of(const char* name, int driver_major) {
   std::vector<std::string> names;
   if (driver_major == 12) names.push_back(fmt::format("{}.12", name));

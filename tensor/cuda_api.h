@@ -19,46 +19,37 @@
 
 namespace brrr::cu {
 
-// Names as in the headers, which map some to a version (cuMemAlloc to cuMemAlloc_v2): a name used
-// as an identifier is mapped, and the same name turned into text by # is not. `_v2` is written out
-// where headers of CUDA 12 and 13 map one name to different signatures.
+// Names as in the headers, which map some to a version (cuMemAlloc to cuMemAlloc_v2): as an
+// identifier a name is mapped, as text made by # it is not.
 // clang-format off
 #define BRRR_DRIVER_CALLS(X)                                                                              \
-  X(cuInit) X(cuDriverGetVersion) X(cuGetErrorName) X(cuGetErrorString)                                    \
-  X(cuDeviceGetCount) X(cuDeviceGet) X(cuDeviceGetName) X(cuDeviceGetAttribute) X(cuDeviceTotalMem)        \
-  X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease) X(cuCtxSetCurrent) X(cuCtxGetCurrent)           \
-  X(cuMemAlloc) X(cuMemFree) X(cuMemGetInfo) X(cuMemAllocHost) X(cuMemFreeHost) X(cuPointerGetAttributes)  \
-  X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync) X(cuMemcpyDtoDAsync) X(cuMemcpyAsync)                          \
-  X(cuMemsetD8Async) X(cuMemsetD32Async)                                                                   \
-  X(cuStreamCreate) X(cuStreamDestroy) X(cuStreamSynchronize) X(cuStreamQuery) X(cuStreamWaitEvent)        \
-  X(cuLaunchHostFunc) X(cuStreamIsCapturing) X(cuStreamBeginCapture) X(cuStreamEndCapture)                 \
-  X(cuThreadExchangeStreamCaptureMode)                                                                     \
-  X(cuEventCreate) X(cuEventRecord) X(cuEventSynchronize) X(cuEventQuery) X(cuEventElapsedTime)            \
-  X(cuEventDestroy)                                                                                        \
-  X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction) X(cuModuleGetGlobal)                        \
-  X(cuFuncSetAttribute) X(cuFuncGetAttribute) X(cuOccupancyMaxActiveBlocksPerMultiprocessor)               \
-  X(cuOccupancyMaxActiveClusters) X(cuLaunchKernel) X(cuLaunchKernelEx) X(cuTensorMapEncodeTiled)          \
-  X(cuGraphCreate) X(cuGraphDestroy) X(cuGraphAddKernelNode) X(cuGraphAddMemcpyNode)                       \
-  X(cuGraphAddMemsetNode) X(cuGraphAddEmptyNode) X(cuGraphAddNode_v2) X(cuGraphAddDependencies_v2)         \
-  X(cuGraphGetNodes) X(cuGraphKernelNodeGetParams) X(cuGraphKernelNodeGetAttribute)                        \
-  X(cuGraphInstantiate) X(cuGraphExecUpdate) X(cuGraphExecKernelNodeSetParams)                             \
-  X(cuGraphExecDestroy) X(cuGraphUpload) X(cuGraphLaunch)
+  X(cuInit) X(cuDriverGetVersion) X(cuGetErrorName) X(cuGetErrorString)                                   \
+  X(cuDeviceGetCount) X(cuDeviceGet) X(cuDeviceGetName) X(cuDeviceGetAttribute) X(cuDeviceTotalMem)       \
+  X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease) X(cuCtxSetCurrent)                             \
+  X(cuMemAlloc) X(cuMemFree) X(cuMemGetInfo) X(cuMemAllocHost) X(cuMemFreeHost) X(cuPointerGetAttributes) \
+  X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync) X(cuMemcpyDtoDAsync) X(cuMemcpyAsync) X(cuMemsetD8Async)      \
+  X(cuStreamCreate) X(cuStreamDestroy) X(cuStreamSynchronize) X(cuStreamQuery) X(cuStreamWaitEvent)       \
+  X(cuLaunchHostFunc) X(cuStreamIsCapturing) X(cuStreamBeginCapture) X(cuStreamEndCapture)                \
+  X(cuThreadExchangeStreamCaptureMode) X(cuEventCreate) X(cuEventRecord) X(cuEventSynchronize)            \
+  X(cuEventQuery) X(cuEventElapsedTime) X(cuEventDestroy)                                                 \
+  X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction) X(cuFuncSetAttribute)                      \
+  X(cuLaunchKernel) X(cuLaunchKernelEx)                                                                   \
+  X(cuGraphDestroy) X(cuGraphGetNodes) X(cuGraphKernelNodeGetParams) X(cuGraphKernelNodeGetAttribute)     \
+  X(cuGraphInstantiate) X(cuGraphExecKernelNodeSetParams) X(cuGraphExecDestroy) X(cuGraphUpload) X(cuGraphLaunch)
 
 #define BRRR_NVRTC_CALLS(X)                                                                               \
-  X(nvrtcVersion) X(nvrtcGetErrorString) X(nvrtcCreateProgram) X(nvrtcDestroyProgram)                      \
-  X(nvrtcCompileProgram) X(nvrtcGetProgramLogSize) X(nvrtcGetProgramLog) X(nvrtcGetCUBINSize)              \
-  X(nvrtcGetCUBIN) X(nvrtcGetPTXSize) X(nvrtcGetPTX) X(nvrtcAddNameExpression) X(nvrtcGetLoweredName)
+  X(nvrtcVersion) X(nvrtcGetErrorString) X(nvrtcCreateProgram) X(nvrtcDestroyProgram)                     \
+  X(nvrtcCompileProgram) X(nvrtcGetProgramLogSize) X(nvrtcGetProgramLog)                                  \
+  X(nvrtcGetCUBINSize) X(nvrtcGetCUBIN)
 
 #define BRRR_CUBLASLT_CALLS(X)                                                                            \
-  X(cublasLtGetVersion) X(cublasLtGetStatusName) X(cublasLtGetStatusString)                                \
-  X(cublasLtCreate) X(cublasLtDestroy) X(cublasLtMatmul)                                                   \
-  X(cublasLtMatmulDescCreate) X(cublasLtMatmulDescDestroy) X(cublasLtMatmulDescSetAttribute)               \
-  X(cublasLtMatrixLayoutCreate) X(cublasLtMatrixLayoutDestroy) X(cublasLtMatrixLayoutSetAttribute)         \
-  X(cublasLtMatmulPreferenceCreate) X(cublasLtMatmulPreferenceDestroy)                                     \
-  X(cublasLtMatmulPreferenceSetAttribute) X(cublasLtMatmulAlgoGetHeuristic)                                \
-  X(cublasLtMatmulAlgoGetIds) X(cublasLtMatmulAlgoInit) X(cublasLtMatmulAlgoCheck)                         \
-  X(cublasLtMatmulAlgoCapGetAttribute) X(cublasLtMatmulAlgoConfigSetAttribute)                             \
-  X(cublasLtMatmulAlgoConfigGetAttribute)
+  X(cublasLtGetVersion) X(cublasLtGetStatusName) X(cublasLtGetStatusString)                               \
+  X(cublasLtCreate) X(cublasLtDestroy) X(cublasLtMatmul)                                                  \
+  X(cublasLtMatmulDescCreate) X(cublasLtMatmulDescDestroy) X(cublasLtMatmulDescSetAttribute)              \
+  X(cublasLtMatrixLayoutCreate) X(cublasLtMatrixLayoutDestroy) X(cublasLtMatrixLayoutSetAttribute)        \
+  X(cublasLtMatmulPreferenceCreate) X(cublasLtMatmulPreferenceDestroy)                                    \
+  X(cublasLtMatmulPreferenceSetAttribute)                                                                 \
+  X(cublasLtMatmulAlgoGetHeuristic) X(cublasLtMatmulAlgoCheck)
 
 // L(library, its calls): adding a library is a list above and a line here, and its file names in cuda_api.cpp.
 #define BRRR_CUDA_LIBRARIES(L)  \
@@ -83,8 +74,8 @@ enum class Fn : int {
 };
 inline constexpr int kFns = static_cast<int>(Fn::count);
 
-// One pointer a call. Before its library is open an entry opens it and calls on; an entry that the
-// library lacks throws.
+// One pointer a call. Until its library is open, an entry opens the library and forwards the call;
+// an entry that the library lacks throws.
 struct Table {
 #define X(name) decltype(&::name) name = nullptr;
 #define L(library, calls) calls(X)
@@ -97,8 +88,8 @@ extern std::atomic<const Table*> active_table;
 
 inline const Table& table() { return *active_table.load(std::memory_order_acquire); }
 
-// Throws "[op] cuMemAlloc failed: CUDA_ERROR_OUT_OF_MEMORY (2): out of memory"; with `about`, what
-// the call was about, "[op] cuModuleGetFunction failed for "add_f32": ...".
+// Throws "[op] cuMemAlloc failed: CUDA_ERROR_OUT_OF_MEMORY (2): out of memory"; with `about`, the
+// subject of the call: "[op] cuModuleGetFunction failed for "add_f32": ...".
 [[noreturn]] void throw_failed(Fn call, int code, std::string_view about = {});
 
 template <Fn F, class Code>
@@ -120,7 +111,8 @@ std::string describe(Library library, int code);
 std::string open_library(Library library);
 // The same for the driver, and also: is it new enough, does it start, is there a device.
 std::string driver_problem();
-// What the driver supports and what NVRTC is, as major * 1000 + minor * 10; 0 when it is not there.
+// The CUDA version that the driver supports, and NVRTC's own, as major * 1000 + minor * 10; 0 if
+// there is none.
 int driver_version();
 int nvrtc_version();
 
@@ -135,8 +127,8 @@ void clear_faults();
 void count_calls(bool on);
 std::vector<std::pair<std::string_view, long>> call_counts();
 long call_count(std::string_view name);
-// Entries that are not null replace the table's, until `uninstall_table`. A runtime that has
-// started keeps what it got from the table before: see shut_down in cuda_runtime.h.
+// Entries that are not null replace the table's, until `uninstall_table`. Shut the runtime down
+// before (cuda_runtime.h): its handles belong to the driver that made them.
 void install_table(const Table& entries);
 void uninstall_table();
 

@@ -45,7 +45,7 @@ CUgraph end_capture(CapturePool& pool, CudaStream& stream) {
   CUgraph graph = nullptr;
   const CUresult code = BRRR_CUDA_TRY(cuStreamEndCapture, stream.handle, &graph);
   if (code != CUDA_SUCCESS) {
-    // The stream must be usable again, whatever kept the capture from ending.
+    // The stream must be usable again, whatever the capture failed of.
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     BRRR_CUDA_TRY(cuStreamIsCapturing, stream.handle, &status);
     if (status != CU_STREAM_CAPTURE_STATUS_NONE)
@@ -90,9 +90,8 @@ void Allocator::enter(CapturePool& pool, CudaStream& stream) {
   auto mine =
       std::ranges::find(pool.memories_, &stream, [](const auto& memory) { return memory->stream; });
   if (mine == pool.memories_.end()) {
-    pool.memories_.push_back(std::make_unique<StreamMemory>());
+    pool.memories_.push_back(std::make_unique<StreamMemory>(StreamMemory{this, &stream}));
     mine = std::prev(pool.memories_.end());
-    (*mine)->stream = &stream;
     (*mine)->pool = &pool;
   }
   if (std::ranges::find(capturing_, &pool) == capturing_.end()) capturing_.push_back(&pool);
@@ -116,7 +115,7 @@ StreamMemory* Allocator::own_memory(const CudaStream& stream) const {
   return *std::ranges::find(memories_, &stream, &StreamMemory::stream);
 }
 
-// The pool of a capture under way whose graph may name a block of another memory.
+// The pool of a current capture whose graph may use a block of another pool or stream.
 CapturePool* Allocator::capture_of(const Block* block) const {
   for (CapturePool* pool : capturing_) {
     if (block->memory->pool == pool) continue;
@@ -131,11 +130,11 @@ CapturePool* Allocator::capture_of(const Block* block) const {
 
 void Allocator::retire(CapturePool& pool) noexcept {
   std::lock_guard lock(mutex_);
-  // What the launches may still use waits for them, as for any use on another stream.
+  // Launches in flight are uses on other streams.
   const auto after_launches = [&](Block* block) {
     for (CudaStream* stream : pool.launched_) {
       if (stream == block->memory->stream) continue;
-      if (block->waiting > 0) {
+      if (block->pending > 0) {
         note_use(block, stream);
       } else {
         add_once(block->uses, stream);
@@ -149,15 +148,15 @@ void Allocator::retire(CapturePool& pool) noexcept {
       for (Block* block = first; block; block = block->after) {
         if (block->free) {
           (block->small ? memory->small : memory->large).remove(block);
-          block->held = true;
+          block->retained = true;
         }
         block->memory = own;
         try {
           after_launches(block);
         } catch (...) {  // as in release_slow: no memory on the host
-          block->held = false;
+          block->retained = false;
         }
-        if (!std::exchange(block->held, false)) continue;
+        if (!std::exchange(block->retained, false)) continue;
         block->next_free = returned;
         returned = block;
       }
@@ -168,7 +167,7 @@ void Allocator::retire(CapturePool& pool) noexcept {
     block->next_free = nullptr;
     release_slow(block);
   }
-  for (Block* block : pool.held_) {
+  for (Block* block : pool.retained_) {
     try {
       after_launches(block);
       release_slow(block);

@@ -1,6 +1,6 @@
-// Capturing streams into a graph, and the memory that the graph works in. A graph names addresses:
-// what it reads and writes may be nobody else's as long as it can be launched. So a capture takes
-// its blocks from a pool of its own, and the pool lives as long as the graph.
+// Capturing streams into a graph, and the graph's working memory. A captured graph contains
+// addresses, so the blocks that it reads and writes must not be reused as long as it can be
+// launched: a capture allocates from a pool of its own, whose lifetime is the graph's.
 #pragma once
 
 #include <memory>
@@ -11,11 +11,11 @@
 
 namespace brrr::cu {
 
-// Between begin_capture and end_capture, blocks of the streams that take part come from here and
-// are used again within the capture only; blocks from before the capture that are freed meanwhile
-// stay here too. Afterwards nothing is taken from the pool, and what is freed waits in it. When the
-// pool goes, its blocks are the streams' again, after all launches that it was told of. A pool may
-// serve several captures in turn, of graphs that never run side by side.
+// Between begin_capture and end_capture the participating streams allocate from the pool, which
+// reuses blocks within the capture only. Older blocks freed meanwhile are retained by the pool.
+// After the capture the pool allocates nothing and retains what is freed. Its destructor returns
+// all blocks to their streams, after the launches reported to it. A pool may serve several captures
+// one after another, if their graphs never run concurrently.
 class CapturePool {
  public:
   explicit CapturePool(DeviceState& device);
@@ -23,11 +23,11 @@ class CapturePool {
   CapturePool(const CapturePool&) = delete;
   CapturePool& operator=(const CapturePool&) = delete;
 
-  // A further stream takes part in the capture: it has waited, or will, for an event of the first.
+  // Adds a stream to the capture: one that waits for an event of the first.
   void join(CudaStream& stream);
   // Call whenever the graph is launched on a stream other than the one that was captured.
   void launched_on(CudaStream& stream);
-  // What it has from the driver.
+  // Of its segments from the driver.
   std::size_t bytes() const;
 
  private:
@@ -36,15 +36,15 @@ class CapturePool {
   friend CUgraph end_capture(CapturePool& pool, CudaStream& stream);
 
   DeviceState& device_;
-  // All below belongs to the allocator's lock.
+  // Guarded by the allocator's lock.
   std::vector<std::unique_ptr<StreamMemory>> memories_;  // one for each stream that took part
-  std::vector<CudaStream*> taking_part_;                 // in the capture that is on
+  std::vector<CudaStream*> taking_part_;                 // in the current capture
   std::vector<CudaStream*> launched_;
-  std::vector<Block*> held_;  // of other memories, freed while the capture was on
+  std::vector<Block*> retained_;  // older blocks, freed during the capture
 };
 
-// Capture goes through these two, so that the allocator and copies know that the driver must be
-// left in peace.
+// Begin and end every capture by these two: they tell the allocator and copies to avoid driver
+// calls that would break a capture.
 void begin_capture(CapturePool& pool, CudaStream& stream, CUstreamCaptureMode mode);
 CUgraph end_capture(CapturePool& pool, CudaStream& stream);
 

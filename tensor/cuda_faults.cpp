@@ -37,7 +37,7 @@ void make_record(Device device, DeviceRecord& mine) {
   if (mine.ready.load()) return;
   make_current(device_state(device.index));
   const RelaxedCapture relaxed;
-  // A failure on the way leaves what was made for the next try.
+  // After a failure the next try continues with what exists.
   if (!mine.stream) BRRR_CUDA(cuStreamCreate, &mine.stream, CU_STREAM_NON_BLOCKING);
   if (!mine.record) BRRR_CUDA(cuMemAlloc, &mine.record, sizeof(FaultRecord));
   if (!mine.flag) BRRR_CUDA(cuMemAllocHost, &mine.flag, sizeof(std::uint32_t));

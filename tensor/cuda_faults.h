@@ -1,7 +1,6 @@
-// What a kernel met that the host could not check before the launch: an index or a value out of
-// range. The kernel goes on (it clamps an index) and leaves a record on its device; the host reads
-// the record at the next point where it waits for that device and throws. Without a fault a poll is
-// one load from host memory.
+// Faults that only a kernel can see: an index or a value out of range. The kernel continues with a
+// clamped index and writes a record on its device. The host reads the record, and throws, when it
+// next waits for that device. Without a fault that costs one load from host memory.
 #pragma once
 
 #include <cuda.h>
@@ -39,9 +38,8 @@ struct FaultRecord {
   FaultKind kind;
 };
 
-// Errors name the composite that `op` is called by, if any; both names must live as long as the
-// process. Makes the device's record at first use, also while a
-// stream is captured.
+// Errors name the composite that calls `op`, if any; both names must be static. Makes the device's
+// record at first use, during a capture as well.
 FaultSink fault_sink(Device device, const char* op);
 
 namespace detail {
@@ -49,11 +47,11 @@ extern std::atomic<volatile std::uint32_t*> fault_flags[kMaxDevices];
 void throw_fault(Device device);
 }  // namespace detail
 
-// Gives the device's record back to the driver; before its context goes.
+// Frees the device's record; call before its context is released.
 void drop_fault_record(Device device) noexcept;
 
 // Call after the host has waited for work on the device (synchronize, a copy to the host). Throws
-// "[gather] expected indices in [0, 5), got 7 at position 3" and forgets the record.
+// "[gather] expected indices in [0, 5), got 7 at position 3" and clears the record.
 inline void check_faults(Device device) {
   const volatile std::uint32_t* flag =
       detail::fault_flags[device.index].load(std::memory_order_acquire);

@@ -1,6 +1,6 @@
-// Lets the calling thread allocate, load and wait on other streams while one of its streams is
-// being captured: the driver refuses what might touch a capture, unless the thread says that it
-// knows what it does.
+// Lets the calling thread allocate, load modules and wait for other streams while one of its
+// streams is under capture. The driver refuses such calls, which could belong to the capture, until
+// the thread asks for the relaxed mode.
 #pragma once
 
 #include <brrr/tensor/cuda_api.h>

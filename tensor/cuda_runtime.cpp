@@ -5,7 +5,6 @@
 #include <mutex>
 
 #include "brrr/tensor/cuda_faults.h"
-#include "brrr/tensor/cuda_pinned.h"
 #include "brrr/tensor/error.h"
 
 namespace brrr {
@@ -53,8 +52,8 @@ void forget_census() {
   c.taken = false;
 }
 
-// Other threads may still name it as their current device, and storages its allocator, so it is
-// kept.
+// A dropped DeviceState is kept: other threads may still have it as their current device, and
+// storages refer to its allocator.
 void forget(std::atomic<DeviceState*>& slot) {
   static auto* past = new std::vector<DeviceState*>;
   if (DeviceState* state = slot.exchange(nullptr)) past->push_back(state);
@@ -64,7 +63,11 @@ void forget(std::atomic<DeviceState*>& slot) {
 }  // namespace
 
 DeviceState::DeviceState(int number)
-    : index(number), streams(*this), allocator(*this), staging(*this) {}
+    : index(number),
+      streams(*this),
+      allocator(*this, MemoryKind::device),
+      pinned(*this, MemoryKind::pinned),
+      staging(*this) {}
 
 int DeviceState::attribute(CUdevice_attribute which) const {
   int value = 0;
@@ -109,8 +112,6 @@ void switch_to(DeviceState& device) {
 
 void shut_down() {
   std::lock_guard lock(starting());
-  if (const long live = live_pinned_storages(); live != 0)
-    fail(fmt::format("[shut_down] expected no live storage in pinned memory, got {}", live));
   for (auto& slot : device_states) {
     DeviceState* state = slot.load();
     if (!state) continue;
@@ -124,11 +125,13 @@ void shut_down() {
     }
     make_current(*state);
     for (CudaStream* stream : state->streams.all()) stream->synchronize();
+    state->staging.destroy();
+    if (const std::int64_t live = state->pinned.live())
+      fail(
+          fmt::format("[shut_down] expected no live storage in pinned memory, got {} bytes", live));
     drop_fault_record(Device(DeviceType::cuda, state->index));
     state->allocator.empty_cache();
-    state->staging.destroy();
-    settle_pinned_storages();
-    empty_pinned_cache();
+    state->pinned.empty_cache();
     state->streams.destroy();
     forget(slot);
     BRRR_CUDA(cuDevicePrimaryCtxRelease, state->handle);
@@ -142,12 +145,21 @@ void abandon() noexcept {
     if (device_states[i].load()) drop_fault_record(Device(DeviceType::cuda, i));
     forget(device_states[i]);
   }
-  forget_pinned_storages();
-  forget_pinned_cache();
   forget_census();
 }
 
 namespace {
+
+bool is_pinned_on(DeviceState& device, const void* host) {
+  make_current(device);
+  CUmemorytype type{};
+  // Of memory that the driver does not know this call says nothing, where its sibling for a single
+  // attribute fails.
+  CUpointer_attribute attribute = CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
+  void* to = &type;
+  BRRR_CUDA(cuPointerGetAttributes, 1, &attribute, &to, reinterpret_cast<CUdeviceptr>(host));
+  return type == CU_MEMORYTYPE_HOST;
+}
 
 class CudaRuntime final : public DeviceRuntime {
  public:
@@ -168,14 +180,13 @@ class CudaRuntime final : public DeviceRuntime {
     DeviceState& state = device_state(storage.device.index);
     StreamState* chosen = current_streams[1][storage.device.index];
     state.allocator.allocate(
-        storage, chosen ? static_cast<CudaStream&>(*chosen) : *state.streams.default_stream());
+        storage, chosen ? static_cast<CudaStream*>(chosen) : state.streams.default_stream());
   }
   MemoryStats stats(Device device) override { return device_state(device.index).allocator.stats(); }
   void reset_peak(Device device) override { device_state(device.index).allocator.reset_peak(); }
   void empty_cache(Device device) override {
     device_state(device.index).allocator.empty_cache();
-    settle_pinned_storages();
-    empty_pinned_cache();
+    device_state(device.index).pinned.empty_cache();
   }
 
   StreamState* default_stream(Device device) override {
@@ -202,7 +213,7 @@ class CudaRuntime final : public DeviceRuntime {
   bool from_host(StreamState& state, void* to, const void* host, std::size_t bytes) override {
     if (bytes == 0) return true;
     CudaStream& stream = ready(state);
-    if (bytes > Staging::kSmall && cu::is_pinned(*stream.on, host)) {
+    if (bytes > Staging::kSmall && is_pinned_on(*stream.on, host)) {
       BRRR_CUDA(cuMemcpyHtoDAsync, address(to), host, bytes, stream.handle);
       return false;
     }
@@ -213,7 +224,7 @@ class CudaRuntime final : public DeviceRuntime {
   bool to_host(StreamState& state, void* host, const void* from, std::size_t bytes) override {
     if (bytes == 0) return true;
     CudaStream& stream = ready(state);
-    if (cu::is_pinned(*stream.on, host)) {
+    if (is_pinned_on(*stream.on, host)) {
       BRRR_CUDA(cuMemcpyDtoHAsync, host, address(from), bytes, stream.handle);
       return false;
     }
@@ -231,20 +242,15 @@ class CudaRuntime final : public DeviceRuntime {
     BRRR_CUDA(cuMemcpyAsync, address(to), address(from), bytes, ready(state).handle);
   }
   void record_use(Storage& storage, StreamState& state) override {
-    if (!state.device.is_cuda()) return;
-    auto& stream = static_cast<CudaStream&>(state);
-    if (storage.device.is_cuda()) {
-      device_state(storage.device.index).allocator.record_use(storage, stream);
-    } else {
-      record_pinned_use(storage, stream);
-    }
+    if (state.device.is_cuda()) Allocator::record_use(storage, static_cast<CudaStream&>(state));
   }
   Storage* new_pinned_storage(std::size_t bytes) override {
-    return cu::new_pinned_storage(current_device ? *current_device : device_state(0), bytes);
+    DeviceState& device = current_device ? *current_device : device_state(0);
+    return device.pinned.new_pinned_storage(bytes);
   }
   bool is_pinned(const void* host) override {
     for (auto& slot : device_states) {
-      if (DeviceState* state = slot.load()) return cu::is_pinned(*state, host);
+      if (DeviceState* state = slot.load()) return is_pinned_on(*state, host);
     }
     return false;  // nothing has been pinned here yet
   }

@@ -1,5 +1,5 @@
-// The CUDA side of the runtime: one DeviceState a device, made at first use and kept for the life
-// of the process (at exit the driver may be gone already, so nothing is given back).
+// The CUDA implementation of DeviceRuntime: one DeviceState a device, made at first use and never
+// destroyed, since at exit the driver may be unloaded already.
 #pragma once
 
 #include <atomic>
@@ -7,7 +7,7 @@
 
 #include <brrr/tensor/cuda_allocator.h>
 #include <brrr/tensor/cuda_api.h>
-#include <brrr/tensor/cuda_host_memory.h>
+#include <brrr/tensor/cuda_staging.h>
 #include <brrr/tensor/cuda_stream.h>
 #include <brrr/tensor/runtime.h>
 
@@ -22,12 +22,12 @@ struct DeviceState {
   std::string name;
   int major = 0, minor = 0;  // compute capability
   int multiprocessors = 0;
-  int shared_memory = 0;  // what one block may ask for, in bytes
+  int shared_memory = 0;  // the most for one thread block, in bytes
   std::size_t total_memory = 0;
   std::atomic<int> captures{0};  // streams of this device that are being captured
 
   StreamPool streams;
-  Allocator allocator;
+  Allocator allocator, pinned;
   Staging staging;
 
   int attribute(CUdevice_attribute attribute) const;
@@ -44,14 +44,14 @@ inline DeviceState& device_state(int index) {
   return state ? *state : start_device(index);
 }
 
-// Makes the device's context the calling thread's. Remembered per thread: code that changes the
-// context behind brrr's back restores it.
+// Makes the device's context current on the calling thread. Remembered per thread: code that sets
+// another context must restore this one.
 inline void make_current(DeviceState& device) {
   if (current_device != &device) [[unlikely]]
     switch_to(device);
 }
 
-// The stream that work on `device` goes to from this thread, with the context ready for a launch.
+// This thread's current stream on `device`, with the context current for a launch.
 inline CudaStream& current_stream(Device device) {
   DeviceState& state = device_state(device.index);
   make_current(state);
@@ -59,8 +59,8 @@ inline CudaStream& current_stream(Device device) {
   return chosen ? static_cast<CudaStream&>(*chosen) : *state.streams.default_stream();
 }
 
-// Device memory for the length of one op, on the device's current stream. It may go as soon as the
-// work that uses it has been launched there.
+// Temporary device memory of one op, on the device's current stream. May be destroyed as soon as
+// the work that uses it has been launched there.
 class Scratch {
  public:
   Scratch(Device device, std::size_t bytes) : storage_(new_storage(device, bytes)) {}
@@ -74,11 +74,10 @@ class Scratch {
   Storage* storage_;
 };
 
-// Gives everything of every device back to the driver; the next use starts anew. For tests that
-// change the table and for leak checks; throws while storages live.
+// Returns all resources of all devices to the driver; the next use starts anew. For tests that
+// replace the table and for leak checks. Throws if storages are alive.
 void shut_down();
-// Forgets every device, whether or not the driver still answers. What lives on them must not be
-// used any more.
+// Drops every device without calling the driver. Tensors on them must not be used any more.
 void abandon() noexcept;
 
 }  // namespace brrr::cu

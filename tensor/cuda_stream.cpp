@@ -120,7 +120,7 @@ CudaStream* StreamPool::make() {
   stream->on = &device_;
   BRRR_CUDA(cuStreamCreate, &stream->handle, CU_STREAM_NON_BLOCKING);
   try {
-    stream->memory = device_.allocator.new_memory(*stream);
+    stream->memory = device_.allocator.new_memory(stream.get());
   } catch (...) {
     BRRR_CUDA_TRY(cuStreamDestroy, stream->handle);
     throw;
@@ -196,7 +196,7 @@ void StreamPool::destroy() noexcept {
 
 namespace {
 
-// A driver's event that goes back to its pool. Waits that are still to be made on another thread
+// An event of the driver, returned to its pool. Waits that are still to be made on another thread
 // share it.
 struct SharedEvent {
   DeviceState& on;

@@ -1,5 +1,5 @@
-// CUDA's streams and events. Both come from pools of their device and go back there: they are never
-// destroyed while the process runs, so memory and cached workspaces may refer to a stream.
+// CUDA's streams and events. Both are taken from pools of their device and returned there. They are
+// not destroyed before the device is shut down, so blocks and workspaces may refer to a stream.
 #pragma once
 
 #include <cstdint>
@@ -22,20 +22,20 @@ struct CudaStream final : StreamState {
 
   void synchronize() override;
   bool idle() override;
-  // `work` may not call CUDA. What it holds is let go at a later call on the stream, not on the
+  // `work` may not call CUDA. Its captures are destroyed by a later call on the stream, not on the
   // driver's thread.
   using StreamState::enqueue;
   void enqueue(std::function<void()> work) override;
   void* native() const override { return handle; }
   bool capturing() const;
-  // What failed for one owner is nothing to the next; it surfaces when the device is synchronized
-  // while nobody owns the stream.
+  // A failure of one owner's host work does not surface at the next owner's calls: it is thrown
+  // when the device is synchronized while the stream has no owner.
   void change_owner(bool owned) noexcept;
 
  private:
   struct HostWork;
   static void run_host_work(void* work);
-  void finish_host_work();  // frees what has run
+  void finish_host_work();  // frees the items that have run
   void rethrow_host_failure();
 
   std::mutex host_mutex_;

@@ -24,7 +24,7 @@ struct Device {
   friend constexpr bool operator==(Device, Device) = default;
 
  private:
-  static constexpr int kMost = 16;  // what a tensor's word has room for
+  static constexpr int kMost = 16;  // the bits of a tensor's word
   [[noreturn]] static void no_such_index(int index);
 };
 

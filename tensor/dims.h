@@ -1,4 +1,4 @@
-// A short list of at most eight integers, held inline: shapes, strides, lists of dimensions.
+// A list of at most eight integers, stored inline: shapes, strides, lists of dimensions.
 #pragma once
 
 #include <algorithm>

@@ -27,14 +27,14 @@ StreamState& current_state(Device device) {
   return state ? *state : *runtime_of(device.type).default_stream(device);
 }
 
-// Marked before the work is given out, so that it holds even when that fails half way.
+// Call before the work is issued, so that the use is recorded even if issuing fails half way.
 void use(const Tensor& tensor, StreamState& stream) {
   if (Storage* storage = tensor.impl()->storage; storage && storage->stream != &stream) {
     runtime_of(stream.device.type).record_use(*storage, stream);
   }
 }
 
-// Work that must keep its tensors alive, in the order of the CPU's current stream.
+// Runs work that owns its tensors, in the order of the CPU's current stream.
 template <class F>
 void on_cpu_stream(F&& work) {
   if (StreamState* queue = current_cpu_queue()) {
@@ -113,11 +113,11 @@ void copy_bytes(const Tensor& to, const Tensor& from, Async async) {
   if (to.device().is_cpu() && from.device().is_cpu()) {
     on_cpu_stream([to, from, bytes] { std::memmove(to.data(), from.data(), bytes); });
   } else if (from.device().is_cpu()) {
-    wait_for_cpu_queue();  // what makes `from` may still be under way
+    wait_for_cpu_queue();  // the producer of `from` may be in flight
     use(from, current_state(to.device()));
     copy_from_host(to, from.data(), async);
   } else if (to.device().is_cpu()) {
-    wait_for_cpu_queue();  // what uses `to` may still be under way
+    wait_for_cpu_queue();  // readers of `to` may be in flight
     use(to, current_state(from.device()));
     copy_to_host(to.data(), from, async);
   } else {

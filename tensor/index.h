@@ -1,4 +1,4 @@
-// What stands between the brackets of x[...].
+// The entries between the brackets of x[...].
 #pragma once
 
 #include <concepts>
@@ -16,7 +16,7 @@ struct Slice {
 };
 
 // One entry: an integer drops its dimension, a Slice keeps it, `newaxis` adds one of size 1, and
-// `ellipsis` stands for all dimensions that no other entry names.
+// `ellipsis`: all dimensions that no other entry names.
 struct TensorIndex {
   enum class Kind : std::uint8_t { element, slice, newaxis, ellipsis };
 

@@ -1,6 +1,6 @@
-// Objects of one size from a per-thread free list: what makes a tensor cost nanoseconds. A list is
-// a plain pointer and a count, so that reaching it costs one thread-local load; its clean-up at
-// thread exit is registered on the slow path, when the list was empty.
+// Objects of one size from a per-thread free list, so that making a tensor takes nanoseconds. A
+// list is a plain pointer and a count, so that reaching it costs one thread-local load; its
+// clean-up at thread exit is registered on the slow path, when the list was empty.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// The seam between tensors and a kind of device: memory, streams, events and copies. The CPU and
-// CUDA each implement it once; nothing above this file asks which one it is talking to.
+// The interface between tensors and a kind of device: memory, streams, events and copies.
+// Implemented once for the CPU and once for CUDA.
 #pragma once
 
 #include <cstddef>
@@ -33,20 +33,20 @@ struct DeviceRuntime {
   virtual std::unique_ptr<EventState> new_event(Device device, bool timed) = 0;
   virtual void synchronize(Device device) = 0;
 
-  // Bytes between this kind of device and the host, in `stream`'s order. Both return true when they
-  // are done with the host memory; otherwise it must stay until the stream gets there. Pageable
-  // memory goes through pinned staging and is done with at return.
+  // Copies between this kind of device and the host, in `stream`'s order. Both return whether the
+  // copy is complete as far as host memory is concerned; if not, the caller keeps that memory until
+  // the stream has got there. Pageable memory is staged, so such a copy always is complete.
   virtual bool from_host(StreamState& stream, void* to, const void* host, std::size_t bytes) = 0;
   virtual bool to_host(StreamState& stream, void* host, const void* from, std::size_t bytes) = 0;
   virtual void fill_bytes(StreamState& stream, void* to, int value, std::size_t bytes) = 0;
   // Between two blocks of this kind of device, which may be on different devices of it.
   virtual void copy(StreamState& stream, void* to, const void* from, std::size_t bytes) = 0;
 
-  // `stream` reads or writes a block that belongs to another stream, or to the host: it is not
-  // reused before that is done.
+  // Records that `stream` uses a block of another stream, or of pinned memory: the block is not
+  // reused before that use is done.
   virtual void record_use(Storage& storage, StreamState& stream) = 0;
 
-  // Memory of the host that the device reads and writes by itself, for a tensor on the CPU.
+  // Host memory that the device can access, for a tensor on the CPU.
   virtual Storage* new_pinned_storage(std::size_t bytes) = 0;
   virtual bool is_pinned(const void* host) = 0;
 };

@@ -1,4 +1,4 @@
-// A block of memory on a device, counted; what tensors that are views of one another share.
+// A reference-counted block of memory on a device, shared by tensors that alias.
 #pragma once
 
 #include <atomic>
@@ -13,23 +13,24 @@ struct StreamState;
 
 struct Storage {
   std::atomic<std::uint32_t> refs{1};
-  // Counts writes through in-place ops, from any thread: views of one storage may be written side
-  // by side.
+  // Of `refs`, those of compiled steps: the others are the user's and the tape's.
+  std::atomic<std::uint32_t> replay_refs{0};
+  // Counts writes by in-place ops. Atomic: several threads may write disjoint views.
   std::atomic<std::uint32_t> version{0};
   Device device;
-  // Counts how often the library gave an owner of this memory other memory in its place: see
-  // `replace` in dispatch/tracing.h.
+  // Counts how often the library replaced this memory in one of its owners: see `replace` in
+  // dispatch/tracing.h.
   std::atomic<std::uint32_t> replaced{0};
   void* data = nullptr;
   std::size_t bytes = 0;
   StreamState* stream = nullptr;  // CUDA: the stream that the block belongs to
   void (*release)(Storage&) noexcept =
-      nullptr;              // gives `data` back; the Storage itself returns to its pool
+      nullptr;              // frees `data`; the Storage itself returns to its pool
   void* context = nullptr;  // for `release`
 
   void retain() { refs.fetch_add(1, std::memory_order_relaxed); }
   void drop() {
-    // The last owner needs no atomic subtraction: nobody else can touch the count.
+    // The last owner needs no atomic subtraction: no other thread can reach the count.
     if (refs.load(std::memory_order_acquire) == 1 ||
         refs.fetch_sub(1, std::memory_order_acq_rel) == 1)
       destroy();
@@ -42,7 +43,7 @@ struct Storage {
 // Uninitialized memory on the device, on its current stream.
 Storage* new_storage(Device device, std::size_t bytes);
 
-// Memory that somebody else made; `release` gives it back with `context`.
+// Memory of another owner; `release` frees it by means of `context`.
 Storage* adopt_storage(Device device, void* data, std::size_t bytes,
                        void (*release)(Storage&) noexcept, void* context);
 

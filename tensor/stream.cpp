@@ -1,5 +1,5 @@
-// Stream, Event and StreamGuard: what is the same on every device. The devices' own parts are in
-// cpu_runtime.cpp and cuda_stream.cpp.
+// Stream, Event and StreamGuard: the part that is the same on every device. The devices' own parts
+// are in cpu_runtime.cpp and cuda_stream.cpp.
 #include "brrr/tensor/stream.h"
 
 #include <fmt/format.h>

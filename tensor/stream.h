@@ -1,7 +1,6 @@
-// Order of work. A stream runs what it is given in order; two streams run side by side, ordered
-// only by events. The CPU's default stream runs inline, at the call; any other CPU stream is a
-// queue on a thread of its own. CUDA streams are the driver's. Every function means the same on
-// both.
+// Streams and events. Work on one stream runs in order; two streams run concurrently, ordered only
+// by events. The CPU's default stream runs inline, at the call; any other CPU stream is a queue on
+// a thread of its own. CUDA streams are the driver's. Every function means the same on both.
 #pragma once
 
 #include <cstdint>
@@ -12,23 +11,23 @@
 
 namespace brrr {
 
-// Work that is queued without an allocation: whoever makes it also takes it back.
+// Work that is queued without an allocation; `finish` returns it to its owner.
 struct QueuedWork {
-  QueuedWork* next = nullptr;  // for the maker
+  QueuedWork* next = nullptr;  // for the owner
   virtual void run() = 0;
-  // Called once, after `run` or in its place, by whoever holds the work last.
+  // Called once, after `run` or instead of it.
   virtual void finish() noexcept = 0;
 
  protected:
   ~QueuedWork() = default;
 };
 
-// What a kind of device must be able to do with one stream. Lives as long as the process: blocks of
-// memory and cached workspaces refer to it.
+// The interface of one stream of either kind of device. Never destroyed: blocks of memory and
+// cached workspaces refer to it.
 struct StreamState {
   Device device;
   int id = 0;                         // 0 is the device's default stream
-  std::weak_ptr<StreamState> handle;  // what `Stream::current` shares; empty for default streams
+  std::weak_ptr<StreamState> handle;  // of `Stream::current`; empty for default streams
 
   virtual ~StreamState() = default;
   virtual void synchronize() = 0;
@@ -36,7 +35,7 @@ struct StreamState {
   // Runs `work` in this stream's order, on a host thread. An exception surfaces at the next
   // synchronize of the stream or its device; until then the stream skips later work, and so does a
   // stream that waits for an event recorded after the failure (on CUDA only later host work is
-  // skipped). The CPU's default stream runs `work` here and now, and throws here and now.
+  // skipped). The CPU's default stream runs `work` before it returns, and throws at once.
   virtual void enqueue(std::function<void()> work) = 0;
   // The same without an allocation where the stream can; throws with the work already finished.
   virtual void enqueue(QueuedWork& work);
@@ -47,7 +46,7 @@ class Event;
 
 class Stream {
  public:
-  // A stream of its own; returned to a per-device pool when the last handle goes.
+  // A new stream; returned to a per-device pool when the last handle is destroyed.
   explicit Stream(Device device);
   static Stream default_of(Device device);
   static Stream current(Device device);
@@ -97,7 +96,7 @@ class Event {
   std::shared_ptr<EventState> state_;
 };
 
-// Makes a stream the current one of its device, for this thread, until the guard goes.
+// Makes a stream this thread's current one of its device while the guard exists.
 class StreamGuard {
  public:
   explicit StreamGuard(Stream stream);
@@ -110,12 +109,11 @@ class StreamGuard {
   StreamState* before_;
 };
 
-// Waits for all work on the device; rethrows what failed there.
+// Waits for all work on the device; rethrows the first failure.
 void synchronize(Device device);
 
-// What a thread that may not order or await work calls with the name of what was tried; it throws.
-// Null: the thread may. Set while a step is traced: a wait would be for nothing then, and would not
-// be part of the step.
+// Set while this thread traces: stream waits and synchronization call it with their name, and it
+// throws, for a wait during a trace has no effect on the compiled step. Null otherwise.
 using OrderRefusal = void (*)(const char* what);
 extern constinit thread_local OrderRefusal refuse_ordering;
 

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include "brrr/autograd/autograd.h"
+#include "brrr/io/npy.h"
+#include "brrr/io/strided_bytes.h"
 #include "brrr/nn/data/idx.h"
 #include "brrr/ops/functions.h"
 #include "brrr/tensor/error.h"
-#include "brrr/tensor/npy.h"
-#include "brrr/tensor/strided_bytes.h"
 
 namespace brrr::data {
 

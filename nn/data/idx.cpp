@@ -8,8 +8,8 @@
 #include <cstring>
 #include <vector>
 
-#include "brrr/tensor/file_bytes.h"
-#include "brrr/tensor/strided_bytes.h"
+#include "brrr/io/file_bytes.h"
+#include "brrr/io/strided_bytes.h"
 
 namespace brrr::data {
 namespace {

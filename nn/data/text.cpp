@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <array>
 
+#include "brrr/io/strided_bytes.h"
 #include "brrr/nn/data/random.h"
 #include "brrr/ops/functions.h"
 #include "brrr/tensor/error.h"
-#include "brrr/tensor/strided_bytes.h"
 
 namespace brrr::data {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <cmath>
 
+#include "brrr/ops/formulas.h"
 #include "brrr/ops/functions.h"
-#include "brrr/ops/register_op.h"
 #include "brrr/tensor/error.h"
 
 namespace brrr::optim {
@@ -28,24 +28,25 @@ Transformation clip(double most) {
 
 Transformation clip_by_global_norm(double most) {
   require_positive("clip_by_global_norm", most);
-  static const Op factor_op = register_op(
-      PointwiseOp{.name = "optim_clip_factor", .arity = 2, .expression = "b / maximum(a, b)"});
   return Transformation([most](std::vector<Tensor> updates, State&, std::span<const Tensor>) {
-    const Tensor factor = call_op(factor_op, {global_norm(updates), most});
+    const Tensor factor = clip_factor({global_norm(updates), most})[0];
     for (Tensor& update : updates) update = mul(update, factor);
     return updates;
   });
 }
 
 Tensor global_norm(std::span<const Tensor> tensors) {
-  static const Op joined_op = register_op(
-      PointwiseOp{.name = "optim_joined_norm", .arity = 2, .expression = "sqrt(a * a + b * b)"});
   if (tensors.empty()) fail("[global_norm] expected at least one tensor, got none");
   Tensor total;
   for (const Tensor& tensor : tensors) {
     // A sum of squares of f16 passes its range early.
     const Tensor part = norm(is_half(tensor.dtype()) ? cast(tensor, f32) : tensor);
-    total = total.defined() ? call_op(joined_op, {total, part}) : part;
+    if (!total.defined()) {
+      total = part;
+    } else {
+      const Tensor wide = cast(total, promote(total.dtype(), part.dtype()));
+      total = joined_norm({wide, part})[0];
+    }
   }
   return total;
 }

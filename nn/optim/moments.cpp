@@ -1,10 +1,7 @@
 #include "brrr/nn/optim/moments.h"
 
-#include <array>
-
-#include "brrr/ops/adam_step.h"
+#include "brrr/ops/formulas.h"
 #include "brrr/ops/functions.h"
-#include "brrr/ops/register_op.h"
 
 namespace brrr::optim {
 namespace {
@@ -28,13 +25,6 @@ std::vector<Tensor> ones_averages(std::span<const Tensor> params, bool wide = tr
   return zero;
 }
 
-// op(a, b, c), written to a.
-void write(Op op, Tensor& a, const Operand& b, const Operand& c) {
-  pointwise(op, std::array{Operand(a), b, c}, &a);
-}
-
-Tensor like(const Tensor& update, const Tensor& average) { return cast(update, average.dtype()); }
-
 // The state of scale_by_adam. The square of 1 is 1, so both averages of ones move alike.
 struct AdamState {
   std::vector<Tensor>&mus, &nus, &mu_ones, &nu_ones;
@@ -46,8 +36,7 @@ struct AdamState {
         nu_ones(state.list("nu_ones")) {}
 
   void count(std::size_t i, const Coefficient& weight1, const Coefficient& weight2) {
-    write(Op::lerp, mu_ones[i], 1.0, weight1);
-    write(Op::lerp, nu_ones[i], 1.0, weight2);
+    average_ones_({mu_ones[i], nu_ones[i], weight1, weight2});
   }
 };
 
@@ -55,19 +44,29 @@ struct AdamState {
 
 Transformation trace(const Coefficient& decay, bool nesterov) {
   require_decay("trace", "a decay", decay);
-  static const Op accumulate =
-      register_op(PointwiseOp{.name = "optim_momentum", .arity = 3, .expression = "a * c + b"});
   return Transformation(
       [](std::span<const Tensor> params) { return State().add("trace", zeros_for(params)); },
       [=](std::vector<Tensor> updates, State& state, std::span<const Tensor> params) {
         std::vector<Tensor>& traces = state.list("trace", params);
         for (std::size_t i = 0; i < updates.size(); ++i) {
-          const Tensor g = like(updates[i], traces[i]);
-          write(accumulate, traces[i], g, decay);
-          updates[i] = nesterov ? call_op(accumulate, {traces[i], g, decay}) : traces[i];
+          const operands::momentum of{traces[i], updates[i], decay};
+          momentum_(of);
+          updates[i] = nesterov ? momentum(of)[0] : traces[i];
         }
         return updates;
       });
+}
+
+void trace_apply(std::span<const Tensor> updates, State& state, std::span<Tensor> params,
+                 const Coefficient& rate, const Coefficient& decay, bool nesterov) {
+  std::vector<Tensor>& traces = state.list("trace", params);
+  for (std::size_t i = 0; i < updates.size(); ++i) {
+    if (nesterov) {
+      nesterov_step_({params[i], traces[i], updates[i], decay, rate});
+    } else {
+      momentum_step_({params[i], traces[i], updates[i], decay, rate});
+    }
+  }
 }
 
 Transformation ema(const Coefficient& decay, bool debias) {
@@ -83,11 +82,11 @@ Transformation ema(const Coefficient& decay, bool debias) {
         std::vector<Tensor>& averages = state.list("ema", params);
         const Coefficient weight = one_minus(decay);
         for (std::size_t i = 0; i < updates.size(); ++i) {
-          write(Op::lerp, averages[i], like(updates[i], averages[i]), weight);
+          lerp_(averages[i], cast(updates[i], averages[i].dtype()), weight);
           updates[i] = averages[i];
           if (!debias) continue;
           Tensor& ones = state.list("ema_ones")[i];
-          write(Op::lerp, ones, 1.0, weight);
+          lerp_(ones, 1.0, weight);
           updates[i] = div(averages[i], ones);
         }
         return updates;
@@ -99,12 +98,6 @@ Transformation scale_by_adam(const AdamOptions& options) {
   require_decay(kName, "beta1", options.beta1);
   require_decay(kName, "beta2", options.beta2);
   require_not_negative(kName, "eps", options.eps);
-  static const Op average_squares = register_op(PointwiseOp{
-      .name = "optim_average_squares", .arity = 3, .expression = "a + c * (b * b - a)"});
-  static const Op denominator = register_op(
-      PointwiseOp{.name = "optim_adam_denominator", .arity = 3, .expression = "sqrt(a / b) + c"});
-  static const Op ratio =
-      register_op(PointwiseOp{.name = "optim_adam_ratio", .arity = 3, .expression = "b / (a * c)"});
   return Transformation(
       [wide = options.wide](std::span<const Tensor> params) {
         return State()
@@ -117,12 +110,10 @@ Transformation scale_by_adam(const AdamOptions& options) {
         AdamState of(state, params);
         const Coefficient weight1 = one_minus(options.beta1), weight2 = one_minus(options.beta2);
         for (std::size_t i = 0; i < updates.size(); ++i) {
-          const Tensor g = like(updates[i], of.mus[i]);
-          write(Op::lerp, of.mus[i], g, weight1);
-          write(average_squares, of.nus[i], g, weight2);
+          adam_averages_({of.mus[i], of.nus[i], updates[i], weight1, weight2});
           of.count(i, weight1, weight2);
-          updates[i] = call_op(denominator, {of.nus[i], of.nu_ones[i], options.eps});
-          write(ratio, updates[i], of.mus[i], of.mu_ones[i]);
+          updates[i] =
+              adam_direction({of.mus[i], of.nus[i], of.mu_ones[i], of.nu_ones[i], options.eps})[0];
         }
         return updates;
       });
@@ -134,28 +125,45 @@ void adam_apply(std::span<const Tensor> updates, State& state, std::span<Tensor>
   const Coefficient weight1 = one_minus(options.beta1), weight2 = one_minus(options.beta2);
   for (std::size_t i = 0; i < updates.size(); ++i) {
     of.count(i, weight1, weight2);
-    adam_step_({params[i], of.mus[i], of.nus[i], updates[i], of.mu_ones[i], of.nu_ones[i]},
-               {rate, weight1, weight2, options.eps, decay});
+    adam_step_({.param = params[i],
+                .mean = of.mus[i],
+                .square = of.nus[i],
+                .update = updates[i],
+                .mean_of_ones = of.mu_ones[i],
+                .square_of_ones = of.nu_ones[i],
+                .rate = rate,
+                .mean_weight = weight1,
+                .square_weight = weight2,
+                .eps = options.eps,
+                .decay = decay});
   }
 }
 
 Transformation scale_by_lion(const Coefficient& beta1, const Coefficient& beta2) {
   require_decay("scale_by_lion", "beta1", beta1);
   require_decay("scale_by_lion", "beta2", beta2);
-  static const Op direction = register_op(PointwiseOp{
-      .name = "optim_lion_direction", .arity = 3, .expression = "sign(b + c * (a - b))"});
   return Transformation(
       [](std::span<const Tensor> params) { return State().add("mu", zeros_for(params)); },
       [=](std::vector<Tensor> updates, State& state, std::span<const Tensor> params) {
         std::vector<Tensor>& mus = state.list("mu", params);
         const Coefficient weight = one_minus(beta2);
         for (std::size_t i = 0; i < updates.size(); ++i) {
-          const Tensor g = like(updates[i], mus[i]);
-          updates[i] = call_op(direction, {mus[i], g, beta1});
-          write(Op::lerp, mus[i], g, weight);
+          const Tensor g = cast(updates[i], mus[i].dtype());
+          updates[i] = lion_direction({mus[i], g, beta1})[0];
+          lerp_(mus[i], g, weight);
         }
         return updates;
       });
+}
+
+void lion_apply(std::span<const Tensor> updates, State& state, std::span<Tensor> params,
+                const Coefficient& rate, const Coefficient& decay, const Coefficient& beta1,
+                const Coefficient& beta2) {
+  std::vector<Tensor>& mus = state.list("mu", params);
+  const Coefficient weight = one_minus(beta2);
+  for (std::size_t i = 0; i < updates.size(); ++i) {
+    lion_step_({params[i], mus[i], updates[i], rate, beta1, weight, decay});
+  }
 }
 
 }  // namespace brrr::optim

@@ -5,10 +5,10 @@
 namespace brrr::optim {
 namespace {
 
-// A chain that begins with scale_by_adam and ends with scale_by_learning_rate; a step on a
-// parameter is one pass over its bytes.
-Transformation adam_chain(std::vector<Transformation> parts, const LearningRate& rate,
-                          const Coefficient& decay, const AdamOptions& options) {
+// A chain that ends with scale_by_learning_rate, but `step` takes the step of its apply: in one
+// pass over a parameter's bytes, from the state of the chain's first part and this step's rate.
+template <class Step>
+Transformation in_one_pass(std::vector<Transformation> parts, const LearningRate& rate, Step step) {
   const std::string last = std::to_string(parts.size() - 1);
   const Transformation whole = chain(std::move(parts));
   return Transformation(
@@ -18,8 +18,19 @@ Transformation adam_chain(std::vector<Transformation> parts, const LearningRate&
       },
       [=](std::vector<Tensor> updates, State& state, std::span<Tensor> params) {
         const Coefficient now = next_rate(rate, state.child(last));
-        adam_apply(updates, state.child("0"), params, now, decay, options);
+        step(updates, state.child("0"), params, now);
       });
+}
+
+using Updates = std::span<const Tensor>;
+using Params = std::span<Tensor>;
+
+Transformation adam_chain(std::vector<Transformation> parts, const LearningRate& rate,
+                          const Coefficient& decay, const AdamOptions& options) {
+  return in_one_pass(std::move(parts), rate,
+                     [=](Updates updates, State& state, Params params, const Coefficient& now) {
+                       adam_apply(updates, state, params, now, decay, options);
+                     });
 }
 
 }  // namespace
@@ -29,7 +40,11 @@ Transformation sgd(const LearningRate& rate, const SgdOptions& options) {
     if (options.nesterov) fail("[sgd] expected a momentum above 0 for Nesterov's, got 0");
     return scale_by_learning_rate(rate);
   }
-  return chain(trace(options.momentum, options.nesterov), scale_by_learning_rate(rate));
+  return in_one_pass(
+      {trace(options.momentum, options.nesterov), scale_by_learning_rate(rate)}, rate,
+      [options](Updates updates, State& state, Params params, const Coefficient& now) {
+        trace_apply(updates, state, params, now, options.momentum, options.nesterov);
+      });
 }
 
 Transformation adam(const LearningRate& rate, const AdamOptions& options) {
@@ -44,8 +59,12 @@ Transformation adamw(const LearningRate& rate, const Coefficient& weight_decay,
 }
 
 Transformation lion(const LearningRate& rate, const LionOptions& options) {
-  return chain(scale_by_lion(options.beta1, options.beta2),
-               add_decayed_weights(options.weight_decay), scale_by_learning_rate(rate));
+  return in_one_pass(
+      {scale_by_lion(options.beta1, options.beta2), add_decayed_weights(options.weight_decay),
+       scale_by_learning_rate(rate)},
+      rate, [options](Updates updates, State& state, Params params, const Coefficient& now) {
+        lion_apply(updates, state, params, now, options.weight_decay, options.beta1, options.beta2);
+      });
 }
 
 }  // namespace brrr::optim

@@ -1,26 +1,30 @@
 #include "brrr/nn/optim/scale.h"
 
-#include <array>
-
+#include "brrr/ops/formulas.h"
 #include "brrr/ops/functions.h"
-#include "brrr/ops/register_op.h"
 
 namespace brrr::optim {
 namespace {
 
-// How updates are multiplied by a factor, and how that product is added to the parameters.
+// How updates are multiplied by a factor, and how that product is added to a parameter.
 struct Product {
-  Op times;
-  Op plus_times;
+  Tensor (*times)(const Tensor& update, const Coefficient& factor);
+  void (*add_times)(Tensor& param, const Tensor& update, const Coefficient& factor);
 };
-const Product kUp{Op::mul, Op::addcmul};
 
-const Product& down() {
-  static const Product product{
-      register_op(PointwiseOp{.name = "optim_descent", .arity = 2, .expression = "-(a * b)"}),
-      register_op(PointwiseOp{.name = "optim_descend", .arity = 3, .expression = "a - b * c"})};
-  return product;
-}
+constexpr Product kUp{[](const Tensor& update, const Coefficient& factor) {
+                        return factor.number() ? mul(update, *factor.number())
+                                               : mul(update, *Operand(factor).tensor);
+                      },
+                      [](Tensor& param, const Tensor& update, const Coefficient& factor) {
+                        addcmul_(param, update, factor);
+                      }};
+constexpr Product kDown{[](const Tensor& update, const Coefficient& rate) {
+                          return descent({update, rate})[0];
+                        },
+                        [](Tensor& param, const Tensor& update, const Coefficient& rate) {
+                          descend_({param, update, rate});
+                        }};
 
 // `factor` makes this step's factor from the state.
 template <class Factor>
@@ -29,15 +33,13 @@ Transformation scaled(const Product& product, Transformation::Init init, Factor 
       std::move(init),
       [=](std::vector<Tensor> updates, State& state, std::span<const Tensor>) {
         const Coefficient by = factor(state);
-        for (Tensor& update : updates) update = call_op(product.times, {update, by});
+        for (Tensor& update : updates) update = product.times(update, by);
         return updates;
       },
       [=](std::vector<Tensor> updates, State& state, std::span<Tensor> params) {
         const Coefficient by = factor(state);
-        for (std::size_t i = 0; i < params.size(); ++i) {
-          pointwise(product.plus_times, std::array<Operand, 3>{params[i], updates[i], by},
-                    &params[i]);
-        }
+        for (std::size_t i = 0; i < params.size(); ++i)
+          product.add_times(params[i], updates[i], by);
       });
 }
 
@@ -71,19 +73,17 @@ Transformation scale_by_schedule(const Schedule& schedule) { return scaled(kUp, 
 Transformation scale_by_learning_rate(const LearningRate& rate) {
   if (const Coefficient* fixed = std::get_if<Coefficient>(&rate)) {
     require_not_negative("scale_by_learning_rate", "a rate", *fixed);
-    // The same bits, by ops that are built in.
-    if (fixed->number()) return scale(-*fixed->number());
+    if (fixed->number()) return scale(-*fixed->number());  // the same bits
   }
-  return std::visit([](const auto& value) { return scaled(down(), value); }, rate);
+  return std::visit([](const auto& value) { return scaled(kDown, value); }, rate);
 }
 
 Transformation add_decayed_weights(const Coefficient& rate) {
   require_not_negative("add_decayed_weights", "a rate", rate);
   return Transformation(
       [rate](std::vector<Tensor> updates, State&, std::span<const Tensor> params) {
-        for (std::size_t i = 0; i < updates.size(); ++i) {
-          updates[i] = call_op(Op::addcmul, {updates[i], params[i], rate});
-        }
+        for (std::size_t i = 0; i < updates.size(); ++i)
+          updates[i] = addcmul(updates[i], params[i], rate);
         return updates;
       });
 }

@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <cctype>
 #include <cmath>
 #include <map>
 #include <mutex>
 
+#include "brrr/ops/formulas.h"
 #include "brrr/ops/functions.h"
 #include "brrr/ops/register_op.h"
 #include "brrr/tensor/error.h"
@@ -29,10 +29,11 @@ Op op_of(const std::string& expression) {
   return ops.emplace(expression, op).first->second;
 }
 
-std::string text_of(const char* function, double value) {
-  if (!std::isfinite(value))
-    fail(fmt::format("[{}] expected finite values, got {}", function, value));
-  return value < 0 ? fmt::format("(-{})", -value) : fmt::format("{}", value);
+void require_finite(const char* function, std::initializer_list<double> values) {
+  for (const double value : values) {
+    if (!std::isfinite(value))
+      fail(fmt::format("[{}] expected finite values, got {}", function, value));
+  }
 }
 
 void require_steps(const char* function, const char* name, std::int64_t steps,
@@ -58,45 +59,39 @@ std::vector<std::int64_t> boundaries_of(const Places& places) {
   return boundaries;
 }
 
-// The expression with a count that starts at `boundary`.
-std::string counted_from(std::int64_t boundary, const std::string& expression) {
-  const auto is_name = [&](std::size_t i) {
-    return i < expression.size() &&
-           (std::isalnum(static_cast<unsigned char>(expression[i])) || expression[i] == '_');
-  };
-  std::string shifted;
-  for (std::size_t i = 0; i < expression.size(); ++i) {
-    const bool count = expression[i] == 'a' && !is_name(i + 1) && (i == 0 || !is_name(i - 1));
-    shifted += count ? fmt::format("(a - {})", boundary) : std::string(1, expression[i]);
-  }
-  return shifted;
-}
-
 }  // namespace
 
+Schedule::Schedule(std::function<Tensor(const Tensor& count)> value)
+    : piece_([value = std::move(value)](const Tensor& count, double begin, const Tensor& before) {
+        if (begin == 0) return value(count);
+        return where(lt(count, begin), before, value(sub(count, begin)));
+      }) {}
+
 Schedule::Schedule(const std::string& expression)
-    : expression_(expression), op_(op_of(expression)) {}
+    : Schedule([op = op_of(expression)](const Tensor& count) { return call_op(op, {count}); }) {}
 
-Tensor Schedule::operator()(const Tensor& count) const { return call_op(op_, {count}); }
-
-Schedule constant_schedule(double value) { return Schedule(text_of("constant_schedule", value)); }
+Schedule constant_schedule(double value) {
+  require_finite("constant_schedule", {value});
+  return linear_schedule(value, value, 1);
+}
 
 Schedule linear_schedule(double init, double end, std::int64_t steps, std::int64_t begin) {
   constexpr const char* kName = "linear_schedule";
   require_steps(kName, "steps", steps);
   require_steps(kName, "begin", begin, 0);
-  return Schedule(fmt::format("{} + ({} - {}) * minimum(maximum((a - {}) / {}, 0), 1)",
-                              text_of(kName, init), text_of(kName, end), text_of(kName, init),
-                              begin, steps));
+  require_finite(kName, {init, end});
+  return Schedule([=, delay = begin](const Tensor& count, double from, const Tensor& before) {
+    return linear_rate({count, before, from, init, end, delay, steps})[0];
+  });
 }
 
 Schedule cosine_decay_schedule(double init, std::int64_t steps, double alpha) {
   constexpr const char* kName = "cosine_decay_schedule";
   require_steps(kName, "steps", steps);
-  const std::string part = text_of(kName, alpha);
-  return Schedule(fmt::format(
-      "{} * ((1 - {}) * 0.5 * (1 + cos(3.14159265358979323846 * minimum(a / {}, 1))) + {})",
-      text_of(kName, init), part, steps, part));
+  require_finite(kName, {init, alpha});
+  return Schedule([=](const Tensor& count, double begin, const Tensor& before) {
+    return cosine_rate({count, before, begin, init, steps, alpha})[0];
+  });
 }
 
 Schedule warmup_cosine_decay_schedule(double init, double peak, std::int64_t warmup,
@@ -104,9 +99,11 @@ Schedule warmup_cosine_decay_schedule(double init, double peak, std::int64_t war
   constexpr const char* kName = "warmup_cosine_decay_schedule";
   require_steps(kName, "warmup", warmup);
   require_steps(kName, "steps", steps, warmup + 1);
-  return join_schedules({linear_schedule(init, peak, warmup),
-                         cosine_decay_schedule(peak, steps - warmup, peak == 0 ? 0 : end / peak)},
-                        {warmup});
+  require_finite(kName, {init, peak, end});
+  const double alpha = peak == 0 ? 0 : end / peak;
+  return Schedule([=](const Tensor& count) {
+    return warmup_cosine_rate({count, init, peak, warmup, steps - warmup, alpha})[0];
+  });
 }
 
 Schedule piecewise_constant_schedule(double init, const Places& places) {
@@ -136,12 +133,13 @@ Schedule join_schedules(const std::vector<Schedule>& schedules,
                      schedules.size(), boundaries.size()));
   }
   require_rising("join_schedules", boundaries);
-  std::string joined = schedules[0].expression();
-  for (std::size_t i = 0; i < boundaries.size(); ++i) {
-    joined = fmt::format("where(a < {}, {}, {})", boundaries[i], joined,
-                         counted_from(boundaries[i], schedules[i + 1].expression()));
-  }
-  return Schedule(joined);
+  return Schedule([=](const Tensor& count, double begin, const Tensor& before) {
+    Tensor value = schedules[0].piece()(count, begin, before);
+    for (std::size_t i = 0; i < boundaries.size(); ++i) {
+      value = schedules[i + 1].piece()(count, begin + static_cast<double>(boundaries[i]), value);
+    }
+    return value;
+  });
 }
 
 Tensor step_counter(Device device) { return zeros({}, {.dtype = f32, .device = device}); }

@@ -1,29 +1,34 @@
-// Values that depend on the number of steps done. A schedule is an expression over that number; it
-// is evaluated on the device, from a counter that lives there, in one launch however it was put
-// together. Names and values are optax's.
+// Values that depend on the number of steps done, evaluated on the device from a counter that lives
+// there. Names and values are optax's.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include <brrr/dispatch/call.h>
 #include <brrr/tensor/tensor.h>
 
 namespace brrr::optim {
 
 class Schedule {
  public:
-  // In the language of ops.def, `a` being the steps done: Schedule("0.1 / sqrt(a + 1)").
+  // From the steps done, a 0-d tensor, to the value, over public functions.
+  explicit Schedule(std::function<Tensor(const Tensor& count)> value);
+  // In the language of ops.def, `a` being the steps done: Schedule("0.1 / sqrt(a + 1)"). The CPU
+  // compiles it at the first step.
   explicit Schedule(const std::string& expression);
 
-  Tensor operator()(const Tensor& count) const;
-  const std::string& expression() const { return expression_; }
+  // The value counted from `begin` on, and `before` until then: what schedules are joined of.
+  using Piece = std::function<Tensor(const Tensor& count, double begin, const Tensor& before)>;
+  explicit Schedule(Piece piece) : piece_(std::move(piece)) {}
+
+  Tensor operator()(const Tensor& count) const { return piece_(count, 0, count); }
+  const Piece& piece() const { return piece_; }
 
  private:
-  std::string expression_;
-  Op op_;
+  Piece piece_;
 };
 
 Schedule constant_schedule(double value);
@@ -43,7 +48,8 @@ Schedule piecewise_constant_schedule(double init, const Places& places);
 // The same values at the places, and straight lines between them.
 Schedule piecewise_linear_schedule(double init, const Places& places);
 
-// schedules[0], from boundaries[0] on schedules[1], and so on; each counts from its boundary.
+// schedules[0], from boundaries[0] on schedules[1], and so on; each counts from its boundary. Lines
+// and cosines take a launch each, other schedules three more.
 Schedule join_schedules(const std::vector<Schedule>& schedules,
                         const std::vector<std::int64_t>& boundaries);
 

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <map>
 
+#include "brrr/io/safetensors.h"
 #include "brrr/nn/copy_all.h"
 #include "brrr/tensor/error.h"
-#include "brrr/tensor/safetensors.h"
 
 namespace brrr::optim {
 

@@ -190,6 +190,7 @@ Tensor contiguous_as(const Tensor& tensor, DType dtype) {
 }
 
 void copy(const Call& call, Tensor* outputs) { copy_tensor(outputs[0], call.input(0)); }
+void cast(const Call& call, Tensor* outputs) { copy_tensor(outputs[0], call.input(0)); }
 
 void cat(const Call& call, Tensor* outputs) {
   const Tensor& out = outputs[0];

@@ -35,6 +35,7 @@ struct Lanes {
 
   BRRR_SCALAR_FN Lanes(Vector values) : v(values) {}
   explicit BRRR_SCALAR_FN Lanes(double x) : v(static_cast<T>(x) - Vector{}) {}  // keeps -0
+  static BRRR_SCALAR_FN Lanes all(T x) { return x - Vector{}; }
 
   static BRRR_SCALAR_FN Lanes load(const T* from) {
     Vector values;
@@ -85,15 +86,7 @@ BRRR_SCALAR_FN Lanes<T> where(typename Lanes<T>::Mask condition, Lanes<T> a, Lan
   BRRR_SCALAR_FN Lanes<double> name(Lanes<double> a) {        \
     return BRRR_VECTOR_NAME_F64(v, symbol)(a.v);              \
   }
-BRRR_MATH1(exp, brrr_exp)
-BRRR_MATH1(expm1, brrr_expm1)
-BRRR_MATH1(log, brrr_log)
-BRRR_MATH1(log1p, log1p)
-BRRR_MATH1(sin, sin)
-BRRR_MATH1(cos, cos)
-BRRR_MATH1(tan, tan)
-BRRR_MATH1(tanh, tanh)
-BRRR_MATH1(erf, erf)
+BRRR_INEXACT_FUNCTIONS(BRRR_MATH1)
 #undef BRRR_MATH1
 extern "C" __attribute__((const, nothrow))
 FloatVector BRRR_VECTOR_NAME_F32(vv, pow)(FloatVector, FloatVector);
@@ -112,7 +105,21 @@ BRRR_SCALAR_FN Lanes<double> pow(Lanes<double> a, Lanes<double> b) {
     for (i64 i = 0; i < Lanes<T>::count; ++i) a.v[i] = name(a.v[i]); \
     return a;                                                        \
   }
-BRRR_EXACT_MATH1(BRRR_MATH1)
+BRRR_EXACT_FUNCTIONS(BRRR_MATH1)
 #undef BRRR_MATH1
+
+#if BRRR_SCALARS_ARE_LANES
+#define BRRR_MATH1(name, symbol)                                                 \
+  BRRR_SCALAR_FN float name(float a) { return name(Lanes<float>::all(a)).v[0]; } \
+  BRRR_SCALAR_FN double name(double a) { return name(Lanes<double>::all(a)).v[0]; }
+BRRR_INEXACT_FUNCTIONS(BRRR_MATH1)
+#undef BRRR_MATH1
+BRRR_SCALAR_FN float pow(float a, float b) {
+  return pow(Lanes<float>::all(a), Lanes<float>::all(b)).v[0];
+}
+BRRR_SCALAR_FN double pow(double a, double b) {
+  return pow(Lanes<double>::all(a), Lanes<double>::all(b)).v[0];
+}
+#endif
 
 #endif

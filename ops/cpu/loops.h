@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include <brrr/dispatch/dtype_rule.h>
 #include <brrr/tensor/dtype.h>
 
 namespace brrr {
@@ -56,12 +57,9 @@ struct DrawKey {
 };
 using Draw = void (*)(void* out, DrawKey key, std::int64_t first, std::int64_t blocks);
 
-// `out` and `in` are as AdamOperands begin.
-struct AdamNumbers {
-  double rate, mean_weight, square_weight, eps, decay, mean_of_ones, square_of_ones;
-};
-using AdamLoop = void (*)(void* const* out, const void* const* in, const AdamNumbers& numbers,
-                          std::int64_t n);
+// Operands and numbers in the order of a formula row; an output may be the memory of its operand.
+using FormulaLoop = void (*)(void* const* out, const void* const* in, const double* numbers,
+                             std::int64_t n);
 
 inline constexpr int kLoopRows = 0
 #define BRRR_UNARY(...) +1
@@ -77,6 +75,10 @@ inline constexpr int kArgRows = 0
 #define BRRR_ARG_REDUCTION(...) +1
 #include <brrr/dispatch/ops.def>
     ;
+inline constexpr int kFormulaRows = 0
+#define BRRR_FORMULA(...) +1
+#include <brrr/dispatch/ops.def>
+    ;
 
 // Rows are in ops.def's order. Entries of 16-bit floats are null where loops compute in f32.
 struct LoopTable {
@@ -87,7 +89,7 @@ struct LoopTable {
   ArgLoops arg_reduction[kArgRows][kDTypes] = {};
   Draw uniform[kDTypes] = {};
   Draw normal[kDTypes] = {};
-  AdamLoop adam_step[kDTypes][2] = {};  // without decay and with it
+  FormulaLoop formula[kFormulaRows][2] = {};  // in f32, in f64
 };
 
 // The best table that this machine can run.

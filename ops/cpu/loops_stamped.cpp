@@ -1,12 +1,9 @@
 // Every innermost loop, for one level of the instruction set: built once for each, with BRRR_ISA
 // naming it. All of it is in a namespace of that name or has no linkage, and it uses no inline
 // function from elsewhere, so that the linker never mixes the levels.
+#include "brrr/dispatch/for_each.h"
 #include "brrr/ops/cpu/loops.h"
 #include "brrr/ops/cpu/vector_math.h"
-
-#if defined(__F16C__)
-#include <immintrin.h>
-#endif
 
 #ifndef BRRR_ISA
 #define BRRR_ISA baseline
@@ -26,12 +23,17 @@
 
 namespace brrr::on_cpu::BRRR_ISA {
 
+using u16 = std::uint16_t;
+using u32 = std::uint32_t;
 using i64 = std::int64_t;
 
+#include "brrr/dispatch/functions.def"
+#include "brrr/ops/cpu/inexact_math.inl"
 #include "brrr/ops/cpu/scalar_math.inl"
 #include "brrr/ops/jit/philox.inl"
 #include "brrr/ops/jit/scalar.inl"
 
+#include "brrr/ops/cpu/convert.inl"
 #include "brrr/ops/cpu/lanes.inl"
 
 // scalar.inl says `long long` where this machine's i64 is `long`.
@@ -42,8 +44,8 @@ BRRR_SCALAR_FN i64 trunc(i64 a) { return a; }
 
 namespace {
 
-#include "brrr/ops/cpu/adam_loops.inl"
 #include "brrr/ops/cpu/convert_loops.inl"
+#include "brrr/ops/cpu/formula_loops.inl"
 #include "brrr/ops/cpu/pointwise_loops.inl"
 #include "brrr/ops/cpu/random_loops.inl"
 #include "brrr/ops/cpu/reduction_loops.inl"
@@ -51,8 +53,8 @@ namespace {
 constexpr LoopTable make_table() {
   LoopTable table;
   table.isa = BRRR_TEXT(BRRR_ISA);
-  fill_adam(table);
   fill_convert(table);
+  fill_formulas(table);
   fill_pointwise(table);
   fill_reductions(table);
   fill_random(table);

@@ -4,23 +4,13 @@
 // a padded buffer: the vector form computes every element, so a result does not depend on where in
 // a tensor it stands.
 
-namespace sets {
-constexpr unsigned bit_of(DType dtype) { return 1u << static_cast<int>(dtype); }
-constexpr unsigned floats = bit_of(DType::f32) | bit_of(DType::f64);
-constexpr unsigned numbers = floats | bit_of(DType::i32) | bit_of(DType::i64);
-constexpr unsigned all = numbers | bit_of(DType::boolean);
-constexpr unsigned integral = bit_of(DType::i32) | bit_of(DType::i64) | bit_of(DType::boolean);
-}  // namespace sets
-
-enum class Rule { same, float_like, predicate, select, widened };
-
 constexpr i64 kGroup = 8;
 
 namespace rows {
 #define K(x) T(x)
-#define BRRR_ROW(name, types_, rule_, expression) \
-  static constexpr unsigned types = sets::types_; \
-  static constexpr Rule rule = Rule::rule_;       \
+#define BRRR_ROW(name, types_, rule_, expression)       \
+  static constexpr DTypeSet types = dtype_sets::types_; \
+  static constexpr DTypeRule rule = DTypeRule::rule_;   \
   static constexpr bool math = calls_inexact_math(#expression);
 #define BRRR_UNARY(name, types_, rule_, low, high, expression, ...) \
   struct name##_row {                                               \
@@ -101,12 +91,12 @@ BRRR_SCALAR_FN void run_row(i64 n, Out* out, const In*... in) {
   }
 }
 
-template <class T, Rule rule>
+template <class T, DTypeRule rule>
 struct result_type {
   using type = T;
 };
 template <class T>
-struct result_type<T, Rule::predicate> {
+struct result_type<T, DTypeRule::predicate> {
   using type = bool;
 };
 
@@ -127,7 +117,7 @@ void pointwise_loop(void* out, const void* const* in, i64 n) {
     run_row<Row>(n, o, static_cast<const T*>(in[0]));
   } else if constexpr (arity == 2) {
     run_row<Row>(n, o, static_cast<const T*>(in[0]), static_cast<const T*>(in[1]));
-  } else if constexpr (Row::rule == Rule::select) {
+  } else if constexpr (Row::rule == DTypeRule::select) {
     // A bool read as a byte: the compiler has no vectors of bool to choose by. What is chosen may
     // be bytes too.
     using V = typename either<__is_same(T, bool), unsigned char, T>::type;
@@ -141,7 +131,7 @@ void pointwise_loop(void* out, const void* const* in, i64 n) {
 
 template <class Row, int arity, DType dtype>
 constexpr Loop loop_for() {
-  if constexpr (Row::types & sets::bit_of(dtype)) {
+  if constexpr (contains(Row::types, dtype)) {
     return pointwise_loop<Row, typename element<dtype>::type, arity>;
   } else {
     return nullptr;

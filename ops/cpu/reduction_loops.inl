@@ -19,8 +19,8 @@ namespace rows {
 #define K(x) T(x)
 #define BRRR_REDUCTION(name, types_, rule_, map_, identity_, combine_, finish_, ...) \
   struct name##_row {                                                                \
-    static constexpr unsigned types = sets::types_;                                  \
-    static constexpr Rule rule = Rule::rule_;                                        \
+    static constexpr DTypeSet types = dtype_sets::types_;                            \
+    static constexpr DTypeRule rule = DTypeRule::rule_;                              \
     template <class T>                                                               \
     static BRRR_SCALAR_FN T map(T a) {                                               \
       return static_cast<T>(map_);                                                   \
@@ -64,13 +64,8 @@ constexpr DType code_of<unsigned char> = DType::boolean;
 
 template <class Row, class E>
 struct Fold {
-  static constexpr bool wide = Row::rule == Rule::widened || Row::rule == Rule::float_like;
-  static constexpr DType accumulator = !wide                        ? code_of<E>
-                                       : scalar_traits<E>::floating ? DType::f64
-                                                                    : DType::i64;
-  static constexpr DType result = Row::rule == Rule::predicate          ? DType::boolean
-                                  : wide && !scalar_traits<E>::floating ? DType::i64
-                                                                        : code_of<E>;
+  static constexpr DType accumulator = reduction_accumulator(Row::rule, code_of<E>, false);
+  static constexpr DType result = result_dtype(Row::rule, code_of<E>);
   using A = typename folded<accumulator>::type;
   using R = typename element<result>::type;
 
@@ -143,7 +138,7 @@ struct Fold {
 
 template <class Row, DType dtype>
 constexpr ReductionLoops reduction_for() {
-  if constexpr (Row::types & sets::bit_of(dtype)) {
+  if constexpr (contains(Row::types, dtype)) {
     using F = Fold<Row, typename folded<dtype>::type>;
     return {F::accumulator, F::result, F::identity, F::fold_runs,
             F::fold_rows,   F::merge,  F::finish};

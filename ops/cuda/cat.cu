@@ -15,7 +15,7 @@ struct Parts {
 };
 
 extern "C" __global__ void __launch_bounds__(256) cat(const __grid_constant__ Parts parts) {
-  in_turn();
+  wait_for_previous_kernel();
   const Part part = parts.part[blockIdx.y];
   const i64 count = parts.rows * part.row;
   const i64 step = i64(gridDim.x) * blockDim.x;

@@ -11,9 +11,9 @@ struct Types {
   DType from, to;
 };
 
-// `variant` tells kernels of one op and types apart.
+// `variant` distinguishes kernels of one op and types.
 void run(Elementwise& work, Op op, Types types, const Tensor& output, int variant,
-         jit::KernelSpec (*make)(const void*)) {
+         jit::Body (*make)(const void*)) {
   work.what = static_cast<std::uint64_t>(op) | static_cast<std::uint64_t>(variant) << 16 |
               static_cast<std::uint64_t>(types.to) << 22 |
               static_cast<std::uint64_t>(types.from) << 25;
@@ -23,71 +23,53 @@ void run(Elementwise& work, Op op, Types types, const Tensor& output, int varian
   run_elementwise(work);
 }
 
-jit::KernelSpec spec_named(const char* name, DType dtype) {
-  jit::KernelSpec spec;
-  spec.name = std::string(name) + "_" + std::string(name_of(dtype));
-  return spec;
+jit::Body body_named(const char* name, DType dtype) {
+  jit::Body body;
+  body.name = std::string(name) + "_" + std::string(name_of(dtype));
+  return body;
 }
 
-int add_expression(jit::KernelSpec& spec, const char* text, DType type, DType result,
-                   std::vector<int> operands) {
-  jit::Value value;
-  value.kind = jit::Value::Kind::expression;
-  value.type = type;
-  value.dtype = result;
-  value.text = text;
-  value.operands = std::move(operands);
-  return spec.add(std::move(value));
-}
-
-int add_index(jit::KernelSpec& spec) {
-  jit::Value value;
-  value.kind = jit::Value::Kind::index;
-  value.dtype = value.type = i64;
-  return spec.add(std::move(value));
-}
-
-jit::KernelSpec make_copy(const void* of) {
+jit::Body make_copy(const void* of) {
   const Types& types = *static_cast<const Types*>(of);
-  return jit::copy_spec(types.from, types.to);
+  return jit::copy_body(types.from, types.to);
 }
 
-jit::KernelSpec make_full(const void* of) {
+jit::Body make_full(const void* of) {
   const DType dtype = static_cast<const Types*>(of)->to;
-  jit::KernelSpec spec = spec_named("full", dtype);
-  spec.add_output(spec.add_scalar(dtype), dtype);
-  return spec;
+  jit::Body body = body_named("full", dtype);
+  body.add_output(body.add_scalar(dtype), dtype);
+  return body;
 }
 
 // In f64 or i64, then converted.
-jit::KernelSpec make_arange(const void* of) {
+jit::Body make_arange(const void* of) {
   const Types& types = *static_cast<const Types*>(of);
-  jit::KernelSpec spec = spec_named("arange", types.to);
-  const int start = spec.add_scalar(types.from), step = spec.add_scalar(types.from);
-  spec.add_output(
-      add_expression(spec, "a + b * c", types.from, types.from, {start, add_index(spec), step}),
+  jit::Body body = body_named("arange", types.to);
+  const int start = body.add_scalar(types.from), step = body.add_scalar(types.from);
+  body.add_output(
+      body.add_expression("a + b * c", types.from, types.from, {start, body.add_index(), step}),
       types.to);
-  return spec;
+  return body;
 }
 
-jit::KernelSpec triangle_spec(DType dtype, const char* name, const char* keep) {
-  jit::KernelSpec spec = spec_named(name, dtype);
-  const int x = spec.add_input(dtype), columns = spec.add_scalar(i64), rows = spec.add_scalar(i64),
-            diagonal = spec.add_scalar(i64);
+jit::Body triangle_body(DType dtype, const char* name, const char* keep) {
+  jit::Body body = body_named(name, dtype);
+  const int x = body.add_input(dtype), columns = body.add_scalar(i64), rows = body.add_scalar(i64),
+            diagonal = body.add_scalar(i64);
   // In rows of f64, i64 or f32 no element changes but to zero; halves go through f32 and come back
   // as they were.
   const int kept =
-      add_expression(spec, keep, i64, boolean, {add_index(spec), columns, rows, diagonal});
-  const int result = add_expression(spec, "where(a, b, K(0))", dtype, dtype, {kept, x});
-  spec.values[static_cast<std::size_t>(result)].select = true;
-  spec.add_output(result, dtype);
-  return spec;
+      body.add_expression(keep, i64, boolean, {body.add_index(), columns, rows, diagonal});
+  const int result = body.add_expression("where(a, b, K(0))", dtype, dtype, {kept, x});
+  body.values[static_cast<std::size_t>(result)].select = true;
+  body.add_output(result, dtype);
+  return body;
 }
-jit::KernelSpec make_upper(const void* of) {
-  return triangle_spec(static_cast<const Types*>(of)->to, "triu", "a % b - a / b % c >= d");
+jit::Body make_upper(const void* of) {
+  return triangle_body(static_cast<const Types*>(of)->to, "triu", "a % b - a / b % c >= d");
 }
-jit::KernelSpec make_lower(const void* of) {
-  return triangle_spec(static_cast<const Types*>(of)->to, "tril", "a % b - a / b % c <= d");
+jit::Body make_lower(const void* of) {
+  return triangle_body(static_cast<const Types*>(of)->to, "tril", "a % b - a / b % c <= d");
 }
 
 }  // namespace
@@ -98,6 +80,8 @@ void copy(const Call& call, Tensor* outputs) {
   work.inputs[work.n_inputs++] = from.impl();
   run(work, Op::copy, {from.dtype(), outputs[0].dtype()}, outputs[0], 0, make_copy);
 }
+
+void cast(const Call& call, Tensor* outputs) { copy(call, outputs); }
 
 void empty(const Call&, Tensor*) {}
 

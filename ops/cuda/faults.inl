@@ -58,3 +58,20 @@ static __device__ __forceinline__ long long checked_index(FaultSink sink, long l
   if (index_in_range(sink, position, value, bound)) return value;
   return value < 0 ? 0 : bound - 1;
 }
+static __device__ __forceinline__ long long index_within(long long value, long long bound) {
+  return value < 0 ? 0 : value < bound ? value : bound - 1;
+}
+
+static __device__ __forceinline__ long long bits_of(double a) { return __double_as_longlong(a); }
+static __device__ __forceinline__ long long bits_of(long long a) { return a; }
+
+// `given` itself. `value` is what it is in the type of the bounds, double or long long.
+template <class T, class V>
+static __device__ __forceinline__ T checked_range(FaultSink sink, long long position, T given,
+                                                  V value, V low, V high) {
+  const bool floating = V(0.5) != V(0);
+  if (!(value >= low && value <= high))
+    report_fault(sink, position, floating ? kFloatingFault : kIntegerFault, bits_of(value),
+                 bits_of(low), bits_of(high));
+  return given;
+}

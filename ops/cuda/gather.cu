@@ -6,7 +6,7 @@ extern "C" __global__ void __launch_bounds__(256)
     gather(Element* out, const Index* index, const Element* x,
            const __grid_constant__ Geometry<3> space, i64 stride, i64 bound, i64 position_stride,
            FaultSink sink) {
-  in_turn();
+  wait_for_previous_kernel();
   for (i64 i = i64(blockIdx.x) * blockDim.x + threadIdx.x; i < space.count;
        i += i64(gridDim.x) * blockDim.x) {
     i64 at[3];

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include <brrr/ops/cuda/kernel_table.h>
-#include <brrr/ops/cuda/programmatic.h>
+#include <brrr/ops/cuda/programmatic_launch.h>
 #include <brrr/tensor/cuda_stream.h>
 
 namespace brrr::on_cuda {
@@ -22,7 +22,7 @@ void launch(CUfunction kernel, Grid grid, int threads, const cu::CudaStream& str
   void* pointers[] = {const_cast<void*>(static_cast<const void*>(&args))...};
   const Blocks blocks{static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y),
                       static_cast<unsigned>(grid.z)};
-  launch_in_turn(kernel, blocks, static_cast<unsigned>(threads), stream, pointers);
+  launch_programmatic(kernel, blocks, static_cast<unsigned>(threads), stream, pointers);
 }
 
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }

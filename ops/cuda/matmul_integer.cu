@@ -15,7 +15,7 @@ constexpr int kThreads = 256;
 constexpr int kEach = kTile * kTile / kThreads;
 
 extern "C" __global__ void __launch_bounds__(kThreads) matmul_integer(IntegerProduct p) {
-  in_turn();
+  wait_for_previous_kernel();
   __shared__ Element tile_a[kTile][kTile + 1], tile_b[kTile][kTile + 1];
   const i64 tiles_across = (p.n + kTile - 1) / kTile;
   const i64 row0 = i64(blockIdx.x) / tiles_across * kTile,

@@ -196,7 +196,7 @@ std::vector<Algorithm> offered_algorithms(cublasLtHandle_t library, const Matmul
                  std::uint32_t{1} << (key.adds_c ? key.align_c : key.align_d));
   preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, std::uint32_t{1} << key.align_d);
 
-  const std::uint64_t limit = matmul_workspace();
+  const std::uint64_t limit = kMatmulWorkspace;
   std::vector<std::uint64_t> limits = {limit};
   if (widely) {
     for (std::uint64_t other : {std::uint64_t{0}, std::uint64_t{4} << 20}) {
@@ -263,7 +263,7 @@ std::unique_ptr<MatmulPlan> first_offered(const MatmulKey& key, cu::DeviceState&
         fmt::format("[matmul] cuBLASLt offers no algorithm for {}[{}, {}] x [{}, {}], {} at a "
                     "time, with {} bytes of workspace",
                     name_of(key.dtype), key.cols, key.depth, key.depth, key.rows, key.batches,
-                    matmul_workspace()));
+                    kMatmulWorkspace));
   }
   plan->algorithm = offered[0];
   return plan;

@@ -121,7 +121,7 @@ BRRR_FN void multiply(const FragmentA& a, const FragmentB& b, float (&sums)[2][4
 
 extern "C" __global__ void __launch_bounds__(kThreads)
     matmul_small(const __grid_constant__ SmallProduct p) {
-  in_turn();
+  wait_for_previous_kernel();
   __shared__ float parts[kWarps][kTile][kTile + 8];
   const int warp = threadIdx.x / 32;
   const int row0 = blockIdx.y * kTile, col0 = blockIdx.x * kTile;

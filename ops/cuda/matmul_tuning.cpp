@@ -10,6 +10,7 @@
 #include <mutex>
 #include <utility>
 
+#include "brrr/ops/cuda/workspace.h"
 #include "brrr/ops/jit/disk_cache.h"
 #include "brrr/ops/matmul.h"
 #include "brrr/tensor/cuda_relaxed_capture.h"
@@ -260,7 +261,7 @@ std::vector<Candidate> measure_candidates(const MatmulKey& key, const MatmulOper
     fail("[matmul] algorithms cannot be measured while a stream is being captured");
   const Device device(DeviceType::cuda, key.device);
   const cublasLtHandle_t library = matmul_library(*stream.on);
-  const std::size_t workspace_bytes = matmul_workspace();
+  const std::size_t workspace_bytes = kMatmulWorkspace;
   const cu::Scratch workspace(device, workspace_bytes);
   const Tensor result = scratch(elements_of_result(key), key.dtype, device);
   MatmulOperands mine = operands;
@@ -397,7 +398,7 @@ std::optional<Tuned> tuned_from(std::string_view bytes) {
 std::unique_ptr<MatmulPlan> tuned_plan(const MatmulKey& key, const MatmulOperands& operands,
                                        cu::CudaStream& stream) {
   const std::string name = tuning_name(key, stream.on->name, cu::driver_version(),
-                                       BRRR_CUDA_TRY(cublasLtGetVersion), matmul_workspace());
+                                       BRRR_CUDA_TRY(cublasLtGetVersion), kMatmulWorkspace);
   const jit::Hash128 entry = jit::hash_of(name);
   std::string bytes;
   if (jit::disk_cache::read(entry, "matmul", bytes) == jit::disk_cache::Found::yes) {
@@ -409,7 +410,7 @@ std::unique_ptr<MatmulPlan> tuned_plan(const MatmulKey& key, const MatmulOperand
       const cublasStatus_t status =
           BRRR_CUDA_TRY(cublasLtMatmulAlgoCheck, plan->library, of.operation, of.x, of.y, of.c,
                         of.d, &plan->algorithm.algo, &result);
-      if (status == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= matmul_workspace()) {
+      if (status == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= kMatmulWorkspace) {
         plan->algorithm.workspace = result.workspaceSize;
         return plan;
       }

@@ -5,12 +5,12 @@
 namespace brrr::on_cuda {
 namespace {
 
-jit::KernelSpec make(const void* of) {
+jit::Body make(const void* of) {
   const auto& [call, output] = *static_cast<const std::pair<const Call*, const Tensor*>*>(of);
   std::vector<DType> inputs;
   for (std::uint32_t i = 0; i < call->n_inputs; ++i)
     inputs.push_back(call->input(static_cast<int>(i)).dtype());
-  return jit::pointwise_spec(op_info(call->op), call->dtype, call->scalars, inputs,
+  return jit::pointwise_body(op_info(call->op), call->dtype, call->scalars, inputs,
                              output->dtype());
 }
 

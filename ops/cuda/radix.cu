@@ -10,7 +10,7 @@ BRRR_FN u32 digit_of(u32 key, int shift) { return (key >> shift) & 255u; }
 // counts[digit][tile]
 extern "C" __global__ void __launch_bounds__(kThreads)
     radix_count(const u32* keys, i64 count, int shift, u32* counts) {
-  in_turn();
+  wait_for_previous_kernel();
   __shared__ u32 mine[256];
   mine[threadIdx.x] = 0;
   __syncthreads();
@@ -23,7 +23,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
 
 // Replaces each of the counts by the sum of those before it. One block.
 extern "C" __global__ void __launch_bounds__(1024) radix_offsets(u32* counts, i64 count) {
-  in_turn();
+  wait_for_previous_kernel();
   __shared__ u32 of_warp[32];
   __shared__ u32 carry;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -61,7 +61,7 @@ extern "C" __global__ void __launch_bounds__(1024) radix_offsets(u32* counts, i6
 extern "C" __global__ void __launch_bounds__(kThreads)
     radix_place(const u32* keys, const u32* values, i64 count, int shift, const u32* offsets,
                 u32* keys_to, u32* values_to) {
-  in_turn();
+  wait_for_previous_kernel();
   __shared__ u32 next[256];  // where the next pair of a digit goes
   __shared__ u32
       in_warp[kWarps][256];  // pairs of a digit in each warp, then how many come before that warp's

@@ -5,7 +5,7 @@
 
 extern "C" __global__ void __launch_bounds__(256)
     draw(Element* out, const i64* state, u32 place, i64 count) {
-  in_turn();
+  wait_for_previous_kernel();
   const u64 seed = state[0], step = state[1];
   place += u32(state[2]);
   const i64 blocks = (count + kWidth - 1) / kWidth;

@@ -24,7 +24,7 @@ BRRR_FN T shuffle_up(T a, int by) {
 // The sum over the block, in every thread; lower threads come first.
 BRRR_FN Sum block_sum(Sum a, Sum* of_warp) {
 #pragma unroll
-  for (int by = 16; by > 0; by /= 2) a += shuffle_down(a, by, 32);
+  for (int by = 16; by > 0; by /= 2) a += shuffle<true>(a, by, 32);
   __syncthreads();
   if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = a;
   __syncthreads();
@@ -38,7 +38,7 @@ BRRR_FN Sum block_sum(Sum a, Sum* of_warp) {
 // ----------------------------------------------------------------------
 
 extern "C" __global__ void __launch_bounds__(kThreads) scan_row_sums(Scan s) {
-  in_turn();
+  wait_for_previous_kernel();
   __shared__ Sum of_warp[kThreads / 32];
   const i64 line = i64(blockIdx.x) / s.parts, part = i64(blockIdx.x) % s.parts;
   const i64 begin = part * s.part, end = begin + s.part < s.n ? begin + s.part : s.n;
@@ -55,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) scan_row_sums(Scan s) {
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads) scan_rows(Scan s) {
-  in_turn();
+  wait_for_previous_kernel();
   __shared__ Sum of_warp[kThreads / 32];
   __shared__ Out staged[kTile];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -112,7 +112,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) scan_rows(Scan s) {
 // --------------------------------------------------------------------
 
 extern "C" __global__ void __launch_bounds__(kThreads) scan_column_sums(Scan s) {
-  in_turn();
+  wait_for_previous_kernel();
   const i64 count = s.outer * s.parts * s.inner;
   for (i64 t = i64(blockIdx.x) * kThreads + threadIdx.x; t < count;
        t += i64(gridDim.x) * kThreads) {
@@ -127,7 +127,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) scan_column_sums(Scan s) 
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads) scan_columns(Scan s) {
-  in_turn();
+  wait_for_previous_kernel();
   const i64 count = s.outer * s.parts * s.inner;
   for (i64 t = i64(blockIdx.x) * kThreads + threadIdx.x; t < count;
        t += i64(gridDim.x) * kThreads) {

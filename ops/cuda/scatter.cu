@@ -29,7 +29,7 @@ BRRR_FN V plus(V a, V b) {
 
 extern "C" __global__ void __launch_bounds__(256)
     scatter_serial(Scatter s, const __grid_constant__ Geometry<4> lines, FaultSink sink) {
-  in_turn();
+  wait_for_previous_kernel();
   for (i64 line = i64(blockIdx.x) * blockDim.x + threadIdx.x; line < lines.count;
        line += i64(gridDim.x) * blockDim.x) {
     i64 at[4];
@@ -48,7 +48,7 @@ extern "C" __global__ void __launch_bounds__(256)
 extern "C" __global__ void __launch_bounds__(256)
     scatter_keys(Scatter s, const __grid_constant__ Geometry<4> lines, i64 entries, u32 no_key,
                  u32* keys, u32* order, FaultSink sink) {
-  in_turn();
+  wait_for_previous_kernel();
   for (i64 e = i64(blockIdx.x) * blockDim.x + threadIdx.x; e < entries;
        e += i64(gridDim.x) * blockDim.x) {
     const i64 line = e / s.places, j = e - line * s.places;
@@ -84,7 +84,7 @@ BRRR_FN Value sum_segment(Value sum, const u32* keys, const u32* order, i64 entr
 extern "C" __global__ void __launch_bounds__(256)
     scatter_rows(Scatter s, const __grid_constant__ Geometry<4> lines, i64 entries, u32 no_key,
                  const u32* keys, const u32* order, int across) {
-  in_turn();
+  wait_for_previous_kernel();
   const i64 slot = i64(blockIdx.x) * (blockDim.x / across) + threadIdx.x / across;
   if (slot >= entries) return;
   const u32 key = keys[slot];
@@ -104,7 +104,7 @@ extern "C" __global__ void __launch_bounds__(256)
 extern "C" __global__ void __launch_bounds__(256)
     scatter_elements(Scatter s, const __grid_constant__ Geometry<4> lines, i64 entries, u32 no_key,
                      const u32* keys, const u32* order) {
-  in_turn();
+  wait_for_previous_kernel();
   const i64 slot = i64(blockIdx.x) * blockDim.x + threadIdx.x;
   if (slot >= entries) return;
   const u32 key = keys[slot];

@@ -5,9 +5,9 @@
 #include "brrr/ops/cuda/launch.h"
 #include "brrr/ops/cuda/matmul_small.h"
 #include "brrr/ops/jit/render.h"
+#include "brrr/ops/jit/text.h"
 
 namespace brrr::text {
-extern const char faults_inl[];
 extern const char turn_cu[];
 extern const char matmul_integer_cu[];
 extern const char matmul_small_cu[];
@@ -101,12 +101,8 @@ std::string draw(DType dtype, bool normal) {
 }
 
 std::string checked(DType dtype) {
-  const bool floating = is_floating(dtype);
   return text::faults_inl + typedef_of(c_name(dtype), "Element") +
-         typedef_of(floating ? "double" : "i64", "Wide") +
-         fmt::format("constexpr FaultKind kKind = {};\n",
-                     floating ? "kFloatingFault" : "kIntegerFault") +
-         text::checked_cu;
+         typedef_of(is_floating(dtype) ? "double" : "i64", "Wide") + text::checked_cu;
 }
 
 jit::CompileOptions draw_options() {

@@ -29,7 +29,7 @@ BRRR_FN u32 turned(const u32 (&in)[V][4], int j, int w) {
 
 extern "C" __global__ void __launch_bounds__(kThreads)
     turn(const __grid_constant__ TurnedMatrix m) {
-  in_turn();
+  wait_for_previous_kernel();
   __shared__ uint4 tile[kTile * 16];
   const i64 tiles_across = (m.cols + kTile - 1) / kTile;
   const i64 row0 = blockIdx.x / tiles_across * kTile, col0 = blockIdx.x % tiles_across * kTile;

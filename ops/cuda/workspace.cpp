@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "brrr/ops/matmul.h"
 #include "brrr/tensor/cuda_allocator.h"
 #include "brrr/tensor/storage.h"
 
@@ -44,7 +43,7 @@ constinit thread_local Last last{};
   std::lock_guard lock(all.mutex);
   auto& [on, mine] = all.of_stream[&stream];
   if (on != stream.on || mine.bytes < bytes) {
-    const std::size_t size = std::max(bytes, matmul_workspace());
+    const std::size_t size = std::max(bytes, kMatmulWorkspace);
     all.storages.reserve(all.storages.size() + 1);
     Storage* storage = new_storage(stream.device, size);
     all.storages.push_back(storage);

@@ -20,14 +20,7 @@
 namespace brrr::jit {
 
 struct CompileOptions {
-  // Off, so that a chain rounds alike whether it runs as many kernels or as one.
-  bool fmad = false;
-  // Compile for sm_90a and not sm_90 where there is such a thing (wgmma, setmaxnreg).
-  bool specific = false;
-  // Register limit a thread; 0 leaves it to the compiler.
-  int max_registers = 0;
-  bool prelude = true;
-  bool random = false;  // philox.inl as well
+  bool random = false;  // philox.inl after the prelude
 };
 
 // 90 for sm_90.
@@ -45,18 +38,6 @@ std::vector<CUfunction> load_kernels(Device device, const std::vector<const char
 // The same without a GPU: the cubin for sm_<architecture>, through the disk cache.
 std::string compile_to_cubin(std::string_view source, int architecture,
                              const CompileOptions& options = {});
-// Past the caches, as PTX: what ptxas -v can be asked about.
-std::string compile_to_ptx(std::string_view source, int architecture,
-                           const CompileOptions& options = {});
-
-// What a cubin says of one kernel.
-struct KernelResources {
-  std::string entry;
-  int registers = 0;
-  int shared_bytes = 0;
-  int local_bytes = 0;  // stack and spills, a thread
-};
-std::vector<KernelResources> resources_of(std::string_view cubin);
 
 struct CompilerStats {
   std::int64_t compiled = 0;     // runs of NVRTC

@@ -9,15 +9,19 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <sstream>
 #include <vector>
 
+#include "brrr/ops/cpu/loops.h"
+#include "brrr/ops/cpu/vector_math.h"
 #include "brrr/ops/jit/disk_cache.h"
 #include "brrr/ops/jit/render.h"
 #include "brrr/ops/jit/text.h"
@@ -25,10 +29,28 @@
 
 extern char** environ;
 
+#if BRRR_VECTOR_MATH
+// Of ops/cpu/vector_math.cpp: known by their addresses here, their types are vectors.
+using VectorFunction = void (*)();
+extern "C" {
+#define BRRR_FUNCTIONS(name)      \
+  void _ZGVbN4v_brrr_##name##f(); \
+  void _ZGVbN2v_brrr_##name();    \
+  void _ZGVdN8v_brrr_##name##f(); \
+  void _ZGVdN4v_brrr_##name();
+BRRR_FUNCTIONS(exp)
+BRRR_FUNCTIONS(expm1)
+BRRR_FUNCTIONS(log)
+}
+#endif
+
 namespace brrr::jit {
 namespace {
 
 const char* op_name() { return current_op ? current_op : "jit"; }
+
+// The level of the instruction set is that of stamped loops, whose bits generated ones have.
+bool uses_v3() { return std::strcmp(on_cpu::loops->isa, "v3") == 0; }
 
 // The compiler and its options; $CXX may hold several words.
 std::vector<std::string> compiler_command() {
@@ -40,10 +62,7 @@ std::vector<std::string> compiler_command() {
                            "-fwrapv", "-fno-trapping-math", "-ffp-contract=off"}) {
     command.push_back(flag);
   }
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-    command.push_back("-march=x86-64-v3");
-#endif
+  if (uses_v3()) command.push_back("-march=x86-64-v3");
   return command;
 }
 
@@ -151,6 +170,24 @@ void* open_from_disk(const Hash128& key) {
   return open_object(object, why);
 }
 
+// Gives a library the functions of ops/cpu/vector_math.cpp.
+void connect(void* library) {
+#if BRRR_VECTOR_MATH
+  auto* functions = static_cast<VectorFunction*>(::dlsym(library, "brrr_vector_functions"));
+  if (!functions) return;
+  const VectorFunction baseline[] = {_ZGVbN4v_brrr_expf,  _ZGVbN2v_brrr_exp,  _ZGVbN4v_brrr_expm1f,
+                                     _ZGVbN2v_brrr_expm1, _ZGVbN4v_brrr_logf, _ZGVbN2v_brrr_log};
+  std::copy(std::begin(baseline), std::end(baseline), functions);
+#if BRRR_HAS_ISA_V3
+  const VectorFunction v3[] = {_ZGVdN8v_brrr_expf,  _ZGVdN4v_brrr_exp,  _ZGVdN8v_brrr_expm1f,
+                               _ZGVdN4v_brrr_expm1, _ZGVdN8v_brrr_logf, _ZGVdN4v_brrr_log};
+  if (uses_v3()) std::copy(std::begin(v3), std::end(v3), functions);
+#endif
+#else
+  (void)library;
+#endif
+}
+
 void* compile_and_open(const Hash128& key, const std::string& text) {
   const std::string object = run_compiler(text);
   std::string why;
@@ -168,8 +205,16 @@ struct Less {
 };
 
 std::string whole_text(std::string_view source) {
-  std::string text = text::cpu_prelude_inl;
-  text += text::scalar_inl;
+  std::string text;
+  text.reserve(65536 + source.size());
+#if BRRR_VECTOR_MATH
+  text += "#define BRRR_VECTOR_MATH 1\n";
+#endif
+  for (const char* part :
+       {text::cpu_prelude_inl, text::functions_def, text::scalar_math_inl, text::philox_inl,
+        text::scalar_inl, text::convert_inl, text::lanes_inl, text::cpu_tiles_inl}) {
+    text += part;
+  }
   text += "\n#line 1 \"kernel\"\n";
   text += source;
   text += "\n}  // namespace brrr\n";
@@ -193,8 +238,11 @@ void* load_cpu_function(const char* entry, std::string_view source) {
   const Hash128 key = key_of(text);
   std::lock_guard lock(*mutex);
   void*& library = (*loaded)[key];
-  if (!library) library = open_from_disk(key);
-  if (!library) library = compile_and_open(key, text);
+  if (!library) {
+    library = open_from_disk(key);
+    if (!library) library = compile_and_open(key, text);
+    connect(library);
+  }
   void* function = ::dlsym(library, entry);
   if (!function)
     fail(fmt::format("[{}] expected the entry {} in a compiled CPU kernel", op_name(), entry));
@@ -205,8 +253,24 @@ on_cpu::Loop pointwise_loop(const OpInfo& op, DType computed_in) {
   std::vector<DType> inputs(static_cast<std::size_t>(op.arity), computed_in);
   if (op.rule == DTypeRule::select) inputs[0] = boolean;
   const DType output = op.rule == DTypeRule::predicate ? boolean : computed_in;
-  const KernelSpec spec = pointwise_spec(op, computed_in, 0, inputs, output);
-  return reinterpret_cast<on_cpu::Loop>(load_cpu_function(spec.name.c_str(), render_cpu(spec)));
+  const Body body = pointwise_body(op, computed_in, 0, inputs, output);
+  const std::string text = render_cpu(body) + fmt::format(R"(
+extern "C" void {0}_loop(void* out, const void* const* in, i64 n) {{
+  if (n == 0) return;
+  Space space;
+  space.rank = 1;
+  space.operands = {1};
+  space.size[0] = n;
+  for (int k = 0; k < {1}; ++k) space.stride[k][0] = 1;
+  Arguments a{{}};
+  a.outputs = &out;
+  a.inputs = in;
+  a.space = &space;
+  of_{0}::{0}(a, 0, n);
+}}
+)",
+                                                          body.name, body.operands());
+  return reinterpret_cast<on_cpu::Loop>(load_cpu_function((body.name + "_loop").c_str(), text));
 }
 
 }  // namespace brrr::jit

@@ -21,9 +21,9 @@ std::atomic<std::int64_t> compiled{0}, memory_hits{0}, disk_hits{0}, disk_refuse
 const char* op_name() { return current_op ? current_op : "jit"; }
 
 std::string whole_text(std::string_view source, const CompileOptions& options) {
-  if (!options.prelude) return std::string(source);
   std::string text;
   text.reserve(32768 + source.size());
+  text += text::functions_def;
   text += text::prelude_inl;
   text += text::scalar_inl;
   if (options.random) text += text::philox_inl;
@@ -34,15 +34,10 @@ std::string whole_text(std::string_view source, const CompileOptions& options) {
   return text;
 }
 
-std::vector<std::string> flags_of(int architecture, const CompileOptions& options, bool ptx) {
-  std::vector<std::string> flags = {
-      fmt::format("--gpu-architecture={}_{}{}", ptx ? "compute" : "sm", architecture,
-                  options.specific && architecture >= 90 ? "a" : ""),
-      "--std=c++17", options.fmad ? "--fmad=true" : "--fmad=false",
-      "--diag-suppress=177"};  // functions of the prelude that a kernel does not use
-  if (options.max_registers > 0)
-    flags.push_back(fmt::format("--maxrregcount={}", options.max_registers));
-  return flags;
+// Without contraction to fma a chain rounds alike whether it runs as many kernels or as one.
+std::vector<std::string> flags_of(int architecture) {
+  return {fmt::format("--gpu-architecture=sm_{}", architecture), "--std=c++17", "--fmad=false",
+          "--diag-suppress=177"};  // functions of the prelude that a kernel does not use
 }
 
 std::string numbered(std::string_view source) {
@@ -89,22 +84,14 @@ class Program {
     BRRR_CUDA(nvrtcGetCUBIN, program_, bytes.data());
     return bytes;
   }
-  std::string ptx() {
-    std::size_t size = 0;
-    BRRR_CUDA(nvrtcGetPTXSize, program_, &size);
-    std::string text(size, '\0');
-    BRRR_CUDA(nvrtcGetPTX, program_, text.data());
-    return text;
-  }
 
  private:
   nvrtcProgram program_ = nullptr;
 };
 
-std::string run_nvrtc(const std::string& text, std::string_view source, int architecture,
-                      const CompileOptions& options, bool ptx) {
+std::string run_nvrtc(const std::string& text, std::string_view source, int architecture) {
   Program program(text);
-  const nvrtcResult result = program.compile(flags_of(architecture, options, ptx));
+  const nvrtcResult result = program.compile(flags_of(architecture));
   if (result == NVRTC_ERROR_COMPILATION) {
     throw Error(fmt::format(
         "[{}] expected a kernel that compiles for sm_{}, got {} from NVRTC:\n{}\nThe kernel:\n{}",
@@ -113,19 +100,19 @@ std::string run_nvrtc(const std::string& text, std::string_view source, int arch
   }
   cu::check<cu::Fn::k_nvrtcCompileProgram>(result);  // the machine's fault, not the text's
   compiled.fetch_add(1, std::memory_order_relaxed);
-  return ptx ? program.ptx() : program.cubin();
+  return program.cubin();
 }
 
-Hash128 key_of(const std::string& text, int architecture, const CompileOptions& options) {
+Hash128 key_of(const std::string& text, int architecture) {
   std::string key = fmt::format("cubin nvrtc {}", cu::nvrtc_version());
-  for (const std::string& flag : flags_of(architecture, options, false)) key += " " + flag;
+  for (const std::string& flag : flags_of(architecture)) key += " " + flag;
   key += '\n';
   key += text;
   return hash_of(key);
 }
 
 std::string cubin_of(const std::string& text, std::string_view source, int architecture,
-                     const CompileOptions& options, const Hash128& key, bool& from_disk) {
+                     const Hash128& key, bool& from_disk) {
   std::string cubin;
   switch (disk_cache::read(key, "cubin", cubin)) {
     case disk_cache::Found::yes:
@@ -135,7 +122,7 @@ std::string cubin_of(const std::string& text, std::string_view source, int archi
     case disk_cache::Found::damaged: disk_refused.fetch_add(1, std::memory_order_relaxed); break;
     case disk_cache::Found::no: break;
   }
-  cubin = run_nvrtc(text, source, architecture, options, false);
+  cubin = run_nvrtc(text, source, architecture);
   disk_cache::write(key, "cubin", cubin);
   return cubin;
 }
@@ -172,13 +159,7 @@ std::string compile_to_cubin(std::string_view source, int architecture,
                              const CompileOptions& options) {
   const std::string text = whole_text(source, options);
   bool from_disk;
-  return cubin_of(text, source, architecture, options, key_of(text, architecture, options),
-                  from_disk);
-}
-
-std::string compile_to_ptx(std::string_view source, int architecture,
-                           const CompileOptions& options) {
-  return run_nvrtc(whole_text(source, options), source, architecture, options, true);
+  return cubin_of(text, source, architecture, key_of(text, architecture), from_disk);
 }
 
 std::vector<CUfunction> load_kernels(Device device, const std::vector<const char*>& entries,
@@ -187,7 +168,7 @@ std::vector<CUfunction> load_kernels(Device device, const std::vector<const char
   cu::make_current(state);
   const int architecture = architecture_of(device);
   const std::string text = whole_text(source, options);
-  const Hash128 key = key_of(text, architecture, options);
+  const Hash128 key = key_of(text, architecture);
   const Modules::Key place(key, &state);
   const cu::RelaxedCapture relaxed;  // a kernel may be met first during a capture
   Modules& cache = modules();
@@ -201,13 +182,13 @@ std::vector<CUfunction> load_kernels(Device device, const std::vector<const char
     memory_hits.fetch_add(1, std::memory_order_relaxed);
   } else {
     bool from_disk = false;
-    std::string cubin = cubin_of(text, source, architecture, options, key, from_disk);
+    std::string cubin = cubin_of(text, source, architecture, key, from_disk);
     CUmodule mine = nullptr;
     CUresult loaded = BRRR_CUDA_TRY(cuModuleLoadData, &mine, cubin.data());
     if (loaded == CUDA_ERROR_INVALID_IMAGE && from_disk) {
       // What the disk holds is whole but no cubin of this device: make it anew.
       disk_refused.fetch_add(1, std::memory_order_relaxed);
-      cubin = run_nvrtc(text, source, architecture, options, false);
+      cubin = run_nvrtc(text, source, architecture);
       disk_cache::write(key, "cubin", cubin);
       loaded = BRRR_CUDA_TRY(cuModuleLoadData, &mine, cubin.data());
     }

@@ -87,7 +87,7 @@ int vector_width(const Space& space, const void* const* data, const std::uint8_t
   std::uint64_t bits =
       static_cast<std::uint64_t>(most) | static_cast<std::uint64_t>(space.size[inner]);
   for (int k = 0; k < space.operands; ++k) {
-    if (space.stride[k][inner] == 0) continue;
+    if (space.stride[k][inner] == 0 || element_sizes[k] == 0) continue;
     if (space.stride[k][inner] != 1) return 1;
     for (int d = 0; d < inner; ++d) bits |= static_cast<std::uint64_t>(space.stride[k][d]);
     bits |= reinterpret_cast<std::uintptr_t>(data[k]) / element_sizes[k];

@@ -41,7 +41,7 @@ bool is_narrow(const Space& space);
 
 // The widest power of two up to `most` by which every operand that has stride 1 in the last
 // dimension can be read in vectors: sizes, strides and addresses are multiples of it. 1 when an
-// operand has another stride there.
+// operand has another stride there. Operands whose elements have size 0 have no say.
 int vector_width(const Space& space, const void* const* data, const std::uint8_t* element_sizes,
                  int most);
 

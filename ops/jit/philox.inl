@@ -196,29 +196,35 @@ BRRR_SCALAR_FN void brrr_normal_block_f64(unsigned long long seed, unsigned long
   brrr_normal_pair_f64(brrr_random_block(seed, step, place, block), out[0], out[1]);
 }
 
+// Word k of a block: chosen and not indexed, so that a block stays in registers.
+BRRR_SCALAR_FN unsigned int brrr_word(const brrr_block& b, unsigned long long k) {
+  const unsigned int low = (k & 1) ? b.w[1] : b.w[0], high = (k & 1) ? b.w[3] : b.w[2];
+  return (k & 2) ? high : low;
+}
+
 // One element of a draw.
 BRRR_SCALAR_FN float brrr_uniform_f32(unsigned long long seed, unsigned long long step,
                                       unsigned int place, unsigned long long index) {
-  return brrr_uniform_24(brrr_random_block(seed, step, place, index >> 2).w[index & 3]);
+  return brrr_uniform_24(brrr_word(brrr_random_block(seed, step, place, index >> 2), index));
 }
 BRRR_SCALAR_FN float brrr_uniform_f16(unsigned long long seed, unsigned long long step,
                                       unsigned int place, unsigned long long index) {
-  return brrr_uniform_11(brrr_random_block(seed, step, place, index >> 2).w[index & 3]);
+  return brrr_uniform_11(brrr_word(brrr_random_block(seed, step, place, index >> 2), index));
 }
 BRRR_SCALAR_FN float brrr_uniform_bf16(unsigned long long seed, unsigned long long step,
                                        unsigned int place, unsigned long long index) {
-  return brrr_uniform_8(brrr_random_block(seed, step, place, index >> 2).w[index & 3]);
+  return brrr_uniform_8(brrr_word(brrr_random_block(seed, step, place, index >> 2), index));
 }
 BRRR_SCALAR_FN double brrr_uniform_f64(unsigned long long seed, unsigned long long step,
                                        unsigned int place, unsigned long long index) {
   const brrr_block b = brrr_random_block(seed, step, place, index >> 1);
-  return brrr_uniform_53(b.w[(index & 1) * 2], b.w[(index & 1) * 2 + 1]);
+  return brrr_uniform_53(brrr_word(b, index << 1), brrr_word(b, (index << 1) + 1));
 }
 BRRR_SCALAR_FN float brrr_normal_f32(unsigned long long seed, unsigned long long step,
                                      unsigned int place, unsigned long long index) {
   const brrr_block b = brrr_random_block(seed, step, place, index >> 2);
   float first, second;
-  brrr_normal_pair_f32(b.w[index & 2], b.w[(index & 2) + 1], first, second);
+  brrr_normal_pair_f32(brrr_word(b, index & 2), brrr_word(b, (index & 2) + 1), first, second);
   return (index & 1) ? second : first;
 }
 BRRR_SCALAR_FN double brrr_normal_f64(unsigned long long seed, unsigned long long step,

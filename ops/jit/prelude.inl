@@ -1,7 +1,7 @@
 // What every CUDA kernel starts with: names of types, the two 16-bit floats, vector accesses,
-// division by invariants, shuffles. It includes nothing. Everything stands in namespace brrr, so
-// that the functions of scalar.inl hide CUDA's of the same names; the compiler of kernels closes
-// the namespace.
+// division by invariants, shuffles. It includes nothing; before it stands dispatch/functions.def.
+// Everything stands in namespace brrr, so that the functions of scalar.inl hide CUDA's of the same
+// names; the compiler of kernels closes the namespace.
 typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
@@ -15,50 +15,33 @@ typedef long long i64;
 
 namespace brrr {
 
-// The first thing that a kernel does. It may have been started when all blocks of the kernel before
-// it had ended or were about to: from here on what that one wrote is there. No kernel lets the next
-// one start any sooner: its blocks would take the room of those that still run, and would lie
-// unevenly over the multiprocessors.
-BRRR_FN void in_turn() {
+// The first thing that a kernel does. Its blocks may be started while the last blocks of the
+// previous kernel still run: from here on the writes of those are visible. No kernel lets the next
+// one start sooner: early blocks would occupy multiprocessors that running blocks need, and
+// unevenly.
+BRRR_FN void wait_for_previous_kernel() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
-BRRR_FN float exp(float a) { return ::expf(a); }
-BRRR_FN double exp(double a) { return ::exp(a); }
-BRRR_FN float expm1(float a) { return ::expm1f(a); }
-BRRR_FN double expm1(double a) { return ::expm1(a); }
-BRRR_FN float log(float a) { return ::logf(a); }
-BRRR_FN double log(double a) { return ::log(a); }
-BRRR_FN float log1p(float a) { return ::log1pf(a); }
-BRRR_FN double log1p(double a) { return ::log1p(a); }
-BRRR_FN float sqrt(float a) { return ::sqrtf(a); }
-BRRR_FN double sqrt(double a) { return ::sqrt(a); }
-BRRR_FN float sin(float a) { return ::sinf(a); }
-BRRR_FN double sin(double a) { return ::sin(a); }
-BRRR_FN float cos(float a) { return ::cosf(a); }
-BRRR_FN double cos(double a) { return ::cos(a); }
-BRRR_FN float tan(float a) { return ::tanf(a); }
-BRRR_FN double tan(double a) { return ::tan(a); }
-BRRR_FN float tanh(float a) { return ::tanhf(a); }
-BRRR_FN double tanh(double a) { return ::tanh(a); }
-BRRR_FN float erf(float a) { return ::erff(a); }
-BRRR_FN double erf(double a) { return ::erf(a); }
-BRRR_FN float floor(float a) { return ::floorf(a); }
-BRRR_FN double floor(double a) { return ::floor(a); }
-BRRR_FN float ceil(float a) { return ::ceilf(a); }
-BRRR_FN double ceil(double a) { return ::ceil(a); }
-BRRR_FN float trunc(float a) { return ::truncf(a); }
-BRRR_FN double trunc(double a) { return ::trunc(a); }
-BRRR_FN float fabs(float a) { return ::fabsf(a); }
-BRRR_FN double fabs(double a) { return ::fabs(a); }
+// Which block of a grid runs the function of a generated kernel: here, the one that was launched.
+struct LaunchedBlock {
+  BRRR_SCALAR_FN u32 x() const { return blockIdx.x; }
+  BRRR_SCALAR_FN u32 y() const { return blockIdx.y; }
+  BRRR_SCALAR_FN u32 parts() const { return gridDim.y; }  // blocks that share a row
+};
+
+#define BRRR_MATH1(name, ...)                          \
+  BRRR_FN float name(float a) { return ::name##f(a); } \
+  BRRR_FN double name(double a) { return ::name(a); }
+BRRR_INEXACT_FUNCTIONS(BRRR_MATH1)
+BRRR_EXACT_FUNCTIONS(BRRR_MATH1)
+#undef BRRR_MATH1
 BRRR_FN float fmod(float a, float b) { return ::fmodf(a, b); }
 BRRR_FN double fmod(double a, double b) { return ::fmod(a, b); }
 BRRR_FN float pow(float a, float b) { return ::powf(a, b); }
 BRRR_FN double pow(double a, double b) { return ::pow(a, b); }
-BRRR_FN float rint(float a) { return ::rintf(a); }
-BRRR_FN double rint(double a) { return ::rint(a); }
 // Two instructions where a division that is rounded right takes ten.
 BRRR_FN float over(float a, float b) {
   float inverse;
@@ -294,22 +277,13 @@ BRRR_FN void locate(const Geometry<N>& space, i64 linear, i64 (&offset)[N]) {
     for (int k = 0; k < N; ++k) offset[k] = narrow_offset[k] + i32(rest) * i32(space.stride[k][0]);
   }
 }
-// The same for the first operand alone.
-template <int RANK, bool WIDE, int N>
-BRRR_FN i64 locate_first(const Geometry<N>& space, i64 linear) {
-  i64 offset[N];
-  locate<RANK, WIDE>(space, linear, offset);
-  return offset[0];
-}
 
-BRRR_FN float shuffle_down(float a, int by, int width) {
-  return __shfl_down_sync(~0u, a, by, width);
+// A value of another lane of `width` neighbouring ones: `by` lanes further, or that of number `by`.
+template <bool DOWN, class T>
+BRRR_FN T shuffle(T a, int by, int width) {
+  return DOWN ? __shfl_down_sync(~0u, a, by, width) : __shfl_sync(~0u, a, by, width);
 }
-BRRR_FN double shuffle_down(double a, int by, int width) {
-  return __shfl_down_sync(~0u, a, by, width);
-}
-BRRR_FN i32 shuffle_down(i32 a, int by, int width) { return __shfl_down_sync(~0u, a, by, width); }
-BRRR_FN i64 shuffle_down(i64 a, int by, int width) { return __shfl_down_sync(~0u, a, by, width); }
-BRRR_FN bool shuffle_down(bool a, int by, int width) {
-  return __shfl_down_sync(~0u, i32(a), by, width) != 0;
+template <bool DOWN>
+BRRR_FN bool shuffle(bool a, int by, int width) {
+  return shuffle<DOWN>(i32(a), by, width) != 0;
 }

@@ -1,55 +1,131 @@
-// From a KernelSpec to text that compiles after the preludes.
+// From a body and a schedule to text that compiles after the preludes.
+//
+// On CUDA a body renders to a device function in the namespace `of_<name>`, and a thin entry around
+// it:
+//
+//   run(uint3 block, dim3 grid, void* memory, arguments...)
+//
+// The entry passes blockIdx, gridDim and its own shared memory, aligned to 16 bytes. All threads of
+// a block return from `run`, so the same text can be a phase of a larger kernel.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include <brrr/ops/jit/spec.h>
+#include <brrr/ops/jit/body.h>
+#include <brrr/ops/jit/schedule.h>
 
 namespace brrr::jit {
 
-// CUDA C++ with the entry `spec.name`, for load_kernel. What the entry takes:
-//   flat            outputs, inputs, scalars, i64 count of elements
-//   strided, tiled  outputs, inputs, scalars, Geometry of outputs and inputs
-//   reductions      outputs, inputs, scalars, Partial*, Geometry of the results (inputs, outputs),
-//   Geometry of the
-//                   reduced elements (inputs), i64 reduced elements of one part, i64 elements of a
-//                   result
-// A reduction split over gridDim.y > 1 parts leaves Partials; `<name>_join_warp` or
-// `<name>_join_block` (a warp or a block a result) combine them and take: outputs, scalars,
-// Partials, Geometry of the results, i32 parts, i64 elements of a result.
-std::string render_cuda(const KernelSpec& spec);
-// Bytes of a Partial: what one result needs in scratch memory for each part.
-std::size_t partial_size(const KernelSpec& spec);
+// CUDA C++ with the entry `body.name`, for load_kernel. An entry takes outputs, inputs, scalars, a
+// FaultSink for each check, and
+//   flat            i64 count of elements
+//   strided, tiled  Geometry of outputs, inputs, coordinates
+//   reductions      Partial*, Geometry of the results (inputs, coordinates, outputs), Geometry of
+//                   the reduced elements (inputs and coordinates, and outputs where one is written
+//                   per element), i64 reduced elements of one part, i64 elements of a row
+// Where the schedule has join_lanes, blocks leave Partials of gridDim.y > 1 parts, and
+// `<name>_join` combines them, so many threads a result. It takes: outputs, scalars, Partials,
+// Geometry of the results, i32 parts, i64 elements of a row.
+std::string render_cuda(const Body& body, const Schedule& schedule);
+// Whether the text draws random numbers, and needs philox.inl in front.
+bool draws(const Body& body);
+// Throws when the schedule does not fit the body.
+void verify(const Body& body, const Schedule& schedule);
+// Bytes that one part of a result leaves in scratch memory.
+std::size_t partial_size(const Body& body);
 
-// C++ with the entry `extern "C" void <name>(void* out, const void* const* in, long long n)`: a
-// flat spec of one output over contiguous operands. After the inputs `in` has a pointer to each
-// scalar.
-std::string render_cpu(const KernelSpec& spec);
+// C++ with the entry `<name>`, a CpuFunction (cpu_kernel.h) of a range of elements, or of rows
+// where the body reduces. `by_columns`: rows lie side by side in memory.
+std::string render_cpu(const Body& body, bool by_columns = false);
 
 // Pieces that the renderers share.
-
 namespace pieces {
 
 std::string_view c_name(DType dtype);         // of an element in memory
 std::string_view register_name(DType dtype);  // of a value in a register
 
 // One function for each expression, and for the pieces of each reduction.
-std::string functions(const KernelSpec& spec);
-// Statements that compute values of one level (0: per element, 1: per result of a reduction) from
-// the names x<i> of inputs, s<i> of scalars, `index`, and r<i> of finished reductions.
-std::string statements(const KernelSpec& spec, int level);
-// 0 or 1 for each value; scalars are 0.
-std::vector<int> levels(const KernelSpec& spec);
-// The name of a value, converted to a register of `type`.
-std::string converted(const KernelSpec& spec, int value, DType type);
-std::string name_of_value(const KernelSpec& spec, int value);
+std::string functions(const Body& body);
+
+// What one pass over the elements of a row is for. A body without reductions has one pass.
+struct Pass {
+  std::vector<int> reductions;  // values that it reduces
+  std::vector<int> outputs;     // that it writes per element
+  std::vector<int> elements;    // values that it computes for each element
+  std::vector<int> results;     // expressions of the row that follow from its reductions
+};
+std::vector<Pass> passes_of(const Body& body);
+// Values that a row has before any pass.
+std::vector<int> values_of_rows(const Body& body);
+
+// The name that statements have for a value: x<i> for the element of an input, s<i> for a scalar,
+// n<i> for a coordinate, v<i> and r<i> for what is computed and reduced. Values of a row are fields
+// of `row`.
+std::string name_of_value(const Body& body, int value);
+// `value` in a register of `type`.
+std::string converted(const Body& body, int value, DType type);
+// What a value that is computed for each element or row is equal to. Inputs that are gathered from,
+// and generators, are read through addresses g<i>. A value that an earlier pass has computed
+// `again` reports nothing.
+std::string computation(const Body& body, int value, bool again = false);
+// The function that computes an expression.
+std::string function_name(const Body& body, int value);
+// Statements that compute values in order.
+std::string statements(const Body& body, const std::vector<int>& values, int pass = 0);
+
+// Whether an input is read through its address, and not once for each element.
+bool is_address(const Body& body, std::size_t input);
+// Whether an input has one element for a row, or for all.
+bool is_of_rows(const Body& body, std::size_t input);
+
+using NameOf = std::function<std::string(std::size_t)>;
+// Parameters of a function of one element, and what it is called with: for each input, by how it is
+// read, and for each coordinate. All lists end in ", " unless they are empty.
+std::string element_parameters(const Body& body);
+std::string element_arguments(const Body& body, const NameOf& element, const NameOf& address,
+                              const NameOf& coordinate);
+// Scalars and sinks, which every function is given under the same names.
+std::string constant_parameters(const Body& body);
+std::string constant_arguments(const Body& body);
+
+// Of a body with reductions: struct Row, what is known of a row; struct Partial<pass>, accumulators
+// of the pass; and
+//   begin_row(row, inputs..., constants..., offset of each input)
+//   visit<pass>(partial, row, elements..., constants..., index, y<output>...)    an element enters
+//   finish(row, partial, constants..., elements)                 results of a pass
+//   leave(row, outputs..., constants..., offset of each output)  results are written
+std::string row_functions(const Body& body);
+std::string row_struct(const Body& body);  // with begin_row
+std::string leave(const Body& body);
+bool has_row_values(const Body& body);  // else begin_row has nothing to do
+std::string begin_call(const Body& body, std::string_view row, std::string_view offset);
+std::string finish_call(const Body& body, std::string_view row, std::string_view partial);
+std::string leave_call(const Body& body, std::string_view row, std::string_view offset);
+std::size_t partial_size_of(const Body& body, const Pass& pass);
+
+// A kernel: a device function of (block, memory, arguments...) and the entry around it.
+struct Kernel {
+  struct Parameter {
+    std::string type, name;
+  };
+  std::string function = "run", suffix = {};  // the entry is the body's name and the suffix
+  int threads = 256;
+  bool reads_inputs = true;          // else it takes no pointers to them
+  std::vector<Parameter> last = {};  // what it takes after outputs, inputs and constants
+  std::string memory = {};           // the type of its shared memory; "": none
+  std::string statements = {};
+};
+std::string kernel_of(const Body& body, const Kernel& kernel);
+// `text` in the body's namespace.
+std::string of_body(const Body& body, std::string_view text);
 
 }  // namespace pieces
 
 // The two families of CUDA kernels.
-std::string render_pointwise(const KernelSpec& spec);
-std::string render_reduction(const KernelSpec& spec);
+std::string render_pointwise(const Body& body, const Schedule& schedule);
+std::string render_reduction(const Body& body, const Schedule& schedule);
 
 }  // namespace brrr::jit

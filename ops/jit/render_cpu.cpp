@@ -1,41 +1,259 @@
-// Owns the text of pointwise loops for the system compiler.
+// Owns the text of CPU kernels: functions of a range of elements or rows, which compute a tile of
+// elements at a time (render_cpu_tile.h).
 #include <fmt/format.h>
 
-#include "brrr/ops/jit/render.h"
-#include "brrr/tensor/error.h"
+#include "brrr/ops/jit/render_cpu_tile.h"
 
 namespace brrr::jit {
+namespace {
 
-std::string render_cpu(const KernelSpec& spec) {
-  verify(spec);
-  if (spec.walk != Walk::flat || spec.outputs.size() != 1) {
-    fail(fmt::format("[{}] expected a flat kernel of one output for the CPU", spec.name));
+using namespace pieces;
+using Kind = Body::Value::Kind;
+
+bool is_arg(const Body& body, int value) { return body.value(value).kind == Kind::arg; }
+
+// Accumulators are as eager has them on the CPU.
+std::string_view accumulator_name(const Body::Value& value) {
+  if (value.wide) return is_floating(value.type) ? "double" : "i64";
+  return array_name(value.type);
+}
+
+// Pointers, scalars and sinks under the names of statements.
+std::string unpacked(const Body& body) {
+  std::string text;
+  for (std::size_t i = 0; i < body.outputs.size(); ++i) {
+    text += fmt::format("  {0}* out{1} = static_cast<{0}*>(a.outputs[{1}]);\n",
+                        c_name(body.outputs[i].dtype), i);
   }
-  const Operand& output = spec.outputs[0];
-  std::string text = pieces::functions(spec);
-  text +=
-      fmt::format("extern \"C\" void {}(void* out, const void* const* in, i64 n) {{\n", spec.name);
-  text += fmt::format("  {0}* y0 = static_cast<{0}*>(out);\n", pieces::c_name(output.dtype));
-  std::size_t next = 0;
-  for (std::size_t i = 0; i < spec.inputs.size(); ++i, ++next) {
-    text += fmt::format("  const {0}* p{1} = static_cast<const {0}*>(in[{2}]);\n",
-                        pieces::c_name(spec.inputs[i].dtype), i, next);
+  for (std::size_t i = 0; i < body.inputs.size(); ++i) {
+    text += fmt::format("  const {0}* in{1} = static_cast<const {0}*>(a.inputs[{1}]);\n",
+                        c_name(body.inputs[i].dtype), i);
   }
-  for (std::size_t i = 0; i < spec.scalars.size(); ++i, ++next) {
-    text += fmt::format("  const {0} s{1} = *static_cast<const {0}*>(in[{2}]);\n",
-                        pieces::c_name(spec.scalars[i]), i, next);
+  for (std::size_t i = 0; i < body.scalars.size(); ++i) {
+    text += fmt::format("  const {0} s{1} = scalar_of<{0}>(a, {1});\n", c_name(body.scalars[i]), i);
   }
-  if (next == 0) text += "  (void)in;\n";
-  // An output may be an input, never a shifted one.
-  text += "#pragma GCC ivdep\n  for (i64 index = 0; index < n; ++index) {\n";
-  for (std::size_t i = 0; i < spec.inputs.size(); ++i) {
-    text += fmt::format("  const {} x{} = widen(p{}[index]);\n",
-                        pieces::register_name(spec.inputs[i].dtype), i, i);
-  }
-  text += pieces::statements(spec, 0);
-  text += fmt::format("  y0[index] = narrow<{}>({});\n  }}\n}}\n", pieces::c_name(output.dtype),
-                      pieces::converted(spec, output.value, output.dtype));
+  for (std::size_t i = 0; i < body.checks.size(); ++i)
+    text += fmt::format("  const FaultSink sink{0} = {{a.fault, {0}}};\n", i);
   return text;
+}
+
+std::string pointwise(const Body& body) {
+  const std::vector<Pass> passes = passes_of(body);
+  const TileText tile = tile_text(body, passes[0], 0, {"space", "place", ""});
+  return tile.buffers + fmt::format(R"(  const Space& space = *a.space;
+  Place place(space, begin);
+  for (i64 first = begin; first < end; first += kTile) {{
+  const i64 n = least(kTile, end - first);
+{}  place.advance(space, n);
+  }}
+)",
+                                    tile.statements + tile.writes);
+}
+
+// struct R<r>: a reduction's functions, for Folded and Best.
+std::string reductions(const Body& body) {
+  std::string text;
+  for (std::size_t r = 0; r < body.values.size(); ++r) {
+    if (body.values[r].kind == Kind::reduction) {
+      text += fmt::format(R"(struct R{0} {{
+  template <class T>
+  static BRRR_SCALAR_FN T map(T a) {{ return map{0}<T>(a); }}
+  template <class T>
+  static BRRR_SCALAR_FN T identity() {{ return identity{0}<T>(); }}
+  template <class T>
+  static BRRR_SCALAR_FN T combine(T x, T y) {{ return combine{0}<T>(x, y); }}
+}};
+)",
+                          r);
+    } else if (body.values[r].kind == Kind::arg) {
+      text += fmt::format(R"(struct R{0} {{
+  template <class T>
+  static BRRR_SCALAR_FN bool before(T a, T b) {{ return before{0}<T>(a, b); }}
+}};
+)",
+                          r);
+    }
+  }
+  return text;
+}
+
+std::string accumulator(const Body& body, int r) {
+  const Body::Value& value = body.value(r);
+  return is_arg(body, r) ? fmt::format("Best<R{}, {}>", r, array_name(value.type))
+                         : fmt::format("Folded<R{}, {}>", r, accumulator_name(value));
+}
+
+// Results of a pass for one row, from accumulators whose names `element` follows.
+std::string results(const Body& body, const Pass& pass, std::string_view element) {
+  std::string text;
+  for (const int r : pass.reductions) {
+    const Body::Value& value = body.value(r);
+    std::string result;
+    if (is_arg(body, r)) {
+      result = fmt::format("f{}{}.place", r, element);
+    } else {
+      const std::string_view type = accumulator_name(value);
+      result = fmt::format("narrow<{0}>(finish{1}<{2}>(f{1}{3}.total, static_cast<{2}>(elements)))",
+                           register_name(value.type), r, type, element);
+      if (body.strict && is_half(value.dtype))
+        result = fmt::format("rounded<{}>({})", c_name(value.dtype), result);
+    }
+    text += fmt::format("  {} = {};\n", name_of_value(body, r), result);
+  }
+  return text + statements(body, pass.results);
+}
+
+// Arguments of begin and leave.
+std::string pointers(std::string_view name, std::size_t count) {
+  std::string text;
+  for (std::size_t i = 0; i < count; ++i) text += fmt::format("{}{}, ", name, i);
+  return text;
+}
+
+// The halves' pieces, as eager converts them.
+std::string piece_of(const Body& body, int r) {
+  return is_half(body.value(body.value(r).operands[0]).dtype) ? "least(a.piece, 1024)" : "a.piece";
+}
+
+std::string rows(const Body& body) {
+  const std::vector<Pass> passes = passes_of(body);
+  std::string text = R"(  const Space &kept = *a.space, &reduced = *a.reduced;
+  i64 elements = 1;
+  for (int d = 0; d < reduced.rank; ++d) elements *= reduced.size[d];
+  Place line(kept, begin);
+  for (i64 number = begin; number < end; ++number, line.advance(kept, 1)) {
+  i64 base[16];
+  for (int k = 0; k < kept.operands; ++k) base[k] = line.offset(kept, k);
+  Row row;
+)";
+  text += fmt::format("  begin_row(row, {}{}base);\n", pointers("in", body.inputs.size()),
+                      constant_arguments(body));
+  std::string buffers;
+  for (std::size_t p = 0; p < passes.size(); ++p) {
+    const Pass& pass = passes[p];
+    const TileText tile = tile_text(body, pass, p, {"reduced", "place", "base"});
+    buffers += tile.buffers;
+    std::string declared, started, begun, taken, merged;
+    for (const int r : pass.reductions) {
+      declared += fmt::format("  {} f{};\n", accumulator(body, r), r);
+      if (is_arg(body, r)) {
+        taken += fmt::format("  for (i64 e = 0; e < n; ++e) f{}.take({}[e], first + e);\n", r,
+                             tile.reduced.at(r));
+        continue;
+      }
+      started += fmt::format("  {} f{}_b;\n", accumulator(body, r), r);
+      begun += fmt::format("  f{}_b.begin(run_end - first, {});\n", r, piece_of(body, r));
+      taken += fmt::format("  f{}_b.take({}, n);\n", r, tile.reduced.at(r));
+      merged += fmt::format("  if (block) f{0}.merge(f{0}_b); else f{0} = f{0}_b;\n", r);
+    }
+    text += fmt::format(R"(  Place place{0}(reduced, 0);
+{1}  for (i64 block = 0; block < elements; block += a.block) {{
+  const i64 block_end = least(elements, block + a.block);
+{2}  for (i64 first = block; first < block_end;) {{
+  const i64 run_end = least(block_end, (first / a.run + 1) * a.run);
+{3}  while (first < run_end) {{
+  const i64 n = least(kTile, run_end - first);
+  Place& place = place{0};
+{4}{5}  place.advance(reduced, n);
+  first += n;
+  }}
+  }}
+{6}  }}
+)",
+                        p, declared, started, begun, tile.statements, taken + tile.writes, merged);
+    text += results(body, pass, "");
+  }
+  return buffers + text +
+         fmt::format("  leave(row, {}{}base + {});\n  }}\n", pointers("out", body.outputs.size()),
+                     constant_arguments(body),
+                     body.inputs.size() + static_cast<std::size_t>(body.indices));
+}
+
+// Rows that lie side by side: each tile is a stretch of them, and is walked down.
+std::string columns(const Body& body) {
+  const std::vector<Pass> passes = passes_of(body);
+  const std::size_t reads = body.inputs.size() + static_cast<std::size_t>(body.indices);
+  std::string buffers = "  Row rows[kTile];\n  i64 bases[kTile][16];\n", text;
+  for (std::size_t p = 0; p < passes.size(); ++p) {
+    const Pass& pass = passes[p];
+    const TileText tile = tile_text(body, pass, p, {"kept", "line", "shift", true});
+    buffers += tile.buffers;
+    std::string started, taken, merged;
+    for (const int r : pass.reductions) {
+      if (is_arg(body, r)) {
+        text += fmt::format("  {} f{}[kTile];\n", accumulator(body, r), r);
+        taken += fmt::format("  for (i64 e = 0; e < n; ++e) f{}[e].take({}[e], j);\n", r,
+                             tile.reduced.at(r));
+        continue;
+      }
+      const std::string_view a = accumulator_name(body.value(r));
+      text += fmt::format(
+          "  Total<{0}> f{1}[kTile];\n  for (i64 e = 0; e < n; ++e) f{1}[e].total = "
+          "identity{1}<{0}>();\n",
+          a, r);
+      started += fmt::format(
+          "  alignas(64) {0} t{1}[kTile];\n  for (i64 e = 0; e < n; ++e) t{1}[e] = "
+          "identity{1}<{0}>();\n",
+          a, r);
+      taken += fmt::format(
+          "  BRRR_INDEPENDENT_ITERATIONS\n  for (i64 e = 0; e < n; ++e) t{0}[e] = "
+          "combine{0}<{1}>(t{0}[e], map{0}<{1}>(static_cast<{1}>({2}[e])));\n",
+          r, a, tile.reduced.at(r));
+      merged += fmt::format(
+          "  for (i64 e = 0; e < n; ++e) f{0}[e].total = block ? combine{0}<{1}>(f{0}[e].total, "
+          "t{0}[e]) : t{0}[e];\n",
+          r, a);
+    }
+    text += fmt::format(R"(  {{
+  Place down(reduced, 0);
+  for (i64 block = 0; block < elements; block += a.block) {{
+  const i64 block_end = least(elements, block + a.block);
+{}  for (i64 j = block; j < block_end; ++j, down.advance(reduced, 1)) {{
+  i64 shift[16];
+  for (int k = 0; k < reduced.operands; ++k) shift[k] = down.offset(reduced, k);
+{}{}  }}
+{}  }}
+  }}
+  for (i64 e = 0; e < n; ++e) {{
+  Row& row = rows[e];
+{}  }}
+  for (i64 e = n; e < padded(n); ++e) rows[e] = rows[0];
+)",
+                        started, tile.statements, taken + tile.writes, merged,
+                        results(body, pass, "[e]"));
+  }
+  return buffers + fmt::format(R"(  const Space &kept = *a.space, &reduced = *a.reduced;
+  i64 elements = 1;
+  for (int d = 0; d < reduced.rank; ++d) elements *= reduced.size[d];
+  Place line(kept, begin);
+  for (i64 number = begin; number < end; number += kTile) {{
+  const i64 n = least(kTile, end - number);
+  Place next = line;
+  for (i64 e = 0; e < n; ++e, next.advance(kept, 1)) {{
+    for (int k = 0; k < kept.operands; ++k) bases[e][k] = next.offset(kept, k);
+    begin_row(rows[e], {}{}bases[e]);
+  }}
+  for (i64 e = n; e < padded(n); ++e) rows[e] = rows[0];
+{}  for (i64 e = 0; e < n; ++e) leave(rows[e], {}{}bases[e] + {});
+  line = next;
+  }}
+)",
+                               pointers("in", body.inputs.size()), constant_arguments(body), text,
+                               pointers("out", body.outputs.size()), constant_arguments(body),
+                               reads);
+}
+
+}  // namespace
+
+std::string render_cpu(const Body& body, bool by_columns) {
+  verify(body);
+  const bool reduces = body.reduces();
+  std::string text = functions(body);
+  if (reduces) text += row_struct(body) + leave(body) + reductions(body);
+  text += fmt::format("extern \"C\" void {}(const Arguments& a, i64 begin, i64 end) {{\n{}",
+                      body.name, unpacked(body));
+  text += !reduces ? pointwise(body) : by_columns ? columns(body) : rows(body);
+  return fmt::format("namespace of_{0} {{\n{1}}}\n}}  // namespace of_{0}\n", body.name, text);
 }
 
 }  // namespace brrr::jit

@@ -1,6 +1,13 @@
-// Owns the text of reductions on CUDA: rows, columns, and the join of their parts. Every order of
-// combination is fixed by the geometry, so a result has the same bits in every run.
+// Owns the text of CUDA kernels with reductions: rows, columns, and the join of their parts. Every
+// order of combination is fixed by the geometry, so a result has the same bits in every run.
+//
+// A kernel passes over the elements of a row once for each reduction that waits for another, and
+// once more where elements are written that depend on results. Threads that share a row all know
+// its results (`row`); what they load stays in registers where the schedule says so, else it is
+// loaded again.
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "brrr/ops/jit/render.h"
 #include "brrr/tensor/error.h"
@@ -8,387 +15,422 @@
 namespace brrr::jit {
 namespace {
 
-using pieces::c_name;
-using pieces::register_name;
+using namespace pieces;
 
-std::vector<int> reductions_of(const KernelSpec& spec) {
-  std::vector<int> list;
-  for (std::size_t i = 0; i < spec.values.size(); ++i) {
-    const Value::Kind kind = spec.values[i].kind;
-    if (kind == Value::Kind::reduction || kind == Value::Kind::arg)
-      list.push_back(static_cast<int>(i));
-  }
-  return list;
+std::size_t count_reads(const Body& body) {
+  return body.inputs.size() + static_cast<std::size_t>(body.indices);
 }
 
-bool is_arg(const KernelSpec& spec, int value) {
-  return spec.values[value].kind == Value::Kind::arg;
+// Whether an output is written for each element, so that it has strides in the reduced space.
+bool writes_elements(const Body& body) {
+  return std::any_of(body.outputs.begin(), body.outputs.end(), [](const Body::Operand& output) {
+    return output.scope == Body::Scope::element;
+  });
 }
 
-// struct Partial: an accumulator for every reduction, and what is done with it.
-std::string partial(const KernelSpec& spec) {
-  std::string fields, start, join, shuffle;
-  for (int r : reductions_of(spec)) {
-    const std::string_view type = register_name(spec.values[r].type);
-    fields += fmt::format("  {} a{};\n", type, r);
-    shuffle += fmt::format("  result.a{0} = shuffle_down(p.a{0}, by, width);\n", r);
-    if (is_arg(spec, r)) {
-      // An index past every element stands for nothing seen yet.
-      fields += fmt::format("  i64 i{};\n", r);
-      start += fmt::format("  result.a{0} = {1}(0);\n  result.i{0} = highest<i64>();\n", r, type);
-      join += fmt::format(
-          "  if (stands_before{0}<{1}>(q.a{0}, q.i{0}, p.a{0}, p.i{0})) {{\n    p.a{0} = q.a{0};\n "
-          "   p.i{0} = q.i{0};\n  }}\n",
-          r, type);
-      shuffle += fmt::format("  result.i{0} = shuffle_down(p.i{0}, by, width);\n", r);
-    } else {
-      start += fmt::format("  result.a{0} = identity{0}<{1}>();\n", r, type);
-      join += fmt::format("  p.a{0} = combine{0}<{1}>(p.a{0}, q.a{0});\n", r, type);
-    }
-  }
-  std::string text;
-  for (int r : reductions_of(spec)) {
-    if (!is_arg(spec, r)) continue;
-    // NaN stands before everything else; of equals the first one counts.
-    text += fmt::format(
-        "template <class T>\nBRRR_FN bool stands_before{0}(T a, i64 i, T b, i64 j) {{\n"
-        "  const bool none = (i == highest<i64>()) | (j == highest<i64>()), nan = a != a, other = "
-        "b != b, lower = i < j;\n"
-        "  const bool first = before{0}<T>(a, b) | (!before{0}<T>(b, a) & lower);\n"
-        "  return none ? lower : nan | other ? nan & (!other | lower) : first;\n}}\n",
-        r);
-  }
-  text += fmt::format("struct Partial {{\n{}}};\n", fields);
-  text +=
-      fmt::format("BRRR_FN Partial start() {{\n  Partial result;\n{}  return result;\n}}\n", start);
-  text += fmt::format("BRRR_FN void join(Partial& p, const Partial& q) {{\n{}}}\n", join);
-  text += fmt::format(
-      "BRRR_FN Partial partial_below(const Partial& p, int by, int width) {{\n  Partial "
-      "result;\n{}  return result;\n}}\n",
-      shuffle);
-  return text;
-}
-
-// take(p, x0, ..., s0, ..., index): one element enters.
-std::string take(const KernelSpec& spec) {
-  std::string text = "BRRR_FN void take(Partial& p";
-  for (std::size_t i = 0; i < spec.inputs.size(); ++i)
-    text += fmt::format(", {} x{}", register_name(spec.inputs[i].dtype), i);
-  for (std::size_t i = 0; i < spec.scalars.size(); ++i)
-    text += fmt::format(", {} s{}", c_name(spec.scalars[i]), i);
-  text += ", i64 index) {\n" + pieces::statements(spec, 0);
-  for (int r : reductions_of(spec)) {
-    const Value& value = spec.values[r];
-    const std::string_view type = register_name(value.type);
-    const std::string element = pieces::converted(spec, value.operands[0], value.type);
-    if (is_arg(spec, r)) {
-      // A thread meets its elements in order, so a tie stays with the one that it has.
-      text += fmt::format(
-          "  const bool wins{0} = (p.i{0} == highest<i64>()) | before{0}<{1}>({2}, p.a{0}) | (({2} "
-          "!= {2}) & (p.a{0} == p.a{0}));\n"
-          "  p.a{0} = wins{0} ? {2} : p.a{0};\n  p.i{0} = wins{0} ? index : p.i{0};\n",
-          r, type, element);
-    } else {
-      text +=
-          fmt::format("  p.a{0} = combine{0}<{1}>(p.a{0}, map{0}<{1}>({2}));\n", r, type, element);
-    }
-  }
-  return text + "}\n";
-}
-
-std::string scalar_parameters(const KernelSpec& spec) {
-  std::string text;
-  for (std::size_t i = 0; i < spec.scalars.size(); ++i)
-    text += fmt::format("{} s{}, ", c_name(spec.scalars[i]), i);
-  return text;
-}
-std::string output_parameters(const KernelSpec& spec) {
-  std::string text;
-  for (std::size_t i = 0; i < spec.outputs.size(); ++i)
-    text += fmt::format("{}* out{}, ", c_name(spec.outputs[i].dtype), i);
-  return text;
-}
-
-// finish(p, out..., s..., offset of each output, elements): a result leaves.
-std::string finish(const KernelSpec& spec) {
-  std::string text =
-      "BRRR_FN void finish(const Partial& p, " + output_parameters(spec) + scalar_parameters(spec);
-  text += "const i64* offset, i64 elements) {\n";
-  for (int r : reductions_of(spec)) {
-    const Value& value = spec.values[r];
-    const std::string_view type = register_name(value.type);
-    if (is_arg(spec, r)) {
-      text += fmt::format("  const i64 r{0} = p.i{0};\n", r);
-    } else {
-      std::string result =
-          fmt::format("finish{0}<{1}>(p.a{0}, static_cast<{1}>(elements))", r, type);
-      if (spec.strict && is_half(value.dtype))
-        result = fmt::format("rounded<{}>({})", c_name(value.dtype), result);
-      text += fmt::format("  const {} r{} = {};\n", type, r, result);
-    }
-  }
-  text += pieces::statements(spec, 1);
-  for (std::size_t i = 0; i < spec.outputs.size(); ++i) {
-    const Operand& output = spec.outputs[i];
-    text += fmt::format("  out{0}[offset[{0}]] = narrow<{1}>({2});\n", i, c_name(output.dtype),
-                        pieces::converted(spec, output.value, output.dtype));
-  }
-  return text + "}\n";
-}
-
-std::string finish_call(const KernelSpec& spec, std::string_view partial, std::string_view offset) {
-  std::string text = fmt::format("finish({}, ", partial);
-  for (std::size_t i = 0; i < spec.outputs.size(); ++i) text += fmt::format("out{}, ", i);
-  for (std::size_t i = 0; i < spec.scalars.size(); ++i) text += fmt::format("s{}, ", i);
-  return text + fmt::format("{}, elements);", offset);
-}
-
-// Partials of LANES neighbouring threads become one in the first of them. All threads of the block
-// take part.
+// Partials of LANES neighbouring threads become one in the first of them; `shared` has room for 32.
+// All threads of the block take part.
 constexpr std::string_view kAcrossLanes = R"(
-template <int LANES>
-BRRR_FN void across_lanes(Partial& p) {
+template <int LANES, class P>
+BRRR_FN void across_lanes(P& p, P* shared) {
 #pragma unroll
   for (int by = (LANES < 32 ? LANES : 32) / 2; by > 0; by /= 2) {
-    const Partial other = partial_below(p, by, LANES < 32 ? LANES : 32);
+    const P other = of_lane<true>(p, by, LANES < 32 ? LANES : 32);
     join(p, other);
   }
   if constexpr (LANES > 32) {
     constexpr int kWarps = LANES / 32;
-    __shared__ Partial of_warps[32];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    if (lane == 0) of_warps[warp] = p;
+    if (lane == 0) shared[warp] = p;
     __syncthreads();
     if (warp % kWarps == 0) {
-      p = lane < kWarps ? of_warps[warp + lane] : start();
+      if (lane < kWarps) {
+        p = shared[warp + lane];
+      } else {
+        start(p);
+      }
 #pragma unroll
       for (int by = kWarps / 2; by > 0; by /= 2) {
-        const Partial other = partial_below(p, by, 32);
+        const P other = of_lane<true>(p, by, 32);
         join(p, other);
       }
     }
   }
 }
 )";
-
-std::string head(const KernelSpec& spec) {
-  std::string text = fmt::format("extern \"C\" __global__ void __launch_bounds__({}) {}(",
-                                 spec.threads, spec.name);
-  text += output_parameters(spec);
-  for (std::size_t i = 0; i < spec.inputs.size(); ++i)
-    text += fmt::format("const {}* in{}, ", c_name(spec.inputs[i].dtype), i);
-  text += scalar_parameters(spec);
-  return text +
-         "Partial* partials, const __grid_constant__ Geometry<IN + OUT> kept,\n    const "
-         "__grid_constant__ Geometry<IN> reduced, "
-         "i64 part, i64 elements) {\n  in_turn();\n";
-}
-
-// The reduced space is one dimension whose stride is known only at run time: each operand is walked
-// by a pointer.
-bool walks_by_pointer(const KernelSpec& spec) {
-  return spec.walk == Walk::columns && spec.reduced_rank == 1;
-}
-
-// Loads of element (or vector) i + u * STEP of the reduced space into p<k>[u].
-std::string loads(const KernelSpec& spec, std::string_view indent) {
-  std::string text;
-  if (spec.reduced_rank > 1) {
-    text += fmt::format("{0}i64 at[IN];\n{0}locate<REDUCED, {1}>(reduced, i + u * STEP, at);\n",
-                        indent, spec.wide);
+// And then in all of them.
+constexpr std::string_view kToLanes = R"(
+template <int LANES, class P>
+BRRR_FN void to_lanes(P& p, P* shared) {
+  if constexpr (LANES > 32) {
+    const int warp = threadIdx.x / 32;
+    __syncthreads();
+    if (threadIdx.x % LANES == 0) shared[warp] = p;
+    __syncthreads();
+    p = shared[warp / (LANES / 32) * (LANES / 32)];
+    __syncthreads();
+  } else {
+    p = of_lane<false>(p, 0, LANES);
   }
-  for (std::size_t k = 0; k < spec.inputs.size(); ++k) {
-    const bool broadcast = spec.inputs[k].access == Access::broadcast;
-    std::string place = fmt::format("in{0} + base[{0}] + at[{0}]", k);
-    if (walks_by_pointer(spec)) {
-      place = fmt::format("from{0} + u * hop{0}", k);
-    } else if (spec.reduced_rank == 1) {
-      place = spec.width > 1 && !broadcast
-                  ? fmt::format("in{0} + base[{0}] + (i + u * STEP) * W", k)
-                  : fmt::format("in{0} + base[{0}] + (i + u * STEP) * reduced.stride[{0}][0]", k);
+}
+)";
+
+// --- Loops over the elements of a row -----------------------------------------------------------
+
+// Writes the loops of one kernel: the loads of vector i + u * STEP of the reduced space, and what
+// the passes do with them.
+class Loops {
+ public:
+  Loops(const Body& body, const Schedule& schedule) : body_(body), schedule_(schedule) {}
+
+  std::string packs(std::string_view indent) const {
+    std::string text;
+    for_packed([&](std::size_t k) {
+      text += fmt::format("{}Pack<{}, W> p{}[U];\n", indent, c_name(body_.inputs[k].dtype), k);
+    });
+    return text;
+  }
+
+  // All vectors of a row, which stay in p<k>[U].
+  std::string load_once() const {
+    return packs("  ") +
+           fmt::format(
+               "#pragma unroll\n  for (int u = 0; u < U; ++u) if (i + u * STEP < end) "
+               "{{\n{}{}  }}\n",
+               located("    "), loads("    "));
+  }
+
+  // One pass. `partial` is what element e of vector u enters, `index` its place in the row.
+  std::string pass(std::size_t number, const Pass& pass, std::string_view partial,
+                   std::string_view row, std::string_view index) const {
+    const std::string visited = vector(number, pass, partial, row, index);
+    if (schedule_.keeps) {
+      return fmt::format(
+          "#pragma unroll\n  for (int u = 0; u < U; ++u) if (i + u * STEP < end) {{\n{}{}  }}\n",
+          pass.outputs.empty() ? "" : located("    "), visited);
     }
-    text += fmt::format("{}p{}[u] = {}<W>({});\n", indent, k, broadcast ? "spread" : "load", place);
+    std::string text = "  {\n  i64 i = first;\n", hops;
+    for_moving([&](std::size_t operand, std::string_view type, std::string_view name,
+                   std::string_view constant) {
+      text += fmt::format(
+          "  {3}{0}* at_{1} = {1} + base[{2}] + i * reduced.stride[{2}][0];\n"
+          "  const i64 hop_{1} = STEP * reduced.stride[{2}][0];\n",
+          type, name, operand, constant);
+      hops += fmt::format("    at_{0} += U * hop_{0};\n", name);
+    });
+    const auto round = [&](std::string_view condition) {
+      text +=
+          packs("    ") +
+          fmt::format("#pragma unroll\n    for (int u = 0; u < U; ++u) {}{{\n", condition) +
+          located("      ") + loads("      ") +
+          fmt::format("    }}\n#pragma unroll\n    for (int u = 0; u < U; ++u) {}{{\n{}    }}\n",
+                      condition, visited);
+    };
+    text += "#pragma unroll 1\n  for (; i + (U - 1) * STEP < end; i += U * STEP) {\n";
+    round("");
+    text += hops + "  }\n  if (i < end) {\n";
+    round("if (i + u * STEP < end) ");
+    return text + "  }\n  }\n";
   }
-  return text;
-}
 
-std::string take_call(const KernelSpec& spec, std::string_view partial, std::string_view index) {
-  std::string text = fmt::format("take({}", partial);
-  for (std::size_t k = 0; k < spec.inputs.size(); ++k)
-    text += fmt::format(", widen(p{}[u].at[e])", k);
-  for (std::size_t i = 0; i < spec.scalars.size(); ++i) text += fmt::format(", s{}", i);
-  return text + fmt::format(", {});", index);
-}
-
-// The loop over reduced elements i, i + STEP, ... below `end`, U at a time; the last round asks
-// before it loads.
-std::string loop(const KernelSpec& spec, std::string_view partial, std::string_view index) {
-  std::string packs, text, hops;
-  for (std::size_t k = 0; k < spec.inputs.size(); ++k) {
-    packs += fmt::format("    Pack<{}, W> p{}[U];\n", c_name(spec.inputs[k].dtype), k);
-    if (!walks_by_pointer(spec)) continue;
-    text += fmt::format(
-        "  const {0}* from{1} = in{1} + base[{1}] + i * reduced.stride[{1}][0];\n"
-        "  const i64 hop{1} = STEP * reduced.stride[{1}][0];\n",
-        c_name(spec.inputs[k].dtype), k);
-    hops += fmt::format("    from{0} += U * hop{0};\n", k);
+ private:
+  bool by_columns() const { return schedule_.walk == Walk::columns; }
+  // The reduced space is one dimension whose stride is known only at run time: each operand is
+  // walked by a pointer.
+  bool walks_by_pointer() const {
+    return by_columns() && schedule_.reduced_rank == 1 && !schedule_.keeps;
   }
-  const auto round = [&](bool asks) {
-    const std::string_view condition = asks ? "if (i + u * STEP < end) " : "";
-    text +=
-        packs + fmt::format("#pragma unroll\n    for (int u = 0; u < U; ++u) {}{{\n", condition);
-    text += loads(spec, "      ");
-    text +=
-        fmt::format("    }}\n#pragma unroll\n    for (int u = 0; u < U; ++u) {}{{\n", condition);
-    text += fmt::format("#pragma unroll\n      for (int e = 0; e < W; ++e) {}\n    }}\n",
-                        take_call(spec, partial, index));
-  };
-  text += "#pragma unroll 1\n  for (; i + (U - 1) * STEP < end; i += U * STEP) {\n";
-  round(false);
-  text += hops + "  }\n  if (i < end) {\n";
-  round(true);
-  return text + "  }\n";
-}
+  bool is_broadcast(std::size_t operand) const { return schedule_.broadcast >> operand & 1; }
 
-std::string constants(const KernelSpec& spec) {
+  template <class F>
+  void for_packed(F f) const {
+    for (std::size_t k = 0; k < body_.inputs.size(); ++k) {
+      if (!is_of_rows(body_, k) && !is_address(body_, k)) f(k);
+    }
+  }
+  template <class F>
+  void for_moving(F f) const {
+    if (!walks_by_pointer()) return;
+    for_packed([&](std::size_t k) {
+      f(k, c_name(body_.inputs[k].dtype), fmt::format("in{}", k), "const ");
+    });
+    for (std::size_t o = 0; o < body_.outputs.size(); ++o) {
+      if (body_.outputs[o].scope == Body::Scope::element)
+        f(count_reads(body_) + o, c_name(body_.outputs[o].dtype), fmt::format("out{}", o), "");
+    }
+  }
+
+  // at[k]: the offset of vector i + u * STEP in every operand.
+  std::string located(std::string_view indent) const {
+    if (schedule_.reduced_rank == 1) return "";
+    return fmt::format("{0}i64 at[EACH];\n{0}locate<REDUCED, {1}>(reduced, i + u * STEP, at);\n",
+                       indent, schedule_.wide);
+  }
+
+  // The offset of the vector within its row.
+  std::string offset(std::size_t operand) const {
+    if (schedule_.reduced_rank > 1) return fmt::format("at[{}]", operand);
+    return !by_columns() && schedule_.width > 1 && !is_broadcast(operand)
+               ? "(i + u * STEP) * W"
+               : fmt::format("(i + u * STEP) * reduced.stride[{}][0]", operand);
+  }
+  std::string address(std::string_view name, std::size_t operand) const {
+    return walks_by_pointer() ? fmt::format("at_{0} + u * hop_{0}", name)
+                              : fmt::format("{} + base[{}] + {}", name, operand, offset(operand));
+  }
+  // The offset of element e of the vector, from the operand's beginning.
+  std::string element(std::size_t operand) const {
+    return fmt::format("base[{0}] + {1} + e * ({2}.stride[{0}][{3} - 1] / W)", operand,
+                       schedule_.reduced_rank > 1
+                           ? fmt::format("at[{}]", operand)
+                           : fmt::format("(i + u * STEP) * reduced.stride[{}][0]", operand),
+                       by_columns() ? "kept" : "reduced", by_columns() ? "RANK" : "REDUCED");
+  }
+
+  std::string loads(std::string_view indent) const {
+    std::string text;
+    for_packed([&](std::size_t k) {
+      text += fmt::format("{}p{}[u] = {}<W>({});\n", indent, k, is_broadcast(k) ? "spread" : "load",
+                          address(fmt::format("in{}", k), k));
+    });
+    return text;
+  }
+
+  std::string vector(std::size_t number, const Pass& pass, std::string_view partial,
+                     std::string_view row, std::string_view index) const {
+    std::string text;
+    for (const int o : pass.outputs) {
+      text += fmt::format("      {} y{}[W];\n",
+                          register_name(body_.outputs[static_cast<std::size_t>(o)].dtype), o);
+    }
+    text += fmt::format("#pragma unroll\n      for (int e = 0; e < W; ++e) visit{}(", number);
+    if (!pass.reductions.empty()) text += fmt::format("{}, ", partial);
+    text += fmt::format("{}, ", row);
+    text += element_arguments(
+        body_, [](std::size_t k) { return fmt::format("widen(p{}[u].at[e])", k); },
+        [&](std::size_t k) { return fmt::format("in{} + {}", k, element(k)); },
+        [&](std::size_t k) { return element(body_.inputs.size() + k); });
+    text += constant_arguments(body_) + std::string(index);
+    for (const int o : pass.outputs) text += fmt::format(", y{}[e]", o);
+    text += ");\n";
+    for (const int o : pass.outputs) {
+      const auto at = static_cast<std::size_t>(o);
+      text += fmt::format(
+          "      Pack<{0}, W> q{1};\n      narrow_all(y{1}, q{1});\n      if (line < kept.count) "
+          "store({2}, "
+          "q{1});\n",
+          c_name(body_.outputs[at].dtype), o,
+          address(fmt::format("out{}", o), count_reads(body_) + at));
+    }
+    return text;
+  }
+
+  const Body& body_;
+  const Schedule& schedule_;
+};
+
+// --- Kernels ------------------------------------------------------------------------------------
+
+std::string constants(const Body& body, const Schedule& schedule) {
   return fmt::format(
-      "constexpr int W = {}, U = {}, THREADS = {}, LANES = {}, RANK = {}, REDUCED = {}, IN = {}, "
-      "OUT = {};\n",
-      spec.width, spec.unroll, spec.threads, spec.lanes, spec.rank, spec.reduced_rank,
-      spec.inputs.size(), spec.outputs.size());
+      "constexpr int W = {}, U = {}, THREADS = {}, LANES = {}, RANK = {}, REDUCED = {}, READ = {}, "
+      "OUT = {}, EACH = {}, STEP = {};\n",
+      schedule.width, schedule.unroll, schedule.threads, schedule.lanes, schedule.rank,
+      schedule.reduced_rank, count_reads(body), body.outputs.size(),
+      count_reads(body) + (writes_elements(body) ? body.outputs.size() : 0),
+      schedule.walk == Walk::rows ? "LANES" : "THREADS / LANES");
 }
 
-std::string rows(const KernelSpec& spec) {
-  std::string text = "constexpr int STEP = LANES;\n" + head(spec);
-  text += fmt::format(
+// What the one thread does that has all of a row, or all of a block's part of it.
+std::string ending(const Body& body, const std::string& partial, std::string_view number,
+                   std::string_view row, std::string_view offset, const std::string& offsets = "") {
+  const std::vector<Pass> passes = passes_of(body);
+  const std::string leaving = "    " + leave_call(body, row, offset);
+  if (passes.back().reductions.empty()) return offsets + leaving;
+  const std::string results = offsets + "    " + finish_call(body, row, partial) + leaving;
+  if (passes.size() > 1) return results;
+  return fmt::format(
+      "    if (block.parts() > 1) {{\n      partials[{} * block.parts() + block.y()] = {};\n    }} "
+      "else {{\n{}    "
+      "}}\n",
+      number, partial, results);
+}
+
+std::string rows(const Body& body, const Schedule& schedule) {
+  const std::vector<Pass> passes = passes_of(body);
+  const Loops loops(body, schedule);
+  std::string text = fmt::format(
       "  const int lane = threadIdx.x % LANES;\n"
-      "  const i64 row = i64(blockIdx.x) * (THREADS / LANES) + threadIdx.x / LANES;\n"
+      "  const i64 line = i64(block.x()) * (THREADS / LANES) + threadIdx.x / LANES;\n"
       "  // Threads past the last row repeat it: shuffles want whole warps.\n"
-      "  const i64 mine = row < kept.count ? row : kept.count - 1;\n"
-      "  i64 base[IN + OUT];\n"
+      "  const i64 mine = line < kept.count ? line : kept.count - 1;\n"
+      "  i64 base[READ + OUT];\n"
       "  locate<RANK, {}>(kept, mine, base);\n"
-      "  i64 i = i64(blockIdx.y) * part + lane;\n"
-      "  const i64 end = i - lane + part < reduced.count ? i - lane + part : reduced.count;\n"
-      "  Partial p[U];\n"
-      "#pragma unroll\n"
-      "  for (int u = 0; u < U; ++u) p[u] = start();\n",
-      spec.wide);
-  text += loop(spec, "p[u]", "(i + u * STEP) * W + e");
-  text +=
-      "#pragma unroll\n"
-      "  for (int half = 1; half < U; half *= 2) {\n"
-      "#pragma unroll\n"
-      "    for (int u = 0; u + half < U; u += 2 * half) join(p[u], p[u + half]);\n"
-      "  }\n"
-      "  across_lanes<LANES>(p[0]);\n"
-      "  if (lane == 0 && row < kept.count) {\n"
-      "    if (gridDim.y > 1) {\n"
-      "      partials[row * gridDim.y + blockIdx.y] = p[0];\n"
-      "    } else {\n";
-  return text + "      " + finish_call(spec, "p[0]", "base + IN") + "\n    }\n  }\n}\n";
+      "  const i64 first = i64(block.y()) * part + lane;\n"
+      "  const i64 end = first - lane + part < reduced.count ? first - lane + part : "
+      "reduced.count;\n"
+      "  Row row;\n",
+      schedule.wide);
+  text += "  " + begin_call(body, "row", "base");
+  if (schedule.keeps) text += "  const i64 i = first;\n" + loops.load_once();
+  for (std::size_t n = 0; n < passes.size(); ++n) {
+    const bool reduces = !passes[n].reductions.empty();
+    if (reduces) {
+      text += fmt::format(
+          "  Partial{0} p{0}_[U];\n#pragma unroll\n  for (int u = 0; u < U; ++u) "
+          "start(p{0}_[u]);\n",
+          n);
+    }
+    text += loops.pass(n, passes[n], fmt::format("p{}_[u]", n), "row", "(i + u * STEP) * W + e");
+    if (!reduces) continue;
+    text += fmt::format(
+        "#pragma unroll\n"
+        "  for (int half = 1; half < U; half *= 2) {{\n"
+        "#pragma unroll\n"
+        "    for (int u = 0; u + half < U; u += 2 * half) join(p{0}_[u], p{0}_[u + half]);\n"
+        "  }}\n"
+        "  across_lanes<LANES>(p{0}_[0], static_cast<Partial{0}*>(memory));\n",
+        n);
+    if (n + 1 < passes.size()) {
+      text += fmt::format("  to_lanes<LANES>(p{0}_[0], static_cast<Partial{0}*>(memory));\n  ", n) +
+              finish_call(body, "row", fmt::format("p{}_[0]", n));
+    }
+  }
+  const std::size_t last = passes.size() - 1;
+  return text + "  if (lane == 0 && line < kept.count) {\n" +
+         ending(body, fmt::format("p{}_[0]", last), "line", "row", "base + READ") + "  }\n";
 }
 
-// Outputs e of a vector lie a W-th of the geometry's stride apart.
+// Offsets of {3} operands from {2} on, for element e of a vector of rows: each is a W-th of the
+// geometry's stride further.
 constexpr std::string_view kOffsets =
-    "#pragma unroll\n{0}for (int k = 0; k < OUT; ++k) offset[k] = {1}[k] + e * (kept.stride[IN + "
+    "#pragma unroll\n{0}for (int k = 0; k < {3}; ++k) offset[k] = {1}[k] + e * (kept.stride[{2} + "
     "k][RANK - 1] / W);\n";
 
-std::string columns(const KernelSpec& spec) {
-  std::string text = "constexpr int STEP = THREADS / LANES;\n" + head(spec);
-  text += fmt::format(
+std::string columns(const Body& body, const Schedule& schedule) {
+  const std::vector<Pass> passes = passes_of(body);
+  const Loops loops(body, schedule);
+  std::string text = fmt::format(
       "  const int x = threadIdx.x % LANES, y = threadIdx.x / LANES;\n"
-      "  const i64 column = i64(blockIdx.x) * LANES + x;\n"
-      "  const i64 mine = column < kept.count ? column : kept.count - 1;\n"
-      "  i64 base[IN + OUT];\n"
+      "  const i64 line = i64(block.x()) * LANES + x;\n"
+      "  const i64 mine = line < kept.count ? line : kept.count - 1;\n"
+      "  i64 base[READ + OUT];\n"
       "  locate<RANK, {}>(kept, mine, base);\n"
-      "  i64 i = i64(blockIdx.y) * part + y;\n"
-      "  const i64 end = i - y + part < reduced.count ? i - y + part : reduced.count;\n"
-      "  Partial p[W];\n"
-      "#pragma unroll\n"
-      "  for (int e = 0; e < W; ++e) p[e] = start();\n",
-      spec.wide);
-  text += loop(spec, "p[e]", "i + u * STEP");
+      "  const i64 first = i64(block.y()) * part + y;\n"
+      "  const i64 end = first - y + part < reduced.count ? first - y + part : reduced.count;\n"
+      "  Row row[W];\n",
+      schedule.wide);
+  if (const std::string begin = begin_call(body, "row[e]", "offset"); !begin.empty()) {
+    text += "#pragma unroll\n  for (int e = 0; e < W; ++e) {\n    i64 offset[READ];\n" +
+            fmt::format(kOffsets, "    ", "base", "0", "READ") + "    " + begin + "  }\n";
+  }
+  if (schedule.keeps) text += "  const i64 i = first;\n" + loops.load_once();
+  for (std::size_t n = 0; n < passes.size(); ++n) {
+    const bool reduces = !passes[n].reductions.empty(), last = n + 1 == passes.size();
+    if (reduces) {
+      text += fmt::format(
+          "  Partial{0} p{0}_[W];\n#pragma unroll\n  for (int e = 0; e < W; ++e) "
+          "start(p{0}_[e]);\n",
+          n);
+    }
+    text += loops.pass(n, passes[n], fmt::format("p{}_[e]", n), "row[e]", "i + u * STEP");
+    if (!reduces) continue;
+    text += fmt::format(
+        "  Partial{0}* shared{0} = static_cast<Partial{0}*>(memory);\n"
+        "#pragma unroll\n"
+        "  for (int e = 0; e < W; ++e) shared{0}[e * THREADS + threadIdx.x] = p{0}_[e];\n"
+        "#pragma unroll 1\n"
+        "  for (int half = STEP / 2; half > 0; half /= 2) {{\n"
+        "    __syncthreads();\n"
+        "    if (y < half) {{\n"
+        "#pragma unroll\n"
+        "      for (int e = 0; e < W; ++e) join(shared{0}[e * THREADS + threadIdx.x], shared{0}[e "
+        "* THREADS + threadIdx.x + half * LANES]);\n"
+        "    }}\n"
+        "  }}\n",
+        n);
+    if (last) continue;
+    text += "  __syncthreads();\n#pragma unroll\n  for (int e = 0; e < W; ++e) " +
+            finish_call(body, "row[e]", fmt::format("shared{}[e * THREADS + x]", n)) +
+            "  __syncthreads();\n";
+  }
   text +=
-      "  __shared__ Partial shared[THREADS * W];\n"
-      "#pragma unroll\n"
-      "  for (int e = 0; e < W; ++e) shared[e * THREADS + threadIdx.x] = p[e];\n"
-      "#pragma unroll 1\n"
-      "  for (int half = STEP / 2; half > 0; half /= 2) {\n"
-      "    __syncthreads();\n"
-      "    if (y < half) {\n"
-      "#pragma unroll\n"
-      "      for (int e = 0; e < W; ++e) join(shared[e * THREADS + threadIdx.x], shared[e * "
-      "THREADS + threadIdx.x + half * LANES]);\n"
-      "    }\n"
-      "  }\n"
-      "  if (y > 0 || column >= kept.count) return;\n"
-      "#pragma unroll\n"
-      "  for (int e = 0; e < W; ++e) {\n"
-      "    const Partial total = shared[e * THREADS + threadIdx.x];\n"
-      "    if (gridDim.y > 1) {\n"
-      "      partials[(column * W + e) * gridDim.y + blockIdx.y] = total;\n"
-      "    } else {\n"
-      "      i64 offset[OUT];\n";
-  text += fmt::format(kOffsets, "      ", "(base + IN)");
-  return text + "      " + finish_call(spec, "total", "offset") + "\n    }\n  }\n}\n";
+      "  if (y > 0 || line >= kept.count) return;\n#pragma unroll\n  for (int e = 0; e < W; ++e) "
+      "{\n";
+  const std::size_t last = passes.size() - 1;
+  if (!passes[last].reductions.empty()) {
+    text +=
+        fmt::format("    const Partial{0} total = shared{0}[e * THREADS + threadIdx.x];\n", last);
+  }
+  const std::string offsets =
+      "    i64 offset[OUT];\n" + fmt::format(kOffsets, "    ", "(base + READ)", "READ", "OUT");
+  return text + ending(body, "total", "(line * W + e)", "row[e]", "offset", offsets) + "  }\n";
 }
 
-// The second stage: LANES threads combine the parts of a result.
-std::string join_kernel(const KernelSpec& spec, std::string_view suffix, int lanes) {
-  std::string text =
-      fmt::format("extern \"C\" __global__ void __launch_bounds__(256) {}_{}(", spec.name, suffix);
-  text += output_parameters(spec) + scalar_parameters(spec);
-  text +=
-      "const Partial* partials, const __grid_constant__ Geometry<IN + OUT> kept, i32 parts, i64 "
-      "elements) {\n  in_turn();\n";
-  const std::string_view width = spec.walk == Walk::columns ? "W" : "1";
-  text += fmt::format(
+// The second stage: so many lanes combine the parts of a result.
+Kernel join_kernel(const Body& body, const Schedule& schedule) {
+  const int lanes = schedule.join_lanes;
+  const std::string_view width = schedule.walk == Walk::columns ? "W" : "1";
+  Kernel kernel{.function = "run_join", .suffix = "_join", .reads_inputs = has_row_values(body)};
+  kernel.last = {{"const Partial0*", "partials"},
+                 {"Geometry<READ + OUT>", "kept"},
+                 {"i32", "parts"},
+                 {"i64", "elements"}};
+  if (lanes > 32) kernel.memory = "Partial0[32]";
+  kernel.statements = fmt::format(
       "  const int lane = threadIdx.x % {0};\n"
-      "  const i64 result = i64(blockIdx.x) * (256 / {0}) + threadIdx.x / {0}, results = "
+      "  const i64 result = i64(block.x()) * (256 / {0}) + threadIdx.x / {0}, results = "
       "kept.count * {1};\n"
       "  const i64 mine = result < results ? result : results - 1;\n"
-      "  Partial p = start();\n"
+      "  Partial0 p;\n"
+      "  start(p);\n"
       "#pragma unroll 4\n"
       "  for (i32 i = lane; i < parts; i += {0}) join(p, partials[mine * parts + i]);\n"
-      "  across_lanes<{0}>(p);\n"
+      "  across_lanes<{0}>(p, static_cast<Partial0*>(memory));\n"
       "  if (lane > 0 || result >= results) return;\n"
-      "  i64 base[IN + OUT], offset[OUT];\n"
+      "  i64 base[READ + OUT];\n"
       "  locate<RANK, {2}>(kept, mine / {1}, base);\n"
-      "  const i64 e = mine % {1};\n",
-      lanes, width, spec.wide);
-  if (spec.walk == Walk::columns) {
-    text += fmt::format(kOffsets, "  ", "(base + IN)");
-  } else {
-    text += "#pragma unroll\n  for (int k = 0; k < OUT; ++k) offset[k] = base[IN + k] + e;\n";
-  }
-  return text + "  " + finish_call(spec, "p", "offset") + "\n}\n";
+      "  const i64 e = mine % {1};\n"
+      "#pragma unroll\n"
+      "  for (int k = 0; k < READ + OUT; ++k) base[k] += e * (kept.stride[k][RANK - 1] / {1});\n"
+      "  Row row;\n",
+      lanes, width, schedule.wide);
+  kernel.statements += "  " + begin_call(body, "row", "base") + "  " +
+                       finish_call(body, "row", "p") + "  " +
+                       leave_call(body, "row", "base + READ");
+  return kernel;
 }
 
 }  // namespace
 
-std::size_t partial_size(const KernelSpec& spec) {
-  std::size_t size = 0, alignment = 1;
-  const auto field = [&](std::size_t bytes) {
-    size = (size + bytes - 1) / bytes * bytes + bytes;
-    alignment = std::max(alignment, bytes);
-  };
-  for (int r : reductions_of(spec)) {
-    field(size_of(register_dtype(spec.values[r].type)));
-    if (is_arg(spec, r)) field(8);
-  }
-  return (size + alignment - 1) / alignment * alignment;
-}
-
-std::string render_reduction(const KernelSpec& spec) {
-  std::string text = pieces::functions(spec) + partial(spec) + take(spec) + finish(spec);
+std::string render_reduction(const Body& body, const Schedule& schedule) {
+  const std::vector<Pass> passes = passes_of(body);
+  std::string text = functions(body) + row_functions(body);
   text += kAcrossLanes;
-  text += constants(spec);
-  text += spec.walk == Walk::rows ? rows(spec) : columns(spec);
-  text += fmt::format("static_assert(sizeof(Partial) == {}, \"scratch memory\");\n",
-                      partial_size(spec));
-  text += join_kernel(spec, "join_warp", 32);
-  text += join_kernel(spec, "join_block", 256);
-  return text;
+  if (passes.size() > 1) text += kToLanes;
+  text += constants(body, schedule) +
+          fmt::format("static_assert(sizeof(Partial0) == {}, \"scratch memory\");\n",
+                      partial_size_of(body, passes[0]));
+  Kernel kernel{.threads = schedule.threads};
+  kernel.last = {{"Partial0*", "partials"},
+                 {"Geometry<READ + OUT>", "kept"},
+                 {"Geometry<EACH>", "reduced"},
+                 {"i64", "part"},
+                 {"i64", "elements"}};
+  const bool by_columns = schedule.walk == Walk::columns;
+  if (by_columns || schedule.lanes > 32) {
+    kernel.memory = "Memory";
+    text += "union Memory {\n";
+    for (std::size_t n = 0; n < passes.size(); ++n) {
+      if (!passes[n].reductions.empty())
+        text += fmt::format("  Partial{0} of{0}[{1}];\n", n, by_columns ? "THREADS * W" : "32");
+    }
+    text += "};\n";
+  }
+  kernel.statements = by_columns ? columns(body, schedule) : rows(body, schedule);
+  text += kernel_of(body, kernel);
+  if (schedule.join_lanes > 0) text += kernel_of(body, join_kernel(body, schedule));
+  return of_body(body, text);
 }
 
 }  // namespace brrr::jit

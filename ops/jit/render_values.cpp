@@ -1,9 +1,15 @@
 // Owns the text of values: expressions as functions, and the statements that call them in order.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "brrr/ops/jit/render.h"
+#include "brrr/ops/jit/text.h"
+#include "brrr/tensor/error.h"
 
 namespace brrr::jit {
+
+using Kind = Body::Value::Kind;
 
 namespace pieces {
 
@@ -17,38 +23,98 @@ std::string_view c_name(DType dtype) {
 
 std::string_view register_name(DType dtype) { return c_name(register_dtype(dtype)); }
 
-std::vector<int> levels(const KernelSpec& spec) {
-  std::vector<int> result;
-  for (const Value& value : spec.values) {
-    int level = value.kind == Value::Kind::reduction || value.kind == Value::Kind::arg;
-    for (int operand : value.operands) level = std::max(level, result[operand]);
-    result.push_back(level);
-  }
-  return result;
+namespace {
+
+bool is_reduction(const Body::Value& value) {
+  return value.kind == Kind::reduction || value.kind == Kind::arg;
 }
 
-std::string name_of_value(const KernelSpec& spec, int value) {
-  const Value& v = spec.values[value];
+// Appends `value`, after what it needs, where `takes` allows it.
+template <class F>
+void collect(const Body& body, int value, std::vector<int>& list, F takes) {
+  if (!takes(value) || std::find(list.begin(), list.end(), value) != list.end()) return;
+  for (const int operand : body.value(value).operands) collect(body, operand, list, takes);
+  list.push_back(value);
+}
+
+}  // namespace
+
+std::vector<Pass> passes_of(const Body& body) {
+  const std::vector<Level> levels = levels_of(body);
+  const bool reduces = body.reduces();
+  const auto per_element = [&](int value) {
+    return !reduces || levels[static_cast<std::size_t>(value)].per_element();
+  };
+  const auto pass_of = [&](int value) { return levels[static_cast<std::size_t>(value)].pass; };
+  int last = 0;
+  for (const Level& level : levels) last = std::max(last, level.pass);
+  std::vector<Pass> passes(static_cast<std::size_t>(last) + 1);
+  for (int p = 0; p <= last; ++p) {
+    Pass& pass = passes[static_cast<std::size_t>(p)];
+    const auto computes = [&](int value) {
+      const Kind kind = body.value(value).kind;
+      return per_element(value) && kind != Kind::scalar;
+    };
+    for (int i = 0; i < static_cast<int>(body.values.size()); ++i) {
+      const Body::Value& value = body.value(i);
+      if (is_reduction(value) && pass_of(i) == p + 1) {
+        pass.reductions.push_back(i);
+        collect(body, value.operands[0], pass.elements, computes);
+      } else if (value.kind == Kind::check && per_element(i) && pass_of(i) == p) {
+        collect(body, i, pass.elements, computes);
+      } else if (!per_element(i) && pass_of(i) == p + 1 && value.kind != Kind::scalar) {
+        pass.results.push_back(i);
+      }
+    }
+    for (std::size_t o = 0; o < body.outputs.size(); ++o) {
+      const int value = body.outputs[o].value;
+      if (!per_element(value) || pass_of(value) != p) continue;
+      pass.outputs.push_back(static_cast<int>(o));
+      collect(body, value, pass.elements, computes);
+    }
+  }
+  for (Pass& pass : passes) std::sort(pass.elements.begin(), pass.elements.end());
+  // Results that nothing is computed from need no pass.
+  if (reduces && passes.back().outputs.empty() && passes.back().elements.empty()) passes.pop_back();
+  return passes;
+}
+
+std::vector<int> values_of_rows(const Body& body) {
+  std::vector<int> list;
+  if (!body.reduces()) return list;
+  const std::vector<Level> levels = levels_of(body);
+  for (std::size_t i = 0; i < levels.size(); ++i) {
+    if (!levels[i].per_element() && levels[i].pass == 0 && body.values[i].kind != Kind::scalar)
+      list.push_back(static_cast<int>(i));
+  }
+  return list;
+}
+
+std::string name_of_value(const Body& body, int value) {
+  const Body::Value& v = body.value(value);
+  if (v.kind == Kind::scalar) return fmt::format("s{}", v.number);
+  const bool of_row =
+      body.reduces() && !levels_of(body)[static_cast<std::size_t>(value)].per_element();
+  const std::string_view row = of_row ? "row." : "";
   switch (v.kind) {
-    case Value::Kind::input: return fmt::format("x{}", v.number);
-    case Value::Kind::scalar: return fmt::format("s{}", v.number);
-    case Value::Kind::index: return "index";
-    case Value::Kind::expression: return fmt::format("v{}", value);
-    default: return fmt::format("r{}", value);
+    case Kind::input: return fmt::format("{}x{}", row, v.number);
+    case Kind::index: return fmt::format("n{}", v.number);
+    case Kind::reduction:
+    case Kind::arg: return fmt::format("{}r{}", row, value);
+    default: return fmt::format("{}v{}", row, value);
   }
 }
 
-std::string converted(const KernelSpec& spec, int value, DType type) {
-  const std::string name = name_of_value(spec, value);
-  const Value& v = spec.values[value];
-  const DType held = v.kind == Value::Kind::index ? i64 : register_dtype(v.dtype);
-  return held == register_dtype(type) ? name
-                                      : fmt::format("narrow<{}>({})", register_name(type), name);
+std::string converted(const Body& body, int value, DType type) {
+  const std::string name = name_of_value(body, value);
+  return register_dtype(body.value(value).dtype) == register_dtype(type)
+             ? name
+             : fmt::format("narrow<{}>({})", register_name(type), name);
 }
 
 namespace {
 
-std::string parameters(const Value& value) {
+std::string parameters(const Body::Value& value) {
   std::string text;
   for (std::size_t i = 0; i < value.operands.size(); ++i) {
     const std::string_view type = value.select && i == 0 ? "bool" : "T";
@@ -58,10 +124,10 @@ std::string parameters(const Value& value) {
 }
 
 // The number of the first value with the same function: equal expressions share one.
-std::size_t function_of(const KernelSpec& spec, std::size_t number) {
-  const Value& value = spec.values[number];
+std::size_t function_of(const Body& body, std::size_t number) {
+  const Body::Value& value = body.values[number];
   for (std::size_t i = 0; i < number; ++i) {
-    const Value& other = spec.values[i];
+    const Body::Value& other = body.values[i];
     if (other.kind == value.kind && other.text == value.text &&
         other.operands.size() == value.operands.size() && other.select == value.select &&
         (other.dtype == boolean) == (value.dtype == boolean)) {
@@ -73,63 +139,258 @@ std::size_t function_of(const KernelSpec& spec, std::size_t number) {
 
 }  // namespace
 
-std::string functions(const KernelSpec& spec) {
+std::string function_name(const Body& body, int value) {
+  return fmt::format("op{}", function_of(body, static_cast<std::size_t>(value)));
+}
+
+namespace {
+
+std::string call_of(const Body& body, int number) {
+  const Body::Value& value = body.value(number);
+  std::string arguments;
+  for (std::size_t k = 0; k < value.operands.size(); ++k) {
+    arguments += fmt::format(
+        "{}{}", k ? ", " : "",
+        converted(body, value.operands[k], value.select && k == 0 ? boolean : value.type));
+  }
+  std::string call =
+      fmt::format("{}<{}>({})", function_name(body, number), register_name(value.type), arguments);
+  if (value.dtype != boolean && register_dtype(value.dtype) != register_dtype(value.type)) {
+    call = fmt::format("static_cast<{}>({})", register_name(value.dtype), call);
+  }
+  return call;
+}
+
+// The address that a value of an element or of a row reads through.
+std::string address_of(const Body& body, int number) {
+  const bool of_row =
+      body.reduces() && !levels_of(body)[static_cast<std::size_t>(number)].per_element();
+  return fmt::format("{}g{}", of_row ? "row." : "", body.value(number).number);
+}
+
+std::string draw_of(const Body& body, int number) {
+  const Body::Value& value = body.value(number);
+  // Halves are drawn as f32: uniform with fewer bits, normal then rounded.
+  const std::string_view drawn =
+      value.text == "normal" && is_half(value.dtype) ? "f32" : name_of(value.dtype);
+  return fmt::format("brrr_{0}_{1}({2}[0], {2}[1], u32({3}) + u32({2}[2]), {4})", value.text, drawn,
+                     address_of(body, number), converted(body, value.operands[0], i64),
+                     converted(body, value.operands[1], i64));
+}
+
+std::string check_of(const Body& body, const Body::Value& value, bool again) {
+  const auto operand = [&](std::size_t k) {
+    return converted(body, value.operands[k], value.type);
+  };
+  const std::string position = converted(body, value.operands.back(), i64);
+  if (value.text == "index") {
+    return again ? fmt::format("index_within({}, {})", operand(0), operand(1))
+                 : fmt::format("checked_index(sink{}, {}, {}, {})", value.number, position,
+                               operand(0), operand(1));
+  }
+  const std::string given = name_of_value(body, value.operands[0]);
+  return again ? given
+               : fmt::format("checked_range(sink{}, {}, {}, {}, {}, {})", value.number, position,
+                             given, operand(0), operand(1), operand(2));
+}
+
+}  // namespace
+
+std::string functions(const Body& body) {
   std::string text;
-  for (std::size_t i = 0; i < spec.values.size(); ++i) {
-    const Value& value = spec.values[i];
+  for (std::size_t i = 0; i < body.values.size(); ++i) {
+    const Body::Value& value = body.values[i];
     const auto function = [&](std::string_view result, std::string_view name,
-                              std::string_view arguments, std::string_view body) {
+                              std::string_view arguments, std::string_view expression) {
       text += fmt::format("template <class T>\nBRRR_FN {} {}{}({}) {{\n  return {};\n}}\n", result,
-                          name, i, arguments, body);
+                          name, i, arguments, expression);
     };
     switch (value.kind) {
-      case Value::Kind::expression: {
-        if (function_of(spec, i) == i)
+      case Kind::expression:
+        if (function_of(body, i) == i)
           function(value.dtype == boolean ? "bool" : "T", "op", parameters(value), value.text);
         break;
-      }
-      case Value::Kind::reduction:
+      case Kind::reduction:
         function("T", "map", "T a", value.text);
         function("T", "identity", "", value.identity);
         function("T", "combine", "T x, T y", value.combine);
         function("T", "finish", "T x, T n", value.finish);
         break;
-      case Value::Kind::arg: function("bool", "before", "T a, T b", value.text); break;
+      case Kind::arg: function("bool", "before", "T a, T b", value.text); break;
       default: break;
     }
   }
   return text;
 }
 
-std::string statements(const KernelSpec& spec, int level) {
-  const std::vector<int> level_of = levels(spec);
+std::string computation(const Body& body, int number, bool again) {
+  const Body::Value& value = body.value(number);
   std::string text;
-  for (std::size_t i = 0; i < spec.values.size(); ++i) {
-    const Value& value = spec.values[i];
-    if (value.kind != Value::Kind::expression || level_of[i] != level) continue;
-    std::string arguments;
-    for (std::size_t k = 0; k < value.operands.size(); ++k) {
-      arguments += fmt::format(
-          "{}{}", k ? ", " : "",
-          converted(spec, value.operands[k], value.select && k == 0 ? boolean : value.type));
-    }
-    std::string call =
-        fmt::format("op{}<{}>({})", function_of(spec, i), register_name(value.type), arguments);
-    if (value.dtype != boolean && register_dtype(value.dtype) != register_dtype(value.type)) {
-      call = fmt::format("static_cast<{}>({})", register_name(value.dtype), call);
-    }
-    if (spec.strict && is_half(value.dtype))
-      call = fmt::format("rounded<{}>({})", c_name(value.dtype), call);
-    text += fmt::format("  const {} v{} = {};\n", register_name(value.dtype), i, call);
+  switch (value.kind) {
+    case Kind::expression: text = call_of(body, number); break;
+    case Kind::gathered:
+      text = fmt::format("widen({}[{}])", address_of(body, number),
+                         converted(body, value.operands[0], i64));
+      break;
+    case Kind::draw: text = draw_of(body, number); break;
+    case Kind::check: return check_of(body, value, again);
+    default: return name_of_value(body, number);
+  }
+  if (body.strict && is_half(value.dtype))
+    text = fmt::format("rounded<{}>({})", c_name(value.dtype), text);
+  return text;
+}
+
+std::string statements(const Body& body, const std::vector<int>& values, int pass) {
+  std::string text;
+  const std::vector<Level> levels = levels_of(body);
+  for (const int i : values) {
+    const Body::Value& value = body.value(i);
+    if (value.kind == Kind::input || value.kind == Kind::index || is_reduction(value)) continue;
+    const std::string name = name_of_value(body, i);
+    const std::string type =
+        name.starts_with("row.") ? "" : fmt::format("const {} ", register_name(value.dtype));
+    text += fmt::format("  {}{} = {};\n", type, name,
+                        computation(body, i, levels[static_cast<std::size_t>(i)].pass < pass));
   }
   return text;
 }
 
+bool is_address(const Body& body, std::size_t input) {
+  return std::any_of(body.values.begin(), body.values.end(), [input](const Body::Value& value) {
+    return (value.kind == Kind::gathered || value.kind == Kind::draw) &&
+           value.number == static_cast<int>(input);
+  });
+}
+
+bool is_of_rows(const Body& body, std::size_t input) {
+  return body.reduces() && body.inputs[input].scope <= Body::Scope::row;
+}
+
+std::string element_parameters(const Body& body) {
+  return element_arguments(
+      body,
+      [&](std::size_t i) { return fmt::format("{} x{}", register_name(body.inputs[i].dtype), i); },
+      [&](std::size_t i) { return fmt::format("const {}* g{}", c_name(body.inputs[i].dtype), i); },
+      [](std::size_t i) { return fmt::format("i64 n{}", i); });
+}
+
+std::string element_arguments(const Body& body, const NameOf& element, const NameOf& address,
+                              const NameOf& coordinate) {
+  std::string text;
+  for (std::size_t i = 0; i < body.inputs.size(); ++i) {
+    if (is_address(body, i)) {
+      text += address(i) + ", ";
+    } else if (!is_of_rows(body, i)) {
+      text += element(i) + ", ";
+    }
+  }
+  for (std::size_t i = 0; i < static_cast<std::size_t>(body.indices); ++i)
+    text += coordinate(i) + ", ";
+  return text;
+}
+
+std::string constant_parameters(const Body& body) {
+  std::string text;
+  for (std::size_t i = 0; i < body.scalars.size(); ++i)
+    text += fmt::format("{} s{}, ", c_name(body.scalars[i]), i);
+  for (std::size_t i = 0; i < body.checks.size(); ++i) text += fmt::format("FaultSink sink{}, ", i);
+  return text;
+}
+
+std::string constant_arguments(const Body& body) {
+  std::string text;
+  for (std::size_t i = 0; i < body.scalars.size(); ++i) text += fmt::format("s{}, ", i);
+  for (std::size_t i = 0; i < body.checks.size(); ++i) text += fmt::format("sink{}, ", i);
+  return text;
+}
+
+namespace {
+
+// Pointers to outputs and inputs, constants, and the last parameters, which an entry takes by value
+// and a function by reference where they are large.
+std::string kernel_parameters(const Body& body, const Kernel& kernel, bool of_entry) {
+  std::string text;
+  for (std::size_t i = 0; i < body.outputs.size(); ++i)
+    text += fmt::format("{}* out{}, ", c_name(body.outputs[i].dtype), i);
+  for (std::size_t i = 0; kernel.reads_inputs && i < body.inputs.size(); ++i)
+    text += fmt::format("const {}* in{}, ", c_name(body.inputs[i].dtype), i);
+  text += constant_parameters(body);
+  std::string_view comma;
+  for (const auto& [type, name] : kernel.last) {
+    const bool large = type.starts_with("Geometry");
+    text += fmt::format("{}{}{}{} {}", comma,
+                        !large     ? ""
+                        : of_entry ? "const __grid_constant__ "
+                                   : "const ",
+                        type, large && !of_entry ? "&" : "", name);
+    comma = ", ";
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string kernel_of(const Body& body, const Kernel& kernel) {
+  std::string arguments;
+  for (std::size_t i = 0; i < body.outputs.size(); ++i) arguments += fmt::format("out{}, ", i);
+  for (std::size_t i = 0; kernel.reads_inputs && i < body.inputs.size(); ++i)
+    arguments += fmt::format("in{}, ", i);
+  arguments += constant_arguments(body);
+  for (const Kernel::Parameter& parameter : kernel.last) arguments += parameter.name + ", ";
+  arguments.resize(arguments.size() - 2);
+  return fmt::format(
+      "template <class Block>\nBRRR_FN void {0}(Block block, void* memory, {1}) {{\n{2}}}\n"
+      "extern \"C\" __global__ void __launch_bounds__({3}) {4}{5}({6}) {{\n"
+      "  wait_for_previous_kernel();\n{7}  {0}(LaunchedBlock(), {8}, {9});\n}}\n",
+      kernel.function, kernel_parameters(body, kernel, false), kernel.statements, kernel.threads,
+      body.name, kernel.suffix, kernel_parameters(body, kernel, true),
+      kernel.memory.empty()
+          ? ""
+          : fmt::format("  __shared__ alignas(16) char memory[sizeof({})];\n", kernel.memory),
+      kernel.memory.empty() ? "nullptr" : "memory", arguments);
+}
+
+std::string of_body(const Body& body, std::string_view text) {
+  return fmt::format("namespace of_{0} {{\n{1}}}  // namespace of_{0}\n", body.name, text);
+}
+
 }  // namespace pieces
 
-std::string render_cuda(const KernelSpec& spec) {
-  verify(spec);
-  return spec.reduces() ? render_reduction(spec) : render_pointwise(spec);
+bool draws(const Body& body) {
+  return std::any_of(body.values.begin(), body.values.end(),
+                     [](const Body::Value& value) { return value.kind == Kind::draw; });
+}
+
+void verify(const Body& body, const Schedule& schedule) {
+  const auto require = [&body](bool met, std::string_view what) {
+    if (!met) fail(fmt::format("[{}] expected a schedule with {}", body.name, what));
+  };
+  const auto power_of_two = [](int n) { return n > 0 && (n & (n - 1)) == 0; };
+  const std::size_t passes = pieces::passes_of(body).size();
+  require(schedule.reduces() == body.reduces(), "a walk for its body");
+  require(schedule.rank >= 1 && schedule.rank <= kMaxRank && schedule.reduced_rank >= 1 &&
+              schedule.reduced_rank <= kMaxRank,
+          "ranks of 1 to 8");
+  require(power_of_two(schedule.width) && schedule.width <= 16 && schedule.unroll >= 1,
+          "a width of 1 to 16");
+  require(schedule.threads % 32 == 0 && schedule.threads <= 1024, "blocks of whole warps");
+  require(power_of_two(schedule.lanes) && schedule.lanes <= schedule.threads,
+          "lanes that are a power of two");
+  require(schedule.walk != Walk::tiled || schedule.rank >= 2, "two dimensions to transpose");
+  require(schedule.join_lanes == 0 || passes == 1, "rows that are not split among blocks");
+  require(!schedule.keeps || passes > 1, "rows that are passed over again");
+  require(schedule.walk != Walk::columns ||
+              partial_size(body) * static_cast<std::size_t>(schedule.width * schedule.threads) <=
+                  48 * 1024,
+          "accumulators that fit into shared memory");
+}
+
+std::string render_cuda(const Body& body, const Schedule& schedule) {
+  verify(body);
+  verify(body, schedule);
+  return (body.checks.empty() ? "" : text::faults_inl) +
+         (schedule.reduces() ? render_reduction(body, schedule) : render_pointwise(body, schedule));
 }
 
 }  // namespace brrr::jit

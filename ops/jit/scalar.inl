@@ -151,17 +151,6 @@ BRRR_SCALAR_FN long long floor(long long a) { return a; }
 BRRR_SCALAR_FN long long ceil(long long a) { return a; }
 BRRR_SCALAR_FN long long trunc(long long a) { return a; }
 
-// A running average that takes in one more value.
-template <class T>
-BRRR_SCALAR_FN T moved(T average, T value, T weight) {
-  return average + weight * (value - average);
-}
-// Along which Adam steps. The averages of ones are what the averages would be of constants.
-template <class T>
-BRRR_SCALAR_FN T adam_direction(T mean, T square, T mean_of_ones, T square_of_ones, T eps) {
-  return mean / ((sqrt(square / square_of_ones) + eps) * mean_of_ones);
-}
-
 // The ends of a type's range: where maxima and minima start.
 template <class T>
 BRRR_SCALAR_FN T highest() {

@@ -48,7 +48,7 @@ else()
   # A project without settings keeps to have none, and an archive of the tree is as good as the tree.
   file(MAKE_DIRECTORY ${WORK})
   execute_process(COMMAND ${CMAKE_COMMAND} -E tar cf ${WORK}/brrr.tar -- CMakeLists.txt LICENSE README.md cmake include
-    tensor dispatch ops autograd graph nn measure WORKING_DIRECTORY ${SOURCE} COMMAND_ERROR_IS_FATAL ANY)
+    tensor dispatch ops io autograd graph nn measure WORKING_DIRECTORY ${SOURCE} COMMAND_ERROR_IS_FATAL ANY)
   run(${CMAKE_COMMAND} -S ${SOURCE}/tests/consumer -B ${WORK}/plain -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${COMPILER}
     -DBRRR_SOURCE=${WORK}/brrr.tar -DBRRR_CUDA=${CUDA})
   if(NOT EXISTS ${WORK}/plain/_deps/brrr-src/include/brrr/tensor/tensor.h)

@@ -1,4 +1,4 @@
-"""Writes nn.safetensors: outputs and gradients of PyTorch's layers in f64, for tests/test_nn_golden.cpp.
+"""Writes nn.safetensors: outputs and gradients of PyTorch's layers in f64, for tests/nn/test_golden.cpp.
 
 Needs torch alone. Run as: python3 make_nn_golden.py
 No input is drawn: every tensor is pattern(shape, phase), which the test computes too. The phase of a parameter is

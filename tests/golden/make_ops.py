@@ -1,4 +1,4 @@
-"""Writes ops.safetensors: what PyTorch computes on the CPU, for tests/test_golden.cpp.
+"""Writes ops.safetensors: what PyTorch computes on the CPU, for tests/ops/test_golden.cpp.
 
 Needs torch and safetensors. Run as: python3 make_ops.py
 Inputs are named in/..., results by op, variant and dtype; the test finds its calls by those names.

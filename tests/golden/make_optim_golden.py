@@ -1,4 +1,4 @@
-"""Writes optim_golden.safetensors: 20 steps of PyTorch's optimizers, for tests/test_optim_golden.cpp.
+"""Writes optim_golden.safetensors: 20 steps of PyTorch's optimizers, for tests/nn/test_optim_golden.cpp.
 
 Needs torch and safetensors. Run as: python3 make_optim_golden.py
 Values and gradients are closed forms computed in double precision, so that no random number is needed: with i an

@@ -1,0 +1,33 @@
+#include "brrr/dispatch/cost.h"
+
+#include "brrr/dispatch/op_info.h"
+
+namespace brrr {
+
+Cost cost_of(const Call& call, std::span<const Tensor> outputs) {
+  return does_work(call) ? op_info(call.op).cost(call, outputs) : Cost{};
+}
+
+bool does_work(const Call& call) {
+  const OpInfo& info = op_info(call.op);
+  return info.kind != OpKind::view && info.algebra != Algebra::undefined;
+}
+
+std::int64_t distinct_bytes(const Tensor& x) {
+  std::int64_t elements = 1;
+  for (int d = 0; d < x.rank(); ++d) {
+    if (x.stride(d) != 0 || x.size(d) == 0) elements *= x.size(d);
+  }
+  return elements * static_cast<std::int64_t>(size_of(x.dtype()));
+}
+
+std::int64_t operand_bytes(const Call& call, std::span<const Tensor> outputs) {
+  std::int64_t bytes = 0;
+  for (std::uint32_t i = 0; i < call.n_inputs; ++i) {
+    if (call.inputs[i]->defined()) bytes += distinct_bytes(*call.inputs[i]);
+  }
+  for (const Tensor& output : outputs) bytes += distinct_bytes(output);
+  return bytes;
+}
+
+}  // namespace brrr

@@ -1,0 +1,35 @@
+// What an op call has to do, by its shapes: arithmetic, and bytes read and written once each. Each
+// row of the table says it of its own calls.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include <brrr/dispatch/call.h>
+
+namespace brrr {
+
+struct Cost {
+  std::int64_t flops = 0;
+  std::int64_t bytes = 0;
+
+  Cost& operator+=(const Cost& other) {
+    flops += other.flops;
+    bytes += other.bytes;
+    return *this;
+  }
+};
+
+// Views and `empty` cost nothing. A product of m×k and k×n is 2mnk flops; of a pointwise expression
+// or a reduction each operation is one.
+Cost cost_of(const Call& call, std::span<const Tensor> outputs);
+
+// Whether the call has a backend do anything.
+bool does_work(const Call& call);
+
+// The bytes of a tensor's elements; those that it repeats by broadcasting count once.
+std::int64_t distinct_bytes(const Tensor& x);
+// Of all inputs and outputs.
+std::int64_t operand_bytes(const Call& call, std::span<const Tensor> outputs);
+
+}  // namespace brrr

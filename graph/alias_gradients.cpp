@@ -1,0 +1,246 @@
+// Gradient buffers outlive the step but are written late. Until then temporaries with earlier live
+// ranges may alias them: the gradients of the first layers come last, so some of what the forward
+// pass keeps for the backward pass fits.
+#include <algorithm>
+#include <bit>
+#include <map>
+
+#include "brrr/graph/plan.h"
+
+namespace brrr::graph {
+namespace {
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+struct Range {
+  std::size_t low, high;
+  bool overlaps(const Range& other) const { return low < other.high && other.low < high; }
+};
+
+// The block of a gradient: the calls that write to its bytes first, and the temporaries that alias
+// it.
+struct GradientBlock {
+  int block = -1;
+  std::size_t bytes = 0;
+  int last_write = -1;                        // the last of the first writes
+  std::vector<std::pair<Range, int>> writes;  // disjoint, in order
+  std::vector<std::pair<Range, int>> aliases;
+};
+
+// Live bytes at each call, of which the largest is asked for while blocks move away.
+class LiveBytes {
+ public:
+  explicit LiveBytes(int calls) : leaves_(std::bit_ceil(at(std::max(calls, 1)))) {
+    largest_.resize(2 * leaves_);
+    all_.resize(2 * leaves_);
+  }
+  void add(const LiveRange& range, std::int64_t bytes) {
+    add(1, 0, leaves_, at(std::max(range.first, 0)), at(range.last) + 1, bytes);
+  }
+  // The first call with most live bytes.
+  int fullest() const {
+    std::size_t node = 1;
+    while (node < leaves_) node = 2 * node + (largest_[2 * node] < largest_[2 * node + 1]);
+    return static_cast<int>(node - leaves_);
+  }
+
+ private:
+  // Adds to the calls [from, to) below a node that stands for [low, high).
+  void add(std::size_t node, std::size_t low, std::size_t high, std::size_t from, std::size_t to,
+           std::int64_t bytes) {
+    if (from >= high || to <= low) return;
+    if (from <= low && high <= to) {
+      all_[node] += bytes;
+      largest_[node] += bytes;
+      return;
+    }
+    const std::size_t middle = (low + high) / 2;
+    add(2 * node, low, middle, from, to, bytes);
+    add(2 * node + 1, middle, high, from, to, bytes);
+    largest_[node] = all_[node] + std::max(largest_[2 * node], largest_[2 * node + 1]);
+  }
+
+  std::size_t leaves_;
+  std::vector<std::int64_t> largest_;  // below each node of the tree, with all_ of it and below
+  std::vector<std::int64_t> all_;      // added to every call below a node
+};
+
+class Aliasing {
+ public:
+  Aliasing(const Graph& graph, const PlanOptions& options, const Flow& flow, Plan& plan)
+      : graph_(graph),
+        plan_(plan),
+        ranges_(live_ranges(graph, options, flow, plan)),
+        members_(members_of(plan)) {
+    find_gradients(flow);
+    if (gradients_.empty()) return;
+    calls_ = calls_of_blocks(graph, plan);
+    if (options.lanes) before_ = all_predecessors(without_reuse(graph, options, plan));
+  }
+
+  // At the call where most bytes are live, the largest temporary that fits a gradient moves there;
+  // until none fits.
+  void run() {
+    if (gradients_.empty()) return;
+    LiveBytes live(static_cast<int>(graph_.nodes.size()));
+    std::vector<int> movable;
+    for (std::size_t i = 0; i < graph_.buffers.size(); ++i) {
+      const int block = static_cast<int>(i);
+      if (!may_move(block)) continue;
+      movable.push_back(block);
+      live.add(ranges_[i], bytes_of(block));
+    }
+    std::ranges::stable_sort(movable, std::greater{}, [&](int block) { return bytes_of(block); });
+    while (move_one_at(live.fullest(), movable, live)) continue;
+  }
+
+ private:
+  // A plan must not cost more than the step that it is for: then the rest stays in the arena.
+  static constexpr std::int64_t kMostComparisons = std::int64_t{1} << 22;
+
+  std::int64_t bytes_of(int block) const {
+    return static_cast<std::int64_t>(graph_.buffers[at(block)].bytes);
+  }
+  bool is_gradient(int block) const { return is_gradient_[at(block)]; }
+
+  void find_gradients(const Flow& flow) {
+    is_gradient_.resize(graph_.buffers.size());
+    std::vector<bool> returned(graph_.buffers.size());
+    for (const Output& output : graph_.outputs) {
+      if (output.is_value()) returned[at(output.value.buffer)] = true;
+    }
+    for (const GradientSlot& slot : graph_.gradients) {
+      if (!graph_.makes(slot)) continue;
+      const int buffer = slot.after->value.buffer;
+      if (returned[at(buffer)] || plan_.places[at(buffer)].block != buffer || is_gradient(buffer))
+        continue;
+      is_gradient_[at(buffer)] = true;
+      GradientBlock& gradient = gradients_.emplace_back();
+      gradient.block = buffer;
+      gradient.bytes = graph_.buffers[at(buffer)].bytes;
+    }
+    for (GradientBlock& gradient : gradients_) find_writes(gradient, flow);
+    std::ranges::stable_sort(gradients_, {}, &GradientBlock::last_write);
+  }
+
+  void find_writes(GradientBlock& gradient, const Flow& flow) const {
+    std::vector<std::pair<Range, int>> writes;
+    for (const int buffer : members_[at(gradient.block)]) {
+      const std::size_t offset = plan_.places[at(buffer)].offset;
+      for (const int call : flow.writers(buffer)) {
+        if (plan_.elided[at(call)]) continue;
+        for (const Value& v : graph_.nodes[at(call)].outputs) {
+          if (v.buffer != buffer) continue;
+          const Extent extent = extent_of(v.region());
+          writes.push_back({{offset + static_cast<std::size_t>(extent.low),
+                             offset + static_cast<std::size_t>(extent.high)},
+                            call});
+        }
+      }
+    }
+    std::ranges::stable_sort(writes, {}, [](const auto& write) { return write.second; });
+    std::map<std::size_t, std::pair<std::size_t, int>> first;  // the end and the call, by start
+    for (const auto& [range, call] : writes) {
+      std::size_t low = range.low;
+      auto next = first.upper_bound(low);
+      if (next != first.begin()) low = std::max(low, std::prev(next)->second.first);
+      for (; low < range.high; low = next->second.first, ++next) {
+        const std::size_t high =
+            next == first.end() ? range.high : std::min(range.high, next->first);
+        if (low < high) {
+          first.emplace_hint(next, low, std::pair(high, call));
+          gradient.last_write = call;
+        }
+        if (next == first.end()) break;
+      }
+    }
+    for (const auto& [low, each] : first)
+      gradient.writes.push_back({{low, each.first}, each.second});
+  }
+
+  bool may_move(int block) const {
+    const LiveRange& range = ranges_[at(block)];
+    return graph_.is_temporary(block) && plan_.places[at(block)].block == block &&
+           range.first <= range.last && range.last < static_cast<int>(graph_.nodes.size()) &&
+           !is_gradient(block);
+  }
+
+  // Whether every call that touches a block has ended when this call starts, on whatever lanes.
+  bool is_dead(int block, int call) const {
+    if (ranges_[at(block)].last >= call) return false;
+    return before_.empty() || std::ranges::all_of(calls_[at(block)], [&](int each) {
+             return before_[at(call)].has(each);
+           });
+  }
+
+  // The gradients that are written first after the block's last use are tried first.
+  bool move(int block) {
+    const std::size_t bytes = graph_.buffers[at(block)].bytes;
+    auto gradient = std::ranges::upper_bound(gradients_, ranges_[at(block)].last, {},
+                                             &GradientBlock::last_write);
+    for (; gradient != gradients_.end(); ++gradient) {
+      if (++comparisons_ > kMostComparisons) return false;
+      if (gradient->bytes < bytes) continue;
+      std::vector<std::size_t> starts = {0};
+      for (const auto& [range, call] : gradient->writes) starts.push_back(range.low);
+      for (const auto& [range, alias] : gradient->aliases) starts.push_back(range.high);
+      std::ranges::sort(starts);
+      for (const std::size_t start : starts) {
+        const Range range{aligned(start), aligned(start) + bytes};
+        if (range.high > gradient->bytes) break;
+        if (!is_free(*gradient, range, block)) continue;
+        gradient->aliases.emplace_back(range, block);
+        embed(plan_, members_, block, gradient->block, range.low);
+        return true;
+      }
+    }
+    return false;
+  }
+
+  bool move_one_at(int call, std::vector<int>& movable, LiveBytes& live) {
+    for (auto block = movable.begin(); block != movable.end(); ++block) {
+      if (++comparisons_ > kMostComparisons) return false;
+      const LiveRange& range = ranges_[at(*block)];
+      if (call < range.first || range.last < call || !move(*block)) continue;
+      live.add(range, -bytes_of(*block));
+      movable.erase(block);
+      return true;
+    }
+    return false;
+  }
+
+  bool is_free(const GradientBlock& gradient, const Range& range, int block) {
+    auto write = std::ranges::upper_bound(gradient.writes, range.low, {},
+                                          [](const auto& each) { return each.first.high; });
+    for (; write != gradient.writes.end() && write->first.low < range.high; ++write) {
+      ++comparisons_;
+      if (!is_dead(block, write->second)) return false;
+    }
+    for (const auto& [taken, alias] : gradient.aliases) {
+      ++comparisons_;
+      if (taken.overlaps(range) && !is_dead(alias, calls_[at(block)].front()) &&
+          !is_dead(block, calls_[at(alias)].front()))
+        return false;
+    }
+    return true;
+  }
+
+  const Graph& graph_;
+  Plan& plan_;
+  std::vector<LiveRange> ranges_;
+  Members members_;
+  std::vector<GradientBlock> gradients_;
+  std::vector<bool> is_gradient_;
+  std::vector<std::vector<int>> calls_;  // that touch each block
+  std::vector<CallSet> before_;          // the predecessors of each call; empty: all before it
+  std::int64_t comparisons_ = 0;
+};
+
+}  // namespace
+
+void alias_gradients(const Graph& graph, const PlanOptions& options, const Flow& flow, Plan& plan) {
+  if (!options.lanes || graph.nodes.size() <= kMostCallsInSets)
+    Aliasing(graph, options, flow, plan).run();
+}
+
+}  // namespace brrr::graph

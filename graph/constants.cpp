@@ -1,0 +1,51 @@
+// Calls that depend on nothing that changes between replays (masks, the seed of a loss's gradient)
+// run once, and their results stay.
+#include <algorithm>
+
+#include "brrr/graph/flow.h"
+
+namespace brrr::graph {
+namespace {
+
+// Of all constants: memory that replays could use otherwise.
+constexpr std::size_t kMostBytes = std::size_t{16} << 20;
+
+}  // namespace
+
+int hoist_constants(Graph& graph) {
+  const Flow flow(graph);
+  std::vector<bool> constant(graph.buffers.size());
+  std::size_t bytes = 0;
+  const auto may_hoist = [&](const Node& node) {
+    std::size_t more = 0;
+    for (const Value& output : node.outputs) {
+      if (!flow.is_intermediate(output.buffer)) return false;
+      more += graph.buffers[static_cast<std::size_t>(output.buffer)].bytes;
+    }
+    return is_pure(node) && bytes + more <= kMostBytes &&
+           std::ranges::all_of(node.inputs, [&](const Value& input) {
+             return constant[static_cast<std::size_t>(input.buffer)];
+           });
+  };
+  std::vector<Node> kept;
+  for (Node& node : graph.nodes) {
+    if (!may_hoist(node)) {
+      // A constant that only constants read is not kept.
+      for (const Value& input : node.inputs) {
+        const auto buffer = static_cast<std::size_t>(input.buffer);
+        if (constant[buffer]) graph.buffers[buffer].kind = Buffer::Kind::constant;
+      }
+      kept.push_back(std::move(node));
+      continue;
+    }
+    for (const Value& output : node.outputs) {
+      const auto buffer = static_cast<std::size_t>(output.buffer);
+      constant[buffer] = true;
+      bytes += graph.buffers[buffer].bytes;
+    }
+    graph.constants.push_back(std::move(node));
+  }
+  return replace_nodes(graph, std::move(kept));
+}
+
+}  // namespace brrr::graph

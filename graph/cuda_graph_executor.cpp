@@ -1,0 +1,319 @@
+// Replay on CUDA: the kernels one by one in the first run, as one captured graph from the second
+// on.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <optional>
+
+#include "brrr/dispatch/observe.h"
+#include "brrr/graph/cuda_feed.h"
+#include "brrr/graph/executor.h"
+#include "brrr/ops/cuda/programmatic_launch.h"
+#include "brrr/tensor/cuda_capture.h"
+#include "brrr/tensor/cuda_runtime.h"
+#include "brrr/tensor/error.h"
+
+namespace brrr::graph {
+namespace {
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+// The memory of a block of another stream is not reused before this stream is done.
+void used_here(Storage* storage, cu::CudaStream& stream) {
+  if (storage && storage->stream && storage->stream != &stream)
+    cuda_runtime().record_use(*storage, stream);
+}
+
+class CudaGraphExecutor final : public Executor {
+ public:
+  explicit CudaGraphExecutor(const Executable& executable);
+  ~CudaGraphExecutor() override { invalidate(); }
+
+  void run(std::span<const Tensor> arguments, std::span<const ResultBlock> results) override;
+  void invalidate() override;
+  Stats stats() const override { return stats_; }
+
+ private:
+  std::vector<int> writers_of(int block) const;
+  void set_edges(std::span<const Tensor> arguments, std::span<const ResultBlock> results,
+                 cu::CudaStream& stream);
+  void run_each(cu::CudaStream& stream);
+  void capture(cu::CudaStream& stream);
+  void capture_calls(cu::CudaStream& stream);
+  std::vector<bool> awaited_calls() const;
+  void run_captured(const Launch& launch) const;
+  void require_capturing(cu::CudaStream& stream, const Launch& launch) const;
+  [[noreturn]] void cannot_capture(const Launch& launch, const std::string& why) const;
+
+  Executable run_;
+  Feed in_, out_, back_;
+  std::vector<int> copied_in_;             // the arguments of `in_`
+  std::vector<int> copied_back_;           // and of `back_`
+  std::vector<std::vector<int>> writers_;  // of each result: the last call of each lane
+  bool warm_ = false;
+  std::unique_ptr<cu::CapturePool> pool_;
+  CUgraph graph_ = nullptr;
+  CUgraphExec exec_ = nullptr;
+  cu::CudaStream* captured_on_ = nullptr;
+  Stats stats_;
+};
+
+CudaGraphExecutor::CudaGraphExecutor(const Executable& executable)
+    : run_(executable),
+      in_(Edge::feed, run_.graph.device),
+      out_(Edge::hand_out, run_.graph.device),
+      back_(Edge::hand_back, run_.graph.device) {
+  const Graph& graph = run_.graph;
+  const Flow flow(graph);
+  for (std::size_t i = 0; i < graph.buffers.size(); ++i) {
+    const Buffer& buffer = graph.buffers[i];
+    const int block = static_cast<int>(i);
+    if (buffer.kind != Buffer::Kind::input || run_.plan.arena_offset[i] < 0) continue;
+    char* const copy = run_.memory.address(block) + run_.plan.places[i].offset;
+    in_.add({nullptr, copy, buffer.bytes});
+    copied_in_.push_back(buffer.input);
+    if (flow.writers(block).empty()) continue;
+    back_.add({copy, nullptr, buffer.bytes});
+    copied_back_.push_back(buffer.input);
+  }
+  for (const int block : result_blocks(graph, run_.plan, run_.memory)) {
+    out_.add({run_.memory.address(block), nullptr, graph.buffers[at(block)].bytes});
+    writers_.push_back(writers_of(block));
+  }
+}
+
+void CudaGraphExecutor::invalidate() {
+  if (exec_) BRRR_CUDA_TRY(cuGraphExecDestroy, std::exchange(exec_, nullptr));
+  if (graph_) BRRR_CUDA_TRY(cuGraphDestroy, std::exchange(graph_, nullptr));
+  pool_.reset();
+}
+
+// The parts of a concatenation are made in place in its result, each in its own lane.
+std::vector<int> CudaGraphExecutor::writers_of(int block) const {
+  const Plan& plan = run_.plan;
+  std::vector<int> of_lane(at(plan.lanes), -1);
+  for (const Launch& launch : run_.launches) {
+    for (const Value& v : launch.node->outputs) {
+      if (plan.place_of(v).block == block) of_lane[at(plan.lane[at(launch.index)])] = launch.index;
+    }
+  }
+  std::erase(of_lane, -1);
+  return of_lane;
+}
+
+void CudaGraphExecutor::set_edges(std::span<const Tensor> arguments,
+                                  std::span<const ResultBlock> results, cu::CudaStream& stream) {
+  for (std::size_t i = 0; i < copied_in_.size(); ++i) {
+    const Tensor& argument = arguments[at(copied_in_[i])];
+    in_[i].from = argument.data();
+    used_here(argument.impl()->storage, stream);
+  }
+  for (std::size_t i = 0; i < copied_back_.size(); ++i)
+    back_[i].to = arguments[at(copied_back_[i])].data();
+  for (std::size_t i = 0; i < results.size(); ++i) out_[i].to = results[i].storage->data;
+  for (Storage* storage : run_.memory.outside()) used_here(storage, stream);
+  used_here(run_.memory.arena_storage(), stream);
+}
+
+void CudaGraphExecutor::run(std::span<const Tensor> arguments,
+                            std::span<const ResultBlock> results) {
+  cu::CudaStream& stream = cu::current_stream(run_.graph.device);
+  run_.memory.arena().order(stream);
+  set_edges(arguments, results, stream);
+  if (!warm_) {
+    // Kernels are compiled and products measured now, which a capture does not allow.
+    Feed::prepare(std::array{&in_, &out_, &back_});
+    run_each(stream);
+    warm_ = true;
+    return;
+  }
+  if (!exec_) capture(stream);
+  in_.set_addresses(exec_);
+  out_.set_addresses(exec_);
+  back_.set_addresses(exec_);
+  if (&stream != captured_on_) pool_->launched_on(stream);
+  BRRR_CUDA(cuGraphLaunch, exec_, stream.handle);
+  if (!observed()) [[likely]]
+    return;
+  for (const Launch& launch : run_.launches) {
+    observe_before(launch.call);
+    observe_after(launch.call, launch.results());
+  }
+}
+
+void CudaGraphExecutor::run_each(cu::CudaStream& stream) {
+  in_.launch(stream);
+  run_in_order(run_.launches);
+  out_.launch(stream);
+  back_.launch(stream);
+}
+
+// An error in a capture names the call, whose kernel may be a user's.
+void CudaGraphExecutor::run_captured(const Launch& launch) const {
+  try {
+    launch.run();
+  } catch (const CudaError&) {
+    rethrow_with(launch.node->site);
+  } catch (const OutOfMemory&) {
+    rethrow_with(launch.node->site);
+  } catch (const Error& error) {
+    cannot_capture(launch, error.what());
+  }
+}
+
+void CudaGraphExecutor::cannot_capture(const Launch& launch, const std::string& why) const {
+  fail(fmt::format("[{}] cannot be captured in a CUDA graph: {} (at {})", launch.name, why,
+                   describe(launch.node->site)));
+}
+
+// Names the call that made the driver give up the capture, which reports it only at its end.
+void CudaGraphExecutor::require_capturing(cu::CudaStream& stream, const Launch& launch) const {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  BRRR_CUDA(cuStreamIsCapturing, stream.handle, &status);
+  if (status == CU_STREAM_CAPTURE_STATUS_ACTIVE) return;
+  cannot_capture(launch, "it does what a graph cannot hold");
+}
+
+// The calls that another lane, the copies of results or the end of the graph waits for.
+std::vector<bool> CudaGraphExecutor::awaited_calls() const {
+  const Plan& plan = run_.plan;
+  std::vector<bool> awaited(run_.graph.nodes.size());
+  std::vector<int> last(at(plan.lanes), -1);
+  for (const Launch& launch : run_.launches) {
+    const int lane = plan.lane[at(launch.index)];
+    for (int before : plan.predecessors[at(launch.index)]) {
+      if (plan.lane[at(before)] != lane) awaited[at(before)] = true;
+    }
+    last[at(lane)] = launch.index;
+  }
+  for (int call : last) {
+    if (call >= 0) awaited[at(call)] = true;
+  }
+  for (const std::vector<int>& writers : writers_) {
+    for (const int writer : writers) awaited[at(writer)] = true;
+  }
+  return awaited;
+}
+
+// One stream a lane. Results are copied on a stream of their own, which no call waits for.
+class CaptureLanes {
+ public:
+  CaptureLanes(cu::CudaStream& origin, cu::CapturePool& pool, Device device, int lanes)
+      : origin_(origin), pool_(pool), device_(device), lanes_(at(lanes)) {}
+
+  cu::CudaStream& operator[](std::size_t lane) {
+    if (lane == 0) return origin_;
+    if (!lanes_[lane]) {
+      lanes_[lane].emplace(device_);
+      pool_.join(static_cast<cu::CudaStream&>(*lanes_[lane]->state()));
+    }
+    return static_cast<cu::CudaStream&>(*lanes_[lane]->state());
+  }
+  // Makes the lane's stream the current one.
+  std::optional<StreamGuard> enter(std::size_t lane) {
+    if (lane == 0) return std::nullopt;
+    (*this)[lane];
+    return std::optional<StreamGuard>(std::in_place, *lanes_[lane]);
+  }
+
+ private:
+  cu::CudaStream& origin_;
+  cu::CapturePool& pool_;
+  Device device_;
+  std::vector<std::optional<Stream>> lanes_;
+};
+
+void CudaGraphExecutor::capture_calls(cu::CudaStream& origin) {
+  const Plan& plan = run_.plan;
+  CaptureLanes lanes(origin, *pool_, run_.graph.device, plan.lanes + 1);
+  const std::vector<bool> awaited = awaited_calls();
+  std::vector<std::unique_ptr<EventState>> ended(run_.graph.nodes.size());
+  std::vector<int> last(at(plan.lanes), -1);
+  const auto record = [&](cu::CudaStream& stream) {
+    auto event = cu::make_event(*origin.on, false);
+    event->record(stream);
+    return event;
+  };
+
+  in_.launch(origin);
+  for (const Launch& launch : run_.launches) {
+    const std::size_t lane = at(plan.lane[at(launch.index)]);
+    cu::CudaStream& stream = lanes[lane];
+    bool waits_for_others = false;
+    for (int before : plan.predecessors[at(launch.index)]) {
+      if (at(plan.lane[at(before)]) == lane) continue;
+      ended[at(before)]->make_wait(stream);
+      waits_for_others = true;
+    }
+    {
+      const std::optional<StreamGuard> here = lanes.enter(lane);
+      using on_cuda::ProgrammaticLaunch;
+      const on_cuda::ProgrammaticScope scope(!run_.programmatic ? ProgrammaticLaunch::never
+                                             : waits_for_others ? ProgrammaticLaunch::after_first
+                                                                : ProgrammaticLaunch::always);
+      run_captured(launch);
+    }
+    require_capturing(stream, launch);
+    last[lane] = launch.index;
+    if (awaited[at(launch.index)]) ended[at(launch.index)] = record(stream);
+  }
+  if (!out_.empty()) {
+    cu::CudaStream& copies = lanes[at(plan.lanes)];
+    for (const std::vector<int>& writers : writers_) {
+      for (const int writer : writers) ended[at(writer)]->make_wait(copies);
+    }
+    out_.launch(copies);
+    record(copies)->make_wait(origin);
+  }
+  for (std::size_t lane = 1; lane < last.size(); ++lane) {
+    if (last[lane] >= 0) ended[at(last[lane])]->make_wait(origin);
+  }
+  back_.launch(origin);
+}
+
+void CudaGraphExecutor::capture(cu::CudaStream& stream) {
+  const auto start = std::chrono::steady_clock::now();
+  pool_ = std::make_unique<cu::CapturePool>(*stream.on);
+  cu::begin_capture(*pool_, stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+  try {
+    capture_calls(stream);
+  } catch (...) {
+    try {
+      if (const CUgraph partial = cu::end_capture(*pool_, stream))
+        BRRR_CUDA_TRY(cuGraphDestroy, partial);
+    } catch (const Error&) {  // the first error is the one to report
+    }
+    pool_.reset();
+    throw;
+  }
+  try {
+    graph_ = cu::end_capture(*pool_, stream);
+    std::size_t count = 0;
+    BRRR_CUDA(cuGraphGetNodes, graph_, nullptr, &count);
+    std::vector<CUgraphNode> nodes(count);
+    BRRR_CUDA(cuGraphGetNodes, graph_, nodes.data(), &count);
+    in_.find_nodes(nodes);
+    out_.find_nodes(nodes);
+    back_.find_nodes(nodes);
+    stats_.nodes = static_cast<int>(count);
+    BRRR_CUDA(cuGraphInstantiate, &exec_, graph_, 0);
+    BRRR_CUDA(cuGraphUpload, exec_, stream.handle);
+  } catch (...) {
+    invalidate();
+    throw;
+  }
+  stats_.scratch_bytes = pool_->bytes();
+  captured_on_ = &stream;
+  const auto end = std::chrono::steady_clock::now();
+  stats_.capture_ms = std::chrono::duration<double, std::milli>(end - start).count();
+}
+
+}  // namespace
+
+std::unique_ptr<Executor> make_cuda_graph_executor(const Executable& executable) {
+  return std::make_unique<CudaGraphExecutor>(executable);
+}
+
+}  // namespace brrr::graph

@@ -1,0 +1,245 @@
+// Which calls depend on which, by the bytes that they touch in planned memory, and which run side
+// by side.
+#include <algorithm>
+#include <map>
+
+#include "brrr/graph/plan.h"
+
+namespace brrr::graph {
+namespace {
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+// The bytes of one block, or of the arena, cut where accesses begin and end. Each piece knows the
+// calls that a later access may depend on.
+class Bytes {
+ public:
+  struct Access {
+    const Value* value;
+    int call;
+  };
+
+  // Adds the calls that this access depends on to `found`, then the access itself. Nothing later
+  // depends on what a contiguous write replaces: it depends on the write, which depends on that.
+  void access(const Value& value, const Extent& extent, bool write, int call,
+              std::vector<int>& found) {
+    if (extent.low == extent.high) return;
+    auto piece = cut(extent.low);
+    const auto end = cut(extent.high);
+    const bool replaces = write && value.is_contiguous();
+    for (; piece != end; ++piece) {
+      Piece& of = piece->second;
+      collect(of.writes, value, found);
+      if (write) collect(of.reads, value, found);
+      if (replaces) of = {};
+      (write ? of.writes : of.reads).push_back({&value, call});
+    }
+    if (replaces) join(extent);
+  }
+
+ private:
+  struct Piece {
+    std::vector<Access> writes, reads;
+  };
+  using Pieces = std::map<std::int64_t, Piece>;  // by first byte; the last one has no end
+
+  Pieces::iterator cut(std::int64_t byte) {
+    auto after = pieces_.upper_bound(byte);
+    const auto before = std::prev(after);
+    return before->first == byte ? before : pieces_.emplace_hint(after, byte, before->second);
+  }
+
+  // Pieces that a call has written whole are one again.
+  void join(const Extent& extent) {
+    pieces_.erase(std::next(pieces_.find(extent.low)), pieces_.find(extent.high));
+  }
+
+  static void collect(const std::vector<Access>& accesses, const Value& value,
+                      std::vector<int>& found) {
+    for (const Access& access : accesses) {
+      if (!are_distinct_parts(*access.value, value)) found.push_back(access.call);
+    }
+  }
+
+  // Two halves of the rows of one buffer, say: their extents overlap, and no byte is in both.
+  static bool are_distinct_parts(const Value& one, const Value& other) {
+    return one.buffer == other.buffer && !may_overlap(one.region(), other.region());
+  }
+
+  Pieces pieces_{{INT64_MIN, {}}};
+};
+
+// All memory that calls of a planned graph touch.
+class Memory {
+ public:
+  Memory(const Graph& graph, const Plan& plan) : plan_(plan), spaces_(graph.buffers.size() + 1) {}
+
+  void access(const Value& value, bool write, int call, std::vector<int>& found) {
+    const Place& place = plan_.place_of(value);
+    const std::int64_t in_arena = plan_.arena_offset[at(place.block)];
+    const std::int64_t base =
+        static_cast<std::int64_t>(place.offset) + std::max<std::int64_t>(in_arena, 0);
+    Extent extent = extent_of(value.region());
+    if (extent.low == extent.high) return;
+    extent.low += base;
+    extent.high += base;
+    spaces_[in_arena >= 0 ? spaces_.size() - 1 : at(place.block)].access(value, extent, write, call,
+                                                                         found);
+  }
+
+ private:
+  const Plan& plan_;
+  std::vector<Bytes> spaces_;  // of each block outside of the arena; the last is the arena
+};
+
+void run_in_order(Plan& plan) {
+  int last = -1;
+  for (std::size_t i = 0; i < plan.predecessors.size(); ++i) {
+    if (plan.elided[i]) continue;
+    if (last >= 0) plan.predecessors[i] = {last};
+    last = static_cast<int>(i);
+  }
+}
+
+}  // namespace
+
+void find_dependences(const Graph& graph, const PlanOptions& options, Plan& plan) {
+  const std::size_t count = graph.nodes.size();
+  plan.predecessors.assign(count, {});
+  if (!options.lanes) return run_in_order(plan);
+  Memory memory(graph, plan);
+  // Edges that others imply go. Longer graphs keep them.
+  std::vector<CallSet> before(count <= kMostCallsInSets ? count : 0, CallSet(count));
+  for (std::size_t i = 0; i < count; ++i) {
+    if (plan.elided[i]) continue;
+    const Node& node = graph.nodes[i];
+    const int call = static_cast<int>(i);
+    std::vector<int>& direct = plan.predecessors[i];
+    for (const Value& input : node.inputs) memory.access(input, false, call, direct);
+    for (const Value& output : node.outputs) memory.access(output, true, call, direct);
+    std::ranges::sort(direct, std::greater{});
+    direct.erase(std::unique(direct.begin(), direct.end()), direct.end());
+    std::erase(direct, call);
+    if (before.empty()) continue;
+    std::erase_if(direct, [&, &all = before[i]](int other) {
+      if (all.has(other)) return true;
+      all.add(before[at(other)]);
+      all.add(other);
+      return false;
+    });
+  }
+}
+
+Plan without_reuse(const Graph& graph, const PlanOptions& options, Plan plan) {
+  plan.arena_offset.assign(graph.buffers.size(), -1);
+  find_dependences(graph, options, plan);
+  return plan;
+}
+
+std::vector<CallSet> all_predecessors(const Plan& plan) {
+  const std::size_t count = plan.predecessors.size();
+  std::vector<CallSet> before(count, CallSet(count));
+  for (std::size_t i = 0; i < count; ++i) {
+    for (const int call : plan.predecessors[i]) {
+      before[i].add(before[at(call)]);
+      before[i].add(call);
+    }
+  }
+  return before;
+}
+
+namespace {
+
+constexpr int kMostLanes = 16;
+// A call over so many elements fills the device: beside another one it gains nothing.
+constexpr std::int64_t kFillsDevice = std::int64_t{1} << 19;
+
+bool fills_device(const Node& node) {
+  const auto is_large = [](const Value& v) { return v.numel() >= kFillsDevice; };
+  return std::ranges::any_of(node.inputs, is_large) || std::ranges::any_of(node.outputs, is_large);
+}
+
+class Lanes {
+ public:
+  Lanes(const Graph& graph, Plan& plan) : graph_(graph), plan_(plan) {
+    plan.lane.assign(graph.nodes.size(), 0);
+    depth_.resize(graph.nodes.size());
+  }
+
+  void choose(int call) {
+    std::vector<int>& direct = plan_.predecessors[at(call)];
+    // Every other call depends on the first one: a graph with many roots costs the host more.
+    if (first_ < 0) {
+      first_ = call;
+    } else if (direct.empty()) {
+      direct.push_back(first_);
+    }
+    int& depth = depth_[at(call)];
+    for (int other : direct) depth = std::max(depth, depth_[at(other)] + 1);
+    const bool fills = fills_device(graph_.nodes[at(call)]);
+    int lane = fills ? 0 : lane_to_continue(direct);
+    if (lane < 0) lane = idle_lane(depth);
+    if (lane < 0) lane = another_lane();
+    if (lane >= static_cast<int>(last_.size())) last_.resize(at(lane) + 1, -1);
+    plan_.lane[at(call)] = lane;
+    int& last = last_[at(lane)];
+    if (last >= 0) depth = std::max(depth, depth_[at(last)] + 1);
+    last = call;
+  }
+  int count() const { return std::max<int>(1, static_cast<int>(last_.size())); }
+
+ private:
+  int depth_of_last(int lane) const { return depth_[at(last_[at(lane)])]; }
+
+  // That of a predecessor which is the last of its lane, the deepest one.
+  int lane_to_continue(const std::vector<int>& direct) const {
+    int lane = -1;
+    for (int call : direct) {
+      const int of = plan_.lane[at(call)];
+      if (last_[at(of)] == call && (lane < 0 || depth_[at(call)] > depth_of_last(lane))) lane = of;
+    }
+    return lane;
+  }
+
+  // A side lane whose last call is less deep than this one, so that nothing waits longer: the one
+  // that has been idle for longest.
+  int idle_lane(int depth) const {
+    int lane = -1;
+    for (int l = 1; l < static_cast<int>(last_.size()); ++l) {
+      if (depth_of_last(l) < depth && (lane < 0 || depth_of_last(l) < depth_of_last(lane)))
+        lane = l;
+    }
+    return lane;
+  }
+
+  // A new one, or that with the least deep last call.
+  int another_lane() const {
+    const int count = static_cast<int>(last_.size());
+    if (count < kMostLanes) return count;
+    int lane = 0;
+    for (int l = 1; l < count; ++l) {
+      if (depth_of_last(l) < depth_of_last(lane)) lane = l;
+    }
+    return lane;
+  }
+
+  const Graph& graph_;
+  Plan& plan_;
+  std::vector<int> depth_;  // of each call: the longest chain of predecessors
+  std::vector<int> last_;   // the last call of each lane
+  int first_ = -1;
+};
+
+}  // namespace
+
+// A call continues the lane of a predecessor. One whose predecessors' lanes were continued by other
+// calls takes an idle lane, or opens a new one.
+void choose_lanes(const Graph& graph, Plan& plan) {
+  Lanes lanes(graph, plan);
+  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+    if (!plan.elided[i]) lanes.choose(static_cast<int>(i));
+  }
+  plan.lanes = lanes.count();
+}
+
+}  // namespace brrr::graph

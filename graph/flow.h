@@ -1,0 +1,85 @@
+// Which calls of a graph read and write which memory, before anything is planned: the one analysis
+// that passes, the planner, the linter and the printer ask.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <brrr/graph/ir.h>
+
+namespace brrr::graph {
+
+class Flow {
+ public:
+  static constexpr int kNone = -1;
+
+  // The graph must not change while the flow is used, but for the buffers that its nodes name.
+  explicit Flow(const Graph& graph);
+
+  // The calls that write to a buffer, and those that read it, in order.
+  std::span<const int> writers(int buffer) const { return writers_.of(buffer); }
+  std::span<const int> readers(int buffer) const { return readers_.of(buffer); }
+  // The only call that writes to a buffer; kNone where there is none, or several.
+  int producer(int buffer) const {
+    return writers(buffer).size() == 1 ? writers(buffer)[0] : kNone;
+  }
+  // The last call that reads or writes a buffer.
+  int last_use(int buffer) const;
+  // How many calls before this one write to the buffer: values with equal versions are equal.
+  int version(int buffer, int call) const;
+  // Whether the caller or a leaf gets the buffer: it must not become one with another that he gets,
+  // since he may write to either.
+  bool escapes(int buffer) const { return escapes_[static_cast<std::size_t>(buffer)]; }
+  // Made by one call, never written again, and nobody's outside of the graph: its readers may read
+  // an equal value in its place.
+  bool is_intermediate(int buffer) const {
+    return graph_->is_temporary(buffer) && producer(buffer) != kNone && !escapes(buffer);
+  }
+  // Whether two calls touch the same bytes and one of them writes there: then they keep their
+  // order.
+  bool conflict(int a, int b) const;
+
+ private:
+  // Lists of calls, one a buffer, side by side.
+  struct Lists {
+    std::vector<int> start, calls;
+    std::span<const int> of(int buffer) const {
+      const auto b = static_cast<std::size_t>(buffer);
+      return std::span(calls).subspan(static_cast<std::size_t>(start[b]),
+                                      static_cast<std::size_t>(start[b + 1] - start[b]));
+    }
+  };
+  static Lists lists_of(const Graph& graph, std::vector<Value> Node::*values);
+
+  const Graph* graph_;
+  Lists writers_, readers_;
+  std::vector<bool> escapes_;
+};
+
+// Bytes that a call reads and writes, what a broadcast repeats counted once.
+std::int64_t bytes_moved(const Node& node);
+
+// Whether a call does nothing but write its results, which its inputs alone decide.
+bool is_pure(const Node& node);
+// Whether a call is needed although nobody reads its results.
+bool has_effect(const Node& node);
+
+// Whether a value is all of its buffer, in order.
+bool is_whole(const Graph& graph, const Value& value);
+
+// Buffers whose readers read another one instead, as a pass finds them.
+class Substitution {
+ public:
+  explicit Substitution(const Graph& graph);
+  void replace(int buffer, int by) { by_[static_cast<std::size_t>(buffer)] = by; }
+  void apply(Node& node) const;
+
+ private:
+  std::vector<int> by_;
+};
+
+// Makes `nodes` those of the graph; returns how many fewer they are.
+int replace_nodes(Graph& graph, std::vector<Node> nodes);
+
+}  // namespace brrr::graph

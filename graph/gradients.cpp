@@ -1,0 +1,131 @@
+// The gradients of leaves between the runs of a program. What a step reads is captured where it is,
+// and what it makes is in memory of the program's own. Values that somebody else has stay his: the
+// program goes on in new memory, or the leaf with a copy.
+#include <algorithm>
+#include <mutex>
+
+#include "brrr/autograd/autograd.h"
+#include "brrr/autograd/journal.h"
+#include "brrr/graph/program.h"
+#include "brrr/ops/functions.h"
+
+namespace brrr::graph {
+namespace {
+
+bool same_place(const Tensor& a, const Tensor& b) {
+  return a.impl()->storage == b.impl()->storage && a.data() == b.data() && a.dtype() == b.dtype() &&
+         std::ranges::equal(a.shape(), b.shape()) && std::ranges::equal(a.strides(), b.strides());
+}
+
+std::uint32_t count_of(const std::atomic<std::uint32_t>& references) {
+  return references.load(std::memory_order_acquire);
+}
+
+// Whether somebody who is neither a compiled step nor the leaf can read a gradient's memory. The
+// leaf may have another gradient by now.
+bool is_held(const Storage* storage, const Tensor& leaf) {
+  const Tensor now = autograd::collected(leaf);
+  std::uint32_t of_tape = 0;
+  if (now.defined() && now.impl()->storage == storage) {
+    const autograd::Views views = autograd::views_of_gradient(leaf);
+    if (views.held || count_of(now.impl()->refs) > 2) return true;  // `now`, and the leaf
+    of_tape = 1 + views.count;
+  }
+  return count_of(storage->refs) > count_of(storage->replay_refs) + of_tape;
+}
+
+}  // namespace
+
+// Tells other programs which references to gradients are not the user's: this one's to the blocks
+// that it keeps, and to the storages of its graph's own handles.
+void Program::publish_references(bool published) const {
+  const auto change = [published](Storage* storage) {
+    if (published) {
+      storage->replay_refs.fetch_add(1, std::memory_order_acq_rel);
+    } else {
+      storage->replay_refs.fetch_sub(1, std::memory_order_acq_rel);
+    }
+  };
+  for (Storage* storage : memory_->outside()) change(storage);
+  for (const Buffer& buffer : graph_.buffers) {
+    if (buffer.captured.defined()) change(buffer.captured.impl()->storage);
+  }
+  for (const GradientSlot& slot : graph_.gradients) {
+    if (slot.before.defined()) change(slot.before.impl()->storage);
+  }
+}
+
+Program::Fit Program::fit_of_gradients() const {
+  Fit fit = Fit::yes;
+  for (const GradientSlot& slot : graph_.gradients) {
+    if (autograd::group_of(slot.leaf) != slot.group || !requires_grad(slot.leaf)) return Fit::no;
+    if (!slot.reads) continue;
+    const Tensor now = autograd::collected(slot.leaf);
+    if (now.defined() != slot.before.defined()) return Fit::no;
+    if (now.defined() && !same_place(now, slot.before)) fit = Fit::moved;
+  }
+  return fit;
+}
+
+bool Program::renew_gradients() {
+  bool any = false;
+  for (const GradientSlot& slot : graph_.gradients) {
+    if (!graph_.makes(slot)) continue;
+    const int block = plan_.place_of(slot.after->value).block;
+    Storage* storage = memory_->storage(block);
+    if (!is_held(storage, slot.leaf)) continue;
+    storage->retain();
+    memory_->renew(block);
+    storage->replay_refs.fetch_sub(1, std::memory_order_acq_rel);
+    storage->drop();
+    memory_->storage(block)->replay_refs.fetch_add(1, std::memory_order_acq_rel);
+    any = true;
+  }
+  if (any) executor_->invalidate();
+  return any;
+}
+
+bool Program::copy_accumulated_gradients() const {
+  bool any = false;
+  for (const GradientSlot& slot : graph_.gradients) {
+    if (!slot.accumulates || !is_held(slot.before.impl()->storage, slot.leaf)) continue;
+    const NoGrad constant;
+    autograd::set_collected(slot.leaf, clone(autograd::collected(slot.leaf)));
+    any = true;
+  }
+  return any;
+}
+
+// Leaves get what this run made.
+void Program::bind_gradients(std::span<const Tensor> arguments) const {
+  if (graph_.gradients.empty()) return;
+  const std::lock_guard lock(autograd::collecting());
+  for (const GradientSlot& slot : graph_.gradients) {
+    if (!slot.after) continue;
+    const Output& after = *slot.after;
+    Tensor gradient = after.outside;
+    if (graph_.makes(slot)) {
+      gradient = memory_->tensor_on(after.value);
+    } else if (after.is_value()) {
+      const Buffer& buffer = graph_.buffers[static_cast<std::size_t>(after.value.buffer)];
+      gradient = part_of(arguments[static_cast<std::size_t>(buffer.input)], after.value);
+    }
+    const Tensor now = autograd::collected(slot.leaf);
+    const bool has_it = now.impl() == gradient.impl() ||
+                        (now.defined() && gradient.defined() && same_place(now, gradient));
+    if (!has_it) autograd::set_collected(slot.leaf, gradient);
+  }
+}
+
+// After a run that threw, the memory of gradients has any values: temporaries alias it.
+void Program::forget_gradients() const {
+  for (const GradientSlot& slot : graph_.gradients) {
+    if (!graph_.makes(slot)) continue;
+    const Tensor now = autograd::collected(slot.leaf);
+    if (now.defined() &&
+        now.impl()->storage == memory_->storage(plan_.place_of(slot.after->value).block))
+      autograd::set_collected(slot.leaf, Tensor());
+  }
+}
+
+}  // namespace brrr::graph

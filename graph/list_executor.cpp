@@ -1,0 +1,38 @@
+// Replay on the CPU: one kernel after another, each operand where it is.
+#include "brrr/graph/executor.h"
+
+namespace brrr::graph {
+namespace {
+
+class ListExecutor final : public Executor {
+ public:
+  explicit ListExecutor(const Executable& executable) : run_(executable) {
+    const std::vector<Buffer>& buffers = run_.graph.buffers;
+    for (std::size_t i = 0; i < buffers.size(); ++i) {
+      if (buffers[i].kind == Buffer::Kind::input)
+        inputs_.emplace_back(static_cast<int>(i), buffers[i].input);
+    }
+  }
+
+  void run(std::span<const Tensor> arguments, std::span<const ResultBlock> results) override {
+    for (const auto& [block, argument] : inputs_) {
+      void* const data = arguments[static_cast<std::size_t>(argument)].data();
+      run_.memory.set_address(block, static_cast<char*>(data));
+    }
+    for (const ResultBlock& result : results)
+      run_.memory.set_address(result.block, static_cast<char*>(result.storage->data));
+    run_in_order(run_.launches);
+  }
+
+ private:
+  Executable run_;
+  std::vector<std::pair<int, int>> inputs_;  // blocks, and their arguments
+};
+
+}  // namespace
+
+std::unique_ptr<Executor> make_list_executor(const Executable& executable) {
+  return std::make_unique<ListExecutor>(executable);
+}
+
+}  // namespace brrr::graph

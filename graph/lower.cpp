@@ -1,0 +1,86 @@
+#include "brrr/graph/lower.h"
+
+#include <fmt/format.h>
+
+#include <unordered_map>
+
+#include "brrr/dispatch/observe.h"
+
+namespace brrr::graph {
+
+Launch::Launch(const Node& of, Device device) : composite(of.composite), call(of.call), node(&of) {
+  const OpInfo& info = op_info(call.op);
+  name = info.name;
+  kernel = device.is_cpu() ? info.cpu : info.cuda;
+  if (!kernel) fail(fmt::format("[{}] has no kernel for {}", name, to_string(device)));
+}
+
+Lowered lower(const Graph& graph, const Plan& plan, Memory& memory) {
+  Lowered lowered;
+  std::size_t inputs = 0, outputs = 0;
+  for (const Node& node : graph.nodes) {
+    inputs += node.inputs.size();
+    outputs += node.outputs.size();
+  }
+  lowered.operands.reserve(inputs + outputs);  // launches point into these
+  lowered.pointers.reserve(inputs);
+  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+    if (plan.elided[i]) continue;
+    const Node& node = graph.nodes[i];
+    Launch launch(node, graph.device);
+    launch.index = static_cast<int>(i);
+    launch.call.inputs = lowered.pointers.data() + lowered.pointers.size();
+    for (const Value& input : node.inputs) {
+      lowered.operands.push_back(memory.operand(input));
+      lowered.pointers.push_back(&lowered.operands.back());
+    }
+    launch.outputs = lowered.operands.data() + lowered.operands.size();
+    for (const Value& output : node.outputs) lowered.operands.push_back(memory.operand(output));
+    lowered.launches.push_back(launch);
+  }
+  return lowered;
+}
+
+std::vector<std::pair<int, Tensor>> run_constants(const Graph& graph) {
+  std::unordered_map<int, Tensor> made;
+  const auto view_of = [&made](const Value& value) {
+    return make_view(made.at(value.buffer), value.shape, value.strides, value.offset);
+  };
+  std::vector<std::pair<int, Tensor>> constants;
+  for (const Node& node : graph.constants) {
+    std::vector<Tensor> inputs, outputs;
+    std::vector<const Tensor*> pointers;
+    for (const Value& input : node.inputs) inputs.push_back(view_of(input));
+    for (const Tensor& input : inputs) pointers.push_back(&input);
+    for (const Value& output : node.outputs) {
+      outputs.push_back(make_tensor(output.dtype, output.shape, graph.device));
+      made[output.buffer] = outputs.back();
+      if (graph.buffers[static_cast<std::size_t>(output.buffer)].kind == Buffer::Kind::constant)
+        constants.emplace_back(output.buffer, outputs.back());
+    }
+    Launch launch(node, graph.device);
+    launch.call.inputs = pointers.data();
+    launch.outputs = outputs.data();
+    run_in_order({&launch, 1});
+  }
+  return constants;
+}
+
+void run_in_order(std::span<const Launch> launches) {
+  const Launch* launch = launches.data();
+  const Launch* const end = launch + launches.size();
+  const bool shown = observed();
+  try {
+    for (; launch != end; ++launch) {
+      if (shown) [[unlikely]]
+        observe_before(launch->call);
+      launch->run();
+      if (shown) [[unlikely]]
+        observe_after(launch->call, launch->results());
+    }
+  } catch (const Error&) {
+    rethrow_with(launch->node->site);
+  }
+}
+
+}  // namespace brrr::graph

@@ -1,0 +1,49 @@
+// From nodes to what a device runs: a kernel with operands in planned memory.
+#pragma once
+
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <brrr/dispatch/op_info.h>
+#include <brrr/graph/memory.h>
+#include <brrr/tensor/error.h>
+
+namespace brrr::graph {
+
+// One kernel, ready to run.
+struct Launch {
+  KernelFn kernel = nullptr;
+  const char* name = "";
+  const char* composite = nullptr;
+  Call call;
+  Tensor* outputs = nullptr;
+  const Node* node = nullptr;
+  int index = 0;  // of the node
+
+  Launch(const Node& of, Device device);
+  std::span<const Tensor> results() const { return {outputs, node->outputs.size()}; }
+  void run() const {
+    const OpScope scope(name);
+    const CompositeScope within(composite);
+    kernel(call, outputs);
+  }
+};
+
+struct Lowered {
+  std::vector<Launch> launches;
+  // What the launches point to.
+  std::vector<Tensor> operands;
+  std::vector<const Tensor*> pointers;
+};
+
+// The launches of a graph, in order. The graph outlives them.
+Lowered lower(const Graph& graph, const Plan& plan, Memory& memory);
+
+// Runs the graph's constants; returns those that its nodes read, by buffer.
+std::vector<std::pair<int, Tensor>> run_constants(const Graph& graph);
+
+// Runs launches one after another. An error names the line that made the call.
+void run_in_order(std::span<const Launch> launches);
+
+}  // namespace brrr::graph

@@ -1,0 +1,81 @@
+// The memory of a planned graph: its blocks, and the operands of its launches, whose addresses
+// follow their block.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <brrr/graph/plan.h>
+#include <brrr/tensor/tensor.h>
+
+namespace brrr::graph {
+
+// Memory that the programs of one step share, since they never run at the same time. It grows to
+// what the largest needs.
+class Arena {
+ public:
+  Arena() = default;
+  ~Arena();
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+  Storage* reserve(Device device, std::size_t bytes);
+  // Makes what comes next on this stream wait for everything that used the memory.
+  void order(StreamState& stream);
+
+ private:
+  StreamState* last_ = nullptr;
+  Storage* storage_ = nullptr;
+};
+
+class Memory {
+ public:
+  Memory(const Graph& graph, const Plan& plan, std::shared_ptr<Arena> arena);
+  ~Memory();
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+
+  // An operand of a launch. Its storage is a stand-in for the block: it owns nothing.
+  Tensor operand(const Value& value);
+  // A tensor that shares the ownership of a block outside of the arena.
+  Tensor tensor_on(const Value& value) const;
+
+  // Where a block starts; null until the first run for blocks that each run is given anew.
+  char* address(int block) const { return of(block).address; }
+  void set_address(int block, char* address);
+  // Gives a gradient's block new memory: somebody holds the old one.
+  void renew(int block);
+
+  // Of a block that the program keeps between runs; null for the others.
+  Storage* storage(int block) const { return of(block).storage; }
+  Storage* arena_storage() const { return arena_storage_; }
+  // All storages outside of the arena that launches use.
+  std::span<Storage* const> outside() const { return outside_; }
+  Arena& arena() { return *arena_; }
+  // Bytes of gradients and constants.
+  std::size_t kept_bytes() const { return kept_bytes_; }
+
+ private:
+  struct Block {
+    Storage* storage = nullptr;   // kept between runs, owned
+    Storage* stand_in = nullptr;  // of operands, owned
+    char* address = nullptr;
+    std::vector<std::pair<TensorImpl*, std::int64_t>> operands;  // and their offsets in bytes
+  };
+  const Block& of(int block) const { return blocks_[static_cast<std::size_t>(block)]; }
+  Block& of(int block) { return blocks_[static_cast<std::size_t>(block)]; }
+  void keep(int block, Storage* storage);
+  void make_constants();
+  void release();
+
+  const Graph& graph_;
+  const Plan& plan_;
+  std::shared_ptr<Arena> arena_;
+  Storage* arena_storage_ = nullptr;
+  std::vector<Block> blocks_;
+  std::vector<Storage*> outside_;
+  std::size_t kept_bytes_ = 0;
+};
+
+}  // namespace brrr::graph

@@ -1,0 +1,68 @@
+// Formula rows on CUDA: one generated kernel for each row and types.
+#include "brrr/ops/formulas.h"
+
+#include "brrr/ops/cuda/elementwise.h"
+#include "brrr/ops/kernels.h"
+
+namespace brrr::on_cuda {
+namespace {
+
+#define BRRR_ONE(name) +1
+#define BRRR_FORMULA(name, written, read, numbers, ...)                                 \
+  static_assert(0 BRRR_EACH(BRRR_ONE, written) <= Elementwise::kMostOutputs &&          \
+                    0 BRRR_EACH(BRRR_ONE, written) BRRR_EACH(BRRR_ONE, read)            \
+                            BRRR_EACH(BRRR_ONE, numbers) <= Elementwise::kMostInputs && \
+                    0 BRRR_EACH(BRRR_ONE, numbers) <= Elementwise::kMostScalars,        \
+                #name " has more operands than an elementwise kernel takes");
+#include "brrr/dispatch/ops.def"
+#undef BRRR_ONE
+
+jit::Body make(const void* of) {
+  const Call& call = *static_cast<const Call*>(of);
+  const OpInfo& info = op_info(call.op);
+  const DType type = formula_dtype(call);
+  jit::Body body;
+  body.name = std::string(info.name) + "_" + name_of(call.input(0).dtype()).data();
+  std::vector<int> numbers;  // of the formula's values in the body
+  for (int i = 0; i < info.formula.elements; ++i)
+    numbers.push_back(body.add_input(call.input(i).dtype()));
+  each_number(call, [&](int, const Tensor* tensor) {
+    numbers.push_back(tensor ? body.add_input(tensor->dtype()) : body.add_scalar(type));
+  });
+  for (const Formula::Value& value : info.formula.values) {
+    std::vector<int> operands;
+    for (const int operand : value.operands)
+      operands.push_back(numbers[static_cast<std::size_t>(operand)]);
+    numbers.push_back(body.add_expression(value.expression, type, type, std::move(operands)));
+  }
+  for (std::size_t k = 0; k < info.formula.results.size(); ++k) {
+    body.add_output(numbers[static_cast<std::size_t>(info.formula.results[k])],
+                    call.input(static_cast<int>(k)).dtype());
+  }
+  return body;
+}
+
+}  // namespace
+
+void formula(const Call& call, Tensor* outputs) {
+  const Formula& body = op_info(call.op).formula;
+  Elementwise work;
+  work.n_outputs = body.written;
+  for (int i = 0; i < work.n_outputs; ++i) work.outputs[i] = outputs[i].impl();
+  work.n_inputs = static_cast<int>(call.n_inputs);
+  work.what = static_cast<std::uint64_t>(call.op) |
+              static_cast<std::uint64_t>(call.attrs[body.numbers()].i()) << 16;
+  for (int i = 0, at = 16 + kMaxAttrs; i < work.n_inputs; ++i, at += 3) {
+    work.inputs[i] = call.input(i).impl();
+    work.what |= static_cast<std::uint64_t>(call.input(i).dtype()) << at;
+  }
+  each_number(call, [&](int k, const Tensor* tensor) {
+    if (!tensor)
+      work.scalars[work.n_scalars++] = argument_of(call.attrs[k], true, formula_dtype(call));
+  });
+  work.make = make;
+  work.of = &call;
+  run_elementwise(work);
+}
+
+}  // namespace brrr::on_cuda

@@ -1,0 +1,35 @@
+#include "brrr/ops/cuda/programmatic_launch.h"
+
+#include "brrr/tensor/cuda_runtime.h"
+
+namespace brrr::on_cuda {
+
+thread_local constinit ProgrammaticLaunch programmatic_launches = ProgrammaticLaunch::always;
+
+void launch_programmatic(CUfunction kernel, Blocks blocks, unsigned threads,
+                         const cu::CudaStream& stream, void** arguments, unsigned shared_bytes) {
+  const bool early = programmatic_launches == ProgrammaticLaunch::always && stream.on->major >= 9;
+  if (programmatic_launches == ProgrammaticLaunch::after_first)
+    programmatic_launches = ProgrammaticLaunch::always;
+  if (!early) {
+    BRRR_CUDA(cuLaunchKernel, kernel, blocks.x, blocks.y, blocks.z, threads, 1, 1, shared_bytes,
+              stream.handle, arguments, nullptr);
+    return;
+  }
+  CUlaunchAttribute attribute{};
+  attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+  attribute.value.programmaticStreamSerializationAllowed = 1;
+  const CUlaunchConfig config{.gridDimX = blocks.x,
+                              .gridDimY = blocks.y,
+                              .gridDimZ = blocks.z,
+                              .blockDimX = threads,
+                              .blockDimY = 1,
+                              .blockDimZ = 1,
+                              .sharedMemBytes = shared_bytes,
+                              .hStream = stream.handle,
+                              .attrs = &attribute,
+                              .numAttrs = 1};
+  BRRR_CUDA(cuLaunchKernelEx, &config, kernel, arguments, nullptr);
+}
+
+}  // namespace brrr::on_cuda

@@ -1,0 +1,237 @@
+// Owns how rows of the op table become bodies, and the rules that a body obeys.
+#include "brrr/ops/jit/body.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "brrr/tensor/error.h"
+
+namespace brrr::jit {
+
+using Kind = Body::Value::Kind;
+
+bool Body::reduces() const {
+  return std::any_of(values.begin(), values.end(), [](const Value& value) {
+    return value.kind == Kind::reduction || value.kind == Kind::arg;
+  });
+}
+
+int Body::add(Value value) {
+  values.push_back(std::move(value));
+  return static_cast<int>(values.size()) - 1;
+}
+
+namespace {
+
+Body::Value value_of(Kind kind, DType dtype, std::size_t number = 0) {
+  Body::Value value;
+  value.kind = kind;
+  value.dtype = value.type = dtype;
+  value.number = static_cast<int>(number);
+  return value;
+}
+
+}  // namespace
+
+int Body::add_input(DType dtype, Scope scope) {
+  inputs.push_back({dtype, scope, 0});
+  return add(value_of(Kind::input, dtype, inputs.size() - 1));
+}
+
+int Body::add_scalar(DType dtype) {
+  scalars.push_back(register_dtype(dtype));
+  return add(value_of(Kind::scalar, scalars.back(), scalars.size() - 1));
+}
+
+int Body::add_index() {
+  return add(value_of(Kind::index, i64, static_cast<std::size_t>(indices++)));
+}
+
+int Body::add_expression(std::string text, DType type, DType result, std::vector<int> operands) {
+  Value value = value_of(Kind::expression, result);
+  value.type = type;
+  value.text = std::move(text);
+  value.operands = std::move(operands);
+  return add(std::move(value));
+}
+
+void Body::add_output(int value, DType dtype) {
+  const std::vector<Level> levels = levels_of(*this);
+  const bool in_rows = reduces() && !levels.at(static_cast<std::size_t>(value)).per_element();
+  outputs.push_back({dtype, in_rows ? Scope::row : Scope::element, value});
+}
+
+std::vector<Level> levels_of(const Body& body) {
+  std::vector<Level> levels;
+  for (const Body::Value& value : body.values) {
+    Level level;
+    const auto covers = [&level](Body::Scope scope) {
+      const auto bits = static_cast<std::uint8_t>(level.scope) | static_cast<std::uint8_t>(scope);
+      level.scope = static_cast<Body::Scope>(bits);
+    };
+    for (const int operand : value.operands) {
+      const Level& of = levels.at(static_cast<std::size_t>(operand));
+      covers(of.scope);
+      level.pass = std::max(level.pass, of.pass);
+    }
+    switch (value.kind) {
+      case Kind::input:
+      case Kind::gathered:
+        covers(body.inputs.at(static_cast<std::size_t>(value.number)).scope);
+        break;
+      case Kind::index: covers(Body::Scope::element); break;
+      case Kind::reduction:
+      case Kind::arg:
+        level.scope = Body::Scope::row;
+        ++level.pass;
+        break;
+      default: break;
+    }
+    levels.push_back(level);
+  }
+  return levels;
+}
+
+namespace {
+
+void verify_value(const Body& body, std::size_t i, const std::vector<Level>& levels) {
+  const Body::Value& value = body.values[i];
+  const auto require = [&](bool met, std::string_view what) {
+    if (!met) fail(fmt::format("[{}] expected a body with {}", body.name, what));
+  };
+  const auto among = [&](std::size_t count) {
+    return value.number >= 0 && static_cast<std::size_t>(value.number) < count;
+  };
+  const std::size_t operands = value.operands.size();
+  switch (value.kind) {
+    case Kind::input: require(among(body.inputs.size()) && operands == 0, "known inputs"); break;
+    case Kind::scalar: require(among(body.scalars.size()) && operands == 0, "known scalars"); break;
+    case Kind::index:
+      require(among(static_cast<std::size_t>(body.indices)) && operands == 0, "known indices");
+      break;
+    case Kind::expression:
+      require(!value.text.empty() && operands <= 26, "expressions of at most 26 operands");
+      break;
+    case Kind::reduction:
+    case Kind::arg:
+      require(operands == 1 && levels[static_cast<std::size_t>(value.operands[0])].per_element(),
+              "reductions of elements");
+      break;
+    case Kind::gathered:
+      require(among(body.inputs.size()) && operands == 1, "known gathered inputs");
+      break;
+    case Kind::draw:
+      require(among(body.inputs.size()) &&
+                  body.inputs[static_cast<std::size_t>(value.number)].dtype == i64 &&
+                  operands == 2 && is_floating(value.dtype) &&
+                  (value.text == "uniform" || value.text == "normal"),
+              "draws, uniform or normal, from a generator's state");
+      break;
+    case Kind::check:
+      require(among(body.checks.size()) &&
+                  ((value.text == "index" && operands == 3 && value.type == i64) ||
+                   (value.text == "range" && operands == 4 &&
+                    (value.type == i64 || value.type == f64))),
+              "checks of indices or ranges");
+      break;
+  }
+}
+
+}  // namespace
+
+void verify(const Body& body) {
+  const auto require = [&body](bool met, std::string_view what) {
+    if (!met) fail(fmt::format("[{}] expected a body with {}", body.name, what));
+  };
+  require(!body.name.empty() && !body.outputs.empty(), "a name and outputs");
+  for (std::size_t i = 0; i < body.values.size(); ++i) {
+    for (const int operand : body.values[i].operands) {
+      require(operand >= 0 && operand < static_cast<int>(i), "values in order");
+    }
+  }
+  const std::vector<Level> levels = levels_of(body);
+  for (std::size_t i = 0; i < body.values.size(); ++i) verify_value(body, i, levels);
+  const bool reduces = body.reduces();
+  for (const Body::Operand& output : body.outputs) {
+    require(output.value >= 0 && output.value < static_cast<int>(body.values.size()),
+            "known results");
+    const bool per_element =
+        !reduces || levels[static_cast<std::size_t>(output.value)].per_element();
+    require(output.scope == (per_element ? Body::Scope::element : Body::Scope::row),
+            "outputs of the scope of their values");
+  }
+}
+
+int add_pointwise(Body& body, const OpInfo& op, DType computed_in, DType result,
+                  const std::vector<int>& operands) {
+  const DType dtype = op.rule == DTypeRule::predicate ? boolean : result;
+  const int value = body.add_expression(op.expression, computed_in, dtype, operands);
+  body.values.back().select = op.rule == DTypeRule::select;
+  return value;
+}
+
+int add_reduction(Body& body, const OpInfo& op, DType result, int operand) {
+  Body::Value value = value_of(Kind::reduction, result);
+  value.type = register_dtype(result);
+  value.wide = op.rule == DTypeRule::widened || op.rule == DTypeRule::float_like;
+  value.operands = {operand};
+  value.text = op.expression;
+  value.identity = op.identity;
+  value.combine = op.combine;
+  value.finish = op.finish;
+  return body.add(std::move(value));
+}
+
+int add_arg_reduction(Body& body, const OpInfo& op, int operand) {
+  Body::Value value = value_of(Kind::arg, i64);
+  value.type = register_dtype(body.values[static_cast<std::size_t>(operand)].dtype);
+  value.operands = {operand};
+  value.text = op.expression;
+  return body.add(std::move(value));
+}
+
+namespace {
+
+Body body_named(std::string_view op, DType dtype) {
+  Body body;
+  for (const char c : op) body.name += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+  body.name += fmt::format("_{}", name_of(dtype));
+  return body;
+}
+
+}  // namespace
+
+Body pointwise_body(const OpInfo& op, DType computed_in, std::uint8_t scalars,
+                    const std::vector<DType>& inputs, DType output) {
+  Body body = body_named(op.name, computed_in);
+  std::vector<int> operands;
+  std::size_t next = 0;
+  for (int i = 0; i < op.arity; ++i) {
+    const bool condition = i == 0 && op.rule == DTypeRule::select;
+    operands.push_back(scalars >> i & 1 ? body.add_scalar(condition ? boolean : computed_in)
+                                        : body.add_input(inputs.at(next++)));
+  }
+  body.add_output(add_pointwise(body, op, computed_in, computed_in, operands), output);
+  return body;
+}
+
+Body copy_body(DType from, DType to) {
+  Body body = body_named(fmt::format("copy_{}", name_of(from)), to);
+  body.add_output(body.add_input(from), to);
+  return body;
+}
+
+Body reduction_body(const OpInfo& op, DType input, DType output) {
+  Body body = body_named(op.name, input);
+  body.add_output(add_reduction(body, op, output, body.add_input(input)), output);
+  return body;
+}
+
+Body arg_reduction_body(const OpInfo& op, DType input) {
+  Body body = body_named(op.name, input);
+  body.add_output(add_arg_reduction(body, op, body.add_input(input)), i64);
+  return body;
+}
+
+}  // namespace brrr::jit

@@ -1,0 +1,112 @@
+// What a kernel computes, whatever the layouts of its operands and the device: how it walks through
+// them is a Schedule (schedule.h). Eager asks for a body of one op, fusion for a body of many; both
+// are rendered by the same code (render.h).
+//
+// The elements of a body form a matrix. A row of it is what one reduction combines; a body without
+// reductions has only elements. Values are in single assignment order and name the values that they
+// use by their numbers. An element may be computed from the results of its row, and may be reduced
+// again: softmax subtracts the maximum of a row, sums exponentials, and divides by the sum.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <brrr/dispatch/op_info.h>
+#include <brrr/tensor/dtype.h>
+
+namespace brrr::jit {
+
+// The type that values of `dtype` have in registers.
+constexpr DType register_dtype(DType dtype) { return is_half(dtype) ? f32 : dtype; }
+
+struct Body {
+  // What an operand has one of: all elements together, a row, a column, an element.
+  enum class Scope : std::uint8_t { one, row, column, element };  // element: row | column
+
+  struct Operand {
+    DType dtype = f32;
+    Scope scope = Scope::element;
+    int value = 0;  // outputs: which value is stored; inputs: unused
+  };
+
+  struct Value {
+    enum class Kind : std::uint8_t {
+      input,       // the element of inputs[number]
+      scalar,      // scalars[number], an argument of the kernel
+      index,       // an i64: coordinate `number` of the element, see Body::indices
+      expression,  // `text` over its operands, called a, b, c, ...
+      reduction,  // of operand a over a row: `text` maps an element, then identity, combine, finish
+      arg,        // the first place in its row that stands before all others: `text` says whether
+                  // the element a stands before b
+      gathered,   // of inputs[number], operand a elements further than the element's own place
+      draw,       // a random number; `text` is uniform or normal, inputs[number] the {seed, step,
+                  // base} of the generator, operand a the draw's place in the step (counted from
+                  // base) and b the element's in the draw
+      check,      // operand a, which is reported unless it is in range. `text` is index, of a
+                  // dimension of b elements: out of range it is clamped; or range, from b to c. The
+                  // last operand is the position that a report names
+    };
+    Kind kind = Kind::input;
+    DType dtype = f32;    // of the result
+    DType type = f32;     // what T is, and what operands become; halves compute in f32
+    bool select = false;  // operand a is a bool whatever T is
+    bool wide = false;    // reductions: accumulated in f64 or i64 on the CPU
+    int number = 0;
+    std::vector<int> operands;
+    std::string text, identity, combine, finish;
+  };
+
+  std::string name;     // also the entry
+  bool strict = false;  // round every half value as if it had been stored
+  std::vector<Operand> inputs, outputs;
+  std::vector<DType> scalars;  // register types: never a half
+  // Coordinates that values may ask for. Each is an operand without memory: its strides in the
+  // space that is walked are what a step along a dimension adds to it.
+  int indices = 0;
+  std::vector<std::string> checks;  // the op that each check reports for
+  std::vector<Value> values;
+
+  int operands() const { return static_cast<int>(inputs.size() + outputs.size()); }
+  const Value& value(int number) const { return values[static_cast<std::size_t>(number)]; }
+  bool reduces() const;
+
+  // These append a value and return its number.
+  int add(Value value);
+  int add_input(DType dtype, Scope scope = Scope::element);
+  int add_scalar(DType dtype);
+  int add_index();
+  int add_expression(std::string text, DType type, DType result, std::vector<int> operands);
+  void add_output(int value, DType dtype);
+};
+
+// Where a value is computed: once a row, or for each element; and how many reductions, one after
+// the other, it waits for. Each pass over a row's elements serves all reductions of that number.
+struct Level {
+  Body::Scope scope = Body::Scope::one;
+  int pass = 0;
+
+  bool per_element() const { return scope >= Body::Scope::column; }
+};
+std::vector<Level> levels_of(const Body& body);
+
+// Throws unless values are in order, operands exist and are of the kind that is asked for.
+void verify(const Body& body);
+
+// The values of one row of the op table, over operands that are there already.
+int add_pointwise(Body& body, const OpInfo& op, DType computed_in, DType result,
+                  const std::vector<int>& operands);
+// `result` is the output's type: accumulators are of its register type.
+int add_reduction(Body& body, const OpInfo& op, DType result, int operand);
+int add_arg_reduction(Body& body, const OpInfo& op, int operand);
+
+// One op as a body. Scalars' bit i: operand i is a number; `inputs` are the types of the others, in
+// order.
+Body pointwise_body(const OpInfo& op, DType computed_in, std::uint8_t scalars,
+                    const std::vector<DType>& inputs, DType output);
+Body copy_body(DType from, DType to);
+Body reduction_body(const OpInfo& op, DType input, DType output);
+Body arg_reduction_body(const OpInfo& op, DType input);
+
+}  // namespace brrr::jit

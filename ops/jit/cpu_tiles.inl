@@ -1,0 +1,274 @@
+// How generated CPU kernels walk: a tile of elements at a time, in row-major order. An operand that
+// is contiguous there is read and written in place, any other through a buffer in the first cache.
+// Tiles are padded to whole groups with copies of their first element, which is then computed
+// again.
+
+// What is done once a tile is called and not inlined, which halves the time to compile.
+#define BRRR_ONCE_A_TILE __attribute__((noinline))
+
+#if BRRR_VECTOR_MATH
+// Of ops/cpu/vector_math.cpp, which a kernel cannot link with: whoever loads it fills these in.
+extern "C" {
+void* brrr_vector_functions[6];
+#define BRRR_VECTOR_FUNCTION(name, number)                                                         \
+  FloatVector BRRR_VECTOR_NAME_F32(v, name)(FloatVector a) {                                       \
+    return reinterpret_cast<FloatVector (*)(FloatVector)>(brrr_vector_functions[number])(a);       \
+  }                                                                                                \
+  DoubleVector BRRR_VECTOR_NAME_F64(v, name)(DoubleVector a) {                                     \
+    return reinterpret_cast<DoubleVector (*)(DoubleVector)>(brrr_vector_functions[number + 1])(a); \
+  }
+BRRR_VECTOR_FUNCTION(brrr_exp, 0)
+BRRR_VECTOR_FUNCTION(brrr_expm1, 2)
+BRRR_VECTOR_FUNCTION(brrr_log, 4)
+}
+
+template <class T, class U>
+BRRR_SCALAR_FN Lanes<T> lanes_of(const U* from) {
+  if constexpr (__is_same(T, U)) {
+    return Lanes<T>::load(from);
+  } else {
+    T values[Lanes<T>::count];
+    for (i64 i = 0; i < Lanes<T>::count; ++i) values[i] = narrow<T>(from[i]);
+    return Lanes<T>::load(values);
+  }
+}
+template <class T, class F>
+BRRR_SCALAR_FN Lanes<T> lanes_by(F f) {
+  T values[Lanes<T>::count];
+  for (i64 i = 0; i < Lanes<T>::count; ++i) values[i] = f(i);
+  return Lanes<T>::load(values);
+}
+#endif
+
+constexpr i64 kTile = 512, kGroup = 8, kLanes = 32;
+
+// As ops/jit/geometry.h and ops/jit/cpu_kernel.h have them.
+struct Space {
+  int rank, operands;
+  i64 size[8];
+  i64 stride[16][8];
+};
+struct Fault {
+  i64 position;
+  int check, kind;
+  i64 value, low, high;
+};
+struct Arguments {
+  void* const* outputs;
+  const void* const* inputs;
+  const u64* scalars;
+  const Space *space, *reduced;
+  i64 run, piece, block;
+  Fault* fault;
+};
+
+template <class T>
+BRRR_SCALAR_FN T scalar_of(const Arguments& a, int number) {
+  T value;
+  __builtin_memcpy(&value, a.scalars + number, sizeof value);
+  return value;
+}
+
+// Where an element is: its coordinates.
+struct Place {
+  i64 at[8];
+
+  BRRR_ONCE_A_TILE Place(const Space& space, i64 linear) {
+    for (int d = space.rank - 1; d >= 0; --d) {
+      at[d] = linear % space.size[d];
+      linear /= space.size[d];
+    }
+  }
+  BRRR_ONCE_A_TILE i64 offset(const Space& space, int operand) const {
+    i64 sum = 0;
+    for (int d = 0; d < space.rank; ++d) sum += at[d] * space.stride[operand][d];
+    return sum;
+  }
+  // Elements up to the end of the innermost dimension.
+  i64 run(const Space& space) const { return space.size[space.rank - 1] - at[space.rank - 1]; }
+  BRRR_ONCE_A_TILE void advance(const Space& space, i64 n) {
+    at[space.rank - 1] += n;
+    for (int d = space.rank - 1; d > 0 && at[d] >= space.size[d]; --d) {
+      at[d - 1] += at[d] / space.size[d];
+      at[d] %= space.size[d];
+    }
+  }
+};
+
+BRRR_SCALAR_FN i64 least(i64 a, i64 b) { return a < b ? a : b; }
+BRRR_SCALAR_FN i64 padded(i64 n) { return (n + kGroup - 1) & -kGroup; }
+
+// Calls f(first element of the tile, number, offset) for each run along the innermost dimension.
+template <class F>
+BRRR_SCALAR_FN void each_run(const Space& space, int operand, Place place, i64 n, F f) {
+  for (i64 done = 0; done < n;) {
+    const i64 run = least(place.run(space), n - done);
+    f(done, run, place.offset(space, operand));
+    done += run;
+    if (done < n) place.advance(space, run);
+  }
+}
+
+// Elements [place, place + n) of an operand in registers V: `buffer`, or its own memory.
+template <class V, class T>
+BRRR_ONCE_A_TILE const V* read(const Space& space, int operand, const Place& place, const T* base,
+                               i64 n, V* buffer) {
+  const i64 stride = space.stride[operand][space.rank - 1];
+  if constexpr (__is_same(V, T)) {
+    if (stride == 1 && n % kGroup == 0 && place.run(space) >= n)
+      return base + place.offset(space, operand);
+  }
+  each_run(space, operand, place, n, [&](i64 first, i64 run, i64 offset) {
+    const T* from = base + offset;
+    V* to = buffer + first;
+    if (stride == 1) {
+      convert_loop<V, T>(to, from, run);
+    } else if (stride == 0) {
+      const V value = narrow<V>(widen(*from));
+      for (i64 i = 0; i < run; ++i) to[i] = value;
+    } else {
+      for (i64 i = 0; i < run; ++i) to[i] = narrow<V>(widen(from[i * stride]));
+    }
+  });
+  for (i64 i = n; i < padded(n); ++i) buffer[i] = buffer[0];
+  return buffer;
+}
+// The same for the offsets of elements.
+BRRR_FN const i64* offsets(const Space& space, int operand, const Place& place, i64 n,
+                           i64* buffer) {
+  const i64 stride = space.stride[operand][space.rank - 1];
+  each_run(space, operand, place, n, [&](i64 first, i64 run, i64 offset) {
+    for (i64 i = 0; i < run; ++i) buffer[first + i] = offset + i * stride;
+  });
+  for (i64 i = n; i < padded(n); ++i) buffer[i] = buffer[0];
+  return buffer;
+}
+
+// Where values V of a tile are computed: in the operand's own memory, or in `buffer`.
+template <class V, class T>
+V* destination(const Space& space, int operand, const Place& place, T* base, i64 n, V* buffer) {
+  if constexpr (__is_same(V, T)) {
+    if (space.stride[operand][space.rank - 1] == 1 && n % kGroup == 0 && place.run(space) >= n)
+      return base + place.offset(space, operand);
+  }
+  return buffer;
+}
+template <class V, class T>
+BRRR_ONCE_A_TILE void write(const Space& space, int operand, const Place& place, T* base, i64 n,
+                            const V* values) {
+  const i64 stride = space.stride[operand][space.rank - 1];
+  each_run(space, operand, place, n, [&](i64 first, i64 run, i64 offset) {
+    T* to = base + offset;
+    if (stride == 1) {
+      convert_loop<T, V>(to, values + first, run);  // nothing where they are there already
+    } else {
+      for (i64 i = 0; i < run; ++i) to[i * stride] = narrow<T>(values[first + i]);
+    }
+  });
+}
+
+// A reduction of a run of a row: the order of combination depends on its length only, and is that
+// of ops/cpu/reduction_loops.inl. A run is cut into pieces of at most `piece` elements, whose
+// results are combined in order.
+template <class R, class A>
+struct Folded {
+  A total, lanes[kLanes];
+  i64 rest = 0, left = 0, piece = 0;
+  bool in_lanes = false, fresh = false;
+
+  BRRR_SCALAR_FN Folded() : total(R::template identity<A>()) {}
+  BRRR_SCALAR_FN void begin(i64 length, i64 most) {
+    rest = length;
+    piece = most;
+    begin_piece();
+  }
+  BRRR_SCALAR_FN void begin_piece() {
+    left = least(rest, piece);
+    rest -= left;
+    in_lanes = left >= kLanes;
+    fresh = true;
+  }
+  template <class V>
+  BRRR_SCALAR_FN void take(const V* values, i64 n) {
+    const auto mapped = [](V value) { return R::template map<A>(static_cast<A>(value)); };
+    left -= n;
+    if (!in_lanes) {
+      for (i64 i = 0; i < n; ++i) total = R::template combine<A>(total, mapped(values[i]));
+    } else {
+      i64 i = 0;
+      if (fresh) {
+        for (; i < kLanes; ++i) lanes[i] = mapped(values[i]);
+        fresh = false;
+      }
+      for (; i + kLanes <= n; i += kLanes) {
+        for (i64 j = 0; j < kLanes; ++j)
+          lanes[j] = R::template combine<A>(lanes[j], mapped(values[i + j]));
+      }
+      for (i64 j = 0; j < n - i; ++j)
+        lanes[j] = R::template combine<A>(lanes[j], mapped(values[i + j]));
+    }
+    if (left == 0) end_piece();
+  }
+  BRRR_SCALAR_FN void end_piece() {
+    if (in_lanes) {
+      for (i64 half = kLanes / 2; half > 0; half /= 2) {
+        for (i64 j = 0; j < half; ++j) lanes[j] = R::template combine<A>(lanes[j], lanes[j + half]);
+      }
+      total = R::template combine<A>(total, lanes[0]);
+    }
+    begin_piece();
+  }
+  BRRR_SCALAR_FN void merge(const Folded& other) {
+    total = R::template combine<A>(total, other.total);
+  }
+};
+
+template <class A>
+struct Total {
+  A total;
+};
+
+// The place of the element that stands first: NaN before everything else, of equals the lower one.
+template <class R, class A>
+struct Best {
+  A top = A();
+  i64 place = -1;
+
+  template <class V>
+  BRRR_SCALAR_FN void take(V value, i64 index) {
+    const bool better =
+        place < 0 || R::template before<A>(value, top) || (value != value && top == top);
+    top = better ? A(value) : top;
+    place = better ? index : place;
+  }
+};
+
+// Reports of checks: the one of the lowest position stays.
+enum FaultKind { kIndexFault, kIntegerFault, kFloatingFault };
+struct FaultSink {
+  Fault* fault;
+  int check;
+};
+BRRR_FN i64 bits_of(double a) { return __builtin_bit_cast(i64, a); }
+BRRR_FN i64 bits_of(i64 a) { return a; }
+static __attribute__((noinline)) void report_fault(FaultSink sink, i64 position, FaultKind kind,
+                                                   i64 value, i64 low, i64 high) {
+  if (sink.fault->position >= 0 && sink.fault->position <= position) return;
+  *sink.fault = {position, sink.check, kind, value, low, high};
+}
+BRRR_FN i64 index_within(i64 value, i64 bound) {
+  return value < 0 ? 0 : value < bound ? value : bound - 1;
+}
+BRRR_FN i64 checked_index(FaultSink sink, i64 position, i64 value, i64 bound) {
+  if (value >= 0 && value < bound) return value;
+  report_fault(sink, position, kIndexFault, value, 0, bound);
+  return index_within(value, bound);
+}
+template <class T, class V>
+BRRR_FN T checked_range(FaultSink sink, i64 position, T given, V value, V low, V high) {
+  if (!(value >= low && value <= high)) {
+    report_fault(sink, position, __is_same(V, double) ? kFloatingFault : kIntegerFault,
+                 bits_of(value), bits_of(low), bits_of(high));
+  }
+  return given;
+}

@@ -1,0 +1,392 @@
+// Owns the text of one pass over a tile of elements. Its values are computed in stages, each a loop
+// over the tile: exact arithmetic in loops that the compiler vectorizes, functions with inexact
+// results by Lanes, as in stamped loops. What a later stage needs stays in an array of the tile.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+
+#include "brrr/ops/cpu/vector_math.h"
+#include "brrr/ops/jit/render_cpu_tile.h"
+
+namespace brrr::jit {
+namespace {
+
+using namespace pieces;
+using Kind = Body::Value::Kind;
+
+#include "brrr/dispatch/functions.def"
+#include "brrr/ops/cpu/inexact_math.inl"
+
+// Whether an expression can be computed with Lanes, which have neither truth values nor integers.
+bool suits_lanes(const std::string& text) {
+  static const std::vector<std::string> known = [] {
+#define BRRR_NAME(name, ...) #name,
+    return std::vector<std::string>{BRRR_INEXACT_FUNCTIONS(BRRR_NAME)
+                                        BRRR_EXACT_FUNCTIONS(BRRR_NAME) "pow",
+                                    "where",
+                                    "maximum",
+                                    "minimum",
+                                    "abs",
+                                    "logistic",
+                                    "over",
+                                    "gated_slope",
+                                    "moved",
+                                    "adam_direction",
+                                    "K"};
+#undef BRRR_NAME
+  }();
+  for (const char* symbol : {"?", "&&", "||", "%", "~", "^", "<<", ">>"}) {
+    if (text.find(symbol) != std::string::npos) return false;
+  }
+  const auto in_word = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) || c == '_';
+  };
+  for (std::size_t i = 0; i < text.size();) {
+    if (text[i] == '!' && text.substr(i, 2) != "!=") return false;
+    std::size_t end = i;
+    while (end < text.size() && in_word(text[end])) ++end;
+    const std::string word = text.substr(i, end - i);
+    if (word.size() > 1 && !std::isdigit(static_cast<unsigned char>(word[0])) &&
+        std::find(known.begin(), known.end(), word) == known.end())
+      return false;
+    i = std::max(end, i + 1);
+  }
+  return true;
+}
+
+bool is_math(const Body& body, int number) {
+#if BRRR_VECTOR_MATH
+  const Body::Value& value = body.value(number);
+  return value.kind == Kind::expression && is_floating(value.type) && !value.select &&
+         register_dtype(value.dtype) == register_dtype(value.type) &&
+         !(body.strict && is_half(value.dtype)) && calls_inexact_math(value.text.c_str()) &&
+         suits_lanes(value.text);
+#else
+  (void)body, (void)number;
+  return false;
+#endif
+}
+
+// The text of one pass over a tile.
+class Tile {
+ public:
+  Tile(const Body& body, const Pass& pass, std::size_t number, Walked walked)
+      : body_(body), pass_(pass), number_(static_cast<int>(number)), walked_(std::move(walked)) {
+    for (const int value : pass_.elements) stages_[value] = stage_of(value);
+    for (const auto& [value, stage] : stages_) last_ = std::max(last_, stage);
+  }
+
+  // Arrays for all that is kept beyond its stage; they live as long as the function.
+  std::string buffers() const {
+    std::string text;
+    const auto buffer = [&](DType dtype, const std::string& name) {
+      text += fmt::format("  alignas(64) {} b_{}[kTile];\n", array_name(dtype), name);
+    };
+    for (const int value : pass_.elements) {
+      if (needs_array(value)) buffer(body_.value(value).dtype, array(value));
+    }
+    for (const std::size_t input : addressed()) buffer(i64, fmt::format("g{}_{}", number_, input));
+    for (const int r : pass_.reductions) {
+      if (is_converted(r)) buffer(body_.value(r).type, operand_array(r));
+    }
+    for (const int o : pass_.outputs) {
+      if (is_converted_output(o)) buffer(output(o).dtype, output_array(o));
+    }
+    return text;
+  }
+
+  // From operands in memory to arrays of all values.
+  std::string statements_of_tile() const {
+    std::string text = fmt::format("  const i64 m = padded(n);\n{}", reads());
+    for (int stage = 0; stage <= last_; ++stage) text += stage % 2 ? lanes(stage) : loop(stage);
+    return text + conversions();
+  }
+
+  // Outputs in memory, which may be that of inputs: after everything that reads them.
+  std::string writes() const {
+    std::string first, text;
+    for (const int o : pass_.outputs) {
+      (is_read_late(output(o).value) ? first : text) += fmt::format(
+          "  write({}, {}, {}, {}, n, a_{});\n", walked_.space, output_operand(o), walked_.place,
+          pointer("out", output(o).dtype, o, output_operand(o)), source(o));
+    }
+    return first + text;
+  }
+
+  // The array of what a reduction reduces.
+  std::string reduced(int reduction) const {
+    return "a_" + (is_converted(reduction) ? operand_array(reduction)
+                                           : array(body_.value(reduction).operands[0]));
+  }
+
+ private:
+  const Body::Operand& output(int o) const { return body_.outputs[static_cast<std::size_t>(o)]; }
+  std::string array(int value) const { return fmt::format("v{}_{}", number_, value); }
+  std::string operand_array(int r) const { return fmt::format("r{}_{}", number_, r); }
+  std::string output_array(int o) const { return fmt::format("y{}_{}", number_, o); }
+  std::string source(int o) const {
+    return is_converted_output(o) ? output_array(o) : array(output(o).value);
+  }
+  std::size_t reads_count() const {
+    return body_.inputs.size() + static_cast<std::size_t>(body_.indices);
+  }
+  // Pointwise layouts have outputs first, those of reductions last.
+  std::size_t output_operand(int o) const {
+    return static_cast<std::size_t>(o) + (body_.reduces() ? reads_count() : 0);
+  }
+  std::size_t input_operand(std::size_t i) const {
+    return i + (body_.reduces() ? 0 : body_.outputs.size());
+  }
+
+  // Coordinates need their base, values of rows and scalars have no array.
+  bool has_own_array(int value) const {
+    return is_of_elements(value) && body_.value(value).kind != Kind::index;
+  }
+  bool is_of_elements(int value) const { return stages_.contains(value); }
+  bool is_read(int value) const {
+    const Kind kind = body_.value(value).kind;
+    return kind == Kind::input || kind == Kind::index;
+  }
+  bool converts(int value, DType type) const {
+    return register_dtype(body_.value(value).dtype) != register_dtype(type);
+  }
+  bool is_converted(int r) const {
+    const Body::Value& value = body_.value(r);
+    return converts(value.operands[0], value.type) || !has_own_array(value.operands[0]);
+  }
+  bool is_converted_output(int o) const {
+    return converts(output(o).value, output(o).dtype) || !has_own_array(output(o).value);
+  }
+
+  // Even stages are loops of exact arithmetic, odd ones of Lanes.
+  int stage_of(int number) const {
+    if (is_read(number)) return -1;
+    const bool math = is_math(body_, number);
+    int stage = math ? 1 : 0;
+    for (const int operand : body_.value(number).operands) {
+      const auto found = stages_.find(operand);
+      if (found == stages_.end() || found->second < 0) continue;
+      const int before = found->second;
+      const bool together =
+          before % 2 == (math ? 1 : 0) && !(math && converts(operand, body_.value(number).type));
+      stage = std::max(stage, together ? before : before + (before % 2 == (math ? 1 : 0) ? 2 : 1));
+    }
+    return stage;
+  }
+  bool needs_array(int value) const {
+    if (is_read(value) || stages_.at(value) % 2 == 1) return true;
+    for (const int reader : pass_.elements) {
+      const std::vector<int>& operands = body_.value(reader).operands;
+      if (stages_.at(reader) != stages_.at(value) &&
+          std::find(operands.begin(), operands.end(), value) != operands.end())
+        return true;
+    }
+    return std::any_of(pass_.reductions.begin(), pass_.reductions.end(),
+                       [&](int r) { return body_.value(r).operands[0] == value; }) ||
+           std::any_of(pass_.outputs.begin(), pass_.outputs.end(),
+                       [&](int o) { return output(o).value == value; });
+  }
+  // Inputs that elements of this pass read through their addresses.
+  std::vector<std::size_t> addressed() const {
+    std::vector<std::size_t> list;
+    for (const int value : pass_.elements) {
+      const Body::Value& v = body_.value(value);
+      const auto input = static_cast<std::size_t>(v.number);
+      if ((v.kind == Kind::gathered || v.kind == Kind::draw) &&
+          std::find(list.begin(), list.end(), input) == list.end())
+        list.push_back(input);
+    }
+    return list;
+  }
+
+  // A pointer to an operand at the tile's base.
+  std::string pointer(std::string_view name, DType dtype, int number, std::size_t operand) const {
+    const std::string at = fmt::format("{}{} + {}", name, number, walked_.offset(operand));
+    if (dtype != boolean) return at;
+    return fmt::format("reinterpret_cast<{}u8*>({})", name == "in" ? "const " : "", at);
+  }
+
+  std::string reads() const {
+    std::string text;
+    for (const int value : pass_.elements) {
+      const Body::Value& v = body_.value(value);
+      const std::string name = array(value);
+      const auto at = static_cast<std::size_t>(v.number);
+      if (v.kind == Kind::input) {
+        text += fmt::format("  const {0}* a_{1} = read({2}, {3}, {4}, {5}, n, b_{1});\n",
+                            array_name(v.dtype), name, walked_.space, input_operand(at),
+                            walked_.place, pointer("in", v.dtype, v.number, input_operand(at)));
+      } else if (v.kind == Kind::index) {
+        text += fmt::format("  const i64* a_{0} = offsets({1}, {2}, {3}, n, b_{0});\n", name,
+                            walked_.space, input_operand(body_.inputs.size() + at), walked_.place);
+      } else if (needs_array(value)) {
+        text += fmt::format("  {0}* a_{1} = {2};\n", array_name(v.dtype), name, place_of(value));
+      }
+    }
+    for (const std::size_t input : addressed()) {
+      text += fmt::format("  const i64* a_g{0}_{1} = offsets({2}, {3}, {4}, n, b_g{0}_{1});\n",
+                          number_, input, walked_.space, input_operand(input), walked_.place);
+    }
+    return text;
+  }
+  // Whether an input's own memory is read after the last stage.
+  bool is_read_late(int value) const { return is_of_elements(value) && is_read(value); }
+  bool has_late_reads() const {
+    return std::any_of(pass_.outputs.begin(), pass_.outputs.end(),
+                       [&](int o) { return is_read_late(output(o).value); }) ||
+           std::any_of(pass_.reductions.begin(), pass_.reductions.end(),
+                       [&](int r) { return is_read_late(body_.value(r).operands[0]); });
+  }
+  // A value of the last stage that is written as it is goes straight to memory: inputs, which may
+  // be the same memory, have been read by then.
+  std::string place_of(int value) const {
+    if (has_late_reads()) return "b_" + array(value);
+    for (const int o : pass_.outputs) {
+      if (output(o).value != value || is_converted_output(o) || stages_.at(value) != last_)
+        continue;
+      return fmt::format("destination({}, {}, {}, {}, n, b_{})", walked_.space, output_operand(o),
+                         walked_.place, pointer("out", output(o).dtype, o, output_operand(o)),
+                         array(value));
+    }
+    return "b_" + array(value);
+  }
+
+  std::vector<int> values_in(int stage) const {
+    std::vector<int> list;
+    for (const int value : pass_.elements) {
+      if (stages_.at(value) == stage) list.push_back(value);
+    }
+    return list;
+  }
+
+  // What `values` need from arrays, under the names of statements.
+  std::string loaded(const std::vector<int>& operands) const {
+    std::string text;
+    if (body_.reduces() && walked_.by_columns) text += "    const Row& row = rows[e];\n";
+    std::vector<int> known;
+    for (const int operand : operands) {
+      if (!is_of_elements(operand) || std::find(known.begin(), known.end(), operand) != known.end())
+        continue;
+      known.push_back(operand);
+      const Body::Value& v = body_.value(operand);
+      const std::string base =
+          v.kind == Kind::index
+              ? " + " + walked_.offset(
+                            input_operand(body_.inputs.size() + static_cast<std::size_t>(v.number)))
+              : "";
+      text += fmt::format("    const {} {} = a_{}[e]{};\n", register_name(v.dtype),
+                          name_of_value(body_, operand), array(operand), base);
+    }
+    return text;
+  }
+
+  std::string loop(int stage) const {
+    const std::vector<int> values = values_in(stage);
+    if (values.empty()) return "";
+    std::vector<int> operands;
+    std::string text, stores;
+    bool is_plain = true;
+    for (const int value : values) {
+      const Body::Value& v = body_.value(value);
+      for (const int operand : v.operands) {
+        if (is_of_elements(operand) && stages_.at(operand) != stage) operands.push_back(operand);
+      }
+      if (v.kind == Kind::gathered || v.kind == Kind::draw) {
+        const auto input = static_cast<std::size_t>(v.number);
+        text += fmt::format("    const {}* g{} = in{} + {} + a_g{}_{}[e];\n",
+                            c_name(body_.inputs[input].dtype), input, input,
+                            walked_.offset(input_operand(input)), number_, input);
+      }
+      is_plain &= v.kind == Kind::expression;
+      if (needs_array(value)) {
+        stores += fmt::format("    a_{}[e] = {};\n", array(value), name_of_value(body_, value));
+      }
+    }
+    return fmt::format("{}  for (i64 e = 0; e < m; ++e) {{\n{}{}{}{}  }}\n",
+                       is_plain ? "  BRRR_INDEPENDENT_ITERATIONS\n" : "", loaded(operands), text,
+                       statements(body_, values, number_), stores);
+  }
+
+  std::string lanes(int stage) const {
+    std::string text;
+    for (const DType type : {f32, f64}) {
+      std::string statements;
+      for (const int value : values_in(stage)) {
+        const Body::Value& v = body_.value(value);
+        if (register_dtype(v.type) != type) continue;
+        std::string arguments;
+        for (const int operand : v.operands)
+          arguments += (arguments.empty() ? "" : ", ") + lane_operand(operand, stage, type);
+        statements += fmt::format(
+            "    const Lanes<{0}> l{1} = {2}<Lanes<{0}>>({3});\n    "
+            "l{1}.store(a_{4} + e);\n",
+            c_name(type), value, function_name(body_, value), arguments, array(value));
+      }
+      if (!statements.empty()) {
+        text += fmt::format("  for (i64 e = 0; e < m; e += Lanes<{}>::count) {{\n{}  }}\n",
+                            c_name(type), statements);
+      }
+    }
+    return text;
+  }
+  std::string lane_operand(int operand, int stage, DType type) const {
+    const Body::Value& v = body_.value(operand);
+    if (!is_of_elements(operand)) {
+      const std::string value = converted(body_, operand, type);
+      if (!walked_.by_columns || v.kind == Kind::scalar)
+        return fmt::format("Lanes<{}>::all({})", c_name(type), value);
+      return fmt::format("lanes_by<{}>([&](i64 i) {{ const Row& row = rows[e + i]; return {}; }})",
+                         c_name(type), value);
+    }
+    if (stages_.at(operand) == stage) return fmt::format("l{}", operand);
+    const std::string name = fmt::format("a_{}", array(operand));
+    if (v.kind != Kind::index) return fmt::format("lanes_of<{}>({} + e)", c_name(type), name);
+    return fmt::format(
+        "lanes_by<{0}>([&](i64 i) {{ return narrow<{0}>({1}[e + i] + {2}); }})", c_name(type), name,
+        walked_.offset(input_operand(body_.inputs.size() + static_cast<std::size_t>(v.number))));
+  }
+
+  // Of values that are reduced or written in another type than they have.
+  std::string conversions() const {
+    std::string text, arrays;
+    std::vector<int> operands;
+    const auto convert = [&](const std::string& name, int value, DType type) {
+      operands.push_back(value);
+      arrays += fmt::format("  {0}* a_{1} = b_{1};\n", array_name(type), name);
+      text += fmt::format("    a_{}[e] = {};\n", name, converted(body_, value, type));
+    };
+    for (const int r : pass_.reductions) {
+      const Body::Value& value = body_.value(r);
+      if (is_converted(r)) convert(operand_array(r), value.operands[0], value.type);
+    }
+    for (const int o : pass_.outputs) {
+      if (is_converted_output(o)) convert(output_array(o), output(o).value, output(o).dtype);
+    }
+    if (text.empty()) return "";
+    return fmt::format(
+        "{}  BRRR_INDEPENDENT_ITERATIONS\n  for (i64 e = 0; e < m; ++e) {{\n{}{}  }}\n", arrays,
+        loaded(operands), text);
+  }
+
+  const Body& body_;
+  const Pass& pass_;
+  int number_;
+  Walked walked_;
+  std::map<int, int> stages_;
+  int last_ = -1;
+};
+
+}  // namespace
+
+std::string_view array_name(DType dtype) { return dtype == boolean ? "u8" : register_name(dtype); }
+
+TileText tile_text(const Body& body, const Pass& pass, std::size_t number, const Walked& walked) {
+  const Tile tile(body, pass, number, walked);
+  TileText text{tile.buffers(), tile.statements_of_tile(), tile.writes(), {}};
+  for (const int r : pass.reductions) text.reduced[r] = tile.reduced(r);
+  return text;
+}
+
+}  // namespace brrr::jit

@@ -1,0 +1,214 @@
+// Owns the text of what a kernel with reductions does with one element, one result and one row; the
+// walks around it are in render_reduction.cpp.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "brrr/ops/jit/render.h"
+
+namespace brrr::jit {
+namespace pieces {
+namespace {
+
+using Kind = Body::Value::Kind;
+
+bool is_arg(const Body& body, int value) { return body.value(value).kind == Kind::arg; }
+
+// NaN stands before everything else; of equals the first one counts.
+std::string before_function(int reduction) {
+  return fmt::format(
+      "template <class T>\nBRRR_FN bool stands_before{0}(T a, i64 i, T b, i64 j) {{\n"
+      "  const bool none = (i == highest<i64>()) | (j == highest<i64>()), nan = a != a, other = "
+      "b != b, lower = i < j;\n"
+      "  const bool first = before{0}<T>(a, b) | (!before{0}<T>(b, a) & lower);\n"
+      "  return none ? lower : nan | other ? nan & (!other | lower) : first;\n}}\n",
+      reduction);
+}
+
+// struct Partial<pass>: an accumulator for every reduction, and what is done with it.
+std::string partial(const Body& body, std::size_t number, const Pass& pass) {
+  std::string text, fields, start, join, shuffle;
+  for (const int r : pass.reductions) {
+    const std::string_view type = register_name(body.value(r).type);
+    fields += fmt::format("  {} a{};\n", type, r);
+    shuffle += fmt::format("  result.a{0} = shuffle<DOWN>(p.a{0}, by, width);\n", r);
+    if (is_arg(body, r)) {
+      text += before_function(r);
+      // An index past every element stands for nothing seen yet.
+      fields += fmt::format("  i64 i{};\n", r);
+      start += fmt::format("  p.a{0} = {1}(0);\n  p.i{0} = highest<i64>();\n", r, type);
+      join += fmt::format(
+          "  if (stands_before{0}<{1}>(q.a{0}, q.i{0}, p.a{0}, p.i{0})) {{\n    p.a{0} = q.a{0};\n "
+          "   p.i{0} = q.i{0};\n  }}\n",
+          r, type);
+      shuffle += fmt::format("  result.i{0} = shuffle<DOWN>(p.i{0}, by, width);\n", r);
+    } else {
+      start += fmt::format("  p.a{0} = identity{0}<{1}>();\n", r, type);
+      join += fmt::format("  p.a{0} = combine{0}<{1}>(p.a{0}, q.a{0});\n", r, type);
+    }
+  }
+  return text + fmt::format(
+                    "struct Partial{0} {{\n{1}}};\n"
+                    "BRRR_FN void start(Partial{0}& p) {{\n{2}}}\n"
+                    "BRRR_FN void join(Partial{0}& p, const Partial{0}& q) {{\n{3}}}\n"
+                    "template <bool DOWN>\n"
+                    "BRRR_FN Partial{0} of_lane(const Partial{0}& p, int by, int width) {{\n"
+                    "  Partial{0} result;\n{4}  return result;\n}}\n",
+                    number, fields, start, join, shuffle);
+}
+
+// visit<pass>(p, row, elements..., constants..., index, y<output>...): one element enters the
+// reductions of a pass and gives its outputs.
+std::string visit(const Body& body, std::size_t number, const Pass& pass) {
+  std::string text = fmt::format("BRRR_FN void visit{}(", number);
+  if (!pass.reductions.empty()) text += fmt::format("Partial{}& p, ", number);
+  text += "const Row& row, " + element_parameters(body) + constant_parameters(body) + "i64 index";
+  for (const int o : pass.outputs) {
+    text +=
+        fmt::format(", {}& y{}", register_name(body.outputs[static_cast<std::size_t>(o)].dtype), o);
+  }
+  text += ") {\n" + statements(body, pass.elements, static_cast<int>(number));
+  for (const int r : pass.reductions) {
+    const Body::Value& value = body.value(r);
+    const std::string_view type = register_name(value.type);
+    const std::string element = converted(body, value.operands[0], value.type);
+    if (is_arg(body, r)) {
+      // A thread meets its elements in order, so a tie stays with the one that it has.
+      text += fmt::format(
+          "  const bool wins{0} = (p.i{0} == highest<i64>()) | before{0}<{1}>({2}, p.a{0}) | (({2} "
+          "!= {2}) & (p.a{0} == p.a{0}));\n"
+          "  p.a{0} = wins{0} ? {2} : p.a{0};\n  p.i{0} = wins{0} ? index : p.i{0};\n",
+          r, type, element);
+    } else {
+      text +=
+          fmt::format("  p.a{0} = combine{0}<{1}>(p.a{0}, map{0}<{1}>({2}));\n", r, type, element);
+    }
+  }
+  for (const int o : pass.outputs) {
+    const Body::Operand& output = body.outputs[static_cast<std::size_t>(o)];
+    text += fmt::format("  y{} = {};\n", o, converted(body, output.value, output.dtype));
+  }
+  return text + "}\n";
+}
+
+// finish(row, p, constants..., elements): results of a pass.
+std::string finish(const Body& body, std::size_t number, const Pass& pass) {
+  std::string text =
+      fmt::format("BRRR_FN void finish(Row& row, const Partial{}& p, {}i64 elements) {{\n", number,
+                  constant_parameters(body));
+  for (const int r : pass.reductions) {
+    const Body::Value& value = body.value(r);
+    const std::string_view type = register_name(value.type);
+    std::string result =
+        is_arg(body, r)
+            ? fmt::format("p.i{}", r)
+            : fmt::format("finish{0}<{1}>(p.a{0}, static_cast<{1}>(elements))", r, type);
+    if (body.strict && is_half(value.dtype))
+      result = fmt::format("rounded<{}>({})", c_name(value.dtype), result);
+    text += fmt::format("  {} = {};\n", name_of_value(body, r), result);
+  }
+  return text + statements(body, pass.results) + "}\n";
+}
+
+std::string outputs_and_constants(const Body& body) {
+  std::string text;
+  for (std::size_t i = 0; i < body.outputs.size(); ++i) text += fmt::format("out{}, ", i);
+  return text + constant_arguments(body);
+}
+
+}  // namespace
+
+// struct Row: what is known of a row. begin(row, inputs..., offset) reads it.
+std::string row_struct(const Body& body) {
+  std::string fields, begin;
+  const std::vector<Level> levels = levels_of(body);
+  for (std::size_t i = 0; i < body.values.size(); ++i) {
+    const Body::Value& value = body.values[i];
+    if (levels[i].per_element() || value.kind == Kind::scalar) continue;
+    const std::string name = name_of_value(body, static_cast<int>(i)).substr(4);
+    const DType type = value.kind == Kind::reduction ? value.type : value.dtype;
+    fields += fmt::format("  {} {};\n", register_name(type), name);
+    if (value.kind == Kind::input)
+      begin += fmt::format("  row.{0} = widen(in{1}[offset[{1}]]);\n", name, value.number);
+  }
+  std::string inputs;
+  for (std::size_t i = 0; i < body.inputs.size(); ++i) {
+    inputs += fmt::format("const {}* in{}, ", c_name(body.inputs[i].dtype), i);
+    if (is_address(body, i) && is_of_rows(body, i)) {
+      fields += fmt::format("  const {}* g{};\n", c_name(body.inputs[i].dtype), i);
+      begin += fmt::format("  row.g{0} = in{0} + offset[{0}];\n", i);
+    }
+  }
+  return fmt::format(
+      "struct Row {{\n{}}};\nBRRR_FN void begin_row(Row& row, {}{}const i64* offset) {{\n{}{}}}\n",
+      fields, inputs, constant_parameters(body), begin, statements(body, values_of_rows(body)));
+}
+
+// leave(row, outputs..., constants..., offset of each output): results are written.
+std::string leave(const Body& body) {
+  std::string parameters, text;
+  for (std::size_t i = 0; i < body.outputs.size(); ++i) {
+    const Body::Operand& output = body.outputs[i];
+    parameters += fmt::format("{}* out{}, ", c_name(output.dtype), i);
+    if (output.scope != Body::Scope::row) continue;
+    text += fmt::format("  out{0}[offset[{0}]] = narrow<{1}>({2});\n", i, c_name(output.dtype),
+                        converted(body, output.value, output.dtype));
+  }
+  return fmt::format("BRRR_FN void leave(const Row& row, {}{}const i64* offset) {{\n{}}}\n",
+                     parameters, constant_parameters(body), text);
+}
+
+bool has_row_values(const Body& body) {
+  for (std::size_t i = 0; i < body.inputs.size(); ++i) {
+    if (is_of_rows(body, i)) return true;
+  }
+  return !values_of_rows(body).empty();
+}
+
+std::string row_functions(const Body& body) {
+  std::string text = row_struct(body) + leave(body);
+  const std::vector<Pass> passes = passes_of(body);
+  for (std::size_t n = 0; n < passes.size(); ++n) {
+    if (!passes[n].reductions.empty())
+      text += partial(body, n, passes[n]) + finish(body, n, passes[n]);
+    text += visit(body, n, passes[n]);
+  }
+  return text;
+}
+
+std::string finish_call(const Body& body, std::string_view row, std::string_view partial) {
+  return fmt::format("finish({}, {}, {}elements);\n", row, partial, constant_arguments(body));
+}
+std::string leave_call(const Body& body, std::string_view row, std::string_view offset) {
+  return fmt::format("leave({}, {}{});\n", row, outputs_and_constants(body), offset);
+}
+std::string begin_call(const Body& body, std::string_view row, std::string_view offset) {
+  if (!has_row_values(body)) return "";
+  std::string inputs;
+  for (std::size_t i = 0; i < body.inputs.size(); ++i) inputs += fmt::format("in{}, ", i);
+  return fmt::format("begin_row({}, {}{}{});\n", row, inputs, constant_arguments(body), offset);
+}
+
+std::size_t partial_size_of(const Body& body, const Pass& pass) {
+  std::size_t size = 0, alignment = 1;
+  const auto field = [&](std::size_t bytes) {
+    size = (size + bytes - 1) / bytes * bytes + bytes;
+    alignment = std::max(alignment, bytes);
+  };
+  for (const int r : pass.reductions) {
+    field(size_of(register_dtype(body.value(r).type)));
+    if (is_arg(body, r)) field(8);
+  }
+  return (size + alignment - 1) / alignment * alignment;
+}
+
+}  // namespace pieces
+
+std::size_t partial_size(const Body& body) {
+  std::size_t size = 0;
+  for (const pieces::Pass& pass : pieces::passes_of(body))
+    size = std::max(size, pieces::partial_size_of(body, pass));
+  return size;
+}
+
+}  // namespace brrr::jit

@@ -1,0 +1,285 @@
+// Owns the choice among walks, and of widths and block sizes: the numbers are in tuning.h.
+#include "brrr/ops/jit/schedule.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+
+#include "brrr/ops/jit/cpu_kernel.h"
+#include "brrr/ops/jit/tuning.h"
+
+namespace brrr::jit {
+namespace {
+
+using std::int64_t;
+
+constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+constexpr int power_of_two_from(int64_t n) {
+  return n <= 1 ? 1 : 1 << std::bit_width(static_cast<std::uint64_t>(n - 1));
+}
+
+constexpr bool has(std::uint32_t bits, int operand) { return bits >> operand & 1; }
+
+// A dimension along which operands that do not run along the last one do: the other side of a tile.
+// -1: none.
+int transposed_dim(const PointwiseLayout& layout, std::uint32_t& transposed) {
+  constexpr int64_t kLeast = 8;
+  const Space& space = layout.space;
+  const int inner = space.rank - 1;
+  int side = -1;
+  if (space.stride[0][inner] != 1 || space.size[inner] < kLeast) return -1;
+  for (int k = layout.outputs; k < space.operands; ++k) {
+    if (space.stride[k][inner] == 0 || space.stride[k][inner] == 1 || layout.sizes[k] == 0)
+      continue;
+    for (int d = 0; d < inner; ++d) {
+      if (space.stride[k][d] != 1 || space.size[d] < kLeast || (side >= 0 && side != d)) continue;
+      side = d;
+      transposed |= 1u << k;
+    }
+  }
+  return side;
+}
+
+}  // namespace
+
+Schedule flat_schedule(const std::uint8_t* sizes, int outputs, int operands, std::uint32_t single,
+                       int aligned, int64_t count) {
+  Schedule schedule;
+  int widest = 1, written = 0, read = 0;
+  for (int k = 0; k < operands; ++k) {
+    if (has(single, k)) continue;
+    widest = std::max<int>(widest, sizes[k]);
+    if (k < outputs) {
+      written = std::max<int>(written, sizes[k]);
+    } else {
+      read += sizes[k];
+    }
+  }
+  schedule.broadcast = single;
+  schedule.width = std::min(16 / widest, aligned);
+  schedule.threads = tuning().pointwise_threads;
+  // How many vectors a thread takes when there are enough elements to fill the device anyway.
+  if (count >= tuning().pointwise_large) {
+    schedule.unroll =
+        std::clamp(tuning().pointwise_bytes / (std::max(read, written) * schedule.width), 1, 8);
+  }
+  return schedule;
+}
+
+Schedule pointwise_schedule(PointwiseLayout& layout) {
+  Space& space = layout.space;
+  sort_dims(space);
+  coalesce(space);
+  Schedule schedule;
+  schedule.walk = Walk::strided;
+  schedule.rank = space.rank;
+  schedule.wide = !is_narrow(space);
+  const int largest = *std::max_element(layout.sizes, layout.sizes + space.operands);
+  if (const int side = transposed_dim(layout, schedule.transposed); side >= 0) {
+    const int inner = space.rank - 1;
+    space.move_last(side);
+    space.swap_dims(inner - 1, inner);
+    schedule.walk = Walk::tiled;
+    const bool fits = largest <= 4 && std::popcount(schedule.transposed) == 1;
+    schedule.tile = fits ? tuning().tile : 32;
+    schedule.threads = tuning().tile_threads;
+    return schedule;
+  }
+  schedule.threads = tuning().pointwise_threads;
+  schedule.unroll = space.count() >= tuning().pointwise_large ? tuning().strided_unroll : 1;
+  schedule.width = vector_width(space, layout.data, layout.sizes, 16 / largest);
+  if (schedule.width > 1) {
+    for (int k = layout.outputs; k < space.operands; ++k) {
+      if (space.stride[k][space.rank - 1] == 0) schedule.broadcast |= 1u << k;
+    }
+  }
+  return schedule;
+}
+
+int64_t blocks_of(const Schedule& schedule, const Space& space) {
+  if (schedule.walk != Walk::tiled) {
+    return ceil_div(space.count() / schedule.width, int64_t{schedule.threads} * schedule.unroll);
+  }
+  int64_t blocks = 1;
+  for (int d = 0; d < space.rank; ++d) {
+    blocks *= d < space.rank - 2 ? space.size[d] : ceil_div(space.size[d], schedule.tile);
+  }
+  return blocks;
+}
+
+namespace {
+
+// Of `loads` that a thread has to do, how many it has under way: more where few blocks share a
+// multiprocessor, which would wait for memory. What is loaded stays in registers: 128 elements.
+int column_unroll(int64_t loads, int width, int64_t blocks, int multiprocessors) {
+  const Tuning& tuned = tuning();
+  const int64_t most = std::min<int64_t>(
+      {loads, 128 / width, tuned.column_loads / ceil_div(blocks, multiprocessors)});
+  return std::max(tuned.column_unroll,
+                  static_cast<int>(std::bit_floor(static_cast<std::uint64_t>(most))));
+}
+
+bool varies(const Space& space, int operand) {
+  return std::any_of(space.stride[operand], space.stride[operand] + space.rank,
+                     [](int64_t stride) { return stride != 0; });
+}
+
+// Where both kinds of dimensions have more than one element: neighbouring threads go along
+// whichever elements are neighbours in memory. The first operand that varies along both decides.
+bool goes_by_columns(const ReductionLayout& layout) {
+  if (layout.kept.count() <= 1 || layout.reduced.count() <= 1) return layout.kept.count() > 1;
+  int lead = 0;
+  while (lead + 1 < layout.reduced.operands &&
+         !(varies(layout.kept, lead) && varies(layout.reduced, lead)))
+    ++lead;
+  if (!varies(layout.kept, lead) || !varies(layout.reduced, lead)) lead = 0;
+  const int64_t kept_step = std::abs(layout.kept.stride[lead][layout.kept.rank - 1]);
+  const int64_t reduced_step = std::abs(layout.reduced.stride[lead][layout.reduced.rank - 1]);
+  return kept_step != 0 && (reduced_step == 0 || kept_step < reduced_step);
+}
+
+// Sets the width: what every operand that has neighbours along the vectors can be read or written
+// in. Results are written one by one.
+void set_width(Schedule& schedule, const ReductionLayout& layout) {
+  const bool by_columns = schedule.walk == Walk::columns;
+  const Space& along = by_columns ? layout.kept : layout.reduced;
+  const Space& across = by_columns ? layout.reduced : layout.kept;
+  const int inner = along.rank - 1;
+  std::uint8_t sizes[kMaxOperands];
+  int largest = 1;
+  bool any = false;
+  for (int k = 0; k < along.operands; ++k) {
+    const bool of_elements =
+        k < layout.inputs || (k < layout.reduced.operands && varies(layout.reduced, k));
+    sizes[k] = of_elements ? layout.sizes[k] : std::uint8_t{0};
+    largest = std::max<int>(largest, sizes[k]);
+    any |= sizes[k] > 0 && along.stride[k][inner] == 1;
+  }
+  if (!any) return;
+  // Accumulators of an index are large, and columns keep `width` of them a thread in shared memory.
+  schedule.width =
+      vector_width(along, layout.data, sizes,
+                   layout.ordered && by_columns ? std::min(8, 16 / largest) : 16 / largest);
+  // Vectors must start at multiples of their size in every row: strides of the other space count as
+  // well.
+  for (int k = 0; k < along.operands; ++k) {
+    if (sizes[k] == 0 || along.stride[k][inner] != 1) continue;
+    for (int d = 0; d < across.rank; ++d) {
+      while (across.size[d] > 1 && across.stride[k][d] % schedule.width != 0) schedule.width /= 2;
+    }
+  }
+  if (schedule.width == 1) return;
+  for (int k = 0; k < along.operands; ++k) {
+    if (sizes[k] > 0 && along.stride[k][inner] == 0) schedule.broadcast |= 1u << k;
+  }
+}
+
+// Of rows that are passed over again, each thread keeps what it loads while that fits its
+// registers.
+void keep_rows(Schedule& schedule, int64_t loads, int operands) {
+  constexpr int kKept = 64, kLoaded = 32;  // elements
+  schedule.keeps = loads * schedule.width * operands <= kKept;
+  schedule.unroll = schedule.keeps ? power_of_two_from(loads)
+                                   : std::clamp(kLoaded / schedule.width, 1, schedule.unroll);
+}
+
+// Each of these gives the rounds of `unroll` loads that one block has to do.
+int64_t schedule_columns(ReductionSchedule& schedule, const ReductionLayout& layout,
+                         int multiprocessors) {
+  const Tuning& tuned = tuning();
+  const int64_t kept = layout.kept.count(), reduced = layout.reduced.count();
+  schedule.threads = tuned.column_threads;
+  // With few elements to reduce, threads are better used side by side.
+  const int below = power_of_two_from(ceil_div(reduced, tuned.column_unroll));
+  schedule.lanes = std::min(std::max(tuned.column_lanes, schedule.threads / below),
+                            power_of_two_from(kept / schedule.width));
+  schedule.lanes = std::min(schedule.lanes, schedule.threads);
+  // What the cache holds is read in narrow strips, down to a sector of 32 bytes, by as many blocks
+  // as keep half of the device busy: that costs less than joining parts does.
+  const int size = layout.sizes[0], sector = std::max(1, 32 / (schedule.width * size));
+  if (kept * reduced * size <= tuned.column_strips << 20) {
+    while (schedule.lanes > sector &&
+           kept / schedule.width < schedule.lanes * (multiprocessors / 2))
+      schedule.lanes /= 2;
+  }
+  schedule.blocks = ceil_div(kept / schedule.width, schedule.lanes);
+  const int down = schedule.threads / schedule.lanes;
+  const int64_t loads = ceil_div(reduced, down);
+  schedule.unroll = column_unroll(loads, schedule.width, schedule.blocks, multiprocessors);
+  if (layout.passes > 1) keep_rows(schedule, loads, layout.inputs);
+  schedule.part = down * schedule.unroll;
+  return ceil_div(reduced, schedule.part);
+}
+
+int64_t schedule_rows(ReductionSchedule& schedule, const ReductionLayout& layout,
+                      int multiprocessors) {
+  const Tuning& tuned = tuning();
+  const int64_t kept = layout.kept.count(), vectors = layout.reduced.count() / schedule.width;
+  schedule.threads = tuned.row_threads;
+  schedule.lanes = vectors > tuned.row_warp_vectors || (kept < multiprocessors && vectors > 32)
+                       ? schedule.threads
+                       : std::min(32, power_of_two_from(vectors));
+  schedule.unroll = tuned.row_unroll;
+  if (layout.passes > 1) {
+    const auto loads = [&] { return ceil_div(vectors, schedule.lanes); };
+    keep_rows(schedule, loads(), layout.inputs);
+    if (!schedule.keeps) {
+      schedule.lanes = schedule.threads;
+      keep_rows(schedule, loads(), layout.inputs);
+    }
+  }
+  schedule.blocks = ceil_div(kept, schedule.threads / schedule.lanes);
+  schedule.part = schedule.lanes * schedule.unroll;
+  return ceil_div(vectors, schedule.part);
+}
+
+}  // namespace
+
+ReductionSchedule reduction_schedule(ReductionLayout& layout, int multiprocessors) {
+  sort_dims(layout.kept);
+  if (!layout.ordered) sort_dims(layout.reduced);
+  coalesce(layout.kept);
+  coalesce(layout.reduced);
+  ReductionSchedule schedule;
+  const bool by_columns = goes_by_columns(layout);
+  schedule.walk = by_columns ? Walk::columns : Walk::rows;
+  schedule.rank = layout.kept.rank;
+  schedule.reduced_rank = layout.reduced.rank;
+  schedule.wide = !is_narrow(layout.kept) || !is_narrow(layout.reduced);
+  set_width(schedule, layout);
+  const int64_t rounds = by_columns ? schedule_columns(schedule, layout, multiprocessors)
+                                    : schedule_rows(schedule, layout, multiprocessors);
+  const int64_t wanted = int64_t{multiprocessors} * tuning().reduce_blocks;
+  const int64_t loads = rounds * schedule.unroll;
+  if (layout.passes == 1 && schedule.blocks * 2 <= wanted && loads > 2 * tuning().reduce_least) {
+    const int64_t parts = std::clamp<int64_t>(
+        std::min(wanted / schedule.blocks, loads / tuning().reduce_least), 1, 65535);
+    schedule.part *= ceil_div(rounds, parts);
+    const int64_t reduced = layout.reduced.count();
+    schedule.parts = ceil_div(by_columns ? reduced : reduced / schedule.width, schedule.part);
+    if (schedule.parts > 1) schedule.join_lanes = schedule.parts > 128 ? 256 : 32;
+  } else {
+    schedule.part *= std::max<int64_t>(rounds, 1);
+  }
+  return schedule;
+}
+
+CpuOrder cpu_order(const Space& kept, const Space& reduced, int lead) {
+  constexpr int64_t kColumns = 512, kPiece = 1024,
+                    kBlock = 1 << 17;  // as ops/cpu/reduction.cpp has them
+  CpuOrder order;
+  const int inner = reduced.rank - 1;
+  if (reduced.stride[lead][inner] != 1) {
+    for (int d = 0; d < kept.rank; ++d) {
+      if (kept.stride[lead][d] != 1 || kept.size[d] == 1) continue;
+      order.by_columns = true;
+      order.block = std::max<int64_t>(1, kBlock / std::min(kept.size[d], kColumns));
+    }
+    order.piece = kPiece;
+  }
+  if (reduced.rank > 1) order.run = std::max<int64_t>(1, reduced.size[inner]);
+  return order;
+}
+
+}  // namespace brrr::jit

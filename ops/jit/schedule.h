@@ -1,0 +1,78 @@
+// How a kernel walks through the elements of a body on CUDA, chosen from layouts alone: dimensions,
+// strides, sizes of elements, alignment, and how many multiprocessors there are. What is computed
+// has no say in it, so eager and fused kernels are scheduled by the same code. No CUDA here;
+// nothing allocates.
+#pragma once
+
+#include <cstdint>
+
+#include <brrr/ops/jit/geometry.h>
+
+namespace brrr::jit {
+
+enum class Walk : std::uint8_t {
+  flat,     // everything contiguous: only the number of elements counts
+  strided,  // `rank` dimensions, any strides; vectors along the last one
+  tiled,    // the last two dimensions in tiles that shared memory transposes
+  rows,     // reduction, vectors and threads along the reduced elements
+  columns,  // reduction, vectors along the results, threads along both
+};
+
+struct Schedule {
+  Walk walk = Walk::flat;
+  bool wide = false;     // counts or offsets pass 2^31
+  bool keeps = false;    // reductions: what a thread loads stays in registers for later passes
+  int rank = 1;          // of the space; reductions: of the results' space
+  int reduced_rank = 1;  // reductions: of the space of what one result combines
+  int width = 1;         // elements of one access
+  int unroll = 1;        // accesses that a thread has under way at a time
+  int threads = 256;     // of a block
+  int lanes = 32;        // rows: threads of one row; columns: threads side by side. A power of two
+  int tile = 32;         // tiled: the side of a tile
+  int join_lanes = 0;    // reductions in parts: threads that join those of one result; 0: no parts
+  // How an operand is reached from its place, as bits by operand (outputs, then inputs): one
+  // element for all of a vector, or (tiled) neighbours along the other side of the tile. Without
+  // either bit: `width` neighbours at once.
+  std::uint32_t broadcast = 0, transposed = 0;
+
+  bool reduces() const { return walk == Walk::rows || walk == Walk::columns; }
+};
+
+// What the operands of a pointwise kernel look like, outputs first.
+struct PointwiseLayout {
+  Space space;
+  int outputs = 1;
+  const void* data[kMaxOperands] = {};  // null: aligned
+  std::uint8_t sizes[kMaxOperands];     // of an element; 0: a coordinate, without memory
+};
+
+// All operands contiguous and of one size but for those of a single element (`single`, bits by
+// operand); addresses are multiples of `aligned` elements.
+Schedule flat_schedule(const std::uint8_t* sizes, int outputs, int operands, std::uint32_t single,
+                       int aligned, std::int64_t count);
+// Any other layout. Brings the space to the form that the kernel walks through.
+Schedule pointwise_schedule(PointwiseLayout& layout);
+// The blocks that a strided or tiled kernel takes.
+std::int64_t blocks_of(const Schedule& schedule, const Space& space);
+
+// The same of a kernel with reductions, inputs first: `kept` holds the dimensions of the results,
+// `reduced` those that one result combines.
+struct ReductionLayout {
+  Space kept, reduced;
+  int inputs = 1;
+  const void* data[kMaxOperands] = {};
+  std::uint8_t sizes[kMaxOperands];
+  bool ordered = false;  // the order of reduced dimensions counts, as it does for an index
+  int passes = 1;        // over the elements of a row
+};
+
+struct ReductionSchedule : Schedule {
+  std::int64_t blocks = 1;
+  // A row is cut into so many parts of `part` reduced elements (rows: vectors) each, which a second
+  // kernel joins.
+  std::int64_t parts = 1, part = 0;
+};
+
+ReductionSchedule reduction_schedule(ReductionLayout& layout, int multiprocessors);
+
+}  // namespace brrr::jit

@@ -1,0 +1,21 @@
+// An operand of a function that takes a tensor or a number in its place.
+#pragma once
+
+#include <type_traits>
+
+#include <brrr/dispatch/scalar.h>
+#include <brrr/tensor/tensor.h>
+
+namespace brrr {
+
+struct Operand {
+  const Tensor* tensor = nullptr;  // null: `scalar` is the operand
+  Scalar scalar = 0;
+
+  Operand(const Tensor& t) : tensor(&t) {}
+  Operand(Scalar s) : scalar(s) {}
+  template <class Number>
+  requires std::is_arithmetic_v<Number> Operand(Number number) : scalar(number) {}
+};
+
+}  // namespace brrr

@@ -1,0 +1,32 @@
+# Checks brrr explain from outside: the text, dot, JSON, refusals.
+include(${CMAKE_CURRENT_LIST_DIR}/calls.cmake)
+
+set(mlp explain mlp --device cpu --batch 8 --width 16 --layers 3)
+
+call(0 ${mlp})
+foreach(word "step: 1 of at most" "memory: arena [0-9]+ bytes" "\nforward:" "\nbackward:" "\nupdate:" "= affine\\("
+    "<- adam_step_\\(" "return %")
+  if(NOT out MATCHES "${word}")
+    message(FATAL_ERROR "expected '${word}' in\n${out}")
+  endif()
+endforeach()
+
+call(0 ${mlp} --residual --activation relu)
+foreach(word "= relu\\(" "= rsqrt\\(")
+  if(NOT out MATCHES "${word}")
+    message(FATAL_ERROR "expected '${word}' in\n${out}")
+  endif()
+endforeach()
+
+call(0 ${mlp} --dot)
+if(NOT out MATCHES "^digraph step {\n" OR NOT out MATCHES "n0 -> n1;")
+  message(FATAL_ERROR "expected a graph for dot, got\n${out}")
+endif()
+
+json(nodes ${mlp} --remat full)
+json(nodes explain transformer --device cpu --batch 2 --width 16 --layers 2 --heads 2 --seq 6)
+expect(device cpu)
+expect(nodes 0 role forward)
+
+refused(2 "subcommand|mlp" explain)
+refused(2 "heads.*width" explain transformer --width 16 --heads 3)

@@ -1,0 +1,96 @@
+# Checks brrr train from outside as it runs: lines that appear at once, memory that stays, signals, a full stdout, files
+# that killed processes left. WORK is a folder for its files.
+cmake_minimum_required(VERSION 3.25)
+include(${CMAKE_CURRENT_LIST_DIR}/calls.cmake)
+
+file(REMOVE_RECURSE ${WORK})
+file(MAKE_DIRECTORY ${WORK})
+set(small train mlp --device cpu --batch 1 --width 1 --layers 1 --mode graph)
+list(JOIN small " " small)
+# Far more steps than there is time for.
+set(endless "${BRRR} ${small} --steps 1000000000")
+
+# Runs a script whose last line says what was found; brrr is started with its signals as a terminal gives them.
+function(shell script)
+  execute_process(COMMAND sh -c "${script}" RESULT_VARIABLE status OUTPUT_VARIABLE out ERROR_VARIABLE err
+    WORKING_DIRECTORY ${WORK})
+  set(out "${out}" PARENT_SCOPE)
+  set(err "${err}" PARENT_SCOPE)
+  set(status "${status}" PARENT_SCOPE)
+endfunction()
+function(expect_match text pattern)
+  if(NOT text MATCHES "${pattern}")
+    message(FATAL_ERROR "expected '${pattern}' in\n${text}\n${out}${err}")
+  endif()
+endfunction()
+
+# The first loss appears while the training goes on, though the output is a file. From then on 8 bytes a step are kept; a
+# list of tensors took 200 and more. (The address sanitizer keeps freed memory for a while.)
+shell("export ASAN_OPTIONS=quarantine_size_mb=1:$ASAN_OPTIONS
+  ${endless} --save run > lines 2> problems & pid=$!
+  for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do sleep 1; grep -q loss lines && break; done
+  cat lines; sleep 1; early=`sed -n 's/^VmRSS:[^0-9]*\\([0-9]*\\).*/\\1/p' /proc/$pid/status`
+  sleep 2; late=`sed -n 's/^VmRSS:[^0-9]*\\([0-9]*\\).*/\\1/p' /proc/$pid/status`
+  kill -TERM $pid; wait $pid; echo status $?; cat lines problems; echo grew $((late - early)) kB")
+expect_match("${out}" "^mlp  [^\n]*\nloss +0  [0-9.]+\nstatus 143\nmlp  [^\n]*\nloss +0 ")
+expect_match("${out}" "\n +[0-9]+  [0-9.e-]+\ninterrupted +after [0-9]+ of 1000000000 steps\nsaved +run, after step [0-9]+\n")
+string(REGEX REPLACE ".*after step ([0-9]+)\n.*grew ([-0-9]+) kB.*" "\\1;\\2" found "${out}")
+list(POP_FRONT found steps grown)
+# About half of the steps were made in these two seconds; a vector grows by doubling.
+math(EXPR most "${steps} * 32 / 1024 + 16384")
+if(grown GREATER most)
+  message(FATAL_ERROR "expected at most ${most} kB more after ${steps} steps, got\n${out}")
+endif()
+
+# What was saved is a whole run, which goes on from there.
+json(losses train mlp --device cpu --batch 1 --width 1 --layers 1 --steps 2 --time 0 --load ${WORK}/run)
+math(EXPR wanted "${steps} + 2")
+expect(steps ${wanted})
+
+# Ctrl-C ends after the step under way, with what there is; in a measurement too. (In the foreground `timeout` signals
+# the program alone; else also its own group, so a second time.)
+foreach(run "${small} --steps 1000000000 --json"
+    "train mlp --device cpu --batch 4096 --width 512 --layers 8 --steps 1 --time 3600 --json")
+  shell("timeout --foreground --preserve-status -s INT 2 ${BRRR} ${run}")
+  if(NOT status EQUAL 130 OR NOT err STREQUAL "")
+    message(FATAL_ERROR "brrr ${run}: expected status 130, got ${status}\n${err}")
+  endif()
+  expect(interrupted ON)
+  expect(step_us "")
+  expect_above(steps 0)
+endforeach()
+string(JSON count LENGTH "${out}" losses)
+if(NOT count EQUAL 1)
+  message(FATAL_ERROR "expected the loss of a training that was over, got\n${out}")
+endif()
+# The second one ends a step that takes long.
+shell("${BRRR} train mlp --device cpu --batch 20000 --width 2000 --layers 40 --steps 1000 > lines 2>&1 & pid=$!
+  sleep 1; kill -TERM $pid; sleep 0.2; kill -TERM $pid; wait $pid; echo status $?; cat lines")
+expect_match("${out}" "status 143\n$")
+# Nothing is said or kept where signals are ignored, as under nohup.
+shell("trap '' INT; ${BRRR} ${small} --steps 200000 > lines 2>&1 & pid=$!
+  sleep 0.5; kill -INT $pid; wait $pid; echo status $?; cat lines")
+expect_match("${out}" "status 0\n")
+
+# A full device under stdout is told, once, in every command.
+if(EXISTS /dev/full)
+  foreach(command "${small} --steps 3" "${small} --steps 3 --json" "info" "info --json" "--help" "--version"
+      "explain mlp --device cpu --width 4" "compare mlp --device cpu --width 4 --steps 2 --time 0.01")
+    shell("${BRRR} ${command} > /dev/full")
+    if(NOT status EQUAL 1 OR NOT err STREQUAL "brrr: cannot write to stdout: No space left on device\n")
+      message(FATAL_ERROR "brrr ${command} > /dev/full: expected status 1 and one line, got ${status}\n${err}")
+    endif()
+  endforeach()
+endif()
+
+# A file that cannot be written is told before the training, and an old one stays.
+refused(1 "nowhere" train mlp --device cpu --width 8 --steps 1000000000 --save ${WORK}/nowhere/run)
+
+# What a killed save left is gone after the next one.
+file(WRITE ${WORK}/run.1-0.tmp "cut")
+file(WRITE ${WORK}/run.tmp "another's")
+call(0 train mlp --device cpu --width 8 --layers 1 --steps 1 --time 0 --save ${WORK}/run)
+file(GLOB left RELATIVE ${WORK} ${WORK}/run*)
+if(NOT left STREQUAL "run;run.tmp")
+  message(FATAL_ERROR "expected run and run.tmp, got ${left}")
+endif()

@@ -1,0 +1,35 @@
+// Bodies that eager never makes, on the device against the CPU: several passes over rows that stay
+// in registers or are read again, operands of rows and columns, gathered elements, draws, checks.
+#include "brrr/tensor/error.h"
+#include "tests/gpu/delay.h"
+#include "tests/harness/catch.h"
+#include "tests/harness/jit_cuda_bodies.h"
+
+using namespace brrr;
+using namespace brrr::jit;
+using namespace brrr::testing;
+
+TEST_CASE("bodies of many levels on CUDA give the results of f64", "[gpu][bodies]") {
+  for (const DType dtype : {f32, f64}) {
+    for (const Case& c : cases_with_references(dtype)) {
+      INFO(c.body.name << " " << name_of(dtype) << " " << c.dims[0] << " x " << c.dims[1]);
+      std::vector<Tensor> outputs = run_on_cuda(c, kGpu);
+      for (Tensor& output : outputs) output = to(output, cpu);
+      CHECK(error_of(c, outputs) <= std::max(c.tolerance, dtype == f32 ? 2e-6 : 1e-12));
+    }
+  }
+}
+
+TEST_CASE("generated draws, coordinates and checks on CUDA are those of the CPU", "[gpu][bodies]") {
+  const Case dropout = dropout_case(f32, 37, 53);
+  const std::vector<Tensor> here = run_on_cpu(dropout), there = run_on_cuda(dropout, kGpu);
+  for (std::size_t i = 0; i < here.size(); ++i)
+    CHECK(values_of(here[i]) == values_of(to(there[i], cpu)));
+
+  const Case gather = gather_case(f32, 16, 24, false);
+  const std::vector<Tensor> clamped = run_on_cuda(gather, kGpu);
+  CHECK_THROWS_WITH(synchronize(kGpu),
+                    Catch::Contains("[gather] expected indices in [0, 11), got 11 at position 3"));
+  synchronize(kGpu);
+  CHECK(error_of(gather, {to(clamped[0], cpu)}) == 0);
+}

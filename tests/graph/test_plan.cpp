@@ -1,0 +1,283 @@
+// Where the planner puts values and what it lets run side by side; what is random is tested in
+// test_random.cpp.
+#include <algorithm>
+
+#include "brrr/graph/plan.h"
+#include "brrr/graph/trace.h"
+#include "tests/harness/catch.h"
+#include "tests/harness/compile_check.h"
+#include "tests/harness/compile_plan.h"
+
+using namespace brrr;
+using namespace brrr::test;
+using graph::Graph;
+using graph::Plan;
+using graph::PlanOptions;
+
+namespace {
+
+using Function = std::function<Tensors(const Tensors& arguments)>;
+
+constexpr PlanOptions kForms[] = {
+    {false, false, false}, {false, false, true}, {true, true, false}, {true, true, true}};
+
+struct Planned {
+  Graph graph;
+  Plan plan;
+};
+
+Planned planned(const Function& function, const Tensors& arguments, const PlanOptions& options) {
+  graph::Trace trace("planned", arguments);
+  Planned result{trace.finish(function(trace.inputs())), {}};
+  remove_dead(result.graph);
+  result.plan = make_plan(result.graph, options);
+  return result;
+}
+
+// Every form of plan is sound and, in some orders that it allows, gives eager's results.
+void check_plans(const Function& function, const Tensors& arguments) {
+  const std::vector<std::string> want = bits_of(function(arguments));
+  for (const PlanOptions& options : kForms) {
+    const Planned p = planned(function, arguments, options);
+    CHECK(problem_of_plan(p.graph, options, p.plan) == "");
+    for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+      Random random(seed);
+      CHECK(bits_of(run_planned(p.graph, options, p.plan, arguments, random)) == want);
+    }
+  }
+}
+
+long elided(const Plan& plan) { return std::ranges::count(plan.elided, true); }
+
+}  // namespace
+
+TEST_CASE("compile: a chain of pointwise calls works in one buffer", "[compile]") {
+  const Function chain = [](const Tensors& in) {
+    Tensor x = exp(in[0]);
+    for (int i = 0; i < 20; ++i) x = x * 0.5 + in[0];
+    return Tensors{sum(x)};
+  };
+  const Tensors arguments = {noise({64}, 1)};
+  const Planned p = planned(chain, arguments, {false, false, true});
+  CHECK(p.plan.arena_bytes == 256);
+  CHECK(p.plan.least_bytes == 256);
+  check_plans(chain, arguments);
+}
+
+TEST_CASE("compile: an operand that is read again keeps its memory", "[compile]") {
+  check_plans(
+      [](const Tensors& in) {
+        const Tensor a = exp(in[0]), b = a * 2, c = a + b;
+        return Tensors{sum(c * a), sum(b)};
+      },
+      {noise({64}, 1)});
+  check_plans(
+      [](const Tensors& in) {
+        const Tensor a = exp(in[0]);
+        // Both read the whole of it, the second one turned.
+        return Tensors{a * 2 + transpose(a, 0, 1), sum(transpose(exp(a), 0, 1) + a)};
+      },
+      {noise({8, 8}, 1)});
+  check_plans(
+      [](const Tensors& in) {
+        const Tensor a = exp(in[0]);
+        return Tensors{sum(square(a + transpose(a, 0, 1)))};
+      },
+      {noise({64, 64}, 1)});
+}
+
+TEST_CASE("compile: parts are made where they are joined", "[compile]") {
+  const Function join = [](const Tensors& in) {
+    const Tensor a = exp(in[0]), b = in[0] * 2, c = sum(in[0], {0});
+    return Tensors{cat({a, b}) * 2, sum(a), c};
+  };
+  const Tensors arguments = {noise({64, 2}, 1)};
+  const Planned p = planned(join, arguments, {false, false, true});
+  CHECK(elided(p.plan) == 1);
+  check_plans(join, arguments);
+  // The joined tensor is a result itself, and parts of joined ones are joined.
+  check_plans(
+      [](const Tensors& in) {
+        const Tensor a = exp(in[0]), b = in[0] * 2, ab = cat({a, b});
+        const Tensor c = neg(in[0]), all = cat({ab, c});
+        return Tensors{all, sum(ab), b + c};
+      },
+      {noise({64, 2}, 1)});
+}
+
+TEST_CASE("compile: parts that cannot be made where they are joined are copied", "[compile]") {
+  const std::vector<std::pair<const char*, Function>> cases = {
+      {"one part twice",
+       [](auto& in) {
+         const Tensor a = exp(in[0]);
+         return Tensors{cat({a, a}) + 1};
+       }},
+      {"an argument",
+       [](auto& in) {
+         return Tensors{cat({in[0], exp(in[0])}) + 1};
+       }},
+      {"a view",
+       [](auto& in) {
+         return Tensors{cat({slice(exp(in[0]), 0, 0, 32), exp(in[0]) * 2}) + 1};
+       }},
+      {"columns",
+       [](auto& in) {
+         return Tensors{cat({exp(in[0]), in[0] * 2}, 1) + 1};
+       }},
+      {"a result",
+       [](auto& in) {
+         const Tensor a = exp(in[0]);
+         return Tensors{cat({a, in[0] * 2}) + 1, a};
+       }},
+      {"a part that is written later",
+       [](auto& in) {
+         Tensor a = exp(in[0]);
+         const Tensor all = cat({a, in[0] * 2});
+         add_(a, 1);
+         return Tensors{all + 1, sum(a)};
+       }},
+      {"a joined tensor that is written",
+       [](auto& in) {
+         const Tensor a = exp(in[0]);
+         Tensor all = cat({a, in[0] * 2});
+         add_(all, 1);
+         return Tensors{all * 2, sum(a)};
+       }},
+      {"a joined tensor whose memory another takes while a part is read",
+       [](auto& in) {
+         const Tensor a = exp(in[0]), twice = cat({a, in[0] * 2}) * 2;
+         const Tensor total = sum(twice);
+         return Tensors{total, sum(a)};
+       }},
+      {"parts whose sizes are no multiple of the alignment",
+       [](auto& in) {
+         return Tensors{cat({slice(in[0], 0, 0, 3) * 2, in[0] * 2}) + 1};
+       }},
+  };
+  for (const auto& [name, function] : cases) {
+    INFO(name);
+    const Tensors arguments = {noise({64, 2}, 1)};
+    CHECK(elided(planned(function, arguments, {false, false, true}).plan) == 0);
+    check_plans(function, arguments);
+  }
+}
+
+TEST_CASE("compile: a part in several joins is in one of them", "[compile]") {
+  check_plans(
+      [](const Tensors& in) {
+        const Tensor a = exp(in[0]), b = in[0] * 2;
+        return Tensors{cat({a, b}) * 2, cat({b, a}) * 3, cat({a, b, a})};
+      },
+      {noise({64, 2}, 1)});
+}
+
+TEST_CASE("compile: independent calls run side by side, a chain in one lane", "[compile]") {
+  const Function side_by_side = [](const Tensors& in) {
+    Tensors ends;
+    for (int chain = 0; chain < 4; ++chain) {
+      Tensor x = in[0] * chain;
+      for (int i = 0; i < 5; ++i) x = sin(x);
+      ends.push_back(x);
+    }
+    return Tensors{sum(cat(ends))};
+  };
+  const Tensors arguments = {noise({8, 8}, 1)};
+  const Planned p = planned(side_by_side, arguments, {true, true, true});
+  CHECK(p.plan.lanes >= 4);
+  // No chain waits for another.
+  for (std::size_t i = 0; i < p.graph.nodes.size(); ++i) {
+    if (p.graph.nodes[i].call.op == Op::sin) CHECK(p.plan.predecessors[i].size() == 1);
+  }
+  CHECK(planned(side_by_side, arguments, {true, true, false}).plan.lanes == 1);
+  check_plans(side_by_side, arguments);
+
+  const Planned chain = planned(
+      [](const Tensors& in) {
+        Tensor x = in[0];
+        for (int i = 0; i < 10; ++i) x = matmul(x, x);
+        return Tensors{x};
+      },
+      arguments, {true, true, true});
+  CHECK(chain.plan.lanes == 1);
+}
+
+TEST_CASE("compile: memory is not used again where that would tie chains together", "[compile]") {
+  // Each value dies at once: planned for the least memory, one chain would follow the other.
+  const auto chains = [](std::int64_t width) -> Function {
+    return [width](const Tensors& in) {
+      Tensors ends;
+      for (int chain = 0; chain < 16; ++chain) {
+        Tensor x = narrow(in[0], 0, chain * width, width);
+        for (int i = 0; i < 10; ++i) x = matmul(x, in[1]);
+        ends.push_back(x);
+      }
+      return Tensors{stack(ends)};
+    };
+  };
+  const Tensors arguments = {noise({16 * 8, 8}, 1), noise({8, 8}, 2)};
+  const PlanOptions options{true, true, true};
+  const Planned p = planned(chains(8), arguments, options);
+  CHECK(p.plan.lanes == 16);
+  CHECK(longest_chain(p.plan) <= 13);
+  check_plans(chains(8), arguments);
+
+  // Where independence costs much memory the plan stays small.
+  const auto plan_of = [&](std::int64_t width) {
+    const Tensors like = {noise({16 * width, width}, 1), noise({width, width}, 2)};
+    return planned(chains(width), like, options).plan;
+  };
+  const Plan wide = plan_of(512);
+  CHECK(wide.arena_bytes <= wide.least_bytes * 21 / 20);
+}
+
+TEST_CASE("compile: arguments that are written and returned live to the end", "[compile]") {
+  for (const PlanOptions& options : kForms) {
+    const Function step = [](const Tensors& in) {
+      Tensor to = in[0];
+      add_(to, in[1]);
+      Tensor last = exp(in[1]);
+      for (int i = 0; i < 6; ++i) last = matmul(last, last);
+      return Tensors{sum(last), to, slice(in[1], 0, 1, 3)};
+    };
+    const Tensors want_in = {noise({8, 8}, 1), noise({8, 8}, 2)},
+                  got_in = {noise({8, 8}, 1), noise({8, 8}, 2)};
+    const std::vector<std::string> want = bits_of(step(want_in));
+    const Planned p = planned(step, got_in, options);
+    CHECK(problem_of_plan(p.graph, options, p.plan) == "");
+    Random random(1);
+    CHECK(bits_of(run_planned(p.graph, options, p.plan, got_in, random)) == want);
+    CHECK(bits_of(got_in) == bits_of(want_in));
+  }
+}
+
+TEST_CASE("compile: the arena of a training step is near what lives at a time", "[compile]") {
+  const auto ratio = [](nn::Module& model, const Tensor& x,
+                        const std::function<Tensor(const Tensor&)>& loss_of) {
+    nn::Parameters parameters(model);
+    optim::Optimizer optimizer(parameters, chain(optim::clip_by_global_norm(1), optim::adam(0.1)));
+    double worst = 0;
+    for (const PlanOptions& options : kForms) {
+      const Planned p = planned(
+          [&](const Tensors& in) {
+            parameters.zero_grad();
+            const Tensor loss = loss_of(model(in[0]));
+            backward(loss);
+            optimizer.step();
+            return Tensors{loss};
+          },
+          {x}, options);
+      CHECK(problem_of_plan(p.graph, options, p.plan) == "");
+      worst = std::max(
+          worst, static_cast<double>(p.plan.arena_bytes) / static_cast<double>(p.plan.least_bytes));
+    }
+    return worst;
+  };
+  const auto squares = [](const Tensor& y) { return mean(square(y)); };
+  nn::MLP narrow({32, 64, 64, 64, 64, 8}), wide({512, 512, 512});
+  CHECK(ratio(narrow, noise({16, 32}, 1), squares) <= 1.05);
+  CHECK(ratio(wide, noise({8, 512}, 1), squares) <= 1.05);
+  nn::TransformerBlock block(32, 4, {}, true, 0.1);
+  CHECK(ratio(block, noise({4, 16, 32}, 1), squares) <= 1.05);
+  nn::Transformer language({.vocabulary = 64, .length = 16, .width = 32, .heads = 4, .layers = 4});
+  CHECK(ratio(language, integers({4, 16}, 64, 1), squares) <= 1.05);
+}

@@ -1,0 +1,22 @@
+// What the tests of CUDA memory share.
+#pragma once
+
+#include "tests/harness/allocator_guards.h"
+#include <brrr/tensor/runtime.h>
+#include <brrr/tensor/tensor.h>
+
+namespace brrr::testing {
+
+inline constexpr std::size_t kMiB = std::size_t{1} << 20;
+inline constexpr Device gpu = cuda(0);
+
+inline Tensor bytes_on_gpu(std::size_t bytes) {
+  const std::int64_t shape[] = {static_cast<std::int64_t>(bytes / 4)};
+  return make_tensor(i32, shape, gpu);
+}
+
+inline void use_on(const Tensor& tensor, const Stream& stream) {
+  cuda_runtime().record_use(*tensor.impl()->storage, *stream.state());
+}
+
+}  // namespace brrr::testing

@@ -1,0 +1,60 @@
+// Launches of a step, counted in the table of CUDA calls.
+#include "brrr/measure/step_cost.h"
+#include "brrr/measure/timing.h"
+#include "tests/fake_cuda/driver.h"
+#include "tests/harness/allocator_guards.h"
+#include "tests/harness/catch.h"
+#include <brrr/brrr.h>
+
+using namespace brrr;
+
+TEST_CASE("the launches of a step on CUDA are counted where they are made", "[measure]") {
+  const testing::Caching on;
+  testing::FakeCuda fake({.with_nvrtc = true, .with_cublaslt = true});
+  const Tensor a = zeros({8, 8}, {.device = cuda(0)}), b = zeros({8, 8}, {.device = cuda(0)});
+  const auto step = [&] { relu(matmul(a, b) + transpose(a, 0, 1)); };
+  step();
+  synchronize(cuda(0));
+  const measure::StepCost cost = measure::cost_of_step(cuda(0), step);
+  CHECK(cost.kernels == 3);
+  CHECK(cost.flops == 2 * 512 + 64 + 2 * 64);
+  CHECK(measure::cuda_launches([] {}) == 0);
+  synchronize(cuda(0));
+  CHECK(fake.problem().empty());
+}
+
+TEST_CASE("queued calls are timed when all of them are queued, or not at all", "[measure]") {
+  const testing::Caching on;
+  testing::FakeCuda fake({.with_nvrtc = true});
+  const Tensor x = zeros({8}, {.device = cuda(0)});
+  int calls = 0;
+  const auto call = [&] {
+    ++calls;
+    relu(x);
+  };
+  const std::optional<measure::Timing> timing = measure::time_queued(cuda(0), call, 4, 5);
+  REQUIRE(timing);
+  CHECK(timing->samples == 5);
+  CHECK(calls == 4 * 5);
+  CHECK(measure::time_host(cuda(0), call, 3, 2).samples == 2);
+  CHECK(calls == 20 + 6);
+  // A stream that does not wait for the last call: what was held up is let go after a while.
+  CHECK_FALSE(measure::time_queued(
+      cuda(0),
+      [&] {
+        call();
+        fake.step();
+      },
+      2, 5));
+  CHECK(calls == 26 + 2);
+  CHECK_FALSE(measure::time_queued(cpu, call, 1, 1));
+  CHECK(calls == 28);
+  CHECK(fake.problem().empty());
+}
+
+TEST_CASE("a stream takes a few hundred launches at a time", "[measure]") {
+  CHECK(measure::calls_in_queue(1) == 10);
+  CHECK(measure::calls_in_queue(0) == 10);
+  CHECK(measure::calls_in_queue(200) == 2);
+  CHECK(measure::calls_in_queue(10'000) == 1);
+}

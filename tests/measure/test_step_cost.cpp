@@ -1,0 +1,78 @@
+// Costs of ops and steps, by shapes counted by hand.
+#include <vector>
+
+#include "brrr/measure/step_cost.h"
+#include "tests/harness/allocator_guards.h"
+#include "tests/harness/catch.h"
+#include <brrr/brrr.h>
+
+using namespace brrr;
+
+namespace {
+
+void check_cost(const std::function<Tensor()>& op, std::int64_t kernels, std::int64_t flops,
+                std::int64_t bytes) {
+  const measure::StepCost cost = measure::cost_of_step(cpu, [&] { op(); });
+  CHECK(cost.kernels == kernels);
+  CHECK(cost.flops == flops);
+  CHECK(cost.bytes == bytes);
+}
+
+}  // namespace
+
+TEST_CASE("ops cost what their shapes say", "[measure]") {
+  const Tensor a = rand({3, 5}), b = rand({5, 7}), row = rand({7}), column = rand({3, 1}),
+               batch = rand({2, 3, 5});
+  check_cost([&] { return matmul(a, b); }, 1, 2 * 3 * 5 * 7, 4 * (15 + 35 + 21));
+  check_cost([&] { return matmul(batch, b); }, 1, 2 * 2 * 3 * 5 * 7, 4 * (30 + 35 + 42));
+  check_cost([&] { return affine(a, b, row); }, 1, 2 * 3 * 5 * 7 + 21, 4 * (15 + 35 + 7 + 21));
+  check_cost([&] { return a * a; }, 1, 15, 4 * 45);
+  check_cost([&] { return square(a) + 1; }, 2, 15 + 15, 4 * 60);
+  // A broadcast operand is read once.
+  check_cost([&] { return row + column; }, 1, 21, 4 * (7 + 3 + 21));
+  check_cost([&] { return expand(column, {3, 4}) * 2; }, 1, 12, 4 * (3 + 12));
+  check_cost([&] { return sum(a); }, 1, 15, 4 * 16);
+  check_cost([&] { return transpose(a, 0, 1); }, 0, 0, 0);
+  check_cost([&] { return empty({9}); }, 0, 0, 0);
+  check_cost([&] { return rand({9}); }, 1, 0, 24 + 4 * 9);  // with the seed, the step and the base
+  check_cost([&] { return zeros({9}, {.dtype = bf16}); }, 1, 0, 2 * 9);
+  check_cost([&] { return cast(a, f64); }, 1, 0, 15 * (4 + 8));
+}
+
+TEST_CASE("a step's peak is what lives at a time, with what was there", "[measure]") {
+  const Tensor kept = zeros({1000});
+  const std::int64_t before = memory_stats(cpu).live;
+  const measure::StepCost cost = measure::cost_of_step(cpu, [] {
+    { const Tensor first = empty({1024}), second = empty({1024}); }
+    const Tensor third = empty({512});
+  });
+  CHECK(cost.peak_bytes == before + 2 * 4096);
+}
+
+TEST_CASE("a backward's ops are counted with the forward's", "[measure]") {
+  const Tensor x = rand({4, 6}), w = requires_grad_(rand({6, 5}));
+  const Tensor g = ones({4, 5});
+  const measure::StepCost cost = measure::cost_of_step(cpu, [&] { backward(matmul(x, w), g); });
+  CHECK(cost.flops == 2 * (2 * 4 * 6 * 5));  // x needs no gradient
+  CHECK(cost.kernels == 2);
+}
+
+TEST_CASE("the calls of a compiled step cost what they cost called", "[measure][compile]") {
+  const Tensor a = rand({3, 5}), b = rand({5, 7});
+  const auto function = [&](const Tensor& x) { return relu(matmul(x, b)) + 1.0; };
+  const measure::StepCost called = measure::cost_of_step(cpu, [&] { function(a); });
+  auto step = compile(function);
+  CHECK_THROWS_AS(step.each_call([](const Call&, std::span<const Tensor>) {}), Error);
+  step(a);
+  Cost replayed;
+  int calls = 0;
+  step.each_call([&](const Call& call, std::span<const Tensor> outputs) {
+    CHECK(outputs.size() == 1);
+    replayed += cost_of(call, outputs);
+    ++calls;
+  });
+  CHECK(calls == called.kernels);
+  CHECK(replayed.flops == called.flops);
+  CHECK(replayed.bytes == called.bytes);
+  CHECK_THROWS_AS(step.each_call([](const Call&, std::span<const Tensor>) {}, 1), Error);
+}

@@ -1,0 +1,171 @@
+// Generated CUDA kernels of many ops compile; errors of the compiler; the cache of cubins. Nothing
+// here needs a GPU; without NVRTC there is nothing to do. Kernels of one op: test_cuda_texts.cpp.
+#include <cstdlib>
+#include <filesystem>
+#include <set>
+
+#include "brrr/ops/jit/compiler.h"
+#include "brrr/tensor/cuda_api.h"
+#include "tests/harness/catch.h"
+#include "tests/harness/cubin.h"
+#include "tests/harness/jit_cuda_bodies.h"
+#include "tests/harness/skip.h"
+
+using namespace brrr;
+using namespace brrr::jit;
+using namespace brrr::testing;
+
+namespace {
+
+bool has_nvrtc() {
+  const std::string problem = cu::open_library(cu::Library::nvrtc);
+  if (!problem.empty()) brrr::testing::skip(problem);
+  return problem.empty();
+}
+
+}  // namespace
+
+TEST_CASE("bodies of many ops are one kernel", "[jit]") {
+  if (!has_nvrtc()) return;
+  ::setenv("BRRR_CACHE", "off", 1);
+  SECTION("a chain shares the function of equal expressions") {
+    Body body;
+    body.name = "cos_cos";
+    int x = body.add_input(f32);
+    for (int i = 0; i < 2; ++i) x = add_pointwise(body, row_named("cos"), f32, f32, {x});
+    body.add_output(x, f32);
+    const std::string text = render_cuda(body, flat(4));
+    CHECK(text.find("cos(a)") == text.rfind("cos(a)"));
+    CHECK_FALSE(compile_to_cubin(text, 90).empty());
+  }
+  SECTION("x * 2 + 1, over and over, needs no more registers") {
+    Body body;
+    body.name = "linear";
+    int x = body.add_input(f32);
+    const int two = body.add_scalar(f32), one = body.add_scalar(f32);
+    for (int i = 0; i < 64; ++i) {
+      x = add_pointwise(body, row_named("mul"), f32, f32, {x, two});
+      x = add_pointwise(body, row_named("add"), f32, f32, {x, one});
+    }
+    body.add_output(x, f32);
+    const auto resources =
+        brrr::testing::resources_of(compile_to_cubin(render_cuda(body, flat(4, 2)), 90));
+    REQUIRE(resources.size() == 1);
+    CHECK(resources[0].registers <= 32);
+    CHECK(resources[0].local_bytes == 0);
+  }
+  SECTION("several outputs, halves rounded as if stored") {
+    Body body;
+    body.name = "two";
+    body.strict = true;
+    const int x = body.add_input(bf16), y = body.add_input(bf16);
+    const int product = add_pointwise(body, row_named("mul"), bf16, bf16, {x, y});
+    const int sum = add_pointwise(body, row_named("add"), bf16, bf16, {product, x});
+    const int test = add_pointwise(body, row_named("gt"), bf16, bf16, {sum, y});
+    body.add_output(sum, bf16);
+    body.add_output(test, boolean);
+    const std::string text = render_cuda(body, flat(8));
+    CHECK(text.find("rounded<bf16>") != std::string::npos);
+    CHECK_FALSE(compile_to_cubin(text, 90).empty());
+  }
+  SECTION("expressions before and after two reductions") {
+    Body body;
+    body.name = "deviation";
+    const int x = body.add_input(f32);
+    const int square = add_pointwise(body, row_named("square"), f32, f32, {x});
+    const int mean = add_reduction(body, row_named("mean"), f32, x);
+    const int mean_square = add_reduction(body, row_named("mean"), f32, square);
+    const int mean_squared = add_pointwise(body, row_named("square"), f32, f32, {mean});
+    const int variance =
+        add_pointwise(body, row_named("sub"), f32, f32, {mean_square, mean_squared});
+    body.add_output(mean, f32);
+    body.add_output(add_pointwise(body, row_named("sqrt"), f32, f32, {variance}), f32);
+    Schedule schedule;
+    schedule.walk = Walk::rows;
+    schedule.width = 4;
+    schedule.lanes = 256;
+    CHECK(partial_size(body) == 8);
+    CHECK_FALSE(compile_to_cubin(render_cuda(body, schedule), 90).empty());
+    schedule.walk = Walk::columns;
+    schedule.lanes = 32;
+    CHECK_FALSE(compile_to_cubin(render_cuda(body, schedule), 80).empty());
+  }
+  ::unsetenv("BRRR_CACHE");
+}
+
+TEST_CASE("bodies of many levels compile for CUDA", "[jit]") {
+  if (!has_nvrtc()) return;
+  ::setenv("BRRR_CACHE", "off", 1);
+  std::set<std::string> texts, walks;
+  const auto compile = [&](const Case& c) {
+    const Scheduled s = schedule_of(c, c.inputs, outputs_of(c, cpu), 132);
+    const std::string text = render_cuda(c.body, s.schedule);
+    if (!texts.insert(text).second) return;
+    walks.insert(c.body.name + std::to_string(static_cast<int>(s.schedule.walk)) +
+                 (s.schedule.keeps ? " keeps" : "") + (s.schedule.join_lanes > 0 ? " joins" : ""));
+    INFO(c.body.name << " " << c.dims[0] << " x " << c.dims[1]);
+    for (const int architecture : {80, 90}) {
+      for (const KernelResources& kernel :
+           resources_of(compile_to_cubin(text, architecture, options_of(c.body)))) {
+        CHECK(kernel.local_bytes <= 16);  // around the slow path of a division
+        CHECK(kernel.shared_bytes <= 48 * 1024);
+      }
+    }
+  };
+  for (const Case& c : cases_with_references(f32)) compile(c);
+  for (const DType dtype : {f64, f16, bf16}) {
+    compile(softmax_case(dtype, 33, 64));
+    compile(layer_norm_case(dtype, 33, 64));
+  }
+  compile(dropout_case(f32, 37, 53));
+  compile(dropout_case(bf16, 32, 64));
+  std::string all;
+  for (const std::string& walk : walks) all += walk + "\n";
+  INFO(all);
+  for (const char* expected :
+       {"softmax_rows3 keeps", "softmax_rows3\n", "softmax_columns4 keeps", "softmax_columns4\n",
+        "layer_norm3 keeps", "layer_norm3\n", "bias_gradient4", "broadcast1", "gather1",
+        "cross_entropy3", "dropout1"}) {
+    INFO(expected);
+    CHECK(all.find(expected) != std::string::npos);
+  }
+  ::unsetenv("BRRR_CACHE");
+}
+
+TEST_CASE("a kernel that does not compile is shown with its lines", "[jit]") {
+  if (!has_nvrtc()) return;
+  CacheDirectory directory;
+  CHECK_THROWS_WITH(
+      compile_to_cubin("\nextern \"C\" __global__ void f(float* x) {\n  *x = nothing;\n}\n", 90),
+      Catch::Contains("expected a kernel that compiles for sm_90") &&
+          Catch::Contains("kernel(3)") && Catch::Contains("   3   *x = nothing;"));
+  CHECK(directory.files().empty());
+}
+
+TEST_CASE("cubins are compiled once, and again when an entry is damaged", "[jit]") {
+  if (!has_nvrtc()) return;
+  CacheDirectory directory;
+  const std::string source = "extern \"C\" __global__ void f(float* x) { *x = 1; }\n";
+  const CompilerStats before = compiler_stats();
+  const std::string cubin = compile_to_cubin(source, 90);
+  CHECK(compile_to_cubin(source, 90) == cubin);
+  CHECK(compiler_stats().compiled == before.compiled + 1);
+  CHECK(compiler_stats().disk_hits == before.disk_hits + 1);
+  REQUIRE(directory.files().size() == 1);
+
+  SECTION("what decides the code is in the key") {
+    compile_to_cubin(source, 80);
+    compile_to_cubin(source, 90, {.random = true});
+    compile_to_cubin(source + " ", 90);
+    CHECK(compiler_stats().compiled == before.compiled + 4);
+    CHECK(directory.files().size() == 4);
+  }
+  SECTION("damage") {
+    std::filesystem::resize_file(directory.files()[0], 1000);
+    CHECK(compile_to_cubin(source, 90) == cubin);
+    CHECK(compiler_stats().compiled == before.compiled + 2);
+    CHECK(compiler_stats().disk_refused == before.disk_refused + 1);
+    CHECK(compile_to_cubin(source, 90) == cubin);
+    CHECK(compiler_stats().compiled == before.compiled + 2);
+  }
+}

@@ -1,0 +1,148 @@
+// Small matrix products on CUDA, as far as they go without a GPU: which they are, what is launched
+// for them and how operands are read.
+#include <cstdlib>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "brrr/ops/cuda/matmul_small.h"
+#include "brrr/ops/functions.h"
+#include "brrr/ops/matmul.h"
+#include "brrr/tensor/cuda_api.h"
+#include "brrr/tensor/cuda_runtime.h"
+#include "brrr/tensor/error.h"
+#include "tests/fake_cuda/driver.h"
+#include "tests/fake_cuda/small_product.h"
+#include "tests/harness/allocator_guards.h"
+#include "tests/harness/catch.h"
+
+using namespace brrr;
+using namespace brrr::on_cuda;
+
+namespace {
+
+MatrixProduct small_product(std::int64_t m, std::int64_t n, std::int64_t k, Dims batch = {}) {
+  MatrixProduct p;
+  p.m = m;
+  p.n = n;
+  p.k = k;
+  p.batch = batch;
+  return p;
+}
+
+Tensor counted(const Dims& shape) {
+  Tensor x = zeros(shape);
+  for (std::int64_t i = 0; i < x.numel(); ++i)
+    x.data<float>()[i] = static_cast<float>((i * 7 + 3) % 11 - 5);
+  return x;
+}
+
+using View = Tensor (*)(const Tensor&);
+Tensor as_is(const Tensor& x) { return x; }
+Tensor turned(const Tensor& x) { return transpose(x, -1, -2); }
+Tensor thin(const Tensor& x) { return slice(x, -1, 0, x.size(-1), 2); }
+
+}  // namespace
+
+TEST_CASE("small is a matter of type, blocks and depth", "[cuda_matmul]") {
+  CHECK(is_small(small_product(64, 128, 128), f32, true));
+  CHECK(!is_small(small_product(64, 128, 128), f32, false));  // strict f32 has no tensor cores
+  CHECK(!is_small(small_product(64, 128, 128), f64, false));
+  CHECK(is_small(small_product(64, 128, 128), bf16, false));
+  CHECK(is_small(small_product(64, 128, 128), f16, false));
+  CHECK(is_small(small_product(1, 1, 1), f32, true));
+  // 256 blocks of 16 x 16, over all matrices of a batch.
+  CHECK(is_small(small_product(256, 256, 256), f32, true));
+  CHECK(!is_small(small_product(257, 256, 16), f32, true));
+  CHECK(is_small(small_product(16, 16, 64, {256}), f32, true));
+  CHECK(!is_small(small_product(16, 16, 64, {257}), f32, true));
+  CHECK(!is_small(small_product(16, 16, 64, {2, 2}), f32, true));
+  CHECK(!is_small(small_product(1, std::int64_t{1} << 62, 1), f32, true));
+  // Fewer when they are deep, fewer yet in 16 bits.
+  CHECK(is_small(small_product(128, 128, 1024), f32, true));
+  CHECK(!is_small(small_product(128, 128, 1025), f32, true));
+  CHECK(!is_small(small_product(256, 256, 1024), f32, true));
+  CHECK(is_small(small_product(256, 256, 512), f32, true));
+  CHECK(!is_small(small_product(256, 256, 512), bf16, false));
+  CHECK(is_small(small_product(256, 256, 256), bf16, false));
+}
+
+TEST_CASE("small products are one launch of a kernel that suits how operands lie",
+          "[cuda_matmul]") {
+  const testing::Caching on;
+  testing::FakeCuda fake({.with_nvrtc = true, .with_cublaslt = true});
+  testing::define_small_product(fake);
+  {
+    const MatmulPrecisionGuard tf32(Precision::tf32);
+    ::setenv("BRRR_CACHE", "off", 1);
+    std::set<std::string> seen;
+    // Views are made on either side: a copy to the device keeps no layout.
+    const auto check = [&](const Tensor& stored_a, View view_a, const Tensor& stored_b, View view_b,
+                           const Tensor& row, const std::string& lies) {
+      const Tensor a = view_a(stored_a), b = view_b(stored_b);
+      INFO(a.describe() << " x " << b.describe() << ", " << lies);
+      const std::vector<float> expected =
+          to_vector<float>(row.defined() ? affine(a, b, row) : matmul(a, b));
+      const Tensor on_a = view_a(to(stored_a, cuda())), on_b = view_b(to(stored_b, cuda()));
+      const Tensor on_row = row.defined() ? to(row, cuda()) : row;
+      synchronize(cuda());
+      const std::size_t before = fake.compiled().size();
+      cu::count_calls(true);
+      const Tensor d = row.defined() ? affine(on_a, on_b, on_row) : matmul(on_a, on_b);
+      CHECK(cu::call_count("cuLaunchKernelEx") == 1);
+      CHECK(cu::call_count("cublasLtMatmul") == 0);
+      cu::count_calls(false);
+      CHECK(to_vector<float>(d) == expected);
+      if (seen.insert(lies).second) {
+        REQUIRE(fake.compiled().size() == before + 1);
+        CHECK(fake.compiled().back().find(lies) != std::string::npos);
+      } else {
+        CHECK(fake.compiled().size() == before);
+      }
+    };
+    const std::string along = "kLiesA = along", across = "kLiesA = across",
+                      strided = "kLiesA = strided";
+    const std::string and_along = ", kLiesB = along", and_across = ", kLiesB = across",
+                      and_strided = ", kLiesB = strided";
+    const Tensor none;
+    // As a linear layer asks for them: x W^T + row, g W, g^T x.
+    check(counted({20, 24}), as_is, counted({36, 24}), turned, counted({36}), along + and_along);
+    check(counted({20, 24}), as_is, counted({24, 36}), as_is, none, along + and_across);
+    check(counted({20, 24}), turned, counted({20, 36}), as_is, none, across + and_across);
+    check(counted({20, 24}), as_is, counted({24, 36}), as_is, counted({36}), along + and_across);
+    // 16 bytes are four elements; two columns lie side by side where their number is even.
+    check(counted({20, 23}), as_is, counted({23, 36}), as_is, none, strided + and_across);
+    check(counted({20, 24}), as_is, counted({24, 35}), as_is, none, along + and_strided);
+    check(counted({23, 20}), turned, counted({23, 35}), as_is, none, across + and_strided);
+    check(counted({20, 46}), thin, counted({23, 36}), as_is, none, strided + and_across);
+    check(counted({20, 46}), thin, counted({23, 70}), thin, counted({35}), strided + and_strided);
+    // Batches, and operands that all of a batch share.
+    check(counted({3, 20, 24}), as_is, counted({3, 24, 36}), as_is, none, along + and_across);
+    check(counted({20, 24}), as_is, counted({3, 24, 36}), as_is, none, along + and_across);
+    check(counted({3, 20, 24}), as_is, counted({3, 36, 24}), turned, none, along + and_along);
+    ::unsetenv("BRRR_CACHE");
+  }
+  CHECK(fake.problem() == "");
+}
+
+TEST_CASE("a small product that cannot be launched is an error, and the next is right",
+          "[cuda_matmul]") {
+  const testing::Caching on;
+  testing::FakeCuda fake({.with_nvrtc = true, .with_cublaslt = true});
+  testing::define_small_product(fake);
+  {
+    const MatmulPrecisionGuard tf32(Precision::tf32);
+    const Tensor a = counted({20, 24}), b = counted({24, 36});
+    const Tensor on_a = to(a, cuda()), on_b = to(b, cuda());
+    const std::vector<float> expected = to_vector<float>(matmul(a, b));
+    CHECK(to_vector<float>(matmul(on_a, on_b)) == expected);
+    cu::fail_call("cuLaunchKernelEx", 1, CUDA_ERROR_UNKNOWN);
+    CHECK_THROWS_AS(matmul(on_a, on_b), CudaError);
+    cu::clear_faults();
+    cu::count_calls(true);
+    for (int i = 0; i < 5; ++i) CHECK(to_vector<float>(matmul(on_a, on_b)) == expected);
+    CHECK(cu::call_count("cuMemAlloc") == 0);
+    cu::count_calls(false);
+  }
+  CHECK(fake.problem() == "");
+}

@@ -1,0 +1,161 @@
+// The shape of the tree: each room includes only rooms before it, no file is a bucket, none is too
+// long.
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <regex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/harness/catch.h"
+#include "tests/harness/source_tree.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::vector<std::string> kRooms = {"tensor", "dispatch", "ops",     "io", "autograd",
+                                         "graph",  "nn",       "measure", "cli"};
+
+// Where a room stands; one past the end for what may include everything.
+std::size_t place_of(const std::string& room) {
+  return static_cast<std::size_t>(std::find(kRooms.begin(), kRooms.end(), room) - kRooms.begin());
+}
+
+struct Source {
+  std::string path;  // relative to the root
+  std::string room;
+  std::vector<std::string> lines;
+};
+
+bool is_source(const fs::path& path) {
+  static const std::set<std::string> extensions = {".h", ".cpp", ".inl", ".cu", ".def"};
+  return extensions.count(path.extension().string());
+}
+
+std::vector<Source> sources() {
+  std::vector<Source> found;
+  std::vector<std::string> folders = kRooms;
+  folders.insert(folders.end(), {"include", "examples", "tests", "bench"});
+  for (const std::string& folder : folders) {
+    const fs::path root = brrr::testing::source_path(folder);
+    if (!fs::exists(root)) continue;
+    for (const auto& entry : fs::recursive_directory_iterator(root)) {
+      if (!entry.is_regular_file() || !is_source(entry.path())) continue;
+      Source source{
+          fs::relative(entry.path(), brrr::testing::source_path("")).string(), folder, {}};
+      std::ifstream in(entry.path());
+      for (std::string line; std::getline(in, line);) source.lines.push_back(line);
+      found.push_back(std::move(source));
+    }
+  }
+  return found;
+}
+
+// The file that an #include names, whichever its brackets; "" when the line is none.
+std::string included_by(const std::string& line) {
+  const std::size_t hash = line.find_first_not_of(" \t");
+  if (hash == std::string::npos || line[hash] != '#') return "";
+  const std::size_t word = line.find_first_not_of(" \t", hash + 1);
+  if (word == std::string::npos || line.compare(word, 7, "include") != 0) return "";
+  const std::size_t open = line.find_first_of("\"<", word);
+  const std::size_t close = open == std::string::npos ? open : line.find_first_of("\">", open + 1);
+  return close == std::string::npos ? "" : line.substr(open + 1, close - open - 1);
+}
+
+// Why a file of `room` may not include `target`; "" when it may. Headers of the library are named
+// from brrr/ on, so that they are found in no other project's folders.
+std::string forbidden(const std::string& room, const std::string& target) {
+  const bool ours = target.starts_with("brrr/");
+  const std::string path = ours ? target.substr(5) : target;
+  const std::string first = path.substr(0, path.find('/'));
+  if (ours && path == "brrr.h")
+    return place_of(room) < kRooms.size() ? "a room includes the header that includes every room"
+                                          : "";
+  if (first == path) return "";  // of the system, or beside the file
+  const std::size_t from = place_of(room), to = place_of(first);
+  if (to < kRooms.size() && first != "cli" && !ours) return target + " is brrr/" + target;
+  if (from < kRooms.size()) {
+    if (first == "tests" || first == "examples" || first == "bench")
+      return "a room includes " + first;
+    if (to < kRooms.size() && to > from)
+      return room + " includes " + first + ", which stands above it";
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("the check of includes knows a wrong arrow", "[layering]") {
+  CHECK(included_by("#include \"brrr/ops/functions.h\"") == "brrr/ops/functions.h");
+  CHECK(included_by("  #  include <cuda.h>") == "cuda.h");
+  CHECK(included_by("// includes nothing").empty());
+  CHECK(forbidden("ops", "brrr/tensor/tensor.h").empty());
+  CHECK(forbidden("ops", "brrr/ops/shapes.h").empty());
+  CHECK_FALSE(forbidden("tensor", "brrr/dispatch/call.h").empty());
+  CHECK_FALSE(forbidden("autograd", "brrr/graph/ir.h").empty());
+  CHECK_FALSE(forbidden("ops", "brrr/io/npy.h").empty());
+  CHECK_FALSE(forbidden("nn", "tests/harness/samples.h").empty());
+  CHECK_FALSE(forbidden("ops", "tensor/tensor.h").empty());
+  CHECK_FALSE(forbidden("tests", "tensor/tensor.h").empty());
+  CHECK_FALSE(forbidden("graph", "brrr/brrr.h").empty());
+  CHECK(forbidden("examples", "brrr/brrr.h").empty());
+}
+
+TEST_CASE("includes point one way", "[layering]") {
+  const std::vector<Source> all = sources();
+  CHECK(all.size() > 50);
+  for (const Source& source : all) {
+    if (source.path.starts_with("tests/consumer/")) continue;  // a project of its own
+    for (std::size_t i = 0; i < source.lines.size(); ++i) {
+      const std::string target = included_by(source.lines[i]);
+      if (target.empty()) continue;
+      const bool program =
+          source.room == "cli" && target == "brrr/brrr.h";  // the program is a user of the library
+      const std::string problem = program ? "" : forbidden(source.room, target);
+      INFO(source.path << ":" << i + 1 << ": " << problem);
+      CHECK(problem.empty());
+    }
+  }
+}
+
+// The op that a line names as Op::name; "" when it names none.
+std::string op_named_by(const std::string& line) {
+  static const std::regex name("(^|[^A-Za-z0-9_])Op::([a-z][a-z0-9_]*)");
+  std::smatch found;
+  if (!std::regex_search(line, found, name) || found[2] == "first_registered") return "";
+  return found[2];
+}
+
+TEST_CASE("no op is named outside of ops/", "[layering]") {
+  CHECK(op_named_by("  call.op == Op::copy") == "copy");
+  CHECK(op_named_by("Node(Op::first_registered)").empty());
+  CHECK(op_named_by("PointwiseOp::name").empty());
+  for (const Source& source : sources()) {
+    if (source.room == "ops" || place_of(source.room) == kRooms.size()) continue;
+    if (source.room == "graph") continue;  // until its passes ask the rows
+    for (std::size_t i = 0; i < source.lines.size(); ++i) {
+      INFO(source.path << ":" << i + 1 << ": " << source.lines[i]);
+      CHECK(op_named_by(source.lines[i]).empty());
+    }
+  }
+}
+
+TEST_CASE("the op table includes nothing", "[layering]") {
+  for (const Source& source : sources()) {
+    if (source.path != "dispatch/ops.def" && source.path != "ops/jit/scalar.inl") continue;
+    for (const std::string& line : source.lines) CHECK(included_by(line).empty());
+  }
+}
+
+TEST_CASE("no file is a bucket or too long", "[layering]") {
+  const std::set<std::string> buckets = {"util", "utils", "common", "helper", "helpers", "misc"};
+  for (const Source& source : sources()) {
+    INFO(source.path << " has " << source.lines.size() << " lines");
+    const std::string stem = fs::path(source.path).stem().string();
+    CHECK(buckets.count(stem) == 0);
+    const bool data = source.path.starts_with("tests/golden/");
+    CHECK((data || source.lines.size() <= 600));
+  }
+}
