@@ -1,5 +1,16 @@
 // One contiguous loop for each formula row of ops.def and each type that it computes in.
 
+namespace formulas {
+
+#if BRRR_VECTOR_MATH
+// One lane of the vector forms, as in generated code, so that both have the same bits.
+#define BRRR_LANE1(name, symbol)                                                           \
+  BRRR_SCALAR_FN float name(float a) { return BRRR_ISA::name(Lanes<float>::all(a)).v[0]; } \
+  BRRR_SCALAR_FN double name(double a) { return BRRR_ISA::name(Lanes<double>::all(a)).v[0]; }
+BRRR_INEXACT_FUNCTIONS(BRRR_LANE1)
+#undef BRRR_LANE1
+#endif
+
 #define K(x) T(x)
 #define BRRR_IN(x) const T* const x##_in = static_cast<const T*>(*in++);
 #define BRRR_OUT(x) T* const x##_out = static_cast<T*>(*out++);
@@ -30,10 +41,12 @@
 #undef BRRR_LOAD
 #undef BRRR_STORE
 
+}  // namespace formulas
+
 constexpr void fill_formulas(LoopTable& table) {
   int row = 0;
-#define BRRR_FORMULA(name, ...)                  \
-  table.formula[row][0] = name##_formula<float>; \
-  table.formula[row++][1] = name##_formula<double>;
+#define BRRR_FORMULA(name, ...)                            \
+  table.formula[row][0] = formulas::name##_formula<float>; \
+  table.formula[row++][1] = formulas::name##_formula<double>;
 #include "brrr/dispatch/ops.def"
 }
