@@ -152,8 +152,11 @@ CLI::App* add_training(CLI::App* to, const char* model, TrainArguments& a) {
 CLI::App* add_train(CLI::App* train, const char* model, TrainArguments& a) {
   CLI::App* command = add_training(train, model, a);
   TrainOptions& o = a.options;
-  command->add_option("--mode", a.mode, "graph: the step is traced once and replayed")
-      ->check(one_of({"eager", "graph"}, {"fused"}))
+  command
+      ->add_option(
+          "--mode", a.mode,
+          "graph: the step is traced once and replayed; fused: in kernels of several calls each")
+      ->check(one_of({"eager", "graph", "fused"}))
       ->capture_default_str();
   command->add_flag("--check-finite", o.check_finite,
                     "Stop at the first number that is not finite, and say where; reads each step");
@@ -174,7 +177,7 @@ TrainOptions& settle(const CLI::App& command, TrainArguments& a) {
   o.toy.remat = o.remat == "full";
   o.toy.activation = *std::ranges::find(nn::kActivations, a.activation, &nn::name_of);
   o.measured_matmul = a.matmul == "measured";
-  o.mode = a.mode == "graph" ? Mode::graph : Mode::eager;
+  o.mode = a.mode == "fused" ? Mode::fused : a.mode == "graph" ? Mode::graph : Mode::eager;
   o.seed = a.common.seed;
   o.seed_is_given = command.count("--seed") > 0;
   return o;
@@ -197,7 +200,7 @@ int run_train(const CLI::App& command, TrainArguments& a) {
 // The step as it was traced: what was decided, and the calls.
 int run_explain(const CLI::App& command, TrainArguments& a) {
   TrainOptions& o = settle(command, a);
-  o.mode = Mode::graph;
+  if (o.mode == Mode::eager) o.mode = Mode::graph;
   Training training(o);
   for (int i = 0; i < 2; ++i) training.step();  // the second one is captured
   const auto& step = training.compiled_step();
@@ -279,6 +282,9 @@ int run(int argc, char** argv) {
     all.app = add_training(compare, model, all.arguments);
     Command& told = commands.emplace_back(Command{nullptr, run_explain});
     told.app = add_training(explain, model, told.arguments);
+    told.app->add_option("--mode", told.arguments.mode, "How the step is replayed: graph, fused")
+        ->check(one_of({"graph", "fused"}))
+        ->default_str("graph");
     told.app->add_flag("--dot", told.arguments.dot, "The calls as a graph for dot")
         ->excludes("--json");
   }

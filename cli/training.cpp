@@ -32,7 +32,9 @@ Toy seeded(const TrainingOptions& o) {
 
 }  // namespace
 
-const char* name_of(Mode mode) { return mode == Mode::graph ? "graph" : "eager"; }
+const char* name_of(Mode mode) {
+  return mode == Mode::fused ? "fused" : mode == Mode::graph ? "graph" : "eager";
+}
 
 Training::Training(const TrainingOptions& options)
     : device_(options.toy.device),
@@ -59,8 +61,6 @@ measure::StepCost Training::cost() {
   for (int i = 0; i < 2; ++i) step();  // the second one is captured
   measure::StepCost cost = measure::cost_of_step(device_, [this] { step(); });
   if (const std::optional<CompiledEntry> entry = compiled()) {
-    step_.each_call(
-        [&](const Call& call, std::span<const Tensor> outputs) { cost += cost_of(call, outputs); });
     cost.kernels = device_.is_cpu() ? entry->nodes : entry->launches;
     cost.peak_bytes += static_cast<std::int64_t>(entry->scratch_bytes);
   }

@@ -62,6 +62,7 @@ struct CompiledStep::State {
   Entry* find_or_trace(const Arguments& arguments, const StepFunction& function);
   Entry* retrace(Entry& stale, const Arguments& arguments, const StepFunction& function);
   Graph trace(std::span<const Tensor> arguments, const StepFunction& function) const;
+  std::unique_ptr<Program> plan(Graph graph);
   void report_frozen_rates(std::vector<HostConstant> constants) const;
   std::vector<Tensor> fall_back(const Arguments& arguments, const StepFunction& function,
                                 const Fallback& fallback);
@@ -81,6 +82,7 @@ struct CompiledStep::State {
   std::shared_ptr<graph::Arena> arena = std::make_shared<graph::Arena>();
   std::int64_t eager_calls = 0;
   std::vector<std::string> eager_reasons;
+  bool unfused_reported = false;
   unsigned reported = 0;  // kinds of fallback that stderr has a line of
 };
 
@@ -122,6 +124,29 @@ void run_pass(Graph& graph, int (*pass)(Graph&), [[maybe_unused]] const char* na
 
 }  // namespace
 
+// The program of a graph, fused where that is asked for. On the CPU its kernels are compiled here:
+// without a compiler the step is replayed call by call.
+std::unique_ptr<Program> CompiledStep::State::plan(Graph graph) {
+  if (options.mode == Mode::fused) {
+    Graph fused = graph;
+    run_pass(fused, graph::fuse, "fuse");
+    try {
+      return std::make_unique<Program>(std::move(fused), arena, program_options());
+    } catch (const OutOfMemory&) {
+      throw;
+    } catch (const Error& error) {
+      if (graph.device.is_cuda() || options.fallback == OnFallback::refuse) throw;
+      if (!std::exchange(unfused_reported, true)) {
+        const std::string line =
+            fmt::format("[{}] runs unfused, since its kernels cannot be compiled: {}\n",
+                        options.name, error.what());
+        std::fputs(line.c_str(), stderr);
+      }
+    }
+  }
+  return std::make_unique<Program>(std::move(graph), arena, program_options());
+}
+
 std::unique_ptr<Entry> CompiledStep::State::trace_and_plan(const Arguments& arguments,
                                                            const StepFunction& function) {
   auto entry = std::make_unique<Entry>();
@@ -138,7 +163,7 @@ std::unique_ptr<Entry> CompiledStep::State::trace_and_plan(const Arguments& argu
   run_pass(graph, graph::simplify, "simplify");
   run_pass(graph, graph::merge_equal, "merge_equal");
   run_pass(graph, graph::hoist_constants, "hoist_constants");
-  entry->program = std::make_unique<Program>(std::move(graph), arena, program_options());
+  entry->program = plan(std::move(graph));
   entry->guards.emplace(entry->program->graph());
   entry->plan_ms = milliseconds_since(traced);
   entry->signature = graph::signature_of(arguments, words);

@@ -53,6 +53,7 @@ struct Call;
 enum class Mode : std::uint8_t {
   eager,  // calls the function
   graph,  // replays the traced calls
+  fused,  // replays kernels of many calls each
 };
 
 enum class OnFrozenRate : std::uint8_t { warn, ignore, refuse };

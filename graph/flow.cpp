@@ -73,7 +73,7 @@ bool Flow::conflict(int a, int b) const {
          overlap(other.outputs, one.inputs);
 }
 
-std::int64_t bytes_moved(const Node& node) {
+std::int64_t bytes_moved(std::span<const Value> inputs, std::span<const Value> outputs) {
   std::int64_t bytes = 0;
   const auto add = [&bytes](const Value& value) {
     auto distinct = static_cast<std::int64_t>(size_of(value.dtype));
@@ -82,8 +82,8 @@ std::int64_t bytes_moved(const Node& node) {
     }
     bytes += distinct;
   };
-  for (const Value& input : node.inputs) add(input);
-  for (const Value& output : node.outputs) add(output);
+  for (const Value& input : inputs) add(input);
+  for (const Value& output : outputs) add(output);
   return bytes;
 }
 

@@ -58,7 +58,8 @@ class Flow {
 };
 
 // Bytes that a call reads and writes, what a broadcast repeats counted once.
-std::int64_t bytes_moved(const Node& node);
+std::int64_t bytes_moved(std::span<const Value> inputs, std::span<const Value> outputs);
+inline std::int64_t bytes_moved(const Node& node) { return bytes_moved(node.inputs, node.outputs); }
 
 // Whether a call does nothing but write its results, which its inputs alone decide.
 bool is_pure(const Node& node);

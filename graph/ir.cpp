@@ -1,6 +1,7 @@
 #include "brrr/graph/ir.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -62,6 +63,12 @@ const char* name_of(Role role) {
   return "update";
 }
 
+std::string name_of(const Node& node) {
+  std::string name = op_info(node.call.op).name;
+  if (node.fused.empty()) return name + (node.call.in_place ? "_" : "");
+  return fmt::format("{}[{}]", name, fmt::join(node.fused, ", "));
+}
+
 // The operands of a call, numbers among them, and its attributes.
 std::string operands_text(const Graph& graph, const Node& node) {
   const OpInfo& info = op_info(node.call.op);
@@ -105,9 +112,9 @@ std::string text_of(const Graph& graph, const GradientSlot& slot) {
 std::string text_of(const Graph& graph, const Node& node, const std::string& place) {
   const std::string module =
       node.module < 0 ? "" : graph.modules[static_cast<std::size_t>(node.module)] + ", ";
-  return fmt::format("  {} {} {}{}({})  # {}{}\n", results_text(graph, node),
-                     node.call.in_place ? "<-" : "=", op_info(node.call.op).name,
-                     node.call.in_place ? "_" : "", operands_text(graph, node), module, place);
+  return fmt::format("  {} {} {}({})  # {}{}\n", results_text(graph, node),
+                     node.call.in_place ? "<-" : "=", name_of(node), operands_text(graph, node),
+                     module, place);
 }
 
 // A leaf by its name, or a group by its first leaf.
@@ -165,8 +172,8 @@ std::string as_dot(const Graph& graph) {
   const Flow flow(graph);
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     const Node& node = graph.nodes[i];
-    text += fmt::format("  n{} [label=\"{}\\n{}\"];\n", i, op_info(node.call.op).name,
-                        results_text(graph, node));
+    text +=
+        fmt::format("  n{} [label=\"{}\\n{}\"];\n", i, name_of(node), results_text(graph, node));
     for (const Value& input : node.inputs) {
       const int version = flow.version(input.buffer, static_cast<int>(i));
       if (version == 0) {

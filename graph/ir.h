@@ -12,6 +12,7 @@
 #include <brrr/dispatch/call.h>
 #include <brrr/dispatch/tracing.h>
 #include <brrr/graph/call_site.h>
+#include <brrr/ops/body_kernel.h>
 #include <brrr/ops/random_state.h>
 #include <brrr/tensor/overlap.h>
 #include <brrr/tensor/tensor.h>
@@ -57,8 +58,11 @@ struct Value {
 
 enum class Role : std::uint8_t { forward, backward, update };
 
+// One kernel of a replay: a call, or a body of many.
 struct Node {
-  Call call;  // without its inputs
+  Call call;  // without its inputs; of a body it is of the op `fused`
+  std::shared_ptr<const BodySpec> body;
+  std::vector<std::string> fused;  // the names of the calls in the body
   std::vector<Value> inputs, outputs;
   Role role = Role::forward;
   CallSite site;
@@ -134,6 +138,10 @@ struct Graph {
   }
 };
 
+// A node of a body. Operands are values over the body's space.
+Node fused_node(std::shared_ptr<const BodySpec> body, std::vector<Value> inputs,
+                std::vector<Value> outputs, std::vector<std::string> names);
+
 // "f32[64, 128] %3", with strides and offset where they say something.
 std::string describe(const Graph& graph, const Value& value);
 // One line a node: "%7 = matmul(%1 f32[64, 128], w2)   forward  train.cpp:12".
@@ -153,5 +161,7 @@ int simplify(Graph& graph);
 int merge_equal(Graph& graph);
 int remove_dead(Graph& graph);
 int hoist_constants(Graph& graph);
+// Makes groups of calls one kernel each.
+int fuse(Graph& graph);
 
 }  // namespace brrr::graph

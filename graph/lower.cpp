@@ -7,10 +7,57 @@
 #include "brrr/dispatch/observe.h"
 
 namespace brrr::graph {
+namespace {
+
+// The op of fused nodes: observers and reports see its calls. Its attribute is the FLOPs.
+Op fused_op() {
+  static const Op op = [] {
+    OpInfo info;
+    info.kind = OpKind::structured;
+    info.arity = -1;
+    info.attributes = "flops";
+    info.cost = [](const Call& call, std::span<const Tensor> outputs) {
+      return Cost{call.attrs[0].i(), operand_bytes(call, outputs)};
+    };
+    return add_op(std::move(info), "fused");
+  }();
+  return op;
+}
+
+void make_bodies(Lowered& lowered, Device device) {
+  std::vector<BodyOperands> bodies;
+  std::vector<Launch*> launches;
+  for (Launch& launch : lowered.launches) {
+    if (!launch.node->body) continue;
+    BodyOperands of{launch.node->body, {}, {}};
+    for (std::uint32_t i = 0; i < launch.call.n_inputs; ++i)
+      of.inputs.push_back(launch.call.input(static_cast<int>(i)));
+    for (const Tensor& output : launch.results()) of.outputs.push_back(output);
+    bodies.push_back(std::move(of));
+    launches.push_back(&launch);
+  }
+  lowered.bodies = make_body_kernels(device, bodies);
+  for (std::size_t i = 0; i < launches.size(); ++i) launches[i]->body = lowered.bodies[i].get();
+}
+
+}  // namespace
+
+Node fused_node(std::shared_ptr<const BodySpec> body, std::vector<Value> inputs,
+                std::vector<Value> outputs, std::vector<std::string> names) {
+  Call call(fused_op(), nullptr, static_cast<std::uint32_t>(inputs.size()));
+  call.add_attr(body->flops);
+  Node node(call);
+  node.body = std::move(body);
+  node.inputs = std::move(inputs);
+  node.outputs = std::move(outputs);
+  node.fused = std::move(names);
+  return node;
+}
 
 Launch::Launch(const Node& of, Device device) : composite(of.composite), call(of.call), node(&of) {
   const OpInfo& info = op_info(call.op);
   name = info.name;
+  if (of.body) return;
   kernel = device.is_cpu() ? info.cpu : info.cuda;
   if (!kernel) fail(fmt::format("[{}] has no kernel for {}", name, to_string(device)));
 }
@@ -38,6 +85,7 @@ Lowered lower(const Graph& graph, const Plan& plan, Memory& memory) {
     for (const Value& output : node.outputs) lowered.operands.push_back(memory.operand(output));
     lowered.launches.push_back(launch);
   }
+  make_bodies(lowered, graph.device);
   return lowered;
 }
 

@@ -1,6 +1,7 @@
 // From nodes to what a device runs: a kernel with operands in planned memory.
 #pragma once
 
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@ namespace brrr::graph {
 // One kernel, ready to run.
 struct Launch {
   KernelFn kernel = nullptr;
+  BodyKernel* body = nullptr;  // of a fused node, in place of `kernel`
   const char* name = "";
   const char* composite = nullptr;
   Call call;
@@ -26,7 +28,11 @@ struct Launch {
   void run() const {
     const OpScope scope(name);
     const CompositeScope within(composite);
-    kernel(call, outputs);
+    if (body) {
+      body->run(call.inputs, outputs);
+    } else {
+      kernel(call, outputs);
+    }
   }
 };
 
@@ -35,6 +41,7 @@ struct Lowered {
   // What the launches point to.
   std::vector<Tensor> operands;
   std::vector<const Tensor*> pointers;
+  std::vector<std::unique_ptr<BodyKernel>> bodies;
 };
 
 // The launches of a graph, in order. The graph outlives them.

@@ -46,32 +46,46 @@ std::vector<std::vector<int>> calls_of_blocks(const Graph& graph, const Plan& pl
   return calls;
 }
 
+namespace {
+
+// Whether each element of a result depends on its own elements of the operands alone.
+bool is_elementwise(const Node& node) {
+  if (node.call.in_place) return false;
+  return node.body ? node.body->reduced == 0 : op_info(node.call.op).kind == OpKind::pointwise;
+}
+
+}  // namespace
+
 void alias_operands(const Graph& graph, const Flow& flow, Plan& plan) {
   std::vector<int> end(graph.buffers.size());  // the last use of a block
   for (std::size_t i = 0; i < end.size(); ++i) end[i] = flow.last_use(static_cast<int>(i));
-  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
-    const Node& node = graph.nodes[i];
-    if (op_info(node.call.op).kind != OpKind::pointwise || node.call.in_place) continue;
-    const Value& out = node.outputs[0];
+  const auto alias = [&](int call, const Node& node, const Value& out) {
     if (!graph.is_temporary(out.buffer) || flow.escapes(out.buffer) || !is_whole(graph, out))
-      continue;
+      return;
     for (const Value& in : node.inputs) {
       const int block = plan.place_of(in).block;
       const bool free = graph.is_temporary(in.buffer) && graph.is_temporary(block) &&
                         !flow.escapes(block) && plan.place_of(in).offset == 0 &&
-                        end[at(block)] == static_cast<int>(i);
+                        end[at(block)] == call;
       const bool fits = in.shape == out.shape && is_whole(graph, in) &&
                         size_of(in.dtype) == size_of(out.dtype) &&
                         graph.buffers[at(block)].bytes == graph.buffers[at(out.buffer)].bytes;
-      // No other operand may be another part of the same memory.
+      // No other operand may be in the same memory.
       const auto elsewhere = [&](const Value& other) {
         return plan.place_of(other).block != block || other == in;
       };
-      if (!free || !fits || !std::ranges::all_of(node.inputs, elsewhere)) continue;
+      if (!free || !fits || !std::ranges::all_of(node.inputs, elsewhere) ||
+          !std::ranges::all_of(node.outputs, elsewhere))
+        continue;
       plan.places[at(out.buffer)] = {block, 0};
       end[at(block)] = flow.last_use(out.buffer);
-      break;
+      return;
     }
+  };
+  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+    const Node& node = graph.nodes[i];
+    if (!is_elementwise(node)) continue;
+    for (const Value& out : node.outputs) alias(static_cast<int>(i), node, out);
   }
 }
 

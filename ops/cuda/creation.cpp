@@ -1,6 +1,7 @@
 // Copies, fills, progressions and triangles on CUDA, as elementwise kernels.
 #include "brrr/ops/cuda/contiguous.h"
 #include "brrr/ops/cuda/elementwise.h"
+#include "brrr/ops/jit/add_call.h"
 #include "brrr/ops/kernels.h"
 #include "brrr/ops/unslice.h"
 
@@ -89,7 +90,7 @@ void full(const Call& call, Tensor* outputs) {
   const DType dtype = outputs[0].dtype();
   Elementwise work;
   work.scalars[work.n_scalars++] =
-      argument_of(call.attrs[0], is_floating(call.dtype), jit::register_dtype(dtype));
+      jit::scalar_bits(call.attrs[0], is_floating(call.dtype), jit::register_dtype(dtype));
   run(work, Op::full, {dtype, dtype}, outputs[0], 0, make_full);
 }
 

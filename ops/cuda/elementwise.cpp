@@ -2,7 +2,6 @@
 #include "brrr/ops/cuda/elementwise.h"
 
 #include <bit>
-#include <cstring>
 
 #include "brrr/ops/cuda/kernel_table.h"
 #include "brrr/ops/cuda/programmatic_launch.h"
@@ -116,24 +115,6 @@ jit::Schedule schedule_of(const Elementwise& work, jit::PointwiseLayout& layout)
 }
 
 }  // namespace
-
-std::uint64_t argument_of(Attr attr, bool is_double, DType type) {
-  const auto bits = [](auto value) {
-    std::uint64_t result = 0;
-    std::memcpy(&result, &value, sizeof(value));
-    return result;
-  };
-  switch (type) {
-    case DType::f32:
-      return bits(is_double ? static_cast<float>(attr.d()) : static_cast<float>(attr.i()));
-    case DType::f64: return bits(is_double ? attr.d() : static_cast<double>(attr.i()));
-    case DType::i32:
-      return bits(
-          static_cast<std::int32_t>(is_double ? static_cast<std::int64_t>(attr.d()) : attr.i()));
-    case DType::i64: return bits(is_double ? static_cast<std::int64_t>(attr.d()) : attr.i());
-    default: return is_double ? attr.d() != 0 : attr.i() != 0;
-  }
-}
 
 void run_elementwise(const Elementwise& work) {
   const std::int64_t count = work.outputs[0]->numel;

@@ -27,7 +27,4 @@ struct Elementwise {
 
 void run_elementwise(const Elementwise& work);
 
-// An attribute as an argument of a kernel: `type` as register_dtype gives it.
-std::uint64_t argument_of(Attr attr, bool is_double, DType type);
-
 }  // namespace brrr::on_cuda

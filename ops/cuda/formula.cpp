@@ -2,6 +2,7 @@
 #include "brrr/ops/formulas.h"
 
 #include "brrr/ops/cuda/elementwise.h"
+#include "brrr/ops/jit/add_call.h"
 #include "brrr/ops/kernels.h"
 
 namespace brrr::on_cuda {
@@ -20,25 +21,16 @@ namespace {
 jit::Body make(const void* of) {
   const Call& call = *static_cast<const Call*>(of);
   const OpInfo& info = op_info(call.op);
-  const DType type = formula_dtype(call);
   jit::Body body;
   body.name = std::string(info.name) + "_" + name_of(call.input(0).dtype()).data();
-  std::vector<int> numbers;  // of the formula's values in the body
-  for (int i = 0; i < info.formula.elements; ++i)
-    numbers.push_back(body.add_input(call.input(i).dtype()));
-  each_number(call, [&](int, const Tensor* tensor) {
-    numbers.push_back(tensor ? body.add_input(tensor->dtype()) : body.add_scalar(type));
-  });
-  for (const Formula::Value& value : info.formula.values) {
-    std::vector<int> operands;
-    for (const int operand : value.operands)
-      operands.push_back(numbers[static_cast<std::size_t>(operand)]);
-    numbers.push_back(body.add_expression(value.expression, type, type, std::move(operands)));
-  }
-  for (std::size_t k = 0; k < info.formula.results.size(); ++k) {
-    body.add_output(numbers[static_cast<std::size_t>(info.formula.results[k])],
-                    call.input(static_cast<int>(k)).dtype());
-  }
+  std::vector<int> operands;
+  std::vector<DType> outputs;
+  for (std::uint32_t i = 0; i < call.n_inputs; ++i)
+    operands.push_back(body.add_input(call.input(static_cast<int>(i)).dtype()));
+  for (int k = 0; k < info.formula.written; ++k) outputs.push_back(call.input(k).dtype());
+  std::vector<std::uint64_t> scalars;
+  const std::vector<int> results = jit::add_call(body, call, operands, outputs, scalars);
+  for (std::size_t k = 0; k < results.size(); ++k) body.add_output(results[k], outputs[k]);
   return body;
 }
 
@@ -58,7 +50,7 @@ void formula(const Call& call, Tensor* outputs) {
   }
   each_number(call, [&](int k, const Tensor* tensor) {
     if (!tensor)
-      work.scalars[work.n_scalars++] = argument_of(call.attrs[k], true, formula_dtype(call));
+      work.scalars[work.n_scalars++] = jit::scalar_bits(call.attrs[k], true, formula_dtype(call));
   });
   work.make = make;
   work.of = &call;

@@ -1,5 +1,6 @@
 // Pointwise ops on CUDA: one generated kernel for each op, types and kind of layout.
 #include "brrr/ops/cuda/elementwise.h"
+#include "brrr/ops/jit/add_call.h"
 #include "brrr/ops/kernels.h"
 
 namespace brrr::on_cuda {
@@ -34,8 +35,8 @@ void pointwise(const Call& call, Tensor* outputs) {
     const bool selects = op_info(call.op).rule == DTypeRule::select;
     for (int i = 0; i < call.n_attrs; ++i) {
       if (!call.is_scalar(i)) continue;
-      work.scalars[work.n_scalars++] =
-          argument_of(call.attrs[i], is_floating(call.dtype), selects && i == 0 ? boolean : type);
+      work.scalars[work.n_scalars++] = jit::scalar_bits(call.attrs[i], is_floating(call.dtype),
+                                                        selects && i == 0 ? boolean : type);
     }
   }
   work.what = what;

@@ -90,11 +90,12 @@ std::string results(const Body& body, const Pass& pass, std::string_view element
     const Body::Value& value = body.value(r);
     std::string result;
     if (is_arg(body, r)) {
-      result = fmt::format("f{}{}.place", r, element);
+      result = fmt::format("fold{}{}.place", r, element);
     } else {
       const std::string_view type = accumulator_name(value);
-      result = fmt::format("narrow<{0}>(finish{1}<{2}>(f{1}{3}.total, static_cast<{2}>(elements)))",
-                           register_name(value.type), r, type, element);
+      result =
+          fmt::format("narrow<{0}>(finish{1}<{2}>(fold{1}{3}.total, static_cast<{2}>(elements)))",
+                      register_name(value.type), r, type, element);
       if (body.strict && is_half(value.dtype))
         result = fmt::format("rounded<{}>({})", c_name(value.dtype), result);
     }
@@ -135,16 +136,17 @@ std::string rows(const Body& body) {
     buffers += tile.buffers;
     std::string declared, started, begun, taken, merged;
     for (const int r : pass.reductions) {
-      declared += fmt::format("  {} f{};\n", accumulator(body, r), r);
+      declared += fmt::format("  {} fold{};\n", accumulator(body, r), r);
       if (is_arg(body, r)) {
-        taken += fmt::format("  for (i64 e = 0; e < n; ++e) f{}.take({}[e], first + e);\n", r,
+        taken += fmt::format("  for (i64 e = 0; e < n; ++e) fold{}.take({}[e], first + e);\n", r,
                              tile.reduced.at(r));
         continue;
       }
-      started += fmt::format("  {} f{}_b;\n", accumulator(body, r), r);
-      begun += fmt::format("  f{}_b.begin(run_end - first, {});\n", r, piece_of(body, r));
-      taken += fmt::format("  f{}_b.take({}, n);\n", r, tile.reduced.at(r));
-      merged += fmt::format("  if (block) f{0}.merge(f{0}_b); else f{0} = f{0}_b;\n", r);
+      started += fmt::format("  {} fold{}_b;\n", accumulator(body, r), r);
+      begun += fmt::format("  fold{}_b.begin(run_end - first, {});\n", r, piece_of(body, r));
+      taken += fmt::format("  fold{}_b.take({}, n);\n", r, tile.reduced.at(r));
+      merged +=
+          fmt::format("  if (block) fold{0}.merge(fold{0}_b); else fold{0} = fold{0}_b;\n", r);
     }
     text += fmt::format(R"(  Place place{0}(reduced, 0);
 {1}  for (i64 block = 0; block < elements; block += a.block) {{
@@ -181,14 +183,14 @@ std::string columns(const Body& body) {
     std::string started, taken, merged;
     for (const int r : pass.reductions) {
       if (is_arg(body, r)) {
-        text += fmt::format("  {} f{}[kTile];\n", accumulator(body, r), r);
-        taken += fmt::format("  for (i64 e = 0; e < n; ++e) f{}[e].take({}[e], j);\n", r,
+        text += fmt::format("  {} fold{}[kTile];\n", accumulator(body, r), r);
+        taken += fmt::format("  for (i64 e = 0; e < n; ++e) fold{}[e].take({}[e], j);\n", r,
                              tile.reduced.at(r));
         continue;
       }
       const std::string_view a = accumulator_name(body.value(r));
       text += fmt::format(
-          "  Total<{0}> f{1}[kTile];\n  for (i64 e = 0; e < n; ++e) f{1}[e].total = "
+          "  Total<{0}> fold{1}[kTile];\n  for (i64 e = 0; e < n; ++e) fold{1}[e].total = "
           "identity{1}<{0}>();\n",
           a, r);
       started += fmt::format(
@@ -200,7 +202,8 @@ std::string columns(const Body& body) {
           "combine{0}<{1}>(t{0}[e], map{0}<{1}>(static_cast<{1}>({2}[e])));\n",
           r, a, tile.reduced.at(r));
       merged += fmt::format(
-          "  for (i64 e = 0; e < n; ++e) f{0}[e].total = block ? combine{0}<{1}>(f{0}[e].total, "
+          "  for (i64 e = 0; e < n; ++e) fold{0}[e].total = block ? "
+          "combine{0}<{1}>(fold{0}[e].total, "
           "t{0}[e]) : t{0}[e];\n",
           r, a);
     }

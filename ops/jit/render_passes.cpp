@@ -35,13 +35,14 @@ std::string partial(const Body& body, std::size_t number, const Pass& pass) {
     if (is_arg(body, r)) {
       text += before_function(r);
       // An index past every element stands for nothing seen yet.
-      fields += fmt::format("  i64 i{};\n", r);
-      start += fmt::format("  p.a{0} = {1}(0);\n  p.i{0} = highest<i64>();\n", r, type);
+      fields += fmt::format("  i64 at{};\n", r);
+      start += fmt::format("  p.a{0} = {1}(0);\n  p.at{0} = highest<i64>();\n", r, type);
       join += fmt::format(
-          "  if (stands_before{0}<{1}>(q.a{0}, q.i{0}, p.a{0}, p.i{0})) {{\n    p.a{0} = q.a{0};\n "
-          "   p.i{0} = q.i{0};\n  }}\n",
+          "  if (stands_before{0}<{1}>(q.a{0}, q.at{0}, p.a{0}, p.at{0})) {{\n    p.a{0} = "
+          "q.a{0};\n "
+          "   p.at{0} = q.at{0};\n  }}\n",
           r, type);
-      shuffle += fmt::format("  result.i{0} = shuffle<DOWN>(p.i{0}, by, width);\n", r);
+      shuffle += fmt::format("  result.at{0} = shuffle<DOWN>(p.at{0}, by, width);\n", r);
     } else {
       start += fmt::format("  p.a{0} = identity{0}<{1}>();\n", r, type);
       join += fmt::format("  p.a{0} = combine{0}<{1}>(p.a{0}, q.a{0});\n", r, type);
@@ -75,9 +76,10 @@ std::string visit(const Body& body, std::size_t number, const Pass& pass) {
     if (is_arg(body, r)) {
       // A thread meets its elements in order, so a tie stays with the one that it has.
       text += fmt::format(
-          "  const bool wins{0} = (p.i{0} == highest<i64>()) | before{0}<{1}>({2}, p.a{0}) | (({2} "
+          "  const bool wins{0} = (p.at{0} == highest<i64>()) | before{0}<{1}>({2}, p.a{0}) | "
+          "(({2} "
           "!= {2}) & (p.a{0} == p.a{0}));\n"
-          "  p.a{0} = wins{0} ? {2} : p.a{0};\n  p.i{0} = wins{0} ? index : p.i{0};\n",
+          "  p.a{0} = wins{0} ? {2} : p.a{0};\n  p.at{0} = wins{0} ? index : p.at{0};\n",
           r, type, element);
     } else {
       text +=
@@ -101,7 +103,7 @@ std::string finish(const Body& body, std::size_t number, const Pass& pass) {
     const std::string_view type = register_name(value.type);
     std::string result =
         is_arg(body, r)
-            ? fmt::format("p.i{}", r)
+            ? fmt::format("p.at{}", r)
             : fmt::format("finish{0}<{1}>(p.a{0}, static_cast<{1}>(elements))", r, type);
     if (body.strict && is_half(value.dtype))
       result = fmt::format("rounded<{}>({})", c_name(value.dtype), result);

@@ -118,13 +118,14 @@ class Loops {
           type, name, operand, constant);
       hops += fmt::format("    at_{0} += U * hop_{0};\n", name);
     });
+    const bool locates = visited.find("at[") != std::string::npos;
     const auto round = [&](std::string_view condition) {
       text +=
           packs("    ") +
           fmt::format("#pragma unroll\n    for (int u = 0; u < U; ++u) {}{{\n", condition) +
           located("      ") + loads("      ") +
-          fmt::format("    }}\n#pragma unroll\n    for (int u = 0; u < U; ++u) {}{{\n{}    }}\n",
-                      condition, visited);
+          fmt::format("    }}\n#pragma unroll\n    for (int u = 0; u < U; ++u) {}{{\n{}{}    }}\n",
+                      condition, locates ? located("      ") : "", visited);
     };
     text += "#pragma unroll 1\n  for (; i + (U - 1) * STEP < end; i += U * STEP) {\n";
     round("");

@@ -61,9 +61,9 @@ std::string first_difference(const char* what, const std::vector<std::vector<std
 
 }  // namespace
 
-std::string difference_from_eager(const MakeWorld& make, int calls) {
+std::string difference_from_eager(const MakeWorld& make, int calls, Mode mode) {
   const Record eager = record(make, calls, Mode::eager);
-  const Record graph = record(make, calls, Mode::graph);
+  const Record graph = record(make, calls, mode);
   if (std::string text = first_difference("result", eager.results, graph.results); !text.empty())
     return text;
   if (std::string text = first_difference("seen", eager.seen, graph.seen); !text.empty())

@@ -28,7 +28,7 @@ using MakeWorld = std::function<World()>;
 
 // "" when `calls` calls leave the same bits in both modes, else the first place where they differ.
 // The graph has to be replayed: a fallback is a difference.
-std::string difference_from_eager(const MakeWorld& make, int calls = 4);
+std::string difference_from_eager(const MakeWorld& make, int calls = 4, Mode mode = Mode::graph);
 
 // A function of some tensors from outside, which are compared after each call, as their gradients
 // and the arguments are.

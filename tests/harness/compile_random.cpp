@@ -21,6 +21,7 @@ constexpr int kCalls = 3;
 // What a seed says.
 struct Choices {
   Device device;
+  Mode mode = Mode::graph;
   DType dtype = f32;
   std::set<std::size_t> captured;  // the inputs that are; the others are arguments
   std::vector<Layout> layouts;     // of the inputs
@@ -201,7 +202,7 @@ std::string problem_with_compile(const Choices& choices, const Program& program)
         };
         return world;
       },
-      kCalls);
+      kCalls, choices.mode);
 }
 
 // One call, traced, with all passes, by each kind of plan.
@@ -254,8 +255,9 @@ std::string problem_with_plans(const Choices& choices, const Program& program) {
 std::string problem_of(const Choices& choices, const Program& program) {
   try {
     const std::string problem = problem_with_compile(choices, program);
-    return problem.empty() && choices.device.is_cpu() ? problem_with_plans(choices, program)
-                                                      : problem;
+    return problem.empty() && choices.device.is_cpu() && choices.mode == Mode::graph
+               ? problem_with_plans(choices, program)
+               : problem;
   } catch (const std::exception& error) {
     return std::string("threw ") + error.what();
   }
@@ -277,8 +279,9 @@ std::string text_of(const Choices& choices, const Program& program) {
 
 }  // namespace
 
-RandomOutcome run_random_program(std::uint64_t seed, Device device, bool with_text) {
-  const Choices choices = choices_of(seed, device);
+RandomOutcome run_random_program(std::uint64_t seed, Device device, bool with_text, Mode mode) {
+  Choices choices = choices_of(seed, device);
+  choices.mode = mode;
   const Program& program = choices.program;
   RandomOutcome outcome;
   outcome.steps = static_cast<long>(program.steps.size());
@@ -294,7 +297,7 @@ RandomOutcome run_random_program(std::uint64_t seed, Device device, bool with_te
   return outcome;
 }
 
-void check_random_programs(Device device, std::uint64_t usual) {
+void check_random_programs(Device device, std::uint64_t usual, Mode mode) {
   const char* seed_asked = std::getenv("BRRR_SEED");
   const char* count_asked = std::getenv("BRRR_PROGRAMS");
   const std::uint64_t first = seed_asked ? std::strtoull(seed_asked, nullptr, 10) : 1;
@@ -305,7 +308,7 @@ void check_random_programs(Device device, std::uint64_t usual) {
   long steps = 0, failed = 0, with_gradients = 0, with_writes = 0;
   for (std::uint64_t seed = first; seed < first + count && failed < 5; ++seed) {
     if (!seed_asked && !in_this_part(std::to_string(seed))) continue;
-    const RandomOutcome outcome = run_random_program(seed, device, told);
+    const RandomOutcome outcome = run_random_program(seed, device, told, mode);
     steps += outcome.steps;
     with_gradients += outcome.gradients;
     with_writes += outcome.writes;

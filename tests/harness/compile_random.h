@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 
+#include <brrr/graph/compile.h>
 #include <brrr/tensor/device.h>
 
 namespace brrr::test {
@@ -17,11 +18,12 @@ struct RandomOutcome {
   long steps = 0;
   bool gradients = false, writes = false;
 };
-RandomOutcome run_random_program(std::uint64_t seed, Device device, bool with_text = false);
+RandomOutcome run_random_program(std::uint64_t seed, Device device, bool with_text = false,
+                                 Mode mode = Mode::graph);
 
 // Runs as many as are asked for: BRRR_SEED=n is that one seed, whose program is printed,
 // BRRR_PROGRAMS=n so many, from that seed on if there is one; else `usual`. Checks each and prints
 // what there were.
-void check_random_programs(Device device, std::uint64_t usual);
+void check_random_programs(Device device, std::uint64_t usual, Mode mode = Mode::graph);
 
 }  // namespace brrr::test

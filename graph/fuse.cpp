@@ -1,0 +1,596 @@
+// Fusion: groups of calls that become one kernel each, so that what they hand to one another stays
+// in registers.
+//
+// A group has a space of dimensions, some of them reduced, and every operand of its calls is a
+// strided access over that space. To merge a producer with a consumer, one read of the producer's
+// result decides how the two spaces correspond: each dimension of the consumer runs along one
+// dimension of the producer, after dimensions of either were split where reshapes ask for it. A
+// producer without reductions is rewritten in the consumer's space; one with reductions keeps its
+// own, and the consumer must cover it whole. Views cost nothing: they are strides.
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <queue>
+#include <tuple>
+
+#include "brrr/dispatch/op_info.h"
+#include "brrr/graph/flow.h"
+#include "brrr/graph/fusion_group.h"
+#include "brrr/ops/jit/add_call.h"
+#include "brrr/ops/jit/geometry.h"
+
+namespace brrr::graph {
+namespace {
+
+using std::int64_t;
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+// The result that an input reads: the last one written to its bytes before.
+struct Source {
+  int node = -1, output = -1;
+};
+
+class Fusion {
+ public:
+  explicit Fusion(Graph& graph)
+      : graph_(graph),
+        flow_(graph),
+        sources_(graph.nodes.size()),
+        predecessors_(graph.nodes.size()),
+        successors_(graph.nodes.size()),
+        readers_(graph.nodes.size()),
+        group_of_(graph.nodes.size()),
+        groups_(graph.nodes.size()),
+        opaque_(graph.nodes.size(), false),
+        bytes_(graph.nodes.size(), 0),
+        version_(graph.nodes.size(), 0),
+        seen_(graph.nodes.size(), 0) {
+    find_dependences();
+  }
+
+  int run() {
+    std::iota(group_of_.begin(), group_of_.end(), 0);
+    const int calls = static_cast<int>(graph_.nodes.size());
+    for (int i = 0; i < calls; ++i) {
+      const Node& node = graph_.nodes[at(i)];
+      opaque_[at(i)] = !is_fusable(node);
+      if (opaque_[at(i)]) {
+        groups_[at(i)].members.push_back({i, {}, {}});
+        continue;
+      }
+      groups_[at(i)] = group_of(node, i);
+      const std::optional<Kernel> kernel =
+          groups_[at(i)].rank() > jit::kMaxRank ? std::nullopt : build(groups_[at(i)]);
+      opaque_[at(i)] = !kernel;
+      if (kernel) bytes_[at(i)] = bytes_of(*kernel);
+    }
+    merge_all();
+    return emit();
+  }
+
+ private:
+  static constexpr int kMostMembers = 64, kMostOperands = 15, kMostVisited = 4096;
+
+  // Which calls each one must follow, and whose results its inputs are.
+  void find_dependences() {
+    std::vector<std::vector<int>> touched(graph_.buffers.size());  // calls, in order
+    for (int i = 0; i < static_cast<int>(graph_.nodes.size()); ++i) {
+      const Node& node = graph_.nodes[at(i)];
+      std::vector<int>& before = predecessors_[at(i)];
+      const auto look = [&](const Value& value, bool writes, Source* source) {
+        const std::vector<int>& calls = touched[at(value.buffer)];
+        for (std::size_t k = calls.size(); k-- > 0;) {
+          const int other = calls[k];
+          const Node& earlier = graph_.nodes[at(other)];
+          bool hits = false;
+          for (std::size_t o = 0; o < earlier.outputs.size(); ++o) {
+            const Value& written = earlier.outputs[o];
+            if (written.buffer != value.buffer || !may_overlap(written.region(), value.region()))
+              continue;
+            hits = true;
+            if (source && source->node < 0) *source = {other, static_cast<int>(o)};
+          }
+          for (std::size_t k2 = 0; writes && !hits && k2 < earlier.inputs.size(); ++k2) {
+            hits = earlier.inputs[k2].buffer == value.buffer &&
+                   may_overlap(earlier.inputs[k2].region(), value.region());
+          }
+          if (hits) before.push_back(other);
+          // What came before a write of the whole buffer was ordered by that write.
+          const bool whole = std::ranges::any_of(earlier.outputs, [&](const Value& v) {
+            return v.buffer == value.buffer && is_whole(graph_, v);
+          });
+          if (whole) break;
+        }
+      };
+      for (const Value& input : node.inputs) {
+        Source source;
+        look(input, false, &source);
+        sources_[at(i)].push_back(source);
+      }
+      for (const Value& output : node.outputs) look(output, true, nullptr);
+      std::ranges::sort(before);
+      before.erase(std::ranges::unique(before).begin(), before.end());
+      for (const int other : before) successors_[at(other)].push_back(i);
+      const auto touch = [&](const Value& value) {
+        std::vector<int>& calls = touched[at(value.buffer)];
+        if (calls.empty() || calls.back() != i) calls.push_back(i);
+      };
+      for (const Value& input : node.inputs) touch(input);
+      for (const Value& output : node.outputs) touch(output);
+      // Calls that read any of what an earlier one wrote.
+      for (const int other : before) {
+        const bool reads = std::ranges::any_of(node.inputs, [&](const Value& in) {
+          return std::ranges::any_of(graph_.nodes[at(other)].outputs, [&](const Value& out) {
+            return in.buffer == out.buffer && may_overlap(in.region(), out.region());
+          });
+        });
+        if (reads) readers_[at(other)].push_back(i);
+      }
+    }
+  }
+
+  bool is_in(const Group& group, int node) const {
+    return std::ranges::any_of(group.members,
+                               [node](const Member& member) { return member.node == node; });
+  }
+
+  // Merges pairs of a producer and a consumer, those first that save the most bytes.
+  void merge_all() {
+    for (std::size_t g = 0; g < groups_.size(); ++g) {
+      if (!opaque_[g]) add_candidates(static_cast<int>(g), false);
+    }
+    while (!candidates_.empty()) {
+      const Candidate best = candidates_.top();
+      candidates_.pop();
+      if (best.producer_version != version_[at(best.producer)] ||
+          best.consumer_version != version_[at(best.consumer)] ||
+          has_path_between(best.producer, best.consumer))
+        continue;
+      merge(best.producer, best.consumer);
+      add_candidates(best.consumer, true);
+    }
+  }
+
+  // A merge, and its rank: the bytes that it saves.
+  struct Candidate {
+    int64_t rank;
+    int consumer, producer, consumer_version, producer_version;
+
+    // The first of a queue has the largest: of equal ones the earliest in the graph.
+    friend bool operator<(const Candidate& a, const Candidate& b) {
+      return std::tie(a.rank, b.consumer, b.producer) < std::tie(b.rank, a.consumer, a.producer);
+    }
+  };
+
+  // What a group may merge with: producers and, if asked for, consumers.
+  void add_candidates(int group, bool consumers_too) {
+    std::vector<int> producers, consumers;
+    for (const Member& member : groups_[at(group)].members) {
+      for (const Source& source : sources_[at(member.node)]) {
+        if (source.node >= 0) producers.push_back(group_of_[at(source.node)]);
+      }
+      for (const int reader : readers_[at(member.node)]) consumers.push_back(group_of_[at(reader)]);
+    }
+    if (!consumers_too) consumers.clear();
+    const auto each = [&](std::vector<int>& others, auto add) {
+      std::ranges::sort(others);
+      others.erase(std::ranges::unique(others).begin(), others.end());
+      for (const int other : others) {
+        if (other != group && !opaque_[at(other)]) add(other);
+      }
+    };
+    each(producers, [&](int other) { add_candidate(other, group); });
+    each(consumers, [&](int other) { add_candidate(group, other); });
+  }
+
+  void add_candidate(int producer, int consumer) {
+    const std::optional<Group> merged = merged_of(producer, consumer);
+    if (!merged) return;
+    const std::optional<Kernel> kernel = build(*merged);
+    if (!kernel) return;
+    // A kernel less is worth the bytes that are moved in the time of its launch.
+    const int64_t launch = graph_.device.is_cuda() ? 4 << 20 : 1 << 14;
+    const int64_t saved = bytes_[at(producer)] + bytes_[at(consumer)] - bytes_of(*kernel);
+    if (saved + launch <= 0) return;
+    // What is small beside its neighbour (a number of each row) comes first: between two large
+    // groups it would keep them apart.
+    const auto [less, more] = std::minmax(bytes_[at(producer)], bytes_[at(consumer)]);
+    const int64_t first = less * 8 <= more ? int64_t{1} << 60 : 0;
+    candidates_.push(
+        {first + saved, consumer, producer, version_[at(consumer)], version_[at(producer)]});
+  }
+
+  // Whether some other group must run between two of them.
+  bool has_path_between(int from, int to) {
+    std::vector<int> stack;
+    int visited = 0;
+    ++search_;
+    const int last = groups_[at(to)].members.back().node;
+    const auto expand = [&](int group, bool first) {
+      for (const Member& member : groups_[at(group)].members) {
+        for (const int next : successors_[at(member.node)]) {
+          const int of = group_of_[at(next)];
+          if (of == group || (first && of == to) || seen_[at(of)] == search_) continue;
+          if (groups_[at(of)].members.front().node > last) continue;  // it leads further away
+          seen_[at(of)] = search_;
+          stack.push_back(of);
+        }
+      }
+    };
+    expand(from, true);
+    while (!stack.empty()) {
+      const int group = stack.back();
+      stack.pop_back();
+      if (group == to || ++visited > kMostVisited) return true;
+      expand(group, false);
+    }
+    return false;
+  }
+
+  std::optional<Group> merged_of(int producer, int consumer) {
+    if (groups_[at(producer)].members.size() + groups_[at(consumer)].members.size() >
+        static_cast<std::size_t>(kMostMembers))
+      return {};
+    Group from = groups_[at(producer)], to = groups_[at(consumer)];
+    return merged_of(from, to);
+  }
+
+  void merge(int producer, int consumer) {
+    Group merged = *merged_of(producer, consumer);
+    for (const Member& member : merged.members) group_of_[at(member.node)] = consumer;
+    bytes_[at(consumer)] = bytes_of(*build(merged));
+    groups_[at(consumer)] = std::move(merged);
+    groups_[at(producer)].members.clear();
+    ++version_[at(consumer)], ++version_[at(producer)];
+  }
+
+  // Calls f with every read in `to` of a result of `from`, and that result.
+  template <class F>
+  void each_read(Group& to, Group& from, F&& f) {
+    for (Member& reader : to.members) {
+      for (std::size_t k = 0; k < reader.inputs.size(); ++k) {
+        const Source source = sources_[at(reader.node)][k];
+        if (source.node < 0) continue;
+        for (Member& writer : from.members) {
+          if (writer.node == source.node) f(reader.inputs[k], writer.outputs[at(source.output)]);
+        }
+      }
+    }
+  }
+
+  std::optional<Group> merged_of(Group& from, Group& to) {
+    Access read, made;
+    each_read(to, from, [&](const Access& r, const Access& m) {
+      if (read.buffer < 0) read = r, made = m;
+    });
+    if (read.buffer < 0) return {};
+    // Splits of the consumer change its accesses, so the read is found again by its place.
+    Member probe{-1, {read}, {}};
+    to.members.push_back(probe);
+    std::optional<Correspondence> c;
+    for (;;) {
+      const int rank = to.rank();
+      const Access now = to.members.back().inputs[0];
+      c = correspond(to, now, from, made);
+      if (to.rank() == rank) break;
+    }
+    to.members.pop_back();
+    if (!c) return {};
+    if (from.reduces()) {
+      if (!covers(*c, to, from) || !is_worth_rows(from, to) || !push(to, *c, from)) return {};
+    } else {
+      if (repeats(*c, to) && !is_cheap(from)) return {};
+      const bool whole = covers(*c, to, from) && !repeats(*c, to);
+      if (is_needed_outside(from, to) && !(whole && is_worth_storing(from, to))) return {};
+      pull(from, *c, to);
+    }
+    bool same = true;
+    each_read(to, from, [&](const Access& r, const Access& m) {
+      same &= r.strides == m.strides && r.offset == m.offset && r.dtype == m.dtype;
+    });
+    if (!same) return {};
+    Group merged = std::move(to);
+    for (Member& member : from.members) merged.members.push_back(std::move(member));
+    std::ranges::sort(merged.members, {}, &Member::node);
+    return merged;
+  }
+
+  // Whether elements of the producer would be computed several times. Values of rows are not: a
+  // row's are computed once.
+  static bool repeats(const Correspondence& c, const Group& consumer) {
+    for (std::size_t h = 0; h < c.steps.size(); ++h) {
+      if (c.steps[h].dim < 0 && !consumer.reduced[h]) return true;
+    }
+    return false;
+  }
+
+  bool is_cheap(const Group& group) const {
+    constexpr int kCheap = 8;  // operations
+    int flops = 0;
+    for (const Member& member : group.members)
+      flops += op_info(graph_.nodes[at(member.node)].call.op).element_flops;
+    return flops <= kCheap;
+  }
+
+  // Whether a reduction that also stores what it reduces beats a kernel before it: a short one
+  // delays whoever waits for what is stored, and could run beside them.
+  bool is_worth_storing(const Group& producer, const Group& consumer) const {
+    constexpr int64_t kShort = 1 << 20;  // elements
+    return !graph_.device.is_cuda() || !consumer.reduces() ||
+           producer.count(false) * producer.count(true) >= kShort;
+  }
+
+  // Whether what is computed over whole rows leaves enough rows to fill a device.
+  bool is_worth_rows(const Group& producer, const Group& consumer) const {
+    constexpr int64_t kRows = 64, kShort = 8192;
+    const bool per_element = consumer.count(false) * consumer.count(true) > producer.count(false);
+    return !per_element || producer.count(false) >= kRows || producer.count(true) <= kShort;
+  }
+
+  // Whether anybody but the members of the two groups reads what the first one makes.
+  bool is_needed_outside(const Group& group, const Group& other) const {
+    for (const Member& member : group.members) {
+      for (std::size_t o = 0; o < member.outputs.size(); ++o) {
+        if (is_needed(member.node, static_cast<int>(o),
+                      [&](int reader) { return is_in(group, reader) || is_in(other, reader); }))
+          return true;
+      }
+    }
+    return false;
+  }
+
+  // Whether a result must be in memory: it escapes, or a call reads it that is not `inside`.
+  template <class Inside>
+  bool is_needed(int node, int output, const Inside& inside) const {
+    const Value& value = graph_.nodes[at(node)].outputs[at(output)];
+    if (!graph_.is_temporary(value.buffer) || flow_.escapes(value.buffer)) return true;
+    return std::ranges::any_of(readers_[at(node)], [&](int reader) {
+      if (inside(reader)) return false;
+      return std::ranges::any_of(graph_.nodes[at(reader)].inputs, [&](const Value& in) {
+        return in.buffer == value.buffer && may_overlap(in.region(), value.region());
+      });
+    });
+  }
+
+  // --- From a group to a kernel ---
+
+  struct Kernel {
+    std::shared_ptr<BodySpec> spec;
+    std::vector<Value> inputs, outputs;
+  };
+
+  static int64_t bytes_of(const Kernel& kernel) {
+    return bytes_moved(kernel.inputs, kernel.outputs);
+  }
+
+  // The kernel of a group; none where no body computes it.
+  std::optional<Kernel> build(const Group& group) const {
+    Kernel kernel;
+    kernel.spec = std::make_shared<BodySpec>();
+    BodySpec& spec = *kernel.spec;
+    jit::Body& body = spec.body;
+    body.strict = true;
+    for (int d = 0; d < group.rank(); ++d) {
+      spec.dims.push_back(group.sizes[at(d)]);
+      spec.reduced |= static_cast<std::uint32_t>(group.reduced[at(d)]) << d;
+    }
+    if (spec.dims.empty()) spec.dims.push_back(1);
+    std::map<std::pair<int, int>, int> made;            // values of results
+    std::vector<std::pair<Access, int>> read;           // values of inputs
+    std::vector<std::pair<const Access*, int>> stored;  // results in memory, and their values
+    const auto inside = [&](int node) { return is_in(group, node); };
+    for (const Member& member : group.members) {
+      const Node& node = graph_.nodes[at(member.node)];
+      std::vector<int> operands;
+      for (std::size_t k = 0; k < member.inputs.size(); ++k) {
+        const Source source = sources_[at(member.node)][k];
+        if (source.node >= 0 && inside(source.node)) {
+          operands.push_back(made.at({source.node, source.output}));
+          continue;
+        }
+        const Access& access = member.inputs[k];
+        const auto known = std::ranges::find(read, access, &std::pair<Access, int>::first);
+        if (known != read.end()) {
+          operands.push_back(known->second);
+          continue;
+        }
+        operands.push_back(body.add_input(access.dtype, scope_of(group, access)));
+        read.emplace_back(access, operands.back());
+        kernel.inputs.push_back(value_of(group, access, false));
+      }
+      std::vector<DType> dtypes;
+      for (const Value& output : node.outputs) dtypes.push_back(output.dtype);
+      if (op_info(node.call.op).kind == OpKind::reduction &&
+          !jit::levels_of(body)[at(operands[0])].per_element())
+        return {};
+      const std::vector<int> results =
+          jit::add_call(body, node.call, operands, dtypes, spec.scalars);
+      for (std::size_t o = 0; o < results.size(); ++o) {
+        int value = results[o];
+        if (body.value(value).dtype != dtypes[o])
+          value = body.add_expression("a", dtypes[o], dtypes[o], {value});
+        made[{member.node, static_cast<int>(o)}] = value;
+        if (is_needed(member.node, static_cast<int>(o), inside))
+          stored.emplace_back(&member.outputs[o], value);
+      }
+      spec.flops += flops_of(node);
+      body.name += body.name.empty() ? "fused" : "";
+    }
+    if (!add_outputs(group, stored, kernel)) return {};
+    if (!keeps_order(group, kernel)) return {};
+    return kernel;
+  }
+
+  static jit::Body::Scope scope_of(const Group& group, const Access& access) {
+    bool row = false, column = false;
+    for (int d = 0; d < group.rank(); ++d) {
+      if (access.strides[at(d)] != 0) (group.reduced[at(d)] ? column : row) = true;
+    }
+    using Scope = jit::Body::Scope;
+    if (!group.reduces()) return row ? Scope::element : Scope::one;
+    return row && column ? Scope::element : row ? Scope::row : column ? Scope::column : Scope::one;
+  }
+
+  static Value value_of(const Group& group, const Access& access, bool of_rows) {
+    Value value{access.buffer, access.dtype, {}, {}, access.offset};
+    for (int d = 0; d < group.rank(); ++d) {
+      value.shape.push_back(of_rows && group.reduced[at(d)] ? 1 : group.sizes[at(d)]);
+      value.strides.push_back(access.strides[at(d)]);
+    }
+    if (value.shape.empty()) {
+      value.shape.push_back(1);
+      value.strides.push_back(1);
+    }
+    return value;
+  }
+
+  static bool add_outputs(const Group& group, std::vector<std::pair<const Access*, int>>& stored,
+                          Kernel& kernel) {
+    jit::Body& body = kernel.spec->body;
+    // Of several writes to the same elements the last one counts.
+    for (std::size_t i = 0; i < stored.size();) {
+      const bool again =
+          std::any_of(stored.begin() + static_cast<std::ptrdiff_t>(i) + 1, stored.end(),
+                      [&](const auto& later) { return *later.first == *stored[i].first; });
+      if (again) {
+        stored.erase(stored.begin() + static_cast<std::ptrdiff_t>(i));
+      } else {
+        ++i;
+      }
+    }
+    const std::vector<jit::Level> levels = jit::levels_of(body);
+    for (const auto& [access, value] : stored) {
+      const bool of_rows = group.reduces() && !levels[at(value)].per_element();
+      for (int d = 0; d < group.rank(); ++d) {
+        const bool along = !(of_rows && group.reduced[at(d)]);
+        if (along != (access->strides[at(d)] != 0)) return false;
+      }
+      body.add_output(value, access->dtype);
+      kernel.outputs.push_back(value_of(group, *access, of_rows));
+    }
+    return !body.outputs.empty() && body.operands() <= kMostOperands && body.scalars.size() <= 64 &&
+           body.values.size() <= 256;
+  }
+
+  // Whether the kernel reads nothing that it writes, but for elements that the same thread wrote
+  // after it read them.
+  bool keeps_order(const Group& group, const Kernel& kernel) const {
+    for (std::size_t o = 0; o < kernel.outputs.size(); ++o) {
+      const Value& out = kernel.outputs[o];
+      for (std::size_t p = 0; p < o; ++p) {
+        if (kernel.outputs[p].buffer == out.buffer &&
+            may_overlap(kernel.outputs[p].region(), out.region()))
+          return false;
+      }
+      for (const Value& in : kernel.inputs) {
+        if (in.buffer != out.buffer || !may_overlap(in.region(), out.region())) continue;
+        if (group.reduces() || in.strides != out.strides || in.offset != out.offset) return false;
+      }
+    }
+    // An input that is not a member's result must be as it was before all of the group's writes.
+    for (const Member& member : group.members) {
+      for (std::size_t k = 0; k < member.inputs.size(); ++k) {
+        const Source source = sources_[at(member.node)][k];
+        if (source.node >= 0 && is_in(group, source.node)) continue;
+        const Value& in = graph_.nodes[at(member.node)].inputs[k];
+        for (const Member& writer : group.members) {
+          if (writer.node >= member.node) break;
+          for (const Value& out : graph_.nodes[at(writer.node)].outputs) {
+            if (out.buffer == in.buffer && may_overlap(out.region(), in.region())) return false;
+          }
+        }
+      }
+    }
+    return true;
+  }
+
+  static int64_t flops_of(const Node& node) {
+    const OpInfo& op = op_info(node.call.op);
+    const Value& elements = op.kind == OpKind::reduction ? node.inputs[0] : node.outputs[0];
+    return op.element_flops * elements.numel();
+  }
+
+  // --- The graph of the groups ---
+
+  int emit() {
+    const std::vector<int> order = order_of_groups();
+    std::vector<Node> nodes;
+    for (const int g : order) {
+      const Group& group = groups_[at(g)];
+      if (group.members.size() == 1) {
+        nodes.push_back(std::move(graph_.nodes[at(group.members[0].node)]));
+        continue;
+      }
+      nodes.push_back(node_of(group));
+    }
+    return replace_nodes(graph_, std::move(nodes));
+  }
+
+  Node node_of(const Group& group) const {
+    Kernel kernel = *build(group);
+    const Node& last = graph_.nodes[at(group.members.back().node)];
+    std::vector<std::string> names;
+    for (const Member& member : group.members)
+      names.emplace_back(op_info(graph_.nodes[at(member.node)].call.op).name);
+    Node node = fused_node(kernel.spec, kernel.inputs, kernel.outputs, std::move(names));
+    node.role = last.role;
+    node.site = last.site;
+    node.composite = last.composite;
+    node.module = last.module;
+    for (const Member& member : group.members)
+      node.call.in_place |= graph_.nodes[at(member.node)].call.in_place;
+    return node;
+  }
+
+  // Groups after all that their calls depend on; else in the order of their last calls.
+  std::vector<int> order_of_groups() const {
+    std::vector<int> waits(groups_.size(), 0);
+    std::vector<std::vector<int>> next(groups_.size());
+    for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
+      const int to = group_of_[i];
+      for (const int before : predecessors_[i]) {
+        const int from = group_of_[at(before)];
+        if (from == to) continue;
+        next[at(from)].push_back(to);
+        ++waits[at(to)];
+      }
+    }
+    using Entry = std::pair<int, int>;  // the last call of a group, and the group
+    std::priority_queue<Entry, std::vector<Entry>, std::greater<>> ready;
+    const auto add = [&](int g) { ready.push({groups_[at(g)].members.back().node, g}); };
+    for (std::size_t g = 0; g < groups_.size(); ++g) {
+      if (!groups_[g].members.empty() && waits[g] == 0) add(static_cast<int>(g));
+    }
+    std::vector<int> order;
+    while (!ready.empty()) {
+      const int g = ready.top().second;
+      ready.pop();
+      order.push_back(g);
+      for (const int to : next[at(g)]) {
+        if (--waits[at(to)] == 0) add(to);
+      }
+    }
+    return order;
+  }
+
+  Graph& graph_;
+  Flow flow_;
+  std::vector<std::vector<Source>> sources_;  // of each input of each call
+  std::vector<std::vector<int>> predecessors_, successors_, readers_;
+  std::vector<int> group_of_;   // of each call
+  std::vector<Group> groups_;   // by one of their calls; others are empty
+  std::vector<bool> opaque_;    // groups that merge with nothing
+  std::vector<int64_t> bytes_;  // that the kernel of a group moves
+  std::vector<int> version_;    // of a group: merges so far
+  std::priority_queue<Candidate> candidates_;
+  std::vector<int> seen_;  // by group: the last search that came to it
+  int search_ = 0;
+};
+
+}  // namespace
+
+int fuse(Graph& graph) { return Fusion(graph).run(); }
+
+}  // namespace brrr::graph

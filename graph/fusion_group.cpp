@@ -1,0 +1,257 @@
+// Owns the correspondence between the spaces of two groups.
+#include "brrr/graph/fusion_group.h"
+
+#include <functional>
+
+#include "brrr/dispatch/op_info.h"
+#include "brrr/ops/jit/add_call.h"
+#include "brrr/ops/jit/geometry.h"
+
+namespace brrr::graph {
+namespace {
+
+using std::int64_t;
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+}  // namespace
+
+// --- Groups of one call -----------------------------------------------------------------------
+
+bool is_fusable(const Node& node) {
+  const OpInfo& op = op_info(node.call.op);
+  if (!jit::has_values(op) || op.effect != Effect::pure || assigns(node.call)) return false;
+  if (op.kind == OpKind::reduction && node.inputs[0].numel() == node.outputs[0].numel())
+    return false;
+  return std::ranges::all_of(node.outputs, [](const Value& v) { return v.numel() > 0; }) &&
+         std::ranges::all_of(node.inputs, [](const Value& v) { return v.numel() > 0; });
+}
+
+Group group_of(const Node& node, int number) {
+  const bool reduces = op_info(node.call.op).kind == OpKind::reduction;
+  const Dims& shape = reduces ? node.inputs[0].shape : node.outputs[0].shape;
+  const std::uint64_t mask = reduces ? static_cast<std::uint64_t>(node.call.attrs[0].i()) : 0;
+  Group group;
+  for (int d = 0; d < shape.size(); ++d) {
+    if (shape[d] == 1) continue;
+    group.sizes.push_back(shape[d]);
+    group.reduced.push_back(mask >> d & 1);
+  }
+  const auto access_of = [&](const Value& value, bool result) {
+    Access access{value.buffer, value.dtype, {}, value.offset};
+    const int missing = shape.size() - value.shape.size();
+    // Without kept dimensions, those of a result follow one another.
+    int next = 0;
+    const bool packed = reduces && result && missing > 0;
+    for (int d = 0; d < shape.size(); ++d) {
+      const bool is_reduced = mask >> d & 1;
+      const int of = packed ? (is_reduced ? -1 : next++) : d - missing;
+      if (shape[d] == 1) continue;
+      const bool varies = of >= 0 && !(result && is_reduced) && value.shape[of] > 1;
+      access.strides.push_back(varies ? value.strides[of] : 0);
+    }
+    return access;
+  };
+  Member member{number, {}, {}};
+  for (const Value& input : node.inputs) member.inputs.push_back(access_of(input, false));
+  for (const Value& output : node.outputs) member.outputs.push_back(access_of(output, true));
+  group.members.push_back(std::move(member));
+  return group;
+}
+
+std::optional<Correspondence> correspond(Group& consumer, const Access& read, const Group& producer,
+                                         const Access& made) {
+  std::vector<int> dims;  // of the producer that the result varies in, by stride, largest first
+  for (int d = 0; d < producer.rank(); ++d) {
+    if (made.strides[at(d)] != 0) dims.push_back(d);
+  }
+  std::ranges::sort(dims, std::greater(), [&](int d) { return made.strides[at(d)]; });
+  Correspondence found;
+  found.origin.assign(producer.sizes.size(), 0);
+  int64_t offset = read.offset - made.offset;
+  if (offset < 0) return {};
+  for (const int d : dims) {
+    const int64_t stride = made.strides[at(d)];
+    if (stride < 0) return {};
+    found.origin[at(d)] = offset / stride;
+    offset %= stride;
+  }
+  if (offset != 0) return {};
+  std::vector<int64_t> last = found.origin;  // the furthest that the read gets
+  for (int h = 0; h < consumer.rank(); ++h) {
+    const int64_t stride = read.strides[at(h)], size = consumer.sizes[at(h)];
+    if (stride == 0) {
+      found.steps.push_back({});
+      continue;
+    }
+    const auto along = std::ranges::find_if(dims, [&](int d) {
+      return stride > 0 && made.strides[at(d)] <= stride && stride % made.strides[at(d)] == 0;
+    });
+    if (along == dims.end()) return {};
+    const int d = *along;
+    const int64_t factor = stride / made.strides[at(d)], extent = producer.sizes[at(d)];
+    if (last[at(d)] + factor * (size - 1) < extent) {
+      last[at(d)] += factor * (size - 1);
+      found.steps.push_back({d, factor});
+      continue;
+    }
+    // It runs past the end of the dimension: on into the next larger one, after `inner` steps.
+    const int64_t inner = extent / factor;
+    if (extent % factor != 0 || inner <= 1 || size % inner != 0 || inner == size ||
+        consumer.rank() == jit::kMaxRank)
+      return {};
+    consumer.split(h, inner);
+    return {};
+  }
+  for (const int d : dims) {
+    if (last[at(d)] >= producer.sizes[at(d)]) return {};
+  }
+  return found;
+}
+
+bool covers(const Correspondence& c, const Group& consumer, const Group& producer) {
+  for (int d = 0; d < producer.rank(); ++d) {
+    if (producer.reduced[at(d)]) continue;
+    int64_t steps = 1;
+    for (int h = 0; h < consumer.rank(); ++h) {
+      if (c.steps[at(h)].dim == d) steps *= consumer.sizes[at(h)];
+    }
+    if (c.origin[at(d)] != 0 || steps != producer.sizes[at(d)]) return false;
+  }
+  return true;
+}
+
+void pull(Group& producer, const Correspondence& c, const Group& consumer) {
+  producer.each_access([&](Access& access) {
+    std::vector<int64_t> strides;
+    for (const Step& step : c.steps)
+      strides.push_back(step.dim < 0 ? 0 : step.factor * access.strides[at(step.dim)]);
+    for (std::size_t d = 0; d < c.origin.size(); ++d)
+      access.offset += c.origin[d] * access.strides[d];
+    access.strides = std::move(strides);
+  });
+  producer.sizes = consumer.sizes;
+  producer.reduced = consumer.reduced;
+}
+
+namespace {
+
+// Splits two lists of dimensions, given from the outermost, until they have the same sizes.
+// False: they cannot.
+bool refine(Group& a, std::vector<int>& of_a, Group& b, std::vector<int>& of_b) {
+  const auto split = [](Group& group, std::vector<int>& dims, std::size_t i, int64_t inner) {
+    if (group.rank() == jit::kMaxRank) return false;
+    const int d = dims[i];
+    group.split(d, inner);
+    for (int& other : dims) other += other > d;
+    dims.insert(dims.begin() + static_cast<std::ptrdiff_t>(i) + 1, d + 1);
+    return true;
+  };
+  std::size_t i = of_a.size(), j = of_b.size();
+  while (i > 0 && j > 0) {
+    const int64_t m = a.sizes[at(of_a[i - 1])], n = b.sizes[at(of_b[j - 1])];
+    if (m == n) {
+      --i, --j;
+    } else if (m % n == 0) {
+      if (!split(a, of_a, i - 1, n)) return false;
+      --j;
+    } else if (n % m == 0) {
+      if (!split(b, of_b, j - 1, m)) return false;
+      --i;
+    } else {
+      return false;
+    }
+  }
+  return i == 0 && j == 0 && of_a.size() == of_b.size();
+}
+
+}  // namespace
+
+bool push(Group& consumer, Correspondence c, Group& producer) {
+  // Dimensions of the consumer that run along one of the producer's, the outermost first, must
+  // split it evenly.
+  std::vector<int> of(at(consumer.rank()), -1);  // the producer's dimension of each
+  for (int d = 0; d < producer.rank(); ++d) {
+    std::vector<int> along;
+    for (int h = 0; h < consumer.rank(); ++h) {
+      if (c.steps[at(h)].dim == d) along.push_back(h);
+    }
+    std::ranges::sort(along, std::greater(), [&](int h) { return c.steps[at(h)].factor; });
+    int64_t factor = 1;
+    for (std::size_t k = along.size(); k-- > 0;) {
+      if (c.steps[at(along[k])].factor != factor) return false;
+      factor *= consumer.sizes[at(along[k])];
+    }
+    if (along.empty()) continue;
+    if (factor != producer.sizes[at(d)]) return false;
+    for (std::size_t k = along.size(); k-- > 1;) {
+      if (producer.rank() == jit::kMaxRank) return false;
+      producer.split(d, consumer.sizes[at(along[k])]);
+    }
+    const int more = static_cast<int>(along.size()) - 1;
+    for (Step& step : c.steps) step.dim += step.dim > d ? more : 0;
+    for (std::size_t k = 0; k < along.size(); ++k) of[at(along[k])] = d + static_cast<int>(k);
+    d += more;
+  }
+  std::vector<int> rest, reduced;
+  for (int h = 0; h < consumer.rank(); ++h) {
+    if (of[at(h)] < 0) rest.push_back(h);
+  }
+  bool per_element = false;  // whether any of the producer's reduced dimensions is read
+  for (int d = 0; d < producer.rank(); ++d) {
+    const bool read = std::ranges::find(of, d) != of.end();
+    if (producer.reduced[at(d)] && !read) reduced.push_back(d);
+    per_element |= producer.reduced[at(d)] && read;
+  }
+  if (rest.empty() && per_element && !reduced.empty()) return false;
+  if (!rest.empty()) {
+    // Splits move later dimensions: what was found so far follows.
+    const int rank = consumer.rank();
+    const std::size_t dims_reduced = reduced.size();
+    if (!refine(consumer, rest, producer, reduced)) return false;
+    if (consumer.rank() != rank) {
+      std::vector<int> moved;
+      for (int h = 0, old = 0; h < consumer.rank(); ++h) {
+        const bool is_rest = std::ranges::find(rest, h) != rest.end();
+        if (is_rest) {
+          moved.push_back(-1);
+        } else {
+          while (of[at(old)] < 0) ++old;
+          moved.push_back(of[at(old++)]);
+        }
+      }
+      of = std::move(moved);
+    }
+    if (reduced.size() != dims_reduced) {
+      // The producer's unreduced dimensions keep their order.
+      std::vector<int> kept;
+      for (int d = 0; d < producer.rank(); ++d) {
+        if (!producer.reduced[at(d)]) kept.push_back(d);
+      }
+      std::vector<int> order;
+      for (const int d : of) {
+        if (d >= 0) order.push_back(d);
+      }
+      std::ranges::sort(order);
+      for (int& d : of) {
+        if (d >= 0) d = kept[at(static_cast<int>(std::ranges::find(order, d) - order.begin()))];
+      }
+    }
+    for (std::size_t k = 0; k < rest.size(); ++k) of[at(rest[k])] = reduced[k];
+  }
+  for (int h = 0; h < consumer.rank(); ++h) {
+    if (consumer.reduced[at(h)] && !producer.reduced[at(of[at(h)])]) return false;
+    if (consumer.reduces() && producer.reduced[at(of[at(h)])] && !consumer.reduced[at(h)])
+      return false;
+  }
+  consumer.each_access([&](Access& access) {
+    std::vector<int64_t> strides(producer.sizes.size(), 0);
+    for (std::size_t h = 0; h < of.size(); ++h) strides[at(of[h])] = access.strides[h];
+    access.strides = std::move(strides);
+  });
+  consumer.sizes = producer.sizes;
+  consumer.reduced = producer.reduced;
+  return true;
+}
+
+}  // namespace brrr::graph

@@ -1,0 +1,90 @@
+// Groups of calls that may become one kernel, and how the spaces of two groups correspond.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include <brrr/graph/ir.h>
+
+namespace brrr::graph {
+
+// A value as strides over the space of a group.
+struct Access {
+  int buffer = -1;
+  DType dtype = DType::f32;
+  std::vector<std::int64_t> strides;
+  std::int64_t offset = 0;
+
+  friend bool operator==(const Access&, const Access&) = default;
+};
+
+struct Member {
+  int node = -1;
+  std::vector<Access> inputs, outputs;
+};
+
+struct Group {
+  std::vector<std::int64_t> sizes;
+  std::vector<bool> reduced;
+  std::vector<Member> members;  // in the order of the graph
+
+  int rank() const { return static_cast<int>(sizes.size()); }
+  bool reduces() const { return std::ranges::find(reduced, true) != reduced.end(); }
+  std::int64_t count(bool of_reduced) const {
+    std::int64_t n = 1;
+    for (std::size_t d = 0; d < sizes.size(); ++d) n *= reduced[d] == of_reduced ? sizes[d] : 1;
+    return n;
+  }
+  template <class F>
+  void each_access(F&& f) {
+    for (Member& member : members) {
+      for (Access& access : member.inputs) f(access);
+      for (Access& access : member.outputs) f(access);
+    }
+  }
+  // Dimension d becomes two, of which the inner one has `inner` elements.
+  void split(int d, std::int64_t inner) {
+    each_access([&](Access& access) {
+      const std::int64_t stride = access.strides[static_cast<std::size_t>(d)];
+      access.strides[static_cast<std::size_t>(d)] = stride * inner;
+      access.strides.insert(access.strides.begin() + d + 1, stride);
+    });
+    sizes[static_cast<std::size_t>(d)] /= inner;
+    sizes.insert(sizes.begin() + d + 1, inner);
+    reduced.insert(reduced.begin() + d + 1, reduced[static_cast<std::size_t>(d)]);
+  }
+};
+
+// Whether a group can have this call, and the group of it alone. `number`: of the call.
+bool is_fusable(const Node& node);
+Group group_of(const Node& node, int number);
+
+// One dimension of a consumer: `factor` steps along a producer's dimension for each of its own.
+// dim -1: the read does not move.
+struct Step {
+  int dim = -1;
+  std::int64_t factor = 0;
+};
+
+struct Correspondence {
+  std::vector<Step> steps;           // of each dimension of the consumer
+  std::vector<std::int64_t> origin;  // where the read begins, by dimension of the producer
+};
+
+// How `read`, over the space of `consumer`, moves through what `made` writes over the space of
+// `producer`. None: there is no such correspondence, or a dimension of the consumer ran through
+// several of the producer's and was split: then ask again.
+std::optional<Correspondence> correspond(Group& consumer, const Access& read, const Group& producer,
+                                         const Access& made);
+// Whether each element of the producer's unreduced space is read, once for all of the other
+// dimensions.
+bool covers(const Correspondence& c, const Group& consumer, const Group& producer);
+// Writes the producer's accesses over the consumer's space.
+void pull(Group& producer, const Correspondence& c, const Group& consumer);
+// Writes the consumer's accesses over the space of a producer with reductions, all of whose results
+// it reads. The correspondence is that of a read of the producer's rows.
+bool push(Group& consumer, Correspondence c, Group& producer);
+
+}  // namespace brrr::graph

@@ -1,0 +1,49 @@
+// Bodies as kernels: what a node of a graph runs that is not one call.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <brrr/ops/jit/body.h>
+#include <brrr/tensor/tensor.h>
+
+namespace brrr {
+
+// A body over a space. All operands are tensors of the space's rank: an input has stride 0 along
+// dimensions in which it does not vary, and a result of rows has size 1 along those reduced.
+struct BodySpec {
+  jit::Body body;
+  Dims dims;
+  std::uint32_t reduced = 0;  // bits: dimensions that reductions combine
+  std::vector<std::uint64_t> scalars;
+  std::int64_t flops = 0;
+};
+
+class BodyKernel {
+ public:
+  virtual ~BodyKernel() = default;
+  // Operands in the layouts that the kernel was made for.
+  virtual void run(const Tensor* const* inputs, const Tensor* outputs) = 0;
+};
+
+// A kernel for each body. The layouts are those of the operands; their memory need not be there
+// yet. On the CPU all of them are compiled in one run of the compiler; on CUDA each is compiled
+// when it first runs.
+struct BodyOperands {
+  std::shared_ptr<const BodySpec> spec;
+  std::vector<Tensor> inputs, outputs;
+};
+std::vector<std::unique_ptr<BodyKernel>> make_body_kernels(Device device,
+                                                           std::span<const BodyOperands> bodies);
+
+namespace on_cpu {
+std::vector<std::unique_ptr<BodyKernel>> make_body_kernels(std::span<const BodyOperands> bodies);
+}
+namespace on_cuda {
+std::vector<std::unique_ptr<BodyKernel>> make_body_kernels(std::span<const BodyOperands> bodies);
+}
+
+}  // namespace brrr

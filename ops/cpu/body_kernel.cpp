@@ -1,0 +1,112 @@
+// Bodies on the CPU: generated functions of a range, split over the pool.
+#include "brrr/ops/body_kernel.h"
+
+#include <fmt/format.h>
+
+#include "brrr/ops/jit/cpu_compiler.h"
+#include "brrr/ops/jit/cpu_kernel.h"
+#include "brrr/ops/jit/render.h"
+#include "brrr/tensor/thread_pool.h"
+
+namespace brrr::on_cpu {
+namespace {
+
+// Adds the dimensions that have their bit in `mask`, with the strides of all operands.
+void add_dims(jit::Space& space, const BodySpec& spec, std::uint32_t mask,
+              std::span<const Tensor* const> operands) {
+  space.operands = static_cast<int>(operands.size());
+  for (int d = 0; d < spec.dims.size(); ++d) {
+    if (!(mask >> d & 1)) continue;
+    for (std::size_t k = 0; k < operands.size(); ++k) {
+      const bool varies = operands[k]->shape()[static_cast<std::size_t>(d)] > 1;
+      space.stride[k][space.rank] =
+          varies ? operands[k]->strides()[static_cast<std::size_t>(d)] : 0;
+    }
+    space.add_dim(spec.dims[d]);
+  }
+}
+
+class CpuBodyKernel final : public BodyKernel {
+ public:
+  explicit CpuBodyKernel(const BodyOperands& of) : spec_(of.spec) {
+    const jit::Body& body = spec_->body;
+    std::vector<const Tensor*> operands;
+    const auto add = [&operands](const std::vector<Tensor>& tensors) {
+      for (const Tensor& each : tensors) operands.push_back(&each);
+    };
+    add(body.reduces() ? of.inputs : of.outputs);
+    add(body.reduces() ? of.outputs : of.inputs);
+    add_dims(space_, *spec_, ~spec_->reduced, operands);
+    add_dims(reduced_, *spec_, spec_->reduced, operands);
+    jit::sort_dims(space_);
+    jit::coalesce(space_);
+    jit::coalesce(reduced_);
+    if (body.reduces()) order_ = jit::cpu_order(space_, reduced_, lead());
+    // A thread takes as many elements as are worth waking it.
+    constexpr std::int64_t kGrain = 16384;
+    grain_ = std::max<std::int64_t>(1, kGrain / reduced_.count());
+  }
+
+  std::string render(const std::string& name) {
+    jit::Body body = spec_->body;
+    name_ = body.name = name;
+    return jit::render_cpu(body, order_.by_columns);
+  }
+  void load(std::string_view source) {
+    function_ = reinterpret_cast<jit::CpuFunction>(jit::load_cpu_function(name_.c_str(), source));
+  }
+
+  void run(const Tensor* const* inputs, const Tensor* outputs) override {
+    const jit::Body& body = spec_->body;
+    void* out[jit::kMaxOperands];
+    const void* in[jit::kMaxOperands];
+    for (std::size_t i = 0; i < body.outputs.size(); ++i) out[i] = outputs[i].data();
+    for (std::size_t i = 0; i < body.inputs.size(); ++i) in[i] = inputs[i]->data();
+    jit::CpuArguments arguments;
+    arguments.outputs = out;
+    arguments.inputs = in;
+    arguments.scalars = spec_->scalars.data();
+    arguments.space = &space_;
+    arguments.reduced = &reduced_;
+    arguments.run = order_.run;
+    arguments.piece = order_.piece;
+    arguments.block = order_.block;
+    parallel_for(space_.count(), grain_,
+                 [&](std::int64_t begin, std::int64_t end) { function_(arguments, begin, end); });
+  }
+
+ private:
+  // The first input that has an element for each of the space.
+  int lead() const {
+    const auto& inputs = spec_->body.inputs;
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      if (inputs[i].scope == jit::Body::Scope::element) return static_cast<int>(i);
+    }
+    return 0;
+  }
+
+  std::shared_ptr<const BodySpec> spec_;
+  std::string name_;
+  jit::Space space_, reduced_;
+  jit::CpuOrder order_;
+  std::int64_t grain_ = 1;
+  jit::CpuFunction function_ = nullptr;
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<BodyKernel>> make_body_kernels(std::span<const BodyOperands> bodies) {
+  std::vector<std::unique_ptr<BodyKernel>> kernels;
+  std::vector<CpuBodyKernel*> made;
+  std::string source;
+  for (const BodyOperands& each : bodies) {
+    auto kernel = std::make_unique<CpuBodyKernel>(each);
+    source += kernel->render(fmt::format("{}_{}", each.spec->body.name, made.size()));
+    made.push_back(kernel.get());
+    kernels.push_back(std::move(kernel));
+  }
+  for (CpuBodyKernel* kernel : made) kernel->load(source);
+  return kernels;
+}
+
+}  // namespace brrr::on_cpu

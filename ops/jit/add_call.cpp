@@ -1,0 +1,89 @@
+// Owns how calls become values of bodies.
+#include "brrr/ops/jit/add_call.h"
+
+#include <cstring>
+
+#include "brrr/ops/formulas.h"
+
+namespace brrr::jit {
+namespace {
+
+std::vector<int> add_pointwise(Body& body, const Call& call, std::span<const int> operands,
+                               std::vector<std::uint64_t>& scalars) {
+  const OpInfo& op = op_info(call.op);
+  std::vector<int> values;
+  std::size_t next = 0;
+  for (int i = 0; i < op.arity; ++i) {
+    if (!call.is_scalar(i)) {
+      values.push_back(operands[next++]);
+      continue;
+    }
+    const bool condition = i == 0 && op.rule == DTypeRule::select;
+    values.push_back(body.add_scalar(condition ? boolean : call.dtype));
+    scalars.push_back(scalar_bits(call.attrs[i], is_floating(call.dtype), body.scalars.back()));
+  }
+  return {add_pointwise(body, op, call.dtype, call.dtype, values)};
+}
+
+std::vector<int> add_formula(Body& body, const Call& call, std::span<const int> operands,
+                             DType type, std::vector<std::uint64_t>& scalars) {
+  const Formula& formula = op_info(call.op).formula;
+  const std::int64_t as_inputs = call.attrs[formula.numbers()].i();
+  std::vector<int> values(operands.begin(), operands.begin() + formula.elements);
+  std::size_t next = static_cast<std::size_t>(formula.elements);
+  for (int k = 0; k < formula.numbers(); ++k) {
+    if (as_inputs >> k & 1) {
+      values.push_back(operands[next++]);
+      continue;
+    }
+    values.push_back(body.add_scalar(type));
+    scalars.push_back(scalar_bits(call.attrs[k], true, type));
+  }
+  for (const Formula::Value& value : formula.values) {
+    std::vector<int> of;
+    for (const int operand : value.operands)
+      of.push_back(values[static_cast<std::size_t>(operand)]);
+    values.push_back(body.add_expression(value.expression, type, type, std::move(of)));
+  }
+  std::vector<int> results;
+  for (const int result : formula.results)
+    results.push_back(values[static_cast<std::size_t>(result)]);
+  return results;
+}
+
+}  // namespace
+
+bool has_values(const OpInfo& op) {
+  return op.kind == OpKind::pointwise || op.kind == OpKind::formula || op.kind == OpKind::reduction;
+}
+
+std::vector<int> add_call(Body& body, const Call& call, std::span<const int> operands,
+                          std::span<const DType> outputs, std::vector<std::uint64_t>& scalars) {
+  const OpInfo& op = op_info(call.op);
+  switch (op.kind) {
+    case OpKind::pointwise: return add_pointwise(body, call, operands, scalars);
+    case OpKind::formula:
+      return add_formula(body, call, operands, outputs[0] == f64 ? f64 : f32, scalars);
+    default: return {add_reduction(body, op, outputs[0], operands[0])};
+  }
+}
+
+std::uint64_t scalar_bits(Attr attr, bool is_double, DType type) {
+  const auto bits = [](auto value) {
+    std::uint64_t result = 0;
+    std::memcpy(&result, &value, sizeof(value));
+    return result;
+  };
+  switch (type) {
+    case DType::f32:
+      return bits(is_double ? static_cast<float>(attr.d()) : static_cast<float>(attr.i()));
+    case DType::f64: return bits(is_double ? attr.d() : static_cast<double>(attr.i()));
+    case DType::i32:
+      return bits(
+          static_cast<std::int32_t>(is_double ? static_cast<std::int64_t>(attr.d()) : attr.i()));
+    case DType::i64: return bits(is_double ? static_cast<std::int64_t>(attr.d()) : attr.i());
+    default: return is_double ? attr.d() != 0 : attr.i() != 0;
+  }
+}
+
+}  // namespace brrr::jit

@@ -1,0 +1,16 @@
+// Fused steps on CUDA.
+#include "tests/harness/catch.h"
+#include "tests/harness/compile_random.h"
+#include "tests/harness/fused_programs.h"
+
+namespace brrr::test {
+
+TEST_CASE("fused programs on CUDA give what eager ones do", "[gpu][fuse]") {
+  check_fused_programs(cuda(0));
+}
+
+TEST_CASE("random programs on CUDA have eager's bits when they are fused", "[gpu][programs]") {
+  check_random_programs(cuda(0), 100, Mode::fused);
+}
+
+}  // namespace brrr::test

@@ -1,0 +1,166 @@
+#include "tests/harness/fused_programs.h"
+
+#include <cmath>
+
+#include "tests/harness/catch.h"
+#include "tests/harness/compile_check.h"
+
+namespace brrr::test {
+namespace {
+
+using Function = std::function<Tensors(const Tensors&)>;
+
+struct Program {
+  const char* name;
+  std::vector<Dims> arguments;
+  int kernels;  // of the fused step
+  Function function;
+  bool exact = true;  // eager's bits: no sums in another order
+};
+
+double most_different(const Tensor& a, const Tensor& b) {
+  const Tensor x = to(contiguous(cast(a, f64)), cpu), y = to(contiguous(cast(b, f64)), cpu);
+  double most = 0;
+  for (std::int64_t i = 0; i < x.numel(); ++i) {
+    const double p = x.data<double>()[i], q = y.data<double>()[i];
+    if (std::isnan(p) && std::isnan(q)) continue;
+    const double error = std::abs(p - q) / std::max(1.0, std::abs(q));
+    most = std::isnan(error) ? INFINITY : std::max(most, error);
+  }
+  return most;
+}
+
+Tensors arguments_of(const Program& program, DType dtype, Device device) {
+  Tensors arguments;
+  std::uint64_t seed = 1;
+  for (const Dims& shape : program.arguments)
+    arguments.push_back(to(noise(shape, seed++, dtype), device));
+  return arguments;
+}
+
+void check(const Program& program, DType dtype, Device device) {
+  INFO(program.name << " of " << name_of(dtype));
+  const Tensors eager_arguments = arguments_of(program, dtype, device);
+  const Tensors fused_arguments = arguments_of(program, dtype, device);
+  auto step = compile([&](const Tensors& arguments) { return program.function(arguments); },
+                      {.mode = Mode::fused, .fallback = OnFallback::refuse});
+  for (int call = 0; call < 2; ++call) {
+    const Tensors wanted = program.function(eager_arguments);
+    const Tensors got = step(fused_arguments);
+    REQUIRE(got.size() == wanted.size());
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      INFO("result " << i << " of call " << call << "\n" << step.graph_text());
+      CHECK(got[i].describe() == wanted[i].describe());
+      if (program.exact) {
+        CHECK(bits_of(got[i]) == bits_of(wanted[i]));
+      } else {
+        CHECK(most_different(got[i], wanted[i]) <= (dtype == f32 ? 2e-6 : 1e-2));
+      }
+    }
+    CHECK(bits_of(fused_arguments) == bits_of(eager_arguments));
+  }
+  INFO(step.graph_text());
+  CHECK(step.report().entries.at(0).nodes == program.kernels);
+}
+
+const std::vector<Program> kPrograms = {
+    {"a chain", {{7, 33}}, 1, [](const Tensors& a) { return Tensors{exp(-square(a[0])) * 2.0}; }},
+    {"several results",
+     {{5, 8}},
+     1,
+     [](const Tensors& a) {
+       const Tensor x = a[0] + 1.0;
+       return Tensors{x, tanh(x), x > 0.5};
+     }},
+    {"a row and a column broadcast",
+     {{6, 9}, {9}, {6, 1}},
+     1,
+     [](const Tensors& a) { return Tensors{a[0] * a[1] + a[2]}; }},
+    {"transposed",
+     {{6, 9}, {9, 6}},
+     1,
+     [](const Tensors& a) { return Tensors{transpose(exp(a[0]), 0, 1) + a[1]}; }},
+    {"reshaped",
+     {{4, 6}, {24}, {2, 2, 6}},
+     1,
+     [](const Tensors& a) {
+       return Tensors{reshape(a[0] * 2.0, {24}) + a[1] + reshape(square(a[2]), {24})};
+     }},
+    {"a slice of what is made",
+     {{8, 10}},
+     1,
+     [](const Tensors& a) { return Tensors{narrow(exp(a[0]), 1, 2, 5) * 3.0}; }},
+    {"a slice of what is also returned",
+     {{8, 10}},
+     2,
+     [](const Tensors& a) {
+       const Tensor x = exp(a[0]);
+       return Tensors{x, narrow(x, 1, 2, 5) * 3.0};
+     }},
+    {"in place",
+     {{5, 7}, {5, 7}},
+     1,
+     [](const Tensors& a) {
+       Tensor x = a[0];
+       mul_(x, 0.5);
+       add_(x, a[1]);
+       return Tensors{x * 2.0};
+     }},
+    {"halves that are exchanged in place",
+     {{4, 8}},
+     3,
+     [](const Tensors& a) {
+       Tensor x = narrow(a[0], 1, 0, 4), y = narrow(a[0], 1, 4, 4);
+       const Tensor sum = x + y;
+       copy_(x, y);
+       add_(y, sum);
+       return Tensors{sum};
+     }},
+    {"softmax", {{9, 65}}, 1, [](const Tensors& a) { return Tensors{softmax(a[0], 1)}; }, false},
+    {"softmax of columns",
+     {{70, 9}},
+     1,
+     [](const Tensors& a) { return Tensors{softmax(a[0], 0)}; },
+     false},
+    {"layer norm",
+     {{8, 64}, {64}, {64}},
+     1,
+     [](const Tensors& a) {
+       const Tensor centered = a[0] - mean(a[0], {1}, true);
+       const Tensor scale = rsqrt(mean(square(centered), {1}, true) + 1e-5);
+       return Tensors{centered * scale * a[1] + a[2]};
+     },
+     false},
+    {"a sum of columns of what is also returned",
+     {{40, 12}, {40, 12}},
+     1,
+     [](const Tensors& a) {
+       const Tensor x = a[0] * tanh(a[1]);
+       return Tensors{x, sum(x, {0})};
+     },
+     false},
+    {"reductions over different dimensions",
+     {{12, 10}},
+     2,
+     [](const Tensors& a) { return Tensors{sum(sum(a[0] * 2.0, {0}) + 1.0, {0})}; },
+     false},
+    {"a result of rows by its rows",
+     {{6, 5, 4}},
+     1,
+     [](const Tensors& a) {
+       const Tensor rows = max(reshape(a[0], {30, 4}), {1}, true);
+       return Tensors{reshape(a[0], {30, 4}) - rows, exp(rows)};
+     },
+     false},
+};
+
+}  // namespace
+
+void check_fused_programs(Device device) {
+  for (const Program& program : kPrograms) {
+    check(program, f32, device);
+    check(program, bf16, device);
+  }
+}
+
+}  // namespace brrr::test
