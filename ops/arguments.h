@@ -1,19 +1,34 @@
-// Checks that every public function starts with.
+// How public functions begin and end: checks of their arguments, and the call that they dispatch.
 #pragma once
 
+#include <initializer_list>
+
+#include <brrr/dispatch/dispatch.h>
 #include <brrr/tensor/tensor.h>
 
 namespace brrr {
 
 [[noreturn]] void undefined_argument(const char* op);
 
-inline void require_defined(const char* op, const Tensor& x) {
-  if (!x.defined()) [[unlikely]]
+template <class... Tensors>
+void require_defined(const char* op, const Tensors&... tensors) {
+  if (!(tensors.defined() && ...)) [[unlikely]]
     undefined_argument(op);
 }
 
 // The place from the start of dimension `dim` that an index names, which counts from the end where
 // it is negative; throws where there is none.
 std::int64_t wrap_index(const char* op, const Tensor& x, int dim, std::int64_t index);
+
+// The result of a call that makes or computes in `dtype`.
+template <class... Tensors>
+Tensor dispatch_op(Op op, DType dtype, std::initializer_list<Attr> attrs,
+                   const Tensors&... operands) {
+  const Tensor* inputs[] = {&operands...};
+  Call call(op, inputs, sizeof...(operands));
+  call.dtype = dtype;
+  for (const Attr attr : attrs) call.add_attr(attr);
+  return dispatch(call);
+}
 
 }  // namespace brrr

@@ -1,4 +1,5 @@
-// What calls of the table's rows cost. Bytes are those of all operands, each once.
+// The cost of calls of the table's rows: the row's arithmetic, and the bytes of all operands, each
+// once.
 #include "brrr/dispatch/op_info.h"
 #include "brrr/ops/kernels.h"
 
@@ -11,9 +12,9 @@ Cost of(std::int64_t flops, const Call& call, Outputs outputs) {
   return {flops, operand_bytes(call, outputs)};
 }
 
-// A product of matrices: a multiplication and an addition for each element of the inner dimension.
-std::int64_t product_flops(const Call& call, Outputs outputs) {
-  return 2 * call.input(0).shape().back() * outputs[0].numel();
+// A matrix product: a multiplication and an addition for each element of the inner dimension.
+std::int64_t product_flops(const Call& call, const Tensor& y) {
+  return 2 * call.input(0).shape().back() * y.numel();
 }
 
 }  // namespace
@@ -33,30 +34,11 @@ Cost arg_reduction(const Call& call, Outputs outputs) {
   return of(call.input(0).numel(), call, outputs);
 }
 
-Cost matmul(const Call& call, Outputs outputs) {
-  return of(product_flops(call, outputs), call, outputs);
-}
-Cost affine(const Call& call, Outputs outputs) {
-  return of(product_flops(call, outputs) + outputs[0].numel(), call, outputs);
-}
-
-// Ops that move bytes, or draw them.
-#define BRRR_MOVES(name) \
-  Cost name(const Call& call, Outputs outputs) { return of(0, call, outputs); }
-BRRR_MOVES(copy)
-BRRR_MOVES(empty)
-BRRR_MOVES(full)
-BRRR_MOVES(arange)
-BRRR_MOVES(cat)
-BRRR_MOVES(cumsum)
-BRRR_MOVES(gather)
-BRRR_MOVES(index_select)
-BRRR_MOVES(scatter_add)
-BRRR_MOVES(unslice)
-BRRR_MOVES(triangle)
-BRRR_MOVES(checked)
-BRRR_MOVES(uniform)
-BRRR_MOVES(normal)
-#undef BRRR_MOVES
+#define BRRR_STRUCTURED(name, inputs, attributes, effect, algebra, flops, ...) \
+  Cost name(const Call& call, Outputs outputs) {                               \
+    [[maybe_unused]] const Tensor& y = outputs[0];                             \
+    return of(flops, call, outputs);                                           \
+  }
+#include "brrr/dispatch/ops.def"
 
 }  // namespace brrr::cost

@@ -11,7 +11,8 @@
 #include "brrr/dispatch/tracing.h"
 #include "brrr/ops/arguments.h"
 #include "brrr/ops/functions.h"
-#include "brrr/ops/numbers.h"
+#include "brrr/ops/kernels.h"
+#include "brrr/ops/scalar_attr.h"
 #include "brrr/tensor/error.h"
 #include "brrr/tensor/host_copy.h"
 #include "brrr/tensor/runtime.h"
@@ -50,6 +51,22 @@ DeviceGuard::DeviceGuard(Device device) : before_(guarded) {
 }
 DeviceGuard::~DeviceGuard() { guarded = before_; }
 
+namespace infer {
+
+void empty(const Call& call, OutputSpec* out) {
+  out[0] = {call.dtype, call.device, call.shape_from(0)};
+}
+
+void full(const Call& call, OutputSpec* out) {
+  out[0] = {call.dtype, call.device, call.shape_from(1)};
+}
+
+void arange(const Call& call, OutputSpec* out) {
+  out[0] = {call.dtype, call.device, Dims{call.attrs[2].i()}};
+}
+
+}  // namespace infer
+
 Tensor empty(const Dims& shape, Options options) {
   const std::uint32_t asked = thread_keys.included | global_keys.load(std::memory_order_relaxed);
   if (asked == 0 && options.device.is_cpu()) [[likely]] {
@@ -63,8 +80,8 @@ Tensor empty(const Dims& shape, Options options) {
 
 Tensor full(const Dims& shape, Scalar value, Options options) {
   Call call(Op::full, nullptr, 0);
-  if (!holds(options.dtype, value)) throw_out_of_range("full", options.dtype, value);
-  call.add_attr(number_in("full", options.dtype, value));
+  require_representable("full", options.dtype, value);
+  call.add_attr(scalar_attr("full", options.dtype, value));
   call.add_shape(shape);
   return create(call, options);
 }
@@ -129,13 +146,13 @@ Tensor arange(Scalar start, Scalar end, Scalar step, RangeOptions options) {
         to_string(start), to_string(end), to_string(step)));
   }
   Call call(Op::arange, nullptr, 0);
-  call.add_attr(number_in("arange", type, start));
-  call.add_attr(number_in("arange", type, step));
+  call.add_attr(scalar_attr("arange", type, start));
+  call.add_attr(scalar_attr("arange", type, step));
   call.add_attr(length);
   if (length > 0) {  // the last value too
-    number_in("arange", type,
-              integers ? Scalar(start.to_int() + (length - 1) * step.to_int())
-                       : start.to_double() + static_cast<double>(length - 1) * step.to_double());
+    scalar_attr("arange", type,
+                integers ? Scalar(start.to_int() + (length - 1) * step.to_int())
+                         : start.to_double() + static_cast<double>(length - 1) * step.to_double());
   }
   return create(call, {type, options.device});
 }
@@ -156,9 +173,8 @@ Tensor linspace(double start, double end, std::int64_t steps, Options options) {
   const Tensor t = arange(0.0, static_cast<double>(steps), {wide, options.device});
   const auto last = static_cast<double>(steps - 1);
   if (whole) {
-    for (const double bound : {std::trunc(start), std::trunc(end)}) {
-      if (!holds(options.dtype, bound)) throw_out_of_range("linspace", options.dtype, bound);
-    }
+    for (const double bound : {std::trunc(start), std::trunc(end)})
+      require_representable("linspace", options.dtype, bound);
     // Divided last, so that what is a whole number is not cut off below it.
     return cast(t * (end - start) / std::max(last, 1.0) + start, options.dtype);
   }

@@ -344,7 +344,7 @@ void with_operand(const Gradient& r, int i, F&& f) {
 #define BRRR_CONVERSION(name, da) OF_OPERANDS(name, da)
 #define GIVE_ANY(first, expression) \
   if (r.wants(i)) r.give(i, expression);
-#define BRRR_STRUCTURED(name, inputs, attributes, effect, algebra, ...)                           \
+#define BRRR_STRUCTURED(name, inputs, attributes, effect, algebra, flops, ...)                    \
   void name##_rule(Gradient& r) {                                                                 \
     VALUES [[maybe_unused]] const Tensor &a = r.operand(0), &b = r.operand(1), &c = r.operand(2); \
     const int n = (inputs) < 0 ? r.n_operands : 1;                                                \
@@ -391,7 +391,7 @@ constexpr GradientRule rule_of(void (*run)(Gradient&), bool any_number,
   RULE(name, false, __VA_ARGS__)
 #define BRRR_VIEW(name, attributes, ...) RULE(name, false, __VA_ARGS__)
 #define BRRR_CONVERSION(name, ...) RULE(name, false, __VA_ARGS__)
-#define BRRR_STRUCTURED(name, inputs, attributes, effect, algebra, ...) \
+#define BRRR_STRUCTURED(name, inputs, attributes, effect, algebra, flops, ...) \
   RULE(name, (inputs) < 0, __VA_ARGS__)
 #include "brrr/dispatch/ops.def"
 

@@ -1,11 +1,12 @@
-// Functions that pick, place, check and join elements.
+// Functions that select, scatter and check elements, with the shape rules of their rows.
 #include <fmt/format.h>
 
 #include "brrr/dispatch/dispatch.h"
 #include "brrr/dispatch/tracing.h"
 #include "brrr/ops/arguments.h"
 #include "brrr/ops/functions.h"
-#include "brrr/ops/numbers.h"
+#include "brrr/ops/kernels.h"
+#include "brrr/ops/scalar_attr.h"
 #include "brrr/tensor/error.h"
 
 namespace brrr {
@@ -18,12 +19,8 @@ Tensor shaped_as(const Tensor& like, const Tensor& result) {
 }
 
 template <class... Tensors>
-Tensor along(Op op, int dim, const Tensors&... operands) {
-  const Tensor* inputs[] = {&operands...};
-  Call call(op, inputs, sizeof...(operands));
-  call.dtype = inputs[0]->dtype();
-  call.add_attr(wrap_dim(op_info(op).name, dim, inputs[0]->rank()));
-  return dispatch(call);
+Tensor along(Op op, int dim, const Tensor& x, const Tensors&... others) {
+  return dispatch_op(op, x.dtype(), {wrap_dim(op_info(op).name, dim, x.rank())}, x, others...);
 }
 
 Tensor triangle(const char* op, const Tensor& x, int diagonal, bool upper) {
@@ -31,19 +28,64 @@ Tensor triangle(const char* op, const Tensor& x, int diagonal, bool upper) {
   const CompositeScope scope(op);
   if (x.rank() < 2)
     fail(fmt::format("[{}] expected at least 2 dimensions, got {}", op, x.describe()));
-  const Tensor* inputs[] = {&x};
-  Call call(Op::triangle, inputs, 1);
-  call.dtype = x.dtype();
-  call.add_attr(diagonal);
-  call.add_attr(upper);
-  return dispatch(call);
+  return dispatch_op(Op::triangle, x.dtype(), {diagonal, upper}, x);
 }
 
 }  // namespace
 
+namespace infer {
+
+void gather(const Call& call, OutputSpec* out) {
+  const Tensor &x = call.input(0), &index = call.input(1);
+  const int dim = static_cast<int>(call.attrs[0].i());
+  bool fits = category_of(index.dtype()) == Category::integer && index.rank() == x.rank();
+  for (int d = 0; fits && d < x.rank(); ++d) fits = d == dim || index.shape()[d] <= x.shape()[d];
+  if (!fits) {
+    fail(
+        fmt::format("[gather] expected an integer index of the rank of {} and no larger outside "
+                    "dimension {}, got {}",
+                    x.describe(), dim, index.describe()));
+  }
+  out[0] = {x.dtype(), x.device(), Dims(index.shape())};
+}
+
+void index_select(const Call& call, OutputSpec* out) {
+  const Tensor &x = call.input(0), &index = call.input(1);
+  if (category_of(index.dtype()) != Category::integer || index.rank() != 1) {
+    fail(fmt::format("[index_select] expected a 1-d integer index, got {}", index.describe()));
+  }
+  Dims shape(x.shape());
+  shape[static_cast<int>(call.attrs[0].i())] = index.numel();
+  out[0] = {x.dtype(), x.device(), shape};
+}
+
+void scatter_add(const Call& call, OutputSpec* out) {
+  const Tensor &base = call.input(0), &index = call.input(1), &source = call.input(2);
+  const int dim = static_cast<int>(call.attrs[0].i());
+  bool fits = category_of(index.dtype()) == Category::integer && index.rank() == base.rank() &&
+              source.rank() == base.rank() && source.dtype() == base.dtype();
+  for (int d = 0; fits && d < base.rank(); ++d) {
+    fits =
+        index.shape()[d] <= source.shape()[d] && (d == dim || index.shape()[d] <= base.shape()[d]);
+  }
+  if (!fits) {
+    fail(
+        fmt::format("[scatter_add] expected an integer index that fits {} outside dimension {} and "
+                    "a source of that "
+                    "type at least as large, got index {} and source {}",
+                    base.describe(), dim, index.describe(), source.describe()));
+  }
+  out[0] = like(base);
+}
+
+void checked(const Call& call, OutputSpec* out) { out[0] = like(call.input(0)); }
+
+void triangle(const Call& call, OutputSpec* out) { out[0] = like(call.input(0)); }
+
+}  // namespace infer
+
 Tensor gather(const Tensor& x, int dim, const Tensor& index) {
-  require_defined("gather", x);
-  require_defined("gather", index);
+  require_defined("gather", x, index);
   if (x.rank() > 0 && index.rank() > 0) [[likely]]
     return along(Op::gather, dim, x, index);
   const CompositeScope scope("gather");
@@ -51,8 +93,7 @@ Tensor gather(const Tensor& x, int dim, const Tensor& index) {
 }
 
 Tensor index_select(const Tensor& x, int dim, const Tensor& index) {
-  require_defined("index_select", x);
-  require_defined("index_select", index);
+  require_defined("index_select", x, index);
   if (x.rank() > 0 && index.rank() > 0) [[likely]]
     return along(Op::index_select, dim, x, index);
   if (x.rank() == 0 && index.numel() != 1) {
@@ -64,8 +105,7 @@ Tensor index_select(const Tensor& x, int dim, const Tensor& index) {
 }
 
 Tensor embedding(const Tensor& weight, const Tensor& index) {
-  require_defined("embedding", weight);
-  require_defined("embedding", index);
+  require_defined("embedding", weight, index);
   const CompositeScope scope("embedding");
   if (weight.rank() != 2)
     fail(fmt::format("[embedding] expected a weight of [rows, width], got {}", weight.describe()));
@@ -77,9 +117,7 @@ Tensor embedding(const Tensor& weight, const Tensor& index) {
 }
 
 Tensor scatter_add(const Tensor& base, int dim, const Tensor& index, const Tensor& source) {
-  require_defined("scatter_add", base);
-  require_defined("scatter_add", index);
-  require_defined("scatter_add", source);
+  require_defined("scatter_add", base, index, source);
   if (base.rank() > 0 && index.rank() > 0 && source.rank() > 0) [[likely]]
     return along(Op::scatter_add, dim, base, index, source);
   const CompositeScope scope("scatter_add");
@@ -92,12 +130,9 @@ Tensor checked(const Tensor& x, Scalar low, Scalar high) {
     fail(fmt::format("[checked] expected bounds in order, got {} and {}", to_string(low),
                      to_string(high)));
   }
-  const Tensor* inputs[] = {&x};
-  Call call(Op::checked, inputs, 1);
-  call.dtype = x.dtype();
-  call.add_attr(number_in("checked", x.dtype(), low));
-  call.add_attr(number_in("checked", x.dtype(), high));
-  return dispatch(call);
+  const DType dtype = x.dtype();
+  return dispatch_op(Op::checked, dtype,
+                     {scalar_attr("checked", dtype, low), scalar_attr("checked", dtype, high)}, x);
 }
 
 Tensor tril(const Tensor& x, int diagonal) { return triangle("tril", x, diagonal, false); }
@@ -136,50 +171,6 @@ Tensor flip(const Tensor& x, int dim) {
   if (x.rank() == 0) return clone(x);
   return index_select(x, dim,
                       arange(x.shape()[dim] - 1, -1, -1, {.dtype = i64, .device = x.device()}));
-}
-
-Tensor cat(const std::vector<Tensor>& parts, int dim) {
-  if (parts.empty()) fail("[cat] expected at least one tensor, got none");
-  const auto is_empty_list = [](const Tensor& x) { return x.rank() == 1 && x.numel() == 0; };
-  const Tensor* shaped = nullptr;  // the first part that is not an empty list
-  DType dtype = parts[0].defined() ? parts[0].dtype() : f32;
-  for (const Tensor& part : parts) {
-    require_defined("cat", part);
-    dtype = promote(dtype, part.dtype());
-    if (!shaped && !is_empty_list(part)) shaped = &part;
-  }
-  if (!shaped) shaped = &parts[0];
-  std::vector<Tensor> converted;
-  std::vector<const Tensor*> inputs;
-  converted.reserve(parts.size());
-  for (const Tensor& part : parts) {
-    // An empty list joins tensors of any rank, as in PyTorch: it is what one starts to collect
-    // with.
-    if (shaped->rank() != 1 && is_empty_list(part)) continue;
-    inputs.push_back(part.dtype() == dtype ? &part : &converted.emplace_back(cast(part, dtype)));
-  }
-  Call call(Op::cat, inputs.data(), static_cast<std::uint32_t>(inputs.size()));
-  call.dtype = dtype;
-  call.add_attr(wrap_existing_dim("cat", dim, shaped->rank()));
-  return dispatch(call);
-}
-
-Tensor stack(const std::vector<Tensor>& parts, int dim) {
-  if (parts.empty()) fail("[stack] expected at least one tensor, got none");
-  require_defined("stack", parts[0]);
-  const CompositeScope scope("stack");
-  dim = wrap_dim("stack", dim, parts[0].rank() + 1);
-  std::vector<Tensor> raised;
-  raised.reserve(parts.size());
-  for (const Tensor& part : parts) {
-    require_defined("stack", part);
-    if (!std::ranges::equal(part.shape(), parts[0].shape())) {
-      fail(fmt::format("[stack] expected tensors of one shape, got {} and {}", parts[0].describe(),
-                       part.describe()));
-    }
-    raised.push_back(unsqueeze(part, dim));
-  }
-  return cat(raised, dim);
 }
 
 }  // namespace brrr

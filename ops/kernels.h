@@ -5,8 +5,14 @@
 
 namespace brrr {
 
-// Shapes of outputs. Rows of one kind share a rule; each structured row has its own.
+// Shapes of outputs. Rows of one kind share a rule (ops/shapes.cpp); that of a structured row
+// stands beside its public function.
 namespace infer {
+inline OutputSpec like(const Tensor& x, DType dtype) {
+  return {dtype, x.device(), Dims(x.shape())};
+}
+inline OutputSpec like(const Tensor& x) { return like(x, x.dtype()); }
+
 void pointwise(const Call& call, OutputSpec* outputs);
 void reduction(const Call& call, OutputSpec* outputs);
 void arg_reduction(const Call& call, OutputSpec* outputs);
@@ -15,7 +21,7 @@ void formula(const Call& call, OutputSpec* outputs);
 #include <brrr/dispatch/ops.def>
 }  // namespace infer
 
-// Arithmetic and bytes of a call, for reports and passes.
+// Arithmetic and bytes of a call, for reports and passes; of structured rows, by their column.
 namespace cost {
 Cost pointwise(const Call& call, std::span<const Tensor> outputs);
 Cost reduction(const Call& call, std::span<const Tensor> outputs);

@@ -4,19 +4,17 @@
 #include "brrr/dispatch/dispatch.h"
 #include "brrr/ops/arguments.h"
 #include "brrr/ops/functions.h"
+#include "brrr/ops/kernels.h"
 #include "brrr/tensor/error.h"
 
 namespace brrr {
 namespace {
 
 Tensor matrix_product(const Tensor& a, const Tensor& b) {
-  const Tensor* inputs[] = {&a, &b};
-  Call call(Op::matmul, inputs, 2);
-  call.dtype = a.dtype();
-  return dispatch(call);
+  return dispatch_op(Op::matmul, a.dtype(), {}, a, b);
 }
 
-// A matrix on the right of a batch is one larger product, when the batch lies evenly in memory.
+// A contiguous batch times one matrix is one larger product.
 bool is_one_product(const Tensor& a, const Tensor& b) {
   return b.rank() == 2 && a.rank() > 2 && a.is_contiguous() && a.size(-1) == b.size(0) &&
          a.numel() > 0 && a.dtype() == b.dtype();
@@ -24,9 +22,43 @@ bool is_one_product(const Tensor& a, const Tensor& b) {
 
 }  // namespace
 
+namespace infer {
+
+void matmul(const Call& call, OutputSpec* out) {
+  const char* op = op_info(call.op).name;
+  const Tensor &a = call.input(0), &b = call.input(1);
+  if (a.dtype() != b.dtype()) {
+    fail(fmt::format("[{}] expected one dtype, got {} and {}", op, a.describe(), b.describe()));
+  }
+  if (a.rank() < 2 || b.rank() < 2) {
+    fail(fmt::format("[{}] expected tensors of at least 1 dimension, got {} and {}", op,
+                     a.describe(), b.describe()));
+  }
+  if (a.size(-1) != b.size(-2)) {
+    fail(fmt::format("[{}] expected inner dimensions to agree, got {} and {}", op, a.describe(),
+                     b.describe()));
+  }
+  const auto batch_a = a.shape().first(a.rank() - 2), batch_b = b.shape().first(b.rank() - 2);
+  const std::size_t common = std::min(batch_a.size(), batch_b.size());
+  for (std::size_t i = 1; i <= common; ++i) {
+    const std::int64_t x = batch_a[batch_a.size() - i], y = batch_b[batch_b.size() - i];
+    if (x != y && x != 1 && y != 1) {
+      fail(fmt::format("[{}] expected batch dimensions that broadcast, got {} and {}", op,
+                       a.describe(), b.describe()));
+    }
+  }
+  Dims shape = broadcast_shapes(op, batch_a, batch_b);
+  shape.push_back(a.size(-2));
+  shape.push_back(b.size(-1));
+  out[0] = {a.dtype(), a.device(), shape};
+}
+
+void affine(const Call& call, OutputSpec* out) { matmul(call, out); }
+
+}  // namespace infer
+
 Tensor matmul(const Tensor& a, const Tensor& b) {
-  require_defined("matmul", a);
-  require_defined("matmul", b);
+  require_defined("matmul", a, b);
   if (a.rank() >= 2 && b.rank() >= 2) [[likely]] {
     if (is_one_product(a, b)) {
       Dims shape(a.shape());
@@ -55,9 +87,7 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
 }
 
 Tensor affine(const Tensor& x, const Tensor& factor, const Tensor& row) {
-  require_defined("affine", x);
-  require_defined("affine", factor);
-  require_defined("affine", row);
+  require_defined("affine", x, factor, row);
   const CompositeScope scope("affine");
   if (row.rank() != 1 || factor.rank() < 2 || row.size(0) != factor.size(-1)) {
     fail(fmt::format("[affine] expected a factor and a row with its last dimension, got {} and {}",
@@ -73,15 +103,11 @@ Tensor affine(const Tensor& x, const Tensor& factor, const Tensor& row) {
     shape[shape.size() - 1] = factor.size(1);
     return view(affine(view(x, {-1, x.size(-1)}), factor, row), shape);
   }
-  const Tensor* inputs[] = {&x, &factor, &row};
-  Call call(Op::affine, inputs, 3);
-  call.dtype = x.dtype();
-  return dispatch(call);
+  return dispatch_op(Op::affine, x.dtype(), {}, x, factor, row);
 }
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  require_defined("linear", x);
-  require_defined("linear", weight);
+  require_defined("linear", x, weight);
   const CompositeScope scope("linear");
   if (weight.rank() != 2 || x.rank() < 1 || x.size(-1) != weight.size(1)) {
     fail(

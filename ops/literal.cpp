@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "brrr/ops/functions.h"
-#include "brrr/ops/numbers.h"
+#include "brrr/ops/scalar_attr.h"
 #include "brrr/tensor/error.h"
 
 namespace brrr {
@@ -29,7 +29,7 @@ Dims shape_of(std::initializer_list<TensorLiteral> values) {
 
 template <class T>
 T converted(Scalar number) {
-  if (!holds(dtype_of<T>, number)) throw_out_of_range("tensor", dtype_of<T>, number);
+  require_representable("tensor", dtype_of<T>, number);
   if constexpr (!is_floating(dtype_of<T>))
     return static_cast<T>(number.to_int());
   else if constexpr (is_half(dtype_of<T>))

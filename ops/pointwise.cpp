@@ -6,8 +6,8 @@
 #include "brrr/dispatch/dispatch.h"
 #include "brrr/ops/arguments.h"
 #include "brrr/ops/functions.h"
-#include "brrr/ops/numbers.h"
 #include "brrr/ops/pointwise.h"
+#include "brrr/ops/scalar_attr.h"
 #include "brrr/tensor/error.h"
 
 namespace brrr {
@@ -77,7 +77,7 @@ namespace {
 // tensor's elements cannot be (a remainder by 0 is 0, a negative power is cut off).
 Attr number_operand(Op op, DType dtype, int position, Scalar number) {
   const char* name = op_info(op).name;
-  const Attr attr = number_in(name, dtype, number);
+  const Attr attr = scalar_attr(name, dtype, number);
   if (position == 1 && !is_floating(dtype)) {
     if (op == Op::remainder && attr.i() == 0)
       fail(fmt::format("[{}] expected a divisor other than 0 for integers, got 0", name));
@@ -153,22 +153,14 @@ bool ready(const Tensor& a, DTypeSet types, DTypeRule rule) {
 }
 
 inline Tensor unary(Op op, DTypeSet types, DTypeRule rule, const Tensor& a) {
-  if (ready(a, types, rule)) [[likely]] {
-    const Tensor* inputs[] = {&a};
-    Call call(op, inputs, 1);
-    call.dtype = a.dtype();
-    return dispatch(call);
-  }
+  if (ready(a, types, rule)) [[likely]]
+    return dispatch_op(op, a.dtype(), {}, a);
   return pointwise(op, std::array{Operand(a)}, nullptr);
 }
 
 inline Tensor binary(Op op, DTypeSet types, DTypeRule rule, const Tensor& a, const Tensor& b) {
-  if (ready(a, types, rule) && b.defined() && a.dtype() == b.dtype()) [[likely]] {
-    const Tensor* inputs[] = {&a, &b};
-    Call call(op, inputs, 2);
-    call.dtype = a.dtype();
-    return dispatch(call);
-  }
+  if (ready(a, types, rule) && b.defined() && a.dtype() == b.dtype()) [[likely]]
+    return dispatch_op(op, a.dtype(), {}, a, b);
   return pointwise(op, std::array{Operand(a), Operand(b)}, nullptr);
 }
 
@@ -224,32 +216,5 @@ Tensor& in_place(Op op, const char* name, Tensor& a, const Operands&... operands
     return in_place(Op::name, #name "_", a, b, c);                     \
   }
 #include "brrr/dispatch/ops.def"
-
-Tensor cast(const Tensor& x, DType dtype) {
-  require_defined("cast", x);
-  if (x.dtype() == dtype) return x;
-  const Tensor* inputs[] = {&x};
-  Call call(Op::cast, inputs, 1);
-  call.dtype = dtype;
-  return dispatch(call);
-}
-
-Tensor to(const Tensor& x, DType dtype) {
-  require_defined("to", x);
-  return cast(x, dtype);
-}
-
-Tensor clone(const Tensor& x) {
-  require_defined("clone", x);
-  const Tensor* inputs[] = {&x};
-  Call call(Op::copy, inputs, 1);
-  call.dtype = x.dtype();
-  return dispatch(call);
-}
-
-Tensor contiguous(const Tensor& x) {
-  require_defined("contiguous", x);
-  return x.is_contiguous() ? x : clone(x);
-}
 
 }  // namespace brrr

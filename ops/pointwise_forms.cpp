@@ -7,8 +7,8 @@
 #include "brrr/dispatch/op_info.h"
 #include "brrr/ops/arguments.h"
 #include "brrr/ops/functions.h"
-#include "brrr/ops/numbers.h"
 #include "brrr/ops/pointwise.h"
+#include "brrr/ops/scalar_attr.h"
 #include "brrr/tensor/error.h"
 
 namespace brrr {
@@ -35,8 +35,7 @@ Tensor at_most(const Tensor& x, const High& high) {
 
 Tensor clamp_min(const Tensor& x, const Tensor& low) {
   const CompositeScope scope("clamp_min");
-  require_defined("clamp_min", x);
-  require_defined("clamp_min", low);
+  require_defined("clamp_min", x, low);
   return at_least(x, low);
 }
 Tensor clamp_min(const Tensor& x, Scalar low) {
@@ -51,8 +50,7 @@ Tensor& clamp_min_(Tensor& x, Scalar low) {
 }
 Tensor clamp_max(const Tensor& x, const Tensor& high) {
   const CompositeScope scope("clamp_max");
-  require_defined("clamp_max", x);
-  require_defined("clamp_max", high);
+  require_defined("clamp_max", x, high);
   return at_most(x, high);
 }
 Tensor clamp_max(const Tensor& x, Scalar high) {
@@ -119,25 +117,25 @@ Tensor& addcdiv_(Tensor& a, const Tensor& b, const Tensor& c, Scalar value) {
 
 namespace {
 
-void require_holds(const char* op, const Tensor& x, Scalar value) {
+void require_value(const char* op, const Tensor& x, Scalar value) {
   if (value.category() > category_of(x.dtype()))
     fail(fmt::format("[{}] expected a value of the kind of {}, got {}", op, x.describe(),
                      to_string(value)));
-  if (!holds(x.dtype(), value)) throw_out_of_range(op, x.dtype(), value);
+  require_representable(op, x.dtype(), value);
 }
 
 }  // namespace
 
 Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value) {
   require_defined("masked_fill", x);
-  require_holds("masked_fill", x, value);
+  require_value("masked_fill", x, value);
   const CompositeScope scope("masked_fill");
   return where(mask, value, x);
 }
 
 Tensor& masked_fill_(Tensor& x, const Tensor& mask, Scalar value) {
   require_defined("masked_fill_", x);
-  require_holds("masked_fill_", x, value);
+  require_value("masked_fill_", x, value);
   const CompositeScope scope("masked_fill_");
   return copy_(x, where(mask, value, x));
 }

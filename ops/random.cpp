@@ -11,8 +11,9 @@
 #include "brrr/dispatch/tracing.h"
 #include "brrr/ops/arguments.h"
 #include "brrr/ops/functions.h"
-#include "brrr/ops/numbers.h"
+#include "brrr/ops/kernels.h"
 #include "brrr/ops/random_state.h"
+#include "brrr/ops/scalar_attr.h"
 #include "brrr/tensor/error.h"
 #include "brrr/tensor/runtime.h"
 
@@ -320,6 +321,16 @@ void release_random_state() {
   for (RandomState& state : random.states[static_cast<int>(DeviceType::cuda)]) state = {};
 }
 
+namespace infer {
+
+void uniform(const Call& call, OutputSpec* out) {
+  out[0] = {call.dtype, call.input(0).device(), call.shape_from(1)};
+}
+
+void normal(const Call& call, OutputSpec* out) { uniform(call, out); }
+
+}  // namespace infer
+
 Tensor rand(const Dims& shape, Options options) {
   return draw("rand", Op::uniform, shape, options);
 }
@@ -345,7 +356,7 @@ Tensor randint(std::int64_t low, std::int64_t high, const Dims& shape, Options o
   }
   // What rounds is not drawn evenly, and may be `high`.
   const auto has = [&](std::int64_t value) {
-    if (!is_floating(options.dtype)) return holds(options.dtype, value);
+    if (!is_floating(options.dtype)) return is_representable(options.dtype, value);
     const std::int64_t most = most_counted(options.dtype);
     return -most <= value && value <= most;
   };

@@ -7,6 +7,7 @@
 #include "brrr/dispatch/dispatch.h"
 #include "brrr/ops/arguments.h"
 #include "brrr/ops/functions.h"
+#include "brrr/ops/kernels.h"
 #include "brrr/tensor/error.h"
 
 namespace brrr {
@@ -35,23 +36,12 @@ Tensor reduce(Op op, const Tensor& x, std::int64_t mask, bool keepdim) {
     fail(fmt::format("[{}] expected a type that it is defined for, got {}", info.name,
                      x.describe()));
   }
-  const Tensor* inputs[] = {&operand};
-  Call call(op, inputs, 1);
-  const bool widens = info.rule == DTypeRule::widened && !is_floating(operand.dtype());
-  call.dtype = info.rule == DTypeRule::predicate ? boolean : widens ? i64 : operand.dtype();
-  call.add_attr(mask);
-  call.add_attr(keepdim);
-  return dispatch(call);
+  return dispatch_op(op, result_dtype(info.rule, operand.dtype()), {mask, keepdim}, operand);
 }
 
 Tensor arg_reduce(Op op, const Tensor& x, int dim, bool keepdim) {
   if (x.rank() == 0) return arg_reduce(op, reshape(x, {1}), 0, false);
-  const Tensor* inputs[] = {&x};
-  Call call(op, inputs, 1);
-  call.dtype = i64;
-  call.add_attr(dim);
-  call.add_attr(keepdim);
-  return dispatch(call);
+  return dispatch_op(op, i64, {dim, keepdim}, x);
 }
 
 // Sums over halves are taken in f32 all the way, as one kernel would.
@@ -142,15 +132,17 @@ Tensor logsumexp(const Tensor& x, const Dims& dims, bool keepdim) {
   return cast(result, floating_like(x));
 }
 
+namespace infer {
+
+void cumsum(const Call& call, OutputSpec* out) { out[0] = like(call.input(0), call.dtype); }
+
+}  // namespace infer
+
 Tensor cumsum(const Tensor& x, int dim) {
   require_defined("cumsum", x);
   dim = wrap_dim("cumsum", dim, x.rank());
   if (x.rank() == 0) return reshape(cumsum(reshape(x, {1}), 0), {});
-  const Tensor* inputs[] = {&x};
-  Call call(Op::cumsum, inputs, 1);
-  call.dtype = is_floating(x.dtype()) ? x.dtype() : i64;
-  call.add_attr(dim);
-  return dispatch(call);
+  return dispatch_op(Op::cumsum, is_floating(x.dtype()) ? x.dtype() : i64, {dim}, x);
 }
 
 Tensor softmax(const Tensor& x, int dim) {

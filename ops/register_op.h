@@ -51,7 +51,7 @@ inline Tensor call_op(Op op, std::initializer_list<Operand> operands) {
 
 // How a kernel given as text is started: blocks and threads, and shared memory that it asks for
 // beyond its own.
-struct Launch {
+struct LaunchConfig {
   unsigned grid[3] = {1, 1, 1};
   unsigned block[3] = {256, 1, 1};
   unsigned shared_bytes = 0;
@@ -63,7 +63,7 @@ struct Launch {
 struct CudaKernel {
   std::string entry = {};
   std::string source = {};
-  std::function<Launch(const Call& call, const Tensor* outputs)> launch = {};
+  std::function<LaunchConfig(const Call& call, const Tensor* outputs)> launch = {};
 };
 
 // An op of any shape. `infer` gives the outputs' shapes and throws when the inputs are wrong;

@@ -88,8 +88,6 @@ namespace {
 
 const char* name_of(const Call& call) { return op_info(call.op).name; }
 
-OutputSpec like(const Tensor& x, DType dtype) { return {dtype, x.device(), Dims(x.shape())}; }
-
 [[noreturn]] void shapes_disagree(const Call& call) {
   std::string shapes;
   for (std::uint32_t i = 0; i < call.n_inputs; ++i) {
@@ -100,10 +98,6 @@ OutputSpec like(const Tensor& x, DType dtype) { return {dtype, x.device(), Dims(
                           to_string(call.inputs[i]->shape()));
   }
   fail(fmt::format("[{}] expected shapes that broadcast, got {}", name_of(call), shapes));
-}
-
-void creation(const Call& call, OutputSpec* out, int first) {
-  out[0] = {call.dtype, call.device, call.shape_from(first)};
 }
 
 }  // namespace
@@ -167,126 +161,6 @@ void arg_reduction(const Call& call, OutputSpec* out) {
   out[0] = {i64, x.device(), shape};
 }
 
-void copy(const Call& call, OutputSpec* out) { out[0] = like(call.input(0), call.dtype); }
-void empty(const Call& call, OutputSpec* out) { creation(call, out, 0); }
-void full(const Call& call, OutputSpec* out) { creation(call, out, 1); }
-void arange(const Call& call, OutputSpec* out) {
-  out[0] = {call.dtype, call.device, Dims{call.attrs[2].i()}};
-}
-void uniform(const Call& call, OutputSpec* out) {
-  out[0] = {call.dtype, call.input(0).device(), call.shape_from(1)};
-}
-void normal(const Call& call, OutputSpec* out) { uniform(call, out); }
-
-void matmul(const Call& call, OutputSpec* out) {
-  const char* op = name_of(call);
-  const Tensor &a = call.input(0), &b = call.input(1);
-  if (a.dtype() != b.dtype()) {
-    fail(fmt::format("[{}] expected one dtype, got {} and {}", op, a.describe(), b.describe()));
-  }
-  if (a.rank() < 2 || b.rank() < 2) {
-    fail(fmt::format("[{}] expected tensors of at least 1 dimension, got {} and {}", op,
-                     a.describe(), b.describe()));
-  }
-  if (a.size(-1) != b.size(-2)) {
-    fail(fmt::format("[{}] expected inner dimensions to agree, got {} and {}", op, a.describe(),
-                     b.describe()));
-  }
-  const auto batch_a = a.shape().first(a.rank() - 2), batch_b = b.shape().first(b.rank() - 2);
-  const std::size_t common = std::min(batch_a.size(), batch_b.size());
-  for (std::size_t i = 1; i <= common; ++i) {
-    const std::int64_t x = batch_a[batch_a.size() - i], y = batch_b[batch_b.size() - i];
-    if (x != y && x != 1 && y != 1) {
-      fail(fmt::format("[{}] expected batch dimensions that broadcast, got {} and {}", op,
-                       a.describe(), b.describe()));
-    }
-  }
-  Dims shape = broadcast_shapes(op, batch_a, batch_b);
-  shape.push_back(a.size(-2));
-  shape.push_back(b.size(-1));
-  out[0] = {a.dtype(), a.device(), shape};
-}
-
-void affine(const Call& call, OutputSpec* out) {
-  matmul(call, out);
-  const Tensor& c = call.input(2);
-  if (c.rank() != 1 || c.dtype() != out[0].dtype || c.numel() != out[0].shape.back()) {
-    fail(fmt::format("[affine] expected a row to add of {}[{}], got {}",
-                     brrr::name_of(out[0].dtype), out[0].shape.back(), c.describe()));
-  }
-}
-
-void cat(const Call& call, OutputSpec* out) {
-  const int dim = static_cast<int>(call.attrs[0].i());
-  const Tensor& first = call.input(0);
-  Dims shape(first.shape());
-  for (std::uint32_t i = 1; i < call.n_inputs; ++i) {
-    const Tensor& part = call.input(static_cast<int>(i));
-    bool fits = part.rank() == first.rank() && part.dtype() == first.dtype();
-    for (int d = 0; fits && d < first.rank(); ++d)
-      fits = d == dim || part.shape()[d] == first.shape()[d];
-    if (!fits) {
-      fail(fmt::format(
-          "[cat] expected tensors that differ only in dimension {}, got {} and {} at position {}",
-          dim, first.describe(), part.describe(), i));
-    }
-    if (__builtin_add_overflow(shape[dim], part.shape()[dim], &shape[dim]))
-      fail(fmt::format("[cat] expected sizes with a sum that fits into 63 bits, got {} and more",
-                       first.describe()));
-  }
-  out[0] = {first.dtype(), first.device(), shape};
-}
-
-void cumsum(const Call& call, OutputSpec* out) { out[0] = like(call.input(0), call.dtype); }
-
-void gather(const Call& call, OutputSpec* out) {
-  const Tensor &x = call.input(0), &index = call.input(1);
-  const int dim = static_cast<int>(call.attrs[0].i());
-  bool fits = category_of(index.dtype()) == Category::integer && index.rank() == x.rank();
-  for (int d = 0; fits && d < x.rank(); ++d) fits = d == dim || index.shape()[d] <= x.shape()[d];
-  if (!fits) {
-    fail(
-        fmt::format("[gather] expected an integer index of the rank of {} and no larger outside "
-                    "dimension {}, got {}",
-                    x.describe(), dim, index.describe()));
-  }
-  out[0] = {x.dtype(), x.device(), Dims(index.shape())};
-}
-
-void index_select(const Call& call, OutputSpec* out) {
-  const Tensor &x = call.input(0), &index = call.input(1);
-  if (category_of(index.dtype()) != Category::integer || index.rank() != 1) {
-    fail(fmt::format("[index_select] expected a 1-d integer index, got {}", index.describe()));
-  }
-  Dims shape(x.shape());
-  shape[static_cast<int>(call.attrs[0].i())] = index.numel();
-  out[0] = {x.dtype(), x.device(), shape};
-}
-
-void scatter_add(const Call& call, OutputSpec* out) {
-  const Tensor &base = call.input(0), &index = call.input(1), &source = call.input(2);
-  const int dim = static_cast<int>(call.attrs[0].i());
-  bool fits = category_of(index.dtype()) == Category::integer && index.rank() == base.rank() &&
-              source.rank() == base.rank() && source.dtype() == base.dtype();
-  for (int d = 0; fits && d < base.rank(); ++d) {
-    fits =
-        index.shape()[d] <= source.shape()[d] && (d == dim || index.shape()[d] <= base.shape()[d]);
-  }
-  if (!fits) {
-    fail(
-        fmt::format("[scatter_add] expected an integer index that fits {} outside dimension {} and "
-                    "a source of that "
-                    "type at least as large, got index {} and source {}",
-                    base.describe(), dim, index.describe(), source.describe()));
-  }
-  out[0] = like(base, base.dtype());
-}
-
-void unslice(const Call& call, OutputSpec* out) {
-  out[0] = like(call.input(0), call.input(0).dtype());
-  out[0].shape[static_cast<int>(call.attrs[0].i())] = call.attrs[2].i();
-}
-
 // On the path of every small step.
 bool same_shape(const Tensor& a, const Tensor& b) {
   const TensorImpl &x = *a.impl(), &y = *b.impl();
@@ -326,17 +200,6 @@ void formula(const Call& call, OutputSpec* out) {
     }
   }
   for (int i = 0; i < body.written; ++i) out[i] = like(call.input(i), call.input(i).dtype());
-}
-
-void checked(const Call& call, OutputSpec* out) {
-  out[0] = like(call.input(0), call.input(0).dtype());
-}
-
-void triangle(const Call& call, OutputSpec* out) {
-  const Tensor& x = call.input(0);
-  if (x.rank() < 2)
-    fail(fmt::format("[triangle] expected at least 2 dimensions, got {}", x.describe()));
-  out[0] = like(x, x.dtype());
 }
 
 }  // namespace infer

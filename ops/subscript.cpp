@@ -75,8 +75,7 @@ Tensor Tensor::operator[](std::initializer_list<TensorIndex> indices) const {
 }
 
 Tensor Tensor::operator[](const Tensor& index) const {
-  require_defined("index", *this);
-  require_defined("index", index);
+  require_defined("index", *this, index);
   const CompositeScope scope("index");
   if (index.dtype() == boolean) return masked_rows(*this, index);
   if (is_floating(index.dtype()) || rank() == 0) {

@@ -145,7 +145,7 @@ OpInfo structured(const char* name, int inputs, const char* attributes, Effect e
   *table++ = view(#name, attributes, views::name, gradients::name);
 #define BRRR_CONVERSION(name, ...) \
   *table++ = conversion(#name, on_cpu::name, BRRR_ON_CUDA(name), gradients::name);
-#define BRRR_STRUCTURED(name, inputs, attributes, effect, algebra, ...)                           \
+#define BRRR_STRUCTURED(name, inputs, attributes, effect, algebra, flops, ...)                    \
   *table++ = structured(#name, inputs, attributes, Effect::effect, Algebra::algebra, infer::name, \
                         cost::name, on_cpu::name, BRRR_ON_CUDA(name), gradients::name);
 #define BRRR_FORMULA(name, written, read, numbers, ...) \

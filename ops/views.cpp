@@ -77,7 +77,7 @@ Tensor view_call(Op op, const Tensor& x, std::span<const std::int64_t> attrs) {
                    x.numel(), x.describe(), to_string(shape)));
 }
 
-// Checks the number of elements and fills in a -1, for which `filled` lends the room.
+// Checks the number of elements and fills in a -1, written to `filled`.
 const Dims& resolve_shape(const char* op, const Tensor& x, const Dims& shape, Dims& filled) {
   int unknown = -1;
   std::int64_t known = 1;
@@ -211,7 +211,6 @@ Tensor expand(const Tensor& x, const Dims& shape) {
     if (target[i] == -1 && i >= skip) target[i] = have;
     fits = target[i] >= 0 && (have == target[i] || have == 1);
   }
-  if (fits) checked_numel(target, size_of(x.dtype()), "expand");
   if (!fits)
     fail(fmt::format("[expand] expected a shape that {} broadcasts to, got {}", x.describe(),
                      to_string(shape)));
@@ -240,6 +239,15 @@ Tensor sum_to(const Tensor& x, const Dims& shape) {
   return inside && skip > 0 ? view(total, shape) : total;
 }
 
+namespace infer {
+
+void unslice(const Call& call, OutputSpec* out) {
+  out[0] = like(call.input(0));
+  out[0].shape[static_cast<int>(call.attrs[0].i())] = call.attrs[2].i();
+}
+
+}  // namespace infer
+
 Tensor unslice(const Tensor& x, int dim, std::int64_t start, std::int64_t size, std::int64_t step) {
   require_defined("unslice", x);
   dim = wrap_existing_dim("unslice", dim, x.rank());
@@ -251,11 +259,7 @@ Tensor unslice(const Tensor& x, int dim, std::int64_t start, std::int64_t size, 
                     "start {} and step {}",
                     x.describe(), dim, size, start, step));
   }
-  const Tensor* inputs[] = {&x};
-  Call call(Op::unslice, inputs, 1);
-  call.dtype = x.dtype();
-  for (const std::int64_t attr : {std::int64_t{dim}, start, size, step}) call.add_attr(attr);
-  return dispatch(call);
+  return dispatch_op(Op::unslice, x.dtype(), {dim, start, size, step}, x);
 }
 
 Tensor squeeze(const Tensor& x, int dim) {

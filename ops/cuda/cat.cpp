@@ -6,10 +6,13 @@
 #include <vector>
 
 #include "brrr/ops/cuda/contiguous.h"
-#include "brrr/ops/cuda/launch.h"
-#include "brrr/ops/cuda/sources.h"
+#include "brrr/ops/cuda/hand_written.h"
 #include "brrr/ops/kernels.h"
 #include "brrr/tensor/cuda_runtime.h"
+
+namespace brrr::text {
+extern const char cat_cu[];
+}  // namespace brrr::text
 
 namespace brrr::on_cuda {
 namespace {
@@ -71,8 +74,10 @@ void copy_parts(Parts& parts, int count, std::size_t element, cu::CudaStream& st
     in_words(parts.part[i].at);
   }
   const CUfunction kernel =
-      hand_written(stream, KernelFile::cat, static_cast<std::uint64_t>(log2),
-                   [&] { return jit::load_kernel(stream.device, "cat", sources::cat(log2)); });
+      hand_written(stream, text::cat_cu, static_cast<std::uint64_t>(log2), "cat", [&] {
+        constexpr std::string_view kWords[] = {"u8", "u16", "u32", "u64", "uint4"};
+        return typedef_of(kWords[log2], "Word") + text::cat_cu;
+      });
   constexpr int kThreads = 256, kOfBlock = 4 * kThreads;
   const Grid grid{blocks_for(parts.rows * longest, kOfBlock, stream.on->multiprocessors), count};
   launch(kernel, grid, kThreads, stream, parts);

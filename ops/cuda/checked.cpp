@@ -1,11 +1,15 @@
 // A copy whose values are all looked at, on CUDA. One pass; what is wrong is reported through
 // tensor/cuda_faults.h.
 #include "brrr/ops/cuda/contiguous.h"
-#include "brrr/ops/cuda/launch.h"
-#include "brrr/ops/cuda/sources.h"
+#include "brrr/ops/cuda/hand_written.h"
+#include "brrr/ops/jit/text.h"
 #include "brrr/ops/kernels.h"
 #include "brrr/tensor/cuda_faults.h"
 #include "brrr/tensor/cuda_runtime.h"
+
+namespace brrr::text {
+extern const char checked_cu[];
+}  // namespace brrr::text
 
 namespace brrr::on_cuda {
 
@@ -14,9 +18,11 @@ void checked(const Call& call, Tensor* outputs) {
   const Tensor x = contiguous_here(call.input(0));
   const DType dtype = x.dtype();
   cu::CudaStream& stream = cu::current_stream(x.device());
-  const CUfunction kernel = hand_written(
-      stream, KernelFile::checked, static_cast<std::uint64_t>(dtype),
-      [&] { return jit::load_kernel(stream.device, "checked", sources::checked(dtype)); });
+  const CUfunction kernel =
+      hand_written(stream, text::checked_cu, static_cast<std::uint64_t>(dtype), "checked", [&] {
+        return text::faults_inl + typedef_of(dtype, "Element") +
+               typedef_of(is_floating(dtype) ? "double" : "i64", "Bound") + text::checked_cu;
+      });
   const cu::FaultSink sink = cu::fault_sink(stream.device, "checked");
   write_contiguous(outputs[0], [&](Tensor& out) {
     constexpr int kThreads = 256;

@@ -1,12 +1,12 @@
 // A copy that reports values outside of low to high. In front of it stand faults.inl and the typedefs
-// Element and Wide (double or i64: what the bounds are).
+// Element and Bound, which is double or i64.
 
 extern "C" __global__ void __launch_bounds__(256)
-    checked(Element* out, const Element* x, i64 count, Wide low, Wide high, FaultSink sink) {
+    checked(Element* out, const Element* x, i64 count, Bound low, Bound high, FaultSink sink) {
   wait_for_previous_kernel();
   for (i64 i = i64(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
        i += i64(gridDim.x) * blockDim.x) {
     const Element element = x[i];
-    out[i] = checked_range(sink, i, element, Wide(widen(element)), low, high);
+    out[i] = checked_range(sink, i, element, Bound(widen(element)), low, high);
   }
 }

@@ -10,14 +10,19 @@
 #include <fmt/format.h>
 
 #include "brrr/ops/cuda/contiguous.h"
-#include "brrr/ops/cuda/launch.h"
+#include "brrr/ops/cuda/hand_written.h"
 #include "brrr/ops/cuda/radix.h"
-#include "brrr/ops/cuda/sources.h"
 #include "brrr/ops/jit/geometry.h"
+#include "brrr/ops/jit/text.h"
 #include "brrr/ops/kernels.h"
 #include "brrr/tensor/cuda_faults.h"
 #include "brrr/tensor/cuda_runtime.h"
 #include "brrr/tensor/error.h"
+
+namespace brrr::text {
+extern const char gather_cu[];
+extern const char scatter_cu[];
+}  // namespace brrr::text
 
 namespace brrr::on_cuda {
 namespace {
@@ -30,6 +35,12 @@ std::int64_t size_along(const Tensor& x, int dim) {
 }
 std::int64_t stride_along(const Tensor& x, int dim) {
   return x.rank() == 0 ? 0 : x.strides()[static_cast<std::size_t>(dim)];
+}
+
+// What gather.cu and scatter.cu both ask for.
+std::string text_in_front(DType index, int rank, bool wide) {
+  return text::faults_inl + typedef_of(index, "Index") +
+         fmt::format("constexpr int kRank = {};\nconstexpr bool kWide = {};\n", rank, wide);
 }
 
 void require_places(const char* op, const Tensor& x, int dim) {
@@ -77,9 +88,9 @@ void pick(const char* op, jit::Space& space, Tensor& out, const Tensor& index, c
   const std::uint64_t variant = static_cast<std::uint64_t>(space.rank) | std::uint64_t{wide} << 4 |
                                 std::uint64_t{index.dtype() == i32} << 5 |
                                 static_cast<std::uint64_t>(width) << 6 | size << 12;
-  const CUfunction kernel = hand_written(stream, KernelFile::gather, variant, [&] {
-    return jit::load_kernel(stream.device, "gather",
-                            sources::gather(x.dtype(), width, index.dtype(), space.rank, wide));
+  const CUfunction kernel = hand_written(stream, text::gather_cu, variant, "gather", [&] {
+    return text_in_front(index.dtype(), space.rank, wide) + typedef_of_bits(x.dtype(), "Element") +
+           fmt::format("constexpr int kWidth = {};\n", width) + text::gather_cu;
   });
   const cu::FaultSink sink = cu::fault_sink(stream.device, op);
   launch(kernel, {blocks_for(geometry.count, kThreads, stream.on->multiprocessors, 32)}, kThreads,
@@ -140,9 +151,9 @@ CUfunction scatter_kernel(cu::CudaStream& stream, const ScatterForm& form, const
   const std::uint64_t variant =
       which | static_cast<std::uint64_t>(form.rank) << 2 | std::uint64_t{form.wide} << 6 |
       std::uint64_t{form.index == i32} << 7 | static_cast<std::uint64_t>(form.element) << 8;
-  return hand_written(stream, KernelFile::scatter, variant, [&] {
-    return jit::load_kernel(stream.device, entry,
-                            sources::scatter(form.element, form.index, form.rank, form.wide));
+  return hand_written(stream, text::scatter_cu, variant, entry, [&] {
+    return text_in_front(form.index, form.rank, form.wide) + typedef_of(form.element, "Element") +
+           text::scatter_cu;
   });
 }
 

@@ -6,16 +6,19 @@
 #include <optional>
 
 #include "brrr/ops/cuda/contiguous.h"
-#include "brrr/ops/cuda/launch.h"
+#include "brrr/ops/cuda/hand_written.h"
 #include "brrr/ops/cuda/matmul_layout.h"
 #include "brrr/ops/cuda/matmul_plan.h"
 #include "brrr/ops/cuda/matmul_small.h"
-#include "brrr/ops/cuda/sources.h"
 #include "brrr/ops/kernels.h"
 #include "brrr/ops/matmul.h"
 #include "brrr/ops/shapes.h"
 #include "brrr/tensor/error.h"
 #include "brrr/tensor/runtime.h"
+
+namespace brrr::text {
+extern const char matmul_integer_cu[];
+}  // namespace brrr::text
 
 namespace brrr::on_cuda {
 namespace {
@@ -33,9 +36,9 @@ struct IntegerProduct {
 template <class T>
 void multiply_integers(const MatrixProduct& p, const Tensor& a, const Tensor& b, Tensor& d,
                        cu::CudaStream& stream) {
-  const CUfunction kernel = hand_written(stream, KernelFile::matmul_integer, sizeof(T), [&] {
-    return jit::load_kernel(stream.device, "matmul_integer", sources::matmul_integer(dtype_of<T>));
-  });
+  const CUfunction kernel =
+      hand_written(stream, text::matmul_integer_cu, sizeof(T), "matmul_integer",
+                   [] { return typedef_of(dtype_of<T>, "Element") + text::matmul_integer_cu; });
   const int inner = widest(p.batch);
   constexpr std::int64_t kTile = 32;
   each_outer(p, inner, [&](std::int64_t at_a, std::int64_t at_b, std::int64_t at_d) {
@@ -98,9 +101,9 @@ void multiply(const Tensor& a, const Tensor& b, const Tensor* row, Tensor& d,
 
   std::optional<LibraryProduct> given = as_library_product(asked);
   if (!given) {
-    if (!as_operand(asked.m, asked.k, asked.a.row, asked.a.col))
+    if (!as_library_operand(asked.m, asked.k, asked.a.row, asked.a.col))
       return multiply(contiguous_copy(a), b, row, d, stream);
-    if (!as_operand(asked.k, asked.n, asked.b.row, asked.b.col))
+    if (!as_library_operand(asked.k, asked.n, asked.b.row, asked.b.col))
       return multiply(a, contiguous_copy(b), row, d, stream);
     Tensor result = make_tensor(d.dtype(), d.shape(), d.device());
     multiply(a, b, row, result, stream);

@@ -90,8 +90,8 @@ void transpose(MatrixProduct& p) {
   for (MatrixStrides* strides : {&p.a, &p.b, &p.d}) std::swap(strides->row, strides->col);
 }
 
-std::optional<Operand> as_operand(std::int64_t rows, std::int64_t cols, std::int64_t row_stride,
-                                  std::int64_t col_stride) {
+std::optional<LibraryOperand> as_library_operand(std::int64_t rows, std::int64_t cols,
+                                                 std::int64_t row_stride, std::int64_t col_stride) {
   std::int64_t as_is = 0, as_transposed = 0;
   if ((cols == 1 || col_stride == 1) && (rows == 1 || row_stride >= cols)) {
     as_is = rows == 1 ? rounded(cols) : row_stride;
@@ -101,8 +101,8 @@ std::optional<Operand> as_operand(std::int64_t rows, std::int64_t cols, std::int
   }
   if (as_is <= 0 && as_transposed <= 0) return {};
   // Both, when a dimension is 1: the longer leading dimension leaves adjacent elements adjacent.
-  if (as_is >= as_transposed) return Operand{false, as_is};
-  return Operand{true, as_transposed};
+  if (as_is >= as_transposed) return LibraryOperand{false, as_is};
+  return LibraryOperand{true, as_transposed};
 }
 
 std::int64_t leading_of_result(std::int64_t rows, std::int64_t cols, std::int64_t row_stride,
@@ -127,7 +127,8 @@ std::optional<LibraryProduct> as_library_product(const MatrixProduct& product) {
       (p.n == 1 && p.m > 1 && p.d.row == 1) || leading_of_result(p.m, p.n, p.d.row, p.d.col) == 0;
   if (result.exchanged) transpose(p);
   const std::int64_t leading_d = leading_of_result(p.m, p.n, p.d.row, p.d.col);
-  const auto x = as_operand(p.k, p.n, p.b.row, p.b.col), y = as_operand(p.m, p.k, p.a.row, p.a.col);
+  const auto x = as_library_operand(p.k, p.n, p.b.row, p.b.col),
+             y = as_library_operand(p.m, p.k, p.a.row, p.a.col);
   if (leading_d == 0 || !x || !y) return {};
 
   result.inner = widest(p.batch);

@@ -38,15 +38,15 @@ MatrixProduct product_of(const Tensor& a, const Tensor& b, const Tensor& d);
 void transpose(MatrixProduct& product);
 
 // A matrix of our rows x cols as an operand of the library, where it stands for the transpose.
-struct Operand {
+struct LibraryOperand {
   bool transposed = false;
   std::int64_t leading = 0;
-  friend bool operator==(const Operand&, const Operand&) = default;
+  friend bool operator==(const LibraryOperand&, const LibraryOperand&) = default;
 };
 
 // Nothing when neither stride is 1 or the rows overlap: then it takes a copy.
-std::optional<Operand> as_operand(std::int64_t rows, std::int64_t cols, std::int64_t row_stride,
-                                  std::int64_t col_stride);
+std::optional<LibraryOperand> as_library_operand(std::int64_t rows, std::int64_t cols,
+                                                 std::int64_t row_stride, std::int64_t col_stride);
 // The leading dimension of a result, which cannot be transposed; 0 when it cannot be written in
 // place.
 std::int64_t leading_of_result(std::int64_t rows, std::int64_t cols, std::int64_t row_stride,
@@ -95,7 +95,7 @@ struct LibraryProduct {
   bool exchanged = false;  // it became d^T = b^T a^T: product.a is our b
   std::int64_t calls = 1;
 };
-// Nothing when an operand or the result does not lie as the library can take it.
+// Nothing when the library cannot take the layout of an operand or of the result.
 std::optional<LibraryProduct> as_library_product(const MatrixProduct& product);
 
 // Calls f(offset_a, offset_b, offset_d), in elements, for every index of the batch dimensions other

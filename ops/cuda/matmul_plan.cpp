@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "brrr/ops/cuda/matmul_tuning.h"
-#include "brrr/ops/cuda/turn.h"
+#include "brrr/ops/cuda/transpose.h"
 #include "brrr/ops/cuda/workspace.h"
 #include "brrr/ops/matmul.h"
 #include "brrr/tensor/cuda_relaxed_capture.h"
@@ -93,40 +93,41 @@ MatmulDescriptors::~MatmulDescriptors() { destroy(*this); }
 
 namespace {
 
-// A turned operand is stored with the summed dimension adjacent, its columns 16 elements aligned.
-std::int64_t turned_leading(const MatmulKey& key) { return (key.depth + 15) / 16 * 16; }
+// A pretransposed operand has the summed dimension adjacent and its columns aligned to 16 elements.
+std::int64_t pretransposed_leading(const MatmulKey& key) { return (key.depth + 15) / 16 * 16; }
 
 }  // namespace
 
-MatmulKey turn(const MatmulKey& key, std::uint8_t turned) {
+MatmulKey pretransposed_key(const MatmulKey& key, std::uint8_t pretransposed) {
   MatmulKey inner = key;
-  if (turned & turned_x) {
+  if (pretransposed & pretranspose_x) {
     inner.transpose_x = 1;
-    inner.leading_x = turned_leading(key);
+    inner.leading_x = pretransposed_leading(key);
     inner.batch_x = key.batch_x == 0 ? 0 : inner.leading_x * key.rows;
     inner.align_x = 4;
   }
-  if (turned & turned_y) {
+  if (pretransposed & pretranspose_y) {
     inner.transpose_y = 0;
-    inner.leading_y = turned_leading(key);
+    inner.leading_y = pretransposed_leading(key);
     inner.batch_y = key.batch_y == 0 ? 0 : inner.leading_y * key.cols;
     inner.align_y = 4;
   }
   return inner;
 }
 
-std::size_t turned_bytes(const MatmulKey& key, std::uint8_t which) {
-  const bool is_x = which == turned_x;
+std::size_t pretransposed_bytes(const MatmulKey& key, std::uint8_t which) {
+  const bool is_x = which == pretranspose_x;
   const std::int64_t matrices = (is_x ? key.batch_x : key.batch_y) == 0 ? 1 : key.batches;
-  return static_cast<std::size_t>(matrices * turned_leading(key) * (is_x ? key.rows : key.cols)) *
+  return static_cast<std::size_t>(matrices * pretransposed_leading(key) *
+                                  (is_x ? key.rows : key.cols)) *
          size_of(key.dtype);
 }
 
-MatmulPlan::MatmulPlan(const MatmulKey& asked, std::uint8_t turned_operands,
+MatmulPlan::MatmulPlan(const MatmulKey& asked, std::uint8_t operands_to_transpose,
                        cu::DeviceState& device)
     : key(asked),
-      turned(turned_operands),
-      inner(turn(asked, turned_operands)),
+      pretransposed(operands_to_transpose),
+      inner(pretransposed_key(asked, operands_to_transpose)),
       descriptors(inner),
       on(&device),
       library(matmul_library(device)) {}
@@ -256,7 +257,7 @@ std::atomic<std::uint32_t> generation{0};
 constinit thread_local Seen front[kFront] = {};
 
 std::unique_ptr<MatmulPlan> first_offered(const MatmulKey& key, cu::DeviceState& device) {
-  auto plan = std::make_unique<MatmulPlan>(key, turned_none, device);
+  auto plan = std::make_unique<MatmulPlan>(key, pretranspose_none, device);
   const auto offered = offered_algorithms(plan->library, plan->inner, plan->descriptors, 1, false);
   if (offered.empty()) {
     fail(
@@ -310,22 +311,22 @@ const MatmulPlan& plan_for(const MatmulKey& key, const MatmulOperands& operands,
 }
 
 cublasStatus_t run_with(const MatmulPlan& plan, const MatmulOperands& operands,
-                        void* const turned[2], void* workspace, cu::CudaStream& stream) {
+                        void* const pretransposed[2], void* workspace, cu::CudaStream& stream) {
   const MatmulKey& key = plan.key;
   const void *x = operands.x, *y = operands.y;
-  if (plan.turned & turned_x) {
-    turn_matrix({x, turned[0], key.transpose_x ? key.depth : key.rows,
-                 key.transpose_x ? key.rows : key.depth, key.leading_x, plan.inner.leading_x,
-                 key.batch_x, plan.inner.batch_x, key.batch_x == 0 ? 1 : key.batches},
-                key.dtype, stream);
-    x = turned[0];
+  if (plan.pretransposed & pretranspose_x) {
+    transpose_matrices({x, pretransposed[0], key.transpose_x ? key.depth : key.rows,
+                        key.transpose_x ? key.rows : key.depth, key.leading_x, plan.inner.leading_x,
+                        key.batch_x, plan.inner.batch_x, key.batch_x == 0 ? 1 : key.batches},
+                       key.dtype, stream);
+    x = pretransposed[0];
   }
-  if (plan.turned & turned_y) {
-    turn_matrix({y, turned[1], key.transpose_y ? key.cols : key.depth,
-                 key.transpose_y ? key.depth : key.cols, key.leading_y, plan.inner.leading_y,
-                 key.batch_y, plan.inner.batch_y, key.batch_y == 0 ? 1 : key.batches},
-                key.dtype, stream);
-    y = turned[1];
+  if (plan.pretransposed & pretranspose_y) {
+    transpose_matrices({y, pretransposed[1], key.transpose_y ? key.cols : key.depth,
+                        key.transpose_y ? key.depth : key.cols, key.leading_y, plan.inner.leading_y,
+                        key.batch_y, plan.inner.batch_y, key.batch_y == 0 ? 1 : key.batches},
+                       key.dtype, stream);
+    y = pretransposed[1];
   }
   const MatmulDescriptors& of = plan.descriptors;
   const float narrow[2] = {static_cast<float>(operands.alpha), static_cast<float>(operands.beta)};
@@ -350,22 +351,22 @@ void run(const MatmulPlan& plan, const MatmulOperands& operands, cu::CudaStream&
     const std::size_t bytes = plan.algorithm.workspace;
     return bytes == 0 ? nullptr : workspace_of(stream, bytes).data;
   };
-  if (plan.turned == turned_none) [[likely]] {
+  if (plan.pretransposed == pretranspose_none) [[likely]] {
     cu::check<cu::Fn::k_cublasLtMatmul>(run_with(plan, operands, nullptr, workspace(), stream));
     return;
   }
   const Device device(DeviceType::cuda, plan.key.device);
   Tensor copies[2];
-  void* turned[2] = {};
+  void* pretransposed[2] = {};
   for (int i = 0; i < 2; ++i) {
-    const std::uint8_t which = i == 0 ? turned_x : turned_y;
-    if (!(plan.turned & which)) continue;
+    const std::uint8_t which = i == 0 ? pretranspose_x : pretranspose_y;
+    if (!(plan.pretransposed & which)) continue;
     const std::int64_t count =
-        static_cast<std::int64_t>(turned_bytes(plan.key, which) / size_of(plan.key.dtype));
+        static_cast<std::int64_t>(pretransposed_bytes(plan.key, which) / size_of(plan.key.dtype));
     copies[i] = make_tensor(plan.key.dtype, {&count, 1}, device);
-    turned[i] = copies[i].data();
+    pretransposed[i] = copies[i].data();
   }
-  cu::check<cu::Fn::k_cublasLtMatmul>(run_with(plan, operands, turned, workspace(), stream));
+  cu::check<cu::Fn::k_cublasLtMatmul>(run_with(plan, operands, pretransposed, workspace(), stream));
 }
 
 void release_matmul() {

@@ -18,7 +18,7 @@ namespace brrr::on_cuda {
 // Which operands are first copied so that the summed dimension is adjacent in memory, the only
 // layout that TF32's tensor core instructions read; the library's own way around it costs half the
 // speed.
-enum Turned : std::uint8_t { turned_none = 0, turned_x = 1, turned_y = 2 };
+enum Pretransposed : std::uint8_t { pretranspose_none = 0, pretranspose_x = 1, pretranspose_y = 2 };
 
 struct MatmulOperands {
   const void* x = nullptr;
@@ -47,11 +47,11 @@ struct Algorithm {
 };
 
 struct MatmulPlan {
-  MatmulPlan(const MatmulKey& asked, std::uint8_t turned_operands, cu::DeviceState& device);
+  MatmulPlan(const MatmulKey& asked, std::uint8_t operands_to_transpose, cu::DeviceState& device);
 
   MatmulKey key;  // as asked for
-  std::uint8_t turned;
-  MatmulKey inner;  // what the library is given once operands have been turned
+  std::uint8_t pretransposed;
+  MatmulKey inner;  // what the library is given once operands have been transposed
   MatmulDescriptors descriptors;
   Algorithm algorithm{};
   cu::DeviceState* on;  // another one once CUDA was shut down and started again
@@ -60,10 +60,10 @@ struct MatmulPlan {
   mutable std::mutex bias;
 };
 
-// The key of the same problem with operands turned.
-MatmulKey turn(const MatmulKey& key, std::uint8_t turned);
-// Bytes of the copy of an operand that `turned` names (turned_x or turned_y).
-std::size_t turned_bytes(const MatmulKey& key, std::uint8_t which);
+// The key of the same problem with operands pretransposed.
+MatmulKey pretransposed_key(const MatmulKey& key, std::uint8_t pretransposed);
+// Bytes of the transposed copy of one operand, pretranspose_x or pretranspose_y.
+std::size_t pretransposed_bytes(const MatmulKey& key, std::uint8_t which);
 
 cublasLtHandle_t matmul_library(cu::DeviceState& device);
 
@@ -77,12 +77,12 @@ std::vector<Algorithm> offered_algorithms(cublasLtHandle_t library, const Matmul
 const MatmulPlan& plan_for(const MatmulKey& key, const MatmulOperands& operands,
                            cu::CudaStream& stream);
 
-// Enqueues the product. Steady state: allocates nothing, unless operands are turned.
+// Enqueues the product. Steady state: allocates nothing, unless operands are pretransposed.
 void run(const MatmulPlan& plan, const MatmulOperands& operands, cu::CudaStream& stream);
-// The same with memory given: `turned` has room for the copies of x and y (null where not turned).
-// Returns the library's status; everything else that fails throws.
+// The same with memory for the transposed copies of x and y, null where there is none. Returns the
+// library's status; everything else that fails throws.
 cublasStatus_t run_with(const MatmulPlan& plan, const MatmulOperands& operands,
-                        void* const turned[2], void* workspace, cu::CudaStream& stream);
+                        void* const pretransposed[2], void* workspace, cu::CudaStream& stream);
 
 // Forgets every plan and gives back workspaces and the library's handles: before the runtime is
 // shut down. No product may be under way on any thread, and no graph that holds one may be replayed

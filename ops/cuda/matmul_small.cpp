@@ -1,7 +1,12 @@
 #include "brrr/ops/cuda/matmul_small.h"
 
-#include "brrr/ops/cuda/launch.h"
-#include "brrr/ops/cuda/sources.h"
+#include <fmt/format.h>
+
+#include "brrr/ops/cuda/hand_written.h"
+
+namespace brrr::text {
+extern const char matmul_small_cu[];
+}  // namespace brrr::text
 
 namespace brrr::on_cuda {
 namespace {
@@ -20,21 +25,21 @@ Lines lines_of(const MatrixProduct& p, const MatrixStrides& operand, bool is_a) 
           p.batch.empty() ? 0 : operand.batch[0]};
 }
 
-Lies lies(const void* data, const Lines& at, std::int64_t lines, std::int64_t depth,
-          std::int64_t size) {
+OperandLayout layout_of(const void* data, const Lines& at, std::int64_t lines, std::int64_t depth,
+                        std::int64_t size) {
   // Offsets in a matrix are computed in 32 bits.
   const auto near = [](std::int64_t stride, std::int64_t count) {
     return stride >= 0 && stride * count < std::int64_t{1} << 31;
   };
-  if (!near(at.line, lines) || !near(at.step, depth)) return Lies::strided;
+  if (!near(at.line, lines) || !near(at.step, depth)) return OperandLayout::strided;
   const auto whole = [&](std::int64_t elements, std::int64_t stride, std::int64_t extent) {
     const std::int64_t bytes = elements * size;
     return reinterpret_cast<std::uintptr_t>(data) % static_cast<std::uintptr_t>(bytes) == 0 &&
            stride % elements == 0 && at.batch % elements == 0 && extent % elements == 0;
   };
-  if (at.step == 1 && whole(16 / size, at.line, depth)) return Lies::along;
-  if (at.line == 1 && whole(2, at.step, lines)) return Lies::across;
-  return Lies::strided;
+  if (at.step == 1 && whole(16 / size, at.line, depth)) return OperandLayout::k_contiguous;
+  if (at.line == 1 && whole(2, at.step, lines)) return OperandLayout::mn_contiguous;
+  return OperandLayout::strided;
 }
 
 struct SmallProduct {
@@ -48,6 +53,22 @@ struct SmallProduct {
 };
 
 }  // namespace
+
+std::string matmul_small_text(DType dtype, OperandLayout a, OperandLayout b, int ahead) {
+  const std::string instruction =
+      dtype == f32 ? "m16n8k8.row.col.f32.tf32.tf32.f32"
+                   : fmt::format("m16n8k16.row.col.f32.{0}.{0}.f32", name_of(dtype));
+  constexpr std::string_view kNames[] = {"k_contiguous", "mn_contiguous", "strided"};
+  return typedef_of(dtype, "Element") + typedef_of_bits(dtype, "Bits") +
+         fmt::format(
+             "#define MULTIPLY \"{}\"\nenum OperandLayout {{ k_contiguous, mn_contiguous, strided "
+             "}};\n"
+             "constexpr bool kRounds = {};\nconstexpr int kAhead = {};\n"
+             "constexpr OperandLayout kLayoutA = {}, kLayoutB = {};\n",
+             instruction, dtype == f32, ahead, kNames[static_cast<int>(a)],
+             kNames[static_cast<int>(b)]) +
+         text::matmul_small_cu;
+}
 
 // Measured on an H200 over some twenty shapes, each as x W^T + row, g W and g^T x, as nodes of a
 // graph with operands in the cache, against the library's best algorithm. 64 x 128 x 128: 1.8
@@ -71,17 +92,16 @@ void multiply_small(const MatrixProduct& p, const Tensor& a, const Tensor& b, co
   const DType dtype = a.dtype();
   const auto size = static_cast<std::int64_t>(size_of(dtype));
   const Lines of_a = lines_of(p, p.a, true), of_b = lines_of(p, p.b, false);
-  const Lies a_lies = lies(a.data(), of_a, p.m, p.k, size),
-             b_lies = lies(b.data(), of_b, p.n, p.k, size);
+  const OperandLayout layout_a = layout_of(a.data(), of_a, p.m, p.k, size),
+                      layout_b = layout_of(b.data(), of_b, p.n, p.k, size);
   // Half of what all warps take of the depth at once spares a shallow product registers and code.
   const int ahead = p.k * size <= 512 ? 1 : 2;
-  const auto variant = static_cast<std::uint64_t>(dtype) << 8 |
-                       static_cast<std::uint64_t>(a_lies) << 4 |
-                       static_cast<std::uint64_t>(b_lies) << 2 | static_cast<std::uint64_t>(ahead);
-  const CUfunction kernel = hand_written(stream, KernelFile::matmul_small, variant, [&] {
-    return jit::load_kernel(stream.device, "matmul_small",
-                            sources::matmul_small(dtype, a_lies, b_lies, ahead));
-  });
+  const auto variant =
+      static_cast<std::uint64_t>(dtype) << 8 | static_cast<std::uint64_t>(layout_a) << 4 |
+      static_cast<std::uint64_t>(layout_b) << 2 | static_cast<std::uint64_t>(ahead);
+  const CUfunction kernel =
+      hand_written(stream, text::matmul_small_cu, variant, "matmul_small",
+                   [&] { return matmul_small_text(dtype, layout_a, layout_b, ahead); });
   const SmallProduct one{a.data(),
                          b.data(),
                          d.data(),

@@ -3,7 +3,7 @@
 // Operands go from memory straight into the registers that mma reads, all loads of a warp at once:
 // the time to memory and back is what such a product takes. In front of it stand: Element, and Bits
 // of its size; MULTIPLY, the instruction; kRounds, whether that takes TF32; kAhead, the chunks that
-// a warp loads at once; kLiesA and kLiesB, where the elements of operands lie.
+// a warp loads at once; kLayoutA and kLayoutB, the OperandLayout of each.
 
 struct SmallProduct {
   const Bits* a;
@@ -51,25 +51,25 @@ BRRR_FN void take(u32* to, const Bits* from, bool inside) {
 // strides from one line to the next and along it. Lane 4 g + t has words 4 t to 4 t + 3 of two
 // lines. The instruction asks for words t and t + 4 of eight, but since it sums over them, any
 // order will do that both operands keep; and lines may change places, if results are put back.
-template <Lies LIES>
+template <OperandLayout LAYOUT>
 struct Fragment {
   u32 raw[2 * kWords];
 
   static BRRR_SCALAR_FN int line_of(int set, int group) {
-    return LIES == across ? group * 2 + set : set * 8 + group;
+    return LAYOUT == mn_contiguous ? group * 2 + set : set * 8 + group;
   }
 
   BRRR_SCALAR_FN void read(const Bits* from, i64 line, i64 step, int line0, int lines, int k0,
                            int depth) {
     const int first = line0 + line_of(0, threadIdx.x % 32 / 4);
     const int k = k0 + threadIdx.x % 4 * kWords * kPerWord;
-    if constexpr (LIES == along) {
+    if constexpr (LAYOUT == k_contiguous) {
 #pragma unroll
       for (int set = 0; set < 2; ++set) {
         const Bits* at = from + (u32(first + set * 8) * u32(line) + u32(k));
         take<kWords>(raw + set * kWords, at, first + set * 8 < lines && k < depth);
       }
-    } else if constexpr (LIES == across) {
+    } else if constexpr (LAYOUT == mn_contiguous) {
       constexpr int kBoth = 2 / kPerWord;
 #pragma unroll
       for (int i = 0; i < kWords * kPerWord; ++i) {
@@ -87,7 +87,7 @@ struct Fragment {
   }
 
   BRRR_SCALAR_FN u32 word(int set, int i) const {
-    if constexpr (LIES != across) return factor(raw[set * kWords + i]);
+    if constexpr (LAYOUT != mn_contiguous) return factor(raw[set * kWords + i]);
     if constexpr (kPerWord == 1) return factor(raw[i * 2 + set]);
     return __byte_perm(raw[i * 2], raw[i * 2 + 1], set ? 0x7632 : 0x5410);
   }
@@ -100,8 +100,8 @@ struct Fragment {
   }
 };
 
-typedef Fragment<kLiesA> FragmentA;
-typedef Fragment<kLiesB> FragmentB;
+typedef Fragment<kLayoutA> FragmentA;
+typedef Fragment<kLayoutB> FragmentB;
 
 BRRR_FN void multiply(const FragmentA& a, const FragmentB& b, float (&sums)[2][4]) {
 #pragma unroll

@@ -169,12 +169,12 @@ std::size_t within(double factor, std::span<const Candidate> candidates) {
   return count;
 }
 
-// Times candidates in turn and sorts them: one after the other, each would be timed at the clock
-// that the ones before it left, which moves by a fifth as the GPU grows hot, by more than they
-// differ. Takes the time of this rank of all rounds, each of `stretch` microseconds of one
+// Times candidates interleaved and sorts them. One after the other, each would be timed at the
+// clock that the ones before it left, which moves by a fifth as the GPU grows hot, by more than
+// they differ. Takes the time of this rank of all rounds, each of `stretch` microseconds of one
 // candidate at a time, two runs at least.
-void time_in_turn(std::span<Candidate> candidates, int rounds, int rank, double stretch,
-                  const TimeOfRuns& time) {
+void time_interleaved(std::span<Candidate> candidates, int rounds, int rank, double stretch,
+                      const TimeOfRuns& time) {
   std::vector<std::vector<double>> times(candidates.size());
   for (int round = 0; round < rounds; ++round) {
     for (std::size_t i = 0; i < candidates.size(); ++i) {
@@ -213,13 +213,13 @@ void narrow_down(std::vector<Candidate>& candidates, const TimeOfRuns& time) {
   if (within(1, candidates) == 0) return;
   if (candidates[0].microseconds < kShort) {
     candidates.resize(within(3, candidates));
-    time_in_turn(candidates, 9, 4, 300, time);
+    time_interleaved(candidates, 9, 4, 300, time);
     return;
   }
   candidates.resize(within(1.5, candidates));
-  time_in_turn(candidates, 5, 0, 0, time);
+  time_interleaved(candidates, 5, 0, 0, time);
   candidates.resize(std::min<std::size_t>(within(1.1, candidates), 6));
-  time_in_turn(candidates, 9, 4, 3000, time);
+  time_interleaved(candidates, 9, 4, 3000, time);
 }
 
 const Candidate& choice_of(std::span<const Candidate> candidates) {
@@ -232,16 +232,16 @@ const Candidate& choice_of(std::span<const Candidate> candidates) {
 
 namespace {
 
-// Which sets of operands it may pay to turn.
+// The sets of operands that it may pay to transpose first.
 std::vector<std::uint8_t> layouts_to_try(const MatmulKey& key) {
-  std::vector<std::uint8_t> layouts = {turned_none};
+  std::vector<std::uint8_t> layouts = {pretranspose_none};
   // Below about 2^28 multiply-adds the copies' launches alone cost more than they can save.
   const double work = static_cast<double>(key.rows) * static_cast<double>(key.cols) *
                       static_cast<double>(key.depth) * key.batches;
   if (!key.tf32 || work < 268435456.0) return layouts;
-  if (!key.transpose_x) layouts.push_back(turned_x);
-  if (key.transpose_y) layouts.push_back(turned_y);
-  if (!key.transpose_x && key.transpose_y) layouts.push_back(turned_x | turned_y);
+  if (!key.transpose_x) layouts.push_back(pretranspose_x);
+  if (key.transpose_y) layouts.push_back(pretranspose_y);
+  if (!key.transpose_x && key.transpose_y) layouts.push_back(pretranspose_x | pretranspose_y);
   return layouts;
 }
 
@@ -270,11 +270,12 @@ std::vector<Candidate> measure_candidates(const MatmulKey& key, const MatmulOper
   Tensor copies[2];
   void* room[2] = {};
   for (int i = 0; i < 2; ++i) {
-    const std::uint8_t which = i == 0 ? turned_x : turned_y;
+    const std::uint8_t which = i == 0 ? pretranspose_x : pretranspose_y;
     if (std::none_of(layouts.begin(), layouts.end(), [&](auto each) { return each & which; }))
       continue;
-    copies[i] = scratch(static_cast<std::int64_t>(turned_bytes(key, which) / size_of(key.dtype)),
-                        key.dtype, device);
+    copies[i] =
+        scratch(static_cast<std::int64_t>(pretransposed_bytes(key, which) / size_of(key.dtype)),
+                key.dtype, device);
     room[i] = copies[i].data();
   }
   const cu::RelaxedCapture relaxed;  // another thread may begin to capture while this one measures
@@ -288,13 +289,13 @@ std::vector<Candidate> measure_candidates(const MatmulKey& key, const MatmulOper
   const Settled settled{own.stream};
   std::vector<Candidate> candidates;
   double best = 0;
-  for (const std::uint8_t turned : layouts) {
-    MatmulPlan plan(key, turned, *stream.on);
+  for (const std::uint8_t pretransposed : layouts) {
+    MatmulPlan plan(key, pretransposed, *stream.on);
     for (const Algorithm& algorithm :
          offered_algorithms(library, plan.inner, plan.descriptors, most_per_layout, true)) {
       if (algorithm.workspace > workspace_bytes) continue;
       plan.algorithm = algorithm;
-      Candidate candidate{turned, algorithm, static_cast<int>(candidates.size()), -1};
+      Candidate candidate{pretransposed, algorithm, static_cast<int>(candidates.size()), -1};
       const cublasStatus_t status = run_with(plan, mine, room, workspace.data(), own.stream);
       // An offer that turns out not to fit is passed over; any other failure is one.
       if (status != CUBLAS_STATUS_NOT_SUPPORTED && status != CUBLAS_STATUS_INVALID_VALUE) {
@@ -311,7 +312,8 @@ std::vector<Candidate> measure_candidates(const MatmulKey& key, const MatmulOper
   std::map<std::uint8_t, MatmulPlan> plans;
   const auto run = [&](const Candidate& candidate, int runs) {
     MatmulPlan& plan =
-        plans.try_emplace(candidate.turned, key, candidate.turned, *stream.on).first->second;
+        plans.try_emplace(candidate.pretransposed, key, candidate.pretransposed, *stream.on)
+            .first->second;
     plan.algorithm = candidate.algorithm;
     for (int i = 0; i < runs; ++i) {
       cu::check<cu::Fn::k_cublasLtMatmul>(run_with(plan, mine, room, workspace.data(), own.stream));
@@ -363,7 +365,7 @@ struct StoredTuning {
   char magic[8];
   std::uint64_t algorithm[sizeof(cublasLtMatmulAlgo_t) / 8];
   std::uint64_t workspace;
-  std::uint64_t turned;
+  std::uint64_t pretransposed;
   double microseconds;
 };
 constexpr char kMagic[8] = {'m', 'a', 't', 'm', 'u', 'l', '0', '1'};
@@ -375,7 +377,7 @@ std::string to_bytes(const Tuned& tuned) {
   std::memcpy(stored.magic, kMagic, sizeof kMagic);
   std::memcpy(stored.algorithm, &tuned.algorithm.algo, sizeof stored.algorithm);
   stored.workspace = tuned.algorithm.workspace;
-  stored.turned = tuned.turned;
+  stored.pretransposed = tuned.pretransposed;
   stored.microseconds = tuned.microseconds;
   return std::string(reinterpret_cast<const char*>(&stored), sizeof stored);
 }
@@ -385,12 +387,12 @@ std::optional<Tuned> tuned_from(std::string_view bytes) {
   if (bytes.size() != sizeof stored) return {};
   std::memcpy(&stored, bytes.data(), sizeof stored);
   if (std::memcmp(stored.magic, kMagic, sizeof kMagic) != 0 ||
-      stored.turned > (turned_x | turned_y))
+      stored.pretransposed > (pretranspose_x | pretranspose_y))
     return {};
   Tuned tuned;
   std::memcpy(&tuned.algorithm.algo, stored.algorithm, sizeof stored.algorithm);
   tuned.algorithm.workspace = stored.workspace;
-  tuned.turned = static_cast<std::uint8_t>(stored.turned);
+  tuned.pretransposed = static_cast<std::uint8_t>(stored.pretransposed);
   tuned.microseconds = stored.microseconds;
   return tuned;
 }
@@ -403,7 +405,7 @@ std::unique_ptr<MatmulPlan> tuned_plan(const MatmulKey& key, const MatmulOperand
   std::string bytes;
   if (jit::disk_cache::read(entry, "matmul", bytes) == jit::disk_cache::Found::yes) {
     if (const auto tuned = tuned_from(bytes)) {
-      auto plan = std::make_unique<MatmulPlan>(key, tuned->turned, *stream.on);
+      auto plan = std::make_unique<MatmulPlan>(key, tuned->pretransposed, *stream.on);
       plan->algorithm = tuned->algorithm;
       cublasLtMatmulHeuristicResult_t result{};
       const MatmulDescriptors& of = plan->descriptors;
@@ -426,8 +428,8 @@ std::unique_ptr<MatmulPlan> tuned_plan(const MatmulKey& key, const MatmulOperand
   if (candidates.empty() || candidates[0].microseconds < 0) return nullptr;
   const Candidate& best = choice_of(candidates);
   jit::disk_cache::write(entry, "matmul",
-                         to_bytes({best.algorithm, best.turned, best.microseconds}));
-  auto plan = std::make_unique<MatmulPlan>(key, best.turned, *stream.on);
+                         to_bytes({best.algorithm, best.pretransposed, best.microseconds}));
+  auto plan = std::make_unique<MatmulPlan>(key, best.pretransposed, *stream.on);
   plan->algorithm = best.algorithm;
   return plan;
 }

@@ -21,7 +21,7 @@ std::unique_ptr<MatmulPlan> tuned_plan(const MatmulKey& key, const MatmulOperand
 // What is kept of a measurement.
 struct Tuned {
   Algorithm algorithm{};
-  std::uint8_t turned = turned_none;
+  std::uint8_t pretransposed = pretranspose_none;
   double microseconds = 0;
 };
 
@@ -33,7 +33,7 @@ std::optional<Tuned> tuned_from(std::string_view bytes);  // nothing when they a
 
 // One candidate of a measurement, for reports: what it was and how long it took.
 struct Candidate {
-  std::uint8_t turned = turned_none;
+  std::uint8_t pretransposed = pretranspose_none;
   Algorithm algorithm{};
   int offered = 0;          // its place among all that were offered
   double microseconds = 0;  // negative: it failed
@@ -44,14 +44,13 @@ std::vector<Candidate> measure_candidates(const MatmulKey& key, const MatmulOper
                                           cu::CudaStream& stream, int most_per_layout = 32);
 // `time` gives the microseconds of some runs.
 using TimeOfRuns = std::function<double(const Candidate&, int runs)>;
-// Short products wait for the host, unless a graph launches them: what it takes longer over one
-// than over another, by more than its noise, counts as the GPU's time does. Kernels in clusters and
-// sums in parts take it longer.
+// Launched eagerly, short products are bound by the host. A candidate whose launch costs more host
+// time than the cheapest one's, beyond noise, is charged the difference. Kernels in clusters and
+// sums in parts cost more.
 void add_host_times(std::vector<Candidate>& candidates, const TimeOfRuns& host);
-// Sorts candidates by a first look at each. Those that may be the best are then timed in turn: the
-// clock moves by a fifth as the GPU grows hot, by more than they differ. Of long products the best
-// few are timed for as long as the clock takes to settle, and only these few are left: the others'
-// times, from a cooler GPU, would look better than they are.
+// Sorts candidates by a first look at each. Those that may be the best are then timed interleaved.
+// Of long products the best few are timed for as long as the clock takes to settle, and only these
+// few are left: the others' times, from a cooler GPU, would look better than they are.
 void narrow_down(std::vector<Candidate>& candidates, const TimeOfRuns& time);
 // Of what is left, the one to take: the first offered of those that measure equal, so that one
 // process takes what another took.

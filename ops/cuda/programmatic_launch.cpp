@@ -6,22 +6,24 @@ namespace brrr::on_cuda {
 
 thread_local constinit ProgrammaticLaunch programmatic_launches = ProgrammaticLaunch::always;
 
-void launch_programmatic(CUfunction kernel, Blocks blocks, unsigned threads,
+void launch_programmatic(CUfunction kernel, Grid grid, unsigned threads,
                          const cu::CudaStream& stream, void** arguments, unsigned shared_bytes) {
   const bool early = programmatic_launches == ProgrammaticLaunch::always && stream.on->major >= 9;
   if (programmatic_launches == ProgrammaticLaunch::after_first)
     programmatic_launches = ProgrammaticLaunch::always;
+  const auto x = static_cast<unsigned>(grid.x), y = static_cast<unsigned>(grid.y),
+             z = static_cast<unsigned>(grid.z);
   if (!early) {
-    BRRR_CUDA(cuLaunchKernel, kernel, blocks.x, blocks.y, blocks.z, threads, 1, 1, shared_bytes,
-              stream.handle, arguments, nullptr);
+    BRRR_CUDA(cuLaunchKernel, kernel, x, y, z, threads, 1, 1, shared_bytes, stream.handle,
+              arguments, nullptr);
     return;
   }
   CUlaunchAttribute attribute{};
   attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
   attribute.value.programmaticStreamSerializationAllowed = 1;
-  const CUlaunchConfig config{.gridDimX = blocks.x,
-                              .gridDimY = blocks.y,
-                              .gridDimZ = blocks.z,
+  const CUlaunchConfig config{.gridDimX = x,
+                              .gridDimY = y,
+                              .gridDimZ = z,
                               .blockDimX = threads,
                               .blockDimY = 1,
                               .blockDimZ = 1,

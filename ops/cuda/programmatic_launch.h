@@ -30,12 +30,13 @@ class ProgrammaticScope {
   ProgrammaticLaunch before_;
 };
 
-struct Blocks {
-  unsigned x = 1, y = 1, z = 1;
+// In blocks.
+struct Grid {
+  std::int64_t x = 1, y = 1, z = 1;
 };
 
 // For kernels that begin with `wait_for_previous_kernel()`, and no others.
-void launch_programmatic(CUfunction kernel, Blocks blocks, unsigned threads,
+void launch_programmatic(CUfunction kernel, Grid grid, unsigned threads,
                          const cu::CudaStream& stream, void** arguments, unsigned shared_bytes = 0);
 
 }  // namespace brrr::on_cuda

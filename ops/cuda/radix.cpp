@@ -4,8 +4,11 @@
 #include <bit>
 #include <utility>
 
-#include "brrr/ops/cuda/launch.h"
-#include "brrr/ops/cuda/sources.h"
+#include "brrr/ops/cuda/hand_written.h"
+
+namespace brrr::text {
+extern const char radix_cu[];
+}  // namespace brrr::text
 
 namespace brrr::on_cuda {
 namespace {
@@ -29,8 +32,7 @@ SortedPairs new_pairs(std::int64_t count, Device device) {
 SortedPairs sort_pairs(const SortedPairs& pairs, std::int64_t count, std::uint32_t largest,
                        cu::CudaStream& stream) {
   const auto kernel = [&](std::uint64_t which, const char* entry) {
-    return hand_written(stream, KernelFile::radix, which,
-                        [&] { return jit::load_kernel(stream.device, entry, sources::radix()); });
+    return hand_written(stream, text::radix_cu, which, entry, [] { return text::radix_cu; });
   };
   const CUfunction count_digits = kernel(0, "radix_count"), add_up = kernel(1, "radix_offsets"),
                    place = kernel(2, "radix_place");

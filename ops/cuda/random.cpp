@@ -1,19 +1,29 @@
 // uniform and normal on CUDA, with the bits that the CPU draws.
+#include <fmt/format.h>
+
 #include "brrr/ops/cuda/contiguous.h"
-#include "brrr/ops/cuda/launch.h"
-#include "brrr/ops/cuda/sources.h"
+#include "brrr/ops/cuda/hand_written.h"
 #include "brrr/ops/kernels.h"
 #include "brrr/tensor/cuda_runtime.h"
+
+namespace brrr::text {
+extern const char random_cu[];
+}  // namespace brrr::text
 
 namespace brrr::on_cuda {
 namespace {
 
 CUfunction draw_kernel(cu::CudaStream& stream, DType dtype, bool normal) {
-  return hand_written(stream, KernelFile::random, static_cast<std::uint64_t>(dtype) * 2 + normal,
-                      [&] {
-                        return jit::load_kernel(stream.device, "draw", sources::draw(dtype, normal),
-                                                sources::draw_options());
-                      });
+  // Halves are drawn as f32: uniform with fewer bits, normal then rounded.
+  const auto make_text = [&] {
+    const std::string_view drawn = normal && is_half(dtype) ? "f32" : name_of(dtype);
+    return typedef_of(dtype, "Element") +
+           fmt::format("constexpr int kWidth = {};\n#define DRAW brrr_{}_block_{}\n",
+                       dtype == f64 ? 2 : 4, normal ? "normal" : "uniform", drawn) +
+           text::random_cu;
+  };
+  return hand_written(stream, text::random_cu, static_cast<std::uint64_t>(dtype) * 2 + normal,
+                      "draw", make_text, {.random = true});
 }
 
 void draw(const Call& call, Tensor* outputs, bool normal) {

@@ -1,6 +1,6 @@
 // Random draws: a thread makes one Philox block and the elements that come of it, as on the CPU.
-// In front of it stand the typedefs Element and Value, the constant kWidth (elements of a block)
-// and DRAW, the name of philox.inl's function that fills them. `state` is {seed, step, base}: read here,
+// In front of it stand the typedef Element, the constant kWidth (elements of a block) and DRAW, the
+// name of philox.inl's function that fills them. `state` is {seed, step, base}: read here,
 // so that a replayed graph draws anew.
 
 extern "C" __global__ void __launch_bounds__(256)
@@ -12,7 +12,7 @@ extern "C" __global__ void __launch_bounds__(256)
   const bool aligned = u64(out) % sizeof(Pack<Element, kWidth>) == 0;
   for (i64 block = i64(blockIdx.x) * blockDim.x + threadIdx.x; block < blocks;
        block += i64(gridDim.x) * blockDim.x) {
-    Value values[kWidth];
+    Register<Element> values[kWidth];
     DRAW(seed, step, place, block, values);
     Pack<Element, kWidth> pack;
     narrow_all(values, pack);

@@ -52,7 +52,7 @@ CUfunction ready_function(const CudaKernel& kernel, const cu::DeviceState* state
 void run_kernel_text(const CudaKernel& kernel, const Call& call, Tensor* outputs, int n_outputs) {
   const Device device = outputs[0].device();
   cu::CudaStream& stream = cu::current_stream(device);
-  const Launch launch = kernel.launch(call, outputs);
+  const LaunchConfig launch = kernel.launch(call, outputs);
   for (int i = 0; i < 3; ++i) {
     if (launch.grid[i] == 0) return;  // nothing to do
   }

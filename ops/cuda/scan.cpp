@@ -3,10 +3,13 @@
 #include <algorithm>
 
 #include "brrr/ops/cuda/contiguous.h"
-#include "brrr/ops/cuda/launch.h"
-#include "brrr/ops/cuda/sources.h"
+#include "brrr/ops/cuda/hand_written.h"
 #include "brrr/ops/kernels.h"
 #include "brrr/tensor/cuda_runtime.h"
+
+namespace brrr::text {
+extern const char scan_cu[];
+}  // namespace brrr::text
 
 namespace brrr::on_cuda {
 namespace {
@@ -20,13 +23,17 @@ struct Scan {
   std::int64_t parts, part;
 };
 
+DType sum_dtype(DType out) { return is_floating(out) ? f64 : i64; }
+
 CUfunction scan_kernel(cu::CudaStream& stream, DType in, DType out, int which) {
   constexpr const char* kEntries[] = {"scan_row_sums", "scan_rows", "scan_column_sums",
                                       "scan_columns"};
   const int variant = (static_cast<int>(in) * kDTypes + static_cast<int>(out)) * 4 + which;
-  return hand_written(stream, KernelFile::scan, static_cast<std::uint64_t>(variant), [&] {
-    return jit::load_kernel(stream.device, kEntries[which], sources::scan(in, out));
-  });
+  return hand_written(stream, text::scan_cu, static_cast<std::uint64_t>(variant), kEntries[which],
+                      [&] {
+                        return typedef_of(in, "In") + typedef_of(out, "Out") +
+                               typedef_of(sum_dtype(out), "Sum") + text::scan_cu;
+                      });
 }
 
 void scan(const Tensor& x, int dim, Tensor& out) {
@@ -49,7 +56,7 @@ void scan(const Tensor& x, int dim, Tensor& out) {
                        : blocks_for(pieces, kThreads, stream.on->multiprocessors, 64)};
   Tensor sums;
   if (s.parts > 1) {
-    sums = make_tensor(sources::scan_sum(out.dtype()), {&pieces, 1}, x.device());
+    sums = make_tensor(sum_dtype(out.dtype()), {&pieces, 1}, x.device());
     s.part_sums = sums.data();
     launch(scan_kernel(stream, x.dtype(), out.dtype(), rows ? 0 : 2), grid, kThreads, stream, s);
   }

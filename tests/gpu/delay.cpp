@@ -30,7 +30,7 @@ Op slow_copy_op() {
     definition.cuda_kernel.entry = "test_slow_copy";
     definition.cuda_kernel.source = kSlowCopy;
     definition.cuda_kernel.launch = [](const Call& call, const Tensor*) {
-      Launch launch;
+      LaunchConfig launch;
       launch.grid[0] = call.input(0).numel() > 4096 ? 16 : 1;
       return launch;
     };

@@ -197,7 +197,7 @@ TEST_CASE("a user's kernel is captured, and one that waits is refused by name", 
       "extern \"C\" __global__ void compile_doubled(const float* in, float* out) {\n"
       "  out[threadIdx.x] = 2 * in[threadIdx.x];\n}\n";
   doubled.cuda_kernel.launch = [](const Call& call, const Tensor*) {
-    Launch launch;
+    LaunchConfig launch;
     launch.block[0] = static_cast<unsigned>(call.input(0).numel());
     return launch;
   };

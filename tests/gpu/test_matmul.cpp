@@ -9,7 +9,7 @@
 #include "brrr/ops/cuda/matmul_plan.h"
 #include "brrr/ops/cuda/matmul_small.h"
 #include "brrr/ops/cuda/matmul_tuning.h"
-#include "brrr/ops/cuda/turn.h"
+#include "brrr/ops/cuda/transpose.h"
 #include "brrr/ops/functions.h"
 #include "brrr/ops/matmul.h"
 #include "brrr/tensor/cuda_runtime.h"
@@ -318,7 +318,7 @@ TEST_CASE("streams of their own give the same bits side by side", "[gpu][matmul]
   }
 }
 
-TEST_CASE("matrices are turned exactly", "[gpu][matmul]") {
+TEST_CASE("matrices are transposed exactly", "[gpu][matmul]") {
   for (const DType dtype : {f32, f64, bf16}) {
     for (const auto& [rows, cols] : {std::pair<std::int64_t, std::int64_t>{1, 1},
                                      {64, 64},
@@ -333,7 +333,7 @@ TEST_CASE("matrices are turned exactly", "[gpu][matmul]") {
       const Tensor from = to(x, cuda());
       const std::int64_t leading = (cols + 15) / 16 * 16;
       Tensor out = zeros({2, rows, leading}, {.dtype = dtype, .device = cuda()});
-      on_cuda::turn_matrix(
+      on_cuda::transpose_matrices(
           {from.data(), out.data(), rows, cols, rows, leading, rows * cols, rows * leading, 2},
           dtype, cu::current_stream(cuda()));
       const Tensor back = slice(to(out, cpu), 2, 0, cols);
@@ -391,8 +391,8 @@ TEST_CASE(
     if (c.microseconds > 0) CHECK(c.microseconds >= candidates[0].microseconds);
   }
   std::printf(
-      "matmul: %zu candidates for tf32 NT 1024x1024x2048, best %.1f us (operands turned: %d)\n",
-      candidates.size(), candidates[0].microseconds, candidates[0].turned);
+      "matmul: %zu candidates for tf32 NT 1024x1024x2048, best %.1f us (operands transposed: %d)\n",
+      candidates.size(), candidates[0].microseconds, candidates[0].pretransposed);
 }
 
 TEST_CASE("the host's part of a small product allocates no memory of the device", "[gpu][matmul]") {

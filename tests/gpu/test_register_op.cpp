@@ -100,7 +100,7 @@ extern "C" __global__ void row_softmax(const float* x, float* y, i64 columns, do
   for (i64 c = threadIdx.x; c < columns; c += blockDim.x) y[c] = row[c] / total;
 })";
     definition.cuda_kernel.launch = [](const Call& call, const Tensor*) {
-      Launch launch;
+      LaunchConfig launch;
       launch.grid[0] = static_cast<unsigned>(call.input(0).size(0));
       launch.shared_bytes = static_cast<unsigned>(call.input(0).size(1) * 4);
       return launch;
@@ -159,7 +159,7 @@ extern "C" __global__ void stencil(const float* x, float* y, float* around, i64 
 })";
     definition.cuda_kernel.launch = [](const Call& call, const Tensor*) {
       const auto tiles = [](std::int64_t n) { return static_cast<unsigned>((n + 15) / 16); };
-      return Launch{
+      return LaunchConfig{
           {tiles(call.input(0).size(1)), tiles(call.input(0).size(0)), 1}, {16, 16, 1}, 0};
     };
     return register_op(definition);
@@ -167,7 +167,8 @@ extern "C" __global__ void stencil(const float* x, float* y, float* around, i64 
   return op;
 }
 
-StructuredOp copy_with(const std::string& name, const std::string& source, Launch launch = {}) {
+StructuredOp copy_with(const std::string& name, const std::string& source,
+                       LaunchConfig launch = {}) {
   StructuredOp definition;
   definition.name = name;
   definition.infer = [](const Call& call, OutputSpec* outputs) { outputs[0] = like_input(call); };
@@ -320,7 +321,7 @@ TEST_CASE("a launch that CUDA refuses is a typed error, and the device goes on",
   const Tensor x = full({1}, 5, {.device = kGpu});
   struct Bad {
     const char* name;
-    Launch launch;
+    LaunchConfig launch;
     const char* call;
   };
   const Bad cases[] = {

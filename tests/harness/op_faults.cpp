@@ -51,7 +51,7 @@ Op scaled_op() {
         "extern \"C\" __global__ void fault_scaled(const float* in, float* out, double factor) {\n"
         "  out[threadIdx.x] = in[threadIdx.x] * float(factor);\n}\n";
     scaled.cuda_kernel.launch = [](const Call& call, const Tensor*) {
-      Launch launch;
+      LaunchConfig launch;
       launch.block[0] = static_cast<unsigned>(call.input(0).numel());
       return launch;
     };

@@ -11,7 +11,6 @@
 #include "brrr/ops/cuda/matmul_plan.h"
 #include "brrr/ops/cuda/matmul_small.h"
 #include "brrr/ops/cuda/matmul_tuning.h"
-#include "brrr/ops/cuda/sources.h"
 #include "brrr/ops/functions.h"
 #include "brrr/ops/jit/compiler.h"
 #include "brrr/ops/matmul.h"
@@ -187,13 +186,13 @@ TEST_CASE("a batch times one matrix is one larger product", "[cuda_matmul]") {
 }
 
 TEST_CASE("a dimension of one element takes an aligned leading dimension", "[cuda_matmul]") {
-  CHECK(as_operand(1, 1000, 7, 1) == on_cuda::Operand{false, 1008});
-  CHECK(as_operand(1000, 1, 1, 9) == on_cuda::Operand{true, 1008});
-  CHECK(as_operand(4, 8, 8, 1) == on_cuda::Operand{false, 8});
-  CHECK(as_operand(4, 8, 1, 4) == on_cuda::Operand{true, 4});
-  CHECK(!as_operand(4, 8, 0, 1));
-  CHECK(!as_operand(4, 8, 16, 2));
-  CHECK(!as_operand(4, 8, -8, 1));
+  CHECK(as_library_operand(1, 1000, 7, 1) == on_cuda::LibraryOperand{false, 1008});
+  CHECK(as_library_operand(1000, 1, 1, 9) == on_cuda::LibraryOperand{true, 1008});
+  CHECK(as_library_operand(4, 8, 8, 1) == on_cuda::LibraryOperand{false, 8});
+  CHECK(as_library_operand(4, 8, 1, 4) == on_cuda::LibraryOperand{true, 4});
+  CHECK(!as_library_operand(4, 8, 0, 1));
+  CHECK(!as_library_operand(4, 8, 16, 2));
+  CHECK(!as_library_operand(4, 8, -8, 1));
 }
 
 TEST_CASE("keys of different problems differ, and so do their hashes", "[cuda_matmul]") {
@@ -223,7 +222,7 @@ TEST_CASE("keys of different problems differ, and so do their hashes", "[cuda_ma
   }
 }
 
-TEST_CASE("operands are turned to where the summed dimension is adjacent", "[cuda_matmul]") {
+TEST_CASE("operands are transposed so that the summed dimension is adjacent", "[cuda_matmul]") {
   MatmulKey key;
   key.rows = 30;
   key.cols = 20;
@@ -231,14 +230,14 @@ TEST_CASE("operands are turned to where the summed dimension is adjacent", "[cud
   key.leading_x = 30;
   key.leading_y = 20;
   key.transpose_y = 1;
-  const MatmulKey inner = turn(key, turned_x | turned_y);
+  const MatmulKey inner = pretransposed_key(key, pretranspose_x | pretranspose_y);
   CHECK(inner.transpose_x == 1);
   CHECK(inner.transpose_y == 0);
   CHECK(inner.leading_x == 16);
   CHECK(inner.leading_y == 16);
-  CHECK(turned_bytes(key, turned_x) == 30 * 16 * 4);
-  CHECK(turned_bytes(key, turned_y) == 20 * 16 * 4);
-  CHECK(turn(key, turned_none) == key);
+  CHECK(pretransposed_bytes(key, pretranspose_x) == 30 * 16 * 4);
+  CHECK(pretransposed_bytes(key, pretranspose_y) == 20 * 16 * 4);
+  CHECK(pretransposed_key(key, pretranspose_none) == key);
 }
 
 TEST_CASE("what a measurement found is read back, or refused when damaged", "[cuda_matmul]") {
@@ -246,7 +245,7 @@ TEST_CASE("what a measurement found is read back, or refused when damaged", "[cu
   for (std::size_t i = 0; i < std::size(tuned.algorithm.algo.data); ++i)
     tuned.algorithm.algo.data[i] = i * 77;
   tuned.algorithm.workspace = 4096;
-  tuned.turned = turned_y;
+  tuned.pretransposed = pretranspose_y;
   tuned.microseconds = 12.5;
   const std::string bytes = to_bytes(tuned);
   const auto read = tuned_from(bytes);
@@ -254,7 +253,7 @@ TEST_CASE("what a measurement found is read back, or refused when damaged", "[cu
   CHECK(std::memcmp(&read->algorithm.algo, &tuned.algorithm.algo, sizeof tuned.algorithm.algo) ==
         0);
   CHECK(read->algorithm.workspace == 4096);
-  CHECK(read->turned == turned_y);
+  CHECK(read->pretransposed == pretranspose_y);
   CHECK(read->microseconds == 12.5);
   CHECK(!tuned_from(std::string_view(bytes).substr(1)));
   std::string damaged = bytes;
@@ -523,51 +522,4 @@ TEST_CASE("a measurement loses nothing of what other threads launch", "[cuda_mat
   CHECK(fake.problem() == "");
   cu::shut_down();
   CHECK(fake.counts() == testing::FakeCounts{});
-}
-
-TEST_CASE("every hand-written kernel compiles", "[cuda_matmul]") {
-  if (const std::string why = cu::open_library(cu::Library::nvrtc); !why.empty()) {
-    testing::skip(why);
-    return;
-  }
-  namespace sources = on_cuda::sources;
-  constexpr DType kAll[] = {f32, f64, f16, bf16, i32, i64, boolean};
-  for (const int architecture : {80, 90}) {
-    const auto compiles = [&](const std::string& source, const jit::CompileOptions& options = {}) {
-      CHECK(jit::compile_to_cubin(source, architecture, options).size() > 0);
-    };
-    for (const DType dtype : {f32, f64, bf16}) compiles(sources::turn(dtype));
-    for (const DType dtype : {i32, i64}) compiles(sources::matmul_integer(dtype));
-    int ahead = 0;
-    for (const DType dtype : {f32, f16, bf16}) {
-      for (const Lies a : {Lies::along, Lies::across, Lies::strided}) {
-        for (const Lies b : {Lies::along, Lies::across, Lies::strided}) {
-          const std::string cubin = jit::compile_to_cubin(
-              sources::matmul_small(dtype, a, b, 1 + ahead++ % 2), architecture);
-          for (const auto& kernel : testing::resources_of(cubin)) {
-            CHECK(kernel.registers <= 128);  // two blocks a multiprocessor at least
-            CHECK(kernel.local_bytes == 0);
-          }
-        }
-      }
-    }
-    for (const DType dtype : {f32, f64, bf16, boolean}) {
-      for (int width = 1; width * size_of(dtype) <= 16; width *= 2) {
-        compiles(
-            sources::gather(dtype, width, width == 1 ? i32 : i64, width == 1 ? 8 : 2, width == 1));
-      }
-    }
-    for (const DType dtype : kAll) {
-      compiles(sources::scatter(dtype, i64, 1, false));
-      compiles(sources::checked(dtype));
-      compiles(sources::scan(dtype, is_floating(dtype) ? dtype : i64));
-    }
-    compiles(sources::scatter(f32, i32, 8, true));
-    compiles(sources::radix());
-    for (int log2 = 0; log2 <= 4; ++log2) compiles(sources::cat(log2));
-    for (const DType dtype : {f32, f64, f16, bf16}) {
-      for (const bool normal : {false, true})
-        compiles(sources::draw(dtype, normal), sources::draw_options());
-    }
-  }
 }

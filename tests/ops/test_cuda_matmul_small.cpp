@@ -7,6 +7,7 @@
 
 #include "brrr/ops/cuda/matmul_small.h"
 #include "brrr/ops/functions.h"
+#include "brrr/ops/jit/compiler.h"
 #include "brrr/ops/matmul.h"
 #include "brrr/tensor/cuda_api.h"
 #include "brrr/tensor/cuda_runtime.h"
@@ -15,6 +16,8 @@
 #include "tests/fake_cuda/small_product.h"
 #include "tests/harness/allocator_guards.h"
 #include "tests/harness/catch.h"
+#include "tests/harness/cubin.h"
+#include "tests/harness/skip.h"
 
 using namespace brrr;
 using namespace brrr::on_cuda;
@@ -67,7 +70,7 @@ TEST_CASE("small is a matter of type, blocks and depth", "[cuda_matmul]") {
   CHECK(is_small(small_product(256, 256, 256), bf16, false));
 }
 
-TEST_CASE("small products are one launch of a kernel that suits how operands lie",
+TEST_CASE("small products are one launch of a kernel that suits the layouts of its operands",
           "[cuda_matmul]") {
   const testing::Caching on;
   testing::FakeCuda fake({.with_nvrtc = true, .with_cublaslt = true});
@@ -78,9 +81,9 @@ TEST_CASE("small products are one launch of a kernel that suits how operands lie
     std::set<std::string> seen;
     // Views are made on either side: a copy to the device keeps no layout.
     const auto check = [&](const Tensor& stored_a, View view_a, const Tensor& stored_b, View view_b,
-                           const Tensor& row, const std::string& lies) {
+                           const Tensor& row, const std::string& layouts) {
       const Tensor a = view_a(stored_a), b = view_b(stored_b);
-      INFO(a.describe() << " x " << b.describe() << ", " << lies);
+      INFO(a.describe() << " x " << b.describe() << ", " << layouts);
       const std::vector<float> expected =
           to_vector<float>(row.defined() ? affine(a, b, row) : matmul(a, b));
       const Tensor on_a = view_a(to(stored_a, cuda())), on_b = view_b(to(stored_b, cuda()));
@@ -93,17 +96,18 @@ TEST_CASE("small products are one launch of a kernel that suits how operands lie
       CHECK(cu::call_count("cublasLtMatmul") == 0);
       cu::count_calls(false);
       CHECK(to_vector<float>(d) == expected);
-      if (seen.insert(lies).second) {
+      if (seen.insert(layouts).second) {
         REQUIRE(fake.compiled().size() == before + 1);
-        CHECK(fake.compiled().back().find(lies) != std::string::npos);
+        CHECK(fake.compiled().back().find(layouts) != std::string::npos);
       } else {
         CHECK(fake.compiled().size() == before);
       }
     };
-    const std::string along = "kLiesA = along", across = "kLiesA = across",
-                      strided = "kLiesA = strided";
-    const std::string and_along = ", kLiesB = along", and_across = ", kLiesB = across",
-                      and_strided = ", kLiesB = strided";
+    const std::string along = "kLayoutA = k_contiguous", across = "kLayoutA = mn_contiguous",
+                      strided = "kLayoutA = strided";
+    const std::string and_along = ", kLayoutB = k_contiguous",
+                      and_across = ", kLayoutB = mn_contiguous",
+                      and_strided = ", kLayoutB = strided";
     const Tensor none;
     // As a linear layer asks for them: x W^T + row, g W, g^T x.
     check(counted({20, 24}), as_is, counted({36, 24}), turned, counted({36}), along + and_along);
@@ -145,4 +149,28 @@ TEST_CASE("a small product that cannot be launched is an error, and the next is 
     cu::count_calls(false);
   }
   CHECK(fake.problem() == "");
+}
+
+TEST_CASE("every form of the small product's kernel compiles", "[cuda_matmul]") {
+  if (const std::string why = cu::open_library(cu::Library::nvrtc); !why.empty()) {
+    testing::skip(why);
+    return;
+  }
+  constexpr OperandLayout kLayouts[] = {OperandLayout::k_contiguous, OperandLayout::mn_contiguous,
+                                        OperandLayout::strided};
+  for (const int architecture : {80, 90}) {
+    int ahead = 0;
+    for (const DType dtype : {f32, f16, bf16}) {
+      for (const OperandLayout a : kLayouts) {
+        for (const OperandLayout b : kLayouts) {
+          const std::string cubin =
+              jit::compile_to_cubin(matmul_small_text(dtype, a, b, 1 + ahead++ % 2), architecture);
+          for (const auto& kernel : testing::resources_of(cubin)) {
+            CHECK(kernel.registers <= 128);  // two blocks a multiprocessor at least
+            CHECK(kernel.local_bytes == 0);
+          }
+        }
+      }
+    }
+  }
 }

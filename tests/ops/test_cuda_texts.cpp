@@ -10,9 +10,11 @@
 #include <set>
 
 #include "brrr/ops/cuda/programmatic_launch.h"
+#include "brrr/ops/cuda/transpose.h"
 #include "brrr/ops/functions.h"
 #include "brrr/ops/jit/compiler.h"
 #include "brrr/tensor/cuda_api.h"
+#include "brrr/tensor/cuda_runtime.h"
 #include "brrr/tensor/error.h"
 #include "tests/fake_cuda/driver.h"
 #include "tests/harness/catch.h"
@@ -215,6 +217,38 @@ void call_formulas(testing::FakeCuda& fake) {
   }
 }
 
+// Every file of hand-written kernels but that of small products, in every form of its text.
+void call_hand_written(testing::FakeCuda& fake) {
+  const std::int64_t far = std::int64_t{1} << 31, two = 2, strides[] = {far, 1, 1, 1, 1, 1, 1, 1};
+  const Dims eight = Dims::filled(8, two);
+  for (const DType dtype : test::kAllDTypes) {
+    const auto size = static_cast<std::int64_t>(size_of(dtype));
+    const Tensor x = made(dtype, {100, 4});
+    checked(x, 0, 1);
+    cumsum(x, 0);
+    for (std::int64_t width = 1; width * size <= 16; width *= 2)
+      index_select(made(dtype, {8, width}), 0, made(i64, {8}));
+    const Tensor far_apart = make_view(made(dtype, {64}), eight, strides);
+    const Tensor index = permute(made(i32, eight), {7, 6, 5, 4, 3, 2, 1, 0});
+    gather(far_apart, 7, index);
+    scatter_add(x, 0, made(i64, {100, 4}), x);
+    scatter_add(made(dtype, eight), 0, index, far_apart);
+    if (dtype == i32 || dtype == i64) matmul(x, transpose(x, 0, 1));
+    if (is_floating(dtype)) {
+      on_cuda::transpose_matrices({x.data(), x.data(), 4, 100, 4, 100, 0, 0, 1}, dtype,
+                                  cu::current_stream(device));
+      rand({64}, {dtype, device});
+      randn({64}, {dtype, device});
+    }
+    fake.run_all();
+  }
+  for (std::int64_t bytes = 1; bytes <= 16; bytes *= 2) {
+    const Tensor part = made(boolean, {2, bytes});
+    cat({part, part}, 1);
+  }
+  fake.run_all();
+}
+
 // --- Compiling ---
 
 // A kernel's own text, between the preludes and the end of their namespace.
@@ -227,16 +261,13 @@ std::string own_text(const std::string& whole) {
   return whole.substr(from, whole.size() - kEnd.size() - from);
 }
 
-std::vector<std::string> texts_of_eager() {
+// The texts that the fake device's compiler gets from some calls.
+std::vector<std::string> texts_of(std::span<void (*const)(testing::FakeCuda&)> calls) {
   ::setenv("BRRR_CACHE", "off", 1);
   std::vector<std::string> texts;
   {
     testing::FakeCuda fake({.with_nvrtc = true});
-    call_pointwise_rows(fake);
-    call_conversions(fake);
-    call_creations(fake);
-    call_reductions(fake);
-    call_formulas(fake);
+    for (const auto call : calls) call(fake);
     std::set<std::string> known;
     for (const std::string& whole : fake.compiled()) {
       if (known.insert(whole).second) texts.push_back(own_text(whole));
@@ -245,6 +276,12 @@ std::vector<std::string> texts_of_eager() {
   }
   ::unsetenv("BRRR_CACHE");
   return texts;
+}
+
+std::vector<std::string> texts_of_eager() {
+  constexpr void (*kCalls[])(testing::FakeCuda&) = {call_pointwise_rows, call_conversions,
+                                                    call_creations, call_reductions, call_formulas};
+  return texts_of(kCalls);
 }
 
 // Kernels of one program stand in namespaces, where entries of the same name do not meet.
@@ -382,4 +419,28 @@ TEST_CASE("every text that eager asks for compiles for sm_80 and sm_90", "[kerne
                 architecture);
   }
   ::unsetenv("BRRR_CACHE");
+}
+
+TEST_CASE("every hand-written kernel compiles", "[cuda_texts]") {
+  if (const std::string why = cu::open_library(cu::Library::nvrtc); !why.empty()) {
+    testing::skip(why);
+    return;
+  }
+  constexpr void (*kCalls[])(testing::FakeCuda&) = {call_hand_written};
+  const std::vector<std::string> texts = texts_of(kCalls);
+  for (const auto& file : std::filesystem::directory_iterator(testing::source_path("ops/cuda"))) {
+    if (file.path().extension() != ".cu" || file.path().stem() == "matmul_small") continue;
+    std::ifstream in(file.path());
+    const std::string text{std::istreambuf_iterator<char>(in), {}};
+    INFO(file.path());
+    CHECK(
+        std::ranges::any_of(texts, [&](const std::string& each) { return each.ends_with(text); }));
+  }
+  for (const int architecture : {80, 90}) {
+    for (const std::string& text : texts) {
+      jit::CompileOptions options;
+      options.random = text.find("#define DRAW") != std::string::npos;
+      CHECK(jit::compile_to_cubin(text, architecture, options).size() > 0);
+    }
+  }
 }

@@ -1,10 +1,11 @@
-// Moving tensors between devices and reading their values.
+// Copies: between types, layouts and devices, to the host, and in place.
 #include <fmt/format.h>
 
 #include "brrr/dispatch/dispatch.h"
 #include "brrr/dispatch/tracing.h"
 #include "brrr/ops/arguments.h"
 #include "brrr/ops/functions.h"
+#include "brrr/ops/kernels.h"
 #include "brrr/tensor/error.h"
 #include "brrr/tensor/host_copy.h"
 #include "brrr/tensor/runtime.h"
@@ -33,6 +34,26 @@ T only_value(const char* op, const Tensor& x) {
 }
 
 }  // namespace
+
+Tensor cast(const Tensor& x, DType dtype) {
+  require_defined("cast", x);
+  return x.dtype() == dtype ? x : dispatch_op(Op::cast, dtype, {}, x);
+}
+
+Tensor clone(const Tensor& x) {
+  require_defined("clone", x);
+  return dispatch_op(Op::copy, x.dtype(), {}, x);
+}
+
+Tensor contiguous(const Tensor& x) {
+  require_defined("contiguous", x);
+  return x.is_contiguous() ? x : clone(x);
+}
+
+Tensor to(const Tensor& x, DType dtype) {
+  require_defined("to", x);
+  return cast(x, dtype);
+}
 
 Tensor to(const Tensor& x, Device device, Async async) {
   require_defined("to", x);
@@ -101,9 +122,14 @@ std::vector<T> to_vector(const Tensor& x) {
 BRRR_DTYPES(X)
 #undef X
 
+namespace infer {
+
+void copy(const Call& call, OutputSpec* out) { out[0] = like(call.input(0), call.dtype); }
+
+}  // namespace infer
+
 Tensor& copy_(Tensor& destination, const Tensor& source) {
-  require_defined("copy_", destination);
-  require_defined("copy_", source);
+  require_defined("copy_", destination, source);
   const CompositeScope scope("copy_");
   if (destination.device() != source.device())
     return copy_(destination, to(source, destination.device()));

@@ -1,4 +1,4 @@
-// Copies matrices with rows and columns exchanged.
+// Transposed copies of matrices.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace brrr::on_cuda {
 
 // `from` has `cols` columns of `rows` adjacent elements; `to` gets `rows` columns of `cols`
 // adjacent elements.
-struct TurnedMatrix {
+struct TransposeArgs {
   const void* from;
   void* to;
   std::int64_t rows, cols;
@@ -19,6 +19,6 @@ struct TurnedMatrix {
   std::int64_t batches;
 };
 
-void turn_matrix(const TurnedMatrix& matrix, DType dtype, cu::CudaStream& stream);
+void transpose_matrices(const TransposeArgs& args, DType dtype, cu::CudaStream& stream);
 
 }  // namespace brrr::on_cuda

@@ -1,4 +1,4 @@
-#include "brrr/ops/numbers.h"
+#include "brrr/ops/scalar_attr.h"
 
 #include <fmt/format.h>
 
@@ -13,7 +13,7 @@ std::string to_string(Scalar value) {
                                                 : fmt::format("{}", value.to_int());
 }
 
-bool stays_finite(DType dtype, double value) {
+bool is_finite_in(DType dtype, double value) {
   if (!std::isfinite(value)) return true;
   const auto rounded = static_cast<float>(value);
   switch (dtype) {

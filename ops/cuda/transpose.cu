@@ -1,9 +1,9 @@
-// Matrices with rows and columns exchanged, by tiles of 256 bytes either way. A thread exchanges a
-// square of V x V elements in its registers, and tiles go through shared memory, so that both sides
+// Transposes matrices by tiles of 256 bytes either way. A thread transposes a square of V x V
+// elements in its registers, and tiles go through shared memory, so that both sides
 // move 16 bytes at a time and whole lines. In front of it stands the typedef of Element, by size
 // only.
 
-struct TurnedMatrix {
+struct TransposeArgs {
   const Element* from;
   Element* to;
   i64 rows, cols;
@@ -18,7 +18,7 @@ constexpr int kTile = 16 * V;
 constexpr int kThreads = 256;
 
 // Word `w` of the elements `j` of all vectors.
-BRRR_FN u32 turned(const u32 (&in)[V][4], int j, int w) {
+BRRR_FN u32 transposed_word(const u32 (&in)[V][4], int j, int w) {
   if constexpr (sizeof(Element) == 2) {
     return __byte_perm(in[2 * w][j / 2], in[2 * w + 1][j / 2], j % 2 ? 0x7632 : 0x5410);
   } else {
@@ -28,7 +28,7 @@ BRRR_FN u32 turned(const u32 (&in)[V][4], int j, int w) {
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads)
-    turn(const __grid_constant__ TurnedMatrix m) {
+    transpose(const __grid_constant__ TransposeArgs m) {
   wait_for_previous_kernel();
   __shared__ uint4 tile[kTile * 16];
   const i64 tiles_across = (m.cols + kTile - 1) / kTile;
@@ -50,7 +50,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
 #pragma unroll
       for (int j = 0; j < V; ++j) {
         tile[(x * V + j) * 16 + (y ^ x % 8)] =
-            make_uint4(turned(in, j, 0), turned(in, j, 1), turned(in, j, 2), turned(in, j, 3));
+            make_uint4(transposed_word(in, j, 0), transposed_word(in, j, 1), transposed_word(in, j, 2), transposed_word(in, j, 3));
       }
       __syncthreads();
 #pragma unroll
@@ -60,7 +60,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
             tile[row * 16 + (x ^ row / V % 8)];
       }
     } else {
-      Element* elements = reinterpret_cast<Element*>(tile);  // each column turned by its number
+      Element* elements = reinterpret_cast<Element*>(tile);  // each column rotated by its number
       const int lane = threadIdx.x % kTile, line = threadIdx.x / kTile;
       constexpr int kLines = kThreads / kTile;
 #pragma unroll 16

@@ -1,0 +1,40 @@
+// Hand-written kernels: the .cu files of this folder, compiled at first use with the types and
+// constants that a file asks for in front of its text. The .cpp that launches a kernel names its
+// file and makes its text; no list has to know of it. tests/ops/test_cuda_texts.cpp compiles them
+// where there is no GPU.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <brrr/ops/cuda/kernel_table.h>
+#include <brrr/ops/cuda/launch.h>
+#include <brrr/ops/jit/compiler.h>
+#include <brrr/tensor/dtype.h>
+
+namespace brrr::on_cuda {
+
+KernelTable<CUfunction>& hand_written_kernels();
+
+// The kernel `entry` of `file`, a text that the library carries (ops/jit/text.h). `variant` packs
+// the entry and everything else that `make_text` depends on.
+template <class MakeText>
+CUfunction hand_written(const cu::CudaStream& stream, const char* file, std::uint64_t variant,
+                        const char* entry, MakeText&& make_text,
+                        const jit::CompileOptions& options = {}) {
+  const KernelKey key{stream.on, reinterpret_cast<std::uintptr_t>(file), variant};
+  if (const CUfunction* found = hand_written_kernels().find(key)) [[likely]]
+    return *found;
+  return *hand_written_kernels().insert(
+      key, jit::load_kernel(stream.device, entry, make_text(), options));
+}
+
+// "typedef float Element;\n"
+std::string typedef_of(std::string_view type, std::string_view name);
+std::string typedef_of(DType dtype, std::string_view name);
+// The unsigned integer of the type's size: types of one size share a text.
+std::string typedef_of_bits(DType dtype, std::string_view name);
+
+}  // namespace brrr::on_cuda
