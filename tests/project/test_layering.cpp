@@ -34,7 +34,7 @@ bool is_source(const fs::path& path) {
   return extensions.count(path.extension().string());
 }
 
-std::vector<Source> sources() {
+std::vector<Source> read_sources() {
   std::vector<Source> found;
   std::vector<std::string> folders = kRooms;
   folders.insert(folders.end(), {"include", "examples", "tests", "bench"});
@@ -51,6 +51,11 @@ std::vector<Source> sources() {
     }
   }
   return found;
+}
+
+const std::vector<Source>& sources() {
+  static const std::vector<Source> all = read_sources();
+  return all;
 }
 
 // The file that an #include names, whichever its brackets; "" when the line is none.
@@ -104,7 +109,7 @@ TEST_CASE("the check of includes knows a wrong arrow", "[layering]") {
 }
 
 TEST_CASE("includes point one way", "[layering]") {
-  const std::vector<Source> all = sources();
+  const std::vector<Source>& all = sources();
   CHECK(all.size() > 50);
   for (const Source& source : all) {
     if (source.path.starts_with("tests/consumer/")) continue;  // a project of its own
@@ -139,6 +144,39 @@ TEST_CASE("no op is named outside of ops/", "[layering]") {
       INFO(source.path << ":" << i + 1 << ": " << source.lines[i]);
       CHECK(op_named_by(source.lines[i]).empty());
     }
+  }
+}
+
+// The files of the library in which a line of code fits the pattern, in order.
+std::vector<std::string> files_with(const std::string& pattern) {
+  const std::regex wanted(pattern);
+  std::vector<std::string> files;
+  for (const Source& source : sources()) {
+    if (place_of(source.room) == kRooms.size()) continue;
+    if (std::ranges::any_of(source.lines, [&](const std::string& line) {
+          return std::regex_search(line.substr(0, line.find("//")), wanted);
+        }))
+      files.push_back(source.path);
+  }
+  std::ranges::sort(files);
+  return files;
+}
+
+TEST_CASE("a structured op stands in five places", "[layering]") {
+  // Its row with the gradient, its declaration, its function with the shape rule, and its kernels.
+  CHECK(files_with("\\bcumsum\\b") ==
+        std::vector<std::string>{"dispatch/ops.def", "ops/cpu/scan.cpp", "ops/cuda/scan.cpp",
+                                 "ops/functions.h", "ops/reductions.cpp"});
+  for (const std::string name : {
+#define BRRR_STRUCTURED(name, ...) #name,
+#include "brrr/dispatch/ops.def"
+       }) {
+    INFO(name);
+    std::vector<std::string> folders;
+    for (const std::string& file : files_with("^void " + name + "\\(const Call&"))
+      folders.push_back(fs::path(file).parent_path().string());
+    std::ranges::sort(folders);
+    CHECK(folders == std::vector<std::string>{"ops", "ops/cpu", "ops/cuda"});
   }
 }
 
