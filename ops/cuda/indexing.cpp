@@ -139,26 +139,60 @@ struct Scatter {
   std::int64_t out_stride, source_stride, index_stride, position_stride;
 };
 
-// How the kernels of scatter.cu walk the lines, and on what.
-struct ScatterForm {
-  int rank;
-  bool wide;
-  DType element, index;
-};
-
-CUfunction scatter_kernel(cu::CudaStream& stream, const ScatterForm& form, const char* entry,
-                          std::uint64_t which) {
-  const std::uint64_t variant =
-      which | static_cast<std::uint64_t>(form.rank) << 2 | std::uint64_t{form.wide} << 6 |
-      std::uint64_t{form.index == i32} << 7 | static_cast<std::uint64_t>(form.element) << 8;
-  return hand_written(stream, text::scatter_cu, variant, entry, [&] {
-    return text_in_front(form.index, form.rank, form.wide) + typedef_of(form.element, "Element") +
-           text::scatter_cu;
-  });
+Scatter scatter_of(const Tensor& out, const Tensor& source, const Tensor& index, int dim) {
+  return {out.data(),
+          source.data(),
+          index.data(),
+          size_along(index, dim),
+          size_along(out, dim),
+          stride_along(out, dim),
+          stride_along(source, dim),
+          stride_along(index, dim),
+          out.rank() == 0 ? 0 : contiguous_strides(index.shape())[dim]};
 }
 
+// The lines along `dim`, with the operands out, source, index and position in the index.
+jit::Space lines_of(const Tensor& out, const Tensor& source, const Tensor& index, int dim) {
+  jit::Space lines;
+  for (int d = 0; d < index.rank(); ++d) lines.add_dim(d == dim ? 1 : index.shape()[d]);
+  add_strides(lines, out.strides(), dim, 0);
+  add_strides(lines, source.strides(), dim, 0);
+  add_strides(lines, index.strides(), dim, 0);
+  add_strides(lines, contiguous_strides(index.shape()), dim, 0);
+  jit::coalesce(lines);
+  return lines;
+}
+
+// The kernels of scatter.cu for one kind of lines and types.
+class ScatterKernels {
+ public:
+  ScatterKernels(cu::CudaStream& stream, const jit::Space& lines, DType element, DType index)
+      : stream_(stream),
+        rank_(lines.rank),
+        wide_(!jit::is_narrow(lines)),
+        element_(element),
+        index_(index) {}
+
+  // `which` numbers the entries.
+  CUfunction get(const char* entry, std::uint64_t which) const {
+    const std::uint64_t variant = which | static_cast<std::uint64_t>(rank_) << 2 |
+                                  std::uint64_t{wide_} << 6 | std::uint64_t{index_ == i32} << 7 |
+                                  static_cast<std::uint64_t>(element_) << 8;
+    return hand_written(stream_, text::scatter_cu, variant, entry, [&] {
+      return text_in_front(index_, rank_, wide_) + typedef_of(element_, "Element") +
+             text::scatter_cu;
+    });
+  }
+
+ private:
+  cu::CudaStream& stream_;
+  int rank_;
+  bool wide_;
+  DType element_, index_;
+};
+
 // True when every line reads the same indices: a 1-d index that was expanded.
-bool serves_every_line(const Tensor& index, int dim) {
+bool is_shared(const Tensor& index, int dim) {
   for (int d = 0; d < index.rank(); ++d) {
     if (d != dim && index.shape()[d] > 1 && index.strides()[d] != 0) return false;
   }
@@ -170,6 +204,31 @@ bool serves_every_line(const Tensor& index, int dim) {
 constexpr std::int64_t short_line(DType dtype) { return is_half(dtype) ? 1 : 64; }
 constexpr std::int64_t kMostEntries = std::int64_t{1} << 31;  // of the sort, and of its keys
 
+// Sorts entries by destination. `shared`: one line's entries serve all lines.
+void scatter_sorted(const ScatterKernels& kernels, const Scatter& s, const jit::Geometry& geometry,
+                    bool shared, const cu::FaultSink& sink, cu::CudaStream& stream) {
+  const std::int64_t sorted_lines = shared ? 1 : geometry.count, entries = sorted_lines * s.places;
+  const SortedPairs pairs = new_pairs(entries, stream.device);
+  const auto no_key = static_cast<std::uint32_t>(sorted_lines * s.bound);
+  jit::Geometry sorted_geometry = geometry;
+  sorted_geometry.count = sorted_lines;
+  launch(kernels.get("scatter_keys", 1),
+         {blocks_for(entries, kThreads, stream.on->multiprocessors)}, kThreads, stream, s,
+         sorted_geometry, entries, no_key, pairs.keys, pairs.values, sink);
+  const SortedPairs sorted = sort_pairs(pairs, entries, no_key, stream);
+  if (!shared) {
+    launch(kernels.get("scatter_elements", 3), {ceil_div(entries, kThreads)}, kThreads, stream, s,
+           geometry, entries, no_key, sorted.keys, sorted.values);
+    return;
+  }
+  int across = 1;
+  while (across < kThreads && across < geometry.count) across *= 2;
+  const Grid grid{ceil_div(entries, kThreads / across),
+                  std::min<std::int64_t>(ceil_div(geometry.count, across), 64)};
+  launch(kernels.get("scatter_rows", 2), grid, kThreads, stream, s, geometry, entries, no_key,
+         sorted.keys, sorted.values, across);
+}
+
 }  // namespace
 
 void scatter_add(const Call& call, Tensor* outputs) {
@@ -180,62 +239,23 @@ void scatter_add(const Call& call, Tensor* outputs) {
   const int dim = static_cast<int>(call.attrs[0].i());
   require_places("scatter_add", out, dim);
 
-  const bool shared = serves_every_line(index, dim);
-  const Dims positions = contiguous_strides(index.shape());
-  Scatter s{out.data(),
-            source.data(),
-            index.data(),
-            size_along(index, dim),
-            size_along(out, dim),
-            stride_along(out, dim),
-            stride_along(source, dim),
-            stride_along(index, dim),
-            out.rank() == 0 ? 0 : positions[dim]};
-  jit::Space lines;
-  for (int d = 0; d < index.rank(); ++d) lines.add_dim(d == dim ? 1 : index.shape()[d]);
-  add_strides(lines, out.strides(), dim, 0);
-  add_strides(lines, source.strides(), dim, 0);
-  add_strides(lines, index.strides(), dim, 0);
-  add_strides(lines, positions, dim, 0);
-  jit::coalesce(lines);
-  const std::int64_t line_count = lines.count();
-
   cu::CudaStream& stream = cu::current_stream(base.device());
-  const int multiprocessors = stream.on->multiprocessors;
-  const bool wide = !jit::is_narrow(lines);
+  const Scatter s = scatter_of(out, source, index, dim);
+  const jit::Space lines = lines_of(out, source, index, dim);
   jit::Geometry geometry;
   jit::fill(geometry, lines, 1);
-  const ScatterForm form{lines.rank, wide, out.dtype(), index.dtype()};
+  const ScatterKernels kernels(stream, lines, out.dtype(), index.dtype());
   const cu::FaultSink sink = cu::fault_sink(stream.device, "scatter_add");
 
-  const std::int64_t sorted_lines = shared ? 1 : line_count;
-  const std::int64_t entries = sorted_lines * s.places;
-  const bool too_many = entries >= kMostEntries || sorted_lines > kMostEntries / s.bound;
-  if (s.places <= short_line(out.dtype()) || too_many) {
-    launch(scatter_kernel(stream, form, "scatter_serial", 0),
-           {blocks_for(line_count, kThreads, multiprocessors)}, kThreads, stream, s, geometry,
-           sink);
-    return;
-  }
-  const SortedPairs pairs = new_pairs(entries, stream.device);
-  const auto no_key = static_cast<std::uint32_t>(sorted_lines * s.bound);
-  jit::Geometry sorted_geometry = geometry;
-  if (shared) sorted_geometry.count = 1;
-  launch(scatter_kernel(stream, form, "scatter_keys", 1),
-         {blocks_for(entries, kThreads, multiprocessors)}, kThreads, stream, s, sorted_geometry,
-         entries, no_key, pairs.keys, pairs.values, sink);
-  const SortedPairs sorted = sort_pairs(pairs, entries, no_key, stream);
-  if (!shared) {
-    launch(scatter_kernel(stream, form, "scatter_elements", 3), {ceil_div(entries, kThreads)},
-           kThreads, stream, s, geometry, entries, no_key, sorted.keys, sorted.values);
-    return;
-  }
-  int across = 1;
-  while (across < kThreads && across < line_count) across *= 2;
-  const Grid grid{ceil_div(entries, kThreads / across),
-                  std::min<std::int64_t>(ceil_div(line_count, across), 64)};
-  launch(scatter_kernel(stream, form, "scatter_rows", 2), grid, kThreads, stream, s, geometry,
-         entries, no_key, sorted.keys, sorted.values, across);
+  const bool shared = is_shared(index, dim);
+  const std::int64_t sorted_lines = shared ? 1 : geometry.count;
+  const bool too_many =
+      sorted_lines * s.places >= kMostEntries || sorted_lines > kMostEntries / s.bound;
+  if (s.places > short_line(out.dtype()) && !too_many)
+    return scatter_sorted(kernels, s, geometry, shared, sink, stream);
+  launch(kernels.get("scatter_serial", 0),
+         {blocks_for(geometry.count, kThreads, stream.on->multiprocessors)}, kThreads, stream, s,
+         geometry, sink);
 }
 
 }  // namespace brrr::on_cuda

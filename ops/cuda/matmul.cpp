@@ -124,7 +124,7 @@ void multiply(const Tensor& a, const Tensor& b, const Tensor* row, Tensor& d,
   key.dtype = a.dtype();
   key.tf32 = tf32;
   key.measured = matmul_choice() == Choice::measured;
-  key.device = stream.device.index;
+  key.device = static_cast<std::uint16_t>(stream.device.index);
   const bool in_epilogue = row && fits_epilogue(*given, d, *row);
   if (in_epilogue) key.epilogue = Epilogue::bias;
 

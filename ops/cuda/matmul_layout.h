@@ -59,29 +59,27 @@ inline std::uint8_t alignment_class(const void* address) {
       static_cast<unsigned long long>(reinterpret_cast<std::uintptr_t>(address)) | 16u));
 }
 
-enum class Epilogue : std::uint8_t { none, bias };  // bias: a column added to each of d's
+enum class Epilogue : std::uint16_t { none, bias };  // bias: a column added to each of d's
 
 // Everything that an algorithm may depend on. Plain words, hashed and compared as bytes.
 struct MatmulKey {
   std::int64_t rows = 0, cols = 0, depth = 0;  // of the library's problem: our n, m, k
-  std::int64_t leading_x = 0, leading_y = 0, leading_c = 0, leading_d = 0;
-  std::int64_t batch_x = 0, batch_y = 0, batch_c = 0,
-               batch_d = 0;  // strides from one matrix to the next
+  std::int64_t leading_x = 0, leading_y = 0, leading_d = 0;
+  std::int64_t batch_x = 0, batch_y = 0, batch_d = 0;  // strides from one matrix to the next
   std::int32_t batches = 1;
   std::uint8_t transpose_x = 0, transpose_y = 0;
   DType dtype = DType::f32;
   std::uint8_t tf32 = 0;
   Epilogue epilogue = Epilogue::none;
-  std::uint8_t adds_c = 0;  // d = alpha x y + beta c
+  std::uint16_t device = 0;
   std::uint8_t measured = 0;
-  std::uint8_t device = 0;
-  std::uint8_t align_x = 4, align_y = 4, align_c = 4, align_d = 4;
+  std::uint8_t align_x = 4, align_y = 4, align_d = 4;
 
   friend bool operator==(const MatmulKey& a, const MatmulKey& b) {
     return __builtin_memcmp(&a, &b, sizeof a) == 0;
   }
 };
-static_assert(sizeof(MatmulKey) == 104 && std::has_unique_object_representations_v<MatmulKey>);
+static_assert(sizeof(MatmulKey) == 88 && std::has_unique_object_representations_v<MatmulKey>);
 
 std::uint64_t hash_of(const MatmulKey& key);
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <memory>
@@ -30,73 +31,58 @@ cudaDataType_t data_type(DType dtype) {
   }
 }
 
-cublasLtMatrixLayout_t make_layout(const MatmulKey& key, std::int64_t rows, std::int64_t cols,
-                                   std::int64_t leading, std::int64_t batch_stride) {
+LibraryObject<cublasLtMatrixLayoutOpaque_t> make_layout(const MatmulKey& key, std::int64_t rows,
+                                                        std::int64_t cols, std::int64_t leading,
+                                                        std::int64_t batch_stride,
+                                                        bool transposed = false) {
+  if (transposed) std::swap(rows, cols);
   cublasLtMatrixLayout_t layout = nullptr;
   BRRR_CUDA(cublasLtMatrixLayoutCreate, &layout, data_type(key.dtype),
             static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(cols), leading);
+  LibraryObject<cublasLtMatrixLayoutOpaque_t> owned(layout);
   if (key.batches > 1) {
-    try {
-      BRRR_CUDA(cublasLtMatrixLayoutSetAttribute, layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
-                &key.batches, sizeof key.batches);
-      BRRR_CUDA(cublasLtMatrixLayoutSetAttribute, layout,
-                CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &batch_stride, sizeof batch_stride);
-    } catch (...) {
-      BRRR_CUDA_TRY(cublasLtMatrixLayoutDestroy, layout);
-      throw;
-    }
+    BRRR_CUDA(cublasLtMatrixLayoutSetAttribute, layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
+              &key.batches, sizeof key.batches);
+    BRRR_CUDA(cublasLtMatrixLayoutSetAttribute, layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+              &batch_stride, sizeof batch_stride);
   }
-  return layout;
+  return owned;
 }
 
-void destroy(MatmulDescriptors& of) {
-  for (cublasLtMatrixLayout_t* layout : {&of.x, &of.y, &of.c, &of.d}) {
-    if (*layout) BRRR_CUDA_TRY(cublasLtMatrixLayoutDestroy, std::exchange(*layout, nullptr));
-  }
-  if (of.operation) BRRR_CUDA_TRY(cublasLtMatmulDescDestroy, std::exchange(of.operation, nullptr));
-}
-
-}  // namespace
-
-MatmulDescriptors::MatmulDescriptors(const MatmulKey& key) {
-  try {
-    const bool wide = key.dtype == f64;
-    const auto compute = wide       ? CUBLAS_COMPUTE_64F
-                         : key.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32
-                                    : CUBLAS_COMPUTE_32F;
-    BRRR_CUDA(cublasLtMatmulDescCreate, &operation, compute, wide ? CUDA_R_64F : CUDA_R_32F);
-    const cublasOperation_t op_x = key.transpose_x ? CUBLAS_OP_T : CUBLAS_OP_N;
-    const cublasOperation_t op_y = key.transpose_y ? CUBLAS_OP_T : CUBLAS_OP_N;
-    BRRR_CUDA(cublasLtMatmulDescSetAttribute, operation, CUBLASLT_MATMUL_DESC_TRANSA, &op_x,
-              sizeof op_x);
-    BRRR_CUDA(cublasLtMatmulDescSetAttribute, operation, CUBLASLT_MATMUL_DESC_TRANSB, &op_y,
-              sizeof op_y);
-    if (key.epilogue == Epilogue::bias) {
-      const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
-      BRRR_CUDA(cublasLtMatmulDescSetAttribute, operation, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
-                sizeof epilogue);
-    }
-    x = key.transpose_x ? make_layout(key, key.depth, key.rows, key.leading_x, key.batch_x)
-                        : make_layout(key, key.rows, key.depth, key.leading_x, key.batch_x);
-    y = key.transpose_y ? make_layout(key, key.cols, key.depth, key.leading_y, key.batch_y)
-                        : make_layout(key, key.depth, key.cols, key.leading_y, key.batch_y);
-    d = make_layout(key, key.rows, key.cols, key.leading_d, key.batch_d);
-    c = key.adds_c ? make_layout(key, key.rows, key.cols, key.leading_c, key.batch_c)
-                   : make_layout(key, key.rows, key.cols, key.leading_d, key.batch_d);
-  } catch (...) {
-    destroy(*this);
-    throw;
-  }
-}
-
-MatmulDescriptors::~MatmulDescriptors() { destroy(*this); }
-
-namespace {
-
-// A pretransposed operand has the summed dimension adjacent and its columns aligned to 16 elements.
+// With the summed dimension adjacent and columns aligned to 16 elements.
 std::int64_t pretransposed_leading(const MatmulKey& key) { return (key.depth + 15) / 16 * 16; }
 
 }  // namespace
+
+void DestroyLibraryObject::operator()(cublasLtMatmulDescOpaque_t* object) const {
+  BRRR_CUDA_TRY(cublasLtMatmulDescDestroy, object);
+}
+void DestroyLibraryObject::operator()(cublasLtMatrixLayoutOpaque_t* object) const {
+  BRRR_CUDA_TRY(cublasLtMatrixLayoutDestroy, object);
+}
+void DestroyLibraryObject::operator()(cublasLtMatmulPreferenceOpaque_t* object) const {
+  BRRR_CUDA_TRY(cublasLtMatmulPreferenceDestroy, object);
+}
+
+MatmulDescriptors::MatmulDescriptors(const MatmulKey& key) {
+  const bool wide = key.dtype == f64;
+  const auto compute = wide       ? CUBLAS_COMPUTE_64F
+                       : key.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                  : CUBLAS_COMPUTE_32F;
+  cublasLtMatmulDesc_t descriptor = nullptr;
+  BRRR_CUDA(cublasLtMatmulDescCreate, &descriptor, compute, wide ? CUDA_R_64F : CUDA_R_32F);
+  operation.reset(descriptor);
+  const auto set = [descriptor](cublasLtMatmulDescAttributes_t attribute, auto value) {
+    BRRR_CUDA(cublasLtMatmulDescSetAttribute, descriptor, attribute, &value, sizeof value);
+  };
+  set(CUBLASLT_MATMUL_DESC_TRANSA, key.transpose_x ? CUBLAS_OP_T : CUBLAS_OP_N);
+  set(CUBLASLT_MATMUL_DESC_TRANSB, key.transpose_y ? CUBLAS_OP_T : CUBLAS_OP_N);
+  if (key.epilogue == Epilogue::bias)
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE, cublasLtEpilogue_t{CUBLASLT_EPILOGUE_BIAS});
+  x = make_layout(key, key.rows, key.depth, key.leading_x, key.batch_x, key.transpose_x);
+  y = make_layout(key, key.depth, key.cols, key.leading_y, key.batch_y, key.transpose_y);
+  d = make_layout(key, key.rows, key.cols, key.leading_d, key.batch_d);
+}
 
 MatmulKey pretransposed_key(const MatmulKey& key, std::uint8_t pretransposed) {
   MatmulKey inner = key;
@@ -160,69 +146,46 @@ cublasLtHandle_t matmul_library(cu::DeviceState& device) {
   return mine.handle;
 }
 
-namespace {
-
-class Preference {
- public:
-  Preference() { BRRR_CUDA(cublasLtMatmulPreferenceCreate, &preference_); }
-  ~Preference() { BRRR_CUDA_TRY(cublasLtMatmulPreferenceDestroy, preference_); }
-  Preference(const Preference&) = delete;
-  Preference& operator=(const Preference&) = delete;
-
-  template <class T>
-  void set(cublasLtMatmulPreferenceAttributes_t attribute, T value) {
-    BRRR_CUDA(cublasLtMatmulPreferenceSetAttribute, preference_, attribute, &value, sizeof value);
-  }
-  cublasLtMatmulPreference_t get() const { return preference_; }
-
- private:
-  cublasLtMatmulPreference_t preference_ = nullptr;
-};
-
-}  // namespace
-
 std::vector<Algorithm> offered_algorithms(cublasLtHandle_t library, const MatmulKey& key,
                                           const MatmulDescriptors& descriptors, int most,
                                           bool widely) {
-  Preference preference;
+  cublasLtMatmulPreference_t preference = nullptr;
+  BRRR_CUDA(cublasLtMatmulPreferenceCreate, &preference);
+  const LibraryObject<cublasLtMatmulPreferenceOpaque_t> owned(preference);
+  const auto set = [preference](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
+    BRRR_CUDA(cublasLtMatmulPreferenceSetAttribute, preference, attribute, &value, sizeof value);
+  };
   // A sum split over blocks may not pass through 16 bits: partial sums stay in the type of the
   // accumulator.
   const std::uint32_t schemes = is_half(key.dtype) ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
                                                    : CUBLASLT_REDUCTION_SCHEME_INPLACE |
                                                          CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-  preference.set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, schemes);
-  preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, std::uint32_t{1} << key.align_x);
-  preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, std::uint32_t{1} << key.align_y);
-  preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
-                 std::uint32_t{1} << (key.adds_c ? key.align_c : key.align_d));
-  preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, std::uint32_t{1} << key.align_d);
+  set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, schemes);
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, std::uint32_t{1} << key.align_x);
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, std::uint32_t{1} << key.align_y);
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, std::uint32_t{1} << key.align_d);
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, std::uint32_t{1} << key.align_d);
 
-  const std::uint64_t limit = kMatmulWorkspace;
-  std::vector<std::uint64_t> limits = {limit};
-  if (widely) {
-    for (std::uint64_t other : {std::uint64_t{0}, std::uint64_t{4} << 20}) {
-      if (other < limit) limits.push_back(other);
-    }
-  }
+  std::vector<std::uint64_t> limits = {kMatmulWorkspace};
+  if (widely) limits.insert(limits.end(), {0, std::uint64_t{4} << 20});
   std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<std::size_t>(most));
   std::vector<Algorithm> algorithms;
   for (std::uint64_t workspace : limits) {
-    preference.set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace);
+    set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace);
     int count = 0;
     const cublasStatus_t status =
-        BRRR_CUDA_TRY(cublasLtMatmulAlgoGetHeuristic, library, descriptors.operation, descriptors.x,
-                      descriptors.y, descriptors.c, descriptors.d, preference.get(), most,
-                      results.data(), &count);
+        BRRR_CUDA_TRY(cublasLtMatmulAlgoGetHeuristic, library, descriptors.operation.get(),
+                      descriptors.x.get(), descriptors.y.get(), descriptors.d.get(),
+                      descriptors.d.get(), preference, most, results.data(), &count);
     if (status == CUBLAS_STATUS_NOT_SUPPORTED) continue;
     cu::check<cu::Fn::k_cublasLtMatmulAlgoGetHeuristic>(status);
     for (int i = 0; i < count; ++i) {
       const auto& result = results[static_cast<std::size_t>(i)];
       if (result.state != CUBLAS_STATUS_SUCCESS) continue;
-      bool known = false;
-      for (const Algorithm& other : algorithms) {
-        known |= std::memcmp(&other.algo, &result.algo, sizeof other.algo) == 0;
-      }
-      if (!known) algorithms.push_back({result.algo, result.workspaceSize});
+      if (std::ranges::none_of(algorithms, [&](const Algorithm& other) {
+            return std::memcmp(&other.algo, &result.algo, sizeof other.algo) == 0;
+          }))
+        algorithms.push_back({result.algo, result.workspaceSize});
     }
   }
   return algorithms;
@@ -238,7 +201,7 @@ struct Plans {
   std::shared_mutex mutex;
   std::unordered_map<MatmulKey, std::unique_ptr<MatmulPlan>, KeyHash> by_key;
   std::vector<std::unique_ptr<MatmulPlan>>
-      past;  // of a device state that is gone; threads may look at them yet
+      past;  // of a device state that is gone; threads may still read them
 };
 Plans& plans() {
   static Plans* instance = new Plans;
@@ -287,12 +250,11 @@ std::unique_ptr<MatmulPlan> first_offered(const MatmulKey& key, cu::DeviceState&
   if (key.measured) plan = tuned_plan(key, operands, stream);
   if (!plan) plan = first_offered(key, *stream.on);
   std::unique_lock lock(all.mutex);
-  std::unique_ptr<MatmulPlan>& held = all.by_key[key];
-  // Another thread may have been faster: its plan holds.
-  if (held && held->on == stream.on) return *held;
-  if (held) all.past.push_back(std::move(held));
-  held = std::move(plan);
-  return *held;
+  std::unique_ptr<MatmulPlan>& entry = all.by_key[key];
+  if (entry && entry->on == stream.on) return *entry;  // another thread was faster
+  if (entry) all.past.push_back(std::move(entry));
+  entry = std::move(plan);
+  return *entry;
 }
 
 }  // namespace
@@ -310,63 +272,61 @@ const MatmulPlan& plan_for(const MatmulKey& key, const MatmulOperands& operands,
   return plan;
 }
 
+TransposedCopies::TransposedCopies(const MatmulKey& key, std::uint8_t pretransposed) {
+  for (int i = 0; i < 2; ++i) {
+    const std::uint8_t which = i == 0 ? pretranspose_x : pretranspose_y;
+    if (!(pretransposed & which)) continue;
+    const auto count =
+        static_cast<std::int64_t>(pretransposed_bytes(key, which) / size_of(key.dtype));
+    memory[i] = make_tensor(key.dtype, {&count, 1}, Device(DeviceType::cuda, key.device));
+    data[i] = memory[i].data();
+  }
+}
+
 cublasStatus_t run_with(const MatmulPlan& plan, const MatmulOperands& operands,
-                        void* const pretransposed[2], void* workspace, cu::CudaStream& stream) {
-  const MatmulKey& key = plan.key;
+                        const TransposedCopies& copies, void* workspace, cu::CudaStream& stream) {
+  const MatmulKey &key = plan.key, &inner = plan.inner;
   const void *x = operands.x, *y = operands.y;
-  if (plan.pretransposed & pretranspose_x) {
-    transpose_matrices({x, pretransposed[0], key.transpose_x ? key.depth : key.rows,
-                        key.transpose_x ? key.rows : key.depth, key.leading_x, plan.inner.leading_x,
-                        key.batch_x, plan.inner.batch_x, key.batch_x == 0 ? 1 : key.batches},
+  // `rows` by `cols` as stored.
+  const auto transpose = [&](const void*& operand, void* to, std::int64_t rows, std::int64_t cols,
+                             std::int64_t leading, std::int64_t to_leading, std::int64_t batch,
+                             std::int64_t to_batch) {
+    transpose_matrices({operand, to, rows, cols, leading, to_leading, batch, to_batch,
+                        batch == 0 ? 1 : key.batches},
                        key.dtype, stream);
-    x = pretransposed[0];
-  }
-  if (plan.pretransposed & pretranspose_y) {
-    transpose_matrices({y, pretransposed[1], key.transpose_y ? key.cols : key.depth,
-                        key.transpose_y ? key.depth : key.cols, key.leading_y, plan.inner.leading_y,
-                        key.batch_y, plan.inner.batch_y, key.batch_y == 0 ? 1 : key.batches},
-                       key.dtype, stream);
-    y = pretransposed[1];
-  }
+    operand = to;
+  };
+  if (plan.pretransposed & pretranspose_x)
+    transpose(x, copies.data[0], key.transpose_x ? key.depth : key.rows,
+              key.transpose_x ? key.rows : key.depth, key.leading_x, inner.leading_x, key.batch_x,
+              inner.batch_x);
+  if (plan.pretransposed & pretranspose_y)
+    transpose(y, copies.data[1], key.transpose_y ? key.cols : key.depth,
+              key.transpose_y ? key.depth : key.cols, key.leading_y, inner.leading_y, key.batch_y,
+              inner.batch_y);
   const MatmulDescriptors& of = plan.descriptors;
-  const float narrow[2] = {static_cast<float>(operands.alpha), static_cast<float>(operands.beta)};
-  const double wide[2] = {operands.alpha, operands.beta};
-  const bool is_wide = key.dtype == f64;
-  const void* alpha = is_wide ? static_cast<const void*>(&wide[0]) : &narrow[0];
-  const void* beta = is_wide ? static_cast<const void*>(&wide[1]) : &narrow[1];
+  constexpr float kNarrow[2] = {1, 0};
+  constexpr double kWide[2] = {1, 0};
+  const bool wide = key.dtype == f64;
+  const void* alpha = wide ? static_cast<const void*>(&kWide[0]) : &kNarrow[0];
+  const void* beta = wide ? static_cast<const void*>(&kWide[1]) : &kNarrow[1];
   // No copy of the descriptor: a library newer than the headers may have a larger one.
   std::unique_lock<std::mutex> naming_bias;
   if (key.epilogue == Epilogue::bias) {
     naming_bias = std::unique_lock(plan.bias);
-    BRRR_CUDA(cublasLtMatmulDescSetAttribute, of.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+    BRRR_CUDA(cublasLtMatmulDescSetAttribute, of.operation.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER,
               &operands.bias, sizeof operands.bias);
   }
-  return BRRR_CUDA_TRY(cublasLtMatmul, plan.library, of.operation, alpha, x, of.x, y, of.y, beta,
-                       key.adds_c ? operands.c : operands.d, of.c, operands.d, of.d,
+  return BRRR_CUDA_TRY(cublasLtMatmul, plan.library, of.operation.get(), alpha, x, of.x.get(), y,
+                       of.y.get(), beta, operands.d, of.d.get(), operands.d, of.d.get(),
                        &plan.algorithm.algo, workspace, plan.algorithm.workspace, stream.handle);
 }
 
 void run(const MatmulPlan& plan, const MatmulOperands& operands, cu::CudaStream& stream) {
-  const auto workspace = [&] {
-    const std::size_t bytes = plan.algorithm.workspace;
-    return bytes == 0 ? nullptr : workspace_of(stream, bytes).data;
-  };
-  if (plan.pretransposed == pretranspose_none) [[likely]] {
-    cu::check<cu::Fn::k_cublasLtMatmul>(run_with(plan, operands, nullptr, workspace(), stream));
-    return;
-  }
-  const Device device(DeviceType::cuda, plan.key.device);
-  Tensor copies[2];
-  void* pretransposed[2] = {};
-  for (int i = 0; i < 2; ++i) {
-    const std::uint8_t which = i == 0 ? pretranspose_x : pretranspose_y;
-    if (!(plan.pretransposed & which)) continue;
-    const std::int64_t count =
-        static_cast<std::int64_t>(pretransposed_bytes(plan.key, which) / size_of(plan.key.dtype));
-    copies[i] = make_tensor(plan.key.dtype, {&count, 1}, device);
-    pretransposed[i] = copies[i].data();
-  }
-  cu::check<cu::Fn::k_cublasLtMatmul>(run_with(plan, operands, pretransposed, workspace(), stream));
+  const TransposedCopies copies(plan.key, plan.pretransposed);
+  const std::size_t bytes = plan.algorithm.workspace;
+  void* workspace = bytes == 0 ? nullptr : workspace_of(stream, bytes).data;
+  cu::check<cu::Fn::k_cublasLtMatmul>(run_with(plan, operands, copies, workspace, stream));
 }
 
 void release_matmul() {

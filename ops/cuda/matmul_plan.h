@@ -6,6 +6,7 @@
 #include <cublasLt.h>
 
 #include <cstddef>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <vector>
@@ -23,22 +24,24 @@ enum Pretransposed : std::uint8_t { pretranspose_none = 0, pretranspose_x = 1, p
 struct MatmulOperands {
   const void* x = nullptr;
   const void* y = nullptr;
-  const void* c = nullptr;
   void* d = nullptr;
   const void* bias = nullptr;  // of d's rows, where the key has it as epilogue
-  double alpha = 1, beta = 0;  // beta is 0 unless the key says adds_c
 };
 
-// The library's objects for one problem.
-class MatmulDescriptors {
- public:
-  explicit MatmulDescriptors(const MatmulKey& key);
-  ~MatmulDescriptors();
-  MatmulDescriptors(const MatmulDescriptors&) = delete;
-  MatmulDescriptors& operator=(const MatmulDescriptors&) = delete;
+struct DestroyLibraryObject {
+  void operator()(cublasLtMatmulDescOpaque_t* object) const;
+  void operator()(cublasLtMatrixLayoutOpaque_t* object) const;
+  void operator()(cublasLtMatmulPreferenceOpaque_t* object) const;
+};
+template <class T>
+using LibraryObject = std::unique_ptr<T, DestroyLibraryObject>;
 
-  cublasLtMatmulDesc_t operation = nullptr;
-  cublasLtMatrixLayout_t x = nullptr, y = nullptr, c = nullptr, d = nullptr;
+// The library's objects for one problem.
+struct MatmulDescriptors {
+  explicit MatmulDescriptors(const MatmulKey& key);
+
+  LibraryObject<cublasLtMatmulDescOpaque_t> operation;
+  LibraryObject<cublasLtMatrixLayoutOpaque_t> x, y, d;
 };
 
 struct Algorithm {
@@ -56,14 +59,22 @@ struct MatmulPlan {
   Algorithm algorithm{};
   cu::DeviceState* on;  // another one once CUDA was shut down and started again
   cublasLtHandle_t library;
-  // Where the bias lies is written into the descriptors: held until the library has read them.
+  // The bias's address is written into the descriptors: locked until the library has read them.
   mutable std::mutex bias;
 };
 
-// The key of the same problem with operands pretransposed.
+// The key of the same problem with operands transposed.
 MatmulKey pretransposed_key(const MatmulKey& key, std::uint8_t pretransposed);
 // Bytes of the transposed copy of one operand, pretranspose_x or pretranspose_y.
 std::size_t pretransposed_bytes(const MatmulKey& key, std::uint8_t which);
+
+// Memory for the transposed copies of x and y; null for an operand that is not transposed.
+struct TransposedCopies {
+  TransposedCopies(const MatmulKey& key, std::uint8_t pretransposed);
+
+  Tensor memory[2];
+  void* data[2] = {};
+};
 
 cublasLtHandle_t matmul_library(cu::DeviceState& device);
 
@@ -79,10 +90,9 @@ const MatmulPlan& plan_for(const MatmulKey& key, const MatmulOperands& operands,
 
 // Enqueues the product. Steady state: allocates nothing, unless operands are pretransposed.
 void run(const MatmulPlan& plan, const MatmulOperands& operands, cu::CudaStream& stream);
-// The same with memory for the transposed copies of x and y, null where there is none. Returns the
-// library's status; everything else that fails throws.
+// The same with memory given. Returns the library's status; everything else that fails throws.
 cublasStatus_t run_with(const MatmulPlan& plan, const MatmulOperands& operands,
-                        void* const pretransposed[2], void* workspace, cu::CudaStream& stream);
+                        const TransposedCopies& copies, void* workspace, cu::CudaStream& stream);
 
 // Forgets every plan and gives back workspaces and the library's handles: before the runtime is
 // shut down. No product may be under way on any thread, and no graph that holds one may be replayed

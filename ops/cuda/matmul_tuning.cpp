@@ -7,7 +7,9 @@
 #include <cstring>
 #include <limits>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <type_traits>
 #include <utility>
 
 #include "brrr/ops/cuda/workspace.h"
@@ -20,44 +22,42 @@
 namespace brrr::on_cuda {
 namespace {
 
+struct DestroyHandle {
+  void operator()(CUevent event) const { BRRR_CUDA_TRY(cuEventDestroy, event); }
+  void operator()(CUgraph graph) const { BRRR_CUDA_TRY(cuGraphDestroy, graph); }
+  void operator()(CUgraphExec program) const { BRRR_CUDA_TRY(cuGraphExecDestroy, program); }
+};
+template <class Handle>
+using Owned = std::unique_ptr<std::remove_pointer_t<Handle>, DestroyHandle>;
+
+Owned<CUevent> new_event() {
+  CUevent event = nullptr;
+  BRRR_CUDA(cuEventCreate, &event, CU_EVENT_DEFAULT);
+  return Owned<CUevent>(event);
+}
+
 // A pair of events, and the time between them.
 class Clock {
  public:
-  Clock() {
-    BRRR_CUDA(cuEventCreate, &start_, CU_EVENT_DEFAULT);
-    try {
-      BRRR_CUDA(cuEventCreate, &stop_, CU_EVENT_DEFAULT);
-    } catch (...) {
-      BRRR_CUDA_TRY(cuEventDestroy, start_);
-      throw;
-    }
-  }
-  ~Clock() {
-    BRRR_CUDA_TRY(cuEventDestroy, start_);
-    BRRR_CUDA_TRY(cuEventDestroy, stop_);
-  }
-  Clock(const Clock&) = delete;
-  Clock& operator=(const Clock&) = delete;
-
-  // Returns when what the stream has been given so far is done.
+  // Blocks until the work that the stream has now is done.
   void wait_for(const cu::CudaStream& stream) {
-    BRRR_CUDA(cuEventRecord, start_, stream.handle);
-    BRRR_CUDA(cuEventSynchronize, start_);
+    BRRR_CUDA(cuEventRecord, start_.get(), stream.handle);
+    BRRR_CUDA(cuEventSynchronize, start_.get());
   }
 
   template <class Work>
   double microseconds(CUstream stream, Work&& work) {
-    BRRR_CUDA(cuEventRecord, start_, stream);
+    BRRR_CUDA(cuEventRecord, start_.get(), stream);
     work();
-    BRRR_CUDA(cuEventRecord, stop_, stream);
-    BRRR_CUDA(cuEventSynchronize, stop_);
+    BRRR_CUDA(cuEventRecord, stop_.get(), stream);
+    BRRR_CUDA(cuEventSynchronize, stop_.get());
     float milliseconds = 0;
-    BRRR_CUDA(cuEventElapsedTime, &milliseconds, start_, stop_);
+    BRRR_CUDA(cuEventElapsedTime, &milliseconds, start_.get(), stop_.get());
     return 1e3 * milliseconds;
   }
 
  private:
-  CUevent start_ = nullptr, stop_ = nullptr;
+  Owned<CUevent> start_ = new_event(), stop_ = new_event();
 };
 
 double median(std::vector<double> times) {
@@ -66,11 +66,11 @@ double median(std::vector<double> times) {
   return *middle;
 }
 
-// Products are timed on a stream that nobody else can reach. On the caller's, what another thread
-// launches meanwhile would fall into the capture below and be lost; on one of the pool's, another
-// thread that synchronizes the device would meet the capture.
+// Products are timed on a private stream. On the caller's, another thread's launches would fall
+// into the capture below and be lost; on one of the pool's, another thread that synchronizes the
+// device would meet the capture.
 struct TuningStream {
-  std::mutex mutex;  // held for a whole measurement: two at once would spoil each other
+  std::mutex mutex;  // locked for a whole measurement: two at once would disturb each other
   cu::CudaStream stream;
 
   void prepare(cu::DeviceState& device) {
@@ -85,10 +85,10 @@ TuningStream& tuning_stream(int device) {
   return streams[device];
 }
 
-// Waits for the stream at the end of the scope, however that is reached.
-struct Settled {
+// Waits for the stream at the end of the scope, also when an exception ends it.
+struct SynchronizeAtEnd {
   cu::CudaStream& stream;
-  ~Settled() { BRRR_CUDA_TRY(cuStreamSynchronize, stream.handle); }
+  ~SynchronizeAtEnd() { BRRR_CUDA_TRY(cuStreamSynchronize, stream.handle); }
 };
 
 // Some runs in one graph, so that short products are measured and not their launches. The capture
@@ -101,37 +101,29 @@ class Repeated {
     try {
       for (int i = 0; i < times; ++i) work();
     } catch (...) {
-      end(stream);  // the first failure is the one to tell
-      destroy();
+      end(stream);  // the first failure is the one to report
       throw;
     }
-    try {
-      cu::check<cu::Fn::k_cuStreamEndCapture>(end(stream));
-      BRRR_CUDA(cuGraphInstantiate, &program_, graph_, 0);
-    } catch (...) {
-      destroy();
-      throw;
-    }
+    cu::check<cu::Fn::k_cuStreamEndCapture>(end(stream));
+    CUgraphExec program = nullptr;
+    BRRR_CUDA(cuGraphInstantiate, &program, graph_.get(), 0);
+    program_.reset(program);
   }
-  ~Repeated() { destroy(); }
-  Repeated(const Repeated&) = delete;
-  Repeated& operator=(const Repeated&) = delete;
 
-  void launch(CUstream stream) { BRRR_CUDA(cuGraphLaunch, program_, stream); }
+  void launch(CUstream stream) { BRRR_CUDA(cuGraphLaunch, program_.get(), stream); }
 
  private:
   CUresult end(cu::CudaStream& stream) noexcept {
-    const CUresult code = BRRR_CUDA_TRY(cuStreamEndCapture, stream.handle, &graph_);
+    CUgraph graph = nullptr;
+    const CUresult code = BRRR_CUDA_TRY(cuStreamEndCapture, stream.handle, &graph);
     // The stream must be usable again, whatever kept the capture from ending.
-    if (code != CUDA_SUCCESS) BRRR_CUDA_TRY(cuStreamEndCapture, stream.handle, &graph_);
+    if (code != CUDA_SUCCESS) BRRR_CUDA_TRY(cuStreamEndCapture, stream.handle, &graph);
+    graph_.reset(graph);
     return code;
   }
-  void destroy() noexcept {
-    if (program_) BRRR_CUDA_TRY(cuGraphExecDestroy, program_);
-    if (graph_) BRRR_CUDA_TRY(cuGraphDestroy, graph_);
-  }
-  CUgraph graph_ = nullptr;
-  CUgraphExec program_ = nullptr;
+
+  Owned<CUgraph> graph_;
+  Owned<CUgraphExec> program_;
 };
 
 constexpr double kShort = 60;  // microseconds: below it, one run between two events tells little
@@ -186,7 +178,7 @@ void time_interleaved(std::span<Candidate> candidates, int rounds, int rank, dou
     std::sort(times[i].begin(), times[i].end());
     candidates[i].microseconds = times[i][static_cast<std::size_t>(rank)];
   }
-  std::stable_sort(candidates.begin(), candidates.end(), faster);
+  std::ranges::stable_sort(candidates, faster);
 }
 
 }  // namespace
@@ -194,7 +186,7 @@ void time_interleaved(std::span<Candidate> candidates, int rounds, int rank, dou
 void add_host_times(std::vector<Candidate>& candidates, const TimeOfRuns& host) {
   constexpr int kRounds = 7, kInRow = 10;
   constexpr double kNoise = 1.15;
-  std::stable_sort(candidates.begin(), candidates.end(), faster);
+  std::ranges::stable_sort(candidates, faster);
   if (candidates.empty() || candidates[0].microseconds >= kShort) return;
   const std::size_t count = within(3, candidates);
   std::vector<double> least(count, std::numeric_limits<double>::infinity());
@@ -205,11 +197,11 @@ void add_host_times(std::vector<Candidate>& candidates, const TimeOfRuns& host) 
   const double free = kNoise * *std::min_element(least.begin(), least.end());
   for (std::size_t i = 0; i < count; ++i)
     candidates[i].microseconds += std::max(0.0, least[i] - free);
-  std::stable_sort(candidates.begin(), candidates.end(), faster);
+  std::ranges::stable_sort(candidates, faster);
 }
 
 void narrow_down(std::vector<Candidate>& candidates, const TimeOfRuns& time) {
-  std::stable_sort(candidates.begin(), candidates.end(), faster);
+  std::ranges::stable_sort(candidates, faster);
   if (within(1, candidates) == 0) return;
   if (candidates[0].microseconds < kShort) {
     candidates.resize(within(3, candidates));
@@ -267,17 +259,9 @@ std::vector<Candidate> measure_candidates(const MatmulKey& key, const MatmulOper
   MatmulOperands mine = operands;
   mine.d = result.data();
   const std::vector<std::uint8_t> layouts = layouts_to_try(key);
-  Tensor copies[2];
-  void* room[2] = {};
-  for (int i = 0; i < 2; ++i) {
-    const std::uint8_t which = i == 0 ? pretranspose_x : pretranspose_y;
-    if (std::none_of(layouts.begin(), layouts.end(), [&](auto each) { return each & which; }))
-      continue;
-    copies[i] =
-        scratch(static_cast<std::int64_t>(pretransposed_bytes(key, which) / size_of(key.dtype)),
-                key.dtype, device);
-    room[i] = copies[i].data();
-  }
+  std::uint8_t any = pretranspose_none;
+  for (const std::uint8_t each : layouts) any |= each;
+  const TransposedCopies copies(key, any);
   const cu::RelaxedCapture relaxed;  // another thread may begin to capture while this one measures
   Clock clock;
   // The operands and the scratch memory are the caller's stream's. The wait comes before the lock:
@@ -286,7 +270,7 @@ std::vector<Candidate> measure_candidates(const MatmulKey& key, const MatmulOper
   TuningStream& own = tuning_stream(key.device);
   const std::lock_guard lock(own.mutex);
   own.prepare(*stream.on);
-  const Settled settled{own.stream};
+  const SynchronizeAtEnd synchronize{own.stream};
   std::vector<Candidate> candidates;
   double best = 0;
   for (const std::uint8_t pretransposed : layouts) {
@@ -296,13 +280,13 @@ std::vector<Candidate> measure_candidates(const MatmulKey& key, const MatmulOper
       if (algorithm.workspace > workspace_bytes) continue;
       plan.algorithm = algorithm;
       Candidate candidate{pretransposed, algorithm, static_cast<int>(candidates.size()), -1};
-      const cublasStatus_t status = run_with(plan, mine, room, workspace.data(), own.stream);
+      const cublasStatus_t status = run_with(plan, mine, copies, workspace.data(), own.stream);
       // An offer that turns out not to fit is passed over; any other failure is one.
       if (status != CUBLAS_STATUS_NOT_SUPPORTED && status != CUBLAS_STATUS_INVALID_VALUE) {
         cu::check<cu::Fn::k_cublasLtMatmul>(status);
         candidate.microseconds = time_of(own.stream, clock, best, [&] {
           cu::check<cu::Fn::k_cublasLtMatmul>(
-              run_with(plan, mine, room, workspace.data(), own.stream));
+              run_with(plan, mine, copies, workspace.data(), own.stream));
         });
         if (best == 0 || candidate.microseconds < best) best = candidate.microseconds;
       }
@@ -316,7 +300,8 @@ std::vector<Candidate> measure_candidates(const MatmulKey& key, const MatmulOper
             .first->second;
     plan.algorithm = candidate.algorithm;
     for (int i = 0; i < runs; ++i) {
-      cu::check<cu::Fn::k_cublasLtMatmul>(run_with(plan, mine, room, workspace.data(), own.stream));
+      cu::check<cu::Fn::k_cublasLtMatmul>(
+          run_with(plan, mine, copies, workspace.data(), own.stream));
     }
   };
   std::map<int, Repeated> graphs;  // of short ones
@@ -410,8 +395,8 @@ std::unique_ptr<MatmulPlan> tuned_plan(const MatmulKey& key, const MatmulOperand
       cublasLtMatmulHeuristicResult_t result{};
       const MatmulDescriptors& of = plan->descriptors;
       const cublasStatus_t status =
-          BRRR_CUDA_TRY(cublasLtMatmulAlgoCheck, plan->library, of.operation, of.x, of.y, of.c,
-                        of.d, &plan->algorithm.algo, &result);
+          BRRR_CUDA_TRY(cublasLtMatmulAlgoCheck, plan->library, of.operation.get(), of.x.get(),
+                        of.y.get(), of.d.get(), of.d.get(), &plan->algorithm.algo, &result);
       if (status == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= kMatmulWorkspace) {
         plan->algorithm.workspace = result.workspaceSize;
         return plan;

@@ -13,6 +13,7 @@
 #include "brrr/ops/cuda/transpose.h"
 #include "brrr/ops/functions.h"
 #include "brrr/ops/jit/compiler.h"
+#include "brrr/ops/random_state.h"
 #include "brrr/tensor/cuda_api.h"
 #include "brrr/tensor/cuda_runtime.h"
 #include "brrr/tensor/error.h"
@@ -241,6 +242,7 @@ void call_hand_written(testing::FakeCuda& fake) {
       randn({64}, {dtype, device});
     }
     fake.run_all();
+    release_random_state();
   }
   for (std::int64_t bytes = 1; bytes <= 16; bytes *= 2) {
     const Tensor part = made(boolean, {2, bytes});
