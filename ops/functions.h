@@ -24,8 +24,7 @@ void fill_builtin_ops();
 [[gnu::used]] inline void (*const linked_ops)() = fill_builtin_ops;
 }  // namespace detail
 
-// --- Making tensors
-// ---------------------------------------------------------------------------------------------
+// --- Making tensors ---
 
 // The device of tensors, and so of modules, made without naming one: that of the thread's innermost
 // DeviceGuard, else what set_default_device named for all threads, else the CPU.
@@ -103,8 +102,7 @@ Tensor randn_like(const Tensor& x);
 Tensor bernoulli(const Tensor& probability);
 Tensor dropout(const Tensor& x, double p);
 
-// --- Moving and reading
-// -----------------------------------------------------------------------------------------
+// --- Moving and reading ---
 
 // x itself when nothing changes. With Async::yes the host does not wait for a copy between the host
 // and CUDA, which runs in the order of the device's current stream:
@@ -136,9 +134,8 @@ std::vector<T> to_vector(const Tensor& x);
 std::string to_string(const Tensor& x);
 std::ostream& operator<<(std::ostream& out, const Tensor& x);
 
-// --- Pointwise: one function a row of ops.def
-// ---------------------------------------------------------------------- Operands broadcast and
-// promote; any operand may be a number, as long as one is a tensor.
+// --- Pointwise: one function a row of ops.def ---
+// Operands broadcast and promote; any of them may be a number, as long as one is a tensor.
 
 // An in-place function of a temporary, which is a view as a rule: fill_(select(x, 0, i), 1) and
 // copy_(x[0], y) write into x.
@@ -167,11 +164,9 @@ std::ostream& operator<<(std::ostream& out, const Tensor& x);
 #include <brrr/dispatch/ops.def>
 
 // One side of a clamp; a NaN stays.
-Tensor clamp_min(const Tensor& x, const Tensor& low);
-Tensor clamp_min(const Tensor& x, Scalar low);
+Tensor clamp_min(const Tensor& x, const Operand& low);
 Tensor& clamp_min_(Tensor& x, Scalar low);
-Tensor clamp_max(const Tensor& x, const Tensor& high);
-Tensor clamp_max(const Tensor& x, Scalar high);
+Tensor clamp_max(const Tensor& x, const Operand& high);
 Tensor& clamp_max_(Tensor& x, Scalar high);
 // a + value * b * c, and a + value * b / c.
 Tensor addcmul(const Tensor& a, const Tensor& b, const Tensor& c, Scalar value);
@@ -239,8 +234,7 @@ Tensor isclose(const Tensor& a, const Tensor& b, double rtol = 1e-5, double atol
 bool allclose(const Tensor& a, const Tensor& b, double rtol = 1e-5, double atol = 1e-8,
               bool equal_nan = false);
 
-// --- Reductions: over the dims named, or over all
-// -------------------------------------------------------------------
+// --- Reductions: over the dims named, or over all ---
 
 // As in PyTorch, an empty list of dims means all of them, but for `any` and `all`, where it means
 // none; and a 0-d tensor may be asked for dimension 0 or -1, here and wherever PyTorch allows it.
@@ -264,8 +258,7 @@ Tensor logsumexp(const Tensor& x, const Dims& dims, bool keepdim = false);
 Tensor logsumexp(const Tensor& x);
 Tensor cumsum(const Tensor& x, int dim);
 
-// --- Composites: written over other ops; fusion makes them one kernel
-// -----------------------------------------------
+// --- Composites: written over other ops; fusion makes them one kernel ---
 
 Tensor softmax(const Tensor& x, int dim);
 Tensor log_softmax(const Tensor& x, int dim);
@@ -274,16 +267,14 @@ Tensor layer_norm(const Tensor& x, int dims, const Tensor& weight = {}, const Te
                   double eps = 1e-5);
 Tensor rms_norm(const Tensor& x, int dims, const Tensor& weight = {}, double eps = 1e-6);
 
-// --- Matrix products
-// --------------------------------------------------------------------------------------------------
+// --- Matrix products ---
 
 // 2-d, 1-d and batched as PyTorch's matmul; transposed views are used as they are.
 Tensor matmul(const Tensor& a, const Tensor& b);
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});  // x weightᵀ + bias
 Tensor affine(const Tensor& x, const Tensor& factor, const Tensor& row);        // x factor + row
 
-// --- Shape
-// ------------------------------------------------------------------------------------------------------------
+// --- Shape ---
 
 // A view where the strides allow it, else a copy. One size may be -1.
 Tensor reshape(const Tensor& x, const Dims& shape);
@@ -323,8 +314,7 @@ Tensor tile(const Tensor& x, const Dims& times);
 // other.
 Tensor roll(const Tensor& x, std::int64_t shift, int dim);
 
-// --- Indexing
-// -----------------------------------------------------------------------------------------------------------
+// --- Indexing ---
 
 // out[i][j] = x[index[i][j]][j] for dim 0, and so on; index has x's rank.
 Tensor gather(const Tensor& x, int dim, const Tensor& index);

@@ -1,13 +1,13 @@
-#include "brrr/ops/gradients.h"
-
+// Gradient rules of the rows: the last columns of ops.def as functions, and what they call beside
+// the public functions.
 #include <cmath>
 #include <type_traits>
 
 #include "brrr/dispatch/dispatch.h"
 #include "brrr/ops/functions.h"
+#include "brrr/ops/kernels.h"
 #include "brrr/ops/shapes.h"
 
-// What rows of ops.def call beside the public functions.
 namespace brrr::rules {
 namespace {
 

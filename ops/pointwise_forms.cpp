@@ -17,54 +17,23 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-bool is_floating(const Tensor& x) { return brrr::is_floating(x.dtype()); }
-bool is_floating(Scalar number) { return number.category() == Category::floating; }
+bool is_floating(const Operand& x) {
+  return x.tensor ? brrr::is_floating(x.tensor->dtype())
+                  : x.scalar.category() == Category::floating;
+}
 
 // A clamp without its other side, which has clamp's slope at the bound. Integers have no slope, and
 // no infinity.
-template <class Low>
-Tensor at_least(const Tensor& x, const Low& low) {
-  return is_floating(x) || is_floating(low) ? clamp(x, low, kInfinity) : maximum(x, low);
+Tensor bounded(const char* name, Op integral, const Tensor& x, const Operand& low,
+               const Operand& high) {
+  const CompositeScope scope(name);
+  const Operand& bound = integral == Op::maximum ? low : high;
+  require_defined(name, x);
+  if (bound.tensor) require_defined(name, *bound.tensor);
+  return is_floating(x) || is_floating(bound)
+             ? clamp(x, low, high)
+             : pointwise(integral, std::array<Operand, 2>{x, bound}, nullptr);
 }
-template <class High>
-Tensor at_most(const Tensor& x, const High& high) {
-  return is_floating(x) || is_floating(high) ? clamp(x, -kInfinity, high) : minimum(x, high);
-}
-
-}  // namespace
-
-Tensor clamp_min(const Tensor& x, const Tensor& low) {
-  const CompositeScope scope("clamp_min");
-  require_defined("clamp_min", x, low);
-  return at_least(x, low);
-}
-Tensor clamp_min(const Tensor& x, Scalar low) {
-  const CompositeScope scope("clamp_min");
-  require_defined("clamp_min", x);
-  return at_least(x, low);
-}
-Tensor& clamp_min_(Tensor& x, Scalar low) {
-  const CompositeScope scope("clamp_min_");
-  require_defined("clamp_min_", x);
-  return is_floating(x) ? clamp_(x, low, kInfinity) : maximum_(x, low);
-}
-Tensor clamp_max(const Tensor& x, const Tensor& high) {
-  const CompositeScope scope("clamp_max");
-  require_defined("clamp_max", x, high);
-  return at_most(x, high);
-}
-Tensor clamp_max(const Tensor& x, Scalar high) {
-  const CompositeScope scope("clamp_max");
-  require_defined("clamp_max", x);
-  return at_most(x, high);
-}
-Tensor& clamp_max_(Tensor& x, Scalar high) {
-  const CompositeScope scope("clamp_max_");
-  require_defined("clamp_max_", x);
-  return is_floating(x) ? clamp_(x, -kInfinity, high) : minimum_(x, high);
-}
-
-namespace {
 
 // (value * b) * c or (value * b) / c, added to a. The product with the number has the type that the
 // row computes in: f32 for halves, since value * b alone may be out of f16's range.
@@ -85,37 +54,12 @@ struct Scaled {
   Tensor result() const {
     return cast(pointwise(op, std::array<Operand, 3>{a, b, c}, nullptr), dtype);
   }
-  void write_to(Tensor& to) const {
-    if (is_half(dtype) && to.dtype() == dtype) {
-      copy_(to, result());
-    } else {
-      pointwise(op, std::array<Operand, 3>{to, b, c}, &to);
-    }
+  Tensor& write_to(Tensor& to) const {
+    if (is_half(dtype) && to.dtype() == dtype) return copy_(to, result());
+    pointwise(op, std::array<Operand, 3>{to, b, c}, &to);
+    return to;
   }
 };
-
-}  // namespace
-
-Tensor addcmul(const Tensor& a, const Tensor& b, const Tensor& c, Scalar value) {
-  const CompositeScope scope("addcmul");
-  return Scaled(Op::addcmul, a, b, c, value).result();
-}
-Tensor& addcmul_(Tensor& a, const Tensor& b, const Tensor& c, Scalar value) {
-  const CompositeScope scope("addcmul_");
-  Scaled(Op::addcmul, a, b, c, value).write_to(a);
-  return a;
-}
-Tensor addcdiv(const Tensor& a, const Tensor& b, const Tensor& c, Scalar value) {
-  const CompositeScope scope("addcdiv");
-  return Scaled(Op::addcdiv, a, b, c, value).result();
-}
-Tensor& addcdiv_(Tensor& a, const Tensor& b, const Tensor& c, Scalar value) {
-  const CompositeScope scope("addcdiv_");
-  Scaled(Op::addcdiv, a, b, c, value).write_to(a);
-  return a;
-}
-
-namespace {
 
 void require_value(const char* op, const Tensor& x, Scalar value) {
   if (value.category() > category_of(x.dtype()))
@@ -125,6 +69,36 @@ void require_value(const char* op, const Tensor& x, Scalar value) {
 }
 
 }  // namespace
+
+Tensor clamp_min(const Tensor& x, const Operand& low) {
+  return bounded("clamp_min", Op::maximum, x, low, kInfinity);
+}
+Tensor clamp_max(const Tensor& x, const Operand& high) {
+  return bounded("clamp_max", Op::minimum, x, -kInfinity, high);
+}
+Tensor& clamp_min_(Tensor& x, Scalar low) {
+  const CompositeScope scope("clamp_min_");
+  require_defined("clamp_min_", x);
+  return is_floating(x) ? clamp_(x, low, kInfinity) : maximum_(x, low);
+}
+Tensor& clamp_max_(Tensor& x, Scalar high) {
+  const CompositeScope scope("clamp_max_");
+  require_defined("clamp_max_", x);
+  return is_floating(x) ? clamp_(x, -kInfinity, high) : minimum_(x, high);
+}
+
+#define BRRR_SCALED(name)                                                        \
+  Tensor name(const Tensor& a, const Tensor& b, const Tensor& c, Scalar value) { \
+    const CompositeScope scope(#name);                                           \
+    return Scaled(Op::name, a, b, c, value).result();                            \
+  }                                                                              \
+  Tensor& name##_(Tensor& a, const Tensor& b, const Tensor& c, Scalar value) {   \
+    const CompositeScope scope(#name "_");                                       \
+    return Scaled(Op::name, a, b, c, value).write_to(a);                         \
+  }
+BRRR_SCALED(addcmul)
+BRRR_SCALED(addcdiv)
+#undef BRRR_SCALED
 
 Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value) {
   require_defined("masked_fill", x);

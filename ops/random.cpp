@@ -1,4 +1,4 @@
-// Random numbers: the state that draws read, the order of its uses, and what is made of draws.
+// Random numbers: the state that draws read, the order of its uses, and the functions that draw.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -90,13 +90,16 @@ class RandomState {
   std::vector<StreamState*> readers_;  // streams other than the writer that drew since
 };
 
-struct Generator {
+struct Generators {
   std::mutex mutex;
   std::uint64_t seed = 0;
-  RandomState states[2][kMaxDevices];
+  RandomState states[RandomPlaces::kGenerators];
 
+  RandomState& of(Device device) {
+    return states[static_cast<int>(device.type) * kMaxDevices + device.index];
+  }
   RandomState& on(Device device) {
-    RandomState& state = states[static_cast<int>(device.type)][device.index];
+    RandomState& state = of(device);
     if (!state.defined()) state.begin(first_step(device));
     return state;
   }
@@ -107,33 +110,40 @@ struct Generator {
   }
 };
 
-Generator& generator() {
-  static Generator* instance = new Generator;
-  return *instance;
+// All generators, for one thread at a time.
+class Locked {
+ public:
+  Generators* operator->() const { return &all(); }
+
+ private:
+  static Generators& all() {
+    static Generators* instance = new Generators;
+    return *instance;
+  }
+  std::lock_guard<std::mutex> lock_{all().mutex};
+};
+
+void restore(const RandomPlaces& places) {
+  const Locked generators;
+  for (int i = 0; i < RandomPlaces::kGenerators; ++i) generators->states[i].place = places.place[i];
 }
 
 // An op that draws once and fails gives its place back, so that the next try draws the same
 // numbers.
 class OneDraw {
  public:
-  explicit OneDraw(Device device) : device_(device) {
-    const std::lock_guard lock(generator().mutex);
-    place_ = state().place;
-  }
+  explicit OneDraw(Device device) : device_(device), place_(Locked()->of(device).place) {}
   ~OneDraw() {
     if (std::uncaught_exceptions() == before_) [[likely]]
       return;
-    const std::lock_guard lock(generator().mutex);
-    if (state().place == place_ + 1) state().place = place_;
+    const Locked generators;
+    RandomState& state = generators->of(device_);
+    if (state.place == place_ + 1) state.place = place_;
   }
   OneDraw(const OneDraw&) = delete;
   OneDraw& operator=(const OneDraw&) = delete;
 
  private:
-  RandomState& state() const {
-    return generator().states[static_cast<int>(device_.type)][device_.index];
-  }
-
   Device device_;
   std::int64_t place_;
   int before_ = std::uncaught_exceptions();
@@ -153,9 +163,8 @@ Tensor draw(const char* name, Op op, const Dims& shape, Options options) {
   Tensor state;
   std::int64_t place;
   {
-    Generator& random = generator();
-    std::lock_guard lock(random.mutex);
-    RandomState& mine = random.on(options.device);
+    const Locked generators;
+    RandomState& mine = generators->on(options.device);
     mine.will_read();
     state = mine.tensor();
     place = mine.place++;
@@ -184,73 +193,52 @@ Tensor draw_like(const char* name, Op op, const Tensor& x, DType dtype) {
 }  // namespace
 
 RandomPlaces random_places() {
-  Generator& random = generator();
-  const std::lock_guard lock(random.mutex);
+  const Locked generators;
   RandomPlaces places;
-  for (int type = 0; type < 2; ++type) {
-    for (int i = 0; i < kMaxDevices; ++i) {
-      const RandomState& state = random.states[type][i];
-      places.place[type][i] = state.place;
-      places.version[type][i] = state.defined() ? state.tensor().version() : 0;
-    }
+  for (int i = 0; i < RandomPlaces::kGenerators; ++i) {
+    const RandomState& state = generators->states[i];
+    places.place[i] = state.place;
+    places.version[i] = state.defined() ? state.tensor().version() : 0;
   }
   return places;
 }
 
 RandomReplay::RandomReplay(const RandomPlaces& places) : before_(random_places()) {
-  Generator& random = generator();
-  const std::lock_guard lock(random.mutex);
   if (std::memcmp(places.version, before_.version, sizeof places.version) != 0) {
     fail(
         "[random] expected the seed and the step that numbers were drawn with, got others: they "
         "changed in between");
   }
-  for (int type = 0; type < 2; ++type) {
-    for (int i = 0; i < kMaxDevices; ++i) random.states[type][i].place = places.place[type][i];
-  }
+  restore(places);
 }
 
-RandomReplay::~RandomReplay() {
-  Generator& random = generator();
-  const std::lock_guard lock(random.mutex);
-  for (int type = 0; type < 2; ++type) {
-    for (int i = 0; i < kMaxDevices; ++i) random.states[type][i].place = before_.place[type][i];
-  }
-}
+RandomReplay::~RandomReplay() { restore(before_); }
 
 void manual_seed(std::uint64_t seed) {
   refuse_while_tracing("manual_seed", "every replay would draw the same numbers again");
   const OpScope scope("manual_seed");
   const CompositeScope composite("manual_seed");
-  Generator& random = generator();
-  std::lock_guard lock(random.mutex);
-  random.seed = seed;
-  for (auto& devices : random.states) {
-    for (RandomState& state : devices) {
-      state.place = state.base = 0;
-      if (!state.defined()) continue;
-      state.will_write();
-      // Written in place: compiled steps hold on to the tensor itself.
-      Tensor target = state.tensor();
-      copy_(target, random.first_step(state.device()));
-      state.wrote();
-    }
+  const Locked generators;
+  generators->seed = seed;
+  for (RandomState& state : generators->states) {
+    state.place = state.base = 0;
+    if (!state.defined()) continue;
+    state.will_write();
+    // Written in place: compiled steps reference the tensor itself.
+    Tensor target = state.tensor();
+    copy_(target, generators->first_step(state.device()));
+    state.wrote();
   }
 }
 
 void next_random_step(Device device) {
   const OpScope scope("next_random_step");
   const CompositeScope composite("next_random_step");
-  Generator& random = generator();
-  std::lock_guard lock(random.mutex);
-  RandomState& state = random.on(device);
+  const Locked generators;
+  RandomState& state = generators->on(device);
   state.will_write();
-  Tensor step = slice(state.tensor(), 0, 1, 2);
-  add_(step, 1);
-  if (state.base != 0 || tracing()) {
-    Tensor base = slice(state.tensor(), 0, 2, 3);
-    zero_(base);
-  }
+  add_(slice(state.tensor(), 0, 1, 2), 1);
+  if (state.base != 0 || tracing()) zero_(slice(state.tensor(), 0, 2, 3));
   state.wrote();
   state.place = 0;
   if (tracing()) {
@@ -260,65 +248,46 @@ void next_random_step(Device device) {
   }
 }
 
-RandomTrace::RandomTrace() {
-  Generator& random = generator();
-  const std::lock_guard lock(random.mutex);
-  for (int type = 0; type < 2; ++type) {
-    for (int i = 0; i < kMaxDevices; ++i) {
-      RandomState& state = random.states[type][i];
-      before_[type][i] = std::exchange(state.place, 0);
-      state.stepped = false;
-    }
+RandomTrace::RandomTrace() : before_(random_places()) {
+  const Locked generators;
+  for (RandomState& state : generators->states) {
+    state.place = 0;
+    state.stepped = false;
   }
 }
 
-RandomTrace::~RandomTrace() {
-  Generator& random = generator();
-  const std::lock_guard lock(random.mutex);
-  for (int type = 0; type < 2; ++type) {
-    for (int i = 0; i < kMaxDevices; ++i) random.states[type][i].place = before_[type][i];
-  }
-}
+RandomTrace::~RandomTrace() { restore(before_); }
 
 std::vector<RandomAdvance> RandomTrace::finish() {
-  Generator& random = generator();
-  const std::lock_guard lock(random.mutex);
+  const Locked generators;
   std::vector<RandomAdvance> advances;
-  for (auto& devices : random.states) {
-    for (RandomState& state : devices) {
-      if (!state.defined() || (state.place == 0 && !state.stepped)) continue;
-      advances.push_back({state.device(), state.place, state.stepped});
-      if (state.place == 0) continue;
-      Tensor base = slice(state.tensor(), 0, 2, 3);
-      add_(base, state.place);
-    }
+  for (RandomState& state : generators->states) {
+    if (!state.defined() || (state.place == 0 && !state.stepped)) continue;
+    advances.push_back({state.device(), state.place, state.stepped});
+    if (state.place > 0) add_(slice(state.tensor(), 0, 2, 3), state.place);
   }
   return advances;
 }
 
 void before_replay(const RandomAdvance& advance) {
-  Generator& random = generator();
-  const std::lock_guard lock(random.mutex);
-  RandomState& state = random.on(advance.device);
+  const Locked generators;
+  RandomState& state = generators->on(advance.device);
   state.will_write();
   if (state.place == 0) return;
-  Tensor base = slice(state.tensor(), 0, 2, 3);
-  add_(base, state.place);
+  add_(slice(state.tensor(), 0, 2, 3), state.place);
   state.base += std::exchange(state.place, 0);
 }
 
 void after_replay(const RandomAdvance& advance) {
-  Generator& random = generator();
-  const std::lock_guard lock(random.mutex);
-  RandomState& state = random.on(advance.device);
+  const Locked generators;
+  RandomState& state = generators->on(advance.device);
   state.base = advance.draws + (advance.stepped ? 0 : state.base);
   state.wrote();
 }
 
 void release_random_state() {
-  Generator& random = generator();
-  std::lock_guard lock(random.mutex);
-  for (RandomState& state : random.states[static_cast<int>(DeviceType::cuda)]) state = {};
+  const Locked generators;
+  for (int i = 0; i < kMaxDevices; ++i) generators->of(cuda(i)) = {};
 }
 
 namespace infer {

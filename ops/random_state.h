@@ -1,4 +1,5 @@
-// What lies behind random numbers on each device.
+// The generators of random numbers, one a device: their places for recomputation, traces and
+// replays.
 #pragma once
 
 #include <cstdint>
@@ -8,19 +9,21 @@
 
 namespace brrr {
 
-// Gives back the memory of the state on CUDA: before the runtime is shut down. The next draw starts
-// again at the seed, step 0, place 0.
+// Frees the generators' state on CUDA, before the runtime is shut down. The next draw starts again
+// at the seed, step 0, place 0.
 void release_random_state();
 
-// Where the generator stands: on each device, the next draw's place in its step.
+// The next draw's place in its step, of every device's generator.
 struct RandomPlaces {
-  std::int64_t place[2][kMaxDevices];
-  std::uint32_t version[2][kMaxDevices];  // of the seed and step
+  static constexpr int kGenerators = 2 * kMaxDevices;
+
+  std::int64_t place[kGenerators];
+  std::uint32_t version[kGenerators];  // of the seed and step
 };
 RandomPlaces random_places();
 
-// While it lives, draws repeat those that were made from `places` on, for what is computed again;
-// then the generator stands where it stood. Throws when a seed or a step has changed since.
+// During its scope, draws repeat those made from `places` on, for a recomputation; afterwards the
+// generators are where they were. Throws when a seed or a step has changed since.
 class RandomReplay {
  public:
   explicit RandomReplay(const RandomPlaces& places);
@@ -32,15 +35,15 @@ class RandomReplay {
   RandomPlaces before_;
 };
 
-// What one replay of a traced step does to the generator of a device.
+// The effect of one replay of a traced step on a device's generator.
 struct RandomAdvance {
   Device device;
   std::int64_t draws = 0;  // since the last new step in it
-  bool stepped = false;    // it goes to a new step
+  bool stepped = false;    // it begins a new step
 };
 
-// While it lives, the places of draws on this thread are counted from the start of a step that is
-// being traced. `finish` makes the calls that let each replay go on where the last one ended.
+// During its scope, draws on this thread are numbered from the start of the step that is traced.
+// `finish` records the calls by which each replay continues where the last one ended.
 class RandomTrace {
  public:
   RandomTrace();
@@ -50,7 +53,7 @@ class RandomTrace {
   std::vector<RandomAdvance> finish();
 
  private:
-  std::int64_t before_[2][kMaxDevices];
+  RandomPlaces before_;
 };
 
 // Around a replay on the current stream.

@@ -40,15 +40,15 @@ void run_pointwise(const Call& call, Tensor* outputs) {
 }
 
 void require_name(const std::string& name) {
-  bool good = !name.empty() && !(name[0] >= '0' && name[0] <= '9');
-  for (char c : name)
-    good = good &&
-           ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_');
-  if (!good)
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  const auto is_word = [&](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || is_digit(c) || c == '_';
+  };
+  if (name.empty() || is_digit(name[0]) || !std::ranges::all_of(name, is_word))
     fail(fmt::format("[register_op] expected a name of letters, digits and _, got \"{}\"", name));
 }
 
-// Calls the user's rule, and holds what it gives to the operands' forms.
+// Calls the user's rule and checks its results against the operands.
 void run_gradient(Gradient& gradient) {
   const OpInfo& info = op_info(gradient.call.op);
   info.registered->gradient(gradient);
@@ -176,8 +176,7 @@ Tensor call_op(Op op, std::span<const Operand> operands) {
   return pointwise(op, operands, nullptr);
 }
 
-// --- Structured ops
-// ------------------------------------------------------------------------------------------------
+// --- Structured ops ---
 
 namespace {
 
@@ -185,13 +184,8 @@ struct RegisteredStructured final : RegisteredOp {
   StructuredOp op;
 };
 
-const StructuredOp& definition(const OpInfo& info) {
-  return static_cast<const RegisteredStructured&>(*info.registered).op;
-}
-const StructuredOp& definition(const Call& call) { return definition(op_info(call.op)); }
-
-void infer_structured(const Call& call, OutputSpec* outputs) {
-  definition(call).infer(call, outputs);
+const StructuredOp& definition(const Call& call) {
+  return static_cast<const RegisteredStructured&>(*op_info(call.op).registered).op;
 }
 
 Cost cost_structured(const Call& call, std::span<const Tensor> outputs) {
@@ -209,20 +203,14 @@ void cpu_structured(const Call& call, Tensor* outputs) {
 #if BRRR_HAS_CUDA
 void cuda_structured(const Call& call, Tensor* outputs) {
   const StructuredOp& op = definition(call);
-  if (op.cuda) {
-    op.cuda(call, outputs);
-  } else if (!op.cuda_kernel.source.empty()) {
-    on_cuda::run_kernel_text(op.cuda_kernel, call, outputs, op.outputs);
-  } else {
+  if (op.cuda) return op.cuda(call, outputs);
+  if (op.cuda_kernel.source.empty()) {
     fail(fmt::format("[{}] has no CUDA kernel; register one, or move its inputs to the CPU",
                      op.name));
   }
+  on_cuda::run_kernel_text(op.cuda_kernel, call, outputs, op.outputs);
 }
 #endif
-
-}  // namespace
-
-namespace {
 
 Attr attribute(const char* op, const Attribute& row, Scalar value) {
   if (row.kind == Attribute::Kind::real) return Attr::of(value.to_double());
@@ -273,7 +261,7 @@ Op register_op(const StructuredOp& op) {
   info.attributes = op.attributes;
   info.gradient = gradient_rule(op.name, op.gradient != nullptr, op.needs, op.inputs, op.outputs);
   info.effect = op.pure ? Effect::pure : Effect::unknown;
-  info.infer = infer_structured;
+  info.infer = [](const Call& call, OutputSpec* outputs) { definition(call).infer(call, outputs); };
   info.cost = cost_structured;
   info.cpu = cpu_structured;
 #if BRRR_HAS_CUDA

@@ -1,6 +1,5 @@
 // The table of built-in ops, put together from ops.def and the kernels that its rows name.
 #include "brrr/dispatch/op_info.h"
-#include "brrr/ops/gradients.h"
 #include "brrr/ops/kernels.h"
 
 namespace brrr::detail {
@@ -128,15 +127,12 @@ OpInfo structured(const char* name, int inputs, const char* attributes, Effect e
 // Before any static initializer, which may call ops: their order is undefined in a static library.
 [[gnu::constructor(102)]] void fill_builtin_ops() {
   OpInfo* table = builtin_rows();
-#define BRRR_UNARY(name, types, rule, low, high, expression, ...)                            \
-  *table++ = pointwise(#name, 1, dtype_sets::types, DTypeRule::rule, low, high, #expression, \
+#define BRRR_POINTWISE(arity, name, types, rule, low, high, expression, ...)                     \
+  *table++ = pointwise(#name, arity, dtype_sets::types, DTypeRule::rule, low, high, #expression, \
                        gradients::name);
-#define BRRR_BINARY(name, types, rule, low, high, expression, ...)                           \
-  *table++ = pointwise(#name, 2, dtype_sets::types, DTypeRule::rule, low, high, #expression, \
-                       gradients::name);
-#define BRRR_TERNARY(name, types, rule, low, high, expression, ...)                          \
-  *table++ = pointwise(#name, 3, dtype_sets::types, DTypeRule::rule, low, high, #expression, \
-                       gradients::name);
+#define BRRR_UNARY(...) BRRR_POINTWISE(1, __VA_ARGS__)
+#define BRRR_BINARY(...) BRRR_POINTWISE(2, __VA_ARGS__)
+#define BRRR_TERNARY(...) BRRR_POINTWISE(3, __VA_ARGS__)
 #define BRRR_REDUCTION(name, types, rule, map, identity, combine, finish, ...)               \
   *table++ = reduction(#name, dtype_sets::types, DTypeRule::rule, #map, #identity, #combine, \
                        #finish, gradients::name);

@@ -30,8 +30,8 @@ struct Parts {
   Part part[kMostParts];
 };
 
-// A tensor as rows of adjacent elements: dimensions from `dim` on are one row. Nothing when it does
-// not lie so.
+// The stride between rows, where a row is all dimensions from `dim` on. Nothing when a row is not
+// contiguous, or rows are not evenly spaced.
 std::optional<std::int64_t> pitch_of(const Tensor& x, int dim) {
   const auto shape = x.shape(), strides = x.strides();
   std::int64_t row = 1;
@@ -90,7 +90,7 @@ void join(const Call& call, Tensor& out) {
   for (int d = 0; d < out.rank(); ++d) (d < dim ? rows : inner) *= d == dim ? 1 : out.shape()[d];
   Parts parts;
   parts.rows = rows;
-  std::vector<Tensor> copies;  // of inputs that do not lie in rows, until they have been read
+  std::vector<Tensor> copies;  // of inputs without a row pitch, until the kernel is launched
   int count = 0;
   std::int64_t at = 0;
   const auto flush = [&] {

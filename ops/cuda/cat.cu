@@ -1,6 +1,5 @@
 // cat: up to 64 inputs a launch, each a matrix of rows that goes into a stripe of the output's
-// rows. In front of it stands the typedef of Word, what is moved at a time; all lengths are in
-// words.
+// rows. Expects the typedef of Word, the unit that is moved; all lengths are in words.
 
 struct Part {
   const Word* from;

@@ -1,4 +1,4 @@
-// A copy whose values are all looked at, on CUDA. One pass; what is wrong is reported through
+// checked on CUDA: a copy in one pass, which reports values out of range through
 // tensor/cuda_faults.h.
 #include "brrr/ops/cuda/contiguous.h"
 #include "brrr/ops/cuda/hand_written.h"

@@ -1,5 +1,5 @@
-// A copy that reports values outside of low to high. In front of it stand faults.inl and the typedefs
-// Element and Bound, which is double or i64.
+// A copy that reports values outside of low to high. Expects faults.inl and the typedefs Element
+// and Bound, which is double or i64.
 
 extern "C" __global__ void __launch_bounds__(256)
     checked(Element* out, const Element* x, i64 count, Bound low, Bound high, FaultSink sink) {

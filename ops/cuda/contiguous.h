@@ -1,5 +1,4 @@
-// Copies that kernels make of operands which they cannot read, and of results which they cannot
-// write, as they lie.
+// Contiguous copies of operands and results, for kernels that do not take strides.
 #pragma once
 
 #include <brrr/ops/kernels.h>
@@ -29,7 +28,7 @@ inline void copy_into(Tensor& to, const Tensor& from) {
   copy(call, &to);
 }
 
-// Calls `f` with a contiguous tensor and sees to it that `output` has what `f` wrote.
+// Calls `f` with `output`, or with a contiguous tensor that is then copied into it.
 template <class F>
 void write_contiguous(Tensor& output, F&& f) {
   if (output.is_contiguous()) [[likely]] {

@@ -20,8 +20,8 @@ static __device__ __noinline__ void report_fault(FaultSink sink, long long posit
   const unsigned long long rank = ~(unsigned long long)position;
   if (*(volatile unsigned long long*)&record->rank >= rank) return;
   // The lock is taken, used and given back inside one branch: lanes of a warp that waited for each
-  // other behind the loop would wait for ever. Who waits leaves as soon as a lower position stands
-  // there: a million faults queue for the lock a few times, not a million.
+  // other behind the loop would wait for ever. A waiting lane leaves as soon as a lower position is
+  // recorded: a million faults queue for the lock a few times, not a million.
   volatile FaultRecord* mine = record;
   for (bool done = false; !done;) {
     if (mine->rank >= rank) {
@@ -65,7 +65,7 @@ static __device__ __forceinline__ long long index_within(long long value, long l
 static __device__ __forceinline__ long long bits_of(double a) { return __double_as_longlong(a); }
 static __device__ __forceinline__ long long bits_of(long long a) { return a; }
 
-// `given` itself. `value` is what it is in the type of the bounds, double or long long.
+// Returns `given`. `value` is the same in the type of the bounds, double or long long.
 template <class T, class V>
 static __device__ __forceinline__ T checked_range(FaultSink sink, long long position, T given,
                                                   V value, V low, V high) {

@@ -1,6 +1,6 @@
 // gather and index_select: out[i] = x[i with index[i] along one dimension], any strides.
-// In front of it stand faults.inl, the typedefs Element (by size only) and Index, and the constants
-// kRank, kWide and kWidth: elements moved together, which share an index.
+// Expects faults.inl, the typedefs Element (by size only) and Index, and the constants kRank, kWide
+// and kWidth: elements moved together, which share an index.
 
 extern "C" __global__ void __launch_bounds__(256)
     gather(Element* out, const Index* index, const Element* x,

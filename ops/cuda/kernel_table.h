@@ -11,10 +11,9 @@
 namespace brrr::on_cuda {
 
 struct KernelKey {
-  const void* on =
-      nullptr;  // the DeviceState, which is a new one when CUDA was shut down and started again
-  std::uint64_t what = 0;  // op, types
-  std::uint64_t how = 0;   // layout
+  const void* on = nullptr;  // the DeviceState: another one after CUDA was shut down and restarted
+  std::uint64_t what = 0;    // op, types
+  std::uint64_t how = 0;     // layout
   friend bool operator==(const KernelKey&, const KernelKey&) = default;
 };
 

@@ -65,7 +65,7 @@ void multiply_integers(const MatrixProduct& p, const Tensor& a, const Tensor& b,
   });
 }
 
-// `x` read in the shape of the batch, every matrix a copy of its own.
+// A copy of x expanded to the batch of the result.
 Tensor spread_batch(const Tensor& x, const Tensor& result) {
   Dims shape(result.shape());
   shape[shape.size() - 2] = x.size(-2);

@@ -1,5 +1,5 @@
 // Integer matrix products, which the library has not: 32 x 32 results a block, any strides. Sums
-// wrap. In front of it stands the typedef of Element.
+// wrap. Expects the typedef of Element.
 
 struct IntegerProduct {
   const Element* a;

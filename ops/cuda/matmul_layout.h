@@ -37,7 +37,7 @@ MatrixProduct product_of(const Tensor& a, const Tensor& b, const Tensor& d);
 // The same product as d^T = b^T a^T.
 void transpose(MatrixProduct& product);
 
-// A matrix of our rows x cols as an operand of the library, where it stands for the transpose.
+// A matrix of our rows x cols as an operand of the library, which reads it as the transpose.
 struct LibraryOperand {
   bool transposed = false;
   std::int64_t leading = 0;
@@ -88,8 +88,7 @@ std::uint64_t hash_of(const MatmulKey& key);
 struct LibraryProduct {
   MatmulKey key;
   MatrixProduct product;
-  int inner =
-      -1;  // the dimension of product.batch that is the key's batch; the others are looped over
+  int inner = -1;          // the dimension of product.batch in the key; the others are looped over
   bool exchanged = false;  // it became d^T = b^T a^T: product.a is our b
   std::int64_t calls = 1;
 };

@@ -1,9 +1,9 @@
 // Small matrix products by tensor cores, d = a b, and a row added. A block makes 16 x 16 results;
 // its warps share the summed dimension, and their sums are joined in the order of the warps.
 // Operands go from memory straight into the registers that mma reads, all loads of a warp at once:
-// the time to memory and back is what such a product takes. In front of it stand: Element, and Bits
-// of its size; MULTIPLY, the instruction; kRounds, whether that takes TF32; kAhead, the chunks that
-// a warp loads at once; kLayoutA and kLayoutB, the OperandLayout of each.
+// the time to memory and back is what such a product takes. Expects Element, and Bits of its
+// size; MULTIPLY, the instruction; kRounds, whether that takes TF32; kAhead, the chunks that a warp
+// loads at once; kLayoutA and kLayoutB, the OperandLayout of each.
 
 struct SmallProduct {
   const Bits* a;
@@ -17,8 +17,8 @@ struct SmallProduct {
 
 constexpr int kTile = 16;
 constexpr int kPerWord = 4 / sizeof(Element);
-constexpr int kWords = 4;                      // that a lane holds of a line
-constexpr int kChunk = 4 * kWords * kPerWord;  // of the summed dimension, that a warp holds
+constexpr int kWords = 4;                      // of a line, in a lane
+constexpr int kChunk = 4 * kWords * kPerWord;  // of the summed dimension, in a warp
 constexpr int kWarps = 8;
 constexpr int kThreads = 32 * kWarps;
 static_assert(kThreads == kTile * kTile, "one thread a result");

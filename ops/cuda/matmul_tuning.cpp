@@ -126,7 +126,7 @@ class Repeated {
   Owned<CUgraphExec> program_;
 };
 
-constexpr double kShort = 60;  // microseconds: below it, one run between two events tells little
+constexpr double kShort = 60;  // microseconds: below it, one run between two events is mostly noise
 
 // The GPU's time of one run; a rough one when it is long or far from the best.
 template <class Work>
@@ -408,7 +408,7 @@ std::unique_ptr<MatmulPlan> tuned_plan(const MatmulKey& key, const MatmulOperand
   try {
     candidates = measure_candidates(key, operands, stream);
   } catch (const OutOfMemory&) {
-    return nullptr;  // there may be room for the product, if not for trying it out
+    return nullptr;  // the product itself may still fit into memory
   }
   if (candidates.empty() || candidates[0].microseconds < 0) return nullptr;
   const Candidate& best = choice_of(candidates);

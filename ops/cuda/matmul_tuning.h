@@ -1,5 +1,5 @@
-// The measured choice: runs what the library offers on real operands and takes the fastest, once
-// per shape, GPU, driver and library; what was found is kept on disk beside the compiled kernels.
+// The measured choice: runs the library's algorithms on real operands and takes the fastest, once
+// per shape, GPU, driver and library. The result is kept on disk beside the compiled kernels.
 #pragma once
 
 #include <functional>
@@ -18,7 +18,7 @@ namespace brrr::on_cuda {
 std::unique_ptr<MatmulPlan> tuned_plan(const MatmulKey& key, const MatmulOperands& operands,
                                        cu::CudaStream& stream);
 
-// What is kept of a measurement.
+// The result of a measurement, as stored.
 struct Tuned {
   Algorithm algorithm{};
   std::uint8_t pretransposed = pretranspose_none;
@@ -31,7 +31,7 @@ std::string tuning_name(const MatmulKey& key, const std::string& gpu, int driver
 std::string to_bytes(const Tuned& tuned);
 std::optional<Tuned> tuned_from(std::string_view bytes);  // nothing when they are damaged
 
-// One candidate of a measurement, for reports: what it was and how long it took.
+// One candidate of a measurement.
 struct Candidate {
   std::uint8_t pretransposed = pretranspose_none;
   Algorithm algorithm{};
@@ -52,8 +52,7 @@ void add_host_times(std::vector<Candidate>& candidates, const TimeOfRuns& host);
 // Of long products the best few are timed for as long as the clock takes to settle, and only these
 // few are left: the others' times, from a cooler GPU, would look better than they are.
 void narrow_down(std::vector<Candidate>& candidates, const TimeOfRuns& time);
-// Of what is left, the one to take: the first offered of those that measure equal, so that one
-// process takes what another took.
+// The first offered of the candidates that measure equal to the best, so that processes agree.
 const Candidate& choice_of(std::span<const Candidate> candidates);
 
 // Gives the streams on which products were timed back to the driver.

@@ -7,7 +7,7 @@
 namespace brrr::on_cuda {
 
 struct SortedPairs {
-  Tensor memory;  // what the two point into
+  Tensor memory;  // of both arrays
   std::uint32_t* keys = nullptr;
   std::uint32_t* values = nullptr;
 };

@@ -1,6 +1,6 @@
 // Random draws: a thread makes one Philox block and the elements that come of it, as on the CPU.
-// In front of it stand the typedef Element, the constant kWidth (elements of a block) and DRAW, the
-// name of philox.inl's function that fills them. `state` is {seed, step, base}: read here,
+// Expects the typedef Element, the constant kWidth (elements of a block) and DRAW, the name of
+// philox.inl's function that fills them. `state` is {seed, step, base}: read here,
 // so that a replayed graph draws anew.
 
 extern "C" __global__ void __launch_bounds__(256)

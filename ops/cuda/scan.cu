@@ -1,6 +1,6 @@
 // Running sums along one dimension of x[outer][n][inner]. A line is cut into parts; when there are
 // several, a first kernel leaves each part's sum, and the scan of a part starts from the sum of
-// those before it, added in one order. In front of it stand the typedefs In, Out and Sum.
+// those before it, added in one order. Expects the typedefs In, Out and Sum.
 
 struct Scan {
   const In* x;
@@ -34,8 +34,7 @@ BRRR_FN Sum block_sum(Sum a, Sum* of_warp) {
   return sum;
 }
 
-// inner == 1: a block for each part of a line
-// ----------------------------------------------------------------------
+// --- inner == 1: a block for each part of a line ---
 
 extern "C" __global__ void __launch_bounds__(kThreads) scan_row_sums(Scan s) {
   wait_for_previous_kernel();
@@ -108,8 +107,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) scan_rows(Scan s) {
   }
 }
 
-// inner > 1: a thread for each part of a column
-// --------------------------------------------------------------------
+// --- inner > 1: a thread for each part of a column ---
 
 extern "C" __global__ void __launch_bounds__(kThreads) scan_column_sums(Scan s) {
   wait_for_previous_kernel();

@@ -5,8 +5,7 @@
 // their order, and scatter_rows or scatter_elements give each destination to one thread.
 // scatter_rows is for one index that serves every line.
 //
-// In front of it stand faults.inl, the typedefs Element and Index, and the constants kRank and
-// kWide. Operands of `lines` are out, source, index and the position in the index tensor.
+// Expects faults.inl, the typedefs Element and Index, and the constants kRank and kWide. Operands of `lines` are out, source, index and the position in the index tensor.
 
 struct Scatter {
   Element* out;
@@ -16,7 +15,7 @@ struct Scatter {
   i64 bound;   // along the dimension, in out
   i64 out_stride, source_stride, index_stride, position_stride;  // along the dimension
 };
-typedef Register<Element> Value;
+typedef Register<Element> Sum;
 
 template <class V>
 BRRR_FN V plus(V a, V b) {
@@ -64,12 +63,12 @@ extern "C" __global__ void __launch_bounds__(256)
 // Adds the sources of the entries from `slot` on that share its key, four loads at a time and in
 // order.
 template <class Source>
-BRRR_FN Value sum_segment(Value sum, const u32* keys, const u32* order, i64 entries, i64 slot,
+BRRR_FN Sum sum_segment(Sum sum, const u32* keys, const u32* order, i64 entries, i64 slot,
                           Source source) {
   const u32 key = keys[slot];
   i64 t = slot;
   while (t + 3 < entries && keys[t + 3] == key) {
-    Value values[4];
+    Sum values[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) values[i] = source(order[t + i]);
 #pragma unroll

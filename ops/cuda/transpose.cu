@@ -1,7 +1,6 @@
 // Transposes matrices by tiles of 256 bytes either way. A thread transposes a square of V x V
 // elements in its registers, and tiles go through shared memory, so that both sides
-// move 16 bytes at a time and whole lines. In front of it stands the typedef of Element, by size
-// only.
+// move 16 bytes at a time and whole lines. Expects the typedef of Element, by size only.
 
 struct TransposeArgs {
   const Element* from;

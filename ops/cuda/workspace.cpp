@@ -23,8 +23,7 @@ struct Workspaces {
   std::vector<Storage*> storages;  // those that were outgrown as well
 };
 Workspaces& workspaces() {
-  static Workspaces* instance =
-      new Workspaces;  // no clean-up at exit: the driver may be gone by then
+  static Workspaces* instance = new Workspaces;  // never destroyed: the driver may be gone by then
   return *instance;
 }
 std::atomic<std::uint32_t> generation{0};
@@ -54,8 +53,8 @@ constinit thread_local Last last{};
   return mine;
 }
 
-// A graph that is being captured has its own, in the order of the stream's calls. It is free for
-// the next call of the stream when this one has been made.
+// From the pool of the graph that is being captured. Dropped at once: the stream's next call may
+// reuse it.
 Workspace of_capture(cu::CudaStream& stream, std::size_t bytes) {
   Storage* storage = new_storage(stream.device, bytes);
   const Workspace workspace{storage->data, bytes};

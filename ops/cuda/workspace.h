@@ -16,10 +16,9 @@ struct Workspace {
   std::size_t bytes = 0;
 };
 
-// At least `bytes`: the graph's own, while the stream is being captured into one, since two graphs
-// may run side by side; else the stream's, of kMatmulWorkspace bytes or more, allocated now if
-// there is none. Ask last: until the call that uses it is made, nothing else may
-// be allocated.
+// At least `bytes`: while the stream is captured, the graph's own, since two graphs may run side by
+// side; else the stream's, of kMatmulWorkspace bytes or more, allocated now if there is none. Ask
+// last: nothing else may be allocated before the call that uses it.
 Workspace workspace_of(cu::CudaStream& stream, std::size_t bytes);
 
 // Gives every stream's workspace back; nothing may be in flight, and no graph may be replayed after
