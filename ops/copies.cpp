@@ -78,7 +78,8 @@ Tensor to(const Tensor& x, Device device, Async async) {
 
 Tensor to(const Tensor& x, Device device, DType dtype, Async async) {
   require_defined("to", x);
-  // The smaller type travels; what arrives asynchronously on the host is not read here.
+  // Converts where the smaller type is copied; an asynchronous copy cannot be converted on the
+  // host.
   const bool here = size_of(dtype) < size_of(x.dtype()) || (async == Async::yes && device.is_cpu());
   return here ? to(cast(x, dtype), device, async) : cast(to(x, device, async), dtype);
 }

@@ -100,7 +100,7 @@ Tensor meta(const Dims& shape, Options options) {
   return make_meta_tensor(options.dtype, shape, options.device);
 }
 
-// A meta tensor's likeness is meta too. What is traced has a likeness in the trace.
+// Like a meta tensor is a meta tensor; like a traced one, a tensor of the trace.
 Tensor full_like(const Tensor& x, Scalar value) {
   const CompositeScope scope("full_like");
   require_defined("full_like", x);
@@ -175,7 +175,7 @@ Tensor linspace(double start, double end, std::int64_t steps, Options options) {
   if (whole) {
     for (const double bound : {std::trunc(start), std::trunc(end)})
       require_representable("linspace", options.dtype, bound);
-    // Divided last, so that what is a whole number is not cut off below it.
+    // Divided last, so that a whole number is not truncated to the one below.
     return cast(t * (end - start) / std::max(last, 1.0) + start, options.dtype);
   }
   const double step = steps > 1 ? (end - start) / last : 0.0;

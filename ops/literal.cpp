@@ -16,7 +16,7 @@ std::string described(const TensorLiteral& literal) {
   return literal.is_list() ? fmt::format("a list of {}", literal.parts().size()) : "a number";
 }
 
-// The first elements alone: what differs from them is refused where the numbers are read.
+// Of the first element of each list; lists of another length are refused by LiteralReader.
 Dims shape_of(std::initializer_list<TensorLiteral> values) {
   Dims shape(values.size());
   const TensorLiteral* first = values.begin();

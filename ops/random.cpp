@@ -128,8 +128,7 @@ void restore(const RandomPlaces& places) {
   for (int i = 0; i < RandomPlaces::kGenerators; ++i) generators->states[i].place = places.place[i];
 }
 
-// An op that draws once and fails gives its place back, so that the next try draws the same
-// numbers.
+// Resets the place of an op's one draw when the op fails, so that a retry draws the same numbers.
 class OneDraw {
  public:
   explicit OneDraw(Device device) : device_(device), place_(Locked()->of(device).place) {}
@@ -183,7 +182,7 @@ std::int64_t most_counted(DType dtype) {
   return std::int64_t{1} << digits;
 }
 
-// As with full_like, a meta tensor's likeness is meta and draws nothing; what is traced draws.
+// Like a meta tensor is a meta tensor, without a draw; like a traced one, a draw of the trace.
 Tensor draw_like(const char* name, Op op, const Tensor& x, DType dtype) {
   require_floating(name, dtype);
   const Options like{dtype, x.device()};
@@ -323,7 +322,7 @@ Tensor randint(std::int64_t low, std::int64_t high, const Dims& shape, Options o
     fail(
         fmt::format("[randint] expected low below high by at most 2^53, got {} and {}", low, high));
   }
-  // What rounds is not drawn evenly, and may be `high`.
+  // Integers that the type rounds are not drawn evenly, and may be `high`.
   const auto has = [&](std::int64_t value) {
     if (!is_floating(options.dtype)) return is_representable(options.dtype, value);
     const std::int64_t most = most_counted(options.dtype);

@@ -148,21 +148,21 @@ Tensor cumsum(const Tensor& x, int dim) {
 Tensor softmax(const Tensor& x, int dim) {
   require_defined("softmax", x);
   const CompositeScope scope("softmax");
-  const int d = wrap_dim("softmax", dim, x.rank());
+  const Dims d = {wrap_dim("softmax", dim, x.rank())};
   const Tensor wide = widened(x);
   if (x.numel() == 0) return cast(exp(wide), floating_like(x));  // there is no largest element
-  const Tensor weights = exp(wide - maximum_to_subtract(wide, mask_of("softmax", wide, {d})));
-  return cast(weights / sum(weights, {d}, true), floating_like(x));
+  const Tensor weights = exp(wide - maximum_to_subtract(wide, mask_of("softmax", wide, d)));
+  return cast(weights / sum(weights, d, true), floating_like(x));
 }
 
 Tensor log_softmax(const Tensor& x, int dim) {
   require_defined("log_softmax", x);
   const CompositeScope scope("log_softmax");
-  const int d = wrap_dim("log_softmax", dim, x.rank());
+  const Dims d = {wrap_dim("log_softmax", dim, x.rank())};
   const Tensor wide = widened(x);
   if (x.numel() == 0) return cast(exp(wide), floating_like(x));  // there is no largest element
-  const Tensor shifted = wide - maximum_to_subtract(wide, mask_of("log_softmax", wide, {d}));
-  return cast(shifted - log(sum(exp(shifted), {d}, true)), floating_like(x));
+  const Tensor shifted = wide - maximum_to_subtract(wide, mask_of("log_softmax", wide, d));
+  return cast(shifted - log(sum(exp(shifted), d, true)), floating_like(x));
 }
 
 namespace {
@@ -181,6 +181,15 @@ Dims trailing(const char* op, const Tensor& x, int dims, const Tensor& parameter
   return result;
 }
 
+// `values` over the root of their mean square, scaled and shifted, in x's type.
+Tensor normalized(const Tensor& x, const Tensor& values, const Dims& over, double eps,
+                  const Tensor& weight, const Tensor& bias) {
+  Tensor result = values * rsqrt(mean(square(values), over, true) + eps);
+  if (weight.defined()) result = result * weight;
+  if (bias.defined()) result = result + bias;
+  return cast(result, floating_like(x));
+}
+
 }  // namespace
 
 Tensor layer_norm(const Tensor& x, int dims, const Tensor& weight, const Tensor& bias, double eps) {
@@ -190,20 +199,14 @@ Tensor layer_norm(const Tensor& x, int dims, const Tensor& weight, const Tensor&
   trailing("layer_norm", x, dims, bias);
   const Tensor wide = widened(x);
   const Tensor centred = wide - mean(wide, over, true);
-  Tensor result = centred * rsqrt(mean(square(centred), over, true) + eps);
-  if (weight.defined()) result = result * weight;
-  if (bias.defined()) result = result + bias;
-  return cast(result, floating_like(x));
+  return normalized(x, centred, over, eps, weight, bias);
 }
 
 Tensor rms_norm(const Tensor& x, int dims, const Tensor& weight, double eps) {
   require_defined("rms_norm", x);
   const CompositeScope scope("rms_norm");
   const Dims over = trailing("rms_norm", x, dims, weight);
-  const Tensor wide = widened(x);
-  Tensor result = wide * rsqrt(mean(square(wide), over, true) + eps);
-  if (weight.defined()) result = result * weight;
-  return cast(result, floating_like(x));
+  return normalized(x, widened(x), over, eps, weight, {});
 }
 
 }  // namespace brrr

@@ -135,13 +135,23 @@ Tensor permute(const Tensor& x, const Dims& order) {
   return view_call(Op::permute, x, wrapped);
 }
 
+namespace {
+
+// The order in which `permute` changes nothing.
+Dims own_order(const Tensor& x) {
+  Dims order = Dims::filled(x.rank(), 0);
+  std::iota(order.begin(), order.end(), 0);
+  return order;
+}
+
+}  // namespace
+
 Tensor transpose(const Tensor& x, int dim0, int dim1) {
   require_defined("transpose", x);
   dim0 = wrap_dim("transpose", dim0, x.rank());
   dim1 = wrap_dim("transpose", dim1, x.rank());
   if (dim0 == dim1) return x;
-  Dims order = Dims::filled(x.rank(), 0);
-  std::iota(order.begin(), order.end(), 0);
+  Dims order = own_order(x);
   std::swap(order[dim0], order[dim1]);
   return view_call(Op::permute, x, order);
 }
@@ -151,8 +161,7 @@ Tensor movedim(const Tensor& x, int from, int to) {
   from = wrap_dim("movedim", from, x.rank());
   to = wrap_dim("movedim", to, x.rank());
   if (from == to) return x;
-  Dims order = Dims::filled(x.rank(), 0);
-  std::iota(order.begin(), order.end(), 0);
+  Dims order = own_order(x);
   order.erase(from);
   order.insert(to, from);
   return view_call(Op::permute, x, order);
@@ -336,15 +345,11 @@ std::vector<Tensor> split(const Tensor& x, std::int64_t size, int dim) {
   require_defined("split", x);
   dim = wrap_existing_dim("split", dim, x.rank());
   if (size < 1) fail(fmt::format("[split] expected a size of at least 1, got {}", size));
-  std::vector<Tensor> parts;
-  const std::int64_t total = x.shape()[dim];
-  std::int64_t start = 0;
-  do {
-    const std::int64_t length = std::min(size, total - start);
-    parts.push_back(narrow(x, dim, start, length));
-    start += length;
-  } while (start < total);
-  return parts;
+  std::vector<std::int64_t> sizes;
+  std::int64_t rest = x.shape()[dim];
+  for (; rest > size; rest -= size) sizes.push_back(size);
+  sizes.push_back(rest);
+  return split(x, sizes, dim);
 }
 
 std::vector<Tensor> chunk(const Tensor& x, int chunks, int dim) {

@@ -29,8 +29,7 @@ struct IntegerProduct {
   const T* b;
   T* d;
   std::int64_t m, n, k, batches;
-  std::int64_t a_row, a_col, b_row, b_col, d_row, d_col;
-  std::int64_t a_batch, b_batch, d_batch;
+  KernelStrides strides;
 };
 
 template <class T>
@@ -42,23 +41,14 @@ void multiply_integers(const MatrixProduct& p, const Tensor& a, const Tensor& b,
   const int inner = widest(p.batch);
   constexpr std::int64_t kTile = 32;
   each_outer(p, inner, [&](std::int64_t at_a, std::int64_t at_b, std::int64_t at_d) {
-    const bool batched = inner >= 0;
     const IntegerProduct<T> one{a.data<T>() + at_a,
                                 b.data<T>() + at_b,
                                 d.data<T>() + at_d,
                                 p.m,
                                 p.n,
                                 p.k,
-                                batched ? p.batch[inner] : 1,
-                                p.a.row,
-                                p.a.col,
-                                p.b.row,
-                                p.b.col,
-                                p.d.row,
-                                p.d.col,
-                                batched ? p.a.batch[inner] : 0,
-                                batched ? p.b.batch[inner] : 0,
-                                batched ? p.d.batch[inner] : 0};
+                                inner < 0 ? 1 : p.batch[inner],
+                                kernel_strides(p, inner)};
     const Grid grid{ceil_div(p.m, kTile) * ceil_div(p.n, kTile),
                     std::min<std::int64_t>(one.batches, 65535)};
     launch(kernel, grid, 256, stream, one);

@@ -118,6 +118,13 @@ int widest(const Dims& batch) {
              : static_cast<int>(std::max_element(batch.begin(), batch.end()) - batch.begin());
 }
 
+KernelStrides kernel_strides(const MatrixProduct& p, int batch_dim) {
+  const auto batch = [batch_dim](const MatrixStrides& of) {
+    return batch_dim < 0 ? 0 : of.batch[batch_dim];
+  };
+  return {p.a.row, p.a.col, p.b.row, p.b.col, p.d.row, p.d.col, batch(p.a), batch(p.b), batch(p.d)};
+}
+
 std::optional<LibraryProduct> as_library_product(const MatrixProduct& product) {
   LibraryProduct result;
   result.product = product;

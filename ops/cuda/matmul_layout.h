@@ -122,4 +122,11 @@ void each_outer(const MatrixProduct& p, int inner, F&& f) {
 // The largest dimension of a batch; -1 when there is none.
 int widest(const Dims& batch);
 
+// Strides as our kernels take them, which walk one dimension of the batch; -1: none.
+struct KernelStrides {
+  std::int64_t a_row, a_col, b_row, b_col, d_row, d_col;
+  std::int64_t a_batch, b_batch, d_batch;
+};
+KernelStrides kernel_strides(const MatrixProduct& product, int batch_dim);
+
 }  // namespace brrr::on_cuda

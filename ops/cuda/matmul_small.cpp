@@ -15,30 +15,21 @@ constexpr std::int64_t kTile = 16;
 
 std::int64_t batches_of(const MatrixProduct& p) { return p.batch.empty() ? 1 : p.batch[0]; }
 
-// The strides of one operand's lines.
-struct Lines {
-  std::int64_t line, step, batch;
-};
-
-Lines lines_of(const MatrixProduct& p, const MatrixStrides& operand, bool is_a) {
-  return {is_a ? operand.row : operand.col, is_a ? operand.col : operand.row,
-          p.batch.empty() ? 0 : operand.batch[0]};
-}
-
-OperandLayout layout_of(const void* data, const Lines& at, std::int64_t lines, std::int64_t depth,
-                        std::int64_t size) {
+// A line is what is summed along; `line` and `step` are the strides between lines and along one.
+OperandLayout layout_of(const void* data, std::int64_t line, std::int64_t step, std::int64_t batch,
+                        std::int64_t lines, std::int64_t depth, std::int64_t size) {
   // Offsets in a matrix are computed in 32 bits.
   const auto near = [](std::int64_t stride, std::int64_t count) {
     return stride >= 0 && stride * count < std::int64_t{1} << 31;
   };
-  if (!near(at.line, lines) || !near(at.step, depth)) return OperandLayout::strided;
+  if (!near(line, lines) || !near(step, depth)) return OperandLayout::strided;
   const auto whole = [&](std::int64_t elements, std::int64_t stride, std::int64_t extent) {
     const std::int64_t bytes = elements * size;
     return reinterpret_cast<std::uintptr_t>(data) % static_cast<std::uintptr_t>(bytes) == 0 &&
-           stride % elements == 0 && at.batch % elements == 0 && extent % elements == 0;
+           stride % elements == 0 && batch % elements == 0 && extent % elements == 0;
   };
-  if (at.step == 1 && whole(16 / size, at.line, depth)) return OperandLayout::k_contiguous;
-  if (at.line == 1 && whole(2, at.step, lines)) return OperandLayout::mn_contiguous;
+  if (step == 1 && whole(16 / size, line, depth)) return OperandLayout::k_contiguous;
+  if (line == 1 && whole(2, step, lines)) return OperandLayout::mn_contiguous;
   return OperandLayout::strided;
 }
 
@@ -47,8 +38,8 @@ struct SmallProduct {
   const void* b;
   void* d;
   const void* row;
-  std::int64_t a_row, a_col, b_row, b_col, d_row, d_col, row_step;
-  std::int64_t a_batch, b_batch, d_batch;
+  std::int64_t row_step;
+  KernelStrides strides;
   std::int32_t m, n, k;
 };
 
@@ -91,9 +82,9 @@ void multiply_small(const MatrixProduct& p, const Tensor& a, const Tensor& b, co
                     Tensor& d, cu::CudaStream& stream) {
   const DType dtype = a.dtype();
   const auto size = static_cast<std::int64_t>(size_of(dtype));
-  const Lines of_a = lines_of(p, p.a, true), of_b = lines_of(p, p.b, false);
-  const OperandLayout layout_a = layout_of(a.data(), of_a, p.m, p.k, size),
-                      layout_b = layout_of(b.data(), of_b, p.n, p.k, size);
+  const KernelStrides s = kernel_strides(p, p.batch.empty() ? -1 : 0);
+  const OperandLayout layout_a = layout_of(a.data(), s.a_row, s.a_col, s.a_batch, p.m, p.k, size),
+                      layout_b = layout_of(b.data(), s.b_col, s.b_row, s.b_batch, p.n, p.k, size);
   // Half of what all warps take of the depth at once spares a shallow product registers and code.
   const int ahead = p.k * size <= 512 ? 1 : 2;
   const auto variant =
@@ -106,16 +97,8 @@ void multiply_small(const MatrixProduct& p, const Tensor& a, const Tensor& b, co
                          b.data(),
                          d.data(),
                          row ? row->data() : nullptr,
-                         p.a.row,
-                         p.a.col,
-                         p.b.row,
-                         p.b.col,
-                         p.d.row,
-                         p.d.col,
                          row ? row->strides()[0] : 0,
-                         of_a.batch,
-                         of_b.batch,
-                         p.batch.empty() ? 0 : p.d.batch[0],
+                         s,
                          static_cast<std::int32_t>(p.m),
                          static_cast<std::int32_t>(p.n),
                          static_cast<std::int32_t>(p.k)};

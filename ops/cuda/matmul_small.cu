@@ -10,7 +10,8 @@ struct SmallProduct {
   const Bits* b;
   Element* d;
   const Element* row;  // null: none
-  i64 a_row, a_col, b_row, b_col, d_row, d_col, row_step;
+  i64 row_step;
+  i64 a_row, a_col, b_row, b_col, d_row, d_col;
   i64 a_batch, b_batch, d_batch;
   i32 m, n, k;
 };

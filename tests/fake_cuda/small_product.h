@@ -15,7 +15,8 @@ inline void define_small_product(FakeCuda& fake) {
     const float* b;
     float* d;
     const float* row;
-    std::int64_t a_row, a_col, b_row, b_col, d_row, d_col, row_step;
+    std::int64_t row_step;
+    std::int64_t a_row, a_col, b_row, b_col, d_row, d_col;
     std::int64_t a_batch, b_batch, d_batch;
     std::int32_t m, n, k;
   };
