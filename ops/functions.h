@@ -109,14 +109,14 @@ Tensor dropout(const Tensor& x, double p);
 // - To CUDA from pinned memory, x must keep its values until the stream has got there (record an
 //   event after the call, or synchronize). x may be dropped at once: its memory is kept that long.
 //   Pageable memory is copied into pinned staging before the call returns, so it may change at
-//   once; the call waits only while more than the staging holds (16 MiB) is under way.
+//   once; the call waits only while more than the staging's 16 MiB is in flight.
 // - To the host, the result is pinned, and may be read when the stream has got there.
-// What work on a CPU stream of its own still has to write is waited for in every case.
+// Writes that are pending on a CPU stream are waited for in every case.
 Tensor to(const Tensor& x, Device device, Async async = Async::no);
 Tensor to(const Tensor& x, DType dtype);
 Tensor to(const Tensor& x, Device device, DType dtype, Async async = Async::no);
 // A copy in host memory that CUDA reads and writes by itself; x when it is pinned already.
-// `is_pinned` tells, and `copy_bytes` fills such a tensor again (tensor/host_copy.h).
+// tensor/host_copy.h has `is_pinned`, and `copy_bytes`, which fills such a tensor again.
 Tensor pin_memory(const Tensor& x);
 Tensor cast(const Tensor& x, DType dtype);
 Tensor contiguous(const Tensor& x);  // x itself when it already is
@@ -137,7 +137,7 @@ std::ostream& operator<<(std::ostream& out, const Tensor& x);
 // --- Pointwise: one function a row of ops.def ---
 // Operands broadcast and promote; any of them may be a number, as long as one is a tensor.
 
-// An in-place function of a temporary, which is a view as a rule: fill_(select(x, 0, i), 1) and
+// An in-place function of a temporary, usually a view: fill_(select(x, 0, i), 1) and
 // copy_(x[0], y) write into x.
 #define BRRR_INTO_TEMPORARY(name)                        \
   template <class... Operands>                           \
@@ -306,7 +306,7 @@ std::vector<Tensor> split(const Tensor& x, std::initializer_list<std::int64_t> s
 std::vector<Tensor> chunk(const Tensor& x, int chunks, int dim = 0);
 Tensor cat(const std::vector<Tensor>& parts, int dim = 0);
 Tensor stack(const std::vector<Tensor>& parts, int dim = 0);
-// Copies of x side by side, times[i] of them along dimension i. `repeat` wants a number for each
+// Copies of x side by side, times[i] of them along dimension i. `repeat` takes a number for each
 // dimension and may name new ones in front; `tile` takes 1 for those in front that are not named.
 Tensor repeat(const Tensor& x, const Dims& times);
 Tensor tile(const Tensor& x, const Dims& times);

@@ -5,7 +5,8 @@
 // their order, and scatter_rows or scatter_elements give each destination to one thread.
 // scatter_rows is for one index that serves every line.
 //
-// Expects faults.inl, the typedefs Element and Index, and the constants kRank and kWide. Operands of `lines` are out, source, index and the position in the index tensor.
+// Expects faults.inl, the typedefs Element and Index, and the constants kRank and kWide. Operands
+// of `lines` are out, source, index and the position in the index tensor.
 
 struct Scatter {
   Element* out;
@@ -64,7 +65,7 @@ extern "C" __global__ void __launch_bounds__(256)
 // order.
 template <class Source>
 BRRR_FN Sum sum_segment(Sum sum, const u32* keys, const u32* order, i64 entries, i64 slot,
-                          Source source) {
+                        Source source) {
   const u32 key = keys[slot];
   i64 t = slot;
   while (t + 3 < entries && keys[t + 3] == key) {

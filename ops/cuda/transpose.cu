@@ -49,7 +49,8 @@ extern "C" __global__ void __launch_bounds__(kThreads)
 #pragma unroll
       for (int j = 0; j < V; ++j) {
         tile[(x * V + j) * 16 + (y ^ x % 8)] =
-            make_uint4(transposed_word(in, j, 0), transposed_word(in, j, 1), transposed_word(in, j, 2), transposed_word(in, j, 3));
+            make_uint4(transposed_word(in, j, 0), transposed_word(in, j, 1),
+                       transposed_word(in, j, 2), transposed_word(in, j, 3));
       }
       __syncthreads();
 #pragma unroll
