@@ -158,7 +158,8 @@ inline Tensor unary(Op op, DTypeSet types, DTypeRule rule, const Tensor& a) {
   return pointwise(op, std::array{Operand(a)}, nullptr);
 }
 
-inline Tensor binary(Op op, DTypeSet types, DTypeRule rule, const Tensor& a, const Tensor& b) {
+[[gnu::always_inline]] inline Tensor binary(Op op, DTypeSet types, DTypeRule rule, const Tensor& a,
+                                            const Tensor& b) {
   if (ready(a, types, rule) && b.defined() && a.dtype() == b.dtype()) [[likely]]
     return dispatch_op(op, a.dtype(), {}, a, b);
   return pointwise(op, std::array{Operand(a), Operand(b)}, nullptr);
