@@ -18,10 +18,6 @@ using autograd::history_of;
 
 namespace {
 
-void require_defined(const char* what, const Tensor& x) {
-  if (!x.defined()) fail(fmt::format("[{}] expected a tensor, got an undefined one", what));
-}
-
 History& leaf_history(const char* what, const Tensor& x) {
   require_defined(what, x);
   if (!is_leaf(x)) {
@@ -55,7 +51,13 @@ bool is_leaf(const Tensor& x) {
   return !history || !history->node;
 }
 
-bool grad_enabled() { return !(thread_keys.excluded & bit(Key::autograd)); }
+GradMode::GradMode(bool recorded) : before_(thread_context.excluded_keys) {
+  thread_context.excluded_keys =
+      recorded ? before_ & ~bit(Key::autograd) : before_ | bit(Key::autograd);
+}
+GradMode::~GradMode() { thread_context.excluded_keys = before_; }
+
+bool grad_enabled() { return !(thread_context.excluded_keys & bit(Key::autograd)); }
 
 Tensor& requires_grad_(Tensor& x, bool on) {
   require_defined("requires_grad_", x);
@@ -70,7 +72,7 @@ Tensor& requires_grad_(Tensor& x, bool on) {
     if (history_of(x) && history_of(x)->group)
       fail(fmt::format("[requires_grad_] expected a leaf in no group, got {}", x.describe()));
     // What was recorded of it still leads here, and passes it over.
-    x.impl()->word = x.impl()->word.without_keys(bit(Key::autograd));
+    x.impl()->remove_keys(bit(Key::autograd));
     return x;
   }
   if (!is_floating(x.dtype())) {
@@ -81,7 +83,7 @@ Tensor& requires_grad_(Tensor& x, bool on) {
   [[maybe_unused]] static const bool recorded =
       (set_key_function(Key::autograd, autograd::record), true);
   autograd::own_history(x);
-  x.impl()->word = x.impl()->word.with_keys(bit(Key::autograd));
+  x.impl()->add_keys(bit(Key::autograd));
   return x;
 }
 

@@ -6,6 +6,7 @@
 //   backward(sum(square(w)));            // grad_of(w) is 2 w
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <initializer_list>
 #include <memory>
@@ -15,13 +16,11 @@
 #include <utility>
 #include <vector>
 
-#include <brrr/dispatch/keys.h>
 #include <brrr/tensor/tensor.h>
 
 namespace brrr {
 
-// --- Tensors
-// --------------------------------------------------------------------------------------
+// --- Tensors ---
 
 // Makes a floating tensor that was not computed from others a leaf, whose gradient is collected; or
 // a constant again, which backwards of what was recorded before pass over.
@@ -43,36 +42,37 @@ void retain_grad(const Tensor& x);
 // The same elements, as a constant.
 Tensor detach(const Tensor& x);
 
-// While it lives, nothing is recorded on this thread.
-class NoGrad : public ExcludeKeys {
+bool grad_enabled();
+// While it lives, calls on this thread are recorded or not.
+class GradMode {
  public:
-  NoGrad() : ExcludeKeys(bit(Key::autograd)) {}
+  explicit GradMode(bool recorded);
+  ~GradMode();
+  GradMode(const GradMode&) = delete;
+  GradMode& operator=(const GradMode&) = delete;
+
+ private:
+  std::uint32_t before_;
 };
-// The same for one function: Tensor y = no_grad([&] { return model(x); });
+struct NoGrad : GradMode {
+  NoGrad() : GradMode(false) {}
+};
+// Recording again, where an outer NoGrad had turned it off.
+struct EnableGrad : GradMode {
+  EnableGrad() : GradMode(true) {}
+};
+// NoGrad for one function: Tensor y = no_grad([&] { return model(x); });
 template <class F>
 decltype(auto) no_grad(F&& f) {
   const NoGrad constant;
   return std::forward<F>(f)();
 }
-bool grad_enabled();
-// Recording again, where an outer NoGrad had turned it off.
-class EnableGrad {
- public:
-  EnableGrad() : before_(thread_keys.excluded) { thread_keys.excluded &= ~bit(Key::autograd); }
-  ~EnableGrad() { thread_keys.excluded = before_; }
-  EnableGrad(const EnableGrad&) = delete;
-  EnableGrad& operator=(const EnableGrad&) = delete;
-
- private:
-  std::uint32_t before_;
-};
 
 // `hook` sees the gradient of x once in each backward that reaches x, when it is complete; what it
 // returns, when that is defined, takes its place; it must be of the same shape and dtype.
 void register_hook(const Tensor& x, std::function<Tensor(const Tensor& gradient)> hook);
 
-// --- Backward
-// -------------------------------------------------------------------------------------
+// --- Backward ---
 
 struct BackwardOptions {
   bool create_graph = false;  // records the gradients, so that they can be differentiated
@@ -105,8 +105,7 @@ std::vector<Tensor> grad(const Tensor& output, std::initializer_list<Tensor> inp
                          GradOptions options = {});
 Tensor grad(const Tensor& output, const Tensor& input, GradOptions options = {});
 
-// --- Rematerialization by hand
-// --------------------------------------------------------------------
+// --- Rematerialization by hand ---
 
 // fn(inputs), keeping only the inputs: backward runs fn once more. Random numbers come out alike.
 // fn must be a function of its inputs and of tensors that do not change in between.
@@ -114,8 +113,7 @@ using Checkpointed = std::function<std::vector<Tensor>(std::span<const Tensor> i
 std::vector<Tensor> checkpoint(const Checkpointed& fn, std::vector<Tensor> inputs);
 Tensor checkpoint(const std::function<Tensor(const Tensor&)>& fn, const Tensor& input);
 
-// --- Looking at the tape
-// --------------------------------------------------------------------------
+// --- Looking at the tape ---
 
 // While it lives, a backward on this thread stops at the first call whose gradient is not finite,
 // and its error names the call. Reads every gradient: slow.
@@ -142,8 +140,7 @@ std::size_t saved_bytes(std::span<const SavedTensor> saved);
 // One line a tensor, and the sum.
 std::string to_string(std::span<const SavedTensor> saved);
 
-// --- Gradients side by side
-// -----------------------------------------------------------------------
+// --- Gradients side by side ---
 
 // Leaves of one dtype and device whose gradients lie side by side in one flat tensor: a backward
 // fills it with one op, however many leaves there are.

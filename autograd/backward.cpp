@@ -11,9 +11,9 @@ namespace autograd {
 namespace {
 
 void require_gradient(const char* what, const Tensor& x) {
-  if (!x.defined()) fail(fmt::format("[{}] expected a tensor, got an undefined one", what));
+  require_defined(what, x);
   if (requires_grad(x)) return;
-  const bool replayed = x.impl()->word.bits & TensorWord::kReplayed;
+  const bool replayed = x.impl()->word.bits & kReplayed;
   fail(
       fmt::format("[{}] expected a tensor that was computed from one that requires a gradient, "
                   "got {}{}",
@@ -50,7 +50,7 @@ void backward(std::span<const Tensor> outputs, std::span<const Tensor> gradients
                      outputs.size(), gradients.size()));
   }
   for (const Tensor& output : outputs) require_gradient("backward", output);
-  const Recording recording(options.create_graph);
+  const GradMode recording(options.create_graph);
   Run run(options.create_graph, options.retain_graph.value_or(options.create_graph));
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     run.seed(outputs[i],
@@ -81,7 +81,7 @@ std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor
     wanted.push_back({history.node, history.node ? nullptr : input.impl(), history.output, {}});
   }
   for (const Tensor& output : outputs) require_gradient("grad", output);
-  const Recording recording(options.create_graph);
+  const GradMode recording(options.create_graph);
   Run run(options.create_graph, options.retain_graph.value_or(options.create_graph));
   run.restrict_to(wanted, outputs);
   for (std::size_t i = 0; i < outputs.size(); ++i) {
@@ -116,7 +116,7 @@ Tensor grad(const Tensor& output, const Tensor& input, GradOptions options) {
   return grad(std::span(&output, 1), std::span(&input, 1), std::move(options))[0];
 }
 
-DetectAnomaly::DetectAnomaly() : before_(std::exchange(autograd::detect_anomaly, true)) {}
-DetectAnomaly::~DetectAnomaly() { autograd::detect_anomaly = before_; }
+DetectAnomaly::DetectAnomaly() : before_(std::exchange(thread_context.detect_anomaly, true)) {}
+DetectAnomaly::~DetectAnomaly() { thread_context.detect_anomaly = before_; }
 
 }  // namespace brrr

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include "brrr/autograd/autograd.h"
-#include "brrr/autograd/journal.h"
 #include "brrr/autograd/node.h"
 #include "brrr/dispatch/dispatch.h"
 #include "brrr/ops/functions.h"
@@ -14,6 +13,11 @@
 namespace brrr {
 namespace autograd {
 namespace {
+
+// Numbers the calls of a checkpoint that runs again, for traces.
+struct Recomputation : ContextScope<&ThreadContext::recomputation> {
+  Recomputation() : ContextScope(++thread_context.last_recomputation) {}
+};
 
 struct Again final : Recomputed {
   Checkpointed fn;
@@ -62,7 +66,7 @@ std::vector<Tensor> checkpoint(const Checkpointed& fn, std::vector<Tensor> input
   bool any = false;
   std::vector<Tensor> outputs;
   {
-    const Noticing noticing(any);
+    const ContextScope<&ThreadContext::checkpoint_notices> notices(&any);
     outputs = fn(inputs);
   }
   if (!any || outputs.empty()) return outputs;

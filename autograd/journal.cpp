@@ -8,22 +8,10 @@
 
 namespace brrr::autograd {
 
-thread_local constinit int runs_under_way = 0;
-thread_local constinit int current_recomputation = 0;
-
-Recomputation::Recomputation() : before_(current_recomputation) {
-  static thread_local constinit int last = 0;
-  current_recomputation = ++last;
-}
-
-namespace {
-constinit thread_local Journal* journal = nullptr;
-}
-
-Journal::Journal() { journal = this; }
+Journal::Journal() { thread_context.journal = this; }
 
 Journal::~Journal() {
-  journal = nullptr;
+  thread_context.journal = nullptr;
   for (const Entry& entry : entries_) {
     if (collected(entry.leaf).impl() != entry.before.impl())
       set_collected(entry.leaf, entry.before);
@@ -34,19 +22,19 @@ void note(TensorImpl* impl, bool depends) {
   const auto* history = static_cast<const History*>(impl->autograd);
   if (history->group) impl = history->group->leaves[0].impl();
   const auto known = [impl](const Journal::Entry& entry) { return entry.leaf.impl() == impl; };
-  if (std::ranges::any_of(journal->entries_, known)) return;
+  if (std::ranges::any_of(thread_context.journal->entries_, known)) return;
   impl->retain();
-  const Tensor leaf(impl);
-  journal->entries_.push_back({leaf, collected(leaf), depends});
+  const Tensor leaf = TensorImpl::handle(impl);
+  thread_context.journal->entries_.push_back({leaf, collected(leaf), depends});
 }
 
 void note_change(TensorImpl* leaf, bool depends) {
-  if (journal) [[unlikely]]
+  if (thread_context.journal) [[unlikely]]
     note(leaf, depends);
 }
 
 void note_look(TensorImpl* leaf) {
-  if (journal) [[unlikely]]
+  if (thread_context.journal) [[unlikely]]
     note(leaf, true);
 }
 

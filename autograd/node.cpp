@@ -4,15 +4,14 @@
 #include "brrr/ops/functions.h"
 
 namespace brrr::autograd {
-namespace {
 
-// Nodes whose last owner let go, waiting for the loop below: a node that drops the nodes before it
-// only adds to the list.
-struct Doomed {
+// Nodes without owners that wait to be freed by `free_chain`: freeing a node only adds those that
+// it leads to.
+struct DoomedNodes {
   std::vector<Node*> nodes;
-  bool draining = false;
 };
-thread_local Doomed* doomed = nullptr;
+
+namespace {
 
 void drop_edge(Edge& edge) {
   const Edge gone = std::exchange(edge, Edge());
@@ -28,16 +27,15 @@ void destroy(Node* node) {
   delete node;
 }
 
-[[gnu::noinline]] void destroy_in_turn(Node* node) {
-  Doomed own;
-  doomed = &own;
+[[gnu::noinline]] void free_chain(Node* node) {
+  DoomedNodes own;
+  const ContextScope<&ThreadContext::doomed_nodes> collecting(&own);
   destroy(node);
   while (!own.nodes.empty()) {
     Node* next = own.nodes.back();
     own.nodes.pop_back();
     destroy(next);
   }
-  doomed = nullptr;
 }
 
 }  // namespace
@@ -46,12 +44,12 @@ void Node::drop() {
   if (refs.load(std::memory_order_acquire) != 1 &&
       refs.fetch_sub(1, std::memory_order_acq_rel) != 1)
     return;
-  if (ran) {  // it leads nowhere any more
+  if (ran) {  // its edges have been dropped
     delete this;
-  } else if (doomed) {
-    doomed->nodes.push_back(this);
+  } else if (thread_context.doomed_nodes) {
+    thread_context.doomed_nodes->nodes.push_back(this);
   } else {
-    destroy_in_turn(this);
+    free_chain(this);
   }
 }
 
@@ -89,12 +87,12 @@ void attach(const Tensor& x, Node* node, int output) {
   }
   if (Node* before = std::exchange(history.node, node)) before->drop();
   history.output = output;
-  impl.word = impl.word.with_keys(bit(Key::autograd));
+  impl.add_keys(bit(Key::autograd));
 }
 
 void forget_history(const Tensor& x) {
   TensorImpl& impl = *x.impl();
-  impl.word = impl.word.without_keys(bit(Key::autograd));
+  impl.remove_keys(bit(Key::autograd));
   History* history = history_of(x);
   if (!history) return;
   // Calls from when it was a leaf may yet lead here.
@@ -115,7 +113,7 @@ std::uint64_t next_sequence(std::uint64_t least) {
   constexpr int kThreadBits = 16;
   constexpr std::uint64_t kThread = (std::uint64_t{1} << kThreadBits) - 1;
   static std::atomic<std::uint64_t> threads{0};
-  static thread_local constinit std::uint64_t last = 0;
+  std::uint64_t& last = thread_context.last_sequence;
   if (last == 0) [[unlikely]]
     last = 1 + threads.fetch_add(1, std::memory_order_relaxed) % kThread;
   last = (((last > least ? last : least) >> kThreadBits) + 1) << kThreadBits | (last & kThread);

@@ -12,7 +12,7 @@
 #include <memory>
 #include <vector>
 
-#include <brrr/dispatch/gradient.h>
+#include <brrr/dispatch/keys.h>
 #include <brrr/dispatch/op_info.h>
 #include <brrr/tensor/pool.h>
 #include <brrr/tensor/tensor.h>
@@ -142,7 +142,7 @@ inline History* history_of(const Tensor& x) { return static_cast<History*>(x.imp
 // Made when there is none.
 History& own_history(const Tensor& x);
 
-// The Autograd key's one function: runs a call below, and puts a node for it on the tape.
+// The Autograd key's one function: runs a call below, and records it as a node of the tape.
 void record(Call& call, Tensor* outputs, std::uint32_t keys);
 
 // Makes x an output of the node, and marks it for the dispatcher. Takes over a reference.
@@ -153,18 +153,6 @@ void forget_history(const Tensor& x);
 
 // The same elements without a place on the tape.
 Tensor without_history(const Tensor& x);
-
-// While it lives nothing is recorded on this thread; `any` is set when something would have been.
-class Noticing {
- public:
-  explicit Noticing(bool& any);
-  ~Noticing();
-  Noticing(const Noticing&) = delete;
-  Noticing& operator=(const Noticing&) = delete;
-
- private:
-  bool* before_;
-};
 
 // Above the sequence of every node on this thread, and above `least`; no two nodes have the same.
 std::uint64_t next_sequence(std::uint64_t least);

@@ -1,5 +1,8 @@
-// The Autograd key's one function: runs a call below, and puts a node for it on the tape.
+// The Autograd key's one function: runs a call below, and records it as a node of the tape.
 #include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
 
 #include "brrr/autograd/autograd.h"
 #include "brrr/autograd/node.h"
@@ -8,10 +11,6 @@
 
 namespace brrr::autograd {
 namespace {
-
-// Set while checkpoint runs its function for the first time: nothing is recorded, and this learns
-// whether anything would have been.
-thread_local bool* noticed = nullptr;
 
 bool needs_gradient(const Tensor& x) { return x.impl()->word.keys() & bit(Key::autograd); }
 
@@ -29,11 +28,7 @@ Edge edge_to(const Tensor& x) {
 std::uint64_t sequence_of(const Edge& edge) { return edge.node() ? edge.node()->sequence : 0; }
 
 bool same_form(const Tensor& x, const Tensor& like) {
-  if (x.dtype() != like.dtype() || x.rank() != like.rank()) return false;
-  for (int i = 0; i < x.rank(); ++i) {
-    if (x.impl()->dims[i] != like.impl()->dims[i]) return false;
-  }
-  return true;
+  return x.dtype() == like.dtype() && same_shape(*x.impl(), *like.impl());
 }
 
 bool is_column_major(const Tensor& x) {
@@ -47,7 +42,7 @@ Like* pooled_like(const Tensor& x) {
 
 void save(Saved& saved, const Tensor& x) {
   saved.tensor = x;
-  saved.version = x.version();
+  saved.version = x.impl()->version();
 }
 
 // Operands are the inputs with the numbers among them.
@@ -56,13 +51,12 @@ int operand_count(const Call& call) {
   return static_cast<int>(call.n_inputs + (s & 1) + (s >> 1 & 1) + (s >> 2 & 1));
 }
 
-void make_rest(Node& node, int operands, const OpInfo& info) {
-  node.rest = std::make_unique<NodeRest>();
-  node.rest->edges.resize(static_cast<std::size_t>(operands));
-  node.rest->operands.resize(static_cast<std::size_t>(operands));
-  node.rest->likes.resize(static_cast<std::size_t>(operands));
-  node.rest->results.resize(info.n_outputs);
-  node.rest->slots.resize(info.n_outputs);
+// Calls f with the place of each operand that is a tensor, and the tensor.
+template <class F>
+void for_each_tensor(const Call& call, F&& f) {
+  for (int i = 0, input = 0; input < static_cast<int>(call.n_inputs); ++i) {
+    if (!call.is_scalar(i)) f(i, *call.inputs[input++]);
+  }
 }
 
 // Writing into memory that another tensor sees would change values that the tape knows nothing of.
@@ -81,13 +75,11 @@ void check_in_place(const Call& call, const OpInfo& info, const Tensor& x) {
   }
   // The first operand of a pointwise call is the tensor itself, and others may be.
   CallValues overwritten = 0, read = 0;
-  for (int i = 0, n = operand_count(call), input = 0; i < n; ++i) {
-    if (call.is_scalar(i)) continue;
-    const Tensor& operand = *call.inputs[input++];
+  for_each_tensor(call, [&](int i, const Tensor& operand) {
     if (operand.impl() == x.impl()) overwritten |= operand_bit(i);
     if (needs_gradient(operand) && info.gradient.has_gradient(i))
       read |= info.gradient.needs_for(i);
-  }
+  });
   if (read & overwritten) {
     fail(
         fmt::format("[{}_] expected not to overwrite a value that a gradient is computed from, got "
@@ -96,72 +88,81 @@ void check_in_place(const Call& call, const OpInfo& info, const Tensor& x) {
   }
 }
 
-// Puts the call on the tape.
-void put_down(const Call& call, const OpInfo& info, Tensor* outputs) {
-  const GradientRule& rule = info.gradient;
-  struct Owned {
-    Node* node;
-    ~Owned() {
-      if (node) node->drop();
-    }
-  } owned{new Node(call.op)};
-  Node* const node = owned.node;
-  const int n = operand_count(call);
+struct DropNode {
+  void operator()(Node* node) const { node->drop(); }
+};
+using NodePtr = std::unique_ptr<Node, DropNode>;
+
+// A node with the call's attributes and room for `operands` of them.
+NodePtr new_node(const Call& call, const OpInfo& info, int operands) {
+  NodePtr node(new Node(call.op));
   node->n_outputs = info.n_outputs;
-  if (n > Node::kInline || info.n_outputs > 1) {
-    make_rest(*node, n, info);
+  if (operands > Node::kInline || info.n_outputs > 1) {
+    const auto n = static_cast<std::size_t>(operands);
+    node->rest.reset(new NodeRest{std::vector<Edge>(n), std::vector<Saved>(n),
+                                  std::vector<Saved>(info.n_outputs), std::vector<Like*>(n),
+                                  std::vector<Slot>(info.n_outputs)});
   } else {
-    node->n_operands = static_cast<std::uint8_t>(n);
+    node->n_operands = static_cast<std::uint8_t>(operands);
   }
   node->call.n_attrs = call.n_attrs;
   node->call.scalars = call.scalars;
   node->call.dtype = call.dtype;
   node->call.in_place = call.in_place;
   node->call.device = call.device;
-  for (int i = 0; i < call.n_attrs; ++i) node->call.attrs[i] = call.attrs[i];
+  std::copy_n(call.attrs, call.n_attrs, node->call.attrs);
+  return node;
+}
 
+// Gives the node its edges, its sequence and what its rule needs of operands by their form; returns
+// the values that the gradients along its edges are computed from. Without edges the sequence stays
+// 0.
+CallValues connect(Node& node, const Call& call, const OpInfo& info, const Tensor& first_output) {
+  const GradientRule& rule = info.gradient;
   const bool pointwise = info.kind == OpKind::pointwise;
   std::uint64_t latest = 0;
   CallValues needed = 0;
   bool any = false;
-  for (int i = 0, input = 0; i < n; ++i) {
-    if (call.is_scalar(i)) continue;
-    const Tensor& x = *call.inputs[input++];
-    // Ops without a rule are recorded too: that they have none is said when a gradient arrives.
+  for_each_tensor(call, [&](int i, const Tensor& x) {
+    // Ops without a rule are recorded too: the backward that reaches them refuses.
     const Edge edge = !rule.run || rule.has_gradient(i) ? edge_to(x) : Edge();
     if (edge) {
       any = true;
       needed |= rule.needs_for(i);
       latest = std::max(latest, sequence_of(edge));
-      node->edge(i) = edge;
+      node.edge(i) = edge;
     }
     // A broadcast operand's gradient is summed to its shape; other rules may ask for any form, and
     // of several outputs the first may have no gradient.
-    if (pointwise ? edge && !same_form(x, outputs[0])
-                  : info.n_outputs > 1 || !same_form(x, outputs[0]) || is_column_major(x)) {
-      node->like(i) = pooled_like(x);
+    if (pointwise ? edge && !same_form(x, first_output)
+                  : info.n_outputs > 1 || !same_form(x, first_output) || is_column_major(x)) {
+      node.like(i) = pooled_like(x);
     }
-  }
-  if (!any) {  // overwritten by a constant
+  });
+  if (any) node.sequence = next_sequence(latest);
+  return needed;
+}
+
+// Records the call as a node of the tape, of which its floating outputs are the outputs.
+void record_node(const Call& call, const OpInfo& info, Tensor* outputs) {
+  NodePtr node = new_node(call, info, operand_count(call));
+  const CallValues needed = connect(*node, call, info, outputs[0]);
+  if (node->sequence == 0) {  // overwritten by a constant
     if (call.in_place) forget_history(outputs[0]);
     return;
   }
-  for (int i = 0, input = 0; i < n; ++i) {
-    if (call.is_scalar(i)) continue;
-    const Tensor& x = *call.inputs[input++];
+  for_each_tensor(call, [&](int i, const Tensor& x) {
     if (needed & operand_bit(i)) save(node->operand(i), x);
-  }
-  node->sequence = next_sequence(latest);
+  });
   for (int i = 0; i < info.n_outputs; ++i) {
     if (needed & result_bit(i)) save(node->output(i), without_history(outputs[i]));
   }
-  // The first output takes over the reference that is held here.
-  owned.node = nullptr;
-  bool taken = false;
+  Node* const recorded = node.release();  // its reference is the first output's
+  bool owned = false;
   for (int i = 0; i < info.n_outputs; ++i) {
     if (!is_floating(outputs[i].dtype())) continue;
-    if (std::exchange(taken, true)) node->retain();
-    attach(outputs[i], node, i);
+    if (std::exchange(owned, true)) recorded->retain();
+    attach(outputs[i], recorded, i);
   }
 }
 
@@ -175,21 +176,18 @@ void record(Call& call, Tensor* outputs, std::uint32_t keys) {
     const ExcludeKeys below(bit(Key::autograd));
     dispatch_below(Key::autograd, call, outputs, keys);
   }
-  if (noticed) [[unlikely]] {
-    *noticed = true;
+  if (bool* notices = thread_context.checkpoint_notices) [[unlikely]] {
+    *notices = true;
     return;
   }
   bool floating = false;
   for (int i = 0; i < info.n_outputs; ++i) floating |= is_floating(outputs[i].dtype());
   const bool constant = info.gradient.run && !info.gradient.differentiable;
   if (floating && !constant) {
-    put_down(call, info, outputs);
+    record_node(call, info, outputs);
   } else if (call.in_place) {
     for (int i = 0; i < info.n_outputs; ++i) forget_history(outputs[i]);
   }
 }
-
-Noticing::Noticing(bool& any) : before_(std::exchange(noticed, &any)) {}
-Noticing::~Noticing() { noticed = before_; }
 
 }  // namespace brrr::autograd

@@ -14,8 +14,6 @@
 
 namespace brrr::autograd {
 
-thread_local constinit bool detect_anomaly = false;
-
 bool alike(const Tensor& gradient, const Tensor& like) {
   return gradient.dtype() == like.dtype() && gradient.device() == like.device() &&
          std::ranges::equal(gradient.shape(), like.shape()) &&
@@ -54,11 +52,11 @@ void call_hooks(const Hooks& hooks, int output, Tensor& gradient) {
 }  // namespace
 
 Run::Run(bool create_graph, bool retain_graph) : create_(create_graph), retain_(retain_graph) {
-  ++runs_under_way;
+  ++thread_context.backward_runs;
 }
 
 Run::~Run() {
-  --runs_under_way;
+  --thread_context.backward_runs;
   if (running_) release(running_);
   for (Node* node : heap_) release(node);
   for (Leaf& leaf : leaves_) {
@@ -87,7 +85,7 @@ Slot& Run::slot_of(Node* node, int output, Edge* given_away) {
     if (const auto found = elsewhere_.find(node); found != elsewhere_.end())
       return found->second.slots[output];
   }
-  // Who holds the only reference is alone with the node.
+  // With a reference count of one no other thread can reach the node.
   const bool alone = given_away && node->refs.load(std::memory_order_acquire) == 1;
   heap_.push_back(node);
   std::push_heap(heap_.begin(), heap_.end(), earlier);
@@ -242,11 +240,8 @@ void Run::run(Node* node) {
     for (Wanted& wanted : wanted_) {
       if (wanted.node == node) wanted.gradient = of_outputs[wanted.output];
     }
-    for (int i = 0; stops_here && i < node->operand_count(); ++i) {
-      const Edge& edge = node->edge(i);
-      stops_here =
-          !(edge.leaf() ? targets_.contains(edge.leaf()) : edge.node() && mark(edge.node()));
-    }
+    for (int i = 0; stops_here && i < node->operand_count(); ++i)
+      stops_here = !needs(node->edge(i));
     if (stops_here && !node->recomputed && !(node->ran && node->sequence > earliest_)) return;
   }
   if (node->ran) {
@@ -287,53 +282,62 @@ void Run::check_finite(Node* node, const Tensor& gradient, int operand) const {
                    node->name(), operand, gradient.describe()));
 }
 
+// What a gradient rule gets and gives by operand; rules may ask for operands 0 to 3 of any call.
+struct RuleOperands {
+  static constexpr int kInline = 4;
+
+  explicit RuleOperands(int n) {
+    if (n <= kInline) [[likely]]
+      return;
+    const auto size = static_cast<std::size_t>(n);
+    many_values.resize(size);
+    many_likes.resize(size);
+    many_wanted = std::make_unique<bool[]>(size);
+    many_given.resize(size);
+    values = many_values.data();
+    likes = many_likes.data();
+    wanted = many_wanted.get();
+    given = many_given.data();
+  }
+  RuleOperands(const RuleOperands&) = delete;
+  RuleOperands& operator=(const RuleOperands&) = delete;
+
+  const Tensor* few_values[kInline] = {&undefined, &undefined, &undefined, &undefined};
+  const Like* few_likes[kInline] = {};
+  bool few_wanted[kInline] = {};
+  Tensor few_given[kInline];
+  std::vector<const Tensor*> many_values;
+  std::vector<const Like*> many_likes;
+  std::unique_ptr<bool[]> many_wanted;
+  std::vector<Tensor> many_given;
+
+  const Tensor** values = few_values;
+  const Like** likes = few_likes;
+  bool* wanted = few_wanted;
+  Tensor* given = few_given;
+};
+
+bool Run::needs(const Edge& edge) {
+  return edge.leaf() ? targets_.contains(edge.leaf()) : edge.node() && mark(edge.node());
+}
+
 void Run::run_rule(Node* node, const Tensor* of_outputs) {
   const GradientRule& rule = op_info(node->call.op).gradient;
   if (!rule.run) {
     fail(fmt::format("[backward] {} has no gradient; register it with one", node->name()));
   }
-  constexpr int kFew = 4;
   const int n = node->operand_count();
-  const Tensor* few_operands[kFew];
-  const Like* few_likes[kFew];
-  bool few_wanted[kFew];
-  Tensor few_given[kFew];
-  const Tensor* results[kMaxOutputs];
-  Tensor recorded[kMaxOutputs];
-  struct Many {
-    std::vector<const Tensor*> operands;
-    std::vector<const Like*> likes;
-    std::unique_ptr<bool[]> wanted;
-    std::vector<Tensor> given;
-  } many;
-  Gradient gradient{node->call, of_outputs, few_operands, results,
-                    few_likes,  few_given,  few_wanted,   n};
-  if (n > kFew) [[unlikely]] {
-    many.operands.resize(static_cast<std::size_t>(n));
-    many.likes.resize(static_cast<std::size_t>(n));
-    many.wanted = std::make_unique<bool[]>(static_cast<std::size_t>(n));
-    many.given.resize(static_cast<std::size_t>(n));
-    gradient.operands = many.operands.data();
-    gradient.likes = many.likes.data();
-    gradient.wanted = many.wanted.get();
-    gradient.given = many.given.data();
-  }
-  const Tensor** operands = const_cast<const Tensor**>(gradient.operands);
-  const Like** likes = const_cast<const Like**>(gradient.likes);
-  bool* wanted = const_cast<bool*>(gradient.wanted);
-  for (int i = 0; i < std::max(n, kFew); ++i) {
-    operands[i] = &undefined;
-    likes[i] = nullptr;
-    wanted[i] = false;
-    if (i >= n) continue;
+  RuleOperands operands(n);
+  for (int i = 0; i < n; ++i) {
     Saved& saved = node->operand(i);
     check_saved(node, saved, "operand", i);
-    operands[i] = &saved.tensor;
-    likes[i] = node->like(i);
+    operands.values[i] = &saved.tensor;
+    operands.likes[i] = node->like(i);
     const Edge& edge = node->edge(i);
-    wanted[i] = edge && (!restricted_ ||
-                         (edge.leaf() ? targets_.contains(edge.leaf()) : mark(edge.node())));
+    operands.wanted[i] = edge && (!restricted_ || needs(edge));
   }
+  const Tensor* results[kMaxOutputs];
+  Tensor recorded[kMaxOutputs];
   for (int i = 0; i < node->n_outputs; ++i) {
     Saved& saved = node->output(i);
     check_saved(node, saved, "output", i);
@@ -345,12 +349,15 @@ void Run::run_rule(Node* node, const Tensor* of_outputs) {
       results[i] = &recorded[i];
     }
   }
+  Gradient gradient{node->call,     of_outputs,     operands.values, results,
+                    operands.likes, operands.given, operands.wanted, n};
   rule.run(gradient);
   for (int i = 0; i < n; ++i) {
-    if (!wanted[i] || !gradient.given[i].defined()) continue;
-    if (detect_anomaly) [[unlikely]]
-      check_finite(node, gradient.given[i], i);
-    deliver(node->edge(i), std::move(gradient.given[i]));
+    Tensor& given = operands.given[i];
+    if (!operands.wanted[i] || !given.defined()) continue;
+    if (thread_context.detect_anomaly) [[unlikely]]
+      check_finite(node, given, i);
+    deliver(node->edge(i), std::move(given));
   }
 }
 
@@ -358,7 +365,7 @@ void Run::run_rule(Node* node, const Tensor* of_outputs) {
 void Run::run_again(Node* node, const Tensor* of_outputs) {
   std::vector<Tensor> outputs;
   {
-    const Recording recording(true);
+    const EnableGrad recording;
     outputs = node->recomputed->again();
   }
   for (std::size_t i = 0; i < outputs.size(); ++i) {

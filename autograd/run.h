@@ -17,23 +17,6 @@
 
 namespace brrr::autograd {
 
-// Whether a run on this thread looks at every gradient that a call makes.
-extern thread_local constinit bool detect_anomaly;
-
-// Recording is on or off for a whole run, whatever the caller's state is.
-class Recording {
- public:
-  explicit Recording(bool on) : before_(thread_keys.excluded) {
-    thread_keys.excluded = on ? before_ & ~bit(Key::autograd) : before_ | bit(Key::autograd);
-  }
-  ~Recording() { thread_keys.excluded = before_; }
-  Recording(const Recording&) = delete;
-  Recording& operator=(const Recording&) = delete;
-
- private:
-  std::uint32_t before_;
-};
-
 // What the caller of `grad` asked for.
 struct Wanted {
   Node* node = nullptr;        // of an output of a node
@@ -83,6 +66,7 @@ class Run {
   void run_again(Node* node, const Tensor* of_outputs);
   void check_saved(Node* node, const Saved& saved, const char* what, int which) const;
   void check_finite(Node* node, const Tensor& gradient, int operand) const;
+  bool needs(const Edge& edge);  // whether a restricted run does
   bool mark(Node* from);
   const bool* marked(Node* node) const;
   void release(Node* node);

@@ -12,7 +12,7 @@ namespace brrr {
 
 std::vector<SavedTensor> saved_tensors(const Tensor& output) {
   using namespace autograd;
-  if (!output.defined()) fail("[saved_tensors] expected a tensor, got an undefined one");
+  require_defined("saved_tensors", output);
   std::vector<Node*> nodes;
   std::unordered_set<Node*> seen;
   const auto visit = [&](Node* node) {

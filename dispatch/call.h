@@ -43,6 +43,7 @@ struct Attr {
 };
 
 inline constexpr int kMaxAttrs = 10;  // a shape of eight and two more
+inline constexpr int kMaxOutputs = 4;
 
 struct Call {
   Op op;
@@ -77,6 +78,13 @@ struct Call {
   std::span<const std::int64_t> shape_from(int first) const {
     return {&attrs[first].bits, static_cast<std::size_t>(n_attrs - first)};
   }
+};
+
+// Shape and type of an output that does not exist yet.
+struct OutputSpec {
+  DType dtype = DType::f32;
+  Device device;
+  Dims shape;
 };
 
 // "add(f32[2, 3], 2)" for messages, traces and profiles

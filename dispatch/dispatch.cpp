@@ -14,18 +14,9 @@
 
 namespace brrr {
 
-thread_local constinit KeyState thread_keys{};
 std::atomic<std::uint32_t> global_keys{0};
 
 namespace {
-
-bool same_shape(const TensorImpl& a, const TensorImpl& b) {
-  if (a.word.rank() != b.word.rank()) return false;
-  for (int i = 0; i < a.word.rank(); ++i) {
-    if (a.dims[i] != b.dims[i]) return false;
-  }
-  return true;
-}
 
 bool inputs_agree_in_shape(const Call& call) {
   if (call.n_inputs == 0) return false;
@@ -132,7 +123,7 @@ class QueuedCall final : public QueuedWork {
             int n_outputs) {
     kernel_ = kernel;
     name_ = name;
-    composite_ = current_composite;
+    composite_ = thread_context.composite;
     call_ = call;
     for (std::uint32_t i = 0; i < call.n_inputs; ++i) inputs_.push_back(*call.inputs[i]);
     for (const Tensor& input : inputs_) pointers_.push_back(&input);
@@ -208,7 +199,7 @@ void run_cpu(Call& call, Tensor* outputs, std::uint32_t) {
 void keep_for_this_stream(const Tensor& tensor) {
   Storage* storage = tensor.impl()->storage;
   if (!storage || !storage->stream) return;
-  StreamState* current = current_streams[1][storage->device.index];
+  StreamState* current = thread_context.stream(storage->device);
   const bool elsewhere = current ? storage->stream != current : storage->stream->id != 0;
   if (elsewhere) [[unlikely]] {
     cuda_runtime().record_use(*storage,

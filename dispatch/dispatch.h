@@ -24,9 +24,9 @@ inline std::uint32_t keys_of(const Call& call) {
   std::uint32_t bits = 0;
   for (std::uint32_t i = 0; i < call.n_inputs; ++i) bits |= call.inputs[i]->impl()->word.bits;
   std::uint32_t keys = bits >> TensorWord::kKeyShift;
-  if (call.n_inputs == 0) keys = TensorWord::backend_key(call.device, false);
-  return (keys | thread_keys.included | global_keys.load(std::memory_order_relaxed)) &
-         ~thread_keys.excluded;
+  if (call.n_inputs == 0) keys = backend_key(call.device, false);
+  return (keys | thread_context.included_keys | global_keys.load(std::memory_order_relaxed)) &
+         ~thread_context.excluded_keys;
 }
 
 inline void dispatch_with(Call& call, Tensor* outputs, std::uint32_t keys) {
@@ -36,7 +36,7 @@ inline void dispatch_with(Call& call, Tensor* outputs, std::uint32_t keys) {
 
 inline void dispatch(Call& call, Tensor* outputs) {
   std::uint32_t keys = keys_of(call);
-  if (call.in_place) keys |= outputs[0].impl()->word.keys() & ~thread_keys.excluded;
+  if (call.in_place) keys |= outputs[0].impl()->word.keys() & ~thread_context.excluded_keys;
   dispatch_with(call, outputs, keys);
 }
 inline void dispatch_below(Key key, Call& call, Tensor* outputs, std::uint32_t keys) {
@@ -48,6 +48,12 @@ inline void dispatch_below(Key key, Call& call, Tensor* outputs, std::uint32_t k
 void require_one_device(const Call& call);
 using MakeTensor = Tensor (*)(DType dtype, std::span<const std::int64_t> shape, Device device);
 void prepare_outputs(const Call& call, Tensor* outputs, MakeTensor make);
+
+// What runs kernels without the dispatcher shows them itself: whether somebody observes this
+// thread, and the two sides of a call.
+bool observed();
+void observe_before(const Call& call);
+void observe_after(const Call& call, std::span<const Tensor> outputs);
 
 // For ops of one output.
 inline Tensor dispatch(Call& call) {

@@ -20,8 +20,6 @@ struct Like {
   bool column_major = false;  // of the last two dimensions, the first is adjacent in memory
 };
 
-inline constexpr int kMaxOutputs = 4;
-
 // Operands are counted as in the op's expression: numbers count.
 class Gradient {
  public:
@@ -53,24 +51,6 @@ class Gradient {
   Tensor* given;
   const bool* wanted;
   int n_operands;
-};
-
-// CallValues of a call, a bit each: its operands, of which the last bit stands for all that follow,
-// and from kResultBit on its outputs.
-using CallValues = std::uint32_t;
-inline constexpr int kResultBit = 24;
-constexpr CallValues operand_bit(int i) { return 1u << (i < kResultBit ? i : kResultBit - 1); }
-constexpr CallValues result_bit(int i) { return 1u << (kResultBit + i); }
-
-struct GradientRule {
-  void (*run)(Gradient& gradient) = nullptr;  // null: there is no rule
-  // By operand, the values that its gradient reads; the last one stands for all further operands.
-  CallValues needs[3] = {};
-  // Operands that have a gradient; none of an op that is constant, or whose results are no numbers.
-  CallValues differentiable = 0;
-
-  bool has_gradient(int operand) const { return differentiable & operand_bit(operand); }
-  CallValues needs_for(int operand) const { return needs[operand < 2 ? operand : 2]; }
 };
 
 }  // namespace brrr

@@ -5,7 +5,8 @@
 #include <atomic>
 #include <cstdint>
 
-#include <brrr/tensor/tensor.h>
+#include <brrr/tensor/tensor_impl.h>
+#include <brrr/tensor/thread_context.h>
 
 namespace brrr {
 
@@ -15,43 +16,21 @@ inline constexpr int kKeys = 6;
 constexpr std::uint32_t bit(Key key) { return 1u << static_cast<int>(key); }
 inline constexpr std::uint32_t kBackends = bit(Key::cpu) | bit(Key::cuda) | bit(Key::meta);
 
-static_assert(TensorWord::backend_key(cpu, false) == bit(Key::cpu) &&
-              TensorWord::backend_key(cuda(), false) == bit(Key::cuda) &&
-              TensorWord::backend_key(cpu, true) == bit(Key::meta) &&
-              TensorWord::kMeta == bit(Key::meta) && TensorWord::kTraced == bit(Key::trace));
+static_assert(backend_key(cpu, false) == bit(Key::cpu) &&
+              backend_key(cuda(), false) == bit(Key::cuda) &&
+              backend_key(cpu, true) == bit(Key::meta) && TensorWord::kTraced == bit(Key::trace));
 
-struct KeyState {
-  std::uint32_t included = 0;
-  std::uint32_t excluded = 0;
-};
-extern thread_local constinit KeyState thread_keys;
 // asked for on every thread: Observe, while anybody observes
 extern std::atomic<std::uint32_t> global_keys;
 
-class ExcludeKeys {
+class ExcludeKeys : public ContextScope<&ThreadContext::excluded_keys> {
  public:
-  explicit ExcludeKeys(std::uint32_t keys) : before_(thread_keys.excluded) {
-    thread_keys.excluded |= keys;
-  }
-  ~ExcludeKeys() { thread_keys.excluded = before_; }
-  ExcludeKeys(const ExcludeKeys&) = delete;
-  ExcludeKeys& operator=(const ExcludeKeys&) = delete;
-
- private:
-  std::uint32_t before_;
+  explicit ExcludeKeys(std::uint32_t keys) : ContextScope(thread_context.excluded_keys | keys) {}
 };
 
-class IncludeKeys {
+class IncludeKeys : public ContextScope<&ThreadContext::included_keys> {
  public:
-  explicit IncludeKeys(std::uint32_t keys) : before_(thread_keys.included) {
-    thread_keys.included |= keys;
-  }
-  ~IncludeKeys() { thread_keys.included = before_; }
-  IncludeKeys(const IncludeKeys&) = delete;
-  IncludeKeys& operator=(const IncludeKeys&) = delete;
-
- private:
-  std::uint32_t before_;
+  explicit IncludeKeys(std::uint32_t keys) : ContextScope(thread_context.included_keys | keys) {}
 };
 
 }  // namespace brrr

@@ -27,7 +27,8 @@ void observe(Call& call, Tensor* outputs, std::uint32_t keys) {
 }  // namespace
 
 bool observed() {
-  return global_keys.load(std::memory_order_relaxed) & ~thread_keys.excluded & bit(Key::observe);
+  return global_keys.load(std::memory_order_relaxed) & ~thread_context.excluded_keys &
+         bit(Key::observe);
 }
 
 void observe_before(const Call& call) {

@@ -9,7 +9,6 @@
 
 namespace brrr {
 
-//
 // A replay of a compiled step shows its kernels: on the CPU each around its run, on CUDA all of
 // them after the launch of the graph.
 class Observer {
@@ -33,11 +32,5 @@ class Observing {
  private:
   Observer& observer_;
 };
-
-// What runs kernels without the dispatcher shows them itself: whether somebody observes this
-// thread, and the two sides of a call.
-bool observed();
-void observe_before(const Call& call);
-void observe_after(const Call& call, std::span<const Tensor> outputs);
 
 }  // namespace brrr

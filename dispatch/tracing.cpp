@@ -4,12 +4,10 @@
 
 namespace brrr {
 
-thread_local constinit TraceListener* trace_listener = nullptr;
-thread_local constinit bool constants_are_intended = false;
 std::atomic<std::uint64_t> setting_changes{0};
 
 void Setting::set(int value) {
-  if (trace_listener) trace_listener->sets(*this);
+  if (TraceListener* trace = thread_context.trace_listener) trace->sets(*this);
   if (state_->exchange(value, std::memory_order_relaxed) != value)
     setting_changes.fetch_add(1, std::memory_order_release);
 }

@@ -5,15 +5,12 @@
 
 #include <atomic>
 #include <cstdint>
-#include <memory>
 #include <string>
 
 #include <brrr/dispatch/keys.h>
-#include <brrr/tensor/tensor.h>
+#include <brrr/dispatch/setting.h>
 
 namespace brrr {
-
-class Setting;
 
 class TraceListener {
  public:
@@ -31,55 +28,27 @@ class TraceListener {
   // What the user knows a tensor as: "mlp.layers.1.weight".
   virtual void names(const Tensor& x, const std::string& name) = 0;
 };
-// Of the trace that this thread is in; null outside.
-extern thread_local constinit TraceListener* trace_listener;
 
 // Whether calls on this thread are written down instead of run.
-inline bool tracing() { return thread_keys.included & ~thread_keys.excluded & bit(Key::trace); }
+inline bool tracing() {
+  return thread_context.included_keys & ~thread_context.excluded_keys & bit(Key::trace);
+}
 
 // While it lives, the numbers in this thread's calls are constants that the program chose for what
 // runs here, such as an optimizer's rate and decay. A trace marks the calls, and its linter reports
 // none of their numbers as frozen by accident.
-extern thread_local constinit bool constants_are_intended;
-class IntendedConstants {
- public:
-  IntendedConstants() : before_(constants_are_intended) { constants_are_intended = true; }
-  ~IntendedConstants() { constants_are_intended = before_; }
-  IntendedConstants(const IntendedConstants&) = delete;
-  IntendedConstants& operator=(const IntendedConstants&) = delete;
-
- private:
-  bool before_;
+struct IntendedConstants : ContextScope<&ThreadContext::constants_are_intended> {
+  IntendedConstants() : ContextScope(true) {}
 };
 
 inline void refuse_while_tracing(const char* op, const char* why) {
-  if (tracing() && trace_listener) [[unlikely]]
-    trace_listener->host_needs(op, why);
+  if (tracing() && thread_context.trace_listener) [[unlikely]]
+    thread_context.trace_listener->host_needs(op, why);
 }
-
-// --- What a compiled step is checked against at each call ---
 
 // Counts changes of all settings and all calls of `replace`. A compiled step whose count is this
 // one looks at nothing else.
 extern std::atomic<std::uint64_t> setting_changes;
-
-// A switch of the library that functions branch on, such as a module's training mode. A trace that
-// reads it records the value, and the compiled entry is used only while the setting has it.
-class Setting {
- public:
-  using State = std::shared_ptr<std::atomic<int>>;  // outlives the owner of the setting
-
-  explicit Setting(int value) : state_(std::make_shared<std::atomic<int>>(value)) {}
-  Setting(const Setting&) = delete;
-  Setting& operator=(const Setting&) = delete;
-
-  int value() const { return state_->load(std::memory_order_relaxed); }
-  void set(int value);
-  const State& state() const { return state_; }
-
- private:
-  State state_;
-};
 
 // Makes `owner`, a tensor that a module owns, another one. A compiled step that reads the memory of
 // the old one is traced again at its next call.

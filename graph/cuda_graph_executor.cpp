@@ -7,6 +7,7 @@
 #include <chrono>
 #include <optional>
 
+#include "brrr/dispatch/dispatch.h"
 #include "brrr/dispatch/observe.h"
 #include "brrr/graph/cuda_feed.h"
 #include "brrr/graph/executor.h"

@@ -4,6 +4,7 @@
 
 #include <unordered_map>
 
+#include "brrr/dispatch/dispatch.h"
 #include "brrr/dispatch/observe.h"
 
 namespace brrr::graph {

@@ -124,7 +124,7 @@ std::vector<Tensor> Program::make_results(std::span<const Tensor> arguments,
       results.push_back(
           make_tensor_on(storage, value.dtype, value.shape, value.strides, value.offset));
     }
-    results.back().impl()->word.bits |= TensorWord::kReplayed;
+    results.back().impl()->word.bits |= kReplayed;
   }
   return results;
 }

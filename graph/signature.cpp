@@ -29,7 +29,7 @@ enum : std::int64_t {
 std::int64_t settings_word() {
   const Device device = default_device();
   return grad_enabled() | static_cast<int>(matmul_precision()) << 1 |
-         static_cast<int>(matmul_choice()) << 4 | autograd::detect_anomaly << 7 |
+         static_cast<int>(matmul_choice()) << 4 | thread_context.detect_anomaly << 7 |
          static_cast<int>(device.type) << 8 | device.index << 12;
 }
 

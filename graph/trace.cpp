@@ -9,11 +9,13 @@
 #include "brrr/dispatch/dispatch.h"
 #include "brrr/ops/functions.h"
 #include "brrr/tensor/error.h"
+#include "brrr/tensor/stream_state.h"
 
 namespace brrr::graph {
 namespace {
 
-constinit thread_local Trace* current = nullptr;
+// The trace of this thread; null outside of one.
+Trace* current() { return static_cast<Trace*>(thread_context.trace_listener); }
 
 // The storage of a traced tensor has no memory: its context holds the trace's serial number and the
 // buffer's.
@@ -45,7 +47,8 @@ std::uint32_t next_serial() {
 }
 
 void require_ordering_of_trace(const char* what) {
-  if (current) current->host_needs(what, "it orders work or needs it done, and a trace does none");
+  if (current())
+    current()->host_needs(what, "it orders work or needs it done, and a trace does none");
 }
 
 // The bytes from the first element to the end of the last.
@@ -61,8 +64,8 @@ std::size_t extent_bytes(const Tensor& x) {
 Trace::Trace(std::string name, std::span<const Tensor> arguments)
     : name_(std::move(name)), serial_(next_serial()) {
   [[maybe_unused]] static const bool installed = (set_key_function(Key::trace, record), true);
-  if (current) fail("[compile] expected a thread that traces no other step");
-  for (auto& devices : current_streams) {
+  if (current()) fail("[compile] expected a thread that traces no other step");
+  for (auto& devices : thread_context.streams) {
     streams_.insert(streams_.end(), std::begin(devices), std::end(devices));
   }
   for (const Tensor& argument : arguments) {
@@ -83,17 +86,15 @@ Trace::Trace(std::string name, std::span<const Tensor> arguments)
   }
   journal_.emplace();
   random_.emplace();
-  current = this;
-  trace_listener = this;
-  refuse_ordering = require_ordering_of_trace;
+  thread_context.trace_listener = this;
+  thread_context.refuse_ordering = require_ordering_of_trace;
   key_.emplace(bit(Key::trace));
 }
 
 Trace::~Trace() {
   key_.reset();
-  current = nullptr;
-  trace_listener = nullptr;
-  refuse_ordering = nullptr;
+  thread_context.trace_listener = nullptr;
+  thread_context.refuse_ordering = nullptr;
   for (auto& [storage, write] : writes_) {
     // Nothing was written.
     write.storage->version.fetch_sub(write.times, std::memory_order_relaxed);
@@ -101,7 +102,7 @@ Trace::~Trace() {
   }
 }
 
-bool Trace::on_this_thread() { return current != nullptr; }
+bool Trace::on_this_thread() { return current() != nullptr; }
 
 void Trace::refuse(const char* op, const std::string& why) const {
   fail(fmt::format("[{}] cannot be part of the compiled function \"{}\": {} (at {})", op, name_,
@@ -150,20 +151,20 @@ Tensor Trace::make(DType dtype, std::span<const std::int64_t> shape, Device devi
                                    identity(serial_, static_cast<int>(graph_.buffers.size())));
   graph_.buffers.push_back({.kind = kind, .device = device, .bytes = bytes, .captured = {}});
   const Tensor made = make_tensor_on(storage, dtype, shape, shaped.strides(), 0);
-  TensorWord& word = made.impl()->word;
-  word = TensorWord::pack(dtype, device, made.rank(), true, true).with_keys(TensorWord::kTraced);
+  made.impl()->set_word(dtype, device, made.rank(), true, true);
+  made.impl()->add_keys(TensorWord::kTraced);
   return made;
 }
 
 void Trace::record(Call& call, Tensor* outputs, std::uint32_t) {
-  if (!current) {
+  if (!current()) {
     const char* name = op_info(call.op).name;
     for (std::uint32_t i = 0; i < call.n_inputs; ++i) {
       if (call.inputs[i]->is_traced()) refuse_stale(name, *call.inputs[i]);
     }
     refuse_stale(name, outputs[0]);
   }
-  current->note(call, outputs);
+  current()->note(call, outputs);
 }
 
 void Trace::require_known(const Call& call, const Tensor& x) const {
@@ -177,7 +178,7 @@ void Trace::require_known(const Call& call, const Tensor& x) const {
 
 void Trace::require_order(const Call& call) const {
   auto known = streams_.begin();
-  for (auto& devices : current_streams) {
+  for (auto& devices : thread_context.streams) {
     for (StreamState* stream : devices) {
       if (stream != *known++) {
         refuse(op_info(call.op).name,
@@ -231,7 +232,7 @@ void Trace::note(Call& call, Tensor* outputs) {
   }
   prepare_outputs(call, outputs,
                   [](DType dtype, std::span<const std::int64_t> shape, Device device) {
-                    return current->make(dtype, shape, device, Buffer::Kind::temporary);
+                    return current()->make(dtype, shape, device, Buffer::Kind::temporary);
                   });
   if (graph_.nodes.empty()) graph_.device = outputs[0].device();
   if (outputs[0].device() != graph_.device) {
@@ -243,13 +244,13 @@ void Trace::note(Call& call, Tensor* outputs) {
     node.inputs.push_back(value_of(*call.inputs[i]));
   }
   for (int i = 0; i < info.n_outputs; ++i) node.outputs.push_back(value_of(outputs[i]));
-  const bool backward = autograd::runs_under_way > 0;
+  const bool backward = thread_context.backward_runs > 0;
   went_backward_ |= backward;
   node.role = backward ? Role::backward : went_backward_ ? Role::update : Role::forward;
   node.site = CallSite::here();
-  node.composite = current_composite;
-  node.intended_constants = constants_are_intended;
-  node.recomputation = autograd::current_recomputation;
+  node.composite = thread_context.composite;
+  node.intended_constants = thread_context.constants_are_intended;
+  node.recomputation = thread_context.recomputation;
   node.module = modules_.empty() ? -1 : modules_.back();
   graph_.nodes.push_back(std::move(node));
   if (!call.in_place) return;

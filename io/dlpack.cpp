@@ -11,6 +11,7 @@
 #include "brrr/tensor/host_copy.h"
 #include "brrr/tensor/runtime.h"
 #include "brrr/tensor/stream.h"
+#include "brrr/tensor/tensor_impl.h"
 
 namespace brrr {
 namespace {
@@ -165,7 +166,7 @@ struct Exported {
 
 template <class Managed>
 Managed* export_tensor(const Tensor& tensor) {
-  if (refuse_ordering) refuse_ordering("dlpack");
+  refuse_ordering_in_trace("dlpack");
   if (!tensor.defined() || tensor.is_meta()) {
     fail(fmt::format("[dlpack] expected a tensor with data, got {}{}",
                      tensor.defined() ? "the meta tensor " : "", tensor.describe()));

@@ -15,6 +15,7 @@
 
 #include "brrr/io/strided_bytes.h"
 #include "brrr/tensor/error.h"
+#include "brrr/tensor/tensor_impl.h"
 
 namespace brrr {
 namespace {

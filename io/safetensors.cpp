@@ -10,6 +10,7 @@
 #include "brrr/io/strided_bytes.h"
 #include "brrr/tensor/error.h"
 #include "brrr/tensor/stream.h"
+#include "brrr/tensor/thread_context.h"
 
 namespace brrr {
 namespace {
@@ -97,7 +98,7 @@ SafeTensors read_safetensors(const ByteSource& source) {
 }
 
 void write_safetensors(const SafeTensors& file, const ByteSink& sink) {
-  if (refuse_ordering) refuse_ordering("safetensors");
+  refuse_ordering_in_trace("safetensors");
   std::vector<const std::pair<std::string, Tensor>*> order;
   for (const auto& named : file.tensors) {
     const Tensor& tensor = named.second;

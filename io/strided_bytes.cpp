@@ -7,6 +7,9 @@
 #include "brrr/tensor/error.h"
 #include "brrr/tensor/host_copy.h"
 #include "brrr/tensor/stream.h"
+#include "brrr/tensor/stream_state.h"
+#include "brrr/tensor/tensor_impl.h"
+#include "brrr/tensor/thread_context.h"
 
 namespace brrr {
 namespace {
@@ -113,7 +116,7 @@ void gather_bytes(void* out, const Tensor& cpu_tensor) {
 }
 
 Tensor contiguous_on_host(const Tensor& tensor, const char* op) {
-  if (refuse_ordering) refuse_ordering(op);
+  refuse_ordering_in_trace(op);
   if (!tensor.defined() || tensor.is_meta()) {
     fail(fmt::format("[{}] expected a tensor with data, got {}{}", op,
                      tensor.defined() ? "the meta tensor " : "", tensor.describe()));

@@ -2,6 +2,7 @@
 
 #include <mutex>
 
+#include "brrr/dispatch/dispatch.h"
 #include "brrr/dispatch/observe.h"
 #include "brrr/tensor/allocator.h"
 

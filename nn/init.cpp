@@ -8,6 +8,8 @@
 #include "brrr/autograd/autograd.h"
 #include "brrr/ops/arguments.h"
 #include "brrr/tensor/error.h"
+#include "brrr/tensor/tensor_impl.h"
+#include "brrr/tensor/thread_context.h"
 
 namespace brrr::nn::init {
 namespace {

@@ -6,6 +6,7 @@
 
 #include "brrr/ops/functions.h"
 #include "brrr/tensor/error.h"
+#include "brrr/tensor/thread_context.h"
 
 namespace brrr::nn {
 namespace {

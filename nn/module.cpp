@@ -6,6 +6,7 @@
 #include <set>
 
 #include "brrr/autograd/autograd.h"
+#include "brrr/dispatch/tracing.h"
 #include "brrr/tensor/error.h"
 
 namespace brrr::nn {
@@ -20,15 +21,22 @@ void Module::train(bool on) {
   for (const Child& child : children_) child.module->train(on);
 }
 
-void Module::note_training() const { trace_listener->reads(training_, path() + ".training()"); }
+bool Module::training() const {
+  if (TraceListener* trace = thread_context.trace_listener)
+    trace->reads(training_, path() + ".training()");
+  return training_.value();
+}
 
-Tensor Module::traced_forward(const Tensor& x) {
+Tensor Module::operator()(const Tensor& x) {
+  TraceListener* trace = thread_context.trace_listener;
+  if (!trace) return forward(x);
   const std::string name = path();
-  for (const Entry& entry : own_) trace_listener->names(*entry.tensor, name + "." + entry.name);
+  for (const Entry& entry : own_) trace->names(*entry.tensor, name + "." + entry.name);
   const struct Scope {
-    explicit Scope(const std::string& module) { trace_listener->enters(module); }
-    ~Scope() { trace_listener->leaves(); }
-  } scope(name);
+    TraceListener* trace;
+    ~Scope() { trace->leaves(); }
+  } scope{trace};
+  trace->enters(name);
   return forward(x);
 }
 

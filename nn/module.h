@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include <brrr/dispatch/tracing.h>
+#include <brrr/dispatch/setting.h>
 #include <brrr/tensor/tensor.h>
 
 namespace brrr::nn {
@@ -32,21 +32,13 @@ class Module {
   Module& operator=(const Module&) = delete;
 
   virtual Tensor forward(const Tensor& x) = 0;
-  Tensor operator()(const Tensor& x) {
-    if (trace_listener) [[unlikely]]
-      return traced_forward(x);
-    return forward(x);
-  }
+  Tensor operator()(const Tensor& x);
 
   // Whether dropout drops; modules start in training. A compiled step whose function asked for
   // `training` has an entry for each mode.
   void train(bool on = true);
   void eval() { train(false); }
-  bool training() const {
-    if (trace_listener) [[unlikely]]
-      note_training();
-    return training_.value();
-  }
+  bool training() const;
 
   // Moves parameters and buffers to a device, converts the floating ones to a type, and gives
   // *this. A parameter becomes another leaf, with its gradient; one that several places share stays
@@ -90,8 +82,6 @@ class Module {
   Module& convert(std::optional<Device> device, std::optional<DType> dtype);
   void expect_new(const std::string& name) const;
   void collect(const std::string& prefix, std::vector<Entry>& found) const;
-  void note_training() const;
-  Tensor traced_forward(const Tensor& x);
 
   std::string kind_;
   Setting training_{1};

@@ -5,6 +5,7 @@
 
 #include <brrr/dispatch/dispatch.h>
 #include <brrr/tensor/tensor.h>
+#include <brrr/tensor/tensor_impl.h>
 
 namespace brrr {
 

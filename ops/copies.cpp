@@ -6,6 +6,7 @@
 #include "brrr/ops/arguments.h"
 #include "brrr/ops/functions.h"
 #include "brrr/ops/kernels.h"
+#include "brrr/ops/shapes.h"
 #include "brrr/tensor/error.h"
 #include "brrr/tensor/host_copy.h"
 #include "brrr/tensor/runtime.h"
@@ -60,7 +61,7 @@ Tensor to(const Tensor& x, Device device, Async async) {
   require_device(device, "to");
   if (x.device() == device) return x;
   refuse_while_tracing("to", "it moves values between devices, which a trace cannot hold");
-  if (x.impl()->word.keys() & bit(Key::autograd) & ~thread_keys.excluded) {
+  if (x.impl()->word.keys() & bit(Key::autograd) & ~thread_context.excluded_keys) {
     fail(
         fmt::format("[to] expected a tensor that no gradient is recorded for, got {}: gradients do "
                     "not cross devices; detach it, or move it under no_grad",

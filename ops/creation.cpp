@@ -22,7 +22,6 @@ namespace {
 
 // The bits of a Device: Clang calls libatomic, which is not linked, for a type aligned to one byte.
 constinit std::atomic<std::uint16_t> default_everywhere{std::bit_cast<std::uint16_t>(Device{})};
-thread_local constinit std::optional<Device> guarded{};
 
 Tensor create(Call& call, const Options& options) {
   call.dtype = options.dtype;
@@ -36,8 +35,9 @@ Options like(const Tensor& x) { return {x.dtype(), x.device()}; }
 }  // namespace
 
 Device default_device() {
-  return guarded ? *guarded
-                 : std::bit_cast<Device>(default_everywhere.load(std::memory_order_relaxed));
+  return thread_context.default_device
+             ? *thread_context.default_device
+             : std::bit_cast<Device>(default_everywhere.load(std::memory_order_relaxed));
 }
 
 void set_default_device(Device device) {
@@ -45,11 +45,11 @@ void set_default_device(Device device) {
   default_everywhere.store(std::bit_cast<std::uint16_t>(device), std::memory_order_relaxed);
 }
 
-DeviceGuard::DeviceGuard(Device device) : before_(guarded) {
+DeviceGuard::DeviceGuard(Device device) : before_(thread_context.default_device) {
   require_device(device, "DeviceGuard");
-  guarded = device;
+  thread_context.default_device = device;
 }
-DeviceGuard::~DeviceGuard() { guarded = before_; }
+DeviceGuard::~DeviceGuard() { thread_context.default_device = before_; }
 
 namespace infer {
 
@@ -68,7 +68,8 @@ void arange(const Call& call, OutputSpec* out) {
 }  // namespace infer
 
 Tensor empty(const Dims& shape, Options options) {
-  const std::uint32_t asked = thread_keys.included | global_keys.load(std::memory_order_relaxed);
+  const std::uint32_t asked =
+      thread_context.included_keys | global_keys.load(std::memory_order_relaxed);
   if (asked == 0 && options.device.is_cpu()) [[likely]] {
     const OpScope scope("empty");
     return make_tensor(options.dtype, shape, options.device);
@@ -222,8 +223,8 @@ Tensor tensor(std::span<const T> values, const Dims& shape, Device device) {
   const OpScope scope("tensor");
   Tensor result = make_tensor(dtype, shape, device);
   copy_from_host(result, values.data());
-  if (tracing() && trace_listener) [[unlikely]]
-    trace_listener->froze("tensor", result);
+  if (tracing() && thread_context.trace_listener) [[unlikely]]
+    thread_context.trace_listener->froze("tensor", result);
   return result;
 }
 

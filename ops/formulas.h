@@ -6,7 +6,7 @@
 #include <array>
 
 #include <brrr/dispatch/for_each.h>
-#include <brrr/ops/pointwise.h>
+#include <brrr/ops/operand.h>
 
 namespace brrr {
 
@@ -31,19 +31,5 @@ namespace operands {
   void name##_(const operands::name& of);
 #include <brrr/dispatch/ops.def>
 #undef BRRR_ONE
-
-// --- For kernels: a call's inputs are the elements, then the numbers that are tensors; its
-// attributes are the numbers, and which of them are tensors ---
-
-inline DType formula_dtype(const Call& call) { return call.input(0).dtype() == f64 ? f64 : f32; }
-
-// Calls f with the place of each number and its tensor, null where it is an attribute.
-template <class F>
-void each_number(const Call& call, F&& f) {
-  const Formula& body = op_info(call.op).formula;
-  const std::int64_t tensors = call.attrs[body.numbers()].i();
-  for (int k = 0, next = body.elements; k < body.numbers(); ++k)
-    f(k, tensors >> k & 1 ? call.inputs[next++] : nullptr);
-}
 
 }  // namespace brrr

@@ -12,7 +12,6 @@
 #include <brrr/dispatch/scalar.h>
 #include <brrr/ops/literal.h>
 #include <brrr/ops/operand.h>
-#include <brrr/ops/shapes.h>
 #include <brrr/tensor/host_copy.h>
 #include <brrr/tensor/tensor.h>
 

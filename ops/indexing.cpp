@@ -7,6 +7,7 @@
 #include "brrr/ops/functions.h"
 #include "brrr/ops/kernels.h"
 #include "brrr/ops/scalar_attr.h"
+#include "brrr/ops/shapes.h"
 #include "brrr/tensor/error.h"
 
 namespace brrr {

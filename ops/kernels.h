@@ -72,4 +72,18 @@ namespace gradients {
 #include <brrr/dispatch/ops.def>
 }  // namespace gradients
 
+// --- Calls of formula rows: the inputs are the elements, then the numbers that are tensors; the
+// attributes are the numbers, and which of them are tensors ---
+
+inline DType formula_dtype(const Call& call) { return call.input(0).dtype() == f64 ? f64 : f32; }
+
+// Calls f with the place of each number and its tensor, null where it is an attribute.
+template <class F>
+void each_number(const Call& call, F&& f) {
+  const Formula& body = op_info(call.op).formula;
+  const std::int64_t tensors = call.attrs[body.numbers()].i();
+  for (int k = 0, next = body.elements; k < body.numbers(); ++k)
+    f(k, tensors >> k & 1 ? call.inputs[next++] : nullptr);
+}
+
 }  // namespace brrr

@@ -10,6 +10,7 @@
 #include "brrr/ops/pointwise.h"
 #include "brrr/ops/scalar_attr.h"
 #include "brrr/tensor/error.h"
+#include "brrr/tensor/thread_context.h"
 
 namespace brrr {
 

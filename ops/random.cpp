@@ -34,7 +34,7 @@ bool known_idle(StreamState& stream) {
 // is known; a step that is replayed adds the number of its draws to the base.
 //
 // A draw on another stream than the last write comes after that write, and a write comes after the
-// draws before it. Streams are named as in `current_streams`: null is the default one.
+// draws before it. Streams are named as in `thread_context.streams`: null is the default one.
 class RandomState {
  public:
   bool defined() const { return tensor_.defined(); }
@@ -72,9 +72,7 @@ class RandomState {
   bool stepped = false;    // in the trace that is on
 
  private:
-  StreamState* current() const {
-    return current_streams[static_cast<int>(device().type)][device().index];
-  }
+  StreamState* current() const { return thread_context.stream(device()); }
   void put_after(StreamState* later, StreamState* earlier) {
     DeviceRuntime& runtime = runtime_of(device().type);
     StreamState* const own = runtime.default_stream(device());

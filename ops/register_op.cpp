@@ -14,6 +14,7 @@
 #include "brrr/ops/functions.h"
 #include "brrr/ops/jit/cpu_compiler.h"
 #include "brrr/ops/kernels.h"
+#include "brrr/ops/pointwise.h"
 #include "brrr/ops/registered.h"
 #include "brrr/tensor/error.h"
 

@@ -19,8 +19,10 @@
 #include <string>
 #include <vector>
 
-#include <brrr/dispatch/op_info.h>
-#include <brrr/ops/pointwise.h>
+#include <brrr/dispatch/cost.h>
+#include <brrr/dispatch/dtype_rule.h>
+#include <brrr/dispatch/gradient.h>
+#include <brrr/ops/operand.h>
 
 namespace brrr {
 

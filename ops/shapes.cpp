@@ -8,6 +8,7 @@
 #include "brrr/dispatch/op_info.h"
 #include "brrr/ops/kernels.h"
 #include "brrr/tensor/error.h"
+#include "brrr/tensor/tensor_impl.h"
 
 namespace brrr {
 

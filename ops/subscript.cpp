@@ -7,6 +7,7 @@
 #include "brrr/ops/arguments.h"
 #include "brrr/ops/functions.h"
 #include "brrr/tensor/error.h"
+#include "brrr/tensor/thread_context.h"
 
 namespace brrr {
 namespace {

@@ -28,19 +28,5 @@ void empty_cache(Device device);
 // BRRR_ALLOCATOR=passthrough in the environment.
 void set_allocator_pass_through(bool on);
 bool allocator_pass_through();
-// Throws if BRRR_ALLOCATOR names an unknown allocator.
-void require_known_allocator();
-
-namespace cpu_memory {
-
-// 64-byte aligned; throws OutOfMemory. Pass the same `bytes` to `release`.
-void* allocate(std::size_t bytes);
-void release(void* block, std::size_t bytes) noexcept;
-
-MemoryStats stats();
-void reset_peak();
-void empty_cache();
-
-}  // namespace cpu_memory
 
 }  // namespace brrr

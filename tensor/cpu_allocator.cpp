@@ -15,9 +15,10 @@
 #include <map>
 #include <mutex>
 
-#include "brrr/tensor/allocator.h"
+#include "brrr/tensor/cpu_allocator.h"
 #include "brrr/tensor/error.h"
 #include "brrr/tensor/pool.h"
+#include "brrr/tensor/thread_context.h"
 
 namespace brrr {
 namespace {
@@ -176,7 +177,7 @@ Free free_memory() {
   const Free free = free_memory();
   throw OutOfMemory(
       fmt::format("[{}] out of memory on cpu: requested {} bytes, in use {}, cached {}, free {}",
-                  current_op ? current_op : "allocate", bytes, stats.live, stats.cached(),
+                  op_or("allocate"), bytes, stats.live, stats.cached(),
                   free.bytes < 0 ? std::string("unknown")
                                  : fmt::format("{} ({})", free.bytes, free.source)),
       bytes);

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "brrr/tensor/cpu_allocator.h"
 #include "brrr/tensor/error.h"
 #include "brrr/tensor/runtime.h"
 #include "brrr/tensor/storage.h"

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "brrr/tensor/cpu_allocator.h"
 #include "brrr/tensor/cuda_capture.h"
 #include "brrr/tensor/cuda_relaxed_capture.h"
 #include "brrr/tensor/cuda_runtime.h"
@@ -283,7 +284,7 @@ void Allocator::check_allocated(CUresult code, std::size_t bytes) {
 void Allocator::out_of_memory(std::size_t bytes) {
   const std::string numbers = fmt::format("requested {} bytes, in use {}, cached {}", bytes, live_,
                                           reserved_ > live_ ? reserved_ - live_ : 0);
-  const char* op = current_op ? current_op : "allocate";
+  const char* op = op_or("allocate");
   if (kind_ == MemoryKind::pinned)
     throw OutOfMemory(fmt::format("[{}] out of pinned memory: {}", op, numbers), bytes);
   std::size_t free = 0, total = 0;

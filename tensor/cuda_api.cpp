@@ -12,6 +12,7 @@
 #include <mutex>
 
 #include "brrr/tensor/error.h"
+#include "brrr/tensor/thread_context.h"
 
 namespace brrr::cu {
 namespace {
@@ -65,8 +66,7 @@ void set_slot(Table& table, Fn call, void* slot) {
 }
 
 [[noreturn]] void throw_absent(Fn call, const std::string& why) {
-  throw CudaError(fmt::format("[{}] {} cannot be called: {}", current_op ? current_op : "cuda",
-                              name_of(call), why),
+  throw CudaError(fmt::format("[{}] {} cannot be called: {}", op_or("cuda"), name_of(call), why),
                   0);
 }
 
@@ -322,8 +322,8 @@ std::string describe(Library library, int code) {
 }
 
 void throw_failed(Fn call, int code, std::string_view about) {
-  throw CudaError(fmt::format("[{}] {} failed{}: {}", current_op ? current_op : "cuda",
-                              name_of(call), about.empty() ? "" : fmt::format(" for \"{}\"", about),
+  throw CudaError(fmt::format("[{}] {} failed{}: {}", op_or("cuda"), name_of(call),
+                              about.empty() ? "" : fmt::format(" for \"{}\"", about),
                               describe(library_of(call), code)),
                   code);
 }

@@ -55,7 +55,7 @@ FaultSink fault_sink(Device device, const char* op) {
   DeviceRecord& mine = record_of(device);
   if (!mine.ready.load(std::memory_order_acquire)) [[unlikely]]
     make_record(device, mine);
-  const char* name = current_composite ? current_composite : op;
+  const char* name = thread_context.composite ? thread_context.composite : op;
   // Pinned memory has one address on both sides.
   return {mine.record, reinterpret_cast<CUdeviceptr>(mine.flag),
           mine.launches.fetch_add(1, std::memory_order_relaxed) + 1,

@@ -9,7 +9,6 @@
 #include <cstdint>
 
 #include <brrr/tensor/device.h>
-#include <brrr/tensor/stream.h>
 
 namespace brrr::cu {
 

@@ -11,7 +11,6 @@ namespace brrr {
 namespace cu {
 
 std::atomic<DeviceState*> device_states[kMaxDevices] = {};
-constinit thread_local DeviceState* current_device = nullptr;
 
 namespace {
 
@@ -57,7 +56,7 @@ void forget_census() {
 void forget(std::atomic<DeviceState*>& slot) {
   static auto* past = new std::vector<DeviceState*>;
   if (DeviceState* state = slot.exchange(nullptr)) past->push_back(state);
-  current_device = nullptr;
+  thread_context.cuda_device = nullptr;
 }
 
 }  // namespace
@@ -78,7 +77,7 @@ int DeviceState::attribute(CUdevice_attribute which) const {
 DeviceState& start_device(int index) {
   std::lock_guard lock(starting());
   if (DeviceState* state = device_states[index].load()) return *state;
-  require_device(Device(DeviceType::cuda, index), current_op ? current_op : "cuda");
+  require_device(Device(DeviceType::cuda, index), op_or("cuda"));
   auto state = std::make_unique<DeviceState>(index);
   DeviceState& s = *state;
   BRRR_CUDA(cuDeviceGet, &s.handle, index);
@@ -95,7 +94,7 @@ DeviceState& start_device(int index) {
     switch_to(s);
     s.streams.start();
   } catch (...) {
-    current_device = nullptr;
+    thread_context.cuda_device = nullptr;
     s.streams.destroy();
     BRRR_CUDA_TRY(cuDevicePrimaryCtxRelease, s.handle);
     throw;
@@ -105,9 +104,9 @@ DeviceState& start_device(int index) {
 }
 
 void switch_to(DeviceState& device) {
-  current_device = nullptr;
+  thread_context.cuda_device = nullptr;
   BRRR_CUDA(cuCtxSetCurrent, device.context);
-  current_device = &device;
+  thread_context.cuda_device = &device;
 }
 
 void shut_down() {
@@ -178,7 +177,7 @@ class CudaRuntime final : public DeviceRuntime {
 
   void allocate(Storage& storage) override {
     DeviceState& state = device_state(storage.device.index);
-    StreamState* chosen = current_streams[1][storage.device.index];
+    StreamState* chosen = thread_context.stream(storage.device);
     state.allocator.allocate(
         storage, chosen ? static_cast<CudaStream*>(chosen) : state.streams.default_stream());
   }
@@ -245,7 +244,8 @@ class CudaRuntime final : public DeviceRuntime {
     if (state.device.is_cuda()) Allocator::record_use(storage, static_cast<CudaStream&>(state));
   }
   Storage* new_pinned_storage(std::size_t bytes) override {
-    DeviceState& device = current_device ? *current_device : device_state(0);
+    DeviceState& device =
+        thread_context.cuda_device ? *thread_context.cuda_device : device_state(0);
     return device.pinned.new_pinned_storage(bytes);
   }
   bool is_pinned(const void* host) override {
@@ -263,8 +263,8 @@ class CudaRuntime final : public DeviceRuntime {
     return stream;
   }
   [[noreturn]] static void refuse_capture(const char* what) {
-    fail(fmt::format("[{}] a stream that is being captured into a graph cannot {}",
-                     current_op ? current_op : "copy", what));
+    fail(fmt::format("[{}] a stream that is being captured into a graph cannot {}", op_or("copy"),
+                     what));
   }
 };
 

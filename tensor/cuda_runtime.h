@@ -34,7 +34,6 @@ struct DeviceState {
 };
 
 extern std::atomic<DeviceState*> device_states[kMaxDevices];
-extern constinit thread_local DeviceState* current_device;
 
 DeviceState& start_device(int index);  // throws when there is no such device
 void switch_to(DeviceState& device);
@@ -47,7 +46,7 @@ inline DeviceState& device_state(int index) {
 // Makes the device's context current on the calling thread. Remembered per thread: code that sets
 // another context must restore this one.
 inline void make_current(DeviceState& device) {
-  if (current_device != &device) [[unlikely]]
+  if (thread_context.cuda_device != &device) [[unlikely]]
     switch_to(device);
 }
 
@@ -55,7 +54,7 @@ inline void make_current(DeviceState& device) {
 inline CudaStream& current_stream(Device device) {
   DeviceState& state = device_state(device.index);
   make_current(state);
-  StreamState* chosen = current_streams[1][device.index];
+  StreamState* chosen = thread_context.stream(device);
   return chosen ? static_cast<CudaStream&>(*chosen) : *state.streams.default_stream();
 }
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include <brrr/tensor/cuda_api.h>
-#include <brrr/tensor/stream.h>
+#include <brrr/tensor/stream_state.h>
 
 namespace brrr::cu {
 

@@ -7,7 +7,7 @@
 namespace brrr {
 
 void Device::no_such_index(int index) {
-  fail(fmt::format("[device] expected an index from 0 to {}, got {}", kMost - 1, index));
+  fail(fmt::format("[device] expected an index from 0 to {}, got {}", kMaxDevices - 1, index));
 }
 
 Device Device::parse(const std::string& text) {

@@ -8,13 +8,15 @@ namespace brrr {
 
 enum class DeviceType : std::uint8_t { cpu, cuda };
 
+inline constexpr int kMaxDevices = 16;  // of each type: four bits of a tensor's word
+
 struct Device {
   DeviceType type = DeviceType::cpu;
   std::uint8_t index = 0;
 
   constexpr Device() = default;
   constexpr Device(DeviceType t, int i = 0) : type(t), index(static_cast<std::uint8_t>(i)) {
-    if (i < 0 || i >= kMost) no_such_index(i);
+    if (i < 0 || i >= kMaxDevices) no_such_index(i);
   }
   // "cpu", "cuda" or "cuda:1"; throws on anything else.
   static Device parse(const std::string& text);
@@ -24,7 +26,6 @@ struct Device {
   friend constexpr bool operator==(Device, Device) = default;
 
  private:
-  static constexpr int kMost = 16;  // the bits of a tensor's word
   [[noreturn]] static void no_such_index(int index);
 };
 
@@ -32,5 +33,8 @@ inline constexpr Device cpu{};
 constexpr Device cuda(int index = 0) { return Device(DeviceType::cuda, index); }
 
 std::string to_string(Device device);
+
+int device_count(DeviceType type);
+bool cuda_is_available();
 
 }  // namespace brrr

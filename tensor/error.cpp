@@ -1,16 +1,18 @@
 #include "brrr/tensor/error.h"
 
+#include "brrr/tensor/thread_context.h"
+
 namespace brrr {
 
-constinit thread_local const char* current_op = nullptr;
-constinit thread_local const char* current_composite = nullptr;
+constinit thread_local ThreadContext thread_context{};
 
 namespace {
 
 std::string named(const std::string& message) {
+  const char* composite = thread_context.composite;
   const std::size_t end = message.find(']');
-  if (!current_composite || !message.starts_with('[') || end == std::string::npos) return message;
-  return '[' + std::string(current_composite) + message.substr(end);
+  if (!composite || !message.starts_with('[') || end == std::string::npos) return message;
+  return '[' + std::string(composite) + message.substr(end);
 }
 
 }  // namespace

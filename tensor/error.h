@@ -37,37 +37,4 @@ class CudaError : public Error {
 
 [[noreturn]] void fail(const std::string& message);
 
-// What the program was doing when a failure deep below happened: names the op in errors of the CUDA
-// table, of the allocators and of the kernel compiler. Set by the dispatcher; a plain pointer to
-// static text.
-extern constinit thread_local const char* current_op;
-
-class OpScope {
- public:
-  explicit OpScope(const char* name) : before_(current_op) { current_op = name; }
-  ~OpScope() { current_op = before_; }
-  OpScope(const OpScope&) = delete;
-  OpScope& operator=(const OpScope&) = delete;
-
- private:
-  const char* before_;
-};
-
-// While it lives, an error of an op that a composite is made of names the composite, which is what
-// the user called: "[softmax] ..." and not "[max] ...". The outermost one counts.
-extern constinit thread_local const char* current_composite;
-
-class CompositeScope {
- public:
-  explicit CompositeScope(const char* name) : before_(current_composite) {
-    if (!before_) current_composite = name;
-  }
-  ~CompositeScope() { current_composite = before_; }
-  CompositeScope(const CompositeScope&) = delete;
-  CompositeScope& operator=(const CompositeScope&) = delete;
-
- private:
-  const char* before_;
-};
-
 }  // namespace brrr

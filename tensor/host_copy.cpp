@@ -6,11 +6,10 @@
 
 #include "brrr/tensor/error.h"
 #include "brrr/tensor/runtime.h"
+#include "brrr/tensor/tensor_impl.h"
 
 namespace brrr {
 namespace {
-
-const char* op_or(const char* name) { return current_op ? current_op : name; }
 
 void require_contiguous(const Tensor& tensor, const char* op) {
   if (!tensor.defined() || tensor.is_meta() || !tensor.is_contiguous()) {
@@ -23,7 +22,7 @@ void require_contiguous(const Tensor& tensor, const char* op) {
 }
 
 StreamState& current_state(Device device) {
-  StreamState* state = current_streams[static_cast<int>(device.type)][device.index];
+  StreamState* state = thread_context.stream(device);
   return state ? *state : *runtime_of(device.type).default_stream(device);
 }
 
@@ -136,7 +135,7 @@ Tensor make_pinned_tensor(DType dtype, std::span<const std::int64_t> shape) {
 }
 
 bool is_pinned(const Tensor& tensor) {
-  if (!tensor.defined()) fail("[is_pinned] expected a tensor, got an undefined one");
+  require_defined("is_pinned", tensor);
   return tensor.device().is_cpu() && !tensor.is_meta() && cuda_runtime().is_pinned(tensor.data());
 }
 

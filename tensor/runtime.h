@@ -8,7 +8,8 @@
 
 #include <brrr/tensor/allocator.h>
 #include <brrr/tensor/device.h>
-#include <brrr/tensor/stream.h>
+#include <brrr/tensor/stream_state.h>
+#include <brrr/tensor/thread_context.h>
 
 namespace brrr {
 
@@ -57,8 +58,5 @@ DeviceRuntime& cuda_runtime();
 
 // Throws when the device does not exist, naming `op` and why.
 void require_device(Device device, const char* op);
-
-bool cuda_is_available();
-int device_count(DeviceType type);
 
 }  // namespace brrr

@@ -2,6 +2,7 @@
 
 #include <new>
 
+#include "brrr/tensor/cpu_allocator.h"
 #include "brrr/tensor/pool.h"
 #include "brrr/tensor/runtime.h"
 

@@ -9,27 +9,10 @@
 
 namespace brrr {
 
-constinit thread_local StreamState* current_streams[2][kMaxDevices] = {};
-
-constinit thread_local OrderRefusal refuse_ordering = nullptr;
-
-namespace {
-
-void require_ordering(const char* what) {
-  if (refuse_ordering) [[unlikely]]
-    refuse_ordering(what);
-}
-
-StreamState*& current_slot(Device device) {
-  return current_streams[static_cast<int>(device.type)][device.index];
-}
-
-}  // namespace
-
 void StreamState::enqueue(QueuedWork& work) {
   const auto finish = [](QueuedWork* done) { done->finish(); };
-  const std::shared_ptr<QueuedWork> held(&work, finish);
-  enqueue([held] { held->run(); });
+  const std::shared_ptr<QueuedWork> owned(&work, finish);
+  enqueue([owned] { owned->run(); });
 }
 
 Stream::Stream(Device device) {
@@ -45,17 +28,21 @@ Stream Stream::default_of(Device device) {
 
 Stream Stream::current(Device device) {
   require_device(device, "stream");
-  StreamState* state = current_slot(device);
+  StreamState* state = thread_context.stream(device);
   return state ? Stream(state->handle.lock()) : default_of(device);
 }
 
+Device Stream::device() const { return state_->device; }
+int Stream::id() const { return state_->id; }
+bool Stream::idle() const { return state_->idle(); }
+
 void Stream::synchronize() const {
-  require_ordering("Stream::synchronize");
+  refuse_ordering_in_trace("Stream::synchronize");
   state_->synchronize();
 }
 
 void Stream::enqueue(std::function<void()> work) const {
-  require_ordering("Stream::enqueue");
+  refuse_ordering_in_trace("Stream::enqueue");
   if (!work) fail("[Stream::enqueue] expected a function, got none");
   state_->enqueue(std::move(work));
 }
@@ -67,7 +54,7 @@ Event Stream::record() const {
 }
 
 void Stream::wait(const Event& event) const {
-  require_ordering("Stream::wait");
+  refuse_ordering_in_trace("Stream::wait");
   event.state_->make_wait(*state_);
 }
 
@@ -77,7 +64,7 @@ Event::Event(Device device, bool timed) : device_(device), timed_(timed) {
 }
 
 void Event::record(const Stream& stream) {
-  require_ordering("Event::record");
+  refuse_ordering_in_trace("Event::record");
   if (stream.device() != device_) {
     fail(fmt::format("[event] expected a stream of {}, got one of {}", to_string(device_),
                      to_string(stream.device())));
@@ -86,7 +73,7 @@ void Event::record(const Stream& stream) {
 }
 
 void Event::synchronize() const {
-  require_ordering("Event::synchronize");
+  refuse_ordering_in_trace("Event::synchronize");
   state_->synchronize();
 }
 
@@ -102,14 +89,14 @@ double Event::milliseconds_since(const Event& earlier) const {
 }
 
 StreamGuard::StreamGuard(Stream stream)
-    : stream_(std::move(stream)), before_(current_slot(stream_.device())) {
-  current_slot(stream_.device()) = stream_.id() == 0 ? nullptr : stream_.state();
+    : stream_(std::move(stream)), before_(thread_context.stream(stream_.device())) {
+  thread_context.stream(stream_.device()) = stream_.id() == 0 ? nullptr : stream_.state();
 }
 
-StreamGuard::~StreamGuard() { current_slot(stream_.device()) = before_; }
+StreamGuard::~StreamGuard() { thread_context.stream(stream_.device()) = before_; }
 
 void synchronize(Device device) {
-  require_ordering("synchronize");
+  refuse_ordering_in_trace("synchronize");
   require_device(device, "synchronize");
   const OpScope scope("synchronize");
   runtime_of(device.type).synchronize(device);

@@ -6,6 +6,8 @@
 
 #include "brrr/tensor/error.h"
 #include "brrr/tensor/pool.h"
+#include "brrr/tensor/tensor_impl.h"
+#include "brrr/tensor/thread_context.h"
 
 namespace brrr {
 namespace {
@@ -33,7 +35,7 @@ std::int64_t set_contiguous(TensorImpl& impl, DType dtype, std::span<const std::
   }
   try {
     const Dims checked(shape);  // throws when there are too many dimensions
-    return checked_numel(checked, size_of(dtype), current_op ? current_op : "empty");
+    return checked_numel(checked, size_of(dtype), op_or("empty"));
   } catch (...) {
     impl.drop();
     throw;
@@ -42,18 +44,19 @@ std::int64_t set_contiguous(TensorImpl& impl, DType dtype, std::span<const std::
 
 }  // namespace
 
-void TensorImpl::destroy() {
-  delete autograd;
-  if (storage) storage->drop();
-  this->~TensorImpl();
-  Pool<TensorImpl>::give(this);
+void Tensor::destroy(detail::TensorFields* fields) noexcept {
+  auto* impl = static_cast<TensorImpl*>(fields);
+  delete impl->autograd;
+  if (impl->storage) impl->storage->drop();
+  impl->~TensorImpl();
+  Pool<TensorImpl>::give(impl);
 }
 
 Tensor make_tensor(DType dtype, std::span<const std::int64_t> shape, Device device) {
   TensorImpl* impl = new_impl();
   impl->numel = set_contiguous(*impl, dtype, shape);
-  impl->word = TensorWord::pack(dtype, device, static_cast<int>(shape.size()), true, false);
-  Tensor tensor(impl);
+  impl->set_word(dtype, device, static_cast<int>(shape.size()), true, false);
+  Tensor tensor = TensorImpl::handle(impl);
   impl->storage = new_storage(device, static_cast<std::size_t>(impl->numel) * size_of(dtype));
   impl->data = impl->storage->data;
   return tensor;
@@ -62,8 +65,8 @@ Tensor make_tensor(DType dtype, std::span<const std::int64_t> shape, Device devi
 Tensor make_meta_tensor(DType dtype, std::span<const std::int64_t> shape, Device device) {
   TensorImpl* impl = new_impl();
   impl->numel = set_contiguous(*impl, dtype, shape);
-  impl->word = TensorWord::pack(dtype, device, static_cast<int>(shape.size()), true, true);
-  return Tensor(impl);
+  impl->set_word(dtype, device, static_cast<int>(shape.size()), true, true);
+  return TensorImpl::handle(impl);
 }
 
 namespace {
@@ -83,8 +86,20 @@ TensorImpl* view_impl(DType dtype, Device device, bool meta, std::span<const std
     expected *= d;
   }
   impl->numel = numel;
-  impl->word = TensorWord::pack(dtype, device, rank, contiguous || numel == 0, meta);
+  impl->set_word(dtype, device, rank, contiguous || numel == 0, meta);
   return impl;
+}
+
+// A handle to `impl`, which becomes a view of the storage of `from`.
+Tensor on_storage_of(const TensorImpl& from, TensorImpl* impl, std::int64_t offset) {
+  impl->add_keys(from.word.keys() & TensorWord::kTraced);
+  if (from.storage) {
+    from.storage->retain();
+    impl->storage = from.storage;
+    impl->data = static_cast<char*>(from.data) +
+                 offset * static_cast<std::int64_t>(size_of(from.word.dtype()));
+  }
+  return TensorImpl::handle(impl);
 }
 
 }  // namespace
@@ -95,7 +110,7 @@ Tensor make_tensor_on(Storage* storage, DType dtype, std::span<const std::int64_
   impl->storage = storage;
   impl->data =
       static_cast<char*>(storage->data) + offset * static_cast<std::int64_t>(size_of(dtype));
-  return Tensor(impl);
+  return TensorImpl::handle(impl);
 }
 
 Tensor make_contiguous_view(const Tensor& base, std::span<const std::int64_t> shape) {
@@ -109,14 +124,8 @@ Tensor make_contiguous_view(const Tensor& base, std::span<const std::int64_t> sh
     stride *= shape[i] > 0 ? shape[i] : 1;
   }
   impl->numel = from.numel;
-  impl->word = TensorWord::pack(from.word.dtype(), from.word.device(), rank, true, base.is_meta())
-                   .with_keys(from.word.keys() & TensorWord::kTraced);
-  if (from.storage) {
-    from.storage->retain();
-    impl->storage = from.storage;
-    impl->data = from.data;
-  }
-  return Tensor(impl);
+  impl->set_word(from.word.dtype(), from.word.device(), rank, true, base.is_meta());
+  return on_storage_of(from, impl, 0);
 }
 
 Tensor make_view(const Tensor& base, std::span<const std::int64_t> shape,
@@ -124,14 +133,7 @@ Tensor make_view(const Tensor& base, std::span<const std::int64_t> shape,
   const TensorImpl& from = *base.impl();
   TensorImpl* impl =
       view_impl(from.word.dtype(), from.word.device(), base.is_meta(), shape, strides);
-  impl->word = impl->word.with_keys(from.word.keys() & TensorWord::kTraced);
-  if (from.storage) {
-    from.storage->retain();
-    impl->storage = from.storage;
-    impl->data = static_cast<char*>(from.data) +
-                 offset * static_cast<std::int64_t>(size_of(from.word.dtype()));
-  }
-  return Tensor(impl);
+  return on_storage_of(from, impl, offset);
 }
 
 namespace {
@@ -149,33 +151,42 @@ void Tensor::undefined(const char* accessor) {
   fail(fmt::format("[{}] expected a tensor, got an undefined one", accessor));
 }
 
+void require_defined(const char* what, const Tensor& x) {
+  if (!x.defined()) Tensor::undefined(what);
+}
+
 std::int64_t Tensor::size(int dim) const { return get("size").dims[wrapped("size", *this, dim)]; }
 std::int64_t Tensor::stride(int dim) const {
   return get("stride").strides[wrapped("stride", *this, dim)];
 }
 
 std::int64_t Tensor::storage_offset() const {
-  const TensorImpl& impl = get("storage_offset");
+  const detail::TensorFields& impl = get("storage_offset");
   if (!impl.storage) return 0;
   return (static_cast<char*>(impl.data) - static_cast<char*>(impl.storage->data)) /
          static_cast<std::int64_t>(size_of(impl.word.dtype()));
 }
 
+std::uint32_t Tensor::version() const {
+  get("version");
+  return impl()->version();
+}
+
 bool Tensor::same_view_as(const Tensor& other) const {
   get("same_view_as");
   other.get("same_view_as");
-  if (!shares_storage_with(other) || impl_->data != other.impl_->data || dtype() != other.dtype() ||
+  if (!shares_storage_with(other) || data() != other.data() || dtype() != other.dtype() ||
       !std::ranges::equal(shape(), other.shape())) {
     return false;
   }
   for (int i = 0; i < rank(); ++i) {
-    if (impl_->dims[i] != 1 && impl_->strides[i] != other.impl_->strides[i]) return false;
+    if (shape()[i] != 1 && strides()[i] != other.strides()[i]) return false;
   }
   return true;
 }
 
 std::string Tensor::describe() const {
-  if (!impl_) return "an undefined tensor";
+  if (!defined()) return "an undefined tensor";
   std::string text = fmt::format("{}{}", name_of(dtype()), to_string(shape()));
   if (!device().is_cpu()) text += " on " + to_string(device());
   return text;

@@ -18,6 +18,7 @@
 #include <thread>
 
 #include "brrr/tensor/error.h"
+#include "brrr/tensor/thread_context.h"
 
 namespace brrr {
 namespace {
@@ -29,8 +30,6 @@ constexpr auto kSpin = std::chrono::microseconds(30);
 constexpr std::uint64_t kCount = 0xffff;     // workers inside
 constexpr std::uint64_t kOpen = 0x10000;     // the job may be entered
 constexpr std::uint64_t kEpoch = 0x1000000;  // one job
-
-thread_local constinit bool inside_job = false;
 
 void relax() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -125,9 +124,9 @@ class ThreadPool {
                 std::memory_order_seq_cst);
     wake(chunks - 1);
 
-    inside_job = true;
+    thread_context.in_parallel_loop = true;
     job_.work();
-    inside_job = false;
+    thread_context.in_parallel_loop = false;
 
     gate_.fetch_and(~kOpen, std::memory_order_acq_rel);
     for (int spins = 0; gate_.load(std::memory_order_acquire) & kCount; ++spins) {
@@ -168,7 +167,7 @@ class ThreadPool {
   }
 
   void serve(int index) {
-    inside_job = true;
+    thread_context.in_parallel_loop = true;
     std::uint64_t seen = 0;
     const auto has_work = [&] {
       const std::uint64_t gate = gate_.load(std::memory_order_seq_cst);
@@ -229,7 +228,8 @@ void detail::run_chunks(std::int64_t n, std::int64_t grain, RangeFn run, void* b
   const std::int64_t grains = (n - 1) / grain + 1;
   const std::int64_t chunk = grain * ((grains - 1) / kMostChunks + 1);
   const std::int64_t chunks = (n - 1) / chunk + 1;
-  if (chunks > 1 && !inside_job && pool().try_run(n, chunk, chunks, run, body)) return;
+  if (chunks > 1 && !thread_context.in_parallel_loop && pool().try_run(n, chunk, chunks, run, body))
+    return;
   for (std::int64_t begin = 0; begin < n; begin += chunk) {
     run(body, begin, begin + chunk < n ? begin + chunk : n);
   }

@@ -42,9 +42,9 @@
 #include <brrr/ops/matmul.h>
 #include <brrr/ops/register_op.h>
 #include <brrr/tensor/allocator.h>
+#include <brrr/tensor/device.h>
 #include <brrr/tensor/error.h>
 #include <brrr/tensor/host_copy.h>
-#include <brrr/tensor/runtime.h>
 #include <brrr/tensor/stream.h>
 #include <brrr/tensor/tensor.h>
 #include <brrr/tensor/thread_pool.h>

@@ -13,6 +13,7 @@
 #include "brrr/tensor/error.h"
 #include "brrr/tensor/host_copy.h"
 #include "brrr/tensor/runtime.h"
+#include "brrr/tensor/tensor_impl.h"
 
 namespace brrr::data {
 namespace {

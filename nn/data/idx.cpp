@@ -10,6 +10,7 @@
 
 #include "brrr/io/file_bytes.h"
 #include "brrr/io/strided_bytes.h"
+#include "brrr/tensor/tensor_impl.h"
 
 namespace brrr::data {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include <brrr/ops/pointwise.h>
+#include <brrr/ops/operand.h>
 #include <brrr/tensor/tensor.h>
 
 namespace brrr::optim {

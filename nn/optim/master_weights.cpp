@@ -1,6 +1,7 @@
 #include "brrr/nn/optim/master_weights.h"
 
 #include "brrr/ops/functions.h"
+#include "brrr/tensor/tensor_impl.h"
 
 namespace brrr::optim {
 namespace {

@@ -10,6 +10,7 @@
 #include "brrr/ops/functions.h"
 #include "brrr/ops/register_op.h"
 #include "brrr/tensor/error.h"
+#include "brrr/tensor/thread_context.h"
 
 namespace brrr::optim {
 namespace {

@@ -3,6 +3,7 @@
 
 #include <brrr/ops/kernels.h>
 #include <brrr/tensor/tensor.h>
+#include <brrr/tensor/tensor_impl.h>
 
 namespace brrr::on_cuda {
 

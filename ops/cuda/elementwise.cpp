@@ -10,6 +10,7 @@
 #include "brrr/ops/jit/schedule.h"
 #include "brrr/ops/jit/tuning.h"
 #include "brrr/tensor/runtime.h"
+#include "brrr/tensor/tensor_impl.h"
 
 namespace brrr::on_cuda {
 namespace {

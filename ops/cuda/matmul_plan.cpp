@@ -18,6 +18,7 @@
 #include "brrr/ops/matmul.h"
 #include "brrr/tensor/cuda_relaxed_capture.h"
 #include "brrr/tensor/error.h"
+#include "brrr/tensor/tensor_impl.h"
 
 namespace brrr::on_cuda {
 namespace {

@@ -4,13 +4,11 @@
 
 namespace brrr::on_cuda {
 
-thread_local constinit ProgrammaticLaunch programmatic_launches = ProgrammaticLaunch::always;
-
 void launch_programmatic(CUfunction kernel, Grid grid, unsigned threads,
                          const cu::CudaStream& stream, void** arguments, unsigned shared_bytes) {
-  const bool early = programmatic_launches == ProgrammaticLaunch::always && stream.on->major >= 9;
-  if (programmatic_launches == ProgrammaticLaunch::after_first)
-    programmatic_launches = ProgrammaticLaunch::always;
+  ProgrammaticLaunch& programmatic = thread_context.programmatic_launch;
+  const bool early = programmatic == ProgrammaticLaunch::always && stream.on->major >= 9;
+  if (programmatic == ProgrammaticLaunch::after_first) programmatic = ProgrammaticLaunch::always;
   const auto x = static_cast<unsigned>(grid.x), y = static_cast<unsigned>(grid.y),
              z = static_cast<unsigned>(grid.z);
   if (!early) {

@@ -6,29 +6,18 @@
 #include <cstdint>
 
 #include <brrr/tensor/cuda_stream.h>
+#include <brrr/tensor/thread_context.h>
 
 namespace brrr::on_cuda {
 
 enum class ProgrammaticLaunch : std::uint8_t {
-  never,
-  after_first,  // the first launch waits for other lanes of a captured graph too
   always,
+  after_first,  // the first launch waits for other lanes of a captured graph too
+  never,
 };
-extern thread_local constinit ProgrammaticLaunch programmatic_launches;
 
 // What launches on this thread are while it lives; else they are early always.
-class ProgrammaticScope {
- public:
-  explicit ProgrammaticScope(ProgrammaticLaunch early) : before_(programmatic_launches) {
-    programmatic_launches = early;
-  }
-  ~ProgrammaticScope() { programmatic_launches = before_; }
-  ProgrammaticScope(const ProgrammaticScope&) = delete;
-  ProgrammaticScope& operator=(const ProgrammaticScope&) = delete;
-
- private:
-  ProgrammaticLaunch before_;
-};
+using ProgrammaticScope = ContextScope<&ThreadContext::programmatic_launch>;
 
 // In blocks.
 struct Grid {

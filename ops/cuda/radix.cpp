@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "brrr/ops/cuda/hand_written.h"
+#include "brrr/tensor/tensor_impl.h"
 
 namespace brrr::text {
 extern const char radix_cu[];

@@ -26,6 +26,7 @@
 #include "brrr/ops/jit/render.h"
 #include "brrr/ops/jit/text.h"
 #include "brrr/tensor/error.h"
+#include "brrr/tensor/thread_context.h"
 
 extern char** environ;
 
@@ -46,8 +47,6 @@ BRRR_FUNCTIONS(log)
 
 namespace brrr::jit {
 namespace {
-
-const char* op_name() { return current_op ? current_op : "jit"; }
 
 // The level of the instruction set is that of stamped loops, whose bits generated ones have.
 bool uses_v3() { return std::strcmp(on_cpu::loops->isa, "v3") == 0; }
@@ -73,7 +72,7 @@ class WorkPlace {
     const char* base = std::getenv("TMPDIR");
     path_ = fmt::format("{}/brrr-XXXXXX", base && *base ? base : "/tmp");
     if (!::mkdtemp(path_.data())) {
-      fail(fmt::format("[{}] expected a directory to compile in, got \"{}\" from {}", op_name(),
+      fail(fmt::format("[{}] expected a directory to compile in, got \"{}\" from {}", op_or("jit"),
                        std::strerror(errno), path_));
     }
   }
@@ -119,7 +118,7 @@ std::string run_compiler(const std::string& text) {
     fail(
         fmt::format("[{}] needs a C++ compiler for its CPU kernel, but \"{}\" cannot be run: {}; "
                     "install one or set CXX",
-                    op_name(), command[0], std::strerror(problem)));
+                    op_or("jit"), command[0], std::strerror(problem)));
   }
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
@@ -127,7 +126,7 @@ std::string run_compiler(const std::string& text) {
   std::string object = contents_of(place.file("kernel.so"));
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0 || object.empty()) {
     fail(fmt::format("[{}] expected a kernel that compiles, got from {}:\n{}\nThe kernel:\n{}",
-                     op_name(), command[0], contents_of(place.file("log")),
+                     op_or("jit"), command[0], contents_of(place.file("log")),
                      text.substr(text.rfind("#line 1"))));
   }
   return object;
@@ -193,7 +192,7 @@ void* compile_and_open(const Hash128& key, const std::string& text) {
   std::string why;
   void* library = open_object(object, why);
   if (!library)
-    fail(fmt::format("[{}] its compiled CPU kernel cannot be loaded: {}", op_name(), why));
+    fail(fmt::format("[{}] its compiled CPU kernel cannot be loaded: {}", op_or("jit"), why));
   disk_cache::write(key, "so", object);
   return library;
 }
@@ -245,7 +244,7 @@ void* load_cpu_function(const char* entry, std::string_view source) {
   }
   void* function = ::dlsym(library, entry);
   if (!function)
-    fail(fmt::format("[{}] expected the entry {} in a compiled CPU kernel", op_name(), entry));
+    fail(fmt::format("[{}] expected the entry {} in a compiled CPU kernel", op_or("jit"), entry));
   return function;
 }
 

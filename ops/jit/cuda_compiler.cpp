@@ -18,8 +18,6 @@ namespace {
 
 std::atomic<std::int64_t> compiled{0}, memory_hits{0}, disk_hits{0}, disk_refused{0};
 
-const char* op_name() { return current_op ? current_op : "jit"; }
-
 std::string whole_text(std::string_view source, const CompileOptions& options) {
   std::string text;
   text.reserve(32768 + source.size());
@@ -95,7 +93,7 @@ std::string run_nvrtc(const std::string& text, std::string_view source, int arch
   if (result == NVRTC_ERROR_COMPILATION) {
     throw Error(fmt::format(
         "[{}] expected a kernel that compiles for sm_{}, got {} from NVRTC:\n{}\nThe kernel:\n{}",
-        op_name(), architecture, cu::describe(cu::Library::nvrtc, result), program.log(),
+        op_or("jit"), architecture, cu::describe(cu::Library::nvrtc, result), program.log(),
         numbered(source)));
   }
   cu::check<cu::Fn::k_nvrtcCompileProgram>(result);  // the machine's fault, not the text's

@@ -5,6 +5,7 @@
 
 #include "brrr/dispatch/observe.h"
 #include "brrr/ops/register_op.h"
+#include "brrr/tensor/tensor_impl.h"
 #include "tests/harness/catch.h"
 #include "tests/harness/doubles.h"
 #include "tests/harness/errors_expected.h"

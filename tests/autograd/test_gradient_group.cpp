@@ -2,6 +2,7 @@
 #include <brrr/brrr.h>
 
 #include "brrr/dispatch/observe.h"
+#include "brrr/dispatch/op_info.h"
 #include "tests/harness/catch.h"
 #include "tests/harness/errors_expected.h"
 

@@ -1,6 +1,7 @@
 // Gradients that a user gave: of several outputs, wrong ones, throwing ones.
 #include <brrr/brrr.h>
 
+#include "brrr/dispatch/op_info.h"
 #include "brrr/ops/register_op.h"
 #include "tests/harness/catch.h"
 #include "tests/harness/errors_expected.h"

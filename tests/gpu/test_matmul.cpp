@@ -14,6 +14,7 @@
 #include "brrr/ops/matmul.h"
 #include "brrr/tensor/cuda_runtime.h"
 #include "brrr/tensor/error.h"
+#include "brrr/tensor/stream.h"
 #include "tests/harness/catch.h"
 
 using namespace brrr;

@@ -10,6 +10,7 @@
 #include "brrr/dispatch/op_info.h"
 #include "brrr/io/dlpack.h"
 #include "brrr/tensor/cuda_runtime.h"
+#include "brrr/tensor/tensor_impl.h"
 #include "tests/gpu/delay.h"
 #include "tests/harness/catch.h"
 #include "tests/harness/interchange.h"

@@ -11,6 +11,8 @@
 #include "brrr/ops/jit/compiler.h"
 #include "brrr/tensor/cuda_runtime.h"
 #include "brrr/tensor/error.h"
+#include "brrr/tensor/stream.h"
+#include "brrr/tensor/tensor_impl.h"
 #include "tests/fake_cuda/driver.h"
 #include "tests/fake_cuda/kernels.h"
 #include "tests/harness/catch.h"

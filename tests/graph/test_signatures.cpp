@@ -7,6 +7,8 @@
 #include "tests/harness/compile_check.h"
 #include "tests/harness/errors_expected.h"
 
+#include "brrr/tensor/tensor_impl.h"
+
 using namespace brrr;
 using namespace brrr::test;
 

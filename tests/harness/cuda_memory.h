@@ -3,7 +3,9 @@
 
 #include "tests/harness/allocator_guards.h"
 #include <brrr/tensor/runtime.h>
+#include <brrr/tensor/stream.h>
 #include <brrr/tensor/tensor.h>
+#include <brrr/tensor/tensor_impl.h>
 
 namespace brrr::testing {
 

@@ -22,6 +22,7 @@
 #include <brrr/tensor/allocator.h>
 #include <brrr/tensor/error.h>
 #include <brrr/tensor/tensor.h>
+#include <brrr/tensor/tensor_impl.h>
 
 namespace interchange {
 

@@ -12,6 +12,7 @@
 #include <brrr/ops/functions.h>
 #include <brrr/ops/jit/cpu_compiler.h>
 #include <brrr/ops/jit/cpu_kernel.h>
+#include <brrr/tensor/tensor_impl.h>
 
 namespace brrr::testing {
 

@@ -5,6 +5,7 @@
 
 #include "brrr/ops/functions.h"
 #include "brrr/tensor/error.h"
+#include "brrr/tensor/tensor_impl.h"
 
 namespace brrr::test {
 

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "brrr/ops/functions.h"
+#include "brrr/tensor/tensor_impl.h"
 #include "tests/harness/op_structured.h"
 
 namespace brrr::test {

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "brrr/ops/functions.h"
+#include "brrr/tensor/tensor_impl.h"
 #include "tests/harness/op_structured.h"
 
 namespace brrr::test {

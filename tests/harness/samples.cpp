@@ -7,6 +7,7 @@
 
 #include "brrr/ops/functions.h"
 #include "brrr/tensor/stream.h"
+#include "brrr/tensor/tensor_impl.h"
 
 namespace brrr::test {
 

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "brrr/tensor/host_copy.h"
+#include "brrr/tensor/tensor_impl.h"
 #include "tests/harness/catch.h"
 #include "tests/harness/nn_reference.h"
 #if BRRR_HAS_CUDA

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "brrr/tensor/tensor_impl.h"
 #include "tests/harness/catch.h"
 #include "tests/harness/jit_rows.h"
 #include <brrr/brrr.h>

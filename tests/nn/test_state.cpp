@@ -5,6 +5,8 @@
 #include "tests/harness/interchange.h"
 #include "tests/harness/nn_reference.h"
 
+#include "brrr/dispatch/op_info.h"
+
 using namespace brrr;
 using namespace brrr::test;
 using interchange::same;

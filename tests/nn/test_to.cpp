@@ -5,6 +5,8 @@
 #include "tests/harness/catch.h"
 #include "tests/harness/nn_reference.h"
 
+#include "brrr/tensor/tensor_impl.h"
+
 using namespace brrr;
 using namespace brrr::test;
 

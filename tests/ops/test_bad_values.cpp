@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "brrr/tensor/stream.h"
+#include "brrr/tensor/tensor_impl.h"
 #include "tests/harness/bad_input.h"
 
 using namespace brrr;

@@ -16,6 +16,8 @@
 #include "brrr/ops/matmul.h"
 #include "brrr/tensor/cuda_runtime.h"
 #include "brrr/tensor/error.h"
+#include "brrr/tensor/stream.h"
+#include "brrr/tensor/tensor_impl.h"
 #include "tests/fake_cuda/driver.h"
 #include "tests/harness/allocator_guards.h"
 #include "tests/harness/catch.h"

@@ -12,6 +12,7 @@
 #include "brrr/tensor/cuda_api.h"
 #include "brrr/tensor/cuda_runtime.h"
 #include "brrr/tensor/error.h"
+#include "brrr/tensor/stream.h"
 #include "tests/fake_cuda/driver.h"
 #include "tests/fake_cuda/small_product.h"
 #include "tests/harness/allocator_guards.h"

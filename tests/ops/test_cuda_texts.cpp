@@ -17,6 +17,8 @@
 #include "brrr/tensor/cuda_api.h"
 #include "brrr/tensor/cuda_runtime.h"
 #include "brrr/tensor/error.h"
+#include "brrr/tensor/stream.h"
+#include "brrr/tensor/tensor_impl.h"
 #include "tests/fake_cuda/driver.h"
 #include "tests/harness/catch.h"
 #include "tests/harness/cubin.h"

@@ -125,6 +125,83 @@ TEST_CASE("includes point one way", "[layering]") {
   }
 }
 
+// Every file of brrr that `path` includes, directly or not, itself among them.
+std::set<std::string> closure_of(const std::string& path) {
+  static const std::vector<Source> all = sources();
+  std::set<std::string> found;
+  std::vector<std::string> open = {path};
+  while (!open.empty()) {
+    const std::string next = open.back();
+    open.pop_back();
+    if (!found.insert(next).second) continue;
+    for (const Source& source : all) {
+      if (source.path != next && source.path != "include/brrr/" + next) continue;
+      for (const std::string& line : source.lines) {
+        const std::string target = included_by(line);
+        if (target.starts_with("brrr/")) open.push_back(target.substr(5));
+      }
+    }
+  }
+  return found;
+}
+
+// What a program sees of the rooms below nn/: no implementation of tensors, streams and dispatch.
+TEST_CASE("brrr.h includes the public headers and no others", "[layering]") {
+  std::set<std::string> found = closure_of("brrr.h");
+  std::erase_if(found, [](const std::string& path) { return path.starts_with("nn/"); });
+  const std::set<std::string> expected = {
+      "brrr.h",
+      "autograd/autograd.h",
+      "autograd/gradcheck.h",
+      "dispatch/call.h",
+      "dispatch/cost.h",
+      "dispatch/dtype_rule.h",
+      "dispatch/for_each.h",
+      "dispatch/gradient.h",
+      "dispatch/observe.h",
+      "dispatch/ops.def",
+      "dispatch/scalar.h",
+      "dispatch/setting.h",
+      "graph/compile.h",
+      "io/dlpack.h",
+      "io/npy.h",
+      "io/safetensors.h",
+      "ops/formulas.h",
+      "ops/functions.h",
+      "ops/literal.h",
+      "ops/matmul.h",
+      "ops/operand.h",
+      "ops/register_op.h",
+      "tensor/allocator.h",
+      "tensor/device.h",
+      "tensor/dims.h",
+      "tensor/dtype.h",
+      "tensor/error.h",
+      "tensor/half.h",
+      "tensor/host_copy.h",
+      "tensor/index.h",
+      "tensor/stream.h",
+      "tensor/tensor.h",
+      "tensor/thread_pool.h",
+  };
+  CHECK(found == expected);
+}
+
+TEST_CASE("state by thread is in ThreadContext, but for caches of one file", "[layering]") {
+  const std::set<std::string> allowed = {
+      "tensor/thread_context.h",  "tensor/error.cpp",          // the context
+      "tensor/cpu_allocator.cpp", "tensor/pool.h",             // free lists
+      "ops/cuda/workspace.cpp",   "ops/cuda/matmul_plan.cpp",  // what was used last
+  };
+  for (const Source& source : sources()) {
+    if (place_of(source.room) == kRooms.size() || allowed.contains(source.path)) continue;
+    for (const std::string& line : source.lines) {
+      INFO(source.path << ": " << line);
+      CHECK(line.substr(0, line.find("//")).find("thread_local") == std::string::npos);
+    }
+  }
+}
+
 // The op that a line names as Op::name; "" when it names none.
 std::string op_named_by(const std::string& line) {
   static const std::regex name("(^|[^A-Za-z0-9_])Op::([a-z][a-z0-9_]*)");

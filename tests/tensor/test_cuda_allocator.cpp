@@ -210,7 +210,7 @@ TEST_CASE("out of memory: cached blocks are given back first, then the error has
   { const Tensor a = bytes_on_gpu(40 * kMiB); }
   const Tensor b = bytes_on_gpu(50 * kMiB);  // the cached 40 go back
   CHECK(memory_stats(gpu).reserved == static_cast<std::int64_t>(50 * kMiB));
-  current_op = "add";
+  thread_context.op = "add";
   try {
     bytes_on_gpu(30 * kMiB);
     FAIL("no error");
@@ -221,7 +221,7 @@ TEST_CASE("out of memory: cached blocks are given back first, then the error has
           "free on the device "
           "14680064 of 67108864");
   }
-  current_op = nullptr;
+  thread_context.op = nullptr;
   CHECK(memory_stats(gpu).live == static_cast<std::int64_t>(50 * kMiB));
   const Tensor small = bytes_on_gpu(100);
   const Tensor odd = bytes_on_gpu(3 * kMiB);  // no room for a segment of 20 MiB, but for 4

@@ -67,7 +67,7 @@ TEST_CASE("an error names the op, the call, the code and the text", "[cuda_api]"
   FakeCuda fake;
   CUdevice device = 0;
   cu::fail_call("cuDeviceGet", 1, CUDA_ERROR_OUT_OF_MEMORY);
-  current_op = "add";
+  thread_context.op = "add";
   try {
     BRRR_CUDA(cuDeviceGet, &device, 0);
     FAIL("no error");
@@ -76,7 +76,7 @@ TEST_CASE("an error names the op, the call, the code and the text", "[cuda_api]"
     CHECK(std::string(error.what()) ==
           "[add] cuDeviceGet failed: CUDA_ERROR_OUT_OF_MEMORY (2): out of memory");
   }
-  current_op = nullptr;
+  thread_context.op = nullptr;
 }
 
 TEST_CASE("the k-th call fails, once", "[cuda_api]") {

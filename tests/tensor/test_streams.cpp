@@ -10,6 +10,7 @@
 #include "brrr/tensor/host_copy.h"
 #include "brrr/tensor/runtime.h"
 #include "brrr/tensor/stream.h"
+#include "brrr/tensor/tensor_impl.h"
 #include "tests/harness/allocator_guards.h"
 #include "tests/harness/catch.h"
 #include "tests/harness/malloc_count.h"

@@ -4,6 +4,7 @@
 
 #include "brrr/tensor/error.h"
 #include "brrr/tensor/tensor.h"
+#include "brrr/tensor/tensor_impl.h"
 #include "tests/harness/catch.h"
 
 using namespace brrr;
