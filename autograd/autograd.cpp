@@ -1,4 +1,4 @@
-// What a tensor is asked of its gradient.
+// A tensor's gradient: requiring, reading and replacing it.
 #include "brrr/autograd/autograd.h"
 
 #include <fmt/format.h>
@@ -71,15 +71,15 @@ Tensor& requires_grad_(Tensor& x, bool on) {
   if (!on) {
     if (history_of(x) && history_of(x)->group)
       fail(fmt::format("[requires_grad_] expected a leaf in no group, got {}", x.describe()));
-    // What was recorded of it still leads here, and passes it over.
+    // Recorded edges still lead here; backward ignores them.
     x.impl()->remove_keys(bit(Key::autograd));
     return x;
   }
   if (!is_floating(x.dtype())) {
     fail(fmt::format("[requires_grad_] expected a floating dtype, got {}", x.describe()));
   }
-  // The first leaf brings the recorder: a static initializer that nobody names is one that the
-  // linker leaves out of a static library, or that runs after the caller's.
+  // Installed with the first leaf: a linker may drop a static initializer from a static library, or
+  // run it after the caller's.
   [[maybe_unused]] static const bool recorded =
       (set_key_function(Key::autograd, autograd::record), true);
   autograd::own_history(x);

@@ -1,6 +1,6 @@
-// Gradients. What is computed from tensors that require a gradient is put on a tape, call by call;
+// Gradients. Calls on tensors that require a gradient are recorded on a tape, one node for each;
 // `backward` and `grad` walk it from the end. The rules are written over public ops, so gradients
-// can be recorded in turn and differentiated again.
+// can be recorded and differentiated again.
 //
 //   Tensor w = requires_grad_(randn({3}));
 //   backward(sum(square(w)));            // grad_of(w) is 2 w
@@ -23,7 +23,7 @@ namespace brrr {
 // --- Tensors ---
 
 // Makes a floating tensor that was not computed from others a leaf, whose gradient is collected; or
-// a constant again, which backwards of what was recorded before pass over.
+// a constant again, also for backwards over calls that are recorded already.
 Tensor& requires_grad_(Tensor& x, bool on = true);
 Tensor requires_grad_(Tensor&& x, bool on = true);
 bool requires_grad(const Tensor& x);
@@ -57,7 +57,7 @@ class GradMode {
 struct NoGrad : GradMode {
   NoGrad() : GradMode(false) {}
 };
-// Recording again, where an outer NoGrad had turned it off.
+// Records inside of a NoGrad.
 struct EnableGrad : GradMode {
   EnableGrad() : GradMode(true) {}
 };
@@ -142,8 +142,8 @@ std::string to_string(std::span<const SavedTensor> saved);
 
 // --- Gradients side by side ---
 
-// Leaves of one dtype and device whose gradients lie side by side in one flat tensor: a backward
-// fills it with one op, however many leaves there are.
+// Leaves of one dtype and device whose gradients are views of one flat tensor: a backward fills it
+// with one op, however many leaves there are.
 class GradientGroup {
  public:
   explicit GradientGroup(std::vector<Tensor> leaves);

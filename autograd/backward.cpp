@@ -1,4 +1,4 @@
-// The ways into a run: backward, grad, and anomaly mode.
+// backward and grad: checks of their arguments around a Run; anomaly mode.
 #include <fmt/format.h>
 
 #include "brrr/autograd/autograd.h"

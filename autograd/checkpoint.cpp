@@ -1,6 +1,6 @@
-// Rematerialization by hand: a node that keeps a function and its inputs. When its gradient arrives
-// the function runs again, this time recorded, on the very inputs that it had; the new tape hangs
-// on the old one and joins the backward that is under way.
+// Rematerialization by hand: a node that keeps a function and its inputs. When the gradients of its
+// outputs are known, the function runs again on the same inputs, recorded this time. The new nodes
+// lead to those of the inputs and join the backward that is running.
 #include <fmt/format.h>
 
 #include "brrr/autograd/autograd.h"
@@ -90,7 +90,7 @@ std::vector<Tensor> checkpoint(const Checkpointed& fn, std::vector<Tensor> input
   node->sequence = next_sequence(latest);
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     if (!outputs[i].defined() || !is_floating(outputs[i].dtype())) continue;
-    // What others hold too, such as an input handed through, keeps its own history.
+    // A tensor with other owners, such as an input that fn returns, keeps its history.
     if (outputs[i].impl()->refs.load() > 1) outputs[i] = without_history(outputs[i]);
     node->retain();
     attach(outputs[i], node, static_cast<int>(i));

@@ -21,15 +21,15 @@ class Group {
     Tensor flat;
     std::vector<Tensor> views;  // a leaf each
   };
-  // The pieces, undefined where a leaf got none, side by side, added to what was there.
+  // The pieces (undefined: zeros) concatenated, and added to `flat`.
   Filled filled_with(std::span<const Tensor> pieces) const;
   Filled cut(Tensor gradients) const;
   void set(Filled gradients) noexcept;
 
-  const std::uint64_t id;  // no other group's, at any time
+  const std::uint64_t id;  // never used again
   std::vector<Tensor> leaves;
   Tensor flat;
-  mutable std::atomic<bool> lent{false};  // a handle to a leaf's view was given out, and may live
+  mutable std::atomic<bool> lent{false};  // callers may have handles to views of leaves
 };
 
 }  // namespace brrr::autograd

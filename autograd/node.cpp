@@ -95,7 +95,7 @@ void forget_history(const Tensor& x) {
   impl.remove_keys(bit(Key::autograd));
   History* history = history_of(x);
   if (!history) return;
-  // Calls from when it was a leaf may yet lead here.
+  // Edges from when it was a leaf may still lead here.
   if (Node* before = std::exchange(history->node, nullptr)) before->drop();
   history->retained.reset();
 }

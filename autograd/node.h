@@ -1,8 +1,8 @@
-// The tape: one node a recorded call, and what a tensor has to do with it.
+// The tape: one node for each recorded call, and what autograd keeps for a tensor.
 //
-// Nodes are counted by the tensors that they made and by the nodes that come after them. A node
-// keeps the values that its gradient rule reads, so a chain of nodes may be as long as the program
-// ran; it is freed in a loop, never by recursion.
+// A node is owned by the tensors that its call made and by the edges of later nodes. It keeps the
+// values that its gradient rule reads. A chain of nodes may be as long as the program ran, so it is
+// freed in a loop and not by recursion.
 #pragma once
 
 #include <atomic>
@@ -32,8 +32,8 @@ struct Hooks {
   std::vector<std::pair<int, std::shared_ptr<Tensor>>> kept;  // and where retain_grad puts it
 };
 
-// Where the gradient of an operand goes: to an output of a node, to a leaf, or nowhere. Owns what
-// it leads to; whoever holds it drops it.
+// Where the gradient of an operand goes: to an output of a node, to a leaf, or nowhere. Counts as a
+// reference to its target, which the owner of the edge drops.
 class Edge {
  public:
   Edge() = default;
@@ -60,10 +60,10 @@ struct Saved {
   std::uint32_t version = 0;
 };
 
-// A gradient on its way: the sum of what has arrived so far.
+// The gradient of a node's output or of a leaf during a backward: the sum of the terms so far.
 using Slot = Tensor;
 
-// What a node of more than three operands or more than one output holds beside the usual.
+// The arrays of a node of more than three operands or more than one output.
 struct NodeRest {
   std::vector<Edge> edges;
   std::vector<Saved> operands, results;
@@ -71,14 +71,14 @@ struct NodeRest {
   std::vector<Slot> slots;
 };
 
-// A call that has no row: checkpoint's. Gets the gradients of its outputs.
+// A checkpoint: a call without a row, which runs again when the gradients of its outputs are known.
 struct Recomputed {
   std::vector<Saved> inputs;
 
   virtual ~Recomputed() = default;
   virtual const char* name() const = 0;
   virtual std::vector<Tensor> again() = 0;  // the outputs, recorded this time
-  virtual void forget() = 0;                // lets go of everything but the name
+  virtual void forget() = 0;                // releases everything but the name
 };
 
 struct Node {
@@ -86,9 +86,9 @@ struct Node {
 
   std::atomic<std::uint32_t> refs{1};
   std::uint8_t n_outputs = 1;
-  bool ran = false;             // and gave up what it kept
+  bool ran = false;             // and released its saved values
   std::uint8_t n_operands = 0;  // 255: see rest
-  std::uint64_t sequence = 0;   // above that of every node that its edges lead to, and its own
+  std::uint64_t sequence = 0;   // unique, and above that of every node that its edges lead to
   std::atomic<Run*> run{nullptr};
   Slot slot;  // of output 0
   Edge edges[kInline];
@@ -112,23 +112,23 @@ struct Node {
 
   void retain() { refs.fetch_add(1, std::memory_order_relaxed); }
   void drop();
-  // Gives up everything that was kept for the gradient, and the way on.
+  // Releases the saved values and the edges.
   void forget();
 
   static void* operator new(std::size_t) { return Pool<Node>::take(); }
   static void operator delete(void* memory) { Pool<Node>::give(memory); }
 };
 
-// What autograd knows of a tensor. A leaf has no node and collects a gradient.
+// What autograd keeps for a tensor. A leaf has no node and collects a gradient.
 struct History final : TensorExtension {
   Node* node = nullptr;  // owned
   int output = 0;
   Tensor grad;
   std::shared_ptr<Tensor> retained;  // the gradient that retain_grad asked for
   std::unique_ptr<Hooks> hooks;      // of a leaf
-  Group* group = nullptr;            // that collects the leaf's gradient, and its place there
+  Group* group = nullptr;  // that collects the leaf's gradient, and the leaf's place in it
   int place = 0;
-  std::atomic<Run*> run{nullptr};  // that is bringing the leaf a gradient
+  std::atomic<Run*> run{nullptr};  // the backward that adds to `slot`
   Slot slot;
 
   ~History() override {
@@ -145,13 +145,13 @@ History& own_history(const Tensor& x);
 // The Autograd key's one function: runs a call below, and records it as a node of the tape.
 void record(Call& call, Tensor* outputs, std::uint32_t keys);
 
-// Makes x an output of the node, and marks it for the dispatcher. Takes over a reference.
+// Makes x an output of the node, and sets its Autograd key. Takes over a reference to the node.
 void attach(const Tensor& x, Node* node, int output);
 
 // Makes x a constant.
 void forget_history(const Tensor& x);
 
-// The same elements without a place on the tape.
+// A view of the same elements that is not on the tape.
 Tensor without_history(const Tensor& x);
 
 // Above the sequence of every node on this thread, and above `least`; no two nodes have the same.

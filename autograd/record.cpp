@@ -59,7 +59,8 @@ void for_each_tensor(const Call& call, F&& f) {
   }
 }
 
-// Writing into memory that another tensor sees would change values that the tape knows nothing of.
+// Refuses writes to leaves, to memory that another tensor shares, and to values that a gradient
+// reads.
 void check_in_place(const Call& call, const OpInfo& info, const Tensor& x) {
   if (needs_gradient(x) && !history_of(x)->node) {
     fail(
@@ -124,7 +125,7 @@ CallValues connect(Node& node, const Call& call, const OpInfo& info, const Tenso
   CallValues needed = 0;
   bool any = false;
   for_each_tensor(call, [&](int i, const Tensor& x) {
-    // Ops without a rule are recorded too: the backward that reaches them refuses.
+    // Ops without a rule are recorded too, so that a backward that reaches them can refuse.
     const Edge edge = !rule.run || rule.has_gradient(i) ? edge_to(x) : Edge();
     if (edge) {
       any = true;

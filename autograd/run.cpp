@@ -35,7 +35,7 @@ void add_to(Slot& slot, Tensor gradient) {
 bool earlier(const Node* a, const Node* b) { return a->sequence < b->sequence; }
 
 void call_hooks(const Hooks& hooks, int output, Tensor& gradient) {
-  // Those that a hook adds are for the next backward.
+  // Hooks that a hook adds run in the next backward.
   for (std::size_t i = 0, n = hooks.of_output.size(); i < n; ++i) {
     const auto& [of, hook] = hooks.of_output[i];
     if (of != output) continue;
@@ -128,7 +128,7 @@ void Run::deliver(Edge& edge, Tensor gradient) {
   if (TensorImpl* leaf = edge.leaf()) {
     add_to(slot_of(leaf), std::move(gradient));
   } else if (Node* node = edge.node()) {
-    // A node that is not kept gives its reference away.
+    // Unless the tape is retained, the edge gives its reference to the run.
     add_to(slot_of(node, edge.output(), retain_ ? nullptr : &edge), std::move(gradient));
   }
 }
@@ -139,7 +139,7 @@ const bool* Run::marked(Node* node) const {
                                                                             : nullptr;
 }
 
-// Whether anything wanted lies behind a node; looks at each node once, without recursion.
+// Whether a target is behind a node; visits each node once, without recursion.
 bool Run::mark(Node* from) {
   struct Visit {
     Node* node;
@@ -152,8 +152,8 @@ bool Run::mark(Node* from) {
     needed_[node] = {node->sequence, false};
     const bool target = targets_.contains(node);
     if (target) reached_.insert(node);
-    // What a checkpoint leads to shows only when it is run; and what a node that was run led to
-    // shows no more, so that it must not be passed by.
+    // The edges of a checkpoint are known once it runs again. Those of a node that ran are
+    // released: it counts as needed, so that running it twice is an error.
     const bool unknown = node->recomputed || (node->ran && node->sequence > earliest_);
     path.push_back({node, 0, unknown || target});
   };
@@ -250,7 +250,7 @@ void Run::run(Node* node) {
                     "pass retain_graph to that one",
                     node->name()));
   }
-  // Whether it fails or not: parts of the way on may have been given away.
+  // Also when it fails: some of its edges may have been given away.
   const struct Spent {
     Node* node;
     ~Spent() {
@@ -361,7 +361,7 @@ void Run::run_rule(Node* node, const Tensor* of_outputs) {
   }
 }
 
-// The call runs once more, and its tape, which is the latest there is, joins this run.
+// Runs the checkpointed function again. Its nodes have the latest sequences, so they run next.
 void Run::run_again(Node* node, const Tensor* of_outputs) {
   std::vector<Tensor> outputs;
   {
@@ -376,7 +376,7 @@ void Run::run_again(Node* node, const Tensor* of_outputs) {
   }
 }
 
-// What a leaf has got, after its hooks.
+// The gradient of a leaf, after its hooks.
 Tensor Run::complete(const Leaf& leaf) {
   Tensor gradient = std::move(*leaf.slot);
   if (!(leaf.impl->word.keys() & bit(Key::autograd))) return {};  // made constant since
@@ -405,7 +405,7 @@ void Run::commit() {
     if (gradient.defined())
       changes.push_back({static_cast<History*>(leaf.impl->autograd), std::move(gradient)});
   }
-  // Hooks are done.
+  // Hooks have run: none is called under the lock.
   const std::lock_guard lock(collecting());
   std::vector<std::pair<Group*, std::vector<Tensor>>> groups;
   for (auto& [to, gradient] : changes) {
@@ -421,7 +421,7 @@ void Run::commit() {
     } else if (history.grad.defined()) {
       gradient = add(history.grad, gradient);
     } else {
-      // Nobody else may hold a gradient that a user can write to.
+      // The leaf's gradient may be written in place: it must share memory with no other tensor.
       const bool ours = gradient.impl()->refs.load() == 1 && gradient.is_contiguous() &&
                         gradient.impl()->storage && gradient.impl()->storage->refs.load() == 1;
       if (!ours) gradient = clone(gradient);

@@ -1,6 +1,6 @@
-// A walk over the tape. Nodes wait in a heap by sequence, so each runs after all that come after it
-// on the tape; a gradient on its way lies in a slot of the node that it goes to. A run claims the
-// nodes that it meets; where another run has a node already, the slots are kept in the run instead.
+// One backward over the tape. A heap orders nodes by sequence, so a node runs after all later nodes
+// of the tape. Gradients are summed in slots of the nodes that they go to. A run claims the nodes
+// that it reaches; for a node that another run has claimed it keeps the slots itself.
 #pragma once
 
 #include <cstdint>
@@ -37,16 +37,16 @@ class Run {
   bool reaches(const Wanted& wanted) const;
   void seed(const Tensor& output, Tensor gradient);
   void go();
-  // Adds what leaves have got to their gradients, and keeps those of inner values, all or none.
+  // Adds the slots of leaves to their gradients and stores retained gradients: all or none.
   void commit();
-  // Gives what leaves have got to those who want it.
+  // Copies the slots of leaves to `wanted`.
   void collect();
 
  private:
   struct Elsewhere {
     std::vector<Slot> slots;
   };
-  // Of a node that may have gone since: another may stand in its place in memory.
+  // Of a node that may have been freed since: another may have its address.
   struct Mark {
     std::uint64_t sequence;
     bool needed;
@@ -56,7 +56,7 @@ class Run {
     Slot* slot;
   };
 
-  // An edge that is given away passes its reference to the run, and leads nowhere when it has.
+  // `given_away`, if any, passes its reference to the run and is cleared.
   Slot& slot_of(Node* node, int output, Edge* given_away = nullptr);
   Slot& slot_of(TensorImpl* leaf);
   Tensor complete(const Leaf& leaf);
@@ -66,7 +66,7 @@ class Run {
   void run_again(Node* node, const Tensor* of_outputs);
   void check_saved(Node* node, const Saved& saved, const char* what, int which) const;
   void check_finite(Node* node, const Tensor& gradient, int operand) const;
-  bool needs(const Edge& edge);  // whether a restricted run does
+  bool needs(const Edge& edge);  // of a restricted run: whether a target is behind the edge
   bool mark(Node* from);
   const bool* marked(Node* node) const;
   void release(Node* node);
@@ -74,19 +74,20 @@ class Run {
   bool create_, retain_;
   bool restricted_ = false;
   std::span<Wanted> wanted_;
-  std::unordered_set<const void*> targets_;     // the nodes and leaves that are wanted
-  std::unordered_set<const void*> reached_;     // those of them that the outputs depend on
-  std::uint64_t earliest_ = ~std::uint64_t{0};  // sequence among them; a leaf has none
-  std::vector<Node*> heap_;                     // each owned, as is:
+  std::unordered_set<const void*> targets_;     // the nodes and leaves of `wanted_`
+  std::unordered_set<const void*> reached_;     // targets that the outputs depend on
+  std::uint64_t earliest_ = ~std::uint64_t{0};  // the lowest sequence of a target; 0 for leaves
+  std::vector<Node*> heap_;                     // owned, as is `running_`
   Node* running_ = nullptr;
   std::vector<Leaf> leaves_;
   std::unordered_map<Node*, Elsewhere> elsewhere_;
   std::unordered_map<TensorImpl*, std::unique_ptr<Slot>> leaves_elsewhere_;
-  std::unordered_map<Node*, Mark> needed_;  // whether a restricted run needs it
-  std::vector<std::pair<std::shared_ptr<Tensor>, Tensor>> kept_;  // where to, and what
+  std::unordered_map<Node*, Mark> needed_;  // whether a target depends on the node
+  std::vector<std::pair<std::shared_ptr<Tensor>, Tensor>>
+      kept_;  // of retain_grad: where to, and what
 };
 
-// Of one shape, dtype and device; what has values wants values.
+// Whether shape, dtype and device agree, and a gradient of real values has values.
 bool alike(const Tensor& gradient, const Tensor& like);
 std::string described(const Tensor& x);  // for errors of these
 

@@ -1,4 +1,4 @@
-// What the tape keeps alive, and for whom.
+// The values that the tape keeps alive, by the op that saved them.
 #include <fmt/format.h>
 
 #include <algorithm>

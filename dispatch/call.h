@@ -58,7 +58,7 @@ struct Call {
   Device device;  // creation: where
   std::uint32_t n_inputs = 0;
   const Tensor* const* inputs = nullptr;  // without the scalar operands
-  Attr attrs[kMaxAttrs];                  // only the first n_attrs hold values
+  Attr attrs[kMaxAttrs];                  // only the first n_attrs are set
 
   Call(Op o, const Tensor* const* in, std::uint32_t n) : op(o), n_inputs(n), inputs(in) {}
 

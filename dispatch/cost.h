@@ -1,5 +1,5 @@
 // What an op call has to do, by its shapes: arithmetic, and bytes read and written once each. Each
-// row of the table says it of its own calls.
+// row of the table has a function for its calls.
 #pragma once
 
 #include <cstdint>

@@ -107,8 +107,8 @@ void wrote(const OpInfo& info, const Call& call, Tensor* outputs) {
   }
 }
 
-// A CPU stream of its own runs the kernel later, on its thread: the record keeps the call and its
-// tensors. Records are used again, whichever thread gives them back.
+// A call on a CPU queue, whose thread runs the kernel later: keeps the call and its tensors.
+// Records are reused, whichever thread returns them.
 class QueuedCall final : public QueuedWork {
  public:
   static QueuedCall& take() {
@@ -119,8 +119,8 @@ class QueuedCall final : public QueuedWork {
     return static_cast<QueuedCall&>(*first);
   }
 
-  void hold(KernelFn kernel, const char* name, const Call& call, const Tensor* outputs,
-            int n_outputs) {
+  void set(KernelFn kernel, const char* name, const Call& call, const Tensor* outputs,
+           int n_outputs) {
     kernel_ = kernel;
     name_ = name;
     composite_ = thread_context.composite;
@@ -170,7 +170,7 @@ void enqueue(KernelFn kernel, const char* name, const Call& call, const Tensor* 
              int n_outputs) {
   QueuedCall& queued = QueuedCall::take();
   try {
-    queued.hold(kernel, name, call, outputs, n_outputs);
+    queued.set(kernel, name, call, outputs, n_outputs);
   } catch (...) {
     queued.finish();
     throw;
@@ -234,7 +234,7 @@ void run_meta(Call& call, Tensor* outputs, std::uint32_t) {
     outputs[0] = info.view(call);
     return;
   }
-  // Real memory cannot take the values of a tensor that has none; a trace passes stand-ins.
+  // Real memory cannot take the values of a tensor that has none; a trace passes placeholders.
   for (int i = 0; i < info.n_outputs; ++i) {
     if (outputs[i].defined() && !outputs[i].is_meta()) {
       fail(fmt::format("[{}] expected operands with values to write to {}, got a meta tensor",

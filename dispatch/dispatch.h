@@ -1,4 +1,4 @@
-// Runs calls. `dispatch` picks the highest key and hands the call to that key's one function; each
+// Runs calls. `dispatch` picks the highest key and passes the call to that key's one function; each
 // of those does its part and passes the call down with `dispatch_below`.
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace brrr {
 
-// `outputs` holds n_outputs handles. An undefined one is allocated; a defined one is written to
+// `outputs` are n_outputs handles. An undefined one is allocated; a defined one is written to
 // (in-place ops, planned programs) and must have the shape that the op's rule gives.
 using KeyFn = void (*)(Call& call, Tensor* outputs, std::uint32_t keys);
 
@@ -49,8 +49,8 @@ void require_one_device(const Call& call);
 using MakeTensor = Tensor (*)(DType dtype, std::span<const std::int64_t> shape, Device device);
 void prepare_outputs(const Call& call, Tensor* outputs, MakeTensor make);
 
-// What runs kernels without the dispatcher shows them itself: whether somebody observes this
-// thread, and the two sides of a call.
+// For code that runs kernels without the dispatcher: whether calls of this thread are observed, and
+// what observers see before and after a call.
 bool observed();
 void observe_before(const Call& call);
 void observe_after(const Call& call, std::span<const Tensor> outputs);

@@ -9,7 +9,7 @@
 
 namespace brrr {
 
-// What each means is said at the head of ops.def.
+// Each is explained at the head of ops.def.
 enum class DTypeRule : std::uint8_t { same, float_like, predicate, select, widened, converts };
 
 // Sets of element types, as bits by DType.

@@ -43,7 +43,7 @@ std::size_t token_length(std::string_view text, Token& kind) {
   return n;
 }
 
-// True for what follows K where that stands around a number, not around a term.
+// Whether the text after K is a number in parentheses, and not a term.
 bool is_constant(std::string_view rest) {
   const std::size_t at = rest.find_first_not_of("(- ");
   return at != std::string_view::npos && (is_digit(rest[at]) || rest[at] == '.');
@@ -210,7 +210,7 @@ class Parser {
     if (bits && !flags) of_integers("comparisons on both sides");
     const bool gives_flag =
         symbol == "&&" || symbol == "||" || (level >= kComparisons && level < kEndOfComparisons);
-    // As C++ binds them: nothing needs parentheses of its own.
+    // Precedence is that of C++: no parentheses are added.
     const auto written = [&](const std::string& a, const std::string& b) {
       return fmt::format("{} {} {}", a, symbol, b);
     };

@@ -26,7 +26,7 @@ std::vector<std::string_view> parts_of(std::string_view text) {
   return parts;
 }
 
-// `current` is the value that each operand's name stands for.
+// `current` is the value of each operand's name so far.
 Formula::Value value_of(std::string_view text, const std::vector<std::string>& names,
                         const std::vector<int>& current) {
   Formula::Value value;

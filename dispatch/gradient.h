@@ -1,6 +1,6 @@
-// What a gradient rule sees and says. A rule is written over public ops, so what it computes can be
-// traced and differentiated again. It is called once a call, with the gradients of the outputs, and
-// gives the gradients of the operands that somebody wants.
+// Arguments and results of a gradient rule. A rule is written over public ops, so that it can be
+// traced and differentiated again. It runs once for a recorded call, with the gradients of the
+// outputs, and gives the gradients of the operands that need one.
 #pragma once
 
 #include <cstdint>
@@ -23,13 +23,13 @@ struct Like {
 // Operands are counted as in the op's expression: numbers count.
 class Gradient {
  public:
-  // What happened: op and attributes. Its inputs are gone but for `operand`.
+  // The recorded call: op and attributes. Its inputs are in `operand`, where they were saved.
   const Call& call;
 
   // Of an output; undefined where it is zero, which only ops of several outputs see.
   const Tensor& g(int output = 0) const { return of_outputs[output]; }
   bool wants(int i) const { return wanted[i]; }
-  // CallValues, defined where the rule said that it needs them.
+  // Defined where the row declares that the gradient reads it.
   const Tensor& operand(int i) const { return *operands[i]; }
   // An operand of a pointwise op may be a number.
   bool is_number(int i) const { return call.is_scalar(i); }

@@ -1,5 +1,5 @@
 // Watching calls. An observer sees every op call of every thread, before and after it runs;
-// counters, profilers and users' interceptors are observers. While nobody observes, the cost is one
+// counters, profilers and users' interceptors are observers. Without observers, the cost is one
 // load per call.
 #pragma once
 

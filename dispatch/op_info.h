@@ -21,9 +21,9 @@ enum class OpKind : std::uint8_t { pointwise, reduction, arg_reduction, view, st
 
 // What a call does beside giving its results.
 enum class Effect : std::uint8_t {
-  pure,     // nothing: equal calls give equal results, and a call that nobody reads can go
+  pure,     // nothing: equal calls give equal results, and unread results are not needed
   draws,    // nothing, but it reads the random state: drawn again it must keep its place
-  checks,   // it may throw: it stays though nobody reads its result
+  checks,   // it may throw: it stays though its result is not read
   unknown,  // it may write or read anything (an op registered without a promise)
 };
 
@@ -45,8 +45,8 @@ enum class Algebra : std::uint8_t {
   undefined,      // memory that nothing was written to
 };
 
-// One attribute of a row. `text` in ops.def says the kinds: "axis", "scale:double", "value:number",
-// "dims:set", "shape...".
+// One attribute of a row. `text` in ops.def gives the kinds: "axis", "scale:double",
+// "value:number", "dims:set", "shape...".
 struct Attribute {
   enum class Kind : std::uint8_t {
     integer,
@@ -54,7 +54,7 @@ struct Attribute {
     number,       // a double where the call's dtype is floating, else an integer
     shape,        // all that follow, as integers
     dims,         // a set of dimensions, as bits
-    tensor_mask,  // bit k: an input stands for attribute k
+    tensor_mask,  // bit k: an input replaces attribute k
   };
   std::string name;
   Kind kind = Kind::integer;
@@ -164,7 +164,7 @@ Formula parse_formula(std::string_view written, std::string_view read, std::stri
 // The attributes of a row's text; throws at a kind that is none.
 std::vector<Attribute> parse_attributes(std::string_view text);
 
-// One attribute that a call holds.
+// One attribute of a call.
 struct CallAttribute {
   const Call& call;
   const Attribute& row;

@@ -31,7 +31,7 @@ class Scalar {
   double to_double() const {
     return category_ == Category::floating ? floating_ : static_cast<double>(integer_);
   }
-  // Towards zero; as `cast` does it, what lies outside the range gives the nearest end, and NaN 0.
+  // Towards zero. As in `cast`, values out of range give the nearest integer, and NaN gives 0.
   std::int64_t to_int() const {
     if (category_ != Category::floating) return integer_;
     if (!(floating_ >= -0x1p63))

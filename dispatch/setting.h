@@ -1,4 +1,5 @@
-// Switches that functions of the library branch on.
+// What a trace records besides calls: switches that functions branch on, and numbers that are meant
+// to be constants.
 #pragma once
 
 #include <atomic>
@@ -22,6 +23,20 @@ class Setting {
 
  private:
   State state_;
+};
+
+// While it lives, the numbers in this thread's calls are constants that the program chose for what
+// runs here, such as an optimizer's rate and decay. A trace marks the calls, and its linter reports
+// none of their numbers as frozen by accident.
+class IntendedConstants {
+ public:
+  IntendedConstants();
+  ~IntendedConstants();
+  IntendedConstants(const IntendedConstants&) = delete;
+  IntendedConstants& operator=(const IntendedConstants&) = delete;
+
+ private:
+  bool before_;
 };
 
 }  // namespace brrr

@@ -12,6 +12,10 @@ void Setting::set(int value) {
     setting_changes.fetch_add(1, std::memory_order_release);
 }
 
+IntendedConstants::IntendedConstants()
+    : before_(std::exchange(thread_context.constants_are_intended, true)) {}
+IntendedConstants::~IntendedConstants() { thread_context.constants_are_intended = before_; }
+
 void replace(Tensor& owner, Tensor by) noexcept {
   if (Storage* storage = owner.defined() ? owner.impl()->storage : nullptr)
     storage->replaced.fetch_add(1, std::memory_order_relaxed);

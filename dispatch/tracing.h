@@ -34,13 +34,6 @@ inline bool tracing() {
   return thread_context.included_keys & ~thread_context.excluded_keys & bit(Key::trace);
 }
 
-// While it lives, the numbers in this thread's calls are constants that the program chose for what
-// runs here, such as an optimizer's rate and decay. A trace marks the calls, and its linter reports
-// none of their numbers as frozen by accident.
-struct IntendedConstants : ContextScope<&ThreadContext::constants_are_intended> {
-  IntendedConstants() : ContextScope(true) {}
-};
-
 inline void refuse_while_tracing(const char* op, const char* why) {
   if (tracing() && thread_context.trace_listener) [[unlikely]]
     thread_context.trace_listener->host_needs(op, why);

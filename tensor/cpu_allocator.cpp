@@ -151,7 +151,7 @@ std::int64_t kilobytes_of(const char* path, const char* name) {
   return line ? std::strtoll(line + std::strlen(name), nullptr, 10) * 1024 : -1;
 }
 
-// What the system would still give, and who says so: what it has, or what a limit leaves.
+// The memory that is left, and by what measure: the system's, or a limit of the process.
 struct Free {
   std::int64_t bytes;
   const char* source;

@@ -24,8 +24,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// One recording of an event. Recording again makes a new point, so that whoever waits for the old
-// one still does.
+// One recording of an event. Recording again makes a new point; earlier waits are for the old one.
 class Point {
  public:
   void reach(std::exception_ptr failure) {
@@ -37,7 +36,7 @@ class Point {
     }
     changed_.notify_all();
   }
-  // What had failed on the stream by then, if anything.
+  // The failure of the stream at that point, if any.
   std::exception_ptr wait() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return reached_; });
@@ -69,8 +68,8 @@ struct InlineStream final : StreamState {
   void enqueue(std::function<void()> work) override { work(); }
 };
 
-// Failures of queues whose last handle went before anybody synchronized: the device's next
-// synchronize has them.
+// The first failure of queues whose last handle was destroyed before a synchronize: the device's
+// next synchronize throws it.
 struct Orphans {
   std::mutex mutex;
   std::exception_ptr first;
@@ -338,8 +337,7 @@ class CpuRuntime final : public DeviceRuntime {
       stream.enqueue([=] { std::memmove(to, from, bytes); });
     }
   }
-  // Work on a queue holds the tensors that it uses, so a block is never free before that work is
-  // done.
+  // Work on a queue owns references to its tensors, so a block is never freed before that work.
   void record_use(Storage&, StreamState&) override {}
   Storage* new_pinned_storage(std::size_t bytes) override { return new_storage(cpu, bytes); }
   bool is_pinned(const void*) override { return true; }

@@ -1,5 +1,5 @@
-// Stands in for the CUDA runtime in a build without the toolkit's headers: there are no devices,
-// and it says why.
+// The CUDA runtime of a build without the toolkit's headers: there are no devices, and errors name
+// the reason.
 #include "brrr/tensor/error.h"
 #include "brrr/tensor/runtime.h"
 

@@ -135,7 +135,7 @@ Storage* Allocator::new_pinned_storage(std::size_t bytes) {
     if (device_.captures.load() == 0) {  // blocks come back only from uses on streams
       std::lock_guard lock(mutex_);
       settle_deferred();
-      poll_uses();
+      collect_uses(false);
     }
     allocate(*storage, nullptr);
   } catch (...) {
@@ -174,13 +174,13 @@ Block* Allocator::take_slow(StreamMemory& memory, std::size_t size, std::size_t 
   const bool quiet = device_.captures.load() != 0;  // no driver call that would break a capture
   if (!quiet) {
     settle_deferred();
-    poll_uses();
+    collect_uses(false);
   }
   if (Block* block = take(memory, size, true)) return block;
   const bool small = size < kSmallBlock;
   CUresult code = grow(memory, segment_size(size), small);
   if (code == CUDA_ERROR_OUT_OF_MEMORY && !quiet) {
-    await_uses();
+    collect_uses(true);
     if (Block* block = take(memory, size, true)) return block;
     free_cached();
     code = grow(memory, segment_size(size), small);
@@ -197,29 +197,29 @@ std::size_t Allocator::segment_size(std::size_t size) const {
   return round_up(size, kSmallSegment);
 }
 
-// Allocates a segment from the driver as one free block.
-CUresult Allocator::grow(StreamMemory& memory, std::size_t size, bool small) {
-  Block* block = new_block();
+// Allocates a block from the driver; unless that succeeds there is none.
+CUresult Allocator::new_segment(StreamMemory& memory, std::size_t size, Block*& segment) {
+  if (memory.pool) memory.segments.reserve(memory.segments.size() + 1);
+  std::unique_ptr<Block, DropBlock> block(new_block(), DropBlock{this});
   CUdeviceptr data = 0;
-  CUresult code;
-  try {
-    if (memory.pool) memory.segments.reserve(memory.segments.size() + 1);
-    code = driver_allocate(&data, size);
-  } catch (...) {
-    drop_block(block);
-    throw;
-  }
-  if (code != CUDA_SUCCESS) {
-    drop_block(block);
-    return code;
-  }
+  const CUresult code = driver_allocate(&data, size);
+  if (code != CUDA_SUCCESS) return code;
   block->data = reinterpret_cast<char*>(data);
   block->size = size;
   block->memory = &memory;
+  segment = block.release();
+  if (memory.pool) memory.segments.push_back(segment);
+  return code;
+}
+
+// Adds a segment to the free blocks.
+CUresult Allocator::grow(StreamMemory& memory, std::size_t size, bool small) {
+  Block* block = nullptr;
+  const CUresult code = new_segment(memory, size, block);
+  if (!block) return code;
   block->small = small;
-  if (memory.pool) memory.segments.push_back(block);
   (small ? memory.small : memory.large).insert(block);
-  return CUDA_SUCCESS;
+  return code;
 }
 
 CUresult Allocator::driver_allocate(CUdeviceptr* data, std::size_t size) {
@@ -248,27 +248,16 @@ Block* Allocator::take_direct(StreamMemory& memory, std::size_t bytes) {
   make_current(device_);
   const bool quiet = device_.captures.load() != 0;
   if (!quiet) free_direct();
-  Block* block = new_block();
-  CUdeviceptr data = 0;
-  try {
-    if (memory.pool) memory.segments.reserve(memory.segments.size() + 1);
-    CUresult code = driver_allocate(&data, bytes);
-    if (code == CUDA_ERROR_OUT_OF_MEMORY && !quiet) {
-      settle_deferred();
-      await_uses();
-      free_cached();
-      code = driver_allocate(&data, bytes);
-    }
-    check_allocated(code, bytes);
-  } catch (...) {
-    drop_block(block);
-    throw;
+  Block* block = nullptr;
+  CUresult code = new_segment(memory, bytes, block);
+  if (code == CUDA_ERROR_OUT_OF_MEMORY && !quiet) {
+    settle_deferred();
+    collect_uses(true);
+    free_cached();
+    code = new_segment(memory, bytes, block);
   }
-  block->data = reinterpret_cast<char*>(data);
-  block->size = bytes;
-  block->memory = &memory;
+  check_allocated(code, bytes);
   block->direct = true;
-  if (memory.pool) memory.segments.push_back(block);
   return block;
 }
 
@@ -403,45 +392,24 @@ void Allocator::settle_deferred() {
   }
 }
 
-void Allocator::finish_use(const Use& use) {
-  if (--use.block->pending == 0) give(use.block);
-}
-
-// Frees the blocks whose uses on other streams are done, without waiting.
-void Allocator::poll_uses() {
+// Gives back the blocks whose uses on other streams are done; with `wait` all blocks, after their
+// uses.
+void Allocator::collect_uses(bool wait) {
   for (UsesOn& on : uses_) {
     while (!on.uses.empty()) {
       const Use use = on.uses.front();
-      make_current(*on.stream->on);
-      const CUresult code = use.event ? BRRR_CUDA_TRY(cuEventQuery, use.event)
-                                      : BRRR_CUDA_TRY(cuStreamQuery, on.stream->handle);
-      if (code == CUDA_ERROR_NOT_READY) break;
-      if (use.event) {
-        check<Fn::k_cuEventQuery>(code);
-      } else {
-        check<Fn::k_cuStreamQuery>(code);
-      }
-      if (use.event) on.stream->on->streams.give_event(use.event, false);
-      on.uses.pop_front();
-      finish_use(use);
-    }
-  }
-  make_current(device_);
-}
-
-void Allocator::await_uses() {
-  for (UsesOn& on : uses_) {
-    while (!on.uses.empty()) {
-      const Use use = on.uses.front();
-      make_current(*on.stream->on);
-      if (use.event) {
+      CudaStream& stream = *on.stream;
+      make_current(*stream.on);
+      if (!wait) {
+        if (!(use.event ? is_done(use.event) : is_done(stream.handle))) break;
+      } else if (use.event) {
         BRRR_CUDA(cuEventSynchronize, use.event);
-        on.stream->on->streams.give_event(use.event, false);
       } else {
-        BRRR_CUDA(cuStreamSynchronize, on.stream->handle);
+        BRRR_CUDA(cuStreamSynchronize, stream.handle);
       }
+      if (use.event) stream.on->streams.give_event(use.event, false);
       on.uses.pop_front();
-      finish_use(use);
+      if (--use.block->pending == 0) give(use.block);
     }
   }
   make_current(device_);
@@ -486,7 +454,7 @@ void Allocator::empty_cache() {
   make_current(device_);
   std::lock_guard lock(mutex_);
   settle_deferred();
-  await_uses();
+  collect_uses(true);
   free_direct();
   free_cached();
 }

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -130,6 +131,7 @@ class Allocator {
   Block* take_slow(StreamMemory& memory, std::size_t size, std::size_t bytes);
   Block* take_direct(StreamMemory& memory, std::size_t bytes);
   void give(Block* block) noexcept;
+  CUresult new_segment(StreamMemory& memory, std::size_t size, Block*& segment);
   CUresult grow(StreamMemory& memory, std::size_t size, bool small);
   CUresult driver_allocate(CUdeviceptr* data, std::size_t size);
   void driver_free(const Block& block);
@@ -143,12 +145,14 @@ class Allocator {
   void note_use(Block* block, CudaStream* stream);
   void note_uses(Block* block);
   void settle_deferred();
-  void poll_uses();
-  void await_uses();
-  void finish_use(const Use& use);
+  void collect_uses(bool wait);
   void free_cached();
   void free_direct();
 
+  struct DropBlock {
+    Allocator* allocator;
+    void operator()(Block* block) const { allocator->drop_block(block); }
+  };
   Block* new_block();
   void drop_block(Block* block) noexcept;
 

@@ -26,19 +26,13 @@ struct Row {
 };
 constexpr Row kRows[] = {
 #define X(fn) {#fn, BRRR_MAPPED_TEXT(fn)},
-#define L(library, calls) calls(X)
-    BRRR_CUDA_LIBRARIES(L)
-#undef L
+    BRRR_CUDA_CALLS(X)
 #undef X
 };
 
-constexpr int kCallsOf[] = {
 #define X(fn) +1
-#define L(library, calls) 0 calls(X),
-    BRRR_CUDA_LIBRARIES(L)
-#undef L
+constexpr int kCallsOf[] = {BRRR_DRIVER_CALLS(X), BRRR_NVRTC_CALLS(X), BRRR_CUBLASLT_CALLS(X)};
 #undef X
-};
 constexpr int kLibraries = static_cast<int>(std::size(kCallsOf));
 
 constexpr Library library_of(Fn call) {
@@ -110,23 +104,17 @@ struct Entry<F, R (*)(A...)> {
 
 constexpr Table kOpening = {
 #define X(fn) &Entry<Fn::k_##fn, decltype(&::fn)>::opening,
-#define L(library, calls) calls(X)
-    BRRR_CUDA_LIBRARIES(L)
-#undef L
+    BRRR_CUDA_CALLS(X)
 #undef X
 };
 constexpr Table kMissing = {
 #define X(fn) &Entry<Fn::k_##fn, decltype(&::fn)>::missing,
-#define L(library, calls) calls(X)
-    BRRR_CUDA_LIBRARIES(L)
-#undef L
+    BRRR_CUDA_CALLS(X)
 #undef X
 };
 constexpr Table kHooked = {
 #define X(fn) &Entry<Fn::k_##fn, decltype(&::fn)>::hooked,
-#define L(library, calls) calls(X)
-    BRRR_CUDA_LIBRARIES(L)
-#undef L
+    BRRR_CUDA_CALLS(X)
 #undef X
 };
 

@@ -51,24 +51,15 @@ namespace brrr::cu {
   X(cublasLtMatmulPreferenceSetAttribute)                                                                 \
   X(cublasLtMatmulAlgoGetHeuristic) X(cublasLtMatmulAlgoCheck)
 
-// L(library, its calls): adding a library is a list above and a line here, and its file names in cuda_api.cpp.
-#define BRRR_CUDA_LIBRARIES(L)  \
-  L(driver, BRRR_DRIVER_CALLS)  \
-  L(nvrtc, BRRR_NVRTC_CALLS)    \
-  L(cublaslt, BRRR_CUBLASLT_CALLS)
+// Adding a library is a list above, a name below and in Library, and its files in cuda_api.cpp.
+#define BRRR_CUDA_CALLS(X) BRRR_DRIVER_CALLS(X) BRRR_NVRTC_CALLS(X) BRRR_CUBLASLT_CALLS(X)
 // clang-format on
 
-enum class Library {
-#define L(library, calls) library,
-  BRRR_CUDA_LIBRARIES(L)
-#undef L
-};
+enum class Library { driver, nvrtc, cublaslt };
 
 enum class Fn : int {
 #define X(name) k_##name,
-#define L(library, calls) calls(X)
-  BRRR_CUDA_LIBRARIES(L)
-#undef L
+  BRRR_CUDA_CALLS(X)
 #undef X
       count
 };
@@ -78,9 +69,7 @@ inline constexpr int kFns = static_cast<int>(Fn::count);
 // an entry that the library lacks throws.
 struct Table {
 #define X(name) decltype(&::name) name = nullptr;
-#define L(library, calls) calls(X)
-  BRRR_CUDA_LIBRARIES(L)
-#undef L
+  BRRR_CUDA_CALLS(X)
 #undef X
 };
 

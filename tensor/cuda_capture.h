@@ -43,8 +43,8 @@ class CapturePool {
   std::vector<Block*> retained_;  // older blocks, freed during the capture
 };
 
-// Begin and end every capture by these two: they tell the allocator and copies to avoid driver
-// calls that would break a capture.
+// Begin and end every capture by these two: meanwhile the allocator and copies avoid driver calls
+// that would break a capture.
 void begin_capture(CapturePool& pool, CudaStream& stream, CUstreamCaptureMode mode);
 CUgraph end_capture(CapturePool& pool, CudaStream& stream);
 

@@ -23,7 +23,7 @@ struct DeviceRecord {
   std::atomic<bool> ready{false};
   CUdeviceptr record = 0;
   void* flag = nullptr;
-  CUstream stream = nullptr;  // of its own: records are read and cleared beside any other work
+  CUstream stream = nullptr;  // for reads and clearing, concurrent with other work
   std::atomic<std::uint64_t> launches{0};
 };
 

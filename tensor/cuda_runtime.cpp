@@ -152,7 +152,7 @@ namespace {
 bool is_pinned_on(DeviceState& device, const void* host) {
   make_current(device);
   CUmemorytype type{};
-  // Of memory that the driver does not know this call says nothing, where its sibling for a single
+  // For memory unknown to the driver this call leaves `type` alone, where the one for a single
   // attribute fails.
   CUpointer_attribute attribute = CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
   void* to = &type;

@@ -41,8 +41,18 @@ void CudaStream::synchronize() {
 bool CudaStream::idle() {
   make_current(*on);
   if (capturing()) refuse("idle");
-  const CUresult code = BRRR_CUDA_TRY(cuStreamQuery, handle);
+  return is_done(handle);
+}
+
+bool is_done(CUstream stream) {
+  const CUresult code = BRRR_CUDA_TRY(cuStreamQuery, stream);
   if (code != CUDA_ERROR_NOT_READY) check<Fn::k_cuStreamQuery>(code);
+  return code == CUDA_SUCCESS;
+}
+
+bool is_done(CUevent event) {
+  const CUresult code = BRRR_CUDA_TRY(cuEventQuery, event);
+  if (code != CUDA_ERROR_NOT_READY) check<Fn::k_cuEventQuery>(code);
   return code == CUDA_SUCCESS;
 }
 
@@ -250,9 +260,7 @@ class CudaEvent final : public EventState {
   bool done() override {
     if (!event_) return true;
     make_current(on_);
-    const CUresult code = BRRR_CUDA_TRY(cuEventQuery, event_->handle);
-    if (code != CUDA_ERROR_NOT_READY) check<Fn::k_cuEventQuery>(code);
-    return code == CUDA_SUCCESS;
+    return is_done(event_->handle);
   }
   double seconds_since(EventState& state) override {
     auto& earlier = static_cast<CudaEvent&>(state);

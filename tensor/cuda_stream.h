@@ -74,6 +74,10 @@ class StreamPool {
   std::size_t events_made_[2] = {};
 };
 
+// Whether the work that a stream has been given, or that an event was recorded after, is done.
+bool is_done(CUstream stream);
+bool is_done(CUevent event);
+
 std::unique_ptr<EventState> make_event(DeviceState& device, bool timed);
 
 }  // namespace brrr::cu

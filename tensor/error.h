@@ -24,7 +24,7 @@ class OutOfMemory : public Error {
   std::size_t requested_;
 };
 
-// A call into CUDA failed, or CUDA is not there. `code` is the library's own, 0 when it was never
+// A call into CUDA failed, or CUDA is not there. `code` is the library's, 0 when it was never
 // called.
 class CudaError : public Error {
  public:

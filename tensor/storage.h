@@ -13,7 +13,7 @@ struct StreamState;
 
 struct Storage {
   std::atomic<std::uint32_t> refs{1};
-  // Of `refs`, those of compiled steps: the others are the user's and the tape's.
+  // Of `refs`, those of compiled steps; the others are the user's and autograd's.
   std::atomic<std::uint32_t> replay_refs{0};
   // Counts writes by in-place ops. Atomic: several threads may write disjoint views.
   std::atomic<std::uint32_t> version{0};

@@ -32,7 +32,7 @@ struct TensorWord {
   static constexpr std::uint32_t kContiguous = 1u << 20;
   static constexpr int kKeyShift = 24;
   static constexpr std::uint32_t kMeta = 4u;     // the keys of a tensor without memory,
-  static constexpr std::uint32_t kTraced = 16u;  // and of one that stands for a value in a trace
+  static constexpr std::uint32_t kTraced = 16u;  // and of a placeholder in a trace
 
   constexpr DType dtype() const { return static_cast<DType>(bits & 0xffu); }
   constexpr Device device() const {
@@ -51,7 +51,7 @@ struct TensorFields {
   Storage* storage = nullptr;  // null for meta tensors
   std::int64_t numel = 0;
   TensorExtension* autograd = nullptr;  // its place on the tape
-  std::int64_t dims[kMaxDims];          // only the first `rank` hold values
+  std::int64_t dims[kMaxDims];          // only the first `rank` are set
   std::int64_t strides[kMaxDims];       // in elements
 };
 

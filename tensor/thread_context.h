@@ -55,7 +55,7 @@ struct ThreadContext {
   bool constants_are_intended = false;  // IntendedConstants
 
   // --- Autograd ---
-  bool* checkpoint_notices = nullptr;    // set instead of recording: Noticing
+  bool* checkpoint_notices = nullptr;    // set instead of recording
   autograd::Journal* journal = nullptr;  // of gradients that the traced step reads and changes
   bool detect_anomaly = false;           // DetectAnomaly
   int backward_runs = 0;                 // nested ones included

@@ -1,6 +1,6 @@
 // One job at a time, published through one atomic word, the gate: an epoch, whether the job is
 // open, and how many workers are inside. A worker enters by raising the count while the gate is
-// open; the caller closes the gate and waits for the count to fall to zero, after which nobody else
+// open; the caller closes the gate and waits for the count to fall to zero, after which no worker
 // reads the job.
 #include "brrr/tensor/thread_pool.h"
 
@@ -54,9 +54,8 @@ int default_threads() {
   return machine < 1 ? 1 : machine < kMaxThreads ? machine : kMaxThreads;
 }
 
-// The chunks are dealt out in as many stretches as there are threads. Each thread begins with a
-// stretch of its own, since memory is fastest when read in order, and then helps with what is left
-// of others.
+// The chunks are divided into one stretch for each thread. A thread begins with its own stretch,
+// since memory is fastest when read in order, and then takes chunks from others.
 struct Stretch {
   alignas(64) std::atomic<std::int64_t> next{0};
   std::int64_t end = 0;
@@ -70,7 +69,7 @@ struct Job {
   Stretch stretches[kMaxThreads];
   alignas(64) std::atomic<int> joined{0};
   std::atomic<bool> failed{false};
-  std::exception_ptr failure;  // written by whoever sets `failed`
+  std::exception_ptr failure;  // written by the thread that sets `failed`
 
   void deal(std::int64_t chunks, int threads) {
     count = chunks < threads ? static_cast<int>(chunks) : threads;
@@ -158,7 +157,7 @@ class ThreadPool {
 
   void wake(std::int64_t helpers) {
     if (sleepers_.load(std::memory_order_seq_cst) == 0) return;
-    std::lock_guard lock(sleep_);  // a worker between its last look and its sleep holds this
+    std::lock_guard lock(sleep_);  // locked by a worker from its last check to its sleep
     if (helpers >= started_) {
       bell_.notify_all();
     } else {
@@ -198,7 +197,7 @@ class ThreadPool {
     }
   }
 
-  std::mutex owner_;  // held by the caller whose job it is
+  std::mutex owner_;  // locked by the caller of the current job
   int started_ = 0;
   std::atomic<int> threads_{default_threads()};
   Job job_;

@@ -2,7 +2,7 @@
 // its length and the grain, never on the number of threads, so whatever is computed per chunk has
 // the same bits on any machine.
 //
-// Any thread may call. While one caller has the workers, another runs its own chunks itself; so do
+// Any thread may call. While one caller uses the workers, another runs its chunks itself; so do
 // calls from inside a body. A caller never waits for a worker that has not begun, so sleeping
 // workers cost nothing but speed.
 #pragma once
