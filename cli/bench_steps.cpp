@@ -23,7 +23,7 @@ struct Size {
   const char* name;
   std::int64_t batch, width;
   int layers;
-  bool mostly_launches;  // small enough for a CPU, and for launches to be most of a step on CUDA
+  bool launch_bound;  // on CUDA; these sizes also run on the CPU
 };
 constexpr Size kSizes[] = {
     {"tiny", 32, 64, 4, true},        {"small", 128, 256, 8, true},   {"deep", 64, 128, 32, true},
@@ -100,12 +100,12 @@ void add_steps(const Size& size, bool bf16, const BenchOptions& options, Results
                      .limit_name = {}});
 }
 
-// What an eager step takes of the host's time.
+// Host time of an eager step.
 void add_host(const Size& size, bool bf16, const BenchOptions& options, Results& results) {
   const std::string name =
       fmt::format("steps/{} {} host", size.name, name_of_precision(bf16, options.device));
   options.progress(name);
-  std::optional<measure::BareLaunches> bare;  // gradients lie in its memory: it goes last
+  std::optional<measure::BareLaunches> bare;  // outlives the training: it owns gradients' memory
   Training eager(mlp(size, bf16, Mode::eager, options));
   const auto call = [&] { eager.step(); };
   call();
@@ -120,7 +120,7 @@ void add_host(const Size& size, bool bf16, const BenchOptions& options, Results&
   results.push_back(std::move(result));
 }
 
-// What a replay takes beside its kernels.
+// The overhead of a replay.
 void add_replays(const BenchOptions& options, Results& results) {
   const Options here{.dtype = f32, .device = options.device};
   const auto add = [&](std::string name, auto step, double calls) {
@@ -144,7 +144,7 @@ void add_replays(const BenchOptions& options, Results& results) {
     add("graph/per node, not programmatic", compile(chain_of(256), {.programmatic = false}),
         kNodes);
   } else {
-    add("graph/per node, 1 element", compile(chain_of(1)), kNodes);  // the host's cost of a call
+    add("graph/per node, 1 element", compile(chain_of(1)), kNodes);  // host time of a call
   }
 
   constexpr int kChains = 16, kProducts = 10;
@@ -192,7 +192,7 @@ void add_tracing(const BenchOptions& options, Results& results) {
                      .spread = (milliseconds[3] - milliseconds[1]) / median});
 }
 
-// The planned memory against the most that is live at a time.
+// The arena, relative to peak live memory.
 void add_arena(const char* name, const TrainingOptions& o, const BenchOptions& options,
                Results& results) {
   options.progress(name);
@@ -213,9 +213,9 @@ Results bench_steps(const BenchOptions& options) {
   Results results;
   for (const bool bf16 : {false, true}) {
     for (const Size& size : kSizes) {
-      if (options.device.is_cpu() && !size.mostly_launches) continue;
+      if (options.device.is_cpu() && !size.launch_bound) continue;
       add_steps(size, bf16, options, results);
-      if (!options.device.is_cpu() && size.mostly_launches) add_host(size, bf16, options, results);
+      if (!options.device.is_cpu() && size.launch_bound) add_host(size, bf16, options, results);
       if (options.quick) break;
     }
   }

@@ -1,4 +1,4 @@
-// brrr bench steps: training steps called and replayed, and what tracing and replaying cost.
+// brrr bench steps: training steps in eager and graph mode, and the costs of tracing and replay.
 #pragma once
 
 #include <brrr/measure/bench.h>
@@ -6,7 +6,7 @@
 namespace brrr::cli {
 
 // "steps/SIZE PRECISION MODE" are the steps of bench/peers/torch_steps.py, in us. On CUDA their
-// limit is the time of the device alone. The CPU has the smaller sizes only.
+// limit is the device time; on the CPU only the smaller sizes run.
 measure::Results bench_steps(const measure::BenchOptions& options);
 
 }  // namespace brrr::cli

@@ -14,7 +14,7 @@ Comparison compare(const TrainOptions& options,
   std::vector<measure::Batch> batches;
   for (const Mode mode : {Mode::eager, Mode::graph}) {
     progress(name_of(mode));
-    const std::int64_t of_others = memory_stats(device).live;
+    const std::int64_t live_before = memory_stats(device).live;
     Side side;
     side.options = options;
     side.options.mode = mode;
@@ -23,7 +23,7 @@ Comparison compare(const TrainOptions& options,
     side.losses = train_steps(training, options.steps);
     side.steps_done = options.steps;
     side.cost = training.cost();
-    side.cost->peak_bytes -= of_others;
+    side.cost->peak_bytes -= live_before;
     side.compiled = training.compiled();
     batches.push_back(measure::synchronized_batch(device, [&training] { training.step(); }));
     result.sides.push_back(std::move(side));

@@ -1,4 +1,4 @@
-// brrr compare: the same training in every mode, side by side in one process.
+// brrr compare: the same training in every mode, in one process.
 #pragma once
 
 #include <algorithm>
@@ -17,12 +17,13 @@
 
 namespace brrr::cli {
 
+// The results of one mode.
 struct Side : TrainResult {
   // On CUDA:
   std::optional<measure::Timing> host;    // until the call of a step returns
-  std::optional<measure::Timing> device;  // of a step that waits for no host
+  std::optional<measure::Timing> device;  // of a step that is queued before it starts
 
-  // The part of a step in which the device waits for the host.
+  // The fraction of a step in which the device waits for the host.
   std::optional<double> idle() const {
     if (!device || !step) return std::nullopt;
     return std::max(0.0, 1 - device->median / step->median);
@@ -37,7 +38,7 @@ struct Comparison {
   double speed_up(const Side& side) const { return sides.front().step->median / side.step->median; }
 };
 
-// The first place in which two lists differ in their bits, or in which one has ended.
+// The first index at which two lists differ bitwise, or one has ended.
 inline std::optional<std::size_t> first_difference(std::span<const double> a,
                                                    std::span<const double> b) {
   const auto [i, j] = std::ranges::mismatch(a, b, [](double x, double y) {
@@ -47,14 +48,14 @@ inline std::optional<std::size_t> first_difference(std::span<const double> a,
   return static_cast<std::size_t>(i - a.begin());
 }
 
-// The first place of a value that is not finite.
+// The index of the first value that is not finite.
 inline std::optional<std::size_t> first_not_finite(std::span<const double> values) {
   const auto found = std::ranges::find_if_not(values, [](double x) { return std::isfinite(x); });
   if (found == values.end()) return std::nullopt;
   return static_cast<std::size_t>(found - values.begin());
 }
 
-// Of `options` it takes the work, the number of steps and the seconds to measure in.
+// Uses the model, the number of steps and the timing budget of `options`.
 Comparison compare(const TrainOptions& options,
                    const std::function<void(const std::string& what)>& progress);
 

@@ -3,17 +3,17 @@
 namespace brrr::cli {
 namespace {
 
-volatile std::sig_atomic_t noted = 0;
+volatile std::sig_atomic_t received = 0;
 
-extern "C" void note(int signal) {
-  noted = signal;
+extern "C" void record(int signal) {
+  received = signal;
   std::signal(SIGINT, SIG_DFL);
   std::signal(SIGTERM, SIG_DFL);
 }
 
 void listen(int signal, struct sigaction& before) {
   struct sigaction action = {};
-  action.sa_handler = note;
+  action.sa_handler = record;
   action.sa_flags = SA_RESTART;
   ::sigaction(signal, nullptr, &before);
   if (before.sa_handler != SIG_IGN) ::sigaction(signal, &action, nullptr);
@@ -22,7 +22,7 @@ void listen(int signal, struct sigaction& before) {
 }  // namespace
 
 Interruptible::Interruptible() {
-  noted = 0;
+  received = 0;
   listen(SIGINT, before_interrupt_);
   listen(SIGTERM, before_terminate_);
 }
@@ -32,6 +32,6 @@ Interruptible::~Interruptible() {
   ::sigaction(SIGTERM, &before_terminate_, nullptr);
 }
 
-int Interruptible::signal() const { return noted; }
+int Interruptible::signal() const { return received; }
 
 }  // namespace brrr::cli

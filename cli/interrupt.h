@@ -1,12 +1,12 @@
-// Ctrl-C (SIGINT) and SIGTERM as a request to end soon.
+// SIGINT (Ctrl-C) and SIGTERM as a request to stop at the next step.
 #pragma once
 
 #include <csignal>
 
 namespace brrr::cli {
 
-// While it lives, the first of these signals is noted, and the next one ends the process at once. A
-// signal that the process was started to ignore stays ignored. One object at a time.
+// During its lifetime the first signal is recorded, and a second one terminates the process.
+// Signals that were ignored stay ignored. One object at a time.
 class Interruptible {
  public:
   Interruptible();
@@ -14,7 +14,7 @@ class Interruptible {
   Interruptible(const Interruptible&) = delete;
   Interruptible& operator=(const Interruptible&) = delete;
 
-  // The signal that came; 0: none.
+  // The recorded signal; 0: none.
   int signal() const;
 
  private:

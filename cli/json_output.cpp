@@ -1,4 +1,4 @@
-// The one file that knows the JSON library.
+// The only file that includes the JSON library, which is slow to compile.
 #include "cli/json_output.h"
 
 #include <nlohmann/json.hpp>
@@ -108,7 +108,7 @@ Json describe(const TrainResult& result) {
   return document;
 }
 
-// Text from the system may hold anything; what is not UTF-8 is replaced.
+// Text from the system may be any bytes; invalid UTF-8 is replaced.
 std::string text_of(const Json& document) {
   return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }

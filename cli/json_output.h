@@ -1,4 +1,4 @@
-// Results as JSON text: one document, ending in a line break.
+// Results as JSON: one document, followed by a newline.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ std::string to_json(const measure::Machine& machine);
 std::string to_json(const measure::Results& results, const measure::Machine& machine);
 // {"model", "batch", …, "step_us", …, "losses": […]}
 std::string to_json(const TrainResult& result);
-// {"agree", "rows": [what a training has, and "speed_up", "host_us", "device_us", "idle_share"]}
+// {"agree", "rows": [the members of a TrainResult, "speed_up", "host_us", "device_us", …]}
 std::string to_json(const Comparison& comparison);
 
 }  // namespace brrr::cli

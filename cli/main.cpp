@@ -1,4 +1,4 @@
-// The program brrr: reads arguments, runs one subcommand, prints.
+// The program brrr: parses arguments, runs one subcommand and prints its result.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -8,6 +8,7 @@
 #include <exception>
 #include <limits>
 #include <list>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -33,25 +34,23 @@ namespace {
 
 struct Common {
   bool json = false;
-  std::string device;  // empty: the best one present
+  std::string device;  // empty: the GPU if there is one
   std::uint64_t seed = 0;
   bool quick = false;
 
-  Device chosen() const {
+  Device chosen_device() const {
     if (device.empty()) return cuda_is_available() ? cuda() : cpu;
-    const Device asked = Device::parse(device);
-    require_device(asked, "brrr");
-    return asked;
+    const Device parsed = Device::parse(device);
+    require_device(parsed, "brrr");
+    return parsed;
   }
 };
 
 void add_common(CLI::App* command, Common& common) {
   command->add_flag("--json", common.json, "Print one JSON document and nothing else");
-  command->add_option("--device", common.device, "cpu or cuda; the best one present by default")
+  command->add_option("--device", common.device, "cpu or cuda (default: cuda if available)")
       ->check(CLI::IsMember({"cpu", "cuda"}));
-  command->add_option("--seed", common.seed, "Seed of the random inputs")
-      ->check(seed())
-      ->capture_default_str();
+  command->add_option("--seed", common.seed, "Random seed")->check(seed())->capture_default_str();
 }
 
 struct Bench {
@@ -60,15 +59,15 @@ struct Bench {
   measure::Results (*run)(const measure::BenchOptions&);
 };
 constexpr Bench kBenches[] = {
-    {"overhead", "What one small op costs", measure::bench_overhead},
-    {"pointwise", "Large pointwise ops against the memory's bandwidth", measure::bench_pointwise},
-    {"matmul", "Matrix products against the bare library", measure::bench_matmul},
-    {"reduce", "Reductions against the memory's bandwidth", measure::bench_reduce},
-    {"steps", "Training steps called and replayed, and what replays cost", bench_steps},
+    {"overhead", "Overhead of small ops", measure::bench_overhead},
+    {"pointwise", "Pointwise ops, relative to memory bandwidth", measure::bench_pointwise},
+    {"matmul", "Matrix products, relative to direct BLAS calls", measure::bench_matmul},
+    {"reduce", "Reductions, relative to memory bandwidth", measure::bench_reduce},
+    {"steps", "Training steps, eager and replayed; overhead of replays", bench_steps},
 };
 
 void run_info(const Common& common) {
-  if (!common.device.empty()) common.chosen();  // one that is not there is an error
+  if (!common.device.empty()) common.chosen_device();  // throws if it is not available
   const measure::Machine machine = measure::describe_machine();
   print(common.json ? to_json(machine) : to_text(machine));
 }
@@ -76,7 +75,7 @@ void run_info(const Common& common) {
 void run_bench(const Bench& bench, const Common& common) {
   ProgressLine progress;
   measure::BenchOptions options;
-  options.device = common.chosen();
+  options.device = common.chosen_device();
   options.seed = common.seed;
   options.quick = common.quick;
   options.progress = [&](const std::string& name) { progress.show(name); };
@@ -86,13 +85,13 @@ void run_bench(const Bench& bench, const Common& common) {
   print(common.json ? to_json(results, machine) : to_text(results, machine));
 }
 
-// --- train ---
+// --- train, compare, explain ---
 
 struct TrainArguments {
   Common common;
   TrainOptions options;
   std::string dtype = "f32", matmul = "measured", mode = "eager", activation = "gelu_tanh";
-  bool dot = false;  // of explain
+  bool dot = false;  // explain only
 };
 
 std::vector<std::string> activation_names() {
@@ -101,11 +100,12 @@ std::vector<std::string> activation_names() {
   return names;
 }
 
-// What train and compare take: the model, its shape, how it is trained.
-CLI::App* add_training(CLI::App* to, const char* model, TrainArguments& a) {
+// The options that train, compare and explain share: the model, its sizes, the training.
+CLI::App* add_training(CLI::App* parent, const char* model, TrainArguments& a) {
   const bool transformer = std::string_view(model) == "transformer";
-  CLI::App* command = to->add_subcommand(
-      model, transformer ? "Causal pre-norm blocks" : "Square layers with an activation between");
+  CLI::App* command =
+      parent->add_subcommand(model, transformer ? "Causal pre-norm transformer blocks"
+                                                : "Square linear layers with an activation");
   command->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   TrainOptions& o = a.options;
   ToyOptions& toy = o.toy;
@@ -117,33 +117,33 @@ CLI::App* add_training(CLI::App* to, const char* model, TrainArguments& a) {
     command->add_option(name, value, what)->check(check)->capture_default_str();
   };
   const CLI::Validator sizes = whole_number(1, 1 << 24);
-  number("--batch", toy.batch, "Rows, or sequences", sizes);
-  number("--width", toy.width, "Features", sizes);
-  number("--layers", toy.layers, "Layers, or blocks", whole_number(1, 100'000));
+  number("--batch", toy.batch, "Batch size", sizes);
+  number("--width", toy.width, "Number of features", sizes);
+  number("--layers", toy.layers, "Number of layers or blocks", whole_number(1, 100'000));
   if (!transformer) {
-    number("--activation", a.activation, "Between layers; gelu_tanh approximates gelu",
+    number("--activation", a.activation, "Activation between layers; gelu_tanh approximates gelu",
            one_of(activation_names()));
     command->add_flag("--residual", toy.residual,
-                      "Blocks x + mlp(norm(x)), four times as wide inside, in place of layers");
+                      "Residual blocks x + mlp(norm(x)), with four times the width inside");
   } else {
     toy.heads = 4;
     toy.seq = 64;
-    number("--heads", toy.heads, "Attention heads; they divide the width", sizes);
-    number("--seq", toy.seq, "Length of a sequence", sizes);
+    number("--heads", toy.heads, "Attention heads; must divide the width", sizes);
+    number("--seq", toy.seq, "Sequence length", sizes);
   }
-  number("--dtype", a.dtype, "Of parameters and activations", one_of({"f32", "bf16"}));
-  command->add_flag("--tf32", o.tf32, "Round the factors of f32 matrix products to TF32 (on CUDA)");
-  number("--matmul", a.matmul, "Algorithm of matrix products (on CUDA)",
+  number("--dtype", a.dtype, "Type of parameters and activations", one_of({"f32", "bf16"}));
+  command->add_flag("--tf32", o.tf32, "Use TF32 for f32 matrix products on CUDA");
+  number("--matmul", a.matmul, "cuBLASLt algorithm: the fastest measured, or the first offered",
          one_of({"measured", "first"}));
-  number("--remat", o.remat, "full: each layer is computed again in the backward pass",
+  number("--remat", o.remat, "full: recompute each layer in the backward pass",
          one_of({"none", "full"}, {"mincut"}));
   number("--optimizer", o.optimizer, "Optimizer", one_of({"adam", "adamw", "sgd", "lion"}));
   number("--lr", o.rate, "Learning rate", number_above(0));
-  number("--warmup", o.warmup, "Steps in which the rate rises from 0", at_least(0));
-  number("--clip", o.clip, "Limit of the gradients' common norm; 0: none",
+  number("--warmup", o.warmup, "Steps of linear warmup of the rate from 0", at_least(0));
+  number("--clip", o.clip, "Maximum global norm of the gradients; 0: no clipping",
          number_from(0, std::numeric_limits<double>::infinity()));
-  number("--steps", o.steps, "Steps to train", at_least(0));
-  number("--time", o.time_seconds, "Seconds of further steps that the time is taken from",
+  number("--steps", o.steps, "Training steps", at_least(0));
+  number("--time", o.time_seconds, "Seconds of timed steps after the training; 0: none",
          number_from(0, 3600));
   add_common(command, a.common);
   return command;
@@ -155,24 +155,26 @@ CLI::App* add_train(CLI::App* train, const char* model, TrainArguments& a) {
   command
       ->add_option(
           "--mode", a.mode,
-          "graph: the step is traced once and replayed; fused: in kernels of several calls each")
+          "graph: trace the step once and replay it; fused: replay kernels of several calls each")
       ->check(one_of({"eager", "graph", "fused"}))
       ->capture_default_str();
   command->add_flag("--check-finite", o.check_finite,
-                    "Stop at the first number that is not finite, and say where; reads each step");
+                    "Stop at the first value that is not finite and name the parameter; each step "
+                    "waits for the device");
   command
-      ->add_option("--save", o.save,
-                   "File to write at the end, or when interrupted: parameters, optimizer, step")
+      ->add_option(
+          "--save", o.save,
+          "Write parameters, optimizer state and step to a file at the end or on interrupt")
       ->check(file_name());
-  command->add_option("--load", o.load, "File of --save to go on from, to the same bits")
+  command->add_option("--load", o.load, "Resume from a file of --save, with the same bits")
       ->check(file_name());
   return command;
 }
 
-// The options, with what other arguments say.
-TrainOptions& settle(const CLI::App& command, TrainArguments& a) {
+// Fills in the options that are derived from other arguments.
+TrainOptions& resolve(const CLI::App& command, TrainArguments& a) {
   TrainOptions& o = a.options;
-  o.toy.device = a.common.chosen();
+  o.toy.device = a.common.chosen_device();
   o.toy.dtype = a.dtype == "bf16" ? bf16 : f32;
   o.toy.remat = o.remat == "full";
   o.toy.activation = *std::ranges::find(nn::kActivations, a.activation, &nn::name_of);
@@ -183,10 +185,9 @@ TrainOptions& settle(const CLI::App& command, TrainArguments& a) {
   return o;
 }
 
-// A training that is interrupted prints what there is, and gives the status that a shell gives to
-// a program that the signal ended.
+// An interrupted training prints its results so far and exits as a shell reports the signal.
 int run_train(const CLI::App& command, TrainArguments& a) {
-  TrainOptions& o = settle(command, a);
+  TrainOptions& o = resolve(command, a);
   TrainLines lines(o, !a.common.json);
   const Interruptible interruptible;
   o.progress = [&](const TrainProgress& at) { lines.show(at); };
@@ -197,9 +198,8 @@ int run_train(const CLI::App& command, TrainArguments& a) {
   return result.interrupted ? 128 + interruptible.signal() : 0;
 }
 
-// The step as it was traced: what was decided, and the calls.
 int run_explain(const CLI::App& command, TrainArguments& a) {
-  TrainOptions& o = settle(command, a);
+  TrainOptions& o = resolve(command, a);
   if (o.mode == Mode::eager) o.mode = Mode::graph;
   Training training(o);
   for (int i = 0; i < 2; ++i) training.step();  // the second one is captured
@@ -210,9 +210,9 @@ int run_explain(const CLI::App& command, TrainArguments& a) {
   return 0;
 }
 
-// Fails when the modes disagree or the losses are not finite, having printed what there is.
+// Prints the comparison, then fails if losses are not finite or differ.
 int run_compare(const CLI::App& command, TrainArguments& a) {
-  const TrainOptions& o = settle(command, a);
+  const TrainOptions& o = resolve(command, a);
   ProgressLine progress;
   const Comparison result = compare(o, [&](const std::string& what) { progress.show(what); });
   progress.clear();
@@ -236,8 +236,9 @@ void print_problem(std::string text) noexcept {
   std::fprintf(stderr, "brrr: %s\n", text.c_str());
 }
 
-// What stands where a subcommand should says more than that a subcommand is missing.
-std::string told_by(const CLI::App& app, const CLI::ParseError& problem) {
+// The message of a parse error. For an unknown subcommand it lists the known ones, where CLI11 says
+// only that one is missing.
+std::string parse_error_text(const CLI::App& app, const CLI::ParseError& problem) {
   const std::vector<std::string> unknown = app.remaining(true);
   if (unknown.empty()) return problem.what();
   const CLI::App* last = &app;
@@ -249,79 +250,105 @@ std::string told_by(const CLI::App& app, const CLI::ParseError& problem) {
   return expected_one_of(names, unknown.front());
 }
 
-int run(int argc, char** argv) {
-  CLI::App app(BRRR_DESCRIPTION, "brrr");
-  app.set_version_flag("--version", "brrr " BRRR_VERSION);
-  Common common;
-  app.require_subcommand(1);
-  CLI::App* info = app.add_subcommand("info", "The build, the devices, the libraries");
-  add_common(info, common);
-  CLI::App* bench = app.add_subcommand("bench", "Micro-benchmarks, each beside its measured limit");
-  bench->require_subcommand(1);
-  for (const Bench& one : kBenches) {
-    CLI::App* command = bench->add_subcommand(one.name, one.help);
-    add_common(command, common);
-    command->add_flag("--quick", common.quick, "Small sizes and few samples: shows that it runs");
-  }
-  CLI::App* train = app.add_subcommand("train", "Train a toy model and take its step's time");
-  train->require_subcommand(1);
-  CLI::App* compare = app.add_subcommand("compare", "Train in every mode, side by side");
-  compare->require_subcommand(1);
-  CLI::App* explain = app.add_subcommand("explain", "The step that a replay makes, call by call");
-  explain->require_subcommand(1);
-  struct Command {
-    CLI::App* app;
-    int (*run)(const CLI::App&, TrainArguments&);
-    TrainArguments arguments = {};
-  };
-  std::list<Command> commands;
-  for (const char* model : {"mlp", "transformer"}) {
-    Command& one = commands.emplace_back(Command{nullptr, run_train});
-    one.app = add_train(train, model, one.arguments);
-    Command& all = commands.emplace_back(Command{nullptr, run_compare});
-    all.app = add_training(compare, model, all.arguments);
-    Command& told = commands.emplace_back(Command{nullptr, run_explain});
-    told.app = add_training(explain, model, told.arguments);
-    told.app->add_option("--mode", told.arguments.mode, "How the step is replayed: graph, fused")
-        ->check(one_of({"graph", "fused"}))
-        ->default_str("graph");
-    told.app->add_flag("--dot", told.arguments.dot, "The calls as a graph for dot")
-        ->excludes("--json");
+// The command line: what it accepts, and where parsed values go.
+class CommandLine {
+ public:
+  CommandLine() {
+    app_.set_version_flag("--version", "brrr " BRRR_VERSION);
+    app_.require_subcommand(1);
+    info_ = app_.add_subcommand("info", "Show the build, devices and libraries");
+    add_common(info_, common_);
+    bench_ = add_group("bench", "Micro-benchmarks, each with a limit measured in the same run");
+    for (const Bench& one : kBenches) {
+      CLI::App* command = bench_->add_subcommand(one.name, one.help);
+      add_common(command, common_);
+      command->add_flag("--quick", common_.quick, "Small sizes and few samples: a smoke test");
+    }
+    CLI::App* train = add_group("train", "Train a toy model and time its step");
+    CLI::App* compare = add_group("compare", "Train in every mode and compare times and losses");
+    CLI::App* explain = add_group("explain", "Print the traced step, call by call");
+    for (const char* model : {"mlp", "transformer"}) {
+      add_command(run_train, [&](TrainArguments& a) { return add_train(train, model, a); });
+      add_command(run_compare, [&](TrainArguments& a) { return add_training(compare, model, a); });
+      add_command(run_explain, [&](TrainArguments& a) {
+        CLI::App* command = add_training(explain, model, a);
+        command->add_option("--mode", a.mode, "How the step is replayed: graph, fused")
+            ->check(one_of({"graph", "fused"}))
+            ->default_str("graph");
+        command->add_flag("--dot", a.dot, "Print the graph in the dot language")
+            ->excludes("--json");
+        return command;
+      });
+    }
   }
 
-  try {
-    app.parse(argc, argv);
-    for (const Command& command : commands) {
-      const ToyOptions& toy = command.arguments.options.toy;
-      if (toy.heads == 0 || toy.width % toy.heads == 0) continue;
-      throw CLI::ValidationError(
-          fmt::format("--heads: {} do not divide a width of {}", toy.heads, toy.width));
+  // Parses the arguments; returns the exit status if there is nothing to run.
+  std::optional<int> parse(int argc, char** argv) {
+    try {
+      app_.parse(argc, argv);
+      for (const Command& command : commands_) {
+        const ToyOptions& toy = command.arguments.options.toy;
+        if (toy.heads == 0 || toy.width % toy.heads == 0) continue;
+        throw CLI::ValidationError(
+            fmt::format("--heads: {} do not divide a width of {}", toy.heads, toy.width));
+      }
+    } catch (const CLI::Success& help_or_version) {
+      std::ostringstream text;
+      const int status = app_.exit(help_or_version, text, text);
+      print(text.str());
+      return status;
+    } catch (const CLI::ParseError& problem) {
+      print_problem(fmt::format("{}; see brrr --help", parse_error_text(app_, problem)));
+      return 2;
     }
-  } catch (const CLI::Success& asked) {  // --help
-    std::ostringstream text;
-    const int status = app.exit(asked, text, text);
-    print(text.str());
-    return status;
-  } catch (const CLI::ParseError& problem) {
-    print_problem(fmt::format("{}; see brrr --help", told_by(app, problem)));
-    return 2;
+    return std::nullopt;
   }
-  if (info->parsed()) run_info(common);
-  for (const Bench& one : kBenches) {
-    if (bench->got_subcommand(one.name)) run_bench(one, common);
+
+  int run() {
+    if (info_->parsed()) run_info(common_);
+    for (const Bench& one : kBenches) {
+      if (bench_->got_subcommand(one.name)) run_bench(one, common_);
+    }
+    for (Command& command : commands_) {
+      if (command.app->parsed()) return command.run(*command.app, command.arguments);
+    }
+    return 0;
   }
-  for (Command& command : commands) {
-    if (command.app->parsed()) return command.run(*command.app, command.arguments);
+
+ private:
+  using Run = int (*)(const CLI::App&, TrainArguments&);
+  struct Command {
+    Run run;
+    CLI::App* app = nullptr;
+    TrainArguments arguments = {};
+  };
+
+  CLI::App* add_group(const char* name, const char* help) {
+    CLI::App* group = app_.add_subcommand(name, help);
+    group->require_subcommand(1);
+    return group;
   }
-  return 0;
-}
+  // `add` binds the command's options to its arguments, whose addresses must not change.
+  template <class Add>
+  void add_command(Run run, Add add) {
+    Command& command = commands_.emplace_back(Command{run});
+    command.app = add(command.arguments);
+  }
+
+  CLI::App app_{BRRR_DESCRIPTION, "brrr"};
+  Common common_;
+  CLI::App *info_, *bench_;
+  std::list<Command> commands_;
+};
 
 }  // namespace
 }  // namespace brrr::cli
 
 int main(int argc, char** argv) {
   try {
-    return brrr::cli::run(argc, argv);
+    brrr::cli::CommandLine command_line;
+    const std::optional<int> status = command_line.parse(argc, argv);
+    return status ? *status : command_line.run();
   } catch (const std::exception& problem) {
     brrr::cli::print_problem(problem.what());
     return 1;

@@ -14,25 +14,25 @@ constexpr std::string_view kOptimizer = "optimizer.";
 
 }  // namespace
 
-std::string network_of(const RunFacts& facts) {
-  if (facts.activation.empty()) return facts.model;
-  return fmt::format("{} of {}{}", facts.model, facts.activation,
-                     facts.residual ? " in residual blocks" : "");
+std::string describe_network(const RunMetadata& run) {
+  if (run.activation.empty()) return run.model;
+  return fmt::format("{} of {}{}", run.model, run.activation,
+                     run.residual ? " in residual blocks" : "");
 }
 
-void save_run(const std::string& path, const RunFacts& facts, const nn::Module& module,
+void save_run(const std::string& path, const RunMetadata& run, const nn::Module& module,
               const optim::Optimizer& optimizer) {
   SafeTensors file;
   file.tensors = nn::state_dict(module);
   for (auto& [name, tensor] : optimizer.state_dict()) {
     file.tensors.emplace_back(std::string(kOptimizer) + name, tensor);
   }
-  file.metadata = {{"model", facts.model},
-                   {"seed", std::to_string(facts.seed)},
-                   {"steps", std::to_string(facts.steps)}};
-  if (!facts.activation.empty()) {
-    file.metadata["activation"] = facts.activation;
-    file.metadata["residual"] = facts.residual ? "true" : "false";
+  file.metadata = {{"model", run.model},
+                   {"seed", std::to_string(run.seed)},
+                   {"steps", std::to_string(run.steps)}};
+  if (!run.activation.empty()) {
+    file.metadata["activation"] = run.activation;
+    file.metadata["residual"] = run.residual ? "true" : "false";
   }
   save_safetensors(path, file);
 }
@@ -54,14 +54,14 @@ RunFile::RunFile(const std::string& path) : path_(path), file_(load_safetensors(
       fail(fmt::format("[load {}] expected a number for \"{}\", got \"{}\"", path, name, digits));
     }
   };
-  facts_.model = text("model");
-  if (facts_.model == "mlp") {
+  metadata_.model = text("model");
+  if (metadata_.model == "mlp") {
     const bool named = file_.metadata.contains("activation");
-    facts_.activation = named ? text("activation") : "gelu_tanh";  // older files
-    facts_.residual = named && text("residual") == "true";
+    metadata_.activation = named ? text("activation") : "gelu_tanh";  // older files
+    metadata_.residual = named && text("residual") == "true";
   }
-  number("seed", facts_.seed);
-  number("steps", facts_.steps);
+  number("seed", metadata_.seed);
+  number("steps", metadata_.steps);
 }
 
 void RunFile::load_into(nn::Module& module, optim::Optimizer& optimizer) const {

@@ -1,6 +1,6 @@
-// A training run in one safetensors file: the parameters under their own names, the optimizer's
-// state under "optimizer.", and the model, the seed and the steps done as metadata. The seed and
-// the model fix all that is drawn; a step draws nothing.
+// A training run in one safetensors file: parameters, the optimizer's state under "optimizer.", and
+// model, seed and completed steps as metadata. No random state is saved: the seed determines the
+// batch and the initial values, and a step draws no random numbers.
 #pragma once
 
 #include <cstdint>
@@ -12,31 +12,31 @@
 
 namespace brrr::cli {
 
-struct RunFacts {
+struct RunMetadata {
   std::string model;
-  std::string activation = {};  // of an mlp; empty: of another model
+  std::string activation = {};  // of an mlp; empty for other models
   bool residual = false;
   std::uint64_t seed = 0;
   std::int64_t steps = 0;
 };
 
 // "transformer", "mlp of relu", "mlp of silu in residual blocks"
-std::string network_of(const RunFacts& facts);
+std::string describe_network(const RunMetadata& run);
 
-void save_run(const std::string& path, const RunFacts& facts, const nn::Module& module,
+void save_run(const std::string& path, const RunMetadata& run, const nn::Module& module,
               const optim::Optimizer& optimizer);
 
 class RunFile {
  public:
   explicit RunFile(const std::string& path);
 
-  const RunFacts& facts() const { return facts_; }
+  const RunMetadata& metadata() const { return metadata_; }
   void load_into(nn::Module& module, optim::Optimizer& optimizer) const;
 
  private:
   std::string path_;
   SafeTensors file_;
-  RunFacts facts_;
+  RunMetadata metadata_;
 };
 
 }  // namespace brrr::cli

@@ -1,4 +1,4 @@
-// What the program writes: results on stdout, and where a long run is on stderr.
+// Output of the program: results on stdout, progress of long runs on stderr.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace brrr::cli {
 
-// Writes to stdout at once, so that a reader of a pipe sees each line as it comes. Throws where
-// stdout cannot take it.
+// Writes to stdout and flushes it, so that the reader of a pipe sees each line immediately. Throws
+// if the write fails.
 void print(std::string_view text);
 
-// One line on stderr, written over, when that is a terminal; cleared at the end.
+// A status line on stderr if that is a terminal; each call of show() overwrites it.
 class ProgressLine {
  public:
   void show(const std::string& what) noexcept;

@@ -1,4 +1,3 @@
-// Lays out what people read.
 #include "cli/text_output.h"
 
 #include <fmt/format.h>
@@ -20,7 +19,7 @@ std::string bytes_text(Bytes bytes) {
   return fmt::format("{:.{}f} {}", value, unit == 0 || value >= 100 ? 0 : 1, units[unit]);
 }
 
-// Three figures that count, never an exponent.
+// Three significant digits, without an exponent.
 std::string number_text(double value) {
   const int digits = value == 0 || value >= 100 ? 0 : value >= 10 ? 1 : value >= 1 ? 2 : 4;
   return fmt::format("{:.{}f}", value, digits);
@@ -30,7 +29,7 @@ void line(std::string& text, std::string_view name, std::string_view value) {
   text += fmt::format("{:<16} {}\n", name, value);
 }
 
-// Lines of a table: the first column to the left, the others to the right.
+// Lines of a table: the first column is left-aligned, the others right-aligned.
 std::vector<std::string> aligned(const std::vector<std::vector<std::string>>& rows) {
   std::vector<std::string> lines(rows.size());
   for (std::size_t column = 0; column < rows[0].size(); ++column) {
@@ -49,7 +48,10 @@ std::string microseconds_text(const std::optional<measure::Timing>& timing) {
   return timing ? number_text(timing->median * 1e6) : "-";
 }
 
-// What is trained, and on what.
+constexpr const char* kDisturbed =
+    "~ the samples are widely spread: the machine was busy with other work\n";
+
+// The model, its sizes and the device.
 std::string work_text(const TrainingOptions& o) {
   const ToyOptions& toy = o.toy;
   std::string layers =
@@ -94,7 +96,7 @@ std::string to_text(const measure::Machine& m) {
 
 std::string to_text(const measure::Results& results, const measure::Machine& machine) {
   std::vector<std::vector<std::string>> rows = {{"name", "value", "limit", "ratio"}};
-  std::vector<std::string> limits = {"the limit is"};
+  std::vector<std::string> limits = {"limit measured as"};
   bool disturbed = false;
   for (const measure::Result& r : results) {
     const bool mark = r.spread > 0.10;
@@ -112,7 +114,7 @@ std::string to_text(const measure::Results& results, const measure::Machine& mac
   const std::vector<std::string> lines = aligned(rows);
   for (std::size_t i = 0; i < lines.size(); ++i)
     text += lines[i] + (limits[i].empty() ? "" : "  ") + limits[i] + "\n";
-  if (disturbed) text += "~ the samples lie far apart: the machine was busy with something else\n";
+  if (disturbed) text += kDisturbed;
   return text;
 }
 
@@ -128,7 +130,7 @@ std::string loss_text(std::int64_t step, double loss, bool first) {
   std::string text;
   line(text, first ? "loss" : "",
        fmt::format("{:>8}  {:.6g}{}", step, without_sign_of_nan(loss),
-                   std::isfinite(loss) ? "" : "  (--check-finite says where it comes from)"));
+                   std::isfinite(loss) ? "" : "  (--check-finite finds its origin)"));
   return text;
 }
 
@@ -138,7 +140,7 @@ std::string to_text(const TrainResult& result) {
     const auto done = static_cast<std::int64_t>(result.losses.size());
     line(text, "interrupted",
          fmt::format("after {} of {} steps{}", done, result.options.steps,
-                     done < result.options.steps ? "" : ", while they were measured"));
+                     done < result.options.steps ? "" : ", during the measurement"));
   }
   if (!result.saved.empty())
     line(text, "saved", fmt::format("{}, after step {}", result.saved, result.steps_done));
@@ -152,19 +154,18 @@ std::string to_text(const TrainResult& result) {
   if (const std::optional<measure::StepCost>& cost = result.cost) {
     line(text, "peak memory", bytes_text(cost->peak_bytes));
     line(
-        text, "a step has",
+        text, "per step",
         fmt::format("{} kernels, {} Mflop, {} moved", cost->kernels,
                     number_text(static_cast<double>(cost->flops) * 1e-6), bytes_text(cost->bytes)));
   }
   if (const std::optional<CompiledEntry>& entry = result.compiled) {
-    line(text, "its graph",
-         fmt::format(
-             "{} calls, at most {} side by side; arena {} (at least {}), gradients {}, scratch {}",
-             entry->nodes, entry->lanes, bytes_text(entry->arena_bytes),
-             bytes_text(entry->least_bytes), bytes_text(entry->kept_bytes),
-             bytes_text(entry->scratch_bytes)));
-    line(text, "made in",
-         fmt::format("{:.1f} ms: traced in {:.1f}, planned in {:.1f}, captured in {:.1f}",
+    line(text, "graph",
+         fmt::format("{} calls in {} lanes; arena {} (at least {}), gradients {}, scratch {}",
+                     entry->nodes, entry->lanes, bytes_text(entry->arena_bytes),
+                     bytes_text(entry->least_bytes), bytes_text(entry->kept_bytes),
+                     bytes_text(entry->scratch_bytes)));
+    line(text, "compiled in",
+         fmt::format("{:.1f} ms: trace {:.1f}, plan {:.1f}, capture {:.1f}",
                      entry->trace_ms + entry->plan_ms + entry->capture_ms, entry->trace_ms,
                      entry->plan_ms, entry->capture_ms));
   }
@@ -202,11 +203,11 @@ std::string to_text(const Comparison& comparison) {
   }
   for (const std::string& row : aligned(rows)) text += row + "\n";
   if (std::ranges::any_of(comparison.sides, [](const Side& s) { return s.step->disturbed(); }))
-    text += "~ the samples lie far apart: the machine was busy with something else\n";
+    text += kDisturbed;
   if (eager.host) {
     text +=
-        "host: until the call of a step returns; device: a step whose work was all queued before "
-        "it began;\nidle: the part of a step in which the device waits for the host\n";
+        "host: until the call of a step returns; device: a step that was queued before it started;"
+        "\nidle: the fraction of a step in which the device waits for the host\n";
   }
   return text;
 }

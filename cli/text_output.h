@@ -1,4 +1,4 @@
-// Results for people: short lists and aligned tables.
+// Results as text for people: short lists and aligned tables.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace brrr::cli {
 
 std::string to_text(const measure::Machine& machine);
 std::string to_text(const measure::Results& results, const measure::Machine& machine);
-// brrr train's text in its order: what is trained, lines of losses, what was measured.
+// The parts of brrr train's text, in order: heading, lines of losses, measurements.
 std::string heading_text(const TrainOptions& options);
 double without_sign_of_nan(double loss);
 std::string loss_text(std::int64_t step, double loss, bool first);

@@ -3,7 +3,6 @@
 #include "brrr/autograd/autograd.h"
 #include "brrr/nn/losses.h"
 #include "brrr/nn/mlp.h"
-#include "brrr/nn/sequential.h"
 #include "brrr/nn/transformer.h"
 
 namespace brrr::cli {
@@ -13,12 +12,9 @@ Toy::Toy(const ToyOptions& o) : remat_(o.remat) {
   Dims shape{o.batch, o.width};
   const nn::MLPOptions mlp_here{.dtype = o.dtype, .device = o.device, .activation = o.activation};
   if (o.model == "mlp" && o.residual) {
-    auto blocks = std::make_unique<nn::Sequential>();
-    for (int i = 0; i < o.layers; ++i) {
-      auto& block = blocks->add<nn::ResidualBlock>(o.width, mlp_here);
-      layers_.push_back([&block](const Tensor& h) { return block(h); });
-    }
-    module_ = std::move(blocks);
+    make_blocks(o.layers, [&](nn::Sequential& blocks) -> nn::Module& {
+      return blocks.add<nn::ResidualBlock>(o.width, mlp_here);
+    });
   } else if (o.model == "mlp") {
     auto mlp = std::make_unique<nn::MLP>(
         std::vector<std::int64_t>(static_cast<std::size_t>(o.layers) + 1, o.width), mlp_here);
@@ -30,16 +26,21 @@ Toy::Toy(const ToyOptions& o) : remat_(o.remat) {
     }
     module_ = std::move(mlp);
   } else {
-    auto blocks = std::make_unique<nn::Sequential>();
-    for (int i = 0; i < o.layers; ++i) {
-      auto& block = blocks->add<nn::TransformerBlock>(o.width, o.heads, here);
-      layers_.push_back([&block](const Tensor& h) { return block(h); });
-    }
-    module_ = std::move(blocks);
+    make_blocks(o.layers, [&](nn::Sequential& blocks) -> nn::Module& {
+      return blocks.add<nn::TransformerBlock>(o.width, o.heads, here);
+    });
     shape = {o.batch, o.seq, o.width};
   }
   inputs_ = randn(shape, here);
   targets_ = randn(shape, here);
+}
+
+void Toy::make_blocks(int count, const std::function<nn::Module&(nn::Sequential&)>& add) {
+  auto blocks = std::make_unique<nn::Sequential>();
+  for (int i = 0; i < count; ++i) {
+    layers_.push_back([&block = add(*blocks)](const Tensor& h) { return block(h); });
+  }
+  module_ = std::move(blocks);
 }
 
 Tensor Toy::loss() {

@@ -1,5 +1,5 @@
-// The toy models: layers without embeddings, a fixed batch of noise, mean squared error. What
-// other frameworks are compared on is the same.
+// The toy models: layers without embeddings, trained on a fixed batch of noise with mean squared
+// error. bench/peers has the same models for other frameworks.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include <brrr/nn/activation.h>
-#include <brrr/nn/module.h>
+#include <brrr/nn/sequential.h>
 #include <brrr/ops/functions.h>
 
 namespace brrr::cli {
@@ -19,17 +19,17 @@ struct ToyOptions {
   std::int64_t batch = 0;
   std::int64_t width = 0;
   int layers = 0;
-  nn::Activation activation = nn::Activation::gelu_tanh;  // of an mlp
-  bool residual = false;                                  // the same
-  int heads = 0;                                          // of a transformer
-  std::int64_t seq = 0;                                   // the same
+  nn::Activation activation = nn::Activation::gelu_tanh;  // mlp
+  bool residual = false;                                  // mlp
+  int heads = 0;                                          // transformer
+  std::int64_t seq = 0;                                   // transformer
   DType dtype = f32;
   Device device;
-  bool remat = false;  // each layer is computed again for its gradients, from its input
+  bool remat = false;  // each layer is recomputed in the backward pass, from its input
 };
 
-// - mlp: layers of width × width with an activation between them, or residual blocks.
-// - transformer: causal pre-norm blocks.
+// mlp: layers of width × width with an activation between them, or residual blocks. transformer:
+// causal pre-norm blocks.
 class Toy {
  public:
   explicit Toy(const ToyOptions& options);
@@ -40,9 +40,11 @@ class Toy {
  private:
   using Layer = std::function<Tensor(const Tensor&)>;
 
+  void make_blocks(int count, const std::function<nn::Module&(nn::Sequential&)>& add);
+
   bool remat_;
   std::unique_ptr<nn::Module> module_;
-  std::vector<Layer> layers_;  // of the module, in turn
+  std::vector<Layer> layers_;  // of the module, in order
   Tensor inputs_, targets_;
 };
 

@@ -13,9 +13,9 @@
 namespace brrr::cli {
 namespace {
 
-// The name of the first parameter with an element of `flat` that is not finite; empty: there is
+// The name of the first parameter whose slice of `flat` has an element that is not finite; empty:
 // none.
-std::string first_bad(const nn::Parameters& parameters, std::span<const Tensor> flat) {
+std::string parameter_not_finite(const nn::Parameters& parameters, std::span<const Tensor> flat) {
   const NoGrad constant;
   for (std::size_t i = 0; i < flat.size(); ++i) {
     if (!flat[i].defined()) continue;
@@ -26,13 +26,13 @@ std::string first_bad(const nn::Parameters& parameters, std::span<const Tensor> 
   return "";
 }
 
-// A step that reads what it works on: the parameters before it, then what came of them.
+// A step that checks the parameters before it, then the gradients and the loss.
 Tensor checked_step(Training& training, std::int64_t number) {
   const nn::Parameters& parameters = training.parameters();
-  std::string where = first_bad(parameters, parameters.values());
+  std::string where = parameter_not_finite(parameters, parameters.values());
   Tensor loss = training.step();
   if (where.empty()) {
-    where = first_bad(parameters, parameters.gradients());
+    where = parameter_not_finite(parameters, parameters.gradients());
     if (!where.empty()) where = "the gradient of " + where;
   }
   const double value = item(loss);
@@ -42,24 +42,23 @@ Tensor checked_step(Training& training, std::int64_t number) {
                    where.empty() ? "no parameter and no gradient" : where));
 }
 
-// Thrown out of a measurement that is to end.
+// Thrown to end a measurement.
 struct Stopped {};
 
-RunFacts facts_of(const TrainOptions& o) {
-  RunFacts facts{.model = o.toy.model, .seed = o.seed};
+RunMetadata metadata_of(const TrainOptions& o) {
+  RunMetadata run{.model = o.toy.model, .seed = o.seed};
   if (o.toy.model == "mlp") {
-    facts.activation = name_of(o.toy.activation);
-    facts.residual = o.toy.residual;
+    run.activation = name_of(o.toy.activation);
+    run.residual = o.toy.residual;
   }
-  return facts;
+  return run;
 }
 
-void require_same_run(const TrainOptions& o, const RunFacts& facts) {
-  const RunFacts wanted = facts_of(o);
-  if (network_of(wanted) == network_of(facts) && (!o.seed_is_given || o.seed == facts.seed)) return;
-  fail(fmt::format("[load {}] expected {} with seed {}, got {} with seed {}", o.load,
-                   network_of(wanted), o.seed_is_given ? o.seed : facts.seed, network_of(facts),
-                   facts.seed));
+void require_same_run(const TrainOptions& o, const RunMetadata& loaded) {
+  const std::string expected = describe_network(metadata_of(o)), got = describe_network(loaded);
+  if (expected == got && (!o.seed_is_given || o.seed == loaded.seed)) return;
+  fail(fmt::format("[load {}] expected {} with seed {}, got {} with seed {}", o.load, expected,
+                   o.seed_is_given ? o.seed : loaded.seed, got, loaded.seed));
 }
 
 void run_steps(Training& training, TrainResult& result) {
@@ -77,13 +76,13 @@ void run_steps(Training& training, TrainResult& result) {
 }
 
 void save(Training& training, TrainResult& result) {
-  RunFacts facts = facts_of(result.options);
-  facts.steps = result.steps_done;
-  save_run(result.options.save, facts, training.module(), training.optimizer());
+  RunMetadata run = metadata_of(result.options);
+  run.steps = result.steps_done;
+  save_run(result.options.save, run, training.module(), training.optimizer());
   result.saved = result.options.save;
 }
 
-// What follows the training goes on training, but counts for nothing.
+// Further steps are timed; their losses are not recorded.
 void measure_steps(Training& training, TrainResult& result) {
   const TrainOptions& o = result.options;
   const auto batch = measure::synchronized_batch(o.toy.device, [&] {
@@ -134,9 +133,9 @@ TrainResult train(const TrainOptions& options) {
   std::optional<RunFile> loaded;
   if (!o.load.empty()) {
     loaded.emplace(o.load);
-    require_same_run(o, loaded->facts());
-    result.steps_done = loaded->facts().steps;
-    o.seed = loaded->facts().seed;
+    require_same_run(o, loaded->metadata());
+    result.steps_done = loaded->metadata().steps;
+    o.seed = loaded->metadata().seed;
   }
 
   Training training(o);

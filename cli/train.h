@@ -1,4 +1,4 @@
-// brrr train: trains a toy model, then takes the step's time and counts what it asks for.
+// brrr train: trains a toy model, then measures the time and the cost of a step.
 #pragma once
 
 #include <cstdint>
@@ -13,27 +13,27 @@
 namespace brrr::cli {
 
 struct TrainProgress {
-  std::int64_t before;                  // steps of the run that was loaded
-  std::int64_t done;                    // steps of this one
+  std::int64_t before;                  // steps of the loaded run
+  std::int64_t done;                    // steps of this run
   const std::function<double()>& loss;  // of the last step; waits for the device
 };
 
 struct TrainOptions : TrainingOptions {
   std::int64_t steps = 20;
-  double time_seconds = 0.5;   // of further steps, which the step's time is taken from; 0: none
-  bool seed_is_given = false;  // else it is that of the file loaded
+  double time_seconds = 0.5;   // of timed steps after the training; 0: none
+  bool seed_is_given = false;  // false: a loaded run's seed is used
   std::string save, load;      // files; empty: none
   bool check_finite = false;
   std::function<void(const TrainProgress&)> progress = {};  // called after each step
-  std::function<bool()> stop = {};  // asked after each step whether to end there
+  std::function<bool()> stop = {};  // called after each step; true ends the training
 };
 
 struct TrainResult {
-  TrainOptions options;         // with the seed that was used
-  std::int64_t steps_done = 0;  // with those of the run that was loaded
+  TrainOptions options;         // with the seed in use
+  std::int64_t steps_done = 0;  // including those of the loaded run
   std::vector<double> losses;   // of this run, before each step
-  bool interrupted = false;     // by `stop`; then what was not measured yet is missing
-  std::string saved;            // the file that was written; empty: none
+  bool interrupted = false;     // by `stop`; measurements may be missing
+  std::string saved;            // the file written; empty: none
   std::optional<measure::Timing> step;
   std::optional<measure::StepCost> cost;
   std::optional<CompiledEntry> compiled;  // in graph mode
@@ -41,12 +41,12 @@ struct TrainResult {
 
 TrainResult train(const TrainOptions& options);
 
-// Losses on their way to the host: read from the device many at a time, so that the host seldom
-// waits, and a run keeps few tensors however long it is.
+// Collects losses and reads them from the device in batches, so that the host rarely waits and a
+// long run keeps few tensors.
 class Losses {
  public:
   void add(Tensor loss);
-  // All so far.
+  // All losses; reads those that are still on the device.
   std::vector<double>& values();
 
  private:
@@ -54,9 +54,9 @@ class Losses {
   std::vector<double> values_;
 };
 
-// So many steps, and their losses.
+// Runs steps and returns their losses.
 std::vector<double> train_steps(Training& training, std::int64_t steps);
-// How the time of a step is taken.
+// The sampling for a step's time.
 measure::Sampling sampling_of(const TrainOptions& options);
 
 }  // namespace brrr::cli

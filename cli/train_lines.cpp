@@ -10,11 +10,11 @@
 namespace brrr::cli {
 namespace {
 
-// The place, from 0, of the loss in line `line`: all places are spread over the steps.
-std::int64_t place_of(std::int64_t line, std::int64_t steps) {
+// The step whose loss is in line `line`: lines are spread evenly over the steps.
+std::int64_t step_of_line(std::int64_t line, std::int64_t steps) {
   const std::int64_t lines = std::min<std::int64_t>(steps, 10);
   if (lines == 1) return 0;
-  // line * (steps - 1) / (lines - 1), which 64 bits hold for any number of steps.
+  // line * (steps - 1) / (lines - 1), without overflow for any number of steps.
   const std::int64_t most = steps - 1, parts = lines - 1;
   return line * (most / parts) + line * (most % parts) / parts;
 }
@@ -32,12 +32,12 @@ void TrainLines::print_loss(std::int64_t step, double loss) {
 }
 
 void TrainLines::show(const TrainProgress& at) {
-  if (losses_ && at.done - 1 == place_of(printed_, options_.steps))
+  if (losses_ && at.done - 1 == step_of_line(printed_, options_.steps))
     print_loss(at.before + at.done - 1, at.loss());
   show_progress(at);
 }
 
-// At most ten times a second: showing a loss waits for the device.
+// At most ten times a second, since reading a loss waits for the device.
 void TrainLines::show_progress(const TrainProgress& at) {
   if (!line_.shown() || measure::host_seconds() < next_) return;
   const double value = at.loss(), now = measure::host_seconds();

@@ -1,5 +1,5 @@
-// What brrr train shows while it trains: lines of losses on stdout, ten at most, each as soon as it
-// is known, the first and the last step's among them; and on a terminal a line with the last step.
+// The live output of brrr train: on stdout the losses of at most ten steps, the first and the last
+// among them; on a terminal also a status line with the current step.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@ namespace brrr::cli {
 
 class TrainLines {
  public:
-  // Without `losses` (a JSON document is wanted) nothing goes to stdout.
+  // `losses`: whether losses are printed; not with --json.
   TrainLines(const TrainOptions& options, bool losses);
 
   void show(const TrainProgress& at);
-  // What is left to print when the training is over, and the results.
+  // Prints the last loss if it was not printed, and the results.
   void finish(const TrainResult& result);
 
  private:
@@ -26,8 +26,8 @@ class TrainLines {
   bool losses_;
   ProgressLine line_;
   std::int64_t printed_ = 0;  // lines
-  std::int64_t last_ = -1;    // the step of the last one
-  double start_, next_ = 0;   // of the progress line
+  std::int64_t last_ = -1;    // the step of the last line
+  double start_, next_ = 0;   // times: of the start, of the next update of the status line
 };
 
 }  // namespace brrr::cli

@@ -14,7 +14,7 @@ optim::LearningRate rate_of(const TrainingOptions& o) {
 }
 
 optim::Transformation optimizer_of(const TrainingOptions& o) {
-  const optim::AdamOptions as_peers = {.wide = false};
+  const optim::AdamOptions as_peers = {.wide = false};  // averages in the parameters' dtype
   const optim::LearningRate rate = rate_of(o);
   const optim::Transformation steps = o.optimizer == "adamw"  ? optim::adamw(rate, 1e-4, as_peers)
                                       : o.optimizer == "sgd"  ? optim::sgd(rate)

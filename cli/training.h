@@ -1,5 +1,5 @@
-// A toy model under way: its parameters, its optimizer, and the step that trains it, which is
-// called or replayed.
+// A toy model in training: its parameters, its optimizer and its training step, which runs eagerly
+// or as a replayed graph.
 #pragma once
 
 #include <cstdint>
@@ -20,39 +20,39 @@ struct TrainingOptions {
   Mode mode = Mode::eager;
   std::string remat = "none";
   bool tf32 = false;
-  bool measured_matmul = true;  // the fastest algorithm of those offered, else the first
+  bool measured_matmul = true;  // the fastest cuBLASLt algorithm measured; false: the first offered
   std::string optimizer = "adam";
   double rate = 1e-3;
   std::int64_t warmup = 0;  // steps in which the rate rises from 0
-  double clip = 0;          // of the gradients' common norm; 0: none
+  double clip = 0;          // maximum global norm of the gradients; 0: none
   std::uint64_t seed = 0;
 };
 
 const char* name_of(Mode mode);
 
-// Sets the seed and how matrix products are computed: trainings that differ in these are made and
-// run one after the other.
+// The constructor sets the process's seed and matmul settings. Trainings that differ in these must
+// be created and run one after another.
 class Training {
  public:
   explicit Training(const TrainingOptions& options);
   Training(const Training&) = delete;
   Training& operator=(const Training&) = delete;
 
-  // Gives the loss before the step.
+  // Returns the loss before the step.
   Tensor step() { return step_(); }
-  // Forgets what was compiled.
+  // Discards the compiled entries.
   void clear() { step_.clear(); }
 
   nn::Module& module() { return toy_.module(); }
   const nn::Parameters& parameters() const { return parameters_; }
   optim::Optimizer& optimizer() { return optimizer_; }
 
-  // What a step asks for; makes a few. A replay has the calls of the graph; what it keeps for
-  // itself counts as live.
+  // The cost of a step; runs a few. In graph mode the calls are the graph's, and the program's
+  // memory counts as live.
   measure::StepCost cost();
-  // How the step was compiled; nothing in eager mode.
+  // The compiled entry; none in eager mode.
   std::optional<CompiledEntry> compiled() const;
-  // What tells of itself.
+  // The compiled step, for its report and explain().
   const Compiled<std::function<Tensor()>>& compiled_step() const { return step_; }
 
  private:

@@ -21,20 +21,20 @@ std::optional<T> parsed(const std::string& text) {
   return value;
 }
 
-// `good` looks at the number; `what` says which it wants.
-template <class T, class Good>
-CLI::Validator numbers(std::string what, Good good) {
+// Accepts numbers that satisfy the predicate; `expected` describes them.
+template <class T, class Predicate>
+CLI::Validator numbers(std::string expected, Predicate accepts) {
   return CLI::Validator(
       [=](std::string& given) -> std::string {
         const std::optional<T> value = parsed<T>(given);
-        return value && good(*value) ? "" : fmt::format("expected {}, got {}", what, given);
+        return value && accepts(*value) ? "" : fmt::format("expected {}, got {}", expected, given);
       },
       "");
 }
 
-CLI::Validator real_numbers(std::string what, double least, double most, bool least_too) {
-  return numbers<double>(std::move(what), [=](double value) {
-    return std::isfinite(value) && (least_too ? value >= least : value > least) && value <= most;
+CLI::Validator real_numbers(std::string expected, double least, double most, bool inclusive) {
+  return numbers<double>(std::move(expected), [=](double value) {
+    return std::isfinite(value) && (inclusive ? value >= least : value > least) && value <= most;
   });
 }
 
@@ -47,19 +47,20 @@ std::string expected_one_of(const std::vector<std::string>& known, const std::st
 }
 
 CLI::Validator one_of(const std::vector<std::string>& known,
-                      const std::vector<std::string>& to_come) {
+                      const std::vector<std::string>& planned) {
   return CLI::Validator(
       [=](std::string& given) -> std::string {
         if (std::ranges::find(known, given) != known.end()) return "";
-        const bool soon = std::ranges::find(to_come, given) != to_come.end();
-        return fmt::format("{} is {}; there is {}", given, soon ? "not there yet" : "unknown",
+        if (std::ranges::find(planned, given) == planned.end())
+          return expected_one_of(known, given);
+        return fmt::format("{} is not implemented yet; available: {}", given,
                            fmt::join(known, ", "));
       },
       fmt::format("{}", fmt::join(known, "|")));
 }
 
 CLI::Validator whole_number(std::int64_t least, std::int64_t most) {
-  return numbers<std::int64_t>(fmt::format("a whole number of {} to {}", least, most),
+  return numbers<std::int64_t>(fmt::format("a whole number from {} to {}", least, most),
                                [=](std::int64_t value) { return least <= value && value <= most; });
 }
 
@@ -74,7 +75,7 @@ CLI::Validator number_above(double bound) {
 
 CLI::Validator number_from(double least, double most) {
   return real_numbers(most == kInfinity ? fmt::format("a finite number of at least {}", least)
-                                        : fmt::format("a number of {} to {}", least, most),
+                                        : fmt::format("a number from {} to {}", least, most),
                       least, most, true);
 }
 

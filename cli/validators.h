@@ -1,4 +1,4 @@
-// What the command line's values may be, and what is said of others.
+// Validators of command-line values; their messages state what was expected.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -8,12 +8,12 @@
 
 namespace brrr::cli {
 
-// What this release has no code for is refused by name.
+// `planned` values get a message that they are not implemented yet.
 CLI::Validator one_of(const std::vector<std::string>& known,
-                      const std::vector<std::string>& to_come = {});
+                      const std::vector<std::string>& planned = {});
 CLI::Validator whole_number(std::int64_t least, std::int64_t most);
 CLI::Validator at_least(std::int64_t least);
-// A finite number; NaN is none.
+// Finite numbers.
 CLI::Validator number_above(double bound);
 CLI::Validator number_from(double least, double most);
 CLI::Validator seed();

@@ -1,7 +1,9 @@
-// How results are put together from timings.
+// Builds results from timings.
 #include "brrr/measure/bench.h"
 
 #include <algorithm>
+
+#include "brrr/measure/limits.h"
 
 namespace brrr::measure {
 
@@ -31,6 +33,12 @@ Result rate_result(std::string name, Device device, const char* unit, double wor
           .limit = limit_work / limit.median * 1e-9,
           .limit_name = std::move(limit_name),
           .spread = std::max(ours.spread, limit.spread)};
+}
+
+BandwidthLimit bandwidth_limit(const BenchOptions& options, const BandwidthLimit& on_cpu) {
+  if (options.device.is_cpu()) return on_cpu;
+  const std::int64_t bytes = options.quick ? std::int64_t{1} << 20 : std::int64_t{1} << 30;
+  return {device_copy(options.device, bytes), 2.0 * static_cast<double>(bytes), "cuMemcpyDtoD"};
 }
 
 }  // namespace brrr::measure

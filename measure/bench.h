@@ -1,6 +1,5 @@
-// The micro-benchmarks. Every result stands beside a limit that was measured in the same run: the
-// same work done with as little as possible in between (a plain loop, a bare library call, a device
-// copy).
+// Micro-benchmarks. Every result has a limit measured in the same run: the same work done by a
+// plain loop, a bare library call or a device copy.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +18,10 @@ struct Result {
   std::string name;
   Device device;
   double value = 0;
-  std::string unit;  // "ns" and "us": less is better; "GB/s", "GFLOP/s": more is better
+  std::string unit;  // "ns", "us": lower is better; "GB/s", "GFLOP/s": higher is better
   std::optional<double> limit;
   std::string limit_name;
-  double spread = 0;  // of the samples behind the value, as a part of it
+  double spread = 0;  // interquartile range of the samples, relative to their median
 
   std::optional<double> ratio() const {
     if (!limit || *limit == 0) return std::nullopt;
@@ -33,7 +32,7 @@ struct Result {
 struct BenchOptions {
   Device device;
   std::uint64_t seed = 0;
-  bool quick = false;  // small sizes and few samples: shows that it runs
+  bool quick = false;  // small sizes and few samples: a smoke test
   std::function<void(const std::string& name)> progress = [](const std::string&) {};
 
   Sampling sampling() const {
@@ -49,12 +48,20 @@ Results bench_pointwise(const BenchOptions& options);
 Results bench_matmul(const BenchOptions& options);
 Results bench_reduce(const BenchOptions& options);
 
-// The result of timings: a time in ns, or an amount of work (bytes, flops) over time in units of
-// 1e9 a second.
+// A result from timings: a time in ns, or work (bytes, FLOPs) per second in units of 1e9.
 Result time_result(std::string name, Device device, const Timing& ours, const Timing* limit,
                    std::string limit_name);
 Result rate_result(std::string name, Device device, const char* unit, double work,
                    const Timing& ours, double limit_work, const Timing& limit,
                    std::string limit_name);
+
+// The limit of work that is bound by memory bandwidth, and the bytes that one call moves.
+struct BandwidthLimit {
+  Batch batch;
+  double bytes = 0;
+  const char* name = nullptr;
+};
+// A device copy on CUDA, `on_cpu` on the CPU.
+BandwidthLimit bandwidth_limit(const BenchOptions& options, const BandwidthLimit& on_cpu);
 
 }  // namespace brrr::measure

@@ -1,4 +1,4 @@
-// Matrix products against the library that computes them, called bare and tuned.
+// Matrix products, relative to direct calls of the BLAS with its fastest algorithm.
 #include <fmt/format.h>
 
 #include "brrr/measure/bench.h"
@@ -36,7 +36,7 @@ Result matmul_case(const BenchOptions& options, const MatmulProblem& p) {
   std::string name = fmt::format("matmul/{}x{}x{} {} {}{}", p.m, p.n, p.k, precision,
                                  p.transpose_a ? 'T' : 'N', p.transpose_b ? 'T' : 'N');
   options.progress(name);
-  // As many sets of operands as it takes to leave the cache, two at least.
+  // Enough sets of operands to exceed the cache, at least two.
   const double bytes =
       static_cast<double>(p.m * p.k + p.k * p.n) * static_cast<double>(size_of(p.dtype));
   const int sets = std::clamp(static_cast<int>(256e6 / bytes), 2, 16);
@@ -51,13 +51,13 @@ Result matmul_case(const BenchOptions& options, const MatmulProblem& p) {
   const MatmulPrecisionGuard precision_guard(p.tf32 ? Precision::tf32 : Precision::full);
   const MatmulChoiceGuard choice_guard(Choice::measured);
   const BareMatmul bare = bare_matmul(device, p, stored_a, stored_b);
-  std::size_t turn = 0;
+  std::size_t next = 0;
   const auto call = [&] {
-    const std::size_t i = turn++ % a.size();
+    const std::size_t i = next++ % a.size();
     matmul(a[i], b[i]);
   };
   Sampling sampling = options.sampling();
-  if (!options.quick) sampling.warm_seconds = 1;  // PyTorch's too: bench/peers/torch_eager.py
+  if (!options.quick) sampling.warm_seconds = 1;  // as bench/peers/torch_eager.py
   const auto [ours, limit] = time_both(device_batch(device, call), bare.batch, sampling);
   return rate_result(std::move(name), device, "GFLOP/s", flops(p), ours, flops(p), limit,
                      fmt::format("best of {} cublasLtMatmul, {:.2f} times the first",

@@ -1,4 +1,4 @@
-// What an op costs when there is next to nothing to compute: the result is made, and dropped.
+// The overhead of an op on tiny tensors, allocation and release of its result included.
 #include <fmt/format.h>
 
 #include "brrr/autograd/autograd.h"
@@ -29,7 +29,7 @@ Result system_allocations(Device device, Op op) {
           .limit_name = {}};
 }
 
-// Backward through chains of multiplications, by node: recording them is not counted.
+// Seconds of backward, per node, in chains of multiplications; recording the chain is not timed.
 Batch backward_of_chain(const Tensor& leaf, const Tensor& factor) {
   constexpr long kNodes = 1000;
   return [=](long nodes) {
@@ -98,7 +98,7 @@ Results overhead_on_cuda(const BenchOptions& options) {
   const Options here{.dtype = f32, .device = device};
   const Sampling sampling = options.sampling();
   Results results;
-  const auto against_launch = [&](const char* name, const std::function<Tensor()>& op) {
+  const auto add_result = [&](const char* name, const std::function<Tensor()>& op) {
     options.progress(name);
     const std::optional<BareLaunches> bare = bare_launches(device, op);
     if (!bare) fail(fmt::format("[bench] expected {} to launch kernels and nothing else", name));
@@ -108,10 +108,10 @@ Results overhead_on_cuda(const BenchOptions& options) {
   };
   const Tensor a = rand({256}, here), b = rand({256}, here), x = rand({64, 64}, here),
                y = rand({64, 64}, here);
-  against_launch("overhead/add 256", [&] { return add(a, b); });
-  against_launch("overhead/add [64,1]+[1,64]",
-                 [c = rand({64, 1}, here), r = rand({1, 64}, here)] { return add(c, r); });
-  against_launch("overhead/sum 64x64", [&] { return sum(x); });
+  add_result("overhead/add 256", [&] { return add(a, b); });
+  add_result("overhead/add [64,1]+[1,64]",
+             [c = rand({64, 1}, here), r = rand({1, 64}, here)] { return add(c, r); });
+  add_result("overhead/sum 64x64", [&] { return sum(x); });
 
   options.progress("overhead/matmul 64x64");
   const MatmulProblem problem{.m = 64, .n = 64, .k = 64};

@@ -1,4 +1,4 @@
-// Large pointwise ops against the memory's bandwidth: every case says how many bytes it must read
+// Large pointwise ops, relative to memory bandwidth. Each case states the bytes that it must read
 // and write.
 #include "brrr/measure/bench.h"
 #include "brrr/measure/limits.h"
@@ -14,7 +14,7 @@ struct Case {
   std::function<Tensor()> op;
 };
 
-// On an n x n square; the same cases on both devices.
+// On n x n matrices; the same cases on both devices.
 std::vector<Case> cases(std::int64_t n, Device device) {
   const double elements = static_cast<double>(n) * static_cast<double>(n);
   const double f32_bytes = 4 * elements, half_bytes = 2 * elements;
@@ -41,7 +41,7 @@ std::vector<Case> cases(std::int64_t n, Device device) {
       {"pointwise/add both transposed", 3 * f32_bytes,
        [=] { return add(transpose(a, 0, 1), transpose(b, 0, 1)); }},
       {"pointwise/add half of each row", 1.5 * f32_bytes, [=] { return add(left, right); }},
-      // Whole cache lines are read for half of what is in them.
+      // Whole cache lines are read, though half of each is used.
       {"pointwise/add every second", 2.5 * f32_bytes, [=] { return add(even, odd); }},
       {"pointwise/add f16", 3 * half_bytes, [=] { return add(f16_a, f16_b); }},
       {"pointwise/add bf16", 3 * half_bytes, [=] { return add(bf16_a, bf16_b); }},
@@ -57,27 +57,18 @@ Results bench_pointwise(const BenchOptions& options) {
   manual_seed(options.seed);
   const Device device = options.device;
   const Sampling sampling = options.sampling();
-  // 8M floats on the CPU and 2^28 on a GPU lie far outside any cache.
+  // 8M floats on the CPU and 2^28 on a GPU exceed any cache.
   const std::int64_t side = options.quick ? 256 : device.is_cpu() ? 2896 : 16384;
-  Batch limit;
-  double limit_bytes = 0;
-  const char* limit_name = nullptr;
-  if (device.is_cpu()) {
-    limit = plain_add(side * side, num_threads());
-    limit_bytes = 12.0 * static_cast<double>(side * side);
-    limit_name = "plain loop of adds, as many threads";
-  } else {
-    const std::int64_t bytes = options.quick ? std::int64_t{1} << 20 : std::int64_t{1} << 30;
-    limit = device_copy(device, bytes);
-    limit_bytes = 2.0 * static_cast<double>(bytes);
-    limit_name = "cuMemcpyDtoD";
-  }
+  const BandwidthLimit limit = bandwidth_limit(
+      options, {device.is_cpu() ? plain_add(side * side, num_threads()) : Batch(),
+                12.0 * static_cast<double>(side * side), "plain loop of adds, as many threads"});
   Results results;
   for (const Case& one : cases(side, device)) {
     options.progress(one.name);
-    const auto [ours, bare] = time_both(device_batch(device, [&] { one.op(); }), limit, sampling);
+    const auto [ours, bare] =
+        time_both(device_batch(device, [&] { one.op(); }), limit.batch, sampling);
     results.push_back(
-        rate_result(one.name, device, "GB/s", one.bytes, ours, limit_bytes, bare, limit_name));
+        rate_result(one.name, device, "GB/s", one.bytes, ours, limit.bytes, bare, limit.name));
   }
   return results;
 }

@@ -1,4 +1,4 @@
-// Reductions against the bandwidth at which their input can be read.
+// Reductions, relative to the bandwidth at which their input can be read.
 #include <algorithm>
 
 #include "brrr/measure/bench.h"
@@ -33,19 +33,11 @@ Results bench_reduce(const BenchOptions& options) {
   const std::int64_t columns = options.quick ? 256 : 4096;
   const double bytes = 4.0 * static_cast<double>(rows * columns);
 
-  // On a GPU several inputs in turn, so that none is still in the cache.
+  // On a GPU calls cycle through several inputs, so that none is cached.
   const int sets = device.is_cpu() ? 1 : 4;
-  Batch limit;
-  double limit_bytes = bytes;
-  const char* limit_name = "plain loop, as many threads";
-  if (device.is_cpu()) {
-    limit = plain_sum(rows * columns, num_threads());
-  } else {
-    const std::int64_t copied = options.quick ? std::int64_t{1} << 20 : std::int64_t{1} << 30;
-    limit = device_copy(device, copied);
-    limit_bytes = 2.0 * static_cast<double>(copied);
-    limit_name = "cuMemcpyDtoD";
-  }
+  const BandwidthLimit limit = bandwidth_limit(
+      options, {device.is_cpu() ? plain_sum(rows * columns, num_threads()) : Batch(), bytes,
+                "plain loop, as many threads"});
 
   Results results;
   const auto run = [&](const std::string& name, DType dtype, const Case& one) {
@@ -53,12 +45,12 @@ Results bench_reduce(const BenchOptions& options) {
     std::vector<Tensor> inputs;
     for (int i = 0; i < sets; ++i)
       inputs.push_back(rand({rows, columns}, {.dtype = dtype, .device = device}));
-    std::size_t turn = 0;
-    const Batch ours = device_batch(device, [&] { one.op(inputs[turn++ % inputs.size()]); });
-    const auto [timing, bare] = time_both(ours, limit, options.sampling());
+    std::size_t next = 0;
+    const Batch ours = device_batch(device, [&] { one.op(inputs[next++ % inputs.size()]); });
+    const auto [timing, bare] = time_both(ours, limit.batch, options.sampling());
     const double read = bytes / 4 * static_cast<double>(size_of(dtype));
     results.push_back(
-        rate_result(name, device, "GB/s", read, timing, limit_bytes, bare, limit_name));
+        rate_result(name, device, "GB/s", read, timing, limit.bytes, bare, limit.name));
   };
   for (const Case& one : kCases) run(one.name, f32, one);
   for (const Case& one : std::span(kCases, 3)) run(std::string(one.name) + " bf16", bf16, one);

@@ -1,4 +1,4 @@
-// The CPU's limits: plain loops over plain arrays, a team of plain threads, bare calls into BLAS.
+// The CPU's limits: plain loops over arrays, split over plain threads, and direct BLAS calls.
 #include <barrier>
 #include <cstdlib>
 #include <memory>
@@ -10,7 +10,7 @@
 #include "brrr/ops/cpu/blas.h"
 #include "brrr/tensor/sanitizers.h"
 
-// Each loop is compiled twice and chosen by the processor. Sanitizers cannot run that early.
+// Each loop is compiled twice; an ifunc resolver chooses. Resolvers run before sanitizers can.
 #if defined(__x86_64__) && !BRRR_ASAN && !BRRR_TSAN
 #define BRRR_CLONES __attribute__((target_clones("avx2", "default")))
 #else
@@ -37,7 +37,7 @@ BRRR_CLONES void sum_loop(const float* __restrict a, float* result, long n) {
   *result = total;
 }
 
-// Threads that wait at a barrier, run their share of a loop, and meet again.
+// A fork-join team of threads, synchronized by a barrier.
 class Team {
  public:
   explicit Team(int threads) : size_(threads), gate_(threads) {
@@ -90,7 +90,7 @@ Floats random_floats(std::int64_t n, unsigned seed) {
   return Floats(values);
 }
 
-// A loop over whole cache lines for each thread of a team, and what it reads and writes.
+// A team and its arrays. Each thread gets a range of whole cache lines.
 struct Shared {
   Team team;
   std::int64_t n;
@@ -124,7 +124,7 @@ Batch plain_add(std::int64_t elements, int threads) {
 }
 
 Batch plain_sum(std::int64_t elements, int threads) {
-  // A cache line apart, so that threads do not write to each other's.
+  // Each thread writes its partial sum to a cache line of its own.
   return team_batch(elements, threads, false, [](Shared& s, int thread, long begin, long n) {
     sum_loop(s.a.get() + begin, s.c.get() + thread * 16L, n);
   });

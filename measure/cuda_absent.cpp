@@ -1,5 +1,4 @@
-// Stands in for the CUDA limits in a build without the toolkit's headers: there is no device to
-// measure.
+// Replaces the CUDA measurements in a build without the toolkit's headers: every device is refused.
 #include "brrr/measure/limits.h"
 #include "brrr/measure/machine.h"
 #include "brrr/measure/step_cost.h"

@@ -1,5 +1,5 @@
-// Launches: counted where they are made, in the table of CUDA calls, and made again with nothing in
-// between.
+// Kernel launches of some work: counted in the table of CUDA calls, or captured and launched again
+// without any other host work.
 #include <memory>
 #include <vector>
 
@@ -15,10 +15,10 @@
 namespace brrr::measure {
 namespace {
 
-// What some work launches, caught in a graph, which keeps copies of the arguments.
-class Caught {
+// The kernels of some work, captured in a graph, which owns copies of their arguments.
+class CapturedKernels {
  public:
-  Caught(cu::CudaStream& stream, const std::function<void()>& work) : pool_(*stream.on) {
+  CapturedKernels(cu::CudaStream& stream, const std::function<void()>& work) : pool_(*stream.on) {
     cu::begin_capture(pool_, stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
     try {
       work();
@@ -29,11 +29,11 @@ class Caught {
     graph_ = cu::end_capture(pool_, stream);
     only_kernels_ = read_kernels();
   }
-  ~Caught() {
+  ~CapturedKernels() {
     if (graph_) BRRR_CUDA_TRY(cuGraphDestroy, graph_);
   }
-  Caught(const Caught&) = delete;
-  Caught& operator=(const Caught&) = delete;
+  CapturedKernels(const CapturedKernels&) = delete;
+  CapturedKernels& operator=(const CapturedKernels&) = delete;
 
   bool only_kernels() const { return only_kernels_; }
   int kernels() const { return static_cast<int>(kernels_.size()); }
@@ -64,7 +64,7 @@ class Caught {
  private:
   struct Kernel {
     CUDA_KERNEL_NODE_PARAMS params{};
-    CUlaunchAttribute cluster{};  // blocks of one: none
+    CUlaunchAttribute cluster{};  // dimension 0: no cluster
   };
 
   bool read_kernels() {
@@ -82,7 +82,7 @@ class Caught {
     return true;
   }
 
-  // After a failure, which is the one to tell.
+  // Ends the capture after a failure, whose error is the one to report.
   void end(cu::CudaStream& stream) noexcept {
     try {
       if (CUgraph graph = cu::end_capture(pool_, stream)) BRRR_CUDA_TRY(cuGraphDestroy, graph);
@@ -99,12 +99,12 @@ class Caught {
 }  // namespace
 
 std::optional<BareLaunches> bare_launches(Device device, const std::function<void()>& work) {
-  work();  // compiles what it needs
+  work();  // compiles its kernels
   synchronize(device);
-  const auto caught = std::make_shared<const Caught>(cu::current_stream(device), work);
-  if (!caught->only_kernels() || caught->kernels() == 0) return std::nullopt;
-  return BareLaunches{[caught, device] { caught->launch(cu::current_stream(device).handle); },
-                      caught->kernels()};
+  const auto captured = std::make_shared<const CapturedKernels>(cu::current_stream(device), work);
+  if (!captured->only_kernels() || captured->kernels() == 0) return std::nullopt;
+  return BareLaunches{[captured, device] { captured->launch(cu::current_stream(device).handle); },
+                      captured->kernels()};
 }
 
 std::int64_t cuda_launches(const std::function<void()>& work) {

@@ -1,4 +1,4 @@
-// The GPU's limits: device copies, bare cublasLtMatmul.
+// The GPU's limits: device copies and direct cublasLtMatmul calls.
 #include <algorithm>
 #include <limits>
 #include <memory>
@@ -21,13 +21,12 @@ CUdeviceptr address(const Tensor& x) { return reinterpret_cast<CUdeviceptr>(x.da
 
 // --- cuBLASLt
 
-// One matrix product as the library sees it: column-major, so out^T = b^T a^T of the row-major
-// problem.
+// A matrix product for cuBLASLt, which is column-major: out^T = b^T a^T of the row-major problem.
 struct LtCall {
   static constexpr std::size_t kWorkspace = std::size_t{64} << 20;
   static constexpr int kMostAlgorithms = 64;
 
-  // Delegates, so that the destructor gives back what was made when the rest throws.
+  // Delegates, so that the destructor releases the handles if prepare() throws.
   LtCall(Device on, const MatmulProblem& problem, std::span<const Tensor> as,
          std::span<const Tensor> bs)
       : LtCall(on, as, bs) {
@@ -38,7 +37,7 @@ struct LtCall {
   LtCall& operator=(const LtCall&) = delete;
 
   void run(const cublasLtMatmulAlgo_t& algorithm) {
-    const std::size_t i = turn++ % a.size();
+    const std::size_t i = next++ % a.size();
     BRRR_CUDA(cublasLtMatmul, handle, description, one(), b[i].data(), b_layout, a[i].data(),
               a_layout, zero(), out[i].data(), out_layout, out[i].data(), out_layout, &algorithm,
               workspace.data(), kWorkspace, stream_of(device));
@@ -48,7 +47,7 @@ struct LtCall {
   bool f64 = false;
   std::vector<Tensor> a, b, out;
   Tensor workspace;
-  std::size_t turn = 0;
+  std::size_t next = 0;
   cublasLtHandle_t handle = nullptr;
   cublasLtMatmulDesc_t description = nullptr;
   cublasLtMatrixLayout_t a_layout = nullptr, b_layout = nullptr, out_layout = nullptr;
@@ -144,35 +143,39 @@ Batch device_copy(Device device, std::int64_t bytes) {
 BareMatmul bare_matmul(Device device, const MatmulProblem& problem, std::span<const Tensor> a,
                        std::span<const Tensor> b) {
   auto call = std::make_shared<LtCall>(device, problem, a, b);
-  // A quick look at each; then the best few once more, in turn, since they lie close together.
-  struct Tried {
+  // Times every algorithm briefly, then the best few again, interleaved: their times are close.
+  struct Candidate {
     double seconds;
     std::size_t index;
   };
-  std::vector<Tried> tried;
-  const auto look = [&](std::size_t index, int samples) {
+  std::vector<Candidate> candidates;
+  const auto least_seconds = [&](std::size_t index, int samples) {
     const Batch batch = device_batch(device, [&] { call->run(call->algorithms[index]); });
     batch(1);
     double least = batch(2) / 2;
     for (int i = 1; i < samples; ++i) least = std::min(least, batch(2) / 2);
     return least;
   };
-  for (std::size_t i = 0; i < call->algorithms.size(); ++i) tried.push_back({look(i, 3), i});
-  const double first = tried.front().seconds;
-  std::ranges::sort(tried, {}, &Tried::seconds);
-  tried.resize(std::min<std::size_t>(tried.size(), 6));
-  for (Tried& one : tried) one.seconds = std::numeric_limits<double>::infinity();
-  for (int round = 0; round < 9; ++round) {
-    for (Tried& one : tried) one.seconds = std::min(one.seconds, look(one.index, 2));
+  for (std::size_t i = 0; i < call->algorithms.size(); ++i) {
+    candidates.push_back({least_seconds(i, 3), i});
   }
-  std::ranges::sort(tried, {}, &Tried::seconds);
-  call->best = call->algorithms[tried.front().index];
+  const double first = candidates.front().seconds;
+  std::ranges::sort(candidates, {}, &Candidate::seconds);
+  candidates.resize(std::min<std::size_t>(candidates.size(), 6));
+  for (Candidate& each : candidates) each.seconds = std::numeric_limits<double>::infinity();
+  for (int round = 0; round < 9; ++round) {
+    for (Candidate& each : candidates) {
+      each.seconds = std::min(each.seconds, least_seconds(each.index, 2));
+    }
+  }
+  std::ranges::sort(candidates, {}, &Candidate::seconds);
+  call->best = call->algorithms[candidates.front().index];
 
   const auto run = [call] { call->run(call->best); };
   return {.batch = device_batch(device, run),
           .synchronized = synchronized_batch(device, run),
           .algorithms = static_cast<int>(call->algorithms.size()),
-          .first_over_best = first / tried.front().seconds};
+          .first_over_best = first / candidates.front().seconds};
 }
 
 }  // namespace brrr::measure

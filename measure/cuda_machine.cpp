@@ -1,4 +1,4 @@
-// What the driver and CUDA's libraries say of themselves and of the GPUs.
+// The GPUs and the versions of the CUDA libraries, as the driver reports them.
 #include <fmt/format.h>
 
 #include "brrr/measure/machine.h"

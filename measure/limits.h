@@ -1,5 +1,4 @@
-// What the machine does with nothing of brrr in between: the loops and calls that results are held
-// against.
+// Limits: loops and library calls without brrr, which benchmark results are compared with.
 #pragma once
 
 #include <cstdint>
@@ -14,31 +13,31 @@
 
 namespace brrr::measure {
 
-// --- CPU. Each batch owns its buffers, which hold random numbers.
+// --- CPU. Each batch owns its buffers, filled with random numbers.
 
 // c[i] = a[i] + b[i]
 Batch plain_add(std::int64_t elements, int threads);
-// The sum of all elements, many partial sums side by side.
+// The sum of all elements, in independent partial sums.
 Batch plain_sum(std::int64_t elements, int threads);
-// malloc, add `elements` floats, free: an op with no framework around it.
+// malloc, add `elements` floats, free: an op without a framework.
 Batch plain_small_add(std::int64_t elements);
 Batch plain_malloc(std::size_t bytes);
-// sgemm on square matrices, by the BLAS that is linked; OpenBLAS uses that many threads.
+// sgemm on square matrices, by the linked BLAS; `threads` applies to OpenBLAS.
 Batch bare_gemm(std::int64_t size, int threads);
 
-// --- CUDA. Without the toolkit's headers these throw.
+// --- CUDA. In a build without the toolkit's headers these throw.
 
-// cuMemcpyDtoDAsync of `bytes` on the current stream: reads and writes that many.
+// cuMemcpyDtoDAsync of `bytes` on the current stream: reads `bytes` and writes `bytes`.
 Batch device_copy(Device device, std::int64_t bytes);
 
-// The kernels that some work launches, same arguments and same order, launched on the current
-// stream with nothing in between.
+// The kernels of some work with the same arguments, launched in the same order on the current
+// stream without other host work.
 struct BareLaunches {
-  std::function<void()> launch;  // keeps the memory that they work in
+  std::function<void()> launch;  // owns the memory that the kernels allocate
   int kernels = 0;
 };
-// Runs `work` once for real, and captures what it launches the next time. What it reads has to live
-// as long as the launches. Nothing when it asks for anything but kernels, or for none.
+// Runs `work` once, and captures a second run. The tensors that it reads must outlive the result.
+// Nothing if the captured graph has other nodes than kernels, or none.
 std::optional<BareLaunches> bare_launches(Device device, const std::function<void()>& work);
 
 struct MatmulProblem {
@@ -48,13 +47,13 @@ struct MatmulProblem {
   bool tf32 = false;
 };
 
-// cublasLtMatmul with descriptors made beforehand and the fastest of all algorithms that the
-// library offers; goes through sets of operands in turn, so that none is found in the cache.
+// cublasLtMatmul with prepared descriptors and the fastest algorithm that the heuristic returns.
+// Calls cycle through the sets of operands, so that none is cached.
 struct BareMatmul {
   Batch batch;
   Batch synchronized;          // by the host's clock
-  int algorithms = 0;          // tried
-  double first_over_best = 1;  // how much slower the first offer is
+  int algorithms = 0;          // measured
+  double first_over_best = 1;  // time of the heuristic's first choice, relative to the fastest
 };
 BareMatmul bare_matmul(Device device, const MatmulProblem& problem, std::span<const Tensor> a,
                        std::span<const Tensor> b);

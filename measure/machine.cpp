@@ -1,4 +1,4 @@
-// Reads what there is to know of this machine from the system, and asks the runtime for the rest.
+// Describes this machine from /proc, the C library and the CUDA runtime.
 #include "brrr/measure/machine.h"
 
 #include <dlfcn.h>
@@ -65,7 +65,7 @@ Processor describe_processor() {
   return p;
 }
 
-// What the linker resolved when the program started, which may differ from what it was built with.
+// The BLAS that the dynamic linker resolved, which may differ from the one at build time.
 Library describe_blas() {
   Library blas{"BLAS", blas_is_openblas() ? openblas_get_config() : BRRR_BLAS, ""};
   blas.version.erase(blas.version.find_last_not_of(' ') + 1);

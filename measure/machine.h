@@ -1,4 +1,5 @@
-// What a measurement ran on: the build, the processor, the GPUs, the libraries, the caches.
+// A description of the machine that a measurement ran on: build, processor, GPUs, libraries,
+// caches.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +11,9 @@ namespace brrr::measure {
 struct Processor {
   std::string model;
   std::string isa;      // the widest vector instructions: "avx512"
-  std::string kernels;  // what the kernels chosen were compiled for: "v3"
-  int threads = 0;      // that this process may run on
-  int used = 0;         // that brrr's loops use
+  std::string kernels;  // the instruction set of the selected kernels: "v3"
+  int threads = 0;      // hardware threads available to this process
+  int used = 0;         // threads of brrr's loops
   std::int64_t memory_bytes = 0;
 };
 
@@ -27,9 +28,9 @@ struct Gpu {
 
 struct Library {
   std::string name;
-  std::string version;    // empty when it cannot be used
+  std::string version;    // empty if the library cannot be used
   std::string problem;    // why not, in one line
-  std::string file = {};  // that it was loaded from, where that is known
+  std::string file = {};  // its path, where known
 };
 
 struct Cache {
@@ -40,12 +41,12 @@ struct Cache {
 };
 
 struct Machine {
-  std::string tag;   // "nvidia-h200" or "amd-epyc-2": names files of results
+  std::string tag;   // "nvidia-h200", "amd-epyc-2": the stem of result files
   std::string date;  // UTC, "2025-01-31T12:00:00Z"
   std::string version, build_type, compiler, system;
   Processor processor;
   std::vector<Gpu> gpus;
-  std::string why_no_cuda;  // one line; empty when there is a GPU
+  std::string why_no_cuda;  // one line; empty if there is a GPU
   std::vector<Library> libraries;
   std::vector<Cache> caches;
 };

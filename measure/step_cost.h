@@ -1,5 +1,4 @@
-// What a step of any kind asks of the machine: how many kernels, how much arithmetic, how many
-// bytes, how much memory.
+// The cost of a step: kernels, FLOPs, bytes moved, peak memory.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +10,14 @@
 namespace brrr::measure {
 
 struct StepCost : Cost {
-  std::int64_t kernels = 0;  // on CUDA launches, counted as they are made; else op calls that work
-  std::int64_t peak_bytes = 0;  // the most that is live at a time, with what lived before the step
+  std::int64_t kernels = 0;     // launches on CUDA, op calls with a kernel on the CPU
+  std::int64_t peak_bytes = 0;  // of all live memory, allocated before the step or in it
 };
 
 // Runs the step once.
 StepCost cost_of_step(Device device, const std::function<void()>& step);
 
-// Calls that launch a kernel, made while `work` runs.
+// CUDA calls that launch a kernel while `work` runs.
 std::int64_t cuda_launches(const std::function<void()>& work);
 
 }  // namespace brrr::measure

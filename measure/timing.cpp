@@ -1,7 +1,8 @@
-// Owns the method: calibrate, warm up, sample, take quartiles.
+// The measuring method: calibrate, warm up, sample, summarize by quartiles.
 #include "brrr/measure/timing.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <memory>
@@ -27,15 +28,15 @@ Timing summarize(std::vector<double> seconds) {
           .samples = static_cast<int>(seconds.size())};
 }
 
-// How many calls a sample makes. Calibrating warms up as well.
+// Calls per sample. Calibration also warms up.
 long calls_per_sample(const Batch& batch, const Sampling& sampling) {
   batch(1);
   long calls = 1;
   for (;;) {
     const double seconds = std::max(batch(calls), 1e-9);
     if (seconds >= sampling.sample_seconds / 2) {
-      const double wanted = sampling.sample_seconds / seconds * static_cast<double>(calls);
-      return std::max(1L, std::lround(wanted));
+      const double fitting = sampling.sample_seconds / seconds * static_cast<double>(calls);
+      return std::max(1L, std::lround(fitting));
     }
     const double factor = std::clamp(sampling.sample_seconds / seconds, 2.0, 64.0);
     calls = static_cast<long>(static_cast<double>(calls) * factor);
@@ -79,34 +80,42 @@ Batch device_batch(Device device, std::function<void()> call) {
 
 namespace {
 
-void warm(const std::function<void()>& call, double seconds) {
-  for (const double start = host_seconds(); host_seconds() - start < seconds;) call();
+// Timings of batches, sampled alternately.
+template <std::size_t n>
+std::array<Timing, n> time_all(const std::array<const Batch*, n>& batches,
+                               const Sampling& sampling) {
+  std::array<long, n> calls;
+  for (std::size_t i = 0; i < n; ++i) calls[i] = calls_per_sample(*batches[i], sampling);
+  const auto run_all = [&] {
+    double seconds = 0;
+    for (std::size_t i = 0; i < n; ++i) seconds += (*batches[i])(calls[i]);
+    return seconds;
+  };
+  for (const double start = host_seconds(); host_seconds() - start < sampling.warm_seconds;) {
+    run_all();
+  }
+  const int samples = samples_in_budget(sampling, run_all());
+  std::array<std::vector<double>, n> seconds;
+  for (int sample = 0; sample < samples; ++sample) {
+    for (std::size_t i = 0; i < n; ++i) {
+      seconds[i].push_back((*batches[i])(calls[i]) / static_cast<double>(calls[i]));
+    }
+  }
+  std::array<Timing, n> timings;
+  for (std::size_t i = 0; i < n; ++i) timings[i] = summarize(std::move(seconds[i]));
+  return timings;
 }
 
 }  // namespace
 
 Timing time(const Batch& batch, const Sampling& sampling) {
-  const long calls = calls_per_sample(batch, sampling);
-  warm([&] { batch(calls); }, sampling.warm_seconds);
-  const int samples = samples_in_budget(sampling, batch(calls));
-  std::vector<double> seconds;
-  for (int i = 0; i < samples; ++i) seconds.push_back(batch(calls) / static_cast<double>(calls));
-  return summarize(std::move(seconds));
+  return time_all<1>({&batch}, sampling)[0];
 }
 
 std::pair<Timing, Timing> time_both(const Batch& first, const Batch& second,
                                     const Sampling& sampling) {
-  const long first_calls = calls_per_sample(first, sampling);
-  const long second_calls = calls_per_sample(second, sampling);
-  const auto both = [&] { return first(first_calls) + second(second_calls); };
-  warm(both, sampling.warm_seconds);
-  const int samples = samples_in_budget(sampling, both());
-  std::vector<double> a, b;
-  for (int i = 0; i < samples; ++i) {
-    a.push_back(first(first_calls) / static_cast<double>(first_calls));
-    b.push_back(second(second_calls) / static_cast<double>(second_calls));
-  }
-  return {summarize(std::move(a)), summarize(std::move(b))};
+  const auto [a, b] = time_all<2>({&first, &second}, sampling);
+  return {a, b};
 }
 
 long calls_in_queue(std::int64_t launches) {
@@ -123,14 +132,14 @@ std::optional<Timing> time_queued(Device device, const std::function<void()>& ca
     std::binary_semaphore open{0};
     bool in_time = false;
   };
-  static constexpr std::chrono::milliseconds kPatience{500};
+  static constexpr std::chrono::milliseconds kTimeout{500};
   const Stream stream = Stream::current(device);
   Event start(device, true), end(device, true);
   std::vector<double> seconds;
   for (int i = 0; i < samples; ++i) {
     synchronize(device);
     const auto gate = std::make_shared<Gate>();
-    stream.enqueue([gate] { gate->in_time = gate->open.try_acquire_for(kPatience); });
+    stream.enqueue([gate] { gate->in_time = gate->open.try_acquire_for(kTimeout); });
     start.record(stream);
     for (long n = 0; n < calls; ++n) call();
     end.record(stream);

@@ -1,6 +1,5 @@
-// How long something takes: medians of many samples, each long enough to be read well, after
-// warming up. Two things that are to be compared are sampled in turn, so that a slow moment of the
-// machine falls on both.
+// Timing: medians of many samples after warm-up, each long enough for the clock's resolution. Two
+// batches to be compared are sampled alternately, so that disturbances of the machine affect both.
 #pragma once
 
 #include <cstdint>
@@ -17,26 +16,26 @@ struct Timing {
   double median = 0;
   double least = 0;
   double most = 0;
-  double spread = 0;  // distance between the quartiles, as a part of the median
+  double spread = 0;  // interquartile range, relative to the median
   int samples = 0;
 
-  // The quartiles lie so far apart that the median says little.
+  // The spread is too large for the median to be reliable.
   bool disturbed() const { return spread > 0.10; }
 };
 
 struct Sampling {
   int samples = 25;
   double sample_seconds = 2e-3;  // a sample repeats the call until it lasts about this long
-  double budget_seconds =
-      1.0;  // fewer samples, but at least five, where all of them would last longer
-  // Calls before the first sample: a card at its power limit settles on a clock in that time.
+  // Limits the number of samples, to at least five.
+  double budget_seconds = 1.0;
+  // Calls before the first sample, in which a GPU at its power limit settles on a clock.
   double warm_seconds = 0;
 };
 
 // Makes `n` calls and returns the seconds that they took.
 using Batch = std::function<double(long n)>;
 
-double host_seconds();  // a clock that only goes forward
+double host_seconds();  // a monotonic clock
 
 // By the host's clock, without waiting for a device.
 template <class Call>
@@ -48,27 +47,27 @@ Batch host_batch(Call call) {
   };
 }
 
-// By the host's clock, from the first call until the device is done with the last.
+// By the host's clock, from the first call until the device has finished the last.
 Batch synchronized_batch(Device device, std::function<void()> call);
 
-// By the device's own events; on the CPU the same as host_batch.
+// By device events; on the CPU the same as host_batch.
 Batch device_batch(Device device, std::function<void()> call);
 
 Timing time(const Batch& batch, const Sampling& sampling = {});
 std::pair<Timing, Timing> time_both(const Batch& first, const Batch& second,
                                     const Sampling& sampling = {});
 
-// So many calls of so many launches each that a stream takes them without making the host wait.
+// The number of calls, of `launches` launches each, that a stream can queue without blocking the
+// host.
 long calls_in_queue(std::int64_t launches);
 
-// What a call takes on the device alone: its stream is held up until `calls` of them are queued, so
-// that the device never waits for the host. Nothing on the CPU, and where a stream does not take
-// that much.
+// Device time of a call. The stream is blocked until `calls` of them are queued, so the device
+// never waits for the host. Nothing on the CPU, and if the stream cannot queue that many.
 std::optional<Timing> time_queued(Device device, const std::function<void()>& call, long calls,
                                   int samples);
 
-// What a call takes of the host's time: `calls` of them, few enough that none waits for the device,
-// on a stream that was idle.
+// Host time of a call: the mean over `calls` of them on an idle stream, few enough that none waits
+// for the device.
 Timing time_host(Device device, const std::function<void()>& call, long calls, int samples);
 std::pair<Timing, Timing> time_host_both(Device device, const std::function<void()>& first,
                                          const std::function<void()>& second, long calls,

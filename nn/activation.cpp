@@ -3,27 +3,26 @@
 #include "brrr/ops/functions.h"
 
 namespace brrr::nn {
+namespace {
+
+struct Entry {
+  std::string_view name;
+  Tensor (*function)(const Tensor& x);
+};
+constexpr Entry kEntries[] = {{"gelu_tanh", [](const Tensor& x) { return gelu_tanh(x); }},
+                              {"gelu", [](const Tensor& x) { return gelu(x); }},
+                              {"relu", [](const Tensor& x) { return relu(x); }},
+                              {"silu", [](const Tensor& x) { return silu(x); }},
+                              {"tanh", [](const Tensor& x) { return tanh(x); }}};
+
+}  // namespace
 
 Tensor activate(Activation activation, const Tensor& x) {
-  switch (activation) {
-    case Activation::gelu_tanh: return gelu_tanh(x);
-    case Activation::gelu: return gelu(x);
-    case Activation::relu: return relu(x);
-    case Activation::silu: return silu(x);
-    case Activation::tanh: return tanh(x);
-  }
-  __builtin_unreachable();
+  return kEntries[static_cast<std::size_t>(activation)].function(x);
 }
 
 std::string_view name_of(Activation activation) {
-  switch (activation) {
-    case Activation::gelu_tanh: return "gelu_tanh";
-    case Activation::gelu: return "gelu";
-    case Activation::relu: return "relu";
-    case Activation::silu: return "silu";
-    case Activation::tanh: return "tanh";
-  }
-  __builtin_unreachable();
+  return kEntries[static_cast<std::size_t>(activation)].name;
 }
 
 }  // namespace brrr::nn

@@ -1,4 +1,4 @@
-// The functions between a network's layers, by name: each is the op of that name.
+// Activation functions by name; each is the op of that name.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,7 @@
 
 namespace brrr::nn {
 
-// gelu is the exact one, by erf. gelu_tanh approximates it, faster on the CPU: PyTorch's
-// GELU(approximate="tanh").
+// gelu uses erf. gelu_tanh is PyTorch's GELU(approximate="tanh"), which is faster on the CPU.
 enum class Activation : std::uint8_t { gelu_tanh, gelu, relu, silu, tanh };
 inline constexpr Activation kActivations[] = {Activation::gelu_tanh, Activation::gelu,
                                               Activation::relu, Activation::silu, Activation::tanh};

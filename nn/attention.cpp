@@ -50,7 +50,7 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
   check_dropout("scaled_dot_product_attention", options.dropout);
   const double scale = options.scale.value_or(
       1 / std::sqrt(static_cast<double>(std::max<std::int64_t>(query.size(-1), 1))));
-  // Queries are fewer than scores: scaling them moves fewer bytes.
+  // Scaling the queries moves fewer bytes than scaling the scores.
   Tensor scores = matmul(query * scale, transpose(key, -2, -1));
   constexpr double never = -std::numeric_limits<double>::infinity();
   if (options.mask.defined()) scores = where(options.mask, scores, never);
@@ -90,13 +90,13 @@ Tensor MultiHeadAttention::forward(const Tensor& x) {
   return out(reshape(permute(mixed, {0, 2, 1, 3}), {batch, length, width}));
 }
 
-// Made once a length and device, not once a call. One without values is never kept.
+// Computed once per length and device. A mask without values (of a trace) is not cached.
 Tensor MultiHeadAttention::mask_for(const Tensor& x) {
   if (!causal_) return {};
   if (mask_.defined() && mask_.size(0) == x.size(1) && mask_.device() == x.device()) return mask_;
-  Tensor made = causal_mask(x.size(1), x.size(1), x.device());
-  if (!made.is_meta()) mask_ = made;
-  return made;
+  Tensor mask = causal_mask(x.size(1), x.size(1), x.device());
+  if (!mask.is_meta()) mask_ = mask;
+  return mask;
 }
 
 }  // namespace brrr::nn

@@ -1,4 +1,4 @@
-// Attention: weighted means of values, the weights a softmax of how well queries match keys.
+// Scaled dot-product attention as a function, and multi-head self-attention as a module.
 #pragma once
 
 #include <optional>
@@ -8,18 +8,18 @@
 namespace brrr::nn {
 
 struct AttentionOptions {
-  bool causal = false;  // query i sees keys up to i
-  Tensor mask = {};     // of bool, broadcast to [..., queries, keys]; true lets a query see a key
-  double dropout = 0;   // of the weights
-  std::optional<double> scale = {};  // of the scores; 1/√width when left out
+  bool causal = false;  // query i attends to keys up to i
+  Tensor mask = {};  // bool, broadcast to [..., queries, keys]; true: the query attends to the key
+  double dropout = 0;                // of the weights
+  std::optional<double> scale = {};  // of the scores; default: 1/√width
 };
 
 // softmax(query keyᵀ · scale) value: query is [..., queries, width], key [..., keys, width], value
-// [..., keys, values]. A query that sees no key gives NaN, as in PyTorch.
+// [..., keys, values]. A query that attends to no key gives NaN, as in PyTorch.
 Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                                     const AttentionOptions& options = {});
 
-// Self-attention. One projection makes queries, keys and values, in this order.
+// Self-attention. One projection computes queries, keys and values, in this order.
 class MultiHeadAttention : public Module {
  public:
   MultiHeadAttention(std::int64_t width, int heads, Options options = {}, bool causal = true,
@@ -35,7 +35,7 @@ class MultiHeadAttention : public Module {
   int heads_;
   bool causal_;
   double dropout_;
-  Tensor mask_;  // of the last length
+  Tensor mask_;  // cached for the last length and device
 };
 
 }  // namespace brrr::nn

@@ -1,4 +1,4 @@
-// Zeros with probability p while training, and what is left scaled by 1 / (1 - p).
+// While training, zeroes each element with probability p and scales the others by 1 / (1 - p).
 #pragma once
 
 #include <brrr/nn/module.h>

@@ -5,7 +5,7 @@
 namespace brrr::nn {
 
 Embedding::Embedding(std::int64_t count, std::int64_t width, Options options)
-    : Module("embedding"), weight(init::room("embedding", {count, width}, options)) {
+    : Module("embedding"), weight(init::empty_parameter("embedding", {count, width}, options)) {
   init::normal_(weight);
   parameter("weight", weight);
 }

@@ -1,4 +1,4 @@
-// Rows of a table, by number.
+// A lookup table: rows of a weight matrix by integer index.
 #pragma once
 
 #include <brrr/nn/module.h>
@@ -9,7 +9,7 @@ namespace brrr::nn {
 class Embedding : public Module {
  public:
   Embedding(std::int64_t count, std::int64_t width, Options options = {});  // standard normal
-  // Of integers in any shape; the result has one more dimension.
+  // Integers of any shape; the result has one more dimension.
   Tensor forward(const Tensor& index) override;
 
   Tensor weight;  // [count, width]

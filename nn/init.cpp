@@ -38,15 +38,15 @@ double xavier_deviation(const char* name, const Tensor& weight, double gain) {
   return both == 0 ? 0 : gain * std::sqrt(2 / both);
 }
 
-// Drawn in f32 for 16-bit floats, and rounded once.
-Options to_draw(const Tensor& x) { return {is_half(x.dtype()) ? f32 : x.dtype(), x.device()}; }
+// 16-bit floats are drawn in f32 and rounded once.
+Options draw_options(const Tensor& x) { return {is_half(x.dtype()) ? f32 : x.dtype(), x.device()}; }
 
-// A bound for the uniform distribution of this deviation.
+// The bound of the uniform distribution with this standard deviation.
 double bound_of(double deviation) { return std::sqrt(3.0) * deviation; }
 
 }  // namespace
 
-Tensor room(const char* kind, const Dims& shape, const Options& options) {
+Tensor empty_parameter(const char* kind, const Dims& shape, const Options& options) {
   const bool sized = std::ranges::all_of(shape, [](std::int64_t size) { return size >= 0; });
   if (!sized || !is_floating(options.dtype)) {
     fail(fmt::format("[{}] expected a floating type and sizes of at least 0, got {}{}", kind,
@@ -56,10 +56,10 @@ Tensor room(const char* kind, const Dims& shape, const Options& options) {
   return empty(shape, options);
 }
 
-Tensor filled(const char* kind, const Dims& shape, double value, const Options& options) {
-  Tensor made = room(kind, shape, options);
-  constant_(made, value);
-  return made;
+Tensor full_parameter(const char* kind, const Dims& shape, double value, const Options& options) {
+  Tensor parameter = empty_parameter(kind, shape, options);
+  constant_(parameter, value);
+  return parameter;
 }
 
 void constant_(Tensor& x, double value) {
@@ -75,7 +75,7 @@ void uniform_(Tensor& x, double low, double high) {
   if (!(low <= high && std::isfinite(high - low)))
     fail(fmt::format("[uniform_] expected finite bounds in order, got {} and {}", low, high));
   const NoGrad constant;
-  copy_(x, rand(x.shape(), to_draw(x)) * (high - low) + low);
+  copy_(x, rand(x.shape(), draw_options(x)) * (high - low) + low);
 }
 
 void normal_(Tensor& x, double mean, double deviation) {
@@ -87,7 +87,7 @@ void normal_(Tensor& x, double mean, double deviation) {
         mean, deviation));
   }
   const NoGrad constant;
-  copy_(x, randn(x.shape(), to_draw(x)) * deviation + mean);
+  copy_(x, randn(x.shape(), draw_options(x)) * deviation + mean);
 }
 
 void xavier_uniform_(Tensor& weight, double gain) {

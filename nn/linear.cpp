@@ -7,12 +7,12 @@
 namespace brrr::nn {
 
 Linear::Linear(std::int64_t in, std::int64_t out, Options options, bool bias)
-    : Module("linear"), weight(init::room("linear", {out, in}, options)) {
+    : Module("linear"), weight(init::empty_parameter("linear", {out, in}, options)) {
   const double bound = in > 0 ? 1 / std::sqrt(static_cast<double>(in)) : 0;
   init::uniform_(weight, -bound, bound);
   parameter("weight", weight);
   if (!bias) return;
-  this->bias = init::room("linear", {out}, options);
+  this->bias = init::empty_parameter("linear", {out}, options);
   init::uniform_(this->bias, -bound, bound);
   parameter("bias", this->bias);
 }

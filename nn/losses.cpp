@@ -35,7 +35,7 @@ void expect_pair(const char* name, const char* what, const Tensor& x, const Tens
                    target.describe()));
 }
 
-Tensor widened(const Tensor& x) { return is_half(x.dtype()) ? cast(x, f32) : x; }
+Tensor promoted_half(const Tensor& x) { return is_half(x.dtype()) ? cast(x, f32) : x; }
 
 }  // namespace
 
@@ -61,18 +61,18 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target, Reduction reduc
   if (!(label_smoothing >= 0 && label_smoothing <= 1)) {
     fail(fmt::format("[cross_entropy] expected a smoothing in [0, 1], got {}", label_smoothing));
   }
-  const Tensor wide = widened(logits);
-  Tensor aimed = squeeze(gather(wide, -1, unsqueeze(target, -1)), -1);
-  if (label_smoothing > 0) aimed = lerp(aimed, mean(wide, {-1}), label_smoothing);
-  return cast(reduced(logsumexp(wide, {-1}) - aimed, reduction), logits.dtype());
+  const Tensor wide = promoted_half(logits);
+  Tensor of_target = squeeze(gather(wide, -1, unsqueeze(target, -1)), -1);
+  if (label_smoothing > 0) of_target = lerp(of_target, mean(wide, {-1}), label_smoothing);
+  return cast(reduced(logsumexp(wide, {-1}) - of_target, reduction), logits.dtype());
 }
 
 Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& target,
                                         Reduction reduction) {
   const CompositeScope scope("binary_cross_entropy_with_logits");
   expect_pair("binary_cross_entropy_with_logits", "logits", logits, target);
-  const Tensor wide = widened(logits);
-  return cast(reduced(softplus(wide) - wide * widened(target), reduction), logits.dtype());
+  const Tensor wide = promoted_half(logits);
+  return cast(reduced(softplus(wide) - wide * promoted_half(target), reduction), logits.dtype());
 }
 
 }  // namespace brrr::nn

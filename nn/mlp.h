@@ -1,4 +1,4 @@
-// Linear layers with an activation between them, and pre-norm residual blocks of two such layers.
+// A multilayer perceptron, and the pre-norm residual block around one.
 #pragma once
 
 #include <concepts>
@@ -19,9 +19,9 @@ struct MLPOptions {
 
 class MLP : public Module {
  public:
-  // {2, 64, 64, 3} is three layers from 2 features to 3.
+  // {2, 64, 64, 3}: three layers, from 2 features to 3.
   explicit MLP(const std::vector<std::int64_t>& widths, const MLPOptions& options = {});
-  // A template, so that {.device = ...} means MLPOptions.
+  // A template, so that {.device = ...} selects MLPOptions.
   template <std::same_as<Options> O>
   MLP(const std::vector<std::int64_t>& widths, const O& options)
       : MLP(widths, MLPOptions{.dtype = options.dtype, .device = options.device}) {}
@@ -33,7 +33,7 @@ class MLP : public Module {
   Activation activation_;
 };
 
-// x + mlp(norm(x)), the mlp four times as wide inside.
+// x + mlp(norm(x)); the MLP's hidden layer has four times the width.
 class ResidualBlock : public Module {
  public:
   explicit ResidualBlock(std::int64_t width, const MLPOptions& options = {});

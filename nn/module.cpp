@@ -99,15 +99,15 @@ void Module::buffer(std::string name, Tensor& tensor) {
 
 void Module::child(std::string name, Module& module) {
   expect_new(name);
-  for (const Module* above = this; above; above = above->parent_) {
-    if (above == &module) {
+  for (const Module* ancestor = this; ancestor; ancestor = ancestor->parent_) {
+    if (ancestor == &module) {
       fail(fmt::format("[{}] expected \"{}\" to be another module, got this one or one around it",
                        path(), name));
     }
   }
   if (module.parent_) {
-    fail(fmt::format("[{}] expected \"{}\" to be a module that stands in no other, got {}", path(),
-                     name, module.path()));
+    fail(fmt::format("[{}] expected \"{}\" to be a module without a parent, got {}", path(), name,
+                     module.path()));
   }
   module.parent_ = this;
   children_.push_back({std::move(name), &module});

@@ -1,4 +1,4 @@
-// A module's tensors on another device, or in another type.
+// Module::to: moves and converts a module's tensors in place.
 #include <fmt/format.h>
 
 #include <unordered_map>
@@ -13,13 +13,13 @@ namespace brrr::nn {
 namespace {
 
 Tensor converted(const Tensor& x, Device device, DType dtype) {
-  Tensor made = to(detach(x), device, dtype);
-  if (!requires_grad(x)) return made;
-  requires_grad_(made);
+  Tensor result = to(detach(x), device, dtype);
+  if (!requires_grad(x)) return result;
+  requires_grad_(result);
   if (const Tensor gradient = grad_of(x); gradient.defined()) {
-    set_grad(made, to(detach(gradient), device, dtype));
+    set_grad(result, to(detach(gradient), device, dtype));
   }
-  return made;
+  return result;
 }
 
 }  // namespace
@@ -35,27 +35,27 @@ Module& Module::convert(std::optional<Device> device, std::optional<DType> dtype
   }
   refuse_while_tracing("Module::to", "it would leave the module with tensors without values");
   const NoGrad constant;
-  std::unordered_map<const TensorImpl*, Tensor> made;
+  std::unordered_map<const TensorImpl*, Tensor> replacements;
   const std::vector<Entry> all = entries();
   for (const Entry& entry : all) {
     const Tensor& x = *entry.tensor;
-    if (!x.defined() || made.contains(x.impl())) continue;
-    const Device there = device.value_or(x.device());
-    const DType type = is_floating(x.dtype()) ? dtype.value_or(x.dtype()) : x.dtype();
-    if (there == x.device() && type == x.dtype()) continue;
+    if (!x.defined() || replacements.contains(x.impl())) continue;
+    const Device new_device = device.value_or(x.device());
+    const DType new_dtype = is_floating(x.dtype()) ? dtype.value_or(x.dtype()) : x.dtype();
+    if (new_device == x.device() && new_dtype == x.dtype()) continue;
     if (GradientGroup::holds(x)) {
       fail(fmt::format(
           "[{}] expected a module that is not packed, got {}, which nn::Parameters or an optimizer "
           "has packed: call to(...) before making those",
           path(), entry.name));
     }
-    made.emplace(x.impl(), converted(x, there, type));
+    replacements.emplace(x.impl(), converted(x, new_device, new_dtype));
   }
   // Nothing can fail from here on.
   for (const Entry& entry : all) {
     if (!entry.tensor->defined()) continue;
-    const auto found = made.find(entry.tensor->impl());
-    if (found != made.end()) replace(*entry.tensor, found->second);
+    const auto found = replacements.find(entry.tensor->impl());
+    if (found != replacements.end()) replace(*entry.tensor, found->second);
   }
   return *this;
 }

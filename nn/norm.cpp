@@ -6,8 +6,8 @@ namespace brrr::nn {
 
 LayerNorm::LayerNorm(std::int64_t width, Options options, double eps)
     : Module("layer_norm"),
-      weight(init::filled("layer_norm", {width}, 1, options)),
-      bias(init::filled("layer_norm", {width}, 0, options)),
+      weight(init::full_parameter("layer_norm", {width}, 1, options)),
+      bias(init::full_parameter("layer_norm", {width}, 0, options)),
       eps_(eps) {
   parameter("weight", weight);
   parameter("bias", bias);
@@ -19,7 +19,7 @@ Tensor LayerNorm::forward(const Tensor& x) {
 }
 
 RMSNorm::RMSNorm(std::int64_t width, Options options, double eps)
-    : Module("rms_norm"), weight(init::filled("rms_norm", {width}, 1, options)), eps_(eps) {
+    : Module("rms_norm"), weight(init::full_parameter("rms_norm", {width}, 1, options)), eps_(eps) {
   parameter("weight", weight);
 }
 

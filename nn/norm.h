@@ -1,4 +1,4 @@
-// Normalization of the last dimension: by mean and variance, or by the mean of squares alone.
+// Normalization over the last dimension: LayerNorm and RMSNorm.
 #pragma once
 
 #include <brrr/nn/module.h>

@@ -13,12 +13,12 @@
 namespace brrr::nn {
 namespace {
 
-// A tensor under the names that the module has for it.
+// A parameter, and every member of the module that refers to it.
 struct Shared {
   std::string name;
-  std::vector<Tensor*> places;
+  std::vector<Tensor*> members;
 
-  const Tensor& tensor() const { return *places[0]; }
+  const Tensor& tensor() const { return *members[0]; }
 };
 
 std::size_t alignment_of(const Tensor& x) {
@@ -27,8 +27,8 @@ std::size_t alignment_of(const Tensor& x) {
   return bytes == 0 ? most : std::min(most, std::size_t{1} << std::countr_zero(bytes));
 }
 
-// By type and device, in the order in which they appear.
-std::vector<std::vector<Shared>> sorted(const Module& module) {
+// The parameters by dtype and device, in order of first appearance.
+std::vector<std::vector<Shared>> parameters_by_buffer(const Module& module) {
   std::vector<std::vector<Shared>> buffers;
   std::map<const TensorImpl*, std::pair<std::size_t, std::size_t>> found;
   for (const Module::Entry& entry : module.entries()) {
@@ -41,7 +41,7 @@ std::vector<std::vector<Shared>> sorted(const Module& module) {
                       entry.name, module.path()));
     }
     if (const auto again = found.find(x.impl()); again != found.end()) {
-      buffers[again->second.first][again->second.second].places.push_back(&x);
+      buffers[again->second.first][again->second.second].members.push_back(&x);
       continue;
     }
     std::size_t buffer = 0;
@@ -64,7 +64,7 @@ std::vector<std::vector<Shared>> sorted(const Module& module) {
 
 Parameters::Parameters(Module& module) {
   const NoGrad constant;
-  const std::vector<std::vector<Shared>> buffers = sorted(module);
+  const std::vector<std::vector<Shared>> buffers = parameters_by_buffer(module);
   if (buffers.empty()) {
     fail(fmt::format("[parameters] expected parameters that require a gradient, got none in {}",
                      module.path()));
@@ -89,7 +89,7 @@ Parameters::Parameters(Module& module) {
   // Nothing can fail from here on.
   for (std::size_t b = 0; b < buffers.size(); ++b) {
     for (std::size_t i = 0; i < buffers[b].size(); ++i) {
-      for (Tensor* place : buffers[b][i].places) replace(*place, leaves[b][i]);
+      for (Tensor* member : buffers[b][i].members) replace(*member, leaves[b][i]);
     }
   }
 }

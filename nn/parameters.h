@@ -1,5 +1,5 @@
-// The parameters of a module side by side: one flat tensor a type and device, and one of their
-// gradients. What an optimizer does, it does to a few tensors, however many layers there are.
+// The parameters of a module packed into flat tensors: one for each dtype and device, and one for
+// their gradients. An optimizer then updates a few tensors, whatever the number of layers.
 #pragma once
 
 #include <memory>
@@ -12,28 +12,28 @@
 
 namespace brrr::nn {
 
-// The module's tensors become views into the flat ones and keep their values: writing to either is
-// writing to both. They collect their gradients together, one op a backward. Parameters that
-// require no gradient stay where they are. A module is packed once at a time.
+// The module's tensors become views of the flat ones and keep their values. A backward joins their
+// gradients with one op. Parameters that require no gradient are not packed. Only one Parameters
+// may pack a module at a time.
 class Parameters {
  public:
   explicit Parameters(Module& module);
 
-  // In the order in which a type and device first appears.
+  // Flat tensors, in the order in which their dtype and device first appear in the module.
   std::span<const Tensor> values() const { return values_; }
-  // Of the same shapes; undefined before a backward has reached one of its parameters.
+  // One for each of values(); undefined until a backward has reached one of its parameters.
   std::vector<Tensor> gradients() const;
   void zero_grad();
 
-  // Where each parameter lies. Those whose sizes are multiples of higher powers of two come first,
-  // so that each begins at a multiple of its own, up to 256 bytes.
+  // The range of each parameter. Parameters are sorted by the largest power of two that divides
+  // their size in bytes, so each starts at a multiple of its own, up to 256.
   struct Slice {
     std::string name;
     std::size_t buffer;  // which of values()
     std::int64_t start, length;
   };
   std::span<const Slice> slices() const { return slices_; }
-  // The parameter that an element of a flat tensor belongs to.
+  // The slice that contains an element of a flat tensor.
   const Slice& slice_at(std::size_t buffer, std::int64_t element) const;
 
   std::int64_t numel() const;

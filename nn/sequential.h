@@ -1,4 +1,4 @@
-// Modules one after the other, named by their places: "0.weight", "2.weight".
+// A chain of modules, named by index: "0.weight", "2.weight".
 //
 //   nn::Sequential model;
 //   model.add<nn::Linear>(2, 64);
@@ -29,12 +29,12 @@ class Sequential : public Module {
  public:
   Sequential() : Module("sequential") {}
 
-  // Makes a module at the end, and keeps it.
+  // Constructs a module at the end; the Sequential owns it.
   template <class M, class... Arguments>
   M& add(Arguments&&... arguments) {
-    auto made = std::make_unique<M>(std::forward<Arguments>(arguments)...);
-    M& module = *made;
-    append(std::move(made));
+    auto owned = std::make_unique<M>(std::forward<Arguments>(arguments)...);
+    M& module = *owned;
+    append(std::move(owned));
     return module;
   }
   void append(std::unique_ptr<Module> module);

@@ -1,4 +1,4 @@
-// A transformer that reads tokens and says what comes next.
+// A decoder-only transformer: logits of the next token at each position.
 #pragma once
 
 #include <deque>
@@ -11,7 +11,7 @@
 
 namespace brrr::nn {
 
-// x + attention(norm1(x)), then x + mlp(norm2(x)), the mlp four times as wide inside.
+// x + attention(norm1(x)), then x + mlp(norm2(x)); the MLP's hidden layer has four times the width.
 class TransformerBlock : public Module {
  public:
   TransformerBlock(std::int64_t width, int heads, Options options = {}, bool causal = true,
@@ -22,7 +22,7 @@ class TransformerBlock : public Module {
   MultiHeadAttention attention;
   LayerNorm norm2;
   MLP mlp;
-  Dropout dropout;  // of what each half adds
+  Dropout dropout;  // of both residual branches
 };
 
 struct TransformerSizes {
@@ -33,8 +33,8 @@ struct TransformerSizes {
   int layers = 1;
 };
 
-// Embeddings of tokens and places, blocks, a norm, a head. Embeddings and the head start normal
-// with deviation 0.02, so that the first guess is near uniform.
+// Embeddings of tokens and positions (`places`), blocks, a norm, a head. Embeddings and the head
+// are initialized normal with deviation 0.02, so that the first predictions are near uniform.
 class Transformer : public Module {
  public:
   explicit Transformer(const TransformerSizes& sizes, Options options = {}, double dropout = 0);

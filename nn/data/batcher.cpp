@@ -54,9 +54,9 @@ void gather_rows(const Tensor& to, const Tensor& from, std::span<const std::int6
 
 struct Batcher::Slot {
   Batch batch = {};
-  Batch host = {};  // on the way to another device than the CPU
-  Event filled;
-  std::future<void> ready = {};  // gathered, and the copy given to the stream
+  Batch host = {};               // staging, for devices other than the CPU
+  Event filled;                  // the copy has ended
+  std::future<void> ready = {};  // gathered, and the copy enqueued
 };
 
 Batcher::Batcher(const Dataset& dataset, const BatcherOptions& options)
@@ -68,15 +68,14 @@ Batcher::Batcher(const Dataset& dataset, const BatcherOptions& options)
       feed_(options.device.is_cpu() ? thread_ : Stream(options.device)) {
   for (int i = 0; i < options.slots; ++i) {
     Slot& slot = slots_.emplace_back(Slot{.filled = Event(options.device)});
-    const auto place = [&](const Tensor& x, Device device) {
-      return rows_like(x, options.batch, device);
+    const auto batch_on = [&](Device device) {
+      return Batch{rows_like(dataset_.inputs, options.batch, device),
+                   rows_like(dataset_.targets, options.batch, device)};
     };
-    slot.batch = {place(dataset_.inputs, options.device), place(dataset_.targets, options.device)};
-    if (!options.device.is_cpu()) {
-      slot.host = {place(dataset_.inputs, cpu), place(dataset_.targets, cpu)};
-    }
+    slot.batch = batch_on(options.device);
+    if (!options.device.is_cpu()) slot.host = batch_on(cpu);
   }
-  feed_.wait(Stream::current(options.device).record());  // whose memory it is until then
+  feed_.wait(Stream::current(options.device).record());  // which allocated the slots
   for (int i = 0; i < options.slots; ++i) start_filling(given_ + i);
 }
 
@@ -86,7 +85,7 @@ Batcher::~Batcher() {
   }
   try {
     feed_.synchronize();
-  } catch (const Error&) {  // of a copy whose batch nobody will see
+  } catch (const Error&) {  // a failed copy of a batch that nobody will read
   }
 }
 
@@ -103,8 +102,8 @@ const Batch& Batcher::next() {
   }
   try {
     slot.ready.get();
-  } catch (const std::future_error&) {  // skipped, since the stream that it waits for has failed
-    thread_.synchronize();
+  } catch (const std::future_error&) {  // a broken promise: the thread's stream has failed
+    thread_.synchronize();              // throws the stream's error
     throw;
   }
   if (!options_.device.is_cpu()) Stream::current(options_.device).wait(slot.filled);
@@ -112,7 +111,8 @@ const Batch& Batcher::next() {
   return slot.batch;
 }
 
-// Whoever works on the batch has been given that work: the slot may be written to after it.
+// All work on the batch is enqueued: the slot may be overwritten after it. That is a write, so the
+// tensors' versions change.
 void Batcher::release(const Slot& slot) const {
   for (const Tensor* x : {&slot.batch.inputs, &slot.batch.targets}) ++x->impl()->storage->version;
   feed_.wait(Stream::current(options_.device).record());
@@ -130,11 +130,11 @@ void Batcher::fill(Slot& slot, std::int64_t number) {
   find_order(number / per_epoch_);
   const std::span<const std::int64_t> rows(order_.data() + number % per_epoch_ * options_.batch,
                                            static_cast<std::size_t>(options_.batch));
-  const bool here = options_.device.is_cpu();
-  const Batch& host = here ? slot.batch : slot.host;
+  const bool on_cpu = options_.device.is_cpu();
+  const Batch& host = on_cpu ? slot.batch : slot.host;
   gather_rows(host.inputs, dataset_.inputs, rows);
   gather_rows(host.targets, dataset_.targets, rows);
-  if (here) return;
+  if (on_cpu) return;
   const StreamGuard guard(feed_);
   copy_from_host(slot.batch.inputs, host.inputs.data());
   copy_from_host(slot.batch.targets, host.targets.data());

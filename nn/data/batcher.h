@@ -1,5 +1,5 @@
-// Batches of a dataset in device memory that stays where it is. While a step works on one batch,
-// the next ones are gathered on a thread of the batcher's own and copied on a stream of its own.
+// Double-buffered batches of a dataset, in device tensors with fixed addresses. While a step uses
+// one slot, the batcher's thread gathers the next batches and its stream copies them.
 //
 //   data::Batcher batches(dataset, {.batch = 64, .device = cuda()});
 //   for (int step = 0; step < 1000; ++step) {
@@ -20,10 +20,10 @@ namespace brrr::data {
 struct BatcherOptions {
   std::int64_t batch = 32;
   Device device = default_device();
-  int slots = 2;  // batches in device memory: the one given out, and those ahead of it
+  int slots = 2;  // batches in device memory: the current one, and those prefetched
   bool shuffle = true;
-  std::uint64_t seed = 0;  // of the order, which is another in each epoch
-  std::int64_t start = 0;  // batches to leave out: `given()` of the run that goes on
+  std::uint64_t seed = 0;  // of the order, which differs in each epoch
+  std::int64_t start = 0;  // batches to skip: given() of the run to resume
 };
 
 struct Batch {
@@ -37,13 +37,13 @@ class Batcher {
   Batcher(const Batcher&) = delete;
   Batcher& operator=(const Batcher&) = delete;
 
-  // The next batch, for work that is given to the current stream from now on. Valid until the next
-  // call; a slot's tensors are the same objects each time that it is given out.
+  // The next batch, ready for work that is enqueued on the current stream afterwards. Valid until
+  // the next call; a slot's tensors are the same objects each time.
   const Batch& next();
 
-  // Rows at the end of an epoch that fill no batch are left out.
+  // The last rows of an epoch are dropped where they fill no batch.
   std::int64_t batches_per_epoch() const { return per_epoch_; }
-  // Batches given out, counting those left out at the start.
+  // Batches handed out, counting those skipped at the start.
   std::int64_t given() const { return given_; }
 
  private:
@@ -59,10 +59,10 @@ class Batcher {
   const std::int64_t per_epoch_;
   std::int64_t given_;
   std::vector<Slot> slots_;
-  // Used on the thread alone: the rows in the order of an epoch.
+  // The rows in the order of epoch_; only the thread uses both.
   std::vector<std::int64_t> order_;
   std::int64_t epoch_ = -1;
-  Stream thread_, feed_;  // feed_ is the thread itself on the CPU
+  Stream thread_, feed_;  // gathers; copies to the device (on the CPU the same stream)
 };
 
 }  // namespace brrr::data

@@ -15,7 +15,7 @@
 namespace brrr::data {
 namespace {
 
-// What an element is in the file, and what it becomes.
+// An element type of the format, and the dtype it is read as.
 struct Element {
   std::uint8_t code;
   std::size_t bytes;
@@ -43,7 +43,7 @@ void convert(const Element& element, const std::uint8_t* from, std::size_t count
       continue;
     }
     auto word = static_cast<std::uint32_t>(bits);
-    if (element.is_signed) {  // the sign fills the upper bytes
+    if (element.is_signed) {  // sign-extend
       const int unused = 32 - 8 * static_cast<int>(element.bytes);
       word = static_cast<std::uint32_t>(static_cast<std::int32_t>(word << unused) >> unused);
     }
@@ -81,10 +81,10 @@ Tensor read_idx(const ByteSource& source) {
         4, fmt::format("expected a shape whose bytes fit into 63 bits, got {}", to_string(shape)));
   }
   const std::uint64_t bytes = static_cast<std::uint64_t>(*numel) * element->bytes;
-  if (const std::uint64_t held = source.size() - at; bytes != held) {
-    source.refuse(
-        at + std::min(bytes, held),
-        fmt::format("expected {} bytes of elements for {}, got {}", bytes, to_string(shape), held));
+  if (const std::uint64_t present = source.size() - at; bytes != present) {
+    source.refuse(at + std::min(bytes, present),
+                  fmt::format("expected {} bytes of elements for {}, got {}", bytes,
+                              to_string(shape), present));
   }
 
   Tensor tensor = make_tensor(element->dtype, shape, cpu);

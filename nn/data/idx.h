@@ -1,4 +1,4 @@
-// idx files, the format of MNIST: one array a file, big-endian.
+// Reads idx files, the format of MNIST: one big-endian array per file.
 #pragma once
 
 #include <cstddef>
@@ -10,11 +10,11 @@
 
 namespace brrr::data {
 
-// Integers of 8, 16 and 32 bits become i32; f32 and f64 stay. A damaged file is refused by an Error
-// that reads "[idx] path: at byte N: reason"; nothing is allocated for elements that the file does
-// not hold.
+// Integers of 8, 16 and 32 bits become i32; f32 and f64 keep their type. A damaged file throws
+// "[idx] path: at byte N: reason". Nothing is allocated before the file's size is checked against
+// its header.
 Tensor load_idx(const std::string& path);
-// The same from memory; `name` stands for the path in errors.
+// The same from memory; `name` replaces the path in errors.
 Tensor parse_idx(std::span<const std::byte> bytes, std::string_view name = "memory");
 
 }  // namespace brrr::data

@@ -1,4 +1,4 @@
-// Numbers for data: a stream of its own for each seed, the same on every machine.
+// A generator for synthetic data: the same numbers from a seed on every machine.
 #pragma once
 
 #include <cmath>
@@ -22,7 +22,7 @@ class Random {
   }
 
  private:
-  // Its values are fixed by the standard; those of the standard's distributions are not.
+  // The standard fixes this engine's values, but not those of its distributions.
   std::mt19937_64 engine_;
 };
 

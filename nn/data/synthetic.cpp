@@ -11,7 +11,7 @@
 namespace brrr::data {
 namespace {
 
-// What is made goes through lists in memory.
+// The examples are built in host memory, so their number is bounded.
 void expect_size(const char* name, const Dims& shape) {
   constexpr std::int64_t kMost = std::int64_t{1} << 28;
   std::int64_t count = 1;

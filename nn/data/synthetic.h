@@ -1,5 +1,5 @@
-// Toy problems made in code. The same arguments give the same examples; no draw touches the
-// generator that rand and randn use.
+// Synthetic datasets. The same arguments give the same examples; the generator of rand and randn is
+// not used.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,13 @@
 
 namespace brrr::data {
 
-// Points of two spirals around each other, `turns` times about the centre, in [-1, 1]² but for the
-// noise: inputs f32 [size, 2], targets i64 [size], which alternate between 0 and 1.
+// Two interleaved spirals of `turns` turns, in [-1, 1]² before noise is added: inputs f32 [size,
+// 2], targets i64 [size], alternating 0 and 1.
 Dataset two_spirals(std::int64_t size, double noise = 0.02, double turns = 1.5,
                     std::uint64_t seed = 0);
 
-// targets = tanh(inputs A) B + noise with A and B drawn once: inputs f32 [size, features] standard
-// normal, targets f32 [size, outputs].
+// targets = tanh(inputs A) B + noise, with random A and B: inputs f32 [size, features], standard
+// normal; targets f32 [size, outputs].
 Dataset regression(std::int64_t size, std::int64_t features, std::int64_t outputs = 1,
                    double noise = 0.1, std::uint64_t seed = 0);
 

@@ -39,7 +39,7 @@ Tensor global_norm(std::span<const Tensor> tensors) {
   if (tensors.empty()) fail("[global_norm] expected at least one tensor, got none");
   Tensor total;
   for (const Tensor& tensor : tensors) {
-    // A sum of squares of f16 passes its range early.
+    // A sum of squares overflows f16 early.
     const Tensor part = norm(is_half(tensor.dtype()) ? cast(tensor, f32) : tensor);
     if (!total.defined()) {
       total = part;

@@ -1,5 +1,5 @@
-// A number that a transformation multiplies with, mixes by, or adds: written in the program, or on
-// the device, where it may change from step to step without the host's taking part.
+// A coefficient of a transformation (a rate, a decay): a number of the program, or a 0-d tensor on
+// the device, which can change between steps without the host.
 #pragma once
 
 #include <optional>
@@ -16,7 +16,7 @@ class Coefficient {
       : number_(static_cast<double>(number)) {}
   Coefficient(const Tensor& value);  // 0-d, floating
 
-  // The number, where it is one of the program's.
+  // The number; none if it is a tensor.
   std::optional<double> number() const {
     return tensor_.defined() ? std::nullopt : std::optional(number_);
   }
@@ -30,8 +30,8 @@ class Coefficient {
 
 Coefficient one_minus(const Coefficient& c);
 
-// Throws "[function] expected name in ..., got ..." for a number out of range; a device's value is
-// not read.
+// Throws "[function] expected name in ..., got ..." for a number out of range; tensors are not
+// checked.
 void require_decay(const char* function, const char* name, const Coefficient& c);  // in [0, 1)
 void require_not_negative(const char* function, const char* name, const Coefficient& c);
 

@@ -41,13 +41,13 @@ struct Injection {
     }
     if (scheduled) state.add("count", count);
     state.add("hyperparams", std::move(hyperparams));
-    State inner = of(state).init(params);
+    State inner = transformation(state).init(params);
     state.add("inner", std::move(inner));
     return state;
   }
 
-  // The transformation with the state's values.
-  Transformation of(State& state) const {
+  // The transformation with the state's hyperparameters.
+  Transformation transformation(State& state) const {
     State& hyperparams = state.child("hyperparams");
     std::vector<std::pair<std::string, Coefficient>> now;
     for (const auto& value : values) {
@@ -56,7 +56,8 @@ struct Injection {
     return make(Hyperparameters(std::move(now)));
   }
 
-  Transformation of_next_step(State& state) const {
+  // Advances the schedules by a step.
+  Transformation next_transformation(State& state) const {
     if (scheduled) {
       Tensor& count = state.tensor("count");
       for (const auto& [name, value] : values) {
@@ -65,7 +66,7 @@ struct Injection {
       }
       add_(count, 1.0);
     }
-    return of(state);
+    return transformation(state);
   }
 };
 
@@ -87,11 +88,12 @@ Transformation inject_hyperparams(HyperparameterValues values,
   return Transformation(
       [injection](std::span<const Tensor> params) { return injection->init(params); },
       [injection](std::vector<Tensor> updates, State& state, std::span<const Tensor> params) {
-        return injection->of_next_step(state).update(std::move(updates), state.child("inner"),
-                                                     params);
+        return injection->next_transformation(state).update(std::move(updates),
+                                                            state.child("inner"), params);
       },
       [injection](std::vector<Tensor> updates, State& state, std::span<Tensor> params) {
-        injection->of_next_step(state).apply(std::move(updates), state.child("inner"), params);
+        injection->next_transformation(state).apply(std::move(updates), state.child("inner"),
+                                                    params);
       });
 }
 

@@ -1,5 +1,5 @@
-// Hyperparameters that live in the state, on the device: a program changes them between steps with
-// fill_ and reads them for its log, without making a new optimizer.
+// Hyperparameters as tensors of the state, so that a program can read them for a log and change
+// them between steps with fill_, without making a new optimizer.
 //
 //   Transformation t = inject_hyperparams({{"rate", 1e-3}, {"decay", 0.1}}, [](const auto& h) {
 //     return adamw(h["rate"], h["decay"]);
@@ -33,13 +33,13 @@ class Hyperparameters {
 
 using HyperparameterValues = std::vector<std::pair<std::string, std::variant<double, Schedule>>>;
 
-// `make` is called each step with 0-d f32 tensors of the state; once at the start with the numbers,
-// so that wrong ones are refused. The value of a schedule is written to the state in each step, so
-// that what is set by hand is lost. State: hyperparams, inner, and count where there is a schedule.
+// `make` is called in each step with 0-d f32 tensors of the state, and once at the start with the
+// numbers, to validate them. Each step overwrites a scheduled hyperparameter with the schedule's
+// value. State: hyperparams, inner, and count if there is a schedule.
 Transformation inject_hyperparams(
     HyperparameterValues values, std::function<Transformation(const Hyperparameters& values)> make);
 
-// The tensor that holds an injected hyperparameter, anywhere in the tree.
+// The tensor of an injected hyperparameter, anywhere in the tree.
 Tensor& hyperparameter(State& state, std::string_view name);
 
 }  // namespace brrr::optim

@@ -6,8 +6,8 @@
 namespace brrr::optim {
 namespace {
 
-// The masters, and the parameters that need none.
-std::vector<Tensor> wide(State& state, std::span<const Tensor> params) {
+// The masters, and the parameters that have none.
+std::vector<Tensor> masters_of(State& state, std::span<const Tensor> params) {
   std::vector<Tensor> all = state.list("masters", params);
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (!all[i].defined()) all[i] = params[i];
@@ -32,11 +32,11 @@ Transformation master_weights(const Transformation& inner) {
           if (is_half(params[i].dtype())) masters[i] = cast(params[i], f32);
         }
         State state = State().add("masters", std::move(masters));
-        State below = inner.init(wide(state, params));
-        return state.add("inner", std::move(below));
+        State inner_state = inner.init(masters_of(state, params));
+        return state.add("inner", std::move(inner_state));
       },
       [inner](std::vector<Tensor> updates, State& state, std::span<const Tensor> params) {
-        std::vector<Tensor> all = wide(state, params);
+        std::vector<Tensor> all = masters_of(state, params);
         updates = inner.update(cast_for(std::move(updates), all), state.child("inner"), all);
         for (std::size_t i = 0; i < all.size(); ++i) {
           if (all[i].impl() == params[i].impl()) continue;
@@ -45,7 +45,7 @@ Transformation master_weights(const Transformation& inner) {
         return updates;
       },
       [inner](std::vector<Tensor> updates, State& state, std::span<Tensor> params) {
-        std::vector<Tensor> all = wide(state, params);
+        std::vector<Tensor> all = masters_of(state, params);
         inner.apply(cast_for(std::move(updates), all), state.child("inner"), all);
         for (std::size_t i = 0; i < all.size(); ++i) {
           if (all[i].impl() != params[i].impl()) copy_(params[i], all[i]);

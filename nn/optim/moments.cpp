@@ -16,7 +16,7 @@ std::vector<Tensor> zeros_for(std::span<const Tensor> params, bool wide = true) 
   return zero;
 }
 
-// An average of ones for each parameter.
+// The average of ones of each parameter: a 0-d tensor.
 std::vector<Tensor> ones_averages(std::span<const Tensor> params, bool wide = true) {
   std::vector<Tensor> zero;
   for (const Tensor& param : params) {
@@ -25,7 +25,7 @@ std::vector<Tensor> ones_averages(std::span<const Tensor> params, bool wide = tr
   return zero;
 }
 
-// The state of scale_by_adam. The square of 1 is 1, so both averages of ones move alike.
+// The state of scale_by_adam. 1² is 1, so both averages of ones have the same rule.
 struct AdamState {
   std::vector<Tensor>&mus, &nus, &mu_ones, &nu_ones;
 
@@ -49,9 +49,9 @@ Transformation trace(const Coefficient& decay, bool nesterov) {
       [=](std::vector<Tensor> updates, State& state, std::span<const Tensor> params) {
         std::vector<Tensor>& traces = state.list("trace", params);
         for (std::size_t i = 0; i < updates.size(); ++i) {
-          const operands::momentum of{traces[i], updates[i], decay};
-          momentum_(of);
-          updates[i] = nesterov ? momentum(of)[0] : traces[i];
+          const operands::momentum inputs{traces[i], updates[i], decay};
+          momentum_(inputs);
+          updates[i] = nesterov ? momentum(inputs)[0] : traces[i];
         }
         return updates;
       });
@@ -107,13 +107,13 @@ Transformation scale_by_adam(const AdamOptions& options) {
             .add("nu_ones", ones_averages(params, wide));
       },
       [options](std::vector<Tensor> updates, State& state, std::span<const Tensor> params) {
-        AdamState of(state, params);
+        AdamState s(state, params);
         const Coefficient weight1 = one_minus(options.beta1), weight2 = one_minus(options.beta2);
         for (std::size_t i = 0; i < updates.size(); ++i) {
-          adam_averages_({of.mus[i], of.nus[i], updates[i], weight1, weight2});
-          of.count(i, weight1, weight2);
+          adam_averages_({s.mus[i], s.nus[i], updates[i], weight1, weight2});
+          s.count(i, weight1, weight2);
           updates[i] =
-              adam_direction({of.mus[i], of.nus[i], of.mu_ones[i], of.nu_ones[i], options.eps})[0];
+              adam_direction({s.mus[i], s.nus[i], s.mu_ones[i], s.nu_ones[i], options.eps})[0];
         }
         return updates;
       });
@@ -121,16 +121,16 @@ Transformation scale_by_adam(const AdamOptions& options) {
 
 void adam_apply(std::span<const Tensor> updates, State& state, std::span<Tensor> params,
                 const Coefficient& rate, const Coefficient& decay, const AdamOptions& options) {
-  AdamState of(state, params);
+  AdamState s(state, params);
   const Coefficient weight1 = one_minus(options.beta1), weight2 = one_minus(options.beta2);
   for (std::size_t i = 0; i < updates.size(); ++i) {
-    of.count(i, weight1, weight2);
+    s.count(i, weight1, weight2);
     adam_step_({.param = params[i],
-                .mean = of.mus[i],
-                .square = of.nus[i],
+                .mean = s.mus[i],
+                .square = s.nus[i],
                 .update = updates[i],
-                .mean_of_ones = of.mu_ones[i],
-                .square_of_ones = of.nu_ones[i],
+                .mean_of_ones = s.mu_ones[i],
+                .square_of_ones = s.nu_ones[i],
                 .rate = rate,
                 .mean_weight = weight1,
                 .square_weight = weight2,

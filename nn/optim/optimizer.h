@@ -1,4 +1,4 @@
-// A transformation at work on the parameters of a model.
+// Applies a gradient transformation to the parameters of a model, and owns its state.
 //
 //   Optimizer optimizer(model, chain(clip_by_global_norm(1.0), adam(1e-3)));
 //   backward(loss);
@@ -23,7 +23,7 @@ class Parameters;
 
 namespace brrr::optim {
 
-// What nn::Parameters is: parallel lists of values and gradients, one tensor a dtype and device.
+// Parallel lists of values and gradients, as nn::Parameters has.
 template <class P>
 concept ParameterGroups = requires(P& parameters) {
   parameters.values().begin();
@@ -35,13 +35,12 @@ class Optimizer {
  public:
   using Collect = std::function<std::vector<Tensor>()>;
 
-  // Packs the model's parameters (nn/parameters.h) and keeps them packed while it lives; neither
-  // needs the other to outlive it. A model that is packed already is refused: give the optimizer
-  // those nn::Parameters.
+  // Packs the model's parameters (nn/parameters.h) for the lifetime of the optimizer; the two may
+  // be destroyed in any order. A model that is already packed is refused: pass its nn::Parameters.
   Optimizer(nn::Module& model, Transformation transformation);
-  // Tensors with gradients of their own. Each costs launches of its own: pack those of a model.
+  // Leaves that are not packed: a step launches its kernels for each of them.
   Optimizer(std::vector<Tensor> leaves, Transformation transformation);
-  // `parameters` is referred to: it must outlive the optimizer.
+  // `parameters` must outlive the optimizer.
   template <ParameterGroups P>
   Optimizer(P& parameters, Transformation transformation)
       : Optimizer(
@@ -51,8 +50,7 @@ class Optimizer {
   Optimizer(std::vector<Tensor> values, Transformation transformation, Collect gradients,
             std::function<void()> zero_grad);
 
-  // Updates the parameters, in place. A parameter without a gradient has one of zeros, unless all
-  // are without: then it throws.
+  // Updates the parameters in place. A missing gradient counts as zeros; throws if all are missing.
   void step();
   void zero_grad() { zero_grad_(); }
 

@@ -5,10 +5,11 @@
 namespace brrr::optim {
 namespace {
 
-// A chain that ends with scale_by_learning_rate, but `step` takes the step of its apply: in one
-// pass over a parameter's bytes, from the state of the chain's first part and this step's rate.
+// A chain that ends with scale_by_learning_rate, whose apply is `step`: one pass over a parameter's
+// bytes, from the state of the chain's first part and this step's rate.
 template <class Step>
-Transformation in_one_pass(std::vector<Transformation> parts, const LearningRate& rate, Step step) {
+Transformation chain_in_one_pass(std::vector<Transformation> parts, const LearningRate& rate,
+                                 Step step) {
   const std::string last = std::to_string(parts.size() - 1);
   const Transformation whole = chain(std::move(parts));
   return Transformation(
@@ -27,10 +28,11 @@ using Params = std::span<Tensor>;
 
 Transformation adam_chain(std::vector<Transformation> parts, const LearningRate& rate,
                           const Coefficient& decay, const AdamOptions& options) {
-  return in_one_pass(std::move(parts), rate,
-                     [=](Updates updates, State& state, Params params, const Coefficient& now) {
-                       adam_apply(updates, state, params, now, decay, options);
-                     });
+  return chain_in_one_pass(
+      std::move(parts), rate,
+      [=](Updates updates, State& state, Params params, const Coefficient& now) {
+        adam_apply(updates, state, params, now, decay, options);
+      });
 }
 
 }  // namespace
@@ -40,7 +42,7 @@ Transformation sgd(const LearningRate& rate, const SgdOptions& options) {
     if (options.nesterov) fail("[sgd] expected a momentum above 0 for Nesterov's, got 0");
     return scale_by_learning_rate(rate);
   }
-  return in_one_pass(
+  return chain_in_one_pass(
       {trace(options.momentum, options.nesterov), scale_by_learning_rate(rate)}, rate,
       [options](Updates updates, State& state, Params params, const Coefficient& now) {
         trace_apply(updates, state, params, now, options.momentum, options.nesterov);
@@ -59,7 +61,7 @@ Transformation adamw(const LearningRate& rate, const Coefficient& weight_decay,
 }
 
 Transformation lion(const LearningRate& rate, const LionOptions& options) {
-  return in_one_pass(
+  return chain_in_one_pass(
       {scale_by_lion(options.beta1, options.beta2), add_decayed_weights(options.weight_decay),
        scale_by_learning_rate(rate)},
       rate, [options](Updates updates, State& state, Params params, const Coefficient& now) {

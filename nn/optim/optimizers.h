@@ -1,5 +1,4 @@
-// The usual optimizers, each a chain of transformations that a user could write as well. Defaults
-// are optax's.
+// The standard optimizers, as chains of public transformations. Defaults are optax's.
 #pragma once
 
 #include <brrr/nn/optim/moments.h>
@@ -11,7 +10,7 @@ struct SgdOptions {
   Coefficient momentum = 0;
   bool nesterov = false;
 };
-// p -= rate * trace. With L2 regularization: chain(add_decayed_weights(l2), sgd(rate)).
+// p -= rate * trace. For L2 regularization: chain(add_decayed_weights(l2), sgd(rate)).
 Transformation sgd(const LearningRate& rate, const SgdOptions& options = {});
 
 Transformation adam(const LearningRate& rate, const AdamOptions& options = {});

@@ -6,27 +6,27 @@
 namespace brrr::optim {
 namespace {
 
-// How updates are multiplied by a factor, and how that product is added to a parameter.
+// Computes update * factor (or its negative), alone or added to a parameter.
 struct Product {
   Tensor (*times)(const Tensor& update, const Coefficient& factor);
   void (*add_times)(Tensor& param, const Tensor& update, const Coefficient& factor);
 };
 
-constexpr Product kUp{[](const Tensor& update, const Coefficient& factor) {
-                        return factor.number() ? mul(update, *factor.number())
-                                               : mul(update, *Operand(factor).tensor);
-                      },
-                      [](Tensor& param, const Tensor& update, const Coefficient& factor) {
-                        addcmul_(param, update, factor);
-                      }};
-constexpr Product kDown{[](const Tensor& update, const Coefficient& rate) {
-                          return descent({update, rate})[0];
-                        },
-                        [](Tensor& param, const Tensor& update, const Coefficient& rate) {
-                          descend_({param, update, rate});
-                        }};
+constexpr Product kPositive{[](const Tensor& update, const Coefficient& factor) {
+                              return factor.number() ? mul(update, *factor.number())
+                                                     : mul(update, *Operand(factor).tensor);
+                            },
+                            [](Tensor& param, const Tensor& update, const Coefficient& factor) {
+                              addcmul_(param, update, factor);
+                            }};
+constexpr Product kNegative{[](const Tensor& update, const Coefficient& rate) {
+                              return descent({update, rate})[0];
+                            },
+                            [](Tensor& param, const Tensor& update, const Coefficient& rate) {
+                              descend_({param, update, rate});
+                            }};
 
-// `factor` makes this step's factor from the state.
+// `factor` returns this step's factor; it may update the state.
 template <class Factor>
 Transformation scaled(const Product& product, Transformation::Init init, Factor factor) {
   return Transformation(
@@ -66,16 +66,16 @@ Coefficient next_rate(const LearningRate& rate, State& state) {
   return value;
 }
 
-Transformation scale(const Coefficient& factor) { return scaled(kUp, factor); }
+Transformation scale(const Coefficient& factor) { return scaled(kPositive, factor); }
 
-Transformation scale_by_schedule(const Schedule& schedule) { return scaled(kUp, schedule); }
+Transformation scale_by_schedule(const Schedule& schedule) { return scaled(kPositive, schedule); }
 
 Transformation scale_by_learning_rate(const LearningRate& rate) {
   if (const Coefficient* fixed = std::get_if<Coefficient>(&rate)) {
     require_not_negative("scale_by_learning_rate", "a rate", *fixed);
     if (fixed->number()) return scale(-*fixed->number());  // the same bits
   }
-  return std::visit([](const auto& value) { return scaled(kDown, value); }, rate);
+  return std::visit([](const auto& value) { return scaled(kNegative, value); }, rate);
 }
 
 Transformation add_decayed_weights(const Coefficient& rate) {

@@ -12,16 +12,16 @@ namespace brrr::optim {
 // A number, a 0-d tensor or a schedule.
 using LearningRate = std::variant<Coefficient, Schedule>;
 
-// This step's rate. A schedule counts the step, in a state that scale_by_learning_rate made.
+// This step's rate. Advances a schedule's counter, in a state of scale_by_learning_rate.
 Coefficient next_rate(const LearningRate& rate, State& state);
 
 Transformation scale(const Coefficient& factor);
 
-// By the schedule's value at the number of steps done, 0 at the first. State: count.
+// Scales by the schedule's value at the number of completed steps, 0 in the first. State: count.
 Transformation scale_by_schedule(const Schedule& schedule);
 
-// By the negative rate: updates that go down. At the end of a chain it takes one launch to multiply
-// and to add to the parameters.
+// Scales by the negative rate, for gradient descent. At the end of a chain one launch multiplies
+// and adds to the parameters.
 Transformation scale_by_learning_rate(const LearningRate& rate);
 
 // updates + rate * params.

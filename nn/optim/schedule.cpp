@@ -15,8 +15,8 @@
 namespace brrr::optim {
 namespace {
 
-// Two schedules of one text are one op. The name comes of the text, so that a kernel kept on disk
-// is found again.
+// Schedules of equal text share an op. Its name is a hash of the text, so that later processes find
+// the kernel in the disk cache.
 Op op_of(const std::string& expression) {
   const CompositeScope scope("Schedule");
   static std::mutex mutex;
@@ -44,19 +44,19 @@ void require_steps(const char* function, const char* name, std::int64_t steps,
   }
 }
 
-void require_rising(const char* function, const std::vector<std::int64_t>& boundaries) {
+void require_ascending(const char* function, const std::vector<std::int64_t>& boundaries) {
   for (std::size_t i = 0; i < boundaries.size(); ++i) {
     const std::int64_t before = i == 0 ? 0 : boundaries[i - 1];
     if (boundaries[i] <= before) {
-      fail(fmt::format("[{}] expected boundaries that rise from above 0, got {} after {}", function,
-                       boundaries[i], before));
+      fail(fmt::format("[{}] expected positive boundaries in ascending order, got {} after {}",
+                       function, boundaries[i], before));
     }
   }
 }
 
-std::vector<std::int64_t> boundaries_of(const Places& places) {
+std::vector<std::int64_t> boundaries_of(const Factors& factors) {
   std::vector<std::int64_t> boundaries;
-  for (const auto& place : places) boundaries.push_back(place.first);
+  for (const auto& each : factors) boundaries.push_back(each.first);
   return boundaries;
 }
 
@@ -107,24 +107,24 @@ Schedule warmup_cosine_decay_schedule(double init, double peak, std::int64_t war
   });
 }
 
-Schedule piecewise_constant_schedule(double init, const Places& places) {
-  require_rising("piecewise_constant_schedule", boundaries_of(places));
+Schedule piecewise_constant_schedule(double init, const Factors& factors) {
+  require_ascending("piecewise_constant_schedule", boundaries_of(factors));
   std::vector<Schedule> values{constant_schedule(init)};
-  for (const auto& place : places) values.push_back(constant_schedule(init *= place.second));
-  return join_schedules(values, boundaries_of(places));
+  for (const auto& each : factors) values.push_back(constant_schedule(init *= each.second));
+  return join_schedules(values, boundaries_of(factors));
 }
 
-Schedule piecewise_linear_schedule(double init, const Places& places) {
-  require_rising("piecewise_linear_schedule", boundaries_of(places));
+Schedule piecewise_linear_schedule(double init, const Factors& factors) {
+  require_ascending("piecewise_linear_schedule", boundaries_of(factors));
   std::vector<Schedule> lines;
   std::int64_t from = 0;
-  for (const auto& [place, factor] : places) {
-    lines.push_back(linear_schedule(init, init * factor, place - from));
+  for (const auto& [boundary, factor] : factors) {
+    lines.push_back(linear_schedule(init, init * factor, boundary - from));
     init *= factor;
-    from = place;
+    from = boundary;
   }
   lines.push_back(constant_schedule(init));
-  return join_schedules(lines, boundaries_of(places));
+  return join_schedules(lines, boundaries_of(factors));
 }
 
 Schedule join_schedules(const std::vector<Schedule>& schedules,
@@ -133,7 +133,7 @@ Schedule join_schedules(const std::vector<Schedule>& schedules,
     fail(fmt::format("[join_schedules] expected one schedule more than boundaries, got {} and {}",
                      schedules.size(), boundaries.size()));
   }
-  require_rising("join_schedules", boundaries);
+  require_ascending("join_schedules", boundaries);
   return Schedule([=](const Tensor& count, double begin, const Tensor& before) {
     Tensor value = schedules[0].piece()(count, begin, before);
     for (std::size_t i = 0; i < boundaries.size(); ++i) {

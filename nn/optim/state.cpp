@@ -4,10 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <map>
 
 #include "brrr/io/safetensors.h"
-#include "brrr/nn/copy_all.h"
 #include "brrr/tensor/error.h"
 
 namespace brrr::optim {
@@ -122,38 +120,7 @@ NamedTensors State::named() const {
 }
 
 void State::load(const NamedTensors& values) {
-  std::map<std::string_view, const Tensor*> given;
-  std::vector<std::string> problems;
-  for (const auto& [name, tensor] : values) {
-    if (!given.emplace(name, &tensor).second)
-      problems.push_back(fmt::format("{} is there twice", name));
-  }
-  std::vector<Tensor> targets, sources;
-  for (const auto& [name, tensor] : named()) {
-    const auto found = given.find(name);
-    if (found == given.end()) {
-      problems.push_back(fmt::format("{} is missing", name));
-      continue;
-    }
-    const Tensor& value = *found->second;
-    if (!value.defined() || value.without_values() > tensor.without_values() ||
-        value.dtype() != tensor.dtype() || !std::ranges::equal(value.shape(), tensor.shape())) {
-      problems.push_back(fmt::format(
-          "{} is {}{} instead of {}", name, value.describe(),
-          value.defined() && value.without_values() ? " without values" : "", tensor.describe()));
-    }
-    targets.push_back(tensor);
-    sources.push_back(value);
-    given.erase(found);
-  }
-  for (const auto& [name, tensor] : given) {
-    problems.push_back(fmt::format("{}, {}, is not known here", name, tensor->describe()));
-  }
-  if (!problems.empty()) {
-    fail(fmt::format("[State::load] expected the state that this optimizer keeps, got: {}",
-                     fmt::join(problems, "; ")));
-  }
-  nn::copy_all(targets, std::move(sources));
+  nn::load_tensors("State::load", "the optimizer's state", named(), values);
 }
 
 void save(const State& state, const std::string& path) {

@@ -1,23 +1,23 @@
-// What a gradient transformation remembers between steps: named tensors in a tree. They are written
-// in place, so a State names the same tensors from its making to its end.
+// The state of a gradient transformation between steps: a tree of named tensors. Steps write them
+// in place, so a State names the same tensors for its whole lifetime.
 #pragma once
 
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
+#include <brrr/nn/load_tensors.h>
 #include <brrr/tensor/tensor.h>
 
 namespace brrr::optim {
 
-using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
+using nn::NamedTensors;
 
 class State {
  public:
-  // Each returns *this, so that a state is made in one expression. A list has a tensor for each
-  // parameter; it may leave places undefined.
+  // Each returns *this, for chaining. A list has one tensor per parameter; entries may be
+  // undefined.
   State& add(std::string name, Tensor tensor);
   State& add(std::string name, std::vector<Tensor> list);
   State& add(std::string name, State child);
@@ -27,14 +27,12 @@ class State {
   // The same; throws unless the list has the shapes of these parameters.
   std::vector<Tensor>& list(std::string_view name, std::span<const Tensor> params);
   State& child(std::string_view name);
-  // The first tensor of that name in the tree below a child of the name given; null when there is
-  // none.
+  // The first tensor of that name directly in a child of the given name, depth first; null: none.
   Tensor* find(std::string_view child, std::string_view name);
 
-  // Every tensor by its path, such as "1.mu.0": child, list, place.
+  // Every tensor by its path, such as "1.mu.0": child, list, index.
   NamedTensors named() const;
-  // Copies values by path. When any is missing, too many or of another shape or dtype, one Error
-  // lists all of them and nothing has changed.
+  // Copies values by path (nn/load_tensors.h).
   void load(const NamedTensors& values);
 
  private:

@@ -15,8 +15,8 @@
 namespace brrr::optim {
 namespace {
 
-void require_alike(const char* where, std::span<const Tensor> updates,
-                   std::span<const Tensor> params) {
+void require_same_shapes(const char* where, std::span<const Tensor> updates,
+                         std::span<const Tensor> params) {
   if (updates.size() != params.size()) {
     fail(fmt::format("[{}] expected an update for each of {} parameters, got {}", where,
                      params.size(), updates.size()));
@@ -64,7 +64,7 @@ State Transformation::init(std::span<const Tensor> params) const {
 
 std::vector<Tensor> Transformation::update(std::vector<Tensor> updates, State& state,
                                            std::span<const Tensor> params) const {
-  require_alike("Transformation::update", updates, params);
+  require_same_shapes("Transformation::update", updates, params);
   const NoGrad constant;
   std::optional<IntendedConstants> intended;
   if (!made_in_trace_) intended.emplace();
@@ -73,7 +73,7 @@ std::vector<Tensor> Transformation::update(std::vector<Tensor> updates, State& s
 
 void Transformation::apply(std::vector<Tensor> updates, State& state,
                            std::span<Tensor> params) const {
-  require_alike("Transformation::apply", updates, params);
+  require_same_shapes("Transformation::apply", updates, params);
   const NoGrad constant;
   std::optional<IntendedConstants> intended;
   if (!made_in_trace_) intended.emplace();
@@ -119,7 +119,7 @@ Transformation identity() {
 }
 
 void apply_updates(std::span<Tensor> params, std::span<const Tensor> updates) {
-  require_alike("apply_updates", updates, params);
+  require_same_shapes("apply_updates", updates, params);
   const NoGrad constant;
   for (std::size_t i = 0; i < params.size(); ++i) add_(params[i], updates[i]);
 }

@@ -1,14 +1,14 @@
-// Gradient transformations, as optax has them: small steps from gradients to updates that are put
-// together to optimizers.
+// Gradient transformations, as in optax: composable functions from gradients to updates. An
+// optimizer is a chain of them.
 //
 //   Transformation t = chain(clip_by_global_norm(1.0), scale_by_adam(), scale(-1e-3));
 //   State state = t.init(params);
-//   apply_updates(params, t.update(gradients, state, params));   // or t.apply(gradients, state,
-//   params)
+//   t.apply(gradients, state, params);  // or: apply_updates(params, t.update(gradients, state,
+//                                       // params))
 //
-// Nothing in a step reads a value to the host: counters and whatever depends on data are tensors
-// where the parameters are. Lists have a tensor for each parameter; few large ones (flat buffers)
-// mean few launches.
+// No step reads a value to the host: counters and everything that depends on data are tensors on
+// the parameters' device. Lists have one tensor per parameter, so packed parameters take few
+// launches.
 #pragma once
 
 #include <functional>
@@ -23,18 +23,17 @@ namespace brrr::optim {
 class Transformation {
  public:
   using Init = std::function<State(std::span<const Tensor> params)>;
-  // Returns the new updates, which are good until the next step. Writes to its state only, and not
-  // to the updates that it was given.
+  // Returns the new updates, valid until the next step. Writes to the state only, not to the
+  // updates that it gets.
   using Update = std::function<std::vector<Tensor>(std::vector<Tensor> updates, State& state,
                                                    std::span<const Tensor> params)>;
   using Apply =
       std::function<void(std::vector<Tensor> updates, State& state, std::span<Tensor> params)>;
 
-  // Numbers that its functions use are constants of the program: a compiled step does not report
-  // them as frozen, unless the transformation is made in the step itself.
-  Transformation(Update update);  // without a state
-  // `apply` is for a transformation that adds its updates to the parameters in fewer launches than
-  // update and apply_updates, to the same end.
+  // Numbers in the functions are constants of the program: a compiled step does not report them as
+  // frozen, unless the transformation is made in the step itself.
+  Transformation(Update update);  // without state
+  // `apply` is an optional implementation of update and apply_updates in fewer launches.
   Transformation(Init init, Update update, Apply apply = {});
 
   State init(std::span<const Tensor> params) const;
@@ -50,7 +49,7 @@ class Transformation {
   bool made_in_trace_;
 };
 
-// One after the other. The state has a child "0", "1", ... for each.
+// Applies transformations in order. The state has a child "0", "1", ... for each.
 Transformation chain(std::vector<Transformation> transformations);
 template <class... More>
 Transformation chain(Transformation first, More... more) {
@@ -59,7 +58,7 @@ Transformation chain(Transformation first, More... more) {
 
 Transformation identity();
 
-// params += updates, in place; parameters of 16 bits are added to in f32 and rounded once.
+// params += updates, in place; 16-bit parameters are added in f32 and rounded once.
 void apply_updates(std::span<Tensor> params, std::span<const Tensor> updates);
 
 }  // namespace brrr::optim

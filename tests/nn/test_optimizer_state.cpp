@@ -117,9 +117,12 @@ TEST_CASE("loading another state lists all that differs and changes nothing", "[
                            .add("nu_max", ones({3})));
   save(other, file.path);
   CHECK(error_of([&] { load(kept, file.path); }) ==
-        "[State::load] expected the state that this optimizer keeps, got: "
-        "0.mu.1 is f32[2, 3] instead of f32[2, 2]; 0.nu.0 is f64[3] instead of f32[3]; "
-        "0.mu_ones.0 is missing; 0.mu_ones.1 is missing; 0.nu_max, f32[3], is not known here");
+        "[State::load] expected the 8 tensors of the optimizer's state, got 7:"
+        "\n  misshapen: 0.mu.1 expected f32[2, 2], got f32[2, 3]"
+        "\n  misshapen: 0.nu.0 expected f32[3], got f64[3]"
+        "\n  missing: 0.mu_ones.0 f32[]"
+        "\n  missing: 0.mu_ones.1 f32[]"
+        "\n  extra: 0.nu_max f32[3]");
   for (const auto& [name, tensor] : kept.named()) {
     for (double value : to_vector<double>(tensor)) CHECK(value == 7);
   }
