@@ -1,5 +1,5 @@
-// brrr_tests leaves the user's cache of compiled kernels alone: a fake compiler writes into it what
-// no GPU can load.
+// brrr_tests uses a private cache of compiled kernels: the fake compiler's output must not get into
+// the user's.
 #include <cstdlib>
 #include <filesystem>
 

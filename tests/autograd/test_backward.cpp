@@ -1,5 +1,5 @@
-// What backward and grad promise: accumulation, leaves, the tape's life, several outputs, second
-// order. Values are PyTorch's.
+// Contracts of backward and grad: accumulation, leaves, the tape's lifetime, several outputs,
+// second order. Values are PyTorch's.
 #include <brrr/brrr.h>
 
 #include <cmath>
@@ -174,7 +174,7 @@ TEST_CASE("a second backward needs a graph that was retained", "[autograd]") {
   CHECK_THAT(error_of([&] { backward(other); }),
              Catch::Contains("[backward] exp has been run by an earlier backward"));
   CHECK(numbers(grad(x)) == before);
-  // create_graph retains, unless it is told not to.
+  // create_graph retains the tape by default.
   zero_grad(x);
   const Tensor z = sum(x * x);
   grad(z, x, {.create_graph = true});
@@ -193,7 +193,7 @@ TEST_CASE("grad passes no part of a graph by that was run", "[autograd]") {
                grad(top, {x, inner}, {.retain_graph = true});
              }),
              Catch::Contains("[backward] exp has been run by an earlier backward"));
-  // What lies after it is another matter.
+  // Nodes after it are not affected.
   const auto gradients = grad(top, {inner, outer});
   CHECK(numbers(gradients[0]) == Numbers{3, 3});
   CHECK(numbers(gradients[1]) == Numbers{1, 1});

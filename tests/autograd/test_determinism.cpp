@@ -70,15 +70,15 @@ TEST_CASE("gradients have the same bits in every run and with any number of thre
   const Model model;
   const int before = num_threads();
   set_num_threads(1);
-  const Bits want = gradients(model);
-  for (const auto& bytes : want) {
+  const Bits expected = gradients(model);
+  for (const auto& bytes : expected) {
     const bool any = std::any_of(bytes.begin(), bytes.end(), [](auto byte) { return byte != 0; });
     CHECK(any);
   }
   for (int run = 0; run < 20; ++run) {
     set_num_threads(run % 3 == 0 ? 1 : run % 3 == 1 ? 2 : 4);
     INFO("run " << run);
-    CHECK(gradients(model) == want);
+    CHECK(gradients(model) == expected);
   }
   set_num_threads(before);
 }

@@ -1,4 +1,4 @@
-// What autograd refuses, in which words, and that a backward that fails leaves no trace.
+// Errors of autograd and their texts; a failed backward changes no gradient.
 #include <brrr/brrr.h>
 
 #include <limits>
@@ -31,7 +31,7 @@ Op ungraded() {
 
 }  // namespace
 
-TEST_CASE("misuse of gradients is refused in words", "[autograd][bad-input]") {
+TEST_CASE("misuse of gradients throws errors that name it", "[autograd][bad-input]") {
   const Tensor x = leaf({1, 2}), constant = wide({1, 2});
   const Tensor y = x * 2, integers = arange(2);
   const Tensor undefined;

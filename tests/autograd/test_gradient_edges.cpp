@@ -1,5 +1,5 @@
 // Gradients where a formula that is right elsewhere rounds to the wrong side, overflows, ties or
-// meets NaN: held to exact arithmetic and to what PyTorch gives.
+// meets NaN: compared with exact arithmetic and with PyTorch.
 #include <cmath>
 #include <limits>
 
@@ -29,12 +29,12 @@ std::vector<double> values_of(const Tensor& x) { return to_vector<double>(cast(x
 
 // NaN equals NaN.
 bool same(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
-void check_values(const Tensor& got, const std::vector<double>& want) {
+void check_values(const Tensor& got, const std::vector<double>& expected) {
   const std::vector<double> values = values_of(got);
-  REQUIRE(values.size() == want.size());
-  for (std::size_t i = 0; i < want.size(); ++i) {
-    INFO("element " << i << ": " << values[i] << ", expected " << want[i]);
-    CHECK(same(values[i], want[i]));
+  REQUIRE(values.size() == expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    INFO("element " << i << ": " << values[i] << ", expected " << expected[i]);
+    CHECK(same(values[i], expected[i]));
   }
 }
 
@@ -69,10 +69,10 @@ TEST_CASE("gradients: remainder's slope by the divisor is the exact quotient", "
     std::vector<double> exact;
     for (std::size_t i = 0; i < xs.size(); ++i)
       exact.push_back(std::isinf(ys[i]) ? 0 : -floored(xs[i], ys[i]));
-    const std::vector<double> want = values_of(of(exact, dtype));
+    const std::vector<double> expected = values_of(of(exact, dtype));
     long wrong = 0;
     for (std::size_t i = 0; i < xs.size(); ++i) {
-      if (slopes[i] == want[i]) continue;
+      if (slopes[i] == expected[i]) continue;
       if (wrong++ == 0)
         CHECK("" == std::to_string(xs[i]) + " % " + std::to_string(ys[i]) + " gives " +
                         std::to_string(slopes[i]));

@@ -1,4 +1,4 @@
-// Gradients side by side in one flat tensor.
+// GradientGroup: gradients packed into one flat tensor.
 #include <brrr/brrr.h>
 
 #include "brrr/dispatch/observe.h"

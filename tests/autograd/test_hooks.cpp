@@ -1,4 +1,4 @@
-// Hooks and kept gradients of inner values.
+// Hooks, and retained gradients of inner values.
 #include <brrr/brrr.h>
 
 #include "tests/harness/catch.h"
@@ -141,7 +141,7 @@ TEST_CASE("grad keeps no gradient of an inner value", "[autograd][hooks]") {
   CHECK_FALSE(grad(y).defined());
 }
 
-TEST_CASE("a hook may run a backward of its own", "[autograd][hooks]") {
+TEST_CASE("a hook may run another backward", "[autograd][hooks]") {
   const Tensor x = leaf({1, 2}), w = leaf({5, 6});
   const Tensor y = x * 2;
   Numbers inside;
@@ -173,7 +173,7 @@ TEST_CASE("a backward within a backward, over the same graph", "[autograd][hooks
   CHECK(numbers(grad(x)) == Numbers{2 * first[0], 2 * first[1]});
 }
 
-TEST_CASE("a hook lets go of what it held with the graph", "[autograd][hooks]") {
+TEST_CASE("a hook's captures are freed with the graph", "[autograd][hooks]") {
   const auto token = std::make_shared<int>(0);
   const Tensor x = leaf({1, 2});
   {

@@ -1,4 +1,4 @@
-// Writing in place while gradients are recorded: right, or refused by the name of op and operand.
+// Writes in place while gradients are recorded: correct, or refused with the op and the operand.
 #include <brrr/brrr.h>
 
 #include "tests/harness/catch.h"
@@ -8,14 +8,14 @@
 using namespace brrr;
 using test::error_of, test::leaf, test::Numbers, test::numbers, test::wide;
 
-TEST_CASE("what was computed may be written in place", "[autograd][in-place]") {
+TEST_CASE("computed values may be written in place", "[autograd][in-place]") {
   const Tensor x = leaf({1, 2});
   Tensor y = x * 3;
   add_(y, x);
   mul_(y, 2.0);
   exp_(y);
-  const Tensor want = grad(sum(exp((x * 3 + x) * 2)), x);
-  CHECK(numbers(grad(sum(y), x)) == numbers(want));
+  const Tensor expected = grad(sum(exp((x * 3 + x) * 2)), x);
+  CHECK(numbers(grad(sum(y), x)) == numbers(expected));
   // A constant that something recorded is written into joins the tape.
   Tensor sum_so_far = zeros({2}, {f64, cpu});
   add_(sum_so_far, x * 5);
@@ -31,8 +31,7 @@ TEST_CASE("what was computed may be written in place", "[autograd][in-place]") {
   CHECK(numbers(grad(sum(copied), x)) == Numbers{7, 7});
 }
 
-TEST_CASE("what was a leaf once may be computed, and overwritten by a constant",
-          "[autograd][in-place]") {
+TEST_CASE("a former leaf may be computed and overwritten by a constant", "[autograd][in-place]") {
   const Tensor w = leaf({5, 6});
   Tensor x = leaf({1, 2});
   const Tensor y = sum(x * 2 + w);
@@ -138,7 +137,7 @@ TEST_CASE("a kept value that was written to since is refused by name", "[autogra
   CHECK(numbers(grad(x)) == Numbers{2, 2});
 }
 
-TEST_CASE("a write that a CPU stream of its own runs counts from the call on",
+TEST_CASE("a write on another CPU stream counts as a version from the call on",
           "[autograd][in-place]") {
   const Tensor x = leaf({1, 2});
   Tensor factor = ones({2}, {f64, cpu});

@@ -1,4 +1,4 @@
-// What the tape keeps: no more than gradients need, and what the report says, byte for byte.
+// Tensors that the tape saves: only those that gradients need, and reported byte for byte.
 #include <brrr/brrr.h>
 
 #include <algorithm>
@@ -66,7 +66,7 @@ TEST_CASE("the report equals the bytes that live on", "[autograd][saved]") {
   const std::int64_t before = live();
   {
     const Tensor loss = network(x);
-    std::int64_t held = live() - before;
+    std::int64_t kept = live() - before;
     const auto saved = saved_tensors(loss);
     // Leaves and constants that were there before are in the report, and not new.
     std::int64_t reported = static_cast<std::int64_t>(saved_bytes(saved));
@@ -77,7 +77,7 @@ TEST_CASE("the report equals the bytes that live on", "[autograd][saved]") {
       if (among) reported -= bytes_of(old);
     }
     CHECK(reported > 0);
-    CHECK(held == reported + bytes_of(loss));
+    CHECK(kept == reported + bytes_of(loss));
     // The text says so too.
     const std::string text = to_string(saved);
     CHECK_THAT(text,
@@ -110,7 +110,7 @@ TEST_CASE("nothing is kept under no_grad, and of constants", "[autograd][saved]"
   CHECK(live() - before == bytes_of(y) + bytes_of(z));
 }
 
-TEST_CASE("backward lets go of each value when it has passed it", "[autograd][saved]") {
+TEST_CASE("backward frees each value after its last use", "[autograd][saved]") {
   const Tensor x = requires_grad_(rand({1024}));
   const std::int64_t before = live();
   Tensor y = x;

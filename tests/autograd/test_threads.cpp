@@ -50,13 +50,13 @@ TEST_CASE("two threads differentiate a graph that they share", "[autograd][threa
   const Tensor x = leaf(0.3);
   const Tensor shared = trunk(x);
   const Tensor tops[] = {sum(shared * 2), sum(square(shared))};
-  const Numbers want[] = {numbers(grad(tops[0], x, {.retain_graph = true})),
-                          numbers(grad(tops[1], x, {.retain_graph = true}))};
+  const Numbers expected[] = {numbers(grad(tops[0], x, {.retain_graph = true})),
+                              numbers(grad(tops[1], x, {.retain_graph = true}))};
   for (int round = 0; round < 50; ++round) {
     Numbers got[2];
     on_threads(2, [&](int i) { got[i] = numbers(grad(tops[i], x, {.retain_graph = true})); });
-    CHECK(got[0] == want[0]);
-    CHECK(got[1] == want[1]);
+    CHECK(got[0] == expected[0]);
+    CHECK(got[1] == expected[1]);
   }
 }
 
@@ -70,9 +70,9 @@ TEST_CASE("two threads add to the gradient of one leaf", "[autograd][threads]") 
     for (int round = 0; round < rounds; ++round) backward(tops[i], {.retain_graph = true});
   });
   // Every one of them counts: sums of one number have one value in whatever order.
-  Tensor want = once;
-  for (int i = 1; i < 2 * rounds; ++i) want = want + once;
-  CHECK(numbers(grad(w)) == numbers(want));
+  Tensor expected = once;
+  for (int i = 1; i < 2 * rounds; ++i) expected = expected + once;
+  CHECK(numbers(grad(w)) == numbers(expected));
 }
 
 // What these do is little more than the addition to the leaf's gradient.
@@ -101,25 +101,25 @@ TEST_CASE("short backwards that race for one leaf all count", "[autograd][thread
 
 TEST_CASE("threads record over the same leaves, each its own graph", "[autograd][threads]") {
   const Tensor x = leaf(0.3);
-  const Numbers want = numbers(grad(sum(trunk(x)), x));
+  const Numbers expected = numbers(grad(sum(trunk(x)), x));
   std::vector<Numbers> got(4);
   on_threads(4, [&](int i) {
     for (int round = 0; round < 20; ++round)
       got[static_cast<std::size_t>(i)] = numbers(grad(sum(trunk(x)), x));
   });
-  for (const Numbers& each : got) CHECK(each == want);
+  for (const Numbers& each : got) CHECK(each == expected);
 }
 
 TEST_CASE("a backward on another thread than the one that recorded", "[autograd][threads]") {
   const Tensor x = leaf(0.3);
   const Tensor y = sum(checkpoint([](const Tensor& v) { return exp(trunk(v)); }, trunk(x)));
-  const Numbers want = numbers(grad(sum(exp(trunk(trunk(x)))), x));
+  const Numbers expected = numbers(grad(sum(exp(trunk(trunk(x)))), x));
   Numbers got;
   on_threads(1, [&](int) { got = numbers(grad(y, x)); });
-  CHECK(got == want);
+  CHECK(got == expected);
 }
 
-TEST_CASE("no_grad is a thread's own", "[autograd][threads]") {
+TEST_CASE("no_grad applies to its thread", "[autograd][threads]") {
   const Tensor x = leaf(1);
   const NoGrad constant;
   bool recorded = false;
@@ -128,7 +128,7 @@ TEST_CASE("no_grad is a thread's own", "[autograd][threads]") {
   CHECK_FALSE(requires_grad(x * 2));
 }
 
-TEST_CASE("graphs end on whatever thread lets go of them last", "[autograd][threads]") {
+TEST_CASE("graphs are freed on the thread that releases them last", "[autograd][threads]") {
   const std::int64_t before = memory_stats(cpu).live;
   {
     const Tensor x = leaf(0.3);

@@ -1,4 +1,4 @@
-// Gradients that a user gave: of several outputs, wrong ones, throwing ones.
+// Gradients of registered ops: several outputs, wrong gradients, gradients that throw.
 #include <brrr/brrr.h>
 
 #include "brrr/dispatch/op_info.h"
@@ -49,7 +49,7 @@ Op sin_and_cos() {
   return op;
 }
 
-// A copy whose rule does what it is told.
+// A copy whose gradient rule is a parameter.
 std::function<void(Gradient&)> rule_of_copy;
 Op told_copy() {
   static const Op op = [] {

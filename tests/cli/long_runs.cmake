@@ -24,7 +24,7 @@ function(expect_match text pattern)
   endif()
 endfunction()
 
-# The first loss appears while the training goes on, though the output is a file. From then on 8 bytes a step are kept; a
+# The first loss is written during the training, also to a file. From then on 8 bytes a step are kept; a
 # list of tensors took 200 and more. (The address sanitizer keeps freed memory for a while.)
 shell("export ASAN_OPTIONS=quarantine_size_mb=1:$ASAN_OPTIONS
   ${endless} --save run > lines 2> problems & pid=$!
@@ -42,7 +42,7 @@ if(grown GREATER most)
   message(FATAL_ERROR "expected at most ${most} kB more after ${steps} steps, got\n${out}")
 endif()
 
-# What was saved is a whole run, which goes on from there.
+# The saved file is a whole run that can be resumed.
 json(losses train mlp --device cpu --batch 1 --width 1 --layers 1 --steps 2 --time 0 --load ${WORK}/run)
 math(EXPR wanted "${steps} + 2")
 expect(steps ${wanted})
@@ -72,7 +72,7 @@ shell("trap '' INT; ${BRRR} ${small} --steps 200000 > lines 2>&1 & pid=$!
   sleep 0.5; kill -INT $pid; wait $pid; echo status $?; cat lines")
 expect_match("${out}" "status 0\n")
 
-# A full device under stdout is told, once, in every command.
+# Every command reports a full stdout once.
 if(EXISTS /dev/full)
   foreach(command "${small} --steps 3" "${small} --steps 3 --json" "info" "info --json" "--help" "--version"
       "explain mlp --device cpu --width 4" "compare mlp --device cpu --width 4 --steps 2 --time 0.01")
@@ -83,7 +83,7 @@ if(EXISTS /dev/full)
   endforeach()
 endif()
 
-# A file that cannot be written is told before the training, and an old one stays.
+# A file that cannot be written is an error before the training; an old file is kept.
 refused(1 "nowhere" train mlp --device cpu --width 8 --steps 1000000000 --save ${WORK}/nowhere/run)
 
 # What a killed save left is gone after the next one.

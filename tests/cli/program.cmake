@@ -11,7 +11,7 @@ refused(2 "expected one of overhead, pointwise, matmul, reduce, steps, got nonse
 refused(2 "expected one of info, bench, train, compare, explain, got benchmark" benchmark)
 refused(2 "device" bench overhead --device)
 
-# The program says of itself what README's first sentence says.
+# The help has README's first sentence.
 call(0 --help)
 file(READ ${CMAKE_CURRENT_LIST_DIR}/../../README.md readme)
 string(REGEX MATCH "^# brrr\n\n([^#`]*)\n\n" purpose "${readme}")
@@ -30,7 +30,7 @@ json(brrr info)
 json(tag info)
 json(libraries info)
 
-# On this machine without a GPU: one line says why, and asking for one fails with it.
+# Without a GPU one line says why, and --device cuda fails with it.
 call(0 info --json)
 string(JSON gpus LENGTH "${out}" gpus)
 if(gpus EQUAL 0)
@@ -68,7 +68,7 @@ foreach(name "steps/tiny f32 eager" "steps/tiny f32 graph" "steps/tiny bf16 eage
   endif()
 endforeach()
 
-# A word that nobody knows is no setting.
+# An unknown value of a setting is refused.
 set(ENV{BRRR_ALLOCATOR} passthru)
 refused(1 "expected BRRR_ALLOCATOR to be passthrough or caching, got passthru" train mlp --width 8 --layers 1 --steps 1 --time 0)
 set(ENV{BRRR_ALLOCATOR} caching)

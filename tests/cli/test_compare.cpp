@@ -1,4 +1,4 @@
-// What `brrr compare` calls agreement.
+// Agreement of losses in `brrr compare`.
 #include <limits>
 #include <vector>
 

@@ -40,7 +40,7 @@ foreach(network "" "--activation;gelu" "--activation;relu" "--activation;silu" "
   member(losses)
   set(wanted "${found}")
   if(wanted IN_LIST seen)
-    message(FATAL_ERROR "train mlp ${network}: expected losses of its own, got those of another network")
+    message(FATAL_ERROR "train mlp ${network}: expected other losses than those of another network")
   endif()
   list(APPEND seen "${wanted}")
   json(losses ${mlp} --steps 20 --lr 1e-2 ${network} --mode graph)
@@ -133,12 +133,12 @@ foreach(run "mlp;--optimizer;adam;--warmup;4" "mlp;--dtype;bf16;--optimizer;lion
   expect_same_file(${WORK}/whole ${WORK}/resumed)
 endforeach()
 
-# A run of another network is refused; a run of this one goes on.
+# A run of another network is refused; a run of this one is resumed.
 set(relu ${mlp} --activation relu --residual)
 call(0 ${relu} --steps 6 --save ${WORK}/relu)
 call(0 ${relu} --steps 3 --save ${WORK}/half)
 if(NOT out MATCHES "saved +${WORK}/half, after step 3\n")
-  message(FATAL_ERROR "expected to be told where the run is saved, got\n${out}")
+  message(FATAL_ERROR "expected the path of the saved run, got\n${out}")
 endif()
 call(0 ${relu} --steps 3 --load ${WORK}/half --save ${WORK}/resumed --json)
 expect(saved ${WORK}/resumed)
@@ -159,7 +159,7 @@ refused(1 "nowhere" ${mlp} --steps 1 --save ${WORK}/nowhere/file)
 file(WRITE ${WORK}/damaged "no file of tensors")
 refused(1 "safetensors" ${mlp} --load ${WORK}/damaged)
 
-# A rate far too high, found at the step and the parameter where it shows; a good run goes on.
+# Divergence by a rate far too high is found at its step and parameter; a good run is not stopped.
 foreach(mode eager graph)
   fails(1 "step [2-9].*layers\\.[0-2]\\.(weight|bias)" ${mlp} --steps 9 --optimizer sgd --lr 1e30 --check-finite
     --mode ${mode})

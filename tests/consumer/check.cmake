@@ -28,13 +28,13 @@ function(compile_by_pkg_config)
     return()
   endif()
   set(ENV{PKG_CONFIG_PATH} ${prefix}/${LIBDIR}/pkgconfig)
-  execute_process(COMMAND ${PKG_CONFIG} --cflags --libs ${ARGN} brrr OUTPUT_VARIABLE told RESULT_VARIABLE status
-    ERROR_VARIABLE told OUTPUT_STRIP_TRAILING_WHITESPACE)
+  execute_process(COMMAND ${PKG_CONFIG} --cflags --libs ${ARGN} brrr OUTPUT_VARIABLE flags RESULT_VARIABLE status
+    ERROR_VARIABLE flags OUTPUT_STRIP_TRAILING_WHITESPACE)
   if(NOT status EQUAL 0)
-    message(FATAL_ERROR "pkg-config fails (${status}): ${told}")
+    message(FATAL_ERROR "pkg-config fails (${status}): ${flags}")
   endif()
-  separate_arguments(told UNIX_COMMAND "${told}")
-  compile_by_hand(${told})
+  separate_arguments(flags UNIX_COMMAND "${flags}")
+  compile_by_hand(${flags})
 endfunction()
 
 set(prefix ${WORK}/prefix)

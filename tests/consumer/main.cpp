@@ -1,4 +1,4 @@
-// What another project's first use of brrr looks like; fails when the answer is wrong.
+// A minimal program of another project that uses brrr; exits with 1 if the result is wrong.
 #include <brrr/brrr.h>
 
 #include <cstdio>

@@ -31,7 +31,7 @@ void FakeState::add(FakeStream& stream, FakeEntry entry) {
 bool FakeState::step(Lock& lock) {
   std::vector<FakeStream*> ready;
   for (auto& stream : streams) {
-    if (stream->running || stream->held || stream->queue.empty()) continue;
+    if (stream->running || stream->blocked || stream->queue.empty()) continue;
     const FakeEntry& front = stream->queue.front();
     if (front.kind == FakeEntry::wait && !front.point->done && !ignore_waits) continue;
     ready.push_back(stream.get());
@@ -371,7 +371,7 @@ std::vector<std::string> FakeCuda::compiled() const {
 
 void FakeCuda::hold(CUstream stream, bool on) {
   FakeState::Lock lock(fake->mutex);
-  stream_of(stream)->held = on;
+  stream_of(stream)->blocked = on;
   fake->changed.notify_all();
 }
 

@@ -1,4 +1,4 @@
-// What the kernels of some ops do, for the fake driver.
+// CPU implementations of some ops' kernels, for the fake driver.
 #pragma once
 
 #include <cstdlib>

@@ -62,7 +62,7 @@ struct FakeStream {
   FakeDevice* device;
   std::deque<FakeEntry> queue;
   bool running = false;  // a host function of it runs right now
-  bool held = false;     // by the test
+  bool blocked = false;  // by the test
   std::shared_ptr<FakeGraph> capture;
   CUstreamCaptureMode mode{};
   std::vector<int> capture_tail;
@@ -146,15 +146,15 @@ struct FakeState {
   void run_until(Lock& lock, F&& done) {
     while (!done()) {
       if (step(lock)) continue;
-      bool running = false, held = false;
+      bool running = false, blocked = false;
       for (auto& stream : streams) {
         running |= stream->running;
-        held |= stream->held;
+        blocked |= stream->blocked;
       }
       // Another thread may let go of what a test holds, but not for ever.
       if (running) {
         changed.wait(lock);
-      } else if (!held ||
+      } else if (!blocked ||
                  changed.wait_for(lock, std::chrono::seconds(10)) == std::cv_status::timeout) {
         complain("nothing can run, and the host waits");
         return;

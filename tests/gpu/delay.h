@@ -1,5 +1,5 @@
-// What the tests of streams and memory on a real GPU share: work that takes a known time, so that
-// what should have waited and did not is seen.
+// Work of a known duration, for tests of streams and memory on a real GPU: a missing wait becomes
+// visible.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,8 @@
 #include <brrr/tensor/error.h>
 #include <brrr/tensor/host_copy.h>
 #include <brrr/tensor/stream.h>
+
+#include "tests/harness/errors_expected.h"
 
 namespace brrr::testing {
 
@@ -31,15 +33,6 @@ inline bool same_bits(const Tensor& a, const Tensor& b) {
          bits_of(a) == bits_of(b);
 }
 
-// The text of the Error that `action` throws; "" when it throws none.
-template <class Action>
-std::string error_of(Action&& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
+using test::error_of;
 
 }  // namespace brrr::testing

@@ -288,7 +288,7 @@ TEST_CASE("arguments that start anywhere have eager's bits", "[gpu][compile]") {
   CHECK(sums.report().entries.size() == 4);
 }
 
-TEST_CASE("a captured step tells of indices and values out of range", "[gpu][compile]") {
+TEST_CASE("a captured step reports indices and values out of range", "[gpu][compile]") {
   const Tensor table = to(reshape(arange(8.0), {4, 2}), kGpu);
   auto rows = compile([&](const Tensor& index) { return embedding(table, index) * 2; });
   auto classes = compile([](const Tensor& index) { return one_hot(index, 4); });

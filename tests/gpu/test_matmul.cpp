@@ -1,5 +1,5 @@
-// Matrix products on a GPU: the error bound over shapes, types, layouts and batches; the measured
-// choice and what it keeps; equal bits from run to run.
+// Matrix products on a GPU: the error bound over shapes, dtypes, layouts and batches; the measured
+// choice of algorithms and its cache; equal bits from run to run.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -182,7 +182,7 @@ std::vector<Tensor> placed(const Tensor& x) {
 
 }  // namespace
 
-TEST_CASE("small products are within the bound and have the same bits wherever operands lie",
+TEST_CASE("small products are within the bound and have the same bits in every layout",
           "[gpu][matmul]") {
   double worst_small = 0, worst_library = 0;
   for (const DType dtype : {f32, f16, bf16}) {
@@ -216,8 +216,7 @@ TEST_CASE("small products are within the bound and have the same bits wherever o
               worst_small, worst_library);
 }
 
-TEST_CASE("small products add a row, and write where they were told and nowhere else",
-          "[gpu][matmul]") {
+TEST_CASE("small products add a row, and write to their output only", "[gpu][matmul]") {
   const MatmulPrecisionGuard tf32(Precision::tf32);
   for (const DType dtype : {f32, bf16}) {
     const Tensor a = operand({33, 40}, false, dtype, 3), b = operand({40, 50}, false, dtype, 4);
@@ -296,7 +295,7 @@ TEST_CASE("a product has the same bits every time", "[gpu][matmul]") {
   }
 }
 
-TEST_CASE("streams of their own give the same bits side by side", "[gpu][matmul]") {
+TEST_CASE("concurrent streams give the same bits", "[gpu][matmul]") {
   const Tensor a = to(operand({512, 2048}, false, f32, 5), cuda()),
                b = to(operand({2048, 512}, false, f32, 6), cuda());
   const std::vector<float> expected = to_vector<float>(matmul(a, b));

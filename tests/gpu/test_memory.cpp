@@ -1,5 +1,5 @@
-// Memory of a real GPU: the steady state asks nobody for anything, the statistics are exact,
-// running out is an error after which everything works, and pass-through gives every block back.
+// Memory of a real GPU: no driver allocation in the steady state, exact statistics, out of memory
+// as an error after which everything works, and pass-through, which frees every block at once.
 #include <cmath>
 #include <functional>
 #include <string>
@@ -154,7 +154,7 @@ TEST_CASE("eager CUDA ops allocate nothing in the steady state", "[gpu][runtime]
 }
 #endif
 
-TEST_CASE("the driver is asked for memory as often as the statistics say",
+TEST_CASE("the driver is called for memory as often as the statistics say",
           "[gpu][runtime][memory]") {
   const Caching on;
   synchronize(kGpu);
@@ -249,7 +249,7 @@ TEST_CASE("tensors on different devices are refused by name", "[gpu][runtime]") 
   CHECK(error_of([&] { ones({2}, {.device = cuda(15)}); }).find("cuda:15") != std::string::npos);
 }
 
-TEST_CASE("more CUDA memory than there is: a typed error, then all goes on",
+TEST_CASE("more CUDA memory than there is: a typed error, after which everything works",
           "[gpu][runtime][oom]") {
   const Caching on;
   const std::size_t free = free_on_device();

@@ -316,7 +316,7 @@ TEST_CASE("CUDA text that does not compile is an error that names the op and the
   CHECK(device_works());
 }
 
-TEST_CASE("a launch that CUDA refuses is a typed error, and the device goes on",
+TEST_CASE("a launch that CUDA refuses is a typed error, after which the device works",
           "[gpu][runtime][register]") {
   const Tensor x = full({1}, 5, {.device = kGpu});
   struct Bad {

@@ -1,4 +1,4 @@
-// What a real GPU shares with the CPU at run time: copies of every size, kind and dtype, files and
+// The runtime on a real GPU, compared with the CPU: copies of every size, kind and dtype, files and
 // DLPack, observers, random draws.
 #include <algorithm>
 #include <map>

@@ -1,5 +1,5 @@
-// Indexing, joins, running sums and random draws on a GPU against the CPU, beyond what the forward
-// matrix has: faults of indices, large and lopsided sizes, order of additions.
+// Indexing, concatenation, cumulative sums and random draws on a GPU against the CPU, beyond the
+// forward matrix: indices out of range, large and uneven sizes, order of additions.
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -8,31 +8,14 @@
 #include "brrr/ops/functions.h"
 #include "brrr/tensor/error.h"
 #include "brrr/tensor/stream.h"
+#include "tests/gpu/delay.h"
 #include "tests/harness/catch.h"
 
 using namespace brrr;
+using testing::error_of;
+using testing::same_bits;
 
 namespace {
-
-template <class T>
-bool same_bits(const Tensor& a, const Tensor& b) {
-  const std::vector<T> x = to_vector<T>(a), y = to_vector<T>(b);
-  return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size() * sizeof(T)) == 0;
-}
-
-bool same(const Tensor& a, const Tensor& b) {
-  if (a.dtype() != b.dtype() || !std::ranges::equal(a.shape(), b.shape())) return false;
-  switch (a.dtype()) {
-    case f32: return same_bits<float>(a, b);
-    case f64: return same_bits<double>(a, b);
-    case f16: return same_bits<Float16>(a, b);
-    case bf16: return same_bits<BFloat16>(a, b);
-    case i32: return same_bits<std::int32_t>(a, b);
-    case i64: return same_bits<std::int64_t>(a, b);
-    case boolean: return to_vector<bool>(a) == to_vector<bool>(b);
-  }
-  return false;
-}
 
 Tensor indices(const Dims& shape, std::int64_t bound, DType dtype, std::uint64_t seed) {
   std::mt19937_64 random(seed);
@@ -42,15 +25,6 @@ Tensor indices(const Dims& shape, std::int64_t bound, DType dtype, std::uint64_t
   for (std::int64_t i = 0; i < count; ++i)
     values.push_back(static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(bound)));
   return to(tensor(values, shape), dtype);
-}
-
-std::string error_of(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
 }
 
 const Device kGpu = cuda();
@@ -64,21 +38,22 @@ TEST_CASE("gather and index_select on CUDA agree with the CPU", "[gpu][structure
     for (const DType index_type : {i32, i64}) {
       for (int dim = 0; dim < 3; ++dim) {
         const Tensor index = indices({5, 11, 7}, values.size(dim), index_type, 3);
-        CHECK(
-            same(gather(values, dim, index), to(gather(device_values, dim, to(index, kGpu)), cpu)));
+        CHECK(same_bits(gather(values, dim, index),
+                        to(gather(device_values, dim, to(index, kGpu)), cpu)));
         const Tensor rows = indices({31}, values.size(dim), index_type, 4);
-        CHECK(same(index_select(values, dim, rows),
-                   to(index_select(device_values, dim, to(rows, kGpu)), cpu)));
+        CHECK(same_bits(index_select(values, dim, rows),
+                        to(index_select(device_values, dim, to(rows, kGpu)), cpu)));
         const Tensor turned = transpose(device_values, 0, 2);
-        CHECK(same(index_select(transpose(values, 0, 2), 2 - dim, rows),
-                   to(index_select(turned, 2 - dim, to(rows, kGpu)), cpu)));
+        CHECK(same_bits(index_select(transpose(values, 0, 2), 2 - dim, rows),
+                        to(index_select(turned, 2 - dim, to(rows, kGpu)), cpu)));
       }
     }
   }
 }
 
-TEST_CASE("an index out of range on CUDA is an error at the next wait, and the device goes on",
-          "[gpu][structured]") {
+TEST_CASE(
+    "an index out of range on CUDA is an error at the next wait, after which the device works",
+    "[gpu][structured]") {
   const Tensor x = to(rand({5, 8}), kGpu);
   const auto bad = [](std::vector<std::int64_t> values) {
     const auto count = static_cast<std::int64_t>(values.size());
@@ -114,8 +89,8 @@ TEST_CASE("an index out of range on CUDA is an error at the next wait, and the d
             synchronize(kGpu);
           }) == "[index_select] expected indices in [0, 5), got 6 at position 0");
   }
-  CHECK(same(to(index_select(x, 0, bad({4, 0})), cpu),
-             index_select(to(x, cpu), 0, to(bad({4, 0}), cpu))));
+  CHECK(same_bits(to(index_select(x, 0, bad({4, 0})), cpu),
+                  index_select(to(x, cpu), 0, to(bad({4, 0}), cpu))));
 }
 
 TEST_CASE("scatter_add on CUDA adds in the order of the index", "[gpu][structured]") {
@@ -139,10 +114,11 @@ TEST_CASE("scatter_add on CUDA adds in the order of the index", "[gpu][structure
       const Tensor expected = scatter_add(base, c.dim, index, source);
       const Tensor first = scatter_add(to(base, kGpu), c.dim, to(index, kGpu), to(source, kGpu));
       INFO(base.describe() << " " << index.describe() << " dim " << c.dim);
-      CHECK(same(expected, to(first, cpu)));
+      CHECK(same_bits(expected, to(first, cpu)));
       for (int i = 0; i < 5; ++i) {
-        CHECK(same(to(scatter_add(to(base, kGpu), c.dim, to(index, kGpu), to(source, kGpu)), cpu),
-                   to(first, cpu)));
+        CHECK(same_bits(
+            to(scatter_add(to(base, kGpu), c.dim, to(index, kGpu), to(source, kGpu)), cpu),
+            to(first, cpu)));
       }
     }
   }
@@ -157,7 +133,8 @@ TEST_CASE("the gradient of an embedding is the same every time and as on the CPU
     const Tensor expected = scatter_add(base, 0, wide, gradient);
     const Tensor on_gpu = expand(unsqueeze(to(index, kGpu), 1), {4096, width});
     for (int i = 0; i < 3; ++i)
-      CHECK(same(expected, to(scatter_add(to(base, kGpu), 0, on_gpu, to(gradient, kGpu)), cpu)));
+      CHECK(
+          same_bits(expected, to(scatter_add(to(base, kGpu), 0, on_gpu, to(gradient, kGpu)), cpu)));
   }
 }
 
@@ -177,12 +154,13 @@ TEST_CASE("cat on CUDA joins many, large, unaligned and strided parts", "[gpu][s
         parts.push_back(part);
         on_gpu.push_back(moved);
       }
-      CHECK(same(cat(parts, dim), to(cat(on_gpu, dim), cpu)));
+      CHECK(same_bits(cat(parts, dim), to(cat(on_gpu, dim), cpu)));
     }
   }
   const Tensor big = rand({1000, 999}), other = rand({1000, 3});
-  CHECK(same(cat({big, other, slice(big, 1, 5, 17)}, 1),
-             to(cat({to(big, kGpu), to(other, kGpu), slice(to(big, kGpu), 1, 5, 17)}, 1), cpu)));
+  CHECK(
+      same_bits(cat({big, other, slice(big, 1, 5, 17)}, 1),
+                to(cat({to(big, kGpu), to(other, kGpu), slice(to(big, kGpu), 1, 5, 17)}, 1), cpu)));
 }
 
 TEST_CASE("running sums on CUDA agree with the CPU", "[gpu][structured]") {
@@ -194,7 +172,7 @@ TEST_CASE("running sums on CUDA agree with the CPU", "[gpu][structured]") {
         const Tensor expected = cumsum(x, dim), got = to(cumsum(on_gpu, dim), cpu);
         INFO(x.describe() << " dim " << dim);
         if (!is_floating(dtype)) {
-          CHECK(same(expected, got));
+          CHECK(same_bits(expected, got));
           continue;
         }
         REQUIRE(got.dtype() == expected.dtype());
@@ -209,7 +187,7 @@ TEST_CASE("running sums on CUDA agree with the CPU", "[gpu][structured]") {
           if (e[i] != g[i]) worst = std::max(worst, std::abs(e[i] - g[i]) / std::abs(e[i]));
         }
         CHECK(worst <= step);
-        CHECK(same(got, to(cumsum(on_gpu, dim), cpu)));
+        CHECK(same_bits(got, to(cumsum(on_gpu, dim), cpu)));
       }
     }
   }
@@ -223,8 +201,8 @@ TEST_CASE("draws on CUDA have the bits of the CPU's", "[gpu][structured]") {
       manual_seed(77);
       const Tensor gu = rand({count}, {.dtype = dtype, .device = kGpu}),
                    gn = randn({count}, {.dtype = dtype, .device = kGpu});
-      CHECK(same(u, to(gu, cpu)));
-      CHECK(same(n, to(gn, cpu)));
+      CHECK(same_bits(u, to(gu, cpu)));
+      CHECK(same_bits(n, to(gn, cpu)));
     }
   }
 }

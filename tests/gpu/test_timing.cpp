@@ -1,4 +1,4 @@
-// A step's time on the device alone, and on the host alone.
+// Device time and host time of a step.
 #include <chrono>
 #include <thread>
 
@@ -9,7 +9,7 @@
 
 using namespace brrr;
 
-TEST_CASE("the device's time of a call is told from the host's", "[timing]") {
+TEST_CASE("the device time of a call is distinguished from the host's", "[timing]") {
   const Tensor x = zeros({256}, {.device = testing::kGpu});
   relu(x);
   SECTION("the host is slow") {

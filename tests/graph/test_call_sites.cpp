@@ -1,4 +1,4 @@
-// Where calls were made, as messages and printed graphs say it.
+// Call sites in messages and printed graphs.
 #include "brrr/graph/call_site.h"
 #include "tests/harness/catch.h"
 #include "tests/harness/compile_check.h"

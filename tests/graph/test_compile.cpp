@@ -34,7 +34,7 @@ TEST_CASE("compile: ops of every kind have eager's bits", "[compile]") {
          all.push_back(roll(flip(a[0], 0), 2, 1));
          return all;
        }},
-      {"joins of parts that lie one after another",
+      {"concatenation of adjacent parts",
        [](auto&, auto& a) {
          const Tensor first = a[0] * 2, second = a[0] + 1;
          return Tensors{cat({first, second}), sum(first), exp(cat({square(a[0]), neg(a[0])}))};
@@ -315,9 +315,9 @@ TEST_CASE("compile: ops registered by a user have eager's bits", "[compile]") {
       {"structured",
        [](auto& c, auto& a) {
          zero_grad(c[0]);
-         const Tensors turned = call_op(turn, {c[0] * a[0]}, {2.0});
-         backward(sum(square(turned[0])) + sum(exp(turned[1])));
-         return Tensors{turned[0], turned[1], call_op(turn, {transpose(a[0], 0, 1)}, {2.0})[0]};
+         const Tensors rotated = call_op(turn, {c[0] * a[0]}, {2.0});
+         backward(sum(square(rotated[0])) + sum(exp(rotated[1])));
+         return Tensors{rotated[0], rotated[1], call_op(turn, {transpose(a[0], 0, 1)}, {2.0})[0]};
        },
        {{3, 4}},
        {{3, 4}},

@@ -171,8 +171,7 @@ TEST_CASE("a fixed argument is read where it is", "[compile][cuda_compile]") {
 }
 
 // Parts that are made in their place in a joined result are written by calls of several lanes.
-TEST_CASE("an argument that a step writes to first goes back whole at its end",
-          "[compile][cuda_compile]") {
+TEST_CASE("an argument that a step overwrites is copied back whole", "[compile][cuda_compile]") {
   const NoDiskCache off;
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     FakeOptions options = kDriver;
@@ -202,7 +201,7 @@ TEST_CASE("an argument that a step writes to first goes back whole at its end",
   }
 }
 
-TEST_CASE("a result is handed out when all of its parts are there", "[compile][cuda_compile]") {
+TEST_CASE("a result is copied out after all of its parts are written", "[compile][cuda_compile]") {
   const NoDiskCache off;
   for (std::uint64_t seed = 1; seed <= 30; ++seed) {
     FakeOptions options = kDriver;
@@ -336,7 +335,7 @@ TEST_CASE("a step may be destroyed while its replays are under way", "[compile][
   }
 }
 
-TEST_CASE("the scratch of a step that is gone waits for late replays on other streams",
+TEST_CASE("scratch of a destroyed step is freed after its replays on other streams",
           "[compile][cuda_compile]") {
   const testing::Caching on;
   const NoDiskCache off;

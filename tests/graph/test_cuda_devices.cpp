@@ -1,4 +1,4 @@
-// Steps and devices, on the fake driver: what may not cross from one to another, and a step that is
+// Compiled steps and devices, on the fake driver: mixed devices are refused, and one step may be
 // called on both.
 #include "tests/fake_cuda/driver.h"
 #include "tests/fake_cuda/kernels.h"

@@ -1,4 +1,4 @@
-// What explain() says of numbers that replays repeat.
+// The numbers of the host that explain() lists as the same in every replay.
 #include <string>
 
 #include "brrr/autograd/autograd.h"

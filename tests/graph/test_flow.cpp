@@ -1,4 +1,4 @@
-// What the one analysis of a graph says: who writes, who reads, which values are equal.
+// graph/flow: writers and readers of buffers, and equal values.
 #include "brrr/graph/flow.h"
 
 #include <algorithm>
@@ -129,8 +129,7 @@ TEST_CASE("compile: constants keep their bits from replay to replay", "[compile]
   CHECK(step.report().entries[0].nodes == 2);
 }
 
-TEST_CASE("compile: what a checkpoint computes again is not merged with the first time",
-          "[compile]") {
+TEST_CASE("compile: recomputation of a checkpoint is not merged with the original", "[compile]") {
   const Tensor w = requires_grad_(noise({8}, 2));
   const auto exps_of = [&](bool again) {
     auto step = compile([&](const Tensor& x) {

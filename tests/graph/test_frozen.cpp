@@ -61,7 +61,7 @@ TEST_CASE("compile: a rate that was frozen is reported", "[compile]") {
     const std::string text = error_of(step({}));
     CHECK_THAT(text, Catch::Contains(what));
     CHECK(std::ranges::count(text, '\n') == 2);  // of that number alone
-    CHECK(error_of(step(full({}, 0.25))) == "nothing was thrown");
+    CHECK(error_of(step(full({}, 0.25))) == "");
   }
 
   // Gradients by name, and limits, which are no rates.
@@ -85,7 +85,7 @@ TEST_CASE("compile: a rate that was frozen is reported", "[compile]") {
           clamp_(parameter, -0.5, 0.5);
         },
         {.frozen_rate = OnFrozenRate::refuse});
-    CHECK(error_of([&] { limited(full({}, 0.25)); }) == "nothing was thrown");
+    CHECK(error_of([&] { limited(full({}, 0.25)); }) == "");
   }
 
   Tensor untouched = requires_grad_(zeros({4}));
@@ -133,7 +133,7 @@ TEST_CASE("compile: constants given to an optimizer are not reported", "[compile
     CHECK_THAT(step.explain(), Catch::Contains(", an intended constant (at "));
     CHECK_THAT(step.explain(), !Catch::Contains("in an update of parameters"));
     auto refusing = descent.step({.frozen_rate = OnFrozenRate::refuse});
-    CHECK(error_of(refusing) == "nothing was thrown");
+    CHECK(error_of(refusing) == "");
   }
 
   // Without an Optimizer, and in a step of its own.
@@ -148,7 +148,7 @@ TEST_CASE("compile: constants given to an optimizer are not reported", "[compile
         apply_updates(leaves, parts.update({grad_of(leaf)}, of_parts, leaves));
       },
       {.frozen_rate = OnFrozenRate::refuse});
-  CHECK(error_of(update) == "nothing was thrown");
+  CHECK(error_of(update) == "");
 
   // A scalar parameter: zeros in place of its gradient are no rate.
   Tensor scalar = requires_grad_(zeros({}));
@@ -162,7 +162,7 @@ TEST_CASE("compile: constants given to an optimizer are not reported", "[compile
         optimizer.step();
       },
       {.frozen_rate = OnFrozenRate::refuse});
-  CHECK(error_of(clearing) == "nothing was thrown");
+  CHECK(error_of(clearing) == "");
 }
 
 TEST_CASE("compile: a number that the step hands to an optimizer is reported", "[compile]") {
@@ -237,6 +237,6 @@ TEST_CASE("compile: rates that live on the device are not reported as frozen", "
     INFO(name);
     Descent descent(transformation);
     auto step = descent.step({.frozen_rate = OnFrozenRate::refuse});
-    CHECK(error_of(step) == "nothing was thrown");
+    CHECK(error_of(step) == "");
   }
 }

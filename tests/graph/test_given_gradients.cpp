@@ -1,5 +1,5 @@
-// Gradients that leaves are given, by steps and between their calls: arguments, tensors from
-// outside, each other's; groups that come and go.
+// Gradients set by set_grad, in steps and between calls: arguments, captured tensors, gradients of
+// other leaves; groups that are created and destroyed.
 #include <memory>
 
 #include "tests/harness/compile_stories.h"
@@ -7,7 +7,7 @@
 using namespace brrr;
 using namespace brrr::test;
 
-TEST_CASE("compile: a gradient that the step lets out and then adds to", "[compile]") {
+TEST_CASE("compile: a gradient that the step returns and then adds to", "[compile]") {
   const auto adds = [](const char* name, auto let_out) {
     return Named{name, [let_out](Mode mode, Lines& lines) {
                    const Tensor w = leaf(1), v = leaf(2);
@@ -44,7 +44,8 @@ TEST_CASE("compile: a gradient that the step lets out and then adds to", "[compi
   });
 }
 
-TEST_CASE("compile: gradients that share memory by other handles are told apart", "[compile]") {
+TEST_CASE("compile: gradients that share memory through other handles are distinguished",
+          "[compile]") {
   const auto shared = [](const char* name, auto share) {
     return Named{name, [share](Mode mode, Lines& lines) {
                    const Tensor w = leaf(1), v = leaf(2);

@@ -133,7 +133,7 @@ TEST_CASE("compile: a graph prints as JSON", "[compile]") {
   CHECK(json["outputs"][3]["buffer"] == 0);
 }
 
-TEST_CASE("compile: roles tell forward, backward and update apart", "[compile]") {
+TEST_CASE("compile: roles distinguish forward, backward and update", "[compile]") {
   const Tensor w = requires_grad_(noise({3}, 2));
   const Graph graph = traced(
       [&](const Tensors& in) {
@@ -235,7 +235,8 @@ TEST_CASE("compile: a damaged graph is refused by verify, with the rule", "[comp
   }
 }
 
-TEST_CASE("compile: verify takes a write over the same elements under other strides", "[compile]") {
+TEST_CASE("compile: verify accepts a write over the same elements with other strides",
+          "[compile]") {
   const Graph graph = traced(
       [](const Tensors& in) {
         Tensor to = unsqueeze(in[0], 0);
@@ -263,7 +264,7 @@ TEST_CASE("compile: of equal calls one stays", "[compile]") {
   CHECK(merge_equal(graph) == 0);
 }
 
-TEST_CASE("compile: calls that only look equal stay", "[compile]") {
+TEST_CASE("compile: calls that differ in effect or version are not merged", "[compile]") {
   // Without a promise that it is pure.
   static const Op counted = register_op(StructuredOp{
       .name = "test_compile_counted",
@@ -329,7 +330,7 @@ TEST_CASE("compile: calls that only look equal stay", "[compile]") {
   }
 }
 
-TEST_CASE("compile: what nobody reads goes", "[compile]") {
+TEST_CASE("compile: calls whose results nobody reads are removed", "[compile]") {
   const Tensor state = noise({3, 4}, 5);
   Graph graph = traced([&](const Tensors& in) {
     const Tensor unused = exp(exp(in[0]));
@@ -348,7 +349,7 @@ TEST_CASE("compile: what nobody reads goes", "[compile]") {
   CHECK(remove_dead(graph) == 0);
 }
 
-TEST_CASE("compile: what a gradient, a draw or a later part needs stays", "[compile]") {
+TEST_CASE("compile: calls that a gradient, a draw or a later part needs are kept", "[compile]") {
   const Tensor w = requires_grad_(noise({3}, 5));
   Graph graph = traced(
       [&](const Tensors& in) {
@@ -388,9 +389,9 @@ TEST_CASE("compile: calls that change nothing go", "[compile]") {
     Tensor written = clone(x);
     add_(written, 1);
     const Tensor of_argument = clone(in[0]) + clone(outside);  // which may be written later
-    const Tensor turned = clone(transpose(x, 0, 1)), part = clone(select(x, 0, 1));
+    const Tensor transposed = clone(transpose(x, 0, 1)), part = clone(select(x, 0, 1));
     const Tensor other = cast(x, f64);
-    return Tensors{clone(x),  written + of_argument,   turned + 1, part + 1,
+    return Tensors{clone(x),  written + of_argument,   transposed + 1, part + 1,
                    other + 1, cast(x * 3, i32) * 1 + 1};
   });
   const std::size_t before = kept.nodes.size();

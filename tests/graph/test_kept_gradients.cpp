@@ -1,4 +1,4 @@
-// Gradients between calls of compiled steps: looked at, kept, shared by several steps.
+// Gradients between calls of compiled steps: read, kept by the user, shared by several steps.
 #include <memory>
 #include <thread>
 
@@ -12,7 +12,7 @@
 using namespace brrr;
 using namespace brrr::test;
 
-TEST_CASE("compile: a gradient that a step looks at is the one that is there", "[compile]") {
+TEST_CASE("compile: a step that reads a gradient reads the current one", "[compile]") {
   check_stories({
       {"an update alone",
        [](Mode mode, Lines& lines) {
@@ -105,7 +105,7 @@ TEST_CASE("compile: a gradient that a step looks at is the one that is there", "
   });
 }
 
-TEST_CASE("compile: what was so when a step was traced is made so by replays", "[compile]") {
+TEST_CASE("compile: replays restore the state that the trace ended with", "[compile]") {
   const auto forgets = [](const char* name, auto forget) {
     return Named{name, [forget](Mode mode, Lines& lines) {
                    const Tensor w = leaf(1), v = leaf(2);
@@ -148,7 +148,7 @@ TEST_CASE("compile: what was so when a step was traced is made so by replays", "
   });
 }
 
-TEST_CASE("compile: who keeps a gradient keeps its values", "[compile]") {
+TEST_CASE("compile: a gradient tensor that the user keeps keeps its values", "[compile]") {
   const auto keeps = [](const char* name, auto between) {
     return Named{name, [between](Mode mode, Lines& lines) {
                    const Tensor w = leaf(1);
@@ -293,7 +293,7 @@ TEST_CASE("compile: steps that share gradients do not disturb each other", "[com
   }
 }
 
-TEST_CASE("compile: a leaf of the step's own is no matter of later calls", "[compile]") {
+TEST_CASE("compile: a leaf created in the step does not affect later calls", "[compile]") {
   auto step = compile([](const Tensor& x) {
     const Tensor t = requires_grad_(detach(x));
     backward(sum(square(t)));
@@ -304,7 +304,7 @@ TEST_CASE("compile: a leaf of the step's own is no matter of later calls", "[com
   CHECK(step.report().eager_calls == 0);
 }
 
-TEST_CASE("compile: what a report says of kept gradients does not grow", "[compile]") {
+TEST_CASE("compile: the reported gradient memory does not grow", "[compile]") {
   const Tensor w = leaf(1);
   auto step = compile([&](const Tensor& x) {
     zero_grad(w);

@@ -178,8 +178,7 @@ TEST_CASE("compile pain: other threads run for real while one traces", "[compile
   for (int call = 0; call < 3; ++call) CHECK(bits_of(step(ones({2}))) == bits_of(full({2}, 2)));
 }
 
-TEST_CASE("compile pain: a tensor that the trace made and nobody returned is refused",
-          "[compile]") {
+TEST_CASE("compile pain: a traced tensor that was not returned is refused", "[compile]") {
   Tensor leaked, loss;
   const Tensor w = requires_grad_(noise({3}, 1));
   auto step = compile([&](const Tensor& x) {
@@ -219,10 +218,7 @@ TEST_CASE("compile pain: an argument that is also met outside is refused", "[com
       "argument 0 shares memory with f32[4], which the step takes from outside; use the argument, "
       "or leave it out";
   CHECK_THAT(error_of([&] { step(w); }), Catch::Contains(refusal));
-  CHECK_THAT(error_of([&] {
-               step(slice(cat({w, w}), 0, 0, 4));
-             }),
-             Catch::Contains("nothing was thrown"));
+  CHECK(error_of([&] { step(slice(cat({w, w}), 0, 0, 4)); }) == "");
   CHECK(bits_of(step(ones({4}))) == bits_of(w + 1));
 }
 
@@ -329,8 +325,7 @@ TEST_CASE("compile pain: arguments that cannot be replayed are refused by name",
   CHECK(bits_of(step(good, leaf)) == bits_of(good));
 }
 
-TEST_CASE("compile pain: a replay that throws leaves what it can and the next one works",
-          "[compile]") {
+TEST_CASE("compile pain: after a replay that throws the next one works", "[compile]") {
   const Tensor table = noise({4, 2}, 1);
   const Tensor w = requires_grad_(noise({2}, 3));
   auto step = compile([&](const Tensor& index) {

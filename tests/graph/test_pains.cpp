@@ -1,4 +1,4 @@
-// What users of graph capture complain of, a test each.
+// Known complaints of users of graph capture, one test each.
 #include "tests/harness/allocator_guards.h"
 #include "tests/harness/catch.h"
 #include "tests/harness/compile_check.h"
@@ -9,7 +9,7 @@ using namespace brrr;
 using namespace brrr::optim;
 using namespace brrr::test;
 
-TEST_CASE("compile pain: a schedule goes on in replays", "[compile]") {
+TEST_CASE("compile pain: a schedule advances in replays", "[compile]") {
   Descent descent(sgd(linear_schedule(4, 0, 4)));
   auto step = descent.step({.frozen_rate = OnFrozenRate::refuse});
   double expected = 0;
@@ -157,7 +157,7 @@ TEST_CASE("compile pain: a view of a gradient is not written over either", "[com
   CHECK(bits_of(kept) == bits);
 }
 
-TEST_CASE("compile pain: gradients that nobody keeps stay in one place", "[compile]") {
+TEST_CASE("compile pain: gradients that nobody keeps have a fixed address", "[compile]") {
   const Tensor w = requires_grad_(noise({4}, 1));
   auto step = compile([&](const Tensor& x) {
     zero_grad(w);
@@ -332,7 +332,7 @@ TEST_CASE("compile pain: host values that became constants are listed", "[compil
   CHECK_THAT(text, Catch::Contains("test_pains.cpp:"));
 }
 
-TEST_CASE("compile pain: switches of the thread are part of the signature", "[compile]") {
+TEST_CASE("compile pain: settings of the thread are part of the signature", "[compile]") {
   const Tensor w = requires_grad_(noise({3}, 1));
   auto step = compile([&](const Tensor& x) {
     if (grad_enabled()) {

@@ -1,5 +1,4 @@
-// Where the planner puts values and what it lets run side by side; what is random is tested in
-// test_random.cpp.
+// The plan of a graph: aliases, the arena, dependences, lanes. Random graphs: test_random.cpp.
 #include <algorithm>
 
 #include "brrr/graph/plan.h"
@@ -36,13 +35,13 @@ Planned planned(const Function& function, const Tensors& arguments, const PlanOp
 
 // Every form of plan is sound and, in some orders that it allows, gives eager's results.
 void check_plans(const Function& function, const Tensors& arguments) {
-  const std::vector<std::string> want = bits_of(function(arguments));
+  const std::vector<std::string> expected = bits_of(function(arguments));
   for (const PlanOptions& options : kForms) {
     const Planned p = planned(function, arguments, options);
     CHECK(problem_of_plan(p.graph, options, p.plan) == "");
     for (std::uint64_t seed = 1; seed <= 5; ++seed) {
       Random random(seed);
-      CHECK(bits_of(run_planned(p.graph, options, p.plan, arguments, random)) == want);
+      CHECK(bits_of(run_planned(p.graph, options, p.plan, arguments, random)) == expected);
     }
   }
 }
@@ -74,7 +73,7 @@ TEST_CASE("compile: an operand that is read again keeps its memory", "[compile]"
   check_plans(
       [](const Tensors& in) {
         const Tensor a = exp(in[0]);
-        // Both read the whole of it, the second one turned.
+        // Both read the whole of it, the second one transposed.
         return Tensors{a * 2 + transpose(a, 0, 1), sum(transpose(exp(a), 0, 1) + a)};
       },
       {noise({8, 8}, 1)});
@@ -86,7 +85,7 @@ TEST_CASE("compile: an operand that is read again keeps its memory", "[compile]"
       {noise({64, 64}, 1)});
 }
 
-TEST_CASE("compile: parts are made where they are joined", "[compile]") {
+TEST_CASE("compile: parts of a concatenation are computed in place", "[compile]") {
   const Function join = [](const Tensors& in) {
     const Tensor a = exp(in[0]), b = in[0] * 2, c = sum(in[0], {0});
     return Tensors{cat({a, b}) * 2, sum(a), c};
@@ -105,7 +104,7 @@ TEST_CASE("compile: parts are made where they are joined", "[compile]") {
       {noise({64, 2}, 1)});
 }
 
-TEST_CASE("compile: parts that cannot be made where they are joined are copied", "[compile]") {
+TEST_CASE("compile: parts that cannot be computed in place are copied", "[compile]") {
   const std::vector<std::pair<const char*, Function>> cases = {
       {"one part twice",
        [](auto& in) {
@@ -162,7 +161,7 @@ TEST_CASE("compile: parts that cannot be made where they are joined are copied",
   }
 }
 
-TEST_CASE("compile: a part in several joins is in one of them", "[compile]") {
+TEST_CASE("compile: a part of several concatenations is in place in one of them", "[compile]") {
   check_plans(
       [](const Tensors& in) {
         const Tensor a = exp(in[0]), b = in[0] * 2;
@@ -241,11 +240,11 @@ TEST_CASE("compile: arguments that are written and returned live to the end", "[
     };
     const Tensors want_in = {noise({8, 8}, 1), noise({8, 8}, 2)},
                   got_in = {noise({8, 8}, 1), noise({8, 8}, 2)};
-    const std::vector<std::string> want = bits_of(step(want_in));
+    const std::vector<std::string> expected = bits_of(step(want_in));
     const Planned p = planned(step, got_in, options);
     CHECK(problem_of_plan(p.graph, options, p.plan) == "");
     Random random(1);
-    CHECK(bits_of(run_planned(p.graph, options, p.plan, got_in, random)) == want);
+    CHECK(bits_of(run_planned(p.graph, options, p.plan, got_in, random)) == expected);
     CHECK(bits_of(got_in) == bits_of(want_in));
   }
 }

@@ -1,6 +1,5 @@
-// What a compiled step is checked against at each call beside its arguments: the modes of modules,
-// parameters that the library replaced, settings of the thread. And what it says where it is called
-// eagerly, or is misused.
+// Guards of a compiled step: the modes of modules, replaced parameters, settings of the thread.
+// Also reports of eager calls, and misuse.
 #include "tests/harness/captured_stderr.h"
 #include "tests/harness/catch.h"
 #include "tests/harness/compile_check.h"
@@ -41,7 +40,7 @@ TEST_CASE("compile: a step sees parameters that are packed after it was compiled
   CHECK(bits[1] == bits[0]);
 }
 
-TEST_CASE("compile: a training step goes on when its parameters are packed", "[compile]") {
+TEST_CASE("compile: a training step continues after its parameters are packed", "[compile]") {
   std::vector<std::string> bits[2];
   for (const Mode mode : {Mode::eager, Mode::graph}) {
     manual_seed(4);
@@ -86,7 +85,7 @@ TEST_CASE("compile: a step sees that its module moved", "[compile]") {
   CHECK(bits[1] == bits[0]);
 }
 
-TEST_CASE("compile: a step that keeps the old tensor itself goes on with it", "[compile]") {
+TEST_CASE("compile: a step that owns the old tensor continues to use it", "[compile]") {
   nn::Linear model(3, 2);
   const Tensor old = model.weight;
   auto step = compile([old](const Tensor& x) { return no_grad([&] { return linear(x, old); }); });
@@ -102,7 +101,7 @@ TEST_CASE("compile: a step that keeps the old tensor itself goes on with it", "[
         "first call; traced again 1 times, since parameters were packed or moved");
 }
 
-TEST_CASE("compile: train and eval are entries of their own", "[compile]") {
+TEST_CASE("compile: train and eval have separate entries", "[compile]") {
   std::vector<std::string> bits[2];
   for (const Mode mode : {Mode::eager, Mode::graph}) {
     manual_seed(4);
@@ -189,18 +188,18 @@ TEST_CASE("compile: settings of the thread are part of the signature", "[compile
              Catch::StartsWith("[item] cannot be part of the compiled function \"settings\": "));
 }
 
-TEST_CASE("compile: calls that are eager are told of once, with what would help", "[compile]") {
+TEST_CASE("compile: eager calls are reported once, with advice", "[compile]") {
   auto step = compile([](const Tensor& x, double rate) { return x * rate; },
                       {.name = "scaled", .most_entries = 3});
   const Tensor x = noise({4}, 1);
   CHECK(stderr_of([&] {
           for (int i = 0; i < 3; ++i) step(x, 0.1 * i);
         }) == "");
-  const std::string told = stderr_of([&] {
+  const std::string reported = stderr_of([&] {
     for (int i = 3; i < 20; ++i) CHECK(bits_of(step(x, 0.1 * i)) == bits_of(x * (0.1 * i)));
   });
   CHECK(
-      told ==
+      reported ==
       "[scaled] runs eagerly where it cannot be replayed: (f32[4]) would be entry 4 of at most 3; "
       "argument 1 is a number that had 4 values: pass it as a tensor, scalar_tensor(value), which "
       "replays read (reported once; report() counts eager calls)\n");
@@ -208,7 +207,7 @@ TEST_CASE("compile: calls that are eager are told of once, with what would help"
   CHECK(step.report().entries[1].reason == "argument 1 is 0.1, and was 0");
   CHECK_THAT(step.explain(), Catch::Contains("advice: argument 1 is a number that had 3 values: "
                                              "pass it as a tensor, scalar_tensor(value)"));
-  // Another kind of reason is told of too.
+  // Another kind of reason is reported too.
   const auto on_a_queue = [&] {
     const Stream queue(cpu);
     const StreamGuard guard(queue);

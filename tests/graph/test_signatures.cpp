@@ -1,5 +1,4 @@
-// What goes into a compiled function and comes out: results in any container, numbers, arguments of
-// any shape and layout.
+// Arguments and results of a compiled function: containers, numbers, shapes and layouts.
 #include <array>
 #include <tuple>
 
@@ -64,7 +63,7 @@ TEST_CASE("compile: a function may return nothing, tensors, and containers of th
   CHECK(lists.report().entries.size() == 2);
 }
 
-TEST_CASE("compile: each number among the arguments is a step of its own", "[compile]") {
+TEST_CASE("compile: each number among the arguments has its own entry", "[compile]") {
   enum class Kind { plain, twice };
   auto step = compile([](const Tensor& x, int n, double factor, bool negate, Kind kind) {
     Tensor y = x;
@@ -86,7 +85,7 @@ TEST_CASE("compile: each number among the arguments is a step of its own", "[com
   for (const CompiledEntry& entry : report.entries) CHECK(entry.calls == 2);
 }
 
-TEST_CASE("compile: arguments of other shapes, types and layouts are steps of their own",
+TEST_CASE("compile: arguments of other shapes, dtypes and layouts have their own entries",
           "[compile]") {
   auto step = compile([](const Tensor& x) { return exp(x) * 2; }, {.most_entries = 16});
   const Tensor wide = noise({4, 6}, 1);
@@ -108,7 +107,7 @@ TEST_CASE("compile: arguments of other shapes, types and layouts are steps of th
   CHECK(report.eager_calls == 0);
   CHECK(report.entries[1].reason == "argument 0 is f32[6, 4], and was f32[4, 6]");
   CHECK(report.entries[0].signature == "(f32[4, 6])");
-  // Where it lies in its storage is not a matter of the signature.
+  // Its offset in its storage is not part of the signature.
   CHECK(bits_of(step(select(wide, 0, 3))) == bits_of(exp(select(wide, 0, 3)) * 2));
   CHECK(step.report().entries.size() == forms.size());
 }
@@ -210,7 +209,7 @@ TEST_CASE("compile: a fixed argument may be a leaf, and another of its shape is 
 }
 
 // As the lines of a cache: one storage, one shape, addresses of one alignment.
-TEST_CASE("compile: fixed slices of one tensor are told apart by their place", "[compile]") {
+TEST_CASE("compile: fixed slices of one tensor are distinguished by their offset", "[compile]") {
   Tensor cache = noise({8, 16}, 1);
   const Tensor other = noise({16}, 2);
   auto read = compile([](const Tensor& x, const Tensor& y) { return x * y; });

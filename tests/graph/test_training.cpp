@@ -1,5 +1,5 @@
-// Compiled training steps have eager's bits: losses, parameters, gradients, the optimizer's state
-// and what is drawn afterwards.
+// Compiled training steps have eager's bits: losses, parameters, gradients, optimizer state, and
+// the random numbers drawn afterwards.
 #include "tests/harness/catch.h"
 #include "tests/harness/compile_check.h"
 
@@ -149,7 +149,7 @@ TEST_CASE("compile: leaves without a group have eager's bits", "[compile]") {
   CHECK(difference_from_eager(make, 5) == "");
 }
 
-TEST_CASE("compile: random steps go on in replays as they do eagerly", "[compile]") {
+TEST_CASE("compile: random numbers advance in replays as they do eagerly", "[compile]") {
   const auto make = [](bool step_first, bool step_last) {
     return [=] {
       World world;
@@ -214,8 +214,7 @@ TEST_CASE("compile: a transformer's training step has eager's bits", "[compile]"
   CHECK(difference_from_eager(language) == "");
 }
 
-TEST_CASE("compile: what a checkpoint computes again is computed again, and saves memory",
-          "[compile]") {
+TEST_CASE("compile: recomputation of a checkpoint is kept, and saves memory", "[compile]") {
   const auto entry_of = [](bool again) {
     manual_seed(3);
     std::vector<Tensor> weights;

@@ -1,5 +1,5 @@
-// The allocators' two modes, each for a scope. Address-sanitized builds start in pass-through, so a
-// test of the cache says that it wants one.
+// Sets the allocators' mode for a scope. Address-sanitized builds start in pass-through, so tests
+// of the cache ask for caching.
 #pragma once
 
 #include <brrr/tensor/allocator.h>

@@ -1,5 +1,5 @@
-// Misuse. Every case must throw brrr::Error with the op in brackets, what was expected and what
-// came, and leave every tensor as it was.
+// Cases of misuse. Each must throw brrr::Error with the op in brackets, what was expected and what
+// came, and change no tensor.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// What a function writes to stderr, for tests of warnings.
+// Captures what a function writes to stderr, for tests of warnings.
 #pragma once
 
 #include <unistd.h>

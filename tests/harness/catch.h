@@ -1,4 +1,4 @@
-// Catch2, whichever of versions 2 and 3 is there, under version 2's names.
+// Catch2 2 or 3, under version 2's names.
 #pragma once
 
 #if __has_include(<catch2/catch_all.hpp>)

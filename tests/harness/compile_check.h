@@ -1,5 +1,5 @@
-// A step called eagerly and compiled, from the same start, and the comparison of all that both
-// leave: results, what they wrote to, gradients, random numbers.
+// Runs a step eagerly and compiled from the same state, and compares all effects: results, tensors
+// written to, gradients, random numbers.
 #pragma once
 
 #include <functional>

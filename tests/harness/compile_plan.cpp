@@ -21,7 +21,7 @@ using graph::Value;
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
-// Bytes that a call touches: of the arena (space -1), or of a block of its own.
+// Bytes that a call touches: of the arena (space -1), or of a block outside of it.
 struct Access {
   int space;
   std::int64_t low, high;
@@ -84,7 +84,7 @@ bool conflict(const std::vector<Access>& a, const std::vector<Access>& b) {
   return false;
 }
 
-// Whether a result lies in the memory of an operand other than element by element.
+// Whether a result aliases an operand other than element by element.
 bool writes_over_operand(const Plan& plan, const Node& node) {
   for (const Value& out : node.outputs) {
     for (const Value& in : node.inputs) {

@@ -1,5 +1,5 @@
-// What a plan has to be, checked without the planner's help, and its calls run in any order that it
-// allows.
+// Checks a plan independently of the planner, and runs its calls in a random order that its
+// dependences allow.
 #pragma once
 
 #include <string>

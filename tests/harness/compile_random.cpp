@@ -31,7 +31,7 @@ struct Choices {
 
 std::uint64_t mixed(std::uint64_t seed, std::size_t i) { return Random(seed * 977 + i).next(); }
 
-// A run of the program on tensors of its own.
+// A run of the program on new tensors.
 class Run {
  public:
   Run(const Choices& choices, const Program& program) : choices_(choices), program_(program) {
@@ -213,7 +213,7 @@ std::string problem_with_plans(const Choices& choices, const Program& program) {
       Run eager(choices, program), planned(choices, program);
       manual_seed(program.seed);
       const Tensors eager_arguments = eager.arguments(1);
-      Tensors want = eager(eager_arguments);
+      Tensors expected = eager(eager_arguments);
       const std::string want_next = bits_of(rand({2}));
       manual_seed(program.seed);
 
@@ -237,12 +237,12 @@ std::string problem_with_plans(const Choices& choices, const Program& program) {
       for (const graph::GradientSlot& slot : graph.gradients) {
         for (std::size_t i = 0; i < planned.captured().size(); ++i) {
           if (graph.makes(slot) && planned.captured()[i].impl() == slot.leaf.impl())
-            want.push_back(grad(eager.captured()[i]));
+            expected.push_back(grad(eager.captured()[i]));
         }
       }
       Random random(program.seed);
       const Tensors got = run_planned(graph, options, plan, arguments, random);
-      if (bits_of(got) != bits_of(want)) return "results of a planned order";
+      if (bits_of(got) != bits_of(expected)) return "results of a planned order";
       if (bits_of(arguments) != bits_of(eager_arguments)) return "arguments of a planned order";
       if (bits_of(planned.captured()) != bits_of(eager.captured()))
         return "captured tensors of a planned order";
@@ -304,15 +304,15 @@ void check_random_programs(Device device, std::uint64_t usual, Mode mode) {
   const std::uint64_t count = count_asked  ? std::strtoull(count_asked, nullptr, 10)
                               : seed_asked ? 1
                                            : usual;
-  const bool told = seed_asked && count == 1;
+  const bool printed = seed_asked && count == 1;
   long steps = 0, failed = 0, with_gradients = 0, with_writes = 0;
   for (std::uint64_t seed = first; seed < first + count && failed < 5; ++seed) {
     if (!seed_asked && !in_this_part(std::to_string(seed))) continue;
-    const RandomOutcome outcome = run_random_program(seed, device, told, mode);
+    const RandomOutcome outcome = run_random_program(seed, device, printed, mode);
     steps += outcome.steps;
     with_gradients += outcome.gradients;
     with_writes += outcome.writes;
-    if (told) std::printf("%s", outcome.text.c_str());
+    if (printed) std::printf("%s", outcome.text.c_str());
     if (outcome.problem.empty()) continue;
     ++failed;
     INFO("replay with BRRR_SEED=" << seed << "\n" << outcome.text);

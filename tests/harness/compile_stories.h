@@ -1,4 +1,4 @@
-// Stories of several calls, told eagerly and compiled, which must read the same.
+// Scenarios of several calls, run eagerly and compiled; their logs must be equal.
 #pragma once
 
 #include <functional>
@@ -16,17 +16,17 @@ using Story = std::function<void(Mode mode, Lines& lines)>;
 
 struct Named {
   const char* name;
-  Story tell;
+  Story run;
 };
 
 inline void check_stories(const std::vector<Named>& stories) {
-  for (const auto& [name, tell] : stories) {
+  for (const auto& [name, run] : stories) {
     INFO(name);
     Lines eager, graph;
     manual_seed(3);
-    tell(Mode::eager, eager);
+    run(Mode::eager, eager);
     manual_seed(3);
-    tell(Mode::graph, graph);
+    run(Mode::graph, graph);
     CHECK(eager.size() > 1);
     CHECK(graph == eager);
   }

@@ -1,4 +1,4 @@
-// What the tests of CUDA memory share.
+// Helpers of the tests of CUDA memory.
 #pragma once
 
 #include "tests/harness/allocator_guards.h"

@@ -1,4 +1,4 @@
-// Small f64 tensors and their values, for tests that say both in numbers.
+// Small f64 tensors from literals, and their values.
 #pragma once
 
 #include <vector>

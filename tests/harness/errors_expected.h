@@ -1,4 +1,4 @@
-// What a call throws, for tests that hold an error to its text.
+// The text of the error that a call throws.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace brrr::test {
 
-// The text of the brrr::Error that f throws; "nothing was thrown" where it throws none.
+// The text of the brrr::Error that f throws; "" if it throws none.
 template <class F>
 std::string error_of(F&& f) {
   try {
@@ -15,7 +15,7 @@ std::string error_of(F&& f) {
   } catch (const Error& error) {
     return error.what();
   }
-  return "nothing was thrown";
+  return "";
 }
 
 }  // namespace brrr::test

@@ -1,4 +1,4 @@
-// What holds for any bytes given to the reader of idx files.
+// Invariants of the idx reader for arbitrary bytes.
 #pragma once
 
 #include "tests/harness/interchange.h"
@@ -22,7 +22,7 @@ inline bool check_idx(std::span<const std::byte> bytes) {
     accepted = false;
   }
   require(brrr::memory_stats(brrr::cpu).peak - live <= static_cast<std::int64_t>(4 * bytes.size()),
-          "more memory than the file stands for");
+          "more memory than the file describes");
   return accepted;
 }
 

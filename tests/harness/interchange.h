@@ -24,6 +24,8 @@
 #include <brrr/tensor/tensor.h>
 #include <brrr/tensor/tensor_impl.h>
 
+#include "tests/harness/errors_expected.h"
+
 namespace interchange {
 
 using Bytes = std::vector<std::byte>;
@@ -34,16 +36,7 @@ inline constexpr brrr::DType kAllDTypes[] = {
 #undef X
 };
 
-// The text of the brrr::Error that `action` throws; "" when it throws none.
-template <class Action>
-std::string error_of(Action&& action) {
-  try {
-    action();
-  } catch (const brrr::Error& error) {
-    return error.what();
-  }
-  return "";
-}
+using brrr::test::error_of;
 
 inline Bytes to_bytes(const std::string& text) {
   const auto* begin = reinterpret_cast<const std::byte*>(text.data());

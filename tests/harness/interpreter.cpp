@@ -1,4 +1,4 @@
-// The interpreter of random programs: arrays of doubles, and views as lists of places in them.
+// The interpreter of random programs: arrays of doubles, and views as lists of indices into them.
 #include <algorithm>
 #include <cmath>
 #include <map>

@@ -1,5 +1,5 @@
-// Bodies of many ops that eager never makes, with operands: what tests of generated kernels run on
-// the CPU and on CUDA. Each has a reference in f64.
+// Bodies of several ops, with operands and an f64 reference each, for tests of generated kernels on
+// the CPU and on CUDA. Eager renders bodies of one op only.
 #pragma once
 
 #include <cmath>
@@ -370,7 +370,7 @@ inline Case cross_entropy_case(DType dtype, std::int64_t rows, std::int64_t cols
   return c;
 }
 
-// Dropout by draws, and the diagonal and what lies above it by coordinates.
+// Dropout by draws, and the upper triangle by coordinates.
 inline Case dropout_case(DType dtype, std::int64_t rows, std::int64_t cols) {
   Builder b("dropout", dtype);
   const int x = b.body.add_input(dtype);

@@ -61,7 +61,7 @@ inline CompileOptions options_of(const Body& body) {
   return options;
 }
 
-// The largest geometry that a kernel takes, with room for the strides of all operands.
+// The largest geometry of a kernel, with the strides of all operands.
 inline std::vector<Tensor> run_on_cuda(const Case& c, Device device) {
   std::vector<Tensor> inputs, outputs = outputs_of(c, device);
   for (const Tensor& t : c.inputs) inputs.push_back(to(t, device));

@@ -1,5 +1,5 @@
-// What the tests of generated kernels share: rows of the op table without their kernels, a cache of
-// their own.
+// Helpers of the tests of generated kernels: rows of the op table without kernels, a private disk
+// cache.
 #pragma once
 
 #include <unistd.h>

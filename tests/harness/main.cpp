@@ -10,7 +10,7 @@
 
 #if BRRR_ASAN || BRRR_TSAN
 extern "C" const char* __ubsan_default_options() { return "print_stacktrace=1"; }
-// A test asks for more memory than there is and wants to be told so, as malloc does.
+// Sanitizers return null for huge allocations, as malloc does: a test asks for one.
 extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
 extern "C" const char* __tsan_default_options() { return "allocator_may_return_null=1"; }
 #endif

@@ -11,7 +11,7 @@ namespace {
 
 std::atomic<bool> counting{false};
 std::atomic<long> counted{0};
-// Part of the executable, so its place needs no malloc of its own.
+// In static memory of the executable: allocating it must not call malloc.
 constinit thread_local int paused = 0;
 std::atomic<const int*> only{nullptr};  // whose `paused`; null: everybody's
 

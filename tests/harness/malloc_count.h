@@ -6,7 +6,7 @@
 
 #include <brrr/tensor/sanitizers.h>
 
-// A sanitizer has a malloc of its own.
+// Sanitizers replace malloc themselves.
 #if BRRR_ASAN || BRRR_TSAN || !defined(__GLIBC__)
 #define BRRR_COUNTS_MALLOC 0
 #else

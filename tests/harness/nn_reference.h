@@ -1,4 +1,4 @@
-// What the tests of modules share: tensors in closed form, and comparison.
+// Helpers of the tests of modules: tensors in closed form, and comparison.
 #pragma once
 
 #include <brrr/brrr.h>
@@ -7,6 +7,8 @@
 #include <cmath>
 #include <string>
 #include <vector>
+
+#include "tests/harness/errors_expected.h"
 
 namespace brrr::test {
 
@@ -37,32 +39,22 @@ inline void fill_with_patterns(nn::Module& module) {
 
 // "" when x has this shape and these values.
 inline std::string difference_from(const Tensor& x, const Dims& shape,
-                                   const std::vector<double>& want, double tolerance = 1e-10) {
+                                   const std::vector<double>& expected, double tolerance = 1e-10) {
   if (!x.defined()) return "undefined";
   if (Dims(x.shape()) != shape) return "got " + x.describe() + ", not " + to_string(shape);
   const std::vector<double> got = to_vector<double>(to(x, f64));
   for (std::size_t i = 0; i < got.size(); ++i) {
-    const double slack = tolerance * std::max(1.0, std::abs(want[i]));
-    if (!(std::abs(got[i] - want[i]) <= slack)) {
+    const double slack = tolerance * std::max(1.0, std::abs(expected[i]));
+    if (!(std::abs(got[i] - expected[i]) <= slack)) {
       return "element " + std::to_string(i) + " is " + std::to_string(got[i]) + ", not " +
-             std::to_string(want[i]);
+             std::to_string(expected[i]);
     }
   }
   return "";
 }
-inline std::string difference_between(const Tensor& x, const Tensor& want,
+inline std::string difference_between(const Tensor& x, const Tensor& expected,
                                       double tolerance = 1e-10) {
-  return difference_from(x, want.shape(), to_vector<double>(to(want, f64)), tolerance);
-}
-
-template <class Action>
-std::string nn_error_of(Action&& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
+  return difference_from(x, expected.shape(), to_vector<double>(to(expected, f64)), tolerance);
 }
 
 }  // namespace brrr::test

@@ -1,5 +1,5 @@
-// Cells of composites: softmax and its kin, normalizations, variance. They are chains of ops, and
-// each link may round, so halves are allowed a few units where an op of its own is allowed one.
+// Cells of composites: softmax, normalizations, variance. Each op of the chain rounds, so 16-bit
+// types get a tolerance of a few units, where a single op gets one.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -81,14 +81,14 @@ void softmaxes(Report& report, const Sample& x, const Dims& shape, DType dtype,
       keepdim ? (rest[d] = 1) : (rest.erase(d), 0);
       const Values repeated =
           along(x, d, [](Values& line) { std::fill(line.begin(), line.end(), log_sum_exp(line)); });
-      Values want;
+      Values expected;
       for (std::int64_t i = 0; i < numel_of(rest); ++i) {
         Index index = index_of(i, rest);
         if (!keepdim) index.insert(index.begin() + d, 0);
-        want.push_back(repeated[static_cast<std::size_t>(number_of(index, shape))]);
+        expected.push_back(repeated[static_cast<std::size_t>(number_of(index, shape))]);
       }
       expect(report, "logsumexp" + what, [&](In in) { return logsumexp(in[0], {dim}, keepdim); },
-             {x}, dtype, rest, want, {slack_of(dtype, scale)});
+             {x}, dtype, rest, expected, {slack_of(dtype, scale)});
     }
   }
 }

@@ -1,4 +1,4 @@
-// Cells of tensors made from nothing and of random draws.
+// Cells of creation functions and random draws.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -13,18 +13,18 @@ namespace {
 using In = std::span<const Tensor>;
 
 void made(Report& report, const std::string& cell, const std::function<Tensor()>& make, DType dtype,
-          const Dims& shape, const Values& want, Device device, const Match& match = {}) {
+          const Dims& shape, const Values& expected, Device device, const Match& match = {}) {
   expect(
-      report, cell, [&](In) { return make(); }, {}, dtype, shape, want, match);
+      report, cell, [&](In) { return make(); }, {}, dtype, shape, expected, match);
   expect_true(report, cell + " is where it was asked for", make().device() == device);
 }
 
 void made_at(Report& report, const std::string& cell, const std::function<Tensor()>& make,
              DType dtype, const Dims& shape, Device device,
              const std::function<double(const Index&)>& value) {
-  Values want;
-  for (std::int64_t i = 0; i < numel_of(shape); ++i) want.push_back(value(index_of(i, shape)));
-  made(report, cell, make, dtype, shape, want, device);
+  Values expected;
+  for (std::int64_t i = 0; i < numel_of(shape); ++i) expected.push_back(value(index_of(i, shape)));
+  made(report, cell, make, dtype, shape, expected, device);
 }
 
 double mean_of(const Values& values) {
@@ -95,16 +95,16 @@ void check_creation_cells(Report& report, Device device) {
   const std::vector<std::vector<std::int64_t>> ranges = {{0, 5, 1},   {0, 0, 1},  {3, 10, 4},
                                                          {10, 0, -3}, {-5, 5, 2}, {0, 129, 1}};
   for (const auto& r : ranges) {
-    Values want;
+    Values expected;
     for (std::int64_t v = r[0]; r[2] > 0 ? v < r[1] : v > r[1]; v += r[2])
-      want.push_back(static_cast<double>(v));
-    const Dims shape{static_cast<std::int64_t>(want.size())};
+      expected.push_back(static_cast<double>(v));
+    const Dims shape{static_cast<std::int64_t>(expected.size())};
     made(
         report, "arange", [&] { return arange(r[0], r[1], r[2], {.device = device}); }, i64, shape,
-        want, device);
+        expected, device);
     made(
         report, "arange float",
-        [&] { return arange(double(r[0]), r[1], r[2], {.device = device}); }, f32, shape, want,
+        [&] { return arange(double(r[0]), r[1], r[2], {.device = device}); }, f32, shape, expected,
         device);
   }
   made(
@@ -135,11 +135,11 @@ void check_creation_cells(Report& report, Device device) {
     }
   }
   for (DType dtype : {i32, i64}) {  // what PyTorch gives
-    const auto whole = [&](double start, double end, std::int64_t n, const Values& want) {
+    const auto whole = [&](double start, double end, std::int64_t n, const Values& expected) {
       made(
           report, "linspace of integers",
           [&] { return linspace(start, end, n, {.dtype = dtype, .device = device}); }, dtype, {n},
-          want, device);
+          expected, device);
     };
     whole(0, 10, 5, {0, 2, 5, 7, 10});
     whole(-10, 0, 4, {-10, -6, -3, 0});

@@ -1,5 +1,5 @@
-// Cells at the edges of shape, held to what PyTorch answers: 0-d tensors asked for dimension 0 or
-// -1, empty dimensions, empty lists of dimensions.
+// Cells of extreme shapes, compared with PyTorch: 0-d tensors with dimension 0 or -1, empty
+// dimensions, empty lists of dimensions.
 #include <cmath>
 #include <limits>
 
@@ -18,9 +18,9 @@ void zero_d(Report& report, DType dtype, int dim, Device device) {
   const double v = is_floating(dtype) ? 1.5 : dtype == boolean ? 1 : 3;
   const Sample x = make_sample({v}, {}, dtype, Layout::contiguous, device);
   const DType floating = is_floating(dtype) ? dtype : f32, wide = is_floating(dtype) ? dtype : i64;
-  const auto gives = [&](const char* name, const TensorCall& call, DType type, double want,
+  const auto gives = [&](const char* name, const TensorCall& call, DType type, double expected,
                          const Dims& shape = {}) {
-    expect(report, std::string(name) + " 0-d", call, {x}, type, shape, {want});
+    expect(report, std::string(name) + " 0-d", call, {x}, type, shape, {expected});
   };
   for (const bool keepdim : {false, true}) {
     gives(
@@ -76,8 +76,8 @@ void zero_d(Report& report, DType dtype, int dim, Device device) {
   const Sample list = make_sample({0}, {1}, i64, Layout::contiguous, device);
   const Sample vector = make_sample({v}, {1}, dtype, Layout::contiguous, device);
   const auto picks = [&](const char* name, const TensorCall& call,
-                         const std::vector<Sample>& inputs, const Dims& shape, double want) {
-    expect(report, std::string(name) + " 0-d", call, inputs, dtype, shape, {want});
+                         const std::vector<Sample>& inputs, const Dims& shape, double expected) {
+    expect(report, std::string(name) + " 0-d", call, inputs, dtype, shape, {expected});
   };
   const auto gathered = [&](In in) { return gather(in[0], dim, in[1]); };
   picks("gather", gathered, {x, at}, {}, v);
@@ -117,8 +117,8 @@ void empty_lists(Report& report, Device device) {
   const Match close{1e-5};
   for (const bool keepdim : {false, true}) {
     const Dims shape = keepdim ? Dims{1, 1} : Dims{};
-    const auto gives = [&](const char* name, const TensorCall& call, double want) {
-      expect(report, std::string(name) + " {}", call, {x}, f32, shape, {want}, close);
+    const auto gives = [&](const char* name, const TensorCall& call, double expected) {
+      expect(report, std::string(name) + " {}", call, {x}, f32, shape, {expected}, close);
     };
     gives(
         "sum", [&](In in) { return sum(in[0], {}, keepdim); }, 12);

@@ -36,8 +36,8 @@ struct FaultOutcome {
   std::string problem;  // "" when all is as it must be
   bool thrown = false;
 };
-// The k-th such call of the steps fails: a step that throws has changed nothing, is told by its
-// name and the call's, and goes through at the second try.
+// The k-th such call of the steps fails. A step that throws must change nothing, name the op and
+// the call, and succeed at the second try.
 FaultOutcome faulted_run(const FaultWorkload& workload, Device device, std::string_view call,
                          long k, int code, const std::vector<Bits>& clean);
 

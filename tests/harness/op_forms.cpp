@@ -1,4 +1,4 @@
-// Cells of the forms of pointwise rows that have names of their own, and of what rearranges copies.
+// Cells of pointwise functions with separate names, and of copies between layouts.
 #include <algorithm>
 #include <cmath>
 
@@ -16,11 +16,11 @@ const std::vector<Dims> kShapes = {{}, {0}, {7}, {2, 3}, {3, 1, 4}, {17, 33}};
 
 // In-place forms write every element of the view and nothing around it.
 void expect_in_place(Report& report, const std::string& cell,
-                     const std::function<Tensor&(Tensor&)>& call, Sample x, const Values& want,
+                     const std::function<Tensor&(Tensor&)>& call, Sample x, const Values& expected,
                      const Match& match = {}) {
   Values after = x.base_values;
-  for (std::size_t i = 0; i < want.size(); ++i)
-    after[static_cast<std::size_t>(x.places[i])] = want[i];
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    after[static_cast<std::size_t>(x.places[i])] = expected[i];
   std::string problem;
   try {
     const Tensor& result = call(x.tensor);

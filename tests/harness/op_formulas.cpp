@@ -1,5 +1,5 @@
-// Cells of the formula rows: pairs of types, kinds of layout, numbers and tensors in their place,
-// against sums in double, into new tensors and in place.
+// Cells of the formula rows against double precision: pairs of dtypes, layouts, coefficients as
+// numbers and as tensors, out of place and in place.
 #include <algorithm>
 #include <cmath>
 #include <exception>
@@ -95,10 +95,10 @@ struct Case {
   bool last_is_zero;   // of the numbers
 };
 
-std::string buffer_difference(const Sample& x, const Values& want) {
+std::string buffer_difference(const Sample& x, const Values& expected) {
   Values after = x.base_values;
-  for (std::size_t i = 0; i < want.size(); ++i)
-    after[static_cast<std::size_t>(x.places[i])] = want[i];
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    after[static_cast<std::size_t>(x.places[i])] = expected[i];
   return difference(x.base, x.tensor.dtype(), Dims{static_cast<std::int64_t>(after.size())}, after);
 }
 
@@ -131,20 +131,21 @@ struct FilledRow {
   }
   // By operand; those only read stay.
   std::vector<Values> wanted() const {
-    std::vector<Values> want;
-    for (const Sample& x : in) want.push_back(x.values);
-    for (std::size_t i = 0; i < want[0].size(); ++i) {
+    std::vector<Values> expected;
+    for (const Sample& x : in) expected.push_back(x.values);
+    for (std::size_t i = 0; i < expected[0].size(); ++i) {
       double x[4];
-      for (std::size_t k = 0; k < want.size(); ++k) x[k] = want[k][i];
+      for (std::size_t k = 0; k < expected.size(); ++k) x[k] = expected[k][i];
       references().at(op_info(row.op).name)(x, values.data());
-      for (std::size_t k = 0; k < static_cast<std::size_t>(body.written); ++k) want[k][i] = x[k];
+      for (std::size_t k = 0; k < static_cast<std::size_t>(body.written); ++k)
+        expected[k][i] = x[k];
     }
-    return want;
+    return expected;
   }
 };
 
 std::string problem_of(const FilledRow& cell, const Dims& shape, bool in_place_too) {
-  const std::vector<Values> want = cell.wanted();
+  const std::vector<Values> expected = cell.wanted();
   const std::vector<Tensor> operands = cell.operands();
   const std::vector<Tensor> made = cell.row.call(operands, cell.numbers);
   std::vector<Tensor> metas = operands;
@@ -152,7 +153,7 @@ std::string problem_of(const FilledRow& cell, const Dims& shape, bool in_place_t
   const std::vector<Tensor> inferred = cell.row.call(metas, cell.numbers);
   for (std::size_t k = 0; k < made.size(); ++k) {
     const DType dtype = operands[k].dtype();
-    std::string problem = difference(made[k], dtype, shape, want[k]);
+    std::string problem = difference(made[k], dtype, shape, expected[k]);
     if (problem.empty() && (!inferred[k].is_meta() || inferred[k].dtype() != dtype ||
                             Dims(inferred[k].shape()) != shape)) {
       problem = "meta gives " + inferred[k].describe();
@@ -166,7 +167,7 @@ std::string problem_of(const FilledRow& cell, const Dims& shape, bool in_place_t
   if (!in_place_too) return "";
   cell.row.call_in_place(operands, cell.numbers);
   for (std::size_t k = 0; k < cell.in.size(); ++k) {
-    if (const std::string problem = buffer_difference(cell.in[k], want[k]); !problem.empty())
+    if (const std::string problem = buffer_difference(cell.in[k], expected[k]); !problem.empty())
       return "in place, operand " + std::to_string(k) + ": " + problem;
   }
   return "";

@@ -306,8 +306,8 @@ void check_reduction_special_gradients(Report& report) {
       }
     }
   }
-  const auto holds = [&](const std::string& name, const Tensor& got, const Values& want) {
-    report.count(name, difference(got, f64, Dims(got.shape()), want));
+  const auto holds = [&](const std::string& name, const Tensor& got, const Values& expected) {
+    report.count(name, difference(got, f64, Dims(got.shape()), expected));
   };
   // Elements that tie share the gradient, as PyTorch's amax and amin.
   const Tensor tied = leaf_of({1, 3, 3, 2, 3, 1}, {2, 3});

@@ -1,6 +1,6 @@
-// The harness's gradients: every row of the op table, and what is written over rows, against
-// differences in f64, to the first and the second order. Which rows have a gradient is decided here
-// by their types and results, never by what the row says of itself.
+// Cells of gradients: every row of the op table and every composite against finite differences in
+// f64, of first and second order. Which rows must have a gradient follows from their dtypes and
+// results, independently of the row's own gradient column.
 #pragma once
 
 #include <functional>
@@ -36,7 +36,7 @@ void check_constant_results(Report& report);  // of ops that nothing can be diff
 // a multiple of a half: kinks of the rows lie there. `place` is the operand's in its call.
 Tensor smooth_leaf(const std::string& key, const Dims& shape, Layout layout, double low,
                    double high, int place = 0);
-// An f64 leaf of values that are well apart.
+// An f64 leaf of well separated values.
 Tensor distinct_leaf(const std::string& key, const Dims& shape, Layout layout, double low,
                      double high);
 Tensor leaf_of(const Values& values, const Dims& shape, Layout layout = Layout::contiguous);

@@ -181,9 +181,10 @@ void check_join_gradients(Report& report) {
     std::int64_t at = 0;
     std::string problem;
     for (std::size_t i = 0; i < many.size() && problem.empty(); ++i) {
-      Values want;
-      for (std::int64_t k = 0; k < many[i].numel(); ++k) want.push_back(static_cast<double>(at++));
-      problem = difference(gradients[i], f64, many[i].shape(), want, {0, false, true});
+      Values expected;
+      for (std::int64_t k = 0; k < many[i].numel(); ++k)
+        expected.push_back(static_cast<double>(at++));
+      problem = difference(gradients[i], f64, many[i].shape(), expected, {0, false, true});
     }
     report.count("cat of 40, element by element", problem);
   }

@@ -90,8 +90,8 @@ std::string shape_problem(const Tensor& got, DType dtype, const Dims& shape) {
 
 // What the in-place form must leave: the result converted to the first operand's dtype, and every
 // other byte of the buffer as it was.
-std::string in_place_problem(const Pointwise& row, std::vector<Input>& inputs, const Values& want,
-                             Match match) {
+std::string in_place_problem(const Pointwise& row, std::vector<Input>& inputs,
+                             const Values& expected, Match match) {
   std::vector<Operand> rest;
   for (std::size_t i = 1; i < inputs.size(); ++i) {
     rest.push_back({inputs[i].sample.tensor, {}});
@@ -108,7 +108,7 @@ std::string in_place_problem(const Pointwise& row, std::vector<Input>& inputs, c
   std::vector<bool> excused(after.size());
   for (std::size_t i = 0; i < first.places.size(); ++i) {
     const auto place = static_cast<std::size_t>(first.places[i]);
-    after[place] = want[i];
+    after[place] = expected[i];
     excused[place] = match.excused && (*match.excused)[i];
   }
   match.excused = &excused;
@@ -174,7 +174,7 @@ std::string run_cell(const Cell& cell, const OpInfo& info, std::vector<Input>& i
   const auto reference = pointwise_reference(info.name);
   if (!reference) return "no reference";
   const Computing computing{types.computing};
-  Values want;
+  Values expected;
   std::vector<bool> excused;
   double scratch[3];
   const std::int64_t count = numel_of(shape);
@@ -189,14 +189,14 @@ std::string run_cell(const Cell& cell, const OpInfo& info, std::vector<Input>& i
                    : input.number ? computing(value)
                                   : round_to(types.computing, value);
     }
-    want.push_back(reference(scratch, computing));
+    expected.push_back(reference(scratch, computing));
     excused.push_back(cell.excused && cell.excused(scratch));
   }
   const Match match{0, cell.signs, cell.exact, cell.excused ? &excused : nullptr};
-  if (cell.in_place) return in_place_problem(*cell.row, inputs, want, match);
+  if (cell.in_place) return in_place_problem(*cell.row, inputs, expected, match);
 
   const Tensor result = cell.row->call(operands);
-  std::string problem = difference(result, types.output, shape, want, match);
+  std::string problem = difference(result, types.output, shape, expected, match);
   if (problem.empty()) problem = unchanged_problem(inputs);
   if (problem.empty()) problem = shape_problem(cell.row->call(metas), types.output, shape);
   return problem;

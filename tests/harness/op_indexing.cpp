@@ -163,16 +163,16 @@ void check_index_cells(Report& report, Device device) {
     for (const Dims& shape : {Dims{9}, Dims{4, 5}, Dims{2, 3, 4}, Dims{0, 3}}) {
       for (Layout layout : {Layout::contiguous, Layout::transposed, Layout::strided}) {
         const Sample x = sample_of("nonzero", shape, dtype, layout, device);
-        Values want;
+        Values expected;
         for (std::size_t i = 0; i < x.values.size(); ++i) {
           if (x.values[i] == 0) continue;
           for (std::int64_t place : index_of(static_cast<std::int64_t>(i), shape))
-            want.push_back(static_cast<double>(place));
+            expected.push_back(static_cast<double>(place));
         }
-        const Dims found{static_cast<std::int64_t>(want.size()) / shape.size(), shape.size()};
+        const Dims found{static_cast<std::int64_t>(expected.size()) / shape.size(), shape.size()};
         std::string problem;
         try {
-          problem = difference(nonzero(x.tensor), i64, found, want);
+          problem = difference(nonzero(x.tensor), i64, found, expected);
         } catch (const std::exception& error) {
           problem = error.what();
         }

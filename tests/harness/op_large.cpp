@@ -1,5 +1,5 @@
-// Cells that are large enough to be cut: into chunks for threads, blocks of a reduction, panels of
-// a product. What goes wrong at a boundary shows only here.
+// Cells large enough to be split: into chunks for threads, blocks of a reduction, panels of a
+// product. Errors at a boundary show only here.
 #include <cmath>
 
 #include "brrr/ops/functions.h"

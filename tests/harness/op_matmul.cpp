@@ -79,17 +79,17 @@ Product product_of(const Sample& a, const Sample& b, DType dtype) {
   return product;
 }
 
-std::string bound_problem(const Tensor& got, const Product& want, DType dtype) {
-  if (got.dtype() != dtype || Dims(got.shape()) != want.shape) {
+std::string bound_problem(const Tensor& got, const Product& expected, DType dtype) {
+  if (got.dtype() != dtype || Dims(got.shape()) != expected.shape) {
     return "gives " + got.describe() + ", expected " + std::string(name_of(dtype)) +
-           to_string(want.shape);
+           to_string(expected.shape);
   }
   const Values values = read(got);
   for (std::size_t i = 0; i < values.size(); ++i) {
-    if (!(std::fabs(values[i] - want.values[i]) <= want.bounds[i])) {
+    if (!(std::fabs(values[i] - expected.values[i]) <= expected.bounds[i])) {
       return "element " + std::to_string(i) + " is " + std::to_string(values[i]) + ", expected " +
-             std::to_string(want.values[i]) + " within " + std::to_string(want.bounds[i] * 1e6) +
-             "e-6";
+             std::to_string(expected.values[i]) + " within " +
+             std::to_string(expected.bounds[i] * 1e6) + "e-6";
     }
   }
   return "";

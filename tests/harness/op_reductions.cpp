@@ -122,14 +122,14 @@ void check_one(Report& report, const Reduction& row, const Sample& sample, const
     report.count(cell, problem);
     return;
   }
-  Values want;
-  for (const Values& group : groups) want.push_back(reduction_reference(op)(group));
+  Values expected;
+  for (const Values& group : groups) expected.push_back(reduction_reference(op)(group));
   std::string problem;
   try {
     const Tensor got = run_with_meta(call, std::span(&sample.tensor, 1), problem);
     if (problem.empty()) {
-      problem =
-          difference(got, types.output, result, want, {summation_slack(op, types.output, groups)});
+      problem = difference(got, types.output, result, expected,
+                           {summation_slack(op, types.output, groups)});
     }
   } catch (const std::exception& error) {
     problem = std::string("threw ") + error.what();
@@ -174,14 +174,14 @@ void check_arg(Report& report, const ArgReduction& row, const Sample& sample, co
   const bool nothing =
       std::any_of(groups.begin(), groups.end(), [](const Values& g) { return g.empty(); });
   try {
-    Values want;
+    Values expected;
     if (!nothing) {
       for (const Values& group : groups)
-        want.push_back(arg_reference(std::string(row.name) == "argmax", group));
+        expected.push_back(arg_reference(std::string(row.name) == "argmax", group));
     }
     const Tensor got = run_with_meta(call, std::span(&sample.tensor, 1), problem);
     if (nothing) problem = "gave an index into nothing";
-    if (problem.empty()) problem = difference(got, i64, result, want);
+    if (problem.empty()) problem = difference(got, i64, result, expected);
   } catch (const Error& error) {
     const bool named = std::string(error.what()).starts_with(std::string("[") + row.name + "]");
     if (!nothing || !named) problem = std::string("threw ") + error.what();

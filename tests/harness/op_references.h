@@ -1,5 +1,5 @@
-// What every pointwise op and every reduction means, in double precision and written apart from the
-// kernels; and the rule by which types promote. The harness holds the op table to this.
+// References of every pointwise op and reduction in double precision, independent of the kernels,
+// and the promotion rule. The harness compares the op table with them.
 #pragma once
 
 #include <span>

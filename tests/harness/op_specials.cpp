@@ -1,6 +1,6 @@
 // The harness's cells of special values: NaN, ±Inf, ±0, denormals and the largest numbers through
-// every op. Masks and signs must be those of the references, which std:: math defines. What is
-// excused stands in the tables below.
+// every op. Masks and signs must be those of the references, which std:: math defines. The tables
+// below list the exceptions.
 #include <cmath>
 #include <limits>
 #include <map>
@@ -128,7 +128,7 @@ void check_special_reductions(Report& report, Device device) {
         const bool filled = op != "max" && op != "min" && op != "mean" && op != "norm";
         const std::size_t width = 2 + (filled ? static_cast<std::size_t>(ones) : 0);
         Values values;
-        Values want;
+        Values expected;
         std::vector<bool> excused;
         for (double x : specials) {
           for (double y : specials) {
@@ -154,7 +154,7 @@ void check_special_reductions(Report& report, Device device) {
             values.insert(values.end(), width, neutral);
             values[at - 1] = x;
             values[at] = y;
-            want.push_back(result);
+            expected.push_back(result);
             excused.push_back(loose);
           }
         }
@@ -168,7 +168,7 @@ void check_special_reductions(Report& report, Device device) {
           std::string problem;
           try {
             problem = difference(row.over(sample.tensor, {1}, false),
-                                 types_of(info, std::span(&typed, 1)).output, Dims{rows}, want,
+                                 types_of(info, std::span(&typed, 1)).output, Dims{rows}, expected,
                                  {0, true, false, &excused});
           } catch (const std::exception& error) {
             problem = error.what();

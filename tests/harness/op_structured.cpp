@@ -45,8 +45,8 @@ std::int64_t number_of(const Index& index, std::span<const std::int64_t> shape) 
 }
 
 void expect(Report& report, const std::string& cell, const TensorCall& call,
-            const std::vector<Sample>& inputs, DType dtype, const Dims& shape, const Values& want,
-            const Match& match) {
+            const std::vector<Sample>& inputs, DType dtype, const Dims& shape,
+            const Values& expected, const Match& match) {
   std::string name = cell + " of";
   std::vector<Tensor> tensors;
   for (const Sample& input : inputs) {
@@ -57,7 +57,7 @@ void expect(Report& report, const std::string& cell, const TensorCall& call,
   try {
     const Tensor got = run_with_meta(call, tensors, problem);
     if (inputs.empty()) problem.clear();  // made from nothing: there is no meta form
-    if (problem.empty()) problem = difference(got, dtype, shape, want, match);
+    if (problem.empty()) problem = difference(got, dtype, shape, expected, match);
     for (const Sample& input : inputs) {
       if (!problem.empty()) break;
       const auto size = static_cast<std::int64_t>(input.base_values.size());
@@ -74,9 +74,9 @@ void expect(Report& report, const std::string& cell, const TensorCall& call,
 void expect_at(Report& report, const std::string& cell, const TensorCall& call,
                const std::vector<Sample>& inputs, DType dtype, const Dims& shape,
                const std::function<double(const Index&)>& value, const Match& match) {
-  Values want;
-  for (std::int64_t i = 0; i < numel_of(shape); ++i) want.push_back(value(index_of(i, shape)));
-  expect(report, cell, call, inputs, dtype, shape, want, match);
+  Values expected;
+  for (std::int64_t i = 0; i < numel_of(shape); ++i) expected.push_back(value(index_of(i, shape)));
+  expect(report, cell, call, inputs, dtype, shape, expected, match);
 }
 
 void expect_true(Report& report, const std::string& cell, bool holds, const std::string& problem) {

@@ -1,5 +1,5 @@
-// The harness's cells of views, structured ops and composites, each held to index arithmetic or to
-// sums in double.
+// Cells of views, structured ops and composites, compared with index arithmetic or with sums in
+// double precision.
 #pragma once
 
 #include <functional>
@@ -47,8 +47,8 @@ std::int64_t number_of(const Index& index, std::span<const std::int64_t> shape);
 // Runs `call` on the inputs and on meta tensors like them; holds the result to dtype, shape and
 // values, and the inputs to what they were.
 void expect(Report& report, const std::string& cell, const TensorCall& call,
-            const std::vector<Sample>& inputs, DType dtype, const Dims& shape, const Values& want,
-            const Match& match = {});
+            const std::vector<Sample>& inputs, DType dtype, const Dims& shape,
+            const Values& expected, const Match& match = {});
 // The same, with values by position.
 void expect_at(Report& report, const std::string& cell, const TensorCall& call,
                const std::vector<Sample>& inputs, DType dtype, const Dims& shape,

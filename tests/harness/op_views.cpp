@@ -350,13 +350,13 @@ void check_join_cells(Report& report, Device device) {
             for (std::size_t k = 0; k < std::min(got.size(), sizes.size()); ++k) {
               Dims part = longer;
               part[d] = sizes[k];
-              Values want;
+              Values expected;
               for (std::int64_t i = 0; i < numel_of(part); ++i) {
                 Index index = index_of(i, part);
                 index[at] += start;
-                want.push_back(x.values[static_cast<std::size_t>(number_of(index, longer))]);
+                expected.push_back(x.values[static_cast<std::size_t>(number_of(index, longer))]);
               }
-              report.count(name, difference(got[k], dtype, part, want, {0, true, true}));
+              report.count(name, difference(got[k], dtype, part, expected, {0, true, true}));
               start += sizes[k];
             }
           };

@@ -117,7 +117,7 @@ class Drawing {
     return std::set<std::int64_t>(x.places.begin(), x.places.end()).size() == x.places.size();
   }
   // An operand of a write must be elsewhere, or be the very same view.
-  static bool apart(const Model& target, const Model& x) {
+  static bool are_disjoint(const Model& target, const Model& x) {
     return target.buffer != x.buffer || (target.places == x.places && target.shape == x.shape);
   }
   static bool consecutive(const Model& x) {
@@ -189,8 +189,8 @@ class Drawing {
     step.op = kind == 3 ? "add_" : random_.below(2) ? "copy_" : "mul_";
     step.arguments.push_back(other);
     Dims shape;
-    return apart(at(target), at(other)) && broadcasts(at(target).shape, at(other).shape, &shape) &&
-           shape == at(target).shape;
+    return are_disjoint(at(target), at(other)) &&
+           broadcasts(at(target).shape, at(other).shape, &shape) && shape == at(target).shape;
   }
 
   bool propose_view(Step& step) {
@@ -403,12 +403,12 @@ Program shrink(Program program, const std::function<bool(const Program&)>& fails
 }
 
 std::string program_difference(const Program& program, const std::vector<Tensor>& got) {
-  const std::vector<Model> want = interpret(program);
-  for (std::size_t i = 0; i < want.size(); ++i) {
+  const std::vector<Model> expected = interpret(program);
+  for (std::size_t i = 0; i < expected.size(); ++i) {
     Match match;
     match.exact = program.numbers != Numbers::smooth_f64;
     const std::string problem =
-        difference(got[i], got[i].dtype(), want[i].shape, want[i].values(), match);
+        difference(got[i], got[i].dtype(), expected[i].shape, expected[i].values(), match);
     if (!problem.empty()) return "v" + std::to_string(i) + ": " + problem;
   }
   return "";

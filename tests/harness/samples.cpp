@@ -209,19 +209,20 @@ Tolerance tolerance_of(DType dtype) {
   }
 }
 
-bool matches(double got, double want, DType dtype, const Match& match) {
-  want = round_to(dtype, want);
-  if (std::isnan(want) || std::isnan(got)) return std::isnan(want) && std::isnan(got);
-  if (match.signs && std::signbit(want) != std::signbit(got)) return false;
-  if (std::isinf(want) || std::isinf(got) || match.exact) return want == got;
+bool matches(double got, double expected, DType dtype, const Match& match) {
+  expected = round_to(dtype, expected);
+  if (std::isnan(expected) || std::isnan(got)) return std::isnan(expected) && std::isnan(got);
+  if (match.signs && std::signbit(expected) != std::signbit(got)) return false;
+  if (std::isinf(expected) || std::isinf(got) || match.exact) return expected == got;
   const Tolerance tolerance = tolerance_of(dtype);
   const double allowed =
-      is_floating(dtype) ? tolerance.absolute + tolerance.relative * std::abs(want) + match.extra
-                         : 0;
-  return std::abs(got - want) <= allowed;
+      is_floating(dtype)
+          ? tolerance.absolute + tolerance.relative * std::abs(expected) + match.extra
+          : 0;
+  return std::abs(got - expected) <= allowed;
 }
 
-std::string difference(const Tensor& got, DType dtype, const Dims& shape, const Values& want,
+std::string difference(const Tensor& got, DType dtype, const Dims& shape, const Values& expected,
                        const Match& match) {
   if (!got.defined()) return "undefined result";
   if (got.dtype() != dtype) {
@@ -232,13 +233,13 @@ std::string difference(const Tensor& got, DType dtype, const Dims& shape, const 
     return "shape " + to_string(got.shape()) + ", expected " + to_string(shape);
   }
   const Values values = read(got);
-  if (values.size() != want.size()) return "the reference has another number of elements";
+  if (values.size() != expected.size()) return "the reference has another number of elements";
   for (std::size_t i = 0; i < values.size(); ++i) {
     if (match.excused && (*match.excused)[i]) continue;
-    if (!matches(values[i], want[i], dtype, match)) {
+    if (!matches(values[i], expected[i], dtype, match)) {
       char line[160];
       std::snprintf(line, sizeof line, "element %zu is %.9g, expected %.9g", i, values[i],
-                    round_to(dtype, want[i]));
+                    round_to(dtype, expected[i]));
       return line;
     }
   }

@@ -1,6 +1,6 @@
-// Samples for the op tests: tensors of known values in many layouts, made without any op, and the
-// comparison of what came out with what should have. Values travel as doubles; every dtype's
-// samples fit into one exactly.
+// Samples for the op tests: tensors of known values in many layouts, built without any op, and the
+// comparison of results with references. Values are doubles, which represent every dtype's samples
+// exactly.
 #pragma once
 
 #include <cstdint>
@@ -43,10 +43,10 @@ bool applies(Layout layout, const Dims& shape);
 
 struct Sample {
   Tensor tensor;                     // what the op is given
-  Tensor base;                       // the whole buffer that it lies in, one dimension
+  Tensor base;                       // its whole buffer, as one dimension
   Values values;                     // of `tensor`, row-major
   Values base_values;                // of `base`
-  std::vector<std::int64_t> places;  // where each of `values` stands in the buffer
+  std::vector<std::int64_t> places;  // the index of each of `values` in the buffer
 };
 
 // `values` are rounded to the dtype; in an expanded layout the first row is repeated.
@@ -79,10 +79,10 @@ struct Match {
   bool exact = false;                          // no tolerance
   const std::vector<bool>* excused = nullptr;  // by element: anything goes
 };
-bool matches(double got, double want, DType dtype, const Match& match = {});
+bool matches(double got, double expected, DType dtype, const Match& match = {});
 
 // "" when the tensor has the shape, dtype and values, else one line that says what differs.
-std::string difference(const Tensor& got, DType dtype, const Dims& shape, const Values& want,
+std::string difference(const Tensor& got, DType dtype, const Dims& shape, const Values& expected,
                        const Match& match = {});
 
 // Cells that ran and the first failures among them, in words.

@@ -1,5 +1,4 @@
-// A test that cannot run here says why and returns: a line on the screen, and one in the count of
-// the skipped.
+// Skips a test that cannot run here: prints the reason and counts it as skipped.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What the executables of tests do before the first test: each defines it in a file of its own.
+// Setup before the first test; each test executable defines it in its suite.cpp.
 #pragma once
 
 #include <string>

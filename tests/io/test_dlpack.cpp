@@ -54,7 +54,7 @@ std::string refusal(F&& change) {
 
 }  // namespace
 
-TEST_CASE("dlpack: every dtype and layout goes out and comes back on the same memory", "[dlpack]") {
+TEST_CASE("dlpack: every dtype and layout round-trips on the same memory", "[dlpack]") {
   for (const DType dtype : kAllDTypes) {
     for (const Tensor& tensor : layouts(dtype)) {
       INFO(tensor.describe() << " strides " << to_string(tensor.strides()));
@@ -117,7 +117,7 @@ TEST_CASE("dlpack: an export keeps the memory until its deleter runs", "[dlpack]
   CHECK(memory_stats(cpu).live == before);
 }
 
-TEST_CASE("dlpack: an import lives until its last view goes", "[dlpack]") {
+TEST_CASE("dlpack: an import lives as long as its last view", "[dlpack]") {
   Producer p;
   {
     Tensor view;
@@ -260,7 +260,7 @@ TEST_CASE("dlpack: bools are bytes of 0 and 1", "[dlpack]") {
   CHECK(to_vector<bool>(select(x, 2, 5)) == std::vector<bool>{false, true, true, false});
 }
 
-TEST_CASE("dlpack: what cannot be taken is refused by name and given back", "[dlpack]") {
+TEST_CASE("dlpack: an import that is refused names the reason and is returned", "[dlpack]") {
   CHECK(error_of([] { from_dlpack(static_cast<DLManagedTensorVersioned*>(nullptr)); }) ==
         "[dlpack] expected a DLManagedTensorVersioned, got a null pointer");
   CHECK(error_of([] { from_dlpack(static_cast<DLManagedTensor*>(nullptr)); }) ==

@@ -83,7 +83,7 @@ TEST_CASE("files: writers of one file leave each other's alone", "[files]") {
   CHECK(text == "outer");
 }
 
-TEST_CASE("files: whether one can be written is known before", "[files]") {
+TEST_CASE("files: whether one can be written is checked first", "[files]") {
   const Folder folder;
   folder.write("model");
   require_writable("test", folder.at("model"));

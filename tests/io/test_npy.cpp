@@ -38,7 +38,7 @@ std::vector<T> values_of(const Tensor& tensor) {
 
 }  // namespace
 
-TEST_CASE("npy: every dtype and layout goes out and comes back bit for bit", "[npy]") {
+TEST_CASE("npy: every dtype and layout round-trips bit for bit", "[npy]") {
   TemporaryFolder folder;
   for (const DType dtype : kAllDTypes) {
     if (dtype == DType::bf16) continue;

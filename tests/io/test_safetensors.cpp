@@ -29,8 +29,7 @@ std::string header_of(const SafeTensors& file) {
 
 }  // namespace
 
-TEST_CASE("safetensors: every dtype and layout goes out and comes back bit for bit",
-          "[safetensors]") {
+TEST_CASE("safetensors: every dtype and layout round-trips bit for bit", "[safetensors]") {
   TemporaryFolder folder;
   for (const DType dtype : kAllDTypes) {
     SafeTensors file;

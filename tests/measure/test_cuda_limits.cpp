@@ -1,4 +1,4 @@
-// The bare launches that benchmarks hold ops and steps against, on a fake device.
+// bare_launches, the limit of benchmarks of ops and steps, on the fake driver.
 #include "brrr/measure/limits.h"
 #include "brrr/ops/functions.h"
 #include "brrr/tensor/cuda_api.h"

@@ -52,7 +52,7 @@ TEST_CASE("queued calls are timed when all of them are queued, or not at all", "
   CHECK(fake.problem().empty());
 }
 
-TEST_CASE("a stream takes a few hundred launches at a time", "[measure]") {
+TEST_CASE("a stream queues a few hundred launches at a time", "[measure]") {
   CHECK(measure::calls_in_queue(1) == 10);
   CHECK(measure::calls_in_queue(0) == 10);
   CHECK(measure::calls_in_queue(200) == 2);

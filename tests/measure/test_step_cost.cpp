@@ -20,7 +20,7 @@ void check_cost(const std::function<Tensor()>& op, std::int64_t kernels, std::in
 
 }  // namespace
 
-TEST_CASE("ops cost what their shapes say", "[measure]") {
+TEST_CASE("costs follow from shapes", "[measure]") {
   const Tensor a = rand({3, 5}), b = rand({5, 7}), row = rand({7}), column = rand({3, 1}),
                batch = rand({2, 3, 5});
   check_cost([&] { return matmul(a, b); }, 1, 2 * 3 * 5 * 7, 4 * (15 + 35 + 21));

@@ -1,5 +1,5 @@
-// Misuse of modules, optimizers, data and functions given as objects: one Error each, which names
-// who was called, and nothing has changed.
+// Misuse of modules, optimizers, data and function objects: each throws one Error that names the
+// callee, and changes nothing.
 #include <climits>
 #include <cmath>
 #include <functional>
@@ -86,7 +86,7 @@ TEST_CASE("first values of no meaning are refused", "[bad-input]") {
   nn::init::xavier_normal_(nothing);
 }
 
-TEST_CASE("losses and layers name themselves where an op of theirs refuses", "[bad-input]") {
+TEST_CASE("errors of an op inside a loss or layer name the loss or layer", "[bad-input]") {
   says(
       [] {
         nn::cross_entropy(zeros({2, 3}), tensor(std::vector<std::int64_t>{0, 3}, {2}));
@@ -130,7 +130,7 @@ TEST_CASE("a state that cannot be loaded whole changes nothing", "[bad-input]") 
   });
   for (int call = 0; call < 3; ++call)
     CHECK(to_vector<float>(step(full({2}, 3))) == std::vector<float>{18, 18});
-  // A value may lie where it goes.
+  // A value may alias its target.
   const Tensor before = rand({2, 2});
   nn::load_state_dict(pair, {{"a", ones({2})}, {"b", before}});
   nn::load_state_dict(pair, {{"a", ones({2})}, {"b", transpose(detach(pair.b), 0, 1)}});

@@ -1,4 +1,4 @@
-// The batcher: which rows come when, into which tensors, on the CPU and over the fake driver.
+// The batcher: the order of rows, the tensors of its slots, on the CPU and on the fake driver.
 #include <algorithm>
 #include <numeric>
 #include <set>
@@ -97,7 +97,7 @@ TEST_CASE("batcher: each epoch has every row once, in an order that the seed fix
     data::Batcher other(numbered(20), {.batch = 5, .device = cpu, .seed = 8});
     CHECK(batches_of(other, 12) != all);
   }
-  SECTION("and it goes on from anywhere") {
+  SECTION("and it resumes at any batch") {
     for (const std::int64_t start : {1, 4, 7}) {
       data::Batcher later(numbered(20), {.batch = 5, .device = cpu, .seed = 7, .start = start});
       CHECK(later.given() == start);
@@ -130,7 +130,7 @@ TEST_CASE("batcher: a slot's tensors stay the same, and a tape knows that they w
   const Tensor w = requires_grad_(ones({3}));
   const Tensor loss = sum(batcher.next().inputs * w);
   batcher.next();
-  CHECK_FALSE(nn_error_of([&] { backward(loss); }).empty());
+  CHECK_FALSE(error_of([&] { backward(loss); }).empty());
 }
 
 TEST_CASE("batcher: what a slow stream still reads is not overwritten", "[data]") {
@@ -156,17 +156,17 @@ TEST_CASE("batcher: a failure on the stream that it waits for reaches the caller
   batcher.next();
   stream.enqueue([] { fail("[step] expected luck, got none"); });
   std::string text;
-  for (int i = 0; i < 4 && text.empty(); ++i) text = nn_error_of([&] { batcher.next(); });
+  for (int i = 0; i < 4 && text.empty(); ++i) text = error_of([&] { batcher.next(); });
   CHECK(text == "[step] expected luck, got none");
-  CHECK(nn_error_of([&] {
+  CHECK(error_of([&] {
           for (int i = 0; i < 4; ++i) batcher.next();
         }) == "[batcher] expected no earlier failure, got one");
-  CHECK(nn_error_of([&] { stream.synchronize(); }) == "[step] expected luck, got none");
+  CHECK(error_of([&] { stream.synchronize(); }) == "[step] expected luck, got none");
 }
 
 TEST_CASE("batcher: wrong settings", "[data]") {
   const auto error = [](const data::BatcherOptions& options) {
-    return nn_error_of([&] { data::Batcher batcher(numbered(8), options); });
+    return error_of([&] { data::Batcher batcher(numbered(8), options); });
   };
   CHECK(error({.batch = 9, .device = cpu}) ==
         "[batcher] expected a batch of 1 to the 8 rows of the dataset, got 9");

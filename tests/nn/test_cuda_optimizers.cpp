@@ -1,5 +1,5 @@
-// Steps of optimizers on a fake device: what they launch, and that the host waits for nothing.
-// Their kernels are compiled as for a real one.
+// Steps of optimizers on the fake driver: their launches, and that the host never waits. Kernels
+// are compiled as for a real device.
 #include <string>
 
 #include "brrr/tensor/cuda_api.h"

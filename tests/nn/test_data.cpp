@@ -1,4 +1,4 @@
-// Datasets: idx and npy files, and problems made in code.
+// Datasets: idx and npy files, synthetic problems.
 #include <cstring>
 #include <limits>
 
@@ -103,7 +103,7 @@ TEST_CASE("idx: a damaged file is refused with the byte and the reason", "[data]
         "4294967295, 4294967295]");
 }
 
-TEST_CASE("idx: whatever the bytes, a tensor or a refusal that says where", "[data]") {
+TEST_CASE("idx: any bytes give a tensor or an error with the byte's offset", "[data]") {
   std::string elements;
   for (int i = 0; i < 24; ++i) elements += big_endian<std::int32_t>(i * 1000);
   const Bytes seeds[] = {idx_file(0x0C, {2, 3, 4}, elements), idx_file(0x08, {7}, "abcdefg"),
@@ -143,8 +143,8 @@ TEST_CASE("data: datasets from files", "[data]") {
         }).starts_with("[idx] " + (folder / "absent")));
   CHECK_FALSE(error_of([] { data::make_dataset(zeros({0, 2}), zeros({0})); }).empty());
   CHECK_FALSE(error_of([] { data::make_dataset(zeros({2}), Tensor()); }).empty());
-  const Tensor turned = transpose(test::pattern({3, 4}, 0), 0, 1);
-  CHECK(data::make_dataset(turned, zeros({4})).inputs.is_contiguous());
+  const Tensor transposed = transpose(test::pattern({3, 4}, 0), 0, 1);
+  CHECK(data::make_dataset(transposed, zeros({4})).inputs.is_contiguous());
 }
 
 TEST_CASE("data: two spirals", "[data]") {
@@ -170,11 +170,11 @@ TEST_CASE("data: two spirals", "[data]") {
 
   SECTION("no draw of the program's own generator is used") {
     manual_seed(4);
-    const Tensor want = rand({4});
+    const Tensor expected = rand({4});
     manual_seed(4);
     data::two_spirals(10);
     data::regression(10, 2);
-    CHECK(same(rand({4}), want));
+    CHECK(same(rand({4}), expected));
   }
 }
 
@@ -196,7 +196,7 @@ TEST_CASE("data: text and its windows", "[data]") {
   CHECK(text.size() == 5000);
   CHECK(text == data::generate_text(5000));
   CHECK(text != data::generate_text(5000, 1));
-  CHECK(text.starts_with(data::generate_text(100)));  // a longer one goes on
+  CHECK(text.starts_with(data::generate_text(100)));  // a shorter text is a prefix
   CHECK(text.starts_with("the "));
   CHECK(data::generate_text(0).empty());
 

@@ -24,9 +24,9 @@ struct Golden {
   void check(const std::string& name, const Tensor& got) {
     asked_for.insert(name);
     INFO(name);
-    const Tensor* want = file.find(name);
-    REQUIRE(want);
-    CHECK(difference_between(got, *want) == "");
+    const Tensor* expected = file.find(name);
+    REQUIRE(expected);
+    CHECK(difference_between(got, *expected) == "");
   }
   void check_case(const std::string& name, const Tensor& output, const Named& leaves) {
     check(name + "/output", output);

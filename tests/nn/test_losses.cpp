@@ -28,10 +28,10 @@ TEST_CASE("nn: mse_loss", "[nn]") {
         return nn::mse_loss(v, pattern({2, 3}, 1));
       },
       requires_grad_(pattern({2, 3}, 0.1)));
-  CHECK(nn_error_of([&] {
+  CHECK(error_of([&] {
           nn::mse_loss(x, zeros({3, 1}));
         }) == "[mse_loss] expected a target like the input f32[3], got f32[3, 1]");
-  CHECK(nn_error_of([&] { nn::mse_loss(Tensor(), x); }) ==
+  CHECK(error_of([&] { nn::mse_loss(Tensor(), x); }) ==
         "[mse_loss] expected input of a floating type, got an undefined tensor");
 }
 
@@ -39,21 +39,21 @@ TEST_CASE("nn: cross_entropy", "[nn]") {
   const Tensor x = pattern({2, 3, 5}, 0.1) * 4;
   const std::vector<std::int64_t> classes = {4, 0, 2, 2, 1, 3};
   const Tensor target = tensor(classes, {2, 3});
-  std::vector<double> want, smoothed;
+  std::vector<double> expected, smoothed;
   const std::vector<double> v = to_vector<double>(x);
   for (std::size_t r = 0; r < 6; ++r) {
     double total = 0, all = 0;
     for (std::size_t c = 0; c < 5; ++c) total += std::exp(v[r * 5 + c]);
     for (std::size_t c = 0; c < 5; ++c) all += std::log(total) - v[r * 5 + c];
-    want.push_back(std::log(total) - v[r * 5 + static_cast<std::size_t>(classes[r])]);
-    smoothed.push_back(0.8 * want.back() + 0.2 / 5 * all);
+    expected.push_back(std::log(total) - v[r * 5 + static_cast<std::size_t>(classes[r])]);
+    smoothed.push_back(0.8 * expected.back() + 0.2 / 5 * all);
   }
   using nn::Reduction;
-  CHECK(difference_from(nn::cross_entropy(x, target, Reduction::none), {2, 3}, want) == "");
+  CHECK(difference_from(nn::cross_entropy(x, target, Reduction::none), {2, 3}, expected) == "");
   CHECK(difference_from(nn::cross_entropy(x, target, Reduction::none, 0.2), {2, 3}, smoothed) ==
         "");
   double sum = 0;
-  for (const double loss : want) sum += loss;
+  for (const double loss : expected) sum += loss;
   CHECK(item(nn::cross_entropy(x, target, Reduction::sum)) == Approx(sum));
   CHECK(item(nn::cross_entropy(x, target)) == Approx(sum / 6));
 
@@ -86,33 +86,33 @@ TEST_CASE("nn: cross_entropy", "[nn]") {
     }
   }
   SECTION("errors") {
-    CHECK(nn_error_of([&] { nn::cross_entropy(x, to(target, f64)); }) ==
+    CHECK(error_of([&] { nn::cross_entropy(x, to(target, f64)); }) ==
           "[cross_entropy] expected logits [..., classes] and targets of integers [...], got "
           "f64[2, 3, 5] and f64[2, 3]");
-    CHECK(nn_error_of([&] { nn::cross_entropy(x, tensor(classes, {6})); }) ==
+    CHECK(error_of([&] { nn::cross_entropy(x, tensor(classes, {6})); }) ==
           "[cross_entropy] expected logits [..., classes] and targets of integers [...], got "
           "f64[2, 3, 5] and i64[6]");
-    CHECK_FALSE(nn_error_of([&] { nn::cross_entropy(x, target, Reduction::mean, 1.5); }).empty());
-    CHECK_FALSE(nn_error_of([&] { nn::cross_entropy(x, target + 1); }).empty());  // 5 is no class
+    CHECK_FALSE(error_of([&] { nn::cross_entropy(x, target, Reduction::mean, 1.5); }).empty());
+    CHECK_FALSE(error_of([&] { nn::cross_entropy(x, target + 1); }).empty());  // 5 is no class
   }
 }
 
 TEST_CASE("nn: binary_cross_entropy_with_logits", "[nn]") {
   const Tensor x = pattern({2, 3}, 0.1) * 6, target = pattern({2, 3}, 1) + 0.5;
   const std::vector<double> v = to_vector<double>(x), t = to_vector<double>(target);
-  std::vector<double> want;
+  std::vector<double> expected;
   for (std::size_t i = 0; i < v.size(); ++i) {
     const double p = 1 / (1 + std::exp(-v[i]));
-    want.push_back(-(t[i] * std::log(p) + (1 - t[i]) * std::log(1 - p)));
+    expected.push_back(-(t[i] * std::log(p) + (1 - t[i]) * std::log(1 - p)));
   }
   CHECK(difference_from(nn::binary_cross_entropy_with_logits(x, target, nn::Reduction::none),
-                        {2, 3}, want) == "");
+                        {2, 3}, expected) == "");
   check_gradients([&](const Tensor& l) { return nn::binary_cross_entropy_with_logits(l, target); },
                   requires_grad_(clone(x)));
   const Tensor sure = tensor({500, -500, 500}), truth = tensor({1, 0, 0});
   CHECK(to_vector<float>(nn::binary_cross_entropy_with_logits(sure, truth, nn::Reduction::none)) ==
         std::vector<float>{0, 0, 500});
-  CHECK(nn_error_of([&] {
+  CHECK(error_of([&] {
           nn::binary_cross_entropy_with_logits(x, zeros({2, 3}));
         }) ==
         "[binary_cross_entropy_with_logits] expected a target like the logits f64[2, 3], got "

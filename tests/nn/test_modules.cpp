@@ -167,9 +167,9 @@ TEST_CASE("nn: every module computes what loops compute", "[nn]") {
     fill_with_patterns(mlp);
     const State s(mlp);
     const Tensor x = pattern({6, 3}, 0.1);
-    Values want = gelu_of(linear_of(s, "layers.0.", to_vector<double>(x), 3));
-    want = linear_of(s, "layers.2.", gelu_of(linear_of(s, "layers.1.", want, 5)), 4);
-    CHECK(difference_from(mlp(x), {6, 2}, want) == "");
+    Values expected = gelu_of(linear_of(s, "layers.0.", to_vector<double>(x), 3));
+    expected = linear_of(s, "layers.2.", gelu_of(linear_of(s, "layers.1.", expected, 5)), 4);
+    CHECK(difference_from(mlp(x), {6, 2}, expected) == "");
   }
   SECTION("residual block") {
     nn::ResidualBlock block(4, kWide);
@@ -177,12 +177,12 @@ TEST_CASE("nn: every module computes what loops compute", "[nn]") {
     CHECK(block.mlp.layers[0].weight.size(0) == 16);
     const State s(block);
     const Tensor x = pattern({3, 4}, 0.1);
-    Values want = norm_of(s, "norm.", to_vector<double>(x), true);
-    want = gelu_of(linear_of(s, "mlp.layers.0.", want, 4));
-    want = linear_of(s, "mlp.layers.1.", want, 16);
+    Values expected = norm_of(s, "norm.", to_vector<double>(x), true);
+    expected = gelu_of(linear_of(s, "mlp.layers.0.", expected, 4));
+    expected = linear_of(s, "mlp.layers.1.", expected, 16);
     const Values at = to_vector<double>(x);
-    for (std::size_t i = 0; i < want.size(); ++i) want[i] += at[i];
-    CHECK(difference_from(block(x), {3, 4}, want) == "");
+    for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += at[i];
+    CHECK(difference_from(block(x), {3, 4}, expected) == "");
   }
   SECTION("norms") {
     nn::LayerNorm layer_norm(6, kWide);
@@ -229,8 +229,8 @@ TEST_CASE("nn: every module computes what loops compute", "[nn]") {
       }
     }
     h = block_of(s, "blocks.1.", block_of(s, "blocks.0.", h, 8, 2), 8, 2);
-    const Values want = linear_of(s, "head.", norm_of(s, "norm.", h, true), 8);
-    CHECK(difference_from(model(tensor(tokens, {1, 4})), {1, 4, 7}, want) == "");
+    const Values expected = linear_of(s, "head.", norm_of(s, "norm.", h, true), 8);
+    CHECK(difference_from(model(tensor(tokens, {1, 4})), {1, 4, 7}, expected) == "");
   }
 }
 
@@ -254,14 +254,14 @@ TEST_CASE("nn: an MLP has the activation that it is given", "[nn]") {
     for (nn::Module* each : std::initializer_list<nn::Module*>{&mlp, &block})
       fill_with_patterns(*each);
     const State s(mlp), b(block);
-    Values want = linear_of(s, "layers.0.", to_vector<double>(x), 3);
-    for (double& value : want) value = function(value);
-    CHECK(difference_from(mlp(x), {6, 2}, linear_of(s, "layers.1.", want, 5)) == "");
-    want = norm_of(b, "norm.", to_vector<double>(x), true);
-    want = linear_of(b, "mlp.layers.0.", want, 3);
-    for (double& value : want) value = function(value);
+    Values expected = linear_of(s, "layers.0.", to_vector<double>(x), 3);
+    for (double& value : expected) value = function(value);
+    CHECK(difference_from(mlp(x), {6, 2}, linear_of(s, "layers.1.", expected, 5)) == "");
+    expected = norm_of(b, "norm.", to_vector<double>(x), true);
+    expected = linear_of(b, "mlp.layers.0.", expected, 3);
+    for (double& value : expected) value = function(value);
     const Tensor added = block(x) - x;
-    CHECK(difference_from(added, {6, 3}, linear_of(b, "mlp.layers.1.", want, 12)) == "");
+    CHECK(difference_from(added, {6, 3}, linear_of(b, "mlp.layers.1.", expected, 12)) == "");
   }
   // Forms of the call.
   const Options here{.dtype = f64};
@@ -341,14 +341,14 @@ TEST_CASE("nn: attention as a function", "[nn]") {
                value = pattern({2, 5, 6}, 0.4);
   SECTION("is a mean of values where all keys are alike") {
     const Tensor same = ones({2, 5, 4}, kWide);
-    const Tensor want = expand(mean(value, {1}, true), {2, 3, 6});
-    CHECK(difference_between(nn::scaled_dot_product_attention(query, same, value), want) == "");
+    const Tensor expected = expand(mean(value, {1}, true), {2, 3, 6});
+    CHECK(difference_between(nn::scaled_dot_product_attention(query, same, value), expected) == "");
   }
   SECTION("a query that sees one key gives its value") {
     const Tensor mask = eq(unsqueeze(arange(3), 1) + 1, arange(5));
-    const Tensor want = narrow(value, 1, 1, 3);
+    const Tensor expected = narrow(value, 1, 1, 3);
     const Tensor got = nn::scaled_dot_product_attention(query, key, value, {.mask = mask});
-    CHECK(difference_between(got, want) == "");
+    CHECK(difference_between(got, expected) == "");
   }
   SECTION("causal is the mask of the keys up to the query") {
     const Tensor mask = ge(unsqueeze(arange(3), 1), arange(5));
@@ -357,12 +357,12 @@ TEST_CASE("nn: attention as a function", "[nn]") {
           "");
   }
   SECTION("a scale of zero is a plain mean") {
-    const Tensor want = expand(mean(value, {1}, true), {2, 3, 6});
+    const Tensor expected = expand(mean(value, {1}, true), {2, 3, 6});
     CHECK(difference_between(nn::scaled_dot_product_attention(query, key, value, {.scale = 0}),
-                             want) == "");
+                             expected) == "");
   }
   SECTION("shapes that do not fit are named") {
-    CHECK(nn_error_of([&] { nn::scaled_dot_product_attention(query, value, value); }) ==
+    CHECK(error_of([&] { nn::scaled_dot_product_attention(query, value, value); }) ==
           "[scaled_dot_product_attention] expected query [..., queries, width], key [..., keys, "
           "width] and value [..., keys, values], got f64[2, 3, 4], f64[2, 5, 6] and f64[2, 5, 6]");
   }
@@ -397,7 +397,7 @@ TEST_CASE("nn: dropout drops in training and not in evaluation", "[nn]") {
   nn::Sequential evaluated;
   evaluated.eval();
   CHECK_FALSE(evaluated.add<nn::Dropout>().training());  // as the model that it joins
-  CHECK(nn_error_of([] { nn::Dropout(1.5); }) ==
+  CHECK(error_of([] { nn::Dropout(1.5); }) ==
         "[dropout] expected a probability in [0, 1], got 1.5");
 
   nn::MultiHeadAttention attention(4, 1, {}, true, 0.5);
@@ -432,37 +432,37 @@ TEST_CASE("nn: names are paths, in order", "[nn]") {
 
 TEST_CASE("nn: a wrong input is refused with the module's path and both shapes", "[nn]") {
   nn::MLP mlp({2, 64, 3});
-  CHECK(nn_error_of([&] {
+  CHECK(error_of([&] {
           mlp(zeros({32, 63}));
         }) == "[mlp.layers.0] expected input f32[..., 2], got f32[32, 63]");
-  CHECK(nn_error_of([&] {
+  CHECK(error_of([&] {
           mlp.layers[1](zeros({32, 63}));
         }) == "[mlp.layers.1] expected input f32[..., 64], got f32[32, 63]");
-  CHECK(nn_error_of([&] {
+  CHECK(error_of([&] {
           mlp(zeros({4, 2}, kWide));
         }) == "[mlp.layers.0] expected input f32[..., 2], got f64[4, 2]");
-  CHECK(nn_error_of([&] { mlp(Tensor()); }) ==
+  CHECK(error_of([&] { mlp(Tensor()); }) ==
         "[mlp.layers.0] expected input f32[..., 2], got an undefined tensor");
 
   nn::Transformer model({.vocabulary = 5, .length = 4, .width = 4, .heads = 1, .layers = 1});
-  CHECK(nn_error_of([&] {
+  CHECK(error_of([&] {
           model(zeros({1, 4}));
         }) == "[transformer] expected input of integers [batch, length up to 4], got f32[1, 4]");
-  CHECK(nn_error_of([&] {
+  CHECK(error_of([&] {
           model(zeros({1, 5}, {i64, cpu}));
         }) == "[transformer] expected input of integers [batch, length up to 4], got i64[1, 5]");
-  CHECK(nn_error_of([&] {
+  CHECK(error_of([&] {
           model.blocks[0](zeros({1, 4, 3}));
         }) == "[transformer.blocks.0.norm1] expected input f32[..., 4], got f32[1, 4, 3]");
-  CHECK(nn_error_of([&] {
+  CHECK(error_of([&] {
           model.blocks[0].attention(zeros({4, 4}));
         }) ==
         "[transformer.blocks.0.attention] expected input f32[batch, length, 4], got f32[4, 4]");
-  CHECK(nn_error_of([&] { model.tokens(zeros({2})); }) ==
+  CHECK(error_of([&] { model.tokens(zeros({2})); }) ==
         "[transformer.tokens] expected input of integers, got f32[2]");
-  CHECK(nn_error_of([] { nn::MultiHeadAttention(6, 4); }) ==
+  CHECK(error_of([] { nn::MultiHeadAttention(6, 4); }) ==
         "[attention] expected a width that is a multiple of the heads, got 6 and 4");
-  CHECK(nn_error_of([] { nn::MLP({3}); }) == "[mlp] expected at least 2 widths, got 1");
+  CHECK(error_of([] { nn::MLP({3}); }) == "[mlp] expected at least 2 widths, got 1");
 }
 
 TEST_CASE("nn: what a module may name", "[nn]") {
@@ -478,21 +478,21 @@ TEST_CASE("nn: what a module may name", "[nn]") {
   CHECK(requires_grad(w));
   CHECK(outer.named_parameters().size() == 1);
   CHECK(outer.entries().size() == 2);
-  CHECK(nn_error_of([&] { outer.parameter("w", w); }) ==
+  CHECK(error_of([&] { outer.parameter("w", w); }) ==
         "[mine] expected each name once, got \"w\" again");
-  CHECK(nn_error_of([&] { outer.child("w", other); }) ==
+  CHECK(error_of([&] { outer.child("w", other); }) ==
         "[mine] expected each name once, got \"w\" again");
-  CHECK(nn_error_of([&] { outer.parameter("", w); }) == "[mine] expected a name, got an empty one");
-  CHECK(nn_error_of([&] { outer.buffer("none", none); }) ==
+  CHECK(error_of([&] { outer.parameter("", w); }) == "[mine] expected a name, got an empty one");
+  CHECK(error_of([&] { outer.buffer("none", none); }) ==
         "[mine] expected a tensor for \"none\", got an undefined one");
-  CHECK_FALSE(nn_error_of([&] { outer.parameter("whole", count); }).empty());
+  CHECK_FALSE(error_of([&] { outer.parameter("whole", count); }).empty());
   CHECK(outer.entries().size() == 2);
-  CHECK_FALSE(nn_error_of([&] { outer.child("self", outer); }).empty());
+  CHECK_FALSE(error_of([&] { outer.child("self", outer); }).empty());
   outer.child("other", other);
-  CHECK(nn_error_of([&] { other.child("outer", outer); }).starts_with("[mine.other] expected"));
+  CHECK(error_of([&] { other.child("outer", outer); }).starts_with("[mine.other] expected"));
   Mine third;
-  CHECK(nn_error_of([&] { third.child("other", other); }) ==
-        "[mine] expected \"other\" to be a module that stands in no other, got mine.other");
+  CHECK(error_of([&] { third.child("other", other); }) ==
+        "[mine] expected \"other\" to be a module without a parent, got mine.other");
 
   SECTION("a module that goes leaves its parent") {
     auto inner = std::make_unique<Mine>();
@@ -561,7 +561,7 @@ TEST_CASE("nn: first values", "[nn]") {
   }
   SECTION("a weight needs two dimensions") {
     Tensor bias = zeros({3});
-    CHECK(nn_error_of([&] { nn::init::xavier_uniform_(bias); }) ==
+    CHECK(error_of([&] { nn::init::xavier_uniform_(bias); }) ==
           "[xavier_uniform_] expected a weight of at least 2 dimensions, got f32[3]");
   }
 }

@@ -56,11 +56,11 @@ Trained train(const Transformation& transformation, DType dtype) {
   return run;
 }
 
-double worst(const std::vector<double>& got, const std::vector<double>& want) {
-  REQUIRE(got.size() == want.size());
+double worst(const std::vector<double>& got, const std::vector<double>& expected) {
+  REQUIRE(got.size() == expected.size());
   double most = 0;
   for (std::size_t i = 0; i < got.size(); ++i) {
-    most = std::max(most, std::abs(got[i] - want[i]) / (1 + std::abs(want[i])));
+    most = std::max(most, std::abs(got[i] - expected[i]) / (1 + std::abs(expected[i])));
   }
   return most;
 }
@@ -91,8 +91,8 @@ TEST_CASE("optimizers agree with PyTorch's", "[optim][golden]") {
       const double bound = dtype == f32 ? 2e-5 : name == "adam_clipped" ? 2e-6 : 1e-12;
       INFO(prefix);
       for (std::size_t k = 0; k < run.params.size(); ++k) {
-        const Tensor& want = golden.at(prefix + "params." + std::to_string(k));
-        CHECK(worst(to_vector<double>(run.params[k]), to_vector<double>(want)) < bound);
+        const Tensor& expected = golden.at(prefix + "params." + std::to_string(k));
+        CHECK(worst(to_vector<double>(run.params[k]), to_vector<double>(expected)) < bound);
       }
       CHECK(worst(run.losses, to_vector<double>(golden.at(prefix + "losses"))) < bound * 10);
       asked += run.params.size() + 1;

@@ -1,4 +1,4 @@
-// What an optimizer keeps: files, hyperparameters, f32 masters; and what it refuses.
+// State of optimizers: files, hyperparameters, f32 master weights; and misuse.
 #include <cmath>
 #include <cstdio>
 #include <filesystem>

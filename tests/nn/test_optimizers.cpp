@@ -281,7 +281,7 @@ TEST_CASE("updates and states of parameters that record gradients are constants"
   CHECK(requires_grad(params[0]));
 }
 
-TEST_CASE("the norm of gradients of 16 bits is taken in f32", "[optim]") {
+TEST_CASE("the norm of 16-bit gradients is computed in f32", "[optim]") {
   const std::vector<Tensor> parts = {full({100}, 30000.0, {.dtype = f16}), full({}, 400000.0)};
   const Tensor norm = global_norm(parts);
   CHECK(norm.dtype() == f32);

@@ -101,14 +101,14 @@ TEST_CASE("schedules refuse what makes no sense", "[optim]") {
         "of \"0.1 * step\"");
 }
 
-TEST_CASE("a schedule of many places", "[optim]") {
-  Places places;
-  for (int i = 1; i <= 120; ++i) places.emplace_back(i, 1 + 1.0 / i);
-  const Schedule schedule = piecewise_constant_schedule(0.5, places);
+TEST_CASE("a schedule of many boundaries", "[optim]") {
+  Factors factors;
+  for (int i = 1; i <= 120; ++i) factors.emplace_back(i, 1 + 1.0 / i);
+  const Schedule schedule = piecewise_constant_schedule(0.5, factors);
   double rate = 0.5;
   for (int step = 0; step <= 120; step += 40) {
     rate = 0.5;
-    for (const auto& [place, factor] : places) rate *= place <= step ? factor : 1;
+    for (const auto& [boundary, factor] : factors) rate *= boundary <= step ? factor : 1;
     CHECK(item(schedule(full({}, step))) == Approx(rate));
   }
 }

@@ -36,7 +36,7 @@ struct Counter : Observer {
 
 }  // namespace
 
-TEST_CASE("nn: a state dict goes out and comes back bit for bit, in every type", "[nn]") {
+TEST_CASE("nn: a state dict round-trips bit for bit in every dtype", "[nn]") {
   TemporaryFolder folder;
   const AllTypes saved(1);
   SECTION("by a file") {
@@ -79,7 +79,7 @@ TEST_CASE("nn: a state dict shares memory and has no history", "[nn]") {
   CHECK(to_vector<float>(state[0].second) == std::vector<float>{7, 7});
 }
 
-TEST_CASE("nn: loading writes into the module's own tensors", "[nn]") {
+TEST_CASE("nn: loading writes into the module's tensors", "[nn]") {
   nn::Linear layer(2, 1);
   const TensorImpl* before = layer.weight.impl();
   const void* data = layer.weight.data();
@@ -93,7 +93,7 @@ TEST_CASE("nn: loading writes into the module's own tensors", "[nn]") {
     const Tensor x = requires_grad_(ones({1, 2}));
     const Tensor y = sum(layer(x));
     nn::load_state_dict(layer, nn::state_dict(nn::Linear(2, 1)));
-    CHECK_FALSE(nn_error_of([&] { backward(y); }).empty());
+    CHECK_FALSE(error_of([&] { backward(y); }).empty());
   }
 }
 
@@ -118,25 +118,25 @@ TEST_CASE("nn: all that is wrong with a state dict is listed, and nothing has ch
       "\n  misshapen: layers.1.bias expected f32[1], got f64[1]"
       "\n  extra: head f32[]"
       "\n  extra: layers.2.weight bf16[4, 4]";
-  CHECK(nn_error_of([&] { nn::load_state_dict(mlp, state); }) == "[load_state_dict]" + list);
+  CHECK(error_of([&] { nn::load_state_dict(mlp, state); }) == "[load_state_dict]" + list);
   CHECK(values() == before);
 
   const std::string path = folder / "wrong.safetensors";
   save_safetensors(path, {state, {}});
-  CHECK(nn_error_of([&] { nn::load(mlp, path); }) == "[load " + path + "]" + list);
+  CHECK(error_of([&] { nn::load(mlp, path); }) == "[load " + path + "]" + list);
   CHECK(values() == before);
 
   state = nn::state_dict(mlp);
   state.push_back(state[0]);
-  CHECK(nn_error_of([&] { nn::load_state_dict(mlp, state); }) ==
+  CHECK(error_of([&] { nn::load_state_dict(mlp, state); }) ==
         "[load_state_dict] expected the 4 tensors of the module, got 5:"
         "\n  twice: layers.0.weight");
   state = nn::state_dict(mlp);
   state[1].second = Tensor();
-  CHECK(nn_error_of([&] { nn::load_state_dict(mlp, state); }) ==
+  CHECK(error_of([&] { nn::load_state_dict(mlp, state); }) ==
         "[load_state_dict] expected the 4 tensors of the module, got 4:"
         "\n  misshapen: layers.0.bias expected f32[3], got an undefined tensor");
-  CHECK_FALSE(nn_error_of([&] { nn::load(mlp, folder / "absent"); }).empty());
+  CHECK_FALSE(error_of([&] { nn::load(mlp, folder / "absent"); }).empty());
   CHECK(values() == before);
 }
 
@@ -172,7 +172,7 @@ TEST_CASE("nn: packed parameters keep their values and are views of the flat one
     CHECK(mlp.layers[0].weight.shares_storage_with(flat));
     CHECK(same(detach(mlp.layers[0].weight), detach(other.layers[0].weight)));
   }
-  SECTION("slices say where each lies") {
+  SECTION("slices are the range of each parameter") {
     std::int64_t at = 0;
     for (const auto& slice : parameters.slices()) {
       CHECK(slice.start == at);
@@ -182,10 +182,10 @@ TEST_CASE("nn: packed parameters keep their values and are views of the flat one
       CHECK(parameters.slice_at(0, at - 1).name == slice.name);
     }
     CHECK(at == parameters.numel());
-    CHECK(nn_error_of([&] { parameters.slice_at(0, at); }) ==
+    CHECK(error_of([&] { parameters.slice_at(0, at); }) ==
           "[parameters] expected an element of one of 1 flat tensors, got 44 of 0");
-    CHECK_FALSE(nn_error_of([&] { parameters.slice_at(1, 0); }).empty());
-    CHECK_FALSE(nn_error_of([&] { parameters.slice_at(0, -1); }).empty());
+    CHECK_FALSE(error_of([&] { parameters.slice_at(1, 0); }).empty());
+    CHECK_FALSE(error_of([&] { parameters.slice_at(0, -1); }).empty());
   }
 }
 
@@ -207,15 +207,15 @@ TEST_CASE("nn: gradients of packed parameters are those of unpacked ones, joined
   const Tensor flat = parameters.gradients()[0];
   REQUIRE(flat.defined());
   CHECK(flat.numel() == parameters.numel());
-  std::map<std::string, Tensor> want;
-  for (const auto& [name, tensor] : plain.named_parameters()) want[name] = grad(tensor);
+  std::map<std::string, Tensor> expected;
+  for (const auto& [name, tensor] : plain.named_parameters()) expected[name] = grad(tensor);
   for (const auto& slice : parameters.slices()) {
     INFO(slice.name);
-    CHECK(
-        same(narrow(flat, 0, slice.start, slice.length), contiguous(flatten(want.at(slice.name)))));
+    CHECK(same(narrow(flat, 0, slice.start, slice.length),
+               contiguous(flatten(expected.at(slice.name)))));
   }
   for (const auto& [name, tensor] : packed.named_parameters())
-    CHECK(same(grad(tensor), want[name]));
+    CHECK(same(grad(tensor), expected[name]));
 
   SECTION("a second backward adds, zero_grad starts over") {
     backward(sum(square(packed(x))));
@@ -266,7 +266,7 @@ TEST_CASE("nn: one flat tensor a type; aligned ones first; shared and frozen ten
   CHECK_FALSE(parameters.gradients()[1].defined());
 
   nn::Dropout nothing;
-  CHECK(nn_error_of([&] { nn::Parameters none(nothing); }) ==
+  CHECK(error_of([&] { nn::Parameters none(nothing); }) ==
         "[parameters] expected parameters that require a gradient, got none in dropout");
 }
 
@@ -275,7 +275,7 @@ TEST_CASE("nn: a module is packed once at a time", "[nn]") {
   {
     const nn::Parameters first(mlp);
     CHECK(
-        nn_error_of([&] { nn::Parameters second(mlp); }) ==
+        error_of([&] { nn::Parameters second(mlp); }) ==
         "[parameters] expected a module that is packed once at a time, got layers.0.weight of mlp, "
         "which another Parameters or an Optimizer has packed");
     CHECK(first.numel() == 13);

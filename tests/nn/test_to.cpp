@@ -69,13 +69,13 @@ TEST_CASE("nn: to() leaves what is right already, and refuses what it cannot do"
   const Tensor weight = mixed.weight;
   mixed.to(cpu).to(f32).to(cpu, f32);
   CHECK(mixed.weight.impl() == weight.impl());
-  CHECK(nn_error_of([&] { mixed.to(i32); }) ==
+  CHECK(error_of([&] { mixed.to(i32); }) ==
         "[mixed] expected a floating type to convert to, got i32");
   {
     const nn::Parameters packed(mixed);
     const Tensor before = mixed.weight;
     CHECK_NOTHROW(mixed.to(f32));
-    CHECK(nn_error_of([&] { mixed.to(f64); }) ==
+    CHECK(error_of([&] { mixed.to(f64); }) ==
           "[mixed] expected a module that is not packed, got weight, which nn::Parameters or an "
           "optimizer has packed: call to(...) before making those");
     CHECK(mixed.weight.impl() == before.impl());
@@ -88,7 +88,7 @@ TEST_CASE("nn: to() leaves what is right already, and refuses what it cannot do"
     mixed.to(f32);
     return x * 2;
   });
-  CHECK_THAT(nn_error_of([&] { step(ones({2})); }),
+  CHECK_THAT(error_of([&] { step(ones({2})); }),
              Catch::StartsWith("[Module::to] cannot be part of the compiled function"));
   CHECK(mixed.weight.dtype() == f64);
   CHECK(item(sum(mixed.weight)) == 6);

@@ -30,7 +30,7 @@ std::pair<double, double> train(nn::Module& model, data::Batcher& batches, int s
 
 }  // namespace
 
-TEST_CASE("nn: an MLP tells two spirals apart", "[nn]") {
+TEST_CASE("nn: an MLP classifies two spirals", "[nn]") {
   manual_seed(1);
   const data::Dataset spirals = data::two_spirals(512);
   nn::MLP model({2, 32, 32, 2});

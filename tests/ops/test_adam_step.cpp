@@ -1,5 +1,5 @@
-// Adam in one op: its bits are those of the chain of ops that says what it is, and it refuses what
-// it cannot write.
+// adam_step: it has the bits of the equivalent chain of ops, and refuses operands that it cannot
+// write.
 #include "brrr/ops/formulas.h"
 
 #include <functional>
@@ -170,7 +170,7 @@ TEST_CASE("adam_step refuses what does not fit", "[adam]") {
           {0.1, 0.1, 0.1, full({}, 1, {.dtype = i64})});
   refuses({good.param, m, Tensor(), g, one, two},
           "[adam_step] expected a tensor, got an undefined one");
-  // What is written must be apart.
+  // Operands that are written must not overlap.
   refuses({good.param, m, m, g, one, two},
           "[adam_step] expected outputs that do not overlap, got f32[2, 3] and f32[2, 3] in one "
           "storage");

@@ -119,7 +119,7 @@ TEST_CASE("sizes at the ends of what a dimension can be", "[bad-input]") {
   refuses(t, "split", [&] { split(t.b, {1, -1, 4}); }, {"[split]", "[1, -1, 4]"});
 }
 
-TEST_CASE("numbers that an integer type does not hold", "[bad-input]") {
+TEST_CASE("numbers out of range of an integer type", "[bad-input]") {
   Things t;
   constexpr std::int64_t kWide = std::int64_t{1} << 31;
   Tensor narrow = cast(t.whole, i32);
@@ -150,7 +150,7 @@ TEST_CASE("numbers that an integer type does not hold", "[bad-input]") {
   CHECK(read(arange(kWide - 2, kWide, {.dtype = i32})) == Values{2147483646.0, 2147483647.0});
 }
 
-TEST_CASE("floats that a floating type does not hold", "[bad-input]") {
+TEST_CASE("numbers out of range of a floating type", "[bad-input]") {
   Things t;
   const Tensor mask = t.a > 1;
   const auto refused = [&](DType dtype, double number, const char* text) {
@@ -174,7 +174,7 @@ TEST_CASE("floats that a floating type does not hold", "[bad-input]") {
   refuses(t, "an integer too", [&] { full({2}, 70000, {.dtype = f16}); }, {"[full]", "70000"});
   refuses(t, "masked_fill of an integer type", [&] { masked_fill(cast(t.a, i32), mask, 0.5); },
           {"[masked_fill]", "i32[2, 3]", "0.5"});
-  // What rounds to the largest number, infinities, NaN and every double are held.
+  // Numbers that round to the largest one, infinities, NaN and every double are in range.
   CHECK(read(full({1}, 65519, {.dtype = f16})) == Values{65504});
   CHECK(read(full({1}, 3.4028235e38)) == Values{std::numeric_limits<float>::max()});
   CHECK(read(full({1}, -INFINITY, {.dtype = bf16})) == Values{-INFINITY});
@@ -208,7 +208,7 @@ TEST_CASE("numbers for which integers have no result", "[bad-input]") {
         Values{1, -1, 0, 0});
 }
 
-TEST_CASE("one_hot speaks of classes and of its own result", "[bad-input]") {
+TEST_CASE("errors of one_hot name its classes and its result", "[bad-input]") {
   Things t;
   const std::int64_t many = std::int64_t{1} << 62;
   refuses(t, "too many", [&] { one_hot(t.whole, many); },

@@ -1,6 +1,6 @@
-// What CPU kernels promise beyond right values: an element's bits do not depend on where it stands,
-// nor on threads; reductions and products stay within their error bounds; layouts of every kind
-// agree with reading one by one.
+// Guarantees of CPU kernels: an element's bits depend neither on its position nor on the number of
+// threads; reductions and products are within their error bounds; every layout gives the result of
+// element-wise reads.
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -44,14 +44,14 @@ Tensor scattered(Random& random, const Tensor& x) {
     steps.push_back(pick(random, 1, 2));
     shape.push_back(x.size(static_cast<int>(d)) * steps.back() + 1);
   }
-  Tensor room = zeros(shape, {.dtype = x.dtype()});
+  Tensor padded = zeros(shape, {.dtype = x.dtype()});
   Dims back = Dims::filled(x.rank(), 0);
   for (int d = 0; d < x.rank(); ++d) {
     const Index size = x.size(static_cast<int>(order[d]));
-    room = slice(room, d, 1, 1 + size * steps[d], steps[d]);
+    padded = slice(padded, d, 1, 1 + size * steps[d], steps[d]);
     back[static_cast<int>(order[d])] = d;
   }
-  Tensor result = x.rank() ? permute(room, back) : room;
+  Tensor result = x.rank() ? permute(padded, back) : padded;
   copy_(result, x);
   return result;
 }
@@ -106,7 +106,7 @@ std::string message_of(const std::function<void()>& action) {
 
 }  // namespace
 
-TEST_CASE("an element's bits do not depend on its place or layout", "[cpu_kernels]") {
+TEST_CASE("an element's bits do not depend on its position or layout", "[cpu_kernels]") {
   Random random(1);
   for (int op = 0; op < kBuiltinOps; ++op) {
     const OpInfo& info = op_info(static_cast<Op>(op));
@@ -218,7 +218,7 @@ TEST_CASE("a draw does not depend on how much is drawn", "[cpu_kernels]") {
   }
 }
 
-TEST_CASE("layouts of every kind agree with contiguous ones", "[cpu_kernels]") {
+TEST_CASE("every layout gives the same results as a contiguous one", "[cpu_kernels]") {
   Random random(3);
   for (int round = 0; round < 400; ++round) {
     const int rank = static_cast<int>(pick(random, 0, 5));
@@ -266,9 +266,9 @@ TEST_CASE("big copies and transposes move every element", "[cpu_kernels]") {
       const Tensor x = random_values(random, shape, dtype);
       Dims order;
       for (int d = 0; d < shape.size(); ++d) order.push_back(shape.size() - 1 - d);
-      const Tensor turned = permute(x, order);
-      CHECK(same_bits(x, permute(contiguous(turned), order)));
-      if (dtype == f32) CHECK(same_bits(x + x, permute(turned + contiguous(turned), order)));
+      const Tensor permuted = permute(x, order);
+      CHECK(same_bits(x, permute(contiguous(permuted), order)));
+      if (dtype == f32) CHECK(same_bits(x + x, permute(permuted + contiguous(permuted), order)));
     }
   }
 }

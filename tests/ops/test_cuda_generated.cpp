@@ -1,6 +1,5 @@
-// Calls of generated kernels on a fake device: which kernel is chosen for a layout, what it is
-// given, that its second call makes nothing new. What the kernels compute is for the tests that
-// have a GPU.
+// Calls of generated kernels on the fake driver: the kernel chosen for each layout, its arguments,
+// and that a second call compiles nothing. GPU tests check what the kernels compute.
 #include <algorithm>
 #include <cstring>
 #include <set>

@@ -1,6 +1,5 @@
-// Matrix products on CUDA, as far as they go without a GPU: how tensors become calls of the
-// library, keys and what is kept on disk, products on the fake device; and that every hand-written
-// kernel compiles.
+// Matrix products on CUDA, tested without a GPU: how tensors become cuBLASLt calls, keys and the
+// disk cache, products on the fake driver; and that every hand-written kernel compiles.
 #include <atomic>
 #include <cstring>
 #include <random>
@@ -289,7 +288,7 @@ TEST_CASE("long candidates are compared at one clock", "[cuda_matmul]") {
   for (std::size_t i = 0; i < 6; ++i) CHECK(candidates[i].microseconds == Approx(1.2 * cool[i]));
   CHECK(candidates[0].offered == 9);
 
-  // Short ones are timed in turn too: the first look at the second was at a lower clock.
+  // Short ones are interleaved too: the first sample of the second was at a lower clock.
   std::vector<Candidate> few(4);
   const double looked[] = {7, 8, 30, -1};
   for (int i = 0; i < 4; ++i) {
@@ -361,8 +360,8 @@ TEST_CASE("of candidates that measure equal the first offered is taken", "[cuda_
   const std::vector<Candidate> equal = {candidate(5, 100), candidate(2, 100.5), candidate(0, 102),
                                         candidate(1, -1)};
   CHECK(choice_of(equal).offered == 2);
-  const std::vector<Candidate> apart = {candidate(3, 100), candidate(0, 101.5)};
-  CHECK(choice_of(apart).offered == 3);
+  const std::vector<Candidate> distinct = {candidate(3, 100), candidate(0, 101.5)};
+  CHECK(choice_of(distinct).offered == 3);
   const std::vector<Candidate> alone = {candidate(4, 7), candidate(0, -1)};
   CHECK(choice_of(alone).offered == 4);
 }
@@ -394,9 +393,9 @@ TEST_CASE("products through the table agree with the CPU, and plans are kept", "
     const Tensor on_a = to(a, cuda()), on_b = to(b, cuda());
     const std::vector<float> expected = to_vector<float>(matmul(a, b));
     CHECK(to_vector<float>(matmul(on_a, on_b)) == expected);
-    const std::vector<float> turned =
+    const std::vector<float> transposed =
         to_vector<float>(matmul(transpose(b, 0, 1), transpose(a, 0, 1)));
-    CHECK(to_vector<float>(matmul(transpose(on_b, 0, 1), transpose(on_a, 0, 1))) == turned);
+    CHECK(to_vector<float>(matmul(transpose(on_b, 0, 1), transpose(on_a, 0, 1))) == transposed);
     cu::count_calls(true);
     for (int i = 0; i < 5; ++i) CHECK(to_vector<float>(matmul(on_a, on_b)) == expected);
     CHECK(cu::call_count("cublasLtMatmul") == 5);

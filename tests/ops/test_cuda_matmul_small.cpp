@@ -1,5 +1,5 @@
-// Small matrix products on CUDA, as far as they go without a GPU: which they are, what is launched
-// for them and how operands are read.
+// Small matrix products on CUDA, tested without a GPU: which products are small, what is launched
+// for them, and how operands are read.
 #include <cstdlib>
 #include <set>
 #include <string>
@@ -71,7 +71,7 @@ TEST_CASE("small is a matter of type, blocks and depth", "[cuda_matmul]") {
   CHECK(is_small(small_product(256, 256, 256), bf16, false));
 }
 
-TEST_CASE("small products are one launch of a kernel that suits the layouts of its operands",
+TEST_CASE("small products are one launch of a kernel for their operands' layouts",
           "[cuda_matmul]") {
   const testing::Caching on;
   testing::FakeCuda fake({.with_nvrtc = true, .with_cublaslt = true});
@@ -115,7 +115,7 @@ TEST_CASE("small products are one launch of a kernel that suits the layouts of i
     check(counted({20, 24}), as_is, counted({24, 36}), as_is, none, along + and_across);
     check(counted({20, 24}), turned, counted({20, 36}), as_is, none, across + and_across);
     check(counted({20, 24}), as_is, counted({24, 36}), as_is, counted({36}), along + and_across);
-    // 16 bytes are four elements; two columns lie side by side where their number is even.
+    // 16 bytes are four elements; pairs of columns need an even number of them.
     check(counted({20, 23}), as_is, counted({23, 36}), as_is, none, strided + and_across);
     check(counted({20, 24}), as_is, counted({24, 35}), as_is, none, along + and_strided);
     check(counted({23, 20}), turned, counted({23, 35}), as_is, none, across + and_strided);

@@ -55,7 +55,7 @@ Tensor strided_wide(DType dtype, int, int) {
   const std::int64_t shape[] = {2, 64}, strides[] = {std::int64_t{1} << 31, 1};
   return make_view(made(dtype, {64}), shape, strides);
 }
-// Only the first or only the last operand is repeated, or turned; a single one is both.
+// Only the first or only the last operand is broadcast or transposed; a single one is both.
 bool is_first(int which, int) { return which == 0; }
 bool is_last(int which, int arity) { return which == arity - 1; }
 bool is_any(int, int) { return true; }
@@ -68,18 +68,18 @@ Tensor one_column(DType dtype, int which, int arity) {
   return is_chosen(which, arity) ? expand(made(dtype, {48, 1}), {48, 64}) : made(dtype, {48, 64});
 }
 template <auto is_chosen>
-Tensor turned(DType dtype, int which, int arity) {
+Tensor transposed(DType dtype, int which, int arity) {
   return is_chosen(which, arity) ? transpose(made(dtype, {64, 48}), 0, 1) : made(dtype, {48, 64});
 }
 
-constexpr Layout kLayouts[] = {contiguous_small, contiguous_large,     shifted<1>,
-                               shifted<2>,       shifted<4>,           shifted<8>,
-                               strided_vectors,  strided_elements,     strided_large,
-                               strided_deep,     strided_wide,         one_row<is_first>,
-                               one_row<is_last>, one_column<is_first>, one_column<is_last>,
-                               turned<is_first>, turned<is_last>,      turned<is_any>};
+constexpr Layout kLayouts[] = {contiguous_small,     contiguous_large,     shifted<1>,
+                               shifted<2>,           shifted<4>,           shifted<8>,
+                               strided_vectors,      strided_elements,     strided_large,
+                               strided_deep,         strided_wide,         one_row<is_first>,
+                               one_row<is_last>,     one_column<is_first>, one_column<is_last>,
+                               transposed<is_first>, transposed<is_last>,  transposed<is_any>};
 constexpr Layout kLayoutsBesideNumbers[] = {contiguous_small, contiguous_large, shifted<1>,
-                                            strided_elements, turned<is_first>};
+                                            strided_elements, transposed<is_first>};
 
 // --- Calls ---
 

@@ -1,6 +1,5 @@
-// What PyTorch computed, held against what brrr computes: values, types and the promotion table.
-// The data is made by golden/make_ops.py; every result in it must be asked for here, and every
-// row of the op table must be in it.
+// brrr against PyTorch: values, dtypes and the promotion table. golden/make_ops.py writes the data;
+// every result in it must be used here, and every row of the op table must be in it.
 #include <cstdio>
 #include <functional>
 #include <map>
@@ -58,17 +57,17 @@ constexpr Exception kExceptions[] = {
 
 void check_golden(Report& report, const std::string& name, const std::function<Tensor()>& call,
                   double extra = 0) {
-  const Tensor* want = golden().find(name);
+  const Tensor* expected = golden().find(name);
   asked_for().insert(name);
   std::string problem = "is not in ops.safetensors";
-  if (want) {
+  if (expected) {
     try {
-      std::vector<bool> excused(static_cast<std::size_t>(want->numel()));
+      std::vector<bool> excused(static_cast<std::size_t>(expected->numel()));
       for (const Exception& exception : kExceptions) {
-        if (name.starts_with(exception.prefix) && want->dtype() != i64)
+        if (name.starts_with(exception.prefix) && expected->dtype() != i64)
           excused[exception.element] = true;
       }
-      problem = difference(call(), want->dtype(), Dims(want->shape()), read(*want),
+      problem = difference(call(), expected->dtype(), Dims(expected->shape()), read(*expected),
                            {extra, false, false, &excused});
     } catch (const std::exception& error) {
       problem = std::string("threw ") + error.what();
@@ -248,7 +247,7 @@ TEST_CASE("types promote as PyTorch's", "[golden]") {
         for (DType b : kAllDTypes) {
           const double entry = table[at++];
           if (entry < 0) continue;
-          const DType want = kAllDTypes[static_cast<int>(entry)];
+          const DType expected = kAllDTypes[static_cast<int>(entry)];
           const auto typed = [](DType t, int rank) {
             const DType kind = rank < 2 || t == boolean ? t : is_floating(t) ? f64 : i64;
             return Typed{kind, static_cast<Rank>(rank)};
@@ -257,8 +256,9 @@ TEST_CASE("types promote as PyTorch's", "[golden]") {
           const std::string cell = "rank " + std::to_string(ra) + " " + std::string(name_of(a)) +
                                    " with rank " + std::to_string(rb) + " " +
                                    std::string(name_of(b)) + ", expected " +
-                                   std::string(name_of(want));
-          report.count("the tests' own rule: " + cell, result_type(pair) == want ? "" : "differs");
+                                   std::string(name_of(expected));
+          report.count("the tests' own rule: " + cell,
+                       result_type(pair) == expected ? "" : "differs");
           const Tensor x = ones(ra == 0 ? Dims{3} : Dims{}, {.dtype = a}),
                        y = ones(rb == 0 ? Dims{3} : Dims{}, {.dtype = b});
           for (const auto& f : {std::function<Tensor()>([&] {
@@ -274,7 +274,7 @@ TEST_CASE("types promote as PyTorch's", "[golden]") {
             std::string problem;
             try {
               const DType got = f().dtype();
-              if (got != want) problem = "gives " + std::string(name_of(got));
+              if (got != expected) problem = "gives " + std::string(name_of(got));
             } catch (const std::exception& error) {
               problem = error.what();
             }

@@ -1,5 +1,5 @@
-// Integers that a double does not hold: arithmetic that wraps, values past 2^53, and division's
-// corner cases. The harness compares through doubles, so these are compared as what they are.
+// Integers that a double cannot represent: wrap-around, values above 2^53, corner cases of
+// division. The harness compares doubles, so these are compared as integers.
 #include <cmath>
 #include <cstdint>
 #include <limits>

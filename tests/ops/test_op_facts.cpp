@@ -1,4 +1,4 @@
-// What the op table says of its rows: attributes, effects, algebra, accumulators, costs.
+// Facts of the op table's rows: attributes, effects, algebra, accumulators, costs.
 #include <string>
 #include <vector>
 

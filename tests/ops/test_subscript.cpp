@@ -1,5 +1,5 @@
-// x[...]: places, slices, new dimensions and tensors as indices, held to numpy's meanings; writes
-// through what they give; what is refused.
+// x[...]: integers, slices, new dimensions and tensors as indices, with NumPy's semantics; writes
+// through views; errors.
 #include <brrr/brrr.h>
 
 #include <type_traits>
@@ -41,8 +41,7 @@ TEST_CASE("x[i] drops a dimension and x[slice] keeps it", "[subscript]") {
   CHECK(text(x[unsigned_place][2]) == text(x[1][2]));
 }
 
-TEST_CASE("newaxis adds a dimension and ellipsis stands for those that nothing names",
-          "[subscript]") {
+TEST_CASE("newaxis adds a dimension and ellipsis expands to full slices", "[subscript]") {
   const Tensor &x = kBox, v = arange(3.0);
   CHECK(text(v[newaxis]) == "f32[1, 3] 0 1 2");
   CHECK(text(v[{Slice{}, newaxis}]) == "f32[3, 1] 0 1 2");
@@ -66,10 +65,10 @@ TEST_CASE("indices give views of any layout, which writes go through", "[subscri
   x[1] += 10;
   x[{0, Slice{1}}] *= tensor({2, 3});
   CHECK(numbers(x) == Numbers{7, 16, 21, 13, 19, 15});
-  const Tensor turned = transpose(x, 0, 1);
-  CHECK(text(turned[{1, newaxis}]) == "f32[1, 2] 16 19");
-  CHECK(turned[2].shares_storage_with(x));
-  zero_(turned[-1]);
+  const Tensor transposed = transpose(x, 0, 1);
+  CHECK(text(transposed[{1, newaxis}]) == "f32[1, 2] 16 19");
+  CHECK(transposed[2].shares_storage_with(x));
+  zero_(transposed[-1]);
   CHECK(numbers(x) == Numbers{7, 16, 0, 13, 19, 0});
   CHECK(text(expand(arange(3.0), {2, 3})[{Slice{}, 1}]) == "f32[2] 1 1");
 }

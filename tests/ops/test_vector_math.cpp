@@ -1,5 +1,5 @@
-// exp, log and what is made of them on the CPU for arguments of all sizes: results at the ends of
-// ranges, and the time that they take.
+// exp, log and functions of them on the CPU, for arguments of all magnitudes: results at the ends
+// of ranges, and their time.
 #include <algorithm>
 #include <bit>
 #include <chrono>
@@ -22,7 +22,7 @@ using One = Tensor (*)(const Tensor& x);
 template <class T>
 constexpr T kInf = std::numeric_limits<T>::infinity();
 
-// A NaN with bits of its own, and the one that invalid operations make.
+// A NaN with a payload, and the default NaN of invalid operations.
 template <class T>
 T nan_of(bool own) {
   if constexpr (sizeof(T) == 4) return std::bit_cast<float>(own ? 0x7fc01234u : 0xffc00000u);
@@ -65,8 +65,7 @@ std::vector<T> with_specials(std::vector<T> values) {
 
 }  // namespace
 
-TEST_CASE("vector math: saturated results are libm's, whatever stands beside them",
-          "[vector-math]") {
+TEST_CASE("vector math: saturated results are libm's, whatever their neighbours", "[vector-math]") {
   std::vector<float> exps = {88.5f,  88.72283f, 88.72284f, 89,       1e4f, 1e30f, -87.4f,
                              -95.5f, -103.f,    -103.97f,  -103.98f, -104, -1e4f, -1e38f};
   // Denormal results, and those next to the largest.
@@ -110,7 +109,7 @@ double nanoseconds(const std::function<void()>& call) {
   return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count();
 }
 
-// The best time on each of some tensors, taken in turn.
+// The least time on each of some tensors, sampled alternately.
 std::vector<double> times(One op, const std::vector<Tensor>& inputs) {
   std::vector<double> best(inputs.size(), 1e18);
   for (int round = 0; round < 40; ++round) {

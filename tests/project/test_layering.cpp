@@ -1,5 +1,5 @@
-// The shape of the tree: each room includes only rooms before it, no file is a bucket, none is too
-// long.
+// The layers of the tree: each folder includes only folders before it, and no file is a bucket or
+// too long.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -15,17 +15,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::vector<std::string> kRooms = {"tensor", "dispatch", "ops",     "io", "autograd",
-                                         "graph",  "nn",       "measure", "cli"};
+const std::vector<std::string> kLayers = {"tensor", "dispatch", "ops",     "io", "autograd",
+                                          "graph",  "nn",       "measure", "cli"};
 
-// Where a room stands; one past the end for what may include everything.
-std::size_t place_of(const std::string& room) {
-  return static_cast<std::size_t>(std::find(kRooms.begin(), kRooms.end(), room) - kRooms.begin());
+// The index of a folder's layer; one past the end for folders that may include everything.
+std::size_t layer_of(const std::string& folder) {
+  return static_cast<std::size_t>(std::find(kLayers.begin(), kLayers.end(), folder) -
+                                  kLayers.begin());
 }
 
 struct Source {
   std::string path;  // relative to the root
-  std::string room;
+  std::string folder;
   std::vector<std::string> lines;
 };
 
@@ -36,7 +37,7 @@ bool is_source(const fs::path& path) {
 
 std::vector<Source> read_sources() {
   std::vector<Source> found;
-  std::vector<std::string> folders = kRooms;
+  std::vector<std::string> folders = kLayers;
   folders.insert(folders.end(), {"include", "examples", "tests", "bench"});
   for (const std::string& folder : folders) {
     const fs::path root = brrr::testing::source_path(folder);
@@ -69,23 +70,24 @@ std::string included_by(const std::string& line) {
   return close == std::string::npos ? "" : line.substr(open + 1, close - open - 1);
 }
 
-// Why a file of `room` may not include `target`; "" when it may. Headers of the library are named
+// Why a file of `folder` may not include `target`; "" when it may. Headers of the library are named
 // from brrr/ on, so that they are found in no other project's folders.
-std::string forbidden(const std::string& room, const std::string& target) {
+std::string forbidden(const std::string& folder, const std::string& target) {
   const bool ours = target.starts_with("brrr/");
   const std::string path = ours ? target.substr(5) : target;
   const std::string first = path.substr(0, path.find('/'));
   if (ours && path == "brrr.h")
-    return place_of(room) < kRooms.size() ? "a room includes the header that includes every room"
-                                          : "";
+    return layer_of(folder) < kLayers.size()
+               ? "a layer includes the header that includes every layer"
+               : "";
   if (first == path) return "";  // of the system, or beside the file
-  const std::size_t from = place_of(room), to = place_of(first);
-  if (to < kRooms.size() && first != "cli" && !ours) return target + " is brrr/" + target;
-  if (from < kRooms.size()) {
+  const std::size_t from = layer_of(folder), to = layer_of(first);
+  if (to < kLayers.size() && first != "cli" && !ours) return target + " is brrr/" + target;
+  if (from < kLayers.size()) {
     if (first == "tests" || first == "examples" || first == "bench")
-      return "a room includes " + first;
-    if (to < kRooms.size() && to > from)
-      return room + " includes " + first + ", which stands above it";
+      return "a layer includes " + first;
+    if (to < kLayers.size() && to > from)
+      return folder + " includes " + first + ", which is above it";
   }
   return "";
 }
@@ -112,13 +114,13 @@ TEST_CASE("includes point one way", "[layering]") {
   const std::vector<Source>& all = sources();
   CHECK(all.size() > 50);
   for (const Source& source : all) {
-    if (source.path.starts_with("tests/consumer/")) continue;  // a project of its own
+    if (source.path.starts_with("tests/consumer/")) continue;  // another project
     for (std::size_t i = 0; i < source.lines.size(); ++i) {
       const std::string target = included_by(source.lines[i]);
       if (target.empty()) continue;
-      const bool program =
-          source.room == "cli" && target == "brrr/brrr.h";  // the program is a user of the library
-      const std::string problem = program ? "" : forbidden(source.room, target);
+      const bool program = source.folder == "cli" &&
+                           target == "brrr/brrr.h";  // the program is a user of the library
+      const std::string problem = program ? "" : forbidden(source.folder, target);
       INFO(source.path << ":" << i + 1 << ": " << problem);
       CHECK(problem.empty());
     }
@@ -215,8 +217,7 @@ TEST_CASE("no op is named outside of ops/", "[layering]") {
   CHECK(op_named_by("Node(Op::first_registered)").empty());
   CHECK(op_named_by("PointwiseOp::name").empty());
   for (const Source& source : sources()) {
-    if (source.room == "ops" || place_of(source.room) == kRooms.size()) continue;
-    if (source.room == "graph") continue;  // until its passes ask the rows
+    if (source.folder == "ops" || layer_of(source.folder) == kLayers.size()) continue;
     for (std::size_t i = 0; i < source.lines.size(); ++i) {
       INFO(source.path << ":" << i + 1 << ": " << source.lines[i]);
       CHECK(op_named_by(source.lines[i]).empty());

@@ -1,4 +1,4 @@
-// The tests' own tools: a comparison that cannot fail would prove nothing.
+// Tests of the harness: comparisons must be able to fail.
 #include <cmath>
 #include <limits>
 
@@ -33,7 +33,7 @@ TEST_CASE("the comparison sees what differs", "[samples]") {
   CHECK_FALSE(matches(1.0005, 1, f32));
 }
 
-TEST_CASE("samples lie where they say", "[samples]") {
+TEST_CASE("samples have the layout that they state", "[samples]") {
   Values values;
   for (int i = 0; i < 24; ++i) values.push_back(i);
   for (DType dtype : {f32, f64, f16, bf16, i32, i64}) {
@@ -49,7 +49,7 @@ TEST_CASE("samples lie where they say", "[samples]") {
   }
 }
 
-TEST_CASE("the references are what they should be at known points", "[samples]") {
+TEST_CASE("the references are right at known points", "[samples]") {
   const Computing computing{f64};
   const auto at = [&](const char* op, double a, double b = 0, double c = 0) {
     const double operands[] = {a, b, c};

@@ -242,7 +242,7 @@ TEST_CASE("out of memory waits for other streams before it gives up", "[cuda_all
   CHECK(fake.problem() == "");
 }
 
-TEST_CASE("pass-through takes from the driver and gives back at once", "[cuda_allocator]") {
+TEST_CASE("pass-through allocates and frees with the driver directly", "[cuda_allocator]") {
   FakeCuda fake;
   PassThrough on;
   const Stream other(gpu);
@@ -487,7 +487,7 @@ TEST_CASE("threads share the allocator", "[cuda_allocator]") {
   CHECK(fake.problem() == "");
 }
 
-TEST_CASE("a failure of host work is nothing to the stream's next owner", "[cuda_allocator]") {
+TEST_CASE("a failure of host work does not affect the stream's next owner", "[cuda_allocator]") {
   FakeCuda fake;
   const int id = [] {
     const Stream first(gpu);

@@ -1,5 +1,4 @@
-// The table of CUDA calls: what is said when a library is missing, checked calls, faults and
-// counters.
+// The table of CUDA calls: errors for missing libraries, checked calls, injected faults, counters.
 #include "brrr/tensor/cuda_api.h"
 
 #include "brrr/tensor/error.h"

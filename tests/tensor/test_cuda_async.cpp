@@ -1,5 +1,5 @@
-// Copies that the host does not wait for, and pinned memory, over the fake driver: it runs nothing
-// until it is waited for, so what is read too early or reused too soon shows.
+// Asynchronous copies and pinned memory on the fake driver, which runs nothing before the host
+// waits: early reads and early reuse become visible.
 #include <numeric>
 #include <string>
 #include <utility>

@@ -1,5 +1,5 @@
-// Memory of captured graphs, on the fake driver: what a graph may use is nobody else's as long as
-// its pool lives, and the streams' again, in order, when it goes.
+// Memory of captured graphs, on the fake driver: a graph's blocks are not reused during the
+// lifetime of its pool, and return to their streams, in order, when it is destroyed.
 #include <algorithm>
 #include <optional>
 #include <set>
@@ -115,7 +115,7 @@ TEST_CASE("what is freed in a capture stays the graph's while its pool lives", "
   finish(fake);
 }
 
-TEST_CASE("a capture uses its own blocks again", "[cuda_capture]") {
+TEST_CASE("a capture reuses its blocks", "[cuda_capture]") {
   const Caching on;
   FakeCuda fake;
   {
@@ -277,7 +277,7 @@ TEST_CASE("what a capture read and then freed waits for late launches on other s
   finish(fake);
 }
 
-TEST_CASE("a second stream of a capture takes part by name", "[cuda_capture]") {
+TEST_CASE("a second stream joins a capture explicitly", "[cuda_capture]") {
   const Caching on;
   FakeCuda fake;
   {

@@ -1,4 +1,4 @@
-// The device of what is made without naming one: for all threads, for a scope, and for modules.
+// The default device: for all threads, for a scope, and for modules.
 #include <brrr/brrr.h>
 
 #include <thread>
@@ -36,7 +36,7 @@ void expect_on(Device device, const nn::Module& module) {
 
 }  // namespace
 
-TEST_CASE("a default device is every thread's, a guard's only its own thread's",
+TEST_CASE("a default device applies to every thread, a guard's to its own",
           "[cuda][default-device]") {
   const testing::FakeCuda fake({.devices = 2});
   const Restored after;

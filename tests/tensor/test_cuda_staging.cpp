@@ -50,7 +50,7 @@ void round_trip(const Stream& stream, std::size_t count, int first) {
 
 }  // namespace
 
-TEST_CASE("copies go on while blocked streams hold every slot", "[cuda_staging]") {
+TEST_CASE("copies continue while blocked streams use every slot", "[cuda_staging]") {
   for (const std::size_t bytes : {std::size_t{1024}, std::size_t{1} * kMiB, 6 * kMiB}) {
     INFO(bytes);
     const std::size_t count = bytes / 4;
@@ -93,7 +93,7 @@ TEST_CASE("copies go on while blocked streams hold every slot", "[cuda_staging]"
   }
 }
 
-TEST_CASE("threads whose slots are all taken by others go on", "[cuda_staging]") {
+TEST_CASE("threads continue when other threads use all slots", "[cuda_staging]") {
   FakeCuda fake;
   {
     Blocked blocked(fake, 20);

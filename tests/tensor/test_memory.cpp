@@ -356,7 +356,7 @@ TEST_CASE("out of memory a hundred times: the error counts, and the next allocat
 }
 #endif
 
-TEST_CASE("without a limit, an error says what the machine has left", "[memory]") {
+TEST_CASE("without a limit, an error states the machine's free memory", "[memory]") {
   try {
     empty({std::int64_t{1} << 58});
     FAIL("so much memory");

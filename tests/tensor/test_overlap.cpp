@@ -1,4 +1,4 @@
-// Which views share bytes: the exact test against counting, and writes between parts of one tensor,
+// Overlap of views: the exact test against enumeration, and writes between parts of one tensor,
 // eager and compiled.
 #include <cstdlib>
 #include <set>
@@ -85,10 +85,11 @@ TEST_CASE("overlap: random boxes share bytes when they do", "[overlap]") {
     const Box a = random_box(random, rank, stride, element);
     const Box b =
         random_box(random, rank, stride, round % 4 == 0 ? kElements[random.below(4)] : element);
-    const bool want = overlap(a, b);
-    (want ? shared : distinct) += 1;
-    if (may_overlap(a.region(), b.region()) != want || may_overlap(b.region(), a.region()) != want)
-      FAIL(text_of(a) << " and " << text_of(b) << (want ? " share" : " share no") << " bytes");
+    const bool expected = overlap(a, b);
+    (expected ? shared : distinct) += 1;
+    if (may_overlap(a.region(), b.region()) != expected ||
+        may_overlap(b.region(), a.region()) != expected)
+      FAIL(text_of(a) << " and " << text_of(b) << (expected ? " share" : " share no") << " bytes");
   }
   CHECK(shared > 9'000);
   CHECK(distinct > 10'000);
@@ -100,10 +101,10 @@ TEST_CASE("overlap: random boxes hold an element twice when they do", "[overlap]
   for (int round = 0; round < 60'000; ++round) {
     const Box box = random_box(random, round % 8 == 0 ? 5 : 3, round % 3 == 0 ? 90 : 15, 4);
     const std::vector<std::int64_t> places = places_of(box);
-    const bool want = std::set(places.begin(), places.end()).size() < places.size();
-    (want ? twice : once) += 1;
-    if (may_overlap_itself(box.region()) != want)
-      FAIL(text_of(box) << (want ? " holds" : " does not hold") << " an element twice");
+    const bool expected = std::set(places.begin(), places.end()).size() < places.size();
+    (expected ? twice : once) += 1;
+    if (may_overlap_itself(box.region()) != expected)
+      FAIL(text_of(box) << (expected ? " holds" : " does not hold") << " an element twice");
   }
   CHECK(twice > 5'000);
   CHECK(once > 10'000);
@@ -194,13 +195,13 @@ TEST_CASE("overlap: parts of a tensor are written from others", "[overlap]") {
     for (const Write write : kWrites) {
       INFO(parts.name);
       const Tensor x = noise(parts.shape, 1);
-      Tensor want = clone(x), got = clone(x);
-      auto [to, from] = parts.of(want);
-      const Tensor apart = clone(from);
-      write(to, apart);
+      Tensor expected = clone(x), got = clone(x);
+      auto [to, from] = parts.of(expected);
+      const Tensor copy = clone(from);
+      write(to, copy);
       std::tie(to, from) = parts.of(got);
       write(to, from);
-      CHECK(bits_of(got) == bits_of(want));
+      CHECK(bits_of(got) == bits_of(expected));
     }
   }
 }
