@@ -1,5 +1,5 @@
-// Host costs on the CPU, part by part: what a tensor, a view, a dispatch and a small op cost, and
-// how many times each of them asks the system for memory.
+// Host overhead on the CPU, part by part: a tensor, a view, a dispatch, a small op; and the number
+// of system allocations of each.
 #include <benchmark/benchmark.h>
 #include <brrr/brrr.h>
 

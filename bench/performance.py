@@ -1,4 +1,4 @@
-"""Writes docs/performance.md, and the table of README.md between its two markers, from result files of
+"""Generates docs/performance.md, and the table between two markers of README.md, from result files of
 `./dev gpu` and `./dev bench`.
 
     python3 bench/performance.py bench/results/GPU.json bench/results/CPU.json
@@ -82,13 +82,13 @@ lines += [
     "# Performance",
     "",
     "Medians of warm runs on random inputs. Limits and PyTorch 2.11 were measured in the same run as brrr. "
-    "`bench/performance.py` writes this page from the JSON files that it names.",
+    "`bench/performance.py` generates this page from the JSON files that it names.",
     "",
     "## Training steps on an NVIDIA H200",
     "",
-    f"`bench/results/{gpu_file.name}`; `./dev gpu DIR` runs it all again on a machine with a GPU.",
+    f"Data: `bench/results/{gpu_file.name}`. `./dev gpu DIR` repeats the measurements on a machine with a GPU.",
     "",
-    "One step of an MLP: gelu, mean squared error, Adam with averages in the parameters' type. PyTorch runs eagerly, and with "
+    "One step of an MLP: gelu, mean squared error, Adam with averages in the parameters' dtype. PyTorch runs eagerly, and with "
     "the whole step in one CUDA Graph. The last two columns are brrr's speed-up over PyTorch in the same mode.",
     "",
     "| size | batch | width | layers |",
@@ -110,7 +110,7 @@ lines += [
     "| case | brrr | limit | ratio | PyTorch eager |",
     "|---|---|---|---|---|",
 ]
-overhead("add 256", "add of 256 f32, back to back", "bare launches of that kernel")
+overhead("add 256", "add of 256 f32, repeated", "bare launches of that kernel")
 overhead("matmul 64x64", "matmul 64×64 f32", "bare cublasLtMatmul")
 host("tiny tf32", "eager tiny step, until the call returns")
 host("deep tf32", "eager deep step, until the call returns")
@@ -135,18 +135,18 @@ for dtype in ("tf32", "bf16"):
 lines += [
     "",
     "Matrix products run with `Choice::measured`. A ratio well above 1 means that brrr first transposes an operand with its "
-    "own kernel. Products of this size run at the card's power limit: its clock falls from 1980 to about 1500 MHz within 0.2 s, "
-    "so a burst of six products looks up to a fifth faster than sustained work "
-    "(`bench/results/nvidia-h200-2026-11-21-experiments.json`, \"clock\"). Every rate here, ours and PyTorch's, is taken after "
+    "own kernel. Products of this size run at the GPU's power limit: its clock falls from 1980 to about 1500 MHz within 0.2 s, "
+    "so a burst of six products appears up to a fifth faster than sustained work "
+    "(`bench/results/nvidia-h200-2026-11-21-experiments.json`, \"clock\"). Every rate, brrr's and PyTorch's, is measured after "
     "one second of the same product.",
     "",
     "Bare launches are plain `cuLaunchKernel` calls. brrr launches its own kernels with programmatic dependent launch, which "
-    "costs the host less; that is why some ratios are below 1.",
+    "costs the host less, so some ratios are below 1.",
     "",
     "## CPU",
     "",
-    f"Two cores of an AMD EPYC; `bench/results/{cpu_file.name}`; `./dev bench` runs it again. One thread unless the row says "
-    "otherwise.",
+    f"Two cores of an AMD EPYC. Data: `bench/results/{cpu_file.name}`; `./dev bench` repeats the measurements. One thread, unless "
+    "stated otherwise.",
     "",
     "| case | brrr |",
     "|---|---|",
@@ -163,7 +163,7 @@ for name, label in {
     lines.append(f"| {label} | {results(cpu, 'overhead')[f'overhead/{name}']['value']:.1f} ns |")
 add = results(cpu, "pointwise")["pointwise/add"]
 lines.append(
-    f"| add of 8M elements, 2 threads, against a plain vectorized loop on as many | {add['ratio'] * 100:.0f} % |"
+    f"| add of 8M elements, 2 threads, relative to a plain vectorized loop on 2 threads | {add['ratio'] * 100:.0f} % |"
 )
 
 (root / "docs" / "performance.md").write_text("\n".join(lines) + "\n")
@@ -201,7 +201,7 @@ rows = [
         "no system allocation",
     ),
 ]
-table = ["| machine | what | brrr | beside it |", "|---|---|---|---|"]
+table = ["| machine | what | brrr | reference |", "|---|---|---|---|"]
 table += ["| " + " | ".join(row) + " |" for row in rows]
 readme = root / "README.md"
 text = readme.read_text()

@@ -1,10 +1,10 @@
-# The BLAS that multiplies matrices on the CPU: OpenBLAS, unless BRRR_BLAS names another. A program that calls it is
-# linked and run, because names say little: what answers to cblas.h and libblas.so may be the reference BLAS, which
-# takes 20 times as long.
+# Finds the BLAS for CPU matrix products: OpenBLAS, unless BRRR_BLAS names another. A probe that calls it is linked and
+# run, because file names prove little: cblas.h and libblas.so may belong to the reference BLAS, which takes 20 times as
+# long.
 set(BRRR_BLAS OpenBLAS CACHE STRING
   "BLAS of CPU matrix products: OpenBLAS, or another of FindBLAS's names (Generic, FLAME, Intel10_64lp_seq, ...)")
 
-# Sets BRRR_BLAS_LIBRARIES, and BRRR_BLAS_SUMMARY, what was found in a few words.
+# Sets BRRR_BLAS_LIBRARIES and BRRR_BLAS_SUMMARY.
 function(brrr_find_blas)
   string(CONCAT advice "Install OpenBLAS (libopenblas-dev on Debian and Ubuntu; `./dev packages` installs all that is "
     "missing), or choose another BLAS with -DBRRR_BLAS=NAME, NAME as FindBLAS has it.")
@@ -22,11 +22,11 @@ function(brrr_find_blas)
   if(CMAKE_CROSSCOMPILING AND NOT CMAKE_CROSSCOMPILING_EMULATOR)
     try_compile(BRRR_BLAS_LINKS SOURCES ${probe} ${settings} OUTPUT_VARIABLE linker_says)
     set(BRRR_BLAS_RUNS 0)
-    set(told "linked, but not run, since this is a cross build")
+    set(output "linked, but not run, since this is a cross build")
   else()
     try_run(BRRR_BLAS_RUNS BRRR_BLAS_LINKS SOURCES ${probe} ${settings} COMPILE_OUTPUT_VARIABLE linker_says
-      RUN_OUTPUT_VARIABLE told)
-    string(STRIP "${told}" told)
+      RUN_OUTPUT_VARIABLE output)
+    string(STRIP "${output}" output)
   endif()
   if(NOT BRRR_BLAS_LINKS)
     message(FATAL_ERROR "brrr needs ${BRRR_BLAS} for matrix products, and ${BLAS_LIBRARIES} is not it: a program that "
@@ -34,10 +34,10 @@ function(brrr_find_blas)
   endif()
   if(NOT BRRR_BLAS_RUNS EQUAL 0)
     message(FATAL_ERROR "brrr needs ${BRRR_BLAS} for matrix products, and a program that calls ${BLAS_LIBRARIES} does "
-      "not run (${BRRR_BLAS_RUNS}). ${advice}\n${told}")
+      "not run (${BRRR_BLAS_RUNS}). ${advice}\n${output}")
   endif()
   set(BRRR_BLAS_LIBRARIES "${BLAS_LIBRARIES}" PARENT_SCOPE)
-  set(BRRR_BLAS_SUMMARY "${told} (${BLAS_LIBRARIES})" PARENT_SCOPE)
+  set(BRRR_BLAS_SUMMARY "${output} (${BLAS_LIBRARIES})" PARENT_SCOPE)
 endfunction()
 
 if(BRRR_BLAS STREQUAL "OpenBLAS")

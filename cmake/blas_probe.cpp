@@ -1,5 +1,5 @@
-// Whether a BLAS can be linked, runs and multiplies; with BRRR_OPENBLAS, whether it is OpenBLAS.
-// CMake and ./dev compile and run this, and show what it prints.
+// Probes a BLAS: that it links, runs and multiplies, and with BRRR_OPENBLAS that it is OpenBLAS.
+// CMake and ./dev compile and run this, and show its output.
 #include <cstdio>
 #include <cstring>
 

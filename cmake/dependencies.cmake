@@ -1,11 +1,11 @@
-# Libraries that the build needs. CUDA is headers only: every function is looked up at run time.
+# Finds the libraries that the build needs. Of CUDA it needs headers only: functions are loaded at run time.
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
 
 include(${CMAKE_CURRENT_LIST_DIR}/blas.cmake)
 
-# Sets BRRR_CUDA_INCLUDE to the first folder with a toolkit's headers that are new enough; else says why in `why`.
+# Sets BRRR_CUDA_INCLUDE to the first folder with recent enough headers of a toolkit. Otherwise sets `why` to the reason.
 function(brrr_find_cuda_headers why)
   set(reason "no toolkit headers found")
   foreach(home $ENV{CUDA_HOME} $ENV{CUDA_PATH} $ENV{CUDAToolkit_ROOT} /usr/local/cuda /opt/cuda /usr)

@@ -1,5 +1,4 @@
-# libFuzzer's targets: the parsers of io/ and nn/data/ over tensor/, without CUDA and without ops. `./dev fuzz` builds
-# and runs them.
+# libFuzzer targets for the parsers of io/ and nn/data/, linked with tensor/ only. `./dev fuzz` builds and runs them.
 if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   message(FATAL_ERROR "BRRR_BUILD_FUZZERS needs Clang, got ${CMAKE_CXX_COMPILER_ID}: set CMAKE_CXX_COMPILER=clang++")
 endif()

@@ -1,5 +1,5 @@
-# Installing brrr, so that find_package(brrr), pkg-config and a bare -I and -l find it. Headers go under include/brrr as
-# they are in the tree.
+# Installs brrr for find_package(brrr), pkg-config and plain -I and -l flags. Headers are installed under include/brrr
+# with the paths of the tree.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -24,13 +24,13 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/brrrConfigVersion.cmake C
 install(FILES ${PROJECT_BINARY_DIR}/brrrConfig.cmake ${PROJECT_BINARY_DIR}/brrrConfigVersion.cmake
   DESTINATION ${brrr_package_dir})
 
-# brrr.pc finds the prefix from where it is itself: `cmake --install --prefix` may have moved it.
+# brrr.pc has a relative prefix, since `cmake --install --prefix` may change it.
 file(RELATIVE_PATH brrr_pc_up ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
 set(brrr_pc_libdir "\${prefix}")
 cmake_path(APPEND brrr_pc_libdir ${CMAKE_INSTALL_LIBDIR})
 set(brrr_pc_includedir "\${prefix}")
 cmake_path(APPEND brrr_pc_includedir ${CMAKE_INSTALL_INCLUDEDIR})
-# A static library leaves what it calls to the program's link.
+# Programs that link the static library must link its dependencies.
 get_target_property(brrr_kind brrr TYPE)
 if(brrr_kind STREQUAL "STATIC_LIBRARY")
   set(brrr_pc_requires fmt)
@@ -44,7 +44,7 @@ endif()
 configure_file(cmake/brrr.pc.in ${PROJECT_BINARY_DIR}/brrr.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/brrr.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
-# A project of its own uses brrr both ways: installed, and as a part of its tree.
+# Tests: another project uses brrr, installed and as a subdirectory.
 if(BRRR_BUILD_TESTS)
   foreach(way installed subdirectory)
     add_test(NAME consumer_${way} COMMAND ${CMAKE_COMMAND} -DWAY=${way} -DSOURCE=${PROJECT_SOURCE_DIR}

@@ -1,5 +1,5 @@
-# Run by the install: copies brrr.h, and every header of brrr that it includes, from the tree (BRRR_HEADERS) to
-# BRRR_INCLUDEDIR under the prefix.
+# Runs at install time: copies brrr.h and every brrr header that it includes, directly or not, from the tree
+# (BRRR_HEADERS) to BRRR_INCLUDEDIR under the prefix.
 cmake_policy(VERSION 3.25)
 set(found brrr/brrr.h)
 set(waiting ${found})

@@ -1,11 +1,11 @@
-# The library target: flags, the kernel loops stamped once per instruction set, link libraries.
-# Nothing asks for a symbol that says "this is a shared library": objects are the same in both kinds.
+# The library target: flags, the kernel loops for each instruction set, link libraries. DEFINE_SYMBOL is empty, so that
+# objects of static and shared libraries are equal.
 set_target_properties(brrr PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION 0 POSITION_INDEPENDENT_CODE ON DEFINE_SYMBOL "")
 target_include_directories(brrr PUBLIC
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>)
 target_compile_features(brrr PUBLIC cxx_std_20)
 target_compile_definitions(brrr PRIVATE BRRR_HAS_CUDA=${BRRR_HAS_CUDA})
-# fmt's library, not its headers alone: those doubled what each file takes to compile.
+# fmt's library: its header-only form doubled the compile time of each file.
 target_link_libraries(brrr PRIVATE $<BUILD_INTERFACE:brrr_compile_options> $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>
   fmt::fmt ${BRRR_BLAS_LIBRARIES} Threads::Threads ${CMAKE_DL_LIBS})
 if(BRRR_HAS_CUDA)

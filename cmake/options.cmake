@@ -1,4 +1,4 @@
-# What a user may choose, and the compiler settings that follow.
+# Options of the build, and the compiler flags that follow from them.
 set(BRRR_CUDA AUTO CACHE STRING "CUDA support: AUTO (where the toolkit's headers are found), ON, OFF")
 set_property(CACHE BRRR_CUDA PROPERTY STRINGS AUTO ON OFF)
 if(PROJECT_IS_TOP_LEVEL)
@@ -27,12 +27,12 @@ add_library(brrr_compile_options INTERFACE)
 target_compile_features(brrr_compile_options INTERFACE cxx_std_20)
 target_compile_options(brrr_compile_options INTERFACE
   -Wall -Wextra $<$<BOOL:${BRRR_WERROR}>:-Werror>
-  # Results must not depend on how an expression was contracted; no -ffast-math anywhere.
+  # Results must not depend on contraction to FMA; -ffast-math is used nowhere.
   -ffp-contract=off
-  # g++ 13 sees an overflow in fmt's own buffers that is not there.
+  # g++ 13 reports false overflows in fmt's buffers.
   $<$<CXX_COMPILER_ID:GNU>:-Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread>)
 if(BRRR_SANITIZE)
-  # What a sanitizer finds ends the program that it finds it in.
+  # Every finding of a sanitizer ends the program.
   target_compile_options(brrr_compile_options INTERFACE -fsanitize=${BRRR_SANITIZE} -fno-sanitize-recover=all
     -fno-omit-frame-pointer)
   target_link_options(brrr_compile_options INTERFACE -fsanitize=${BRRR_SANITIZE})

@@ -1,4 +1,4 @@
-// A transformer that learns to write, character by character, sentences of a small grammar.
+// A character-level transformer, trained on sentences of a small grammar.
 #include <brrr/brrr.h>
 
 #include <algorithm>
@@ -10,7 +10,7 @@ using namespace brrr;
 
 constexpr std::int64_t kLength = 32;
 
-// Goes on from `text`, always with the likeliest character.
+// Extends `text` by greedy decoding.
 std::string complete(nn::Module& model, const data::Characters& characters, std::string text,
                      std::size_t length, Device device) {
   const NoGrad constant;

@@ -1,5 +1,5 @@
-// A function that knows nothing of graphs, captured as it is: once for each shape, with a report of
-// what was traced, and an error where it reads a value.
+// Compiles an existing function: one entry per shape, the report of the trace, and the error for a
+// function that reads a value.
 #include <brrr/brrr.h>
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 
 using namespace brrr;
 
-// Somebody's code: scales rows and columns in turn until each sums to one (Sinkhorn and Knopp).
+// Scales rows and columns alternately until each sums to one (Sinkhorn and Knopp).
 Tensor doubly_stochastic(const Tensor& scores, int rounds) {
   Tensor x = scores;
   for (int i = 0; i < rounds; ++i) {
@@ -17,7 +17,7 @@ Tensor doubly_stochastic(const Tensor& scores, int rounds) {
   return exp(x);
 }
 
-// The same until the rows are close enough: how many rounds that takes depends on values.
+// The same until the rows have converged: the number of rounds depends on values.
 Tensor until_close(const Tensor& scores) {
   Tensor x = doubly_stochastic(scores, 1);
   while (item(max(abs(sum(x, {1}) - 1.0))) > 1e-3) x = doubly_stochastic(log(x), 1);
@@ -35,7 +35,7 @@ int main() {
     const Tensor result = balance(scores, 10);
     good = good && item(all(eq(result, doubly_stochastic(scores, 10)))) == 1;
   }
-  std::printf("%s\n%s\n", good ? "replays give the function's own bits" : "a replay is off",
+  std::printf("%s\n%s\n", good ? "replays have the function's bits" : "a replay differs",
               balance.explain().c_str());
   const std::string text = balance.graph_text();
   std::size_t end = 0;
@@ -48,7 +48,7 @@ int main() {
     refused(randn({8, 8}, {.device = device}));
     good = false;
   } catch (const Error& error) {
-    std::printf("as it should be: %s\n", error.what());
+    std::printf("refused as expected: %s\n", error.what());
   }
   return good && balance.report().entries.size() == 2 ? 0 : 1;
 }

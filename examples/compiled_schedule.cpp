@@ -1,5 +1,5 @@
-// What changes from step to step goes on under replay: a learning rate by a schedule, dropout's
-// masks, a step counter. None of them is a number of the host.
+// State that changes between steps also changes between replays: the learning rate of a schedule,
+// dropout's masks, a step counter. All of it is on the device.
 #include <brrr/brrr.h>
 
 #include <cstdio>
@@ -35,7 +35,7 @@ Run train(Mode mode, Device device) {
         optimizer.step();
         return std::pair(detach(loss), clone(optimizer.hyperparameter("rate")));
       },
-      {.mode = mode, .frozen_rate = OnFrozenRate::refuse});  // there is none
+      {.mode = mode, .frozen_rate = OnFrozenRate::refuse});  // fails if a rate were frozen
 
   std::vector<Tensor> losses, rates;
   for (int i = 0; i < kSteps; ++i) {
@@ -55,9 +55,9 @@ int main() {
   }
   const bool agree = item(all(eq(eager.losses, graph.losses))) == 1 &&
                      item(all(eq(eager.rates, graph.rates))) == 1;
-  std::printf("%s\n", agree ? "replayed and called: the same bits" : "the modes disagree");
+  std::printf("%s\n", agree ? "eager and graph mode have the same bits" : "the modes differ");
 
-  // The same input, another mask.
+  // The same input gets another mask in each replay.
   auto drop = compile([](const Tensor& x) { return dropout(x, 0.5); });
   const Tensor x = ones({1000}, {.device = device});
   const Tensor first = drop(x), second = drop(x), third = drop(x);

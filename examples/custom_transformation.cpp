@@ -1,5 +1,5 @@
-// An optimizer of one's own: a new transformation in ten lines, chained with those that exist, fits
-// a line's four coefficients.
+// A custom optimizer: a new transformation in ten lines, chained with built-in ones, fits the four
+// coefficients of a linear function.
 #include <brrr/brrr.h>
 
 #include <cstdio>

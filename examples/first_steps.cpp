@@ -1,4 +1,4 @@
-// Tensors, broadcasting, a matrix product, softmax: one dense layer and what it says of two inputs.
+// Tensors, broadcasting, a matrix product and softmax: one dense layer classifies two inputs.
 #include <brrr/brrr.h>
 
 #include <cmath>
@@ -21,21 +21,21 @@ int main() {
   const Tensor weight = randn({3, 4}, {.device = device});
   const Tensor bias = zeros({4}, {.device = device});
   const Tensor scores = matmul(x, weight) + bias;
-  const Tensor chances = softmax(scores, 1);
-  std::printf("chances = %s\n", to_string(chances).c_str());
-  std::printf("best class = %s\n\n", to_string(argmax(chances, 1)).c_str());
+  const Tensor probabilities = softmax(scores, 1);
+  std::printf("probabilities = %s\n", to_string(probabilities).c_str());
+  std::printf("best class = %s\n\n", to_string(argmax(probabilities, 1)).c_str());
 
-  // Views share memory: doubling the first column of `chances` shows in `chances`.
-  const double before = item(sum(chances));
-  chances[{Slice{}, 0}] *= 2;
-  std::printf("sum of all chances: %.3f, with the first column doubled: %.3f\n\n", before,
-              item(sum(chances)));
+  // A view aliases its tensor: doubling the first column changes `probabilities`.
+  const double before = item(sum(probabilities));
+  probabilities[{Slice{}, 0}] *= 2;
+  std::printf("sum of all probabilities: %.3f, with the first column doubled: %.3f\n\n", before,
+              item(sum(probabilities)));
 
-  // A misuse is an error that says what was expected.
+  // Misuse throws an error that states what was expected.
   try {
     matmul(x, x);
   } catch (const Error& error) {
-    std::printf("as it should be: %s\n", error.what());
+    std::printf("refused as expected: %s\n", error.what());
   }
   return std::abs(before - 2) < 1e-5 ? 0 : 1;
 }

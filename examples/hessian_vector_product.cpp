@@ -1,5 +1,5 @@
-// The Hessian of a loss times a vector, without the Hessian: the gradient of (gradient · v). With
-// it, Newton's method by conjugate gradients finds the minimum of a function of many variables.
+// Hessian-vector products without the Hessian, as the gradient of (gradient · v). Newton's method
+// with conjugate gradients uses them to minimize a function of many variables.
 #include <brrr/brrr.h>
 
 #include <cstdio>
@@ -39,7 +39,7 @@ int main() {
     return sum(softplus(matmul(a, x) - b)) + 0.5 * sum(square(x));
   };
 
-  // Against a difference of gradients.
+  // Compares with a difference of gradients.
   const auto slope_at = [&](const Tensor& x) {
     const Tensor at = requires_grad_(clone(x));
     return grad(f(at), at);

@@ -5,7 +5,7 @@
 
 using namespace brrr;
 
-// The part of the points that get their own class.
+// The fraction of points that are classified correctly.
 double accuracy(nn::Module& model, const data::Dataset& points, Device device) {
   const NoGrad constant;
   const Tensor chosen = argmax(model(to(points.inputs, device)), 1);
@@ -23,7 +23,7 @@ int main() {
 
   const data::Dataset held_out = data::two_spirals(1000, 0.02, 1.5, /*seed=*/1);
   data::Batcher batches(data::two_spirals(1000), {.batch = 250, .device = device});
-  std::printf("step    loss  accuracy on points not seen\n");
+  std::printf("step    loss  accuracy on held-out points\n");
   double reached = 0;
   for (int step = 1; step <= steps; ++step) {
     const data::Batch& batch = batches.next();

@@ -26,7 +26,7 @@ class Parameters {
   void zero_grad();
 
   // The range of each parameter. Parameters are sorted by the largest power of two that divides
-  // their size in bytes, so each starts at a multiple of its own, up to 256.
+  // their size in bytes, so each offset is a multiple of it, up to 256.
   struct Slice {
     std::string name;
     std::size_t buffer;  // which of values()
