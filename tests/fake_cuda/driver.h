@@ -1,7 +1,7 @@
-// A driver for machines without a GPU: device memory is host memory, streams are queues. Nothing
-// runs when it is asked for; a seeded scheduler runs one entry of some stream at a time while the
-// host waits, so what was not ordered by an event sooner or later runs in the wrong order. Only
-// what is created through it is counted.
+// A CUDA driver for machines without a GPU: device memory is host memory, streams are queues. While
+// the host waits, a seeded scheduler runs one entry of a random stream at a time, so work that no
+// event orders sooner or later runs in the wrong order. Only
+// objects created through it are counted.
 #pragma once
 
 #include <cuda.h>
@@ -52,8 +52,8 @@ class FakeCuda {
   FakeCuda& operator=(const FakeCuda&) = delete;
 
   FakeCounts counts() const;
-  // The first thing done that a real driver would have punished (memory used after it was freed, a
-  // call from a host function, …); empty when there is none.
+  // The first error that a real driver might not report (use after free, a call from a host
+  // function, …); empty: none.
   std::string problem() const;
 
   // Runs up to `entries` entries of randomly chosen streams.
@@ -62,11 +62,11 @@ class FakeCuda {
   // Host functions, kernels, copies and fills not yet run.
   std::size_t pending() const;
 
-  // The texts that its compiler was given, in order.
+  // The texts that its compiler got, in order.
   std::vector<std::string> compiled() const;
 
-  // Planted bugs: streams do not wait for events; events say that they are done when they are not.
-  // Nothing of the stream runs until it is let go.
+  // Blocks a stream. Planted bugs: streams ignore waits for events; events report completion too
+  // early.
   void hold(CUstream stream, bool on);
   void ignore_waits(bool on);
   void events_lie(bool on);

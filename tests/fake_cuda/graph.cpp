@@ -214,7 +214,7 @@ CUresult exec_destroy(CUgraphExec exec) {
 CUresult exec_kernel_node_set_params(CUgraphExec exec, CUgraphNode node,
                                      const CUDA_KERNEL_NODE_PARAMS* p) {
   FAKE_ENTER();
-  // A launch that is under way runs what it was launched with.
+  // A launch in flight runs the graph that it was launched with.
   auto& graph = reinterpret_cast<FakeGraphHandle*>(exec)->graph;
   graph = std::make_shared<FakeGraph>(*graph);
   FakeNode& changed =

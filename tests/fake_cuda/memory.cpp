@@ -30,7 +30,7 @@ CUresult mem_alloc(CUdeviceptr* pointer, std::size_t bytes) {
   fake->memory[*pointer] = {bytes, current_fake_device};
   return CUDA_SUCCESS;
 }
-// Frees at once, and does not wait as the driver happens to do: who frees must have waited.
+// Frees immediately, where the real driver happens to wait: the caller must have waited.
 CUresult mem_free(CUdeviceptr pointer) {
   FAKE_ENTER();
   FAKE_NEED_CONTEXT();

@@ -87,7 +87,7 @@ struct FakeFunction {
   FakeKernel* kernel;  // null: does nothing
 };
 
-// What was made of a kind and not destroyed; it goes with the driver at the latest.
+// The live objects of a kind; the driver's destructor frees them at the latest.
 class FakeObjects {
  public:
   template <class T>
@@ -104,7 +104,7 @@ class FakeObjects {
   std::map<const void*, std::shared_ptr<void>> objects_;
 };
 
-// As long as a kernel, so that what times work does not run it often.
+// The duration of a kernel, long enough that timing loops run few calls.
 constexpr double kEntryTime = 10e-6;
 
 struct FakeState {
@@ -136,12 +136,12 @@ struct FakeState {
   void complain(std::string text) {
     if (problem.empty()) problem = std::move(text);
   }
-  // Adds work to the stream, or to the graph that it is being captured into.
+  // Adds work to the stream, or to the graph that captures it.
   void add(FakeStream& stream, FakeEntry entry);
-  // Runs one entry of a random stream that can go on; false when there is none. Gives up the lock
-  // for host work.
+  // Runs one entry of a random ready stream; false if there is none. Releases the lock for host
+  // work.
   bool step(Lock& lock);
-  // Runs entries until `done` says so; complains when nothing can go on.
+  // Runs entries until `done`; complains if none is ready.
   template <class F>
   void run_until(Lock& lock, F&& done) {
     while (!done()) {
@@ -151,7 +151,7 @@ struct FakeState {
         running |= stream->running;
         blocked |= stream->blocked;
       }
-      // Another thread may let go of what a test holds, but not for ever.
+      // Another thread may unblock a stream, within a time limit.
       if (running) {
         changed.wait(lock);
       } else if (!blocked ||

@@ -122,7 +122,8 @@ TEST_CASE("an argument is copied to an address of the same phase", "[compile][cu
   CHECK(fake.problem() == "");
 }
 
-// Written arguments go back with the bytes between their elements, which may be another's.
+// Written arguments are copied back with the bytes between their elements, which may belong to
+// another.
 TEST_CASE("arguments that interleave and are both written are not replayed",
           "[compile][cuda_compile]") {
   const NoDiskCache off;
@@ -170,7 +171,7 @@ TEST_CASE("a fixed argument is read where it is", "[compile][cuda_compile]") {
   CHECK(fake.problem() == "");
 }
 
-// Parts that are made in their place in a joined result are written by calls of several lanes.
+// Parts that are computed in place in a concatenation are written by calls of several lanes.
 TEST_CASE("an argument that a step overwrites is copied back whole", "[compile][cuda_compile]") {
   const NoDiskCache off;
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
@@ -323,7 +324,7 @@ TEST_CASE("a step may be destroyed while its replays are under way", "[compile][
         auto step = compile([&] { return mul(add(mul(x, 3), x), 0.5); });
         for (int i = 0; i < 4; ++i) result = step();
       }
-      // What others get now may not be what the graph still writes to.
+      // Blocks allocated now must not be those that the graph still writes to.
       std::vector<Tensor> others;
       for (int i = 0; i < 8; ++i) others.push_back(counted(4000, gpu, 5));
       synchronize(gpu);

@@ -33,7 +33,7 @@ Planned planned(const Function& function, const Tensors& arguments, const PlanOp
   return result;
 }
 
-// Every form of plan is sound and, in some orders that it allows, gives eager's results.
+// Every form of plan is sound, and gives eager's results in random orders that it allows.
 void check_plans(const Function& function, const Tensors& arguments) {
   const std::vector<std::string> expected = bits_of(function(arguments));
   for (const PlanOptions& options : kForms) {

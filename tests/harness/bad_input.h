@@ -17,7 +17,7 @@ using Parts = std::vector<const char*>;
 
 inline long cases = 0;
 
-// The tensors that the cases misuse, and whether they are still what they were.
+// The tensors that the cases misuse, and a check that they are unchanged.
 struct Things {
   Tensor a = reshape(arange(6.0), {2, 3});  // f32[2, 3]
   Tensor b = reshape(arange(20.0), {4, 5});

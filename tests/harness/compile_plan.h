@@ -10,18 +10,18 @@
 
 namespace brrr::test {
 
-// "" when
-// - memory that two live buffers share is never touched by both, the arena holds all that is put
-//   into it and is not smaller than what lives at a time,
-// - no call writes over an operand but element by element,
-// - of two calls that touch the same bytes, one of them to write, the first is before the second in
-//   every order that the plan allows.
+// "" if
+// - buffers with overlapping lifetimes do not alias, every block is inside the arena, and the arena
+//   is not smaller than peak live memory,
+// - no call overwrites an operand other than element by element,
+// - two calls that access the same bytes, at least one of them to write, keep their order in every
+//   order that the plan allows.
 std::string problem_of_plan(const graph::Graph& graph, const graph::PlanOptions& options,
                             const graph::Plan& plan);
 
-// Runs the calls on the CPU in an order drawn among those that the plan allows, in memory of its
-// own, filled with garbage, laid out as the plan says. Gives the outputs, then the gradients that
-// are results. Writes to what was captured.
+// Runs the calls on the CPU in a random order that the plan allows, in new memory with the plan's
+// layout, filled with garbage. Returns the outputs, then the gradients that are results. Writes to
+// captured tensors.
 std::vector<Tensor> run_planned(const graph::Graph& graph, const graph::PlanOptions& options,
                                 const graph::Plan& plan, const std::vector<Tensor>& arguments,
                                 Random& random);

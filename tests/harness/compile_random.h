@@ -14,16 +14,16 @@ namespace brrr::test {
 
 struct RandomOutcome {
   std::string problem;  // "" when there is none
-  std::string text;     // the program, as small as it shows the problem
+  std::string text;     // the program, minimized
   long steps = 0;
   bool gradients = false, writes = false;
 };
 RandomOutcome run_random_program(std::uint64_t seed, Device device, bool with_text = false,
                                  Mode mode = Mode::graph);
 
-// Runs as many as are asked for: BRRR_SEED=n is that one seed, whose program is printed,
-// BRRR_PROGRAMS=n so many, from that seed on if there is one; else `usual`. Checks each and prints
-// what there were.
+// Checks random programs: BRRR_SEED=n one seed, whose program is printed; BRRR_PROGRAMS=n so many,
+// from that seed on if there is one; otherwise `usual`. Prints how many of each kind there
+// were.
 void check_random_programs(Device device, std::uint64_t usual, Mode mode = Mode::graph);
 
 }  // namespace brrr::test

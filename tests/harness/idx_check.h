@@ -6,7 +6,7 @@
 
 namespace interchange {
 
-// Either an Error that says where, or a tensor; a byte of the file takes four of memory at most.
+// Either an Error with the byte's offset, or a tensor of at most four bytes per byte of the file.
 // Returns whether the bytes were accepted.
 inline bool check_idx(std::span<const std::byte> bytes) {
   const std::string prefix = "[idx] file: at byte ";

@@ -150,9 +150,9 @@ inline void require(bool condition, const char* what) {
   if (!condition) throw std::logic_error(what);
 }
 
-// What holds for any bytes given to a parser: either an Error that says where, or tensors no larger
-// than the file that survive being written and read again. `parse` returns what it found, `again`
-// writes and parses that, `equal` compares. Returns whether the bytes were accepted.
+// Invariants of a parser for arbitrary bytes: either an Error with the byte's offset, or tensors no
+// larger than the file, which survive a round trip. `parse` returns the result, `again` writes and
+// parses it, `equal` compares. Returns whether the bytes were accepted.
 template <class Parse, class Again, class Equal>
 bool check_parser(const char* prefix, std::span<const std::byte> bytes, Parse parse, Again again,
                   Equal equal) {

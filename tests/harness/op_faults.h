@@ -12,7 +12,7 @@
 
 namespace brrr::test {
 
-// One op or a few: writes into a tensor of the list in its last call, or appends what it made.
+// One op or a few: the last call writes to a tensor of the list, or appends its result.
 struct FaultStep {
   std::vector<std::string> names;  // of the ops that an error may name
   std::function<void(std::vector<Tensor>& tensors)> run;
@@ -28,12 +28,12 @@ using Bits = std::vector<std::vector<unsigned char>>;
 
 // A run without a fault: all tensors' bits before each step and at the end.
 std::vector<Bits> clean_run(const FaultWorkload& workload, Device device);
-// Every call that the steps make, with how often.
+// Every CUDA call of the steps, with its count.
 std::vector<std::pair<std::string_view, long>> calls_of(const FaultWorkload& workload,
                                                         Device device);
 
 struct FaultOutcome {
-  std::string problem;  // "" when all is as it must be
+  std::string problem;  // "": none
   bool thrown = false;
 };
 // The k-th such call of the steps fails. A step that throws must change nothing, name the op and
@@ -41,10 +41,10 @@ struct FaultOutcome {
 FaultOutcome faulted_run(const FaultWorkload& workload, Device device, std::string_view call,
                          long k, int code, const std::vector<Bits>& clean);
 
-// Two codes that the library of `call` gives; the first one says that memory is out.
+// Two error codes of the library of `call`; the first one means out of memory.
 std::pair<int, int> codes_of(std::string_view call);
 
-// Gives back what ops keep on CUDA between calls.
+// Releases the CUDA memory that ops cache between calls.
 void release_kept();
 
 }  // namespace brrr::test

@@ -10,7 +10,7 @@
 
 namespace brrr::test {
 
-// The type that an op computes in. Calling it rounds an intermediate to that type: f16 and bf16
+// The dtype that an op computes in. Calling it rounds an intermediate to that dtype: f16 and bf16
 // compute in f32.
 struct Computing {
   DType dtype;
@@ -24,8 +24,8 @@ using ReductionReference = double (*)(std::span<const double> values);
 PointwiseReference pointwise_reference(const std::string& op);
 ReductionReference reduction_reference(const std::string& op);
 
-// An operand as promotion sees it: a tensor with dimensions counts before a 0-d one, that before a
-// number in the code, unless the later one is of a higher category.
+// An operand for promotion: tensors with dimensions take precedence over 0-d ones, and those over
+// numbers, unless the latter have a higher category.
 enum class Rank { dimensions, zero_d, number };
 struct Typed {
   DType dtype;  // numbers: boolean, i64 or f64 stand for the category
@@ -33,8 +33,8 @@ struct Typed {
 };
 DType result_type(std::span<const Typed> operands);
 
-// The type that a row computes in and the type of what it returns; `accepted` is false when the row
-// does not compute in that type, so that the call must throw.
+// The dtype that a row computes in and the dtype of its result; `accepted` is false if the row does
+// not support the operands' dtypes, so that the call must throw.
 struct Types {
   DType computing, output;
   bool accepted;

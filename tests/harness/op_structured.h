@@ -44,8 +44,8 @@ using Index = std::vector<std::int64_t>;
 Index index_of(std::int64_t number, std::span<const std::int64_t> shape);
 std::int64_t number_of(const Index& index, std::span<const std::int64_t> shape);
 
-// Runs `call` on the inputs and on meta tensors like them; holds the result to dtype, shape and
-// values, and the inputs to what they were.
+// Runs `call` on the inputs and on meta tensors like them; checks the result's dtype, shape and
+// values, and that the inputs are unchanged.
 void expect(Report& report, const std::string& cell, const TensorCall& call,
             const std::vector<Sample>& inputs, DType dtype, const Dims& shape,
             const Values& expected, const Match& match = {});

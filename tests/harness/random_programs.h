@@ -1,6 +1,6 @@
 // Random programs: a few steps over tensors, with views, writes through views, broadcasting and
-// reductions. A program runs on brrr and, for the truth, in an interpreter that knows only arrays
-// of doubles and lists of places. Its seed makes it again on any machine.
+// reductions. A program runs on brrr and, as a reference, in an interpreter with arrays of doubles
+// and lists of indices. Its seed reproduces it on any machine.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace brrr::test {
 
-// What numbers a program works on. Exact ones are small whole numbers, where every honest order of
-// summation gives the same result, so they are compared bit for bit; smooth ones go through exp,
+// The numbers of a program. Exact ones are small integers, which every order of summation adds
+// exactly, so they are compared bit for bit; smooth ones go through exp,
 // tanh and softmax in f64.
 enum class Numbers { exact_f32, exact_i32, exact_i64, smooth_f64 };
 const char* name_of(Numbers numbers);
@@ -37,7 +37,7 @@ struct Program {
   std::string text() const;
 };
 
-// A value of the interpreter: places in a buffer that views share.
+// A value of the interpreter: indices into a buffer that views share.
 struct Model {
   std::shared_ptr<Values> buffer;
   std::vector<std::int64_t> places;
@@ -49,22 +49,22 @@ struct Model {
 // Draws a program of `steps` steps whose values all stay finite and small.
 Program draw_program(std::uint64_t seed, Numbers numbers, int steps);
 
-// Every value that the program makes, inputs included, as they are at the end: a step that writes
-// gives its target again.
+// Every value of the program, inputs included, as it is at the end: a step that writes has its
+// target as value.
 std::vector<Model> interpret(const Program& program);
 std::vector<Tensor> inputs_of(const Program& program, Device device);
 std::vector<Tensor> execute(const Program& program, const std::vector<Tensor>& inputs);
-// The same, where `change` may put another tensor of its shape in the place of what a step gave.
+// The same, where `change` may replace the result of a step by another tensor of its shape.
 using ChangeValue = std::function<Tensor(std::size_t step, const Tensor& value)>;
 std::vector<Tensor> execute(const Program& program, const std::vector<Tensor>& inputs,
                             const ChangeValue& change);
 
-// The program without one of its steps and all that needs it; what a step writes to stays there.
+// The program without one of its steps and the steps that depend on it; targets of writes are kept.
 Program without_step(const Program& program, std::size_t step);
-// As few steps as still fail, found by leaving out one after another.
+// A minimal failing program, found by removing one step at a time.
 Program shrink(Program program, const std::function<bool(const Program&)>& fails);
 
-// "" when the tensors are what the interpreter says, else which one is not.
+// "" if the tensors agree with the interpreter, else the first one that differs.
 std::string program_difference(const Program& program, const std::vector<Tensor>& got);
 
 }  // namespace brrr::test

@@ -71,21 +71,21 @@ struct Tolerance {
 };
 Tolerance tolerance_of(DType dtype);
 
-// How to hold two values equal: `extra` is added to the dtype's absolute tolerance, `signs` asks
-// for the sign of zeros.
+// How two values are compared: `extra` is added to the dtype's absolute tolerance, `signs` compares
+// the sign of zeros.
 struct Match {
   double extra = 0;
   bool signs = false;
   bool exact = false;                          // no tolerance
-  const std::vector<bool>* excused = nullptr;  // by element: anything goes
+  const std::vector<bool>* excused = nullptr;  // by element: not compared
 };
 bool matches(double got, double expected, DType dtype, const Match& match = {});
 
-// "" when the tensor has the shape, dtype and values, else one line that says what differs.
+// "" if the tensor has the shape, dtype and values, else one line with the difference.
 std::string difference(const Tensor& got, DType dtype, const Dims& shape, const Values& expected,
                        const Match& match = {});
 
-// Cells that ran and the first failures among them, in words.
+// The number of cells that ran, and the texts of the first failures.
 struct Report {
   long cells = 0;
   long failed = 0;

@@ -298,7 +298,7 @@ TEST_CASE("an optimizer and its model may end in any order", "[optim]") {
   CHECK_FALSE(grad_of(bias).defined());
 }
 
-TEST_CASE("optimizers refuse what makes no sense", "[optim]") {
+TEST_CASE("optimizers refuse invalid arguments", "[optim]") {
   CHECK(error_of([] { adam(0.1, {.beta1 = -0.5}); }) ==
         "[scale_by_adam] expected beta1 in [0, 1), got -0.5");
   CHECK(error_of([] { adam(0.1, {.beta2 = 1}); }) ==

@@ -79,7 +79,7 @@ TEST_CASE("a schedule starts at 0 steps done and counts on the device", "[optim]
   }
 }
 
-TEST_CASE("schedules refuse what makes no sense", "[optim]") {
+TEST_CASE("schedules refuse invalid arguments", "[optim]") {
   CHECK(error_of([] { linear_schedule(0, 1, 0); }) ==
         "[linear_schedule] expected steps of at least 1, got 0");
   CHECK(error_of([] { linear_schedule(0, 1, 5, -1); }) ==
@@ -88,10 +88,11 @@ TEST_CASE("schedules refuse what makes no sense", "[optim]") {
         "[constant_schedule] expected finite values, got nan");
   CHECK(error_of([] { warmup_cosine_decay_schedule(0, 1, 10, 10); }) ==
         "[warmup_cosine_decay_schedule] expected steps of at least 11, got 10");
-  CHECK(error_of([] {
-          piecewise_linear_schedule(1, {{5, 2}, {5, 2}});
-        }) ==
-        "[piecewise_linear_schedule] expected boundaries that rise from above 0, got 5 after 5");
+  CHECK(
+      error_of([] {
+        piecewise_linear_schedule(1, {{5, 2}, {5, 2}});
+      }) ==
+      "[piecewise_linear_schedule] expected positive boundaries in ascending order, got 5 after 5");
   CHECK(error_of([] { join_schedules({constant_schedule(1)}, {3}); }) ==
         "[join_schedules] expected one schedule more than boundaries, got 1 and 1");
   CHECK(error_of([] { Schedule("1 +"); }) ==
