@@ -28,13 +28,13 @@ function(compile_by_pkg_config)
     return()
   endif()
   set(ENV{PKG_CONFIG_PATH} ${prefix}/${LIBDIR}/pkgconfig)
-  execute_process(COMMAND ${PKG_CONFIG} --cflags --libs ${ARGN} brrr OUTPUT_VARIABLE flags RESULT_VARIABLE status
-    ERROR_VARIABLE flags OUTPUT_STRIP_TRAILING_WHITESPACE)
+  execute_process(COMMAND ${PKG_CONFIG} --cflags --libs ${ARGN} brrr OUTPUT_VARIABLE package_flags RESULT_VARIABLE status
+    ERROR_VARIABLE package_flags OUTPUT_STRIP_TRAILING_WHITESPACE)
   if(NOT status EQUAL 0)
-    message(FATAL_ERROR "pkg-config fails (${status}): ${flags}")
+    message(FATAL_ERROR "pkg-config fails (${status}): ${package_flags}")
   endif()
-  separate_arguments(flags UNIX_COMMAND "${flags}")
-  compile_by_hand(${flags})
+  separate_arguments(package_flags UNIX_COMMAND "${package_flags}")
+  compile_by_hand(${package_flags})
 endfunction()
 
 set(prefix ${WORK}/prefix)

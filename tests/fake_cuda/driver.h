@@ -1,7 +1,7 @@
 // A CUDA driver for machines without a GPU: device memory is host memory, streams are queues. While
 // the host waits, a seeded scheduler runs one entry of a random stream at a time, so work that no
-// event orders sooner or later runs in the wrong order. Only
-// objects created through it are counted.
+// event orders sooner or later runs in the wrong order. Only objects created
+// through it are counted.
 #pragma once
 
 #include <cuda.h>

@@ -22,8 +22,8 @@ RandomOutcome run_random_program(std::uint64_t seed, Device device, bool with_te
                                  Mode mode = Mode::graph);
 
 // Checks random programs: BRRR_SEED=n one seed, whose program is printed; BRRR_PROGRAMS=n so many,
-// from that seed on if there is one; otherwise `usual`. Prints how many of each kind there
-// were.
+// from that seed on if there is one; otherwise `usual`. Prints the
+// number of each kind.
 void check_random_programs(Device device, std::uint64_t usual, Mode mode = Mode::graph);
 
 }  // namespace brrr::test

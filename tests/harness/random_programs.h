@@ -14,8 +14,8 @@
 namespace brrr::test {
 
 // The numbers of a program. Exact ones are small integers, which every order of summation adds
-// exactly, so they are compared bit for bit; smooth ones go through exp,
-// tanh and softmax in f64.
+// exactly, so they are compared bit for bit; smooth ones go through exp, tanh and softmax
+// in f64.
 enum class Numbers { exact_f32, exact_i32, exact_i64, smooth_f64 };
 const char* name_of(Numbers numbers);
 DType dtype_of_numbers(Numbers numbers);
