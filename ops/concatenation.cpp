@@ -3,8 +3,8 @@
 
 #include "brrr/ops/arguments.h"
 #include "brrr/ops/functions.h"
-#include "brrr/ops/shapes.h"
 #include "brrr/ops/kernels.h"
+#include "brrr/ops/shapes.h"
 #include "brrr/tensor/error.h"
 #include "brrr/tensor/thread_context.h"
 

@@ -5,6 +5,7 @@
 #include "brrr/ops/arguments.h"
 #include "brrr/ops/functions.h"
 #include "brrr/ops/kernels.h"
+#include "brrr/ops/shapes.h"
 #include "brrr/tensor/error.h"
 
 namespace brrr {

@@ -9,6 +9,7 @@
 #include "brrr/ops/jit/render.h"
 #include "brrr/ops/jit/tuning.h"
 #include "brrr/tensor/cuda_runtime.h"
+#include "brrr/tensor/tensor_impl.h"
 
 namespace brrr::on_cuda {
 namespace {

@@ -196,7 +196,7 @@ TEST_CASE("state by thread is in ThreadContext, but for caches of one file", "[l
       "ops/cuda/workspace.cpp",   "ops/cuda/matmul_plan.cpp",  // what was used last
   };
   for (const Source& source : sources()) {
-    if (place_of(source.room) == kRooms.size() || allowed.contains(source.path)) continue;
+    if (layer_of(source.folder) == kLayers.size() || allowed.contains(source.path)) continue;
     for (const std::string& line : source.lines) {
       INFO(source.path << ": " << line);
       CHECK(line.substr(0, line.find("//")).find("thread_local") == std::string::npos);
@@ -230,7 +230,7 @@ std::vector<std::string> files_with(const std::string& pattern) {
   const std::regex wanted(pattern);
   std::vector<std::string> files;
   for (const Source& source : sources()) {
-    if (place_of(source.room) == kRooms.size()) continue;
+    if (layer_of(source.folder) == kLayers.size()) continue;
     if (std::ranges::any_of(source.lines, [&](const std::string& line) {
           return std::regex_search(line.substr(0, line.find("//")), wanted);
         }))
