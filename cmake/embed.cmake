@@ -24,7 +24,7 @@ file(GLOB brrr_texts CONFIGURE_DEPENDS
 foreach(text convert.inl lanes.inl scalar_math.inl)
   list(APPEND brrr_texts ${PROJECT_SOURCE_DIR}/ops/cpu/${text})
 endforeach()
-list(APPEND brrr_texts ${PROJECT_SOURCE_DIR}/dispatch/functions.def)
+list(APPEND brrr_texts ${PROJECT_SOURCE_DIR}/dispatch/functions.def ${PROJECT_SOURCE_DIR}/tensor/strided_space.inl)
 set(brrr_embedded ${PROJECT_BINARY_DIR}/embedded_texts.cpp)
 list(JOIN brrr_texts "|" brrr_texts_argument)
 add_custom_command(OUTPUT ${brrr_embedded}

@@ -18,7 +18,6 @@
 #include "brrr/graph/flow.h"
 #include "brrr/graph/fusion_group.h"
 #include "brrr/ops/jit/add_call.h"
-#include "brrr/ops/jit/geometry.h"
 
 namespace brrr::graph {
 namespace {
@@ -62,7 +61,7 @@ class Fusion {
       }
       groups_[at(i)] = group_of(node, i);
       const std::optional<Kernel> kernel =
-          groups_[at(i)].rank() > jit::kMaxRank ? std::nullopt : build(groups_[at(i)]);
+          groups_[at(i)].rank() > kMaxDims ? std::nullopt : build(groups_[at(i)]);
       opaque_[at(i)] = !kernel;
       if (kernel) bytes_[at(i)] = bytes_of(*kernel);
     }

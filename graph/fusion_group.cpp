@@ -5,7 +5,6 @@
 
 #include "brrr/dispatch/op_info.h"
 #include "brrr/ops/jit/add_call.h"
-#include "brrr/ops/jit/geometry.h"
 
 namespace brrr::graph {
 namespace {
@@ -98,7 +97,7 @@ std::optional<Correspondence> correspond(Group& consumer, const Access& read, co
     // It runs past the end of the dimension: on into the next larger one, after `inner` steps.
     const int64_t inner = extent / factor;
     if (extent % factor != 0 || inner <= 1 || size % inner != 0 || inner == size ||
-        consumer.rank() == jit::kMaxRank)
+        consumer.rank() == kMaxDims)
       return {};
     consumer.split(h, inner);
     return {};
@@ -140,7 +139,7 @@ namespace {
 // False: they cannot.
 bool refine(Group& a, std::vector<int>& of_a, Group& b, std::vector<int>& of_b) {
   const auto split = [](Group& group, std::vector<int>& dims, std::size_t i, int64_t inner) {
-    if (group.rank() == jit::kMaxRank) return false;
+    if (group.rank() == kMaxDims) return false;
     const int d = dims[i];
     group.split(d, inner);
     for (int& other : dims) other += other > d;
@@ -185,7 +184,7 @@ bool push(Group& consumer, Correspondence c, Group& producer) {
     if (along.empty()) continue;
     if (factor != producer.sizes[at(d)]) return false;
     for (std::size_t k = along.size(); k-- > 1;) {
-      if (producer.rank() == jit::kMaxRank) return false;
+      if (producer.rank() == kMaxDims) return false;
       producer.split(d, consumer.sizes[at(along[k])]);
     }
     const int more = static_cast<int>(along.size()) - 1;

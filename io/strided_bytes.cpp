@@ -6,79 +6,42 @@
 
 #include "brrr/tensor/error.h"
 #include "brrr/tensor/host_copy.h"
+#include "brrr/tensor/overlap.h"
 #include "brrr/tensor/stream.h"
 #include "brrr/tensor/stream_state.h"
+#include "brrr/tensor/strided_space.h"
 #include "brrr/tensor/tensor_impl.h"
 #include "brrr/tensor/thread_context.h"
 
 namespace brrr {
 namespace {
 
-// A shape and strides with dimensions of one element dropped and neighbours merged where they form
-// one run; the innermost dimension is last.
-struct Walk {
-  Dims shape, strides;
-
-  explicit Walk(const Tensor& tensor) {
-    for (int i = 0; i < tensor.rank(); ++i) {
-      const std::int64_t d = tensor.shape()[i], s = tensor.strides()[i];
-      if (d == 1) continue;
-      const int last = shape.size() - 1;
-      if (last >= 0 && strides[last] == s * d) {
-        shape[last] *= d;
-        strides[last] = s;
-      } else {
-        shape.push_back(d);
-        strides.push_back(s);
-      }
-    }
-    if (shape.empty()) {
-      shape.push_back(1);
-      strides.push_back(1);
-    }
-  }
-};
-
 template <class Word>
-void gather(char* out, const char* from, const Walk& walk) {
-  const int outer = walk.shape.size() - 1;
-  const std::int64_t run = walk.shape[outer], step = walk.strides[outer];
-  Dims at = Dims::filled(outer, 0);
-  while (true) {
-    if (step == 1) {
-      std::memcpy(out, from, run * sizeof(Word));
+void gather(char* out, const char* from, const StridedSpace& space, std::int64_t count) {
+  constexpr std::int64_t kSize = sizeof(Word);
+  const std::int64_t step = space.inner_stride(0) * kSize;
+  const Coordinates first(space, 0);
+  each_run(space, 0, first, count, [&](std::int64_t done, std::int64_t n, std::int64_t offset) {
+    char* to = out + done * kSize;
+    const char* run = from + offset * kSize;
+    if (step == kSize) {
+      std::memcpy(to, run, static_cast<std::size_t>(n * kSize));
     } else {
-      for (std::int64_t i = 0; i < run; ++i) {
-        std::memcpy(out + i * sizeof(Word),
-                    from + i * step * static_cast<std::int64_t>(sizeof(Word)), sizeof(Word));
-      }
+      for (std::int64_t i = 0; i < n; ++i) std::memcpy(to + i * kSize, run + i * step, kSize);
     }
-    out += run * sizeof(Word);
-    int dim = outer - 1;
-    for (; dim >= 0; --dim) {
-      const std::int64_t bytes = walk.strides[dim] * static_cast<std::int64_t>(sizeof(Word));
-      from += bytes;
-      if (++at[dim] < walk.shape[dim]) break;
-      from -= bytes * walk.shape[dim];
-      at[dim] = 0;
-    }
-    if (dim < 0) return;
-  }
+  });
 }
 
-// Copies the whole range of memory that a CUDA view spans, as a view of the same strides on the
-// host.
+// Copies the range of memory that a CUDA view reaches to the host, and views it there with the same
+// strides.
 Tensor range_on_host(const Tensor& tensor) {
-  std::int64_t low = 0, high = 0;
-  for (int i = 0; i < tensor.rank(); ++i) {
-    const std::int64_t last = (tensor.shape()[i] - 1) * tensor.strides()[i];
-    (last < 0 ? low : high) += last;
-  }
-  const std::int64_t length[] = {high - low + 1}, one[] = {1};
-  const Tensor range = make_view(tensor, length, one, low);
+  const auto [low, high] = extent_of(region_of(tensor));
+  const auto size = static_cast<std::int64_t>(size_of(tensor.dtype()));
+  const std::int64_t length[] = {(high - low) / size}, one[] = {1};
+  const std::int64_t before = tensor.storage_offset() - low / size;  // elements below the first
   const Tensor host = make_tensor(tensor.dtype(), length, cpu);
-  copy_to_host(host.data(), range);
-  return make_view(host, tensor.shape(), tensor.strides(), -low);
+  copy_to_host(host.data(), make_view(tensor, length, one, -before));
+  return make_view(host, tensor.shape(), tensor.strides(), before);
 }
 
 }  // namespace
@@ -104,14 +67,16 @@ void gather_bytes(void* out, const Tensor& cpu_tensor) {
     std::memcpy(out, cpu_tensor.data(), cpu_tensor.bytes());
     return;
   }
-  const Walk walk(cpu_tensor);
+  StridedSpace space = space_of(cpu_tensor.shape());
+  add_operand(space, cpu_tensor);
+  coalesce(space);
   char* to = static_cast<char*>(out);
   const char* from = static_cast<const char*>(cpu_tensor.data());
   switch (size_of(cpu_tensor.dtype())) {
-    case 1: return gather<std::uint8_t>(to, from, walk);
-    case 2: return gather<std::uint16_t>(to, from, walk);
-    case 4: return gather<std::uint32_t>(to, from, walk);
-    default: return gather<std::uint64_t>(to, from, walk);
+    case 1: return gather<std::uint8_t>(to, from, space, cpu_tensor.numel());
+    case 2: return gather<std::uint16_t>(to, from, space, cpu_tensor.numel());
+    case 4: return gather<std::uint32_t>(to, from, space, cpu_tensor.numel());
+    default: return gather<std::uint64_t>(to, from, space, cpu_tensor.numel());
   }
 }
 

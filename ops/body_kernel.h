@@ -8,7 +8,7 @@
 #include <vector>
 
 #include <brrr/ops/jit/body.h>
-#include <brrr/tensor/tensor.h>
+#include <brrr/tensor/strided_space.h>
 
 namespace brrr {
 
@@ -21,6 +21,10 @@ struct BodySpec {
   std::vector<std::uint64_t> scalars;
   std::int64_t flops = 0;
 };
+
+// The dimensions that have their bit in `mask`, with the strides of all operands.
+StridedSpace space_of(const BodySpec& spec, std::uint32_t mask,
+                      std::span<const Tensor* const> operands);
 
 class BodyKernel {
  public:

@@ -41,6 +41,11 @@ Dims contiguous_strides(std::span<const std::int64_t> shape) {
   return strides;
 }
 
+AroundDim::AroundDim(std::span<const std::int64_t> shape, int dim) {
+  for (int d = 0; d < static_cast<int>(shape.size()); ++d)
+    (d < dim ? outer : d == dim ? n : inner) *= shape[d];
+}
+
 std::string to_string(std::span<const std::int64_t> dims) {
   return fmt::format("[{}]", fmt::join(dims, ", "));
 }

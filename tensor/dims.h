@@ -85,6 +85,13 @@ std::int64_t checked_numel(std::span<const std::int64_t> shape, std::size_t elem
 
 Dims contiguous_strides(std::span<const std::int64_t> shape);
 
+// A contiguous tensor as three dimensions: those before `dim`, that one, those after it. A tensor
+// without dimensions has one element.
+struct AroundDim {
+  std::int64_t outer = 1, n = 1, inner = 1;
+  AroundDim(std::span<const std::int64_t> shape, int dim);
+};
+
 // "[2, 3]"
 std::string to_string(std::span<const std::int64_t> dims);
 inline std::string to_string(const Dims& dims) {

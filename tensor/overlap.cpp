@@ -6,6 +6,8 @@
 #include <numeric>
 #include <utility>
 
+#include "brrr/tensor/strided_space.h"
+
 namespace brrr {
 namespace {
 
@@ -146,30 +148,29 @@ bool may_overlap(const Region& a, const Region& b) {
 
 bool may_overlap_itself(const Region& region) {
   if (!has_elements(region)) return false;
-  std::pair<std::int64_t, std::int64_t> steps[kMaxDims];  // stride, size
-  int n = 0;
-  for (std::size_t d = 0; d < region.shape.size(); ++d) {
-    if (region.shape[d] != 1) steps[n++] = {std::abs(region.strides[d]), region.shape[d]};
-  }
-  std::sort(steps, steps + n);
+  StridedSpace space = space_of(region.shape);
+  add_operand(space, region.shape, region.strides);
+  sort_dims(space);
+  coalesce(space);
+  const auto stride = [&space](int d) { return std::abs(space.stride[0][d]); };
   std::int64_t reach = 0;
   bool nested = true;  // each stride steps over all that the smaller ones reach
-  for (int i = 0; i < n; ++i) {
-    nested &= steps[i].first > reach;
-    reach += steps[i].first * (steps[i].second - 1);
+  for (int d = space.rank - 1; d >= 0; --d) {
+    nested &= stride(d) > reach;
+    reach += stride(d) * (space.size[d] - 1);
   }
   if (nested) return false;
   // Two elements share a place when differences of their indices add up to 0. Of each pair of
-  // elements, `last` is the last dimension in which they differ, where the difference is positive.
-  std::int64_t below = 0;  // what the dimensions before it reach
-  for (int last = 0; last < n; ++last) {
-    const auto [stride, size] = steps[last];
-    if (stride == 0) return true;
+  // elements, `first` is the first dimension in which they differ, where the difference is
+  // positive.
+  std::int64_t below = 0;  // what the dimensions after it reach
+  for (int first = space.rank - 1; first >= 0; --first) {
+    if (stride(first) == 0) return true;
     StepSums sums;
-    for (int d = 0; d < last; ++d) sums.add(steps[d].first, 2 * (steps[d].second - 1));
-    sums.add(stride, size - 2);
-    if (below >= stride && sums.may_reach(below - stride)) return true;
-    below += stride * (size - 1);
+    for (int d = first + 1; d < space.rank; ++d) sums.add(stride(d), 2 * (space.size[d] - 1));
+    sums.add(stride(first), space.size[first] - 2);
+    if (below >= stride(first) && sums.may_reach(below - stride(first))) return true;
+    below += stride(first) * (space.size[first] - 1);
   }
   return false;
 }

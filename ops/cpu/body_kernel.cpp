@@ -11,21 +11,6 @@
 namespace brrr::on_cpu {
 namespace {
 
-// Adds the dimensions that have their bit in `mask`, with the strides of all operands.
-void add_dims(jit::Space& space, const BodySpec& spec, std::uint32_t mask,
-              std::span<const Tensor* const> operands) {
-  space.operands = static_cast<int>(operands.size());
-  for (int d = 0; d < spec.dims.size(); ++d) {
-    if (!(mask >> d & 1)) continue;
-    for (std::size_t k = 0; k < operands.size(); ++k) {
-      const bool varies = operands[k]->shape()[static_cast<std::size_t>(d)] > 1;
-      space.stride[k][space.rank] =
-          varies ? operands[k]->strides()[static_cast<std::size_t>(d)] : 0;
-    }
-    space.add_dim(spec.dims[d]);
-  }
-}
-
 class CpuBodyKernel final : public BodyKernel {
  public:
   explicit CpuBodyKernel(const BodyOperands& of) : spec_(of.spec) {
@@ -36,11 +21,11 @@ class CpuBodyKernel final : public BodyKernel {
     };
     add(body.reduces() ? of.inputs : of.outputs);
     add(body.reduces() ? of.outputs : of.inputs);
-    add_dims(space_, *spec_, ~spec_->reduced, operands);
-    add_dims(reduced_, *spec_, spec_->reduced, operands);
-    jit::sort_dims(space_);
-    jit::coalesce(space_);
-    jit::coalesce(reduced_);
+    space_ = space_of(*spec_, ~spec_->reduced, operands);
+    reduced_ = space_of(*spec_, spec_->reduced, operands);
+    sort_dims(space_);
+    coalesce(space_);
+    coalesce(reduced_);
     if (body.reduces()) order_ = jit::cpu_order(space_, reduced_, lead());
     // A thread takes as many elements as are worth waking it.
     constexpr std::int64_t kGrain = 16384;
@@ -58,8 +43,8 @@ class CpuBodyKernel final : public BodyKernel {
 
   void run(const Tensor* const* inputs, const Tensor* outputs) override {
     const jit::Body& body = spec_->body;
-    void* out[jit::kMaxOperands];
-    const void* in[jit::kMaxOperands];
+    void* out[StridedSpace::kMaxOperands];
+    const void* in[StridedSpace::kMaxOperands];
     for (std::size_t i = 0; i < body.outputs.size(); ++i) out[i] = outputs[i].data();
     for (std::size_t i = 0; i < body.inputs.size(); ++i) in[i] = inputs[i]->data();
     jit::CpuArguments arguments;
@@ -87,7 +72,7 @@ class CpuBodyKernel final : public BodyKernel {
 
   std::shared_ptr<const BodySpec> spec_;
   std::string name_;
-  jit::Space space_, reduced_;
+  StridedSpace space_, reduced_;
   jit::CpuOrder order_;
   std::int64_t grain_ = 1;
   jit::CpuFunction function_ = nullptr;

@@ -11,17 +11,12 @@
 namespace brrr::on_cpu {
 namespace {
 
-using U8 [[gnu::may_alias]] = std::uint8_t;
-using U16 [[gnu::may_alias]] = std::uint16_t;
-using U32 [[gnu::may_alias]] = std::uint32_t;
-using U64 [[gnu::may_alias]] = std::uint64_t;
-
-void copy_linear(const Space& space) {
-  const View &to = space.views[0], &from = space.views[1];
-  if (to.data == from.data) return;
-  const i64 size = to.size();
-  parallel_for(space.numel, 8 * kGrain / size, [&](i64 begin, i64 end) {
-    std::memcpy(to.data + begin * size, from.data + begin * size,
+void copy_linear(const TensorSpace& space) {
+  char *const to = space.data[0], *const from = space.data[1];
+  if (to == from) return;
+  const i64 size = space.element_size(0);
+  parallel_for(space.count(), 8 * kGrain / size, [&](i64 begin, i64 end) {
+    std::memcpy(to + begin * size, from + begin * size,
                 static_cast<std::size_t>((end - begin) * size));
   });
 }
@@ -31,94 +26,87 @@ void copy_linear(const Space& space) {
 // buffer in the first cache, so that lines are read and written whole, whatever the strides; powers
 // of two would fight for one cache set.
 constexpr i64 kBlockColumns = 128;
-template <class U>
-constexpr i64 kBlockRows = 128 / sizeof(U);
+template <class W>
+constexpr i64 kBlockRows = 128 / sizeof(W);
 
-template <class U>
-void transpose_block(U* to, i64 to_stride, const U* from, i64 from_stride, i64 rows, i64 columns) {
-  constexpr i64 kPadded = kBlockRows<U> + 4;
-  U block[kBlockColumns * kPadded];
-  if (rows == kBlockRows<U>) {
+template <class W>
+void transpose_block(W* to, i64 to_stride, const W* from, i64 from_stride, i64 rows, i64 columns) {
+  constexpr i64 kPadded = kBlockRows<W> + 4;
+  W block[kBlockColumns * kPadded];
+  if (rows == kBlockRows<W>) {
     for (i64 c = 0; c < columns; ++c) std::memcpy(block + c * kPadded, from + c * from_stride, 128);
   } else {
     for (i64 c = 0; c < columns; ++c) {
-      for (i64 r = 0; r < rows; ++r) block[c * kPadded + r] = from[c * from_stride + r];
+      for (i64 r = 0; r < rows; ++r) block[c * kPadded + r].bits = from[c * from_stride + r].bits;
     }
   }
   i64 r = 0;
   for (; r + 4 <= rows; r += 4) {
-    U* out = to + r * to_stride;
+    W* out = to + r * to_stride;
     for (i64 c = 0; c < columns; ++c) {
-      const U* in = block + c * kPadded + r;
-      out[c] = in[0];
-      out[to_stride + c] = in[1];
-      out[2 * to_stride + c] = in[2];
-      out[3 * to_stride + c] = in[3];
+      const W* in = block + c * kPadded + r;
+      out[c].bits = in[0].bits;
+      out[to_stride + c].bits = in[1].bits;
+      out[2 * to_stride + c].bits = in[2].bits;
+      out[3 * to_stride + c].bits = in[3].bits;
     }
   }
   for (; r < rows; ++r) {
-    for (i64 c = 0; c < columns; ++c) to[r * to_stride + c] = block[c * kPadded + r];
+    for (i64 c = 0; c < columns; ++c) to[r * to_stride + c].bits = block[c * kPadded + r].bits;
   }
 }
 
-// `from` has neighbours along dimension `across`, `to` along the innermost: both move a block at a
-// time.
-template <class U>
-void transpose(const Space& space, int across) {
-  const View &to = space.views[0], &from = space.views[1];
+// The source has neighbours along the dimension before the innermost, the target along the
+// innermost: both move a block at a time.
+template <class W>
+void transpose(const TensorSpace& space) {
   const int last = space.rank - 1;
-  const i64 rows = space.dims[across], columns = space.dims[last];
-  const i64 row_blocks = (rows - 1) / kBlockRows<U> + 1,
+  const i64 rows = space.size[last - 1], columns = space.size[last];
+  const i64 to_row = space.stride[0][last - 1], from_column = space.stride[1][last];
+  const i64 row_blocks = (rows - 1) / kBlockRows<W> + 1,
             column_blocks = (columns - 1) / kBlockColumns + 1;
-  const i64 planes = space.numel / (rows * columns);
+  const i64 planes = space.count() / (rows * columns);
   parallel_for(planes * row_blocks * column_blocks, 8, [&](i64 begin, i64 end) {
     for (i64 t = begin; t < end; ++t) {
       const i64 c = t % column_blocks * kBlockColumns,
-                r = t / column_blocks % row_blocks * kBlockRows<U>;
-      i64 plane = t / column_blocks / row_blocks;
-      i64 to_offset = r * to.strides[across] + c, from_offset = r + c * from.strides[last];
-      for (int d = last - 1; d >= 0; --d) {
-        if (d == across) continue;
-        const i64 at = plane % space.dims[d];
-        plane /= space.dims[d];
-        to_offset += at * to.strides[d];
-        from_offset += at * from.strides[d];
-      }
-      transpose_block(reinterpret_cast<U*>(to.data) + to_offset, to.strides[across],
-                      reinterpret_cast<const U*>(from.data) + from_offset, from.strides[last],
-                      std::min(rows - r, kBlockRows<U>), std::min(columns - c, kBlockColumns));
+                r = t / column_blocks % row_blocks * kBlockRows<W>;
+      const i64 plane = t / column_blocks / row_blocks;
+      const Coordinates place(space, (plane * rows + r) * columns + c);
+      transpose_block(reinterpret_cast<W*>(space.data[0]) + place.offset(space, 0), to_row,
+                      reinterpret_cast<const W*>(space.data[1]) + place.offset(space, 1),
+                      from_column, std::min(rows - r, kBlockRows<W>),
+                      std::min(columns - c, kBlockColumns));
     }
   });
 }
 
 // The dimension along which the source is contiguous while the target is along the last; -1 if it
 // is no transpose.
-int transposed_dim(const Space& space) {
-  const View &to = space.views[0], &from = space.views[1];
+int transposed_dim(const TensorSpace& space) {
   const int last = space.rank - 1;
-  if (to.strides[last] != 1 || from.strides[last] < 4 || space.inner() < 4) return -1;
+  if (space.stride[0][last] != 1 || space.stride[1][last] < 4 || space.size[last] < 4) return -1;
   for (int d = 0; d < last; ++d) {
-    if (from.strides[d] == 1 && space.dims[d] >= 4) return d;
+    if (space.stride[1][d] == 1 && space.size[d] >= 4) return d;
   }
   return -1;
 }
 
-void copy_tiles(const Space& space) {
-  const View &to = space.views[0], &from = space.views[1];
-  const bool converts = to.dtype != from.dtype;
-  const Convert convert = loops->convert[static_cast<int>(from.dtype)][static_cast<int>(to.dtype)];
+void copy_tiles(const TensorSpace& space) {
+  const DType to = space.dtype[0], from = space.dtype[1];
+  const bool converts = to != from;
+  const Convert convert = loops->convert[static_cast<int>(from)][static_cast<int>(to)];
   const Tiling tiling(space, kTile);
-  const bool to_direct = direct(space, tiling, to), from_direct = direct(space, tiling, from);
+  const bool to_direct = direct(space, tiling, 0), from_direct = direct(space, tiling, 1);
   const i64 grain = kGrain / tiling.length;
   parallel_for(tiling.tiles, grain < 1 ? 1 : grain, [&](i64 begin, i64 end) {
     alignas(64) char first[kTileBytes], second[kTileBytes];
     for (i64 t = begin; t < end; ++t) {
       const Tile tile(space, tiling, t);
-      char* target = tile.start(space, to);
-      const void* content = tile.start(space, from);
+      char* target = tile.start(space, 0);
+      const void* content = tile.start(space, 1);
       if (!from_direct) {
         void* gathered = to_direct && !converts ? target : first;
-        gather(gathered, space, from, tile);
+        gather(gathered, space, 1, tile);
         content = gathered;
       }
       if (converts) {
@@ -127,9 +115,9 @@ void copy_tiles(const Space& space) {
         content = converted;
       }
       if (!to_direct) {
-        scatter(space, to, tile, content);
+        scatter(space, 0, tile, content);
       } else if (content != target) {
-        std::memcpy(target, content, static_cast<std::size_t>(tile.count * to.size()));
+        std::memcpy(target, content, static_cast<std::size_t>(tile.count * space.element_size(0)));
       }
     }
   });
@@ -137,47 +125,44 @@ void copy_tiles(const Space& space) {
 
 }  // namespace
 
-void copy_space(Space& space) {
-  if (space.numel == 0) return;
-  space.simplify();
-  const View &to = space.views[0], &from = space.views[1];
-  if (to.dtype == from.dtype) {
-    if (space.linear(to) && space.linear(from)) return copy_linear(space);
+void copy_space(TensorSpace& space) {
+  if (space.count() == 0) return;
+  sort_dims(space);
+  coalesce(space);
+  if (space.dtype[0] == space.dtype[1]) {
+    if (is_contiguous(space, 0) && is_contiguous(space, 1)) return copy_linear(space);
     if (const int across = transposed_dim(space); across >= 0) {
-      switch (to.size()) {
-        case 1: return transpose<U8>(space, across);
-        case 2: return transpose<U16>(space, across);
-        case 4: return transpose<U32>(space, across);
-        default: return transpose<U64>(space, across);
-      }
+      move_dim(space, across, space.rank - 2);
+      return visit_word(space.element_size(0), [&](auto* word) {
+        transpose<std::remove_pointer_t<decltype(word)>>(space);
+      });
     }
   }
   copy_tiles(space);
 }
 
-void straighten(const Space& space, View& view, Tensor& memory) {
-  if (space.numel < kGrain || view.strides[space.rank - 1] < 4) return;
+void straighten(TensorSpace& space, int operand, Tensor& memory) {
+  if (space.inner_stride(operand) < 4 || space.count() < kGrain) return;
+  i64* const row = space.stride[operand];
   bool across = false;
   Dims shape, strides;
   for (int d = 0; d < space.rank; ++d) {
-    across |= view.strides[d] == 1 && space.dims[d] >= 4;
-    shape.push_back(view.strides[d] == 0 ? 1 : space.dims[d]);
-    strides.push_back(view.strides[d]);
+    across |= row[d] == 1 && space.size[d] >= 4;
+    shape.push_back(row[d] == 0 ? 1 : space.size[d]);
+    strides.push_back(row[d]);
   }
   if (!across) return;
-  memory = make_tensor(view.dtype, shape, cpu);
-  Space copied(shape);
+  memory = make_tensor(space.dtype[operand], shape, cpu);
+  TensorSpace copied(shape);
   copied.add(memory);
-  copied.add(view.data, view.dtype, shape, strides);
+  copied.add(space.data[operand], space.dtype[operand], shape, strides);
   copy_space(copied);
-  view.data = static_cast<char*>(memory.data());
-  for (int d = 0; d < space.rank; ++d) {
-    view.strides[d] = shape[d] == 1 ? 0 : memory.strides()[static_cast<std::size_t>(d)];
-  }
+  space.data[operand] = static_cast<char*>(memory.data());
+  for (int d = 0; d < space.rank; ++d) row[d] = shape[d] == 1 ? 0 : memory.strides()[d];
 }
 
 void copy_tensor(const Tensor& to, const Tensor& from) {
-  Space space(to.shape());
+  TensorSpace space(to.shape());
   space.add(to);
   space.add(from);
   copy_space(space);
@@ -201,7 +186,7 @@ void cat(const Call& call, Tensor* outputs) {
   for (std::uint32_t i = 0; i < call.n_inputs; ++i) {
     const Tensor& part = call.input(static_cast<int>(i));
     if (part.numel() > 0) {
-      Space space(part.shape());
+      TensorSpace space(part.shape());
       char* place =
           static_cast<char*>(out.data()) + start * stride * static_cast<i64>(size_of(out.dtype()));
       space.add(place, out.dtype(), part.shape(), out.strides());

@@ -24,7 +24,7 @@ void full(const Call& call, Tensor* outputs) {
     });
     return;
   }
-  Space space(out.shape());
+  TensorSpace space(out.shape());
   space.add(out);
   space.add(const_cast<unsigned char*>(value.bytes), out.dtype(), {}, {});
   copy_space(space);

@@ -68,81 +68,62 @@ struct Places {
   Tensor outer_memory, inner_memory;
   const i64 *outer, *inner;
   i64 stride;
-  bool inner_contiguous = true;
+  bool inner_contiguous;
 
   Places(const Tensor& tensor, int dim, const Dims& shape)
       : stride(tensor.rank() == 0 ? 0 : tensor.stride(dim)) {
-    outer_memory = offsets(tensor, shape, 0, dim);
-    inner_memory = offsets(tensor, shape, dim + 1, shape.size());
+    const StridedSpace of_outer = space_of_dims(shape, tensor.strides(), 0, dim),
+                       of_inner = space_of_dims(shape, tensor.strides(), dim + 1, shape.size());
+    outer_memory = offsets(of_outer);
+    inner_memory = offsets(of_inner);
     outer = outer_memory.data<i64>();
     inner = inner_memory.data<i64>();
-    for (i64 j = 0; j < inner_memory.numel(); ++j) inner_contiguous &= inner[j] == j;
+    inner_contiguous = is_contiguous(of_inner, 0);
   }
 
-  static Tensor offsets(const Tensor& tensor, const Dims& shape, int first, int last) {
-    i64 count = 1;
-    for (int d = first; d < last; ++d) count *= shape[d];
-    Tensor result = make_tensor(DType::i64, Dims{count}, cpu);
+  static Tensor offsets(const StridedSpace& space) {
+    const Tensor result = make_tensor(DType::i64, Dims{space.count()}, cpu);
+    if (result.numel() == 0) return result;
     i64* to = result.data<i64>();
-    if (count == 0) return result;
-    to[0] = 0;
-    i64 filled = 1;
-    for (int d = last - 1; d >= first; --d) {
-      const i64 step = tensor.strides()[static_cast<std::size_t>(d)];
-      for (i64 k = 1; k < shape[d]; ++k) {
-        for (i64 i = 0; i < filled; ++i) to[k * filled + i] = to[i] + k * step;
-      }
-      filled *= shape[d];
-    }
+    const Coordinates start(space, 0);
+    each_run(space, 0, start, result.numel(), [&](i64 done, i64 n, i64 offset) {
+      for (i64 i = 0; i < n; ++i) to[done + i] = offset + i * space.inner_stride(0);
+    });
     return result;
   }
 };
 
-using U8 [[gnu::may_alias]] = std::uint8_t;
-using U16 [[gnu::may_alias]] = std::uint16_t;
-using U32 [[gnu::may_alias]] = std::uint32_t;
-using U64 [[gnu::may_alias]] = std::uint64_t;
-
-template <class U>
-void pick(U* to, const U* from, const Index& index, const Places& places) {
+template <class W>
+void pick(W* to, const W* from, const Index& index, const Places& places) {
   const bool rows = index.inner_stride == 0 && places.inner_contiguous;
-  const auto row_bytes = static_cast<std::size_t>(index.inner) * sizeof(U);
+  const auto row_bytes = static_cast<std::size_t>(index.inner) * sizeof(W);
   parallel_for(index.outer * index.n, std::max<i64>(1, kGrain / index.inner),
                [&](i64 begin, i64 end) {
                  for (i64 r = begin; r < end; ++r) {
                    const i64 o = r / index.n, i = r - o * index.n;
-                   const U* base = from + places.outer[o];
-                   U* out = to + r * index.inner;
+                   const W* base = from + places.outer[o];
+                   W* out = to + r * index.inner;
                    if (rows) {
-                     const U* row = base + index.at(o, i, 0) * places.stride;
+                     const W* row = base + index.at(o, i, 0) * places.stride;
                      if (index.inner == 1) {
-                       *out = *row;
+                       out->bits = row->bits;
                      } else {
                        std::memcpy(out, row, row_bytes);
                      }
                      continue;
                    }
                    for (i64 j = 0; j < index.inner; ++j)
-                     out[j] = base[index.at(o, i, j) * places.stride + places.inner[j]];
+                     out[j].bits = base[index.at(o, i, j) * places.stride + places.inner[j]].bits;
                  }
                });
 }
 
 void pick_into(const Tensor& out, const Tensor& from, const Index& index, const Places& places) {
   if (out.numel() == 0) return;
-  switch (size_of(out.dtype())) {
-    case 1:
-      return pick(static_cast<U8*>(out.data()), static_cast<const U8*>(from.data()), index, places);
-    case 2:
-      return pick(static_cast<U16*>(out.data()), static_cast<const U16*>(from.data()), index,
-                  places);
-    case 4:
-      return pick(static_cast<U32*>(out.data()), static_cast<const U32*>(from.data()), index,
-                  places);
-    default:
-      return pick(static_cast<U64*>(out.data()), static_cast<const U64*>(from.data()), index,
-                  places);
-  }
+  visit_word(static_cast<i64>(size_of(out.dtype())), [&](auto* word) {
+    using W = std::remove_pointer_t<decltype(word)>;
+    pick(static_cast<W*>(out.data()), static_cast<const W*>(from.data()), index, places);
+  });
 }
 
 template <class T>

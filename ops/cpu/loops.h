@@ -22,8 +22,8 @@ namespace on_cpu {
 using Loop = void (*)(void* out, const void* const* in, std::int64_t n);
 using Convert = void (*)(void* out, const void* in, std::int64_t n);
 
-// Reductions keep accumulators of a type of their own: f64 for sums of f32, i64 for sums of
-// integers.
+// Reductions accumulate in a type that may be wider than the element's: sums of f32 in f64, sums of
+// integers in i64.
 struct ReductionLoops {
   DType accumulator = DType::f32;
   DType result = DType::f32;
@@ -32,7 +32,7 @@ struct ReductionLoops {
   // only.
   void (*fold_runs)(void* accumulators, const void* in, std::int64_t n, std::int64_t rows,
                     std::int64_t stride) = nullptr;
-  // accumulators[j] = combined with in[row * stride + j] for each of the rows in turn.
+  // accumulators[j] = combined with in[row * stride + j] for each of the rows in order.
   void (*fold_rows)(void* accumulators, const void* in, std::int64_t n, std::int64_t rows,
                     std::int64_t stride) = nullptr;
   // accumulators[i] = combined with others[i].
@@ -44,7 +44,7 @@ struct ReductionLoops {
 struct ArgLoops {
   // The first index of the best element of a run; NaN is the best of all.
   std::int64_t (*run)(const void* in, std::int64_t n) = nullptr;
-  // For each column j the same over rows in[row * stride + j]; `best` has room for n elements.
+  // For each column j the same over rows in[row * stride + j]; `best` is memory of n elements.
   void (*rows)(std::int64_t* index, void* best, const void* in, std::int64_t n, std::int64_t rows,
                std::int64_t stride) = nullptr;
 };

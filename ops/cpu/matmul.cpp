@@ -1,7 +1,7 @@
 // Matrix products. Floats go to BLAS, on one of its threads per call, over panels of the result
 // whose boundaries depend only on the shapes: our threads run the panels, and bits do not depend on
-// how many there are. Views whose rows or columns are contiguous are read where they lie; 16-bit
-// floats are multiplied as f32.
+// how many there are. Views whose rows or columns are contiguous are read without a
+// copy; 16-bit floats are multiplied as f32.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -135,36 +135,15 @@ void panel(const T* a, const Matrix& am, const T* b, const Matrix& bm, T* c, i64
   }
 }
 
-// Strides of the batch dimensions of an operand, aligned to the result's.
-struct Batches {
-  int rank;
-  i64 dims[kMaxDims], a[kMaxDims], b[kMaxDims];
-  i64 count = 1;
-
-  Batches(const Tensor& out, const Tensor& left, const Tensor& right) : rank(out.rank() - 2) {
-    for (int d = 0; d < rank; ++d) {
-      dims[d] = out.shape()[static_cast<std::size_t>(d)];
-      count *= dims[d];
-      a[d] = stride_of(left, d - rank);
-      b[d] = stride_of(right, d - rank);
-    }
-  }
-  i64 stride_of(const Tensor& t, int from_end) const {
-    const int d = t.rank() - 2 + from_end;
-    return d < 0 || t.shape()[static_cast<std::size_t>(d)] == 1
-               ? 0
-               : t.strides()[static_cast<std::size_t>(d)];
-  }
-  void offsets(i64 batch, i64& in_a, i64& in_b) const {
-    in_a = in_b = 0;
-    for (int d = rank - 1; d >= 0; --d) {
-      const i64 at = batch % dims[d];
-      batch /= dims[d];
-      in_a += at * a[d];
-      in_b += at * b[d];
-    }
-  }
-};
+// The batch dimensions of a result, with both factors as operands.
+StridedSpace batches_of(const Tensor& out, const Tensor& left, const Tensor& right) {
+  const auto batch = [](std::span<const i64> dims) { return dims.first(dims.size() - 2); };
+  StridedSpace space = space_of(batch(out.shape()));
+  for (const Tensor* factor : {&left, &right})
+    add_operand(space, batch(factor->shape()), batch(factor->strides()));
+  coalesce(space);
+  return space;
+}
 
 template <class T>
 void multiply_floats(Tensor left, Tensor right, const Tensor& out) {
@@ -177,18 +156,18 @@ void multiply_floats(Tensor left, Tensor right, const Tensor& out) {
   }
   const T *a = left.data<T>(), *b = right.data<T>();
   T* c = out.data<T>();
-  const Batches batches(out, left, right);
+  const StridedSpace batches = batches_of(out, left, right);
   const Panels cut(M, N, K);
   const i64 rows = cut.rows, columns = cut.columns;
   const i64 row_panels = (M - 1) / rows + 1, column_panels = (N - 1) / columns + 1;
   const i64 panels = row_panels * column_panels;
   const i64 work = std::max<i64>(1, rows * columns * K);
-  parallel_for(batches.count * panels, std::max<i64>(1, kPanelWork / work),
+  parallel_for(batches.count() * panels, std::max<i64>(1, kPanelWork / work),
                [&](i64 begin, i64 end) {
                  for (i64 t = begin; t < end; ++t) {
                    const i64 batch = t / panels, p = t % panels;
-                   i64 in_a, in_b;
-                   batches.offsets(batch, in_a, in_b);
+                   const Coordinates place(batches, batch);
+                   const i64 in_a = place.offset(batches, 0), in_b = place.offset(batches, 1);
                    const i64 m0 = p / column_panels * rows, n0 = p % column_panels * columns;
                    panel(a + in_a, am, b + in_b, bm, c + batch * M * N, N, K, m0,
                          std::min(rows, M - m0), n0, std::min(columns, N - n0));
@@ -203,13 +182,13 @@ void multiply_integers(const Tensor& left, const Tensor& right, const Tensor& ou
   const i64 M = out.size(-2), N = out.size(-1), K = left.size(-1);
   const Tensor b_rows =
       N == 1 || right.stride(-1) == 1 ? right : contiguous_as(right, right.dtype());
-  const Batches batches(out, left, b_rows);
+  const StridedSpace batches = batches_of(out, left, b_rows);
   const i64 row = left.stride(-2), column = left.stride(-1), b_row = b_rows.stride(-2);
-  parallel_for(batches.count * M, std::max<i64>(1, kPanelWork / std::max<i64>(1, N * K)),
+  parallel_for(batches.count() * M, std::max<i64>(1, kPanelWork / std::max<i64>(1, N * K)),
                [&](i64 begin, i64 end) {
                  for (i64 t = begin; t < end; ++t) {
-                   i64 in_a, in_b;
-                   batches.offsets(t / M, in_a, in_b);
+                   const Coordinates place(batches, t / M);
+                   const i64 in_a = place.offset(batches, 0), in_b = place.offset(batches, 1);
                    const U* a = reinterpret_cast<const U*>(left.data<T>()) + in_a + t % M * row;
                    const U* b = reinterpret_cast<const U*>(b_rows.data<T>()) + in_b;
                    U* c = reinterpret_cast<U*>(out.data<T>()) + t * N;

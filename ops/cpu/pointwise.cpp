@@ -45,47 +45,34 @@ Element scalar(const Call& call, int operand, DType dtype) {
   return element_of(dtype, call.attrs[operand].bits, is_floating(call.dtype));
 }
 
-using U8 [[gnu::may_alias]] = std::uint8_t;
-using U32 [[gnu::may_alias]] = std::uint32_t;
-using U64 [[gnu::may_alias]] = std::uint64_t;
-
-// A few elements of an operand in the order of the output. One step at a time: vectors would cost
-// more than they save.
-template <class U>
-void lay_out(void* memory, const TensorImpl& in, const TensorImpl& out) {
-  U* to = static_cast<U*>(memory);
-  const U* from = static_cast<const U*>(in.data);
-  const int rank = out.word.rank(), missing = rank - in.word.rank();
+// Copies a few elements of an operand in the order of the output. One step at a time: vectors would
+// cost more than they save.
+template <class W>
+void lay_out(W* to, const TensorImpl& in, const TensorImpl& out) {
+  const W* from = static_cast<const W*>(in.data);
+  const int rank = out.word.rank(), in_rank = in.word.rank(), missing = rank - in_rank;
   const auto stride = [&](int d) {
     return d < missing || in.dims[d - missing] == 1 ? 0 : in.strides[d - missing];
   };
   if (rank <= 2) [[likely]] {
     const i64 inner = rank ? out.dims[rank - 1] : 1, step = rank ? stride(rank - 1) : 0;
-    const i64 turn = (rank == 2 ? stride(0) : 0) - inner * step;
+    const i64 next_row = (rank == 2 ? stride(0) : 0) - inner * step;
     for (i64 k = 0, column = 0; k < out.numel; ++k) {
-      to[k] = *from;
+      to[k].bits = from->bits;
       from += step;
       if (++column == inner) {
-        from += turn;
+        from += next_row;
         column = 0;
       }
     }
     return;
   }
-  i64 strides[kMaxDims], coords[kMaxDims];
-  for (int d = 0; d < rank; ++d) {
-    strides[d] = stride(d);
-    coords[d] = 0;
-  }
-  for (i64 k = 0; k < out.numel; ++k) {
-    to[k] = *from;
-    for (int d = rank - 1; d >= 0; --d) {
-      from += strides[d];
-      if (++coords[d] < out.dims[d]) break;
-      from -= strides[d] * out.dims[d];
-      coords[d] = 0;
-    }
-  }
+  StridedSpace space = space_of({out.dims, static_cast<std::size_t>(rank)});
+  add_operand(space, {in.dims, static_cast<std::size_t>(in_rank)},
+              {in.strides, static_cast<std::size_t>(in_rank)});
+  each_run(space, 0, Coordinates(space, 0), out.numel, [&](i64 done, i64 n, i64 offset) {
+    for (i64 i = 0; i < n; ++i) to[done + i].bits = from[offset + i * space.inner_stride(0)].bits;
+  });
 }
 
 // A few elements, all types as the loop wants them, the output contiguous: no tiles, no space.
@@ -115,9 +102,9 @@ bool run_few(Loop loop, const Call& call, const Types& types, const TensorImpl& 
       continue;
     }
     switch (size_of(dtype)) {
-      case 1: lay_out<U8>(memory[i], in, out); break;
-      case 4: lay_out<U32>(memory[i], in, out); break;
-      default: lay_out<U64>(memory[i], in, out); break;
+      case 1: lay_out(reinterpret_cast<Word<std::uint8_t>*>(memory[i]), in, out); break;
+      case 4: lay_out(reinterpret_cast<Word<std::uint32_t>*>(memory[i]), in, out); break;
+      default: lay_out(reinterpret_cast<Word<std::uint64_t>*>(memory[i]), in, out); break;
     }
   }
   loop(out.data, operands, out.numel);
@@ -127,24 +114,23 @@ bool run_few(Loop loop, const Call& call, const Types& types, const TensorImpl& 
 class TiledLoop {
  public:
   TiledLoop(Loop loop, const Call& call, const Types& types, const Tensor& out)
-      : loop_(loop), types_(types), space_(out.shape()), n_operands_(operand_count(call)) {
+      : loop_(loop), result_(types.result), space_(out.shape()), n_inputs_(operand_count(call)) {
     space_.add(out);
-    for (int i = 0; i < static_cast<int>(call.n_inputs); ++i) space_.add(call.input(i));
-    space_.simplify();
-    for (int v = 1; v < space_.n_views; ++v) straighten(space_, space_.views[v], straight_[v - 1]);
-    bool buffered =
-        space_.views[0].dtype != types.result || space_.views[0].strides[space_.rank - 1] != 1;
-    for (int i = 0, view = 1; i < n_operands_; ++i) {
-      Operand& operand = operands_[i];
-      operand.compute = types.operand(i);
+    for (std::uint32_t i = 0; i < call.n_inputs; ++i) space_.add(call.input(static_cast<int>(i)));
+    sort_dims(space_);
+    coalesce(space_);
+    for (int k = 1; k < space_.operands; ++k) straighten(space_, k, straight_[k - 1]);
+    bool buffered = is_buffered(0, types.result);
+    for (int i = 0, operand = 1; i < n_inputs_; ++i) {
+      Input& input = inputs_[i];
+      input.compute = types.operand(i);
       if (call.is_scalar(i)) {
-        operand.scalar = scalar(call, i, operand.compute);
+        input.scalar = scalar(call, i, input.compute);
         buffered = true;
         continue;
       }
-      operand.view = &space_.views[view++];
-      buffered |=
-          operand.view->strides[space_.rank - 1] != 1 || operand.view->dtype != operand.compute;
+      input.operand = operand++;
+      buffered |= is_buffered(input.operand, input.compute);
     }
     length_ = buffered ? kTile : kGrain;
   }
@@ -157,77 +143,79 @@ class TiledLoop {
   }
 
  private:
-  struct Operand {
-    const View* view = nullptr;  // null for a scalar
+  struct Input {
+    int operand = 0;  // of the space; 0 for a scalar
     DType compute = DType::f32;
     Element scalar;
   };
-  // What an operand's buffer holds: nothing is gathered twice in a row.
-  struct Held {
+  // The elements that an input's buffer has, so that none are gathered twice in a row.
+  struct Buffered {
     const char* start = nullptr;
     i64 count = 0;
   };
 
-  // True when a tile's content is settled by where it starts.
-  bool repeats(const Tiling& tiling, const View& view) const {
-    if (tiling.long_rows()) return true;
-    for (int d = 0; d + 1 < space_.rank; ++d) {
-      if (view.strides[d] != 0) return false;
-    }
-    return true;
+  bool is_buffered(int operand, DType compute) const {
+    return space_.inner_stride(operand) != 1 || space_.dtype[operand] != compute;
+  }
+
+  // Whether tiles that start at the same element have the same elements.
+  bool repeats(const Tiling& tiling, int operand) const {
+    const i64* strides = space_.stride[operand];
+    return tiling.long_rows() ||
+           std::all_of(strides, strides + space_.rank - 1, [](i64 stride) { return stride == 0; });
   }
 
   void run_tiles(const Tiling& tiling, i64 begin, i64 end) const {
-    alignas(64) char memory[kMaxOperands + 1][kTileBytes];
+    alignas(64) char memory[kMaxInputs + 1][kTileBytes];
     alignas(64) char raw[kTileBytes];
-    const void* pointers[kMaxOperands];
-    Held held[kMaxOperands];
-    bool is_direct[kMaxOperands] = {}, is_repeating[kMaxOperands] = {};
-    for (int i = 0; i < n_operands_; ++i) {
-      const Operand& operand = operands_[i];
+    const void* pointers[kMaxInputs];
+    Buffered buffered[kMaxInputs];
+    bool is_direct[kMaxInputs] = {}, is_repeating[kMaxInputs] = {};
+    for (int i = 0; i < n_inputs_; ++i) {
+      const Input& input = inputs_[i];
       pointers[i] = memory[i];
-      if (operand.view) {
-        is_direct[i] = direct(space_, tiling, *operand.view);
-        is_repeating[i] = repeats(tiling, *operand.view);
+      if (input.operand) {
+        is_direct[i] = direct(space_, tiling, input.operand);
+        is_repeating[i] = repeats(tiling, input.operand);
       } else {
-        const i64 n = tiling.length < kTile ? tiling.length : kTile;
-        fill_elements(memory[i], operand.scalar, static_cast<i64>(size_of(operand.compute)), n);
+        fill_elements(memory[i], input.scalar, static_cast<i64>(size_of(input.compute)),
+                      std::min(tiling.length, kTile));
       }
     }
-    const View& out = space_.views[0];
-    const bool out_direct = direct(space_, tiling, out);
-    const bool out_converts = out.dtype != types_.result;
+    const DType out = space_.dtype[0];
+    const bool out_direct = direct(space_, tiling, 0), out_converts = out != result_;
 
     for (i64 t = begin; t < end; ++t) {
       const Tile tile(space_, tiling, t);
-      for (int i = 0; i < n_operands_; ++i) {
-        const Operand& operand = operands_[i];
-        if (!operand.view) continue;
-        const View& view = *operand.view;
-        const char* start = tile.start(space_, view);
-        const bool converts = view.dtype != operand.compute;
+      for (int i = 0; i < n_inputs_; ++i) {
+        const Input& input = inputs_[i];
+        if (!input.operand) continue;
+        const char* start = tile.start(space_, input.operand);
+        const DType dtype = space_.dtype[input.operand];
+        const bool converts = dtype != input.compute;
         if (is_direct[i] && !converts) {
           pointers[i] = start;
           continue;
         }
-        if (is_repeating[i] && held[i].start == start && held[i].count >= tile.count) continue;
-        held[i] = {start, tile.count};
+        if (is_repeating[i] && buffered[i].start == start && buffered[i].count >= tile.count)
+          continue;
+        buffered[i] = {start, tile.count};
         const void* from = start;
         if (!is_direct[i]) {
-          gather(converts ? raw : memory[i], space_, view, tile);
+          gather(converts ? raw : memory[i], space_, input.operand, tile);
           from = raw;
         }
-        if (converts) convert(operand.compute, memory[i], view.dtype, from, tile.count);
+        if (converts) convert(input.compute, memory[i], dtype, from, tile.count);
       }
-      char* start = tile.start(space_, out);
-      void* result = out_direct && !out_converts ? start : memory[kMaxOperands];
+      char* start = tile.start(space_, 0);
+      void* result = out_direct && !out_converts ? start : memory[kMaxInputs];
       loop_(result, pointers, tile.count);
       if (out_converts) {
         void* to = out_direct ? start : raw;
-        convert(out.dtype, to, types_.result, result, tile.count);
+        convert(out, to, result_, result, tile.count);
         result = to;
       }
-      if (!out_direct) scatter(space_, out, tile, result);
+      if (!out_direct) scatter(space_, 0, tile, result);
     }
   }
 
@@ -236,12 +224,12 @@ class TiledLoop {
   }
 
   Loop loop_;
-  Types types_;
-  Tensor straight_[kMaxOperands];  // copies of large operands that lie across the output
-  Space space_;
-  int n_operands_;
+  DType result_;
+  Tensor straight_[kMaxInputs];  // copies of large operands that are transposed
+  TensorSpace space_;
+  int n_inputs_;
   i64 length_;
-  Operand operands_[kMaxOperands];
+  Input inputs_[kMaxInputs];
 };
 
 // Everything contiguous, of one size and of the types that the loop wants.
@@ -250,7 +238,7 @@ inline bool run_contiguous(Loop loop, const Call& call, bool select, Tensor* out
   const i64 n = out.numel;
   constexpr std::uint32_t kMask = 0xffu | TensorWord::kContiguous;
   const std::uint32_t wanted = static_cast<std::uint32_t>(call.dtype) | TensorWord::kContiguous;
-  const void* operands[kMaxOperands];
+  const void* operands[kMaxInputs];
   std::uint32_t wrong = ~out.word.bits & TensorWord::kContiguous;
   i64 sizes = 0;
   for (std::uint32_t i = 0; i < call.n_inputs; ++i) {
@@ -267,13 +255,13 @@ inline bool run_contiguous(Loop loop, const Call& call, bool select, Tensor* out
     loop(out.data, operands, n);
     return true;
   }
-  i64 strides[kMaxOperands];
+  i64 strides[kMaxInputs];
   for (std::uint32_t i = 0; i < call.n_inputs; ++i) {
     strides[i] = static_cast<i64>(size_of(call.inputs[i]->dtype()));
   }
   const i64 out_stride = static_cast<i64>(size_of(out.word.dtype()));
   parallel_for(n, kGrain, [&](i64 begin, i64 end) {
-    const void* parts[kMaxOperands];
+    const void* parts[kMaxInputs];
     for (std::uint32_t i = 0; i < call.n_inputs; ++i) {
       parts[i] = static_cast<const char*>(operands[i]) + begin * strides[i];
     }
@@ -286,8 +274,8 @@ inline bool run_contiguous(Loop loop, const Call& call, bool select, Tensor* out
 bool run_with_numbers(Loop loop, const Call& call, const Types& types, const TensorImpl& out) {
   const int n_operands = operand_count(call);
   if (!call.scalars || !out.word.contiguous() || out.word.dtype() != types.result) return false;
-  const void* operands[kMaxOperands];
-  i64 strides[kMaxOperands];
+  const void* operands[kMaxInputs];
+  i64 strides[kMaxInputs];
   const Tensor* const* next = call.inputs;
   for (int i = 0; i < n_operands; ++i) {
     strides[i] = 0;
@@ -298,7 +286,7 @@ bool run_with_numbers(Loop loop, const Call& call, const Types& types, const Ten
     operands[i] = in.data;
     strides[i] = static_cast<i64>(size_of(in.word.dtype()));
   }
-  alignas(64) char memory[kMaxOperands][kTileBytes];
+  alignas(64) char memory[kMaxInputs][kTileBytes];
   for (int i = 0; i < n_operands; ++i) {
     if (!call.is_scalar(i)) continue;
     const DType dtype = types.operand(i);
@@ -308,7 +296,7 @@ bool run_with_numbers(Loop loop, const Call& call, const Types& types, const Ten
   }
   const i64 out_stride = static_cast<i64>(size_of(types.result));
   parallel_for(out.numel, kGrain, [&](i64 begin, i64 end) {
-    const void* parts[kMaxOperands];
+    const void* parts[kMaxInputs];
     for (i64 first = begin; first < end; first += kTile) {
       for (int i = 0; i < n_operands; ++i)
         parts[i] = static_cast<const char*>(operands[i]) + first * strides[i];

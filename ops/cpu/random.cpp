@@ -1,4 +1,4 @@
-// Random draws; what the numbers are is said in ops/jit/philox.inl.
+// Random draws. ops/jit/philox.inl defines the numbers.
 #include <algorithm>
 #include <cstring>
 

@@ -1,9 +1,9 @@
-// Draws, block by block. Blocks are independent: a batch of them is drawn side by side, in vectors.
+// Draws, block by block. Blocks are independent: a batch of them is drawn at once, in vectors.
 
 constexpr i64 kBatch = 32;
 
-// Words 0 to 3 of blocks [first, first + kBatch), each word in an array of its own. The same
-// numbers as brrr_random_block, whose rounds are turned inside out here.
+// Words 0 to 3 of blocks [first, first + kBatch), an array for each word. The numbers are those of
+// brrr_random_block: here each round is a loop over the blocks.
 struct Words {
   std::uint32_t w[4][kBatch];
 

@@ -1,14 +1,12 @@
 // Reductions over any dimensions of any layout. Work is cut into blocks whose boundaries depend on
-// the shape and strides only, each with accumulators of its own, merged in order: the bits do not
+// the shape and strides only, each with separate accumulators, merged in order: the bits do not
 // depend on threads.
 //
 // Two ways to read: where a reduced dimension is contiguous, runs along it are folded into one
 // accumulator each; where a kept dimension is, whole rows are folded into a row of accumulators.
 // Anything else is gathered.
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
-#include <utility>
 
 #include "brrr/dispatch/op_info.h"
 #include "brrr/ops/cpu/loops.h"
@@ -23,10 +21,6 @@ namespace {
 constexpr i64 kColumns = 512;
 constexpr i64 kBlock = i64{1} << 17;  // elements folded into one set of accumulators
 
-struct Axis {
-  i64 size = 1, stride = 1, out_stride = 1;
-};
-
 class Reduction {
  public:
   Reduction(const ReductionLoops& loops, DType element, const Tensor& in, i64 mask,
@@ -37,7 +31,12 @@ class Reduction {
         in_type_(in.dtype()),
         out_(static_cast<char*>(out.data())),
         out_type_(out.dtype()) {
-    collect(in, mask);
+    split_dims(kept_, reduced_, in, out, static_cast<std::uint64_t>(mask));
+    sort_dims(reduced_);  // their order is free
+    coalesce(kept_);
+    coalesce(reduced_);
+    kept_count_ = kept_.count();
+    reduced_count_ = reduced_.count();
     plan();
   }
 
@@ -77,86 +76,34 @@ class Reduction {
   }
 
  private:
-  // A stretch of kept elements along one axis: what shares a set of accumulators.
+  // Adjacent kept elements along the last dimension, which share a set of accumulators.
   struct Unit {
     const char* in;
     char* out;
     i64 columns;
 
     Unit(const Reduction& r, i64 number) {
-      const Axis& column = r.kept_[r.column_];
-      const i64 first = number % r.column_tiles_ * r.width_;
-      number /= r.column_tiles_;
-      columns = std::min(r.width_, column.size - first);
-      i64 in_offset = first * column.stride, out_offset = first * column.out_stride;
-      for (int a = r.n_kept_ - 1; a >= 0; --a) {
-        if (a == r.column_) continue;
-        const i64 at = number % r.kept_[a].size;
-        number /= r.kept_[a].size;
-        in_offset += at * r.kept_[a].stride;
-        out_offset += at * r.kept_[a].out_stride;
-      }
-      in = r.in_ + in_offset * r.in_size();
-      out = r.out_ + out_offset * static_cast<i64>(size_of(r.out_type_));
+      const i64 row = number / r.column_tiles_, first = number % r.column_tiles_ * r.width_,
+                size = r.kept_.inner_size();
+      columns = std::min(r.width_, size - first);
+      const Coordinates place(r.kept_, row * size + first);
+      in = r.in_ + place.offset(r.kept_, 0) * r.in_size();
+      out = r.out_ + place.offset(r.kept_, 1) * static_cast<i64>(size_of(r.out_type_));
     }
   };
 
   i64 in_size() const { return static_cast<i64>(size_of(in_type_)); }
-
-  void collect(const Tensor& in, i64 mask) {
-    i64 out_stride = 1;
-    for (int d = in.rank() - 1; d >= 0; --d) {
-      const auto at = static_cast<std::size_t>(d);
-      const i64 size = in.shape()[at], stride = in.strides()[at];
-      const bool reduced = (mask >> d) & 1;
-      (reduced ? reduced_count_ : kept_count_) *= size;
-      if (size == 1) continue;
-      if (reduced) {
-        reduced_[n_reduced_++] = {size, stride, 0};
-      } else {
-        kept_[n_kept_++] = {size, stride, out_stride};
-        out_stride *= size;
-      }
-    }
-    // Axes were collected innermost first. The order of reduced ones is free.
-    std::reverse(kept_, kept_ + n_kept_);
-    std::reverse(reduced_, reduced_ + n_reduced_);
-    for (int a = 1; a < n_reduced_; ++a) {
-      for (int b = a; b > 0 && std::abs(reduced_[b - 1].stride) < std::abs(reduced_[b].stride);
-           --b) {
-        std::swap(reduced_[b - 1], reduced_[b]);
-      }
-    }
-    n_kept_ = joined(kept_, n_kept_);
-    n_reduced_ = joined(reduced_, n_reduced_);
-  }
-
-  static int joined(Axis* axes, int n) {
-    int kept = 0;
-    for (int a = 0; a < n; ++a) {
-      if (kept > 0 && axes[kept - 1].stride == axes[a].stride * axes[a].size &&
-          axes[kept - 1].out_stride == axes[a].out_stride * axes[a].size) {
-        axes[kept - 1] = {axes[kept - 1].size * axes[a].size, axes[a].stride, axes[a].out_stride};
-      } else {
-        axes[kept++] = axes[a];
-      }
-    }
-    if (kept == 0) axes[kept++] = Axis{};
-    return kept;
-  }
+  i64 column_stride() const { return kept_.inner_stride(0); }
 
   void plan() {
-    column_ = n_kept_ - 1;
     by_rows_ = false;
-    if (reduced_[n_reduced_ - 1].stride != 1) {
-      for (int a = 0; a < n_kept_; ++a) {
-        if (kept_[a].stride == 1 && kept_[a].size > 1) {
-          column_ = a;
-          by_rows_ = true;
-        }
+    if (reduced_.inner_stride(0) != 1) {
+      for (int d = kept_.rank - 1; d >= 0 && !by_rows_; --d) {
+        by_rows_ = kept_.stride[0][d] == 1 && kept_.size[d] > 1;
+        if (by_rows_) move_dim(kept_, d, kept_.rank - 1);
       }
     }
-    const i64 size = std::max<i64>(1, kept_[column_].size),
+    const i64 size = std::max<i64>(1, kept_.inner_size()),
               reduced = std::max<i64>(1, reduced_count_);
     width_ = std::min(size, by_rows_ ? kColumns : std::clamp<i64>(kGrain / reduced, 1, kColumns));
     column_tiles_ = (size - 1) / width_ + 1;
@@ -167,31 +114,22 @@ class Reduction {
 
   // Folds the reduced elements numbered [begin, end) into the unit's accumulators.
   void fold(char* accumulators, const Unit& unit, i64 begin, i64 end) const {
-    const Axis& inner = reduced_[n_reduced_ - 1];
-    const bool converts = in_type_ != element_;
-    if (!by_rows_ && n_reduced_ == 1 && inner.stride == 1 && !converts) {
+    if (begin == end) return;
+    const i64 stride = reduced_.inner_stride(0);
+    if (!by_rows_ && reduced_.rank == 1 && stride == 1 && in_type_ == element_) {
       loops_.fold_runs(accumulators, unit.in + begin * in_size(), end - begin, unit.columns,
-                       kept_[column_].stride);
+                       column_stride());
       return;
     }
-    for (i64 at = begin; at < end;) {
-      const i64 first = at % inner.size, n = std::min(inner.size - first, end - at);
-      i64 outer = at / inner.size, offset = first * inner.stride;
-      for (int a = n_reduced_ - 2; a >= 0; --a) {
-        offset += outer % reduced_[a].size * reduced_[a].stride;
-        outer /= reduced_[a].size;
-      }
+    const Coordinates first(reduced_, begin);
+    each_run(reduced_, 0, first, end - begin, [&](i64, i64 n, i64 offset) {
       const char* from = unit.in + offset * in_size();
-      if (by_rows_) {
-        fold_rows(accumulators, from, unit.columns, n, inner.stride);
-      } else {
-        for (i64 c = 0; c < unit.columns; ++c) {
-          fold_strided(accumulators + c * static_cast<i64>(size_of(loops_.accumulator)),
-                       from + c * kept_[column_].stride * in_size(), n, inner.stride);
-        }
+      if (by_rows_) return fold_rows(accumulators, from, unit.columns, n, stride);
+      for (i64 c = 0; c < unit.columns; ++c) {
+        fold_strided(accumulators + c * static_cast<i64>(size_of(loops_.accumulator)),
+                     from + c * column_stride() * in_size(), n, stride);
       }
-      at += n;
-    }
+    });
   }
 
   void fold_rows(char* accumulators, const char* from, i64 columns, i64 rows, i64 stride) const {
@@ -246,7 +184,7 @@ class Reduction {
           converted, results, unit.columns);
       from = converted;
     }
-    const i64 size = static_cast<i64>(size_of(out_type_)), stride = kept_[column_].out_stride;
+    const i64 size = static_cast<i64>(size_of(out_type_)), stride = kept_.inner_stride(1);
     for (i64 c = 0; c < unit.columns; ++c) {
       std::memcpy(unit.out + c * stride * size, static_cast<const char*>(from) + c * size,
                   static_cast<std::size_t>(size));
@@ -259,11 +197,9 @@ class Reduction {
   DType in_type_;
   char* out_;
   DType out_type_;
-  Axis kept_[kMaxDims], reduced_[kMaxDims];
-  int n_kept_ = 0, n_reduced_ = 0;
-  i64 kept_count_ = 1, reduced_count_ = 1;
-  int column_ = 0;
-  bool by_rows_ = false;
+  StridedSpace kept_, reduced_;
+  i64 kept_count_, reduced_count_;
+  bool by_rows_;
   i64 width_ = 1, column_tiles_ = 1, units_ = 1, block_ = 1, blocks_ = 1;
 };
 
@@ -286,12 +222,9 @@ void arg_reduction(const Call& call, Tensor* outputs) {
   const Tensor in = contiguous_as(call.input(0), element);
   if (in.numel() == 0) return;
   const ArgLoops& best = loops->arg_reduction[row][static_cast<int>(element)];
-  const auto shape = in.shape();
-  i64 outer = 1, inner = 1;
-  for (int d = 0; d < dim; ++d) outer *= shape[static_cast<std::size_t>(d)];
-  for (int d = dim + 1; d < in.rank(); ++d) inner *= shape[static_cast<std::size_t>(d)];
-  const i64 n = in.rank() == 0 ? 1 : shape[static_cast<std::size_t>(dim)],
-            size = static_cast<i64>(size_of(element));
+  const AroundDim sizes(in.shape(), dim);
+  const i64 outer = sizes.outer, n = sizes.n, inner = sizes.inner;
+  const i64 size = static_cast<i64>(size_of(element));
   const char* data = static_cast<const char*>(in.data());
   i64* out = static_cast<i64*>(outputs[0].data());
 

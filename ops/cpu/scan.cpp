@@ -76,9 +76,7 @@ void cumsum(const Call& call, Tensor* outputs) {
   const Tensor in = contiguous_as(call.input(0), type);
   const bool straight = out.is_contiguous() && out.dtype() == type;
   const Tensor to = straight ? out : make_tensor(type, out.shape(), cpu);
-  i64 outer = 1, n = 1, inner = 1;
-  for (int d = 0; d < in.rank(); ++d)
-    (d < dim ? outer : d == dim ? n : inner) *= in.shape()[static_cast<std::size_t>(d)];
+  const auto [outer, n, inner] = AroundDim(in.shape(), dim);
   switch (type) {
     case DType::f32:
       running_sums<float, double>(to.data<float>(), in.data<float>(), outer, n, inner);

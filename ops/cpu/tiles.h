@@ -1,107 +1,97 @@
-// Walks over tensors of any layout, broadcast to one shape, a tile at a time: what stands between a
-// kernel's contiguous loops and the strides of its operands. A tile is a stretch of at most kTile
-// elements in the order of the output; an operand that is not contiguous there is gathered into a
-// buffer that stays in the first cache.
+// Tensors of any layout, broadcast to one shape, for kernels whose loops are contiguous: a space is
+// cut into tiles of adjacent elements in the order of the output. An operand that is not contiguous
+// within a tile is gathered into a buffer that stays in the first cache.
 #pragma once
 
 #include <cstdint>
 #include <span>
 
-#include <brrr/tensor/dims.h>
-#include <brrr/tensor/dtype.h>
-#include <brrr/tensor/tensor.h>
+#include <brrr/tensor/strided_space.h>
 
 namespace brrr::on_cpu {
 
 using i64 = std::int64_t;
 
-inline constexpr int kMaxOperands = 8;
+inline constexpr int kMaxInputs = 8;
 inline constexpr i64 kTile = 1024;
 inline constexpr i64 kTileBytes = kTile * 8;
 // Work below this many elements is not worth a second thread.
 inline constexpr i64 kGrain = 32768;
 
-// A place in memory and how far apart, in elements, its neighbours are along each dimension of a
-// Space.
-struct View {
-  char* data = nullptr;
-  DType dtype = DType::f32;
-  i64 strides[kMaxDims];
+// A space whose operands have memory: first the output, then the inputs.
+struct TensorSpace : StridedSpace {
+  char* data[kMaxInputs + 1];
+  DType dtype[kMaxInputs + 1];
 
-  i64 size() const { return static_cast<i64>(size_of(dtype)); }
-};
-
-// The output's shape, the output (view 0) and the operands, with as few dimensions as their strides
-// allow.
-struct Space {
-  int rank = 0;
-  int n_views = 0;
-  i64 numel = 1;
-  i64 dims[kMaxDims];
-  View views[kMaxOperands + 1];
-
-  explicit Space(std::span<const i64> shape);
-  // Aligned at the right; sizes of 1 are broadcast. A view that is nobody's gets null for data.
-  void add(void* data, DType dtype, std::span<const i64> shape, std::span<const i64> strides);
+  explicit TensorSpace(std::span<const i64> shape) { add_dims(*this, shape); }
+  void add(void* memory, DType type, std::span<const i64> shape, std::span<const i64> strides) {
+    data[operands] = static_cast<char*>(memory);
+    dtype[operands] = type;
+    add_operand(*this, shape, strides);
+  }
   void add(const Tensor& tensor) {
     add(tensor.data(), tensor.dtype(), tensor.shape(), tensor.strides());
   }
-  // Drops dimensions of size 1, orders the rest by the output's strides, joins neighbours that are
-  // contiguous in every view. Leaves at least one dimension.
-  void simplify();
-  // Whether a view is contiguous over all of the space.
-  bool linear(const View& view) const;
-
-  i64 inner() const { return dims[rank - 1]; }
+  i64 element_size(int operand) const { return static_cast<i64>(size_of(dtype[operand])); }
 };
 
-// How a space is cut: long rows into tiles of their own, short rows several to a tile.
+// How a space is cut: long rows into several tiles each, short rows several to a tile.
 struct Tiling {
   i64 length;        // most elements in a tile
   i64 tiles_in_row;  // long rows: 1 or more; short rows: 0
-  i64 rows_in_tile;  // short rows: 1 or more
-  i64 rows;
   i64 tiles;
+  i64 numel;
 
-  Tiling(const Space& space, i64 length);
+  Tiling(const TensorSpace& space, i64 length);
   bool long_rows() const { return tiles_in_row > 0; }
 };
 
 struct Tile {
-  i64 coords[kMaxDims];  // of its first row
-  i64 first;             // its place in the output's order
-  i64 column;            // long rows only
-  i64 rows;
+  Coordinates place;  // of its first element
   i64 count;
 
-  Tile(const Space& space, const Tiling& tiling, i64 number);
-  // Where a view's first element of this tile is.
-  char* start(const Space& space, const View& view) const {
-    i64 offset = column * view.strides[space.rank - 1];
-    for (int d = 0; d + 1 < space.rank; ++d) offset += coords[d] * view.strides[d];
-    return view.data + offset * view.size();
+  Tile(const TensorSpace& space, const Tiling& tiling, i64 number);
+  char* start(const TensorSpace& space, int operand) const {
+    return space.data[operand] + place.offset(space, operand) * space.element_size(operand);
   }
 };
 
-// Whether a tile of this view can be used where it lies.
-bool direct(const Space& space, const Tiling& tiling, const View& view);
+// Whether the tiles of an operand are contiguous in its own memory.
+bool direct(const TensorSpace& space, const Tiling& tiling, int operand);
 
-// Between a tile of a view and contiguous memory; types stay as they are.
-void gather(void* to, const Space& space, const View& view, const Tile& tile);
-void scatter(const Space& space, const View& view, const Tile& tile, const void* from);
+// Between a tile of an operand and contiguous memory; types stay as they are.
+void gather(void* to, const TensorSpace& space, int operand, const Tile& tile);
+void scatter(const TensorSpace& space, int operand, const Tile& tile, const void* from);
 // n elements of `size` bytes that are `stride` elements apart.
 void gather_strided(void* to, const void* from, i64 size, i64 n, i64 stride);
 
-// Writes view 1 to view 0, converting where types differ: the body of every copy.
-void copy_space(Space& space);
-// Makes a large view that lies across the space, as a transpose does, contiguous in it: elements
-// read far apart, one cache line each, cost far more than a copy made in squares. `memory` keeps
-// the copy.
-void straighten(const Space& space, View& view, Tensor& memory);
+// Writes operand 1 to operand 0, converting where types differ: the body of every copy.
+void copy_space(TensorSpace& space);
+// Replaces a large operand that is transposed relative to the output by a copy in the output's
+// order, which `memory` owns: reading elements of many cache lines costs far more than a copy in
+// blocks.
+void straighten(TensorSpace& space, int operand, Tensor& memory);
 // A copy between tensors; `from` broadcasts to `to`.
 void copy_tensor(const Tensor& to, const Tensor& from);
 // `tensor` itself when it is contiguous and of that type, else a fresh copy that is.
 Tensor contiguous_as(const Tensor& tensor, DType dtype);
+
+// An element of any type as bits, for what only moves elements. A class, since templates drop the
+// attribute of other types.
+template <class Bits>
+struct [[gnu::may_alias]] Word {
+  Bits bits;
+};
+// Calls f with a null pointer to words of `size` bytes.
+template <class F>
+void visit_word(i64 size, F f) {
+  switch (size) {
+    case 1: return f(static_cast<Word<std::uint8_t>*>(nullptr));
+    case 2: return f(static_cast<Word<std::uint16_t>*>(nullptr));
+    case 4: return f(static_cast<Word<std::uint32_t>*>(nullptr));
+    default: return f(static_cast<Word<std::uint64_t>*>(nullptr));
+  }
+}
 
 // A number as one element of a type: `value` is a double's bits when `floating`, else an integer.
 struct Element {

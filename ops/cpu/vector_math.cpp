@@ -3,7 +3,7 @@
 // libmvec's forms compute the lanes whose argument is out of a bound by scalar calls, one by one: a
 // vector of saturated arguments takes 10 to 30 times as long as one of ordinary ones. The forms
 // here have the same bits and take the same time for ordinary arguments: they look for a lane out
-// of the bound and otherwise go on to libmvec. Where there is one, libmvec gets a harmless argument
+// of the bound and otherwise call libmvec. Where there is one, libmvec gets a harmless argument
 // in its place, and the result of the lane is filled in: a limit, or NaN. What has no closed form
 // is still computed by scalar calls, for those lanes alone: exp near overflow and underflow in f64,
 // log of denormals. sin, cos, tan, tanh, log1p and pow are libmvec's as they are: of ordinary
@@ -88,7 +88,7 @@ V scalar_where(Mask mask, V a, V otherwise) {
 
 #if defined(__AVX2__)
 
-// A number in every lane, in memory: the compiler would load it into a register of its own.
+// A number in every lane, in memory: the compiler would keep each number in a register.
 struct alignas(kBytes) Everywhere {
   float lanes[8];
   constexpr Everywhere(float value)

@@ -53,21 +53,6 @@ class CudaBodyKernel final : public BodyKernel {
     }
   };
 
-  // The dimensions in `mask`, with the strides of every operand.
-  template <class At>
-  void add_dims(jit::Space& space, std::uint32_t mask, int operands, const At& at) const {
-    space.operands = operands;
-    for (int d = 0; d < spec_->dims.size(); ++d) {
-      if (!(mask >> d & 1)) continue;
-      const auto dim = static_cast<std::size_t>(d);
-      for (int k = 0; k < operands; ++k) {
-        const Tensor& t = at(k);
-        space.stride[k][space.rank] = t.shape()[dim] > 1 ? t.strides()[dim] : 0;
-      }
-      space.add_dim(spec_->dims[d]);
-    }
-  }
-
   std::vector<CUfunction> load(Device device, const jit::Schedule& schedule) const {
     const jit::Body& body = spec_->body;
     const std::string join = body.name + "_join";
@@ -89,7 +74,7 @@ class CudaBodyKernel final : public BodyKernel {
   // Where every operand is contiguous, or one element for all.
   bool run_flat(const Operands& of) const {
     const int64_t count = of.outputs[0].numel();
-    std::uint8_t sizes[jit::kMaxOperands];
+    std::uint8_t sizes[StridedSpace::kMaxOperands];
     std::uint32_t single = 0;
     int aligned = 16;
     for (int k = 0; k < of.count(); ++k) {
@@ -125,12 +110,13 @@ class CudaBodyKernel final : public BodyKernel {
   void run_strided(const Operands& of) const {
     jit::PointwiseLayout layout;
     layout.outputs = of.n_outputs;
-    const auto at = [&of](int k) -> const Tensor& { return of.output_first(k); };
-    add_dims(layout.space, ~0u, of.count(), at);
+    const Tensor* operands[StridedSpace::kMaxOperands];
     for (int k = 0; k < of.count(); ++k) {
-      layout.data[k] = at(k).data();
-      layout.sizes[k] = element_size(at(k));
+      operands[k] = &of.output_first(k);
+      layout.data[k] = operands[k]->data();
+      layout.sizes[k] = element_size(*operands[k]);
     }
+    layout.space = space_of(*spec_, ~0u, {operands, static_cast<std::size_t>(of.count())});
     const jit::Schedule schedule = jit::pointwise_schedule(layout);
     jit::Geometry geometry;
     jit::fill(geometry, layout.space, schedule.width);
@@ -151,13 +137,15 @@ class CudaBodyKernel final : public BodyKernel {
     jit::ReductionLayout layout;
     layout.inputs = of.n_inputs;
     layout.passes = static_cast<int>(jit::pieces::passes_of(body).size());
-    const auto at = [&of](int k) -> const Tensor& { return of.input_first(k); };
-    add_dims(layout.kept, ~spec_->reduced, of.count(), at);
-    add_dims(layout.reduced, spec_->reduced, of.count(), at);
+    const Tensor* operands[StridedSpace::kMaxOperands];
     for (int k = 0; k < of.count(); ++k) {
-      layout.data[k] = at(k).data();
-      layout.sizes[k] = element_size(at(k));
+      operands[k] = &of.input_first(k);
+      layout.data[k] = operands[k]->data();
+      layout.sizes[k] = element_size(*operands[k]);
     }
+    const std::span all(operands, static_cast<std::size_t>(of.count()));
+    layout.kept = space_of(*spec_, ~spec_->reduced, all);
+    layout.reduced = space_of(*spec_, spec_->reduced, all);
     const jit::ReductionSchedule schedule =
         jit::reduction_schedule(layout, jit::multiprocessors_of(device));
     const bool by_columns = schedule.walk == jit::Walk::columns;

@@ -9,6 +9,7 @@
 #include "brrr/ops/cuda/hand_written.h"
 #include "brrr/ops/kernels.h"
 #include "brrr/tensor/cuda_runtime.h"
+#include "brrr/tensor/strided_space.h"
 
 namespace brrr::text {
 extern const char cat_cu[];
@@ -33,20 +34,10 @@ struct Parts {
 // The stride between rows, where a row is all dimensions from `dim` on. Nothing when a row is not
 // contiguous, or rows are not evenly spaced.
 std::optional<std::int64_t> pitch_of(const Tensor& x, int dim) {
-  const auto shape = x.shape(), strides = x.strides();
-  std::int64_t row = 1;
-  for (int d = x.rank() - 1; d >= dim; --d) {
-    if (shape[d] != 1 && strides[d] != row) return {};
-    row *= shape[d];
-  }
-  std::int64_t pitch = 0, rows = 1;
-  for (int d = dim - 1; d >= 0; --d) {
-    if (shape[d] == 1) continue;
-    if (rows == 1) pitch = strides[d];
-    if (strides[d] != pitch * rows) return {};
-    rows *= shape[d];
-  }
-  return pitch;
+  const StridedSpace rows = space_of_dims(x.shape(), x.strides(), 0, dim),
+                     row = space_of_dims(x.shape(), x.strides(), dim, x.rank());
+  if (rows.rank > 1 || !is_contiguous(row, 0)) return {};
+  return rows.count() == 1 ? 0 : rows.stride[0][0];
 }
 
 void copy_parts(Parts& parts, int count, std::size_t element, cu::CudaStream& stream) {

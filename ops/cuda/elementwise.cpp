@@ -73,13 +73,13 @@ std::uint8_t element_size(const TensorImpl& t) {
 
 jit::Schedule schedule_of(const Elementwise& work, jit::PointwiseLayout& layout) {
   const TensorImpl& out = *work.outputs[0];
-  for (int d = 0; d < out.word.rank(); ++d) layout.space.add_dim(out.dims[d]);
+  add_dims(layout.space, {out.dims, static_cast<std::size_t>(out.word.rank())});
   layout.outputs = work.n_outputs;
   const auto add = [&layout](const TensorImpl& t) {
     const auto rank = static_cast<std::size_t>(t.word.rank());
     layout.data[layout.space.operands] = t.data;
     layout.sizes[layout.space.operands] = element_size(t);
-    jit::add_operand(layout.space, {t.dims, rank}, {t.strides, rank});
+    add_operand(layout.space, {t.dims, rank}, {t.strides, rank});
   };
   for (int i = 0; i < work.n_outputs; ++i) add(*work.outputs[i]);
   for (int i = 0; i < work.n_inputs; ++i) add(*work.inputs[i]);

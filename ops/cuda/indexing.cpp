@@ -50,7 +50,7 @@ void require_places(const char* op, const Tensor& x, int dim) {
 }
 
 // The strides of an operand in the space of `rank` dimensions, with that along `dim` set.
-void add_strides(jit::Space& space, std::span<const std::int64_t> strides, int dim,
+void add_strides(StridedSpace& space, std::span<const std::int64_t> strides, int dim,
                  std::int64_t along) {
   std::int64_t* row = space.stride[space.operands++];
   for (int d = 0; d < space.rank; ++d) row[d] = d == dim ? along : strides[d];
@@ -58,30 +58,30 @@ void add_strides(jit::Space& space, std::span<const std::int64_t> strides, int d
 
 // How many elements can move together: those of a line share an index, and out and x are read by
 // vectors.
-int width_of(const jit::Space& space, const Tensor& out, const Tensor& x, std::int64_t stride) {
+int width_of(const StridedSpace& space, const Tensor& out, const Tensor& x, std::int64_t stride) {
   const int inner = space.rank - 1;
   if (space.stride[1][inner] != 0) return 1;
-  jit::Space moved = space;
+  StridedSpace moved = space;
   moved.operands = 2;
   std::copy(std::begin(space.stride[2]), std::end(space.stride[2]), std::begin(moved.stride[1]));
   if (moved.stride[0][inner] != 1 || moved.stride[1][inner] != 1) return 1;
   const void* data[] = {out.data(), x.data()};
   const auto size = static_cast<std::uint8_t>(size_of(x.dtype()));
   const std::uint8_t sizes[] = {size, size};
-  int width = jit::vector_width(moved, data, sizes, 16 / size);
+  int width = vector_width(moved, data, sizes, 16 / size);
   while (stride % width != 0) width /= 2;
   return width;
 }
 
 // `space` has the operands out, index and x without its dimension `dim`.
-void pick(const char* op, jit::Space& space, Tensor& out, const Tensor& index, const Tensor& x,
+void pick(const char* op, StridedSpace& space, Tensor& out, const Tensor& index, const Tensor& x,
           int dim, std::int64_t position_stride) {
   require_places(op, x, dim);
   cu::CudaStream& stream = cu::current_stream(x.device());
-  jit::coalesce(space);
+  coalesce(space);
   const std::int64_t stride = stride_along(x, dim);
   const int width = width_of(space, out, x, stride);
-  const bool wide = !jit::is_narrow(space);
+  const bool wide = !is_narrow(space);
   jit::Geometry geometry;
   jit::fill(geometry, space, width);
   const std::size_t size = size_of(x.dtype());
@@ -105,10 +105,9 @@ void gather(const Call& call, Tensor* outputs) {
   Tensor& out = outputs[0];
   if (out.numel() == 0) return;
   const int dim = static_cast<int>(call.attrs[0].i());
-  jit::Space space;
-  for (const std::int64_t size : index.shape()) space.add_dim(size);
-  jit::add_operand(space, out.shape(), out.strides());
-  jit::add_operand(space, index.shape(), index.strides());
+  StridedSpace space = space_of(index.shape());
+  add_operand(space, out);
+  add_operand(space, index);
   add_strides(space, x.strides(), dim, 0);
   pick("gather", space, out, index, x, dim, 0);
 }
@@ -120,9 +119,8 @@ void index_select(const Call& call, Tensor* outputs) {
   const Tensor index = contiguous_here(call.input(1));
   const int dim = static_cast<int>(call.attrs[0].i());
   constexpr std::int64_t kRepeated[kMaxDims] = {};
-  jit::Space space;
-  for (const std::int64_t size : out.shape()) space.add_dim(size);
-  jit::add_operand(space, out.shape(), out.strides());
+  StridedSpace space = space_of(out.shape());
+  add_operand(space, out);
   add_strides(space, {kRepeated, static_cast<std::size_t>(space.rank)}, dim, 1);
   add_strides(space, x.strides(), dim, 0);
   pick("index_select", space, out, index, x, dim, 1);
@@ -152,24 +150,24 @@ Scatter scatter_of(const Tensor& out, const Tensor& source, const Tensor& index,
 }
 
 // The lines along `dim`, with the operands out, source, index and position in the index.
-jit::Space lines_of(const Tensor& out, const Tensor& source, const Tensor& index, int dim) {
-  jit::Space lines;
+StridedSpace lines_of(const Tensor& out, const Tensor& source, const Tensor& index, int dim) {
+  StridedSpace lines;
   for (int d = 0; d < index.rank(); ++d) lines.add_dim(d == dim ? 1 : index.shape()[d]);
   add_strides(lines, out.strides(), dim, 0);
   add_strides(lines, source.strides(), dim, 0);
   add_strides(lines, index.strides(), dim, 0);
   add_strides(lines, contiguous_strides(index.shape()), dim, 0);
-  jit::coalesce(lines);
+  coalesce(lines);
   return lines;
 }
 
 // The kernels of scatter.cu for one kind of lines and types.
 class ScatterKernels {
  public:
-  ScatterKernels(cu::CudaStream& stream, const jit::Space& lines, DType element, DType index)
+  ScatterKernels(cu::CudaStream& stream, const StridedSpace& lines, DType element, DType index)
       : stream_(stream),
         rank_(lines.rank),
-        wide_(!jit::is_narrow(lines)),
+        wide_(!is_narrow(lines)),
         element_(element),
         index_(index) {}
 
@@ -241,7 +239,7 @@ void scatter_add(const Call& call, Tensor* outputs) {
 
   cu::CudaStream& stream = cu::current_stream(base.device());
   const Scatter s = scatter_of(out, source, index, dim);
-  const jit::Space lines = lines_of(out, source, index, dim);
+  const StridedSpace lines = lines_of(out, source, index, dim);
   jit::Geometry geometry;
   jit::fill(geometry, lines, 1);
   const ScatterKernels kernels(stream, lines, out.dtype(), index.dtype());

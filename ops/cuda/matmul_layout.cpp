@@ -19,15 +19,18 @@ MatrixStrides strides_of(const Tensor& x) {
   return strides;
 }
 
-// The stride of batch dimension `dim`, counted from the right (0 is the last before the matrix).
-std::int64_t batch_stride(const Tensor& x, int from_right) {
-  const int at = x.rank() - 3 - from_right;
-  return at < 0 || x.shape()[at] == 1 ? 0 : x.strides()[at];
-}
-
 // True when stepping the outer dimension is `size` steps of the inner one.
 bool merges(std::int64_t outer, std::int64_t inner, std::int64_t size) {
   return outer == inner * size;
+}
+
+// The batch dimensions, with a, b and d as operands.
+StridedSpace batches_of(const Tensor& a, const Tensor& b, const Tensor& d) {
+  const auto batch = [](std::span<const std::int64_t> dims) { return dims.first(dims.size() - 2); };
+  StridedSpace space = space_of(batch(d.shape()));
+  for (const Tensor* x : {&a, &b, &d}) add_operand(space, batch(x->shape()), batch(x->strides()));
+  coalesce(space);
+  return space;
 }
 
 // The stride of a dimension of one element is never taken: one that is aligned serves every kernel.
@@ -43,45 +46,41 @@ MatrixProduct product_of(const Tensor& a, const Tensor& b, const Tensor& d) {
   p.a = strides_of(a);
   p.b = strides_of(b);
   p.d = strides_of(d);
-  const int batch_rank = d.rank() - 2;
-  for (int i = 0; i < batch_rank; ++i) {
-    const std::int64_t size = d.shape()[i];
-    if (size == 1) continue;
-    const int from_right = batch_rank - 1 - i;
-    const std::int64_t sa = batch_stride(a, from_right), sb = batch_stride(b, from_right),
-                       sd = batch_stride(d, from_right);
-    const int last = p.batch.size() - 1;
-    if (last >= 0 && merges(p.a.batch[last], sa, size) && merges(p.b.batch[last], sb, size) &&
-        merges(p.d.batch[last], sd, size)) {
-      p.batch[last] *= size;
-      p.a.batch[last] = sa;
-      p.b.batch[last] = sb;
-      p.d.batch[last] = sd;
-    } else {
-      p.batch.push_back(size);
-      p.a.batch.push_back(sa);
-      p.b.batch.push_back(sb);
-      p.d.batch.push_back(sd);
-    }
-  }
-  while (!p.batch.empty()) {
-    const int last = p.batch.size() - 1;
-    const bool rows_of_a = p.b.batch[last] == 0 && p.a.col == 1 && p.m > 0 &&
-                           (p.m == 1 || (merges(p.a.batch[last], p.a.row, p.m) &&
-                                         merges(p.d.batch[last], p.d.row, p.m)));
+  StridedSpace batches = batches_of(a, b, d);
+  if (batches.rank == 1 && batches.size[0] == 1) return p;
+  for (int last = batches.rank - 1; last >= 0; --last, --batches.rank) {
+    const std::int64_t size = batches.size[last], of_a = batches.stride[0][last],
+                       of_b = batches.stride[1][last], of_d = batches.stride[2][last];
+    const bool rows_of_a = of_b == 0 && p.a.col == 1 && p.m > 0 &&
+                           (p.m == 1 || (merges(of_a, p.a.row, p.m) && merges(of_d, p.d.row, p.m)));
     // A stride of 0 between rows would have to be copied; as a batch it costs nothing.
-    if (!rows_of_a || p.a.batch[last] == 0) break;
+    if (!rows_of_a || of_a == 0) break;
     if (p.m == 1) {
-      p.a.row = p.a.batch[last];
-      p.d.row = p.d.batch[last];
+      p.a.row = of_a;
+      p.d.row = of_d;
     }
-    p.m *= p.batch[last];
-    p.batch.resize(last);
-    p.a.batch.resize(last);
-    p.b.batch.resize(last);
-    p.d.batch.resize(last);
+    p.m *= size;
+  }
+  for (int i = 0; i < batches.rank; ++i) {
+    p.batch.push_back(batches.size[i]);
+    p.a.batch.push_back(batches.stride[0][i]);
+    p.b.batch.push_back(batches.stride[1][i]);
+    p.d.batch.push_back(batches.stride[2][i]);
   }
   return p;
+}
+
+StridedSpace batches_outside(const MatrixProduct& p, int inner) {
+  StridedSpace space;
+  space.operands = 3;
+  for (int i = 0; i < p.batch.size(); ++i) {
+    if (i == inner) continue;
+    for (int k = 0; k < 3; ++k)
+      space.stride[k][space.rank] = (k == 0 ? p.a : k == 1 ? p.b : p.d).batch[i];
+    space.add_dim(p.batch[i]);
+  }
+  coalesce(space);
+  return space;
 }
 
 void transpose(MatrixProduct& p) {

@@ -12,7 +12,7 @@
 
 #include <brrr/tensor/dims.h>
 #include <brrr/tensor/dtype.h>
-#include <brrr/tensor/tensor.h>
+#include <brrr/tensor/strided_space.h>
 
 namespace brrr::on_cuda {
 
@@ -95,27 +95,15 @@ struct LibraryProduct {
 // Nothing when the library cannot take the layout of an operand or of the result.
 std::optional<LibraryProduct> as_library_product(const MatrixProduct& product);
 
-// Calls f(offset_a, offset_b, offset_d), in elements, for every index of the batch dimensions other
-// than `inner`.
+// The batch dimensions other than `inner`, with a, b and d as operands.
+StridedSpace batches_outside(const MatrixProduct& p, int inner);
+// Calls f(offset_a, offset_b, offset_d), in elements, for every index of those dimensions.
 template <class F>
 void each_outer(const MatrixProduct& p, int inner, F&& f) {
-  std::int64_t at[kMaxDims] = {};
-  std::int64_t a = 0, b = 0, d = 0;
-  while (true) {
-    f(a, b, d);
-    int i = p.batch.size() - 1;
-    for (; i >= 0; --i) {
-      if (i == inner) continue;
-      a += p.a.batch[i];
-      b += p.b.batch[i];
-      d += p.d.batch[i];
-      if (++at[i] < p.batch[i]) break;
-      a -= at[i] * p.a.batch[i];
-      b -= at[i] * p.b.batch[i];
-      d -= at[i] * p.d.batch[i];
-      at[i] = 0;
-    }
-    if (i < 0) return;
+  const StridedSpace space = batches_outside(p, inner);
+  for (std::int64_t i = 0, n = space.count(); i < n; ++i) {
+    const Coordinates place(space, i);
+    f(place.offset(space, 0), place.offset(space, 1), place.offset(space, 2));
   }
 }
 

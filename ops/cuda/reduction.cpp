@@ -25,27 +25,6 @@ KernelTable<Ready>& table() {
   return *instance;
 }
 
-// `mask`: which dimensions are reduced.
-void lay_out(jit::ReductionLayout& layout, const Tensor& input, const Tensor& output,
-             std::uint64_t mask) {
-  const auto shape = input.shape(), strides = input.strides();
-  layout.kept.operands = 2;
-  layout.reduced.operands = 1;
-  layout.data[0] = input.data();
-  layout.sizes[0] = static_cast<std::uint8_t>(size_of(input.dtype()));
-  layout.sizes[1] = static_cast<std::uint8_t>(size_of(output.dtype()));
-  const bool keeps_dims = output.rank() == input.rank();
-  int out_dim = 0;
-  for (int d = 0; d < input.rank(); ++d) {
-    const bool is_reduced = mask >> d & 1;
-    jit::Space& space = is_reduced ? layout.reduced : layout.kept;
-    space.stride[0][space.rank] = strides[d];
-    if (!is_reduced) space.stride[1][space.rank] = output.strides()[out_dim];
-    if (!is_reduced || keeps_dims) ++out_dim;
-    space.add_dim(shape[d]);
-  }
-}
-
 [[gnu::noinline]] const Ready* make(const KernelKey& key, const jit::Body& body,
                                     const jit::Schedule& schedule, Device device) {
   const std::string join = body.name + "_join";
@@ -65,7 +44,10 @@ void reduce(const Call& call, Tensor& output, std::uint64_t mask, bool ordered,
   cu::CudaStream& stream = cu::current_stream(device);
   jit::ReductionLayout layout;
   layout.ordered = ordered;
-  lay_out(layout, input, output, mask);
+  split_dims(layout.kept, layout.reduced, input, output, mask);
+  layout.data[0] = input.data();
+  layout.sizes[0] = static_cast<std::uint8_t>(size_of(input.dtype()));
+  layout.sizes[1] = static_cast<std::uint8_t>(size_of(output.dtype()));
   const jit::ReductionSchedule schedule =
       jit::reduction_schedule(layout, jit::multiprocessors_of(device));
 

@@ -38,8 +38,8 @@ CUfunction scan_kernel(cu::CudaStream& stream, DType in, DType out, int which) {
 
 void scan(const Tensor& x, int dim, Tensor& out) {
   cu::CudaStream& stream = cu::current_stream(x.device());
-  Scan s{x.data(), out.data(), nullptr, 1, 1, 1, 1, 1};
-  for (int d = 0; d < x.rank(); ++d) (d < dim ? s.outer : d == dim ? s.n : s.inner) *= x.shape()[d];
+  const auto [outer, n, inner] = AroundDim(x.shape(), dim);
+  Scan s{x.data(), out.data(), nullptr, outer, n, inner, 1, 1};
   const bool rows = s.inner == 1;
   constexpr std::int64_t kThreads = 256, kTile = 2048;
   // Enough parts to keep the device busy, each long enough to be worth a block or a thread.

@@ -51,7 +51,7 @@ namespace {
 // The level of the instruction set is that of stamped loops, whose bits generated ones have.
 bool uses_v3() { return std::strcmp(on_cpu::loops->isa, "v3") == 0; }
 
-// The compiler and its options; $CXX may hold several words.
+// The compiler and its options; $CXX may be several words.
 std::vector<std::string> compiler_command() {
   const char* chosen = std::getenv("CXX");
   std::istringstream words(chosen && *chosen ? chosen : "c++");
@@ -162,7 +162,7 @@ void* open_object(const std::string& object, std::string& why) {
   return library;
 }
 
-// What the disk holds may be of another machine: it is no more than a shortcut.
+// A cached object may come from another machine: one that does not load is compiled again.
 void* open_from_disk(const Hash128& key) {
   std::string object, why;
   if (disk_cache::read(key, "so", object) != disk_cache::Found::yes) return nullptr;
@@ -209,14 +209,14 @@ std::string whole_text(std::string_view source) {
 #if BRRR_VECTOR_MATH
   text += "#define BRRR_VECTOR_MATH 1\n";
 #endif
-  for (const char* part :
-       {text::cpu_prelude_inl, text::functions_def, text::scalar_math_inl, text::philox_inl,
-        text::scalar_inl, text::convert_inl, text::lanes_inl, text::cpu_tiles_inl}) {
+  for (const char* part : {text::cpu_prelude_inl, text::strided_space_inl, text::functions_def,
+                           text::scalar_math_inl, text::philox_inl, text::scalar_inl,
+                           text::convert_inl, text::lanes_inl, text::cpu_tiles_inl}) {
     text += part;
   }
   text += "\n#line 1 \"kernel\"\n";
   text += source;
-  text += "\n}  // namespace brrr\n";
+  text += "\n}  // namespace brrr::generated\n";
   return text;
 }
 
@@ -256,10 +256,9 @@ on_cpu::Loop pointwise_loop(const OpInfo& op, DType computed_in) {
   const std::string text = render_cpu(body) + fmt::format(R"(
 extern "C" void {0}_loop(void* out, const void* const* in, i64 n) {{
   if (n == 0) return;
-  Space space;
-  space.rank = 1;
+  StridedSpace space;
   space.operands = {1};
-  space.size[0] = n;
+  space.add_dim(n);
   for (int k = 0; k < {1}; ++k) space.stride[k][0] = 1;
   Arguments a{{}};
   a.outputs = &out;

@@ -19,10 +19,10 @@ struct CpuArguments {
   void* const* outputs = nullptr;
   const void* const* inputs = nullptr;
   const std::uint64_t* scalars = nullptr;  // the bits of each in its type
-  // Operands in `space`: outputs, inputs, coordinates. Of a body with reductions it holds the
+  // Operands in `space`: outputs, inputs, coordinates. Of a body with reductions it has the
   // dimensions of the results, and `reduced` those of a row: inputs, coordinates, outputs in both.
-  const Space* space = nullptr;
-  const Space* reduced = nullptr;
+  const StridedSpace* space = nullptr;
+  const StridedSpace* reduced = nullptr;
   // In what order a row is combined, see CpuOrder.
   std::int64_t run = 0, piece = 0, block = 0;
   CpuFault* fault = nullptr;  // of a body with checks
@@ -31,13 +31,13 @@ struct CpuArguments {
 using CpuFunction = void (*)(const CpuArguments&, std::int64_t begin, std::int64_t end);
 
 // How eager combines the elements of a row, so that generated code has its bits: blocks of a row
-// have accumulators of their own, which are combined in order. A block's elements are folded run by
+// have separate accumulators, which are combined in order. A block's elements are folded run by
 // run, and a run piece by piece. Halves are folded in pieces of at most 1024.
 struct CpuOrder {
-  bool by_columns = false;  // element by element, in rows that lie side by side
+  bool by_columns = false;  // element by element, in adjacent rows at once
   std::int64_t run = INT64_MAX, piece = INT64_MAX, block = 1 << 17;
 };
 // Of a reduction of operand `lead`, after sort_dims and coalesce of both spaces.
-CpuOrder cpu_order(const Space& kept, const Space& reduced, int lead);
+CpuOrder cpu_order(const StridedSpace& kept, const StridedSpace& reduced, int lead);
 
 }  // namespace brrr::jit

@@ -1,7 +1,7 @@
-// What every kernel for the system compiler starts with. After it come dispatch/functions.def,
-// scalar_math.inl, convert.inl and lanes.inl of ops/cpu/, which stamped loops are made of too, so
-// both have the same bits, and cpu_tiles.inl. Nothing is included, which halves the time to
-// compile; the compiler of kernels closes the namespace.
+// What every kernel for the system compiler starts with. After it come tensor/strided_space.inl,
+// dispatch/functions.def, scalar_math.inl, convert.inl and lanes.inl of ops/cpu/, which eager is
+// made of too, so both have the same bits, and cpu_tiles.inl. Nothing is included, which halves the
+// time to compile; the compiler of kernels closes the namespace.
 typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
@@ -11,6 +11,8 @@ typedef long long i64;
 
 #define BRRR_SCALAR_FN inline __attribute__((always_inline))
 #define BRRR_FN static inline __attribute__((always_inline))
+// What is done once a tile is called and not inlined, which halves the time to compile.
+#define BRRR_ONCE_A_TILE __attribute__((noinline))
 #define K(x) static_cast<T>(x)
 #if defined(__clang__)
 #define BRRR_INDEPENDENT_ITERATIONS _Pragma("clang loop vectorize(assume_safety)")
@@ -19,4 +21,5 @@ typedef long long i64;
 #endif
 #define BRRR_SCALARS_ARE_LANES BRRR_VECTOR_MATH
 
-namespace brrr {
+// Functions of the library's namespace would be replaced by the library's when a kernel is loaded.
+namespace brrr::generated {

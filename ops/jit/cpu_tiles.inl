@@ -3,9 +3,6 @@
 // Tiles are padded to whole groups with copies of their first element, which is then computed
 // again.
 
-// What is done once a tile is called and not inlined, which halves the time to compile.
-#define BRRR_ONCE_A_TILE __attribute__((noinline))
-
 #if BRRR_VECTOR_MATH
 // Of ops/cpu/vector_math.cpp, which a kernel cannot link with: whoever loads it fills these in.
 extern "C" {
@@ -42,12 +39,7 @@ BRRR_SCALAR_FN Lanes<T> lanes_by(F f) {
 
 constexpr i64 kTile = 512, kGroup = 8, kLanes = 32;
 
-// As ops/jit/geometry.h and ops/jit/cpu_kernel.h have them.
-struct Space {
-  int rank, operands;
-  i64 size[8];
-  i64 stride[16][8];
-};
+// As ops/jit/cpu_kernel.h has them.
 struct Fault {
   i64 position;
   int check, kind;
@@ -57,7 +49,7 @@ struct Arguments {
   void* const* outputs;
   const void* const* inputs;
   const u64* scalars;
-  const Space *space, *reduced;
+  const StridedSpace *space, *reduced;
   i64 run, piece, block;
   Fault* fault;
 };
@@ -69,51 +61,14 @@ BRRR_SCALAR_FN T scalar_of(const Arguments& a, int number) {
   return value;
 }
 
-// Where an element is: its coordinates.
-struct Place {
-  i64 at[8];
-
-  BRRR_ONCE_A_TILE Place(const Space& space, i64 linear) {
-    for (int d = space.rank - 1; d >= 0; --d) {
-      at[d] = linear % space.size[d];
-      linear /= space.size[d];
-    }
-  }
-  BRRR_ONCE_A_TILE i64 offset(const Space& space, int operand) const {
-    i64 sum = 0;
-    for (int d = 0; d < space.rank; ++d) sum += at[d] * space.stride[operand][d];
-    return sum;
-  }
-  // Elements up to the end of the innermost dimension.
-  i64 run(const Space& space) const { return space.size[space.rank - 1] - at[space.rank - 1]; }
-  BRRR_ONCE_A_TILE void advance(const Space& space, i64 n) {
-    at[space.rank - 1] += n;
-    for (int d = space.rank - 1; d > 0 && at[d] >= space.size[d]; --d) {
-      at[d - 1] += at[d] / space.size[d];
-      at[d] %= space.size[d];
-    }
-  }
-};
-
 BRRR_SCALAR_FN i64 least(i64 a, i64 b) { return a < b ? a : b; }
 BRRR_SCALAR_FN i64 padded(i64 n) { return (n + kGroup - 1) & -kGroup; }
 
-// Calls f(first element of the tile, number, offset) for each run along the innermost dimension.
-template <class F>
-BRRR_SCALAR_FN void each_run(const Space& space, int operand, Place place, i64 n, F f) {
-  for (i64 done = 0; done < n;) {
-    const i64 run = least(place.run(space), n - done);
-    f(done, run, place.offset(space, operand));
-    done += run;
-    if (done < n) place.advance(space, run);
-  }
-}
-
 // Elements [place, place + n) of an operand in registers V: `buffer`, or its own memory.
 template <class V, class T>
-BRRR_ONCE_A_TILE const V* read(const Space& space, int operand, const Place& place, const T* base,
-                               i64 n, V* buffer) {
-  const i64 stride = space.stride[operand][space.rank - 1];
+BRRR_ONCE_A_TILE const V* read(const StridedSpace& space, int operand, const Coordinates& place,
+                               const T* base, i64 n, V* buffer) {
+  const i64 stride = space.inner_stride(operand);
   if constexpr (__is_same(V, T)) {
     if (stride == 1 && n % kGroup == 0 && place.run(space) >= n)
       return base + place.offset(space, operand);
@@ -134,9 +89,9 @@ BRRR_ONCE_A_TILE const V* read(const Space& space, int operand, const Place& pla
   return buffer;
 }
 // The same for the offsets of elements.
-BRRR_FN const i64* offsets(const Space& space, int operand, const Place& place, i64 n,
+BRRR_FN const i64* offsets(const StridedSpace& space, int operand, const Coordinates& place, i64 n,
                            i64* buffer) {
-  const i64 stride = space.stride[operand][space.rank - 1];
+  const i64 stride = space.inner_stride(operand);
   each_run(space, operand, place, n, [&](i64 first, i64 run, i64 offset) {
     for (i64 i = 0; i < run; ++i) buffer[first + i] = offset + i * stride;
   });
@@ -146,17 +101,18 @@ BRRR_FN const i64* offsets(const Space& space, int operand, const Place& place, 
 
 // Where values V of a tile are computed: in the operand's own memory, or in `buffer`.
 template <class V, class T>
-V* destination(const Space& space, int operand, const Place& place, T* base, i64 n, V* buffer) {
+V* destination(const StridedSpace& space, int operand, const Coordinates& place, T* base, i64 n,
+               V* buffer) {
   if constexpr (__is_same(V, T)) {
-    if (space.stride[operand][space.rank - 1] == 1 && n % kGroup == 0 && place.run(space) >= n)
+    if (space.inner_stride(operand) == 1 && n % kGroup == 0 && place.run(space) >= n)
       return base + place.offset(space, operand);
   }
   return buffer;
 }
 template <class V, class T>
-BRRR_ONCE_A_TILE void write(const Space& space, int operand, const Place& place, T* base, i64 n,
-                            const V* values) {
-  const i64 stride = space.stride[operand][space.rank - 1];
+BRRR_ONCE_A_TILE void write(const StridedSpace& space, int operand, const Coordinates& place,
+                            T* base, i64 n, const V* values) {
+  const i64 stride = space.inner_stride(operand);
   each_run(space, operand, place, n, [&](i64 first, i64 run, i64 offset) {
     T* to = base + offset;
     if (stride == 1) {

@@ -184,7 +184,7 @@ std::vector<CUfunction> load_kernels(Device device, const std::vector<const char
     CUmodule mine = nullptr;
     CUresult loaded = BRRR_CUDA_TRY(cuModuleLoadData, &mine, cubin.data());
     if (loaded == CUDA_ERROR_INVALID_IMAGE && from_disk) {
-      // What the disk holds is whole but no cubin of this device: make it anew.
+      // The cached file is intact but no cubin for this device: compile again.
       disk_refused.fetch_add(1, std::memory_order_relaxed);
       cubin = run_nvrtc(text, source, architecture);
       disk_cache::write(key, "cubin", cubin);

@@ -243,7 +243,8 @@ struct Geometry {
   i64 stride[N][8];
 };
 
-// Where element `linear` of the space lies in each operand. WIDE when counts or offsets pass 2^31.
+// The offset of element `linear` of the space in each operand. WIDE when counts or offsets pass
+// 2^31.
 template <int RANK, bool WIDE, int N>
 BRRR_FN void locate(const Geometry<N>& space, i64 linear, i64 (&offset)[N]) {
   if constexpr (WIDE) {

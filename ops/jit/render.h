@@ -38,7 +38,7 @@ void verify(const Body& body, const Schedule& schedule);
 std::size_t partial_size(const Body& body);
 
 // C++ with the entry `<name>`, a CpuFunction (cpu_kernel.h) of a range of elements, or of rows
-// where the body reduces. `by_columns`: rows lie side by side in memory.
+// where the body reduces. `by_columns`: rows are adjacent in memory.
 std::string render_cpu(const Body& body, bool by_columns = false);
 
 // Pieces that the renderers share.
@@ -80,6 +80,9 @@ std::string statements(const Body& body, const std::vector<int>& values, int pas
 bool is_address(const Body& body, std::size_t input);
 // Whether an input has one element for a row, or for all.
 bool is_of_rows(const Body& body, std::size_t input);
+
+// "in0, in1, ", of as many.
+std::string numbered(std::string_view name, std::size_t count);
 
 using NameOf = std::function<std::string(std::size_t)>;
 // Parameters of a function of one element, and what it is called with: for each input, by how it is

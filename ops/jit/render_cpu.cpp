@@ -40,8 +40,8 @@ std::string unpacked(const Body& body) {
 std::string pointwise(const Body& body) {
   const std::vector<Pass> passes = passes_of(body);
   const TileText tile = tile_text(body, passes[0], 0, {"space", "place", ""});
-  return tile.buffers + fmt::format(R"(  const Space& space = *a.space;
-  Place place(space, begin);
+  return tile.buffers + fmt::format(R"(  const StridedSpace& space = *a.space;
+  Coordinates place(space, begin);
   for (i64 first = begin; first < end; first += kTile) {{
   const i64 n = least(kTile, end - first);
 {}  place.advance(space, n);
@@ -104,74 +104,114 @@ std::string results(const Body& body, const Pass& pass, std::string_view element
   return text + statements(body, pass.results);
 }
 
-// Arguments of begin and leave.
-std::string pointers(std::string_view name, std::size_t count) {
-  std::string text;
-  for (std::size_t i = 0; i < count; ++i) text += fmt::format("{}{}, ", name, i);
-  return text;
-}
-
 // The halves' pieces, as eager converts them.
 std::string piece_of(const Body& body, int r) {
   return is_half(body.value(body.value(r).operands[0]).dtype) ? "least(a.piece, 1024)" : "a.piece";
 }
 
+// What a pass does with its accumulators.
+struct Accumulation {
+  std::string declared;  // before all blocks
+  std::string started;   // at the start of a block,
+  std::string begun;     // of a run,
+  std::string taken;     // at each tile (rows) or element (columns),
+  std::string merged;    // and at the end of a block
+};
+
+Accumulation accumulation_of_row(const Body& body, const Pass& pass, const TileText& tile) {
+  Accumulation text;
+  for (const int r : pass.reductions) {
+    const std::string& values = tile.reduced.at(r);
+    text.declared += fmt::format("  {} fold{};\n", accumulator(body, r), r);
+    if (is_arg(body, r)) {
+      text.taken +=
+          fmt::format("  for (i64 e = 0; e < n; ++e) fold{}.take({}[e], first + e);\n", r, values);
+      continue;
+    }
+    text.started += fmt::format("  {} fold{}_b;\n", accumulator(body, r), r);
+    text.begun += fmt::format("  fold{}_b.begin(run_end - first, {});\n", r, piece_of(body, r));
+    text.taken += fmt::format("  fold{}_b.take({}, n);\n", r, values);
+    text.merged +=
+        fmt::format("  if (block) fold{0}.merge(fold{0}_b); else fold{0} = fold{0}_b;\n", r);
+  }
+  return text;
+}
+
+Accumulation accumulation_of_columns(const Body& body, const Pass& pass, const TileText& tile) {
+  Accumulation text;
+  for (const int r : pass.reductions) {
+    const std::string& values = tile.reduced.at(r);
+    if (is_arg(body, r)) {
+      text.declared += fmt::format("  {} fold{}[kTile];\n", accumulator(body, r), r);
+      text.taken +=
+          fmt::format("  for (i64 e = 0; e < n; ++e) fold{}[e].take({}[e], j);\n", r, values);
+      continue;
+    }
+    const std::string_view a = accumulator_name(body.value(r));
+    text.declared += fmt::format(
+        "  Total<{0}> fold{1}[kTile];\n  for (i64 e = 0; e < n; ++e) fold{1}[e].total = "
+        "identity{1}<{0}>();\n",
+        a, r);
+    text.started += fmt::format(
+        "  alignas(64) {0} t{1}[kTile];\n  for (i64 e = 0; e < n; ++e) t{1}[e] = "
+        "identity{1}<{0}>();\n",
+        a, r);
+    text.taken += fmt::format(
+        "  BRRR_INDEPENDENT_ITERATIONS\n  for (i64 e = 0; e < n; ++e) t{0}[e] = "
+        "combine{0}<{1}>(t{0}[e], map{0}<{1}>(static_cast<{1}>({2}[e])));\n",
+        r, a, values);
+    text.merged += fmt::format(
+        "  for (i64 e = 0; e < n; ++e) fold{0}[e].total = block ? "
+        "combine{0}<{1}>(fold{0}[e].total, "
+        "t{0}[e]) : t{0}[e];\n",
+        r, a);
+  }
+  return text;
+}
+
 std::string rows(const Body& body) {
   const std::vector<Pass> passes = passes_of(body);
-  std::string text = R"(  const Space &kept = *a.space, &reduced = *a.reduced;
-  i64 elements = 1;
-  for (int d = 0; d < reduced.rank; ++d) elements *= reduced.size[d];
-  Place line(kept, begin);
+  std::string text = R"(  const StridedSpace &kept = *a.space, &reduced = *a.reduced;
+  const i64 elements = reduced.count();
+  Coordinates line(kept, begin);
   for (i64 number = begin; number < end; ++number, line.advance(kept, 1)) {
   i64 base[16];
   for (int k = 0; k < kept.operands; ++k) base[k] = line.offset(kept, k);
   Row row;
 )";
-  text += fmt::format("  begin_row(row, {}{}base);\n", pointers("in", body.inputs.size()),
+  text += fmt::format("  begin_row(row, {}{}base);\n", numbered("in", body.inputs.size()),
                       constant_arguments(body));
   std::string buffers;
   for (std::size_t p = 0; p < passes.size(); ++p) {
     const Pass& pass = passes[p];
     const TileText tile = tile_text(body, pass, p, {"reduced", "place", "base"});
     buffers += tile.buffers;
-    std::string declared, started, begun, taken, merged;
-    for (const int r : pass.reductions) {
-      declared += fmt::format("  {} fold{};\n", accumulator(body, r), r);
-      if (is_arg(body, r)) {
-        taken += fmt::format("  for (i64 e = 0; e < n; ++e) fold{}.take({}[e], first + e);\n", r,
-                             tile.reduced.at(r));
-        continue;
-      }
-      started += fmt::format("  {} fold{}_b;\n", accumulator(body, r), r);
-      begun += fmt::format("  fold{}_b.begin(run_end - first, {});\n", r, piece_of(body, r));
-      taken += fmt::format("  fold{}_b.take({}, n);\n", r, tile.reduced.at(r));
-      merged +=
-          fmt::format("  if (block) fold{0}.merge(fold{0}_b); else fold{0} = fold{0}_b;\n", r);
-    }
-    text += fmt::format(R"(  Place place{0}(reduced, 0);
+    const Accumulation of = accumulation_of_row(body, pass, tile);
+    text += fmt::format(R"(  Coordinates place{0}(reduced, 0);
 {1}  for (i64 block = 0; block < elements; block += a.block) {{
   const i64 block_end = least(elements, block + a.block);
 {2}  for (i64 first = block; first < block_end;) {{
   const i64 run_end = least(block_end, (first / a.run + 1) * a.run);
 {3}  while (first < run_end) {{
   const i64 n = least(kTile, run_end - first);
-  Place& place = place{0};
+  Coordinates& place = place{0};
 {4}{5}  place.advance(reduced, n);
   first += n;
   }}
   }}
 {6}  }}
 )",
-                        p, declared, started, begun, tile.statements, taken + tile.writes, merged);
+                        p, of.declared, of.started, of.begun, tile.statements,
+                        of.taken + tile.writes, of.merged);
     text += results(body, pass, "");
   }
   return buffers + text +
-         fmt::format("  leave(row, {}{}base + {});\n  }}\n", pointers("out", body.outputs.size()),
+         fmt::format("  leave(row, {}{}base + {});\n  }}\n", numbered("out", body.outputs.size()),
                      constant_arguments(body),
                      body.inputs.size() + static_cast<std::size_t>(body.indices));
 }
 
-// Rows that lie side by side: each tile is a stretch of them, and is walked down.
+// A tile is a range of adjacent rows; each step takes one element of every row.
 std::string columns(const Body& body) {
   const std::vector<Pass> passes = passes_of(body);
   const std::size_t reads = body.inputs.size() + static_cast<std::size_t>(body.indices);
@@ -180,35 +220,9 @@ std::string columns(const Body& body) {
     const Pass& pass = passes[p];
     const TileText tile = tile_text(body, pass, p, {"kept", "line", "shift", true});
     buffers += tile.buffers;
-    std::string started, taken, merged;
-    for (const int r : pass.reductions) {
-      if (is_arg(body, r)) {
-        text += fmt::format("  {} fold{}[kTile];\n", accumulator(body, r), r);
-        taken += fmt::format("  for (i64 e = 0; e < n; ++e) fold{}[e].take({}[e], j);\n", r,
-                             tile.reduced.at(r));
-        continue;
-      }
-      const std::string_view a = accumulator_name(body.value(r));
-      text += fmt::format(
-          "  Total<{0}> fold{1}[kTile];\n  for (i64 e = 0; e < n; ++e) fold{1}[e].total = "
-          "identity{1}<{0}>();\n",
-          a, r);
-      started += fmt::format(
-          "  alignas(64) {0} t{1}[kTile];\n  for (i64 e = 0; e < n; ++e) t{1}[e] = "
-          "identity{1}<{0}>();\n",
-          a, r);
-      taken += fmt::format(
-          "  BRRR_INDEPENDENT_ITERATIONS\n  for (i64 e = 0; e < n; ++e) t{0}[e] = "
-          "combine{0}<{1}>(t{0}[e], map{0}<{1}>(static_cast<{1}>({2}[e])));\n",
-          r, a, tile.reduced.at(r));
-      merged += fmt::format(
-          "  for (i64 e = 0; e < n; ++e) fold{0}[e].total = block ? "
-          "combine{0}<{1}>(fold{0}[e].total, "
-          "t{0}[e]) : t{0}[e];\n",
-          r, a);
-    }
-    text += fmt::format(R"(  {{
-  Place down(reduced, 0);
+    const Accumulation of = accumulation_of_columns(body, pass, tile);
+    text += of.declared + fmt::format(R"(  {{
+  Coordinates down(reduced, 0);
   for (i64 block = 0; block < elements; block += a.block) {{
   const i64 block_end = least(elements, block + a.block);
 {}  for (i64 j = block; j < block_end; ++j, down.advance(reduced, 1)) {{
@@ -222,16 +236,15 @@ std::string columns(const Body& body) {
 {}  }}
   for (i64 e = n; e < padded(n); ++e) rows[e] = rows[0];
 )",
-                        started, tile.statements, taken + tile.writes, merged,
-                        results(body, pass, "[e]"));
+                                      of.started, tile.statements, of.taken + tile.writes,
+                                      of.merged, results(body, pass, "[e]"));
   }
-  return buffers + fmt::format(R"(  const Space &kept = *a.space, &reduced = *a.reduced;
-  i64 elements = 1;
-  for (int d = 0; d < reduced.rank; ++d) elements *= reduced.size[d];
-  Place line(kept, begin);
+  return buffers + fmt::format(R"(  const StridedSpace &kept = *a.space, &reduced = *a.reduced;
+  const i64 elements = reduced.count();
+  Coordinates line(kept, begin);
   for (i64 number = begin; number < end; number += kTile) {{
   const i64 n = least(kTile, end - number);
-  Place next = line;
+  Coordinates next = line;
   for (i64 e = 0; e < n; ++e, next.advance(kept, 1)) {{
     for (int k = 0; k < kept.operands; ++k) bases[e][k] = next.offset(kept, k);
     begin_row(rows[e], {}{}bases[e]);
@@ -241,8 +254,8 @@ std::string columns(const Body& body) {
   line = next;
   }}
 )",
-                               pointers("in", body.inputs.size()), constant_arguments(body), text,
-                               pointers("out", body.outputs.size()), constant_arguments(body),
+                               numbered("in", body.inputs.size()), constant_arguments(body), text,
+                               numbered("out", body.outputs.size()), constant_arguments(body),
                                reads);
 }
 

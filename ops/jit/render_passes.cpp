@@ -112,12 +112,6 @@ std::string finish(const Body& body, std::size_t number, const Pass& pass) {
   return text + statements(body, pass.results) + "}\n";
 }
 
-std::string outputs_and_constants(const Body& body) {
-  std::string text;
-  for (std::size_t i = 0; i < body.outputs.size(); ++i) text += fmt::format("out{}, ", i);
-  return text + constant_arguments(body);
-}
-
 }  // namespace
 
 // struct Row: what is known of a row. begin(row, inputs..., offset) reads it.
@@ -182,13 +176,13 @@ std::string finish_call(const Body& body, std::string_view row, std::string_view
   return fmt::format("finish({}, {}, {}elements);\n", row, partial, constant_arguments(body));
 }
 std::string leave_call(const Body& body, std::string_view row, std::string_view offset) {
-  return fmt::format("leave({}, {}{});\n", row, outputs_and_constants(body), offset);
+  return fmt::format("leave({}, {}{}{});\n", row, numbered("out", body.outputs.size()),
+                     constant_arguments(body), offset);
 }
 std::string begin_call(const Body& body, std::string_view row, std::string_view offset) {
   if (!has_row_values(body)) return "";
-  std::string inputs;
-  for (std::size_t i = 0; i < body.inputs.size(); ++i) inputs += fmt::format("in{}, ", i);
-  return fmt::format("begin_row({}, {}{}{});\n", row, inputs, constant_arguments(body), offset);
+  return fmt::format("begin_row({}, {}{}{});\n", row, numbered("in", body.inputs.size()),
+                     constant_arguments(body), offset);
 }
 
 std::size_t partial_size_of(const Body& body, const Pass& pass) {

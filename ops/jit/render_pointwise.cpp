@@ -134,7 +134,7 @@ std::string flat(const Body& body, const Schedule& schedule) {
   return text + "    }\n  }\n";
 }
 
-// Operands of the geometry are outputs, then inputs and coordinates.
+// The geometry's operands are outputs, inputs, coordinates.
 std::string strided(const Body& body, const Schedule& schedule) {
   const std::size_t outputs = body.outputs.size(), reads = outputs + body.inputs.size();
   std::string text =
@@ -168,28 +168,32 @@ std::string strided(const Body& body, const Schedule& schedule) {
   return text + compute_vector(body, schedule, "      ", "[u]", places, "W") + "    }\n  }\n";
 }
 
-// The last dimension is the outputs' own; transposed inputs have stride 1 in the one before it.
+// Where a block's tile is: `left` and `top` in the last two dimensions, `base` in the others.
+constexpr std::string_view kTileOfBlock = R"(
+  const int x = threadIdx.x % 32, y = threadIdx.x / 32;
+  const Index wide = space.size[RANK - 1], high = space.size[RANK - 2];
+  const Index across = (wide + TILE - 1) / TILE, down = (high + TILE - 1) / TILE;
+  Index rest = block.x();
+  const Index left = rest % across * TILE;
+  rest /= across;
+  const Index top = rest % down * TILE;
+  rest /= down;
+  i64 base[N] = {};
+#pragma unroll
+  for (int d = RANK - 3; d >= 0; --d) {
+    const Index size = space.size[d], at = rest % size;
+    rest /= size;
+#pragma unroll
+    for (int k = 0; k < N; ++k) base[k] += i64(at) * space.stride[k][d];
+  }
+  Tiles& tiles = *static_cast<Tiles*>(memory);
+)";
+
+// Outputs have stride 1 in the last dimension, transposed inputs in the one before it.
 std::string tiled(const Body& body, const Schedule& schedule) {
   const std::size_t outputs = body.outputs.size(), reads = outputs + body.inputs.size();
-  std::string text = fmt::format("  typedef {} Index;\n", schedule.wide ? "i64" : "u32");
-  text +=
-      "  const int x = threadIdx.x % 32, y = threadIdx.x / 32;\n"
-      "  const Index wide = space.size[RANK - 1], high = space.size[RANK - 2];\n"
-      "  const Index across = (wide + TILE - 1) / TILE, down = (high + TILE - 1) / TILE;\n"
-      "  Index rest = block.x();\n"
-      "  const Index left = rest % across * TILE;\n"
-      "  rest /= across;\n"
-      "  const Index top = rest % down * TILE;\n"
-      "  rest /= down;\n"
-      "  i64 base[N] = {};\n"
-      "#pragma unroll\n"
-      "  for (int d = RANK - 3; d >= 0; --d) {\n"
-      "    const Index size = space.size[d], at = rest % size;\n"
-      "    rest /= size;\n"
-      "#pragma unroll\n"
-      "    for (int k = 0; k < N; ++k) base[k] += i64(at) * space.stride[k][d];\n"
-      "  }\n"
-      "  Tiles& tiles = *static_cast<Tiles*>(memory);\n";
+  std::string text =
+      fmt::format("  typedef {} Index;{}", schedule.wide ? "i64" : "u32", kTileOfBlock);
   const auto loop = [&text](std::string_view inner) {
     text += fmt::format(
         "#pragma unroll\n  for (int step = 0; step < STEPS; ++step) {{\n#pragma unroll\n"

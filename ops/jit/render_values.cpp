@@ -275,6 +275,12 @@ std::string element_parameters(const Body& body) {
       [](std::size_t i) { return fmt::format("i64 n{}", i); });
 }
 
+std::string numbered(std::string_view name, std::size_t count) {
+  std::string text;
+  for (std::size_t i = 0; i < count; ++i) text += fmt::format("{}{}, ", name, i);
+  return text;
+}
+
 std::string element_arguments(const Body& body, const NameOf& element, const NameOf& address,
                               const NameOf& coordinate) {
   std::string text;
@@ -299,10 +305,7 @@ std::string constant_parameters(const Body& body) {
 }
 
 std::string constant_arguments(const Body& body) {
-  std::string text;
-  for (std::size_t i = 0; i < body.scalars.size(); ++i) text += fmt::format("s{}, ", i);
-  for (std::size_t i = 0; i < body.checks.size(); ++i) text += fmt::format("sink{}, ", i);
-  return text;
+  return numbered("s", body.scalars.size()) + numbered("sink", body.checks.size());
 }
 
 namespace {
@@ -332,11 +335,9 @@ std::string kernel_parameters(const Body& body, const Kernel& kernel, bool of_en
 }  // namespace
 
 std::string kernel_of(const Body& body, const Kernel& kernel) {
-  std::string arguments;
-  for (std::size_t i = 0; i < body.outputs.size(); ++i) arguments += fmt::format("out{}, ", i);
-  for (std::size_t i = 0; kernel.reads_inputs && i < body.inputs.size(); ++i)
-    arguments += fmt::format("in{}, ", i);
-  arguments += constant_arguments(body);
+  std::string arguments = numbered("out", body.outputs.size()) +
+                          numbered("in", kernel.reads_inputs ? body.inputs.size() : 0) +
+                          constant_arguments(body);
   for (const Kernel::Parameter& parameter : kernel.last) arguments += parameter.name + ", ";
   arguments.resize(arguments.size() - 2);
   return fmt::format(
@@ -369,8 +370,8 @@ void verify(const Body& body, const Schedule& schedule) {
   const auto power_of_two = [](int n) { return n > 0 && (n & (n - 1)) == 0; };
   const std::size_t passes = pieces::passes_of(body).size();
   require(schedule.reduces() == body.reduces(), "a walk for its body");
-  require(schedule.rank >= 1 && schedule.rank <= kMaxRank && schedule.reduced_rank >= 1 &&
-              schedule.reduced_rank <= kMaxRank,
+  require(schedule.rank >= 1 && schedule.rank <= kMaxDims && schedule.reduced_rank >= 1 &&
+              schedule.reduced_rank <= kMaxDims,
           "ranks of 1 to 8");
   require(power_of_two(schedule.width) && schedule.width <= 16 && schedule.unroll >= 1,
           "a width of 1 to 16");

@@ -25,7 +25,7 @@ constexpr bool has(std::uint32_t bits, int operand) { return bits >> operand & 1
 // -1: none.
 int transposed_dim(const PointwiseLayout& layout, std::uint32_t& transposed) {
   constexpr int64_t kLeast = 8;
-  const Space& space = layout.space;
+  const StridedSpace& space = layout.space;
   const int inner = space.rank - 1;
   int side = -1;
   if (space.stride[0][inner] != 1 || space.size[inner] < kLeast) return -1;
@@ -68,7 +68,7 @@ Schedule flat_schedule(const std::uint8_t* sizes, int outputs, int operands, std
 }
 
 Schedule pointwise_schedule(PointwiseLayout& layout) {
-  Space& space = layout.space;
+  StridedSpace& space = layout.space;
   sort_dims(space);
   coalesce(space);
   Schedule schedule;
@@ -78,8 +78,7 @@ Schedule pointwise_schedule(PointwiseLayout& layout) {
   const int largest = *std::max_element(layout.sizes, layout.sizes + space.operands);
   if (const int side = transposed_dim(layout, schedule.transposed); side >= 0) {
     const int inner = space.rank - 1;
-    space.move_last(side);
-    space.swap_dims(inner - 1, inner);
+    move_dim(space, side, inner - 1);
     schedule.walk = Walk::tiled;
     const bool fits = largest <= 4 && std::popcount(schedule.transposed) == 1;
     schedule.tile = fits ? tuning().tile : 32;
@@ -97,7 +96,7 @@ Schedule pointwise_schedule(PointwiseLayout& layout) {
   return schedule;
 }
 
-int64_t blocks_of(const Schedule& schedule, const Space& space) {
+int64_t blocks_of(const Schedule& schedule, const StridedSpace& space) {
   if (schedule.walk != Walk::tiled) {
     return ceil_div(space.count() / schedule.width, int64_t{schedule.threads} * schedule.unroll);
   }
@@ -120,7 +119,7 @@ int column_unroll(int64_t loads, int width, int64_t blocks, int multiprocessors)
                   static_cast<int>(std::bit_floor(static_cast<std::uint64_t>(most))));
 }
 
-bool varies(const Space& space, int operand) {
+bool varies(const StridedSpace& space, int operand) {
   return std::any_of(space.stride[operand], space.stride[operand] + space.rank,
                      [](int64_t stride) { return stride != 0; });
 }
@@ -143,10 +142,10 @@ bool goes_by_columns(const ReductionLayout& layout) {
 // in. Results are written one by one.
 void set_width(Schedule& schedule, const ReductionLayout& layout) {
   const bool by_columns = schedule.walk == Walk::columns;
-  const Space& along = by_columns ? layout.kept : layout.reduced;
-  const Space& across = by_columns ? layout.reduced : layout.kept;
+  const StridedSpace& along = by_columns ? layout.kept : layout.reduced;
+  const StridedSpace& across = by_columns ? layout.reduced : layout.kept;
   const int inner = along.rank - 1;
-  std::uint8_t sizes[kMaxOperands];
+  std::uint8_t sizes[StridedSpace::kMaxOperands];
   int largest = 1;
   bool any = false;
   for (int k = 0; k < along.operands; ++k) {
@@ -195,7 +194,7 @@ int64_t schedule_columns(ReductionSchedule& schedule, const ReductionLayout& lay
   schedule.lanes = std::min(std::max(tuned.column_lanes, schedule.threads / below),
                             power_of_two_from(kept / schedule.width));
   schedule.lanes = std::min(schedule.lanes, schedule.threads);
-  // What the cache holds is read in narrow strips, down to a sector of 32 bytes, by as many blocks
+  // What fits the cache is read in narrow strips, down to a sector of 32 bytes, by as many blocks
   // as keep half of the device busy: that costs less than joining parts does.
   const int size = layout.sizes[0], sector = std::max(1, 32 / (schedule.width * size));
   if (kept * reduced * size <= tuned.column_strips << 20) {
@@ -265,7 +264,7 @@ ReductionSchedule reduction_schedule(ReductionLayout& layout, int multiprocessor
   return schedule;
 }
 
-CpuOrder cpu_order(const Space& kept, const Space& reduced, int lead) {
+CpuOrder cpu_order(const StridedSpace& kept, const StridedSpace& reduced, int lead) {
   constexpr int64_t kColumns = 512, kPiece = 1024,
                     kBlock = 1 << 17;  // as ops/cpu/reduction.cpp has them
   CpuOrder order;

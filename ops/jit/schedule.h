@@ -40,10 +40,10 @@ struct Schedule {
 
 // What the operands of a pointwise kernel look like, outputs first.
 struct PointwiseLayout {
-  Space space;
+  StridedSpace space;
   int outputs = 1;
-  const void* data[kMaxOperands] = {};  // null: aligned
-  std::uint8_t sizes[kMaxOperands];     // of an element; 0: a coordinate, without memory
+  const void* data[StridedSpace::kMaxOperands] = {};  // null: aligned
+  std::uint8_t sizes[StridedSpace::kMaxOperands];  // of an element; 0: a coordinate, without memory
 };
 
 // All operands contiguous and of one size but for those of a single element (`single`, bits by
@@ -53,15 +53,15 @@ Schedule flat_schedule(const std::uint8_t* sizes, int outputs, int operands, std
 // Any other layout. Brings the space to the form that the kernel walks through.
 Schedule pointwise_schedule(PointwiseLayout& layout);
 // The blocks that a strided or tiled kernel takes.
-std::int64_t blocks_of(const Schedule& schedule, const Space& space);
+std::int64_t blocks_of(const Schedule& schedule, const StridedSpace& space);
 
-// The same of a kernel with reductions, inputs first: `kept` holds the dimensions of the results,
+// The same of a kernel with reductions, inputs first: `kept` has the dimensions of the results,
 // `reduced` those that one result combines.
 struct ReductionLayout {
-  Space kept, reduced;
+  StridedSpace kept, reduced;
   int inputs = 1;
-  const void* data[kMaxOperands] = {};
-  std::uint8_t sizes[kMaxOperands];
+  const void* data[StridedSpace::kMaxOperands] = {};
+  std::uint8_t sizes[StridedSpace::kMaxOperands];
   bool ordered = false;  // the order of reduced dimensions counts, as it does for an index
   int passes = 1;        // over the elements of a row
 };

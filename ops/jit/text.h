@@ -5,15 +5,16 @@
 
 namespace brrr::text {
 
-extern const char prelude_inl[];      // CUDA kernels start with it
-extern const char cpu_prelude_inl[];  // and kernels for the system compiler with this
-extern const char scalar_inl[];       // what the expressions of ops.def may use
-extern const char philox_inl[];       // random numbers
-extern const char functions_def[];    // the functions of the system's library among those
-extern const char scalar_math_inl[];  // those functions on the CPU,
-extern const char lanes_inl[];        // in vectors,
-extern const char convert_inl[];      // and conversions
-extern const char cpu_tiles_inl[];    // how generated CPU kernels walk
-extern const char faults_inl[];       // reports of CUDA kernels that check
+extern const char prelude_inl[];        // CUDA kernels start with it
+extern const char cpu_prelude_inl[];    // and kernels for the system compiler with this
+extern const char scalar_inl[];         // what the expressions of ops.def may use
+extern const char philox_inl[];         // random numbers
+extern const char functions_def[];      // the functions of the system's library among those
+extern const char scalar_math_inl[];    // those functions on the CPU,
+extern const char lanes_inl[];          // in vectors,
+extern const char convert_inl[];        // and conversions
+extern const char strided_space_inl[];  // index spaces, as the library walks them
+extern const char cpu_tiles_inl[];      // how generated CPU kernels walk
+extern const char faults_inl[];         // reports of CUDA kernels that check
 
 }  // namespace brrr::text

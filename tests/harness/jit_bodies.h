@@ -64,7 +64,7 @@ inline std::vector<Dims> operand_strides(const Case& c, const std::vector<Tensor
 }
 
 // Adds the dimensions of `dims` that have their bit in `mask`.
-inline void add_dims(Space& space, const Dims& dims, unsigned mask,
+inline void add_dims(StridedSpace& space, const Dims& dims, unsigned mask,
                      const std::vector<Dims>& strides) {
   space.operands = static_cast<int>(strides.size());
   for (std::size_t d = 0; d < static_cast<std::size_t>(dims.size()); ++d) {
@@ -86,7 +86,7 @@ inline std::vector<Tensor> outputs_of(const Case& c, Device device) {
 inline void run_on_cpu(const Case& c, const std::vector<Tensor>& outputs, CpuFault* fault,
                        const std::string* texts) {
   const std::vector<Dims> strides = operand_strides(c, c.inputs, outputs);
-  Space space, reduced;
+  StridedSpace space, reduced;
   add_dims(space, c.dims, ~c.reduced, strides);
   add_dims(reduced, c.dims, c.reduced, strides);
   sort_dims(space);

@@ -13,7 +13,7 @@ namespace brrr::testing {
 
 struct Scheduled {
   ReductionSchedule schedule;
-  Space space, reduced;
+  StridedSpace space, reduced;
 };
 
 // The schedule that operands in memory get; `aligned` as if every operand were.

@@ -1,5 +1,5 @@
-// Generated kernels as far as they need no CUDA: spaces, bodies, the disk cache, kernels that the
-// system's compiler makes.
+// Generated kernels as far as they need no CUDA: geometries, bodies, the disk cache, kernels that
+// the system's compiler makes.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,81 +23,10 @@ using namespace brrr;
 using namespace brrr::jit;
 using namespace brrr::testing;
 
-// --- Spaces -------------------------------------------------------------------------------------
-
-TEST_CASE("spaces take their simplest form", "[jit]") {
-  const auto space_of = [](Dims shape, std::vector<std::pair<Dims, Dims>> operands) {
-    Space space;
-    for (std::int64_t size : shape) space.add_dim(size);
-    for (const auto& [dims, strides] : operands) add_operand(space, dims, strides);
-    sort_dims(space);
-    coalesce(space);
-    return space;
-  };
-  SECTION("contiguous operands have one dimension") {
-    const Space space = space_of({2, 3, 4}, {{{2, 3, 4}, {12, 4, 1}}, {{2, 3, 4}, {12, 4, 1}}});
-    CHECK(space.rank == 1);
-    CHECK(space.size[0] == 24);
-    CHECK(space.stride[1][0] == 1);
-  }
-  SECTION("so have operands that are permuted alike") {
-    const Space space = space_of({4, 3, 2}, {{{4, 3, 2}, {1, 4, 12}}, {{4, 3, 2}, {1, 4, 12}}});
-    CHECK(space.rank == 1);
-    CHECK(space.size[0] == 24);
-  }
-  SECTION("a row that is broadcast keeps two") {
-    const Space space = space_of({5, 6, 7}, {{{5, 6, 7}, {42, 7, 1}}, {{7}, {1}}});
-    CHECK(space.rank == 2);
-    CHECK(space.size[0] == 30);
-    CHECK(space.size[1] == 7);
-    CHECK(space.stride[1][0] == 0);
-    CHECK(space.stride[1][1] == 1);
-  }
-  SECTION("nothing but ones is one element") {
-    const Space space = space_of({1, 1}, {{{1, 1}, {1, 1}}, {{}, {}}});
-    CHECK(space.rank == 1);
-    CHECK(space.count() == 1);
-  }
-  SECTION("vectors want sizes, strides and addresses that are multiples") {
-    Space space = space_of({5, 12}, {{{5, 12}, {16, 1}}, {{5, 1}, {1, 1}}});
-    const std::uint8_t sizes[] = {4, 4};
-    const void* aligned[] = {reinterpret_cast<void*>(64), reinterpret_cast<void*>(4)};
-    const void* shifted[] = {reinterpret_cast<void*>(72), reinterpret_cast<void*>(4)};
-    CHECK(vector_width(space, aligned, sizes, 8) == 4);
-    CHECK(vector_width(space, shifted, sizes, 8) == 2);
-    space.stride[0][0] = 17;
-    CHECK(vector_width(space, aligned, sizes, 8) == 1);
-  }
-}
-
-TEST_CASE("a space is narrow while the furthest offset of each operand is", "[jit]") {
-  const std::int64_t most = INT32_MAX;
-  const auto narrow = [](std::initializer_list<std::int64_t> sizes,
-                         std::initializer_list<Dims> strides) {
-    Space space;
-    for (const std::int64_t size : sizes) space.add_dim(size);
-    for (const Dims& row : strides) std::ranges::copy(row, space.stride[space.operands++]);
-    return is_narrow(space);
-  };
-  CHECK(narrow({2}, {{most}}));
-  CHECK_FALSE(narrow({2}, {{most + 1}}));
-  // The extents of one operand's dimensions add up, also of those that go backwards.
-  CHECK(narrow({2, 3}, {{most - 10, 5}}));
-  CHECK_FALSE(narrow({2, 3}, {{most - 10, 6}}));
-  CHECK_FALSE(narrow({2, 2}, {{1 << 30, 1 << 30}}));
-  CHECK_FALSE(narrow({2, 2}, {{1 << 30, -(1 << 30)}}));
-  CHECK_FALSE(narrow({2, 2, 2, 2}, {{1 << 29, 1 << 29, 1 << 29, 1 << 29}}));
-  // Those of several operands do not.
-  CHECK(narrow({2}, {{most}, {most}}));
-  CHECK_FALSE(narrow({2}, {{1}, {most + 1}}));
-  CHECK(narrow({most}, {{0}}));
-  CHECK_FALSE(narrow({most + 1}, {{0}}));
-  CHECK_FALSE(narrow({1 << 16, 1 << 16}, {{0, 0}}));
-  CHECK(narrow({0, most}, {{0, 0}}));
-}
+// --- Geometries ---------------------------------------------------------------------------------
 
 TEST_CASE("a geometry for vectors counts the last dimension in vectors", "[jit]") {
-  Space space;
+  StridedSpace space;
   space.add_dim(3);
   space.add_dim(8);
   add_operand(space, Dims{3, 8}, Dims{16, 1});
@@ -116,7 +45,7 @@ TEST_CASE("a geometry for vectors counts the last dimension in vectors", "[jit]"
 TEST_CASE("multipliers divide", "[jit]") {
   for (std::int64_t size :
        {1, 2, 3, 7, 10, 64, 100, 641, 65535, 65537, 1000003, 0x3fffffff, 0x7fffffff}) {
-    Space space;
+    StridedSpace space;
     space.add_dim(size);
     space.operands = 1;
     space.stride[0][0] = 1;
@@ -260,7 +189,7 @@ TEST_CASE("loops on the CPU convert halves as tensor/half.h does", "[jit]") {
   const std::string source = render_cpu(copy_body(f32, bf16)) + render_cpu(copy_body(f16, f32)) +
                              render_cpu(copy_body(f32, f16));
   const auto convert = [&](const char* entry, void* out, const void* in, std::int64_t n) {
-    Space space;
+    StridedSpace space;
     space.add_dim(n);
     space.operands = 2;
     space.stride[0][0] = space.stride[1][0] = 1;
