@@ -20,16 +20,17 @@ template <class Word>
 void gather(char* out, const char* from, const StridedSpace& space, std::int64_t count) {
   constexpr std::int64_t kSize = sizeof(Word);
   const std::int64_t step = space.inner_stride(0) * kSize;
-  const Coordinates first(space, 0);
-  each_run(space, 0, first, count, [&](std::int64_t done, std::int64_t n, std::int64_t offset) {
-    char* to = out + done * kSize;
-    const char* run = from + offset * kSize;
-    if (step == kSize) {
-      std::memcpy(to, run, static_cast<std::size_t>(n * kSize));
-    } else {
-      for (std::int64_t i = 0; i < n; ++i) std::memcpy(to + i * kSize, run + i * step, kSize);
-    }
-  });
+  each_run(space, 0, Coordinates(), count,
+           [&](std::int64_t done, std::int64_t n, std::int64_t offset) {
+             char* to = out + done * kSize;
+             const char* run = from + offset * kSize;
+             if (step == kSize) {
+               std::memcpy(to, run, static_cast<std::size_t>(n * kSize));
+             } else {
+               for (std::int64_t i = 0; i < n; ++i)
+                 std::memcpy(to + i * kSize, run + i * step, kSize);
+             }
+           });
 }
 
 // Copies the range of memory that a CUDA view reaches to the host, and views it there with the same

@@ -15,10 +15,6 @@ void swap_dims(StridedSpace& space, int a, int b) {
 
 }  // namespace
 
-void add_dims(StridedSpace& space, std::span<const std::int64_t> shape) {
-  for (const std::int64_t size : shape) space.add_dim(size);
-}
-
 StridedSpace space_of_dims(std::span<const std::int64_t> shape,
                            std::span<const std::int64_t> strides, int first, int last) {
   StridedSpace space;
@@ -29,15 +25,6 @@ StridedSpace space_of_dims(std::span<const std::int64_t> shape,
   }
   coalesce(space);
   return space;
-}
-
-void add_operand(StridedSpace& space, std::span<const std::int64_t> shape,
-                 std::span<const std::int64_t> strides) {
-  std::int64_t* row = space.stride[space.operands++];
-  const int missing = space.rank - static_cast<int>(shape.size());
-  for (int d = 0; d < space.rank; ++d) {
-    row[d] = d < missing || shape[d - missing] == 1 ? 0 : strides[d - missing];
-  }
 }
 
 void split_dims(StridedSpace& kept, StridedSpace& reduced, const Tensor& input,

@@ -19,7 +19,9 @@ namespace brrr {
 
 static_assert(sizeof(StridedSpace::size) == kMaxDims * sizeof(std::int64_t));
 
-void add_dims(StridedSpace& space, std::span<const std::int64_t> shape);
+inline void add_dims(StridedSpace& space, std::span<const std::int64_t> shape) {
+  for (const std::int64_t size : shape) space.add_dim(size);
+}
 // A space of these dimensions, without operands.
 inline StridedSpace space_of(std::span<const std::int64_t> shape) {
   StridedSpace space;
@@ -30,8 +32,14 @@ inline StridedSpace space_of(std::span<const std::int64_t> shape) {
 StridedSpace space_of_dims(std::span<const std::int64_t> shape,
                            std::span<const std::int64_t> strides, int first, int last);
 // An operand read as the space's dimensions, aligned at the right; its sizes of 1 are broadcast.
-void add_operand(StridedSpace& space, std::span<const std::int64_t> shape,
-                 std::span<const std::int64_t> strides);
+inline void add_operand(StridedSpace& space, std::span<const std::int64_t> shape,
+                        std::span<const std::int64_t> strides) {
+  std::int64_t* row = space.stride[space.operands++];
+  const int missing = space.rank - static_cast<int>(shape.size());
+  for (int d = 0; d < space.rank; ++d) {
+    row[d] = d < missing || shape[d - missing] == 1 ? 0 : strides[d - missing];
+  }
+}
 inline void add_operand(StridedSpace& space, const Tensor& tensor) {
   add_operand(space, tensor.shape(), tensor.strides());
 }

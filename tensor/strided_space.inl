@@ -28,6 +28,7 @@ struct Coordinates {
   using Int = StridedSpace::Int;
   Int at[8];
 
+  BRRR_ONCE_A_TILE Coordinates() : at{} {}  // of the first element
   BRRR_ONCE_A_TILE Coordinates(const StridedSpace& space, Int element) {
     for (int d = space.rank - 1; d > 0; --d) {
       const Int above = element / space.size[d];
@@ -49,13 +50,13 @@ struct Coordinates {
       at[d] %= space.size[d];
     }
   }
-  // To the start of the next run. Returns how much the operand's offset changes.
-  BRRR_ONCE_A_TILE Int next_run(const StridedSpace& space, int operand) {
+  // To the next index of the dimensions before the last two, once the last but one has ended.
+  // Returns how much the operand's offset changes.
+  BRRR_ONCE_A_TILE Int carry(const StridedSpace& space, int operand) {
     const Int* stride = space.stride[operand];
-    const int inner = space.rank - 1;
-    Int change = -at[inner] * stride[inner];
-    at[inner] = 0;
-    for (int d = inner - 1; d >= 0; --d) {
+    const int ended = space.rank - 2;
+    Int change = -space.size[ended] * stride[ended];
+    for (int d = ended - 1; d >= 0; --d) {
       change += stride[d];
       if (++at[d] < space.size[d]) break;
       change -= stride[d] * space.size[d];
@@ -70,11 +71,23 @@ struct Coordinates {
 template <class F>
 BRRR_SCALAR_FN void each_run(const StridedSpace& space, int operand, Coordinates first,
                              StridedSpace::Int n, F f) {
-  StridedSpace::Int offset = first.offset(space, operand);
-  for (StridedSpace::Int done = 0; done < n;) {
-    const StridedSpace::Int left = first.run(space), length = left < n - done ? left : n - done;
+  using Int = StridedSpace::Int;
+  // What a run needs is in registers: f may write memory that the compiler takes for the space.
+  const int inner = space.rank - 1, outer = inner > 0 ? inner - 1 : 0;
+  const Int row = space.size[inner], step = space.stride[operand][outer];
+  Int offset = first.offset(space, operand), length = first.run(space);
+  Int lead = first.at[inner] * space.stride[operand][inner];  // from the start of the first run
+  Int rows = space.size[outer] - first.at[outer];
+  for (Int done = 0; done < n;) {
+    if (length > n - done) length = n - done;
     f(done, length, offset);
     done += length;
-    if (done < n) offset += first.next_run(space, operand);
+    length = row;
+    offset += step - lead;
+    lead = 0;
+    if (--rows == 0 && done < n) {
+      offset += first.carry(space, operand);
+      rows = space.size[outer];
+    }
   }
 }

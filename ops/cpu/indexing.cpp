@@ -85,8 +85,7 @@ struct Places {
     const Tensor result = make_tensor(DType::i64, Dims{space.count()}, cpu);
     if (result.numel() == 0) return result;
     i64* to = result.data<i64>();
-    const Coordinates start(space, 0);
-    each_run(space, 0, start, result.numel(), [&](i64 done, i64 n, i64 offset) {
+    each_run(space, 0, Coordinates(), result.numel(), [&](i64 done, i64 n, i64 offset) {
       for (i64 i = 0; i < n; ++i) to[done + i] = offset + i * space.inner_stride(0);
     });
     return result;

@@ -70,7 +70,7 @@ void lay_out(W* to, const TensorImpl& in, const TensorImpl& out) {
   StridedSpace space = space_of({out.dims, static_cast<std::size_t>(rank)});
   add_operand(space, {in.dims, static_cast<std::size_t>(in_rank)},
               {in.strides, static_cast<std::size_t>(in_rank)});
-  each_run(space, 0, Coordinates(space, 0), out.numel, [&](i64 done, i64 n, i64 offset) {
+  each_run(space, 0, Coordinates(), out.numel, [&](i64 done, i64 n, i64 offset) {
     for (i64 i = 0; i < n; ++i) to[done + i].bits = from[offset + i * space.inner_stride(0)].bits;
   });
 }

@@ -121,15 +121,16 @@ class Reduction {
                        column_stride());
       return;
     }
-    const Coordinates first(reduced_, begin);
-    each_run(reduced_, 0, first, end - begin, [&](i64, i64 n, i64 offset) {
+    const auto fold_run = [&](i64, i64 n, i64 offset) {
       const char* from = unit.in + offset * in_size();
       if (by_rows_) return fold_rows(accumulators, from, unit.columns, n, stride);
       for (i64 c = 0; c < unit.columns; ++c) {
         fold_strided(accumulators + c * static_cast<i64>(size_of(loops_.accumulator)),
                      from + c * column_stride() * in_size(), n, stride);
       }
-    });
+    };
+    if (reduced_.rank == 1) return fold_run(0, end - begin, begin * stride);
+    each_run(reduced_, 0, Coordinates(reduced_, begin), end - begin, fold_run);
   }
 
   void fold_rows(char* accumulators, const char* from, i64 columns, i64 rows, i64 stride) const {

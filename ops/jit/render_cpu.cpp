@@ -187,7 +187,7 @@ std::string rows(const Body& body) {
     const TileText tile = tile_text(body, pass, p, {"reduced", "place", "base"});
     buffers += tile.buffers;
     const Accumulation of = accumulation_of_row(body, pass, tile);
-    text += fmt::format(R"(  Coordinates place{0}(reduced, 0);
+    text += fmt::format(R"(  Coordinates place{0};
 {1}  for (i64 block = 0; block < elements; block += a.block) {{
   const i64 block_end = least(elements, block + a.block);
 {2}  for (i64 first = block; first < block_end;) {{
@@ -222,7 +222,7 @@ std::string columns(const Body& body) {
     buffers += tile.buffers;
     const Accumulation of = accumulation_of_columns(body, pass, tile);
     text += of.declared + fmt::format(R"(  {{
-  Coordinates down(reduced, 0);
+  Coordinates down;
   for (i64 block = 0; block < elements; block += a.block) {{
   const i64 block_end = least(elements, block + a.block);
 {}  for (i64 j = block; j < block_end; ++j, down.advance(reduced, 1)) {{
