@@ -164,12 +164,11 @@ bool refine(Group& a, std::vector<int>& of_a, Group& b, std::vector<int>& of_b) 
   return i == 0 && j == 0 && of_a.size() == of_b.size();
 }
 
-}  // namespace
-
-bool push(Group& consumer, Correspondence c, Group& producer) {
-  // Dimensions of the consumer that run along one of the producer's, the outermost first, must
-  // split it evenly.
-  std::vector<int> of(at(consumer.rank()), -1);  // the producer's dimension of each
+// Which dimension of the producer each of the consumer runs along; -1: none. Several along one
+// split it, the outermost first. False: they do not split it evenly.
+bool match_read_dims(const Group& consumer, Correspondence c, Group& producer,
+                     std::vector<int>& of) {
+  of.assign(at(consumer.rank()), -1);
   for (int d = 0; d < producer.rank(); ++d) {
     std::vector<int> along;
     for (int h = 0; h < consumer.rank(); ++h) {
@@ -192,6 +191,41 @@ bool push(Group& consumer, Correspondence c, Group& producer) {
     for (std::size_t k = 0; k < along.size(); ++k) of[at(along[k])] = d + static_cast<int>(k);
     d += more;
   }
+  return true;
+}
+
+// Matches `rest`, the dimensions of the consumer that the read does not move in, with `reduced`,
+// those that the producer reduces. Splits move later dimensions: `of` follows.
+bool match_reduced_dims(Group& consumer, std::vector<int> rest, Group& producer,
+                        std::vector<int> reduced, std::vector<int>& of) {
+  std::vector<int> matched;  // of each other dimension of the consumer: which of the kept ones
+  const auto kept_dims = [&producer] {
+    std::vector<int> kept;
+    for (int d = 0; d < producer.rank(); ++d) {
+      if (!producer.reduced[at(d)]) kept.push_back(d);
+    }
+    return kept;
+  };
+  const std::vector<int> before = kept_dims();
+  for (const int d : of) {
+    if (d >= 0) matched.push_back(static_cast<int>(std::ranges::find(before, d) - before.begin()));
+  }
+  if (!refine(consumer, rest, producer, reduced)) return false;
+  const std::vector<int> kept = kept_dims();
+  of.assign(at(consumer.rank()), -1);
+  for (std::size_t k = 0; k < rest.size(); ++k) of[at(rest[k])] = reduced[k];
+  std::size_t next = 0;
+  for (int& d : of) {
+    if (d < 0) d = kept[at(matched[next++])];
+  }
+  return true;
+}
+
+}  // namespace
+
+bool push(Group& consumer, Correspondence c, Group& producer) {
+  std::vector<int> of;  // the producer's dimension of each
+  if (!match_read_dims(consumer, std::move(c), producer, of)) return false;
   std::vector<int> rest, reduced;
   for (int h = 0; h < consumer.rank(); ++h) {
     if (of[at(h)] < 0) rest.push_back(h);
@@ -202,46 +236,12 @@ bool push(Group& consumer, Correspondence c, Group& producer) {
     if (producer.reduced[at(d)] && !read) reduced.push_back(d);
     per_element |= producer.reduced[at(d)] && read;
   }
-  if (rest.empty() && per_element && !reduced.empty()) return false;
-  if (!rest.empty()) {
-    // Splits move later dimensions: what was found so far follows.
-    const int rank = consumer.rank();
-    const std::size_t dims_reduced = reduced.size();
-    if (!refine(consumer, rest, producer, reduced)) return false;
-    if (consumer.rank() != rank) {
-      std::vector<int> moved;
-      for (int h = 0, old = 0; h < consumer.rank(); ++h) {
-        const bool is_rest = std::ranges::find(rest, h) != rest.end();
-        if (is_rest) {
-          moved.push_back(-1);
-        } else {
-          while (of[at(old)] < 0) ++old;
-          moved.push_back(of[at(old++)]);
-        }
-      }
-      of = std::move(moved);
-    }
-    if (reduced.size() != dims_reduced) {
-      // The producer's unreduced dimensions keep their order.
-      std::vector<int> kept;
-      for (int d = 0; d < producer.rank(); ++d) {
-        if (!producer.reduced[at(d)]) kept.push_back(d);
-      }
-      std::vector<int> order;
-      for (const int d : of) {
-        if (d >= 0) order.push_back(d);
-      }
-      std::ranges::sort(order);
-      for (int& d : of) {
-        if (d >= 0) d = kept[at(static_cast<int>(std::ranges::find(order, d) - order.begin()))];
-      }
-    }
-    for (std::size_t k = 0; k < rest.size(); ++k) of[at(rest[k])] = reduced[k];
-  }
+  // All of them are, or none.
+  if (per_element && !(rest.empty() && reduced.empty())) return false;
+  if (!rest.empty() && !match_reduced_dims(consumer, rest, producer, reduced, of)) return false;
   for (int h = 0; h < consumer.rank(); ++h) {
-    if (consumer.reduced[at(h)] && !producer.reduced[at(of[at(h)])]) return false;
-    if (consumer.reduces() && producer.reduced[at(of[at(h)])] && !consumer.reduced[at(h)])
-      return false;
+    const bool along_row = producer.reduced[at(of[at(h)])];
+    if (consumer.reduces() && consumer.reduced[at(h)] != along_row) return false;
   }
   consumer.each_access([&](Access& access) {
     std::vector<int64_t> strides(producer.sizes.size(), 0);
