@@ -1,4 +1,4 @@
-// brrr compare: the same training in every mode, in one process.
+// brrr compare: the same training eager and in graph mode, in one process.
 #pragma once
 
 #include <algorithm>

@@ -265,7 +265,7 @@ class CommandLine {
       command->add_flag("--quick", common_.quick, "Small sizes and few samples: a smoke test");
     }
     CLI::App* train = add_group("train", "Train a toy model and time its step");
-    CLI::App* compare = add_group("compare", "Train in every mode and compare times and losses");
+    CLI::App* compare = add_group("compare", "Train eagerly and in graph mode, and compare");
     CLI::App* explain = add_group("explain", "Print the traced step, call by call");
     for (const char* model : {"mlp", "transformer"}) {
       add_command(run_train, [&](TrainArguments& a) { return add_train(train, model, a); });

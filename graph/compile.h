@@ -11,7 +11,7 @@
 //
 // The first call with arguments of some shapes traces the function, plans its memory and runs it;
 // later calls replay what was planned: on CUDA as one graph launch, on the CPU as a list of kernel
-// calls. Results have the bits that the function itself would give.
+// calls. In graph mode results have the bits of the function called eagerly.
 //
 // - Tensors from outside that the function uses are read where they are at each call; what it
 //   writes to them in place is written in each call. Variables are another matter: one that the
@@ -101,7 +101,7 @@ struct CompiledEntry {
 
 struct CompileReport {
   std::vector<CompiledEntry> entries;
-  std::int64_t eager_calls = 0;            // although the mode is graph
+  std::int64_t eager_calls = 0;            // although the mode is not eager
   std::vector<std::string> eager_reasons;  // the last few
 };
 
