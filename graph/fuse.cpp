@@ -419,7 +419,29 @@ class Fusion {
     }
     if (!add_outputs(group, stored, kernel)) return {};
     if (!keeps_order(group, kernel)) return {};
+    if (body.contraction() >= 0 && !contracts(kernel)) return {};
     return kernel;
+  }
+
+  // Whether a body with a contraction is one that a kernel is generated for: factors come from
+  // memory, and what follows is computed once for each result.
+  bool contracts(const Kernel& kernel) const {
+    const jit::Body& body = kernel.spec->body;
+    const std::vector<jit::Level> levels = jit::levels_of(body);
+    using Kind = jit::Body::Value::Kind;
+    const jit::Body::Value& product = body.value(body.contraction());
+    for (std::size_t i = 0; i < body.values.size(); ++i) {
+      const Kind kind = body.values[i].kind;
+      const bool factor =
+          static_cast<int>(i) == product.operands[0] || static_cast<int>(i) == product.operands[1];
+      if (kind == Kind::reduction || kind == Kind::arg || levels[i].per_element() != factor)
+        return false;
+      if (factor && kind != Kind::input) return false;
+    }
+    std::vector<Dims> strides;
+    for (const Value& value : kernel.inputs) strides.push_back(value.strides);
+    for (const Value& value : kernel.outputs) strides.push_back(value.strides);
+    return is_generated(graph_.device, *kernel.spec, strides);
   }
 
   static jit::Body::Scope scope_of(const Group& group, const Access& access) {
@@ -508,6 +530,11 @@ class Fusion {
   static int64_t flops_of(const Node& node) {
     const OpInfo& op = op_info(node.call.op);
     const Value& elements = op.kind == OpKind::reduction ? node.inputs[0] : node.outputs[0];
+    if (op.algebra == Algebra::contraction) {
+      const Dims& of_a = node.inputs[0].shape;
+      return (2 * of_a[of_a.size() - 1] + static_cast<int64_t>(node.inputs.size()) - 2) *
+             elements.numel();
+    }
     return op.element_flops * elements.numel();
   }
 
@@ -516,19 +543,26 @@ class Fusion {
   int emit() {
     const std::vector<int> order = order_of_groups();
     std::vector<Node> nodes;
+    std::vector<bool> written(graph_.buffers.size(), false);
     for (const int g : order) {
       const Group& group = groups_[at(g)];
-      if (group.members.size() == 1) {
-        nodes.push_back(std::move(graph_.nodes[at(group.members[0].node)]));
-        continue;
-      }
-      nodes.push_back(node_of(group));
+      nodes.push_back(group.members.size() > 1
+                          ? node_of(group, written)
+                          : std::move(graph_.nodes[at(group.members[0].node)]));
+      for (const Value& output : nodes.back().outputs) written[at(output.buffer)] = true;
     }
     return replace_nodes(graph_, std::move(nodes));
   }
 
-  Node node_of(const Group& group) const {
+  // `written`: buffers that nodes before this one write.
+  Node node_of(const Group& group, const std::vector<bool>& written) const {
     Kernel kernel = *build(group);
+    for (std::size_t k = 0; k < kernel.inputs.size(); ++k) {
+      const int buffer = kernel.inputs[k].buffer;
+      const Buffer::Kind kind = graph_.buffers[at(buffer)].kind;
+      const bool steady = kind == Buffer::Kind::captured || kind == Buffer::Kind::constant;
+      if (steady && !written[at(buffer)]) kernel.spec->steady |= 1u << k;
+    }
     const Node& last = graph_.nodes[at(group.members.back().node)];
     std::vector<std::string> names;
     for (const Member& member : group.members)

@@ -22,11 +22,57 @@ bool is_fusable(const Node& node) {
   if (!jit::has_values(op) || op.effect != Effect::pure || assigns(node.call)) return false;
   if (op.kind == OpKind::reduction && node.inputs[0].numel() == node.outputs[0].numel())
     return false;
+  if (op.algebra == Algebra::contraction &&
+      node.inputs[0].shape[node.inputs[0].shape.size() - 1] == 1)
+    return false;
   return std::ranges::all_of(node.outputs, [](const Value& v) { return v.numel() > 0; }) &&
          std::ranges::all_of(node.inputs, [](const Value& v) { return v.numel() > 0; });
 }
 
+namespace {
+
+// A product of matrices over batch, rows, columns, and the summed dimension.
+Group contraction_group(const Node& node, int number) {
+  const Value &a = node.inputs[0], &result = node.outputs[0];
+  const int rank = result.shape.size();
+  Dims shape = result.shape;
+  shape.push_back(a.shape[a.shape.size() - 1]);
+  Group group;
+  for (int d = 0; d <= rank; ++d) {
+    if (shape[d] == 1) continue;
+    group.sizes.push_back(shape[d]);
+    group.reduced.push_back(d == rank);
+  }
+  // `last` has the dimensions of the space that the value's last ones are; those before are batch.
+  const auto access_of = [&](const Value& value, std::initializer_list<int> last) {
+    std::vector<int64_t> strides(at(rank + 1), 0);
+    int of = value.shape.size();
+    const auto set = [&](int d) {
+      --of;
+      if (value.shape[of] != 1) strides[at(d)] = value.strides[of];
+    };
+    for (std::size_t k = last.size(); k-- > 0 && of > 0;) set(last.begin()[k]);
+    for (int d = rank - 3; of > 0; --d) set(d);
+    Access access{value.buffer, value.dtype, {}, value.offset};
+    for (int d = 0; d <= rank; ++d) {
+      if (shape[d] != 1) access.strides.push_back(strides[at(d)]);
+    }
+    return access;
+  };
+  const int row = rank - 2, column = rank - 1, summed = rank;
+  Member member{number, {}, {}};
+  member.inputs = {access_of(a, {row, summed}), access_of(node.inputs[1], {summed, column})};
+  for (std::size_t k = 2; k < node.inputs.size(); ++k)
+    member.inputs.push_back(access_of(node.inputs[k], {row, column}));
+  member.outputs = {access_of(result, {row, column})};
+  group.members.push_back(std::move(member));
+  return group;
+}
+
+}  // namespace
+
 Group group_of(const Node& node, int number) {
+  if (op_info(node.call.op).algebra == Algebra::contraction) return contraction_group(node, number);
   const bool reduces = op_info(node.call.op).kind == OpKind::reduction;
   const Dims& shape = reduces ? node.inputs[0].shape : node.outputs[0].shape;
   const std::uint64_t mask = reduces ? static_cast<std::uint64_t>(node.call.attrs[0].i()) : 0;

@@ -21,6 +21,15 @@ StridedSpace space_of(const BodySpec& spec, std::uint32_t mask,
   return space;
 }
 
+bool is_generated([[maybe_unused]] Device device, const BodySpec& spec,
+                  [[maybe_unused]] std::span<const Dims> strides) {
+  if (spec.body.contraction() < 0) return true;
+#if BRRR_HAS_CUDA
+  if (device.is_cuda()) return on_cuda::is_generated(spec, strides);
+#endif
+  return false;
+}
+
 std::vector<std::unique_ptr<BodyKernel>> make_body_kernels(Device device,
                                                            std::span<const BodyOperands> bodies) {
   if (bodies.empty()) return {};

@@ -18,6 +18,7 @@ struct BodySpec {
   jit::Body body;
   Dims dims;
   std::uint32_t reduced = 0;  // bits: dimensions that reductions combine
+  std::uint32_t steady = 0;   // bits: inputs that no kernel before this one in a replay writes
   std::vector<std::uint64_t> scalars;
   std::int64_t flops = 0;
 };
@@ -25,6 +26,10 @@ struct BodySpec {
 // The dimensions that have their bit in `mask`, with the strides of all operands.
 StridedSpace space_of(const BodySpec& spec, std::uint32_t mask,
                       std::span<const Tensor* const> operands);
+
+// Whether there is a kernel for the body, operands of these strides (inputs first), that is better
+// than the kernels of its calls. Of bodies without a contraction there always is.
+bool is_generated(Device device, const BodySpec& spec, std::span<const Dims> strides);
 
 class BodyKernel {
  public:
@@ -47,7 +52,8 @@ namespace on_cpu {
 std::vector<std::unique_ptr<BodyKernel>> make_body_kernels(std::span<const BodyOperands> bodies);
 }
 namespace on_cuda {
+bool is_generated(const BodySpec& spec, std::span<const Dims> strides);
 std::vector<std::unique_ptr<BodyKernel>> make_body_kernels(std::span<const BodyOperands> bodies);
-}
+}  // namespace on_cuda
 
 }  // namespace brrr

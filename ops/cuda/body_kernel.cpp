@@ -1,5 +1,6 @@
 // Bodies on CUDA: scheduled by the layouts of their operands, as eager kernels are.
 #include "brrr/ops/body_kernel.h"
+#include "brrr/ops/cuda/contraction.h"
 
 #include <algorithm>
 #include <bit>
@@ -31,7 +32,9 @@ class CudaBodyKernel final : public BodyKernel {
   void run(const Tensor* const* inputs, const Tensor* outputs) override {
     Operands operands{inputs, outputs, static_cast<int>(spec_->body.inputs.size()),
                       static_cast<int>(spec_->body.outputs.size())};
-    if (spec_->body.reduces()) {
+    if (spec_->body.contraction() >= 0) {
+      run_contraction(*spec_, inputs, outputs);
+    } else if (spec_->body.reduces()) {
       run_reduction(operands);
     } else if (!run_flat(operands)) {
       run_strided(operands);

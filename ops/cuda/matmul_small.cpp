@@ -33,32 +33,76 @@ OperandLayout layout_of(const void* data, std::int64_t line, std::int64_t step, 
   return OperandLayout::strided;
 }
 
+// What the entry of a call takes.
 struct SmallProduct {
   const void* a;
   const void* b;
   void* d;
   const void* row;
-  std::int64_t row_step;
-  KernelStrides strides;
-  std::int32_t m, n, k;
+  std::int64_t row_step, d_row, d_col, a_batch, b_batch, d_batch;
+  SmallFactors factors;
 };
+
+// The entry of a call: stores the sum, a row added to it.
+constexpr std::string_view kEntry = R"(
+struct SmallProduct {
+  const Bits* a;
+  const Bits* b;
+  Element* d;
+  const Element* row;  // null: none
+  i64 row_step, d_row, d_col, a_batch, b_batch, d_batch;
+  SmallFactors factors;
+};
+
+extern "C" __global__ void __launch_bounds__(kThreads)
+    matmul_small(const __grid_constant__ SmallProduct p) {
+  __shared__ float parts[kWarps][kTile][kTile + 8];
+  SmallTile tile{p.a + blockIdx.z * p.a_batch, p.b + blockIdx.z * p.b_batch,
+                 int(blockIdx.y) * kTile, int(blockIdx.x) * kTile};
+  const int row = tile.row0 + threadIdx.x / kTile, col = tile.col0 + threadIdx.x % kTile;
+  tile.load(p.factors);
+  float added = 0;
+  if (p.row && col < p.factors.n) added = widen(p.row[col * p.row_step]);
+  const float sum = tile.sum(p.factors, parts);
+  if (row < p.factors.m && col < p.factors.n)
+    p.d[blockIdx.z * p.d_batch + row * p.d_row + col * p.d_col] = narrow<Element>(sum + added);
+}
+)";
 
 }  // namespace
 
-std::string matmul_small_text(DType dtype, OperandLayout a, OperandLayout b, int ahead) {
+SmallSchedule small_schedule(const SmallFactors& p, DType dtype, const void* a,
+                             std::int64_t a_batch, const void* b, std::int64_t b_batch) {
+  const auto size = static_cast<std::int64_t>(size_of(dtype));
+  // Half of what all warps take of the depth at once spares a shallow product registers and code.
+  return {dtype, layout_of(a, p.a_row, p.a_col, a_batch, p.m, p.k, size),
+          layout_of(b, p.b_col, p.b_row, b_batch, p.n, p.k, size), p.k * size <= 512 ? 1 : 2};
+}
+
+std::string matmul_small_text(const SmallSchedule& schedule) {
+  const DType dtype = schedule.dtype;
   const std::string instruction =
       dtype == f32 ? "m16n8k8.row.col.f32.tf32.tf32.f32"
                    : fmt::format("m16n8k16.row.col.f32.{0}.{0}.f32", name_of(dtype));
   constexpr std::string_view kNames[] = {"k_contiguous", "mn_contiguous", "strided"};
-  return typedef_of(dtype, "Element") + typedef_of_bits(dtype, "Bits") +
+  return typedef_of_bits(dtype, "Bits") +
          fmt::format(
              "#define MULTIPLY \"{}\"\nenum OperandLayout {{ k_contiguous, mn_contiguous, strided "
              "}};\n"
              "constexpr bool kRounds = {};\nconstexpr int kAhead = {};\n"
              "constexpr OperandLayout kLayoutA = {}, kLayoutB = {};\n",
-             instruction, dtype == f32, ahead, kNames[static_cast<int>(a)],
-             kNames[static_cast<int>(b)]) +
+             instruction, dtype == f32, schedule.ahead, kNames[static_cast<int>(schedule.a)],
+             kNames[static_cast<int>(schedule.b)]) +
          text::matmul_small_cu;
+}
+
+std::string matmul_small_text_of_call(const SmallSchedule& schedule) {
+  std::string text = typedef_of(schedule.dtype, "Element") + matmul_small_text(schedule);
+  return text.append(kEntry);
+}
+
+Grid small_grid(const SmallFactors& p, std::int64_t batches) {
+  return {ceil_div(p.n, kTile), ceil_div(p.m, kTile), batches};
 }
 
 // Measured on an H200 over some twenty shapes, each as x W^T + row, g W and g^T x, as nodes of a
@@ -81,28 +125,32 @@ bool is_small(const MatrixProduct& p, DType dtype, bool tf32) {
 void multiply_small(const MatrixProduct& p, const Tensor& a, const Tensor& b, const Tensor* row,
                     Tensor& d, cu::CudaStream& stream) {
   const DType dtype = a.dtype();
-  const auto size = static_cast<std::int64_t>(size_of(dtype));
   const KernelStrides s = kernel_strides(p, p.batch.empty() ? -1 : 0);
-  const OperandLayout layout_a = layout_of(a.data(), s.a_row, s.a_col, s.a_batch, p.m, p.k, size),
-                      layout_b = layout_of(b.data(), s.b_col, s.b_row, s.b_batch, p.n, p.k, size);
-  // Half of what all warps take of the depth at once spares a shallow product registers and code.
-  const int ahead = p.k * size <= 512 ? 1 : 2;
-  const auto variant =
-      static_cast<std::uint64_t>(dtype) << 8 | static_cast<std::uint64_t>(layout_a) << 4 |
-      static_cast<std::uint64_t>(layout_b) << 2 | static_cast<std::uint64_t>(ahead);
+  const SmallFactors factors{s.a_row,
+                             s.a_col,
+                             s.b_row,
+                             s.b_col,
+                             static_cast<std::int32_t>(p.m),
+                             static_cast<std::int32_t>(p.n),
+                             static_cast<std::int32_t>(p.k),
+                             0};
+  const SmallSchedule schedule =
+      small_schedule(factors, dtype, a.data(), s.a_batch, b.data(), s.b_batch);
   const CUfunction kernel =
-      hand_written(stream, text::matmul_small_cu, variant, "matmul_small",
-                   [&] { return matmul_small_text(dtype, layout_a, layout_b, ahead); });
+      hand_written(stream, text::matmul_small_cu, schedule.key(), "matmul_small",
+                   [&] { return matmul_small_text_of_call(schedule); });
   const SmallProduct one{a.data(),
                          b.data(),
                          d.data(),
                          row ? row->data() : nullptr,
                          row ? row->strides()[0] : 0,
-                         s,
-                         static_cast<std::int32_t>(p.m),
-                         static_cast<std::int32_t>(p.n),
-                         static_cast<std::int32_t>(p.k)};
-  launch(kernel, {ceil_div(p.n, kTile), ceil_div(p.m, kTile), batches_of(p)}, 256, stream, one);
+                         s.d_row,
+                         s.d_col,
+                         s.a_batch,
+                         s.b_batch,
+                         s.d_batch,
+                         factors};
+  launch(kernel, small_grid(factors, batches_of(p)), kSmallThreads, stream, one);
 }
 
 }  // namespace brrr::on_cuda

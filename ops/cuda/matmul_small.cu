@@ -1,23 +1,18 @@
-// Small matrix products by tensor cores, d = a b, and a row added. A block makes 16 x 16 results;
-// its warps share the summed dimension, and their sums are joined in the order of the warps.
-// Operands go from memory straight into the registers that mma reads, all loads of a warp at once:
-// the time to memory and back is what such a product takes. Expects Element, and Bits of its
-// size; MULTIPLY, the instruction; kRounds, whether that takes TF32; kAhead, the chunks that a warp
-// loads at once; kLayoutA and kLayoutB, the OperandLayout of each.
+// Small matrix products by tensor cores. A block makes 16 x 16 results, one a thread; its warps share
+// the summed dimension, and their sums are joined in the order of the warps. Operands go from memory
+// straight into the registers that mma reads, all loads of a warp at once: the time to memory and
+// back is what such a product takes. Expects Bits, of the elements' size; MULTIPLY, the instruction;
+// kRounds, whether that takes TF32; kAhead, the chunks that a warp loads at once; kLayoutA and
+// kLayoutB, the OperandLayout of each. What becomes of a result is the entry's.
 
-struct SmallProduct {
-  const Bits* a;
-  const Bits* b;
-  Element* d;
-  const Element* row;  // null: none
-  i64 row_step;
-  i64 a_row, a_col, b_row, b_col, d_row, d_col;
-  i64 a_batch, b_batch, d_batch;
+struct SmallFactors {
+  i64 a_row, a_col, b_row, b_col;
   i32 m, n, k;
+  u32 early;  // bits by factor: no running kernel writes it, so it is read before those have ended
 };
 
 constexpr int kTile = 16;
-constexpr int kPerWord = 4 / sizeof(Element);
+constexpr int kPerWord = 4 / sizeof(Bits);
 constexpr int kWords = 4;                      // of a line, in a lane
 constexpr int kChunk = 4 * kWords * kPerWord;  // of the summed dimension, in a warp
 constexpr int kWarps = 8;
@@ -120,49 +115,65 @@ BRRR_FN void multiply(const FragmentA& a, const FragmentB& b, float (&sums)[2][4
   }
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads)
-    matmul_small(const __grid_constant__ SmallProduct p) {
-  wait_for_previous_kernel();
-  __shared__ float parts[kWarps][kTile][kTile + 8];
-  const int warp = threadIdx.x / 32;
-  const int row0 = blockIdx.y * kTile, col0 = blockIdx.x * kTile;
-  const Bits* a = p.a + blockIdx.z * p.a_batch;
-  const Bits* b = p.b + blockIdx.z * p.b_batch;
-  const int row = threadIdx.x / kTile, col = threadIdx.x % kTile;
-  float added = 0;
-  if (p.row && col0 + col < p.n) added = widen(p.row[(col0 + col) * p.row_step]);
+// One block's part of a product: load, then sum.
+struct SmallTile {
+  const Bits* a;  // the matrices of this block
+  const Bits* b;
+  int row0, col0;
+  FragmentA part_a[kAhead];
+  FragmentB part_b[kAhead];
 
-  float sums[2][4] = {};
-#pragma unroll 1
-  for (int k = warp * kChunk; k < p.k; k += kWarps * kChunk * kAhead) {
-    FragmentA part_a[kAhead];
-    FragmentB part_b[kAhead];
+  BRRR_SCALAR_FN void load_a(const SmallFactors& p, int k) {
 #pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
+    for (int i = 0; i < kAhead; ++i)
       part_a[i].read(a, p.a_row, p.a_col, row0, p.m, k + i * kWarps * kChunk, p.k);
-      part_b[i].read(b, p.b_col, p.b_row, col0, p.n, k + i * kWarps * kChunk, p.k);
-    }
-    __syncwarp();  // the assembler would move loads behind the first products
+  }
+  BRRR_SCALAR_FN void load_b(const SmallFactors& p, int k) {
 #pragma unroll
-    for (int i = 0; i < kAhead; ++i) multiply(part_a[i], part_b[i], sums);
+    for (int i = 0; i < kAhead; ++i)
+      part_b[i].read(b, p.b_col, p.b_row, col0, p.n, k + i * kWarps * kChunk, p.k);
   }
 
-  const int group = threadIdx.x % 32 / 4, pair = threadIdx.x % 4 * 2;
-  if (warp * kChunk < p.k) {
+  // The first loads of this warp, and the wait for the kernel before.
+  BRRR_SCALAR_FN void load(const SmallFactors& p) {
+    const int k = threadIdx.x / 32 * kChunk;
+    if (p.early & 1) load_a(p, k);
+    if (p.early & 2) load_b(p, k);
+    wait_for_previous_kernel();
+    if (!(p.early & 1)) load_a(p, k);
+    if (!(p.early & 2)) load_b(p, k);
+  }
+
+  // The sum of this thread's result.
+  BRRR_SCALAR_FN float sum(const SmallFactors& p, float (&parts)[kWarps][kTile][kTile + 8]) {
+    const int warp = threadIdx.x / 32;
+    float sums[2][4] = {};
+    int k = warp * kChunk;
+#pragma unroll 1
+    while (k < p.k) {
+      __syncwarp();  // the assembler would move loads behind the first products
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      parts[warp][FragmentA::line_of(i / 2 % 2, group)][FragmentB::line_of(i / 4, pair + i % 2)] =
-          sums[i / 4][i % 4];
+      for (int i = 0; i < kAhead; ++i) multiply(part_a[i], part_b[i], sums);
+      k += kWarps * kChunk * kAhead;
+      if (k >= p.k) break;
+      load_a(p, k);
+      load_b(p, k);
     }
-  }
-  __syncthreads();
-  float sum = parts[0][row][col];
+    const int group = threadIdx.x % 32 / 4, pair = threadIdx.x % 4 * 2;
+    if (warp * kChunk < p.k) {
 #pragma unroll
-  for (int other = 1; other < kWarps; ++other) {
-    if (other * kChunk < p.k) sum += parts[other][row][col];
+      for (int i = 0; i < 8; ++i) {
+        parts[warp][FragmentA::line_of(i / 2 % 2, group)][FragmentB::line_of(i / 4, pair + i % 2)] =
+            sums[i / 4][i % 4];
+      }
+    }
+    __syncthreads();
+    const int row = threadIdx.x / kTile, col = threadIdx.x % kTile;
+    float sum = parts[0][row][col];
+#pragma unroll
+    for (int other = 1; other < kWarps; ++other) {
+      if (other * kChunk < p.k) sum += parts[other][row][col];
+    }
+    return sum;
   }
-  if (row0 + row < p.m && col0 + col < p.n) {
-    p.d[blockIdx.z * p.d_batch + (row0 + row) * p.d_row + (col0 + col) * p.d_col] =
-        narrow<Element>(sum + added);
-  }
-}
+};

@@ -51,10 +51,22 @@ std::vector<int> add_formula(Body& body, const Call& call, std::span<const int> 
   return results;
 }
 
+// A product of matrices, and a row added to it before the result is rounded.
+int add_contraction(Body& body, std::span<const int> operands, DType result) {
+  Body::Value value;
+  value.kind = Body::Value::Kind::contraction;
+  value.dtype = value.type = operands.size() > 2 ? register_dtype(result) : result;
+  value.operands = {operands[0], operands[1]};
+  const int product = body.add(std::move(value));
+  if (operands.size() == 2) return product;
+  return body.add_expression("a + b", result, result, {product, operands[2]});
+}
+
 }  // namespace
 
 bool has_values(const OpInfo& op) {
-  return op.kind == OpKind::pointwise || op.kind == OpKind::formula || op.kind == OpKind::reduction;
+  return op.kind == OpKind::pointwise || op.kind == OpKind::formula ||
+         op.kind == OpKind::reduction || op.algebra == Algebra::contraction;
 }
 
 std::vector<int> add_call(Body& body, const Call& call, std::span<const int> operands,
@@ -64,7 +76,8 @@ std::vector<int> add_call(Body& body, const Call& call, std::span<const int> ope
     case OpKind::pointwise: return add_pointwise(body, call, operands, scalars);
     case OpKind::formula:
       return add_formula(body, call, operands, outputs[0] == f64 ? f64 : f32, scalars);
-    default: return {add_reduction(body, op, outputs[0], operands[0])};
+    case OpKind::reduction: return {add_reduction(body, op, outputs[0], operands[0])};
+    default: return {add_contraction(body, operands, outputs[0])};
   }
 }
 

@@ -10,7 +10,8 @@
 
 namespace brrr::jit {
 
-// Whether a body can compute calls of this op: pointwise rows, conversions, formulas, reductions.
+// Whether a body can compute calls of this op: pointwise rows, conversions, formulas, reductions,
+// products of matrices.
 bool has_values(const OpInfo& op);
 
 // Appends the values of a call: `operands` are those of its inputs. Its numbers become scalars of

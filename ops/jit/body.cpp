@@ -13,8 +13,14 @@ using Kind = Body::Value::Kind;
 
 bool Body::reduces() const {
   return std::any_of(values.begin(), values.end(), [](const Value& value) {
-    return value.kind == Kind::reduction || value.kind == Kind::arg;
+    return value.kind == Kind::reduction || value.kind == Kind::arg ||
+           value.kind == Kind::contraction;
   });
+}
+
+int Body::contraction() const {
+  const auto found = std::ranges::find(values, Kind::contraction, &Value::kind);
+  return found == values.end() ? -1 : static_cast<int>(found - values.begin());
 }
 
 int Body::add(Value value) {
@@ -83,6 +89,7 @@ std::vector<Level> levels_of(const Body& body) {
       case Kind::index: covers(Body::Scope::element); break;
       case Kind::reduction:
       case Kind::arg:
+      case Kind::contraction:
         level.scope = Body::Scope::row;
         ++level.pass;
         break;
@@ -117,6 +124,13 @@ void verify_value(const Body& body, std::size_t i, const std::vector<Level>& lev
     case Kind::arg:
       require(operands == 1 && levels[static_cast<std::size_t>(value.operands[0])].per_element(),
               "reductions of elements");
+      break;
+    case Kind::contraction:
+      require(operands == 2 && body.value(value.operands[0]).kind == Kind::input &&
+                  body.value(value.operands[1]).kind == Kind::input &&
+                  body.value(value.operands[0]).dtype == body.value(value.operands[1]).dtype &&
+                  std::ranges::count(body.values, Kind::contraction, &Body::Value::kind) == 1,
+              "one contraction, of two inputs of one type");
       break;
     case Kind::gathered:
       require(among(body.inputs.size()) && operands == 1, "known gathered inputs");

@@ -38,15 +38,18 @@ struct Body {
       index,       // an i64: coordinate `number` of the element, see Body::indices
       expression,  // `text` over its operands, called a, b, c, ...
       reduction,  // of operand a over a row: `text` maps an element, then identity, combine, finish
-      arg,        // the first place in its row that stands before all others: `text` says whether
-                  // the element a stands before b
-      gathered,   // of inputs[number], operand a elements further than the element's own place
-      draw,       // a random number; `text` is uniform or normal, inputs[number] the {seed, step,
-                  // base} of the generator, operand a the draw's place in the step (counted from
-                  // base) and b the element's in the draw
-      check,      // operand a, which is reported unless it is in range. `text` is index, of a
-                  // dimension of b elements: out of range it is clamped; or range, from b to c. The
-                  // last operand is the position that a report names
+      contraction,  // the sum over a row of the products of operands a and b, which are inputs:
+                    // matrices whose rows and columns are the results' dimensions that only one of
+                    // them varies in. f32 factors are rounded to TF32
+      arg,          // the first place in its row that stands before all others: `text` says whether
+                    // the element a stands before b
+      gathered,     // of inputs[number], operand a elements further than the element's own place
+      draw,         // a random number; `text` is uniform or normal, inputs[number] the {seed, step,
+                    // base} of the generator, operand a the draw's place in the step (counted from
+                    // base) and b the element's in the draw
+      check,        // operand a, which is reported unless it is in range. `text` is index, of a
+              // dimension of b elements: out of range it is clamped; or range, from b to c. The
+              // last operand is the position that a report names
     };
     Kind kind = Kind::input;
     DType dtype = f32;    // of the result
@@ -71,6 +74,7 @@ struct Body {
   int operands() const { return static_cast<int>(inputs.size() + outputs.size()); }
   const Value& value(int number) const { return values[static_cast<std::size_t>(number)]; }
   bool reduces() const;
+  int contraction() const;  // the value that is one; -1: none
 
   // These append a value and return its number.
   int add(Value value);

@@ -15,13 +15,20 @@ typedef long long i64;
 
 namespace brrr {
 
-// The first thing that a kernel does. Its blocks may be started while the last blocks of the
-// previous kernel still run: from here on the writes of those are visible. No kernel lets the next
-// one start sooner: early blocks would occupy multiprocessors that running blocks need, and
-// unevenly.
+// The first thing that a kernel does, but for reads of what no running kernel writes. Its blocks may
+// be started while the last blocks of the previous kernel still run: from here on the writes of
+// those are visible.
 BRRR_FN void wait_for_previous_kernel() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// Lets blocks of the next kernel start before this one ends: for kernels of few blocks, since early
+// ones would occupy multiprocessors that running blocks need, and unevenly.
+BRRR_FN void start_next_kernel() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
 #endif
 }
 

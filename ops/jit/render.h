@@ -117,6 +117,7 @@ struct Kernel {
   std::string function = "run", suffix = {};  // the entry is the body's name and the suffix
   int threads = 256;
   bool reads_inputs = true;          // else it takes no pointers to them
+  bool waits = true;                 // for the kernel before; else the statements do
   std::vector<Parameter> last = {};  // what it takes after outputs, inputs and constants
   std::string memory = {};           // the type of its shared memory; "": none
   std::string statements = {};

@@ -26,7 +26,8 @@ std::string_view register_name(DType dtype) { return c_name(register_dtype(dtype
 namespace {
 
 bool is_reduction(const Body::Value& value) {
-  return value.kind == Kind::reduction || value.kind == Kind::arg;
+  return value.kind == Kind::reduction || value.kind == Kind::arg ||
+         value.kind == Kind::contraction;
 }
 
 // Appends `value`, after what it needs, where `takes` allows it.
@@ -100,6 +101,7 @@ std::string name_of_value(const Body& body, int value) {
     case Kind::input: return fmt::format("{}x{}", row, v.number);
     case Kind::index: return fmt::format("n{}", v.number);
     case Kind::reduction:
+    case Kind::contraction:
     case Kind::arg: return fmt::format("{}r{}", row, value);
     default: return fmt::format("{}v{}", row, value);
   }
@@ -343,13 +345,14 @@ std::string kernel_of(const Body& body, const Kernel& kernel) {
   return fmt::format(
       "template <class Block>\nBRRR_FN void {0}(Block block, void* memory, {1}) {{\n{2}}}\n"
       "extern \"C\" __global__ void __launch_bounds__({3}) {4}{5}({6}) {{\n"
-      "  wait_for_previous_kernel();\n{7}  {0}(LaunchedBlock(), {8}, {9});\n}}\n",
+      "{10}{7}  {0}(LaunchedBlock(), {8}, {9});\n}}\n",
       kernel.function, kernel_parameters(body, kernel, false), kernel.statements, kernel.threads,
       body.name, kernel.suffix, kernel_parameters(body, kernel, true),
       kernel.memory.empty()
           ? ""
           : fmt::format("  __shared__ alignas(16) char memory[sizeof({})];\n", kernel.memory),
-      kernel.memory.empty() ? "nullptr" : "memory", arguments);
+      kernel.memory.empty() ? "nullptr" : "memory", arguments,
+      kernel.waits ? "  wait_for_previous_kernel();\n" : "");
 }
 
 std::string of_body(const Body& body, std::string_view text) {

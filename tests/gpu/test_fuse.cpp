@@ -9,6 +9,10 @@ TEST_CASE("fused programs on CUDA give what eager ones do", "[gpu][fuse]") {
   check_fused_programs(cuda(0));
 }
 
+TEST_CASE("products and what follows them are one kernel, with eager's bits", "[gpu][fuse]") {
+  check_fused_products(cuda(0));
+}
+
 TEST_CASE("random programs on CUDA have eager's bits when they are fused", "[gpu][programs]") {
   check_random_programs(cuda(0), 100, Mode::fused);
 }

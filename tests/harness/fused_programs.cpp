@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "brrr/ops/matmul.h"
 #include "tests/harness/catch.h"
 #include "tests/harness/compile_check.h"
 
@@ -157,7 +158,59 @@ const std::vector<Program> kPrograms = {
      false},
 };
 
+// Matrix products with what follows them, where the device has generated products: one kernel each.
+const std::vector<Program> kProducts = {
+    {"an activation of a layer",
+     {{33, 40}, {40, 24}, {24}},
+     1,
+     [](const Tensors& a) { return Tensors{gelu_tanh(affine(a[0], a[1], a[2]))}; }},
+    {"a layer whose sum is also returned, and a residual",
+     {{64, 64}, {64, 32}, {32}, {64, 32}},
+     1,
+     [](const Tensors& a) {
+       const Tensor x = affine(a[0], a[1], a[2]);
+       return Tensors{x, tanh(x) + a[3]};
+     }},
+    {"batches, scaled by columns and rows",
+     {{3, 20, 16}, {3, 16, 18}, {18}, {20, 1}},
+     1,
+     [](const Tensors& a) { return Tensors{matmul(a[0], a[1]) * a[2] + a[3]}; }},
+    {"transposed factors and a transposed result",
+     {{48, 32}, {24, 48}, {24, 32}},
+     1,
+     [](const Tensors& a) {
+       const Tensor product = matmul(transpose(a[0], 0, 1), transpose(a[1], 0, 1));
+       return Tensors{transpose(product, 0, 1) * 2.0 + a[2]};
+     }},
+    {"rows of a batch by one matrix",
+     {{4, 7, 16}, {16, 12}, {4, 7, 12}},
+     1,
+     [](const Tensors& a) { return Tensors{relu(matmul(a[0], a[1])) * a[2]}; }},
+    {"a product of two products",
+     {{16, 24}, {24, 20}, {20, 8}},
+     2,
+     [](const Tensors& a) { return Tensors{sin(matmul(cos(matmul(a[0], a[1])), a[2]))}; }},
+    {"a long sum",
+     {{16, 1000}, {1000, 16}},
+     1,
+     [](const Tensors& a) { return Tensors{abs(matmul(a[0], a[1]))}; }},
+    {"heads of a projection",
+     {{2, 9, 32}, {32, 32}, {2, 4, 9, 8}},
+     1,
+     [](const Tensors& a) {
+       const Tensor x = matmul(a[0], a[1]);
+       return Tensors{transpose(reshape(x, {2, 9, 4, 8}), 1, 2) * 0.5 + a[2]};
+     }},
+};
+
 }  // namespace
+
+void check_fused_products(Device device) {
+  const MatmulPrecisionGuard precision(Precision::tf32);
+  for (const Program& program : kProducts) {
+    for (const DType dtype : {f32, bf16, f16}) check(program, dtype, device);
+  }
+}
 
 void check_fused_programs(Device device) {
   for (const Program& program : kPrograms) {

@@ -6,5 +6,7 @@
 namespace brrr::test {
 
 void check_fused_programs(Device device);
+// Products by generated kernels.
+void check_fused_products(Device device);
 
 }  // namespace brrr::test

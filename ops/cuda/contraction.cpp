@@ -1,0 +1,221 @@
+#include "brrr/ops/cuda/contraction.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "brrr/ops/jit/compiler.h"
+#include "brrr/ops/jit/render.h"
+#include "brrr/ops/matmul.h"
+#include "brrr/tensor/cuda_runtime.h"
+#include "brrr/tensor/error.h"
+#include "brrr/tensor/tensor_impl.h"
+
+namespace brrr::on_cuda {
+namespace {
+
+using std::int64_t;
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+// The dimensions of a body's space by what they are of the product.
+struct Roles {
+  std::vector<int> batch, rows, columns, summed;
+};
+
+std::optional<Roles> roles_of(const BodySpec& spec, const Dims& a, const Dims& b) {
+  Roles roles;
+  for (int d = 0; d < spec.dims.size(); ++d) {
+    const bool in_a = a[d] != 0, in_b = b[d] != 0;
+    if (spec.reduced >> d & 1) {
+      if (!in_a || !in_b) return {};
+      roles.summed.push_back(d);
+    } else if (in_a && in_b) {
+      roles.batch.push_back(d);
+    } else if (in_a) {
+      roles.rows.push_back(d);
+    } else if (in_b) {
+      roles.columns.push_back(d);
+    } else if (spec.dims[d] != 1) {
+      return {};
+    }
+  }
+  return roles;
+}
+
+// Orders dimensions by an operand's strides, largest first, and gives the stride of their joint
+// index; none if there is none. Without dimensions it is 0.
+std::optional<int64_t> join(const BodySpec& spec, const Dims& strides, std::vector<int>& dims) {
+  std::ranges::sort(dims, [&](int p, int q) { return strides[p] > strides[q]; });
+  for (std::size_t i = 0; i + 1 < dims.size(); ++i) {
+    if (strides[dims[i]] != strides[dims[i + 1]] * spec.dims[dims[i + 1]]) return {};
+  }
+  return dims.empty() ? 0 : strides[dims.back()];
+}
+
+int64_t count_of(const BodySpec& spec, const std::vector<int>& dims) {
+  int64_t count = 1;
+  for (const int d : dims) count *= spec.dims[d];
+  return count;
+}
+
+// The largest number that every stride of the batch is a multiple of.
+int64_t common_stride(const Dims& strides) {
+  int64_t common = 0;
+  for (const int64_t stride : strides) common = std::gcd(common, stride);
+  return common;
+}
+
+SmallFactors factors_of(const MatrixProduct& p) {
+  return {p.a.row,
+          p.a.col,
+          p.b.row,
+          p.b.col,
+          static_cast<std::int32_t>(p.m),
+          static_cast<std::int32_t>(p.n),
+          static_cast<std::int32_t>(p.k),
+          0};
+}
+
+// Factors that no kernel of the program writes before may be read while the one before still runs;
+// outside of a captured program that one may be anybody's.
+std::uint32_t early_factors(const BodySpec& spec, const Contraction& c, cu::CudaStream& stream) {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  BRRR_CUDA(cuStreamIsCapturing, stream.handle, &status);
+  if (status != CU_STREAM_CAPTURE_STATUS_ACTIVE) return 0;
+  return (spec.steady >> c.a & 1) | (spec.steady >> c.b & 1) << 1;
+}
+
+}  // namespace
+
+std::optional<Contraction> contraction_of(const BodySpec& spec, std::span<const Dims> strides) {
+  const jit::Body& body = spec.body;
+  const jit::Body::Value& value = body.value(body.contraction());
+  Contraction c;
+  c.a = body.value(value.operands[0]).number;
+  c.b = body.value(value.operands[1]).number;
+  const Dims &a = strides[at(c.a)], &b = strides[at(c.b)];
+  std::optional<Roles> roles = roles_of(spec, a, b);
+  if (!roles) return {};
+  const auto a_row = join(spec, a, roles->rows), b_col = join(spec, b, roles->columns),
+             a_col = join(spec, a, roles->summed), b_row = join(spec, b, roles->summed);
+  if (!a_row || !b_col || !a_col || !b_row) return {};
+  // Both factors must pass through the summed dimensions in one order.
+  std::vector<int> summed = roles->summed;
+  if (join(spec, a, summed) != a_col || summed != roles->summed) return {};
+  MatrixProduct& p = c.product;
+  p.m = count_of(spec, roles->rows);
+  p.n = count_of(spec, roles->columns);
+  p.k = count_of(spec, roles->summed);
+  p.a.row = *a_row, p.a.col = *a_col, p.b.row = *b_row, p.b.col = *b_col;
+  Dims sizes;
+  std::vector<int> order = roles->batch;
+  for (const int d : roles->batch) {
+    p.batch.push_back(spec.dims[d]);
+    p.a.batch.push_back(a[d]);
+    p.b.batch.push_back(b[d]);
+  }
+  order.insert(order.end(), roles->rows.begin(), roles->rows.end());
+  order.insert(order.end(), roles->columns.begin(), roles->columns.end());
+  for (const int d : order) sizes.push_back(spec.dims[d]);
+  if (sizes.empty()) sizes.push_back(1);
+  c.results = space_of(sizes);
+  for (const Dims& operand : strides) {
+    Dims of;
+    for (const int d : order) of.push_back(operand[d]);
+    if (of.empty()) of.push_back(0);
+    add_operand(c.results, sizes, of);
+  }
+  coalesce(c.results);
+  return c;
+}
+
+bool is_generated(const BodySpec& spec, std::span<const Dims> strides) {
+  const std::optional<Contraction> c = contraction_of(spec, strides);
+  if (!c) return false;
+  const DType dtype = spec.body.inputs[at(c->a)].dtype;
+  MatrixProduct shape = c->product;
+  if (shape.batch.size() > 1) {  // the kernel takes any batch
+    int64_t count = 1;
+    for (const int64_t size : shape.batch) count *= size;
+    shape.batch = Dims{count};
+  }
+  return is_small(shape, dtype, matmul_precision() == Precision::tf32);
+}
+
+std::string contraction_text(const jit::Body& body, const Contraction& c,
+                             const SmallSchedule& schedule) {
+  using namespace jit::pieces;
+  const int product = body.contraction();
+  const jit::Body::Value& value = body.value(product);
+  std::string sum = "tile.sum(p, *static_cast<float(*)[kWarps][kTile][kTile + 8]>(memory))";
+  if (body.strict && is_half(value.dtype))
+    sum = fmt::format("rounded<{}>({})", c_name(value.dtype), sum);
+  const std::vector<int> results = passes_of(body).front().results;
+  Kernel kernel{.threads = kSmallThreads, .memory = "float[kWarps][kTile][kTile + 8]"};
+  kernel.waits = false;
+  kernel.last = {{fmt::format("Geometry<{}>", body.operands()), "results"}, {"SmallFactors", "p"}};
+  const bool wide = !is_narrow(c.results);
+  kernel.statements = fmt::format(
+      "  const i64 matrix = i64(blockIdx.z) * p.m * p.n;\n"
+      "  i64 offset[{0}];\n"
+      "  locate<{1}, {2}>(results, matrix, offset);\n"
+      "  SmallTile tile{{reinterpret_cast<const Bits*>(in{3}) + offset[{3}], "
+      "reinterpret_cast<const Bits*>(in{4}) + offset[{4}], int(blockIdx.y) * kTile, "
+      "int(blockIdx.x) * kTile}};\n"
+      "  tile.load(p);\n"
+      "  start_next_kernel();\n"
+      "  const int line = tile.row0 + threadIdx.x / kTile, column = tile.col0 + threadIdx.x % "
+      "kTile;\n"
+      "  const bool inside = line < p.m && column < p.n;\n"
+      "  locate<{1}, {2}>(results, inside ? matrix + i64(line) * p.n + column : matrix, offset);\n"
+      "  Row row;\n  {5}"
+      "  {6} = {7};\n"
+      "  if (!inside) return;\n{8}  {9}",
+      body.operands(), c.results.rank, wide, c.a, c.b, begin_call(body, "row", "offset"),
+      name_of_value(body, product), sum, statements(body, results),
+      leave_call(body, "row", fmt::format("offset + {}", body.inputs.size())));
+  return matmul_small_text(schedule) +
+         of_body(body, functions(body) + row_struct(body) + leave(body) + kernel_of(body, kernel));
+}
+
+void run_contraction(const BodySpec& spec, const Tensor* const* inputs, const Tensor* outputs) {
+  const jit::Body& body = spec.body;
+  std::vector<Dims> strides;
+  std::vector<void*> data;
+  const auto add = [&](const Tensor& t) {
+    strides.emplace_back(t.strides());
+    for (int d = 0; d < t.rank(); ++d) {
+      if (t.size(d) == 1) strides.back()[d] = 0;
+    }
+  };
+  for (std::size_t i = 0; i < body.inputs.size(); ++i) add(*inputs[i]);
+  for (std::size_t o = 0; o < body.outputs.size(); ++o) add(outputs[o]);
+  std::optional<Contraction> c = contraction_of(spec, strides);
+  if (!c) fail(fmt::format("[{}] expected factors with one stride a dimension", body.name));
+  cu::CudaStream& stream = cu::current_stream(outputs[0].device());
+  SmallFactors factors = factors_of(c->product);
+  const SmallSchedule schedule = small_schedule(
+      factors, body.inputs[at(c->a)].dtype, inputs[c->a]->data(), common_stride(c->product.a.batch),
+      inputs[c->b]->data(), common_stride(c->product.b.batch));
+  factors.early = early_factors(spec, *c, stream);
+  jit::Geometry results;
+  jit::fill(results, c->results, 1);
+  for (std::size_t o = 0; o < body.outputs.size(); ++o) data.push_back(outputs[o].data());
+  for (std::size_t i = 0; i < body.inputs.size(); ++i) data.push_back(inputs[i]->data());
+  std::vector<void*> arguments;
+  for (void*& address : data) arguments.push_back(&address);
+  for (const std::uint64_t& bits : spec.scalars)
+    arguments.push_back(const_cast<std::uint64_t*>(&bits));
+  arguments.push_back(&results);
+  arguments.push_back(&factors);
+  const CUfunction kernel =
+      jit::load_kernel(stream.device, body.name.c_str(), contraction_text(body, *c, schedule));
+  int64_t batches = 1;
+  for (const int64_t size : c->product.batch) batches *= size;
+  launch_programmatic(kernel, small_grid(factors, batches), kSmallThreads, stream,
+                      arguments.data());
+}
+
+}  // namespace brrr::on_cuda

@@ -1,0 +1,34 @@
+// Bodies with a contraction on CUDA: a matrix product whose results go through the body's values on
+// their way to memory. The tile kernel is the one that an eager product of the same shape runs
+// (matmul_small.cu), so sums have eager's bits; the body's text takes the place of its entry.
+#pragma once
+
+#include <optional>
+#include <span>
+
+#include <brrr/ops/body_kernel.h>
+#include <brrr/ops/cuda/matmul_layout.h>
+#include <brrr/ops/cuda/matmul_small.h>
+#include <brrr/ops/jit/geometry.h>
+
+namespace brrr::on_cuda {
+
+// A body's space as a product of matrices.
+struct Contraction {
+  int a = 0, b = 0;       // the inputs that are the factors
+  MatrixProduct product;  // strides of the factors; those of results are in `results`
+  // The results in the order of batch, row, column; inputs and outputs of the body are operands.
+  StridedSpace results;
+};
+
+// `strides` of each operand, inputs first. None where a factor's rows, columns or summed dimensions
+// do not have one stride.
+std::optional<Contraction> contraction_of(const BodySpec& spec, std::span<const Dims> strides);
+
+// The kernel's text: the entry is the body's name.
+std::string contraction_text(const jit::Body& body, const Contraction& contraction,
+                             const SmallSchedule& schedule);
+
+void run_contraction(const BodySpec& spec, const Tensor* const* inputs, const Tensor* outputs);
+
+}  // namespace brrr::on_cuda

@@ -1,0 +1,97 @@
+// Bodies with a contraction: which layouts are products, and that their texts compile. Nothing here
+// needs a GPU.
+#include <cstdlib>
+
+#include "brrr/ops/cuda/contraction.h"
+#include "brrr/ops/jit/compiler.h"
+#include "brrr/tensor/cuda_api.h"
+#include "tests/harness/catch.h"
+#include "tests/harness/cubin.h"
+#include "tests/harness/skip.h"
+
+using namespace brrr;
+using namespace brrr::on_cuda;
+using Scope = jit::Body::Scope;
+
+namespace {
+
+// tanh(a b + row), and a b + row, over dimensions [batch, row, column, summed].
+BodySpec layer_of(DType dtype, const Dims& dims) {
+  BodySpec spec;
+  spec.dims = dims;
+  spec.reduced = 1u << (dims.size() - 1);
+  jit::Body& body = spec.body;
+  body.name = "layer";
+  body.strict = true;
+  const int a = body.add_input(dtype), b = body.add_input(dtype),
+            row = body.add_input(dtype, Scope::row);
+  jit::Body::Value product;
+  product.kind = jit::Body::Value::Kind::contraction;
+  product.dtype = product.type = f32;
+  product.operands = {a, b};
+  const int sum = body.add_expression("a + b", dtype, dtype, {body.add(product), row});
+  body.add_output(sum, dtype);
+  body.add_output(body.add_expression("tanh(a)", dtype, dtype, {sum}), dtype);
+  return spec;
+}
+
+}  // namespace
+
+TEST_CASE("contractions are found by their strides", "[jit][cuda]") {
+  const BodySpec spec = layer_of(bf16, {4, 24, 32, 48});
+  const Dims out = {24 * 32, 32, 1, 0}, row = {0, 0, 1, 0};
+  SECTION("a batch of products") {
+    const auto c = contraction_of(
+        spec, std::vector<Dims>{{24 * 48, 48, 0, 1}, {48 * 32, 0, 1, 32}, row, out, out});
+    REQUIRE(c);
+    CHECK(c->product.m == 24);
+    CHECK(c->product.n == 32);
+    CHECK(c->product.k == 48);
+    CHECK(c->product.batch == Dims{4});
+    CHECK(c->product.b.row == 32);
+    CHECK(c->product.b.col == 1);
+  }
+  SECTION("a batch against one matrix has its rows") {
+    const auto c =
+        contraction_of(spec, std::vector<Dims>{{24 * 48, 48, 0, 1}, {0, 0, 1, 32}, row, out, out});
+    REQUIRE(c);
+    CHECK(c->product.m == 96);
+    CHECK(c->product.batch.empty());
+    CHECK(c->results.rank == 2);  // rows and columns: the added row repeats
+  }
+  SECTION("rows without one stride are no matrix's") {
+    CHECK_FALSE(contraction_of(
+        spec, std::vector<Dims>{{1000 * 48, 48, 0, 1}, {0, 0, 1, 32}, row, out, out}));
+  }
+  SECTION("a factor that does not vary along the sum is none") {
+    CHECK_FALSE(contraction_of(
+        spec, std::vector<Dims>{{24 * 48, 48, 0, 0}, {48 * 32, 0, 1, 32}, row, out, out}));
+  }
+}
+
+TEST_CASE("contractions compile for CUDA", "[jit][cuda]") {
+  if (const std::string problem = cu::open_library(cu::Library::nvrtc); !problem.empty()) {
+    brrr::testing::skip(problem);
+    return;
+  }
+  ::setenv("BRRR_CACHE", "off", 1);
+  for (const DType dtype : {f32, f16, bf16}) {
+    const BodySpec spec = layer_of(dtype, {4, 24, 32, 48});
+    const Dims out = {24 * 32, 32, 1, 0}, row = {0, 0, 1, 0};
+    const auto c = contraction_of(
+        spec, std::vector<Dims>{{24 * 48, 48, 0, 1}, {48 * 32, 0, 1, 32}, row, out, out});
+    REQUIRE(c);
+    for (const OperandLayout b : {OperandLayout::mn_contiguous, OperandLayout::strided}) {
+      const std::string text =
+          contraction_text(spec.body, *c, {dtype, OperandLayout::k_contiguous, b, 2});
+      for (const int architecture : {80, 90}) {
+        for (const auto& kernel :
+             testing::resources_of(jit::compile_to_cubin(text, architecture))) {
+          CHECK(kernel.registers <= 128);
+          CHECK(kernel.local_bytes == 0);
+        }
+      }
+    }
+  }
+  ::unsetenv("BRRR_CACHE");
+}
