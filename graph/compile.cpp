@@ -10,6 +10,7 @@
 
 #include "brrr/autograd/autograd.h"
 #include "brrr/autograd/journal.h"
+#include "brrr/graph/fusion_report.h"
 #include "brrr/graph/guards.h"
 #include "brrr/graph/program.h"
 #include "brrr/graph/signature.h"
@@ -130,12 +131,14 @@ std::unique_ptr<Program> CompiledStep::State::plan(Graph graph) {
   if (options.mode == Mode::fused) {
     Graph fused = graph;
     run_pass(fused, graph::fuse, "fuse");
+    graph::check_required(graph, fused, options.name);
     try {
       return std::make_unique<Program>(std::move(fused), arena, program_options());
     } catch (const OutOfMemory&) {
       throw;
     } catch (const Error& error) {
-      if (graph.device.is_cuda() || options.fallback == OnFallback::refuse) throw;
+      const bool must_fuse = options.fallback == OnFallback::refuse || !graph.required.empty();
+      if (graph.device.is_cuda() || must_fuse) throw;
       if (!std::exchange(unfused_reported, true)) {
         const std::string line =
             fmt::format("[{}] runs unfused, since its kernels cannot be compiled: {}\n",
@@ -381,6 +384,7 @@ std::string CompiledStep::explain() const {
         e.arena_bytes, e.least_bytes, e.kept_bytes, e.scratch_bytes);
     for (const graph::SettingRead& read : state_->entries[i]->guards->settings())
       text += fmt::format("  while {} is {}\n", read.name, read.value);
+    text += graph::unfused_text(state_->entries[i]->program->graph());
     const std::vector<HostConstant>& constants = state_->entries[i]->host_constants;
     if (constants.empty()) continue;
     text += "  the same in every replay:\n";
@@ -402,6 +406,11 @@ std::string CompiledStep::graph_text(int entry, int format) const {
   return graph::to_string(state_->program(entry).graph(), static_cast<graph::Format>(format));
 }
 
+std::vector<UnfusedEdge> CompiledStep::unfused(int entry) const {
+  const std::lock_guard lock(state_->mutex);
+  return graph::describe_unfused(state_->program(entry).graph());
+}
+
 void CompiledStep::each_call(int entry, const Visit& visit) const {
   if (!visit) fail("[each_call] expected a function, got none");
   const std::lock_guard lock(state_->mutex);
@@ -415,3 +424,13 @@ void CompiledStep::clear() {
 }
 
 }  // namespace brrr::detail
+
+namespace brrr {
+
+void require_fused(const Tensor& a, const Tensor& b) {
+  if (!a.defined() || !b.defined())
+    fail("[require_fused] expected two tensors, got an undefined one");
+  graph::Trace::require_fused(a, b);
+}
+
+}  // namespace brrr

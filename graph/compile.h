@@ -43,6 +43,7 @@
 #include <utility>
 #include <vector>
 
+#include <brrr/graph/why_not_fused.h>
 #include <brrr/tensor/error.h>
 #include <brrr/tensor/tensor.h>
 
@@ -124,6 +125,7 @@ class CompiledStep {
   CompileReport report() const;
   std::string explain() const;
   std::string graph_text(int entry, int format) const;
+  std::vector<UnfusedEdge> unfused(int entry) const;
   void each_call(int entry, const Visit& visit) const;
   void clear();
 
@@ -312,6 +314,8 @@ class Compiled {
   std::string graph_text(int entry = 0) const { return step_->graph_text(entry, 0); }
   std::string graph_dot(int entry = 0) const { return step_->graph_text(entry, 1); }
   std::string graph_json(int entry = 0) const { return step_->graph_text(entry, 2); }
+  // The values that go from kernel to kernel through memory in a fused entry, and why they do.
+  std::vector<UnfusedEdge> unfused(int entry = 0) const { return step_->unfused(entry); }
   // Shows the calls that a replay of an entry makes, for whoever counts what they cost.
   void each_call(const detail::Visit& visit, int entry = 0) const {
     step_->each_call(entry, visit);
@@ -328,5 +332,13 @@ template <class F>
 Compiled<std::decay_t<F>> compile(F&& function, CompileOptions options = {}) {
   return {std::forward<F>(function), std::move(options)};
 }
+
+// In a function that is compiled: the calls that made `a` and `b` must be in one kernel where the
+// step is fused. Where they are not, compiling it throws an Error that names what stands between
+// them. In the other modes and outside of a compiled function it does nothing.
+//
+//   const Tensor scores = matmul(q, k), weights = softmax(scores * scale, -1);
+//   require_fused(scores, weights);
+void require_fused(const Tensor& a, const Tensor& b);
 
 }  // namespace brrr

@@ -110,6 +110,13 @@ void Substitution::apply(Node& node) const {
   for (Value& input : node.inputs) input.buffer = by_[at(input.buffer)];
 }
 
+void Substitution::apply_to_required(Graph& graph) const {
+  for (RequiredFusion& pair : graph.required) {
+    pair.a.buffer = by_[at(pair.a.buffer)];
+    pair.b.buffer = by_[at(pair.b.buffer)];
+  }
+}
+
 int replace_nodes(Graph& graph, std::vector<Node> nodes) {
   const int removed = static_cast<int>(graph.nodes.size()) - static_cast<int>(nodes.size());
   graph.nodes = std::move(nodes);

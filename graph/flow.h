@@ -75,6 +75,8 @@ class Substitution {
   explicit Substitution(const Graph& graph);
   void replace(int buffer, int by) { by_[static_cast<std::size_t>(buffer)] = by; }
   void apply(Node& node) const;
+  // Pairs that are required to fuse follow the values that they name.
+  void apply_to_required(Graph& graph) const;
 
  private:
   std::vector<int> by_;

@@ -17,6 +17,7 @@
 #include "brrr/dispatch/op_info.h"
 #include "brrr/graph/flow.h"
 #include "brrr/graph/fusion_group.h"
+#include "brrr/graph/fusion_reads.h"
 #include "brrr/ops/jit/add_call.h"
 
 namespace brrr::graph {
@@ -26,28 +27,18 @@ using std::int64_t;
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
-// The result that an input reads: the last one written to its bytes before.
-struct Source {
-  int node = -1, output = -1;
-};
-
 class Fusion {
  public:
   explicit Fusion(Graph& graph)
       : graph_(graph),
         flow_(graph),
-        sources_(graph.nodes.size()),
-        predecessors_(graph.nodes.size()),
-        successors_(graph.nodes.size()),
-        readers_(graph.nodes.size()),
+        reads_(graph),
         group_of_(graph.nodes.size()),
         groups_(graph.nodes.size()),
         opaque_(graph.nodes.size(), false),
         bytes_(graph.nodes.size(), 0),
         version_(graph.nodes.size(), 0),
-        seen_(graph.nodes.size(), 0) {
-    find_dependences();
-  }
+        seen_(graph.nodes.size(), 0) {}
 
   int run() {
     std::iota(group_of_.begin(), group_of_.end(), 0);
@@ -72,64 +63,6 @@ class Fusion {
  private:
   static constexpr int kMostMembers = 64, kMostOperands = 15, kMostVisited = 4096;
 
-  // Which calls each one must follow, and whose results its inputs are.
-  void find_dependences() {
-    std::vector<std::vector<int>> touched(graph_.buffers.size());  // calls, in order
-    for (int i = 0; i < static_cast<int>(graph_.nodes.size()); ++i) {
-      const Node& node = graph_.nodes[at(i)];
-      std::vector<int>& before = predecessors_[at(i)];
-      const auto look = [&](const Value& value, bool writes, Source* source) {
-        const std::vector<int>& calls = touched[at(value.buffer)];
-        for (std::size_t k = calls.size(); k-- > 0;) {
-          const int other = calls[k];
-          const Node& earlier = graph_.nodes[at(other)];
-          bool hits = false;
-          for (std::size_t o = 0; o < earlier.outputs.size(); ++o) {
-            const Value& written = earlier.outputs[o];
-            if (written.buffer != value.buffer || !may_overlap(written.region(), value.region()))
-              continue;
-            hits = true;
-            if (source && source->node < 0) *source = {other, static_cast<int>(o)};
-          }
-          for (std::size_t k2 = 0; writes && !hits && k2 < earlier.inputs.size(); ++k2) {
-            hits = earlier.inputs[k2].buffer == value.buffer &&
-                   may_overlap(earlier.inputs[k2].region(), value.region());
-          }
-          if (hits) before.push_back(other);
-          // What came before a write of the whole buffer was ordered by that write.
-          const bool whole = std::ranges::any_of(earlier.outputs, [&](const Value& v) {
-            return v.buffer == value.buffer && is_whole(graph_, v);
-          });
-          if (whole) break;
-        }
-      };
-      for (const Value& input : node.inputs) {
-        Source source;
-        look(input, false, &source);
-        sources_[at(i)].push_back(source);
-      }
-      for (const Value& output : node.outputs) look(output, true, nullptr);
-      std::ranges::sort(before);
-      before.erase(std::ranges::unique(before).begin(), before.end());
-      for (const int other : before) successors_[at(other)].push_back(i);
-      const auto touch = [&](const Value& value) {
-        std::vector<int>& calls = touched[at(value.buffer)];
-        if (calls.empty() || calls.back() != i) calls.push_back(i);
-      };
-      for (const Value& input : node.inputs) touch(input);
-      for (const Value& output : node.outputs) touch(output);
-      // Calls that read any of what an earlier one wrote.
-      for (const int other : before) {
-        const bool reads = std::ranges::any_of(node.inputs, [&](const Value& in) {
-          return std::ranges::any_of(graph_.nodes[at(other)].outputs, [&](const Value& out) {
-            return in.buffer == out.buffer && may_overlap(in.region(), out.region());
-          });
-        });
-        if (reads) readers_[at(other)].push_back(i);
-      }
-    }
-  }
-
   bool is_in(const Group& group, int node) const {
     return std::ranges::any_of(group.members,
                                [node](const Member& member) { return member.node == node; });
@@ -144,9 +77,12 @@ class Fusion {
       const Candidate best = candidates_.top();
       candidates_.pop();
       if (best.producer_version != version_[at(best.producer)] ||
-          best.consumer_version != version_[at(best.consumer)] ||
-          has_path_between(best.producer, best.consumer))
+          best.consumer_version != version_[at(best.consumer)])
         continue;
+      if (has_path_between(best.producer, best.consumer)) {
+        why_not_[{best.producer, best.consumer}] = WhyNotFused::cycle;
+        continue;
+      }
       merge(best.producer, best.consumer);
       add_candidates(best.consumer, true);
     }
@@ -167,10 +103,11 @@ class Fusion {
   void add_candidates(int group, bool consumers_too) {
     std::vector<int> producers, consumers;
     for (const Member& member : groups_[at(group)].members) {
-      for (const Source& source : sources_[at(member.node)]) {
+      for (const Source& source : reads_.sources[at(member.node)]) {
         if (source.node >= 0) producers.push_back(group_of_[at(source.node)]);
       }
-      for (const int reader : readers_[at(member.node)]) consumers.push_back(group_of_[at(reader)]);
+      for (const int reader : reads_.readers[at(member.node)])
+        consumers.push_back(group_of_[at(reader)]);
     }
     if (!consumers_too) consumers.clear();
     const auto each = [&](std::vector<int>& others, auto add) {
@@ -186,13 +123,18 @@ class Fusion {
 
   void add_candidate(int producer, int consumer) {
     const std::optional<Group> merged = merged_of(producer, consumer);
-    if (!merged) return;
-    const std::optional<Kernel> kernel = build(*merged);
-    if (!kernel) return;
+    const std::optional<Kernel> kernel = merged ? build(*merged) : std::nullopt;
+    if (!kernel) {
+      why_not_[{producer, consumer}] = rejected_;
+      return;
+    }
     // A kernel less is worth the bytes that are moved in the time of its launch.
     const int64_t launch = graph_.device.is_cuda() ? 4 << 20 : 1 << 14;
     const int64_t saved = bytes_[at(producer)] + bytes_[at(consumer)] - bytes_of(*kernel);
-    if (saved + launch <= 0) return;
+    if (saved + launch <= 0) {
+      why_not_[{producer, consumer}] = WhyNotFused::not_profitable;
+      return;
+    }
     // What is small beside its neighbour (a number of each row) comes first: between two large
     // groups it would keep them apart.
     const auto [less, more] = std::minmax(bytes_[at(producer)], bytes_[at(consumer)]);
@@ -209,7 +151,7 @@ class Fusion {
     const int last = groups_[at(to)].members.back().node;
     const auto expand = [&](int group, bool first) {
       for (const Member& member : groups_[at(group)].members) {
-        for (const int next : successors_[at(member.node)]) {
+        for (const int next : reads_.successors[at(member.node)]) {
           const int of = group_of_[at(next)];
           if (of == group || (first && of == to) || seen_[at(of)] == search_) continue;
           if (groups_[at(of)].members.front().node > last) continue;  // it leads further away
@@ -231,7 +173,7 @@ class Fusion {
   std::optional<Group> merged_of(int producer, int consumer) {
     if (groups_[at(producer)].members.size() + groups_[at(consumer)].members.size() >
         static_cast<std::size_t>(kMostMembers))
-      return {};
+      return reject(WhyNotFused::too_many_values);
     Group from = groups_[at(producer)], to = groups_[at(consumer)];
     return merged_of(from, to);
   }
@@ -250,7 +192,7 @@ class Fusion {
   void each_read(Group& to, Group& from, F&& f) {
     for (Member& reader : to.members) {
       for (std::size_t k = 0; k < reader.inputs.size(); ++k) {
-        const Source source = sources_[at(reader.node)][k];
+        const Source source = reads_.sources[at(reader.node)][k];
         if (source.node < 0) continue;
         for (Member& writer : from.members) {
           if (writer.node == source.node) f(reader.inputs[k], writer.outputs[at(source.output)]);
@@ -264,7 +206,7 @@ class Fusion {
     each_read(to, from, [&](const Access& r, const Access& m) {
       if (read.buffer < 0) read = r, made = m;
     });
-    if (read.buffer < 0) return {};
+    if (read.buffer < 0) return reject(WhyNotFused::different_reads);
     // Splits of the consumer change its accesses, so the read is found again by its place.
     Member probe{-1, {read}, {}};
     to.members.push_back(probe);
@@ -276,20 +218,25 @@ class Fusion {
       if (to.rank() == rank) break;
     }
     to.members.pop_back();
-    if (!c) return {};
+    if (!c) return reject(WhyNotFused::no_correspondence);
     if (from.reduces()) {
-      if (!covers(*c, to, from) || !is_worth_rows(from, to) || !push(to, *c, from)) return {};
+      if (!covers(*c, to, from)) return reject(WhyNotFused::part_of_rows);
+      if (!is_worth_rows(from, to)) return reject(WhyNotFused::few_rows);
+      if (!push(to, *c, from)) return reject(WhyNotFused::unequal_rows);
     } else {
-      if (repeats(*c, to) && !is_cheap(from)) return {};
-      const bool whole = covers(*c, to, from) && !repeats(*c, to);
-      if (is_needed_outside(from, to) && !(whole && is_worth_storing(from, to))) return {};
+      if (repeats(*c, to) && !is_cheap(from)) return reject(WhyNotFused::recomputes);
+      if (is_needed_outside(from, to)) {
+        const bool whole = covers(*c, to, from) && !repeats(*c, to);
+        if (!whole) return reject(WhyNotFused::needed_outside);
+        if (!is_worth_storing(from, to)) return reject(WhyNotFused::delays_readers);
+      }
       pull(from, *c, to);
     }
     bool same = true;
     each_read(to, from, [&](const Access& r, const Access& m) {
       same &= r.strides == m.strides && r.offset == m.offset && r.dtype == m.dtype;
     });
-    if (!same) return {};
+    if (!same) return reject(WhyNotFused::different_reads);
     Group merged = std::move(to);
     for (Member& member : from.members) merged.members.push_back(std::move(member));
     std::ranges::sort(merged.members, {}, &Member::node);
@@ -345,12 +292,18 @@ class Fusion {
   bool is_needed(int node, int output, const Inside& inside) const {
     const Value& value = graph_.nodes[at(node)].outputs[at(output)];
     if (!graph_.is_temporary(value.buffer) || flow_.escapes(value.buffer)) return true;
-    return std::ranges::any_of(readers_[at(node)], [&](int reader) {
+    return std::ranges::any_of(reads_.readers[at(node)], [&](int reader) {
       if (inside(reader)) return false;
       return std::ranges::any_of(graph_.nodes[at(reader)].inputs, [&](const Value& in) {
         return in.buffer == value.buffer && may_overlap(in.region(), value.region());
       });
     });
+  }
+
+  // Says why the group at hand is none.
+  std::nullopt_t reject(WhyNotFused why) const {
+    rejected_ = why;
+    return std::nullopt;
   }
 
   // --- From a group to a kernel ---
@@ -384,7 +337,7 @@ class Fusion {
       const Node& node = graph_.nodes[at(member.node)];
       std::vector<int> operands;
       for (std::size_t k = 0; k < member.inputs.size(); ++k) {
-        const Source source = sources_[at(member.node)][k];
+        const Source source = reads_.sources[at(member.node)][k];
         if (source.node >= 0 && inside(source.node)) {
           operands.push_back(made.at({source.node, source.output}));
           continue;
@@ -403,7 +356,7 @@ class Fusion {
       for (const Value& output : node.outputs) dtypes.push_back(output.dtype);
       if (op_info(node.call.op).kind == OpKind::reduction &&
           !jit::levels_of(body)[at(operands[0])].per_element())
-        return {};
+        return reject(WhyNotFused::reduces_rows);
       const std::vector<int> results =
           jit::add_call(body, node.call, operands, dtypes, spec.scalars);
       for (std::size_t o = 0; o < results.size(); ++o) {
@@ -418,8 +371,8 @@ class Fusion {
       body.name += body.name.empty() ? "fused" : "";
     }
     if (!add_outputs(group, stored, kernel)) return {};
-    if (!keeps_order(group, kernel)) return {};
-    if (body.contraction() >= 0 && !contracts(kernel)) return {};
+    if (!keeps_order(group, kernel)) return reject(WhyNotFused::in_place);
+    if (body.contraction() >= 0 && !contracts(kernel)) return reject(WhyNotFused::matrix_product);
     return kernel;
   }
 
@@ -467,8 +420,8 @@ class Fusion {
     return value;
   }
 
-  static bool add_outputs(const Group& group, std::vector<std::pair<const Access*, int>>& stored,
-                          Kernel& kernel) {
+  bool add_outputs(const Group& group, std::vector<std::pair<const Access*, int>>& stored,
+                   Kernel& kernel) const {
     jit::Body& body = kernel.spec->body;
     // Of several writes to the same elements the last one counts.
     for (std::size_t i = 0; i < stored.size();) {
@@ -486,12 +439,17 @@ class Fusion {
       const bool of_rows = group.reduces() && !levels[at(value)].per_element();
       for (int d = 0; d < group.rank(); ++d) {
         const bool along = !(of_rows && group.reduced[at(d)]);
-        if (along != (access->strides[at(d)] != 0)) return false;
+        if (along != (access->strides[at(d)] != 0)) {
+          reject(WhyNotFused::partial_store);
+          return false;
+        }
       }
       body.add_output(value, access->dtype);
       kernel.outputs.push_back(value_of(group, *access, of_rows));
     }
-    return !body.outputs.empty() && body.operands() <= kMostOperands && body.scalars.size() <= 64 &&
+    const bool few_operands = body.operands() <= kMostOperands;
+    reject(few_operands ? WhyNotFused::too_many_values : WhyNotFused::too_many_operands);
+    return !body.outputs.empty() && few_operands && body.scalars.size() <= 64 &&
            body.values.size() <= 256;
   }
 
@@ -513,7 +471,7 @@ class Fusion {
     // An input that is not a member's result must be as it was before all of the group's writes.
     for (const Member& member : group.members) {
       for (std::size_t k = 0; k < member.inputs.size(); ++k) {
-        const Source source = sources_[at(member.node)][k];
+        const Source source = reads_.sources[at(member.node)][k];
         if (source.node >= 0 && is_in(group, source.node)) continue;
         const Value& in = graph_.nodes[at(member.node)].inputs[k];
         for (const Member& writer : group.members) {
@@ -540,15 +498,49 @@ class Fusion {
 
   // --- The graph of the groups ---
 
+  // What goes from group to group, and why it does: from the last attempt to merge the two.
+  void note_unfused() {
+    const std::size_t calls = graph_.nodes.size();
+    for (std::size_t i = 0; i < calls; ++i) {
+      const Node& node = graph_.nodes[i];
+      std::vector<std::pair<int, int>> known;
+      for (const Source& source : reads_.sources[i]) {
+        if (source.node < 0 || group_of_[at(source.node)] == group_of_[i]) continue;
+        const std::pair edge{source.node, source.output};
+        if (std::ranges::find(known, edge) != known.end()) continue;
+        known.push_back(edge);
+        const int from = group_of_[at(source.node)], to = group_of_[i];
+        const auto tried = why_not_.find({from, to});
+        const Node& producer = graph_.nodes[at(source.node)];
+        graph_.unfused.push_back(
+            {.why = opaque_[at(from)] || opaque_[at(to)] || tried == why_not_.end()
+                        ? WhyNotFused::opaque_call
+                        : tried->second,
+             .producer = source.node,
+             .consumer = static_cast<int>(i),
+             .value = producer.outputs[at(source.output)],
+             .producer_op = producer.call.op,
+             .consumer_op = node.call.op,
+             .is_producer_opaque = opaque_[at(from)],
+             .producer_site = producer.site,
+             .consumer_site = node.site});
+      }
+    }
+  }
+
   int emit() {
+    note_unfused();
     const std::vector<int> order = order_of_groups();
     std::vector<Node> nodes;
     std::vector<bool> written(graph_.buffers.size(), false);
     for (const int g : order) {
       const Group& group = groups_[at(g)];
-      nodes.push_back(group.members.size() > 1
-                          ? node_of(group, written)
-                          : std::move(graph_.nodes[at(group.members[0].node)]));
+      if (group.members.size() == 1) {
+        nodes.push_back(std::move(graph_.nodes[at(group.members[0].node)]));
+        nodes.back().calls = {group.members[0].node};
+      } else {
+        nodes.push_back(node_of(group, written));
+      }
       for (const Value& output : nodes.back().outputs) written[at(output.buffer)] = true;
     }
     return replace_nodes(graph_, std::move(nodes));
@@ -572,8 +564,10 @@ class Fusion {
     node.site = last.site;
     node.composite = last.composite;
     node.module = last.module;
-    for (const Member& member : group.members)
+    for (const Member& member : group.members) {
       node.call.in_place |= graph_.nodes[at(member.node)].call.in_place;
+      node.calls.push_back(member.node);
+    }
     return node;
   }
 
@@ -583,7 +577,7 @@ class Fusion {
     std::vector<std::vector<int>> next(groups_.size());
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
       const int to = group_of_[i];
-      for (const int before : predecessors_[i]) {
+      for (const int before : reads_.predecessors[i]) {
         const int from = group_of_[at(before)];
         if (from == to) continue;
         next[at(from)].push_back(to);
@@ -610,15 +604,16 @@ class Fusion {
 
   Graph& graph_;
   Flow flow_;
-  std::vector<std::vector<Source>> sources_;  // of each input of each call
-  std::vector<std::vector<int>> predecessors_, successors_, readers_;
+  Reads reads_;
   std::vector<int> group_of_;   // of each call
   std::vector<Group> groups_;   // by one of their calls; others are empty
   std::vector<bool> opaque_;    // groups that merge with nothing
   std::vector<int64_t> bytes_;  // that the kernel of a group moves
   std::vector<int> version_;    // of a group: merges so far
   std::priority_queue<Candidate> candidates_;
-  std::vector<int> seen_;  // by group: the last search that came to it
+  std::map<std::pair<int, int>, WhyNotFused> why_not_;  // of a producer and a consumer
+  mutable WhyNotFused rejected_{};                      // why the last group was none
+  std::vector<int> seen_;                               // by group: the last search that came to it
   int search_ = 0;
 };
 

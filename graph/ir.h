@@ -12,6 +12,7 @@
 #include <brrr/dispatch/call.h>
 #include <brrr/dispatch/tracing.h>
 #include <brrr/graph/call_site.h>
+#include <brrr/graph/why_not_fused.h>
 #include <brrr/ops/body_kernel.h>
 #include <brrr/ops/random_state.h>
 #include <brrr/tensor/overlap.h>
@@ -70,6 +71,8 @@ struct Node {
   bool intended_constants = false;  // its numbers are meant to be the same in every replay
   int recomputation = 0;            // which recomputation of a checkpoint made it; 0: none
   int module = -1;                  // in Graph::modules; -1: none
+  int number = -1;                  // its place in the trace
+  std::vector<int> calls;           // of a fused graph: which calls of the one before it has
 
   explicit Node(const Call& c) : call(c) { call.inputs = nullptr; }
 };
@@ -116,6 +119,24 @@ struct Name {
   std::string text;  // "mlp.layers.1.weight"
 };
 
+// What a kernel of a fused graph writes and another one reads. Calls are those of the graph before.
+struct Unfused {
+  WhyNotFused why;
+  int producer, consumer;
+  Value value;
+  Op producer_op, consumer_op;
+  bool is_producer_opaque;  // else the consumer is; if that is why
+  CallSite producer_site, consumer_site;
+};
+
+// Two results that must be made by one kernel, see require_fused: as they were in the trace before
+// call number `time`.
+struct RequiredFusion {
+  Value a, b;
+  int time;
+  CallSite site;
+};
+
 struct Graph {
   Device device;
   std::vector<Buffer> buffers;
@@ -128,6 +149,8 @@ struct Graph {
   std::vector<std::pair<std::string, CallSite>> host_values;  // tensors made of them, and where
   std::vector<std::string> modules;                           // "mlp.layers.1"
   std::vector<Name> names;
+  std::vector<RequiredFusion> required;
+  std::vector<Unfused> unfused;  // of a fused graph
 
   bool is_temporary(int buffer) const {
     return buffers[static_cast<std::size_t>(buffer)].kind == Buffer::Kind::temporary;

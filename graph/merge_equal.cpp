@@ -51,6 +51,7 @@ int merge_equal(Graph& graph) {
     }
     kept.push_back(std::move(node));
   }
+  substitution.apply_to_required(graph);
   return replace_nodes(graph, std::move(kept));
 }
 

@@ -38,6 +38,7 @@ int simplify(Graph& graph) {
     }
     kept.push_back(std::move(node));
   }
+  substitution.apply_to_required(graph);
   return replace_nodes(graph, std::move(kept));
 }
 

@@ -143,6 +143,20 @@ void Trace::names(const Tensor& x, const std::string& name) {
     known.emplace_back(extent_of(region_of(x)), name);
 }
 
+void Trace::require_fused(const Tensor& a, const Tensor& b) {
+  Trace* const trace = current();
+  if (!trace) return;
+  for (const Tensor* x : {&a, &b}) {
+    if (!is_placeholder(x->impl()->storage) || serial_of(x->impl()->storage) != trace->serial_) {
+      trace->refuse("require_fused",
+                    fmt::format("expected tensors that the step makes, got {}", x->describe()));
+    }
+  }
+  trace->graph_.required.push_back({trace->value_of(a), trace->value_of(b),
+                                    static_cast<int>(trace->graph_.nodes.size()),
+                                    CallSite::here()});
+}
+
 Tensor Trace::make(DType dtype, std::span<const std::int64_t> shape, Device device,
                    Buffer::Kind kind) {
   const Tensor shaped = make_meta_tensor(dtype, shape, device);  // checks the shape
@@ -252,6 +266,7 @@ void Trace::note(Call& call, Tensor* outputs) {
   node.intended_constants = thread_context.constants_are_intended;
   node.recomputation = thread_context.recomputation;
   node.module = modules_.empty() ? -1 : modules_.back();
+  node.number = static_cast<int>(graph_.nodes.size());
   graph_.nodes.push_back(std::move(node));
   if (!call.in_place) return;
   for (int i = 0; i < info.n_outputs; ++i) {

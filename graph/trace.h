@@ -41,6 +41,8 @@ class Trace final : public TraceListener {
   void enters(const std::string& module) override;
   void leaves() override;
   void names(const Tensor& x, const std::string& name) override;
+  // Writes down that one kernel must make both, where the step is fused. No trace: does nothing.
+  static void require_fused(const Tensor& a, const Tensor& b);
 
  private:
   struct Write {

@@ -1,0 +1,25 @@
+// Which calls of a graph depend on which, and whose results each input reads.
+#pragma once
+
+#include <vector>
+
+#include <brrr/graph/ir.h>
+
+namespace brrr::graph {
+
+// The result that an input reads: the last one written to its bytes before.
+struct Source {
+  int node = -1, output = -1;
+};
+
+struct Reads {
+  explicit Reads(const Graph& graph);
+
+  // By call.
+  std::vector<std::vector<Source>> sources;    // of each of its inputs
+  std::vector<std::vector<int>> predecessors;  // calls that it must follow
+  std::vector<std::vector<int>> successors;    // calls that must follow it
+  std::vector<std::vector<int>> readers;       // calls that read any of what it writes
+};
+
+}  // namespace brrr::graph

@@ -1,0 +1,184 @@
+// Owns the words for edges that were not fused, and the check of those that must be.
+#include "brrr/graph/fusion_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <utility>
+
+#include "brrr/dispatch/op_info.h"
+#include "brrr/tensor/error.h"
+
+namespace brrr {
+namespace {
+
+// In the order of WhyNotFused.
+constexpr std::array<std::pair<const char*, const char*>, 17> kReasons = {{
+    {"opaque call", "computed by a kernel of its own"},
+    {"no correspondence of spaces",
+     "an element of the consumer needs no single element of the producer"},
+    {"different reads", "the consumer reads the producer twice, in different ways"},
+    {"recomputes too much", "elements would be computed several times, and they are not cheap"},
+    {"needed outside",
+     "other kernels read the value, and the consumer does not visit each of its elements once"},
+    {"delays readers", "other kernels read the value, and would wait for the consumer's reduction"},
+    {"part of the rows", "the consumer reads only part of the results of a reduction"},
+    {"too few rows", "a row is a block's work, and so few of them leave the device idle"},
+    {"unequal rows", "the two reduce over different elements"},
+    {"reduces rows", "what a reduction makes would be reduced again"},
+    {"partial store", "only some of the kernel's elements would store the result"},
+    {"matrix product",
+     "its kernel reads factors from memory, and hands single results on, not rows of them"},
+    {"in place", "the kernel would read elements that other threads of it write"},
+    {"would make a cycle", "a call between the two depends on the one and is needed by the other"},
+    {"too many operands", "a kernel has a limited number of arguments"},
+    {"too many values", "a kernel has a limited number of calls, numbers and values"},
+    {"not profitable", "one kernel would move more bytes than the two"},
+}};
+
+}  // namespace
+
+const char* name_of(WhyNotFused why) { return kReasons.at(static_cast<std::size_t>(why)).first; }
+const char* describe(WhyNotFused why) { return kReasons.at(static_cast<std::size_t>(why)).second; }
+
+}  // namespace brrr
+
+namespace brrr::graph {
+namespace {
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+// "opaque call (matmul)".
+std::string reason_text(const UnfusedEdge& edge) {
+  return name_of(edge.why) + (edge.opaque.empty() ? "" : fmt::format(" ({})", edge.opaque));
+}
+
+// The call of a graph that made a value as it was before call `time` of the trace; -1: none did.
+int writer_of(const Graph& graph, const Value& value, int time) {
+  for (std::size_t i = graph.nodes.size(); i-- > 0;) {
+    if (graph.nodes[i].number >= time) continue;
+    for (const Value& output : graph.nodes[i].outputs) {
+      if (output.buffer == value.buffer && may_overlap(output.region(), value.region()))
+        return static_cast<int>(i);
+    }
+  }
+  return -1;
+}
+
+// The edges of the shortest way from one kernel to another; empty: there is none.
+std::vector<std::size_t> edges_between(const Graph& fused, const std::vector<int>& kernel_of,
+                                       int from, int to) {
+  std::map<int, std::size_t> came_by;  // kernels, and the edge into each
+  std::vector<int> reached = {from};
+  for (std::size_t next = 0; next < reached.size() && !came_by.contains(to); ++next) {
+    for (std::size_t e = 0; e < fused.unfused.size(); ++e) {
+      const Unfused& edge = fused.unfused[e];
+      const int reader = kernel_of[at(edge.consumer)];
+      if (kernel_of[at(edge.producer)] != reached[next] || reader == from) continue;
+      if (came_by.emplace(reader, e).second) reached.push_back(reader);
+    }
+  }
+  std::vector<std::size_t> edges;
+  for (int kernel = to; came_by.contains(kernel);) {
+    edges.push_back(came_by.at(kernel));
+    kernel = kernel_of[at(fused.unfused[edges.back()].producer)];
+  }
+  std::ranges::reverse(edges);
+  return edges;
+}
+
+std::string text_of(const UnfusedEdge& edge) {
+  return fmt::format("{}: {} (at {}) -> {} (at {})", edge.value, edge.producer, edge.producer_line,
+                     edge.consumer, edge.consumer_line);
+}
+
+// Why two calls are in different kernels.
+std::string why_apart(const Graph& fused, const std::vector<int>& kernel_of, int a, int b) {
+  const int of_a = kernel_of[at(a)], of_b = kernel_of[at(b)];
+  std::vector<std::size_t> way = edges_between(fused, kernel_of, of_a, of_b);
+  if (way.empty()) way = edges_between(fused, kernel_of, of_b, of_a);
+  if (way.empty()) return "no value goes from one to the other";
+  const std::vector<UnfusedEdge> edges = describe_unfused(fused);
+  std::string text;
+  for (const std::size_t e : way) {
+    text += fmt::format("{}{}: {}, {}", text.empty() ? "" : "; then ", reason_text(edges[e]),
+                        describe(edges[e].why), text_of(edges[e]));
+  }
+  return text;
+}
+
+}  // namespace
+
+std::vector<UnfusedEdge> describe_unfused(const Graph& graph) {
+  std::vector<CallSite> sites;
+  for (const Unfused& edge : graph.unfused) {
+    sites.push_back(edge.producer_site);
+    sites.push_back(edge.consumer_site);
+  }
+  std::vector<std::string> lines = describe(sites);
+  std::vector<UnfusedEdge> edges;
+  for (std::size_t i = 0; i < graph.unfused.size(); ++i) {
+    const Unfused& edge = graph.unfused[i];
+    UnfusedEdge text{.why = edge.why,
+                     .value = describe(graph, edge.value),
+                     .producer = op_info(edge.producer_op).name,
+                     .consumer = op_info(edge.consumer_op).name,
+                     .opaque = {},
+                     .producer_line = std::move(lines[2 * i]),
+                     .consumer_line = std::move(lines[2 * i + 1])};
+    if (edge.why == WhyNotFused::opaque_call)
+      text.opaque = edge.is_producer_opaque ? text.producer : text.consumer;
+    edges.push_back(std::move(text));
+  }
+  return edges;
+}
+
+std::string unfused_text(const Graph& graph) {
+  if (graph.unfused.empty()) return "";
+  const std::vector<UnfusedEdge> edges = describe_unfused(graph);
+  std::map<WhyNotFused, std::vector<const UnfusedEdge*>> by_reason;
+  for (const UnfusedEdge& edge : edges) by_reason[edge.why].push_back(&edge);
+  std::string text = fmt::format("  {} values go from kernel to kernel:\n", edges.size());
+  for (const auto& [why, list] : by_reason) {
+    std::map<std::string, int> opaque;
+    for (const UnfusedEdge* edge : list) {
+      if (!edge->opaque.empty()) ++opaque[edge->opaque];
+    }
+    std::string calls;
+    for (const auto& [name, times] : opaque)
+      calls += fmt::format("{} {} {}", calls.empty() ? ":" : ",", times, name);
+    text +=
+        fmt::format("    {} {} ({}){}\n", list.size(), name_of(why), brrr::describe(why), calls);
+    for (const UnfusedEdge* edge : list) text += "      " + text_of(*edge) + "\n";
+  }
+  return text;
+}
+
+void check_required(const Graph& before, const Graph& fused, const std::string& name) {
+  if (before.required.empty()) return;
+  std::vector<int> kernel_of(before.nodes.size(), -1);
+  for (std::size_t k = 0; k < fused.nodes.size(); ++k) {
+    for (const int call : fused.nodes[k].calls) kernel_of[at(call)] = static_cast<int>(k);
+  }
+  for (const RequiredFusion& pair : before.required) {
+    const auto text = [&](const Value& value, int call) {
+      std::string of = describe(before, value);
+      if (call >= 0) {
+        of += fmt::format(" = {} (at {})", op_info(before.nodes[at(call)].call.op).name,
+                          describe(before.nodes[at(call)].site));
+      }
+      return of;
+    };
+    const int a = writer_of(before, pair.a, pair.time), b = writer_of(before, pair.b, pair.time);
+    if (a >= 0 && b >= 0 && kernel_of[at(a)] == kernel_of[at(b)]) continue;
+    const std::string why = a < 0 || b < 0 ? fmt::format("no call of a replay makes {}",
+                                                         describe(before, a < 0 ? pair.a : pair.b))
+                                           : why_apart(fused, kernel_of, a, b);
+    fail(fmt::format("[{}] require_fused expected one kernel for {} and {}, got two: {} (at {})",
+                     name, text(pair.a, a), text(pair.b, b), why, describe(pair.site)));
+  }
+}
+
+}  // namespace brrr::graph
