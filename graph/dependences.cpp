@@ -164,6 +164,7 @@ class Lanes {
   Lanes(const Graph& graph, Plan& plan) : graph_(graph), plan_(plan) {
     plan.lane.assign(graph.nodes.size(), 0);
     depth_.resize(graph.nodes.size());
+    find_heirs();
   }
 
   void choose(int call) {
@@ -177,7 +178,7 @@ class Lanes {
     int& depth = depth_[at(call)];
     for (int other : direct) depth = std::max(depth, depth_[at(other)] + 1);
     const bool fills = fills_device(graph_.nodes[at(call)]);
-    int lane = fills ? 0 : lane_to_continue(direct);
+    int lane = fills ? 0 : lane_to_continue(call, direct);
     if (lane < 0) lane = idle_lane(depth);
     if (lane < 0) lane = another_lane();
     if (lane >= static_cast<int>(last_.size())) last_.resize(at(lane) + 1, -1);
@@ -189,14 +190,32 @@ class Lanes {
   int count() const { return std::max<int>(1, static_cast<int>(last_.size())); }
 
  private:
+  // Of the calls that wait for one, that with the longest chain of calls after it goes on in its
+  // lane, where kernels start soonest.
+  void find_heirs() {
+    const std::size_t count = graph_.nodes.size();
+    std::vector<int> height(count, 0);
+    heir_.assign(count, -1);
+    for (std::size_t i = count; i-- > 0;) {
+      for (const int before : plan_.predecessors[i]) {
+        height[at(before)] = std::max(height[at(before)], height[i] + 1);
+        int& heir = heir_[at(before)];
+        if (heir < 0 || height[i] >= height[at(heir)]) heir = static_cast<int>(i);
+      }
+    }
+  }
+
   int depth_of_last(int lane) const { return depth_[at(last_[at(lane)])]; }
 
-  // That of a predecessor which is the last of its lane, the deepest one.
-  int lane_to_continue(const std::vector<int>& direct) const {
+  // That of a predecessor which is the last of its lane and has this call as its heir, the deepest
+  // one.
+  int lane_to_continue(int heir, const std::vector<int>& direct) const {
     int lane = -1;
     for (int call : direct) {
       const int of = plan_.lane[at(call)];
-      if (last_[at(of)] == call && (lane < 0 || depth_[at(call)] > depth_of_last(lane))) lane = of;
+      if (heir_[at(call)] == heir && last_[at(of)] == call &&
+          (lane < 0 || depth_[at(call)] > depth_of_last(lane)))
+        lane = of;
     }
     return lane;
   }
@@ -227,13 +246,14 @@ class Lanes {
   Plan& plan_;
   std::vector<int> depth_;  // of each call: the longest chain of predecessors
   std::vector<int> last_;   // the last call of each lane
+  std::vector<int> heir_;   // of each call: the one that may go on in its lane
   int first_ = -1;
 };
 
 }  // namespace
 
-// A call continues the lane of a predecessor. One whose predecessors' lanes were continued by other
-// calls takes an idle lane, or opens a new one.
+// A call continues the lane of a predecessor whose heir it is. Others take an idle lane, or open a
+// new one.
 void choose_lanes(const Graph& graph, Plan& plan) {
   Lanes lanes(graph, plan);
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {

@@ -57,6 +57,7 @@ class Fusion {
       if (kernel) bytes_[at(i)] = bytes_of(*kernel);
     }
     merge_all();
+    merge_reductions_of_factors();
     return emit();
   }
 
@@ -179,12 +180,69 @@ class Fusion {
   }
 
   void merge(int producer, int consumer) {
-    Group merged = *merged_of(producer, consumer);
-    for (const Member& member : merged.members) group_of_[at(member.node)] = consumer;
-    bytes_[at(consumer)] = bytes_of(*build(merged));
-    groups_[at(consumer)] = std::move(merged);
-    groups_[at(producer)].members.clear();
-    ++version_[at(consumer)], ++version_[at(producer)];
+    replace(consumer, producer, *merged_of(producer, consumer));
+  }
+
+  // Group `merged` takes the place of two.
+  void replace(int group, int other, Group merged) {
+    for (const Member& member : merged.members) group_of_[at(member.node)] = group;
+    bytes_[at(group)] = bytes_of(*build(merged));
+    groups_[at(group)] = std::move(merged);
+    groups_[at(other)].members.clear();
+    ++version_[at(group)], ++version_[at(other)];
+  }
+
+  // --- Reductions of the factors of matrix products ---
+
+  // A product reads every row of one factor and every column of the other: a reduction over the
+  // summed dimension of what a factor is (the gradient of a bias) costs no other read.
+  void merge_reductions_of_factors() {
+    const int count = static_cast<int>(groups_.size());
+    std::vector<int> reductions;
+    for (int g = 0; g < count; ++g) {
+      if (is_live(g) && groups_[at(g)].reduces() && !contraction_in(groups_[at(g)]))
+        reductions.push_back(g);
+    }
+    for (int g = 0; g < count; ++g) {
+      if (!is_live(g) || !contraction_in(groups_[at(g)])) continue;
+      for (const int reduction : reductions) {
+        if (!is_live(reduction) || has_path_between(g, reduction) || has_path_between(reduction, g))
+          continue;
+        if (std::optional<Group> merged = with_reduction(g, reduction))
+          replace(g, reduction, std::move(*merged));
+      }
+    }
+  }
+
+  bool is_live(int g) const { return !opaque_[at(g)] && !groups_[at(g)].members.empty(); }
+
+  const Member* contraction_in(const Group& group) const {
+    const auto found = std::ranges::find_if(group.members, [&](const Member& member) {
+      return op_info(graph_.nodes[at(member.node)].call.op).algebra == Algebra::contraction;
+    });
+    return found == group.members.end() ? nullptr : &*found;
+  }
+
+  // The group of a product and a reduction of what one of its factors is.
+  std::optional<Group> with_reduction(int product, int reduction) const {
+    const Group& to = groups_[at(product)];
+    const Member& contraction = *contraction_in(to);
+    const Member& reader = groups_[at(reduction)].members.front();
+    for (std::size_t k = 0; k < 2; ++k) {
+      const Access& factor = contraction.inputs[k];
+      if (reader.inputs.empty() || reader.inputs[0].buffer != factor.buffer ||
+          reader.inputs[0].offset != factor.offset || reader.inputs[0].dtype != factor.dtype ||
+          !(reads_.sources[at(reader.node)][0] == reads_.sources[at(contraction.node)][k]))
+        continue;
+      Group from = groups_[at(reduction)];
+      for (int d = from.rank() - 2; d >= 0; --d) from.join(d);
+      if (!spread(from, Access(from.members.front().inputs[0]), to, factor)) continue;
+      Group merged = to;
+      for (Member& member : from.members) merged.members.push_back(std::move(member));
+      std::ranges::sort(merged.members, {}, &Member::node);
+      if (build(merged)) return merged;
+    }
+    return {};
   }
 
   // Calls f with every read in `to` of a result of `from`, and that result.
@@ -385,10 +443,12 @@ class Fusion {
     const jit::Body::Value& product = body.value(body.contraction());
     for (std::size_t i = 0; i < body.values.size(); ++i) {
       const Kind kind = body.values[i].kind;
-      const bool factor =
-          static_cast<int>(i) == product.operands[0] || static_cast<int>(i) == product.operands[1];
-      if (kind == Kind::reduction || kind == Kind::arg || levels[i].per_element() != factor)
-        return false;
+      const auto is_factor = [&](int value) {
+        return value == product.operands[0] || value == product.operands[1];
+      };
+      const bool factor = is_factor(static_cast<int>(i));
+      if (kind == Kind::arg || levels[i].per_element() != factor) return false;
+      if (kind == Kind::reduction && !is_factor(body.values[i].operands[0])) return false;
       if (factor && kind != Kind::input) return false;
     }
     std::vector<Dims> strides;
@@ -407,10 +467,10 @@ class Fusion {
     return row && column ? Scope::element : row ? Scope::row : column ? Scope::column : Scope::one;
   }
 
-  static Value value_of(const Group& group, const Access& access, bool of_rows) {
+  static Value value_of(const Group& group, const Access& access, bool written) {
     Value value{access.buffer, access.dtype, {}, {}, access.offset};
     for (int d = 0; d < group.rank(); ++d) {
-      value.shape.push_back(of_rows && group.reduced[at(d)] ? 1 : group.sizes[at(d)]);
+      value.shape.push_back(written && access.strides[at(d)] == 0 ? 1 : group.sizes[at(d)]);
       value.strides.push_back(access.strides[at(d)]);
     }
     if (value.shape.empty()) {
@@ -418,6 +478,24 @@ class Fusion {
       value.strides.push_back(1);
     }
     return value;
+  }
+
+  // The dimensions that each value of a body varies in, as bits.
+  static std::vector<std::uint32_t> dims_of_values(const Kernel& kernel) {
+    using Kind = jit::Body::Value::Kind;
+    std::vector<std::uint32_t> dims;
+    for (const jit::Body::Value& value : kernel.spec->body.values) {
+      std::uint32_t of = 0;
+      for (const int operand : value.operands) of |= dims[at(operand)];
+      if (value.kind == Kind::input) {
+        const Dims& strides = kernel.inputs[at(value.number)].strides;
+        for (int d = 0; d < strides.size(); ++d) of |= strides[d] != 0 ? 1u << d : 0u;
+      }
+      if (value.kind == Kind::reduction || value.kind == Kind::contraction)
+        of &= ~kernel.spec->reduced;
+      dims.push_back(of);
+    }
+    return dims;
   }
 
   bool add_outputs(const Group& group, std::vector<std::pair<const Access*, int>>& stored,
@@ -435,17 +513,20 @@ class Fusion {
       }
     }
     const std::vector<jit::Level> levels = jit::levels_of(body);
+    const std::vector<std::uint32_t> varies = dims_of_values(kernel);
     for (const auto& [access, value] : stored) {
       const bool of_rows = group.reduces() && !levels[at(value)].per_element();
       for (int d = 0; d < group.rank(); ++d) {
-        const bool along = !(of_rows && group.reduced[at(d)]);
+        // A reduction of one factor of a product is a result of its rows or of its columns alone.
+        const bool once = body.contraction() >= 0 && !(varies[at(value)] >> d & 1);
+        const bool along = !(of_rows && group.reduced[at(d)]) && !once;
         if (along != (access->strides[at(d)] != 0)) {
           reject(WhyNotFused::partial_store);
           return false;
         }
       }
       body.add_output(value, access->dtype);
-      kernel.outputs.push_back(value_of(group, *access, of_rows));
+      kernel.outputs.push_back(value_of(group, *access, true));
     }
     const bool few_operands = body.operands() <= kMostOperands;
     reject(few_operands ? WhyNotFused::too_many_values : WhyNotFused::too_many_operands);

@@ -179,6 +179,30 @@ void pull(Group& producer, const Correspondence& c, const Group& consumer) {
   producer.reduced = consumer.reduced;
 }
 
+bool spread(Group& group, const Access& read, const Group& product, const Access& factor) {
+  std::vector<int> of;  // the product's dimension of each
+  for (int h = 0; h < group.rank(); ++h) {
+    int d = 0;
+    while (d < product.rank() &&
+           (factor.strides[at(d)] != read.strides[at(h)] ||
+            product.sizes[at(d)] != group.sizes[at(h)] ||
+            product.reduced[at(d)] != group.reduced[at(h)] || std::ranges::find(of, d) != of.end()))
+      ++d;
+    if (d == product.rank() || read.strides[at(h)] == 0) return false;
+    of.push_back(d);
+  }
+  if (std::ranges::count_if(factor.strides, [](int64_t s) { return s != 0; }) != group.rank())
+    return false;
+  group.each_access([&](Access& access) {
+    std::vector<int64_t> strides(product.sizes.size(), 0);
+    for (std::size_t h = 0; h < of.size(); ++h) strides[at(of[h])] = access.strides[h];
+    access.strides = std::move(strides);
+  });
+  group.sizes = product.sizes;
+  group.reduced = product.reduced;
+  return true;
+}
+
 namespace {
 
 // Splits two lists of dimensions, given from the outermost, until they have the same sizes.

@@ -44,6 +44,20 @@ struct Group {
       for (Access& access : member.outputs) f(access);
     }
   }
+  // Dimensions d and d + 1 become one where every access passes through them as one.
+  bool join(int d) {
+    const std::size_t at = static_cast<std::size_t>(d);
+    bool joint = reduced[at] == reduced[at + 1];
+    each_access([&](Access& access) {
+      joint &= access.strides[at] == access.strides[at + 1] * sizes[at + 1];
+    });
+    if (!joint) return false;
+    each_access([&](Access& access) { access.strides.erase(access.strides.begin() + d); });
+    sizes[at + 1] *= sizes[at];
+    sizes.erase(sizes.begin() + d);
+    reduced.erase(reduced.begin() + d);
+    return true;
+  }
   // Dimension d becomes two, of which the inner one has `inner` elements.
   void split(int d, std::int64_t inner) {
     each_access([&](Access& access) {
@@ -83,6 +97,10 @@ std::optional<Correspondence> correspond(Group& consumer, const Access& read, co
 bool covers(const Correspondence& c, const Group& consumer, const Group& producer);
 // Writes the producer's accesses over the consumer's space.
 void pull(Group& producer, const Correspondence& c, const Group& consumer);
+// Writes the accesses of a group that reads what `factor` reads over the space of a product that
+// has that factor: its dimensions become those that the factor varies in. False: they do not
+// correspond.
+bool spread(Group& group, const Access& read, const Group& product, const Access& factor);
 // Writes the consumer's accesses over the space of a producer with reductions, all of whose results
 // it reads. The correspondence is that of a read of the producer's rows.
 bool push(Group& consumer, Correspondence c, Group& producer);

@@ -10,6 +10,8 @@ namespace brrr::graph {
 // The result that an input reads: the last one written to its bytes before.
 struct Source {
   int node = -1, output = -1;
+
+  friend bool operator==(const Source&, const Source&) = default;
 };
 
 struct Reads {

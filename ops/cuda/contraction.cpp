@@ -54,6 +54,23 @@ std::optional<int64_t> join(const BodySpec& spec, const Dims& strides, std::vect
   return dims.empty() ? 0 : strides[dims.back()];
 }
 
+// Outputs that do not vary along any of `dims`, as bits; none if one varies along some of them, or
+// does not vary along some of `batch`.
+std::optional<std::uint32_t> constant_outputs(const BodySpec& spec, std::span<const Dims> strides,
+                                              const std::vector<int>& dims,
+                                              const std::vector<int>& batch) {
+  std::uint32_t constant = 0;
+  const std::size_t inputs = spec.body.inputs.size();
+  for (std::size_t k = inputs; k < strides.size(); ++k) {
+    const auto moves = [&](int d) { return strides[k][d] != 0; };
+    if (!std::ranges::all_of(batch, moves)) return {};
+    if (dims.empty() || std::ranges::all_of(dims, moves)) continue;
+    if (std::ranges::any_of(dims, moves)) return {};
+    constant |= 1u << (k - inputs);
+  }
+  return constant;
+}
+
 int64_t count_of(const BodySpec& spec, const std::vector<int>& dims) {
   int64_t count = 1;
   for (const int d : dims) count *= spec.dims[d];
@@ -104,6 +121,10 @@ std::optional<Contraction> contraction_of(const BodySpec& spec, std::span<const 
   // Both factors must pass through the summed dimensions in one order.
   std::vector<int> summed = roles->summed;
   if (join(spec, a, summed) != a_col || summed != roles->summed) return {};
+  const auto first_row = constant_outputs(spec, strides, roles->rows, roles->batch),
+             first_column = constant_outputs(spec, strides, roles->columns, roles->batch);
+  if (!first_row || !first_column) return {};
+  c.first_row = *first_row, c.first_column = *first_column;
   MatrixProduct& p = c.product;
   p.m = count_of(spec, roles->rows);
   p.n = count_of(spec, roles->columns);
@@ -144,19 +165,108 @@ bool is_generated(const BodySpec& spec, std::span<const Dims> strides) {
   return is_small(shape, dtype, matmul_precision() == Precision::tf32);
 }
 
+namespace {
+
+using namespace jit::pieces;
+
+// Reductions of a factor: each lane reduces what it loads of two lines, then lanes and warps are
+// joined. `side` is a or b.
+struct FactorReductions {
+  FactorReductions(const jit::Body& of, int factor, char side) : body(of), side(side) {
+    for (int i = 0; i < static_cast<int>(body.values.size()); ++i) {
+      const jit::Body::Value& value = body.value(i);
+      if (value.kind == jit::Body::Value::Kind::reduction && value.operands[0] == factor)
+        values.push_back(i);
+    }
+  }
+
+  std::string type(int r) const { return std::string(register_name(body.value(r).type)); }
+
+  // Before the product: accumulators.
+  std::string begin() const {
+    std::string text;
+    for (const int r : values) {
+      text += fmt::format(
+          "  __shared__ {0} lines{1}[kWarps][kTile];\n"
+          "  {0} part{1}[2] = {{identity{1}<{0}>(), identity{1}<{0}>()}};\n",
+          type(r), r);
+    }
+    return text;
+  }
+  // Of a fragment that is loaded.
+  std::string visit() const {
+    if (values.empty()) return "";
+    std::string text = fmt::format(
+        "    if (tile.{}0 == 0) each_element({}, k, p.k, [&](int set, "
+        "Register<Element> x) {{\n",
+        side == 'a' ? "col" : "row", side);
+    for (const int r : values) {
+      text += fmt::format("      part{0}[set] = combine{0}<{1}>(part{0}[set], map{0}<{1}>(x));\n",
+                          r, type(r));
+    }
+    return text + "    });\n";
+  }
+  // After it: shared memory has the lines of each warp.
+  std::string share() const {
+    std::string text;
+    for (const int r : values) {
+      text += fmt::format(
+          "  share_lines<Fragment{2}>(part{0}, lines{0}, [](auto x, auto y) {{ return "
+          "combine{0}<{1}>(x, y); }});\n",
+          r, type(r), side == 'a' ? "A" : "B");
+    }
+    return text;
+  }
+  // The results of this thread's row or column.
+  std::string results() const {
+    std::string text;
+    for (const int r : values) {
+      const jit::Body::Value& value = body.value(r);
+      std::string result = fmt::format(
+          "finish{0}<{1}>(joined_lines(lines{0}, threadIdx.x {2} kTile, p.k, identity{0}<{1}>(), "
+          "[](auto x, auto y) {{ return combine{0}<{1}>(x, y); }}), {1}(p.k))",
+          r, type(r), side == 'a' ? '/' : '%');
+      if (body.strict && is_half(value.dtype))
+        result = fmt::format("rounded<{}>({})", c_name(value.dtype), result);
+      text += fmt::format("  {} = {};\n", name_of_value(body, r), result);
+    }
+    return text;
+  }
+
+  const jit::Body& body;
+  char side;
+  std::vector<int> values;
+};
+
+std::string stores(const jit::Body& body, const Contraction& c) {
+  std::string text;
+  for (std::size_t o = 0; o < body.outputs.size(); ++o) {
+    const jit::Body::Operand& output = body.outputs[o];
+    text +=
+        fmt::format("  {}{}out{}[offset[{}]] = narrow<{}>({});\n",
+                    c.first_row >> o & 1 ? "if (line == 0) " : "",
+                    c.first_column >> o & 1 ? "if (column == 0) " : "", o, body.inputs.size() + o,
+                    c_name(output.dtype), converted(body, output.value, output.dtype));
+  }
+  return text;
+}
+
+}  // namespace
+
 std::string contraction_text(const jit::Body& body, const Contraction& c,
                              const SmallSchedule& schedule) {
-  using namespace jit::pieces;
   const int product = body.contraction();
   const jit::Body::Value& value = body.value(product);
-  std::string sum = "tile.sum(p, *static_cast<float(*)[kWarps][kTile][kTile + 8]>(memory))";
+  const FactorReductions of_a(body, value.operands[0], 'a'), of_b(body, value.operands[1], 'b');
+  std::string sum = fmt::format(
+      "tile.sum(p, *static_cast<float(*)[kWarps][kTile][kTile + 8]>(memory), [&](const FragmentA& "
+      "a, const FragmentB& b, int k) {{\n{}{}  }})",
+      of_a.visit(), of_b.visit());
   if (body.strict && is_half(value.dtype))
     sum = fmt::format("rounded<{}>({})", c_name(value.dtype), sum);
-  const std::vector<int> results = passes_of(body).front().results;
   Kernel kernel{.threads = kSmallThreads, .memory = "float[kWarps][kTile][kTile + 8]"};
   kernel.waits = false;
   kernel.last = {{fmt::format("Geometry<{}>", body.operands()), "results"}, {"SmallFactors", "p"}};
-  const bool wide = !is_narrow(c.results);
   kernel.statements = fmt::format(
       "  const i64 matrix = i64(blockIdx.z) * p.m * p.n;\n"
       "  i64 offset[{0}];\n"
@@ -170,14 +280,19 @@ std::string contraction_text(const jit::Body& body, const Contraction& c,
       "kTile;\n"
       "  const bool inside = line < p.m && column < p.n;\n"
       "  locate<{1}, {2}>(results, inside ? matrix + i64(line) * p.n + column : matrix, offset);\n"
-      "  Row row;\n  {5}"
-      "  {6} = {7};\n"
-      "  if (!inside) return;\n{8}  {9}",
-      body.operands(), c.results.rank, wide, c.a, c.b, begin_call(body, "row", "offset"),
-      name_of_value(body, product), sum, statements(body, results),
-      leave_call(body, "row", fmt::format("offset + {}", body.inputs.size())));
+      "  Row row;\n  {5}{6}{7}"
+      "  {8} = {9};\n",
+      body.operands(), c.results.rank, !is_narrow(c.results), c.a, c.b,
+      begin_call(body, "row", "offset"), of_a.begin(), of_b.begin(), name_of_value(body, product),
+      sum);
+  if (!of_a.values.empty() || !of_b.values.empty()) {
+    kernel.statements +=
+        of_a.share() + of_b.share() + "  __syncthreads();\n" + of_a.results() + of_b.results();
+  }
+  kernel.statements += "  if (!inside) return;\n" +
+                       statements(body, passes_of(body).front().results) + stores(body, c);
   return matmul_small_text(schedule) +
-         of_body(body, functions(body) + row_struct(body) + leave(body) + kernel_of(body, kernel));
+         of_body(body, functions(body) + row_struct(body) + kernel_of(body, kernel));
 }
 
 void run_contraction(const BodySpec& spec, const Tensor* const* inputs, const Tensor* outputs) {

@@ -19,6 +19,9 @@ struct Contraction {
   MatrixProduct product;  // strides of the factors; those of results are in `results`
   // The results in the order of batch, row, column; inputs and outputs of the body are operands.
   StridedSpace results;
+  // Outputs, as bits, that the results of one column or of one row store, since they do not vary
+  // along the rows or columns.
+  std::uint32_t first_row = 0, first_column = 0;
 };
 
 // `strides` of each operand, inputs first. None where a factor's rows, columns or summed dimensions

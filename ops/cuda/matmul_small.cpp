@@ -63,7 +63,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   tile.load(p.factors);
   float added = 0;
   if (p.row && col < p.factors.n) added = widen(p.row[col * p.row_step]);
-  const float sum = tile.sum(p.factors, parts);
+  const float sum = tile.sum(p.factors, parts, [](const FragmentA&, const FragmentB&, int) {});
   if (row < p.factors.m && col < p.factors.n)
     p.d[blockIdx.z * p.d_batch + row * p.d_row + col * p.d_col] = narrow<Element>(sum + added);
 }
@@ -85,7 +85,7 @@ std::string matmul_small_text(const SmallSchedule& schedule) {
       dtype == f32 ? "m16n8k8.row.col.f32.tf32.tf32.f32"
                    : fmt::format("m16n8k16.row.col.f32.{0}.{0}.f32", name_of(dtype));
   constexpr std::string_view kNames[] = {"k_contiguous", "mn_contiguous", "strided"};
-  return typedef_of_bits(dtype, "Bits") +
+  return typedef_of(dtype, "Element") + typedef_of_bits(dtype, "Bits") +
          fmt::format(
              "#define MULTIPLY \"{}\"\nenum OperandLayout {{ k_contiguous, mn_contiguous, strided "
              "}};\n"
@@ -97,8 +97,7 @@ std::string matmul_small_text(const SmallSchedule& schedule) {
 }
 
 std::string matmul_small_text_of_call(const SmallSchedule& schedule) {
-  std::string text = typedef_of(schedule.dtype, "Element") + matmul_small_text(schedule);
-  return text.append(kEntry);
+  return matmul_small_text(schedule).append(kEntry);
 }
 
 Grid small_grid(const SmallFactors& p, std::int64_t batches) {

@@ -1,9 +1,9 @@
 // Small matrix products by tensor cores. A block makes 16 x 16 results, one a thread; its warps share
 // the summed dimension, and their sums are joined in the order of the warps. Operands go from memory
 // straight into the registers that mma reads, all loads of a warp at once: the time to memory and
-// back is what such a product takes. Expects Bits, of the elements' size; MULTIPLY, the instruction;
-// kRounds, whether that takes TF32; kAhead, the chunks that a warp loads at once; kLayoutA and
-// kLayoutB, the OperandLayout of each. What becomes of a result is the entry's.
+// back is what such a product takes. Expects Element, and Bits of its size; MULTIPLY, the
+// instruction; kRounds, whether that takes TF32; kAhead, the chunks that a warp loads at once;
+// kLayoutA and kLayoutB, the OperandLayout of each. What becomes of a result is the entry's.
 
 struct SmallFactors {
   i64 a_row, a_col, b_row, b_col;
@@ -88,6 +88,15 @@ struct Fragment {
     return __byte_perm(raw[i * 2], raw[i * 2 + 1], set ? 0x7632 : 0x5410);
   }
 
+  // Element i of this lane in its line of a set, counted along the summed dimension.
+  BRRR_SCALAR_FN Register<Element> element(int set, int i) const {
+    if constexpr (kPerWord == 1)
+      return __uint_as_float(raw[LAYOUT == mn_contiguous ? i * 2 + set : set * kWords + i]);
+    const u32 word = raw[LAYOUT == mn_contiguous ? i : set * kWords + i / 2];
+    const Bits bits = Bits(word >> ((LAYOUT == mn_contiguous ? set : i % 2) * 16));
+    return widen(reinterpret_cast<const Element&>(bits));
+  }
+
   static BRRR_SCALAR_FN u32 factor(u32 word) {
     if constexpr (kRounds) {
       asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(word) : "f"(__uint_as_float(word)));
@@ -144,8 +153,11 @@ struct SmallTile {
     if (!(p.early & 2)) load_b(p, k);
   }
 
-  // The sum of this thread's result.
-  BRRR_SCALAR_FN float sum(const SmallFactors& p, float (&parts)[kWarps][kTile][kTile + 8]) {
+  // The sum of this thread's result. `visit` is called with every pair of fragments and where they
+  // begin in the summed dimension.
+  template <class Visit>
+  BRRR_SCALAR_FN float sum(const SmallFactors& p, float (&parts)[kWarps][kTile][kTile + 8],
+                           Visit visit) {
     const int warp = threadIdx.x / 32;
     float sums[2][4] = {};
     int k = warp * kChunk;
@@ -153,7 +165,10 @@ struct SmallTile {
     while (k < p.k) {
       __syncwarp();  // the assembler would move loads behind the first products
 #pragma unroll
-      for (int i = 0; i < kAhead; ++i) multiply(part_a[i], part_b[i], sums);
+      for (int i = 0; i < kAhead; ++i) {
+        visit(part_a[i], part_b[i], k + i * kWarps * kChunk);
+        multiply(part_a[i], part_b[i], sums);
+      }
       k += kWarps * kChunk * kAhead;
       if (k >= p.k) break;
       load_a(p, k);
@@ -177,3 +192,37 @@ struct SmallTile {
     return sum;
   }
 };
+
+// Calls visit(set, element) for what this lane has of a fragment that begins at k.
+template <class Fragment, class Visit>
+BRRR_FN void each_element(const Fragment& fragment, int k, int depth, Visit visit) {
+  const int first = k + threadIdx.x % 4 * kWords * kPerWord;
+#pragma unroll
+  for (int i = 0; i < kWords * kPerWord; ++i) {
+    if (first + i >= depth) break;
+    visit(0, fragment.element(0, i));
+    visit(1, fragment.element(1, i));
+  }
+}
+
+// Joins what the four lanes of each line have, and leaves the lines of each warp in `lines`.
+template <class Fragment, class T, class Combine>
+BRRR_FN void share_lines(T (&part)[2], T (&lines)[kWarps][kTile], Combine combine) {
+#pragma unroll
+  for (int set = 0; set < 2; ++set) {
+    part[set] = combine(part[set], __shfl_xor_sync(~0u, part[set], 1));
+    part[set] = combine(part[set], __shfl_xor_sync(~0u, part[set], 2));
+    if (threadIdx.x % 4 == 0)
+      lines[threadIdx.x / 32][Fragment::line_of(set, threadIdx.x % 32 / 4)] = part[set];
+  }
+}
+// One line of all warps.
+template <class T, class Combine>
+BRRR_FN T joined_lines(const T (&lines)[kWarps][kTile], int line, int depth, T joined,
+                       Combine combine) {
+#pragma unroll
+  for (int warp = 0; warp < kWarps; ++warp) {
+    if (warp * kChunk < depth) joined = combine(joined, lines[warp][line]);
+  }
+  return joined;
+}

@@ -32,6 +32,18 @@ BodySpec layer_of(DType dtype, const Dims& dims) {
   const int sum = body.add_expression("a + b", dtype, dtype, {body.add(product), row});
   body.add_output(sum, dtype);
   body.add_output(body.add_expression("tanh(a)", dtype, dtype, {sum}), dtype);
+  // The sums of the rows of a, and the largest of the columns of b.
+  const auto reduce = [&](int factor, const char* combine) {
+    jit::Body::Value value;
+    value.kind = jit::Body::Value::Kind::reduction;
+    value.dtype = dtype;
+    value.type = f32;
+    value.operands = {factor};
+    value.text = "a", value.identity = "K(0)", value.combine = combine, value.finish = "x";
+    return body.add(std::move(value));
+  };
+  body.add_output(reduce(a, "x + y"), dtype);
+  body.add_output(reduce(b, "x > y ? x : y"), dtype);
   return spec;
 }
 
@@ -39,10 +51,12 @@ BodySpec layer_of(DType dtype, const Dims& dims) {
 
 TEST_CASE("contractions are found by their strides", "[jit][cuda]") {
   const BodySpec spec = layer_of(bf16, {4, 24, 32, 48});
-  const Dims out = {24 * 32, 32, 1, 0}, row = {0, 0, 1, 0};
+  const Dims out = {24 * 32, 32, 1, 0}, row = {0, 0, 1, 0}, of_a = {24, 1, 0, 0},
+             of_b = {32, 0, 1, 0};
   SECTION("a batch of products") {
     const auto c = contraction_of(
-        spec, std::vector<Dims>{{24 * 48, 48, 0, 1}, {48 * 32, 0, 1, 32}, row, out, out});
+        spec,
+        std::vector<Dims>{{24 * 48, 48, 0, 1}, {48 * 32, 0, 1, 32}, row, out, out, of_a, of_b});
     REQUIRE(c);
     CHECK(c->product.m == 24);
     CHECK(c->product.n == 32);
@@ -50,10 +64,13 @@ TEST_CASE("contractions are found by their strides", "[jit][cuda]") {
     CHECK(c->product.batch == Dims{4});
     CHECK(c->product.b.row == 32);
     CHECK(c->product.b.col == 1);
+    CHECK(c->first_column == 4);  // outputs that vary along rows alone
+    CHECK(c->first_row == 8);
   }
   SECTION("a batch against one matrix has its rows") {
-    const auto c =
-        contraction_of(spec, std::vector<Dims>{{24 * 48, 48, 0, 1}, {0, 0, 1, 32}, row, out, out});
+    const auto c = contraction_of(
+        spec,
+        std::vector<Dims>{{24 * 48, 48, 0, 1}, {0, 0, 1, 32}, row, out, out, of_a, {0, 0, 1, 0}});
     REQUIRE(c);
     CHECK(c->product.m == 96);
     CHECK(c->product.batch.empty());
@@ -61,11 +78,12 @@ TEST_CASE("contractions are found by their strides", "[jit][cuda]") {
   }
   SECTION("rows without one stride are no matrix's") {
     CHECK_FALSE(contraction_of(
-        spec, std::vector<Dims>{{1000 * 48, 48, 0, 1}, {0, 0, 1, 32}, row, out, out}));
+        spec, std::vector<Dims>{{1000 * 48, 48, 0, 1}, {0, 0, 1, 32}, row, out, out, of_a, of_b}));
   }
   SECTION("a factor that does not vary along the sum is none") {
     CHECK_FALSE(contraction_of(
-        spec, std::vector<Dims>{{24 * 48, 48, 0, 0}, {48 * 32, 0, 1, 32}, row, out, out}));
+        spec,
+        std::vector<Dims>{{24 * 48, 48, 0, 0}, {48 * 32, 0, 1, 32}, row, out, out, of_a, of_b}));
   }
 }
 
@@ -77,9 +95,11 @@ TEST_CASE("contractions compile for CUDA", "[jit][cuda]") {
   ::setenv("BRRR_CACHE", "off", 1);
   for (const DType dtype : {f32, f16, bf16}) {
     const BodySpec spec = layer_of(dtype, {4, 24, 32, 48});
-    const Dims out = {24 * 32, 32, 1, 0}, row = {0, 0, 1, 0};
+    const Dims out = {24 * 32, 32, 1, 0}, row = {0, 0, 1, 0}, of_a = {24, 1, 0, 0},
+               of_b = {32, 0, 1, 0};
     const auto c = contraction_of(
-        spec, std::vector<Dims>{{24 * 48, 48, 0, 1}, {48 * 32, 0, 1, 32}, row, out, out});
+        spec,
+        std::vector<Dims>{{24 * 48, 48, 0, 1}, {48 * 32, 0, 1, 32}, row, out, out, of_a, of_b});
     REQUIRE(c);
     for (const OperandLayout b : {OperandLayout::mn_contiguous, OperandLayout::strided}) {
       const std::string text =
