@@ -211,7 +211,7 @@ struct FactorReductions {
     std::string text;
     for (const int r : values) {
       text += fmt::format(
-          "  share_lines<Fragment{2}>(part{0}, lines{0}, [](auto x, auto y) {{ return "
+          "  share_lines<Fragment{2}>(part{0}, lines{0}, []({1} x, {1} y) {{ return "
           "combine{0}<{1}>(x, y); }});\n",
           r, type(r), side == 'a' ? "A" : "B");
     }
@@ -224,7 +224,7 @@ struct FactorReductions {
       const jit::Body::Value& value = body.value(r);
       std::string result = fmt::format(
           "finish{0}<{1}>(joined_lines(lines{0}, threadIdx.x {2} kTile, p.k, identity{0}<{1}>(), "
-          "[](auto x, auto y) {{ return combine{0}<{1}>(x, y); }}), {1}(p.k))",
+          "[]({1} x, {1} y) {{ return combine{0}<{1}>(x, y); }}), {1}(p.k))",
           r, type(r), side == 'a' ? '/' : '%');
       if (body.strict && is_half(value.dtype))
         result = fmt::format("rounded<{}>({})", c_name(value.dtype), result);
