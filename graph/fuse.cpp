@@ -27,6 +27,26 @@ using std::int64_t;
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
+// The largest of the values of all indices up to one, while values only rise (a Fenwick tree).
+class LargestBefore {
+ public:
+  explicit LargestBefore(std::size_t count) : largest_(count + 1, -1) {}
+
+  void raise(int index, int value) {
+    for (std::size_t i = at(index) + 1; i < largest_.size(); i += i & -i)
+      largest_[i] = std::max(largest_[i], value);
+  }
+  int up_to(int index) const {
+    int largest = -1;
+    for (std::size_t i = at(index) + 1; i > 0; i -= i & -i)
+      largest = std::max(largest, largest_[i]);
+    return largest;
+  }
+
+ private:
+  std::vector<int> largest_;
+};
+
 class Fusion {
  public:
   explicit Fusion(Graph& graph)
@@ -35,9 +55,11 @@ class Fusion {
         reads_(graph),
         group_of_(graph.nodes.size()),
         groups_(graph.nodes.size()),
+        beside_(graph.nodes.size()),
         opaque_(graph.nodes.size(), false),
         bytes_(graph.nodes.size(), 0),
         version_(graph.nodes.size(), 0),
+        furthest_(graph.nodes.size()),
         seen_(graph.nodes.size(), 0) {}
 
   int run() {
@@ -58,10 +80,16 @@ class Fusion {
     }
     merge_all();
     merge_reductions_of_factors();
+    pair_products();
     return emit();
   }
 
  private:
+  struct Kernel {
+    std::shared_ptr<BodySpec> spec;
+    std::vector<Value> inputs, outputs;
+  };
+
   static constexpr int kMostMembers = 64, kMostOperands = 15, kMostVisited = 4096;
 
   bool is_in(const Group& group, int node) const {
@@ -144,22 +172,50 @@ class Fusion {
         {first + saved, consumer, producer, version_[at(consumer)], version_[at(producer)]});
   }
 
+  // Calls f with every call that runs in the kernel of a group.
+  template <class F>
+  void each_call(int group, F&& f) const {
+    for (const Group* of : {&groups_[at(group)], &beside_[at(group)]}) {
+      for (const Member& member : of->members) f(member.node);
+    }
+  }
+  int first_call(int group) const {
+    int first = static_cast<int>(groups_.size());
+    each_call(group, [&](int call) { first = std::min(first, call); });
+    return first;
+  }
+  int last_call(int group) const {
+    int last = -1;
+    each_call(group, [&](int call) { last = std::max(last, call); });
+    return last;
+  }
+
+  // The last call from which a path may lead to `call`. Paths go forward from call to call, and
+  // back only within a group.
+  int furthest_before(int call) const {
+    for (;;) {
+      const int furthest = furthest_.up_to(call);
+      if (furthest <= call) return call;
+      call = furthest;
+    }
+  }
+
   // Whether some other group must run between two of them.
   bool has_path_between(int from, int to) {
     std::vector<int> stack;
     int visited = 0;
     ++search_;
-    const int last = groups_[at(to)].members.back().node;
+    const int last = furthest_before(last_call(to));
     const auto expand = [&](int group, bool first) {
-      for (const Member& member : groups_[at(group)].members) {
-        for (const int next : reads_.successors[at(member.node)]) {
+      each_call(group, [&](int call) {
+        for (const int next : reads_.successors[at(call)]) {
           const int of = group_of_[at(next)];
           if (of == group || (first && of == to) || seen_[at(of)] == search_) continue;
-          if (groups_[at(of)].members.front().node > last) continue;  // it leads further away
+          if (first_call(of) > last) continue;
           seen_[at(of)] = search_;
           stack.push_back(of);
         }
-      }
+      });
     };
     expand(from, true);
     while (!stack.empty()) {
@@ -189,6 +245,7 @@ class Fusion {
     bytes_[at(group)] = bytes_of(*build(merged));
     groups_[at(group)] = std::move(merged);
     groups_[at(other)].members.clear();
+    furthest_.raise(first_call(group), last_call(group));
     ++version_[at(group)], ++version_[at(other)];
   }
 
@@ -212,6 +269,42 @@ class Fusion {
           replace(g, reduction, std::move(*merged));
       }
     }
+  }
+
+  // --- Products side by side ---
+
+  // Products of one factor that depend on each other in no way (the gradients of a layer's input
+  // and of its weight) run in one launch where the device has room for both: a node less in the
+  // chain.
+  void pair_products() {
+    std::map<std::pair<int, int>, std::vector<int>> readers;  // groups, by what a factor is
+    for (int g = 0; g < static_cast<int>(groups_.size()); ++g) {
+      const Member* product = is_live(g) ? contraction_in(groups_[at(g)]) : nullptr;
+      for (std::size_t k = 0; product && k < 2; ++k) {
+        const Source& source = reads_.sources[at(product->node)][k];
+        if (source.node >= 0) readers[{source.node, source.output}].push_back(g);
+      }
+    }
+    for (const auto& [source, groups] : readers) {
+      for (std::size_t i = 0; i + 1 < groups.size(); ++i) {
+        const int one = groups[i], other = groups[i + 1];
+        if (one == other || !is_single(one) || !is_single(other)) continue;
+        if (share_of(one) + share_of(other) > 1 || has_path_between(one, other) ||
+            has_path_between(other, one))
+          continue;
+        for (const Member& member : groups_[at(other)].members) group_of_[at(member.node)] = one;
+        beside_[at(one)] = std::move(groups_[at(other)]);
+        groups_[at(other)].members.clear();
+        furthest_.raise(first_call(one), last_call(one));
+      }
+    }
+  }
+
+  bool is_single(int g) const { return is_live(g) && beside_[at(g)].members.empty(); }
+
+  double share_of(int g) const {
+    const Kernel kernel = *build(groups_[at(g)]);
+    return share_of_device(graph_.device, *kernel.spec, strides_of(kernel));
   }
 
   bool is_live(int g) const { return !opaque_[at(g)] && !groups_[at(g)].members.empty(); }
@@ -366,10 +459,12 @@ class Fusion {
 
   // --- From a group to a kernel ---
 
-  struct Kernel {
-    std::shared_ptr<BodySpec> spec;
-    std::vector<Value> inputs, outputs;
-  };
+  static std::vector<Dims> strides_of(const Kernel& kernel) {
+    std::vector<Dims> strides;
+    for (const Value& value : kernel.inputs) strides.push_back(value.strides);
+    for (const Value& value : kernel.outputs) strides.push_back(value.strides);
+    return strides;
+  }
 
   static int64_t bytes_of(const Kernel& kernel) {
     return bytes_moved(kernel.inputs, kernel.outputs);
@@ -451,10 +546,7 @@ class Fusion {
       if (kind == Kind::reduction && !is_factor(body.values[i].operands[0])) return false;
       if (factor && kind != Kind::input) return false;
     }
-    std::vector<Dims> strides;
-    for (const Value& value : kernel.inputs) strides.push_back(value.strides);
-    for (const Value& value : kernel.outputs) strides.push_back(value.strides);
-    return is_generated(graph_.device, *kernel.spec, strides);
+    return is_generated(graph_.device, *kernel.spec, strides_of(kernel));
   }
 
   static jit::Body::Scope scope_of(const Group& group, const Access& access) {
@@ -613,29 +705,41 @@ class Fusion {
     note_unfused();
     const std::vector<int> order = order_of_groups();
     std::vector<Node> nodes;
-    std::vector<bool> written(graph_.buffers.size(), false);
     for (const int g : order) {
       const Group& group = groups_[at(g)];
-      if (group.members.size() == 1) {
+      if (!beside_[at(g)].members.empty()) {
+        nodes.push_back(together(node_of(group), node_of(beside_[at(g)])));
+      } else if (group.members.size() == 1) {
         nodes.push_back(std::move(graph_.nodes[at(group.members[0].node)]));
         nodes.back().calls = {group.members[0].node};
       } else {
-        nodes.push_back(node_of(group, written));
+        nodes.push_back(node_of(group));
       }
-      for (const Value& output : nodes.back().outputs) written[at(output.buffer)] = true;
     }
     return replace_nodes(graph_, std::move(nodes));
   }
 
-  // `written`: buffers that nodes before this one write.
-  Node node_of(const Group& group, const std::vector<bool>& written) const {
+  // The node of two bodies in one launch.
+  static Node together(const Node& one, const Node& other) {
+    auto spec = std::make_shared<BodySpec>(*one.body);
+    spec->beside = other.body;
+    const auto joined = [](auto a, const auto& b) {
+      a.insert(a.end(), b.begin(), b.end());
+      return a;
+    };
+    Node node = fused_node(std::move(spec), joined(one.inputs, other.inputs),
+                           joined(one.outputs, other.outputs), joined(one.fused, other.fused));
+    node.role = one.role;
+    node.site = one.site;
+    node.composite = one.composite;
+    node.module = one.module;
+    node.call.in_place = one.call.in_place || other.call.in_place;
+    node.calls = joined(one.calls, other.calls);
+    return node;
+  }
+
+  Node node_of(const Group& group) const {
     Kernel kernel = *build(group);
-    for (std::size_t k = 0; k < kernel.inputs.size(); ++k) {
-      const int buffer = kernel.inputs[k].buffer;
-      const Buffer::Kind kind = graph_.buffers[at(buffer)].kind;
-      const bool steady = kind == Buffer::Kind::captured || kind == Buffer::Kind::constant;
-      if (steady && !written[at(buffer)]) kernel.spec->steady |= 1u << k;
-    }
     const Node& last = graph_.nodes[at(group.members.back().node)];
     std::vector<std::string> names;
     for (const Member& member : group.members)
@@ -667,7 +771,7 @@ class Fusion {
     }
     using Entry = std::pair<int, int>;  // the last call of a group, and the group
     std::priority_queue<Entry, std::vector<Entry>, std::greater<>> ready;
-    const auto add = [&](int g) { ready.push({groups_[at(g)].members.back().node, g}); };
+    const auto add = [&](int g) { ready.push({last_call(g), g}); };
     for (std::size_t g = 0; g < groups_.size(); ++g) {
       if (!groups_[g].members.empty() && waits[g] == 0) add(static_cast<int>(g));
     }
@@ -686,15 +790,19 @@ class Fusion {
   Graph& graph_;
   Flow flow_;
   Reads reads_;
-  std::vector<int> group_of_;   // of each call
-  std::vector<Group> groups_;   // by one of their calls; others are empty
+  std::vector<int> group_of_;  // of each call
+  std::vector<Group> groups_;  // by one of their calls; others are empty
+  // By group: another one that runs in the same launch, whose calls are in `group_of_` as this
+  // one's.
+  std::vector<Group> beside_;
   std::vector<bool> opaque_;    // groups that merge with nothing
   std::vector<int64_t> bytes_;  // that the kernel of a group moves
   std::vector<int> version_;    // of a group: merges so far
   std::priority_queue<Candidate> candidates_;
   std::map<std::pair<int, int>, WhyNotFused> why_not_;  // of a producer and a consumer
   mutable WhyNotFused rejected_{};                      // why the last group was none
-  std::vector<int> seen_;                               // by group: the last search that came to it
+  LargestBefore furthest_;  // by the first call of a group: its last one
+  std::vector<int> seen_;   // by group: the last search that came to it
   int search_ = 0;
 };
 

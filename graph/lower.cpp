@@ -46,7 +46,9 @@ void make_bodies(Lowered& lowered, Device device) {
 Node fused_node(std::shared_ptr<const BodySpec> body, std::vector<Value> inputs,
                 std::vector<Value> outputs, std::vector<std::string> names) {
   Call call(fused_op(), nullptr, static_cast<std::uint32_t>(inputs.size()));
-  call.add_attr(body->flops);
+  std::int64_t flops = 0;
+  for (const BodySpec* part = body.get(); part; part = part->beside.get()) flops += part->flops;
+  call.add_attr(flops);
   Node node(call);
   node.body = std::move(body);
   node.inputs = std::move(inputs);

@@ -30,6 +30,14 @@ bool is_generated([[maybe_unused]] Device device, const BodySpec& spec,
   return false;
 }
 
+double share_of_device([[maybe_unused]] Device device, [[maybe_unused]] const BodySpec& spec,
+                       [[maybe_unused]] std::span<const Dims> strides) {
+#if BRRR_HAS_CUDA
+  if (device.is_cuda()) return on_cuda::share_of_device(device, spec, strides);
+#endif
+  return 1;
+}
+
 std::vector<std::unique_ptr<BodyKernel>> make_body_kernels(Device device,
                                                            std::span<const BodyOperands> bodies) {
   if (bodies.empty()) return {};

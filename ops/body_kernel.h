@@ -18,9 +18,11 @@ struct BodySpec {
   jit::Body body;
   Dims dims;
   std::uint32_t reduced = 0;  // bits: dimensions that reductions combine
-  std::uint32_t steady = 0;   // bits: inputs that no kernel before this one in a replay writes
   std::vector<std::uint64_t> scalars;
   std::int64_t flops = 0;
+  // A body that runs beside this one in the same launch; its operands follow. Products on CUDA have
+  // it.
+  std::shared_ptr<const BodySpec> beside;
 };
 
 // The dimensions that have their bit in `mask`, with the strides of all operands.
@@ -51,7 +53,12 @@ std::vector<std::unique_ptr<BodyKernel>> make_body_kernels(Device device,
 namespace on_cpu {
 std::vector<std::unique_ptr<BodyKernel>> make_body_kernels(std::span<const BodyOperands> bodies);
 }
+// The share of the device that the blocks of a generated contraction take: bodies that take no more
+// than all of it may run in one launch.
+double share_of_device(Device device, const BodySpec& spec, std::span<const Dims> strides);
+
 namespace on_cuda {
+double share_of_device(Device device, const BodySpec& spec, std::span<const Dims> strides);
 bool is_generated(const BodySpec& spec, std::span<const Dims> strides);
 std::vector<std::unique_ptr<BodyKernel>> make_body_kernels(std::span<const BodyOperands> bodies);
 }  // namespace on_cuda

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
 #include <numeric>
 
 #include "brrr/ops/jit/compiler.h"
@@ -84,6 +85,12 @@ int64_t common_stride(const Dims& strides) {
   return common;
 }
 
+int64_t batches_of(const MatrixProduct& p) {
+  int64_t batches = 1;
+  for (const int64_t size : p.batch) batches *= size;
+  return batches;
+}
+
 SmallFactors factors_of(const MatrixProduct& p) {
   return {p.a.row,
           p.a.col,
@@ -91,17 +98,7 @@ SmallFactors factors_of(const MatrixProduct& p) {
           p.b.col,
           static_cast<std::int32_t>(p.m),
           static_cast<std::int32_t>(p.n),
-          static_cast<std::int32_t>(p.k),
-          0};
-}
-
-// Factors that no kernel of the program writes before may be read while the one before still runs;
-// outside of a captured program that one may be anybody's.
-std::uint32_t early_factors(const BodySpec& spec, const Contraction& c, cu::CudaStream& stream) {
-  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  BRRR_CUDA(cuStreamIsCapturing, stream.handle, &status);
-  if (status != CU_STREAM_CAPTURE_STATUS_ACTIVE) return 0;
-  return (spec.steady >> c.a & 1) | (spec.steady >> c.b & 1) << 1;
+          static_cast<std::int32_t>(p.k)};
 }
 
 }  // namespace
@@ -158,9 +155,7 @@ bool is_generated(const BodySpec& spec, std::span<const Dims> strides) {
   const DType dtype = spec.body.inputs[at(c->a)].dtype;
   MatrixProduct shape = c->product;
   if (shape.batch.size() > 1) {  // the kernel takes any batch
-    int64_t count = 1;
-    for (const int64_t size : shape.batch) count *= size;
-    shape.batch = Dims{count};
+    shape.batch = Dims{batches_of(shape)};
   }
   return is_small(shape, dtype, matmul_precision() == Precision::tf32);
 }
@@ -251,10 +246,10 @@ std::string stores(const jit::Body& body, const Contraction& c) {
   return text;
 }
 
-}  // namespace
-
-std::string contraction_text(const jit::Body& body, const Contraction& c,
-                             const SmallSchedule& schedule) {
+// The kernel of one part, without an entry.
+Kernel kernel_of_part(const ContractionPart& part) {
+  const jit::Body& body = *part.body;
+  const Contraction& c = part.contraction;
   const int product = body.contraction();
   const jit::Body::Value& value = body.value(product);
   const FactorReductions of_a(body, value.operands[0], 'a'), of_b(body, value.operands[1], 'b');
@@ -264,22 +259,22 @@ std::string contraction_text(const jit::Body& body, const Contraction& c,
       of_a.visit(), of_b.visit());
   if (body.strict && is_half(value.dtype))
     sum = fmt::format("rounded<{}>({})", c_name(value.dtype), sum);
-  Kernel kernel{.threads = kSmallThreads, .memory = "float[kWarps][kTile][kTile + 8]"};
-  kernel.waits = false;
+  Kernel kernel;
   kernel.last = {{fmt::format("Geometry<{}>", body.operands()), "results"}, {"SmallFactors", "p"}};
   kernel.statements = fmt::format(
-      "  const i64 matrix = i64(blockIdx.z) * p.m * p.n;\n"
+      "  const i64 matrix = i64(block.z()) * p.m * p.n;\n"
       "  i64 offset[{0}];\n"
       "  locate<{1}, {2}>(results, matrix, offset);\n"
       "  SmallTile tile{{reinterpret_cast<const Bits*>(in{3}) + offset[{3}], "
-      "reinterpret_cast<const Bits*>(in{4}) + offset[{4}], int(blockIdx.y) * kTile, "
-      "int(blockIdx.x) * kTile}};\n"
-      "  tile.load(p);\n"
-      "  start_next_kernel();\n"
+      "reinterpret_cast<const Bits*>(in{4}) + offset[{4}], int(block.y()) * kTile, "
+      "int(block.x()) * kTile}};\n"
       "  const int line = tile.row0 + threadIdx.x / kTile, column = tile.col0 + threadIdx.x % "
       "kTile;\n"
       "  const bool inside = line < p.m && column < p.n;\n"
       "  locate<{1}, {2}>(results, inside ? matrix + i64(line) * p.n + column : matrix, offset);\n"
+      "  wait_for_previous_kernel();\n"
+      "  start_next_kernel();\n"
+      "  tile.load(p);\n"
       "  Row row;\n  {5}{6}{7}"
       "  {8} = {9};\n",
       body.operands(), c.results.rank, !is_narrow(c.results), c.a, c.b,
@@ -291,46 +286,109 @@ std::string contraction_text(const jit::Body& body, const Contraction& c,
   }
   kernel.statements += "  if (!inside) return;\n" +
                        statements(body, passes_of(body).front().results) + stores(body, c);
-  return matmul_small_text(schedule) +
-         of_body(body, functions(body) + row_struct(body) + kernel_of(body, kernel));
+  return kernel;
+}
+
+}  // namespace
+
+// A launch has the blocks of all parts, one after another.
+std::string contraction_text(std::span<const ContractionPart> parts) {
+  std::string text(small_factors_text()), parameters, calls;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const ContractionPart& part = parts[i];
+    const Kernel kernel = kernel_of_part(part);
+    const std::string number = fmt::format("_{}", i);
+    text += fmt::format("namespace part{} {{\n{}{}{}{}}}  // namespace part{}\n", number,
+                        matmul_small_text(part.schedule), functions(*part.body),
+                        row_struct(*part.body), function_of(*part.body, kernel), number);
+    parameters += fmt::format("{}{}, PartOfGrid part{}", i ? ", " : "",
+                              entry_parameters(*part.body, kernel, number), number);
+    calls += fmt::format(
+        "  if (index < part{0}.blocks) {{\n    part{0}::run(BlockOfPart{{part{0}.columns, "
+        "part{0}.rows, index}}, memory, {1});\n    return;\n  }}\n  index -= part{0}.blocks;\n",
+        number, entry_arguments(*part.body, kernel, number));
+  }
+  return text + fmt::format(
+                    "extern \"C\" __global__ void __launch_bounds__({}) contraction({}) {{\n"
+                    "  __shared__ alignas(16) char memory[sizeof(float[part_0::kWarps][part_0::"
+                    "kTile][part_0::kTile + 8])];\n"
+                    "  u32 index = blockIdx.x;\n{}}}\n",
+                    kSmallThreads, parameters, calls);
+}
+
+namespace {
+
+struct PartOfGrid {
+  std::uint32_t columns, rows, blocks;
+};
+
+// A part with what a launch of it takes. Arguments point into it.
+struct PreparedPart {
+  PreparedPart(const BodySpec& spec, const Tensor* const* inputs, const Tensor* outputs)
+      : part{&spec.body, {}, {}} {
+    const jit::Body& body = spec.body;
+    std::vector<Dims> strides;
+    const auto add = [&](const Tensor& t) {
+      strides.emplace_back(t.strides());
+      for (int d = 0; d < t.rank(); ++d) {
+        if (t.size(d) == 1) strides.back()[d] = 0;
+      }
+    };
+    for (std::size_t i = 0; i < body.inputs.size(); ++i) add(*inputs[i]);
+    for (std::size_t o = 0; o < body.outputs.size(); ++o) add(outputs[o]);
+    std::optional<Contraction> found = contraction_of(spec, strides);
+    if (!found) fail(fmt::format("[{}] expected factors with one stride a dimension", body.name));
+    part.contraction = std::move(*found);
+    const Contraction& c = part.contraction;
+    factors = factors_of(c.product);
+    part.schedule = small_schedule(factors, body.inputs[at(c.a)].dtype, inputs[c.a]->data(),
+                                   common_stride(c.product.a.batch), inputs[c.b]->data(),
+                                   common_stride(c.product.b.batch));
+    jit::fill(results, c.results, 1);
+    const Grid of = small_grid(factors, batches_of(c.product));
+    grid = {static_cast<std::uint32_t>(of.x), static_cast<std::uint32_t>(of.y),
+            static_cast<std::uint32_t>(of.x * of.y * of.z)};
+    for (std::size_t o = 0; o < body.outputs.size(); ++o) data.push_back(outputs[o].data());
+    for (std::size_t i = 0; i < body.inputs.size(); ++i) data.push_back(inputs[i]->data());
+    for (void*& address : data) arguments.push_back(&address);
+    for (const std::uint64_t& bits : spec.scalars)
+      arguments.push_back(const_cast<std::uint64_t*>(&bits));
+    arguments.insert(arguments.end(), {&results, &factors, &grid});
+  }
+  PreparedPart(const PreparedPart&) = delete;
+
+  ContractionPart part;
+  SmallFactors factors{};
+  jit::Geometry results;
+  PartOfGrid grid{};
+  std::vector<void*> data, arguments;
+};
+
+}  // namespace
+
+double share_of_device(Device device, const BodySpec& spec, std::span<const Dims> strides) {
+  const std::optional<Contraction> c = contraction_of(spec, strides);
+  if (!c) return 1;
+  const Grid grid = small_grid(factors_of(c->product), batches_of(c->product));
+  return static_cast<double>(grid.x * grid.y * grid.z) / jit::multiprocessors_of(device);
 }
 
 void run_contraction(const BodySpec& spec, const Tensor* const* inputs, const Tensor* outputs) {
-  const jit::Body& body = spec.body;
-  std::vector<Dims> strides;
-  std::vector<void*> data;
-  const auto add = [&](const Tensor& t) {
-    strides.emplace_back(t.strides());
-    for (int d = 0; d < t.rank(); ++d) {
-      if (t.size(d) == 1) strides.back()[d] = 0;
-    }
-  };
-  for (std::size_t i = 0; i < body.inputs.size(); ++i) add(*inputs[i]);
-  for (std::size_t o = 0; o < body.outputs.size(); ++o) add(outputs[o]);
-  std::optional<Contraction> c = contraction_of(spec, strides);
-  if (!c) fail(fmt::format("[{}] expected factors with one stride a dimension", body.name));
   cu::CudaStream& stream = cu::current_stream(outputs[0].device());
-  SmallFactors factors = factors_of(c->product);
-  const SmallSchedule schedule = small_schedule(
-      factors, body.inputs[at(c->a)].dtype, inputs[c->a]->data(), common_stride(c->product.a.batch),
-      inputs[c->b]->data(), common_stride(c->product.b.batch));
-  factors.early = early_factors(spec, *c, stream);
-  jit::Geometry results;
-  jit::fill(results, c->results, 1);
-  for (std::size_t o = 0; o < body.outputs.size(); ++o) data.push_back(outputs[o].data());
-  for (std::size_t i = 0; i < body.inputs.size(); ++i) data.push_back(inputs[i]->data());
+  std::deque<PreparedPart> prepared;
+  std::vector<ContractionPart> parts;
   std::vector<void*> arguments;
-  for (void*& address : data) arguments.push_back(&address);
-  for (const std::uint64_t& bits : spec.scalars)
-    arguments.push_back(const_cast<std::uint64_t*>(&bits));
-  arguments.push_back(&results);
-  arguments.push_back(&factors);
-  const CUfunction kernel =
-      jit::load_kernel(stream.device, body.name.c_str(), contraction_text(body, *c, schedule));
-  int64_t batches = 1;
-  for (const int64_t size : c->product.batch) batches *= size;
-  launch_programmatic(kernel, small_grid(factors, batches), kSmallThreads, stream,
-                      arguments.data());
+  int64_t blocks = 0;
+  for (const BodySpec* each = &spec; each; each = each->beside.get()) {
+    const PreparedPart& part = prepared.emplace_back(*each, inputs, outputs);
+    inputs += each->body.inputs.size();
+    outputs += each->body.outputs.size();
+    parts.push_back(part.part);
+    arguments.insert(arguments.end(), part.arguments.begin(), part.arguments.end());
+    blocks += part.grid.blocks;
+  }
+  const CUfunction kernel = jit::load_kernel(stream.device, "contraction", contraction_text(parts));
+  launch_programmatic(kernel, {blocks}, kSmallThreads, stream, arguments.data());
 }
 
 }  // namespace brrr::on_cuda

@@ -28,10 +28,16 @@ struct Contraction {
 // do not have one stride.
 std::optional<Contraction> contraction_of(const BodySpec& spec, std::span<const Dims> strides);
 
-// The kernel's text: the entry is the body's name.
-std::string contraction_text(const jit::Body& body, const Contraction& contraction,
-                             const SmallSchedule& schedule);
+// One of the bodies in a launch.
+struct ContractionPart {
+  const jit::Body* body;
+  Contraction contraction;
+  SmallSchedule schedule;
+};
+// The kernel's text, with the entry `contraction`.
+std::string contraction_text(std::span<const ContractionPart> parts);
 
+// Runs a body and those beside it.
 void run_contraction(const BodySpec& spec, const Tensor* const* inputs, const Tensor* outputs);
 
 }  // namespace brrr::on_cuda

@@ -63,7 +63,14 @@ Tensor spread_batch(const Tensor& x, const Tensor& result) {
   return contiguous_copy(make_view(x, shape, broadcast_strides(x.shape(), x.strides(), shape)));
 }
 
-constexpr std::int64_t kMostCalls = 16;
+// Whether one call over copies of operands beats so many calls, which run one after the other. A
+// short call and its launch take about the time in which a copy moves 8 MB.
+bool is_worth_copies(std::int64_t calls, const MatrixProduct& p, const Tensor& d) {
+  constexpr std::int64_t kMostCalls = 16, kBytesOfCall = 8 << 20;
+  const std::int64_t copied = d.numel() / (p.m * p.n) * (p.m + p.n) * p.k;
+  return calls > kMostCalls ||
+         (calls - 1) * kBytesOfCall > copied * static_cast<std::int64_t>(size_of(d.dtype()));
+}
 
 void add_row(Tensor& d, const Tensor& row) {
   const Tensor* terms[] = {&d, &row};
@@ -99,8 +106,8 @@ void multiply(const Tensor& a, const Tensor& b, const Tensor* row, Tensor& d,
     multiply(a, b, row, result, stream);
     return copy_into(d, result);
   }
-  if (given->calls > kMostCalls) {
-    // One call over copies beats many small ones. Each step leaves fewer tensors that do not fit
+  if (is_worth_copies(given->calls, asked, d)) {
+    // Each step leaves fewer tensors that do not fit
     // together.
     const auto spread = [&](const Tensor& x) {
       return x.is_contiguous() &&

@@ -43,6 +43,12 @@ struct SmallProduct {
   SmallFactors factors;
 };
 
+constexpr std::string_view kFactors = R"(struct SmallFactors {
+  i64 a_row, a_col, b_row, b_col;
+  i32 m, n, k;
+};
+)";
+
 // The entry of a call: stores the sum, a row added to it.
 constexpr std::string_view kEntry = R"(
 struct SmallProduct {
@@ -60,6 +66,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   SmallTile tile{p.a + blockIdx.z * p.a_batch, p.b + blockIdx.z * p.b_batch,
                  int(blockIdx.y) * kTile, int(blockIdx.x) * kTile};
   const int row = tile.row0 + threadIdx.x / kTile, col = tile.col0 + threadIdx.x % kTile;
+  wait_for_previous_kernel();
   tile.load(p.factors);
   float added = 0;
   if (p.row && col < p.factors.n) added = widen(p.row[col * p.row_step]);
@@ -96,8 +103,10 @@ std::string matmul_small_text(const SmallSchedule& schedule) {
          text::matmul_small_cu;
 }
 
+std::string_view small_factors_text() { return kFactors; }
+
 std::string matmul_small_text_of_call(const SmallSchedule& schedule) {
-  return matmul_small_text(schedule).append(kEntry);
+  return std::string(kFactors).append(matmul_small_text(schedule)).append(kEntry);
 }
 
 Grid small_grid(const SmallFactors& p, std::int64_t batches) {
@@ -131,8 +140,7 @@ void multiply_small(const MatrixProduct& p, const Tensor& a, const Tensor& b, co
                              s.b_col,
                              static_cast<std::int32_t>(p.m),
                              static_cast<std::int32_t>(p.n),
-                             static_cast<std::int32_t>(p.k),
-                             0};
+                             static_cast<std::int32_t>(p.k)};
   const SmallSchedule schedule =
       small_schedule(factors, dtype, a.data(), s.a_batch, b.data(), s.b_batch);
   const CUfunction kernel =

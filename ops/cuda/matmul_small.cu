@@ -3,13 +3,8 @@
 // straight into the registers that mma reads, all loads of a warp at once: the time to memory and
 // back is what such a product takes. Expects Element, and Bits of its size; MULTIPLY, the
 // instruction; kRounds, whether that takes TF32; kAhead, the chunks that a warp loads at once;
-// kLayoutA and kLayoutB, the OperandLayout of each. What becomes of a result is the entry's.
-
-struct SmallFactors {
-  i64 a_row, a_col, b_row, b_col;
-  i32 m, n, k;
-  u32 early;  // bits by factor: no running kernel writes it, so it is read before those have ended
-};
+// kLayoutA and kLayoutB, the OperandLayout of each; and SmallFactors. What becomes of a result is the
+// entry's.
 
 constexpr int kTile = 16;
 constexpr int kPerWord = 4 / sizeof(Bits);
@@ -132,26 +127,16 @@ struct SmallTile {
   FragmentA part_a[kAhead];
   FragmentB part_b[kAhead];
 
-  BRRR_SCALAR_FN void load_a(const SmallFactors& p, int k) {
+  BRRR_SCALAR_FN void load(const SmallFactors& p, int k) {
 #pragma unroll
-    for (int i = 0; i < kAhead; ++i)
+    for (int i = 0; i < kAhead; ++i) {
       part_a[i].read(a, p.a_row, p.a_col, row0, p.m, k + i * kWarps * kChunk, p.k);
-  }
-  BRRR_SCALAR_FN void load_b(const SmallFactors& p, int k) {
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i)
       part_b[i].read(b, p.b_col, p.b_row, col0, p.n, k + i * kWarps * kChunk, p.k);
+    }
   }
 
-  // The first loads of this warp, and the wait for the kernel before.
-  BRRR_SCALAR_FN void load(const SmallFactors& p) {
-    const int k = threadIdx.x / 32 * kChunk;
-    if (p.early & 1) load_a(p, k);
-    if (p.early & 2) load_b(p, k);
-    wait_for_previous_kernel();
-    if (!(p.early & 1)) load_a(p, k);
-    if (!(p.early & 2)) load_b(p, k);
-  }
+  // The first loads of this warp.
+  BRRR_SCALAR_FN void load(const SmallFactors& p) { load(p, threadIdx.x / 32 * kChunk); }
 
   // The sum of this thread's result. `visit` is called with every pair of fragments and where they
   // begin in the summed dimension.
@@ -171,8 +156,7 @@ struct SmallTile {
       }
       k += kWarps * kChunk * kAhead;
       if (k >= p.k) break;
-      load_a(p, k);
-      load_b(p, k);
+      load(p, k);
     }
     const int group = threadIdx.x % 32 / 4, pair = threadIdx.x % 4 * 2;
     if (warp * kChunk < p.k) {
@@ -199,9 +183,10 @@ BRRR_FN void each_element(const Fragment& fragment, int k, int depth, Visit visi
   const int first = k + threadIdx.x % 4 * kWords * kPerWord;
 #pragma unroll
   for (int i = 0; i < kWords * kPerWord; ++i) {
-    if (first + i >= depth) break;
-    visit(0, fragment.element(0, i));
-    visit(1, fragment.element(1, i));
+    if (first + i < depth) {
+      visit(0, fragment.element(0, i));
+      visit(1, fragment.element(1, i));
+    }
   }
 }
 

@@ -22,7 +22,6 @@ enum class OperandLayout : std::uint8_t { k_contiguous, mn_contiguous, strided }
 struct SmallFactors {
   std::int64_t a_row, a_col, b_row, b_col;
   std::int32_t m, n, k;
-  std::uint32_t early;
 };
 
 // What the text depends on; `ahead` chunks of the summed dimension are loaded at once.
@@ -39,8 +38,9 @@ struct SmallSchedule {
 SmallSchedule small_schedule(const SmallFactors& factors, DType dtype, const void* a,
                              std::int64_t a_batch, const void* b, std::int64_t b_batch);
 
-// The text without an entry, and with that of a call.
+// The text without an entry and SmallFactors, SmallFactors, and the text of a call.
 std::string matmul_small_text(const SmallSchedule& schedule);
+std::string_view small_factors_text();
 std::string matmul_small_text_of_call(const SmallSchedule& schedule);
 
 constexpr int kSmallThreads = 256;

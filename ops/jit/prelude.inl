@@ -15,9 +15,8 @@ typedef long long i64;
 
 namespace brrr {
 
-// The first thing that a kernel does, but for reads of what no running kernel writes. Its blocks may
-// be started while the last blocks of the previous kernel still run: from here on the writes of
-// those are visible.
+// What a kernel does before it reads or writes memory. Its blocks may be started while the last
+// blocks of the previous kernel still run: from here on the writes of those are visible.
 BRRR_FN void wait_for_previous_kernel() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -37,6 +36,16 @@ struct LaunchedBlock {
   BRRR_SCALAR_FN u32 x() const { return blockIdx.x; }
   BRRR_SCALAR_FN u32 y() const { return blockIdx.y; }
   BRRR_SCALAR_FN u32 parts() const { return gridDim.y; }  // blocks that share a row
+};
+// One of several grids in one launch, and a block of it.
+struct PartOfGrid {
+  u32 columns, rows, blocks;
+};
+struct BlockOfPart {
+  u32 columns, rows, index;
+  BRRR_SCALAR_FN u32 x() const { return index % columns; }
+  BRRR_SCALAR_FN u32 y() const { return index / columns % rows; }
+  BRRR_SCALAR_FN u32 z() const { return index / (columns * rows); }
 };
 
 #define BRRR_MATH1(name, ...)                          \

@@ -117,12 +117,15 @@ struct Kernel {
   std::string function = "run", suffix = {};  // the entry is the body's name and the suffix
   int threads = 256;
   bool reads_inputs = true;          // else it takes no pointers to them
-  bool waits = true;                 // for the kernel before; else the statements do
   std::vector<Parameter> last = {};  // what it takes after outputs, inputs and constants
   std::string memory = {};           // the type of its shared memory; "": none
   std::string statements = {};
 };
 std::string kernel_of(const Body& body, const Kernel& kernel);
+// Its function alone, and what an entry takes and passes on for it; names end in `suffix`.
+std::string function_of(const Body& body, const Kernel& kernel);
+std::string entry_parameters(const Body& body, const Kernel& kernel, std::string_view suffix = "");
+std::string entry_arguments(const Body& body, const Kernel& kernel, std::string_view suffix = "");
 // `text` in the body's namespace.
 std::string of_body(const Body& body, std::string_view text);
 

@@ -314,45 +314,74 @@ namespace {
 
 // Pointers to outputs and inputs, constants, and the last parameters, which an entry takes by value
 // and a function by reference where they are large.
-std::string kernel_parameters(const Body& body, const Kernel& kernel, bool of_entry) {
+std::string kernel_parameters(const Body& body, const Kernel& kernel, bool of_entry,
+                              std::string_view suffix) {
   std::string text;
-  for (std::size_t i = 0; i < body.outputs.size(); ++i)
-    text += fmt::format("{}* out{}, ", c_name(body.outputs[i].dtype), i);
-  for (std::size_t i = 0; kernel.reads_inputs && i < body.inputs.size(); ++i)
-    text += fmt::format("const {}* in{}, ", c_name(body.inputs[i].dtype), i);
-  text += constant_parameters(body);
   std::string_view comma;
+  const auto add = [&](std::string_view type, std::string_view name) {
+    text += fmt::format("{}{} {}{}", comma, type, name, suffix);
+    comma = ", ";
+  };
+  const auto add_all = [&](std::size_t count, std::string_view name, auto type) {
+    for (std::size_t i = 0; i < count; ++i) add(type(i), fmt::format("{}{}", name, i));
+  };
+  add_all(body.outputs.size(), "out",
+          [&](std::size_t i) { return fmt::format("{}*", c_name(body.outputs[i].dtype)); });
+  add_all(kernel.reads_inputs ? body.inputs.size() : 0, "in",
+          [&](std::size_t i) { return fmt::format("const {}*", c_name(body.inputs[i].dtype)); });
+  add_all(body.scalars.size(), "s", [&](std::size_t i) { return c_name(body.scalars[i]); });
+  add_all(body.checks.size(), "sink", [](std::size_t) { return "FaultSink"; });
   for (const auto& [type, name] : kernel.last) {
     const bool large = type.starts_with("Geometry");
-    text += fmt::format("{}{}{}{} {}", comma,
-                        !large     ? ""
-                        : of_entry ? "const __grid_constant__ "
-                                   : "const ",
-                        type, large && !of_entry ? "&" : "", name);
-    comma = ", ";
+    add(fmt::format("{}{}{}",
+                    !large     ? ""
+                    : of_entry ? "const __grid_constant__ "
+                               : "const ",
+                    type, large && !of_entry ? "&" : ""),
+        name);
   }
   return text;
 }
 
 }  // namespace
 
-std::string kernel_of(const Body& body, const Kernel& kernel) {
-  std::string arguments = numbered("out", body.outputs.size()) +
-                          numbered("in", kernel.reads_inputs ? body.inputs.size() : 0) +
-                          constant_arguments(body);
-  for (const Kernel::Parameter& parameter : kernel.last) arguments += parameter.name + ", ";
-  arguments.resize(arguments.size() - 2);
+std::string function_of(const Body& body, const Kernel& kernel) {
   return fmt::format(
-      "template <class Block>\nBRRR_FN void {0}(Block block, void* memory, {1}) {{\n{2}}}\n"
-      "extern \"C\" __global__ void __launch_bounds__({3}) {4}{5}({6}) {{\n"
-      "{10}{7}  {0}(LaunchedBlock(), {8}, {9});\n}}\n",
-      kernel.function, kernel_parameters(body, kernel, false), kernel.statements, kernel.threads,
-      body.name, kernel.suffix, kernel_parameters(body, kernel, true),
-      kernel.memory.empty()
-          ? ""
-          : fmt::format("  __shared__ alignas(16) char memory[sizeof({})];\n", kernel.memory),
-      kernel.memory.empty() ? "nullptr" : "memory", arguments,
-      kernel.waits ? "  wait_for_previous_kernel();\n" : "");
+      "template <class Block>\nBRRR_FN void {}(Block block, void* memory, {}) {{\n{}}}\n",
+      kernel.function, kernel_parameters(body, kernel, false, ""), kernel.statements);
+}
+
+std::string entry_parameters(const Body& body, const Kernel& kernel, std::string_view suffix) {
+  return kernel_parameters(body, kernel, true, suffix);
+}
+
+std::string entry_arguments(const Body& body, const Kernel& kernel, std::string_view suffix) {
+  std::string text;
+  const auto add_all = [&](std::size_t count, std::string_view name) {
+    for (std::size_t i = 0; i < count; ++i) text += fmt::format("{}{}{}, ", name, i, suffix);
+  };
+  add_all(body.outputs.size(), "out");
+  add_all(kernel.reads_inputs ? body.inputs.size() : 0, "in");
+  add_all(body.scalars.size(), "s");
+  add_all(body.checks.size(), "sink");
+  for (const Kernel::Parameter& parameter : kernel.last)
+    text += fmt::format("{}{}, ", parameter.name, suffix);
+  text.resize(text.size() - 2);
+  return text;
+}
+
+std::string kernel_of(const Body& body, const Kernel& kernel) {
+  return function_of(body, kernel) +
+         fmt::format(
+             "extern \"C\" __global__ void __launch_bounds__({}) {}{}({}) {{\n"
+             "  wait_for_previous_kernel();\n{}  {}(LaunchedBlock(), {}, {});\n}}\n",
+             kernel.threads, body.name, kernel.suffix, entry_parameters(body, kernel),
+             kernel.memory.empty()
+                 ? ""
+                 : fmt::format("  __shared__ alignas(16) char memory[sizeof({})];\n",
+                               kernel.memory),
+             kernel.function, kernel.memory.empty() ? "nullptr" : "memory",
+             entry_arguments(body, kernel));
 }
 
 std::string of_body(const Body& body, std::string_view text) {

@@ -148,6 +148,14 @@ const std::vector<Program> kPrograms = {
      2,
      [](const Tensors& a) { return Tensors{sum(sum(a[0] * 2.0, {0}) + 1.0, {0})}; },
      false},
+    {"a group that another one runs between the calls of",
+     {{64, 64}, {64}},
+     4,
+     [](const Tensors& a) {
+       const Tensor y = exp(a[0]), x = sin(a[1]);
+       const Tensor t = x * select(y, 0, 0);
+       return Tensors{t, y + cumsum(x, 0)};
+     }},
     {"a result of rows by its rows",
      {{6, 5, 4}},
      1,
@@ -194,6 +202,21 @@ const std::vector<Program> kProducts = {
      {{16, 1000}, {1000, 16}},
      1,
      [](const Tensors& a) { return Tensors{abs(matmul(a[0], a[1]))}; }},
+    {"the gradients of a layer",
+     {{64, 32}, {32, 48}, {64, 48}},
+     2,
+     [](const Tensors& a) {
+       const Tensor g = a[0] * 2.0;
+       return Tensors{matmul(g, a[1]) * a[2], matmul(transpose(g, 0, 1), a[2]), sum(g, {0})};
+     },
+     false},
+    {"reductions of both factors",
+     {{33, 70}, {70, 21}},
+     1,
+     [](const Tensors& a) {
+       return Tensors{matmul(a[0], a[1]), sum(a[0], {1}), max(a[1], {0}, true)};
+     },
+     false},
     {"heads of a projection",
      {{2, 9, 32}, {32, 32}, {2, 4, 9, 8}},
      1,

@@ -1,5 +1,6 @@
 // Bodies with a contraction: which layouts are products, and that their texts compile. Nothing here
 // needs a GPU.
+#include <array>
 #include <cstdlib>
 
 #include "brrr/ops/cuda/contraction.h"
@@ -102,13 +103,14 @@ TEST_CASE("contractions compile for CUDA", "[jit][cuda]") {
         std::vector<Dims>{{24 * 48, 48, 0, 1}, {48 * 32, 0, 1, 32}, row, out, out, of_a, of_b});
     REQUIRE(c);
     for (const OperandLayout b : {OperandLayout::mn_contiguous, OperandLayout::strided}) {
-      const std::string text =
-          contraction_text(spec.body, *c, {dtype, OperandLayout::k_contiguous, b, 2});
+      const ContractionPart part{&spec.body, *c, {dtype, OperandLayout::k_contiguous, b, 2}};
+      const std::string text = contraction_text(std::array{part, part});
+      INFO(name_of(dtype) << " " << static_cast<int>(b));
       for (const int architecture : {80, 90}) {
         for (const auto& kernel :
              testing::resources_of(jit::compile_to_cubin(text, architecture))) {
           CHECK(kernel.registers <= 128);
-          CHECK(kernel.local_bytes == 0);
+          CHECK(kernel.local_bytes <= 16);  // around the slow path of a function
         }
       }
     }
