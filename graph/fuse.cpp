@@ -289,15 +289,24 @@ class Fusion {
       for (std::size_t i = 0; i + 1 < groups.size(); ++i) {
         const int one = groups[i], other = groups[i + 1];
         if (one == other || !is_single(one) || !is_single(other)) continue;
-        if (share_of(one) + share_of(other) > 1 || has_path_between(one, other) ||
-            has_path_between(other, one))
-          continue;
+        if (share_of(one) + share_of(other) > 1 || !is_independent(one, other)) continue;
         for (const Member& member : groups_[at(other)].members) group_of_[at(member.node)] = one;
         beside_[at(one)] = std::move(groups_[at(other)]);
         groups_[at(other)].members.clear();
         furthest_.raise(first_call(one), last_call(one));
       }
     }
+  }
+
+  bool is_independent(int one, int other) {
+    const auto precedes = [&](int from, int to) {
+      bool direct = false;
+      each_call(from, [&](int call) {
+        for (const int next : reads_.successors[at(call)]) direct |= group_of_[at(next)] == to;
+      });
+      return direct || has_path_between(from, to);
+    };
+    return !precedes(one, other) && !precedes(other, one);
   }
 
   bool is_single(int g) const { return is_live(g) && beside_[at(g)].members.empty(); }

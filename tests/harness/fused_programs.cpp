@@ -210,6 +210,14 @@ const std::vector<Program> kProducts = {
        return Tensors{matmul(g, a[1]) * a[2], matmul(transpose(g, 0, 1), a[2]), sum(g, {0})};
      },
      false},
+    {"two products of one factor, one of which reads the other",
+     {{64, 32}, {32, 32}, {64, 32}},
+     3,
+     [](const Tensors& a) {
+       const Tensor h = a[0] * 2.0;
+       const Tensor g = matmul(h, a[1]) - a[2];
+       return Tensors{g, matmul(transpose(g, 0, 1), h)};
+     }},
     {"reductions of both factors",
      {{33, 70}, {70, 21}},
      1,
