@@ -1,15 +1,13 @@
 // A tensor's gradient: requiring, reading and replacing it.
 #include "brrr/autograd/autograd.h"
 
-#include <fmt/format.h>
-
 #include "brrr/autograd/group.h"
 #include "brrr/autograd/journal.h"
 #include "brrr/autograd/node.h"
 #include "brrr/autograd/run.h"
 #include "brrr/dispatch/dispatch.h"
 #include "brrr/ops/functions.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 
 namespace brrr {
 
@@ -22,12 +20,12 @@ History& leaf_history(const char* what, const Tensor& x) {
   require_defined(what, x);
   if (!is_leaf(x)) {
     fail(
-        fmt::format("[{}] expected a leaf, got {}, which was computed from others; detach it, or "
-                    "use retain_grad",
-                    what, x.describe()));
+        "[{}] expected a leaf, got {}, which was computed from others; detach it, or use "
+        "retain_grad",
+        what, x.describe());
   }
   if (!requires_grad(x)) {
-    fail(fmt::format("[{}] expected a leaf that requires a gradient, got {}", what, x.describe()));
+    fail("[{}] expected a leaf that requires a gradient, got {}", what, x.describe());
   }
   return *history_of(x);
 }
@@ -63,20 +61,18 @@ Tensor& requires_grad_(Tensor& x, bool on) {
   require_defined("requires_grad_", x);
   if (!is_leaf(x)) {
     if (on) return x;
-    fail(
-        fmt::format("[requires_grad_] expected a leaf, got {}, which was computed from others; use "
-                    "detach",
-                    x.describe()));
+    fail("[requires_grad_] expected a leaf, got {}, which was computed from others; use detach",
+         x.describe());
   }
   if (!on) {
     if (history_of(x) && history_of(x)->group)
-      fail(fmt::format("[requires_grad_] expected a leaf in no group, got {}", x.describe()));
+      fail("[requires_grad_] expected a leaf in no group, got {}", x.describe());
     // Recorded edges still lead here; backward ignores them.
     x.impl()->remove_keys(bit(Key::autograd));
     return x;
   }
   if (!is_floating(x.dtype())) {
-    fail(fmt::format("[requires_grad_] expected a floating dtype, got {}", x.describe()));
+    fail("[requires_grad_] expected a floating dtype, got {}", x.describe());
   }
   // Installed with the first leaf: a linker may drop a static initializer from a static library, or
   // run it after the caller's.
@@ -104,8 +100,8 @@ Tensor grad_of(const Tensor& x) {
 void set_grad(const Tensor& leaf, const Tensor& gradient) {
   History& history = leaf_history("set_grad", leaf);
   if (!gradient.defined() || !autograd::alike(gradient, leaf)) {
-    fail(fmt::format("[set_grad] expected a gradient like {}, got {}", leaf.describe(),
-                     autograd::described(gradient)));
+    fail("[set_grad] expected a gradient like {}, got {}", leaf.describe(),
+         autograd::described(gradient));
   }
   if (history.group)
     fail("[set_grad] expected a leaf in no group; give the group its flat gradient");
@@ -123,8 +119,7 @@ void zero_grad(const Tensor& leaf) {
 void retain_grad(const Tensor& x) {
   require_defined("retain_grad", x);
   if (!requires_grad(x))
-    fail(fmt::format("[retain_grad] expected a tensor that requires a gradient, got {}",
-                     x.describe()));
+    fail("[retain_grad] expected a tensor that requires a gradient, got {}", x.describe());
   History& history = *history_of(x);
   if (!history.node || history.retained) return;
   history.retained = std::make_shared<Tensor>();
@@ -134,8 +129,7 @@ void retain_grad(const Tensor& x) {
 void register_hook(const Tensor& x, std::function<Tensor(const Tensor&)> hook) {
   require_defined("register_hook", x);
   if (!requires_grad(x))
-    fail(fmt::format("[register_hook] expected a tensor that requires a gradient, got {}",
-                     x.describe()));
+    fail("[register_hook] expected a tensor that requires a gradient, got {}", x.describe());
   if (!hook) fail("[register_hook] expected a function, got none");
   History& history = *history_of(x);
   hooks_of(history).of_output.emplace_back(history.node ? history.output : 0, std::move(hook));

@@ -1,10 +1,9 @@
 // backward and grad: checks of their arguments around a Run; anomaly mode.
-#include <fmt/format.h>
 
 #include "brrr/autograd/autograd.h"
 #include "brrr/autograd/run.h"
 #include "brrr/ops/functions.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 
 namespace brrr {
 namespace autograd {
@@ -14,27 +13,25 @@ void require_gradient(const char* what, const Tensor& x) {
   require_defined(what, x);
   if (requires_grad(x)) return;
   const bool replayed = x.impl()->word.bits & kReplayed;
-  fail(
-      fmt::format("[{}] expected a tensor that was computed from one that requires a gradient, "
-                  "got {}{}",
-                  what, x.describe(),
-                  replayed ? ", a result of a compiled step, which carries no gradient: call "
-                             "backward in the step"
-                  : grad_enabled() ? ""
-                                   : "; a NoGrad is active on this thread"));
+  fail("[{}] expected a tensor that was computed from one that requires a gradient, got {}{}", what,
+       x.describe(),
+       replayed         ? ", a result of a compiled step, which carries no gradient: call "
+                          "backward in the step"
+       : grad_enabled() ? ""
+                        : "; a NoGrad is active on this thread");
 }
 
 Tensor seed_for(const char* what, const Tensor& output, const Tensor& gradient) {
   if (!gradient.defined()) {
     if (output.numel() != 1) {
-      fail(fmt::format("[{}] expected an output of one element, or its gradient, got {}", what,
-                       output.describe()));
+      fail("[{}] expected an output of one element, or its gradient, got {}", what,
+           output.describe());
     }
     return ones_like(output);
   }
   if (!alike(gradient, output)) {
-    fail(fmt::format("[{}] expected a gradient like the output {}, got {}", what, output.describe(),
-                     described(gradient)));
+    fail("[{}] expected a gradient like the output {}, got {}", what, output.describe(),
+         described(gradient));
   }
   return gradient;
 }
@@ -46,8 +43,8 @@ void backward(std::span<const Tensor> outputs, std::span<const Tensor> gradients
               BackwardOptions options) {
   using namespace autograd;
   if (outputs.empty() || (!gradients.empty() && gradients.size() != outputs.size())) {
-    fail(fmt::format("[backward] expected outputs and as many gradients or none, got {} and {}",
-                     outputs.size(), gradients.size()));
+    fail("[backward] expected outputs and as many gradients or none, got {} and {}", outputs.size(),
+         gradients.size());
   }
   for (const Tensor& output : outputs) require_gradient("backward", output);
   const GradMode recording(options.create_graph);
@@ -70,9 +67,9 @@ std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor
   if (outputs.empty() || inputs.empty() ||
       (!options.gradients.empty() && options.gradients.size() != outputs.size())) {
     fail(
-        fmt::format("[grad] expected outputs, inputs, and as many gradients as outputs or none, "
-                    "got {}, {} and {}",
-                    outputs.size(), inputs.size(), options.gradients.size()));
+        "[grad] expected outputs, inputs, and as many gradients as outputs or none, got {}, {} and "
+        "{}",
+        outputs.size(), inputs.size(), options.gradients.size());
   }
   std::vector<Wanted> wanted;
   for (const Tensor& input : inputs) {
@@ -95,10 +92,10 @@ std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor
     Tensor& gradient = wanted[i].gradient;
     if (!gradient.defined() && !options.allow_unused) {
       if (!run.reaches(wanted[i])) {
-        fail(fmt::format(
-            "[grad] expected outputs that depend on every input, got input {}, {}, that "
-            "none depends on; pass allow_unused",
-            i, inputs[i].describe()));
+        fail(
+            "[grad] expected outputs that depend on every input, got input {}, {}, that none "
+            "depends on; pass allow_unused",
+            i, inputs[i].describe());
       }
       gradient = zeros_like(inputs[i]);
     }

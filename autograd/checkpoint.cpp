@@ -1,14 +1,13 @@
 // Rematerialization by hand: a node that keeps a function and its inputs. When the gradients of its
 // outputs are known, the function runs again on the same inputs, recorded this time. The new nodes
 // lead to those of the inputs and join the backward that is running.
-#include <fmt/format.h>
 
 #include "brrr/autograd/autograd.h"
 #include "brrr/autograd/node.h"
 #include "brrr/dispatch/dispatch.h"
 #include "brrr/ops/functions.h"
 #include "brrr/ops/random_state.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 
 namespace brrr {
 namespace autograd {
@@ -37,9 +36,9 @@ struct Again final : Recomputed {
       const Saved& saved = inputs[i];
       if (saved.tensor.defined() && saved.tensor.version() != saved.version) {
         fail(
-            fmt::format("[checkpoint] input {}, {}, was written to in place since: it is at "
-                        "version {} and was kept at {}",
-                        i, saved.tensor.describe(), saved.tensor.version(), saved.version));
+            "[checkpoint] input {}, {}, was written to in place since: it is at version {} and was "
+            "kept at {}",
+            i, saved.tensor.describe(), saved.tensor.version(), saved.version);
       }
       values.push_back(saved.tensor);
     }
@@ -47,8 +46,8 @@ struct Again final : Recomputed {
     const Recomputation recomputation;
     std::vector<Tensor> result = fn(values);
     if (result.size() != outputs) {
-      fail(fmt::format("[checkpoint] expected as many outputs as the first time, {}, got {}",
-                       outputs, result.size()));
+      fail("[checkpoint] expected as many outputs as the first time, {}, got {}", outputs,
+           result.size());
     }
     return result;
   }
@@ -72,7 +71,7 @@ std::vector<Tensor> checkpoint(const Checkpointed& fn, std::vector<Tensor> input
   if (!any || outputs.empty()) return outputs;
   constexpr std::size_t kMost = 255;
   if (outputs.size() > kMost)
-    fail(fmt::format("[checkpoint] expected at most {} outputs, got {}", kMost, outputs.size()));
+    fail("[checkpoint] expected at most {} outputs, got {}", kMost, outputs.size());
   again->fn = fn;
   again->outputs = outputs.size();
   auto* node = new Node(Op::first_registered);

@@ -9,7 +9,7 @@
 #include "brrr/autograd/autograd.h"
 #include "brrr/ops/functions.h"
 #include "brrr/ops/random_state.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 
 namespace brrr {
 namespace {
@@ -24,8 +24,7 @@ class Subject {
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       if (!inputs[i].defined() || !requires_grad(inputs[i])) continue;
       if (inputs[i].dtype() != f64) {
-        fail(fmt::format("[gradcheck] expected inputs in f64, got input {}, {}", i,
-                         inputs[i].describe()));
+        fail("[gradcheck] expected inputs in f64, got input {}, {}", i, inputs[i].describe());
       }
       differentiated_.push_back(i);
     }
@@ -191,7 +190,7 @@ GradcheckResult gradcheck(const Differentiable& fn, const std::vector<Tensor>& i
                           GradcheckOptions options) {
   if (!fn) fail("[gradcheck] expected a function, got none");
   if (!(options.step > 0 && std::isfinite(options.step)))
-    fail(fmt::format("[gradcheck] expected a step above 0, got {}", options.step));
+    fail("[gradcheck] expected a step above 0, got {}", options.step);
   if (Subject(fn, inputs).recorded().empty())
     fail("[gradcheck] expected a function with a floating result, got none");
   Comparison found(options);

@@ -1,14 +1,12 @@
 #include "brrr/autograd/group.h"
 
-#include <fmt/format.h>
-
 #include <unordered_set>
 
 #include "brrr/autograd/autograd.h"
 #include "brrr/autograd/journal.h"
 #include "brrr/autograd/node.h"
 #include "brrr/ops/functions.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 
 namespace brrr {
 namespace autograd {
@@ -26,15 +24,15 @@ Group::Group(std::vector<Tensor> members) : id(next_id()), leaves(std::move(memb
     if (!requires_grad(leaf) || !is_leaf(leaf) || history_of(leaf)->group ||
         leaf.dtype() != leaves[0].dtype() || leaf.device() != leaves[0].device()) {
       fail(
-          fmt::format("[GradientGroup] expected leaves of one dtype on one device that are in no "
-                      "other group, got {} and {}",
-                      leaves[0].describe(), leaf.describe()));
+          "[GradientGroup] expected leaves of one dtype on one device that are in no other group, "
+          "got {} and {}",
+          leaves[0].describe(), leaf.describe());
     }
   }
   std::unordered_set<const TensorImpl*> seen;
   for (const Tensor& leaf : leaves) {
     if (!seen.insert(leaf.impl()).second)
-      fail(fmt::format("[GradientGroup] expected each leaf once, got {} twice", leaf.describe()));
+      fail("[GradientGroup] expected each leaf once, got {} twice", leaf.describe());
   }
   for (std::size_t i = 0; i < leaves.size(); ++i) {
     History& history = *history_of(leaves[i]);
@@ -115,8 +113,8 @@ void GradientGroup::set_flat(const Tensor& gradients) {
   const Tensor& like = group.leaves[0];
   if (!gradients.defined() || gradients.rank() != 1 || gradients.numel() != total ||
       gradients.dtype() != like.dtype() || gradients.device() != like.device()) {
-    fail(fmt::format("[GradientGroup] expected gradients of {}[{}], got {}", name_of(like.dtype()),
-                     total, gradients.describe()));
+    fail("[GradientGroup] expected gradients of {}[{}], got {}", name_of(like.dtype()), total,
+         gradients.describe());
   }
   autograd::note_change(like.impl());
   group.set(group.cut(gradients));

@@ -1,5 +1,4 @@
 // The Autograd key's one function: runs a call below, and records it as a node of the tape.
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <memory>
@@ -7,7 +6,7 @@
 #include "brrr/autograd/autograd.h"
 #include "brrr/autograd/node.h"
 #include "brrr/dispatch/dispatch.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 
 namespace brrr::autograd {
 namespace {
@@ -64,15 +63,15 @@ void for_each_tensor(const Call& call, F&& f) {
 void check_in_place(const Call& call, const OpInfo& info, const Tensor& x) {
   if (needs_gradient(x) && !history_of(x)->node) {
     fail(
-        fmt::format("[{}_] expected a tensor that does not collect a gradient itself, got the leaf "
-                    "{}; write into it under no_grad",
-                    info.name, x.describe()));
+        "[{}_] expected a tensor that does not collect a gradient itself, got the leaf {}; write "
+        "into it under no_grad",
+        info.name, x.describe());
   }
   if (x.impl()->storage && x.impl()->storage->refs.load(std::memory_order_relaxed) > 1) {
     fail(
-        fmt::format("[{}_] expected a tensor that shares its memory with no other while gradients "
-                    "are recorded, got {}; use {}, or write under no_grad",
-                    info.name, x.describe(), info.name));
+        "[{}_] expected a tensor that shares its memory with no other while gradients are "
+        "recorded, got {}; use {}, or write under no_grad",
+        info.name, x.describe(), info.name);
   }
   // The first operand of a pointwise call is the tensor itself, and others may be.
   CallValues overwritten = 0, read = 0;
@@ -82,10 +81,8 @@ void check_in_place(const Call& call, const OpInfo& info, const Tensor& x) {
       read |= info.gradient.needs_for(i);
   });
   if (read & overwritten) {
-    fail(
-        fmt::format("[{}_] expected not to overwrite a value that a gradient is computed from, got "
-                    "{}; use {}",
-                    info.name, x.describe(), info.name));
+    fail("[{}_] expected not to overwrite a value that a gradient is computed from, got {}; use {}",
+         info.name, x.describe(), info.name);
   }
 }
 

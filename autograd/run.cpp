@@ -1,7 +1,5 @@
 #include "brrr/autograd/run.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <mutex>
 
@@ -10,7 +8,7 @@
 #include "brrr/autograd/journal.h"
 #include "brrr/dispatch/dispatch.h"
 #include "brrr/ops/functions.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 
 namespace brrr::autograd {
 
@@ -42,8 +40,8 @@ void call_hooks(const Hooks& hooks, int output, Tensor& gradient) {
     Tensor instead = hook(gradient);
     if (!instead.defined()) continue;
     if (!alike(instead, gradient)) {
-      fail(fmt::format("[backward] a hook was expected to return a gradient like {}, got {}",
-                       gradient.describe(), instead.describe()));
+      fail("[backward] a hook was expected to return a gradient like {}, got {}",
+           gradient.describe(), instead.describe());
     }
     gradient = std::move(instead);
   }
@@ -246,9 +244,9 @@ void Run::run(Node* node) {
   }
   if (node->ran) {
     fail(
-        fmt::format("[backward] {} has been run by an earlier backward, which freed what it kept; "
-                    "pass retain_graph to that one",
-                    node->name()));
+        "[backward] {} has been run by an earlier backward, which freed what it kept; pass "
+        "retain_graph to that one",
+        node->name());
   }
   // Also when it fails: some of its edges may have been given away.
   const struct Spent {
@@ -268,18 +266,18 @@ void Run::run(Node* node) {
 
 void Run::check_saved(Node* node, const Saved& saved, const char* what, int which) const {
   if (saved.tensor.defined() && saved.tensor.version() != saved.version) [[unlikely]] {
-    fail(fmt::format(
-        "[backward] {} needs {} {}, {}, which was written to in place since: it is at "
-        "version {} and was kept at {}",
-        node->name(), what, which, saved.tensor.describe(), saved.tensor.version(), saved.version));
+    fail(
+        "[backward] {} needs {} {}, {}, which was written to in place since: it is at version {} "
+        "and was kept at {}",
+        node->name(), what, which, saved.tensor.describe(), saved.tensor.version(), saved.version);
   }
 }
 
 void Run::check_finite(Node* node, const Tensor& gradient, int operand) const {
   const NoGrad constant;
   if (item<bool>(all(isfinite(gradient)))) return;
-  fail(fmt::format("[backward] {} made a gradient that is not finite for operand {}, {}",
-                   node->name(), operand, gradient.describe()));
+  fail("[backward] {} made a gradient that is not finite for operand {}, {}", node->name(), operand,
+       gradient.describe());
 }
 
 // What a gradient rule gets and gives by operand; rules may ask for operands 0 to 3 of any call.
@@ -323,9 +321,7 @@ bool Run::needs(const Edge& edge) {
 
 void Run::run_rule(Node* node, const Tensor* of_outputs) {
   const GradientRule& rule = op_info(node->call.op).gradient;
-  if (!rule.run) {
-    fail(fmt::format("[backward] {} has no gradient; register it with one", node->name()));
-  }
+  if (!rule.run) fail("[backward] {} has no gradient; register it with one", node->name());
   const int n = node->operand_count();
   RuleOperands operands(n);
   for (int i = 0; i < n; ++i) {

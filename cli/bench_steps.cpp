@@ -8,7 +8,7 @@
 
 #include "brrr/measure/limits.h"
 #include "brrr/ops/functions.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 #include "cli/training.h"
 
 namespace brrr::cli {
@@ -110,7 +110,7 @@ void add_host(const Size& size, bool bf16, const BenchOptions& options, Results&
   const auto call = [&] { eager.step(); };
   call();
   bare = measure::bare_launches(options.device, call);
-  if (!bare) fail(fmt::format("[bench] expected {} to launch kernels and nothing else", name));
+  if (!bare) fail("[bench] expected {} to launch kernels and nothing else", name);
   const auto [ours, limit] =
       measure::time_host_both(options.device, call, bare->launch,
                               measure::calls_in_queue(bare->kernels), options.quick ? 5 : 61);

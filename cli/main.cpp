@@ -16,7 +16,7 @@
 
 #include "brrr/measure/bench.h"
 #include "brrr/measure/machine.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 #include "brrr/tensor/runtime.h"
 #include "cli/bench_steps.h"
 #include "cli/compare.h"
@@ -224,8 +224,7 @@ int run_compare(const CLI::App& command, TrainArguments& a) {
     return fmt::format("{} and {} at step {}", loss(0), loss(1), step);
   };
   if (const auto step = result.divergence)
-    fail(fmt::format("[compare] expected finite losses, got {}: the training diverged",
-                     losses_at(*step)));
+    fail("[compare] expected finite losses, got {}: the training diverged", losses_at(*step));
   if (const auto step = result.disagreement)
     fail("[compare] expected the same losses in both modes, got " + losses_at(*step));
   return 0;

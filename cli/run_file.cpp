@@ -5,7 +5,7 @@
 #include <charconv>
 
 #include "brrr/nn/state_dict.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 
 namespace brrr::cli {
 namespace {
@@ -41,8 +41,7 @@ RunFile::RunFile(const std::string& path) : path_(path), file_(load_safetensors(
   const auto text = [&](const char* name) -> const std::string& {
     const auto found = file_.metadata.find(name);
     if (found == file_.metadata.end()) {
-      fail(fmt::format("[load {}] expected a file of brrr train --save, got one without \"{}\"",
-                       path, name));
+      fail("[load {}] expected a file of brrr train --save, got one without \"{}\"", path, name);
     }
     return found->second;
   };
@@ -51,7 +50,7 @@ RunFile::RunFile(const std::string& path) : path_(path), file_(load_safetensors(
     const char* end = digits.data() + digits.size();
     const auto [stop, problem] = std::from_chars(digits.data(), end, value);
     if (problem != std::errc() || stop != end || value < 0) {
-      fail(fmt::format("[load {}] expected a number for \"{}\", got \"{}\"", path, name, digits));
+      fail("[load {}] expected a number for \"{}\", got \"{}\"", path, name, digits);
     }
   };
   metadata_.model = text("model");

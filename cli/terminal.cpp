@@ -1,19 +1,17 @@
 #include "cli/terminal.h"
 
-#include <fmt/format.h>
-
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 
 namespace brrr::cli {
 
 void print(std::string_view text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0)
     return;
-  fail(fmt::format("cannot write to stdout: {}", std::strerror(errno)));
+  fail("cannot write to stdout: {}", std::strerror(errno));
 }
 
 void ProgressLine::show(const std::string& what) noexcept {

@@ -1,13 +1,11 @@
 #include "cli/train.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 
 #include "brrr/autograd/autograd.h"
 #include "brrr/io/file_bytes.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 #include "cli/run_file.h"
 
 namespace brrr::cli {
@@ -37,9 +35,9 @@ Tensor checked_step(Training& training, std::int64_t number) {
   }
   const double value = item(loss);
   if (where.empty() && std::isfinite(value)) return loss;
-  fail(fmt::format("[train] expected finite numbers, got a loss of {} at step {}; not finite is {}",
-                   std::isnan(value) ? std::abs(value) : value, number,
-                   where.empty() ? "no parameter and no gradient" : where));
+  fail("[train] expected finite numbers, got a loss of {} at step {}; not finite is {}",
+       std::isnan(value) ? std::abs(value) : value, number,
+       where.empty() ? "no parameter and no gradient" : where);
 }
 
 // Thrown to end a measurement.
@@ -57,8 +55,8 @@ RunMetadata metadata_of(const TrainOptions& o) {
 void require_same_run(const TrainOptions& o, const RunMetadata& loaded) {
   const std::string expected = describe_network(metadata_of(o)), got = describe_network(loaded);
   if (expected == got && (!o.seed_is_given || o.seed == loaded.seed)) return;
-  fail(fmt::format("[load {}] expected {} with seed {}, got {} with seed {}", o.load, expected,
-                   o.seed_is_given ? o.seed : loaded.seed, got, loaded.seed));
+  fail("[load {}] expected {} with seed {}, got {} with seed {}", o.load, expected,
+       o.seed_is_given ? o.seed : loaded.seed, got, loaded.seed);
 }
 
 void run_steps(Training& training, TrainResult& result) {

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 #include "brrr/tensor/overlap.h"
 #include "brrr/tensor/runtime.h"
 
@@ -28,15 +28,15 @@ bool inputs_agree_in_shape(const Call& call) {
 }
 
 [[noreturn]] void wrong_output(const Call& call, const OutputSpec& spec, const Tensor& output) {
-  fail(fmt::format("[{}] expected an output of {}{} to write to, got {}", op_info(call.op).name,
-                   name_of(spec.dtype), to_string(spec.shape), output.describe()));
+  fail("[{}] expected an output of {}{} to write to, got {}", op_info(call.op).name,
+       name_of(spec.dtype), to_string(spec.shape), output.describe());
 }
 
 // The elements of an output must be distinct, and must not be read at another place by the same op.
 void check_output_memory(const Call& call, const Tensor& output) {
   if (!output.is_contiguous() && may_overlap_itself(region_of(output))) {
-    fail(fmt::format("[{}] expected an output whose elements are distinct, got {} with strides {}",
-                     op_info(call.op).name, output.describe(), to_string(output.strides())));
+    fail("[{}] expected an output whose elements are distinct, got {} with strides {}",
+         op_info(call.op).name, output.describe(), to_string(output.strides()));
   }
   for (std::uint32_t i = 0; i < call.n_inputs; ++i) {
     const Tensor& input = call.input(static_cast<int>(i));
@@ -44,17 +44,16 @@ void check_output_memory(const Call& call, const Tensor& output) {
         input.same_view_as(output))
       continue;
     if (may_overlap(region_of(input), region_of(output))) {
-      fail(fmt::format(
-          "[{}] expected inputs that do not overlap the output, got {} and {} in one storage",
-          op_info(call.op).name, input.describe(), output.describe()));
+      fail("[{}] expected inputs that do not overlap the output, got {} and {} in one storage",
+           op_info(call.op).name, input.describe(), output.describe());
     }
   }
 }
 
 void check_disjoint_outputs(const Call& call, const Tensor& one, const Tensor& other) {
   if (one.shares_storage_with(other) && may_overlap(region_of(one), region_of(other))) {
-    fail(fmt::format("[{}] expected outputs that do not overlap, got {} and {} in one storage",
-                     op_info(call.op).name, one.describe(), other.describe()));
+    fail("[{}] expected outputs that do not overlap, got {} and {} in one storage",
+         op_info(call.op).name, one.describe(), other.describe());
   }
 }
 
@@ -217,8 +216,7 @@ void run_cuda(Call& call, Tensor* outputs, std::uint32_t keys) {
     outputs[0] = info.view(call);
     return;
   }
-  if (!info.cuda)
-    fail(fmt::format("[{}] has no CUDA kernel: {}", info.name, cuda_runtime().why_none()));
+  if (!info.cuda) fail("[{}] has no CUDA kernel: {}", info.name, cuda_runtime().why_none());
   make_outputs(info, call, outputs, make_real);
   for (std::uint32_t i = 0; i < call.n_inputs; ++i) keep_for_this_stream(*call.inputs[i]);
   for (int i = 0; i < info.n_outputs; ++i) keep_for_this_stream(outputs[i]);
@@ -237,8 +235,8 @@ void run_meta(Call& call, Tensor* outputs, std::uint32_t) {
   // Real memory cannot take the values of a tensor that has none; a trace passes placeholders.
   for (int i = 0; i < info.n_outputs; ++i) {
     if (outputs[i].defined() && !outputs[i].is_meta()) {
-      fail(fmt::format("[{}] expected operands with values to write to {}, got a meta tensor",
-                       info.name, outputs[i].describe()));
+      fail("[{}] expected operands with values to write to {}, got a meta tensor", info.name,
+           outputs[i].describe());
     }
   }
   make_outputs(info, call, outputs, make_meta_tensor);
@@ -267,14 +265,12 @@ constinit KeyFn key_functions[kKeys] = {run_cpu,          run_cuda,         run_
                                         nobody_installed, nobody_installed, nobody_installed};
 
 void no_single_backend(const Call& call, std::uint32_t keys) {
-  if ((keys & kBackends) == 0)
-    fail(fmt::format("[{}] every device was excluded", op_info(call.op).name));
+  if ((keys & kBackends) == 0) fail("[{}] every device was excluded", op_info(call.op).name);
   std::string devices;
   for (std::uint32_t i = 0; i < call.n_inputs; ++i) {
     devices += fmt::format("{}{}", i ? " and " : "", to_string(call.inputs[i]->device()));
   }
-  fail(fmt::format("[{}] expected all tensors on one device, got {}", op_info(call.op).name,
-                   devices));
+  fail("[{}] expected all tensors on one device, got {}", op_info(call.op).name, devices);
 }
 
 }  // namespace detail

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "brrr/dispatch/functions.def"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 
 namespace brrr {
 namespace {
@@ -132,7 +132,7 @@ class Parser {
   static constexpr int kDeepest = 256;
 
   [[noreturn]] void reject_at(std::size_t at, const std::string& what) const {
-    fail(fmt::format("[register_op] expected {} at character {} of \"{}\"", what, at + 1, text_));
+    fail("[register_op] expected {} at character {} of \"{}\"", what, at + 1, text_);
   }
   [[noreturn]] void reject(const std::string& what) const { reject_at(at_, what); }
 

@@ -8,7 +8,7 @@
 #include <mutex>
 
 #include "brrr/dispatch/expression.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 
 namespace brrr {
 namespace detail {
@@ -60,11 +60,10 @@ Op add_op(OpInfo info, std::string name) {
   const int number = detail::count.load();
   for (int i = 0; i < number; ++i) {
     if (name == detail::op_table[i]->name)
-      fail(fmt::format("[register_op] expected a new name, got \"{}\", which exists", name));
+      fail("[register_op] expected a new name, got \"{}\", which exists", name);
   }
   if (number == detail::kMaxOps)
-    fail(fmt::format("[register_op] expected fewer than {} ops, got {} as one more",
-                     detail::kMaxOps, name));
+    fail("[register_op] expected fewer than {} ops, got {} as one more", detail::kMaxOps, name);
   Registered& entry = registered->emplace_back(Registered{std::move(name), std::move(info)});
   entry.info.name = entry.name.c_str();
   detail::derive_facts(entry.info);
@@ -96,8 +95,7 @@ std::vector<Attribute> parse_attributes(std::string_view text) {
     const std::size_t end = std::min(word.find(':'), word.find("..."));
     const std::string_view name = word.substr(0, end), kind = word.substr(name.size());
     if (kind != "" && kind != ":double" && kind != ":number" && kind != ":set" && kind != "...") {
-      fail(fmt::format("[register_op] expected attributes as \"axis\" or \"scale:double\", got {}",
-                       word));
+      fail("[register_op] expected attributes as \"axis\" or \"scale:double\", got {}", word);
     }
     attributes.push_back({std::string(name), kind == ":double"   ? Kind::real
                                              : kind == ":number" ? Kind::number

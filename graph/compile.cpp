@@ -15,7 +15,7 @@
 #include "brrr/graph/program.h"
 #include "brrr/graph/signature.h"
 #include "brrr/graph/trace.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 
 namespace brrr::detail {
 namespace {
@@ -89,8 +89,8 @@ struct CompiledStep::State {
 
 const Program& CompiledStep::State::program(int entry) const {
   if (entry < 0 || entry >= static_cast<int>(entries.size())) {
-    fail(fmt::format("[{}] expected an entry below {}, got {}; call the step first", options.name,
-                     entries.size(), entry));
+    fail("[{}] expected an entry below {}, got {}; call the step first", options.name,
+         entries.size(), entry);
   }
   return *entries[static_cast<std::size_t>(entry)]->program;
 }
@@ -177,7 +177,7 @@ std::vector<Tensor> CompiledStep::State::fall_back(const Arguments& arguments,
                                                    const StepFunction& function,
                                                    const Fallback& fallback) {
   if (options.fallback == OnFallback::refuse) {
-    fail(fmt::format("[{}] expected a step that can be replayed: {}", options.name, fallback.why));
+    fail("[{}] expected a step that can be replayed: {}", options.name, fallback.why);
   }
   ++eager_calls;
   constexpr std::size_t kRemembered = 8;
@@ -218,11 +218,10 @@ Fallback CompiledStep::State::too_many_entries(const Arguments& arguments) const
 void CompiledStep::State::require_values(const Arguments& arguments) const {
   const auto require = [&](const Tensor& x, const char* kind, std::size_t i) {
     if (!x.defined())
-      fail(fmt::format("[{}] expected tensors, got an undefined one as {} {}", options.name, kind,
-                       i));
+      fail("[{}] expected tensors, got an undefined one as {} {}", options.name, kind, i);
     if (x.is_meta())
-      fail(fmt::format("[{}] expected tensors with values, got {} without memory as {} {}",
-                       options.name, x.describe(), kind, i));
+      fail("[{}] expected tensors with values, got {} without memory as {} {}", options.name,
+           x.describe(), kind, i);
   };
   for (std::size_t i = 0; i < arguments.fixed.size(); ++i)
     require(arguments.fixed[i], "fixed argument", i);
@@ -230,10 +229,10 @@ void CompiledStep::State::require_values(const Arguments& arguments) const {
     const Tensor& x = arguments.tensors[i];
     require(x, "argument", i);
     if (requires_grad(x) && grad_enabled()) {
-      fail(fmt::format(
-          "[{}] expected arguments that require no gradient, got {} as argument {}; make "
-          "it one in the step, with requires_grad_(detach(x))",
-          options.name, x.describe(), i));
+      fail(
+          "[{}] expected arguments that require no gradient, got {} as argument {}; make it one in "
+          "the step, with requires_grad_(detach(x))",
+          options.name, x.describe(), i);
     }
   }
 }
@@ -318,8 +317,7 @@ std::vector<Tensor> CompiledStep::State::call(const Arguments& arguments,
 CompiledStep::CompiledStep(CompileOptions options)
     : state_(std::make_unique<State>(std::move(options))) {
   if (state_->options.most_entries < 1)
-    fail(
-        fmt::format("[compile] expected at least one entry, got {}", state_->options.most_entries));
+    fail("[compile] expected at least one entry, got {}", state_->options.most_entries);
 }
 CompiledStep::~CompiledStep() = default;
 

@@ -1,6 +1,5 @@
 // Replay on CUDA: the kernels one by one in the first run, as one captured graph from the second
 // on.
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
@@ -14,7 +13,7 @@
 #include "brrr/ops/cuda/programmatic_launch.h"
 #include "brrr/tensor/cuda_capture.h"
 #include "brrr/tensor/cuda_runtime.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 
 namespace brrr::graph {
 namespace {
@@ -165,8 +164,8 @@ void CudaGraphExecutor::run_captured(const Launch& launch) const {
 }
 
 void CudaGraphExecutor::cannot_capture(const Launch& launch, const std::string& why) const {
-  fail(fmt::format("[{}] cannot be captured in a CUDA graph: {} (at {})", launch.name, why,
-                   describe(launch.node->site)));
+  fail("[{}] cannot be captured in a CUDA graph: {} (at {})", launch.name, why,
+       describe(launch.node->site));
 }
 
 // Names the call that made the driver give up the capture, which reports it only at its end.

@@ -1,11 +1,10 @@
 #include "brrr/graph/lower.h"
 
-#include <fmt/format.h>
-
 #include <unordered_map>
 
 #include "brrr/dispatch/dispatch.h"
 #include "brrr/dispatch/observe.h"
+#include "brrr/tensor/fail.h"
 
 namespace brrr::graph {
 namespace {
@@ -62,7 +61,7 @@ Launch::Launch(const Node& of, Device device) : composite(of.composite), call(of
   name = info.name;
   if (of.body) return;
   kernel = device.is_cpu() ? info.cpu : info.cuda;
-  if (!kernel) fail(fmt::format("[{}] has no kernel for {}", name, to_string(device)));
+  if (!kernel) fail("[{}] has no kernel for {}", name, to_string(device));
 }
 
 Lowered lower(const Graph& graph, const Plan& plan, Memory& memory) {

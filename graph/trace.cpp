@@ -8,7 +8,7 @@
 #include "brrr/autograd/autograd.h"
 #include "brrr/dispatch/dispatch.h"
 #include "brrr/ops/functions.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 #include "brrr/tensor/stream_state.h"
 
 namespace brrr::graph {
@@ -41,9 +41,9 @@ std::uint32_t next_serial() {
 // A traced tensor was used on a thread that traces nothing, or in another trace.
 [[noreturn]] void refuse_stale(const char* op, const Tensor& x) {
   fail(
-      fmt::format("[{}] expected a tensor with values, got {} of a step that was traced, which has "
-                  "none: return it from the step, or write to a tensor from outside with copy_",
-                  op, x.describe()));
+      "[{}] expected a tensor with values, got {} of a step that was traced, which has none: "
+      "return it from the step, or write to a tensor from outside with copy_",
+      op, x.describe());
 }
 
 void require_ordering_of_trace(const char* what) {
@@ -73,8 +73,8 @@ Trace::Trace(std::string name, std::span<const Tensor> arguments)
     const Extent extent = extent_of(region_of(argument));
     const auto size = static_cast<std::int64_t>(size_of(argument.dtype()));
     if (extent.low < argument.storage_offset() * size) {
-      fail(fmt::format("[{}] expected an argument without negative strides, got {} with {}", name_,
-                       argument.describe(), to_string(Dims(argument.strides()))));
+      fail("[{}] expected an argument without negative strides, got {} with {}", name_,
+           argument.describe(), to_string(Dims(argument.strides())));
     }
     const Tensor whole =
         make(argument.dtype(), argument.shape(), argument.device(), Buffer::Kind::input);
@@ -105,8 +105,8 @@ Trace::~Trace() {
 bool Trace::on_this_thread() { return current() != nullptr; }
 
 void Trace::refuse(const char* op, const std::string& why) const {
-  fail(fmt::format("[{}] cannot be part of the compiled function \"{}\": {} (at {})", op, name_,
-                   why, describe(CallSite::here())));
+  fail("[{}] cannot be part of the compiled function \"{}\": {} (at {})", op, name_, why,
+       describe(CallSite::here()));
 }
 
 void Trace::host_needs(const char* op, const char* why) { refuse(op, why); }

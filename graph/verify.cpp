@@ -3,7 +3,7 @@
 
 #include "brrr/dispatch/dispatch.h"
 #include "brrr/graph/ir.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 
 namespace brrr::graph {
 namespace {
@@ -55,7 +55,7 @@ class Verifier {
                : fmt::format("{} {}, {},", constant ? "constant" : "call",
                              number_in(constant ? graph_.constants : graph_.nodes),
                              op_info(node_->call.op).name);
-    fail(fmt::format("[verify] after {}: in {} expected {}", after_, where, rule));
+    fail("[verify] after {}: in {} expected {}", after_, where, rule);
   }
 
   bool reads_from_outside(const Value& value) const {

@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "brrr/io/strided_bytes.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 #include "brrr/tensor/host_copy.h"
 #include "brrr/tensor/runtime.h"
 #include "brrr/tensor/stream.h"
@@ -38,16 +38,14 @@ std::string name_of(DLDataType type) {
 
 DType dtype_from(DLDataType type) {
   if (type.lanes != 1) {
-    fail(fmt::format("[dlpack] expected elements of 1 lane, got {} lanes of {}", type.lanes,
-                     name_of(type)));
+    fail("[dlpack] expected elements of 1 lane, got {} lanes of {}", type.lanes, name_of(type));
   }
   for (int i = 0; i < kDTypes; ++i) {
     const DLDataType known = type_for(static_cast<DType>(i));
     if (known.code == type.code && known.bits == type.bits) return static_cast<DType>(i);
   }
-  fail(fmt::format(
-      "[dlpack] expected float32, float64, float16, bfloat16, int32, int64 or bool8, got {}",
-      name_of(type)));
+  fail("[dlpack] expected float32, float64, float16, bfloat16, int32, int64 or bool8, got {}",
+       name_of(type));
 }
 
 Device device_from(dlpack::DLDevice from) {
@@ -57,8 +55,8 @@ Device device_from(dlpack::DLDevice from) {
       return cpu;
     case dlpack::kDLCUDA: {
       if (from.device_id < 0 || from.device_id >= kMaxDevices) {
-        fail(fmt::format("[dlpack] expected a CUDA device from 0 to {}, got {}", kMaxDevices - 1,
-                         from.device_id));
+        fail("[dlpack] expected a CUDA device from 0 to {}, got {}", kMaxDevices - 1,
+             from.device_id);
       }
       const Device device = cuda(from.device_id);
       require_device(device, "dlpack");
@@ -66,9 +64,9 @@ Device device_from(dlpack::DLDevice from) {
     }
     default:
       fail(
-          fmt::format("[dlpack] expected memory of the CPU (device type 1), of CUDA (2) or pinned "
-                      "(3), got device type {}",
-                      from.device_type));
+          "[dlpack] expected memory of the CPU (device type 1), of CUDA (2) or pinned (3), got "
+          "device type {}",
+          from.device_type);
   }
 }
 
@@ -83,11 +81,10 @@ struct Layout {
   explicit Layout(const DLTensor& from)
       : dtype(dtype_from(from.dtype)), device(device_from(from.device)) {
     if (from.ndim < 0 || from.ndim > kMaxDims) {
-      fail(fmt::format("[dlpack] expected 0 to {} dimensions, got {}", kMaxDims, from.ndim));
+      fail("[dlpack] expected 0 to {} dimensions, got {}", kMaxDims, from.ndim);
     }
     if (from.ndim > 0 && !from.shape) {
-      fail(
-          fmt::format("[dlpack] expected a shape of {} dimensions, got a null pointer", from.ndim));
+      fail("[dlpack] expected a shape of {} dimensions, got a null pointer", from.ndim);
     }
     const auto rank = static_cast<std::size_t>(from.ndim);
     if (rank > 0) shape = Dims(std::span<const std::int64_t>(from.shape, rank));
@@ -110,9 +107,8 @@ struct Layout {
       std::int64_t reach;
       if (shape[i] == 1) continue;
       if (strides[i] < 0) {
-        fail(fmt::format(
-            "[dlpack] expected strides of at least 0, got strides {}: copy the array first",
-            to_string(strides)));
+        fail("[dlpack] expected strides of at least 0, got strides {}: copy the array first",
+             to_string(strides));
       }
       overflow |= __builtin_mul_overflow(shape[i] - 1, strides[i], &reach);
       overflow |= __builtin_add_overflow(last, reach, &last);
@@ -120,30 +116,28 @@ struct Layout {
     overflow |= __builtin_add_overflow(last, 1, &last);
     overflow |= __builtin_mul_overflow(last, static_cast<std::int64_t>(size_of(dtype)), &last);
     if (overflow) {
-      fail(fmt::format(
+      fail(
           "[dlpack] expected a range of bytes that fits into 63 bits, got shape {} with strides {}",
-          to_string(shape), to_string(strides)));
+          to_string(shape), to_string(strides));
     }
     bytes = static_cast<std::size_t>(last);
   }
 
   void place(const DLTensor& from) {
     if (!from.data) {
-      fail(fmt::format("[dlpack] expected data for {}{}, got a null pointer", brrr::name_of(dtype),
-                       to_string(shape)));
+      fail("[dlpack] expected data for {}{}, got a null pointer", brrr::name_of(dtype),
+           to_string(shape));
     }
     std::uint64_t start, end;
     if (__builtin_add_overflow(reinterpret_cast<std::uint64_t>(from.data), from.byte_offset,
                                &start) ||
         __builtin_add_overflow(start, bytes, &end)) {
-      fail(fmt::format(
-          "[dlpack] expected memory inside the address space, got byte offset {} and {} bytes",
-          from.byte_offset, bytes));
+      fail("[dlpack] expected memory inside the address space, got byte offset {} and {} bytes",
+           from.byte_offset, bytes);
     }
     if (start % size_of(dtype) != 0) {
-      fail(fmt::format(
-          "[dlpack] expected data at a multiple of {} bytes for {}, got an address {} past one",
-          size_of(dtype), brrr::name_of(dtype), start % size_of(dtype)));
+      fail("[dlpack] expected data at a multiple of {} bytes for {}, got an address {} past one",
+           size_of(dtype), brrr::name_of(dtype), start % size_of(dtype));
     }
     data = static_cast<char*>(from.data) + from.byte_offset;
   }
@@ -168,8 +162,8 @@ template <class Managed>
 Managed* export_tensor(const Tensor& tensor) {
   refuse_ordering_in_trace("dlpack");
   if (!tensor.defined() || tensor.is_meta()) {
-    fail(fmt::format("[dlpack] expected a tensor with data, got {}{}",
-                     tensor.defined() ? "the meta tensor " : "", tensor.describe()));
+    fail("[dlpack] expected a tensor with data, got {}{}",
+         tensor.defined() ? "the meta tensor " : "", tensor.describe());
   }
   if (tensor.device().is_cpu()) {
     if (StreamState* queue = current_cpu_queue()) queue->synchronize();
@@ -202,8 +196,7 @@ void require_bools(const Tensor& tensor) {
   const Tensor host = contiguous_on_host(make_view(tensor, once, tensor.strides()), "dlpack");
   const std::span bytes(static_cast<const std::uint8_t*>(host.data()), host.bytes());
   const auto bad = std::ranges::find_if(bytes, [](std::uint8_t byte) { return byte > 1; });
-  if (bad != bytes.end())
-    fail(fmt::format("[dlpack] expected bools of 0 or 1, got a byte of {}", *bad));
+  if (bad != bytes.end()) fail("[dlpack] expected bools of 0 or 1, got a byte of {}", *bad);
 }
 
 template <class Managed>
@@ -254,8 +247,8 @@ Tensor from_dlpack(DLManagedTensorVersioned* managed) {
   if (!managed) fail("[dlpack] expected a DLManagedTensorVersioned, got a null pointer");
   std::unique_ptr<DLManagedTensorVersioned, CallDeleter<DLManagedTensorVersioned>> taken(managed);
   if (managed->version.major != dlpack::kMajorVersion) {
-    fail(fmt::format("[dlpack] expected version {}.x, got {}.{}", dlpack::kMajorVersion,
-                     managed->version.major, managed->version.minor));
+    fail("[dlpack] expected version {}.x, got {}.{}", dlpack::kMajorVersion, managed->version.major,
+         managed->version.minor);
   }
   const bool read_only = managed->flags & dlpack::kReadOnly;
   const Tensor tensor = import_tensor(std::move(taken));

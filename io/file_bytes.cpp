@@ -14,7 +14,7 @@
 #include <filesystem>
 
 #include "brrr/io/strided_bytes.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 #include "brrr/tensor/tensor_impl.h"
 
 namespace brrr {
@@ -25,7 +25,7 @@ static_assert(std::endian::native == std::endian::little,
 
 [[noreturn]] void fail_system(const char* op, const std::string& path, const char* action) {
   const int code = errno;
-  fail(fmt::format("[{}] {}: cannot {}: {}", op, path, action, std::strerror(code)));
+  fail("[{}] {}: cannot {}: {}", op, path, action, std::strerror(code));
 }
 
 // Whether `name` is "<file>.<process>-<count>.tmp".
@@ -71,7 +71,7 @@ class TemporaryFile {
   TemporaryFile(const char* op, const std::string& path) : op_(op), path_(path) {
     struct stat info;
     if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
-      fail(fmt::format("[{}] {}: expected a regular file to write to", op, path));
+      fail("[{}] {}: expected a regular file to write to", op, path);
     }
     remove_abandoned(path);
     while (!create()) {
@@ -166,7 +166,7 @@ ByteSource ByteSource::open(const char* op, const std::string& path) {
   ByteSource source(op, path, file, 0);
   struct stat info;
   if (::fstat(file, &info) != 0) fail_system(op, path, "ask for its size");
-  if (!S_ISREG(info.st_mode)) fail(fmt::format("[{}] {}: expected a regular file", op, path));
+  if (!S_ISREG(info.st_mode)) fail("[{}] {}: expected a regular file", op, path);
   source.size_ = static_cast<std::uint64_t>(info.st_size);
   return source;
 }
@@ -216,7 +216,7 @@ Tensor ByteSource::read_tensor(std::uint64_t at, DType dtype,
 }
 
 void ByteSource::refuse(std::uint64_t at, std::string_view reason) const {
-  fail(fmt::format("[{}] {}: at byte {}: {}", op_, name_, at, reason));
+  fail("[{}] {}: at byte {}: {}", op_, name_, at, reason);
 }
 
 void write_file(const char* op, const std::string& path,

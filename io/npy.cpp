@@ -8,7 +8,7 @@
 
 #include "brrr/io/file_bytes.h"
 #include "brrr/io/strided_bytes.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 #include "brrr/tensor/tensor_impl.h"
 
 namespace brrr {
@@ -256,9 +256,9 @@ void write_npy(const Tensor& tensor, const ByteSink& sink) {
 void check_dtype(const Tensor& tensor) {
   if (tensor.defined() && tensor.dtype() == DType::bf16) {
     fail(
-        fmt::format("[npy] expected f32, f64, f16, i32, i64 or bool, got {}: the format has no "
-                    "bf16; convert to f32 or use save_safetensors",
-                    tensor.describe()));
+        "[npy] expected f32, f64, f16, i32, i64 or bool, got {}: the format has no bf16; convert "
+        "to f32 or use save_safetensors",
+        tensor.describe());
   }
 }
 

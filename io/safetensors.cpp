@@ -8,7 +8,7 @@
 #include "brrr/io/file_bytes.h"
 #include "brrr/io/safetensors_header.h"
 #include "brrr/io/strided_bytes.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 #include "brrr/tensor/stream.h"
 #include "brrr/tensor/thread_context.h"
 
@@ -103,9 +103,8 @@ void write_safetensors(const SafeTensors& file, const ByteSink& sink) {
   for (const auto& named : file.tensors) {
     const Tensor& tensor = named.second;
     if (!tensor.defined() || tensor.is_meta()) {
-      fail(fmt::format("[safetensors] expected a tensor with data for {}, got {}{}",
-                       in_quotes(named.first), tensor.defined() ? "the meta tensor " : "",
-                       tensor.describe()));
+      fail("[safetensors] expected a tensor with data for {}, got {}{}", in_quotes(named.first),
+           tensor.defined() ? "the meta tensor " : "", tensor.describe());
     }
     order.push_back(&named);
   }
@@ -141,8 +140,8 @@ const Tensor* SafeTensors::find(std::string_view name) const {
 
 const Tensor& SafeTensors::at(std::string_view name) const {
   if (const Tensor* tensor = find(name)) return *tensor;
-  fail(fmt::format("[safetensors] expected one of {} tensors, got the name {}, which is not there",
-                   tensors.size(), in_quotes(name)));
+  fail("[safetensors] expected one of {} tensors, got the name {}, which is not there",
+       tensors.size(), in_quotes(name));
 }
 
 SafeTensors load_safetensors(const std::string& path) {

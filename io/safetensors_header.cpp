@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 
 namespace brrr::safetensors {
 namespace {
@@ -286,7 +286,7 @@ std::string json_string(std::string_view text, const char* what) {
   try {
     return nlohmann::json(text).dump();
   } catch (const nlohmann::json::exception&) {
-    fail(fmt::format("[safetensors] expected {} in UTF-8, got {}", what, in_quotes(text)));
+    fail("[safetensors] expected {} in UTF-8, got {}", what, in_quotes(text));
   }
 }
 
@@ -330,8 +330,7 @@ std::string format_header(const Header& header) {
   text += '}';
   text.resize((text.size() + 7) / 8 * 8, ' ');
   if (text.size() > kMostHeader) {
-    fail(fmt::format("[safetensors] expected a header of at most {} bytes, got {}", kMostHeader,
-                     text.size()));
+    fail("[safetensors] expected a header of at most {} bytes, got {}", kMostHeader, text.size());
   }
   return text;
 }

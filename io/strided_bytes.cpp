@@ -1,10 +1,8 @@
 #include "brrr/io/strided_bytes.h"
 
-#include <fmt/format.h>
-
 #include <cstring>
 
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 #include "brrr/tensor/host_copy.h"
 #include "brrr/tensor/overlap.h"
 #include "brrr/tensor/stream.h"
@@ -84,8 +82,8 @@ void gather_bytes(void* out, const Tensor& cpu_tensor) {
 Tensor contiguous_on_host(const Tensor& tensor, const char* op) {
   refuse_ordering_in_trace(op);
   if (!tensor.defined() || tensor.is_meta()) {
-    fail(fmt::format("[{}] expected a tensor with data, got {}{}", op,
-                     tensor.defined() ? "the meta tensor " : "", tensor.describe()));
+    fail("[{}] expected a tensor with data, got {}{}", op,
+         tensor.defined() ? "the meta tensor " : "", tensor.describe());
   }
   if (tensor.device().is_cpu()) {
     if (StreamState* queue = current_cpu_queue()) queue->synchronize();

@@ -1,12 +1,11 @@
 // The overhead of an op on tiny tensors, allocation and release of its result included.
-#include <fmt/format.h>
 
 #include "brrr/autograd/autograd.h"
 #include "brrr/measure/bench.h"
 #include "brrr/measure/limits.h"
 #include "brrr/ops/functions.h"
 #include "brrr/tensor/allocator.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 #include "brrr/tensor/stream.h"
 
 namespace brrr::measure {
@@ -101,7 +100,7 @@ Results overhead_on_cuda(const BenchOptions& options) {
   const auto add_result = [&](const char* name, const std::function<Tensor()>& op) {
     options.progress(name);
     const std::optional<BareLaunches> bare = bare_launches(device, op);
-    if (!bare) fail(fmt::format("[bench] expected {} to launch kernels and nothing else", name));
+    if (!bare) fail("[bench] expected {} to launch kernels and nothing else", name);
     const auto [ours, limit] = time_both(synchronized_batch(device, op),
                                          synchronized_batch(device, bare->launch), sampling);
     results.push_back(time_result(name, device, ours, &limit, "bare launches of the same kernels"));

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 #include "brrr/tensor/thread_context.h"
 
 namespace brrr::nn {
@@ -22,20 +22,20 @@ void check_shapes(const Tensor& query, const Tensor& key, const Tensor& value) {
                         key.rank() >= 2 && value.rank() >= 2;
   if (matrices && query.size(-1) == key.size(-1) && key.size(-2) == value.size(-2)) return;
   fail(
-      fmt::format("[scaled_dot_product_attention] expected query [..., queries, width], key [..., "
-                  "keys, width] and value [..., keys, values], got {}, {} and {}",
-                  query.describe(), key.describe(), value.describe()));
+      "[scaled_dot_product_attention] expected query [..., queries, width], key [..., keys, width] "
+      "and value [..., keys, values], got {}, {} and {}",
+      query.describe(), key.describe(), value.describe());
 }
 
 void check_dropout(const char* name, double p) {
-  if (!(p >= 0 && p <= 1)) fail(fmt::format("[{}] expected a dropout in [0, 1], got {}", name, p));
+  if (!(p >= 0 && p <= 1)) fail("[{}] expected a dropout in [0, 1], got {}", name, p);
 }
 
 std::int64_t checked_width(std::int64_t width, int heads, double dropout) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 3;
   if (width < 0 || width > kMost || heads < 1 || width % heads != 0) {
-    fail(fmt::format("[attention] expected a width that is a multiple of the heads, got {} and {}",
-                     width, heads));
+    fail("[attention] expected a width that is a multiple of the heads, got {} and {}", width,
+         heads);
   }
   check_dropout("attention", dropout);
   return width;

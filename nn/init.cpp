@@ -1,13 +1,11 @@
 #include "brrr/nn/init.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 
 #include "brrr/autograd/autograd.h"
 #include "brrr/ops/arguments.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 #include "brrr/tensor/tensor_impl.h"
 #include "brrr/tensor/thread_context.h"
 
@@ -20,8 +18,7 @@ struct Fans {
 
 Fans fans_of(const char* name, const Tensor& weight) {
   if (!weight.defined() || weight.rank() < 2) {
-    fail(fmt::format("[{}] expected a weight of at least 2 dimensions, got {}", name,
-                     weight.describe()));
+    fail("[{}] expected a weight of at least 2 dimensions, got {}", name, weight.describe());
   }
   double each = 1;
   for (int i = 2; i < weight.rank(); ++i) each *= static_cast<double>(weight.size(i));
@@ -49,8 +46,8 @@ double bound_of(double deviation) { return std::sqrt(3.0) * deviation; }
 Tensor empty_parameter(const char* kind, const Dims& shape, const Options& options) {
   const bool sized = std::ranges::all_of(shape, [](std::int64_t size) { return size >= 0; });
   if (!sized || !is_floating(options.dtype)) {
-    fail(fmt::format("[{}] expected a floating type and sizes of at least 0, got {}{}", kind,
-                     name_of(options.dtype), to_string(shape)));
+    fail("[{}] expected a floating type and sizes of at least 0, got {}{}", kind,
+         name_of(options.dtype), to_string(shape));
   }
   const CompositeScope scope(kind);
   return empty(shape, options);
@@ -73,7 +70,7 @@ void uniform_(Tensor& x, double low, double high) {
   require_defined("uniform_", x);
   const CompositeScope scope("uniform_");
   if (!(low <= high && std::isfinite(high - low)))
-    fail(fmt::format("[uniform_] expected finite bounds in order, got {} and {}", low, high));
+    fail("[uniform_] expected finite bounds in order, got {} and {}", low, high);
   const NoGrad constant;
   copy_(x, rand(x.shape(), draw_options(x)) * (high - low) + low);
 }
@@ -82,9 +79,8 @@ void normal_(Tensor& x, double mean, double deviation) {
   require_defined("normal_", x);
   const CompositeScope scope("normal_");
   if (!(std::isfinite(mean) && deviation >= 0 && std::isfinite(deviation))) {
-    fail(fmt::format(
-        "[normal_] expected a finite mean and a finite deviation of at least 0, got {} and {}",
-        mean, deviation));
+    fail("[normal_] expected a finite mean and a finite deviation of at least 0, got {} and {}",
+         mean, deviation);
   }
   const NoGrad constant;
   copy_(x, randn(x.shape(), draw_options(x)) * deviation + mean);

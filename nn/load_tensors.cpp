@@ -8,7 +8,7 @@
 
 #include "brrr/autograd/autograd.h"
 #include "brrr/ops/functions.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 
 namespace brrr::nn {
 namespace {
@@ -69,8 +69,8 @@ void load_tensors(const std::string& from, const char* owner, const NamedTensors
     problems += fmt::format("\n  extra: {} {}", name, dtype_and_shape(*tensor));
   }
   if (!problems.empty()) {
-    fail(fmt::format("[{}] expected the {} tensors of {}, got {}:{}", from, targets.size(), owner,
-                     values.size(), problems));
+    fail("[{}] expected the {} tensors of {}, got {}:{}", from, targets.size(), owner,
+         values.size(), problems);
   }
   copy_all(to, std::move(sources));
 }

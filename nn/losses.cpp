@@ -1,11 +1,9 @@
 #include "brrr/nn/losses.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "brrr/ops/functions.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 #include "brrr/tensor/thread_context.h"
 
 namespace brrr::nn {
@@ -22,7 +20,7 @@ Tensor reduced(const Tensor& losses, Reduction reduction) {
 
 void expect_floating(const char* name, const char* what, const Tensor& x) {
   if (x.defined() && is_floating(x.dtype())) return;
-  fail(fmt::format("[{}] expected {} of a floating type, got {}", name, what, x.describe()));
+  fail("[{}] expected {} of a floating type, got {}", name, what, x.describe());
 }
 
 void expect_pair(const char* name, const char* what, const Tensor& x, const Tensor& target) {
@@ -31,8 +29,8 @@ void expect_pair(const char* name, const char* what, const Tensor& x, const Tens
       std::ranges::equal(x.shape(), target.shape())) {
     return;
   }
-  fail(fmt::format("[{}] expected a target like the {} {}, got {}", name, what, x.describe(),
-                   target.describe()));
+  fail("[{}] expected a target like the {} {}, got {}", name, what, x.describe(),
+       target.describe());
 }
 
 Tensor promoted_half(const Tensor& x) { return is_half(x.dtype()) ? cast(x, f32) : x; }
@@ -54,12 +52,12 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target, Reduction reduc
                    std::ranges::equal(logits.shape().first(target.shape().size()), target.shape());
   if (!fit) {
     fail(
-        fmt::format("[cross_entropy] expected logits [..., classes] and targets of integers [...], "
-                    "got {} and {}",
-                    logits.describe(), target.describe()));
+        "[cross_entropy] expected logits [..., classes] and targets of integers [...], got {} and "
+        "{}",
+        logits.describe(), target.describe());
   }
   if (!(label_smoothing >= 0 && label_smoothing <= 1)) {
-    fail(fmt::format("[cross_entropy] expected a smoothing in [0, 1], got {}", label_smoothing));
+    fail("[cross_entropy] expected a smoothing in [0, 1], got {}", label_smoothing);
   }
   const Tensor wide = promoted_half(logits);
   Tensor of_target = squeeze(gather(wide, -1, unsqueeze(target, -1)), -1);

@@ -2,15 +2,13 @@
 
 #include <fmt/format.h>
 
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 
 namespace brrr::nn {
 
 MLP::MLP(const std::vector<std::int64_t>& widths, const MLPOptions& options)
     : Module("mlp"), activation_(options.activation) {
-  if (widths.size() < 2) {
-    fail(fmt::format("[mlp] expected at least 2 widths, got {}", widths.size()));
-  }
+  if (widths.size() < 2) fail("[mlp] expected at least 2 widths, got {}", widths.size());
   const Options here{.dtype = options.dtype, .device = options.device};
   for (std::size_t i = 0; i + 1 < widths.size(); ++i) {
     child(fmt::format("layers.{}", i), layers.emplace_back(widths[i], widths[i + 1], here));

@@ -7,7 +7,7 @@
 
 #include "brrr/autograd/autograd.h"
 #include "brrr/dispatch/tracing.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 
 namespace brrr::nn {
 
@@ -71,19 +71,19 @@ std::string Module::path() const {
 }
 
 void Module::expect_new(const std::string& name) const {
-  if (name.empty()) fail(fmt::format("[{}] expected a name, got an empty one", path()));
+  if (name.empty()) fail("[{}] expected a name, got an empty one", path());
   if (std::ranges::find(own_, name, &Entry::name) != own_.end() ||
       std::ranges::find(children_, name, &Child::name) != children_.end()) {
-    fail(fmt::format("[{}] expected each name once, got \"{}\" again", path(), name));
+    fail("[{}] expected each name once, got \"{}\" again", path(), name);
   }
 }
 
 void Module::parameter(std::string name, Tensor& tensor) {
   expect_new(name);
   if (!tensor.defined() || !is_floating(tensor.dtype()) || !is_leaf(tensor)) {
-    fail(fmt::format("[{}] expected a floating tensor that is no op's result for \"{}\", got {}{}",
-                     path(), name, tensor.describe(),
-                     tensor.defined() && !is_leaf(tensor) ? ", which was computed" : ""));
+    fail("[{}] expected a floating tensor that is no op's result for \"{}\", got {}{}", path(),
+         name, tensor.describe(),
+         tensor.defined() && !is_leaf(tensor) ? ", which was computed" : "");
   }
   requires_grad_(tensor);
   own_.push_back({std::move(name), &tensor, true});
@@ -92,7 +92,7 @@ void Module::parameter(std::string name, Tensor& tensor) {
 void Module::buffer(std::string name, Tensor& tensor) {
   expect_new(name);
   if (!tensor.defined()) {
-    fail(fmt::format("[{}] expected a tensor for \"{}\", got an undefined one", path(), name));
+    fail("[{}] expected a tensor for \"{}\", got an undefined one", path(), name);
   }
   own_.push_back({std::move(name), &tensor, false});
 }
@@ -101,13 +101,13 @@ void Module::child(std::string name, Module& module) {
   expect_new(name);
   for (const Module* ancestor = this; ancestor; ancestor = ancestor->parent_) {
     if (ancestor == &module) {
-      fail(fmt::format("[{}] expected \"{}\" to be another module, got this one or one around it",
-                       path(), name));
+      fail("[{}] expected \"{}\" to be another module, got this one or one around it", path(),
+           name);
     }
   }
   if (module.parent_) {
-    fail(fmt::format("[{}] expected \"{}\" to be a module without a parent, got {}", path(), name,
-                     module.path()));
+    fail("[{}] expected \"{}\" to be a module without a parent, got {}", path(), name,
+         module.path());
   }
   module.parent_ = this;
   children_.push_back({std::move(name), &module});
@@ -124,7 +124,7 @@ void Module::expect_input(const Tensor& x, std::int64_t width, const Tensor& lik
 }
 
 void Module::refuse_input(std::string_view expected, const Tensor& got) const {
-  fail(fmt::format("[{}] expected input {}, got {}", path(), expected, got.describe()));
+  fail("[{}] expected input {}, got {}", path(), expected, got.describe());
 }
 
 }  // namespace brrr::nn

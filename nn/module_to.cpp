@@ -1,5 +1,4 @@
 // Module::to: moves and converts a module's tensors in place.
-#include <fmt/format.h>
 
 #include <unordered_map>
 
@@ -7,7 +6,7 @@
 #include "brrr/dispatch/tracing.h"
 #include "brrr/nn/module.h"
 #include "brrr/ops/functions.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 
 namespace brrr::nn {
 namespace {
@@ -30,8 +29,7 @@ Module& Module::to(Device device, DType dtype) { return convert(device, dtype); 
 
 Module& Module::convert(std::optional<Device> device, std::optional<DType> dtype) {
   if (dtype && !is_floating(*dtype)) {
-    fail(fmt::format("[{}] expected a floating type to convert to, got {}", path(),
-                     name_of(*dtype)));
+    fail("[{}] expected a floating type to convert to, got {}", path(), name_of(*dtype));
   }
   refuse_while_tracing("Module::to", "it would leave the module with tensors without values");
   const NoGrad constant;
@@ -44,10 +42,10 @@ Module& Module::convert(std::optional<Device> device, std::optional<DType> dtype
     const DType new_dtype = is_floating(x.dtype()) ? dtype.value_or(x.dtype()) : x.dtype();
     if (new_device == x.device() && new_dtype == x.dtype()) continue;
     if (GradientGroup::holds(x)) {
-      fail(fmt::format(
+      fail(
           "[{}] expected a module that is not packed, got {}, which nn::Parameters or an optimizer "
           "has packed: call to(...) before making those",
-          path(), entry.name));
+          path(), entry.name);
     }
     replacements.emplace(x.impl(), converted(x, new_device, new_dtype));
   }

@@ -1,14 +1,12 @@
 #include "brrr/nn/parameters.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <bit>
 #include <map>
 
 #include "brrr/dispatch/tracing.h"
 #include "brrr/ops/functions.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 
 namespace brrr::nn {
 namespace {
@@ -36,9 +34,9 @@ std::vector<std::vector<Shared>> parameters_by_buffer(const Module& module) {
     if (!entry.parameter || !requires_grad(x)) continue;
     if (GradientGroup::holds(x)) {
       fail(
-          fmt::format("[parameters] expected a module that is packed once at a time, got {} of {}, "
-                      "which another Parameters or an Optimizer has packed",
-                      entry.name, module.path()));
+          "[parameters] expected a module that is packed once at a time, got {} of {}, which "
+          "another Parameters or an Optimizer has packed",
+          entry.name, module.path());
     }
     if (const auto again = found.find(x.impl()); again != found.end()) {
       buffers[again->second.first][again->second.second].members.push_back(&x);
@@ -66,8 +64,7 @@ Parameters::Parameters(Module& module) {
   const NoGrad constant;
   const std::vector<std::vector<Shared>> buffers = parameters_by_buffer(module);
   if (buffers.empty()) {
-    fail(fmt::format("[parameters] expected parameters that require a gradient, got none in {}",
-                     module.path()));
+    fail("[parameters] expected parameters that require a gradient, got none in {}", module.path());
   }
   std::vector<std::vector<Tensor>> leaves;
   for (const std::vector<Shared>& buffer : buffers) {
@@ -110,8 +107,8 @@ const Parameters::Slice& Parameters::slice_at(std::size_t buffer, std::int64_t e
       if (slice.buffer == buffer && element < slice.start + slice.length) return slice;
     }
   }
-  fail(fmt::format("[parameters] expected an element of one of {} flat tensors, got {} of {}",
-                   values_.size(), element, buffer));
+  fail("[parameters] expected an element of one of {} flat tensors, got {} of {}", values_.size(),
+       element, buffer);
 }
 
 std::int64_t Parameters::numel() const {

@@ -1,8 +1,6 @@
 #include "brrr/nn/sequential.h"
 
-#include <fmt/format.h>
-
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 
 namespace brrr::nn {
 
@@ -19,7 +17,7 @@ void Sequential::append(std::unique_ptr<Module> module) {
 }
 
 Module& Sequential::operator[](std::size_t i) const {
-  if (i >= size()) fail(fmt::format("[{}] expected a place below {}, got {}", path(), size(), i));
+  if (i >= size()) fail("[{}] expected a place below {}, got {}", path(), size(), i);
   return *modules_[i];
 }
 

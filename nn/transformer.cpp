@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "brrr/nn/init.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 
 namespace brrr::nn {
 
@@ -32,9 +32,9 @@ namespace {
 const TransformerSizes& checked_sizes(const TransformerSizes& sizes) {
   if (sizes.vocabulary < 1 || sizes.length < 1 || sizes.width < 1 || sizes.layers < 0) {
     fail(
-        fmt::format("[transformer] expected sizes of at least 1, got vocabulary {}, length {}, "
-                    "width {} and {} layers",
-                    sizes.vocabulary, sizes.length, sizes.width, sizes.layers));
+        "[transformer] expected sizes of at least 1, got vocabulary {}, length {}, width {} and {} "
+        "layers",
+        sizes.vocabulary, sizes.length, sizes.width, sizes.layers);
   }
   return sizes;
 }

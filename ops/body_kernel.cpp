@@ -1,8 +1,6 @@
 #include "brrr/ops/body_kernel.h"
 
-#include <fmt/format.h>
-
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 
 namespace brrr {
 
@@ -44,7 +42,7 @@ std::vector<std::unique_ptr<BodyKernel>> make_body_kernels(Device device,
 #if BRRR_HAS_CUDA
   if (device.is_cuda()) return on_cuda::make_body_kernels(bodies);
 #endif
-  if (!device.is_cpu()) fail(fmt::format("[fuse] has no kernels for {}", to_string(device)));
+  if (!device.is_cpu()) fail("[fuse] has no kernels for {}", to_string(device));
   return on_cpu::make_body_kernels(bodies);
 }
 

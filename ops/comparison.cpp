@@ -1,10 +1,9 @@
 // Comparisons of whole tensors.
-#include <fmt/format.h>
 
 #include "brrr/dispatch/dispatch.h"
 #include "brrr/ops/arguments.h"
 #include "brrr/ops/functions.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 
 namespace brrr {
 
@@ -18,7 +17,7 @@ Tensor isclose(const Tensor& a, const Tensor& b, double rtol, double atol, bool 
   const CompositeScope scope("isclose");
   require_defined("isclose", a, b);
   if (!(rtol >= 0 && atol >= 0)) {
-    fail(fmt::format("[isclose] expected tolerances of at least 0, got {} and {}", rtol, atol));
+    fail("[isclose] expected tolerances of at least 0, got {} and {}", rtol, atol);
   }
   const ExcludeKeys constant(bit(Key::autograd));
   const DType common = promote(a.dtype(), b.dtype());

@@ -1,11 +1,10 @@
 // Concatenation, and the functions that join copies or parts of one tensor.
-#include <fmt/format.h>
 
 #include "brrr/ops/arguments.h"
 #include "brrr/ops/functions.h"
 #include "brrr/ops/kernels.h"
 #include "brrr/ops/shapes.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 #include "brrr/tensor/thread_context.h"
 
 namespace brrr {
@@ -22,13 +21,12 @@ void cat(const Call& call, OutputSpec* out) {
     for (int d = 0; fits && d < first.rank(); ++d)
       fits = d == dim || part.shape()[d] == first.shape()[d];
     if (!fits) {
-      fail(fmt::format(
-          "[cat] expected tensors that differ only in dimension {}, got {} and {} at position {}",
-          dim, first.describe(), part.describe(), i));
+      fail("[cat] expected tensors that differ only in dimension {}, got {} and {} at position {}",
+           dim, first.describe(), part.describe(), i);
     }
     if (__builtin_add_overflow(shape[dim], part.shape()[dim], &shape[dim]))
-      fail(fmt::format("[cat] expected sizes with a sum that fits into 63 bits, got {} and more",
-                       first.describe()));
+      fail("[cat] expected sizes with a sum that fits into 63 bits, got {} and more",
+           first.describe());
   }
   out[0] = {first.dtype(), first.device(), shape};
 }
@@ -71,8 +69,8 @@ Tensor stack(const std::vector<Tensor>& parts, int dim) {
   for (const Tensor& part : parts) {
     require_defined("stack", part);
     if (!std::ranges::equal(part.shape(), parts[0].shape())) {
-      fail(fmt::format("[stack] expected tensors of one shape, got {} and {}", parts[0].describe(),
-                       part.describe()));
+      fail("[stack] expected tensors of one shape, got {} and {}", parts[0].describe(),
+           part.describe());
     }
     raised.push_back(unsqueeze(part, dim));
   }
@@ -91,9 +89,8 @@ Tensor repeated(const char* op, const Tensor& x, const Dims& times) {
     std::int64_t batch = 1, element = 1;
     for (int i = 0; i < shape.size(); ++i) (i < d ? batch : element) *= shape[i];
     if (times[d] < 0 || __builtin_mul_overflow(shape[d], times[d], &shape[d])) {
-      fail(
-          fmt::format("[{}] expected numbers of copies of at least 0 that fit into 63 bits, got {}",
-                      op, to_string(times)));
+      fail("[{}] expected numbers of copies of at least 0 that fit into 63 bits, got {}", op,
+           to_string(times));
     }
     if (times[d] == 1) continue;
     result =
@@ -108,8 +105,8 @@ Tensor repeat(const Tensor& x, const Dims& times) {
   require_defined("repeat", x);
   const CompositeScope scope("repeat");
   if (times.size() < x.rank()) {
-    fail(fmt::format("[repeat] expected a number of copies for each dimension of {}, got {}",
-                     x.describe(), to_string(times)));
+    fail("[repeat] expected a number of copies for each dimension of {}, got {}", x.describe(),
+         to_string(times));
   }
   return repeated("repeat", x, times);
 }

@@ -1,5 +1,4 @@
 // Copies: between types, layouts and devices, to the host, and in place.
-#include <fmt/format.h>
 
 #include "brrr/dispatch/dispatch.h"
 #include "brrr/dispatch/tracing.h"
@@ -7,7 +6,7 @@
 #include "brrr/ops/functions.h"
 #include "brrr/ops/kernels.h"
 #include "brrr/ops/shapes.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 #include "brrr/tensor/host_copy.h"
 #include "brrr/tensor/runtime.h"
 
@@ -18,15 +17,13 @@ void require_values(const char* op, const Tensor& x) {
   require_defined(op, x);
   refuse_while_tracing(op, "it reads values, which a trace does not have");
   if (x.is_meta())
-    fail(fmt::format("[{}] expected a tensor with values, got {} without memory (meta)", op,
-                     x.describe()));
+    fail("[{}] expected a tensor with values, got {} without memory (meta)", op, x.describe());
 }
 
 template <class T>
 T only_value(const char* op, const Tensor& x) {
   require_values(op, x);
-  if (x.numel() != 1)
-    fail(fmt::format("[{}] expected a tensor of one element, got {}", op, x.describe()));
+  if (x.numel() != 1) fail("[{}] expected a tensor of one element, got {}", op, x.describe());
   const OpScope scope(op);
   const Tensor value = contiguous(cast(x, dtype_of<T>));
   T result;
@@ -63,9 +60,9 @@ Tensor to(const Tensor& x, Device device, Async async) {
   refuse_while_tracing("to", "it moves values between devices, which a trace cannot hold");
   if (x.impl()->word.keys() & bit(Key::autograd) & ~thread_context.excluded_keys) {
     fail(
-        fmt::format("[to] expected a tensor that no gradient is recorded for, got {}: gradients do "
-                    "not cross devices; detach it, or move it under no_grad",
-                    x.describe()));
+        "[to] expected a tensor that no gradient is recorded for, got {}: gradients do not cross "
+        "devices; detach it, or move it under no_grad",
+        x.describe());
   }
   const OpScope scope("to");
   if (x.is_meta()) return make_meta_tensor(x.dtype(), x.shape(), device);
@@ -87,8 +84,7 @@ Tensor to(const Tensor& x, Device device, DType dtype, Async async) {
 
 Tensor pin_memory(const Tensor& x) {
   require_values("pin_memory", x);
-  if (!x.device().is_cpu())
-    fail(fmt::format("[pin_memory] expected a tensor on the CPU, got {}", x.describe()));
+  if (!x.device().is_cpu()) fail("[pin_memory] expected a tensor on the CPU, got {}", x.describe());
   if (is_pinned(x)) return x;
   const OpScope scope("pin_memory");
   const Tensor result = make_pinned_tensor(x.dtype(), x.shape());
@@ -137,8 +133,8 @@ Tensor& copy_(Tensor& destination, const Tensor& source) {
     return copy_(destination, to(source, destination.device()));
   const Dims shape = broadcast_shapes("copy_", destination.shape(), source.shape());
   if (!std::ranges::equal(std::span<const std::int64_t>(shape), destination.shape())) {
-    fail(fmt::format("[copy_] expected a source that broadcasts to {}, got {}",
-                     destination.describe(), source.describe()));
+    fail("[copy_] expected a source that broadcasts to {}, got {}", destination.describe(),
+         source.describe());
   }
   const Tensor* inputs[] = {&source};
   Call call(Op::copy, inputs, 1);

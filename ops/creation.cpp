@@ -1,5 +1,4 @@
 // Functions that make tensors: filled, counted, from values.
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <atomic>
@@ -13,7 +12,7 @@
 #include "brrr/ops/functions.h"
 #include "brrr/ops/kernels.h"
 #include "brrr/ops/scalar_attr.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 #include "brrr/tensor/host_copy.h"
 #include "brrr/tensor/runtime.h"
 
@@ -141,10 +140,10 @@ Tensor arange(Scalar start, Scalar end, Scalar step, RangeOptions options) {
     if (!bad) length = static_cast<std::int64_t>(std::ceil(count));
   }
   if (bad) {
-    fail(fmt::format(
+    fail(
         "[arange] expected a step that leads from start to end in less than 2^62, got {} to {} by "
         "{}",
-        to_string(start), to_string(end), to_string(step)));
+        to_string(start), to_string(end), to_string(step));
   }
   Call call(Op::arange, nullptr, 0);
   call.add_attr(scalar_attr("arange", type, start));
@@ -167,7 +166,7 @@ Tensor arange(Scalar end, RangeOptions options) { return arange(0, end, 1, optio
 Tensor linspace(double start, double end, std::int64_t steps, Options options) {
   const CompositeScope scope("linspace");
   if (steps < 0 || steps >= std::int64_t{1} << 53)
-    fail(fmt::format("[linspace] expected 0 to 2^53 steps, got {}", steps));
+    fail("[linspace] expected 0 to 2^53 steps, got {}", steps);
   if (options.dtype == boolean) fail("[linspace] expected a number type, got bool");
   const bool whole = !is_floating(options.dtype);
   const DType wide = whole ? f64 : is_half(options.dtype) ? f32 : options.dtype;
@@ -188,7 +187,7 @@ Tensor linspace(double start, double end, std::int64_t steps, Options options) {
 
 Tensor eye(std::int64_t n, Options options) {
   const CompositeScope scope("eye");
-  if (n < 0) fail(fmt::format("[eye] expected a size of at least 0, got {}", n));
+  if (n < 0) fail("[eye] expected a size of at least 0, got {}", n);
   const Tensor row = arange(n, {i64, options.device});
   return cast(eq(unsqueeze(row, 1), row), options.dtype);
 }
@@ -197,9 +196,9 @@ Tensor one_hot(const Tensor& index, std::int64_t classes) {
   require_defined("one_hot", index);
   const CompositeScope scope("one_hot");
   if (category_of(index.dtype()) != Category::integer) {
-    fail(fmt::format("[one_hot] expected integer classes, got {}", index.describe()));
+    fail("[one_hot] expected integer classes, got {}", index.describe());
   }
-  if (classes < 1) fail(fmt::format("[one_hot] expected at least 1 class, got {}", classes));
+  if (classes < 1) fail("[one_hot] expected at least 1 class, got {}", classes);
   Dims shape(index.shape());
   shape.push_back(classes);
   checked_numel(shape, sizeof(std::int64_t), "one_hot");
@@ -216,8 +215,8 @@ template <class T>
 Tensor tensor(std::span<const T> values, const Dims& shape, Device device) {
   constexpr DType dtype = dtype_of<T>;
   if (checked_numel(shape, sizeof(T), "tensor") != static_cast<std::int64_t>(values.size())) {
-    fail(fmt::format("[tensor] expected as many values as {} has elements, got {}",
-                     to_string(shape), values.size()));
+    fail("[tensor] expected as many values as {} has elements, got {}", to_string(shape),
+         values.size());
   }
   require_device(device, "tensor");
   const OpScope scope("tensor");

@@ -1,5 +1,4 @@
 // Functions that select, scatter and check elements, with the shape rules of their rows.
-#include <fmt/format.h>
 
 #include "brrr/dispatch/dispatch.h"
 #include "brrr/dispatch/tracing.h"
@@ -8,7 +7,7 @@
 #include "brrr/ops/kernels.h"
 #include "brrr/ops/scalar_attr.h"
 #include "brrr/ops/shapes.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 
 namespace brrr {
 namespace {
@@ -27,8 +26,7 @@ Tensor along(Op op, int dim, const Tensor& x, const Tensors&... others) {
 Tensor triangle(const char* op, const Tensor& x, int diagonal, bool upper) {
   require_defined(op, x);
   const CompositeScope scope(op);
-  if (x.rank() < 2)
-    fail(fmt::format("[{}] expected at least 2 dimensions, got {}", op, x.describe()));
+  if (x.rank() < 2) fail("[{}] expected at least 2 dimensions, got {}", op, x.describe());
   return dispatch_op(Op::triangle, x.dtype(), {diagonal, upper}, x);
 }
 
@@ -43,9 +41,9 @@ void gather(const Call& call, OutputSpec* out) {
   for (int d = 0; fits && d < x.rank(); ++d) fits = d == dim || index.shape()[d] <= x.shape()[d];
   if (!fits) {
     fail(
-        fmt::format("[gather] expected an integer index of the rank of {} and no larger outside "
-                    "dimension {}, got {}",
-                    x.describe(), dim, index.describe()));
+        "[gather] expected an integer index of the rank of {} and no larger outside dimension {}, "
+        "got {}",
+        x.describe(), dim, index.describe());
   }
   out[0] = {x.dtype(), x.device(), Dims(index.shape())};
 }
@@ -53,7 +51,7 @@ void gather(const Call& call, OutputSpec* out) {
 void index_select(const Call& call, OutputSpec* out) {
   const Tensor &x = call.input(0), &index = call.input(1);
   if (category_of(index.dtype()) != Category::integer || index.rank() != 1) {
-    fail(fmt::format("[index_select] expected a 1-d integer index, got {}", index.describe()));
+    fail("[index_select] expected a 1-d integer index, got {}", index.describe());
   }
   Dims shape(x.shape());
   shape[static_cast<int>(call.attrs[0].i())] = index.numel();
@@ -71,10 +69,9 @@ void scatter_add(const Call& call, OutputSpec* out) {
   }
   if (!fits) {
     fail(
-        fmt::format("[scatter_add] expected an integer index that fits {} outside dimension {} and "
-                    "a source of that "
-                    "type at least as large, got index {} and source {}",
-                    base.describe(), dim, index.describe(), source.describe()));
+        "[scatter_add] expected an integer index that fits {} outside dimension {} and a source of "
+        "that type at least as large, got index {} and source {}",
+        base.describe(), dim, index.describe(), source.describe());
   }
   out[0] = like(base);
 }
@@ -98,8 +95,7 @@ Tensor index_select(const Tensor& x, int dim, const Tensor& index) {
   if (x.rank() > 0 && index.rank() > 0) [[likely]]
     return along(Op::index_select, dim, x, index);
   if (x.rank() == 0 && index.numel() != 1) {
-    fail(fmt::format("[index_select] expected one index into a 0-d tensor, got {}",
-                     index.describe()));
+    fail("[index_select] expected one index into a 0-d tensor, got {}", index.describe());
   }
   const CompositeScope scope("index_select");
   return shaped_as(x, along(Op::index_select, dim, lifted(x), lifted(index)));
@@ -109,9 +105,9 @@ Tensor embedding(const Tensor& weight, const Tensor& index) {
   require_defined("embedding", weight, index);
   const CompositeScope scope("embedding");
   if (weight.rank() != 2)
-    fail(fmt::format("[embedding] expected a weight of [rows, width], got {}", weight.describe()));
+    fail("[embedding] expected a weight of [rows, width], got {}", weight.describe());
   if (category_of(index.dtype()) != Category::integer)
-    fail(fmt::format("[embedding] expected integer indices, got {}", index.describe()));
+    fail("[embedding] expected integer indices, got {}", index.describe());
   Dims shape(index.shape());
   shape.push_back(weight.size(1));
   return reshape(index_select(weight, 0, index.rank() == 1 ? index : flatten(index)), shape);
@@ -128,8 +124,7 @@ Tensor scatter_add(const Tensor& base, int dim, const Tensor& index, const Tenso
 Tensor checked(const Tensor& x, Scalar low, Scalar high) {
   require_defined("checked", x);
   if (!(low.to_double() <= high.to_double())) {
-    fail(fmt::format("[checked] expected bounds in order, got {} and {}", to_string(low),
-                     to_string(high)));
+    fail("[checked] expected bounds in order, got {} and {}", to_string(low), to_string(high));
   }
   const DType dtype = x.dtype();
   return dispatch_op(Op::checked, dtype,
@@ -143,8 +138,8 @@ Tensor nonzero(const Tensor& condition) {
   require_defined("nonzero", condition);
   refuse_while_tracing("nonzero", "the shape of its result depends on values");
   if (condition.is_meta()) {
-    fail(fmt::format("[nonzero] expected a tensor with values, got {} without memory (meta)",
-                     condition.describe()));
+    fail("[nonzero] expected a tensor with values, got {} without memory (meta)",
+         condition.describe());
   }
   const Tensor mask = ne(condition, 0);
   const std::vector<bool> values = to_vector<bool>(mask);

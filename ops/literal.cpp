@@ -7,7 +7,7 @@
 
 #include "brrr/ops/functions.h"
 #include "brrr/ops/scalar_attr.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 
 namespace brrr {
 namespace {
@@ -63,9 +63,9 @@ class LiteralReader {
     if (part.is_list() == list &&
         (!list || static_cast<std::int64_t>(part.parts().size()) == shape_[depth]))
       return;
-    fail(fmt::format("[tensor] expected {} at {}, as in the places before it, got {}",
-                     list ? fmt::format("a list of {}", shape_[depth]) : "a number",
-                     to_string(place_), described(part)));
+    fail("[tensor] expected {} at {}, as in the places before it, got {}",
+         list ? fmt::format("a list of {}", shape_[depth]) : "a number", to_string(place_),
+         described(part));
   }
 
   const Dims& shape_;

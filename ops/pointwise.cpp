@@ -8,12 +8,12 @@
 #include "brrr/ops/functions.h"
 #include "brrr/ops/pointwise.h"
 #include "brrr/ops/scalar_attr.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 
 namespace brrr {
 
 void undefined_argument(const char* op) {
-  fail(fmt::format("[{}] expected a tensor, got an undefined one", op));
+  fail("[{}] expected a tensor, got an undefined one", op);
 }
 
 namespace {
@@ -65,8 +65,7 @@ DType compute_dtype(const OpInfo& info, std::span<const Operand> operands) {
   DType dtype = promotion.result();
   if (info.rule == DTypeRule::float_like && !is_floating(dtype)) dtype = f32;
   if (!contains(info.types, dtype)) {
-    fail(fmt::format("[{}] expected operands of {}, got {}", info.name, name_types(info.types),
-                     name_of(dtype)));
+    fail("[{}] expected operands of {}, got {}", info.name, name_types(info.types), name_of(dtype));
   }
   return dtype;
 }
@@ -80,10 +79,9 @@ Attr number_operand(Op op, DType dtype, int position, Scalar number) {
   const Attr attr = scalar_attr(name, dtype, number);
   if (position == 1 && !is_floating(dtype)) {
     if (op == Op::remainder && attr.i() == 0)
-      fail(fmt::format("[{}] expected a divisor other than 0 for integers, got 0", name));
+      fail("[{}] expected a divisor other than 0 for integers, got 0", name);
     if (op == Op::pow && attr.i() < 0)
-      fail(fmt::format("[{}] expected an exponent of at least 0 for integers, got {}", name,
-                       attr.i()));
+      fail("[{}] expected an exponent of at least 0 for integers, got {}", name, attr.i());
   }
   return attr;
 }
@@ -97,12 +95,11 @@ Tensor pointwise(Op op, std::span<const Operand> operands, Tensor* in_place) {
     if (operand.tensor) require_defined(info.name, *operand.tensor);
     any_tensor |= operand.tensor != nullptr;
   }
-  if (!any_tensor)
-    fail(fmt::format("[{}] expected at least one tensor, got numbers only", info.name));
+  if (!any_tensor) fail("[{}] expected at least one tensor, got numbers only", info.name);
   const int first = info.rule == DTypeRule::select ? 1 : 0;
   if (first == 1 && (!operands[0].tensor || operands[0].tensor->dtype() != boolean)) {
-    fail(fmt::format("[{}] expected a bool condition, got {}", info.name,
-                     operands[0].tensor ? operands[0].tensor->describe() : "a number"));
+    fail("[{}] expected a bool condition, got {}", info.name,
+         operands[0].tensor ? operands[0].tensor->describe() : "a number");
   }
   const DType dtype = compute_dtype(info, operands.subspan(first));
 
@@ -129,12 +126,12 @@ Tensor pointwise(Op op, std::span<const Operand> operands, Tensor* in_place) {
   OutputSpec spec;
   info.infer(call, &spec);
   if (!std::ranges::equal(std::span<const std::int64_t>(spec.shape), in_place->shape())) {
-    fail(fmt::format("[{}_] expected operands that broadcast to {}, got a result of {}", info.name,
-                     in_place->describe(), to_string(spec.shape)));
+    fail("[{}_] expected operands that broadcast to {}, got a result of {}", info.name,
+         in_place->describe(), to_string(spec.shape));
   }
   if (category_of(spec.dtype) > category_of(in_place->dtype())) {
-    fail(fmt::format("[{}_] expected a result that {} can hold, got {}", info.name,
-                     in_place->describe(), name_of(spec.dtype)));
+    fail("[{}_] expected a result that {} can hold, got {}", info.name, in_place->describe(),
+         name_of(spec.dtype));
   }
   if (spec.dtype != in_place->dtype()) {
     copy_(*in_place, dispatch(call));

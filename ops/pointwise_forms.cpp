@@ -1,5 +1,4 @@
 // Forms of pointwise rows that PyTorch's users know by names of their own.
-#include <fmt/format.h>
 
 #include <array>
 #include <limits>
@@ -9,7 +8,7 @@
 #include "brrr/ops/functions.h"
 #include "brrr/ops/pointwise.h"
 #include "brrr/ops/scalar_attr.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 #include "brrr/tensor/thread_context.h"
 
 namespace brrr {
@@ -64,8 +63,7 @@ struct Scaled {
 
 void require_value(const char* op, const Tensor& x, Scalar value) {
   if (value.category() > category_of(x.dtype()))
-    fail(fmt::format("[{}] expected a value of the kind of {}, got {}", op, x.describe(),
-                     to_string(value)));
+    fail("[{}] expected a value of the kind of {}, got {}", op, x.describe(), to_string(value));
   require_representable(op, x.dtype(), value);
 }
 

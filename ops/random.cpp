@@ -1,5 +1,4 @@
 // Random numbers: the state that draws read, the order of its uses, and the functions that draw.
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
@@ -14,7 +13,7 @@
 #include "brrr/ops/kernels.h"
 #include "brrr/ops/random_state.h"
 #include "brrr/ops/scalar_attr.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 #include "brrr/tensor/runtime.h"
 
 namespace brrr {
@@ -147,8 +146,7 @@ class OneDraw {
 };
 
 void require_floating(const char* name, DType dtype) {
-  if (!is_floating(dtype))
-    fail(fmt::format("[{}] expected a floating dtype, got {}", name, name_of(dtype)));
+  if (!is_floating(dtype)) fail("[{}] expected a floating dtype, got {}", name, name_of(dtype));
 }
 
 Tensor draw(const char* name, Op op, const Dims& shape, Options options) {
@@ -317,8 +315,7 @@ Tensor randint(std::int64_t low, std::int64_t high, const Dims& shape, Options o
   const CompositeScope scope("randint");
   if (low >= high || static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low) >
                          (std::uint64_t{1} << 53)) {
-    fail(
-        fmt::format("[randint] expected low below high by at most 2^53, got {} and {}", low, high));
+    fail("[randint] expected low below high by at most 2^53, got {} and {}", low, high);
   }
   // Integers that the type rounds are not drawn evenly, and may be `high`.
   const auto has = [&](std::int64_t value) {
@@ -348,10 +345,8 @@ Tensor bernoulli(const Tensor& probability) {
 Tensor dropout(const Tensor& x, double p) {
   require_defined("dropout", x);
   const CompositeScope scope("dropout");
-  if (!(p >= 0 && p <= 1))
-    fail(fmt::format("[dropout] expected a probability in [0, 1], got {}", p));
-  if (!is_floating(x.dtype()))
-    fail(fmt::format("[dropout] expected a floating dtype, got {}", x.describe()));
+  if (!(p >= 0 && p <= 1)) fail("[dropout] expected a probability in [0, 1], got {}", p);
+  if (!is_floating(x.dtype())) fail("[dropout] expected a floating dtype, got {}", x.describe());
   if (p == 0) return x;
   if (p == 1) return x * 0;
   const OneDraw one(x.device());

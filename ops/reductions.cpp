@@ -1,5 +1,4 @@
 // The functions of the reduction rows, and the reductions written over them.
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +8,7 @@
 #include "brrr/ops/functions.h"
 #include "brrr/ops/kernels.h"
 #include "brrr/ops/shapes.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 
 namespace brrr {
 namespace {
@@ -22,8 +21,7 @@ std::int64_t mask_of(const char* op, const Tensor& x, const Dims& dims) {
   std::int64_t mask = 0;
   for (std::int64_t d : dims) {
     const std::int64_t one = std::int64_t{1} << wrap_dim(op, d, x.rank());
-    if (mask & one)
-      fail(fmt::format("[{}] expected each dimension once, got {}", op, to_string(dims)));
+    if (mask & one) fail("[{}] expected each dimension once, got {}", op, to_string(dims));
     mask |= one;
   }
   return mask & all_dims(x);  // a 0-d tensor's dimension 0 is not one that the row knows
@@ -34,8 +32,7 @@ Tensor reduce(Op op, const Tensor& x, std::int64_t mask, bool keepdim) {
   const Tensor operand =
       info.rule == DTypeRule::float_like && !is_floating(x.dtype()) ? cast(x, f32) : x;
   if (!contains(info.types, operand.dtype())) {
-    fail(fmt::format("[{}] expected a type that it is defined for, got {}", info.name,
-                     x.describe()));
+    fail("[{}] expected a type that it is defined for, got {}", info.name, x.describe());
   }
   return dispatch_op(op, result_dtype(info.rule, operand.dtype()), {mask, keepdim}, operand);
 }
@@ -170,12 +167,12 @@ namespace {
 
 Dims trailing(const char* op, const Tensor& x, int dims, const Tensor& parameter) {
   if (dims < 1 || dims > x.rank()) {
-    fail(fmt::format("[{}] expected to normalize between 1 and {} dimensions of {}, got {}", op,
-                     x.rank(), x.describe(), dims));
+    fail("[{}] expected to normalize between 1 and {} dimensions of {}, got {}", op, x.rank(),
+         x.describe(), dims);
   }
   if (parameter.defined() && !std::ranges::equal(parameter.shape(), x.shape().last(dims))) {
-    fail(fmt::format("[{}] expected weight and bias of shape {}, got {}", op,
-                     to_string(x.shape().last(dims)), parameter.describe()));
+    fail("[{}] expected weight and bias of shape {}, got {}", op, to_string(x.shape().last(dims)),
+         parameter.describe());
   }
   Dims result;
   for (int i = x.rank() - dims; i < x.rank(); ++i) result.push_back(i);

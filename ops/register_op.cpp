@@ -1,7 +1,5 @@
 #include "brrr/ops/register_op.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -16,7 +14,7 @@
 #include "brrr/ops/kernels.h"
 #include "brrr/ops/pointwise.h"
 #include "brrr/ops/registered.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 
 namespace brrr {
 namespace {
@@ -46,7 +44,7 @@ void require_name(const std::string& name) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || is_digit(c) || c == '_';
   };
   if (name.empty() || is_digit(name[0]) || !std::ranges::all_of(name, is_word))
-    fail(fmt::format("[register_op] expected a name of letters, digits and _, got \"{}\"", name));
+    fail("[register_op] expected a name of letters, digits and _, got \"{}\"", name);
 }
 
 // Calls the user's rule and checks its results against the operands.
@@ -63,10 +61,8 @@ void run_gradient(Gradient& gradient) {
     }
     if (given.dtype() != like.dtype || given.device() != like.device ||
         !std::ranges::equal(given.shape(), std::span<const std::int64_t>(like.shape))) {
-      fail(
-          fmt::format("[{}] expected its gradient rule to give operand {} a gradient of {}{}, got "
-                      "{}",
-                      info.name, i, name_of(like.dtype), to_string(like.shape), given.describe()));
+      fail("[{}] expected its gradient rule to give operand {} a gradient of {}{}, got {}",
+           info.name, i, name_of(like.dtype), to_string(like.shape), given.describe());
     }
   }
 }
@@ -83,10 +79,10 @@ CallValues values_named(const std::string& op, const std::string& names, int inp
     } else if (operand >= 0 && operand < kResultBit && (inputs < 0 || operand < inputs)) {
       values |= operand_bit(operand);
     } else {
-      fail(fmt::format(
-          "[register_op] expected {} to need operands by letter, from a on, and results "
-          "as y, got \"{}\"",
-          op, word));
+      fail(
+          "[register_op] expected {} to need operands by letter, from a on, and results as y, got "
+          "\"{}\"",
+          op, word);
     }
   }
   return values;
@@ -96,8 +92,7 @@ GradientRule gradient_rule(const std::string& op, bool exists, const std::string
                            int outputs) {
   const CallValues values = values_named(op, needs, inputs, outputs);
   if (!exists && values != 0)
-    fail(fmt::format("[register_op] expected a gradient that needs \"{}\" for {}, got none", needs,
-                     op));
+    fail("[register_op] expected a gradient that needs \"{}\" for {}, got none", needs, op);
   GradientRule rule;
   if (!exists) return rule;
   rule.run = run_gradient;
@@ -111,19 +106,18 @@ GradientRule gradient_rule(const std::string& op, bool exists, const std::string
 Op register_op(const PointwiseOp& op) {
   require_name(op.name);
   if (op.arity < 1 || op.arity > kMaxPointwiseArity) {
-    fail(fmt::format("[register_op] expected {} to have 1 to {} operands, got {}", op.name,
-                     kMaxPointwiseArity, op.arity));
+    fail("[register_op] expected {} to have 1 to {} operands, got {}", op.name, kMaxPointwiseArity,
+         op.arity);
   }
   if (op.rule == DTypeRule::widened || op.rule == DTypeRule::converts ||
       (op.rule == DTypeRule::select && op.arity != 3)) {
-    fail(fmt::format("[register_op] expected a dtype rule for pointwise ops of {} operands for {}",
-                     op.arity, op.name));
+    fail("[register_op] expected a dtype rule for pointwise ops of {} operands for {}", op.arity,
+         op.name);
   }
   auto registered = std::make_shared<RegisteredPointwise>();
   const DTypeSet computed =
       op.rule == DTypeRule::float_like ? op.types & dtype_sets::floats : op.types;
-  if (computed == 0)
-    fail(fmt::format("[register_op] expected types that {} computes in, got none", op.name));
+  if (computed == 0) fail("[register_op] expected types that {} computes in, got none", op.name);
   registered->expression = checked_expression(op.expression, op.arity, computed, op.rule);
   OpInfo info;
   info.kind = OpKind::pointwise;
@@ -149,8 +143,8 @@ namespace {
 
 const OpInfo& known(Op op) {
   if (static_cast<int>(op) >= op_count())
-    fail(fmt::format("[call_op] expected an op of the {} in the table, got number {}", op_count(),
-                     static_cast<int>(op)));
+    fail("[call_op] expected an op of the {} in the table, got number {}", op_count(),
+         static_cast<int>(op));
   return op_info(op);
 }
 
@@ -161,18 +155,17 @@ Tensor call_op(Op op, std::span<const Operand> operands) {
   if (info.kind != OpKind::pointwise) {
     std::vector<Tensor> inputs;
     for (const Operand& operand : operands) {
-      if (!operand.tensor) fail(fmt::format("[{}] expected tensors, got a number", info.name));
+      if (!operand.tensor) fail("[{}] expected tensors, got a number", info.name);
       inputs.push_back(*operand.tensor);
     }
     if (info.n_outputs != 1) {
-      fail(fmt::format("[{}] has {} outputs: call it with its attributes, or {{}} for none",
-                       info.name, info.n_outputs));
+      fail("[{}] has {} outputs: call it with its attributes, or {{}} for none", info.name,
+           info.n_outputs);
     }
     return call_op(op, inputs, std::span<const Scalar>()).front();
   }
   if (static_cast<int>(operands.size()) != info.arity) {
-    fail(fmt::format("[{}] expected {} tensors or numbers, got {}", info.name, info.arity,
-                     operands.size()));
+    fail("[{}] expected {} tensors or numbers, got {}", info.name, info.arity, operands.size());
   }
   return pointwise(op, operands, nullptr);
 }
@@ -196,8 +189,7 @@ Cost cost_structured(const Call& call, std::span<const Tensor> outputs) {
 
 void cpu_structured(const Call& call, Tensor* outputs) {
   const StructuredOp& op = definition(call);
-  if (!op.cpu)
-    fail(fmt::format("[{}] has no CPU kernel; register one, or move its inputs to CUDA", op.name));
+  if (!op.cpu) fail("[{}] has no CPU kernel; register one, or move its inputs to CUDA", op.name);
   op.cpu(call, outputs);
 }
 
@@ -206,8 +198,7 @@ void cuda_structured(const Call& call, Tensor* outputs) {
   const StructuredOp& op = definition(call);
   if (op.cuda) return op.cuda(call, outputs);
   if (op.cuda_kernel.source.empty()) {
-    fail(fmt::format("[{}] has no CUDA kernel; register one, or move its inputs to the CPU",
-                     op.name));
+    fail("[{}] has no CUDA kernel; register one, or move its inputs to the CPU", op.name);
   }
   on_cuda::run_kernel_text(op.cuda_kernel, call, outputs, op.outputs);
 }
@@ -216,8 +207,8 @@ void cuda_structured(const Call& call, Tensor* outputs) {
 Attr attribute(const char* op, const Attribute& row, Scalar value) {
   if (row.kind == Attribute::Kind::real) return Attr::of(value.to_double());
   if (value.category() == Category::floating) {
-    fail(fmt::format("[{}] expected an integer for attribute {}, got {}: \"{}:double\" takes it",
-                     op, row.name, value.to_double(), row.name));
+    fail("[{}] expected an integer for attribute {}, got {}: \"{}:double\" takes it", op, row.name,
+         value.to_double(), row.name);
   }
   return value.to_int();
 }
@@ -227,30 +218,28 @@ Attr attribute(const char* op, const Attribute& row, Scalar value) {
 Op register_op(const StructuredOp& op) {
   require_name(op.name);
   if (op.inputs == 0 || op.inputs < -1 || op.inputs > 100) {
-    fail(fmt::format(
-        "[register_op] expected {} to have 1 to 100 inputs, or -1 for any number, got {}", op.name,
-        op.inputs));
+    fail("[register_op] expected {} to have 1 to 100 inputs, or -1 for any number, got {}", op.name,
+         op.inputs);
   }
   const std::vector<Attribute> attributes = parse_attributes(op.attributes);
   if (attributes.size() > kMaxAttrs) {
-    fail(fmt::format("[register_op] expected {} to have at most {} attributes, got \"{}\"", op.name,
-                     kMaxAttrs, op.attributes));
+    fail("[register_op] expected {} to have at most {} attributes, got \"{}\"", op.name, kMaxAttrs,
+         op.attributes);
   }
   for (const auto& [name, kind] : attributes) {
     require_name(name);
     if (kind != Attribute::Kind::integer && kind != Attribute::Kind::real) {
-      fail(fmt::format("[register_op] expected attributes as \"axis\" or \"scale:double\", got {}",
-                       op.attributes));
+      fail("[register_op] expected attributes as \"axis\" or \"scale:double\", got {}",
+           op.attributes);
     }
   }
   if (op.outputs < 1 || op.outputs > kMaxOutputs) {
-    fail(fmt::format("[register_op] expected {} to have 1 to {} outputs, got {}", op.name,
-                     kMaxOutputs, op.outputs));
+    fail("[register_op] expected {} to have 1 to {} outputs, got {}", op.name, kMaxOutputs,
+         op.outputs);
   }
-  if (!op.infer) fail(fmt::format("[register_op] expected a shape rule for {}, got none", op.name));
+  if (!op.infer) fail("[register_op] expected a shape rule for {}, got none", op.name);
   if (!op.cuda_kernel.source.empty() && (!op.cuda_kernel.launch || op.cuda_kernel.entry.empty())) {
-    fail(fmt::format("[register_op] expected an entry and a launch rule beside the CUDA text of {}",
-                     op.name));
+    fail("[register_op] expected an entry and a launch rule beside the CUDA text of {}", op.name);
   }
   auto registered = std::make_shared<RegisteredStructured>();
   registered->op = op;
@@ -277,18 +266,18 @@ std::vector<Tensor> call_op(Op op, std::span<const Tensor> inputs,
   const OpInfo& info = known(op);
   if (info.kind == OpKind::pointwise || !info.registered) {
     fail(
-        fmt::format("[{}] expected a structured op that was registered; call built-in ops by their "
-                    "functions, and pointwise ones without attributes",
-                    info.name));
+        "[{}] expected a structured op that was registered; call built-in ops by their functions, "
+        "and pointwise ones without attributes",
+        info.name);
   }
   if (inputs.empty() || (info.arity >= 0 && info.arity != static_cast<int>(inputs.size()))) {
-    fail(fmt::format("[{}] expected {} tensors, got {}", info.name,
-                     info.arity < 0 ? "1 or more" : std::to_string(info.arity), inputs.size()));
+    fail("[{}] expected {} tensors, got {}", info.name,
+         info.arity < 0 ? "1 or more" : std::to_string(info.arity), inputs.size());
   }
   const std::vector<Attribute>& row = info.parsed_attributes;
   if (attributes.size() != row.size()) {
-    fail(fmt::format("[{}] expected {} attributes ({}), got {}", info.name, row.size(),
-                     info.attributes, attributes.size()));
+    fail("[{}] expected {} attributes ({}), got {}", info.name, row.size(), info.attributes,
+         attributes.size());
   }
   std::vector<const Tensor*> pointers;
   for (const Tensor& input : inputs) {

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 
 namespace brrr {
 
@@ -25,8 +25,7 @@ bool is_finite_in(DType dtype, double value) {
 }
 
 void throw_out_of_range(const char* op, DType dtype, Scalar value) {
-  fail(fmt::format("[{}] expected a number that {} holds, got {}", op, name_of(dtype),
-                   to_string(value)));
+  fail("[{}] expected a number that {} holds, got {}", op, name_of(dtype), to_string(value));
 }
 
 }  // namespace brrr

@@ -7,7 +7,7 @@
 
 #include "brrr/dispatch/op_info.h"
 #include "brrr/ops/kernels.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 #include "brrr/tensor/tensor_impl.h"
 
 namespace brrr {
@@ -20,8 +20,7 @@ Dims broadcast_shapes(const char* op, std::span<const std::int64_t> a,
   for (int i = 0; i < rank; ++i) {
     const std::int64_t x = i < skip_a ? 1 : a[i - skip_a], y = i < skip_b ? 1 : b[i - skip_b];
     if (x != y && x != 1 && y != 1) {
-      fail(fmt::format("[{}] expected shapes that broadcast, got {} and {}", op, to_string(a),
-                       to_string(b)));
+      fail("[{}] expected shapes that broadcast, got {} and {}", op, to_string(a), to_string(b));
     }
     shape.push_back(x == 1 ? y : x);
   }
@@ -42,14 +41,13 @@ int wrap_dim(const char* op, std::int64_t dim, int rank) {
   const int count = std::max(rank, 1);
   const std::int64_t wrapped = dim < 0 ? dim + count : dim;
   if (wrapped < 0 || wrapped >= count)
-    fail(fmt::format("[{}] expected a dimension in [{}, {}], got {}", op, -count, count - 1, dim));
+    fail("[{}] expected a dimension in [{}, {}], got {}", op, -count, count - 1, dim);
   return static_cast<int>(wrapped);
 }
 
 int wrap_existing_dim(const char* op, std::int64_t dim, int rank) {
   if (rank == 0) {
-    fail(fmt::format("[{}] expected a tensor with dimensions, got a 0-d tensor and dimension {}",
-                     op, dim));
+    fail("[{}] expected a tensor with dimensions, got a 0-d tensor and dimension {}", op, dim);
   }
   return wrap_dim(op, dim, rank);
 }
@@ -98,7 +96,7 @@ const char* name_of(const Call& call) { return op_info(call.op).name; }
                                                    : ", ",
                           to_string(call.inputs[i]->shape()));
   }
-  fail(fmt::format("[{}] expected shapes that broadcast, got {}", name_of(call), shapes));
+  fail("[{}] expected shapes that broadcast, got {}", name_of(call), shapes);
 }
 
 }  // namespace
@@ -143,8 +141,7 @@ void reduction(const Call& call, OutputSpec* out) {
     }
   }
   if (nothing_to_reduce && info.rule == DTypeRule::same) {
-    fail(fmt::format("[{}] expected at least one element to reduce, got {}", info.name,
-                     x.describe()));
+    fail("[{}] expected at least one element to reduce, got {}", info.name, x.describe());
   }
   out[0] = {call.dtype, x.device(), shape};
 }
@@ -154,8 +151,7 @@ void arg_reduction(const Call& call, OutputSpec* out) {
   const int dim = static_cast<int>(call.attrs[0].i());
   Dims shape(x.shape());
   if (shape[dim] == 0) {
-    fail(fmt::format("[{}] expected at least one element to choose from, got {}", name_of(call),
-                     x.describe()));
+    fail("[{}] expected at least one element to choose from, got {}", name_of(call), x.describe());
   }
   shape[dim] = 1;
   if (!call.attrs[1].i()) shape.erase(dim);
@@ -178,26 +174,24 @@ void formula(const Call& call, OutputSpec* out) {
   for (int i = 0; i < body.elements; ++i) {
     const Tensor& x = call.input(i);
     if (!is_floating(x.dtype()) || (i > 0 && !same_shape(x, first))) {
-      fail(fmt::format("[{}] expected {} of floating types and one shape, got {} beside {}",
-                       name_of(call),
-                       fmt::join(std::span(body.operands).first(body.elements), ", "), x.describe(),
-                       first.describe()));
+      fail("[{}] expected {} of floating types and one shape, got {} beside {}", name_of(call),
+           fmt::join(std::span(body.operands).first(body.elements), ", "), x.describe(),
+           first.describe());
     }
   }
   for (int i = 1; i < body.written; ++i) {
     const Tensor& x = call.input(i);
     if (x.dtype() != call.input(1).dtype() || (x.dtype() == f64) != (first.dtype() == f64)) {
-      fail(fmt::format("[{}] expected {} of one type, f64 for f64 alone, got {} and {} for {}",
-                       name_of(call),
-                       fmt::join(std::span(body.operands).subspan(1, body.written - 1), ", "),
-                       call.input(1).describe(), x.describe(), first.describe()));
+      fail("[{}] expected {} of one type, f64 for f64 alone, got {} and {} for {}", name_of(call),
+           fmt::join(std::span(body.operands).subspan(1, body.written - 1), ", "),
+           call.input(1).describe(), x.describe(), first.describe());
     }
   }
   for (std::uint32_t i = body.elements; i < call.n_inputs; ++i) {
     const Tensor& x = *call.inputs[i];
     if (!is_floating(x.dtype()) || x.rank() != 0) {
-      fail(fmt::format("[{}] expected numbers or floating tensors of rank 0, got {}", name_of(call),
-                       x.describe()));
+      fail("[{}] expected numbers or floating tensors of rank 0, got {}", name_of(call),
+           x.describe());
     }
   }
   for (int i = 0; i < body.written; ++i) out[i] = like(call.input(i), call.input(i).dtype());

@@ -1,12 +1,11 @@
 // x[...]: places and slices are views, as numpy's basic indexing; a tensor as index picks copies of
 // rows.
-#include <fmt/format.h>
 
 #include <algorithm>
 
 #include "brrr/ops/arguments.h"
 #include "brrr/ops/functions.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 #include "brrr/tensor/thread_context.h"
 
 namespace brrr {
@@ -28,8 +27,8 @@ Tensor masked_rows(const Tensor& x, const Tensor& mask) {
   const auto rank = static_cast<std::size_t>(mask.rank());
   if (rank == 0 || mask.rank() > x.rank() ||
       !std::ranges::equal(mask.shape(), x.shape().first(rank))) {
-    fail(fmt::format("[index] expected a mask of the first dimensions of {}, got {}", x.describe(),
-                     mask.describe()));
+    fail("[index] expected a mask of the first dimensions of {}, got {}", x.describe(),
+         mask.describe());
   }
   const Tensor places = squeeze(nonzero(flatten(mask)), 1);
   return index_select(flatten(x, 0, mask.rank() - 1), 0, places);
@@ -46,8 +45,8 @@ Tensor Tensor::operator[](std::initializer_list<TensorIndex> indices) const {
   const CompositeScope scope("index");
   const int named = count(indices, Kind::element) + count(indices, Kind::slice);
   if (named > rank() || count(indices, Kind::ellipsis) > 1) {
-    fail(fmt::format("[index] expected at most {} indices and one ellipsis for {}, got {} and {}",
-                     rank(), describe(), named, count(indices, Kind::ellipsis)));
+    fail("[index] expected at most {} indices and one ellipsis for {}, got {} and {}", rank(),
+         describe(), named, count(indices, Kind::ellipsis));
   }
   Tensor part = *this;
   Dims shape;
@@ -81,9 +80,9 @@ Tensor Tensor::operator[](const Tensor& index) const {
   if (index.dtype() == boolean) return masked_rows(*this, index);
   if (is_floating(index.dtype()) || rank() == 0) {
     fail(
-        fmt::format("[index] expected integers or bools as index of a tensor with dimensions, got "
-                    "{} as index of {}",
-                    index.describe(), describe()));
+        "[index] expected integers or bools as index of a tensor with dimensions, got {} as index "
+        "of {}",
+        index.describe(), describe());
   }
   Dims rows(index.shape());
   for (const std::int64_t size : shape().subspan(1)) rows.push_back(size);

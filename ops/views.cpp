@@ -10,7 +10,7 @@
 #include "brrr/ops/functions.h"
 #include "brrr/ops/kernels.h"
 #include "brrr/ops/shapes.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 
 namespace brrr {
 
@@ -24,9 +24,9 @@ Tensor view(const Call& call) {
   Dims strides;
   if (!view_strides(x.shape(), x.strides(), shape, strides)) {
     fail(
-        fmt::format("[view] expected a shape that {} with strides {} can be seen as without a "
-                    "copy, got {}; use reshape",
-                    x.describe(), to_string(x.strides()), to_string(shape)));
+        "[view] expected a shape that {} with strides {} can be seen as without a copy, got {}; "
+        "use reshape",
+        x.describe(), to_string(x.strides()), to_string(shape));
   }
   return make_view(x, shape, strides);
 }
@@ -74,8 +74,8 @@ Tensor view_call(Op op, const Tensor& x, std::span<const std::int64_t> attrs) {
 }
 
 [[noreturn]] void wrong_shape(const char* op, const Tensor& x, const Dims& shape) {
-  fail(fmt::format("[{}] expected a shape of {} elements, with at most one -1, for {}, got {}", op,
-                   x.numel(), x.describe(), to_string(shape)));
+  fail("[{}] expected a shape of {} elements, with at most one -1, for {}, got {}", op, x.numel(),
+       x.describe(), to_string(shape));
 }
 
 // Checks the number of elements and fills in a -1, written to `filled`.
@@ -130,8 +130,7 @@ Tensor permute(const Tensor& x, const Dims& order) {
     seen |= 1u << wrapped.back();
   }
   if (order.size() != x.rank() || seen != (1u << x.rank()) - 1) {
-    fail(fmt::format("[permute] expected each dimension of {} once, got {}", x.describe(),
-                     to_string(order)));
+    fail("[permute] expected each dimension of {} once, got {}", x.describe(), to_string(order));
   }
   return view_call(Op::permute, x, wrapped);
 }
@@ -171,7 +170,7 @@ Tensor movedim(const Tensor& x, int from, int to) {
 Tensor slice(const Tensor& x, int dim, std::int64_t start, std::int64_t end, std::int64_t step) {
   require_defined("slice", x);
   dim = wrap_existing_dim("slice", dim, x.rank());
-  if (step < 1) fail(fmt::format("[slice] expected a step of at least 1, got {}", step));
+  if (step < 1) fail("[slice] expected a step of at least 1, got {}", step);
   const std::int64_t size = x.shape()[dim];
   const auto clamp = [size](std::int64_t i) {
     return std::clamp<std::int64_t>(i < 0 ? i + size : i, 0, size);
@@ -189,9 +188,8 @@ Tensor narrow(const Tensor& x, int dim, std::int64_t start, std::int64_t length)
   dim = wrap_existing_dim("narrow", dim, x.rank());
   const std::int64_t size = x.shape()[dim], first = start < 0 ? start + size : start;
   if (first < 0 || length < 0 || first > size || length > size - first) {
-    fail(fmt::format(
-        "[narrow] expected a range within dimension {} of {}, got start {} and length {}", dim,
-        x.describe(), start, length));
+    fail("[narrow] expected a range within dimension {} of {}, got start {} and length {}", dim,
+         x.describe(), start, length);
   }
   return slice(x, dim, first, first + length);
 }
@@ -199,8 +197,8 @@ Tensor narrow(const Tensor& x, int dim, std::int64_t start, std::int64_t length)
 std::int64_t wrap_index(const char* op, const Tensor& x, int dim, std::int64_t index) {
   const std::int64_t size = x.shape()[dim], wrapped = index < 0 ? index + size : index;
   if (wrapped < 0 || wrapped >= size) {
-    fail(fmt::format("[{}] expected an index in [{}, {}) for dimension {} of {}, got {}", op, -size,
-                     size, dim, x.describe(), index));
+    fail("[{}] expected an index in [{}, {}) for dimension {} of {}, got {}", op, -size, size, dim,
+         x.describe(), index);
   }
   return wrapped;
 }
@@ -222,8 +220,7 @@ Tensor expand(const Tensor& x, const Dims& shape) {
     fits = target[i] >= 0 && (have == target[i] || have == 1);
   }
   if (!fits)
-    fail(fmt::format("[expand] expected a shape that {} broadcasts to, got {}", x.describe(),
-                     to_string(shape)));
+    fail("[expand] expected a shape that {} broadcasts to, got {}", x.describe(), to_string(shape));
   checked_numel(target, size_of(x.dtype()), "expand");
   return view_call(Op::expand, x, target);
 }
@@ -242,8 +239,7 @@ Tensor sum_to(const Tensor& x, const Dims& shape) {
     dims.push_back(i);
   }
   if (!fits) {
-    fail(fmt::format("[sum_to] expected a shape that broadcasts to {}, got {}", x.describe(),
-                     to_string(shape)));
+    fail("[sum_to] expected a shape that broadcasts to {}, got {}", x.describe(), to_string(shape));
   }
   const Tensor total = sum(x, dims, inside);
   return inside && skip > 0 ? view(total, shape) : total;
@@ -265,9 +261,9 @@ Tensor unslice(const Tensor& x, int dim, std::int64_t start, std::int64_t size, 
   if (step < 1 || start < 0 || size < 0 ||
       (length > 0 && (start >= size || (length - 1) > (size - 1 - start) / step))) {
     fail(
-        fmt::format("[unslice] expected places of {} along dimension {} within a size of {}, got "
-                    "start {} and step {}",
-                    x.describe(), dim, size, start, step));
+        "[unslice] expected places of {} along dimension {} within a size of {}, got start {} and "
+        "step {}",
+        x.describe(), dim, size, start, step);
   }
   return dispatch_op(Op::unslice, x.dtype(), {dim, start, size, step}, x);
 }
@@ -293,8 +289,7 @@ Tensor squeeze(const Tensor& x) {
 Tensor unsqueeze(const Tensor& x, int dim) {
   require_defined("unsqueeze", x);
   if (x.rank() == kMaxDims)
-    fail(fmt::format("[unsqueeze] expected fewer than {} dimensions, got {}", kMaxDims,
-                     x.describe()));
+    fail("[unsqueeze] expected fewer than {} dimensions, got {}", kMaxDims, x.describe());
   dim = wrap_dim("unsqueeze", dim, x.rank() + 1);
   Dims shape(x.shape());
   shape.insert(dim, 1);
@@ -306,8 +301,7 @@ Tensor flatten(const Tensor& x, int first, int last) {
   first = wrap_dim("flatten", first, x.rank());
   last = wrap_dim("flatten", last, x.rank());
   if (x.rank() == 0) return reshape(x, {1});
-  if (first > last)
-    fail(fmt::format("[flatten] expected first to be at most last, got {} and {}", first, last));
+  if (first > last) fail("[flatten] expected first to be at most last, got {} and {}", first, last);
   Dims shape;
   std::int64_t merged = 1;
   for (int i = 0; i < x.rank(); ++i) {
@@ -330,8 +324,8 @@ std::vector<Tensor> split(const Tensor& x, std::span<const std::int64_t> sizes, 
   for (std::int64_t size : sizes)
     fits = fits && size >= 0 && !__builtin_add_overflow(total, size, &total);
   if (!fits || total != x.shape()[dim]) {
-    fail(fmt::format("[split] expected sizes that add up to dimension {} of {}, got [{}]", dim,
-                     x.describe(), fmt::join(sizes, ", ")));
+    fail("[split] expected sizes that add up to dimension {} of {}, got [{}]", dim, x.describe(),
+         fmt::join(sizes, ", "));
   }
   std::vector<Tensor> parts;
   std::int64_t start = 0;
@@ -345,7 +339,7 @@ std::vector<Tensor> split(const Tensor& x, std::span<const std::int64_t> sizes, 
 std::vector<Tensor> split(const Tensor& x, std::int64_t size, int dim) {
   require_defined("split", x);
   dim = wrap_existing_dim("split", dim, x.rank());
-  if (size < 1) fail(fmt::format("[split] expected a size of at least 1, got {}", size));
+  if (size < 1) fail("[split] expected a size of at least 1, got {}", size);
   std::vector<std::int64_t> sizes;
   std::int64_t rest = x.shape()[dim];
   for (; rest > size; rest -= size) sizes.push_back(size);
@@ -355,7 +349,7 @@ std::vector<Tensor> split(const Tensor& x, std::int64_t size, int dim) {
 
 std::vector<Tensor> chunk(const Tensor& x, int chunks, int dim) {
   require_defined("chunk", x);
-  if (chunks < 1) fail(fmt::format("[chunk] expected at least 1 chunk, got {}", chunks));
+  if (chunks < 1) fail("[chunk] expected at least 1 chunk, got {}", chunks);
   dim = wrap_existing_dim("chunk", dim, x.rank());
   const std::int64_t size = x.shape()[dim];
   return split(x, std::max<std::int64_t>(size / chunks + (size % chunks != 0), 1), dim);

@@ -16,7 +16,7 @@
 #include <mutex>
 
 #include "brrr/tensor/cpu_allocator.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 #include "brrr/tensor/pool.h"
 #include "brrr/tensor/thread_context.h"
 
@@ -301,8 +301,8 @@ void require_known_allocator() {
     return wanted.empty() || wanted == "passthrough" || wanted == "caching";
   }();
   if (!known)
-    fail(fmt::format("[allocator] expected BRRR_ALLOCATOR to be passthrough or caching, got {}",
-                     wanted_allocator()));
+    fail("[allocator] expected BRRR_ALLOCATOR to be passthrough or caching, got {}",
+         wanted_allocator());
 }
 
 void set_allocator_pass_through(bool on) { pass_through.store(on); }

@@ -1,7 +1,6 @@
 // The CPU as a device: an inline default stream, queues on threads of their own, events between
 // them, copies. Queues and their threads live as long as the process; a queue without a handle
 // waits in a pool.
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
@@ -15,7 +14,7 @@
 #include <vector>
 
 #include "brrr/tensor/cpu_allocator.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 #include "brrr/tensor/runtime.h"
 #include "brrr/tensor/storage.h"
 
@@ -351,7 +350,7 @@ class CpuRuntime final : public DeviceRuntime {
       try {
         queues_.push_back(new Queue(static_cast<int>(queues_.size()) + 1));
       } catch (const std::system_error& error) {
-        fail(fmt::format("[stream] could not start a thread: {}", error.what()));
+        fail("[stream] could not start a thread: {}", error.what());
       }
       return queues_.back();
     }

@@ -11,7 +11,7 @@
 #include <cstring>
 #include <mutex>
 
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 #include "brrr/tensor/thread_context.h"
 
 namespace brrr::cu {
@@ -218,7 +218,7 @@ Fn find(std::string_view name) {
   for (int i = 0; i < kFns; ++i) {
     if (kRows[i].name == name) return Fn(i);
   }
-  fail(fmt::format("[cuda] expected the name of a call in the table, got \"{}\"", name));
+  fail("[cuda] expected the name of a call in the table, got \"{}\"", name);
 }
 
 void set_hooking(bool on) {

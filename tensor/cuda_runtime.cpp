@@ -1,11 +1,9 @@
 #include "brrr/tensor/cuda_runtime.h"
 
-#include <fmt/format.h>
-
 #include <mutex>
 
 #include "brrr/tensor/cuda_faults.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 
 namespace brrr {
 namespace cu {
@@ -115,19 +113,18 @@ void shut_down() {
     DeviceState* state = slot.load();
     if (!state) continue;
     if (state->allocator.live() != 0) {
-      fail(fmt::format("[shut_down] expected no live storage on {}, got {} bytes",
-                       to_string(Device(DeviceType::cuda, state->index)), state->allocator.live()));
+      fail("[shut_down] expected no live storage on {}, got {} bytes",
+           to_string(Device(DeviceType::cuda, state->index)), state->allocator.live());
     }
     if (const int pools = state->allocator.pools()) {
-      fail(fmt::format("[shut_down] expected no memory of captured graphs on {}, got {} pools",
-                       to_string(Device(DeviceType::cuda, state->index)), pools));
+      fail("[shut_down] expected no memory of captured graphs on {}, got {} pools",
+           to_string(Device(DeviceType::cuda, state->index)), pools);
     }
     make_current(*state);
     for (CudaStream* stream : state->streams.all()) stream->synchronize();
     state->staging.destroy();
     if (const std::int64_t live = state->pinned.live())
-      fail(
-          fmt::format("[shut_down] expected no live storage in pinned memory, got {} bytes", live));
+      fail("[shut_down] expected no live storage in pinned memory, got {} bytes", live);
     drop_fault_record(Device(DeviceType::cuda, state->index));
     state->allocator.empty_cache();
     state->pinned.empty_cache();
@@ -263,8 +260,7 @@ class CudaRuntime final : public DeviceRuntime {
     return stream;
   }
   [[noreturn]] static void refuse_capture(const char* what) {
-    fail(fmt::format("[{}] a stream that is being captured into a graph cannot {}", op_or("copy"),
-                     what));
+    fail("[{}] a stream that is being captured into a graph cannot {}", op_or("copy"), what);
   }
 };
 

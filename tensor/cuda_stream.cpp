@@ -1,16 +1,14 @@
 #include "brrr/tensor/cuda_stream.h"
 
-#include <fmt/format.h>
-
 #include "brrr/tensor/cuda_faults.h"
 #include "brrr/tensor/cuda_runtime.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 
 namespace brrr::cu {
 namespace {
 
 [[noreturn]] void refuse(const char* what) {
-  fail(fmt::format("[{}] not possible while the stream is being captured into a graph", what));
+  fail("[{}] not possible while the stream is being captured into a graph", what);
 }
 
 }  // namespace

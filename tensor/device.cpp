@@ -2,12 +2,12 @@
 
 #include <fmt/format.h>
 
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 
 namespace brrr {
 
 void Device::no_such_index(int index) {
-  fail(fmt::format("[device] expected an index from 0 to {}, got {}", kMaxDevices - 1, index));
+  fail("[device] expected an index from 0 to {}, got {}", kMaxDevices - 1, index);
 }
 
 Device Device::parse(const std::string& text) {
@@ -17,7 +17,7 @@ Device Device::parse(const std::string& text) {
       text.find_first_not_of("0123456789", 5) == std::string::npos) {
     return cuda(std::stoi(text.substr(5)));
   }
-  fail(fmt::format("[device] expected \"cpu\", \"cuda\" or \"cuda:N\", got \"{}\"", text));
+  fail("[device] expected \"cpu\", \"cuda\" or \"cuda:N\", got \"{}\"", text);
 }
 
 std::string to_string(Device device) {

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 
 namespace brrr {
 
 void Dims::too_long(std::size_t size) {
-  fail(fmt::format("[shape] expected at most {} dimensions, got {}", kMaxDims, size));
+  fail("[shape] expected at most {} dimensions, got {}", kMaxDims, size);
 }
 
 std::int64_t checked_numel(std::span<const std::int64_t> shape, std::size_t element_size,
@@ -16,9 +16,7 @@ std::int64_t checked_numel(std::span<const std::int64_t> shape, std::size_t elem
   std::int64_t numel = 1;
   bool overflow = false, empty = false;
   for (std::int64_t d : shape) {
-    if (d < 0)
-      fail(fmt::format("[{}] expected dimensions of at least 0, got shape {}", op,
-                       to_string(shape)));
+    if (d < 0) fail("[{}] expected dimensions of at least 0, got shape {}", op, to_string(shape));
     if (d == 0)
       empty = true;
     else
@@ -27,9 +25,8 @@ std::int64_t checked_numel(std::span<const std::int64_t> shape, std::size_t elem
   std::int64_t bytes;
   overflow |= __builtin_mul_overflow(numel, static_cast<std::int64_t>(element_size), &bytes);
   if (overflow) {
-    fail(
-        fmt::format("[{}] expected a size that fits into 63 bits, got shape {} of {}-byte elements",
-                    op, to_string(shape), element_size));
+    fail("[{}] expected a size that fits into 63 bits, got shape {} of {}-byte elements", op,
+         to_string(shape), element_size);
   }
   return empty ? 0 : numel;
 }

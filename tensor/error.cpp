@@ -1,5 +1,6 @@
 #include "brrr/tensor/error.h"
 
+#include "brrr/tensor/fail.h"
 #include "brrr/tensor/thread_context.h"
 
 namespace brrr {
@@ -20,5 +21,9 @@ std::string named(const std::string& message) {
 Error::Error(const std::string& message) : std::runtime_error(named(message)) {}
 
 void fail(const std::string& message) { throw Error(message); }
+
+void detail::fail_formatted(fmt::string_view format, fmt::format_args args) {
+  throw Error(fmt::vformat(format, args));
+}
 
 }  // namespace brrr

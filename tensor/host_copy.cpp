@@ -1,10 +1,8 @@
 #include "brrr/tensor/host_copy.h"
 
-#include <fmt/format.h>
-
 #include <cstring>
 
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 #include "brrr/tensor/runtime.h"
 #include "brrr/tensor/tensor_impl.h"
 
@@ -13,11 +11,10 @@ namespace {
 
 void require_contiguous(const Tensor& tensor, const char* op) {
   if (!tensor.defined() || tensor.is_meta() || !tensor.is_contiguous()) {
-    fail(fmt::format("[{}] expected a contiguous tensor with memory, got {}{}", op_or(op),
-                     tensor.describe(),
-                     !tensor.defined()  ? ""
-                     : tensor.is_meta() ? " without memory"
-                                        : ", which is not contiguous"));
+    fail("[{}] expected a contiguous tensor with memory, got {}{}", op_or(op), tensor.describe(),
+         !tensor.defined()  ? ""
+         : tensor.is_meta() ? " without memory"
+                            : ", which is not contiguous");
   }
 }
 
@@ -72,8 +69,7 @@ void copy_from_host(const Tensor& to, const void* host, Async async) {
   require_contiguous(to, "copy_from_host");
   const std::size_t bytes = to.bytes();
   if (bytes == 0) return;
-  if (!host)
-    fail(fmt::format("[copy_from_host] expected the values of {}, got null", to.describe()));
+  if (!host) fail("[copy_from_host] expected the values of {}, got null", to.describe());
   if (to.device().is_cpu()) {
     on_cpu_stream([to, host, bytes] { std::memcpy(to.data(), host, bytes); });
     if (async == Async::no) wait_for_cpu_queue();
@@ -105,8 +101,8 @@ void copy_bytes(const Tensor& to, const Tensor& from, Async async) {
   require_contiguous(from, "copy");
   const std::size_t bytes = to.bytes();
   if (bytes != from.bytes()) {
-    fail(fmt::format("[{}] expected {} bytes for {}, got {}", op_or("copy"), bytes, to.describe(),
-                     from.describe()));
+    fail("[{}] expected {} bytes for {}, got {}", op_or("copy"), bytes, to.describe(),
+         from.describe());
   }
   if (bytes == 0) return;
   if (to.device().is_cpu() && from.device().is_cpu()) {

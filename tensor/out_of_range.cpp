@@ -2,20 +2,18 @@
 
 #include <fmt/format.h>
 
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 
 namespace brrr {
 
 void index_out_of_range(const char* op, std::int64_t bound, std::int64_t value,
                         std::int64_t position) {
-  fail(fmt::format("[{}] expected indices in [0, {}), got {} at position {}", op, bound, value,
-                   position));
+  fail("[{}] expected indices in [0, {}), got {} at position {}", op, bound, value, position);
 }
 
 void value_out_of_range(const char* op, std::int64_t low, std::int64_t high, std::int64_t value,
                         std::int64_t position) {
-  fail(fmt::format("[{}] expected values in [{}, {}], got {} at position {}", op, low, high, value,
-                   position));
+  fail("[{}] expected values in [{}, {}], got {} at position {}", op, low, high, value, position);
 }
 
 void value_out_of_range(const char* op, double low, double high, double value,
@@ -23,8 +21,7 @@ void value_out_of_range(const char* op, double low, double high, double value,
   // The shortest text that identifies the value: of an f32 its own, not the double's.
   const auto narrow = static_cast<float>(value);
   const std::string got = narrow == value ? fmt::format("{}", narrow) : fmt::format("{}", value);
-  fail(fmt::format("[{}] expected values in [{}, {}], got {} at position {}", op, low, high, got,
-                   position));
+  fail("[{}] expected values in [{}, {}], got {} at position {}", op, low, high, got, position);
 }
 
 }  // namespace brrr

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 
 namespace brrr {
 
@@ -28,9 +28,9 @@ void require_device(Device device, const char* op) {
                                 runtime_of(device.type).why_none()),
                     0);
   }
-  fail(fmt::format("[{}] expected one of {} {} device{}, got {}:{}", op, count,
-                   device.is_cpu() ? "CPU" : "CUDA", count == 1 ? "" : "s",
-                   device.is_cpu() ? "cpu" : "cuda", device.index));
+  fail("[{}] expected one of {} {} device{}, got {}:{}", op, count,
+       device.is_cpu() ? "CPU" : "CUDA", count == 1 ? "" : "s", device.is_cpu() ? "cpu" : "cuda",
+       device.index);
 }
 
 MemoryStats memory_stats(Device device) {

@@ -2,9 +2,7 @@
 // are in cpu_runtime.cpp and cuda_stream.cpp.
 #include "brrr/tensor/stream.h"
 
-#include <fmt/format.h>
-
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 #include "brrr/tensor/runtime.h"
 
 namespace brrr {
@@ -66,8 +64,8 @@ Event::Event(Device device, bool timed) : device_(device), timed_(timed) {
 void Event::record(const Stream& stream) {
   refuse_ordering_in_trace("Event::record");
   if (stream.device() != device_) {
-    fail(fmt::format("[event] expected a stream of {}, got one of {}", to_string(device_),
-                     to_string(stream.device())));
+    fail("[event] expected a stream of {}, got one of {}", to_string(device_),
+         to_string(stream.device()));
   }
   state_->record(*stream.state());
 }
@@ -82,8 +80,8 @@ bool Event::done() const { return state_->done(); }
 double Event::milliseconds_since(const Event& earlier) const {
   if (!timed_ || !earlier.timed_) fail("[event] expected two timed events, got one without time");
   if (device_ != earlier.device_) {
-    fail(fmt::format("[event] expected two events of one device, got {} and {}", to_string(device_),
-                     to_string(earlier.device_)));
+    fail("[event] expected two events of one device, got {} and {}", to_string(device_),
+         to_string(earlier.device_));
   }
   return state_->seconds_since(*earlier.state_) * 1e3;
 }

@@ -4,7 +4,7 @@
 
 #include <new>
 
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 #include "brrr/tensor/pool.h"
 #include "brrr/tensor/tensor_impl.h"
 #include "brrr/tensor/thread_context.h"
@@ -141,14 +141,14 @@ namespace {
 int wrapped(const char* what, const Tensor& x, int dim) {
   const int counted = dim < 0 ? dim + x.rank() : dim;
   if (counted < 0 || counted >= x.rank())
-    fail(fmt::format("[{}] expected a dimension of {}, got {}", what, x.describe(), dim));
+    fail("[{}] expected a dimension of {}, got {}", what, x.describe(), dim);
   return counted;
 }
 
 }  // namespace
 
 void Tensor::undefined(const char* accessor) {
-  fail(fmt::format("[{}] expected a tensor, got an undefined one", accessor));
+  fail("[{}] expected a tensor, got an undefined one", accessor);
 }
 
 void require_defined(const char* what, const Tensor& x) {
@@ -193,7 +193,7 @@ std::string Tensor::describe() const {
 }
 
 void Tensor::wrong_type(DType asked) const {
-  fail(fmt::format("[data] expected {}, got {}", name_of(asked), describe()));
+  fail("[data] expected {}, got {}", name_of(asked), describe());
 }
 
 }  // namespace brrr

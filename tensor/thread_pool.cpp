@@ -4,8 +4,6 @@
 // reads the job.
 #include "brrr/tensor/thread_pool.h"
 
-#include <fmt/format.h>
-
 #include <atomic>
 #include <charconv>
 #include <chrono>
@@ -17,7 +15,7 @@
 #include <system_error>
 #include <thread>
 
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 #include "brrr/tensor/thread_context.h"
 
 namespace brrr {
@@ -45,8 +43,7 @@ int default_threads() {
     int count = 0;
     const auto [end, error] = std::from_chars(text, text + std::strlen(text), count);
     if (error != std::errc() || *end || count < 1) {
-      fail(fmt::format("[threads] expected BRRR_THREADS to be a number from 1 on, got \"{}\"",
-                       text));
+      fail("[threads] expected BRRR_THREADS to be a number from 1 on, got \"{}\"", text);
     }
     return count < kMaxThreads ? count : kMaxThreads;
   }
@@ -218,7 +215,7 @@ ThreadPool& pool() {
 int num_threads() { return pool().threads(); }
 
 void set_num_threads(int count) {
-  if (count < 1) fail(fmt::format("[set_num_threads] expected at least 1, got {}", count));
+  if (count < 1) fail("[set_num_threads] expected at least 1, got {}", count);
   pool().set_threads(count < kMaxThreads ? count : kMaxThreads);
 }
 

@@ -1,7 +1,5 @@
 #include "brrr/nn/data/batcher.h"
 
-#include <fmt/format.h>
-
 #include <cstring>
 #include <future>
 #include <memory>
@@ -10,7 +8,7 @@
 #include <utility>
 
 #include "brrr/nn/data/random.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 #include "brrr/tensor/host_copy.h"
 #include "brrr/tensor/runtime.h"
 #include "brrr/tensor/tensor_impl.h"
@@ -21,15 +19,14 @@ namespace {
 const BatcherOptions& checked(const BatcherOptions& options, const Dataset& dataset) {
   require_device(options.device, "batcher");
   if (options.slots < 2 || options.slots > 1024) {
-    fail(fmt::format("[batcher] expected 2 to 1024 slots, got {}", options.slots));
+    fail("[batcher] expected 2 to 1024 slots, got {}", options.slots);
   }
   if (options.batch < 1 || options.batch > dataset.size()) {
-    fail(fmt::format("[batcher] expected a batch of 1 to the {} rows of the dataset, got {}",
-                     dataset.size(), options.batch));
+    fail("[batcher] expected a batch of 1 to the {} rows of the dataset, got {}", dataset.size(),
+         options.batch);
   }
   if (options.start < 0 || options.start >= std::int64_t{1} << 62) {
-    fail(fmt::format("[batcher] expected to start at 0 or later, below 2^62, got {}",
-                     options.start));
+    fail("[batcher] expected to start at 0 or later, below 2^62, got {}", options.start);
   }
   return options;
 }

@@ -1,13 +1,11 @@
 #include "brrr/nn/data/dataset.h"
 
-#include <fmt/format.h>
-
 #include "brrr/autograd/autograd.h"
 #include "brrr/io/npy.h"
 #include "brrr/io/strided_bytes.h"
 #include "brrr/nn/data/idx.h"
 #include "brrr/ops/functions.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 
 namespace brrr::data {
 
@@ -15,10 +13,8 @@ Dataset make_dataset(const Tensor& inputs, const Tensor& targets) {
   const bool rows = inputs.defined() && targets.defined() && inputs.rank() > 0 &&
                     targets.rank() > 0 && inputs.size(0) == targets.size(0) && inputs.size(0) > 0;
   if (!rows) {
-    fail(
-        fmt::format("[dataset] expected inputs and targets of as many rows, at least 1, got {} and "
-                    "{}",
-                    inputs.describe(), targets.describe()));
+    fail("[dataset] expected inputs and targets of as many rows, at least 1, got {} and {}",
+         inputs.describe(), targets.describe());
   }
   return {detach(contiguous_on_host(inputs, "dataset")),
           detach(contiguous_on_host(targets, "dataset"))};

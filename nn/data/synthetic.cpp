@@ -1,12 +1,10 @@
 #include "brrr/nn/data/synthetic.h"
 
-#include <fmt/format.h>
-
 #include <vector>
 
 #include "brrr/nn/data/random.h"
 #include "brrr/ops/functions.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 
 namespace brrr::data {
 namespace {
@@ -17,8 +15,8 @@ void expect_size(const char* name, const Dims& shape) {
   std::int64_t count = 1;
   for (const std::int64_t size : shape) {
     if (size < 1 || size > kMost || (count *= size) > kMost) {
-      fail(fmt::format("[{}] expected sizes of at least 1 and at most 2^28 in all, got {}", name,
-                       to_string(shape)));
+      fail("[{}] expected sizes of at least 1 and at most 2^28 in all, got {}", name,
+           to_string(shape));
     }
   }
 }

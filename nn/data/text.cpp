@@ -8,7 +8,7 @@
 #include "brrr/io/strided_bytes.h"
 #include "brrr/nn/data/random.h"
 #include "brrr/ops/functions.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 
 namespace brrr::data {
 namespace {
@@ -39,7 +39,7 @@ const auto& one_of(Random& random, const List& list) {
 
 std::string generate_text(std::int64_t length, std::uint64_t seed) {
   if (length < 0 || length > std::int64_t{1} << 30)
-    fail(fmt::format("[generate_text] expected a length of 0 to 2^30, got {}", length));
+    fail("[generate_text] expected a length of 0 to 2^30, got {}", length);
   Random random(seed);
   const auto wanted = static_cast<std::size_t>(length);
   std::string text;
@@ -66,8 +66,7 @@ Tensor Characters::encode(std::string_view text) const {
   for (const char c : text) {
     const std::size_t at = characters_.find(c);
     if (at == std::string::npos) {
-      fail(fmt::format("[encode] expected one of {:?}, got {:?} at {}", characters_, c,
-                       tokens.size()));
+      fail("[encode] expected one of {:?}, got {:?} at {}", characters_, c, tokens.size());
     }
     tokens.push_back(static_cast<std::int64_t>(at));
   }
@@ -77,11 +76,11 @@ Tensor Characters::encode(std::string_view text) const {
 
 std::string Characters::decode(const Tensor& tokens) const {
   if (!tokens.defined() || category_of(tokens.dtype()) != Category::integer)
-    fail(fmt::format("[decode] expected integer tokens, got {}", tokens.describe()));
+    fail("[decode] expected integer tokens, got {}", tokens.describe());
   std::string text;
   for (const std::int64_t token : to_vector<std::int64_t>(tokens)) {
     if (token < 0 || token >= size()) {
-      fail(fmt::format("[decode] expected tokens below {}, got {}", size(), token));
+      fail("[decode] expected tokens below {}, got {}", size(), token);
     }
     text += characters_[static_cast<std::size_t>(token)];
   }
@@ -92,10 +91,10 @@ Dataset next_token_windows(const Tensor& tokens, std::int64_t length, std::int64
   const bool fits = tokens.defined() && tokens.dtype() == i64 && tokens.rank() == 1 &&
                     length >= 1 && stride >= 1 && tokens.numel() > length;
   if (!fits) {
-    fail(fmt::format(
-        "[next_token_windows] expected more i64 tokens than the length, and a stride of "
-        "at least 1, got {}, {} and {}",
-        tokens.describe(), length, stride));
+    fail(
+        "[next_token_windows] expected more i64 tokens than the length, and a stride of at least "
+        "1, got {}, {} and {}",
+        tokens.describe(), length, stride);
   }
   const Tensor all = contiguous_on_host(tokens, "next_token_windows");
   const auto* from = all.data<std::int64_t>();

@@ -1,19 +1,17 @@
 #include "brrr/nn/optim/clip.h"
 
-#include <fmt/format.h>
-
 #include <cmath>
 
 #include "brrr/ops/formulas.h"
 #include "brrr/ops/functions.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 
 namespace brrr::optim {
 namespace {
 
 void require_positive(const char* function, double most) {
   if (!(most > 0 && std::isfinite(most)))
-    fail(fmt::format("[{}] expected a finite limit above 0, got {}", function, most));
+    fail("[{}] expected a finite limit above 0, got {}", function, most);
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "brrr/ops/functions.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 
 namespace brrr::optim {
 
@@ -17,8 +17,8 @@ const Coefficient& Hyperparameters::operator[](std::string_view name) const {
   if (found == values_.end()) {
     std::vector<std::string> names;
     for (const auto& value : values_) names.push_back(value.first);
-    fail(fmt::format("[inject_hyperparams] expected one of the names [{}], got \"{}\"",
-                     fmt::join(names, ", "), name));
+    fail("[inject_hyperparams] expected one of the names [{}], got \"{}\"", fmt::join(names, ", "),
+         name);
   }
   return found->second;
 }
@@ -99,8 +99,7 @@ Transformation inject_hyperparams(HyperparameterValues values,
 
 Tensor& hyperparameter(State& state, std::string_view name) {
   Tensor* found = state.find("hyperparams", name);
-  if (!found)
-    fail(fmt::format("[hyperparameter] expected the name of an injected one, got \"{}\"", name));
+  if (!found) fail("[hyperparameter] expected the name of an injected one, got \"{}\"", name);
   return *found;
 }
 

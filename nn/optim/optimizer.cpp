@@ -1,14 +1,12 @@
 #include "brrr/nn/optim/optimizer.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "brrr/autograd/autograd.h"
 #include "brrr/dispatch/tracing.h"
 #include "brrr/nn/parameters.h"
 #include "brrr/ops/functions.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 
 namespace brrr::optim {
 namespace {
@@ -37,13 +35,13 @@ Optimizer::Optimizer(std::vector<Tensor> leaves, Transformation transformation)
           }) {
   for (std::size_t i = 0; i < leaves.size(); ++i) {
     if (!is_leaf(leaves[i]) || !requires_grad(leaves[i])) {
-      fail(fmt::format("[Optimizer] expected leaves that require a gradient, got {} at {}",
-                       leaves[i].describe(), i));
+      fail("[Optimizer] expected leaves that require a gradient, got {} at {}",
+           leaves[i].describe(), i);
     }
     for (std::size_t j = 0; j < i; ++j) {
       if (leaves[j].impl() == leaves[i].impl())
-        fail(fmt::format("[Optimizer] expected each leaf once, got {} at {} and at {}",
-                         leaves[i].describe(), j, i));
+        fail("[Optimizer] expected each leaf once, got {} at {} and at {}", leaves[i].describe(), j,
+             i);
     }
   }
 }
@@ -62,10 +60,8 @@ Optimizer::Optimizer(std::vector<Tensor> values, Transformation transformation, 
 void Optimizer::step() {
   std::vector<Tensor> gradients = gradients_();
   if (std::ranges::none_of(gradients, &Tensor::defined)) {
-    fail(
-        fmt::format("[Optimizer::step] expected gradients, got none for {} parameters; call "
-                    "backward first",
-                    values_.size()));
+    fail("[Optimizer::step] expected gradients, got none for {} parameters; call backward first",
+         values_.size());
   }
   for (std::size_t i = 0; i < std::min(gradients.size(), values_.size()); ++i) {
     if (gradients[i].defined()) continue;

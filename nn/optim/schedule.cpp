@@ -9,7 +9,7 @@
 #include "brrr/ops/formulas.h"
 #include "brrr/ops/functions.h"
 #include "brrr/ops/register_op.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 #include "brrr/tensor/thread_context.h"
 
 namespace brrr::optim {
@@ -32,24 +32,21 @@ Op op_of(const std::string& expression) {
 
 void require_finite(const char* function, std::initializer_list<double> values) {
   for (const double value : values) {
-    if (!std::isfinite(value))
-      fail(fmt::format("[{}] expected finite values, got {}", function, value));
+    if (!std::isfinite(value)) fail("[{}] expected finite values, got {}", function, value);
   }
 }
 
 void require_steps(const char* function, const char* name, std::int64_t steps,
                    std::int64_t least = 1) {
-  if (steps < least) {
-    fail(fmt::format("[{}] expected {} of at least {}, got {}", function, name, least, steps));
-  }
+  if (steps < least) fail("[{}] expected {} of at least {}, got {}", function, name, least, steps);
 }
 
 void require_ascending(const char* function, const std::vector<std::int64_t>& boundaries) {
   for (std::size_t i = 0; i < boundaries.size(); ++i) {
     const std::int64_t before = i == 0 ? 0 : boundaries[i - 1];
     if (boundaries[i] <= before) {
-      fail(fmt::format("[{}] expected positive boundaries in ascending order, got {} after {}",
-                       function, boundaries[i], before));
+      fail("[{}] expected positive boundaries in ascending order, got {} after {}", function,
+           boundaries[i], before);
     }
   }
 }
@@ -130,8 +127,8 @@ Schedule piecewise_linear_schedule(double init, const Factors& factors) {
 Schedule join_schedules(const std::vector<Schedule>& schedules,
                         const std::vector<std::int64_t>& boundaries) {
   if (schedules.size() != boundaries.size() + 1) {
-    fail(fmt::format("[join_schedules] expected one schedule more than boundaries, got {} and {}",
-                     schedules.size(), boundaries.size()));
+    fail("[join_schedules] expected one schedule more than boundaries, got {} and {}",
+         schedules.size(), boundaries.size());
   }
   require_ascending("join_schedules", boundaries);
   return Schedule([=](const Tensor& count, double begin, const Tensor& before) {

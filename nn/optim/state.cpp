@@ -6,15 +6,14 @@
 #include <algorithm>
 
 #include "brrr/io/safetensors.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 
 namespace brrr::optim {
 
 void State::require_new(const std::string& name) const {
   const bool taken = std::ranges::find(entries_, name, &Entry::name) != entries_.end() ||
                      std::ranges::find(child_names_, name) != child_names_.end();
-  if (taken || name.empty())
-    fail(fmt::format("[State::add] expected a new name, got \"{}\"", name));
+  if (taken || name.empty()) fail("[State::add] expected a new name, got \"{}\"", name);
 }
 
 State& State::add(std::string name, Tensor tensor) {
@@ -41,23 +40,20 @@ State::Entry& State::entry(std::string_view name) {
   if (found == entries_.end()) {
     std::vector<std::string_view> names;
     for (const Entry& entry : entries_) names.push_back(entry.name);
-    fail(fmt::format("[State] expected one of the names [{}], got \"{}\"", fmt::join(names, ", "),
-                     name));
+    fail("[State] expected one of the names [{}], got \"{}\"", fmt::join(names, ", "), name);
   }
   return *found;
 }
 
 Tensor& State::tensor(std::string_view name) {
   Entry& found = entry(name);
-  if (found.is_list)
-    fail(fmt::format("[State::tensor] expected one tensor, got the list \"{}\"", name));
+  if (found.is_list) fail("[State::tensor] expected one tensor, got the list \"{}\"", name);
   return found.tensors[0];
 }
 
 std::vector<Tensor>& State::list(std::string_view name) {
   Entry& found = entry(name);
-  if (!found.is_list)
-    fail(fmt::format("[State::list] expected a list, got the one tensor \"{}\"", name));
+  if (!found.is_list) fail("[State::list] expected a list, got the one tensor \"{}\"", name);
   return found.tensors;
 }
 
@@ -73,9 +69,8 @@ std::vector<Tensor>& State::list(std::string_view name, std::span<const Tensor> 
       for (const Tensor& t : list) texts.push_back(t.defined() ? t.describe() : "none");
       return fmt::format("[{}]", fmt::join(texts, ", "));
     };
-    fail(fmt::format(
-        "[State::list] expected the parameters that init saw, \"{}\" of which is {}, got {}", name,
-        describe(tensors), describe(params)));
+    fail("[State::list] expected the parameters that init saw, \"{}\" of which is {}, got {}", name,
+         describe(tensors), describe(params));
   }
   return tensors;
 }
@@ -83,8 +78,8 @@ std::vector<Tensor>& State::list(std::string_view name, std::span<const Tensor> 
 State& State::child(std::string_view name) {
   const auto found = std::ranges::find(child_names_, name);
   if (found == child_names_.end()) {
-    fail(fmt::format("[State::child] expected one of the names [{}], got \"{}\"",
-                     fmt::join(child_names_, ", "), name));
+    fail("[State::child] expected one of the names [{}], got \"{}\"", fmt::join(child_names_, ", "),
+         name);
   }
   return children_[static_cast<std::size_t>(found - child_names_.begin())];
 }

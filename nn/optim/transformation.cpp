@@ -10,7 +10,7 @@
 #include "brrr/autograd/autograd.h"
 #include "brrr/dispatch/tracing.h"
 #include "brrr/ops/functions.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 
 namespace brrr::optim {
 namespace {
@@ -18,8 +18,8 @@ namespace {
 void require_same_shapes(const char* where, std::span<const Tensor> updates,
                          std::span<const Tensor> params) {
   if (updates.size() != params.size()) {
-    fail(fmt::format("[{}] expected an update for each of {} parameters, got {}", where,
-                     params.size(), updates.size()));
+    fail("[{}] expected an update for each of {} parameters, got {}", where, params.size(),
+         updates.size());
   }
   std::vector<std::string> problems;
   for (std::size_t i = 0; i < params.size(); ++i) {
@@ -34,8 +34,8 @@ void require_same_shapes(const char* where, std::span<const Tensor> updates,
     }
   }
   if (!problems.empty()) {
-    fail(fmt::format("[{}] expected updates of the parameters' shapes, got {}", where,
-                     fmt::join(problems, "; ")));
+    fail("[{}] expected updates of the parameters' shapes, got {}", where,
+         fmt::join(problems, "; "));
   }
 }
 
@@ -54,8 +54,8 @@ State Transformation::init(std::span<const Tensor> params) const {
   if (params.empty()) fail("[Transformation::init] expected at least one parameter, got none");
   for (const Tensor& param : params) {
     if (!param.defined() || !is_floating(param.dtype())) {
-      fail(fmt::format("[Transformation::init] expected floating parameters, got {}",
-                       param.defined() ? param.describe() : "an undefined tensor"));
+      fail("[Transformation::init] expected floating parameters, got {}",
+           param.defined() ? param.describe() : "an undefined tensor");
     }
   }
   const NoGrad constant;

@@ -2,7 +2,6 @@
 // whose boundaries depend only on the shapes: our threads run the panels, and bits do not depend on
 // how many there are. Views whose rows or columns are contiguous are read without a
 // copy; 16-bit floats are multiplied as f32.
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
@@ -11,7 +10,7 @@
 #include "brrr/ops/cpu/blas.h"
 #include "brrr/ops/cpu/tiles.h"
 #include "brrr/ops/kernels.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 #include "brrr/tensor/tensor_impl.h"
 #include "brrr/tensor/thread_pool.h"
 
@@ -151,8 +150,8 @@ void multiply_floats(Tensor left, Tensor right, const Tensor& out) {
   const Matrix am = matrix_of(left), bm = matrix_of(right);
   const i64 M = out.size(-2), N = out.size(-1), K = left.size(-1);
   if (std::max({M, N, K, am.leading, bm.leading}) > std::numeric_limits<int>::max()) {
-    fail(fmt::format("[matmul] expected dimensions that BLAS can count in 32 bits, got {} and {}",
-                     left.describe(), right.describe()));
+    fail("[matmul] expected dimensions that BLAS can count in 32 bits, got {} and {}",
+         left.describe(), right.describe());
   }
   const T *a = left.data<T>(), *b = right.data<T>();
   T* c = out.data<T>();
@@ -222,7 +221,7 @@ void matmul(const Call& call, Tensor* outputs) {
   } else if (type == DType::i64) {
     multiply_integers<std::int64_t>(a, b, out);
   } else {
-    fail(fmt::format("[matmul] expected numbers, got {} and {}", a.describe(), b.describe()));
+    fail("[matmul] expected numbers, got {} and {}", a.describe(), b.describe());
   }
   if (!straight) copy_tensor(given, out);
 }

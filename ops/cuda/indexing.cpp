@@ -17,7 +17,7 @@
 #include "brrr/ops/kernels.h"
 #include "brrr/tensor/cuda_faults.h"
 #include "brrr/tensor/cuda_runtime.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 
 namespace brrr::text {
 extern const char gather_cu[];
@@ -45,8 +45,8 @@ std::string text_in_front(DType index, int rank, bool wide) {
 
 void require_places(const char* op, const Tensor& x, int dim) {
   if (size_along(x, dim) > 0) return;
-  fail(fmt::format("[{}] expected at least one element along dimension {} to index, got {}", op,
-                   dim, x.describe()));
+  fail("[{}] expected at least one element along dimension {} to index, got {}", op, dim,
+       x.describe());
 }
 
 // The strides of an operand in the space of `rank` dimensions, with that along `dim` set.

@@ -1,6 +1,5 @@
 // matmul on CUDA: brings the operands into a form that one strided-batched product can take, and
 // runs its plan. Integers and small products have kernels of our own.
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <optional>
@@ -13,7 +12,7 @@
 #include "brrr/ops/kernels.h"
 #include "brrr/ops/matmul.h"
 #include "brrr/ops/shapes.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 #include "brrr/tensor/runtime.h"
 
 namespace brrr::text {
@@ -157,7 +156,7 @@ void matmul(const Call& call, Tensor* outputs) {
   const Tensor &a = call.input(0), &b = call.input(1);
   Tensor& d = outputs[0];
   if (a.dtype() == boolean)
-    fail(fmt::format("[matmul] expected numbers, got {} and {}", a.describe(), b.describe()));
+    fail("[matmul] expected numbers, got {} and {}", a.describe(), b.describe());
   if (d.numel() == 0) return;
   cu::CudaStream& stream = cu::current_stream(a.device());
   if (a.size(-1) == 0) {

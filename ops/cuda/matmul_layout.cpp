@@ -1,12 +1,10 @@
 #include "brrr/ops/cuda/matmul_layout.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 
 namespace brrr::on_cuda {
 namespace {
@@ -150,8 +148,7 @@ std::optional<LibraryProduct> as_library_product(const MatrixProduct& product) {
   key.transpose_y = y->transposed;
   if (result.inner >= 0) {
     const std::int64_t batches = p.batch[result.inner];
-    if (batches > INT32_MAX)
-      fail(fmt::format("[matmul] expected a batch below 2^31, got {}", batches));
+    if (batches > INT32_MAX) fail("[matmul] expected a batch below 2^31, got {}", batches);
     key.batches = static_cast<std::int32_t>(batches);
     key.batch_x = p.b.batch[result.inner];
     key.batch_y = p.a.batch[result.inner];

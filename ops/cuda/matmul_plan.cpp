@@ -1,7 +1,5 @@
 #include "brrr/ops/cuda/matmul_plan.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -17,7 +15,7 @@
 #include "brrr/ops/cuda/workspace.h"
 #include "brrr/ops/matmul.h"
 #include "brrr/tensor/cuda_relaxed_capture.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 #include "brrr/tensor/tensor_impl.h"
 
 namespace brrr::on_cuda {
@@ -225,10 +223,10 @@ std::unique_ptr<MatmulPlan> first_offered(const MatmulKey& key, cu::DeviceState&
   const auto offered = offered_algorithms(plan->library, plan->inner, plan->descriptors, 1, false);
   if (offered.empty()) {
     fail(
-        fmt::format("[matmul] cuBLASLt offers no algorithm for {}[{}, {}] x [{}, {}], {} at a "
-                    "time, with {} bytes of workspace",
-                    name_of(key.dtype), key.cols, key.depth, key.depth, key.rows, key.batches,
-                    kMatmulWorkspace));
+        "[matmul] cuBLASLt offers no algorithm for {}[{}, {}] x [{}, {}], {} at a time, with {} "
+        "bytes of workspace",
+        name_of(key.dtype), key.cols, key.depth, key.depth, key.rows, key.batches,
+        kMatmulWorkspace);
   }
   plan->algorithm = offered[0];
   return plan;

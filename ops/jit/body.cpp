@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 
 namespace brrr::jit {
 
@@ -105,7 +105,7 @@ namespace {
 void verify_value(const Body& body, std::size_t i, const std::vector<Level>& levels) {
   const Body::Value& value = body.values[i];
   const auto require = [&](bool met, std::string_view what) {
-    if (!met) fail(fmt::format("[{}] expected a body with {}", body.name, what));
+    if (!met) fail("[{}] expected a body with {}", body.name, what);
   };
   const auto among = [&](std::size_t count) {
     return value.number >= 0 && static_cast<std::size_t>(value.number) < count;
@@ -156,7 +156,7 @@ void verify_value(const Body& body, std::size_t i, const std::vector<Level>& lev
 
 void verify(const Body& body) {
   const auto require = [&body](bool met, std::string_view what) {
-    if (!met) fail(fmt::format("[{}] expected a body with {}", body.name, what));
+    if (!met) fail("[{}] expected a body with {}", body.name, what);
   };
   require(!body.name.empty() && !body.outputs.empty(), "a name and outputs");
   for (std::size_t i = 0; i < body.values.size(); ++i) {

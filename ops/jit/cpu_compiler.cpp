@@ -25,7 +25,7 @@
 #include "brrr/ops/jit/disk_cache.h"
 #include "brrr/ops/jit/render.h"
 #include "brrr/ops/jit/text.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 #include "brrr/tensor/thread_context.h"
 
 extern char** environ;
@@ -72,8 +72,8 @@ class WorkPlace {
     const char* base = std::getenv("TMPDIR");
     path_ = fmt::format("{}/brrr-XXXXXX", base && *base ? base : "/tmp");
     if (!::mkdtemp(path_.data())) {
-      fail(fmt::format("[{}] expected a directory to compile in, got \"{}\" from {}", op_or("jit"),
-                       std::strerror(errno), path_));
+      fail("[{}] expected a directory to compile in, got \"{}\" from {}", op_or("jit"),
+           std::strerror(errno), path_);
     }
   }
   ~WorkPlace() {
@@ -116,18 +116,17 @@ std::string run_compiler(const std::string& text) {
   ::posix_spawn_file_actions_destroy(&actions);
   if (problem != 0) {
     fail(
-        fmt::format("[{}] needs a C++ compiler for its CPU kernel, but \"{}\" cannot be run: {}; "
-                    "install one or set CXX",
-                    op_or("jit"), command[0], std::strerror(problem)));
+        "[{}] needs a C++ compiler for its CPU kernel, but \"{}\" cannot be run: {}; install one "
+        "or set CXX",
+        op_or("jit"), command[0], std::strerror(problem));
   }
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   std::string object = contents_of(place.file("kernel.so"));
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0 || object.empty()) {
-    fail(fmt::format("[{}] expected a kernel that compiles, got from {}:\n{}\nThe kernel:\n{}",
-                     op_or("jit"), command[0], contents_of(place.file("log")),
-                     text.substr(text.rfind("#line 1"))));
+    fail("[{}] expected a kernel that compiles, got from {}:\n{}\nThe kernel:\n{}", op_or("jit"),
+         command[0], contents_of(place.file("log")), text.substr(text.rfind("#line 1")));
   }
   return object;
 }
@@ -191,8 +190,7 @@ void* compile_and_open(const Hash128& key, const std::string& text) {
   const std::string object = run_compiler(text);
   std::string why;
   void* library = open_object(object, why);
-  if (!library)
-    fail(fmt::format("[{}] its compiled CPU kernel cannot be loaded: {}", op_or("jit"), why));
+  if (!library) fail("[{}] its compiled CPU kernel cannot be loaded: {}", op_or("jit"), why);
   disk_cache::write(key, "so", object);
   return library;
 }
@@ -243,8 +241,7 @@ void* load_cpu_function(const char* entry, std::string_view source) {
     connect(library);
   }
   void* function = ::dlsym(library, entry);
-  if (!function)
-    fail(fmt::format("[{}] expected the entry {} in a compiled CPU kernel", op_or("jit"), entry));
+  if (!function) fail("[{}] expected the entry {} in a compiled CPU kernel", op_or("jit"), entry);
   return function;
 }
 

@@ -1,7 +1,7 @@
 // Owns the files of the kernel cache: their place, their format, and that nobody ever sees half of
 // one.
 #include "brrr/ops/jit/disk_cache.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -101,7 +101,7 @@ std::string directory() {
   const std::string wanted = env("BRRR_CACHE");
   if (wanted == "off") return "";
   if (!wanted.empty() && wanted != "on")
-    fail(fmt::format("[jit] expected BRRR_CACHE to be on or off, got {}", wanted));
+    fail("[jit] expected BRRR_CACHE to be on or off, got {}", wanted);
   if (auto chosen = env("BRRR_CACHE_DIR"); !chosen.empty()) return chosen;
   if (auto base = env("XDG_CACHE_HOME"); !base.empty()) return base + "/brrr";
   if (auto home = env("HOME"); !home.empty()) return home + "/.cache/brrr";

@@ -5,7 +5,7 @@
 
 #include "brrr/ops/jit/render.h"
 #include "brrr/ops/jit/text.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 
 namespace brrr::jit {
 
@@ -397,7 +397,7 @@ bool draws(const Body& body) {
 
 void verify(const Body& body, const Schedule& schedule) {
   const auto require = [&body](bool met, std::string_view what) {
-    if (!met) fail(fmt::format("[{}] expected a schedule with {}", body.name, what));
+    if (!met) fail("[{}] expected a schedule with {}", body.name, what);
   };
   const auto power_of_two = [](int n) { return n > 0 && (n & (n - 1)) == 0; };
   const std::size_t passes = pieces::passes_of(body).size();

@@ -1,12 +1,10 @@
 // Owns BRRR_TUNE.
 #include "brrr/ops/jit/tuning.h"
 
-#include <fmt/format.h>
-
 #include <cstdlib>
 #include <string>
 
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 
 namespace brrr::jit {
 namespace {
@@ -31,8 +29,7 @@ Tuning read_tuning() {
     BRRR_TUNING(X)
 #undef X
     if (!known)
-      fail(fmt::format(
-          "[BRRR_TUNE] expected name=number with a name of ops/jit/tuning.h, got \"{}\"", item));
+      fail("[BRRR_TUNE] expected name=number with a name of ops/jit/tuning.h, got \"{}\"", item);
   }
   return tuning;
 }

@@ -1,0 +1,21 @@
+// Throws an Error with a formatted message. Apart from error.h, which users include: fmt is no part
+// of their compile.
+#pragma once
+
+#include <fmt/core.h>
+
+#include "brrr/tensor/error.h"
+
+namespace brrr {
+namespace detail {
+
+[[noreturn]] void fail_formatted(fmt::string_view format, fmt::format_args args);
+
+}  // namespace detail
+
+template <typename... Args>
+[[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) {
+  detail::fail_formatted(format, fmt::make_format_args(args...));
+}
+
+}  // namespace brrr
