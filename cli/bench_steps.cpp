@@ -72,13 +72,18 @@ void add_steps(const Size& size, bool bf16, const BenchOptions& options, Results
   options.progress(name);
   Training eager(mlp(size, bf16, Mode::eager, options));
   Training graph(mlp(size, bf16, Mode::graph, options));
+  Training fused(mlp(size, bf16, Mode::fused, options));
   const std::int64_t kernels = eager.cost().kernels;
   graph.cost();  // traces and captures
+  const std::int64_t fused_kernels = fused.cost().kernels;
   const auto call_eager = [&] { eager.step(); };
   const auto call_graph = [&] { graph.step(); };
-  const auto [slow, fast] = measure::time_both(
-      measure::synchronized_batch(options.device, call_eager),
-      measure::synchronized_batch(options.device, call_graph), sampling_of(options));
+  const auto call_fused = [&] { fused.step(); };
+  const std::vector<Timing> timings =
+      measure::time_all(std::array{measure::synchronized_batch(options.device, call_eager),
+                                   measure::synchronized_batch(options.device, call_graph),
+                                   measure::synchronized_batch(options.device, call_fused)},
+                        sampling_of(options));
   const auto add = [&](const char* mode, const Timing& timing, const std::function<void()>& call,
                        std::int64_t launches) {
     Result result = result_of(fmt::format("{} {}", name, mode), options, timing);
@@ -90,14 +95,19 @@ void add_steps(const Size& size, bool bf16, const BenchOptions& options, Results
     }
     results.push_back(std::move(result));
   };
-  add("eager", slow, call_eager, kernels);
-  add("graph", fast, call_graph, 1);
-  results.push_back({.name = name + " kernels",
-                     .device = options.device,
-                     .value = static_cast<double>(kernels),
-                     .unit = "",
-                     .limit = {},
-                     .limit_name = {}});
+  add("eager", timings[0], call_eager, kernels);
+  add("graph", timings[1], call_graph, 1);
+  add("fused", timings[2], call_fused, 1);
+  const auto add_count = [&](std::string what, std::int64_t count) {
+    results.push_back({.name = std::move(what),
+                       .device = options.device,
+                       .value = static_cast<double>(count),
+                       .unit = "",
+                       .limit = {},
+                       .limit_name = {}});
+  };
+  add_count(name + " kernels", kernels);
+  add_count(name + " kernels, fused", fused_kernels);
 }
 
 // Host time of an eager step.

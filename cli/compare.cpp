@@ -12,7 +12,7 @@ Comparison compare(const TrainOptions& options,
   Comparison result;
   std::vector<std::unique_ptr<Training>> trainings;
   std::vector<measure::Batch> batches;
-  for (const Mode mode : {Mode::eager, Mode::graph}) {
+  for (const Mode mode : {Mode::eager, Mode::graph, Mode::fused}) {
     progress(name_of(mode));
     const std::int64_t live_before = memory_stats(device).live;
     Side side;
@@ -32,12 +32,13 @@ Comparison compare(const TrainOptions& options,
     const std::optional<std::size_t> at = first_not_finite(side.losses);
     if (at) result.divergence = std::min(*at, result.divergence.value_or(*at));
   }
-  result.disagreement = first_difference(result.sides[0].losses, result.sides[1].losses);
+  for (Side& side : result.sides) {
+    side.agreement = agreement_of(result.sides[0].losses, side.losses, loss_bound(side.options));
+  }
 
   progress("timing");
-  const auto [eager, graph] = measure::time_both(batches[0], batches[1], sampling_of(options));
-  result.sides[0].step = eager;
-  result.sides[1].step = graph;
+  const std::vector<measure::Timing> timings = measure::time_all(batches, sampling_of(options));
+  for (std::size_t i = 0; i < timings.size(); ++i) result.sides[i].step = timings[i];
   if (device.is_cpu()) return result;
   for (std::size_t i = 0; i < trainings.size(); ++i) {
     Side& side = result.sides[i];

@@ -1,4 +1,4 @@
-// brrr compare: the same training eager and in graph mode, in one process.
+// brrr compare: the same training in all modes, in one process.
 #pragma once
 
 #include <algorithm>
@@ -17,8 +17,18 @@
 
 namespace brrr::cli {
 
+// How losses compare with eager's.
+struct Agreement {
+  double bound = 0;    // the largest difference that is allowed; 0: they have the same bits
+  double largest = 0;  // the largest difference that there is
+  std::optional<std::size_t> broken_at = {};  // the first step that differs by more
+
+  bool is_of_bits() const { return bound == 0; }
+};
+
 // The results of one mode.
 struct Side : TrainResult {
+  Agreement agreement;
   // On CUDA:
   std::optional<measure::Timing> host;    // until the call of a step returns
   std::optional<measure::Timing> device;  // of a step that is queued before it starts
@@ -31,10 +41,15 @@ struct Side : TrainResult {
 };
 
 struct Comparison {
-  std::vector<Side> sides;                  // eager first
-  std::optional<std::size_t> disagreement;  // the first step whose losses differ
-  std::optional<std::size_t> divergence;    // the first step with a loss that is not finite
+  std::vector<Side> sides;                // eager first
+  std::optional<std::size_t> divergence;  // the first step with a loss that is not finite
 
+  // The first mode whose losses are not eager's; null: there is none.
+  const Side* disagreement() const {
+    const auto found = std::ranges::find_if(
+        sides, [](const Side& side) { return side.agreement.broken_at.has_value(); });
+    return found == sides.end() ? nullptr : &*found;
+  }
   double speed_up(const Side& side) const { return sides.front().step->median / side.step->median; }
 };
 
@@ -55,6 +70,31 @@ inline std::optional<std::size_t> first_not_finite(std::span<const double> value
   return static_cast<std::size_t>(found - values.begin());
 }
 
+// `bound` 0: the bits must be equal. Differences are relative to the largest of the wanted losses.
+inline Agreement agreement_of(std::span<const double> wanted, std::span<const double> got,
+                              double bound) {
+  Agreement result;
+  result.bound = bound;
+  result.broken_at = first_difference(wanted, got);
+  double scale = 0;
+  for (const double loss : wanted) scale = std::max(scale, std::abs(loss));
+  if (scale == 0) scale = 1;
+  std::optional<std::size_t> beyond;
+  for (std::size_t i = 0; i < std::min(wanted.size(), got.size()); ++i) {
+    const double difference = std::abs(got[i] - wanted[i]) / scale;
+    if (!(difference <= bound) && !beyond) beyond = i;  // also where it is no number
+    result.largest = std::max(result.largest, difference);
+  }
+  if (bound == 0 || wanted.size() != got.size()) return result;
+  result.broken_at = beyond;
+  return result;
+}
+
+// What a mode's losses may differ by: fused steps on CUDA add in another order than eager.
+inline double loss_bound(const TrainingOptions& options) {
+  if (options.mode != Mode::fused || options.toy.device.is_cpu()) return 0;
+  return options.toy.dtype == f32 ? 1e-3 : 2e-2;
+}
 // Uses the model, the number of steps and the timing budget of `options`.
 Comparison compare(const TrainOptions& options,
                    const std::function<void(const std::string& what)>& progress);

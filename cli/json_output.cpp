@@ -142,12 +142,15 @@ std::string to_json(const Comparison& comparison) {
   for (const Side& side : comparison.sides) {
     Json row = describe(side);
     row.update({{"speed_up", comparison.speed_up(side)},
+                {"agrees", !side.agreement.broken_at},
+                {"loss_difference", side.agreement.largest},
+                {"loss_bound", side.agreement.bound},
                 {"host_us", microseconds(side.host)},
                 {"device_us", microseconds(side.device)},
                 {"idle_share", or_null(side.idle())}});
     rows.push_back(std::move(row));
   }
-  return text_of({{"agree", !comparison.disagreement},
+  return text_of({{"agree", !comparison.disagreement()},
                   {"finite", !comparison.divergence},
                   {"rows", std::move(rows)}});
 }

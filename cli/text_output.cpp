@@ -64,6 +64,36 @@ std::string work_text(const TrainingOptions& o) {
                      name_of(toy.dtype), o.tf32 ? " (tf32)" : "", to_string(toy.device));
 }
 
+// What the losses are, and whether those of the other modes are eager's.
+std::string agreement_text(const Comparison& comparison) {
+  std::string text;
+  const std::vector<double>& eager = comparison.sides.front().losses;
+  if (const Side* const side = comparison.disagreement()) {
+    line(text, "losses",
+         fmt::format("{} and {} differ at step {}", name_of(Mode::eager),
+                     name_of(side->options.mode), *side->agreement.broken_at));
+  }
+  if (const auto step = comparison.divergence) {
+    line(text, "losses", fmt::format("not finite at step {}: the training diverged", *step));
+  } else if (!comparison.disagreement() && !eager.empty()) {
+    std::string bits, close;
+    for (std::size_t i = 1; i < comparison.sides.size(); ++i) {
+      const Side& side = comparison.sides[i];
+      const char* name = name_of(side.options.mode);
+      if (side.agreement.is_of_bits()) {
+        bits += fmt::format(", {}", name);
+      } else {
+        close += fmt::format("; {} within {:.1e} of the largest loss (at most {:g})", name,
+                             side.agreement.largest, side.agreement.bound);
+      }
+    }
+    line(text, "losses",
+         fmt::format("{}{} agree bit for bit over {} steps, {:.6g} to {:.6g}{}",
+                     name_of(Mode::eager), bits, eager.size(), eager.front(), eager.back(), close));
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string to_text(const measure::Machine& m) {
@@ -177,24 +207,17 @@ std::string to_text(const Comparison& comparison) {
   std::string text;
   line(text, eager.options.toy.model,
        fmt::format("{}, {}", work_text(eager.options), eager.options.optimizer));
-  if (const auto step = comparison.disagreement)
-    line(text, "losses", fmt::format("differ at step {}", *step));
-  if (const auto step = comparison.divergence) {
-    line(text, "losses", fmt::format("not finite at step {}: the training diverged", *step));
-  } else if (!comparison.disagreement && !eager.losses.empty()) {
-    line(text, "losses",
-         fmt::format("agree bit for bit over {} steps, {:.6g} to {:.6g}", eager.losses.size(),
-                     eager.losses.front(), eager.losses.back()));
-  }
+  text += agreement_text(comparison);
   std::vector<std::vector<std::string>> rows = {
-      {"", "step, us", "least", "most", "speed-up", "kernels", "peak memory", "arena"}};
+      {"", "step, us", "least", "most", "speed-up", "kernels", "moved", "peak memory", "arena"}};
   if (eager.host) rows[0].insert(rows[0].end(), {"host, us", "device, us", "idle"});
   for (const Side& side : comparison.sides) {
     const measure::Timing& step = *side.step;
     rows.push_back({std::string(name_of(side.options.mode)) + (step.disturbed() ? " ~" : ""),
                     number_text(step.median * 1e6), number_text(step.least * 1e6),
                     number_text(step.most * 1e6), fmt::format("{:.2f}", comparison.speed_up(side)),
-                    std::to_string(side.cost->kernels), bytes_text(side.cost->peak_bytes),
+                    std::to_string(side.cost->kernels), bytes_text(side.cost->bytes),
+                    bytes_text(side.cost->peak_bytes),
                     side.compiled ? bytes_text(side.compiled->arena_bytes) : "-"});
     if (!side.host) continue;
     rows.back().insert(rows.back().end(),

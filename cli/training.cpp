@@ -49,7 +49,9 @@ Training::Training(const TrainingOptions& options)
             optimizer_.step();
             return detach(loss);
           },
-          {.mode = options.mode, .fallback = OnFallback::refuse}) {}
+          // Without a compiler a fused step is replayed unfused, and says so.
+          {.mode = options.mode,
+           .fallback = options.mode == Mode::fused ? OnFallback::warn : OnFallback::refuse}) {}
 
 std::optional<CompiledEntry> Training::compiled() const {
   const CompileReport report = step_.report();

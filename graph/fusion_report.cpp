@@ -176,8 +176,8 @@ void check_required(const Graph& before, const Graph& fused, const std::string& 
     const std::string why = a < 0 || b < 0 ? fmt::format("no call of a replay makes {}",
                                                          describe(before, a < 0 ? pair.a : pair.b))
                                            : why_apart(fused, kernel_of, a, b);
-    fail(fmt::format("[{}] require_fused expected one kernel for {} and {}, got two: {} (at {})",
-                     name, text(pair.a, a), text(pair.b, b), why, describe(pair.site)));
+    fail("[{}] require_fused expected one kernel for {} and {}, got two: {} (at {})", name,
+         text(pair.a, a), text(pair.b, b), why, describe(pair.site));
   }
 }
 

@@ -78,44 +78,38 @@ Batch device_batch(Device device, std::function<void()> call) {
   };
 }
 
-namespace {
-
-// Timings of batches, sampled alternately.
-template <std::size_t n>
-std::array<Timing, n> time_all(const std::array<const Batch*, n>& batches,
-                               const Sampling& sampling) {
-  std::array<long, n> calls;
-  for (std::size_t i = 0; i < n; ++i) calls[i] = calls_per_sample(*batches[i], sampling);
+std::vector<Timing> time_all(std::span<const Batch> batches, const Sampling& sampling) {
+  const std::size_t n = batches.size();
+  std::vector<long> calls;
+  for (const Batch& batch : batches) calls.push_back(calls_per_sample(batch, sampling));
   const auto run_all = [&] {
     double seconds = 0;
-    for (std::size_t i = 0; i < n; ++i) seconds += (*batches[i])(calls[i]);
+    for (std::size_t i = 0; i < n; ++i) seconds += batches[i](calls[i]);
     return seconds;
   };
   for (const double start = host_seconds(); host_seconds() - start < sampling.warm_seconds;) {
     run_all();
   }
   const int samples = samples_in_budget(sampling, run_all());
-  std::array<std::vector<double>, n> seconds;
+  std::vector<std::vector<double>> seconds(n);
   for (int sample = 0; sample < samples; ++sample) {
     for (std::size_t i = 0; i < n; ++i) {
-      seconds[i].push_back((*batches[i])(calls[i]) / static_cast<double>(calls[i]));
+      seconds[i].push_back(batches[i](calls[i]) / static_cast<double>(calls[i]));
     }
   }
-  std::array<Timing, n> timings;
-  for (std::size_t i = 0; i < n; ++i) timings[i] = summarize(std::move(seconds[i]));
+  std::vector<Timing> timings;
+  for (std::vector<double>& each : seconds) timings.push_back(summarize(std::move(each)));
   return timings;
 }
 
-}  // namespace
-
 Timing time(const Batch& batch, const Sampling& sampling) {
-  return time_all<1>({&batch}, sampling)[0];
+  return time_all({&batch, 1}, sampling)[0];
 }
 
 std::pair<Timing, Timing> time_both(const Batch& first, const Batch& second,
                                     const Sampling& sampling) {
-  const auto [a, b] = time_all<2>({&first, &second}, sampling);
-  return {a, b};
+  const std::vector<Timing> both = time_all(std::array{first, second}, sampling);
+  return {both[0], both[1]};
 }
 
 long calls_in_queue(std::int64_t launches) {

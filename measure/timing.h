@@ -1,11 +1,13 @@
-// Timing: medians of many samples after warm-up, each long enough for the clock's resolution. Two
-// batches to be compared are sampled alternately, so that disturbances of the machine affect both.
+// Timing: medians of many samples after warm-up, each long enough for the clock's resolution.
+// Batches to be compared are sampled alternately, so that disturbances of the machine affect both.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include <brrr/tensor/device.h>
 
@@ -54,6 +56,7 @@ Batch synchronized_batch(Device device, std::function<void()> call);
 Batch device_batch(Device device, std::function<void()> call);
 
 Timing time(const Batch& batch, const Sampling& sampling = {});
+std::vector<Timing> time_all(std::span<const Batch> batches, const Sampling& sampling = {});
 std::pair<Timing, Timing> time_both(const Batch& first, const Batch& second,
                                     const Sampling& sampling = {});
 

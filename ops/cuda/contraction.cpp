@@ -337,7 +337,7 @@ struct PreparedPart {
     for (std::size_t i = 0; i < body.inputs.size(); ++i) add(*inputs[i]);
     for (std::size_t o = 0; o < body.outputs.size(); ++o) add(outputs[o]);
     std::optional<Contraction> found = contraction_of(spec, strides);
-    if (!found) fail(fmt::format("[{}] expected factors with one stride a dimension", body.name));
+    if (!found) fail("[{}] expected factors with one stride a dimension", body.name);
     part.contraction = std::move(*found);
     const Contraction& c = part.contraction;
     factors = factors_of(c.product);

@@ -5,7 +5,9 @@
 #include "cli/compare.h"
 #include "tests/harness/catch.h"
 
+using brrr::cli::agreement_of;
 using brrr::cli::first_difference;
+using brrr::cli::loss_bound;
 
 TEST_CASE("losses agree when all their bits do", "[cli]") {
   const std::vector<double> losses = {1, 0.5, 0.25};
@@ -17,4 +19,33 @@ TEST_CASE("losses agree when all their bits do", "[cli]") {
   CHECK(first_difference(std::vector<double>{0.0}, std::vector<double>{-0.0}) == 0);
   const double nan = std::numeric_limits<double>::quiet_NaN();
   CHECK_FALSE(first_difference(std::vector<double>{nan}, std::vector<double>{nan}));
+}
+
+TEST_CASE("losses of fused steps may differ by a bound where sums have another order", "[cli]") {
+  const std::vector<double> eager = {4, 2, 1};
+  const auto near = agreement_of(eager, std::vector<double>{4, 2.001, 1}, 1e-3);
+  CHECK_FALSE(near.broken_at);
+  CHECK(near.largest == Approx(0.001 / 4));
+  CHECK_FALSE(near.is_of_bits());
+  // The same losses are not the same bits, and a larger difference is one.
+  CHECK(agreement_of(eager, std::vector<double>{4, 2.001, 1}, 0).broken_at == 1);
+  CHECK(agreement_of(eager, std::vector<double>{4, 2, 1.005}, 1e-3).broken_at == 2);
+  CHECK_FALSE(agreement_of(eager, eager, 0).broken_at);
+  CHECK(agreement_of(eager, eager, 0).is_of_bits());
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  CHECK(agreement_of(eager, std::vector<double>{4, nan, 1}, 1e-3).broken_at == 1);
+  CHECK(agreement_of(eager, std::vector<double>{4, 2}, 1e-3).broken_at == 2);
+  CHECK_FALSE(agreement_of({}, {}, 1e-3).broken_at);
+}
+
+TEST_CASE("only fused steps on CUDA have a bound", "[cli]") {
+  using namespace brrr;
+  cli::TrainingOptions o;
+  for (const Mode mode : {Mode::eager, Mode::graph, Mode::fused}) {
+    for (const Device device : {cpu, cuda()}) {
+      o.mode = mode;
+      o.toy.device = device;
+      CHECK((loss_bound(o) > 0) == (mode == Mode::fused && device.is_cuda()));
+    }
+  }
 }
