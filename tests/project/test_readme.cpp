@@ -24,6 +24,6 @@ TEST_CASE("README's program is the example that is run", "[layering]") {
   REQUIRE(begin != std::string::npos);
   const std::size_t start = begin + open.size();
   const std::string program = readme.substr(start, readme.find("```", start) - start);
-  const std::string example = text_of("examples/two_modes.cpp");
+  const std::string example = text_of("examples/three_modes.cpp");
   CHECK(program == example.substr(example.find('\n') + 1));  // but for the comment that names it
 }
