@@ -91,7 +91,7 @@ struct TrainArguments {
   Common common;
   TrainOptions options;
   std::string dtype = "f32", matmul = "measured", mode = "eager", activation = "gelu_tanh";
-  bool dot = false;  // explain only
+  bool dot = false, source = false;  // explain only
 };
 
 std::vector<std::string> activation_names() {
@@ -204,9 +204,12 @@ int run_explain(const CLI::App& command, TrainArguments& a) {
   Training training(o);
   for (int i = 0; i < 2; ++i) training.step();  // the second one is captured
   const auto& step = training.compiled_step();
-  print(a.common.json ? step.graph_json()
-        : a.dot       ? step.graph_dot()
-                      : step.explain() + "\n" + step.graph_text());
+  if (a.common.json || a.dot) {
+    print(a.common.json ? step.graph_json() : step.graph_dot());
+    return 0;
+  }
+  print(step.explain() + "\n" + step.graph_text());
+  if (a.source) print(sources_text(step.kernels()));
   return 0;
 }
 
@@ -283,6 +286,8 @@ class CommandLine {
             ->default_str("graph");
         command->add_flag("--dot", a.dot, "Print the graph in the dot language")
             ->excludes("--json");
+        command->add_flag("--source", a.source, "Print the source of generated kernels")
+            ->excludes("--json", "--dot");
         return command;
       });
     }

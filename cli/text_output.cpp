@@ -1,6 +1,7 @@
 #include "cli/text_output.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -151,6 +152,16 @@ std::string to_text(const measure::Results& results, const measure::Machine& mac
 std::string heading_text(const TrainOptions& o) {
   std::string text;
   line(text, o.toy.model, fmt::format("{}, {}, {}", work_text(o), name_of(o.mode), o.optimizer));
+  return text;
+}
+
+std::string sources_text(std::span<const GeneratedKernel> kernels) {
+  std::string text;
+  for (std::size_t i = 0; i < kernels.size(); ++i) {
+    text +=
+        fmt::format("\n// kernel {} [{}]\n{}", i, fmt::join(kernels[i].calls, ", "),
+                    kernels[i].source.empty() ? "// its source is not kept\n" : kernels[i].source);
+  }
   return text;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "cli/compare.h"
@@ -15,6 +16,8 @@ std::string to_text(const measure::Machine& machine);
 std::string to_text(const measure::Results& results, const measure::Machine& machine);
 // The parts of brrr train's text, in order: heading, lines of losses, measurements.
 std::string heading_text(const TrainOptions& options);
+// brrr explain --source.
+std::string sources_text(std::span<const GeneratedKernel> kernels);
 double without_sign_of_nan(double loss);
 std::string loss_text(std::int64_t step, double loss, bool first);
 std::string to_text(const TrainResult& result);

@@ -382,7 +382,9 @@ std::string CompiledStep::explain() const {
         e.arena_bytes, e.least_bytes, e.kept_bytes, e.scratch_bytes);
     for (const graph::SettingRead& read : state_->entries[i]->guards->settings())
       text += fmt::format("  while {} is {}\n", read.name, read.value);
-    text += graph::unfused_text(state_->entries[i]->program->graph());
+    const Program& program = *state_->entries[i]->program;
+    text += graph::kernels_text(graph::describe_kernels(program.graph(), program.launches()));
+    text += graph::unfused_text(program.graph());
     const std::vector<HostConstant>& constants = state_->entries[i]->host_constants;
     if (constants.empty()) continue;
     text += "  the same in every replay:\n";
@@ -407,6 +409,12 @@ std::string CompiledStep::graph_text(int entry, int format) const {
 std::vector<UnfusedEdge> CompiledStep::unfused(int entry) const {
   const std::lock_guard lock(state_->mutex);
   return graph::describe_unfused(state_->program(entry).graph());
+}
+
+std::vector<GeneratedKernel> CompiledStep::kernels(int entry) const {
+  const std::lock_guard lock(state_->mutex);
+  const Program& program = state_->program(entry);
+  return graph::describe_kernels(program.graph(), program.launches());
 }
 
 void CompiledStep::each_call(int entry, const Visit& visit) const {

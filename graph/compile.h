@@ -43,6 +43,7 @@
 #include <utility>
 #include <vector>
 
+#include <brrr/graph/generated_kernel.h>
 #include <brrr/graph/why_not_fused.h>
 #include <brrr/tensor/error.h>
 #include <brrr/tensor/tensor.h>
@@ -126,6 +127,7 @@ class CompiledStep {
   std::string explain() const;
   std::string graph_text(int entry, int format) const;
   std::vector<UnfusedEdge> unfused(int entry) const;
+  std::vector<GeneratedKernel> kernels(int entry) const;
   void each_call(int entry, const Visit& visit) const;
   void clear();
 
@@ -316,6 +318,8 @@ class Compiled {
   std::string graph_json(int entry = 0) const { return step_->graph_text(entry, 2); }
   // The values that go from kernel to kernel through memory in a fused entry, and why they do.
   std::vector<UnfusedEdge> unfused(int entry = 0) const { return step_->unfused(entry); }
+  // The kernels that were generated for a fused entry, with their source.
+  std::vector<GeneratedKernel> kernels(int entry = 0) const { return step_->kernels(entry); }
   // Shows the calls that a replay of an entry makes, for whoever counts what they cost.
   void each_call(const detail::Visit& visit, int entry = 0) const {
     step_->each_call(entry, visit);

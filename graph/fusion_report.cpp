@@ -1,7 +1,8 @@
-// Owns the words for edges that were not fused, and the check of those that must be.
+// Owns the words for kernels and the edges between them, and the check of edges that must fuse.
 #include "brrr/graph/fusion_report.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -9,6 +10,7 @@
 #include <utility>
 
 #include "brrr/dispatch/op_info.h"
+#include "brrr/graph/flow.h"
 #include "brrr/tensor/error.h"
 
 namespace brrr {
@@ -152,6 +154,51 @@ std::string unfused_text(const Graph& graph) {
     text +=
         fmt::format("    {} {} ({}){}\n", list.size(), name_of(why), brrr::describe(why), calls);
     for (const UnfusedEdge* edge : list) text += "      " + text_of(*edge) + "\n";
+  }
+  return text;
+}
+
+std::vector<GeneratedKernel> describe_kernels(const Graph& graph,
+                                              std::span<const Launch> launches) {
+  std::vector<GeneratedKernel> kernels;
+  std::vector<CallSite> sites;
+  for (const Launch& launch : launches) {
+    if (!launch.body) continue;
+    const Node& node = *launch.node;
+    GeneratedKernel kernel;
+    kernel.calls = node.fused;
+    for (const Value& input : node.inputs) kernel.reads.push_back(describe(graph, input));
+    for (const Value& output : node.outputs) kernel.writes.push_back(describe(graph, output));
+    kernel.bytes_read = bytes_moved(node.inputs, {});
+    kernel.bytes_written = bytes_moved({}, node.outputs);
+    kernel.flops = node.body->flops;
+    KernelFacts facts = launch.body->facts();
+    kernel.registers = facts.registers;
+    kernel.local_bytes = facts.local_bytes;
+    kernel.source = std::move(facts.source);
+    kernels.push_back(std::move(kernel));
+    sites.push_back(node.site);
+  }
+  std::vector<std::string> lines = describe(sites);
+  for (std::size_t i = 0; i < kernels.size(); ++i) kernels[i].line = std::move(lines[i]);
+  return kernels;
+}
+
+std::string kernels_text(std::span<const GeneratedKernel> kernels) {
+  if (kernels.empty()) return "";
+  std::string text = fmt::format("  {} generated kernels:\n", kernels.size());
+  for (std::size_t i = 0; i < kernels.size(); ++i) {
+    const GeneratedKernel& kernel = kernels[i];
+    std::string resources;
+    if (kernel.registers >= 0) resources += fmt::format(", {} registers", kernel.registers);
+    if (kernel.local_bytes >= 0) {
+      resources += kernel.local_bytes == 0
+                       ? ", no spills"
+                       : fmt::format(", {} bytes of stack and spills", kernel.local_bytes);
+    }
+    text += fmt::format("    {} [{}]: reads {} bytes, writes {} bytes, {} flop{} (at {})\n", i,
+                        fmt::join(kernel.calls, ", "), kernel.bytes_read, kernel.bytes_written,
+                        kernel.flops, resources, kernel.line);
   }
   return text;
 }

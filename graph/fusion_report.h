@@ -1,10 +1,11 @@
-// What the fusion pass says of the edges that it left, and the edges that a step must not have.
+// What a fused step says of itself: its kernels, and the edges between them.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include <brrr/graph/ir.h>
+#include <brrr/graph/generated_kernel.h>
+#include <brrr/graph/lower.h>
 
 namespace brrr::graph {
 
@@ -12,6 +13,10 @@ namespace brrr::graph {
 std::vector<UnfusedEdge> describe_unfused(const Graph& graph);
 // By reason, with counts; below each reason its edges.
 std::string unfused_text(const Graph& graph);
+
+// The kernels of the launches that are no call of their own, in order.
+std::vector<GeneratedKernel> describe_kernels(const Graph& graph, std::span<const Launch> launches);
+std::string kernels_text(std::span<const GeneratedKernel> kernels);
 
 // Throws unless each pair of require_fused is in one kernel. `before` is the graph that was fused;
 // `name`: of the step.

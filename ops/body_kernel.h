@@ -33,11 +33,19 @@ StridedSpace space_of(const BodySpec& spec, std::uint32_t mask,
 // than the kernels of its calls. Of bodies without a contraction there always is.
 bool is_generated(Device device, const BodySpec& spec, std::span<const Dims> strides);
 
+// What is known of a kernel that was compiled.
+struct KernelFacts {
+  std::string source = {};  // its own text, without the preludes; "": not compiled yet, or not kept
+  int registers = -1;       // of a thread on CUDA; -1: unknown
+  int local_bytes = -1;     // of a thread: its stack and what spills; -1: unknown
+};
+
 class BodyKernel {
  public:
   virtual ~BodyKernel() = default;
   // Operands in the layouts that the kernel was made for.
   virtual void run(const Tensor* const* inputs, const Tensor* outputs) = 0;
+  virtual KernelFacts facts() const { return {}; }
 };
 
 // A kernel for each body. The layouts are those of the operands; their memory need not be there

@@ -32,7 +32,7 @@ namespace brrr::cu {
   X(cuLaunchHostFunc) X(cuStreamIsCapturing) X(cuStreamBeginCapture) X(cuStreamEndCapture)                \
   X(cuThreadExchangeStreamCaptureMode) X(cuEventCreate) X(cuEventRecord) X(cuEventSynchronize)            \
   X(cuEventQuery) X(cuEventElapsedTime) X(cuEventDestroy)                                                 \
-  X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction) X(cuFuncSetAttribute)                      \
+  X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction) X(cuFuncGetAttribute) X(cuFuncSetAttribute) \
   X(cuLaunchKernel) X(cuLaunchKernelEx)                                                                   \
   X(cuGraphDestroy) X(cuGraphGetNodes) X(cuGraphKernelNodeGetParams) X(cuGraphKernelNodeGetAttribute)     \
   X(cuGraphInstantiate) X(cuGraphExecKernelNodeSetParams) X(cuGraphExecDestroy) X(cuGraphUpload) X(cuGraphLaunch)

@@ -35,11 +35,13 @@ class CpuBodyKernel final : public BodyKernel {
   std::string render(const std::string& name) {
     jit::Body body = spec_->body;
     name_ = body.name = name;
-    return jit::render_cpu(body, order_.by_columns);
+    return source_ = jit::render_cpu(body, order_.by_columns);
   }
   void load(std::string_view source) {
     function_ = reinterpret_cast<jit::CpuFunction>(jit::load_cpu_function(name_.c_str(), source));
   }
+
+  KernelFacts facts() const override { return {.source = source_}; }
 
   void run(const Tensor* const* inputs, const Tensor* outputs) override {
     const jit::Body& body = spec_->body;
@@ -71,7 +73,7 @@ class CpuBodyKernel final : public BodyKernel {
   }
 
   std::shared_ptr<const BodySpec> spec_;
-  std::string name_;
+  std::string name_, source_;
   StridedSpace space_, reduced_;
   jit::CpuOrder order_;
   std::int64_t grain_ = 1;

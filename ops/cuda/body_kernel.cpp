@@ -41,6 +41,20 @@ class CudaBodyKernel final : public BodyKernel {
     }
   }
 
+  // Of a kernel in parts the larger numbers.
+  KernelFacts facts() const override {
+    KernelFacts facts{.source = loaded_.source};
+    if (!loaded_.functions.empty()) cu::make_current(cu::device_state(loaded_.device.index));
+    for (const CUfunction function : loaded_.functions) {
+      int registers = 0, local_bytes = 0;
+      BRRR_CUDA(cuFuncGetAttribute, &registers, CU_FUNC_ATTRIBUTE_NUM_REGS, function);
+      BRRR_CUDA(cuFuncGetAttribute, &local_bytes, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, function);
+      facts.registers = std::max(facts.registers, registers);
+      facts.local_bytes = std::max(facts.local_bytes, local_bytes);
+    }
+    return facts;
+  }
+
  private:
   struct Operands {
     const Tensor* const* inputs;
@@ -61,7 +75,10 @@ class CudaBodyKernel final : public BodyKernel {
     const std::string join = body.name + "_join";
     std::vector<const char*> entries = {body.name.c_str()};
     if (schedule.join_lanes > 0) entries.push_back(join.c_str());
-    return jit::load_kernels(device, entries, jit::render_cuda(body, schedule));
+    loaded_.device = device;
+    loaded_.source = jit::render_cuda(body, schedule);
+    loaded_.functions = jit::load_kernels(device, entries, loaded_.source);
+    return loaded_.functions;
   }
 
   void add_scalars(Arguments& arguments) const {
@@ -188,7 +205,15 @@ class CudaBodyKernel final : public BodyKernel {
                         join.list.data());
   }
 
+  // What was loaded last, for facts().
+  struct Loaded {
+    Device device;
+    std::string source;
+    std::vector<CUfunction> functions;
+  };
+
   std::shared_ptr<const BodySpec> spec_;
+  mutable Loaded loaded_;
 };
 
 }  // namespace

@@ -59,6 +59,11 @@ CUresult module_get_function(CUfunction* out, CUmodule module, const char* name)
   *out = reinterpret_cast<CUfunction>(fake->functions.back().get());
   return CUDA_SUCCESS;
 }
+// Every kernel has 40 registers and nothing that spills.
+CUresult func_get_attribute(int* value, CUfunction_attribute attribute, CUfunction) {
+  *value = attribute == CU_FUNC_ATTRIBUTE_NUM_REGS ? 40 : 0;
+  return CUDA_SUCCESS;
+}
 CUresult func_set_attribute(CUfunction, CUfunction_attribute, int) { return CUDA_SUCCESS; }
 
 std::shared_ptr<FakeKernelCall> call_of(CUfunction function, const unsigned (&grid)[3],
@@ -241,6 +246,7 @@ void add_fake_graph_calls(cu::Table& t) {
   t.cuModuleLoadData = module_load;
   t.cuModuleUnload = module_unload;
   t.cuModuleGetFunction = module_get_function;
+  t.cuFuncGetAttribute = func_get_attribute;
   t.cuFuncSetAttribute = func_set_attribute;
   t.cuLaunchKernel = launch_kernel;
   t.cuLaunchKernelEx = launch_kernel_ex;

@@ -27,6 +27,35 @@ TEST_CASE("a number that a loop repeats is listed once, with how often", "[compi
   CHECK(text.substr(three, text.find('\n', three) - three).ends_with(")"));
 }
 
+TEST_CASE("a fused step shows its kernels", "[compile][fuse]") {
+  auto step = compile(
+      [](const Tensor& x, const Tensor& w) {
+        const Tensor y = tanh(x * 2.0);
+        return std::pair(y, sum(matmul(y, w) + 1.0));
+      },
+      {.mode = Mode::fused});
+  step(ones({2, 3}), ones({3, 4}));
+  const std::vector<GeneratedKernel> kernels = step.kernels();
+  REQUIRE(kernels.size() == 2);
+  CHECK(kernels[0].calls == std::vector<std::string>{"mul", "tanh"});
+  CHECK(kernels[0].reads == std::vector<std::string>{"input0 f32[2, 3]"});
+  CHECK(kernels[0].writes.size() == 1);
+  CHECK(kernels[0].bytes_read == 24);
+  CHECK(kernels[0].bytes_written == 24);
+  CHECK(kernels[0].flops > 0);
+  CHECK_THAT(kernels[0].line, Catch::Contains("test_explain.cpp:"));
+  CHECK_THAT(kernels[0].source, Catch::Contains("tanh(a)"));
+  CHECK_THAT(kernels[1].source, !Catch::Contains("tanh(a)"));
+  CHECK(kernels[0].registers == -1);  // of a device
+  CHECK_THAT(step.explain(),
+             Catch::Contains("  2 generated kernels:\n    0 [mul, tanh]: reads 24 bytes, writes 24 "
+                             "bytes, 12 flop (at "));
+  auto graph = compile([](const Tensor& x) { return tanh(x * 2.0); });
+  graph(ones({3}));
+  CHECK(graph.kernels().empty());
+  CHECK_THAT(graph.explain(), !Catch::Contains("generated"));
+}
+
 TEST_CASE("a graph names parameters, gradients and modules as the user does", "[compile]") {
   nn::MLP model({3, 4, 2});
   auto step = compile([&](const Tensor& x) {

@@ -243,6 +243,20 @@ void check_fused_products(Device device) {
   }
 }
 
+void run_fused_programs(Device device, const std::function<void(const std::string& name)>& f) {
+  const MatmulPrecisionGuard precision(Precision::tf32);
+  for (const auto* programs : {&kPrograms, &kProducts}) {
+    for (const Program& program : *programs) {
+      for (const DType dtype : {f32, bf16}) {
+        auto step = compile([&](const Tensors& arguments) { return program.function(arguments); },
+                            {.mode = Mode::fused, .fallback = OnFallback::refuse});
+        step(arguments_of(program, dtype, device));
+        f(std::string(program.name) + " of " + std::string(name_of(dtype)));
+      }
+    }
+  }
+}
+
 void check_fused_programs(Device device) {
   for (const Program& program : kPrograms) {
     check(program, f32, device);

@@ -1,6 +1,9 @@
 // Small programs fused and eager: results, what is written in place, and how many kernels remain.
 #pragma once
 
+#include <functional>
+#include <string>
+
 #include <brrr/tensor/device.h>
 
 namespace brrr::test {
@@ -8,5 +11,7 @@ namespace brrr::test {
 void check_fused_programs(Device device);
 // Products by generated kernels.
 void check_fused_products(Device device);
+// Calls the programs of both, fused, in f32 and bf16, and then f with the name of each.
+void run_fused_programs(Device device, const std::function<void(const std::string& name)>& f);
 
 }  // namespace brrr::test

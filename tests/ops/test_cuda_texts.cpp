@@ -22,6 +22,7 @@
 #include "tests/fake_cuda/driver.h"
 #include "tests/harness/catch.h"
 #include "tests/harness/cubin.h"
+#include "tests/harness/kernel_texts.h"
 #include "tests/harness/op_harness.h"
 #include "tests/harness/skip.h"
 #include "tests/harness/source_tree.h"
@@ -255,16 +256,6 @@ void call_hand_written(testing::FakeCuda& fake) {
 
 // --- Compiling ---
 
-// A kernel's own text, between the preludes and the end of their namespace.
-std::string own_text(const std::string& whole) {
-  constexpr std::string_view kBegin = "\n#line 1 \"kernel\"\n", kEnd = "\n}  // namespace brrr\n";
-  const std::size_t begin = whole.find(kBegin);
-  REQUIRE(begin != std::string::npos);
-  REQUIRE(whole.ends_with(kEnd));
-  const std::size_t from = begin + kBegin.size();
-  return whole.substr(from, whole.size() - kEnd.size() - from);
-}
-
 // The texts that the fake device's compiler gets from some calls.
 std::vector<std::string> texts_of(std::span<void (*const)(testing::FakeCuda&)> calls) {
   ::setenv("BRRR_CACHE", "off", 1);
@@ -274,7 +265,7 @@ std::vector<std::string> texts_of(std::span<void (*const)(testing::FakeCuda&)> c
     for (const auto call : calls) call(fake);
     std::set<std::string> known;
     for (const std::string& whole : fake.compiled()) {
-      if (known.insert(whole).second) texts.push_back(own_text(whole));
+      if (known.insert(whole).second) texts.push_back(testing::own_text(whole));
     }
     CHECK(fake.problem() == "");
   }
@@ -288,23 +279,11 @@ std::vector<std::string> texts_of_eager() {
   return texts_of(kCalls);
 }
 
-// Kernels of one program stand in namespaces, where entries of the same name do not meet.
-std::string joined(std::span<const std::string> texts) {
-  constexpr std::string_view kLinkage = "extern \"C\" ";
-  std::string program;
-  for (std::size_t i = 0; i < texts.size(); ++i) {
-    program += "namespace k" + std::to_string(i) + " {\n" + texts[i] + "}\n";
-  }
-  for (std::size_t at = 0; (at = program.find(kLinkage, at)) != std::string::npos;)
-    program.erase(at, kLinkage.size());
-  return program;
-}
-
 // The number of kernels; a program that does not compile is looked at text by text.
 std::size_t compile(std::span<const std::string> texts, int architecture) {
   std::string cubin;
   try {
-    cubin = jit::compile_to_cubin(joined(texts), architecture);
+    cubin = jit::compile_to_cubin(testing::joined(texts), architecture);
   } catch (const Error& error) {
     if (texts.size() == 1) FAIL_CHECK(error.what());
     for (std::size_t i = 0; texts.size() > 1 && i < texts.size(); ++i)

@@ -1,0 +1,221 @@
+// The texts of generated kernels of fused steps: a fixed set is compared with files, and every
+// kernel of the fused test programs compiles for both architectures. Nothing here needs a GPU.
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <set>
+
+#include "brrr/autograd/autograd.h"
+#include "brrr/graph/compile.h"
+#include "brrr/ops/functions.h"
+#include "brrr/ops/jit/compiler.h"
+#include "brrr/tensor/cuda_api.h"
+#include "tests/fake_cuda/driver.h"
+#include "tests/fake_cuda/kernels.h"
+#include "tests/harness/catch.h"
+#include "tests/harness/compile_check.h"
+#include "tests/harness/cubin.h"
+#include "tests/harness/fused_programs.h"
+#include "tests/harness/kernel_texts.h"
+#include "tests/harness/op_harness.h"
+#include "tests/harness/skip.h"
+#include "tests/harness/source_tree.h"
+
+namespace brrr::test {
+namespace {
+
+struct Golden {
+  const char* name;  // of the files
+  DType dtype;
+  std::vector<Dims> arguments;
+  std::function<Tensors(const Tensors&)> function;
+};
+
+// Gradients of x, weight and bias.
+Tensors layer_norm_gradients(const Tensors& a) {
+  const auto leaf = [&](std::size_t i) { return requires_grad_(detach(a[i])); };
+  const Tensor x = leaf(0), weight = leaf(1), bias = leaf(2);
+  return grad(sum(layer_norm(x, 1, weight, bias) * a[3]), {x, weight, bias});
+}
+
+const std::vector<Golden> kGolden = {
+    {"softmax", f32, {{64, 256}}, [](const Tensors& a) { return Tensors{softmax(a[0], 1)}; }},
+    {"softmax_bf16",
+     bf16,
+     {{64, 1000}},
+     [](const Tensors& a) { return Tensors{softmax(a[0], 1)}; }},
+    {"layer_norm_backward", f32, {{64, 256}, {256}, {256}, {64, 256}}, layer_norm_gradients},
+    {"gelu_chain",
+     bf16,
+     {{64, 256}, {256}, {64, 256}},
+     [](const Tensors& a) { return Tensors{gelu_tanh(a[0] + a[1]) * 0.5 + a[2]}; }},
+    {"masked_sum",
+     f32,
+     {{64, 256}, {64, 256}},
+     [](const Tensors& a) { return Tensors{sum(where(a[1] > 0.0, a[0], 0.0), {1})}; }},
+    {"several_outputs",
+     f32,
+     {{64, 256}},
+     [](const Tensors& a) {
+       const Tensor x = a[0] + 1.0;
+       return Tensors{x, tanh(x), x > 0.5};
+     }},
+    {"sum_of_columns",
+     bf16,
+     {{1024, 512}, {1024, 512}},
+     [](const Tensors& a) { return Tensors{sum(a[0] * tanh(a[1]), {0})}; }},
+    {"sum_in_parts",
+     f32,
+     {{1 << 20}},
+     [](const Tensors& a) { return Tensors{mean(square(a[0]))}; }},
+    {"transposed",
+     f32,
+     {{512, 512}, {512, 512}},
+     [](const Tensors& a) { return Tensors{transpose(exp(a[0]), 0, 1) + a[1]}; }},
+};
+
+// The texts of a fused step's kernels.
+std::string text_of(const Golden& golden, Device device) {
+  Tensors arguments;
+  for (const Dims& shape : golden.arguments)
+    arguments.push_back(empty(shape, {.dtype = golden.dtype, .device = device}));
+  if (device.is_cpu()) {
+    for (Tensor& x : arguments) fill_(x, 0);
+  }
+  auto step = compile(golden.function, {.mode = Mode::fused, .fallback = OnFallback::refuse});
+  step(arguments);
+  std::string text;
+  for (const GeneratedKernel& kernel : step.kernels()) {
+    text += "// kernel of";
+    for (const std::string& call : kernel.calls) text += " " + call;
+    text += "\n" + kernel.source;
+  }
+  return text;
+}
+
+// Of "_ZN4brrr3k12...", an entry of joined texts: 12.
+std::size_t number_of(const std::string& entry) {
+  const std::size_t at = entry.find("4brrr") + 5, k = entry.find('k', at);
+  const std::size_t digits = std::stoul(entry.substr(at, k - at)) - 1;
+  return std::stoul(entry.substr(k + 1, digits));
+}
+
+// Compares a text with its file, or writes the file if BRRR_WRITE_GOLDEN is set.
+void check_golden(const std::string& name, const std::string& text) {
+  const std::string path = testing::source_path("tests/golden/kernels/" + name + ".txt");
+  if (std::getenv("BRRR_WRITE_GOLDEN")) {
+    std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+    std::ofstream(path) << text;
+    return;
+  }
+  std::ifstream in(path);
+  const std::string wanted{std::istreambuf_iterator<char>(in), {}};
+  INFO(path << " differs from what is generated; if that is meant, write the files again with\n"
+            << "BRRR_WRITE_GOLDEN=1 build/release/bin/brrr_tests '[golden_kernels]'");
+  CHECK(text == wanted);
+}
+
+}  // namespace
+
+TEST_CASE("kernels of a fixed set of steps have the texts of their files on the CPU",
+          "[fuse][golden_kernels]") {
+  for (const Golden& golden : kGolden)
+    check_golden(std::string(golden.name) + ".cpu", text_of(golden, cpu));
+}
+
+TEST_CASE("kernels of a fixed set of steps have the texts of their files on CUDA",
+          "[fuse][golden_kernels]") {
+  const testing::NoDiskCache off;
+  testing::FakeCuda fake({.with_nvrtc = true});
+  for (const Golden& golden : kGolden)
+    check_golden(std::string(golden.name) + ".cuda", text_of(golden, cuda(0)));
+  CHECK(fake.problem() == "");
+}
+
+TEST_CASE("there is no file of a text that nobody compares", "[fuse][golden_kernels]") {
+  std::set<std::string> wanted, found;
+  for (const Golden& golden : kGolden) {
+    for (const char* device : {".cpu.txt", ".cuda.txt"})
+      wanted.insert(std::string(golden.name) + device);
+  }
+  for (const auto& file :
+       std::filesystem::directory_iterator(testing::source_path("tests/golden/kernels")))
+    found.insert(file.path().filename().string());
+  CHECK(found == wanted);
+}
+
+TEST_CASE("a fused kernel on CUDA has registers and a source", "[fuse]") {
+  const testing::NoDiskCache off;
+  testing::FakeCuda fake({.with_nvrtc = true});
+  {
+    auto step = compile([](const Tensor& x) { return tanh(x * 2.0); }, {.mode = Mode::fused});
+    step(empty({64}, {.device = cuda(0)}));
+    const std::vector<GeneratedKernel> kernels = step.kernels();
+    REQUIRE(kernels.size() == 1);
+    CHECK(kernels[0].registers == 40);
+    CHECK(kernels[0].local_bytes == 0);
+    CHECK_THAT(kernels[0].source, Catch::Contains("extern \"C\" __global__"));
+    CHECK_THAT(step.explain(), Catch::Contains(" flop, 40 registers, no spills (at "));
+  }
+  CHECK(fake.problem() == "");
+}
+
+TEST_CASE("every kernel of the fused programs compiles for sm_80 and sm_90", "[fuse][kernels]") {
+  if (const std::string why = cu::open_library(cu::Library::nvrtc); !why.empty()) {
+    testing::skip(why);
+    return;
+  }
+  if (!in_this_part("fused")) return;  // all of them are one part
+  std::vector<std::string> texts, names;
+  {
+    const testing::NoDiskCache off;
+    testing::FakeCuda fake({.with_nvrtc = true});
+    std::size_t seen = 0;
+    std::set<std::string> known;
+    run_fused_programs(cuda(0), [&](const std::string& name) {
+      fake.run_all();
+      const std::vector<std::string> all = fake.compiled();
+      for (; seen < all.size(); ++seen) {
+        if (!known.insert(all[seen]).second) continue;
+        texts.push_back(testing::own_text(all[seen]));
+        names.push_back(name);
+      }
+    });
+    CHECK(fake.problem() == "");
+  }
+  CHECK(texts.size() > 40);
+  const testing::NoDiskCache off;
+  for (const int architecture : {80, 90}) {
+    int registers = 0, local_bytes = 0, kernels = 0;
+    std::string widest;
+    constexpr std::size_t kTogether = 32;  // NVRTC reads its preludes once a program
+    for (std::size_t i = 0; i < texts.size(); i += kTogether) {
+      const std::size_t end = std::min(i + kTogether, texts.size());
+      std::string cubin;
+      CHECK_NOTHROW(cubin = jit::compile_to_cubin(
+                        testing::joined(std::span(texts).subspan(i, end - i)), architecture));
+      for (const testing::KernelResources& kernel : testing::resources_of(cubin)) {
+        const std::string& name = names[i + number_of(kernel.entry)];
+        INFO(name << " for sm_" << architecture);
+        ++kernels;
+        CHECK(kernel.registers <= 255);
+        CHECK(kernel.shared_bytes <= 48 * 1024);
+        CHECK(kernel.local_bytes <= 32);  // around the slow paths of a division and of sin
+        if (kernel.registers > registers) widest = name;
+        registers = std::max(registers, kernel.registers);
+        local_bytes = std::max(local_bytes, kernel.local_bytes);
+      }
+    }
+    CHECK(kernels >= static_cast<int>(texts.size()));
+    std::printf(
+        "%d kernels of fused programs for sm_%d: at most %d registers (%s), %d bytes of "
+        "stack and spills\n",
+        kernels, architecture, registers, widest.c_str(), local_bytes);
+  }
+}
+
+}  // namespace brrr::test
