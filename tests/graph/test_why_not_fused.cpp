@@ -63,6 +63,13 @@ TEST_CASE("each edge that is not fused has its reason", "[fuse]") {
          const Tensor x = exp(a[0]);
          return Tensors{x + transpose(x, 0, 1)};
        }},
+      {"exp -> mul: in place",
+       {{50, 80}},
+       [](const Tensors& a) {
+         Tensor x = narrow(a[0], 0, 1, 49);
+         mul_(x, exp(narrow(a[0], 0, 0, 49)));
+         return Tensors{};
+       }},
       {"exp -> mul: needed outside",
        {{8, 10}},
        [](const Tensors& a) {

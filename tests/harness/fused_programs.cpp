@@ -109,6 +109,14 @@ const std::vector<Program> kPrograms = {
        add_(x, a[1]);
        return Tensors{x * 2.0};
      }},
+    {"rows that the ones before them scale in place",
+     {{50, 80}},
+     2,
+     [](const Tensors& a) {
+       Tensor x = narrow(a[0], 0, 1, 49);
+       mul_(x, exp(narrow(a[0], 0, 0, 49)));
+       return Tensors{x * 2.0};
+     }},
     {"halves that are exchanged in place",
      {{4, 8}},
      3,
