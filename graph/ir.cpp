@@ -7,6 +7,7 @@
 
 #include "brrr/dispatch/op_info.h"
 #include "brrr/graph/flow.h"
+#include "brrr/graph/fusion_report.h"
 #include "brrr/tensor/error.h"
 
 namespace brrr::graph {
@@ -212,6 +213,19 @@ std::string list_of(std::span<const Value> values) {
   return "[" + text + "]";
 }
 
+std::string unfused_as_json(const Graph& graph) {
+  std::string text;
+  for (const UnfusedEdge& edge : describe_unfused(graph)) {
+    text += fmt::format(
+        "{}\n    {{\"why\": {}, \"value\": {}, \"producer\": {}, \"consumer\": {}, "
+        "\"producer_line\": {}, \"consumer_line\": {}}}",
+        text.empty() ? "" : ",", quoted(name_of(edge.why)), quoted(edge.value),
+        quoted(edge.producer), quoted(edge.consumer), quoted(edge.producer_line),
+        quoted(edge.consumer_line));
+  }
+  return text;
+}
+
 std::string as_json(const Graph& graph) {
   const std::vector<std::string> places = places_of(graph.nodes);
   std::string nodes, buffers, outputs;
@@ -237,8 +251,8 @@ std::string as_json(const Graph& graph) {
   }
   return fmt::format(
       "{{\n  \"device\": \"{}\",\n  \"buffers\": [{}],\n  \"nodes\": [{}],\n  \"outputs\": "
-      "[{}]\n}}\n",
-      to_string(graph.device), buffers, nodes, outputs);
+      "[{}],\n  \"unfused\": [{}]\n}}\n",
+      to_string(graph.device), buffers, nodes, outputs, unfused_as_json(graph));
 }
 
 }  // namespace

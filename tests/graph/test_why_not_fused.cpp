@@ -111,6 +111,15 @@ TEST_CASE("a kernel has a limited number of operands", "[fuse]") {
   CHECK(reasons_of(edges) == "add -> add: too many operands");
 }
 
+TEST_CASE("a kernel has a limited number of calls", "[fuse]") {
+  const auto chain = [](const Tensors& a) {
+    Tensor x = a[0];
+    for (int i = 0; i < 100; ++i) x = tanh(x);
+    return Tensors{x};
+  };
+  CHECK(reasons_of(edges_of(chain, {{5, 7}})) == "tanh -> tanh: too many values");
+}
+
 TEST_CASE("an expensive value that several elements need is computed once", "[fuse]") {
   static const Op costly =
       register_op({.name = "test_costly",
