@@ -10,6 +10,7 @@
 
 #include "brrr/autograd/autograd.h"
 #include "brrr/autograd/journal.h"
+#include "brrr/graph/first_call_progress.h"
 #include "brrr/graph/fusion_report.h"
 #include "brrr/graph/guards.h"
 #include "brrr/graph/program.h"
@@ -132,6 +133,7 @@ std::unique_ptr<Program> CompiledStep::State::plan(Graph graph) {
     Graph fused = graph;
     run_pass(fused, graph::fuse, "fuse");
     graph::check_required(graph, fused, options.name);
+    const graph::FirstCallProgress progress(options.name);
     try {
       return std::make_unique<Program>(std::move(fused), arena, program_options());
     } catch (const OutOfMemory&) {
@@ -309,6 +311,8 @@ std::vector<Tensor> CompiledStep::State::call(const Arguments& arguments,
   const std::string why = found->program->alias_problem(arguments.tensors);
   if (!why.empty() || !found->program->accumulates()) gradients.unlock();
   if (!why.empty()) return fall_back(arguments, function, {Fallback::aliases, why});
+  std::optional<graph::FirstCallProgress> progress;
+  if (found->calls == 0) progress.emplace(options.name);
   std::vector<Tensor> results = found->program->run(arguments.tensors);
   ++found->calls;
   return results;

@@ -21,6 +21,9 @@ struct DeviceState;
 namespace on_cuda {
 enum class ProgrammaticLaunch : std::uint8_t;
 }
+namespace jit {
+class KernelCollection;
+}
 namespace autograd {
 class Journal;
 struct DoomedNodes;
@@ -45,7 +48,8 @@ struct ThreadContext {
   // --- Choices of kernels and launches ---
   std::int8_t matmul_precision = -1;  // a Precision: MatmulPrecisionGuard; -1: the process's
   std::int8_t matmul_choice = -1;     // a Choice: MatmulChoiceGuard; -1: the process's
-  on_cuda::ProgrammaticLaunch programmatic_launch{};  // of kernels: ProgrammaticScope
+  on_cuda::ProgrammaticLaunch programmatic_launch{};   // of kernels: ProgrammaticScope
+  jit::KernelCollection* kernel_collection = nullptr;  // notes kernels instead of loading them
 
   // --- Tracing (dispatch/tracing.h) ---
   TraceListener* trace_listener = nullptr;  // the trace that records this thread

@@ -46,6 +46,7 @@ class CudaBodyKernel final : public BodyKernel {
     KernelFacts facts{.source = loaded_.source};
     if (!loaded_.functions.empty()) cu::make_current(cu::device_state(loaded_.device.index));
     for (const CUfunction function : loaded_.functions) {
+      if (!function) continue;  // its text was only collected
       int registers = 0, local_bytes = 0;
       BRRR_CUDA(cuFuncGetAttribute, &registers, CU_FUNC_ATTRIBUTE_NUM_REGS, function);
       BRRR_CUDA(cuFuncGetAttribute, &local_bytes, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, function);

@@ -6,6 +6,8 @@ namespace brrr::on_cuda {
 
 void launch_programmatic(CUfunction kernel, Grid grid, unsigned threads,
                          const cu::CudaStream& stream, void** arguments, unsigned shared_bytes) {
+  if (thread_context.kernel_collection) [[unlikely]]
+    return;
   ProgrammaticLaunch& programmatic = thread_context.programmatic_launch;
   const bool early = programmatic == ProgrammaticLaunch::always && stream.on->major >= 9;
   if (programmatic == ProgrammaticLaunch::after_first) programmatic = ProgrammaticLaunch::always;

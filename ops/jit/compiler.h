@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include <brrr/ops/jit/disk_cache.h>
 #include <brrr/tensor/device.h>
 
 namespace brrr::jit {
@@ -34,6 +35,31 @@ CUfunction load_kernel(Device device, const char* entry, std::string_view source
 // Several entries of one source, in order.
 std::vector<CUfunction> load_kernels(Device device, const std::vector<const char*>& entries,
                                      std::string_view source, const CompileOptions& options = {});
+
+// While it collects, kernels that this thread asks for are noted and not loaded: load_kernels gives
+// null functions, and launch_programmatic launches nothing. compile() ends that and compiles what
+// no cache has, several texts at a time; the next load of each finds its cubin.
+class KernelCollection {
+ public:
+  explicit KernelCollection(Device device);
+  ~KernelCollection();
+  KernelCollection(const KernelCollection&) = delete;
+  KernelCollection& operator=(const KernelCollection&) = delete;
+
+  void add(std::string_view source, const CompileOptions& options);
+  // Returns how many it compiled. What does not compile is left to the load, which throws.
+  int compile();
+
+ private:
+  struct Item {
+    std::string source, text;
+    Hash128 key;
+  };
+  void stop();
+
+  Device device_;
+  std::vector<Item> items_;
+};
 
 // The same without a GPU: the cubin for sm_<architecture>, through the disk cache.
 std::string compile_to_cubin(std::string_view source, int architecture,

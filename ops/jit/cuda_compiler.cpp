@@ -1,10 +1,12 @@
 // Owns NVRTC and what comes of it: cubins on disk, modules in memory.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <thread>
 
 #include "brrr/ops/jit/compiler.h"
 #include "brrr/ops/jit/disk_cache.h"
@@ -109,9 +111,38 @@ Hash128 key_of(const std::string& text, int architecture) {
   return hash_of(key);
 }
 
+struct LessHash {
+  bool operator()(const Hash128& a, const Hash128& b) const {
+    return std::tie(a.low, a.high) < std::tie(b.low, b.high);
+  }
+};
+
+// Cubins that were compiled before anybody loaded them, until they are.
+struct Ahead {
+  std::mutex mutex;
+  std::map<Hash128, std::string, LessHash> cubins;
+
+  void put(const Hash128& key, std::string cubin) {
+    const std::lock_guard lock(mutex);
+    cubins.emplace(key, std::move(cubin));
+  }
+  // "": there is none.
+  std::string take(const Hash128& key) {
+    const std::lock_guard lock(mutex);
+    const auto found = cubins.find(key);
+    if (found == cubins.end()) return "";
+    return std::move(cubins.extract(found).mapped());
+  }
+};
+Ahead& ahead() {
+  static Ahead* instance = new Ahead;
+  return *instance;
+}
+
 std::string cubin_of(const std::string& text, std::string_view source, int architecture,
                      const Hash128& key, bool& from_disk) {
-  std::string cubin;
+  std::string cubin = ahead().take(key);
+  if (!cubin.empty()) return cubin;
   switch (disk_cache::read(key, "cubin", cubin)) {
     case disk_cache::Found::yes:
       disk_hits.fetch_add(1, std::memory_order_relaxed);
@@ -160,8 +191,60 @@ std::string compile_to_cubin(std::string_view source, int architecture,
   return cubin_of(text, source, architecture, key_of(text, architecture), from_disk);
 }
 
+KernelCollection::KernelCollection(Device device) : device_(device) {
+  thread_context.kernel_collection = this;
+}
+KernelCollection::~KernelCollection() { stop(); }
+void KernelCollection::stop() { thread_context.kernel_collection = nullptr; }
+
+void KernelCollection::add(std::string_view source, const CompileOptions& options) {
+  std::string text = whole_text(source, options);
+  const Hash128 key = key_of(text, architecture_of(device_));
+  if (std::ranges::find(items_, key, &Item::key) == items_.end())
+    items_.push_back({std::string(source), std::move(text), key});
+}
+
+int KernelCollection::compile() {
+  stop();
+  const cu::DeviceState* const state = &cu::device_state(device_.index);
+  std::erase_if(items_, [&](const Item& item) {
+    std::string cubin;
+    Modules& cache = modules();
+    const std::lock_guard lock(cache.mutex);
+    return cache.loaded.contains({item.key, state}) ||
+           disk_cache::read(item.key, "cubin", cubin) == disk_cache::Found::yes;
+  });
+  const int architecture = architecture_of(device_);
+  std::atomic<std::size_t> next{0};
+  std::atomic<int> made{0};
+  const auto work = [&] {
+    for (std::size_t i = next++; i < items_.size(); i = next++) {
+      try {
+        std::string cubin = run_nvrtc(items_[i].text, items_[i].source, architecture);
+        disk_cache::write(items_[i].key, "cubin", cubin);
+        ahead().put(items_[i].key, std::move(cubin));
+        ++made;
+      } catch (const Error&) {
+      }
+    }
+  };
+  {
+    constexpr std::size_t kMostThreads = 16;
+    const std::size_t threads = std::min<std::size_t>(
+        {items_.size(), std::max(1u, std::thread::hardware_concurrency()), kMostThreads});
+    std::vector<std::jthread> others;
+    for (std::size_t i = 1; i < threads; ++i) others.emplace_back(work);
+    work();
+  }
+  return made;
+}
+
 std::vector<CUfunction> load_kernels(Device device, const std::vector<const char*>& entries,
                                      std::string_view source, const CompileOptions& options) {
+  if (KernelCollection* const collection = thread_context.kernel_collection) {
+    collection->add(source, options);
+    return std::vector<CUfunction>(entries.size(), nullptr);
+  }
   cu::DeviceState& state = cu::device_state(device.index);
   cu::make_current(state);
   const int architecture = architecture_of(device);

@@ -8,6 +8,7 @@
 #include <functional>
 #include <iterator>
 #include <set>
+#include <thread>
 
 #include "brrr/autograd/autograd.h"
 #include "brrr/graph/compile.h"
@@ -162,6 +163,120 @@ TEST_CASE("a fused kernel on CUDA has registers and a source", "[fuse]") {
     CHECK_THAT(step.explain(), Catch::Contains(" flop, 40 registers, no spills (at "));
   }
   CHECK(fake.problem() == "");
+}
+
+TEST_CASE("on CUDA a short reduction does not store what it reduces", "[fuse]") {
+  const testing::NoDiskCache off;
+  testing::FakeCuda fake({.with_nvrtc = true});
+  {
+    auto step = compile(
+        [](const Tensor& x) {
+          const Tensor y = tanh(x);
+          return std::pair(y, sum(y, {0}));
+        },
+        {.mode = Mode::fused});
+    step(empty({40, 12}, {.device = cuda(0)}));
+    const std::vector<UnfusedEdge> edges = step.unfused();
+    REQUIRE(edges.size() == 1);
+    CHECK(edges[0].why == WhyNotFused::delays_readers);
+  }
+  CHECK(fake.problem() == "");
+}
+
+TEST_CASE("collected kernels are compiled together, and found by the loads that follow", "[fuse]") {
+  const testing::NoDiskCache off;
+  testing::FakeCuda fake({.with_nvrtc = true});
+  {
+    const Device device = cuda(0);
+    const auto text_of = [](const char* name) {
+      return std::string("extern \"C\" __global__ void ") + name + "() {}";
+    };
+    const char* const names[] = {"first", "second", "third"};
+    jit::load_kernel(device, "first", text_of("first"));  // loaded before
+    const std::size_t before = fake.compiled().size();
+    jit::KernelCollection collection(device);
+    for (int i = 0; i < 2; ++i) {
+      for (const char* name : names) CHECK_FALSE(jit::load_kernel(device, name, text_of(name)));
+    }
+    CHECK(fake.compiled().size() == before);
+    CHECK(collection.compile() == 2);
+    CHECK(fake.compiled().size() == before + 2);
+    for (const char* name : names) CHECK(jit::load_kernel(device, name, text_of(name)));
+    CHECK(fake.compiled().size() == before + 2);
+  }
+  {
+    // A text that does not compile is left to the load.
+    jit::KernelCollection collection(cuda(0));
+    jit::load_kernel(cuda(0), "bad", "#error");
+    CHECK(collection.compile() == 0);
+    CHECK_THROWS_WITH(jit::load_kernel(cuda(0), "bad", "#error"),
+                      Catch::Contains("expected a kernel that compiles for sm_90"));
+  }
+  CHECK(fake.problem() == "");
+}
+
+TEST_CASE("kernels of a fused step are compiled once, before the first is launched", "[fuse]") {
+  const testing::NoDiskCache off;
+  testing::FakeCuda fake({.with_nvrtc = true});
+  testing::define_kernels(fake);  // of a graph's edges; generated ones do nothing
+  {
+    constexpr int kKernels = 6;  // a slice of what is also returned begins another one
+    auto step = compile(
+        [](const Tensor& x) {
+          Tensors results;
+          Tensor y = x;
+          for (int i = 0; i < kKernels; ++i) {
+            y = narrow(y, 0, 1, 20 - i);
+            for (int k = 0; k <= i + 1; ++k) y = tanh(y);
+            results.push_back(y);
+          }
+          return results;
+        },
+        {.mode = Mode::fused});
+    const Tensor x = empty({21, 8}, {.device = cuda(0)});
+    const auto generated = [&] {
+      return std::ranges::count_if(fake.compiled(), [](const std::string& text) {
+        return text.find("namespace of_fused") != std::string::npos;
+      });
+    };
+    cu::count_calls(true);
+    step(x);
+    const std::int64_t launches =
+        cu::call_count("cuLaunchKernelEx") + cu::call_count("cuLaunchKernel");
+    cu::count_calls(false);
+    CHECK(step.kernels().size() == kKernels);
+    CHECK(generated() == kKernels);
+    CHECK(launches >= kKernels);
+    CHECK(launches < 2 * kKernels);  // some are copies of the argument and the results
+    for (int i = 0; i < 2; ++i) step(x);
+    CHECK(generated() == kKernels);
+    for (const GeneratedKernel& kernel : step.kernels()) CHECK(kernel.registers == 40);
+  }
+  CHECK(fake.problem() == "");
+}
+
+TEST_CASE("NVRTC gives the same cubins to threads side by side", "[fuse]") {
+  if (const std::string why = cu::open_library(cu::Library::nvrtc); !why.empty()) {
+    testing::skip(why);
+    return;
+  }
+  const testing::NoDiskCache off;
+  constexpr std::size_t kTexts = 4;
+  std::string texts[kTexts], alone[kTexts], together[kTexts];
+  for (std::size_t i = 0; i < kTexts; ++i) {
+    texts[i] = "extern \"C\" __global__ void scale(float* x) { x[threadIdx.x] *= " +
+               std::to_string(i + 2) + "; }";
+    alone[i] = jit::compile_to_cubin(texts[i], 90);
+  }
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 0; i < kTexts; ++i)
+      threads.emplace_back([&, i] { together[i] = jit::compile_to_cubin(texts[i], 90); });
+  }
+  for (std::size_t i = 0; i < kTexts; ++i) {
+    CHECK_FALSE(alone[i].empty());
+    CHECK(together[i] == alone[i]);
+  }
 }
 
 TEST_CASE("every kernel of the fused programs compiles for sm_80 and sm_90", "[fuse][kernels]") {

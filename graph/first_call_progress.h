@@ -1,0 +1,37 @@
+// A status line on a terminal while the first call of a step takes long: kernels are compiled and
+// products measured in it.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <mutex>
+#include <string>
+#include <thread>
+
+namespace brrr::graph {
+
+class FirstCallProgress {
+ public:
+  // Shows a line on stderr, if that is a terminal, once a second has passed.
+  explicit FirstCallProgress(const std::string& name);
+  // On `out`, after `delay` and then each `delay`.
+  FirstCallProgress(std::string name, std::FILE* out, std::chrono::milliseconds delay);
+  // Erases the line.
+  ~FirstCallProgress();
+  FirstCallProgress(const FirstCallProgress&) = delete;
+  FirstCallProgress& operator=(const FirstCallProgress&) = delete;
+
+ private:
+  void show();
+
+  std::string name_;
+  std::FILE* out_;
+  std::chrono::milliseconds delay_;
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  bool done_ = false;
+  std::thread thread_;
+};
+
+}  // namespace brrr::graph
