@@ -10,7 +10,7 @@
 #include "brrr/ops/jit/render.h"
 #include "brrr/ops/matmul.h"
 #include "brrr/tensor/cuda_runtime.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 #include "brrr/tensor/tensor_impl.h"
 
 namespace brrr::on_cuda {
