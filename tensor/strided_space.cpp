@@ -13,6 +13,30 @@ void swap_dims(StridedSpace& space, int a, int b) {
   for (int k = 0; k < space.operands; ++k) std::swap(space.stride[k][a], space.stride[k][b]);
 }
 
+// Appends a dimension in which operand k has the stride stride_of(k), or joins it to the last one
+// if all operands pass through both as one. A dimension of size 1 is dropped.
+template <class StrideOf>
+inline void append_dim(StridedSpace& space, int operands, std::int64_t size, StrideOf stride_of) {
+  if (size == 1) return;
+  int last = space.rank - 1;
+  bool joins = last >= 0;
+  for (int k = 0; joins && k < operands; ++k) joins = space.stride[k][last] == stride_of(k) * size;
+  if (joins) {
+    space.size[last] *= size;
+  } else {
+    space.add_dim(size);
+    ++last;
+  }
+  for (int k = 0; k < operands; ++k) space.stride[k][last] = stride_of(k);
+}
+
+// A space that lost all its dimensions has one element.
+void require_dim(StridedSpace& space) {
+  if (space.rank > 0) return;
+  space.add_dim(1);
+  for (int k = 0; k < space.operands; ++k) space.stride[k][0] = 1;
+}
+
 }  // namespace
 
 StridedSpace space_of_dims(std::span<const std::int64_t> shape,
@@ -35,13 +59,17 @@ void split_dims(StridedSpace& kept, StridedSpace& reduced, const Tensor& input,
   const int rank = in.word.rank();
   const bool keeps_dims = out.word.rank() == rank;
   for (int d = 0, of_output = 0; d < rank; ++d) {
-    const bool is_reduced = mask >> d & 1;
-    StridedSpace& space = is_reduced ? reduced : kept;
-    space.stride[0][space.rank] = in.strides[d];
-    if (!is_reduced) space.stride[1][space.rank] = out.strides[of_output];
-    if (!is_reduced || keeps_dims) ++of_output;
-    space.add_dim(in.dims[d]);
+    if (mask >> d & 1) {
+      append_dim(reduced, 1, in.dims[d], [&](int) { return in.strides[d]; });
+      of_output += keeps_dims;
+    } else {
+      append_dim(kept, 2, in.dims[d],
+                 [&](int k) { return k == 0 ? in.strides[d] : out.strides[of_output]; });
+      ++of_output;
+    }
   }
+  require_dim(kept);
+  require_dim(reduced);
 }
 
 void sort_dims(StridedSpace& space) {
@@ -58,27 +86,12 @@ void sort_dims(StridedSpace& space) {
 }
 
 void coalesce(StridedSpace& space) {
-  int last = -1;  // of the dimensions that stay
-  for (int d = 0; d < space.rank; ++d) {
-    if (space.size[d] == 1) continue;
-    bool joins = last >= 0;
-    for (int k = 0; joins && k < space.operands; ++k) {
-      joins = space.stride[k][last] == space.stride[k][d] * space.size[d];
-    }
-    if (joins) {
-      space.size[last] *= space.size[d];
-    } else {
-      ++last;
-      space.size[last] = space.size[d];
-    }
-    for (int k = 0; k < space.operands; ++k) space.stride[k][last] = space.stride[k][d];
+  const int rank = space.rank;
+  space.rank = 0;
+  for (int d = 0; d < rank; ++d) {
+    append_dim(space, space.operands, space.size[d], [&](int k) { return space.stride[k][d]; });
   }
-  if (last < 0) {
-    last = 0;
-    space.size[0] = 1;
-    for (int k = 0; k < space.operands; ++k) space.stride[k][0] = 1;
-  }
-  space.rank = last + 1;
+  require_dim(space);
 }
 
 void move_dim(StridedSpace& space, int dim, int to) {

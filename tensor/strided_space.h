@@ -44,9 +44,10 @@ inline void add_operand(StridedSpace& space, const Tensor& tensor) {
   add_operand(space, tensor.shape(), tensor.strides());
 }
 
-// Adds the dimensions of a reduction over those in `mask`: to `kept` the others, with input and
-// output as operands, to `reduced` those of one result, with the input. The output has the kept
-// dimensions, or all of them with 1 in place of the reduced ones.
+// Splits the dimensions of a reduction between two empty spaces, both without dimensions that join
+// the one before them: `reduced` gets those in `mask`, with the input as its operand, `kept` the
+// rest, with input and output. The output has the kept dimensions, or all of them with 1 in place
+// of the reduced ones.
 void split_dims(StridedSpace& kept, StridedSpace& reduced, const Tensor& input,
                 const Tensor& output, std::uint64_t mask);
 

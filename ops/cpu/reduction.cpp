@@ -32,9 +32,10 @@ class Reduction {
         out_(static_cast<char*>(out.data())),
         out_type_(out.dtype()) {
     split_dims(kept_, reduced_, in, out, static_cast<std::uint64_t>(mask));
-    sort_dims(reduced_);  // their order is free
-    coalesce(kept_);
-    coalesce(reduced_);
+    if (reduced_.rank > 1) {
+      sort_dims(reduced_);  // their order is free
+      coalesce(reduced_);
+    }
     kept_count_ = kept_.count();
     reduced_count_ = reduced_.count();
     plan();

@@ -126,4 +126,16 @@ TEST_CASE("the dimensions of a reduction are split between two spaces", "[stride
     CHECK(reduced.count() == 15);
     CHECK(reduced.stride[0][0] == 20);
   }
+  // Adjacent dimensions join.
+  const auto ranks = [&x](std::uint64_t mask, const Dims& results) {
+    StridedSpace kept, reduced;
+    split_dims(kept, reduced, x, make_tensor(f32, results, cpu), mask);
+    CHECK(kept.count() * reduced.count() == 120);
+    return std::pair(kept.rank, reduced.rank);
+  };
+  CHECK(ranks(0b1001, {3, 4}) == std::pair(1, 2));
+  CHECK(ranks(0b1010, {2, 4}) == std::pair(2, 2));
+  CHECK(ranks(0b1100, {2, 3}) == std::pair(1, 1));
+  CHECK(ranks(0b1100, {2, 3, 1, 1}) == std::pair(1, 1));
+  CHECK(ranks(0b1111, {}) == std::pair(1, 1));
 }
