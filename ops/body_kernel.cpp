@@ -6,17 +6,9 @@ namespace brrr {
 
 StridedSpace space_of(const BodySpec& spec, std::uint32_t mask,
                       std::span<const Tensor* const> operands) {
-  const auto chosen = [mask](std::span<const std::int64_t> values) {
-    Dims dims;
-    for (std::size_t d = 0; d < values.size(); ++d) {
-      if (mask >> d & 1) dims.push_back(values[d]);
-    }
-    return dims;
-  };
-  StridedSpace space = space_of(chosen(spec.dims));
-  for (const Tensor* each : operands)
-    add_operand(space, chosen(each->shape()), chosen(each->strides()));
-  return space;
+  StridedSpace space = space_of(spec.dims);
+  for (const Tensor* each : operands) add_operand(space, *each);
+  return choose_dims(space, mask);
 }
 
 bool is_generated([[maybe_unused]] Device device, const BodySpec& spec,

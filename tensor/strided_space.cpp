@@ -72,6 +72,17 @@ void split_dims(StridedSpace& kept, StridedSpace& reduced, const Tensor& input,
   require_dim(reduced);
 }
 
+StridedSpace choose_dims(const StridedSpace& space, std::uint32_t mask) {
+  StridedSpace chosen;
+  chosen.operands = space.operands;
+  for (int d = 0; d < space.rank; ++d) {
+    if (!(mask >> d & 1)) continue;
+    for (int k = 0; k < space.operands; ++k) chosen.stride[k][chosen.rank] = space.stride[k][d];
+    chosen.add_dim(space.size[d]);
+  }
+  return chosen;
+}
+
 void sort_dims(StridedSpace& space) {
   const auto before = [&space](int a, int b) {
     for (int k = 0; k < space.operands; ++k) {

@@ -51,6 +51,9 @@ inline void add_operand(StridedSpace& space, const Tensor& tensor) {
 void split_dims(StridedSpace& kept, StridedSpace& reduced, const Tensor& input,
                 const Tensor& output, std::uint64_t mask);
 
+// The dimensions of a space that have their bit in `mask`, with all operands.
+StridedSpace choose_dims(const StridedSpace& space, std::uint32_t mask);
+
 // Orders dimensions by the first operand's strides, largest first; the other operands' strides
 // break ties.
 void sort_dims(StridedSpace& space);

@@ -23,6 +23,7 @@ enum class ProgrammaticLaunch : std::uint8_t;
 }
 namespace jit {
 class KernelCollection;
+struct LoadedKernels;
 }
 namespace autograd {
 class Journal;
@@ -50,6 +51,7 @@ struct ThreadContext {
   std::int8_t matmul_choice = -1;     // a Choice: MatmulChoiceGuard; -1: the process's
   on_cuda::ProgrammaticLaunch programmatic_launch{};   // of kernels: ProgrammaticScope
   jit::KernelCollection* kernel_collection = nullptr;  // notes kernels instead of loading them
+  jit::LoadedKernels* loaded_kernels = nullptr;        // gets what is loaded: LoadedKernelsScope
 
   // --- Tracing (dispatch/tracing.h) ---
   TraceListener* trace_listener = nullptr;  // the trace that records this thread

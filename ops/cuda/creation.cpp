@@ -13,12 +13,10 @@ struct Types {
 };
 
 // `variant` distinguishes kernels of one op and types.
-void run(Elementwise& work, Op op, Types types, const Tensor& output, int variant,
-         jit::Body (*make)(const void*)) {
+void run(Elementwise& work, Op op, Types types, int variant, jit::Body (*make)(const void*)) {
   work.what = static_cast<std::uint64_t>(op) | static_cast<std::uint64_t>(variant) << 16 |
               static_cast<std::uint64_t>(types.to) << 22 |
               static_cast<std::uint64_t>(types.from) << 25;
-  work.outputs[0] = output.impl();
   work.make = make;
   work.of = &types;
   run_elementwise(work);
@@ -78,8 +76,9 @@ jit::Body make_lower(const void* of) {
 void copy(const Call& call, Tensor* outputs) {
   const Tensor& from = call.input(0);
   Elementwise work;
-  work.inputs[work.n_inputs++] = from.impl();
-  run(work, Op::copy, {from.dtype(), outputs[0].dtype()}, outputs[0], 0, make_copy);
+  work.add_output(outputs[0]);
+  work.add_input(from);
+  run(work, Op::copy, {from.dtype(), outputs[0].dtype()}, 0, make_copy);
 }
 
 void cast(const Call& call, Tensor* outputs) { copy(call, outputs); }
@@ -89,18 +88,19 @@ void empty(const Call&, Tensor*) {}
 void full(const Call& call, Tensor* outputs) {
   const DType dtype = outputs[0].dtype();
   Elementwise work;
-  work.scalars[work.n_scalars++] =
-      jit::scalar_bits(call.attrs[0], is_floating(call.dtype), jit::register_dtype(dtype));
-  run(work, Op::full, {dtype, dtype}, outputs[0], 0, make_full);
+  work.add_output(outputs[0]);
+  work.add_scalar(
+      jit::scalar_bits(call.attrs[0], is_floating(call.dtype), jit::register_dtype(dtype)));
+  run(work, Op::full, {dtype, dtype}, 0, make_full);
 }
 
 void arange(const Call& call, Tensor* outputs) {
   const DType type = is_floating(call.dtype) ? f64 : i64;
   write_contiguous(outputs[0], [&](Tensor& output) {
     Elementwise work;
-    for (int i = 0; i < 2; ++i)
-      work.scalars[work.n_scalars++] = static_cast<std::uint64_t>(call.attrs[i].bits);
-    run(work, Op::arange, {type, output.dtype()}, output, 0, make_arange);
+    work.add_output(output);
+    for (int i = 0; i < 2; ++i) work.add_scalar(static_cast<std::uint64_t>(call.attrs[i].bits));
+    run(work, Op::arange, {type, output.dtype()}, 0, make_arange);
   });
 }
 
@@ -111,11 +111,11 @@ void triangle(const Call& call, Tensor* outputs) {
   const bool upper = call.attrs[1].i() != 0;
   write_contiguous(outputs[0], [&](Tensor& output) {
     Elementwise work;
-    work.inputs[work.n_inputs++] = from.impl();
-    for (std::int64_t value : {output.size(-1), output.size(-2), call.attrs[0].i()}) {
-      work.scalars[work.n_scalars++] = static_cast<std::uint64_t>(value);
-    }
-    run(work, Op::triangle, {output.dtype(), output.dtype()}, output, upper,
+    work.add_output(output);
+    work.add_input(from);
+    for (std::int64_t value : {output.size(-1), output.size(-2), call.attrs[0].i()})
+      work.add_scalar(static_cast<std::uint64_t>(value));
+    run(work, Op::triangle, {output.dtype(), output.dtype()}, upper,
         upper ? make_upper : make_lower);
   });
 }

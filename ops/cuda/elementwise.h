@@ -5,25 +5,34 @@
 
 #include <cstdint>
 
-#include <brrr/dispatch/call.h>
+#include <brrr/ops/cuda/body_launch.h>
 #include <brrr/ops/jit/body.h>
-#include <brrr/tensor/cuda_runtime.h>
 #include <brrr/tensor/tensor.h>
 #include <brrr/tensor/tensor_impl.h>
 
 namespace brrr::on_cuda {
 
 struct Elementwise {
-  static constexpr int kMostOutputs = 3, kMostInputs = 11, kMostScalars = kMaxAttrs;
+  static constexpr int kMostOperands = StridedSpace::kMaxOperands;
+  static constexpr std::uint64_t kUnshared = ~std::uint64_t{0};
 
-  std::uint64_t what = 0;  // packed: everything that `make` depends on
-  int n_outputs = 1, n_inputs = 0, n_scalars = 0;
-  const TensorImpl* outputs[kMostOutputs];  // of one shape
-  const TensorImpl* inputs[kMostInputs];    // shapes broadcast to the outputs'
-  std::uint64_t scalars[kMostScalars];      // the bits of each in its register type
+  // Packed: everything that `make` depends on. kUnshared: the kernel is found by its text.
+  std::uint64_t what = kUnshared;
+  int n_outputs = 0, n_operands = 0, n_scalars = 0;
+  const TensorImpl* operands[kMostOperands];  // outputs of one shape, inputs that broadcast to it
+  // The bits of each in its register type.
+  std::uint64_t scalars[KernelArguments::kMostConstants];
   // What is computed; asked for once per kernel.
   jit::Body (*make)(const void* of) = nullptr;
   const void* of = nullptr;
+
+  // All outputs first.
+  void add_output(const Tensor& t) {
+    operands[n_operands++] = t.impl();
+    ++n_outputs;
+  }
+  void add_input(const Tensor& t) { operands[n_operands++] = t.impl(); }
+  void add_scalar(std::uint64_t bits) { scalars[n_scalars++] = bits; }
 };
 
 void run_elementwise(const Elementwise& work);

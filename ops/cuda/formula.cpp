@@ -9,11 +9,10 @@ namespace brrr::on_cuda {
 namespace {
 
 #define BRRR_ONE(name) +1
-#define BRRR_FORMULA(name, written, read, numbers, ...)                                 \
-  static_assert(0 BRRR_EACH(BRRR_ONE, written) <= Elementwise::kMostOutputs &&          \
-                    0 BRRR_EACH(BRRR_ONE, written) BRRR_EACH(BRRR_ONE, read)            \
-                            BRRR_EACH(BRRR_ONE, numbers) <= Elementwise::kMostInputs && \
-                    0 BRRR_EACH(BRRR_ONE, numbers) <= Elementwise::kMostScalars,        \
+#define BRRR_FORMULA(name, written, read, numbers, ...)                                    \
+  static_assert(2 * (0 BRRR_EACH(BRRR_ONE, written)) + 0 BRRR_EACH(BRRR_ONE, read)         \
+                                                           BRRR_EACH(BRRR_ONE, numbers) <= \
+                    Elementwise::kMostOperands,                                            \
                 #name " has more operands than an elementwise kernel takes");
 #include "brrr/dispatch/ops.def"
 #undef BRRR_ONE
@@ -39,18 +38,15 @@ jit::Body make(const void* of) {
 void formula(const Call& call, Tensor* outputs) {
   const Formula& body = op_info(call.op).formula;
   Elementwise work;
-  work.n_outputs = body.written;
-  for (int i = 0; i < work.n_outputs; ++i) work.outputs[i] = outputs[i].impl();
-  work.n_inputs = static_cast<int>(call.n_inputs);
+  for (int k = 0; k < body.written; ++k) work.add_output(outputs[k]);
   work.what = static_cast<std::uint64_t>(call.op) |
               static_cast<std::uint64_t>(call.attrs[body.numbers()].i()) << 16;
-  for (int i = 0, at = 16 + kMaxAttrs; i < work.n_inputs; ++i, at += 3) {
-    work.inputs[i] = call.input(i).impl();
+  for (int i = 0, at = 16 + kMaxAttrs; i < static_cast<int>(call.n_inputs); ++i, at += 3) {
+    work.add_input(call.input(i));
     work.what |= static_cast<std::uint64_t>(call.input(i).dtype()) << at;
   }
   each_number(call, [&](int k, const Tensor* tensor) {
-    if (!tensor)
-      work.scalars[work.n_scalars++] = jit::scalar_bits(call.attrs[k], true, formula_dtype(call));
+    if (!tensor) work.add_scalar(jit::scalar_bits(call.attrs[k], true, formula_dtype(call)));
   });
   work.make = make;
   work.of = &call;

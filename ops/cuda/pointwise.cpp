@@ -19,24 +19,24 @@ jit::Body make(const void* of) {
 
 void pointwise(const Call& call, Tensor* outputs) {
   Elementwise work;
-  work.outputs[0] = outputs[0].impl();
+  work.add_output(outputs[0]);
   std::uint64_t what = static_cast<std::uint64_t>(call.op) |
                        static_cast<std::uint64_t>(call.dtype) << 16 |
                        static_cast<std::uint64_t>(call.scalars & 7u) << 19 |
-                       static_cast<std::uint64_t>(work.outputs[0]->word.dtype()) << 22;
+                       static_cast<std::uint64_t>(work.operands[0]->word.dtype()) << 22;
   int at = 25;
   for (std::uint32_t i = 0; i < call.n_inputs; ++i, at += 3) {
-    work.inputs[i] = call.input(static_cast<int>(i)).impl();
-    what |= static_cast<std::uint64_t>(work.inputs[i]->word.dtype()) << at;
+    const Tensor& input = call.input(static_cast<int>(i));
+    work.add_input(input);
+    what |= static_cast<std::uint64_t>(input.dtype()) << at;
   }
-  work.n_inputs = static_cast<int>(call.n_inputs);
   if (call.scalars) {
     const DType type = jit::register_dtype(call.dtype);
     const bool selects = op_info(call.op).rule == DTypeRule::select;
     for (int i = 0; i < call.n_attrs; ++i) {
       if (!call.is_scalar(i)) continue;
-      work.scalars[work.n_scalars++] = jit::scalar_bits(call.attrs[i], is_floating(call.dtype),
-                                                        selects && i == 0 ? boolean : type);
+      work.add_scalar(jit::scalar_bits(call.attrs[i], is_floating(call.dtype),
+                                       selects && i == 0 ? boolean : type));
     }
   }
   work.what = what;

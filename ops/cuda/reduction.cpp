@@ -1,38 +1,21 @@
 // Reductions on CUDA: finds or makes the kernel that suits the operand's layout, and joins the
 // results of its parts. The order of combination depends on shapes, strides, the address modulo 16
 // and the device only.
-#include "brrr/ops/cuda/elementwise.h"
+#include "brrr/ops/cuda/body_launch.h"
 #include "brrr/ops/cuda/kernel_table.h"
-#include "brrr/ops/cuda/launch.h"
 #include "brrr/ops/jit/compiler.h"
-#include "brrr/ops/jit/render.h"
-#include "brrr/ops/jit/schedule.h"
 #include "brrr/ops/kernels.h"
+#include "brrr/tensor/cuda_runtime.h"
+#include "brrr/tensor/tensor_impl.h"
 
 namespace brrr::on_cuda {
 namespace {
 
 using std::int64_t;
 
-struct Ready {
-  CUfunction main, join;  // `join` where the schedule splits rows into parts
-  int threads;
-  std::size_t partial;  // bytes
-};
-
-KernelTable<Ready>& table() {
-  static KernelTable<Ready>* instance = new KernelTable<Ready>;
+KernelTable<BodyKernels>& table() {
+  static KernelTable<BodyKernels>* instance = new KernelTable<BodyKernels>;
   return *instance;
-}
-
-[[gnu::noinline]] const Ready* make(const KernelKey& key, const jit::Body& body,
-                                    const jit::Schedule& schedule, Device device) {
-  const std::string join = body.name + "_join";
-  std::vector<const char*> entries = {body.name.c_str()};
-  if (schedule.join_lanes > 0) entries.push_back(join.c_str());
-  const auto kernels = jit::load_kernels(device, entries, jit::render_cuda(body, schedule));
-  return table().insert(
-      key, {kernels.front(), kernels.back(), schedule.threads, jit::partial_size(body)});
 }
 
 template <class MakeBody>
@@ -62,41 +45,13 @@ void reduce(const Call& call, Tensor& output, std::uint64_t mask, bool ordered,
           static_cast<std::uint64_t>(schedule.lanes) << 24 |
           static_cast<std::uint64_t>(schedule.unroll) << 36 |
           static_cast<std::uint64_t>(schedule.join_lanes) << 48};
-  const Ready* ready = table().find(key);
-  if (!ready) [[unlikely]]
-    ready = make(key, make_body(), schedule, device);
-
-  const bool by_columns = schedule.walk == jit::Walk::columns;
-  jit::Geometry kept, reduced;
-  jit::fill(kept, layout.kept, by_columns ? schedule.width : 1);
-  jit::fill(reduced, layout.reduced, by_columns ? 1 : schedule.width);
-  Storage* scratch = nullptr;
-  void* partials = nullptr;
-  if (schedule.parts > 1) {
-    scratch = new_storage(
-        device, static_cast<std::size_t>(output.numel() * schedule.parts) * ready->partial);
-    partials = scratch->data;
-  }
-  // Freed on this stream, so used again only after the kernels below.
-  const struct Drop {
-    Storage* storage;
-    ~Drop() {
-      if (storage) storage->drop();
-    }
-  } drop{scratch};
-
-  void* out = output.data();
-  const void* in = input.data();
-  int64_t part = schedule.part, elements = layout.reduced.count();
-  void* arguments[] = {&out, &in, &partials, &kept, &reduced, &part, &elements};
-  launch_programmatic(
-      ready->main, {static_cast<unsigned>(schedule.blocks), static_cast<unsigned>(schedule.parts)},
-      static_cast<unsigned>(ready->threads), stream, arguments);
-  if (schedule.parts == 1) return;
-  std::int32_t parts = static_cast<std::int32_t>(schedule.parts);
-  void* join_arguments[] = {&out, &partials, &kept, &parts, &elements};
-  const int64_t blocks = ceil_div(output.numel(), 256 / schedule.join_lanes);
-  launch_programmatic(ready->join, {static_cast<unsigned>(blocks)}, 256, stream, join_arguments);
+  const BodyKernels* kernels = table().find(key);
+  if (!kernels) [[unlikely]]
+    kernels = table().insert(key, load_body(device, make_body(), schedule));
+  KernelArguments arguments;
+  arguments.add_operand(output.impl()->data, true);
+  arguments.add_operand(input.impl()->data, false);
+  launch_reduction(*kernels, schedule, layout.kept, layout.reduced, arguments, stream);
 }
 
 }  // namespace

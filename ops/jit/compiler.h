@@ -17,6 +17,7 @@
 
 #include <brrr/ops/jit/disk_cache.h>
 #include <brrr/tensor/device.h>
+#include <brrr/tensor/thread_context.h>
 
 namespace brrr::jit {
 
@@ -35,6 +36,14 @@ CUfunction load_kernel(Device device, const char* entry, std::string_view source
 // Several entries of one source, in order.
 std::vector<CUfunction> load_kernels(Device device, const std::vector<const char*>& entries,
                                      std::string_view source, const CompileOptions& options = {});
+
+// What load_kernels gave last on this thread while a LoadedKernelsScope named it.
+struct LoadedKernels {
+  Device device;
+  std::string source;
+  std::vector<CUfunction> functions;
+};
+using LoadedKernelsScope = ContextScope<&ThreadContext::loaded_kernels>;
 
 // While it collects, kernels that this thread asks for are noted and not loaded: load_kernels gives
 // null functions, and launch_programmatic launches nothing. compile() ends that and compiles what

@@ -287,6 +287,8 @@ std::vector<CUfunction> load_kernels(Device device, const std::vector<const char
     if (code != CUDA_SUCCESS) cu::throw_failed(cu::Fn::k_cuModuleGetFunction, code, entry);
     functions.push_back(function);
   }
+  if (LoadedKernels* const loaded = thread_context.loaded_kernels)
+    *loaded = {device, std::string(source), functions};
   return functions;
 }
 

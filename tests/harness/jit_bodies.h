@@ -36,42 +36,24 @@ inline std::uint64_t bits_of(double value, DType dtype) {
   return static_cast<std::uint64_t>(static_cast<std::int64_t>(value));
 }
 
-// Strides of `tensor`, aligned at the right, as an operand over `dims`.
-inline Dims strides_over(const Tensor& tensor, std::size_t rank) {
-  Dims strides;
-  for (std::size_t d = 0; d < rank; ++d) {
-    const std::size_t missing = rank - static_cast<std::size_t>(tensor.rank());
-    strides.push_back(
-        d < missing || tensor.shape()[d - missing] == 1 ? 0 : tensor.strides()[d - missing]);
-  }
-  return strides;
-}
-
-// The strides of all operands in the order of a kernel's spaces.
-inline std::vector<Dims> operand_strides(const Case& c, const std::vector<Tensor>& inputs,
-                                         const std::vector<Tensor>& outputs) {
-  std::vector<Dims> in, out;
+// The dimensions of a case with all operands, in the order of a kernel's spaces.
+inline StridedSpace space_of(const Case& c, const std::vector<Tensor>& inputs,
+                             const std::vector<Tensor>& outputs) {
+  StridedSpace space = brrr::space_of(c.dims);
+  const auto add_outputs = [&] {
+    for (const Tensor& t : outputs) add_operand(space, t);
+  };
+  if (!c.body.reduces()) add_outputs();
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    const auto given = c.strides.find(static_cast<int>(i));
-    in.push_back(given == c.strides.end() ? strides_over(inputs[i], c.dims.size()) : given->second);
+    if (const auto given = c.strides.find(static_cast<int>(i)); given != c.strides.end()) {
+      add_operand(space, c.dims, given->second);
+    } else {
+      add_operand(space, inputs[i]);
+    }
   }
-  in.insert(in.end(), c.coordinates.begin(), c.coordinates.end());
-  for (const Tensor& t : outputs) out.push_back(strides_over(t, c.dims.size()));
-  std::vector<Dims>& first = c.body.reduces() ? in : out;
-  std::vector<Dims>& second = c.body.reduces() ? out : in;
-  first.insert(first.end(), second.begin(), second.end());
-  return first;
-}
-
-// Adds the dimensions of `dims` that have their bit in `mask`.
-inline void add_dims(StridedSpace& space, const Dims& dims, unsigned mask,
-                     const std::vector<Dims>& strides) {
-  space.operands = static_cast<int>(strides.size());
-  for (std::size_t d = 0; d < static_cast<std::size_t>(dims.size()); ++d) {
-    if (!(mask >> d & 1)) continue;
-    for (std::size_t k = 0; k < strides.size(); ++k) space.stride[k][space.rank] = strides[k][d];
-    space.add_dim(dims[d]);
-  }
+  for (const Dims& strides : c.coordinates) add_operand(space, c.dims, strides);
+  if (c.body.reduces()) add_outputs();
+  return space;
 }
 
 inline std::vector<Tensor> outputs_of(const Case& c, Device device) {
@@ -85,10 +67,8 @@ inline std::vector<Tensor> outputs_of(const Case& c, Device device) {
 // alone.
 inline void run_on_cpu(const Case& c, const std::vector<Tensor>& outputs, CpuFault* fault,
                        const std::string* texts) {
-  const std::vector<Dims> strides = operand_strides(c, c.inputs, outputs);
-  StridedSpace space, reduced;
-  add_dims(space, c.dims, ~c.reduced, strides);
-  add_dims(reduced, c.dims, c.reduced, strides);
+  const StridedSpace all = space_of(c, c.inputs, outputs);
+  StridedSpace space = choose_dims(all, ~c.reduced), reduced = choose_dims(all, c.reduced);
   sort_dims(space);
   coalesce(space);
   coalesce(reduced);

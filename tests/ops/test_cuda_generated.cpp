@@ -100,9 +100,11 @@ TEST_CASE("an operand of one element keeps the others flat", "[cuda_generated]")
     mul(x, by);
     mul(x, slice(x, 0, 1, 2));  // at another alignment
     mul(by, by);
+    mul(x, expand(by, {3}));
+    mul(x, expand(reshape(by, {1, 1}), {1, 3}));
     synchronize(cuda(0));
   }
-  CHECK(*counts == std::vector<std::int64_t>{3, 3, 1});
+  CHECK(*counts == std::vector<std::int64_t>{3, 3, 1, 3, 3});
   const std::vector<std::string> texts = fake.compiled();
   CHECK(std::ranges::any_of(texts, [](const std::string& text) {
     return text.find("W = 4,") != std::string::npos &&

@@ -112,6 +112,21 @@ TEST_CASE("a space's runs visit its elements in row-major order", "[strided_spac
   }
 }
 
+TEST_CASE("chosen dimensions keep their order and all operands", "[strided_space]") {
+  StridedSpace space = space_of(Dims{2, 3, 4});
+  add_operand(space, Dims{2, 3, 4}, Dims{12, 4, 1});
+  add_operand(space, Dims{3, 1}, Dims{5, 7});
+  const StridedSpace outer = choose_dims(space, 0b101), inner = choose_dims(space, ~0b101u);
+  CHECK(outer.rank == 2);
+  CHECK(outer.operands == 2);
+  CHECK(outer.size[1] == 4);
+  CHECK(outer.stride[0][0] == 12);
+  CHECK(outer.stride[1][1] == 0);
+  CHECK(inner.rank == 1);
+  CHECK(inner.size[0] == 3);
+  CHECK(inner.stride[1][0] == 5);
+}
+
 TEST_CASE("the dimensions of a reduction are split between two spaces", "[strided_space]") {
   const Tensor x = make_tensor(f32, Dims{2, 3, 4, 5}, cpu);
   for (const bool keeps_dims : {false, true}) {
