@@ -40,6 +40,11 @@ struct Case {
   DType dtype = f32;
   bool leaves = false;  // the captured tensors require a gradient
 };
+// Of captured tensors that require a gradient.
+inline Case with_leaves(const char* name, decltype(Case::function) function,
+                        std::vector<Dims> captured = {{3, 4}}, DType dtype = f32) {
+  return {name, std::move(function), std::move(captured), {{3, 4}}, dtype, true};
+}
 // Checks that none differs from eager.
 void check_all(const std::vector<Case>& cases);
 

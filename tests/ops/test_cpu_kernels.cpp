@@ -15,6 +15,7 @@
 #include "brrr/tensor/error.h"
 #include "brrr/tensor/thread_pool.h"
 #include "tests/harness/catch.h"
+#include "tests/harness/errors_expected.h"
 
 namespace {
 
@@ -93,15 +94,6 @@ Tensor indices(Random& random, const Dims& shape, Index size, DType dtype) {
   Tensor x = empty(shape, {.dtype = i64});
   for (Index i = 0; i < x.numel(); ++i) x.data<Index>()[i] = pick(random, 0, size - 1);
   return cast(x, dtype);
-}
-
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 }  // namespace
@@ -491,15 +483,15 @@ TEST_CASE("an index out of range is refused before anything is written", "[cpu_k
   const Tensor x = zeros({5, 2});
   const Tensor bad = tensor(std::vector<Index>{0, 1, 2, 7}, {2, 2}),
                low = tensor(std::vector<Index>{3, -1}, {2});
-  CHECK(message_of([&] { gather(x, 0, bad); }) ==
+  CHECK(test::error_of([&] { gather(x, 0, bad); }) ==
         "[gather] expected indices in [0, 5), got 7 at position 3");
-  CHECK(message_of([&] { index_select(x, 0, low); }) ==
+  CHECK(test::error_of([&] { index_select(x, 0, low); }) ==
         "[index_select] expected indices in [0, 5), got -1 at position 1");
-  CHECK(message_of([&] {
+  CHECK(test::error_of([&] {
           scatter_add(x, 0, bad, ones({2, 2}));
         }) == "[scatter_add] expected indices in [0, 5), got 7 at position 3");
   const Tensor wide = expand(tensor(std::vector<Index>{1, 5}, {2, 1}), {2, 2});
-  CHECK(message_of([&] { gather(x, 0, wide); }) ==
+  CHECK(test::error_of([&] { gather(x, 0, wide); }) ==
         "[gather] expected indices in [0, 5), got 5 at position 2");
   CHECK(item(sum(x)) == 0);
 }

@@ -5,22 +5,10 @@
 #include "brrr/dispatch/dispatch.h"
 #include "brrr/dispatch/expression.h"
 #include "tests/harness/catch.h"
+#include "tests/harness/errors_expected.h"
 #include <brrr/brrr.h>
 
 using namespace brrr;
-
-namespace {
-
-std::string message_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
-
-}  // namespace
 
 TEST_CASE("a registered pointwise op computes its expression in every layout and type",
           "[register]") {
@@ -53,7 +41,7 @@ TEST_CASE("registered pointwise ops take numbers and broadcast", "[register]") {
 
 TEST_CASE("expressions are checked before anything is compiled", "[register]") {
   const auto refuse = [](const std::string& expression, int arity) {
-    return message_of([&] { checked_expression(expression, arity); });
+    return test::error_of([&] { checked_expression(expression, arity); });
   };
   CHECK(refuse("a + b", 1) ==
         "[register_op] expected one of the 1 operands at character 5 of \"a + b\"");
@@ -124,7 +112,7 @@ TEST_CASE("a user's integer expression never stops the program", "[register]") {
         std::vector<std::int32_t>{0, 0, 0, std::numeric_limits<std::int32_t>::min(), 0});
 
   const auto refuse = [](const char* expression) {
-    return message_of([&] { checked_expression(expression, 2, dtype_sets::numbers); });
+    return test::error_of([&] { checked_expression(expression, 2, dtype_sets::numbers); });
   };
   CHECK(refuse("a * 0.5").find("an integer instead of \"0.5\"") != std::string::npos);
   CHECK(refuse("a + 3000000000").find("an integer that i32 holds") != std::string::npos);
@@ -178,11 +166,11 @@ TEST_CASE("truth values in expressions are numbers of the type computed in", "[r
 
 TEST_CASE("names are taken once", "[register]") {
   register_op(PointwiseOp{.name = "test_once", .expression = "a"});
-  CHECK(message_of([] { register_op(PointwiseOp{.name = "test_once", .expression = "a"}); }) ==
+  CHECK(test::error_of([] { register_op(PointwiseOp{.name = "test_once", .expression = "a"}); }) ==
         "[register_op] expected a new name, got \"test_once\", which exists");
-  CHECK(message_of([] { register_op(PointwiseOp{.name = "add", .expression = "a"}); }) ==
+  CHECK(test::error_of([] { register_op(PointwiseOp{.name = "add", .expression = "a"}); }) ==
         "[register_op] expected a new name, got \"add\", which exists");
-  CHECK(message_of([] {
+  CHECK(test::error_of([] {
           register_op(PointwiseOp{.name = "a b", .expression = "a"});
         }).find("letters") != std::string::npos);
 }
@@ -210,15 +198,15 @@ TEST_CASE("a registered structured op runs its functions", "[register]") {
   const auto results = call_op(outer, {tensor({1, 2}), tensor({3, 4, 5})}, {2});
   CHECK(to_vector<float>(results[0]) == std::vector<float>{6, 8, 10, 12, 16, 20});
   CHECK(item(results[1]) == 6);
-  CHECK(message_of([&] {
+  CHECK(test::error_of([&] {
           call_op(outer, {zeros({2, 2}), zeros({2})}, {1.0});
         }) == "[test_outer] expected two vectors");
-  CHECK(message_of([&] { call_op(outer, {zeros({2})}, {1.0}); }) ==
+  CHECK(test::error_of([&] { call_op(outer, {zeros({2})}, {1.0}); }) ==
         "[test_outer] expected 2 tensors, got 1");
-  CHECK(message_of([&] {
+  CHECK(test::error_of([&] {
           call_op(outer, {zeros({2}), zeros({2})}, {});
         }) == "[test_outer] expected 1 attributes (factor:double), got 0");
-  CHECK(message_of([&] { call_op(Op::view, {zeros({3})}, {1000000}); }).find("built-in") !=
+  CHECK(test::error_of([&] { call_op(Op::view, {zeros({3})}, {1000000}); }).find("built-in") !=
         std::string::npos);
 }
 
@@ -235,7 +223,7 @@ TEST_CASE("definitions name the members that they need", "[register]") {
                    .cpu = [](const Call& call, Tensor* out) { copy_(out[0], call.input(0)); }});
   CHECK(to_vector<float>(call_op(same, {call_op(twice, {tensor({1, 2})})})) ==
         std::vector<float>{2, 4});
-  CHECK(message_of([] {
+  CHECK(test::error_of([] {
           register_op(StructuredOp{.name = "test_named_kernel", .cuda_kernel = {.source = "text"}});
         }).find("[register_op]") == 0);
 }
@@ -295,14 +283,14 @@ TEST_CASE("call_op takes what the attributes' names say", "[register]") {
   CHECK(values(3, 0.25) == std::vector<double>{3, 0.25});
   CHECK(values(true, 2) == std::vector<double>{1, 2});
   CHECK(
-      message_of([&] { values(0.5, 1); }) ==
+      test::error_of([&] { values(0.5, 1); }) ==
       "[test_described] expected an integer for attribute axis, got 0.5: \"axis:double\" takes it");
   const std::vector<Tensor> inputs{x};
   const std::vector<Scalar> attributes{7, 8};
   CHECK(to_vector<double>(call_op(described, inputs, attributes)[0]) == std::vector<double>{7, 8});
-  CHECK(message_of([&] { call_op(described, {x}); }) ==
+  CHECK(test::error_of([&] { call_op(described, {x}); }) ==
         "[test_described] expected 2 attributes (axis scale:double), got 0");
-  CHECK(message_of([] {
+  CHECK(test::error_of([] {
           register_op(StructuredOp{.name = "test_kind",
                                    .attributes = "scale:float",
                                    .infer = [](const Call&, OutputSpec*) {},
@@ -330,14 +318,16 @@ TEST_CASE("operands alone call a structured op of one output", "[register]") {
                                .cuda = {},
                                .cuda_kernel = {}});
   CHECK(to_vector<float>(call_op(twice, {tensor({1, 2})})) == std::vector<float>{2, 4});
-  CHECK(message_of([] { call_op(twice, {1.5}); }) == "[test_twice] expected tensors, got a number");
-  CHECK(message_of([] {
+  CHECK(test::error_of([] { call_op(twice, {1.5}); }) ==
+        "[test_twice] expected tensors, got a number");
+  CHECK(test::error_of([] {
           call_op(twice, {zeros({1}), zeros({1})});
         }) == "[test_twice] expected 1 tensors, got 2");
-  CHECK(message_of([] { call_op(Op::add, {zeros({1})}); }) ==
+  CHECK(test::error_of([] { call_op(Op::add, {zeros({1})}); }) ==
         "[add] expected 2 tensors or numbers, got 1");
   const std::vector<Operand> operands{1, 2.5};
-  CHECK(message_of([&] { call_op(Op::add, operands); }).find("numbers only") != std::string::npos);
+  CHECK(test::error_of([&] { call_op(Op::add, operands); }).find("numbers only") !=
+        std::string::npos);
   const Tensor x = tensor({1, 2});
   const std::vector<Operand> mixed{x, 2};
   CHECK(to_vector<float>(call_op(Op::mul, mixed)) == std::vector<float>{2, 4});

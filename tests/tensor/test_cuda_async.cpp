@@ -10,6 +10,7 @@
 #include "tests/fake_cuda/driver.h"
 #include "tests/harness/catch.h"
 #include "tests/harness/cuda_memory.h"
+#include "tests/harness/errors_expected.h"
 #include <brrr/brrr.h>
 
 using namespace brrr;
@@ -45,15 +46,6 @@ class Waits {
     return n;
   }
 };
-
-std::string message_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
 
 }  // namespace
 
@@ -244,7 +236,7 @@ TEST_CASE("pinned memory is cached, freed at once in pass-through, and retried w
   cu::clear_faults();
   empty_cache(gpu);
   const std::int64_t too_many[] = {std::int64_t{1} << 45};
-  CHECK(message_of([&] { make_pinned_tensor(boolean, too_many); }) ==
+  CHECK(test::error_of([&] { make_pinned_tensor(boolean, too_many); }) ==
         "[allocate] out of pinned memory: requested 35184372088832 bytes, in use 0, cached 0");
   CHECK(memory_stats(gpu).reserved == 0);
   CHECK(fake.problem() == "");
@@ -254,21 +246,22 @@ TEST_CASE("pinned memory that lives keeps the runtime up; misuse is named", "[cu
   {
     FakeCuda fake;
     Tensor x = pin_memory(counted(0, 4));
-    CHECK(message_of([] { cu::shut_down(); }) ==
+    CHECK(test::error_of([] { cu::shut_down(); }) ==
           "[shut_down] expected no live storage in pinned memory, got 16 bytes");
-    CHECK(message_of([&] { pin_memory(to(x, gpu)); }) ==
+    CHECK(test::error_of([&] { pin_memory(to(x, gpu)); }) ==
           "[pin_memory] expected a tensor on the CPU, got i32[4] on cuda:0");
-    CHECK(message_of([] { pin_memory(meta({2})); }).starts_with("[pin_memory]"));
-    CHECK(message_of([] { pin_memory(Tensor()); }).starts_with("[pin_memory]"));
+    CHECK(test::error_of([] { pin_memory(meta({2})); }).starts_with("[pin_memory]"));
+    CHECK(test::error_of([] { pin_memory(Tensor()); }).starts_with("[pin_memory]"));
     CHECK(make_pinned_tensor(f32, Dims{0, 3}).numel() == 0);
-    CHECK(message_of([] { make_pinned_tensor(f32, Dims{-1}); }).find("-1") != std::string::npos);
+    CHECK(test::error_of([] { make_pinned_tensor(f32, Dims{-1}); }).find("-1") !=
+          std::string::npos);
     x = {};
     empty_cache(gpu);
     CHECK(fake.counts().pinned == 1);  // the staging
     CHECK(fake.problem() == "");
   }
   if (!cuda_is_available()) {
-    CHECK(message_of([] {
+    CHECK(test::error_of([] {
             pin_memory(counted(0, 4));
           }).starts_with("[pin_memory] expected a CUDA device, got none"));
     CHECK_FALSE(is_pinned(counted(0, 4)));

@@ -1,31 +1,18 @@
 // Undefined tensors: a handle without a tensor answers no question, and says which one was asked.
-#include <functional>
-#include <string>
 
 #include "brrr/tensor/error.h"
 #include "brrr/tensor/tensor.h"
 #include "brrr/tensor/tensor_impl.h"
 #include "tests/harness/catch.h"
+#include "tests/harness/errors_expected.h"
 
 using namespace brrr;
 
-namespace {
-
-std::string message_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
-
-}  // namespace
-
 TEST_CASE("every accessor of an undefined tensor names itself", "[bad-input]") {
   const Tensor undefined, defined = make_tensor(f32, Dims{2}, cpu);
-#define REFUSES(name, call) \
-  CHECK(message_of([&] { (void)call; }) == "[" name "] expected a tensor, got an undefined one");
+#define REFUSES(name, call)                             \
+  CHECK(test::error_of([&] { (void)call; }) == "[" name \
+                                               "] expected a tensor, got an undefined one");
   REFUSES("dtype", undefined.dtype())
   REFUSES("device", undefined.device())
   REFUSES("rank", undefined.rank())
