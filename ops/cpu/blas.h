@@ -1,5 +1,5 @@
-// What brrr calls of BLAS, as every library with a C interface and 32-bit integers exports it. A
-// cblas.h is not asked for: where several are installed, it may be another library's.
+// The functions of BLAS that brrr calls, as every library with a C interface and 32-bit integers
+// exports them. No cblas.h is included: where several are installed, it may be another library's.
 #pragma once
 
 enum BlasLayout : int { kBlasRowMajor = 101 };
@@ -17,8 +17,8 @@ void cblas_sgemv(BlasLayout layout, BlasTranspose a_is, int m, int n, float alph
 void cblas_dgemv(BlasLayout layout, BlasTranspose a_is, int m, int n, double alpha, const double* a,
                  int lda, const double* x, int step_of_x, double beta, double* y, int step_of_y);
 
-// OpenBLAS alone has these. Where another BLAS was asked for they are null, unless what that name
-// stands for when the program runs is OpenBLAS after all (Debian lets it stand for libblas.so.3).
+// Only OpenBLAS has these. Where the build chose another BLAS they are null, unless its name
+// resolves to OpenBLAS when the program runs (Debian's alternatives of libblas.so.3).
 #if BRRR_OPENBLAS
 #define BRRR_OF_OPENBLAS
 #else

@@ -1,4 +1,4 @@
-// A copy whose values are all looked at first.
+// checked: a copy that first compares every value with the bounds.
 #include <atomic>
 
 #include "brrr/ops/cpu/tiles.h"

@@ -2,34 +2,22 @@
 
 template <DType>
 struct element;
-template <>
-struct element<DType::f32> {
-  using type = float;
-};
-template <>
-struct element<DType::f64> {
-  using type = double;
-};
-template <>
-struct element<DType::f16> {
-  using type = f16;
-};
-template <>
-struct element<DType::bf16> {
-  using type = bf16;
-};
-template <>
-struct element<DType::i32> {
-  using type = std::int32_t;
-};
-template <>
-struct element<DType::i64> {
-  using type = i64;
-};
-template <>
-struct element<DType::boolean> {
-  using type = bool;
-};
+#define X(e, cpp)            \
+  template <>                \
+  struct element<DType::e> { \
+    using type = cpp;        \
+  };
+X(f32, float)
+X(f64, double)
+X(f16, f16)
+X(bf16, bf16)
+X(i32, std::int32_t)
+X(i64, i64)
+X(boolean, bool)
+#undef X
+
+// The types that rows compute in.
+#define BRRR_COMPUTED(X) X(f32) X(f64) X(i32) X(i64) X(boolean)
 
 template <DType From>
 constexpr void fill_convert_from(LoopTable& table) {

@@ -5,7 +5,6 @@
 #include "brrr/ops/cpu/loops.h"
 #include "brrr/ops/cpu/tiles.h"
 #include "brrr/ops/kernels.h"
-#include "brrr/tensor/tensor_impl.h"
 #include "brrr/tensor/thread_pool.h"
 
 namespace brrr::on_cpu {
@@ -21,10 +20,10 @@ void copy_linear(const TensorSpace& space) {
   });
 }
 
-// One block of a transpose: rows of `to` are columns of `from`. A block reads a stretch of each of
-// many rows and writes long stretches of few: writing is what waits longer. It goes through a
-// buffer in the first cache, so that lines are read and written whole, whatever the strides; powers
-// of two would fight for one cache set.
+// One block of a transpose: rows of `to` are columns of `from`. A block reads short runs of many
+// rows and writes long runs of few, since writes stall longer. It goes through a buffer in the L1
+// cache, so that cache lines are read and written whole, whatever the strides; the buffer's rows
+// are padded, because rows of a power of two share a cache set.
 constexpr i64 kBlockColumns = 128;
 template <class W>
 constexpr i64 kBlockRows = 128 / sizeof(W);

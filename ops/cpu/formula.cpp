@@ -7,7 +7,6 @@
 #include "brrr/ops/cpu/tiles.h"
 #include "brrr/ops/formulas.h"
 #include "brrr/ops/kernels.h"
-#include "brrr/tensor/tensor_impl.h"
 #include "brrr/tensor/thread_pool.h"
 
 namespace brrr::on_cpu {

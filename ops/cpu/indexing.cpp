@@ -11,7 +11,6 @@
 #include "brrr/ops/kernels.h"
 #include "brrr/tensor/error.h"
 #include "brrr/tensor/out_of_range.h"
-#include "brrr/tensor/tensor_impl.h"
 #include "brrr/tensor/thread_pool.h"
 
 namespace brrr::on_cpu {

@@ -11,7 +11,6 @@
 #include "brrr/ops/cpu/tiles.h"
 #include "brrr/ops/kernels.h"
 #include "brrr/tensor/fail.h"
-#include "brrr/tensor/tensor_impl.h"
 #include "brrr/tensor/thread_pool.h"
 
 namespace brrr::on_cpu {
@@ -104,28 +103,24 @@ void panel(const T* a, const Matrix& am, const T* b, const Matrix& bm, T* c, i64
   const int mi = static_cast<int>(m), ni = static_cast<int>(n), ki = static_cast<int>(K);
   const int lda = static_cast<int>(am.leading), ldb = static_cast<int>(bm.leading),
             ldc = static_cast<int>(N);
-  constexpr bool kSingle = std::is_same_v<T, float>;
+  const auto gemv = [](bool transposed, auto... rest) {
+    if constexpr (std::is_same_v<T, float>) {
+      cblas_sgemv(kBlasRowMajor, flag(transposed), rest...);
+    } else {
+      cblas_dgemv(kBlasRowMajor, flag(transposed), rest...);
+    }
+  };
   if (m == 1) {  // c = transpose(b) a
     const int step = am.transposed ? lda : 1;
     std::memset(c, 0, static_cast<std::size_t>(n) * sizeof(T));
-    const BlasTranspose trans = flag(!bm.transposed);
     const int rows = bm.transposed ? ni : ki, columns = bm.transposed ? ki : ni;
-    if constexpr (kSingle) {
-      cblas_sgemv(kBlasRowMajor, trans, rows, columns, 1.f, b, ldb, a, step, 1.f, c, 1);
-    } else {
-      cblas_dgemv(kBlasRowMajor, trans, rows, columns, 1., b, ldb, a, step, 1., c, 1);
-    }
+    gemv(!bm.transposed, rows, columns, T(1), b, ldb, a, step, T(1), c, 1);
   } else if (N == 1) {
     const int step = bm.transposed ? 1 : ldb;
     std::memset(c, 0, static_cast<std::size_t>(m) * sizeof(T));
     const int rows = am.transposed ? ki : mi, columns = am.transposed ? mi : ki;
-    if constexpr (kSingle) {
-      cblas_sgemv(kBlasRowMajor, flag(am.transposed), rows, columns, 1.f, a, lda, b, step, 1.f, c,
-                  1);
-    } else {
-      cblas_dgemv(kBlasRowMajor, flag(am.transposed), rows, columns, 1., a, lda, b, step, 1., c, 1);
-    }
-  } else if constexpr (kSingle) {
+    gemv(am.transposed, rows, columns, T(1), a, lda, b, step, T(1), c, 1);
+  } else if constexpr (std::is_same_v<T, float>) {
     cblas_sgemm(kBlasRowMajor, flag(am.transposed), flag(bm.transposed), mi, ni, ki, 1.f, a, lda, b,
                 ldb, 0.f, c, ldc);
   } else {
@@ -204,26 +199,25 @@ void multiply_integers(const Tensor& left, const Tensor& right, const Tensor& ou
 }  // namespace
 
 void matmul(const Call& call, Tensor* outputs) {
-  const Tensor &a = call.input(0), &b = call.input(1), &given = outputs[0];
-  if (given.numel() == 0) return;
-  const DType type = is_half(given.dtype()) ? DType::f32 : given.dtype();
-  const bool straight = given.is_contiguous() && given.dtype() == type;
-  const Tensor out = straight ? given : make_tensor(type, given.shape(), cpu);
-  if (a.size(-1) == 0) {
-    std::memset(out.data(), 0, out.bytes());
-  } else if (type == DType::f32) {
-    multiply_floats<float>(a.dtype() == type ? a : contiguous_as(a, type),
-                           b.dtype() == type ? b : contiguous_as(b, type), out);
-  } else if (type == DType::f64) {
-    multiply_floats<double>(a, b, out);
-  } else if (type == DType::i32) {
-    multiply_integers<std::int32_t>(a, b, out);
-  } else if (type == DType::i64) {
-    multiply_integers<std::int64_t>(a, b, out);
-  } else {
-    fail("[matmul] expected numbers, got {} and {}", a.describe(), b.describe());
-  }
-  if (!straight) copy_tensor(given, out);
+  const Tensor &a = call.input(0), &b = call.input(1);
+  if (outputs[0].numel() == 0) return;
+  const DType type = is_half(outputs[0].dtype()) ? DType::f32 : outputs[0].dtype();
+  write_contiguous(outputs[0], type, [&](const Tensor& out) {
+    if (a.size(-1) == 0) {
+      std::memset(out.data(), 0, out.bytes());
+    } else if (type == DType::f32) {
+      multiply_floats<float>(a.dtype() == type ? a : contiguous_as(a, type),
+                             b.dtype() == type ? b : contiguous_as(b, type), out);
+    } else if (type == DType::f64) {
+      multiply_floats<double>(a, b, out);
+    } else if (type == DType::i32) {
+      multiply_integers<std::int32_t>(a, b, out);
+    } else if (type == DType::i64) {
+      multiply_integers<std::int64_t>(a, b, out);
+    } else {
+      fail("[matmul] expected numbers, got {} and {}", a.describe(), b.describe());
+    }
+  });
 }
 
 void affine(const Call& call, Tensor* outputs) {

@@ -11,7 +11,6 @@
 #include "brrr/ops/cpu/loops.h"
 #include "brrr/ops/cpu/tiles.h"
 #include "brrr/ops/kernels.h"
-#include "brrr/tensor/tensor_impl.h"
 #include "brrr/tensor/thread_pool.h"
 
 namespace brrr::on_cpu {
@@ -21,7 +20,7 @@ constexpr i64 kFew = 64;
 
 DType compute_type(DType dtype) { return is_half(dtype) ? DType::f32 : dtype; }
 
-// What one pointwise call is made of, besides shapes.
+// The dtypes of a pointwise call's operands and result in the loop.
 struct Types {
   DType compute;  // of operands and, unless it is a predicate, of the result
   DType first;    // of operand 0: bool for `where`
@@ -270,7 +269,8 @@ inline bool run_contiguous(Loop loop, const Call& call, bool select, Tensor* out
   return true;
 }
 
-// Numbers beside contiguous tensors of one size: a number fills one tile, which serves every other.
+// Numbers beside contiguous tensors of one size: a number fills one tile, which is read again for
+// every tile of the tensors.
 bool run_with_numbers(Loop loop, const Call& call, const Types& types, const TensorImpl& out) {
   const int n_operands = operand_count(call);
   if (!call.scalars || !out.word.contiguous() || out.word.dtype() != types.result) return false;

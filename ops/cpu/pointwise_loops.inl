@@ -1,8 +1,8 @@
 // One contiguous loop for each pointwise row of ops.def and each type that it computes in.
 //
 // A loop over an expression that calls libm is run on whole groups of eight only, the rest through
-// a padded buffer: the vector form computes every element, so a result does not depend on where in
-// a tensor it stands.
+// a padded buffer: the vector form computes every element, so a result does not depend on its
+// position in a tensor.
 
 constexpr i64 kGroup = 8;
 
@@ -91,15 +91,6 @@ BRRR_SCALAR_FN void run_row(i64 n, Out* out, const In*... in) {
   }
 }
 
-template <class T, DTypeRule rule>
-struct result_type {
-  using type = T;
-};
-template <class T>
-struct result_type<T, DTypeRule::predicate> {
-  using type = bool;
-};
-
 template <bool condition, class A, class B>
 struct either {
   using type = A;
@@ -111,7 +102,7 @@ struct either<false, A, B> {
 
 template <class Row, class T, int arity>
 void pointwise_loop(void* out, const void* const* in, i64 n) {
-  using Out = typename result_type<T, Row::rule>::type;
+  using Out = typename either<Row::rule == DTypeRule::predicate, bool, T>::type;
   Out* o = static_cast<Out*>(out);
   if constexpr (arity == 1) {
     run_row<Row>(n, o, static_cast<const T*>(in[0]));
@@ -140,11 +131,9 @@ constexpr Loop loop_for() {
 
 template <class Row, int arity>
 constexpr void fill_row(Loop* row) {
-  row[static_cast<int>(DType::f32)] = loop_for<Row, arity, DType::f32>();
-  row[static_cast<int>(DType::f64)] = loop_for<Row, arity, DType::f64>();
-  row[static_cast<int>(DType::i32)] = loop_for<Row, arity, DType::i32>();
-  row[static_cast<int>(DType::i64)] = loop_for<Row, arity, DType::i64>();
-  row[static_cast<int>(DType::boolean)] = loop_for<Row, arity, DType::boolean>();
+#define X(e) row[static_cast<int>(DType::e)] = loop_for<Row, arity, DType::e>();
+  BRRR_COMPUTED(X)
+#undef X
 }
 
 constexpr void fill_pointwise(LoopTable& table) {

@@ -51,21 +51,11 @@ namespace rows {
 #undef K
 }  // namespace rows
 
-template <class E>
-constexpr DType code_of = DType::f32;
-template <>
-constexpr DType code_of<double> = DType::f64;
-template <>
-constexpr DType code_of<std::int32_t> = DType::i32;
-template <>
-constexpr DType code_of<i64> = DType::i64;
-template <>
-constexpr DType code_of<unsigned char> = DType::boolean;
-
-template <class Row, class E>
+template <class Row, DType dtype>
 struct Fold {
-  static constexpr DType accumulator = reduction_accumulator(Row::rule, code_of<E>, false);
-  static constexpr DType result = result_dtype(Row::rule, code_of<E>);
+  static constexpr DType accumulator = reduction_accumulator(Row::rule, dtype, false);
+  static constexpr DType result = result_dtype(Row::rule, dtype);
+  using E = typename folded<dtype>::type;
   using A = typename folded<accumulator>::type;
   using R = typename element<result>::type;
 
@@ -139,7 +129,7 @@ struct Fold {
 template <class Row, DType dtype>
 constexpr ReductionLoops reduction_for() {
   if constexpr (contains(Row::types, dtype)) {
-    using F = Fold<Row, typename folded<dtype>::type>;
+    using F = Fold<Row, dtype>;
     return {F::accumulator, F::result, F::identity, F::fold_runs,
             F::fold_rows,   F::merge,  F::finish};
   } else {
@@ -216,24 +206,18 @@ struct Best {
 
 template <class Row>
 constexpr void fill_arg(ArgLoops* row) {
-#define BRRR_ARG(dtype)                                                         \
-  row[static_cast<int>(dtype)] = {Best<Row, typename folded<dtype>::type>::run, \
-                                  Best<Row, typename folded<dtype>::type>::rows};
-  BRRR_ARG(DType::f32)
-  BRRR_ARG(DType::f64)
-  BRRR_ARG(DType::i32)
-  BRRR_ARG(DType::i64)
-  BRRR_ARG(DType::boolean)
-#undef BRRR_ARG
+#define X(e)                                                                          \
+  row[static_cast<int>(DType::e)] = {Best<Row, typename folded<DType::e>::type>::run, \
+                                     Best<Row, typename folded<DType::e>::type>::rows};
+  BRRR_COMPUTED(X)
+#undef X
 }
 
 template <class Row>
 constexpr void fill_reduction(ReductionLoops* row) {
-  row[static_cast<int>(DType::f32)] = reduction_for<Row, DType::f32>();
-  row[static_cast<int>(DType::f64)] = reduction_for<Row, DType::f64>();
-  row[static_cast<int>(DType::i32)] = reduction_for<Row, DType::i32>();
-  row[static_cast<int>(DType::i64)] = reduction_for<Row, DType::i64>();
-  row[static_cast<int>(DType::boolean)] = reduction_for<Row, DType::boolean>();
+#define X(e) row[static_cast<int>(DType::e)] = reduction_for<Row, DType::e>();
+  BRRR_COMPUTED(X)
+#undef X
 }
 
 constexpr void fill_reductions(LoopTable& table) {

@@ -1,9 +1,9 @@
 // Running sums along a dimension: in f64 for floating types, in i64 for the others.
 #include <algorithm>
+#include <type_traits>
 
 #include "brrr/ops/cpu/tiles.h"
 #include "brrr/ops/kernels.h"
-#include "brrr/tensor/tensor_impl.h"
 #include "brrr/tensor/thread_pool.h"
 
 namespace brrr::on_cpu {
@@ -11,7 +11,7 @@ namespace {
 
 constexpr i64 kColumns = 256;
 
-// Lines of neighbours, four at a time, so that four additions are under way at once.
+// Contiguous lines, four at a time, for four independent chains of additions.
 template <class T, class Sum>
 void sums_of_lines(T* to, const T* from, i64 lines, i64 n) {
   parallel_for(lines, std::max<i64>(1, kGrain / n), [&](i64 begin, i64 end) {
@@ -35,7 +35,7 @@ void sums_of_lines(T* to, const T* from, i64 lines, i64 n) {
   });
 }
 
-// Lines that run across rows: a row of sums moves down.
+// Lines along a strided dimension: a row of sums is updated row by row.
 template <class T, class Sum>
 void sums_down_rows(T* to, const T* from, i64 outer, i64 n, i64 inner) {
   const i64 width = std::min(inner, kColumns), tiles = (inner - 1) / width + 1;
@@ -57,15 +57,6 @@ void sums_down_rows(T* to, const T* from, i64 outer, i64 n, i64 inner) {
   });
 }
 
-template <class T, class Sum>
-void running_sums(T* to, const T* from, i64 outer, i64 n, i64 inner) {
-  if (inner == 1) {
-    sums_of_lines<T, Sum>(to, from, outer, n);
-  } else {
-    sums_down_rows<T, Sum>(to, from, outer, n, inner);
-  }
-}
-
 }  // namespace
 
 void cumsum(const Call& call, Tensor* outputs) {
@@ -74,28 +65,20 @@ void cumsum(const Call& call, Tensor* outputs) {
   const int dim = static_cast<int>(call.attrs[0].i());
   const DType type = is_half(out.dtype()) ? DType::f32 : out.dtype();
   const Tensor in = contiguous_as(call.input(0), type);
-  const bool straight = out.is_contiguous() && out.dtype() == type;
-  const Tensor to = straight ? out : make_tensor(type, out.shape(), cpu);
   const auto [outer, n, inner] = AroundDim(in.shape(), dim);
-  switch (type) {
-    case DType::f32:
-      running_sums<float, double>(to.data<float>(), in.data<float>(), outer, n, inner);
-      break;
-    case DType::f64:
-      running_sums<double, double>(to.data<double>(), in.data<double>(), outer, n, inner);
-      break;
-    case DType::i32:
-      running_sums<std::int32_t, std::uint64_t>(to.data<std::int32_t>(), in.data<std::int32_t>(),
-                                                outer, n, inner);
-      break;
-    case DType::i64:
-      running_sums<i64, std::uint64_t>(to.data<i64>(), in.data<i64>(), outer, n, inner);
-      break;
-    default:
-      running_sums<bool, std::uint64_t>(to.data<bool>(), in.data<bool>(), outer, n, inner);
-      break;
-  }
-  if (!straight) copy_tensor(out, to);
+  write_contiguous(out, type, [&, outer = outer, n = n, inner = inner](const Tensor& to) {
+    visit_dtype(type, [&](auto t) {
+      using T = decltype(t);
+      if constexpr (!std::is_class_v<T>) {
+        using Sum = std::conditional_t<std::is_floating_point_v<T>, double, std::uint64_t>;
+        if (inner == 1) {
+          sums_of_lines<T, Sum>(to.data<T>(), in.data<T>(), outer, n);
+        } else {
+          sums_down_rows<T, Sum>(to.data<T>(), in.data<T>(), outer, n, inner);
+        }
+      }
+    });
+  });
 }
 
 }  // namespace brrr::on_cpu

@@ -7,6 +7,7 @@
 #include <span>
 
 #include <brrr/tensor/strided_space.h>
+#include <brrr/tensor/tensor_impl.h>
 
 namespace brrr::on_cpu {
 
@@ -75,6 +76,15 @@ void straighten(TensorSpace& space, int operand, Tensor& memory);
 void copy_tensor(const Tensor& to, const Tensor& from);
 // `tensor` itself when it is contiguous and of that type, else a fresh copy that is.
 Tensor contiguous_as(const Tensor& tensor, DType dtype);
+
+// Calls f with `out`, or with a contiguous tensor of that type that is then copied to it.
+template <class F>
+void write_contiguous(const Tensor& out, DType dtype, F f) {
+  if (out.is_contiguous() && out.dtype() == dtype) return f(out);
+  const Tensor result = make_tensor(dtype, out.shape(), cpu);
+  f(result);
+  copy_tensor(out, result);
+}
 
 // An element of any type as bits, for what only moves elements. A class, since templates drop the
 // attribute of other types.

@@ -20,7 +20,7 @@ namespace {
 
 constexpr int kMostParts = 64;
 
-// As cat.cu has them; lengths in words there, in elements while they are put together.
+// The argument of cat.cu. Lengths are in elements until copy_parts converts them to words.
 struct Part {
   const void* from;
   std::int64_t from_pitch, row, at;

@@ -1,4 +1,4 @@
-// Owns the choice among the elementwise kernels: flat, strided, tiled.
+// Chooses among the elementwise kernels: flat, strided, tiled.
 #include "brrr/ops/cuda/elementwise.h"
 
 #include <algorithm>
@@ -54,8 +54,8 @@ std::uint8_t element_size(const TensorImpl& t) {
               device);
 }
 
-// The widest vectors, at most 8, that start at every address. `single`: bits of the operands that
-// have one element for all of the outputs'.
+// The width of the widest vectors, at most 8 elements, to which every address is aligned. `single`:
+// bits of operands of one element, which are not read in vectors.
 int log_width_of(const Elementwise& work, unsigned single) {
   int log_width = 3;
   for (int k = 0; k < work.n_operands; ++k) {
@@ -67,7 +67,7 @@ int log_width_of(const Elementwise& work, unsigned single) {
   return log_width;
 }
 
-// Whether every operand is contiguous or, then its bit of `single` is set, one element expanded.
+// Whether every operand is contiguous or one expanded element; sets the latter's bits in `single`.
 [[gnu::noinline]] bool is_flat_with_expanded(const Elementwise& work, unsigned& single) {
   for (int k = 0; k < work.n_operands; ++k) {
     const TensorImpl& t = *work.operands[k];

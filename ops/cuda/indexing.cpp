@@ -198,7 +198,7 @@ bool is_shared(const Tensor& index, int dim) {
 }
 
 // Up to here a thread walks a line in less time than a sort takes. It rounds at every step, so
-// halves, whose sums are kept in f32, go this way only where nothing is added twice.
+// halves, whose sums are accumulated in f32, take this path only where nothing is added twice.
 constexpr std::int64_t short_line(DType dtype) { return is_half(dtype) ? 1 : 64; }
 constexpr std::int64_t kMostEntries = std::int64_t{1} << 31;  // of the sort, and of its keys
 

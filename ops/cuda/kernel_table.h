@@ -28,7 +28,7 @@ class KernelTable {
     return nullptr;
   }
 
-  // The entry that is there after the call: another thread may have been first.
+  // Returns the table's entry, which another thread may have inserted first.
   const Entry* insert(const KernelKey& key, const Entry& entry) {
     std::lock_guard lock(mutex_);
     if (const Entry* found = find(key)) return found;

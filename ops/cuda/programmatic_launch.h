@@ -16,7 +16,7 @@ enum class ProgrammaticLaunch : std::uint8_t {
   never,
 };
 
-// What launches on this thread are while it lives; else they are early always.
+// Sets the mode of this thread's launches until the end of a scope. The default is `always`.
 using ProgrammaticScope = ContextScope<&ThreadContext::programmatic_launch>;
 
 // In blocks.

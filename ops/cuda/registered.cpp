@@ -18,15 +18,15 @@ namespace brrr::on_cuda {
 
 namespace {
 
-// What a text has become on one device.
+// The compiled kernel of a text on one device.
 struct Loaded {
   CUfunction function = nullptr;
-  unsigned shared_bytes = 0;  // dynamic shared memory that it has been allowed
+  unsigned shared_bytes = 0;  // the limit of dynamic shared memory that was set
 };
 
 struct LoadedKernels {
   std::mutex mutex;
-  // definitions live for good
+  // Definitions are never freed.
   std::map<std::pair<const CudaKernel*, const cu::DeviceState*>, Loaded> of;
 };
 

@@ -1,5 +1,5 @@
-// cumsum on CUDA. Sums are kept in f64, of integers and bool in i64. The same shape on the same GPU
-// is cut into the same parts, so its bits are the same every time.
+// cumsum on CUDA. Sums accumulate in f64, of integers and bool in i64. The same shape on the same
+// GPU is cut into the same parts, so its bits are the same every time.
 #include <algorithm>
 
 #include "brrr/ops/cuda/contiguous.h"

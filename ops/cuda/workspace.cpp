@@ -28,7 +28,7 @@ Workspaces& workspaces() {
 }
 std::atomic<std::uint32_t> generation{0};
 
-// What this thread used last.
+// The last workspace that this thread looked up.
 struct Last {
   const cu::CudaStream* stream;
   const cu::DeviceState* on;

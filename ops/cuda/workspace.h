@@ -1,5 +1,5 @@
-// Scratch memory for matrix products: one block per stream, kept for good, since captured graphs
-// may name it.
+// Workspaces of matrix products: one block per stream, freed only by release_workspaces, since
+// captured graphs have its address.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +21,8 @@ struct Workspace {
 // last: nothing else may be allocated before the call that uses it.
 Workspace workspace_of(cu::CudaStream& stream, std::size_t bytes);
 
-// Gives every stream's workspace back; nothing may be in flight, and no graph may be replayed after
-// it.
+// Frees every stream's workspace. No product may be running, and no captured graph may be replayed
+// afterwards.
 void release_workspaces();
 
 }  // namespace brrr::on_cuda

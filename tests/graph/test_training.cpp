@@ -45,22 +45,33 @@ struct NoisyMlp : nn::Module {
 
 using MakeTransformation = std::function<Transformation()>;
 
-World mlp_world(const Transformation& transformation, DType dtype) {
-  const auto t = std::make_shared<Training<NoisyMlp>>(transformation, dtype);
+// Steps of backward and the optimizer, for loss_of(model, arguments).
+template <class Model, class LossOf>
+World world_of(const std::shared_ptr<Training<Model>>& t, LossOf loss_of,
+               std::function<Tensors(std::uint64_t seed)> arguments) {
   World world;
-  world.arguments = [dtype](int call) {
-    const auto seed = static_cast<std::uint64_t>(call);
-    return Tensors{noise({8, 6}, 100 + seed, dtype), noise({8, 4}, 200 + seed, dtype)};
-  };
-  world.step = [t](const Tensors& in) {
+  world.arguments = [arguments](int call) { return arguments(static_cast<std::uint64_t>(call)); };
+  world.step = [t, loss_of](const Tensors& in) {
     t->parameters.zero_grad();
-    const Tensor loss = nn::mse_loss(t->model(in[0]), in[1]);
+    const Tensor loss = loss_of(t->model, in);
     backward(loss);
     t->optimizer.step();
     return Tensors{loss};
   };
   world.seen = [t] { return t->state(); };
   return world;
+}
+
+const auto kSquaredError = [](auto& model, const Tensors& in) {
+  return nn::mse_loss(model(in[0]), in[1]);
+};
+
+World mlp_world(const Transformation& transformation, DType dtype) {
+  return world_of(
+      std::make_shared<Training<NoisyMlp>>(transformation, dtype), kSquaredError,
+      [dtype](std::uint64_t seed) {
+        return Tensors{noise({8, 6}, 100 + seed, dtype), noise({8, 4}, 200 + seed, dtype)};
+      });
 }
 
 std::string mlp_difference(const MakeTransformation& make, DType dtype = f32) {
@@ -174,20 +185,9 @@ TEST_CASE("compile: a transformer's training step has eager's bits", "[compile]"
     const auto t = std::make_shared<Training<nn::TransformerBlock>>(
         chain(clip_by_global_norm(1.0), adamw(warmup_cosine_decay_schedule(0, 0.01, 2, 9), 0.1)),
         16, 4, Options{}, true, 0.1);
-    World world;
-    world.arguments = [](int call) {
-      const auto seed = static_cast<std::uint64_t>(call);
+    return world_of(t, kSquaredError, [](std::uint64_t seed) {
       return Tensors{noise({2, 5, 16}, seed), noise({2, 5, 16}, 50 + seed)};
-    };
-    world.step = [t](const Tensors& in) {
-      t->parameters.zero_grad();
-      const Tensor loss = nn::mse_loss(t->model(in[0]), in[1]);
-      backward(loss);
-      t->optimizer.step();
-      return Tensors{loss};
-    };
-    world.seen = [t] { return t->state(); };
-    return world;
+    });
   };
   CHECK(difference_from_eager(block) == "");
 
@@ -196,20 +196,12 @@ TEST_CASE("compile: a transformer's training step has eager's bits", "[compile]"
         adam(0.01),
         nn::TransformerSizes{.vocabulary = 11, .length = 6, .width = 8, .heads = 2, .layers = 2},
         Options{}, 0.1);
-    World world;
-    world.arguments = [](int call) {
-      const auto seed = static_cast<std::uint64_t>(call);
+    const auto loss_of = [](auto& model, const Tensors& in) {
+      return nn::cross_entropy(model(in[0]), in[1], nn::Reduction::mean, 0.1);
+    };
+    return world_of(t, loss_of, [](std::uint64_t seed) {
       return Tensors{integers({3, 6}, 11, seed), integers({3, 6}, 11, 50 + seed)};
-    };
-    world.step = [t](const Tensors& in) {
-      t->parameters.zero_grad();
-      const Tensor loss = nn::cross_entropy(t->model(in[0]), in[1], nn::Reduction::mean, 0.1);
-      backward(loss);
-      t->optimizer.step();
-      return Tensors{loss};
-    };
-    world.seen = [t] { return t->state(); };
-    return world;
+    });
   };
   CHECK(difference_from_eager(language) == "");
 }
