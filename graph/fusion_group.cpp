@@ -19,7 +19,7 @@ std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 bool is_fusable(const Node& node) {
   const OpInfo& op = op_info(node.call.op);
-  if (!jit::has_values(op) || op.effect != Effect::pure || assigns(node.call)) return false;
+  if (!jit::has_values(op) || op.effect != Effect::pure) return false;
   if (op.kind == OpKind::reduction && node.inputs[0].numel() == node.outputs[0].numel())
     return false;
   if (op.algebra == Algebra::contraction &&

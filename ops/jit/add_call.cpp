@@ -66,7 +66,12 @@ int add_contraction(Body& body, std::span<const int> operands, DType result) {
 
 bool has_values(const OpInfo& op) {
   return op.kind == OpKind::pointwise || op.kind == OpKind::formula ||
-         op.kind == OpKind::reduction || op.algebra == Algebra::contraction;
+         op.kind == OpKind::reduction || op.algebra == Algebra::contraction || is_copy(op);
+}
+
+bool is_copy(const OpInfo& op) {
+  return op.kind == OpKind::structured && op.algebra == Algebra::identity &&
+         op.effect == Effect::pure && op.arity == 1;
 }
 
 std::vector<int> add_call(Body& body, const Call& call, std::span<const int> operands,
@@ -77,7 +82,7 @@ std::vector<int> add_call(Body& body, const Call& call, std::span<const int> ope
     case OpKind::formula:
       return add_formula(body, call, operands, outputs[0] == f64 ? f64 : f32, scalars);
     case OpKind::reduction: return {add_reduction(body, op, outputs[0], operands[0])};
-    default: return {add_contraction(body, operands, outputs[0])};
+    default: return {is_copy(op) ? operands[0] : add_contraction(body, operands, outputs[0])};
   }
 }
 

@@ -127,6 +127,30 @@ const std::vector<Program> kPrograms = {
        add_(y, sum);
        return Tensors{sum};
      }},
+    {"copies of what is permuted",
+     {{6, 9, 4}, {9, 24}},
+     1,
+     [](const Tensors& a) {
+       const Tensor x = contiguous(permute(exp(a[0]), {1, 0, 2}));
+       return Tensors{contiguous(transpose(reshape(x, {9, 24}) * a[1], 0, 1))};
+     }},
+    {"a row that is copied to all rows in place",
+     {{6, 9}, {9}},
+     1,
+     [](const Tensors& a) {
+       Tensor x = a[0];
+       copy_(x, a[1] * 2.0);
+       return Tensors{x + 1.0};
+     }},
+    {"a copy into columns of what is summed by rows",
+     {{66, 20}},
+     1,
+     [](const Tensors& a) {
+       const Tensor x = contiguous(transpose(a[0] - 1.0, 0, 1));
+       return Tensors{x, sum(x, {1})};
+     },
+     false,
+     1},
     {"softmax", {{9, 65}}, 1, [](const Tensors& a) { return Tensors{softmax(a[0], 1)}; }, false},
     {"softmax of columns",
      {{70, 9}},
