@@ -18,6 +18,7 @@
 #include "brrr/graph/flow.h"
 #include "brrr/graph/fusion_group.h"
 #include "brrr/graph/fusion_reads.h"
+#include "brrr/graph/recompute.h"
 #include "brrr/ops/jit/add_call.h"
 
 namespace brrr::graph {
@@ -49,8 +50,10 @@ class LargestBefore {
 
 class Fusion {
  public:
-  explicit Fusion(Graph& graph)
+  // `copies`: calls that are there for their reader alone, and fuse with that first.
+  explicit Fusion(Graph& graph, std::vector<bool> copies = {})
       : graph_(graph),
+        copies_(std::move(copies)),
         flow_(graph),
         reads_(graph),
         group_of_(graph.nodes.size()),
@@ -62,7 +65,7 @@ class Fusion {
         furthest_(graph.nodes.size()),
         seen_(graph.nodes.size(), 0) {}
 
-  int run() {
+  void group() {
     std::iota(group_of_.begin(), group_of_.end(), 0);
     const int calls = static_cast<int>(graph_.nodes.size());
     for (int i = 0; i < calls; ++i) {
@@ -81,7 +84,38 @@ class Fusion {
     merge_all();
     merge_reductions_of_factors();
     pair_products();
-    return emit();
+  }
+
+  GroupsOfCalls groups() const { return {group_of_, opaque_}; }
+
+  // The time of the step, as bytes that are moved in it.
+  int64_t cost() const {
+    int64_t cost = 0;
+    for (std::size_t g = 0; g < groups_.size(); ++g) {
+      if (groups_[g].members.empty()) continue;
+      const Node& alone = graph_.nodes[g];
+      cost += bytes_of_launch() + (opaque_[g] ? bytes_moved(alone) : bytes_[g]);
+    }
+    return cost;
+  }
+
+  // Replaces the calls of each group by one node; returns how many fewer there are.
+  int emit() {
+    note_unfused();
+    const std::vector<int> order = order_of_groups();
+    std::vector<Node> nodes;
+    for (const int g : order) {
+      const Group& group = groups_[at(g)];
+      if (!beside_[at(g)].members.empty()) {
+        nodes.push_back(together(node_of(group), node_of(beside_[at(g)])));
+      } else if (group.members.size() == 1) {
+        nodes.push_back(std::move(graph_.nodes[at(group.members[0].node)]));
+        nodes.back().calls = {group.members[0].node};
+      } else {
+        nodes.push_back(node_of(group));
+      }
+    }
+    return replace_nodes(graph_, std::move(nodes));
   }
 
  private:
@@ -157,19 +191,27 @@ class Fusion {
       why_not_[{producer, consumer}] = rejected_;
       return;
     }
-    // A kernel less is worth the bytes that are moved in the time of its launch.
-    const int64_t launch = graph_.device.is_cuda() ? 4 << 20 : 1 << 14;
     const int64_t saved = bytes_[at(producer)] + bytes_[at(consumer)] - bytes_of(*kernel);
-    if (saved + launch <= 0) {
+    if (saved + bytes_of_launch() <= 0) {
       why_not_[{producer, consumer}] = WhyNotFused::not_profitable;
       return;
     }
     // What is small beside its neighbour (a number of each row) comes first: between two large
     // groups it would keep them apart.
     const auto [less, more] = std::minmax(bytes_[at(producer)], bytes_[at(consumer)]);
-    const int64_t first = less * 8 <= more ? int64_t{1} << 60 : 0;
+    int64_t first = less * 8 <= more ? int64_t{1} << 60 : 0;
+    if (is_copy(groups_[at(producer)])) first = int64_t{1} << 61;
     candidates_.push(
         {first + saved, consumer, producer, version_[at(consumer)], version_[at(producer)]});
+  }
+
+  // A kernel less is worth the bytes that are moved in the time of its launch.
+  int64_t bytes_of_launch() const { return graph_.device.is_cuda() ? 4 << 20 : 1 << 14; }
+
+  bool is_copy(const Group& group) const {
+    return !copies_.empty() && std::ranges::all_of(group.members, [this](const Member& member) {
+      return copies_[at(member.node)];
+    });
   }
 
   // Calls f with every call that runs in the kernel of a group.
@@ -293,6 +335,7 @@ class Fusion {
         for (const Member& member : groups_[at(other)].members) group_of_[at(member.node)] = one;
         beside_[at(one)] = std::move(groups_[at(other)]);
         groups_[at(other)].members.clear();
+        bytes_[at(one)] += bytes_[at(other)];
         furthest_.raise(first_call(one), last_call(one));
       }
     }
@@ -710,24 +753,6 @@ class Fusion {
     }
   }
 
-  int emit() {
-    note_unfused();
-    const std::vector<int> order = order_of_groups();
-    std::vector<Node> nodes;
-    for (const int g : order) {
-      const Group& group = groups_[at(g)];
-      if (!beside_[at(g)].members.empty()) {
-        nodes.push_back(together(node_of(group), node_of(beside_[at(g)])));
-      } else if (group.members.size() == 1) {
-        nodes.push_back(std::move(graph_.nodes[at(group.members[0].node)]));
-        nodes.back().calls = {group.members[0].node};
-      } else {
-        nodes.push_back(node_of(group));
-      }
-    }
-    return replace_nodes(graph_, std::move(nodes));
-  }
-
   // The node of two bodies in one launch.
   static Node together(const Node& one, const Node& other) {
     auto spec = std::make_shared<BodySpec>(*one.body);
@@ -797,6 +822,7 @@ class Fusion {
   }
 
   Graph& graph_;
+  std::vector<bool> copies_;
   Flow flow_;
   Reads reads_;
   std::vector<int> group_of_;  // of each call
@@ -817,6 +843,23 @@ class Fusion {
 
 }  // namespace
 
-int fuse(Graph& graph) { return Fusion(graph).run(); }
+int fuse(Graph& graph) {
+  const int calls = static_cast<int>(graph.nodes.size());
+  Fusion once(graph);
+  once.group();
+  Graph changed = graph;
+  std::vector<bool> copies = recompute_for_readers(changed, once.groups());
+  if (!copies.empty()) {
+    Fusion again(changed, std::move(copies));
+    again.group();
+    if (again.cost() < once.cost()) {
+      again.emit();
+      graph = std::move(changed);
+      remove_dead(graph);
+      return calls - static_cast<int>(graph.nodes.size());
+    }
+  }
+  return once.emit();
+}
 
 }  // namespace brrr::graph

@@ -1,0 +1,195 @@
+// Owns which values are computed again by the groups that read them. The scores of an attention are
+// the reason: a softmax that stores exponentials and quotients for its backward writes six times
+// the bytes of the scores, from which both follow with a handful of operations.
+//
+// A value qualifies if all groups that read it can compute it from what they read anyway, or from
+// fewer bytes than it has, so that neither the traffic nor the live memory of a step grows.
+#include "brrr/graph/recompute.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "brrr/dispatch/op_info.h"
+#include "brrr/graph/flow.h"
+#include "brrr/ops/jit/add_call.h"
+
+namespace brrr::graph {
+namespace {
+
+using std::int64_t;
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+class Recomputation {
+ public:
+  Recomputation(Graph& graph, const GroupsOfCalls& groups)
+      : graph_(graph), groups_(groups), flow_(graph), reads_(graph.nodes.size()) {
+    for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+      for (const Value& input : graph.nodes[i].inputs) reads_[group_of(i)].insert(place_of(input));
+    }
+  }
+
+  std::vector<bool> run() {
+    for (std::size_t i = graph_.nodes.size(); i-- > 0;) consider(static_cast<int>(i));
+    return again_.empty() ? std::vector<bool>() : emit();
+  }
+
+ private:
+  static constexpr int kLongest = 12;         // calls that one reader computes again
+  static constexpr int64_t kFlopsOfByte = 4;  // that cost as much as moving it
+
+  // Where a value begins: parameters share a buffer.
+  using Place = std::pair<int, int64_t>;
+  static Place place_of(const Value& value) { return {value.buffer, value.offset}; }
+
+  // What a group computes again for a value: calls in order, and values that it must read.
+  struct Chain {
+    std::vector<int> calls;
+    std::map<Place, int64_t> leaves;  // their bytes
+  };
+
+  std::size_t group_of(std::size_t call) const { return at(groups_.group[call]); }
+  const Node& node(int call) const { return graph_.nodes[at(call)]; }
+  int64_t bytes(int buffer) const { return static_cast<int64_t>(graph_.buffers[at(buffer)].bytes); }
+
+  bool is_cheap(const Node& node) const {
+    const OpInfo& op = op_info(node.call.op);
+    return jit::has_values(op) && op.kind != OpKind::reduction && !node.call.in_place &&
+           op.effect == Effect::pure && node.outputs.size() == 1 &&
+           is_whole(graph_, node.outputs[0]);
+  }
+
+  // Whether a buffer is in memory after the group that makes it, as far as is decided.
+  bool is_stored(int buffer) const {
+    const int maker = flow_.producer(buffer);
+    if (maker == Flow::kNone || flow_.escapes(buffer) || added_.contains(buffer)) return true;
+    if (dropped_.contains(buffer)) return false;
+    return std::ranges::any_of(flow_.readers(buffer), [&](int reader) {
+      return group_of(at(reader)) != group_of(at(maker)) || groups_.opaque[group_of(at(maker))];
+    });
+  }
+
+  // Adds to `chain` how `group` gets the value of `buffer` for its call `reader`.
+  bool trace(int buffer, std::size_t group, int reader, Chain& chain) const {
+    const int maker = flow_.producer(buffer);
+    const bool made = graph_.is_temporary(buffer) && maker != Flow::kNone;
+    if (!made) return false;
+    if (std::ranges::find(chain.calls, maker) != chain.calls.end() ||
+        again_.contains({group, maker}))
+      return true;
+    if (!is_cheap(node(maker)) || chain.calls.size() == at(kLongest)) return false;
+    for (const Value& input : node(maker).inputs) {
+      // Its bytes must be the same where they are read now.
+      if (flow_.version(input.buffer, maker) != flow_.version(input.buffer, reader)) return false;
+      const int from = flow_.producer(input.buffer);
+      const bool known = !graph_.is_temporary(input.buffer) || is_stored(input.buffer) ||
+                         (from != Flow::kNone && !is_cheap(node(from)));
+      if (known) {
+        chain.leaves[place_of(input)] = bytes_moved({&input, 1}, {});
+      } else if (!trace(input.buffer, group, reader, chain)) {
+        return false;
+      }
+    }
+    chain.calls.push_back(maker);
+    return true;
+  }
+
+  // Decides about the result of a call: all of its readers in other groups compute it, or none.
+  void consider(int call) {
+    const Node& maker = node(call);
+    if (!is_cheap(maker)) return;
+    const int buffer = maker.outputs[0].buffer;
+    if (!flow_.is_intermediate(buffer)) return;
+    std::map<std::size_t, int> last;  // readers by group, the last of each
+    if (const auto more = leaf_of_.find(buffer); more != leaf_of_.end()) last = more->second;
+    for (const int reader : flow_.readers(buffer)) {
+      const std::size_t group = group_of(at(reader));
+      if (group == group_of(at(call))) continue;
+      if (groups_.opaque[group]) return;
+      last[group] = std::max(last[group], reader);
+    }
+    if (last.empty()) return;
+    int64_t saved = bytes(buffer), flops = 0;
+    std::set<int> added, longer;
+    std::map<std::size_t, Chain> chains;
+    for (const auto& [group, reader] : last) {
+      Chain& chain = chains[group];
+      if (!trace(buffer, group, reader, chain)) return;
+      saved += bytes(buffer);
+      for (const auto& [place, moved] : chain.leaves) {
+        const int leaf = place.first;
+        if (!reads_[group].contains(place)) saved -= moved;
+        if (graph_.is_temporary(leaf) && !is_stored(leaf)) added.insert(leaf);
+        if (graph_.is_temporary(leaf) && flow_.last_use(leaf) < reader) longer.insert(leaf);
+      }
+      for (const int again : chain.calls)
+        flops += op_info(node(again).call.op).element_flops * node(again).outputs[0].numel();
+    }
+    int64_t kept = 0;
+    for (const int leaf : longer) kept += bytes(leaf);
+    for (const int leaf : added) saved -= bytes(leaf);
+    if (kept > bytes(buffer) || saved * kFlopsOfByte <= flops) return;
+    for (const auto& [group, chain] : chains) {
+      for (const int again : chain.calls) again_.insert({group, again});
+      for (const auto& [place, moved] : chain.leaves) {
+        reads_[group].insert(place);
+        int& reader = leaf_of_[place.first][group];
+        reader = std::max(reader, last[group]);
+      }
+    }
+    added_.insert(added.begin(), added.end());
+    dropped_.insert(buffer);
+  }
+
+  // --- The changed graph ---
+
+  std::vector<bool> emit() {
+    std::vector<bool> is_copy;
+    for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
+      Node call = graph_.nodes[i];
+      const std::size_t group = group_of(i);
+      for (Value& input : call.inputs) input.buffer = again(input.buffer, group, is_copy);
+      nodes_.push_back(std::move(call));
+      is_copy.push_back(false);
+    }
+    graph_.nodes = std::move(nodes_);
+    return is_copy;
+  }
+
+  // The buffer that a group reads in place of another, after the calls that fill it.
+  int again(int buffer, std::size_t group, std::vector<bool>& is_copy) {
+    const int maker = graph_.is_temporary(buffer) ? flow_.producer(buffer) : Flow::kNone;
+    if (maker == Flow::kNone || !again_.contains({group, maker})) return buffer;
+    const auto [known, fresh] = copies_.try_emplace({group, buffer}, 0);
+    if (!fresh) return known->second;
+    Node copy = graph_.nodes[at(maker)];
+    for (Value& input : copy.inputs) input.buffer = again(input.buffer, group, is_copy);
+    const int to = static_cast<int>(graph_.buffers.size());
+    graph_.buffers.push_back(graph_.buffers[at(buffer)]);
+    copy.outputs[0].buffer = to;
+    nodes_.push_back(std::move(copy));
+    is_copy.push_back(true);
+    copies_[{group, buffer}] = to;
+    return to;
+  }
+
+  Graph& graph_;
+  const GroupsOfCalls& groups_;
+  Flow flow_;
+  std::vector<std::set<Place>> reads_;  // values that a group reads
+  // By buffer, groups that read it to compute something again, and for which call.
+  std::map<int, std::map<std::size_t, int>> leaf_of_;
+  std::set<std::pair<std::size_t, int>> again_;  // groups, and calls that they repeat
+  std::set<int> dropped_, added_;                // buffers that are stored no more, or now
+  std::map<std::pair<std::size_t, int>, int> copies_;
+  std::vector<Node> nodes_;
+};
+
+}  // namespace
+
+std::vector<bool> recompute_for_readers(Graph& graph, const GroupsOfCalls& groups) {
+  return Recomputation(graph, groups).run();
+}
+
+}  // namespace brrr::graph
