@@ -40,6 +40,7 @@ enum class Algebra : std::uint8_t {
   quotient,       // a / b
   selection,      // one of its operands, chosen by comparing: maximum, minimum, clamp, where
   concatenation,  // the inputs, one after another along the dimension that the first attribute is
+  embedding,      // the operand's elements among zeros: attributes dim, start, size, step
   contraction,    // sums of products: matrix products
   scan,           // running sums
   undefined,      // memory that nothing was written to

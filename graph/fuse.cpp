@@ -70,7 +70,7 @@ class Fusion {
     const int calls = static_cast<int>(graph_.nodes.size());
     for (int i = 0; i < calls; ++i) {
       const Node& node = graph_.nodes[at(i)];
-      opaque_[at(i)] = !is_fusable(node);
+      opaque_[at(i)] = !is_fusable(node) || is_made_in_place(node);
       if (opaque_[at(i)]) {
         groups_[at(i)].members.push_back({i, {}, {}});
         continue;
@@ -125,6 +125,18 @@ class Fusion {
   };
 
   static constexpr int kMostMembers = 64, kMostOperands = 15, kMostVisited = 4096;
+
+  // Whether the planner can spare a call: operands that follow one another are made in its result.
+  bool is_made_in_place(const Node& node) const {
+    const OpInfo& op = op_info(node.call.op);
+    if (op.algebra != Algebra::concatenation) return false;
+    for (int d = 0; d < jit::block_dim(node.call); ++d) {
+      if (node.outputs[0].shape[d] != 1) return false;
+    }
+    return std::ranges::all_of(node.inputs, [this](const Value& part) {
+      return graph_.is_temporary(part.buffer) && is_whole(graph_, part);
+    });
+  }
 
   bool is_in(const Group& group, int node) const {
     return std::ranges::any_of(group.members,
@@ -417,27 +429,31 @@ class Fusion {
     for (;;) {
       const int rank = to.rank();
       const Access now = to.members.back().inputs[0];
-      c = correspond(to, now, from, made);
+      c = now.bounds.empty() ? correspond(to, now, from, made)
+                             : correspond_within(to, now, from, made);
       if (to.rank() == rank) break;
     }
+    const std::vector<Bound> bounds = to.members.back().inputs[0].bounds;
     to.members.pop_back();
     if (!c) return reject(WhyNotFused::no_correspondence);
     if (from.reduces()) {
-      if (!covers(*c, to, from)) return reject(WhyNotFused::part_of_rows);
+      if (!bounds.empty() || !covers(*c, to, from)) return reject(WhyNotFused::part_of_rows);
       if (!is_worth_rows(from, to)) return reject(WhyNotFused::few_rows);
       if (!push(to, *c, from)) return reject(WhyNotFused::unequal_rows);
     } else {
-      if (repeats(*c, to) && !is_cheap(from)) return reject(WhyNotFused::recomputes);
+      // Outside of bounds elements are computed for nothing.
+      const bool once = bounds.empty() && !repeats(*c, to);
+      if (!once && !is_cheap(from)) return reject(WhyNotFused::recomputes);
       if (is_needed_outside(from, to)) {
-        const bool whole = covers(*c, to, from) && !repeats(*c, to);
-        if (!whole) return reject(WhyNotFused::needed_outside);
+        if (!once || !covers(*c, to, from)) return reject(WhyNotFused::needed_outside);
         if (!is_worth_storing(from, to)) return reject(WhyNotFused::delays_readers);
       }
-      pull(from, *c, to);
+      pull(from, *c, to, bounds);
     }
     bool same = true;
     each_read(to, from, [&](const Access& r, const Access& m) {
-      same &= r.strides == m.strides && r.offset == m.offset && r.dtype == m.dtype;
+      same &= r.strides == m.strides && r.offset == m.offset && r.dtype == m.dtype &&
+              r.bounds == bounds;
     });
     if (!same) return reject(WhyNotFused::different_reads);
     Group merged = std::move(to);
@@ -537,6 +553,7 @@ class Fusion {
     std::map<std::pair<int, int>, int> made;            // values of results
     std::vector<std::pair<Access, int>> read;           // values of inputs
     std::vector<std::pair<const Access*, int>> stored;  // results in memory, and their values
+    std::vector<Range> ranges;
     const auto inside = [&](int node) { return is_in(group, node); };
     for (const Member& member : group.members) {
       const Node& node = graph_.nodes[at(member.node)];
@@ -555,7 +572,11 @@ class Fusion {
         }
         operands.push_back(body.add_input(access.dtype, scope_of(group, access)));
         read.emplace_back(access, operands.back());
-        kernel.inputs.push_back(value_of(group, access, false));
+        if (access.bounds.empty()) {
+          kernel.inputs.push_back(value_of(group, access, false));
+        } else {
+          add_placed(kernel, ranges, access, node.inputs[k]);
+        }
       }
       std::vector<DType> dtypes;
       for (const Value& output : node.outputs) dtypes.push_back(output.dtype);
@@ -563,7 +584,9 @@ class Fusion {
           !jit::levels_of(body)[at(operands[0])].per_element())
         return reject(WhyNotFused::reduces_rows);
       const std::vector<int> results =
-          jit::add_call(body, node.call, operands, dtypes, spec.scalars);
+          jit::is_made_of_blocks(op_info(node.call.op))
+              ? std::vector<int>{block_value(kernel, ranges, member, operands)}
+              : jit::add_call(body, node.call, operands, dtypes, spec.scalars);
       for (std::size_t o = 0; o < results.size(); ++o) {
         int value = results[o];
         if (body.value(value).dtype != dtypes[o])
@@ -588,6 +611,7 @@ class Fusion {
     const std::vector<jit::Level> levels = jit::levels_of(body);
     using Kind = jit::Body::Value::Kind;
     const jit::Body::Value& product = body.value(body.contraction());
+    if (!kernel.spec->placed.empty() || body.indices > 0) return false;
     for (std::size_t i = 0; i < body.values.size(); ++i) {
       const Kind kind = body.values[i].kind;
       const auto is_factor = [&](int value) {
@@ -599,6 +623,64 @@ class Fusion {
       if (factor && kind != Kind::input) return false;
     }
     return is_generated(graph_.device, *kernel.spec, strides_of(kernel));
+  }
+
+  // A bound in a body: values of its coordinate and of both ends.
+  struct Range {
+    Bound bound;
+    int index, low, high;
+  };
+
+  static Range range_of(Kernel& kernel, std::vector<Range>& ranges, const Bound& bound) {
+    const auto known = std::ranges::find(ranges, bound, &Range::bound);
+    if (known != ranges.end()) return *known;
+    jit::Body& body = kernel.spec->body;
+    const auto same = std::ranges::find_if(
+        ranges, [&](const Range& other) { return other.bound.strides == bound.strides; });
+    Range range{bound, same == ranges.end() ? body.add_index() : same->index, 0, 0};
+    if (same == ranges.end()) kernel.spec->coordinates.emplace_back(bound.strides);
+    const auto number = [&](int64_t value) {
+      kernel.spec->scalars.push_back(static_cast<std::uint64_t>(value));
+      return body.add_scalar(DType::i64);
+    };
+    range.low = number(-bound.offset);
+    range.high = number(bound.size - bound.offset);
+    ranges.push_back(range);
+    return range;
+  }
+
+  // An input with bounds, which has just become the body's last: `value` is all that is read of it.
+  static void add_placed(Kernel& kernel, std::vector<Range>& ranges, const Access& access,
+                         const Value& value) {
+    jit::Body& body = kernel.spec->body;
+    jit::Body::Operand& input = body.inputs.back();
+    input.scope = jit::Body::Scope::element;
+    for (const Bound& bound : access.bounds) {
+      const Range range = range_of(kernel, ranges, bound);
+      input.bounds.push_back({body.value(range.index).number, body.value(range.low).number,
+                              body.value(range.high).number});
+    }
+    kernel.spec->placed.push_back({static_cast<int>(body.inputs.size()) - 1, Dims(access.strides),
+                                   access.offset - value.offset});
+    kernel.inputs.push_back(value);
+  }
+
+  int block_value(Kernel& kernel, std::vector<Range>& ranges, const Member& member,
+                  const std::vector<int>& operands) const {
+    jit::Body& body = kernel.spec->body;
+    const Node& node = graph_.nodes[at(member.node)];
+    // Inputs are zero outside of their bounds, and one of them is all that zeros stand beside.
+    if (operands.size() == 1 && body.value(operands[0]).kind == jit::Body::Value::Kind::input &&
+        body.value(operands[0]).dtype == node.outputs[0].dtype &&
+        !body.inputs[at(body.value(operands[0]).number)].bounds.empty())
+      return operands[0];
+    std::vector<int> inside;
+    for (const Access& input : member.inputs) {
+      const Range range = range_of(kernel, ranges, input.bounds[0]);
+      inside.push_back(jit::add_within(body, range.index, range.low, range.high));
+    }
+    return jit::add_blocks(body, node.call, node.outputs[0].dtype, operands, inside,
+                           kernel.spec->scalars);
   }
 
   static jit::Body::Scope scope_of(const Group& group, const Access& access) {
@@ -672,7 +754,7 @@ class Fusion {
       body.add_output(value, access->dtype);
       kernel.outputs.push_back(value_of(group, *access, true));
     }
-    const bool few_operands = body.operands() <= kMostOperands;
+    const bool few_operands = body.operands() + body.indices <= kMostOperands;
     reject(few_operands ? WhyNotFused::too_many_values : WhyNotFused::too_many_operands);
     return !body.outputs.empty() && few_operands && body.scalars.size() <= 64 &&
            body.values.size() <= 256;

@@ -13,6 +13,19 @@ using std::int64_t;
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
+// The sizes of blocks along their dimension.
+std::vector<int64_t> sizes_of_blocks(const Node& node) {
+  std::vector<int64_t> sizes;
+  for (const Value& input : node.inputs) sizes.push_back(input.shape[jit::block_dim(node.call)]);
+  return sizes;
+}
+
+bool has_fusable_blocks(const Node& node) {
+  const int dim = jit::block_dim(node.call);
+  return !node.call.in_place && node.outputs[0].shape[dim] > 1 &&
+         jit::blocks_of(node.call, sizes_of_blocks(node)).has_value();
+}
+
 }  // namespace
 
 // --- Groups of one call -----------------------------------------------------------------------
@@ -25,6 +38,7 @@ bool is_fusable(const Node& node) {
   if (op.algebra == Algebra::contraction &&
       node.inputs[0].shape[node.inputs[0].shape.size() - 1] == 1)
     return false;
+  if (jit::is_made_of_blocks(op) && !has_fusable_blocks(node)) return false;
   return std::ranges::all_of(node.outputs, [](const Value& v) { return v.numel() > 0; }) &&
          std::ranges::all_of(node.inputs, [](const Value& v) { return v.numel() > 0; });
 }
@@ -69,6 +83,22 @@ Group contraction_group(const Node& node, int number) {
   return group;
 }
 
+// Reads of blocks begin where the result does, and have bounds.
+void bound_blocks(const Node& node, Member& member) {
+  const std::vector<int64_t> sizes = sizes_of_blocks(node);
+  const jit::Blocks blocks = *jit::blocks_of(node.call, sizes);
+  const Dims& shape = node.outputs[0].shape;
+  std::size_t along = 0;  // the dimension of the group
+  for (int d = 0; d < blocks.dim; ++d) along += shape[d] != 1;
+  for (std::size_t k = 0; k < sizes.size(); ++k) {
+    Access& read = member.inputs[k];
+    read.offset -= blocks.starts[k] * read.strides[along];
+    Bound bound{std::vector<int64_t>(read.strides.size(), 0), -blocks.starts[k], sizes[k]};
+    bound.strides[along] = 1;
+    read.bounds.push_back(std::move(bound));
+  }
+}
+
 }  // namespace
 
 Group group_of(const Node& node, int number) {
@@ -99,6 +129,7 @@ Group group_of(const Node& node, int number) {
   };
   Member member{number, {}, {}};
   for (const Value& input : node.inputs) member.inputs.push_back(access_of(input, false));
+  if (jit::is_made_of_blocks(op_info(node.call.op))) bound_blocks(node, member);
   for (const Value& output : node.outputs) member.outputs.push_back(access_of(output, true));
   group.members.push_back(std::move(member));
   return group;
@@ -166,20 +197,84 @@ bool covers(const Correspondence& c, const Group& consumer, const Group& produce
   return true;
 }
 
-void pull(Group& producer, const Correspondence& c, const Group& consumer) {
+namespace {
+
+bool is_bounded(const Access& read, int dim) {
+  return std::ranges::any_of(read.bounds,
+                             [dim](const Bound& bound) { return bound.strides[at(dim)] != 0; });
+}
+// The size of a dimension of a space that was cut to the bounds of a read.
+int64_t cut_size(const Access& read, const std::vector<int64_t>& sizes, int dim) {
+  for (const Bound& bound : read.bounds) {
+    if (bound.strides[at(dim)] != 0) return bound.size;
+  }
+  return sizes[at(dim)];
+}
+
+}  // namespace
+
+std::optional<Correspondence> correspond_within(Group& consumer, const Access& read,
+                                                const Group& producer, const Access& made) {
+  // Each bound is a range of one dimension: the consumer is cut to it for a while.
+  Access cut = read;
+  std::vector<int64_t> lows(consumer.sizes.size(), 0), sizes = consumer.sizes;
+  for (const Bound& bound : read.bounds) {
+    int along = -1;
+    for (int h = 0; h < consumer.rank(); ++h) {
+      if (bound.strides[at(h)] == 0) continue;
+      if (along >= 0 || bound.strides[at(h)] != 1) return {};
+      along = h;
+    }
+    if (along < 0 || lows[at(along)] != 0 || sizes[at(along)] != consumer.sizes[at(along)] ||
+        bound.offset > 0 || bound.size - bound.offset > consumer.sizes[at(along)])
+      return {};
+    lows[at(along)] = -bound.offset;
+    sizes[at(along)] = bound.size;
+    cut.offset += lows[at(along)] * read.strides[at(along)];
+  }
+  std::swap(consumer.sizes, sizes);
+  std::optional<Correspondence> c = correspond(consumer, cut, producer, made);
+  if (consumer.rank() != static_cast<int>(sizes.size())) {
+    // One dimension was split. It is another one than those that were cut, or that fails.
+    const int rank = static_cast<int>(sizes.size());
+    int split = 0;
+    while (split < rank && consumer.sizes[at(split)] == cut_size(read, sizes, split)) ++split;
+    if (split == rank || is_bounded(read, split)) return {};
+    const int64_t inner = consumer.sizes[at(split) + 1];
+    sizes[at(split)] /= inner;
+    sizes.insert(sizes.begin() + split + 1, inner);
+    consumer.sizes = std::move(sizes);
+    return {};
+  }
+  consumer.sizes = std::move(sizes);
+  if (!c) return {};
+  for (std::size_t h = 0; h < lows.size(); ++h) {
+    const Step& step = c->steps[h];
+    if (step.dim >= 0) c->origin[at(step.dim)] -= step.factor * lows[h];
+  }
+  return c;
+}
+
+void pull(Group& producer, const Correspondence& c, const Group& consumer,
+          const std::vector<Bound>& bounds) {
   producer.each_access([&](Access& access) {
-    std::vector<int64_t> strides;
-    for (const Step& step : c.steps)
-      strides.push_back(step.dim < 0 ? 0 : step.factor * access.strides[at(step.dim)]);
-    for (std::size_t d = 0; d < c.origin.size(); ++d)
-      access.offset += c.origin[d] * access.strides[d];
-    access.strides = std::move(strides);
+    access.each_function([&](std::vector<int64_t>& of, int64_t& offset) {
+      std::vector<int64_t> strides;
+      for (const Step& step : c.steps)
+        strides.push_back(step.dim < 0 ? 0 : step.factor * of[at(step.dim)]);
+      for (std::size_t d = 0; d < c.origin.size(); ++d) offset += c.origin[d] * of[d];
+      of = std::move(strides);
+    });
+    access.bounds.insert(access.bounds.end(), bounds.begin(), bounds.end());
   });
   producer.sizes = consumer.sizes;
   producer.reduced = consumer.reduced;
 }
 
 bool spread(Group& group, const Access& read, const Group& product, const Access& factor) {
+  bool bounded = false;
+  group.each_access([&](const Access& access) { bounded |= !access.bounds.empty(); });
+  if (bounded || !factor.bounds.empty()) return false;
   std::vector<int> of;  // the product's dimension of each
   for (int h = 0; h < group.rank(); ++h) {
     int d = 0;
@@ -314,9 +409,11 @@ bool push(Group& consumer, Correspondence c, Group& producer) {
     if (consumer.reduces() && consumer.reduced[at(h)] != along_row) return false;
   }
   consumer.each_access([&](Access& access) {
-    std::vector<int64_t> strides(producer.sizes.size(), 0);
-    for (std::size_t h = 0; h < of.size(); ++h) strides[at(of[h])] = access.strides[h];
-    access.strides = std::move(strides);
+    access.each_function([&](std::vector<int64_t>& function, int64_t&) {
+      std::vector<int64_t> strides(producer.sizes.size(), 0);
+      for (std::size_t h = 0; h < of.size(); ++h) strides[at(of[h])] = function[h];
+      function = std::move(strides);
+    });
   });
   consumer.sizes = producer.sizes;
   consumer.reduced = producer.reduced;

@@ -10,12 +10,31 @@
 
 namespace brrr::graph {
 
+// A linear function of the coordinates of a group's space, whose values are below `size` and not
+// below 0 where an access has elements.
+struct Bound {
+  std::vector<std::int64_t> strides;
+  std::int64_t offset = 0, size = 0;
+
+  friend bool operator==(const Bound&, const Bound&) = default;
+};
+
 // A value as strides over the space of a group.
 struct Access {
   int buffer = -1;
   DType dtype = DType::f32;
   std::vector<std::int64_t> strides;
   std::int64_t offset = 0;
+  // Inputs: outside of any of these the value is zero, and memory is not read. The first one is of
+  // the call's own block (jit::is_made_of_blocks).
+  std::vector<Bound> bounds = {};
+
+  // Calls f with the strides and the offset of the access and of each bound.
+  template <class F>
+  void each_function(F&& f) {
+    f(strides, offset);
+    for (Bound& bound : bounds) f(bound.strides, bound.offset);
+  }
 
   friend bool operator==(const Access&, const Access&) = default;
 };
@@ -61,9 +80,11 @@ struct Group {
   // Dimension d becomes two, of which the inner one has `inner` elements.
   void split(int d, std::int64_t inner) {
     each_access([&](Access& access) {
-      const std::int64_t stride = access.strides[static_cast<std::size_t>(d)];
-      access.strides[static_cast<std::size_t>(d)] = stride * inner;
-      access.strides.insert(access.strides.begin() + d + 1, stride);
+      access.each_function([&](std::vector<std::int64_t>& strides, std::int64_t&) {
+        const std::int64_t stride = strides[static_cast<std::size_t>(d)];
+        strides[static_cast<std::size_t>(d)] = stride * inner;
+        strides.insert(strides.begin() + d + 1, stride);
+      });
     });
     sizes[static_cast<std::size_t>(d)] /= inner;
     sizes.insert(sizes.begin() + d + 1, inner);
@@ -92,11 +113,16 @@ struct Correspondence {
 // several of the producer's and was split: then ask again.
 std::optional<Correspondence> correspond(Group& consumer, const Access& read, const Group& producer,
                                          const Access& made);
+// The same of a read with bounds: within them. Of the elements outside the correspondence says
+// nothing, though it is linear there too.
+std::optional<Correspondence> correspond_within(Group& consumer, const Access& read,
+                                                const Group& producer, const Access& made);
 // Whether each element of the producer's unreduced space is read, once for all of the other
 // dimensions.
 bool covers(const Correspondence& c, const Group& consumer, const Group& producer);
-// Writes the producer's accesses over the consumer's space.
-void pull(Group& producer, const Correspondence& c, const Group& consumer);
+// Writes the producer's accesses over the consumer's space, with the bounds of what is read of it.
+void pull(Group& producer, const Correspondence& c, const Group& consumer,
+          const std::vector<Bound>& bounds);
 // Writes the accesses of a group that reads what `factor` reads over the space of a product that
 // has that factor: its dimensions become those that the factor varies in. False: they do not
 // correspond.

@@ -51,7 +51,8 @@ namespace {
 // Whether each element of a result depends on its own elements of the operands alone.
 bool is_elementwise(const Node& node) {
   if (node.call.in_place) return false;
-  return node.body ? node.body->reduced == 0 : op_info(node.call.op).kind == OpKind::pointwise;
+  return node.body ? node.body->reduced == 0 && node.body->placed.empty()
+                   : op_info(node.call.op).kind == OpKind::pointwise;
 }
 
 }  // namespace

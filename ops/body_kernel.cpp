@@ -1,13 +1,34 @@
 #include "brrr/ops/body_kernel.h"
 
+#include <algorithm>
+
 #include "brrr/tensor/fail.h"
 
 namespace brrr {
+namespace {
 
-StridedSpace space_of(const BodySpec& spec, std::uint32_t mask,
-                      std::span<const Tensor* const> operands) {
+const BodySpec::Placed* placed(const BodySpec& spec, int input) {
+  const auto found = std::ranges::find(spec.placed, input, &BodySpec::Placed::input);
+  return found == spec.placed.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+StridedSpace BodyLayout::space(std::uint32_t mask) const {
   StridedSpace space = space_of(spec.dims);
-  for (const Tensor* each : operands) add_operand(space, *each);
+  const auto add_outputs = [&] {
+    for (const Tensor& each : outputs) add_operand(space, each);
+  };
+  if (first_output() == 0) add_outputs();
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (const BodySpec::Placed* at = placed(spec, static_cast<int>(i))) {
+      add_operand(space, spec.dims, at->strides);
+    } else {
+      add_operand(space, *inputs[i]);
+    }
+  }
+  for (const Dims& strides : spec.coordinates) add_operand(space, spec.dims, strides);
+  if (first_output() != 0) add_outputs();
   return choose_dims(space, mask);
 }
 
@@ -26,6 +47,15 @@ double share_of_device([[maybe_unused]] Device device, [[maybe_unused]] const Bo
   if (device.is_cuda()) return on_cuda::share_of_device(device, spec, strides);
 #endif
   return 1;
+}
+
+const void* BodyLayout::input(int number) const {
+  const Tensor& tensor = *inputs[static_cast<std::size_t>(number)];
+  const BodySpec::Placed* at = placed(spec, number);
+  // As an integer: the address may be outside of the tensor.
+  const auto shift = at ? at->shift * static_cast<std::int64_t>(size_of(tensor.dtype())) : 0;
+  return reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(tensor.data()) +
+                                       static_cast<std::uintptr_t>(shift));
 }
 
 std::vector<std::unique_ptr<BodyKernel>> make_body_kernels(Device device,

@@ -12,12 +12,22 @@
 
 namespace brrr {
 
-// A body over a space. All operands are tensors of the space's rank: an input has stride 0 along
-// dimensions in which it does not vary, and a result of rows has size 1 along those reduced.
+// A body over a space. All operands are tensors of the space's rank, but for placed inputs: an
+// input has stride 0 along dimensions in which it does not vary, and a result of rows has size 1
+// along those reduced.
 struct BodySpec {
+  // An input whose tensor is any that has its elements: the element of the space's origin is
+  // `shift` elements from the tensor's first, and may be outside of it (Body::Bound).
+  struct Placed {
+    int input = 0;
+    Dims strides;
+    std::int64_t shift = 0;
+  };
   jit::Body body;
   Dims dims;
-  std::uint32_t reduced = 0;  // bits: dimensions that reductions combine
+  std::vector<Placed> placed;
+  std::vector<Dims> coordinates;  // the strides of each, see Body::indices
+  std::uint32_t reduced = 0;      // bits: dimensions that reductions combine
   std::vector<std::uint64_t> scalars;
   std::int64_t flops = 0;
   // A body that runs beside this one in the same launch; its operands follow. Products on CUDA have
@@ -25,9 +35,26 @@ struct BodySpec {
   std::shared_ptr<const BodySpec> beside;
 };
 
-// The dimensions that have their bit in `mask`, with the strides of all operands.
-StridedSpace space_of(const BodySpec& spec, std::uint32_t mask,
-                      std::span<const Tensor* const> operands);
+// Operands in the order that kernels have them: outputs, inputs, coordinates of a body without
+// reductions, else inputs, coordinates, outputs.
+struct BodyLayout {
+  const BodySpec& spec;
+  std::span<const Tensor* const> inputs;
+  std::span<const Tensor> outputs;
+
+  int count() const {
+    return static_cast<int>(inputs.size() + outputs.size() + spec.coordinates.size());
+  }
+  int first_output() const {
+    return spec.body.reduces() ? count() - static_cast<int>(outputs.size()) : 0;
+  }
+  int first_input() const { return spec.body.reduces() ? 0 : static_cast<int>(outputs.size()); }
+  int first_coordinate() const { return first_input() + static_cast<int>(inputs.size()); }
+  // The dimensions that have their bit in `mask`, with the strides of all operands.
+  StridedSpace space(std::uint32_t mask) const;
+  // The address of the element at the space's origin.
+  const void* input(int number) const;
+};
 
 // Whether there is a kernel for the body, operands of these strides (inputs first), that is better
 // than the kernels of its calls. Of bodies without a contraction there always is.

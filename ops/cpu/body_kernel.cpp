@@ -15,14 +15,11 @@ class CpuBodyKernel final : public BodyKernel {
  public:
   explicit CpuBodyKernel(const BodyOperands& of) : spec_(of.spec) {
     const jit::Body& body = spec_->body;
-    std::vector<const Tensor*> operands;
-    const auto add = [&operands](const std::vector<Tensor>& tensors) {
-      for (const Tensor& each : tensors) operands.push_back(&each);
-    };
-    add(body.reduces() ? of.inputs : of.outputs);
-    add(body.reduces() ? of.outputs : of.inputs);
-    space_ = space_of(*spec_, ~spec_->reduced, operands);
-    reduced_ = space_of(*spec_, spec_->reduced, operands);
+    std::vector<const Tensor*> inputs;
+    for (const Tensor& each : of.inputs) inputs.push_back(&each);
+    const BodyLayout layout{*spec_, inputs, of.outputs};
+    space_ = layout.space(~spec_->reduced);
+    reduced_ = layout.space(spec_->reduced);
     sort_dims(space_);
     coalesce(space_);
     coalesce(reduced_);
@@ -48,7 +45,8 @@ class CpuBodyKernel final : public BodyKernel {
     void* out[StridedSpace::kMaxOperands];
     const void* in[StridedSpace::kMaxOperands];
     for (std::size_t i = 0; i < body.outputs.size(); ++i) out[i] = outputs[i].data();
-    for (std::size_t i = 0; i < body.inputs.size(); ++i) in[i] = inputs[i]->data();
+    const BodyLayout layout{*spec_, {inputs, body.inputs.size()}, {outputs, body.outputs.size()}};
+    for (std::size_t i = 0; i < body.inputs.size(); ++i) in[i] = layout.input(static_cast<int>(i));
     jit::CpuArguments arguments;
     arguments.outputs = out;
     arguments.inputs = in;

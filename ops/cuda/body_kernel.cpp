@@ -18,12 +18,16 @@ class CudaBodyKernel final : public BodyKernel {
 
   void run(const Tensor* const* inputs, const Tensor* outputs) override {
     const jit::LoadedKernelsScope loaded(&loaded_);
+    const BodyLayout layout{
+        *spec_, {inputs, spec_->body.inputs.size()}, {outputs, spec_->body.outputs.size()}};
     if (spec_->body.contraction() >= 0) {
       run_contraction(*spec_, inputs, outputs);
     } else if (spec_->body.reduces()) {
-      run_reduction(inputs, outputs);
+      run_reduction(layout);
+    } else if (!spec_->coordinates.empty() || !spec_->placed.empty()) {
+      run_strided(layout);
     } else {
-      run_pointwise(inputs, outputs);
+      run_pointwise(layout);
     }
   }
 
@@ -42,39 +46,75 @@ class CudaBodyKernel final : public BodyKernel {
   }
 
  private:
-  void run_pointwise(const Tensor* const* inputs, const Tensor* outputs) const {
+  // Operands without coordinates: an eager call's kernels serve them.
+  void run_pointwise(const BodyLayout& of) const {
     Elementwise work;
-    for (std::size_t k = 0; k < spec_->body.outputs.size(); ++k) work.add_output(outputs[k]);
-    for (std::size_t k = 0; k < spec_->body.inputs.size(); ++k) work.add_input(*inputs[k]);
+    for (const Tensor& output : of.outputs) work.add_output(output);
+    for (const Tensor* input : of.inputs) work.add_input(*input);
     for (const std::uint64_t bits : spec_->scalars) work.add_scalar(bits);
     work.of = &spec_->body;
-    work.make = [](const void* of) { return *static_cast<const jit::Body*>(of); };
+    work.make = [](const void* body) { return *static_cast<const jit::Body*>(body); };
     run_elementwise(work);
   }
 
-  void run_reduction(const Tensor* const* inputs, const Tensor* outputs) const {
-    const jit::Body& body = spec_->body;
-    const int n_inputs = static_cast<int>(body.inputs.size()),
-              n_outputs = static_cast<int>(body.outputs.size());
-    jit::ReductionLayout layout;
-    layout.inputs = n_inputs;
-    layout.passes = static_cast<int>(jit::pieces::passes_of(body).size());
-    const Tensor* operands[StridedSpace::kMaxOperands];
-    for (int k = 0; k < n_inputs + n_outputs; ++k) {
-      operands[k] = k < n_inputs ? inputs[k] : &outputs[k - n_inputs];
-      layout.data[k] = operands[k]->data();
-      layout.sizes[k] = static_cast<std::uint8_t>(size_of(operands[k]->dtype()));
+  // What schedules ask of memory, in the order of the layout.
+  template <class Layout>
+  void describe(const BodyLayout& of, Layout& layout) const {
+    const auto put = [&](int at, const Tensor& t, const void* address) {
+      layout.data[at] = address;
+      layout.sizes[at] = static_cast<std::uint8_t>(size_of(t.dtype()));
+    };
+    for (int o = 0; o < static_cast<int>(of.outputs.size()); ++o) {
+      const Tensor& t = of.outputs[static_cast<std::size_t>(o)];
+      put(of.first_output() + o, t, t.data());
     }
-    const std::span all(operands, static_cast<std::size_t>(n_inputs + n_outputs));
-    layout.kept = space_of(*spec_, ~spec_->reduced, all);
-    layout.reduced = space_of(*spec_, spec_->reduced, all);
-    const Device device = outputs[0].device();
+    for (int i = 0; i < static_cast<int>(of.inputs.size()); ++i)
+      put(of.first_input() + i, *of.inputs[static_cast<std::size_t>(i)], of.input(i));
+    for (int i = 0; i < spec_->body.indices; ++i) layout.sizes[of.first_coordinate() + i] = 0;
+    for (const jit::Body::Operand& input : spec_->body.inputs) {
+      for (const jit::Body::Bound& bound : input.bounds) {
+        layout.bound.bounds[of.first_coordinate() + bound.index] |=
+            static_cast<std::int64_t>(spec_->scalars[static_cast<std::size_t>(bound.low)] |
+                                      spec_->scalars[static_cast<std::size_t>(bound.high)]);
+      }
+    }
+  }
+
+  // Outputs, inputs, numbers. `data` is read at the launch.
+  KernelArguments arguments_of(const BodyLayout& of, const void* const* data) const {
+    KernelArguments arguments;
+    for (std::size_t o = 0; o < of.outputs.size(); ++o)
+      arguments.add_operand(data[static_cast<std::size_t>(of.first_output()) + o], true);
+    for (std::size_t i = 0; i < of.inputs.size(); ++i)
+      arguments.add_operand(data[static_cast<std::size_t>(of.first_input()) + i], false);
+    for (const std::uint64_t& bits : spec_->scalars) arguments.add(&bits);
+    return arguments;
+  }
+
+  void run_strided(const BodyLayout& of) const {
+    const Device device = of.outputs[0].device();
+    jit::PointwiseLayout layout;
+    layout.outputs = static_cast<int>(of.outputs.size());
+    describe(of, layout);
+    layout.space = of.space(~0u);
+    const jit::Schedule schedule = jit::pointwise_schedule(layout);
+    KernelArguments arguments = arguments_of(of, layout.data);
+    launch_strided(load_body(device, spec_->body, schedule).main, schedule, layout.space, arguments,
+                   cu::current_stream(device));
+  }
+
+  void run_reduction(const BodyLayout& of) const {
+    const Device device = of.outputs[0].device();
+    const jit::Body& body = spec_->body;
+    jit::ReductionLayout layout;
+    layout.inputs = static_cast<int>(of.inputs.size()) + body.indices;
+    layout.passes = static_cast<int>(jit::pieces::passes_of(body).size());
+    describe(of, layout);
+    layout.kept = of.space(~spec_->reduced);
+    layout.reduced = of.space(spec_->reduced);
     const jit::ReductionSchedule schedule =
         jit::reduction_schedule(layout, jit::multiprocessors_of(device));
-    KernelArguments arguments;
-    for (int k = 0; k < n_outputs; ++k) arguments.add_operand(layout.data[n_inputs + k], true);
-    for (int k = 0; k < n_inputs; ++k) arguments.add_operand(layout.data[k], false);
-    for (const std::uint64_t& bits : spec_->scalars) arguments.add(&bits);
+    KernelArguments arguments = arguments_of(of, layout.data);
     launch_reduction(load_body(device, body, schedule), schedule, layout.kept, layout.reduced,
                      arguments, cu::current_stream(device));
   }

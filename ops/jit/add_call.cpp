@@ -66,12 +66,56 @@ int add_contraction(Body& body, std::span<const int> operands, DType result) {
 
 bool has_values(const OpInfo& op) {
   return op.kind == OpKind::pointwise || op.kind == OpKind::formula ||
-         op.kind == OpKind::reduction || op.algebra == Algebra::contraction || is_copy(op);
+         op.kind == OpKind::reduction || op.algebra == Algebra::contraction || is_copy(op) ||
+         is_made_of_blocks(op);
 }
 
 bool is_copy(const OpInfo& op) {
   return op.kind == OpKind::structured && op.algebra == Algebra::identity &&
          op.effect == Effect::pure && op.arity == 1;
+}
+
+bool is_made_of_blocks(const OpInfo& op) {
+  return op.kind == OpKind::structured && op.effect == Effect::pure &&
+         (op.algebra == Algebra::concatenation || op.algebra == Algebra::embedding);
+}
+
+int block_dim(const Call& call) { return static_cast<int>(call.attrs[0].i()); }
+
+std::optional<Blocks> blocks_of(const Call& call, std::span<const std::int64_t> sizes) {
+  Blocks blocks{block_dim(call), {}};
+  if (op_info(call.op).algebra == Algebra::embedding) {
+    if (call.attrs[3].i() != 1) return {};
+    blocks.starts = {call.attrs[1].i()};
+    return blocks;
+  }
+  std::int64_t start = 0;
+  for (const std::int64_t size : sizes) {
+    blocks.starts.push_back(start);
+    start += size;
+  }
+  return blocks;
+}
+
+int add_blocks(Body& body, const Call& call, DType result, std::span<const int> operands,
+               std::span<const int> inside, std::vector<std::uint64_t>& scalars) {
+  std::size_t i = operands.size();
+  int value;
+  if (op_info(call.op).algebra == Algebra::concatenation) {
+    value = operands[--i];  // what is in no block before is in the last one
+  } else {
+    value = body.add_scalar(result);
+    scalars.push_back(0);
+  }
+  while (i-- > 0) {
+    value = body.add_expression("where(a, b, c)", result, result, {inside[i], operands[i], value});
+    body.values.back().select = true;
+  }
+  return value;
+}
+
+int add_within(Body& body, int index, int low, int high) {
+  return body.add_expression("(a >= b) & (a < c)", i64, boolean, {index, low, high});
 }
 
 std::vector<int> add_call(Body& body, const Call& call, std::span<const int> operands,

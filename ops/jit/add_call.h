@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -15,6 +16,25 @@ namespace brrr::jit {
 bool has_values(const OpInfo& op);
 // Whether a call of this op gives the elements of its operand, in other memory.
 bool is_copy(const OpInfo& op);
+// Whether a result of this op is made of blocks: ranges of one dimension, each of which an operand
+// gives. What none gives is zero.
+bool is_made_of_blocks(const OpInfo& op);
+// Where the blocks of such a call start, along dimension `dim` of its result.
+struct Blocks {
+  int dim = 0;
+  std::vector<std::int64_t> starts;  // of each operand
+};
+// `sizes`: of each operand along that dimension. None: an operand's elements do not follow one
+// another.
+std::optional<Blocks> blocks_of(const Call& call, std::span<const std::int64_t> sizes);
+// The dimension along which they are.
+int block_dim(const Call& call);
+// Appends the value of such a call, of type `result`: `inside` are conditions, of each operand that
+// its element is one of its block.
+int add_blocks(Body& body, const Call& call, DType result, std::span<const int> operands,
+               std::span<const int> inside, std::vector<std::uint64_t>& scalars);
+// Appends whether coordinate `index` is at least scalar `low` and below scalar `high`.
+int add_within(Body& body, int index, int low, int high);
 
 // Appends the values of a call: `operands` are those of its inputs. Its numbers become scalars of
 // the body, whose bits are appended to `scalars`. Returns a value for each of its outputs, whose

@@ -23,6 +23,11 @@ int Body::contraction() const {
   return found == values.end() ? -1 : static_cast<int>(found - values.begin());
 }
 
+bool Body::has_bounds() const {
+  return std::any_of(inputs.begin(), inputs.end(),
+                     [](const Operand& input) { return !input.bounds.empty(); });
+}
+
 int Body::add(Value value) {
   values.push_back(std::move(value));
   return static_cast<int>(values.size()) - 1;
@@ -41,7 +46,7 @@ Body::Value value_of(Kind kind, DType dtype, std::size_t number = 0) {
 }  // namespace
 
 int Body::add_input(DType dtype, Scope scope) {
-  inputs.push_back({dtype, scope, 0});
+  inputs.push_back({dtype, scope, 0, {}});
   return add(value_of(Kind::input, dtype, inputs.size() - 1));
 }
 
@@ -65,7 +70,7 @@ int Body::add_expression(std::string text, DType type, DType result, std::vector
 void Body::add_output(int value, DType dtype) {
   const std::vector<Level> levels = levels_of(*this);
   const bool in_rows = reduces() && !levels.at(static_cast<std::size_t>(value)).per_element();
-  outputs.push_back({dtype, in_rows ? Scope::row : Scope::element, value});
+  outputs.push_back({dtype, in_rows ? Scope::row : Scope::element, value, {}});
 }
 
 std::vector<Level> levels_of(const Body& body) {
@@ -162,6 +167,17 @@ void verify(const Body& body) {
   for (std::size_t i = 0; i < body.values.size(); ++i) {
     for (const int operand : body.values[i].operands) {
       require(operand >= 0 && operand < static_cast<int>(i), "values in order");
+    }
+  }
+  for (const Body::Operand& input : body.inputs) {
+    const auto scalar = [&](int number) {
+      return number >= 0 && number < static_cast<int>(body.scalars.size()) &&
+             body.scalars[static_cast<std::size_t>(number)] == i64;
+    };
+    for (const Body::Bound& bound : input.bounds) {
+      require(input.scope == Body::Scope::element && bound.index >= 0 &&
+                  bound.index < body.indices && scalar(bound.low) && scalar(bound.high),
+              "bounds of elements, by known coordinates");
     }
   }
   const std::vector<Level> levels = levels_of(body);

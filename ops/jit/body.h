@@ -25,10 +25,17 @@ struct Body {
   // What an operand has one of: all elements together, a row, a column, an element.
   enum class Scope : std::uint8_t { one, row, column, element };  // element: row | column
 
+  // Where an input has elements: coordinate `index` from scalar `low` on, below scalar `high`.
+  struct Bound {
+    int index = 0, low = 0, high = 0;
+  };
+
   struct Operand {
     DType dtype = f32;
     Scope scope = Scope::element;
     int value = 0;  // outputs: which value is stored; inputs: unused
+    // Inputs per element: outside of any of these an element is 0, and its memory is not read.
+    std::vector<Bound> bounds = {};
   };
 
   struct Value {
@@ -71,6 +78,7 @@ struct Body {
   std::vector<std::string> checks;  // the op that each check reports for
   std::vector<Value> values;
 
+  bool has_bounds() const;
   int operands() const { return static_cast<int>(inputs.size() + outputs.size()); }
   const Value& value(int number) const { return values[static_cast<std::size_t>(number)]; }
   bool reduces() const;

@@ -99,6 +99,60 @@ BRRR_FN const i64* offsets(const StridedSpace& space, int operand, const Coordin
   return buffer;
 }
 
+// Where elements are not 0: those whose coordinate is at least `low` and below `high`. `at` has the
+// coordinate of each element, less `base`; neighbours differ by `step`.
+struct Bound {
+  const i64* at;
+  i64 step, base, low, high;
+
+  BRRR_SCALAR_FN bool has(i64 i) const {
+    return at[i] + base >= low && at[i] + base < high;
+  }
+};
+// The same of an operand with bounds: `buffer`, with 0 outside of them.
+template <int N, class V, class T>
+BRRR_ONCE_A_TILE const V* read_within(const StridedSpace& space, int operand,
+                                      const Coordinates& place, const T* base, i64 n, V* buffer,
+                                      const Bound (&bounds)[N]) {
+  const i64 stride = space.inner_stride(operand);
+  each_run(space, operand, place, n, [&](i64 first, i64 run, i64 offset) {
+    i64 begin = 0, end = run;
+    bool is_range = true;
+    for (const Bound& bound : bounds) {
+      const i64 at = bound.at[first] + bound.base;
+      if (bound.step == 0) {
+        if (at < bound.low || at >= bound.high) end = 0;
+      } else if (bound.step == 1) {
+        if (bound.low - at > begin) begin = bound.low - at;
+        end = least(end, bound.high - at);
+      } else {
+        is_range = false;
+      }
+    }
+    V* to = buffer + first;
+    if (!is_range) {
+      for (i64 i = 0; i < run; ++i) {
+        bool has = true;
+        for (const Bound& bound : bounds) has &= bound.has(first + i);
+        to[i] = has ? narrow<V>(widen(base[offset + i * stride])) : V(0);
+      }
+      return;
+    }
+    begin = least(begin, run);
+    if (end < begin) end = begin;
+    for (i64 i = 0; i < begin; ++i) to[i] = V(0);
+    const T* from = base + offset;
+    if (stride == 1) {
+      convert_loop<V, T>(to + begin, from + begin, end - begin);
+    } else {
+      for (i64 i = begin; i < end; ++i) to[i] = narrow<V>(widen(from[i * stride]));
+    }
+    for (i64 i = end; i < run; ++i) to[i] = V(0);
+  });
+  for (i64 i = n; i < padded(n); ++i) buffer[i] = buffer[0];
+  return buffer;
+}
+
 // Where values V of a tile are computed: in the operand's own memory, or in `buffer`.
 template <class V, class T>
 V* destination(const StridedSpace& space, int operand, const Coordinates& place, T* base, i64 n,

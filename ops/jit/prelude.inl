@@ -215,6 +215,8 @@ BRRR_FN void store(T* to, const Pack<T, N>& pack) {
 #pragma unroll
   for (int i = 0; i < (kBytes + 15) / 16; ++i) reinterpret_cast<Word*>(to)[i] = bits.words[i];
 }
+// Whether a coordinate is within the bounds of an input; without them its elements are 0.
+BRRR_FN bool within(i64 at, i64 low, i64 high) { return at >= low && at < high; }
 // The same element N times.
 template <int N, class T>
 BRRR_FN Pack<T, N> spread(const T* from) {

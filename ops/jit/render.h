@@ -50,6 +50,8 @@ std::string_view register_name(DType dtype);  // of a value in a register
 // One function for each expression, and for the pieces of each reduction.
 std::string functions(const Body& body);
 
+using NameOf = std::function<std::string(std::size_t)>;
+
 // What one pass over the elements of a row is for. A body without reductions has one pass.
 struct Pass {
   std::vector<int> reductions;  // values that it reduces
@@ -76,6 +78,10 @@ std::string function_name(const Body& body, int value);
 // Statements that compute values in order.
 std::string statements(const Body& body, const std::vector<int>& values, int pass = 0);
 
+// "within(a, s1, s2) && ...": whether an element of an input is within its bounds, where
+// `coordinate` gives those of the element; "" of an input without bounds.
+std::string within_bounds(const Body& body, std::size_t input, const NameOf& coordinate);
+
 // Whether an input is read through its address, and not once for each element.
 bool is_address(const Body& body, std::size_t input);
 // Whether an input has one element for a row, or for all.
@@ -84,7 +90,6 @@ bool is_of_rows(const Body& body, std::size_t input);
 // "in0, in1, ", of as many.
 std::string numbered(std::string_view name, std::size_t count);
 
-using NameOf = std::function<std::string(std::size_t)>;
 // Parameters of a function of one element, and what it is called with: for each input, by how it is
 // read, and for each coordinate. All lists end in ", " unless they are empty.
 std::string element_parameters(const Body& body);

@@ -87,6 +87,7 @@ class Tile {
     for (const int value : pass_.elements) {
       if (needs_array(value)) buffer(body_.value(value).dtype, array(value));
     }
+    for (const int index : bounding()) buffer(i64, fmt::format("c{}_{}", number_, index));
     for (const std::size_t input : addressed()) buffer(i64, fmt::format("g{}_{}", number_, input));
     for (const int r : pass_.reductions) {
       if (is_converted(r)) buffer(body_.value(r).type, operand_array(r));
@@ -208,16 +209,50 @@ class Tile {
     return fmt::format("reinterpret_cast<{}u8*>({})", name == "in" ? "const " : "", at);
   }
 
+  // Coordinates that bound inputs of this pass.
+  std::vector<int> bounding() const {
+    std::vector<int> list;
+    for (const int value : pass_.elements) {
+      if (body_.value(value).kind != Kind::input) continue;
+      const auto input = static_cast<std::size_t>(body_.value(value).number);
+      for (const Body::Bound& bound : body_.inputs[input].bounds) {
+        if (std::find(list.begin(), list.end(), bound.index) == list.end())
+          list.push_back(bound.index);
+      }
+    }
+    return list;
+  }
+  std::size_t index_operand(int index) const {
+    return input_operand(body_.inputs.size() + static_cast<std::size_t>(index));
+  }
+  // ", {{coordinates, step, base, low, high}, ...}" of an input with bounds.
+  std::string bounds_of(std::size_t input) const {
+    std::string text;
+    for (const Body::Bound& bound : body_.inputs[input].bounds) {
+      const std::size_t operand = index_operand(bound.index);
+      text += fmt::format("{}{{b_c{}_{}, {}.inner_stride({}), {}, s{}, s{}}}",
+                          text.empty() ? ", {" : ", ", number_, bound.index, walked_.space, operand,
+                          walked_.offset(operand), bound.low, bound.high);
+    }
+    return text.empty() ? text : text + "}";
+  }
+
   std::string reads() const {
     std::string text;
+    for (const int index : bounding()) {
+      text += fmt::format("  offsets({0}, {1}, {2}, n, b_c{3}_{4});\n", walked_.space,
+                          index_operand(index), walked_.place, number_, index);
+    }
     for (const int value : pass_.elements) {
       const Body::Value& v = body_.value(value);
       const std::string name = array(value);
       const auto at = static_cast<std::size_t>(v.number);
       if (v.kind == Kind::input) {
-        text += fmt::format("  const {0}* a_{1} = read({2}, {3}, {4}, {5}, n, b_{1});\n",
-                            array_name(v.dtype), name, walked_.space, input_operand(at),
-                            walked_.place, pointer("in", v.dtype, v.number, input_operand(at)));
+        const std::string bounds = bounds_of(at);
+        text += fmt::format("  const {0}* a_{1} = read{2}({3}, {4}, {5}, {6}, n, b_{1}{7});\n",
+                            array_name(v.dtype), name, bounds.empty() ? "" : "_within",
+                            walked_.space, input_operand(at), walked_.place,
+                            pointer("in", v.dtype, v.number, input_operand(at)), bounds);
       } else if (v.kind == Kind::index) {
         text += fmt::format("  const i64* a_{0} = offsets({1}, {2}, {3}, n, b_{0});\n", name,
                             walked_.space, input_operand(body_.inputs.size() + at), walked_.place);

@@ -43,6 +43,15 @@ int plain_copy(const Body& body, const Schedule& schedule) {
   return is_single(body, schedule, static_cast<std::size_t>(value.number)) ? -1 : value.number;
 }
 
+// A load of `width` elements, where the input has them. The schedule keeps a vector on one side of
+// a bound, so its first element's coordinates decide.
+std::string bounded(const Body& body, std::size_t input, const std::string& load,
+                    std::string_view width, const NameOf& coordinate) {
+  if (body.inputs[input].bounds.empty()) return load;
+  return fmt::format("{} ? {} : Pack<{}, {}>()", within_bounds(body, input, coordinate), load,
+                     c_name(body.inputs[input].dtype), width);
+}
+
 // Where the elements of a vector are: of outputs and of inputs that are read by address, and the
 // coordinates of its first element.
 struct Places {
@@ -144,8 +153,12 @@ std::string strided(const Body& body, const Schedule& schedule) {
   for (std::size_t i = 0; i < body.inputs.size(); ++i) {
     if (is_address(body, i)) continue;
     text += fmt::format("  Pack<{}, W> p{}[U];\n", c_name(body.inputs[i].dtype), i);
-    loads += fmt::format("      p{}[u] = {}<W>(in{} + offset[u][{}]);\n", i,
-                         has_bit(schedule.broadcast, body, i) ? "spread" : "load", i, outputs + i);
+    const std::string load =
+        fmt::format("{}<W>(in{} + offset[u][{}])",
+                    has_bit(schedule.broadcast, body, i) ? "spread" : "load", i, outputs + i);
+    loads += fmt::format("      p{}[u] = {};\n", i, bounded(body, i, load, "W", [&](std::size_t n) {
+                           return fmt::format("offset[u][{}]", reads + n);
+                         }));
   }
   text += fmt::format(
       "#pragma unroll\n"
@@ -205,11 +218,16 @@ std::string tiled(const Body& body, const Schedule& schedule) {
   std::string inner = "      if (left + row < wide && top + column < high) {\n";
   for (std::size_t i = 0; i < body.inputs.size(); ++i) {
     if (!has_bit(schedule.transposed, body, i)) continue;
-    inner += fmt::format(
-        "        tiles.of{0}[row][column] = in{0}[base[{1}] + i64(left + row) * "
-        "space.stride[{1}][RANK - 1] + i64(top + column) * "
-        "space.stride[{1}][RANK - 2]];\n",
-        i, outputs + i);
+    const auto across = [](std::size_t k) {
+      return fmt::format(
+          "base[{0}] + i64(left + row) * space.stride[{0}][RANK - 1] + i64(top + column) * "
+          "space.stride[{0}][RANK - 2]",
+          k);
+    };
+    const std::string load = fmt::format("load<1>(in{} + {})", i, across(outputs + i));
+    const NameOf coordinate = [&](std::size_t n) { return across(reads + n); };
+    inner += fmt::format("        tiles.of{0}[row][column] = ({1}).at[0];\n", i,
+                         bounded(body, i, load, "1", coordinate));
   }
   loop(inner);
   text += "  __syncthreads();\n";
@@ -222,11 +240,15 @@ std::string tiled(const Body& body, const Schedule& schedule) {
   };
   for (std::size_t i = 0; i < body.inputs.size(); ++i) {
     if (is_address(body, i)) continue;
-    inner += fmt::format(
-        "        Pack<{}, 1> p{};\n        p{}.at[0] = ", c_name(body.inputs[i].dtype), i, i);
-    inner += has_bit(schedule.transposed, body, i)
-                 ? fmt::format("tiles.of{}[column][row];\n", i)
-                 : fmt::format("in{}[{}];\n", i, place(outputs + i));
+    const std::string type = fmt::format("Pack<{}, 1>", c_name(body.inputs[i].dtype));
+    const NameOf coordinate = [&](std::size_t n) { return place(reads + n); };
+    inner +=
+        has_bit(schedule.transposed, body, i)
+            ? fmt::format("        {0} p{1};\n        p{1}.at[0] = tiles.of{1}[column][row];\n",
+                          type, i)
+            : fmt::format("        const {} p{} = {};\n", type, i,
+                          bounded(body, i, fmt::format("load<1>(in{} + {})", i, place(outputs + i)),
+                                  "1", coordinate));
   }
   const Places places{
       [&](std::size_t i) { return fmt::format("out{} + {}", i, place(i)); },

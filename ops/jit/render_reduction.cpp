@@ -179,20 +179,30 @@ class Loops {
     return walks_by_pointer() ? fmt::format("at_{0} + u * hop_{0}", name)
                               : fmt::format("{} + base[{}] + {}", name, operand, offset(operand));
   }
-  // The offset of element e of the vector, from the operand's beginning.
-  std::string element(std::size_t operand) const {
-    return fmt::format("base[{0}] + {1} + e * ({2}.stride[{0}][{3} - 1] / W)", operand,
+  // The offset of the vector's first element, from the operand's beginning.
+  std::string first_element(std::size_t operand) const {
+    return fmt::format("base[{}] + {}", operand,
                        schedule_.reduced_rank > 1
                            ? fmt::format("at[{}]", operand)
-                           : fmt::format("(i + u * STEP) * reduced.stride[{}][0]", operand),
+                           : fmt::format("(i + u * STEP) * reduced.stride[{}][0]", operand));
+  }
+  // And of its element e.
+  std::string element(std::size_t operand) const {
+    return fmt::format("{1} + e * ({2}.stride[{0}][{3} - 1] / W)", operand, first_element(operand),
                        by_columns() ? "kept" : "reduced", by_columns() ? "RANK" : "REDUCED");
   }
 
   std::string loads(std::string_view indent) const {
     std::string text;
     for_packed([&](std::size_t k) {
-      text += fmt::format("{}p{}[u] = {}<W>({});\n", indent, k, is_broadcast(k) ? "spread" : "load",
-                          address(fmt::format("in{}", k), k));
+      std::string load = fmt::format("{}<W>({})", is_broadcast(k) ? "spread" : "load",
+                                     address(fmt::format("in{}", k), k));
+      // The schedule keeps a vector on one side of a bound.
+      const std::string within = within_bounds(
+          body_, k, [&](std::size_t n) { return first_element(body_.inputs.size() + n); });
+      if (!within.empty())
+        load = fmt::format("{} ? {} : Pack<{}, W>()", within, load, c_name(body_.inputs[k].dtype));
+      text += fmt::format("{}p{}[u] = {};\n", indent, k, load);
     });
     return text;
   }

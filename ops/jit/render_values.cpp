@@ -258,6 +258,15 @@ std::string statements(const Body& body, const std::vector<int>& values, int pas
   return text;
 }
 
+std::string within_bounds(const Body& body, std::size_t input, const NameOf& coordinate) {
+  std::string text;
+  for (const Body::Bound& bound : body.inputs[input].bounds) {
+    text += fmt::format("{}within({}, s{}, s{})", text.empty() ? "" : " && ",
+                        coordinate(static_cast<std::size_t>(bound.index)), bound.low, bound.high);
+  }
+  return text;
+}
+
 bool is_address(const Body& body, std::size_t input) {
   return std::any_of(body.values.begin(), body.values.end(), [input](const Body::Value& value) {
     return (value.kind == Kind::gathered || value.kind == Kind::draw) &&
@@ -401,6 +410,7 @@ void verify(const Body& body, const Schedule& schedule) {
   };
   const auto power_of_two = [](int n) { return n > 0 && (n & (n - 1)) == 0; };
   const std::size_t passes = pieces::passes_of(body).size();
+  require(!body.has_bounds() || schedule.walk != Walk::flat, "a walk that knows coordinates");
   require(schedule.reduces() == body.reduces(), "a walk for its body");
   require(schedule.rank >= 1 && schedule.rank <= kMaxDims && schedule.reduced_rank >= 1 &&
               schedule.reduced_rank <= kMaxDims,

@@ -41,6 +41,22 @@ int transposed_dim(const PointwiseLayout& layout, std::uint32_t& transposed) {
   return side;
 }
 
+// The width in which no vector crosses a bound: along the vectors a coordinate stands still, or
+// counts elements, and all else that it is made of are multiples of the width.
+int within_bounds(int width, const BoundOperands& bound, const StridedSpace& along,
+                  const StridedSpace* across) {
+  const int inner = along.rank - 1;
+  for (int k = 0; k < along.operands; ++k) {
+    if (bound.bounds[k] == 0 || along.stride[k][inner] == 0) continue;
+    if (along.stride[k][inner] != 1) return 1;
+    int64_t bits = bound.bounds[k];
+    for (int d = 0; d < inner; ++d) bits |= along.stride[k][d];
+    for (int d = 0; across && d < across->rank; ++d) bits |= across->stride[k][d];
+    while (bits % width != 0) width /= 2;
+  }
+  return width;
+}
+
 }  // namespace
 
 Schedule flat_schedule(const std::uint8_t* sizes, int outputs, int operands, std::uint32_t single,
@@ -87,7 +103,8 @@ Schedule pointwise_schedule(PointwiseLayout& layout) {
   }
   schedule.threads = tuning().pointwise_threads;
   schedule.unroll = space.count() >= tuning().pointwise_large ? tuning().strided_unroll : 1;
-  schedule.width = vector_width(space, layout.data, layout.sizes, 16 / largest);
+  schedule.width = within_bounds(vector_width(space, layout.data, layout.sizes, 16 / largest),
+                                 layout.bound, space, nullptr);
   if (schedule.width > 1) {
     for (int k = layout.outputs; k < space.operands; ++k) {
       if (space.stride[k][space.rank - 1] == 0) schedule.broadcast |= 1u << k;
@@ -168,6 +185,7 @@ void set_width(Schedule& schedule, const ReductionLayout& layout) {
       while (across.size[d] > 1 && across.stride[k][d] % schedule.width != 0) schedule.width /= 2;
     }
   }
+  schedule.width = within_bounds(schedule.width, layout.bound, along, &across);
   if (schedule.width == 1) return;
   for (int k = 0; k < along.operands; ++k) {
     if (sizes[k] > 0 && along.stride[k][inner] == 0) schedule.broadcast |= 1u << k;

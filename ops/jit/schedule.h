@@ -38,12 +38,19 @@ struct Schedule {
   bool reduces() const { return walk == Walk::rows || walk == Walk::columns; }
 };
 
+// Coordinates that bound inputs: by operand, the two bounds joined by |; 0: none. Vectors do not
+// cross them.
+struct BoundOperands {
+  std::int64_t bounds[StridedSpace::kMaxOperands] = {};
+};
+
 // What the operands of a pointwise kernel look like, outputs first.
 struct PointwiseLayout {
   StridedSpace space;
   int outputs = 1;
   const void* data[StridedSpace::kMaxOperands] = {};  // null: aligned
   std::uint8_t sizes[StridedSpace::kMaxOperands];  // of an element; 0: a coordinate, without memory
+  BoundOperands bound = {};
 };
 
 // All operands contiguous and of one size but for those of a single element (`single`, bits by
@@ -62,6 +69,7 @@ struct ReductionLayout {
   int inputs = 1;
   const void* data[StridedSpace::kMaxOperands] = {};
   std::uint8_t sizes[StridedSpace::kMaxOperands];
+  BoundOperands bound = {};
   bool ordered = false;  // the order of reduced dimensions counts, as it does for an index
   int passes = 1;        // over the elements of a row
 };
