@@ -580,9 +580,11 @@ class Fusion {
       }
       std::vector<DType> dtypes;
       for (const Value& output : node.outputs) dtypes.push_back(output.dtype);
-      if (op_info(node.call.op).kind == OpKind::reduction &&
-          !jit::levels_of(body)[at(operands[0])].per_element())
-        return reject(WhyNotFused::reduces_rows);
+      if (op_info(node.call.op).kind == OpKind::reduction) {
+        if (!jit::levels_of(body)[at(operands[0])].per_element())
+          return reject(WhyNotFused::reduces_rows);
+        if (spec.order.empty()) spec.order = Dims(member.inputs[0].strides);
+      }
       const std::vector<int> results =
           jit::is_made_of_blocks(op_info(node.call.op))
               ? std::vector<int>{block_value(kernel, ranges, member, operands)}

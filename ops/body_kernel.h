@@ -27,6 +27,9 @@ struct BodySpec {
   Dims dims;
   std::vector<Placed> placed;
   std::vector<Dims> coordinates;  // the strides of each, see Body::indices
+  // Of what is reduced first, the strides that it has eagerly: they decide in what order the CPU
+  // combines elements. Empty: those of the first input per element.
+  Dims order;
   std::uint32_t reduced = 0;      // bits: dimensions that reductions combine
   std::vector<std::uint64_t> scalars;
   std::int64_t flops = 0;

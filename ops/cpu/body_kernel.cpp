@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "brrr/ops/jit/cpu_compiler.h"
 #include "brrr/ops/jit/cpu_kernel.h"
 #include "brrr/ops/jit/render.h"
@@ -22,8 +24,12 @@ class CpuBodyKernel final : public BodyKernel {
     reduced_ = layout.space(spec_->reduced);
     sort_dims(space_);
     coalesce(space_);
-    coalesce(reduced_);
-    if (body.reduces()) order_ = jit::cpu_order(space_, reduced_, lead());
+    if (spec_->order.empty()) {
+      coalesce(reduced_);
+      if (body.reduces()) order_ = jit::cpu_order(space_, reduced_, lead());
+    } else {
+      order_rows();
+    }
     // A thread takes as many elements as are worth waking it.
     constexpr std::int64_t kGrain = 16384;
     grain_ = std::max<std::int64_t>(1, kGrain / reduced_.count());
@@ -61,6 +67,31 @@ class CpuBodyKernel final : public BodyKernel {
   }
 
  private:
+  // Elements of a row are combined in the order that eager has for the reduced tensor.
+  void order_rows() {
+    StridedSpace kept, reduced;
+    kept.operands = reduced.operands = 1;
+    for (int d = 0; d < spec_->dims.size(); ++d) {
+      StridedSpace& space = spec_->reduced >> d & 1 ? reduced : kept;
+      space.stride[0][space.rank] = spec_->order[d];
+      space.add_dim(spec_->dims[d]);
+    }
+    // The strides of all operands follow those that order the dimensions.
+    for (int k = 0; k < reduced_.operands; ++k)
+      std::ranges::copy(reduced_.stride[k], reduced.stride[k + 1]);
+    reduced.operands = reduced_.operands + 1;
+    sort_dims(reduced);
+    for (int k = 0; k < reduced_.operands; ++k)
+      std::ranges::copy(reduced.stride[k + 1], reduced_.stride[k]);
+    std::ranges::copy(reduced.size, reduced_.size);
+    coalesce(reduced_);
+    reduced.operands = 1;
+    sort_dims(kept);
+    coalesce(kept);
+    coalesce(reduced);
+    order_ = jit::cpu_order(kept, reduced, 0);
+  }
+
   // The first input that has an element for each of the space.
   int lead() const {
     const auto& inputs = spec_->body.inputs;

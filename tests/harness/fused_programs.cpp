@@ -151,6 +151,70 @@ const std::vector<Program> kPrograms = {
      },
      false,
      1},
+    {"gradients of slices, added",
+     {{6, 24}, {6, 8}, {6, 8}},
+     1,
+     [](const Tensors& a) {
+       const Tensor x = requires_grad_(detach(a[0]));
+       const Tensor y = narrow(x, 1, 0, 8) * a[1] + narrow(x, 1, 8, 8) * a[2];
+       return Tensors{contiguous(transpose(grad(sum(y), x), 0, 1))};
+     }},
+    {"gradients of slices of what is permuted",
+     {{4, 3, 2, 8}, {2, 4, 8}, {2, 4, 8}, {2, 4, 8}},
+     1,
+     [](const Tensors& a) {
+       const Tensor x = requires_grad_(detach(a[0]));
+       const Tensor parts = permute(x, {1, 2, 0, 3});
+       Tensor loss;
+       for (int k = 0; k < 3; ++k) {
+         const Tensor part = sum(select(parts, 0, k) * a[static_cast<std::size_t>(k) + 1]);
+         loss = loss.defined() ? loss + part : part;
+       }
+       return Tensors{grad(loss, x) * 0.5};
+     }},
+    {"a rotation of halves",
+     {{6, 5, 16}, {5, 16}, {5, 16}},
+     1,
+     [](const Tensors& a) {
+       const Tensor low = narrow(a[0], 2, 0, 8), high = narrow(a[0], 2, 8, 8);
+       return Tensors{a[0] * a[1] + cat({-high, low}, 2) * a[2]};
+     }},
+    {"a slice across blocks",
+     {{4, 8}, {4, 5}, {4, 3}},
+     1,
+     [](const Tensors& a) {
+       const Tensor x = cat({exp(a[0]), a[1], -a[2]}, 1);
+       return Tensors{narrow(x, 1, 6, 8) - 1.0};
+     }},
+    {"blocks of blocks",
+     {{4, 6}, {2, 6}, {6, 3}},
+     1,
+     [](const Tensors& a) {
+       return Tensors{square(cat({cat({a[0], a[1]}, 0), a[2]}, 1))};
+     }},
+    {"sums of rows of blocks",
+     {{30, 40}, {30, 24}},
+     1,
+     [](const Tensors& a) {
+       const Tensor x = cat({a[0], a[1]}, 1);
+       return Tensors{x / sum(square(x), {1}, true)};
+     },
+     false},
+    {"sums of columns of blocks",
+     {{30, 40}, {50, 40}},
+     1,
+     [](const Tensors& a) {
+       return Tensors{sum(cat({tanh(a[0]), a[1]}, 0), {0})};
+     },
+     false},
+    {"what a softmax keeps for its gradient",
+     {{9, 64}, {9, 64}},
+     1,
+     [](const Tensors& a) {
+       const Tensor x = requires_grad_(detach(a[0]));
+       return Tensors{grad(sum(softmax(x, 1) * a[1]), x)};
+     },
+     false},
     {"softmax", {{9, 65}}, 1, [](const Tensors& a) { return Tensors{softmax(a[0], 1)}; }, false},
     {"softmax of columns",
      {{70, 9}},

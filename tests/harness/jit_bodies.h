@@ -350,6 +350,56 @@ inline Case cross_entropy_case(DType dtype, std::int64_t rows, std::int64_t cols
   return c;
 }
 
+enum class Bounded { elements, transposed, rows, columns };
+
+// A matrix whose left half is one input and whose upper half another, plus a third one, and sums of
+// its rows or columns.
+inline Case bounded_case(DType dtype, std::int64_t rows, std::int64_t cols, Bounded kind) {
+  constexpr const char* kNames[] = {"bounded", "bounded_transposed", "bounded_rows",
+                                    "bounded_columns"};
+  Builder b(kNames[static_cast<int>(kind)], dtype);
+  const int left = b.body.add_input(dtype), upper = b.body.add_input(dtype),
+            whole = b.body.add_input(dtype);
+  for (int k = 0; k < 3; ++k) b.body.add_scalar(i64);
+  b.body.indices = 2;
+  b.body.inputs[0].bounds = {{1, 0, 1}};
+  b.body.inputs[1].bounds = {{0, 0, 2}};
+  const int y = b.op("add", {b.op("add", {left, upper}), whole});
+  const bool by_rows = kind == Bounded::rows, by_columns = kind == Bounded::columns;
+  b.body.add_output(by_rows || by_columns ? b.reduce("sum", y) : y, dtype);
+  const std::int64_t wide = cols / 2, high = rows / 2;
+  const bool transposed = kind == Bounded::transposed;
+  Case c{b.body,
+         {rows, cols},
+         by_rows      ? 2u
+         : by_columns ? 1u
+                      : 0u,
+         {sample(dtype, transposed ? Dims{wide, rows} : Dims{rows, wide}, 15),
+          sample(dtype, {high, cols}, 16), sample(dtype, {rows, cols}, 17)},
+         {{0, transposed ? Dims{1, rows} : Dims{wide, 1}}, {1, {cols, 1}}},
+         {{by_columns ? 1 : rows, by_rows ? 1 : cols}},
+         {0, static_cast<std::uint64_t>(wide), static_cast<std::uint64_t>(high)},
+         {{1, 0}, {0, 1}},
+         {},
+         1e-5};
+  const auto l = values_of(c.inputs[0]), u = values_of(c.inputs[1]), w = values_of(c.inputs[2]);
+  const auto element = [=](std::int64_t i, std::int64_t j) {
+    const auto of = [](const std::vector<double>& values, std::int64_t k) {
+      return values[static_cast<std::size_t>(k)];
+    };
+    return of(w, i * cols + j) + (j < wide ? of(l, transposed ? j * rows + i : i * wide + j) : 0) +
+           (i < high ? of(u, i * cols + j) : 0);
+  };
+  c.reference = [=](int, std::int64_t place) {
+    if (!by_rows && !by_columns) return element(place / cols, place % cols);
+    double sum = 0;
+    for (std::int64_t k = 0; k < (by_rows ? cols : rows); ++k)
+      sum += by_rows ? element(place, k) : element(k, place);
+    return sum;
+  };
+  return c;
+}
+
 // Dropout by draws, and the upper triangle by coordinates.
 inline Case dropout_case(DType dtype, std::int64_t rows, std::int64_t cols) {
   Builder b("dropout", dtype);
@@ -395,6 +445,9 @@ inline std::vector<Case> cases_with_references(DType dtype) {
     cases.push_back(broadcast_case(dtype, rows, cols));
     cases.push_back(gather_case(dtype, rows, cols));
     cases.push_back(cross_entropy_case(dtype, rows, cols));
+    for (const Bounded kind :
+         {Bounded::elements, Bounded::transposed, Bounded::rows, Bounded::columns})
+      cases.push_back(bounded_case(dtype, rows, cols, kind));
   }
   return cases;
 }

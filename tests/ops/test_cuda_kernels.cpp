@@ -116,6 +116,7 @@ TEST_CASE("bodies of many levels compile for CUDA", "[jit]") {
   for (const DType dtype : {f64, f16, bf16}) {
     compile(softmax_case(dtype, 33, 64));
     compile(layer_norm_case(dtype, 33, 64));
+    compile(bounded_case(dtype, 32, 64, Bounded::elements));
   }
   compile(dropout_case(f32, 37, 53));
   compile(dropout_case(bf16, 32, 64));
@@ -125,7 +126,8 @@ TEST_CASE("bodies of many levels compile for CUDA", "[jit]") {
   for (const char* expected :
        {"softmax_rows3 keeps", "softmax_rows3\n", "softmax_columns4 keeps", "softmax_columns4\n",
         "layer_norm3 keeps", "layer_norm3\n", "bias_gradient4", "broadcast1", "gather1",
-        "cross_entropy3", "dropout1"}) {
+        "cross_entropy3", "dropout1", "bounded1", "bounded_transposed2", "bounded_rows3",
+        "bounded_columns4"}) {
     INFO(expected);
     CHECK(all.find(expected) != std::string::npos);
   }
