@@ -30,15 +30,20 @@ class CpuBodyKernel final : public BodyKernel {
     } else {
       order_rows();
     }
-    // A thread takes as many elements as are worth waking it.
-    constexpr std::int64_t kGrain = 16384;
+    walk_ = jit::cpu_walk(body, space_, reduced_, order_);
+    // A thread takes as many elements as are worth waking it, and whole tiles of columns.
+    constexpr std::int64_t kGrain = 16384, kColumns = 64;
     grain_ = std::max<std::int64_t>(1, kGrain / reduced_.count());
+    if (walk_.by_columns) {
+      const std::int64_t tile = walk_.tile > 0 ? walk_.tile : kColumns;
+      grain_ = (grain_ + tile - 1) / tile * tile;
+    }
   }
 
   std::string render(const std::string& name) {
     jit::Body body = spec_->body;
     name_ = body.name = name;
-    return source_ = jit::render_cpu(body, order_.by_columns);
+    return source_ = jit::render_cpu(body, walk_);
   }
   void load(std::string_view source) {
     function_ = reinterpret_cast<jit::CpuFunction>(jit::load_cpu_function(name_.c_str(), source));
@@ -105,6 +110,7 @@ class CpuBodyKernel final : public BodyKernel {
   std::string name_, source_;
   StridedSpace space_, reduced_;
   jit::CpuOrder order_;
+  jit::CpuWalk walk_;
   std::int64_t grain_ = 1;
   jit::CpuFunction function_ = nullptr;
 };

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include <brrr/ops/jit/body.h>
 #include <brrr/ops/jit/geometry.h>
 
 namespace brrr::jit {
@@ -39,5 +40,23 @@ struct CpuOrder {
 };
 // Of a reduction of operand `lead`, after sort_dims and coalesce of both spaces.
 CpuOrder cpu_order(const StridedSpace& kept, const StridedSpace& reduced, int lead);
+
+// How a function walks, as far as its text depends on it. The default serves every layout.
+struct CpuWalk {
+  bool by_columns = false;
+  // Elements of every tile where the text has their number: those of a row, or of so many adjacent
+  // rows, of which ranges are multiples. 0: any number.
+  std::int64_t tile = 0;
+  bool linear = false;              // of such a tile: every operand has one stride in it
+  std::uint32_t direct = 0;         // bits: operands that are contiguous in every tile
+  std::int64_t run = 0, piece = 0;  // of a tile that is a row, as CpuOrder has them
+};
+CpuWalk cpu_walk(const Body& body, const StridedSpace& space, const StridedSpace& reduced,
+                 const CpuOrder& order);
+
+// Where an operand is transposed relative to the first one: cuts two dimensions into blocks that
+// are walked one after another, so that a cache line is used whole while it is there. The order of
+// elements changes.
+void walk_in_blocks(StridedSpace& space);
 
 }  // namespace brrr::jit

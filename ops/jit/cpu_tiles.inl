@@ -37,7 +37,7 @@ BRRR_SCALAR_FN Lanes<T> lanes_by(F f) {
 }
 #endif
 
-constexpr i64 kTile = 512, kGroup = 8, kLanes = 32;
+constexpr i64 kTile = 512, kMost = kTile, kGroup = 8, kLanes = 32;
 
 // As ops/jit/cpu_kernel.h has them.
 struct Fault {
@@ -163,6 +163,55 @@ V* destination(const StridedSpace& space, int operand, const Coordinates& place,
   }
   return buffer;
 }
+// The same of operands that are contiguous in a tile,
+template <class V, class T>
+BRRR_ONCE_A_TILE void fill_tile(V* buffer, const T* from, i64 n) {
+  convert_loop<V, T>(buffer, from, n);
+  for (i64 i = n; i < padded(n); ++i) buffer[i] = buffer[0];
+}
+template <class V, class T>
+BRRR_FN const V* read_direct(const T* from, i64 n, V* buffer) {
+  if constexpr (__is_same(V, T)) {
+    if (n % kGroup == 0) return from;
+  }
+  fill_tile(buffer, from, n);
+  return buffer;
+}
+template <class V, class T>
+BRRR_FN V* destination_direct(T* to, i64 n, V* buffer) {
+  if constexpr (__is_same(V, T)) {
+    if (n % kGroup == 0) return to;
+  }
+  return buffer;
+}
+template <class V, class T>
+BRRR_ONCE_A_TILE void store_tile(T* to, const V* values, i64 n) {
+  convert_loop<T, V>(to, values, n);
+}
+template <class V, class T>
+BRRR_FN void write_direct(T* to, i64 n, const V* values) {
+  if constexpr (__is_same(V, T)) {
+    if (to == values) return;
+  }
+  store_tile(to, values, n);
+}
+// or have one stride in it.
+template <class V, class T>
+BRRR_ONCE_A_TILE const V* read_strided(const T* from, i64 stride, i64 n, V* buffer) {
+  for (i64 i = 0; i < n; ++i) buffer[i] = narrow<V>(widen(from[i * stride]));
+  for (i64 i = n; i < padded(n); ++i) buffer[i] = buffer[0];
+  return buffer;
+}
+template <class V, class T>
+BRRR_ONCE_A_TILE void write_strided(T* to, i64 stride, i64 n, const V* values) {
+  for (i64 i = 0; i < n; ++i) to[i * stride] = narrow<T>(values[i]);
+}
+static BRRR_ONCE_A_TILE const i64* offsets_strided(i64 stride, i64 n, i64* buffer) {
+  for (i64 i = 0; i < n; ++i) buffer[i] = i * stride;
+  for (i64 i = n; i < padded(n); ++i) buffer[i] = buffer[0];
+  return buffer;
+}
+
 template <class V, class T>
 BRRR_ONCE_A_TILE void write(const StridedSpace& space, int operand, const Coordinates& place,
                             T* base, i64 n, const V* values) {
@@ -177,9 +226,115 @@ BRRR_ONCE_A_TILE void write(const StridedSpace& space, int operand, const Coordi
   });
 }
 
-// A reduction of a run of a row: the order of combination depends on its length only, and is that
-// of ops/cpu/reduction_loops.inl. A run is cut into pieces of at most `piece` elements, whose
-// results are combined in order.
+#if BRRR_VECTOR_MATH
+template <class T, class U>
+BRRR_SCALAR_FN Lanes<T> wide_lanes(const U* from) {
+  if constexpr (__is_same(T, double) && __is_same(U, float)) {
+    typedef float Half __attribute__((vector_size(kVectorBytes / 2)));
+    Half values;
+    __builtin_memcpy(&values, from, sizeof values);
+#if defined(__AVX__) && !defined(__clang__)
+    return Lanes<T>(__builtin_ia32_cvtps2pd256(values));  // g++ 12 converts each half by itself
+#else
+    return Lanes<T>(__builtin_convertvector(values, DoubleVector));
+#endif
+  } else {
+    return lanes_of<T>(from);
+  }
+}
+// The lanes from the one numbered `by` on, and others.
+template <class T>
+BRRR_SCALAR_FN Lanes<T> lanes_from(Lanes<T> a, int by) {
+#if defined(__clang__)
+  for (i64 i = 0; i + by < Lanes<T>::count; ++i) a.v[i] = a.v[i + by];
+  return a;
+#else
+  typename Lanes<T>::Mask which;
+  for (i64 i = 0; i < Lanes<T>::count; ++i) which[i] = i + by;
+  return Lanes<T>(__builtin_shuffle(a.v, which));
+#endif
+}
+
+// fold_run below, of at least kLanes elements, with its lanes in registers.
+template <class R, class A, class V>
+BRRR_SCALAR_FN A fold_lanes(A total, const V* values, i64 n) {
+  constexpr i64 kWidth = Lanes<A>::count, kVectors = kLanes / kWidth;
+  const auto both = [](Lanes<A> x, Lanes<A> y) { return R::template combine<Lanes<A>>(x, y); };
+  const auto mapped = [](const V* from) { return R::template map<Lanes<A>>(wide_lanes<A>(from)); };
+  struct {
+    typename Lanes<A>::Vector v;
+  } lanes[kVectors];
+#pragma GCC unroll 16
+  for (i64 k = 0; k < kVectors; ++k) lanes[k].v = mapped(values + k * kWidth).v;
+  i64 i = kLanes;
+  for (; i + kLanes <= n; i += kLanes) {
+#pragma GCC unroll 16
+    for (i64 k = 0; k < kVectors; ++k)
+      lanes[k].v = both(lanes[k].v, mapped(values + i + k * kWidth)).v;
+  }
+  if (i < n) {
+    // The rest meets the first lanes; the others stay as they are.
+    alignas(64) A rest[kLanes];
+    for (i64 k = 0; k < kVectors; ++k) Lanes<A>(lanes[k].v).store(rest + k * kWidth);
+    for (i64 j = 0; j < n - i; ++j)
+      rest[j] = R::template combine<A>(rest[j], R::template map<A>(static_cast<A>(values[i + j])));
+    for (i64 k = 0; k < kVectors; ++k) lanes[k].v = Lanes<A>::load(rest + k * kWidth).v;
+  }
+#pragma GCC unroll 8
+  for (i64 half = kVectors / 2; half > 0; half /= 2) {
+#pragma GCC unroll 16
+    for (i64 k = 0; k < half; ++k) lanes[k].v = both(lanes[k].v, lanes[k + half].v).v;
+  }
+  Lanes<A> last = lanes[0].v;
+#pragma GCC unroll 4
+  for (i64 half = kWidth / 2; half > 0; half /= 2)
+    last = both(last, lanes_from(last, static_cast<int>(half)));
+  return R::template combine<A>(total, last.v[0]);
+}
+#endif
+
+// The reduction of a run of a row as ops/cpu/reduction_loops.inl does it: the order of combination
+// depends on its length only.
+template <class R, class A, class V>
+BRRR_ONCE_A_TILE A fold_run(A total, const V* values, i64 n) {
+  const auto mapped = [](V value) { return R::template map<A>(static_cast<A>(value)); };
+  const auto both = [](A x, A y) { return R::template combine<A>(x, y); };
+  if (n < kLanes) {
+    for (i64 i = 0; i < n; ++i) total = both(total, mapped(values[i]));
+    return total;
+  }
+#if BRRR_VECTOR_MATH
+  if constexpr (R::in_lanes && scalar_traits<A>::floating && scalar_traits<V>::floating)
+    return fold_lanes<R, A>(total, values, n);
+#endif
+  A lanes[kLanes];
+  for (i64 j = 0; j < kLanes; ++j) lanes[j] = mapped(values[j]);
+  i64 i = kLanes;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (i64 j = 0; j < kLanes; ++j) lanes[j] = both(lanes[j], mapped(values[i + j]));
+  }
+  for (i64 j = 0; j < n - i; ++j) lanes[j] = both(lanes[j], mapped(values[i + j]));
+  for (i64 half = kLanes / 2; half > 0; half /= 2) {
+    for (i64 j = 0; j < half; ++j) lanes[j] = both(lanes[j], lanes[j + half]);
+  }
+  return both(total, lanes[0]);
+}
+// Of a whole row, run by run, each of them in pieces.
+template <class R, class A, class V>
+BRRR_FN A folded(const V* values, i64 n, i64 run, i64 piece) {
+  A total = R::template identity<A>();
+  if (run >= n && piece >= n) return fold_run<R, A>(total, values, n);
+  for (i64 first = 0; first < n;) {
+    const i64 end = least(n, (first / run + 1) * run);
+    for (; first < end; first += least(piece, end - first))
+      total = fold_run<R, A>(total, values + first, least(piece, end - first));
+  }
+  return total;
+}
+
+// The same of a row that comes tile by tile: the order of combination depends on its length only,
+// and is that of ops/cpu/reduction_loops.inl. A run is cut into pieces of at most `piece` elements,
+// whose results are combined in order.
 template <class R, class A>
 struct Folded {
   A total, lanes[kLanes];
@@ -252,6 +407,41 @@ struct Best {
     place = better ? index : place;
   }
 };
+
+struct Place {
+  i64 place;
+};
+// Of a row in memory: block by block in lanes, then where in the block it is.
+template <class R, class V>
+BRRR_ONCE_A_TILE i64 best_of(const V* values, i64 n) {
+  constexpr i64 kBlock = 1024;
+  const auto beats = [](V a, V b) { return R::template before<V>(a, b) | ((a != a) & (b == b)); };
+  V best = values[0];
+  i64 index = 0;
+  for (i64 begin = 0; begin < n; begin += kBlock) {
+    const i64 m = least(kBlock, n - begin);
+    V lanes[kLanes];
+    for (i64 j = 0; j < kLanes; ++j) lanes[j] = best;
+    i64 i = 0;
+    for (; i + kLanes <= m; i += kLanes) {
+      for (i64 j = 0; j < kLanes; ++j) {
+        const V a = values[begin + i + j];
+        lanes[j] = beats(a, lanes[j]) ? a : lanes[j];
+      }
+    }
+    for (i64 j = 0; j < m - i; ++j) {
+      const V a = values[begin + i + j];
+      lanes[j] = beats(a, lanes[j]) ? a : lanes[j];
+    }
+    V top = lanes[0];
+    for (i64 j = 1; j < kLanes; ++j) top = beats(lanes[j], top) ? lanes[j] : top;
+    if (!beats(top, best)) continue;
+    best = top;
+    index = begin;
+    while (!(values[index] == best || (best != best && values[index] != values[index]))) ++index;
+  }
+  return index;
+}
 
 // Reports of checks: the one of the lowest position stays.
 enum FaultKind { kIndexFault, kIntegerFault, kFloatingFault };

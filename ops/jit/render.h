@@ -15,6 +15,7 @@
 #include <vector>
 
 #include <brrr/ops/jit/body.h>
+#include <brrr/ops/jit/cpu_kernel.h>
 #include <brrr/ops/jit/schedule.h>
 
 namespace brrr::jit {
@@ -38,8 +39,8 @@ void verify(const Body& body, const Schedule& schedule);
 std::size_t partial_size(const Body& body);
 
 // C++ with the entry `<name>`, a CpuFunction (cpu_kernel.h) of a range of elements, or of rows
-// where the body reduces. `by_columns`: rows are adjacent in memory.
-std::string render_cpu(const Body& body, bool by_columns = false);
+// where the body reduces.
+std::string render_cpu(const Body& body, const CpuWalk& walk = {});
 
 // Pieces that the renderers share.
 namespace pieces {

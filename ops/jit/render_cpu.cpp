@@ -1,6 +1,9 @@
 // Owns the text of CPU kernels: functions of a range of elements or rows, which compute a tile of
-// elements at a time (render_cpu_tile.h).
+// elements at a time (render_cpu_tile.h). Most reductions know their tile's size: whole rows, or so
+// many adjacent ones. The others take tiles of any size, in any layout.
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "brrr/ops/jit/render_cpu_tile.h"
 
@@ -37,17 +40,19 @@ std::string unpacked(const Body& body) {
   return text;
 }
 
-std::string pointwise(const Body& body) {
+std::string pointwise(const Body& body, const CpuWalk& walk) {
   const std::vector<Pass> passes = passes_of(body);
-  const TileText tile = tile_text(body, passes[0], 0, {"space", "place", ""});
-  return tile.buffers + fmt::format(R"(  const StridedSpace& space = *a.space;
+  const TileText tile =
+      tile_text(body, passes[0], 0, {"space", "place", "", false, false, walk.direct});
+  return tile.constants + tile.buffers +
+         fmt::format(R"(  const StridedSpace& space = *a.space;
   Coordinates place(space, begin);
   for (i64 first = begin; first < end; first += kTile) {{
-  const i64 n = least(kTile, end - first);
+  const i64 n = least(kTile, end - first), m = padded(n);
 {}  place.advance(space, n);
   }}
 )",
-                                    tile.statements + tile.writes);
+                     tile.statements + tile.writes);
 }
 
 // struct R<r>: a reduction's functions, for Folded and Best.
@@ -55,7 +60,11 @@ std::string reductions(const Body& body) {
   std::string text;
   for (std::size_t r = 0; r < body.values.size(); ++r) {
     if (body.values[r].kind == Kind::reduction) {
+      const bool in_lanes = suits_lanes(body.values[r].text) &&
+                            suits_lanes(body.values[r].combine) &&
+                            body.values[r].text.find_first_of("<>=") == std::string::npos;
       text += fmt::format(R"(struct R{0} {{
+  static constexpr bool in_lanes = {1};
   template <class T>
   static BRRR_SCALAR_FN T map(T a) {{ return map{0}<T>(a); }}
   template <class T>
@@ -64,7 +73,7 @@ std::string reductions(const Body& body) {
   static BRRR_SCALAR_FN T combine(T x, T y) {{ return combine{0}<T>(x, y); }}
 }};
 )",
-                          r);
+                          r, in_lanes);
     } else if (body.values[r].kind == Kind::arg) {
       text += fmt::format(R"(struct R{0} {{
   template <class T>
@@ -109,6 +118,67 @@ std::string piece_of(const Body& body, int r) {
   return is_half(body.value(body.value(r).operands[0]).dtype) ? "least(a.piece, 1024)" : "a.piece";
 }
 
+// Of all operands: what stands where `what` does, with the operand in place of @.
+std::string each_operand(const Body& body, std::string_view what) {
+  const std::size_t operands =
+      body.inputs.size() + static_cast<std::size_t>(body.indices) + body.outputs.size();
+  std::string text;
+  for (std::size_t k = 0; k < operands; ++k) {
+    for (const char c : what) c == '@' ? text += std::to_string(k) : text += c;
+  }
+  return text;
+}
+
+// Rows of a length that the text knows. A row is a tile: its passes leave values to later ones.
+std::string whole_rows(const Body& body, const CpuWalk& walk) {
+  std::string buffers, text;
+  KeptValues known;
+  const std::vector<Pass> passes = passes_of(body);
+  for (std::size_t p = 0; p < passes.size(); ++p) {
+    const TileText tile = tile_text(
+        body, passes[p], p, {"reduced", "place", "base", false, walk.linear, walk.direct}, known);
+    buffers += tile.buffers;
+    text += tile.statements;
+    for (const int r : passes[p].reductions) {
+      const std::string& values = tile.reduced.at(r);
+      if (is_arg(body, r)) {
+        text += fmt::format("  const Place fold{0} = {{best_of<R{0}>({1}, n)}};\n", r, values);
+        continue;
+      }
+      const bool half = is_half(body.value(body.value(r).operands[0]).dtype);
+      text += fmt::format("  const Total<{0}> fold{1} = {{folded<R{1}, {0}>({2}, n, {3}, {4})}};\n",
+                          accumulator_name(body.value(r)), r, values, walk.run,
+                          half ? std::min<std::int64_t>(walk.piece, 1024) : walk.piece);
+    }
+    text += tile.writes + results(body, passes[p], "");
+    if (walk.linear) known = tile.kept;
+  }
+  const std::size_t reads = body.inputs.size() + static_cast<std::size_t>(body.indices);
+  return fmt::format(R"(  constexpr i64 kMost = {0} + kGroup, n = {0}, elements = n;
+  const i64 m = padded(n);
+{1}  const StridedSpace &kept = *a.space, &reduced = *a.reduced;
+  const Coordinates place;
+  Coordinates line(kept, begin);
+  for (i64 number = begin; number < end;) {{
+  const i64 count = least(end - number, line.run(kept));
+  i64 base[] = {{{2}}};
+  const i64 step[] = {{{3}}};
+  line.advance(kept, count);
+  number += count;
+  for (i64 left = count; left > 0; --left) {{
+  Row row;
+  begin_row(row, {4}{5}base);
+{6}  leave(row, {7}{5}base + {8});
+{9}  }}
+  }}
+)",
+                     walk.tile, buffers, each_operand(body, "line.offset(kept, @), "),
+                     each_operand(body, "kept.inner_stride(@), "),
+                     numbered("in", body.inputs.size()), constant_arguments(body), text,
+                     numbered("out", body.outputs.size()), reads,
+                     each_operand(body, "  base[@] += step[@];\n"));
+}
+
 // What a pass does with its accumulators.
 struct Accumulation {
   std::string declared;  // before all blocks
@@ -142,18 +212,18 @@ Accumulation accumulation_of_columns(const Body& body, const Pass& pass, const T
   for (const int r : pass.reductions) {
     const std::string& values = tile.reduced.at(r);
     if (is_arg(body, r)) {
-      text.declared += fmt::format("  {} fold{}[kTile];\n", accumulator(body, r), r);
+      text.declared += fmt::format("  {} fold{}[kMost];\n", accumulator(body, r), r);
       text.taken +=
           fmt::format("  for (i64 e = 0; e < n; ++e) fold{}[e].take({}[e], j);\n", r, values);
       continue;
     }
     const std::string_view a = accumulator_name(body.value(r));
     text.declared += fmt::format(
-        "  Total<{0}> fold{1}[kTile];\n  for (i64 e = 0; e < n; ++e) fold{1}[e].total = "
+        "  Total<{0}> fold{1}[kMost];\n  for (i64 e = 0; e < n; ++e) fold{1}[e].total = "
         "identity{1}<{0}>();\n",
         a, r);
     text.started += fmt::format(
-        "  alignas(64) {0} t{1}[kTile];\n  for (i64 e = 0; e < n; ++e) t{1}[e] = "
+        "  alignas(64) {0} t{1}[kMost];\n  for (i64 e = 0; e < n; ++e) t{1}[e] = "
         "identity{1}<{0}>();\n",
         a, r);
     text.taken += fmt::format(
@@ -193,7 +263,7 @@ std::string rows(const Body& body) {
 {2}  for (i64 first = block; first < block_end;) {{
   const i64 run_end = least(block_end, (first / a.run + 1) * a.run);
 {3}  while (first < run_end) {{
-  const i64 n = least(kTile, run_end - first);
+  const i64 n = least(kTile, run_end - first), m = padded(n);
   Coordinates& place = place{0};
 {4}{5}  place.advance(reduced, n);
   first += n;
@@ -243,7 +313,7 @@ std::string columns(const Body& body) {
   const i64 elements = reduced.count();
   Coordinates line(kept, begin);
   for (i64 number = begin; number < end; number += kTile) {{
-  const i64 n = least(kTile, end - number);
+  const i64 n = least(kTile, end - number), m = padded(n);
   Coordinates next = line;
   for (i64 e = 0; e < n; ++e, next.advance(kept, 1)) {{
     for (int k = 0; k < kept.operands; ++k) bases[e][k] = next.offset(kept, k);
@@ -259,16 +329,79 @@ std::string columns(const Body& body) {
                                reads);
 }
 
+// Tiles of as many adjacent rows as the text knows, in one run of the kept space.
+std::string whole_columns(const Body& body, const CpuWalk& walk) {
+  const std::vector<Pass> passes = passes_of(body);
+  const std::size_t reads = body.inputs.size() + static_cast<std::size_t>(body.indices);
+  std::string buffers, text;
+  for (std::size_t p = 0; p < passes.size(); ++p) {
+    const Pass& pass = passes[p];
+    const TileText tile =
+        tile_text(body, pass, p, {"kept", "line", "shift", true, true, walk.direct});
+    buffers += tile.buffers;
+    const Accumulation of = accumulation_of_columns(body, pass, tile);
+    text += of.declared +
+            fmt::format(R"(  {{
+  Coordinates down;
+  for (i64 block = 0; block < elements; block += a.block) {{
+  const i64 block_end = least(elements, block + a.block);
+{0}  for (i64 j = block; j < block_end;) {{
+  const i64 run_end = least(block_end, j + down.run(reduced));
+  i64 shift[] = {{{1}}};
+  const i64 step[] = {{{2}}};
+  down.advance(reduced, run_end - j);
+  for (; j < run_end; ++j) {{
+{3}{4}{5}  }}
+  }}
+{6}  }}
+  }}
+  for (i64 e = 0; e < n; ++e) {{
+  Row& row = rows[e];
+{7}  }}
+)",
+                        of.started, each_operand(body, "base[@] + down.offset(reduced, @), "),
+                        each_operand(body, "reduced.inner_stride(@), "), tile.statements,
+                        of.taken + tile.writes, each_operand(body, "  shift[@] += step[@];\n"),
+                        of.merged, results(body, pass, "[e]"));
+  }
+  const auto each_row = [&](std::string_view call) {
+    return fmt::format("  for (i64 e = 0; e < n; ++e) {{\n  const i64 at[] = {{{}}};\n  {}  }}\n",
+                       each_operand(body, "base[@] + e * kept.inner_stride(@), "), call);
+  };
+  const bool writes_rows =
+      std::any_of(body.outputs.begin(), body.outputs.end(),
+                  [](const Body::Operand& output) { return output.scope == Body::Scope::row; });
+  return fmt::format(
+      R"(  constexpr i64 kMost = {0}, n = {0}, m = n;
+  Row rows[n];
+{1}  const StridedSpace &kept = *a.space, &reduced = *a.reduced;
+  const i64 elements = reduced.count();
+  for (i64 number = begin; number < end; number += n) {{
+  const Coordinates line(kept, number);
+  const i64 base[] = {{{2}}};
+{3}{4}{5}  }}
+)",
+      walk.tile, buffers, each_operand(body, "line.offset(kept, @), "),
+      has_row_values(body) ? each_row(begin_call(body, "rows[e]", "at")) : "", text,
+      writes_rows ? each_row(leave_call(body, "rows[e]", fmt::format("at + {}", reads))) : "");
+}
+
 }  // namespace
 
-std::string render_cpu(const Body& body, bool by_columns) {
+std::string render_cpu(const Body& body, const CpuWalk& walk) {
   verify(body);
   const bool reduces = body.reduces();
   std::string text = functions(body);
   if (reduces) text += row_struct(body) + leave(body) + reductions(body);
   text += fmt::format("extern \"C\" void {}(const Arguments& a, i64 begin, i64 end) {{\n{}",
                       body.name, unpacked(body));
-  text += !reduces ? pointwise(body) : by_columns ? columns(body) : rows(body);
+  if (!reduces) {
+    text += pointwise(body, walk);
+  } else if (walk.tile == 0) {
+    text += walk.by_columns ? columns(body) : rows(body);
+  } else {
+    text += walk.by_columns ? whole_columns(body, walk) : whole_rows(body, walk);
+  }
   return fmt::format("namespace of_{0} {{\n{1}}}\n}}  // namespace of_{0}\n", body.name, text);
 }
 

@@ -11,15 +11,10 @@
 #include "brrr/ops/jit/render_cpu_tile.h"
 
 namespace brrr::jit {
-namespace {
-
-using namespace pieces;
-using Kind = Body::Value::Kind;
 
 #include "brrr/dispatch/functions.def"
 #include "brrr/ops/cpu/inexact_math.inl"
 
-// Whether an expression can be computed with Lanes, which have neither truth values nor integers.
 bool suits_lanes(const std::string& text) {
   static const std::vector<std::string> known = [] {
 #define BRRR_NAME(name, ...) #name,
@@ -56,6 +51,11 @@ bool suits_lanes(const std::string& text) {
   return true;
 }
 
+namespace {
+
+using namespace pieces;
+using Kind = Body::Value::Kind;
+
 bool is_math(const Body& body, int number) {
 #if BRRR_VECTOR_MATH
   const Body::Value& value = body.value(number);
@@ -72,20 +72,40 @@ bool is_math(const Body& body, int number) {
 // The text of one pass over a tile.
 class Tile {
  public:
-  Tile(const Body& body, const Pass& pass, std::size_t number, Walked walked)
-      : body_(body), pass_(pass), number_(static_cast<int>(number)), walked_(std::move(walked)) {
+  Tile(const Body& body, const Pass& pass, std::size_t number, Walked walked,
+       const KeptValues& known)
+      : body_(body),
+        pass_(pass),
+        number_(static_cast<int>(number)),
+        walked_(std::move(walked)),
+        known_(known) {
+    drop_unneeded();
     for (const int value : pass_.elements) stages_[value] = stage_of(value);
     for (const auto& [value, stage] : stages_) last_ = std::max(last_, stage);
+  }
+
+  // Inputs that all elements share.
+  std::string constants() const {
+    std::string text;
+    for (const int value : pass_.elements) {
+      const Body::Value& v = body_.value(value);
+      if (is_shared(value) && v.kind == Kind::input) {
+        text +=
+            fmt::format("  const {0} x{1} = widen(in{1}[0]);\n", register_name(v.dtype), v.number);
+      }
+    }
+    return text;
   }
 
   // Arrays for all that is kept beyond its stage; they live as long as the function.
   std::string buffers() const {
     std::string text;
     const auto buffer = [&](DType dtype, const std::string& name) {
-      text += fmt::format("  alignas(64) {} b_{}[kTile];\n", array_name(dtype), name);
+      text += fmt::format("  alignas(64) {} b_{}[kMost];\n", array_name(dtype), name);
     };
     for (const int value : pass_.elements) {
-      if (needs_array(value)) buffer(body_.value(value).dtype, array(value));
+      if (needs_array(value) && !is_known(value) && !is_shared(value))
+        buffer(body_.value(value).dtype, array(value));
     }
     for (const int index : bounding()) buffer(i64, fmt::format("c{}_{}", number_, index));
     for (const std::size_t input : addressed()) buffer(i64, fmt::format("g{}_{}", number_, input));
@@ -98,9 +118,9 @@ class Tile {
     return text;
   }
 
-  // From operands in memory to arrays of all values.
+  // From operands in memory to arrays of all values: `m` elements, `n` and the padding.
   std::string statements_of_tile() const {
-    std::string text = fmt::format("  const i64 m = padded(n);\n{}", reads());
+    std::string text = reads();
     for (int stage = 0; stage <= last_; ++stage) text += stage % 2 ? lanes(stage) : loop(stage);
     return text + conversions();
   }
@@ -109,9 +129,14 @@ class Tile {
   std::string writes() const {
     std::string first, text;
     for (const int o : pass_.outputs) {
-      (is_read_late(output(o).value) ? first : text) += fmt::format(
-          "  write({}, {}, {}, {}, n, a_{});\n", walked_.space, output_operand(o), walked_.place,
-          pointer("out", output(o).dtype, o, output_operand(o)), source(o));
+      const std::size_t operand = output_operand(o);
+      const std::string to = pointer("out", output(o).dtype, o, operand);
+      (is_read_late(output(o).value) ? first : text) +=
+          walked_.is_direct(operand) ? fmt::format("  write_direct({}, n, a_{});\n", to, source(o))
+          : walked_.linear ? fmt::format("  write_strided({}, {}.inner_stride({}), n, a_{});\n", to,
+                                         walked_.space, operand, source(o))
+                           : fmt::format("  write({}, {}, {}, {}, n, a_{});\n", walked_.space,
+                                         operand, walked_.place, to, source(o));
     }
     return first + text;
   }
@@ -122,9 +147,54 @@ class Tile {
                                            : array(body_.value(reduction).operands[0]));
   }
 
+  // What later passes over the same tile take from arrays: what was read, and what is computed by
+  // more than exact arithmetic.
+  KeptValues kept() const {
+    KeptValues values = known_;
+    for (const int value : pass_.elements) {
+      if (has_own_array(value) && !is_shared(value) && is_worth_keeping(value))
+        values[value] = array(value);
+    }
+    return values;
+  }
+
  private:
+  // Leaves values out that were only for the ones known from earlier passes.
+  void drop_unneeded() {
+    if (known_.empty()) return;
+    std::vector<int> needed;
+    const auto need = [&](auto&& self, int value) -> void {
+      const bool of_elements =
+          std::find(pass_.elements.begin(), pass_.elements.end(), value) != pass_.elements.end();
+      if (!of_elements || std::find(needed.begin(), needed.end(), value) != needed.end()) return;
+      needed.push_back(value);
+      if (is_known(value)) return;
+      for (const int operand : body_.value(value).operands) self(self, operand);
+    };
+    for (const int r : pass_.reductions) need(need, body_.value(r).operands[0]);
+    for (const int o : pass_.outputs) need(need, output(o).value);
+    for (const int value : pass_.elements) {
+      if (body_.value(value).kind == Kind::check && !is_known(value)) need(need, value);
+    }
+    std::sort(needed.begin(), needed.end());
+    pass_.elements = std::move(needed);
+  }
+  bool is_known(int value) const { return known_.contains(value); }
+  bool is_worth_keeping(int value) const {
+    const Kind kind = body_.value(value).kind;
+    return kind != Kind::expression || stages_.at(value) % 2 == 1;
+  }
+  // Whether it is one number for all elements of a body without rows.
+  bool is_shared(int value) const {
+    const Body::Value& v = body_.value(value);
+    return !body_.reduces() && v.kind == Kind::input &&
+           body_.inputs[static_cast<std::size_t>(v.number)].scope == Body::Scope::one;
+  }
   const Body::Operand& output(int o) const { return body_.outputs[static_cast<std::size_t>(o)]; }
-  std::string array(int value) const { return fmt::format("v{}_{}", number_, value); }
+  std::string array(int value) const {
+    const auto known = known_.find(value);
+    return known != known_.end() ? known->second : fmt::format("v{}_{}", number_, value);
+  }
   std::string operand_array(int r) const { return fmt::format("r{}_{}", number_, r); }
   std::string output_array(int o) const { return fmt::format("y{}_{}", number_, o); }
   std::string source(int o) const {
@@ -143,12 +213,12 @@ class Tile {
 
   // Coordinates need their base, values of rows and scalars have no array.
   bool has_own_array(int value) const {
-    return is_of_elements(value) && body_.value(value).kind != Kind::index;
+    return is_of_elements(value) && body_.value(value).kind != Kind::index && !is_shared(value);
   }
   bool is_of_elements(int value) const { return stages_.contains(value); }
   bool is_read(int value) const {
     const Kind kind = body_.value(value).kind;
-    return kind == Kind::input || kind == Kind::index;
+    return kind == Kind::input || kind == Kind::index || is_known(value);
   }
   bool converts(int value, DType type) const {
     return register_dtype(body_.value(value).dtype) != register_dtype(type);
@@ -178,6 +248,7 @@ class Tile {
   }
   bool needs_array(int value) const {
     if (is_read(value) || stages_.at(value) % 2 == 1) return true;
+    if (walked_.linear && is_worth_keeping(value)) return true;
     for (const int reader : pass_.elements) {
       const std::vector<int>& operands = body_.value(reader).operands;
       if (stages_.at(reader) != stages_.at(value) &&
@@ -195,7 +266,7 @@ class Tile {
     for (const int value : pass_.elements) {
       const Body::Value& v = body_.value(value);
       const auto input = static_cast<std::size_t>(v.number);
-      if ((v.kind == Kind::gathered || v.kind == Kind::draw) &&
+      if ((v.kind == Kind::gathered || v.kind == Kind::draw) && !is_known(value) &&
           std::find(list.begin(), list.end(), input) == list.end())
         list.push_back(input);
     }
@@ -247,27 +318,43 @@ class Tile {
       const Body::Value& v = body_.value(value);
       const std::string name = array(value);
       const auto at = static_cast<std::size_t>(v.number);
+      if (is_known(value) || is_shared(value)) continue;
       if (v.kind == Kind::input) {
         const std::string bounds = bounds_of(at);
-        text += fmt::format("  const {0}* a_{1} = read{2}({3}, {4}, {5}, {6}, n, b_{1}{7});\n",
-                            array_name(v.dtype), name, bounds.empty() ? "" : "_within",
-                            walked_.space, input_operand(at), walked_.place,
-                            pointer("in", v.dtype, v.number, input_operand(at)), bounds);
+        const std::string from = pointer("in", v.dtype, v.number, input_operand(at));
+        const std::string call = bounds.empty()
+                                     ? read_call(input_operand(at), from)
+                                     : fmt::format("read_within({}, {}, {}, {}", walked_.space,
+                                                   input_operand(at), walked_.place, from);
+        text += fmt::format("  const {0}* a_{1} = {2}, n, b_{1}{3});\n", array_name(v.dtype), name,
+                            call, bounds);
       } else if (v.kind == Kind::index) {
-        text += fmt::format("  const i64* a_{0} = offsets({1}, {2}, {3}, n, b_{0});\n", name,
-                            walked_.space, input_operand(body_.inputs.size() + at), walked_.place);
+        text += offsets_of(name, input_operand(body_.inputs.size() + at));
       } else if (needs_array(value)) {
         text += fmt::format("  {0}* a_{1} = {2};\n", array_name(v.dtype), name, place_of(value));
       }
     }
-    for (const std::size_t input : addressed()) {
-      text += fmt::format("  const i64* a_g{0}_{1} = offsets({2}, {3}, {4}, n, b_g{0}_{1});\n",
-                          number_, input, walked_.space, input_operand(input), walked_.place);
-    }
+    for (const std::size_t input : addressed())
+      text += offsets_of(fmt::format("g{}_{}", number_, input), input_operand(input));
     return text;
   }
+  // The start of a call, before its last arguments.
+  std::string read_call(std::size_t operand, const std::string& from) const {
+    if (walked_.is_direct(operand)) return fmt::format("read_direct({}", from);
+    if (walked_.linear)
+      return fmt::format("read_strided({}, {}.inner_stride({})", from, walked_.space, operand);
+    return fmt::format("read({}, {}, {}, {}", walked_.space, operand, walked_.place, from);
+  }
+  std::string offsets_of(const std::string& name, std::size_t operand) const {
+    const std::string call =
+        walked_.linear ? fmt::format("offsets_strided({}.inner_stride({})", walked_.space, operand)
+                       : fmt::format("offsets({}, {}, {}", walked_.space, operand, walked_.place);
+    return fmt::format("  const i64* a_{0} = {1}, n, b_{0});\n", name, call);
+  }
   // Whether an input's own memory is read after the last stage.
-  bool is_read_late(int value) const { return is_of_elements(value) && is_read(value); }
+  bool is_read_late(int value) const {
+    return is_of_elements(value) && body_.value(value).kind == Kind::input && !is_shared(value);
+  }
   bool has_late_reads() const {
     return std::any_of(pass_.outputs.begin(), pass_.outputs.end(),
                        [&](int o) { return is_read_late(output(o).value); }) ||
@@ -281,9 +368,13 @@ class Tile {
     for (const int o : pass_.outputs) {
       if (output(o).value != value || is_converted_output(o) || stages_.at(value) != last_)
         continue;
-      return fmt::format("destination({}, {}, {}, {}, n, b_{})", walked_.space, output_operand(o),
-                         walked_.place, pointer("out", output(o).dtype, o, output_operand(o)),
-                         array(value));
+      const std::size_t operand = output_operand(o);
+      const std::string to = pointer("out", output(o).dtype, o, operand);
+      if (walked_.is_direct(operand))
+        return fmt::format("destination_direct({}, n, b_{})", to, array(value));
+      if (walked_.linear) break;
+      return fmt::format("destination({}, {}, {}, {}, n, b_{})", walked_.space, operand,
+                         walked_.place, to, array(value));
     }
     return "b_" + array(value);
   }
@@ -302,7 +393,8 @@ class Tile {
     if (body_.reduces() && walked_.by_columns) text += "    const Row& row = rows[e];\n";
     std::vector<int> known;
     for (const int operand : operands) {
-      if (!is_of_elements(operand) || std::find(known.begin(), known.end(), operand) != known.end())
+      if (!is_of_elements(operand) || is_shared(operand) ||
+          std::find(known.begin(), known.end(), operand) != known.end())
         continue;
       known.push_back(operand);
       const Body::Value& v = body_.value(operand);
@@ -368,9 +460,9 @@ class Tile {
   }
   std::string lane_operand(int operand, int stage, DType type) const {
     const Body::Value& v = body_.value(operand);
-    if (!is_of_elements(operand)) {
+    if (!is_of_elements(operand) || is_shared(operand)) {
       const std::string value = converted(body_, operand, type);
-      if (!walked_.by_columns || v.kind == Kind::scalar)
+      if (!walked_.by_columns || v.kind == Kind::scalar || is_shared(operand))
         return fmt::format("Lanes<{}>::all({})", c_name(type), value);
       return fmt::format("lanes_by<{}>([&](i64 i) {{ const Row& row = rows[e + i]; return {}; }})",
                          c_name(type), value);
@@ -406,9 +498,10 @@ class Tile {
   }
 
   const Body& body_;
-  const Pass& pass_;
+  Pass pass_;
   int number_;
   Walked walked_;
+  const KeptValues& known_;
   std::map<int, int> stages_;
   int last_ = -1;
 };
@@ -417,9 +510,11 @@ class Tile {
 
 std::string_view array_name(DType dtype) { return dtype == boolean ? "u8" : register_name(dtype); }
 
-TileText tile_text(const Body& body, const Pass& pass, std::size_t number, const Walked& walked) {
-  const Tile tile(body, pass, number, walked);
-  TileText text{tile.buffers(), tile.statements_of_tile(), tile.writes(), {}};
+TileText tile_text(const Body& body, const Pass& pass, std::size_t number, const Walked& walked,
+                   const KeptValues& known) {
+  const Tile tile(body, pass, number, walked, known);
+  TileText text{tile.constants(), tile.buffers(), tile.statements_of_tile(), tile.writes(), {},
+                tile.kept()};
   for (const int r : pass.reductions) text.reduced[r] = tile.reduced(r);
   return text;
 }

@@ -15,19 +15,31 @@ namespace brrr::jit {
 struct Walked {
   std::string space, place, base;
   bool by_columns = false;
+  bool linear = false;       // each operand has one stride in the tile, `base` is all of its offset
+  std::uint32_t direct = 0;  // bits: operands that are contiguous in the tile
   std::string offset(std::size_t operand) const {
-    return base.empty() ? "0" : fmt::format("{}[{}]", base, operand);
+    if (!base.empty()) return fmt::format("{}[{}]", base, operand);
+    return is_direct(operand) ? "first" : "0";
   }
+  bool is_direct(std::size_t operand) const { return direct >> operand & 1; }
 };
 
+// Values that earlier passes over the same tile have left in arrays, and the arrays.
+using KeptValues = std::map<int, std::string>;
+
 struct TileText {
+  std::string constants;               // once a call of the function
   std::string buffers;                 // arrays, which live as long as the function
   std::string statements;              // from operands in memory to arrays
   std::string writes;                  // from arrays to outputs in memory
   std::map<int, std::string> reduced;  // the array of what each reduction reduces
+  KeptValues kept;                     // what later passes need not compute again
 };
 TileText tile_text(const Body& body, const pieces::Pass& pass, std::size_t number,
-                   const Walked& walked);
+                   const Walked& walked, const KeptValues& known = {});
+
+// Whether an expression can be computed with Lanes, which have neither truth values nor integers.
+bool suits_lanes(const std::string& text);
 
 // The type of a tile's array: a bool is a byte there, of which the compiler has vectors.
 std::string_view array_name(DType dtype);

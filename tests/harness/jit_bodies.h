@@ -63,16 +63,27 @@ inline std::vector<Tensor> outputs_of(const Case& c, Device device) {
   return outputs;
 }
 
-// `text` has the body's, where several were rendered together; without it the body is rendered
-// alone.
-inline void run_on_cpu(const Case& c, const std::vector<Tensor>& outputs, CpuFault* fault,
-                       const std::string* texts) {
-  const StridedSpace all = space_of(c, c.inputs, outputs);
-  StridedSpace space = choose_dims(all, ~c.reduced), reduced = choose_dims(all, c.reduced);
-  sort_dims(space);
-  coalesce(space);
-  coalesce(reduced);
-  const CpuOrder order = c.body.reduces() ? cpu_order(space, reduced, 0) : CpuOrder();
+// How a kernel on the CPU walks through a case.
+struct CpuSpaces {
+  StridedSpace space, reduced;
+  CpuOrder order;
+  CpuWalk walk;
+
+  CpuSpaces(const Case& c, const std::vector<Tensor>& outputs) {
+    const StridedSpace all = space_of(c, c.inputs, outputs);
+    space = choose_dims(all, ~c.reduced);
+    reduced = choose_dims(all, c.reduced);
+    sort_dims(space);
+    coalesce(space);
+    coalesce(reduced);
+    if (c.body.reduces()) order = cpu_order(space, reduced, 0);
+    walk = cpu_walk(c.body, space, reduced, order);
+  }
+};
+
+// Runs the body's function in `text`, which was rendered for `walk`.
+inline void run_text_on_cpu(const Case& c, const std::vector<Tensor>& outputs, CpuFault* fault,
+                            const CpuSpaces& spaces, const CpuWalk& walk, const std::string& text) {
   std::vector<void*> out;
   std::vector<const void*> in;
   for (const Tensor& t : outputs) out.push_back(t.data());
@@ -81,19 +92,45 @@ inline void run_on_cpu(const Case& c, const std::vector<Tensor>& outputs, CpuFau
   arguments.outputs = out.data();
   arguments.inputs = in.data();
   arguments.scalars = c.scalars.data();
-  arguments.space = &space;
-  arguments.reduced = &reduced;
-  arguments.run = order.run;
-  arguments.piece = order.piece;
-  arguments.block = order.block;
+  arguments.space = &spaces.space;
+  arguments.reduced = &spaces.reduced;
+  arguments.run = spaces.order.run;
+  arguments.piece = spaces.order.piece;
+  arguments.block = spaces.order.block;
   arguments.fault = fault;
-  const auto function = reinterpret_cast<CpuFunction>(load_cpu_function(
-      c.body.name.c_str(), texts ? texts[order.by_columns] : render_cpu(c.body, order.by_columns)));
+  const auto function = reinterpret_cast<CpuFunction>(load_cpu_function(c.body.name.c_str(), text));
   // In ranges, as a pool of threads splits them.
   constexpr int ranges = 3;
-  const std::int64_t count = space.count();
+  const std::int64_t unit = walk.by_columns ? std::max<std::int64_t>(1, walk.tile) : 1,
+                     count = spaces.space.count() / unit;
   for (int r = 0; r < ranges; ++r)
-    function(arguments, count * r / ranges, count * (r + 1) / ranges);
+    function(arguments, count * r / ranges * unit, count * (r + 1) / ranges * unit);
+}
+// `texts` have the body's by rows and by columns, where several were rendered together for any
+// layout; without them the body is rendered for its own.
+inline void run_on_cpu(const Case& c, const std::vector<Tensor>& outputs, CpuFault* fault,
+                       const std::string* texts) {
+  const CpuSpaces spaces(c, outputs);
+  if (texts) {
+    run_text_on_cpu(c, outputs, fault, spaces, {}, texts[spaces.order.by_columns]);
+  } else {
+    run_text_on_cpu(c, outputs, fault, spaces, spaces.walk, render_cpu(c.body, spaces.walk));
+  }
+}
+// Each case rendered for its own layout, all of them together.
+inline std::vector<std::vector<Tensor>> run_all_on_cpu(std::vector<Case> cases) {
+  std::string text;
+  std::vector<std::vector<Tensor>> outputs;
+  std::vector<CpuSpaces> spaces;
+  for (Case& c : cases) {
+    c.body.name += "_" + std::to_string(outputs.size());
+    outputs.push_back(outputs_of(c, cpu));
+    spaces.emplace_back(c, outputs.back());
+    text += render_cpu(c.body, spaces.back().walk);
+  }
+  for (std::size_t i = 0; i < cases.size(); ++i)
+    run_text_on_cpu(cases[i], outputs[i], nullptr, spaces[i], spaces[i].walk, text);
+  return outputs;
 }
 inline std::vector<Tensor> run_on_cpu(const Case& c, CpuFault* fault = nullptr,
                                       const std::string* texts = nullptr) {
