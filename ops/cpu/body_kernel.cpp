@@ -5,9 +5,11 @@
 
 #include <algorithm>
 
+#include "brrr/ops/cpu/tiles.h"
 #include "brrr/ops/jit/cpu_compiler.h"
 #include "brrr/ops/jit/cpu_kernel.h"
 #include "brrr/ops/jit/render.h"
+#include "brrr/tensor/tensor_impl.h"
 #include "brrr/tensor/thread_pool.h"
 
 namespace brrr::on_cpu {
@@ -17,9 +19,14 @@ class CpuBodyKernel final : public BodyKernel {
  public:
   explicit CpuBodyKernel(const BodyOperands& of) : spec_(of.spec) {
     const jit::Body& body = spec_->body;
-    std::vector<const Tensor*> inputs;
-    for (const Tensor& each : of.inputs) inputs.push_back(&each);
-    const BodyLayout layout{*spec_, inputs, of.outputs};
+    std::vector<Tensor> inputs = of.inputs;
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      straightened_.push_back(is_transposed(i, of.inputs[i], of.outputs[0]));
+      if (straightened_[i]) inputs[i] = make_tensor(inputs[i].dtype(), inputs[i].shape(), cpu);
+    }
+    std::vector<const Tensor*> pointers;
+    for (const Tensor& each : inputs) pointers.push_back(&each);
+    const BodyLayout layout{*spec_, pointers, of.outputs};
     space_ = layout.space(~spec_->reduced);
     reduced_ = layout.space(spec_->reduced);
     sort_dims(space_);
@@ -40,14 +47,12 @@ class CpuBodyKernel final : public BodyKernel {
     }
   }
 
-  std::string render(const std::string& name) {
+  std::string render() const {
     jit::Body body = spec_->body;
-    name_ = body.name = name;
+    body.name = jit::kKernelName;
     return source_ = jit::render_cpu(body, walk_);
   }
-  void load(std::string_view source) {
-    function_ = reinterpret_cast<jit::CpuFunction>(jit::load_cpu_function(name_.c_str(), source));
-  }
+  void set_function(void* function) { function_ = reinterpret_cast<jit::CpuFunction>(function); }
 
   KernelFacts facts() const override { return {.source = source_}; }
 
@@ -57,7 +62,14 @@ class CpuBodyKernel final : public BodyKernel {
     const void* in[StridedSpace::kMaxOperands];
     for (std::size_t i = 0; i < body.outputs.size(); ++i) out[i] = outputs[i].data();
     const BodyLayout layout{*spec_, {inputs, body.inputs.size()}, {outputs, body.outputs.size()}};
-    for (std::size_t i = 0; i < body.inputs.size(); ++i) in[i] = layout.input(static_cast<int>(i));
+    std::vector<Tensor> copies;  // allocates where an operand is transposed, nowhere else
+    for (std::size_t i = 0; i < body.inputs.size(); ++i) {
+      in[i] = layout.input(static_cast<int>(i));
+      if (!straightened_[i]) continue;
+      copies.push_back(make_tensor(inputs[i]->dtype(), inputs[i]->shape(), cpu));
+      copy_tensor(copies.back(), *inputs[i]);
+      in[i] = copies.back().data();
+    }
     jit::CpuArguments arguments;
     arguments.outputs = out;
     arguments.inputs = in;
@@ -97,6 +109,30 @@ class CpuBodyKernel final : public BodyKernel {
     order_ = jit::cpu_order(kept, reduced, 0);
   }
 
+  // Whether a large input is transposed relative to the output. Its elements would come from as
+  // many cache lines: a copy in blocks, as eager makes it, costs less.
+  bool is_transposed(std::size_t number, const Tensor& input, const Tensor& output) const {
+    constexpr std::int64_t kLine = 16, kLarge = 1 << 14;  // elements
+    const jit::Body& body = spec_->body;
+    if (body.reduces() || !body.inputs[number].bounds.empty() ||
+        jit::pieces::is_address(body, number) || input.numel() < kLarge)
+      return false;
+    const auto inner = [](const Tensor& tensor) {  // the dimension along which it is contiguous
+      int dim = -1;
+      for (int d = 0; d < tensor.rank(); ++d) {
+        if (tensor.shape()[d] > 1 && tensor.strides()[d] == 1) dim = d;
+      }
+      return dim;
+    };
+    const int along = inner(output);
+    if (along < 0 || inner(input) < 0 || input.strides()[along] < kLine || !output.is_contiguous())
+      return false;
+    for (int d = 0; d < input.rank(); ++d) {
+      if (input.shape()[d] > 1 && input.strides()[d] == 0) return false;  // would be expanded
+    }
+    return true;
+  }
+
   // The first input that has an element for each of the space.
   int lead() const {
     const auto& inputs = spec_->body.inputs;
@@ -107,7 +143,8 @@ class CpuBodyKernel final : public BodyKernel {
   }
 
   std::shared_ptr<const BodySpec> spec_;
-  std::string name_, source_;
+  mutable std::string source_;
+  std::vector<bool> straightened_;  // inputs that are copied first
   StridedSpace space_, reduced_;
   jit::CpuOrder order_;
   jit::CpuWalk walk_;
@@ -120,14 +157,15 @@ class CpuBodyKernel final : public BodyKernel {
 std::vector<std::unique_ptr<BodyKernel>> make_body_kernels(std::span<const BodyOperands> bodies) {
   std::vector<std::unique_ptr<BodyKernel>> kernels;
   std::vector<CpuBodyKernel*> made;
-  std::string source;
+  std::vector<std::string> texts;
   for (const BodyOperands& each : bodies) {
     auto kernel = std::make_unique<CpuBodyKernel>(each);
-    source += kernel->render(fmt::format("{}_{}", each.spec->body.name, made.size()));
+    texts.push_back(kernel->render());
     made.push_back(kernel.get());
     kernels.push_back(std::move(kernel));
   }
-  for (CpuBodyKernel* kernel : made) kernel->load(source);
+  const std::vector<void*> functions = jit::load_cpu_kernels(texts);
+  for (std::size_t i = 0; i < made.size(); ++i) made[i]->set_function(functions[i]);
   return kernels;
 }
 

@@ -1,34 +1,25 @@
-// Owns the runs of the system's compiler and the shared objects that come of them.
+// Owns the shared objects of generated kernels: their texts, their places on disk and in memory.
 #include "brrr/ops/jit/cpu_compiler.h"
 
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <link.h>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <mutex>
-#include <sstream>
-#include <vector>
+#include <thread>
+#include <tuple>
 
 #include "brrr/ops/cpu/loops.h"
 #include "brrr/ops/cpu/vector_math.h"
+#include "brrr/ops/jit/cpu_toolchain.h"
 #include "brrr/ops/jit/disk_cache.h"
 #include "brrr/ops/jit/render.h"
 #include "brrr/ops/jit/text.h"
 #include "brrr/tensor/fail.h"
 #include "brrr/tensor/thread_context.h"
-
-extern char** environ;
 
 #if BRRR_VECTOR_MATH
 // Of ops/cpu/vector_math.cpp: known by their addresses here, their types are vectors.
@@ -48,88 +39,7 @@ BRRR_FUNCTIONS(log)
 namespace brrr::jit {
 namespace {
 
-// The level of the instruction set is that of stamped loops, whose bits generated ones have.
 bool uses_v3() { return std::strcmp(on_cpu::loops->isa, "v3") == 0; }
-
-// The compiler and its options; $CXX may be several words.
-std::vector<std::string> compiler_command() {
-  const char* chosen = std::getenv("CXX");
-  std::istringstream words(chosen && *chosen ? chosen : "c++");
-  std::vector<std::string> command;
-  for (std::string word; words >> word;) command.push_back(word);
-  for (const char* flag : {"-std=c++17", "-O3", "-fPIC", "-shared", "-w", "-fno-math-errno",
-                           "-fwrapv", "-fno-trapping-math", "-ffp-contract=off"}) {
-    command.push_back(flag);
-  }
-  if (uses_v3()) command.push_back("-march=x86-64-v3");
-  return command;
-}
-
-// A directory for one run of the compiler, gone with everything in it afterwards.
-class WorkPlace {
- public:
-  WorkPlace() {
-    const char* base = std::getenv("TMPDIR");
-    path_ = fmt::format("{}/brrr-XXXXXX", base && *base ? base : "/tmp");
-    if (!::mkdtemp(path_.data())) {
-      fail("[{}] expected a directory to compile in, got \"{}\" from {}", op_or("jit"),
-           std::strerror(errno), path_);
-    }
-  }
-  ~WorkPlace() {
-    for (const char* name : {"kernel.cpp", "kernel.so", "log"}) ::unlink(file(name).c_str());
-    ::rmdir(path_.c_str());
-  }
-  WorkPlace(const WorkPlace&) = delete;
-  WorkPlace& operator=(const WorkPlace&) = delete;
-  std::string file(const char* name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
-
-std::string contents_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
-std::string run_compiler(const std::string& text) {
-  WorkPlace place;
-  std::ofstream(place.file("kernel.cpp"), std::ios::binary) << text;
-  std::vector<std::string> command = compiler_command();
-  for (const std::string& word :
-       {std::string("-o"), place.file("kernel.so"), place.file("kernel.cpp"), std::string("-lm")}) {
-    command.push_back(word);
-  }
-  std::vector<char*> arguments;
-  for (std::string& word : command) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
-
-  posix_spawn_file_actions_t actions;
-  ::posix_spawn_file_actions_init(&actions);
-  ::posix_spawn_file_actions_addopen(&actions, 1, place.file("log").c_str(),
-                                     O_WRONLY | O_CREAT | O_TRUNC, 0600);
-  ::posix_spawn_file_actions_adddup2(&actions, 1, 2);
-  pid_t child = 0;
-  const int problem =
-      ::posix_spawnp(&child, arguments[0], &actions, nullptr, arguments.data(), environ);
-  ::posix_spawn_file_actions_destroy(&actions);
-  if (problem != 0) {
-    fail(
-        "[{}] needs a C++ compiler for its CPU kernel, but \"{}\" cannot be run: {}; install one "
-        "or set CXX",
-        op_or("jit"), command[0], std::strerror(problem));
-  }
-  int status = 0;
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  std::string object = contents_of(place.file("kernel.so"));
-  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0 || object.empty()) {
-    fail("[{}] expected a kernel that compiles, got from {}:\n{}\nThe kernel:\n{}", op_or("jit"),
-         command[0], contents_of(place.file("log")), text.substr(text.rfind("#line 1")));
-  }
-  return object;
-}
 
 // dlopen maps what the headers promise, and dies where the file ends before: the table of sections
 // is the last thing in it.
@@ -151,21 +61,13 @@ void* open_object(const std::string& object, std::string& why) {
   }
   WorkPlace place;
   const std::string path = place.file("kernel.so");
-  std::ofstream(path, std::ios::binary)
-      .write(object.data(), static_cast<std::streamsize>(object.size()));
+  write_file(path, object);
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library) {
     const char* reason = ::dlerror();
     why = reason ? reason : "no reason given";
   }
   return library;
-}
-
-// A cached object may come from another machine: one that does not load is compiled again.
-void* open_from_disk(const Hash128& key) {
-  std::string object, why;
-  if (disk_cache::read(key, "so", object) != disk_cache::Found::yes) return nullptr;
-  return open_object(object, why);
 }
 
 // Gives a library the functions of ops/cpu/vector_math.cpp.
@@ -186,63 +88,169 @@ void connect(void* library) {
 #endif
 }
 
-void* compile_and_open(const Hash128& key, const std::string& text) {
-  const std::string object = run_compiler(text);
-  std::string why;
-  void* library = open_object(object, why);
-  if (!library) fail("[{}] its compiled CPU kernel cannot be loaded: {}", op_or("jit"), why);
-  disk_cache::write(key, "so", object);
-  return library;
-}
-
 struct Less {
   bool operator()(const Hash128& a, const Hash128& b) const {
     return std::tie(a.low, a.high) < std::tie(b.low, b.high);
   }
 };
 
-std::string whole_text(std::string_view source) {
-  std::string text;
-  text.reserve(65536 + source.size());
+const std::string& prelude() {
+  static const auto* text = [] {
+    auto* all = new std::string;
 #if BRRR_VECTOR_MATH
-  text += "#define BRRR_VECTOR_MATH 1\n";
+    *all += "#define BRRR_VECTOR_MATH 1\n";
 #endif
-  for (const char* part : {text::cpu_prelude_inl, text::strided_space_inl, text::functions_def,
-                           text::scalar_math_inl, text::philox_inl, text::scalar_inl,
-                           text::convert_inl, text::lanes_inl, text::cpu_tiles_inl}) {
-    text += part;
-  }
-  text += "\n#line 1 \"kernel\"\n";
-  text += source;
-  text += "\n}  // namespace brrr::generated\n";
-  return text;
+    for (const char* part : {text::cpu_prelude_inl, text::strided_space_inl, text::functions_def,
+                             text::scalar_math_inl, text::philox_inl, text::scalar_inl,
+                             text::convert_inl, text::lanes_inl, text::cpu_tiles_inl}) {
+      *all += part;
+    }
+    *all += "\n#line 1 \"kernel\"\n";
+    return all;
+  }();
+  return *text;
 }
 
-Hash128 key_of(const std::string& text) {
+std::string whole_text(std::string_view source) {
+  return fmt::format("{}{}\n}}  // namespace brrr::generated\n", prelude(), source);
+}
+
+Hash128 key_of(std::string_view source) {
+  static const std::string of_prelude = to_hex(hash_of(prelude()));
   std::string key = "shared object";
   for (const std::string& word : compiler_command()) key += " " + word;
-  return hash_of(key + "\n" + text);
+  return hash_of(fmt::format("{} {}\n{}", key, of_prelude, source));
 }
+
+// Objects that are loaded, and the kernels in them, of all texts so far.
+class Libraries {
+ public:
+  static Libraries& instance() {
+    static auto* libraries = new Libraries;
+    return *libraries;
+  }
+
+  void* function(const char* entry, std::string_view source) {
+    std::lock_guard lock(mutex_);
+    const Hash128 key = key_of(source);
+    void* library = loaded(key);
+    if (!library) {
+      const std::string text = whole_text(source);
+      library = keep(key, compile_objects({&text, 1}, 1)[0]);
+    }
+    return entry_of(library, entry);
+  }
+
+  std::vector<void*> kernels(std::span<const std::string> texts) {
+    std::lock_guard lock(mutex_);
+    std::vector<Hash128> keys;
+    std::vector<Missing> missing;
+    for (const std::string& text : texts) {
+      const Hash128 key = keys.emplace_back(key_of(text));
+      const auto is_key = [&key](const Missing& other) { return other.key == key; };
+      if (kernels_.contains(key) || std::any_of(missing.begin(), missing.end(), is_key)) continue;
+      if (void* found = from_disk(key)) {
+        kernels_[key] = found;
+      } else {
+        missing.push_back({key, &text});
+      }
+    }
+    compile(missing);
+    std::vector<void*> functions;
+    for (const Hash128& key : keys) functions.push_back(kernels_.at(key));
+    return functions;
+  }
+
+ private:
+  struct Missing {
+    Hash128 key;
+    const std::string* text;
+  };
+
+  static std::string name_of(const Hash128& key) { return "kernel_" + to_hex(key); }
+
+  static void* entry_of(void* library, const char* entry) {
+    void* function = ::dlsym(library, entry);
+    if (!function) fail("[{}] expected the entry {} in a compiled CPU kernel", op_or("jit"), entry);
+    return function;
+  }
+
+  // The object of a key: in memory or on disk. A cached object may come from another machine: one
+  // that does not load is compiled again.
+  void* loaded(const Hash128& key) {
+    const auto found = libraries_.find(key);
+    if (found != libraries_.end()) return found->second;
+    std::string object, why;
+    if (disk_cache::read(key, "so", object) != disk_cache::Found::yes) return nullptr;
+    void* library = open_object(object, why);
+    if (!library) return nullptr;
+    connect(library);
+    return libraries_[key] = library;
+  }
+
+  void* keep(const Hash128& key, const std::string& object) {
+    std::string why;
+    void* library = open_object(object, why);
+    if (!library) fail("[{}] its compiled CPU kernel cannot be loaded: {}", op_or("jit"), why);
+    connect(library);
+    disk_cache::write(key, "so", object);
+    return libraries_[key] = library;
+  }
+
+  // A kernel's entry on disk is the key of the object that has it.
+  void* from_disk(const Hash128& key) {
+    std::string content;
+    Hash128 object;
+    if (disk_cache::read(key, "kernel", content) != disk_cache::Found::yes ||
+        content.size() != sizeof object)
+      return nullptr;
+    std::memcpy(&object, content.data(), sizeof object);
+    void* library = loaded(object);
+    return library ? ::dlsym(library, name_of(key).c_str()) : nullptr;
+  }
+
+  // A few kernels to a process, so that all cores compile.
+  void compile(const std::vector<Missing>& missing) {
+    if (missing.empty()) return;
+    constexpr std::size_t kKernels = 3;
+    const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
+    const std::size_t processes = std::clamp<std::size_t>(missing.size() / kKernels, 1, cores);
+    std::vector<std::string> sources(processes), texts;
+    for (std::size_t i = 0; i < missing.size(); ++i)
+      sources[i % processes] += named(*missing[i].text, name_of(missing[i].key));
+    for (const std::string& source : sources) texts.push_back(whole_text(source));
+    const std::vector<std::string> objects = compile_objects(texts, missing.size());
+    for (std::size_t p = 0; p < processes; ++p) {
+      const Hash128 object = key_of(sources[p]);
+      void* library = keep(object, objects[p]);
+      for (std::size_t i = p; i < missing.size(); i += processes) {
+        const Hash128& key = missing[i].key;
+        kernels_[key] = entry_of(library, name_of(key).c_str());
+        disk_cache::write(key, "kernel", {reinterpret_cast<const char*>(&object), sizeof object});
+      }
+    }
+  }
+
+  static std::string named(std::string text, std::string_view name) {
+    for (std::size_t at = 0; (at = text.find(kKernelName, at)) != std::string::npos;)
+      text.replace(at, kKernelName.size(), name), at += name.size();
+    return text;
+  }
+
+  std::mutex mutex_;
+  std::map<Hash128, void*, Less> libraries_, kernels_;
+};
 
 }  // namespace
 
-Hash128 cpu_object_key(std::string_view source) { return key_of(whole_text(source)); }
+Hash128 cpu_object_key(std::string_view source) { return key_of(source); }
 
 void* load_cpu_function(const char* entry, std::string_view source) {
-  static std::mutex* mutex = new std::mutex;
-  static auto* loaded = new std::map<Hash128, void*, Less>;
-  const std::string text = whole_text(source);
-  const Hash128 key = key_of(text);
-  std::lock_guard lock(*mutex);
-  void*& library = (*loaded)[key];
-  if (!library) {
-    library = open_from_disk(key);
-    if (!library) library = compile_and_open(key, text);
-    connect(library);
-  }
-  void* function = ::dlsym(library, entry);
-  if (!function) fail("[{}] expected the entry {} in a compiled CPU kernel", op_or("jit"), entry);
-  return function;
+  return Libraries::instance().function(entry, source);
+}
+
+std::vector<void*> load_cpu_kernels(std::span<const std::string> texts) {
+  return Libraries::instance().kernels(texts);
 }
 
 on_cpu::Loop pointwise_loop(const OpInfo& op, DType computed_in) {

@@ -3,7 +3,10 @@
 // kept on disk (disk_cache.h).
 #pragma once
 
+#include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include <brrr/dispatch/op_info.h>
 #include <brrr/ops/cpu/loops.h>
@@ -16,7 +19,13 @@ namespace brrr::jit {
 // the text.
 void* load_cpu_function(const char* entry, std::string_view source);
 
-// The name that its shared object has on disk.
+// The entries of several texts, each rendered with kKernelName as its body's name. Equal texts are
+// one kernel. All that are on disk from any program before are loaded from there; the others are
+// compiled together.
+inline constexpr std::string_view kKernelName = "this_kernel";
+std::vector<void*> load_cpu_kernels(std::span<const std::string> texts);
+
+// The name that a function's shared object has on disk.
 Hash128 cpu_object_key(std::string_view source);
 
 // The loop of one pointwise op: operands of the type computed in (the first of a select is bool),

@@ -54,9 +54,4 @@ struct CpuWalk {
 CpuWalk cpu_walk(const Body& body, const StridedSpace& space, const StridedSpace& reduced,
                  const CpuOrder& order);
 
-// Where an operand is transposed relative to the first one: cuts two dimensions into blocks that
-// are walked one after another, so that a cache line is used whole while it is there. The order of
-// elements changes.
-void walk_in_blocks(StridedSpace& space);
-
 }  // namespace brrr::jit

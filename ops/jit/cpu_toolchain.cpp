@@ -1,0 +1,201 @@
+// Owns the processes of the system's compiler: how they are started, awaited and ended.
+#include "brrr/ops/jit/cpu_toolchain.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <thread>
+
+#include "brrr/ops/cpu/loops.h"
+#include "brrr/tensor/error.h"
+#include "brrr/tensor/thread_context.h"
+
+extern char** environ;
+
+namespace brrr::jit {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+double most_seconds() {
+  const char* chosen = std::getenv("BRRR_COMPILE_SECONDS");
+  const double seconds = chosen ? std::atof(chosen) : 0;
+  return seconds > 0 ? seconds : 300;
+}
+
+std::string contents_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+// One process of the compiler, in a process group of its own: the driver has children.
+class Run {
+ public:
+  explicit Run(const std::string& text) : text_(text) {
+    write_file(place_.file("kernel.cpp"), text);
+    std::vector<std::string> command = compiler_command();
+    for (const std::string& word : {std::string("-o"), place_.file("kernel.so"),
+                                    place_.file("kernel.cpp"), std::string("-lm")}) {
+      command.push_back(word);
+    }
+    std::vector<char*> arguments;
+    for (std::string& word : command) arguments.push_back(word.data());
+    arguments.push_back(nullptr);
+    posix_spawn_file_actions_t actions;
+    ::posix_spawn_file_actions_init(&actions);
+    ::posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+    ::posix_spawn_file_actions_addopen(&actions, 1, place_.file("log").c_str(),
+                                       O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    ::posix_spawn_file_actions_adddup2(&actions, 1, 2);
+    posix_spawnattr_t attributes;
+    ::posix_spawnattr_init(&attributes);
+    ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
+    const int problem =
+        ::posix_spawnp(&process_, arguments[0], &actions, &attributes, arguments.data(), environ);
+    ::posix_spawnattr_destroy(&attributes);
+    ::posix_spawn_file_actions_destroy(&actions);
+    if (problem != 0) {
+      process_ = -1;
+      fail(
+          fmt::format("[{}] needs a C++ compiler for its CPU kernel, but \"{}\" cannot be run: "
+                      "{}; install one or set CXX",
+                      op_or("jit"), command[0], std::strerror(problem)));
+    }
+  }
+  ~Run() {
+    if (process_ < 0) return;
+    ::kill(-process_, SIGKILL);
+    while (::waitpid(process_, nullptr, 0) < 0 && errno == EINTR) {
+    }
+  }
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
+
+  bool has_ended() {
+    if (process_ < 0) return true;
+    const pid_t ended = ::waitpid(process_, &status_, WNOHANG);
+    if (ended == 0 || (ended < 0 && errno == EINTR)) return false;
+    process_ = -1;
+    return true;
+  }
+  // What it made; throws unless it succeeded.
+  std::string object() const {
+    std::string made = contents_of(place_.file("kernel.so"));
+    if (!WIFEXITED(status_) || WEXITSTATUS(status_) != 0 || made.empty()) {
+      fail(fmt::format("[{}] expected a kernel that compiles, got from {}:\n{}\nThe kernel:\n{}",
+                       op_or("jit"), compiler_command()[0], contents_of(place_.file("log")),
+                       text_.substr(text_.rfind("#line 1"))));
+    }
+    return made;
+  }
+
+ private:
+  const std::string& text_;
+  WorkPlace place_;
+  pid_t process_ = -1;
+  int status_ = 0;
+};
+
+// A line on a terminal, from the first second on.
+class Progress {
+ public:
+  explicit Progress(std::size_t kernels) : kernels_(kernels), shown_(::isatty(STDERR_FILENO)) {}
+  ~Progress() {
+    if (last_ > 0) std::fputs("\r\033[K", stderr);
+  }
+  void show(double seconds) {
+    if (!shown_ || static_cast<int>(seconds) <= last_) return;
+    last_ = static_cast<int>(seconds);
+    std::fprintf(stderr, "\r[jit] compiling %zu CPU kernel%s, %d s", kernels_,
+                 kernels_ == 1 ? "" : "s", last_);
+    std::fflush(stderr);
+  }
+
+ private:
+  std::size_t kernels_;
+  bool shown_;
+  int last_ = 0;
+};
+
+}  // namespace
+
+WorkPlace::WorkPlace() {
+  const char* base = std::getenv("TMPDIR");
+  path_ = fmt::format("{}/brrr-XXXXXX", base && *base ? base : "/tmp");
+  if (!::mkdtemp(path_.data())) {
+    fail(fmt::format("[{}] expected a directory to compile in, got \"{}\" from {}", op_or("jit"),
+                     std::strerror(errno), path_));
+  }
+}
+
+WorkPlace::~WorkPlace() {
+  for (const char* name : {"kernel.cpp", "kernel.so", "log"}) ::unlink(file(name).c_str());
+  ::rmdir(path_.c_str());
+}
+
+void write_file(const std::string& path, const std::string& content) {
+  std::ofstream file(path, std::ios::binary);
+  file.write(content.data(), static_cast<std::streamsize>(content.size()));
+  file.close();
+  if (!file) {
+    fail(fmt::format("[{}] cannot write {} of {} bytes: {}", op_or("jit"), path, content.size(),
+                     std::strerror(errno)));
+  }
+}
+
+std::vector<std::string> compiler_command() {
+  const char* chosen = std::getenv("CXX");
+  std::istringstream words(chosen && *chosen ? chosen : "c++");
+  std::vector<std::string> command;
+  for (std::string word; words >> word;) command.push_back(word);
+  for (const char* flag : {"-std=c++17", "-O3", "-fPIC", "-shared", "-w", "-fno-math-errno",
+                           "-fwrapv", "-fno-trapping-math", "-ffp-contract=off"}) {
+    command.push_back(flag);
+  }
+  // The level of the instruction set is that of stamped loops, whose bits generated ones have.
+  if (std::strcmp(on_cpu::loops->isa, "v3") == 0) command.push_back("-march=x86-64-v3");
+  return command;
+}
+
+std::vector<std::string> compile_objects(std::span<const std::string> texts, std::size_t kernels) {
+  const double most = most_seconds();
+  const auto start = Clock::now();
+  std::deque<Run> runs;
+  Progress progress(kernels);
+  for (const std::string& text : texts) runs.emplace_back(text);
+  std::vector<std::string> objects;
+  auto pause = std::chrono::microseconds(500);
+  for (Run& run : runs) {
+    while (!run.has_ended()) {
+      const double seconds = seconds_since(start);
+      if (seconds > most) {
+        fail(fmt::format("[{}] expected its CPU kernels to compile within {} s, but {} still runs",
+                         op_or("jit"), most, compiler_command()[0]));
+      }
+      progress.show(seconds);
+      std::this_thread::sleep_for(pause);
+      pause = std::min(pause * 2, std::chrono::microseconds(4000));
+    }
+    objects.push_back(run.object());
+  }
+  return objects;
+}
+
+}  // namespace brrr::jit

@@ -1,0 +1,35 @@
+// Runs of the system's C++ compiler ($CXX, else c++).
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+namespace brrr::jit {
+
+// A directory for one run of the compiler, gone with everything in it afterwards.
+class WorkPlace {
+ public:
+  WorkPlace();
+  ~WorkPlace();
+  WorkPlace(const WorkPlace&) = delete;
+  WorkPlace& operator=(const WorkPlace&) = delete;
+  std::string file(const char* name) const { return path_ + "/" + name; }
+
+ private:
+  std::string path_;
+};
+
+// Throws when the disk does not take all of it.
+void write_file(const std::string& path, const std::string& content);
+
+// The compiler and its options; $CXX may be several words.
+std::vector<std::string> compiler_command();
+
+// A shared object of each text, by as many processes side by side. Throws when there is no
+// compiler, when one refuses its text, or takes longer than $BRRR_COMPILE_SECONDS (default 300):
+// all of them are ended then. While they take over a second a terminal on stderr shows that
+// `kernels` are compiled.
+std::vector<std::string> compile_objects(std::span<const std::string> texts, std::size_t kernels);
+
+}  // namespace brrr::jit
