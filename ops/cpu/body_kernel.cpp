@@ -4,11 +4,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <set>
+#include <string_view>
 
+#include "brrr/ops/cpu/body_interpreter.h"
 #include "brrr/ops/cpu/tiles.h"
 #include "brrr/ops/jit/cpu_compiler.h"
 #include "brrr/ops/jit/cpu_kernel.h"
 #include "brrr/ops/jit/render.h"
+#include "brrr/tensor/error.h"
 #include "brrr/tensor/tensor_impl.h"
 #include "brrr/tensor/thread_pool.h"
 
@@ -47,12 +54,15 @@ class CpuBodyKernel final : public BodyKernel {
     }
   }
 
-  std::string render() const {
+  std::string render() {
     jit::Body body = spec_->body;
     body.name = jit::kKernelName;
     return source_ = jit::render_cpu(body, walk_);
   }
   void set_function(void* function) { function_ = reinterpret_cast<jit::CpuFunction>(function); }
+  void interpret() {
+    interpreter_ = std::make_unique<BodyInterpreter>(spec_->body, reduced_, order_);
+  }
 
   KernelFacts facts() const override { return {.source = source_}; }
 
@@ -79,8 +89,9 @@ class CpuBodyKernel final : public BodyKernel {
     arguments.run = order_.run;
     arguments.piece = order_.piece;
     arguments.block = order_.block;
-    parallel_for(space_.count(), grain_,
-                 [&](std::int64_t begin, std::int64_t end) { function_(arguments, begin, end); });
+    parallel_for(space_.count(), grain_, [&](std::int64_t begin, std::int64_t end) {
+      function_ ? function_(arguments, begin, end) : interpreter_->run(arguments, begin, end);
+    });
   }
 
  private:
@@ -143,14 +154,49 @@ class CpuBodyKernel final : public BodyKernel {
   }
 
   std::shared_ptr<const BodySpec> spec_;
-  mutable std::string source_;
+  std::string source_;
   std::vector<bool> straightened_;  // inputs that are copied first
   StridedSpace space_, reduced_;
   jit::CpuOrder order_;
   jit::CpuWalk walk_;
   std::int64_t grain_ = 1;
   jit::CpuFunction function_ = nullptr;
+  std::unique_ptr<BodyInterpreter> interpreter_;  // in place of a function
 };
+
+// How kernels run: compiled, interpreted where they cannot be, or one of these always.
+enum class Ways { compiled, interpreted, either };
+Ways ways() {
+  const char* chosen = std::getenv("BRRR_CPU_KERNELS");
+  const std::string_view way = chosen ? chosen : "";
+  if (way == "compiled") return Ways::compiled;
+  if (way == "interpreted") return Ways::interpreted;
+  if (!way.empty())
+    fail(
+        fmt::format("[fuse] expected BRRR_CPU_KERNELS to be compiled or interpreted, got {}", way));
+  return Ways::either;
+}
+
+// One line, once a process for each reason: the first two lines of an error from a compiler say
+// what it is.
+void report_interpreted(std::string why) {
+  constexpr std::size_t kMost = 16;
+  static std::mutex* mutex = new std::mutex;
+  static auto* reported = new std::set<std::string>;
+  const std::size_t first = why.find('\n'),
+                    second = first == std::string::npos ? first : why.find('\n', first + 1);
+  if (first != std::string::npos) why[first] = ' ';
+  why.resize(std::min(second, why.size()));
+  // The compiler's directory has another name each time.
+  constexpr std::string_view kDirectory = "/brrr-";
+  for (std::size_t at = 0; (at = why.find(kDirectory, at)) != std::string::npos; ++at)
+    why.erase(at + kDirectory.size(), 6);
+  std::lock_guard lock(*mutex);
+  if (reported->size() >= kMost || !reported->insert(why).second) return;
+  why = fmt::format(
+      "[fuse] interprets fused kernels on the CPU, since they cannot be compiled: {}\n", why);
+  std::fputs(why.c_str(), stderr);
+}
 
 }  // namespace
 
@@ -164,8 +210,22 @@ std::vector<std::unique_ptr<BodyKernel>> make_body_kernels(std::span<const BodyO
     made.push_back(kernel.get());
     kernels.push_back(std::move(kernel));
   }
-  const std::vector<void*> functions = jit::load_cpu_kernels(texts);
-  for (std::size_t i = 0; i < made.size(); ++i) made[i]->set_function(functions[i]);
+  const Ways way = ways();
+  std::string why;
+  if (way != Ways::interpreted) {
+    try {
+      const std::vector<void*> functions = jit::load_cpu_kernels(texts);
+      for (std::size_t i = 0; i < made.size(); ++i) made[i]->set_function(functions[i]);
+      return kernels;
+    } catch (const OutOfMemory&) {
+      throw;
+    } catch (const Error& error) {
+      if (way == Ways::compiled) throw;
+      why = error.what();
+    }
+  }
+  for (CpuBodyKernel* kernel : made) kernel->interpret();
+  if (way == Ways::either) report_interpreted(std::move(why));
   return kernels;
 }
 

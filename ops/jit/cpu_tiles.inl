@@ -198,7 +198,12 @@ BRRR_FN void write_direct(T* to, i64 n, const V* values) {
 // or have one stride in it.
 template <class V, class T>
 BRRR_ONCE_A_TILE const V* read_strided(const T* from, i64 stride, i64 n, V* buffer) {
-  for (i64 i = 0; i < n; ++i) buffer[i] = narrow<V>(widen(from[i * stride]));
+  if (stride == 0) {
+    const V value = narrow<V>(widen(*from));
+    for (i64 i = 0; i < n; ++i) buffer[i] = value;
+  } else {
+    for (i64 i = 0; i < n; ++i) buffer[i] = narrow<V>(widen(from[i * stride]));
+  }
   for (i64 i = n; i < padded(n); ++i) buffer[i] = buffer[0];
   return buffer;
 }

@@ -20,7 +20,7 @@
 #include <thread>
 
 #include "brrr/ops/cpu/loops.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 #include "brrr/tensor/thread_context.h"
 
 extern char** environ;
@@ -99,9 +99,9 @@ class Run {
   std::string object() const {
     std::string made = contents_of(place_.file("kernel.so"));
     if (!WIFEXITED(status_) || WEXITSTATUS(status_) != 0 || made.empty()) {
-      fail(fmt::format("[{}] expected a kernel that compiles, got from {}:\n{}\nThe kernel:\n{}",
-                       op_or("jit"), compiler_command()[0], contents_of(place_.file("log")),
-                       text_.substr(text_.rfind("#line 1"))));
+      fail("[{}] expected a kernel that compiles, got from {}:\n{}\nThe kernel:\n{}", op_or("jit"),
+           compiler_command()[0], contents_of(place_.file("log")),
+           text_.substr(text_.rfind("#line 1")));
     }
     return made;
   }
@@ -140,8 +140,8 @@ WorkPlace::WorkPlace() {
   const char* base = std::getenv("TMPDIR");
   path_ = fmt::format("{}/brrr-XXXXXX", base && *base ? base : "/tmp");
   if (!::mkdtemp(path_.data())) {
-    fail(fmt::format("[{}] expected a directory to compile in, got \"{}\" from {}", op_or("jit"),
-                     std::strerror(errno), path_));
+    fail("[{}] expected a directory to compile in, got \"{}\" from {}", op_or("jit"),
+         std::strerror(errno), base && *base ? base : "/tmp");
   }
 }
 
@@ -155,8 +155,8 @@ void write_file(const std::string& path, const std::string& content) {
   file.write(content.data(), static_cast<std::streamsize>(content.size()));
   file.close();
   if (!file) {
-    fail(fmt::format("[{}] cannot write {} of {} bytes: {}", op_or("jit"), path, content.size(),
-                     std::strerror(errno)));
+    fail("[{}] cannot write {} of {} bytes: {}", op_or("jit"), path, content.size(),
+         std::strerror(errno));
   }
 }
 
@@ -186,8 +186,8 @@ std::vector<std::string> compile_objects(std::span<const std::string> texts, std
     while (!run.has_ended()) {
       const double seconds = seconds_since(start);
       if (seconds > most) {
-        fail(fmt::format("[{}] expected its CPU kernels to compile within {} s, but {} still runs",
-                         op_or("jit"), most, compiler_command()[0]));
+        fail("[{}] expected its CPU kernels to compile within {} s, but {} still runs",
+             op_or("jit"), most, compiler_command()[0]);
       }
       progress.show(seconds);
       std::this_thread::sleep_for(pause);

@@ -1,0 +1,63 @@
+// Runs a body without a compiler: tile by tile, value by value, by the stamped loops of eager. It
+// has eager's bits, and what values hand to one another stays in the cache.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <brrr/ops/cpu/loops.h>
+#include <brrr/ops/jit/body.h>
+#include <brrr/ops/jit/cpu_kernel.h>
+
+namespace brrr::on_cpu {
+
+class BodyInterpreter {
+ public:
+  // Throws where the body has a value that no loop computes, or rows too long for a tile.
+  BodyInterpreter(const jit::Body& body, const StridedSpace& reduced, const jit::CpuOrder& order);
+  // A range of elements or rows, as a generated function takes it.
+  void run(const jit::CpuArguments& arguments, std::int64_t begin, std::int64_t end) const;
+
+ private:
+  friend class StepMaker;
+
+  // An array of a tile: a register for each element, or for each row.
+  struct Slot {
+    DType type;
+    bool of_rows;
+    bool stored = false, loaded = false;  // in or from memory
+    bool reduced = false;                 // depends on a reduction
+    int buffer = 0;
+  };
+  struct Step {
+    enum class Kind : std::uint8_t { load, constant, apply, convert, spread, reduce, store };
+    Kind kind = Kind::load;
+    int slot = 0;                  // that it writes; store: reads
+    std::vector<int> inputs = {};  // slots
+    int number = 0;                // of the operand of the kernel, or of the reduction's row
+    DType memory = DType::f32;     // load and store: the operand's type in memory
+    std::uint64_t bits = 0;        // constant
+    int scalar = -1;               // or the number of a scalar
+    Loop loop = nullptr;
+    Convert convert = nullptr;
+    std::int64_t piece = 0;  // reduce
+  };
+  struct Tile;
+
+  void run_tile(Tile& tile) const;
+  void run_step(const Step& step, Tile& tile) const;
+  void reduce(const Step& step, Tile& tile) const;
+  void move(const Step& step, Tile& tile) const;
+  int operand_of(const Step& step) const;
+  char* in_place(const Step& step, const Tile& tile) const;
+
+  bool reduces_;
+  int inputs_, outputs_;
+  jit::CpuOrder order_;
+  std::vector<Slot> slots_;
+  std::vector<Step> steps_;
+  std::size_t buffers_ = 0;
+  bool one_pass_ = true;  // no value of an element depends on a reduction
+};
+
+}  // namespace brrr::on_cpu

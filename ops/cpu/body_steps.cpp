@@ -1,0 +1,306 @@
+// Owns how a body becomes the steps of its interpreter.
+#include "brrr/ops/cpu/body_interpreter.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "brrr/ops/cpu/tiles.h"
+#include "brrr/tensor/error.h"
+
+namespace brrr::on_cpu {
+
+using jit::Body;
+using jit::register_dtype;
+using Kind = Body::Value::Kind;
+
+namespace {
+
+// The expressions of pointwise rows, in the order of LoopTable.
+constexpr const char* kExpressions[] = {
+#define BRRR_UNARY(name, types, rule, low, high, expression, ...) #expression,
+#define BRRR_BINARY(name, types, rule, low, high, expression, ...) #expression,
+#define BRRR_TERNARY(name, types, rule, low, high, expression, ...) #expression,
+#include "brrr/dispatch/ops.def"
+};
+constexpr bool kIsPredicate[] = {
+#define BRRR_UNARY(name, types, rule, ...) DTypeRule::rule == DTypeRule::predicate,
+#define BRRR_BINARY(name, types, rule, ...) DTypeRule::rule == DTypeRule::predicate,
+#define BRRR_TERNARY(name, types, rule, ...) DTypeRule::rule == DTypeRule::predicate,
+#include "brrr/dispatch/ops.def"
+};
+struct ReductionTexts {
+  const char *map, *identity, *combine, *finish;
+};
+constexpr ReductionTexts kReductions[] = {
+#define BRRR_REDUCTION(name, types, rule, map, identity, combine, finish, ...) \
+  {#map, #identity, #combine, #finish},
+#include "brrr/dispatch/ops.def"
+};
+
+int row_of(const std::string& expression) {
+  const auto* found = std::find(std::begin(kExpressions), std::end(kExpressions), expression);
+  return found == std::end(kExpressions) ? -1 : static_cast<int>(found - kExpressions);
+}
+int reduction_of(const Body::Value& value) {
+  const auto* found =
+      std::find_if(std::begin(kReductions), std::end(kReductions), [&](const ReductionTexts& row) {
+        return value.text == row.map && value.identity == row.identity &&
+               value.combine == row.combine && value.finish == row.finish;
+      });
+  return found == std::end(kReductions) ? -1 : static_cast<int>(found - kReductions);
+}
+
+[[noreturn]] void refuse(const std::string& what) {
+  fail("[fuse] no loop without a compiler computes {}", what);
+}
+
+}  // namespace
+
+// An expression that no row has, as those of formulas, becomes steps of rows' smaller ones.
+class StepMaker {
+ public:
+  using Step = BodyInterpreter::Step;
+  using Place = Step::Kind;
+
+  StepMaker(BodyInterpreter& to, const Body& body)
+      : to_(to), body_(body), levels_(jit::levels_of(body)) {
+    for (std::size_t i = 0; i < body.values.size(); ++i) slots_.push_back(add_value(i));
+    // Outputs may be the memory of inputs: stores come after everything else.
+    std::vector<Step> stores;
+    for (const Body::Operand& output : body.outputs) {
+      Step step{.kind = Place::store};
+      const int slot = slots_[static_cast<std::size_t>(output.value)];
+      step.slot = in_type(is_of_rows(output.value) ? slot : spread(slot), output.dtype);
+      step.number = static_cast<int>(stores.size());
+      step.memory = output.dtype;
+      to_.slots_[static_cast<std::size_t>(step.slot)].stored = true;
+      stores.push_back(step);
+    }
+    to_.steps_.insert(to_.steps_.end(), stores.begin(), stores.end());
+    share_buffers();
+  }
+
+ private:
+  bool is_of_rows(int value) const {
+    return body_.reduces() && !levels_[static_cast<std::size_t>(value)].per_element();
+  }
+
+  // Slots of elements share buffers where none is read any more when the other is written.
+  void share_buffers() {
+    std::vector<std::size_t> last(to_.slots_.size(), 0);
+    for (std::size_t i = 0; i < to_.steps_.size(); ++i) {
+      for (const int input : to_.steps_[i].inputs) last[static_cast<std::size_t>(input)] = i;
+      last[static_cast<std::size_t>(to_.steps_[i].slot)] = i;
+    }
+    std::vector<std::size_t> busy_until;  // of each buffer
+    for (std::size_t i = 0; i < to_.steps_.size(); ++i) {
+      const Step& step = to_.steps_[i];
+      const auto slot = static_cast<std::size_t>(step.slot);
+      if (step.kind == Place::store) continue;
+      const bool stays = step.kind == Place::constant || to_.slots_[slot].of_rows;
+      auto buffer = std::find_if(busy_until.begin(), busy_until.end(),
+                                 [i](std::size_t until) { return until < i; });
+      if (stays || buffer == busy_until.end()) buffer = busy_until.insert(busy_until.end(), 0);
+      *buffer = stays ? to_.steps_.size() : last[slot];
+      to_.slots_[slot].buffer = static_cast<int>(buffer - busy_until.begin());
+    }
+    to_.buffers_ = busy_until.size();
+  }
+
+  int add_slot(DType type, bool of_rows) {
+    to_.slots_.push_back({type, of_rows});
+    return static_cast<int>(to_.slots_.size()) - 1;
+  }
+  const BodyInterpreter::Slot& at(int slot) const {
+    return to_.slots_[static_cast<std::size_t>(slot)];
+  }
+  int add_step(Step step, DType type, bool of_rows) {
+    step.slot = add_slot(type, of_rows);
+    bool& reduced = to_.slots_[static_cast<std::size_t>(step.slot)].reduced;
+    reduced = step.kind == Place::reduce;
+    for (const int input : step.inputs) reduced |= at(input).reduced;
+    to_.one_pass_ &= !(reduced && step.kind == Place::spread);
+    to_.steps_.push_back(std::move(step));
+    return to_.steps_.back().slot;
+  }
+
+  int convert(int slot, DType type) {
+    Step step{.kind = Place::convert};
+    step.inputs = {slot};
+    step.convert = loops->convert[static_cast<int>(at(slot).type)][static_cast<int>(type)];
+    return add_step(step, type, at(slot).of_rows);
+  }
+  int in_type(int slot, DType type) {
+    type = register_dtype(type);
+    return at(slot).type == type ? slot : convert(slot, type);
+  }
+  int spread(int slot) {
+    if (!at(slot).of_rows) return slot;
+    Step step{.kind = Place::spread};
+    step.inputs = {slot};
+    return add_step(step, at(slot).type, false);
+  }
+
+  int add_value(std::size_t number) {
+    const Body::Value& value = body_.values[number];
+    const bool of_rows = is_of_rows(static_cast<int>(number));
+    int slot = 0;
+    switch (value.kind) {
+      case Kind::input: {
+        Step step{.kind = Place::load};
+        step.number = value.number;
+        step.memory = value.dtype;
+        slot = add_step(step, register_dtype(value.dtype), of_rows);
+        to_.slots_[static_cast<std::size_t>(slot)].loaded = true;
+        break;
+      }
+      case Kind::scalar: {
+        Step step{.kind = Place::constant};
+        step.scalar = value.number;
+        return add_step(step, value.dtype, body_.reduces());
+      }
+      case Kind::expression: slot = add_expression(value); break;
+      case Kind::reduction: slot = add_reduction(value); break;
+      default: refuse("indices, draws and checks");
+    }
+    const bool computed = value.kind != Kind::input;
+    if (computed && body_.strict && is_half(value.dtype)) slot = rounded(slot, value.dtype);
+    return slot;
+  }
+  int rounded(int slot, DType half) { return convert(convert(slot, half), DType::f32); }
+
+  int add_reduction(const Body::Value& value) {
+    Step step{.kind = Place::reduce};
+    step.number = reduction_of(value);
+    const int given = value.operands[0];
+    const DType type = register_dtype(value.type);
+    if (step.number < 0) refuse("a registered reduction");
+    const ReductionLoops& fold = loops->reduction[step.number][static_cast<int>(type)];
+    if (!fold.finish) refuse(fmt::format("a reduction in {}", name_of(type)));
+    step.inputs = {in_type(slots_[static_cast<std::size_t>(given)], type)};
+    step.piece = is_half(body_.value(given).dtype) ? std::min<i64>(to_.order_.piece, 1024)
+                                                   : to_.order_.piece;
+    return in_type(add_step(step, fold.result, true), type);
+  }
+
+  int add_expression(const Body::Value& value) {
+    type_ = register_dtype(value.type);
+    operands_.clear();
+    for (std::size_t k = 0; k < value.operands.size(); ++k) {
+      const int slot = slots_[static_cast<std::size_t>(value.operands[k])];
+      operands_.push_back(in_type(slot, value.select && k == 0 ? DType::boolean : type_));
+    }
+    if (row_of(value.text) >= 0) return apply(value.text, operands_);
+    text_ = value.text;
+    next_ = 0;
+    const int slot = comparison();
+    if (next_ != text_.size()) refuse(text_);
+    return value.dtype == boolean ? slot : in_type(slot, value.dtype);
+  }
+
+  int apply(const std::string& expression, std::vector<int> operands) {
+    if (expression == "a" && operands.size() == 1) return operands[0];
+    const int row = row_of(expression);
+    Step step{.kind = Place::apply};
+    if (row >= 0) step.loop = loops->pointwise[row][static_cast<int>(type_)];
+    if (!step.loop) refuse(expression);
+    const bool of_rows =
+        std::all_of(operands.begin(), operands.end(), [&](int o) { return at(o).of_rows; });
+    for (const int operand : operands) step.inputs.push_back(of_rows ? operand : spread(operand));
+    return add_step(step, kIsPredicate[row] ? DType::boolean : type_, of_rows);
+  }
+
+  // The text of an expression, from left to right.
+  void skip() {
+    while (next_ < text_.size() && text_[next_] == ' ') ++next_;
+  }
+  bool take(std::string_view symbol) {
+    skip();
+    if (text_.compare(next_, symbol.size(), symbol) != 0) return false;
+    next_ += symbol.size();
+    skip();
+    return true;
+  }
+  int chain(std::initializer_list<const char*> symbols, int (StepMaker::*part)()) {
+    int left = (this->*part)();
+    for (bool more = true; more;) {
+      more = false;
+      for (const char* symbol : symbols) {
+        if (!take(symbol)) continue;
+        left = apply(fmt::format("a {} b", symbol), {left, (this->*part)()});
+        more = true;
+        break;
+      }
+    }
+    return left;
+  }
+  int comparison() { return chain({"==", "!=", "<=", ">=", "<", ">"}, &StepMaker::sum); }
+  int sum() { return chain({"+", "-"}, &StepMaker::product); }
+  int product() { return chain({"*", "/"}, &StepMaker::factor); }
+  int factor() {
+    if (take("-")) return apply("-a", {factor()});
+    if (take("(")) return closed(comparison());
+    std::string word;
+    while (next_ < text_.size() &&
+           (std::isalnum(static_cast<unsigned char>(text_[next_])) || text_[next_] == '_'))
+      word += text_[next_++];
+    if (word == "K" && take("(")) return closed(number());
+    if (take("(")) {
+      std::vector<int> arguments;
+      std::string call = word + "(";
+      do {
+        call += fmt::format("{}{}", arguments.empty() ? "" : ", ",
+                            static_cast<char>('a' + arguments.size()));
+        arguments.push_back(comparison());
+      } while (take(","));
+      return closed(apply(call + ")", std::move(arguments)));
+    }
+    const auto operand = word.size() == 1 ? static_cast<std::size_t>(word[0] - 'a') : 26;
+    if (operand >= operands_.size()) refuse(text_);
+    return operands_[operand];
+  }
+  int closed(int slot) {
+    if (!take(")")) refuse(text_);
+    return slot;
+  }
+  int number() {
+    const char* from = text_.c_str() + next_;
+    char* end = nullptr;
+    const double value = std::strtod(from, &end);
+    if (end == from) refuse(text_);
+    next_ += static_cast<std::size_t>(end - from);
+    std::int64_t bits = 0;
+    std::memcpy(&bits, &value, sizeof bits);
+    const Element element = element_of(type_, bits, true);
+    Step step{.kind = Place::constant};
+    std::memcpy(&step.bits, element.bytes, sizeof step.bits);
+    return add_step(step, type_, body_.reduces());
+  }
+
+  BodyInterpreter& to_;
+  const Body& body_;
+  std::vector<jit::Level> levels_;
+  std::vector<int> slots_;   // of values
+  DType type_ = DType::f32;  // of the expression under way
+  std::vector<int> operands_;
+  std::string text_;
+  std::size_t next_ = 0;
+};
+
+BodyInterpreter::BodyInterpreter(const Body& body, const StridedSpace& reduced,
+                                 const jit::CpuOrder& order)
+    : reduces_(body.reduces()),
+      inputs_(static_cast<int>(body.inputs.size())),
+      outputs_(static_cast<int>(body.outputs.size())),
+      order_(order) {
+  constexpr i64 kMostElements = i64{1} << 20;
+  if (reduced.count() > kMostElements) refuse(fmt::format("rows of {} elements", reduced.count()));
+  StepMaker(*this, body);
+}
+
+}  // namespace brrr::on_cpu
