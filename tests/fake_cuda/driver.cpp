@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 
 #include "brrr/tensor/cuda_runtime.h"
 #include "tests/fake_cuda/state.h"
+#include "tests/harness/catch.h"
 
 namespace brrr::testing {
 
@@ -309,6 +311,7 @@ FakeCuda::FakeCuda(FakeOptions options) {
 }
 
 FakeCuda::~FakeCuda() {
+  const bool failed = std::uncaught_exceptions() > 0;
   cu::clear_faults();
   try {
     cu::shut_down();
@@ -317,6 +320,7 @@ FakeCuda::~FakeCuda() {
     cu::abandon();
   }
   cu::uninstall_table();
+  if (!failed && !fake->has_bug) CHECK(problem() == "");
 }
 
 FakeCounts FakeCuda::counts() const {
@@ -375,8 +379,14 @@ void FakeCuda::hold(CUstream stream, bool on) {
   fake->changed.notify_all();
 }
 
-void FakeCuda::ignore_waits(bool on) { fake->ignore_waits = on; }
-void FakeCuda::events_lie(bool on) { fake->events_lie = on; }
+void FakeCuda::ignore_waits(bool on) {
+  fake->ignore_waits = on;
+  fake->has_bug |= on;
+}
+void FakeCuda::events_lie(bool on) {
+  fake->events_lie = on;
+  fake->has_bug |= on;
+}
 
 void FakeCuda::define_kernel(std::string name, std::vector<std::size_t> argument_sizes,
                              std::function<void(const FakeLaunch&)> run) {

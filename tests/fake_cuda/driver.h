@@ -43,7 +43,8 @@ struct FakeLaunch {
   }
 };
 
-// Installs itself as the table; the end of its scope shuts the runtime down and restores the table.
+// Installs itself as the table; the end of its scope shuts the runtime down, restores the table and
+// checks that there was no problem, unless a bug was planted.
 class FakeCuda {
  public:
   explicit FakeCuda(FakeOptions options = {});

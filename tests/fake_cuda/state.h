@@ -113,7 +113,7 @@ struct FakeState {
   FakeOptions options;
   std::mt19937_64 random;
   std::string problem;
-  bool ignore_waits = false, events_lie = false;
+  bool ignore_waits = false, events_lie = false, has_bug = false;
   double clock = 0;  // seconds: kEntryTime for each entry of a stream and node of a graph
 
   std::vector<FakeDevice> devices;

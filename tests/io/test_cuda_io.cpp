@@ -32,7 +32,6 @@ TEST_CASE("interchange: CUDA tensors of every layout are saved", "[cuda][interch
       CHECK(format_safetensors({{{"t", there}}, {}}) == format_safetensors({{{"t", tensor}}, {}}));
     }
   }
-  CHECK(fake.problem() == "");
 }
 
 TEST_CASE("interchange: CUDA tensors go through DLPack without a copy", "[cuda][interchange]") {
@@ -64,5 +63,4 @@ TEST_CASE("interchange: CUDA tensors go through DLPack without a copy", "[cuda][
   managed->dl_tensor.device.device_id = 1;
   CHECK(error_of([&] { from_dlpack(managed); }) ==
         "[dlpack] expected one of 1 CUDA device, got cuda:1");
-  CHECK(fake.problem() == "");
 }

@@ -61,5 +61,4 @@ TEST_CASE("a step on CUDA is a few launches and nothing else", "[optim]") {
   CHECK(interchange::error_of([&] { identity().update({zeros({3})}, none, there); }) ==
         "[Transformation::update] expected updates of the parameters' shapes, got f32[3] for "
         "parameter 0 of f32[3] on cuda:0");
-  CHECK(fake.problem().empty());
 }
