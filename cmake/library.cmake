@@ -15,6 +15,12 @@ endif()
 target_compile_options(brrr PRIVATE -ftls-model=initial-exec -fno-semantic-interposition)
 target_link_options(brrr PRIVATE -Wl,-Bsymbolic-functions)
 
+# Copies, reductions and elementwise calls on short rows spend their time in loops of a few instructions. Unaligned,
+# these took up to 60 % more time in some builds, by where the linker put them.
+set(brrr_align_loops -falign-functions=64 -falign-loops=32)
+set_property(SOURCE ops/cpu/copy.cpp ops/cpu/reduction.cpp ops/cpu/tiles.cpp APPEND PROPERTY COMPILE_OPTIONS
+  ${brrr_align_loops})
+
 # The elementwise loops, compiled for each level of the instruction set and chosen at run time.
 set(brrr_isas baseline)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
@@ -27,16 +33,12 @@ foreach(isa IN LISTS brrr_isas)
   target_link_libraries(brrr_loops_${isa} PRIVATE brrr_compile_options)
   target_compile_definitions(brrr_loops_${isa} PRIVATE BRRR_ISA=${isa})
   target_compile_options(brrr_loops_${isa} PRIVATE -O3 -fno-math-errno -fno-trapping-math -fwrapv -ftls-model=initial-exec
-    $<$<STREQUAL:${isa},v3>:-march=x86-64-v3>)
+    ${brrr_align_loops} $<$<STREQUAL:${isa},v3>:-march=x86-64-v3>)
   target_sources(brrr PRIVATE $<TARGET_OBJECTS:brrr_loops_${isa}>)
   string(TOUPPER ${isa} ISA)
   target_compile_definitions(brrr PRIVATE BRRR_HAS_ISA_${ISA}=1)
 endforeach()
 
-# Copies and reductions of short rows spend their time in loops of a few instructions. Unaligned, these took up to 40 %
-# more time in some builds, by where the linker put them.
-set_property(SOURCE ops/cpu/copy.cpp ops/cpu/reduction.cpp ops/cpu/tiles.cpp APPEND PROPERTY COMPILE_OPTIONS
-  -falign-functions=64 -falign-loops=32)
 set_property(SOURCE ops/cpu/matmul.cpp measure/cpu_limits.cpp measure/machine.cpp APPEND PROPERTY COMPILE_DEFINITIONS
   BRRR_OPENBLAS=${BRRR_OPENBLAS})
 set_property(SOURCE measure/machine.cpp APPEND PROPERTY COMPILE_DEFINITIONS
