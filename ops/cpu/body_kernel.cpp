@@ -89,9 +89,24 @@ class CpuBodyKernel final : public BodyKernel {
     arguments.run = order_.run;
     arguments.piece = order_.piece;
     arguments.block = order_.block;
+    if (function_ && walk_.splits) return run_split(arguments);
     parallel_for(space_.count(), grain_, [&](std::int64_t begin, std::int64_t end) {
       function_ ? function_(arguments, begin, end) : interpreter_->run(arguments, begin, end);
     });
+  }
+
+  // Blocks of the one row, then all of them together.
+  void run_split(jit::CpuArguments& arguments) const {
+    const auto& values = spec_->body.values;
+    const std::int64_t blocks = (reduced_.count() - 1) / order_.block + 1;
+    const auto reductions = std::count_if(values.begin(), values.end(), [](const auto& value) {
+      return value.kind == jit::Body::Value::Kind::reduction;
+    });
+    const Tensor parts = make_tensor(DType::i64, Dims{blocks * reductions}, cpu);
+    arguments.parts = static_cast<std::uint64_t*>(parts.data());
+    parallel_for(blocks, 1,
+                 [&](std::int64_t begin, std::int64_t end) { function_(arguments, begin, end); });
+    function_(arguments, 0, 0);
   }
 
  private:

@@ -27,6 +27,8 @@ struct CpuArguments {
   // In what order a row is combined, see CpuOrder.
   std::int64_t run = 0, piece = 0, block = 0;
   CpuFault* fault = nullptr;  // of a body with checks
+  // Where a row is split: an accumulator of each reduction of each block.
+  std::uint64_t* parts = nullptr;
 };
 
 using CpuFunction = void (*)(const CpuArguments&, std::int64_t begin, std::int64_t end);
@@ -50,6 +52,9 @@ struct CpuWalk {
   bool linear = false;              // of such a tile: every operand has one stride in it
   std::uint32_t direct = 0;         // bits: operands that are contiguous in every tile
   std::int64_t run = 0, piece = 0;  // of a tile that is a row, as CpuOrder has them
+  // There is one row. Ranges are of its blocks, which leave their accumulators in `parts`; the
+  // empty range combines them.
+  bool splits = false;
 };
 CpuWalk cpu_walk(const Body& body, const StridedSpace& space, const StridedSpace& reduced,
                  const CpuOrder& order);

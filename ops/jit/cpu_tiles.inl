@@ -52,7 +52,20 @@ struct Arguments {
   const StridedSpace *space, *reduced;
   i64 run, piece, block;
   Fault* fault;
+  u64* parts;
 };
+
+// An accumulator of a part of a row.
+template <class A>
+BRRR_SCALAR_FN void leave_part(const Arguments& a, i64 number, A total) {
+  __builtin_memcpy(a.parts + number, &total, sizeof total);
+}
+template <class A>
+BRRR_SCALAR_FN A part(const Arguments& a, i64 number) {
+  A total;
+  __builtin_memcpy(&total, a.parts + number, sizeof total);
+  return total;
+}
 
 template <class T>
 BRRR_SCALAR_FN T scalar_of(const Arguments& a, int number) {

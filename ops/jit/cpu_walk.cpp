@@ -51,6 +51,10 @@ CpuWalk cpu_walk(const Body& body, const StridedSpace& space, const StridedSpace
     constexpr int64_t kMostElements = 8192, kMostBytes = 256 << 10;
     const auto arrays = static_cast<int64_t>(2 * body.values.size());
     const int64_t elements = reduced.count();
+    walk.splits =
+        space.count() == 1 && elements > order.block && pieces::passes_of(body).size() == 1 &&
+        std::none_of(body.values.begin(), body.values.end(),
+                     [](const Body::Value& value) { return value.kind == Body::Value::Kind::arg; });
     if (elements <= kMostElements && elements * arrays * 4 <= kMostBytes) walk.tile = elements;
   }
   walk.linear = walk.tile > 0 && (walk.by_columns || reduced.rank == 1);

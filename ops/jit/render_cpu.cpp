@@ -281,6 +281,52 @@ std::string rows(const Body& body) {
                      body.inputs.size() + static_cast<std::size_t>(body.indices));
 }
 
+// The one row of a body, in blocks that threads share.
+std::string blocks_of_row(const Body& body) {
+  const Pass pass = passes_of(body)[0];
+  const TileText tile = tile_text(body, pass, 0, {"reduced", "place", "base"});
+  const Accumulation of = accumulation_of_row(body, pass, tile);
+  const std::size_t reads = body.inputs.size() + static_cast<std::size_t>(body.indices);
+  std::string left, joined;
+  for (std::size_t i = 0; i < pass.reductions.size(); ++i) {
+    const int r = pass.reductions[i];
+    const std::string at = fmt::format("number * {} + {}", pass.reductions.size(), i);
+    left += fmt::format("  leave_part(a, {}, fold{}_b.total);\n", at, r);
+    joined += fmt::format(
+        "  Total<{0}> fold{1} = {{part<{0}>(a, {2})}};\n"
+        "  for (i64 number = 1; number * a.block < elements; ++number)\n"
+        "    fold{1}.total = combine{1}<{0}>(fold{1}.total, part<{0}>(a, {3}));\n",
+        accumulator_name(body.value(r)), r, i, at);
+  }
+  return fmt::format(R"({0}  const StridedSpace &kept = *a.space, &reduced = *a.reduced;
+  const i64 elements = reduced.count();
+  const Coordinates line;
+  const i64 base[] = {{{1}}};
+  Row row;
+  begin_row(row, {2}{3}base);
+  if (begin < end) {{
+  for (i64 number = begin; number < end; ++number) {{
+  const i64 block = number * a.block, block_end = least(elements, block + a.block);
+  Coordinates place(reduced, block);
+{4}  for (i64 first = block; first < block_end;) {{
+  const i64 run_end = least(block_end, (first / a.run + 1) * a.run);
+{5}  while (first < run_end) {{
+  const i64 n = least(kTile, run_end - first), m = padded(n);
+{6}{7}  place.advance(reduced, n);
+  first += n;
+  }}
+  }}
+{8}  }}
+  return;
+  }}
+{9}{10}  leave(row, {11}{3}base + {12});
+)",
+                     tile.buffers, each_operand(body, "line.offset(kept, @), "),
+                     numbered("in", body.inputs.size()), constant_arguments(body), of.started,
+                     of.begun, tile.statements, of.taken + tile.writes, left, joined,
+                     results(body, pass, ""), numbered("out", body.outputs.size()), reads);
+}
+
 // A tile is a range of adjacent rows; each step takes one element of every row.
 std::string columns(const Body& body) {
   const std::vector<Pass> passes = passes_of(body);
@@ -397,6 +443,8 @@ std::string render_cpu(const Body& body, const CpuWalk& walk) {
                       body.name, unpacked(body));
   if (!reduces) {
     text += pointwise(body, walk);
+  } else if (walk.splits) {
+    text += blocks_of_row(body);
   } else if (walk.tile == 0) {
     text += walk.by_columns ? columns(body) : rows(body);
   } else {

@@ -99,6 +99,15 @@ inline void run_text_on_cpu(const Case& c, const std::vector<Tensor>& outputs, C
   arguments.block = spaces.order.block;
   arguments.fault = fault;
   const auto function = reinterpret_cast<CpuFunction>(load_cpu_function(c.body.name.c_str(), text));
+  std::vector<std::uint64_t> parts;
+  if (walk.splits) {
+    const std::int64_t blocks = (spaces.reduced.count() - 1) / spaces.order.block + 1;
+    parts.resize(static_cast<std::size_t>(blocks) * c.body.values.size());
+    arguments.parts = parts.data();
+    for (std::int64_t block = blocks; block-- > 0;) function(arguments, block, block + 1);
+    function(arguments, 0, 0);
+    return;
+  }
   // In ranges, as a pool of threads splits them.
   constexpr int ranges = 3;
   const std::int64_t unit = walk.by_columns ? std::max<std::int64_t>(1, walk.tile) : 1,

@@ -150,11 +150,19 @@ TEST_CASE("generated reductions have eager's bits", "[jit]") {
     bool transposed = false;
     bool own_text = true;  // also as text for its layout alone
   };
-  const Shaped shapes[] = {
-      {{5, 7}, 2},          {{3, 1003}, 2},      {{2, 300000}, 2, false, false},
-      {{40, 72}, 2, true},  {{1003, 5}, 1},      {{700, 530}, 1, false, false},
-      {{1, 4100}, 2, true}, {{4, 9, 33}, 0b101}, {{4, 1500, 3}, 0b110},
-      {{700, 48}, 1},       {{9, 2048}, 2}};
+  const Shaped shapes[] = {{{5, 7}, 2},
+                           {{3, 1003}, 2},
+                           {{2, 300000}, 2, false, false},
+                           {{40, 72}, 2, true},
+                           {{1003, 5}, 1},
+                           {{700, 530}, 1, false, false},
+                           {{1, 4100}, 2, true},
+                           {{4, 9, 33}, 0b101},
+                           {{4, 1500, 3}, 0b110},
+                           {{700, 48}, 1},
+                           {{9, 2048}, 2},
+                           {{1, 300000}, 2},
+                           {{3, 100, 1000}, 0b111}};
   for (const DType dtype : {f32, f64, bf16, i32, boolean}) {
     std::string texts[2];  // by rows, by columns
     std::vector<std::pair<const test::Reduction*, Body>> bodies;
