@@ -33,7 +33,7 @@ namespace brrr::cu {
   X(cuThreadExchangeStreamCaptureMode) X(cuEventCreate) X(cuEventRecord) X(cuEventSynchronize)            \
   X(cuEventQuery) X(cuEventElapsedTime) X(cuEventDestroy)                                                 \
   X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction) X(cuFuncGetAttribute) X(cuFuncSetAttribute) \
-  X(cuLaunchKernel) X(cuLaunchKernelEx)                                                                   \
+  X(cuLaunchKernel) X(cuLaunchKernelEx) X(cuTensorMapEncodeTiled)                                         \
   X(cuGraphDestroy) X(cuGraphGetNodes) X(cuGraphKernelNodeGetParams) X(cuGraphKernelNodeGetAttribute)     \
   X(cuGraphInstantiate) X(cuGraphExecKernelNodeSetParams) X(cuGraphExecDestroy) X(cuGraphUpload) X(cuGraphLaunch)
 

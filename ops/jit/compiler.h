@@ -23,6 +23,8 @@ namespace brrr::jit {
 
 struct CompileOptions {
   bool random = false;  // philox.inl after the prelude
+  // For this architecture and no later one: sm_90a, which has wgmma.
+  bool architecture_specific = false;
 };
 
 // 90 for sm_90.
@@ -62,6 +64,7 @@ class KernelCollection {
  private:
   struct Item {
     std::string source, text;
+    CompileOptions options;
     Hash128 key;
   };
   void stop();

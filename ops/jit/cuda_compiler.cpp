@@ -35,8 +35,10 @@ std::string whole_text(std::string_view source, const CompileOptions& options) {
 }
 
 // Without contraction to fma a chain rounds alike whether it runs as many kernels or as one.
-std::vector<std::string> flags_of(int architecture) {
-  return {fmt::format("--gpu-architecture=sm_{}", architecture), "--std=c++17", "--fmad=false",
+std::vector<std::string> flags_of(int architecture, const CompileOptions& options) {
+  return {fmt::format("--gpu-architecture=sm_{}{}", architecture,
+                      options.architecture_specific ? "a" : ""),
+          "--std=c++17", "--fmad=false",
           "--diag-suppress=177"};  // functions of the prelude that a kernel does not use
 }
 
@@ -89,9 +91,10 @@ class Program {
   nvrtcProgram program_ = nullptr;
 };
 
-std::string run_nvrtc(const std::string& text, std::string_view source, int architecture) {
+std::string run_nvrtc(const std::string& text, std::string_view source, int architecture,
+                      const CompileOptions& options) {
   Program program(text);
-  const nvrtcResult result = program.compile(flags_of(architecture));
+  const nvrtcResult result = program.compile(flags_of(architecture, options));
   if (result == NVRTC_ERROR_COMPILATION) {
     throw Error(fmt::format(
         "[{}] expected a kernel that compiles for sm_{}, got {} from NVRTC:\n{}\nThe kernel:\n{}",
@@ -103,9 +106,9 @@ std::string run_nvrtc(const std::string& text, std::string_view source, int arch
   return program.cubin();
 }
 
-Hash128 key_of(const std::string& text, int architecture) {
+Hash128 key_of(const std::string& text, int architecture, const CompileOptions& options) {
   std::string key = fmt::format("cubin nvrtc {}", cu::nvrtc_version());
-  for (const std::string& flag : flags_of(architecture)) key += " " + flag;
+  for (const std::string& flag : flags_of(architecture, options)) key += " " + flag;
   key += '\n';
   key += text;
   return hash_of(key);
@@ -140,7 +143,7 @@ Ahead& ahead() {
 }
 
 std::string cubin_of(const std::string& text, std::string_view source, int architecture,
-                     const Hash128& key, bool& from_disk) {
+                     const CompileOptions& options, const Hash128& key, bool& from_disk) {
   std::string cubin = ahead().take(key);
   if (!cubin.empty()) return cubin;
   switch (disk_cache::read(key, "cubin", cubin)) {
@@ -151,7 +154,7 @@ std::string cubin_of(const std::string& text, std::string_view source, int archi
     case disk_cache::Found::damaged: disk_refused.fetch_add(1, std::memory_order_relaxed); break;
     case disk_cache::Found::no: break;
   }
-  cubin = run_nvrtc(text, source, architecture);
+  cubin = run_nvrtc(text, source, architecture, options);
   disk_cache::write(key, "cubin", cubin);
   return cubin;
 }
@@ -188,7 +191,8 @@ std::string compile_to_cubin(std::string_view source, int architecture,
                              const CompileOptions& options) {
   const std::string text = whole_text(source, options);
   bool from_disk;
-  return cubin_of(text, source, architecture, key_of(text, architecture), from_disk);
+  return cubin_of(text, source, architecture, options, key_of(text, architecture, options),
+                  from_disk);
 }
 
 KernelCollection::KernelCollection(Device device) : device_(device) {
@@ -199,9 +203,9 @@ void KernelCollection::stop() { thread_context.kernel_collection = nullptr; }
 
 void KernelCollection::add(std::string_view source, const CompileOptions& options) {
   std::string text = whole_text(source, options);
-  const Hash128 key = key_of(text, architecture_of(device_));
+  const Hash128 key = key_of(text, architecture_of(device_), options);
   if (std::ranges::find(items_, key, &Item::key) == items_.end())
-    items_.push_back({std::string(source), std::move(text), key});
+    items_.push_back({std::string(source), std::move(text), options, key});
 }
 
 int KernelCollection::compile() {
@@ -220,7 +224,8 @@ int KernelCollection::compile() {
   const auto work = [&] {
     for (std::size_t i = next++; i < items_.size(); i = next++) {
       try {
-        std::string cubin = run_nvrtc(items_[i].text, items_[i].source, architecture);
+        std::string cubin =
+            run_nvrtc(items_[i].text, items_[i].source, architecture, items_[i].options);
         disk_cache::write(items_[i].key, "cubin", cubin);
         ahead().put(items_[i].key, std::move(cubin));
         ++made;
@@ -249,7 +254,7 @@ std::vector<CUfunction> load_kernels(Device device, const std::vector<const char
   cu::make_current(state);
   const int architecture = architecture_of(device);
   const std::string text = whole_text(source, options);
-  const Hash128 key = key_of(text, architecture);
+  const Hash128 key = key_of(text, architecture, options);
   const Modules::Key place(key, &state);
   const cu::RelaxedCapture relaxed;  // a kernel may be met first during a capture
   Modules& cache = modules();
@@ -263,13 +268,13 @@ std::vector<CUfunction> load_kernels(Device device, const std::vector<const char
     memory_hits.fetch_add(1, std::memory_order_relaxed);
   } else {
     bool from_disk = false;
-    std::string cubin = cubin_of(text, source, architecture, key, from_disk);
+    std::string cubin = cubin_of(text, source, architecture, options, key, from_disk);
     CUmodule mine = nullptr;
     CUresult loaded = BRRR_CUDA_TRY(cuModuleLoadData, &mine, cubin.data());
     if (loaded == CUDA_ERROR_INVALID_IMAGE && from_disk) {
       // The cached file is intact but no cubin for this device: compile again.
       disk_refused.fetch_add(1, std::memory_order_relaxed);
-      cubin = run_nvrtc(text, source, architecture);
+      cubin = run_nvrtc(text, source, architecture, options);
       disk_cache::write(key, "cubin", cubin);
       loaded = BRRR_CUDA_TRY(cuModuleLoadData, &mine, cubin.data());
     }

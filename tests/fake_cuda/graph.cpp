@@ -66,6 +66,27 @@ CUresult func_get_attribute(int* value, CUfunction_attribute attribute, CUfuncti
 }
 CUresult func_set_attribute(CUfunction, CUfunction_attribute, int) { return CUDA_SUCCESS; }
 
+// Refuses what the driver's documentation does not allow; nothing reads the map.
+CUresult encode_tiled(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank, void* address,
+                      const cuuint64_t* sizes, const cuuint64_t* strides, const cuuint32_t* box,
+                      const cuuint32_t*, CUtensorMapInterleave, CUtensorMapSwizzle swizzle,
+                      CUtensorMapL2promotion, CUtensorMapFloatOOBfill) {
+  const bool halves =
+      type == CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 || type == CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+  const cuuint32_t row = box[0] * (halves ? 2 : 4);
+  const cuuint32_t most = swizzle == CU_TENSOR_MAP_SWIZZLE_128B  ? 128
+                          : swizzle == CU_TENSOR_MAP_SWIZZLE_64B ? 64
+                                                                 : 32;
+  bool allowed = rank >= 3 && rank <= 5 && reinterpret_cast<std::uintptr_t>(address) % 16 == 0 &&
+                 row % 16 == 0 && row <= most;
+  for (cuuint32_t i = 0; i < rank; ++i) {
+    allowed &= sizes[i] >= 1 && sizes[i] <= cuuint64_t{1} << 32 && box[i] >= 1 && box[i] <= 256;
+    if (i > 0) allowed &= strides[i - 1] % 16 == 0 && strides[i - 1] < cuuint64_t{1} << 40;
+  }
+  *map = {};
+  return allowed ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
 std::shared_ptr<FakeKernelCall> call_of(CUfunction function, const unsigned (&grid)[3],
                                         const unsigned (&block)[3], unsigned shared_bytes,
                                         void** arguments) {
@@ -248,6 +269,7 @@ void add_fake_graph_calls(cu::Table& t) {
   t.cuModuleGetFunction = module_get_function;
   t.cuFuncGetAttribute = func_get_attribute;
   t.cuFuncSetAttribute = func_set_attribute;
+  t.cuTensorMapEncodeTiled = encode_tiled;
   t.cuLaunchKernel = launch_kernel;
   t.cuLaunchKernelEx = launch_kernel_ex;
   t.cuStreamIsCapturing = is_capturing;
