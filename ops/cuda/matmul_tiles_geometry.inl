@@ -1,0 +1,143 @@
+// How matmul_tiles.cu covers a product: its arguments and constants, and where an operand's tile, a
+// stage, a block of a cluster, a tile of D and its share of k are.
+
+struct TileProblem {
+  i32 m, n, k;
+  i32 tiles_m, tiles_n;        // in tiles of a cluster
+  i32 batches, inner_batches;  // TMA walks batches in two dimensions
+  i32 inner_a, outer_a;        // 1, or 0 where all batches share the operand
+  i32 inner_b, outer_b;
+  i32 band;  // rows of tiles that are walked together: they share the L2
+};
+
+// Of the staged tensors: inputs, then outputs.
+typedef Epilogue::Staged Staged;
+constexpr int kInputs = Epilogue::kInputs, kOutputs = Epilogue::kOutputs;
+struct StagedMaps {
+  TensorMap of[kInputs + kOutputs > 0 ? kInputs + kOutputs : 1];
+};
+
+constexpr int kRowBytes = 128;  // a swizzled row of shared memory
+constexpr int kSlice = kRowBytes / sizeof(Element);
+constexpr int kSteps = kRowBytes / 32;  // wgmma sums 32 bytes of k
+constexpr int kBytesA = kTileM * kRowBytes, kStageBytes = (kTileM + kTileN) * kRowBytes;
+constexpr int kGroupWarps = 4;
+constexpr int kConsumerThreads = 128 * kConsumers;
+// Registers: where two consumers have a multiprocessor to themselves, a producer of four warps
+// gives them most of its own. Elsewhere one warp is enough.
+constexpr bool kMovesRegisters = kConsumers == 2 && kBlocksPerMultiprocessor == 1;
+constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
+constexpr int kThreads = kConsumerThreads + (kMovesRegisters ? 128 : 32);
+constexpr int kBlocksM = kTileM / 64 / (kPingPong ? 1 : kConsumers);  // 64-row blocks a warpgroup
+typedef float Sums[kBlocksM][kTileN / 2];                             // of a thread
+constexpr int kCluster = kClusterM * kClusterN * kSplits;
+constexpr int kSharers =
+    kClusterM + kClusterN - 1;  // blocks that read what this one loads, or load
+// A staged box: the 16 rows of a warp by at most 128 bytes, in one of two buffers.
+constexpr int kTileColumns = kTileN / kSplits;  // that a block hands to the epilogue
+constexpr int kTileRowBytes = kTileColumns * sizeof(Staged);
+constexpr int kBoxRowBytes = kTileRowBytes % 128 == 0 ? 128 : kTileRowBytes % 64 == 0 ? 64 : 32;
+constexpr int kBoxColumns = kBoxRowBytes / sizeof(Staged), kBoxBytes = 2048, kBuffers = 2;
+constexpr int kWarpStagingBytes = (kInputs + kOutputs) * kBuffers * kBoxBytes;
+static_assert(kSplits == 1 || (kClusterM * kClusterN == 1 && !kPingPong), "splits stand alone");
+static_assert(kSplits == 1 || kTileM * kTileN * 4 <= kStages * kStageBytes, "sums reuse stages");
+static_assert(kStages >= 2, "a stage is released once the next one is being multiplied");
+static_assert(!kPingPong || kConsumers == 2, "two take turns");
+static_assert(kBlocksM >= 1 && kTileN % 32 == 0, "a warpgroup has 64 rows, a box 16 columns");
+static_assert(kTileColumns % kBoxColumns == 0 && kBoxColumns % 16 == 0, "boxes cover the tile");
+
+// A tile of kTile lines (rows of A, columns of B) by kSlice of k, loaded by kPeers blocks together.
+// Along k: each line is one 128-byte row. Along m or n: 64 lines are one 128-byte row for each k,
+// and such columns of 64 lines follow one another. Rows are swizzled in groups of eight.
+template <bool kMnMajor, int kTile, int kPeers>
+struct OperandTile {
+  static constexpr int kColumnBytes = kSlice * kRowBytes;  // 64 lines, where they are adjacent
+
+  // This block's share of the tile, which all blocks of `mask` get.
+  static BRRR_SCALAR_FN void load(const TensorMap& map, u32 to, u32 barrier, i32 line, i32 k,
+                                  i32 inner, i32 outer, int peer, u32 mask) {
+    if constexpr (kMnMajor) {
+      constexpr int kDeep = kSlice / kPeers;
+#pragma unroll
+      for (int i = 0; i < kTile / 64; ++i)
+        load_box<(kPeers > 1)>(map, to + i * kColumnBytes + peer * kDeep * kRowBytes, barrier,
+                               line + i * 64, k + peer * kDeep, inner, outer, mask);
+    } else {
+      constexpr int kLines = kTile / kPeers;
+      load_box<(kPeers > 1)>(map, to + peer * kLines * kRowBytes, barrier, k, line + peer * kLines,
+                             inner, outer, mask);
+    }
+  }
+  // How wgmma finds the tile: its address, the stride between columns of 64 lines, the stride
+  // between groups of eight rows, the 128-byte swizzle. All in units of 16 bytes. In a cluster the
+  // address also has the block's rank, above the 18 bits that count here.
+  static BRRR_SCALAR_FN u64 descriptor(u32 tile) {
+    constexpr u64 kBetweenColumns = kMnMajor ? kColumnBytes / 16 : 1;
+    return u64(1) << 62 | u64(8 * kRowBytes / 16) << 32 | kBetweenColumns << 16 |
+           (tile & 0x3ffff) >> 4;
+  }
+  // What to add for 64-line block `block` and step `step` along k.
+  static constexpr BRRR_SCALAR_FN u64 offset(int block, int step) {
+    return kMnMajor ? (block * kColumnBytes + step * kSlice / kSteps * kRowBytes) / 16
+                    : (block * 64 * kRowBytes + step * 32) / 16;
+  }
+};
+typedef OperandTile<kMnMajorA, kTileM, kClusterN> TileA;
+typedef OperandTile<kMnMajorB, kTileN, kClusterM> TileB;
+
+// Where producer or consumer is in the ring of stages.
+struct Ring {
+  int stage = 0;
+  u32 parity = 0;
+  BRRR_SCALAR_FN void advance() {
+    if (++stage == kStages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+  BRRR_SCALAR_FN void skip(int slices) {
+    parity ^= (stage + slices) / kStages & 1;
+    stage = (stage + slices) % kStages;
+  }
+};
+
+struct Shared {
+  u32 stages, full, empty;  // addresses
+  BRRR_SCALAR_FN u32 a(int stage) const { return stages + stage * kStageBytes; }
+  BRRR_SCALAR_FN u32 b(int stage) const { return a(stage) + kBytesA; }
+};
+
+// This block's place in its cluster.
+struct Role {
+  int m, n, split;
+  BRRR_SCALAR_FN Role() {
+    const int rank = kCluster > 1 ? block_of_cluster() : 0;
+    m = rank % kClusterM;
+    n = rank / kClusterM % kClusterN;
+    split = kSplits > 1 ? rank : 0;
+  }
+};
+
+struct Tile {
+  i32 batch, row, col;
+  BRRR_SCALAR_FN Tile(const TileProblem& p, i32 index, const Role& role) {
+    const i32 of_batch = p.tiles_m * p.tiles_n, of_band = p.band * p.tiles_n;
+    batch = index / of_batch;
+    index -= batch * of_batch;
+    const i32 band = index / of_band;
+    index -= band * of_band;
+    const i32 first = band * p.band, rows = min(p.band, p.tiles_m - first);
+    row = ((first + index % rows) * kClusterM + role.m) * kTileM;
+    col = (index / rows * kClusterN + role.n) * kTileN;
+  }
+};
+
+// The slices of k that this block sums.
+struct Depth {
+  i32 first, slices;
+  BRRR_SCALAR_FN Depth(const TileProblem& p, const Role& role) {
+    const i32 all = (p.k + kSlice - 1) / kSlice, each = (all + kSplits - 1) / kSplits;
+    first = each * role.split;
+    slices = max(0, min(each, all - first));
+  }
+};

@@ -1,0 +1,213 @@
+// Products in tiles on a GPU of compute capability 9.0: the error bound over tiles, layouts, odd
+// sizes and batches; epilogues; nothing written outside the result; equal bits from run to run.
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "brrr/ops/cuda/matmul_tiles.h"
+#include "brrr/ops/functions.h"
+#include "brrr/ops/jit/compiler.h"
+#include "brrr/tensor/cuda_runtime.h"
+#include "brrr/tensor/stream.h"
+#include "tests/harness/catch.h"
+#include "tests/harness/skip.h"
+#include "tests/harness/tile_epilogues.h"
+
+using namespace brrr;
+using namespace brrr::on_cuda;
+
+namespace {
+
+constexpr double kUntouched = 7;
+
+bool has_hopper() {
+  if (jit::architecture_of(cuda()) == 90) return true;
+  testing::skip("needs a GPU of compute capability 9.0");
+  return false;
+}
+
+// x on the GPU, its rows (or columns) 16 bytes apart from one another and more.
+Tensor on_gpu(const Tensor& x, bool transposed) {
+  const Tensor values = contiguous(transposed ? transpose(x, -1, -2) : x);
+  Dims stored(values.shape());
+  const int last = stored.size() - 1;
+  stored[last] = (stored[last] + 7) / 8 * 8 + 8;
+  Tensor padded = full(stored, 3, {.dtype = x.dtype(), .device = cuda()});
+  Tensor view = slice(padded, -1, 0, values.size(-1));
+  copy_(view, to(values, cuda()));
+  return transposed ? transpose(view, -1, -2) : view;
+}
+
+// A result whose surroundings can be looked at.
+struct Result {
+  Tensor whole, view;
+};
+Result result_of(const Tensor& a, const Tensor& b, DType dtype, bool aligned) {
+  Dims shape(a.rank() > b.rank() ? a.shape() : b.shape());
+  const int last = shape.size() - 1;
+  shape[last - 1] = a.size(-2);
+  shape[last] = b.size(-1);
+  Dims stored(shape);
+  stored[last] = aligned ? (shape[last] + 7) / 8 * 8 + 8 : shape[last] / 2 * 2 + 3;
+  Tensor whole = full(stored, kUntouched, {.dtype = dtype, .device = cuda()});
+  return {whole, slice(whole, -1, 0, shape[last])};
+}
+bool surroundings_untouched(const Result& d) {
+  const Tensor rest = slice(d.whole, -1, d.view.size(-1), d.whole.size(-1));
+  for (const double x : to_vector<double>(to(to(contiguous(rest), cpu), f64)))
+    if (x != kUntouched) return false;
+  return true;
+}
+
+void multiply(const Tensor& a, const Tensor& b, Tensor& d, const TileConfig& c) {
+  const MatrixProduct p = product_of(a, b, d);
+  REQUIRE(supports(p, a.dtype(), a.data(), b.data()));
+  const PlainEpilogue plain = plain_epilogue(p, d.dtype(), d.data());
+  const TileLaunch tiles = plan_tiles(p, a.dtype(), a.data(), b.data(), c, plain.epilogue, cuda());
+  launch(tiles, &plain.arguments, cu::current_stream(cuda()));
+}
+
+double unit_of(DType dtype) { return dtype == f32 ? 0x1p-24 : dtype == f16 ? 0x1p-11 : 0x1p-8; }
+
+std::vector<double> values_of(const Tensor& x) { return to_vector<double>(to(to(x, cpu), f64)); }
+
+// The largest error in units of what may be: (k + 1) u |A| |B|, TF32's rounding of factors, and the
+// rounding of the result.
+double error_ratio(const Tensor& a, const Tensor& b, const Tensor& d) {
+  const Tensor wide_a = to(a, f64), wide_b = to(b, f64);
+  const std::vector<double> exact = to_vector<double>(matmul(wide_a, wide_b)),
+                            magnitude = to_vector<double>(matmul(abs(wide_a), abs(wide_b))),
+                            got = values_of(d);
+  REQUIRE(got.size() == exact.size());
+  const double factors = a.dtype() == f32 ? 2.01 * 0x1p-11 : 0;
+  const double sums = static_cast<double>(a.size(-1) + 1) * 0x1p-23;
+  double worst = 0;
+  for (std::size_t i = 0; i < exact.size(); ++i) {
+    const double bound =
+        (sums + factors) * magnitude[i] + unit_of(d.dtype()) * std::abs(exact[i]) * 1.01 + 1e-30;
+    const double ratio = std::abs(got[i] - exact[i]) / bound;
+    if (!(ratio <= worst)) worst = ratio;  // NaN too
+    if (std::isnan(ratio)) return ratio;
+  }
+  return worst;
+}
+
+struct Layouts {
+  bool transposed_a, transposed_b;  // as they are stored
+};
+
+void check(DType dtype, DType result, Layouts layouts, const TileConfig& c, const Dims& shape_a,
+           const Dims& shape_b, bool aligned) {
+  const Tensor a = to(randn(shape_a), dtype), b = to(randn(shape_b), dtype);
+  const Tensor on_a = on_gpu(a, layouts.transposed_a), on_b = on_gpu(b, layouts.transposed_b);
+  Result d = result_of(a, b, result, aligned);
+  multiply(on_a, on_b, d.view, c);
+  INFO(to_string(c) << ", " << a.describe() << (layouts.transposed_a ? "'" : "") << " x "
+                    << b.describe() << (layouts.transposed_b ? "'" : ""));
+  CHECK(error_ratio(a, b, d.view) <= 1);
+  CHECK(surroundings_untouched(d));
+}
+
+}  // namespace
+
+TEST_CASE("products in tiles are within their error bound", "[gpu][matmul]") {
+  if (!has_hopper()) return;
+  const std::vector<std::pair<Dims, Dims>> shapes = {{{1, 5}, {5, 8}},
+                                                     {{333, 1000}, {1000, 517}},
+                                                     {{2, 200, 72}, {2, 72, 136}},
+                                                     {{2, 3, 130, 64}, {2, 3, 64, 70}},
+                                                     {{3, 130, 200}, {200, 70}},
+                                                     {{40, 300, 65}, {40, 65, 260}}};
+  std::vector<TileConfig> configs(tile_choices().begin(), tile_choices().end());
+  configs.push_back({.cluster_m = 2, .cluster_n = 2});
+  configs.push_back({.splits = 8});
+  configs.push_back({.consumers = 1, .blocks = 2});
+  for (const TileConfig& c : configs) {
+    for (const auto& [a, b] : shapes) {
+      check(bf16, bf16, {false, false}, c, a, b, true);
+      check(f32, f32, {false, true}, c, a, b, true);
+    }
+  }
+  for (const TileConfig& c : {TileConfig{.ping_pong = true, .cluster_m = 2, .cluster_n = 1},
+                              TileConfig{.tile_m = 128, .tile_n = 192, .splits = 2}}) {
+    for (const auto& [a, b] : shapes) {
+      for (const Layouts layouts : {Layouts{false, true}, {true, false}, {true, true}}) {
+        check(bf16, bf16, layouts, c, a, b, true);
+        check(f16, f32, layouts, c, a, b, false);
+      }
+    }
+  }
+}
+
+TEST_CASE("epilogues of tiles see each sum once, with what belongs to it", "[gpu][matmul]") {
+  if (!has_hopper()) return;
+  const std::int64_t m = 700, n = 328, k = 200;
+  const auto gelu = [](double x) {
+    return x / (1 + std::exp(-1.5957691216 * x * (1 + 0.044715 * x * x)));
+  };
+  const auto slope = [&](double x) { return (gelu(x + 1e-5) - gelu(x - 1e-5)) / 2e-5; };
+  for (const TileConfig& c : {TileConfig{}, TileConfig{.ping_pong = true},
+                              TileConfig{.tile_m = 128, .tile_n = 128, .splits = 2}}) {
+    for (const DType dtype : {bf16, f32}) {
+      const Tensor a = to(randn({m, k}) * 0.1, dtype), b = to(randn({n, k}), dtype),
+                   bias = to(randn({n}), dtype), other = to(randn({m, n}), dtype);
+      const Tensor on_a = to(a, cuda()), on_b = transpose(to(b, cuda()), 0, 1),
+                   on_bias = to(bias, cuda());
+      const std::vector<double> sums = to_vector<double>(
+                                    matmul(to(a, f64), transpose(to(b, f64), 0, 1))),
+                                biases = values_of(bias), others = values_of(other);
+      const auto run = [&](const char* text, std::vector<Tensor> inputs,
+                           std::vector<Tensor> outputs) {
+        const MatrixProduct p = product_of(on_a, on_b, outputs[0]);
+        TileEpilogue epilogue;
+        epilogue.text = text;
+        epilogue.staged = dtype;
+        for (const Tensor& x : inputs) epilogue.inputs.push_back({x.data(), p.d});
+        for (const Tensor& x : outputs) epilogue.outputs.push_back({x.data(), p.d});
+        const TileLaunch tiles =
+            plan_tiles(p, dtype, on_a.data(), on_b.data(), c, epilogue, cuda());
+        const void* argument = on_bias.data();
+        launch(tiles, &argument, cu::current_stream(cuda()));
+      };
+      // TF32 rounds factors, bf16 the sum and the result.
+      const double tolerance = dtype == f32 ? 4e-3 : 2.5e-2;
+      const auto agree = [&](const Tensor& got, const auto& expected) {
+        const std::vector<double> values = values_of(got);
+        double worst = 0;
+        for (std::size_t i = 0; i < values.size(); ++i) {
+          const double right = expected(i), error = std::abs(values[i] - right);
+          if (!(error <= worst * (1 + std::abs(right)))) worst = error / (1 + std::abs(right));
+        }
+        INFO(to_string(c) << " " << name_of(dtype));
+        CHECK(worst <= tolerance);
+      };
+      const auto fresh = [&] { return full({m, n}, NAN, {.dtype = dtype, .device = cuda()}); };
+      Tensor first = fresh(), second = fresh();
+      run(testing::kBiasGelu, {}, {first, second});
+      agree(first, [&](std::size_t i) { return sums[i] + biases[i % n]; });
+      agree(second, [&](std::size_t i) { return gelu(sums[i] + biases[i % n]); });
+      first = fresh();
+      run(testing::kGeluGradient, {to(other, cuda())}, {first});
+      agree(first, [&](std::size_t i) { return sums[i] * slope(others[i]); });
+      Tensor in_place = to(other, cuda());
+      run(testing::kResidual, {in_place}, {in_place});
+      agree(in_place, [&](std::size_t i) { return sums[i] + others[i]; });
+    }
+  }
+}
+
+TEST_CASE("products in tiles have the same bits from run to run", "[gpu][matmul]") {
+  if (!has_hopper()) return;
+  const Tensor a = to(to(randn({1000, 2048}), bf16), cuda()),
+               b = to(to(randn({2048, 1544}), bf16), cuda());
+  for (const TileConfig& c : tile_choices()) {
+    Tensor first;
+    for (int run = 0; run < 20; ++run) {
+      Tensor d = full({1000, 1544}, NAN, {.dtype = bf16, .device = cuda()});
+      multiply(a, b, d, c);
+      if (!first.defined()) first = to(d, cpu);
+      INFO(to_string(c) << ", run " << run);
+      CHECK(to_vector<float>(to(to(d, cpu), f32)) == to_vector<float>(to(first, f32)));
+    }
+  }
+}

@@ -1,0 +1,70 @@
+// Epilogues of matmul_tiles.cu written by hand, in the form in which a generator writes them.
+#pragma once
+
+namespace brrr::testing {
+
+// Two outputs: pre = sum + bias of the column, which the backward pass reads, and gelu_tanh(pre).
+inline constexpr const char* kBiasGelu = R"(
+struct Epilogue {
+  typedef Element Staged;
+  static constexpr int kInputs = 0, kOutputs = 2;
+  const Element* bias;
+  struct Columns {
+    float bias[2];
+  };
+  BRRR_SCALAR_FN Columns columns(i32, i32 col, i32 count) const {
+    Columns columns = {};
+    if (count > 0) columns.bias[0] = widen(bias[col]);
+    if (count > 1) columns.bias[1] = widen(bias[col + 1]);
+    return columns;
+  }
+  BRRR_SCALAR_FN void apply(i32, i32, i32, i32, const Columns& columns, const float (&sums)[2],
+                            const float (*)[2], float (*outputs)[2]) const {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const float a = rounded<Element>(sums[i] + columns.bias[i]);
+      outputs[0][i] = a;
+      outputs[1][i] = over(a, 1.0f + exp(-1.59576912160573071176f * a * (1.0f + a * a * 0.044715f)));
+    }
+  }
+};
+)";
+
+// d = sum * gelu_tanh'(pre): the input gradient of the product after a gelu.
+inline constexpr const char* kGeluGradient = R"(
+struct Epilogue {
+  typedef Element Staged;
+  static constexpr int kInputs = 1, kOutputs = 1;
+  const Element* unused;
+  struct Columns {};
+  BRRR_SCALAR_FN Columns columns(i32, i32, i32) const { return {}; }
+  BRRR_SCALAR_FN void apply(i32, i32, i32, i32, const Columns&, const float (&sums)[2],
+                            const float (*inputs)[2], float (*outputs)[2]) const {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const float x = inputs[0][i], x2 = x * x;
+      const float s = over(1.0f, 1.0f + exp(-1.59576912160573071176f * x * (1.0f + x2 * 0.044715f)));
+      const float slope = 1.59576912160573071176f * (1.0f + x2 * 0.134145f);
+      outputs[0][i] = sums[i] * (s + x * s * (1.0f - s) * slope);
+    }
+  }
+};
+)";
+
+// d = sum + residual, where the residual may be d itself.
+inline constexpr const char* kResidual = R"(
+struct Epilogue {
+  typedef Element Staged;
+  static constexpr int kInputs = 1, kOutputs = 1;
+  const Element* unused;
+  struct Columns {};
+  BRRR_SCALAR_FN Columns columns(i32, i32, i32) const { return {}; }
+  BRRR_SCALAR_FN void apply(i32, i32, i32, i32, const Columns&, const float (&sums)[2],
+                            const float (*inputs)[2], float (*outputs)[2]) const {
+    outputs[0][0] = sums[0] + inputs[0][0];
+    outputs[0][1] = sums[1] + inputs[0][1];
+  }
+};
+)";
+
+}  // namespace brrr::testing
