@@ -20,6 +20,7 @@
 #include "brrr/graph/fusion_reads.h"
 #include "brrr/graph/recompute.h"
 #include "brrr/ops/jit/add_call.h"
+#include "brrr/tensor/tensor_impl.h"
 
 namespace brrr::graph {
 namespace {
@@ -108,7 +109,7 @@ class Fusion {
       const Group& group = groups_[at(g)];
       if (!beside_[at(g)].members.empty()) {
         nodes.push_back(together(node_of(group), node_of(beside_[at(g)])));
-      } else if (group.members.size() == 1) {
+      } else if (group.members.size() == 1 && !is_generated_alone(g)) {
         nodes.push_back(std::move(graph_.nodes[at(group.members[0].node)]));
         nodes.back().calls = {group.members[0].node};
       } else {
@@ -365,6 +366,20 @@ class Fusion {
   }
 
   bool is_single(int g) const { return is_live(g) && beside_[at(g)].members.empty(); }
+
+  // Whether the factors of a product begin at multiples of 16 bytes.
+  bool is_aligned(const Kernel& kernel) const {
+    const jit::Body& body = kernel.spec->body;
+    const auto aligned = [&](int operand) {
+      const Value& factor = kernel.inputs[at(body.value(operand).number)];
+      const Buffer& buffer = graph_.buffers[at(factor.buffer)];
+      std::size_t begin = buffer.misalignment;
+      if (buffer.kind == Buffer::Kind::captured)
+        begin = reinterpret_cast<std::uintptr_t>(buffer.captured.impl()->storage->data);
+      return (begin + static_cast<std::size_t>(factor.offset) * size_of(factor.dtype)) % 16 == 0;
+    };
+    return std::ranges::all_of(body.value(body.contraction()).operands, aligned);
+  }
 
   double share_of(int g) const {
     const Kernel kernel = *build(groups_[at(g)]);
@@ -624,7 +639,7 @@ class Fusion {
       if (kind == Kind::reduction && !is_factor(body.values[i].operands[0])) return false;
       if (factor && kind != Kind::input) return false;
     }
-    return is_generated(graph_.device, *kernel.spec, strides_of(kernel));
+    return is_generated(graph_.device, *kernel.spec, strides_of(kernel), is_aligned(kernel));
   }
 
   // A bound in a body: values of its coordinate and of both ends.
@@ -835,6 +850,12 @@ class Fusion {
              .consumer_site = node.site});
       }
     }
+  }
+
+  bool is_generated_alone(int g) const {
+    if (!is_live(g) || !contraction_in(groups_[at(g)])) return false;
+    const Kernel kernel = *build(groups_[at(g)]);
+    return is_better_alone(graph_.device, *kernel.spec, strides_of(kernel), is_aligned(kernel));
   }
 
   // The node of two bodies in one launch.

@@ -33,10 +33,19 @@ StridedSpace BodyLayout::space(std::uint32_t mask) const {
 }
 
 bool is_generated([[maybe_unused]] Device device, const BodySpec& spec,
-                  [[maybe_unused]] std::span<const Dims> strides) {
+                  [[maybe_unused]] std::span<const Dims> strides, [[maybe_unused]] bool aligned) {
   if (spec.body.contraction() < 0) return true;
 #if BRRR_HAS_CUDA
-  if (device.is_cuda()) return on_cuda::is_generated(spec, strides);
+  if (device.is_cuda()) return on_cuda::is_generated(device, spec, strides, aligned);
+#endif
+  return false;
+}
+
+bool is_better_alone([[maybe_unused]] Device device, [[maybe_unused]] const BodySpec& spec,
+                     [[maybe_unused]] std::span<const Dims> strides,
+                     [[maybe_unused]] bool aligned) {
+#if BRRR_HAS_CUDA
+  if (device.is_cuda()) return on_cuda::is_better_alone(device, spec, strides, aligned);
 #endif
   return false;
 }

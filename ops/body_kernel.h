@@ -30,7 +30,7 @@ struct BodySpec {
   // Of what is reduced first, the strides that it has eagerly: they decide in what order the CPU
   // combines elements. Empty: those of the first input per element.
   Dims order;
-  std::uint32_t reduced = 0;      // bits: dimensions that reductions combine
+  std::uint32_t reduced = 0;  // bits: dimensions that reductions combine
   std::vector<std::uint64_t> scalars;
   std::int64_t flops = 0;
   // A body that runs beside this one in the same launch; its operands follow. Products on CUDA have
@@ -60,8 +60,16 @@ struct BodyLayout {
 };
 
 // Whether there is a kernel for the body, operands of these strides (inputs first), that is better
-// than the kernels of its calls. Of bodies without a contraction there always is.
-bool is_generated(Device device, const BodySpec& spec, std::span<const Dims> strides);
+// than the kernels of its calls. Of bodies without a contraction there always is. `aligned`: the
+// factors of a contraction begin at multiples of 16 bytes.
+bool is_generated(Device device, const BodySpec& spec, std::span<const Dims> strides, bool aligned);
+// Whether that is so of a contraction alone.
+bool is_better_alone(Device device, const BodySpec& spec, std::span<const Dims> strides,
+                     bool aligned);
+
+// The share of the device that the blocks of a generated contraction take: bodies that take no more
+// than all of it may run in one launch.
+double share_of_device(Device device, const BodySpec& spec, std::span<const Dims> strides);
 
 // What is known of a kernel that was compiled.
 struct KernelFacts {
@@ -91,13 +99,12 @@ std::vector<std::unique_ptr<BodyKernel>> make_body_kernels(Device device,
 namespace on_cpu {
 std::vector<std::unique_ptr<BodyKernel>> make_body_kernels(std::span<const BodyOperands> bodies);
 }
-// The share of the device that the blocks of a generated contraction take: bodies that take no more
-// than all of it may run in one launch.
-double share_of_device(Device device, const BodySpec& spec, std::span<const Dims> strides);
 
 namespace on_cuda {
 double share_of_device(Device device, const BodySpec& spec, std::span<const Dims> strides);
-bool is_generated(const BodySpec& spec, std::span<const Dims> strides);
+bool is_generated(Device device, const BodySpec& spec, std::span<const Dims> strides, bool aligned);
+bool is_better_alone(Device device, const BodySpec& spec, std::span<const Dims> strides,
+                     bool aligned);
 std::vector<std::unique_ptr<BodyKernel>> make_body_kernels(std::span<const BodyOperands> bodies);
 }  // namespace on_cuda
 

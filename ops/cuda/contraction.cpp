@@ -6,6 +6,7 @@
 #include <deque>
 #include <numeric>
 
+#include "brrr/ops/cuda/contraction_tiles.h"
 #include "brrr/ops/jit/compiler.h"
 #include "brrr/ops/jit/render.h"
 #include "brrr/ops/matmul.h"
@@ -20,11 +21,6 @@ using std::int64_t;
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
-// The dimensions of a body's space by what they are of the product.
-struct Roles {
-  std::vector<int> batch, rows, columns, summed;
-};
-
 std::optional<Roles> roles_of(const BodySpec& spec, const Dims& a, const Dims& b) {
   Roles roles;
   for (int d = 0; d < spec.dims.size(); ++d) {
@@ -33,7 +29,7 @@ std::optional<Roles> roles_of(const BodySpec& spec, const Dims& a, const Dims& b
       if (!in_a || !in_b) return {};
       roles.summed.push_back(d);
     } else if (in_a && in_b) {
-      roles.batch.push_back(d);
+      roles.batches.push_back({d});
     } else if (in_a) {
       roles.rows.push_back(d);
     } else if (in_b) {
@@ -46,13 +42,24 @@ std::optional<Roles> roles_of(const BodySpec& spec, const Dims& a, const Dims& b
 }
 
 // Orders dimensions by an operand's strides, largest first, and gives the stride of their joint
-// index; none if there is none. Without dimensions it is 0.
+// index.
 std::optional<int64_t> join(const BodySpec& spec, const Dims& strides, std::vector<int>& dims) {
   std::ranges::sort(dims, [&](int p, int q) { return strides[p] > strides[q]; });
-  for (std::size_t i = 0; i + 1 < dims.size(); ++i) {
-    if (strides[dims[i]] != strides[dims[i + 1]] * spec.dims[dims[i + 1]]) return {};
+  return joint_stride(spec, strides, dims);
+}
+
+// Batches that both factors pass through as one become one.
+void join_batches(const BodySpec& spec, const Dims& a, const Dims& b, Roles& roles) {
+  for (std::size_t i = 0; i + 1 < roles.batches.size();) {
+    std::vector<int> both = roles.batches[i];
+    both.insert(both.end(), roles.batches[i + 1].begin(), roles.batches[i + 1].end());
+    if (!joint_stride(spec, a, both) || !joint_stride(spec, b, both)) {
+      ++i;
+      continue;
+    }
+    roles.batches[i] = std::move(both);
+    roles.batches.erase(roles.batches.begin() + static_cast<std::ptrdiff_t>(i) + 1);
   }
-  return dims.empty() ? 0 : strides[dims.back()];
 }
 
 // Outputs that do not vary along any of `dims`, as bits; none if one varies along some of them, or
@@ -103,6 +110,14 @@ SmallFactors factors_of(const MatrixProduct& p) {
 
 }  // namespace
 
+std::optional<int64_t> joint_stride(const BodySpec& spec, const Dims& strides,
+                                    const std::vector<int>& dims) {
+  for (std::size_t i = 0; i + 1 < dims.size(); ++i) {
+    if (strides[dims[i]] != strides[dims[i + 1]] * spec.dims[dims[i + 1]]) return {};
+  }
+  return dims.empty() ? 0 : strides[dims.back()];
+}
+
 std::optional<Contraction> contraction_of(const BodySpec& spec, std::span<const Dims> strides) {
   const jit::Body& body = spec.body;
   const jit::Body::Value& value = body.value(body.contraction());
@@ -118,8 +133,12 @@ std::optional<Contraction> contraction_of(const BodySpec& spec, std::span<const 
   // Both factors must pass through the summed dimensions in one order.
   std::vector<int> summed = roles->summed;
   if (join(spec, a, summed) != a_col || summed != roles->summed) return {};
-  const auto first_row = constant_outputs(spec, strides, roles->rows, roles->batch),
-             first_column = constant_outputs(spec, strides, roles->columns, roles->batch);
+  join_batches(spec, a, b, *roles);
+  std::vector<int> batch;
+  for (const std::vector<int>& dims : roles->batches)
+    batch.insert(batch.end(), dims.begin(), dims.end());
+  const auto first_row = constant_outputs(spec, strides, roles->rows, batch),
+             first_column = constant_outputs(spec, strides, roles->columns, batch);
   if (!first_row || !first_column) return {};
   c.first_row = *first_row, c.first_column = *first_column;
   MatrixProduct& p = c.product;
@@ -128,11 +147,11 @@ std::optional<Contraction> contraction_of(const BodySpec& spec, std::span<const 
   p.k = count_of(spec, roles->summed);
   p.a.row = *a_row, p.a.col = *a_col, p.b.row = *b_row, p.b.col = *b_col;
   Dims sizes;
-  std::vector<int> order = roles->batch;
-  for (const int d : roles->batch) {
-    p.batch.push_back(spec.dims[d]);
-    p.a.batch.push_back(a[d]);
-    p.b.batch.push_back(b[d]);
+  std::vector<int> order = batch;
+  for (const std::vector<int>& dims : roles->batches) {
+    p.batch.push_back(count_of(spec, dims));
+    p.a.batch.push_back(a[dims.back()]);
+    p.b.batch.push_back(b[dims.back()]);
   }
   order.insert(order.end(), roles->rows.begin(), roles->rows.end());
   order.insert(order.end(), roles->columns.begin(), roles->columns.end());
@@ -146,18 +165,47 @@ std::optional<Contraction> contraction_of(const BodySpec& spec, std::span<const 
     add_operand(c.results, sizes, of);
   }
   coalesce(c.results);
+  c.roles = std::move(*roles);
   return c;
 }
 
-bool is_generated(const BodySpec& spec, std::span<const Dims> strides) {
+namespace {
+
+bool is_small(const BodySpec& spec, const Contraction& c) {
+  MatrixProduct shape = c.product;
+  if (shape.batch.size() > 1) shape.batch = Dims{batches_of(shape)};  // the kernel takes any batch
+  return is_small(shape, spec.body.inputs[at(c.a)].dtype, matmul_precision() == Precision::tf32);
+}
+
+bool is_for_tiles(Device device, const BodySpec& spec, const Contraction& c, bool aligned) {
+  const DType dtype = spec.body.inputs[at(c.a)].dtype;
+  return (is_half(dtype) || (dtype == f32 && matmul_precision() == Precision::tf32)) &&
+         jit::architecture_of(device) == 90 && tiles_support(spec, c, aligned);
+}
+
+}  // namespace
+
+// Tiles are about as fast as the library. Measured on an H200, bf16 4096 x 2048 x 512: a residual
+// costs 1 to 1.5 us of what a kernel of its own takes; a gelu, with its exponential and two
+// results, 9, no less than a kernel of its own.
+bool is_generated(Device device, const BodySpec& spec, std::span<const Dims> strides,
+                  bool aligned) {
+  constexpr int64_t kMostFlops = 8;  // of a result, after the product
   const std::optional<Contraction> c = contraction_of(spec, strides);
   if (!c) return false;
-  const DType dtype = spec.body.inputs[at(c->a)].dtype;
-  MatrixProduct shape = c->product;
-  if (shape.batch.size() > 1) {  // the kernel takes any batch
-    shape.batch = Dims{batches_of(shape)};
-  }
-  return is_small(shape, dtype, matmul_precision() == Precision::tf32);
+  if (is_small(spec, *c)) return true;
+  const MatrixProduct& p = c->product;
+  const int64_t results = batches_of(p) * p.m * p.n;
+  return spec.flops - 2 * results * p.k <= kMostFlops * results &&
+         is_for_tiles(device, spec, *c, aligned);
+}
+
+// The library takes batches of one stride; others are a call each, or copies.
+bool is_better_alone(Device device, const BodySpec& spec, std::span<const Dims> strides,
+                     bool aligned) {
+  const std::optional<Contraction> c = contraction_of(spec, strides);
+  return c && c->product.batch.size() > 1 && !is_small(spec, *c) &&
+         is_for_tiles(device, spec, *c, aligned);
 }
 
 namespace {
@@ -324,21 +372,10 @@ struct PartOfGrid {
 
 // A part with what a launch of it takes. Arguments point into it.
 struct PreparedPart {
-  PreparedPart(const BodySpec& spec, const Tensor* const* inputs, const Tensor* outputs)
-      : part{&spec.body, {}, {}} {
+  PreparedPart(const BodySpec& spec, Contraction found, const Tensor* const* inputs,
+               const Tensor* outputs)
+      : part{&spec.body, std::move(found), {}} {
     const jit::Body& body = spec.body;
-    std::vector<Dims> strides;
-    const auto add = [&](const Tensor& t) {
-      strides.emplace_back(t.strides());
-      for (int d = 0; d < t.rank(); ++d) {
-        if (t.size(d) == 1) strides.back()[d] = 0;
-      }
-    };
-    for (std::size_t i = 0; i < body.inputs.size(); ++i) add(*inputs[i]);
-    for (std::size_t o = 0; o < body.outputs.size(); ++o) add(outputs[o]);
-    std::optional<Contraction> found = contraction_of(spec, strides);
-    if (!found) fail("[{}] expected factors with one stride a dimension", body.name);
-    part.contraction = std::move(*found);
     const Contraction& c = part.contraction;
     factors = factors_of(c.product);
     part.schedule = small_schedule(factors, body.inputs[at(c.a)].dtype, inputs[c.a]->data(),
@@ -368,19 +405,47 @@ struct PreparedPart {
 
 double share_of_device(Device device, const BodySpec& spec, std::span<const Dims> strides) {
   const std::optional<Contraction> c = contraction_of(spec, strides);
-  if (!c) return 1;
+  if (!c || !is_small(spec, *c)) return 1;
   const Grid grid = small_grid(factors_of(c->product), batches_of(c->product));
   return static_cast<double>(grid.x * grid.y * grid.z) / jit::multiprocessors_of(device);
 }
 
 void run_contraction(const BodySpec& spec, const Tensor* const* inputs, const Tensor* outputs) {
   cu::CudaStream& stream = cu::current_stream(outputs[0].device());
+  const auto operands_of = [&](const BodySpec& of) {
+    std::vector<const Tensor*> operands(inputs, inputs + of.body.inputs.size());
+    for (std::size_t o = 0; o < of.body.outputs.size(); ++o) operands.push_back(outputs + o);
+    return operands;
+  };
+  const auto strides_of = [](const std::vector<const Tensor*>& operands) {
+    std::vector<Dims> strides;
+    for (const Tensor* t : operands) {
+      strides.emplace_back(t->strides());
+      for (int d = 0; d < t->rank(); ++d) {
+        if (t->size(d) == 1) strides.back()[d] = 0;
+      }
+    }
+    return strides;
+  };
+  const auto contraction = [&](const BodySpec& of, const std::vector<Dims>& strides) {
+    std::optional<Contraction> found = contraction_of(of, strides);
+    if (!found) fail("[{}] expected factors with one stride a dimension", of.body.name);
+    return std::move(*found);
+  };
+  const std::vector<const Tensor*> operands = operands_of(spec);
+  const std::vector<Dims> strides = strides_of(operands);
+  if (const Contraction c = contraction(spec, strides); !is_small(spec, c)) {
+    std::vector<void*> data;
+    for (const Tensor* t : operands) data.push_back(t->data());
+    return run_tiles(spec, c, strides, data, stream);
+  }
   std::deque<PreparedPart> prepared;
   std::vector<ContractionPart> parts;
   std::vector<void*> arguments;
   int64_t blocks = 0;
   for (const BodySpec* each = &spec; each; each = each->beside.get()) {
-    const PreparedPart& part = prepared.emplace_back(*each, inputs, outputs);
+    const PreparedPart& part = prepared.emplace_back(
+        *each, contraction(*each, strides_of(operands_of(*each))), inputs, outputs);
     inputs += each->body.inputs.size();
     outputs += each->body.outputs.size();
     parts.push_back(part.part);

@@ -13,9 +13,19 @@
 
 namespace brrr::on_cuda {
 
+// The dimensions of a body's space by what they are of the product.
+struct Roles {
+  std::vector<int> rows, columns, summed;
+  std::vector<std::vector<int>> batches;  // by dimension of the product's batch
+};
+// The stride of the joint index of dimensions, outermost first; none if there is none.
+std::optional<std::int64_t> joint_stride(const BodySpec& spec, const Dims& strides,
+                                         const std::vector<int>& dims);
+
 // A body's space as a product of matrices.
 struct Contraction {
-  int a = 0, b = 0;       // the inputs that are the factors
+  int a = 0, b = 0;  // the inputs that are the factors
+  Roles roles;
   MatrixProduct product;  // strides of the factors; those of results are in `results`
   // The results in the order of batch, row, column; inputs and outputs of the body are operands.
   StridedSpace results;

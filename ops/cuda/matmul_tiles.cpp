@@ -381,8 +381,9 @@ TileLaunch plan_tiles(const MatrixProduct& p, DType dtype, const void* a, const 
                        {.architecture_specific = true});
   tiles.shared_bytes = static_cast<unsigned>(stages_of(c, epilogue) * stage_bytes(c) +
                                              staging_bytes(c, epilogue) + 1024);
-  BRRR_CUDA(cuFuncSetAttribute, tiles.kernel, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-            static_cast<int>(tiles.shared_bytes));
+  if (tiles.kernel)  // else its text was only collected
+    BRRR_CUDA(cuFuncSetAttribute, tiles.kernel, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+              static_cast<int>(tiles.shared_bytes));
   tiles.threads = threads_of(c);
   tiles.a = operand_map(lines_a, batches, dtype, a, majors.a, c.tile_m, c.cluster_n);
   tiles.b = operand_map(lines_b, batches, dtype, b, majors.b, c.tile_n, c.cluster_m);
