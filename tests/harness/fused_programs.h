@@ -11,6 +11,8 @@ namespace brrr::test {
 void check_fused_programs(Device device);
 // Products by generated kernels.
 void check_fused_products(Device device);
+// On a device of compute capability 9.0.
+void check_fused_tile_products(Device device);
 // Calls the programs of both, fused, in f32 and bf16, and then f with the name of each.
 void run_fused_programs(Device device, const std::function<void(const std::string& name)>& f);
 
