@@ -133,7 +133,6 @@ std::unique_ptr<Program> CompiledStep::State::plan(Graph graph) {
     Graph fused = graph;
     run_pass(fused, graph::fuse, "fuse");
     graph::check_required(graph, fused, options.name);
-    const graph::FirstCallProgress progress(options.name);
     try {
       return std::make_unique<Program>(std::move(fused), arena, program_options());
     } catch (const OutOfMemory&) {
