@@ -10,7 +10,7 @@
 #include <string>
 
 #include "brrr/ops/cpu/tiles.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 
 namespace brrr::on_cpu {
 
