@@ -230,8 +230,8 @@ BodyEpilogue body_epilogue(const BodySpec& spec, const Contraction& c,
   arguments.resize(first + words);
   std::memcpy(arguments.data() + first, &results, words * 8);
   arguments.insert(arguments.end(), spec.scalars.begin(), spec.scalars.end());
+  operands.tile.text = EpilogueText(spec, c, operands).text();
   epilogue.tile = std::move(operands.tile);
-  epilogue.tile.text = EpilogueText(spec, c, operands).text();
   return epilogue;
 }
 
