@@ -17,10 +17,10 @@
 #include "brrr/dispatch/op_info.h"
 #include "brrr/graph/flow.h"
 #include "brrr/graph/fusion_group.h"
+#include "brrr/graph/fusion_kernel.h"
 #include "brrr/graph/fusion_reads.h"
 #include "brrr/graph/recompute.h"
 #include "brrr/ops/jit/add_call.h"
-#include "brrr/tensor/tensor_impl.h"
 
 namespace brrr::graph {
 namespace {
@@ -62,6 +62,7 @@ class Fusion {
         beside_(graph.nodes.size()),
         opaque_(graph.nodes.size(), false),
         bytes_(graph.nodes.size(), 0),
+        mixes_(graph.nodes.size(), false),
         version_(graph.nodes.size(), 0),
         furthest_(graph.nodes.size()),
         seen_(graph.nodes.size(), 0) {}
@@ -77,10 +78,13 @@ class Fusion {
         continue;
       }
       groups_[at(i)] = group_of(node, i);
-      const std::optional<Kernel> kernel =
+      const std::optional<FusedKernel> kernel =
           groups_[at(i)].rank() > kMaxDims ? std::nullopt : build(groups_[at(i)]);
       opaque_[at(i)] = !kernel;
-      if (kernel) bytes_[at(i)] = bytes_of(*kernel);
+      if (kernel) {
+        bytes_[at(i)] = bytes_of(*kernel);
+        mixes_[at(i)] = mixes_directions(*kernel);
+      }
     }
     merge_all();
     merge_reductions_of_factors();
@@ -109,7 +113,7 @@ class Fusion {
       const Group& group = groups_[at(g)];
       if (!beside_[at(g)].members.empty()) {
         nodes.push_back(together(node_of(group), node_of(beside_[at(g)])));
-      } else if (group.members.size() == 1 && !is_generated_alone(g)) {
+      } else if (group.members.size() == 1 && !is_body_alone(g)) {
         nodes.push_back(std::move(graph_.nodes[at(group.members[0].node)]));
         nodes.back().calls = {group.members[0].node};
       } else {
@@ -120,12 +124,7 @@ class Fusion {
   }
 
  private:
-  struct Kernel {
-    std::shared_ptr<BodySpec> spec;
-    std::vector<Value> inputs, outputs;
-  };
-
-  static constexpr int kMostMembers = 64, kMostOperands = 15, kMostVisited = 4096;
+  static constexpr int kMostMembers = 64, kMostVisited = 4096;
 
   // Whether the planner can spare a call: operands that follow one another are made in its result.
   bool is_made_in_place(const Node& node) const {
@@ -199,9 +198,14 @@ class Fusion {
 
   void add_candidate(int producer, int consumer) {
     const std::optional<Group> merged = merged_of(producer, consumer);
-    const std::optional<Kernel> kernel = merged ? build(*merged) : std::nullopt;
+    const std::optional<FusedKernel> kernel = merged ? build(*merged) : std::nullopt;
     if (!kernel) {
       why_not_[{producer, consumer}] = rejected_;
+      return;
+    }
+    if (graph_.device.is_cuda() && mixes_directions(*kernel) && !mixes_[at(producer)] &&
+        !mixes_[at(consumer)]) {
+      why_not_[{producer, consumer}] = WhyNotFused::mixed_directions;
       return;
     }
     const int64_t saved = bytes_[at(producer)] + bytes_[at(consumer)] - bytes_of(*kernel);
@@ -297,7 +301,9 @@ class Fusion {
   // Group `merged` takes the place of two.
   void replace(int group, int other, Group merged) {
     for (const Member& member : merged.members) group_of_[at(member.node)] = group;
-    bytes_[at(group)] = bytes_of(*build(merged));
+    const FusedKernel kernel = *build(merged);
+    bytes_[at(group)] = bytes_of(kernel);
+    mixes_[at(group)] = mixes_directions(kernel);
     groups_[at(group)] = std::move(merged);
     groups_[at(other)].members.clear();
     furthest_.raise(first_call(group), last_call(group));
@@ -367,22 +373,8 @@ class Fusion {
 
   bool is_single(int g) const { return is_live(g) && beside_[at(g)].members.empty(); }
 
-  // Whether the factors of a product begin at multiples of 16 bytes.
-  bool is_aligned(const Kernel& kernel) const {
-    const jit::Body& body = kernel.spec->body;
-    const auto aligned = [&](int operand) {
-      const Value& factor = kernel.inputs[at(body.value(operand).number)];
-      const Buffer& buffer = graph_.buffers[at(factor.buffer)];
-      std::size_t begin = buffer.misalignment;
-      if (buffer.kind == Buffer::Kind::captured)
-        begin = reinterpret_cast<std::uintptr_t>(buffer.captured.impl()->storage->data);
-      return (begin + static_cast<std::size_t>(factor.offset) * size_of(factor.dtype)) % 16 == 0;
-    };
-    return std::ranges::all_of(body.value(body.contraction()).operands, aligned);
-  }
-
   double share_of(int g) const {
-    const Kernel kernel = *build(groups_[at(g)]);
+    const FusedKernel kernel = *build(groups_[at(g)]);
     return share_of_device(graph_.device, *kernel.spec, strides_of(kernel));
   }
 
@@ -542,20 +534,9 @@ class Fusion {
 
   // --- From a group to a kernel ---
 
-  static std::vector<Dims> strides_of(const Kernel& kernel) {
-    std::vector<Dims> strides;
-    for (const Value& value : kernel.inputs) strides.push_back(value.strides);
-    for (const Value& value : kernel.outputs) strides.push_back(value.strides);
-    return strides;
-  }
-
-  static int64_t bytes_of(const Kernel& kernel) {
-    return bytes_moved(kernel.inputs, kernel.outputs);
-  }
-
   // The kernel of a group; none where no body computes it.
-  std::optional<Kernel> build(const Group& group) const {
-    Kernel kernel;
+  std::optional<FusedKernel> build(const Group& group) const {
+    FusedKernel kernel;
     kernel.spec = std::make_shared<BodySpec>();
     BodySpec& spec = *kernel.spec;
     jit::Body& body = spec.body;
@@ -566,32 +547,17 @@ class Fusion {
     }
     if (spec.dims.empty()) spec.dims.push_back(1);
     std::map<std::pair<int, int>, int> made;            // values of results
-    std::vector<std::pair<Access, int>> read;           // values of inputs
     std::vector<std::pair<const Access*, int>> stored;  // results in memory, and their values
-    std::vector<Range> ranges;
+    BodyReads reads;
     const auto inside = [&](int node) { return is_in(group, node); };
     for (const Member& member : group.members) {
       const Node& node = graph_.nodes[at(member.node)];
       std::vector<int> operands;
       for (std::size_t k = 0; k < member.inputs.size(); ++k) {
         const Source source = reads_.sources[at(member.node)][k];
-        if (source.node >= 0 && inside(source.node)) {
-          operands.push_back(made.at({source.node, source.output}));
-          continue;
-        }
-        const Access& access = member.inputs[k];
-        const auto known = std::ranges::find(read, access, &std::pair<Access, int>::first);
-        if (known != read.end()) {
-          operands.push_back(known->second);
-          continue;
-        }
-        operands.push_back(body.add_input(access.dtype, scope_of(group, access)));
-        read.emplace_back(access, operands.back());
-        if (access.bounds.empty()) {
-          kernel.inputs.push_back(value_of(group, access, false));
-        } else {
-          add_placed(kernel, ranges, access, node.inputs[k]);
-        }
+        operands.push_back(source.node >= 0 && inside(source.node)
+                               ? made.at({source.node, source.output})
+                               : input_of(group, kernel, reads, member.inputs[k], node.inputs[k]));
       }
       std::vector<DType> dtypes;
       for (const Value& output : node.outputs) dtypes.push_back(output.dtype);
@@ -602,7 +568,7 @@ class Fusion {
       }
       const std::vector<int> results =
           jit::is_made_of_blocks(op_info(node.call.op))
-              ? std::vector<int>{block_value(kernel, ranges, member, operands)}
+              ? std::vector<int>{block_value(kernel, reads, node, member, operands)}
               : jit::add_call(body, node.call, operands, dtypes, spec.scalars);
       for (std::size_t o = 0; o < results.size(); ++o) {
         int value = results[o];
@@ -615,171 +581,16 @@ class Fusion {
       spec.flops += flops_of(node);
       body.name += body.name.empty() ? "fused" : "";
     }
-    if (!add_outputs(group, stored, kernel)) return {};
+    if (const auto why = add_outputs(group, stored, kernel)) return reject(*why);
     if (!keeps_order(group, kernel)) return reject(WhyNotFused::in_place);
-    if (body.contraction() >= 0 && !contracts(kernel)) return reject(WhyNotFused::matrix_product);
+    if (body.contraction() >= 0 && !contracts(graph_, kernel))
+      return reject(WhyNotFused::matrix_product);
     return kernel;
-  }
-
-  // Whether a body with a contraction is one that a kernel is generated for: factors come from
-  // memory, and what follows is computed once for each result.
-  bool contracts(const Kernel& kernel) const {
-    const jit::Body& body = kernel.spec->body;
-    const std::vector<jit::Level> levels = jit::levels_of(body);
-    using Kind = jit::Body::Value::Kind;
-    const jit::Body::Value& product = body.value(body.contraction());
-    if (!kernel.spec->placed.empty() || body.indices > 0) return false;
-    for (std::size_t i = 0; i < body.values.size(); ++i) {
-      const Kind kind = body.values[i].kind;
-      const auto is_factor = [&](int value) {
-        return value == product.operands[0] || value == product.operands[1];
-      };
-      const bool factor = is_factor(static_cast<int>(i));
-      if (kind == Kind::arg || levels[i].per_element() != factor) return false;
-      if (kind == Kind::reduction && !is_factor(body.values[i].operands[0])) return false;
-      if (factor && kind != Kind::input) return false;
-    }
-    return is_generated(graph_.device, *kernel.spec, strides_of(kernel), is_aligned(kernel));
-  }
-
-  // A bound in a body: values of its coordinate and of both ends.
-  struct Range {
-    Bound bound;
-    int index, low, high;
-  };
-
-  static Range range_of(Kernel& kernel, std::vector<Range>& ranges, const Bound& bound) {
-    const auto known = std::ranges::find(ranges, bound, &Range::bound);
-    if (known != ranges.end()) return *known;
-    jit::Body& body = kernel.spec->body;
-    const auto same = std::ranges::find_if(
-        ranges, [&](const Range& other) { return other.bound.strides == bound.strides; });
-    Range range{bound, same == ranges.end() ? body.add_index() : same->index, 0, 0};
-    if (same == ranges.end()) kernel.spec->coordinates.emplace_back(bound.strides);
-    const auto number = [&](int64_t value) {
-      kernel.spec->scalars.push_back(static_cast<std::uint64_t>(value));
-      return body.add_scalar(DType::i64);
-    };
-    range.low = number(-bound.offset);
-    range.high = number(bound.size - bound.offset);
-    ranges.push_back(range);
-    return range;
-  }
-
-  // An input with bounds, which has just become the body's last: `value` is all that is read of it.
-  static void add_placed(Kernel& kernel, std::vector<Range>& ranges, const Access& access,
-                         const Value& value) {
-    jit::Body& body = kernel.spec->body;
-    jit::Body::Operand& input = body.inputs.back();
-    input.scope = jit::Body::Scope::element;
-    for (const Bound& bound : access.bounds) {
-      const Range range = range_of(kernel, ranges, bound);
-      input.bounds.push_back({body.value(range.index).number, body.value(range.low).number,
-                              body.value(range.high).number});
-    }
-    kernel.spec->placed.push_back({static_cast<int>(body.inputs.size()) - 1, Dims(access.strides),
-                                   access.offset - value.offset});
-    kernel.inputs.push_back(value);
-  }
-
-  int block_value(Kernel& kernel, std::vector<Range>& ranges, const Member& member,
-                  const std::vector<int>& operands) const {
-    jit::Body& body = kernel.spec->body;
-    const Node& node = graph_.nodes[at(member.node)];
-    // Inputs are zero outside of their bounds, and one of them is all that zeros stand beside.
-    if (operands.size() == 1 && body.value(operands[0]).kind == jit::Body::Value::Kind::input &&
-        body.value(operands[0]).dtype == node.outputs[0].dtype &&
-        !body.inputs[at(body.value(operands[0]).number)].bounds.empty())
-      return operands[0];
-    std::vector<int> inside;
-    for (const Access& input : member.inputs) {
-      const Range range = range_of(kernel, ranges, input.bounds[0]);
-      inside.push_back(jit::add_within(body, range.index, range.low, range.high));
-    }
-    return jit::add_blocks(body, node.call, node.outputs[0].dtype, operands, inside,
-                           kernel.spec->scalars);
-  }
-
-  static jit::Body::Scope scope_of(const Group& group, const Access& access) {
-    bool row = false, column = false;
-    for (int d = 0; d < group.rank(); ++d) {
-      if (access.strides[at(d)] != 0) (group.reduced[at(d)] ? column : row) = true;
-    }
-    using Scope = jit::Body::Scope;
-    if (!group.reduces()) return row ? Scope::element : Scope::one;
-    return row && column ? Scope::element : row ? Scope::row : column ? Scope::column : Scope::one;
-  }
-
-  static Value value_of(const Group& group, const Access& access, bool written) {
-    Value value{access.buffer, access.dtype, {}, {}, access.offset};
-    for (int d = 0; d < group.rank(); ++d) {
-      value.shape.push_back(written && access.strides[at(d)] == 0 ? 1 : group.sizes[at(d)]);
-      value.strides.push_back(access.strides[at(d)]);
-    }
-    if (value.shape.empty()) {
-      value.shape.push_back(1);
-      value.strides.push_back(1);
-    }
-    return value;
-  }
-
-  // The dimensions that each value of a body varies in, as bits.
-  static std::vector<std::uint32_t> dims_of_values(const Kernel& kernel) {
-    using Kind = jit::Body::Value::Kind;
-    std::vector<std::uint32_t> dims;
-    for (const jit::Body::Value& value : kernel.spec->body.values) {
-      std::uint32_t of = 0;
-      for (const int operand : value.operands) of |= dims[at(operand)];
-      if (value.kind == Kind::input) {
-        const Dims& strides = kernel.inputs[at(value.number)].strides;
-        for (int d = 0; d < strides.size(); ++d) of |= strides[d] != 0 ? 1u << d : 0u;
-      }
-      if (value.kind == Kind::reduction || value.kind == Kind::contraction)
-        of &= ~kernel.spec->reduced;
-      dims.push_back(of);
-    }
-    return dims;
-  }
-
-  bool add_outputs(const Group& group, std::vector<std::pair<const Access*, int>>& stored,
-                   Kernel& kernel) const {
-    jit::Body& body = kernel.spec->body;
-    // Of several writes to the same elements the last one counts.
-    for (std::size_t i = 0; i < stored.size();) {
-      const bool again =
-          std::any_of(stored.begin() + static_cast<std::ptrdiff_t>(i) + 1, stored.end(),
-                      [&](const auto& later) { return *later.first == *stored[i].first; });
-      if (again) {
-        stored.erase(stored.begin() + static_cast<std::ptrdiff_t>(i));
-      } else {
-        ++i;
-      }
-    }
-    const std::vector<jit::Level> levels = jit::levels_of(body);
-    const std::vector<std::uint32_t> varies = dims_of_values(kernel);
-    for (const auto& [access, value] : stored) {
-      const bool of_rows = group.reduces() && !levels[at(value)].per_element();
-      for (int d = 0; d < group.rank(); ++d) {
-        // A reduction of one factor of a product is a result of its rows or of its columns alone.
-        const bool once = body.contraction() >= 0 && !(varies[at(value)] >> d & 1);
-        const bool along = !(of_rows && group.reduced[at(d)]) && !once;
-        if (along != (access->strides[at(d)] != 0)) {
-          reject(WhyNotFused::partial_store);
-          return false;
-        }
-      }
-      body.add_output(value, access->dtype);
-      kernel.outputs.push_back(value_of(group, *access, true));
-    }
-    const bool few_operands = body.operands() + body.indices <= kMostOperands;
-    reject(few_operands ? WhyNotFused::too_many_values : WhyNotFused::too_many_operands);
-    return !body.outputs.empty() && few_operands && body.scalars.size() <= 64 &&
-           body.values.size() <= 256;
   }
 
   // Whether the kernel reads nothing that it writes, but for elements that the same thread wrote
   // after it read them.
-  bool keeps_order(const Group& group, const Kernel& kernel) const {
+  bool keeps_order(const Group& group, const FusedKernel& kernel) const {
     for (std::size_t o = 0; o < kernel.outputs.size(); ++o) {
       const Value& out = kernel.outputs[o];
       for (std::size_t p = 0; p < o; ++p) {
@@ -807,17 +618,6 @@ class Fusion {
       }
     }
     return true;
-  }
-
-  static int64_t flops_of(const Node& node) {
-    const OpInfo& op = op_info(node.call.op);
-    const Value& elements = op.kind == OpKind::reduction ? node.inputs[0] : node.outputs[0];
-    if (op.algebra == Algebra::contraction) {
-      const Dims& of_a = node.inputs[0].shape;
-      return (2 * of_a[of_a.size() - 1] + static_cast<int64_t>(node.inputs.size()) - 2) *
-             elements.numel();
-    }
-    return op.element_flops * elements.numel();
   }
 
   // --- The graph of the groups ---
@@ -852,10 +652,13 @@ class Fusion {
     }
   }
 
-  bool is_generated_alone(int g) const {
-    if (!is_live(g) || !contraction_in(groups_[at(g)])) return false;
-    const Kernel kernel = *build(groups_[at(g)]);
-    return is_better_alone(graph_.device, *kernel.spec, strides_of(kernel), is_aligned(kernel));
+  // Whether a call that fuses with nothing is better as a body: a product that is several calls of
+  // the library, or on CUDA zeros and a block among them.
+  bool is_body_alone(int g) const {
+    if (!is_live(g)) return false;
+    if (contraction_in(groups_[at(g)])) return is_better_alone(graph_, *build(groups_[at(g)]));
+    return graph_.device.is_cuda() &&
+           op_info(graph_.nodes[at(g)].call.op).algebra == Algebra::embedding;
   }
 
   // The node of two bodies in one launch.
@@ -878,7 +681,7 @@ class Fusion {
   }
 
   Node node_of(const Group& group) const {
-    Kernel kernel = *build(group);
+    FusedKernel kernel = *build(group);
     const Node& last = graph_.nodes[at(group.members.back().node)];
     std::vector<std::string> names;
     for (const Member& member : group.members)
@@ -937,6 +740,7 @@ class Fusion {
   std::vector<Group> beside_;
   std::vector<bool> opaque_;    // groups that merge with nothing
   std::vector<int64_t> bytes_;  // that the kernel of a group moves
+  std::vector<bool> mixes_;     // whether it mixes directions
   std::vector<int> version_;    // of a group: merges so far
   std::priority_queue<Candidate> candidates_;
   std::map<std::pair<int, int>, WhyNotFused> why_not_;  // of a producer and a consumer

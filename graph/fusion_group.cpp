@@ -199,50 +199,48 @@ bool covers(const Correspondence& c, const Group& consumer, const Group& produce
 
 namespace {
 
-bool is_bounded(const Access& read, int dim) {
-  return std::ranges::any_of(read.bounds,
-                             [dim](const Bound& bound) { return bound.strides[at(dim)] != 0; });
-}
-// The size of a dimension of a space that was cut to the bounds of a read.
-int64_t cut_size(const Access& read, const std::vector<int64_t>& sizes, int dim) {
+// The range of each dimension of a space in which a read is within its bounds: where they begin,
+// and their sizes. False: bounds are no such ranges.
+bool ranges_of(const Access& read, const std::vector<int64_t>& sizes, std::vector<int64_t>& lows,
+               std::vector<int64_t>& lengths) {
+  lows.assign(sizes.size(), 0);
+  lengths = sizes;
   for (const Bound& bound : read.bounds) {
-    if (bound.strides[at(dim)] != 0) return bound.size;
+    int along = -1;
+    for (int h = 0; h < static_cast<int>(sizes.size()); ++h) {
+      if (bound.strides[at(h)] == 0) continue;
+      if (along >= 0 || bound.strides[at(h)] != 1) return false;
+      along = h;
+    }
+    if (along < 0) return false;
+    int64_t& low = lows[at(along)];
+    const int64_t high = std::min(low + lengths[at(along)], bound.size - bound.offset);
+    low = std::max(low, -bound.offset);
+    lengths[at(along)] = high - low;
+    if (high <= low) return false;
   }
-  return sizes[at(dim)];
+  return true;
 }
 
 }  // namespace
 
 std::optional<Correspondence> correspond_within(Group& consumer, const Access& read,
                                                 const Group& producer, const Access& made) {
-  // Each bound is a range of one dimension: the consumer is cut to it for a while.
+  std::vector<int64_t> lows, lengths, sizes = consumer.sizes;
+  if (!ranges_of(read, sizes, lows, lengths)) return {};
+  // The consumer is cut to the ranges for a while.
   Access cut = read;
-  std::vector<int64_t> lows(consumer.sizes.size(), 0), sizes = consumer.sizes;
-  for (const Bound& bound : read.bounds) {
-    int along = -1;
-    for (int h = 0; h < consumer.rank(); ++h) {
-      if (bound.strides[at(h)] == 0) continue;
-      if (along >= 0 || bound.strides[at(h)] != 1) return {};
-      along = h;
-    }
-    if (along < 0 || lows[at(along)] != 0 || sizes[at(along)] != consumer.sizes[at(along)] ||
-        bound.offset > 0 || bound.size - bound.offset > consumer.sizes[at(along)])
-      return {};
-    lows[at(along)] = -bound.offset;
-    sizes[at(along)] = bound.size;
-    cut.offset += lows[at(along)] * read.strides[at(along)];
-  }
-  std::swap(consumer.sizes, sizes);
+  for (std::size_t h = 0; h < lows.size(); ++h) cut.offset += lows[h] * read.strides[h];
+  consumer.sizes = lengths;
   std::optional<Correspondence> c = correspond(consumer, cut, producer, made);
-  if (consumer.rank() != static_cast<int>(sizes.size())) {
-    // One dimension was split. It is another one than those that were cut, or that fails.
-    const int rank = static_cast<int>(sizes.size());
-    int split = 0;
-    while (split < rank && consumer.sizes[at(split)] == cut_size(read, sizes, split)) ++split;
-    if (split == rank || is_bounded(read, split)) return {};
-    const int64_t inner = consumer.sizes[at(split) + 1];
-    sizes[at(split)] /= inner;
-    sizes.insert(sizes.begin() + split + 1, inner);
+  if (consumer.sizes.size() != sizes.size()) {
+    // One dimension was split: the first whose size has changed.
+    const auto split = static_cast<std::size_t>(std::ranges::mismatch(consumer.sizes, lengths).in2 -
+                                                lengths.begin());
+    if (lengths[split] != sizes[split]) return {};
+    const int64_t inner = consumer.sizes[split + 1];
+    sizes[split] /= inner;
+    sizes.insert(sizes.begin() + static_cast<std::ptrdiff_t>(split) + 1, inner);
     consumer.sizes = std::move(sizes);
     return {};
   }

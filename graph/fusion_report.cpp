@@ -17,7 +17,7 @@ namespace brrr {
 namespace {
 
 // In the order of WhyNotFused.
-constexpr std::array<std::pair<const char*, const char*>, 17> kReasons = {{
+constexpr std::array<std::pair<const char*, const char*>, 18> kReasons = {{
     {"opaque call", "computed by a kernel of its own"},
     {"no correspondence of spaces",
      "an element of the consumer needs no single element of the producer"},
@@ -31,6 +31,8 @@ constexpr std::array<std::pair<const char*, const char*>, 17> kReasons = {{
     {"unequal rows", "the two reduce over different elements"},
     {"reduces rows", "what a reduction makes would be reduced again"},
     {"partial store", "only some of the kernel's elements would store the result"},
+    {"mixed directions",
+     "neighbours in memory are in one row for some operands, in one column for others"},
     {"matrix product",
      "its kernel reads factors from memory, and hands single results on, not rows of them"},
     {"in place", "the kernel would read elements that other threads of it write"},

@@ -18,6 +18,7 @@ enum class WhyNotFused : std::uint8_t {
   unequal_rows,       // the two reduce over different elements
   reduces_rows,       // a result of rows would be reduced again
   partial_store,      // a result would be stored by only some of the kernel's elements
+  mixed_directions,   // rows of some operands are columns of others in memory
   matrix_product,     // factors come from memory, and what follows needs single results
   in_place,           // the kernel would read elements that other threads of it write
   cycle,              // a call that depends on the one must run before the other

@@ -1,5 +1,9 @@
 // Fused steps on the CPU have eager's bits, compiled or interpreted.
+#include <brrr/graph/compile.h>
+#include <brrr/ops/functions.h>
+
 #include "tests/harness/catch.h"
+#include "tests/harness/compile_check.h"
 #include "tests/harness/compile_random.h"
 #include "tests/harness/environment.h"
 #include "tests/harness/fused_programs.h"
@@ -20,6 +24,57 @@ TEST_CASE("interpreted kernels give what eager ops do", "[fuse]") {
   const EnvironmentVariable interpreted("BRRR_CPU_KERNELS", "interpreted");
   check_fused_programs(cpu);
   check_random_programs(cpu, 60, Mode::fused);
+}
+
+namespace {
+
+// The lines of a step that have all of `pieces`.
+int lines_with(const std::string& text, std::initializer_list<std::string_view> pieces) {
+  int lines = 0;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string_view line = std::string_view(text).substr(begin, end - begin);
+    lines += std::ranges::all_of(
+        pieces, [&](std::string_view piece) { return line.find(piece) != line.npos; });
+    begin = end + 1;
+  }
+  return lines;
+}
+
+}  // namespace
+
+TEST_CASE("a fused step computes again what it would keep for long", "[fuse]") {
+  const auto function = [](const Tensors& a) {
+    const Tensor scores = requires_grad_(detach(a[0]));
+    const Tensor weights = cast(softmax(cast(scores, f32), 1), bf16);
+    const Tensor loss = sum(square(matmul(weights, a[1])) * a[2]);
+    return Tensors{grad(loss, scores), loss};
+  };
+  const Tensors arguments = {noise({96, 64}, 1, bf16), noise({64, 32}, 2, bf16),
+                             noise({96, 32}, 3, bf16)};
+  auto step = compile(function, {.mode = Mode::fused});
+  const Tensors got = step(arguments);
+  CHECK(bits_of(got) == bits_of(function(arguments)));
+  const std::string text = step.graph_text();
+  INFO(text);
+  // Exponentials and quotients would be [96, 64] in f32; maxima and sums stay.
+  CHECK(lines_with(text, {"f32[96, 64] = fused"}) == 0);
+  CHECK(lines_with(text, {"f32[96, 64],", "= fused"}) == 0);
+  CHECK(lines_with(text, {"f32[96, 1], ", "bf16[96, 64] = fused", "max", "exp"}) == 1);
+  CHECK(lines_with(text, {"= fused", "exp", "neg"}) == 1);
+}
+
+TEST_CASE("a sum in f64 of what is transposed has eager's bits", "[fuse]") {
+  const auto check = [](auto function) {
+    const Tensors arguments = {noise({70, 50}, 1, f64), noise({50, 70}, 2, f64)};
+    auto step =
+        compile([&](const Tensors& a) { return Tensors{function(a)}; }, {.mode = Mode::fused});
+    CHECK(bits_of(step(arguments)) == bits_of(Tensors{function(arguments)}));
+    CHECK(step.report().entries.at(0).nodes == 1);
+  };
+  check([](const Tensors& a) { return sum(transpose(a[0], 0, 1) * 1.7, {1}); });
+  check([](const Tensors& a) { return sum(contiguous(transpose(exp(a[0]), 0, 1)), {1}); });
+  check([](const Tensors& a) { return sum(transpose(a[0], 0, 1) * a[1], {0, 1}); });
 }
 
 }  // namespace brrr::test

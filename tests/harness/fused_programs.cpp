@@ -143,6 +143,12 @@ const std::vector<Program> kPrograms = {
        copy_(x, a[1] * 2.0);
        return Tensors{x + 1.0};
      }},
+    {"a softmax of a transposed copy",
+     {{66, 20}},
+     1,
+     [](const Tensors& a) { return Tensors{softmax(contiguous(transpose(a[0] - 1.0, 0, 1)), 1)}; },
+     false,
+     1},
     {"a copy into columns of what is summed by rows",
      {{66, 20}},
      1,

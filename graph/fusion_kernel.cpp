@@ -1,0 +1,243 @@
+// Owns how accesses of a group become inputs and outputs of a body.
+#include "brrr/graph/fusion_kernel.h"
+
+#include <algorithm>
+
+#include "brrr/dispatch/op_info.h"
+#include "brrr/graph/flow.h"
+#include "brrr/ops/jit/add_call.h"
+#include "brrr/tensor/tensor_impl.h"
+
+namespace brrr::graph {
+namespace {
+
+using std::int64_t;
+
+constexpr int kMostOperands = 15;  // and coordinates: arguments of a kernel
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+jit::Body::Scope scope_of(const Group& group, const Access& access) {
+  bool row = false, column = false;
+  for (int d = 0; d < group.rank(); ++d) {
+    if (access.strides[at(d)] != 0) (group.reduced[at(d)] ? column : row) = true;
+  }
+  using Scope = jit::Body::Scope;
+  if (!group.reduces()) return row ? Scope::element : Scope::one;
+  return row && column ? Scope::element : row ? Scope::row : column ? Scope::column : Scope::one;
+}
+
+// An access over the space of a group; a result has size 1 where it is stored once.
+Value value_of(const Group& group, const Access& access, bool written) {
+  Value value{access.buffer, access.dtype, {}, {}, access.offset};
+  for (int d = 0; d < group.rank(); ++d) {
+    value.shape.push_back(written && access.strides[at(d)] == 0 ? 1 : group.sizes[at(d)]);
+    value.strides.push_back(access.strides[at(d)]);
+  }
+  if (value.shape.empty()) {
+    value.shape.push_back(1);
+    value.strides.push_back(1);
+  }
+  return value;
+}
+
+// The dimensions that each value of a body varies in, as bits.
+std::vector<std::uint32_t> dims_of_values(const FusedKernel& kernel) {
+  using Kind = jit::Body::Value::Kind;
+  std::vector<std::uint32_t> dims;
+  for (const jit::Body::Value& value : kernel.spec->body.values) {
+    std::uint32_t of = 0;
+    for (const int operand : value.operands) of |= dims[at(operand)];
+    if (value.kind == Kind::input) {
+      const Dims& strides = kernel.inputs[at(value.number)].strides;
+      for (int d = 0; d < strides.size(); ++d) of |= strides[d] != 0 ? 1u << d : 0u;
+    }
+    if (value.kind == Kind::reduction || value.kind == Kind::contraction)
+      of &= ~kernel.spec->reduced;
+    dims.push_back(of);
+  }
+  return dims;
+}
+
+BodyReads::Range range_of(FusedKernel& kernel, std::vector<BodyReads::Range>& ranges,
+                          const Bound& bound) {
+  const auto known = std::ranges::find(ranges, bound, &BodyReads::Range::bound);
+  if (known != ranges.end()) return *known;
+  jit::Body& body = kernel.spec->body;
+  const auto same = std::ranges::find_if(
+      ranges, [&](const BodyReads::Range& other) { return other.bound.strides == bound.strides; });
+  BodyReads::Range range{bound, same == ranges.end() ? body.add_index() : same->index, 0, 0};
+  if (same == ranges.end()) kernel.spec->coordinates.emplace_back(bound.strides);
+  const auto number = [&](int64_t value) {
+    kernel.spec->scalars.push_back(static_cast<std::uint64_t>(value));
+    return body.add_scalar(DType::i64);
+  };
+  range.low = number(-bound.offset);
+  range.high = number(bound.size - bound.offset);
+  ranges.push_back(range);
+  return range;
+}
+
+// An input with bounds, which has just become the body's last: `value` is all that is read of it.
+void add_placed(FusedKernel& kernel, std::vector<BodyReads::Range>& ranges, const Access& access,
+                const Value& value) {
+  jit::Body& body = kernel.spec->body;
+  jit::Body::Operand& input = body.inputs.back();
+  input.scope = jit::Body::Scope::element;
+  for (const Bound& bound : access.bounds) {
+    const BodyReads::Range range = range_of(kernel, ranges, bound);
+    input.bounds.push_back({body.value(range.index).number, body.value(range.low).number,
+                            body.value(range.high).number});
+  }
+  kernel.spec->placed.push_back({static_cast<int>(body.inputs.size()) - 1, Dims(access.strides),
+                                 access.offset - value.offset});
+  kernel.inputs.push_back(value);
+}
+
+}  // namespace
+
+int input_of(const Group& group, FusedKernel& kernel, BodyReads& reads, const Access& access,
+             const Value& value) {
+  const auto known = std::ranges::find(reads.inputs, access, &std::pair<Access, int>::first);
+  if (known != reads.inputs.end()) return known->second;
+  const int input = kernel.spec->body.add_input(access.dtype, scope_of(group, access));
+  reads.inputs.emplace_back(access, input);
+  if (access.bounds.empty()) {
+    kernel.inputs.push_back(value_of(group, access, false));
+  } else {
+    add_placed(kernel, reads.ranges, access, value);
+  }
+  return input;
+}
+
+int block_value(FusedKernel& kernel, BodyReads& reads, const Node& node, const Member& member,
+                std::span<const int> operands) {
+  jit::Body& body = kernel.spec->body;
+  // Inputs are zero outside of their bounds, and one of them is all that zeros stand beside.
+  if (operands.size() == 1 && body.value(operands[0]).kind == jit::Body::Value::Kind::input &&
+      body.value(operands[0]).dtype == node.outputs[0].dtype &&
+      !body.inputs[at(body.value(operands[0]).number)].bounds.empty())
+    return operands[0];
+  std::vector<int> inside;
+  for (const Access& input : member.inputs) {
+    const BodyReads::Range range = range_of(kernel, reads.ranges, input.bounds[0]);
+    inside.push_back(jit::add_within(body, range.index, range.low, range.high));
+  }
+  return jit::add_blocks(body, node.call, node.outputs[0].dtype, operands, inside,
+                         kernel.spec->scalars);
+}
+
+std::optional<WhyNotFused> add_outputs(const Group& group,
+                                       std::vector<std::pair<const Access*, int>>& stored,
+                                       FusedKernel& kernel) {
+  jit::Body& body = kernel.spec->body;
+  // Of several writes to the same elements the last one counts.
+  for (std::size_t i = 0; i < stored.size();) {
+    const bool again =
+        std::any_of(stored.begin() + static_cast<std::ptrdiff_t>(i) + 1, stored.end(),
+                    [&](const auto& later) { return *later.first == *stored[i].first; });
+    if (again) {
+      stored.erase(stored.begin() + static_cast<std::ptrdiff_t>(i));
+    } else {
+      ++i;
+    }
+  }
+  const std::vector<jit::Level> levels = jit::levels_of(body);
+  const bool contracts = body.contraction() >= 0;
+  const auto varies = contracts ? dims_of_values(kernel) : std::vector<std::uint32_t>();
+  for (const auto& [access, value] : stored) {
+    const bool of_rows = group.reduces() && !levels[at(value)].per_element();
+    for (int d = 0; d < group.rank(); ++d) {
+      // A reduction of one factor of a product is a result of its rows or of its columns alone.
+      const bool once = contracts && !(varies[at(value)] >> d & 1);
+      const bool along = !(of_rows && group.reduced[at(d)]) && !once;
+      if (along != (access->strides[at(d)] != 0)) return WhyNotFused::partial_store;
+    }
+    body.add_output(value, access->dtype);
+    kernel.outputs.push_back(value_of(group, *access, true));
+  }
+  if (body.operands() + body.indices > kMostOperands) return WhyNotFused::too_many_operands;
+  if (body.outputs.empty() || body.scalars.size() > 64 || body.values.size() > 256)
+    return WhyNotFused::too_many_values;
+  return {};
+}
+
+namespace {
+
+// Whether the factors of a product begin at multiples of 16 bytes.
+bool has_aligned_factors(const Graph& graph, const FusedKernel& kernel) {
+  const jit::Body& body = kernel.spec->body;
+  return std::ranges::all_of(body.value(body.contraction()).operands, [&](int operand) {
+    const Value& factor = kernel.inputs[at(body.value(operand).number)];
+    const Buffer& buffer = graph.buffers[at(factor.buffer)];
+    std::size_t begin = buffer.misalignment;
+    if (buffer.kind == Buffer::Kind::captured)
+      begin = reinterpret_cast<std::uintptr_t>(buffer.captured.impl()->storage->data);
+    return (begin + static_cast<std::size_t>(factor.offset) * size_of(factor.dtype)) % 16 == 0;
+  });
+}
+
+}  // namespace
+
+bool contracts(const Graph& graph, const FusedKernel& kernel) {
+  const jit::Body& body = kernel.spec->body;
+  const std::vector<jit::Level> levels = jit::levels_of(body);
+  using Kind = jit::Body::Value::Kind;
+  const jit::Body::Value& product = body.value(body.contraction());
+  if (!kernel.spec->placed.empty() || body.indices > 0) return false;
+  const auto is_factor = [&](int value) {
+    return value == product.operands[0] || value == product.operands[1];
+  };
+  for (int i = 0; i < static_cast<int>(body.values.size()); ++i) {
+    const Kind kind = body.value(i).kind;
+    if (kind == Kind::arg || levels[at(i)].per_element() != is_factor(i)) return false;
+    if (kind == Kind::reduction && !is_factor(body.value(i).operands[0])) return false;
+    if (is_factor(i) && kind != Kind::input) return false;
+  }
+  return is_generated(graph.device, *kernel.spec, strides_of(kernel),
+                      has_aligned_factors(graph, kernel));
+}
+
+bool is_better_alone(const Graph& graph, const FusedKernel& kernel) {
+  return is_better_alone(graph.device, *kernel.spec, strides_of(kernel),
+                         has_aligned_factors(graph, kernel));
+}
+
+std::vector<Dims> strides_of(const FusedKernel& kernel) {
+  std::vector<Dims> strides;
+  for (const Value& value : kernel.inputs) strides.push_back(value.strides);
+  for (const Value& value : kernel.outputs) strides.push_back(value.strides);
+  return strides;
+}
+
+int64_t flops_of(const Node& node) {
+  const OpInfo& op = op_info(node.call.op);
+  const Value& elements = op.kind == OpKind::reduction ? node.inputs[0] : node.outputs[0];
+  if (op.algebra == Algebra::contraction) {
+    const Dims& of_a = node.inputs[0].shape;
+    return (2 * of_a[of_a.size() - 1] + static_cast<int64_t>(node.inputs.size()) - 2) *
+           elements.numel();
+  }
+  return op.element_flops * elements.numel();
+}
+
+int64_t bytes_of(const FusedKernel& kernel) { return bytes_moved(kernel.inputs, kernel.outputs); }
+
+bool mixes_directions(const FusedKernel& kernel) {
+  if (kernel.spec->body.contraction() >= 0) return false;
+  bool along[2] = {false, false};
+  const auto look = [&](const Value& value) {
+    if (value.shape.size() != kernel.spec->dims.size()) return;
+    int64_t least[2] = {INT64_MAX, INT64_MAX};  // of kept and of reduced dimensions
+    for (int d = 0; d < value.shape.size(); ++d) {
+      int64_t& step = least[kernel.spec->reduced >> d & 1];
+      if (value.strides[d] != 0 && value.shape[d] > 1) step = std::min(step, value.strides[d]);
+    }
+    if (least[0] != INT64_MAX && least[1] != INT64_MAX) along[least[1] < least[0]] = true;
+  };
+  std::ranges::for_each(kernel.inputs, look);
+  std::ranges::for_each(kernel.outputs, look);
+  return along[0] && along[1];
+}
+
+}  // namespace brrr::graph

@@ -1,0 +1,57 @@
+// The kernel of a group while it is built: what it reads, as values of its body.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <brrr/graph/fusion_group.h>
+#include <brrr/graph/why_not_fused.h>
+
+namespace brrr::graph {
+
+struct FusedKernel {
+  std::shared_ptr<BodySpec> spec;
+  std::vector<Value> inputs, outputs;
+};
+
+// What a body reads so far, and its values.
+struct BodyReads {
+  // A bound in the body: values of its coordinate and of both ends.
+  struct Range {
+    Bound bound;
+    int index, low, high;
+  };
+  std::vector<std::pair<Access, int>> inputs;
+  std::vector<Range> ranges;
+};
+
+// The value of an input: `value` is all that its call reads.
+int input_of(const Group& group, FusedKernel& kernel, BodyReads& reads, const Access& access,
+             const Value& value);
+// The value of a call whose result is made of blocks, `operands`.
+int block_value(FusedKernel& kernel, BodyReads& reads, const Node& node, const Member& member,
+                std::span<const int> operands);
+
+// Adds the results that are in memory, by their accesses and values; or says why a kernel cannot
+// have them.
+std::optional<WhyNotFused> add_outputs(const Group& group,
+                                       std::vector<std::pair<const Access*, int>>& stored,
+                                       FusedKernel& kernel);
+
+// Whether a body with a contraction is one that a kernel is generated for: factors come from
+// memory, and what follows is computed once for each result.
+bool contracts(const Graph& graph, const FusedKernel& kernel);
+// Whether a contraction alone is better than the library's.
+bool is_better_alone(const Graph& graph, const FusedKernel& kernel);
+
+std::vector<Dims> strides_of(const FusedKernel& kernel);
+std::int64_t flops_of(const Node& node);
+std::int64_t bytes_of(const FusedKernel& kernel);
+// Whether neighbours in memory are in one row for some operands of a kernel with reductions, and in
+// one column for others. Threads go one way: a copy that transposes is better a kernel of its own.
+bool mixes_directions(const FusedKernel& kernel);
+
+}  // namespace brrr::graph
