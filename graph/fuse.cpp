@@ -72,7 +72,8 @@ class Fusion {
     const int calls = static_cast<int>(graph_.nodes.size());
     for (int i = 0; i < calls; ++i) {
       const Node& node = graph_.nodes[at(i)];
-      opaque_[at(i)] = !is_fusable(node) || is_made_in_place(node);
+      opaque_[at(i)] = !is_fusable(node) || is_made_in_place(graph_, node) ||
+                       (graph_.device.is_cpu() && is_scattered_copy(node));
       if (opaque_[at(i)]) {
         groups_[at(i)].members.push_back({i, {}, {}});
         continue;
@@ -125,18 +126,6 @@ class Fusion {
 
  private:
   static constexpr int kMostMembers = 64, kMostVisited = 4096;
-
-  // Whether the planner can spare a call: operands that follow one another are made in its result.
-  bool is_made_in_place(const Node& node) const {
-    const OpInfo& op = op_info(node.call.op);
-    if (op.algebra != Algebra::concatenation) return false;
-    for (int d = 0; d < jit::block_dim(node.call); ++d) {
-      if (node.outputs[0].shape[d] != 1) return false;
-    }
-    return std::ranges::all_of(node.inputs, [this](const Value& part) {
-      return graph_.is_temporary(part.buffer) && is_whole(graph_, part);
-    });
-  }
 
   bool is_in(const Group& group, int node) const {
     return std::ranges::any_of(group.members,

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "brrr/dispatch/op_info.h"
+#include "brrr/graph/flow.h"
 #include "brrr/ops/jit/add_call.h"
 
 namespace brrr::graph {
@@ -41,6 +42,30 @@ bool is_fusable(const Node& node) {
   if (jit::is_made_of_blocks(op) && !has_fusable_blocks(node)) return false;
   return std::ranges::all_of(node.outputs, [](const Value& v) { return v.numel() > 0; }) &&
          std::ranges::all_of(node.inputs, [](const Value& v) { return v.numel() > 0; });
+}
+
+bool is_made_in_place(const Graph& graph, const Node& node) {
+  if (op_info(node.call.op).algebra != Algebra::concatenation) return false;
+  for (int d = 0; d < jit::block_dim(node.call); ++d) {
+    if (node.outputs[0].shape[d] != 1) return false;
+  }
+  return std::ranges::all_of(node.inputs, [&graph](const Value& part) {
+    return graph.is_temporary(part.buffer) && is_whole(graph, part);
+  });
+}
+
+bool is_scattered_copy(const Node& node) {
+  constexpr int64_t kLarge = 1 << 14, kShort = 128;  // elements
+  if (!jit::is_copy(op_info(node.call.op))) return false;
+  const Value &from = node.inputs[0], &to = node.outputs[0];
+  if (from.shape != to.shape || to.numel() < kLarge) return false;
+  int64_t run = 1;
+  for (int d = to.shape.size() - 1; d >= 0; --d) {
+    if (to.shape[d] == 1) continue;
+    if (from.strides[d] != run || to.strides[d] != run) break;
+    run *= to.shape[d];
+  }
+  return run < kShort;
 }
 
 namespace {

@@ -94,6 +94,11 @@ struct Group {
 
 // Whether a group can have this call, and the group of it alone. `number`: of the call.
 bool is_fusable(const Node& node);
+// Whether the planner can spare a call: operands that follow one another are made in its result.
+bool is_made_in_place(const Graph& graph, const Node& node);
+// Whether a large copy has short runs in common with what it copies. The CPU's copies walk in tiles
+// there; a fused kernel walks run by run, and costs more than the copy.
+bool is_scattered_copy(const Node& node);
 Group group_of(const Node& node, int number);
 
 // One dimension of a consumer: `factor` steps along a producer's dimension for each of its own.
