@@ -1,0 +1,256 @@
+// Groups of the calls of a graph while they are found (fuse.cpp), products among them
+// (fusion_products.cpp), and the graph of the groups (fusion_emit.cpp).
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <queue>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <brrr/graph/flow.h>
+#include <brrr/graph/fusion_group.h>
+#include <brrr/graph/fusion_kernel.h>
+#include <brrr/graph/fusion_reads.h>
+#include <brrr/graph/recompute.h>
+
+namespace brrr::graph {
+
+// The largest of the values of all indices up to one, while values only rise (a Fenwick tree).
+class LargestBefore {
+ public:
+  explicit LargestBefore(std::size_t count) : largest_(count + 1, -1) {}
+
+  void raise(int index, int value) {
+    for (std::size_t i = static_cast<std::size_t>(index) + 1; i < largest_.size(); i += i & -i)
+      largest_[i] = std::max(largest_[i], value);
+  }
+  int up_to(int index) const {
+    int largest = -1;
+    for (std::size_t i = static_cast<std::size_t>(index) + 1; i > 0; i -= i & -i)
+      largest = std::max(largest, largest_[i]);
+    return largest;
+  }
+
+ private:
+  std::vector<int> largest_;
+};
+
+class Fusion {
+ public:
+  // `copies`: calls that are there for their reader alone, and fuse with that first.
+  explicit Fusion(Graph& graph, std::vector<bool> copies = {})
+      : graph_(graph),
+        copies_(std::move(copies)),
+        flow_(graph),
+        reads_(graph),
+        group_of_(graph.nodes.size()),
+        groups_(graph.nodes.size()),
+        beside_(graph.nodes.size()),
+        opaque_(graph.nodes.size(), false),
+        bytes_(graph.nodes.size(), 0),
+        mixes_(graph.nodes.size(), false),
+        version_(graph.nodes.size(), 0),
+        furthest_(graph.nodes.size()),
+        seen_(graph.nodes.size(), 0) {}
+
+  void group();
+
+  GroupsOfCalls groups() const { return {group_of_, opaque_}; }
+
+  // The time of the step, as bytes that are moved in it.
+  std::int64_t cost() const;
+
+  // Replaces the calls of each group by one node; returns how many fewer there are.
+  int emit();
+
+ private:
+  static std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+  static constexpr int kMostMembers = 64, kMostVisited = 4096;
+
+  bool is_in(const Group& group, int node) const {
+    return std::ranges::any_of(group.members,
+                               [node](const Member& member) { return member.node == node; });
+  }
+
+  // Merges pairs of a producer and a consumer, those first that save the most bytes.
+  void merge_all();
+
+  // A merge, and its rank: the bytes that it saves.
+  struct Candidate {
+    std::int64_t rank;
+    int consumer, producer, consumer_version, producer_version;
+
+    // The first of a queue has the largest: of equal ones the earliest in the graph.
+    friend bool operator<(const Candidate& a, const Candidate& b) {
+      return std::tie(a.rank, b.consumer, b.producer) < std::tie(b.rank, a.consumer, a.producer);
+    }
+  };
+
+  // What a group may merge with: producers and, if asked for, consumers.
+  void add_candidates(int group, bool consumers_too);
+
+  void add_candidate(int producer, int consumer);
+
+  // A kernel less is worth the bytes that are moved in the time of its launch.
+  std::int64_t bytes_of_launch() const { return graph_.device.is_cuda() ? 4 << 20 : 1 << 14; }
+
+  bool is_copy(const Group& group) const;
+
+  // Calls f with every call that runs in the kernel of a group.
+  template <class F>
+  void each_call(int group, F&& f) const {
+    for (const Group* of : {&groups_[at(group)], &beside_[at(group)]}) {
+      for (const Member& member : of->members) f(member.node);
+    }
+  }
+  int first_call(int group) const {
+    int first = static_cast<int>(groups_.size());
+    each_call(group, [&](int call) { first = std::min(first, call); });
+    return first;
+  }
+  int last_call(int group) const {
+    int last = -1;
+    each_call(group, [&](int call) { last = std::max(last, call); });
+    return last;
+  }
+
+  // The last call from which a path may lead to `call`. Paths go forward from call to call, and
+  // back only within a group.
+  int furthest_before(int call) const;
+
+  // Whether some other group must run between two of them.
+  bool has_path_between(int from, int to);
+
+  std::optional<Group> merged_of(int producer, int consumer);
+
+  void merge(int producer, int consumer);
+
+  // Group `merged` takes the place of two.
+  void replace(int group, int other, Group merged);
+
+  // --- Reductions of the factors of matrix products ---
+
+  // A product reads every row of one factor and every column of the other: a reduction over the
+  // summed dimension of what a factor is (the gradient of a bias) costs no other read.
+  void merge_reductions_of_factors();
+
+  // --- Products side by side ---
+
+  // Products of one factor that depend on each other in no way (the gradients of a layer's input
+  // and of its weight) run in one launch where the device has room for both: a node less in the
+  // chain.
+  void pair_products();
+
+  bool is_independent(int one, int other);
+
+  bool is_single(int g) const { return is_live(g) && beside_[at(g)].members.empty(); }
+
+  double share_of(int g) const;
+
+  bool is_live(int g) const { return !opaque_[at(g)] && !groups_[at(g)].members.empty(); }
+
+  const Member* contraction_in(const Group& group) const;
+
+  // The group of a product and a reduction of what one of its factors is.
+  std::optional<Group> with_reduction(int product, int reduction) const;
+
+  // Calls f with every read in `to` of a result of `from`, and that result.
+  template <class F>
+  void each_read(Group& to, Group& from, F&& f) {
+    for (Member& reader : to.members) {
+      for (std::size_t k = 0; k < reader.inputs.size(); ++k) {
+        const Source source = reads_.sources[at(reader.node)][k];
+        if (source.node < 0) continue;
+        for (Member& writer : from.members) {
+          if (writer.node == source.node) f(reader.inputs[k], writer.outputs[at(source.output)]);
+        }
+      }
+    }
+  }
+
+  std::optional<Group> merged_of(Group& from, Group& to);
+
+  // Whether elements of the producer would be computed several times. Values of rows are not: a
+  // row's are computed once.
+  static bool repeats(const Correspondence& c, const Group& consumer);
+
+  bool is_cheap(const Group& group) const;
+
+  // Whether a reduction that also stores what it reduces beats a kernel before it: a short one
+  // delays whoever waits for what is stored, and could run beside them.
+  bool is_worth_storing(const Group& producer, const Group& consumer) const;
+
+  // Whether what is computed over whole rows leaves enough rows to fill a device.
+  bool is_worth_rows(const Group& producer, const Group& consumer) const;
+
+  // Whether anybody but the members of the two groups reads what the first one makes.
+  bool is_needed_outside(const Group& group, const Group& other) const;
+
+  // Whether a result must be in memory: it escapes, or a call reads it that is not `inside`.
+  template <class Inside>
+  bool is_needed(int node, int output, const Inside& inside) const {
+    const Value& value = graph_.nodes[at(node)].outputs[at(output)];
+    if (!graph_.is_temporary(value.buffer) || flow_.escapes(value.buffer)) return true;
+    return std::ranges::any_of(reads_.readers[at(node)], [&](int reader) {
+      if (inside(reader)) return false;
+      return std::ranges::any_of(graph_.nodes[at(reader)].inputs, [&](const Value& in) {
+        return in.buffer == value.buffer && may_overlap(in.region(), value.region());
+      });
+    });
+  }
+
+  // Says why the group at hand is none.
+  std::nullopt_t reject(WhyNotFused why) const;
+
+  // --- From a group to a kernel ---
+
+  // The kernel of a group; none where no body computes it.
+  std::optional<FusedKernel> build(const Group& group) const;
+
+  // Whether the kernel reads nothing that it writes, but for elements that the same thread wrote
+  // after it read them.
+  bool keeps_order(const Group& group, const FusedKernel& kernel) const;
+
+  // --- The graph of the groups ---
+
+  // What goes from group to group, and why it does: from the last attempt to merge the two.
+  void note_unfused();
+
+  // Whether a call that fuses with nothing is better as a body: a product that is several calls of
+  // the library, or on CUDA zeros and a block among them.
+  bool is_body_alone(int g) const;
+
+  // The node of two bodies in one launch.
+  static Node together(const Node& one, const Node& other);
+
+  Node node_of(const Group& group) const;
+
+  // Groups after all that their calls depend on; else in the order of their last calls.
+  std::vector<int> order_of_groups() const;
+
+  Graph& graph_;
+  std::vector<bool> copies_;
+  Flow flow_;
+  Reads reads_;
+  std::vector<int> group_of_;  // of each call
+  std::vector<Group> groups_;  // by one of their calls; others are empty
+  // By group: another one that runs in the same launch, whose calls are in `group_of_` as this
+  // one's.
+  std::vector<Group> beside_;
+  std::vector<bool> opaque_;         // groups that merge with nothing
+  std::vector<std::int64_t> bytes_;  // that the kernel of a group moves
+  std::vector<bool> mixes_;          // whether it mixes directions
+  std::vector<int> version_;         // of a group: merges so far
+  std::priority_queue<Candidate> candidates_;
+  std::map<std::pair<int, int>, WhyNotFused> why_not_;  // of a producer and a consumer
+  mutable WhyNotFused rejected_{};                      // why the last group was none
+  LargestBefore furthest_;  // by the first call of a group: its last one
+  std::vector<int> seen_;   // by group: the last search that came to it
+  int search_ = 0;
+};
+
+}  // namespace brrr::graph

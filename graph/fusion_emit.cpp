@@ -1,0 +1,131 @@
+// The graph whose nodes are the groups, in an order that their calls allow.
+#include <string>
+
+#include "brrr/dispatch/op_info.h"
+#include "brrr/graph/fusion.h"
+
+namespace brrr::graph {
+
+using std::int64_t;
+
+int Fusion::emit() {
+  note_unfused();
+  const std::vector<int> order = order_of_groups();
+  std::vector<Node> nodes;
+  for (const int g : order) {
+    const Group& group = groups_[at(g)];
+    if (!beside_[at(g)].members.empty()) {
+      nodes.push_back(together(node_of(group), node_of(beside_[at(g)])));
+    } else if (group.members.size() == 1 && !is_body_alone(g)) {
+      nodes.push_back(std::move(graph_.nodes[at(group.members[0].node)]));
+      nodes.back().calls = {group.members[0].node};
+    } else {
+      nodes.push_back(node_of(group));
+    }
+  }
+  return replace_nodes(graph_, std::move(nodes));
+}
+
+void Fusion::note_unfused() {
+  const std::size_t calls = graph_.nodes.size();
+  for (std::size_t i = 0; i < calls; ++i) {
+    const Node& node = graph_.nodes[i];
+    std::vector<std::pair<int, int>> known;
+    for (const Source& source : reads_.sources[i]) {
+      if (source.node < 0 || group_of_[at(source.node)] == group_of_[i]) continue;
+      const std::pair edge{source.node, source.output};
+      if (std::ranges::find(known, edge) != known.end()) continue;
+      known.push_back(edge);
+      const int from = group_of_[at(source.node)], to = group_of_[i];
+      const auto tried = why_not_.find({from, to});
+      const Node& producer = graph_.nodes[at(source.node)];
+      graph_.unfused.push_back(
+          {.why = opaque_[at(from)] || opaque_[at(to)] || tried == why_not_.end()
+                      ? WhyNotFused::opaque_call
+                      : tried->second,
+           .producer = source.node,
+           .consumer = static_cast<int>(i),
+           .value = producer.outputs[at(source.output)],
+           .producer_op = producer.call.op,
+           .consumer_op = node.call.op,
+           .is_producer_opaque = opaque_[at(from)],
+           .producer_site = producer.site,
+           .consumer_site = node.site});
+    }
+  }
+}
+
+bool Fusion::is_body_alone(int g) const {
+  if (!is_live(g)) return false;
+  if (contraction_in(groups_[at(g)])) return is_better_alone(graph_, *build(groups_[at(g)]));
+  return graph_.device.is_cuda() &&
+         op_info(graph_.nodes[at(g)].call.op).algebra == Algebra::embedding;
+}
+
+Node Fusion::together(const Node& one, const Node& other) {
+  auto spec = std::make_shared<BodySpec>(*one.body);
+  spec->beside = other.body;
+  const auto joined = [](auto a, const auto& b) {
+    a.insert(a.end(), b.begin(), b.end());
+    return a;
+  };
+  Node node = fused_node(std::move(spec), joined(one.inputs, other.inputs),
+                         joined(one.outputs, other.outputs), joined(one.fused, other.fused));
+  node.role = one.role;
+  node.site = one.site;
+  node.composite = one.composite;
+  node.module = one.module;
+  node.call.in_place = one.call.in_place || other.call.in_place;
+  node.calls = joined(one.calls, other.calls);
+  return node;
+}
+
+Node Fusion::node_of(const Group& group) const {
+  FusedKernel kernel = *build(group);
+  const Node& last = graph_.nodes[at(group.members.back().node)];
+  std::vector<std::string> names;
+  for (const Member& member : group.members)
+    names.emplace_back(op_info(graph_.nodes[at(member.node)].call.op).name);
+  Node node = fused_node(kernel.spec, kernel.inputs, kernel.outputs, std::move(names));
+  node.role = last.role;
+  node.site = last.site;
+  node.composite = last.composite;
+  node.module = last.module;
+  for (const Member& member : group.members) {
+    node.call.in_place |= graph_.nodes[at(member.node)].call.in_place;
+    node.calls.push_back(member.node);
+  }
+  return node;
+}
+
+std::vector<int> Fusion::order_of_groups() const {
+  std::vector<int> waits(groups_.size(), 0);
+  std::vector<std::vector<int>> next(groups_.size());
+  for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
+    const int to = group_of_[i];
+    for (const int before : reads_.predecessors[i]) {
+      const int from = group_of_[at(before)];
+      if (from == to) continue;
+      next[at(from)].push_back(to);
+      ++waits[at(to)];
+    }
+  }
+  using Entry = std::pair<int, int>;  // the last call of a group, and the group
+  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> ready;
+  const auto add = [&](int g) { ready.push({last_call(g), g}); };
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    if (!groups_[g].members.empty() && waits[g] == 0) add(static_cast<int>(g));
+  }
+  std::vector<int> order;
+  while (!ready.empty()) {
+    const int g = ready.top().second;
+    ready.pop();
+    order.push_back(g);
+    for (const int to : next[at(g)]) {
+      if (--waits[at(to)] == 0) add(to);
+    }
+  }
+  return order;
+}
+
+}  // namespace brrr::graph
