@@ -118,13 +118,19 @@ std::string piece_of(const Body& body, int r) {
   return is_half(body.value(body.value(r).operands[0]).dtype) ? "least(a.piece, 1024)" : "a.piece";
 }
 
-// Of all operands: what stands where `what` does, with the operand in place of @.
+// `what` for every operand, whose number stands in place of each @.
 std::string each_operand(const Body& body, std::string_view what) {
   const std::size_t operands =
       body.inputs.size() + static_cast<std::size_t>(body.indices) + body.outputs.size();
   std::string text;
   for (std::size_t k = 0; k < operands; ++k) {
-    for (const char c : what) c == '@' ? text += std::to_string(k) : text += c;
+    for (const char c : what) {
+      if (c == '@') {
+        text += std::to_string(k);
+      } else {
+        text += c;
+      }
+    }
   }
   return text;
 }

@@ -1,5 +1,6 @@
 // What goes wrong while kernels for the CPU are compiled: every step has eager's bits, and says
 // once what is wrong.
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
@@ -171,13 +172,33 @@ TEST_CASE("equal kernels are one, and only new ones are compiled", "[fuse][jit]"
   CHECK(first[0] == first[2]);
   const std::size_t files = directory.files().size();
   CHECK(files == 3);  // two kernels in one object
-  // Without a compiler, what is known is found, and the rest is an error.
-  const EnvironmentVariable chosen("BRRR_COMPILE_SECONDS", "300");
   texts.push_back(kernel_that_gives(103));
   const std::vector<void*> second = jit::load_cpu_kernels(texts);
   CHECK(second[0] == first[0]);
   CHECK(result_of(second[3]) == 103);
   CHECK(directory.files().size() == files + 2);
+}
+
+TEST_CASE("compiling for over a second is shown on a terminal alone", "[fuse][jit]") {
+  const CacheDirectory directory;
+  const EnvironmentVariable chosen("CXX", compiler_of(directory, "sleep 1.3; exec c++ \"$@\""));
+  CHECK(stderr_of([] {
+          const std::string text = kernel_that_gives(301);
+          CHECK(result_of(jit::load_cpu_kernels({&text, 1})[0]) == 301);
+        }) == "");
+  const int terminal = ::posix_openpt(O_RDWR | O_NOCTTY);
+  if (terminal < 0 || ::grantpt(terminal) != 0 || ::unlockpt(terminal) != 0) return;  // none here
+  const int end = ::open(::ptsname(terminal), O_RDWR | O_NOCTTY), before = ::dup(2);
+  REQUIRE(end >= 0);
+  ::dup2(end, 2);
+  const std::string text = kernel_that_gives(302);
+  const int result = result_of(jit::load_cpu_kernels({&text, 1})[0]);
+  ::dup2(before, 2);
+  char shown[256] = {};
+  CHECK(::read(terminal, shown, sizeof shown - 1) > 0);
+  for (const int file : {before, end, terminal}) ::close(file);
+  CHECK(result == 302);
+  CHECK(std::string(shown).find("[jit] compiling 1 CPU kernel, 1 s") != std::string::npos);
 }
 
 TEST_CASE("damaged entries of kernels are compiled again", "[fuse][jit]") {
