@@ -127,7 +127,7 @@ void run_pass(Graph& graph, int (*pass)(Graph&), [[maybe_unused]] const char* na
 }  // namespace
 
 // The program of a graph, fused where that is asked for. On the CPU its kernels are compiled here:
-// without a compiler the step is replayed call by call.
+// what can neither be compiled nor interpreted is replayed call by call.
 std::unique_ptr<Program> CompiledStep::State::plan(Graph graph) {
   if (options.mode == Mode::fused) {
     Graph fused = graph;

@@ -87,8 +87,8 @@ class BodyKernel {
 };
 
 // A kernel for each body. The layouts are those of the operands; their memory need not be there
-// yet. On the CPU all of them are compiled in one run of the compiler; on CUDA each is compiled
-// when it first runs.
+// yet. On the CPU those that are new are compiled together, or interpreted where they cannot be; on
+// CUDA each is compiled when it first runs.
 struct BodyOperands {
   std::shared_ptr<const BodySpec> spec;
   std::vector<Tensor> inputs, outputs;
