@@ -22,7 +22,7 @@ TEST_CASE("random programs have eager's bits when they are fused", "[fuse]") {
 
 TEST_CASE("interpreted kernels give what eager ops do", "[fuse]") {
   const EnvironmentVariable interpreted("BRRR_CPU_KERNELS", "interpreted");
-  check_fused_programs(cpu);
+  check_interpreted_programs();
   check_random_programs(cpu, 60, Mode::fused);
 }
 

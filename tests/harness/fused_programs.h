@@ -9,6 +9,8 @@
 namespace brrr::test {
 
 void check_fused_programs(Device device);
+// On the CPU, where the interpreter runs kernels: it refuses those that read blocks.
+void check_interpreted_programs();
 // Products by generated kernels.
 void check_fused_products(Device device);
 // On a device of compute capability 9.0.
