@@ -149,6 +149,13 @@ TEST_CASE("there is no file of a text that nobody compares", "[fuse][golden_kern
   CHECK(found == wanted);
 }
 
+TEST_CASE("fused programs and products become as many kernels on CUDA as they say", "[fuse]") {
+  const testing::NoDiskCache off;
+  testing::FakeCuda fake({.with_nvrtc = true});
+  count_fused_kernels(cuda(0));
+  CHECK(fake.problem() == "");
+}
+
 TEST_CASE("a fused kernel on CUDA has registers and a source", "[fuse]") {
   const testing::NoDiskCache off;
   testing::FakeCuda fake({.with_nvrtc = true});

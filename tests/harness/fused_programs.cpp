@@ -428,6 +428,35 @@ void check_fused_programs(Device device) {
   }
 }
 
+namespace {
+
+void count_kernels(const Program& program, DType dtype, Device device) {
+  INFO(program.name << " of " << name_of(dtype));
+  Tensors arguments;
+  for (const Dims& shape : program.arguments)
+    arguments.push_back(empty(shape, {.dtype = dtype, .device = device}));
+  auto step = compile([&](const Tensors& given) { return program.function(given); },
+                      {.mode = Mode::fused, .fallback = OnFallback::refuse});
+  step(arguments);
+  INFO(step.graph_text());
+  CHECK(step.report().entries.at(0).nodes ==
+        program.kernels + (device.is_cuda() ? program.more_on_cuda : 0));
+}
+
+}  // namespace
+
+void count_fused_kernels(Device device) {
+  for (const Program& program : kPrograms) {
+    for (const DType dtype : {f32, bf16}) count_kernels(program, dtype, device);
+  }
+  const MatmulPrecisionGuard precision(Precision::tf32);
+  for (const Program& program : kProducts) {
+    for (const DType dtype : {f32, bf16}) count_kernels(program, dtype, device);
+  }
+  for (const Program& program : kTileProducts) count_kernels(program, bf16, device);
+  for (const Program& program : kHalfTileProducts) count_kernels(program, bf16, device);
+}
+
 void check_interpreted_programs() {
   int interpreted = 0;
   for (const Program& program : kPrograms) {

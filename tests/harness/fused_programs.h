@@ -9,6 +9,8 @@
 namespace brrr::test {
 
 void check_fused_programs(Device device);
+// How many kernels each program becomes, where there is no device to run them.
+void count_fused_kernels(Device device);
 // On the CPU, where the interpreter runs kernels: it refuses those that read blocks.
 void check_interpreted_programs();
 // Products by generated kernels.
