@@ -37,7 +37,7 @@ struct Again final : Recomputed {
       if (saved.tensor.defined() && saved.tensor.version() != saved.version) {
         fail(
             "[checkpoint] input {}, {}, was written to in place since: it is at version {} and was "
-            "kept at {}",
+            "saved at {}",
             i, saved.tensor.describe(), saved.tensor.version(), saved.version);
       }
       values.push_back(saved.tensor);

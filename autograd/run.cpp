@@ -244,7 +244,7 @@ void Run::run(Node* node) {
   }
   if (node->ran) {
     fail(
-        "[backward] {} has been run by an earlier backward, which freed what it kept; pass "
+        "[backward] {} has been run by an earlier backward, which freed its saved tensors; pass "
         "retain_graph to that one",
         node->name());
   }
@@ -268,7 +268,7 @@ void Run::check_saved(Node* node, const Saved& saved, const char* what, int whic
   if (saved.tensor.defined() && saved.tensor.version() != saved.version) [[unlikely]] {
     fail(
         "[backward] {} needs {} {}, {}, which was written to in place since: it is at version {} "
-        "and was kept at {}",
+        "and was saved at {}",
         node->name(), what, which, saved.tensor.describe(), saved.tensor.version(), saved.version);
   }
 }

@@ -84,8 +84,7 @@ void make_outputs(const OpInfo& info, const Call& call, Tensor* outputs, Make ma
       continue;
     }
     if (outputs[i].dtype() != spec.dtype ||
-        (!assigns(call) &&
-         !std::ranges::equal(outputs[i].shape(), std::span<const std::int64_t>(spec.shape)))) {
+        (!assigns(call) && !std::ranges::equal(outputs[i].shape(), spec.shape))) {
       wrong_output(call, spec, outputs[i]);
     }
     check_output_memory(call, outputs[i]);

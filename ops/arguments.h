@@ -6,16 +6,17 @@
 #include <brrr/dispatch/dispatch.h>
 #include <brrr/tensor/tensor.h>
 #include <brrr/tensor/tensor_impl.h>
+#include <brrr/tensor/thread_context.h>
 
 namespace brrr {
 
-[[noreturn]] void undefined_argument(const char* op);
-
-template <class... Tensors>
-void require_defined(const char* op, const Tensors&... tensors) {
-  if (!(tensors.defined() && ...)) [[unlikely]]
-    undefined_argument(op);
-}
+// The scope of a composite, whose tensors must be defined.
+struct Composite : CompositeScope {
+  template <class... Tensors>
+  explicit Composite(const char* name, const Tensors&... tensors) : CompositeScope(name) {
+    require_defined(name, tensors...);
+  }
+};
 
 // The place from the start of dimension `dim` that an index names, which counts from the end where
 // it is negative; throws where there is none.

@@ -8,14 +8,12 @@
 namespace brrr {
 
 bool equal(const Tensor& a, const Tensor& b) {
-  require_defined("equal", a, b);
-  const CompositeScope scope("equal");
+  const Composite scope("equal", a, b);
   return std::ranges::equal(a.shape(), b.shape()) && item<bool>(all(eq(a, b)));
 }
 
 Tensor isclose(const Tensor& a, const Tensor& b, double rtol, double atol, bool equal_nan) {
-  const CompositeScope scope("isclose");
-  require_defined("isclose", a, b);
+  const Composite scope("isclose", a, b);
   if (!(rtol >= 0 && atol >= 0)) {
     fail("[isclose] expected tolerances of at least 0, got {} and {}", rtol, atol);
   }

@@ -5,7 +5,6 @@
 #include "brrr/ops/kernels.h"
 #include "brrr/ops/shapes.h"
 #include "brrr/tensor/fail.h"
-#include "brrr/tensor/thread_context.h"
 
 namespace brrr {
 
@@ -61,8 +60,7 @@ Tensor cat(const std::vector<Tensor>& parts, int dim) {
 
 Tensor stack(const std::vector<Tensor>& parts, int dim) {
   if (parts.empty()) fail("[stack] expected at least one tensor, got none");
-  require_defined("stack", parts[0]);
-  const CompositeScope scope("stack");
+  const Composite scope("stack", parts[0]);
   dim = wrap_dim("stack", dim, parts[0].rank() + 1);
   std::vector<Tensor> raised;
   raised.reserve(parts.size());
@@ -102,8 +100,7 @@ Tensor repeated(const char* op, const Tensor& x, const Dims& times) {
 }  // namespace
 
 Tensor repeat(const Tensor& x, const Dims& times) {
-  require_defined("repeat", x);
-  const CompositeScope scope("repeat");
+  const Composite scope("repeat", x);
   if (times.size() < x.rank()) {
     fail("[repeat] expected a number of copies for each dimension of {}, got {}", x.describe(),
          to_string(times));
@@ -112,16 +109,14 @@ Tensor repeat(const Tensor& x, const Dims& times) {
 }
 
 Tensor tile(const Tensor& x, const Dims& times) {
-  require_defined("tile", x);
-  const CompositeScope scope("tile");
+  const Composite scope("tile", x);
   Dims all = times;
   while (all.size() < x.rank()) all.insert(0, 1);
   return repeated("tile", x, all);
 }
 
 Tensor roll(const Tensor& x, std::int64_t shift, int dim) {
-  require_defined("roll", x);
-  const CompositeScope scope("roll");
+  const Composite scope("roll", x);
   dim = wrap_dim("roll", dim, x.rank());
   if (x.numel() == 0 || x.rank() == 0) return clone(x);
   const std::int64_t size = x.shape()[dim];

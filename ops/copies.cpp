@@ -127,12 +127,11 @@ void copy(const Call& call, OutputSpec* out) { out[0] = like(call.input(0), call
 }  // namespace infer
 
 Tensor& copy_(Tensor& destination, const Tensor& source) {
-  require_defined("copy_", destination, source);
-  const CompositeScope scope("copy_");
+  const Composite scope("copy_", destination, source);
   if (destination.device() != source.device())
     return copy_(destination, to(source, destination.device()));
   const Dims shape = broadcast_shapes("copy_", destination.shape(), source.shape());
-  if (!std::ranges::equal(std::span<const std::int64_t>(shape), destination.shape())) {
+  if (!std::ranges::equal(shape, destination.shape())) {
     fail("[copy_] expected a source that broadcasts to {}, got {}", destination.describe(),
          source.describe());
   }
@@ -146,8 +145,7 @@ Tensor& copy_(Tensor& destination, const Tensor& source) {
 }
 
 Tensor& fill_(Tensor& x, Scalar value) {
-  require_defined("fill_", x);
-  const CompositeScope scope("fill_");
+  const Composite scope("fill_", x);
   return copy_(x, full({}, value, {x.dtype(), x.device()}));
 }
 Tensor& zero_(Tensor& x) {

@@ -102,14 +102,12 @@ Tensor meta(const Dims& shape, Options options) {
 
 // Like a meta tensor is a meta tensor; like a traced one, a tensor of the trace.
 Tensor full_like(const Tensor& x, Scalar value) {
-  const CompositeScope scope("full_like");
-  require_defined("full_like", x);
+  const Composite scope("full_like", x);
   if (x.without_values()) return meta(x.shape(), like(x));
   return full(x.shape(), value, like(x));
 }
 Tensor empty_like(const Tensor& x) {
-  const CompositeScope scope("empty_like");
-  require_defined("empty_like", x);
+  const Composite scope("empty_like", x);
   if (x.without_values()) return meta(x.shape(), like(x));
   return empty(x.shape(), like(x));
 }
@@ -193,8 +191,7 @@ Tensor eye(std::int64_t n, Options options) {
 }
 
 Tensor one_hot(const Tensor& index, std::int64_t classes) {
-  require_defined("one_hot", index);
-  const CompositeScope scope("one_hot");
+  const Composite scope("one_hot", index);
   if (category_of(index.dtype()) != Category::integer) {
     fail("[one_hot] expected integer classes, got {}", index.describe());
   }

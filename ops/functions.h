@@ -248,13 +248,10 @@ bool allclose(const Tensor& a, const Tensor& b, double rtol = 1e-5, double atol 
 #include <brrr/dispatch/ops.def>
 
 // `correction` 1 divides by n - 1.
-Tensor var(const Tensor& x, const Dims& dims, bool keepdim = false, int correction = 1);
-Tensor var(const Tensor& x);
+Tensor var(const Tensor& x, const Dims& dims = {}, bool keepdim = false, int correction = 1);
 // Beside `using namespace brrr`, call it brrr::std.
-Tensor std(const Tensor& x, const Dims& dims, bool keepdim = false, int correction = 1);
-Tensor std(const Tensor& x);
-Tensor logsumexp(const Tensor& x, const Dims& dims, bool keepdim = false);
-Tensor logsumexp(const Tensor& x);
+Tensor std(const Tensor& x, const Dims& dims = {}, bool keepdim = false, int correction = 1);
+Tensor logsumexp(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor cumsum(const Tensor& x, int dim);
 
 // --- Composites: written over other ops; fusion makes them one kernel ---

@@ -102,8 +102,7 @@ Tensor index_select(const Tensor& x, int dim, const Tensor& index) {
 }
 
 Tensor embedding(const Tensor& weight, const Tensor& index) {
-  require_defined("embedding", weight, index);
-  const CompositeScope scope("embedding");
+  const Composite scope("embedding", weight, index);
   if (weight.rank() != 2)
     fail("[embedding] expected a weight of [rows, width], got {}", weight.describe());
   if (category_of(index.dtype()) != Category::integer)
@@ -161,8 +160,7 @@ Tensor nonzero(const Tensor& condition) {
 }
 
 Tensor flip(const Tensor& x, int dim) {
-  require_defined("flip", x);
-  const CompositeScope scope("flip");
+  const Composite scope("flip", x);
   dim = wrap_dim("flip", dim, x.rank());
   if (x.rank() == 0) return clone(x);
   return index_select(x, dim,

@@ -85,8 +85,7 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
 }
 
 Tensor affine(const Tensor& x, const Tensor& factor, const Tensor& row) {
-  require_defined("affine", x, factor, row);
-  const CompositeScope scope("affine");
+  const Composite scope("affine", x, factor, row);
   if (row.rank() != 1 || factor.rank() < 2 || row.size(0) != factor.size(-1)) {
     fail("[affine] expected a factor and a row with its last dimension, got {} and {}",
          factor.describe(), row.describe());
@@ -105,8 +104,7 @@ Tensor affine(const Tensor& x, const Tensor& factor, const Tensor& row) {
 }
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  require_defined("linear", x, weight);
-  const CompositeScope scope("linear");
+  const Composite scope("linear", x, weight);
   if (weight.rank() != 2 || x.rank() < 1 || x.size(-1) != weight.size(1)) {
     fail(
         "[linear] expected a weight of [out, in] with the input's last dimension, got weight {} "

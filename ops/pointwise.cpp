@@ -12,10 +12,6 @@
 
 namespace brrr {
 
-void undefined_argument(const char* op) {
-  fail("[{}] expected a tensor, got an undefined one", op);
-}
-
 namespace {
 
 // PyTorch's rule: tensors with dimensions decide; 0-d tensors, and after them numbers, count only
@@ -125,7 +121,7 @@ Tensor pointwise(Op op, std::span<const Operand> operands, Tensor* in_place) {
 
   OutputSpec spec;
   info.infer(call, &spec);
-  if (!std::ranges::equal(std::span<const std::int64_t>(spec.shape), in_place->shape())) {
+  if (!std::ranges::equal(spec.shape, in_place->shape())) {
     fail("[{}_] expected operands that broadcast to {}, got a result of {}", info.name,
          in_place->describe(), to_string(spec.shape));
   }

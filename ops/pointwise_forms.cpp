@@ -9,7 +9,6 @@
 #include "brrr/ops/pointwise.h"
 #include "brrr/ops/scalar_attr.h"
 #include "brrr/tensor/fail.h"
-#include "brrr/tensor/thread_context.h"
 
 namespace brrr {
 
@@ -76,13 +75,11 @@ Tensor clamp_max(const Tensor& x, const Operand& high) {
   return bounded("clamp_max", Op::minimum, x, -kInfinity, high);
 }
 Tensor& clamp_min_(Tensor& x, Scalar low) {
-  const CompositeScope scope("clamp_min_");
-  require_defined("clamp_min_", x);
+  const Composite scope("clamp_min_", x);
   return is_floating(x) ? clamp_(x, low, kInfinity) : maximum_(x, low);
 }
 Tensor& clamp_max_(Tensor& x, Scalar high) {
-  const CompositeScope scope("clamp_max_");
-  require_defined("clamp_max_", x);
+  const Composite scope("clamp_max_", x);
   return is_floating(x) ? clamp_(x, -kInfinity, high) : minimum_(x, high);
 }
 

@@ -73,13 +73,9 @@ class RandomState {
  private:
   StreamState* current() const { return thread_context.stream(device()); }
   void put_after(StreamState* later, StreamState* earlier) {
-    DeviceRuntime& runtime = runtime_of(device().type);
-    StreamState* const own = runtime.default_stream(device());
+    StreamState* const own = runtime_of(device().type).default_stream(device());
     StreamState& before = earlier ? *earlier : *own;
-    if (known_idle(before)) return;
-    const auto event = runtime.new_event(device(), false);
-    event->record(before);
-    event->make_wait(later ? *later : *own);
+    if (!known_idle(before)) order_streams(before, later ? *later : *own);
   }
 
   Tensor tensor_;
@@ -201,8 +197,8 @@ RandomPlaces random_places() {
 RandomReplay::RandomReplay(const RandomPlaces& places) : before_(random_places()) {
   if (std::memcmp(places.version, before_.version, sizeof places.version) != 0) {
     fail(
-        "[random] expected the seed and the step that numbers were drawn with, got others: they "
-        "changed in between");
+        "[random] expected the seed and the step that numbers were drawn with, got another seed or "
+        "step: it changed in between");
   }
   restore(places);
 }
@@ -333,8 +329,7 @@ Tensor randint(std::int64_t low, std::int64_t high, const Dims& shape, Options o
 }
 
 Tensor bernoulli(const Tensor& probability) {
-  require_defined("bernoulli", probability);
-  const CompositeScope scope("bernoulli");
+  const Composite scope("bernoulli", probability);
   const DType wide =
       is_floating(probability.dtype()) && !is_half(probability.dtype()) ? probability.dtype() : f32;
   const Tensor p = checked(probability, 0, 1);
@@ -343,8 +338,7 @@ Tensor bernoulli(const Tensor& probability) {
 }
 
 Tensor dropout(const Tensor& x, double p) {
-  require_defined("dropout", x);
-  const CompositeScope scope("dropout");
+  const Composite scope("dropout", x);
   if (!(p >= 0 && p <= 1)) fail("[dropout] expected a probability in [0, 1], got {}", p);
   if (!is_floating(x.dtype())) fail("[dropout] expected a floating dtype, got {}", x.describe());
   if (p == 0) return x;

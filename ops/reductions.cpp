@@ -88,30 +88,22 @@ double degrees_of_freedom(const Tensor& x, std::int64_t mask, int correction) {
 #include "brrr/dispatch/ops.def"
 
 Tensor var(const Tensor& x, const Dims& dims, bool keepdim, int correction) {
-  require_defined("var", x);
-  const CompositeScope scope("var");
+  const Composite scope("var", x);
   const std::int64_t mask = mask_of("var", x, dims);
   const Tensor squares = square(centred(widened(x), mask));
   return cast(reduce(Op::sum, squares, mask, keepdim) / degrees_of_freedom(x, mask, correction),
               floating_like(x));
 }
-Tensor var(const Tensor& x) { return var(x, {}); }
 
 Tensor std(const Tensor& x, const Dims& dims, bool keepdim, int correction) {
-  require_defined("std", x);
-  const CompositeScope scope("std");
+  const Composite scope("std", x);
   const std::int64_t mask = mask_of("std", x, dims);
   // A norm, whose gradient at 0 is 0, and not the root of the variance.
   const Tensor length = reduce(Op::norm, centred(widened(x), mask), mask, keepdim);
   return cast(length / std::sqrt(degrees_of_freedom(x, mask, correction)), floating_like(x));
 }
-Tensor std(const Tensor& x) { return std(x, {}); }
-
-Tensor logsumexp(const Tensor& x) { return logsumexp(x, {}); }
-
 Tensor logsumexp(const Tensor& x, const Dims& dims, bool keepdim) {
-  require_defined("logsumexp", x);
-  const CompositeScope scope("logsumexp");
+  const Composite scope("logsumexp", x);
   const std::int64_t mask = mask_of("logsumexp", x, dims);
   const Tensor wide = widened(x);
   if (x.numel() == 0)  // no largest element to subtract; a sum of nothing gives -inf
@@ -144,8 +136,7 @@ Tensor cumsum(const Tensor& x, int dim) {
 }
 
 Tensor softmax(const Tensor& x, int dim) {
-  require_defined("softmax", x);
-  const CompositeScope scope("softmax");
+  const Composite scope("softmax", x);
   const Dims d = {wrap_dim("softmax", dim, x.rank())};
   const Tensor wide = widened(x);
   if (x.numel() == 0) return cast(exp(wide), floating_like(x));  // there is no largest element
@@ -154,8 +145,7 @@ Tensor softmax(const Tensor& x, int dim) {
 }
 
 Tensor log_softmax(const Tensor& x, int dim) {
-  require_defined("log_softmax", x);
-  const CompositeScope scope("log_softmax");
+  const Composite scope("log_softmax", x);
   const Dims d = {wrap_dim("log_softmax", dim, x.rank())};
   const Tensor wide = widened(x);
   if (x.numel() == 0) return cast(exp(wide), floating_like(x));  // there is no largest element
@@ -191,8 +181,7 @@ Tensor normalized(const Tensor& x, const Tensor& values, const Dims& over, doubl
 }  // namespace
 
 Tensor layer_norm(const Tensor& x, int dims, const Tensor& weight, const Tensor& bias, double eps) {
-  require_defined("layer_norm", x);
-  const CompositeScope scope("layer_norm");
+  const Composite scope("layer_norm", x);
   const Dims over = trailing("layer_norm", x, dims, weight);
   trailing("layer_norm", x, dims, bias);
   const Tensor wide = widened(x);
@@ -201,8 +190,7 @@ Tensor layer_norm(const Tensor& x, int dims, const Tensor& weight, const Tensor&
 }
 
 Tensor rms_norm(const Tensor& x, int dims, const Tensor& weight, double eps) {
-  require_defined("rms_norm", x);
-  const CompositeScope scope("rms_norm");
+  const Composite scope("rms_norm", x);
   const Dims over = trailing("rms_norm", x, dims, weight);
   return normalized(x, widened(x), over, eps, weight, {});
 }

@@ -60,7 +60,7 @@ void run_gradient(Gradient& gradient) {
       given = sum_to(given, like.shape);
     }
     if (given.dtype() != like.dtype || given.device() != like.device ||
-        !std::ranges::equal(given.shape(), std::span<const std::int64_t>(like.shape))) {
+        !std::ranges::equal(given.shape(), like.shape)) {
       fail("[{}] expected its gradient rule to give operand {} a gradient of {}{}, got {}",
            info.name, i, name_of(like.dtype), to_string(like.shape), given.describe());
     }

@@ -158,22 +158,12 @@ void arg_reduction(const Call& call, OutputSpec* out) {
   out[0] = {i64, x.device(), shape};
 }
 
-// On the path of every small step.
-bool same_shape(const Tensor& a, const Tensor& b) {
-  const TensorImpl &x = *a.impl(), &y = *b.impl();
-  if (x.word.rank() != y.word.rank()) return false;
-  for (int d = 0; d < x.word.rank(); ++d) {
-    if (x.dims[d] != y.dims[d]) return false;
-  }
-  return true;
-}
-
 void formula(const Call& call, OutputSpec* out) {
   const Formula& body = op_info(call.op).formula;
   const Tensor& first = call.input(0);
   for (int i = 0; i < body.elements; ++i) {
     const Tensor& x = call.input(i);
-    if (!is_floating(x.dtype()) || (i > 0 && !same_shape(x, first))) {
+    if (!is_floating(x.dtype()) || (i > 0 && !same_shape(*x.impl(), *first.impl()))) {
       fail("[{}] expected {} of floating types and one shape, got {} beside {}", name_of(call),
            fmt::join(std::span(body.operands).first(body.elements), ", "), x.describe(),
            first.describe());

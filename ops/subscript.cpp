@@ -6,7 +6,6 @@
 #include "brrr/ops/arguments.h"
 #include "brrr/ops/functions.h"
 #include "brrr/tensor/fail.h"
-#include "brrr/tensor/thread_context.h"
 
 namespace brrr {
 namespace {
@@ -41,8 +40,7 @@ Tensor Tensor::operator[](const TensorIndex& index) const {
 }
 
 Tensor Tensor::operator[](std::initializer_list<TensorIndex> indices) const {
-  require_defined("index", *this);
-  const CompositeScope scope("index");
+  const Composite scope("index", *this);
   const int named = count(indices, Kind::element) + count(indices, Kind::slice);
   if (named > rank() || count(indices, Kind::ellipsis) > 1) {
     fail("[index] expected at most {} indices and one ellipsis for {}, got {} and {}", rank(),
@@ -70,13 +68,11 @@ Tensor Tensor::operator[](std::initializer_list<TensorIndex> indices) const {
     }
   }
   keep(rank() - dim);
-  return std::ranges::equal(std::span<const std::int64_t>(shape), part.shape()) ? part
-                                                                                : view(part, shape);
+  return std::ranges::equal(shape, part.shape()) ? part : view(part, shape);
 }
 
 Tensor Tensor::operator[](const Tensor& index) const {
-  require_defined("index", *this, index);
-  const CompositeScope scope("index");
+  const Composite scope("index", *this, index);
   if (index.dtype() == boolean) return masked_rows(*this, index);
   if (is_floating(index.dtype()) || rank() == 0) {
     fail(

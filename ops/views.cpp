@@ -227,7 +227,7 @@ Tensor expand(const Tensor& x, const Dims& shape) {
 
 Tensor sum_to(const Tensor& x, const Dims& shape) {
   require_defined("sum_to", x);
-  if (std::ranges::equal(x.shape(), std::span<const std::int64_t>(shape)))
+  if (std::ranges::equal(x.shape(), shape))
     return is_floating(x.dtype()) ? x : cast(x, i64);  // as `sum` widens
   const int skip = x.rank() - shape.size();
   bool fits = skip >= 0, inside = false;

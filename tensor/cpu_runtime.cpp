@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
-#include <cstring>
 #include <exception>
 #include <mutex>
 #include <system_error>
@@ -311,35 +310,6 @@ class CpuRuntime final : public DeviceRuntime {
     if (!failure) failure = std::move(orphan);
     if (failure) std::rethrow_exception(failure);
   }
-
-  bool from_host(StreamState& stream, void* to, const void* host, std::size_t bytes) override {
-    copy(stream, to, host, bytes);
-    return stream.id == 0;
-  }
-  bool to_host(StreamState& stream, void* host, const void* from, std::size_t bytes) override {
-    copy(stream, host, from, bytes);
-    return stream.id == 0;
-  }
-  void fill_bytes(StreamState& stream, void* to, int value, std::size_t bytes) override {
-    if (bytes == 0) return;
-    if (stream.id == 0) {
-      std::memset(to, value, bytes);
-    } else {
-      stream.enqueue([=] { std::memset(to, value, bytes); });
-    }
-  }
-  void copy(StreamState& stream, void* to, const void* from, std::size_t bytes) override {
-    if (bytes == 0) return;
-    if (stream.id == 0) {
-      std::memmove(to, from, bytes);
-    } else {
-      stream.enqueue([=] { std::memmove(to, from, bytes); });
-    }
-  }
-  // Work on a queue owns references to its tensors, so a block is never freed before that work.
-  void record_use(Storage&, StreamState&) override {}
-  Storage* new_pinned_storage(std::size_t bytes) override { return new_storage(cpu, bytes); }
-  bool is_pinned(const void*) override { return true; }
 
  private:
   Queue* take_queue() {

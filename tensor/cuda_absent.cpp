@@ -11,7 +11,7 @@ constexpr const char* kWhy =
 
 [[noreturn]] void absent() { throw CudaError(kWhy, 0); }
 
-struct AbsentRuntime final : DeviceRuntime {
+struct AbsentRuntime final : CudaDeviceRuntime {
   int count() override { return 0; }
   std::string why_none() override { return kWhy; }
   void allocate(Storage&) override { absent(); }
@@ -33,7 +33,7 @@ struct AbsentRuntime final : DeviceRuntime {
 
 }  // namespace
 
-DeviceRuntime& cuda_runtime() {
+CudaDeviceRuntime& cuda_runtime() {
   static AbsentRuntime runtime;
   return runtime;
 }

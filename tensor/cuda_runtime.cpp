@@ -157,7 +157,7 @@ bool is_pinned_on(DeviceState& device, const void* host) {
   return type == CU_MEMORYTYPE_HOST;
 }
 
-class CudaRuntime final : public DeviceRuntime {
+class CudaRuntime final : public CudaDeviceRuntime {
  public:
   int count() override {
     Census& c = census();
@@ -267,7 +267,7 @@ class CudaRuntime final : public DeviceRuntime {
 }  // namespace
 }  // namespace cu
 
-DeviceRuntime& cuda_runtime() {
+CudaDeviceRuntime& cuda_runtime() {
   static auto* runtime = new cu::CudaRuntime;  // outlives every static tensor
   return *runtime;
 }

@@ -23,10 +23,10 @@ StreamState& current_state(Device device) {
   return state ? *state : *runtime_of(device.type).default_stream(device);
 }
 
-// Call before the work is issued, so that the use is recorded even if issuing fails half way.
+// Call before work on CUDA is issued, so that the use is recorded even if issuing fails half way.
 void use(const Tensor& tensor, StreamState& stream) {
   if (Storage* storage = tensor.impl()->storage; storage && storage->stream != &stream) {
-    runtime_of(stream.device.type).record_use(*storage, stream);
+    cuda_runtime().record_use(*storage, stream);
   }
 }
 
@@ -46,21 +46,26 @@ void wait_for_cpu_queue() {
 
 void copy_between_cuda(const Tensor& to, const Tensor& from, std::size_t bytes) {
   StreamState& stream = current_state(to.device());
-  DeviceRuntime& runtime = runtime_of(to.device().type);
   StreamState& source = current_state(from.device());
-  if (&source != &stream) {
-    auto event = runtime.new_event(from.device(), false);
-    event->record(source);
-    event->make_wait(stream);
-  }
+  if (&source != &stream) order_streams(source, stream);
   use(to, stream);
   use(from, stream);
-  runtime.copy(stream, to.data(), from.data(), bytes);
-  if (&source != &stream) {
-    auto event = runtime.new_event(to.device(), false);
-    event->record(stream);
-    event->make_wait(source);
+  cuda_runtime().copy(stream, to.data(), from.data(), bytes);
+  if (&source != &stream) order_streams(stream, source);
+}
+
+// A copy between the host and a tensor: `on_cpu` makes it, `on_cuda` issues it to a stream and
+// returns whether it is done.
+template <class OnCpu, class OnCuda>
+void copy_with_host(const Tensor& tensor, Async async, OnCpu on_cpu, OnCuda on_cuda) {
+  if (tensor.device().is_cpu()) {
+    on_cpu_stream(std::move(on_cpu));
+    if (async == Async::no) wait_for_cpu_queue();
+    return;
   }
+  StreamState& stream = current_state(tensor.device());
+  use(tensor, stream);
+  if (!on_cuda(stream) && async == Async::no) stream.synchronize();
 }
 
 }  // namespace
@@ -70,30 +75,18 @@ void copy_from_host(const Tensor& to, const void* host, Async async) {
   const std::size_t bytes = to.bytes();
   if (bytes == 0) return;
   if (!host) fail("[copy_from_host] expected the values of {}, got null", to.describe());
-  if (to.device().is_cpu()) {
-    on_cpu_stream([to, host, bytes] { std::memcpy(to.data(), host, bytes); });
-    if (async == Async::no) wait_for_cpu_queue();
-    return;
-  }
-  StreamState& stream = current_state(to.device());
-  use(to, stream);
-  const bool done = runtime_of(to.device().type).from_host(stream, to.data(), host, bytes);
-  if (!done && async == Async::no) stream.synchronize();
+  copy_with_host(
+      to, async, [to, host, bytes] { std::memcpy(to.data(), host, bytes); },
+      [&](StreamState& s) { return cuda_runtime().from_host(s, to.data(), host, bytes); });
 }
 
 void copy_to_host(void* host, const Tensor& from, Async async) {
   require_contiguous(from, "copy_to_host");
   const std::size_t bytes = from.bytes();
   if (bytes == 0) return;
-  if (from.device().is_cpu()) {
-    on_cpu_stream([from, host, bytes] { std::memcpy(host, from.data(), bytes); });
-    if (async == Async::no) wait_for_cpu_queue();
-    return;
-  }
-  StreamState& stream = current_state(from.device());
-  use(from, stream);
-  const bool done = runtime_of(from.device().type).to_host(stream, host, from.data(), bytes);
-  if (!done && async == Async::no) stream.synchronize();
+  copy_with_host(
+      from, async, [from, host, bytes] { std::memcpy(host, from.data(), bytes); },
+      [&](StreamState& s) { return cuda_runtime().to_host(s, host, from.data(), bytes); });
 }
 
 void copy_bytes(const Tensor& to, const Tensor& from, Async async) {

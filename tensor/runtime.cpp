@@ -10,7 +10,14 @@
 namespace brrr {
 
 DeviceRuntime& runtime_of(DeviceType type) {
-  return type == DeviceType::cpu ? cpu_runtime() : cuda_runtime();
+  if (type == DeviceType::cpu) return cpu_runtime();
+  return cuda_runtime();
+}
+
+void order_streams(StreamState& earlier, StreamState& later) {
+  const auto event = runtime_of(earlier.device.type).new_event(earlier.device, false);
+  event->record(earlier);
+  event->make_wait(later);
 }
 
 int device_count(DeviceType type) { return std::min(runtime_of(type).count(), kMaxDevices); }

@@ -33,14 +33,17 @@ struct DeviceRuntime {
   virtual std::shared_ptr<StreamState> new_stream(Device device) = 0;
   virtual std::unique_ptr<EventState> new_event(Device device, bool timed) = 0;
   virtual void synchronize(Device device) = 0;
+};
 
-  // Copies between this kind of device and the host, in `stream`'s order. Both return whether the
-  // copy is complete as far as host memory is concerned; if not, the caller keeps that memory until
-  // the stream has got there. Pageable memory is staged, so such a copy always is complete.
+// Memory that is not the host's.
+struct CudaDeviceRuntime : DeviceRuntime {
+  // Copies between a device and the host, in `stream`'s order. Both return whether the copy is
+  // complete as far as host memory is concerned; if not, the caller keeps that memory until the
+  // stream has got there. Pageable memory is staged, so such a copy always is complete.
   virtual bool from_host(StreamState& stream, void* to, const void* host, std::size_t bytes) = 0;
   virtual bool to_host(StreamState& stream, void* host, const void* from, std::size_t bytes) = 0;
   virtual void fill_bytes(StreamState& stream, void* to, int value, std::size_t bytes) = 0;
-  // Between two blocks of this kind of device, which may be on different devices of it.
+  // Between two blocks, which may be on different devices.
   virtual void copy(StreamState& stream, void* to, const void* from, std::size_t bytes) = 0;
 
   // Records that `stream` uses a block of another stream, or of pinned memory: the block is not
@@ -54,7 +57,10 @@ struct DeviceRuntime {
 
 DeviceRuntime& runtime_of(DeviceType type);
 DeviceRuntime& cpu_runtime();
-DeviceRuntime& cuda_runtime();
+CudaDeviceRuntime& cuda_runtime();
+
+// Work that `later` gets from now on starts after what `earlier` has now is done.
+void order_streams(StreamState& earlier, StreamState& later);
 
 // Throws when the device does not exist, naming `op` and why.
 void require_device(Device device, const char* op);

@@ -147,12 +147,8 @@ int wrapped(const char* what, const Tensor& x, int dim) {
 
 }  // namespace
 
-void Tensor::undefined(const char* accessor) {
-  fail("[{}] expected a tensor, got an undefined one", accessor);
-}
-
-void require_defined(const char* what, const Tensor& x) {
-  if (!x.defined()) Tensor::undefined(what);
+void undefined_tensor(const char* what) {
+  fail("[{}] expected a tensor, got an undefined one", what);
 }
 
 std::int64_t Tensor::size(int dim) const { return get("size").dims[wrapped("size", *this, dim)]; }

@@ -57,6 +57,9 @@ struct TensorFields {
 
 }  // namespace detail
 
+// "[what] expected a tensor, got an undefined one"
+[[noreturn]] void undefined_tensor(const char* what);
+
 class Tensor {
  public:
   Tensor() = default;
@@ -148,15 +151,13 @@ class Tensor {
 
  private:
   friend struct TensorImpl;
-  friend void require_defined(const char* what, const Tensor& x);
   explicit Tensor(detail::TensorFields* owned) : fields_(owned) {}
   static void destroy(detail::TensorFields* fields) noexcept;
   const detail::TensorFields& get(const char* accessor) const {
     if (!fields_) [[unlikely]]
-      undefined(accessor);
+      undefined_tensor(accessor);
     return *fields_;
   }
-  [[noreturn]] static void undefined(const char* accessor);
   [[noreturn]] void wrong_type(DType asked) const;
 
   detail::TensorFields* fields_ = nullptr;

@@ -53,8 +53,12 @@ inline bool same_shape(const TensorImpl& a, const TensorImpl& b) {
   return true;
 }
 
-// Throws "[what] expected a tensor, got an undefined one".
-void require_defined(const char* what, const Tensor& x);
+// Throws where one of the tensors is undefined.
+template <class... Tensors>
+void require_defined(const char* what, const Tensors&... tensors) {
+  if (!(tensors.defined() && ...)) [[unlikely]]
+    undefined_tensor(what);
+}
 
 // How tensors come to be; ops and readers of files build on these.
 Tensor make_tensor(DType dtype, std::span<const std::int64_t> shape,
