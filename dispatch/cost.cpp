@@ -13,12 +13,13 @@ bool does_work(const Call& call) {
   return info.kind != OpKind::view && info.algebra != Algebra::undefined;
 }
 
-std::int64_t distinct_bytes(const Tensor& x) {
-  std::int64_t elements = 1;
-  for (int d = 0; d < x.rank(); ++d) {
-    if (x.stride(d) != 0 || x.size(d) == 0) elements *= x.size(d);
+std::int64_t distinct_bytes(DType dtype, std::span<const std::int64_t> shape,
+                            std::span<const std::int64_t> strides) {
+  auto bytes = static_cast<std::int64_t>(size_of(dtype));
+  for (std::size_t d = 0; d < shape.size(); ++d) {
+    if (strides[d] != 0 || shape[d] == 0) bytes *= shape[d];
   }
-  return elements * static_cast<std::int64_t>(size_of(x.dtype()));
+  return bytes;
 }
 
 std::int64_t operand_bytes(const Call& call, std::span<const Tensor> outputs) {

@@ -28,7 +28,11 @@ Cost cost_of(const Call& call, std::span<const Tensor> outputs);
 bool does_work(const Call& call);
 
 // The bytes of a tensor's elements; those that it repeats by broadcasting count once.
-std::int64_t distinct_bytes(const Tensor& x);
+std::int64_t distinct_bytes(DType dtype, std::span<const std::int64_t> shape,
+                            std::span<const std::int64_t> strides);
+inline std::int64_t distinct_bytes(const Tensor& x) {
+  return distinct_bytes(x.dtype(), x.shape(), x.strides());
+}
 // Of all inputs and outputs.
 std::int64_t operand_bytes(const Call& call, std::span<const Tensor> outputs);
 

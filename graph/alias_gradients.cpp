@@ -1,6 +1,6 @@
 // Gradient buffers outlive the step but are written late. Until then temporaries with earlier live
-// ranges may alias them: the gradients of the first layers come last, so some of what the forward
-// pass keeps for the backward pass fits.
+// ranges may alias them: the gradients of the first layers are written last, so some activations
+// of the forward pass fit there.
 #include <algorithm>
 #include <bit>
 #include <map>
@@ -9,8 +9,6 @@
 
 namespace brrr::graph {
 namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 struct Range {
   std::size_t low, high;
@@ -30,12 +28,12 @@ struct GradientBlock {
 // Live bytes at each call, of which the largest is asked for while blocks move away.
 class LiveBytes {
  public:
-  explicit LiveBytes(int calls) : leaves_(std::bit_ceil(at(std::max(calls, 1)))) {
+  explicit LiveBytes(std::size_t calls) : leaves_(std::bit_ceil(std::max<std::size_t>(calls, 1))) {
     largest_.resize(2 * leaves_);
     all_.resize(2 * leaves_);
   }
   void add(const LiveRange& range, std::int64_t bytes) {
-    add(1, 0, leaves_, at(std::max(range.first, 0)), at(range.last) + 1, bytes);
+    add(1, 0, leaves_, std::max(range.first, 0), range.last + 1, bytes);
   }
   // The first call with most live bytes.
   int fullest() const {
@@ -82,7 +80,7 @@ class Aliasing {
   // until none fits.
   void run() {
     if (gradients_.empty()) return;
-    LiveBytes live(static_cast<int>(graph_.nodes.size()));
+    LiveBytes live(graph_.nodes.size());
     std::vector<int> movable;
     for (std::size_t i = 0; i < graph_.buffers.size(); ++i) {
       const int block = static_cast<int>(i);
@@ -99,25 +97,24 @@ class Aliasing {
   static constexpr std::int64_t kMostComparisons = std::int64_t{1} << 22;
 
   std::int64_t bytes_of(int block) const {
-    return static_cast<std::int64_t>(graph_.buffers[at(block)].bytes);
+    return static_cast<std::int64_t>(graph_.buffers[block].bytes);
   }
-  bool is_gradient(int block) const { return is_gradient_[at(block)]; }
+  bool is_gradient(int block) const { return is_gradient_[block]; }
 
   void find_gradients(const Flow& flow) {
     is_gradient_.resize(graph_.buffers.size());
     std::vector<bool> returned(graph_.buffers.size());
     for (const Output& output : graph_.outputs) {
-      if (output.is_value()) returned[at(output.value.buffer)] = true;
+      if (output.is_value()) returned[output.value.buffer] = true;
     }
     for (const GradientSlot& slot : graph_.gradients) {
       if (!graph_.makes(slot)) continue;
       const int buffer = slot.after->value.buffer;
-      if (returned[at(buffer)] || plan_.places[at(buffer)].block != buffer || is_gradient(buffer))
-        continue;
-      is_gradient_[at(buffer)] = true;
+      if (returned[buffer] || plan_.places[buffer].block != buffer || is_gradient(buffer)) continue;
+      is_gradient_[buffer] = true;
       GradientBlock& gradient = gradients_.emplace_back();
       gradient.block = buffer;
-      gradient.bytes = graph_.buffers[at(buffer)].bytes;
+      gradient.bytes = graph_.buffers[buffer].bytes;
     }
     for (GradientBlock& gradient : gradients_) find_writes(gradient, flow);
     std::ranges::stable_sort(gradients_, {}, &GradientBlock::last_write);
@@ -125,11 +122,11 @@ class Aliasing {
 
   void find_writes(GradientBlock& gradient, const Flow& flow) const {
     std::vector<std::pair<Range, int>> writes;
-    for (const int buffer : members_[at(gradient.block)]) {
-      const std::size_t offset = plan_.places[at(buffer)].offset;
+    for (const int buffer : members_[gradient.block]) {
+      const std::size_t offset = plan_.places[buffer].offset;
       for (const int call : flow.writers(buffer)) {
-        if (plan_.elided[at(call)]) continue;
-        for (const Value& v : graph_.nodes[at(call)].outputs) {
+        if (plan_.elided[call]) continue;
+        for (const Value& v : graph_.nodes[call].outputs) {
           if (v.buffer != buffer) continue;
           const Extent extent = extent_of(v.region());
           writes.push_back({{offset + static_cast<std::size_t>(extent.low),
@@ -159,25 +156,24 @@ class Aliasing {
   }
 
   bool may_move(int block) const {
-    const LiveRange& range = ranges_[at(block)];
-    return graph_.is_temporary(block) && plan_.places[at(block)].block == block &&
+    const LiveRange& range = ranges_[block];
+    return graph_.is_temporary(block) && plan_.places[block].block == block &&
            range.first <= range.last && range.last < static_cast<int>(graph_.nodes.size()) &&
            !is_gradient(block);
   }
 
   // Whether every call that touches a block has ended when this call starts, on whatever lanes.
   bool is_dead(int block, int call) const {
-    if (ranges_[at(block)].last >= call) return false;
-    return before_.empty() || std::ranges::all_of(calls_[at(block)], [&](int each) {
-             return before_[at(call)].has(each);
-           });
+    if (ranges_[block].last >= call) return false;
+    return before_.empty() ||
+           std::ranges::all_of(calls_[block], [&](int each) { return before_[call].has(each); });
   }
 
   // The gradients that are written first after the block's last use are tried first.
   bool move(int block) {
-    const std::size_t bytes = graph_.buffers[at(block)].bytes;
-    auto gradient = std::ranges::upper_bound(gradients_, ranges_[at(block)].last, {},
-                                             &GradientBlock::last_write);
+    const std::size_t bytes = graph_.buffers[block].bytes;
+    auto gradient =
+        std::ranges::upper_bound(gradients_, ranges_[block].last, {}, &GradientBlock::last_write);
     for (; gradient != gradients_.end(); ++gradient) {
       if (++comparisons_ > kMostComparisons) return false;
       if (gradient->bytes < bytes) continue;
@@ -200,7 +196,7 @@ class Aliasing {
   bool move_one_at(int call, std::vector<int>& movable, LiveBytes& live) {
     for (auto block = movable.begin(); block != movable.end(); ++block) {
       if (++comparisons_ > kMostComparisons) return false;
-      const LiveRange& range = ranges_[at(*block)];
+      const LiveRange& range = ranges_[*block];
       if (call < range.first || range.last < call || !move(*block)) continue;
       live.add(range, -bytes_of(*block));
       movable.erase(block);
@@ -218,8 +214,8 @@ class Aliasing {
     }
     for (const auto& [taken, alias] : gradient.aliases) {
       ++comparisons_;
-      if (taken.overlaps(range) && !is_dead(alias, calls_[at(block)].front()) &&
-          !is_dead(block, calls_[at(alias)].front()))
+      if (taken.overlaps(range) && !is_dead(alias, calls_[block].front()) &&
+          !is_dead(block, calls_[alias].front()))
         return false;
     }
     return true;

@@ -22,7 +22,7 @@
 namespace brrr::graph {
 namespace {
 
-// Where an object lies in memory, and its file.
+// The addresses that an object is loaded at, and its file.
 struct Object {
   std::uintptr_t low = 0, high = 0, base = 0;
   std::string path;
@@ -40,27 +40,12 @@ const std::string& program() {
 
 // The object that an address is in.
 Object object_at(const void* address) {
-  struct Search {
-    std::uintptr_t address;
-    Object found;
-  } search{reinterpret_cast<std::uintptr_t>(address), {}};
-  dl_iterate_phdr(
-      [](dl_phdr_info* info, std::size_t, void* data) {
-        Search& s = *static_cast<Search*>(data);
-        Object object{~std::uintptr_t{0}, 0, info->dlpi_addr, info->dlpi_name};
-        for (int i = 0; i < info->dlpi_phnum; ++i) {
-          const ElfW(Phdr)& part = info->dlpi_phdr[i];
-          if (part.p_type != PT_LOAD) continue;
-          object.low = std::min(object.low, info->dlpi_addr + part.p_vaddr);
-          object.high = std::max(object.high, info->dlpi_addr + part.p_vaddr + part.p_memsz);
-        }
-        if (s.address < object.low || s.address >= object.high) return 0;
-        s.found = object;
-        return 1;
-      },
-      &search);
-  if (search.found.path.empty()) search.found.path = program();
-  return search.found;
+  dl_find_object found{};
+  if (_dl_find_object(const_cast<void*>(address), &found) != 0) return {0, 0, 0, program()};
+  const link_map& map = *found.dlfo_link_map;
+  return {reinterpret_cast<std::uintptr_t>(found.dlfo_map_start),
+          reinterpret_cast<std::uintptr_t>(found.dlfo_map_end), map.l_addr,
+          *map.l_name ? map.l_name : program()};
 }
 
 const Object& library() {
@@ -68,7 +53,7 @@ const Object& library() {
   return here;
 }
 
-// A static library lies in the program itself: its frames are told apart by name, later.
+// A static library is part of the program: its frames are recognized by name, in describe().
 bool is_shared() {
   static const bool shared = library().path != program();
   return shared;
@@ -86,20 +71,15 @@ std::string demangled(const char* name) {
   return status == 0 && text ? text.get() : name;
 }
 
-Place from_symbols(const void* address) {
+// The symbol before an address, or else its object, and how far into it the address is.
+std::string from_symbols(const void* address, const Object& object) {
   Dl_info info{};
   if (!dladdr(address, &info) || !info.dli_sname) {
-    const Object object = object_at(address);
-    return {"",
-            fmt::format("{}+{:#x}", object.path,
-                        reinterpret_cast<std::uintptr_t>(address) - object.base),
-            ""};
+    return fmt::format("{}+{:#x}", object.path,
+                       reinterpret_cast<std::uintptr_t>(address) - object.base);
   }
-  return {"",
-          fmt::format("{}+{:#x}", demangled(info.dli_sname),
-                      static_cast<std::size_t>(static_cast<const char*>(address) -
-                                               static_cast<const char*>(info.dli_saddr))),
-          ""};
+  return fmt::format("{}+{:#x}", demangled(info.dli_sname),
+                     static_cast<const char*>(address) - static_cast<const char*>(info.dli_saddr));
 }
 
 std::string quoted(const std::string& text) {
@@ -187,8 +167,7 @@ void look_up(std::span<const CallSite> sites, std::map<const void*, Places>& pla
       auto& [of, addresses] = by_object[object.path];
       of = object;
       addresses.push_back(address);
-      places[address] = {from_symbols(address)};
-      places[address][0].object = object.path;
+      places[address] = {{"", from_symbols(address, object), object.path}};
     }
   }
   for (const auto& [path, each] : by_object) read_line_table(each.first, each.second, places);
@@ -219,7 +198,7 @@ CallSite CallSite::here() {
   };
   CallSite site;
   int first = 0;
-  // A sanitizer stands between backtrace and its caller.
+  // A sanitizer adds frames between backtrace and its caller.
   while (first < depth && outside(frames[first])) ++first;
   if (is_shared()) {
     while (first < depth && !outside(frames[first])) ++first;

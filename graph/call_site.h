@@ -8,7 +8,7 @@
 namespace brrr::graph {
 
 // Return addresses, innermost first, from the first that is not the library's on. Cheap to take;
-// what it says costs a process that reads the program's line table.
+// describing it costs a process that reads the program's line table.
 class CallSite {
  public:
   static CallSite here();

@@ -420,13 +420,6 @@ std::vector<GeneratedKernel> CompiledStep::kernels(int entry) const {
   return graph::describe_kernels(program.graph(), program.launches());
 }
 
-void CompiledStep::each_call(int entry, const Visit& visit) const {
-  if (!visit) fail("[each_call] expected a function, got none");
-  const std::lock_guard lock(state_->mutex);
-  for (const graph::Launch& launch : state_->program(entry).launches())
-    visit(launch.call, launch.results());
-}
-
 void CompiledStep::clear() {
   const std::lock_guard lock(state_->mutex);
   state_->entries.clear();

@@ -30,7 +30,6 @@
 //   op and the line. Neither may arguments require a gradient.
 #pragma once
 
-#include <array>
 #include <concepts>
 #include <cstdint>
 #include <functional>
@@ -50,8 +49,6 @@
 
 namespace brrr {
 
-struct Call;
-
 enum class Mode : std::uint8_t {
   eager,  // calls the function
   graph,  // replays the traced calls
@@ -62,8 +59,8 @@ enum class OnFrozenRate : std::uint8_t { warn, ignore, refuse };
 // `warn` says once on stderr why.
 enum class OnFallback : std::uint8_t { warn, ignore, refuse };
 
-// An argument that stays where it is from call to call: a slot that is filled anew, a table. It is
-// kept alive as what the function takes from outside is, and each one is an entry of its own.
+// An argument that stays where it is from call to call: a slot that is filled anew, a table. The
+// compiled step owns a reference to it, and has an entry for each tensor passed as fixed.
 template <class T>
 struct Fixed {
   T value;
@@ -112,7 +109,6 @@ namespace detail {
 // An argument that is no tensor belongs to the signature.
 using Static = std::int64_t;
 using StepFunction = std::function<std::vector<Tensor>(std::span<const Tensor> tensors)>;
-using Visit = std::function<void(const Call& call, std::span<const Tensor> outputs)>;
 
 class CompiledStep {
  public:
@@ -128,7 +124,6 @@ class CompiledStep {
   std::string graph_text(int entry, int format) const;
   std::vector<UnfusedEdge> unfused(int entry) const;
   std::vector<GeneratedKernel> kernels(int entry) const;
-  void each_call(int entry, const Visit& visit) const;
   void clear();
 
  private:
@@ -162,7 +157,7 @@ struct Given<Fixed<T>> {
 template <class A>
 using GivenFor = typename Given<std::remove_cvref_t<A>>::Type;
 
-// What an argument is, wherever it stands: part of the signature.
+// The kind of an argument, as part of the signature.
 template <class A>
 constexpr Static kind_of() {
   using T = std::remove_cvref_t<A>;
@@ -224,9 +219,17 @@ class Unflatten {
   std::size_t next_ = 0;
 };
 
-// Results: nothing, a tensor, several of them.
+// Results: a tensor, a vector of them, or a std::array, std::pair or std::tuple.
 template <class R>
-struct Results;
+struct Results {
+  static std::vector<Tensor> to_list(const R& all) {
+    return std::apply([](const auto&... each) { return std::vector<Tensor>{each...}; }, all);
+  }
+  static R from_list(std::vector<Tensor> list) {
+    return [&]<std::size_t... I>(std::index_sequence<I...>) { return R{std::move(list[I])...}; }
+    (std::make_index_sequence<std::tuple_size_v<R>>());
+  }
+};
 template <>
 struct Results<Tensor> {
   static std::vector<Tensor> to_list(const Tensor& x) { return {x}; }
@@ -236,38 +239,6 @@ template <>
 struct Results<std::vector<Tensor>> {
   static std::vector<Tensor> to_list(std::vector<Tensor> list) { return list; }
   static std::vector<Tensor> from_list(std::vector<Tensor> list) { return list; }
-};
-template <std::size_t N>
-struct Results<std::array<Tensor, N>> {
-  static std::vector<Tensor> to_list(const std::array<Tensor, N>& list) {
-    return {list.begin(), list.end()};
-  }
-  static std::array<Tensor, N> from_list(std::vector<Tensor> list) {
-    std::array<Tensor, N> result;
-    std::move(list.begin(), list.end(), result.begin());
-    return result;
-  }
-};
-template <std::same_as<Tensor>... T>
-struct Results<std::tuple<T...>> {
-  static std::vector<Tensor> to_list(const std::tuple<T...>& list) {
-    return std::apply([](const auto&... each) { return std::vector<Tensor>{each...}; }, list);
-  }
-  static std::tuple<T...> from_list(std::vector<Tensor> list) {
-    return [&]<std::size_t... I>(std::index_sequence<I...>) {
-      return std::tuple<T...>(std::move(list[I])...);
-    }
-    (std::index_sequence_for<T...>());
-  }
-};
-template <>
-struct Results<std::pair<Tensor, Tensor>> {
-  static std::vector<Tensor> to_list(const std::pair<Tensor, Tensor>& pair) {
-    return {pair.first, pair.second};
-  }
-  static std::pair<Tensor, Tensor> from_list(std::vector<Tensor> list) {
-    return {std::move(list[0]), std::move(list[1])};
-  }
 };
 
 }  // namespace detail
@@ -308,7 +279,7 @@ class Compiled {
     if constexpr (!std::is_void_v<R>) return detail::Results<R>::from_list(std::move(results));
   }
 
-  // What was compiled, when and why, and what it takes.
+  // The compiled entries: why each was made, its calls, memory and times.
   CompileReport report() const { return step_->report(); }
   // The same for a reader, with the numbers of the host that replays repeat.
   std::string explain() const { return step_->explain(); }
@@ -320,10 +291,6 @@ class Compiled {
   std::vector<UnfusedEdge> unfused(int entry = 0) const { return step_->unfused(entry); }
   // The kernels that were generated for a fused entry, with their source.
   std::vector<GeneratedKernel> kernels(int entry = 0) const { return step_->kernels(entry); }
-  // Shows the calls that a replay of an entry makes, for whoever counts what they cost.
-  void each_call(const detail::Visit& visit, int entry = 0) const {
-    step_->each_call(entry, visit);
-  }
   // Forgets everything: the next call traces anew, with the host's values as they are then.
   void clear() { step_->clear(); }
 

@@ -20,32 +20,27 @@ int hoist_constants(Graph& graph) {
     std::size_t more = 0;
     for (const Value& output : node.outputs) {
       if (!flow.is_intermediate(output.buffer)) return false;
-      more += graph.buffers[static_cast<std::size_t>(output.buffer)].bytes;
+      more += graph.buffers[output.buffer].bytes;
     }
     return is_pure(node) && bytes + more <= kMostBytes &&
-           std::ranges::all_of(node.inputs, [&](const Value& input) {
-             return constant[static_cast<std::size_t>(input.buffer)];
-           });
+           std::ranges::all_of(node.inputs,
+                               [&](const Value& input) { return constant[input.buffer]; });
   };
-  std::vector<Node> kept;
-  for (Node& node : graph.nodes) {
+  return remove_nodes(graph, [&](Node& node) {
     if (!may_hoist(node)) {
-      // A constant that only constants read is not kept.
+      // A constant that only constants read needs no memory in replays.
       for (const Value& input : node.inputs) {
-        const auto buffer = static_cast<std::size_t>(input.buffer);
-        if (constant[buffer]) graph.buffers[buffer].kind = Buffer::Kind::constant;
+        if (constant[input.buffer]) graph.buffers[input.buffer].kind = Buffer::Kind::constant;
       }
-      kept.push_back(std::move(node));
-      continue;
+      return false;
     }
     for (const Value& output : node.outputs) {
-      const auto buffer = static_cast<std::size_t>(output.buffer);
-      constant[buffer] = true;
-      bytes += graph.buffers[buffer].bytes;
+      constant[output.buffer] = true;
+      bytes += graph.buffers[output.buffer].bytes;
     }
     graph.constants.push_back(std::move(node));
-  }
-  return replace_nodes(graph, std::move(kept));
+    return true;
+  });
 }
 
 }  // namespace brrr::graph

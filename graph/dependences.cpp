@@ -8,8 +8,6 @@
 namespace brrr::graph {
 namespace {
 
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
 // The bytes of one block, or of the arena, cut where accesses begin and end. Each piece knows the
 // calls that a later access may depend on.
 class Bytes {
@@ -76,15 +74,15 @@ class Memory {
 
   void access(const Value& value, bool write, int call, std::vector<int>& found) {
     const Place& place = plan_.place_of(value);
-    const std::int64_t in_arena = plan_.arena_offset[at(place.block)];
+    const std::int64_t in_arena = plan_.arena_offset[place.block];
     const std::int64_t base =
         static_cast<std::int64_t>(place.offset) + std::max<std::int64_t>(in_arena, 0);
     Extent extent = extent_of(value.region());
     if (extent.low == extent.high) return;
     extent.low += base;
     extent.high += base;
-    spaces_[in_arena >= 0 ? spaces_.size() - 1 : at(place.block)].access(value, extent, write, call,
-                                                                         found);
+    (in_arena >= 0 ? spaces_.back() : spaces_[place.block])
+        .access(value, extent, write, call, found);
   }
 
  private:
@@ -108,7 +106,7 @@ void find_dependences(const Graph& graph, const PlanOptions& options, Plan& plan
   plan.predecessors.assign(count, {});
   if (!options.lanes) return run_in_order(plan);
   Memory memory(graph, plan);
-  // Edges that others imply go. Longer graphs keep them.
+  // Drops edges that follow from other edges. Graphs too long for sets keep all edges.
   std::vector<CallSet> before(count <= kMostCallsInSets ? count : 0, CallSet(count));
   for (std::size_t i = 0; i < count; ++i) {
     if (plan.elided[i]) continue;
@@ -123,7 +121,7 @@ void find_dependences(const Graph& graph, const PlanOptions& options, Plan& plan
     if (before.empty()) continue;
     std::erase_if(direct, [&, &all = before[i]](int other) {
       if (all.has(other)) return true;
-      all.add(before[at(other)]);
+      all.add(before[other]);
       all.add(other);
       return false;
     });
@@ -141,7 +139,7 @@ std::vector<CallSet> all_predecessors(const Plan& plan) {
   std::vector<CallSet> before(count, CallSet(count));
   for (std::size_t i = 0; i < count; ++i) {
     for (const int call : plan.predecessors[i]) {
-      before[i].add(before[at(call)]);
+      before[i].add(before[call]);
       before[i].add(call);
     }
   }
@@ -168,23 +166,23 @@ class Lanes {
   }
 
   void choose(int call) {
-    std::vector<int>& direct = plan_.predecessors[at(call)];
+    std::vector<int>& direct = plan_.predecessors[call];
     // Every other call depends on the first one: a graph with many roots costs the host more.
     if (first_ < 0) {
       first_ = call;
     } else if (direct.empty()) {
       direct.push_back(first_);
     }
-    int& depth = depth_[at(call)];
-    for (int other : direct) depth = std::max(depth, depth_[at(other)] + 1);
-    const bool fills = fills_device(graph_.nodes[at(call)]);
+    int& depth = depth_[call];
+    for (int other : direct) depth = std::max(depth, depth_[other] + 1);
+    const bool fills = fills_device(graph_.nodes[call]);
     int lane = fills ? 0 : lane_to_continue(call, direct);
     if (lane < 0) lane = idle_lane(depth);
     if (lane < 0) lane = another_lane();
-    if (lane >= static_cast<int>(last_.size())) last_.resize(at(lane) + 1, -1);
-    plan_.lane[at(call)] = lane;
-    int& last = last_[at(lane)];
-    if (last >= 0) depth = std::max(depth, depth_[at(last)] + 1);
+    if (lane >= static_cast<int>(last_.size())) last_.resize(lane + 1, -1);
+    plan_.lane[call] = lane;
+    int& last = last_[lane];
+    if (last >= 0) depth = std::max(depth, depth_[last] + 1);
     last = call;
   }
   int count() const { return std::max<int>(1, static_cast<int>(last_.size())); }
@@ -198,30 +196,30 @@ class Lanes {
     heir_.assign(count, -1);
     for (std::size_t i = count; i-- > 0;) {
       for (const int before : plan_.predecessors[i]) {
-        height[at(before)] = std::max(height[at(before)], height[i] + 1);
-        int& heir = heir_[at(before)];
-        if (heir < 0 || height[i] >= height[at(heir)]) heir = static_cast<int>(i);
+        height[before] = std::max(height[before], height[i] + 1);
+        int& heir = heir_[before];
+        if (heir < 0 || height[i] >= height[heir]) heir = static_cast<int>(i);
       }
     }
   }
 
-  int depth_of_last(int lane) const { return depth_[at(last_[at(lane)])]; }
+  int depth_of_last(int lane) const { return depth_[last_[lane]]; }
 
   // That of a predecessor which is the last of its lane and has this call as its heir, the deepest
   // one.
   int lane_to_continue(int heir, const std::vector<int>& direct) const {
     int lane = -1;
     for (int call : direct) {
-      const int of = plan_.lane[at(call)];
-      if (heir_[at(call)] == heir && last_[at(of)] == call &&
-          (lane < 0 || depth_[at(call)] > depth_of_last(lane)))
+      const int of = plan_.lane[call];
+      if (heir_[call] == heir && last_[of] == call &&
+          (lane < 0 || depth_[call] > depth_of_last(lane)))
         lane = of;
     }
     return lane;
   }
 
-  // A side lane whose last call is less deep than this one, so that nothing waits longer: the one
-  // that has been idle for longest.
+  // The side lane that has been idle for longest, of those whose last call is less deep than this
+  // one: the call waits no longer there.
   int idle_lane(int depth) const {
     int lane = -1;
     for (int l = 1; l < static_cast<int>(last_.size()); ++l) {

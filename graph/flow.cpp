@@ -7,30 +7,23 @@
 #include "brrr/dispatch/op_info.h"
 
 namespace brrr::graph {
-namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
-}  // namespace
-
 Flow::Lists Flow::lists_of(const Graph& graph, std::vector<Value> Node::*values) {
+  // One walk over the nodes, whose values are spread over the heap.
+  std::vector<std::pair<int, int>> uses;  // buffer and call
+  std::vector<int> last(graph.buffers.size(), kNone);
   Lists lists;
-  std::vector<int> last(graph.buffers.size(), kNone);  // a call counts once
-  const auto each = [&](auto visit) {
-    std::ranges::fill(last, kNone);
-    for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
-      for (const Value& value : graph.nodes[i].*values) {
-        const int call = static_cast<int>(i);
-        if (std::exchange(last[at(value.buffer)], call) != call) visit(at(value.buffer), call);
-      }
-    }
-  };
   lists.start.resize(graph.buffers.size() + 1);
-  each([&](std::size_t buffer, int) { ++lists.start[buffer + 1]; });
+  for (int call = 0; call < static_cast<int>(graph.nodes.size()); ++call) {
+    for (const Value& value : graph.nodes[call].*values) {
+      if (std::exchange(last[value.buffer], call) == call) continue;  // a call counts once
+      uses.emplace_back(value.buffer, call);
+      ++lists.start[value.buffer + 1];
+    }
+  }
   std::partial_sum(lists.start.begin(), lists.start.end(), lists.start.begin());
-  lists.calls.resize(at(lists.start.back()));
+  lists.calls.resize(uses.size());
   std::vector<int> next(lists.start);
-  each([&](std::size_t buffer, int call) { lists.calls[at(next[buffer]++)] = call; });
+  for (const auto& [buffer, call] : uses) lists.calls[next[buffer]++] = call;
   return lists;
 }
 
@@ -40,7 +33,7 @@ Flow::Flow(const Graph& graph)
       readers_(lists_of(graph, &Node::inputs)),
       escapes_(graph.buffers.size()) {
   const auto escape = [this](const Value& value) {
-    if (value.buffer >= 0) escapes_[at(value.buffer)] = true;
+    if (value.buffer >= 0) escapes_[value.buffer] = true;
   };
   for (const Output& output : graph.outputs) escape(output.value);
   for (const GradientSlot& slot : graph.gradients) {
@@ -60,30 +53,12 @@ int Flow::version(int buffer, int call) const {
   return static_cast<int>(std::ranges::lower_bound(calls, call) - calls.begin());
 }
 
-bool Flow::conflict(int a, int b) const {
-  const auto overlap = [](const std::vector<Value>& written, const std::vector<Value>& touched) {
-    return std::ranges::any_of(written, [&](const Value& x) {
-      return std::ranges::any_of(touched, [&](const Value& y) {
-        return x.buffer == y.buffer && may_overlap(x.region(), y.region());
-      });
-    });
-  };
-  const Node &one = graph_->nodes[at(a)], &other = graph_->nodes[at(b)];
-  return overlap(one.outputs, other.outputs) || overlap(one.outputs, other.inputs) ||
-         overlap(other.outputs, one.inputs);
-}
-
 std::int64_t bytes_moved(std::span<const Value> inputs, std::span<const Value> outputs) {
   std::int64_t bytes = 0;
-  const auto add = [&bytes](const Value& value) {
-    auto distinct = static_cast<std::int64_t>(size_of(value.dtype));
-    for (int d = 0; d < value.shape.size(); ++d) {
-      if (value.strides[d] != 0 || value.shape[d] == 0) distinct *= value.shape[d];
-    }
-    bytes += distinct;
-  };
-  for (const Value& input : inputs) add(input);
-  for (const Value& output : outputs) add(output);
+  for (const std::span<const Value> values : {inputs, outputs}) {
+    for (const Value& value : values)
+      bytes += distinct_bytes(value.dtype, value.shape, value.strides);
+  }
   return bytes;
 }
 
@@ -99,7 +74,7 @@ bool has_effect(const Node& node) {
 
 bool is_whole(const Graph& graph, const Value& value) {
   return value.offset == 0 && value.is_contiguous() &&
-         value.bytes() == graph.buffers[at(value.buffer)].bytes;
+         value.bytes() == graph.buffers[value.buffer].bytes;
 }
 
 Substitution::Substitution(const Graph& graph) : by_(graph.buffers.size()) {
@@ -107,7 +82,7 @@ Substitution::Substitution(const Graph& graph) : by_(graph.buffers.size()) {
 }
 
 void Substitution::apply(Node& node) const {
-  for (Value& input : node.inputs) input.buffer = by_[at(input.buffer)];
+  for (Value& input : node.inputs) input.buffer = by_[input.buffer];
 }
 
 void Substitution::apply_to_required(Graph& graph) const {

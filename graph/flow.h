@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <brrr/graph/ir.h>
@@ -30,24 +31,19 @@ class Flow {
   int version(int buffer, int call) const;
   // Whether the caller or a leaf gets the buffer: it must not become one with another that he gets,
   // since he may write to either.
-  bool escapes(int buffer) const { return escapes_[static_cast<std::size_t>(buffer)]; }
-  // Made by one call, never written again, and nobody's outside of the graph: its readers may read
+  bool escapes(int buffer) const { return escapes_[buffer]; }
+  // Written by one call alone, and neither a result nor a gradient: its readers may read
   // an equal value in its place.
   bool is_intermediate(int buffer) const {
     return graph_->is_temporary(buffer) && producer(buffer) != kNone && !escapes(buffer);
   }
-  // Whether two calls touch the same bytes and one of them writes there: then they keep their
-  // order.
-  bool conflict(int a, int b) const;
 
  private:
   // Lists of calls, one a buffer, side by side.
   struct Lists {
     std::vector<int> start, calls;
     std::span<const int> of(int buffer) const {
-      const auto b = static_cast<std::size_t>(buffer);
-      return std::span(calls).subspan(static_cast<std::size_t>(start[b]),
-                                      static_cast<std::size_t>(start[b + 1] - start[b]));
+      return std::span(calls).subspan(start[buffer], start[buffer + 1] - start[buffer]);
     }
   };
   static Lists lists_of(const Graph& graph, std::vector<Value> Node::*values);
@@ -73,7 +69,7 @@ bool is_whole(const Graph& graph, const Value& value);
 class Substitution {
  public:
   explicit Substitution(const Graph& graph);
-  void replace(int buffer, int by) { by_[static_cast<std::size_t>(buffer)] = by; }
+  void replace(int buffer, int by) { by_[buffer] = by; }
   void apply(Node& node) const;
   // Pairs that are required to fuse follow the values that they name.
   void apply_to_required(Graph& graph) const;
@@ -81,6 +77,21 @@ class Substitution {
  private:
   std::vector<int> by_;
 };
+
+// Removes each node of which `is_removed` is true; returns how many they are. It is called for
+// every node in order, and may change the node.
+template <class F>
+int remove_nodes(Graph& graph, F is_removed) {
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+    if (is_removed(graph.nodes[i])) continue;
+    if (i != kept) graph.nodes[kept] = std::move(graph.nodes[i]);
+    ++kept;
+  }
+  const std::size_t removed = graph.nodes.size() - kept;
+  graph.nodes.erase(graph.nodes.end() - static_cast<std::ptrdiff_t>(removed), graph.nodes.end());
+  return static_cast<int>(removed);
+}
 
 // Makes `nodes` those of the graph; returns how many fewer they are.
 int replace_nodes(Graph& graph, std::vector<Node> nodes);

@@ -1,6 +1,6 @@
-// The gradients of leaves between the runs of a program. What a step reads is captured where it is,
-// and what it makes is in memory of the program's own. Values that somebody else has stay his: the
-// program goes on in new memory, or the leaf with a copy.
+// The gradients of leaves between the runs of a program. A gradient that the step reads is captured
+// in place; one that it makes is in memory of the program. Where the caller still holds the old
+// gradient, its values stay: the program writes to new memory, or the leaf continues with a copy.
 #include <algorithm>
 #include <mutex>
 
@@ -21,8 +21,8 @@ std::uint32_t count_of(const std::atomic<std::uint32_t>& references) {
   return references.load(std::memory_order_acquire);
 }
 
-// Whether somebody who is neither a compiled step nor the leaf can read a gradient's memory. The
-// leaf may have another gradient by now.
+// Whether the caller holds a reference to a gradient's memory, besides those of the leaf and of
+// compiled steps. The leaf may have another gradient by now.
 bool is_held(const Storage* storage, const Tensor& leaf) {
   const Tensor now = autograd::collected(leaf);
   std::uint32_t of_tape = 0;
@@ -36,8 +36,8 @@ bool is_held(const Storage* storage, const Tensor& leaf) {
 
 }  // namespace
 
-// Tells other programs which references to gradients are not the user's: this one's to the blocks
-// that it keeps, and to the storages of its graph's own handles.
+// Tells other programs which references to gradients are not the caller's: this program's to its
+// blocks outside of the arena, and to the storages of the handles in its graph.
 void Program::publish_references(bool published) const {
   const auto change = [published](Storage* storage) {
     if (published) {
@@ -107,8 +107,8 @@ void Program::bind_gradients(std::span<const Tensor> arguments) const {
     if (graph_.makes(slot)) {
       gradient = memory_->tensor_on(after.value);
     } else if (after.is_value()) {
-      const Buffer& buffer = graph_.buffers[static_cast<std::size_t>(after.value.buffer)];
-      gradient = part_of(arguments[static_cast<std::size_t>(buffer.input)], after.value);
+      const Buffer& buffer = graph_.buffers[after.value.buffer];
+      gradient = part_of(arguments[buffer.input], after.value);
     }
     const Tensor now = autograd::collected(slot.leaf);
     const bool has_it = now.impl() == gradient.impl() ||

@@ -83,14 +83,14 @@ class Rates {
       note_numbers(producer_of(value));
     } else if (buffer.kind == Buffer::Kind::captured && !buffer.trains && !is_gradient(buffer)) {
       for (const int writer : flow_.writers(value.buffer)) {
-        const Node& node = graph_.nodes[static_cast<std::size_t>(writer)];
+        const Node& node = graph_.nodes[writer];
         if (moves(algebra_of(node))) note_numbers(producer_of(node.inputs[0]));
       }
     }
   }
   void note_numbers(const Node* node) {
     if (node && !node->intended_constants && node->role != Role::backward && node->inputs.empty())
-      is_rate_[static_cast<std::size_t>(node - graph_.nodes.data())] = true;
+      is_rate_[node - graph_.nodes.data()] = true;
   }
   bool is_gradient(const Buffer& buffer) const {
     return std::ranges::any_of(graph_.gradients, [&](const GradientSlot& slot) {
@@ -98,12 +98,10 @@ class Rates {
     });
   }
 
-  const Buffer& buffer_of(const Value& value) const {
-    return graph_.buffers[static_cast<std::size_t>(value.buffer)];
-  }
+  const Buffer& buffer_of(const Value& value) const { return graph_.buffers[value.buffer]; }
   const Node* producer_of(const Value& value) const {
     const int producer = flow_.producer(value.buffer);
-    return producer == Flow::kNone ? nullptr : &graph_.nodes[static_cast<std::size_t>(producer)];
+    return producer == Flow::kNone ? nullptr : &graph_.nodes[producer];
   }
 
   const Graph& graph_;

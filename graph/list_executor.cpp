@@ -16,7 +16,7 @@ class ListExecutor final : public Executor {
 
   void run(std::span<const Tensor> arguments, std::span<const ResultBlock> results) override {
     for (const auto& [block, argument] : inputs_) {
-      void* const data = arguments[static_cast<std::size_t>(argument)].data();
+      void* const data = arguments[argument].data();
       run_.memory.set_address(block, static_cast<char*>(data));
     }
     for (const ResultBlock& result : results)

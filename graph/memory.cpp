@@ -11,8 +11,6 @@
 namespace brrr::graph {
 namespace {
 
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
 Storage* retained(Storage* storage) {
   storage->retain();
   return storage;
@@ -35,11 +33,7 @@ Storage* Arena::reserve(Device device, std::size_t bytes) {
 }
 
 void Arena::order(StreamState& stream) {
-  if (last_ && last_ != &stream) {
-    const auto event = runtime_of(stream.device.type).new_event(stream.device, false);
-    event->record(*last_);
-    event->make_wait(stream);
-  }
+  if (last_ && last_ != &stream) order_streams(*last_, stream);
   last_ = &stream;
 }
 
@@ -93,7 +87,7 @@ void Memory::keep(int block, Storage* storage) {
 }
 
 void Memory::renew(int block) {
-  const std::size_t bytes = graph_.buffers[at(block)].bytes;
+  const std::size_t bytes = graph_.buffers[block].bytes;
   if (!of(block).storage) kept_bytes_ += bytes;
   keep(block, new_storage(graph_.device, bytes));
 }
@@ -109,8 +103,8 @@ Tensor Memory::operand(const Value& value) {
   const Place& place = plan_.place_of(value);
   Block& block = of(place.block);
   if (!block.stand_in) {
-    block.stand_in = adopt_storage(graph_.device, block.address,
-                                   graph_.buffers[at(place.block)].bytes, nullptr, nullptr);
+    block.stand_in = adopt_storage(graph_.device, block.address, graph_.buffers[place.block].bytes,
+                                   nullptr, nullptr);
   }
   Tensor tensor =
       make_tensor_on(retained(block.stand_in), value.dtype, value.shape, value.strides, 0);

@@ -44,10 +44,10 @@ class Memory {
   // Where a block starts; null until the first run for blocks that each run is given anew.
   char* address(int block) const { return of(block).address; }
   void set_address(int block, char* address);
-  // Gives a gradient's block new memory: somebody holds the old one.
+  // Gives a gradient's block new memory, while the caller holds the old one.
   void renew(int block);
 
-  // Of a block that the program keeps between runs; null for the others.
+  // Of a block outside of the arena that lives between runs; else null.
   Storage* storage(int block) const { return of(block).storage; }
   Storage* arena_storage() const { return arena_storage_; }
   // All storages outside of the arena that launches use.
@@ -63,8 +63,8 @@ class Memory {
     char* address = nullptr;
     std::vector<std::pair<TensorImpl*, std::int64_t>> operands;  // and their offsets in bytes
   };
-  const Block& of(int block) const { return blocks_[static_cast<std::size_t>(block)]; }
-  Block& of(int block) { return blocks_[static_cast<std::size_t>(block)]; }
+  const Block& of(int block) const { return blocks_[block]; }
+  Block& of(int block) { return blocks_[block]; }
   void keep(int block, Storage* storage);
   void make_constants();
   void release();

@@ -1,5 +1,7 @@
 // Common subexpressions: of two calls that compute the same values, the second one goes.
-#include <map>
+#include <functional>
+#include <string_view>
+#include <unordered_map>
 
 #include "brrr/dispatch/op_info.h"
 #include "brrr/graph/flow.h"
@@ -7,13 +9,24 @@
 namespace brrr::graph {
 namespace {
 
+using Key = std::vector<std::int64_t>;
+struct KeyHash {
+  std::size_t operator()(const Key& key) const {
+    return std::hash<std::string_view>()(
+        {reinterpret_cast<const char*>(key.data()), key.size() * sizeof key[0]});
+  }
+};
+
 // Equal for two calls with equal results: the row, its attributes, and the operands' layouts and
 // versions. A recomputation is there to shorten lifetimes, so it shares only with itself.
-std::vector<std::int64_t> key_of(const Node& node, int index, const Flow& flow) {
+Key key_of(const Node& node, int index, const Flow& flow) {
   const Call& call = node.call;
-  std::vector<std::int64_t> words = {static_cast<std::int64_t>(call.op), call.scalars,
-                                     static_cast<std::int64_t>(call.dtype), node.recomputation,
-                                     call.n_attrs};
+  Key words;
+  std::size_t size = 5 + call.n_attrs;
+  for (const Value& input : node.inputs) size += 5 + 2 * input.shape.size();
+  words.reserve(size);
+  words.assign({static_cast<std::int64_t>(call.op), call.scalars,
+                static_cast<std::int64_t>(call.dtype), node.recomputation, call.n_attrs});
   for (int i = 0; i < call.n_attrs; ++i) words.push_back(call.attrs[i].bits);
   for (const Value& input : node.inputs) {
     words.insert(words.end(),
@@ -35,24 +48,20 @@ int merge_equal(Graph& graph) {
            });
   };
   Substitution substitution(graph);
-  std::map<std::vector<std::int64_t>, std::vector<Value>> known;
-  std::vector<Node> kept;
-  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
-    Node& node = graph.nodes[i];
+  // A node that moves takes its outputs along where they are.
+  std::unordered_map<Key, std::span<const Value>, KeyHash> known;
+  int index = 0;
+  const int removed = remove_nodes(graph, [&](Node& node) {
+    const int call = index++;
     substitution.apply(node);
-    if (may_go(node)) {
-      const auto [found, is_new] =
-          known.try_emplace(key_of(node, static_cast<int>(i), flow), node.outputs);
-      if (!is_new) {
-        for (std::size_t k = 0; k < node.outputs.size(); ++k)
-          substitution.replace(node.outputs[k].buffer, found->second[k].buffer);
-        continue;
-      }
-    }
-    kept.push_back(std::move(node));
-  }
+    if (!may_go(node)) return false;
+    const auto [found, is_new] = known.try_emplace(key_of(node, call, flow), node.outputs);
+    for (std::size_t k = 0; !is_new && k < node.outputs.size(); ++k)
+      substitution.replace(node.outputs[k].buffer, found->second[k].buffer);
+    return !is_new;
+  });
   substitution.apply_to_required(graph);
-  return replace_nodes(graph, std::move(kept));
+  return removed;
 }
 
 }  // namespace brrr::graph

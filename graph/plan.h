@@ -32,22 +32,20 @@ struct Plan {
   std::vector<Place> places;                   // of each buffer
   std::vector<std::int64_t> arena_offset;      // of each block; -1: it is outside of the arena
   std::vector<bool> elided;                    // calls whose results are already in place
-  std::vector<std::vector<int>> predecessors;  // the calls that each one directly depends on
+  std::vector<std::vector<int>> predecessors;  // direct ones, of each call
   std::vector<int> lane;                       // of each call; the calls of a lane run in order
   int lanes = 1;
   std::size_t arena_bytes = 0;
   std::size_t least_bytes = 0;  // the most that is live at a time: no arena can be smaller
 
-  const Place& place_of(const Value& value) const {
-    return places[static_cast<std::size_t>(value.buffer)];
-  }
+  const Place& place_of(const Value& value) const { return places[value.buffer]; }
 };
 
 Plan make_plan(const Graph& graph, const PlanOptions& options);
 
 // --- The parts of make_plan, in this order; each fills its fields ---
 
-// A pointwise result aliases an operand that nobody reads again.
+// A pointwise result aliases an operand that no later call reads.
 void alias_operands(const Graph& graph, const Flow& flow, Plan& plan);
 // The parts of a concatenation are made in place in its result.
 void make_parts_in_place(const Graph& graph, const Flow& flow, Plan& plan);
@@ -66,14 +64,8 @@ void choose_lanes(const Graph& graph, Plan& plan);
 class CallSet {
  public:
   explicit CallSet(std::size_t calls) : words_((calls + 63) / 64) {}
-  bool has(int call) const {
-    const auto bit = static_cast<std::size_t>(call);
-    return words_[bit / 64] >> (bit % 64) & 1;
-  }
-  void add(int call) {
-    const auto bit = static_cast<std::size_t>(call);
-    words_[bit / 64] |= std::uint64_t{1} << (bit % 64);
-  }
+  bool has(int call) const { return words_[call / 64] >> (call % 64) & 1; }
+  void add(int call) { words_[call / 64] |= std::uint64_t{1} << (call % 64); }
   void add(const CallSet& other) {
     for (std::size_t i = 0; i < words_.size(); ++i) words_[i] |= other.words_[i];
   }
@@ -89,7 +81,7 @@ inline constexpr std::size_t kMostCallsInSets = 16384;
 Plan without_reuse(const Graph& graph, const PlanOptions& options, Plan plan);
 // The calls of the longest chain of dependences.
 int longest_chain(const Plan& plan);
-// All calls that each one depends on, directly or not.
+// All calls that a call depends on, directly or not.
 std::vector<CallSet> all_predecessors(const Plan& plan);
 
 // The calls that touch each block, in order.
@@ -106,7 +98,7 @@ constexpr std::size_t aligned(std::size_t bytes) {
 }
 
 // From the first write to the last access, in calls; -1 is before the first call, and the number of
-// calls after the last one. Of a block that nobody touches `last` is before `first`.
+// calls after the last one. Of a block that no call touches `last` is before `first`.
 struct LiveRange {
   int first = 0, last = -1;
 

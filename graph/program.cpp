@@ -9,8 +9,6 @@
 namespace brrr::graph {
 namespace {
 
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
 template <class T>
 void add_once(std::vector<T>& list, T value) {
   if (std::ranges::find(list, value) == list.end()) list.push_back(value);
@@ -43,7 +41,7 @@ Program::~Program() { publish_references(false); }
 void Program::find_writes() {
   for (const Node& node : graph_.nodes) {
     for (const Value& output : node.outputs) {
-      const Buffer& buffer = graph_.buffers[at(output.buffer)];
+      const Buffer& buffer = graph_.buffers[output.buffer];
       if (buffer.kind == Buffer::Kind::captured)
         add_once(written_, buffer.captured.impl()->storage);
       if (buffer.kind == Buffer::Kind::input) add_once(written_arguments_, buffer.input);
@@ -67,7 +65,7 @@ void Program::count_versions(std::span<const Tensor> arguments) const {
     storage->version.fetch_add(1, std::memory_order_relaxed);
   };
   for (Storage* storage : written_) wrote(storage);
-  for (const int i : written_arguments_) wrote(arguments[at(i)].impl()->storage);
+  for (const int i : written_arguments_) wrote(arguments[i].impl()->storage);
 }
 
 std::string Program::alias_problem(std::span<const Tensor> arguments) const {
@@ -79,20 +77,20 @@ std::string Program::alias_problem(std::span<const Tensor> arguments) const {
                                                    : may_overlap(region_of(x), region_of(y));
   };
   for (const int i : written_arguments_) {
-    if (std::ranges::find(outside, arguments[at(i)].impl()->storage) != outside.end())
+    if (std::ranges::find(outside, arguments[i].impl()->storage) != outside.end())
       return fmt::format(
-          "argument {}, which the step writes to, shares memory with what it takes from outside",
-          i);
+          "argument {}, which the step writes to, shares memory with a tensor that it captured", i);
   }
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const Tensor& x = arguments[i];
     if (std::ranges::find(written_, x.impl()->storage) != written_.end())
-      return fmt::format("argument {} shares memory with what the step writes to", i);
+      return fmt::format("argument {} shares memory with a captured tensor that the step writes to",
+                         i);
     const bool written =
         std::ranges::find(written_arguments_, static_cast<int>(i)) != written_arguments_.end();
     for (const int other : written_arguments_) {
-      const Tensor& y = arguments[at(other)];
-      if (at(other) != i && x.shares_storage_with(y) && share(x, y, written))
+      const Tensor& y = arguments[other];
+      if (other != static_cast<int>(i) && x.shares_storage_with(y) && share(x, y, written))
         return fmt::format("arguments {} and {} share memory, and the step writes to {}", i, other,
                            other);
     }
@@ -104,7 +102,7 @@ std::string Program::alias_problem(std::span<const Tensor> arguments) const {
 std::vector<Tensor> Program::make_results(std::span<const Tensor> arguments,
                                           std::vector<ResultBlock>& fresh) const {
   for (const int block : result_blocks_)
-    fresh.push_back({block, new_storage(graph_.device, graph_.buffers[at(block)].bytes)});
+    fresh.push_back({block, new_storage(graph_.device, graph_.buffers[block].bytes)});
   std::vector<Tensor> results;
   results.reserve(graph_.outputs.size());
   for (const Output& output : graph_.outputs) {
@@ -113,9 +111,9 @@ std::vector<Tensor> Program::make_results(std::span<const Tensor> arguments,
       results.push_back(output.outside);
       continue;
     }
-    const Buffer& buffer = graph_.buffers[at(value.buffer)];
+    const Buffer& buffer = graph_.buffers[value.buffer];
     if (buffer.kind == Buffer::Kind::input) {
-      results.push_back(part_of(arguments[at(buffer.input)], value));
+      results.push_back(part_of(arguments[buffer.input], value));
     } else {
       const int block = plan_.place_of(value).block;
       const auto made = std::ranges::find(fresh, block, &ResultBlock::block);

@@ -49,10 +49,10 @@ class Program {
   Fit fit_of_gradients() const;
   // Whether it adds to gradients in place: then no other thread may change them meanwhile.
   bool accumulates() const { return accumulates_; }
-  // Gives new memory to each gradient that it would overwrite while somebody else has the old
-  // values; returns whether there was any.
+  // Gives new memory to each gradient block whose old values the caller still holds; returns
+  // whether there was any.
   bool renew_gradients();
-  // Gives leaves copies of the gradients that it would add to while somebody else has them.
+  // Copies every leaf gradient that the step adds to in place while the caller still holds it.
   bool copy_accumulated_gradients() const;
 
  private:

@@ -1,4 +1,4 @@
-// Dead code: calls whose results nobody reads go, but for those that are there to throw.
+// Dead code: removes calls whose results no call reads, except those that check values.
 #include <algorithm>
 
 #include "brrr/graph/flow.h"
@@ -12,18 +12,17 @@ int remove_dead(Graph& graph) {
     const int buffer = static_cast<int>(i);
     needed[i] = !graph.is_temporary(buffer) || flow.escapes(buffer);
   }
-  std::vector<Node> live;
+  std::vector<bool> live(graph.nodes.size());
   for (std::size_t i = graph.nodes.size(); i-- > 0;) {
-    Node& node = graph.nodes[i];
+    const Node& node = graph.nodes[i];
     const bool used = has_effect(node) || std::ranges::any_of(node.outputs, [&](const Value& v) {
-                        return needed[static_cast<std::size_t>(v.buffer)];
+                        return needed[v.buffer];
                       });
+    live[i] = used;
     if (!used) continue;
-    for (const Value& input : node.inputs) needed[static_cast<std::size_t>(input.buffer)] = true;
-    live.push_back(std::move(node));
+    for (const Value& input : node.inputs) needed[input.buffer] = true;
   }
-  std::ranges::reverse(live);
-  return replace_nodes(graph, std::move(live));
+  return remove_nodes(graph, [&, i = std::size_t{0}](const Node&) mutable { return !live[i++]; });
 }
 
 }  // namespace brrr::graph

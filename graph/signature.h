@@ -1,4 +1,4 @@
-// What tells the calls of a compiled step apart: shapes, types, layouts and devices of its
+// What a compiled step has one entry for: the shapes, types, layouts and devices of its
 // arguments, the numbers among them, and settings that every function depends on.
 #pragma once
 
@@ -35,7 +35,7 @@ std::string describe(const Arguments& arguments);
 // The first thing in which two signatures differ: "argument 0 is f32[4], and was f32[3]".
 std::string difference(const Signature& now, const Signature& before);
 
-// What would spare a step its many signatures: "argument 1 is a number that had 9 values: pass
+// How a step could do with fewer signatures: "argument 1 is a number that had 9 values: pass
 // ...".
 // "" where no number among the arguments had three values or more.
 std::string advice_on_numbers(std::span<const Signature* const> signatures);

@@ -27,19 +27,17 @@ const Value* same_as(const Node& node) {
 int simplify(Graph& graph) {
   const Flow flow(graph);
   Substitution substitution(graph);
-  std::vector<Node> kept;
-  for (Node& node : graph.nodes) {
+  const int removed = remove_nodes(graph, [&](Node& node) {
     substitution.apply(node);
     const Value* in = same_as(node);
-    if (in && is_whole(graph, *in) && flow.is_intermediate(node.outputs[0].buffer) &&
-        graph.is_temporary(in->buffer) && flow.writers(in->buffer).size() == 1) {
-      substitution.replace(node.outputs[0].buffer, in->buffer);
-      continue;
-    }
-    kept.push_back(std::move(node));
-  }
+    const bool redundant = in && is_whole(graph, *in) &&
+                           flow.is_intermediate(node.outputs[0].buffer) &&
+                           graph.is_temporary(in->buffer) && flow.writers(in->buffer).size() == 1;
+    if (redundant) substitution.replace(node.outputs[0].buffer, in->buffer);
+    return redundant;
+  });
   substitution.apply_to_required(graph);
-  return replace_nodes(graph, std::move(kept));
+  return removed;
 }
 
 }  // namespace brrr::graph

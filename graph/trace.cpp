@@ -195,9 +195,10 @@ void Trace::require_order(const Call& call) const {
   for (auto& devices : thread_context.streams) {
     for (StreamState* stream : devices) {
       if (stream != *known++) {
-        refuse(op_info(call.op).name,
-               "it is called on another stream than the step was; what runs side by side is found "
-               "in the graph");
+        refuse(
+            op_info(call.op).name,
+            "it is called on another stream than the step; independent calls of a replay run side "
+            "by side without streams");
       }
     }
   }
@@ -212,8 +213,8 @@ int Trace::buffer_of(const Tensor& x) {
     for (std::size_t i = 0; i < arguments_.size(); ++i) {
       if (arguments_[i].impl()->storage == storage && storage->bytes > 0) {
         refuse("compile",
-               fmt::format("argument {} shares memory with {}, which the step takes from "
-                           "outside; use the argument, or leave it out",
+               fmt::format("argument {} shares memory with {}, which the step captured; use the "
+                           "argument, or leave it out",
                            i, x.describe()));
       }
     }
@@ -223,7 +224,7 @@ int Trace::buffer_of(const Tensor& x) {
                               .captured = detach(x),
                               .replaced = storage->replaced.load(std::memory_order_relaxed)});
   }
-  graph_.buffers[static_cast<std::size_t>(found->second)].trains |= requires_grad(x);
+  graph_.buffers[found->second].trains |= requires_grad(x);
   return found->second;
 }
 
@@ -296,7 +297,7 @@ Output Trace::output_of(const Tensor& x) {
   return {{}, x};
 }
 
-// What leaves have as gradients at the end is a result of the step, too.
+// The gradients that leaves have at the end are results of the step, too.
 void Trace::note_gradients(std::span<const Tensor> results) {
   for (const autograd::Journal::Entry& entry : journal_->entries()) {
     if (is_placeholder(entry.leaf.impl()->storage)) continue;  // a leaf of the step's own
@@ -308,7 +309,7 @@ void Trace::note_gradients(std::span<const Tensor> results) {
                       .after = {}};
     if (!entry.depends || after.impl() != entry.before.impl()) {
       slot.after = output_of(after);
-      // What the step reads stays where it is, so that the next call finds it there.
+      // The next call reads the gradient at the same address.
       if (graph_.makes(slot) && entry.depends && entry.before.defined() &&
           !escapes(entry, results)) {
         Tensor before = entry.before;

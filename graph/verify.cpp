@@ -59,7 +59,7 @@ class Verifier {
   }
 
   bool reads_from_outside(const Value& value) const {
-    const Buffer::Kind kind = graph_.buffers[static_cast<std::size_t>(value.buffer)].kind;
+    const Buffer::Kind kind = graph_.buffers[value.buffer].kind;
     return kind == Buffer::Kind::captured || kind == Buffer::Kind::input;
   }
 
@@ -77,7 +77,7 @@ class Verifier {
   void check_value(const Value& value) const {
     require(value.buffer >= 0 && value.buffer < static_cast<int>(graph_.buffers.size()),
             "a buffer that is there");
-    const Buffer& buffer = graph_.buffers[static_cast<std::size_t>(value.buffer)];
+    const Buffer& buffer = graph_.buffers[value.buffer];
     require(value.shape.size() == value.strides.size(), "a stride for each dimension");
     const Extent extent = extent_of(value.region());
     require(extent.low >= 0 && extent.high <= static_cast<std::int64_t>(buffer.bytes),
@@ -87,7 +87,7 @@ class Verifier {
 
   void check_read(const Value& value) const {
     check_value(value);
-    require(written_[static_cast<std::size_t>(value.buffer)] || value.numel() == 0,
+    require(written_[value.buffer] || value.numel() == 0,
             fmt::format("{} to be written before it is read", describe(graph_, value)));
   }
 
@@ -106,9 +106,8 @@ class Verifier {
     for (const Value& output : node.outputs) {
       check_value(output);
       require(!may_overlap_itself(output.region()), "outputs of distinct elements");
-      const auto buffer = static_cast<std::size_t>(output.buffer);
       if (!node.call.in_place && !node.body) {
-        require(!written_[buffer], "a result to be the first that is written to its buffer");
+        require(!written_[output.buffer], "a result to be the first that is written to its buffer");
         require(output.is_contiguous(), "a result without gaps");
       }
       for (const Value& input : node.inputs) {
@@ -116,7 +115,7 @@ class Verifier {
                     !may_overlap(input.region(), output.region()),
                 "inputs that do not overlap an output");
       }
-      written_[buffer] = true;
+      written_[output.buffer] = true;
     }
     if (!node.body) check_shapes(node, info);
   }

@@ -46,7 +46,7 @@ TEST_CASE("compile: what crosses devices is refused by name and line", "[compile
          const StreamGuard guard{Stream(there)};
          x + 1;
        },
-       "[add" + cannot + "it is called on another stream than the step was; "},
+       "[add" + cannot + "it is called on another stream than the step; "},
       {"waiting for the device", [&](auto&) { synchronize(there); },
        "[synchronize" + cannot + "it orders work or needs it done, and a trace does none (at "},
   };

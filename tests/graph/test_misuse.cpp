@@ -215,8 +215,9 @@ TEST_CASE("compile pain: an argument that is also met outside is refused", "[com
   const Tensor w = noise({4}, 1);
   auto step = compile([&](const Tensor& x) { return x + w; }, {.name = "shared"});
   const std::string refusal =
-      "argument 0 shares memory with f32[4], which the step takes from outside; use the argument, "
-      "or leave it out";
+      "argument 0 shares memory with f32[4], which the step captured; use the argument, or leave "
+      "it "
+      "out";
   CHECK_THAT(error_of([&] { step(w); }), Catch::Contains(refusal));
   CHECK(error_of([&] { step(slice(cat({w, w}), 0, 0, 4)); }) == "");
   CHECK(bits_of(step(ones({4}))) == bits_of(w + 1));
@@ -241,7 +242,8 @@ TEST_CASE("compile pain: an argument that shares memory with what a step writes"
     }
     if (mode == Mode::eager) continue;
     CHECK(step.report().eager_reasons ==
-          std::vector<std::string>{"argument 0 shares memory with what the step writes to"});
+          std::vector<std::string>{
+              "argument 0 shares memory with a captured tensor that the step writes to"});
     CHECK(step.report().entries[0].calls == 3);
   }
   CHECK(bits[1] == bits[0]);
@@ -291,8 +293,8 @@ TEST_CASE("compile pain: an argument that is written is also read from outside",
     }
     if (mode == Mode::eager) continue;
     CHECK(step.report().eager_reasons ==
-          std::vector<std::string>{"argument 0, which the step writes to, shares memory with what "
-                                   "it takes from outside"});
+          std::vector<std::string>{"argument 0, which the step writes to, shares memory with a "
+                                   "tensor that it captured"});
   }
   CHECK(bits[1] == bits[0]);
 }

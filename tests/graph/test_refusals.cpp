@@ -19,8 +19,8 @@ namespace {
 constexpr const char* kReads = "it reads values, which a trace does not have";
 constexpr const char* kOrders = "it orders work or needs it done, and a trace does none";
 constexpr const char* kStream =
-    "it is called on another stream than the step was; what runs side by side is found in the "
-    "graph";
+    "it is called on another stream than the step; independent calls of a replay run side by side "
+    "without streams";
 constexpr const char* kMeta = "f32[3] has no memory (meta)";
 
 struct Refusal {
