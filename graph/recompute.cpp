@@ -55,9 +55,9 @@ class Recomputation {
 
   bool is_cheap(const Node& node) const {
     const OpInfo& op = op_info(node.call.op);
-    return jit::has_values(op) && op.kind != OpKind::reduction && !node.call.in_place &&
-           op.effect == Effect::pure && node.outputs.size() == 1 &&
-           is_whole(graph_, node.outputs[0]);
+    return jit::has_values(op) && op.kind != OpKind::reduction &&
+           op.algebra != Algebra::contraction && !node.call.in_place && op.effect == Effect::pure &&
+           node.outputs.size() == 1 && is_whole(graph_, node.outputs[0]);
   }
 
   // Whether a buffer is in memory after the group that makes it, as far as is decided.

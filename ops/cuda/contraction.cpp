@@ -177,10 +177,11 @@ bool is_small(const BodySpec& spec, const Contraction& c) {
   return is_small(shape, spec.body.inputs[at(c.a)].dtype, matmul_precision() == Precision::tf32);
 }
 
-bool is_for_tiles(Device device, const BodySpec& spec, const Contraction& c, bool aligned) {
+bool is_for_tiles(Device device, const BodySpec& spec, const Contraction& c,
+                  std::span<const Dims> strides, bool aligned) {
   const DType dtype = spec.body.inputs[at(c.a)].dtype;
   return (is_half(dtype) || (dtype == f32 && matmul_precision() == Precision::tf32)) &&
-         jit::architecture_of(device) == 90 && tiles_support(spec, c, aligned);
+         jit::architecture_of(device) == 90 && tiles_support(spec, c, strides, aligned);
 }
 
 }  // namespace
@@ -197,7 +198,7 @@ bool is_generated(Device device, const BodySpec& spec, std::span<const Dims> str
   const MatrixProduct& p = c->product;
   const int64_t results = batches_of(p) * p.m * p.n;
   return spec.flops - 2 * results * p.k <= kMostFlops * results &&
-         is_for_tiles(device, spec, *c, aligned);
+         is_for_tiles(device, spec, *c, strides, aligned);
 }
 
 // The library takes batches of one stride; others are a call each, or copies.
@@ -205,7 +206,7 @@ bool is_better_alone(Device device, const BodySpec& spec, std::span<const Dims> 
                      bool aligned) {
   const std::optional<Contraction> c = contraction_of(spec, strides);
   return c && c->product.batch.size() > 1 && !is_small(spec, *c) &&
-         is_for_tiles(device, spec, *c, aligned);
+         is_for_tiles(device, spec, *c, strides, aligned);
 }
 
 namespace {

@@ -202,13 +202,17 @@ class EpilogueText {
 
 }  // namespace
 
-bool tiles_support(const BodySpec& spec, const Contraction& c, bool aligned) {
+bool tiles_support(const BodySpec& spec, const Contraction& c, std::span<const Dims> strides,
+                   bool aligned) {
   const bool stored = c.first_row == 0 && c.first_column == 0;
   const auto reduces = [](const jit::Body::Value& value) {
     return value.kind == jit::Body::Value::Kind::reduction;
   };
   return stored && aligned && std::ranges::none_of(spec.body.values, reduces) &&
-         supports(c.product, spec.body.inputs[at(c.a)].dtype, nullptr, nullptr);
+         supports(c.product, spec.body.inputs[at(c.a)].dtype, nullptr, nullptr) &&
+         std::ranges::count(
+             operands_of(spec, c, strides, std::vector<void*>(strides.size(), nullptr)).ways,
+             Way::direct) == 0;
 }
 
 BodyEpilogue body_epilogue(const BodySpec& spec, const Contraction& c,

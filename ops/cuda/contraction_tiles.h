@@ -7,8 +7,11 @@
 
 namespace brrr::on_cuda {
 
-// Whether tiles compute the product. `aligned`: both factors begin at multiples of 16 bytes.
-bool tiles_support(const BodySpec& spec, const Contraction& contraction, bool aligned);
+// Whether tiles compute the product, and their epilogue moves every other operand in blocks or
+// reads it once a column: element by element it would take longer than a kernel of its own.
+// `aligned`: both factors begin at multiples of 16 bytes.
+bool tiles_support(const BodySpec& spec, const Contraction& contraction,
+                   std::span<const Dims> strides, bool aligned);
 
 // The epilogue of a body: what the copy engine moves, and the struct's text and contents.
 struct BodyEpilogue {
