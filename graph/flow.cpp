@@ -87,8 +87,8 @@ void Substitution::apply(Node& node) const {
 
 void Substitution::apply_to_required(Graph& graph) const {
   for (RequiredFusion& pair : graph.required) {
-    pair.a.buffer = by_[at(pair.a.buffer)];
-    pair.b.buffer = by_[at(pair.b.buffer)];
+    pair.a.buffer = by_[pair.a.buffer];
+    pair.b.buffer = by_[pair.b.buffer];
   }
 }
 
