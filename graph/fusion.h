@@ -58,7 +58,8 @@ class Fusion {
 
   void group();
 
-  GroupsOfCalls groups() const { return {group_of_, opaque_}; }
+  // For whoever computes values again: a product takes its factors from memory.
+  GroupsOfCalls groups() const;
 
   // The time of the step, as bytes that are moved in it.
   std::int64_t cost() const;

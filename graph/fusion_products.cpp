@@ -7,6 +7,14 @@ namespace brrr::graph {
 
 using std::int64_t;
 
+GroupsOfCalls Fusion::groups() const {
+  GroupsOfCalls groups{group_of_, opaque_};
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    if (contraction_in(groups_[g])) groups.opaque[g] = true;
+  }
+  return groups;
+}
+
 void Fusion::merge_reductions_of_factors() {
   const int count = static_cast<int>(groups_.size());
   std::vector<int> reductions;

@@ -11,7 +11,7 @@ namespace brrr::graph {
 // What fusion decided for the calls of a graph.
 struct GroupsOfCalls {
   std::vector<int> group;    // of each call
-  std::vector<bool> opaque;  // by group: it is one call that fuses with nothing
+  std::vector<bool> opaque;  // by group: what it reads is in memory, whatever that costs
 };
 
 // Puts copies of calls in front of those that read their results from other groups, where that

@@ -297,6 +297,13 @@ const std::vector<Program> kProducts = {
      {{4, 7, 16}, {16, 12}, {4, 7, 12}},
      1,
      [](const Tensors& a) { return Tensors{relu(matmul(a[0], a[1])) * a[2]}; }},
+    {"what two products read is made once",
+     {{64, 32}, {64, 48}, {32, 24}},
+     2,
+     [](const Tensors& a) {
+       const Tensor g = exp(a[0]);
+       return Tensors{matmul(transpose(g, 0, 1), a[1]), matmul(g, a[2])};
+     }},
     {"a product of two products",
      {{16, 24}, {24, 20}, {20, 8}},
      2,
