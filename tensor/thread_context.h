@@ -24,7 +24,7 @@ enum class ProgrammaticLaunch : std::uint8_t;
 namespace jit {
 class KernelCollection;
 struct LoadedKernels;
-}
+}  // namespace jit
 namespace autograd {
 class Journal;
 struct DoomedNodes;

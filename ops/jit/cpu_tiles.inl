@@ -118,9 +118,7 @@ struct Bound {
   const i64* at;
   i64 step, base, low, high;
 
-  BRRR_SCALAR_FN bool has(i64 i) const {
-    return at[i] + base >= low && at[i] + base < high;
-  }
+  BRRR_SCALAR_FN bool has(i64 i) const { return at[i] + base >= low && at[i] + base < high; }
 };
 // The same of an operand with bounds: `buffer`, with 0 outside of them.
 template <int N, class V, class T>
