@@ -10,14 +10,13 @@
 namespace brrr::testing {
 
 inline void define_small_product(FakeCuda& fake) {
-  struct SmallProduct {  // as matmul_small.cu has it
+  struct SmallProduct {  // as matmul_small.cpp has it
     const float* a;
     const float* b;
     float* d;
     const float* row;
-    std::int64_t row_step;
-    std::int64_t a_row, a_col, b_row, b_col, d_row, d_col;
-    std::int64_t a_batch, b_batch, d_batch;
+    std::int64_t row_step, d_row, d_col, a_batch, b_batch, d_batch;
+    std::int64_t a_row, a_col, b_row, b_col;
     std::int32_t m, n, k;
   };
   fake.define_kernel("matmul_small", {sizeof(SmallProduct)}, [](const FakeLaunch& launch) {
