@@ -87,7 +87,8 @@ void sort_dims(StridedSpace& space) {
   const auto before = [&space](int a, int b) {
     for (int k = 0; k < space.operands; ++k) {
       const std::int64_t x = std::abs(space.stride[k][a]), y = std::abs(space.stride[k][b]);
-      if (x != y) return x > y;
+      // An operand that stands still along one of them says nothing.
+      if (x != y && x != 0 && y != 0) return x > y;
     }
     return false;
   };

@@ -112,8 +112,7 @@ class CudaBodyKernel final : public BodyKernel {
     describe(of, layout);
     layout.kept = of.space(~spec_->reduced);
     layout.reduced = of.space(spec_->reduced);
-    const jit::ReductionSchedule schedule =
-        jit::reduction_schedule(layout, jit::multiprocessors_of(device));
+    const jit::ReductionSchedule schedule = jit::reduction_schedule(layout, jit::shape_of(device));
     KernelArguments arguments = arguments_of(of, layout.data);
     launch_reduction(load_body(device, body, schedule), schedule, layout.kept, layout.reduced,
                      arguments, cu::current_stream(device));

@@ -49,7 +49,7 @@ void launch_reduction(const BodyKernels& kernels, const jit::ReductionSchedule& 
     }
   } scratch;
   void* partials = nullptr;
-  if (schedule.parts > 1) {
+  if (schedule.join_lanes > 0) {
     scratch.storage = new_storage(
         stream.device, static_cast<std::size_t>(n_results * schedule.parts) * kernels.partial);
     partials = scratch.storage->data;

@@ -31,8 +31,7 @@ void reduce(const Call& call, Tensor& output, std::uint64_t mask, bool ordered,
   layout.data[0] = input.data();
   layout.sizes[0] = static_cast<std::uint8_t>(size_of(input.dtype()));
   layout.sizes[1] = static_cast<std::uint8_t>(size_of(output.dtype()));
-  const jit::ReductionSchedule schedule =
-      jit::reduction_schedule(layout, jit::multiprocessors_of(device));
+  const jit::ReductionSchedule schedule = jit::reduction_schedule(layout, jit::shape_of(device));
 
   KernelKey key{
       stream.on,
@@ -44,7 +43,8 @@ void reduce(const Call& call, Tensor& output, std::uint64_t mask, bool ordered,
           static_cast<std::uint64_t>(schedule.width) << 16 |
           static_cast<std::uint64_t>(schedule.lanes) << 24 |
           static_cast<std::uint64_t>(schedule.unroll) << 36 |
-          static_cast<std::uint64_t>(schedule.join_lanes) << 48};
+          static_cast<std::uint64_t>(schedule.join_lanes) << 48 |
+          static_cast<std::uint64_t>(schedule.cluster) << 58};
   const BodyKernels* kernels = table().find(key);
   if (!kernels) [[unlikely]]
     kernels = table().insert(key, load_body(device, make_body(), schedule));

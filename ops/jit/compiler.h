@@ -16,6 +16,7 @@
 #include <vector>
 
 #include <brrr/ops/jit/disk_cache.h>
+#include <brrr/ops/jit/schedule.h>
 #include <brrr/tensor/device.h>
 #include <brrr/tensor/thread_context.h>
 
@@ -30,6 +31,7 @@ struct CompileOptions {
 // 90 for sm_90.
 int architecture_of(Device device);
 int multiprocessors_of(Device device);
+DeviceShape shape_of(Device device);
 
 // The kernel `entry` of `source`, ready to launch on `device`. Cheap enough for a slow path only:
 // it hashes the whole text. Callers keep the function; it lives as long as the process.

@@ -187,6 +187,11 @@ int architecture_of(Device device) {
 
 int multiprocessors_of(Device device) { return cu::device_state(device.index).multiprocessors; }
 
+DeviceShape shape_of(Device device) {
+  const auto& state = cu::device_state(device.index);
+  return {state.multiprocessors, state.major >= 9 ? 8 : 1};
+}
+
 std::string compile_to_cubin(std::string_view source, int architecture,
                              const CompileOptions& options) {
   const std::string text = whole_text(source, options);

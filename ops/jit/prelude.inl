@@ -12,6 +12,7 @@ typedef long long i64;
 #define BRRR_SCALAR_FN __device__ __forceinline__
 #define BRRR_FN static __device__ __forceinline__
 #define K(x) static_cast<T>(x)
+#define BRRR_INFINITY __int_as_float(0x7f800000)
 
 namespace brrr {
 
@@ -30,6 +31,20 @@ BRRR_FN void start_next_kernel() {
   asm volatile("griddepcontrol.launch_dependents;");
 #endif
 }
+
+#if __CUDA_ARCH__ >= 900
+// Waits for all threads of the cluster. What they have written to shared memory is seen by all.
+BRRR_FN void cluster_barrier() {
+  asm volatile("barrier.cluster.arrive.aligned;\n\tbarrier.cluster.wait.aligned;" ::: "memory");
+}
+// Where another block of the cluster has what this one has at `shared`.
+template <class T>
+BRRR_FN const T& in_block(const T& shared, u32 block) {
+  const T* there;
+  asm("mapa.u64 %0, %1, %2;" : "=l"(there) : "l"(&shared), "r"(block));
+  return *there;
+}
+#endif
 
 // Which block of a grid runs the function of a generated kernel: here, the one that was launched.
 struct LaunchedBlock {
@@ -65,6 +80,21 @@ BRRR_FN float over(float a, float b) {
   return a * inverse;
 }
 BRRR_FN double over(double a, double b) { return a / b; }
+
+// a / b for many a and one b, whose inverse is rounded right. Of ordinary numbers the first
+// quotient is within two units of the last place, a step later within half a unit and a little, and
+// another step rounds it right (Markstein); no step leaves the range of normal numbers. The rest,
+// but for zeros, divides.
+BRRR_FN float divided(float a, float b, float inverse) {
+  const float size = fabsf(a), by = fabsf(b);
+  const bool ordinary = (by >= 0x1p-24f) & (by <= 0x1p24f) & (size <= 0x1p100f) &
+                        ((size >= 0x1p-100f) | (size == 0.0f));
+  if (!ordinary) return a / b;
+  const float first = a * inverse;
+  float quotient = __fmaf_rn(__fmaf_rn(-b, first, a), inverse, first);
+  quotient = __fmaf_rn(__fmaf_rn(-b, quotient, a), inverse, quotient);
+  return copysignf(quotient, first);
+}
 
 struct f16 {
   u16 bits;

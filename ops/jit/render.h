@@ -59,8 +59,13 @@ struct Pass {
   std::vector<int> outputs;     // that it writes per element
   std::vector<int> elements;    // values that it computes for each element
   std::vector<int> results;     // expressions of the row that follow from its reductions
+  // Values that stay in registers from the pass that computes them to later ones (keep_values).
+  std::vector<int> leaves, finds;
 };
 std::vector<Pass> passes_of(const Body& body);
+// Passes over elements that stay in registers need not compute a value twice: what later ones ask
+// for stays as well, unless that is more than `most` values.
+void keep_values(const Body& body, std::vector<Pass>& passes, int most);
 // Values that a row has before any pass.
 std::vector<int> values_of_rows(const Body& body);
 
@@ -103,10 +108,12 @@ std::string constant_arguments(const Body& body);
 // Of a body with reductions: struct Row, what is known of a row; struct Partial<pass>, accumulators
 // of the pass; and
 //   begin_row(row, inputs..., constants..., offset of each input)
-//   visit<pass>(partial, row, elements..., constants..., index, y<output>...)    an element enters
+//   visit<pass>(partial, row, elements..., constants..., index, v<found>..., k<left>...,
+//   y<output>...)
+//                                                                an element enters
 //   finish(row, partial, constants..., elements)                 results of a pass
 //   leave(row, outputs..., constants..., offset of each output)  results are written
-std::string row_functions(const Body& body);
+std::string row_functions(const Body& body, const std::vector<Pass>& passes);
 std::string row_struct(const Body& body);  // with begin_row
 std::string leave(const Body& body);
 bool has_row_values(const Body& body);  // else begin_row has nothing to do
@@ -122,6 +129,7 @@ struct Kernel {
   };
   std::string function = "run", suffix = {};  // the entry is the body's name and the suffix
   int threads = 256;
+  int cluster = 1;                   // blocks of a cluster, along y
   bool reads_inputs = true;          // else it takes no pointers to them
   std::vector<Parameter> last = {};  // what it takes after outputs, inputs and constants
   std::string memory = {};           // the type of its shared memory; "": none

@@ -58,17 +58,22 @@ std::string partial(const Body& body, std::size_t number, const Pass& pass) {
                     number, fields, start, join, shuffle);
 }
 
-// visit<pass>(p, row, elements..., constants..., index, y<output>...): one element enters the
-// reductions of a pass and gives its outputs.
+// visit<pass>(p, row, elements..., constants..., index, v<found>..., k<left>..., y<output>...): one
+// element enters the reductions of a pass and gives its outputs.
 std::string visit(const Body& body, std::size_t number, const Pass& pass) {
   std::string text = fmt::format("BRRR_FN void visit{}(", number);
   if (!pass.reductions.empty()) text += fmt::format("Partial{}& p, ", number);
   text += "const Row& row, " + element_parameters(body) + constant_parameters(body) + "i64 index";
+  for (const int v : pass.finds)
+    text += fmt::format(", {} {}", register_name(body.value(v).dtype), name_of_value(body, v));
+  for (const int v : pass.leaves)
+    text += fmt::format(", {}& k{}", register_name(body.value(v).dtype), v);
   for (const int o : pass.outputs) {
     text +=
         fmt::format(", {}& y{}", register_name(body.outputs[static_cast<std::size_t>(o)].dtype), o);
   }
   text += ") {\n" + statements(body, pass.elements, static_cast<int>(number));
+  for (const int v : pass.leaves) text += fmt::format("  k{} = {};\n", v, name_of_value(body, v));
   for (const int r : pass.reductions) {
     const Body::Value& value = body.value(r);
     const std::string_view type = register_name(value.type);
@@ -161,9 +166,8 @@ bool has_row_values(const Body& body) {
   return !values_of_rows(body).empty();
 }
 
-std::string row_functions(const Body& body) {
+std::string row_functions(const Body& body, const std::vector<Pass>& passes) {
   std::string text = row_struct(body) + leave(body);
-  const std::vector<Pass> passes = passes_of(body);
   for (std::size_t n = 0; n < passes.size(); ++n) {
     if (!passes[n].reductions.empty())
       text += partial(body, n, passes[n]) + finish(body, n, passes[n]);

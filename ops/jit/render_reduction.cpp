@@ -91,13 +91,16 @@ class Loops {
     return text;
   }
 
-  // All vectors of a row, which stay in p<k>[U].
-  std::string load_once() const {
-    return packs("  ") +
-           fmt::format(
-               "#pragma unroll\n  for (int u = 0; u < U; ++u) if (i + u * STEP < end) "
-               "{{\n{}{}  }}\n",
-               located("    "), loads("    "));
+  // All vectors of a row, which stay in p<k>[U], and room for what passes leave for later ones.
+  std::string load_once(const std::vector<Pass>& passes) const {
+    std::string room;
+    for (const Pass& pass : passes) {
+      for (const int v : pass.leaves)
+        room += fmt::format("  {} k{}[U][W];\n", register_name(body_.value(v).dtype), v);
+    }
+    return packs("  ") + room +
+           fmt::format("#pragma unroll\n  for (int u = 0; u < U; ++u) {}{{\n{}{}  }}\n",
+                       within_row(), located("    "), loads("    "));
   }
 
   // One pass. `partial` is what element e of vector u enters, `index` its place in the row.
@@ -105,9 +108,8 @@ class Loops {
                    std::string_view row, std::string_view index) const {
     const std::string visited = vector(number, pass, partial, row, index);
     if (schedule_.keeps) {
-      return fmt::format(
-          "#pragma unroll\n  for (int u = 0; u < U; ++u) if (i + u * STEP < end) {{\n{}{}  }}\n",
-          pass.outputs.empty() ? "" : located("    "), visited);
+      return fmt::format("#pragma unroll\n  for (int u = 0; u < U; ++u) {}{{\n{}{}  }}\n",
+                         within_row(), pass.outputs.empty() ? "" : located("    "), visited);
     }
     std::string text = "  {\n  i64 i = first;\n", hops;
     for_moving([&](std::size_t operand, std::string_view type, std::string_view name,
@@ -130,11 +132,14 @@ class Loops {
     text += "#pragma unroll 1\n  for (; i + (U - 1) * STEP < end; i += U * STEP) {\n";
     round("");
     text += hops + "  }\n  if (i < end) {\n";
-    round("if (i + u * STEP < end) ");
+    round(kWithinRow);
     return text + "  }\n  }\n";
   }
 
  private:
+  static constexpr std::string_view kWithinRow = "if (i + u * STEP < end) ";
+  std::string_view within_row() const { return schedule_.exact ? "" : kWithinRow; }
+
   bool by_columns() const { return schedule_.walk == Walk::columns; }
   // The reduced space is one dimension whose stride is known only at run time: each operand is
   // walked by a pointer.
@@ -222,6 +227,8 @@ class Loops {
         [&](std::size_t k) { return fmt::format("in{} + {}", k, element(k)); },
         [&](std::size_t k) { return element(body_.inputs.size() + k); });
     text += constant_arguments(body_) + std::string(index);
+    for (const int v : pass.finds) text += fmt::format(", k{}[u][e]", v);
+    for (const int v : pass.leaves) text += fmt::format(", k{}[u][e]", v);
     for (const int o : pass.outputs) text += fmt::format(", y{}[e]", o);
     text += ");\n";
     for (const int o : pass.outputs) {
@@ -253,13 +260,14 @@ std::string constants(const Body& body, const Schedule& schedule) {
 }
 
 // What the one thread does that has all of a row, or all of a block's part of it.
-std::string ending(const Body& body, const std::string& partial, std::string_view number,
-                   std::string_view row, std::string_view offset, const std::string& offsets = "") {
+std::string ending(const Body& body, const Schedule& schedule, const std::string& partial,
+                   std::string_view number, std::string_view row, std::string_view offset,
+                   const std::string& offsets = "") {
   const std::vector<Pass> passes = passes_of(body);
   const std::string leaving = "    " + leave_call(body, row, offset);
   if (passes.back().reductions.empty()) return offsets + leaving;
   const std::string results = offsets + "    " + finish_call(body, row, partial) + leaving;
-  if (passes.size() > 1) return results;
+  if (passes.size() > 1 || schedule.cluster > 1) return results;
   return fmt::format(
       "    if (block.parts() > 1) {{\n      partials[{} * block.parts() + block.y()] = {};\n    }} "
       "else {{\n{}    "
@@ -267,8 +275,7 @@ std::string ending(const Body& body, const std::string& partial, std::string_vie
       number, partial, results);
 }
 
-std::string rows(const Body& body, const Schedule& schedule) {
-  const std::vector<Pass> passes = passes_of(body);
+std::string rows(const Body& body, const Schedule& schedule, const std::vector<Pass>& passes) {
   const Loops loops(body, schedule);
   std::string text = fmt::format(
       "  const int lane = threadIdx.x % LANES;\n"
@@ -283,7 +290,7 @@ std::string rows(const Body& body, const Schedule& schedule) {
       "  Row row;\n",
       schedule.wide);
   text += "  " + begin_call(body, "row", "base");
-  if (schedule.keeps) text += "  const i64 i = first;\n" + loops.load_once();
+  if (schedule.keeps) text += "  const i64 i = first;\n" + loops.load_once(passes);
   for (std::size_t n = 0; n < passes.size(); ++n) {
     const bool reduces = !passes[n].reductions.empty();
     if (reduces) {
@@ -309,7 +316,8 @@ std::string rows(const Body& body, const Schedule& schedule) {
   }
   const std::size_t last = passes.size() - 1;
   return text + "  if (lane == 0 && line < kept.count) {\n" +
-         ending(body, fmt::format("p{}_[0]", last), "line", "row", "base + READ") + "  }\n";
+         ending(body, schedule, fmt::format("p{}_[0]", last), "line", "row", "base + READ") +
+         "  }\n";
 }
 
 // Offsets of {3} operands from {2} on, for element e of a vector of rows: each is a W-th of the
@@ -318,8 +326,21 @@ constexpr std::string_view kOffsets =
     "#pragma unroll\n{0}for (int k = 0; k < {3}; ++k) offset[k] = {1}[k] + e * (kept.stride[{2} + "
     "k][RANK - 1] / W);\n";
 
-std::string columns(const Body& body, const Schedule& schedule) {
-  const std::vector<Pass> passes = passes_of(body);
+// The first block of a cluster joins what the others have, in their order.
+constexpr std::string_view kAcrossCluster = R"(  cluster_barrier();
+  if (block.y() == 0) {{
+#pragma unroll 1
+    for (int e = y; e < W; e += STEP) {{
+      Partial0& total = shared0[e * THREADS + x];
+#pragma unroll
+      for (u32 other = 1; other < {}; ++other) join(total, in_block(total, other));
+    }}
+  }}
+  cluster_barrier();
+  if (block.y() > 0) return;
+)";
+
+std::string columns(const Body& body, const Schedule& schedule, const std::vector<Pass>& passes) {
   const Loops loops(body, schedule);
   std::string text = fmt::format(
       "  const int x = threadIdx.x % LANES, y = threadIdx.x / LANES;\n"
@@ -335,7 +356,7 @@ std::string columns(const Body& body, const Schedule& schedule) {
     text += "#pragma unroll\n  for (int e = 0; e < W; ++e) {\n    i64 offset[READ];\n" +
             fmt::format(kOffsets, "    ", "base", "0", "READ") + "    " + begin + "  }\n";
   }
-  if (schedule.keeps) text += "  const i64 i = first;\n" + loops.load_once();
+  if (schedule.keeps) text += "  const i64 i = first;\n" + loops.load_once(passes);
   for (std::size_t n = 0; n < passes.size(); ++n) {
     const bool reduces = !passes[n].reductions.empty(), last = n + 1 == passes.size();
     if (reduces) {
@@ -365,6 +386,7 @@ std::string columns(const Body& body, const Schedule& schedule) {
             finish_call(body, "row[e]", fmt::format("shared{}[e * THREADS + x]", n)) +
             "  __syncthreads();\n";
   }
+  if (schedule.cluster > 1) text += fmt::format(kAcrossCluster, schedule.cluster);
   text +=
       "  if (y > 0 || line >= kept.count) return;\n#pragma unroll\n  for (int e = 0; e < W; ++e) "
       "{\n";
@@ -375,7 +397,8 @@ std::string columns(const Body& body, const Schedule& schedule) {
   }
   const std::string offsets =
       "    i64 offset[OUT];\n" + fmt::format(kOffsets, "    ", "(base + READ)", "READ", "OUT");
-  return text + ending(body, "total", "(line * W + e)", "row[e]", "offset", offsets) + "  }\n";
+  return text + ending(body, schedule, "total", "(line * W + e)", "row[e]", "offset", offsets) +
+         "  }\n";
 }
 
 // The second stage: so many lanes combine the parts of a result.
@@ -412,17 +435,53 @@ Kernel join_kernel(const Body& body, const Schedule& schedule) {
   return kernel;
 }
 
+// The body where elements that are divided by a number of their row are multiplied by its inverse
+// first: the same bits, in a third of the instructions.
+Body with_inverses(const Body& body) {
+  const std::vector<Level> levels = levels_of(body);
+  const auto level = [&](int value) { return levels[static_cast<std::size_t>(value)]; };
+  const auto divides_by = [&](const Body::Value& value) {
+    return value.kind == Body::Value::Kind::expression && value.text == "a / b" &&
+                   value.type == f32 && !level(value.operands[1]).per_element() &&
+                   level(value.operands[1]).scope != Body::Scope::one
+               ? value.operands[1]
+               : -1;
+  };
+  Body result = body;
+  result.values.clear();
+  std::vector<int> moved, inverse(body.values.size(), -1);
+  for (std::size_t i = 0; i < body.values.size(); ++i) {
+    Body::Value value = body.values[i];
+    const int by = levels[i].per_element() ? divides_by(value) : -1;
+    for (int& operand : value.operands) operand = moved[static_cast<std::size_t>(operand)];
+    if (by >= 0) {
+      int& known = inverse[static_cast<std::size_t>(by)];
+      if (known < 0)
+        known = result.add_expression("T(1) / a", f32, f32, {moved[static_cast<std::size_t>(by)]});
+      value.text = "divided(a, b, c)";
+      value.operands.push_back(known);
+    }
+    moved.push_back(result.add(std::move(value)));
+  }
+  for (Body::Operand& output : result.outputs)
+    output.value = moved[static_cast<std::size_t>(output.value)];
+  return result;
+}
+
 }  // namespace
 
-std::string render_reduction(const Body& body, const Schedule& schedule) {
-  const std::vector<Pass> passes = passes_of(body);
-  std::string text = functions(body) + row_functions(body);
+std::string render_reduction(const Body& given, const Schedule& schedule) {
+  const Body body = schedule.keeps ? with_inverses(given) : given;
+  constexpr int kKept = 64;  // elements
+  std::vector<Pass> passes = passes_of(body);
+  if (schedule.keeps) keep_values(body, passes, kKept / (schedule.width * schedule.unroll));
+  std::string text = functions(body) + row_functions(body, passes);
   text += kAcrossLanes;
   if (passes.size() > 1) text += kToLanes;
   text += constants(body, schedule) +
           fmt::format("static_assert(sizeof(Partial0) == {}, \"scratch memory\");\n",
                       partial_size_of(body, passes[0]));
-  Kernel kernel{.threads = schedule.threads};
+  Kernel kernel{.threads = schedule.threads, .cluster = schedule.cluster};
   kernel.last = {{"Partial0*", "partials"},
                  {"Geometry<READ + OUT>", "kept"},
                  {"Geometry<EACH>", "reduced"},
@@ -438,7 +497,7 @@ std::string render_reduction(const Body& body, const Schedule& schedule) {
     }
     text += "};\n";
   }
-  kernel.statements = by_columns ? columns(body, schedule) : rows(body, schedule);
+  kernel.statements = by_columns ? columns(body, schedule, passes) : rows(body, schedule, passes);
   text += kernel_of(body, kernel);
   if (schedule.join_lanes > 0) text += kernel_of(body, join_kernel(body, schedule));
   return of_body(body, text);

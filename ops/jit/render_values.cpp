@@ -80,6 +80,44 @@ std::vector<Pass> passes_of(const Body& body) {
   return passes;
 }
 
+void keep_values(const Body& body, std::vector<Pass>& passes, int most) {
+  std::vector<Pass> keeping = passes;
+  std::vector<int> made(body.values.size(), -1);  // by value: the pass that computes it
+  std::vector<int> kept;
+  for (std::size_t n = 0; n < keeping.size(); ++n) {
+    Pass& pass = keeping[n];
+    std::vector<int> elements;
+    const auto computes = [&](int value) {
+      if (!std::binary_search(pass.elements.begin(), pass.elements.end(), value)) return false;
+      if (made[static_cast<std::size_t>(value)] < 0) return true;
+      if (std::find(pass.finds.begin(), pass.finds.end(), value) == pass.finds.end())
+        pass.finds.push_back(value);
+      return false;
+    };
+    for (const int r : pass.reductions)
+      collect(body, body.value(r).operands[0], elements, computes);
+    for (const int o : pass.outputs)
+      collect(body, body.outputs[static_cast<std::size_t>(o)].value, elements, computes);
+    for (const int value : pass.elements) {
+      if (body.value(value).kind == Kind::check) collect(body, value, elements, computes);
+    }
+    std::sort(elements.begin(), elements.end());
+    pass.elements = std::move(elements);
+    for (const int value : pass.elements) {
+      const Kind kind = body.value(value).kind;
+      if (kind != Kind::input && kind != Kind::index)
+        made[static_cast<std::size_t>(value)] = static_cast<int>(n);
+    }
+    for (const int value : pass.finds) {
+      if (std::find(kept.begin(), kept.end(), value) != kept.end()) continue;
+      kept.push_back(value);
+      keeping[static_cast<std::size_t>(made[static_cast<std::size_t>(value)])].leaves.push_back(
+          value);
+    }
+  }
+  if (static_cast<int>(kept.size()) <= most) passes = std::move(keeping);
+}
+
 std::vector<int> values_of_rows(const Body& body) {
   std::vector<int> list;
   if (!body.reduces()) return list;
@@ -382,9 +420,11 @@ std::string entry_arguments(const Body& body, const Kernel& kernel, std::string_
 std::string kernel_of(const Body& body, const Kernel& kernel) {
   return function_of(body, kernel) +
          fmt::format(
-             "extern \"C\" __global__ void __launch_bounds__({}) {}{}({}) {{\n"
+             "extern \"C\" __global__ void __launch_bounds__({}){} {}{}({}) {{\n"
              "  wait_for_previous_kernel();\n{}  {}(LaunchedBlock(), {}, {});\n}}\n",
-             kernel.threads, body.name, kernel.suffix, entry_parameters(body, kernel),
+             kernel.threads,
+             kernel.cluster > 1 ? fmt::format(" __cluster_dims__(1, {}, 1)", kernel.cluster) : "",
+             body.name, kernel.suffix, entry_parameters(body, kernel),
              kernel.memory.empty()
                  ? ""
                  : fmt::format("  __shared__ alignas(16) char memory[sizeof({})];\n",
@@ -416,12 +456,16 @@ void verify(const Body& body, const Schedule& schedule) {
               schedule.reduced_rank <= kMaxDims,
           "ranks of 1 to 8");
   require(power_of_two(schedule.width) && schedule.width <= 16 && schedule.unroll >= 1,
-          "a width of 1 to 16");
+          "a width of 1 to 16, unrolled at least once");
   require(schedule.threads % 32 == 0 && schedule.threads <= 1024, "blocks of whole warps");
   require(power_of_two(schedule.lanes) && schedule.lanes <= schedule.threads,
           "lanes that are a power of two");
   require(schedule.walk != Walk::tiled || schedule.rank >= 2, "two dimensions to transpose");
   require(schedule.join_lanes == 0 || passes == 1, "rows that are not split among blocks");
+  require(schedule.cluster == 1 ||
+              (power_of_two(schedule.cluster) && schedule.cluster <= 8 && passes == 1 &&
+               schedule.walk == Walk::columns && schedule.join_lanes == 0),
+          "clusters of at most 8 blocks, that share columns");
   require(!schedule.keeps || passes > 1, "rows that are passed over again");
   require(schedule.walk != Walk::columns ||
               partial_size(body) * static_cast<std::size_t>(schedule.width * schedule.threads) <=

@@ -9,6 +9,10 @@
 // before. On the CPU it is also a vector of floats (ops/cpu/lanes.inl), which has no ?: but
 // `where`.
 
+#ifndef BRRR_INFINITY
+#define BRRR_INFINITY __builtin_inff()
+#endif
+
 template <class T>
 struct scalar_traits {
   static constexpr bool floating = false;
@@ -155,7 +159,7 @@ BRRR_SCALAR_FN long long trunc(long long a) { return a; }
 template <class T>
 BRRR_SCALAR_FN T highest() {
   if constexpr (scalar_traits<T>::floating) {
-    return T(1) / T(0);
+    return T(BRRR_INFINITY);
   } else if constexpr (sizeof(T) == 1) {
     return T(1);
   } else {
@@ -165,7 +169,7 @@ BRRR_SCALAR_FN T highest() {
 template <class T>
 BRRR_SCALAR_FN T lowest() {
   if constexpr (scalar_traits<T>::floating) {
-    return T(-1) / T(0);
+    return T(-BRRR_INFINITY);
   } else if constexpr (sizeof(T) == 1) {
     return T(0);
   } else {

@@ -127,13 +127,13 @@ int64_t blocks_of(const Schedule& schedule, const StridedSpace& space) {
 namespace {
 
 // Of `loads` that a thread has to do, how many it has under way: more where few blocks share a
-// multiprocessor, which would wait for memory. What is loaded stays in registers: 128 elements.
-int column_unroll(int64_t loads, int width, int64_t blocks, int multiprocessors) {
-  const Tuning& tuned = tuning();
-  const int64_t most = std::min<int64_t>(
-      {loads, 128 / width, tuned.column_loads / ceil_div(blocks, multiprocessors)});
-  return std::max(tuned.column_unroll,
-                  static_cast<int>(std::bit_floor(static_cast<std::uint64_t>(most))));
+// multiprocessor, which would wait for memory. What is loaded stays in registers.
+int column_unroll(int64_t loads, int64_t elements, int64_t blocks, int multiprocessors) {
+  constexpr int kLoaded = 128, kLeast = 32;  // elements
+  const int64_t each =
+      std::max(kLeast, kLoaded / static_cast<int>(ceil_div(blocks, multiprocessors)));
+  const int64_t most = std::max<int64_t>(1, std::min(loads, each / elements));
+  return static_cast<int>(std::bit_floor(static_cast<std::uint64_t>(most)));
 }
 
 bool varies(const StridedSpace& space, int operand) {
@@ -142,17 +142,29 @@ bool varies(const StridedSpace& space, int operand) {
 }
 
 // Where both kinds of dimensions have more than one element: neighbouring threads go along
-// whichever elements are neighbours in memory. The first operand that varies along both decides.
+// whichever elements are neighbours in memory. Operands that vary along both decide, by the bytes
+// of an element; of a tie, the first one.
 bool goes_by_columns(const ReductionLayout& layout) {
   if (layout.kept.count() <= 1 || layout.reduced.count() <= 1) return layout.kept.count() > 1;
-  int lead = 0;
-  while (lead + 1 < layout.reduced.operands &&
-         !(varies(layout.kept, lead) && varies(layout.reduced, lead)))
-    ++lead;
-  if (!varies(layout.kept, lead) || !varies(layout.reduced, lead)) lead = 0;
-  const int64_t kept_step = std::abs(layout.kept.stride[lead][layout.kept.rank - 1]);
-  const int64_t reduced_step = std::abs(layout.reduced.stride[lead][layout.reduced.rank - 1]);
-  return kept_step != 0 && (reduced_step == 0 || kept_step < reduced_step);
+  const auto by_columns = [&layout](int operand) {
+    const int64_t kept_step = std::abs(layout.kept.stride[operand][layout.kept.rank - 1]);
+    const int64_t reduced_step = std::abs(layout.reduced.stride[operand][layout.reduced.rank - 1]);
+    return kept_step != 0 && (reduced_step == 0 || kept_step < reduced_step);
+  };
+  int balance = 0, lead = 0;
+  for (int k = layout.reduced.operands - 1; k >= 0; --k) {
+    if (!varies(layout.kept, k) || !varies(layout.reduced, k)) continue;
+    lead = k;
+    balance += by_columns(k) ? layout.sizes[k] : -layout.sizes[k];
+  }
+  return balance != 0 ? balance > 0 : by_columns(lead);
+}
+
+// Inputs that have elements of their own along a row.
+int count_of_elements(const ReductionLayout& layout) {
+  int count = 0;
+  for (int k = 0; k < layout.inputs; ++k) count += layout.sizes[k] > 0 && varies(layout.reduced, k);
+  return std::max(count, 1);
 }
 
 // Sets the width: what every operand that has neighbours along the vectors can be read or written
@@ -193,17 +205,31 @@ void set_width(Schedule& schedule, const ReductionLayout& layout) {
 }
 
 // Of rows that are passed over again, each thread keeps what it loads while that fits its
-// registers.
-void keep_rows(Schedule& schedule, int64_t loads, int operands) {
+// registers. `vectors` of a row are shared by `threads`.
+void keep_rows(Schedule& schedule, const ReductionLayout& layout, int64_t vectors, int threads) {
   constexpr int kKept = 64, kLoaded = 32;  // elements
-  schedule.keeps = loads * schedule.width * operands <= kKept;
+  const int64_t loads = ceil_div(vectors, threads);
+  schedule.keeps = loads * schedule.width * count_of_elements(layout) <= kKept;
   schedule.unroll = schedule.keeps ? power_of_two_from(loads)
                                    : std::clamp(kLoaded / schedule.width, 1, schedule.unroll);
+  schedule.exact = schedule.keeps && vectors == int64_t{schedule.unroll} * threads;
 }
 
-// Each of these gives the rounds of `unroll` loads that one block has to do.
+// How many parts of a column a cluster takes: as many as fill the device, with so many loads each
+// that a thread's share is worth the join. 1: a cluster cannot fill it, or need not.
+int column_cluster(int64_t blocks, int64_t loads, DeviceShape device) {
+  const Tuning& tuned = tuning();
+  int cluster = 1;
+  while (2 * cluster <= device.cluster && loads >= 2 * cluster * tuned.cluster_least &&
+         blocks * cluster < int64_t{device.multiprocessors} * tuned.cluster_blocks)
+    cluster *= 2;
+  return cluster;
+}
+
+// Each of these gives the rounds that one block has to do: of one load by columns, of `unroll` by
+// rows.
 int64_t schedule_columns(ReductionSchedule& schedule, const ReductionLayout& layout,
-                         int multiprocessors) {
+                         DeviceShape device) {
   const Tuning& tuned = tuning();
   const int64_t kept = layout.kept.count(), reduced = layout.reduced.count();
   schedule.threads = tuned.column_threads;
@@ -213,20 +239,25 @@ int64_t schedule_columns(ReductionSchedule& schedule, const ReductionLayout& lay
                             power_of_two_from(kept / schedule.width));
   schedule.lanes = std::min(schedule.lanes, schedule.threads);
   // What fits the cache is read in narrow strips, down to a sector of 32 bytes, by as many blocks
-  // as keep half of the device busy: that costs less than joining parts does.
+  // as keep half of the device busy, or three for each multiprocessor in clusters: that costs less
+  // than a second kernel.
   const int size = layout.sizes[0], sector = std::max(1, 32 / (schedule.width * size));
   if (kept * reduced * size <= tuned.column_strips << 20) {
     while (schedule.lanes > sector &&
-           kept / schedule.width < schedule.lanes * (multiprocessors / 2))
+           kept / schedule.width * device.cluster <
+               schedule.lanes * int64_t{device.multiprocessors} * (device.cluster > 1 ? 6 : 1) / 2)
       schedule.lanes /= 2;
   }
   schedule.blocks = ceil_div(kept / schedule.width, schedule.lanes);
   const int down = schedule.threads / schedule.lanes;
   const int64_t loads = ceil_div(reduced, down);
-  schedule.unroll = column_unroll(loads, schedule.width, schedule.blocks, multiprocessors);
-  if (layout.passes > 1) keep_rows(schedule, loads, layout.inputs);
-  schedule.part = down * schedule.unroll;
-  return ceil_div(reduced, schedule.part);
+  if (layout.passes == 1) schedule.cluster = column_cluster(schedule.blocks, loads, device);
+  schedule.unroll =
+      column_unroll(ceil_div(loads, schedule.cluster), schedule.width * count_of_elements(layout),
+                    schedule.blocks * schedule.cluster, device.multiprocessors);
+  if (layout.passes > 1) keep_rows(schedule, layout, reduced, down);
+  schedule.part = down;
+  return loads;
 }
 
 int64_t schedule_rows(ReductionSchedule& schedule, const ReductionLayout& layout,
@@ -239,11 +270,15 @@ int64_t schedule_rows(ReductionSchedule& schedule, const ReductionLayout& layout
                        : std::min(32, power_of_two_from(vectors));
   schedule.unroll = tuned.row_unroll;
   if (layout.passes > 1) {
-    const auto loads = [&] { return ceil_div(vectors, schedule.lanes); };
-    keep_rows(schedule, loads(), layout.inputs);
-    if (!schedule.keeps) {
-      schedule.lanes = schedule.threads;
-      keep_rows(schedule, loads(), layout.inputs);
+    // What one warp cannot keep goes to as many as have few elements each.
+    constexpr int kFew = 16;
+    keep_rows(schedule, layout, vectors, schedule.lanes);
+    while (!schedule.keeps && schedule.lanes < schedule.threads) {
+      do {
+        schedule.lanes *= 2;
+      } while (schedule.lanes < schedule.threads &&
+               vectors * schedule.width > schedule.lanes * kFew);
+      keep_rows(schedule, layout, vectors, schedule.lanes);
     }
   }
   schedule.blocks = ceil_div(kept, schedule.threads / schedule.lanes);
@@ -253,7 +288,7 @@ int64_t schedule_rows(ReductionSchedule& schedule, const ReductionLayout& layout
 
 }  // namespace
 
-ReductionSchedule reduction_schedule(ReductionLayout& layout, int multiprocessors) {
+ReductionSchedule reduction_schedule(ReductionLayout& layout, DeviceShape device) {
   sort_dims(layout.kept);
   if (!layout.ordered) sort_dims(layout.reduced);
   coalesce(layout.kept);
@@ -265,19 +300,26 @@ ReductionSchedule reduction_schedule(ReductionLayout& layout, int multiprocessor
   schedule.reduced_rank = layout.reduced.rank;
   schedule.wide = !is_narrow(layout.kept) || !is_narrow(layout.reduced);
   set_width(schedule, layout);
-  const int64_t rounds = by_columns ? schedule_columns(schedule, layout, multiprocessors)
-                                    : schedule_rows(schedule, layout, multiprocessors);
-  const int64_t wanted = int64_t{multiprocessors} * tuning().reduce_blocks;
-  const int64_t loads = rounds * schedule.unroll;
-  if (layout.passes == 1 && schedule.blocks * 2 <= wanted && loads > 2 * tuning().reduce_least) {
-    const int64_t parts = std::clamp<int64_t>(
-        std::min(wanted / schedule.blocks, loads / tuning().reduce_least), 1, 65535);
-    schedule.part *= ceil_div(rounds, parts);
-    const int64_t reduced = layout.reduced.count();
-    schedule.parts = ceil_div(by_columns ? reduced : reduced / schedule.width, schedule.part);
-    if (schedule.parts > 1) schedule.join_lanes = schedule.parts > 128 ? 256 : 32;
-  } else {
-    schedule.part *= std::max<int64_t>(rounds, 1);
+  const int64_t rounds = by_columns ? schedule_columns(schedule, layout, device)
+                                    : schedule_rows(schedule, layout, device.multiprocessors);
+  const int64_t wanted = int64_t{device.multiprocessors} * tuning().reduce_blocks;
+  const int64_t loads = by_columns ? rounds : rounds * schedule.unroll;
+  const bool fills = schedule.blocks * schedule.cluster >= device.multiprocessors;
+  int64_t parts = schedule.cluster;
+  if (layout.passes == 1 && !(schedule.cluster > 1 && fills) && schedule.blocks * 2 <= wanted &&
+      loads > 2 * tuning().reduce_least) {
+    parts = std::clamp<int64_t>(std::min(wanted / schedule.blocks, loads / tuning().reduce_least),
+                                1, 65535);
+    schedule.cluster = 1;
+  }
+  schedule.part *= ceil_div(std::max<int64_t>(rounds, 1), parts);
+  if (parts == 1) return schedule;
+  const int64_t reduced = layout.reduced.count();
+  schedule.parts = ceil_div(by_columns ? reduced : reduced / schedule.width, schedule.part);
+  if (schedule.cluster > 1) {
+    schedule.parts = schedule.cluster;
+  } else if (schedule.parts > 1) {
+    schedule.join_lanes = schedule.parts > 128 ? 256 : 32;
   }
   return schedule;
 }

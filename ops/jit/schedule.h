@@ -20,16 +20,20 @@ enum class Walk : std::uint8_t {
 
 struct Schedule {
   Walk walk = Walk::flat;
-  bool wide = false;     // counts or offsets pass 2^31
-  bool keeps = false;    // reductions: what a thread loads stays in registers for later passes
-  int rank = 1;          // of the space; reductions: of the results' space
+  bool wide = false;   // counts or offsets pass 2^31
+  bool keeps = false;  // reductions: what a thread loads stays in registers for later passes,
+  bool exact = false;  // and every thread of a row has as many loads, so that what a pass computes
+                       // serves later ones too
+  int rank = 1;        // of the space; reductions: of the results' space
   int reduced_rank = 1;  // reductions: of the space of what one result combines
   int width = 1;         // elements of one access
   int unroll = 1;        // accesses that a thread has under way at a time
   int threads = 256;     // of a block
   int lanes = 32;        // rows: threads of one row; columns: threads side by side. A power of two
   int tile = 32;         // tiled: the side of a tile
-  int join_lanes = 0;    // reductions in parts: threads that join those of one result; 0: no parts
+  int join_lanes = 0;    // reductions in parts: threads of a second kernel that join those of one
+                         // result; 0: there is no such kernel
+  int cluster = 1;  // columns: blocks of a cluster, one for each part; the first one joins them
   // How an operand is reached from its place, as bits by operand (outputs, then inputs): one
   // element for all of a vector, or (tiled) neighbours along the other side of the tile. Without
   // either bit: `width` neighbours at once.
@@ -76,11 +80,17 @@ struct ReductionLayout {
 
 struct ReductionSchedule : Schedule {
   std::int64_t blocks = 1;
-  // A row is cut into so many parts of `part` reduced elements (rows: vectors) each, which a second
-  // kernel joins.
+  // A row is cut into so many parts of `part` reduced elements (rows: vectors) each, which a
+  // cluster or a second kernel joins.
   std::int64_t parts = 1, part = 0;
 };
 
-ReductionSchedule reduction_schedule(ReductionLayout& layout, int multiprocessors);
+// What schedules ask of a device.
+struct DeviceShape {
+  int multiprocessors = 1;
+  int cluster = 1;  // blocks that may form one; 1: there are no clusters
+};
+
+ReductionSchedule reduction_schedule(ReductionLayout& layout, DeviceShape device);
 
 }  // namespace brrr::jit

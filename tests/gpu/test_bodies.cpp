@@ -20,6 +20,29 @@ TEST_CASE("bodies of many levels on CUDA give the results of f64", "[gpu][bodies
   }
 }
 
+TEST_CASE("sums of columns by blocks of clusters give the results of f64", "[gpu][bodies]") {
+  int in_clusters = 0;
+  for (const auto& [rows, cols] : {std::pair{2, 8},
+                                   {17, 3},
+                                   {255, 100},
+                                   {1000, 24},
+                                   {1001, 1},
+                                   {4097, 1000},
+                                   {9000, 512},
+                                   {700, 4096}}) {
+    for (const DType dtype : {f32, bf16}) {
+      Case c = bias_gradient_case(dtype, rows, cols);
+      INFO(name_of(dtype) << " " << rows << " x " << cols);
+      const Scheduled s = schedule_of(c, c.inputs, outputs_of(c, cpu), shape_of(kGpu));
+      in_clusters += s.schedule.cluster > 1;
+      const Tensor sums = to(run_on_cuda(c, kGpu)[0], cpu);
+      CHECK(error_of(c, {sums}) <= (dtype == f32 ? 2e-6 : 4e-3));
+      CHECK(values_of(to(run_on_cuda(c, kGpu)[0], cpu)) == values_of(sums));
+    }
+  }
+  if (shape_of(kGpu).cluster > 1) CHECK(in_clusters >= 6);
+}
+
 TEST_CASE("generated draws, coordinates and checks on CUDA are those of the CPU", "[gpu][bodies]") {
   const Case dropout = dropout_case(f32, 37, 53);
   const std::vector<Tensor> here = run_on_cpu(dropout), there = run_on_cuda(dropout, kGpu);

@@ -1,4 +1,10 @@
 // Fused steps on CUDA.
+#include <bit>
+#include <cmath>
+#include <random>
+
+#include "brrr/graph/compile.h"
+#include "brrr/ops/functions.h"
 #include "brrr/ops/jit/compiler.h"
 #include "tests/harness/catch.h"
 #include "tests/harness/compile_random.h"
@@ -18,6 +24,44 @@ TEST_CASE("products and what follows them are one kernel, with eager's bits", "[
 TEST_CASE("large products and what follows them are one kernel", "[gpu][fuse]") {
   if (jit::architecture_of(cuda(0)) != 90) return testing::skip("needs compute capability 9.0");
   check_fused_tile_products(cuda(0));
+}
+
+// Numerators and divisors of any size, zeros, subnormal numbers, infinities and NaN.
+TEST_CASE("quotients by a number of their row have eager's bits", "[gpu][fuse]") {
+  constexpr std::int64_t kRows = 4000, kCols = 250;
+  Tensor numerators = empty({kRows, kCols}), divisors = empty({kRows, kCols});
+  const float special[] = {0.0f,      -0.0f,    1e-45f,    -1e-40f,   1.17549435e-38f,
+                           3e38f,     -3.4e38f, INFINITY,  -INFINITY, NAN,
+                           0x1p-100f, 0x1p100f, 0x1p-101f, 0x1p24f,   0x1p-24f};
+  std::mt19937 random(5);
+  const auto bits = [&] { return std::bit_cast<float>(static_cast<std::uint32_t>(random())); };
+  std::uniform_real_distribution<float> ordinary(-4, 4);
+  for (std::int64_t i = 0; i < kRows; ++i) {
+    const float divisor = i < 200    ? special[i % std::size(special)]
+                          : i < 1000 ? bits()
+                          : i < 1500
+                              ? std::ldexp(ordinary(random), static_cast<int>(random() % 60) - 30)
+                              : ordinary(random);
+    for (std::int64_t j = 0; j < kCols; ++j) {
+      numerators.data<float>()[i * kCols + j] = j < 20    ? special[j % std::size(special)]
+                                                : j < 100 ? bits()
+                                                          : ordinary(random);
+      divisors.data<float>()[i * kCols + j] = divisor;
+    }
+  }
+  const std::vector<Tensor> arguments = {to(numerators, cuda(0)), to(divisors, cuda(0))};
+  const auto function = [](const std::vector<Tensor>& a) { return a[0] / max(a[1], {1}, true); };
+  auto step = compile(function, {.mode = Mode::fused});
+  const Tensor wanted = to(function(arguments), cpu), got = to(step(arguments), cpu);
+  std::int64_t wrong = 0;
+  for (std::int64_t i = 0; i < wanted.numel(); ++i) {
+    const float a = wanted.data<float>()[i], b = got.data<float>()[i];
+    wrong += std::bit_cast<std::uint32_t>(a) != std::bit_cast<std::uint32_t>(b) &&
+             !(std::isnan(a) && std::isnan(b));
+  }
+  CHECK(wrong == 0);
+  REQUIRE(step.kernels().size() == 1);
+  CHECK(step.kernels()[0].source.find("divided(") != std::string::npos);
 }
 
 TEST_CASE("random programs on CUDA have eager's bits when they are fused", "[gpu][programs]") {

@@ -16,7 +16,7 @@ struct Scheduled {
 
 // The schedule that operands in memory get; `aligned` as if every operand were.
 inline Scheduled schedule_of(const Case& c, const std::vector<Tensor>& inputs,
-                             const std::vector<Tensor>& outputs, int multiprocessors) {
+                             const std::vector<Tensor>& outputs, DeviceShape device) {
   const StridedSpace all = space_of(c, inputs, outputs);
   std::vector<const Tensor*> reads, order;
   for (const Tensor& t : inputs) reads.push_back(&t);
@@ -46,7 +46,7 @@ inline Scheduled schedule_of(const Case& c, const std::vector<Tensor>& inputs,
     layout.kept = choose_dims(all, ~c.reduced);
     layout.reduced = choose_dims(all, c.reduced);
     describe(layout);
-    result.schedule = reduction_schedule(layout, multiprocessors);
+    result.schedule = reduction_schedule(layout, device);
     result.space = layout.kept;
     result.reduced = layout.reduced;
   } else {
@@ -69,7 +69,7 @@ inline CompileOptions options_of(const Body& body) {
 inline std::vector<Tensor> run_on_cuda(const Case& c, Device device) {
   std::vector<Tensor> inputs, outputs = outputs_of(c, device);
   for (const Tensor& t : c.inputs) inputs.push_back(to(t, device));
-  const Scheduled s = schedule_of(c, inputs, outputs, multiprocessors_of(device));
+  const Scheduled s = schedule_of(c, inputs, outputs, shape_of(device));
   std::vector<cu::FaultSink> sinks;
   for (const std::string& name : c.body.checks)
     sinks.push_back(cu::fault_sink(device, name.c_str()));

@@ -1,10 +1,12 @@
 // Generated CUDA kernels of many ops compile; errors of the compiler; the cache of cubins. Nothing
 // here needs a GPU; without NVRTC there is nothing to do. Kernels of one op: test_cuda_texts.cpp.
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <set>
 
 #include "brrr/ops/jit/compiler.h"
+#include "brrr/ops/jit/render.h"
 #include "brrr/tensor/cuda_api.h"
 #include "tests/harness/catch.h"
 #include "tests/harness/cubin.h"
@@ -93,24 +95,51 @@ TEST_CASE("bodies of many ops are one kernel", "[jit]") {
   ::unsetenv("BRRR_CACHE");
 }
 
+TEST_CASE("values of a pass stay in registers for later ones", "[jit]") {
+  using namespace pieces;
+  const Case softmax = softmax_case(f32, 8, 64);
+  const Body& body = softmax.body;
+  const std::vector<Pass> computed_again = passes_of(body);
+  REQUIRE(computed_again.size() == 3);
+  const auto is_exp = [&](int value) { return body.value(value).text == "exp(a)"; };
+  CHECK(std::ranges::any_of(computed_again[1].elements, is_exp));
+  CHECK(std::ranges::any_of(computed_again[2].elements, is_exp));
+
+  std::vector<Pass> kept = computed_again;
+  keep_values(body, kept, 1);
+  REQUIRE(kept[1].leaves.size() == 1);
+  CHECK(is_exp(kept[1].leaves[0]));
+  CHECK(kept[2].finds == kept[1].leaves);
+  CHECK(std::ranges::any_of(kept[1].elements, is_exp));
+  CHECK_FALSE(std::ranges::any_of(kept[2].elements, is_exp));
+
+  kept = computed_again;
+  keep_values(body, kept, 0);
+  CHECK(kept[1].leaves.empty());
+  CHECK(kept[2].elements == computed_again[2].elements);
+}
+
 TEST_CASE("bodies of many levels compile for CUDA", "[jit]") {
   if (!has_nvrtc()) return;
   ::setenv("BRRR_CACHE", "off", 1);
   std::set<std::string> texts, walks;
-  const auto compile = [&](const Case& c) {
-    const Scheduled s = schedule_of(c, c.inputs, outputs_of(c, cpu), 132);
+  const auto compile_for = [&](const Case& c, int architecture, DeviceShape device) {
+    const Scheduled s = schedule_of(c, c.inputs, outputs_of(c, cpu), device);
     const std::string text = render_cuda(c.body, s.schedule);
-    if (!texts.insert(text).second) return;
+    if (!texts.insert(text + std::to_string(architecture)).second) return;
     walks.insert(c.body.name + std::to_string(static_cast<int>(s.schedule.walk)) +
-                 (s.schedule.keeps ? " keeps" : "") + (s.schedule.join_lanes > 0 ? " joins" : ""));
+                 (s.schedule.keeps ? " keeps" : "") + (s.schedule.join_lanes > 0 ? " joins" : "") +
+                 (s.schedule.cluster > 1 ? " cluster" : ""));
     INFO(c.body.name << " " << c.dims[0] << " x " << c.dims[1]);
-    for (const int architecture : {80, 90}) {
-      for (const KernelResources& kernel :
-           resources_of(compile_to_cubin(text, architecture, options_of(c.body)))) {
-        CHECK(kernel.local_bytes <= 16);  // around the slow path of a division
-        CHECK(kernel.shared_bytes <= 48 * 1024);
-      }
+    for (const KernelResources& kernel :
+         resources_of(compile_to_cubin(text, architecture, options_of(c.body)))) {
+      CHECK(kernel.local_bytes <= 16);  // around the slow path of a division
+      CHECK(kernel.shared_bytes <= 48 * 1024);
     }
+  };
+  const auto compile = [&](const Case& c) {
+    compile_for(c, 80, {108, 1});
+    compile_for(c, 90, {132, 8});
   };
   for (const Case& c : cases_with_references(f32)) compile(c);
   for (const DType dtype : {f64, f16, bf16}) {
@@ -125,9 +154,9 @@ TEST_CASE("bodies of many levels compile for CUDA", "[jit]") {
   INFO(all);
   for (const char* expected :
        {"softmax_rows3 keeps", "softmax_rows3\n", "softmax_columns4 keeps", "softmax_columns4\n",
-        "layer_norm3 keeps", "layer_norm3\n", "bias_gradient4", "broadcast1", "gather1",
-        "cross_entropy3", "dropout1", "bounded1", "bounded_transposed2", "bounded_rows3",
-        "bounded_columns4"}) {
+        "layer_norm3 keeps", "layer_norm3\n", "bias_gradient4\n", "bias_gradient4 cluster",
+        "broadcast1", "gather1", "cross_entropy3", "dropout1", "bounded1", "bounded_transposed2",
+        "bounded_rows3", "bounded_columns4"}) {
     INFO(expected);
     CHECK(all.find(expected) != std::string::npos);
   }
