@@ -130,6 +130,12 @@ class Fusion {
 
   void merge(int producer, int consumer);
 
+  // Reductions of one tensor by one order (a norm's gradients of its scale and of its shift) are
+  // one kernel, though neither reads what the other makes.
+  void merge_siblings();
+  // The group of both; none where they do not read elements of a tensor alike.
+  std::optional<Group> side_by_side(int one, int other) const;
+
   // Group `merged` takes the place of two.
   void replace(int group, int other, Group merged);
 
@@ -190,6 +196,8 @@ class Fusion {
 
   // Whether anybody but the members of the two groups reads what the first one makes.
   bool is_needed_outside(const Group& group, const Group& other) const;
+  // Whether calls of neither read it that are not sums, which could join them.
+  bool is_awaited_outside(const Group& group, const Group& other) const;
 
   // Whether a result must be in memory: it escapes, or a call reads it that is not `inside`.
   template <class Inside>

@@ -172,20 +172,20 @@ TEST_CASE("a fused kernel on CUDA has registers and a source", "[fuse]") {
   CHECK(fake.problem() == "");
 }
 
-TEST_CASE("on CUDA a short reduction does not store what it reduces", "[fuse]") {
+TEST_CASE("on CUDA a short reduction does not store what others wait for", "[fuse]") {
   const testing::NoDiskCache off;
   testing::FakeCuda fake({.with_nvrtc = true});
   {
     auto step = compile(
         [](const Tensor& x) {
           const Tensor y = tanh(x);
-          return std::pair(y, sum(y, {0}));
+          return std::pair(cumsum(y, 0), sum(y, {0}));
         },
         {.mode = Mode::fused});
     step(empty({40, 12}, {.device = cuda(0)}));
-    const std::vector<UnfusedEdge> edges = step.unfused();
-    REQUIRE(edges.size() == 1);
-    CHECK(edges[0].why == WhyNotFused::delays_readers);
+    CHECK(std::ranges::any_of(step.unfused(), [](const UnfusedEdge& edge) {
+      return edge.why == WhyNotFused::delays_readers;
+    }));
   }
   CHECK(fake.problem() == "");
 }

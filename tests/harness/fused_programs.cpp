@@ -244,8 +244,21 @@ const std::vector<Program> kPrograms = {
        const Tensor x = a[0] * tanh(a[1]);
        return Tensors{x, sum(x, {0})};
      },
-     false,
-     1},
+     false},
+    {"gradients of a norm's scale and of its shift",
+     {{40, 12}, {40, 12}},
+     1,
+     [](const Tensors& a) {
+       return Tensors{sum(a[0] * a[1], {0}), sum(a[0], {0})};
+     },
+     false},
+    {"a sum of columns and one of rows of one tensor",
+     {{40, 12}},
+     2,
+     [](const Tensors& a) {
+       return Tensors{sum(a[0], {0}), sum(a[0], {1})};
+     },
+     false},
     {"reductions over different dimensions",
      {{12, 10}},
      2,
