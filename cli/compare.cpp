@@ -18,6 +18,7 @@ Comparison compare(const TrainOptions& options,
     Side side;
     side.options = options;
     side.options.mode = mode;
+    if (mode != Mode::fused) side.options.rounding = Rounding::eager;
     trainings.push_back(std::make_unique<Training>(side.options));
     Training& training = *trainings.back();
     side.losses = train_steps(training, options.steps);

@@ -79,6 +79,7 @@ Json describe(const TrainResult& result) {
                    {"tf32", o.tf32},
                    {"device", to_string(toy.device)},
                    {"mode", name_of(o.mode)},
+                   {"rounding", name_of(o.rounding)},
                    {"remat", o.remat},
                    {"optimizer", o.optimizer},
                    {"seed", o.seed},

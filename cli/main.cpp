@@ -90,7 +90,8 @@ void run_bench(const Bench& bench, const Common& common) {
 struct TrainArguments {
   Common common;
   TrainOptions options;
-  std::string dtype = "f32", matmul = "measured", mode = "eager", activation = "gelu_tanh";
+  std::string dtype = "f32", matmul = "measured", mode = "eager", activation = "gelu_tanh",
+              rounding = "eager";
   bool dot = false, source = false;  // explain only
 };
 
@@ -137,6 +138,9 @@ CLI::App* add_training(CLI::App* parent, const char* model, TrainArguments& a) {
          one_of({"measured", "first"}));
   number("--remat", o.remat, "full: recompute each layer in the backward pass",
          one_of({"none", "full"}, {"mincut"}));
+  number("--rounding", a.rounding,
+         "How fused kernels round: as eager calls do, or as few times as it goes",
+         one_of({"eager", "fast"}));
   number("--optimizer", o.optimizer, "Optimizer", one_of({"adam", "adamw", "sgd", "lion"}));
   number("--lr", o.rate, "Learning rate", number_above(0));
   number("--warmup", o.warmup, "Steps of linear warmup of the rate from 0", at_least(0));
@@ -180,6 +184,7 @@ TrainOptions& resolve(const CLI::App& command, TrainArguments& a) {
   o.toy.activation = *std::ranges::find(nn::kActivations, a.activation, &nn::name_of);
   o.measured_matmul = a.matmul == "measured";
   o.mode = a.mode == "fused" ? Mode::fused : a.mode == "graph" ? Mode::graph : Mode::eager;
+  o.rounding = a.rounding == "fast" ? Rounding::fast : Rounding::eager;
   o.seed = a.common.seed;
   o.seed_is_given = command.count("--seed") > 0;
   return o;
@@ -299,9 +304,13 @@ class CommandLine {
       app_.parse(argc, argv);
       for (const Command& command : commands_) {
         const ToyOptions& toy = command.arguments.options.toy;
-        if (toy.heads == 0 || toy.width % toy.heads == 0) continue;
-        throw CLI::ValidationError(
-            fmt::format("--heads: {} do not divide a width of {}", toy.heads, toy.width));
+        if (toy.heads > 0 && toy.width % toy.heads != 0) {
+          throw CLI::ValidationError(
+              fmt::format("--heads: {} do not divide a width of {}", toy.heads, toy.width));
+        }
+        const bool has_mode = command.app->get_option_no_throw("--mode") != nullptr;
+        if (command.arguments.rounding == "fast" && has_mode && command.arguments.mode != "fused")
+          throw CLI::ValidationError("--rounding fast: needs --mode fused");
       }
     } catch (const CLI::Success& help_or_version) {
       std::ostringstream text;

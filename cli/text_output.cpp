@@ -151,7 +151,9 @@ std::string to_text(const measure::Results& results, const measure::Machine& mac
 
 std::string heading_text(const TrainOptions& o) {
   std::string text;
-  line(text, o.toy.model, fmt::format("{}, {}, {}", work_text(o), name_of(o.mode), o.optimizer));
+  line(text, o.toy.model,
+       fmt::format("{}, {}{}, {}", work_text(o), name_of(o.mode),
+                   o.rounding == Rounding::fast ? " (fast rounding)" : "", o.optimizer));
   return text;
 }
 

@@ -32,6 +32,8 @@ Toy seeded(const TrainingOptions& o) {
 
 }  // namespace
 
+const char* name_of(Rounding rounding) { return rounding == Rounding::fast ? "fast" : "eager"; }
+
 const char* name_of(Mode mode) {
   return mode == Mode::fused ? "fused" : mode == Mode::graph ? "graph" : "eager";
 }
@@ -51,6 +53,7 @@ Training::Training(const TrainingOptions& options)
           },
           // Without a compiler a fused step is replayed unfused, and says so.
           {.mode = options.mode,
+           .rounding = options.rounding,
            .fallback = options.mode == Mode::fused ? OnFallback::warn : OnFallback::refuse}) {}
 
 std::optional<CompiledEntry> Training::compiled() const {

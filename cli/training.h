@@ -18,6 +18,7 @@ namespace brrr::cli {
 struct TrainingOptions {
   ToyOptions toy;
   Mode mode = Mode::eager;
+  Rounding rounding = Rounding::eager;  // of a fused step
   std::string remat = "none";
   bool tf32 = false;
   bool measured_matmul = true;  // the fastest cuBLASLt algorithm measured; false: the first offered
@@ -29,6 +30,7 @@ struct TrainingOptions {
 };
 
 const char* name_of(Mode mode);
+const char* name_of(Rounding rounding);
 
 // The constructor sets the process's seed and matmul settings. Trainings that differ in these must
 // be created and run one after another.

@@ -131,6 +131,7 @@ void run_pass(Graph& graph, int (*pass)(Graph&), [[maybe_unused]] const char* na
 std::unique_ptr<Program> CompiledStep::State::plan(Graph graph) {
   if (options.mode == Mode::fused) {
     Graph fused = graph;
+    fused.fast = options.rounding == Rounding::fast;
     run_pass(fused, graph::fuse, "fuse");
     graph::check_required(graph, fused, options.name);
     try {
@@ -386,7 +387,8 @@ std::string CompiledStep::explain() const {
     for (const graph::SettingRead& read : state_->entries[i]->guards->settings())
       text += fmt::format("  while {} is {}\n", read.name, read.value);
     const Program& program = *state_->entries[i]->program;
-    text += graph::kernels_text(graph::describe_kernels(program.graph(), program.launches()));
+    text += graph::kernels_text(graph::describe_kernels(program.graph(), program.launches()),
+                                program.graph().fast);
     text += graph::unfused_text(program.graph());
     const std::vector<HostConstant>& constants = state_->entries[i]->host_constants;
     if (constants.empty()) continue;

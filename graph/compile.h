@@ -55,6 +55,14 @@ enum class Mode : std::uint8_t {
   fused,  // replays kernels of many calls each
 };
 
+// How generated kernels of a fused step round.
+enum class Rounding : std::uint8_t {
+  eager,  // as the calls would, one by one: 16-bit results to their type, nothing contracted
+  // As few times as it goes: values inside a kernel are f32 or wider. On CUDA products and sums
+  // contract, and quotients and square roots are off by up to 2 units of the last place.
+  fast,
+};
+
 enum class OnFrozenRate : std::uint8_t { warn, ignore, refuse };
 // `warn` says once on stderr why.
 enum class OnFallback : std::uint8_t { warn, ignore, refuse };
@@ -70,6 +78,7 @@ inline Fixed<std::vector<Tensor>> fixed(std::vector<Tensor> list) { return {std:
 
 struct CompileOptions {
   Mode mode = Mode::graph;
+  Rounding rounding = Rounding::eager;
   std::string name = "step";  // in messages
   // Combinations of shapes, numbers and settings that are kept; further ones are called eagerly.
   int most_entries = 8;

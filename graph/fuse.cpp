@@ -362,7 +362,8 @@ std::optional<FusedKernel> Fusion::build(const Group& group) const {
   kernel.spec = std::make_shared<BodySpec>();
   BodySpec& spec = *kernel.spec;
   jit::Body& body = spec.body;
-  body.strict = true;
+  body.strict = !graph_.fast;
+  body.fast = graph_.fast;
   for (int d = 0; d < group.rank(); ++d) {
     spec.dims.push_back(group.sizes[at(d)]);
     spec.reduced |= static_cast<std::uint32_t>(group.reduced[at(d)]) << d;

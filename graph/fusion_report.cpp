@@ -186,9 +186,10 @@ std::vector<GeneratedKernel> describe_kernels(const Graph& graph,
   return kernels;
 }
 
-std::string kernels_text(std::span<const GeneratedKernel> kernels) {
+std::string kernels_text(std::span<const GeneratedKernel> kernels, bool fast) {
   if (kernels.empty()) return "";
-  std::string text = fmt::format("  {} generated kernels:\n", kernels.size());
+  std::string text =
+      fmt::format("  {} generated kernels{}:\n", kernels.size(), fast ? " (fast rounding)" : "");
   for (std::size_t i = 0; i < kernels.size(); ++i) {
     const GeneratedKernel& kernel = kernels[i];
     std::string resources;

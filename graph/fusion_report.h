@@ -16,7 +16,7 @@ std::string unfused_text(const Graph& graph);
 
 // The kernels of the launches that are no call of their own, in order.
 std::vector<GeneratedKernel> describe_kernels(const Graph& graph, std::span<const Launch> launches);
-std::string kernels_text(std::span<const GeneratedKernel> kernels);
+std::string kernels_text(std::span<const GeneratedKernel> kernels, bool fast);
 
 // Throws unless each pair of require_fused is in one kernel. `before` is the graph that was fused;
 // `name`: of the step.

@@ -168,8 +168,8 @@ class StepMaker {
       case Kind::reduction: slot = add_reduction(value); break;
       default: refuse("indices, draws and checks");
     }
-    const bool computed = value.kind != Kind::input;
-    if (computed && body_.strict && is_half(value.dtype)) slot = rounded(slot, value.dtype);
+    if (value.kind != Kind::input && is_rounded(body_, static_cast<int>(number)))
+      slot = rounded(slot, value.dtype);
     return slot;
   }
   int rounded(int slot, DType half) { return convert(convert(slot, half), DType::f32); }

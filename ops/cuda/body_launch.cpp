@@ -15,7 +15,7 @@ BodyKernels load_body(Device device, const jit::Body& body, const jit::Schedule&
   std::vector<const char*> entries = {body.name.c_str()};
   if (schedule.join_lanes > 0) entries.push_back(join.c_str());
   const auto kernels = jit::load_kernels(device, entries, jit::render_cuda(body, schedule),
-                                         {.random = jit::draws(body)});
+                                         {.random = jit::draws(body), .fast = body.fast});
   BodyKernels result{kernels.front(), kernels.back()};
   if (body.reduces()) {
     result.partial = jit::partial_size(body);

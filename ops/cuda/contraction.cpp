@@ -270,7 +270,7 @@ struct FactorReductions {
           "finish{0}<{1}>(joined_lines(lines{0}, threadIdx.x {2} kTile, p.k, identity{0}<{1}>(), "
           "[]({1} x, {1} y) {{ return combine{0}<{1}>(x, y); }}), {1}(p.k))",
           r, type(r), side == 'a' ? '/' : '%');
-      if (body.strict && is_half(value.dtype))
+      if (jit::is_rounded(body, r))
         result = fmt::format("rounded<{}>({})", c_name(value.dtype), result);
       text += fmt::format("  {} = {};\n", name_of_value(body, r), result);
     }
@@ -306,7 +306,7 @@ Kernel kernel_of_part(const ContractionPart& part) {
       "tile.sum(p, *static_cast<float(*)[kWarps][kTile][kTile + 8]>(memory), [&](const FragmentA& "
       "a, const FragmentB& b, int k) {{\n{}{}  }})",
       of_a.visit(), of_b.visit());
-  if (body.strict && is_half(value.dtype))
+  if (jit::is_rounded(body, product))
     sum = fmt::format("rounded<{}>({})", c_name(value.dtype), sum);
   Kernel kernel;
   kernel.last = {{fmt::format("Geometry<{}>", body.operands()), "results"}, {"SmallFactors", "p"}};
@@ -453,7 +453,8 @@ void run_contraction(const BodySpec& spec, const Tensor* const* inputs, const Te
     arguments.insert(arguments.end(), part.arguments.begin(), part.arguments.end());
     blocks += part.grid.blocks;
   }
-  const CUfunction kernel = jit::load_kernel(stream.device, "contraction", contraction_text(parts));
+  const CUfunction kernel = jit::load_kernel(stream.device, "contraction", contraction_text(parts),
+                                             {.fast = parts[0].body->fast});
   launch_programmatic(kernel, {blocks}, kSmallThreads, stream, arguments.data());
 }
 

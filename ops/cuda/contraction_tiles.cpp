@@ -90,9 +90,9 @@ class EpilogueText {
   std::string text() const {
     const int product = body_.contraction();
     const jit::Body::Value& value = body_.value(product);
-    const std::string_view rounding = body_.strict && is_half(value.dtype) ? "rounded" : "";
-    const std::string sum =
-        rounding.empty() ? "sums[i]" : fmt::format("rounded<{}>(sums[i])", c_name(value.dtype));
+    const std::string sum = jit::is_rounded(body_, product)
+                                ? fmt::format("rounded<{}>(sums[i])", c_name(value.dtype))
+                                : "sums[i]";
     const bool locates = std::ranges::find(operands_.ways, Way::direct) != operands_.ways.end();
     return functions(body_) + row_struct(body_) +
            fmt::format(

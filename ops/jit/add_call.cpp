@@ -1,12 +1,22 @@
 // Owns how calls become values of bodies.
 #include "brrr/ops/jit/add_call.h"
 
+#include <bit>
 #include <cstring>
 
 #include "brrr/ops/formulas.h"
+#include "brrr/tensor/half.h"
 
 namespace brrr::jit {
 namespace {
+
+// The bits of an f32, rounded to a 16-bit type: a number that `where` may choose needs no rounding
+// then (is_rounded).
+std::uint64_t rounded(std::uint64_t bits, DType half) {
+  const auto value = std::bit_cast<float>(static_cast<std::uint32_t>(bits));
+  return std::bit_cast<std::uint32_t>(half == f16 ? static_cast<float>(Float16(value))
+                                                  : static_cast<float>(BFloat16(value)));
+}
 
 std::vector<int> add_pointwise(Body& body, const Call& call, std::span<const int> operands,
                                std::vector<std::uint64_t>& scalars) {
@@ -21,6 +31,8 @@ std::vector<int> add_pointwise(Body& body, const Call& call, std::span<const int
     const bool condition = i == 0 && op.rule == DTypeRule::select;
     values.push_back(body.add_scalar(condition ? boolean : call.dtype));
     scalars.push_back(scalar_bits(call.attrs[i], is_floating(call.dtype), body.scalars.back()));
+    if (op.rule == DTypeRule::select && is_half(call.dtype) && !condition)
+      scalars.back() = rounded(scalars.back(), call.dtype);
   }
   return {add_pointwise(body, op, call.dtype, call.dtype, values)};
 }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 
 #include "brrr/tensor/fail.h"
 
@@ -103,6 +104,50 @@ std::vector<Level> levels_of(const Body& body) {
     levels.push_back(level);
   }
   return levels;
+}
+
+namespace {
+
+// The operands of which an expression is one.
+std::span<const int> choices_of(const Body::Value& value) {
+  if (value.kind != Kind::expression) return {};
+  if (value.text == "a") return value.operands;
+  if (value.select && value.text == "where(a, b, c)") return std::span(value.operands).subspan(1);
+  return {};
+}
+
+bool is_only_stored(const Body& body, int number) {
+  const DType dtype = body.value(number).dtype;
+  bool stored = false;
+  for (const Body::Operand& output : body.outputs) {
+    if (output.value != number) continue;
+    if (output.dtype != dtype) return false;
+    stored = true;
+  }
+  for (int user = number + 1; user < static_cast<int>(body.values.size()); ++user) {
+    const Body::Value& value = body.value(user);
+    const auto uses = std::ranges::count(value.operands, number);
+    if (uses == 0) continue;
+    if (value.dtype != dtype || std::ranges::count(choices_of(value), number) != uses ||
+        !is_only_stored(body, user))
+      return false;
+    stored = true;
+  }
+  return stored;
+}
+
+}  // namespace
+
+bool is_rounded(const Body& body, int number) {
+  const Body::Value& value = body.value(number);
+  if (!body.strict || !is_half(value.dtype)) return false;
+  const std::span<const int> choices = choices_of(value);
+  // A number that `where` may choose has the type's precision (add_call.cpp).
+  const bool chooses = std::ranges::all_of(choices, [&](int choice) {
+    return body.value(choice).dtype == value.dtype ||
+           (value.select && body.value(choice).kind == Kind::scalar);
+  });
+  return (choices.empty() || !chooses) && !is_only_stored(body, number);
 }
 
 namespace {

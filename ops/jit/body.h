@@ -70,6 +70,7 @@ struct Body {
 
   std::string name;     // also the entry
   bool strict = false;  // round every half value as if it had been stored
+  bool fast = false;    // on CUDA, contract, and divide and take roots with small errors
   std::vector<Operand> inputs, outputs;
   std::vector<DType> scalars;  // register types: never a half
   // Coordinates that values may ask for. Each is an operand without memory: its strides in the
@@ -102,6 +103,10 @@ struct Level {
   bool per_element() const { return scope >= Body::Scope::column; }
 };
 std::vector<Level> levels_of(const Body& body);
+
+// Whether a value is rounded to its 16-bit type, as if it had been stored: not where that changes
+// nothing, since it is one of several such values, or is only stored.
+bool is_rounded(const Body& body, int value);
 
 // Throws unless values are in order, operands exist and are of the kind that is asked for.
 void verify(const Body& body);

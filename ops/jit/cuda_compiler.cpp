@@ -36,10 +36,13 @@ std::string whole_text(std::string_view source, const CompileOptions& options) {
 
 // Without contraction to fma a chain rounds alike whether it runs as many kernels or as one.
 std::vector<std::string> flags_of(int architecture, const CompileOptions& options) {
-  return {fmt::format("--gpu-architecture=sm_{}{}", architecture,
-                      options.architecture_specific ? "a" : ""),
-          "--std=c++17", "--fmad=false",
-          "--diag-suppress=177"};  // functions of the prelude that a kernel does not use
+  std::vector<std::string> flags = {
+      fmt::format("--gpu-architecture=sm_{}{}", architecture,
+                  options.architecture_specific ? "a" : ""),
+      "--std=c++17", options.fast ? "--fmad=true" : "--fmad=false",
+      "--diag-suppress=177"};  // functions of the prelude that a kernel does not use
+  if (options.fast) flags.insert(flags.end(), {"--prec-div=false", "--prec-sqrt=false"});
+  return flags;
 }
 
 std::string numbered(std::string_view source) {

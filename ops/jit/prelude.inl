@@ -81,20 +81,53 @@ BRRR_FN float over(float a, float b) {
 }
 BRRR_FN double over(double a, double b) { return a / b; }
 
-// a / b for many a and one b, whose inverse is rounded right. Of ordinary numbers the first
-// quotient is within two units of the last place, a step later within half a unit and a little, and
-// another step rounds it right (Markstein); no step leaves the range of normal numbers. The rest,
-// but for zeros, divides.
-BRRR_FN float divided(float a, float b, float inverse) {
-  const float size = fabsf(a), by = fabsf(b);
-  const bool ordinary = (by >= 0x1p-24f) & (by <= 0x1p24f) & (size <= 0x1p100f) &
-                        ((size >= 0x1p-100f) | (size == 0.0f));
-  if (!ordinary) return a / b;
-  const float first = a * inverse;
-  float quotient = __fmaf_rn(__fmaf_rn(-b, first, a), inverse, first);
-  quotient = __fmaf_rn(__fmaf_rn(-b, quotient, a), inverse, quotient);
-  return copysignf(quotient, first);
+#if __CUDA_ARCH__ >= 800
+// As in scalar.inl, in one instruction; of two zeros the maximum is +0 and the minimum -0.
+BRRR_FN float maximum(float a, float b) {
+  float result;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+  return result;
 }
+BRRR_FN float minimum(float a, float b) {
+  float result;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+  return result;
+}
+#endif
+
+// a / b for many a and one b. 1 / b is known rounded to nearest (`inverse`) and as a sum: rounded
+// towards zero (`down`), and the `rest`. The first quotient is off by half a unit of the last place
+// and a little, and its remainder is exact, so the second is rounded right (Markstein): a quotient
+// of two floats that is not half-way between two others differs from half-way by more than the
+// error of `inverse` can make. That holds while no step leaves the range of normal numbers, which
+// the guard finds out: zeros are right as well unless b is negative.
+struct Guard {
+  float largest = 0.0f;
+  u32 least = 0xffffffffu;  // twice the bits of a number are its size; minus one, 0 is the largest
+  bool extreme = false;     // a divisor is
+
+  BRRR_SCALAR_FN void see(float a, float b) {
+    largest = fmaxf(largest, fabsf(a));
+    const u32 size = 2 * __float_as_uint(a) - (b > 0.0f), fewest = size < least ? size : least;
+    least = fewest;
+    extreme = extreme | !((fabsf(b) >= 0x1p-24f) & (fabsf(b) <= 0x1p24f));
+  }
+  BRRR_SCALAR_FN bool fails() const {
+    return extreme | !(largest <= 0x1p100f) | (least < 2 * 0x17800000u - 1);  // 2^-80
+  }
+};
+BRRR_FN float inverse_towards_zero(float b) { return __frcp_rz(b); }
+BRRR_FN float rest_of_inverse(float b, float down, float inverse) {
+  return __fmaf_rn(-b, down, 1.0f) * inverse;
+}
+BRRR_FN float divided(float a, float b, float inverse, float down, float rest, Guard& guard) {
+  guard.see(a, b);
+  const float first = __fmaf_rn(a, down, a * rest);
+  return __fmaf_rn(__fmaf_rn(b, first, -a), -inverse, first);
+}
+// What computes again where a guard fails.
+struct Exact {};
+BRRR_FN float divided(float a, float b, float, float, float, Exact&) { return a / b; }
 
 struct f16 {
   u16 bits;

@@ -81,6 +81,9 @@ std::string converted(const Body& body, int value, DType type);
 std::string computation(const Body& body, int value, bool again = false);
 // The function that computes an expression.
 std::string function_name(const Body& body, int value);
+// Whether an expression also takes a Guard (prelude.inl), which finds out whether its result is
+// right.
+bool is_guarded(const Body::Value& value);
 // Statements that compute values in order.
 std::string statements(const Body& body, const std::vector<int>& values, int pass = 0);
 
@@ -109,14 +112,14 @@ std::string constant_arguments(const Body& body);
 // of the pass; and
 //   begin_row(row, inputs..., constants..., offset of each input)
 //   visit<pass>(partial, row, elements..., constants..., index, v<found>..., k<left>...,
-//   y<output>...)
-//                                                                an element enters
+//   y<output>..., guard)                                         an element enters
 //   finish(row, partial, constants..., elements)                 results of a pass
 //   leave(row, outputs..., constants..., offset of each output)  results are written
 std::string row_functions(const Body& body, const std::vector<Pass>& passes);
 std::string row_struct(const Body& body);  // with begin_row
 std::string leave(const Body& body);
-bool has_row_values(const Body& body);  // else begin_row has nothing to do
+bool is_guarded(const Body& body, const Pass& pass);  // else its `visit` takes no guard
+bool has_row_values(const Body& body);                // else begin_row has nothing to do
 std::string begin_call(const Body& body, std::string_view row, std::string_view offset);
 std::string finish_call(const Body& body, std::string_view row, std::string_view partial);
 std::string leave_call(const Body& body, std::string_view row, std::string_view offset);

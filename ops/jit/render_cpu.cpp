@@ -105,8 +105,7 @@ std::string results(const Body& body, const Pass& pass, std::string_view element
       result =
           fmt::format("narrow<{0}>(finish{1}<{2}>(fold{1}{3}.total, static_cast<{2}>(elements)))",
                       register_name(value.type), r, type, element);
-      if (body.strict && is_half(value.dtype))
-        result = fmt::format("rounded<{}>({})", c_name(value.dtype), result);
+      if (is_rounded(body, r)) result = fmt::format("rounded<{}>({})", c_name(value.dtype), result);
     }
     text += fmt::format("  {} = {};\n", name_of_value(body, r), result);
   }

@@ -61,7 +61,9 @@ std::string partial(const Body& body, std::size_t number, const Pass& pass) {
 // visit<pass>(p, row, elements..., constants..., index, v<found>..., k<left>..., y<output>...): one
 // element enters the reductions of a pass and gives its outputs.
 std::string visit(const Body& body, std::size_t number, const Pass& pass) {
-  std::string text = fmt::format("BRRR_FN void visit{}(", number);
+  const bool guarded = is_guarded(body, pass);
+  std::string text =
+      fmt::format("{}BRRR_FN void visit{}(", guarded ? "template <class Guard>\n" : "", number);
   if (!pass.reductions.empty()) text += fmt::format("Partial{}& p, ", number);
   text += "const Row& row, " + element_parameters(body) + constant_parameters(body) + "i64 index";
   for (const int v : pass.finds)
@@ -72,6 +74,7 @@ std::string visit(const Body& body, std::size_t number, const Pass& pass) {
     text +=
         fmt::format(", {}& y{}", register_name(body.outputs[static_cast<std::size_t>(o)].dtype), o);
   }
+  if (guarded) text += ", Guard& guard";
   text += ") {\n" + statements(body, pass.elements, static_cast<int>(number));
   for (const int v : pass.leaves) text += fmt::format("  k{} = {};\n", v, name_of_value(body, v));
   for (const int r : pass.reductions) {
@@ -110,8 +113,7 @@ std::string finish(const Body& body, std::size_t number, const Pass& pass) {
         is_arg(body, r)
             ? fmt::format("p.at{}", r)
             : fmt::format("finish{0}<{1}>(p.a{0}, static_cast<{1}>(elements))", r, type);
-    if (body.strict && is_half(value.dtype))
-      result = fmt::format("rounded<{}>({})", c_name(value.dtype), result);
+    if (is_rounded(body, r)) result = fmt::format("rounded<{}>({})", c_name(value.dtype), result);
     text += fmt::format("  {} = {};\n", name_of_value(body, r), result);
   }
   return text + statements(body, pass.results) + "}\n";
@@ -157,6 +159,11 @@ std::string leave(const Body& body) {
   }
   return fmt::format("BRRR_FN void leave(const Row& row, {}{}const i64* offset) {{\n{}}}\n",
                      parameters, constant_parameters(body), text);
+}
+
+bool is_guarded(const Body& body, const Pass& pass) {
+  return std::ranges::any_of(pass.elements,
+                             [&](int value) { return is_guarded(body.value(value)); });
 }
 
 bool has_row_values(const Body& body) {

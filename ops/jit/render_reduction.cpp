@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "brrr/ops/jit/render.h"
 #include "brrr/tensor/error.h"
@@ -212,14 +213,10 @@ class Loops {
     return text;
   }
 
-  std::string vector(std::size_t number, const Pass& pass, std::string_view partial,
-                     std::string_view row, std::string_view index) const {
-    std::string text;
-    for (const int o : pass.outputs) {
-      text += fmt::format("      {} y{}[W];\n",
-                          register_name(body_.outputs[static_cast<std::size_t>(o)].dtype), o);
-    }
-    text += fmt::format("#pragma unroll\n      for (int e = 0; e < W; ++e) visit{}(", number);
+  std::string visits_of(std::size_t number, const Pass& pass, std::string_view partial,
+                        std::string_view row, std::string_view index) const {
+    std::string text =
+        fmt::format("#pragma unroll\n      for (int e = 0; e < W; ++e) visit{}(", number);
     if (!pass.reductions.empty()) text += fmt::format("{}, ", partial);
     text += fmt::format("{}, ", row);
     text += element_arguments(
@@ -230,7 +227,27 @@ class Loops {
     for (const int v : pass.finds) text += fmt::format(", k{}[u][e]", v);
     for (const int v : pass.leaves) text += fmt::format(", k{}[u][e]", v);
     for (const int o : pass.outputs) text += fmt::format(", y{}[e]", o);
-    text += ");\n";
+    return text + (is_guarded(body_, pass) ? ", guard);\n" : ");\n");
+  }
+
+  std::string vector(std::size_t number, const Pass& pass, std::string_view partial,
+                     std::string_view row, std::string_view index) const {
+    std::string text;
+    for (const int o : pass.outputs) {
+      text += fmt::format("      {} y{}[W];\n",
+                          register_name(body_.outputs[static_cast<std::size_t>(o)].dtype), o);
+    }
+    const std::string visits = visits_of(number, pass, partial, row, index);
+    if (is_guarded(body_, pass)) {
+      const bool reduces = !pass.reductions.empty();
+      const std::string before =
+          reduces ? fmt::format("      const Partial{} before = {};\n", number, partial) : "";
+      text += fmt::format(
+          "{}      Guard guard;\n{}      if (guard.fails()) {{\n{}      Exact guard;\n{}      }}\n",
+          before, visits, reduces ? fmt::format("      {} = before;\n", partial) : "", visits);
+    } else {
+      text += visits;
+    }
     for (const int o : pass.outputs) {
       const auto at = static_cast<std::size_t>(o);
       text += fmt::format(
@@ -436,7 +453,7 @@ Kernel join_kernel(const Body& body, const Schedule& schedule) {
 }
 
 // The body where elements that are divided by a number of their row are multiplied by its inverse
-// first: the same bits, in a third of the instructions.
+// and corrected: the same bits, in half of the instructions. Fast bodies need no correction.
 Body with_inverses(const Body& body) {
   const std::vector<Level> levels = levels_of(body);
   const auto level = [&](int value) { return levels[static_cast<std::size_t>(value)]; };
@@ -449,17 +466,28 @@ Body with_inverses(const Body& body) {
   };
   Body result = body;
   result.values.clear();
-  std::vector<int> moved, inverse(body.values.size(), -1);
+  std::vector<int> moved;
+  std::vector<std::array<int, 3>> inverses(body.values.size(), {-1, -1, -1});
   for (std::size_t i = 0; i < body.values.size(); ++i) {
     Body::Value value = body.values[i];
     const int by = levels[i].per_element() ? divides_by(value) : -1;
     for (int& operand : value.operands) operand = moved[static_cast<std::size_t>(operand)];
     if (by >= 0) {
-      int& known = inverse[static_cast<std::size_t>(by)];
-      if (known < 0)
-        known = result.add_expression("T(1) / a", f32, f32, {moved[static_cast<std::size_t>(by)]});
-      value.text = "divided(a, b, c)";
-      value.operands.push_back(known);
+      auto& [inverse, down, rest] = inverses[static_cast<std::size_t>(by)];
+      const int divisor = value.operands[1];
+      if (inverse < 0) inverse = result.add_expression("T(1) / a", f32, f32, {divisor});
+      if (body.fast) {
+        value.text = "a * b";
+        value.operands[1] = inverse;
+      } else {
+        if (down < 0) {
+          down = result.add_expression("inverse_towards_zero(a)", f32, f32, {divisor});
+          rest =
+              result.add_expression("rest_of_inverse(a, b, c)", f32, f32, {divisor, down, inverse});
+        }
+        value.text = "divided(a, b, c, d, e, guard)";
+        value.operands.insert(value.operands.end(), {inverse, down, rest});
+      }
     }
     moved.push_back(result.add(std::move(value)));
   }
@@ -471,7 +499,7 @@ Body with_inverses(const Body& body) {
 }  // namespace
 
 std::string render_reduction(const Body& given, const Schedule& schedule) {
-  const Body body = schedule.keeps ? with_inverses(given) : given;
+  const Body body = schedule.keeps && schedule.walk == Walk::rows ? with_inverses(given) : given;
   constexpr int kKept = 64;  // elements
   std::vector<Pass> passes = passes_of(body);
   if (schedule.keeps) keep_values(body, passes, kKept / (schedule.width * schedule.unroll));

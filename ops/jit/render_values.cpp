@@ -179,6 +179,8 @@ std::size_t function_of(const Body& body, std::size_t number) {
 
 }  // namespace
 
+bool is_guarded(const Body::Value& value) { return value.text.ends_with(", guard)"); }
+
 std::string function_name(const Body& body, int value) {
   return fmt::format("op{}", function_of(body, static_cast<std::size_t>(value)));
 }
@@ -193,6 +195,7 @@ std::string call_of(const Body& body, int number) {
         "{}{}", k ? ", " : "",
         converted(body, value.operands[k], value.select && k == 0 ? boolean : value.type));
   }
+  if (is_guarded(value)) arguments += ", guard";
   std::string call =
       fmt::format("{}<{}>({})", function_name(body, number), register_name(value.type), arguments);
   if (value.dtype != boolean && register_dtype(value.dtype) != register_dtype(value.type)) {
@@ -241,14 +244,17 @@ std::string functions(const Body& body) {
   for (std::size_t i = 0; i < body.values.size(); ++i) {
     const Body::Value& value = body.values[i];
     const auto function = [&](std::string_view result, std::string_view name,
-                              std::string_view arguments, std::string_view expression) {
-      text += fmt::format("template <class T>\nBRRR_FN {} {}{}({}) {{\n  return {};\n}}\n", result,
-                          name, i, arguments, expression);
+                              std::string_view arguments, std::string_view expression,
+                              bool guarded = false) {
+      text += fmt::format("template <class T{}>\nBRRR_FN {} {}{}({}{}) {{\n  return {};\n}}\n",
+                          guarded ? ", class Guard" : "", result, name, i, arguments,
+                          guarded ? ", Guard& guard" : "", expression);
     };
     switch (value.kind) {
       case Kind::expression:
         if (function_of(body, i) == i)
-          function(value.dtype == boolean ? "bool" : "T", "op", parameters(value), value.text);
+          function(value.dtype == boolean ? "bool" : "T", "op", parameters(value), value.text,
+                   is_guarded(value));
         break;
       case Kind::reduction:
         function("T", "map", "T a", value.text);
@@ -276,8 +282,7 @@ std::string computation(const Body& body, int number, bool again) {
     case Kind::check: return check_of(body, value, again);
     default: return name_of_value(body, number);
   }
-  if (body.strict && is_half(value.dtype))
-    text = fmt::format("rounded<{}>({})", c_name(value.dtype), text);
+  if (is_rounded(body, number)) text = fmt::format("rounded<{}>({})", c_name(value.dtype), text);
   return text;
 }
 

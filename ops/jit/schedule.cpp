@@ -178,8 +178,8 @@ void set_width(Schedule& schedule, const ReductionLayout& layout) {
   int largest = 1;
   bool any = false;
   for (int k = 0; k < along.operands; ++k) {
-    const bool of_elements =
-        k < layout.inputs || (k < layout.reduced.operands && varies(layout.reduced, k));
+    const bool of_elements = (k == 0 && layout.inputs == 1) ||
+                             (k < layout.reduced.operands && varies(layout.reduced, k));
     sizes[k] = of_elements ? layout.sizes[k] : std::uint8_t{0};
     largest = std::max<int>(largest, sizes[k]);
     any |= sizes[k] > 0 && along.stride[k][inner] == 1;

@@ -62,6 +62,12 @@ endforeach()
 expect(rows 1 residual ON)
 expect(rows 1 activation silu)
 
+json(rows ${mlp} --steps 6 --dtype bf16 --rounding fast)
+expect(agree ON)
+expect(rows 0 rounding eager)
+expect(rows 2 rounding fast)
+expect(rows 2 loss_bound 0.02)
+
 # A training that diverged is none to compare, though the bits of both modes agree.
 set(diverged ${mlp} --steps 9 --optimizer sgd --lr 1e30)
 fails(1 "expected finite losses, got eager (nan|inf), graph (nan|inf), fused (nan|inf) at step [1-9]: the training diverged"

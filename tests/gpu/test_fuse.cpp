@@ -17,6 +17,10 @@ TEST_CASE("fused programs on CUDA give what eager ones do", "[gpu][fuse]") {
   check_fused_programs(cuda(0));
 }
 
+TEST_CASE("fast programs on CUDA give what eager ones do, nearly", "[gpu][fuse]") {
+  check_fused_programs(cuda(0), Rounding::fast);
+}
+
 TEST_CASE("products and what follows them are one kernel, with eager's bits", "[gpu][fuse]") {
   check_fused_products(cuda(0));
 }

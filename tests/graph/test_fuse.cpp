@@ -15,6 +15,23 @@ TEST_CASE("fused programs give what eager ones do", "[fuse]") {
   check_fused_programs(cpu);
 }
 
+TEST_CASE("fast rounding keeps what is inside a kernel in f32", "[fuse]") {
+  const auto chain = [](const Tensor& x) { return tanh(x * 1.37 + 0.3) * x - 0.7; };
+  for (const DType dtype : {bf16, f16}) {
+    INFO(name_of(dtype));
+    const Tensor x = cast(noise({500}, 3, f32), dtype);
+    auto fast = compile(chain, {.mode = Mode::fused, .rounding = Rounding::fast});
+    const Tensor wanted = cast(chain(cast(x, f32)), dtype);
+    CHECK(bits_of(fast(x)) == bits_of(wanted));
+    CHECK(bits_of(chain(x)) != bits_of(wanted));
+    CHECK_THAT(fast.explain(), Catch::Contains("1 generated kernels (fast rounding):"));
+  }
+}
+
+TEST_CASE("fast programs give what eager ones do, nearly", "[fuse]") {
+  check_fused_programs(cpu, Rounding::fast);
+}
+
 TEST_CASE("random programs have eager's bits when they are fused", "[fuse]") {
   const EnvironmentVariable compiled("BRRR_CPU_KERNELS", "compiled");
   check_random_programs(cpu, 60, Mode::fused);

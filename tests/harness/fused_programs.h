@@ -4,11 +4,12 @@
 #include <functional>
 #include <string>
 
+#include <brrr/graph/compile.h>
 #include <brrr/tensor/device.h>
 
 namespace brrr::test {
 
-void check_fused_programs(Device device);
+void check_fused_programs(Device device, Rounding rounding = Rounding::eager);
 // How many kernels each program becomes, where there is no device to run them.
 void count_fused_kernels(Device device);
 // On the CPU, where the interpreter runs kernels: it refuses those that read blocks.

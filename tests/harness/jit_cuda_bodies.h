@@ -63,6 +63,7 @@ inline Scheduled schedule_of(const Case& c, const std::vector<Tensor>& inputs,
 inline CompileOptions options_of(const Body& body) {
   CompileOptions options;
   options.random = draws(body);
+  options.fast = body.fast;
   return options;
 }
 

@@ -95,6 +95,20 @@ TEST_CASE("bodies of many ops are one kernel", "[jit]") {
   ::unsetenv("BRRR_CACHE");
 }
 
+TEST_CASE("fast bodies divide and contract in fewer instructions", "[jit]") {
+  if (!has_nvrtc()) return;
+  ::setenv("BRRR_CACHE", "off", 1);
+  Case c = softmax_case(f32, 64, 512);
+  const auto size_of_code = [&] {
+    const Scheduled s = schedule_of(c, c.inputs, outputs_of(c, cpu), {132, 8});
+    return compile_to_cubin(render_cuda(c.body, s.schedule), 90, options_of(c.body)).size();
+  };
+  const std::size_t exact = size_of_code();
+  c.body.fast = true;
+  CHECK(size_of_code() + 1000 < exact);
+  ::unsetenv("BRRR_CACHE");
+}
+
 TEST_CASE("values of a pass stay in registers for later ones", "[jit]") {
   using namespace pieces;
   const Case softmax = softmax_case(f32, 8, 64);
@@ -187,9 +201,10 @@ TEST_CASE("cubins are compiled once, and again when an entry is damaged", "[jit]
   SECTION("what decides the code is in the key") {
     compile_to_cubin(source, 80);
     compile_to_cubin(source, 90, {.random = true});
+    compile_to_cubin(source, 90, {.fast = true});
     compile_to_cubin(source + " ", 90);
-    CHECK(compiler_stats().compiled == before.compiled + 4);
-    CHECK(directory.files().size() == 4);
+    CHECK(compiler_stats().compiled == before.compiled + 5);
+    CHECK(directory.files().size() == 5);
   }
   SECTION("damage") {
     std::filesystem::resize_file(directory.files()[0], 1000);
