@@ -3,7 +3,8 @@
 // the bytes of the scores, from which both follow with a handful of operations.
 //
 // A value qualifies if all groups that read it can compute it from what they read anyway, or from
-// fewer bytes than it has, so that neither the traffic nor the live memory of a step grows.
+// fewer bytes than it has, so that neither the traffic nor (but for a number of each row) the live
+// memory of a step grows.
 #include "brrr/graph/recompute.h"
 
 #include <algorithm>
@@ -32,6 +33,7 @@ class Recomputation {
 
   std::vector<bool> run() {
     for (std::size_t i = graph_.nodes.size(); i-- > 0;) consider(static_cast<int>(i));
+    for (std::size_t i = graph_.nodes.size(); i-- > 0;) consider_reads(static_cast<int>(i));
     return again_.empty() ? std::vector<bool>() : emit();
   }
 
@@ -95,51 +97,82 @@ class Recomputation {
     return true;
   }
 
-  // Decides about the result of a call: all of its readers in other groups compute it, or none.
-  void consider(int call) {
-    const Node& maker = node(call);
-    if (!is_cheap(maker)) return;
-    const int buffer = maker.outputs[0].buffer;
-    if (!flow_.is_intermediate(buffer)) return;
-    std::map<std::size_t, int> last;  // readers by group, the last of each
+  // What it costs to compute a value again.
+  struct Price {
+    int64_t saved = 0, flops = 0;  // bytes that are not moved, operations that are repeated
+    std::set<int> added = {}, longer = {};  // buffers that are stored for it, or live longer
+  };
+  void add_to(Price& price, std::size_t group, int reader, const Chain& chain) const {
+    for (const auto& [place, moved] : chain.leaves) {
+      const int leaf = place.first;
+      if (!reads_[group].contains(place)) price.saved -= moved;
+      if (graph_.is_temporary(leaf) && !is_stored(leaf)) price.added.insert(leaf);
+      if (graph_.is_temporary(leaf) && flow_.last_use(leaf) < reader) price.longer.insert(leaf);
+    }
+    for (const int again : chain.calls)
+      price.flops += op_info(node(again).call.op).element_flops * node(again).outputs[0].numel();
+  }
+  // `freed`: bytes that are no longer live.
+  bool is_worth(const Price& price, int64_t freed) const {
+    int64_t saved = price.saved, kept = 0;
+    for (const int leaf : price.longer) kept += bytes(leaf);
+    for (const int leaf : price.added) saved -= bytes(leaf);
+    return kept <= freed + freed / 16 && saved * kFlopsOfByte > price.flops;
+  }
+
+  // The groups other than a call's own that read its result, with the last call of each.
+  std::map<std::size_t, int> readers_of(int call) const {
+    const int buffer = node(call).outputs[0].buffer;
+    std::map<std::size_t, int> last;
     if (const auto more = leaf_of_.find(buffer); more != leaf_of_.end()) last = more->second;
     for (const int reader : flow_.readers(buffer)) {
       const std::size_t group = group_of(at(reader));
-      if (group == group_of(at(call))) continue;
-      if (groups_.opaque[group]) return;
-      last[group] = std::max(last[group], reader);
+      if (group != group_of(at(call))) last[group] = std::max(last[group], reader);
     }
-    if (last.empty()) return;
-    int64_t saved = bytes(buffer), flops = 0;
-    std::set<int> added, longer;
+    return last;
+  }
+
+  void repeat(std::size_t group, int reader, const Chain& chain) {
+    for (const int again : chain.calls) again_.insert({group, again});
+    for (const auto& [place, moved] : chain.leaves) {
+      reads_[group].insert(place);
+      int& last = leaf_of_[place.first][group];
+      last = std::max(last, reader);
+    }
+  }
+
+  // Decides about the result of a call: all of its readers in other groups compute it, or none.
+  void consider(int call) {
+    if (!is_cheap(node(call))) return;
+    const int buffer = node(call).outputs[0].buffer;
+    if (!flow_.is_intermediate(buffer)) return;
+    const std::map<std::size_t, int> readers = readers_of(call);
+    if (readers.empty()) return;
+    Price price{.saved = bytes(buffer)};
     std::map<std::size_t, Chain> chains;
-    for (const auto& [group, reader] : last) {
-      Chain& chain = chains[group];
-      if (!trace(buffer, group, reader, chain)) return;
-      saved += bytes(buffer);
-      for (const auto& [place, moved] : chain.leaves) {
-        const int leaf = place.first;
-        if (!reads_[group].contains(place)) saved -= moved;
-        if (graph_.is_temporary(leaf) && !is_stored(leaf)) added.insert(leaf);
-        if (graph_.is_temporary(leaf) && flow_.last_use(leaf) < reader) longer.insert(leaf);
-      }
-      for (const int again : chain.calls)
-        flops += op_info(node(again).call.op).element_flops * node(again).outputs[0].numel();
+    for (const auto& [group, reader] : readers) {
+      if (groups_.opaque[group] || !trace(buffer, group, reader, chains[group])) return;
+      price.saved += bytes(buffer);
+      add_to(price, group, reader, chains[group]);
     }
-    int64_t kept = 0;
-    for (const int leaf : longer) kept += bytes(leaf);
-    for (const int leaf : added) saved -= bytes(leaf);
-    if (kept > bytes(buffer) || saved * kFlopsOfByte <= flops) return;
-    for (const auto& [group, chain] : chains) {
-      for (const int again : chain.calls) again_.insert({group, again});
-      for (const auto& [place, moved] : chain.leaves) {
-        reads_[group].insert(place);
-        int& reader = leaf_of_[place.first][group];
-        reader = std::max(reader, last[group]);
-      }
-    }
-    added_.insert(added.begin(), added.end());
+    if (!is_worth(price, bytes(buffer))) return;
+    for (const auto& [group, chain] : chains) repeat(group, readers.at(group), chain);
+    added_.insert(price.added.begin(), price.added.end());
     dropped_.insert(buffer);
+  }
+
+  // What stays in memory for some reader is still not read by groups that have all it follows from.
+  void consider_reads(int call) {
+    if (!is_cheap(node(call))) return;
+    const int buffer = node(call).outputs[0].buffer;
+    if (!flow_.is_intermediate(buffer) || dropped_.contains(buffer)) return;
+    for (const auto& [group, reader] : readers_of(call)) {
+      Chain chain;
+      if (groups_.opaque[group] || !trace(buffer, group, reader, chain)) continue;
+      Price price{.saved = bytes(buffer)};
+      add_to(price, group, reader, chain);
+      if (price.added.empty() && is_worth(price, 0)) repeat(group, reader, chain);
+    }
   }
 
   // --- The changed graph ---

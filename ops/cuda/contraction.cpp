@@ -9,6 +9,7 @@
 #include "brrr/ops/cuda/contraction_tiles.h"
 #include "brrr/ops/jit/compiler.h"
 #include "brrr/ops/jit/render.h"
+#include "brrr/ops/jit/tuning.h"
 #include "brrr/ops/matmul.h"
 #include "brrr/tensor/cuda_runtime.h"
 #include "brrr/tensor/fail.h"
@@ -201,12 +202,19 @@ bool is_generated(Device device, const BodySpec& spec, std::span<const Dims> str
          is_for_tiles(device, spec, *c, strides, aligned);
 }
 
-// The library takes batches of one stride; others are a call each, or copies.
+// The library takes batches of one stride; others are a call each, or copies. Of f32 factors whose
+// rows lie along the sum tiles take 0.84 to 0.97 of the library's time up to the sizes that were
+// measured, and 1.03 at 275 Gflop (bench/results/nvidia-h200-2026-11-22-tiles.json).
 bool is_better_alone(Device device, const BodySpec& spec, std::span<const Dims> strides,
                      bool aligned) {
+  constexpr int64_t kMostFlops = int64_t{1} << 35;
   const std::optional<Contraction> c = contraction_of(spec, strides);
-  return c && c->product.batch.size() > 1 && !is_small(spec, *c) &&
-         is_for_tiles(device, spec, *c, strides, aligned);
+  if (!c || is_small(spec, *c)) return false;
+  const MatrixProduct& p = c->product;
+  const bool is_f32 = spec.body.inputs[at(c->a)].dtype == f32;
+  const bool is_measured = jit::tuning().alone_f32 > 1 && is_f32 && spec.flops <= kMostFlops &&
+                           std::min(p.m, p.n) >= 64;
+  return (p.batch.size() > 1 || is_measured) && is_for_tiles(device, spec, *c, strides, aligned);
 }
 
 namespace {

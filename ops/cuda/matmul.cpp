@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 
 #include "brrr/ops/cuda/contiguous.h"
 #include "brrr/ops/cuda/hand_written.h"
@@ -62,11 +63,28 @@ Tensor spread_batch(const Tensor& x, const Tensor& result) {
   return contiguous_copy(make_view(x, shape, broadcast_strides(x.shape(), x.strides(), shape)));
 }
 
-// Whether one call over copies of operands beats so many calls, which run one after the other. A
-// short call and its launch take about the time in which a copy moves 8 MB.
-bool is_worth_copies(std::int64_t calls, const MatrixProduct& p, const Tensor& d) {
+// Whether one stride leads from each matrix of x to the next, and there are as many as in the
+// result.
+bool is_one_batch(const Tensor& x, const Tensor& result) {
+  const auto batch = [](std::span<const std::int64_t> dims) { return dims.first(dims.size() - 2); };
+  if (x.numel() / (x.size(-1) * x.size(-2)) != result.numel() / (result.size(-1) * result.size(-2)))
+    return false;
+  StridedSpace space = space_of(batch(x.shape()));
+  add_operand(space, batch(x.shape()), batch(x.strides()));
+  coalesce(space);
+  return space.rank <= 1;
+}
+
+// Whether one call over copies of the operands that are no batch beats so many calls, which run one
+// after the other. A short call and its launch take about the time in which a copy moves 8 MB.
+bool is_worth_copies(std::int64_t calls, const Tensor& a, const Tensor& b, const Tensor& d) {
   constexpr std::int64_t kMostCalls = 16, kBytesOfCall = 8 << 20;
-  const std::int64_t copied = d.numel() / (p.m * p.n) * (p.m + p.n) * p.k;
+  if (calls == 1 || !is_one_batch(d, d)) return false;
+  const std::int64_t batches = d.numel() / (d.size(-1) * d.size(-2));
+  std::int64_t copied = 0;
+  for (const Tensor* x : {&a, &b}) {
+    if (!is_one_batch(*x, d)) copied += batches * x->size(-1) * x->size(-2);
+  }
   return calls > kMostCalls ||
          (calls - 1) * kBytesOfCall > copied * static_cast<std::int64_t>(size_of(d.dtype()));
 }
@@ -105,15 +123,10 @@ void multiply(const Tensor& a, const Tensor& b, const Tensor* row, Tensor& d,
     multiply(a, b, row, result, stream);
     return copy_into(d, result);
   }
-  if (is_worth_copies(given->calls, asked, d)) {
-    // Each step leaves fewer tensors that do not fit
-    // together.
-    const auto spread = [&](const Tensor& x) {
-      return x.is_contiguous() &&
-             x.numel() / (x.size(-1) * x.size(-2)) == d.numel() / (d.size(-1) * d.size(-2));
-    };
-    if (!spread(a)) return multiply(spread_batch(a, d), b, row, d, stream);
-    if (!spread(b)) return multiply(a, spread_batch(b, d), row, d, stream);
+  if (is_worth_copies(given->calls, a, b, d)) {
+    // Each step leaves fewer tensors that do not fit together.
+    if (!is_one_batch(a, d)) return multiply(spread_batch(a, d), b, row, d, stream);
+    if (!is_one_batch(b, d)) return multiply(a, spread_batch(b, d), row, d, stream);
   }
 
   MatmulKey& key = given->key;

@@ -171,8 +171,10 @@ std::string strided(const Body& body, const Schedule& schedule) {
       "  for (int u = 0; u < U; ++u) {{\n"
       "    if (first + u * THREADS < space.count) {{\n",
       schedule.wide, loads);
-  const auto element = [](std::size_t operand) {
-    return fmt::format("offset[u][{0}] + e * (space.stride[{0}][RANK - 1] / W)", operand);
+  const auto element = [&](std::size_t operand) {
+    return schedule.broadcast >> operand & 1
+               ? fmt::format("offset[u][{}]", operand)
+               : fmt::format("offset[u][{0}] + e * (space.stride[{0}][RANK - 1] / W)", operand);
   };
   const Places places{
       [](std::size_t i) { return fmt::format("out{0} + offset[u][{0}]", i); },

@@ -194,6 +194,7 @@ class Loops {
   }
   // And of its element e.
   std::string element(std::size_t operand) const {
+    if (is_broadcast(operand)) return first_element(operand);
     return fmt::format("{1} + e * ({2}.stride[{0}][{3} - 1] / W)", operand, first_element(operand),
                        by_columns() ? "kept" : "reduced", by_columns() ? "RANK" : "REDUCED");
   }

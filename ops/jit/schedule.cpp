@@ -178,7 +178,8 @@ void set_width(Schedule& schedule, const ReductionLayout& layout) {
   int largest = 1;
   bool any = false;
   for (int k = 0; k < along.operands; ++k) {
-    const bool of_elements = (k == 0 && layout.inputs == 1) ||
+    // By rows an input that has one element for a row is in no vector.
+    const bool of_elements = (by_columns && k < layout.inputs) ||
                              (k < layout.reduced.operands && varies(layout.reduced, k));
     sizes[k] = of_elements ? layout.sizes[k] : std::uint8_t{0};
     largest = std::max<int>(largest, sizes[k]);
@@ -200,7 +201,7 @@ void set_width(Schedule& schedule, const ReductionLayout& layout) {
   schedule.width = within_bounds(schedule.width, layout.bound, along, &across);
   if (schedule.width == 1) return;
   for (int k = 0; k < along.operands; ++k) {
-    if (sizes[k] > 0 && along.stride[k][inner] == 0) schedule.broadcast |= 1u << k;
+    if (along.stride[k][inner] == 0) schedule.broadcast |= 1u << k;
   }
 }
 
@@ -239,13 +240,13 @@ int64_t schedule_columns(ReductionSchedule& schedule, const ReductionLayout& lay
                             power_of_two_from(kept / schedule.width));
   schedule.lanes = std::min(schedule.lanes, schedule.threads);
   // What fits the cache is read in narrow strips, down to a sector of 32 bytes, by as many blocks
-  // as keep half of the device busy, or three for each multiprocessor in clusters: that costs less
+  // as keep half of the device busy, or five for two multiprocessors in clusters: that costs less
   // than a second kernel.
   const int size = layout.sizes[0], sector = std::max(1, 32 / (schedule.width * size));
   if (kept * reduced * size <= tuned.column_strips << 20) {
     while (schedule.lanes > sector &&
            kept / schedule.width * device.cluster <
-               schedule.lanes * int64_t{device.multiprocessors} * (device.cluster > 1 ? 6 : 1) / 2)
+               schedule.lanes * int64_t{device.multiprocessors} * (device.cluster > 1 ? 5 : 1) / 2)
       schedule.lanes /= 2;
   }
   schedule.blocks = ceil_div(kept / schedule.width, schedule.lanes);

@@ -1,4 +1,6 @@
 // Fused steps on the CPU have eager's bits, compiled or interpreted.
+#include <algorithm>
+
 #include <brrr/graph/compile.h>
 #include <brrr/ops/functions.h>
 
@@ -79,6 +81,30 @@ TEST_CASE("a fused step computes again what it would keep for long", "[fuse]") {
   CHECK(lines_with(text, {"f32[96, 64],", "= fused"}) == 0);
   CHECK(lines_with(text, {"f32[96, 1], ", "bf16[96, 64] = fused", "max", "exp"}) == 1);
   CHECK(lines_with(text, {"= fused", "exp", "neg"}) == 1);
+}
+
+// The quotients stay, since a product reads them; the gradient's kernel still has no use for them.
+TEST_CASE("a kernel does not read what follows from its other operands", "[fuse]") {
+  const auto function = [](const Tensors& a) {
+    const Tensor scores = requires_grad_(detach(a[0]));
+    const Tensor loss = sum(square(matmul(softmax(scores, 1), a[1])) * a[2]);
+    return Tensors{grad(loss, scores), loss};
+  };
+  const Tensors arguments = {noise({96, 64}, 1), noise({64, 32}, 2), noise({96, 32}, 3)};
+  auto step = compile(function, {.mode = Mode::fused});
+  const Tensors got = step(arguments);
+  CHECK(bits_of(got) == bits_of(function(arguments)));
+  const std::vector<GeneratedKernel> kernels = step.kernels();
+  const auto gradient = std::ranges::find_if(kernels, [](const GeneratedKernel& kernel) {
+    return std::ranges::count(kernel.calls, "neg") > 0;
+  });
+  REQUIRE(gradient != kernels.end());
+  INFO(step.graph_text());
+  CHECK(std::ranges::count(gradient->calls, "exp") == 1);
+  CHECK(std::ranges::count_if(gradient->reads, [](const std::string& read) {
+          return read.find("f32[96, 64]") != std::string::npos &&
+                 read.find("by [") == std::string::npos;
+        }) == 2);  // the scores and the gradient of the quotients
 }
 
 TEST_CASE("a sum in f64 of what is transposed has eager's bits", "[fuse]") {

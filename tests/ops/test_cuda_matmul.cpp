@@ -384,6 +384,30 @@ TEST_CASE("settings of matmul hold for the process, guards for a thread and a sc
   CHECK(matmul_choice() == Choice::first);
 }
 
+// Heads of a projection have two batch strides: a small operand is copied, a large one is not.
+TEST_CASE("a product of heads is one call over a copy of what is no batch", "[cuda_matmul]") {
+  testing::FakeCuda fake({.with_nvrtc = true, .with_cublaslt = true});
+  {
+    const auto made = [](const Dims& shape) { return empty(shape, {.device = cuda()}); };
+    const auto calls = [](const Tensor& a, const Tensor& b) {
+      cu::count_calls(true);
+      matmul(a, b);
+      const long count = cu::call_count("cublasLtMatmul");
+      cu::count_calls(false);
+      return count;
+    };
+    const Tensor scores = made({8, 4, 64, 64}), projected = made({8, 64, 3, 4, 16});
+    const Tensor values = permute(select(projected, 2, 2), {0, 2, 1, 3});
+    CHECK(calls(scores, values) == 1);
+    CHECK(calls(transpose(scores, 2, 3), values) == 1);
+    const Tensor part = narrow(made({8, 5, 64, 64}), 1, 0, 4);
+    CHECK(calls(part, values) == 1);
+    // 67 MB, in two calls of half of it each.
+    CHECK(calls(narrow(made({2, 66, 256, 512}), 1, 0, 64), made({2, 64, 512, 8})) == 2);
+  }
+  CHECK(fake.problem() == "");
+}
+
 TEST_CASE("products through the table agree with the CPU, and plans are kept", "[cuda_matmul]") {
   const testing::Caching on;
   testing::FakeCuda fake({.with_nvrtc = true, .with_cublaslt = true});
