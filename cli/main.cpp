@@ -63,6 +63,7 @@ constexpr Bench kBenches[] = {
     {"pointwise", "Pointwise ops, relative to memory bandwidth", measure::bench_pointwise},
     {"matmul", "Matrix products, relative to direct BLAS calls", measure::bench_matmul},
     {"reduce", "Reductions, relative to memory bandwidth", measure::bench_reduce},
+    {"fused", "Fused kernels, relative to memory bandwidth", measure::bench_fused},
     {"steps", "Training steps, eager, replayed and fused; overhead of replays", bench_steps},
 };
 

@@ -9,7 +9,6 @@
 #include "brrr/ops/cuda/contraction_tiles.h"
 #include "brrr/ops/jit/compiler.h"
 #include "brrr/ops/jit/render.h"
-#include "brrr/ops/jit/tuning.h"
 #include "brrr/ops/matmul.h"
 #include "brrr/tensor/cuda_runtime.h"
 #include "brrr/tensor/fail.h"
@@ -189,7 +188,7 @@ bool is_for_tiles(Device device, const BodySpec& spec, const Contraction& c,
 
 // Tiles are about as fast as the library. Measured on an H200, bf16 4096 x 2048 x 512: a residual
 // costs 1 to 1.5 us of what a kernel of its own takes; a gelu, with its exponential and two
-// results, 9, no less than a kernel of its own.
+// results, 9, no less than a kernel of its own, and steps take 1.01 times as long with it.
 bool is_generated(Device device, const BodySpec& spec, std::span<const Dims> strides,
                   bool aligned) {
   constexpr int64_t kMostFlops = 8;  // of a result, after the product
@@ -204,7 +203,8 @@ bool is_generated(Device device, const BodySpec& spec, std::span<const Dims> str
 
 // The library takes batches of one stride; others are a call each, or copies. Of f32 factors whose
 // rows lie along the sum tiles take 0.84 to 0.97 of the library's time up to the sizes that were
-// measured, and 1.03 at 275 Gflop (bench/results/nvidia-h200-2026-11-22-tiles.json).
+// measured, and 1.03 at 275 Gflop (bench/results/nvidia-h200-2026-11-22-tiles.json). Of 16-bit
+// factors they take as long alone, but steps took 1.04 times as long with them.
 bool is_better_alone(Device device, const BodySpec& spec, std::span<const Dims> strides,
                      bool aligned) {
   constexpr int64_t kMostFlops = int64_t{1} << 35;
@@ -212,8 +212,7 @@ bool is_better_alone(Device device, const BodySpec& spec, std::span<const Dims> 
   if (!c || is_small(spec, *c)) return false;
   const MatrixProduct& p = c->product;
   const bool is_f32 = spec.body.inputs[at(c->a)].dtype == f32;
-  const bool is_measured = jit::tuning().alone_f32 > 1 && is_f32 && spec.flops <= kMostFlops &&
-                           std::min(p.m, p.n) >= 64;
+  const bool is_measured = is_f32 && spec.flops <= kMostFlops && std::min(p.m, p.n) >= 64;
   return (p.batch.size() > 1 || is_measured) && is_for_tiles(device, spec, *c, strides, aligned);
 }
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "brrr/ops/cuda/hand_written.h"
-#include "brrr/ops/jit/tuning.h"
 #include "brrr/tensor/cuda_runtime.h"
 #include "brrr/tensor/error.h"
 
@@ -358,11 +357,10 @@ std::string matmul_tiles_text(const TileConfig& c, DType dtype, TileMajors major
              "constexpr int kTileM = {}, kTileN = {}, kStages = {}, kConsumers = {};\n"
              "constexpr bool kPingPong = {}, kMnMajorA = {}, kMnMajorB = {};\n"
              "constexpr int kClusterM = {}, kClusterN = {}, kSplits = {};\n"
-             "constexpr int kBlocksPerMultiprocessor = {};\n"
-             "constexpr bool kStartsNext = {};\n",
+             "constexpr int kBlocksPerMultiprocessor = {};\n",
              c.tile_m, c.tile_n, stages_of(c, epilogue), c.consumers, c.ping_pong,
              majors.a == Major::mn, majors.b == Major::mn, c.cluster_m, c.cluster_n, c.splits,
-             c.blocks, jit::tuning().tiles_start_next > 1) +
+             c.blocks) +
          instruction_text(c.tile_n, dtype, majors) + text::matmul_tiles_instructions_inl +
          epilogue.text + text::matmul_tiles_geometry_inl + text::matmul_tiles_epilogue_inl +
          text::matmul_tiles_cu;

@@ -180,7 +180,6 @@ extern "C" __global__ void __cluster_dims__(kCluster) __launch_bounds__(kThreads
                  const __grid_constant__ StagedMaps maps, const __grid_constant__ TileProblem p,
                  const __grid_constant__ Epilogue epilogue) {
   wait_for_previous_kernel();
-  if (kStartsNext) start_next_kernel();
   extern __shared__ u8 dynamic[];
   __shared__ u64 barriers[2 * kStages + kConsumerThreads / 32 * kBuffers];
   Shared shared;

@@ -18,8 +18,6 @@ namespace brrr::jit {
   X(row_threads, 256)                                                                          \
   X(row_unroll, 4)                                                                             \
   X(row_warp_vectors, 2048) /* rows of up to so many vectors go to one warp, or less of one */ \
-  X(alone_f32, 1)                                                                              \
-  X(tiles_start_next, 1)                                                                       \
   X(column_threads, 256)                                                                       \
   X(column_unroll, 2)  /* elements of a column that a thread has, at least */                  \
   X(column_lanes, 32)  /* at most, side by side */                                             \

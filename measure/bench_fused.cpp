@@ -1,0 +1,137 @@
+// Fused kernels, relative to the bandwidth of a copy. Each case states the bytes that it must read
+// and write when nothing goes through memory twice.
+#include "brrr/autograd/autograd.h"
+#include "brrr/graph/compile.h"
+#include "brrr/measure/bench.h"
+#include "brrr/measure/limits.h"
+#include "brrr/nn/losses.h"
+#include "brrr/ops/functions.h"
+#include "brrr/tensor/fail.h"
+#include "brrr/tensor/thread_pool.h"
+
+#include <fmt/format.h>
+
+namespace brrr::measure {
+namespace {
+
+using Function = std::function<Tensor(const Tensor&)>;
+
+// What a case reads and writes in place of its arguments, so that nothing is copied.
+struct Operands {
+  Tensor x, gradient, targets;  // targets: of each row
+};
+
+struct Case {
+  std::string name;
+  double passes;  // over the elements of x
+  std::function<Tensor(const Operands&)> compute;
+};
+
+// n times x * a + b.
+Tensor chain(Tensor x, int length) {
+  for (int i = 0; i < length; ++i) x = i % 2 ? x + 0.25 : x * 0.75;
+  return x;
+}
+
+std::vector<Case> chains() {
+  const auto of = [](Function f) {
+    return [f = std::move(f)](const Operands& o) { return f(o.x); };
+  };
+  return {
+      {"cos", 2, of([](const Tensor& x) { return cos(x); })},
+      {"cos of cos", 2, of([](const Tensor& x) { return cos(cos(x)); })},
+      {"relu", 2, of([](const Tensor& x) { return relu(x); })},
+      {"gelu", 2, of([](const Tensor& x) { return gelu(x); })},
+      {"chain of 4", 2, of([](const Tensor& x) { return chain(x, 4); })},
+      {"chain of 16", 2, of([](const Tensor& x) { return chain(x, 16); })},
+  };
+}
+
+// Over rows; each also with its gradient with respect to x.
+std::vector<Case> rows(std::int64_t columns, const Options& options) {
+  const Tensor weight = rand({columns}, options), bias = rand({columns}, options);
+  const auto add = [](std::vector<Case>& cases, const char* name, Function f) {
+    cases.push_back({name, 2, [f](const Operands& o) { return f(o.x); }});
+    cases.push_back({fmt::format("{} backward", name), 3, [f](const Operands& o) {
+                       const Tensor x = requires_grad_(detach(o.x));
+                       return grad(sum(f(x) * o.gradient), x);
+                     }});
+  };
+  std::vector<Case> cases;
+  add(cases, "softmax", [](const Tensor& x) { return softmax(x, 1); });
+  add(cases, "layer norm", [=](const Tensor& x) { return layer_norm(x, 1, weight, bias); });
+  add(cases, "rms norm", [=](const Tensor& x) { return rms_norm(x, 1, weight); });
+  cases.push_back({"cross entropy", 1, [](const Operands& o) {
+                     return nn::cross_entropy(o.x, o.targets, nn::Reduction::none);
+                   }});
+  cases.push_back({"cross entropy backward", 2, [](const Operands& o) {
+                     const Tensor x = requires_grad_(detach(o.x));
+                     return grad(nn::cross_entropy(x, o.targets), x);
+                   }});
+  return cases;
+}
+
+class Bench {
+ public:
+  explicit Bench(const BenchOptions& options)
+      : options_(options),
+        limit_(bandwidth_limit(
+            options, {options.device.is_cpu() ? plain_add(kCpuElements, num_threads()) : Batch(),
+                      12.0 * static_cast<double>(kCpuElements), "plain loop of adds"})) {}
+
+  void run(const Case& one, DType dtype, std::int64_t rows, std::int64_t columns, int sets) {
+    const std::string name =
+        fmt::format("fused/{} {}x{} {}", one.name, rows, columns, name_of(dtype));
+    options_.progress(name);
+    const Options here{.dtype = dtype, .device = options_.device};
+    // Calls cycle through several sets of operands, so that none is cached.
+    std::vector<Compiled<std::function<void()>>> steps;
+    for (int i = 0; i < sets; ++i) {
+      const Operands operands{
+          randn({rows, columns}, here), randn({rows, columns}, here),
+          remainder(arange(rows, {.dtype = i64, .device = options_.device}) * 7, columns)};
+      const Tensor result = contiguous(one.compute(operands));
+      steps.push_back(
+          compile(std::function<void()>([=, compute = one.compute, to = result]() mutable {
+                    copy_(to, compute(operands));
+                  }),
+                  {.mode = Mode::fused, .fallback = OnFallback::refuse}));
+      for (int call = 0; call < 2; ++call) steps.back()();
+    }
+    std::size_t next = 0;
+    const Batch ours = device_batch(options_.device, [&] { steps[next++ % steps.size()](); });
+    const auto [timing, bare] = time_both(ours, limit_.batch, options_.sampling());
+    const double bytes =
+        one.passes * static_cast<double>(rows * columns) * static_cast<double>(size_of(dtype));
+    results_.push_back(
+        rate_result(name, options_.device, "GB/s", bytes, timing, limit_.bytes, bare, limit_.name));
+  }
+
+  Results take() { return std::move(results_); }
+
+ private:
+  static constexpr std::int64_t kCpuElements = 1 << 23;
+  BenchOptions options_;
+  BandwidthLimit limit_;
+  Results results_;
+};
+
+}  // namespace
+
+Results bench_fused(const BenchOptions& options) {
+  manual_seed(options.seed);
+  const bool on_cpu = options.device.is_cpu();
+  Bench bench(options);
+  const std::int64_t side = options.quick ? 256 : on_cpu ? 2896 : 16384;
+  for (const Case& one : chains()) bench.run(one, f32, side, side, 1);
+  const std::int64_t count = options.quick ? 64 : on_cpu ? 2048 : 16384;
+  for (const std::int64_t columns : {4096, 1000}) {
+    for (const DType dtype : {f32, bf16}) {
+      for (const Case& one : rows(columns, {.dtype = dtype, .device = options.device}))
+        bench.run(one, dtype, count, columns, on_cpu ? 1 : 4);
+    }
+  }
+  return bench.take();
+}
+
+}  // namespace brrr::measure
