@@ -90,8 +90,8 @@ inline Agreement agreement_of(std::span<const double> wanted, std::span<const do
   return result;
 }
 
-// What a mode's losses may differ by: fused steps on CUDA add in another order than eager, and fast
-// ones round less often.
+// The tolerance of a mode's losses: fused steps on CUDA reduce in another order than eager ones,
+// and Rounding::fast rounds less often.
 inline double loss_bound(const TrainingOptions& options) {
   if (options.mode != Mode::fused) return 0;
   const bool rounds_alike = options.rounding == Rounding::eager || options.toy.dtype == f32;

@@ -57,9 +57,9 @@ enum class Mode : std::uint8_t {
 
 // How generated kernels of a fused step round.
 enum class Rounding : std::uint8_t {
-  eager,  // as the calls would, one by one: 16-bit results to their type, nothing contracted
-  // As few times as it goes: values inside a kernel are f32 or wider. On CUDA products and sums
-  // contract, and quotients and square roots are off by up to 2 units of the last place.
+  eager,  // every intermediate to its dtype, as the calls one by one do; no contraction to fma
+  // Intermediates of f16 and bf16 stay in f32. On CUDA a product and a sum may contract to an fma,
+  // and quotients and square roots have errors of up to 2 ulp.
   fast,
 };
 

@@ -130,10 +130,10 @@ class Fusion {
 
   void merge(int producer, int consumer);
 
-  // Reductions of one tensor by one order (a norm's gradients of its scale and of its shift) are
-  // one kernel, though neither reads what the other makes.
+  // Merges independent reductions that read one tensor in the same order, such as the gradients of
+  // a norm's scale and shift: the tensor is read once.
   void merge_siblings();
-  // The group of both; none where they do not read elements of a tensor alike.
+  // The merged group, or none if the two share no access to a tensor.
   std::optional<Group> side_by_side(int one, int other) const;
 
   // Group `merged` takes the place of two.
@@ -196,7 +196,8 @@ class Fusion {
 
   // Whether anybody but the members of the two groups reads what the first one makes.
   bool is_needed_outside(const Group& group, const Group& other) const;
-  // Whether calls of neither read it that are not sums, which could join them.
+  // Whether a call outside of both reads the first one's result and is no reduction. A reduction
+  // could still be merged, so it does not count.
   bool is_awaited_outside(const Group& group, const Group& other) const;
 
   // Whether a result must be in memory: it escapes, or a call reads it that is not `inside`.

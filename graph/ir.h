@@ -151,7 +151,7 @@ struct Graph {
   std::vector<Name> names;
   std::vector<RequiredFusion> required;
   std::vector<Unfused> unfused;  // of a fused graph
-  bool fast = false;             // its generated kernels round less than eager calls do
+  bool fast = false;             // Rounding::fast
 
   bool is_temporary(int buffer) const {
     return buffers[static_cast<std::size_t>(buffer)].kind == Buffer::Kind::temporary;

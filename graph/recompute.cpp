@@ -3,8 +3,8 @@
 // the bytes of the scores, from which both follow with a handful of operations.
 //
 // A value qualifies if all groups that read it can compute it from what they read anyway, or from
-// fewer bytes than it has, so that neither the traffic nor (but for a number of each row) the live
-// memory of a step grows.
+// fewer bytes than it has. So neither the memory traffic of a step grows nor, except for statistics
+// of rows, its live memory.
 #include "brrr/graph/recompute.h"
 
 #include <algorithm>
@@ -97,10 +97,11 @@ class Recomputation {
     return true;
   }
 
-  // What it costs to compute a value again.
+  // Benefit and cost of recomputing a value.
   struct Price {
-    int64_t saved = 0, flops = 0;  // bytes that are not moved, operations that are repeated
-    std::set<int> added = {}, longer = {};  // buffers that are stored for it, or live longer
+    int64_t saved = 0, flops = 0;  // bytes of memory traffic saved; operations repeated
+    std::set<int> added = {},
+                  longer = {};  // buffers that must be stored, whose lifetime is extended
   };
   void add_to(Price& price, std::size_t group, int reader, const Chain& chain) const {
     for (const auto& [place, moved] : chain.leaves) {
@@ -112,7 +113,7 @@ class Recomputation {
     for (const int again : chain.calls)
       price.flops += op_info(node(again).call.op).element_flops * node(again).outputs[0].numel();
   }
-  // `freed`: bytes that are no longer live.
+  // `freed`: bytes whose lifetime ends with the recomputation.
   bool is_worth(const Price& price, int64_t freed) const {
     int64_t saved = price.saved, kept = 0;
     for (const int leaf : price.longer) kept += bytes(leaf);
@@ -161,7 +162,8 @@ class Recomputation {
     dropped_.insert(buffer);
   }
 
-  // What stays in memory for some reader is still not read by groups that have all it follows from.
+  // A value that one reader needs in memory is still recomputed by readers that already load
+  // everything it is computed from: they load one operand less.
   void consider_reads(int call) {
     if (!is_cheap(node(call))) return;
     const int buffer = node(call).outputs[0].buffer;

@@ -1,5 +1,5 @@
-// Fused kernels, relative to the bandwidth of a copy. Each case states the bytes that it must read
-// and write when nothing goes through memory twice.
+// Fused kernels, relative to the bandwidth of a copy. The bytes of a case are those of its operands
+// and results, each once.
 #include "brrr/autograd/autograd.h"
 #include "brrr/graph/compile.h"
 #include "brrr/measure/bench.h"
@@ -16,18 +16,18 @@ namespace {
 
 using Function = std::function<Tensor(const Tensor&)>;
 
-// What a case reads and writes in place of its arguments, so that nothing is copied.
+// Captured by the step rather than passed to it: arguments of a replay are copied.
 struct Operands {
   Tensor x, gradient, targets;  // targets: of each row
 };
 
 struct Case {
   std::string name;
-  double passes;  // over the elements of x
+  double passes;  // tensors of the shape of x that are read or written
   std::function<Tensor(const Operands&)> compute;
 };
 
-// n times x * a + b.
+// `length` cheap ops.
 Tensor chain(Tensor x, int length) {
   for (int i = 0; i < length; ++i) x = i % 2 ? x + 0.25 : x * 0.75;
   return x;
@@ -84,7 +84,7 @@ class Bench {
         fmt::format("fused/{} {}x{} {}", one.name, rows, columns, name_of(dtype));
     options_.progress(name);
     const Options here{.dtype = dtype, .device = options_.device};
-    // Calls cycle through several sets of operands, so that none is cached.
+    // Calls cycle through several sets of operands, to exceed the cache.
     std::vector<Compiled<std::function<void()>>> steps;
     for (int i = 0; i < sets; ++i) {
       const Operands operands{

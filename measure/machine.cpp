@@ -16,6 +16,7 @@
 
 #include "brrr/ops/cpu/blas.h"
 #include "brrr/ops/cpu/loops.h"
+#include "brrr/ops/cpu/matmul_avx512.h"
 #include "brrr/ops/jit/disk_cache.h"
 #include "brrr/tensor/runtime.h"
 #include "brrr/tensor/thread_pool.h"
@@ -55,6 +56,7 @@ Processor describe_processor() {
   if (p.model.empty()) p.model = "unknown";
   p.isa = vector_instructions();
   p.kernels = on_cpu::loops->isa;
+  if (on_cpu::uses_avx512_products()) p.kernels += ", f32 products: avx512";
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
   p.threads = sched_getaffinity(0, sizeof allowed, &allowed) == 0

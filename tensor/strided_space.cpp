@@ -87,7 +87,7 @@ void sort_dims(StridedSpace& space) {
   const auto before = [&space](int a, int b) {
     for (int k = 0; k < space.operands; ++k) {
       const std::int64_t x = std::abs(space.stride[k][a]), y = std::abs(space.stride[k][b]);
-      // An operand that stands still along one of them says nothing.
+      // An operand that is broadcast along either has no preference.
       if (x != y && x != 0 && y != 0) return x > y;
     }
     return false;

@@ -188,7 +188,7 @@ bool is_for_tiles(Device device, const BodySpec& spec, const Contraction& c,
 
 // Tiles are about as fast as the library. Measured on an H200, bf16 4096 x 2048 x 512: a residual
 // costs 1 to 1.5 us of what a kernel of its own takes; a gelu, with its exponential and two
-// results, 9, no less than a kernel of its own, and steps take 1.01 times as long with it.
+// results, 9, no less than a kernel of its own; it made steps 1 % slower.
 bool is_generated(Device device, const BodySpec& spec, std::span<const Dims> strides,
                   bool aligned) {
   constexpr int64_t kMostFlops = 8;  // of a result, after the product
@@ -201,10 +201,10 @@ bool is_generated(Device device, const BodySpec& spec, std::span<const Dims> str
          is_for_tiles(device, spec, *c, strides, aligned);
 }
 
-// The library takes batches of one stride; others are a call each, or copies. Of f32 factors whose
-// rows lie along the sum tiles take 0.84 to 0.97 of the library's time up to the sizes that were
-// measured, and 1.03 at 275 Gflop (bench/results/nvidia-h200-2026-11-22-tiles.json). Of 16-bit
-// factors they take as long alone, but steps took 1.04 times as long with them.
+// A batch with two strides would be a library call for each outer index, or copies. TF32 products
+// with K-major factors take 0.79 to 1.01 of the library's time up to 9 Gflop, 1.03 at 275
+// (bench/results/nvidia-h200-2026-11-22-tiles.json). 16-bit products take as long as the library's
+// in isolation, but made steps 4 % slower (nvidia-h200-2026-11-23-steps.json).
 bool is_better_alone(Device device, const BodySpec& spec, std::span<const Dims> strides,
                      bool aligned) {
   constexpr int64_t kMostFlops = int64_t{1} << 35;

@@ -63,8 +63,7 @@ Tensor spread_batch(const Tensor& x, const Tensor& result) {
   return contiguous_copy(make_view(x, shape, broadcast_strides(x.shape(), x.strides(), shape)));
 }
 
-// Whether one stride leads from each matrix of x to the next, and there are as many as in the
-// result.
+// Whether the matrices of x are a strided batch: one stride, as many matrices as the result has.
 bool is_one_batch(const Tensor& x, const Tensor& result) {
   const auto batch = [](std::span<const std::int64_t> dims) { return dims.first(dims.size() - 2); };
   if (x.numel() / (x.size(-1) * x.size(-2)) != result.numel() / (result.size(-1) * result.size(-2)))
@@ -75,8 +74,8 @@ bool is_one_batch(const Tensor& x, const Tensor& result) {
   return space.rank <= 1;
 }
 
-// Whether one call over copies of the operands that are no batch beats so many calls, which run one
-// after the other. A short call and its launch take about the time in which a copy moves 8 MB.
+// Whether copying the operands that are no strided batch, for one call of the library, beats
+// `calls` serial ones. A short call with its launch takes about as long as copying 8 MB.
 bool is_worth_copies(std::int64_t calls, const Tensor& a, const Tensor& b, const Tensor& d) {
   constexpr std::int64_t kMostCalls = 16, kBytesOfCall = 8 << 20;
   if (calls == 1 || !is_one_batch(d, d)) return false;
@@ -124,7 +123,7 @@ void multiply(const Tensor& a, const Tensor& b, const Tensor* row, Tensor& d,
     return copy_into(d, result);
   }
   if (is_worth_copies(given->calls, a, b, d)) {
-    // Each step leaves fewer tensors that do not fit together.
+    // One operand at a time; the recursion checks the other one.
     if (!is_one_batch(a, d)) return multiply(spread_batch(a, d), b, row, d, stream);
     if (!is_one_batch(b, d)) return multiply(a, spread_batch(b, d), row, d, stream);
   }

@@ -10,8 +10,8 @@
 namespace brrr::jit {
 namespace {
 
-// The bits of an f32, rounded to a 16-bit type: a number that `where` may choose needs no rounding
-// then (is_rounded).
+// The bits of an f32 rounded to a 16-bit type. Scalars that `where` selects are rounded here, once,
+// so the selected element needs no rounding (is_rounded).
 std::uint64_t rounded(std::uint64_t bits, DType half) {
   const auto value = std::bit_cast<float>(static_cast<std::uint32_t>(bits));
   return std::bit_cast<std::uint32_t>(half == f16 ? static_cast<float>(Float16(value))

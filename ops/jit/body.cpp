@@ -108,7 +108,7 @@ std::vector<Level> levels_of(const Body& body) {
 
 namespace {
 
-// The operands of which an expression is one.
+// The operands that an expression passes through unchanged.
 std::span<const int> choices_of(const Body::Value& value) {
   if (value.kind != Kind::expression) return {};
   if (value.text == "a") return value.operands;
@@ -142,7 +142,7 @@ bool is_rounded(const Body& body, int number) {
   const Body::Value& value = body.value(number);
   if (!body.strict || !is_half(value.dtype)) return false;
   const std::span<const int> choices = choices_of(value);
-  // A number that `where` may choose has the type's precision (add_call.cpp).
+  // Scalar operands of `where` are rounded when the body is made (add_call.cpp).
   const bool chooses = std::ranges::all_of(choices, [&](int choice) {
     return body.value(choice).dtype == value.dtype ||
            (value.select && body.value(choice).kind == Kind::scalar);

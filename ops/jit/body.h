@@ -70,7 +70,7 @@ struct Body {
 
   std::string name;     // also the entry
   bool strict = false;  // round every half value as if it had been stored
-  bool fast = false;    // on CUDA, contract, and divide and take roots with small errors
+  bool fast = false;    // on CUDA: contraction, approximate division and square root
   std::vector<Operand> inputs, outputs;
   std::vector<DType> scalars;  // register types: never a half
   // Coordinates that values may ask for. Each is an operand without memory: its strides in the
@@ -104,8 +104,8 @@ struct Level {
 };
 std::vector<Level> levels_of(const Body& body);
 
-// Whether a value is rounded to its 16-bit type, as if it had been stored: not where that changes
-// nothing, since it is one of several such values, or is only stored.
+// Whether a value is explicitly rounded to its 16-bit dtype. Not if that would be redundant: it
+// passes an operand through that has the dtype already, or its only uses are stores, which round.
 bool is_rounded(const Body& body, int value);
 
 // Throws unless values are in order, operands exist and are of the kind that is asked for.

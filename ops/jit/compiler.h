@@ -24,7 +24,7 @@ namespace brrr::jit {
 
 struct CompileOptions {
   bool random = false;  // philox.inl after the prelude
-  bool fast = false;    // contraction; quotients and roots that are not rounded right
+  bool fast = false;    // contraction, approximate division and square root
   // For this architecture and no later one: sm_90a, which has wgmma.
   bool architecture_specific = false;
 };

@@ -59,12 +59,13 @@ struct Pass {
   std::vector<int> outputs;     // that it writes per element
   std::vector<int> elements;    // values that it computes for each element
   std::vector<int> results;     // expressions of the row that follow from its reductions
-  // Values that stay in registers from the pass that computes them to later ones (keep_values).
-  std::vector<int> leaves, finds;
+  // Values that it computes for later passes, and that earlier ones computed: they are kept in
+  // registers in between (keep_values).
+  std::vector<int> live_out, live_in;
 };
 std::vector<Pass> passes_of(const Body& body);
-// Passes over elements that stay in registers need not compute a value twice: what later ones ask
-// for stays as well, unless that is more than `most` values.
+// For passes over elements in registers: a value that several passes use is computed by the first
+// and kept in registers, unless that takes more than `most` values an element.
 void keep_values(const Body& body, std::vector<Pass>& passes, int most);
 // Values that a row has before any pass.
 std::vector<int> values_of_rows(const Body& body);
@@ -81,8 +82,7 @@ std::string converted(const Body& body, int value, DType type);
 std::string computation(const Body& body, int value, bool again = false);
 // The function that computes an expression.
 std::string function_name(const Body& body, int value);
-// Whether an expression also takes a Guard (prelude.inl), which finds out whether its result is
-// right.
+// Whether an expression takes a Guard (prelude.inl): its result is right unless that fails.
 bool is_guarded(const Body::Value& value);
 // Statements that compute values in order.
 std::string statements(const Body& body, const std::vector<int>& values, int pass = 0);
@@ -111,7 +111,7 @@ std::string constant_arguments(const Body& body);
 // Of a body with reductions: struct Row, what is known of a row; struct Partial<pass>, accumulators
 // of the pass; and
 //   begin_row(row, inputs..., constants..., offset of each input)
-//   visit<pass>(partial, row, elements..., constants..., index, v<found>..., k<left>...,
+//   visit<pass>(partial, row, elements..., constants..., index, v<live in>..., k<live out>...,
 //   y<output>..., guard)                                         an element enters
 //   finish(row, partial, constants..., elements)                 results of a pass
 //   leave(row, outputs..., constants..., offset of each output)  results are written

@@ -58,17 +58,17 @@ std::string partial(const Body& body, std::size_t number, const Pass& pass) {
                     number, fields, start, join, shuffle);
 }
 
-// visit<pass>(p, row, elements..., constants..., index, v<found>..., k<left>..., y<output>...): one
-// element enters the reductions of a pass and gives its outputs.
+// visit<pass>(p, row, elements..., constants..., index, v<live in>..., k<live out>...,
+// y<output>...): one element enters the reductions of a pass and gives its outputs.
 std::string visit(const Body& body, std::size_t number, const Pass& pass) {
   const bool guarded = is_guarded(body, pass);
   std::string text =
       fmt::format("{}BRRR_FN void visit{}(", guarded ? "template <class Guard>\n" : "", number);
   if (!pass.reductions.empty()) text += fmt::format("Partial{}& p, ", number);
   text += "const Row& row, " + element_parameters(body) + constant_parameters(body) + "i64 index";
-  for (const int v : pass.finds)
+  for (const int v : pass.live_in)
     text += fmt::format(", {} {}", register_name(body.value(v).dtype), name_of_value(body, v));
-  for (const int v : pass.leaves)
+  for (const int v : pass.live_out)
     text += fmt::format(", {}& k{}", register_name(body.value(v).dtype), v);
   for (const int o : pass.outputs) {
     text +=
@@ -76,7 +76,7 @@ std::string visit(const Body& body, std::size_t number, const Pass& pass) {
   }
   if (guarded) text += ", Guard& guard";
   text += ") {\n" + statements(body, pass.elements, static_cast<int>(number));
-  for (const int v : pass.leaves) text += fmt::format("  k{} = {};\n", v, name_of_value(body, v));
+  for (const int v : pass.live_out) text += fmt::format("  k{} = {};\n", v, name_of_value(body, v));
   for (const int r : pass.reductions) {
     const Body::Value& value = body.value(r);
     const std::string_view type = register_name(value.type);

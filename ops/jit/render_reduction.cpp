@@ -92,11 +92,11 @@ class Loops {
     return text;
   }
 
-  // All vectors of a row, which stay in p<k>[U], and room for what passes leave for later ones.
+  // Loads all vectors of a row into p<k>[U], and declares the values that are live between passes.
   std::string load_once(const std::vector<Pass>& passes) const {
     std::string room;
     for (const Pass& pass : passes) {
-      for (const int v : pass.leaves)
+      for (const int v : pass.live_out)
         room += fmt::format("  {} k{}[U][W];\n", register_name(body_.value(v).dtype), v);
     }
     return packs("  ") + room +
@@ -225,8 +225,8 @@ class Loops {
         [&](std::size_t k) { return fmt::format("in{} + {}", k, element(k)); },
         [&](std::size_t k) { return element(body_.inputs.size() + k); });
     text += constant_arguments(body_) + std::string(index);
-    for (const int v : pass.finds) text += fmt::format(", k{}[u][e]", v);
-    for (const int v : pass.leaves) text += fmt::format(", k{}[u][e]", v);
+    for (const int v : pass.live_in) text += fmt::format(", k{}[u][e]", v);
+    for (const int v : pass.live_out) text += fmt::format(", k{}[u][e]", v);
     for (const int o : pass.outputs) text += fmt::format(", y{}[e]", o);
     return text + (is_guarded(body_, pass) ? ", guard);\n" : ");\n");
   }
@@ -344,7 +344,7 @@ constexpr std::string_view kOffsets =
     "#pragma unroll\n{0}for (int k = 0; k < {3}; ++k) offset[k] = {1}[k] + e * (kept.stride[{2} + "
     "k][RANK - 1] / W);\n";
 
-// The first block of a cluster joins what the others have, in their order.
+// The first block of a cluster combines the partial results of the others, in order of their rank.
 constexpr std::string_view kAcrossCluster = R"(  cluster_barrier();
   if (block.y() == 0) {{
 #pragma unroll 1
@@ -453,8 +453,9 @@ Kernel join_kernel(const Body& body, const Schedule& schedule) {
   return kernel;
 }
 
-// The body where elements that are divided by a number of their row are multiplied by its inverse
-// and corrected: the same bits, in half of the instructions. Fast bodies need no correction.
+// Strength reduction: divisions of elements by a row value become multiplications by its
+// reciprocal, computed once a row. A fast body leaves it at that; others correct the product to the
+// bits of the division.
 Body with_inverses(const Body& body) {
   const std::vector<Level> levels = levels_of(body);
   const auto level = [&](int value) { return levels[static_cast<std::size_t>(value)]; };

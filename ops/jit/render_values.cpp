@@ -82,7 +82,7 @@ std::vector<Pass> passes_of(const Body& body) {
 
 void keep_values(const Body& body, std::vector<Pass>& passes, int most) {
   std::vector<Pass> keeping = passes;
-  std::vector<int> made(body.values.size(), -1);  // by value: the pass that computes it
+  std::vector<int> made(body.values.size(), -1);  // the pass that computes each value
   std::vector<int> kept;
   for (std::size_t n = 0; n < keeping.size(); ++n) {
     Pass& pass = keeping[n];
@@ -90,8 +90,8 @@ void keep_values(const Body& body, std::vector<Pass>& passes, int most) {
     const auto computes = [&](int value) {
       if (!std::binary_search(pass.elements.begin(), pass.elements.end(), value)) return false;
       if (made[static_cast<std::size_t>(value)] < 0) return true;
-      if (std::find(pass.finds.begin(), pass.finds.end(), value) == pass.finds.end())
-        pass.finds.push_back(value);
+      if (std::find(pass.live_in.begin(), pass.live_in.end(), value) == pass.live_in.end())
+        pass.live_in.push_back(value);
       return false;
     };
     for (const int r : pass.reductions)
@@ -108,10 +108,10 @@ void keep_values(const Body& body, std::vector<Pass>& passes, int most) {
       if (kind != Kind::input && kind != Kind::index)
         made[static_cast<std::size_t>(value)] = static_cast<int>(n);
     }
-    for (const int value : pass.finds) {
+    for (const int value : pass.live_in) {
       if (std::find(kept.begin(), kept.end(), value) != kept.end()) continue;
       kept.push_back(value);
-      keeping[static_cast<std::size_t>(made[static_cast<std::size_t>(value)])].leaves.push_back(
+      keeping[static_cast<std::size_t>(made[static_cast<std::size_t>(value)])].live_out.push_back(
           value);
     }
   }

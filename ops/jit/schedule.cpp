@@ -142,8 +142,8 @@ bool varies(const StridedSpace& space, int operand) {
 }
 
 // Where both kinds of dimensions have more than one element: neighbouring threads go along
-// whichever elements are neighbours in memory. Operands that vary along both decide, by the bytes
-// of an element; of a tie, the first one.
+// whichever elements are neighbours in memory. Operands that vary along both vote, weighted by
+// their element size; the first one decides a tie.
 bool goes_by_columns(const ReductionLayout& layout) {
   if (layout.kept.count() <= 1 || layout.reduced.count() <= 1) return layout.kept.count() > 1;
   const auto by_columns = [&layout](int operand) {
@@ -160,7 +160,7 @@ bool goes_by_columns(const ReductionLayout& layout) {
   return balance != 0 ? balance > 0 : by_columns(lead);
 }
 
-// Inputs that have elements of their own along a row.
+// The number of inputs that vary along a row.
 int count_of_elements(const ReductionLayout& layout) {
   int count = 0;
   for (int k = 0; k < layout.inputs; ++k) count += layout.sizes[k] > 0 && varies(layout.reduced, k);
@@ -178,7 +178,7 @@ void set_width(Schedule& schedule, const ReductionLayout& layout) {
   int largest = 1;
   bool any = false;
   for (int k = 0; k < along.operands; ++k) {
-    // By rows an input that has one element for a row is in no vector.
+    // By rows, an input with one element a row is not loaded in vectors.
     const bool of_elements = (by_columns && k < layout.inputs) ||
                              (k < layout.reduced.operands && varies(layout.reduced, k));
     sizes[k] = of_elements ? layout.sizes[k] : std::uint8_t{0};
@@ -216,8 +216,8 @@ void keep_rows(Schedule& schedule, const ReductionLayout& layout, int64_t vector
   schedule.exact = schedule.keeps && vectors == int64_t{schedule.unroll} * threads;
 }
 
-// How many parts of a column a cluster takes: as many as fill the device, with so many loads each
-// that a thread's share is worth the join. 1: a cluster cannot fill it, or need not.
+// The number of blocks of a cluster that share a column: enough to fill the device, as long as each
+// thread keeps enough loads to amortize the join. 1: no cluster.
 int column_cluster(int64_t blocks, int64_t loads, DeviceShape device) {
   const Tuning& tuned = tuning();
   int cluster = 1;
@@ -271,7 +271,8 @@ int64_t schedule_rows(ReductionSchedule& schedule, const ReductionLayout& layout
                        : std::min(32, power_of_two_from(vectors));
   schedule.unroll = tuned.row_unroll;
   if (layout.passes > 1) {
-    // What one warp cannot keep goes to as many as have few elements each.
+    // A row that does not fit the registers of one warp gets more warps, with few elements a
+    // thread.
     constexpr int kFew = 16;
     keep_rows(schedule, layout, vectors, schedule.lanes);
     while (!schedule.keeps && schedule.lanes < schedule.threads) {

@@ -20,11 +20,10 @@ enum class Walk : std::uint8_t {
 
 struct Schedule {
   Walk walk = Walk::flat;
-  bool wide = false;   // counts or offsets pass 2^31
-  bool keeps = false;  // reductions: what a thread loads stays in registers for later passes,
-  bool exact = false;  // and every thread of a row has as many loads, so that what a pass computes
-                       // serves later ones too
-  int rank = 1;        // of the space; reductions: of the results' space
+  bool wide = false;     // counts or offsets pass 2^31
+  bool keeps = false;    // reductions: a thread keeps its elements in registers between passes
+  bool exact = false;    // and all threads of a row have the same number of loads: no bounds checks
+  int rank = 1;          // of the space; reductions: of the results' space
   int reduced_rank = 1;  // reductions: of the space of what one result combines
   int width = 1;         // elements of one access
   int unroll = 1;        // accesses that a thread has under way at a time
@@ -85,10 +84,10 @@ struct ReductionSchedule : Schedule {
   std::int64_t parts = 1, part = 0;
 };
 
-// What schedules ask of a device.
+// The properties of a device that schedules depend on.
 struct DeviceShape {
   int multiprocessors = 1;
-  int cluster = 1;  // blocks that may form one; 1: there are no clusters
+  int cluster = 1;  // the largest cluster, in blocks; 1: clusters are not supported
 };
 
 ReductionSchedule reduction_schedule(ReductionLayout& layout, DeviceShape device);

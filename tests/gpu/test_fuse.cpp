@@ -34,9 +34,10 @@ TEST_CASE("large products and what follows them are one kernel", "[gpu][fuse]") 
 TEST_CASE("quotients by a number of their row have eager's bits", "[gpu][fuse]") {
   constexpr std::int64_t kRows = 4000, kCols = 250;
   Tensor numerators = empty({kRows, kCols}), divisors = empty({kRows, kCols});
-  const float special[] = {0.0f,      -0.0f,    1e-45f,    -1e-40f,   1.17549435e-38f,
-                           3e38f,     -3.4e38f, INFINITY,  -INFINITY, NAN,
-                           0x1p-100f, 0x1p100f, 0x1p-101f, 0x1p24f,   0x1p-24f};
+  const float special[] = {
+      0.0f,      -0.0f,     1e-45f,    -1e-40f,       1.17549435e-38f, 3e38f,         -3.4e38f,
+      INFINITY,  -INFINITY, NAN,       0x1.fffffep0f, 0x1.fffffcp0f,   0x1.fffffap0f, 0x1.fffff8p0f,
+      0x1p-100f, 0x1p100f,  0x1p-101f, 0x1p24f,       0x1p-24f};
   std::mt19937 random(5);
   const auto bits = [&] { return std::bit_cast<float>(static_cast<std::uint32_t>(random())); };
   std::uniform_real_distribution<float> ordinary(-4, 4);

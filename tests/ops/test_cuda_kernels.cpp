@@ -121,15 +121,15 @@ TEST_CASE("values of a pass stay in registers for later ones", "[jit]") {
 
   std::vector<Pass> kept = computed_again;
   keep_values(body, kept, 1);
-  REQUIRE(kept[1].leaves.size() == 1);
-  CHECK(is_exp(kept[1].leaves[0]));
-  CHECK(kept[2].finds == kept[1].leaves);
+  REQUIRE(kept[1].live_out.size() == 1);
+  CHECK(is_exp(kept[1].live_out[0]));
+  CHECK(kept[2].live_in == kept[1].live_out);
   CHECK(std::ranges::any_of(kept[1].elements, is_exp));
   CHECK_FALSE(std::ranges::any_of(kept[2].elements, is_exp));
 
   kept = computed_again;
   keep_values(body, kept, 0);
-  CHECK(kept[1].leaves.empty());
+  CHECK(kept[1].live_out.empty());
   CHECK(kept[2].elements == computed_again[2].elements);
 }
 
