@@ -73,10 +73,10 @@ bool blas_lacks_avx512() {
       [&](std::string_view name) { return config.find(name) != std::string_view::npos; });
 }
 
-// Narrow results are bound by packing the other factor.
-bool is_for_avx512(i64 columns) {
+// Vectors are bound by memory, narrow results by packing the other factor.
+bool is_for_avx512(i64 rows, i64 columns) {
   constexpr i64 kLeast = 8;
-  return columns >= kLeast && uses_avx512_products();
+  return rows > 1 && columns >= kLeast && uses_avx512_products();
 }
 
 i64 round_up(i64 n, i64 to) { return (n + to - 1) / to * to; }
@@ -111,13 +111,21 @@ struct Panels {
 
 BlasTranspose flag(bool transposed) { return transposed ? kBlasTransposed : kBlasAsIs; }
 
-// A panel of one product: rows [m0, m0 + m) and columns [n0, n0 + n) of c.
+// A panel of one product: rows [m0, m0 + m) and columns [n0, n0 + n) of c. BLAS takes no bias.
 template <class T>
-void panel(const T* a, const Matrix& am, const T* b, const Matrix& bm, T* c, i64 N, i64 K, i64 m0,
-           i64 m, i64 n0, i64 n) {
+void panel(const T* a, const Matrix& am, const T* b, const Matrix& bm, T* c, i64 M, i64 N, i64 K,
+           i64 m0, i64 m, i64 n0, i64 n, const T* bias) {
   a += m0 * (am.transposed ? 1 : am.leading);
   b += n0 * (bm.transposed ? bm.leading : 1);
   c += m0 * N + n0;
+  if constexpr (std::is_same_v<T, float>) {
+    if (is_for_avx512(M, N)) {
+      const auto view = [](const float* data, const Matrix& of) {
+        return of.transposed ? MatrixView{data, 1, of.leading} : MatrixView{data, of.leading, 1};
+      };
+      return multiply_avx512(m, n, K, view(a, am), view(b, bm), c, N, bias ? bias + n0 : nullptr);
+    }
+  }
   const int mi = static_cast<int>(m), ni = static_cast<int>(n), ki = static_cast<int>(K);
   const int lda = static_cast<int>(am.leading), ldb = static_cast<int>(bm.leading),
             ldc = static_cast<int>(N);
@@ -139,12 +147,6 @@ void panel(const T* a, const Matrix& am, const T* b, const Matrix& bm, T* c, i64
     const int rows = am.transposed ? ki : mi, columns = am.transposed ? mi : ki;
     gemv(am.transposed, rows, columns, T(1), a, lda, b, step, T(1), c, 1);
   } else if constexpr (std::is_same_v<T, float>) {
-    if (is_for_avx512(N)) {
-      const auto view = [](const float* data, const Matrix& of) {
-        return of.transposed ? MatrixView{data, 1, of.leading} : MatrixView{data, of.leading, 1};
-      };
-      return multiply_avx512(m, n, K, view(a, am), view(b, bm), c, N);
-    }
     cblas_sgemm(kBlasRowMajor, flag(am.transposed), flag(bm.transposed), mi, ni, ki, 1.f, a, lda, b,
                 ldb, 0.f, c, ldc);
   } else {
@@ -164,7 +166,7 @@ StridedSpace batches_of(const Tensor& out, const Tensor& left, const Tensor& rig
 }
 
 template <class T>
-void multiply_floats(Tensor left, Tensor right, const Tensor& out) {
+void multiply_floats(Tensor left, Tensor right, const Tensor& out, const T* bias = nullptr) {
   one_blas_thread();
   const Matrix am = matrix_of(left), bm = matrix_of(right);
   const i64 M = out.size(-2), N = out.size(-1), K = left.size(-1);
@@ -187,8 +189,8 @@ void multiply_floats(Tensor left, Tensor right, const Tensor& out) {
                    const Coordinates place(batches, batch);
                    const i64 in_a = place.offset(batches, 0), in_b = place.offset(batches, 1);
                    const i64 m0 = p / column_panels * rows, n0 = p % column_panels * columns;
-                   panel(a + in_a, am, b + in_b, bm, c + batch * M * N, N, K, m0,
-                         std::min(rows, M - m0), n0, std::min(columns, N - n0));
+                   panel(a + in_a, am, b + in_b, bm, c + batch * M * N, M, N, K, m0,
+                         std::min(rows, M - m0), n0, std::min(columns, N - n0), bias);
                  }
                });
 }
@@ -259,6 +261,12 @@ void affine(const Call& call, Tensor* outputs) {
     Tensor result = make_tensor(f32, out.shape(), cpu);
     affine(once, &result);
     return copy_tensor(out, result);
+  }
+  if (out.dtype() == f32 && a.size(-1) > 0 && out.numel() > 0 && row.is_contiguous() &&
+      row.numel() == out.size(-1) && is_for_avx512(out.size(-2), out.size(-1))) {
+    return write_contiguous(outputs[0], f32, [&](const Tensor& result) {
+      multiply_floats<float>(a, b, result, row.data<float>());
+    });
   }
   matmul(call, outputs);
   const Tensor* terms[] = {&out, &row};

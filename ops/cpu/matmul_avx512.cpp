@@ -29,7 +29,7 @@ constexpr i64 kRows = 12, kColumns = 32, kDepth = 256;
 template <int kCount>
 BRRR_AVX512 void multiply_tile(i64 depth, const float* a, i64 a_row, i64 a_column,
                                const float* packed, float* c, i64 c_row, __mmask16 left,
-                               __mmask16 right, bool adds) {
+                               __mmask16 right, bool adds, const float* bias) {
   __m512 sums[kCount][2];
 #pragma GCC unroll 12
   for (int i = 0; i < kCount; ++i) {
@@ -44,6 +44,15 @@ BRRR_AVX512 void multiply_tile(i64 depth, const float* a, i64 a_row, i64 a_colum
       const __m512 x = _mm512_set1_ps(a[i * a_row + k * a_column]);
       sums[i][0] = _mm512_fmadd_ps(x, b0, sums[i][0]);
       sums[i][1] = _mm512_fmadd_ps(x, b1, sums[i][1]);
+    }
+  }
+  if (bias) {
+    const __m512 b0 = _mm512_maskz_loadu_ps(left, bias),
+                 b1 = _mm512_maskz_loadu_ps(right, bias + 16);
+#pragma GCC unroll 12
+    for (int i = 0; i < kCount; ++i) {
+      sums[i][0] = _mm512_add_ps(sums[i][0], b0);
+      sums[i][1] = _mm512_add_ps(sums[i][1], b1);
     }
   }
 #pragma GCC unroll 12
@@ -100,7 +109,7 @@ BRRR_AVX512 void pack(float* packed, i64 depth, i64 columns, const float* b, i64
 }
 
 using Tile = void (*)(i64, const float*, i64, i64, const float*, float*, i64, __mmask16, __mmask16,
-                      bool);
+                      bool, const float*);
 constexpr Tile kTiles[] = {
     nullptr,           multiply_tile<1>,  multiply_tile<2>,  multiply_tile<3>, multiply_tile<4>,
     multiply_tile<5>,  multiply_tile<6>,  multiply_tile<7>,  multiply_tile<8>, multiply_tile<9>,
@@ -117,7 +126,8 @@ bool has_avx512() {
   return has;
 }
 
-void multiply_avx512(i64 m, i64 n, i64 k, MatrixView a, MatrixView b, float* c, i64 c_row) {
+void multiply_avx512(i64 m, i64 n, i64 k, MatrixView a, MatrixView b, float* c, i64 c_row,
+                     const float* bias) {
   alignas(64) float packed[kDepth * kColumns];
   for (i64 first = 0; first < k; first += kDepth) {
     const i64 depth = std::min(kDepth, k - first);
@@ -130,7 +140,8 @@ void multiply_avx512(i64 m, i64 n, i64 k, MatrixView a, MatrixView b, float* c, 
       for (i64 i = 0; i < m; i += kRows) {
         kTiles[std::min(kRows, m - i)](depth, a.data + i * a.row + first * a.column, a.row,
                                        a.column, packed, c + i * c_row + j, c_row, mask(columns),
-                                       mask(columns - 16), first > 0);
+                                       mask(columns - 16), first > 0,
+                                       bias && first + depth == k ? bias + j : nullptr);
       }
     }
   }
@@ -139,7 +150,7 @@ void multiply_avx512(i64 m, i64 n, i64 k, MatrixView a, MatrixView b, float* c, 
 #else
 
 bool has_avx512() { return false; }
-void multiply_avx512(i64, i64, i64, MatrixView, MatrixView, float*, i64) {}
+void multiply_avx512(i64, i64, i64, MatrixView, MatrixView, float*, i64, const float*) {}
 
 #endif
 

@@ -17,9 +17,10 @@ struct MatrixView {
   std::int64_t row, column;
 };
 
-// c = a b, where c's rows are contiguous. Each element is one chain of fma along k, so its bits do
-// not depend on how a product is cut into panels.
+// c = a b, where c's rows are contiguous, plus `bias` in each row unless it is null. Each element
+// is one chain of fma along k, so its bits do not depend on how a product is cut into panels; the
+// bias is added to the rounded sum.
 void multiply_avx512(std::int64_t m, std::int64_t n, std::int64_t k, MatrixView a, MatrixView b,
-                     float* c, std::int64_t c_row);
+                     float* c, std::int64_t c_row, const float* bias = nullptr);
 
 }  // namespace brrr::on_cpu

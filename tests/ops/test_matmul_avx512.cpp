@@ -58,6 +58,16 @@ TEST_CASE("a product in AVX-512 is a chain of fma for each element", "[ops]") {
         }
       }
       CHECK(wrong == 0);
+
+      const std::vector<float> bias = noise(n, 3), without = c;
+      multiply_avx512(m, n, k, a_view, b_view, c.data(), c_row, bias.data());
+      for (int64_t i = 0; i < m; ++i) {
+        for (int64_t j = 0; j < n; ++j) {
+          const auto at = static_cast<std::size_t>(i * c_row + j);
+          wrong += c[at] != without[at] + bias[static_cast<std::size_t>(j)];
+        }
+      }
+      CHECK(wrong == 0);
     }
   }
 }
