@@ -204,12 +204,17 @@ std::optional<Group> Fusion::side_by_side(int one, int other) const {
   }
   if (merged.sizes != more.sizes || merged.reduced != more.reduced) return {};
   // Both must read one tensor through the same access, and reduce their operands in the same order.
-  const auto accesses = [this](const Group& group, bool reduced) {
+  const auto reduced = [this](const Group& group) {
     std::vector<const Access*> list;
     for (const Member& member : group.members) {
-      const bool reduces = op_info(graph_.nodes[at(member.node)].call.op).kind == OpKind::reduction;
-      if (reduced && reduces) list.push_back(&member.inputs[0]);
-      if (reduced) continue;
+      if (op_info(graph_.nodes[at(member.node)].call.op).kind == OpKind::reduction)
+        list.push_back(&member.inputs[0]);
+    }
+    return list;
+  };
+  const auto loaded = [this](const Group& group) {
+    std::vector<const Access*> list;
+    for (const Member& member : group.members) {
       for (std::size_t k = 0; k < member.inputs.size(); ++k) {
         if (!is_in(group, reads_.sources[at(member.node)][k].node))
           list.push_back(&member.inputs[k]);
@@ -224,11 +229,11 @@ std::optional<Group> Fusion::side_by_side(int one, int other) const {
     return true;
   };
   bool shared = false;
-  for (const Access* read : accesses(merged, false)) {
-    for (const Access* same : accesses(more, false)) shared |= of_elements(*read) && *read == *same;
+  for (const Access* read : loaded(merged)) {
+    for (const Access* same : loaded(more)) shared |= of_elements(*read) && *read == *same;
   }
-  const Access& order = *accesses(merged, true).front();
-  for (const Access* read : accesses(more, true)) shared &= read->strides == order.strides;
+  const Access& order = *reduced(merged).front();
+  for (const Access* read : reduced(more)) shared &= read->strides == order.strides;
   if (!shared) return {};
   for (Member& member : more.members) merged.members.push_back(std::move(member));
   std::ranges::sort(merged.members, {}, &Member::node);
@@ -315,9 +320,10 @@ bool Fusion::is_cheap(const Group& group) const {
 }
 
 bool Fusion::is_worth_storing(const Group& producer, const Group& consumer) const {
-  // In elements. A kernel that also sums columns runs at half the bandwidth of a pointwise one; on
-  // its own the sum overlaps with the consumers of the elements. Step of mlp 2048 x 1024 x 8 in
-  // bf16 on an H200: 322 us, and 349 with each bias gradient in the kernel of its summands.
+  // In elements. On its own a sum of columns overlaps with the consumers of the elements. Step of
+  // mlp 2048 x 1024 x 8 in bf16 on an H200: 345 us with each bias gradient in the kernel of its
+  // summands (bench/results/nvidia-h200-2026-11-22-fused-products.json), 323 with sums on their own
+  // (nvidia-h200-2026-11-23-steps.json).
   constexpr int64_t kShortRows = 1 << 20, kShortColumns = 1 << 25;
   const bool by_rows = !consumer.reduced.empty() && consumer.reduced.back();
   return !graph_.device.is_cuda() || !consumer.reduces() ||

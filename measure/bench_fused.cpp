@@ -6,7 +6,6 @@
 #include "brrr/measure/limits.h"
 #include "brrr/nn/losses.h"
 #include "brrr/ops/functions.h"
-#include "brrr/tensor/fail.h"
 #include "brrr/tensor/thread_pool.h"
 
 #include <fmt/format.h>

@@ -1,8 +1,8 @@
 // A tile of the result is 12 rows of 32 columns in 24 of the 32 vector registers. The columns of b
 // that it needs are packed, kDepth rows at a time, so that they stay in the first-level cache for
-// all rows of a; elements of a are broadcast from where they are. On an EPYC of the Zen 5 family
-// that is 250 GFLOP/s of one core at 128 x 256 x 256, where OpenBLAS 0.3.21 takes its AVX2 kernels:
-// 124.
+// all rows of a; elements of a are broadcast from where they are. One core of an EPYC does 249
+// GFLOP/s at 256 x 256 x 256, and 126 with the AVX2 kernels that OpenBLAS 0.3.21 chooses
+// (bench/results/amd-epyc-2-cores-2026-11-23-avx512.json).
 #include "brrr/ops/cpu/matmul_avx512.h"
 
 #include <algorithm>

@@ -235,7 +235,7 @@ int64_t schedule_columns(ReductionSchedule& schedule, const ReductionLayout& lay
   const int64_t kept = layout.kept.count(), reduced = layout.reduced.count();
   schedule.threads = tuned.column_threads;
   // With few elements to reduce, threads are better used side by side.
-  const int below = power_of_two_from(ceil_div(reduced, tuned.column_unroll));
+  const int below = power_of_two_from(ceil_div(reduced, tuned.column_least));
   schedule.lanes = std::min(std::max(tuned.column_lanes, schedule.threads / below),
                             power_of_two_from(kept / schedule.width));
   schedule.lanes = std::min(schedule.lanes, schedule.threads);

@@ -19,7 +19,7 @@ namespace brrr::jit {
   X(row_unroll, 4)                                                                             \
   X(row_warp_vectors, 2048) /* rows of up to so many vectors go to one warp, or less of one */ \
   X(column_threads, 256)                                                                       \
-  X(column_unroll, 2)  /* elements of a column that a thread has, at least */                  \
+  X(column_least, 2)   /* elements of a column that a thread has, at least */                  \
   X(column_lanes, 32)  /* at most, side by side */                                             \
   X(column_strips, 32) /* MiB of input up to which fewer do, where that fills the device */    \
   X(cluster_blocks, 4) /* blocks per multiprocessor that clusters split columns into */        \
