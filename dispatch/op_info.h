@@ -43,7 +43,12 @@ enum class Algebra : std::uint8_t {
   embedding,      // the operand's elements among zeros: attributes dim, start, size, step
   contraction,    // sums of products: matrix products
   scan,           // running sums
-  undefined,      // memory that nothing was written to
+  uniform,        // one number, the first attribute
+  // Along the dimension that the first attribute is, elements of operand a at the places that b
+  // names: one for each element of the result, or one for each place (a list).
+  gathering,
+  scattering,  // operand a, and c added to it at the places along that dimension that b names
+  undefined,   // memory that nothing was written to
 };
 
 // One attribute of a row. `text` in ops.def gives the kinds: "axis", "scale:double",

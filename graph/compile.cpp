@@ -126,21 +126,25 @@ void run_pass(Graph& graph, int (*pass)(Graph&), [[maybe_unused]] const char* na
 
 }  // namespace
 
-// The program of a graph, fused where that is asked for. On the CPU its kernels are compiled here:
-// what can neither be compiled nor interpreted is replayed call by call.
+// The program of a graph, fused where that is asked for. On the CPU its kernels are compiled here.
+// Where they cannot be, the step is fused again into kernels that are interpreted, and replayed
+// call by call if that fails as well.
 std::unique_ptr<Program> CompiledStep::State::plan(Graph graph) {
-  if (options.mode == Mode::fused) {
+  for (const bool interpreted : {false, true}) {
+    if (options.mode != Mode::fused) break;
     Graph fused = graph;
     fused.fast = options.rounding == Rounding::fast;
-    run_pass(fused, graph::fuse, "fuse");
-    graph::check_required(graph, fused, options.name);
+    fused.interpreted = interpreted;
     try {
+      run_pass(fused, graph::fuse, "fuse");
+      graph::check_required(graph, fused, options.name);
       return std::make_unique<Program>(std::move(fused), arena, program_options());
     } catch (const OutOfMemory&) {
       throw;
     } catch (const Error& error) {
-      const bool must_fuse = options.fallback == OnFallback::refuse || !graph.required.empty();
-      if (graph.device.is_cuda() || must_fuse) throw;
+      if (graph.device.is_cuda() || !graph.required.empty()) throw;
+      if (!interpreted) continue;
+      if (options.fallback == OnFallback::refuse) throw;
       if (!std::exchange(unfused_reported, true)) {
         const std::string line =
             fmt::format("[{}] runs unfused, since its kernels cannot be compiled: {}\n",

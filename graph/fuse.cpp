@@ -12,6 +12,7 @@
 
 #include "brrr/dispatch/op_info.h"
 #include "brrr/graph/fusion.h"
+#include "brrr/graph/fusion_indexed.h"
 #include "brrr/ops/jit/add_call.h"
 
 namespace brrr::graph {
@@ -24,6 +25,7 @@ void Fusion::group() {
   for (int i = 0; i < calls; ++i) {
     const Node& node = graph_.nodes[at(i)];
     opaque_[at(i)] = !is_fusable(node) || is_made_in_place(graph_, node) ||
+                     (graph_.interpreted && needs_coordinates(op_info(node.call.op))) ||
                      (graph_.device.is_cpu() && is_scattered_copy(node));
     if (opaque_[at(i)]) {
       groups_[at(i)].members.push_back({i, {}, {}});
@@ -260,9 +262,10 @@ void Fusion::replace(int group, int other, Group merged) {
 std::optional<Group> Fusion::merged_of(Group& from, Group& to) {
   Access read, made;
   each_read(to, from, [&](const Access& r, const Access& m) {
-    if (read.buffer < 0) read = r, made = m;
+    if (read.buffer < 0 || r.address) read = r, made = m;
   });
   if (read.buffer < 0) return reject(WhyNotFused::different_reads);
+  if (read.address) return reject(WhyNotFused::gathered);
   // Splits of the consumer change its accesses, so the read is found again by its place.
   Member probe{-1, {read}, {}};
   to.members.push_back(probe);
@@ -277,6 +280,7 @@ std::optional<Group> Fusion::merged_of(Group& from, Group& to) {
   const std::vector<Bound> bounds = to.members.back().inputs[0].bounds;
   to.members.pop_back();
   if (!c) return reject(WhyNotFused::no_correspondence);
+  if (!bounds.empty() && has_indexed(from)) return reject(WhyNotFused::gathered);
   if (from.reduces()) {
     if (!bounds.empty() || !covers(*c, to, from)) return reject(WhyNotFused::part_of_rows);
     if (!is_worth_rows(from, to)) return reject(WhyNotFused::few_rows);
@@ -311,8 +315,15 @@ bool Fusion::repeats(const Correspondence& c, const Group& consumer) {
   return false;
 }
 
+bool Fusion::has_indexed(const Group& group) const {
+  return std::ranges::any_of(group.members, [this](const Member& member) {
+    return is_indexed(op_info(graph_.nodes[at(member.node)].call.op));
+  });
+}
+
 bool Fusion::is_cheap(const Group& group) const {
   constexpr int kCheap = 8;  // operations
+  if (has_indexed(group)) return false;
   int flops = 0;
   for (const Member& member : group.members)
     flops += op_info(graph_.nodes[at(member.node)].call.op).element_flops;
@@ -363,6 +374,25 @@ std::nullopt_t Fusion::reject(WhyNotFused why) const {
   return std::nullopt;
 }
 
+void Fusion::find_fills() {
+  const auto add = [this](const Node& node) {
+    if (op_info(node.call.op).algebra == Algebra::uniform && is_whole(graph_, node.outputs[0]))
+      fills_.emplace(node.outputs[0].buffer, node.call);
+  };
+  std::ranges::for_each(graph_.constants, add);
+  for (const Node& node : graph_.nodes) {
+    if (flow_.is_intermediate(node.outputs[0].buffer)) add(node);
+  }
+}
+
+const Call* Fusion::fill_of(const Member& member, std::size_t k) const {
+  const Access& read = member.inputs[k];
+  const Algebra algebra = op_info(graph_.nodes[at(member.node)].call.op).algebra;
+  if (read.address || !read.bounds.empty() || (algebra == Algebra::contraction && k < 2)) return {};
+  const auto fill = fills_.find(read.buffer);
+  return fill == fills_.end() ? nullptr : &fill->second;
+}
+
 std::optional<FusedKernel> Fusion::build(const Group& group) const {
   FusedKernel kernel;
   kernel.spec = std::make_shared<BodySpec>();
@@ -384,9 +414,13 @@ std::optional<FusedKernel> Fusion::build(const Group& group) const {
     std::vector<int> operands;
     for (std::size_t k = 0; k < member.inputs.size(); ++k) {
       const Source source = reads_.sources[at(member.node)][k];
-      operands.push_back(source.node >= 0 && inside(source.node)
-                             ? made.at({source.node, source.output})
-                             : input_of(group, kernel, reads, member.inputs[k], node.inputs[k]));
+      if (source.node >= 0 && inside(source.node)) {
+        operands.push_back(made.at({source.node, source.output}));
+      } else if (const Call* fill = fill_of(member, k)) {
+        operands.push_back(jit::add_fill(body, *fill, node.inputs[k].dtype, spec.scalars));
+      } else {
+        operands.push_back(input_of(group, kernel, reads, member.inputs[k], node.inputs[k]));
+      }
     }
     std::vector<DType> dtypes;
     for (const Value& output : node.outputs) dtypes.push_back(output.dtype);
@@ -397,7 +431,9 @@ std::optional<FusedKernel> Fusion::build(const Group& group) const {
     }
     const std::vector<int> results =
         jit::is_made_of_blocks(op_info(node.call.op))
-            ? std::vector<int>{block_value(kernel, reads, node, member, operands)}
+            ? std::vector<int>{block_value(group, kernel, reads, node, member, operands)}
+        : is_indexed(op_info(node.call.op))
+            ? std::vector<int>{indexed_value(group, kernel, reads, node, member, operands)}
             : jit::add_call(body, node.call, operands, dtypes, spec.scalars);
     for (std::size_t o = 0; o < results.size(); ++o) {
       int value = results[o];
@@ -412,6 +448,11 @@ std::optional<FusedKernel> Fusion::build(const Group& group) const {
   }
   if (const auto why = add_outputs(group, stored, kernel)) return reject(*why);
   if (!keeps_order(group, kernel)) return reject(WhyNotFused::in_place);
+  const auto outlives_error = [this](const Value& output) {
+    return !graph_.is_temporary(output.buffer);
+  };
+  if (!body.checks.empty() && std::ranges::any_of(kernel.outputs, outlives_error))
+    return reject(WhyNotFused::checked);
   if (body.contraction() >= 0 && !contracts(graph_, kernel))
     return reject(WhyNotFused::matrix_product);
   return kernel;
@@ -425,9 +466,12 @@ bool Fusion::keeps_order(const Group& group, const FusedKernel& kernel) const {
           may_overlap(kernel.outputs[p].region(), out.region()))
         return false;
     }
-    for (const Value& in : kernel.inputs) {
+    for (std::size_t i = 0; i < kernel.inputs.size(); ++i) {
+      const Value& in = kernel.inputs[i];
       if (in.buffer != out.buffer || !may_overlap(in.region(), out.region())) continue;
-      if (group.reduces() || in.strides != out.strides || in.offset != out.offset) return false;
+      if (group.reduces() || is_placed(*kernel.spec, static_cast<int>(i)) ||
+          in.strides != out.strides || in.offset != out.offset)
+        return false;
     }
   }
   // An input that is not a member's result must be as it was before all of the group's writes.
@@ -449,6 +493,7 @@ bool Fusion::keeps_order(const Group& group, const FusedKernel& kernel) const {
 
 int fuse(Graph& graph) {
   const int calls = static_cast<int>(graph.nodes.size());
+  gather_before_conversions(graph);
   Fusion once(graph);
   once.group();
   Graph changed = graph;
@@ -463,7 +508,9 @@ int fuse(Graph& graph) {
       return calls - static_cast<int>(graph.nodes.size());
     }
   }
-  return once.emit();
+  once.emit();
+  remove_dead(graph);
+  return calls - static_cast<int>(graph.nodes.size());
 }
 
 }  // namespace brrr::graph

@@ -54,7 +54,9 @@ class Fusion {
         mixes_(graph.nodes.size(), false),
         version_(graph.nodes.size(), 0),
         furthest_(graph.nodes.size()),
-        seen_(graph.nodes.size(), 0) {}
+        seen_(graph.nodes.size(), 0) {
+    find_fills();
+  }
 
   void group();
 
@@ -185,6 +187,8 @@ class Fusion {
   // row's are computed once.
   static bool repeats(const Correspondence& c, const Group& consumer);
 
+  // Whether it gathers, scatters, draws or checks.
+  bool has_indexed(const Group& group) const;
   bool is_cheap(const Group& group) const;
 
   // Whether a reduction that also stores what it reduces beats a kernel before it: a short one
@@ -218,6 +222,12 @@ class Fusion {
 
   // --- From a group to a kernel ---
 
+  // Buffers that are one number throughout.
+  void find_fills();
+  // The call that fills what input `k` of a call reads, if a kernel can have the number in place of
+  // it; null: it cannot.
+  const Call* fill_of(const Member& member, std::size_t k) const;
+
   // The kernel of a group; none where no body computes it.
   std::optional<FusedKernel> build(const Group& group) const;
 
@@ -246,6 +256,7 @@ class Fusion {
   std::vector<bool> copies_;
   Flow flow_;
   Reads reads_;
+  std::map<int, Call> fills_;  // by buffer: the call that fills it
   std::vector<int> group_of_;  // of each call
   std::vector<Group> groups_;  // by one of their calls; others are empty
   // By group: another one that runs in the same launch, whose calls are in `group_of_` as this

@@ -3,6 +3,7 @@
 
 #include "brrr/dispatch/op_info.h"
 #include "brrr/graph/fusion.h"
+#include "brrr/graph/fusion_indexed.h"
 
 namespace brrr::graph {
 
@@ -32,7 +33,9 @@ void Fusion::note_unfused() {
     const Node& node = graph_.nodes[i];
     std::vector<std::pair<int, int>> known;
     for (const Source& source : reads_.sources[i]) {
-      if (source.node < 0 || group_of_[at(source.node)] == group_of_[i]) continue;
+      if (source.node < 0 || fills_.contains(graph_.nodes[at(source.node)].outputs[0].buffer) ||
+          group_of_[at(source.node)] == group_of_[i])
+        continue;
       const std::pair edge{source.node, source.output};
       if (std::ranges::find(known, edge) != known.end()) continue;
       known.push_back(edge);
@@ -88,8 +91,13 @@ Node Fusion::node_of(const Group& group) const {
     names.emplace_back(op_info(graph_.nodes[at(member.node)].call.op).name);
   Node node = fused_node(kernel.spec, kernel.inputs, kernel.outputs, std::move(names));
   node.role = last.role;
-  node.site = last.site;
-  node.composite = last.composite;
+  // An error that the kernel reports is one of a call that checks.
+  const auto checking = std::ranges::find_if(group.members, [this](const Member& member) {
+    return may_report(graph_.nodes[at(member.node)]);
+  });
+  const bool reports = checking != group.members.end();
+  node.site = reports ? graph_.nodes[at(checking->node)].site : last.site;
+  node.composite = reports ? nullptr : last.composite;
   node.module = last.module;
   for (const Member& member : group.members) {
     node.call.in_place |= graph_.nodes[at(member.node)].call.in_place;

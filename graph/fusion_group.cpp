@@ -5,6 +5,7 @@
 
 #include "brrr/dispatch/op_info.h"
 #include "brrr/graph/flow.h"
+#include "brrr/graph/fusion_indexed.h"
 #include "brrr/ops/jit/add_call.h"
 
 namespace brrr::graph {
@@ -33,7 +34,9 @@ bool has_fusable_blocks(const Node& node) {
 
 bool is_fusable(const Node& node) {
   const OpInfo& op = op_info(node.call.op);
-  if (!jit::has_values(op) || op.effect != Effect::pure) return false;
+  if (is_indexed(op) ? !is_fusable_indexed(node)
+                     : !jit::has_values(op) || op.effect != Effect::pure)
+    return false;
   if (op.kind == OpKind::reduction && node.inputs[0].numel() == node.outputs[0].numel())
     return false;
   if (op.algebra == Algebra::contraction &&
@@ -43,6 +46,8 @@ bool is_fusable(const Node& node) {
   return std::ranges::all_of(node.outputs, [](const Value& v) { return v.numel() > 0; }) &&
          std::ranges::all_of(node.inputs, [](const Value& v) { return v.numel() > 0; });
 }
+
+bool needs_coordinates(const OpInfo& op) { return is_indexed(op) || jit::is_made_of_blocks(op); }
 
 bool is_made_in_place(const Graph& graph, const Node& node) {
   if (op_info(node.call.op).algebra != Algebra::concatenation) return false;
@@ -128,6 +133,7 @@ void bound_blocks(const Node& node, Member& member) {
 
 Group group_of(const Node& node, int number) {
   if (op_info(node.call.op).algebra == Algebra::contraction) return contraction_group(node, number);
+  if (is_indexed(op_info(node.call.op))) return indexed_group(node, number);
   const bool reduces = op_info(node.call.op).kind == OpKind::reduction;
   const Dims& shape = reduces ? node.inputs[0].shape : node.outputs[0].shape;
   const std::uint64_t mask = reduces ? static_cast<std::uint64_t>(node.call.attrs[0].i()) : 0;

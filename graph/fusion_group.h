@@ -28,6 +28,7 @@ struct Access {
   // Inputs: outside of any of these the value is zero, and memory is not read. The first one is of
   // the call's own block (jit::is_made_of_blocks).
   std::vector<Bound> bounds = {};
+  bool address = false;  // inputs: elements are read at computed distances from here
 
   // Calls f with the strides and the offset of the access and of each bound.
   template <class F>
@@ -42,6 +43,7 @@ struct Access {
 struct Member {
   int node = -1;
   std::vector<Access> inputs, outputs;
+  std::vector<Access> coordinates = {};  // linear functions of the space, of no buffer
 };
 
 struct Group {
@@ -61,17 +63,24 @@ struct Group {
     for (Member& member : members) {
       for (Access& access : member.inputs) f(access);
       for (Access& access : member.outputs) f(access);
+      for (Access& access : member.coordinates) f(access);
     }
   }
   // Dimensions d and d + 1 become one where every access passes through them as one.
   bool join(int d) {
     const std::size_t at = static_cast<std::size_t>(d);
     bool joint = reduced[at] == reduced[at + 1];
-    each_access([&](Access& access) {
-      joint &= access.strides[at] == access.strides[at + 1] * sizes[at + 1];
+    const auto each_strides = [this](auto f) {
+      each_access([&](Access& access) {
+        access.each_function(
+            [&](std::vector<std::int64_t>& strides, std::int64_t&) { f(strides); });
+      });
+    };
+    each_strides([&](const std::vector<std::int64_t>& strides) {
+      joint &= strides[at] == strides[at + 1] * sizes[at + 1];
     });
     if (!joint) return false;
-    each_access([&](Access& access) { access.strides.erase(access.strides.begin() + d); });
+    each_strides([&](std::vector<std::int64_t>& strides) { strides.erase(strides.begin() + d); });
     sizes[at + 1] *= sizes[at];
     sizes.erase(sizes.begin() + d);
     reduced.erase(reduced.begin() + d);
@@ -94,6 +103,8 @@ struct Group {
 
 // Whether a group can have this call, and the group of it alone. `number`: of the call.
 bool is_fusable(const Node& node);
+// Whether a kernel of such a call knows where an element is.
+bool needs_coordinates(const OpInfo& op);
 // Whether the planner can spare a call: operands that follow one another are made in its result.
 bool is_made_in_place(const Graph& graph, const Node& node);
 // Whether a large copy has short runs in common with what it copies. The CPU's copies walk in tiles

@@ -13,14 +13,14 @@ namespace {
 
 using std::int64_t;
 
-constexpr int kMostOperands = 15;  // and coordinates: arguments of a kernel
+constexpr std::size_t kMostOperands = 15;  // and coordinates: arguments of a kernel
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
-jit::Body::Scope scope_of(const Group& group, const Access& access) {
+jit::Body::Scope scope_of(const Group& group, const std::vector<int64_t>& strides) {
   bool row = false, column = false;
   for (int d = 0; d < group.rank(); ++d) {
-    if (access.strides[at(d)] != 0) (group.reduced[at(d)] ? column : row) = true;
+    if (strides[at(d)] != 0) (group.reduced[at(d)] ? column : row) = true;
   }
   using Scope = jit::Body::Scope;
   if (!group.reduces()) return row ? Scope::element : Scope::one;
@@ -59,59 +59,90 @@ std::vector<std::uint32_t> dims_of_values(const FusedKernel& kernel) {
   return dims;
 }
 
-BodyReads::Range range_of(FusedKernel& kernel, std::vector<BodyReads::Range>& ranges,
+}  // namespace
+
+int number_of(FusedKernel& kernel, int64_t number) {
+  kernel.spec->scalars.push_back(static_cast<std::uint64_t>(number));
+  return kernel.spec->body.add_scalar(DType::i64);
+}
+
+namespace {
+
+// The coordinate with these strides.
+int index_of(const Group& group, FusedKernel& kernel, BodyReads& reads,
+             const std::vector<int64_t>& strides) {
+  const auto known =
+      std::ranges::find(reads.coordinates, strides, &std::pair<std::vector<int64_t>, int>::first);
+  if (known != reads.coordinates.end()) return known->second;
+  const int index = kernel.spec->body.add_index(scope_of(group, strides));
+  kernel.spec->coordinates.emplace_back(strides);
+  reads.coordinates.emplace_back(strides, index);
+  return index;
+}
+
+BodyReads::Range range_of(const Group& group, FusedKernel& kernel, BodyReads& reads,
                           const Bound& bound) {
-  const auto known = std::ranges::find(ranges, bound, &BodyReads::Range::bound);
-  if (known != ranges.end()) return *known;
-  jit::Body& body = kernel.spec->body;
-  const auto same = std::ranges::find_if(
-      ranges, [&](const BodyReads::Range& other) { return other.bound.strides == bound.strides; });
-  BodyReads::Range range{bound, same == ranges.end() ? body.add_index() : same->index, 0, 0};
-  if (same == ranges.end()) kernel.spec->coordinates.emplace_back(bound.strides);
-  const auto number = [&](int64_t value) {
-    kernel.spec->scalars.push_back(static_cast<std::uint64_t>(value));
-    return body.add_scalar(DType::i64);
-  };
-  range.low = number(-bound.offset);
-  range.high = number(bound.size - bound.offset);
-  ranges.push_back(range);
+  const auto known = std::ranges::find(reads.ranges, bound, &BodyReads::Range::bound);
+  if (known != reads.ranges.end()) return *known;
+  BodyReads::Range range{bound, index_of(group, kernel, reads, bound.strides), 0, 0};
+  range.low = number_of(kernel, -bound.offset);
+  range.high = number_of(kernel, bound.size - bound.offset);
+  reads.ranges.push_back(range);
   return range;
 }
 
-// An input with bounds, which has just become the body's last: `value` is all that is read of it.
-void add_placed(FusedKernel& kernel, std::vector<BodyReads::Range>& ranges, const Access& access,
+// An input with bounds or an address, which has just become the body's last: `value` is all that is
+// read of it.
+void add_placed(const Group& group, FusedKernel& kernel, BodyReads& reads, const Access& access,
                 const Value& value) {
   jit::Body& body = kernel.spec->body;
-  jit::Body::Operand& input = body.inputs.back();
-  input.scope = jit::Body::Scope::element;
+  const std::size_t number = body.inputs.size() - 1;
   for (const Bound& bound : access.bounds) {
-    const BodyReads::Range range = range_of(kernel, ranges, bound);
-    input.bounds.push_back({body.value(range.index).number, body.value(range.low).number,
-                            body.value(range.high).number});
+    const BodyReads::Range range = range_of(group, kernel, reads, bound);
+    body.inputs[number].scope = jit::Body::Scope::element;
+    body.inputs[number].bounds.push_back({body.value(range.index).number,
+                                          body.value(range.low).number,
+                                          body.value(range.high).number});
   }
-  kernel.spec->placed.push_back({static_cast<int>(body.inputs.size()) - 1, Dims(access.strides),
-                                 access.offset - value.offset});
+  kernel.spec->placed.push_back(
+      {static_cast<int>(number), Dims(access.strides), access.offset - value.offset});
   kernel.inputs.push_back(value);
 }
 
 }  // namespace
 
+int coordinate_of(const Group& group, FusedKernel& kernel, BodyReads& reads,
+                  const Access& coordinate) {
+  const int index = index_of(group, kernel, reads, coordinate.strides);
+  if (coordinate.offset == 0) return index;
+  return kernel.spec->body.add_expression("a + b", DType::i64, DType::i64,
+                                          {index, number_of(kernel, coordinate.offset)});
+}
+
 int input_of(const Group& group, FusedKernel& kernel, BodyReads& reads, const Access& access,
              const Value& value) {
   const auto known = std::ranges::find(reads.inputs, access, &std::pair<Access, int>::first);
   if (known != reads.inputs.end()) return known->second;
-  const int input = kernel.spec->body.add_input(access.dtype, scope_of(group, access));
+  jit::Body& body = kernel.spec->body;
+  const jit::Body::Scope scope = scope_of(group, access.strides);
+  int input;
+  if (access.address) {
+    input = static_cast<int>(body.inputs.size());
+    body.inputs.push_back({access.dtype, scope, 0, {}});
+  } else {
+    input = body.add_input(access.dtype, scope);
+  }
   reads.inputs.emplace_back(access, input);
-  if (access.bounds.empty()) {
+  if (access.bounds.empty() && !access.address) {
     kernel.inputs.push_back(value_of(group, access, false));
   } else {
-    add_placed(kernel, reads.ranges, access, value);
+    add_placed(group, kernel, reads, access, value);
   }
   return input;
 }
 
-int block_value(FusedKernel& kernel, BodyReads& reads, const Node& node, const Member& member,
-                std::span<const int> operands) {
+int block_value(const Group& group, FusedKernel& kernel, BodyReads& reads, const Node& node,
+                const Member& member, std::span<const int> operands) {
   jit::Body& body = kernel.spec->body;
   // Inputs are zero outside of their bounds, and one of them is all that zeros stand beside.
   if (operands.size() == 1 && body.value(operands[0]).kind == jit::Body::Value::Kind::input &&
@@ -120,7 +151,7 @@ int block_value(FusedKernel& kernel, BodyReads& reads, const Node& node, const M
     return operands[0];
   std::vector<int> inside;
   for (const Access& input : member.inputs) {
-    const BodyReads::Range range = range_of(kernel, reads.ranges, input.bounds[0]);
+    const BodyReads::Range range = range_of(group, kernel, reads, input.bounds[0]);
     inside.push_back(jit::add_within(body, range.index, range.low, range.high));
   }
   return jit::add_blocks(body, node.call, node.outputs[0].dtype, operands, inside,
@@ -156,7 +187,7 @@ std::optional<WhyNotFused> add_outputs(const Group& group,
     body.add_output(value, access->dtype);
     kernel.outputs.push_back(value_of(group, *access, true));
   }
-  if (body.operands() + body.indices > kMostOperands) return WhyNotFused::too_many_operands;
+  if (body.outputs.size() + body.reads() > kMostOperands) return WhyNotFused::too_many_operands;
   if (body.outputs.empty() || body.scalars.size() > 64 || body.values.size() > 256)
     return WhyNotFused::too_many_values;
   return {};
@@ -184,7 +215,7 @@ bool contracts(const Graph& graph, const FusedKernel& kernel) {
   const std::vector<jit::Level> levels = jit::levels_of(body);
   using Kind = jit::Body::Value::Kind;
   const jit::Body::Value& product = body.value(body.contraction());
-  if (!kernel.spec->placed.empty() || body.indices > 0) return false;
+  if (!kernel.spec->placed.empty() || !body.indices.empty()) return false;
   const auto is_factor = [&](int value) {
     return value == product.operands[0] || value == product.operands[1];
   };

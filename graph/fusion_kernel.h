@@ -25,15 +25,22 @@ struct BodyReads {
     int index, low, high;
   };
   std::vector<std::pair<Access, int>> inputs;
+  std::vector<std::pair<std::vector<std::int64_t>, int>> coordinates;  // by their strides
   std::vector<Range> ranges;
 };
 
-// The value of an input: `value` is all that its call reads.
+// The value of an i64 that is an argument of the kernel.
+int number_of(FusedKernel& kernel, std::int64_t number);
+// The value of a coordinate.
+int coordinate_of(const Group& group, FusedKernel& kernel, BodyReads& reads,
+                  const Access& coordinate);
+// The value of an input, or the input itself if it is an address: `value` is all that its call
+// reads.
 int input_of(const Group& group, FusedKernel& kernel, BodyReads& reads, const Access& access,
              const Value& value);
 // The value of a call whose result is made of blocks, `operands`.
-int block_value(FusedKernel& kernel, BodyReads& reads, const Node& node, const Member& member,
-                std::span<const int> operands);
+int block_value(const Group& group, FusedKernel& kernel, BodyReads& reads, const Node& node,
+                const Member& member, std::span<const int> operands);
 
 // Adds the results that are in memory, by their accesses and values; or says why a kernel cannot
 // have them.

@@ -17,7 +17,7 @@ namespace brrr {
 namespace {
 
 // In the order of WhyNotFused.
-constexpr std::array<std::pair<const char*, const char*>, 18> kReasons = {{
+constexpr std::array<std::pair<const char*, const char*>, 20> kReasons = {{
     {"opaque call", "computed by a kernel of its own"},
     {"no correspondence of spaces",
      "an element of the consumer needs no single element of the producer"},
@@ -35,6 +35,8 @@ constexpr std::array<std::pair<const char*, const char*>, 18> kReasons = {{
      "neighbours in memory are in one row for some operands, in one column for others"},
     {"matrix product",
      "its kernel reads factors from memory, and hands single results on, not rows of them"},
+    {"gathered", "elements at computed places are read from memory, which must have all of them"},
+    {"checked", "a bad index would be reported after a tensor from outside was written"},
     {"in place", "the kernel would read elements that other threads of it write"},
     {"would make a cycle", "a call between the two depends on the one and is needed by the other"},
     {"too many operands", "a kernel has a limited number of arguments"},

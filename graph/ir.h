@@ -152,6 +152,7 @@ struct Graph {
   std::vector<RequiredFusion> required;
   std::vector<Unfused> unfused;  // of a fused graph
   bool fast = false;             // Rounding::fast
+  bool interpreted = false;      // its kernels are: no coordinates, no elements at computed places
 
   bool is_temporary(int buffer) const {
     return buffers[static_cast<std::size_t>(buffer)].kind == Buffer::Kind::temporary;

@@ -5,12 +5,31 @@
 
 namespace brrr::graph {
 
+namespace {
+
+void remove_dead_constants(Graph& graph, std::vector<bool>& needed) {
+  std::vector<Node> live;
+  for (std::size_t i = graph.constants.size(); i-- > 0;) {
+    Node& node = graph.constants[i];
+    if (!std::ranges::any_of(node.outputs, [&](const Value& v) { return needed[v.buffer]; }))
+      continue;
+    for (const Value& input : node.inputs) needed[input.buffer] = true;
+    live.push_back(std::move(node));
+  }
+  std::ranges::reverse(live);
+  graph.constants = std::move(live);
+}
+
+}  // namespace
+
 int remove_dead(Graph& graph) {
   const Flow flow(graph);
   std::vector<bool> needed(graph.buffers.size());
   for (std::size_t i = 0; i < graph.buffers.size(); ++i) {
     const int buffer = static_cast<int>(i);
-    needed[i] = !graph.is_temporary(buffer) || flow.escapes(buffer);
+    const Buffer::Kind kind = graph.buffers[i].kind;
+    const bool is_made = kind == Buffer::Kind::temporary || kind == Buffer::Kind::constant;
+    needed[i] = !is_made || flow.escapes(buffer);
   }
   std::vector<bool> live(graph.nodes.size());
   for (std::size_t i = graph.nodes.size(); i-- > 0;) {
@@ -22,6 +41,7 @@ int remove_dead(Graph& graph) {
     if (!used) continue;
     for (const Value& input : node.inputs) needed[input.buffer] = true;
   }
+  remove_dead_constants(graph, needed);
   return remove_nodes(graph, [&, i = std::size_t{0}](const Node&) mutable { return !live[i++]; });
 }
 

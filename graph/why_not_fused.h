@@ -20,6 +20,8 @@ enum class WhyNotFused : std::uint8_t {
   partial_store,      // a result would be stored by only some of the kernel's elements
   mixed_directions,   // rows of some operands are columns of others in memory
   matrix_product,     // factors come from memory, and what follows needs single results
+  gathered,           // elements at computed places come from memory, inside of its bounds
+  checked,            // a kernel that reports bad indices writes to a tensor from outside
   in_place,           // the kernel would read elements that other threads of it write
   cycle,              // a call that depends on the one must run before the other
   too_many_operands,

@@ -14,6 +14,8 @@ const BodySpec::Placed* placed(const BodySpec& spec, int input) {
 
 }  // namespace
 
+bool is_placed(const BodySpec& spec, int input) { return placed(spec, input) != nullptr; }
+
 StridedSpace BodyLayout::space(std::uint32_t mask) const {
   StridedSpace space = space_of(spec.dims);
   const auto add_outputs = [&] {

@@ -38,6 +38,8 @@ struct BodySpec {
   std::shared_ptr<const BodySpec> beside;
 };
 
+bool is_placed(const BodySpec& spec, int input);
+
 // Operands in the order that kernels have them: outputs, inputs, coordinates of a body without
 // reductions, else inputs, coordinates, outputs.
 struct BodyLayout {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
@@ -16,6 +17,7 @@
 #include "brrr/ops/jit/cpu_kernel.h"
 #include "brrr/ops/jit/render.h"
 #include "brrr/tensor/error.h"
+#include "brrr/tensor/out_of_range.h"
 #include "brrr/tensor/tensor_impl.h"
 #include "brrr/tensor/thread_pool.h"
 
@@ -89,14 +91,25 @@ class CpuBodyKernel final : public BodyKernel {
     arguments.run = order_.run;
     arguments.piece = order_.piece;
     arguments.block = order_.block;
-    if (function_ && walk_.splits) return run_split(arguments);
-    parallel_for(space_.count(), grain_, [&](std::int64_t begin, std::int64_t end) {
-      function_ ? function_(arguments, begin, end) : interpreter_->run(arguments, begin, end);
-    });
+    Faults faults;
+    if (function_ && walk_.splits) {
+      run_split(arguments, faults);
+    } else {
+      parallel_for(space_.count(), grain_, [&](std::int64_t begin, std::int64_t end) {
+        function_ ? call(arguments, begin, end, faults) : interpreter_->run(arguments, begin, end);
+      });
+    }
+    if (faults.first.position >= 0) report(faults.first);
   }
 
+ private:
+  struct Faults {
+    std::mutex mutex;
+    jit::CpuFault first;
+  };
+
   // Blocks of the one row, then all of them together.
-  void run_split(jit::CpuArguments& arguments) const {
+  void run_split(jit::CpuArguments& arguments, Faults& faults) const {
     const auto& values = spec_->body.values;
     const std::int64_t blocks = (reduced_.count() - 1) / order_.block + 1;
     const auto reductions = std::count_if(values.begin(), values.end(), [](const auto& value) {
@@ -104,12 +117,35 @@ class CpuBodyKernel final : public BodyKernel {
     });
     const Tensor parts = make_tensor(DType::i64, Dims{blocks * reductions}, cpu);
     arguments.parts = static_cast<std::uint64_t*>(parts.data());
-    parallel_for(blocks, 1,
-                 [&](std::int64_t begin, std::int64_t end) { function_(arguments, begin, end); });
-    function_(arguments, 0, 0);
+    parallel_for(blocks, 1, [&](std::int64_t begin, std::int64_t end) {
+      call(arguments, begin, end, faults);
+    });
+    call(arguments, 0, 0, faults);
   }
 
- private:
+  // The function for a range, whose fault is kept if none has a lower position.
+  void call(jit::CpuArguments arguments, std::int64_t begin, std::int64_t end,
+            Faults& faults) const {
+    jit::CpuFault fault;
+    arguments.fault = &fault;
+    function_(arguments, begin, end);
+    if (fault.position < 0) return;
+    const std::lock_guard lock(faults.mutex);
+    if (faults.first.position < 0 || fault.position < faults.first.position) faults.first = fault;
+  }
+
+  [[noreturn]] void report(const jit::CpuFault& fault) const {
+    const char* name = spec_->body.checks[static_cast<std::size_t>(fault.check)];
+    switch (static_cast<jit::CpuFault::Kind>(fault.kind)) {
+      case jit::CpuFault::index: index_out_of_range(name, fault.high, fault.value, fault.position);
+      case jit::CpuFault::integer:
+        value_out_of_range(name, fault.low, fault.high, fault.value, fault.position);
+      default:
+        value_out_of_range(name, std::bit_cast<double>(fault.low),
+                           std::bit_cast<double>(fault.high), std::bit_cast<double>(fault.value),
+                           fault.position);
+    }
+  }
   // Elements of a row are combined in the order that eager has for the reduced tensor.
   void order_rows() {
     StridedSpace kept, reduced;

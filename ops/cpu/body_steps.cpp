@@ -299,7 +299,7 @@ BodyInterpreter::BodyInterpreter(const Body& body, const StridedSpace& reduced,
       outputs_(static_cast<int>(body.outputs.size())),
       order_(order) {
   constexpr i64 kMostElements = i64{1} << 20;
-  if (body.has_bounds() || body.indices > 0) refuse("blocks of a result");
+  if (body.has_bounds() || !body.indices.empty()) refuse("blocks of a result");
   if (reduced.count() > kMostElements) refuse(fmt::format("rows of {} elements", reduced.count()));
   StepMaker(*this, body);
 }

@@ -7,6 +7,7 @@
 #include "brrr/ops/cuda/elementwise.h"
 #include "brrr/ops/jit/compiler.h"
 #include "brrr/ops/jit/render.h"
+#include "brrr/tensor/cuda_faults.h"
 #include "brrr/tensor/cuda_runtime.h"
 
 namespace brrr::on_cuda {
@@ -70,7 +71,13 @@ class CudaBodyKernel final : public BodyKernel {
     }
     for (int i = 0; i < static_cast<int>(of.inputs.size()); ++i)
       put(of.first_input() + i, *of.inputs[static_cast<std::size_t>(i)], of.input(i));
-    for (int i = 0; i < spec_->body.indices; ++i) layout.sizes[of.first_coordinate() + i] = 0;
+    for (std::size_t i = 0; i < of.inputs.size(); ++i) {
+      // What is read at computed places is not loaded in vectors.
+      if (jit::pieces::is_address(spec_->body, i))
+        layout.sizes[static_cast<std::size_t>(of.first_input()) + i] = 0;
+    }
+    for (std::size_t i = 0; i < spec_->body.indices.size(); ++i)
+      layout.sizes[static_cast<std::size_t>(of.first_coordinate()) + i] = 0;
     for (const jit::Body::Operand& input : spec_->body.inputs) {
       for (const jit::Body::Bound& bound : input.bounds) {
         layout.bound.bounds[of.first_coordinate() + bound.index] |=
@@ -90,6 +97,13 @@ class CudaBodyKernel final : public BodyKernel {
     for (const std::uint64_t& bits : spec_->scalars) arguments.add(&bits);
     return arguments;
   }
+  // After them where the body checks: read at the launch.
+  std::vector<cu::FaultSink> sinks_of(Device device, KernelArguments& arguments) const {
+    std::vector<cu::FaultSink> sinks;
+    for (const char* name : spec_->body.checks) sinks.push_back(cu::fault_sink(device, name));
+    for (const cu::FaultSink& sink : sinks) arguments.add(&sink);
+    return sinks;
+  }
 
   void run_strided(const BodyLayout& of) const {
     const Device device = of.outputs[0].device();
@@ -99,6 +113,7 @@ class CudaBodyKernel final : public BodyKernel {
     layout.space = of.space(~0u);
     const jit::Schedule schedule = jit::pointwise_schedule(layout);
     KernelArguments arguments = arguments_of(of, layout.data);
+    const std::vector<cu::FaultSink> sinks = sinks_of(device, arguments);
     launch_strided(load_body(device, spec_->body, schedule).main, schedule, layout.space, arguments,
                    cu::current_stream(device));
   }
@@ -107,13 +122,14 @@ class CudaBodyKernel final : public BodyKernel {
     const Device device = of.outputs[0].device();
     const jit::Body& body = spec_->body;
     jit::ReductionLayout layout;
-    layout.inputs = static_cast<int>(of.inputs.size()) + body.indices;
+    layout.inputs = static_cast<int>(body.reads());
     layout.passes = static_cast<int>(jit::pieces::passes_of(body).size());
     describe(of, layout);
     layout.kept = of.space(~spec_->reduced);
     layout.reduced = of.space(spec_->reduced);
     const jit::ReductionSchedule schedule = jit::reduction_schedule(layout, jit::shape_of(device));
     KernelArguments arguments = arguments_of(of, layout.data);
+    const std::vector<cu::FaultSink> sinks = sinks_of(device, arguments);
     launch_reduction(load_body(device, body, schedule), schedule, layout.kept, layout.reduced,
                      arguments, cu::current_stream(device));
   }

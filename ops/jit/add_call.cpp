@@ -142,6 +142,13 @@ std::vector<int> add_call(Body& body, const Call& call, std::span<const int> ope
   }
 }
 
+int add_fill(Body& body, const Call& call, DType dtype, std::vector<std::uint64_t>& scalars) {
+  const int value = body.add_scalar(dtype);
+  scalars.push_back(scalar_bits(call.attrs[0], is_floating(dtype), body.scalars.back()));
+  if (is_half(dtype)) scalars.back() = rounded(scalars.back(), dtype);
+  return value;
+}
+
 std::uint64_t scalar_bits(Attr attr, bool is_double, DType type) {
   const auto bits = [](auto value) {
     std::uint64_t result = 0;

@@ -42,6 +42,9 @@ int add_within(Body& body, int index, int low, int high);
 std::vector<int> add_call(Body& body, const Call& call, std::span<const int> operands,
                           std::span<const DType> outputs, std::vector<std::uint64_t>& scalars);
 
+// Appends the number that a call fills a tensor of `dtype` with.
+int add_fill(Body& body, const Call& call, DType dtype, std::vector<std::uint64_t>& scalars);
+
 // A number of a call in the bits of a scalar of `type`.
 std::uint64_t scalar_bits(Attr attr, bool is_double, DType type);
 

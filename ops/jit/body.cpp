@@ -56,8 +56,9 @@ int Body::add_scalar(DType dtype) {
   return add(value_of(Kind::scalar, scalars.back(), scalars.size() - 1));
 }
 
-int Body::add_index() {
-  return add(value_of(Kind::index, i64, static_cast<std::size_t>(indices++)));
+int Body::add_index(Scope scope) {
+  indices.push_back(scope);
+  return add(value_of(Kind::index, i64, indices.size() - 1));
 }
 
 int Body::add_expression(std::string text, DType type, DType result, std::vector<int> operands) {
@@ -92,7 +93,7 @@ std::vector<Level> levels_of(const Body& body) {
       case Kind::gathered:
         covers(body.inputs.at(static_cast<std::size_t>(value.number)).scope);
         break;
-      case Kind::index: covers(Body::Scope::element); break;
+      case Kind::index: covers(body.indices.at(static_cast<std::size_t>(value.number))); break;
       case Kind::reduction:
       case Kind::arg:
       case Kind::contraction:
@@ -164,9 +165,7 @@ void verify_value(const Body& body, std::size_t i, const std::vector<Level>& lev
   switch (value.kind) {
     case Kind::input: require(among(body.inputs.size()) && operands == 0, "known inputs"); break;
     case Kind::scalar: require(among(body.scalars.size()) && operands == 0, "known scalars"); break;
-    case Kind::index:
-      require(among(static_cast<std::size_t>(body.indices)) && operands == 0, "known indices");
-      break;
+    case Kind::index: require(among(body.indices.size()) && operands == 0, "known indices"); break;
     case Kind::expression:
       require(!value.text.empty() && operands <= 26, "expressions of at most 26 operands");
       break;
@@ -221,7 +220,8 @@ void verify(const Body& body) {
     };
     for (const Body::Bound& bound : input.bounds) {
       require(input.scope == Body::Scope::element && bound.index >= 0 &&
-                  bound.index < body.indices && scalar(bound.low) && scalar(bound.high),
+                  bound.index < static_cast<int>(body.indices.size()) && scalar(bound.low) &&
+                  scalar(bound.high),
               "bounds of elements, by known coordinates");
     }
   }

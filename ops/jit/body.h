@@ -73,14 +73,16 @@ struct Body {
   bool fast = false;    // on CUDA: contraction, approximate division and square root
   std::vector<Operand> inputs, outputs;
   std::vector<DType> scalars;  // register types: never a half
-  // Coordinates that values may ask for. Each is an operand without memory: its strides in the
-  // space that is walked are what a step along a dimension adds to it.
-  int indices = 0;
-  std::vector<std::string> checks;  // the op that each check reports for
+  // Coordinates that values may ask for, of elements or of rows. Each is an operand without memory:
+  // its strides in the space that is walked are what a step along a dimension adds to it.
+  std::vector<Scope> indices;
+  std::vector<const char*> checks;  // the function that each check reports for: static text
   std::vector<Value> values;
 
   bool has_bounds() const;
   int operands() const { return static_cast<int>(inputs.size() + outputs.size()); }
+  // Operands that are read: inputs, then coordinates.
+  std::size_t reads() const { return inputs.size() + indices.size(); }
   const Value& value(int number) const { return values[static_cast<std::size_t>(number)]; }
   bool reduces() const;
   int contraction() const;  // the value that is one; -1: none
@@ -89,7 +91,7 @@ struct Body {
   int add(Value value);
   int add_input(DType dtype, Scope scope = Scope::element);
   int add_scalar(DType dtype);
-  int add_index();
+  int add_index(Scope scope = Scope::element);
   int add_expression(std::string text, DType type, DType result, std::vector<int> operands);
   void add_output(int value, DType dtype);
 };

@@ -11,6 +11,7 @@ namespace brrr::jit {
 
 // The report of a check, of the lowest position. Kinds are those of ops/cuda/faults.inl.
 struct CpuFault {
+  enum Kind { index, integer, floating };
   std::int64_t position = -1;  // none
   int check = 0, kind = 0;
   std::int64_t value = 0, low = 0, high = 0;  // bits of i64 or f64

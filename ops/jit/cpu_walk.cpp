@@ -33,7 +33,7 @@ CpuWalk cpu_walk(const Body& body, const StridedSpace& space, const StridedSpace
             outputs = static_cast<int>(body.outputs.size());
   const auto each_memory = [&](auto f) {
     const int first_input = body.reduces() ? 0 : outputs,
-              first_output = body.reduces() ? inputs + body.indices : 0;
+              first_output = body.reduces() ? static_cast<int>(body.reads()) : 0;
     for (int i = 0; i < inputs; ++i) {
       if (!pieces::is_address(body, static_cast<std::size_t>(i))) f(first_input + i);
     }

@@ -119,8 +119,7 @@ std::string piece_of(const Body& body, int r) {
 
 // `what` for every operand, whose number stands in place of each @.
 std::string each_operand(const Body& body, std::string_view what) {
-  const std::size_t operands =
-      body.inputs.size() + static_cast<std::size_t>(body.indices) + body.outputs.size();
+  const std::size_t operands = body.reads() + body.outputs.size();
   std::string text;
   for (std::size_t k = 0; k < operands; ++k) {
     for (const char c : what) {
@@ -158,7 +157,7 @@ std::string whole_rows(const Body& body, const CpuWalk& walk) {
     text += tile.writes + results(body, passes[p], "");
     if (walk.linear) known = tile.kept;
   }
-  const std::size_t reads = body.inputs.size() + static_cast<std::size_t>(body.indices);
+  const std::size_t reads = body.reads();
   return fmt::format(R"(  constexpr i64 kMost = {0} + kGroup, n = {0}, elements = n;
   const i64 m = padded(n);
 {1}  const StridedSpace &kept = *a.space, &reduced = *a.reduced;
@@ -282,8 +281,7 @@ std::string rows(const Body& body) {
   }
   return buffers + text +
          fmt::format("  leave(row, {}{}base + {});\n  }}\n", numbered("out", body.outputs.size()),
-                     constant_arguments(body),
-                     body.inputs.size() + static_cast<std::size_t>(body.indices));
+                     constant_arguments(body), body.reads());
 }
 
 // The one row of a body, in blocks that threads share.
@@ -291,7 +289,7 @@ std::string blocks_of_row(const Body& body) {
   const Pass pass = passes_of(body)[0];
   const TileText tile = tile_text(body, pass, 0, {"reduced", "place", "base"});
   const Accumulation of = accumulation_of_row(body, pass, tile);
-  const std::size_t reads = body.inputs.size() + static_cast<std::size_t>(body.indices);
+  const std::size_t reads = body.reads();
   std::string left, joined;
   for (std::size_t i = 0; i < pass.reductions.size(); ++i) {
     const int r = pass.reductions[i];
@@ -335,7 +333,7 @@ std::string blocks_of_row(const Body& body) {
 // A tile is a range of adjacent rows; each step takes one element of every row.
 std::string columns(const Body& body) {
   const std::vector<Pass> passes = passes_of(body);
-  const std::size_t reads = body.inputs.size() + static_cast<std::size_t>(body.indices);
+  const std::size_t reads = body.reads();
   std::string buffers = "  Row rows[kTile];\n  i64 bases[kTile][16];\n", text;
   for (std::size_t p = 0; p < passes.size(); ++p) {
     const Pass& pass = passes[p];
@@ -383,7 +381,7 @@ std::string columns(const Body& body) {
 // Tiles of as many adjacent rows as the text knows, in one run of the kept space.
 std::string whole_columns(const Body& body, const CpuWalk& walk) {
   const std::vector<Pass> passes = passes_of(body);
-  const std::size_t reads = body.inputs.size() + static_cast<std::size_t>(body.indices);
+  const std::size_t reads = body.reads();
   std::string buffers, text;
   for (std::size_t p = 0; p < passes.size(); ++p) {
     const Pass& pass = passes[p];

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cctype>
 #include <map>
+#include <set>
 
 #include "brrr/ops/cpu/vector_math.h"
 #include "brrr/ops/jit/render_cpu_tile.h"
@@ -199,12 +200,9 @@ class Tile {
   std::string source(int o) const {
     return is_converted_output(o) ? output_array(o) : array(output(o).value);
   }
-  std::size_t reads_count() const {
-    return body_.inputs.size() + static_cast<std::size_t>(body_.indices);
-  }
   // Pointwise layouts have outputs first, those of reductions last.
   std::size_t output_operand(int o) const {
-    return static_cast<std::size_t>(o) + (body_.reduces() ? reads_count() : 0);
+    return static_cast<std::size_t>(o) + (body_.reduces() ? body_.reads() : 0);
   }
   std::size_t input_operand(std::size_t i) const {
     return i + (body_.reduces() ? 0 : body_.outputs.size());
@@ -412,6 +410,7 @@ class Tile {
     const std::vector<int> values = values_in(stage);
     if (values.empty()) return "";
     std::vector<int> operands;
+    std::set<std::size_t> known;  // addressed inputs
     std::string text, stores;
     bool is_plain = true;
     for (const int value : values) {
@@ -419,8 +418,8 @@ class Tile {
       for (const int operand : v.operands) {
         if (is_of_elements(operand) && stages_.at(operand) != stage) operands.push_back(operand);
       }
-      if (v.kind == Kind::gathered || v.kind == Kind::draw) {
-        const auto input = static_cast<std::size_t>(v.number);
+      const auto input = static_cast<std::size_t>(v.number);
+      if ((v.kind == Kind::gathered || v.kind == Kind::draw) && known.insert(input).second) {
         text += fmt::format("    const {}* g{} = in{} + {} + a_g{}_{}[e];\n",
                             c_name(body_.inputs[input].dtype), input, input,
                             walked_.offset(input_operand(input)), number_, input);

@@ -133,6 +133,9 @@ std::string row_struct(const Body& body) {
     fields += fmt::format("  {} {};\n", register_name(type), name);
     if (value.kind == Kind::input)
       begin += fmt::format("  row.{0} = widen(in{1}[offset[{1}]]);\n", name, value.number);
+    if (value.kind == Kind::index)
+      begin += fmt::format("  row.{} = offset[{}];\n", name,
+                           body.inputs.size() + static_cast<std::size_t>(value.number));
   }
   std::string inputs;
   for (std::size_t i = 0; i < body.inputs.size(); ++i) {

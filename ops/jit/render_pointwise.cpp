@@ -294,7 +294,7 @@ std::string render_pointwise(const Body& body, const Schedule& schedule) {
     kernel.statements = flat(body, schedule);
   } else {
     text += fmt::format("constexpr int RANK = {}, N = {};\n", schedule.rank,
-                        body.operands() + body.indices);
+                        body.outputs.size() + body.reads());
     kernel.last = {{"Geometry<N>", "space"}};
     kernel.statements =
         schedule.walk == Walk::tiled ? tiled(body, schedule) : strided(body, schedule);

@@ -18,10 +18,6 @@ namespace {
 
 using namespace pieces;
 
-std::size_t count_reads(const Body& body) {
-  return body.inputs.size() + static_cast<std::size_t>(body.indices);
-}
-
 // Whether an output is written for each element, so that it has strides in the reduced space.
 bool writes_elements(const Body& body) {
   return std::any_of(body.outputs.begin(), body.outputs.end(), [](const Body::Operand& output) {
@@ -163,7 +159,7 @@ class Loops {
     });
     for (std::size_t o = 0; o < body_.outputs.size(); ++o) {
       if (body_.outputs[o].scope == Body::Scope::element)
-        f(count_reads(body_) + o, c_name(body_.outputs[o].dtype), fmt::format("out{}", o), "");
+        f(body_.reads() + o, c_name(body_.outputs[o].dtype), fmt::format("out{}", o), "");
     }
   }
 
@@ -255,8 +251,7 @@ class Loops {
           "      Pack<{0}, W> q{1};\n      narrow_all(y{1}, q{1});\n      if (line < kept.count) "
           "store({2}, "
           "q{1});\n",
-          c_name(body_.outputs[at].dtype), o,
-          address(fmt::format("out{}", o), count_reads(body_) + at));
+          c_name(body_.outputs[at].dtype), o, address(fmt::format("out{}", o), body_.reads() + at));
     }
     return text;
   }
@@ -272,8 +267,8 @@ std::string constants(const Body& body, const Schedule& schedule) {
       "constexpr int W = {}, U = {}, THREADS = {}, LANES = {}, RANK = {}, REDUCED = {}, READ = {}, "
       "OUT = {}, EACH = {}, STEP = {};\n",
       schedule.width, schedule.unroll, schedule.threads, schedule.lanes, schedule.rank,
-      schedule.reduced_rank, count_reads(body), body.outputs.size(),
-      count_reads(body) + (writes_elements(body) ? body.outputs.size() : 0),
+      schedule.reduced_rank, body.reads(), body.outputs.size(),
+      body.reads() + (writes_elements(body) ? body.outputs.size() : 0),
       schedule.walk == Walk::rows ? "LANES" : "THREADS / LANES");
 }
 

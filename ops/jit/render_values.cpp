@@ -137,7 +137,7 @@ std::string name_of_value(const Body& body, int value) {
   const std::string_view row = of_row ? "row." : "";
   switch (v.kind) {
     case Kind::input: return fmt::format("{}x{}", row, v.number);
-    case Kind::index: return fmt::format("n{}", v.number);
+    case Kind::index: return fmt::format("{}n{}", row, v.number);
     case Kind::reduction:
     case Kind::contraction:
     case Kind::arg: return fmt::format("{}r{}", row, value);
@@ -345,8 +345,9 @@ std::string element_arguments(const Body& body, const NameOf& element, const Nam
       text += element(i) + ", ";
     }
   }
-  for (std::size_t i = 0; i < static_cast<std::size_t>(body.indices); ++i)
-    text += coordinate(i) + ", ";
+  for (std::size_t i = 0; i < body.indices.size(); ++i) {
+    if (!(body.reduces() && body.indices[i] <= Body::Scope::row)) text += coordinate(i) + ", ";
+  }
   return text;
 }
 

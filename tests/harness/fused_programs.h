@@ -12,7 +12,7 @@ namespace brrr::test {
 void check_fused_programs(Device device, Rounding rounding = Rounding::eager);
 // How many kernels each program becomes, where there is no device to run them.
 void count_fused_kernels(Device device);
-// On the CPU, where the interpreter runs kernels: it refuses those that read blocks.
+// On the CPU, where the interpreter runs kernels.
 void check_interpreted_programs();
 // Products by generated kernels.
 void check_fused_products(Device device);

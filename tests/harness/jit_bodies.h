@@ -407,7 +407,7 @@ inline Case bounded_case(DType dtype, std::int64_t rows, std::int64_t cols, Boun
   const int left = b.body.add_input(dtype), upper = b.body.add_input(dtype),
             whole = b.body.add_input(dtype);
   for (int k = 0; k < 3; ++k) b.body.add_scalar(i64);
-  b.body.indices = 2;
+  b.body.indices.assign(2, Body::Scope::element);
   b.body.inputs[0].bounds = {{1, 0, 1}};
   b.body.inputs[1].bounds = {{0, 0, 2}};
   const int y = b.op("add", {b.op("add", {left, upper}), whole});

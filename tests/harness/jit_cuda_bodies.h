@@ -72,8 +72,7 @@ inline std::vector<Tensor> run_on_cuda(const Case& c, Device device) {
   for (const Tensor& t : c.inputs) inputs.push_back(to(t, device));
   const Scheduled s = schedule_of(c, inputs, outputs, shape_of(device));
   std::vector<cu::FaultSink> sinks;
-  for (const std::string& name : c.body.checks)
-    sinks.push_back(cu::fault_sink(device, name.c_str()));
+  for (const char* name : c.body.checks) sinks.push_back(cu::fault_sink(device, name));
 
   on_cuda::KernelArguments arguments;
   for (const Tensor& t : outputs) arguments.add_operand(t.impl()->data, true);

@@ -1,0 +1,27 @@
+// Calls in groups that read elements by index (gather, index_select), write one of a line
+// (scatter_add), draw random numbers or check values. Besides elements of their operands they need
+// addresses and coordinates.
+#pragma once
+
+#include <span>
+
+#include <brrr/dispatch/op_info.h>
+#include <brrr/graph/fusion_kernel.h>
+
+namespace brrr::graph {
+
+bool is_indexed(const OpInfo& op);
+// Gathers of conversions become conversions of gathers: what is converted need not be in memory,
+// and a loss that reads its logits in 16 bits converts one of each row.
+void gather_before_conversions(Graph& graph);
+// Whether a kernel of such a call reports bad indices or values.
+bool may_report(const Node& node);
+// Whether a group can have this call of such an op.
+bool is_fusable_indexed(const Node& node);
+// The group of it alone.
+Group indexed_group(const Node& node, int number);
+// The value of its result. `operands`: values of its inputs, of an addressed one the body's input.
+int indexed_value(const Group& group, FusedKernel& kernel, BodyReads& reads, const Node& node,
+                  const Member& member, std::span<const int> operands);
+
+}  // namespace brrr::graph

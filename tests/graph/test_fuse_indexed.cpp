@@ -1,0 +1,103 @@
+// Draws, gathers and checks in fused kernels: eager's bits, and eager's errors.
+#include <brrr/graph/compile.h>
+#include <brrr/nn/losses.h>
+#include <brrr/ops/functions.h>
+
+#include "tests/harness/catch.h"
+#include "tests/harness/compile_check.h"
+#include "tests/harness/environment.h"
+
+namespace brrr::test {
+
+TEST_CASE("draws in a fused kernel are those of eager calls", "[fuse]") {
+  const auto function = [](const Tensors& a) {
+    const Tensor dropped = dropout(a[0] * 2.0, 0.3);
+    return Tensors{dropped + randn_like(a[0]), rand({5, 1, 7}), sum(transpose(dropped, 0, 1), {0})};
+  };
+  for (const DType dtype : {f32, f64, bf16, f16}) {
+    INFO(name_of(dtype));
+    const Tensors arguments = {noise({9, 37}, 1, dtype)};
+    auto step = compile(function, {.mode = Mode::fused, .fallback = OnFallback::refuse});
+    manual_seed(5);
+    Tensors first = step(arguments), second = step(arguments);
+    manual_seed(5);
+    CHECK(bits_of(first) == bits_of(function(arguments)));
+    CHECK(bits_of(second) == bits_of(function(arguments)));
+    INFO(step.graph_text());
+    CHECK(step.report().entries.at(0).nodes == 3);  // and the advance of the generator
+  }
+}
+
+TEST_CASE("dropout and its gradient draw once", "[fuse]") {
+  const auto function = [](const Tensors& a) {
+    const Tensor x = requires_grad_(detach(a[0]));
+    const Tensor y = matmul(dropout(gelu(x), 0.4), a[1]);
+    return Tensors{y, grad(sum(square(y)), x)};
+  };
+  const Tensors arguments = {noise({16, 32}, 1), noise({32, 8}, 2)};
+  auto step = compile(function, {.mode = Mode::fused});
+  manual_seed(3);
+  const Tensors got = step(arguments);
+  manual_seed(3);
+  CHECK(bits_of(got) == bits_of(function(arguments)));
+}
+
+TEST_CASE("a bad index in a fused kernel has eager's error", "[fuse]") {
+  const auto loss = [](const Tensor& x, const Tensor& target) {
+    return nn::cross_entropy(x * 2.0, target);
+  };
+  const auto rows = [](const Tensor& x, const Tensor& index) {
+    return embedding(x, index) * 3.0 + 1.0;
+  };
+  const Tensor x = noise({40, 9}, 1);
+  const auto message = [](auto&& call) -> std::string {
+    try {
+      call();
+    } catch (const Error& error) {
+      const std::string text = error.what();
+      return text.substr(0, text.find('\n'));
+    }
+    return "";
+  };
+  const auto check = [&](auto function, const Tensor& good, const Tensor& bad) {
+    auto step = compile(function, {.mode = Mode::fused});
+    const Tensor wanted = function(x, good);
+    CHECK(bits_of(step(x, good)) == bits_of(wanted));
+    const std::string eager = message([&] { function(x, bad); });
+    CHECK_THAT(eager, Catch::Contains("expected indices in"));
+    CHECK_THAT(message([&] { step(x, bad); }), Catch::StartsWith(eager + " (at "));
+    CHECK(bits_of(step(x, good)) == bits_of(wanted));
+  };
+  Tensor target = integers({40}, 9, 2), wrong = clone(target);
+  fill_(narrow(wrong, 0, 17, 1), 9);
+  fill_(narrow(wrong, 0, 33, 1), -1);
+  check(loss, target, wrong);
+  Tensor index = integers({3, 50}, 40, 3), out = clone(index);
+  fill_(narrow(narrow(out, 0, 1, 1), 1, 5, 2), 41);
+  check(rows, index, out);
+}
+
+TEST_CASE("nothing from outside is written by a kernel that checks", "[fuse]") {
+  const Tensor table = noise({40, 9}, 1);
+  Tensor x = noise({40, 9}, 2);
+  auto step = compile([&](const Tensor& index) { add_(x, gather(table, 1, index)); },
+                      {.mode = Mode::fused});
+  step(integers({40, 9}, 9, 2));
+  const auto before = bits_of(x);
+  CHECK_THROWS(step(integers({40, 9}, 9, 2) + 1));
+  CHECK(bits_of(x) == before);
+  CHECK_THAT(step.explain(), Catch::Contains("1 checked"));
+}
+
+TEST_CASE("what is around a gather is interpreted where there is no compiler", "[fuse]") {
+  const EnvironmentVariable interpreted("BRRR_CPU_KERNELS", "interpreted");
+  const auto function = [](const Tensor& x, const Tensor& index) {
+    return gather(exp(x) * 2.0, 1, index) * 2.0 + 1.0;
+  };
+  const Tensor x = noise({40, 9}, 1), index = integers({40, 3}, 9, 2);
+  auto step = compile(function, {.mode = Mode::fused});
+  CHECK(bits_of(step(x, index)) == bits_of(function(x, index)));
+  CHECK(step.report().entries.at(0).nodes == 3);
+}
+
+}  // namespace brrr::test
