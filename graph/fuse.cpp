@@ -451,7 +451,8 @@ std::optional<FusedKernel> Fusion::build(const Group& group) const {
   const auto outlives_error = [this](const Value& output) {
     return !graph_.is_temporary(output.buffer);
   };
-  if (!body.checks.empty() && std::ranges::any_of(kernel.outputs, outlives_error))
+  if (graph_.device.is_cpu() && !body.checks.empty() &&
+      std::ranges::any_of(kernel.outputs, outlives_error))
     return reject(WhyNotFused::checked);
   if (body.contraction() >= 0 && !contracts(graph_, kernel))
     return reject(WhyNotFused::matrix_product);

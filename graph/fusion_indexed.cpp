@@ -272,14 +272,19 @@ int checked_value(FusedKernel& kernel, const Node& node, int value, int position
 int indexed_value(const Group& group, FusedKernel& kernel, BodyReads& reads, const Node& node,
                   const Member& member, std::span<const int> operands) {
   const OpInfo& op = op_info(node.call.op);
+  if (draws(op)) {
+    const Access& place = member.coordinates[0];
+    return addressed_value(
+        kernel, Kind::draw, node.outputs[0].dtype, operands[0], op.name,
+        {number_of(kernel, node.call.attrs[0].i()), index_of(group, kernel, reads, place.strides),
+         number_of(kernel, place.offset)});
+  }
   std::vector<int> coordinates;
   for (const Access& coordinate : member.coordinates)
     coordinates.push_back(coordinate_of(group, kernel, reads, coordinate));
   if (gathers(op)) return gathered_value(kernel, node, operands[0], operands[1], coordinates[0]);
   if (scatters(op)) return scattered_value(kernel, node, operands, coordinates[0], coordinates[1]);
-  if (checks(op)) return checked_value(kernel, node, operands[0], coordinates[0]);
-  return addressed_value(kernel, Kind::draw, node.outputs[0].dtype, operands[0], op.name,
-                         {number_of(kernel, node.call.attrs[0].i()), coordinates[0]});
+  return checked_value(kernel, node, operands[0], coordinates[0]);
 }
 
 }  // namespace brrr::graph

@@ -66,9 +66,6 @@ int number_of(FusedKernel& kernel, int64_t number) {
   return kernel.spec->body.add_scalar(DType::i64);
 }
 
-namespace {
-
-// The coordinate with these strides.
 int index_of(const Group& group, FusedKernel& kernel, BodyReads& reads,
              const std::vector<int64_t>& strides) {
   const auto known =
@@ -79,6 +76,8 @@ int index_of(const Group& group, FusedKernel& kernel, BodyReads& reads,
   reads.coordinates.emplace_back(strides, index);
   return index;
 }
+
+namespace {
 
 BodyReads::Range range_of(const Group& group, FusedKernel& kernel, BodyReads& reads,
                           const Bound& bound) {

@@ -31,6 +31,9 @@ struct BodyReads {
 
 // The value of an i64 that is an argument of the kernel.
 int number_of(FusedKernel& kernel, std::int64_t number);
+// The value of the coordinate with these strides that is 0 at the space's origin.
+int index_of(const Group& group, FusedKernel& kernel, BodyReads& reads,
+             const std::vector<std::int64_t>& strides);
 // The value of a coordinate.
 int coordinate_of(const Group& group, FusedKernel& kernel, BodyReads& reads,
                   const Access& coordinate);

@@ -5,6 +5,10 @@
 #include "brrr/measure/bench.h"
 #include "brrr/measure/limits.h"
 #include "brrr/nn/losses.h"
+#include "brrr/nn/module.h"
+#include "brrr/nn/optim/clip.h"
+#include "brrr/nn/optim/optimizer.h"
+#include "brrr/nn/optim/optimizers.h"
 #include "brrr/ops/functions.h"
 #include "brrr/tensor/thread_pool.h"
 
@@ -60,6 +64,7 @@ std::vector<Case> rows(std::int64_t columns, const Options& options) {
   add(cases, "softmax", [](const Tensor& x) { return softmax(x, 1); });
   add(cases, "layer norm", [=](const Tensor& x) { return layer_norm(x, 1, weight, bias); });
   add(cases, "rms norm", [=](const Tensor& x) { return rms_norm(x, 1, weight); });
+  cases.push_back({"dropout", 2, [](const Operands& o) { return dropout(o.x, 0.1); }});
   cases.push_back({"cross entropy", 1, [](const Operands& o) {
                      return nn::cross_entropy(o.x, o.targets, nn::Reduction::none);
                    }});
@@ -69,6 +74,27 @@ std::vector<Case> rows(std::int64_t columns, const Options& options) {
                    }});
   return cases;
 }
+
+// Tensors of mixed size: 64 with about `count` elements in all.
+class Many : public nn::Module {
+ public:
+  Many(std::int64_t count, const Options& options) : Module("many"), tensors_(64) {
+    for (std::size_t i = 0; i < tensors_.size(); ++i) {
+      const auto share = static_cast<std::int64_t>(i % 8 + 1) * count / 288;
+      tensors_[i] =
+          randn({std::max<std::int64_t>(share - static_cast<std::int64_t>(i), 1)}, options);
+      parameter(fmt::format("p{}", i), tensors_[i]);
+    }
+  }
+  Tensor forward(const Tensor& x) override {
+    Tensor total = sum(tensors_[0]) * x;
+    for (std::size_t i = 1; i < tensors_.size(); ++i) total = total + sum(square(tensors_[i])) * x;
+    return total;
+  }
+
+ private:
+  std::vector<Tensor> tensors_;
+};
 
 class Bench {
  public:
@@ -106,6 +132,27 @@ class Bench {
         rate_result(name, options_.device, "GB/s", bytes, timing, limit_.bytes, bare, limit_.name));
   }
 
+  // Gradients clipped by their norm, and Adam: the norm reads the gradients once more.
+  void run_update(std::int64_t count) {
+    const Options here{.device = options_.device};
+    Many model(count, here);
+    optim::Optimizer optimizer(model,
+                               optim::chain({optim::clip_by_global_norm(1.0), optim::adam(1e-3)}));
+    backward(model(full({}, 1e-3, here)));
+    std::int64_t elements = 0;
+    for (const auto& [path, tensor] : model.named_parameters()) elements += tensor.numel();
+    const std::string name = fmt::format("fused/clip and adam of 64 tensors, {} f32", elements);
+    options_.progress(name);
+    auto step =
+        compile([&] { optimizer.step(); }, {.mode = Mode::fused, .fallback = OnFallback::refuse});
+    for (int call = 0; call < 2; ++call) step();
+    const Batch ours = device_batch(options_.device, [&] { step(); });
+    const auto [timing, bare] = time_both(ours, limit_.batch, options_.sampling());
+    results_.push_back(rate_result(name, options_.device, "GB/s",
+                                   32.0 * static_cast<double>(elements), timing, limit_.bytes, bare,
+                                   limit_.name));
+  }
+
   Results take() { return std::move(results_); }
 
  private:
@@ -130,6 +177,7 @@ Results bench_fused(const BenchOptions& options) {
         bench.run(one, dtype, count, columns, on_cpu ? 1 : 4);
     }
   }
+  bench.run_update(options.quick ? 1 << 14 : on_cpu ? 1 << 22 : 100'000'000);
   return bench.take();
 }
 

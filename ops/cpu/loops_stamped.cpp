@@ -45,6 +45,7 @@ BRRR_SCALAR_FN i64 trunc(i64 a) { return a; }
 namespace {
 
 #include "brrr/ops/cpu/convert_loops.inl"
+#include "brrr/ops/cpu/draw_batches.inl"
 #include "brrr/ops/cpu/formula_loops.inl"
 #include "brrr/ops/cpu/pointwise_loops.inl"
 #include "brrr/ops/cpu/random_loops.inl"

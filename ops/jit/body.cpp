@@ -187,7 +187,8 @@ void verify_value(const Body& body, std::size_t i, const std::vector<Level>& lev
     case Kind::draw:
       require(among(body.inputs.size()) &&
                   body.inputs[static_cast<std::size_t>(value.number)].dtype == i64 &&
-                  operands == 2 && is_floating(value.dtype) &&
+                  operands == 3 && body.value(value.operands[1]).kind == Kind::index &&
+                  body.value(value.operands[2]).kind == Kind::scalar && is_floating(value.dtype) &&
                   (value.text == "uniform" || value.text == "normal"),
               "draws, uniform or normal, from a generator's state");
       break;

@@ -53,7 +53,7 @@ struct Body {
       gathered,     // of inputs[number], operand a elements further than the element's own place
       draw,         // a random number; `text` is uniform or normal, inputs[number] the {seed, step,
                     // base} of the generator, operand a the draw's place in the step (counted from
-                    // base) and b the element's in the draw
+                    // base); index b and scalar c sum up to the element's place in the draw
       check,        // operand a, which is reported unless it is in range. `text` is index, of a
               // dimension of b elements: out of range it is clamped; or range, from b to c. The
               // last operand is the position that a report names

@@ -228,6 +228,40 @@ static BRRR_ONCE_A_TILE const i64* offsets_strided(i64 stride, i64 n, i64* buffe
   return buffer;
 }
 
+// Elements `base + offset[i]` of the draw at `place`. Adjacent ones are drawn in batches.
+template <class Kind, class T>
+BRRR_ONCE_A_TILE T* draw_tile(const i64* state, i64 place, const i64* offset, i64 base, i64 n,
+                              T* buffer) {
+  i64 apart = 0;
+  for (i64 i = 0; i < n; ++i) apart |= offset[i] ^ (offset[0] + i);
+  const u64 seed = static_cast<u64>(state[0]), step = static_cast<u64>(state[1]);
+  const u32 number = static_cast<u32>(place) + static_cast<u32>(state[2]);
+  if (apart == 0) {
+    constexpr i64 kDrawn = kBatch * Kind::width;
+    const i64 first = base + offset[0];
+    for (i64 i = 0, skipped = first % Kind::width; i < n; skipped = 0) {
+      const Words words(seed, step, number, static_cast<u64>((first + i) / Kind::width));
+      const i64 count = least(n - i, kDrawn - skipped);
+      if (count == kDrawn) {
+        Kind::fill(buffer + i, words);
+      } else {
+        T drawn[kDrawn];
+        Kind::fill(drawn, words);
+        for (i64 k = 0; k < count; ++k) buffer[i + k] = drawn[skipped + k];
+      }
+      i += count;
+    }
+  } else {
+    brrr_last_block last;
+    for (i64 i = 0; i < n; ++i) {
+      const u64 at = static_cast<u64>(base + offset[i]);
+      buffer[i] = Kind::at(last.at(state, place, at / Kind::width), at);
+    }
+  }
+  for (i64 i = n; i < padded(n); ++i) buffer[i] = buffer[0];
+  return buffer;
+}
+
 template <class V, class T>
 BRRR_ONCE_A_TILE void write(const StridedSpace& space, int operand, const Coordinates& place,
                             T* base, i64 n, const V* values) {

@@ -202,34 +202,43 @@ BRRR_SCALAR_FN unsigned int brrr_word(const brrr_block& b, unsigned long long k)
   return (k & 2) ? high : low;
 }
 
-// One element of a draw.
-BRRR_SCALAR_FN float brrr_uniform_f32(unsigned long long seed, unsigned long long step,
-                                      unsigned int place, unsigned long long index) {
-  return brrr_uniform_24(brrr_word(brrr_random_block(seed, step, place, index >> 2), index));
+// Element `index` of a draw, of the block that has it: index / 4, or index / 2 of f64.
+BRRR_SCALAR_FN float brrr_uniform_f32(const brrr_block& b, unsigned long long index) {
+  return brrr_uniform_24(brrr_word(b, index));
 }
-BRRR_SCALAR_FN float brrr_uniform_f16(unsigned long long seed, unsigned long long step,
-                                      unsigned int place, unsigned long long index) {
-  return brrr_uniform_11(brrr_word(brrr_random_block(seed, step, place, index >> 2), index));
+BRRR_SCALAR_FN float brrr_uniform_f16(const brrr_block& b, unsigned long long index) {
+  return brrr_uniform_11(brrr_word(b, index));
 }
-BRRR_SCALAR_FN float brrr_uniform_bf16(unsigned long long seed, unsigned long long step,
-                                       unsigned int place, unsigned long long index) {
-  return brrr_uniform_8(brrr_word(brrr_random_block(seed, step, place, index >> 2), index));
+BRRR_SCALAR_FN float brrr_uniform_bf16(const brrr_block& b, unsigned long long index) {
+  return brrr_uniform_8(brrr_word(b, index));
 }
-BRRR_SCALAR_FN double brrr_uniform_f64(unsigned long long seed, unsigned long long step,
-                                       unsigned int place, unsigned long long index) {
-  const brrr_block b = brrr_random_block(seed, step, place, index >> 1);
+BRRR_SCALAR_FN double brrr_uniform_f64(const brrr_block& b, unsigned long long index) {
   return brrr_uniform_53(brrr_word(b, index << 1), brrr_word(b, (index << 1) + 1));
 }
-BRRR_SCALAR_FN float brrr_normal_f32(unsigned long long seed, unsigned long long step,
-                                     unsigned int place, unsigned long long index) {
-  const brrr_block b = brrr_random_block(seed, step, place, index >> 2);
+BRRR_SCALAR_FN float brrr_normal_f32(const brrr_block& b, unsigned long long index) {
   float first, second;
   brrr_normal_pair_f32(brrr_word(b, index & 2), brrr_word(b, (index & 2) + 1), first, second);
   return (index & 1) ? second : first;
 }
-BRRR_SCALAR_FN double brrr_normal_f64(unsigned long long seed, unsigned long long step,
-                                      unsigned int place, unsigned long long index) {
+BRRR_SCALAR_FN double brrr_normal_f64(const brrr_block& b, unsigned long long index) {
   double first, second;
-  brrr_normal_pair_f64(brrr_random_block(seed, step, place, index >> 1), first, second);
+  brrr_normal_pair_f64(b, first, second);
   return (index & 1) ? second : first;
 }
+
+// The block of a draw that was made last: neighbouring elements share it. `state` is {seed, step,
+// base}.
+struct brrr_last_block {
+  unsigned long long number = ~0ull;
+  brrr_block block;
+
+  BRRR_SCALAR_FN const brrr_block& at(const long long* state, long long place,
+                                      unsigned long long wanted) {
+    if (number != wanted) {
+      number = wanted;
+      block = brrr_random_block((unsigned long long)state[0], (unsigned long long)state[1],
+                                (unsigned int)place + (unsigned int)state[2], wanted);
+    }
+    return block;
+  }
+};

@@ -215,7 +215,7 @@ class Tile {
   bool is_of_elements(int value) const { return stages_.contains(value); }
   bool is_read(int value) const {
     const Kind kind = body_.value(value).kind;
-    return kind == Kind::input || kind == Kind::index || is_known(value);
+    return kind == Kind::input || kind == Kind::index || kind == Kind::draw || is_known(value);
   }
   bool converts(int value, DType type) const {
     return register_dtype(body_.value(value).dtype) != register_dtype(type);
@@ -263,7 +263,7 @@ class Tile {
     for (const int value : pass_.elements) {
       const Body::Value& v = body_.value(value);
       const auto input = static_cast<std::size_t>(v.number);
-      if ((v.kind == Kind::gathered || v.kind == Kind::draw) && !is_known(value) &&
+      if (v.kind == Kind::gathered && !is_known(value) &&
           std::find(list.begin(), list.end(), input) == list.end())
         list.push_back(input);
     }
@@ -327,6 +327,8 @@ class Tile {
                             call, bounds);
       } else if (v.kind == Kind::index) {
         text += offsets_of(name, input_operand(body_.inputs.size() + at));
+      } else if (v.kind == Kind::draw) {
+        text += draw(value);
       } else if (needs_array(value)) {
         text += fmt::format("  {0}* a_{1} = {2};\n", array_name(v.dtype), name, place_of(value));
       }
@@ -334,6 +336,29 @@ class Tile {
     for (const std::size_t input : addressed())
       text += offsets_of(fmt::format("g{}_{}", number_, input), input_operand(input));
     return text;
+  }
+  // The elements of a draw in the tile. The generator is the same for all of them.
+  std::string draw(int number) const {
+    const Body::Value& v = body_.value(number);
+    const int index = v.operands[1];
+    const bool uniform = v.text == "uniform";
+    std::string kind = uniform ? "UniformDouble" : "NormalDouble";
+    if (v.dtype != f64)
+      kind = uniform ? fmt::format("UniformFloat<brrr_uniform_{}>", v.dtype == f32   ? 24
+                                                                    : v.dtype == f16 ? 11
+                                                                                     : 8)
+                     : "NormalFloat";
+    const auto coordinate = static_cast<std::size_t>(body_.value(index).number);
+    return fmt::format(
+        "  {0}* a_{1} = draw_tile<{2}>(in{3}, {4}, a_{5}, {6} + {7}, n, b_{1});\n{8}",
+        array_name(v.dtype), array(number), kind, v.number, name_of_value(body_, v.operands[0]),
+        array(index), walked_.offset(input_operand(body_.inputs.size() + coordinate)),
+        name_of_value(body_, v.operands[2]),
+        is_rounded(body_, number)
+            ? fmt::format("  BRRR_INDEPENDENT_ITERATIONS\n  for (i64 e = 0; e < m; ++e) a_{0}[e] = "
+                          "rounded<{1}>(a_{0}[e]);\n",
+                          array(number), c_name(v.dtype))
+            : "");
   }
   // The start of a call, before its last arguments.
   std::string read_call(std::size_t operand, const std::string& from) const {
@@ -419,7 +444,7 @@ class Tile {
         if (is_of_elements(operand) && stages_.at(operand) != stage) operands.push_back(operand);
       }
       const auto input = static_cast<std::size_t>(v.number);
-      if ((v.kind == Kind::gathered || v.kind == Kind::draw) && known.insert(input).second) {
+      if (v.kind == Kind::gathered && known.insert(input).second) {
         text += fmt::format("    const {}* g{} = in{} + {} + a_g{}_{}[e];\n",
                             c_name(body_.inputs[input].dtype), input, input,
                             walked_.offset(input_operand(input)), number_, input);

@@ -204,11 +204,13 @@ std::string call_of(const Body& body, int number) {
   return call;
 }
 
+bool is_of_row(const Body& body, int number) {
+  return body.reduces() && !levels_of(body)[static_cast<std::size_t>(number)].per_element();
+}
+
 // The address that a value of an element or of a row reads through.
 std::string address_of(const Body& body, int number) {
-  const bool of_row =
-      body.reduces() && !levels_of(body)[static_cast<std::size_t>(number)].per_element();
-  return fmt::format("{}g{}", of_row ? "row." : "", body.value(number).number);
+  return fmt::format("{}g{}", is_of_row(body, number) ? "row." : "", body.value(number).number);
 }
 
 std::string draw_of(const Body& body, int number) {
@@ -216,9 +218,13 @@ std::string draw_of(const Body& body, int number) {
   // Halves are drawn as f32: uniform with fewer bits, normal then rounded.
   const std::string_view drawn =
       value.text == "normal" && is_half(value.dtype) ? "f32" : name_of(value.dtype);
-  return fmt::format("brrr_{0}_{1}({2}[0], {2}[1], u32({3}) + u32({2}[2]), {4})", value.text, drawn,
-                     address_of(body, number), converted(body, value.operands[0], i64),
-                     converted(body, value.operands[1], i64));
+  const std::string place = fmt::format("u64({} + {})", name_of_value(body, value.operands[1]),
+                                        name_of_value(body, value.operands[2]));
+  return fmt::format(
+      "brrr_{}_{}({}.at({}, {}, {} >> {}), {})", value.text, drawn,
+      is_of_row(body, number) ? "brrr_last_block()" : fmt::format("drawn.v{}", number),
+      address_of(body, number), name_of_value(body, value.operands[0]), place,
+      value.dtype == f64 ? 1 : 2, place);
 }
 
 std::string check_of(const Body& body, const Body::Value& value, bool again) {
@@ -317,16 +323,30 @@ bool is_address(const Body& body, std::size_t input) {
   });
 }
 
+std::string drawn_blocks(const Body& body) {
+  std::string fields;
+  for (int i = 0; i < static_cast<int>(body.values.size()); ++i) {
+    if (body.value(i).kind == Kind::draw && !is_of_row(body, i))
+      fields += fmt::format("  brrr_last_block v{};\n", i);
+  }
+  return fields.empty() ? "" : fmt::format("struct Drawn {{\n{}}};\n", fields);
+}
+
 bool is_of_rows(const Body& body, std::size_t input) {
   return body.reduces() && body.inputs[input].scope <= Body::Scope::row;
 }
 
 std::string element_parameters(const Body& body) {
-  return element_arguments(
-      body,
-      [&](std::size_t i) { return fmt::format("{} x{}", register_name(body.inputs[i].dtype), i); },
-      [&](std::size_t i) { return fmt::format("const {}* g{}", c_name(body.inputs[i].dtype), i); },
-      [](std::size_t i) { return fmt::format("i64 n{}", i); });
+  return (drawn_blocks(body).empty() ? "" : "Drawn& ") +
+         element_arguments(
+             body,
+             [&](std::size_t i) {
+               return fmt::format("{} x{}", register_name(body.inputs[i].dtype), i);
+             },
+             [&](std::size_t i) {
+               return fmt::format("const {}* g{}", c_name(body.inputs[i].dtype), i);
+             },
+             [](std::size_t i) { return fmt::format("i64 n{}", i); });
 }
 
 std::string numbered(std::string_view name, std::size_t count) {
@@ -337,7 +357,7 @@ std::string numbered(std::string_view name, std::size_t count) {
 
 std::string element_arguments(const Body& body, const NameOf& element, const NameOf& address,
                               const NameOf& coordinate) {
-  std::string text;
+  std::string text = drawn_blocks(body).empty() ? "" : "drawn, ";
   for (std::size_t i = 0; i < body.inputs.size(); ++i) {
     if (is_address(body, i)) {
       text += address(i) + ", ";

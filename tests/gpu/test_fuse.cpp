@@ -4,9 +4,11 @@
 #include <random>
 
 #include "brrr/graph/compile.h"
+#include "brrr/nn/losses.h"
 #include "brrr/ops/functions.h"
 #include "brrr/ops/jit/compiler.h"
 #include "tests/harness/catch.h"
+#include "tests/harness/compile_check.h"
 #include "tests/harness/compile_random.h"
 #include "tests/harness/fused_programs.h"
 #include "tests/harness/skip.h"
@@ -15,6 +17,26 @@ namespace brrr::test {
 
 TEST_CASE("fused programs on CUDA give what eager ones do", "[gpu][fuse]") {
   check_fused_programs(cuda(0));
+}
+
+TEST_CASE("draws in a fused kernel on CUDA are those of eager calls", "[gpu][fuse]") {
+  check_fused_draws(cuda(0));
+}
+
+TEST_CASE("a bad index in a fused kernel on CUDA is reported at the next wait", "[gpu][fuse]") {
+  auto loss = compile(
+      [](const Tensor& x, const Tensor& target) { return nn::cross_entropy(x * 2.0, target); },
+      {.mode = Mode::fused, .fallback = OnFallback::refuse});
+  const Tensor x = to(noise({40, 9}, 1), cuda(0));
+  Tensor target = integers({40}, 9, 2), wrong = clone(target);
+  fill_(narrow(wrong, 0, 17, 1), 9);
+  fill_(narrow(wrong, 0, 33, 1), -1);
+  const auto loss_of = [&](const Tensor& t) { return item<float>(loss(x, to(t, cuda(0)))); };
+  const float good = loss_of(target);
+  CHECK_THROWS_WITH(loss_of(wrong),
+                    Catch::Contains("[cross_entropy] expected indices in [0, 9), got 9 at position "
+                                    "17"));
+  CHECK(loss_of(target) == good);
 }
 
 TEST_CASE("fast programs on CUDA give what eager ones do, nearly", "[gpu][fuse]") {

@@ -6,27 +6,11 @@
 #include "tests/harness/catch.h"
 #include "tests/harness/compile_check.h"
 #include "tests/harness/environment.h"
+#include "tests/harness/fused_programs.h"
 
 namespace brrr::test {
 
-TEST_CASE("draws in a fused kernel are those of eager calls", "[fuse]") {
-  const auto function = [](const Tensors& a) {
-    const Tensor dropped = dropout(a[0] * 2.0, 0.3);
-    return Tensors{dropped + randn_like(a[0]), rand({5, 1, 7}), sum(transpose(dropped, 0, 1), {0})};
-  };
-  for (const DType dtype : {f32, f64, bf16, f16}) {
-    INFO(name_of(dtype));
-    const Tensors arguments = {noise({9, 37}, 1, dtype)};
-    auto step = compile(function, {.mode = Mode::fused, .fallback = OnFallback::refuse});
-    manual_seed(5);
-    Tensors first = step(arguments), second = step(arguments);
-    manual_seed(5);
-    CHECK(bits_of(first) == bits_of(function(arguments)));
-    CHECK(bits_of(second) == bits_of(function(arguments)));
-    INFO(step.graph_text());
-    CHECK(step.report().entries.at(0).nodes == 3);  // and the advance of the generator
-  }
-}
+TEST_CASE("draws in a fused kernel are those of eager calls", "[fuse]") { check_fused_draws(cpu); }
 
 TEST_CASE("dropout and its gradient draw once", "[fuse]") {
   const auto function = [](const Tensors& a) {

@@ -10,6 +10,8 @@
 namespace brrr::test {
 
 void check_fused_programs(Device device, Rounding rounding = Rounding::eager);
+// Draws, some in transposed order, have eager's bits in each replay.
+void check_fused_draws(Device device);
 // How many kernels each program becomes, where there is no device to run them.
 void count_fused_kernels(Device device);
 // On the CPU, where the interpreter runs kernels.

@@ -458,7 +458,7 @@ inline Case dropout_case(DType dtype, std::int64_t rows, std::int64_t cols) {
   draw.dtype = draw.type = dtype;
   draw.number = 1;
   draw.text = "uniform";
-  draw.operands = {number, place};
+  draw.operands = {number, place, b.body.add_scalar(i64)};
   const int kept = b.op("lt", {b.body.add(draw), rate});
   const int above = b.body.add_expression("a >= b", i64, boolean, {column, row});
   const int both = add_pointwise(b.body, row_named("logical_and"), boolean, boolean, {kept, above});
@@ -473,7 +473,7 @@ inline Case dropout_case(DType dtype, std::int64_t rows, std::int64_t cols) {
          {sample(dtype, {rows, cols}, 13), state},
          {{1, {0, 0}}},
          {{rows, cols}, {rows, cols}},
-         {bits_of(5, i64), bits_of(0.5, register_dtype(dtype))},
+         {bits_of(5, i64), bits_of(0.5, register_dtype(dtype)), 0},
          {{cols, 1}, {1, 0}, {0, 1}},
          {},
          0};
