@@ -242,7 +242,10 @@ int64_t schedule_columns(ReductionSchedule& schedule, const ReductionLayout& lay
   // What fits the cache is read in narrow strips, down to a sector of 32 bytes, by as many blocks
   // as keep half of the device busy, or five for two multiprocessors in clusters: that costs less
   // than a second kernel.
-  const int size = layout.sizes[0], sector = std::max(1, 32 / (schedule.width * size));
+  const std::uint8_t* const end = layout.sizes + layout.inputs;
+  const std::uint8_t* const loaded = std::find_if(layout.sizes, end, [](int n) { return n > 0; });
+  const int size = loaded == end ? 1 : *loaded;
+  const int sector = std::max(1, 32 / (schedule.width * size));
   if (kept * reduced * size <= tuned.column_strips << 20) {
     while (schedule.lanes > sector &&
            kept / schedule.width * device.cluster <

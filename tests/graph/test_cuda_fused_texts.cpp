@@ -14,6 +14,7 @@
 #include "brrr/graph/compile.h"
 #include "brrr/ops/functions.h"
 #include "brrr/ops/jit/compiler.h"
+#include "brrr/ops/random_state.h"
 #include "brrr/tensor/cuda_api.h"
 #include "tests/fake_cuda/driver.h"
 #include "tests/fake_cuda/kernels.h"
@@ -153,6 +154,24 @@ TEST_CASE("fused programs and products become as many kernels on CUDA as they sa
   const testing::NoDiskCache off;
   testing::FakeCuda fake({.with_nvrtc = true});
   count_fused_kernels(cuda(0));
+  CHECK(fake.problem() == "");
+}
+
+TEST_CASE("sums of what is drawn and gathered are scheduled on CUDA", "[fuse]") {
+  const testing::NoDiskCache off;
+  testing::FakeCuda fake({.with_nvrtc = true});
+  for (const int dim : {0, 1}) {
+    auto step = compile(
+        [dim](const Tensor& x, const Tensor& index) {
+          return std::tuple(sum(dropout(x, 0.5), {dim}), sum(gather(x, 1, index), {dim}),
+                            sum(rand_like(x), {dim}));
+        },
+        {.mode = Mode::fused, .fallback = OnFallback::refuse});
+    step(empty({640, 96}, {.device = cuda(0)}),
+         empty({640, 96}, {.dtype = i64, .device = cuda(0)}));
+    CHECK(step.report().entries.at(0).nodes == 4);
+  }
+  release_random_state();
   CHECK(fake.problem() == "");
 }
 
