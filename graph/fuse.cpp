@@ -26,7 +26,7 @@ void Fusion::group() {
     const Node& node = graph_.nodes[at(i)];
     opaque_[at(i)] = !is_fusable(node) || is_made_in_place(graph_, node) ||
                      (graph_.interpreted && needs_coordinates(op_info(node.call.op))) ||
-                     (graph_.device.is_cpu() && is_scattered_copy(node));
+                     (graph_.device.is_cpu() && (is_scattered_copy(node) || gathers_rows(node)));
     if (opaque_[at(i)]) {
       groups_[at(i)].members.push_back({i, {}, {}});
       continue;

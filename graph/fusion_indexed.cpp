@@ -121,6 +121,14 @@ bool is_indexed(const OpInfo& op) {
   return op.kind == OpKind::structured && (gathers(op) || scatters(op) || draws(op) || checks(op));
 }
 
+bool gathers_rows(const Node& node) {
+  if (!gathers(op_info(node.call.op))) return false;
+  const Group group = indexed_group(node, 0);
+  const Member& member = group.members[0];
+  return group.rank() > 0 && member.inputs[0].strides.back() == 1 &&
+         member.inputs[1].strides.back() == 0 && group.sizes.back() > 1;
+}
+
 void gather_before_conversions(Graph& graph) {
   const Flow flow(graph);
   std::vector<Node> nodes;
