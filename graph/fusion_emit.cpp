@@ -19,7 +19,7 @@ int Fusion::emit() {
       nodes.push_back(together(node_of(group), node_of(beside_[at(g)])));
     } else if (group.members.size() == 1 && !is_body_alone(g)) {
       nodes.push_back(std::move(graph_.nodes[at(group.members[0].node)]));
-      nodes.back().calls = {group.members[0].node};
+      nodes.back().calls = {nodes.back().number};
     } else {
       nodes.push_back(node_of(group));
     }
@@ -46,8 +46,8 @@ void Fusion::note_unfused() {
           {.why = opaque_[at(from)] || opaque_[at(to)] || tried == why_not_.end()
                       ? WhyNotFused::opaque_call
                       : tried->second,
-           .producer = source.node,
-           .consumer = static_cast<int>(i),
+           .producer = producer.number,
+           .consumer = node.number,
            .value = producer.outputs[at(source.output)],
            .producer_op = producer.call.op,
            .consumer_op = node.call.op,
@@ -101,7 +101,7 @@ Node Fusion::node_of(const Group& group) const {
   node.module = last.module;
   for (const Member& member : group.members) {
     node.call.in_place |= graph_.nodes[at(member.node)].call.in_place;
-    node.calls.push_back(member.node);
+    node.calls.push_back(graph_.nodes[at(member.node)].number);
   }
   return node;
 }

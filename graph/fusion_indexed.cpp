@@ -26,7 +26,7 @@ int64_t stride_along(const Value& value, int dim) {
   return value.shape[dim] > 1 ? value.strides[dim] : 0;
 }
 
-Dims still(const Dims& shape) { return Dims::filled(shape.size(), 0); }
+Dims zero_strides(const Dims& shape) { return Dims::filled(shape.size(), 0); }
 
 // A linear function of a result's dimensions, in those that have more than one element.
 Access function_of(const Dims& shape, const Dims& strides) {
@@ -49,8 +49,8 @@ Access access_of(const Value& value, const Dims& shape, int dim, int64_t along) 
   return access;
 }
 
-// The places of elements of `shape` in their order, as a function of the result's dimensions.
-Dims places_of(const Dims& shape) {
+// The position of an element of `shape`, as strides.
+Dims position_strides(const Dims& shape) {
   Dims strides = contiguous_strides(shape);
   for (int d = 0; d < shape.size(); ++d) strides[d] = shape[d] == 1 ? 0 : strides[d];
   return strides;
@@ -65,13 +65,13 @@ Member gather_member(const Node& node, int number) {
   member.inputs.back().address = true;
   if (index.shape.size() == shape.size()) {
     member.inputs.push_back(access_of(index, shape, dim, stride_along(index, dim)));
-    member.coordinates.push_back(function_of(shape, places_of(index.shape)));
+    member.coordinates.push_back(function_of(shape, position_strides(index.shape)));
     return member;
   }
   // One index for all elements at a place along the dimension.
-  const Value along{index.buffer, index.dtype, shape, still(shape), index.offset};
+  const Value along{index.buffer, index.dtype, shape, zero_strides(shape), index.offset};
   member.inputs.push_back(access_of(along, shape, dim, index.strides[0]));
-  Dims place = still(shape);
+  Dims place = zero_strides(shape);
   place[dim] = 1;
   member.coordinates.push_back(function_of(shape, place));
   return member;
@@ -87,10 +87,10 @@ Member scatter_member(const Node& node, int number) {
       access_of(node.inputs[1], shape, dim, 0),
       access_of(node.inputs[2], shape, dim, 0),
   };
-  Dims along = still(shape);
+  Dims along = zero_strides(shape);
   along[dim] = 1;
   member.coordinates = {function_of(shape, along),
-                        function_of(shape, places_of(node.inputs[1].shape))};
+                        function_of(shape, position_strides(node.inputs[1].shape))};
   return member;
 }
 
@@ -98,12 +98,12 @@ Member draw_member(const Node& node, int number) {
   const Dims& shape = node.outputs[0].shape;
   const Value& state = node.inputs[0];
   Member member{number, {}, {}};
-  member.inputs.push_back(function_of(shape, still(shape)));
+  member.inputs.push_back(function_of(shape, zero_strides(shape)));
   member.inputs[0].buffer = state.buffer;
   member.inputs[0].dtype = state.dtype;
   member.inputs[0].offset = state.offset;
   member.inputs[0].address = true;
-  member.coordinates.push_back(function_of(shape, places_of(shape)));
+  member.coordinates.push_back(function_of(shape, position_strides(shape)));
   return member;
 }
 
@@ -112,7 +112,7 @@ Member check_member(const Node& node, int number) {
   return {number,
           {access_of(node.inputs[0], shape, -1, 0)},
           {},
-          {function_of(shape, places_of(shape))}};
+          {function_of(shape, position_strides(shape))}};
 }
 
 }  // namespace
@@ -157,6 +157,7 @@ void gather_before_conversions(Graph& graph) {
     node.inputs[0] = from;
     conversion.inputs[0] = gathered;
     conversion.outputs[0] = std::exchange(node.outputs[0], gathered);
+    conversion.number = node.number;
     conversion.role = node.role;
     conversion.site = node.site;
     conversion.composite = node.composite;

@@ -14,8 +14,8 @@ bool is_indexed(const OpInfo& op);
 // Gathers of conversions become conversions of gathers: what is converted need not be in memory,
 // and a loss that reads its logits in 16 bits converts one of each row.
 void gather_before_conversions(Graph& graph);
-// Whether a call gathers whole rows. On the CPU its own kernel copies them; a fused one would look up
-// each element.
+// Whether a call gathers whole rows. On the CPU its own kernel copies them; a fused one would look
+// up each element.
 bool gathers_rows(const Node& node);
 // Whether a kernel of such a call reports bad indices or values.
 bool may_report(const Node& node);

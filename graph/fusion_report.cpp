@@ -73,23 +73,45 @@ int writer_of(const Graph& graph, const Value& value, int time) {
   return -1;
 }
 
+// The kernels of a call and of its copies, by its number.
+using KernelsOfCalls = std::map<int, std::vector<int>>;
+
+KernelsOfCalls kernels_of_calls(const Graph& fused) {
+  KernelsOfCalls kernels;
+  for (std::size_t k = 0; k < fused.nodes.size(); ++k) {
+    for (const int call : fused.nodes[k].calls) kernels[call].push_back(static_cast<int>(k));
+  }
+  return kernels;
+}
+
+bool share_a_kernel(const KernelsOfCalls& kernels, int a, int b) {
+  return kernels.contains(a) && kernels.contains(b) &&
+         std::ranges::any_of(kernels.at(a), [&](int k) {
+           return std::ranges::find(kernels.at(b), k) != kernels.at(b).end();
+         });
+}
+
 // The edges of the shortest way from one kernel to another; empty: there is none.
-std::vector<std::size_t> edges_between(const Graph& fused, const std::vector<int>& kernel_of,
-                                       int from, int to) {
+std::vector<std::size_t> edges_between(const Graph& fused, const KernelsOfCalls& kernels, int from,
+                                       int to) {
+  const auto kernel_of = [&](int call) {
+    const auto found = kernels.find(call);
+    return found == kernels.end() ? -1 : found->second.front();
+  };
   std::map<int, std::size_t> came_by;  // kernels, and the edge into each
   std::vector<int> reached = {from};
   for (std::size_t next = 0; next < reached.size() && !came_by.contains(to); ++next) {
     for (std::size_t e = 0; e < fused.unfused.size(); ++e) {
       const Unfused& edge = fused.unfused[e];
-      const int reader = kernel_of[at(edge.consumer)];
-      if (kernel_of[at(edge.producer)] != reached[next] || reader == from) continue;
+      const int reader = kernel_of(edge.consumer);
+      if (kernel_of(edge.producer) != reached[next] || reader == from) continue;
       if (came_by.emplace(reader, e).second) reached.push_back(reader);
     }
   }
   std::vector<std::size_t> edges;
   for (int kernel = to; came_by.contains(kernel);) {
     edges.push_back(came_by.at(kernel));
-    kernel = kernel_of[at(fused.unfused[edges.back()].producer)];
+    kernel = kernel_of(fused.unfused[edges.back()].producer);
   }
   std::ranges::reverse(edges);
   return edges;
@@ -101,10 +123,13 @@ std::string text_of(const UnfusedEdge& edge) {
 }
 
 // Why two calls are in different kernels.
-std::string why_apart(const Graph& fused, const std::vector<int>& kernel_of, int a, int b) {
-  const int of_a = kernel_of[at(a)], of_b = kernel_of[at(b)];
-  std::vector<std::size_t> way = edges_between(fused, kernel_of, of_a, of_b);
-  if (way.empty()) way = edges_between(fused, kernel_of, of_b, of_a);
+std::string why_apart(const Graph& fused, const KernelsOfCalls& kernels, int a, int b) {
+  std::vector<std::size_t> way;
+  if (kernels.contains(a) && kernels.contains(b)) {
+    const int of_a = kernels.at(a).front(), of_b = kernels.at(b).front();
+    way = edges_between(fused, kernels, of_a, of_b);
+    if (way.empty()) way = edges_between(fused, kernels, of_b, of_a);
+  }
   if (way.empty()) return "no value goes from one to the other";
   const std::vector<UnfusedEdge> edges = describe_unfused(fused);
   std::string text;
@@ -210,10 +235,8 @@ std::string kernels_text(std::span<const GeneratedKernel> kernels, bool fast) {
 
 void check_required(const Graph& before, const Graph& fused, const std::string& name) {
   if (before.required.empty()) return;
-  std::vector<int> kernel_of(before.nodes.size(), -1);
-  for (std::size_t k = 0; k < fused.nodes.size(); ++k) {
-    for (const int call : fused.nodes[k].calls) kernel_of[at(call)] = static_cast<int>(k);
-  }
+  const KernelsOfCalls kernels = kernels_of_calls(fused);
+  const auto number = [&](int call) { return before.nodes[at(call)].number; };
   for (const RequiredFusion& pair : before.required) {
     const auto text = [&](const Value& value, int call) {
       std::string of = describe(before, value);
@@ -224,10 +247,10 @@ void check_required(const Graph& before, const Graph& fused, const std::string& 
       return of;
     };
     const int a = writer_of(before, pair.a, pair.time), b = writer_of(before, pair.b, pair.time);
-    if (a >= 0 && b >= 0 && kernel_of[at(a)] == kernel_of[at(b)]) continue;
+    if (a >= 0 && b >= 0 && share_a_kernel(kernels, number(a), number(b))) continue;
     const std::string why = a < 0 || b < 0 ? fmt::format("no call of a replay makes {}",
                                                          describe(before, a < 0 ? pair.a : pair.b))
-                                           : why_apart(fused, kernel_of, a, b);
+                                           : why_apart(fused, kernels, number(a), number(b));
     fail("[{}] require_fused expected one kernel for {} and {}, got two: {} (at {})", name,
          text(pair.a, a), text(pair.b, b), why, describe(pair.site));
   }

@@ -71,8 +71,8 @@ struct Node {
   bool intended_constants = false;  // its numbers are meant to be the same in every replay
   int recomputation = 0;            // which recomputation of a checkpoint made it; 0: none
   int module = -1;                  // in Graph::modules; -1: none
-  int number = -1;                  // its place in the trace
-  std::vector<int> calls;           // of a fused graph: which calls of the one before it has
+  int number = -1;                  // its place in the trace, and that of its copies
+  std::vector<int> calls;           // of a fused graph: their numbers
 
   explicit Node(const Call& c) : call(c) { call.inputs = nullptr; }
 };
@@ -119,7 +119,7 @@ struct Name {
   std::string text;  // "mlp.layers.1.weight"
 };
 
-// What a kernel of a fused graph writes and another one reads. Calls are those of the graph before.
+// What a kernel of a fused graph writes and another one reads. Calls are given by their numbers.
 struct Unfused {
   WhyNotFused why;
   int producer, consumer;

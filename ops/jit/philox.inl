@@ -228,7 +228,7 @@ BRRR_SCALAR_FN double brrr_normal_f64(const brrr_block& b, unsigned long long in
 
 // The block of a draw that was made last: neighbouring elements share it. `state` is {seed, step,
 // base}.
-struct brrr_last_block {
+struct brrr_cached_block {
   unsigned long long number = ~0ull;
   brrr_block block;
 

@@ -101,9 +101,9 @@ std::string numbered(std::string_view name, std::size_t count);
 
 // Parameters of a function of one element, and what it is called with: for each input, by how it is
 // read, and for each coordinate. All lists end in ", " unless they are empty.
-// struct Drawn: of each draw of elements the block that was made last, which neighbouring elements
-// share; "" if there is none. compute and visit take one, `drawn`.
-std::string drawn_blocks(const Body& body);
+// struct DrawCaches: for each draw per element the last Philox block, which neighbouring elements
+// share; "" if there is none. compute and visit take one, `caches`.
+std::string draw_caches(const Body& body);
 std::string element_parameters(const Body& body);
 std::string element_arguments(const Body& body, const NameOf& element, const NameOf& address,
                               const NameOf& coordinate);

@@ -177,7 +177,7 @@ bool has_row_values(const Body& body) {
 }
 
 std::string row_functions(const Body& body, const std::vector<Pass>& passes) {
-  std::string text = row_struct(body) + leave(body) + drawn_blocks(body);
+  std::string text = row_struct(body) + leave(body) + draw_caches(body);
   for (std::size_t n = 0; n < passes.size(); ++n) {
     if (!passes[n].reductions.empty())
       text += partial(body, n, passes[n]) + finish(body, n, passes[n]);

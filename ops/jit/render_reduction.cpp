@@ -234,7 +234,7 @@ class Loops {
       text += fmt::format("      {} y{}[W];\n",
                           register_name(body_.outputs[static_cast<std::size_t>(o)].dtype), o);
     }
-    if (!drawn_blocks(body_).empty()) text += "      Drawn drawn;\n";
+    if (!draw_caches(body_).empty()) text += "      DrawCaches caches;\n";
     const std::string visits = visits_of(number, pass, partial, row, index);
     if (is_guarded(body_, pass)) {
       const bool reduces = !pass.reductions.empty();

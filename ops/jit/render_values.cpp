@@ -222,7 +222,7 @@ std::string draw_of(const Body& body, int number) {
                                         name_of_value(body, value.operands[2]));
   return fmt::format(
       "brrr_{}_{}({}.at({}, {}, {} >> {}), {})", value.text, drawn,
-      is_of_row(body, number) ? "brrr_last_block()" : fmt::format("drawn.v{}", number),
+      is_of_row(body, number) ? "brrr_cached_block()" : fmt::format("caches.v{}", number),
       address_of(body, number), name_of_value(body, value.operands[0]), place,
       value.dtype == f64 ? 1 : 2, place);
 }
@@ -323,13 +323,13 @@ bool is_address(const Body& body, std::size_t input) {
   });
 }
 
-std::string drawn_blocks(const Body& body) {
+std::string draw_caches(const Body& body) {
   std::string fields;
   for (int i = 0; i < static_cast<int>(body.values.size()); ++i) {
     if (body.value(i).kind == Kind::draw && !is_of_row(body, i))
-      fields += fmt::format("  brrr_last_block v{};\n", i);
+      fields += fmt::format("  brrr_cached_block v{};\n", i);
   }
-  return fields.empty() ? "" : fmt::format("struct Drawn {{\n{}}};\n", fields);
+  return fields.empty() ? "" : fmt::format("struct DrawCaches {{\n{}}};\n", fields);
 }
 
 bool is_of_rows(const Body& body, std::size_t input) {
@@ -337,7 +337,7 @@ bool is_of_rows(const Body& body, std::size_t input) {
 }
 
 std::string element_parameters(const Body& body) {
-  return (drawn_blocks(body).empty() ? "" : "Drawn& ") +
+  return (draw_caches(body).empty() ? "" : "DrawCaches& ") +
          element_arguments(
              body,
              [&](std::size_t i) {
@@ -357,7 +357,7 @@ std::string numbered(std::string_view name, std::size_t count) {
 
 std::string element_arguments(const Body& body, const NameOf& element, const NameOf& address,
                               const NameOf& coordinate) {
-  std::string text = drawn_blocks(body).empty() ? "" : "drawn, ";
+  std::string text = draw_caches(body).empty() ? "" : "caches, ";
   for (std::size_t i = 0; i < body.inputs.size(); ++i) {
     if (is_address(body, i)) {
       text += address(i) + ", ";

@@ -189,6 +189,31 @@ TEST_CASE("require_fused names what stands between two kernels", "[fuse]") {
   CHECK(fused.report().entries.empty());
 }
 
+TEST_CASE("require_fused follows values that kernels compute again", "[fuse]") {
+  const auto attend = [](const Tensors& a) {
+    const Tensor scores = requires_grad_(detach(a[0]));
+    const Tensor wide = cast(scores, f32), weights = cast(softmax(wide, 1), bf16);
+    require_fused(wide, weights);
+    const Tensor chosen = gather(wide, 1, a[3]);
+    require_fused(chosen, chosen);
+    const Tensor loss = sum(square(matmul(weights, a[1])) * a[2]) + cast(sum(chosen), bf16);
+    return Tensors{grad(loss, scores), detach(loss)};
+  };
+  const Tensors arguments = {noise({96, 64}, 1, bf16), noise({64, 32}, 2, bf16),
+                             noise({96, 32}, 3, bf16), integers({96, 1}, 64, 4)};
+  auto step = compile(attend, {.mode = Mode::fused});
+  CHECK(bits_of(step(arguments)) == bits_of(attend(arguments)));
+  auto apart = compile(
+      [&](const Tensors& a) {
+        const Tensors results = attend(a);
+        const Tensor sums = cumsum(results[0], 0);
+        require_fused(results[0], sums);
+        return Tensors{sums, results[1]};
+      },
+      {.mode = Mode::fused});
+  CHECK_THROWS_WITH(apart(arguments), Catch::Contains("opaque call (cumsum)"));
+}
+
 TEST_CASE("require_fused follows values through passes and writes in place", "[fuse]") {
   const Tensor x = noise({5, 7}, 1, f32);
   // Both are the same call once equal ones are merged.
