@@ -14,6 +14,7 @@
 #include <fstream>
 #include <thread>
 
+#include "brrr/graph/ceilings.h"
 #include "brrr/ops/cpu/blas.h"
 #include "brrr/ops/cpu/loops.h"
 #include "brrr/ops/cpu/matmul_avx512.h"
@@ -23,19 +24,6 @@
 
 namespace brrr::measure {
 namespace {
-
-// The value of the first "key : value" line of a file like /proc/cpuinfo.
-std::string first_value(const char* path, std::string_view key) {
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) {
-    if (!line.starts_with(key)) continue;
-    const std::size_t colon = line.find(':');
-    if (colon == std::string::npos) continue;
-    const std::size_t begin = line.find_first_not_of(" \t", colon + 1);
-    return begin == std::string::npos ? "" : line.substr(begin);
-  }
-  return "";
-}
 
 std::string vector_instructions() {
 #if defined(__x86_64__)
@@ -52,8 +40,7 @@ std::string vector_instructions() {
 
 Processor describe_processor() {
   Processor p;
-  p.model = first_value("/proc/cpuinfo", "model name");
-  if (p.model.empty()) p.model = "unknown";
+  p.model = graph::processor_model();
   p.isa = vector_instructions();
   p.kernels = on_cpu::loops->isa;
   if (on_cpu::uses_avx512_products()) p.kernels += ", f32 products: avx512";
