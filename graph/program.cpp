@@ -29,6 +29,7 @@ Program::Program(Graph graph, std::shared_ptr<Arena> arena, const ProgramOptions
       {.inputs_in_arena = on_cuda, .outputs_in_arena = on_cuda, .lanes = options.lanes && on_cuda});
   memory_ = std::make_unique<Memory>(graph_, plan_, std::move(arena));
   lowered_ = lower(graph_, plan_, *memory_);
+  prediction_ = predict(lowered_.launches, plan_, graph_.device);
   result_blocks_ = result_blocks(graph_, plan_, *memory_);
   const Executable executable{graph_, plan_, *memory_, lowered_.launches, options.programmatic};
   executor_ = on_cuda ? make_cuda_graph_executor(executable) : make_list_executor(executable);

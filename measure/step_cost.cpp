@@ -4,6 +4,7 @@
 
 #include "brrr/dispatch/dispatch.h"
 #include "brrr/dispatch/observe.h"
+#include "brrr/graph/ceilings.h"
 #include "brrr/tensor/allocator.h"
 
 namespace brrr::measure {
@@ -11,17 +12,34 @@ namespace {
 
 class Adding : public Observer {
  public:
+  explicit Adding(Device device) : device_(device), ceilings_(graph::ceilings_of(device)) {}
+
   void after(const Call& call, std::span<const Tensor> outputs) override {
-    const Cost one = brrr::cost_of(call, outputs);
+    if (!does_work(call)) return;
+    const graph::Work work = graph::work_of(call, outputs);
     const std::lock_guard lock(mutex_);
-    sum += one;
-    kernels += does_work(call);
+    sum += work;
+    ++kernels;
+    time_ += graph::time_of(work, *ceilings_,
+                            device_.is_cpu() ? ceilings_->call_ps : ceilings_->node_ps);
   }
+
+  // On CUDA the host runs ahead of the device, or the device waits for it.
+  StepTime predicted() const {
+    StepTime step = time_;
+    const std::int64_t host = kernels * ceilings_->call_ps;
+    if (step.ps() < host) step.overhead_ps += host - step.ps();
+    return step;
+  }
+  bool calibrated() const { return ceilings_->calibrated(); }
 
   Cost sum;
   std::int64_t kernels = 0;
 
  private:
+  Device device_;
+  std::shared_ptr<const graph::Ceilings> ceilings_;
+  StepTime time_;
   std::mutex mutex_;
 };
 
@@ -29,7 +47,7 @@ class Adding : public Observer {
 
 StepCost cost_of_step(Device device, const std::function<void()>& step) {
   StepCost cost;
-  Adding adding;
+  Adding adding(device);
   const auto observed = [&] {
     const Observing observing(adding);
     step();
@@ -43,6 +61,8 @@ StepCost cost_of_step(Device device, const std::function<void()>& step) {
   }
   cost.peak_bytes = memory_stats(device).peak;
   cost += adding.sum;
+  cost.predicted = adding.predicted();
+  cost.calibrated = adding.calibrated();
   return cost;
 }
 
