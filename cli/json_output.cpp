@@ -56,6 +56,21 @@ Json describe(const measure::Machine& m) {
           {"caches", std::move(caches)}};
 }
 
+Json describe(const measure::Results& results) {
+  Json list = Json::array();
+  for (const measure::Result& r : results) {
+    list.push_back({{"name", r.name},
+                    {"device", to_string(r.device)},
+                    {"value", r.value},
+                    {"unit", r.unit},
+                    {"limit", or_null(r.limit)},
+                    {"ratio", or_null(r.ratio())},
+                    {"limit_is", or_null(r.limit_name)},
+                    {"spread", r.spread}});
+  }
+  return list;
+}
+
 Json describe(const TrainResult& result) {
   const TrainOptions& o = result.options;
   const ToyOptions& toy = o.toy;
@@ -75,25 +90,35 @@ Json describe(const TrainResult& result) {
   const auto counted = [&](std::int64_t measure::StepCost::*which) {
     return result.cost ? Json((*result.cost).*which) : Json(nullptr);
   };
-  document.update({{"dtype", name_of(toy.dtype)},
-                   {"tf32", o.tf32},
-                   {"device", to_string(toy.device)},
-                   {"mode", name_of(o.mode)},
-                   {"rounding", name_of(o.rounding)},
-                   {"remat", o.remat},
-                   {"optimizer", o.optimizer},
-                   {"seed", o.seed},
-                   {"step_us", microseconds(&measure::Timing::median)},
-                   {"step_us_min", microseconds(&measure::Timing::least)},
-                   {"step_us_max", microseconds(&measure::Timing::most)},
-                   {"peak_bytes", counted(&measure::StepCost::peak_bytes)},
-                   {"kernels_per_step", counted(&measure::StepCost::kernels)},
-                   {"flops_per_step", counted(&measure::StepCost::flops)},
-                   {"bytes_per_step", counted(&measure::StepCost::bytes)},
-                   {"steps", result.steps_done},
-                   {"interrupted", result.interrupted},
-                   {"saved", or_null(result.saved)},
-                   {"losses", result.losses}});
+  const auto predicted = [&](auto part) {
+    return result.cost ? Json(static_cast<double>(part(result.cost->predicted)) * 1e-6)
+                       : Json(nullptr);
+  };
+  document.update(
+      {{"dtype", name_of(toy.dtype)},
+       {"tf32", o.tf32},
+       {"device", to_string(toy.device)},
+       {"mode", name_of(o.mode)},
+       {"rounding", name_of(o.rounding)},
+       {"remat", o.remat},
+       {"optimizer", o.optimizer},
+       {"seed", o.seed},
+       {"step_us", microseconds(&measure::Timing::median)},
+       {"step_us_min", microseconds(&measure::Timing::least)},
+       {"step_us_max", microseconds(&measure::Timing::most)},
+       {"peak_bytes", counted(&measure::StepCost::peak_bytes)},
+       {"kernels_per_step", counted(&measure::StepCost::kernels)},
+       {"flops_per_step", counted(&measure::StepCost::flops)},
+       {"bytes_per_step", counted(&measure::StepCost::bytes)},
+       {"predicted_us", predicted([](const StepTime& t) { return t.ps(); })},
+       {"predicted_overhead_us", predicted([](const StepTime& t) { return t.overhead_ps; })},
+       {"predicted_bandwidth_us", predicted([](const StepTime& t) { return t.bandwidth_ps; })},
+       {"predicted_compute_us", predicted([](const StepTime& t) { return t.compute_ps; })},
+       {"calibrated", result.cost ? Json(result.cost->calibrated) : Json(nullptr)},
+       {"steps", result.steps_done},
+       {"interrupted", result.interrupted},
+       {"saved", or_null(result.saved)},
+       {"losses", result.losses}});
   if (const std::optional<CompiledEntry>& entry = result.compiled) {
     document.update({{"nodes", entry->nodes},
                      {"launches", entry->launches},
@@ -119,18 +144,20 @@ std::string text_of(const Json& document) {
 std::string to_json(const measure::Machine& machine) { return text_of(describe(machine)); }
 
 std::string to_json(const measure::Results& results, const measure::Machine& machine) {
-  Json list = Json::array();
-  for (const measure::Result& r : results) {
-    list.push_back({{"name", r.name},
-                    {"device", to_string(r.device)},
-                    {"value", r.value},
-                    {"unit", r.unit},
-                    {"limit", or_null(r.limit)},
-                    {"ratio", or_null(r.ratio())},
-                    {"limit_is", or_null(r.limit_name)},
-                    {"spread", r.spread}});
-  }
-  return text_of({{"results", std::move(list)}, {"machine", describe(machine)}});
+  return text_of({{"results", describe(results)}, {"machine", describe(machine)}});
+}
+
+std::string to_json(const measure::Calibration& calibration, const std::string& file,
+                    const measure::Machine& machine) {
+  return text_of({{"device", to_string(calibration.device)},
+                  {"kept", !file.empty()},
+                  {"file", or_null(file)},
+                  {"disturbances", measure::disturbances(calibration)},
+                  {"unchecked", measure::unchecked(calibration)},
+                  {"seconds", calibration.seconds},
+                  {"readings", describe(calibration.readings)},
+                  {"ceilings", Json::parse(graph::to_json(calibration.ceilings))},
+                  {"machine", describe(machine)}});
 }
 
 std::string to_json(const TrainResult& result) { return text_of(describe(result)); }

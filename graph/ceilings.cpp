@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "brrr/dispatch/expression.h"
 #include "brrr/dispatch/op_info.h"
 #include "brrr/ops/matmul.h"
 
@@ -39,10 +40,12 @@ int64_t Curve::rate() const {
   return scaled(points.back().work, kSecond, std::max<int64_t>(points.back().ps, 1));
 }
 
-Ceilings Ceilings::at_full_rate() const {
+Ceilings Ceilings::for_step_over(int64_t bytes) const {
   Ceilings flat = *this;
-  flat.moved = Curve::of_rate(moved.rate());
-  for (Curve& curve : flat.products) curve = Curve::of_rate(curve.rate());
+  bytes = std::clamp(bytes, moved.points.front().work, moved.points.back().work);
+  bytes = std::max<int64_t>(bytes, 1);
+  const int64_t ps = std::max<int64_t>(moved.time_of(bytes), 1);
+  flat.moved = Curve::of_rate(scaled(bytes, kSecond, ps));
   return flat;
 }
 
@@ -50,6 +53,7 @@ Work& Work::operator+=(const Work& other) {
   Cost::operator+=(other);
   if (product_flops == 0) type = other.type;
   product_flops += other.product_flops;
+  functions += other.functions;
   wide |= other.wide;
   return *this;
 }
@@ -65,13 +69,25 @@ ProductType product_type(DType dtype, Device device) {
   }
 }
 
+int64_t functions_of(const Call& call, int64_t elements) {
+  const OpInfo& op = op_info(call.op);
+  int count = op.kind == OpKind::pointwise ? brrr::functions_of(op.expression) : 0;
+  for (const Formula::Value& value : op.formula.values)
+    count += brrr::functions_of(value.expression);
+  return count * elements;
+}
+
 Work work_of(const Call& call, std::span<const Tensor> outputs, const BodySpec* body) {
   Work work;
   static_cast<Cost&>(work) = cost_of(call, outputs);
   work.wide = !outputs.empty() && outputs[0].dtype() == f64;
   const bool product = op_info(call.op).algebra == Algebra::contraction;
   if (product) work.product_flops = work.flops;
-  for (; body; body = body->beside.get()) work.product_flops += body->product_flops;
+  if (!outputs.empty()) work.functions = functions_of(call, outputs[0].numel());
+  for (; body; body = body->beside.get()) {
+    work.product_flops += body->product_flops;
+    work.functions += body->functions;
+  }
   if (work.product_flops > 0)
     work.type = product_type(call.input(0).dtype(), call.input(0).device());
   return work;
@@ -82,7 +98,8 @@ KernelTime time_of(const Work& work, const Ceilings& ceilings, int64_t overhead_
   return {.overhead_ps = overhead_ps,
           .moving_ps = ceilings.moved.time_of(work.bytes),
           .computing_ps = ceilings.product(work.type).time_of(work.product_flops) +
-                          scaled(work.flops - work.product_flops, kSecond, rate)};
+                          scaled(work.flops - work.product_flops, kSecond, rate) +
+                          scaled(work.functions, kSecond, ceilings.functions)};
 }
 
 }  // namespace brrr::graph

@@ -50,13 +50,14 @@ struct Ceilings {
   std::int64_t node_ps = 0;    // a node of a replay
   Curve moved;                 // by bytes read plus written; the last point has cold caches
   std::int64_t f32_flops = 0, f64_flops = 0;         // a second, by multiply-adds of plain units
+  std::int64_t functions = 0;                        // exp, tanh and the like, a second
   std::array<Curve, kProductTypes.size()> products;  // by flops
 
   bool calibrated() const { return !date.empty(); }
   const Curve& product(ProductType type) const { return products[static_cast<std::size_t>(type)]; }
-  // The same with the rates of the last points alone. With them a kernel never takes longer than
-  // two that share its work: caches belong to a step, not to a kernel.
-  Ceilings at_full_rate() const;
+  // The same where kernels take turns at this much memory: bytes move at the rate of that size,
+  // since caches belong to a step, not to a kernel.
+  Ceilings for_step_over(std::int64_t bytes) const;
 
   friend bool operator==(const Ceilings&, const Ceilings&) = default;
 };
@@ -66,12 +67,15 @@ struct Ceilings {
 // What a kernel does, as far as its time depends on it.
 struct Work : Cost {
   std::int64_t product_flops = 0;  // part of `flops`
+  std::int64_t functions = 0;      // exp, tanh and the like
   ProductType type = ProductType::f32;
   bool wide = false;  // computes in f64
 
   Work& operator+=(const Work& other);
 };
 Work work_of(const Call& call, std::span<const Tensor> outputs, const BodySpec* body = nullptr);
+// Functions in a call of an op of expressions.
+std::int64_t functions_of(const Call& call, std::int64_t elements);
 // How products with factors of this type are computed on the device by this thread.
 ProductType product_type(DType dtype, Device device);
 

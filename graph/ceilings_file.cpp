@@ -51,6 +51,7 @@ Ceilings ceilings_of(const Json& file) {
   c.moved = curve_of(file.at("moved"));
   c.f32_flops = file.at("f32_flops");
   c.f64_flops = file.at("f64_flops");
+  c.functions = file.at("functions");
   for (std::size_t i = 0; i < kProductTypes.size(); ++i)
     c.products[i] = curve_of(file.at("products").at(kProductTypes[i]));
   return c;
@@ -71,7 +72,8 @@ bool is_valid(const Ceilings& c) {
   for (const int64_t ps : {c.call_ps, c.replay_ps, c.node_ps}) {
     if (ps < 0 || ps > kHour) return false;
   }
-  return c.calibrated() && c.f32_flops > 0 && c.f64_flops > 0 && is_valid(c.moved) &&
+  return c.calibrated() && c.f32_flops > 0 && c.f64_flops > 0 && c.functions > 0 &&
+         is_valid(c.moved) &&
          std::ranges::all_of(c.products, [](const Curve& curve) { return is_valid(curve); });
 }
 
@@ -167,6 +169,7 @@ Ceilings default_ceilings(Device device) {
   c.moved = Curve::of_rate(10'000'000'000 * std::min<int64_t>(threads, 8));
   c.f32_flops = 60'000'000'000 * threads;
   c.f64_flops = c.f32_flops / 2;
+  c.functions = 3'000'000'000 * threads;
   for (Curve& curve : c.products) curve = Curve::of_rate(60'000'000'000 * threads);
   c.products[static_cast<std::size_t>(ProductType::f64)] = Curve::of_rate(c.f64_flops);
   return c;
@@ -176,11 +179,19 @@ std::string to_json(const Ceilings& c) {
   Json products = Json::object();
   for (std::size_t i = 0; i < kProductTypes.size(); ++i)
     products[kProductTypes[i]] = describe(c.products[i]);
-  const Json file = {
-      {"format", kFormat},        {"machine", c.machine},       {"software", c.software},
-      {"date", c.date},           {"clock_mhz", c.clock_mhz},   {"call_ps", c.call_ps},
-      {"replay_ps", c.replay_ps}, {"node_ps", c.node_ps},       {"f32_flops", c.f32_flops},
-      {"f64_flops", c.f64_flops}, {"moved", describe(c.moved)}, {"products", std::move(products)}};
+  const Json file = {{"format", kFormat},
+                     {"machine", c.machine},
+                     {"software", c.software},
+                     {"date", c.date},
+                     {"clock_mhz", c.clock_mhz},
+                     {"call_ps", c.call_ps},
+                     {"replay_ps", c.replay_ps},
+                     {"node_ps", c.node_ps},
+                     {"f32_flops", c.f32_flops},
+                     {"f64_flops", c.f64_flops},
+                     {"functions", c.functions},
+                     {"moved", describe(c.moved)},
+                     {"products", std::move(products)}};
   return file.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

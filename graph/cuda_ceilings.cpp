@@ -41,6 +41,7 @@ Ceilings default_cuda_ceilings(Device device) {
   c.moved = Curve::of_rate(2 * memory_khz * 1000 * bus_bits / 8 * 7 / 8);
   c.f32_flops = cycles * plain * 7 / 8;
   c.f64_flops = c.f32_flops / 2;
+  c.functions = cycles * 16 / 2;  // by the units for them, with what surrounds an approximation
   const auto product = [&](ProductType type, int64_t flops_per_second) {
     // A product is a chain of a few loads at least.
     constexpr int64_t kLeast = 1'500'000;

@@ -408,9 +408,10 @@ std::optional<FusedKernel> Fusion::build(const Group& group) const {
       if (is_needed(member.node, static_cast<int>(o), inside))
         stored.emplace_back(&member.outputs[o], value);
     }
-    const int64_t flops = flops_of(node);
-    spec.flops += flops;
-    if (op_info(node.call.op).algebra == Algebra::contraction) spec.product_flops += flops;
+    const Work work = work_of(node, graph_.device);
+    spec.flops += work.flops;
+    spec.product_flops += work.product_flops;
+    spec.functions += work.functions;
     body.name += body.name.empty() ? "fused" : "";
   }
   if (const auto why = add_outputs(group, stored, kernel)) return reject(*why);

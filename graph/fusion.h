@@ -51,7 +51,7 @@ class Fusion {
         groups_(graph.nodes.size()),
         beside_(graph.nodes.size()),
         opaque_(graph.nodes.size(), false),
-        ceilings_(ceilings_of(graph.device)->at_full_rate()),
+        ceilings_(ceilings_of(graph.device)->for_step_over(bytes_touched(graph))),
         work_(graph.nodes.size()),
         mixes_(graph.nodes.size(), false),
         version_(graph.nodes.size(), 0),

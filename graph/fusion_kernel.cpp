@@ -225,6 +225,7 @@ Work work_of(const Node& node, Device device) {
   Work work;
   work.bytes = bytes_moved(node);
   work.flops = flops_of(node);
+  work.functions = functions_of(node.call, node.outputs[0].numel());
   work.wide = node.outputs[0].dtype == f64;
   if (op_info(node.call.op).algebra != Algebra::contraction) return work;
   work.product_flops = work.flops;
@@ -238,6 +239,7 @@ Work work_of(const FusedKernel& kernel, Device device) {
   work.flops = kernel.spec->flops;
   work.wide = kernel.outputs[0].dtype == f64;
   work.product_flops = kernel.spec->product_flops;
+  work.functions = kernel.spec->functions;
   const jit::Body& body = kernel.spec->body;
   if (const int product = body.contraction(); product >= 0)
     work.type = product_type(body.value(body.value(product).operands[0]).dtype, device);

@@ -32,10 +32,13 @@ StepTime longest_chain(std::span<const Launch> launches, const Plan& plan,
 
 }  // namespace
 
-Prediction predict(std::span<const Launch> launches, const Plan& plan, Device device) {
+Prediction predict(std::span<const Launch> launches, const Plan& plan, Device device,
+                   std::int64_t bytes_touched) {
   Prediction result;
   result.ceilings = ceilings_of(device);
-  const Ceilings &ceilings = *result.ceilings, full = ceilings.at_full_rate();
+  const Ceilings ceilings = result.ceilings->for_step_over(bytes_touched);
+  Ceilings full = ceilings;  // together small products fill the device
+  for (Curve& curve : full.products) curve = Curve::of_rate(curve.rate());
   StepTime in_order, least;
   for (const Launch& launch : launches) {
     const Work work = work_of(launch.call, launch.results(), launch.node->body.get());
@@ -43,8 +46,11 @@ Prediction predict(std::span<const Launch> launches, const Plan& plan, Device de
     in_order += result.kernels.back();
     least += time_of(work, full, 0);
   }
-  result.step = device.is_cpu() ? in_order : longest_chain(launches, plan, result.kernels);
-  if (result.step.ps() < least.ps()) result.step = least;
+  result.step = in_order;
+  if (device.is_cuda()) {
+    result.step = longest_chain(launches, plan, result.kernels);
+    if (result.step.ps() < least.ps()) result.step = least;
+  }
   result.step.overhead_ps += ceilings.replay_ps;
   return result;
 }

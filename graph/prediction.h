@@ -17,8 +17,10 @@ struct Prediction {
 };
 
 // On the CPU launches run one after another. On CUDA a replay takes as long as its longest chain of
-// dependences, and no less than the device needs for all of its work.
-Prediction predict(std::span<const Launch> launches, const Plan& plan, Device device);
+// dependences, and no less than the device needs for all of its work. `bytes_touched`: the memory
+// that the step reads or writes.
+Prediction predict(std::span<const Launch> launches, const Plan& plan, Device device,
+                   std::int64_t bytes_touched);
 
 // "23.1 us: 20 % overhead, 9 % bandwidth, 71 % compute".
 std::string to_string(const StepTime& step);

@@ -112,6 +112,22 @@ std::vector<Cache> describe_caches() {
 
 }  // namespace
 
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z", utc.tm_year + 1900, utc.tm_mon + 1,
+                     utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec);
+}
+
+std::int64_t processor_mhz() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("cpu MHz")) return std::atoll(line.c_str() + line.find(':') + 1);
+  }
+  return 0;
+}
+
 Machine describe_machine() {
   Machine m;
   m.version = BRRR_VERSION;
@@ -121,11 +137,7 @@ Machine describe_machine() {
 #else
   m.compiler = "g++ " __VERSION__;
 #endif
-  const std::time_t now = std::time(nullptr);
-  std::tm utc{};
-  gmtime_r(&now, &utc);
-  m.date = fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z", utc.tm_year + 1900, utc.tm_mon + 1,
-                       utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec);
+  m.date = utc_now();
   m.system = system_name();
   m.processor = describe_processor();
   if (cuda_is_available()) {

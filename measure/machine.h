@@ -52,6 +52,8 @@ struct Machine {
 };
 
 Machine describe_machine();
+std::string utc_now();         // as Machine::date
+std::int64_t processor_mhz();  // of the first core, now; 0: unknown
 
 // The part that needs CUDA's headers; empty in a build without them.
 std::vector<Gpu> describe_gpus();

@@ -1,6 +1,7 @@
 #include "brrr/measure/step_cost.h"
 
 #include <mutex>
+#include <vector>
 
 #include "brrr/dispatch/dispatch.h"
 #include "brrr/dispatch/observe.h"
@@ -20,14 +21,17 @@ class Adding : public Observer {
     const std::lock_guard lock(mutex_);
     sum += work;
     ++kernels;
-    time_ += graph::time_of(work, *ceilings_,
-                            device_.is_cpu() ? ceilings_->call_ps : ceilings_->node_ps);
+    works_.push_back(work);
   }
 
-  // On CUDA the host runs ahead of the device, or the device waits for it.
-  StepTime predicted() const {
-    StepTime step = time_;
-    const std::int64_t host = kernels * ceilings_->call_ps;
+  // On CUDA the host runs ahead of the device, or the device waits for it. `memory`: what the step
+  // touches.
+  StepTime predicted(std::int64_t memory) const {
+    const graph::Ceilings ceilings = ceilings_->for_step_over(memory);
+    const std::int64_t overhead = device_.is_cpu() ? ceilings.call_ps : ceilings.node_ps;
+    StepTime step;
+    for (const graph::Work& work : works_) step += graph::time_of(work, ceilings, overhead);
+    const std::int64_t host = kernels * ceilings.call_ps;
     if (step.ps() < host) step.overhead_ps += host - step.ps();
     return step;
   }
@@ -39,7 +43,7 @@ class Adding : public Observer {
  private:
   Device device_;
   std::shared_ptr<const graph::Ceilings> ceilings_;
-  StepTime time_;
+  std::vector<graph::Work> works_;
   std::mutex mutex_;
 };
 
@@ -61,7 +65,7 @@ StepCost cost_of_step(Device device, const std::function<void()>& step) {
   }
   cost.peak_bytes = memory_stats(device).peak;
   cost += adding.sum;
-  cost.predicted = adding.predicted();
+  cost.predicted = adding.predicted(cost.peak_bytes);
   cost.calibrated = adding.calibrated();
   return cost;
 }

@@ -106,6 +106,10 @@ TEST_CASE("a kernel takes the longer of moving and computing", "[ceilings]") {
   CHECK(graph::time_of(work, c, 0).ps() == 2'000'000);
   work.product_flops = 1'900;
   CHECK(graph::time_of(work, c, 0).computing_ps == 100'000 + 19'000);
+  c.functions = 1'000'000'000;
+  work.functions = 3;
+  CHECK(graph::time_of(work, c, 0).computing_ps == 100'000 + 19'000 + 3'000);
+  work.functions = 0;
 
   StepTime step;
   step += moving;
