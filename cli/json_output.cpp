@@ -36,6 +36,12 @@ Json describe(const measure::Machine& m) {
                       {"entries", cache.entries},
                       {"bytes", cache.bytes}});
   }
+  Json ceilings = Json::array();
+  for (const measure::KnownCeilings& known : m.ceilings) {
+    ceilings.push_back({{"device", known.device},
+                        {"calibrated", or_null(known.date)},
+                        {"why_defaults", or_null(known.why_defaults)}});
+  }
   const measure::Processor& p = m.processor;
   return {{"tag", m.tag},
           {"date", m.date},
@@ -53,7 +59,8 @@ Json describe(const measure::Machine& m) {
           {"gpus", std::move(gpus)},
           {"why_no_cuda", or_null(m.why_no_cuda)},
           {"libraries", std::move(libraries)},
-          {"caches", std::move(caches)}};
+          {"caches", std::move(caches)},
+          {"ceilings", std::move(ceilings)}};
 }
 
 Json describe(const measure::Results& results) {

@@ -132,6 +132,11 @@ std::string to_text(const measure::Machine& m) {
          fmt::format("{}: {}, {} entries, {}", cache.name, cache.path, cache.entries,
                      bytes_text(cache.bytes)));
   }
+  for (const measure::KnownCeilings& known : m.ceilings) {
+    line(text, "ceilings",
+         known.date.empty() ? fmt::format("{}: defaults, {}", known.device, known.why_defaults)
+                            : fmt::format("{}: calibrated {}", known.device, known.date));
+  }
   return text;
 }
 

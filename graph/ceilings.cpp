@@ -50,6 +50,12 @@ Ceilings Ceilings::for_step_over(int64_t bytes) const {
   return flat;
 }
 
+Ceilings Ceilings::with_full_products() const {
+  Ceilings full = *this;
+  for (Curve& curve : full.products) curve = Curve::of_rate(curve.rate());
+  return full;
+}
+
 Work& Work::operator+=(const Work& other) {
   Cost::operator+=(other);
   if (product_flops == 0) type = other.type;

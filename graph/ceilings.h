@@ -58,6 +58,8 @@ struct Ceilings {
   // The same where kernels take turns at this much memory: bytes move at the rate of that size,
   // since caches belong to a step, not to a kernel.
   Ceilings for_step_over(std::int64_t bytes) const;
+  // The same with the rates of large products for products of all sizes.
+  Ceilings with_full_products() const;
 
   friend bool operator==(const Ceilings&, const Ceilings&) = default;
 };

@@ -48,7 +48,7 @@ void Fusion::group() {
 int64_t Fusion::cost() const {
   int64_t cost = 0;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
-    if (!groups_[g].members.empty()) cost += picoseconds_of(work_[g]);
+    if (!groups_[g].members.empty()) cost += ticks_of(work_[g]) / kTicks;
   }
   return cost;
 }
@@ -106,8 +106,9 @@ void Fusion::add_candidate(int producer, int consumer) {
     return;
   }
   const Work &of_producer = work_[at(producer)], &of_consumer = work_[at(consumer)];
-  const int64_t saved = picoseconds_of(of_producer) + picoseconds_of(of_consumer) -
-                        picoseconds_of(work_of(*kernel, graph_.device));
+  const int64_t ticks = ticks_of(of_producer) + ticks_of(of_consumer) -
+                        ticks_of(work_of(*kernel, graph_.device));
+  const int64_t saved = (ticks + kTicks / 2) / kTicks;
   if (saved <= 0) {
     why_not_[{producer, consumer}] = WhyNotFused::not_profitable;
     return;

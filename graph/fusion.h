@@ -51,7 +51,9 @@ class Fusion {
         groups_(graph.nodes.size()),
         beside_(graph.nodes.size()),
         opaque_(graph.nodes.size(), false),
-        ceilings_(ceilings_of(graph.device)->for_step_over(bytes_touched(graph))),
+        ceilings_(ceilings_of(graph.device)
+                      ->for_step_over(bytes_touched(graph))
+                      .with_full_products()),
         work_(graph.nodes.size()),
         mixes_(graph.nodes.size(), false),
         version_(graph.nodes.size(), 0),
@@ -98,9 +100,15 @@ class Fusion {
 
   void add_candidate(int producer, int consumer);
 
-  // The predicted time of a kernel in a replay.
-  std::int64_t picoseconds_of(const Work& work) const {
-    return time_of(work, ceilings_, ceilings_.node_ps).ps();
+  // The predicted time of a kernel in a replay, in 2^-16 ps: merges that save as many bytes must
+  // not differ by how three times were rounded.
+  static constexpr std::int64_t kTicks = 1 << 16;
+  std::int64_t ticks_of(const Work& work) const {
+    Work scaled = work;
+    for (std::int64_t* each :
+         {&scaled.bytes, &scaled.flops, &scaled.product_flops, &scaled.functions})
+      *each *= kTicks;
+    return time_of(scaled, ceilings_, ceilings_.node_ps * kTicks).ps();
   }
 
   bool is_copy(const Group& group) const;

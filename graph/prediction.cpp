@@ -37,8 +37,7 @@ Prediction predict(std::span<const Launch> launches, const Plan& plan, Device de
   Prediction result;
   result.ceilings = ceilings_of(device);
   const Ceilings ceilings = result.ceilings->for_step_over(bytes_touched);
-  Ceilings full = ceilings;  // together small products fill the device
-  for (Curve& curve : full.products) curve = Curve::of_rate(curve.rate());
+  const Ceilings full = ceilings.with_full_products();  // together small ones fill the device
   StepTime in_order, least;
   for (const Launch& launch : launches) {
     const Work work = work_of(launch.call, launch.results(), launch.node->body.get());

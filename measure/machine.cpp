@@ -148,6 +148,12 @@ Machine describe_machine() {
   m.libraries = describe_cuda_libraries();
   m.libraries.push_back(describe_blas());
   m.caches = describe_caches();
+  const auto add_ceilings = [&](Device device) {
+    const auto ceilings = graph::ceilings_of(device);
+    m.ceilings.push_back({to_string(device), ceilings->date, ceilings->why_defaults});
+  };
+  add_ceilings(cpu);
+  for (const Gpu& gpu : m.gpus) add_ceilings(cuda(gpu.index));
   m.tag = tag_of(m.gpus.empty() ? m.processor.model : m.gpus.front().name);
   return m;
 }

@@ -5,6 +5,7 @@ extern "C" __global__ void __launch_bounds__(256) multiply_add(Real* result, i64
   constexpr int kChains = 8;
   Real x[kChains];
   for (int i = 0; i < kChains; ++i) x[i] = Real(threadIdx.x + i);
+#pragma unroll 16
   for (i64 round = 0; round < rounds; ++round) {
     for (int i = 0; i < kChains; ++i) x[i] = x[i] * Real(0.75) + Real(0.25);
   }
