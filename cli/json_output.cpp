@@ -36,6 +36,12 @@ Json describe(const measure::Machine& m) {
                       {"entries", cache.entries},
                       {"bytes", cache.bytes}});
   }
+  Json ceilings = Json::array();
+  for (const measure::KnownCeilings& known : m.ceilings) {
+    ceilings.push_back({{"device", known.device},
+                        {"calibrated", or_null(known.date)},
+                        {"why_defaults", or_null(known.why_defaults)}});
+  }
   const measure::Processor& p = m.processor;
   return {{"tag", m.tag},
           {"date", m.date},
@@ -53,7 +59,23 @@ Json describe(const measure::Machine& m) {
           {"gpus", std::move(gpus)},
           {"why_no_cuda", or_null(m.why_no_cuda)},
           {"libraries", std::move(libraries)},
-          {"caches", std::move(caches)}};
+          {"caches", std::move(caches)},
+          {"ceilings", std::move(ceilings)}};
+}
+
+Json describe(const measure::Results& results) {
+  Json list = Json::array();
+  for (const measure::Result& r : results) {
+    list.push_back({{"name", r.name},
+                    {"device", to_string(r.device)},
+                    {"value", r.value},
+                    {"unit", r.unit},
+                    {"limit", or_null(r.limit)},
+                    {"ratio", or_null(r.ratio())},
+                    {"limit_is", or_null(r.limit_name)},
+                    {"spread", r.spread}});
+  }
+  return list;
 }
 
 Json describe(const TrainResult& result) {
@@ -75,25 +97,35 @@ Json describe(const TrainResult& result) {
   const auto counted = [&](std::int64_t measure::StepCost::*which) {
     return result.cost ? Json((*result.cost).*which) : Json(nullptr);
   };
-  document.update({{"dtype", name_of(toy.dtype)},
-                   {"tf32", o.tf32},
-                   {"device", to_string(toy.device)},
-                   {"mode", name_of(o.mode)},
-                   {"rounding", name_of(o.rounding)},
-                   {"remat", o.remat},
-                   {"optimizer", o.optimizer},
-                   {"seed", o.seed},
-                   {"step_us", microseconds(&measure::Timing::median)},
-                   {"step_us_min", microseconds(&measure::Timing::least)},
-                   {"step_us_max", microseconds(&measure::Timing::most)},
-                   {"peak_bytes", counted(&measure::StepCost::peak_bytes)},
-                   {"kernels_per_step", counted(&measure::StepCost::kernels)},
-                   {"flops_per_step", counted(&measure::StepCost::flops)},
-                   {"bytes_per_step", counted(&measure::StepCost::bytes)},
-                   {"steps", result.steps_done},
-                   {"interrupted", result.interrupted},
-                   {"saved", or_null(result.saved)},
-                   {"losses", result.losses}});
+  const auto predicted = [&](auto part) {
+    return result.cost ? Json(static_cast<double>(part(result.cost->predicted)) * 1e-6)
+                       : Json(nullptr);
+  };
+  document.update(
+      {{"dtype", name_of(toy.dtype)},
+       {"tf32", o.tf32},
+       {"device", to_string(toy.device)},
+       {"mode", name_of(o.mode)},
+       {"rounding", name_of(o.rounding)},
+       {"remat", o.remat},
+       {"optimizer", o.optimizer},
+       {"seed", o.seed},
+       {"step_us", microseconds(&measure::Timing::median)},
+       {"step_us_min", microseconds(&measure::Timing::least)},
+       {"step_us_max", microseconds(&measure::Timing::most)},
+       {"peak_bytes", counted(&measure::StepCost::peak_bytes)},
+       {"kernels_per_step", counted(&measure::StepCost::kernels)},
+       {"flops_per_step", counted(&measure::StepCost::flops)},
+       {"bytes_per_step", counted(&measure::StepCost::bytes)},
+       {"predicted_us", predicted([](const StepTime& t) { return t.ps(); })},
+       {"predicted_overhead_us", predicted([](const StepTime& t) { return t.overhead_ps; })},
+       {"predicted_bandwidth_us", predicted([](const StepTime& t) { return t.bandwidth_ps; })},
+       {"predicted_compute_us", predicted([](const StepTime& t) { return t.compute_ps; })},
+       {"calibrated", result.cost ? Json(result.cost->calibrated) : Json(nullptr)},
+       {"steps", result.steps_done},
+       {"interrupted", result.interrupted},
+       {"saved", or_null(result.saved)},
+       {"losses", result.losses}});
   if (const std::optional<CompiledEntry>& entry = result.compiled) {
     document.update({{"nodes", entry->nodes},
                      {"launches", entry->launches},
@@ -119,18 +151,20 @@ std::string text_of(const Json& document) {
 std::string to_json(const measure::Machine& machine) { return text_of(describe(machine)); }
 
 std::string to_json(const measure::Results& results, const measure::Machine& machine) {
-  Json list = Json::array();
-  for (const measure::Result& r : results) {
-    list.push_back({{"name", r.name},
-                    {"device", to_string(r.device)},
-                    {"value", r.value},
-                    {"unit", r.unit},
-                    {"limit", or_null(r.limit)},
-                    {"ratio", or_null(r.ratio())},
-                    {"limit_is", or_null(r.limit_name)},
-                    {"spread", r.spread}});
-  }
-  return text_of({{"results", std::move(list)}, {"machine", describe(machine)}});
+  return text_of({{"results", describe(results)}, {"machine", describe(machine)}});
+}
+
+std::string to_json(const measure::Calibration& calibration, const std::string& file,
+                    const measure::Machine& machine) {
+  return text_of({{"device", to_string(calibration.device)},
+                  {"kept", !file.empty()},
+                  {"file", or_null(file)},
+                  {"disturbances", measure::disturbances(calibration)},
+                  {"unchecked", measure::unchecked(calibration)},
+                  {"seconds", calibration.seconds},
+                  {"readings", describe(calibration.readings)},
+                  {"ceilings", Json::parse(graph::to_json(calibration.ceilings))},
+                  {"machine", describe(machine)}});
 }
 
 std::string to_json(const TrainResult& result) { return text_of(describe(result)); }

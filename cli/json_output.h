@@ -6,6 +6,7 @@
 #include "cli/compare.h"
 #include "cli/train.h"
 #include <brrr/measure/bench.h>
+#include <brrr/measure/calibrate.h>
 #include <brrr/measure/machine.h>
 
 namespace brrr::cli {
@@ -13,6 +14,10 @@ namespace brrr::cli {
 std::string to_json(const measure::Machine& machine);
 // {"results": [{"name", "device", "value", "unit", "limit", "ratio", …}], "machine": {…}}
 std::string to_json(const measure::Results& results, const measure::Machine& machine);
+// {"device", "kept", "file", "disturbances", "unchecked", "readings": […], "ceilings": {…}, …}
+// `file`: where they are kept; empty: they are not.
+std::string to_json(const measure::Calibration& calibration, const std::string& file,
+                    const measure::Machine& machine);
 // {"model", "batch", …, "step_us", …, "losses": […]}
 std::string to_json(const TrainResult& result);
 // {"agree", "rows": [the members of a TrainResult, "speed_up", "host_us", "device_us", …]}

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "brrr/measure/bench.h"
+#include "brrr/measure/calibrate.h"
 #include "brrr/measure/machine.h"
 #include "brrr/tensor/fail.h"
 #include "brrr/tensor/runtime.h"
@@ -84,6 +85,29 @@ void run_bench(const Bench& bench, const Common& common) {
   progress.clear();
   const measure::Machine machine = measure::describe_machine();
   print(common.json ? to_json(results, machine) : to_text(results, machine));
+}
+
+// Prints what was measured, then keeps it, or fails if something disturbed the measurement.
+void run_calibrate(const Common& common) {
+  ProgressLine progress;
+  measure::BenchOptions options;
+  options.device = common.chosen_device();
+  options.seed = common.seed;
+  options.quick = common.quick;
+  options.progress = [&](const std::string& name) { progress.show(name); };
+  const measure::Calibration result = measure::calibrate(options);
+  progress.clear();
+  const std::vector<std::string> disturbances = measure::disturbances(result);
+  std::string file;
+  if (disturbances.empty()) {
+    graph::write_ceilings(result.ceilings, options.device);
+    file = graph::ceilings_path(options.device);
+  }
+  print(common.json ? to_json(result, file, measure::describe_machine()) : to_text(result, file));
+  if (file.empty()) {
+    fail("[calibrate] expected an undisturbed machine, got {}; nothing was kept",
+         fmt::join(disturbances, "; "));
+  }
 }
 
 // --- train, compare, explain ---
@@ -273,6 +297,10 @@ class CommandLine {
     app_.require_subcommand(1);
     info_ = app_.add_subcommand("info", "Show the build, devices and libraries");
     add_common(info_, common_);
+    calibrate_ = app_.add_subcommand(
+        "calibrate", "Measure the ceilings of a device, and keep them for predictions and fusion");
+    add_common(calibrate_, common_);
+    calibrate_->add_flag("--quick", common_.quick, "A smoke test, whose result is not kept");
     bench_ = add_group("bench", "Micro-benchmarks, each with a limit measured in the same run");
     for (const Bench& one : kBenches) {
       CLI::App* command = bench_->add_subcommand(one.name, one.help);
@@ -327,6 +355,7 @@ class CommandLine {
 
   int run() {
     if (info_->parsed()) run_info(common_);
+    if (calibrate_->parsed()) run_calibrate(common_);
     for (const Bench& one : kBenches) {
       if (bench_->got_subcommand(one.name)) run_bench(one, common_);
     }
@@ -358,7 +387,7 @@ class CommandLine {
 
   CLI::App app_{BRRR_DESCRIPTION, "brrr"};
   Common common_;
-  CLI::App *info_, *bench_;
+  CLI::App *info_, *calibrate_, *bench_;
   std::list<Command> commands_;
 };
 

@@ -65,6 +65,16 @@ std::string work_text(const TrainingOptions& o) {
                      name_of(toy.dtype), o.tf32 ? " (tf32)" : "", to_string(toy.device));
 }
 
+// Which part of a predicted step is the largest: "compute (71 %)".
+std::string bound_text(const StepTime& step) {
+  const std::pair<std::int64_t, const char*> parts[] = {{step.overhead_ps, "overhead"},
+                                                        {step.bandwidth_ps, "bandwidth"},
+                                                        {step.compute_ps, "compute"}};
+  const auto& [ps, name] = *std::ranges::max_element(parts);
+  const double all = static_cast<double>(std::max<std::int64_t>(step.ps(), 1));
+  return fmt::format("{} ({:.0f} %)", name, 100 * static_cast<double>(ps) / all);
+}
+
 // What the losses are, and whether those of the other modes are eager's.
 std::string agreement_text(const Comparison& comparison) {
   std::string text;
@@ -122,6 +132,11 @@ std::string to_text(const measure::Machine& m) {
          fmt::format("{}: {}, {} entries, {}", cache.name, cache.path, cache.entries,
                      bytes_text(cache.bytes)));
   }
+  for (const measure::KnownCeilings& known : m.ceilings) {
+    line(text, "ceilings",
+         known.date.empty() ? fmt::format("{}: defaults, {}", known.device, known.why_defaults)
+                            : fmt::format("{}: calibrated {}", known.device, known.date));
+  }
   return text;
 }
 
@@ -130,7 +145,7 @@ std::string to_text(const measure::Results& results, const measure::Machine& mac
   std::vector<std::string> limits = {"limit measured as"};
   bool disturbed = false;
   for (const measure::Result& r : results) {
-    const bool mark = r.spread > 0.10;
+    const bool mark = r.disturbed();
     disturbed |= mark;
     rows.push_back({r.name + (mark ? " ~" : ""), number_text(r.value) + " " + r.unit,
                     r.limit ? number_text(*r.limit) : "-",
@@ -146,6 +161,23 @@ std::string to_text(const measure::Results& results, const measure::Machine& mac
   for (std::size_t i = 0; i < lines.size(); ++i)
     text += lines[i] + (limits[i].empty() ? "" : "  ") + limits[i] + "\n";
   if (disturbed) text += kDisturbed;
+  return text;
+}
+
+std::string to_text(const measure::Calibration& calibration, const std::string& file) {
+  std::string text;
+  line(text, to_string(calibration.device), calibration.ceilings.machine);
+  std::vector<std::vector<std::string>> rows;
+  bool disturbed = false;
+  for (const measure::Result& r : calibration.readings) {
+    disturbed |= r.disturbed();
+    rows.push_back({r.name + (r.disturbed() ? " ~" : ""), number_text(r.value) + " " + r.unit});
+  }
+  for (const std::string& row : aligned(rows)) text += row + "\n";
+  if (disturbed) text += kDisturbed;
+  for (const std::string& what : measure::unchecked(calibration)) line(text, "not checked", what);
+  line(text, "measured in", fmt::format("{:.1f} s", calibration.seconds));
+  if (!file.empty()) line(text, "kept in", file);
   return text;
 }
 
@@ -221,14 +253,17 @@ std::string to_text(const Comparison& comparison) {
   line(text, eager.options.toy.model,
        fmt::format("{}, {}", work_text(eager.options), eager.options.optimizer));
   text += agreement_text(comparison);
-  std::vector<std::vector<std::string>> rows = {
-      {"", "step, us", "least", "most", "speed-up", "kernels", "moved", "peak memory", "arena"}};
+  std::vector<std::vector<std::string>> rows = {{"", "step, us", "predicted", "least", "most",
+                                                 "speed-up", "kernels", "moved", "peak memory",
+                                                 "arena"}};
   if (eager.host) rows[0].insert(rows[0].end(), {"host, us", "device, us", "idle"});
   for (const Side& side : comparison.sides) {
     const measure::Timing& step = *side.step;
     rows.push_back({std::string(name_of(side.options.mode)) + (step.disturbed() ? " ~" : ""),
-                    number_text(step.median * 1e6), number_text(step.least * 1e6),
-                    number_text(step.most * 1e6), fmt::format("{:.2f}", comparison.speed_up(side)),
+                    number_text(step.median * 1e6),
+                    number_text(static_cast<double>(side.cost->predicted.ps()) * 1e-6),
+                    number_text(step.least * 1e6), number_text(step.most * 1e6),
+                    fmt::format("{:.2f}", comparison.speed_up(side)),
                     std::to_string(side.cost->kernels), bytes_text(side.cost->bytes),
                     bytes_text(side.cost->peak_bytes),
                     side.compiled ? bytes_text(side.compiled->arena_bytes) : "-"});
@@ -240,6 +275,15 @@ std::string to_text(const Comparison& comparison) {
   for (const std::string& row : aligned(rows)) text += row + "\n";
   if (std::ranges::any_of(comparison.sides, [](const Side& s) { return s.step->disturbed(); }))
     text += kDisturbed;
+  std::vector<std::string> bounds;
+  for (const Side& side : comparison.sides) {
+    bounds.push_back(
+        fmt::format("{}: {}", name_of(side.options.mode), bound_text(side.cost->predicted)));
+  }
+  line(text, "predicted",
+       fmt::format("{}; by {}", fmt::join(bounds, ", "),
+                   eager.cost->calibrated ? "this machine's ceilings"
+                                          : "default ceilings: brrr calibrate measures them"));
   if (eager.host) {
     text +=
         "host: until the call of a step returns; device: a step that was queued before it started;"

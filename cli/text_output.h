@@ -8,12 +8,15 @@
 #include "cli/compare.h"
 #include "cli/train.h"
 #include <brrr/measure/bench.h>
+#include <brrr/measure/calibrate.h>
 #include <brrr/measure/machine.h>
 
 namespace brrr::cli {
 
 std::string to_text(const measure::Machine& machine);
 std::string to_text(const measure::Results& results, const measure::Machine& machine);
+// `file`: where the ceilings are kept; empty: they are not.
+std::string to_text(const measure::Calibration& calibration, const std::string& file);
 // The parts of brrr train's text, in order: heading, lines of losses, measurements.
 std::string heading_text(const TrainOptions& options);
 // brrr explain --source.

@@ -67,6 +67,8 @@ measure::StepCost Training::cost() {
   measure::StepCost cost = measure::cost_of_step(device_, [this] { step(); });
   if (const std::optional<CompiledEntry> entry = compiled()) {
     cost.kernels = device_.is_cpu() ? entry->nodes : entry->launches;
+    cost.predicted = entry->predicted;
+    cost.calibrated = entry->calibrated;
     cost.peak_bytes += static_cast<std::int64_t>(entry->scratch_bytes);
   }
   return cost;

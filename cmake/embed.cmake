@@ -20,7 +20,7 @@ endif()
 
 file(GLOB brrr_texts CONFIGURE_DEPENDS
   ${PROJECT_SOURCE_DIR}/ops/jit/*.inl ${PROJECT_SOURCE_DIR}/ops/cuda/*.inl ${PROJECT_SOURCE_DIR}/ops/cuda/*.cu
-  ${PROJECT_SOURCE_DIR}/graph/*.cu)
+  ${PROJECT_SOURCE_DIR}/graph/*.cu ${PROJECT_SOURCE_DIR}/measure/*.cu)
 foreach(text convert.inl draw_batches.inl lanes.inl scalar_math.inl)
   list(APPEND brrr_texts ${PROJECT_SOURCE_DIR}/ops/cpu/${text})
 endforeach()

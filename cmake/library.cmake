@@ -39,7 +39,7 @@ foreach(isa IN LISTS brrr_isas)
   target_compile_definitions(brrr PRIVATE BRRR_HAS_ISA_${ISA}=1)
 endforeach()
 
-set_property(SOURCE ops/cpu/matmul.cpp measure/cpu_limits.cpp measure/machine.cpp APPEND PROPERTY COMPILE_DEFINITIONS
+set_property(SOURCE ops/cpu/matmul.cpp graph/ceilings_file.cpp measure/cpu_limits.cpp measure/machine.cpp APPEND PROPERTY COMPILE_DEFINITIONS
   BRRR_OPENBLAS=${BRRR_OPENBLAS})
 set_property(SOURCE measure/machine.cpp APPEND PROPERTY COMPILE_DEFINITIONS
   "BRRR_VERSION=\"${PROJECT_VERSION}\"" "BRRR_BUILD_TYPE=\"$<CONFIG>\"" "BRRR_BLAS=\"${BRRR_BLAS}\"")

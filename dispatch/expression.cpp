@@ -385,6 +385,21 @@ Algebra algebra_of(std::string_view expression) {
   return Algebra::other;
 }
 
+int functions_of(std::string_view expression) {
+  constexpr std::string_view kFunctions[] = {"pow", "logistic",
+#define X(name, ...) #name,
+                                             BRRR_INEXACT_FUNCTIONS(X)
+#undef X
+  };
+  int count = 0;
+  for (Token kind; !expression.empty();) {
+    const std::size_t length = std::max<std::size_t>(token_length(expression, kind), 1);
+    count += std::ranges::count(kFunctions, expression.substr(0, length));
+    expression.remove_prefix(length);
+  }
+  return count;
+}
+
 int flops_of(std::string_view expression) {
   int count = 0;
   bool in_constant = false;

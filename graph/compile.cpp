@@ -367,6 +367,8 @@ CompileReport CompiledStep::report() const {
     line.launches = stats.nodes;
     line.scratch_bytes = stats.scratch_bytes;
     line.capture_ms = stats.capture_ms;
+    line.predicted = program.prediction().step;
+    line.calibrated = program.prediction().ceilings->calibrated();
     report.entries.push_back(std::move(line));
   }
   report.eager_calls = state_->eager_calls;
@@ -391,8 +393,13 @@ std::string CompiledStep::explain() const {
     for (const graph::SettingRead& read : state_->entries[i]->guards->settings())
       text += fmt::format("  while {} is {}\n", read.name, read.value);
     const Program& program = *state_->entries[i]->program;
-    text += graph::kernels_text(graph::describe_kernels(program.graph(), program.launches()),
-                                program.graph().fast);
+    const graph::Prediction& prediction = program.prediction();
+    const std::string& why = prediction.ceilings->why_defaults;
+    text += fmt::format("  predicted by {} ceilings{}: {}\n", name_of_origin(*prediction.ceilings),
+                        why.empty() ? "" : " (" + why + ")", graph::to_string(prediction.step));
+    text += graph::kernels_text(
+        graph::describe_kernels(program.graph(), program.launches(), prediction),
+        program.graph().fast);
     text += graph::unfused_text(program.graph());
     const std::vector<HostConstant>& constants = state_->entries[i]->host_constants;
     if (constants.empty()) continue;
@@ -423,7 +430,7 @@ std::vector<UnfusedEdge> CompiledStep::unfused(int entry) const {
 std::vector<GeneratedKernel> CompiledStep::kernels(int entry) const {
   const std::lock_guard lock(state_->mutex);
   const Program& program = state_->program(entry);
-  return graph::describe_kernels(program.graph(), program.launches());
+  return graph::describe_kernels(program.graph(), program.launches(), program.prediction());
 }
 
 void CompiledStep::clear() {

@@ -43,6 +43,7 @@
 #include <vector>
 
 #include <brrr/graph/generated_kernel.h>
+#include <brrr/graph/step_time.h>
 #include <brrr/graph/why_not_fused.h>
 #include <brrr/tensor/error.h>
 #include <brrr/tensor/tensor.h>
@@ -105,6 +106,8 @@ struct CompiledEntry {
   std::size_t kept_bytes = 0;     // of gradients
   std::size_t scratch_bytes = 0;  // that kernels in the captured graph ask for
   double trace_ms = 0, plan_ms = 0, capture_ms = 0;
+  StepTime predicted;       // of a replay, made before any
+  bool calibrated = false;  // by ceilings that `brrr calibrate` measured on this machine
 };
 
 struct CompileReport {

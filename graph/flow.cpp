@@ -53,6 +53,12 @@ int Flow::version(int buffer, int call) const {
   return static_cast<int>(std::ranges::lower_bound(calls, call) - calls.begin());
 }
 
+std::int64_t bytes_touched(const Graph& graph) {
+  std::int64_t bytes = 0;
+  for (const Buffer& buffer : graph.buffers) bytes += static_cast<std::int64_t>(buffer.bytes);
+  return bytes;
+}
+
 std::int64_t bytes_moved(std::span<const Value> inputs, std::span<const Value> outputs) {
   std::int64_t bytes = 0;
   for (const std::span<const Value> values : {inputs, outputs}) {

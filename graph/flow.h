@@ -54,6 +54,8 @@ class Flow {
 };
 
 // Bytes that a call reads and writes, what a broadcast repeats counted once.
+// The memory that a graph's calls touch, each temporary apart.
+std::int64_t bytes_touched(const Graph& graph);
 std::int64_t bytes_moved(std::span<const Value> inputs, std::span<const Value> outputs);
 inline std::int64_t bytes_moved(const Node& node) { return bytes_moved(node.inputs, node.outputs); }
 

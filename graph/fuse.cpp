@@ -27,6 +27,7 @@ void Fusion::group() {
     opaque_[at(i)] = !is_fusable(node) || is_made_in_place(graph_, node) ||
                      (graph_.interpreted && needs_coordinates(op_info(node.call.op))) ||
                      (graph_.device.is_cpu() && (is_scattered_copy(node) || gathers_rows(node)));
+    work_[at(i)] = work_of(node, graph_.device);
     if (opaque_[at(i)]) {
       groups_[at(i)].members.push_back({i, {}, {}});
       continue;
@@ -36,7 +37,7 @@ void Fusion::group() {
         groups_[at(i)].rank() > kMaxDims ? std::nullopt : build(groups_[at(i)]);
     opaque_[at(i)] = !kernel;
     if (kernel) {
-      bytes_[at(i)] = bytes_of(*kernel);
+      work_[at(i)] = work_of(*kernel, graph_.device);
       mixes_[at(i)] = mixes_directions(*kernel);
     }
   }
@@ -49,9 +50,7 @@ void Fusion::group() {
 int64_t Fusion::cost() const {
   int64_t cost = 0;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
-    if (groups_[g].members.empty()) continue;
-    const Node& alone = graph_.nodes[g];
-    cost += bytes_of_launch() + (opaque_[g] ? bytes_moved(alone) : bytes_[g]);
+    if (!groups_[g].members.empty()) cost += ticks_of(work_[g]) / kTicks;
   }
   return cost;
 }
@@ -108,14 +107,17 @@ void Fusion::add_candidate(int producer, int consumer) {
     why_not_[{producer, consumer}] = WhyNotFused::mixed_directions;
     return;
   }
-  const int64_t saved = bytes_[at(producer)] + bytes_[at(consumer)] - bytes_of(*kernel);
-  if (saved + bytes_of_launch() <= 0) {
+  const Work &of_producer = work_[at(producer)], &of_consumer = work_[at(consumer)];
+  const int64_t ticks =
+      ticks_of(of_producer) + ticks_of(of_consumer) - ticks_of(work_of(*kernel, graph_.device));
+  const int64_t saved = (ticks + kTicks / 2) / kTicks;
+  if (saved <= 0) {
     why_not_[{producer, consumer}] = WhyNotFused::not_profitable;
     return;
   }
   // What is small beside its neighbour (a number of each row) comes first: between two large
   // groups it would keep them apart.
-  const auto [less, more] = std::minmax(bytes_[at(producer)], bytes_[at(consumer)]);
+  const auto [less, more] = std::minmax(of_producer.bytes, of_consumer.bytes);
   int64_t first = less * 8 <= more ? int64_t{1} << 60 : 0;
   if (is_copy(groups_[at(producer)])) first = int64_t{1} << 61;
   candidates_.push(
@@ -251,7 +253,7 @@ void Fusion::merge(int producer, int consumer) {
 void Fusion::replace(int group, int other, Group merged) {
   for (const Member& member : merged.members) group_of_[at(member.node)] = group;
   const FusedKernel kernel = *build(merged);
-  bytes_[at(group)] = bytes_of(kernel);
+  work_[at(group)] = work_of(kernel, graph_.device);
   mixes_[at(group)] = mixes_directions(kernel);
   groups_[at(group)] = std::move(merged);
   groups_[at(other)].members.clear();
@@ -443,7 +445,10 @@ std::optional<FusedKernel> Fusion::build(const Group& group) const {
       if (is_needed(member.node, static_cast<int>(o), inside))
         stored.emplace_back(&member.outputs[o], value);
     }
-    spec.flops += flops_of(node);
+    const Work work = work_of(node, graph_.device);
+    spec.flops += work.flops;
+    spec.product_flops += work.product_flops;
+    spec.functions += work.functions;
     body.name += body.name.empty() ? "fused" : "";
   }
   if (const auto why = add_outputs(group, stored, kernel)) return reject(*why);

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include <brrr/graph/ceilings.h>
 #include <brrr/graph/flow.h>
 #include <brrr/graph/fusion_group.h>
 #include <brrr/graph/fusion_kernel.h>
@@ -50,7 +51,9 @@ class Fusion {
         groups_(graph.nodes.size()),
         beside_(graph.nodes.size()),
         opaque_(graph.nodes.size(), false),
-        bytes_(graph.nodes.size(), 0),
+        ceilings_(
+            ceilings_of(graph.device)->for_step_over(bytes_touched(graph)).with_full_products()),
+        work_(graph.nodes.size()),
         mixes_(graph.nodes.size(), false),
         version_(graph.nodes.size(), 0),
         furthest_(graph.nodes.size()),
@@ -63,7 +66,7 @@ class Fusion {
   // For whoever computes values again: a product takes its factors from memory.
   GroupsOfCalls groups() const;
 
-  // The time of the step, as bytes that are moved in it.
+  // The predicted time of the step's kernels one after another, in picoseconds.
   std::int64_t cost() const;
 
   // Replaces the calls of each group by one node; returns how many fewer there are.
@@ -79,10 +82,10 @@ class Fusion {
                                [node](const Member& member) { return member.node == node; });
   }
 
-  // Merges pairs of a producer and a consumer, those first that save the most bytes.
+  // Merges pairs of a producer and a consumer, those first that save the most time.
   void merge_all();
 
-  // A merge, and its rank: the bytes that it saves.
+  // A merge, and its rank: the picoseconds that it saves.
   struct Candidate {
     std::int64_t rank;
     int consumer, producer, consumer_version, producer_version;
@@ -98,8 +101,16 @@ class Fusion {
 
   void add_candidate(int producer, int consumer);
 
-  // A kernel less is worth the bytes that are moved in the time of its launch.
-  std::int64_t bytes_of_launch() const { return graph_.device.is_cuda() ? 4 << 20 : 1 << 14; }
+  // The predicted time of a kernel in a replay, in 2^-16 ps: merges that save as many bytes must
+  // not differ by how three times were rounded.
+  static constexpr std::int64_t kTicks = 1 << 16;
+  std::int64_t ticks_of(const Work& work) const {
+    Work scaled = work;
+    scaled.functions = 0;  // what decides recomputation counts them as other operations
+    for (std::int64_t* each : {&scaled.bytes, &scaled.flops, &scaled.product_flops})
+      *each *= kTicks;
+    return time_of(scaled, ceilings_, ceilings_.node_ps * kTicks).ps();
+  }
 
   bool is_copy(const Group& group) const;
 
@@ -262,10 +273,11 @@ class Fusion {
   // By group: another one that runs in the same launch, whose calls are in `group_of_` as this
   // one's.
   std::vector<Group> beside_;
-  std::vector<bool> opaque_;         // groups that merge with nothing
-  std::vector<std::int64_t> bytes_;  // that the kernel of a group moves
-  std::vector<bool> mixes_;          // whether it mixes directions
-  std::vector<int> version_;         // of a group: merges so far
+  std::vector<bool> opaque_;  // groups that merge with nothing
+  Ceilings ceilings_;
+  std::vector<Work> work_;    // of the kernel of a group
+  std::vector<bool> mixes_;   // whether it mixes directions
+  std::vector<int> version_;  // of a group: merges so far
   std::priority_queue<Candidate> candidates_;
   std::map<std::pair<int, int>, WhyNotFused> why_not_;  // of a producer and a consumer
   mutable WhyNotFused rejected_{};                      // why the last group was none

@@ -248,10 +248,33 @@ int64_t flops_of(const Node& node) {
     return (2 * of_a[of_a.size() - 1] + static_cast<int64_t>(node.inputs.size()) - 2) *
            elements.numel();
   }
-  return op.element_flops * elements.numel();
+  return op.element_flops * elements.numel() + op.result_flops * node.outputs[0].numel();
 }
 
-int64_t bytes_of(const FusedKernel& kernel) { return bytes_moved(kernel.inputs, kernel.outputs); }
+Work work_of(const Node& node, Device device) {
+  Work work;
+  work.bytes = bytes_moved(node);
+  work.flops = flops_of(node);
+  work.functions = functions_of(node.call, node.outputs[0].numel());
+  work.wide = node.outputs[0].dtype == f64;
+  if (op_info(node.call.op).algebra != Algebra::contraction) return work;
+  work.product_flops = work.flops;
+  work.type = product_type(node.inputs[0].dtype, device);
+  return work;
+}
+
+Work work_of(const FusedKernel& kernel, Device device) {
+  Work work;
+  work.bytes = bytes_moved(kernel.inputs, kernel.outputs);
+  work.flops = kernel.spec->flops;
+  work.wide = kernel.outputs[0].dtype == f64;
+  work.product_flops = kernel.spec->product_flops;
+  work.functions = kernel.spec->functions;
+  const jit::Body& body = kernel.spec->body;
+  if (const int product = body.contraction(); product >= 0)
+    work.type = product_type(body.value(body.value(product).operands[0]).dtype, device);
+  return work;
+}
 
 bool mixes_directions(const FusedKernel& kernel) {
   if (kernel.spec->body.contraction() >= 0) return false;

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include <brrr/graph/ceilings.h>
 #include <brrr/graph/fusion_group.h>
 #include <brrr/graph/why_not_fused.h>
 
@@ -59,7 +60,9 @@ bool is_better_alone(const Graph& graph, const FusedKernel& kernel);
 
 std::vector<Dims> strides_of(const FusedKernel& kernel);
 std::int64_t flops_of(const Node& node);
-std::int64_t bytes_of(const FusedKernel& kernel);
+// What a call of its own does, and what a kernel of several does.
+Work work_of(const Node& node, Device device);
+Work work_of(const FusedKernel& kernel, Device device);
 // Whether neighbours in memory are in one row for some operands of a kernel with reductions, and in
 // one column for others. Threads go one way: a copy that transposes is better a kernel of its own.
 bool mixes_directions(const FusedKernel& kernel);

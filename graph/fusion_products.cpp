@@ -50,7 +50,7 @@ void Fusion::pair_products() {
       for (const Member& member : groups_[at(other)].members) group_of_[at(member.node)] = one;
       beside_[at(one)] = std::move(groups_[at(other)]);
       groups_[at(other)].members.clear();
-      bytes_[at(one)] += bytes_[at(other)];
+      work_[at(one)] += work_[at(other)];
       furthest_.raise(first_call(one), last_call(one));
     }
   }

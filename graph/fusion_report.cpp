@@ -187,11 +187,12 @@ std::string unfused_text(const Graph& graph) {
   return text;
 }
 
-std::vector<GeneratedKernel> describe_kernels(const Graph& graph,
-                                              std::span<const Launch> launches) {
+std::vector<GeneratedKernel> describe_kernels(const Graph& graph, std::span<const Launch> launches,
+                                              const Prediction& prediction) {
   std::vector<GeneratedKernel> kernels;
   std::vector<CallSite> sites;
-  for (const Launch& launch : launches) {
+  for (std::size_t i = 0; i < launches.size(); ++i) {
+    const Launch& launch = launches[i];
     if (!launch.body) continue;
     const Node& node = *launch.node;
     GeneratedKernel kernel;
@@ -201,6 +202,7 @@ std::vector<GeneratedKernel> describe_kernels(const Graph& graph,
     kernel.bytes_read = bytes_moved(node.inputs, {});
     kernel.bytes_written = bytes_moved({}, node.outputs);
     kernel.flops = node.body->flops;
+    kernel.predicted = prediction.kernels[i];
     KernelFacts facts = launch.body->facts();
     kernel.registers = facts.registers;
     kernel.local_bytes = facts.local_bytes;
@@ -226,9 +228,10 @@ std::string kernels_text(std::span<const GeneratedKernel> kernels, bool fast) {
                        ? ", no spills"
                        : fmt::format(", {} bytes of stack and spills", kernel.local_bytes);
     }
-    text += fmt::format("    {} [{}]: reads {} bytes, writes {} bytes, {} flop{} (at {})\n", i,
-                        fmt::join(kernel.calls, ", "), kernel.bytes_read, kernel.bytes_written,
-                        kernel.flops, resources, kernel.line);
+    text += fmt::format(
+        "    {} [{}]: reads {} bytes, writes {} bytes, {} flop, predicted {:.3g} us{} (at {})\n", i,
+        fmt::join(kernel.calls, ", "), kernel.bytes_read, kernel.bytes_written, kernel.flops,
+        static_cast<double>(kernel.predicted.ps()) * 1e-6, resources, kernel.line);
   }
   return text;
 }

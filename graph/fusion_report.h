@@ -5,7 +5,7 @@
 #include <vector>
 
 #include <brrr/graph/generated_kernel.h>
-#include <brrr/graph/lower.h>
+#include <brrr/graph/prediction.h>
 
 namespace brrr::graph {
 
@@ -15,7 +15,8 @@ std::vector<UnfusedEdge> describe_unfused(const Graph& graph);
 std::string unfused_text(const Graph& graph);
 
 // The kernels of the launches that are no call of their own, in order.
-std::vector<GeneratedKernel> describe_kernels(const Graph& graph, std::span<const Launch> launches);
+std::vector<GeneratedKernel> describe_kernels(const Graph& graph, std::span<const Launch> launches,
+                                              const Prediction& prediction);
 std::string kernels_text(std::span<const GeneratedKernel> kernels, bool fast);
 
 // Throws unless each pair of require_fused is in one kernel. `before` is the graph that was fused;

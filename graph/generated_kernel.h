@@ -5,12 +5,15 @@
 #include <string>
 #include <vector>
 
+#include <brrr/graph/step_time.h>
+
 namespace brrr {
 
 struct GeneratedKernel {
   std::vector<std::string> calls;          // "sub", "exp", ...
   std::vector<std::string> reads, writes;  // "%3 f32[64, 128]"
   std::int64_t bytes_read = 0, bytes_written = 0, flops = 0;
+  KernelTime predicted;
   int registers = -1;    // of a thread on CUDA, once it ran; -1: unknown
   int local_bytes = -1;  // of a thread: its stack and what spills; -1: unknown
   std::string line;      // of its last call: "train.cpp:12 in train_step"

@@ -29,11 +29,21 @@ Program::Program(Graph graph, std::shared_ptr<Arena> arena, const ProgramOptions
       {.inputs_in_arena = on_cuda, .outputs_in_arena = on_cuda, .lanes = options.lanes && on_cuda});
   memory_ = std::make_unique<Memory>(graph_, plan_, std::move(arena));
   lowered_ = lower(graph_, plan_, *memory_);
+  prediction_ = predict(lowered_.launches, plan_, graph_.device, memory_touched());
   result_blocks_ = result_blocks(graph_, plan_, *memory_);
   const Executable executable{graph_, plan_, *memory_, lowered_.launches, options.programmatic};
   executor_ = on_cuda ? make_cuda_graph_executor(executable) : make_list_executor(executable);
   find_writes();
   publish_references(true);
+}
+
+std::int64_t Program::memory_touched() const {
+  auto bytes = static_cast<std::int64_t>(plan_.arena_bytes);
+  for (std::size_t i = 0; i < graph_.buffers.size(); ++i) {
+    const bool in_arena = plan_.arena_offset[static_cast<std::size_t>(plan_.places[i].block)] >= 0;
+    if (!in_arena) bytes += static_cast<std::int64_t>(graph_.buffers[i].bytes);
+  }
+  return bytes;
 }
 
 Program::~Program() { publish_references(false); }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <brrr/graph/executor.h>
+#include <brrr/graph/prediction.h>
 
 namespace brrr::graph {
 
@@ -33,6 +34,7 @@ class Program {
   const Plan& plan() const { return plan_; }
   std::span<const Launch> launches() const { return lowered_.launches; }
   const Memory& memory() const { return *memory_; }
+  const Prediction& prediction() const { return prediction_; }
   Executor::Stats stats() const { return executor_->stats(); }
 
   // An argument that aliases memory that the step writes to under another name, in words; "" where
@@ -58,6 +60,7 @@ class Program {
  private:
   std::vector<Tensor> make_results(std::span<const Tensor> arguments,
                                    std::vector<ResultBlock>& fresh) const;
+  std::int64_t memory_touched() const;
   void find_writes();
   void publish_references(bool published) const;
   void count_versions(std::span<const Tensor> arguments) const;
@@ -68,6 +71,7 @@ class Program {
   Plan plan_;
   std::unique_ptr<Memory> memory_;
   Lowered lowered_;
+  Prediction prediction_;
   std::unique_ptr<Executor> executor_;
   std::vector<int> result_blocks_;
   std::vector<Storage*> written_;       // captured ones, whose versions each run increments

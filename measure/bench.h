@@ -23,6 +23,7 @@ struct Result {
   std::string limit_name;
   double spread = 0;  // interquartile range of the samples, relative to their median
 
+  bool disturbed() const { return spread > 0.10; }
   std::optional<double> ratio() const {
     if (!limit || *limit == 0) return std::nullopt;
     return value / *limit;

@@ -37,6 +37,22 @@ BRRR_CLONES void sum_loop(const float* __restrict a, float* result, long n) {
   *result = total;
 }
 
+template <class T>
+constexpr int kChains = 384 / sizeof(T);  // 12 registers of AVX2
+constexpr long kRounds = 1 << 18;
+
+template <class T>
+[[gnu::always_inline]] inline void multiply_add_rounds(T* x, T a, T b) {
+  T chains[kChains<T>];
+  for (int j = 0; j < kChains<T>; ++j) chains[j] = x[j];
+  for (long i = 0; i < kRounds; ++i) {
+    for (int j = 0; j < kChains<T>; ++j) chains[j] = chains[j] * a + b;
+  }
+  for (int j = 0; j < kChains<T>; ++j) x[j] = chains[j];
+}
+BRRR_CLONES void multiply_adds(float* x, float a, float b) { multiply_add_rounds(x, a, b); }
+BRRR_CLONES void multiply_adds(double* x, double a, double b) { multiply_add_rounds(x, a, b); }
+
 // A fork-join team of threads, synchronized by a barrier.
 class Team {
  public:
@@ -128,6 +144,23 @@ Batch plain_sum(std::int64_t elements, int threads) {
   return team_batch(elements, threads, false, [](Shared& s, int thread, long begin, long n) {
     sum_loop(s.a.get() + begin, s.c.get() + thread * 16L, n);
   });
+}
+
+MultiplyAdds plain_multiply_adds(DType dtype, int threads) {
+  const auto team = std::make_shared<Team>(threads);
+  const auto run = [&](auto number) -> MultiplyAdds {
+    using T = decltype(number);
+    return {host_batch([team] {
+              team->run([](int thread) {
+                T x[kChains<T>];
+                for (int j = 0; j < kChains<T>; ++j) x[j] = static_cast<T>(j + thread);
+                multiply_adds(x, static_cast<T>(0.75), static_cast<T>(0.25));
+                asm volatile("" : : "r"(x) : "memory");
+              });
+            }),
+            2.0 * kChains<T> * kRounds * threads};
+  };
+  return dtype == DType::f64 ? run(0.0) : run(0.f);
 }
 
 Batch plain_small_add(std::int64_t elements) {

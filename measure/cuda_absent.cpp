@@ -1,4 +1,5 @@
 // Replaces the CUDA measurements in a build without the toolkit's headers: every device is refused.
+#include "brrr/measure/calibrate.h"
 #include "brrr/measure/limits.h"
 #include "brrr/measure/machine.h"
 #include "brrr/measure/step_cost.h"
@@ -8,6 +9,11 @@ namespace brrr::measure {
 
 Batch device_copy(Device device, std::int64_t) {
   require_device(device, "device_copy");
+  return {};
+}
+
+MultiplyAdds device_multiply_adds(Device device, DType) {
+  require_device(device, "device_multiply_adds");
   return {};
 }
 
@@ -25,6 +31,11 @@ BareMatmul bare_matmul(Device device, const MatmulProblem&, std::span<const Tens
 std::int64_t cuda_launches(const std::function<void()>& work) {
   work();
   return 0;
+}
+
+GpuState gpu_state(Device device) {
+  require_device(device, "gpu_state");
+  return {};
 }
 
 std::vector<Gpu> describe_gpus() { return {}; }

@@ -6,11 +6,16 @@
 
 #include "brrr/measure/limits.h"
 #include "brrr/ops/functions.h"
+#include "brrr/ops/jit/compiler.h"
 #include "brrr/tensor/cuda_api.h"
 #include "brrr/tensor/cuda_runtime.h"
 #include "brrr/tensor/cuda_stream.h"
 #include "brrr/tensor/error.h"
 #include "brrr/tensor/stream.h"
+
+namespace brrr::text {
+extern const char multiply_add_cu[];
+}
 
 namespace brrr::measure {
 namespace {
@@ -138,6 +143,30 @@ Batch device_copy(Device device, std::int64_t bytes) {
   return device_batch(device, [device, from, to] {
     BRRR_CUDA(cuMemcpyDtoDAsync, address(to), address(from), from.bytes(), stream_of(device));
   });
+}
+
+std::string multiply_add_source(DType dtype) {
+  return std::string(dtype == DType::f64 ? "typedef double Real;\n" : "typedef float Real;\n") +
+         text::multiply_add_cu;
+}
+
+MultiplyAdds device_multiply_adds(Device device, DType dtype) {
+  constexpr std::int64_t kRounds = 4096;
+  constexpr unsigned kThreads = 256, kBlocks = 8;  // of a block, on a multiprocessor
+  constexpr double kChains = 8;
+  const CUfunction kernel =
+      jit::load_kernel(device, "multiply_add", multiply_add_source(dtype), {.fast = true});
+  const unsigned blocks = kBlocks * static_cast<unsigned>(jit::multiprocessors_of(device));
+  const Tensor result = empty({1}, {.dtype = dtype, .device = device});
+  return {device_batch(device,
+                       [device, kernel, blocks, result] {
+                         void* data = result.data();
+                         std::int64_t rounds = kRounds;
+                         void* arguments[] = {&data, &rounds};
+                         BRRR_CUDA(cuLaunchKernel, kernel, blocks, 1, 1, kThreads, 1, 1, 0,
+                                   stream_of(device), arguments, nullptr);
+                       }),
+          2 * kChains * static_cast<double>(kRounds) * kThreads * blocks};
 }
 
 BareMatmul bare_matmul(Device device, const MatmulProblem& problem, std::span<const Tensor> a,

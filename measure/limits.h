@@ -19,6 +19,13 @@ namespace brrr::measure {
 Batch plain_add(std::int64_t elements, int threads);
 // The sum of all elements, in independent partial sums.
 Batch plain_sum(std::int64_t elements, int threads);
+// x = x * a + b in independent chains that stay in registers, multiplied and added apart, as brrr's
+// kernels on the CPU do it.
+struct MultiplyAdds {
+  Batch batch;
+  double flops = 0;
+};
+MultiplyAdds plain_multiply_adds(DType dtype, int threads);  // f32, f64
 // malloc, add `elements` floats, free: an op without a framework.
 Batch plain_small_add(std::int64_t elements);
 Batch plain_malloc(std::size_t bytes);
@@ -29,6 +36,10 @@ Batch bare_gemm(std::int64_t size, int threads);
 
 // cuMemcpyDtoDAsync of `bytes` on the current stream: reads `bytes` and writes `bytes`.
 Batch device_copy(Device device, std::int64_t bytes);
+
+// The same in fused multiply-adds, by a kernel that fills the device.
+MultiplyAdds device_multiply_adds(Device device, DType dtype);
+std::string multiply_add_source(DType dtype);
 
 // The kernels of some work with the same arguments, launched in the same order on the current
 // stream without other host work.

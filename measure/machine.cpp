@@ -14,6 +14,7 @@
 #include <fstream>
 #include <thread>
 
+#include "brrr/graph/ceilings.h"
 #include "brrr/ops/cpu/blas.h"
 #include "brrr/ops/cpu/loops.h"
 #include "brrr/ops/cpu/matmul_avx512.h"
@@ -23,19 +24,6 @@
 
 namespace brrr::measure {
 namespace {
-
-// The value of the first "key : value" line of a file like /proc/cpuinfo.
-std::string first_value(const char* path, std::string_view key) {
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) {
-    if (!line.starts_with(key)) continue;
-    const std::size_t colon = line.find(':');
-    if (colon == std::string::npos) continue;
-    const std::size_t begin = line.find_first_not_of(" \t", colon + 1);
-    return begin == std::string::npos ? "" : line.substr(begin);
-  }
-  return "";
-}
 
 std::string vector_instructions() {
 #if defined(__x86_64__)
@@ -52,8 +40,7 @@ std::string vector_instructions() {
 
 Processor describe_processor() {
   Processor p;
-  p.model = first_value("/proc/cpuinfo", "model name");
-  if (p.model.empty()) p.model = "unknown";
+  p.model = graph::processor_model();
   p.isa = vector_instructions();
   p.kernels = on_cpu::loops->isa;
   if (on_cpu::uses_avx512_products()) p.kernels += ", f32 products: avx512";
@@ -125,6 +112,22 @@ std::vector<Cache> describe_caches() {
 
 }  // namespace
 
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z", utc.tm_year + 1900, utc.tm_mon + 1,
+                     utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec);
+}
+
+std::int64_t processor_mhz() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("cpu MHz")) return std::atoll(line.c_str() + line.find(':') + 1);
+  }
+  return 0;
+}
+
 Machine describe_machine() {
   Machine m;
   m.version = BRRR_VERSION;
@@ -134,11 +137,7 @@ Machine describe_machine() {
 #else
   m.compiler = "g++ " __VERSION__;
 #endif
-  const std::time_t now = std::time(nullptr);
-  std::tm utc{};
-  gmtime_r(&now, &utc);
-  m.date = fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z", utc.tm_year + 1900, utc.tm_mon + 1,
-                       utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec);
+  m.date = utc_now();
   m.system = system_name();
   m.processor = describe_processor();
   if (cuda_is_available()) {
@@ -149,6 +148,12 @@ Machine describe_machine() {
   m.libraries = describe_cuda_libraries();
   m.libraries.push_back(describe_blas());
   m.caches = describe_caches();
+  const auto add_ceilings = [&](Device device) {
+    const auto ceilings = graph::ceilings_of(device);
+    m.ceilings.push_back({to_string(device), ceilings->date, ceilings->why_defaults});
+  };
+  add_ceilings(cpu);
+  for (const Gpu& gpu : m.gpus) add_ceilings(cuda(gpu.index));
   m.tag = tag_of(m.gpus.empty() ? m.processor.model : m.gpus.front().name);
   return m;
 }

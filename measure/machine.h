@@ -40,6 +40,13 @@ struct Cache {
   std::int64_t bytes = 0;
 };
 
+// Where predictions for a device come from.
+struct KnownCeilings {
+  std::string device;
+  std::string date;          // of the calibration; empty: they are defaults
+  std::string why_defaults;  // in one line
+};
+
 struct Machine {
   std::string tag;   // "nvidia-h200", "amd-epyc-2": the stem of result files
   std::string date;  // UTC, "2025-01-31T12:00:00Z"
@@ -49,9 +56,12 @@ struct Machine {
   std::string why_no_cuda;  // one line; empty if there is a GPU
   std::vector<Library> libraries;
   std::vector<Cache> caches;
+  std::vector<KnownCeilings> ceilings;
 };
 
 Machine describe_machine();
+std::string utc_now();         // as Machine::date
+std::int64_t processor_mhz();  // of the first core, now; 0: unknown
 
 // The part that needs CUDA's headers; empty in a build without them.
 std::vector<Gpu> describe_gpus();

@@ -5,6 +5,7 @@
 #include <functional>
 
 #include <brrr/dispatch/cost.h>
+#include <brrr/graph/step_time.h>
 #include <brrr/tensor/device.h>
 
 namespace brrr::measure {
@@ -12,6 +13,9 @@ namespace brrr::measure {
 struct StepCost : Cost {
   std::int64_t kernels = 0;     // launches on CUDA, op calls with a kernel on the CPU
   std::int64_t peak_bytes = 0;  // of all live memory, allocated before the step or in it
+  // Of the calls made eagerly, by the ceilings of the device.
+  StepTime predicted;
+  bool calibrated = false;
 };
 
 // Runs the step once.

@@ -32,7 +32,8 @@ struct BodySpec {
   Dims order;
   std::uint32_t reduced = 0;  // bits: dimensions that reductions combine
   std::vector<std::uint64_t> scalars;
-  std::int64_t flops = 0;
+  // In all, of its contraction, and functions such as exp.
+  std::int64_t flops = 0, product_flops = 0, functions = 0;
   // A body that runs beside this one in the same launch; its operands follow. Products on CUDA have
   // it.
   std::shared_ptr<const BodySpec> beside;

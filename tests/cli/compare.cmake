@@ -32,7 +32,7 @@ foreach(model mlp transformer)
     foreach(row 0 1 2)
       expect(rows ${row} model ${model})
       expect(rows ${row} device cpu)
-      foreach(field step_us speed_up peak_bytes kernels_per_step flops_per_step bytes_per_step)
+      foreach(field step_us predicted_us speed_up peak_bytes kernels_per_step flops_per_step bytes_per_step)
         member(rows ${row} ${field})
         if(NOT found GREATER 0)
           message(FATAL_ERROR "expected ${field} above 0 in row ${row}, got ${found} in ${out}")
@@ -47,7 +47,8 @@ foreach(model mlp transformer)
 endforeach()
 
 call(0 ${mlp} --steps 4)
-foreach(word "eager, graph, fused agree bit for bit over 4 steps" "\neager" "\ngraph" "\nfused" "speed-up" "kernels" "moved"
+foreach(word "eager, graph, fused agree bit for bit over 4 steps" "\neager" "\ngraph" "\nfused" "predicted" "speed-up"
+    "\npredicted +eager: [a-z]+ \\([0-9]+ %\\), graph: [a-z]+ \\([0-9]+ %\\), fused: [^\n]*; by (default|this machine's) ceilings" "kernels" "moved"
     "peak memory" "arena")
   if(NOT out MATCHES "${word}")
     message(FATAL_ERROR "expected '${word}' in\n${out}")

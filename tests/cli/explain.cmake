@@ -19,7 +19,8 @@ foreach(word "= relu\\(" "= rsqrt\\(")
 endforeach()
 
 call(0 ${mlp} --mode fused)
-foreach(word "[0-9]+ generated kernels:\n    0 \\[sub, square, mean" "reads [0-9]+ bytes, writes [0-9]+ bytes, [0-9]+ flop \\(at "
+foreach(word "[0-9]+ generated kernels:\n    0 \\[sub, square, mean" "reads [0-9]+ bytes, writes [0-9]+ bytes, [0-9]+ flop, predicted [0-9.e-]+ us \\(at "
+    "  predicted by (default ceilings \\(not calibrated\\)|calibrated ceilings): [0-9.e+]+ us: [0-9]+ % overhead, [0-9]+ % bandwidth, [0-9]+ % compute\n"
     "[0-9]+ values go from kernel to kernel:" "[0-9]+ opaque call \\(computed by a kernel of its own\\): ")
   if(NOT out MATCHES "${word}")
     message(FATAL_ERROR "expected '${word}' in\n${out}")

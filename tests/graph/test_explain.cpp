@@ -49,7 +49,7 @@ TEST_CASE("a fused step shows its kernels", "[compile][fuse]") {
   CHECK(kernels[0].registers == -1);  // of a device
   CHECK_THAT(step.explain(),
              Catch::Contains("  2 generated kernels:\n    0 [mul, tanh]: reads 24 bytes, writes 24 "
-                             "bytes, 12 flop (at "));
+                             "bytes, 12 flop, predicted "));
   auto graph = compile([](const Tensor& x) { return tanh(x * 2.0); });
   graph(ones({3}));
   CHECK(graph.kernels().empty());

@@ -1,0 +1,112 @@
+// The cost model: times from ceilings.
+#include "brrr/graph/ceilings.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "brrr/dispatch/expression.h"
+#include "brrr/dispatch/op_info.h"
+#include "brrr/ops/matmul.h"
+
+namespace brrr::graph {
+namespace {
+
+using std::int64_t;
+
+constexpr int64_t kSecond = 1'000'000'000'000;  // in picoseconds
+
+// a * b / c without overflow of the product; the largest number where the quotient is beyond it.
+int64_t scaled(int64_t a, int64_t b, int64_t c) {
+  const __int128 quotient = static_cast<__int128>(a) * b / c;
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max() / 4;
+  return quotient > kMost ? kMost : static_cast<int64_t>(quotient);
+}
+
+}  // namespace
+
+Curve Curve::of_rate(int64_t work_per_second) { return {{{0, 0}, {work_per_second, kSecond}}}; }
+
+int64_t Curve::time_of(int64_t work) const {
+  if (work <= 0) return 0;
+  const Point& last = points.back();
+  if (work >= last.work) return scaled(work, last.ps, last.work);
+  const auto after = std::ranges::upper_bound(points, work, {}, &Point::work);
+  if (after == points.begin()) return after->ps;
+  const Point& before = *(after - 1);
+  return before.ps + scaled(work - before.work, after->ps - before.ps, after->work - before.work);
+}
+
+int64_t Curve::rate() const {
+  return scaled(points.back().work, kSecond, std::max<int64_t>(points.back().ps, 1));
+}
+
+Ceilings Ceilings::for_step_over(int64_t bytes) const {
+  Ceilings flat = *this;
+  // The curve is of sums of two tensors in place, which move three bytes for two that they touch.
+  bytes = std::clamp(bytes + bytes / 2, moved.points.front().work, moved.points.back().work);
+  bytes = std::max<int64_t>(bytes, 1);
+  const int64_t ps = std::max<int64_t>(moved.time_of(bytes), 1);
+  flat.moved = Curve::of_rate(scaled(bytes, kSecond, ps));
+  return flat;
+}
+
+Ceilings Ceilings::with_full_products() const {
+  Ceilings full = *this;
+  for (Curve& curve : full.products) curve = Curve::of_rate(curve.rate());
+  return full;
+}
+
+Work& Work::operator+=(const Work& other) {
+  Cost::operator+=(other);
+  if (product_flops == 0) type = other.type;
+  product_flops += other.product_flops;
+  functions += other.functions;
+  wide |= other.wide;
+  return *this;
+}
+
+ProductType product_type(DType dtype, Device device) {
+  switch (dtype) {
+    case DType::f64: return ProductType::f64;
+    case DType::f16: return ProductType::f16;
+    case DType::bf16: return ProductType::bf16;
+    default:
+      return device.is_cuda() && matmul_precision() == Precision::tf32 ? ProductType::tf32
+                                                                       : ProductType::f32;
+  }
+}
+
+int64_t functions_of(const Call& call, int64_t elements) {
+  const OpInfo& op = op_info(call.op);
+  int count = op.kind == OpKind::pointwise ? brrr::functions_of(op.expression) : 0;
+  for (const Formula::Value& value : op.formula.values)
+    count += brrr::functions_of(value.expression);
+  return count * elements;
+}
+
+Work work_of(const Call& call, std::span<const Tensor> outputs, const BodySpec* body) {
+  Work work;
+  static_cast<Cost&>(work) = cost_of(call, outputs);
+  work.wide = !outputs.empty() && outputs[0].dtype() == f64;
+  const bool product = op_info(call.op).algebra == Algebra::contraction;
+  if (product) work.product_flops = work.flops;
+  if (!outputs.empty()) work.functions = functions_of(call, outputs[0].numel());
+  for (; body; body = body->beside.get()) {
+    work.product_flops += body->product_flops;
+    work.functions += body->functions;
+  }
+  if (work.product_flops > 0)
+    work.type = product_type(call.input(0).dtype(), call.input(0).device());
+  return work;
+}
+
+KernelTime time_of(const Work& work, const Ceilings& ceilings, int64_t overhead_ps) {
+  const int64_t rate = work.wide ? ceilings.f64_flops : ceilings.f32_flops;
+  return {.overhead_ps = overhead_ps,
+          .moving_ps = ceilings.moved.time_of(work.bytes),
+          .computing_ps = ceilings.product(work.type).time_of(work.product_flops) +
+                          scaled(work.flops - work.product_flops, kSecond, rate) +
+                          scaled(work.functions, kSecond, ceilings.functions)};
+}
+
+}  // namespace brrr::graph

@@ -1,0 +1,110 @@
+// What a device reaches at best, as far as predictions and the cost model of fusion ask: measured
+// by `brrr calibrate` and kept in a file per machine, or defaults from the device's properties.
+//
+// Times are integer picoseconds, so that decisions made by them are the same everywhere.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <brrr/dispatch/call.h>
+#include <brrr/dispatch/cost.h>
+#include <brrr/graph/step_time.h>
+#include <brrr/ops/body_kernel.h>
+
+namespace brrr::graph {
+
+// The time of an amount of work (bytes, flops): linear between points, that of the first point
+// before it, proportional to the work after the last. No work takes no time.
+struct Curve {
+  struct Point {
+    std::int64_t work = 0, ps = 0;
+    friend bool operator==(const Point&, const Point&) = default;
+  };
+  std::vector<Point> points;  // by rising work
+
+  static Curve of_rate(std::int64_t work_per_second);
+  std::int64_t time_of(std::int64_t work) const;
+  // Work per second at the last point.
+  std::int64_t rate() const;
+
+  friend bool operator==(const Curve&, const Curve&) = default;
+};
+
+// What a product's factors are multiplied as: it decides which units do it.
+enum class ProductType : std::uint8_t { f32, f64, tf32, f16, bf16 };
+inline constexpr std::array<const char*, 5> kProductTypes = {"f32", "f64", "tf32", "f16", "bf16"};
+
+struct Ceilings {
+  // What was measured, with what software, when; an empty date: nothing was.
+  std::string machine, software, date;
+  std::int64_t clock_mhz = 0;  // after the measurements; 0: unknown
+  std::string why_defaults;    // no file, or a file that cannot be used
+
+  std::int64_t call_ps = 0;    // an eager call, with its part of autograd; on CUDA of the host
+  std::int64_t replay_ps = 0;  // a replay, beside its nodes
+  std::int64_t node_ps = 0;    // a node of a replay
+  Curve moved;                 // by bytes read plus written; the last point has cold caches
+  std::int64_t f32_flops = 0, f64_flops = 0;         // a second, by multiply-adds of plain units
+  std::int64_t functions = 0;                        // exp, tanh and the like, a second
+  std::array<Curve, kProductTypes.size()> products;  // by flops
+
+  bool calibrated() const { return !date.empty(); }
+  const Curve& product(ProductType type) const { return products[static_cast<std::size_t>(type)]; }
+  // The same where kernels take turns at this much memory: bytes move at the rate of that size,
+  // since caches belong to a step, not to a kernel.
+  Ceilings for_step_over(std::int64_t bytes) const;
+  // The same with the rates of large products for products of all sizes.
+  Ceilings with_full_products() const;
+
+  friend bool operator==(const Ceilings&, const Ceilings&) = default;
+};
+
+// --- The cost model ---
+
+// What a kernel does, as far as its time depends on it.
+struct Work : Cost {
+  std::int64_t product_flops = 0;  // part of `flops`
+  std::int64_t functions = 0;      // exp, tanh and the like
+  ProductType type = ProductType::f32;
+  bool wide = false;  // computes in f64
+
+  Work& operator+=(const Work& other);
+};
+Work work_of(const Call& call, std::span<const Tensor> outputs, const BodySpec* body = nullptr);
+// Functions in a call of an op of expressions.
+std::int64_t functions_of(const Call& call, std::int64_t elements);
+// How products with factors of this type are computed on the device by this thread.
+ProductType product_type(DType dtype, Device device);
+
+// The larger of moving bytes and computing, after `overhead_ps`.
+KernelTime time_of(const Work& work, const Ceilings& ceilings, std::int64_t overhead_ps);
+
+// --- Where ceilings come from ---
+
+// Those of the machine's file, or defaults with the reason. The file is read once a process.
+std::shared_ptr<const Ceilings> ceilings_of(Device device);
+// From the properties of the device.
+Ceilings default_ceilings(Device device);
+// Replaces the machine's file; throws if it cannot be written.
+void write_ceilings(const Ceilings& ceilings, Device device);
+// Of this machine; empty when the disk cache is off.
+std::string ceilings_path(Device device);
+// As the file has it.
+std::string to_json(const Ceilings& ceilings);
+
+// What measurements hold for: "AMD EPYC, 2 threads", and the libraries that run on it.
+std::string machine_of(Device device);
+std::string software_of(Device device);
+std::string processor_model();
+
+// The parts that need CUDA's headers (graph/cuda_ceilings.cpp).
+Ceilings default_cuda_ceilings(Device device);
+std::string cuda_machine(Device device);
+std::string cuda_software();
+
+}  // namespace brrr::graph

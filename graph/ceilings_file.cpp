@@ -1,0 +1,225 @@
+// Owns the file of a machine's ceilings, and the defaults that stand in for one.
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "brrr/graph/ceilings.h"
+#include "brrr/io/file_bytes.h"
+#include "brrr/ops/cpu/blas.h"
+#include "brrr/ops/cpu/loops.h"
+#include "brrr/ops/cpu/matmul_avx512.h"
+#include "brrr/ops/jit/disk_cache.h"
+#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
+#include "brrr/tensor/thread_pool.h"
+
+namespace brrr::graph {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using std::int64_t;
+
+constexpr int kFormat = 1;
+
+Json describe(const Curve& curve) {
+  Json points = Json::array();
+  for (const Curve::Point& point : curve.points) points.push_back({point.work, point.ps});
+  return points;
+}
+
+Curve curve_of(const Json& points) {
+  Curve curve;
+  for (const Json& point : points)
+    curve.points.push_back({point.at(0).get<int64_t>(), point.at(1).get<int64_t>()});
+  return curve;
+}
+
+Ceilings ceilings_of(const Json& file) {
+  Ceilings c;
+  c.machine = file.at("machine");
+  c.software = file.at("software");
+  c.date = file.at("date");
+  c.clock_mhz = file.at("clock_mhz");
+  c.call_ps = file.at("call_ps");
+  c.replay_ps = file.at("replay_ps");
+  c.node_ps = file.at("node_ps");
+  c.moved = curve_of(file.at("moved"));
+  c.f32_flops = file.at("f32_flops");
+  c.f64_flops = file.at("f64_flops");
+  c.functions = file.at("functions");
+  for (std::size_t i = 0; i < kProductTypes.size(); ++i)
+    c.products[i] = curve_of(file.at("products").at(kProductTypes[i]));
+  return c;
+}
+
+bool is_valid(const Curve& curve) {
+  const auto& points = curve.points;
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    if (points[i].work < 0 || points[i].ps < 0) return false;
+    if (i > 0 && (points[i].work <= points[i - 1].work || points[i].ps < points[i - 1].ps))
+      return false;
+  }
+  return !points.empty() && points.back().work > 0 && points.back().ps > 0;
+}
+
+bool is_valid(const Ceilings& c) {
+  constexpr int64_t kHour = 3'600'000'000'000'000;
+  for (const int64_t ps : {c.call_ps, c.replay_ps, c.node_ps}) {
+    if (ps < 0 || ps > kHour) return false;
+  }
+  return c.calibrated() && c.f32_flops > 0 && c.f64_flops > 0 && c.functions > 0 &&
+         is_valid(c.moved) &&
+         std::ranges::all_of(c.products, [](const Curve& curve) { return is_valid(curve); });
+}
+
+// The content of a file; none if it is not what to_json writes of valid ceilings.
+std::optional<Ceilings> parse(const std::string& text) {
+  try {
+    const Json file = Json::parse(text);
+    if (file.at("format") != kFormat) return std::nullopt;
+    Ceilings c = ceilings_of(file);
+    if (is_valid(c) && to_json(c) == text) return c;
+  } catch (const nlohmann::json::exception&) {
+  }
+  return std::nullopt;
+}
+
+Ceilings defaults_because(Device device, std::string why) {
+  Ceilings c = default_ceilings(device);
+  c.why_defaults = std::move(why);
+  return c;
+}
+
+Ceilings read_ceilings(Device device) {
+  const std::string path = ceilings_path(device);
+  if (path.empty()) return defaults_because(device, "the disk cache is off");
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return defaults_because(device, "not calibrated");
+  constexpr std::size_t kMost = 1 << 16;
+  std::string text(kMost, '\0');
+  file.read(text.data(), kMost);
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  const std::optional<Ceilings> found = parse(text);
+  const auto unusable = [&](const std::string& why) {
+    return defaults_because(device, fmt::format("{} {}", path, why));
+  };
+  if (!found) return unusable("is damaged");
+  const std::string machine = machine_of(device), software = software_of(device);
+  if (found->machine != machine)
+    return unusable(fmt::format("is of another machine: {}, not {}", found->machine, machine));
+  if (found->software != software)
+    return unusable(fmt::format("is stale: of {}, not {}", found->software, software));
+  return *found;
+}
+
+// What ceilings_of has read, by file and machine.
+struct Known {
+  std::mutex mutex;
+  std::map<std::string, std::shared_ptr<const Ceilings>> by_file;
+};
+Known& known() {
+  static auto* all = new Known;
+  return *all;
+}
+
+std::string model_of_processor() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with("model name")) continue;
+    const std::size_t begin = line.find_first_not_of(" \t:", std::strlen("model name"));
+    if (begin != std::string::npos) return line.substr(begin);
+  }
+  return "unknown";
+}
+
+}  // namespace
+
+std::string processor_model() {
+  static const std::string model = model_of_processor();
+  return model;
+}
+
+std::string machine_of(Device device) {
+  if (device.is_cuda()) return cuda_machine(device);
+  return fmt::format("{}, {} thread{}", processor_model(), num_threads(),
+                     num_threads() == 1 ? "" : "s");
+}
+
+std::string software_of(Device device) {
+  if (device.is_cuda()) return cuda_software();
+  std::string blas = blas_is_openblas() ? openblas_get_config() : "another BLAS";
+  blas.erase(blas.find_last_not_of(' ') + 1);
+  return fmt::format("kernels {}{}, {}", on_cpu::loops->isa,
+                     on_cpu::uses_avx512_products() ? " and avx512" : "", blas);
+}
+
+Ceilings default_ceilings(Device device) {
+  if (device.is_cuda()) return default_cuda_ceilings(device);
+  // Of a thread of a server processor, with tensors in memory, which all threads share.
+  const int64_t threads = num_threads();
+  Ceilings c;
+  c.call_ps = 200'000;
+  c.replay_ps = 1'000'000;
+  c.node_ps = 60'000;
+  c.moved = Curve::of_rate(10'000'000'000 * std::min<int64_t>(threads, 8));
+  c.f32_flops = 60'000'000'000 * threads;
+  c.f64_flops = c.f32_flops / 2;
+  c.functions = 3'000'000'000 * threads;
+  for (Curve& curve : c.products) curve = Curve::of_rate(60'000'000'000 * threads);
+  c.products[static_cast<std::size_t>(ProductType::f64)] = Curve::of_rate(c.f64_flops);
+  return c;
+}
+
+std::string to_json(const Ceilings& c) {
+  Json products = Json::object();
+  for (std::size_t i = 0; i < kProductTypes.size(); ++i)
+    products[kProductTypes[i]] = describe(c.products[i]);
+  const Json file = {{"format", kFormat},
+                     {"machine", c.machine},
+                     {"software", c.software},
+                     {"date", c.date},
+                     {"clock_mhz", c.clock_mhz},
+                     {"call_ps", c.call_ps},
+                     {"replay_ps", c.replay_ps},
+                     {"node_ps", c.node_ps},
+                     {"f32_flops", c.f32_flops},
+                     {"f64_flops", c.f64_flops},
+                     {"functions", c.functions},
+                     {"moved", describe(c.moved)},
+                     {"products", std::move(products)}};
+  return file.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string ceilings_path(Device device) {
+  const std::string directory = jit::disk_cache::directory();
+  if (directory.empty()) return "";
+  return fmt::format("{}/ceilings-{}.json", directory,
+                     jit::to_hex(jit::hash_of(machine_of(device))));
+}
+
+std::shared_ptr<const Ceilings> ceilings_of(Device device) {
+  const std::string key = ceilings_path(device) + "\n" + machine_of(device);
+  const std::lock_guard lock(known().mutex);
+  std::shared_ptr<const Ceilings>& found = known().by_file[key];
+  if (!found) found = std::make_shared<const Ceilings>(read_ceilings(device));
+  return found;
+}
+
+void write_ceilings(const Ceilings& ceilings, Device device) {
+  const std::string path = ceilings_path(device);
+  if (path.empty())
+    fail("[calibrate] expected a disk cache to keep ceilings in, got BRRR_CACHE=off");
+  std::error_code ignored;
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
+  write_file("calibrate", path,
+             [text = to_json(ceilings)](const ByteSink& sink) { sink(text.data(), text.size()); });
+  const std::lock_guard lock(known().mutex);
+  known().by_file.clear();
+}
+
+}  // namespace brrr::graph

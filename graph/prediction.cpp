@@ -1,0 +1,69 @@
+#include "brrr/graph/prediction.h"
+
+#include <fmt/format.h>
+
+namespace brrr::graph {
+namespace {
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+// The longest chain of launches that wait for one another.
+StepTime longest_chain(std::span<const Launch> launches, const Plan& plan,
+                       std::span<const KernelTime> kernels) {
+  std::vector<StepTime> ends(plan.predecessors.size());  // the chain that ends with each call
+  std::vector<int> last(at(plan.lanes), -1);
+  const auto longer = [](const StepTime& a, const StepTime& b) { return a.ps() < b.ps() ? b : a; };
+  StepTime longest;
+  std::size_t next = 0;
+  for (std::size_t call = 0; call < ends.size(); ++call) {
+    StepTime end;
+    for (const int before : plan.predecessors[call]) end = longer(end, ends[at(before)]);
+    if (next < launches.size() && at(launches[next].index) == call) {
+      int& of_lane = last[at(plan.lane[call])];
+      if (of_lane >= 0) end = longer(end, ends[at(of_lane)]);
+      of_lane = static_cast<int>(call);
+      end += kernels[next++];
+    }
+    ends[call] = end;
+    longest = longer(longest, end);
+  }
+  return longest;
+}
+
+}  // namespace
+
+Prediction predict(std::span<const Launch> launches, const Plan& plan, Device device,
+                   std::int64_t bytes_touched) {
+  Prediction result;
+  result.ceilings = ceilings_of(device);
+  const Ceilings ceilings = result.ceilings->for_step_over(bytes_touched);
+  const Ceilings full = ceilings.with_full_products();  // together small ones fill the device
+  StepTime in_order, least;
+  for (const Launch& launch : launches) {
+    const Work work = work_of(launch.call, launch.results(), launch.node->body.get());
+    result.kernels.push_back(time_of(work, ceilings, ceilings.node_ps));
+    in_order += result.kernels.back();
+    least += time_of(work, full, 0);
+  }
+  result.step = in_order;
+  if (device.is_cuda()) {
+    result.step = longest_chain(launches, plan, result.kernels);
+    if (result.step.ps() < least.ps()) result.step = least;
+  }
+  result.step.overhead_ps += ceilings.replay_ps;
+  return result;
+}
+
+std::string to_string(const StepTime& step) {
+  const double all = static_cast<double>(std::max<std::int64_t>(step.ps(), 1));
+  const auto share = [&](std::int64_t ps) { return 100 * static_cast<double>(ps) / all; };
+  return fmt::format("{:.3g} us: {:.0f} % overhead, {:.0f} % bandwidth, {:.0f} % compute",
+                     all * 1e-6, share(step.overhead_ps), share(step.bandwidth_ps),
+                     share(step.compute_ps));
+}
+
+const char* name_of_origin(const Ceilings& ceilings) {
+  return ceilings.calibrated() ? "calibrated" : "default";
+}
+
+}  // namespace brrr::graph

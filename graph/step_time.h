@@ -1,0 +1,30 @@
+// Predicted times of kernels and steps, in integer picoseconds.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace brrr {
+
+// A kernel moves bytes and computes at the same time.
+struct KernelTime {
+  std::int64_t overhead_ps = 0, moving_ps = 0, computing_ps = 0;
+
+  std::int64_t ps() const { return overhead_ps + std::max(moving_ps, computing_ps); }
+};
+
+// A step, by what its time goes into: launches, kernels bound by bandwidth, kernels bound by
+// compute.
+struct StepTime {
+  std::int64_t overhead_ps = 0, bandwidth_ps = 0, compute_ps = 0;
+
+  std::int64_t ps() const { return overhead_ps + bandwidth_ps + compute_ps; }
+  StepTime& operator+=(const KernelTime& kernel) {
+    overhead_ps += kernel.overhead_ps;
+    (kernel.computing_ps > kernel.moving_ps ? compute_ps : bandwidth_ps) +=
+        std::max(kernel.moving_ps, kernel.computing_ps);
+    return *this;
+  }
+};
+
+}  // namespace brrr

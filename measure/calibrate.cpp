@@ -1,0 +1,315 @@
+// The readings of a calibration. Times of kernels are those of nodes in replayed chains, so that
+// predictions are of what replays do.
+#include "brrr/measure/calibrate.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "brrr/autograd/autograd.h"
+#include "brrr/graph/compile.h"
+#include "brrr/measure/limits.h"
+#include "brrr/measure/machine.h"
+#include "brrr/measure/step_cost.h"
+#include "brrr/nn/activation.h"
+#include "brrr/nn/linear.h"
+#include "brrr/nn/losses.h"
+#include "brrr/nn/optim/optimizer.h"
+#include "brrr/nn/optim/optimizers.h"
+#include "brrr/nn/parameters.h"
+#include "brrr/nn/sequential.h"
+#include "brrr/ops/functions.h"
+#include "brrr/ops/matmul.h"
+#include "brrr/tensor/thread_pool.h"
+
+namespace brrr::measure {
+namespace {
+
+using graph::Curve;
+using graph::ProductType;
+using std::int64_t;
+
+int64_t picoseconds(double seconds) { return std::llround(seconds * 1e12); }
+
+class Calibrator {
+ public:
+  explicit Calibrator(const BenchOptions& options) : options_(options) {
+    result_.device = options.device;
+    result_.complete = !options.quick;
+  }
+
+  Calibration run();
+
+ private:
+  Options here(DType dtype) const { return {.dtype = dtype, .device = options_.device}; }
+  bool on_cpu() const { return options_.device.is_cpu(); }
+
+  Timing read(const Batch& batch, double warm_seconds = 0);
+  void add(std::string name, double value, const char* unit, double spread);
+  // A replay of a step without arguments.
+  template <class Step>
+  Timing replay(Step&& step, double warm_seconds = 0);
+
+  void read_calls();
+  void read_nodes();
+  void read_moves();
+  double read_plain(const char* name, DType dtype);
+  void read_functions();
+  void read_products(ProductType type, DType dtype);
+  std::vector<int64_t> product_sizes(ProductType type) const;
+
+  const BenchOptions& options_;
+  Calibration result_;
+};
+
+// The calmest of up to three tries.
+Timing Calibrator::read(const Batch& batch, double warm_seconds) {
+  Sampling sampling = options_.sampling();
+  if (!options_.quick) {
+    sampling.samples = 15;
+    sampling.budget_seconds = 0.2;
+    sampling.warm_seconds = warm_seconds;
+  }
+  Timing best = time(batch, sampling);
+  for (int again = 0; again < 2 && best.disturbed() && !options_.quick; ++again) {
+    const Timing timing = time(batch, sampling);
+    if (timing.spread < best.spread) best = timing;
+  }
+  return best;
+}
+
+void Calibrator::add(std::string name, double value, const char* unit, double spread) {
+  result_.readings.push_back({.name = std::move(name),
+                              .device = options_.device,
+                              .value = value,
+                              .unit = unit,
+                              .limit = {},
+                              .limit_name = {},
+                              .spread = spread});
+}
+
+template <class Step>
+Timing Calibrator::replay(Step&& step, double warm_seconds) {
+  auto compiled = compile(std::forward<Step>(step));
+  for (int i = 0; i < 2; ++i) compiled();  // the second one is captured
+  return read(synchronized_batch(options_.device, [&] { compiled(); }), warm_seconds);
+}
+
+// A training step of layers of one element: as many kernels as any, with nothing to compute.
+void Calibrator::read_calls() {
+  options_.progress("calls");
+  nn::Sequential model;
+  for (int layer = 0; layer < 16; ++layer) {
+    model.add<nn::Linear>(1, 1);
+    model.add<nn::Function>(gelu_tanh);
+  }
+  model.to(options_.device);
+  nn::Parameters parameters(model);
+  optim::Optimizer optimizer(parameters, optim::adam(1e-3));
+  const Tensor x = ones({1, 1}, here(f32)), y = zeros({1, 1}, here(f32));
+  const auto step = [&] {
+    optimizer.zero_grad();
+    backward(nn::mse_loss(model(x), y));
+    optimizer.step();
+  };
+  step();
+  const auto calls = static_cast<double>(cost_of_step(options_.device, step).kernels);
+  const Timing timing = read(synchronized_batch(options_.device, step));
+  result_.ceilings.call_ps = picoseconds(timing.median / calls);
+  add("eager call", timing.median / calls * 1e9, "ns", timing.spread);
+}
+
+void Calibrator::read_nodes() {
+  options_.progress("nodes");
+  constexpr int kNodes = 200;
+  const auto chain = [x = ones({on_cpu() ? 1 : 256}, here(f32))](int nodes) {
+    return [x, nodes] {
+      Tensor y = x;
+      for (int i = 0; i < nodes; ++i) y = y + 1.0;
+      return y;
+    };
+  };
+  const Timing one = replay(chain(1)), many = replay(chain(kNodes));
+  const double node = std::max(0.0, many.median - one.median) / (kNodes - 1);
+  result_.ceilings.node_ps = picoseconds(node);
+  result_.ceilings.replay_ps = picoseconds(std::max(0.0, one.median - node));
+  add("replayed node", node * 1e9, "ns", many.spread);
+  add("replay, beside its nodes", std::max(0.0, one.median - node) * 1e9, "ns", one.spread);
+}
+
+// Sums of two tensors in place: by size from cache to memory, then a copy with cold caches.
+void Calibrator::read_moves() {
+  Curve& curve = result_.ceilings.moved;
+  const auto add_point = [&](int64_t bytes, double seconds, double spread, const char* what) {
+    const int64_t least = curve.points.empty() ? 0 : curve.points.back().ps;
+    curve.points.push_back({bytes, std::max(least, picoseconds(seconds))});
+    add(fmt::format("{} of {} KiB", what, bytes / 1024),
+        static_cast<double>(bytes) / std::max(seconds, 1e-12) * 1e-9, "GB/s", spread);
+  };
+  const double node = static_cast<double>(result_.ceilings.node_ps) * 1e-12;
+  const int first = on_cpu() ? 10 : 14, last = options_.quick ? first : 22;
+  for (int log = first; log <= last; log += 2) {
+    const int64_t elements = int64_t{1} << log;
+    const int nodes = elements <= 1 << 18 ? 32 : 4;
+    options_.progress(fmt::format("moving {} KiB", 12 * elements / 1024));
+    const Tensor a = full({elements}, 1e-6, here(f32));
+    Tensor y = zeros({elements}, here(f32));
+    const Timing timing = replay([a, y, nodes]() mutable {
+      for (int i = 0; i < nodes; ++i) add_(y, a);
+    });
+    add_point(12 * elements, std::max(timing.median / nodes - node, 1e-12), timing.spread, "sums");
+  }
+  options_.progress("copy");
+  const int64_t elements = int64_t{1} << (options_.quick ? 16 : on_cpu() ? 24 : 27);
+  const Batch batch =
+      on_cpu() ? plain_add(elements, num_threads()) : device_copy(options_.device, 4 * elements);
+  const Timing timing = read(batch);
+  add_point((on_cpu() ? 12 : 8) * elements, timing.median, timing.spread, "copy");
+}
+
+double Calibrator::read_plain(const char* name, DType dtype) {
+  options_.progress(name);
+  const MultiplyAdds work = on_cpu() ? plain_multiply_adds(dtype, num_threads())
+                                     : device_multiply_adds(options_.device, dtype);
+  // An idle GPU takes a while to raise its clock, and one that was at its power limit to recover.
+  const Timing timing = read(work.batch, on_cpu() ? 0 : 0.3);
+  const double rate = work.flops / timing.median;
+  add(name, rate * 1e-9, "GFLOP/s", timing.spread);
+  return rate;
+}
+
+// Logistic functions. On CUDA ops are fused: apart they would move bytes.
+void Calibrator::read_functions() {
+  options_.progress("functions");
+  constexpr int kOps = 32;
+  const int64_t elements = int64_t{1} << (options_.quick ? 10 : on_cpu() ? 15 : 22);
+  Tensor y = full({elements}, 0.5, here(f32));
+  auto step = compile(
+      [y]() mutable {
+        Tensor z = y;
+        for (int i = 0; i < kOps; ++i) z = sigmoid(z);
+        copy_(y, z);
+      },
+      {.mode = on_cpu() ? Mode::graph : Mode::fused});
+  for (int i = 0; i < 2; ++i) step();
+  const Timing timing = read(synchronized_batch(options_.device, [&] { step(); }));
+  const double rate = kOps * static_cast<double>(elements) / timing.median;
+  result_.ceilings.functions = std::llround(rate);
+  add("functions", rate * 1e-9, "G/s", timing.spread);
+}
+
+std::vector<int64_t> Calibrator::product_sizes(ProductType type) const {
+  if (options_.quick) return {16};
+  if (on_cpu()) return {16, 32, 64, 128, 256, 512};
+  const bool plain = type == ProductType::f32 || type == ProductType::f64;
+  return {64, 256, 1024, plain ? 2048 : 4096};
+}
+
+// Square products of the three layouts that a layer's training step has, in a chain. Each has a
+// factor of its own, as layers have: few of them are in a cache near the processor.
+void Calibrator::read_products(ProductType type, DType dtype) {
+  const char* const name = graph::kProductTypes[static_cast<std::size_t>(type)];
+  const MatmulPrecisionGuard precision(type == ProductType::tf32 ? Precision::tf32
+                                                                 : Precision::full);
+  const MatmulChoiceGuard choice(Choice::measured);
+  const double node = static_cast<double>(result_.ceilings.node_ps) * 1e-12;
+  Curve& curve = result_.ceilings.products[static_cast<std::size_t>(type)];
+  const std::vector<int64_t> sizes = product_sizes(type);
+  for (const int64_t n : sizes) {
+    options_.progress(fmt::format("products of {0}x{0}x{0} {1}", n, name));
+    constexpr int64_t kWeights = 8 << 20;  // bytes, all of them
+    const int64_t bytes = n * n * static_cast<int64_t>(size_of(dtype));
+    const int products = static_cast<int>(std::clamp<int64_t>(kWeights / bytes / 3, 2, 32)) * 3;
+    // Of variance 1 / n, so that products keep their size.
+    const double scale = std::sqrt(12.0 / static_cast<double>(n));
+    const Tensor x = rand({n, n}, here(dtype));
+    std::vector<Tensor> w;
+    for (int i = 0; i < products; ++i) w.push_back((rand({n, n}, here(dtype)) - 0.5) * scale);
+    // At the power limit a GPU's clock falls within a fraction of a second.
+    const double warm_seconds = on_cpu() || n < sizes.back() ? 0 : 0.3;
+    const Timing timing = replay(
+        [x, w] {
+          Tensor y = x;
+          for (std::size_t i = 0; i < w.size(); i += 3) {
+            y = matmul(matmul(y, w[i]), transpose(w[i + 1], 0, 1));
+            y = matmul(transpose(y, 0, 1), w[i + 2]);
+          }
+          return sum(y);  // a small result: a replay on CUDA copies it
+        },
+        warm_seconds);
+    const double seconds = std::max((timing.median - node) / products - node, 1e-12);
+    const int64_t flops = 2 * n * n * n, least = curve.points.empty() ? 0 : curve.points.back().ps;
+    curve.points.push_back({flops, std::max(least, picoseconds(seconds))});
+    add(fmt::format("product {0}x{0}x{0} {1}", n, name),
+        static_cast<double>(flops) / seconds * 1e-9, "GFLOP/s", timing.spread);
+  }
+}
+
+Calibration Calibrator::run() {
+  const double start = host_seconds();
+  manual_seed(options_.seed);
+  graph::Ceilings& c = result_.ceilings;
+  c.machine = graph::machine_of(options_.device);
+  c.software = graph::software_of(options_.device);
+  c.date = utc_now();
+  result_.first_rate = read_plain("multiply-adds f32", f32);
+  c.f32_flops = std::llround(result_.first_rate);
+  c.f64_flops = std::llround(read_plain("multiply-adds f64", f64));
+  read_calls();
+  read_nodes();
+  read_moves();
+  read_functions();
+  read_products(ProductType::f32, f32);
+  read_products(ProductType::f16, f16);
+  read_products(ProductType::bf16, bf16);
+  if (!on_cpu()) read_products(ProductType::tf32, f32);
+  read_products(ProductType::f64, f64);
+  if (on_cpu()) {
+    c.products[static_cast<std::size_t>(ProductType::tf32)] = c.product(ProductType::f32);
+    c.clock_mhz = processor_mhz();
+  } else {
+    result_.gpu = gpu_state(options_.device);
+    c.clock_mhz = result_.gpu->clock_mhz;
+  }
+  result_.last_rate = read_plain("multiply-adds f32, again", f32);
+  result_.seconds = host_seconds() - start;
+  return std::move(result_);
+}
+
+}  // namespace
+
+Calibration calibrate(const BenchOptions& options) { return Calibrator(options).run(); }
+
+std::vector<std::string> disturbances(const Calibration& calibration) {
+  constexpr double kDrop = 0.10;
+  std::vector<std::string> lines;
+  if (!calibration.complete) lines.emplace_back("sizes were small and samples few");
+  for (const Result& reading : calibration.readings) {
+    if (!reading.disturbed()) continue;
+    lines.push_back(
+        fmt::format("{}: samples spread by {:.0f} %", reading.name, 100 * reading.spread));
+  }
+  const double first = calibration.first_rate, last = calibration.last_rate;
+  if (last < (1 - kDrop) * first || first < (1 - kDrop) * last) {
+    lines.push_back(fmt::format("the clock moved: {:.4g} GFLOP/s at first, {:.4g} at the end",
+                                first * 1e-9, last * 1e-9));
+  }
+  if (!calibration.gpu) return lines;
+  if (calibration.gpu->processes > 1)
+    lines.push_back(fmt::format("{} processes compute on the card", calibration.gpu->processes));
+  if (!calibration.gpu->slowed_by.empty()) {
+    lines.push_back(
+        fmt::format("the card is slowed: {}", fmt::join(calibration.gpu->slowed_by, ", ")));
+  }
+  return lines;
+}
+
+std::vector<std::string> unchecked(const Calibration& calibration) {
+  if (!calibration.gpu || calibration.gpu->problem.empty()) return {};
+  return {"other processes on the card, and why its clock is what it is: " +
+          calibration.gpu->problem};
+}
+
+}  // namespace brrr::measure

@@ -1,0 +1,219 @@
+// Ceilings: curves, the cost model, and the file of a machine.
+#include "brrr/graph/ceilings.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <limits>
+
+#include "brrr/dispatch/expression.h"
+#include "brrr/dispatch/observe.h"
+#include "brrr/dispatch/op_info.h"
+#include "brrr/ops/functions.h"
+#include "brrr/ops/matmul.h"
+#include "brrr/tensor/thread_pool.h"
+#include "tests/harness/catch.h"
+#include "tests/harness/environment.h"
+
+using namespace brrr;
+using graph::Ceilings;
+using graph::Curve;
+
+namespace {
+
+// A cache of its own for a scope.
+struct OwnCache {
+  std::string path;
+  test::EnvironmentVariable variable;
+
+  OwnCache() : path(make()), variable("BRRR_CACHE_DIR", path) {}
+  ~OwnCache() { std::filesystem::remove_all(path); }
+  static std::string make() {
+    char name[] = "/tmp/brrr-ceilings-XXXXXX";
+    REQUIRE(mkdtemp(name));
+    return name;
+  }
+};
+
+Ceilings measured_ceilings() {
+  Ceilings c = graph::default_ceilings(cpu);
+  c.machine = graph::machine_of(cpu);
+  c.software = graph::software_of(cpu);
+  c.date = "2026-01-02T03:04:05Z";
+  c.call_ps = 123'456;
+  c.moved = {{{4096, 50'000}, {1 << 20, 30'000'000}}};
+  return c;
+}
+
+std::string content(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// What ceilings_of says of a file with this text.
+std::string why_unused(const std::string& text) {
+  const OwnCache cache;
+  std::ofstream(graph::ceilings_path(cpu)) << text;
+  const auto found = graph::ceilings_of(cpu);
+  CHECK_FALSE(found->calibrated());
+  CHECK(found->call_ps == graph::default_ceilings(cpu).call_ps);
+  return found->why_defaults;
+}
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  const std::size_t at = text.find(from);
+  REQUIRE(at != std::string::npos);
+  return text.replace(at, from.size(), to);
+}
+
+}  // namespace
+
+TEST_CASE("a curve is linear between points and proportional after them", "[ceilings]") {
+  const Curve curve{{{100, 50}, {200, 100}, {1000, 200}}};
+  CHECK(curve.time_of(0) == 0);
+  CHECK(curve.time_of(1) == 50);
+  CHECK(curve.time_of(100) == 50);
+  CHECK(curve.time_of(150) == 75);
+  CHECK(curve.time_of(600) == 150);
+  CHECK(curve.time_of(1000) == 200);
+  CHECK(curve.time_of(5000) == 1000);
+  CHECK(curve.rate() == 5'000'000'000'000);
+
+  const Curve flat = Curve::of_rate(4'000'000'000'000);
+  CHECK(flat.time_of(4) == 1);
+  CHECK(flat.time_of(7) == 1);
+  CHECK(flat.rate() == 4'000'000'000'000);
+  // A product that does not fit into 64 bits, and a time that does not.
+  CHECK(Curve::of_rate(10).time_of(1'000'000) == 100'000'000'000'000'000);
+  CHECK(Curve::of_rate(1).time_of(std::numeric_limits<std::int64_t>::max()) ==
+        std::numeric_limits<std::int64_t>::max() / 4);
+}
+
+TEST_CASE("a kernel takes the longer of moving and computing", "[ceilings]") {
+  Ceilings c = graph::default_ceilings(cpu);
+  c.moved = Curve::of_rate(1'000'000'000);  // 1 ns a byte
+  c.f32_flops = 10'000'000'000;             // 100 ps a flop
+  c.f64_flops = 1'000'000'000;
+  c.products.fill(Curve::of_rate(100'000'000'000));  // 10 ps a flop
+  graph::Work work;
+  work.bytes = 100;
+  work.flops = 500;
+  const KernelTime moving = graph::time_of(work, c, 7'000);
+  CHECK(moving.ps() == 7'000 + 100'000);
+  work.flops = 2'000;
+  CHECK(graph::time_of(work, c, 7'000).ps() == 7'000 + 200'000);
+  work.wide = true;
+  CHECK(graph::time_of(work, c, 0).ps() == 2'000'000);
+  work.product_flops = 1'900;
+  CHECK(graph::time_of(work, c, 0).computing_ps == 100'000 + 19'000);
+  c.functions = 1'000'000'000;
+  work.functions = 3;
+  CHECK(graph::time_of(work, c, 0).computing_ps == 100'000 + 19'000 + 3'000);
+  work.functions = 0;
+
+  StepTime step;
+  step += moving;
+  step += graph::time_of(work, c, 1'000);
+  CHECK(step.overhead_ps == 8'000);
+  CHECK(step.bandwidth_ps == 100'000);
+  CHECK(step.compute_ps == 119'000);
+  CHECK(step.ps() == 227'000);
+}
+
+TEST_CASE("the work of a call is its cost, products apart", "[ceilings]") {
+  class Last : public Observer {
+   public:
+    void after(const Call& call, std::span<const Tensor> outputs) override {
+      work = graph::work_of(call, outputs);
+    }
+    graph::Work work;
+  } last;
+  const Observing observing(last);
+  const Tensor a = ones({3, 5}), b = ones({5, 7}, {.dtype = f64}), row = ones({7});
+  a* a;
+  CHECK((last.work.flops == 15 && last.work.product_flops == 0 && !last.work.wide));
+  affine(a, ones({5, 7}), row);
+  CHECK(last.work.product_flops == 2 * 3 * 5 * 7 + 21);
+  CHECK(last.work.type == graph::ProductType::f32);
+  matmul(transpose(b, 0, 1), b);
+  CHECK(last.work.type == graph::ProductType::f64);
+  const MatmulPrecisionGuard tf32(Precision::tf32);
+  CHECK(graph::product_type(f32, cpu) == graph::ProductType::f32);
+  CHECK(graph::product_type(f32, cuda()) == graph::ProductType::tf32);
+  CHECK(graph::product_type(bf16, cuda()) == graph::ProductType::bf16);
+}
+
+TEST_CASE("functions of an expression are counted by name", "[ceilings]") {
+  CHECK(functions_of("a + b * K(2)") == 0);
+  CHECK(functions_of("exp(-a) + tanh(a)") == 2);
+  CHECK(functions_of("K(1) / sqrt(expm1(a))") == 1);
+  CHECK(functions_of("where(a <= K(0), K(0), exponent)") == 0);
+  CHECK(functions_of("") == 0);
+}
+
+TEST_CASE("every op that does work has a cost", "[ceilings][facts]") {
+  for (int i = 0; i < op_count(); ++i) {
+    const OpInfo& info = op_info(static_cast<Op>(i));
+    INFO(info.name);
+    CHECK((info.cost != nullptr) == (info.kind != OpKind::view));
+    const bool computes = info.kind == OpKind::formula || info.kind == OpKind::reduction;
+    if (computes) CHECK(info.element_flops + info.result_flops > 0);
+  }
+}
+
+TEST_CASE("without a file ceilings are defaults, and say so", "[ceilings]") {
+  const OwnCache cache;
+  const auto found = graph::ceilings_of(cpu);
+  CHECK_FALSE(found->calibrated());
+  CHECK(found->why_defaults == "not calibrated");
+  CHECK(found->node_ps > 0);
+  CHECK(found->moved.rate() > 0);
+  CHECK(found == graph::ceilings_of(cpu));
+  const test::EnvironmentVariable off("BRRR_CACHE", "off");
+  CHECK(graph::ceilings_path(cpu).empty());
+  CHECK(graph::ceilings_of(cpu)->why_defaults == "the disk cache is off");
+  CHECK_THROWS_WITH(graph::write_ceilings(measured_ceilings(), cpu),
+                    Catch::Contains("[calibrate] expected a disk cache"));
+}
+
+TEST_CASE("ceilings are kept in a file, per machine and number of threads", "[ceilings]") {
+  const OwnCache cache;
+  CHECK_FALSE(graph::ceilings_of(cpu)->calibrated());
+  const Ceilings written = measured_ceilings();
+  graph::write_ceilings(written, cpu);
+  const std::string path = graph::ceilings_path(cpu);
+  CHECK(path.starts_with(cache.path + "/ceilings-"));
+  CHECK(content(path) == graph::to_json(written));
+  CHECK(*graph::ceilings_of(cpu) == written);
+  const int threads = num_threads();
+  set_num_threads(threads + 1);
+  CHECK(graph::ceilings_path(cpu) != path);
+  CHECK_FALSE(graph::ceilings_of(cpu)->calibrated());
+  set_num_threads(threads);
+  CHECK(*graph::ceilings_of(cpu) == written);
+}
+
+TEST_CASE("a file that is damaged, foreign or stale is not used, and the reason is named",
+          "[ceilings]") {
+  const std::string whole = graph::to_json(measured_ceilings());
+  for (const std::string& text :
+       {std::string(), std::string("{}"), std::string("[1, 2"), std::string(1 << 17, '['),
+        whole.substr(0, whole.size() / 2), whole + " ", replaced(whole, "123456", "-5"),
+        replaced(whole, "123456", "1e9"), replaced(whole, "\"format\": 1", "\"format\": 2"),
+        replaced(whole, "\"call_ps\": 123456", "\"call_ps\": 123456,\n  \"call_ps\": 123456"),
+        replaced(whole, "\"f32_flops\"", "\"f32\""), replaced(whole, "30000000", "3"),
+        replaced(whole, "1048576", "1048576000000000000000"),
+        replaced(whole, "2026-01-02T03:04:05Z", "")}) {
+    INFO(text.substr(0, 2000));
+    CHECK_THAT(why_unused(text), Catch::EndsWith(" is damaged"));
+  }
+  Ceilings other = measured_ceilings();
+  other.machine = "PDP-11, 1 thread";
+  CHECK_THAT(why_unused(graph::to_json(other)),
+             Catch::Contains(" is of another machine: PDP-11, 1 thread, not "));
+  other = measured_ceilings();
+  other.software = "an older BLAS";
+  CHECK_THAT(why_unused(graph::to_json(other)),
+             Catch::Contains(" is stale: of an older BLAS, not "));
+}

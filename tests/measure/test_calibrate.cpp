@@ -1,0 +1,89 @@
+// brrr calibrate: its readings on this machine, and the verdict on them.
+#include "brrr/measure/calibrate.h"
+
+#include "brrr/measure/limits.h"
+#include "brrr/measure/step_cost.h"
+#include "tests/harness/catch.h"
+#include <brrr/brrr.h>
+
+using namespace brrr;
+using measure::Calibration;
+
+namespace {
+
+Calibration undisturbed() {
+  Calibration c;
+  c.readings = {
+      measure::time_result("eager call", cpu, {.median = 2e-7, .spread = 0.04}, nullptr, "")};
+  c.first_rate = 100e9;
+  c.last_rate = 95e9;
+  return c;
+}
+
+}  // namespace
+
+TEST_CASE("a quick calibration reads every ceiling, and is not to be kept", "[calibrate]") {
+  std::vector<std::string> shown;
+  measure::BenchOptions options{.device = cpu, .quick = true};
+  options.progress = [&](const std::string& name) { shown.push_back(name); };
+  const Calibration result = measure::calibrate(options);
+  const graph::Ceilings& c = result.ceilings;
+  CHECK(c.machine == graph::machine_of(cpu));
+  CHECK(c.date.size() == std::string("2026-01-02T03:04:05Z").size());
+  CHECK((c.call_ps > 0 && c.node_ps >= 0 && c.replay_ps >= 0));
+  CHECK((c.f32_flops > 0 && c.f64_flops > 0 && c.functions > 0));
+  CHECK(c.moved.points.size() == 2);
+  for (const graph::Curve& curve : c.products) CHECK(curve.points.size() == 1);
+  CHECK(result.readings.size() >= 12);
+  CHECK(shown.size() >= 10);
+  CHECK(measure::disturbances(result).front() == "sizes were small and samples few");
+  CHECK(measure::unchecked(result).empty());
+}
+
+TEST_CASE("disturbed readings are named", "[calibrate]") {
+  CHECK(measure::disturbances(undisturbed()).empty());
+  const auto why = [](auto change) {
+    Calibration c = undisturbed();
+    change(c);
+    const std::vector<std::string> lines = measure::disturbances(c);
+    return lines.size() == 1 ? lines[0] : std::to_string(lines.size()) + " lines";
+  };
+  CHECK(why([](Calibration& c) { c.readings[0].spread = 0.25; }) ==
+        "eager call: samples spread by 25 %");
+  CHECK(why([](Calibration& c) { c.last_rate = 80e9; }) ==
+        "the clock moved: 100 GFLOP/s at first, 80 at the end");
+  CHECK(why([](Calibration& c) { c.first_rate = 80e9; }) ==
+        "the clock moved: 80 GFLOP/s at first, 95 at the end");
+  CHECK(why([](Calibration& c) { c.gpu = {.problem = {}, .processes = 2}; }) ==
+        "2 processes compute on the card");
+  CHECK(why([](Calibration& c) {
+          c.gpu = {.problem = {}, .processes = 1, .slowed_by = {"thermal slowdown", "power brake"}};
+        }) == "the card is slowed: thermal slowdown, power brake");
+  // What cannot be checked is said, and is no disturbance.
+  Calibration c = undisturbed();
+  c.gpu = {.problem = "libnvidia-ml.so.1 not found"};
+  CHECK(measure::disturbances(c).empty());
+  REQUIRE(measure::unchecked(c).size() == 1);
+  CHECK_THAT(measure::unchecked(c)[0], Catch::EndsWith(": libnvidia-ml.so.1 not found"));
+}
+
+TEST_CASE("multiply-adds of doubles take more time than of floats", "[calibrate]") {
+  const measure::MultiplyAdds narrow = measure::plain_multiply_adds(f32, 1),
+                              wide = measure::plain_multiply_adds(f64, 1);
+  CHECK(narrow.flops == 2 * wide.flops);
+  CHECK(narrow.batch(1) > 0);
+  CHECK(wide.batch(1) > 0);
+}
+
+TEST_CASE("an eager step has a predicted time", "[calibrate]") {
+  const graph::Ceilings c = *graph::ceilings_of(cpu);
+  const Tensor a = ones({64, 64});
+  const measure::StepCost one = measure::cost_of_step(cpu, [&] { matmul(a, a); });
+  CHECK(one.predicted.overhead_ps == c.call_ps);
+  CHECK(one.predicted.compute_ps == c.product(graph::ProductType::f32).time_of(2 * 64 * 64 * 64));
+  CHECK(one.predicted.bandwidth_ps == 0);
+  const measure::StepCost two = measure::cost_of_step(cpu, [&] { a + a + a; });
+  CHECK(two.predicted.overhead_ps == 2 * c.call_ps);
+  CHECK(two.predicted.bandwidth_ps > 0);
+  CHECK(measure::cost_of_step(cpu, [&] { transpose(a, 0, 1); }).predicted.ps() == 0);
+}
