@@ -14,6 +14,7 @@
 #include "brrr/graph/fusion_report.h"
 #include "brrr/graph/guards.h"
 #include "brrr/graph/program.h"
+#include "brrr/graph/rematerialize.h"
 #include "brrr/graph/signature.h"
 #include "brrr/graph/trace.h"
 #include "brrr/tensor/fail.h"
@@ -40,6 +41,7 @@ struct Entry {
   std::unique_ptr<Program> program;
   std::optional<Guards> guards;
   std::vector<HostConstant> host_constants;
+  std::optional<graph::RematReport> remat;  // under a policy
   std::int64_t calls = 0;
   int traced_again = 0, renewed = 0, replaced = 0;
   double trace_ms = 0, plan_ms = 0;
@@ -65,6 +67,8 @@ struct CompiledStep::State {
   Entry* retrace(Entry& stale, const Arguments& arguments, const StepFunction& function);
   Graph trace(std::span<const Tensor> arguments, const StepFunction& function) const;
   std::unique_ptr<Program> plan(Graph graph);
+  void fuse(Graph& graph) const;
+  graph::RematReport rematerialize(Graph& graph) const;
   void report_frozen_rates(std::vector<HostConstant> constants) const;
   std::vector<Tensor> fall_back(const Arguments& arguments, const StepFunction& function,
                                 const Fallback& fallback);
@@ -126,13 +130,28 @@ void run_pass(Graph& graph, int (*pass)(Graph&), [[maybe_unused]] const char* na
 
 }  // namespace
 
+void CompiledStep::State::fuse(Graph& graph) const {
+  graph.fast = options.rounding == Rounding::fast;
+  run_pass(graph, graph::fuse, "fuse");
+}
+
+graph::RematReport CompiledStep::State::rematerialize(Graph& graph) const {
+  graph::RematOptions remat{
+      options.remat, options.name, Program::plan_options(graph.device, program_options()), {}};
+  if (options.mode == Mode::fused) remat.fuse = [this](Graph& each) { fuse(each); };
+  graph::RematReport report = graph::rematerialize(graph, remat);
+#ifndef NDEBUG
+  graph::verify(graph, "rematerialize");
+#endif
+  return report;
+}
+
 // The program of a graph, fused where that is asked for. On the CPU its kernels are compiled here:
 // what can neither be compiled nor interpreted is replayed call by call.
 std::unique_ptr<Program> CompiledStep::State::plan(Graph graph) {
   if (options.mode == Mode::fused) {
     Graph fused = graph;
-    fused.fast = options.rounding == Rounding::fast;
-    run_pass(fused, graph::fuse, "fuse");
+    fuse(fused);
     graph::check_required(graph, fused, options.name);
     try {
       return std::make_unique<Program>(std::move(fused), arena, program_options());
@@ -168,6 +187,7 @@ std::unique_ptr<Entry> CompiledStep::State::trace_and_plan(const Arguments& argu
   run_pass(graph, graph::simplify, "simplify");
   run_pass(graph, graph::merge_equal, "merge_equal");
   run_pass(graph, graph::hoist_constants, "hoist_constants");
+  if (options.remat.kind() != Remat::Kind::none) entry->remat = rematerialize(graph);
   entry->program = plan(std::move(graph));
   entry->guards.emplace(entry->program->graph());
   entry->plan_ms = milliseconds_since(traced);
@@ -387,6 +407,7 @@ std::string CompiledStep::explain() const {
     for (const graph::SettingRead& read : state_->entries[i]->guards->settings())
       text += fmt::format("  while {} is {}\n", read.name, read.value);
     const Program& program = *state_->entries[i]->program;
+    if (state_->entries[i]->remat) text += graph::to_string(*state_->entries[i]->remat);
     text += graph::kernels_text(graph::describe_kernels(program.graph(), program.launches()),
                                 program.graph().fast);
     text += graph::unfused_text(program.graph());
@@ -430,6 +451,18 @@ void CompiledStep::clear() {
 }  // namespace brrr::detail
 
 namespace brrr {
+
+Remat Remat::budget(double fraction) {
+  if (!(fraction > 0 && fraction <= 1))
+    fail("[Remat::budget] expected a fraction above 0 and at most 1, got {}", fraction);
+  return Remat(Kind::budget, fraction);
+}
+
+void detail::mark_for_remat(const Tensor& x, bool recomputed) {
+  if (!x.defined())
+    fail("[{}] expected tensors, got an undefined one", recomputed ? "recompute" : "save");
+  graph::Trace::mark_for_remat(x, recomputed);
+}
 
 void require_fused(const Tensor& a, const Tensor& b) {
   if (!a.defined() || !b.defined())

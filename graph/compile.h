@@ -43,6 +43,7 @@
 #include <vector>
 
 #include <brrr/graph/generated_kernel.h>
+#include <brrr/graph/remat.h>
 #include <brrr/graph/why_not_fused.h>
 #include <brrr/tensor/error.h>
 #include <brrr/tensor/tensor.h>
@@ -79,6 +80,7 @@ inline Fixed<std::vector<Tensor>> fixed(std::vector<Tensor> list) { return {std:
 struct CompileOptions {
   Mode mode = Mode::graph;
   Rounding rounding = Rounding::eager;
+  Remat remat = Remat::none();
   std::string name = "step";  // in messages
   // Combinations of shapes, numbers and settings that are kept; further ones are called eagerly.
   int most_entries = 8;

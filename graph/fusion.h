@@ -101,6 +101,10 @@ class Fusion {
 
   bool is_copy(const Group& group) const;
 
+  // Whether the consumer consists of calls that run again in the backward pass, and the producer
+  // runs in the forward pass: one kernel of both would keep what the former make.
+  bool is_made_early(int producer, int consumer) const;
+
   // Calls f with every call that runs in the kernel of a group.
   template <class F>
   void each_call(int group, F&& f) const {
