@@ -71,8 +71,8 @@ std::string agreement_text(const Comparison& comparison) {
   const std::vector<double>& eager = comparison.sides.front().losses;
   if (const Side* const side = comparison.disagreement()) {
     line(text, "losses",
-         fmt::format("{} and {} differ at step {}", name_of(Mode::eager),
-                     name_of(side->options.mode), *side->agreement.broken_at));
+         fmt::format("{} and {} differ at step {}", name_of(Mode::eager), name_of(*side),
+                     *side->agreement.broken_at));
   }
   if (const auto step = comparison.divergence) {
     line(text, "losses", fmt::format("not finite at step {}: the training diverged", *step));
@@ -80,7 +80,7 @@ std::string agreement_text(const Comparison& comparison) {
     std::string bits, close;
     for (std::size_t i = 1; i < comparison.sides.size(); ++i) {
       const Side& side = comparison.sides[i];
-      const char* name = name_of(side.options.mode);
+      const std::string name = name_of(side);
       if (side.agreement.is_of_bits()) {
         bits += fmt::format(", {}", name);
       } else {
@@ -226,9 +226,9 @@ std::string to_text(const Comparison& comparison) {
   if (eager.host) rows[0].insert(rows[0].end(), {"host, us", "device, us", "idle"});
   for (const Side& side : comparison.sides) {
     const measure::Timing& step = *side.step;
-    rows.push_back({std::string(name_of(side.options.mode)) + (step.disturbed() ? " ~" : ""),
-                    number_text(step.median * 1e6), number_text(step.least * 1e6),
-                    number_text(step.most * 1e6), fmt::format("{:.2f}", comparison.speed_up(side)),
+    rows.push_back({name_of(side) + (step.disturbed() ? " ~" : ""), number_text(step.median * 1e6),
+                    number_text(step.least * 1e6), number_text(step.most * 1e6),
+                    fmt::format("{:.2f}", comparison.speed_up(side)),
                     std::to_string(side.cost->kernels), bytes_text(side.cost->bytes),
                     bytes_text(side.cost->peak_bytes),
                     side.compiled ? bytes_text(side.compiled->arena_bytes) : "-"});
