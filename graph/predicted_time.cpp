@@ -16,7 +16,7 @@ std::int64_t picoseconds(double seconds) { return std::llround(seconds * 1e12); 
 
 Ceilings ceilings_of(Device device) {
   if (device.is_cuda()) return {4e12, 30e12, 50e12, 600e12, 1.5e-6};
-  return {12e9, 6e9, 80e9, 80e9, 0.1e-6};
+  return {60e9, 30e9, 400e9, 400e9, 0.1e-6};
 }
 
 std::int64_t time_to_move(std::int64_t bytes, const Ceilings& ceilings) {
