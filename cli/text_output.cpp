@@ -207,6 +207,13 @@ std::string to_text(const TrainResult& result) {
                      entry->nodes, entry->lanes, bytes_text(entry->arena_bytes),
                      bytes_text(entry->least_bytes), bytes_text(entry->kept_bytes),
                      bytes_text(entry->scratch_bytes)));
+    if (entry->uncut_arena_bytes > 0) {
+      line(text, "remat",
+           fmt::format("{} calls run again; arena with every value kept {}; predicted {} us, with "
+                       "every value kept {}",
+                       entry->calls_again, bytes_text(entry->uncut_arena_bytes),
+                       number_text(entry->predicted_us), number_text(entry->uncut_predicted_us)));
+    }
     line(text, "compiled in",
          fmt::format("{:.1f} ms: trace {:.1f}, plan {:.1f}, capture {:.1f}",
                      entry->trace_ms + entry->plan_ms + entry->capture_ms, entry->trace_ms,
@@ -223,6 +230,9 @@ std::string to_text(const Comparison& comparison) {
   text += agreement_text(comparison);
   std::vector<std::vector<std::string>> rows = {
       {"", "step, us", "least", "most", "speed-up", "kernels", "moved", "peak memory", "arena"}};
+  const auto has_policy = [](const Side& side) { return side.options.remat != "none"; };
+  const bool predicts = std::ranges::any_of(comparison.sides, has_policy);
+  if (predicts) rows[0].insert(rows[0].begin() + 2, "predicted");
   if (eager.host) rows[0].insert(rows[0].end(), {"host, us", "device, us", "idle"});
   for (const Side& side : comparison.sides) {
     const measure::Timing& step = *side.step;
@@ -232,6 +242,10 @@ std::string to_text(const Comparison& comparison) {
                     std::to_string(side.cost->kernels), bytes_text(side.cost->bytes),
                     bytes_text(side.cost->peak_bytes),
                     side.compiled ? bytes_text(side.compiled->arena_bytes) : "-"});
+    if (predicts) {
+      rows.back().insert(rows.back().begin() + 2,
+                         has_policy(side) ? number_text(side.compiled->predicted_us) : "-");
+    }
     if (!side.host) continue;
     rows.back().insert(rows.back().end(),
                        {microseconds_text(side.host), microseconds_text(side.device),

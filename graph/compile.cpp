@@ -377,6 +377,12 @@ CompileReport CompiledStep::report() const {
     line.arena_bytes = program.plan().arena_bytes;
     line.least_bytes = program.plan().least_bytes;
     line.kept_bytes = program.memory().kept_bytes();
+    if (entry->remat) {
+      line.calls_again = entry->remat->calls_again;
+      line.predicted_us = static_cast<double>(entry->remat->chosen.picoseconds) * 1e-6;
+      line.uncut_predicted_us = static_cast<double>(entry->remat->uncut.picoseconds) * 1e-6;
+      line.uncut_arena_bytes = entry->remat->uncut.peak_bytes;
+    }
     line.trace_ms = entry->trace_ms;
     line.plan_ms = entry->plan_ms;
     const graph::Executor::Stats stats = program.stats();

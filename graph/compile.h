@@ -107,6 +107,11 @@ struct CompiledEntry {
   std::size_t kept_bytes = 0;     // of gradients
   std::size_t scratch_bytes = 0;  // that kernels in the captured graph ask for
   double trace_ms = 0, plan_ms = 0, capture_ms = 0;
+  // Under a policy of rematerialization: copies of calls that the backward pass runs again, and by
+  // prediction the step and what it is with every value kept.
+  int calls_again = 0;
+  double predicted_us = 0, uncut_predicted_us = 0;
+  std::size_t uncut_arena_bytes = 0;
 };
 
 struct CompileReport {
