@@ -93,7 +93,7 @@ struct TrainArguments {
   TrainOptions options;
   std::string dtype = "f32", matmul = "measured", mode = "eager", activation = "gelu_tanh",
               rounding = "eager";
-  bool dot = false, source = false;  // explain only
+  bool dot = false, source = false, svg = false;  // explain only
 };
 
 std::vector<std::string> activation_names() {
@@ -212,6 +212,10 @@ int run_explain(const CLI::App& command, TrainArguments& a) {
   Training training(o);
   for (int i = 0; i < 2; ++i) training.step();  // the second one is captured
   const auto& step = training.compiled_step();
+  if (a.svg) {
+    print(step.memory_svg());
+    return 0;
+  }
   if (a.common.json || a.dot) {
     print(a.common.json ? step.graph_json() : step.graph_dot());
     return 0;
@@ -296,6 +300,8 @@ class CommandLine {
             ->excludes("--json");
         command->add_flag("--source", a.source, "Print the source of generated kernels")
             ->excludes("--json", "--dot");
+        command->add_flag("--svg", a.svg, "Draw the memory of the step, before and after --remat")
+            ->excludes("--json", "--dot", "--source");
         return command;
       });
     }

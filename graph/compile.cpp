@@ -438,6 +438,14 @@ std::string CompiledStep::graph_text(int entry, int format) const {
   return graph::to_string(state_->program(entry).graph(), static_cast<graph::Format>(format));
 }
 
+std::string CompiledStep::memory_svg(int entry) const {
+  const std::lock_guard lock(state_->mutex);
+  state_->program(entry);  // throws where there is no such entry
+  const auto& remat = state_->entries[static_cast<std::size_t>(entry)]->remat;
+  if (!remat) fail("[{}] memory_svg expected a policy of rematerialization", state_->options.name);
+  return graph::to_svg(*remat);
+}
+
 std::vector<UnfusedEdge> CompiledStep::unfused(int entry) const {
   const std::lock_guard lock(state_->mutex);
   return graph::describe_unfused(state_->program(entry).graph());

@@ -138,6 +138,7 @@ class CompiledStep {
   CompileReport report() const;
   std::string explain() const;
   std::string graph_text(int entry, int format) const;
+  std::string memory_svg(int entry) const;
   std::vector<UnfusedEdge> unfused(int entry) const;
   std::vector<GeneratedKernel> kernels(int entry) const;
   void clear();
@@ -303,6 +304,9 @@ class Compiled {
   std::string graph_text(int entry = 0) const { return step_->graph_text(entry, 0); }
   std::string graph_dot(int entry = 0) const { return step_->graph_text(entry, 1); }
   std::string graph_json(int entry = 0) const { return step_->graph_text(entry, 2); }
+  // Under a policy of rematerialization: the live bytes of an entry, call by call, before and
+  // after.
+  std::string memory_svg(int entry = 0) const { return step_->memory_svg(entry); }
   // The values that go from kernel to kernel through memory in a fused entry, and why they do.
   std::vector<UnfusedEdge> unfused(int entry = 0) const { return step_->unfused(entry); }
   // The kernels that were generated for a fused entry, with their source.

@@ -142,12 +142,11 @@ std::vector<std::int64_t> Partition::widths() const {
 std::vector<int> Partition::segments(int count) const {
   std::vector<int> segments(calls_.size(), 0);
   if (count == 1 || calls_.empty()) return segments;
-  std::vector<std::int64_t> until(calls_.size());  // the time of the forward pass, calls included
+  std::vector<std::int64_t> until(calls_.size());  // bytes that the forward pass has made so far
   std::int64_t total = 0;
   for (std::size_t i = 0; i < calls_.size(); ++i)
-    until[i] = total +=
-        feeds_backward(static_cast<int>(i)) ? time_of(graph_.nodes[i], ceilings_) : 0;
-  // The best end of each segment: few bytes, then near to equal times.
+    until[i] = total += feeds_backward(static_cast<int>(i)) ? calls_[i].bytes + 1 : 0;
+  // The best end of each segment: few bytes, then near to equal sizes.
   using End = std::pair<std::pair<std::int64_t, std::int64_t>, int>;
   std::vector<End> ends(at(count) + 1, {{INT64_MAX, 0}, -1});
   const std::vector<std::int64_t> widths = this->widths();

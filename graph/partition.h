@@ -27,7 +27,8 @@ class Partition {
   // Of each call whether it runs again in the backward pass.
   std::vector<bool> cut(const Objective& objective) const;
 
-  // The segment of each call. Segments take equal times, and end where the fewest bytes go on.
+  // The segment of each call. Segments make equal numbers of bytes, about, and end where the fewest
+  // go on.
   std::vector<int> segments(int count) const;
 
   const Flow& flow() const { return flow_; }

@@ -75,18 +75,17 @@ class Search {
   // Cuts for powers of two as numbers of segments, each by several prices of a kept byte, in all of
   // the segments or in the first of them alone.
   std::vector<Partition::Objective> objectives() const {
-    const bool is_full = options_.policy.kind() == Remat::Kind::full;
     const std::vector<std::int64_t> rates = partition_.rates();
-    std::vector<std::int64_t> prices;
-    if (!is_full) prices.push_back(0);
-    for (std::size_t quarter = 1; quarter < 4 && !rates.empty() && !is_full; ++quarter)
+    std::vector<std::int64_t> prices = {0};
+    for (std::size_t quarter = 1; quarter < 4 && !rates.empty(); ++quarter)
       prices.push_back(2 * rates[rates.size() * quarter / 4]);
     std::vector<Partition::Objective> all;
-    const int most = std::clamp(static_cast<int>(rates.size() / 4), 1, 64);
+    const int most = std::clamp(static_cast<int>(rates.size() / 2), 1, 64);
     for (int segments = 1; segments <= most; segments *= 2) {
-      for (int quarters = is_full ? 4 : 1; quarters <= 4; ++quarters) {
-        const int first = segments * quarters / 4;
-        if (first * 4 != segments * quarters) continue;
+      // The backward pass reads the last segment at once: it is kept, or not.
+      for (const int first :
+           std::set{segments / 4, segments / 2, segments * 3 / 4, segments - 1, segments}) {
+        if (first == 0) continue;
         for (const std::int64_t price : prices) all.push_back({segments, first, price, false});
         all.push_back({segments, first, 0, true});
       }

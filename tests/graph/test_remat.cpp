@@ -104,6 +104,15 @@ Step drawn_net(std::uint64_t seed) {
   };
 }
 
+// The calls that can run again in the backward pass.
+std::vector<int> recomputable(const Graph& graph, const Partition& partition) {
+  std::vector<int> calls;
+  for (int i = 0; i < static_cast<int>(graph.nodes.size()); ++i) {
+    if (partition.is_forward(i) && !partition.obstacle(i)) calls.push_back(i);
+  }
+  return calls;
+}
+
 std::string error_of(const std::function<void()>& work) {
   try {
     work();
@@ -208,10 +217,7 @@ TEST_CASE("remat: a cut is the optimum of its objective, by enumeration", "[rema
     const Graph graph = traced(drawn_net(seed));
     for (const bool fused : {false, true}) {
       const Partition partition(graph, fused, "step");
-      std::vector<int> free;
-      for (int i = 0; i < static_cast<int>(graph.nodes.size()); ++i) {
-        if (partition.is_forward(i) && !partition.obstacle(i)) free.push_back(i);
-      }
+      const std::vector<int> free = recomputable(graph, partition);
       if (free.size() > 13) continue;
       ++compared;
       const std::int64_t price = 1000 << (seed % 8);
@@ -249,6 +255,35 @@ TEST_CASE("remat: a cut is the optimum of its objective, by enumeration", "[rema
     }
   }
   CHECK(compared >= 60);
+}
+
+TEST_CASE("remat: full is near the least memory of any set of values, by enumeration", "[remat]") {
+  int compared = 0, optimal = 0;
+  for (std::uint64_t seed = 1; seed <= 3000 && compared < 40; ++seed) {
+    const Graph graph = traced(drawn_net(seed));
+    const Partition partition(graph, false, "step");
+    const std::vector<int> free = recomputable(graph, partition);
+    if (free.size() > 11) continue;
+    ++compared;
+    std::size_t least = SIZE_MAX;
+    for (unsigned set = 0; set < 1u << free.size(); ++set) {
+      std::vector<bool> again(graph.nodes.size());
+      for (std::size_t i = 0; i < free.size(); ++i)
+        again[static_cast<std::size_t>(free[i])] = set >> i & 1;
+      for (const int segments : {1, 2, 4}) {
+        const Graph changed =
+            compute_again(graph, partition, again, partition.segments(segments)).graph;
+        least = std::min(least, make_plan(changed, kOnCpu).arena_bytes);
+      }
+    }
+    Graph full = graph;
+    const std::size_t got = applied(full, Remat::full()).chosen.peak_bytes;
+    INFO("seed " << seed << ": " << got << " bytes, least " << least);
+    CHECK(2 * got <= 5 * least);
+    optimal += got == least;
+  }
+  CHECK(compared == 40);
+  CHECK(optimal >= 20);
 }
 
 TEST_CASE("remat: copies are made where they are read, one for each segment", "[remat]") {
@@ -385,4 +420,10 @@ TEST_CASE("remat: explain says what is kept, and why", "[remat]") {
                        Catch::Contains(" = tanh (at ") &&
                        Catch::Contains("live bytes by call, with every value kept:\n") &&
                        Catch::Contains("###"));
+  CHECK_THAT(step.memory_svg(), Catch::StartsWith("<svg ") && Catch::Contains("full: ") &&
+                                    Catch::Contains("<polyline ") && Catch::EndsWith("</svg>\n"));
+  auto kept = compile([&net] { return net(); }, {.name = "train"});
+  kept();
+  CHECK_THAT(error_of([&] { kept.memory_svg(); }),
+             Catch::Contains("[train] memory_svg expected a policy of rematerialization"));
 }
