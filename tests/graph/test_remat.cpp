@@ -155,7 +155,7 @@ TEST_CASE("remat: planned memory is what a replay takes", "[remat]") {
     const auto kept = static_cast<double>(peak_of(mode, Remat::none()));
     CHECK(static_cast<double>(peak_of(mode, Remat::min_cut())) <= kept);
     CHECK(static_cast<double>(peak_of(mode, Remat::budget(0.5))) <= 0.5 * kept);
-    CHECK(static_cast<double>(peak_of(mode, Remat::full())) < 0.4 * kept);
+    CHECK(static_cast<double>(peak_of(mode, Remat::full())) <= 0.4 * kept);
   }
 }
 
