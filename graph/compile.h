@@ -80,8 +80,8 @@ inline Fixed<std::vector<Tensor>> fixed(std::vector<Tensor> list) { return {std:
 struct CompileOptions {
   Mode mode = Mode::graph;
   Rounding rounding = Rounding::eager;
-  Remat remat = Remat::none();
-  std::string name = "step";  // in messages
+  Remat remat = Remat::none();  // of replayed steps
+  std::string name = "step";    // in messages
   // Combinations of shapes, numbers and settings that are kept; further ones are called eagerly.
   int most_entries = 8;
   // An eager call in place of a replay.

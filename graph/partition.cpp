@@ -142,21 +142,21 @@ std::vector<std::int64_t> Partition::widths() const {
 std::vector<int> Partition::segments(int count) const {
   std::vector<int> segments(calls_.size(), 0);
   if (count == 1 || calls_.empty()) return segments;
-  std::vector<std::int64_t> until(calls_.size());  // bytes that the forward pass has made so far
+  std::vector<std::int64_t> made(calls_.size());  // bytes that the forward pass has made so far
   std::int64_t total = 0;
   for (std::size_t i = 0; i < calls_.size(); ++i)
-    until[i] = total += feeds_backward(static_cast<int>(i)) ? calls_[i].bytes + 1 : 0;
+    made[i] = total += feeds_backward(static_cast<int>(i)) ? calls_[i].bytes + 1 : 0;
   // The best end of each segment: few bytes, then near to equal sizes.
   using End = std::pair<std::pair<std::int64_t, std::int64_t>, int>;
   std::vector<End> ends(at(count) + 1, {{INT64_MAX, 0}, -1});
   const std::vector<std::int64_t> widths = this->widths();
   for (std::size_t i = 0; i < calls_.size(); ++i) {
     if (!feeds_backward(static_cast<int>(i))) continue;
-    const std::int64_t nearest = (until[i] * 2 * count + total) / (2 * total);
+    const std::int64_t nearest = (made[i] * 2 * count + total) / (2 * total);
     const std::int64_t target = total / count * nearest;
     ends[at(static_cast<int>(nearest))] =
         std::min(ends[at(static_cast<int>(nearest))],
-                 {{widths[i], std::abs(until[i] - target)}, static_cast<int>(i)});
+                 {{widths[i], std::abs(made[i] - target)}, static_cast<int>(i)});
   }
   for (int k = 1; k < count; ++k) {
     if (ends[at(k)].second >= 0 && ends[at(k)].second + 1 < static_cast<int>(calls_.size()))

@@ -37,11 +37,10 @@ class Partition {
   bool is_saved(int call) const { return of(call).makes && of(call).last_backward >= 0; }
   // Why a call cannot run again; null: it can.
   const char* obstacle(int call) const { return of(call).obstacle; }
-  // The picoseconds that it takes again, and the bytes of its results.
+  std::int64_t bytes(int call) const { return of(call).bytes; }  // of its results
+  // The picoseconds that it takes again, and those of memory traffic that it takes to keep them.
   std::int64_t time_again(int call) const { return of(call).again; }
-  // The picoseconds of memory traffic that it takes to keep them.
   std::int64_t time_to_keep(int call) const { return of(call).keep; }
-  std::int64_t bytes(int call) const { return of(call).bytes; }
   // For prices that separate cheap calls from others: the femtoseconds again for a byte of the
   // calls that can run again, ascending.
   std::vector<std::int64_t> rates() const;

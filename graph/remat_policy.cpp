@@ -2,7 +2,7 @@
 //
 // Candidates are minimum cuts (graph/partition.h) of several prices of a kept byte, over several
 // numbers of segments. Each is rewritten, fused and planned, so that its memory is that of the step
-// and not an estimate; a policy takes one of them. The candidates do not depend on the budget: a
+// and not an estimate; a policy takes one of them. The candidates do not depend on the budget, so a
 // larger one never needs more time.
 #include <algorithm>
 #include <cmath>
@@ -73,8 +73,9 @@ class Search {
   };
 
   // Cuts for powers of two as numbers of segments, each by several prices of a kept byte, in all of
-  // the segments or in the first of them alone.
+  // the segments or in the first of them alone. The fastest step needs the former.
   std::vector<Partition::Objective> objectives() const {
+    const bool is_fastest = options_.policy.kind() == Remat::Kind::min_cut;
     const std::vector<std::int64_t> rates = partition_.rates();
     std::vector<std::int64_t> prices = {0};
     for (std::size_t quarter = 1; quarter < 4 && !rates.empty(); ++quarter)
@@ -85,9 +86,9 @@ class Search {
       // The backward pass reads the last segment at once: it is kept, or not.
       for (const int first :
            std::set{segments / 4, segments / 2, segments * 3 / 4, segments - 1, segments}) {
-        if (first == 0) continue;
+        if (first == 0 || (is_fastest && first < segments)) continue;
         for (const std::int64_t price : prices) all.push_back({segments, first, price, false});
-        all.push_back({segments, first, 0, true});
+        if (!is_fastest) all.push_back({segments, first, 0, true});
       }
     }
     return all;
@@ -158,8 +159,7 @@ class Search {
     if (least > limit) {
       fail(
           "[{}] expected a budget that the step can meet, got {}: of {} bytes with every value "
-          "kept "
-          "it needs at least {}, a fraction of {:.3f}",
+          "kept it needs at least {}, a fraction of {:.3f}",
           options_.name, policy.fraction(), uncut, least,
           std::ceil(static_cast<double>(least) * 1000 / static_cast<double>(uncut)) / 1000);
     }
