@@ -78,7 +78,9 @@ std::string to_string(const RematReport& report) {
   std::vector<CallSite> sites;
   for (const RematValue& value : report.values) sites.push_back(value.site);
   const std::vector<std::string> lines = describe(sites);
-  text += "    values that the backward pass reads; ns: of their call again, * live at the peak:\n";
+  text +=
+      "    values that the backward pass reads or computes again; ns: of their call again, * live "
+      "at the peak:\n";
   for (std::size_t i = 0; i < report.values.size(); ++i) {
     const RematValue& value = report.values[i];
     text += fmt::format("      {} {:>10} bytes {:>9.1f} ns{} {} = {}{}{} (at {})\n",
