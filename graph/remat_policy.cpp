@@ -73,7 +73,8 @@ class Search {
   };
 
   // Cuts for powers of two as numbers of segments, each by several prices of a kept byte, in all of
-  // the segments or in the first of them alone. The fastest step needs the former.
+  // the segments or in the first of them alone; and by the bytes kept, whatever that costs, unless
+  // the fastest step is asked for.
   std::vector<Partition::Objective> objectives() const {
     const bool is_fastest = options_.policy.kind() == Remat::Kind::min_cut;
     const std::vector<std::int64_t> rates = partition_.rates();
@@ -83,10 +84,10 @@ class Search {
     std::vector<Partition::Objective> all;
     const int most = std::clamp(static_cast<int>(rates.size() / 2), 1, 64);
     for (int segments = 1; segments <= most; segments *= 2) {
-      // The backward pass reads the last segment at once: it is kept, or not.
+      // The backward pass reads the last segment at once: it may as well be kept.
       for (const int first :
            std::set{segments / 4, segments / 2, segments * 3 / 4, segments - 1, segments}) {
-        if (first == 0 || (is_fastest && first < segments)) continue;
+        if (first == 0) continue;
         for (const std::int64_t price : prices) all.push_back({segments, first, price, false});
         if (!is_fastest) all.push_back({segments, first, 0, true});
       }

@@ -138,6 +138,61 @@ TEST_CASE("remat: every policy gives eager's bits", "[remat]") {
   }
 }
 
+TEST_CASE("remat: several backward passes in a step, and gradients of gradients", "[remat]") {
+  const auto world_with = [](auto step) {
+    return [step] {
+      const Tensor w = requires_grad_(noise({16, 16}, 2));
+      World world;
+      world.step = [=](const Tensors&) {
+        zero_grad(w);
+        return step(w);
+      };
+      world.seen = [w] { return Tensors{w, grad(w)}; };
+      return world;
+    };
+  };
+  const auto loss_of = [](const Tensor& w, std::uint64_t seed) {
+    Tensor h = noise({32, 16}, seed);
+    for (int i = 0; i < 4; ++i) h = dropout(tanh(matmul(h, w)) * 0.5 + h, 0.1);
+    return sum(square(h));
+  };
+  const MakeWorld microbatches = world_with([=](const Tensor& w) {
+    Tensors losses;
+    for (std::uint64_t batch = 0; batch < 3; ++batch) {
+      losses.push_back(loss_of(w, batch));
+      backward(losses.back());
+    }
+    return losses;
+  });
+  const MakeWorld second_order = world_with([=](const Tensor& w) {
+    const Tensor first = grad(loss_of(w, 1), w, {.create_graph = true});
+    backward(sum(square(first)));
+    return Tensors{detach(first)};
+  });
+  for (const MakeWorld& make : {microbatches, second_order}) {
+    for (const Remat remat : {Remat::full(), Remat::min_cut()}) {
+      CHECK(difference_from_eager(make, 2, Mode::graph, remat) == "");
+      CHECK(difference_from_eager(make, 2, Mode::fused, remat) == "");
+    }
+  }
+  // The values of each batch are computed again in its own backward pass.
+  const World world = microbatches();
+  graph::Trace trace("traced", {});
+  Graph graph = trace.finish(world.step({}));
+  remove_dead(graph);
+  applied(graph, Remat::full());
+  std::set<int> phases;
+  int phase = 0;
+  graph::Role last = graph::Role::forward;
+  for (const graph::Node& node : graph.nodes) {
+    phase += node.role != last && node.role == graph::Role::backward;
+    last = node.role;
+    if (node.recomputation != 0) phases.insert(phase);
+  }
+  CHECK(phase == 3);
+  CHECK(phases.size() == 3);
+}
+
 TEST_CASE("remat: planned memory is what a replay takes", "[remat]") {
   const auto peak_of = [](Mode mode, Remat remat) {
     const Net net(12, 64, 32, 1);
