@@ -1,5 +1,5 @@
 // Which values of the forward pass a compiled step keeps for its backward pass, and which it
-// computes again there.
+// computes again there (docs/graph.md, Rematerialization).
 #pragma once
 
 #include <concepts>
@@ -17,10 +17,11 @@ class Remat {
 
   // Every value that the backward pass reads is kept.
   static constexpr Remat none() { return Remat(Kind::none, 1); }
-  // The fastest step by prediction that needs no more memory than with every value kept. Calls that
-  // run one by one are fastest where nothing is computed again; kernels of many calls are not.
+  // The fastest step by prediction, and of those within 1 % of it the one with the least memory; no
+  // more than with every value kept. Calls one by one are fastest with nothing computed again:
+  // what this saves it saves in fused steps.
   static constexpr Remat min_cut() { return Remat(Kind::min_cut, 1); }
-  // The least memory: only the inputs of segments of the forward pass are kept.
+  // The least memory: about the inputs of segments of the forward pass are kept.
   static constexpr Remat full() { return Remat(Kind::full, 1); }
   // The fastest step by prediction whose planned memory (CompiledEntry::arena_bytes) is at most
   // this fraction of what it is with every value kept, in (0, 1]. Where there is none, compiling

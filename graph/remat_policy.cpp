@@ -206,13 +206,23 @@ class Search {
   const Partition partition_;
 };
 
-// The values that the backward pass reads, and those that it computes again.
+// The values that the backward pass read before and reads now, and those that it computes again.
 std::vector<RematValue> describe_values(const Graph& graph, const Partition& partition,
-                                        const std::set<int>& again, const std::set<int>& at_peak) {
+                                        const Rewritten& chosen, const std::set<int>& at_peak) {
+  const std::set<int> again(chosen.again.begin(), chosen.again.end());
+  std::set<int> read;  // buffers
+  for (const Node& node : chosen.graph.nodes) {
+    if (node.role != Role::backward) continue;
+    for (const Value& input : node.inputs) read.insert(input.buffer);
+  }
   std::vector<RematValue> values;
   for (int call = 0; call < static_cast<int>(graph.nodes.size()); ++call) {
     const Node& node = graph.nodes[at(call)];
-    if (!partition.is_saved(call) && !again.contains(call)) continue;
+    const bool is_read = std::ranges::any_of(
+        node.outputs, [&](const Value& output) { return read.contains(output.buffer); });
+    if (!partition.is_forward(call) ||
+        (!partition.is_saved(call) && !again.contains(call) && !is_read))
+      continue;
     RematValue value;
     value.value = describe(graph, node.outputs[0]);
     value.op = op_info(node.call.op).name;
@@ -237,8 +247,7 @@ RematReport rematerialize(Graph& graph, const RematOptions& options) {
   Search search(graph, options);
   Rewritten chosen = search.run(report);
   report.calls_again = static_cast<int>(chosen.again.size());
-  report.values = describe_values(graph, search.partition(),
-                                  {chosen.again.begin(), chosen.again.end()}, report.uncut.at_peak);
+  report.values = describe_values(graph, search.partition(), chosen, report.uncut.at_peak);
   graph = std::move(chosen.graph);
   return report;
 }

@@ -70,9 +70,8 @@ std::string to_string(const RematReport& report) {
   const Simulation &before = report.uncut, &after = report.chosen;
   std::string text = fmt::format(
       "  rematerialization, {}: {} calls run again\n"
-      "    memory planned {} bytes, with every value kept {}; predicted {:.1f} us, with every "
-      "value "
-      "kept {:.1f}\n",
+      "    memory planned {} bytes, with every value kept {}\n"
+      "    predicted {:.1f} us a step, with every value kept {:.1f}\n",
       policy_text(report.policy), report.calls_again, after.peak_bytes, before.peak_bytes,
       microseconds(after.picoseconds), microseconds(before.picoseconds));
   std::vector<CallSite> sites;
