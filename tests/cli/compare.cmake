@@ -58,14 +58,9 @@ expect(rows 2 remat mincut)
 expect(rows 6 mode fused)
 expect(rows 6 remat full)
 call(0 ${mlp} --steps 2 --remat all)
-foreach(word "
-eager  " "
-graph  " "
-graph mincut  " "
-fused full  ")
+foreach(word "\neager " "\ngraph " "\ngraph mincut " "\nfused full ")
   if(NOT out MATCHES "${word}")
-    message(FATAL_ERROR "expected '${word}' in
-${out}")
+    message(FATAL_ERROR "expected '${word}' in\n${out}")
   endif()
 endforeach()
 
