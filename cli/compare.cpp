@@ -6,19 +6,45 @@
 
 namespace brrr::cli {
 
+namespace {
+
+// A side for each mode and, of those that have one, each policy of rematerialization.
+std::vector<Side> sides_of(const TrainOptions& options) {
+  std::vector<Side> sides;
+  const auto add = [&](Mode mode, const std::string& remat) {
+    Side& side = sides.emplace_back();
+    side.options = options;
+    side.options.mode = mode;
+    side.options.remat = remat;
+    if (mode != Mode::fused) side.options.rounding = Rounding::eager;
+  };
+  add(Mode::eager, "none");
+  for (const Mode mode : {Mode::graph, Mode::fused}) {
+    if (options.remat != "all") {
+      add(mode, options.remat);
+    } else {
+      for (const char* remat : {"none", "mincut", "full"}) add(mode, remat);
+    }
+  }
+  return sides;
+}
+
+}  // namespace
+
+std::string name_of(const Side& side) {
+  const std::string& remat = side.options.remat;
+  return name_of(side.options.mode) + (remat == "none" ? "" : " " + remat);
+}
+
 Comparison compare(const TrainOptions& options,
                    const std::function<void(const std::string& what)>& progress) {
   const Device device = options.toy.device;
   Comparison result;
   std::vector<std::unique_ptr<Training>> trainings;
   std::vector<measure::Batch> batches;
-  for (const Mode mode : {Mode::eager, Mode::graph, Mode::fused}) {
-    progress(name_of(mode));
+  for (Side& side : sides_of(options)) {
+    progress(name_of(side));
     const std::int64_t live_before = memory_stats(device).live;
-    Side side;
-    side.options = options;
-    side.options.mode = mode;
-    if (mode != Mode::fused) side.options.rounding = Rounding::eager;
     trainings.push_back(std::make_unique<Training>(side.options));
     Training& training = *trainings.back();
     side.losses = train_steps(training, options.steps);

@@ -40,6 +40,9 @@ struct Side : TrainResult {
   }
 };
 
+// "fused", "fused full".
+std::string name_of(const Side& side);
+
 struct Comparison {
   std::vector<Side> sides;                // eager first
   std::optional<std::size_t> divergence;  // the first step with a loss that is not finite

@@ -137,6 +137,10 @@ Json describe(const TrainResult& result) {
                      {"trace_ms", entry->trace_ms},
                      {"plan_ms", entry->plan_ms},
                      {"capture_ms", entry->capture_ms}});
+    if (entry->uncut_arena_bytes > 0) {
+      document.update(
+          {{"calls_again", entry->calls_again}, {"uncut_arena_bytes", entry->uncut_arena_bytes}});
+    }
   }
   return document;
 }

@@ -117,7 +117,7 @@ struct TrainArguments {
   TrainOptions options;
   std::string dtype = "f32", matmul = "measured", mode = "eager", activation = "gelu_tanh",
               rounding = "eager";
-  bool dot = false, source = false;  // explain only
+  bool dot = false, source = false, svg = false;  // explain only
 };
 
 std::vector<std::string> activation_names() {
@@ -161,8 +161,11 @@ CLI::App* add_training(CLI::App* parent, const char* model, TrainArguments& a) {
   command->add_flag("--tf32", o.tf32, "Use TF32 for f32 matrix products on CUDA");
   number("--matmul", a.matmul, "cuBLASLt algorithm: the fastest measured, or the first offered",
          one_of({"measured", "first"}));
-  number("--remat", o.remat, "full: recompute each layer in the backward pass",
-         one_of({"none", "full"}, {"mincut"}));
+  const bool compares = parent->get_name() == "compare";
+  number("--remat", o.remat,
+         "What the backward pass computes again: nothing; what makes the step fastest; all but the "
+         "inputs of segments; as little as keeps planned memory below a fraction",
+         remat_policy(compares ? std::vector<std::string>{"all"} : std::vector<std::string>{}));
   number("--rounding", a.rounding,
          "How fused kernels round: as eager calls do, or as few times as it goes",
          one_of({"eager", "fast"}));
@@ -205,7 +208,6 @@ TrainOptions& resolve(const CLI::App& command, TrainArguments& a) {
   TrainOptions& o = a.options;
   o.toy.device = a.common.chosen_device();
   o.toy.dtype = a.dtype == "bf16" ? bf16 : f32;
-  o.toy.remat = o.remat == "full";
   o.toy.activation = *std::ranges::find(nn::kActivations, a.activation, &nn::name_of);
   o.measured_matmul = a.matmul == "measured";
   o.mode = a.mode == "fused" ? Mode::fused : a.mode == "graph" ? Mode::graph : Mode::eager;
@@ -234,6 +236,10 @@ int run_explain(const CLI::App& command, TrainArguments& a) {
   Training training(o);
   for (int i = 0; i < 2; ++i) training.step();  // the second one is captured
   const auto& step = training.compiled_step();
+  if (a.svg) {
+    print(step.memory_svg());
+    return 0;
+  }
   if (a.common.json || a.dot) {
     print(a.common.json ? step.graph_json() : step.graph_dot());
     return 0;
@@ -251,7 +257,7 @@ int run_compare(const CLI::App& command, TrainArguments& a) {
   progress.clear();
   print(a.common.json ? to_json(result) : to_text(result));
   const auto loss_of = [](const Side& side, std::size_t step) {
-    return fmt::format("{} {}", name_of(side.options.mode), without_sign_of_nan(side.losses[step]));
+    return fmt::format("{} {}", name_of(side), without_sign_of_nan(side.losses[step]));
   };
   if (const auto step = result.divergence) {
     std::vector<std::string> losses;
@@ -322,6 +328,8 @@ class CommandLine {
             ->excludes("--json");
         command->add_flag("--source", a.source, "Print the source of generated kernels")
             ->excludes("--json", "--dot");
+        command->add_flag("--svg", a.svg, "Draw the memory of the step, before and after --remat")
+            ->excludes("--json", "--dot", "--source");
         return command;
       });
     }
@@ -340,6 +348,11 @@ class CommandLine {
         const bool has_mode = command.app->get_option_no_throw("--mode") != nullptr;
         if (command.arguments.rounding == "fast" && has_mode && command.arguments.mode != "fused")
           throw CLI::ValidationError("--rounding fast: needs --mode fused");
+        if (command.arguments.options.remat != "none" && has_mode &&
+            command.arguments.mode == "eager" && command.run == run_train) {
+          throw CLI::ValidationError(fmt::format("--remat {}: needs --mode graph or fused",
+                                                 command.arguments.options.remat));
+        }
       }
     } catch (const CLI::Success& help_or_version) {
       std::ostringstream text;

@@ -81,8 +81,8 @@ std::string agreement_text(const Comparison& comparison) {
   const std::vector<double>& eager = comparison.sides.front().losses;
   if (const Side* const side = comparison.disagreement()) {
     line(text, "losses",
-         fmt::format("{} and {} differ at step {}", name_of(Mode::eager),
-                     name_of(side->options.mode), *side->agreement.broken_at));
+         fmt::format("{} and {} differ at step {}", name_of(Mode::eager), name_of(*side),
+                     *side->agreement.broken_at));
   }
   if (const auto step = comparison.divergence) {
     line(text, "losses", fmt::format("not finite at step {}: the training diverged", *step));
@@ -90,7 +90,7 @@ std::string agreement_text(const Comparison& comparison) {
     std::string bits, close;
     for (std::size_t i = 1; i < comparison.sides.size(); ++i) {
       const Side& side = comparison.sides[i];
-      const char* name = name_of(side.options.mode);
+      const std::string name = name_of(side);
       if (side.agreement.is_of_bits()) {
         bits += fmt::format(", {}", name);
       } else {
@@ -239,6 +239,11 @@ std::string to_text(const TrainResult& result) {
                      entry->nodes, entry->lanes, bytes_text(entry->arena_bytes),
                      bytes_text(entry->least_bytes), bytes_text(entry->kept_bytes),
                      bytes_text(entry->scratch_bytes)));
+    if (entry->uncut_arena_bytes > 0) {
+      line(text, "remat",
+           fmt::format("{} calls run again; arena with every value kept {}", entry->calls_again,
+                       bytes_text(entry->uncut_arena_bytes)));
+    }
     line(text, "compiled in",
          fmt::format("{:.1f} ms: trace {:.1f}, plan {:.1f}, capture {:.1f}",
                      entry->trace_ms + entry->plan_ms + entry->capture_ms, entry->trace_ms,
@@ -259,8 +264,7 @@ std::string to_text(const Comparison& comparison) {
   if (eager.host) rows[0].insert(rows[0].end(), {"host, us", "device, us", "idle"});
   for (const Side& side : comparison.sides) {
     const measure::Timing& step = *side.step;
-    rows.push_back({std::string(name_of(side.options.mode)) + (step.disturbed() ? " ~" : ""),
-                    number_text(step.median * 1e6),
+    rows.push_back({name_of(side) + (step.disturbed() ? " ~" : ""), number_text(step.median * 1e6),
                     number_text(static_cast<double>(side.cost->predicted.ps()) * 1e-6),
                     number_text(step.least * 1e6), number_text(step.most * 1e6),
                     fmt::format("{:.2f}", comparison.speed_up(side)),
@@ -277,8 +281,7 @@ std::string to_text(const Comparison& comparison) {
     text += kDisturbed;
   std::vector<std::string> bounds;
   for (const Side& side : comparison.sides) {
-    bounds.push_back(
-        fmt::format("{}: {}", name_of(side.options.mode), bound_text(side.cost->predicted)));
+    bounds.push_back(fmt::format("{}: {}", name_of(side), bound_text(side.cost->predicted)));
   }
   line(text, "predicted",
        fmt::format("{}; by {}", fmt::join(bounds, ", "),

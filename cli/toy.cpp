@@ -1,13 +1,12 @@
 #include "cli/toy.h"
 
-#include "brrr/autograd/autograd.h"
 #include "brrr/nn/losses.h"
 #include "brrr/nn/mlp.h"
 #include "brrr/nn/transformer.h"
 
 namespace brrr::cli {
 
-Toy::Toy(const ToyOptions& o) : remat_(o.remat) {
+Toy::Toy(const ToyOptions& o) {
   const Options here{.dtype = o.dtype, .device = o.device};
   Dims shape{o.batch, o.width};
   const nn::MLPOptions mlp_here{.dtype = o.dtype, .device = o.device, .activation = o.activation};
@@ -45,7 +44,7 @@ void Toy::make_blocks(int count, const std::function<nn::Module&(nn::Sequential&
 
 Tensor Toy::loss() {
   Tensor h = inputs_;
-  for (const Layer& layer : layers_) h = remat_ ? checkpoint(layer, h) : layer(h);
+  for (const Layer& layer : layers_) h = layer(h);
   return nn::mse_loss(h, targets_);
 }
 

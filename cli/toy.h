@@ -25,7 +25,6 @@ struct ToyOptions {
   std::int64_t seq = 0;                                   // transformer
   DType dtype = f32;
   Device device;
-  bool remat = false;  // each layer is recomputed in the backward pass, from its input
 };
 
 // mlp: layers of width × width with an activation between them, or residual blocks. transformer:
@@ -42,7 +41,6 @@ class Toy {
 
   void make_blocks(int count, const std::function<nn::Module&(nn::Sequential&)>& add);
 
-  bool remat_;
   std::unique_ptr<nn::Module> module_;
   std::vector<Layer> layers_;  // of the module, in order
   Tensor inputs_, targets_;

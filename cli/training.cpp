@@ -38,6 +38,12 @@ const char* name_of(Mode mode) {
   return mode == Mode::fused ? "fused" : mode == Mode::graph ? "graph" : "eager";
 }
 
+Remat remat_of(const std::string& name) {
+  constexpr std::string_view kBudget = "budget=";
+  if (name.starts_with(kBudget)) return Remat::budget(std::stod(name.substr(kBudget.size())));
+  return name == "mincut" ? Remat::min_cut() : name == "full" ? Remat::full() : Remat::none();
+}
+
 Training::Training(const TrainingOptions& options)
     : device_(options.toy.device),
       toy_(seeded(options)),
@@ -54,6 +60,7 @@ Training::Training(const TrainingOptions& options)
           // Without a compiler a fused step is replayed unfused, and says so.
           {.mode = options.mode,
            .rounding = options.rounding,
+           .remat = remat_of(options.remat),
            .fallback = options.mode == Mode::fused ? OnFallback::warn : OnFallback::refuse}) {}
 
 std::optional<CompiledEntry> Training::compiled() const {

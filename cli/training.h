@@ -19,7 +19,7 @@ struct TrainingOptions {
   ToyOptions toy;
   Mode mode = Mode::eager;
   Rounding rounding = Rounding::eager;  // of a fused step
-  std::string remat = "none";
+  std::string remat = "none";           // none, mincut, full, budget=F; eager steps keep everything
   bool tf32 = false;
   bool measured_matmul = true;  // the fastest cuBLASLt algorithm measured; false: the first offered
   std::string optimizer = "adam";
@@ -31,6 +31,7 @@ struct TrainingOptions {
 
 const char* name_of(Mode mode);
 const char* name_of(Rounding rounding);
+Remat remat_of(const std::string& name);
 
 // The constructor sets the process's seed and matmul settings. Trainings that differ in these must
 // be created and run one after another.

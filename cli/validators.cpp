@@ -46,15 +46,29 @@ std::string expected_one_of(const std::vector<std::string>& known, const std::st
   return fmt::format("expected one of {}, got {}", fmt::join(known, ", "), got);
 }
 
-CLI::Validator one_of(const std::vector<std::string>& known,
-                      const std::vector<std::string>& planned) {
+CLI::Validator one_of(const std::vector<std::string>& known) {
   return CLI::Validator(
       [=](std::string& given) -> std::string {
-        if (std::ranges::find(known, given) != known.end()) return "";
-        if (std::ranges::find(planned, given) == planned.end())
-          return expected_one_of(known, given);
-        return fmt::format("{} is not implemented yet; available: {}", given,
-                           fmt::join(known, ", "));
+        return std::ranges::find(known, given) != known.end() ? "" : expected_one_of(known, given);
+      },
+      fmt::format("{}", fmt::join(known, "|")));
+}
+
+CLI::Validator remat_policy(const std::vector<std::string>& further) {
+  std::vector<std::string> known = {"none", "mincut", "full"};
+  known.insert(known.end(), further.begin(), further.end());
+  known.push_back("budget=F");
+  return CLI::Validator(
+      [=](std::string& given) -> std::string {
+        constexpr std::string_view kBudget = "budget=";
+        if (!given.starts_with(kBudget)) {
+          const bool is_known = std::ranges::find(known, given) + 1 < known.end();
+          return is_known ? "" : expected_one_of(known, given);
+        }
+        const std::optional<double> fraction = parsed<double>(given.substr(kBudget.size()));
+        return fraction && *fraction > 0 && *fraction <= 1
+                   ? ""
+                   : fmt::format("expected budget=F with F above 0 and at most 1, got {}", given);
       },
       fmt::format("{}", fmt::join(known, "|")));
 }

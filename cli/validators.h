@@ -8,9 +8,9 @@
 
 namespace brrr::cli {
 
-// `planned` values get a message that they are not implemented yet.
-CLI::Validator one_of(const std::vector<std::string>& known,
-                      const std::vector<std::string>& planned = {});
+CLI::Validator one_of(const std::vector<std::string>& known);
+// A policy of rematerialization, or one of `further`.
+CLI::Validator remat_policy(const std::vector<std::string>& further = {});
 CLI::Validator whole_number(std::int64_t least, std::int64_t most);
 CLI::Validator at_least(std::int64_t least);
 // Finite numbers.

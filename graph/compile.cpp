@@ -14,6 +14,7 @@
 #include "brrr/graph/fusion_report.h"
 #include "brrr/graph/guards.h"
 #include "brrr/graph/program.h"
+#include "brrr/graph/rematerialize.h"
 #include "brrr/graph/signature.h"
 #include "brrr/graph/trace.h"
 #include "brrr/tensor/fail.h"
@@ -40,6 +41,7 @@ struct Entry {
   std::unique_ptr<Program> program;
   std::optional<Guards> guards;
   std::vector<HostConstant> host_constants;
+  std::optional<graph::RematReport> remat;  // under a policy
   std::int64_t calls = 0;
   int traced_again = 0, renewed = 0, replaced = 0;
   double trace_ms = 0, plan_ms = 0;
@@ -65,6 +67,8 @@ struct CompiledStep::State {
   Entry* retrace(Entry& stale, const Arguments& arguments, const StepFunction& function);
   Graph trace(std::span<const Tensor> arguments, const StepFunction& function) const;
   std::unique_ptr<Program> plan(Graph graph);
+  void fuse(Graph& graph) const;
+  graph::RematReport rematerialize(Graph& graph) const;
   void report_frozen_rates(std::vector<HostConstant> constants) const;
   std::vector<Tensor> fall_back(const Arguments& arguments, const StepFunction& function,
                                 const Fallback& fallback);
@@ -126,6 +130,22 @@ void run_pass(Graph& graph, int (*pass)(Graph&), [[maybe_unused]] const char* na
 
 }  // namespace
 
+void CompiledStep::State::fuse(Graph& graph) const {
+  graph.fast = options.rounding == Rounding::fast;
+  run_pass(graph, graph::fuse, "fuse");
+}
+
+graph::RematReport CompiledStep::State::rematerialize(Graph& graph) const {
+  graph::RematOptions remat{
+      options.remat, options.name, Program::plan_options(graph.device, program_options()), {}};
+  if (options.mode == Mode::fused) remat.fuse = [this](Graph& each) { fuse(each); };
+  graph::RematReport report = graph::rematerialize(graph, remat);
+#ifndef NDEBUG
+  graph::verify(graph, "rematerialize");
+#endif
+  return report;
+}
+
 // The program of a graph, fused where that is asked for. On the CPU its kernels are compiled here.
 // Where they cannot be, the step is fused again into kernels that are interpreted, and replayed
 // call by call if that fails as well.
@@ -133,10 +153,9 @@ std::unique_ptr<Program> CompiledStep::State::plan(Graph graph) {
   for (const bool interpreted : {false, true}) {
     if (options.mode != Mode::fused) break;
     Graph fused = graph;
-    fused.fast = options.rounding == Rounding::fast;
     fused.interpreted = interpreted;
     try {
-      run_pass(fused, graph::fuse, "fuse");
+      fuse(fused);
       graph::check_required(graph, fused, options.name);
       return std::make_unique<Program>(std::move(fused), arena, program_options());
     } catch (const OutOfMemory&) {
@@ -172,6 +191,7 @@ std::unique_ptr<Entry> CompiledStep::State::trace_and_plan(const Arguments& argu
   run_pass(graph, graph::simplify, "simplify");
   run_pass(graph, graph::merge_equal, "merge_equal");
   run_pass(graph, graph::hoist_constants, "hoist_constants");
+  if (options.remat.kind() != Remat::Kind::none) entry->remat = rematerialize(graph);
   entry->program = plan(std::move(graph));
   entry->guards.emplace(entry->program->graph());
   entry->plan_ms = milliseconds_since(traced);
@@ -361,6 +381,10 @@ CompileReport CompiledStep::report() const {
     line.arena_bytes = program.plan().arena_bytes;
     line.least_bytes = program.plan().least_bytes;
     line.kept_bytes = program.memory().kept_bytes();
+    if (entry->remat) {
+      line.calls_again = entry->remat->calls_again;
+      line.uncut_arena_bytes = entry->remat->uncut.peak_bytes;
+    }
     line.trace_ms = entry->trace_ms;
     line.plan_ms = entry->plan_ms;
     const graph::Executor::Stats stats = program.stats();
@@ -393,6 +417,7 @@ std::string CompiledStep::explain() const {
     for (const graph::SettingRead& read : state_->entries[i]->guards->settings())
       text += fmt::format("  while {} is {}\n", read.name, read.value);
     const Program& program = *state_->entries[i]->program;
+    if (state_->entries[i]->remat) text += graph::to_string(*state_->entries[i]->remat);
     const graph::Prediction& prediction = program.prediction();
     const std::string& why = prediction.ceilings->why_defaults;
     text += fmt::format("  predicted by {} ceilings{}: {}\n", name_of_origin(*prediction.ceilings),
@@ -422,6 +447,14 @@ std::string CompiledStep::graph_text(int entry, int format) const {
   return graph::to_string(state_->program(entry).graph(), static_cast<graph::Format>(format));
 }
 
+std::string CompiledStep::memory_svg(int entry) const {
+  const std::lock_guard lock(state_->mutex);
+  state_->program(entry);  // throws where there is no such entry
+  const auto& remat = state_->entries[static_cast<std::size_t>(entry)]->remat;
+  if (!remat) fail("[{}] memory_svg expected a policy of rematerialization", state_->options.name);
+  return graph::to_svg(*remat);
+}
+
 std::vector<UnfusedEdge> CompiledStep::unfused(int entry) const {
   const std::lock_guard lock(state_->mutex);
   return graph::describe_unfused(state_->program(entry).graph());
@@ -441,6 +474,18 @@ void CompiledStep::clear() {
 }  // namespace brrr::detail
 
 namespace brrr {
+
+Remat Remat::budget(double fraction) {
+  if (!(fraction > 0 && fraction <= 1))
+    fail("[Remat::budget] expected a fraction above 0 and at most 1, got {}", fraction);
+  return Remat(Kind::budget, fraction);
+}
+
+void detail::mark_for_remat(const Tensor& x, bool recomputed) {
+  if (!x.defined())
+    fail("[{}] expected tensors, got an undefined one", recomputed ? "recompute" : "save");
+  graph::Trace::mark_for_remat(x, recomputed);
+}
 
 void require_fused(const Tensor& a, const Tensor& b) {
   if (!a.defined() || !b.defined())

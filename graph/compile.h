@@ -43,6 +43,7 @@
 #include <vector>
 
 #include <brrr/graph/generated_kernel.h>
+#include <brrr/graph/remat.h>
 #include <brrr/graph/step_time.h>
 #include <brrr/graph/why_not_fused.h>
 #include <brrr/tensor/error.h>
@@ -80,7 +81,8 @@ inline Fixed<std::vector<Tensor>> fixed(std::vector<Tensor> list) { return {std:
 struct CompileOptions {
   Mode mode = Mode::graph;
   Rounding rounding = Rounding::eager;
-  std::string name = "step";  // in messages
+  Remat remat = Remat::none();  // of replayed steps
+  std::string name = "step";    // in messages
   // Combinations of shapes, numbers and settings that are kept; further ones are called eagerly.
   int most_entries = 8;
   // An eager call in place of a replay.
@@ -108,6 +110,10 @@ struct CompiledEntry {
   double trace_ms = 0, plan_ms = 0, capture_ms = 0;
   StepTime predicted;       // of a replay, made before any
   bool calibrated = false;  // by ceilings that `brrr calibrate` measured on this machine
+  // Under a policy of rematerialization: copies of calls that the backward pass runs again, and the
+  // memory of the step with every value kept.
+  int calls_again = 0;
+  std::size_t uncut_arena_bytes = 0;
 };
 
 struct CompileReport {
@@ -134,6 +140,7 @@ class CompiledStep {
   CompileReport report() const;
   std::string explain() const;
   std::string graph_text(int entry, int format) const;
+  std::string memory_svg(int entry) const;
   std::vector<UnfusedEdge> unfused(int entry) const;
   std::vector<GeneratedKernel> kernels(int entry) const;
   void clear();
@@ -299,6 +306,9 @@ class Compiled {
   std::string graph_text(int entry = 0) const { return step_->graph_text(entry, 0); }
   std::string graph_dot(int entry = 0) const { return step_->graph_text(entry, 1); }
   std::string graph_json(int entry = 0) const { return step_->graph_text(entry, 2); }
+  // Under a policy of rematerialization: the live bytes of an entry, call by call, before and
+  // after.
+  std::string memory_svg(int entry = 0) const { return step_->memory_svg(entry); }
   // The values that go from kernel to kernel through memory in a fused entry, and why they do.
   std::vector<UnfusedEdge> unfused(int entry = 0) const { return step_->unfused(entry); }
   // The kernels that were generated for a fused entry, with their source.

@@ -91,11 +91,12 @@ void Substitution::apply(Node& node) const {
   for (Value& input : node.inputs) input.buffer = by_[input.buffer];
 }
 
-void Substitution::apply_to_required(Graph& graph) const {
+void Substitution::apply_to_marks(Graph& graph) const {
   for (RequiredFusion& pair : graph.required) {
     pair.a.buffer = by_[pair.a.buffer];
     pair.b.buffer = by_[pair.b.buffer];
   }
+  for (RematMark& mark : graph.marks) mark.value.buffer = by_[mark.value.buffer];
 }
 
 int replace_nodes(Graph& graph, std::vector<Node> nodes) {

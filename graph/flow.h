@@ -73,8 +73,8 @@ class Substitution {
   explicit Substitution(const Graph& graph);
   void replace(int buffer, int by) { by_[buffer] = by; }
   void apply(Node& node) const;
-  // Pairs that are required to fuse follow the values that they name.
-  void apply_to_required(Graph& graph) const;
+  // What the user said of values follows them.
+  void apply_to_marks(Graph& graph) const;
 
  private:
   std::vector<int> by_;

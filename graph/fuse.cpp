@@ -95,7 +95,20 @@ void Fusion::add_candidates(int group, bool consumers_too) {
   each(consumers, [&](int other) { add_candidate(group, other); });
 }
 
+bool Fusion::is_made_early(int producer, int consumer) const {
+  const auto is_again = [this](const Member& m) { return graph_.nodes[at(m.node)].recomputation; };
+  const auto is_forward = [this](const Member& m) {
+    return graph_.nodes[at(m.node)].role != Role::backward;
+  };
+  return std::ranges::all_of(groups_[at(consumer)].members, is_again) &&
+         std::ranges::any_of(groups_[at(producer)].members, is_forward);
+}
+
 void Fusion::add_candidate(int producer, int consumer) {
+  if (is_made_early(producer, consumer)) {
+    why_not_[{producer, consumer}] = WhyNotFused::made_early;
+    return;
+  }
   const std::optional<Group> merged = merged_of(producer, consumer);
   const std::optional<FusedKernel> kernel = merged ? build(*merged) : std::nullopt;
   if (!kernel) {
@@ -192,6 +205,7 @@ void Fusion::merge_siblings() {
       for (std::size_t k = i + 1; k < groups.size(); ++k) {
         const int one = groups[i], other = groups[k];
         if (one == other || !is_live(one) || !is_live(other)) continue;
+        if (is_made_early(one, other) || is_made_early(other, one)) continue;
         std::optional<Group> merged = side_by_side(one, other);
         if (merged && is_independent(one, other)) replace(one, other, std::move(*merged));
       }

@@ -15,6 +15,7 @@
 #include <brrr/graph/fusion_group.h>
 #include <brrr/graph/fusion_kernel.h>
 #include <brrr/graph/fusion_reads.h>
+#include <brrr/graph/predicted_time.h>
 #include <brrr/graph/recompute.h>
 
 namespace brrr::graph {
@@ -51,8 +52,7 @@ class Fusion {
         groups_(graph.nodes.size()),
         beside_(graph.nodes.size()),
         opaque_(graph.nodes.size(), false),
-        ceilings_(
-            ceilings_of(graph.device)->for_step_over(bytes_touched(graph)).with_full_products()),
+        ceilings_(ceilings_for(graph)),
         work_(graph.nodes.size()),
         mixes_(graph.nodes.size(), false),
         version_(graph.nodes.size(), 0),
@@ -113,6 +113,10 @@ class Fusion {
   }
 
   bool is_copy(const Group& group) const;
+
+  // Whether the consumer consists of calls that run again in the backward pass, and the producer
+  // runs in the forward pass: one kernel of both would keep what the former make.
+  bool is_made_early(int producer, int consumer) const;
 
   // Calls f with every call that runs in the kernel of a group.
   template <class F>

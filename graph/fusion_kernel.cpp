@@ -254,9 +254,16 @@ int64_t flops_of(const Node& node) {
 Work work_of(const Node& node, Device device) {
   Work work;
   work.bytes = bytes_moved(node);
+  work.wide = !node.outputs.empty() && node.outputs[0].dtype == f64;
+  for (const BodySpec* body = node.body.get(); body; body = body->beside.get()) {
+    work.flops += body->flops;
+    work.product_flops += body->product_flops;
+    work.functions += body->functions;
+  }
+  if (work.product_flops > 0) work.type = product_type(node.inputs[0].dtype, device);
+  if (node.body || node.outputs.empty()) return work;
   work.flops = flops_of(node);
   work.functions = functions_of(node.call, node.outputs[0].numel());
-  work.wide = node.outputs[0].dtype == f64;
   if (op_info(node.call.op).algebra != Algebra::contraction) return work;
   work.product_flops = work.flops;
   work.type = product_type(node.inputs[0].dtype, device);

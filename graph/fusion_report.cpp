@@ -17,7 +17,7 @@ namespace brrr {
 namespace {
 
 // In the order of WhyNotFused.
-constexpr std::array<std::pair<const char*, const char*>, 20> kReasons = {{
+constexpr std::array<std::pair<const char*, const char*>, 21> kReasons = {{
     {"opaque call", "computed by a kernel of its own"},
     {"no correspondence of spaces",
      "an element of the consumer needs no single element of the producer"},
@@ -42,6 +42,7 @@ constexpr std::array<std::pair<const char*, const char*>, 20> kReasons = {{
     {"too many operands", "a kernel has a limited number of arguments"},
     {"too many values", "a kernel has a limited number of calls, numbers and values"},
     {"not profitable", "one kernel would move more bytes than the two"},
+    {"made early", "the value is computed again in the backward pass, in place of being kept"},
 }};
 
 }  // namespace

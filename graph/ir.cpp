@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "brrr/dispatch/op_info.h"
 #include "brrr/graph/flow.h"
@@ -154,11 +155,12 @@ std::string as_text(const Graph& graph) {
   const std::vector<std::string> of_constants = places_of(graph.constants);
   for (std::size_t i = 0; i < graph.constants.size(); ++i)
     text += text_of(graph, graph.constants[i], of_constants[i]);
-  const Role* role = nullptr;
+  std::string part;
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     const Node& node = graph.nodes[i];
-    if (!role || *role != node.role) text += fmt::format("{}:\n", name_of(node.role));
-    role = &node.role;
+    const std::string of = fmt::format("{}{}:\n", name_of(node.role),
+                                       node.recomputation != 0 ? ", computed again" : "");
+    if (std::exchange(part, of) != of) text += of;
     text += text_of(graph, node, places[i]);
   }
   for (const Output& output : graph.outputs)

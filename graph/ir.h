@@ -69,7 +69,7 @@ struct Node {
   CallSite site;
   const char* composite = nullptr;  // the public function, where that makes several calls
   bool intended_constants = false;  // its numbers are meant to be the same in every replay
-  int recomputation = 0;            // which recomputation of a checkpoint made it; 0: none
+  int recomputation = 0;            // which recomputation in the backward pass made it; 0: none
   int module = -1;                  // in Graph::modules; -1: none
   int number = -1;                  // its place in the trace, and that of its copies
   std::vector<int> calls;           // of a fused graph: their numbers
@@ -137,6 +137,13 @@ struct RequiredFusion {
   CallSite site;
 };
 
+// A value that the backward pass is to read from memory, or to compute again: see save.
+struct RematMark {
+  Value value;
+  bool recomputed;
+  CallSite site;
+};
+
 struct Graph {
   Device device;
   std::vector<Buffer> buffers;
@@ -150,6 +157,7 @@ struct Graph {
   std::vector<std::string> modules;                           // "mlp.layers.1"
   std::vector<Name> names;
   std::vector<RequiredFusion> required;
+  std::vector<RematMark> marks;
   std::vector<Unfused> unfused;  // of a fused graph
   bool fast = false;             // Rounding::fast
   bool interpreted = false;      // its kernels are: no coordinates, no elements at computed places

@@ -60,7 +60,7 @@ int merge_equal(Graph& graph) {
       substitution.replace(node.outputs[k].buffer, found->second[k].buffer);
     return !is_new;
   });
-  substitution.apply_to_required(graph);
+  substitution.apply_to_marks(graph);
   return removed;
 }
 

@@ -24,9 +24,7 @@ Program::Program(Graph graph, std::shared_ptr<Arena> arena, const ProgramOptions
     : graph_(std::move(graph)) {
   const OpScope scope("compile");
   const bool on_cuda = graph_.device.is_cuda();
-  plan_ = make_plan(
-      graph_,
-      {.inputs_in_arena = on_cuda, .outputs_in_arena = on_cuda, .lanes = options.lanes && on_cuda});
+  plan_ = make_plan(graph_, plan_options(graph_.device, options));
   memory_ = std::make_unique<Memory>(graph_, plan_, std::move(arena));
   lowered_ = lower(graph_, plan_, *memory_);
   prediction_ = predict(lowered_.launches, plan_, graph_.device, memory_touched());

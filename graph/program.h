@@ -22,6 +22,13 @@ Tensor part_of(const Tensor& argument, const Value& value);
 
 class Program {
  public:
+  // How a program on this device is planned.
+  static PlanOptions plan_options(Device device, const ProgramOptions& options) {
+    const bool on_cuda = device.is_cuda();
+    return {
+        .inputs_in_arena = on_cuda, .outputs_in_arena = on_cuda, .lanes = options.lanes && on_cuda};
+  }
+
   Program(Graph graph, std::shared_ptr<Arena> arena, const ProgramOptions& options);
   ~Program();
   Program(const Program&) = delete;

@@ -36,7 +36,7 @@ int simplify(Graph& graph) {
     if (redundant) substitution.replace(node.outputs[0].buffer, in->buffer);
     return redundant;
   });
-  substitution.apply_to_required(graph);
+  substitution.apply_to_marks(graph);
   return removed;
 }
 

@@ -143,18 +143,26 @@ void Trace::names(const Tensor& x, const std::string& name) {
     known.emplace_back(extent_of(region_of(x)), name);
 }
 
+void Trace::require_made(const char* function, const Tensor& x) const {
+  const Storage* storage = x.impl()->storage;
+  if (is_placeholder(storage) && serial_of(storage) == serial_) return;
+  refuse(function, fmt::format("expected tensors that the step makes, got {}", x.describe()));
+}
+
 void Trace::require_fused(const Tensor& a, const Tensor& b) {
   Trace* const trace = current();
   if (!trace) return;
-  for (const Tensor* x : {&a, &b}) {
-    if (!is_placeholder(x->impl()->storage) || serial_of(x->impl()->storage) != trace->serial_) {
-      trace->refuse("require_fused",
-                    fmt::format("expected tensors that the step makes, got {}", x->describe()));
-    }
-  }
+  for (const Tensor* x : {&a, &b}) trace->require_made("require_fused", *x);
   trace->graph_.required.push_back({trace->value_of(a), trace->value_of(b),
                                     static_cast<int>(trace->graph_.nodes.size()),
                                     CallSite::here()});
+}
+
+void Trace::mark_for_remat(const Tensor& x, bool recomputed) {
+  Trace* const trace = current();
+  if (!trace) return;
+  trace->require_made(recomputed ? "recompute" : "save", x);
+  trace->graph_.marks.push_back({trace->value_of(x), recomputed, CallSite::here()});
 }
 
 Tensor Trace::make(DType dtype, std::span<const std::int64_t> shape, Device device,

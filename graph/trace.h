@@ -43,6 +43,7 @@ class Trace final : public TraceListener {
   void names(const Tensor& x, const std::string& name) override;
   // Writes down that one kernel must make both, where the step is fused. No trace: does nothing.
   static void require_fused(const Tensor& a, const Tensor& b);
+  static void mark_for_remat(const Tensor& x, bool recomputed);
 
  private:
   struct Write {
@@ -51,6 +52,7 @@ class Trace final : public TraceListener {
   };
 
   void note(Call& call, Tensor* outputs);
+  void require_made(const char* function, const Tensor& x) const;
   void require_known(const Call& call, const Tensor& x) const;
   void require_order(const Call& call) const;
   int buffer_of(const Tensor& x);

@@ -27,6 +27,7 @@ enum class WhyNotFused : std::uint8_t {
   too_many_operands,
   too_many_values,  // calls, scalars or values in one kernel
   not_profitable,   // the kernel would move more bytes than the two
+  made_early,       // rematerialization computes the consumer again, later than the producer
 };
 
 // "no correspondence of spaces", as explain() says it.

@@ -46,6 +46,24 @@ foreach(model mlp transformer)
   endforeach()
 endforeach()
 
+# The policies of rematerialization side by side.
+json(rows ${mlp} --steps 4 --remat all)
+expect(agree ON)
+string(JSON count LENGTH "${found}")
+if(NOT count EQUAL 7)
+  message(FATAL_ERROR "expected seven rows, got ${count} in ${out}")
+endif()
+expect(rows 0 remat none)
+expect(rows 2 remat mincut)
+expect(rows 6 mode fused)
+expect(rows 6 remat full)
+call(0 ${mlp} --steps 2 --remat all)
+foreach(word "\neager " "\ngraph " "\ngraph mincut " "\nfused full ")
+  if(NOT out MATCHES "${word}")
+    message(FATAL_ERROR "expected '${word}' in\n${out}")
+  endif()
+endforeach()
+
 call(0 ${mlp} --steps 4)
 foreach(word "eager, graph, fused agree bit for bit over 4 steps" "\neager" "\ngraph" "\nfused" "predicted" "speed-up"
     "\npredicted +eager: [a-z]+ \\([0-9]+ %\\), graph: [a-z]+ \\([0-9]+ %\\), fused: [^\n]*; by (default|this machine's) ceilings" "kernels" "moved"

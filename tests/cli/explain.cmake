@@ -52,5 +52,15 @@ json(nodes explain transformer --device cpu --batch 2 --width 16 --layers 2 --he
 expect(device cpu)
 expect(nodes 0 role forward)
 
+call(0 ${mlp} --remat full)
+if(NOT out MATCHES "rematerialization, full: [0-9]+ calls run again" OR NOT out MATCHES "live bytes by call, now:")
+  message(FATAL_ERROR "expected what is computed again, got\n${out}")
+endif()
+call(0 ${mlp} --remat full --svg)
+if(NOT out MATCHES "^<svg " OR NOT out MATCHES "full: [0-9]+ bytes")
+  message(FATAL_ERROR "expected a picture of the memory, got\n${out}")
+endif()
+refused(2 "svg|dot" ${mlp} --svg --dot)
+
 refused(2 "subcommand|mlp" explain)
 refused(2 "heads.*width" explain transformer --width 16 --heads 3)

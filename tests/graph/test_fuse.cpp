@@ -39,6 +39,12 @@ TEST_CASE("random programs have eager's bits when they are fused", "[fuse]") {
   check_random_programs(cpu, 60, Mode::fused);
 }
 
+TEST_CASE("random programs have eager's bits when they are fused and computed again",
+          "[fuse][remat]") {
+  const EnvironmentVariable compiled("BRRR_CPU_KERNELS", "compiled");
+  check_random_programs(cpu, 40, Mode::fused, true);
+}
+
 TEST_CASE("interpreted kernels give what eager ops do", "[fuse]") {
   const EnvironmentVariable interpreted("BRRR_CPU_KERNELS", "interpreted");
   check_interpreted_programs();

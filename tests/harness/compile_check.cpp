@@ -25,10 +25,11 @@ struct Record {
   std::string drawn;                                    // what the generator gives afterwards
 };
 
-Record record(const MakeWorld& make, int calls, Mode mode) {
+Record record(const MakeWorld& make, int calls, Mode mode, Remat remat) {
   manual_seed(20);
   const World world = make();
   auto step = compile(world.step, {.mode = mode,
+                                   .remat = remat,
                                    .name = "tested",
                                    .fallback = OnFallback::refuse,
                                    .frozen_rate = OnFrozenRate::ignore});
@@ -61,9 +62,9 @@ std::string first_difference(const char* what, const std::vector<std::vector<std
 
 }  // namespace
 
-std::string difference_from_eager(const MakeWorld& make, int calls, Mode mode) {
-  const Record eager = record(make, calls, Mode::eager);
-  const Record graph = record(make, calls, mode);
+std::string difference_from_eager(const MakeWorld& make, int calls, Mode mode, Remat remat) {
+  const Record eager = record(make, calls, Mode::eager, Remat::none());
+  const Record graph = record(make, calls, mode, remat);
   if (std::string text = first_difference("result", eager.results, graph.results); !text.empty())
     return text;
   if (std::string text = first_difference("seen", eager.seen, graph.seen); !text.empty())

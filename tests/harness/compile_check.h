@@ -28,7 +28,8 @@ using MakeWorld = std::function<World()>;
 
 // "" if `calls` calls give the same bits in both modes, else the first difference. The graph must
 // be replayed: a fallback is a difference.
-std::string difference_from_eager(const MakeWorld& make, int calls = 4, Mode mode = Mode::graph);
+std::string difference_from_eager(const MakeWorld& make, int calls = 4, Mode mode = Mode::graph,
+                                  Remat remat = Remat::none());
 
 // A function of captured tensors and arguments. Both are compared after each call, with the
 // gradients.

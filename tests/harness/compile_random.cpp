@@ -6,6 +6,7 @@
 
 #include "brrr/autograd/node.h"
 #include "brrr/graph/program.h"
+#include "brrr/graph/rematerialize.h"
 #include "brrr/graph/trace.h"
 #include "tests/harness/catch.h"
 #include "tests/harness/compile_check.h"
@@ -22,6 +23,7 @@ constexpr int kCalls = 3;
 struct Choices {
   Device device;
   Mode mode = Mode::graph;
+  bool rematerialized = false;
   DType dtype = f32;
   std::set<std::size_t> captured;  // the inputs that are; the others are arguments
   std::vector<Layout> layouts;     // of the inputs
@@ -202,7 +204,28 @@ std::string problem_with_compile(const Choices& choices, const Program& program)
         };
         return world;
       },
-      kCalls, choices.mode);
+      kCalls, choices.mode,
+      !choices.rematerialized ? Remat::none()
+      : program.seed % 2 == 0 ? Remat::full()
+                              : Remat::min_cut());
+}
+
+// With values of the forward pass computed again, drawn among those that can be, in segments that
+// are drawn as well.
+graph::Graph rematerialized(const graph::Graph& graph, std::uint64_t seed) {
+  const graph::Partition partition(graph, false, "random");
+  std::vector<bool> again(graph.nodes.size());
+  for (std::size_t i = 0; i < again.size(); ++i) {
+    const int call = static_cast<int>(i);
+    again[i] = partition.is_forward(call) && !partition.obstacle(call) && mixed(seed, i) % 4 != 0;
+  }
+  graph::Graph result =
+      compute_again(graph, partition, again, partition.segments(1 + static_cast<int>(seed % 4)))
+          .graph;
+  verify(result, "compute_again");
+  if (merge_equal(result) != 0) fail("merge_equal undid a recomputation");
+  if (remove_dead(result) != 0) fail("a copy is left that nobody reads");
+  return result;
 }
 
 // One call, traced, with all passes, by each kind of plan.
@@ -231,6 +254,7 @@ std::string problem_with_plans(const Choices& choices, const Program& program) {
       verify(graph, "remove_dead");
       hoist_constants(graph);
       verify(graph, "hoist_constants");
+      if (choices.rematerialized) graph = rematerialized(graph, program.seed);
       const graph::Plan plan = make_plan(graph, options);
       if (std::string problem = problem_of_plan(graph, options, plan); !problem.empty())
         return problem;
@@ -279,9 +303,11 @@ std::string text_of(const Choices& choices, const Program& program) {
 
 }  // namespace
 
-RandomOutcome run_random_program(std::uint64_t seed, Device device, bool with_text, Mode mode) {
+RandomOutcome run_random_program(std::uint64_t seed, Device device, bool with_text, Mode mode,
+                                 bool rematerialized) {
   Choices choices = choices_of(seed, device);
   choices.mode = mode;
+  choices.rematerialized = rematerialized;
   const Program& program = choices.program;
   RandomOutcome outcome;
   outcome.steps = static_cast<long>(program.steps.size());
@@ -297,7 +323,7 @@ RandomOutcome run_random_program(std::uint64_t seed, Device device, bool with_te
   return outcome;
 }
 
-void check_random_programs(Device device, std::uint64_t usual, Mode mode) {
+void check_random_programs(Device device, std::uint64_t usual, Mode mode, bool rematerialized) {
   const char* seed_asked = std::getenv("BRRR_SEED");
   const char* count_asked = std::getenv("BRRR_PROGRAMS");
   const std::uint64_t first = seed_asked ? std::strtoull(seed_asked, nullptr, 10) : 1;
@@ -308,7 +334,7 @@ void check_random_programs(Device device, std::uint64_t usual, Mode mode) {
   long steps = 0, failed = 0, refused = 0, with_gradients = 0, with_writes = 0;
   for (std::uint64_t seed = first; seed < first + count && failed < 5; ++seed) {
     if (!seed_asked && !in_this_part(std::to_string(seed))) continue;
-    const RandomOutcome outcome = run_random_program(seed, device, printed, mode);
+    const RandomOutcome outcome = run_random_program(seed, device, printed, mode, rematerialized);
     steps += outcome.steps;
     with_gradients += outcome.gradients;
     with_writes += outcome.writes;

@@ -19,11 +19,14 @@ struct RandomOutcome {
   bool gradients = false, writes = false;
 };
 RandomOutcome run_random_program(std::uint64_t seed, Device device, bool with_text = false,
-                                 Mode mode = Mode::graph);
+                                 Mode mode = Mode::graph, bool rematerialized = false);
 
 // Checks random programs: BRRR_SEED=n one seed, whose program is printed; BRRR_PROGRAMS=n so many,
 // from that seed on if there is one; otherwise `usual`. Prints the
 // number of each kind.
-void check_random_programs(Device device, std::uint64_t usual, Mode mode = Mode::graph);
+// `rematerialized`: under policies that differ from seed to seed, and calls in random order with
+// any set of values computed again.
+void check_random_programs(Device device, std::uint64_t usual, Mode mode = Mode::graph,
+                           bool rematerialized = false);
 
 }  // namespace brrr::test

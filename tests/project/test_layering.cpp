@@ -166,6 +166,7 @@ TEST_CASE("brrr.h includes the public headers and no others", "[layering]") {
       "dispatch/setting.h",
       "graph/compile.h",
       "graph/generated_kernel.h",
+      "graph/remat.h",
       "graph/step_time.h",
       "graph/why_not_fused.h",
       "io/dlpack.h",

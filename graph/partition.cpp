@@ -1,0 +1,214 @@
+#include "brrr/graph/partition.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "brrr/dispatch/op_info.h"
+#include "brrr/graph/fusion_group.h"
+#include "brrr/graph/min_cut.h"
+#include "brrr/tensor/fail.h"
+
+namespace brrr::graph {
+namespace {
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+}  // namespace
+
+Partition::Partition(const Graph& graph, bool fused, const std::string& name)
+    : graph_(graph),
+      flow_(graph),
+      fused_(fused),
+      ceilings_(ceilings_for(graph)),
+      calls_(graph.nodes.size()) {
+  const int count = static_cast<int>(graph.nodes.size());
+  for (int i = 0; i < count; ++i) of(i).is_forward = graph.nodes[at(i)].role != Role::backward;
+  for (int i = count; i-- > 0;) find_readers(i);
+  for (int i = 0; i < count; ++i) {
+    if (!of(i).is_forward) continue;
+    of(i).obstacle = find_obstacle(i);
+    find_costs(i);
+  }
+  for (int i = 0; i < count; ++i) {
+    if (feeds_backward(i)) time_ += time_of(graph.nodes[at(i)], graph.device, ceilings_);
+  }
+  apply_marks(name);
+}
+
+void Partition::find_readers(int call) {
+  Facts& facts = of(call);
+  const Node& node = graph_.nodes[at(call)];
+  facts.makes = facts.is_forward && !node.outputs.empty();
+  for (const Value& output : node.outputs) {
+    facts.makes &= flow_.is_intermediate(output.buffer);
+    for (const int reader : flow_.readers(output.buffer)) {
+      if (reader <= call) continue;
+      int& last = of(reader).is_forward ? facts.last_forward : facts.last_backward;
+      last = std::max(last, reader);
+      facts.until = std::max(facts.until, of(reader).is_forward ? of(reader).until : reader);
+    }
+  }
+}
+
+const char* Partition::find_obstacle(int call) const {
+  const Node& node = graph_.nodes[at(call)];
+  const Facts& facts = of(call);
+  if (!facts.makes) return "the step hands it out, or writes to it in place";
+  if (!is_pure(node)) return "its call does more than to give its results";
+  if (facts.last_forward > facts.last_backward && facts.last_backward >= 0)
+    return "it is read after the backward pass, too";
+  for (const Value& output : node.outputs) {
+    if (!is_whole(graph_, output)) return "its call writes to a part of its memory";
+    for (const int reader : flow_.readers(output.buffer)) {
+      if (graph_.nodes[at(reader)].recomputation != 0) return "a checkpoint starts from it";
+    }
+  }
+  for (const Value& input : node.inputs) {
+    if (facts.until >= 0 &&
+        flow_.version(input.buffer, call) != flow_.version(input.buffer, facts.until))
+      return "what it is computed from is written to before the backward pass reads it";
+    const int maker = flow_.producer(input.buffer);
+    if (graph_.is_temporary(input.buffer) && maker >= 0 && !of(maker).is_forward)
+      return "it is computed from values of a backward pass";
+  }
+  return nullptr;
+}
+
+bool Partition::is_fusable(int call) const {
+  const Node& node = graph_.nodes[at(call)];
+  return fused_ && graph::is_fusable(node) && op_info(node.call.op).algebra != Algebra::contraction;
+}
+
+// A pointwise call that runs again in the kernel of its reader moves no bytes. A value that a
+// kernel of its own makes or reads in the forward pass is in memory anyway.
+void Partition::find_costs(int call) {
+  Facts& facts = of(call);
+  const Node& node = graph_.nodes[at(call)];
+  const bool in_reader = is_fusable(call) && op_info(node.call.op).kind != OpKind::reduction;
+  facts.again = 1 + (in_reader ? time_to_compute(node, graph_.device, ceilings_)
+                               : time_of(node, graph_.device, ceilings_));
+  facts.chain = facts.obstacle ? 0 : facts.again;
+  for (const Value& input : node.inputs) {
+    const int maker = graph_.is_temporary(input.buffer) ? flow_.producer(input.buffer) : -1;
+    if (maker >= 0 && !facts.obstacle)
+      facts.chain = std::min(facts.chain + of(maker).chain, std::int64_t{1} << 60);
+  }
+  if (!facts.makes) return;
+  bool is_stored = !is_fusable(call);
+  for (const Value& output : node.outputs) {
+    facts.bytes += static_cast<std::int64_t>(graph_.buffers[at(output.buffer)].bytes);
+    for (const int reader : flow_.readers(output.buffer))
+      is_stored |= of(reader).is_forward && !is_fusable(reader);
+  }
+  if (fused_) facts.keep = time_to_move(facts.bytes * (is_stored ? 1 : 2), ceilings_);
+}
+
+void Partition::apply_marks(const std::string& name) {
+  for (const RematMark& mark : graph_.marks) {
+    const auto refuse = [&](const char* why) {
+      fail("[{}] {} expected a value that the backward pass can {}, got {}: {} (at {})", name,
+           mark.recomputed ? "recompute" : "save", mark.recomputed ? "compute again" : "read",
+           describe(graph_, mark.value), why, describe(mark.site));
+    };
+    const int maker = flow_.producer(mark.value.buffer);
+    if (graph_.buffers[at(mark.value.buffer)].kind == Buffer::Kind::constant) continue;
+    if (maker < 0) refuse("no single call of the step makes it");
+    if (!of(maker).is_forward) refuse("it is made in the backward pass");
+    if (mark.recomputed && of(maker).obstacle) refuse(of(maker).obstacle);
+    of(maker).mark = mark.recomputed ? Mark::recompute : Mark::save;
+  }
+}
+
+std::vector<std::int64_t> Partition::rates() const {
+  std::vector<std::int64_t> rates;
+  for (const Facts& facts : calls_) {
+    if (facts.makes && !facts.obstacle && facts.until >= 0 && facts.bytes > 0)
+      rates.push_back(facts.again * 1000 / facts.bytes);
+  }
+  std::ranges::sort(rates);
+  return rates;
+}
+
+std::vector<std::int64_t> Partition::widths() const {
+  std::vector<std::int64_t> widths(calls_.size() + 1);
+  for (std::size_t i = 0; i < calls_.size(); ++i) {
+    if (!calls_[i].makes || calls_[i].last_forward < 0) continue;
+    widths[i] += calls_[i].bytes;
+    widths[at(calls_[i].last_forward)] -= calls_[i].bytes;
+  }
+  for (std::size_t i = 1; i < widths.size(); ++i) widths[i] += widths[i - 1];
+  return widths;
+}
+
+std::vector<int> Partition::segments(int count) const {
+  std::vector<int> segments(calls_.size(), 0);
+  if (count == 1 || calls_.empty()) return segments;
+  std::vector<std::int64_t> made(calls_.size());  // bytes that the forward pass has made so far
+  std::int64_t total = 0;
+  for (std::size_t i = 0; i < calls_.size(); ++i)
+    made[i] = total += feeds_backward(static_cast<int>(i)) ? calls_[i].bytes + 1 : 0;
+  // The best end of each segment: few bytes, then near to equal sizes.
+  using End = std::pair<std::pair<std::int64_t, std::int64_t>, int>;
+  std::vector<End> ends(at(count) + 1, {{INT64_MAX, 0}, -1});
+  const std::vector<std::int64_t> widths = this->widths();
+  for (std::size_t i = 0; i < calls_.size(); ++i) {
+    if (!feeds_backward(static_cast<int>(i))) continue;
+    const std::int64_t nearest = (made[i] * 2 * count + total) / (2 * total);
+    const std::int64_t target = total / count * nearest;
+    ends[at(static_cast<int>(nearest))] =
+        std::min(ends[at(static_cast<int>(nearest))],
+                 {{widths[i], std::abs(made[i] - target)}, static_cast<int>(i)});
+  }
+  for (int k = 1; k < count; ++k) {
+    if (ends[at(k)].second >= 0 && ends[at(k)].second + 1 < static_cast<int>(calls_.size()))
+      ++segments[at(ends[at(k)].second) + 1];
+  }
+  for (std::size_t i = 1; i < segments.size(); ++i) segments[i] += segments[i - 1];
+  return segments;
+}
+
+// A value that goes from segment to segment is kept, unless little work makes it: a mask that every
+// layer reads.
+bool Partition::is_kept(int call, const Objective& objective,
+                        const std::vector<int>& segment) const {
+  const Facts& facts = of(call);
+  if (facts.obstacle || facts.mark == Mark::save) return true;
+  if (facts.mark == Mark::recompute) return false;
+  if (segment[at(call)] >= objective.first) return true;
+  return facts.last_forward >= 0 && segment[at(call)] != segment[at(facts.last_forward)] &&
+         facts.chain > time_ / (8 * objective.segments);
+}
+
+// Two vertices a call: an edge from the source to the first one is cut if the call runs again, the
+// edge between the two if its results are kept. What the backward pass reads leads to the sink, and
+// a call that runs again needs the results of those before it. So the capacity of a cut is the cost
+// of whole chains, up to the nearest values that are kept.
+std::vector<bool> Partition::cut(const Objective& objective) const {
+  const int count = static_cast<int>(calls_.size()), source = 2 * count, sink = source + 1;
+  const std::vector<int> segment = segments(objective.segments);
+  MinCut network(2 * count + 2);
+  for (int i = 0; i < count; ++i) {
+    const Facts& facts = of(i);
+    if (!facts.makes || !feeds_backward(i)) continue;
+    const std::int64_t again = objective.least_bytes ? 0 : facts.again;
+    const std::int64_t keep =
+        objective.least_bytes ? facts.bytes : facts.keep + facts.bytes * objective.price / 1000;
+    network.add_edge(source, 2 * i, is_kept(i, objective, segment) ? MinCut::kUnbounded : again);
+    network.add_edge(2 * i, 2 * i + 1, facts.mark == Mark::recompute ? MinCut::kUnbounded : keep);
+    if (facts.last_backward >= 0) network.add_edge(2 * i + 1, sink, MinCut::kUnbounded);
+    for (const Value& input : graph_.nodes[at(i)].inputs) {
+      const int maker = flow_.producer(input.buffer);
+      if (maker >= 0 && of(maker).makes) network.add_edge(2 * maker + 1, 2 * i, MinCut::kUnbounded);
+    }
+  }
+  // Finite: no call has two unbounded edges, since marks do not ask for what cannot run again.
+  network.run(source, sink);
+  std::vector<bool> again(calls_.size(), false);
+  for (int i = 0; i < count; ++i) {
+    const Facts& facts = of(i);
+    again[at(i)] = facts.makes && feeds_backward(i) && !network.is_on_source_side(2 * i);
+  }
+  return again;
+}
+
+}  // namespace brrr::graph

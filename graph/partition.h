@@ -1,0 +1,82 @@
+// The forward pass of a traced graph as rematerialization sees it: which calls may run again in the
+// backward pass, what that and keeping their results costs, and the minimum cut of both.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <brrr/graph/flow.h>
+#include <brrr/graph/ir.h>
+#include <brrr/graph/predicted_time.h>
+
+namespace brrr::graph {
+
+class Partition {
+ public:
+  // `fused`: kernels of many calls will run the graph. `name`: of the step.
+  Partition(const Graph& graph, bool fused, const std::string& name);
+
+  // What a cut minimizes.
+  struct Objective {
+    int segments = 1;          // of the forward pass; values that go from one to the next are kept
+    int first = 1;             // the segments from the beginning in which calls may run again
+    std::int64_t price = 0;    // of a byte that is kept, in femtoseconds
+    bool least_bytes = false;  // the bytes that are kept, at any cost
+  };
+  // Of each call whether it runs again in the backward pass.
+  std::vector<bool> cut(const Objective& objective) const;
+
+  // The segment of each call. Segments make equal numbers of bytes, about, and end where the fewest
+  // go on.
+  std::vector<int> segments(int count) const;
+
+  const Flow& flow() const { return flow_; }
+  bool is_forward(int call) const { return of(call).is_forward; }
+  // Whether the backward pass reads what the call makes and nobody else gets.
+  bool is_saved(int call) const { return of(call).makes && of(call).last_backward >= 0; }
+  // Why a call cannot run again; null: it can.
+  const char* obstacle(int call) const { return of(call).obstacle; }
+  std::int64_t bytes(int call) const { return of(call).bytes; }  // of its results
+  // The picoseconds that it takes again, and those of memory traffic that it takes to keep them.
+  std::int64_t time_again(int call) const { return of(call).again; }
+  std::int64_t time_to_keep(int call) const { return of(call).keep; }
+  // For prices that separate cheap calls from others: the femtoseconds again for a byte of the
+  // calls that can run again, ascending.
+  std::vector<std::int64_t> rates() const;
+
+ private:
+  enum class Mark : std::uint8_t { none, save, recompute };
+  struct Facts {
+    bool is_forward = false;
+    bool makes = false;  // all results are temporaries that one call writes and nobody else gets
+    const char* obstacle = nullptr;
+    Mark mark = Mark::none;
+    int last_forward = -1, last_backward = -1;  // readers
+    int until = -1;  // the last call of the backward pass that depends on the results
+    std::int64_t bytes = 0, again = 0, keep = 0;  // `keep`: picoseconds of memory traffic
+    std::int64_t chain = 0;  // picoseconds again with all that the call depends on
+  };
+
+  const Facts& of(int call) const { return calls_[static_cast<std::size_t>(call)]; }
+  // Whether the backward pass depends on a call of the forward pass.
+  bool feeds_backward(int call) const { return of(call).is_forward && of(call).until >= 0; }
+  Facts& of(int call) { return calls_[static_cast<std::size_t>(call)]; }
+  void find_readers(int call);
+  void find_costs(int call);
+  const char* find_obstacle(int call) const;
+  bool is_fusable(int call) const;
+  void apply_marks(const std::string& name);
+  bool is_kept(int call, const Objective& objective, const std::vector<int>& segment) const;
+  // Of each call the bytes of the forward pass that later forward calls read.
+  std::vector<std::int64_t> widths() const;
+
+  const Graph& graph_;
+  Flow flow_;
+  bool fused_;
+  Ceilings ceilings_;
+  std::vector<Facts> calls_;
+  std::int64_t time_ = 0;  // of the calls of the forward pass, in picoseconds
+};
+
+}  // namespace brrr::graph

@@ -1,0 +1,22 @@
+// The time of calls of a graph that is not lowered yet, one after another, by the ceilings of its
+// device.
+#pragma once
+
+#include <cstdint>
+
+#include <brrr/graph/ceilings.h>
+#include <brrr/graph/ir.h>
+
+namespace brrr::graph {
+
+// Those of the graph's device, for the memory that the step touches.
+Ceilings ceilings_for(const Graph& graph);
+
+// In picoseconds.
+std::int64_t time_to_move(std::int64_t bytes, const Ceilings& ceilings);
+// The arithmetic of a call alone, and all of it.
+std::int64_t time_to_compute(const Node& node, Device device, const Ceilings& ceilings);
+std::int64_t time_of(const Node& node, Device device, const Ceilings& ceilings);
+std::int64_t time_of(const Graph& graph, const Ceilings& ceilings);
+
+}  // namespace brrr::graph

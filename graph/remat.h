@@ -1,0 +1,58 @@
+// Which values of the forward pass a compiled step keeps for its backward pass, and which it
+// computes again there (docs/graph.md, Rematerialization).
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+
+#include <brrr/tensor/tensor.h>
+
+namespace brrr {
+
+// A policy of rematerialization. Gradients keep their bits under every policy in graph mode, and on
+// the CPU in fused steps as well.
+class Remat {
+ public:
+  enum class Kind : std::uint8_t { none, min_cut, full, budget };
+
+  // Every value that the backward pass reads is kept.
+  static constexpr Remat none() { return Remat(Kind::none, 1); }
+  // The fastest step by prediction, and of those within 1 % of it the one with the least memory; no
+  // more than with every value kept. Calls one by one are fastest with nothing computed again:
+  // what this saves it saves in fused steps.
+  static constexpr Remat min_cut() { return Remat(Kind::min_cut, 1); }
+  // The least memory: about the inputs of segments of the forward pass are kept.
+  static constexpr Remat full() { return Remat(Kind::full, 1); }
+  // The fastest step by prediction whose planned memory (CompiledEntry::arena_bytes) is at most
+  // this fraction of what it is with every value kept, in (0, 1]. Where there is none, compiling
+  // the step throws an Error that names the least fraction.
+  static Remat budget(double fraction);
+
+  constexpr Kind kind() const { return kind_; }
+  constexpr double fraction() const { return fraction_; }
+
+ private:
+  constexpr Remat(Kind kind, double fraction) : kind_(kind), fraction_(fraction) {}
+
+  Kind kind_;
+  double fraction_;
+};
+
+namespace detail {
+void mark_for_remat(const Tensor& x, bool recomputed);
+}
+
+// In a function that is compiled with a policy: the backward pass reads these values as the forward
+// pass computed them, or computes them again. A value that cannot be computed again is an Error
+// when the step is compiled. Without a policy, and outside of a compiled function, marks do
+// nothing.
+template <class... T>
+void save(const T&... values) requires(std::same_as<T, Tensor>&&...) {
+  (detail::mark_for_remat(values, false), ...);
+}
+template <class... T>
+void recompute(const T&... values) requires(std::same_as<T, Tensor>&&...) {
+  (detail::mark_for_remat(values, true), ...);
+}
+
+}  // namespace brrr

@@ -1,0 +1,255 @@
+// Owns the policies.
+//
+// Candidates are minimum cuts (graph/partition.h) of several prices of a kept byte, over several
+// numbers of segments. Each is rewritten, fused and planned, so that its memory is that of the step
+// and not an estimate; a policy takes one of them. The candidates do not depend on the budget, so a
+// larger one never needs more time.
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <set>
+
+#include "brrr/dispatch/op_info.h"
+#include "brrr/graph/rematerialize.h"
+#include "brrr/tensor/fail.h"
+
+namespace brrr::graph {
+namespace {
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+// Bytes of the arena in use at each call.
+std::vector<std::size_t> live_bytes(const Graph& graph, const PlanOptions& options,
+                                    const Plan& plan) {
+  std::vector<std::int64_t> change(graph.nodes.size() + 1);
+  const std::vector<LiveRange> ranges = live_ranges(graph, options, Flow(graph), plan);
+  const int end = static_cast<int>(graph.nodes.size());
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    if (plan.arena_offset[i] < 0 || ranges[i].last < ranges[i].first) continue;
+    const auto bytes = static_cast<std::int64_t>(aligned(graph.buffers[i].bytes));
+    change[at(std::max(ranges[i].first, 0))] += bytes;
+    change[at(std::min(ranges[i].last + 1, end))] -= bytes;
+  }
+  std::vector<std::size_t> live(graph.nodes.size());
+  std::int64_t now = 0;
+  for (std::size_t i = 0; i < live.size(); ++i)
+    live[i] = static_cast<std::size_t>(now += change[i]);
+  return live;
+}
+
+// The candidates of a graph, and what a policy takes of them.
+class Search {
+ public:
+  Search(const Graph& graph, const RematOptions& options)
+      : graph_(graph),
+        options_(options),
+        ceilings_(ceilings_for(graph)),
+        partition_(graph, static_cast<bool>(options.fuse), options.name) {}
+
+  Rewritten run(RematReport& report) {
+    report.uncut = simulate(graph_);
+    std::vector<Candidate> candidates = find_candidates();
+    if (options_.fuse) {
+      keep_best(candidates);
+      for (Candidate& each : candidates) {
+        const Simulation simulation = simulate(rewritten(each).graph);
+        each.picoseconds = simulation.picoseconds;
+        each.peak_bytes = simulation.peak_bytes;
+      }
+    }
+    Rewritten chosen = rewritten(choice_of(candidates, report.uncut.peak_bytes));
+    report.chosen = simulate(chosen.graph);
+    return chosen;
+  }
+
+  const Partition& partition() const { return partition_; }
+
+ private:
+  struct Candidate {
+    std::vector<bool> again;  // of each call
+    int segments = 1;
+    std::int64_t picoseconds = 0;
+    std::size_t peak_bytes = 0;
+  };
+
+  // Cuts for powers of two as numbers of segments, each by several prices of a kept byte, in all of
+  // the segments or in the first of them alone; and by the bytes kept, whatever that costs, unless
+  // the fastest step is asked for.
+  std::vector<Partition::Objective> objectives() const {
+    const bool is_fastest = options_.policy.kind() == Remat::Kind::min_cut;
+    const std::vector<std::int64_t> rates = partition_.rates();
+    std::vector<std::int64_t> prices = {0};
+    for (std::size_t quarter = 1; quarter < 4 && !rates.empty(); ++quarter)
+      prices.push_back(2 * rates[rates.size() * quarter / 4]);
+    std::vector<Partition::Objective> all;
+    const int most = std::clamp(static_cast<int>(rates.size() / 2), 1, 64);
+    for (int segments = 1; segments <= most; segments *= 2) {
+      // The backward pass reads the last segment at once: it may as well be kept.
+      for (const int first :
+           std::set{segments / 4, segments / 2, segments * 3 / 4, segments - 1, segments}) {
+        if (first == 0) continue;
+        for (const std::int64_t price : prices) all.push_back({segments, first, price, false});
+        if (!is_fastest) all.push_back({segments, first, 0, true});
+      }
+    }
+    return all;
+  }
+
+  // Each candidate once, that of the marks alone first, with the memory of the calls one by one.
+  std::vector<Candidate> find_candidates() const {
+    constexpr std::size_t kMostCalls = 200'000, kFewest = 12;  // of all candidates
+    std::vector<Partition::Objective> all = objectives();
+    const std::size_t most = std::max(kFewest, kMostCalls / (graph_.nodes.size() + 1));
+    std::vector<Candidate> candidates(1);
+    candidates[0].again = partition_.cut({.first = 0});
+    std::set<std::pair<std::vector<bool>, int>> known = {{candidates[0].again, 1}};
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      // The last ones of a long list first: they save the most memory.
+      if (all.size() > most && (all.size() - 1 - i) * most % all.size() >= most) continue;
+      Candidate each{partition_.cut(all[i]), all[i].segments};
+      if (std::ranges::count(each.again, true) == 0) continue;
+      if (known.emplace(each.again, each.segments).second) candidates.push_back(std::move(each));
+    }
+    for (Candidate& each : candidates) estimate(each);
+    return candidates;
+  }
+
+  // Of calls one by one this is the simulation; of fused calls the time is that of the cut.
+  void estimate(Candidate& candidate) const {
+    const auto [graph, again] = rewritten(candidate);
+    candidate.peak_bytes = make_plan(graph, options_.plan).arena_bytes;
+    candidate.picoseconds = options_.fuse ? 0 : time_of(graph, ceilings_);
+    if (!options_.fuse) return;
+    for (const int call : again) candidate.picoseconds += partition_.time_again(call);
+    for (std::size_t i = 0; i < candidate.again.size(); ++i) {
+      if (!candidate.again[i] && partition_.is_saved(static_cast<int>(i)))
+        candidate.picoseconds += partition_.time_to_keep(static_cast<int>(i));
+    }
+  }
+
+  // The first one, and at most so many others that none beats in both time and memory.
+  static void keep_best(std::vector<Candidate>& candidates) {
+    constexpr std::size_t kMost = 12;
+    std::ranges::stable_sort(candidates.begin() + 1, candidates.end(), {}, [](const Candidate& c) {
+      return std::pair(c.picoseconds, c.peak_bytes);
+    });
+    std::vector<Candidate> best;
+    for (Candidate& each : std::span(candidates).subspan(1)) {
+      if (best.empty() || each.peak_bytes < best.back().peak_bytes) best.push_back(std::move(each));
+    }
+    candidates.resize(1);
+    const std::size_t count = std::min(best.size(), kMost);
+    for (std::size_t i = 1; i <= count; ++i)
+      candidates.push_back(std::move(best[i * best.size() / count - 1]));
+  }
+
+  // The predictions of two steps that differ by less than a hundredth count as equal where no
+  // budget is given.
+  const Candidate& choice_of(const std::vector<Candidate>& candidates, std::size_t uncut) const {
+    const Remat& policy = options_.policy;
+    auto limit = static_cast<std::size_t>(static_cast<double>(uncut) * policy.fraction());
+    if (policy.kind() != Remat::Kind::budget)
+      limit = std::max(limit, candidates[0].peak_bytes);  // marks may need more
+    const auto fits = [&](const Candidate& each) { return each.peak_bytes <= limit; };
+    std::int64_t fastest = INT64_MAX;
+    std::size_t least = SIZE_MAX;
+    for (const Candidate& each : candidates) {
+      least = std::min(least, each.peak_bytes);
+      if (fits(each)) fastest = std::min(fastest, each.picoseconds);
+    }
+    if (least > limit) {
+      fail(
+          "[{}] expected a budget that the step can meet, got {}: of {} bytes with every value "
+          "kept it needs at least {}, a fraction of {:.3f}",
+          options_.name, policy.fraction(), uncut, least,
+          std::ceil(static_cast<double>(least) * 1000 / static_cast<double>(uncut)) / 1000);
+    }
+    const std::int64_t slowest = policy.kind() == Remat::Kind::full     ? INT64_MAX
+                                 : policy.kind() == Remat::Kind::budget ? fastest
+                                                                        : fastest / 100 * 101;
+    const Candidate* best = nullptr;
+    for (const Candidate& each : candidates) {
+      if (!fits(each) || each.picoseconds > slowest) continue;
+      if (!best || std::pair(each.peak_bytes, each.picoseconds) <
+                       std::pair(best->peak_bytes, best->picoseconds))
+        best = &each;
+    }
+    return *best;
+  }
+
+  Rewritten rewritten(const Candidate& candidate) const {
+    return compute_again(graph_, partition_, candidate.again,
+                         partition_.segments(candidate.segments));
+  }
+
+  Simulation simulate(const Graph& graph) const {
+    std::optional<Graph> fused;
+    if (options_.fuse) options_.fuse(fused.emplace(graph));
+    const Graph& run = fused ? *fused : graph;
+    const Plan plan = make_plan(run, options_.plan);
+    Simulation simulation{
+        time_of(run, ceilings_), plan.arena_bytes, live_bytes(run, options_.plan, plan), {}};
+    const int peak =
+        static_cast<int>(std::ranges::max_element(simulation.live) - simulation.live.begin());
+    const Flow flow(run);
+    for (int buffer = 0; buffer < static_cast<int>(run.buffers.size()); ++buffer) {
+      const auto writers = flow.writers(buffer);
+      if (!writers.empty() && writers.front() <= peak && peak <= flow.last_use(buffer))
+        simulation.at_peak.insert(buffer);
+    }
+    return simulation;
+  }
+
+  const Graph& graph_;
+  const RematOptions& options_;
+  const Ceilings ceilings_;
+  const Partition partition_;
+};
+
+// The values that the backward pass read before and reads now, and those that it computes again.
+std::vector<RematValue> describe_values(const Graph& graph, const Partition& partition,
+                                        const Rewritten& chosen, const std::set<int>& at_peak) {
+  const std::set<int> again(chosen.again.begin(), chosen.again.end());
+  std::set<int> read;  // buffers
+  for (const Node& node : chosen.graph.nodes) {
+    if (node.role != Role::backward) continue;
+    for (const Value& input : node.inputs) read.insert(input.buffer);
+  }
+  std::vector<RematValue> values;
+  for (int call = 0; call < static_cast<int>(graph.nodes.size()); ++call) {
+    const Node& node = graph.nodes[at(call)];
+    const bool is_read = std::ranges::any_of(
+        node.outputs, [&](const Value& output) { return read.contains(output.buffer); });
+    if (!partition.is_forward(call) ||
+        (!partition.is_saved(call) && !again.contains(call) && !is_read))
+      continue;
+    RematValue value;
+    value.value = describe(graph, node.outputs[0]);
+    value.op = op_info(node.call.op).name;
+    if (node.module >= 0) value.module = graph.modules[at(node.module)];
+    value.site = node.site;
+    value.bytes = partition.bytes(call);
+    value.picoseconds = partition.time_again(call);
+    value.recomputed = again.contains(call);
+    value.at_peak = std::ranges::any_of(
+        node.outputs, [&](const Value& output) { return at_peak.contains(output.buffer); });
+    value.obstacle = partition.obstacle(call);
+    values.push_back(std::move(value));
+  }
+  return values;
+}
+
+}  // namespace
+
+RematReport rematerialize(Graph& graph, const RematOptions& options) {
+  RematReport report;
+  report.policy = options.policy;
+  Search search(graph, options);
+  Rewritten chosen = search.run(report);
+  report.calls_again = static_cast<int>(chosen.again.size());
+  report.values = describe_values(graph, search.partition(), chosen, report.uncut.at_peak);
+  graph = std::move(chosen.graph);
+  return report;
+}
+
+}  // namespace brrr::graph

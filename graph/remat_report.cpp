@@ -1,0 +1,97 @@
+// What rematerialization says of itself.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "brrr/graph/rematerialize.h"
+
+namespace brrr::graph {
+namespace {
+
+std::string policy_text(const Remat& policy) {
+  switch (policy.kind()) {
+    case Remat::Kind::none: return "none";
+    case Remat::Kind::min_cut: return "min_cut";
+    case Remat::Kind::full: return "full";
+    case Remat::Kind::budget: break;
+  }
+  return fmt::format("budget({:g})", policy.fraction());
+}
+
+double microseconds(std::int64_t picoseconds) { return static_cast<double>(picoseconds) * 1e-6; }
+
+// The most live bytes in each of at most `kRows` stretches of the step, as bars.
+std::string curve_text(const Simulation& simulation, std::size_t most) {
+  constexpr std::size_t kRows = 24, kWidth = 48;
+  const std::size_t calls = simulation.live.size(), rows = std::min(kRows, calls);
+  std::string text;
+  for (std::size_t row = 0; row < rows; ++row) {
+    const std::size_t from = row * calls / rows, to = (row + 1) * calls / rows;
+    const auto first = simulation.live.begin();
+    const std::size_t live = *std::max_element(first + static_cast<std::ptrdiff_t>(from),
+                                               first + static_cast<std::ptrdiff_t>(to));
+    text += fmt::format("      {:>6} {:>12}  {}\n", from, live,
+                        std::string(most ? (live * kWidth + most - 1) / most : 0, '#'));
+  }
+  return text;
+}
+
+// The live bytes of a step as a line: its calls from left to right, `most` bytes at the top.
+std::string line_svg(const Simulation& simulation, std::size_t most, const char* color) {
+  std::string points;
+  const auto calls = static_cast<double>(simulation.live.size());
+  for (std::size_t i = 0; i < simulation.live.size(); ++i) {
+    const double y =
+        300 - 280 * static_cast<double>(simulation.live[i]) / static_cast<double>(most);
+    points += fmt::format(" {:.1f},{:.1f}", 640 * static_cast<double>(i) / calls, y);
+  }
+  return fmt::format(R"(<polyline fill="none" stroke="{}" stroke-width="2" points="{}"/>)", color,
+                     points) +
+         "\n";
+}
+
+}  // namespace
+
+std::string to_svg(const RematReport& report) {
+  const std::size_t most = std::max<std::size_t>(report.uncut.peak_bytes, 1);
+  const auto words = [](int x, const char* color, const std::string& text) {
+    return fmt::format(R"(<text x="{}" y="14" fill="{}" font-size="12">{}</text>)", x, color,
+                       text) +
+           "\n";
+  };
+  return "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 640 300\">\n" +
+         words(4, "gray", fmt::format("every value kept: {} bytes", report.uncut.peak_bytes)) +
+         words(324, "black",
+               fmt::format("{}: {} bytes", policy_text(report.policy), report.chosen.peak_bytes)) +
+         line_svg(report.uncut, most, "gray") + line_svg(report.chosen, most, "black") + "</svg>\n";
+}
+
+std::string to_string(const RematReport& report) {
+  const Simulation &before = report.uncut, &after = report.chosen;
+  std::string text = fmt::format(
+      "  rematerialization, {}: {} calls run again\n"
+      "    memory planned {} bytes, with every value kept {}\n"
+      "    predicted {:.1f} us a step, with every value kept {:.1f}\n",
+      policy_text(report.policy), report.calls_again, after.peak_bytes, before.peak_bytes,
+      microseconds(after.picoseconds), microseconds(before.picoseconds));
+  std::vector<CallSite> sites;
+  for (const RematValue& value : report.values) sites.push_back(value.site);
+  const std::vector<std::string> lines = describe(sites);
+  text +=
+      "    values that the backward pass reads or computes again; ns: of their call again, * live "
+      "at the peak:\n";
+  for (std::size_t i = 0; i < report.values.size(); ++i) {
+    const RematValue& value = report.values[i];
+    text += fmt::format("      {} {:>10} bytes {:>9.1f} ns{} {} = {}{}{} (at {})\n",
+                        value.recomputed ? "again" : "kept ", value.bytes,
+                        static_cast<double>(value.picoseconds) * 1e-3, value.at_peak ? " *" : "  ",
+                        value.value, value.op, value.module.empty() ? "" : ", " + value.module,
+                        value.obstacle ? fmt::format("; {}", value.obstacle) : "", lines[i]);
+  }
+  const std::size_t most = before.peak_bytes;
+  text += "    live bytes by call, with every value kept:\n" + curve_text(before, most);
+  text += "    live bytes by call, now:\n" + curve_text(after, most);
+  return text;
+}
+
+}  // namespace brrr::graph

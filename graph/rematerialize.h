@@ -1,0 +1,67 @@
+// Rematerialization: values of the forward pass that the backward pass computes again, where it
+// reads them, in place of keeping them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <brrr/graph/partition.h>
+#include <brrr/graph/plan.h>
+#include <brrr/graph/remat.h>
+
+namespace brrr::graph {
+
+// A value that the backward pass reads.
+struct RematValue {
+  std::string value, op, module;  // "%7 f32[64, 64]"
+  CallSite site;
+  std::int64_t bytes = 0;
+  std::int64_t picoseconds = 0;  // of its call again, by prediction
+  bool recomputed = false;
+  bool at_peak = false;            // in memory where most is, with every value kept
+  const char* obstacle = nullptr;  // why it cannot be computed again
+};
+
+// A planned graph, by prediction.
+struct Simulation {
+  std::int64_t picoseconds = 0;
+  std::size_t peak_bytes = 0;     // the arena
+  std::vector<std::size_t> live;  // bytes of the arena that are in use, at each call
+  std::set<int> at_peak;          // buffers that are live where most bytes are
+};
+
+struct RematReport {
+  Remat policy = Remat::none();
+  std::vector<RematValue> values;
+  int calls_again = 0;
+  Simulation uncut, chosen;
+};
+
+struct RematOptions {
+  Remat policy = Remat::none();
+  std::string name;  // of the step
+  PlanOptions plan;
+  std::function<void(Graph&)> fuse;  // empty: calls run one by one
+};
+
+// The graph whose backward pass runs calls again: `again`, of those that can. Copies are made where
+// they are read, and not shared beyond a segment.
+struct Rewritten {
+  Graph graph;
+  std::vector<int> again;  // for each copy the call that it is of
+};
+Rewritten compute_again(const Graph& graph, const Partition& partition,
+                        const std::vector<bool>& again, std::vector<int> segments);
+
+// Rewrites the graph by a policy, and says what it did.
+RematReport rematerialize(Graph& graph, const RematOptions& options);
+
+// The report for a reader, with the live bytes before and after as bars.
+std::string to_string(const RematReport& report);
+// The live bytes before and after over the step, as a picture.
+std::string to_svg(const RematReport& report);
+
+}  // namespace brrr::graph

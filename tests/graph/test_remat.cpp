@@ -1,0 +1,511 @@
+// Rematerialization: the same bits, memory as planned, budgets, marks, and what other systems do
+// wrong. Random programs: test_random.cpp.
+#include "brrr/graph/remat.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+
+#include "brrr/graph/rematerialize.h"
+#include "brrr/graph/trace.h"
+#include "tests/harness/catch.h"
+#include "tests/harness/compile_check.h"
+#include "tests/harness/samples.h"
+
+using namespace brrr;
+using namespace brrr::test;
+using graph::Graph;
+using graph::Partition;
+using graph::PlanOptions;
+using graph::RematReport;
+
+namespace {
+
+using Step = std::function<Tensor()>;
+
+constexpr PlanOptions kOnCpu = {false, false, false};
+
+Graph traced(const Step& step) {
+  graph::Trace trace("traced", {});
+  Graph graph = trace.finish(Tensors{step()});
+  remove_dead(graph);
+  simplify(graph);
+  merge_equal(graph);
+  hoist_constants(graph);
+  return graph;
+}
+
+RematReport applied(Graph& graph, Remat policy) {
+  return rematerialize(graph, {.policy = policy, .name = "step", .plan = kOnCpu, .fuse = {}});
+}
+
+// Layers with dropout, gates and a mask that each of them reads; weights are leaves.
+struct Net {
+  Net(int layers, std::int64_t batch, std::int64_t width, std::uint64_t seed)
+      : x(noise({batch, width}, seed)) {
+    for (int i = 0; i < layers; ++i)
+      weights.push_back(requires_grad_(noise({width, width}, seed + 1 + static_cast<unsigned>(i))));
+  }
+  Tensor operator()() const {
+    const Tensor mask = x > 0;
+    Tensor h = x;
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      zero_grad(weights[i]);
+      const Tensor y = matmul(h, weights[i]);
+      h = where(mask, tanh(y) * sigmoid(y), 0.1 * y);
+      if (i % 2) h = dropout(h, 0.2);
+      if (i % 3 == 2) h = h + x;
+    }
+    const Tensor loss = sum(square(h));
+    backward(loss);
+    return detach(loss);
+  }
+  Tensors gradients() const {
+    Tensors all;
+    for (const Tensor& w : weights) all.push_back(grad(w));
+    return all;
+  }
+
+  Tensor x;
+  Tensors weights;
+};
+
+// A network drawn by a seed: depth, width, which values are used again, how.
+Step drawn_net(std::uint64_t seed) {
+  Random random(seed);
+  const int layers = 1 + static_cast<int>(random.below(10));
+  const std::int64_t batch = 8 << random.below(4), width = 8 << random.below(3);
+  Tensors weights;
+  for (int i = 0; i < layers; ++i)
+    weights.push_back(requires_grad_(noise({width, width}, random.next())));
+  std::vector<std::int64_t> choices;
+  for (int i = 0; i < 6 * layers; ++i) choices.push_back(random.below(6));
+  return [=, x = noise({batch, width}, seed)] {
+    Tensors made = {x};
+    std::size_t next = 0;
+    for (const Tensor& w : weights) {
+      zero_grad(w);
+      Tensor h = matmul(made.back(), w);
+      for (int k = 0; k < 6; ++k) {
+        switch (choices[next++]) {
+          case 0: h = tanh(h); break;
+          case 1: h = h * made[made.size() / 2]; break;
+          case 2: h = dropout(h, 0.3); break;
+          case 3: h = h - mean(h, 1, true); break;
+          case 4: h = softmax(h, -1) + made.back(); break;
+          default: break;
+        }
+      }
+      made.push_back(h);
+    }
+    const Tensor loss = sum(square(made.back()));
+    backward(loss);
+    return detach(loss);
+  };
+}
+
+// The calls that can run again in the backward pass.
+std::vector<int> recomputable(const Graph& graph, const Partition& partition) {
+  std::vector<int> calls;
+  for (int i = 0; i < static_cast<int>(graph.nodes.size()); ++i) {
+    if (partition.is_forward(i) && !partition.obstacle(i)) calls.push_back(i);
+  }
+  return calls;
+}
+
+std::string error_of(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("remat: every policy gives eager's bits", "[remat]") {
+  const MakeWorld make = [] {
+    const auto net = std::make_shared<Net>(7, 12, 8, 3);
+    World world;
+    world.step = [net](const Tensors&) { return Tensors{(*net)()}; };
+    world.seen = [net] { return net->gradients(); };
+    return world;
+  };
+  for (const Mode mode : {Mode::graph, Mode::fused}) {
+    for (const Remat remat : {Remat::none(), Remat::min_cut(), Remat::full(), Remat::budget(0.9)})
+      CHECK(difference_from_eager(make, 3, mode, remat) == "");
+  }
+}
+
+TEST_CASE("remat: several backward passes in a step, and gradients of gradients", "[remat]") {
+  const auto world_with = [](auto step) {
+    return [step] {
+      const Tensor w = requires_grad_(noise({16, 16}, 2));
+      World world;
+      world.step = [=](const Tensors&) {
+        zero_grad(w);
+        return step(w);
+      };
+      world.seen = [w] { return Tensors{w, grad(w)}; };
+      return world;
+    };
+  };
+  const auto loss_of = [](const Tensor& w, std::uint64_t seed) {
+    Tensor h = noise({32, 16}, seed);
+    for (int i = 0; i < 4; ++i) h = dropout(tanh(matmul(h, w)) * 0.5 + h, 0.1);
+    return sum(square(h));
+  };
+  const MakeWorld microbatches = world_with([=](const Tensor& w) {
+    Tensors losses;
+    for (std::uint64_t batch = 0; batch < 3; ++batch) {
+      losses.push_back(loss_of(w, batch));
+      backward(losses.back());
+    }
+    return losses;
+  });
+  const MakeWorld second_order = world_with([=](const Tensor& w) {
+    const Tensor first = grad(loss_of(w, 1), w, {.create_graph = true});
+    backward(sum(square(first)));
+    return Tensors{detach(first)};
+  });
+  for (const MakeWorld& make : {microbatches, second_order}) {
+    for (const Remat remat : {Remat::full(), Remat::min_cut()}) {
+      CHECK(difference_from_eager(make, 2, Mode::graph, remat) == "");
+      CHECK(difference_from_eager(make, 2, Mode::fused, remat) == "");
+    }
+  }
+  // The values of each batch are computed again in its own backward pass.
+  const World world = microbatches();
+  graph::Trace trace("traced", {});
+  Graph graph = trace.finish(world.step({}));
+  remove_dead(graph);
+  applied(graph, Remat::full());
+  std::set<int> phases;
+  int phase = 0;
+  graph::Role last = graph::Role::forward;
+  for (const graph::Node& node : graph.nodes) {
+    phase += node.role != last && node.role == graph::Role::backward;
+    last = node.role;
+    if (node.recomputation != 0) phases.insert(phase);
+  }
+  CHECK(phase == 3);
+  CHECK(phases.size() == 3);
+}
+
+TEST_CASE("remat: planned memory is what a replay takes", "[remat]") {
+  const auto peak_of = [](Mode mode, Remat remat) {
+    const Net net(12, 64, 32, 1);
+    auto step = compile([&net] { return net(); }, {.mode = mode, .remat = remat});
+    step();
+    const std::int64_t before = memory_stats(cpu).live;
+    reset_peak_memory(cpu);
+    step();
+    // The arena lives on between calls; during one there is the result, too.
+    const CompiledEntry entry = step.report().entries[0];
+    CHECK(memory_stats(cpu).peak - before <= 256);
+    return entry.arena_bytes;
+  };
+  for (const Mode mode : {Mode::graph, Mode::fused}) {
+    const auto kept = static_cast<double>(peak_of(mode, Remat::none()));
+    CHECK(static_cast<double>(peak_of(mode, Remat::min_cut())) <= kept);
+    CHECK(static_cast<double>(peak_of(mode, Remat::budget(0.5))) <= 0.5 * kept);
+    CHECK(static_cast<double>(peak_of(mode, Remat::full())) <= 0.4 * kept);
+  }
+}
+
+TEST_CASE("remat: random networks keep their bits, in no more memory than planned", "[remat]") {
+  int smaller = 0;
+  for (std::uint64_t seed = 1; seed <= 100; ++seed) {
+    const auto run = [&](Remat remat) {
+      manual_seed(seed);
+      auto step = compile(drawn_net(seed), {.remat = remat});
+      std::vector<std::string> losses = {bits_of(step())};
+      const std::int64_t before = memory_stats(cpu).live;
+      reset_peak_memory(cpu);
+      losses.push_back(bits_of(step()));
+      CHECK(memory_stats(cpu).peak - before <= 256);
+      return std::pair(losses, step.report().entries[0].arena_bytes);
+    };
+    INFO("seed " << seed);
+    const auto [expected, uncut] = run(Remat::none());
+    const auto [again, cut] = run(Remat::full());
+    const auto [fast, fast_bytes] = run(Remat::min_cut());
+    CHECK(again == expected);
+    CHECK(fast == expected);
+    CHECK(cut <= uncut);
+    CHECK(fast_bytes <= uncut);
+    smaller += cut < uncut;
+  }
+  CHECK(smaller > 60);
+}
+
+TEST_CASE("remat: budgets are honoured and monotone on random networks", "[remat]") {
+  constexpr double kBudgets[] = {0.25, 0.5, 0.75, 1};
+  int refused = 0, honoured = 0, below = 0;
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    const Graph graph = traced(drawn_net(seed));
+    std::size_t last_peak = 0;
+    std::int64_t last_time = INT64_MAX;
+    INFO("seed " << seed);
+    for (const double budget : kBudgets) {
+      Graph changed = graph;
+      RematReport report;
+      try {
+        report = applied(changed, Remat::budget(budget));
+      } catch (const Error&) {
+        REQUIRE(last_peak == 0);  // a smaller budget was not met either
+        ++refused;
+        continue;
+      }
+      verify(changed, "rematerialize");
+      const auto allowed = static_cast<double>(report.uncut.peak_bytes) * budget;
+      REQUIRE(static_cast<double>(report.chosen.peak_bytes) <= allowed);
+      REQUIRE(report.chosen.peak_bytes == make_plan(changed, kOnCpu).arena_bytes);
+      REQUIRE(report.chosen.peak_bytes >= last_peak);
+      REQUIRE(report.chosen.picoseconds <= last_time);
+      last_peak = report.chosen.peak_bytes;
+      last_time = report.chosen.picoseconds;
+      ++honoured;
+      below += budget < 1;
+    }
+    Graph least = graph;
+    const RematReport full = applied(least, Remat::full());
+    REQUIRE(full.chosen.peak_bytes <= full.uncut.peak_bytes);
+  }
+  CHECK(refused > 100);
+  CHECK(below > 150);
+  CHECK(honoured >= 200);
+}
+
+TEST_CASE("remat: a budget that cannot be met names the least that can", "[remat]") {
+  const Net net(6, 32, 16, 1);
+  auto step = compile([&net] { return net(); }, {.remat = Remat::budget(0.01), .name = "train"});
+  const std::string error = error_of([&] { step(); });
+  CHECK_THAT(error, Catch::StartsWith("[train] expected a budget that the step can meet, got 0.01: "
+                                      "of "));
+  const double least = std::stod(error.substr(error.rfind(' ')));
+  CHECK(least < 1);
+  auto fits = compile([&net] { return net(); }, {.remat = Remat::budget(least)});
+  fits();
+  CHECK_THAT(error_of([] { Remat::budget(0); }),
+             Catch::Contains("expected a fraction above 0 and at most 1, got 0"));
+  CHECK_THAT(error_of([] { Remat::budget(1.5); }), Catch::Contains("got 1.5"));
+}
+
+TEST_CASE("remat: a cut is the optimum of its objective, by enumeration", "[remat]") {
+  int compared = 0;
+  for (std::uint64_t seed = 1; seed <= 1000 && compared < 60; ++seed) {
+    const Graph graph = traced(drawn_net(seed));
+    for (const bool fused : {false, true}) {
+      const Partition partition(graph, fused, "step");
+      const std::vector<int> free = recomputable(graph, partition);
+      if (free.size() > 13) continue;
+      ++compared;
+      const std::int64_t price = 1000 << (seed % 8);
+      // What the backward pass needs: kept, or again with what that needs.
+      const auto cost_of = [&](const std::vector<bool>& again) {
+        std::set<int> needed;
+        for (int i = 0; i < static_cast<int>(again.size()); ++i) {
+          if (partition.is_saved(i)) needed.insert(i);
+        }
+        std::int64_t cost = 0;
+        while (!needed.empty()) {
+          const int call = *needed.rbegin();
+          needed.erase(call);
+          if (!again[static_cast<std::size_t>(call)]) {
+            cost += partition.time_to_keep(call) + partition.bytes(call) * price / 1000;
+            continue;
+          }
+          cost += partition.time_again(call);
+          for (const graph::Value& input : graph.nodes[static_cast<std::size_t>(call)].inputs) {
+            const int maker = partition.flow().producer(input.buffer);
+            if (maker >= 0 && partition.flow().is_intermediate(input.buffer)) needed.insert(maker);
+          }
+        }
+        return cost;
+      };
+      std::int64_t least = INT64_MAX;
+      for (unsigned set = 0; set < 1u << free.size(); ++set) {
+        std::vector<bool> again(graph.nodes.size());
+        for (std::size_t i = 0; i < free.size(); ++i)
+          again[static_cast<std::size_t>(free[i])] = set >> i & 1;
+        least = std::min(least, cost_of(again));
+      }
+      INFO("seed " << seed);
+      CHECK(cost_of(partition.cut({.price = price})) == least);
+    }
+  }
+  CHECK(compared >= 60);
+}
+
+TEST_CASE("remat: full is near the least memory of any set of values, by enumeration", "[remat]") {
+  int compared = 0, optimal = 0;
+  for (std::uint64_t seed = 1; seed <= 3000 && compared < 40; ++seed) {
+    const Graph graph = traced(drawn_net(seed));
+    const Partition partition(graph, false, "step");
+    const std::vector<int> free = recomputable(graph, partition);
+    if (free.size() > 11) continue;
+    ++compared;
+    std::size_t least = SIZE_MAX;
+    for (unsigned set = 0; set < 1u << free.size(); ++set) {
+      std::vector<bool> again(graph.nodes.size());
+      for (std::size_t i = 0; i < free.size(); ++i)
+        again[static_cast<std::size_t>(free[i])] = set >> i & 1;
+      for (const int segments : {1, 2, 4}) {
+        const Graph changed =
+            compute_again(graph, partition, again, partition.segments(segments)).graph;
+        least = std::min(least, make_plan(changed, kOnCpu).arena_bytes);
+      }
+    }
+    Graph full = graph;
+    const std::size_t got = applied(full, Remat::full()).chosen.peak_bytes;
+    INFO("seed " << seed << ": " << got << " bytes, least " << least);
+    CHECK(2 * got <= 5 * least);
+    optimal += got == least;
+  }
+  CHECK(compared == 40);
+  CHECK(optimal >= 20);
+}
+
+TEST_CASE("remat: copies are made where they are read, one for each segment", "[remat]") {
+  const Net net(12, 64, 32, 5);
+  Graph graph = traced([&net] { return net(); });
+  const std::size_t calls = graph.nodes.size();
+  const RematReport report = applied(graph, Remat::full());
+  CHECK(report.calls_again > 12);
+  CHECK(graph.nodes.size() > calls);
+  // Between a copy and the call of the backward pass that it is for there are copies alone.
+  std::set<int> waiting;
+  for (const graph::Node& node : graph.nodes) {
+    for (const graph::Value& input : node.inputs) waiting.erase(input.buffer);
+    if (node.recomputation != 0) {
+      waiting.insert(node.outputs[0].buffer);
+    } else {
+      CHECK(waiting.empty());
+    }
+  }
+  // The mask that every layer reads has several copies, none of which lives through the backward.
+  std::vector<int> copies(2 * calls);
+  for (const graph::Node& node : graph.nodes)
+    copies[static_cast<std::size_t>(node.number)] += node.recomputation != 0;
+  const graph::Flow flow(graph);
+  int longest = 0;
+  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+    if (graph.nodes[i].recomputation == 0) continue;
+    const int last = flow.last_use(graph.nodes[i].outputs[0].buffer);
+    longest = std::max(longest, last - static_cast<int>(i));
+  }
+  CHECK(std::ranges::max(copies) >= 3);
+  CHECK(longest < static_cast<int>(calls) / 3);
+  CHECK(merge_equal(graph) == 0);
+}
+
+TEST_CASE("remat: marks of the user are respected", "[remat]") {
+  const Tensor x = noise({64, 16}, 1);
+  const Tensor w = requires_grad_(noise({16, 16}, 2)), v = requires_grad_(noise({16, 16}, 3));
+  enum class Of { neither, saved, recomputed };
+  const auto tanhs_of = [&](Of mark, Remat policy, Mode mode) {
+    auto step = compile(
+        [&] {
+          zero_grad(w);
+          zero_grad(v);
+          const Tensor y = tanh(matmul(x, w));
+          if (mark == Of::saved) save(y);
+          if (mark == Of::recomputed) recompute(y);
+          const Tensor loss = sum(matmul(y, v));
+          backward(loss);
+          return detach(loss);
+        },
+        {.mode = mode, .remat = policy});
+    step();
+    const std::string text = step.graph_text();
+    int count = 0;
+    for (std::size_t i = text.find("tanh("); i != std::string::npos; i = text.find("tanh(", i + 1))
+      ++count;
+    return count;
+  };
+  CHECK(tanhs_of(Of::neither, Remat::min_cut(), Mode::graph) == 1);
+  CHECK(tanhs_of(Of::recomputed, Remat::min_cut(), Mode::graph) == 2);
+  CHECK(tanhs_of(Of::recomputed, Remat::none(), Mode::graph) == 1);
+  CHECK(tanhs_of(Of::saved, Remat::full(), Mode::graph) == 1);
+}
+
+TEST_CASE("remat: a mark that cannot be followed says why", "[remat]") {
+  const Tensor x = noise({8}, 1);
+  Tensor state = zeros({8});
+  const Tensor w = requires_grad_(noise({8}, 2));
+  const auto error_with = [&](const std::function<Tensor(const Tensor&)>& inner) {
+    auto step = compile(
+        [&] {
+          zero_grad(w);
+          const Tensor loss = inner(w);
+          backward(sum(loss));
+          return detach(loss);
+        },
+        {.remat = Remat::full(), .name = "train"});
+    return error_of([&] { step(); });
+  };
+  CHECK_THAT(
+      error_with([&](const Tensor& of) {
+        const Tensor y = exp(of * x);
+        recompute(y);
+        return y;
+      }),
+      Catch::Contains("[train] recompute expected a value that the backward pass can compute "
+                      "again, got ") &&
+          Catch::Contains("the step hands it out, or writes to it in place (at "));
+  CHECK_THAT(error_with([&](const Tensor& of) {
+               const Tensor factor = state * 2, y = of * factor;
+               recompute(factor);
+               fill_(state, 1);
+               return y * y;
+             }),
+             Catch::Contains("what it is computed from is written to before the backward pass"));
+  CHECK_THAT(error_with([&](const Tensor& of) {
+               recompute(x);
+               return of * x;
+             }),
+             Catch::Contains("[recompute] cannot be part of the compiled function \"train\": "
+                             "expected tensors that the step makes, got f32[8]"));
+  CHECK_THAT(error_of([] { save(Tensor()); }),
+             Catch::Contains("[save] expected tensors, got an undefined one"));
+  save(x);  // outside of a compiled function
+}
+
+TEST_CASE("remat: what a checkpoint starts from is kept", "[remat]") {
+  const Tensor x = noise({32, 16}, 1);
+  const Tensor w = requires_grad_(noise({16, 16}, 2));
+  Graph graph = traced([&] {
+    zero_grad(w);
+    const Tensor first = tanh(matmul(x, w));
+    const Tensor y = checkpoint([&](const Tensor& h) { return exp(matmul(h, w)); }, first);
+    const Tensor loss = sum(y);
+    backward(loss);
+    return detach(loss);
+  });
+  const RematReport report = applied(graph, Remat::full());
+  const auto start = std::ranges::find(report.values, std::string("tanh"), &graph::RematValue::op);
+  REQUIRE(start != report.values.end());
+  CHECK(!start->recomputed);
+  CHECK(std::string(start->obstacle) == "a checkpoint starts from it");
+}
+
+TEST_CASE("remat: explain says what is kept, and why", "[remat]") {
+  const Net net(6, 32, 16, 1);
+  auto step = compile([&net] { return net(); }, {.remat = Remat::full()});
+  step();
+  const std::string text = step.explain();
+  CHECK_THAT(text, Catch::Contains("  rematerialization, full: ") &&
+                       Catch::Contains(" calls run again\n    memory planned ") &&
+                       Catch::Contains("\n      again ") && Catch::Contains("\n      kept  ") &&
+                       Catch::Contains(" = tanh (at ") &&
+                       Catch::Contains("live bytes by call, with every value kept:\n") &&
+                       Catch::Contains("###"));
+  CHECK_THAT(step.memory_svg(), Catch::StartsWith("<svg ") && Catch::Contains("full: ") &&
+                                    Catch::Contains("<polyline ") && Catch::EndsWith("</svg>\n"));
+  auto kept = compile([&net] { return net(); }, {.name = "train"});
+  kept();
+  CHECK_THAT(error_of([&] { kept.memory_svg(); }),
+             Catch::Contains("[train] memory_svg expected a policy of rematerialization"));
+}
