@@ -220,7 +220,7 @@ std::vector<RematValue> describe_values(const Graph& graph, const Partition& par
     const Node& node = graph.nodes[at(call)];
     const bool is_read = std::ranges::any_of(
         node.outputs, [&](const Value& output) { return read.contains(output.buffer); });
-    if (!partition.is_forward(call) ||
+    if (node.role != Role::forward ||
         (!partition.is_saved(call) && !again.contains(call) && !is_read))
       continue;
     RematValue value;
