@@ -1,5 +1,7 @@
 #include "brrr/dispatch/cost.h"
 
+#include <algorithm>
+
 #include "brrr/dispatch/op_info.h"
 
 namespace brrr {
@@ -27,8 +29,12 @@ std::int64_t operand_bytes(const Call& call, std::span<const Tensor> outputs) {
   for (std::uint32_t i = 0; i < call.n_inputs; ++i) {
     if (call.inputs[i]->defined()) bytes += distinct_bytes(*call.inputs[i]);
   }
-  for (const Tensor& output : outputs) bytes += distinct_bytes(output);
-  return bytes;
+  std::int64_t written = 0;
+  for (const Tensor& output : outputs) written += distinct_bytes(output);
+  // Of what a call gathers from, as many bytes as it gathers.
+  if (op_info(call.op).algebra == Algebra::gathering)
+    bytes -= std::max<std::int64_t>(0, distinct_bytes(call.input(0)) - written);
+  return bytes + written;
 }
 
 }  // namespace brrr

@@ -68,6 +68,14 @@ std::int64_t bytes_moved(std::span<const Value> inputs, std::span<const Value> o
   return bytes;
 }
 
+std::int64_t bytes_moved(const Node& node) {
+  const std::int64_t bytes = bytes_moved(node.inputs, node.outputs);
+  if (node.body) return bytes - node.body->unread;
+  if (op_info(node.call.op).algebra != Algebra::gathering) return bytes;
+  const std::int64_t whole = bytes_moved(std::span(node.inputs).first(1), {});
+  return bytes - std::max<std::int64_t>(0, whole - bytes_moved({}, node.outputs));
+}
+
 bool is_pure(const Node& node) {
   const Effect effect = op_info(node.call.op).effect;
   return !node.call.in_place && (effect == Effect::pure || effect == Effect::draws);

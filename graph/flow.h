@@ -57,7 +57,8 @@ class Flow {
 // The memory that a graph's calls touch, each temporary apart.
 std::int64_t bytes_touched(const Graph& graph);
 std::int64_t bytes_moved(std::span<const Value> inputs, std::span<const Value> outputs);
-inline std::int64_t bytes_moved(const Node& node) { return bytes_moved(node.inputs, node.outputs); }
+// Of what a call gathers from, as many bytes as it gathers.
+std::int64_t bytes_moved(const Node& node);
 
 // Whether a call does nothing but write its results, which its inputs alone decide.
 bool is_pure(const Node& node);

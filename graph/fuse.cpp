@@ -466,6 +466,7 @@ std::optional<FusedKernel> Fusion::build(const Group& group) const {
     body.name += body.name.empty() ? "fused" : "";
   }
   if (const auto why = add_outputs(group, stored, kernel)) return reject(*why);
+  spec.unread = unread_bytes(kernel);
   if (!keeps_order(group, kernel)) return reject(WhyNotFused::in_place);
   const auto outlives_error = [this](const Value& output) {
     return !graph_.is_temporary(output.buffer);

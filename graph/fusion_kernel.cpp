@@ -233,6 +233,24 @@ bool is_better_alone(const Graph& graph, const FusedKernel& kernel) {
                          has_aligned_factors(graph, kernel));
 }
 
+int64_t unread_bytes(const FusedKernel& kernel) {
+  const jit::Body& body = kernel.spec->body;
+  const std::vector<jit::Level> levels = jit::levels_of(body);
+  int64_t unread = 0;
+  for (std::size_t i = 0; i < body.values.size(); ++i) {
+    if (body.values[i].kind != jit::Body::Value::Kind::gathered) continue;
+    int64_t read = static_cast<int64_t>(size_of(body.values[i].dtype));
+    for (int d = 0; d < kernel.spec->dims.size(); ++d) {
+      const bool once =
+          body.reduces() && !levels[i].per_element() && (kernel.spec->reduced >> d & 1);
+      read *= once ? 1 : kernel.spec->dims[d];
+    }
+    const Value& input = kernel.inputs[at(body.values[i].number)];
+    unread += std::max<int64_t>(0, bytes_moved({&input, 1}, {}) - read);
+  }
+  return unread;
+}
+
 std::vector<Dims> strides_of(const FusedKernel& kernel) {
   std::vector<Dims> strides;
   for (const Value& value : kernel.inputs) strides.push_back(value.strides);
@@ -272,7 +290,7 @@ Work work_of(const Node& node, Device device) {
 
 Work work_of(const FusedKernel& kernel, Device device) {
   Work work;
-  work.bytes = bytes_moved(kernel.inputs, kernel.outputs);
+  work.bytes = bytes_moved(kernel.inputs, kernel.outputs) - kernel.spec->unread;
   work.flops = kernel.spec->flops;
   work.wide = kernel.outputs[0].dtype == f64;
   work.product_flops = kernel.spec->product_flops;

@@ -58,6 +58,9 @@ bool contracts(const Graph& graph, const FusedKernel& kernel);
 // Whether a contraction alone is better than the library's.
 bool is_better_alone(const Graph& graph, const FusedKernel& kernel);
 
+// The bytes of inputs that are gathered from, and not read.
+std::int64_t unread_bytes(const FusedKernel& kernel);
+
 std::vector<Dims> strides_of(const FusedKernel& kernel);
 std::int64_t flops_of(const Node& node);
 // What a call of its own does, and what a kernel of several does.

@@ -200,7 +200,7 @@ std::vector<GeneratedKernel> describe_kernels(const Graph& graph, std::span<cons
     kernel.calls = node.fused;
     for (const Value& input : node.inputs) kernel.reads.push_back(describe(graph, input));
     for (const Value& output : node.outputs) kernel.writes.push_back(describe(graph, output));
-    kernel.bytes_read = bytes_moved(node.inputs, {});
+    kernel.bytes_read = bytes_moved(node.inputs, {}) - node.body->unread;
     kernel.bytes_written = bytes_moved({}, node.outputs);
     kernel.flops = node.body->flops;
     kernel.predicted = prediction.kernels[i];

@@ -9,15 +9,16 @@
 namespace brrr::graph {
 namespace {
 
-// The op of fused nodes: observers and reports see its calls. Its attribute is the FLOPs.
+// The op of fused nodes: observers and reports see its calls. Its attributes are the FLOPs, and the
+// bytes of operands that are gathered from and not read.
 Op fused_op() {
   static const Op op = [] {
     OpInfo info;
     info.kind = OpKind::structured;
     info.arity = -1;
-    info.attributes = "flops";
+    info.attributes = "flops unread";
     info.cost = [](const Call& call, std::span<const Tensor> outputs) {
-      return Cost{call.attrs[0].i(), operand_bytes(call, outputs)};
+      return Cost{call.attrs[0].i(), operand_bytes(call, outputs) - call.attrs[1].i()};
     };
     return add_op(std::move(info), "fused");
   }();
@@ -45,9 +46,13 @@ void make_bodies(Lowered& lowered, Device device) {
 Node fused_node(std::shared_ptr<const BodySpec> body, std::vector<Value> inputs,
                 std::vector<Value> outputs, std::vector<std::string> names) {
   Call call(fused_op(), nullptr, static_cast<std::uint32_t>(inputs.size()));
-  std::int64_t flops = 0;
-  for (const BodySpec* part = body.get(); part; part = part->beside.get()) flops += part->flops;
+  std::int64_t flops = 0, unread = 0;
+  for (const BodySpec* part = body.get(); part; part = part->beside.get()) {
+    flops += part->flops;
+    unread += part->unread;
+  }
   call.add_attr(flops);
+  call.add_attr(unread);
   Node node(call);
   node.body = std::move(body);
   node.inputs = std::move(inputs);

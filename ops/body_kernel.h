@@ -31,6 +31,7 @@ struct BodySpec {
   // combines elements. Empty: those of the first input per element.
   Dims order;
   std::uint32_t reduced = 0;  // bits: dimensions that reductions combine
+  std::int64_t unread = 0;    // bytes of inputs that are gathered from, and not read
   std::vector<std::uint64_t> scalars;
   // In all, of its contraction, and functions such as exp.
   std::int64_t flops = 0, product_flops = 0, functions = 0;
