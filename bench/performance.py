@@ -166,6 +166,14 @@ lines.append(
     f"| add of 8M elements, 2 threads, relative to a plain vectorized loop on 2 threads | {add['ratio'] * 100:.0f} % |"
 )
 
+lines += [
+    "",
+    "## Predictions",
+    "",
+    "`brrr calibrate` measures a machine's ceilings, and `brrr compare` prints the step time that they predict beside the "
+    "measured one ([cli.md](cli.md)). [design.md](design.md) has the model.",
+]
+
 (root / "docs" / "performance.md").write_text("\n".join(lines) + "\n")
 
 # --- README's five figures ---

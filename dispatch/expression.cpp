@@ -386,12 +386,10 @@ Algebra algebra_of(std::string_view expression) {
 }
 
 int functions_of(std::string_view expression) {
-  constexpr std::string_view kFunctions[] = {
+  constexpr std::string_view kFunctions[] = {"pow", "logistic",
 #define X(name, ...) #name,
-      BRRR_INEXACT_FUNCTIONS(X)
+                                             BRRR_INEXACT_FUNCTIONS(X)
 #undef X
-          "pow",
-      "logistic",
   };
   int count = 0;
   for (Token kind; !expression.empty();) {

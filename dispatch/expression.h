@@ -27,7 +27,7 @@ Algebra algebra_of(std::string_view expression);
 
 // Arithmetic operations per element: each operator and comparison counts 1, each function 1.
 int flops_of(std::string_view expression);
-// Those of them that are functions of the system's math library, or contain one: exp, tanh, pow.
+// Those of them that are functions of the math library, or contain one: exp, tanh, pow.
 int functions_of(std::string_view expression);
 
 }  // namespace brrr

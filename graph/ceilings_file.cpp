@@ -160,18 +160,17 @@ std::string software_of(Device device) {
 
 Ceilings default_ceilings(Device device) {
   if (device.is_cuda()) return default_cuda_ceilings(device);
-  // Of a thread of a server processor, on tensors that its caches hold. What lies behind them is
-  // shared: more than a few threads do not help.
+  // Of a thread of a server processor, with tensors in memory, which all threads share.
   const int64_t threads = num_threads();
   Ceilings c;
   c.call_ps = 200'000;
   c.replay_ps = 1'000'000;
   c.node_ps = 60'000;
-  c.moved = Curve::of_rate(40'000'000'000 * std::min<int64_t>(threads, 4));
+  c.moved = Curve::of_rate(10'000'000'000 * std::min<int64_t>(threads, 8));
   c.f32_flops = 60'000'000'000 * threads;
   c.f64_flops = c.f32_flops / 2;
   c.functions = 3'000'000'000 * threads;
-  for (Curve& curve : c.products) curve = Curve::of_rate(100'000'000'000 * threads);
+  for (Curve& curve : c.products) curve = Curve::of_rate(60'000'000'000 * threads);
   c.products[static_cast<std::size_t>(ProductType::f64)] = Curve::of_rate(c.f64_flops);
   return c;
 }

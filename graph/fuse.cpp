@@ -106,8 +106,8 @@ void Fusion::add_candidate(int producer, int consumer) {
     return;
   }
   const Work &of_producer = work_[at(producer)], &of_consumer = work_[at(consumer)];
-  const int64_t ticks = ticks_of(of_producer) + ticks_of(of_consumer) -
-                        ticks_of(work_of(*kernel, graph_.device));
+  const int64_t ticks =
+      ticks_of(of_producer) + ticks_of(of_consumer) - ticks_of(work_of(*kernel, graph_.device));
   const int64_t saved = (ticks + kTicks / 2) / kTicks;
   if (saved <= 0) {
     why_not_[{producer, consumer}] = WhyNotFused::not_profitable;

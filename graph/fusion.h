@@ -51,9 +51,8 @@ class Fusion {
         groups_(graph.nodes.size()),
         beside_(graph.nodes.size()),
         opaque_(graph.nodes.size(), false),
-        ceilings_(ceilings_of(graph.device)
-                      ->for_step_over(bytes_touched(graph))
-                      .with_full_products()),
+        ceilings_(
+            ceilings_of(graph.device)->for_step_over(bytes_touched(graph)).with_full_products()),
         work_(graph.nodes.size()),
         mixes_(graph.nodes.size(), false),
         version_(graph.nodes.size(), 0),
@@ -105,8 +104,8 @@ class Fusion {
   static constexpr std::int64_t kTicks = 1 << 16;
   std::int64_t ticks_of(const Work& work) const {
     Work scaled = work;
-    for (std::int64_t* each :
-         {&scaled.bytes, &scaled.flops, &scaled.product_flops, &scaled.functions})
+    scaled.functions = 0;  // what decides recomputation counts them as other operations
+    for (std::int64_t* each : {&scaled.bytes, &scaled.flops, &scaled.product_flops})
       *each *= kTicks;
     return time_of(scaled, ceilings_, ceilings_.node_ps * kTicks).ps();
   }

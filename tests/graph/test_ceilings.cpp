@@ -7,6 +7,7 @@
 #include <iterator>
 #include <limits>
 
+#include "brrr/dispatch/expression.h"
 #include "brrr/dispatch/observe.h"
 #include "brrr/dispatch/op_info.h"
 #include "brrr/ops/functions.h"
@@ -141,6 +142,14 @@ TEST_CASE("the work of a call is its cost, products apart", "[ceilings]") {
   CHECK(graph::product_type(f32, cpu) == graph::ProductType::f32);
   CHECK(graph::product_type(f32, cuda()) == graph::ProductType::tf32);
   CHECK(graph::product_type(bf16, cuda()) == graph::ProductType::bf16);
+}
+
+TEST_CASE("functions of an expression are counted by name", "[ceilings]") {
+  CHECK(functions_of("a + b * K(2)") == 0);
+  CHECK(functions_of("exp(-a) + tanh(a)") == 2);
+  CHECK(functions_of("K(1) / sqrt(expm1(a))") == 1);
+  CHECK(functions_of("where(a <= K(0), K(0), exponent)") == 0);
+  CHECK(functions_of("") == 0);
 }
 
 TEST_CASE("every op that does work has a cost", "[ceilings][facts]") {

@@ -167,7 +167,7 @@ TEST_CASE("a fused kernel on CUDA has registers and a source", "[fuse]") {
     CHECK(kernels[0].registers == 40);
     CHECK(kernels[0].local_bytes == 0);
     CHECK_THAT(kernels[0].source, Catch::Contains("extern \"C\" __global__"));
-    CHECK_THAT(step.explain(), Catch::Contains(" flop, 40 registers, no spills (at "));
+    CHECK_THAT(step.explain(), Catch::Contains(" us, 40 registers, no spills (at "));
   }
   CHECK(fake.problem() == "");
 }

@@ -32,6 +32,10 @@ TEST_CASE("costs follow from shapes", "[measure]") {
   check_cost([&] { return row + column; }, 1, 21, 4 * (7 + 3 + 21));
   check_cost([&] { return expand(column, {3, 4}) * 2; }, 1, 12, 4 * (3 + 12));
   check_cost([&] { return sum(a); }, 1, 15, 4 * 16);
+  check_cost([&] { return mean(a); }, 1, 16, 4 * 16);
+  check_cost([&] { return cumsum(a, 1); }, 1, 15, 4 * 30);
+  const Tensor index = zeros({2, 5}, {.dtype = i64}), source = ones({2, 5});
+  check_cost([&] { return scatter_add(a, 0, index, source); }, 1, 10, 4 * (15 + 10 + 15) + 8 * 10);
   check_cost([&] { return transpose(a, 0, 1); }, 0, 0, 0);
   check_cost([&] { return empty({9}); }, 0, 0, 0);
   check_cost([&] { return rand({9}); }, 1, 0, 24 + 4 * 9);  // with the seed, the step and the base
@@ -67,4 +71,17 @@ TEST_CASE("a replay costs what its calls cost eagerly", "[measure][compile]") {
   CHECK(replayed.kernels == called.kernels);
   CHECK(replayed.flops == called.flops);
   CHECK(replayed.bytes == called.bytes);
+}
+
+TEST_CASE("a fused step does the arithmetic of its calls, and moves fewer bytes",
+          "[measure][compile][fuse]") {
+  const Tensor a = rand({8, 5});
+  const auto function = [](const Tensor& x) { return mean(square(x * 2.0 + 1.0), 1); };
+  const measure::StepCost called = measure::cost_of_step(cpu, [&] { function(a); });
+  auto step = compile(function, {.mode = Mode::fused});
+  step(a);
+  const measure::StepCost fused = measure::cost_of_step(cpu, [&] { step(a); });
+  CHECK(fused.flops == called.flops);
+  CHECK(fused.bytes < called.bytes);
+  CHECK(fused.kernels < called.kernels);
 }
