@@ -96,7 +96,7 @@ std::string to_text(const Found& found) {
                     r.article ? reading_value(*r.article, r.unit) : "-",
                     reading_value(r.value, r.unit)});
   }
-  std::string text = fmt::format("{}: {}\n  the article: {}\n", e.name, e.title, e.claim);
+  std::string text = fmt::format("{}: {}\n  claim: {}\n", e.name, e.title, e.claim);
   for (const std::string& row : aligned(rows)) text += row + "\n";
   if (found.finding.plot) text += to_text(*found.finding.plot);
   text += fmt::format("  {}\n  {}\n", found.finding.verdict(), found.finding.why);

@@ -47,8 +47,8 @@ constexpr Experiment kExperiments[] = {
     {"square-products", "Rate of square products by size",
      "small products leave most of the peak unused", lab::square_products},
     {"remedies", "A remedy for each regime",
-     "tracing helps an overhead-bound step, fusion a bandwidth-bound one, neither a compute-bound "
-     "one",
+     "tracing helps an overhead-bound step, fusion a bandwidth-bound one, tensor cores a "
+     "compute-bound one",
      lab::remedies},
     {"chain", "An optimizer as a chain of transformations",
      "clipping composes with Adam in one line, chain(clip(1.0), adam(1e-2))", lab::chain},

@@ -83,6 +83,7 @@ Finding batch_doubling(const LabOptions& options) {
     return times.points[i + 1].second / times.points[i].second;
   };
   const std::size_t end = times.points.size() - 2;
+  const InModes smallest = time_modes(options, [&] { return mlp_step(options, 1, width, 4); });
   const double gained = intensities.points[4].second / intensities.points[0].second;
   Finding finding;
   finding.readings = {{.name = "time at batch 2 over batch 1",
@@ -95,10 +96,15 @@ Finding batch_doubling(const LabOptions& options) {
                        .article = 2,
                        .claim = Interval{1.6, 4},
                        .spread = spread},
+                      {.name = "speed-up replayed at batch 1",
+                       .value = smallest.speed_up(Mode::graph),
+                       .claim = Interval{1.2, 100},
+                       .spread = smallest.spread()},
                       {.name = "flops a byte at batch 16 over batch 1", .value = gained}};
   finding.why = fmt::format(
       "below the width, {}, a larger batch also raises the flops a byte ({} times from batch 1 "
-      "to 16): a flat time there may be bandwidth and not overhead, as the third footnote says",
+      "to 16): a flat time there may be bandwidth, as the third footnote says, unless replays are "
+      "faster",
       width, number_text(gained));
   finding.plot = Plot{"batch", {times, intensities}};
   return finding;
@@ -145,6 +151,18 @@ Finding remedies(const LabOptions& options) {
                                  entry->calibrated ? "calibrated" : "default");
     }
   }
+  if (on_cpu) return finding;
+  options.progress("tensor cores");
+  const auto time_compute = [&](Precision factors) {
+    const MatmulPrecisionGuard guard(factors);
+    const PreparedStep step = prepare(options.device, regimes[2].make(), {.mode = Mode::eager});
+    return time(synchronized_batch(options.device, step.call), options.sampling());
+  };
+  const Timing plain = time_compute(Precision::full), tensor = time_compute(Precision::tf32);
+  finding.readings.push_back({.name = "compute-bound: speed-up by tensor cores",
+                              .value = plain.median / tensor.median,
+                              .claim = Interval{2, 20},
+                              .spread = std::max(plain.spread, tensor.spread)});
   return finding;
 }
 
