@@ -81,11 +81,16 @@ std::string Finding::verdict() const {
 
 namespace lab {
 
-PreparedStep prepare(Device device, Step step, const CompileOptions& options) {
+PreparedStep prepare(Device device, Step step, Mode mode, Rounding rounding) {
   PreparedStep result{.call = step};
   std::shared_ptr<Compiled<Step>> compiled;
-  if (options.mode != Mode::eager) {
-    compiled = std::make_shared<Compiled<Step>>(compile(std::move(step), options));
+  if (mode != Mode::eager) {
+    // Without a compiler a fused step is replayed unfused, and says so.
+    compiled = std::make_shared<Compiled<Step>>(
+        compile(std::move(step),
+                {.mode = mode,
+                 .rounding = rounding,
+                 .fallback = mode == Mode::fused ? OnFallback::warn : OnFallback::refuse}));
     result.call = [compiled] { (*compiled)(); };
   }
   for (int i = 0; i < 2; ++i) result.call();  // the second one is captured
@@ -103,13 +108,12 @@ PreparedStep prepare(Device device, Step step, const CompileOptions& options) {
 
 double InModes::spread() const { return std::ranges::max(timings, {}, &Timing::spread).spread; }
 
-InModes time_modes(const LabOptions& options, const std::function<Step()>& make,
-                   Rounding rounding) {
+InModes time_modes(const LabOptions& options, const std::function<Step()>& make) {
   InModes result;
   std::vector<Batch> batches;
   for (const Mode mode : {Mode::eager, Mode::graph, Mode::fused}) {
     PreparedStep& step = result.steps[static_cast<std::size_t>(mode)];
-    step = prepare(options.device, make(), {.mode = mode, .rounding = rounding});
+    step = prepare(options.device, make(), mode);
     batches.push_back(synchronized_batch(options.device, step.call));
   }
   const std::vector<Timing> timings = time_all(batches, options.sampling());

@@ -19,7 +19,7 @@ Options here(const LabOptions& options) { return {.dtype = f32, .device = option
 // Writes f(x) to a tensor that exists: the results of a replay on CUDA would be copied.
 Step into_result(const LabOptions& options, const Function& f) {
   const Tensor x = rand({large(options)}, here(options));
-  return [x, f, result = f(x)]() mutable { copy_(result, f(x)); };
+  return [x, f, result = empty_like(x)]() mutable { copy_(result, f(x)); };
 }
 
 // A fused kernel of f, timed by the device.
@@ -29,8 +29,7 @@ struct FusedKernel {
 };
 FusedKernel fused_kernel(const LabOptions& options, const Function& f) {
   FusedKernel kernel;
-  kernel.step = prepare(options.device, into_result(options, f),
-                        {.mode = Mode::fused, .rounding = Rounding::fast});
+  kernel.step = prepare(options.device, into_result(options, f), Mode::fused, Rounding::fast);
   kernel.batch = device_batch(options.device, kernel.step.call);
   return kernel;
 }

@@ -49,7 +49,7 @@ struct PreparedStep {
   std::int64_t kernels = 0;
   std::optional<CompiledEntry> entry = {};  // unless it is eager
 };
-PreparedStep prepare(Device device, Step step, const CompileOptions& options);
+PreparedStep prepare(Device device, Step step, Mode mode, Rounding rounding = Rounding::eager);
 
 // The step that `make` returns, in each mode, timed alternately. `make` is called for each mode, so
 // that steps with parameters share none.
@@ -62,8 +62,7 @@ struct InModes {
   }
   double spread() const;
 };
-InModes time_modes(const LabOptions& options, const std::function<Step()>& make,
-                   Rounding rounding = Rounding::eager);
+InModes time_modes(const LabOptions& options, const std::function<Step()>& make);
 
 // Forward and backward, with an update by Adam where asked for, on a fixed batch of noise.
 Step training_step(Device device, std::shared_ptr<nn::Module> model, const Dims& shape,

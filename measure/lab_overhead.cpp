@@ -30,11 +30,12 @@ Finding additions(const LabOptions& options) {
   constexpr int kNodes = 200, kLoop = 4096;
   const Tensor a = rand({1}, here(options)), b = rand({1}, here(options));
   const Step eager = [=] { add(a, b); };
-  const PreparedStep graph = prepare(options.device,
-                                     [x = zeros({1}, here(options)), b]() mutable {
-                                       for (int i = 0; i < kNodes; ++i) add_(x, b);
-                                     },
-                                     {});
+  const PreparedStep graph = prepare(
+      options.device,
+      [x = zeros({1}, here(options)), b]() mutable {
+        for (int i = 0; i < kNodes; ++i) add_(x, b);
+      },
+      Mode::graph);
   const MultiplyAdds limit = multiply_add_limit(options);
   const std::vector<Timing> t =
       time_all(std::array{plain_add(kLoop, 1), synchronized_batch(options.device, eager),
@@ -72,7 +73,7 @@ Finding batch_doubling(const LabOptions& options) {
   for (std::int64_t batch = 1; batch <= last; batch *= 2) {
     options.progress(fmt::format("batch {}", batch));
     const PreparedStep step =
-        prepare(options.device, mlp_step(options, batch, width, 4), {.mode = Mode::eager});
+        prepare(options.device, mlp_step(options, batch, width, 4), Mode::eager);
     const Timing timing = time(synchronized_batch(options.device, step.call), options.sampling());
     spread = std::max(spread, timing.spread);
     const auto x = static_cast<double>(batch);
@@ -155,7 +156,7 @@ Finding remedies(const LabOptions& options) {
   options.progress("tensor cores");
   const auto time_compute = [&](Precision factors) {
     const MatmulPrecisionGuard guard(factors);
-    const PreparedStep step = prepare(options.device, regimes[2].make(), {.mode = Mode::eager});
+    const PreparedStep step = prepare(options.device, regimes[2].make(), Mode::eager);
     return time(synchronized_batch(options.device, step.call), options.sampling());
   };
   const Timing plain = time_compute(Precision::full), tensor = time_compute(Precision::tf32);

@@ -28,7 +28,6 @@ TEST_CASE("every experiment of the lab has its readings and a claim", "[lab]") {
 }
 
 TEST_CASE("a claim holds inside of its interval", "[lab]") {
-  // The article's A100 and this project's H200, and a machine that computes too slowly.
   Finding finding;
   finding.readings = {
       {.name = "eager", .value = 4396, .unit = "us", .spread = 0.02},
@@ -72,7 +71,7 @@ TEST_CASE("a step is prepared in each mode with its costs", "[lab]") {
   const Tensor x = ones({64});
   Tensor y = zeros({64});
   const measure::lab::Step step = [&] { add_(mul_(add_(y, x), 0.5), 1.0); };
-  const auto cost = [&](Mode mode) { return measure::lab::prepare(cpu, step, {.mode = mode}); };
+  const auto cost = [&](Mode mode) { return measure::lab::prepare(cpu, step, mode); };
   const measure::lab::PreparedStep eager = cost(Mode::eager), fused = cost(Mode::fused);
   CHECK_FALSE(eager.entry);
   CHECK(eager.kernels == 3);
