@@ -20,13 +20,14 @@ constexpr int kClasses = 3;
 enum OpClass : std::size_t { contraction, normalization, elementwise };
 constexpr std::array<const char*, kClasses> kNames = {"products", "normalization", "element-wise"};
 
-// Whether some operand has one value for each row of the result, as a reduction's result.
-bool reads_statistic(const Call& call, std::span<const Tensor> outputs) {
-  if (outputs.empty() || outputs[0].rank() == 0 || outputs[0].shape().back() == 1) return false;
-  for (std::uint32_t i = 0; i < call.n_inputs; ++i) {
-    const Tensor& x = call.input(static_cast<int>(i));
-    if (x.rank() == outputs[0].rank() && (x.shape().back() == 1 || x.strides().back() == 0))
-      return true;
+// Whether x has one value for each row of the result, as a reduction's result. A single number for
+// all rows is none.
+bool is_statistic(const Tensor& x, const Tensor& result) {
+  if (x.rank() == 0 || x.rank() != result.rank() || result.shape().back() == 1) return false;
+  if (x.shape().back() != 1 && x.strides().back() != 0) return false;
+  for (int d = 0; d + 1 < x.rank(); ++d) {
+    const auto i = static_cast<std::size_t>(d);
+    if (x.shape()[i] > 1 && x.strides()[i] != 0) return true;
   }
   return false;
 }
@@ -36,7 +37,10 @@ OpClass class_of(const Call& call, std::span<const Tensor> outputs) {
   const OpInfo& info = op_info(call.op);
   if (info.algebra == Algebra::contraction) return contraction;
   if (info.kind == OpKind::reduction || info.kind == OpKind::arg_reduction) return normalization;
-  return reads_statistic(call, outputs) ? normalization : elementwise;
+  for (std::uint32_t i = 0; i < call.n_inputs; ++i) {
+    if (is_statistic(call.input(static_cast<int>(i)), outputs[0])) return normalization;
+  }
+  return elementwise;
 }
 
 // A call that can be made again: it owns its operands, and what it writes in place.

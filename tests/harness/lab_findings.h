@@ -60,6 +60,8 @@ inline void check_exact_readings(const std::string& name, std::map<std::string, 
     CHECK(flops == Approx(100));
     CHECK(time == Approx(100));
     CHECK(values.at("products, of the flops") > 99);
+    CHECK(values.at("normalization, of the flops") > 0);
+    CHECK(values.at("element-wise, of the flops") > 0);
   } else if (name == "chain") {
     CHECK(values.at("largest difference from clipping, then Adam, by hand") == 0);
   } else if (name == "growth") {
