@@ -19,7 +19,6 @@
 #include "brrr/measure/calibrate.h"
 #include "brrr/measure/lab.h"
 #include "brrr/measure/machine.h"
-#include "brrr/ops/functions.h"
 #include "brrr/tensor/fail.h"
 #include "brrr/tensor/runtime.h"
 #include "cli/bench_steps.h"
@@ -139,9 +138,8 @@ void run_experiments(std::span<const measure::Experiment> chosen, const LabArgum
       progress.show(fmt::format("{}: {}", experiment.name, what));
     };
     options.progress("");
-    manual_seed(options.seed);  // an experiment is the same alone and among all
     const double start = measure::host_seconds();
-    measure::Finding finding = experiment.run(options);
+    measure::Finding finding = measure::run_experiment(experiment, options);
     found.push_back({&experiment, std::move(finding), measure::host_seconds() - start});
     progress.clear();
     if (!a.common.json) print(to_text(found.back()));

@@ -3,6 +3,7 @@
 // measured here, and says whether the claim holds.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <span>
 #include <string>
@@ -51,7 +52,8 @@ struct Finding {
 
   // Whether every reading with a claim holds.
   bool confirmed() const;
-  bool disturbed() const;
+  double spread() const;  // the largest of a reading
+  bool disturbed() const { return std::ranges::any_of(readings, &Reading::disturbed); }
   // "differs: eager over fused is 1.12 (claimed: 1.60 to 2.60)"
   std::string verdict() const;
 };
@@ -65,5 +67,8 @@ struct Experiment {
 
 // In the order of the article.
 std::span<const Experiment> experiments();
+
+// The calmest of up to three runs, while they are disturbed; a quick one is run once.
+Finding run_experiment(const Experiment& experiment, const LabOptions& options);
 
 }  // namespace brrr::measure

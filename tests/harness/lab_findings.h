@@ -17,7 +17,7 @@ inline std::map<std::string, double> run_experiment(const measure::Experiment& e
   options.device = device;
   options.quick = true;
   INFO(experiment.name);
-  const measure::Finding finding = experiment.run(options);
+  const measure::Finding finding = measure::run_experiment(experiment, options);
   std::map<std::string, double> values;
   int claims = 0;
   for (const measure::Reading& r : finding.readings) {

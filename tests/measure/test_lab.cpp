@@ -52,6 +52,31 @@ TEST_CASE("a claim holds inside of its interval", "[lab]") {
   CHECK(finding.disturbed());
 }
 
+TEST_CASE("a disturbed experiment is run again, and its calmest run is kept", "[lab]") {
+  static int runs;
+  static std::vector<double> spreads;
+  const measure::Experiment experiment{
+      "test", "", "", [](const measure::LabOptions&) {
+        Finding finding;
+        finding.readings = {{.name = "calm", .value = 1},
+                            {.name = "run", .value = double(runs), .spread = spreads[runs]}};
+        ++runs;
+        return finding;
+      }};
+  const auto kept = [&](std::vector<double> each, bool quick = false) {
+    runs = 0;
+    spreads = std::move(each);
+    measure::LabOptions options;
+    options.quick = quick;
+    return measure::run_experiment(experiment, options).readings[1].value;
+  };
+  CHECK(kept({0.02}) == 0);
+  CHECK(kept({0.3, 0.05}) == 1);
+  CHECK(kept({0.3, 0.2, 0.25}) == 1);
+  CHECK(runs == 3);
+  CHECK(kept({0.3}, /*quick=*/true) == 0);
+}
+
 TEST_CASE("a value that is no number confirms nothing", "[lab]") {
   Finding finding;
   finding.readings = {{.name = "ratio", .value = std::nan(""), .claim = Interval{0, 1}}};
