@@ -1,7 +1,7 @@
 """Generates docs/performance.md, and the table between two markers of README.md, from result files of
-`./dev gpu` and `./dev bench`.
+`./dev gpu`, `./dev bench` and `brrr lab all --json`.
 
-    python3 bench/performance.py bench/results/GPU.json bench/results/CPU.json
+    python3 bench/performance.py bench/results/GPU.json bench/results/CPU.json bench/results/LAB.json
 """
 
 import json
@@ -9,8 +9,8 @@ import pathlib
 import sys
 
 root = pathlib.Path(__file__).parent.parent
-gpu_file, cpu_file = (pathlib.Path(name) for name in sys.argv[1:3])
-gpu, cpu = json.loads(gpu_file.read_text()), json.loads(cpu_file.read_text())
+gpu_file, cpu_file, lab_file = (pathlib.Path(name) for name in sys.argv[1:4])
+gpu, cpu, lab = (json.loads(file.read_text()) for file in (gpu_file, cpu_file, lab_file))
 
 
 def results(document, part):
@@ -173,6 +173,32 @@ lines += [
     "`brrr calibrate` measures a machine's ceilings, and `brrr compare` prints the step time that they predict beside the "
     "measured one ([cli.md](cli.md)). [design.md](design.md) has the model.",
 ]
+
+
+
+def reading(r):
+    digits = 3 if abs(r["value"]) < 1000 else len(f"{r['value']:.0f}")
+    unit = f" {r['unit']}" if r["unit"] else ""
+    return f"{r['name']} {r['value']:.{digits}g}{unit}"
+
+
+confirmed = sum(finding["confirmed"] for finding in lab["findings"])
+lines += [
+    "",
+    "## The lab",
+    "",
+    "`brrr lab all` runs the experiments of [Making Deep Learning Go Brrrr From First Principles](https://horace.io/brrr_intro.html) "
+    f"([cli.md](cli.md)). On two cores of an AMD EPYC {confirmed} of {len(lab['findings'])} claims hold. "
+    f"Data, with the numbers that explain the others: `bench/results/{lab_file.name}`. ~: the samples of a reading spread by more "
+    "than 10 %.",
+    "",
+    "| experiment | claim | on this CPU | |",
+    "|---|---|---|---|",
+]
+for finding in lab["findings"]:
+    tested = "; ".join(reading(r) for r in finding["readings"] if r["claim"])
+    verdict = ("confirmed" if finding["confirmed"] else "differs") + (" ~" if finding["disturbed"] else "")
+    lines.append(f"| {finding['name']} | {finding['claim']} | {tested} | {verdict} |")
 
 (root / "docs" / "performance.md").write_text("\n".join(lines) + "\n")
 

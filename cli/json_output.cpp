@@ -78,6 +78,39 @@ Json describe(const measure::Results& results) {
   return list;
 }
 
+Json describe(const measure::Experiment& experiment) {
+  return {{"name", experiment.name}, {"title", experiment.title}, {"claim", experiment.claim}};
+}
+
+Json describe(const measure::Plot& plot) {
+  Json series = Json::array();
+  for (const measure::Series& each : plot.series)
+    series.push_back({{"name", each.name}, {"points", each.points}});
+  return {{"x", plot.x}, {"series", std::move(series)}};
+}
+
+Json describe(const Found& found) {
+  Json readings = Json::array();
+  for (const measure::Reading& r : found.finding.readings) {
+    readings.push_back({{"name", r.name},
+                        {"value", r.value},
+                        {"unit", r.unit},
+                        {"article", or_null(r.article)},
+                        {"claim", r.claim ? Json{r.claim->least, r.claim->most} : Json(nullptr)},
+                        {"holds", r.claim ? Json(r.holds()) : Json(nullptr)},
+                        {"spread", r.spread}});
+  }
+  Json document = describe(*found.experiment);
+  document.update({{"confirmed", found.finding.confirmed()},
+                   {"verdict", found.finding.verdict()},
+                   {"why", found.finding.why},
+                   {"disturbed", found.finding.disturbed()},
+                   {"seconds", found.seconds},
+                   {"readings", std::move(readings)},
+                   {"plot", found.finding.plot ? describe(*found.finding.plot) : Json(nullptr)}});
+  return document;
+}
+
 Json describe(const TrainResult& result) {
   const TrainOptions& o = result.options;
   const ToyOptions& toy = o.toy;
@@ -168,6 +201,23 @@ std::string to_json(const measure::Calibration& calibration, const std::string& 
                   {"seconds", calibration.seconds},
                   {"readings", describe(calibration.readings)},
                   {"ceilings", Json::parse(graph::to_json(calibration.ceilings))},
+                  {"machine", describe(machine)}});
+}
+
+std::string to_json(std::span<const measure::Experiment> experiments) {
+  Json list = Json::array();
+  for (const measure::Experiment& each : experiments) list.push_back(describe(each));
+  return text_of({{"experiments", std::move(list)}});
+}
+
+std::string to_json(std::span<const Found> found, const measure::LabOptions& options,
+                    const measure::Machine& machine) {
+  Json findings = Json::array();
+  for (const Found& each : found) findings.push_back(describe(each));
+  return text_of({{"device", to_string(options.device)},
+                  {"quick", options.quick},
+                  {"link_bytes", options.link},
+                  {"findings", std::move(findings)},
                   {"machine", describe(machine)}});
 }
 

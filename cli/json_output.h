@@ -4,6 +4,7 @@
 #include <string>
 
 #include "cli/compare.h"
+#include "cli/lab_text.h"
 #include "cli/train.h"
 #include <brrr/measure/bench.h>
 #include <brrr/measure/calibrate.h>
@@ -17,6 +18,11 @@ std::string to_json(const measure::Results& results, const measure::Machine& mac
 // {"device", "kept", "file", "disturbances", "unchecked", "readings": […], "ceilings": {…}, …}
 // `file`: where they are kept; empty: they are not.
 std::string to_json(const measure::Calibration& calibration, const std::string& file,
+                    const measure::Machine& machine);
+// {"experiments": [{"name", "title", "claim"}]}
+std::string to_json(std::span<const measure::Experiment> experiments);
+// {"device", "quick", "findings": [{"name", "confirmed", "readings": […], "plot", …}], "machine"}
+std::string to_json(std::span<const Found> found, const measure::LabOptions& options,
                     const measure::Machine& machine);
 // {"model", "batch", …, "step_us", …, "losses": […]}
 std::string to_json(const TrainResult& result);

@@ -9,6 +9,7 @@
 #include <limits>
 #include <list>
 #include <optional>
+#include <span>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -16,6 +17,7 @@
 
 #include "brrr/measure/bench.h"
 #include "brrr/measure/calibrate.h"
+#include "brrr/measure/lab.h"
 #include "brrr/measure/machine.h"
 #include "brrr/tensor/fail.h"
 #include "brrr/tensor/runtime.h"
@@ -23,6 +25,7 @@
 #include "cli/compare.h"
 #include "cli/interrupt.h"
 #include "cli/json_output.h"
+#include "cli/lab_text.h"
 #include "cli/terminal.h"
 #include "cli/text_output.h"
 #include "cli/train.h"
@@ -108,6 +111,41 @@ void run_calibrate(const Common& common) {
     fail("[calibrate] expected an undisturbed machine, got {}; nothing was kept",
          fmt::join(disturbances, "; "));
   }
+}
+
+// --- lab ---
+
+struct LabArguments {
+  Common common;
+  double link = measure::LabOptions().link * 1e-9;
+};
+
+void list_experiments(const Common& common) {
+  print(common.json ? to_json(measure::experiments()) : to_text(measure::experiments()));
+}
+
+// Prints each finding when it is there, or all of them as one document.
+void run_experiments(std::span<const measure::Experiment> chosen, const LabArguments& a) {
+  ProgressLine progress;
+  measure::LabOptions options;
+  options.device = a.common.chosen_device();
+  options.seed = a.common.seed;
+  options.quick = a.common.quick;
+  options.link = a.link * 1e9;
+  std::vector<Found> found;
+  for (const measure::Experiment& experiment : chosen) {
+    options.progress = [&](const std::string& what) {
+      progress.show(fmt::format("{}: {}", experiment.name, what));
+    };
+    options.progress("");
+    const double start = measure::host_seconds();
+    measure::Finding finding = measure::run_experiment(experiment, options);
+    found.push_back({&experiment, std::move(finding), measure::host_seconds() - start});
+    progress.clear();
+    if (!a.common.json) print(to_text(found.back()));
+  }
+  const measure::Machine machine = measure::describe_machine();
+  print(a.common.json ? to_json(found, options, machine) : summary_text(found, options, machine));
 }
 
 // --- train, compare, explain ---
@@ -313,6 +351,7 @@ class CommandLine {
       add_common(command, common_);
       command->add_flag("--quick", common_.quick, "Small sizes and few samples: a smoke test");
     }
+    add_lab();
     CLI::App* train = add_group("train", "Train a toy model and time its step");
     CLI::App* compare = add_group("compare", "Train in all modes, and compare");
     CLI::App* explain = add_group("explain", "Print the traced step, call by call");
@@ -372,6 +411,7 @@ class CommandLine {
     for (const Bench& one : kBenches) {
       if (bench_->got_subcommand(one.name)) run_bench(one, common_);
     }
+    if (lab_->parsed()) run_lab();
     for (Command& command : commands_) {
       if (command.app->parsed()) return command.run(*command.app, command.arguments);
     }
@@ -385,6 +425,32 @@ class CommandLine {
     CLI::App* app = nullptr;
     TrainArguments arguments = {};
   };
+
+  void add_lab() {
+    lab_ =
+        add_group("lab", "Experiments on overhead, bandwidth and compute, with what was claimed");
+    add_common(lab_->add_subcommand("list", "List the experiments"), lab_arguments_.common);
+    const auto add = [&](const char* name, const char* help) {
+      CLI::App* command = lab_->add_subcommand(name, help);
+      add_common(command, lab_arguments_.common);
+      command->add_flag("--quick", lab_arguments_.common.quick, "Smaller sizes and few samples");
+      command
+          ->add_option("--link", lab_arguments_.link,
+                       "GB/s between devices, for the calculator of parallel training")
+          ->check(number_above(0))
+          ->capture_default_str();
+    };
+    add("all", "Run all experiments");
+    for (const measure::Experiment& each : measure::experiments()) add(each.name, each.title);
+  }
+  void run_lab() {
+    if (lab_->got_subcommand("list")) return list_experiments(lab_arguments_.common);
+    const std::span<const measure::Experiment> all = measure::experiments();
+    if (lab_->got_subcommand("all")) return run_experiments(all, lab_arguments_);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (lab_->got_subcommand(all[i].name)) run_experiments(all.subspan(i, 1), lab_arguments_);
+    }
+  }
 
   CLI::App* add_group(const char* name, const char* help) {
     CLI::App* group = app_.add_subcommand(name, help);
@@ -400,7 +466,8 @@ class CommandLine {
 
   CLI::App app_{BRRR_DESCRIPTION, "brrr"};
   Common common_;
-  CLI::App *info_, *calibrate_, *bench_;
+  LabArguments lab_arguments_;
+  CLI::App *info_, *calibrate_, *bench_, *lab_;
   std::list<Command> commands_;
 };
 

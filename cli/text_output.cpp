@@ -9,28 +9,9 @@
 #include <vector>
 
 namespace brrr::cli {
-namespace {
 
-template <class Bytes>
-std::string bytes_text(Bytes bytes) {
-  const char* const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  double value = static_cast<double>(bytes);
-  std::size_t unit = 0;
-  for (; value >= 1024 && unit + 1 < std::size(units); ++unit) value /= 1024;
-  return fmt::format("{:.{}f} {}", value, unit == 0 || value >= 100 ? 0 : 1, units[unit]);
-}
+using measure::number_text;
 
-// Three significant digits, without an exponent.
-std::string number_text(double value) {
-  const int digits = value == 0 || value >= 100 ? 0 : value >= 10 ? 1 : value >= 1 ? 2 : 4;
-  return fmt::format("{:.{}f}", value, digits);
-}
-
-void line(std::string& text, std::string_view name, std::string_view value) {
-  text += fmt::format("{:<16} {}\n", name, value);
-}
-
-// Lines of a table: the first column is left-aligned, the others right-aligned.
 std::vector<std::string> aligned(const std::vector<std::vector<std::string>>& rows) {
   std::vector<std::string> lines(rows.size());
   for (std::size_t column = 0; column < rows[0].size(); ++column) {
@@ -45,12 +26,24 @@ std::vector<std::string> aligned(const std::vector<std::vector<std::string>>& ro
   return lines;
 }
 
+namespace {
+
+template <class Bytes>
+std::string bytes_text(Bytes bytes) {
+  const char* const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  for (; value >= 1024 && unit + 1 < std::size(units); ++unit) value /= 1024;
+  return fmt::format("{:.{}f} {}", value, unit == 0 || value >= 100 ? 0 : 1, units[unit]);
+}
+
+void line(std::string& text, std::string_view name, std::string_view value) {
+  text += fmt::format("{:<16} {}\n", name, value);
+}
+
 std::string microseconds_text(const std::optional<measure::Timing>& timing) {
   return timing ? number_text(timing->median * 1e6) : "-";
 }
-
-constexpr const char* kDisturbed =
-    "~ the samples are widely spread: the machine was busy with other work\n";
 
 // The model, its sizes and the device.
 std::string work_text(const TrainingOptions& o) {

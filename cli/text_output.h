@@ -13,6 +13,11 @@
 
 namespace brrr::cli {
 
+// Lines of a table: the first column is left-aligned, the others right-aligned.
+std::vector<std::string> aligned(const std::vector<std::vector<std::string>>& rows);
+inline constexpr const char* kDisturbed =
+    "~ the samples are widely spread: the machine was busy with other work\n";
+
 std::string to_text(const measure::Machine& machine);
 std::string to_text(const measure::Results& results, const measure::Machine& machine);
 // `file`: where the ceilings are kept; empty: they are not.

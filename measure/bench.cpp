@@ -1,7 +1,10 @@
 // Builds results from timings.
 #include "brrr/measure/bench.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cmath>
 
 #include "brrr/measure/limits.h"
 
@@ -33,6 +36,12 @@ Result rate_result(std::string name, Device device, const char* unit, double wor
           .limit = limit_work / limit.median * 1e-9,
           .limit_name = std::move(limit_name),
           .spread = std::max(ours.spread, limit.spread)};
+}
+
+std::string number_text(double value) {
+  const double size = std::abs(value);
+  const int digits = size == 0 || size >= 100 ? 0 : size >= 10 ? 1 : size >= 1 ? 2 : 4;
+  return fmt::format("{:.{}f}", value, digits);
 }
 
 BandwidthLimit bandwidth_limit(const BenchOptions& options, const BandwidthLimit& on_cpu) {

@@ -57,6 +57,9 @@ Result rate_result(std::string name, Device device, const char* unit, double wor
                    const Timing& ours, double limit_work, const Timing& limit,
                    std::string limit_name);
 
+// Three significant digits, without an exponent.
+std::string number_text(double value);
+
 // The limit of work that is bound by memory bandwidth, and the bytes that one call moves.
 struct BandwidthLimit {
   Batch batch;

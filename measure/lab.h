@@ -1,0 +1,74 @@
+// The lab: the experiments of "Making Deep Learning Go Brrrr From First Principles" (Horace He,
+// 2022) and of notes on it, run on this machine. A finding has the article's numbers beside those
+// measured here, and says whether the claim holds.
+#pragma once
+
+#include <algorithm>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <brrr/measure/bench.h>
+
+namespace brrr::measure {
+
+struct LabOptions : BenchOptions {
+  // Between devices, in bytes a second: of a pod of eight H100 by default. No link is measured.
+  double link = 400e9;
+};
+
+struct Interval {
+  double least = 0, most = 0;
+};
+
+struct Reading {
+  std::string name;
+  double value = 0;
+  std::string unit = {};               // empty: a ratio or a count
+  std::optional<double> article = {};  // the article's value
+  std::optional<Interval> claim = {};  // where the value must be for the claim to hold
+  double spread = 0;                   // of its samples, as Timing::spread
+
+  bool holds() const { return !claim || (value >= claim->least && value <= claim->most); }
+  bool disturbed() const { return spread > 0.10; }
+};
+
+struct Series {
+  std::string name;
+  std::vector<std::pair<double, double>> points;  // by rising x
+};
+// Both axes are logarithmic.
+struct Plot {
+  std::string x;  // what the horizontal axis is
+  std::vector<Series> series;
+};
+
+struct Finding {
+  std::vector<Reading> readings;
+  std::string why;  // numbers that explain the readings, in a sentence
+  std::optional<Plot> plot = {};
+
+  // Whether every reading with a claim holds.
+  bool confirmed() const;
+  double spread() const;  // the largest of a reading
+  bool disturbed() const { return std::ranges::any_of(readings, &Reading::disturbed); }
+  // "differs: eager over fused is 1.12 (claimed: 1.60 to 2.60)"
+  std::string verdict() const;
+};
+
+struct Experiment {
+  const char* name;  // "cos-of-cos"
+  const char* title;
+  const char* claim;  // what the article found
+  Finding (*run)(const LabOptions& options);
+};
+
+// In the order of the article.
+std::span<const Experiment> experiments();
+
+// The calmest of up to three runs, while they are disturbed; a quick one is run once.
+Finding run_experiment(const Experiment& experiment, const LabOptions& options);
+
+}  // namespace brrr::measure

@@ -1,0 +1,220 @@
+// Experiments on overhead, and on what helps in each regime.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "brrr/autograd/autograd.h"
+#include "brrr/graph/prediction.h"
+#include "brrr/measure/lab_experiments.h"
+#include "brrr/nn/mlp.h"
+#include "brrr/nn/optim/clip.h"
+#include "brrr/nn/optim/optimizers.h"
+#include "brrr/ops/functions.h"
+
+namespace brrr::measure::lab {
+namespace {
+
+Options here(const LabOptions& options) { return {.dtype = f32, .device = options.device}; }
+
+Step mlp_step(const LabOptions& options, std::int64_t batch, std::int64_t width, int layers) {
+  manual_seed(options.seed);
+  const auto model = std::make_shared<nn::MLP>(
+      std::vector<std::int64_t>(static_cast<std::size_t>(layers) + 1, width), here(options));
+  return training_step(options.device, model, {batch, width});
+}
+
+}  // namespace
+
+Finding additions(const LabOptions& options) {
+  constexpr int kNodes = 200, kLoop = 4096;
+  const Tensor a = rand({1}, here(options)), b = rand({1}, here(options));
+  const Step eager = [=] { add(a, b); };
+  const PreparedStep graph = prepare(
+      options.device,
+      [x = zeros({1}, here(options)), b]() mutable {
+        for (int i = 0; i < kNodes; ++i) add_(x, b);
+      },
+      Mode::graph);
+  const MultiplyAdds limit = multiply_add_limit(options);
+  const std::vector<Timing> t =
+      time_all(std::array{plain_add(kLoop, 1), synchronized_batch(options.device, eager),
+                          synchronized_batch(options.device, graph.call), limit.batch},
+               options.sampling());
+  const double bare = kLoop / t[0].median, op = 1 / t[1].median, node = kNodes / t[2].median;
+  const auto rate = [](const char* name, double value, const Timing& timing) {
+    return Reading{.name = name, .value = value * 1e-6, .unit = "M/s", .spread = timing.spread};
+  };
+  Finding finding;
+  finding.readings = {rate("bare loop in C++", bare, t[0]),
+                      rate("eager op", op, t[1]),
+                      rate("replayed", node, t[2]),
+                      {.name = "bare loop over eager op",
+                       .value = bare / op,
+                       .article = 32e6 / 280e3,
+                       .claim = Interval{20, 1e6}},
+                      {.name = "flops of plain units in an eager op's time",
+                       .value = limit.flops / t[3].median / op}};
+  finding.readings[0].article = 32;    // Python's
+  finding.readings[1].article = 0.28;  // PyTorch's
+  finding.why = fmt::format(
+      "an eager op takes {} ns, {:.0f} times less than PyTorch's 3570 in the article; a "
+      "replayed one {}, a bare addition {}",
+      number_text(1e9 / op), op / 280e3, number_text(1e9 / node), number_text(1e9 / bare));
+  return finding;
+}
+
+Finding batch_doubling(const LabOptions& options) {
+  const bool on_cpu = options.device.is_cpu();
+  const std::int64_t width = on_cpu ? 64 : 256;
+  const std::int64_t last = (on_cpu ? 1024 : 32768) / (options.quick ? 2 : 1);
+  Series times{"step, us", {}}, intensities{"flops a byte", {}};
+  double spread = 0;
+  for (std::int64_t batch = 1; batch <= last; batch *= 2) {
+    options.progress(fmt::format("batch {}", batch));
+    const PreparedStep step =
+        prepare(options.device, mlp_step(options, batch, width, 4), Mode::eager);
+    const Timing timing = time(synchronized_batch(options.device, step.call), options.sampling());
+    spread = std::max(spread, timing.spread);
+    const auto x = static_cast<double>(batch);
+    times.points.emplace_back(x, timing.median * 1e6);
+    intensities.points.emplace_back(x, step.flops / step.bytes);
+  }
+  const auto growth = [&](std::size_t i) {
+    return times.points[i + 1].second / times.points[i].second;
+  };
+  const std::size_t end = times.points.size() - 2;
+  const InModes smallest = time_modes(options, [&] { return mlp_step(options, 1, width, 4); });
+  const double gained = intensities.points[4].second / intensities.points[0].second;
+  Finding finding;
+  finding.readings = {{.name = "time at batch 2 over batch 1",
+                       .value = growth(0),
+                       .article = 1.1,
+                       .claim = Interval{0.8, 1.2},
+                       .spread = spread},
+                      {.name = fmt::format("time at batch {} over batch {}", last, last / 2),
+                       .value = growth(end),
+                       .article = 2,
+                       .claim = Interval{1.6, 4},
+                       .spread = spread},
+                      {.name = "speed-up replayed at batch 1",
+                       .value = smallest.speed_up(Mode::graph),
+                       .claim = Interval{1.2, 100},
+                       .spread = smallest.spread()},
+                      {.name = "flops a byte at batch 16 over batch 1", .value = gained}};
+  finding.why = fmt::format(
+      "below the width, {}, a larger batch also raises the flops a byte ({} times from batch 1 "
+      "to 16): a flat time there may be bandwidth, as the third footnote says, unless replays are "
+      "faster",
+      width, number_text(gained));
+  finding.plot = Plot{"batch", {times, intensities}};
+  return finding;
+}
+
+Finding remedies(const LabOptions& options) {
+  const bool on_cpu = options.device.is_cpu();
+  const MatmulPrecisionGuard precision(on_cpu ? Precision::full : Precision::tf32);
+  const MatmulChoiceGuard choice(Choice::measured);
+  const auto pointwise = [&]() -> Step {
+    return [x = rand({large(options)}, here(options))]() mutable {
+      add_(mul_(relu_(sub_(x, 0.25)), 0.5), 0.5);
+    };
+  };
+  const std::int64_t wide = full_product(options);
+  struct Regime {
+    const char* name;
+    std::function<Step()> make;
+    Interval graph, fused;  // speed-ups that the article leads to expect
+  };
+  const Interval none{0.8, 1.25};
+  const Regime regimes[] = {
+      {"overhead", [&] { return mlp_step(options, 8, 16, 8); }, {1.3, 100}, {1.3, 100}},
+      {"bandwidth", pointwise, none, {1.5, 10}},
+      {"compute", [&] { return mlp_step(options, wide, wide, 2); }, none, none}};
+  Finding finding;
+  for (const Regime& regime : regimes) {
+    options.progress(fmt::format("{}-bound", regime.name));
+    const InModes modes = time_modes(options, regime.make);
+    const auto add = [&](Mode mode, const char* what, const Interval& claim) {
+      finding.readings.push_back({.name = fmt::format("{}-bound: {}", regime.name, what),
+                                  .value = modes.speed_up(mode),
+                                  .claim = claim,
+                                  .spread = modes.spread()});
+    };
+    finding.readings.push_back(
+        microseconds(fmt::format("{}-bound: eager", regime.name), modes.timings[0]));
+    add(Mode::graph, "speed-up replayed", regime.graph);
+    add(Mode::fused, "speed-up fused", regime.fused);
+    if (const auto& entry = modes.steps[1].entry) {
+      finding.why += fmt::format("{}{}-bound replay predicted {} ({} ceilings)",
+                                 finding.why.empty() ? "" : "; ", regime.name,
+                                 graph::to_string(entry->predicted),
+                                 entry->calibrated ? "calibrated" : "default");
+    }
+  }
+  if (on_cpu) return finding;
+  options.progress("tensor cores");
+  const auto time_compute = [&](Precision factors) {
+    const MatmulPrecisionGuard guard(factors);
+    const PreparedStep step = prepare(options.device, regimes[2].make(), Mode::eager);
+    return time(synchronized_batch(options.device, step.call), options.sampling());
+  };
+  const Timing plain = time_compute(Precision::full), tensor = time_compute(Precision::tf32);
+  finding.readings.push_back({.name = "compute-bound: speed-up by tensor cores",
+                              .value = plain.median / tensor.median,
+                              .claim = Interval{2, 20},
+                              .spread = std::max(plain.spread, tensor.spread)});
+  return finding;
+}
+
+Finding chain(const LabOptions& options) {
+  using optim::Transformation;
+  constexpr std::int64_t kElements = 1 << 16;
+  const auto clip = [] { return optim::clip(1.0); };
+  const auto adam = [] { return optim::adam(1e-2); };
+  // An update of parameters by gradients, some of which are clipped.
+  struct Problem {
+    std::vector<Tensor> params, gradients;
+  };
+  const auto problem = [&] {
+    manual_seed(options.seed);
+    return Problem{{randn({kElements}, here(options))}, {randn({kElements}, here(options)) * 2.0}};
+  };
+  const auto step_of = [&](const Transformation& t) -> Step {
+    return [t, p = problem(), state = t.init(problem().params)]() mutable {
+      t.apply(p.gradients, state, p.params);
+    };
+  };
+  Problem chained = problem(), by_hand = problem();
+  const Transformation both = optim::chain(clip(), adam()), first = clip(), second = adam();
+  optim::State state = both.init(chained.params), first_state = first.init(by_hand.params),
+               second_state = second.init(by_hand.params);
+  for (int i = 0; i < 10; ++i) {
+    both.apply(chained.gradients, state, chained.params);
+    second.apply(first.update(by_hand.gradients, first_state, by_hand.params), second_state,
+                 by_hand.params);
+  }
+  const double difference = item(max(abs(chained.params[0] - by_hand.params[0])));
+  const InModes with = time_modes(options, [&] { return step_of(both); }),
+                without = time_modes(options, [&] { return step_of(second); });
+  Finding finding;
+  finding.readings = {{.name = "largest difference from clipping, then Adam, by hand",
+                       .value = difference,
+                       .article = 0,
+                       .claim = Interval{0, 0}}};
+  constexpr const char* kModes[] = {"eager", "replayed", "fused"};
+  for (std::size_t i = 0; i < 3; ++i) {
+    finding.readings.push_back(microseconds(fmt::format("chain, {}", kModes[i]), with.timings[i]));
+    finding.readings.push_back(
+        microseconds(fmt::format("Adam alone, {}", kModes[i]), without.timings[i]));
+  }
+  finding.why = fmt::format(
+      "of {} elements the chain takes {} kernels eagerly and {} fused, and moves {} MB and "
+      "{} MB; Adam alone {} MB",
+      kElements, with.steps[0].kernels, with.steps[2].kernels,
+      number_text(with.steps[0].bytes * 1e-6), number_text(with.steps[2].bytes * 1e-6),
+      number_text(without.steps[0].bytes * 1e-6));
+  return finding;
+}
+
+}  // namespace brrr::measure::lab

@@ -1,0 +1,47 @@
+# Checks brrr lab from outside: the list, one experiment as text and as JSON, refusals.
+include(${CMAKE_CURRENT_LIST_DIR}/calls.cmake)
+
+call(0 lab list)
+foreach(name growth peaks cos-of-cos repeat additions remedies parallel)
+  if(NOT out MATCHES "(^|\n)${name} +[A-Z]")
+    message(FATAL_ERROR "expected ${name} in\n${out}")
+  endif()
+endforeach()
+json(experiments lab list)
+string(JSON count LENGTH "${out}" experiments)
+if(count LESS 16)
+  message(FATAL_ERROR "expected all experiments, got ${count} in ${out}")
+endif()
+
+call(0 lab growth --quick --device cpu)
+foreach(word "growth: Growth of compute" "reading +article +here" "processors: years to double +1.60 +1.58" "16.0\n"
+    " 1110 \\| +a\n" " 1.30 \\|\\*" "a: processors, b: memory" "\n  confirmed: " "\n1 of 1 confirmed on ")
+  if(NOT out MATCHES "${word}")
+    message(FATAL_ERROR "expected '${word}' in\n${out}")
+  endif()
+endforeach()
+
+json(findings lab growth --quick --device cpu)
+expect(device cpu)
+expect(quick ON)
+expect(findings 0 name growth)
+expect(findings 0 confirmed ON)
+member(findings 0 readings 0 article)
+if(NOT found MATCHES "^1\\.60*[0-9]?$")
+  message(FATAL_ERROR "expected the article's 1.6, got ${found}")
+endif()
+expect(findings 0 readings 0 holds ON)
+expect(findings 0 plot series 1 name memory)
+expect(findings 0 plot series 1 points 0 0 1.0)
+foreach(field verdict why disturbed seconds)
+  member(findings 0 ${field})
+endforeach()
+
+# The bandwidth between devices is what was given.
+json(findings lab parallel --quick --device cpu --link 10)
+expect(link_bytes 10000000000.0)
+expect(findings 0 readings 5 value 10.0)
+
+refused(2 "expected one of list, all, growth, .*, parallel, got nonsense" lab nonsense)
+refused(2 "--link.*above 0.*0" lab all --link 0)
+refused(2 "subcommand" lab)

@@ -1,0 +1,31 @@
+// Experiments of the lab on the fake driver, which multiplies no large matrices in time. Times mean
+// nothing there; accesses and results do.
+#include "brrr/ops/random_state.h"
+#include "brrr/tensor/stream.h"
+#include "tests/fake_cuda/driver.h"
+#include "tests/fake_cuda/kernels.h"
+#include "tests/harness/cubin.h"
+#include "tests/harness/lab_findings.h"
+
+using namespace brrr;
+
+TEST_CASE("experiments on bandwidth and overhead go through on CUDA", "[lab]") {
+  const testing::NoDiskCache off;
+  testing::FakeCuda fake({.with_nvrtc = true, .with_cublaslt = true});
+  constexpr std::size_t kParts = 16 * 24;  // of graph/feed.cu
+  for (const char* edge : {"feed", "hand_out", "hand_back"})
+    fake.define_kernel(edge, {kParts}, [](const testing::FakeLaunch&) {});
+  int runs = 0;
+  for (const measure::Experiment& experiment : measure::experiments()) {
+    const std::string name = experiment.name;
+    for (const char* wanted :
+         {"cos-of-cos", "fused-cost", "break-even", "multiply-add", "additions", "chain"}) {
+      if (name != wanted) continue;
+      testing::check_exact_readings(name, testing::run_experiment(experiment, cuda(0)));
+      ++runs;
+    }
+  }
+  CHECK(runs == 6);
+  synchronize(cuda(0));
+  release_random_state();
+}
