@@ -108,7 +108,7 @@ void run_calibrate(const Common& common) {
   }
   print(common.json ? to_json(result, file, measure::describe_machine()) : to_text(result, file));
   if (file.empty()) {
-    fail("[calibrate] expected an undisturbed machine, got {}; nothing was kept",
+    fail("[calibrate] expected readings to keep, got disturbed ones: {}; nothing was kept",
          fmt::join(disturbances, "; "));
   }
 }

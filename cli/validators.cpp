@@ -62,7 +62,7 @@ CLI::Validator remat_policy(const std::vector<std::string>& further) {
       [=](std::string& given) -> std::string {
         constexpr std::string_view kBudget = "budget=";
         if (!given.starts_with(kBudget)) {
-          const bool is_known = std::ranges::find(known, given) + 1 < known.end();
+          const bool is_known = std::find(known.begin(), known.end() - 1, given) != known.end() - 1;
           return is_known ? "" : expected_one_of(known, given);
         }
         const std::optional<double> fraction = parsed<double>(given.substr(kBudget.size()));

@@ -55,8 +55,8 @@ struct Ceilings {
 
   bool calibrated() const { return !date.empty(); }
   const Curve& product(ProductType type) const { return products[static_cast<std::size_t>(type)]; }
-  // The same where kernels take turns at this much memory: bytes move at the rate of that size,
-  // since caches belong to a step, not to a kernel.
+  // The same with the bandwidth of a working set of this size: the kernels of a step share the
+  // caches.
   Ceilings for_step_over(std::int64_t bytes) const;
   // The same with the rates of large products for products of all sizes.
   Ceilings with_full_products() const;

@@ -1,5 +1,6 @@
 // Owns the file of a machine's ceilings, and the defaults that stand in for one.
 #include <fmt/format.h>
+#include <cstring>
 
 #include <filesystem>
 #include <fstream>
@@ -64,13 +65,13 @@ bool is_valid(const Curve& curve) {
     if (i > 0 && (points[i].work <= points[i - 1].work || points[i].ps < points[i - 1].ps))
       return false;
   }
-  return !points.empty() && points.back().work > 0 && points.back().ps > 0;
+  return !points.empty() && points.back().work > 0 && points.back().ps > 0 && curve.rate() > 0;
 }
 
 bool is_valid(const Ceilings& c) {
-  constexpr int64_t kHour = 3'600'000'000'000'000;
+  constexpr int64_t kSecond = 1'000'000'000'000;
   for (const int64_t ps : {c.call_ps, c.replay_ps, c.node_ps}) {
-    if (ps < 0 || ps > kHour) return false;
+    if (ps < 0 || ps > kSecond) return false;
   }
   return c.calibrated() && c.f32_flops > 0 && c.f64_flops > 0 && c.functions > 0 &&
          is_valid(c.moved) &&

@@ -69,6 +69,7 @@ struct CompiledStep::State {
   std::unique_ptr<Program> plan(Graph graph);
   void fuse(Graph& graph) const;
   graph::RematReport rematerialize(Graph& graph) const;
+  void check_budget(const graph::RematReport& report, std::size_t arena_bytes) const;
   void report_frozen_rates(std::vector<HostConstant> constants) const;
   std::vector<Tensor> fall_back(const Arguments& arguments, const StepFunction& function,
                                 const Fallback& fallback);
@@ -146,6 +147,19 @@ graph::RematReport CompiledStep::State::rematerialize(Graph& graph) const {
   return report;
 }
 
+// The plan of a step whose kernels cannot be compiled is not the one that the budget was decided
+// by.
+void CompiledStep::State::check_budget(const graph::RematReport& report,
+                                       std::size_t arena_bytes) const {
+  const double most = options.remat.fraction() * static_cast<double>(report.uncut.peak_bytes);
+  if (options.remat.kind() == Remat::Kind::budget && static_cast<double>(arena_bytes) > most)
+    fail(
+        "[{}] expected memory of at most {:.0f} bytes by its budget of {}, got {}: its kernels "
+        "cannot "
+        "be compiled",
+        options.name, most, options.remat.fraction(), arena_bytes);
+}
+
 // The program of a graph, fused where that is asked for. On the CPU its kernels are compiled here.
 // Where they cannot be, the step is fused again into kernels that are interpreted, and replayed
 // call by call if that fails as well.
@@ -193,6 +207,7 @@ std::unique_ptr<Entry> CompiledStep::State::trace_and_plan(const Arguments& argu
   run_pass(graph, graph::hoist_constants, "hoist_constants");
   if (options.remat.kind() != Remat::Kind::none) entry->remat = rematerialize(graph);
   entry->program = plan(std::move(graph));
+  if (entry->remat) check_budget(*entry->remat, entry->program->plan().arena_bytes);
   entry->guards.emplace(entry->program->graph());
   entry->plan_ms = milliseconds_since(traced);
   entry->signature = graph::signature_of(arguments, words);
@@ -451,7 +466,9 @@ std::string CompiledStep::memory_svg(int entry) const {
   const std::lock_guard lock(state_->mutex);
   state_->program(entry);  // throws where there is no such entry
   const auto& remat = state_->entries[static_cast<std::size_t>(entry)]->remat;
-  if (!remat) fail("[{}] memory_svg expected a policy of rematerialization", state_->options.name);
+  if (!remat)
+    fail("[{}] memory_svg expected a step compiled with a policy of rematerialization, got none",
+         state_->options.name);
   return graph::to_svg(*remat);
 }
 

@@ -54,8 +54,14 @@ int Flow::version(int buffer, int call) const {
 }
 
 std::int64_t bytes_touched(const Graph& graph) {
+  std::vector<bool> touched(graph.buffers.size());
+  for (const Node& node : graph.nodes) {
+    for (const Value& input : node.inputs) touched[input.buffer] = true;
+    for (const Value& output : node.outputs) touched[output.buffer] = true;
+  }
   std::int64_t bytes = 0;
-  for (const Buffer& buffer : graph.buffers) bytes += static_cast<std::int64_t>(buffer.bytes);
+  for (std::size_t i = 0; i < touched.size(); ++i)
+    bytes += touched[i] ? static_cast<std::int64_t>(graph.buffers[i].bytes) : 0;
   return bytes;
 }
 

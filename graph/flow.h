@@ -53,9 +53,9 @@ class Flow {
   std::vector<bool> escapes_;
 };
 
-// Bytes that a call reads and writes, what a broadcast repeats counted once.
-// The memory that a graph's calls touch, each temporary apart.
+// The sizes of all buffers that a graph's calls read or write, as if no two shared memory.
 std::int64_t bytes_touched(const Graph& graph);
+// Bytes that a call reads and writes, what a broadcast repeats counted once.
 std::int64_t bytes_moved(std::span<const Value> inputs, std::span<const Value> outputs);
 // Of what a call gathers from, as many bytes as it gathers.
 std::int64_t bytes_moved(const Node& node);

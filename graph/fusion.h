@@ -108,7 +108,7 @@ class Fusion {
     Work scaled = work;
     scaled.functions = 0;  // what decides recomputation counts them as other operations
     for (std::int64_t* each : {&scaled.bytes, &scaled.flops, &scaled.product_flops})
-      *each *= kTicks;
+      *each = std::min(*each, INT64_MAX / kTicks) * kTicks;
     return time_of(scaled, ceilings_, ceilings_.node_ps * kTicks).ps();
   }
 

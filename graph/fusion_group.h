@@ -103,7 +103,7 @@ struct Group {
 
 // Whether a group can have this call, and the group of it alone. `number`: of the call.
 bool is_fusable(const Node& node);
-// Whether a kernel of such a call knows where an element is.
+// Whether a kernel of this op needs the coordinates of its elements.
 bool needs_coordinates(const OpInfo& op);
 // Whether the planner can spare a call: operands that follow one another are made in its result.
 bool is_made_in_place(const Graph& graph, const Node& node);

@@ -157,7 +157,7 @@ void gather_before_conversions(Graph& graph) {
     node.inputs[0] = from;
     conversion.inputs[0] = gathered;
     conversion.outputs[0] = std::exchange(node.outputs[0], gathered);
-    conversion.number = node.number;
+    conversion.recomputation = node.recomputation;
     conversion.role = node.role;
     conversion.site = node.site;
     conversion.composite = node.composite;

@@ -11,17 +11,17 @@
 namespace brrr::graph {
 
 bool is_indexed(const OpInfo& op);
-// Gathers of conversions become conversions of gathers: what is converted need not be in memory,
-// and a loss that reads its logits in 16 bits converts one of each row.
+// Rewrites gather(cast(x)) as cast(gather(x)): the converted tensor is never stored, and a loss
+// over 16-bit logits converts one logit of each row.
 void gather_before_conversions(Graph& graph);
 // Whether a call gathers whole rows. On the CPU its own kernel copies them; a fused one would look
 // up each element.
 bool gathers_rows(const Node& node);
 // Whether a kernel of such a call reports bad indices or values.
 bool may_report(const Node& node);
-// Whether a group can have this call of such an op.
+// Whether this gather, scatter, draw or check can be part of a fused kernel.
 bool is_fusable_indexed(const Node& node);
-// The group of it alone.
+// The group of this one call.
 Group indexed_group(const Node& node, int number);
 // The value of its result. `operands`: values of its inputs, of an addressed one the body's input.
 int indexed_value(const Group& group, FusedKernel& kernel, BodyReads& reads, const Node& node,

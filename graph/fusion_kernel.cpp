@@ -120,7 +120,10 @@ int coordinate_of(const Group& group, FusedKernel& kernel, BodyReads& reads,
 
 int input_of(const Group& group, FusedKernel& kernel, BodyReads& reads, const Access& access,
              const Value& value) {
-  const auto known = std::ranges::find(reads.inputs, access, &std::pair<Access, int>::first);
+  // An address alone does not say how far elements are from it.
+  const auto known = std::ranges::find_if(reads.inputs, [&](const auto& input) {
+    return input.first == access && (!access.address || kernel.inputs[at(input.second)] == value);
+  });
   if (known != reads.inputs.end()) return known->second;
   jit::Body& body = kernel.spec->body;
   const jit::Body::Scope scope = scope_of(group, access.strides);
@@ -187,7 +190,8 @@ std::optional<WhyNotFused> add_outputs(const Group& group,
     kernel.outputs.push_back(value_of(group, *access, true));
   }
   if (body.outputs.size() + body.reads() > kMostOperands) return WhyNotFused::too_many_operands;
-  if (body.outputs.empty() || body.scalars.size() > 64 || body.values.size() > 256)
+  if (body.outputs.empty() || body.scalars.size() + body.checks.size() > 64 ||
+      body.values.size() > 256)
     return WhyNotFused::too_many_values;
   return {};
 }

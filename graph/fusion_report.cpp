@@ -41,7 +41,7 @@ constexpr std::array<std::pair<const char*, const char*>, 21> kReasons = {{
     {"would make a cycle", "a call between the two depends on the one and is needed by the other"},
     {"too many operands", "a kernel has a limited number of arguments"},
     {"too many values", "a kernel has a limited number of calls, numbers and values"},
-    {"not profitable", "one kernel would move more bytes than the two"},
+    {"not profitable", "one kernel is predicted to take as long as the two"},
     {"made early", "the value is computed again in the backward pass, in place of being kept"},
 }};
 

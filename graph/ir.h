@@ -160,7 +160,7 @@ struct Graph {
   std::vector<RematMark> marks;
   std::vector<Unfused> unfused;  // of a fused graph
   bool fast = false;             // Rounding::fast
-  bool interpreted = false;      // its kernels are: no coordinates, no elements at computed places
+  bool interpreted = false;      // kernels run in the CPU interpreter: no coordinates, no gathers
 
   bool is_temporary(int buffer) const {
     return buffers[static_cast<std::size_t>(buffer)].kind == Buffer::Kind::temporary;

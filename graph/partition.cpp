@@ -53,14 +53,14 @@ void Partition::find_readers(int call) {
 const char* Partition::find_obstacle(int call) const {
   const Node& node = graph_.nodes[at(call)];
   const Facts& facts = of(call);
-  if (!facts.makes) return "the step hands it out, or writes to it in place";
-  if (!is_pure(node)) return "its call does more than to give its results";
+  if (!facts.makes) return "it is a result of the step, or is written in place";
+  if (!is_pure(node)) return "its call has side effects";
   if (facts.last_forward > facts.last_backward && facts.last_backward >= 0)
-    return "it is read after the backward pass, too";
+    return "it is read after the backward pass as well";
   for (const Value& output : node.outputs) {
     if (!is_whole(graph_, output)) return "its call writes to a part of its memory";
     for (const int reader : flow_.readers(output.buffer)) {
-      if (graph_.nodes[at(reader)].recomputation != 0) return "a checkpoint starts from it";
+      if (graph_.nodes[at(reader)].recomputation != 0) return "it is the input of a checkpoint";
     }
   }
   for (const Value& input : node.inputs) {
@@ -110,11 +110,14 @@ void Partition::apply_marks(const std::string& name) {
            mark.recomputed ? "recompute" : "save", mark.recomputed ? "compute again" : "read",
            describe(graph_, mark.value), why, describe(mark.site));
     };
+    // Nothing of a replay makes an argument, a constant, or what nobody reads.
+    if (flow_.writers(mark.value.buffer).empty()) continue;
     const int maker = flow_.producer(mark.value.buffer);
-    if (graph_.buffers[at(mark.value.buffer)].kind == Buffer::Kind::constant) continue;
     if (maker < 0) refuse("no single call of the step makes it");
     if (!of(maker).is_forward) refuse("it is made in the backward pass");
     if (mark.recomputed && of(maker).obstacle) refuse(of(maker).obstacle);
+    if (of(maker).mark == (mark.recomputed ? Mark::save : Mark::recompute))
+      refuse("save and recompute both name it");
     of(maker).mark = mark.recomputed ? Mark::recompute : Mark::save;
   }
 }
@@ -179,6 +182,17 @@ bool Partition::is_kept(int call, const Objective& objective,
          facts.chain > time_ / (8 * objective.segments);
 }
 
+namespace {
+
+// `price` in femtoseconds a byte. Sums of capacities must not overflow (MinCut::run).
+std::int64_t priced(std::int64_t bytes, std::int64_t price) {
+  constexpr double kMost = 1e12;  // a second
+  return static_cast<std::int64_t>(
+      std::min(static_cast<double>(bytes) * static_cast<double>(price) / 1000, kMost));
+}
+
+}  // namespace
+
 // Two vertices a call: an edge from the source to the first one is cut if the call runs again, the
 // edge between the two if its results are kept. What the backward pass reads leads to the sink, and
 // a call that runs again needs the results of those before it. So the capacity of a cut is the cost
@@ -192,7 +206,7 @@ std::vector<bool> Partition::cut(const Objective& objective) const {
     if (!facts.makes || !feeds_backward(i)) continue;
     const std::int64_t again = objective.least_bytes ? 0 : facts.again;
     const std::int64_t keep =
-        objective.least_bytes ? facts.bytes : facts.keep + facts.bytes * objective.price / 1000;
+        objective.least_bytes ? facts.bytes : facts.keep + priced(facts.bytes, objective.price);
     network.add_edge(source, 2 * i, is_kept(i, objective, segment) ? MinCut::kUnbounded : again);
     network.add_edge(2 * i, 2 * i + 1, facts.mark == Mark::recompute ? MinCut::kUnbounded : keep);
     if (facts.last_backward >= 0) network.add_edge(2 * i + 1, sink, MinCut::kUnbounded);

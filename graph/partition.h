@@ -27,8 +27,8 @@ class Partition {
   // Of each call whether it runs again in the backward pass.
   std::vector<bool> cut(const Objective& objective) const;
 
-  // The segment of each call. Segments make equal numbers of bytes, about, and end where the fewest
-  // go on.
+  // The segment of each call. Segments produce about equal numbers of bytes. Each ends where the
+  // fewest live bytes cross to the next one.
   std::vector<int> segments(int count) const;
 
   const Flow& flow() const { return flow_; }
@@ -38,7 +38,7 @@ class Partition {
   // Why a call cannot run again; null: it can.
   const char* obstacle(int call) const { return of(call).obstacle; }
   std::int64_t bytes(int call) const { return of(call).bytes; }  // of its results
-  // The picoseconds that it takes again, and those of memory traffic that it takes to keep them.
+  // Picoseconds to compute the results again, and of memory traffic to store and reload them.
   std::int64_t time_again(int call) const { return of(call).again; }
   std::int64_t time_to_keep(int call) const { return of(call).keep; }
   // For prices that separate cheap calls from others: the femtoseconds again for a byte of the

@@ -1,6 +1,7 @@
 #include "brrr/graph/prediction.h"
 
 #include <fmt/format.h>
+#include <algorithm>
 
 namespace brrr::graph {
 namespace {

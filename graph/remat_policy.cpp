@@ -158,6 +158,13 @@ class Search {
       if (fits(each)) fastest = std::min(fastest, each.picoseconds);
     }
     if (least > limit) {
+      if (least > uncut) {
+        fail(
+            "[{}] expected a budget that the step can meet, got {}: recompute() alone needs {} "
+            "bytes, "
+            "{} with every value kept",
+            options_.name, policy.fraction(), least, uncut);
+      }
       fail(
           "[{}] expected a budget that the step can meet, got {}: of {} bytes with every value "
           "kept it needs at least {}, a fraction of {:.3f}",
@@ -166,7 +173,7 @@ class Search {
     }
     const std::int64_t slowest = policy.kind() == Remat::Kind::full     ? INT64_MAX
                                  : policy.kind() == Remat::Kind::budget ? fastest
-                                                                        : fastest / 100 * 101;
+                                                                        : fastest + fastest / 100;
     const Candidate* best = nullptr;
     for (const Candidate& each : candidates) {
       if (!fits(each) || each.picoseconds > slowest) continue;

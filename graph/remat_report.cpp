@@ -53,7 +53,8 @@ std::string line_svg(const Simulation& simulation, std::size_t most, const char*
 }  // namespace
 
 std::string to_svg(const RematReport& report) {
-  const std::size_t most = std::max<std::size_t>(report.uncut.peak_bytes, 1);
+  const std::size_t most =
+      std::max({report.uncut.peak_bytes, report.chosen.peak_bytes, std::size_t{1}});
   const auto words = [](int x, const char* color, const std::string& text) {
     return fmt::format(R"(<text x="{}" y="14" fill="{}" font-size="12">{}</text>)", x, color,
                        text) +
@@ -71,7 +72,7 @@ std::string to_string(const RematReport& report) {
   std::string text = fmt::format(
       "  rematerialization, {}: {} calls run again\n"
       "    memory planned {} bytes, with every value kept {}\n"
-      "    predicted {:.1f} us a step, with every value kept {:.1f}\n",
+      "    predicted {:.1f} us of kernels one after another, with every value kept {:.1f}\n",
       policy_text(report.policy), report.calls_again, after.peak_bytes, before.peak_bytes,
       microseconds(after.picoseconds), microseconds(before.picoseconds));
   std::vector<CallSite> sites;
@@ -88,7 +89,7 @@ std::string to_string(const RematReport& report) {
                         value.value, value.op, value.module.empty() ? "" : ", " + value.module,
                         value.obstacle ? fmt::format("; {}", value.obstacle) : "", lines[i]);
   }
-  const std::size_t most = before.peak_bytes;
+  const std::size_t most = std::max(before.peak_bytes, after.peak_bytes);
   text += "    live bytes by call, with every value kept:\n" + curve_text(before, most);
   text += "    live bytes by call, now:\n" + curve_text(after, most);
   return text;

@@ -14,7 +14,7 @@
 
 namespace brrr::graph {
 
-// A value that the backward pass reads.
+// A value of the forward pass that the backward pass reads or computes again.
 struct RematValue {
   std::string value, op, module;  // "%7 f32[64, 64]"
   CallSite site;

@@ -26,7 +26,7 @@ enum class WhyNotFused : std::uint8_t {
   cycle,              // a call that depends on the one must run before the other
   too_many_operands,
   too_many_values,  // calls, scalars or values in one kernel
-  not_profitable,   // the kernel would move more bytes than the two
+  not_profitable,   // one kernel is predicted to take as long as the two
   made_early,       // rematerialization computes the consumer again, later than the producer
 };
 

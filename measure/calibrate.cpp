@@ -139,7 +139,8 @@ void Calibrator::read_nodes() {
   add("replay, beside its nodes", std::max(0.0, one.median - node) * 1e9, "ns", one.spread);
 }
 
-// Sums of two tensors in place: by size from cache to memory, then a copy with cold caches.
+// Sums of two tensors in place, by size from cache to memory; then with cold caches a sum on the
+// CPU, a copy on CUDA.
 void Calibrator::read_moves() {
   Curve& curve = result_.ceilings.moved;
   const auto add_point = [&](int64_t bytes, double seconds, double spread, const char* what) {

@@ -1,5 +1,5 @@
-// brrr calibrate: measures the ceilings of a device within seconds, and keeps them unless the
-// machine was disturbed meanwhile.
+// brrr calibrate: measures the ceilings of a device, and keeps them unless something disturbed the
+// measurement.
 #pragma once
 
 #include <cstdint>

@@ -3,7 +3,7 @@ include(${CMAKE_CURRENT_LIST_DIR}/calls.cmake)
 file(REMOVE_RECURSE ${WORK}/cache)
 set(ENV{BRRR_CACHE_DIR} ${WORK}/cache)
 
-fails(1 "expected an undisturbed machine, got sizes were small and samples few.*; nothing was kept" calibrate --quick
+fails(1 "expected readings to keep, got disturbed ones: sizes were small and samples few.*; nothing was kept" calibrate --quick
   --device cpu)
 foreach(word "multiply-adds f32 " "eager call " "replayed node " "copy of " "product 16x16x16 bf16 " "measured in ")
   if(NOT out MATCHES "${word}")
@@ -46,7 +46,7 @@ if(status EQUAL 0)
   if(NOT found MATCHES "^20[0-9][0-9]-")
     message(FATAL_ERROR "expected a date, got ${found}")
   endif()
-elseif(NOT err MATCHES "^brrr: \\[calibrate\\] expected an undisturbed machine, got [^\n]+; nothing was kept\n$")
+elseif(NOT err MATCHES "^brrr: \\[calibrate\\] expected readings to keep, got disturbed ones: [^\n]+; nothing was kept\n$")
   message(FATAL_ERROR "expected what disturbed the calibration, got ${err}")
 endif()
 

@@ -454,7 +454,7 @@ TEST_CASE("remat: a mark that cannot be followed says why", "[remat]") {
       }),
       Catch::Contains("[train] recompute expected a value that the backward pass can compute "
                       "again, got ") &&
-          Catch::Contains("the step hands it out, or writes to it in place (at "));
+          Catch::Contains("it is a result of the step, or is written in place (at "));
   CHECK_THAT(error_with([&](const Tensor& of) {
                const Tensor factor = state * 2, y = of * factor;
                recompute(factor);
@@ -488,7 +488,7 @@ TEST_CASE("remat: what a checkpoint starts from is kept", "[remat]") {
   const auto start = std::ranges::find(report.values, std::string("tanh"), &graph::RematValue::op);
   REQUIRE(start != report.values.end());
   CHECK(!start->recomputed);
-  CHECK(std::string(start->obstacle) == "a checkpoint starts from it");
+  CHECK(std::string(start->obstacle) == "it is the input of a checkpoint");
 }
 
 TEST_CASE("remat: explain says what is kept, and why", "[remat]") {
@@ -507,5 +507,6 @@ TEST_CASE("remat: explain says what is kept, and why", "[remat]") {
   auto kept = compile([&net] { return net(); }, {.name = "train"});
   kept();
   CHECK_THAT(error_of([&] { kept.memory_svg(); }),
-             Catch::Contains("[train] memory_svg expected a policy of rematerialization"));
+             Catch::Contains("[train] memory_svg expected a step compiled with a policy of "
+                             "rematerialization, got none"));
 }
