@@ -77,13 +77,18 @@ void run_info(const Common& common) {
   print(common.json ? to_json(machine) : to_text(machine));
 }
 
-void run_bench(const Bench& bench, const Common& common) {
-  ProgressLine progress;
+measure::BenchOptions bench_options(const Common& common, ProgressLine& progress) {
   measure::BenchOptions options;
   options.device = common.chosen_device();
   options.seed = common.seed;
   options.quick = common.quick;
-  options.progress = [&](const std::string& name) { progress.show(name); };
+  options.progress = [&progress](const std::string& name) { progress.show(name); };
+  return options;
+}
+
+void run_bench(const Bench& bench, const Common& common) {
+  ProgressLine progress;
+  const measure::BenchOptions options = bench_options(common, progress);
   const measure::Results results = bench.run(options);
   progress.clear();
   const measure::Machine machine = measure::describe_machine();
@@ -93,11 +98,7 @@ void run_bench(const Bench& bench, const Common& common) {
 // Prints what was measured, then keeps it, or fails if something disturbed the measurement.
 void run_calibrate(const Common& common) {
   ProgressLine progress;
-  measure::BenchOptions options;
-  options.device = common.chosen_device();
-  options.seed = common.seed;
-  options.quick = common.quick;
-  options.progress = [&](const std::string& name) { progress.show(name); };
+  const measure::BenchOptions options = bench_options(common, progress);
   const measure::Calibration result = measure::calibrate(options);
   progress.clear();
   const std::vector<std::string> disturbances = measure::disturbances(result);
