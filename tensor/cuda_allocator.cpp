@@ -101,8 +101,8 @@ StreamMemory* Allocator::new_memory(CudaStream* stream) {
   std::lock_guard lock(mutex_);
   memories_.reserve(memories_.size() + 1);
   uses_.reserve(memories_.size() + 1);
-  memories_.push_back(new StreamMemory{this, stream});
-  return memories_.back();
+  memories_.push_back(std::make_unique<StreamMemory>(StreamMemory{this, stream}));
+  return memories_.back().get();
 }
 
 void Allocator::allocate(Storage& storage, CudaStream* stream) {
@@ -419,7 +419,7 @@ void Allocator::collect_uses(bool wait) {
 
 // Returns segments that are free as a whole to the driver, after the work that used them.
 void Allocator::free_cached() {
-  for (StreamMemory* memory : memories_) {
+  for (const auto& memory : memories_) {
     std::vector<Block*> whole;
     for (FreeBlocks* free : {&memory->small, &memory->large}) {
       free->each([&](Block* block) {

@@ -160,7 +160,7 @@ class Allocator {
   const MemoryKind kind_;
   std::mutex mutex_;
   std::int64_t live_ = 0, peak_ = 0, reserved_ = 0, driver_calls_ = 0;
-  std::vector<StreamMemory*> memories_;
+  std::vector<std::unique_ptr<StreamMemory>> memories_;
   std::vector<CapturePool*> capturing_;
   int pools_ = 0;
   std::vector<UsesOn> uses_;

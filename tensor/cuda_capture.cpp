@@ -112,7 +112,8 @@ void Allocator::note_launch(CapturePool& pool, CudaStream& stream) {
 }
 
 StreamMemory* Allocator::own_memory(const CudaStream& stream) const {
-  return *std::ranges::find(memories_, &stream, &StreamMemory::stream);
+  return std::ranges::find(memories_, &stream, [](const auto& memory) { return memory->stream; })
+      ->get();
 }
 
 // The pool of a current capture whose graph may use a block of another pool or stream.

@@ -337,9 +337,12 @@ void release_matmul() {
   release_workspaces();
   release_tuning();
   std::lock_guard closing(libraries().mutex);
-  for (Libraries::Opened& mine : libraries().opened) {
-    if (!mine.on.exchange(nullptr)) continue;
-    BRRR_CUDA_TRY(cublasLtDestroy, std::exchange(mine.handle, nullptr));
+  for (int i = 0; i < kMaxDevices; ++i) {
+    Libraries::Opened& mine = libraries().opened[i];
+    const cu::DeviceState* on = mine.on.exchange(nullptr);
+    const cublasLtHandle_t handle = std::exchange(mine.handle, nullptr);
+    // A handle of a device that was shut down has no context left to release its resources in.
+    if (on && on == cu::device_states[i].load()) BRRR_CUDA_TRY(cublasLtDestroy, handle);
   }
 }
 

@@ -330,8 +330,10 @@ void release_tuning() {
   for (int i = 0; i < kMaxDevices; ++i) {
     TuningStream& own = tuning_stream(i);
     const std::lock_guard lock(own.mutex);
-    if (!std::exchange(own.stream.on, nullptr)) continue;
-    BRRR_CUDA_TRY(cuStreamDestroy, std::exchange(own.stream.handle, nullptr));
+    const cu::DeviceState* on = std::exchange(own.stream.on, nullptr);
+    const CUstream handle = std::exchange(own.stream.handle, nullptr);
+    // A stream of a device that was shut down went with its context.
+    if (on && on == cu::device_states[i].load()) BRRR_CUDA_TRY(cuStreamDestroy, handle);
   }
 }
 

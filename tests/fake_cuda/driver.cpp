@@ -156,6 +156,11 @@ CUresult stream_create(CUstream* out, unsigned) {
 CUresult stream_destroy(CUstream stream) {
   FAKE_ENTER();
   FakeStream* s = stream_of(stream);
+  if (std::ranges::find(fake->streams, s, &std::unique_ptr<FakeStream>::get) ==
+      fake->streams.end()) {
+    fake->complain("destroyed a stream that does not exist");
+    return CUDA_ERROR_INVALID_HANDLE;
+  }
   fake->run_until(lock, [&] { return s->queue.empty() && !s->running; });
   std::erase_if(fake->workspaces, [&](const auto& each) { return each.second == s; });
   std::erase_if(fake->streams, [&](auto& each) { return each.get() == s; });

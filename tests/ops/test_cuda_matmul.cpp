@@ -544,3 +544,22 @@ TEST_CASE("a measurement loses nothing of what other threads launch", "[cuda_mat
   cu::shut_down();
   CHECK(fake.counts() == testing::FakeCounts{});
 }
+
+TEST_CASE("streams of a device that was shut down are not destroyed again", "[cuda_matmul]") {
+  const auto measure = [] {
+    const Tensor a = zeros({2, 2}, {.device = cuda()});
+    MatmulKey key;
+    key.rows = key.cols = key.depth = key.leading_x = key.leading_y = key.leading_d = 2;
+    MatmulOperands operands;
+    operands.x = operands.y = a.data();
+    CHECK(!measure_candidates(key, operands, cu::current_stream(cuda())).empty());
+  };
+  {
+    testing::FakeCuda fake({.with_nvrtc = true, .with_cublaslt = true});
+    measure();
+  }
+  testing::FakeCuda fake({.with_nvrtc = true, .with_cublaslt = true});
+  on_cuda::release_matmul();
+  measure();
+  on_cuda::release_matmul();
+}
