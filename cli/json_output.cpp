@@ -170,9 +170,9 @@ Json describe(const TrainResult& result) {
                      {"trace_ms", entry->trace_ms},
                      {"plan_ms", entry->plan_ms},
                      {"capture_ms", entry->capture_ms}});
-    if (entry->uncut_arena_bytes > 0) {
-      document.update(
-          {{"calls_again", entry->calls_again}, {"uncut_arena_bytes", entry->uncut_arena_bytes}});
+    if (entry->arena_bytes_without_remat > 0) {
+      document.update({{"recomputed_calls", entry->recomputed_calls},
+                       {"arena_bytes_without_remat", entry->arena_bytes_without_remat}});
     }
   }
   return document;

@@ -68,6 +68,8 @@ constexpr Bench kBenches[] = {
     {"matmul", "Matrix products, relative to direct BLAS calls", measure::bench_matmul},
     {"reduce", "Reductions, relative to memory bandwidth", measure::bench_reduce},
     {"fused", "Fused kernels, relative to memory bandwidth", measure::bench_fused},
+    {"remat", "Policies of rematerialization, relative to keeping every value",
+     measure::bench_remat},
     {"steps", "Training steps, eager, replayed and fused; overhead of replays", bench_steps},
 };
 
@@ -99,6 +101,7 @@ void run_bench(const Bench& bench, const Common& common) {
 void run_calibrate(const Common& common) {
   ProgressLine progress;
   const measure::BenchOptions options = bench_options(common, progress);
+  if (!common.quick) graph::require_ceilings_path(options.device);
   const measure::Calibration result = measure::calibrate(options);
   progress.clear();
   const std::vector<std::string> disturbances = measure::disturbances(result);
@@ -393,6 +396,8 @@ class CommandLine {
           throw CLI::ValidationError(fmt::format("--remat {}: needs --mode graph or fused",
                                                  command.arguments.options.remat));
         }
+        if (command.arguments.svg && command.arguments.options.remat == "none")
+          throw CLI::ValidationError("--svg: needs --remat mincut, full or budget=F");
       }
     } catch (const CLI::Success& help_or_version) {
       std::ostringstream text;

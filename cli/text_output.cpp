@@ -232,10 +232,10 @@ std::string to_text(const TrainResult& result) {
                      entry->nodes, entry->lanes, bytes_text(entry->arena_bytes),
                      bytes_text(entry->least_bytes), bytes_text(entry->kept_bytes),
                      bytes_text(entry->scratch_bytes)));
-    if (entry->uncut_arena_bytes > 0) {
+    if (entry->arena_bytes_without_remat > 0) {
       line(text, "remat",
-           fmt::format("{} calls run again; arena with every value kept {}", entry->calls_again,
-                       bytes_text(entry->uncut_arena_bytes)));
+           fmt::format("{} calls run again; arena with every value kept {}",
+                       entry->recomputed_calls, bytes_text(entry->arena_bytes_without_remat)));
     }
     line(text, "compiled in",
          fmt::format("{:.1f} ms: trace {:.1f}, plan {:.1f}, capture {:.1f}",

@@ -94,6 +94,7 @@ Ceilings default_ceilings(Device device);
 void write_ceilings(const Ceilings& ceilings, Device device);
 // Of this machine; empty when the disk cache is off.
 std::string ceilings_path(Device device);
+std::string require_ceilings_path(Device device);  // throws where there is none
 // As the file has it.
 std::string to_json(const Ceilings& ceilings);
 

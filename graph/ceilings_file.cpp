@@ -211,10 +211,15 @@ std::shared_ptr<const Ceilings> ceilings_of(Device device) {
   return found;
 }
 
-void write_ceilings(const Ceilings& ceilings, Device device) {
-  const std::string path = ceilings_path(device);
+std::string require_ceilings_path(Device device) {
+  std::string path = ceilings_path(device);
   if (path.empty())
     fail("[calibrate] expected a disk cache to keep ceilings in, got BRRR_CACHE=off");
+  return path;
+}
+
+void write_ceilings(const Ceilings& ceilings, Device device) {
+  const std::string path = require_ceilings_path(device);
   std::error_code ignored;
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
   write_file("calibrate", path,

@@ -151,7 +151,7 @@ graph::RematReport CompiledStep::State::rematerialize(Graph& graph) const {
 // by.
 void CompiledStep::State::check_budget(const graph::RematReport& report,
                                        std::size_t arena_bytes) const {
-  const double most = options.remat.fraction() * static_cast<double>(report.uncut.peak_bytes);
+  const double most = options.remat.fraction() * static_cast<double>(report.baseline.peak_bytes);
   if (options.remat.kind() == Remat::Kind::budget && static_cast<double>(arena_bytes) > most)
     fail(
         "[{}] expected memory of at most {:.0f} bytes by its budget of {}, got {}: its kernels "
@@ -397,8 +397,8 @@ CompileReport CompiledStep::report() const {
     line.least_bytes = program.plan().least_bytes;
     line.kept_bytes = program.memory().kept_bytes();
     if (entry->remat) {
-      line.calls_again = entry->remat->calls_again;
-      line.uncut_arena_bytes = entry->remat->uncut.peak_bytes;
+      line.recomputed_calls = entry->remat->recomputed_calls;
+      line.arena_bytes_without_remat = entry->remat->baseline.peak_bytes;
     }
     line.trace_ms = entry->trace_ms;
     line.plan_ms = entry->plan_ms;

@@ -112,8 +112,8 @@ struct CompiledEntry {
   bool calibrated = false;  // by ceilings that `brrr calibrate` measured on this machine
   // Under a policy of rematerialization: copies of calls that the backward pass runs again, and the
   // memory of the step with every value kept.
-  int calls_again = 0;
-  std::size_t uncut_arena_bytes = 0;
+  int recomputed_calls = 0;
+  std::size_t arena_bytes_without_remat = 0;
 };
 
 struct CompileReport {

@@ -42,6 +42,7 @@ void Fusion::group() {
     }
   }
   merge_all();
+  merge_recomputed();
   merge_siblings();
   merge_reductions_of_factors();
   pair_products();
@@ -185,81 +186,6 @@ std::optional<Group> Fusion::merged_of(int producer, int consumer) {
   return merged_of(from, to);
 }
 
-void Fusion::merge_siblings() {
-  // Groups by the value they read: {node, output}, or {-1, buffer} if no node has written it.
-  std::map<std::pair<int, int>, std::vector<int>> readers;
-  for (int g = 0; g < static_cast<int>(groups_.size()); ++g) {
-    if (!is_live(g) || !groups_[at(g)].reduces() || contraction_in(groups_[at(g)])) continue;
-    for (const Member& member : groups_[at(g)].members) {
-      for (std::size_t k = 0; k < member.inputs.size(); ++k) {
-        const Source source = reads_.sources[at(member.node)][k];
-        if (source.node >= 0 && group_of_[at(source.node)] == g) continue;
-        std::vector<int>& of =
-            readers[{source.node, source.node < 0 ? member.inputs[k].buffer : source.output}];
-        if (of.empty() || of.back() != g) of.push_back(g);
-      }
-    }
-  }
-  for (const auto& [source, groups] : readers) {
-    for (std::size_t i = 0; i < groups.size(); ++i) {
-      for (std::size_t k = i + 1; k < groups.size(); ++k) {
-        const int one = groups[i], other = groups[k];
-        if (one == other || !is_live(one) || !is_live(other)) continue;
-        if (is_made_early(one, other) || is_made_early(other, one)) continue;
-        std::optional<Group> merged = side_by_side(one, other);
-        if (merged && is_independent(one, other)) replace(one, other, std::move(*merged));
-      }
-    }
-  }
-}
-
-std::optional<Group> Fusion::side_by_side(int one, int other) const {
-  Group merged = groups_[at(one)], more = groups_[at(other)];
-  if (merged.members.size() + more.members.size() > static_cast<std::size_t>(kMostMembers))
-    return {};
-  for (Group* group : {&merged, &more}) {
-    for (int d = group->rank() - 2; d >= 0; --d) group->join(d);
-  }
-  if (merged.sizes != more.sizes || merged.reduced != more.reduced) return {};
-  // Both must read one tensor through the same access, and reduce their operands in the same order.
-  const auto reduced = [this](const Group& group) {
-    std::vector<const Access*> list;
-    for (const Member& member : group.members) {
-      if (op_info(graph_.nodes[at(member.node)].call.op).kind == OpKind::reduction)
-        list.push_back(&member.inputs[0]);
-    }
-    return list;
-  };
-  const auto loaded = [this](const Group& group) {
-    std::vector<const Access*> list;
-    for (const Member& member : group.members) {
-      for (std::size_t k = 0; k < member.inputs.size(); ++k) {
-        if (!is_in(group, reads_.sources[at(member.node)][k].node))
-          list.push_back(&member.inputs[k]);
-      }
-    }
-    return list;
-  };
-  const auto of_elements = [&](const Access& access) {
-    for (int d = 0; d < merged.rank(); ++d) {
-      if (access.strides[at(d)] == 0) return false;
-    }
-    return true;
-  };
-  bool shared = false;
-  for (const Access* read : loaded(merged)) {
-    for (const Access* same : loaded(more)) shared |= of_elements(*read) && *read == *same;
-  }
-  const Access& order = *reduced(merged).front();
-  for (const Access* read : reduced(more)) shared &= read->strides == order.strides;
-  if (!shared) return {};
-  for (Member& member : more.members) merged.members.push_back(std::move(member));
-  std::ranges::sort(merged.members, {}, &Member::node);
-  const std::optional<FusedKernel> kernel = build(merged);
-  if (!kernel || (mixes_directions(*kernel) && !mixes_[at(one)] && !mixes_[at(other)])) return {};
-  return merged;
-}
-
 void Fusion::merge(int producer, int consumer) {
   replace(consumer, producer, *merged_of(producer, consumer));
 }
@@ -275,6 +201,23 @@ void Fusion::replace(int group, int other, Group merged) {
   ++version_[at(group)], ++version_[at(other)];
 }
 
+std::optional<Correspondence> Fusion::correspond_after_splits(Group& consumer, Access& read,
+                                                              const Group& producer,
+                                                              const Access& made) {
+  // Splits change all accesses of the consumer.
+  consumer.members.push_back({-1, {read}, {}});
+  std::optional<Correspondence> c;
+  for (;;) {
+    const int rank = consumer.rank();
+    read = consumer.members.back().inputs[0];
+    c = read.bounds.empty() ? correspond(consumer, read, producer, made)
+                            : correspond_within(consumer, read, producer, made);
+    if (consumer.rank() == rank) break;
+  }
+  consumer.members.pop_back();
+  return c;
+}
+
 std::optional<Group> Fusion::merged_of(Group& from, Group& to) {
   Access read, made;
   each_read(to, from, [&](const Access& r, const Access& m) {
@@ -282,24 +225,14 @@ std::optional<Group> Fusion::merged_of(Group& from, Group& to) {
   });
   if (read.buffer < 0) return reject(WhyNotFused::different_reads);
   if (read.address) return reject(WhyNotFused::gathered);
-  // Splits of the consumer change its accesses, so the read is found again by its place.
-  Member probe{-1, {read}, {}};
-  to.members.push_back(probe);
-  std::optional<Correspondence> c;
-  for (;;) {
-    const int rank = to.rank();
-    const Access now = to.members.back().inputs[0];
-    c = now.bounds.empty() ? correspond(to, now, from, made)
-                           : correspond_within(to, now, from, made);
-    if (to.rank() == rank) break;
-  }
-  const std::vector<Bound> bounds = to.members.back().inputs[0].bounds;
-  to.members.pop_back();
+  const std::optional<Correspondence> c = correspond_after_splits(to, read, from, made);
+  const std::vector<Bound> bounds = read.bounds;
   if (!c) return reject(WhyNotFused::no_correspondence);
   if (!bounds.empty() && has_indexed(from)) return reject(WhyNotFused::gathered);
   if (from.reduces()) {
     if (!bounds.empty() || !covers(*c, to, from)) return reject(WhyNotFused::part_of_rows);
-    if (!is_worth_rows(from, to)) return reject(WhyNotFused::few_rows);
+    if (waits_for_reduction(from, to) && !is_worth_rows(from, to))
+      return reject(WhyNotFused::few_rows);
     if (!push(to, *c, from)) return reject(WhyNotFused::unequal_rows);
   } else {
     // Outside of bounds elements are computed for nothing.
@@ -355,6 +288,21 @@ bool Fusion::is_worth_storing(const Group& producer, const Group& consumer) cons
   const bool by_rows = !consumer.reduced.empty() && consumer.reduced.back();
   return !graph_.device.is_cuda() || !consumer.reduces() ||
          producer.count(false) * producer.count(true) >= (by_rows ? kShortRows : kShortColumns);
+}
+
+bool Fusion::waits_for_reduction(const Group& producer, const Group& consumer) const {
+  std::vector<int> after;  // members that depend on a reduction among them, itself included
+  const auto is_after = [&](const Source& source) {
+    return std::ranges::find(after, source.node) != after.end();
+  };
+  for (const Member& member : producer.members) {  // in order
+    if (op_info(graph_.nodes[at(member.node)].call.op).kind == OpKind::reduction ||
+        std::ranges::any_of(reads_.sources[at(member.node)], is_after))
+      after.push_back(member.node);
+  }
+  return std::ranges::any_of(consumer.members, [&](const Member& member) {
+    return member.node >= 0 && std::ranges::any_of(reads_.sources[at(member.node)], is_after);
+  });
 }
 
 bool Fusion::is_worth_rows(const Group& producer, const Group& consumer) const {

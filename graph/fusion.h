@@ -75,7 +75,7 @@ class Fusion {
  private:
   static std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
-  static constexpr int kMostMembers = 64, kMostVisited = 4096;
+  static constexpr int kMostMembers = 256, kMostVisited = 4096;
 
   bool is_in(const Group& group, int node) const {
     return std::ranges::any_of(group.members,
@@ -147,6 +147,13 @@ class Fusion {
 
   void merge(int producer, int consumer);
 
+  // Merges calls that run again for a reader that needs their results in memory, such as a product,
+  // with a kernel that reads what they read.
+  void merge_recomputed();
+  std::optional<Group> in_kernel_of_reader(int recomputed, int reader) const;
+  // Whether nobody else reads a buffer in the backward pass.
+  bool is_shared_by(int buffer, int one, int other) const;
+
   // Merges independent reductions that read one tensor in the same order, such as the gradients of
   // a norm's scale and shift: the tensor is read once.
   void merge_siblings();
@@ -198,6 +205,12 @@ class Fusion {
 
   std::optional<Group> merged_of(Group& from, Group& to);
 
+  // `correspond`, once the consumer's dimensions are split as it asks for; `read` is then over
+  // them.
+  static std::optional<Correspondence> correspond_after_splits(Group& consumer, Access& read,
+                                                               const Group& producer,
+                                                               const Access& made);
+
   // Whether elements of the producer would be computed several times. Values of rows are not: a
   // row's are computed once.
   static bool repeats(const Correspondence& c, const Group& consumer);
@@ -210,6 +223,8 @@ class Fusion {
   // delays whoever waits for what is stored, and could run beside them.
   bool is_worth_storing(const Group& producer, const Group& consumer) const;
 
+  // Whether the consumer reads what depends on a reduction of the producer.
+  bool waits_for_reduction(const Group& producer, const Group& consumer) const;
   // Whether what is computed over whole rows leaves enough rows to fill a device.
   bool is_worth_rows(const Group& producer, const Group& consumer) const;
 

@@ -80,13 +80,15 @@ bool Partition::is_fusable(int call) const {
 }
 
 // A pointwise call that runs again in the kernel of its reader moves no bytes. A value that a
-// kernel of its own makes or reads in the forward pass is in memory anyway.
+// kernel of its own makes or reads in the forward pass is in memory anyway, and one that such a
+// kernel reads in the backward pass must be there again.
 void Partition::find_costs(int call) {
   Facts& facts = of(call);
   const Node& node = graph_.nodes[at(call)];
   const bool in_reader = is_fusable(call) && op_info(node.call.op).kind != OpKind::reduction;
   facts.again = 1 + (in_reader ? time_to_compute(node, graph_.device, ceilings_)
                                : time_of(node, graph_.device, ceilings_));
+  facts.again_traffic = in_reader ? 1 : facts.again;
   facts.chain = facts.obstacle ? 0 : facts.again;
   for (const Value& input : node.inputs) {
     const int maker = graph_.is_temporary(input.buffer) ? flow_.producer(input.buffer) : -1;
@@ -94,13 +96,18 @@ void Partition::find_costs(int call) {
       facts.chain = std::min(facts.chain + of(maker).chain, std::int64_t{1} << 60);
   }
   if (!facts.makes) return;
-  bool is_stored = !is_fusable(call);
+  bool is_written = !is_fusable(call), is_loaded = false;
   for (const Value& output : node.outputs) {
     facts.bytes += static_cast<std::int64_t>(graph_.buffers[at(output.buffer)].bytes);
-    for (const int reader : flow_.readers(output.buffer))
-      is_stored |= of(reader).is_forward && !is_fusable(reader);
+    for (const int reader : flow_.readers(output.buffer)) {
+      if (!is_fusable(reader)) (of(reader).is_forward ? is_written : is_loaded) = true;
+    }
   }
-  if (fused_) facts.keep = time_to_move(facts.bytes * (is_stored ? 1 : 2), ceilings_);
+  if (!fused_) return;
+  facts.keep = time_to_move(facts.bytes * (!is_written + !is_loaded), ceilings_);
+  if (!in_reader || !is_loaded) return;
+  facts.again += time_to_move(facts.bytes, ceilings_);
+  facts.again_traffic += time_to_move(facts.bytes, ceilings_);
 }
 
 void Partition::apply_marks(const std::string& name) {
@@ -122,10 +129,11 @@ void Partition::apply_marks(const std::string& name) {
   }
 }
 
-std::vector<std::int64_t> Partition::rates() const {
+std::vector<std::int64_t> Partition::rates(bool only_saved) const {
   std::vector<std::int64_t> rates;
   for (const Facts& facts : calls_) {
-    if (facts.makes && !facts.obstacle && facts.until >= 0 && facts.bytes > 0)
+    if (facts.makes && !facts.obstacle && facts.bytes > 0 &&
+        (only_saved ? facts.last_backward : facts.until) >= 0)
       rates.push_back(facts.again * 1000 / facts.bytes);
   }
   std::ranges::sort(rates);
@@ -204,7 +212,9 @@ std::vector<bool> Partition::cut(const Objective& objective) const {
   for (int i = 0; i < count; ++i) {
     const Facts& facts = of(i);
     if (!facts.makes || !feeds_backward(i)) continue;
-    const std::int64_t again = objective.least_bytes ? 0 : facts.again;
+    const std::int64_t again = objective.least_bytes    ? 0
+                               : objective.traffic_only ? facts.again_traffic
+                                                        : facts.again;
     const std::int64_t keep =
         objective.least_bytes ? facts.bytes : facts.keep + priced(facts.bytes, objective.price);
     network.add_edge(source, 2 * i, is_kept(i, objective, segment) ? MinCut::kUnbounded : again);

@@ -19,10 +19,11 @@ class Partition {
 
   // What a cut minimizes.
   struct Objective {
-    int segments = 1;          // of the forward pass; values that go from one to the next are kept
-    int first = 1;             // the segments from the beginning in which calls may run again
-    std::int64_t price = 0;    // of a byte that is kept, in femtoseconds
-    bool least_bytes = false;  // the bytes that are kept, at any cost
+    int segments = 1;           // of the forward pass; values that go from one to the next are kept
+    int first = 1;              // the segments from the beginning in which calls may run again
+    std::int64_t price = 0;     // of a byte that is kept, in femtoseconds
+    bool least_bytes = false;   // the bytes that are kept, at any cost
+    bool traffic_only = false;  // what runs again in the kernel of its reader is free
   };
   // Of each call whether it runs again in the backward pass.
   std::vector<bool> cut(const Objective& objective) const;
@@ -38,12 +39,14 @@ class Partition {
   // Why a call cannot run again; null: it can.
   const char* obstacle(int call) const { return of(call).obstacle; }
   std::int64_t bytes(int call) const { return of(call).bytes; }  // of its results
-  // Picoseconds to compute the results again, and of memory traffic to store and reload them.
+  // Picoseconds to compute the results again; of these not what the kernel of a reader computes;
+  // and of memory traffic to store and reload them.
   std::int64_t time_again(int call) const { return of(call).again; }
+  std::int64_t traffic_again(int call) const { return of(call).again_traffic; }
   std::int64_t time_to_keep(int call) const { return of(call).keep; }
   // For prices that separate cheap calls from others: the femtoseconds again for a byte of the
-  // calls that can run again, ascending.
-  std::vector<std::int64_t> rates() const;
+  // calls that can run again, ascending; of all, or of those whose results the backward pass reads.
+  std::vector<std::int64_t> rates(bool only_saved) const;
 
  private:
   enum class Mark : std::uint8_t { none, save, recompute };
@@ -55,7 +58,8 @@ class Partition {
     int last_forward = -1, last_backward = -1;  // readers
     int until = -1;  // the last call of the backward pass that depends on the results
     std::int64_t bytes = 0, again = 0, keep = 0;  // `keep`: picoseconds of memory traffic
-    std::int64_t chain = 0;  // picoseconds again with all that the call depends on
+    std::int64_t again_traffic = 0;  // of `again`: what is not computed in the kernel of a reader
+    std::int64_t chain = 0;          // picoseconds again with all that the call depends on
   };
 
   const Facts& of(int call) const { return calls_[static_cast<std::size_t>(call)]; }

@@ -180,31 +180,32 @@ class Recomputation {
   // --- The changed graph ---
 
   std::vector<bool> emit() {
-    std::vector<bool> is_copy;
+    const int first = static_cast<int>(graph_.buffers.size());  // of copies
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
       Node call = graph_.nodes[i];
-      const std::size_t group = group_of(i);
-      for (Value& input : call.inputs) input.buffer = again(input.buffer, group, is_copy);
+      for (Value& input : call.inputs) input.buffer = again(input.buffer, group_of(i));
       nodes_.push_back(std::move(call));
-      is_copy.push_back(false);
     }
     graph_.nodes = std::move(nodes_);
+    remove_dead(graph_);  // calls whose readers all have copies
+    std::vector<bool> is_copy;
+    for (const Node& call : graph_.nodes)
+      is_copy.push_back(!call.outputs.empty() && call.outputs[0].buffer >= first);
     return is_copy;
   }
 
   // The buffer that a group reads in place of another, after the calls that fill it.
-  int again(int buffer, std::size_t group, std::vector<bool>& is_copy) {
+  int again(int buffer, std::size_t group) {
     const int maker = graph_.is_temporary(buffer) ? flow_.producer(buffer) : Flow::kNone;
     if (maker == Flow::kNone || !again_.contains({group, maker})) return buffer;
     const auto [known, fresh] = copies_.try_emplace({group, buffer}, 0);
     if (!fresh) return known->second;
     Node copy = graph_.nodes[at(maker)];
-    for (Value& input : copy.inputs) input.buffer = again(input.buffer, group, is_copy);
+    for (Value& input : copy.inputs) input.buffer = again(input.buffer, group);
     const int to = static_cast<int>(graph_.buffers.size());
     graph_.buffers.push_back(graph_.buffers[at(buffer)]);
     copy.outputs[0].buffer = to;
     nodes_.push_back(std::move(copy));
-    is_copy.push_back(true);
     copies_[{group, buffer}] = to;
     return to;
   }

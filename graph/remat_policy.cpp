@@ -6,10 +6,12 @@
 // larger one never needs more time.
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <optional>
 #include <set>
 
 #include "brrr/dispatch/op_info.h"
+#include "brrr/graph/fusion_group.h"
 #include "brrr/graph/rematerialize.h"
 #include "brrr/tensor/fail.h"
 
@@ -47,7 +49,7 @@ class Search {
         partition_(graph, static_cast<bool>(options.fuse), options.name) {}
 
   Rewritten run(RematReport& report) {
-    report.uncut = simulate(graph_);
+    report.baseline = simulate(graph_);
     std::vector<Candidate> candidates = find_candidates();
     if (options_.fuse) {
       keep_best(candidates);
@@ -57,7 +59,7 @@ class Search {
         each.peak_bytes = simulation.peak_bytes;
       }
     }
-    Rewritten chosen = rewritten(choice_of(candidates, report.uncut.peak_bytes));
+    Rewritten chosen = rewritten(choice_of(candidates, report.baseline.peak_bytes));
     report.chosen = simulate(chosen.graph);
     return chosen;
   }
@@ -68,27 +70,30 @@ class Search {
   struct Candidate {
     std::vector<bool> again;  // of each call
     int segments = 1;
-    std::int64_t picoseconds = 0;
+    std::int64_t picoseconds = 0, traffic = 0;  // `traffic`: without what readers compute again
     std::size_t peak_bytes = 0;
   };
 
   // Cuts for powers of two as numbers of segments, each by several prices of a kept byte, in all of
-  // the segments or in the first of them alone; and by the bytes kept, whatever that costs, unless
-  // the fastest step is asked for.
+  // the segments or in the first of them alone; by memory traffic alone, where kernels are bound by
+  // it; and by the bytes kept, whatever that costs, unless the fastest step is asked for.
   std::vector<Partition::Objective> objectives() const {
     const bool is_fastest = options_.policy.kind() == Remat::Kind::min_cut;
-    const std::vector<std::int64_t> rates = partition_.rates();
-    std::vector<std::int64_t> prices = {0};
-    for (std::size_t quarter = 1; quarter < 4 && !rates.empty(); ++quarter)
-      prices.push_back(2 * rates[rates.size() * quarter / 4]);
+    std::set<std::int64_t> prices = {0};
+    for (const bool only_saved : {false, true}) {
+      const std::vector<std::int64_t> rates = partition_.rates(only_saved);
+      for (std::size_t quarter = 1; quarter < 4 && !rates.empty(); ++quarter)
+        prices.insert(2 * rates[rates.size() * quarter / 4]);
+    }
     std::vector<Partition::Objective> all;
-    const int most = std::clamp(static_cast<int>(rates.size() / 2), 1, 64);
+    const int most = std::clamp(static_cast<int>(partition_.rates(false).size() / 2), 1, 64);
     for (int segments = 1; segments <= most; segments *= 2) {
       // The backward pass reads the last segment at once: it may as well be kept.
       for (const int first :
            std::set{segments / 4, segments / 2, segments * 3 / 4, segments - 1, segments}) {
         if (first == 0) continue;
         for (const std::int64_t price : prices) all.push_back({segments, first, price, false});
+        all.push_back({segments, first, 0, false, true});
         if (!is_fastest) all.push_back({segments, first, 0, true});
       }
     }
@@ -97,7 +102,7 @@ class Search {
 
   // Each candidate once, that of the marks alone first, with the memory of the calls one by one.
   std::vector<Candidate> find_candidates() const {
-    constexpr std::size_t kMostCalls = 200'000, kFewest = 12;  // of all candidates
+    constexpr std::size_t kMostCalls = 300'000, kFewest = 12;  // of all candidates
     std::vector<Partition::Objective> all = objectives();
     const std::size_t most = std::max(kFewest, kMostCalls / (graph_.nodes.size() + 1));
     std::vector<Candidate> candidates(1);
@@ -114,40 +119,70 @@ class Search {
     return candidates;
   }
 
-  // Of calls one by one this is the simulation; of fused calls the time is that of the cut.
-  void estimate(Candidate& candidate) const {
-    const auto [graph, again] = rewritten(candidate);
-    candidate.peak_bytes = make_plan(graph, options_.plan).arena_bytes;
-    candidate.picoseconds = options_.fuse ? 0 : time_of(graph, ceilings_);
-    if (!options_.fuse) return;
-    for (const int call : again) candidate.picoseconds += partition_.time_again(call);
-    for (std::size_t i = 0; i < candidate.again.size(); ++i) {
-      if (!candidate.again[i] && partition_.is_saved(static_cast<int>(i)))
-        candidate.picoseconds += partition_.time_to_keep(static_cast<int>(i));
+  // Without memory for what fused calls hand to one another in a pass.
+  static void leave_out_registers(Graph& graph) {
+    const Flow flow(graph);
+    const auto fuses = [&](const Node& node) {
+      return is_fusable(node) && op_info(node.call.op).algebra != Algebra::contraction;
+    };
+    for (const Node& node : graph.nodes) {
+      if (!fuses(node)) continue;
+      for (const Value& output : node.outputs) {
+        if (flow.is_intermediate(output.buffer) &&
+            std::ranges::all_of(flow.readers(output.buffer), [&](int reader) {
+              return fuses(graph.nodes[at(reader)]) && graph.nodes[at(reader)].role == node.role;
+            }))
+          graph.buffers[at(output.buffer)].bytes = 0;
+      }
     }
   }
 
-  // The first one, and at most so many others that none beats in both time and memory.
-  static void keep_best(std::vector<Candidate>& candidates) {
-    constexpr std::size_t kMost = 12;
-    std::ranges::stable_sort(candidates.begin() + 1, candidates.end(), {}, [](const Candidate& c) {
-      return std::pair(c.picoseconds, c.peak_bytes);
-    });
-    std::vector<Candidate> best;
-    for (Candidate& each : std::span(candidates).subspan(1)) {
-      if (best.empty() || each.peak_bytes < best.back().peak_bytes) best.push_back(std::move(each));
+  // Of calls one by one this is the simulation; of fused calls the time is that of the cut.
+  void estimate(Candidate& candidate) const {
+    auto [graph, again] = rewritten(candidate);
+    if (options_.fuse) leave_out_registers(graph);
+    candidate.peak_bytes = make_plan(graph, options_.plan).arena_bytes;
+    candidate.picoseconds = options_.fuse ? 0 : time_of(graph, ceilings_);
+    if (!options_.fuse) return;
+    for (const int call : again) {
+      candidate.picoseconds += partition_.time_again(call);
+      candidate.traffic += partition_.traffic_again(call);
     }
-    candidates.resize(1);
-    const std::size_t count = std::min(best.size(), kMost);
-    for (std::size_t i = 1; i <= count; ++i)
-      candidates.push_back(std::move(best[i * best.size() / count - 1]));
+    for (std::size_t i = 0; i < candidate.again.size(); ++i) {
+      if (candidate.again[i] || !partition_.is_saved(static_cast<int>(i))) continue;
+      candidate.picoseconds += partition_.time_to_keep(static_cast<int>(i));
+      candidate.traffic += partition_.time_to_keep(static_cast<int>(i));
+    }
+  }
+
+  // The first one, and at most so many others that none beats in both time and memory: with
+  // arithmetic again that delays kernels, and with such that they hide behind their memory traffic.
+  static void keep_best(std::vector<Candidate>& candidates) {
+    constexpr std::size_t kMost = 8;  // of each
+    std::set<std::size_t> chosen = {0};
+    for (const auto time : {&Candidate::picoseconds, &Candidate::traffic}) {
+      std::vector<std::size_t> order(candidates.size() - 1), best;
+      std::iota(order.begin(), order.end(), std::size_t{1});
+      std::ranges::stable_sort(order, {}, [&](std::size_t i) {
+        return std::pair(candidates[i].*time, candidates[i].peak_bytes);
+      });
+      for (const std::size_t i : order) {
+        if (best.empty() || candidates[i].peak_bytes < candidates[best.back()].peak_bytes)
+          best.push_back(i);
+      }
+      const std::size_t count = std::min(best.size(), kMost);
+      for (std::size_t i = 1; i <= count; ++i) chosen.insert(best[i * best.size() / count - 1]);
+    }
+    std::vector<Candidate> kept;
+    for (const std::size_t i : chosen) kept.push_back(std::move(candidates[i]));
+    candidates = std::move(kept);
   }
 
   // The predictions of two steps that differ by less than a hundredth count as equal where no
   // budget is given.
-  const Candidate& choice_of(const std::vector<Candidate>& candidates, std::size_t uncut) const {
+  const Candidate& choice_of(const std::vector<Candidate>& candidates, std::size_t baseline) const {
     const Remat& policy = options_.policy;
-    auto limit = static_cast<std::size_t>(static_cast<double>(uncut) * policy.fraction());
+    auto limit = static_cast<std::size_t>(static_cast<double>(baseline) * policy.fraction());
     if (policy.kind() != Remat::Kind::budget)
       limit = std::max(limit, candidates[0].peak_bytes);  // marks may need more
     const auto fits = [&](const Candidate& each) { return each.peak_bytes <= limit; };
@@ -158,18 +193,18 @@ class Search {
       if (fits(each)) fastest = std::min(fastest, each.picoseconds);
     }
     if (least > limit) {
-      if (least > uncut) {
+      if (least > baseline) {
         fail(
             "[{}] expected a budget that the step can meet, got {}: recompute() alone needs {} "
             "bytes, "
             "{} with every value kept",
-            options_.name, policy.fraction(), least, uncut);
+            options_.name, policy.fraction(), least, baseline);
       }
       fail(
           "[{}] expected a budget that the step can meet, got {}: of {} bytes with every value "
           "kept it needs at least {}, a fraction of {:.3f}",
-          options_.name, policy.fraction(), uncut, least,
-          std::ceil(static_cast<double>(least) * 1000 / static_cast<double>(uncut)) / 1000);
+          options_.name, policy.fraction(), baseline, least,
+          std::ceil(static_cast<double>(least) * 1000 / static_cast<double>(baseline)) / 1000);
     }
     const std::int64_t slowest = policy.kind() == Remat::Kind::full     ? INT64_MAX
                                  : policy.kind() == Remat::Kind::budget ? fastest
@@ -253,8 +288,8 @@ RematReport rematerialize(Graph& graph, const RematOptions& options) {
   report.policy = options.policy;
   Search search(graph, options);
   Rewritten chosen = search.run(report);
-  report.calls_again = static_cast<int>(chosen.again.size());
-  report.values = describe_values(graph, search.partition(), chosen, report.uncut.at_peak);
+  report.recomputed_calls = static_cast<int>(chosen.again.size());
+  report.values = describe_values(graph, search.partition(), chosen, report.baseline.at_peak);
   graph = std::move(chosen.graph);
   return report;
 }

@@ -54,26 +54,27 @@ std::string line_svg(const Simulation& simulation, std::size_t most, const char*
 
 std::string to_svg(const RematReport& report) {
   const std::size_t most =
-      std::max({report.uncut.peak_bytes, report.chosen.peak_bytes, std::size_t{1}});
+      std::max({report.baseline.peak_bytes, report.chosen.peak_bytes, std::size_t{1}});
   const auto words = [](int x, const char* color, const std::string& text) {
     return fmt::format(R"(<text x="{}" y="14" fill="{}" font-size="12">{}</text>)", x, color,
                        text) +
            "\n";
   };
   return "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 640 300\">\n" +
-         words(4, "gray", fmt::format("every value kept: {} bytes", report.uncut.peak_bytes)) +
+         words(4, "gray", fmt::format("every value kept: {} bytes", report.baseline.peak_bytes)) +
          words(324, "black",
                fmt::format("{}: {} bytes", policy_text(report.policy), report.chosen.peak_bytes)) +
-         line_svg(report.uncut, most, "gray") + line_svg(report.chosen, most, "black") + "</svg>\n";
+         line_svg(report.baseline, most, "gray") + line_svg(report.chosen, most, "black") +
+         "</svg>\n";
 }
 
 std::string to_string(const RematReport& report) {
-  const Simulation &before = report.uncut, &after = report.chosen;
+  const Simulation &before = report.baseline, &after = report.chosen;
   std::string text = fmt::format(
       "  rematerialization, {}: {} calls run again\n"
       "    memory planned {} bytes, with every value kept {}\n"
       "    predicted {:.1f} us of kernels one after another, with every value kept {:.1f}\n",
-      policy_text(report.policy), report.calls_again, after.peak_bytes, before.peak_bytes,
+      policy_text(report.policy), report.recomputed_calls, after.peak_bytes, before.peak_bytes,
       microseconds(after.picoseconds), microseconds(before.picoseconds));
   std::vector<CallSite> sites;
   for (const RematValue& value : report.values) sites.push_back(value.site);

@@ -43,7 +43,7 @@ class Rewrite {
       to_.nodes.push_back(std::move(node));
     }
     remove_dead(to_);
-    return {std::move(to_), std::move(calls_again_)};
+    return {std::move(to_), std::move(recomputed_calls_)};
   }
 
  private:
@@ -103,7 +103,7 @@ class Rewrite {
   }
 
   void copy(int call) {
-    calls_again_.push_back(call);
+    recomputed_calls_.push_back(call);
     Node node = from_.nodes[at(call)];
     node.role = Role::backward;
     node.recomputation = recomputation_;
@@ -131,7 +131,7 @@ class Rewrite {
   const std::vector<int> segment_;
   std::vector<Copy> copies_;  // the latest one of each call
   Graph to_;
-  std::vector<int> calls_again_;
+  std::vector<int> recomputed_calls_;
   int current_ = 0, recomputation_ = 0;
 };
 

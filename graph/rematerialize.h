@@ -36,8 +36,8 @@ struct Simulation {
 struct RematReport {
   Remat policy = Remat::none();
   std::vector<RematValue> values;
-  int calls_again = 0;
-  Simulation uncut, chosen;
+  int recomputed_calls = 0;
+  Simulation baseline, chosen;
 };
 
 struct RematOptions {

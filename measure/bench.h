@@ -49,6 +49,7 @@ Results bench_pointwise(const BenchOptions& options);
 Results bench_matmul(const BenchOptions& options);
 Results bench_reduce(const BenchOptions& options);
 Results bench_fused(const BenchOptions& options);
+Results bench_remat(const BenchOptions& options);
 
 // A result from timings: a time in ns, or work (bytes, FLOPs) per second in units of 1e9.
 Result time_result(std::string name, Device device, const Timing& ours, const Timing* limit,

@@ -18,6 +18,11 @@ struct Composite : CompositeScope {
   }
 };
 
+// Whether calls on x are recorded for a gradient.
+inline bool is_recorded(const Tensor& x) {
+  return x.impl()->word.keys() & bit(Key::autograd) & ~thread_context.excluded_keys;
+}
+
 // The place from the start of dimension `dim` that an index names, which counts from the end where
 // it is negative; throws where there is none.
 std::int64_t wrap_index(const char* op, const Tensor& x, int dim, std::int64_t index);

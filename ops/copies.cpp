@@ -58,7 +58,7 @@ Tensor to(const Tensor& x, Device device, Async async) {
   require_device(device, "to");
   if (x.device() == device) return x;
   refuse_while_tracing("to", "it moves values between devices, which a trace cannot hold");
-  if (x.impl()->word.keys() & bit(Key::autograd) & ~thread_context.excluded_keys) {
+  if (is_recorded(x)) {
     fail(
         "[to] expected a tensor that no gradient is recorded for, got {}: gradients do not cross "
         "devices; detach it, or move it under no_grad",

@@ -204,6 +204,13 @@ Tensor sliced(const Tensor& g, const Dims& shape, const Call& call) {
   return slice(g, dim(call), start, start + shape[dim(call)] * step, step);
 }
 
+// Halves are widened, as in the softmax itself.
+Tensor softmax_gradient(const Tensor& g, const Tensor& y, const Known& x, const Call& call) {
+  const DType wide = is_half(y.dtype()) ? f32 : y.dtype();
+  const Tensor slope = cast(g, wide), weights = cast(y, wide);
+  return cast(weights * (slope - sum(slope * weights, {dim(call)}, true)), x.dtype());
+}
+
 // --- Structured ---
 
 Tensor flipped(const Tensor& x) { return transpose(x, -2, -1); }
@@ -340,7 +347,7 @@ void with_operand(const Gradient& r, int i, F&& f) {
     EACH(GIVE, __VA_ARGS__)                                                                       \
   }
 #define BRRR_REDUCTION(name, types, rule, map, identity, combine, finish, da) OF_OPERANDS(name, da)
-#define BRRR_VIEW(name, attributes, da) OF_OPERANDS(name, da)
+#define BRRR_VIEW(name, attributes, ...) OF_OPERANDS(name, __VA_ARGS__)
 #define BRRR_CONVERSION(name, da) OF_OPERANDS(name, da)
 #define GIVE_ANY(first, expression) \
   if (r.wants(i)) r.give(i, expression);

@@ -138,10 +138,17 @@ Tensor cumsum(const Tensor& x, int dim) {
 Tensor softmax(const Tensor& x, int dim) {
   const Composite scope("softmax", x);
   const Dims d = {wrap_dim("softmax", dim, x.rank())};
-  const Tensor wide = widened(x);
-  if (x.numel() == 0) return cast(exp(wide), floating_like(x));  // there is no largest element
-  const Tensor weights = exp(wide - maximum_to_subtract(wide, mask_of("softmax", wide, d)));
-  return cast(weights / sum(weights, d, true), floating_like(x));
+  if (x.numel() == 0)
+    return cast(exp(widened(x)), floating_like(x));  // there is no largest element
+  Tensor result;
+  {
+    const ExcludeKeys unrecorded(bit(Key::autograd));
+    const Tensor wide = widened(x);
+    const Tensor weights = exp(wide - maximum_to_subtract(wide, mask_of("softmax", wide, d)));
+    result = cast(weights / sum(weights, d, true), floating_like(x));
+  }
+  if (!is_recorded(x)) return result;
+  return dispatch_op(Op::softmax_of, result.dtype(), {d[0]}, result, x);
 }
 
 Tensor log_softmax(const Tensor& x, int dim) {

@@ -93,11 +93,12 @@ OpInfo arg_reduction(const char* name, const char* before) {
   return info;
 }
 
-OpInfo view(const char* name, const char* attributes, ViewFn rule, const GradientRule& gradient) {
+OpInfo view(const char* name, int inputs, const char* attributes, ViewFn rule,
+            const GradientRule& gradient) {
   OpInfo info;
   info.name = name;
   info.kind = OpKind::view;
-  info.arity = 1;
+  info.arity = static_cast<std::int8_t>(inputs);
   info.attributes = attributes;
   info.view = rule;
   info.gradient = gradient;
@@ -137,8 +138,10 @@ OpInfo structured(const char* name, int inputs, const char* attributes, Effect e
   *table++ = reduction(#name, dtype_sets::types, DTypeRule::rule, #map, #identity, #combine, \
                        #finish, gradients::name);
 #define BRRR_ARG_REDUCTION(name, before) *table++ = arg_reduction(#name, #before);
+#define BRRR_FOURTH(_1, _2, _3, fourth, ...) fourth
 #define BRRR_VIEW(name, attributes, ...) \
-  *table++ = view(#name, attributes, views::name, gradients::name);
+  *table++ =                             \
+      view(#name, BRRR_FOURTH(__VA_ARGS__, 3, 2, 1, 0), attributes, views::name, gradients::name);
 #define BRRR_CONVERSION(name, ...) \
   *table++ = conversion(#name, on_cpu::name, BRRR_ON_CUDA(name), gradients::name);
 #define BRRR_STRUCTURED(name, inputs, attributes, effect, algebra, flops, ...)                    \

@@ -105,13 +105,34 @@ class CudaBodyKernel final : public BodyKernel {
     return sinks;
   }
 
+  // Whether vectors of `width` elements along the innermost dimension of a space are whole blocks
+  // of every draw, wherever they begin there and in the other dimensions.
+  bool draws_whole_blocks(const BodyLayout& of, int width, const StridedSpace& along,
+                          const StridedSpace& others) const {
+    const jit::Body& body = spec_->body;
+    return std::ranges::all_of(jit::pieces::draws_of_elements(body), [&](int draw) {
+      const jit::Body::Value& value = body.value(draw);
+      const int block = jit::draws_of_block(value.dtype);
+      const auto at = [&](int operand) {
+        return body.value(value.operands[static_cast<std::size_t>(operand)]).number;
+      };
+      const int coordinate = of.first_coordinate() + at(1);
+      bool whole = width % block == 0 && along.inner_stride(coordinate) == 1;
+      for (int d = 0; d + 1 < along.rank; ++d) whole &= along.stride[coordinate][d] % block == 0;
+      for (int d = 0; d < others.rank; ++d) whole &= others.stride[coordinate][d] % block == 0;
+      const auto first = static_cast<std::int64_t>(spec_->scalars[static_cast<std::size_t>(at(2))]);
+      return whole && first % block == 0;
+    });
+  }
+
   void run_strided(const BodyLayout& of) const {
     const Device device = of.outputs[0].device();
     jit::PointwiseLayout layout;
     layout.outputs = static_cast<int>(of.outputs.size());
     describe(of, layout);
     layout.space = of.space(~0u);
-    const jit::Schedule schedule = jit::pointwise_schedule(layout);
+    jit::Schedule schedule = jit::pointwise_schedule(layout);
+    schedule.whole_blocks = draws_whole_blocks(of, schedule.width, layout.space, {});
     KernelArguments arguments = arguments_of(of, layout.data);
     const std::vector<cu::FaultSink> sinks = sinks_of(device, arguments);
     launch_strided(load_body(device, spec_->body, schedule).main, schedule, layout.space, arguments,
@@ -127,7 +148,11 @@ class CudaBodyKernel final : public BodyKernel {
     describe(of, layout);
     layout.kept = of.space(~spec_->reduced);
     layout.reduced = of.space(spec_->reduced);
-    const jit::ReductionSchedule schedule = jit::reduction_schedule(layout, jit::shape_of(device));
+    jit::ReductionSchedule schedule = jit::reduction_schedule(layout, jit::shape_of(device));
+    schedule.whole_blocks =
+        schedule.walk == jit::Walk::rows
+            ? draws_whole_blocks(of, schedule.width, layout.reduced, layout.kept)
+            : draws_whole_blocks(of, schedule.width, layout.kept, layout.reduced);
     KernelArguments arguments = arguments_of(of, layout.data);
     const std::vector<cu::FaultSink> sinks = sinks_of(device, arguments);
     launch_reduction(load_body(device, body, schedule), schedule, layout.kept, layout.reduced,

@@ -252,10 +252,11 @@ BRRR_ONCE_A_TILE T* draw_tile(const i64* state, i64 place, const i64* offset, i6
       i += count;
     }
   } else {
-    brrr_cached_block last;
+    brrr_cached_block<Kind::width> last;
     for (i64 i = 0; i < n; ++i) {
       const u64 at = static_cast<u64>(base + offset[i]);
-      buffer[i] = Kind::at(last.at(state, place, at / Kind::width), at);
+      last.find(state, place, at);
+      buffer[i] = Kind::at(last.block, at);
     }
   }
   for (i64 i = n; i < padded(n); ++i) buffer[i] = buffer[0];

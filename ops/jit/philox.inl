@@ -226,19 +226,38 @@ BRRR_SCALAR_FN double brrr_normal_f64(const brrr_block& b, unsigned long long in
   return (index & 1) ? second : first;
 }
 
-// The block of a draw that was made last: neighbouring elements share it. `state` is {seed, step,
-// base}.
-struct brrr_cached_block {
-  unsigned long long number = ~0ull;
-  brrr_block block;
+// Block `number` of a draw. `state` is {seed, step, base}, the draw's place in the step counted
+// from base.
+BRRR_SCALAR_FN brrr_block brrr_block_of_draw(const long long* state, long long place,
+                                             unsigned long long number) {
+  return brrr_random_block((unsigned long long)state[0], (unsigned long long)state[1],
+                           (unsigned int)place + (unsigned int)state[2], number);
+}
 
-  BRRR_SCALAR_FN const brrr_block& at(const long long* state, long long place,
-                                      unsigned long long wanted) {
-    if (number != wanted) {
-      number = wanted;
-      block = brrr_random_block((unsigned long long)state[0], (unsigned long long)state[1],
-                                (unsigned int)place + (unsigned int)state[2], wanted);
-    }
-    return block;
+// The block of the element that was found last, N elements to a block, and the element's place in
+// it. Neighbouring elements share blocks.
+template <int N>
+struct brrr_cached_block {
+  brrr_block block;
+  unsigned long long number = ~0ull, word = 0;
+
+  BRRR_SCALAR_FN void find(const long long* state, long long place, unsigned long long index) {
+    word = index;
+    if (number == index / N) return;
+    number = index / N;
+    block = brrr_block_of_draw(state, place, number);
+  }
+};
+
+// The same where elements are found one after another from the first of a block on: once the loop
+// over them is unrolled, it is known which of them begin a block.
+template <int N>
+struct brrr_next_block {
+  brrr_block block;
+  unsigned int word = N - 1;
+
+  BRRR_SCALAR_FN void find(const long long* state, long long place, unsigned long long index) {
+    word = (word + 1) % N;
+    if (word == 0) block = brrr_block_of_draw(state, place, index / N);
   }
 };

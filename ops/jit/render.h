@@ -103,7 +103,8 @@ std::string numbered(std::string_view name, std::size_t count);
 // read, and for each coordinate. All lists end in ", " unless they are empty.
 // struct DrawCaches: for each draw per element the last Philox block, which neighbouring elements
 // share; "" if there is none. compute and visit take one, `caches`.
-std::string draw_caches(const Body& body);
+std::string draw_caches(const Body& body, const Schedule& schedule);
+std::vector<int> draws_of_elements(const Body& body);
 std::string element_parameters(const Body& body);
 std::string element_arguments(const Body& body, const NameOf& element, const NameOf& address,
                               const NameOf& coordinate);
@@ -118,7 +119,8 @@ std::string constant_arguments(const Body& body);
 //   y<output>..., guard)                                         an element enters
 //   finish(row, partial, constants..., elements)                 results of a pass
 //   leave(row, outputs..., constants..., offset of each output)  results are written
-std::string row_functions(const Body& body, const std::vector<Pass>& passes);
+std::string row_functions(const Body& body, const Schedule& schedule,
+                          const std::vector<Pass>& passes);
 std::string row_struct(const Body& body);  // with begin_row
 std::string leave(const Body& body);
 bool is_guarded(const Body& body, const Pass& pass);  // else its `visit` takes no guard

@@ -176,8 +176,9 @@ bool has_row_values(const Body& body) {
   return !values_of_rows(body).empty();
 }
 
-std::string row_functions(const Body& body, const std::vector<Pass>& passes) {
-  std::string text = row_struct(body) + leave(body) + draw_caches(body);
+std::string row_functions(const Body& body, const Schedule& schedule,
+                          const std::vector<Pass>& passes) {
+  std::string text = row_struct(body) + leave(body) + draw_caches(body, schedule);
   for (std::size_t n = 0; n < passes.size(); ++n) {
     if (!passes[n].reductions.empty())
       text += partial(body, n, passes[n]) + finish(body, n, passes[n]);

@@ -9,9 +9,9 @@ namespace {
 using namespace pieces;
 
 // compute(elements..., constants..., y0, ...): everything between loads and stores.
-std::string compute_function(const Body& body) {
-  std::string text = draw_caches(body) + "BRRR_FN void compute(" + element_parameters(body) +
-                     constant_parameters(body);
+std::string compute_function(const Body& body, const Schedule& schedule) {
+  std::string text = draw_caches(body, schedule) + "BRRR_FN void compute(" +
+                     element_parameters(body) + constant_parameters(body);
   for (std::size_t i = 0; i < body.outputs.size(); ++i) {
     text += fmt::format("{}{}& y{}", i ? ", " : "", register_name(body.outputs[i].dtype), i);
   }
@@ -70,7 +70,7 @@ std::string compute_vector(const Body& body, const Schedule& schedule, std::stri
   for (std::size_t i = 0; i < body.outputs.size(); ++i) {
     text += fmt::format("{}{} y{}[{}];\n", indent, register_name(body.outputs[i].dtype), i, width);
   }
-  if (!draw_caches(body).empty()) text += fmt::format("{}DrawCaches caches;\n", indent);
+  if (!draws_of_elements(body).empty()) text += fmt::format("{}DrawCaches caches;\n", indent);
   text += fmt::format("#pragma unroll\n{0}for (int e = 0; e < {1}; ++e) {{\n{0}  compute(", indent,
                       width);
   text += element_arguments(
@@ -278,7 +278,7 @@ std::string tiles(const Body& body, const Schedule& schedule) {
 }  // namespace
 
 std::string render_pointwise(const Body& body, const Schedule& schedule) {
-  std::string text = functions(body) + compute_function(body);
+  std::string text = functions(body) + compute_function(body, schedule);
   Kernel kernel{.threads = schedule.threads};
   if (schedule.walk == Walk::tiled) {
     text += fmt::format(

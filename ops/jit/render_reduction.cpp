@@ -234,7 +234,7 @@ class Loops {
       text += fmt::format("      {} y{}[W];\n",
                           register_name(body_.outputs[static_cast<std::size_t>(o)].dtype), o);
     }
-    if (!draw_caches(body_).empty()) text += "      DrawCaches caches;\n";
+    if (!draws_of_elements(body_).empty()) text += "      DrawCaches caches;\n";
     const std::string visits = visits_of(number, pass, partial, row, index);
     if (is_guarded(body_, pass)) {
       const bool reduces = !pass.reductions.empty();
@@ -501,7 +501,7 @@ std::string render_reduction(const Body& given, const Schedule& schedule) {
   constexpr int kKept = 64;  // elements
   std::vector<Pass> passes = passes_of(body);
   if (schedule.keeps) keep_values(body, passes, kKept / (schedule.width * schedule.unroll));
-  std::string text = functions(body) + row_functions(body, passes);
+  std::string text = functions(body) + row_functions(body, schedule, passes);
   text += kAcrossLanes;
   if (passes.size() > 1) text += kToLanes;
   text += constants(body, schedule) +

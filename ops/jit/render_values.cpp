@@ -220,11 +220,15 @@ std::string draw_of(const Body& body, int number) {
       value.text == "normal" && is_half(value.dtype) ? "f32" : name_of(value.dtype);
   const std::string place = fmt::format("u64({} + {})", name_of_value(body, value.operands[1]),
                                         name_of_value(body, value.operands[2]));
+  const std::string from =
+      fmt::format("{}, {}", address_of(body, number), name_of_value(body, value.operands[0]));
+  if (is_of_row(body, number)) {
+    return fmt::format("brrr_{0}_{1}(brrr_block_of_draw({2}, {3} / {4}), {3})", value.text, drawn,
+                       from, place, draws_of_block(value.dtype));
+  }
   return fmt::format(
-      "brrr_{}_{}({}.at({}, {}, {} >> {}), {})", value.text, drawn,
-      is_of_row(body, number) ? "brrr_cached_block()" : fmt::format("caches.v{}", number),
-      address_of(body, number), name_of_value(body, value.operands[0]), place,
-      value.dtype == f64 ? 1 : 2, place);
+      "(caches.v{0}.find({1}, {2}), brrr_{3}_{4}(caches.v{0}.block, caches.v{0}.word))", number,
+      from, place, value.text, drawn);
 }
 
 std::string check_of(const Body& body, const Body::Value& value, bool again) {
@@ -323,11 +327,19 @@ bool is_address(const Body& body, std::size_t input) {
   });
 }
 
-std::string draw_caches(const Body& body) {
-  std::string fields;
+std::vector<int> draws_of_elements(const Body& body) {
+  std::vector<int> draws;
   for (int i = 0; i < static_cast<int>(body.values.size()); ++i) {
-    if (body.value(i).kind == Kind::draw && !is_of_row(body, i))
-      fields += fmt::format("  brrr_cached_block v{};\n", i);
+    if (body.value(i).kind == Kind::draw && !is_of_row(body, i)) draws.push_back(i);
+  }
+  return draws;
+}
+
+std::string draw_caches(const Body& body, const Schedule& schedule) {
+  std::string fields;
+  for (const int draw : draws_of_elements(body)) {
+    fields += fmt::format("  brrr_{}_block<{}> v{};\n", schedule.whole_blocks ? "next" : "cached",
+                          draws_of_block(body.value(draw).dtype), draw);
   }
   return fields.empty() ? "" : fmt::format("struct DrawCaches {{\n{}}};\n", fields);
 }
@@ -337,7 +349,7 @@ bool is_of_rows(const Body& body, std::size_t input) {
 }
 
 std::string element_parameters(const Body& body) {
-  return (draw_caches(body).empty() ? "" : "DrawCaches& ") +
+  return (draws_of_elements(body).empty() ? "" : "DrawCaches& ") +
          element_arguments(
              body,
              [&](std::size_t i) {
@@ -357,7 +369,7 @@ std::string numbered(std::string_view name, std::size_t count) {
 
 std::string element_arguments(const Body& body, const NameOf& element, const NameOf& address,
                               const NameOf& coordinate) {
-  std::string text = draw_caches(body).empty() ? "" : "caches, ";
+  std::string text = draws_of_elements(body).empty() ? "" : "caches, ";
   for (std::size_t i = 0; i < body.inputs.size(); ++i) {
     if (is_address(body, i)) {
       text += address(i) + ", ";

@@ -61,6 +61,7 @@ if(NOT out MATCHES "^<svg " OR NOT out MATCHES "full: [0-9]+ bytes")
   message(FATAL_ERROR "expected a picture of the memory, got\n${out}")
 endif()
 refused(2 "svg|dot" ${mlp} --svg --dot)
+refused(2 "--svg: needs --remat" ${mlp} --svg)
 
 refused(2 "subcommand|mlp" explain)
 refused(2 "heads.*width" explain transformer --width 16 --heads 3)

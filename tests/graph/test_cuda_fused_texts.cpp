@@ -175,6 +175,25 @@ TEST_CASE("sums of what is drawn and gathered are scheduled on CUDA", "[fuse]") 
   CHECK(fake.problem() == "");
 }
 
+TEST_CASE("vectors of whole Philox blocks draw without looking for their block", "[fuse]") {
+  const testing::NoDiskCache off;
+  testing::FakeCuda fake({.with_nvrtc = true});
+  const auto draws_whole_blocks = [](const Dims& shape, DType dtype) {
+    auto step = compile([](const Tensor& x) { return rand_like(x) * x; },
+                        {.mode = Mode::fused, .fallback = OnFallback::refuse});
+    step(empty(shape, {.dtype = dtype, .device = cuda()}));
+    const std::string source = step.kernels().at(0).source;
+    CHECK(source.find("DrawCaches caches") != std::string::npos);
+    return source.find("brrr_next_block") != std::string::npos;
+  };
+  for (const DType dtype : {f32, f64, bf16, f16}) {
+    CHECK(draws_whole_blocks({64, 128}, dtype));
+    CHECK(draws_whole_blocks({8}, dtype));
+    CHECK_FALSE(draws_whole_blocks({9, 37}, dtype));
+  }
+  release_random_state();
+}
+
 TEST_CASE("a fused kernel on CUDA has registers and a source", "[fuse]") {
   const testing::NoDiskCache off;
   testing::FakeCuda fake({.with_nvrtc = true});

@@ -42,18 +42,18 @@ Tensor bent(const Tensor& x) { return x * x; }
 
 const std::map<std::string, GradientCellsOf>& structured_gradient_cells() {
   static const std::map<std::string, GradientCellsOf> table = {
-      {"view", check_view_gradients},          {"permute", check_view_gradients},
-      {"expand", check_view_gradients},        {"slice", check_view_gradients},
-      {"unslice", check_view_gradients},       {"copy", check_view_gradients},
-      {"matmul", check_matmul_gradients},      {"affine", check_matmul_gradients},
-      {"cat", check_join_gradients},           {"cumsum", check_scan_gradients},
-      {"triangle", check_scan_gradients},      {"gather", check_index_gradients},
-      {"index_select", check_index_gradients}, {"scatter_add", check_index_gradients},
-      {"checked", check_scan_gradients},       {"argmax", check_constant_results},
-      {"argmin", check_constant_results},      {"empty", check_constant_results},
-      {"full", check_constant_results},        {"arange", check_constant_results},
-      {"uniform", check_constant_results},     {"normal", check_constant_results},
-      {"cast", check_view_gradients}};
+      {"view", check_view_gradients},         {"permute", check_view_gradients},
+      {"expand", check_view_gradients},       {"slice", check_view_gradients},
+      {"unslice", check_view_gradients},      {"copy", check_view_gradients},
+      {"softmax_of", check_scan_gradients},   {"matmul", check_matmul_gradients},
+      {"affine", check_matmul_gradients},     {"cat", check_join_gradients},
+      {"cumsum", check_scan_gradients},       {"triangle", check_scan_gradients},
+      {"gather", check_index_gradients},      {"index_select", check_index_gradients},
+      {"scatter_add", check_index_gradients}, {"checked", check_scan_gradients},
+      {"argmax", check_constant_results},     {"argmin", check_constant_results},
+      {"empty", check_constant_results},      {"full", check_constant_results},
+      {"arange", check_constant_results},     {"uniform", check_constant_results},
+      {"normal", check_constant_results},     {"cast", check_view_gradients}};
   return table;
 }
 
@@ -262,6 +262,7 @@ void check_scan_gradients(Report& report) {
       expect_gradient(report, "checked", [](In in) { return bent(checked(in[0], -100, 100)); },
                       {x});
       expect_gradient(report, "cumsum", [dim](In in) { return bent(cumsum(in[0], dim)); }, {x});
+      expect_gradient(report, "softmax", [dim](In in) { return bent(softmax(in[0], dim)); }, {x});
     }
     if (x.rank() < 2) return;
     for (const int diagonal : {-2, -1, 0, 1, 5}) {

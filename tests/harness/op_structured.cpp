@@ -7,19 +7,30 @@
 namespace brrr::test {
 
 const std::map<std::string, CellsOf>& structured_cells() {
-  static const std::map<std::string, CellsOf> table = {
-      {"argmax", check_reductions},        {"argmin", check_reductions},
-      {"view", check_view_cells},          {"permute", check_view_cells},
-      {"expand", check_view_cells},        {"slice", check_view_cells},
-      {"copy", check_copy_cells},          {"empty", check_creation_cells},
-      {"full", check_creation_cells},      {"arange", check_creation_cells},
-      {"matmul", check_matmul_cells},      {"cat", check_join_cells},
-      {"cumsum", check_scan_cells},        {"gather", check_index_cells},
-      {"index_select", check_index_cells}, {"scatter_add", check_index_cells},
-      {"triangle", check_scan_cells},      {"unslice", check_index_cells},
-      {"checked", check_checked_cells},    {"affine", check_matmul_cells},
-      {"uniform", check_random_cells},     {"normal", check_random_cells},
-      {"cast", check_copy_cells}};
+  static const std::map<std::string, CellsOf> table = {{"argmax", check_reductions},
+                                                       {"argmin", check_reductions},
+                                                       {"view", check_view_cells},
+                                                       {"permute", check_view_cells},
+                                                       {"expand", check_view_cells},
+                                                       {"slice", check_view_cells},
+                                                       {"softmax_of", check_composite_cells},
+                                                       {"copy", check_copy_cells},
+                                                       {"empty", check_creation_cells},
+                                                       {"full", check_creation_cells},
+                                                       {"arange", check_creation_cells},
+                                                       {"matmul", check_matmul_cells},
+                                                       {"cat", check_join_cells},
+                                                       {"cumsum", check_scan_cells},
+                                                       {"gather", check_index_cells},
+                                                       {"index_select", check_index_cells},
+                                                       {"scatter_add", check_index_cells},
+                                                       {"triangle", check_scan_cells},
+                                                       {"unslice", check_index_cells},
+                                                       {"checked", check_checked_cells},
+                                                       {"affine", check_matmul_cells},
+                                                       {"uniform", check_random_cells},
+                                                       {"normal", check_random_cells},
+                                                       {"cast", check_copy_cells}};
   return table;
 }
 

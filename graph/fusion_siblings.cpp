@@ -1,0 +1,166 @@
+// Owns merges of groups of which neither reads the other: both read the same elements.
+#include <algorithm>
+#include <map>
+
+#include "brrr/dispatch/op_info.h"
+#include "brrr/graph/fusion.h"
+
+namespace brrr::graph {
+
+void Fusion::merge_siblings() {
+  // Groups by the value they read: {node, output}, or {-1, buffer} if no node has written it.
+  std::map<std::pair<int, int>, std::vector<int>> readers;
+  for (int g = 0; g < static_cast<int>(groups_.size()); ++g) {
+    if (!is_live(g) || !groups_[at(g)].reduces() || contraction_in(groups_[at(g)])) continue;
+    for (const Member& member : groups_[at(g)].members) {
+      for (std::size_t k = 0; k < member.inputs.size(); ++k) {
+        const Source source = reads_.sources[at(member.node)][k];
+        if (source.node >= 0 && group_of_[at(source.node)] == g) continue;
+        std::vector<int>& of =
+            readers[{source.node, source.node < 0 ? member.inputs[k].buffer : source.output}];
+        if (of.empty() || of.back() != g) of.push_back(g);
+      }
+    }
+  }
+  for (const auto& [source, groups] : readers) {
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+      for (std::size_t k = i + 1; k < groups.size(); ++k) {
+        const int one = groups[i], other = groups[k];
+        if (one == other || !is_live(one) || !is_live(other)) continue;
+        if (is_made_early(one, other) || is_made_early(other, one)) continue;
+        std::optional<Group> merged = side_by_side(one, other);
+        if (merged && is_independent(one, other)) replace(one, other, std::move(*merged));
+      }
+    }
+  }
+}
+
+std::optional<Group> Fusion::side_by_side(int one, int other) const {
+  Group merged = groups_[at(one)], more = groups_[at(other)];
+  if (merged.members.size() + more.members.size() > static_cast<std::size_t>(kMostMembers))
+    return {};
+  for (Group* group : {&merged, &more}) {
+    for (int d = group->rank() - 2; d >= 0; --d) group->join(d);
+  }
+  if (merged.sizes != more.sizes || merged.reduced != more.reduced) return {};
+  // Both must read one tensor through the same access, and reduce their operands in the same order.
+  const auto reduced = [this](const Group& group) {
+    std::vector<const Access*> list;
+    for (const Member& member : group.members) {
+      if (op_info(graph_.nodes[at(member.node)].call.op).kind == OpKind::reduction)
+        list.push_back(&member.inputs[0]);
+    }
+    return list;
+  };
+  const auto loaded = [this](const Group& group) {
+    std::vector<const Access*> list;
+    for (const Member& member : group.members) {
+      for (std::size_t k = 0; k < member.inputs.size(); ++k) {
+        if (!is_in(group, reads_.sources[at(member.node)][k].node))
+          list.push_back(&member.inputs[k]);
+      }
+    }
+    return list;
+  };
+  const auto of_elements = [&](const Access& access) {
+    for (int d = 0; d < merged.rank(); ++d) {
+      if (access.strides[at(d)] == 0) return false;
+    }
+    return true;
+  };
+  bool shared = false;
+  for (const Access* read : loaded(merged)) {
+    for (const Access* same : loaded(more)) shared |= of_elements(*read) && *read == *same;
+  }
+  const Access& order = *reduced(merged).front();
+  for (const Access* read : reduced(more)) shared &= read->strides == order.strides;
+  if (!shared) return {};
+  for (Member& member : more.members) merged.members.push_back(std::move(member));
+  std::ranges::sort(merged.members, {}, &Member::node);
+  const std::optional<FusedKernel> kernel = build(merged);
+  if (!kernel || (mixes_directions(*kernel) && !mixes_[at(one)] && !mixes_[at(other)])) return {};
+  return merged;
+}
+
+void Fusion::merge_recomputed() {
+  const auto is_recomputed = [this](const Group& group) {
+    return !group.reduces() && std::ranges::all_of(group.members, [this](const Member& member) {
+      return graph_.nodes[at(member.node)].recomputation != 0;
+    });
+  };
+  for (int g = 0; g < static_cast<int>(groups_.size()); ++g) {
+    if (!is_live(g) || !is_recomputed(groups_[at(g)])) continue;
+    std::vector<int> readers;  // of what the group reads
+    for (const Member& member : groups_[at(g)].members) {
+      for (const Value& input : graph_.nodes[at(member.node)].inputs) {
+        for (const int reader : flow_.readers(input.buffer))
+          readers.push_back(group_of_[at(reader)]);
+      }
+    }
+    std::ranges::sort(readers);
+    readers.erase(std::ranges::unique(readers).begin(), readers.end());
+    for (const int reader : readers) {
+      if (reader == g || !is_live(reader) || contraction_in(groups_[at(reader)]) ||
+          is_made_early(reader, g))
+        continue;
+      std::optional<Group> merged = in_kernel_of_reader(g, reader);
+      if (!merged || !is_independent(g, reader)) continue;
+      replace(reader, g, std::move(*merged));
+      break;
+    }
+  }
+}
+
+// Of what many layers read two may be far apart: one kernel of both would lengthen lifetimes.
+bool Fusion::is_shared_by(int buffer, int one, int other) const {
+  return std::ranges::all_of(flow_.readers(buffer), [&](int reader) {
+    const int group = group_of_[at(reader)];
+    return group == one || group == other || graph_.nodes[at(reader)].role != Role::backward;
+  });
+}
+
+std::optional<Group> Fusion::in_kernel_of_reader(int recomputed, int reader) const {
+  if (groups_[at(recomputed)].members.size() + groups_[at(reader)].members.size() >
+      static_cast<std::size_t>(kMostMembers))
+    return {};
+  // The elements that both load, by what makes them.
+  struct Load {
+    Source source;
+    Access access;
+  };
+  const auto loads_of = [this](const Group& group) {
+    std::vector<Load> loads;
+    for (const Member& member : group.members) {
+      for (std::size_t k = 0; k < member.inputs.size(); ++k) {
+        const Source source = reads_.sources[at(member.node)][k];
+        const Access& access = member.inputs[k];
+        if (access.address || !access.bounds.empty() || is_in(group, source.node)) continue;
+        loads.push_back({source, access});
+      }
+    }
+    return loads;
+  };
+  for (const Load& made : loads_of(groups_[at(recomputed)])) {
+    for (const Load& read : loads_of(groups_[at(reader)])) {
+      if (made.source != read.source || made.access.buffer != read.access.buffer) continue;
+      if (!is_shared_by(made.access.buffer, recomputed, reader)) continue;
+      Group from = groups_[at(recomputed)], to = groups_[at(reader)];
+      Access access = read.access;
+      const std::optional<Correspondence> c =
+          correspond_after_splits(to, access, from, made.access);
+      if (!c || repeats(*c, to) || !covers(*c, to, from)) continue;
+      pull(from, *c, to, {});
+      for (Member& member : from.members) to.members.push_back(std::move(member));
+      std::ranges::sort(to.members, {}, &Member::node);
+      const std::optional<FusedKernel> kernel = build(to);
+      if (!kernel || (mixes_directions(*kernel) && !mixes_[at(recomputed)] && !mixes_[at(reader)]))
+        continue;
+      if (ticks_of(work_of(*kernel, graph_.device)) <
+          ticks_of(work_[at(recomputed)]) + ticks_of(work_[at(reader)]))
+        return to;
+    }
+  }
+  return {};
+}
+
+}  // namespace brrr::graph
