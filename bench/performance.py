@@ -1,7 +1,9 @@
 """Generates docs/performance.md, and the table between two markers of README.md, from result files of
 `./dev gpu`, `./dev bench` and `brrr lab all --json`.
 
-    python3 bench/performance.py bench/results/GPU.json bench/results/CPU.json bench/results/LAB.json
+    python3 bench/performance.py bench/results/GPU.json bench/results/CPU.json \
+        bench/results/GPU-lab.json bench/results/CPU-lab.json \
+        bench/results/GPU-predictions.json bench/results/CPU-predictions.json
 """
 
 import json
@@ -9,8 +11,9 @@ import pathlib
 import sys
 
 root = pathlib.Path(__file__).parent.parent
-gpu_file, cpu_file, lab_file = (pathlib.Path(name) for name in sys.argv[1:4])
-gpu, cpu, lab = (json.loads(file.read_text()) for file in (gpu_file, cpu_file, lab_file))
+files = [pathlib.Path(name) for name in sys.argv[1:7]]
+gpu_file, cpu_file, gpu_lab_file, cpu_lab_file, gpu_predictions_file, cpu_predictions_file = files
+gpu, cpu, gpu_lab, cpu_lab, gpu_predictions, cpu_predictions = (json.loads(file.read_text()) for file in files)
 
 
 def results(document, part):
@@ -171,8 +174,19 @@ lines += [
     "## Predictions",
     "",
     "`brrr calibrate` measures a machine's ceilings, and `brrr compare` prints the step time that they predict beside the "
-    "measured one ([cli.md](cli.md)). [design.md](design.md) has the model.",
+    "measured one ([cli.md](cli.md)). [design.md](design.md) has the model. µs a step, and by how much the prediction differs:",
 ]
+for title, document, file in (
+    ("an H200", gpu_predictions, gpu_predictions_file),
+    ("two cores of an AMD EPYC", cpu_predictions, cpu_predictions_file),
+):
+    lines += ["", f"On {title} (`bench/results/{file.name}`):", "", "| model | eager | graph | fused |", "|---|---|---|---|"]
+    for model in document["models"]:
+        cells = [
+            f"{row['step_us']:,.0f} ({row['predicted_us'] / row['step_us'] - 1:+.0%})".replace("-", "−")
+            for row in model["rows"]
+        ]
+        lines.append(f"| {model['command']} | {' | '.join(cells)} |")
 
 
 
@@ -182,23 +196,30 @@ def reading(r):
     return f"{r['name']} {r['value']:.{digits}g}{unit}"
 
 
-confirmed = sum(finding["confirmed"] for finding in lab["findings"])
+def confirmed(lab):
+    return f"{sum(finding['confirmed'] for finding in lab['findings'])} of {len(lab['findings'])}"
+
+
+def tested(finding):
+    readings = "; ".join(reading(r) for r in finding["readings"] if r["claim"])
+    return f"{'' if finding['confirmed'] else '**differs:** '}{readings}{' ~' if finding['disturbed'] else ''}"
+
+
 lines += [
     "",
     "## The lab",
     "",
     "`brrr lab all` runs the experiments of [Making Deep Learning Go Brrrr From First Principles](https://horace.io/brrr_intro.html) "
-    f"([cli.md](cli.md)). On two cores of an AMD EPYC {confirmed} of {len(lab['findings'])} claims hold. "
-    f"Data, with the numbers that explain the others: `bench/results/{lab_file.name}`. ~: the samples of a reading spread by more "
-    "than 10 %.",
+    f"([cli.md](cli.md)). On an H200 {confirmed(gpu_lab)} claims hold, on two cores of an AMD EPYC {confirmed(cpu_lab)}. "
+    f"Data, with the numbers that explain the others: `bench/results/{gpu_lab_file.name}`, `{cpu_lab_file.name}`. "
+    "~: the samples of a reading spread by more than 10 %.",
     "",
-    "| experiment | claim | on this CPU | |",
+    "| experiment | claim | on an H200 | on two CPU cores |",
     "|---|---|---|---|",
 ]
-for finding in lab["findings"]:
-    tested = "; ".join(reading(r) for r in finding["readings"] if r["claim"])
-    verdict = ("confirmed" if finding["confirmed"] else "differs") + (" ~" if finding["disturbed"] else "")
-    lines.append(f"| {finding['name']} | {finding['claim']} | {tested} | {verdict} |")
+on_cpu = {finding["name"]: finding for finding in cpu_lab["findings"]}
+for finding in gpu_lab["findings"]:
+    lines.append(f"| {finding['name']} | {finding['claim']} | {tested(finding)} | {tested(on_cpu[finding['name']])} |")
 
 (root / "docs" / "performance.md").write_text("\n".join(lines) + "\n")
 

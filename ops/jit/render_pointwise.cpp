@@ -71,8 +71,8 @@ std::string compute_vector(const Body& body, const Schedule& schedule, std::stri
     text += fmt::format("{}{} y{}[{}];\n", indent, register_name(body.outputs[i].dtype), i, width);
   }
   if (!draws_of_elements(body).empty()) text += fmt::format("{}DrawCaches caches;\n", indent);
-  text += fmt::format("#pragma unroll\n{0}for (int e = 0; e < {1}; ++e) {{\n{0}  compute(", indent,
-                      width);
+  text += fmt::format("{2}\n{0}for (int e = 0; e < {1}; ++e) {{\n{0}  compute(", indent, width,
+                      unrolled(body, schedule.width));
   text += element_arguments(
       body,
       [&](std::size_t i) {
@@ -128,7 +128,8 @@ std::string flat(const Body& body, const Schedule& schedule) {
     text += packs + "#pragma unroll\n    for (int u = 0; u < U; ++u) {\n" +
             loads("      ", "W", "[u]", kAt, false) + "    }\n";
   }
-  text += "#pragma unroll\n    for (int u = 0; u < U; ++u) {\n" +
+  text += fmt::format("{}\n    for (int u = 0; u < U; ++u) {{\n",
+                      unrolled(body, schedule.width * schedule.unroll)) +
           compute_vector(body, schedule, "      ", "[u]", places(kAt), "W") +
           "    }\n    return;\n  }\n";
   text +=
@@ -169,10 +170,10 @@ std::string strided(const Body& body, const Schedule& schedule) {
       "    if (at < space.count) {{\n"
       "      locate<RANK, {}>(space, at, offset[u]);\n"
       "{}    }}\n  }}\n"
-      "#pragma unroll\n"
+      "{}\n"
       "  for (int u = 0; u < U; ++u) {{\n"
       "    if (first + u * THREADS < space.count) {{\n",
-      schedule.wide, loads);
+      schedule.wide, loads, unrolled(body, schedule.width * schedule.unroll));
   const auto element = [&](std::size_t operand) {
     return schedule.broadcast >> operand & 1
                ? fmt::format("offset[u][{}]", operand)

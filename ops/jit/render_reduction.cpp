@@ -119,12 +119,12 @@ class Loops {
     });
     const bool locates = visited.find("at[") != std::string::npos;
     const auto round = [&](std::string_view condition) {
-      text +=
-          packs("    ") +
-          fmt::format("#pragma unroll\n    for (int u = 0; u < U; ++u) {}{{\n", condition) +
-          located("      ") + loads("      ") +
-          fmt::format("    }}\n#pragma unroll\n    for (int u = 0; u < U; ++u) {}{{\n{}{}    }}\n",
-                      condition, locates ? located("      ") : "", visited);
+      text += packs("    ") +
+              fmt::format("#pragma unroll\n    for (int u = 0; u < U; ++u) {}{{\n", condition) +
+              located("      ") + loads("      ") +
+              fmt::format("    }}\n{}\n    for (int u = 0; u < U; ++u) {}{{\n{}{}    }}\n",
+                          unrolled(body_, schedule_.width * schedule_.unroll), condition,
+                          locates ? located("      ") : "", visited);
     };
     text += "#pragma unroll 1\n  for (; i + (U - 1) * STEP < end; i += U * STEP) {\n";
     round("");
@@ -213,7 +213,8 @@ class Loops {
   std::string visits_of(std::size_t number, const Pass& pass, std::string_view partial,
                         std::string_view row, std::string_view index) const {
     std::string text =
-        fmt::format("#pragma unroll\n      for (int e = 0; e < W; ++e) visit{}(", number);
+        fmt::format("{}\n      for (int e = 0; e < W; ++e) visit{}(",
+                    schedule_.keeps ? "#pragma unroll" : unrolled(body_, schedule_.width), number);
     if (!pass.reductions.empty()) text += fmt::format("{}, ", partial);
     text += fmt::format("{}, ", row);
     text += element_arguments(

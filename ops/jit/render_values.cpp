@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "brrr/dispatch/expression.h"
 #include "brrr/ops/jit/render.h"
 #include "brrr/ops/jit/text.h"
 #include "brrr/tensor/fail.h"
@@ -359,6 +360,16 @@ std::string element_parameters(const Body& body) {
                return fmt::format("const {}* g{}", c_name(body.inputs[i].dtype), i);
              },
              [](std::size_t i) { return fmt::format("i64 n{}", i); });
+}
+
+std::string_view unrolled(const Body& body, int copies) {
+  constexpr int kFunction = 60, kMost = 6000;  // instructions, about
+  int each = 0;
+  for (const Body::Value& value : body.values) {
+    if (value.kind == Kind::expression)
+      each += brrr::flops_of(value.text) + kFunction * brrr::functions_of(value.text);
+  }
+  return each * copies <= kMost ? "#pragma unroll" : "#pragma unroll 1";
 }
 
 std::string numbered(std::string_view name, std::size_t count) {

@@ -194,6 +194,32 @@ TEST_CASE("vectors of whole Philox blocks draw without looking for their block",
   release_random_state();
 }
 
+TEST_CASE("loops over long bodies are not unrolled", "[fuse]") {
+  const testing::NoDiskCache off;
+  testing::FakeCuda fake({.with_nvrtc = true});
+  const auto is_unrolled = [](int rounds, bool reduces) {
+    auto step = compile(
+        [=](const Tensor& x) {
+          Tensor h = x;
+          for (int round = 0; round < rounds; ++round) h = tanh(h) * 1.5 + sin(h);
+          return reduces ? std::pair(h, sum(h)) : std::pair(h, h * 2.0);
+        },
+        {.mode = Mode::fused, .fallback = OnFallback::refuse});
+    step(empty({2048, 1024}, {.device = cuda()}));
+    const std::vector<GeneratedKernel> kernels = step.kernels();
+    REQUIRE(kernels.size() == 1);
+    const std::string& source = kernels[0].source;
+    const std::size_t loop = source.find("for (int e = 0;");
+    REQUIRE(loop != std::string::npos);
+    const std::size_t directive = source.rfind("#pragma unroll", loop);
+    return source.compare(directive, 16, "#pragma unroll 1") != 0;
+  };
+  for (const bool reduces : {false, true}) {
+    CHECK(is_unrolled(1, reduces));
+    CHECK_FALSE(is_unrolled(20, reduces));
+  }
+}
+
 TEST_CASE("a fused kernel on CUDA has registers and a source", "[fuse]") {
   const testing::NoDiskCache off;
   testing::FakeCuda fake({.with_nvrtc = true});
