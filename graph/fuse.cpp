@@ -42,7 +42,7 @@ void Fusion::group() {
     }
   }
   merge_all();
-  merge_recomputed();
+  if (!graph_.least_memory) merge_recomputed();
   merge_siblings();
   merge_reductions_of_factors();
   pair_products();

@@ -161,6 +161,7 @@ struct Graph {
   std::vector<Unfused> unfused;  // of a fused graph
   bool fast = false;             // Rounding::fast
   bool interpreted = false;      // kernels run in the CPU interpreter: no coordinates, no gathers
+  bool least_memory = false;     // Remat::full(): no kernel that lengthens lifetimes to save time
 
   bool is_temporary(int buffer) const {
     return buffers[static_cast<std::size_t>(buffer)].kind == Buffer::Kind::temporary;

@@ -286,6 +286,7 @@ std::vector<RematValue> describe_values(const Graph& graph, const Partition& par
 RematReport rematerialize(Graph& graph, const RematOptions& options) {
   RematReport report;
   report.policy = options.policy;
+  graph.least_memory = options.policy.kind() == Remat::Kind::full;
   Search search(graph, options);
   Rewritten chosen = search.run(report);
   report.recomputed_calls = static_cast<int>(chosen.again.size());
