@@ -178,9 +178,16 @@ TEST_CASE("sums of what is drawn and gathered are scheduled on CUDA", "[fuse]") 
 TEST_CASE("vectors of whole Philox blocks draw without looking for their block", "[fuse]") {
   const testing::NoDiskCache off;
   testing::FakeCuda fake({.with_nvrtc = true});
-  const auto draws_whole_blocks = [](const Dims& shape, DType dtype) {
-    auto step = compile([](const Tensor& x) { return rand_like(x) * x; },
-                        {.mode = Mode::fused, .fallback = OnFallback::refuse});
+  // The first columns of what is drawn.
+  const auto draws_whole_blocks = [](const Dims& shape, DType dtype, std::int64_t more = 0) {
+    auto step = compile(
+        [more](const Tensor& x) {
+          Dims drawn(x.shape());
+          drawn[drawn.size() - 1] += more;
+          const int last = x.rank() - 1;
+          return narrow(rand(drawn, {x.dtype(), x.device()}), last, 0, x.size(last)) * x;
+        },
+        {.mode = Mode::fused, .fallback = OnFallback::refuse});
     step(empty(shape, {.dtype = dtype, .device = cuda()}));
     const std::string source = step.kernels().at(0).source;
     CHECK(source.find("DrawCaches caches") != std::string::npos);
@@ -190,6 +197,8 @@ TEST_CASE("vectors of whole Philox blocks draw without looking for their block",
     CHECK(draws_whole_blocks({64, 128}, dtype));
     CHECK(draws_whole_blocks({8}, dtype));
     CHECK_FALSE(draws_whole_blocks({9, 37}, dtype));
+    CHECK(draws_whole_blocks({16, 8}, dtype, 4));
+    CHECK_FALSE(draws_whole_blocks({16, 8}, dtype, 5));
   }
   release_random_state();
 }

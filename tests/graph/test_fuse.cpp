@@ -45,6 +45,12 @@ TEST_CASE("random programs have eager's bits when they are fused and computed ag
   check_random_programs(cpu, 40, Mode::fused, true);
 }
 
+TEST_CASE("random programs have eager's bits when they are interpreted and computed again",
+          "[fuse][remat]") {
+  const EnvironmentVariable interpreted("BRRR_CPU_KERNELS", "interpreted");
+  check_random_programs(cpu, 1000, Mode::fused, true);
+}
+
 TEST_CASE("interpreted kernels give what eager ops do", "[fuse]") {
   const EnvironmentVariable interpreted("BRRR_CPU_KERNELS", "interpreted");
   check_interpreted_programs();

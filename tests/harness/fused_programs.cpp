@@ -582,6 +582,16 @@ void check_fused_draws(Device device) {
       // Two kernels, a draw alone, the advance of the generator.
       CHECK(step.report().entries.at(0).nodes == 4);
     }
+    // Rows that begin inside of a Philox block.
+    const auto columns = [](const Tensors& a) {
+      return Tensors{narrow(rand({16, 37}, {a[0].dtype(), a[0].device()}), 1, 0, 8) * a[0]};
+    };
+    const Tensors arguments = {to(noise({16, 8}, 2, dtype), device)};
+    auto step = compile(columns, {.mode = Mode::fused, .fallback = OnFallback::refuse});
+    manual_seed(6);
+    const Tensors drawn = step(arguments);
+    manual_seed(6);
+    CHECK(bits_of(drawn) == bits_of(columns(arguments)));
   }
 }
 
