@@ -49,7 +49,8 @@ TEST_CASE("a bad index in a fused kernel has eager's error", "[fuse]") {
     CHECK(bits_of(step(x, good)) == bits_of(wanted));
     const std::string eager = message([&] { function(x, bad); });
     CHECK_THAT(eager, Catch::Contains("expected indices in"));
-    CHECK_THAT(message([&] { step(x, bad); }), Catch::StartsWith(eager + " (at "));
+    for (int i = 0; i < 30; ++i)  // whichever range ends last
+      CHECK_THAT(message([&] { step(x, bad); }), Catch::StartsWith(eager + " (at "));
     CHECK(bits_of(step(x, good)) == bits_of(wanted));
   };
   Tensor target = integers({30000}, 9, 2), wrong = clone(target);
