@@ -111,7 +111,8 @@ void Fusion::merge_recomputed() {
   }
 }
 
-// Of what many layers read two may be far apart: one kernel of both would lengthen lifetimes.
+// A value that many layers read has readers far apart; one kernel of two of them would lengthen
+// lifetimes.
 bool Fusion::is_shared_by(int buffer, int one, int other) const {
   return std::ranges::all_of(flow_.readers(buffer), [&](int reader) {
     const int group = group_of_[at(reader)];

@@ -119,7 +119,8 @@ class Search {
     return candidates;
   }
 
-  // Without memory for what fused calls hand to one another in a pass.
+  // Sets the size of values that fusion keeps in registers to 0: those between fusable calls of one
+  // pass.
   static void leave_out_registers(Graph& graph) {
     const Flow flow(graph);
     const auto fuses = [&](const Node& node) {
@@ -155,8 +156,8 @@ class Search {
     }
   }
 
-  // The first one, and at most so many others that none beats in both time and memory: with
-  // arithmetic again that delays kernels, and with such that they hide behind their memory traffic.
+  // Keeps the first candidate and the Pareto front of time and memory, at most kMost for each of
+  // two estimates of time: recomputed arithmetic delays kernels, or hides behind memory traffic.
   static void keep_best(std::vector<Candidate>& candidates) {
     constexpr std::size_t kMost = 8;  // of each
     std::set<std::size_t> chosen = {0};

@@ -81,8 +81,8 @@ GpuState gpu_state(Device device) {
     return unknown(fmt::format("NVML knows no device {}: {}", bus, code));
   std::array<Process, kMostProcesses> list;
   unsigned count = kMostProcesses, mhz = 0;
-  constexpr int kMoreThanRoom = 7;  // NVML_ERROR_INSUFFICIENT_SIZE: `count` is right all the same
-  if (const int code = processes(handle, &count, list.data()); code && code != kMoreThanRoom)
+  constexpr int kInsufficientSize = 7;  // the list is too short; `count` is of all processes
+  if (const int code = processes(handle, &count, list.data()); code && code != kInsufficientSize)
     return unknown(fmt::format("nvmlDeviceGetComputeRunningProcesses failed: {}", code));
   state.processes = static_cast<int>(count);
   constexpr int kMultiprocessors = 1;

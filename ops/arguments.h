@@ -18,7 +18,7 @@ struct Composite : CompositeScope {
   }
 };
 
-// Whether calls on x are recorded for a gradient.
+// Whether autograd records calls on x.
 inline bool is_recorded(const Tensor& x) {
   return x.impl()->word.keys() & bit(Key::autograd) & ~thread_context.excluded_keys;
 }

@@ -96,9 +96,8 @@ bool is_address(const Body& body, std::size_t input);
 // Whether an input has one element for a row, or for all.
 bool is_of_rows(const Body& body, std::size_t input);
 
-// The directive of a loop over what each element needs, `copies` of them in the text if all loops
-// are unrolled: code that does not fit the instruction cache costs more than indices that are
-// known.
+// The unroll directive of a loop over elements. `copies`: of the body, if this loop and those
+// inside of it are unrolled. A loop whose copies would overflow the instruction cache is not.
 std::string_view unrolled(const Body& body, int copies);
 
 // "in0, in1, ", of as many.
