@@ -6,6 +6,7 @@
 
 #include "brrr/dispatch/expression.h"
 #include "brrr/dispatch/op_info.h"
+#include "brrr/ops/attention.h"
 #include "brrr/ops/matmul.h"
 
 namespace brrr::graph {
@@ -89,7 +90,7 @@ Work work_of(const Call& call, std::span<const Tensor> outputs, const BodySpec* 
   Work work;
   static_cast<Cost&>(work) = cost_of(call, outputs);
   work.wide = !outputs.empty() && outputs[0].dtype() == f64;
-  const bool product = op_info(call.op).algebra == Algebra::contraction;
+  const bool product = op_info(call.op).algebra == Algebra::contraction || is_attention(call.op);
   if (product) work.product_flops = work.flops;
   if (!outputs.empty()) work.functions = functions_of(call, outputs[0].numel());
   for (; body; body = body->beside.get()) {

@@ -204,6 +204,10 @@ std::unique_ptr<Entry> CompiledStep::State::trace_and_plan(const Arguments& argu
   report_frozen_rates(entry->host_constants);
   run_pass(graph, graph::simplify, "simplify");
   run_pass(graph, graph::merge_equal, "merge_equal");
+  if (options.mode == Mode::fused) {
+    run_pass(graph, graph::fuse_attention, "fuse_attention");
+    run_pass(graph, graph::merge_equal, "merge_equal");
+  }
   run_pass(graph, graph::hoist_constants, "hoist_constants");
   if (options.remat.kind() != Remat::Kind::none) entry->remat = rematerialize(graph);
   entry->program = plan(std::move(graph));

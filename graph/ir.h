@@ -195,6 +195,8 @@ int simplify(Graph& graph);
 int merge_equal(Graph& graph);
 int remove_dead(Graph& graph);
 int hoist_constants(Graph& graph);
+// On CUDA, makes products with a softmax between them one call, and their gradients another.
+int fuse_attention(Graph& graph);
 // Makes groups of calls one kernel each.
 int fuse(Graph& graph);
 

@@ -29,8 +29,8 @@ struct DeviceSpan {
   DeviceWork work = DeviceWork::kernel;
   int stream = 0;  // in the order in which streams appear; lanes of a replay are streams
   std::int64_t start_ns = 0, end_ns = 0;
-  std::optional<std::size_t> cause = {};  // the host span that launched it, an index of `host`
-  bool replayed = false;                  // part of a graph launch
+  std::optional<std::size_t> cause = {};   // the host span that launched it, an index of `host`
+  bool replayed = false;                   // part of a graph launch
   std::optional<std::size_t> launch = {};  // of a compiled step: which of its launches
 };
 

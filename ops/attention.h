@@ -1,0 +1,33 @@
+// Attention in one kernel, and its gradient in two: what fused graphs on CUDA have in place of two
+// matrix products with a softmax between them (graph/fuse_attention.cpp). Scores and weights never
+// reach memory.
+#pragma once
+
+#include <cstdint>
+
+#include <brrr/dispatch/call.h>
+#include <brrr/tensor/device.h>
+#include <brrr/tensor/dtype.h>
+
+namespace brrr {
+
+// out, log_sum = attention(query, key, value, [mask, mask_tiles], scale, heads_inside): the softmax
+// of scale * query key^T over rows, times value. Operands are [outer, inner, rows, width], either
+// batch dimension may be absent; `heads_inside`: out is [outer, rows, inner, width]. log_sum is
+// what the gradient computes the weights from.
+Op attention_op();
+// d_query, d_key, d_value, delta = (query, key, value, out, log_sum, d_out, [mask, mask_tiles],
+// scale); out has its rows where the query has them.
+Op attention_gradient_op();
+// What a mask [..., queries, keys] says of its tiles: all false, some true, all true.
+Op attention_mask_tiles_op();
+
+bool is_attention(Op op);
+// Whether there are kernels for rows of this width: f32 is multiplied as TF32.
+bool supports_attention(DType dtype, std::int64_t width, Device device);
+
+// What a call may be of a softmax over rows.
+enum class SoftmaxStep : std::uint8_t { none, masking, largest, exponential, total };
+SoftmaxStep softmax_step(const Call& call);
+
+}  // namespace brrr

@@ -1,0 +1,33 @@
+// Attention as users write it: a product, a softmax, a product; with masks, factors and gradients.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <brrr/brrr.h>
+
+namespace brrr::test {
+
+enum class Masking { none, causal, per_batch, per_key };
+
+struct AttentionCase {
+  DType dtype = bf16;
+  Dims query = {2, 3, 40, 64};
+  std::int64_t keys = 40;
+  Masking masking = Masking::none;
+  double scale = 1;         // of the scores
+  bool heads_last = false;  // the result is permuted to [outer, rows, inner, width] and copied
+  bool has_gradient = true;
+
+  std::string name() const;
+  // Query, key, value, the result's gradient, mask; the same values in each type.
+  std::vector<Tensor> arguments(Device device) const;
+};
+
+// The result, and the gradients of query, key and value.
+std::vector<Tensor> attend(const AttentionCase& c, const std::vector<Tensor>& arguments);
+
+// Cases that become one call forward and one backward.
+std::vector<AttentionCase> attention_cases();
+
+}  // namespace brrr::test
