@@ -119,7 +119,7 @@ struct Node {
   static void operator delete(void* memory) { Pool<Node>::give(memory); }
 };
 
-// What autograd keeps for a tensor. A leaf has no node and collects a gradient.
+// Autograd's data of a tensor. A leaf has no node and accumulates a gradient.
 struct History final : TensorExtension {
   Node* node = nullptr;  // owned
   int output = 0;

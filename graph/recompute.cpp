@@ -45,7 +45,7 @@ class Recomputation {
   using Place = std::pair<int, int64_t>;
   static Place place_of(const Value& value) { return {value.buffer, value.offset}; }
 
-  // What a group computes again for a value: calls in order, and values that it must read.
+  // The calls that a group repeats for a value, in order, and the values that they read.
   struct Chain {
     std::vector<int> calls;
     std::map<Place, int64_t> leaves;  // their bytes

@@ -81,9 +81,9 @@ bool is_for_avx512(i64 rows, i64 columns) {
 
 i64 round_up(i64 n, i64 to) { return (n + to - 1) / to * to; }
 
-// How a product is cut; only its sizes decide. BLAS packs a factor anew for each panel, so panels
-// are large where there are many, and smaller ones are cut only to give a few threads something to
-// do.
+// The panels of a product, which depend on its sizes only. BLAS packs a factor again for each
+// panel, so panels are large if there are many of them; smaller panels serve to give work to a few
+// threads.
 struct Panels {
   i64 rows, columns;
 

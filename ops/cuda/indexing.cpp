@@ -128,7 +128,7 @@ void index_select(const Call& call, Tensor* outputs) {
 
 namespace {
 
-// As scatter.cu has it.
+// The same as in scatter.cu.
 struct Scatter {
   void* out;
   const void* source;

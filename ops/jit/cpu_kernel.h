@@ -1,4 +1,4 @@
-// What the functions take that render_cpu makes: a range of elements, or of rows where the body
+// The arguments of the functions that render_cpu makes: a range of elements, or of rows if the body
 // reduces, of strided operands. Ranges are independent, so a pool of threads can split them.
 #pragma once
 

@@ -117,7 +117,7 @@ std::string piece_of(const Body& body, int r) {
   return is_half(body.value(body.value(r).operands[0]).dtype) ? "least(a.piece, 1024)" : "a.piece";
 }
 
-// `what` for every operand, whose number stands in place of each @.
+// `what` once for every operand, with the operand's number in place of each @.
 std::string each_operand(const Body& body, std::string_view what) {
   const std::size_t operands = body.reads() + body.outputs.size();
   std::string text;
