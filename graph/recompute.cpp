@@ -41,7 +41,7 @@ class Recomputation {
   static constexpr int kLongest = 12;         // calls that one reader computes again
   static constexpr int64_t kFlopsOfByte = 4;  // that cost as much as moving it
 
-  // Where a value begins: parameters share a buffer.
+  // The start of a value in its buffer: parameters share one.
   using Place = std::pair<int, int64_t>;
   static Place place_of(const Value& value) { return {value.buffer, value.offset}; }
 

@@ -21,7 +21,7 @@ Number operator-(double x, Number y) { return {x - y.value}; }
 Tensor maximum(const Tensor& a, Number b) { return brrr::maximum(a, Scalar(b)); }
 using brrr::maximum;
 
-// What is known of an operand without its values, looked up when asked for.
+// The metadata of an operand without its values, looked up on demand.
 class Known {
  public:
   Known(const Gradient& r, int i) : r_(r), i_(i) {}

@@ -19,8 +19,8 @@
 namespace brrr::on_cpu {
 namespace {
 
-// What a panel costs at least, in multiplications, where a product is cut small; and how many
-// panels are few.
+// The least cost of a panel, in multiplications, if a product is cut into small panels; and the
+// number of panels below which it is.
 constexpr i64 kPanelWork = i64{1} << 21;
 constexpr i64 kFewPanels = 8;
 

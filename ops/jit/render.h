@@ -27,7 +27,7 @@ namespace brrr::jit {
 //   reductions      Partial*, Geometry of the results (inputs, coordinates, outputs), Geometry of
 //                   the reduced elements (inputs and coordinates, and outputs where one is written
 //                   per element), i64 reduced elements of one part, i64 elements of a row
-// Where the schedule has join_lanes, blocks leave Partials of gridDim.y > 1 parts, and
+// With join_lanes in the schedule, blocks write Partials of gridDim.y > 1 parts, and
 // `<name>_join` combines them, so many threads a result. It takes: outputs, scalars, Partials,
 // Geometry of the results, i32 parts, i64 elements of a row.
 std::string render_cuda(const Body& body, const Schedule& schedule);

@@ -183,7 +183,7 @@ std::string whole_rows(const Body& body, const CpuWalk& walk) {
                      each_operand(body, "  base[@] += step[@];\n"));
 }
 
-// What a pass does with its accumulators.
+// The statements of a pass on its accumulators.
 struct Accumulation {
   std::string declared;  // before all blocks
   std::string started;   // at the start of a block,

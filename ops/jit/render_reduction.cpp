@@ -274,7 +274,7 @@ std::string constants(const Body& body, const Schedule& schedule) {
       schedule.walk == Walk::rows ? "LANES" : "THREADS / LANES");
 }
 
-// What the one thread does that has all of a row, or all of a block's part of it.
+// The statements of the one thread that has the sums of a row, or of a block's part of it.
 std::string ending(const Body& body, const Schedule& schedule, const std::string& partial,
                    std::string_view number, std::string_view row, std::string_view offset,
                    const std::string& offsets = "") {
