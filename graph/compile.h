@@ -312,7 +312,7 @@ class Compiled {
   std::vector<UnfusedEdge> unfused(int entry = 0) const { return step_->unfused(entry); }
   // The kernels that were generated for a fused entry, with their source.
   std::vector<GeneratedKernel> kernels(int entry = 0) const { return step_->kernels(entry); }
-  // Discards all entries: the next call traces again, with the host's values as they are then.
+  // Forgets everything: the next call traces anew, with the host's values as they are then.
   void clear() { step_->clear(); }
 
  private:

@@ -121,7 +121,7 @@ TEST_CASE("a kernel takes the longer of moving and computing", "[ceilings]") {
   CHECK(step.ps() == 227'000);
 }
 
-TEST_CASE("the work of a call is its cost, with products on their own", "[ceilings]") {
+TEST_CASE("the work of a call is its cost, products apart", "[ceilings]") {
   class Last : public Observer {
    public:
     void after(const Call& call, std::span<const Tensor> outputs) override {
