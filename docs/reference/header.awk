@@ -1,6 +1,6 @@
 # Doxygen's input filter of headers: turns the project's plain comments into documentation comments.
 #
-# - The comment before #pragma once documents the file.
+# - The comment before #pragma once documents the file, and the class of the file's name if it has no comment.
 # - A comment on lines of its own documents what follows; one after a declaration documents that.
 # - // --- Title --- begins a group of members.
 # - Comments in function bodies and after closing braces stay as they are.
@@ -76,6 +76,14 @@ function close_section() {
   section_depth = 0
 }
 
+function is_named_after_file(name,    file) {
+  file = FILENAME
+  sub(/.*\//, "", file)
+  sub(/\.h$/, "", file)
+  gsub(/_/, "", file)
+  return tolower(name) == file
+}
+
 function in_body(    i) {
   for (i = 1; i <= depth; i++) if (bodies[i]) return 1
   return 0
@@ -122,12 +130,20 @@ function is_balanced(text,    copy) {
   if (!has_head) print "//! \\file"
   has_head = 1
   print documentation("//!", substr($0, 3))
+  head_comment[++head_lines] = substr($0, 3)
   next
+}
+
+# Before `class Linear` of linear.h without a comment of its own.
+/^(class|struct) [A-Za-z]+/ && !after_comment && is_named_after_file($2) {
+  in_code = after_empty = 0
+  for (line = 1; line <= head_lines; line++) print documentation("///", head_comment[line])
 }
 
 {
   code = code_of($0)
   own_line = comment_at && code ~ /^ *$/
+  after_comment = own_line
   if (own_line) {
     text = substr($0, comment_at + 2)
     if (!in_body() && text ~ /^ --- .* ---$/) open_section(substr(text, 6, length(text) - 9))
