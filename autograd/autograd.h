@@ -22,19 +22,19 @@ namespace brrr {
 
 // --- Tensors ---
 
-// Makes a floating tensor that was not computed from others a leaf, whose gradient is collected; or
-// a constant again, also for backwards over calls that are recorded already.
+// Makes a floating tensor that was not computed from others a leaf, whose gradient is accumulated.
+// With `on` false it is a constant again, also for backwards over calls recorded before.
 Tensor& requires_grad_(Tensor& x, bool on = true);
 Tensor requires_grad_(Tensor&& x, bool on = true);
 bool requires_grad(const Tensor& x);
 bool is_leaf(const Tensor& x);
 
-// The gradient that a leaf has collected, or that retain_grad kept; undefined when there is none.
+// The gradient that a leaf has accumulated, or that retain_grad kept; undefined if there is none.
 // It computes nothing: PyTorch's x.grad. grad(x) is the same; grad(y, x), below, computes.
 Tensor grad_of(const Tensor& x);
 inline Tensor grad(const Tensor& x) { return grad_of(x); }
 void set_grad(const Tensor& leaf, const Tensor& gradient);
-void zero_grad(const Tensor& leaf);  // forgets it: the next backward starts over
+void zero_grad(const Tensor& leaf);  // drops it: the next backward begins with none
 // Lets a tensor that is not a leaf keep its gradient too: that of the last backward, after all
 // hooks.
 void retain_grad(const Tensor& x);
@@ -107,8 +107,8 @@ Tensor grad(const Tensor& output, const Tensor& input, GradOptions options = {})
 
 // --- Rematerialization by hand ---
 
-// fn(inputs), keeping only the inputs: backward runs fn once more. Random numbers come out alike.
-// fn must be a function of its inputs and of tensors that do not change in between.
+// fn(inputs), keeping only the inputs: backward runs fn once more. It draws the same random
+// numbers. fn must be a function of its inputs and of tensors that do not change in between.
 using Checkpointed = std::function<std::vector<Tensor>(std::span<const Tensor> inputs)>;
 std::vector<Tensor> checkpoint(const Checkpointed& fn, std::vector<Tensor> inputs);
 Tensor checkpoint(const std::function<Tensor(const Tensor&)>& fn, const Tensor& input);
@@ -133,7 +133,7 @@ struct SavedTensor {
   std::string which;  // "operand 0", "output 0", "input 1" of a checkpoint
   Tensor tensor;      // without its history
 };
-// What the tape behind `output` keeps alive, in the order in which it was recorded.
+// The tensors that the tape of `output` saves, in the order in which they were recorded.
 std::vector<SavedTensor> saved_tensors(const Tensor& output);
 // The bytes of all storages among them, each counted once.
 std::size_t saved_bytes(std::span<const SavedTensor> saved);

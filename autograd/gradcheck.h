@@ -32,7 +32,7 @@ struct GradcheckResult {
 };
 
 // Inputs that require a gradient are f64 leaves of distinct memory; the others are constants. fn
-// must be deterministic. Random numbers come out alike in every call of it.
+// must be deterministic. Every call of it draws the same random numbers.
 GradcheckResult gradcheck(const Differentiable& fn, const std::vector<Tensor>& inputs,
                           GradcheckOptions options = {});
 GradcheckResult gradcheck(const std::function<Tensor(const Tensor&)>& fn, const Tensor& input,

@@ -62,9 +62,10 @@ Views views_of_gradient(const Tensor& leaf) {
   if (!group->lent.load(std::memory_order_relaxed)) return views;
   for (const Tensor& each : group->leaves) {
     const Tensor& view = history_of(each)->grad;
-    views.held |= view.defined() && view.impl()->refs.load(std::memory_order_acquire) > 1;
+    views.has_caller_handle |=
+        view.defined() && view.impl()->refs.load(std::memory_order_acquire) > 1;
   }
-  group->lent.store(views.held, std::memory_order_relaxed);
+  group->lent.store(views.has_caller_handle, std::memory_order_relaxed);
   return views;
 }
 

@@ -1,4 +1,4 @@
-// What a trace asks of autograd: which gradients of leaves a step reads and replaces.
+// The journal of a trace: which gradients of leaves a step reads and replaces.
 #pragma once
 
 #include <cstdint>
@@ -45,11 +45,11 @@ std::uint64_t group_of(const Tensor& leaf);
 // Locked while gradients are added to leaves, which other threads may share.
 std::recursive_mutex& collecting();
 
-// References to a leaf's gradient, or to its group's, that are autograd's own views beside the
-// handle to it; and whether a caller has a handle to one of the views.
+// References to a leaf's gradient, or to its group's, from autograd's own views, without the leaf's
+// handle to it; and whether the caller has a handle to one of the views.
 struct Views {
   std::uint32_t count = 0;
-  bool held = false;
+  bool has_caller_handle = false;
 };
 Views views_of_gradient(const Tensor& leaf);
 

@@ -32,8 +32,8 @@ struct Hooks {
   std::vector<std::pair<int, std::shared_ptr<Tensor>>> kept;  // and where retain_grad puts it
 };
 
-// Where the gradient of an operand goes: to an output of a node, to a leaf, or nowhere. Counts as a
-// reference to its target, which the owner of the edge drops.
+// The target of an operand's gradient: an output of a node, a leaf, or none. Counts as a reference
+// to the target, which the owner of the edge drops.
 class Edge {
  public:
   Edge() = default;
@@ -119,7 +119,7 @@ struct Node {
   static void operator delete(void* memory) { Pool<Node>::give(memory); }
 };
 
-// What autograd keeps for a tensor. A leaf has no node and collects a gradient.
+// Autograd's data of a tensor. A leaf has no node and accumulates a gradient.
 struct History final : TensorExtension {
   Node* node = nullptr;  // owned
   int output = 0;

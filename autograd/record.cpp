@@ -91,7 +91,7 @@ struct DropNode {
 };
 using NodePtr = std::unique_ptr<Node, DropNode>;
 
-// A node with the call's attributes and room for `operands` of them.
+// A node with the call's attributes and space for `operands` operands.
 NodePtr new_node(const Call& call, const OpInfo& info, int operands) {
   NodePtr node(new Node(call.op));
   node->n_outputs = info.n_outputs;

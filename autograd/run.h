@@ -17,7 +17,7 @@
 
 namespace brrr::autograd {
 
-// What the caller of `grad` asked for.
+// A tensor whose gradient the caller of `grad` requests.
 struct Wanted {
   Node* node = nullptr;        // of an output of a node
   TensorImpl* leaf = nullptr;  // or of a leaf

@@ -1,5 +1,5 @@
-// What an op call has to do, by its shapes: arithmetic, and bytes read and written once each. Each
-// row of the table has a function for its calls.
+// The cost of an op call, by its shapes: arithmetic, and bytes read and written once each. Each row
+// of the table has a function for its calls.
 #pragma once
 
 #include <cstdint>

@@ -241,7 +241,7 @@ void run_meta(Call& call, Tensor* outputs, std::uint32_t) {
   make_outputs(info, call, outputs, make_meta_tensor);
 }
 
-void nobody_installed(Call& call, Tensor*, std::uint32_t keys) {
+void nothing_installed(Call& call, Tensor*, std::uint32_t keys) {
   detail::no_single_backend(call, keys);
 }
 
@@ -260,8 +260,8 @@ void prepare_outputs(const Call& call, Tensor* outputs, MakeTensor make) {
 
 namespace detail {
 
-constinit KeyFn key_functions[kKeys] = {run_cpu,          run_cuda,         run_meta,
-                                        nobody_installed, nobody_installed, nobody_installed};
+constinit KeyFn key_functions[kKeys] = {run_cpu,           run_cuda,          run_meta,
+                                        nothing_installed, nothing_installed, nothing_installed};
 
 void no_single_backend(const Call& call, std::uint32_t keys) {
   if ((keys & kBackends) == 0) fail("[{}] every device was excluded", op_info(call.op).name);

@@ -43,8 +43,8 @@ inline void dispatch_below(Key key, Call& call, Tensor* outputs, std::uint32_t k
   dispatch_with(call, outputs, keys & (bit(key) - 1));
 }
 
-// What a backend does before its kernel: throws unless the inputs live on one device; makes the
-// outputs that are undefined by the op's shape rule, and checks those that are given.
+// The first steps of a backend: throw unless the inputs are on one device; allocate undefined
+// outputs by the op's shape rule, and check outputs that are given.
 void require_one_device(const Call& call);
 using MakeTensor = Tensor (*)(DType dtype, std::span<const std::int64_t> shape, Device device);
 void prepare_outputs(const Call& call, Tensor* outputs, MakeTensor make);

@@ -22,7 +22,7 @@ std::string checked_expression(std::string_view text, int arity,
                                DTypeSet types = dtype_sets::floats,
                                DTypeRule rule = DTypeRule::float_like);
 
-// What an expression makes of its operands.
+// The relation of an expression's value to its operands.
 Algebra algebra_of(std::string_view expression);
 
 // Arithmetic operations per element: each operator and comparison counts 1, each function 1.

@@ -12,7 +12,7 @@
 
 namespace brrr {
 
-// What is known of an operand whose values were not kept.
+// The metadata of an operand whose values were not saved.
 struct Like {
   DType dtype;
   Device device;

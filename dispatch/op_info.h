@@ -1,4 +1,4 @@
-// What is known of an op: its row, the facts that follow from it, its shape rule and its kernels.
+// The entry of an op: its row, the facts that follow from it, its shape rule and its kernels.
 // The rows of built-in ops are filled in by ops/table.cpp, if ops/ is part of the program; ops
 // registered at run time follow them in the same table. Passes, reports and autograd ask these
 // facts and name no op.
@@ -19,7 +19,7 @@ namespace brrr {
 
 enum class OpKind : std::uint8_t { pointwise, reduction, arg_reduction, view, structured, formula };
 
-// What a call does beside giving its results.
+// The side effects of a call.
 enum class Effect : std::uint8_t {
   pure,     // nothing: equal calls give equal results, and unread results are not needed
   draws,    // nothing, but it reads the random state: drawn again it must keep its place
@@ -27,8 +27,8 @@ enum class Effect : std::uint8_t {
   unknown,  // it may write or read anything (an op registered without a promise)
 };
 
-// What a result is of its operands, for passes that rewrite or follow values. Of a pointwise row it
-// is read off the expression.
+// The relation of a result to the operands, for passes that rewrite or follow values. That of a
+// pointwise row follows from the expression.
 enum class Algebra : std::uint8_t {
   other,
   identity,       // the operand's elements
@@ -104,7 +104,7 @@ using CostFn = Cost (*)(const Call& call, std::span<const Tensor> outputs);
 using KernelFn = void (*)(const Call& call, Tensor* outputs);
 using ViewFn = Tensor (*)(const Call& call);
 
-// What an op registered at run time has beside its row; its kernels know what it is.
+// The functions of an op registered at run time, beside its row.
 struct RegisteredOp {
   std::function<void(Gradient&)> gradient;
 

@@ -1,5 +1,5 @@
-// A number written in the user's code. It knows its category, so that `x * 2` keeps x's type and `n
-// * 0.5` makes integers floating.
+// A number written in the user's code. It knows its category, so that `x * 2` keeps x's type, and
+// `n * 0.5` makes integers floating.
 #pragma once
 
 #include <concepts>

@@ -25,7 +25,7 @@ class TraceListener {
   // The calls until `leaves` are those of a module: "mlp.layers.1".
   virtual void enters(const std::string& module) = 0;
   virtual void leaves() = 0;
-  // What the user knows a tensor as: "mlp.layers.1.weight".
+  // A tensor has the user's name "mlp.layers.1.weight".
   virtual void names(const Tensor& x, const std::string& name) = 0;
 };
 

@@ -25,7 +25,7 @@ struct GradientBlock {
   std::vector<std::pair<Range, int>> aliases;
 };
 
-// Live bytes at each call, of which the largest is asked for while blocks move away.
+// Live bytes at each call. Finds the largest count while blocks are removed.
 class LiveBytes {
  public:
   explicit LiveBytes(std::size_t calls) : leaves_(std::bit_ceil(std::max<std::size_t>(calls, 1))) {

@@ -107,7 +107,7 @@ std::string short_path(const std::string& path) {
   return relative.empty() || relative.size() > full.string().size() ? full.string() : relative;
 }
 
-// What is at an address: the function, and those that it was inlined into.
+// The function at an address, and those that it was inlined into.
 using Places = std::vector<Place>;
 
 // Asks binutils' addr2line for addresses of one object.

@@ -1,4 +1,4 @@
-// Where in the user's program a call was made: the innermost frame outside of brrr.
+// The place of a call in the user's program: the innermost frame outside of brrr.
 #pragma once
 
 #include <span>

@@ -1,5 +1,5 @@
-// What a device reaches at best, as far as predictions and the cost model of fusion ask: measured
-// by `brrr calibrate` and kept in a file per machine, or defaults from the device's properties.
+// The best rates and times of a device, for predictions and the cost model of fusion: measured by
+// `brrr calibrate` and kept in a file per machine, or defaults from the device's properties.
 //
 // Times are integer picoseconds, so that decisions made by them are the same everywhere.
 #pragma once
@@ -35,12 +35,12 @@ struct Curve {
   friend bool operator==(const Curve&, const Curve&) = default;
 };
 
-// What a product's factors are multiplied as: it decides which units do it.
+// The type in which a product's factors are multiplied, which determines the units that do it.
 enum class ProductType : std::uint8_t { f32, f64, tf32, f16, bf16 };
 inline constexpr std::array<const char*, 5> kProductTypes = {"f32", "f64", "tf32", "f16", "bf16"};
 
 struct Ceilings {
-  // What was measured, with what software, when; an empty date: nothing was.
+  // The machine, software and date of the measurements; an empty date: there are none.
   std::string machine, software, date;
   std::int64_t clock_mhz = 0;  // after the measurements; 0: unknown
   std::string why_defaults;    // no file, or a file that cannot be used
@@ -66,7 +66,7 @@ struct Ceilings {
 
 // --- The cost model ---
 
-// What a kernel does, as far as its time depends on it.
+// The amounts of work that a kernel's time depends on.
 struct Work : Cost {
   std::int64_t product_flops = 0;  // part of `flops`
   std::int64_t functions = 0;      // exp, tanh and the like
@@ -95,10 +95,10 @@ void write_ceilings(const Ceilings& ceilings, Device device);
 // Of this machine; empty when the disk cache is off.
 std::string ceilings_path(Device device);
 std::string require_ceilings_path(Device device);  // throws where there is none
-// As the file has it.
+// As in the file.
 std::string to_json(const Ceilings& ceilings);
 
-// What measurements hold for: "AMD EPYC, 2 threads", and the libraries that run on it.
+// The machine that measurements are valid for, "AMD EPYC, 2 threads", and its libraries.
 std::string machine_of(Device device);
 std::string software_of(Device device);
 std::string processor_model();

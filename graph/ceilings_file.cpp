@@ -1,4 +1,4 @@
-// Owns the file of a machine's ceilings, and the defaults that stand in for one.
+// Owns the file of a machine's ceilings, and the defaults that are used without one.
 #include <fmt/format.h>
 #include <cstring>
 
@@ -118,7 +118,7 @@ Ceilings read_ceilings(Device device) {
   return *found;
 }
 
-// What ceilings_of has read, by file and machine.
+// The ceilings that ceilings_of has read, by file and machine.
 struct Known {
   std::mutex mutex;
   std::map<std::string, std::shared_ptr<const Ceilings>> by_file;

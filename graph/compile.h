@@ -1,4 +1,4 @@
-// A step, decided once and replayed.
+// Compiled steps: a function is traced once and replayed.
 //
 //   auto step = brrr::compile([&](const Tensor& x, const Tensor& y) {
 //     parameters.zero_grad();
@@ -9,25 +9,24 @@
 //   });
 //   Tensor loss = step(x, y);
 //
-// The first call with arguments of some shapes traces the function, plans its memory and runs it;
-// later calls replay what was planned: on CUDA as one graph launch, on the CPU as a list of kernel
-// calls. In graph mode results have the bits of the function called eagerly.
+// The first call with arguments of given shapes traces the function, plans its memory and runs it;
+// later calls replay the plan: on CUDA as one graph launch, on the CPU as a list of kernel calls.
+// In graph mode results have the same bits as those of the function called eagerly.
 //
-// - Tensors from outside that the function uses are read where they are at each call; what it
-//   writes to them in place is written in each call. Variables are another matter: one that the
-//   function assigns to holds a tensor without values afterwards, and one that is given another
-//   tensor later means the old one in replays.
+// - Captured tensors are read and written in place at each call. C++ variables are not captured:
+//   one that the function assigns to has a tensor without values afterwards, and replays do not see
+//   a tensor that is assigned to a variable later.
 // - Values of the host (numbers, branches, tensors made of them) are those of the first call:
-//   `explain` lists them. A schedule on the device, dropout and step counters go on.
-// - What the library itself switches or moves (a module's training mode, packed parameters, a
-//   module's device, precision, seeds) is checked at each call, and traced again where it differs.
-// - Gradients that the function computes are those of the leaves after each call.
-// - Results are the caller's: no later call writes over them, but for an argument, a tensor from
-//   outside or a view of one, which are handed back as such. They carry no gradient.
-// - step(fixed(x), y) says that x will be there in later calls too, in its place: replays read it
-//   there and not from a copy. The function gets the tensor itself.
-// - The function may not read values, wait, or change streams: such a call throws, and names the
-//   op and the line. Neither may arguments require a gradient.
+//   `explain` lists them. A schedule on the device, dropout and step counters advance.
+// - State that the library changes (a module's training mode, packed parameters, a module's device,
+//   precision, seeds) is checked at each call. If it differs, the function is traced again.
+// - After each call the leaves have the gradients that the function computed.
+// - Results are new tensors that no later call overwrites. An argument, a captured tensor or a view
+//   of one is returned as such. Results carry no gradient.
+// - step(fixed(x), y): later calls pass x at the same address. Replays use it in place,
+//   without a copy.
+// - A function that reads values, waits or changes streams throws an error with op and line.
+//   Arguments may not require a gradient.
 #pragma once
 
 #include <concepts>
@@ -69,8 +68,8 @@ enum class OnFrozenRate : std::uint8_t { warn, ignore, refuse };
 // `warn` says once on stderr why.
 enum class OnFallback : std::uint8_t { warn, ignore, refuse };
 
-// An argument that stays where it is from call to call: a slot that is filled anew, a table. The
-// compiled step owns a reference to it, and has an entry for each tensor passed as fixed.
+// An argument at the same address in all calls, such as a batch slot that is refilled, or a table.
+// The compiled step owns a reference to it, and has an entry for each tensor passed as fixed.
 template <class T>
 struct Fixed {
   T value;
@@ -164,7 +163,7 @@ Static as_static(T value) {
   }
 }
 
-// What the function is called with for an argument.
+// The type of the function's parameter for an argument.
 template <class A>
 struct Given {
   using Type = A;
@@ -262,8 +261,8 @@ struct Results<std::vector<Tensor>> {
 
 }  // namespace detail
 
-// What compile() returns: called as the function is. Arguments are tensors, vectors of tensors,
-// either of them fixed(), and numbers; each combination of numbers is a step of its own.
+// The result of compile(), called like the function. Arguments are tensors, vectors of tensors,
+// either of them fixed(), and numbers; each combination of numbers has an entry of its own.
 template <class F>
 class Compiled {
  public:

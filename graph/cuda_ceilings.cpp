@@ -1,4 +1,4 @@
-// Default ceilings of a GPU, from what the driver says of it.
+// Default ceilings of a GPU, from the properties that the driver reports.
 #include <fmt/format.h>
 
 #include "brrr/graph/ceilings.h"

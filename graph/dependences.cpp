@@ -188,8 +188,8 @@ class Lanes {
   int count() const { return std::max<int>(1, static_cast<int>(last_.size())); }
 
  private:
-  // Of the calls that wait for one, that with the longest chain of calls after it goes on in its
-  // lane, where kernels start soonest.
+  // Of the calls that depend on a call, the one with the longest chain of calls after it continues
+  // its lane, where kernels start soonest.
   void find_heirs() {
     const std::size_t count = graph_.nodes.size();
     std::vector<int> height(count, 0);
@@ -205,8 +205,8 @@ class Lanes {
 
   int depth_of_last(int lane) const { return depth_[last_[lane]]; }
 
-  // That of a predecessor which is the last of its lane and has this call as its heir, the deepest
-  // one.
+  // The lane of the deepest predecessor that is the last call of its lane and has this call as its
+  // heir.
   int lane_to_continue(int heir, const std::vector<int>& direct) const {
     int lane = -1;
     for (int call : direct) {
@@ -244,7 +244,7 @@ class Lanes {
   Plan& plan_;
   std::vector<int> depth_;  // of each call: the longest chain of predecessors
   std::vector<int> last_;   // the last call of each lane
-  std::vector<int> heir_;   // of each call: the one that may go on in its lane
+  std::vector<int> heir_;   // of each call: the one that may continue its lane
   int first_ = -1;
 };
 

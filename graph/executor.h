@@ -1,4 +1,4 @@
-// Runs the launches of a program, however a device does it best: a list on the CPU, a CUDA graph.
+// Runs the launches of a program: as a list of calls on the CPU, as a CUDA graph on a GPU.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ struct ResultBlock {
   Storage* storage = nullptr;
 };
 
-// What an executor runs. It belongs to the program, which outlives the executor.
+// The parts of a program that an executor runs. The program outlives the executor.
 struct Executable {
   const Graph& graph;
   const Plan& plan;

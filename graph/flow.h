@@ -62,7 +62,7 @@ std::int64_t bytes_moved(const Node& node);
 
 // Whether a call does nothing but write its results, which its inputs alone decide.
 bool is_pure(const Node& node);
-// Whether a call is needed although nobody reads its results.
+// Whether a call is needed even if no call reads its results.
 bool has_effect(const Node& node);
 
 // Whether a value is all of its buffer, in order.
@@ -74,7 +74,8 @@ class Substitution {
   explicit Substitution(const Graph& graph);
   void replace(int buffer, int by) { by_[buffer] = by; }
   void apply(Node& node) const;
-  // What the user said of values follows them.
+  // Applies the replacement to the values that the user marked with save, recompute or
+  // require_fused.
   void apply_to_marks(Graph& graph) const;
 
  private:

@@ -1,5 +1,5 @@
-// Fusion: groups of calls that become one kernel each, so that what they hand to one another stays
-// in registers.
+// Fusion: groups of calls that become one kernel each, so that the values between them stay in
+// registers.
 //
 // A group has a space of dimensions, some of them reduced, and every operand of its calls is a
 // strided access over that space. To merge a producer with a consumer, one read of the producer's
@@ -129,8 +129,8 @@ void Fusion::add_candidate(int producer, int consumer) {
     why_not_[{producer, consumer}] = WhyNotFused::not_profitable;
     return;
   }
-  // What is small beside its neighbour (a number of each row) comes first: between two large
-  // groups it would keep them apart.
+  // A group that is small beside its neighbour (one number per row) merges first: left between two
+  // large groups, it would prevent their merge.
   const auto [less, more] = std::minmax(of_producer.bytes, of_consumer.bytes);
   int64_t first = less * 8 <= more ? int64_t{1} << 60 : 0;
   if (is_copy(groups_[at(producer)])) first = int64_t{1} << 61;

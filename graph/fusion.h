@@ -63,7 +63,7 @@ class Fusion {
 
   void group();
 
-  // For whoever computes values again: a product takes its factors from memory.
+  // For passes that recompute values: a product reads its factors from memory.
   GroupsOfCalls groups() const;
 
   // The predicted time of the step's kernels one after another, in picoseconds.
@@ -96,7 +96,7 @@ class Fusion {
     }
   };
 
-  // What a group may merge with: producers and, if asked for, consumers.
+  // Adds the producers that a group may merge with and, with `consumers_too`, the consumers.
   void add_candidates(int group, bool consumers_too);
 
   void add_candidate(int producer, int consumer);
@@ -151,7 +151,7 @@ class Fusion {
   // with a kernel that reads what they read.
   void merge_recomputed();
   std::optional<Group> in_kernel_of_reader(int recomputed, int reader) const;
-  // Whether nobody else reads a buffer in the backward pass.
+  // Whether only these two groups read a buffer in the backward pass.
   bool is_shared_by(int buffer, int one, int other) const;
 
   // Merges independent reductions that read one tensor in the same order, such as the gradients of
@@ -172,8 +172,8 @@ class Fusion {
   // --- Products side by side ---
 
   // Products of one factor that depend on each other in no way (the gradients of a layer's input
-  // and of its weight) run in one launch where the device has room for both: a node less in the
-  // chain.
+  // and of its weight) run in one launch if the device can run both at once: the chain has a node
+  // less.
   void pair_products();
 
   bool is_independent(int one, int other);
@@ -219,8 +219,8 @@ class Fusion {
   bool has_indexed(const Group& group) const;
   bool is_cheap(const Group& group) const;
 
-  // Whether a reduction that also stores what it reduces beats a kernel before it: a short one
-  // delays whoever waits for what is stored, and could run beside them.
+  // Whether a reduction that also stores what it reduces is faster than a kernel before it: a short
+  // reduction delays the readers of the stored value, and could run concurrently with them.
   bool is_worth_storing(const Group& producer, const Group& consumer) const;
 
   // Whether the consumer reads what depends on a reduction of the producer.
@@ -267,7 +267,7 @@ class Fusion {
 
   // --- The graph of the groups ---
 
-  // What goes from group to group, and why it does: from the last attempt to merge the two.
+  // Records the values between groups, with the reason of the last attempt to merge the two groups.
   void note_unfused();
 
   // Whether a call that fuses with nothing is better as a body: a product that is several calls of

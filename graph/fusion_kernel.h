@@ -18,7 +18,7 @@ struct FusedKernel {
   std::vector<Value> inputs, outputs;
 };
 
-// What a body reads so far, and its values.
+// The inputs of a body that is being built, and its values.
 struct BodyReads {
   // A bound in the body: values of its coordinate and of both ends.
   struct Range {
@@ -63,7 +63,7 @@ std::int64_t unread_bytes(const FusedKernel& kernel);
 
 std::vector<Dims> strides_of(const FusedKernel& kernel);
 std::int64_t flops_of(const Node& node);
-// What a call of its own does, and what a kernel of several does.
+// The work of a single call, and of a kernel of several.
 Work work_of(const Node& node, Device device);
 Work work_of(const FusedKernel& kernel, Device device);
 // Whether neighbours in memory are in one row for some operands of a kernel with reductions, and in

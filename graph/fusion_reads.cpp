@@ -61,7 +61,7 @@ class Finder {
                                    [&](const Value& input) { return overlap(input, value); });
       }
       if (hits) before.push_back(other);
-      // What came before a write of the whole buffer was ordered by that write.
+      // Accesses before a write of the whole buffer are ordered by that write.
       const bool whole = std::ranges::any_of(earlier.outputs, [&](const Value& v) {
         return v.buffer == value.buffer && is_whole(graph_, v);
       });

@@ -1,4 +1,4 @@
-// What a fused step says of itself: its kernels, and the edges between them.
+// The report of a fused step: its kernels, and the values between them.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Owns merges of groups of which neither reads the other: both read the same elements.
+// Merges groups of which neither reads the other's results, and both read the same elements.
 #include <algorithm>
 #include <map>
 
@@ -111,8 +111,8 @@ void Fusion::merge_recomputed() {
   }
 }
 
-// A value that many layers read has readers far apart; one kernel of two of them would lengthen
-// lifetimes.
+// The readers of a value that many layers read are far from each other in program order: merging
+// two of them would extend the lifetimes of other values.
 bool Fusion::is_shared_by(int buffer, int one, int other) const {
   return std::ranges::all_of(flow_.readers(buffer), [&](int reader) {
     const int group = group_of_[at(reader)];

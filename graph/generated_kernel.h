@@ -1,4 +1,4 @@
-// A kernel of a fused step, for a reader.
+// The description of a fused step's kernel that `kernels()` returns.
 #pragma once
 
 #include <cstdint>

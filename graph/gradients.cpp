@@ -21,14 +21,15 @@ std::uint32_t count_of(const std::atomic<std::uint32_t>& references) {
   return references.load(std::memory_order_acquire);
 }
 
-// Whether the caller holds a reference to a gradient's memory, besides those of the leaf and of
+// Whether the caller has a reference to a gradient's memory, besides those of the leaf and of
 // compiled steps. The leaf may have another gradient by now.
-bool is_held(const Storage* storage, const Tensor& leaf) {
+bool is_referenced_by_caller(const Storage* storage, const Tensor& leaf) {
   const Tensor now = autograd::collected(leaf);
   std::uint32_t of_tape = 0;
   if (now.defined() && now.impl()->storage == storage) {
     const autograd::Views views = autograd::views_of_gradient(leaf);
-    if (views.held || count_of(now.impl()->refs) > 2) return true;  // `now`, and the leaf
+    if (views.has_caller_handle || count_of(now.impl()->refs) > 2)
+      return true;  // `now`, and the leaf
     of_tape = 1 + views.count;
   }
   return count_of(storage->refs) > count_of(storage->replay_refs) + of_tape;
@@ -73,7 +74,7 @@ bool Program::renew_gradients() {
     if (!graph_.makes(slot)) continue;
     const int block = plan_.place_of(slot.after->value).block;
     Storage* storage = memory_->storage(block);
-    if (!is_held(storage, slot.leaf)) continue;
+    if (!is_referenced_by_caller(storage, slot.leaf)) continue;
     storage->retain();
     memory_->renew(block);
     storage->replay_refs.fetch_sub(1, std::memory_order_acq_rel);
@@ -88,7 +89,8 @@ bool Program::renew_gradients() {
 bool Program::copy_accumulated_gradients() const {
   bool any = false;
   for (const GradientSlot& slot : graph_.gradients) {
-    if (!slot.accumulates || !is_held(slot.before.impl()->storage, slot.leaf)) continue;
+    if (!slot.accumulates || !is_referenced_by_caller(slot.before.impl()->storage, slot.leaf))
+      continue;
     const NoGrad constant;
     autograd::set_collected(slot.leaf, clone(autograd::collected(slot.leaf)));
     any = true;

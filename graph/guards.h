@@ -1,6 +1,6 @@
-// What a compiled entry is checked against at each call beside its signature: settings that the
-// function branched on, and memory that the library may replace (packing of parameters, a module
-// moved to another device). Where nothing has changed since the last call, that is one load.
+// The conditions of a compiled entry beside its signature: settings that the function branched on,
+// and memory that the library may replace (packing of parameters, a module moved to another
+// device). If nothing has changed since the last call, checking them is one load.
 #pragma once
 
 #include <cstdint>

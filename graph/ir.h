@@ -77,7 +77,7 @@ struct Node {
   explicit Node(const Call& c) : call(c) { call.inputs = nullptr; }
 };
 
-// What a replay hands out: a value, a tensor from outside, or nothing.
+// A result of a replay: a value, a captured tensor, or nothing.
 struct Output {
   Value value;
   Tensor outside;
@@ -112,14 +112,14 @@ struct SettingRead {
   std::string name;  // "mlp.dropout.training()"
 };
 
-// What the user calls the tensor in some bytes of a buffer.
+// The user's name of the tensor in some bytes of a buffer.
 struct Name {
   int buffer = -1;
   Extent extent;
   std::string text;  // "mlp.layers.1.weight"
 };
 
-// What a kernel of a fused graph writes and another one reads. Calls are given by their numbers.
+// A value that a kernel of a fused graph writes and another one reads. Calls are numbers.
 struct Unfused {
   WhyNotFused why;
   int producer, consumer;

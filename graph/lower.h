@@ -1,4 +1,4 @@
-// From nodes to what a device runs: a kernel with operands in planned memory.
+// Lowering: a node of a graph becomes a launch, a kernel with operands in planned memory.
 #pragma once
 
 #include <memory>

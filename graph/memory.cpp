@@ -68,7 +68,7 @@ Memory::~Memory() { release(); }
 void Memory::release() {
   for (Block& block : blocks_) {
     if (block.storage) block.storage->drop();
-    if (block.stand_in) block.stand_in->drop();
+    if (block.operand_storage) block.operand_storage->drop();
   }
   if (arena_storage_) arena_storage_->drop();
 }
@@ -102,12 +102,12 @@ void Memory::make_constants() {
 Tensor Memory::operand(const Value& value) {
   const Place& place = plan_.place_of(value);
   Block& block = of(place.block);
-  if (!block.stand_in) {
-    block.stand_in = adopt_storage(graph_.device, block.address, graph_.buffers[place.block].bytes,
-                                   nullptr, nullptr);
+  if (!block.operand_storage) {
+    block.operand_storage = adopt_storage(graph_.device, block.address,
+                                          graph_.buffers[place.block].bytes, nullptr, nullptr);
   }
   Tensor tensor =
-      make_tensor_on(retained(block.stand_in), value.dtype, value.shape, value.strides, 0);
+      make_tensor_on(retained(block.operand_storage), value.dtype, value.shape, value.strides, 0);
   const std::int64_t bytes = static_cast<std::int64_t>(place.offset) +
                              value.offset * static_cast<std::int64_t>(size_of(value.dtype));
   tensor.impl()->data = block.address ? block.address + bytes : nullptr;
@@ -127,7 +127,7 @@ Tensor Memory::tensor_on(const Value& value) const {
 void Memory::set_address(int block, char* address) {
   Block& moved = of(block);
   moved.address = address;
-  if (moved.stand_in) moved.stand_in->data = address;
+  if (moved.operand_storage) moved.operand_storage->data = address;
   for (auto& [impl, offset] : moved.operands) impl->data = address + offset;
 }
 

@@ -36,12 +36,12 @@ class Memory {
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
 
-  // An operand of a launch. Its storage is a stand-in for the block: it owns nothing.
+  // An operand of a launch. Its storage has the address of the block and does not own the memory.
   Tensor operand(const Value& value);
   // A tensor that shares the ownership of a block outside of the arena.
   Tensor tensor_on(const Value& value) const;
 
-  // Where a block starts; null until the first run for blocks that each run is given anew.
+  // The address of a block; null until the first run for blocks that each run allocates.
   char* address(int block) const { return of(block).address; }
   void set_address(int block, char* address);
   // Gives a gradient's block new memory, while the caller holds the old one.
@@ -58,8 +58,8 @@ class Memory {
 
  private:
   struct Block {
-    Storage* storage = nullptr;   // kept between runs, owned
-    Storage* stand_in = nullptr;  // of operands, owned
+    Storage* storage = nullptr;          // kept between runs, owned
+    Storage* operand_storage = nullptr;  // of the operands; owned, its memory is not
     char* address = nullptr;
     std::vector<std::pair<TensorImpl*, std::int64_t>> operands;  // and their offsets in bytes
   };

@@ -1,4 +1,5 @@
-// Common subexpressions: of two calls that compute the same values, the second one goes.
+// Common subexpression elimination: of two calls that compute the same values, the second one is
+// removed.
 #include <functional>
 #include <string_view>
 #include <unordered_map>

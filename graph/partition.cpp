@@ -117,7 +117,7 @@ void Partition::apply_marks(const std::string& name) {
            mark.recomputed ? "recompute" : "save", mark.recomputed ? "compute again" : "read",
            describe(graph_, mark.value), why, describe(mark.site));
     };
-    // Nothing of a replay makes an argument, a constant, or what nobody reads.
+    // No call of a replay writes an argument, a constant, or a value that was never read.
     if (flow_.writers(mark.value.buffer).empty()) continue;
     const int maker = flow_.producer(mark.value.buffer);
     if (maker < 0) refuse("no single call of the step makes it");

@@ -17,7 +17,7 @@ class Partition {
   // `fused`: kernels of many calls will run the graph. `name`: of the step.
   Partition(const Graph& graph, bool fused, const std::string& name);
 
-  // What a cut minimizes.
+  // The objective that a cut minimizes.
   struct Objective {
     int segments = 1;           // of the forward pass; values that go from one to the next are kept
     int first = 1;              // the segments from the beginning in which calls may run again
@@ -34,7 +34,7 @@ class Partition {
 
   const Flow& flow() const { return flow_; }
   bool is_forward(int call) const { return of(call).is_forward; }
-  // Whether the backward pass reads what the call makes and nobody else gets.
+  // Whether the call's results are temporaries that the backward pass reads.
   bool is_saved(int call) const { return of(call).makes && of(call).last_backward >= 0; }
   // Why a call cannot run again; null: it can.
   const char* obstacle(int call) const { return of(call).obstacle; }
@@ -52,7 +52,7 @@ class Partition {
   enum class Mark : std::uint8_t { none, save, recompute };
   struct Facts {
     bool is_forward = false;
-    bool makes = false;  // all results are temporaries that one call writes and nobody else gets
+    bool makes = false;  // all results are temporaries that only this call writes
     const char* obstacle = nullptr;
     Mark mark = Mark::none;
     int last_forward = -1, last_backward = -1;  // readers

@@ -1,5 +1,5 @@
-// Where the buffers of a graph are in memory, and which of its calls may run at the same time:
-// decided once, before anything runs.
+// The plan of a graph: the places of its buffers in memory, and which calls may run concurrently.
+// Made once, before anything runs.
 #pragma once
 
 #include <cstddef>

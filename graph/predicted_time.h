@@ -1,5 +1,4 @@
-// The time of calls of a graph that is not lowered yet, one after another, by the ceilings of its
-// device.
+// The predicted time of the calls of a graph that is not lowered yet, run one after another.
 #pragma once
 
 #include <cstdint>

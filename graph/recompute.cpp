@@ -41,11 +41,11 @@ class Recomputation {
   static constexpr int kLongest = 12;         // calls that one reader computes again
   static constexpr int64_t kFlopsOfByte = 4;  // that cost as much as moving it
 
-  // Where a value begins: parameters share a buffer.
+  // The start of a value in its buffer: parameters share one.
   using Place = std::pair<int, int64_t>;
   static Place place_of(const Value& value) { return {value.buffer, value.offset}; }
 
-  // What a group computes again for a value: calls in order, and values that it must read.
+  // The calls that a group repeats for a value, in order, and the values that they read.
   struct Chain {
     std::vector<int> calls;
     std::map<Place, int64_t> leaves;  // their bytes

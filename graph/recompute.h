@@ -8,7 +8,7 @@
 
 namespace brrr::graph {
 
-// What fusion decided for the calls of a graph.
+// The groups that fusion chose for the calls of a graph.
 struct GroupsOfCalls {
   std::vector<int> group;    // of each call
   std::vector<bool> opaque;  // by group: what it reads is in memory, whatever that costs

@@ -76,7 +76,7 @@ class Search {
 
   // Cuts for powers of two as numbers of segments, each by several prices of a kept byte, in all of
   // the segments or in the first of them alone; by memory traffic alone, where kernels are bound by
-  // it; and by the bytes kept, whatever that costs, unless the fastest step is asked for.
+  // it; and by the bytes kept, whatever that costs, except under min_cut.
   std::vector<Partition::Objective> objectives() const {
     const bool is_fastest = options_.policy.kind() == Remat::Kind::min_cut;
     std::set<std::int64_t> prices = {0};

@@ -1,4 +1,4 @@
-// What rematerialization says of itself.
+// The report of rematerialization: values that are kept and recomputed, memory before and after.
 #include <fmt/format.h>
 
 #include <algorithm>

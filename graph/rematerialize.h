@@ -1,5 +1,5 @@
-// Rematerialization: values of the forward pass that the backward pass computes again, where it
-// reads them, in place of keeping them.
+// Rematerialization: the backward pass recomputes values of the forward pass just before it reads
+// them, so that they need not be kept.
 #pragma once
 
 #include <cstdint>

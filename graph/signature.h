@@ -1,5 +1,5 @@
-// What a compiled step has one entry for: the shapes, types, layouts and devices of its
-// arguments, the numbers among them, and settings that every function depends on.
+// The key of a compiled step's entries: shapes, types, layouts and devices of the arguments, the
+// numbers among them, and settings that every function depends on.
 #pragma once
 
 #include <cstddef>

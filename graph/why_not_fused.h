@@ -1,4 +1,4 @@
-// Why a value goes from one kernel to another through memory although the step is fused.
+// Why kernels of a fused step pass a value through memory.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ enum class WhyNotFused : std::uint8_t {
 
 // "no correspondence of spaces", as explain() says it.
 const char* name_of(WhyNotFused why);
-// What it means, as a clause: "an element of the consumer needs no single ...".
+// The reason as a clause: "an element of the consumer needs no single ...".
 const char* describe(WhyNotFused why);
 
 // A value that one kernel of a fused step writes and another one reads.

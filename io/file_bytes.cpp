@@ -128,7 +128,7 @@ class TemporaryFile {
       fail_system(op_, path_, "create a file there");
     }
     struct stat info;
-    ::flock(file_, LOCK_EX);  // fails only where nobody can lock
+    ::flock(file_, LOCK_EX);  // fails only on file systems without locks
     if (::fstat(file_, &info) != 0 || info.st_nlink > 0) return true;
     ::close(std::exchange(file_, -1));
     return false;

@@ -14,7 +14,7 @@ namespace brrr {
 
 // The bytes of a file, or of memory that looks like one. Errors read "[op] name: at byte N:
 // reason". Files are read, not mapped: one copy straight into aligned storage, and a file that
-// somebody cuts short meanwhile is an error and not a signal.
+// is truncated meanwhile is an error and not a signal.
 class ByteSource {
  public:
   static ByteSource open(const char* op, const std::string& path);
@@ -42,7 +42,7 @@ class ByteSource {
   std::uint64_t size_ = 0;
 };
 
-// Where a writer puts its bytes, in order.
+// Takes the bytes of a writer, in order.
 using ByteSink = std::function<void(const void* bytes, std::size_t count)>;
 
 // Replaces a file atomically: `fill` writes a temporary file in the same folder, which is flushed

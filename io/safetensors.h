@@ -15,7 +15,7 @@
 
 namespace brrr {
 
-// What a file holds. Names are UTF-8, each there once.
+// The contents of a file. Names are UTF-8 and unique.
 struct SafeTensors {
   std::vector<std::pair<std::string, Tensor>> tensors;
   std::map<std::string, std::string> metadata;

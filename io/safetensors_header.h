@@ -21,7 +21,7 @@ struct Entry {
   DType dtype = DType::f32;
   Dims shape{};
   std::uint64_t begin = 0, end = 0;  // relative to the first byte after the header
-  // Where the file says so, for errors.
+  // The position in the file, for errors.
   std::uint64_t name_at = 0, shape_at = 0, offsets_at = 0;
 };
 

@@ -75,7 +75,7 @@ bool is_better_alone(Device device, const BodySpec& spec, std::span<const Dims> 
 // than all of it may run in one launch.
 double share_of_device(Device device, const BodySpec& spec, std::span<const Dims> strides);
 
-// What is known of a kernel that was compiled.
+// Facts about a compiled kernel.
 struct KernelFacts {
   std::string source = {};  // its own text, without the preludes; "": not compiled yet, or not kept
   int registers = -1;       // of a thread on CUDA; -1: unknown

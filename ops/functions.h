@@ -1,5 +1,5 @@
 // The ops, as functions. Names follow PyTorch's. A name that ends in _ writes into its first
-// argument. Where a list of sizes or dimensions is asked for, one number does: sum(x, 1).
+// argument. For a list of sizes or dimensions one number is accepted: sum(x, 1).
 #pragma once
 
 #include <initializer_list>
@@ -25,8 +25,8 @@ void fill_builtin_ops();
 
 // --- Making tensors ---
 
-// The device of tensors, and so of modules, made without naming one: that of the thread's innermost
-// DeviceGuard, else what set_default_device named for all threads, else the CPU.
+// The device of tensors, and so of modules, that are made without one: that of the thread's
+// innermost DeviceGuard, else what set_default_device named for all threads, else the CPU.
 Device default_device();
 void set_default_device(Device device);
 
@@ -55,11 +55,11 @@ Tensor empty_like(const Tensor& x);
 Tensor full_like(const Tensor& x, Scalar value);
 Tensor zeros_like(const Tensor& x);
 Tensor ones_like(const Tensor& x);
-// A shape and a type without memory; ops on it compute shapes only.
+// A tensor with a shape and a type but no memory; ops on it compute shapes only.
 Tensor meta(const Dims& shape, Options options = {});
 
-// From start up to, not including, end. Of type i64 when all three are integers, else f32, unless
-// one is asked for: arange(0, 10, 2, {.dtype = f32}).
+// From start up to, not including, end. i64 if all three are integers, else f32, unless
+// the options name a type: arange(0, 10, 2, {.dtype = f32}).
 struct RangeOptions {
   std::optional<DType> dtype = {};
   Device device = default_device();
@@ -72,7 +72,7 @@ Tensor linspace(double start, double end, std::int64_t steps, Options options = 
 Tensor eye(std::int64_t n, Options options = {});
 Tensor one_hot(const Tensor& index, std::int64_t classes);  // i64, with one more dimension
 
-// A copy of x, whose values lie in [low, high]; an Error where one does not, or is NaN.
+// A copy of x. An Error if a value is outside of [low, high], or NaN.
 Tensor checked(const Tensor& x, Scalar low, Scalar high);
 
 // A 0-d tensor; or a tensor with the values given, laid out in the shape given.
@@ -105,11 +105,12 @@ Tensor dropout(const Tensor& x, double p);
 
 // x itself when nothing changes. With Async::yes the host does not wait for a copy between the host
 // and CUDA, which runs in the order of the device's current stream:
-// - To CUDA from pinned memory, x must keep its values until the stream has got there (record an
+// - To CUDA from pinned memory, x must keep its values until the stream has executed the copy
+// (record an
 //   event after the call, or synchronize). x may be dropped at once: its memory is kept that long.
 //   Pageable memory is copied into pinned staging before the call returns, so it may change at
 //   once; the call waits only while more than the staging's 16 MiB is in flight.
-// - To the host, the result is pinned, and may be read when the stream has got there.
+// - To the host, the result is pinned, and may be read when the stream has executed the copy.
 // Writes that are pending on a CPU stream are waited for in every case.
 Tensor to(const Tensor& x, Device device, Async async = Async::no);
 Tensor to(const Tensor& x, DType dtype);
@@ -136,7 +137,7 @@ std::ostream& operator<<(std::ostream& out, const Tensor& x);
 // --- Pointwise: one function a row of ops.def ---
 // Operands broadcast and promote; any of them may be a number, as long as one is a tensor.
 
-// An in-place function of a temporary, usually a view: fill_(select(x, 0, i), 1) and
+// An in-place function of a temporary, usually of a view: fill_(select(x, 0, i), 1) and
 // copy_(x[0], y) write into x.
 #define BRRR_INTO_TEMPORARY(name)                        \
   template <class... Operands>                           \
@@ -224,10 +225,10 @@ BRRR_ASSIGNMENT(^=, bitwise_xor_)
 inline Tensor operator-(const Tensor& a) { return neg(a); }
 inline Tensor operator~(const Tensor& a) { return bitwise_not(a); }
 
-// Of one shape and every element equal, by a == b; so NaN equals nothing. Reads the answer.
+// Whether shapes and all elements are equal, by a == b; NaN equals nothing. Waits for the device.
 bool equal(const Tensor& a, const Tensor& b);
-// Whether |a - b| <= atol + rtol |b|, computed in f32 or wider; infinities are close to themselves
-// only, NaN to NaN where equal_nan says so.
+// Whether |a - b| <= atol + rtol |b|, computed in f32 or wider. An infinity is close to itself
+// only, NaN to NaN only with equal_nan.
 Tensor isclose(const Tensor& a, const Tensor& b, double rtol = 1e-5, double atol = 1e-8,
                bool equal_nan = false);
 bool allclose(const Tensor& a, const Tensor& b, double rtol = 1e-5, double atol = 1e-8,
@@ -236,7 +237,7 @@ bool allclose(const Tensor& a, const Tensor& b, double rtol = 1e-5, double atol 
 // --- Reductions: over the dims named, or over all ---
 
 // As in PyTorch, an empty list of dims means all of them, but for `any` and `all`, where it means
-// none; and a 0-d tensor may be asked for dimension 0 or -1, here and wherever PyTorch allows it.
+// none. A 0-d tensor accepts dimension 0 or -1, here and wherever PyTorch allows it.
 
 #define BRRR_REDUCTION(name, ...) \
   Tensor name(const Tensor& x);   \
@@ -290,8 +291,8 @@ Tensor squeeze(const Tensor& x, int dim);
 Tensor squeeze(const Tensor& x);
 Tensor unsqueeze(const Tensor& x, int dim);
 Tensor flatten(const Tensor& x, int first = 0, int last = -1);
-// What slice undoes: zeros of `size` along a dimension, with x from `start` on at every step-th
-// place.
+// The adjoint of slice: zeros of `size` along a dimension, with x from `start` on at every step-th
+// position.
 Tensor unslice(const Tensor& x, int dim, std::int64_t start, std::int64_t size,
                std::int64_t step = 1);
 // Into parts of one size (the last may be smaller), or of the sizes listed: split(x, {2}) is one

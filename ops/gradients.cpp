@@ -21,7 +21,7 @@ Number operator-(double x, Number y) { return {x - y.value}; }
 Tensor maximum(const Tensor& a, Number b) { return brrr::maximum(a, Scalar(b)); }
 using brrr::maximum;
 
-// What is known of an operand without its values, looked up when asked for.
+// The metadata of an operand without its values, looked up on demand.
 class Known {
  public:
   Known(const Gradient& r, int i) : r_(r), i_(i) {}
@@ -63,7 +63,7 @@ Tensor pow_by_exponent(const Tensor& g, Number a, const Tensor& b, const Tensor&
 }
 
 // The gradient of an operand that may be `beaten` by the other one; of two that tie each has half.
-// NaN beats nothing and ties with nothing, so both operands get all of g.
+// Comparisons with NaN are false, so both operands get all of g.
 Tensor unless(const Tensor& beaten, const Tensor& g, const Tensor& tied) {
   return where(beaten, 0, where(tied, g * 0.5, g));
 }

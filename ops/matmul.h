@@ -5,12 +5,12 @@
 
 namespace brrr {
 
-// What the multiplications of f32 matrices round their factors to. TF32 keeps 10 bits of mantissa.
+// The rounding of the factors of f32 matrix products. TF32 keeps 10 bits of mantissa.
 enum class Precision : std::uint8_t { full, tf32 };
 
 // For the whole process; `full` unless set.
 void set_matmul_precision(Precision precision);
-// What holds for this thread now.
+// The current precision of this thread.
 Precision matmul_precision();
 
 // For this thread, while the guard lives.

@@ -1,4 +1,4 @@
-// An operand of a function that takes a tensor or a number in its place.
+// An operand that is a tensor or a number.
 #pragma once
 
 #include <type_traits>

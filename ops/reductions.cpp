@@ -109,7 +109,7 @@ Tensor logsumexp(const Tensor& x, const Dims& dims, bool keepdim) {
   if (x.numel() == 0)  // no largest element to subtract; a sum of nothing gives -inf
     return cast(log(reduce(Op::sum, exp(wide), mask, keepdim)), floating_like(x));
   const Tensor most = maximum_to_subtract(wide, mask);
-  // Where the maximum is infinite, subtracting it would give NaN: the result is that infinity.
+  // Subtracting an infinite maximum would give NaN: the result is that infinity.
   const Tensor shift = where(isinf(most), 0.0, most);
   Tensor result = log(reduce(Op::sum, exp(wide - shift), mask, true)) + shift;
   if (!keepdim) {

@@ -16,7 +16,7 @@ int count(std::initializer_list<TensorIndex> indices, Kind kind) {
   return static_cast<int>(std::ranges::count(indices, kind, &TensorIndex::kind));
 }
 
-// What PyTorch and numpy count from the end, counted from the start.
+// An index that may count from the end, as in PyTorch and numpy, counted from the start.
 Tensor from_start(const Tensor& index, std::int64_t size) {
   const Tensor known = checked(index, -size, size - 1);
   return where(known < 0, known + size, known);

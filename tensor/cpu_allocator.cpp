@@ -65,7 +65,7 @@ std::atomic<std::int64_t> peak{0}, reserved{0}, system_calls{0};
 // first thread that allocates counts alone, with plain stores, and all other threads share a locked
 // counter; live is their sum.
 std::atomic<std::int64_t> live_alone{0}, live_shared{0};
-std::atomic<bool> somebody_counts_alone{false};
+std::atomic<bool> a_thread_counts_alone{false};
 
 std::string_view wanted_allocator() {
   const char* text = std::getenv("BRRR_ALLOCATOR");
@@ -191,7 +191,7 @@ Free free_memory() {
       if (bins.counts_alone) {
         bins.counts_alone = false;
         live_shared.fetch_add(live_alone.exchange(0));
-        somebody_counts_alone = false;
+        a_thread_counts_alone = false;
       }
     }
   };
@@ -199,7 +199,7 @@ Free free_memory() {
   (void)cleanup;
   if (!bins.open) {
     bins.open = true;
-    bins.counts_alone = !somebody_counts_alone.exchange(true);
+    bins.counts_alone = !a_thread_counts_alone.exchange(true);
   }
   if (size > kSmall && !pass_through.load(std::memory_order_relaxed)) {
     LargeCache& cache = large();

@@ -1,4 +1,4 @@
-// Where a tensor lives.
+// Devices: the CPU, and CUDA devices by index.
 #pragma once
 
 #include <cstdint>

@@ -62,7 +62,7 @@ class StepSums {
                        beyond = distance - reach_[first + 1];
     const std::int64_t low = beyond <= 0 ? 0 : (beyond + step - 1) / step;
     if (low > high) return false;
-    // What is left must be divisible by what the smaller steps have in common.
+    // The remainder must be divisible by the common divisor of the smaller steps.
     const std::int64_t period = common_[first + 1] / common_[first];
     std::int64_t start = low;
     if (period > 1) {

@@ -39,7 +39,7 @@ struct DeviceRuntime {
 struct CudaDeviceRuntime : DeviceRuntime {
   // Copies between a device and the host, in `stream`'s order. Both return whether the copy is
   // complete as far as host memory is concerned; if not, the caller keeps that memory until the
-  // stream has got there. Pageable memory is staged, so such a copy always is complete.
+  // stream has executed the copy. Pageable memory is staged: such a copy is complete at return.
   virtual bool from_host(StreamState& stream, void* to, const void* host, std::size_t bytes) = 0;
   virtual bool to_host(StreamState& stream, void* host, const void* from, std::size_t bytes) = 0;
   virtual void fill_bytes(StreamState& stream, void* to, int value, std::size_t bytes) = 0;

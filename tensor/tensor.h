@@ -43,7 +43,7 @@ struct TensorWord {
   constexpr std::uint32_t keys() const { return bits >> kKeyShift; }
 };
 
-// What a handle points to; tensor/tensor_impl.h has its functions.
+// The target of a handle; tensor/tensor_impl.h has its functions.
 struct TensorFields {
   std::atomic<std::uint32_t> refs{1};
   TensorWord word;

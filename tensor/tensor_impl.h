@@ -16,7 +16,7 @@ constexpr std::uint32_t backend_key(Device device, bool meta) {
   return meta ? TensorWord::kMeta : device.is_cpu() ? 1u : 2u;
 }
 
-// What autograd keeps of a tensor, which owns it.
+// Autograd's data of a tensor, owned by the tensor.
 struct TensorExtension {
   virtual ~TensorExtension() = default;
 };

@@ -1,6 +1,6 @@
 // All that the library keeps for each thread: which keys its calls have, what errors name, where
-// work goes, what listens to a trace. One struct, so that it can be read in one place and is
-// reached by one load. Types of higher rooms are opaque here. Free lists and other caches of one
+// work goes, what records a trace. One struct, so that it can be read in one place and is
+// reached by one load. Types of higher layers are opaque here. Free lists and other caches of one
 // file are thread-locals of that file.
 #pragma once
 

@@ -143,7 +143,7 @@ class ThreadPool {
   }
 
  private:
-  // Where the system gives no more threads, those that run must do.
+  // If the system refuses more threads, the pool works with those that run.
   void start(int wanted) {
     try {
       for (; started_ < wanted; ++started_)

@@ -82,7 +82,7 @@ Batcher::~Batcher() {
   }
   try {
     feed_.synchronize();
-  } catch (const Error&) {  // a failed copy of a batch that nobody will read
+  } catch (const Error&) {  // a failed copy of a batch that is never read
   }
 }
 

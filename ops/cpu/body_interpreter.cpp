@@ -80,7 +80,7 @@ void BodyInterpreter::run_tile(Tile& tile) const {
   }
   for (std::size_t i = 0; i < slots_.size(); ++i)
     tile.slots[i] = tile.memory[static_cast<std::size_t>(slots_[i].buffer)].data();
-  // What is computed for an output goes straight there, unless that is also an input.
+  // The value of an output is computed in place, unless the output is also an input.
   for (const Step& step : steps_) {
     const auto is_input = [&](const void* memory) {
       const void* const* inputs = tile.arguments.inputs;
@@ -140,7 +140,7 @@ int BodyInterpreter::operand_of(const Step& step) const {
   return step.number + (loads ? (reduces_ ? 0 : outputs_) : (reduces_ ? inputs_ : 0));
 }
 
-// Where the tile is in an operand's memory if a slot can be there; else null.
+// The address of the tile in an operand's memory if a slot can be there; else null.
 char* BodyInterpreter::in_place(const Step& step, const Tile& tile) const {
   const Slot& slot = slots_[static_cast<std::size_t>(step.slot)];
   const int operand = operand_of(step);

@@ -19,8 +19,8 @@
 namespace brrr::on_cpu {
 namespace {
 
-// What a panel costs at least, in multiplications, where a product is cut small; and how many
-// panels are few.
+// The least cost of a panel, in multiplications, if a product is cut into small panels; and the
+// number of panels below which it is.
 constexpr i64 kPanelWork = i64{1} << 21;
 constexpr i64 kFewPanels = 8;
 
@@ -81,9 +81,9 @@ bool is_for_avx512(i64 rows, i64 columns) {
 
 i64 round_up(i64 n, i64 to) { return (n + to - 1) / to * to; }
 
-// How a product is cut; only its sizes decide. BLAS packs a factor anew for each panel, so panels
-// are large where there are many, and smaller ones are cut only to give a few threads something to
-// do.
+// The panels of a product, which depend on its sizes only. BLAS packs a factor again for each
+// panel, so panels are large if there are many of them; smaller panels serve to give work to a few
+// threads.
 struct Panels {
   i64 rows, columns;
 

@@ -58,7 +58,7 @@ class CudaBodyKernel final : public BodyKernel {
     run_elementwise(work);
   }
 
-  // What schedules ask of memory, in the order of the layout.
+  // The addresses of operands, in the order of the layout, for the choice of a schedule.
   template <class Layout>
   void describe(const BodyLayout& of, Layout& layout) const {
     const auto put = [&](int at, const Tensor& t, const void* address) {
@@ -72,7 +72,7 @@ class CudaBodyKernel final : public BodyKernel {
     for (int i = 0; i < static_cast<int>(of.inputs.size()); ++i)
       put(of.first_input() + i, *of.inputs[static_cast<std::size_t>(i)], of.input(i));
     for (std::size_t i = 0; i < of.inputs.size(); ++i) {
-      // What is read at computed places is not loaded in vectors.
+      // Operands that are read at computed indices are not loaded in vectors.
       if (jit::pieces::is_address(spec_->body, i))
         layout.sizes[static_cast<std::size_t>(of.first_input()) + i] = 0;
     }

@@ -22,7 +22,7 @@ struct Elementwise {
   const TensorImpl* operands[kMostOperands];  // outputs of one shape, inputs that broadcast to it
   // The bits of each in its register type.
   std::uint64_t scalars[KernelArguments::kMostConstants];
-  // What is computed; asked for once per kernel.
+  // The body; called once per kernel.
   jit::Body (*make)(const void* of) = nullptr;
   const void* of = nullptr;
 

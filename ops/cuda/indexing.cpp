@@ -37,7 +37,7 @@ std::int64_t stride_along(const Tensor& x, int dim) {
   return x.rank() == 0 ? 0 : x.strides()[static_cast<std::size_t>(dim)];
 }
 
-// What gather.cu and scatter.cu both ask for.
+// The definitions that gather.cu and scatter.cu need.
 std::string text_in_front(DType index, int rank, bool wide) {
   return text::faults_inl + typedef_of(index, "Index") +
          fmt::format("constexpr int kRank = {};\nconstexpr bool kWide = {};\n", rank, wide);
@@ -128,7 +128,7 @@ void index_select(const Call& call, Tensor* outputs) {
 
 namespace {
 
-// As scatter.cu has it.
+// The same as in scatter.cu.
 struct Scatter {
   void* out;
   const void* source;

@@ -74,8 +74,9 @@ bool is_one_batch(const Tensor& x, const Tensor& result) {
   return space.rank <= 1;
 }
 
-// Whether copying the operands that are no strided batch, for one call of the library, beats
-// `calls` serial ones. A short call with its launch takes about as long as copying 8 MB.
+// Whether copying the operands that are no strided batch, for one call of the library, is faster
+// than `calls` calls one after another. A short call with its launch takes about as long as copying
+// 8 MB.
 bool is_worth_copies(std::int64_t calls, const Tensor& a, const Tensor& b, const Tensor& d) {
   constexpr std::int64_t kMostCalls = 16, kBytesOfCall = 8 << 20;
   if (calls == 1 || !is_one_batch(d, d)) return false;

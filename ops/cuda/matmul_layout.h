@@ -31,7 +31,7 @@ struct MatrixProduct {
 };
 
 // The product of two tensors of at least two dimensions into `d`, which has the broadcast shape.
-// Where b is one matrix for a whole batch, the batch becomes rows of a.
+// If b is one matrix for a whole batch, the batch becomes rows of a.
 MatrixProduct product_of(const Tensor& a, const Tensor& b, const Tensor& d);
 
 // The same product as d^T = b^T a^T.

@@ -78,8 +78,8 @@ struct TransposedCopies {
 
 cublasLtHandle_t matmul_library(cu::DeviceState& device);
 
-// What the library offers, best first by its own estimate, each once; asked with several limits of
-// workspace when `widely` is set. Empty when it offers nothing.
+// The algorithms that the library offers, best first by its own estimate, each once; with `widely`
+// for several limits of workspace. Empty if it offers none.
 std::vector<Algorithm> offered_algorithms(cublasLtHandle_t library, const MatmulKey& key,
                                           const MatmulDescriptors& descriptors, int most,
                                           bool widely);
@@ -94,8 +94,8 @@ void run(const MatmulPlan& plan, const MatmulOperands& operands, cu::CudaStream&
 cublasStatus_t run_with(const MatmulPlan& plan, const MatmulOperands& operands,
                         const TransposedCopies& copies, void* workspace, cu::CudaStream& stream);
 
-// Forgets every plan and gives back workspaces and the library's handles: before the runtime is
-// shut down. No product may be under way on any thread, and no graph that holds one may be replayed
+// Drops every plan and frees workspaces and the library's handles, before the runtime is shut down.
+// No product may be in flight on any thread, and no graph with one may be replayed
 // after it.
 void release_matmul();
 

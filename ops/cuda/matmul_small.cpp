@@ -33,7 +33,7 @@ OperandLayout layout_of(const void* data, std::int64_t line, std::int64_t step, 
   return OperandLayout::strided;
 }
 
-// What the entry of a call takes.
+// The arguments of an entry.
 struct SmallProduct {
   const void* a;
   const void* b;

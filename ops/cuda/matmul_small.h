@@ -24,7 +24,7 @@ struct SmallFactors {
   std::int32_t m, n, k;
 };
 
-// What the text depends on; `ahead` chunks of the summed dimension are loaded at once.
+// The parameters of the text; `ahead` chunks of the summed dimension are loaded at once.
 struct SmallSchedule {
   DType dtype;
   OperandLayout a, b;

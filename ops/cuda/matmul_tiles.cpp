@@ -182,8 +182,8 @@ unsigned threads_of(const TileConfig& c) {
 int stages_of(const TileConfig& c, const TileEpilogue& epilogue) {
   if (c.stages > 0) return c.stages;
   constexpr int kBarriers = 512;
-  const int room = 228 * 1024 / c.blocks - 2048 - kBarriers - staging_bytes(c, epilogue);
-  return std::min(kMostStages, room / stage_bytes(c));
+  const int available = 228 * 1024 / c.blocks - 2048 - kBarriers - staging_bytes(c, epilogue);
+  return std::min(kMostStages, available / stage_bytes(c));
 }
 
 std::string to_string(const TileConfig& c) {
@@ -369,8 +369,9 @@ std::string matmul_tiles_text(const TileConfig& c, DType dtype, TileMajors major
 TileLaunch plan_tiles(const MatrixProduct& p, DType dtype, const void* a, const void* b,
                       const TileConfig& c, const TileEpilogue& epilogue, Device device) {
   if (stages_of(c, epilogue) < 2)
-    fail(fmt::format("[{}] expected room for two stages beside the epilogue's, got tiles {}",
-                     op_or("matmul"), to_string(c)));
+    fail(fmt::format(
+        "[{}] expected shared memory for two stages beside the epilogue's, got tiles {}",
+        op_or("matmul"), to_string(c)));
   const Lines lines_a = lines_of_a(p), lines_b = lines_of_b(p);
   const TileMajors majors{major_of(lines_a, dtype), major_of(lines_b, dtype)};
   const Batches batches = batches_of(p);

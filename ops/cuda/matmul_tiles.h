@@ -31,7 +31,7 @@ struct TileConfig {
   int cluster_m = 1, cluster_n = 1;
   int splits = 1;
   int blocks = 1;  // of a multiprocessor
-  int stages = 0;  // 0: as many as shared memory has room for
+  int stages = 0;  // 0: as many as fit in shared memory
   friend bool operator==(const TileConfig&, const TileConfig&) = default;
 };
 std::string to_string(const TileConfig& config);  // "128x128 ping-pong, cluster 2x1"
@@ -48,8 +48,8 @@ struct TileMajors {
 // The result may have any layout.
 bool supports(const MatrixProduct& product, DType dtype, const void* a, const void* b);
 
-// What choose_tiles() chooses among, by a model of time: no measurement. The choice depends on the
-// shape and the type alone.
+// The candidates of choose_tiles(), which chooses by a model of time and measures nothing: the
+// choice depends on shape and type alone.
 std::span<const TileConfig> tile_choices();
 TileConfig choose_tiles(const MatrixProduct& product, DType dtype, int multiprocessors);
 
@@ -60,7 +60,7 @@ struct StagedTensor {
 };
 bool can_stage(const MatrixProduct& product, DType dtype, const StagedTensor& tensor);
 
-// What becomes of the sums: the text of struct Epilogue (matmul_tiles.cu) and its staged tensors,
+// The epilogue of a product: the text of struct Epilogue (matmul_tiles.cu) and its staged tensors,
 // of one type. The struct itself is an argument of launch().
 struct TileEpilogue {
   std::string text;
@@ -80,7 +80,7 @@ struct PlainEpilogue {
 };
 PlainEpilogue plain_epilogue(const MatrixProduct& product, DType result, void* d);
 
-// Slices in flight that shared memory has room for; the kernel needs two.
+// The number of slices in flight that fit in shared memory; the kernel needs two.
 int stages_of(const TileConfig& config, const TileEpilogue& epilogue);
 
 std::string matmul_tiles_text(const TileConfig& config, DType dtype, TileMajors majors,

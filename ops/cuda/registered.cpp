@@ -37,8 +37,8 @@ CUfunction ready_function(const CudaKernel& kernel, const cu::DeviceState* state
   Loaded& loaded = kernels->of[{&kernel, state}];
   if (!loaded.function)
     loaded.function = jit::load_kernel(device, kernel.entry.c_str(), kernel.source);
-  // What the text declares itself counts towards the 48 KB that need no asking, so any request is
-  // announced.
+  // Shared memory that the text declares itself counts towards the 48 KB that need no attribute, so
+  // the attribute is set for any request.
   if (shared_bytes > loaded.shared_bytes) {
     BRRR_CUDA(cuFuncSetAttribute, loaded.function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
               static_cast<int>(shared_bytes));

@@ -14,7 +14,7 @@ extern const char scan_cu[];
 namespace brrr::on_cuda {
 namespace {
 
-// As scan.cu has it.
+// The same as in scan.cu.
 struct Scan {
   const void* x;
   void* out;

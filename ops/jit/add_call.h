@@ -19,7 +19,7 @@ bool is_copy(const OpInfo& op);
 // Whether a result of this op is made of blocks: ranges of one dimension, each of which an operand
 // gives. What none gives is zero.
 bool is_made_of_blocks(const OpInfo& op);
-// Where the blocks of such a call start, along dimension `dim` of its result.
+// The starts of the blocks of such a call along dimension `dim` of its result.
 struct Blocks {
   int dim = 0;
   std::vector<std::int64_t> starts;  // of each operand

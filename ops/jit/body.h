@@ -1,6 +1,6 @@
-// What a kernel computes, whatever the layouts of its operands and the device: how it walks through
-// them is a Schedule (schedule.h). Eager asks for a body of one op, fusion for a body of many; both
-// are rendered by the same code (render.h).
+// The computation of a kernel, for any layouts of its operands and any device; a Schedule
+// (schedule.h) says how the kernel walks through them. An eager call has a body of one op, fusion
+// makes bodies of many; both are rendered by the same code (render.h).
 //
 // The elements of a body form a matrix. A row of it is what one reduction combines; a body without
 // reductions has only elements. Values are in single assignment order and name the values that they
@@ -22,10 +22,10 @@ namespace brrr::jit {
 constexpr DType register_dtype(DType dtype) { return is_half(dtype) ? f32 : dtype; }
 
 struct Body {
-  // What an operand has one of: all elements together, a row, a column, an element.
+  // An operand has one value for all elements, for each row, for each column or for each element.
   enum class Scope : std::uint8_t { one, row, column, element };  // element: row | column
 
-  // Where an input has elements: coordinate `index` from scalar `low` on, below scalar `high`.
+  // The bounds of an input: coordinate `index` from scalar `low` on, below scalar `high`.
   struct Bound {
     int index = 0, low = 0, high = 0;
   };
@@ -96,8 +96,9 @@ struct Body {
   void add_output(int value, DType dtype);
 };
 
-// Where a value is computed: once a row, or for each element; and how many reductions, one after
-// the other, it waits for. Each pass over a row's elements serves all reductions of that number.
+// The level of a value: computed once a row, or for each element; and the number of reductions,
+// one after the other, that it waits for. Each pass over a row's elements serves all reductions of
+// that number.
 struct Level {
   Body::Scope scope = Body::Scope::one;
   int pass = 0;

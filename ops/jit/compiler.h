@@ -4,8 +4,8 @@
 //     extern "C" __global__ void my_kernel(float* out, i64 n) { ... })");
 //
 // Every source gets the prelude (ops/jit/prelude.inl, then scalar.inl) in front, so it may use
-// their names and needs no header. It stands inside `namespace brrr {`, which the compiler closes.
-// Entries are extern "C".
+// their names and needs no header. It is placed inside of `namespace brrr {`, which the compiler
+// closes. Entries are extern "C".
 #pragma once
 
 #include <cuda.h>
@@ -42,7 +42,7 @@ CUfunction load_kernel(Device device, const char* entry, std::string_view source
 std::vector<CUfunction> load_kernels(Device device, const std::vector<const char*>& entries,
                                      std::string_view source, const CompileOptions& options = {});
 
-// What load_kernels gave last on this thread while a LoadedKernelsScope named it.
+// The last result of load_kernels on this thread, while a LoadedKernelsScope collects it.
 struct LoadedKernels {
   Device device;
   std::string source;

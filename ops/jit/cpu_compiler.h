@@ -14,9 +14,9 @@
 
 namespace brrr::jit {
 
-// The function `entry` of `source`, which stands inside `namespace brrr {` after cpu_prelude.inl
-// and scalar.inl. It lives as long as the process. Throws when there is no compiler, or it refuses
-// the text.
+// The function `entry` of `source`, which is compiled inside of `namespace brrr {` after
+// cpu_prelude.inl and scalar.inl. It lives as long as the process. Throws when there is no
+// compiler, or it refuses the text.
 void* load_cpu_function(const char* entry, std::string_view source);
 
 // The entries of several texts, each rendered with kKernelName as its body's name. Equal texts are

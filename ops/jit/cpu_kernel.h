@@ -1,4 +1,4 @@
-// What the functions take that render_cpu makes: a range of elements, or of rows where the body
+// The arguments of the functions that render_cpu makes: a range of elements, or of rows if the body
 // reduces, of strided operands. Ranges are independent, so a pool of threads can split them.
 #pragma once
 
@@ -28,7 +28,7 @@ struct CpuArguments {
   // In what order a row is combined, see CpuOrder.
   std::int64_t run = 0, piece = 0, block = 0;
   CpuFault* fault = nullptr;  // of a body with checks
-  // Where a row is split: an accumulator of each reduction of each block.
+  // For rows that are split: an accumulator of each reduction of each block.
   std::uint64_t* parts = nullptr;
 };
 

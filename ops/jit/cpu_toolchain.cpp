@@ -95,7 +95,7 @@ class Run {
     process_ = -1;
     return true;
   }
-  // What it made; throws unless it succeeded.
+  // The compiler's result; throws unless it succeeded.
   std::string object() const {
     std::string made = contents_of(place_.file("kernel.so"));
     if (!WIFEXITED(status_) || WEXITSTATUS(status_) != 0 || made.empty()) {

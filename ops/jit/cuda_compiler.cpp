@@ -162,7 +162,7 @@ std::string cubin_of(const std::string& text, std::string_view source, int archi
   return cubin;
 }
 
-// Modules stay loaded as long as their device runs: kernels that were handed out point into them. A
+// Modules stay loaded as long as their device runs: kernels that callers have point into them. A
 // device that was shut down and started again has a new state, so what was loaded before is not
 // found.
 struct Modules {

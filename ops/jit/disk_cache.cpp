@@ -1,5 +1,5 @@
-// Owns the files of the kernel cache: their place, their format, and that nobody ever sees half of
-// one.
+// Owns the files of the kernel cache: their paths, their format, and atomic writes, so that no
+// process reads a part of one.
 #include "brrr/ops/jit/disk_cache.h"
 #include "brrr/tensor/fail.h"
 

@@ -23,7 +23,7 @@ std::string to_hex(const Hash128& hash);
 
 namespace disk_cache {
 
-// Where entries are; empty when the cache is off. Read from the environment at every call.
+// The folder of the entries; empty if the cache is off. Read from the environment at every call.
 std::string directory();
 // The file of an entry; `kind` is its ending.
 std::string path_of(const Hash128& key, std::string_view kind);

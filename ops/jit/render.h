@@ -27,7 +27,7 @@ namespace brrr::jit {
 //   reductions      Partial*, Geometry of the results (inputs, coordinates, outputs), Geometry of
 //                   the reduced elements (inputs and coordinates, and outputs where one is written
 //                   per element), i64 reduced elements of one part, i64 elements of a row
-// Where the schedule has join_lanes, blocks leave Partials of gridDim.y > 1 parts, and
+// With join_lanes in the schedule, blocks write Partials of gridDim.y > 1 parts, and
 // `<name>_join` combines them, so many threads a result. It takes: outputs, scalars, Partials,
 // Geometry of the results, i32 parts, i64 elements of a row.
 std::string render_cuda(const Body& body, const Schedule& schedule);
@@ -53,7 +53,7 @@ std::string functions(const Body& body);
 
 using NameOf = std::function<std::string(std::size_t)>;
 
-// What one pass over the elements of a row is for. A body without reductions has one pass.
+// One pass over the elements of a row. A body without reductions has one pass.
 struct Pass {
   std::vector<int> reductions;  // values that it reduces
   std::vector<int> outputs;     // that it writes per element
@@ -76,8 +76,8 @@ std::vector<int> values_of_rows(const Body& body);
 std::string name_of_value(const Body& body, int value);
 // `value` in a register of `type`.
 std::string converted(const Body& body, int value, DType type);
-// What a value that is computed for each element or row is equal to. Inputs that are gathered from,
-// and generators, are read through addresses g<i>. A value that an earlier pass has computed
+// The expression of a value that is computed for each element or row. Inputs that are gathered
+// from, and generators, are read through addresses g<i>. A value that an earlier pass has computed
 // `again` reports nothing.
 std::string computation(const Body& body, int value, bool again = false);
 // The function that computes an expression.

@@ -117,7 +117,7 @@ std::string piece_of(const Body& body, int r) {
   return is_half(body.value(body.value(r).operands[0]).dtype) ? "least(a.piece, 1024)" : "a.piece";
 }
 
-// `what` for every operand, whose number stands in place of each @.
+// `what` once for every operand, with the operand's number in place of each @.
 std::string each_operand(const Body& body, std::string_view what) {
   const std::size_t operands = body.reads() + body.outputs.size();
   std::string text;
@@ -183,7 +183,7 @@ std::string whole_rows(const Body& body, const CpuWalk& walk) {
                      each_operand(body, "  base[@] += step[@];\n"));
 }
 
-// What a pass does with its accumulators.
+// The statements of a pass on its accumulators.
 struct Accumulation {
   std::string declared;  // before all blocks
   std::string started;   // at the start of a block,

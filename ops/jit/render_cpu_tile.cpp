@@ -147,7 +147,7 @@ class Tile {
                                            : array(body_.value(reduction).operands[0]));
   }
 
-  // What later passes over the same tile take from arrays: what was read, and what is computed by
+  // The values that later passes over the same tile read from arrays: inputs, and values that need
   // more than exact arithmetic.
   KeptValues kept() const {
     KeptValues values = known_;
@@ -409,7 +409,7 @@ class Tile {
     return list;
   }
 
-  // What `values` need from arrays, under the names of statements.
+  // Declares the inputs of `values` that are in arrays, under the names of statements.
   std::string loaded(const std::vector<int>& operands) const {
     std::string text;
     if (body_.reduces() && walked_.by_columns) text += "    const Row& row = rows[e];\n";

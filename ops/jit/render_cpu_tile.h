@@ -10,8 +10,8 @@
 
 namespace brrr::jit {
 
-// Where a tile is: the space that it is a stretch of, its place there, and the offset that each
-// operand has besides.
+// The place of a tile: its space, its first element in that space, and the additional offset of
+// each operand.
 struct Walked {
   std::string space, place, base;
   bool by_columns = false;

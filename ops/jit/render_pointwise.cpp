@@ -53,7 +53,7 @@ std::string bounded(const Body& body, std::size_t input, const std::string& load
                      c_name(body.inputs[input].dtype), width);
 }
 
-// Where the elements of a vector are: of outputs and of inputs that are read by address, and the
+// The addresses of a vector's elements, in outputs and in inputs that are read by address, and the
 // coordinates of its first element.
 struct Places {
   NameOf output, address, coordinate;
@@ -186,7 +186,7 @@ std::string strided(const Body& body, const Schedule& schedule) {
   return text + compute_vector(body, schedule, "      ", "[u]", places, "W") + "    }\n  }\n";
 }
 
-// Where a block's tile is: `left` and `top` in the last two dimensions, `base` in the others.
+// The place of a block's tile: `left` and `top` in the last two dimensions, `base` in the others.
 constexpr std::string_view kTileOfBlock = R"(
   const int x = threadIdx.x % 32, y = threadIdx.x / 32;
   const Index wide = space.size[RANK - 1], high = space.size[RANK - 2];

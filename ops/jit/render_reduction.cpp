@@ -25,8 +25,8 @@ bool writes_elements(const Body& body) {
   });
 }
 
-// Partials of LANES neighbouring threads become one in the first of them; `shared` has room for 32.
-// All threads of the block take part.
+// Combines the partials of LANES neighbouring threads in the first of them; `shared` has 32
+// elements. All threads of the block take part.
 constexpr std::string_view kAcrossLanes = R"(
 template <int LANES, class P>
 BRRR_FN void across_lanes(P& p, P* shared) {
@@ -90,12 +90,12 @@ class Loops {
 
   // Loads all vectors of a row into p<k>[U], and declares the values that are live between passes.
   std::string load_once(const std::vector<Pass>& passes) const {
-    std::string room;
+    std::string declarations;
     for (const Pass& pass : passes) {
       for (const int v : pass.live_out)
-        room += fmt::format("  {} k{}[U][W];\n", register_name(body_.value(v).dtype), v);
+        declarations += fmt::format("  {} k{}[U][W];\n", register_name(body_.value(v).dtype), v);
     }
-    return packs("  ") + room +
+    return packs("  ") + declarations +
            fmt::format("#pragma unroll\n  for (int u = 0; u < U; ++u) {}{{\n{}{}  }}\n",
                        within_row(), located("    "), loads("    "));
   }
@@ -274,7 +274,7 @@ std::string constants(const Body& body, const Schedule& schedule) {
       schedule.walk == Walk::rows ? "LANES" : "THREADS / LANES");
 }
 
-// What the one thread does that has all of a row, or all of a block's part of it.
+// The statements of the one thread that has the sums of a row, or of a block's part of it.
 std::string ending(const Body& body, const Schedule& schedule, const std::string& partial,
                    std::string_view number, std::string_view row, std::string_view offset,
                    const std::string& offsets = "") {

@@ -141,9 +141,9 @@ bool varies(const StridedSpace& space, int operand) {
                      [](int64_t stride) { return stride != 0; });
 }
 
-// Where both kinds of dimensions have more than one element: neighbouring threads go along
-// whichever elements are neighbours in memory. Operands that vary along both vote, weighted by
-// their element size; the first one decides a tie.
+// If both kinds of dimensions have more than one element, neighbouring threads go along the
+// elements that are neighbours in memory. Operands that vary along both vote, weighted by their
+// element size; the first one decides a tie.
 bool goes_by_columns(const ReductionLayout& layout) {
   if (layout.kept.count() <= 1 || layout.reduced.count() <= 1) return layout.kept.count() > 1;
   const auto by_columns = [&layout](int operand) {
@@ -239,9 +239,9 @@ int64_t schedule_columns(ReductionSchedule& schedule, const ReductionLayout& lay
   schedule.lanes = std::min(std::max(tuned.column_lanes, schedule.threads / below),
                             power_of_two_from(kept / schedule.width));
   schedule.lanes = std::min(schedule.lanes, schedule.threads);
-  // What fits the cache is read in narrow strips, down to a sector of 32 bytes, by as many blocks
-  // as keep half of the device busy, or five for two multiprocessors in clusters: that costs less
-  // than a second kernel.
+  // Tensors that fit in the cache are read in narrow strips, down to a sector of 32 bytes, by as
+  // many blocks as keep half of the device busy, or five for two multiprocessors in clusters: that
+  // costs less than a second kernel.
   const std::uint8_t* const end = layout.sizes + layout.inputs;
   const std::uint8_t* const loaded = std::find_if(layout.sizes, end, [](int n) { return n > 0; });
   const int size = loaded == end ? 1 : *loaded;

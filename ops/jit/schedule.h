@@ -48,7 +48,7 @@ struct BoundOperands {
   std::int64_t bounds[StridedSpace::kMaxOperands] = {};
 };
 
-// What the operands of a pointwise kernel look like, outputs first.
+// The layout of a pointwise kernel's operands, outputs first.
 struct PointwiseLayout {
   StridedSpace space;
   int outputs = 1;

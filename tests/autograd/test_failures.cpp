@@ -290,7 +290,8 @@ TEST_CASE("a backward that fails at its k-th call changes no gradient, for every
       if (!failed) {
         after = state();
         CHECK(grad(step.inner).defined());
-        // What it kept holds the tape, which holds it: a plain gradient in its place lets go.
+        // The kept gradient and its tape own each other: a gradient without a tape breaks the
+        // cycle.
         if (create_graph) backward(step.loss);
         break;
       }

@@ -144,7 +144,7 @@ TEST_CASE("what cannot be a group is refused", "[autograd][group]") {
   refused({leaves.w, leaves.b, leaves.w}, "[GradientGroup] expected each leaf once, got f32[2, 3]");
   GradientGroup group({leaves.w});
   refused({leaves.b, leaves.w}, one_kind);
-  // A refusal leaves nobody in a group.
+  // A refusal leaves no leaf in a group.
   GradientGroup rest({leaves.b, leaves.unused});
   backward(sum(leaves.b));
   CHECK(floats(rest.flat()) == Floats{1, 1, 0, 0, 0});

@@ -30,16 +30,16 @@ double sum_rounding(DType dtype) { return dtype == f64 ? 0x1p-53 : 0x1p-24; }
 
 struct Problem {
   Dims a, b;
-  bool turned_a = false, turned_b = false;  // the last two dimensions lie the other way round
+  bool transposed_a = false, transposed_b = false;  // of the last two dimensions
   DType dtype = f32;
   bool tf32 = false;
 };
 
 // Values rounded to the type, so that the reference multiplies the same numbers.
-Tensor operand(const Dims& shape, bool turned, DType dtype, std::uint64_t seed) {
+Tensor operand(const Dims& shape, bool transposed, DType dtype, std::uint64_t seed) {
   Dims stored(shape);
   const int rank = stored.size();
-  if (turned) std::swap(stored[rank - 2], stored[rank - 1]);
+  if (transposed) std::swap(stored[rank - 2], stored[rank - 1]);
   std::mt19937_64 random(seed);
   std::vector<double> values;
   std::int64_t count = 1;
@@ -47,7 +47,7 @@ Tensor operand(const Dims& shape, bool turned, DType dtype, std::uint64_t seed) 
   for (std::int64_t i = 0; i < count; ++i)
     values.push_back(static_cast<double>(random() >> 11) * 0x1p-52 - 1);
   const Tensor x = to(tensor(values, stored), dtype);
-  return turned ? transpose(x, -1, -2) : x;
+  return transposed ? transpose(x, -1, -2) : x;
 }
 
 // The largest error in units of what may be: gamma_K (|A| |B|), the rounding of factors, and that
@@ -72,15 +72,15 @@ double error_ratio(const Problem& p, const Tensor& a, const Tensor& b, const Ten
 }
 
 double check(const Problem& p, std::uint64_t seed) {
-  const Tensor a = operand(p.a, p.turned_a, p.dtype, seed),
-               b = operand(p.b, p.turned_b, p.dtype, seed + 1);
+  const Tensor a = operand(p.a, p.transposed_a, p.dtype, seed),
+               b = operand(p.b, p.transposed_b, p.dtype, seed + 1);
   MatmulPrecisionGuard precision(p.tf32 ? Precision::tf32 : Precision::full);
   const Tensor on_a = to(a, cuda()), on_b = to(b, cuda());
-  // Copies to a device may lie anew: turn again what should be turned.
-  const auto again = [](const Tensor& x, bool turned) {
-    return turned ? transpose(contiguous(transpose(x, -1, -2)), -1, -2) : contiguous(x);
+  // Copies to a device may have another layout: transpose again.
+  const auto again = [](const Tensor& x, bool transposed) {
+    return transposed ? transpose(contiguous(transpose(x, -1, -2)), -1, -2) : contiguous(x);
   };
-  return error_ratio(p, a, b, matmul(again(on_a, p.turned_a), again(on_b, p.turned_b)));
+  return error_ratio(p, a, b, matmul(again(on_a, p.transposed_a), again(on_b, p.transposed_b)));
 }
 
 struct CacheDirectory {
@@ -127,14 +127,15 @@ TEST_CASE("products are within their error bound over shapes, types, layouts and
     p.b = batch.b;
     p.b.push_back(k);
     p.b.push_back(n);
-    p.turned_a = random() % 2;
-    p.turned_b = random() % 2;
+    p.transposed_a = random() % 2;
+    p.transposed_b = random() % 2;
     p.dtype = kTypes[random() % std::size(kTypes)];
     p.tf32 = p.dtype == f32 && random() % 2;
     const double ratio = check(p, static_cast<std::uint64_t>(i) * 2);
     worst = std::max(worst, ratio);
-    INFO("case " << i << ": " << name_of(p.dtype) << to_string(p.a) << (p.turned_a ? "'" : "")
-                 << " x " << to_string(p.b) << (p.turned_b ? "'" : "") << (p.tf32 ? " tf32" : ""));
+    INFO("case " << i << ": " << name_of(p.dtype) << to_string(p.a) << (p.transposed_a ? "'" : "")
+                 << " x " << to_string(p.b) << (p.transposed_b ? "'" : "")
+                 << (p.tf32 ? " tf32" : ""));
     CHECK(ratio <= 1);
   }
   std::printf("matmul: largest error over 500 products is %.3f of the bound\n", worst);

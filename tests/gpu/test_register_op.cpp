@@ -258,8 +258,8 @@ TEST_CASE("a registered kernel on CUDA agrees with the CPU", "[gpu][runtime][reg
     CHECK(worst_difference(got, expected) <= 1e-6);
     CHECK(worst_difference(got, softmax(x * 1.5, 1)) <= 1e-6);
     // The kernel is given contiguous operands, whatever the caller has.
-    const Tensor turned = transpose(to(contiguous(transpose(x, 0, 1)), kGpu), 0, 1);
-    CHECK(same_bits(call_op(row_softmax(), {turned}, {columns, scale})[0], got));
+    const Tensor transposed = transpose(to(contiguous(transpose(x, 0, 1)), kGpu), 0, 1);
+    CHECK(same_bits(call_op(row_softmax(), {transposed}, {columns, scale})[0], got));
   }
   const Tensor none = call_op(row_softmax(), {empty({0, 8}, {.device = kGpu})}, {8, 1.0})[0];
   CHECK(none.numel() == 0);

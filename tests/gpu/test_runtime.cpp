@@ -162,8 +162,8 @@ TEST_CASE("every dtype and layout keeps its bits on the way to CUDA and back",
     }
     const Tensor large = interchange::filled(dtype, {1000, 1003});
     CHECK(bits_of(to(large, kGpu)) == bits_of(large));
-    const Tensor turned = transpose(on_gpu(large), 0, 1);
-    CHECK(bits_of(contiguous(turned)) == bits_of(transpose(large, 0, 1)));
+    const Tensor transposed = transpose(on_gpu(large), 0, 1);
+    CHECK(bits_of(contiguous(transposed)) == bits_of(transpose(large, 0, 1)));
   }
 }
 
@@ -201,16 +201,16 @@ TEST_CASE("CUDA tensors go through DLPack without a copy", "[gpu][runtime][copy]
   const std::int64_t live = memory_stats(kGpu).live;
   {
     Tensor x = full({64, 32}, 1, {.device = kGpu});
-    const Tensor turned = transpose(x, 0, 1);
-    dlpack::DLManagedTensorVersioned* managed = to_dlpack(turned);
+    const Tensor transposed = transpose(x, 0, 1);
+    dlpack::DLManagedTensorVersioned* managed = to_dlpack(transposed);
     CHECK(managed->dl_tensor.device.device_type == dlpack::kDLCUDA);
     CHECK(managed->dl_tensor.device.device_id == 0);
     CHECK(managed->dl_tensor.data == x.data());
     Tensor back = from_dlpack(managed);
     CHECK(back.data() == x.data());
     CHECK(back.device() == kGpu);
-    CHECK(std::ranges::equal(back.shape(), turned.shape()));
-    CHECK(std::ranges::equal(back.strides(), turned.strides()));
+    CHECK(std::ranges::equal(back.shape(), transposed.shape()));
+    CHECK(std::ranges::equal(back.strides(), transposed.strides()));
 
     fill_(x, 5);
     CHECK(item(sum(back)) == 5.0 * 64 * 32);

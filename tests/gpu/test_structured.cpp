@@ -43,9 +43,9 @@ TEST_CASE("gather and index_select on CUDA agree with the CPU", "[gpu][structure
         const Tensor rows = indices({31}, values.size(dim), index_type, 4);
         CHECK(same_bits(index_select(values, dim, rows),
                         to(index_select(device_values, dim, to(rows, kGpu)), cpu)));
-        const Tensor turned = transpose(device_values, 0, 2);
+        const Tensor transposed = transpose(device_values, 0, 2);
         CHECK(same_bits(index_select(transpose(values, 0, 2), 2 - dim, rows),
-                        to(index_select(turned, 2 - dim, to(rows, kGpu)), cpu)));
+                        to(index_select(transposed, 2 - dim, to(rows, kGpu)), cpu)));
       }
     }
   }

@@ -249,7 +249,7 @@ TEST_CASE("compile: arguments that are written and returned live to the end", "[
   }
 }
 
-TEST_CASE("compile: the arena of a training step is near what lives at a time", "[compile]") {
+TEST_CASE("compile: the arena of a training step is near its peak live memory", "[compile]") {
   const auto ratio = [](nn::Module& model, const Tensor& x,
                         const std::function<Tensor(const Tensor&)>& loss_of) {
     nn::Parameters parameters(model);

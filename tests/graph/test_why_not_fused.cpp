@@ -203,7 +203,7 @@ TEST_CASE("require_fused follows values that kernels compute again", "[fuse]") {
                              noise({96, 32}, 3, bf16), integers({96, 1}, 64, 4)};
   auto step = compile(attend, {.mode = Mode::fused});
   CHECK(bits_of(step(arguments)) == bits_of(attend(arguments)));
-  auto apart = compile(
+  auto separate = compile(
       [&](const Tensors& a) {
         const Tensors results = attend(a);
         const Tensor sums = cumsum(results[0], 0);
@@ -211,7 +211,7 @@ TEST_CASE("require_fused follows values that kernels compute again", "[fuse]") {
         return Tensors{sums, results[1]};
       },
       {.mode = Mode::fused});
-  CHECK_THROWS_WITH(apart(arguments), Catch::Contains("opaque call (cumsum)"));
+  CHECK_THROWS_WITH(separate(arguments), Catch::Contains("opaque call (cumsum)"));
 }
 
 TEST_CASE("require_fused follows values through passes and writes in place", "[fuse]") {

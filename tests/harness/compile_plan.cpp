@@ -177,7 +177,7 @@ std::string arena_problem(const Graph& graph, const PlanOptions& options, const 
     }
     placed.push_back(block);
   }
-  // What lives at a time, counted at each call.
+  // The live memory, counted at each call.
   for (int when = -1; when <= end; ++when) {
     std::int64_t live = 0;
     for (const Placed& block : placed) {
@@ -185,7 +185,7 @@ std::string arena_problem(const Graph& graph, const PlanOptions& options, const 
     }
     if (live > static_cast<std::int64_t>(plan.least_bytes)) return "least_bytes is too little";
   }
-  return plan.arena_bytes < plan.least_bytes ? "the arena is smaller than what lives at a time"
+  return plan.arena_bytes < plan.least_bytes ? "the arena is smaller than the peak live memory"
                                              : "";
 }
 

@@ -19,7 +19,7 @@ inline std::string own_text(const std::string& whole) {
   return whole.substr(from, whole.size() - kEnd.size() - from);
 }
 
-// Kernels of one program stand in namespaces, where entries of the same name do not meet.
+// Kernels of one program are in namespaces, so that entries of the same name do not clash.
 inline std::string joined(std::span<const std::string> texts) {
   constexpr std::string_view kLinkage = "extern \"C\" ";
   std::string program;

@@ -33,7 +33,7 @@ void check_constant_results(Report& report);  // of ops that nothing can be diff
 // --- For the files that hold the cells ---
 
 // An f64 leaf with values in [low, high], no two operands of one call near each other and none near
-// a multiple of a half: kinks of the rows lie there. `place` is the operand's in its call.
+// a multiple of a half: kinks of the rows are there. `place` is the operand's in its call.
 Tensor smooth_leaf(const std::string& key, const Dims& shape, Layout layout, double low,
                    double high, int place = 0);
 // An f64 leaf of well separated values.

@@ -304,10 +304,10 @@ void check_matmul_gradients(Report& report) {
                                  {Layout::transposed, Layout::transposed}}) {
       const Tensor x = leaf("left", a, la), y = leaf("right", b, lb);
       expect_gradient(report, "matmul", [](In in) { return matmul(in[0], in[1]); }, {x, y});
-      // The last two dimensions as a view turned round.
+      // The last two dimensions as a transposed view.
       if (a.size() >= 2 && b.size() >= 2) {
         expect_gradient(
-            report, "matmul of turned views",
+            report, "matmul of transposed views",
             [](In in) { return matmul(transpose(in[1], -2, -1), transpose(in[0], -2, -1)); },
             {x, y});
       }

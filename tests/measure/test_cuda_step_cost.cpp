@@ -37,7 +37,7 @@ TEST_CASE("queued calls are timed when all of them are queued, or not at all", "
   CHECK(calls == 4 * 5);
   CHECK(measure::time_host(cuda(0), call, 3, 2).samples == 2);
   CHECK(calls == 20 + 6);
-  // A stream that does not wait for the last call: what was held up is let go after a while.
+  // A stream that does not wait for the last call: the blocked work is released after a while.
   CHECK_FALSE(measure::time_queued(
       cuda(0),
       [&] {

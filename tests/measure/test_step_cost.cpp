@@ -43,7 +43,8 @@ TEST_CASE("costs follow from shapes", "[measure]") {
   check_cost([&] { return cast(a, f64); }, 1, 0, 15 * (4 + 8));
 }
 
-TEST_CASE("a step's peak is what lives at a time, with what was there", "[measure]") {
+TEST_CASE("a step's peak is the most memory live at a time, with what was allocated before",
+          "[measure]") {
   const Tensor kept = zeros({1000});
   const std::int64_t before = memory_stats(cpu).live;
   const measure::StepCost cost = measure::cost_of_step(cpu, [] {

@@ -43,7 +43,7 @@ Tensor counted(const Dims& shape) {
 
 using View = Tensor (*)(const Tensor&);
 Tensor as_is(const Tensor& x) { return x; }
-Tensor turned(const Tensor& x) { return transpose(x, -1, -2); }
+Tensor transposed(const Tensor& x) { return transpose(x, -1, -2); }
 Tensor thin(const Tensor& x) { return slice(x, -1, 0, x.size(-1), 2); }
 
 }  // namespace
@@ -111,20 +111,21 @@ TEST_CASE("small products are one launch of a kernel for their operands' layouts
                       and_strided = ", kLayoutB = strided";
     const Tensor none;
     // As a linear layer asks for them: x W^T + row, g W, g^T x.
-    check(counted({20, 24}), as_is, counted({36, 24}), turned, counted({36}), along + and_along);
+    check(counted({20, 24}), as_is, counted({36, 24}), transposed, counted({36}),
+          along + and_along);
     check(counted({20, 24}), as_is, counted({24, 36}), as_is, none, along + and_across);
-    check(counted({20, 24}), turned, counted({20, 36}), as_is, none, across + and_across);
+    check(counted({20, 24}), transposed, counted({20, 36}), as_is, none, across + and_across);
     check(counted({20, 24}), as_is, counted({24, 36}), as_is, counted({36}), along + and_across);
     // 16 bytes are four elements; pairs of columns need an even number of them.
     check(counted({20, 23}), as_is, counted({23, 36}), as_is, none, strided + and_across);
     check(counted({20, 24}), as_is, counted({24, 35}), as_is, none, along + and_strided);
-    check(counted({23, 20}), turned, counted({23, 35}), as_is, none, across + and_strided);
+    check(counted({23, 20}), transposed, counted({23, 35}), as_is, none, across + and_strided);
     check(counted({20, 46}), thin, counted({23, 36}), as_is, none, strided + and_across);
     check(counted({20, 46}), thin, counted({23, 70}), thin, counted({35}), strided + and_strided);
     // Batches, and operands that all of a batch share.
     check(counted({3, 20, 24}), as_is, counted({3, 24, 36}), as_is, none, along + and_across);
     check(counted({20, 24}), as_is, counted({3, 24, 36}), as_is, none, along + and_across);
-    check(counted({3, 20, 24}), as_is, counted({3, 36, 24}), turned, none, along + and_along);
+    check(counted({3, 20, 24}), as_is, counted({3, 36, 24}), transposed, none, along + and_along);
     ::unsetenv("BRRR_CACHE");
   }
 }

@@ -176,12 +176,12 @@ TEST_CASE("a product in tiles is one launch of blocks that fill the device", "[c
       CHECK(tiles.shared_bytes <= 227 * 1024);
       CHECK(tiles.grid.x % (c.cluster_m * c.cluster_n * c.splits) == 0);
     }
-    // A tile whose two stages find no room beside the boxes of the epilogue.
+    // A tile whose two stages do not fit in shared memory beside the boxes of the epilogue.
     const MatrixProduct p = row_major(256, 256, 64);
     CHECK_THROWS_WITH(
         plan_tiles(p, bf16, reinterpret_cast<void*>(256), reinterpret_cast<void*>(256),
                    {.blocks = 3}, sample(testing::kBiasGelu, bf16, 0, 2), cuda()),
-        Catch::Contains("expected room for two stages"));
+        Catch::Contains("expected shared memory for two stages"));
   }
   ::unsetenv("BRRR_CACHE");
   CHECK(fake.problem() == "");

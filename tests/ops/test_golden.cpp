@@ -31,8 +31,8 @@ Tensor input(const std::string& name, DType dtype) {
   return golden().at("in/" + name + "/" + std::string(name_of(dtype)));
 }
 
-// `units`: how many roundings of the dtype, of values up to `scale`, may lie between two honest
-// computations.
+// `units`: how many roundings of the dtype, of values up to `scale`, two correct computations may
+// differ by.
 double slack(DType dtype, double units, double scale) {
   switch (dtype) {
     case DType::f16: return units * scale * 0x1p-11;

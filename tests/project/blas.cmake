@@ -1,4 +1,4 @@
-# Which BLAS configuring accepts, on a project that only includes cmake/blas.cmake. Stand-ins are made here: a reference
+# Which BLAS configuring accepts, on a project that only includes cmake/blas.cmake. Fake libraries are made here: a reference
 # BLAS, which multiplies rightly and is not OpenBLAS, and an OpenBLAS that multiplies wrongly.
 # In: SOURCE, WORK, GENERATOR, COMPILER, and BLAS and BRRR, what the main build uses and its program.
 file(REMOVE_RECURSE ${WORK})
@@ -27,7 +27,7 @@ make_library(reference blas reference)
 make_library(wrong openblas wrong)
 make_library(no_openblas blas reference)
 
-# configure(FOLDER SETTING...): sets `status` and `output`. Libraries are looked for in that folder of stand-ins
+# configure(FOLDER SETTING...): sets `status` and `output`. Libraries are looked for in that folder of fake libraries
 # only, or where the system has them.
 function(configure folder)
   set(where -DCMAKE_FIND_USE_CMAKE_SYSTEM_PATH=ON)
@@ -88,7 +88,7 @@ if(BLAS STREQUAL "OpenBLAS")
   endif()
 endif()
 
-# ./dev looks for OpenBLAS as CMake does. Its g++ finds the stand-ins first.
+# ./dev looks for OpenBLAS as CMake does. Its g++ finds the fake libraries first.
 foreach(folder reference wrong)
   file(WRITE ${WORK}/${folder}/g++ "#!/bin/sh\nexec ${COMPILER} -L${WORK}/${folder} -Wl,-rpath,${WORK}/${folder} \"$@\"\n")
   file(CHMOD ${WORK}/${folder}/g++ PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)

@@ -147,7 +147,7 @@ std::set<std::string> closure_of(const std::string& path) {
   return found;
 }
 
-// What a program sees of the rooms below nn/: no implementation of tensors, streams and dispatch.
+// What a program sees of the layers below nn/: no implementation of tensors, streams and dispatch.
 TEST_CASE("brrr.h includes the public headers and no others", "[layering]") {
   std::set<std::string> found = closure_of("brrr.h");
   std::erase_if(found, [](const std::string& path) { return path.starts_with("nn/"); });
@@ -244,7 +244,7 @@ std::vector<std::string> files_with(const std::string& pattern) {
   return files;
 }
 
-TEST_CASE("a structured op stands in five places", "[layering]") {
+TEST_CASE("a structured op has five places", "[layering]") {
   // Its row with the gradient, its declaration, its function with the shape rule, and its kernels.
   CHECK(files_with("\\bcumsum\\b") ==
         std::vector<std::string>{"dispatch/ops.def", "ops/cpu/scan.cpp", "ops/cuda/scan.cpp",

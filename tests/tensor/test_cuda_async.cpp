@@ -80,8 +80,8 @@ TEST_CASE("pageable memory is staged: it may change at once", "[cuda_async]") {
     overwrite(x, 7);
     CHECK(counts_from(y, 5));
   }
-  Tensor turned = transpose(reshape(counted(0, 6), {2, 3}), 0, 1);
-  CHECK(to_vector<std::int32_t>(to(turned, gpu, Async::yes)) ==
+  Tensor transposed = transpose(reshape(counted(0, 6), {2, 3}), 0, 1);
+  CHECK(to_vector<std::int32_t>(to(transposed, gpu, Async::yes)) ==
         std::vector<std::int32_t>{0, 3, 1, 4, 2, 5});
 }
 

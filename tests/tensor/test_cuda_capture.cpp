@@ -32,7 +32,7 @@ std::vector<unsigned char> bytes_of(const Tensor& x) {
   return bytes;
 }
 
-// A graph and its pool, as whoever replays it holds them.
+// A graph and its pool, with one owner.
 struct Captured {
   cu::CapturePool pool;
   const Stream stream;
@@ -234,7 +234,7 @@ TEST_CASE("a pool's memory comes back after launches on other streams", "[cuda_c
       bool right = bytes_of(out) == std::vector<unsigned char>(4096, 9);
       for (const Tensor& other : others)
         right &= bytes_of(other) == std::vector<unsigned char>(4096, 1);
-      CHECK(right == told);  // a launch that nobody told of finds its memory taken
+      CHECK(right == told);  // an unreported launch runs on memory that was reused
     }
     finish(fake);
   }
