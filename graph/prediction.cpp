@@ -39,16 +39,17 @@ Prediction predict(std::span<const Launch> launches, const Plan& plan, Device de
   result.ceilings = ceilings_of(device);
   const Ceilings ceilings = result.ceilings->for_step_over(bytes_touched);
   const Ceilings full = ceilings.with_full_products();  // together small ones fill the device
-  StepTime in_order, least;
+  StepTime in_order;
   for (const Launch& launch : launches) {
     const Work work = work_of(launch.call, launch.results(), launch.node->body.get());
     result.kernels.push_back(time_of(work, ceilings, ceilings.node_ps));
     in_order += result.kernels.back();
-    least += time_of(work, full, 0);
+    add_to(result.roofline, work, ceilings, full);
   }
   result.step = in_order;
   if (device.is_cuda()) {
     result.step = longest_chain(launches, plan, result.kernels);
+    const StepTime& least = result.roofline.bound;
     if (result.step.ps() < least.ps()) result.step = least;
   }
   result.step.overhead_ps += ceilings.replay_ps;

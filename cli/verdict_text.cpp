@@ -1,0 +1,117 @@
+#include "cli/verdict_text.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "cli/text_output.h"
+#include <brrr/measure/bench.h>
+
+namespace brrr::cli {
+
+using measure::number_text;
+
+namespace {
+
+std::string percent(double share) { return fmt::format("{:.0f} %", 100 * share); }
+
+std::vector<std::string> row_of(const measure::ComparedMode& mode) {
+  const measure::Diagnosis& d = mode.diagnosis;
+  std::vector<std::string> row = {mode.name, d.regime ? name_of(*d.regime) : "-"};
+  if (d.shares) {
+    row.insert(row.end(), {bar_of(*d.shares), percent(d.shares->overhead()),
+                           percent(d.shares->bandwidth), percent(d.shares->compute)});
+  } else {
+    row.insert(row.end(), 4, "-");
+  }
+  row.insert(row.end(), {d.busy() ? percent(*d.busy()) : "-", number_text(d.flops.rate * 1e-9),
+                         percent(d.flops.share), number_text(d.bytes.rate * 1e-9),
+                         percent(d.bytes.share), fmt::format("{:+.0f} %", 100 * mode.error())});
+  return row;
+}
+
+// The names of the modes in the order of their times.
+template <class Time>
+std::string ordered(std::span<const measure::ComparedMode> modes, Time time) {
+  std::vector<const measure::ComparedMode*> sorted;
+  for (const measure::ComparedMode& mode : modes) sorted.push_back(&mode);
+  std::ranges::stable_sort(sorted, {}, [&](const auto* mode) { return time(*mode); });
+  std::vector<std::string> names;
+  for (const measure::ComparedMode* mode : sorted) names.push_back(mode->name);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+std::string order_text(std::span<const measure::ComparedMode> modes) {
+  using measure::ComparedMode;
+  const std::string predicted =
+      ordered(modes, [](const ComparedMode& mode) { return mode.predicted.ps(); });
+  const std::string measured =
+      ordered(modes, [](const ComparedMode& mode) { return mode.measured.median; });
+  if (predicted == measured) return fmt::format("fastest first: {}, as predicted", measured);
+  return fmt::format(
+      "fastest first: {}; predicted: {}: {}", measured, predicted,
+      order_is_right(modes) ? "right, but for modes as fast as each other" : "wrong");
+}
+
+// Why modes have no verdict, each reason once: "eager, graph: default ceilings".
+std::string problems_text(const Comparison& comparison) {
+  std::vector<std::pair<std::string, std::vector<std::string>>> names_of_problem;
+  for (const Side& side : comparison.sides) {
+    for (const std::string& problem : side.diagnosis.problems) {
+      auto found =
+          std::ranges::find(names_of_problem, problem, [](const auto& p) { return p.first; });
+      if (found == names_of_problem.end()) found = names_of_problem.insert(found, {problem, {}});
+      found->second.push_back(name_of(side));
+    }
+  }
+  std::string text;
+  for (const auto& [problem, names] : names_of_problem) {
+    const bool all = names.size() == comparison.sides.size();
+    line(text, "no verdict",
+         all ? problem : fmt::format("on {}: {}", fmt::join(names, ", "), problem));
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string bar_of(const measure::Shares& shares) {
+  constexpr double kWidth = 20;
+  const auto cells = [](double share) {
+    return static_cast<std::size_t>(std::lround(kWidth * std::clamp(share, 0.0, 1.0)));
+  };
+  const std::size_t overhead = cells(shares.overhead()),
+                    rest = cells(shares.overhead() + shares.bandwidth),
+                    all = static_cast<std::size_t>(kWidth);
+  return std::string(overhead, 'o') + std::string(rest - overhead, '=') +
+         std::string(all - rest, '#');
+}
+
+std::string verdict_text(const Comparison& comparison) {
+  const bool on_cpu = comparison.sides.front().options.toy.device.is_cpu();
+  std::vector<std::vector<std::string>> rows = {
+      {"", "regime", "shares", "overhead", "bandwidth", "compute", on_cpu ? "in kernels" : "busy",
+       "GFLOP/s", "of ceiling", "GB/s", "of ceiling", "prediction"}};
+  const std::vector<measure::ComparedMode> modes = modes_of(comparison);
+  for (const measure::ComparedMode& mode : modes) rows.push_back(row_of(mode));
+  std::string text;
+  for (const std::string& row : aligned(rows)) text += row + "\n";
+  text += "shares: o overhead, = bandwidth, # compute; prediction: its error\n";
+  line(text, "order", order_text(modes));
+  for (const Side& side : comparison.sides) {
+    if (side.doubling) {
+      line(text, "twice the batch",
+           fmt::format("{}: {}: {}", name_of(side),
+                       measure::kDoublings[static_cast<std::size_t>(side.doubling->judgement)],
+                       side.doubling->text));
+    }
+  }
+  text += problems_text(comparison);
+  const std::string verdict = measure::verdict_on(modes);
+  if (!verdict.empty()) line(text, "verdict", verdict);
+  return text;
+}
+
+}  // namespace brrr::cli
