@@ -43,10 +43,10 @@ struct Occupancy {
   std::int64_t busy_ns = 0;               // any stream runs anything
   std::int64_t transfer_ns = 0;           // part of it: copies or fills run, and no kernel
   std::array<std::int64_t, 4> idle_ns{};  // by cause
-  std::vector<IdleGap> gaps;              // by rising start
+  std::vector<IdleGap> gaps = {};         // by rising start
   // Host spans that gaps wait for, by name and time, longest first. An empty name: no recorded
   // span ran.
-  std::vector<std::pair<std::string, std::int64_t>> waits;
+  std::vector<std::pair<std::string, std::int64_t>> waits = {};
   std::size_t steps = 0;
 
   std::int64_t idle(IdleCause cause) const { return idle_ns[static_cast<std::size_t>(cause)]; }
