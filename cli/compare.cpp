@@ -40,9 +40,11 @@ void diagnose(Side& side, Training& training, const std::vector<Side>& sides,
       device, [&training] { training.step(); }, kSamples, evidence);
   side.host = evidence.host;
   side.device = evidence.queued;
-  for (const Side& other : sides) {  // one that was measured to be slower would not help
-    if (other.step->median < side.step->median)
-      evidence.alternatives.push_back({name_of(other), other.cost->predicted});
+  evidence.ruled_out = {Mode::graph, Mode::fused};
+  for (const Side& other : sides) {
+    if (other.step->median >= side.step->median) continue;
+    evidence.alternatives.push_back({name_of(other), other.cost->predicted});
+    std::erase(evidence.ruled_out, other.options.mode);
   }
   side.diagnosis = measure::judge(evidence);
 }

@@ -186,11 +186,17 @@ Json describe(const measure::Diagnosis& d) {
               {"launches", d.shares->launches},   {"transfers", d.shares->transfers},
               {"small_kernels", d.shares->small}};
   }
+  Json idle_by_cause = nullptr, waits = Json::array();
+  for (std::size_t i = 0; d.idle_by_cause && i < d.idle_by_cause->size(); ++i)
+    idle_by_cause[measure::kIdleCauses[i]] = (*d.idle_by_cause)[i];
+  for (const auto& [name, share] : d.waits) waits.push_back({{"name", name}, {"share", share}});
   const std::optional<double> busy = d.busy();
   return {{"regime", d.regime ? Json(name_of(*d.regime)) : Json(nullptr)},
           {"shares", std::move(shares)},
           {"busy", or_null(busy)},
           {"idle", busy ? Json(1 - *busy) : Json(nullptr)},
+          {"idle_by_cause", std::move(idle_by_cause)},
+          {"waits", std::move(waits)},
           {"achieved",
            {{"flops_per_second", d.flops.rate},
             {"flops_of_ceiling", d.flops.share},

@@ -1,9 +1,10 @@
 #include "brrr/measure/batch_doubling.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
+#include <vector>
 
 #include "brrr/tensor/fail.h"
 
@@ -26,12 +27,13 @@ double& of(std::array<double, 3>& list, Regime regime) {
 
 // The regimes whose expectation the measured ratio fits: "overhead or bandwidth".
 std::string fitting(const BatchDoubling& doubling) {
-  std::string names;
+  std::vector<const char*> names;
   for (std::size_t i = 0; i < kRegimes.size(); ++i) {
-    if (!alike(doubling.ratio, doubling.expected[i])) continue;
-    names += fmt::format("{}{}", names.empty() ? "" : " or ", kRegimes[i]);
+    if (alike(doubling.ratio, doubling.expected[i])) names.push_back(kRegimes[i]);
   }
-  return names.empty() ? "a mixture, or a working set that left a cache" : names;
+  if (names.empty()) return "a mixture, or a working set that left a cache";
+  if (names.size() == kRegimes.size()) return "any regime";
+  return fmt::format("{}", fmt::join(names, " or "));
 }
 
 std::string expectations(const BatchDoubling& doubling) {

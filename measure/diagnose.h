@@ -66,6 +66,8 @@ struct Evidence {
   double perturbation = 0;
   std::vector<std::string> further_problems = {};
   std::vector<Alternative> alternatives = {};
+  // Modes that were measured and are no faster: not advised.
+  std::vector<Mode> ruled_out = {};
 };
 
 // Work a second, and the time that the ceilings allow for it as a share of the step's.
@@ -88,7 +90,9 @@ struct Diagnosis {
   Achieved flops, bytes;
   // How much of the device's time the kernels would take at the full rates of the ceilings.
   std::optional<double> efficiency;
-  // The spans of the host that the device waits for, by name and share of the step; of a timeline.
+  // Of a timeline: idle time by IdleCause, and the host's spans that the device waits for, both as
+  // shares of the recorded steps.
+  std::optional<std::array<double, 4>> idle_by_cause;
   std::vector<std::pair<std::string, double>> waits;
 };
 

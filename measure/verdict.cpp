@@ -106,6 +106,11 @@ std::string largest_part(const Evidence& e, const Shares& s) {
   return fmt::format(fmt::runtime(text), percent(share));
 }
 
+// Modes are in the order of what they save.
+bool may_help(const Evidence& e, Mode mode) {
+  return e.mode < mode && std::ranges::find(e.ruled_out, mode) == e.ruled_out.end();
+}
+
 std::string advice_on_overhead(const Evidence& e, const Shares& s) {
   const std::string why = largest_part(e, s);
   if (s.transfers > std::max({s.idle, s.launches, s.small})) {
@@ -118,9 +123,10 @@ std::string advice_on_overhead(const Evidence& e, const Shares& s) {
     return fmt::format("{}: {}, so at most {:.1f} times as fast", what, why,
                        1 / std::max(1 - saved, 0.01));
   };
-  if (e.mode == Mode::eager && host > std::max(s.small, calls - host))
+  if (may_help(e, Mode::graph) && host > std::max(s.small, calls - host))
     return text("replay the step (Mode::graph)", host);
-  if (e.mode != Mode::fused && calls > s.small) return text("fuse the step (Mode::fused)", calls);
+  if (may_help(e, Mode::fused) && calls > s.small)
+    return text("fuse the step (Mode::fused)", calls);
   return fmt::format(
       "raise the batch: {}, and overhead of {:.0f} % hardly grows with it, so twice the work is "
       "expected to take {:.2f} times as long",
@@ -129,7 +135,7 @@ std::string advice_on_overhead(const Evidence& e, const Shares& s) {
 
 std::string advice_on_bandwidth(const Evidence& e, const Shares& s) {
   const double moved = seconds_of(e.cost.roofline.moving_ps) / e.step.median;
-  if (e.mode != Mode::fused) {
+  if (may_help(e, Mode::fused)) {
     return fmt::format(
         "fuse the step (Mode::fused): {}, at {:.0f} % of the bandwidth's ceiling; half the bytes "
         "would save up to {:.0f} %",
@@ -237,6 +243,9 @@ Diagnosis judge(const Evidence& e) {
   if (result.device_time && *result.device_time > 0)
     result.efficiency = seconds_of(e.cost.roofline.bound.ps()) / *result.device_time;
   if (timeline_is_usable(e)) {
+    std::array<double, 4>& idle = result.idle_by_cause.emplace();
+    std::ranges::transform(e.occupancy->idle_ns, idle.begin(),
+                           [&](std::int64_t ns) { return e.occupancy->share(ns); });
     for (const auto& [name, ns] : e.occupancy->waits)
       result.waits.emplace_back(name, e.occupancy->share(ns));
   }

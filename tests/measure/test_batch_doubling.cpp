@@ -119,6 +119,8 @@ TEST_CASE("doubling is undecided where timings are disturbed or there is no verd
   CHECK_FALSE(none.expected_here);
   CHECK(
       none.text.starts_with("twice the batch takes 1.04 times as long, which looks like overhead"));
+  const BatchDoubling any = judged({}, cost(5, 1000, 100), cost(5, 1010, 120), 100, 110);
+  CHECK(any.text.find("looks like any regime") != std::string::npos);
   CHECK_THROWS_WITH(measure::judge_doubling({}, {}, {}, timing(0), timing(1)),
                     "[judge_doubling] expected times of two steps, got 0 and 1e-06 s");
 }

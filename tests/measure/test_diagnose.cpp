@@ -182,10 +182,13 @@ TEST_CASE("verdict: a device that copies from the host runs no kernel", "[diagno
         "fast without them");
   REQUIRE(d.waits.size() == 2);
   CHECK(d.waits[0] == std::pair<std::string, double>("add", 0.015));
+  REQUIRE(d.idle_by_cause);
+  CHECK((*d.idle_by_cause)[0] == 0.02);
   // Recording slowed the step: its timeline says nothing of the step itself.
   e.perturbation = 0.4;
   CHECK(checked(e).regime == Regime::compute);
   CHECK(checked(e).waits.empty());
+  CHECK_FALSE(checked(e).idle_by_cause);
 }
 
 TEST_CASE("no verdict on incomplete evidence", "[diagnose]") {
@@ -268,6 +271,17 @@ TEST_CASE("advice names a mode only where its prediction is shorter by itself", 
   e.cost.predicted = time_of(3000, 157, 475);
   e.alternatives = {{"graph", time_of(1000, 156, 474)}};
   CHECK(checked(e).advice.starts_with("use tensor cores"));
+}
+
+TEST_CASE("advice names no mode that was measured and is no faster", "[diagnose]") {
+  Evidence e = cuda_step(Mode::eager, 92.8, 27, time_of(20, 0.2, 8.4), time_of(0, 0.2, 0.3));
+  e.ruled_out = {Mode::graph};
+  CHECK(checked(e).advice.starts_with("fuse the step (Mode::fused)"));
+  e.ruled_out = {Mode::graph, Mode::fused};
+  CHECK(checked(e).advice.starts_with("raise the batch"));
+  e = cuda_step(Mode::eager, 2000, 1990, time_of(3, 1900, 0), time_of(0, 1890, 0));
+  e.ruled_out = {Mode::fused};
+  CHECK(checked(e).advice.starts_with("move fewer bytes"));
 }
 
 TEST_CASE("judge refuses a step without a time", "[diagnose]") {
