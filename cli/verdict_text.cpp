@@ -76,22 +76,22 @@ std::string idle_text(const measure::Diagnosis& d) {
   return causes.empty() ? "none" : fmt::format("{}", fmt::join(causes, ", "));
 }
 
-// Why modes have no verdict, each reason once: "eager, graph: default ceilings".
+// Why modes have no verdict: a line for what stands against all of them, and one for each.
 std::string problems_text(const Comparison& comparison) {
-  std::vector<std::pair<std::string, std::vector<std::string>>> names_of_problem;
-  for (const Side& side : comparison.sides) {
-    for (const std::string& problem : side.diagnosis.problems) {
-      auto found =
-          std::ranges::find(names_of_problem, problem, [](const auto& p) { return p.first; });
-      if (found == names_of_problem.end()) found = names_of_problem.insert(found, {problem, {}});
-      found->second.push_back(name_of(side));
-    }
-  }
+  const auto is_of_all = [&](const std::string& problem) {
+    return std::ranges::all_of(comparison.sides, [&](const Side& side) {
+      return std::ranges::count(side.diagnosis.problems, problem) > 0;
+    });
+  };
   std::string text;
-  for (const auto& [problem, names] : names_of_problem) {
-    const bool all = names.size() == comparison.sides.size();
-    line(text, "no verdict",
-         all ? problem : fmt::format("on {}: {}", fmt::join(names, ", "), problem));
+  for (const std::string& problem : comparison.sides.front().diagnosis.problems) {
+    if (is_of_all(problem)) line(text, "no verdict", problem);
+  }
+  for (const Side& side : comparison.sides) {
+    std::vector<std::string> own = side.diagnosis.problems;
+    std::erase_if(own, is_of_all);
+    if (!own.empty())
+      line(text, "no verdict", fmt::format("on {}: {}", name_of(side), fmt::join(own, "; ")));
   }
   return text;
 }

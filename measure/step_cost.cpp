@@ -130,17 +130,19 @@ StepCost cost_of_replay(Device device, const std::function<void()>& step,
   return cost;
 }
 
-Timing time_in_kernels(const std::function<void()>& step, long calls, int samples) {
-  std::vector<double> seconds;
+Timing share_in_kernels(const std::function<void()>& step, long calls, int samples) {
+  const Batch untraced = host_batch(step);
+  std::vector<double> shares;
   for (int i = 0; i < samples; ++i) {
+    const double whole = untraced(calls);
     Clocking clocking;
     {
       const Observing observing(clocking);
       for (long n = 0; n < calls; ++n) step();
     }
-    seconds.push_back(clocking.seconds() / static_cast<double>(calls));
+    shares.push_back(clocking.seconds() / whole);
   }
-  return summarize(std::move(seconds));
+  return summarize(std::move(shares));
 }
 
 }  // namespace brrr::measure

@@ -28,9 +28,9 @@ StepCost cost_of_step(Device device, const std::function<void()>& step);
 StepCost cost_of_replay(Device device, const std::function<void()>& step,
                         const CompiledEntry& entry);
 
-// Seconds that the kernels of a step take on the CPU, by the host's clock around each of them: the
-// mean over `calls` of the step.
-Timing time_in_kernels(const std::function<void()>& step, long calls, int samples);
+// The part of a step's time that its kernels take on the CPU, by the host's clock around each of
+// them. Each sample has `calls` of the step with that clock, and as many without it.
+Timing share_in_kernels(const std::function<void()>& step, long calls, int samples);
 
 // CUDA calls that launch a kernel while `work` runs.
 std::int64_t cuda_launches(const std::function<void()>& work);
