@@ -42,7 +42,7 @@ void diagnose(Side& side, Training& training, const std::vector<Side>& sides,
   side.device = evidence.queued;
   evidence.ruled_out = {Mode::graph, Mode::fused};
   for (const Side& other : sides) {
-    if (other.step->median >= side.step->median) continue;
+    if (!measure::is_faster(*other.step, *side.step)) continue;
     evidence.alternatives.push_back({name_of(other), other.cost->predicted});
     std::erase(evidence.ruled_out, other.options.mode);
   }

@@ -25,6 +25,10 @@ std::string regime_text(const Diagnosis& d) {
 
 double ComparedMode::error() const { return seconds(predicted) / measured.median - 1; }
 
+bool is_faster(const Timing& step, const Timing& other) {
+  return (1 + kSame) * step.median < other.median;
+}
+
 bool order_is_right(std::span<const ComparedMode> modes) {
   for (const ComparedMode& fast : modes) {
     for (const ComparedMode& slow : modes) {
@@ -43,7 +47,7 @@ std::string verdict_on(std::span<const ComparedMode> modes) {
   const ComparedMode& fastest = *std::ranges::min_element(
       modes, {}, [](const ComparedMode& mode) { return mode.measured.median; });
   const std::string start = fmt::format("{} is {}", first.name, regime_text(first.diagnosis));
-  if (first.measured.median <= (1 + kSame) * fastest.measured.median) {
+  if (!is_faster(fastest.measured, first.measured)) {
     const char* const others = modes.size() > 1 ? ", and no other mode is faster by 5 %" : "";
     return fmt::format("{}{}; {}", start, others, first.diagnosis.advice);
   }

@@ -18,6 +18,9 @@ struct ComparedMode {
   double error() const;
 };
 
+// Whether a step is faster than another by more than 5 %.
+bool is_faster(const Timing& step, const Timing& other);
+
 // Whether every two modes have the predicted order. Two that differ by less than 5 %, or by less
 // than their samples spread, have none.
 bool order_is_right(std::span<const ComparedMode> modes);

@@ -328,6 +328,8 @@ TEST_CASE("the verdict on modes has the regime, the fastest mode and advice", "[
   modes[1].diagnosis = modes[0].diagnosis;
   modes[1].diagnosis.advice = "raise the batch";
   CHECK(measure::verdict_on(modes).ends_with("and is overhead-bound (71 %); raise the batch"));
+  CHECK(measure::is_faster(timing(100), timing(106)));
+  CHECK_FALSE(measure::is_faster(timing(100), timing(104)));
   modes[1].measured = timing(91);
   CHECK(measure::verdict_on(modes) ==
         "eager is overhead-bound (71 %), and no other mode is faster by 5 %; replay it");

@@ -1,8 +1,7 @@
 // Costs of ops and steps, by shapes counted by hand.
-#include <vector>
-
 #include <chrono>
 #include <thread>
+#include <vector>
 
 #include "brrr/measure/step_cost.h"
 #include "tests/harness/allocator_guards.h"
