@@ -371,6 +371,22 @@ TEST_CASE("any callable is diagnosed on the CPU", "[diagnose]") {
   CHECK(has_problem(d, "default ceilings") == !e.cost.calibrated);
 }
 
+// By whatever ceilings there are, and on a machine that is busy with other work: only shares.
+TEST_CASE("shares of steps whose regime is known, on the CPU", "[diagnose]") {
+  const auto shares = [](const std::function<void()>& step) {
+    const Shares found = measure::shares_of(measure::gather(cpu, step, kQuick));
+    CHECK(found.sum() == Approx(1));
+    return found;
+  };
+  const Tensor tiny = rand({4}), product = rand({512, 512}), large = rand({1 << 22});
+  CHECK(shares([&] {
+          Tensor y = tiny;
+          for (int i = 0; i < 40; ++i) y = y + 1.0;
+        }).overhead() > 0.5);
+  CHECK(shares([&] { matmul(product, product); }).compute > 0.5);
+  CHECK(shares([&] { large + 1.0; }).bandwidth > 0.5);
+}
+
 TEST_CASE("a compiled step is diagnosed by its entry", "[diagnose][compile]") {
   const Tensor a = rand({32, 32});
   for (const Mode mode : {Mode::graph, Mode::fused}) {
