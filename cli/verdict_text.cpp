@@ -1,3 +1,4 @@
+// Tables and lines below those of text_output.cpp.
 #include "cli/verdict_text.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// The ratio of times that each regime expects of twice the batch, and what was measured.
 #include "brrr/measure/batch_doubling.h"
 
 #include <fmt/format.h>

@@ -134,6 +134,7 @@ std::string to_string(const Diagnosis& diagnosis);
 
 // Why there is no verdict; empty: there is one.
 std::vector<std::string> problems_of(const Evidence& evidence);
+// Also of evidence with problems, if the device was timed.
 Shares shares_of(const Evidence& evidence);
 std::string advice_on(const Evidence& evidence, const Shares& shares);
 

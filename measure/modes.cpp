@@ -1,3 +1,4 @@
+// Scores of predictions, and the verdict on several modes.
 #include "brrr/measure/modes.h"
 
 #include <fmt/format.h>

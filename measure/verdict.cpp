@@ -154,7 +154,7 @@ std::string advice_on_compute(const Evidence& e, const Shares& s) {
       "{}: {}, and the step reaches {:.0f} % of the ceiling for its types; all else "
       "could save at most {:.0f} %",
       e.device.is_cpu() ? "do fewer FLOPs, or use more cores or a GPU"
-                        : "use tensor cores (TF32, bf16), or do fewer FLOPs",
+                        : "use tensor cores (TF32, bf16) if it does not yet, or do fewer FLOPs",
       largest_part(e, s), percent(reached), percent(1 - s.compute));
 }
 
@@ -206,6 +206,8 @@ std::vector<std::string> problems_of(const Evidence& e) {
 }
 
 Shares shares_of(const Evidence& e) {
+  if (!device_timing(e) || e.cost.on_device.ps() == 0)
+    fail("[shares_of] expected kernels and their measured time, got none");
   return e.device.is_cpu() ? shares_on_cpu(e) : shares_on_cuda(e);
 }
 

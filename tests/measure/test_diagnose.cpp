@@ -130,7 +130,9 @@ TEST_CASE("verdict: a big product is bound by compute", "[diagnose]") {
   CHECK(d.flops.share == Approx(9100 / 10650.0));
   CHECK(d.flops.rate == Approx(1e6 / 10650e-6));
   CHECK(*d.efficiency == Approx(10597 / 10600.0));
-  CHECK(d.advice.starts_with("use tensor cores (TF32, bf16), or do fewer FLOPs: arithmetic takes"));
+  CHECK(
+      d.advice.starts_with("use tensor cores (TF32, bf16) if it does not yet, or do fewer FLOPs: "
+                           "arithmetic takes 85 % of the step"));
 }
 
 TEST_CASE("verdict: a pointwise chain is bound by bandwidth", "[diagnose]") {
@@ -285,6 +287,8 @@ TEST_CASE("advice names no mode that was measured and is no faster", "[diagnose]
 }
 
 TEST_CASE("judge refuses a step without a time", "[diagnose]") {
+  CHECK_THROWS_WITH(measure::shares_of(Evidence{.device = cuda(0), .step = timing(5)}),
+                    "[shares_of] expected kernels and their measured time, got none");
   CHECK_THROWS_WITH(measure::judge({}), "[judge] expected a step's time, got 0 s");
 }
 
