@@ -29,6 +29,37 @@ std::vector<Side> sides_of(const TrainOptions& options) {
   return sides;
 }
 
+// Further timings of a step, and the verdict on it.
+void diagnose(Side& side, Training& training, const std::vector<Side>& sides,
+              const std::optional<measure::GpuState>& gpu) {
+  constexpr int kSamples = 21;
+  const Device device = side.options.toy.device;
+  measure::Evidence evidence{.device = device, .step = *side.step, .cost = *side.cost, .gpu = gpu};
+  if (side.compiled) evidence.mode = side.compiled->mode;
+  measure::time_device(
+      device, [&training] { training.step(); }, kSamples, evidence);
+  side.host = evidence.host;
+  side.device = evidence.queued;
+  evidence.ruled_out = {Mode::graph, Mode::fused};
+  for (const Side& other : sides) {
+    if (!measure::is_faster(*other.step, *side.step)) continue;
+    evidence.alternatives.push_back({name_of(other), other.cost->predicted});
+    std::erase(evidence.ruled_out, other.options.mode);
+  }
+  side.diagnosis = measure::judge(evidence);
+}
+
+// The same mode at twice the batch, timed with the step alternately.
+void double_batch_of(Side& side, Training& training) {
+  TrainOptions options = side.options;
+  options.toy.batch *= 2;
+  Training doubled(options);
+  const measure::StepCost cost = doubled.cost();
+  side.doubling = measure::double_batch(
+      options.toy.device, side.diagnosis, [&training] { training.step(); }, *side.cost,
+      [&doubled] { doubled.step(); }, cost, sampling_of(options));
+}
+
 }  // namespace
 
 std::string name_of(const Side& side) {
@@ -36,7 +67,14 @@ std::string name_of(const Side& side) {
   return name_of(side.options.mode) + (remat == "none" ? "" : " " + remat);
 }
 
-Comparison compare(const TrainOptions& options,
+std::vector<measure::ComparedMode> modes_of(const Comparison& comparison) {
+  std::vector<measure::ComparedMode> modes;
+  for (const Side& side : comparison.sides)
+    modes.push_back({name_of(side), side.cost->predicted, *side.step, side.diagnosis});
+  return modes;
+}
+
+Comparison compare(const TrainOptions& options, bool double_batch,
                    const std::function<void(const std::string& what)>& progress) {
   const Device device = options.toy.device;
   Comparison result;
@@ -66,14 +104,13 @@ Comparison compare(const TrainOptions& options,
   progress("timing");
   const std::vector<measure::Timing> timings = measure::time_all(batches, sampling_of(options));
   for (std::size_t i = 0; i < timings.size(); ++i) result.sides[i].step = timings[i];
-  if (device.is_cpu()) return result;
-  for (std::size_t i = 0; i < trainings.size(); ++i) {
-    Side& side = result.sides[i];
-    const auto step = [&training = *trainings[i]] { training.step(); };
-    const long calls = measure::calls_in_queue(side.compiled ? 1 : side.cost->kernels);
-    constexpr int kSamples = 21;
-    side.host = measure::time_host(device, step, calls, kSamples);
-    side.device = measure::time_queued(device, step, calls, kSamples);
+  std::optional<measure::GpuState> gpu;
+  if (device.is_cuda()) gpu = measure::gpu_state(device);
+  for (std::size_t i = 0; i < trainings.size(); ++i)
+    diagnose(result.sides[i], *trainings[i], result.sides, gpu);
+  for (std::size_t i = 0; double_batch && i < trainings.size(); ++i) {
+    progress(name_of(result.sides[i]) + " at twice the batch");
+    double_batch_of(result.sides[i], *trainings[i]);
   }
   return result;
 }

@@ -13,6 +13,9 @@
 #include <vector>
 
 #include "cli/train.h"
+#include <brrr/measure/batch_doubling.h>
+#include <brrr/measure/diagnose.h>
+#include <brrr/measure/modes.h>
 #include <brrr/measure/timing.h>
 
 namespace brrr::cli {
@@ -32,6 +35,8 @@ struct Side : TrainResult {
   // On CUDA:
   std::optional<measure::Timing> host;    // until the call of a step returns
   std::optional<measure::Timing> device;  // of a step that is queued before it starts
+  measure::Diagnosis diagnosis;
+  std::optional<measure::BatchDoubling> doubling;  // if asked for
 
   // The fraction of a step in which the device waits for the host.
   std::optional<double> idle() const {
@@ -55,6 +60,8 @@ struct Comparison {
   }
   double speed_up(const Side& side) const { return sides.front().step->median / side.step->median; }
 };
+
+std::vector<measure::ComparedMode> modes_of(const Comparison& comparison);
 
 // The first index at which two lists differ bitwise, or one has ended.
 inline std::optional<std::size_t> first_difference(std::span<const double> a,
@@ -101,8 +108,9 @@ inline double loss_bound(const TrainingOptions& options) {
   if (options.toy.device.is_cpu() && rounds_alike) return 0;
   return options.toy.dtype == f32 ? 1e-3 : 2e-2;
 }
-// Uses the model, the number of steps and the timing budget of `options`.
-Comparison compare(const TrainOptions& options,
+// Uses the model, the number of steps and the timing budget of `options`. `double_batch`: times
+// each mode at twice the batch as well.
+Comparison compare(const TrainOptions& options, bool double_batch,
                    const std::function<void(const std::string& what)>& progress);
 
 }  // namespace brrr::cli

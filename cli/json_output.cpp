@@ -178,6 +178,45 @@ Json describe(const TrainResult& result) {
   return document;
 }
 
+Json describe(const measure::Diagnosis& d) {
+  Json shares = nullptr;
+  if (d.shares) {
+    shares = {{"overhead", d.shares->overhead()}, {"bandwidth", d.shares->bandwidth},
+              {"compute", d.shares->compute},     {"idle", d.shares->idle},
+              {"launches", d.shares->launches},   {"transfers", d.shares->transfers},
+              {"small_kernels", d.shares->small}};
+  }
+  Json idle_by_cause = nullptr, waits = Json::array();
+  for (std::size_t i = 0; d.idle_by_cause && i < d.idle_by_cause->size(); ++i)
+    idle_by_cause[measure::kIdleCauses[i]] = (*d.idle_by_cause)[i];
+  for (const auto& [name, share] : d.waits) waits.push_back({{"name", name}, {"share", share}});
+  const std::optional<double> busy = d.busy();
+  return {{"regime", d.regime ? Json(name_of(*d.regime)) : Json(nullptr)},
+          {"shares", std::move(shares)},
+          {"busy", or_null(busy)},
+          {"idle", busy ? Json(1 - *busy) : Json(nullptr)},
+          {"idle_by_cause", std::move(idle_by_cause)},
+          {"waits", std::move(waits)},
+          {"achieved",
+           {{"flops_per_second", d.flops.rate},
+            {"flops_of_ceiling", d.flops.share},
+            {"bytes_per_second", d.bytes.rate},
+            {"bytes_of_ceiling", d.bytes.share}}},
+          {"efficiency", or_null(d.efficiency)},
+          {"advice", or_null(d.advice)},
+          {"problems", d.problems}};
+}
+
+Json describe(const measure::BatchDoubling& doubling) {
+  return {{"judgement", measure::kDoublings[static_cast<std::size_t>(doubling.judgement)]},
+          {"ratio", doubling.ratio},
+          {"expected_overhead", doubling.expected[0]},
+          {"expected_bandwidth", doubling.expected[1]},
+          {"expected_compute", doubling.expected[2]},
+          {"expected", or_null(doubling.expected_here)},
+          {"text", doubling.text}};
+}
+
 // Text from the system may be any bytes; invalid UTF-8 is replaced.
 std::string text_of(const Json& document) {
   return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
@@ -227,6 +266,7 @@ std::string to_json(const Comparison& comparison) {
   const auto microseconds = [](const std::optional<measure::Timing>& timing) {
     return timing ? Json(timing->median * 1e6) : Json(nullptr);
   };
+  const std::vector<measure::ComparedMode> modes = modes_of(comparison);
   Json rows = Json::array();
   for (const Side& side : comparison.sides) {
     Json row = describe(side);
@@ -236,11 +276,16 @@ std::string to_json(const Comparison& comparison) {
                 {"loss_bound", side.agreement.bound},
                 {"host_us", microseconds(side.host)},
                 {"device_us", microseconds(side.device)},
-                {"idle_share", or_null(side.idle())}});
+                {"idle_share", or_null(side.idle())},
+                {"prediction_error", modes[rows.size()].error()}});
+    row.update(describe(side.diagnosis));
+    row["batch_doubling"] = side.doubling ? describe(*side.doubling) : Json(nullptr);
     rows.push_back(std::move(row));
   }
   return text_of({{"agree", !comparison.disagreement()},
                   {"finite", !comparison.divergence},
+                  {"verdict", or_null(measure::verdict_on(modes))},
+                  {"order_right", measure::order_is_right(modes)},
                   {"rows", std::move(rows)}});
 }
 

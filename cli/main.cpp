@@ -32,6 +32,7 @@
 #include "cli/train_lines.h"
 #include "cli/training.h"
 #include "cli/validators.h"
+#include "cli/verdict_text.h"
 
 namespace brrr::cli {
 namespace {
@@ -160,6 +161,7 @@ struct TrainArguments {
   std::string dtype = "f32", matmul = "measured", mode = "eager", activation = "gelu_tanh",
               rounding = "eager";
   bool dot = false, source = false, svg = false;  // explain only
+  bool double_batch = false;                      // compare only
 };
 
 std::vector<std::string> activation_names() {
@@ -245,6 +247,13 @@ CLI::App* add_train(CLI::App* train, const char* model, TrainArguments& a) {
   return command;
 }
 
+CLI::App* add_compare(CLI::App* compare, const char* model, TrainArguments& a) {
+  CLI::App* command = add_training(compare, model, a);
+  command->add_flag("--double-batch", a.double_batch,
+                    "Time each mode at twice the batch as well, as a check of its regime");
+  return command;
+}
+
 // Fills in the options that are derived from other arguments.
 TrainOptions& resolve(const CLI::App& command, TrainArguments& a) {
   TrainOptions& o = a.options;
@@ -295,9 +304,10 @@ int run_explain(const CLI::App& command, TrainArguments& a) {
 int run_compare(const CLI::App& command, TrainArguments& a) {
   const TrainOptions& o = resolve(command, a);
   ProgressLine progress;
-  const Comparison result = compare(o, [&](const std::string& what) { progress.show(what); });
+  const Comparison result =
+      compare(o, a.double_batch, [&](const std::string& what) { progress.show(what); });
   progress.clear();
-  print(a.common.json ? to_json(result) : to_text(result));
+  print(a.common.json ? to_json(result) : to_text(result) + verdict_text(result));
   const auto loss_of = [](const Side& side, std::size_t step) {
     return fmt::format("{} {}", name_of(side), without_sign_of_nan(side.losses[step]));
   };
@@ -361,7 +371,7 @@ class CommandLine {
     CLI::App* explain = add_group("explain", "Print the traced step, call by call");
     for (const char* model : {"mlp", "transformer"}) {
       add_command(run_train, [&](TrainArguments& a) { return add_train(train, model, a); });
-      add_command(run_compare, [&](TrainArguments& a) { return add_training(compare, model, a); });
+      add_command(run_compare, [&](TrainArguments& a) { return add_compare(compare, model, a); });
       add_command(run_explain, [&](TrainArguments& a) {
         CLI::App* command = add_training(explain, model, a);
         command->add_option("--mode", a.mode, "How the step is replayed: graph, fused")

@@ -26,6 +26,10 @@ std::vector<std::string> aligned(const std::vector<std::vector<std::string>>& ro
   return lines;
 }
 
+void line(std::string& text, std::string_view name, std::string_view value) {
+  text += fmt::format("{:<16} {}\n", name, value);
+}
+
 namespace {
 
 template <class Bytes>
@@ -35,10 +39,6 @@ std::string bytes_text(Bytes bytes) {
   std::size_t unit = 0;
   for (; value >= 1024 && unit + 1 < std::size(units); ++unit) value /= 1024;
   return fmt::format("{:.{}f} {}", value, unit == 0 || value >= 100 ? 0 : 1, units[unit]);
-}
-
-void line(std::string& text, std::string_view name, std::string_view value) {
-  text += fmt::format("{:<16} {}\n", name, value);
 }
 
 std::string microseconds_text(const std::optional<measure::Timing>& timing) {

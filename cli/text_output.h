@@ -15,6 +15,8 @@ namespace brrr::cli {
 
 // Lines of a table: the first column is left-aligned, the others right-aligned.
 std::vector<std::string> aligned(const std::vector<std::vector<std::string>>& rows);
+// A line with its name in the first column.
+void line(std::string& text, std::string_view name, std::string_view value);
 inline constexpr const char* kDisturbed =
     "~ the samples are widely spread: the machine was busy with other work\n";
 

@@ -71,14 +71,10 @@ std::optional<CompiledEntry> Training::compiled() const {
 
 measure::StepCost Training::cost() {
   for (int i = 0; i < 2; ++i) step();  // the second one is captured
-  measure::StepCost cost = measure::cost_of_step(device_, [this] { step(); });
-  if (const std::optional<CompiledEntry> entry = compiled()) {
-    cost.kernels = device_.is_cpu() ? entry->nodes : entry->launches;
-    cost.predicted = entry->predicted;
-    cost.calibrated = entry->calibrated;
-    cost.peak_bytes += static_cast<std::int64_t>(entry->scratch_bytes);
-  }
-  return cost;
+  const std::function<void()> once = [this] { step(); };
+  const std::optional<CompiledEntry> entry = compiled();
+  return entry ? measure::cost_of_replay(device_, once, *entry)
+               : measure::cost_of_step(device_, once);
 }
 
 }  // namespace brrr::cli

@@ -111,4 +111,19 @@ KernelTime time_of(const Work& work, const Ceilings& ceilings, int64_t overhead_
                           scaled(work.functions, kSecond, ceilings.functions)};
 }
 
+void add_to(Roofline& roofline, const Work& work, const Ceilings& ceilings, const Ceilings& full) {
+  const KernelTime at_full_rates = time_of(work, full, 0);
+  roofline.moving_ps += at_full_rates.moving_ps;
+  roofline.computing_ps += at_full_rates.computing_ps;
+  roofline.bound += at_full_rates;
+  Work twice = work;
+  twice += work;
+  const KernelTime once = time_of(work, ceilings, 0);
+  KernelTime added = time_of(twice, ceilings, 0);
+  added.moving_ps = std::clamp<int64_t>(added.moving_ps - once.moving_ps, 0, once.moving_ps);
+  added.computing_ps =
+      std::clamp<int64_t>(added.computing_ps - once.computing_ps, 0, once.computing_ps);
+  roofline.growing += added;
+}
+
 }  // namespace brrr::graph

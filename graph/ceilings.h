@@ -84,6 +84,9 @@ ProductType product_type(DType dtype, Device device);
 // The larger of moving bytes and computing, after `overhead_ps`.
 KernelTime time_of(const Work& work, const Ceilings& ceilings, std::int64_t overhead_ps);
 
+// Adds a kernel. `full`: the ceilings with_full_products.
+void add_to(Roofline& roofline, const Work& work, const Ceilings& ceilings, const Ceilings& full);
+
 // --- Where ceilings come from ---
 
 // Those of the machine's file, or defaults with the reason. The file is read once a process.

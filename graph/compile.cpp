@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <bit>
 #include <chrono>
 #include <cstdio>
@@ -29,6 +30,8 @@ using graph::HostConstant;
 using graph::Program;
 using graph::Signature;
 using graph::Trace;
+
+std::atomic<std::int64_t> all_replays = 0;
 
 double milliseconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
@@ -358,6 +361,7 @@ std::vector<Tensor> CompiledStep::State::call(const Arguments& arguments,
   if (found->calls == 0) progress.emplace(options.name);
   std::vector<Tensor> results = found->program->run(arguments.tensors);
   ++found->calls;
+  all_replays.fetch_add(1, std::memory_order_relaxed);
   return results;
 }
 
@@ -381,6 +385,7 @@ CompileReport CompiledStep::report() const {
   for (const auto& entry : state_->entries) {
     const Program& program = *entry->program;
     CompiledEntry line;
+    line.mode = state_->options.mode;
     line.signature = entry->signature.text;
     line.reason = entry->reason;
     if (entry->traced_again > 0)
@@ -411,6 +416,7 @@ CompileReport CompiledStep::report() const {
     line.scratch_bytes = stats.scratch_bytes;
     line.capture_ms = stats.capture_ms;
     line.predicted = program.prediction().step;
+    line.roofline = program.prediction().roofline;
     line.calibrated = program.prediction().ceilings->calibrated();
     report.entries.push_back(std::move(line));
   }
@@ -491,6 +497,8 @@ void CompiledStep::clear() {
   const std::lock_guard lock(state_->mutex);
   state_->entries.clear();
 }
+
+std::int64_t count_of_replays() { return all_replays.load(std::memory_order_relaxed); }
 
 }  // namespace brrr::detail
 

@@ -96,6 +96,7 @@ struct CompileOptions {
 
 // One traced form of a step.
 struct CompiledEntry {
+  Mode mode = Mode::graph;
   std::string signature;  // "f32[32, 64], f32[32, 64]"
   std::string reason;     // why it was compiled
   std::int64_t calls = 0;
@@ -108,6 +109,7 @@ struct CompiledEntry {
   std::size_t scratch_bytes = 0;  // that kernels in the captured graph ask for
   double trace_ms = 0, plan_ms = 0, capture_ms = 0;
   StepTime predicted;       // of a replay, made before any
+  Roofline roofline;        // of its kernels
   bool calibrated = false;  // by ceilings that `brrr calibrate` measured on this machine
   // Under a policy of rematerialization: copies of calls that the backward pass runs again, and the
   // memory of the step with every value kept.
@@ -148,6 +150,9 @@ class CompiledStep {
   struct State;
   std::unique_ptr<State> state_;
 };
+
+// Of all compiled steps of this process, so far.
+std::int64_t count_of_replays();
 
 template <class T>
 concept StaticArgument =

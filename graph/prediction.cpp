@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <algorithm>
+#include <cmath>
 
 namespace brrr::graph {
 namespace {
@@ -31,6 +32,17 @@ StepTime longest_chain(std::span<const Launch> launches, const Plan& plan,
   return longest;
 }
 
+// Of kernels that run side by side, the step's time grows by a part of what theirs do.
+void scale(StepTime& growing, const StepTime& in_order, const StepTime& step) {
+  const auto kernels = [](const StepTime& t) {
+    return static_cast<double>(t.bandwidth_ps + t.compute_ps);
+  };
+  if (kernels(step) >= kernels(in_order)) return;
+  const double part = kernels(step) / kernels(in_order);
+  for (std::int64_t* ps : {&growing.bandwidth_ps, &growing.compute_ps})
+    *ps = std::llround(static_cast<double>(*ps) * part);
+}
+
 }  // namespace
 
 Prediction predict(std::span<const Launch> launches, const Plan& plan, Device device,
@@ -39,17 +51,19 @@ Prediction predict(std::span<const Launch> launches, const Plan& plan, Device de
   result.ceilings = ceilings_of(device);
   const Ceilings ceilings = result.ceilings->for_step_over(bytes_touched);
   const Ceilings full = ceilings.with_full_products();  // together small ones fill the device
-  StepTime in_order, least;
+  StepTime in_order;
   for (const Launch& launch : launches) {
     const Work work = work_of(launch.call, launch.results(), launch.node->body.get());
     result.kernels.push_back(time_of(work, ceilings, ceilings.node_ps));
     in_order += result.kernels.back();
-    least += time_of(work, full, 0);
+    add_to(result.roofline, work, ceilings, full);
   }
   result.step = in_order;
   if (device.is_cuda()) {
     result.step = longest_chain(launches, plan, result.kernels);
+    const StepTime& least = result.roofline.bound;
     if (result.step.ps() < least.ps()) result.step = least;
+    scale(result.roofline.growing, in_order, result.step);
   }
   result.step.overhead_ps += ceilings.replay_ps;
   return result;

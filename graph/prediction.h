@@ -14,6 +14,7 @@ struct Prediction {
   std::shared_ptr<const Ceilings> ceilings;
   std::vector<KernelTime> kernels;  // of each launch
   StepTime step;
+  Roofline roofline;
 };
 
 // On the CPU launches run one after another. On CUDA a replay takes as long as its longest chain of

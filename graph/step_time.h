@@ -27,4 +27,12 @@ struct StepTime {
   }
 };
 
+// The work of a step at the full rates of its ceilings: without launches, and without the latency
+// of kernels that are too small to reach these rates.
+struct Roofline {
+  std::int64_t moving_ps = 0, computing_ps = 0;  // of all kernels
+  StepTime bound;    // each kernel's larger time, by the ceiling that binds it
+  StepTime growing;  // the same of what twice the work of each kernel would add to its time
+};
+
 }  // namespace brrr

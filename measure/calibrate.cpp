@@ -283,6 +283,15 @@ Calibration Calibrator::run() {
 
 Calibration calibrate(const BenchOptions& options) { return Calibrator(options).run(); }
 
+std::vector<std::string> disturbances(const GpuState& gpu) {
+  std::vector<std::string> lines;
+  if (gpu.processes > 1)
+    lines.push_back(fmt::format("{} processes compute on the card", gpu.processes));
+  if (!gpu.slowed_by.empty())
+    lines.push_back(fmt::format("the card is slowed: {}", fmt::join(gpu.slowed_by, ", ")));
+  return lines;
+}
+
 std::vector<std::string> disturbances(const Calibration& calibration) {
   constexpr double kDrop = 0.10;
   std::vector<std::string> lines;
@@ -298,12 +307,7 @@ std::vector<std::string> disturbances(const Calibration& calibration) {
                                 first * 1e-9, last * 1e-9));
   }
   if (!calibration.gpu) return lines;
-  if (calibration.gpu->processes > 1)
-    lines.push_back(fmt::format("{} processes compute on the card", calibration.gpu->processes));
-  if (!calibration.gpu->slowed_by.empty()) {
-    lines.push_back(
-        fmt::format("the card is slowed: {}", fmt::join(calibration.gpu->slowed_by, ", ")));
-  }
+  for (std::string& line : disturbances(*calibration.gpu)) lines.push_back(std::move(line));
   return lines;
 }
 

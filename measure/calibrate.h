@@ -35,6 +35,8 @@ struct Calibration {
 // Up to a minute where matrix products have not been tuned before, else a few seconds.
 Calibration calibrate(const BenchOptions& options);
 
+// What disturbs measurements on a card in this state, a line each.
+std::vector<std::string> disturbances(const GpuState& gpu);
 // Why the ceilings must not be kept, a line each; empty: they may be.
 std::vector<std::string> disturbances(const Calibration& calibration);
 // What could not be checked, a line each.

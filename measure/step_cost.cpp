@@ -1,6 +1,9 @@
 #include "brrr/measure/step_cost.h"
 
+#include <algorithm>
+#include <map>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include "brrr/dispatch/dispatch.h"
@@ -26,16 +29,19 @@ class Adding : public Observer {
 
   // On CUDA the host runs ahead of the device, or the device waits for it. `memory`: what the step
   // touches.
-  StepTime predicted(std::int64_t memory) const {
+  void predict(std::int64_t memory, StepCost& cost) const {
     const graph::Ceilings ceilings = ceilings_->for_step_over(memory);
+    const graph::Ceilings full = ceilings.with_full_products();
     const std::int64_t overhead = device_.is_cpu() ? ceilings.call_ps : ceilings.node_ps;
-    StepTime step;
-    for (const graph::Work& work : works_) step += graph::time_of(work, ceilings, overhead);
-    const std::int64_t host = kernels * ceilings.call_ps;
-    if (step.ps() < host) step.overhead_ps += host - step.ps();
-    return step;
+    for (const graph::Work& work : works_) {
+      cost.on_device += graph::time_of(work, ceilings, overhead);
+      graph::add_to(cost.roofline, work, ceilings, full);
+    }
+    cost.predicted = cost.on_device;
+    const std::int64_t host = kernels * ceilings.call_ps, device = cost.on_device.ps();
+    if (device < host) cost.predicted.overhead_ps += host - device;
+    cost.calibrated = ceilings_->calibrated();
   }
-  bool calibrated() const { return ceilings_->calibrated(); }
 
   Cost sum;
   std::int64_t kernels = 0;
@@ -45,6 +51,50 @@ class Adding : public Observer {
   std::shared_ptr<const graph::Ceilings> ceilings_;
   std::vector<graph::Work> works_;
   std::mutex mutex_;
+};
+
+// The time between `before` and `after` of calls with a kernel. An op's own calls are not observed.
+class Clocking : public Observer {
+ public:
+  void before(const Call& call) override {
+    if (does_work(call)) start();
+  }
+  void after(const Call& call, std::span<const Tensor>) override {
+    const double now = host_seconds();
+    if (does_work(call)) stop(now);
+  }
+
+  // Without what the clock itself takes.
+  double seconds() const { return std::max(0.0, seconds_ - calls_ * seconds_of_clock()); }
+
+ private:
+  void start() {
+    const std::lock_guard lock(mutex_);
+    double& start = starts_[std::this_thread::get_id()];
+    start = host_seconds();
+  }
+  void stop(double now) {
+    const std::lock_guard lock(mutex_);
+    seconds_ += now - starts_[std::this_thread::get_id()];
+    ++calls_;
+  }
+  static double seconds_of_clock() {
+    constexpr int kPairs = 1000;
+    static const double seconds = [] {
+      Clocking empty;
+      for (int i = 0; i < kPairs; ++i) {
+        empty.start();
+        empty.stop(host_seconds());
+      }
+      return empty.seconds_ / kPairs;
+    }();
+    return seconds;
+  }
+
+  std::mutex mutex_;
+  std::map<std::thread::id, double> starts_;
+  double seconds_ = 0;
+  int calls_ = 0;
 };
 
 }  // namespace
@@ -65,9 +115,34 @@ StepCost cost_of_step(Device device, const std::function<void()>& step) {
   }
   cost.peak_bytes = memory_stats(device).peak;
   cost += adding.sum;
-  cost.predicted = adding.predicted(cost.peak_bytes);
-  cost.calibrated = adding.calibrated();
+  adding.predict(cost.peak_bytes, cost);
   return cost;
+}
+
+StepCost cost_of_replay(Device device, const std::function<void()>& step,
+                        const CompiledEntry& entry) {
+  StepCost cost = cost_of_step(device, step);
+  cost.kernels = device.is_cpu() ? entry.nodes : entry.launches;
+  cost.predicted = cost.on_device = entry.predicted;
+  cost.roofline = entry.roofline;
+  cost.calibrated = entry.calibrated;
+  cost.peak_bytes += static_cast<std::int64_t>(entry.scratch_bytes);
+  return cost;
+}
+
+Timing share_in_kernels(const std::function<void()>& step, long calls, int samples) {
+  const Batch untraced = host_batch(step);
+  std::vector<double> shares;
+  for (int i = 0; i < samples; ++i) {
+    const double whole = untraced(calls);
+    Clocking clocking;
+    {
+      const Observing observing(clocking);
+      for (long n = 0; n < calls; ++n) step();
+    }
+    shares.push_back(clocking.seconds() / whole);
+  }
+  return summarize(std::move(shares));
 }
 
 }  // namespace brrr::measure

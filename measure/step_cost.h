@@ -5,7 +5,8 @@
 #include <functional>
 
 #include <brrr/dispatch/cost.h>
-#include <brrr/graph/step_time.h>
+#include <brrr/graph/compile.h>
+#include <brrr/measure/timing.h>
 #include <brrr/tensor/device.h>
 
 namespace brrr::measure {
@@ -15,11 +16,21 @@ struct StepCost : Cost {
   std::int64_t peak_bytes = 0;  // of all live memory, allocated before the step or in it
   // Of the calls made eagerly, by the ceilings of the device.
   StepTime predicted;
+  StepTime on_device;  // the part of it that a GPU takes when it never waits for the host
+  Roofline roofline;
   bool calibrated = false;
 };
 
 // Runs the step once.
 StepCost cost_of_step(Device device, const std::function<void()>& step);
+
+// The cost of a step whose kernels a compiled entry replays. Runs it once.
+StepCost cost_of_replay(Device device, const std::function<void()>& step,
+                        const CompiledEntry& entry);
+
+// The part of a step's time that its kernels take on the CPU, by the host's clock around each of
+// them. Each sample has `calls` of the step with that clock, and as many without it.
+Timing share_in_kernels(const std::function<void()>& step, long calls, int samples);
 
 // CUDA calls that launch a kernel while `work` runs.
 std::int64_t cuda_launches(const std::function<void()>& work);

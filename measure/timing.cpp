@@ -12,7 +12,6 @@
 #include "brrr/tensor/stream.h"
 
 namespace brrr::measure {
-namespace {
 
 Timing summarize(std::vector<double> seconds) {
   std::sort(seconds.begin(), seconds.end());
@@ -27,6 +26,8 @@ Timing summarize(std::vector<double> seconds) {
           .spread = median > 0 ? (at(0.75) - at(0.25)) / median : 0,
           .samples = static_cast<int>(seconds.size())};
 }
+
+namespace {
 
 // Calls per sample. Calibration also warms up.
 long calls_per_sample(const Batch& batch, const Sampling& sampling) {

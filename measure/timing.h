@@ -38,6 +38,7 @@ struct Sampling {
 using Batch = std::function<double(long n)>;
 
 double host_seconds();  // a monotonic clock
+Timing summarize(std::vector<double> seconds);
 
 // By the host's clock, without waiting for a device.
 template <class Call>

@@ -121,6 +121,42 @@ TEST_CASE("a kernel takes the longer of moving and computing", "[ceilings]") {
   CHECK(step.ps() == 227'000);
 }
 
+TEST_CASE("a roofline has a kernel at full rates, and what twice its work would add",
+          "[ceilings]") {
+  Ceilings c = graph::default_ceilings(cpu);
+  c.moved = Curve::of_rate(1'000'000'000'000);  // a picosecond a byte
+  c.f32_flops = 1'000'000'000'000;              // and a flop
+  // Products up to 1000 flops take 500 ps, larger ones up to a ps a flop.
+  c.products[static_cast<std::size_t>(graph::ProductType::f32)] = {
+      {{1000, 500'000}, {1'000'000, 1'000'000}}};
+  const Ceilings full = c.with_full_products();
+  Roofline small, large, copy;
+  graph::Work work;
+  work.flops = work.product_flops = 100;
+  work.bytes = 10;
+  graph::add_to(small, work, c, full);
+  CHECK(small.moving_ps == 10);
+  CHECK(small.computing_ps == 100);
+  CHECK(small.bound.compute_ps == 100);
+  CHECK(small.growing.compute_ps == 0);  // latency
+  CHECK(small.growing.bandwidth_ps == 10);
+
+  work.flops = work.product_flops = 2'000'000;
+  graph::add_to(large, work, c, full);
+  CHECK(large.growing.compute_ps == 2'000'000);
+  CHECK(large.growing.bandwidth_ps == 0);
+  CHECK(large.bound.ps() == large.growing.ps());
+
+  work.flops = 50;
+  work.product_flops = 0;
+  work.bytes = 400;
+  graph::add_to(copy, work, c, full);
+  CHECK(copy.computing_ps == 50);
+  CHECK(copy.bound.bandwidth_ps == 400);
+  CHECK(copy.growing.bandwidth_ps == 400);
+  CHECK(copy.bound.overhead_ps == 0);
+}
+
 TEST_CASE("the work of a call is its cost, products apart", "[ceilings]") {
   class Last : public Observer {
    public:

@@ -1,4 +1,6 @@
 // Costs of ops and steps, by shapes counted by hand.
+#include <chrono>
+#include <thread>
 #include <vector>
 
 #include "brrr/measure/step_cost.h"
@@ -85,4 +87,19 @@ TEST_CASE("a fused step does the arithmetic of its calls, and moves fewer bytes"
   CHECK(fused.flops == called.flops);
   CHECK(fused.bytes < called.bytes);
   CHECK(fused.kernels < called.kernels);
+}
+
+TEST_CASE("time outside of kernels is not in their share", "[measure]") {
+  const Tensor a = rand({64, 64});
+  const auto waiting = [&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    relu(a);
+  };
+  const measure::Timing share = measure::share_in_kernels(waiting, 1, 5);
+  CHECK(share.samples == 5);
+  CHECK(share.least >= 0);
+  CHECK(share.median < 0.5);
+  // A view has no kernel.
+  CHECK(measure::share_in_kernels([&] { transpose(a, 0, 1); }, 10, 3).median == 0);
+  CHECK(measure::share_in_kernels([&] { matmul(a, a); }, 100, 5).median > 0);
 }

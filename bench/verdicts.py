@@ -1,0 +1,66 @@
+"""Runs `brrr compare --double-batch` on steps of every regime: each mode's verdict beside what twice the batch says,
+predicted beside measured times, and whether the predicted order of modes is right. Run `brrr calibrate` first.
+
+    python3 bench/verdicts.py build/release/bin/brrr [--device cpu|cuda] [--quick] [--out FILE.json]
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+
+MLP = ["--batch {} --width {} --layers {}".format(*sizes) for sizes in
+       [(32, 64, 4), (128, 256, 8), (64, 128, 32), (2048, 1024, 8), (8192, 4096, 4)]]
+CASES = {
+    "cuda": [f"mlp {sizes} {dtype}" for dtype in ("--tf32", "--dtype bf16") for sizes in MLP]
+    + ["mlp --batch 1 --width 8192 --layers 4",  # bytes of weights: twice the batch moves hardly more
+       "mlp --batch 8192 --width 128 --layers 8 --activation gelu",
+       "mlp --batch 16384 --width 512 --layers 2 --residual",
+       "transformer --batch 8 --seq 512 --width 512 --heads 8 --layers 4 --tf32",
+       "transformer --batch 8 --seq 512 --width 512 --heads 8 --layers 4 --dtype bf16"],
+    "cpu": ["mlp --batch 2 --width 8 --layers 8", "mlp --batch 16 --width 32 --layers 4",
+            "mlp --batch 64 --width 128 --layers 8", "mlp --batch 512 --width 512 --layers 3",
+            "mlp --batch 1 --width 1024 --layers 3", "transformer"],
+}
+
+
+def run(program, case, device, quick):
+    command = [program, "compare", *case.split(), "--device", device, "--steps", "5", "--double-batch", "--json",
+               "--time", "0.1" if quick else "1"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if not done.stdout:
+        sys.exit(f"{' '.join(command)}: {done.stderr.strip()}")
+    return json.loads(done.stdout)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("program")
+    parser.add_argument("--device", default="cuda", choices=list(CASES))
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--out")
+    options = parser.parse_args()
+    documents, counts, errors, orders = [], {}, [], []
+    for case in CASES[options.device]:
+        document = run(options.program, case, options.device, options.quick)
+        documents.append({"command": case, **document})
+        orders.append(document["order_right"])
+        print(f"\n{case}\n  {document['verdict'] or 'no verdict'}")
+        for row in document["rows"]:
+            judgement = row["batch_doubling"]["judgement"] if row["regime"] else "no verdict"
+            counts[judgement] = counts.get(judgement, 0) + 1
+            errors.append(abs(row["prediction_error"]))
+            shares = row["shares"] or {}
+            print(f"  {row['mode']:6} {row['step_us']:10.1f} us, predicted {row['prediction_error']:+.0%}  "
+                  + (f"{row['regime']:9} " + " ".join(f"{shares[k]:4.0%}" for k in ("overhead", "bandwidth", "compute"))
+                     + f"  {judgement}: {row['batch_doubling']['text']}" if row["regime"] else "; ".join(row["problems"])))
+    print(f"\nverdicts by twice the batch: {counts}")
+    print(f"predicted order right: {sum(orders)} of {len(orders)}")
+    print(f"prediction error: median {statistics.median(errors):.0%}, worst {max(errors):.0%}")
+    if options.out:
+        with open(options.out, "w") as file:
+            json.dump({"device": options.device, "documents": documents}, file, indent=1)
+
+
+main()

@@ -1,0 +1,74 @@
+// Evidence for the verdict on a step: timings, costs, the state of the card, a timeline.
+#include "brrr/measure/diagnose.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "brrr/tensor/fail.h"
+#include "brrr/tensor/runtime.h"
+
+namespace brrr::measure {
+
+void time_device(Device device, const std::function<void()>& step, int samples,
+                 Evidence& evidence) {
+  if (device.is_cpu()) {
+    constexpr double kSampleSeconds = 2e-3;
+    const double calls = std::clamp(kSampleSeconds / evidence.step.median, 1.0, 1e4);
+    Timing kernels = share_in_kernels(step, std::lround(calls), samples);
+    for (double* const part : {&kernels.median, &kernels.least, &kernels.most})
+      *part *= evidence.step.median;
+    evidence.in_kernels = kernels;
+    return;
+  }
+  const bool replayed = evidence.mode != Mode::eager;
+  const long calls = calls_in_queue(replayed ? 1 : evidence.cost.kernels);
+  evidence.host = time_host(device, step, calls, samples);
+  evidence.queued = time_queued(device, step, calls, samples);
+}
+
+void add_timeline(const Timeline& timeline, Evidence& evidence) {
+  if (timeline.device != evidence.device) {
+    fail("[diagnose] expected a timeline of {}, got one of {}", to_string(evidence.device),
+         to_string(timeline.device));
+  }
+  evidence.missing = timeline.missing;
+  if (timeline.spans.empty() && timeline.missing.empty())
+    evidence.missing.emplace_back("it has no spans of the device");
+  evidence.perturbation = timeline.untraced.median > 0 ? timeline.perturbation() : 0;
+  evidence.occupancy = occupancy_of(timeline);
+}
+
+Evidence gather(Device device, const std::function<void()>& step, const DiagnoseOptions& options) {
+  if (!step) fail("[diagnose] expected a step, got an empty function");
+  require_device(device, "diagnose");
+  constexpr int kSamples = 21;
+  Evidence evidence{.device = device};
+  for (int i = 0; i < 2; ++i) step();
+  const std::int64_t replays = detail::count_of_replays();
+  if (options.entry) {
+    evidence.mode = options.entry->mode;
+    evidence.cost = cost_of_replay(device, step, *options.entry);
+  } else {
+    evidence.cost = cost_of_step(device, step);
+  }
+  const bool replayed = detail::count_of_replays() > replays;
+  if (replayed && !options.entry) {
+    evidence.further_problems.emplace_back(
+        "the step replays a compiled one: its entry (DiagnoseOptions::entry) is missing");
+  } else if (options.entry && !replayed) {
+    evidence.further_problems.emplace_back("the step did not replay the entry that was given");
+  }
+  evidence.step = time(synchronized_batch(device, step), options.sampling);
+  time_device(device, step, kSamples, evidence);
+  if (device.is_cuda()) evidence.gpu = gpu_state(device);
+  if (options.timeline) add_timeline(*options.timeline, evidence);
+  evidence.alternatives = options.alternatives;
+  return evidence;
+}
+
+Diagnosis diagnose(Device device, const std::function<void()>& step,
+                   const DiagnoseOptions& options) {
+  return judge(gather(device, step, options));
+}
+
+}  // namespace brrr::measure

@@ -1,0 +1,141 @@
+// Which regime a step is in (overhead, bandwidth, compute), with what shares, and what would help.
+//
+//   auto step = compile([&] { … }, {.mode = Mode::graph});
+//   const measure::Diagnosis found = measure::diagnose(cuda(), step);
+//   std::puts(to_string(found).c_str());  // "overhead-bound: 71 % overhead, 20 % bandwidth, …"
+//   std::puts(found.advice.c_str());
+//
+// `gather` measures, `judge` decides by what was measured. On evidence that is incomplete or
+// disturbed there is no verdict: the diagnosis then has the reasons.
+#pragma once
+
+#include <array>
+#include <concepts>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <brrr/graph/compile.h>
+#include <brrr/measure/calibrate.h>
+#include <brrr/measure/idle.h>
+#include <brrr/measure/step_cost.h>
+#include <brrr/measure/timing.h>
+
+namespace brrr::measure {
+
+enum class Regime : std::uint8_t { overhead, bandwidth, compute };
+inline constexpr std::array<const char*, 3> kRegimes = {"overhead", "bandwidth", "compute"};
+inline const char* name_of(Regime regime) { return kRegimes[static_cast<std::size_t>(regime)]; }
+
+// Of a step's time.
+struct Shares {
+  // The device waits for the host; on the CPU, time outside of kernels.
+  double idle = 0;
+  double launches = 0;   // latency of launches
+  double transfers = 0;  // copies and fills run, and no kernel
+  double small = 0;      // latency of kernels too small to reach the ceilings
+  double bandwidth = 0, compute = 0;
+
+  double overhead() const { return idle + launches + transfers + small; }
+  double of(Regime regime) const;
+  double sum() const { return overhead() + bandwidth + compute; }
+  Regime largest() const;
+};
+
+// Another way to run the step: "graph", "fused mincut".
+struct Alternative {
+  std::string name;
+  StepTime predicted;
+};
+
+// What was measured and predicted of a step.
+struct Evidence {
+  Device device;
+  Mode mode = Mode::eager;
+  Timing step = {};  // by the host's clock, from the call until the device has finished
+  // On CUDA: until the call of a step returns; of a step that is queued before it starts.
+  std::optional<Timing> host = {}, queued = {};
+  std::optional<Timing> in_kernels = {};  // on the CPU
+  StepCost cost = {};
+  std::optional<GpuState> gpu = {};
+  // Of a timeline, with what its records lack and what recording cost.
+  std::optional<Occupancy> occupancy = {};
+  std::vector<std::string> missing = {};
+  double perturbation = 0;
+  std::vector<std::string> further_problems = {};
+  std::vector<Alternative> alternatives = {};
+  // Modes that were measured and are no faster: not advised.
+  std::vector<Mode> ruled_out = {};
+};
+
+// Work a second, and the time that the ceilings allow for it as a share of the step's.
+struct Achieved {
+  double rate = 0, share = 0;
+};
+
+struct Diagnosis {
+  std::optional<Regime> regime;  // none: `problems` says why
+  std::optional<Shares> shares;  // with the regime; they add up to 1
+  std::vector<std::string> problems;
+  std::string advice;  // what to do and by how much it helps, in a sentence; with the regime
+
+  double step = 0;  // seconds
+  // Seconds in which the device runs the step; on the CPU those of its kernels.
+  std::optional<double> device_time;
+  std::optional<double> busy() const {
+    return device_time ? std::optional(*device_time / step) : std::nullopt;
+  }
+  Achieved flops, bytes;
+  // How much of the device's time the kernels would take at the full rates of the ceilings.
+  std::optional<double> efficiency;
+  // Of a timeline: idle time by IdleCause, and the host's spans that the device waits for, both as
+  // shares of the recorded steps.
+  std::optional<std::array<double, 4>> idle_by_cause;
+  std::vector<std::pair<std::string, double>> waits;
+};
+
+struct DiagnoseOptions {
+  // A step that replays a compiled one needs its entry: there is no verdict without it.
+  std::optional<CompiledEntry> entry = {};
+  const Timeline* timeline = nullptr;
+  std::vector<Alternative> alternatives = {};
+  Sampling sampling = {};
+};
+
+// Runs the step some hundred times.
+Evidence gather(Device device, const std::function<void()>& step,
+                const DiagnoseOptions& options = {});
+Diagnosis judge(const Evidence& evidence);
+Diagnosis diagnose(Device device, const std::function<void()>& step,
+                   const DiagnoseOptions& options = {});
+
+// Of a compiled step without arguments.
+template <class F>
+requires std::invocable<F&> Diagnosis diagnose(Device device, Compiled<F>& step,
+                                               DiagnoseOptions options = {}) {
+  for (int i = 0; i < 2; ++i) step();  // the second one is captured
+  const CompileReport report = step.report();
+  if (!report.entries.empty()) options.entry = report.entries.front();
+  const std::function<void()> call = [&step] { step(); };
+  return diagnose(device, call, options);
+}
+
+// Further timings, when the step's is there: on CUDA those of the host and of queued steps, on the
+// CPU that of kernels.
+void time_device(Device device, const std::function<void()>& step, int samples, Evidence& evidence);
+void add_timeline(const Timeline& timeline, Evidence& evidence);
+
+// "overhead-bound: 71 % overhead, 20 % bandwidth, 9 % compute", or why there is no verdict.
+std::string to_string(const Diagnosis& diagnosis);
+
+// --- Parts of judge ---
+
+// Why there is no verdict; empty: there is one.
+std::vector<std::string> problems_of(const Evidence& evidence);
+// Also of evidence with problems, if the device was timed.
+Shares shares_of(const Evidence& evidence);
+std::string advice_on(const Evidence& evidence, const Shares& shares);
+
+}  // namespace brrr::measure

@@ -1,0 +1,62 @@
+// Scores of predictions, and the verdict on several modes.
+#include "brrr/measure/modes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "brrr/measure/bench.h"
+#include "brrr/tensor/fail.h"
+
+namespace brrr::measure {
+namespace {
+
+// Times that differ by less are the same.
+constexpr double kSame = 0.05;
+
+double seconds(const StepTime& time) { return static_cast<double>(time.ps()) * 1e-12; }
+std::string us(double seconds) { return number_text(seconds * 1e6); }
+
+std::string regime_text(const Diagnosis& d) {
+  if (!d.regime) return "without a verdict";
+  return fmt::format("{}-bound ({:.0f} %)", name_of(*d.regime), 100 * d.shares->of(*d.regime));
+}
+
+}  // namespace
+
+double ComparedMode::error() const { return seconds(predicted) / measured.median - 1; }
+
+bool is_faster(const Timing& step, const Timing& other) {
+  return (1 + kSame) * step.median < other.median;
+}
+
+bool order_is_right(std::span<const ComparedMode> modes) {
+  for (const ComparedMode& fast : modes) {
+    for (const ComparedMode& slow : modes) {
+      const double apart = std::max({kSame, fast.measured.spread, slow.measured.spread});
+      if (slow.measured.median <= (1 + apart) * fast.measured.median) continue;
+      if (slow.predicted.ps() < fast.predicted.ps()) return false;
+    }
+  }
+  return true;
+}
+
+std::string verdict_on(std::span<const ComparedMode> modes) {
+  if (modes.empty()) fail("[verdict_on] expected at least one mode, got none");
+  const ComparedMode& first = modes.front();
+  if (!first.diagnosis.regime) return "";
+  const ComparedMode& fastest = *std::ranges::min_element(
+      modes, {}, [](const ComparedMode& mode) { return mode.measured.median; });
+  const std::string start = fmt::format("{} is {}", first.name, regime_text(first.diagnosis));
+  if (!is_faster(fastest.measured, first.measured)) {
+    const char* const others = modes.size() > 1 ? ", and no other mode is faster by 5 %" : "";
+    return fmt::format("{}{}; {}", start, others, first.diagnosis.advice);
+  }
+  const std::string& advice = fastest.diagnosis.advice;
+  return fmt::format("{}; {}, predicted to take {} us in place of {}, takes {} and is {}{}", start,
+                     fastest.name, us(seconds(fastest.predicted)), us(first.measured.median),
+                     us(fastest.measured.median), regime_text(fastest.diagnosis),
+                     advice.empty() ? "" : "; " + advice);
+}
+
+}  // namespace brrr::measure

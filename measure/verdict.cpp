@@ -1,0 +1,270 @@
+// The verdict on a step: from evidence to shares, a regime and advice.
+//
+// On CUDA the step's time less that of a queued step is time in which the device waits for the
+// host. The device's time goes to launches, bandwidth and compute in the proportions predicted for
+// it. There a kernel's part of bandwidth or compute is what twice its work would add to its time;
+// the rest is latency of a kernel that is too small to reach the ceilings. On the CPU, overhead is
+// the time outside of kernels, and the part of calls within them.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "brrr/measure/bench.h"
+#include "brrr/measure/diagnose.h"
+#include "brrr/tensor/fail.h"
+
+namespace brrr::measure {
+namespace {
+
+constexpr double kPicosecond = 1e-12;
+// Timings of the same step by two methods differ by more only when the machine was disturbed.
+constexpr double kMethods = 1.2;
+// A timeline that slows the step by more does not show how the step runs untraced.
+constexpr double kMostPerturbation = 0.25;
+// Predictions that differ by less are taken as the same.
+constexpr double kWorthwhile = 0.95;
+
+double seconds_of(std::int64_t ps) { return static_cast<double>(ps) * kPicosecond; }
+double percent(double share) { return 100 * share; }
+std::string us(double seconds) { return number_text(seconds * 1e6); }
+
+const std::optional<Timing>& device_timing(const Evidence& e) {
+  return e.device.is_cpu() ? e.in_kernels : e.queued;
+}
+
+bool timeline_is_usable(const Evidence& e) {
+  return e.occupancy && e.missing.empty() && e.perturbation <= kMostPerturbation;
+}
+
+// Of the time in which the device is not waiting for the host, what copies and fills take.
+double transfer_part(const Evidence& e) {
+  if (!timeline_is_usable(e)) return 0;
+  const std::int64_t active = e.occupancy->wall_ns - e.occupancy->idle(IdleCause::host);
+  if (active <= 0) return 0;
+  return static_cast<double>(e.occupancy->transfer_ns) / static_cast<double>(active);
+}
+
+// Divides `time` (a share of the step) among the ceilings and the latency of kernels. `predicted`:
+// the time of the kernels without launches, in seconds.
+void divide(double time, double predicted, const StepTime& growing, Shares& shares) {
+  const double bandwidth = seconds_of(growing.bandwidth_ps),
+               compute = seconds_of(growing.compute_ps);
+  // `growing` is a part of `predicted`, but for rounding.
+  const double whole = std::max(predicted, bandwidth + compute);
+  if (whole > 0) {
+    shares.bandwidth = time * bandwidth / whole;
+    shares.compute = time * compute / whole;
+  }
+  shares.small = std::max(0.0, time - shares.bandwidth - shares.compute);
+}
+
+Shares shares_on_cpu(const Evidence& e) {
+  const double step = e.step.median, in_kernels = std::min(e.in_kernels->median, step);
+  const double calls = seconds_of(e.cost.on_device.overhead_ps);
+  const double at_ceilings = seconds_of(e.cost.roofline.bound.ps());
+  const double outside = step - in_kernels;
+  // Calls take part of their time within kernels, by the clock around these.
+  const double overhead =
+      std::max(outside, std::min(calls, step - std::min(at_ceilings, in_kernels)));
+  Shares shares{.idle = outside / step, .launches = (overhead - outside) / step};
+  divide(1 - overhead / step, seconds_of(e.cost.on_device.ps()) - calls, e.cost.roofline.growing,
+         shares);
+  return shares;
+}
+
+Shares shares_on_cuda(const Evidence& e) {
+  const double step = e.step.median, busy = std::min(e.queued->median, step) / step;
+  Shares shares{.idle = 1 - busy, .transfers = busy * transfer_part(e)};
+  const double on_device = busy - shares.transfers;
+  const double predicted = seconds_of(e.cost.on_device.ps()),
+               launches = seconds_of(e.cost.on_device.overhead_ps);
+  shares.launches = on_device * launches / predicted;
+  divide(on_device - shares.launches, predicted - launches, e.cost.roofline.growing, shares);
+  return shares;
+}
+
+Achieved achieved(double work, std::int64_t at_ceilings_ps, double step) {
+  return {work / step, seconds_of(at_ceilings_ps) / step};
+}
+
+// What takes the most of the step, as a clause: "the device waits for the host 71 % of the step".
+std::string largest_part(const Evidence& e, const Shares& s) {
+  const bool on_cpu = e.device.is_cpu();
+  const std::pair<double, const char*> parts[] = {
+      {s.idle, on_cpu ? "time outside of kernels is {:.0f} % of the step"
+                      : "the device waits for the host {:.0f} % of the step"},
+      {s.launches, on_cpu ? "calls of kernels take {:.0f} % of the step"
+                          : "launches take {:.0f} % of the step"},
+      {s.transfers, "copies and fills take {:.0f} % of the step"},
+      {s.small, "kernels too small to reach the ceilings take {:.0f} % of the step"},
+      {s.bandwidth, "moving bytes takes {:.0f} % of the step"},
+      {s.compute, "arithmetic takes {:.0f} % of the step"}};
+  const auto& [share, text] = *std::ranges::max_element(parts);
+  return fmt::format(fmt::runtime(text), percent(share));
+}
+
+// Modes are in the order of what they save.
+bool may_help(const Evidence& e, Mode mode) {
+  return e.mode < mode && std::ranges::find(e.ruled_out, mode) == e.ruled_out.end();
+}
+
+std::string advice_on_overhead(const Evidence& e, const Shares& s) {
+  const std::string why = largest_part(e, s);
+  if (s.transfers > std::max({s.idle, s.launches, s.small})) {
+    return fmt::format("keep data on the device: {}, so at most {:.1f} times as fast without them",
+                       why, 1 / (1 - s.transfers));
+  }
+  // A replay ends waiting for the host, not the latency of launches; on the CPU both.
+  const double calls = s.idle + s.launches, host = e.device.is_cpu() ? calls : s.idle;
+  const auto text = [&](const char* what, double saved) {
+    return fmt::format("{}: {}, so at most {:.1f} times as fast", what, why,
+                       1 / std::max(1 - saved, 0.01));
+  };
+  if (may_help(e, Mode::graph) && host > std::max(s.small, calls - host))
+    return text("replay the step (Mode::graph)", host);
+  if (may_help(e, Mode::fused) && calls > s.small)
+    return text("fuse the step (Mode::fused)", calls);
+  return fmt::format(
+      "raise the batch: {}, and overhead of {:.0f} % hardly grows with it, so twice the work is "
+      "expected to take {:.2f} times as long",
+      why, percent(s.overhead()), 1 + s.bandwidth + s.compute);
+}
+
+std::string advice_on_bandwidth(const Evidence& e, const Shares& s) {
+  const double moved = seconds_of(e.cost.roofline.moving_ps) / e.step.median;
+  if (may_help(e, Mode::fused)) {
+    return fmt::format(
+        "fuse the step (Mode::fused): {}, at {:.0f} % of the bandwidth's ceiling; half the bytes "
+        "would save up to {:.0f} %",
+        largest_part(e, s), percent(moved), percent(s.bandwidth / 2));
+  }
+  return fmt::format(
+      "move fewer bytes (bf16, rematerialization): {}, at {:.0f} % of the bandwidth's ceiling; "
+      "half "
+      "of them would save up to {:.0f} %",
+      largest_part(e, s), percent(moved), percent(s.bandwidth / 2));
+}
+
+std::string advice_on_compute(const Evidence& e, const Shares& s) {
+  const double reached = seconds_of(e.cost.roofline.computing_ps) / e.step.median;
+  return fmt::format(
+      "{}: {}, and the step reaches {:.0f} % of the ceiling for its types; all else "
+      "could save at most {:.0f} %",
+      e.device.is_cpu() ? "do fewer FLOPs, or use more cores or a GPU"
+                        : "use tensor cores (TF32, bf16) if it does not yet, or do fewer FLOPs",
+      largest_part(e, s), percent(reached), percent(1 - s.compute));
+}
+
+}  // namespace
+
+double Shares::of(Regime regime) const {
+  return regime == Regime::overhead    ? overhead()
+         : regime == Regime::bandwidth ? bandwidth
+                                       : compute;
+}
+
+Regime Shares::largest() const {
+  const Regime all[] = {Regime::overhead, Regime::bandwidth, Regime::compute};
+  return *std::ranges::max_element(all, {}, [this](Regime regime) { return of(regime); });
+}
+
+std::vector<std::string> problems_of(const Evidence& e) {
+  std::vector<std::string> problems = e.further_problems;
+  const auto check = [&](const Timing& timing, const char* what) {
+    if (timing.disturbed()) {
+      problems.push_back(
+          fmt::format("disturbed: samples of {} spread by {:.0f} %", what, percent(timing.spread)));
+    }
+  };
+  check(e.step, "the step");
+  const std::optional<Timing>& device = device_timing(e);
+  const char* const name = e.device.is_cpu() ? "time in kernels" : "queued steps";
+  if (device) {
+    check(*device, name);
+    if (device->median > kMethods * e.step.median) {
+      problems.push_back(fmt::format("disturbed: {} took {} us, the whole step {}", name,
+                                     us(device->median), us(e.step.median)));
+    }
+  } else {
+    problems.emplace_back(e.device.is_cpu()
+                              ? "incomplete: the kernels were not timed"
+                              : "incomplete: the device was not timed, since its stream cannot "
+                                "queue a whole step");
+  }
+  if (e.cost.on_device.ps() == 0) problems.emplace_back("incomplete: the step runs no kernel");
+  if (!e.cost.calibrated)
+    problems.emplace_back("default ceilings: brrr calibrate measures this machine's");
+  for (const std::string& what : e.missing)
+    problems.push_back(fmt::format("the timeline is incomplete: {}", what));
+  if (e.gpu) {
+    for (const std::string& line : disturbances(*e.gpu)) problems.push_back("disturbed: " + line);
+  }
+  return problems;
+}
+
+Shares shares_of(const Evidence& e) {
+  if (!device_timing(e) || e.cost.on_device.ps() == 0)
+    fail("[shares_of] expected kernels and their measured time, got none");
+  return e.device.is_cpu() ? shares_on_cpu(e) : shares_on_cuda(e);
+}
+
+std::string advice_on(const Evidence& e, const Shares& shares) {
+  const auto time = [](const Alternative& a) { return a.predicted.ps(); };
+  const auto best = std::ranges::min_element(e.alternatives, {}, time);
+  // Errors that predictions have in common cancel in their ratio.
+  if (best != e.alternatives.end()) {
+    const double ratio = static_cast<double>(time(*best)) /
+                         static_cast<double>(std::max<std::int64_t>(e.cost.predicted.ps(), 1));
+    const double predicted = seconds_of(time(*best));
+    if (ratio < kWorthwhile && predicted < kWorthwhile * e.step.median) {
+      return fmt::format("{} is predicted to take {} us in place of {}: {}", best->name,
+                         us(predicted), us(e.step.median), largest_part(e, shares));
+    }
+  }
+  switch (shares.largest()) {
+    case Regime::overhead: return advice_on_overhead(e, shares);
+    case Regime::bandwidth: return advice_on_bandwidth(e, shares);
+    case Regime::compute: return advice_on_compute(e, shares);
+  }
+  return "";
+}
+
+Diagnosis judge(const Evidence& e) {
+  if (!(e.step.median > 0)) fail("[judge] expected a step's time, got {} s", e.step.median);
+  Diagnosis result;
+  result.step = e.step.median;
+  if (const std::optional<Timing>& device = device_timing(e))
+    result.device_time = std::min(device->median, e.step.median);
+  result.flops =
+      achieved(static_cast<double>(e.cost.flops), e.cost.roofline.computing_ps, result.step);
+  result.bytes =
+      achieved(static_cast<double>(e.cost.bytes), e.cost.roofline.moving_ps, result.step);
+  if (result.device_time && *result.device_time > 0)
+    result.efficiency = seconds_of(e.cost.roofline.bound.ps()) / *result.device_time;
+  if (timeline_is_usable(e)) {
+    std::array<double, 4>& idle = result.idle_by_cause.emplace();
+    std::ranges::transform(e.occupancy->idle_ns, idle.begin(),
+                           [&](std::int64_t ns) { return e.occupancy->share(ns); });
+    for (const auto& [name, ns] : e.occupancy->waits)
+      result.waits.emplace_back(name, e.occupancy->share(ns));
+  }
+  result.problems = problems_of(e);
+  if (!result.problems.empty()) return result;
+  result.shares = shares_of(e);
+  result.regime = result.shares->largest();
+  result.advice = advice_on(e, *result.shares);
+  return result;
+}
+
+std::string to_string(const Diagnosis& diagnosis) {
+  if (!diagnosis.regime) return fmt::format("no verdict: {}", fmt::join(diagnosis.problems, "; "));
+  const Shares& s = *diagnosis.shares;
+  return fmt::format("{}-bound: {:.0f} % overhead, {:.0f} % bandwidth, {:.0f} % compute",
+                     name_of(*diagnosis.regime), percent(s.overhead()), percent(s.bandwidth),
+                     percent(s.compute));
+}
+
+}  // namespace brrr::measure

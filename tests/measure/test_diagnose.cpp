@@ -1,0 +1,468 @@
+// The verdict on prepared evidence, and on steps of this machine.
+#include "brrr/measure/diagnose.h"
+
+#include "brrr/measure/modes.h"
+#include "tests/harness/catch.h"
+#include <brrr/brrr.h>
+
+using namespace brrr;
+using measure::Diagnosis;
+using measure::Evidence;
+using measure::Regime;
+using measure::Shares;
+
+namespace {
+
+// In picoseconds, of microseconds.
+std::int64_t ps(double us) { return static_cast<std::int64_t>(us * 1e6); }
+StepTime time_of(double overhead, double bandwidth, double compute) {
+  return {ps(overhead), ps(bandwidth), ps(compute)};
+}
+measure::Timing timing(double us, double spread = 0.02) {
+  return {.median = us * 1e-6,
+          .least = us * 0.98e-6,
+          .most = us * 1.05e-6,
+          .spread = spread,
+          .samples = 21};
+}
+
+// A step on CUDA that takes `step` us, `queued` of them on the device. `device`: the device's time
+// as predicted; `growing`: its part that grows with the work.
+Evidence cuda_step(Mode mode, double step, double queued, const StepTime& device,
+                   const StepTime& growing) {
+  Evidence e{.device = cuda(0), .mode = mode, .step = timing(step), .queued = timing(queued)};
+  e.host = timing(step * 0.9);
+  e.cost.flops = 1'000'000;
+  e.cost.bytes = 1'000'000;
+  e.cost.kernels = 30;
+  e.cost.predicted = e.cost.on_device = device;
+  e.cost.roofline.growing = growing;
+  e.cost.roofline.bound = growing;
+  e.cost.roofline.moving_ps = growing.bandwidth_ps;
+  e.cost.roofline.computing_ps = growing.compute_ps;
+  e.cost.calibrated = true;
+  e.gpu = measure::GpuState{.problem = {}, .processes = 1};
+  return e;
+}
+
+Evidence cpu_step(double step, double in_kernels, const StepTime& predicted,
+                  const StepTime& growing) {
+  Evidence e = cuda_step(Mode::eager, step, 0, predicted, growing);
+  e.device = cpu;
+  e.host.reset();
+  e.queued.reset();
+  e.gpu.reset();
+  e.in_kernels = timing(in_kernels);
+  return e;
+}
+
+// Sums are 1, and no part is negative.
+Diagnosis checked(const Evidence& e) {
+  Diagnosis d = measure::judge(e);
+  REQUIRE(d.shares.has_value() == d.regime.has_value());
+  CHECK(d.regime.has_value() == d.problems.empty());
+  CHECK(d.advice.empty() == !d.regime);
+  if (!d.shares) return d;
+  CHECK(d.shares->sum() == Approx(1));
+  for (const double part : {d.shares->idle, d.shares->launches, d.shares->transfers,
+                            d.shares->small, d.shares->bandwidth, d.shares->compute})
+    CHECK(part >= 0);
+  return d;
+}
+
+// The only problem; a count where there are several.
+std::string only_problem(const Evidence& e) {
+  const Diagnosis d = checked(e);
+  CHECK_FALSE(d.regime);
+  return d.problems.size() == 1 ? d.problems[0] : std::to_string(d.problems.size()) + " problems";
+}
+
+// The device's time of a medium step on an H200, bound by compute.
+const StepTime kMedium = time_of(35, 157, 475), kMediumGrowing = time_of(0, 157, 400);
+
+}  // namespace
+
+TEST_CASE("verdict: a tiny eager step is bound by the host", "[diagnose]") {
+  Evidence e = cuda_step(Mode::eager, 92.8, 27, time_of(20, 0.2, 8.4), time_of(0, 0.2, 0.3));
+  const Diagnosis d = checked(e);
+  CHECK(d.regime == Regime::overhead);
+  CHECK(d.shares->idle == Approx(1 - 27 / 92.8));
+  CHECK(d.shares->overhead() > 0.95);
+  CHECK(*d.busy() == Approx(27 / 92.8));
+  CHECK(measure::to_string(d) == "overhead-bound: 99 % overhead, 0 % bandwidth, 0 % compute");
+  CHECK(d.advice ==
+        "replay the step (Mode::graph): the device waits for the host 71 % of the step, so at most "
+        "3.4 times as fast");
+  // With a prediction of graph mode, the advice has its number.
+  e.cost.predicted = time_of(84, 0.2, 8.4);
+  e.alternatives = {{"fused full", time_of(20, 3, 4)}, {"graph", time_of(15, 3, 8)}};
+  CHECK(checked(e).advice ==
+        "graph is predicted to take 26.0 us in place of 92.8: the device waits for the host 71 % "
+        "of the step");
+}
+
+TEST_CASE("verdict: a tiny replay is bound by launches and small kernels", "[diagnose]") {
+  Evidence e = cuda_step(Mode::graph, 22.9, 21.8, time_of(14.7, 0.2, 6.1), time_of(0, 0.2, 0.3));
+  const Diagnosis d = checked(e);
+  CHECK(d.regime == Regime::overhead);
+  CHECK(d.shares->idle == Approx(1 - 21.8 / 22.9));
+  CHECK(d.shares->launches > d.shares->small);
+  CHECK(d.advice.starts_with("fuse the step (Mode::fused): launches take 67 % of the step"));
+  e.mode = Mode::fused;
+  CHECK(checked(e).advice.starts_with("raise the batch: launches take 67 % of the step"));
+}
+
+TEST_CASE("verdict: products too small to fill the device are overhead, not compute",
+          "[diagnose]") {
+  // As predicted, most of the time is in products; twice their work would take hardly longer.
+  const Diagnosis d =
+      checked(cuda_step(Mode::fused, 65, 63, time_of(18, 1.9, 36.2), time_of(0, 1.9, 5)));
+  CHECK(d.regime == Regime::overhead);
+  CHECK(d.shares->small > d.shares->launches);
+  CHECK(d.advice.starts_with("raise the batch: kernels too small to reach the ceilings take 54 %"));
+}
+
+TEST_CASE("verdict: a big product is bound by compute", "[diagnose]") {
+  const Diagnosis d = checked(
+      cuda_step(Mode::eager, 10650, 10600, time_of(20, 1497, 9150), time_of(0, 1497, 9100)));
+  CHECK(d.regime == Regime::compute);
+  CHECK(d.shares->compute == Approx(0.85).epsilon(0.02));
+  CHECK(d.flops.share == Approx(9100 / 10650.0));
+  CHECK(d.flops.rate == Approx(1e6 / 10650e-6));
+  CHECK(*d.efficiency == Approx(10597 / 10600.0));
+  CHECK(
+      d.advice.starts_with("use tensor cores (TF32, bf16) if it does not yet, or do fewer FLOPs: "
+                           "arithmetic takes 85 % of the step"));
+}
+
+TEST_CASE("verdict: a pointwise chain is bound by bandwidth", "[diagnose]") {
+  Evidence e = cuda_step(Mode::eager, 2000, 1990, time_of(3, 1900, 0), time_of(0, 1890, 0));
+  const Diagnosis d = checked(e);
+  CHECK(d.regime == Regime::bandwidth);
+  CHECK(d.bytes.share == Approx(1890 / 2000.0));
+  CHECK(
+      d.advice.starts_with("fuse the step (Mode::fused): moving bytes takes 99 % of the step, at "
+                           "94 % of the bandwidth's ceiling"));
+  e.alternatives = {{"graph", time_of(3, 1895, 0)}, {"fused", time_of(1, 620, 40)}};
+  CHECK(checked(e).advice ==
+        "fused is predicted to take 661 us in place of 2000: moving bytes takes 99 % of the step");
+  e.mode = Mode::fused;
+  e.alternatives.clear();
+  CHECK(checked(e).advice.starts_with("move fewer bytes (bf16, rematerialization)"));
+}
+
+TEST_CASE("verdict: a mixed step has the regime of its largest share", "[diagnose]") {
+  const Diagnosis d = checked(cuda_step(Mode::graph, 692, 680, kMedium, kMediumGrowing));
+  CHECK(d.regime == Regime::compute);
+  CHECK(d.shares->compute == Approx(680.0 / 692 * 400 / 667));
+  CHECK(d.shares->bandwidth == Approx(680.0 / 692 * 157 / 667));
+  const Diagnosis third =
+      checked(cuda_step(Mode::fused, 3000, 3000, time_of(90, 1310, 1300), time_of(0, 1310, 900)));
+  CHECK(third.regime == Regime::bandwidth);
+}
+
+TEST_CASE("verdict: kernels slower than predicted keep their proportions", "[diagnose]") {
+  const Diagnosis slow = checked(cuda_step(Mode::graph, 2100, 2040, kMedium, kMediumGrowing));
+  const Diagnosis fast = checked(cuda_step(Mode::graph, 692, 680, kMedium, kMediumGrowing));
+  CHECK(slow.regime == Regime::compute);
+  CHECK(slow.shares->compute == Approx(fast.shares->compute).epsilon(0.02));
+  CHECK(*slow.efficiency == Approx(557 / 2040.0));
+}
+
+TEST_CASE("verdict: a device that copies from the host runs no kernel", "[diagnose]") {
+  Evidence e = cuda_step(Mode::graph, 1000, 980, kMedium, kMediumGrowing);
+  CHECK(checked(e).regime == Regime::compute);
+  e.occupancy =
+      measure::Occupancy{.wall_ns = 1'000'000, .busy_ns = 970'000, .transfer_ns = 600'000};
+  e.occupancy->idle_ns[0] = 20'000;
+  e.occupancy->waits = {{"add", 15'000}, {"", 5'000}};
+  const Diagnosis d = checked(e);
+  CHECK(d.regime == Regime::overhead);
+  CHECK(d.shares->transfers == Approx(0.98 * 600 / 980));
+  CHECK(d.advice ==
+        "keep data on the device: copies and fills take 60 % of the step, so at most 2.5 times as "
+        "fast without them");
+  REQUIRE(d.waits.size() == 2);
+  CHECK(d.waits[0] == std::pair<std::string, double>("add", 0.015));
+  REQUIRE(d.idle_by_cause);
+  CHECK((*d.idle_by_cause)[0] == 0.02);
+  // Recording slowed the step: its timeline says nothing of the step itself.
+  e.perturbation = 0.4;
+  CHECK(checked(e).regime == Regime::compute);
+  CHECK(checked(e).waits.empty());
+  CHECK_FALSE(checked(e).idle_by_cause);
+}
+
+TEST_CASE("no verdict on incomplete evidence", "[diagnose]") {
+  const Evidence good = cuda_step(Mode::graph, 692, 680, kMedium, kMediumGrowing);
+  REQUIRE(checked(good).regime);
+  Evidence e = good;
+  e.missing = {"CUPTI dropped 12 records"};
+  CHECK(only_problem(e) == "the timeline is incomplete: CUPTI dropped 12 records");
+  e = good;
+  e.queued.reset();
+  CHECK(only_problem(e) ==
+        "incomplete: the device was not timed, since its stream cannot queue a whole step");
+  CHECK_FALSE(checked(e).busy());
+  e = good;
+  e.cost.on_device = {};
+  CHECK(only_problem(e) == "incomplete: the step runs no kernel");
+  e = good;
+  e.further_problems = {"the step replays a compiled one"};
+  CHECK(only_problem(e) == "the step replays a compiled one");
+  CHECK(measure::to_string(checked(e)) == "no verdict: the step replays a compiled one");
+}
+
+TEST_CASE("no verdict on disturbed timings or a disturbed card", "[diagnose]") {
+  const Evidence good = cuda_step(Mode::graph, 692, 680, kMedium, kMediumGrowing);
+  Evidence e = good;
+  e.step.spread = 0.14;
+  CHECK(only_problem(e) == "disturbed: samples of the step spread by 14 %");
+  e = good;
+  e.queued->spread = 0.3;
+  CHECK(only_problem(e) == "disturbed: samples of queued steps spread by 30 %");
+  e = good;
+  e.queued = timing(900);
+  CHECK(only_problem(e) == "disturbed: queued steps took 900 us, the whole step 692");
+  e = good;
+  e.gpu->processes = 2;
+  e.gpu->slowed_by = {"power brake"};
+  CHECK(only_problem(e) == "2 problems");
+  CHECK(checked(e).problems[1] == "disturbed: the card is slowed: power brake");
+  e = good;
+  e.queued = timing(720);  // within the noise: busy all the time
+  CHECK(*checked(e).busy() == 1);
+  CHECK(checked(e).regime == Regime::compute);
+}
+
+TEST_CASE("no verdict by default ceilings", "[diagnose]") {
+  Evidence e = cuda_step(Mode::graph, 692, 680, kMedium, kMediumGrowing);
+  e.cost.calibrated = false;
+  CHECK(only_problem(e) == "default ceilings: brrr calibrate measures this machine's");
+}
+
+TEST_CASE("verdict on the CPU: time outside of kernels is overhead", "[diagnose]") {
+  const Diagnosis calls = checked(cpu_step(7.9, 3.4, time_of(5, 0.1, 0.6), time_of(0, 0.1, 0.5)));
+  CHECK(calls.regime == Regime::overhead);
+  CHECK(calls.shares->idle == Approx(1 - 3.4 / 7.9));
+  CHECK(calls.shares->launches == Approx(0.5 / 7.9));  // of 5 us, 4.5 are outside of kernels
+  CHECK(calls.advice.starts_with("replay the step (Mode::graph): time outside of kernels is 57 %"));
+
+  const Diagnosis products = checked(cpu_step(390, 380, time_of(10, 8, 250), time_of(0, 8, 240)));
+  CHECK(products.regime == Regime::compute);
+  CHECK(products.advice.starts_with("do fewer FLOPs, or use more cores or a GPU"));
+
+  const Diagnosis chain = checked(cpu_step(5000, 4990, time_of(2, 5100, 0), time_of(0, 5100, 0)));
+  CHECK(chain.regime == Regime::bandwidth);
+  // Kernels that run faster than the ceilings leave no time within them to calls.
+  CHECK(chain.shares->launches == 0);
+
+  Evidence e = cpu_step(390, 380, time_of(10, 8, 250), time_of(0, 8, 240));
+  e.in_kernels = timing(500);
+  CHECK(only_problem(e) == "disturbed: time in kernels took 500 us, the whole step 390");
+  e.in_kernels.reset();
+  CHECK(only_problem(e) == "incomplete: the kernels were not timed");
+}
+
+TEST_CASE("advice names a mode only where its prediction is shorter by itself", "[diagnose]") {
+  // Both predictions are too short by half: the other mode gains nothing.
+  Evidence e = cuda_step(Mode::eager, 1380, 1370, kMedium, kMediumGrowing);
+  e.alternatives = {{"graph", time_of(34, 156, 474)}};
+  CHECK(checked(e).advice.starts_with("use tensor cores"));
+  // Predicted to be longer than what was measured: no gain either.
+  e.cost.predicted = time_of(3000, 157, 475);
+  e.alternatives = {{"graph", time_of(1000, 156, 474)}};
+  CHECK(checked(e).advice.starts_with("use tensor cores"));
+}
+
+TEST_CASE("advice names no mode that was measured and is no faster", "[diagnose]") {
+  Evidence e = cuda_step(Mode::eager, 92.8, 27, time_of(20, 0.2, 8.4), time_of(0, 0.2, 0.3));
+  e.ruled_out = {Mode::graph};
+  CHECK(checked(e).advice.starts_with("fuse the step (Mode::fused)"));
+  e.ruled_out = {Mode::graph, Mode::fused};
+  CHECK(checked(e).advice.starts_with("raise the batch"));
+  e = cuda_step(Mode::eager, 2000, 1990, time_of(3, 1900, 0), time_of(0, 1890, 0));
+  e.ruled_out = {Mode::fused};
+  CHECK(checked(e).advice.starts_with("move fewer bytes"));
+}
+
+TEST_CASE("judge refuses a step without a time", "[diagnose]") {
+  CHECK_THROWS_WITH(measure::shares_of(Evidence{.device = cuda(0), .step = timing(5)}),
+                    "[shares_of] expected kernels and their measured time, got none");
+  CHECK_THROWS_WITH(measure::judge({}), "[judge] expected a step's time, got 0 s");
+}
+
+// --- Modes side by side ---
+
+namespace {
+
+measure::ComparedMode mode(const char* name, double predicted, double measured) {
+  return {.name = name,
+          .predicted = time_of(predicted, 0, 0),
+          .measured = timing(measured),
+          .diagnosis = {}};
+}
+
+}  // namespace
+
+TEST_CASE("predictions of modes are scored by error and order", "[diagnose]") {
+  std::vector<measure::ComparedMode> modes = {mode("eager", 144, 92.8), mode("graph", 21, 22.9),
+                                              mode("fused", 15.1, 17)};
+  CHECK(modes[0].error() == Approx(144 / 92.8 - 1));
+  CHECK(modes[2].error() == Approx(15.1 / 17 - 1));
+  CHECK(measure::order_is_right(modes));
+  modes[2].predicted = time_of(22, 0, 0);
+  CHECK_FALSE(measure::order_is_right(modes));
+  modes[2].measured = timing(22.4);  // as fast as graph
+  CHECK(measure::order_is_right(modes));
+  modes[2].measured = timing(18, 0.4);  // or too widely spread to tell
+  CHECK(measure::order_is_right(modes));
+  CHECK(measure::order_is_right({}));
+}
+
+TEST_CASE("the verdict on modes has the regime, the fastest mode and advice", "[diagnose]") {
+  std::vector<measure::ComparedMode> modes = {mode("eager", 144, 92.8), mode("fused", 15.1, 17)};
+  CHECK(measure::verdict_on(modes).empty());  // eager has no regime
+  modes[0].diagnosis.regime = Regime::overhead;
+  modes[0].diagnosis.shares = Shares{.idle = 0.71, .compute = 0.29};
+  modes[0].diagnosis.advice = "replay it";
+  CHECK(measure::verdict_on(modes) ==
+        "eager is overhead-bound (71 %); fused, predicted to take 15.1 us in place of 92.8, takes "
+        "17.0 and is without a verdict");
+  modes[1].diagnosis = modes[0].diagnosis;
+  modes[1].diagnosis.advice = "raise the batch";
+  CHECK(measure::verdict_on(modes).ends_with("and is overhead-bound (71 %); raise the batch"));
+  CHECK(measure::is_faster(timing(100), timing(106)));
+  CHECK_FALSE(measure::is_faster(timing(100), timing(104)));
+  modes[1].measured = timing(91);
+  CHECK(measure::verdict_on(modes) ==
+        "eager is overhead-bound (71 %), and no other mode is faster by 5 %; replay it");
+  CHECK(measure::verdict_on({modes.data(), 1}) == "eager is overhead-bound (71 %); replay it");
+  CHECK_THROWS_WITH(measure::verdict_on({}), "[verdict_on] expected at least one mode, got none");
+}
+
+// --- Steps of this machine ---
+
+namespace {
+
+const measure::DiagnoseOptions kQuick{
+    .sampling = {.samples = 5, .sample_seconds = 2e-4, .budget_seconds = 0.01}};
+
+bool has_problem(const Diagnosis& d, const std::string& text) {
+  return std::ranges::any_of(d.problems, [&](const std::string& problem) {
+    return problem.find(text) != std::string::npos;
+  });
+}
+
+}  // namespace
+
+TEST_CASE("any callable is diagnosed on the CPU", "[diagnose]") {
+  const Tensor a = rand({64, 64}), b = rand({64, 64});
+  const Evidence e = measure::gather(
+      cpu, [&] { relu(matmul(a, b) + 1.0); }, kQuick);
+  CHECK(e.mode == Mode::eager);
+  CHECK(e.cost.kernels == 3);
+  CHECK(e.step.median > 0);
+  REQUIRE(e.in_kernels);
+  CHECK(e.in_kernels->median > 0);
+  CHECK(e.further_problems.empty());
+  // Whatever disturbed the timings, the shares add up.
+  CHECK(measure::shares_of(e).sum() == Approx(1));
+  const Diagnosis d = measure::judge(e);
+  CHECK(d.flops.rate == Approx(static_cast<double>(e.cost.flops) / e.step.median));
+  CHECK(d.flops.share > 0);
+  CHECK(d.regime.has_value() == d.problems.empty());
+  CHECK(has_problem(d, "default ceilings") == !e.cost.calibrated);
+}
+
+// By whatever ceilings there are, and on a machine that is busy with other work: only shares.
+TEST_CASE("shares of steps whose regime is known, on the CPU", "[diagnose]") {
+  const auto shares = [](const std::function<void()>& step) {
+    const Shares found = measure::shares_of(measure::gather(cpu, step, kQuick));
+    CHECK(found.sum() == Approx(1));
+    return found;
+  };
+  const Tensor tiny = rand({4}), product = rand({512, 512}), large = rand({1 << 22});
+  CHECK(shares([&] {
+          Tensor y = tiny;
+          for (int i = 0; i < 40; ++i) y = y + 1.0;
+        }).overhead() > 0.5);
+  CHECK(shares([&] { matmul(product, product); }).compute > 0.5);
+  CHECK(shares([&] { large + 1.0; }).bandwidth > 0.5);
+}
+
+TEST_CASE("a compiled step is diagnosed by its entry", "[diagnose][compile]") {
+  const Tensor a = rand({32, 32});
+  for (const Mode mode : {Mode::graph, Mode::fused}) {
+    auto step = compile([&] { return mean(square(matmul(a, a) * 2.0 + 1.0), 1); }, {.mode = mode});
+    const Diagnosis d = measure::diagnose(cpu, step, kQuick);
+    CHECK_FALSE(has_problem(d, "entry"));
+    CHECK(d.bytes.rate > 0);
+    measure::DiagnoseOptions options = kQuick;
+    options.entry = step.report().entries.front();
+    CHECK(options.entry->mode == mode);
+    const Evidence e = measure::gather(
+        cpu, [&] { step(); }, options);
+    CHECK(e.mode == mode);
+    CHECK(e.cost.kernels == options.entry->nodes);
+    CHECK(e.cost.predicted.ps() == options.entry->predicted.ps());
+    CHECK(e.cost.roofline.bound.ps() > 0);
+    CHECK(e.cost.roofline.growing.ps() <= e.cost.predicted.ps());
+    CHECK(measure::shares_of(e).sum() == Approx(1));
+    // Without the entry the kernels' costs are not known.
+    CHECK(has_problem(measure::diagnose(
+                          cpu, [&] { step(); }, kQuick),
+                      "its entry"));
+    CHECK(has_problem(measure::diagnose(
+                          cpu, [&] { relu(a); }, options),
+                      "did not replay"));
+  }
+}
+
+TEST_CASE("a compiled step in eager mode is diagnosed as any callable", "[diagnose][compile]") {
+  const Tensor a = rand({32, 32});
+  auto step = compile([&] { return relu(a); }, {.mode = Mode::eager});
+  const Diagnosis d = measure::diagnose(cpu, step, kQuick);
+  CHECK_FALSE(has_problem(d, "entry"));
+}
+
+TEST_CASE("diagnose refuses what it cannot measure", "[diagnose]") {
+  CHECK_THROWS_WITH(measure::diagnose(cpu, std::function<void()>()),
+                    "[diagnose] expected a step, got an empty function");
+  measure::Timeline timeline;
+  timeline.device = cuda(0);
+  measure::DiagnoseOptions options = kQuick;
+  options.timeline = &timeline;
+  const Tensor a = rand({4});
+  CHECK_THROWS_WITH(measure::diagnose(
+                        cpu, [&] { relu(a); }, options),
+                    "[diagnose] expected a timeline of cpu, got one of cuda:0");
+}
+
+TEST_CASE("a timeline without spans is incomplete evidence", "[diagnose]") {
+  measure::Timeline timeline;
+  timeline.device = cpu;
+  Evidence e{.device = cpu};
+  measure::add_timeline(timeline, e);
+  CHECK(e.missing == std::vector<std::string>{"it has no spans of the device"});
+  timeline.missing = {"no CUPTI"};
+  measure::add_timeline(timeline, e);
+  CHECK(e.missing == std::vector<std::string>{"no CUPTI"});
+}
+
+// The example of docs/measuring.md.
+TEST_CASE("a training step of one's own is diagnosed", "[diagnose][compile]") {
+  nn::MLP model({16, 16, 16});
+  optim::Optimizer optimizer(model, optim::adam(1e-3));
+  const Tensor x = rand({8, 16}), y = rand({8, 16});
+  auto step = compile([&] {
+    optimizer.zero_grad();
+    backward(nn::mse_loss(model(x), y));
+    optimizer.step();
+  });
+  const Diagnosis found = measure::diagnose(cpu, step, kQuick);
+  CHECK_FALSE(has_problem(found, "entry"));
+  CHECK_THAT(measure::to_string(found),
+             Catch::Contains(found.regime ? "% overhead" : "no verdict: "));
+  CHECK(found.advice.empty() == !found.regime);
+}
