@@ -29,6 +29,7 @@ struct Forward {
   double scale = 1;
   std::vector<int> calls;  // all but `out`
   int layout = kNone;      // copies the result to [outer, rows, inner, width]
+  int query = kNone;       // multiplies the query with a number, for the chains alone
 };
 struct Backward {
   int d_weights = kNone, d_query = kNone, d_key = kNone, d_value = kNone;  // products
@@ -349,6 +350,19 @@ class Attentions {
     return x;
   }
 
+  // The call that makes a multiple of the query which nothing but the chains reads.
+  int multiple_of_query(const Forward& f, const std::optional<Backward>& b) const {
+    const Value& query = node(f.scores).inputs[0];
+    const int maker = maker_of(query);
+    if (!factor_of(maker) || *factor_of(maker) <= 0 || is_marked(query.buffer) ||
+        node(maker).inputs[0].dtype != query.dtype || !has_aligned_rows(node(maker).inputs[0]))
+      return kNone;
+    for (const int reader : flow_.readers(query.buffer)) {
+      if (reader != f.scores && !(b && reader == b->d_key)) return kNone;
+    }
+    return maker;
+  }
+
   void fuse_at(int call) {
     std::optional<Forward> found = forward_at(call);
     if (!found || !is_supported(*found)) return;
@@ -358,10 +372,11 @@ class Attentions {
     f.layout = layout_of(f);
     int last = std::max(f.out, f.layout);
     if (b) last = std::max({last, b->d_query, b->d_key, b->d_value});
-    const Value query = node(f.scores).inputs[0], key = transposed(node(f.scores).inputs[1]),
-                value = node(f.out).inputs[1];
+    f.query = multiple_of_query(f, b);
+    const Value query = node(f.query == kNone ? f.scores : f.query).inputs[0],
+                key = transposed(node(f.scores).inputs[1]), value = node(f.out).inputs[1];
     for (const Value* each : {&query, &key, &value}) {
-      if (!is_unchanged(*each, f.scores, last)) return;
+      if (!is_unchanged(*each, f.query == kNone ? f.scores : f.query, last)) return;
     }
     if (f.mask && !is_unchanged(*f.mask, f.scores, last)) return;
     if (b) {
@@ -388,18 +403,20 @@ class Attentions {
       made.push_back(made_like(f.scores, attention_mask_tiles_op(), {mask[0]}, {mask[1]}));
     }
     Value out = result(end);
+    const double scale = f.query == kNone ? f.scale : f.scale * *factor_of(f.query);
     Dims rows = operands[0].shape;
     rows.resize(rows.size() - 1);
     const Value log_sum = add_value(f32, rows);
     std::vector<Value> inputs = operands;
     inputs.insert(inputs.end(), mask.begin(), mask.end());
     Node forward = made_like(end, attention_op(), std::move(inputs), {out, log_sum});
-    forward.call.add_attr(Attr::of(f.scale));
+    forward.call.add_attr(Attr::of(scale));
     forward.call.add_attr(f.layout != kNone);
     made.push_back(std::move(forward));
     if (f.layout != kNone) out = with_rows_outside(out);
     for (const int call : f.calls) remove(call);
     remove(f.out);
+    if (f.query != kNone) remove(f.query);
     if (!b) return;
     inputs = operands;
     inputs.insert(inputs.end(), {out, log_sum, node(b->d_weights).inputs[0]});
@@ -407,6 +424,7 @@ class Attentions {
     Node backward =
         made_like(b->d_query, attention_gradient_op(), std::move(inputs),
                   {result(b->d_query), result(b->d_key), result(b->d_value), add_value(f32, rows)});
+    backward.call.add_attr(Attr::of(scale));
     backward.call.add_attr(Attr::of(f.scale));
     for (const int call : b->calls) remove(call);
     for (const int call : {b->d_weights, b->d_query, b->d_key, b->d_value}) remove(call);

@@ -70,7 +70,7 @@ Op attention_op() {
 
 Op attention_gradient_op() {
   static const Op op = add(
-      "fused_attention_gradient", -1, 4, "scale:double",
+      "fused_attention_gradient", -1, 4, "scale:double query_scale:double",
       [](const Call& call, OutputSpec* outputs) {
         const Tensor& query = call.input(0);
         for (int i = 0; i < 3; ++i) outputs[i] = infer::like(call.input(i));

@@ -17,7 +17,8 @@ namespace brrr {
 // what the gradient computes the weights from.
 Op attention_op();
 // d_query, d_key, d_value, delta = (query, key, value, out, log_sum, d_out, [mask, mask_tiles],
-// scale); out has its rows where the query has them.
+// scale, query_scale); out has its rows where the query has them. `query_scale` takes the place of
+// the scale in d_query: less than all of it where d_query is that of a multiple of the query.
 Op attention_gradient_op();
 // What a mask [..., queries, keys] says of its tiles: all false, some true, all true.
 Op attention_mask_tiles_op();

@@ -44,6 +44,7 @@ struct AttentionGradient {
   Attention of;
   RowsOf dout, dq, dk, dv;
   void* delta;
+  float dq_scale;
 };
 struct MaskTiles {
   const void* mask;
@@ -171,7 +172,8 @@ void attention_gradient(const Call& call, Tensor* outputs) {
                             .dq = rows_of(outputs[0]),
                             .dk = rows_of(outputs[1]),
                             .dv = rows_of(outputs[2]),
-                            .delta = outputs[3].data()};
+                            .delta = outputs[3].data(),
+                            .dq_scale = static_cast<float>(call.attrs[1].d())};
   const Variant variant(query, g.of.mask.data);
   variant.launch(stream, 1, grid_of(query), g);
   variant.launch(stream, 2, grid_of(key), g);

@@ -33,7 +33,8 @@ struct Attention {
 struct AttentionGradient {
   Attention of;
   RowsOf dout, dq, dk, dv;
-  float* delta;  // the sum over a row of weights times their gradients
+  float* delta;    // the sum over a row of weights times their gradients
+  float dq_scale;  // in place of `scale`
 };
 enum { kEmpty, kPartial, kWhole };  // tiles of a mask
 
@@ -304,7 +305,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
         add_product(dq, ds, shared.stages[stage][0]);
         finish_products(dq);
       });
-  scale_sums(dq, a.scale);
+  scale_sums(dq, g.dq_scale);
   store_block(dq, block.matrix(g.dq), g.dq.row, block.first, a.queries);
 }
 

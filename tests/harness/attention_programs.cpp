@@ -17,8 +17,9 @@ Tensor draw(const Dims& shape, std::uint64_t seed, double scale) {
 std::string AttentionCase::name() const {
   constexpr const char* kMaskings[] = {"no mask", "causal", "mask per batch", "mask per key"};
   return std::string(name_of(dtype)) + " " + to_string(query) + ", " + std::to_string(keys) +
-         " keys, " + kMaskings[static_cast<int>(masking)] + ", scale " + std::to_string(scale) +
-         (heads_last ? ", heads last" : "") + (has_gradient ? "" : ", forward only");
+         " keys, " + kMaskings[static_cast<int>(masking)] + ", scales " + std::to_string(scale) +
+         " and " + std::to_string(query_scale) + (heads_last ? ", heads last" : "") +
+         (has_gradient ? "" : ", forward only");
 }
 
 std::vector<Tensor> AttentionCase::arguments(Device device) const {
@@ -45,7 +46,7 @@ std::vector<Tensor> AttentionCase::arguments(Device device) const {
   const auto made = [&](const Dims& shape, std::uint64_t seed, double by) {
     return to(cast(draw(shape, seed, by), dtype), device);
   };
-  const double spread = 1 / std::sqrt(static_cast<double>(query.back()) * scale);
+  const double spread = 1 / std::sqrt(static_cast<double>(query.back()) * scale * query_scale);
   std::vector<Tensor> all = {made(query, 1, spread), made(key, 2, 1), made(key, 3, 1),
                              made(query, 4, 1)};
   if (mask.defined()) all.push_back(to(mask, device));
@@ -57,7 +58,8 @@ std::vector<Tensor> attend(const AttentionCase& c, const std::vector<Tensor>& a)
     return c.has_gradient ? requires_grad_(detach(a[i])) : a[i];
   };
   const Tensor query = leaf(0), key = leaf(1), value = leaf(2);
-  Tensor scores = matmul(query, transpose(key, -2, -1));
+  const Tensor multiple = c.query_scale == 1 ? query : query * c.query_scale;
+  Tensor scores = matmul(multiple, transpose(key, -2, -1));
   if (c.scale != 1) scores = scores * c.scale;
   if (c.masking != Masking::none)
     scores = where(a[4], scores, -std::numeric_limits<double>::infinity());
@@ -89,6 +91,9 @@ std::vector<AttentionCase> attention_cases() {
     for (const std::int64_t width : {16, 32, 48})
       cases.push_back({.dtype = dtype, .query = {2, 2, 65, width}, .keys = 129});
     cases.push_back({.dtype = dtype, .query = {5, 33, 32}, .keys = 70});
+    cases.push_back({.dtype = dtype, .query = {2, 70, 64}, .keys = 70, .query_scale = 0.3});
+    cases.push_back(
+        {.dtype = dtype, .query = {70, 64}, .keys = 70, .scale = 0.7, .query_scale = 2});
     cases.push_back({.dtype = dtype, .query = {100, 16}, .keys = 300, .scale = 2});
     cases.push_back({.dtype = dtype, .query = {2, 2, 300, 64}, .keys = 77, .has_gradient = false});
   }

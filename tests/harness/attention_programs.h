@@ -16,6 +16,7 @@ struct AttentionCase {
   std::int64_t keys = 40;
   Masking masking = Masking::none;
   double scale = 1;         // of the scores
+  double query_scale = 1;   // of the query, before
   bool heads_last = false;  // the result is permuted to [outer, rows, inner, width] and copied
   bool has_gradient = true;
 
