@@ -42,12 +42,14 @@ struct FakeNode {
   std::vector<int> after;  // nodes that come before
   std::shared_ptr<FakeKernelCall> kernel = nullptr;
 };
-struct FakeGraph {
-  std::vector<FakeNode> nodes;
-  bool broken = false;  // the capture was invalidated
-};
+struct FakeGraph;
 struct FakeGraphHandle {  // what a CUgraph points to
   std::shared_ptr<FakeGraph> graph;
+};
+struct FakeGraph {
+  std::vector<FakeNode> nodes;
+  bool broken = false;                      // the capture was invalidated
+  std::shared_ptr<FakeGraphHandle> handle;  // of a capture under way
 };
 struct FakeNodeHandle {  // what a CUgraphNode points to
   FakeGraph* graph;
