@@ -203,7 +203,11 @@ class Reader {
 
 class CuptiRecorder final : public DeviceRecorder {
  public:
-  ~CuptiRecorder() override { disable(); }
+  ~CuptiRecorder() override {
+    disable();
+    const std::lock_guard lock(buffers().mutex);
+    buffers().free_all();  // of a recording that was given up
+  }
 
   // Empty: it records.
   std::string start() {

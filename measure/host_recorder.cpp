@@ -105,6 +105,7 @@ void HostRecorder::start(Device device, DeviceRecorder* recorder) {
 HostRecord HostRecorder::stop() {
   detach();
   const std::lock_guard lock(mutex_);
+  close_op(this_thread(), host_nanoseconds());  // of an op that threw
   recording_ = false;
   recorder_ = nullptr;
   const std::int64_t now = host_nanoseconds();

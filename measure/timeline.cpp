@@ -179,7 +179,10 @@ class Joining {
     Lanes lanes;
     for (std::size_t i = 0; i < device_.device.size(); ++i) {
       const DeviceRecord& record = device_.device[i];
-      if (!inside(record.start_ns)) continue;
+      // A host span tells the step; the clocks of events and of the host differ by microseconds.
+      const bool kept =
+          record.cause ? of_recorded_.contains(*record.cause) : inside(record.start_ns);
+      if (!kept) continue;
       DeviceSpan span{.name = demangled(record.name),
                       .work = record.work,
                       .stream = lanes.place(record.stream, record.start_ns, record.end_ns),

@@ -113,6 +113,7 @@ struct FakeState {
   mutable std::mutex mutex;
   std::condition_variable changed;
   FakeOptions options;
+  cu::Table table;  // as installed
   std::mt19937_64 random;
   std::string problem;
   bool ignore_waits = false, events_lie = false, has_bug = false;
@@ -177,6 +178,7 @@ extern thread_local CUstreamCaptureMode fake_capture_mode;
 void add_fake_memory_calls(cu::Table& table);   // memory.cpp
 void add_fake_graph_calls(cu::Table& table);    // graph.cpp
 void add_fake_library_calls(cu::Table& table);  // libraries.cpp
+void add_absent_cupti(cu::Table& table);        // cupti.cpp
 
 inline FakeStream* stream_of(CUstream stream) { return reinterpret_cast<FakeStream*>(stream); }
 
