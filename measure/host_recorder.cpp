@@ -138,6 +138,11 @@ HostRecorder::Thread& HostRecorder::this_thread() {
   return *(last_ = threads_.back().get());
 }
 
+const char* HostRecorder::interned(std::string_view name) {
+  const auto found = names_.find(name);
+  return (found != names_.end() ? found : names_.emplace(name).first)->c_str();
+}
+
 std::size_t HostRecorder::open(Thread& thread, const char* name, HostWork work) {
   const char* const where = thread.modules.empty() ? nullptr : thread.modules.back();
   spans_.push_back({name, work, thread.index, 0, 0, where});
@@ -185,7 +190,7 @@ void HostRecorder::after(const Call&, std::span<const Tensor>) {
 std::uint64_t HostRecorder::enter(HostActivity what, const char* name) {
   const std::lock_guard lock(mutex_);
   Thread& thread = this_thread();
-  const char* const known = interned(name);
+  const char* const known = has_range(what) && what != HostActivity::replay ? interned(name) : name;
   std::uint64_t ticket = recordings_ << kRecordingShift;
   if (has_range(what)) {
     push_nvtx_range(known);
@@ -236,7 +241,7 @@ void HostRecorder::leave(std::uint64_t ticket) {
 
 void HostRecorder::next_op(const std::string& ops) {
   const std::lock_guard lock(mutex_);
-  this_thread().next_op = interned(ops.c_str());
+  this_thread().next_op = interned(ops);
 }
 
 void HostRecorder::replays(std::shared_ptr<const ReplayedKernels> kernels) {

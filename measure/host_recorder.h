@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -79,7 +80,7 @@ class HostRecorder final : public Observer, public HostListener {
   void attach();
   void detach();
   Thread& this_thread();
-  const char* interned(const char* name) { return names_.emplace(name).first->c_str(); }
+  const char* interned(std::string_view name);
   std::size_t open(Thread& thread, const char* name, HostWork work);
   void close_op(Thread& thread, std::int64_t end_ns);
 
@@ -89,7 +90,7 @@ class HostRecorder final : public Observer, public HostListener {
   std::uint64_t recordings_ = 0;  // in tickets: those of an earlier recording close nothing
   Device device_;
   DeviceRecorder* recorder_ = nullptr;
-  std::set<std::string> names_;
+  std::set<std::string, std::less<>> names_;
   std::vector<std::unique_ptr<Thread>> threads_;
   Thread* last_ = nullptr;
   std::vector<std::uint32_t> native_threads_;

@@ -23,7 +23,8 @@ using ReplayedKernels = std::vector<ReplayedKernel>;  // in the order of capture
 
 class HostListener {
  public:
-  // Both on the thread that works. `leave` gets what `enter` returned. `name` is copied.
+  // Both on the thread that works. `leave` gets what `enter` returned. Names of allocations, waits
+  // and replays are literals; others are copied.
   virtual std::uint64_t enter(HostActivity what, const char* name) = 0;
   virtual void leave(std::uint64_t entered) = 0;
   // The next op that this thread shows to observers is a fused kernel of these ops.
