@@ -247,13 +247,7 @@ class CuptiRecorder final : public DeviceRecorder {
     BRRR_CUDA_TRY(cuptiActivityPopExternalCorrelationId, kExternal, &span);
   }
 
-  // From 13.0 on the version of CUPTI's API is that of the toolkit.
-  std::string source() const override {
-    std::uint32_t version = 0;
-    if (BRRR_CUDA_TRY(cuptiGetVersion, &version) != CUPTI_SUCCESS) return "CUPTI";
-    return version >= 130000 ? fmt::format("CUPTI {}.{}", version / 10000, version / 100 % 100)
-                             : fmt::format("CUPTI, version {} of its API", version);
-  }
+  std::string source() const override { return "CUPTI " + cupti_version(); }
 
   DeviceRecords stop() override {
     Reader reader((offset_at_start_ + offset_ns()) / 2);
@@ -304,6 +298,16 @@ class CuptiRecorder final : public DeviceRecorder {
 
 }  // namespace
 
+// From 13.0 on the version of CUPTI's interface is that of the toolkit.
+std::string cupti_version() {
+  std::uint32_t version = 0;
+  if (!cu::open_library(cu::Library::cupti).empty() ||
+      BRRR_CUDA_TRY(cuptiGetVersion, &version) != CUPTI_SUCCESS)
+    return {};
+  return version >= 130000 ? fmt::format("{}.{}", version / 10000, version / 100 % 100)
+                           : fmt::format("interface {}", version);
+}
+
 std::unique_ptr<DeviceRecorder> record_by_cupti(std::string& why) {
   why = cu::open_library(cu::Library::cupti);
   if (!why.empty()) return nullptr;
@@ -314,6 +318,8 @@ std::unique_ptr<DeviceRecorder> record_by_cupti(std::string& why) {
 }
 
 #else
+
+std::string cupti_version() { return {}; }
 
 std::unique_ptr<DeviceRecorder> record_by_cupti(std::string& why) {
   why = cu::open_library(cu::Library::cupti);

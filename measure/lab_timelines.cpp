@@ -124,7 +124,7 @@ Finding gpu_util(const LabOptions& options) {
   const MatmulPrecisionGuard precision(on_cpu ? Precision::full : Precision::tf32);
   const MatmulChoiceGuard choice(Choice::measured);
   const std::int64_t wide = full_product(options);
-  const double peak = product_rate(options, wide, f32).rate;
+  const ProductRate peak = product_rate(options, wide, f32);
   const Step pointwise =
       [x = rand({large(options)}, {.dtype = f32, .device = options.device})]() mutable {
         add_(mul_(relu_(sub_(x, 0.25)), 0.5), 0.5);
@@ -153,17 +153,17 @@ Finding gpu_util(const LabOptions& options) {
                                   .value = value,
                                   .unit = "%",
                                   .claim = claim,
-                                  .spread = timeline.untraced.spread});
+                                  .spread = std::max(timeline.untraced.spread, peak.spread)});
     };
     add(on_cpu ? "time in ops" : "time in which a kernel runs", busy_share(timeline, one.step),
         one.busy);
-    add("achieved share of peak", 100 * flops / timeline.untraced.median / peak, one.achieved);
+    add("achieved share of peak", 100 * flops / timeline.untraced.median / peak.rate, one.achieved);
     hows.push_back(how(one.name, timeline));
   }
   finding.why = fmt::format(
       "peak is a square product of {} at {} GFLOP/s; a utilization near 100 % says only that there "
       "are no gaps{}; {}",
-      wide, number_text(peak * 1e-9),
+      wide, number_text(peak.rate * 1e-9),
       on_cpu ? " (on the CPU, which has no such counter, the share of time in ops)" : "",
       fmt::join(hows, "; "));
   return finding;

@@ -269,6 +269,7 @@ CUptiResult pop(CUpti_ExternalCorrelationKind, std::uint64_t* id) {
 void add_absent_cupti(cu::Table& table) {
   table.cuptiGetResultString = result_string;
   table.cuptiSubscribe = refuse;
+  table.cuptiGetVersion = version;
 }
 
 FakeCupti::FakeCupti(FakeCuptiOptions options) {
