@@ -246,7 +246,7 @@ std::string to_json(const TraceResult& result) {
     count = count.is_null() ? 1 : count.get<int>() + 1;
   }
   const bool on_cpu = o.toy.device.is_cpu();
-  const double busy = static_cast<double>(timeline.busy_ns()) / all;
+  const double busy = timeline.busy_share();
   return text_of({{"model", o.toy.model},
                   {"batch", o.toy.batch},
                   {"width", o.toy.width},

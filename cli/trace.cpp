@@ -59,10 +59,14 @@ std::string device_text(const Timeline& timeline) {
     const auto count = std::ranges::count(timeline.spans, work, &measure::DeviceSpan::work);
     if (count > 0) parts.push_back(fmt::format("{} {}", count, name_of(work)));
   }
-  const std::int64_t busy = timeline.busy_ns(), all = timeline.step_ns();
-  return fmt::format("{} spans{}{}; busy {}, idle {}", timeline.spans.size(),
-                     parts.empty() ? "" : ": ", fmt::join(parts, ", "), percent(busy, all),
-                     percent(all - busy, all));
+  const auto busy = static_cast<double>(timeline.busy_ns()) * 1e-3 /
+                    static_cast<double>(std::max<std::size_t>(timeline.steps.size(), 1));
+  return fmt::format(
+      "{} spans: {}; busy {} us a step: {} of a traced one, {:.0f} % of an untraced one (idle "
+      "{:.0f} %)",
+      timeline.spans.size(), fmt::join(parts, ", "), number_text(busy),
+      percent(timeline.busy_ns(), timeline.step_ns()), 100 * timeline.busy_share(),
+      100 - 100 * timeline.busy_share());
 }
 
 }  // namespace

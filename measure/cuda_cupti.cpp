@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cstddef>
 #include <cstdlib>
 #include <mutex>
 #include <unordered_map>
@@ -87,6 +88,13 @@ constexpr std::array<Kind, 7> kKinds = {{{CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
 
 // Reads records. A library newer than the headers adds members at the end of a record; the members
 // read here have been where they are since CUDA 12.4.
+#if CUPTI_API_VERSION >= 130000
+static_assert(offsetof(CUpti_ActivityKernel9, name) == offsetof(CUpti_ActivityKernel10, name) &&
+              offsetof(CUpti_ActivityKernel9, graphNodeId) ==
+                  offsetof(CUpti_ActivityKernel10, graphNodeId));
+static_assert(offsetof(CUpti_ActivityMemcpy5, graphNodeId) ==
+              offsetof(CUpti_ActivityMemcpy6, graphNodeId));
+#endif
 class Reader {
  public:
   explicit Reader(std::int64_t offset_ns) : offset_ns_(offset_ns) {}

@@ -179,12 +179,11 @@ void HostRecorder::before(const Call& call) {
 
 void HostRecorder::after(const Call&, std::span<const Tensor>) {
   const std::int64_t end = host_nanoseconds();
-  const MemoryStats stats = memory_stats(device_);
   const std::lock_guard lock(mutex_);
   Thread& thread = this_thread();
   if (!thread.in_op) return;
   close_op(thread, end);
-  if (recording_) memory_.push_back({end, stats.live});
+  if (recording_) memory_.push_back({end, memory_stats(device_).live});
 }
 
 std::uint64_t HostRecorder::enter(HostActivity what, const char* name) {

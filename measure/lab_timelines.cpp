@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <functional>
 
 #include "brrr/measure/lab_experiments.h"
 #include "brrr/measure/timeline.h"
@@ -26,30 +25,26 @@ Timeline record(const LabOptions& options, const Step& step) {
   return record_timeline(options.device, step, options.quick ? quick : full);
 }
 
-// In percent of a step: the median over the recorded steps.
-template <class Nanoseconds>
-double share(const Timeline& timeline, Nanoseconds of) {
+// In percent of a recorded step: the median over these.
+double host_share(const Timeline& timeline, HostWork work) {
   std::vector<double> shares;
   Timeline one = timeline;
   for (const HostSpan& step : timeline.steps) {
     one.steps = {step};
-    shares.push_back(100 * static_cast<double>(of(one)) / static_cast<double>(one.step_ns()));
+    shares.push_back(100 * static_cast<double>(one.host_ns(work)) /
+                     static_cast<double>(one.step_ns()));
   }
   return summarize(std::move(shares)).median;
-}
-
-double host_share(const Timeline& timeline, HostWork work) {
-  return share(timeline, [work](const Timeline& one) { return one.host_ns(work); });
 }
 
 // The time in which a kernel runs. Without CUPTI: the device's time for a step that was queued
 // before it started, over the step's. On the CPU: the time in ops, which run their kernels.
 double busy_share(const Timeline& timeline, const Step& step) {
   if (timeline.device.is_cpu()) return host_share(timeline, HostWork::op);
-  if (timeline.is_complete()) return share(timeline, std::mem_fn(&Timeline::busy_ns));
+  if (timeline.is_complete()) return 100 * timeline.busy_share();
   const std::optional<Timing> queued = time_queued(timeline.device, step, 1, 5);
   return queued ? std::min(100.0, 100 * queued->median / timeline.untraced.median)
-                : share(timeline, std::mem_fn(&Timeline::busy_ns));
+                : 100 * timeline.busy_share();
 }
 
 // How the timelines were recorded: "... CUPTI 13.0; tracing adds 2.1 %".

@@ -278,6 +278,11 @@ std::int64_t Timeline::busy_ns() const {
   return covered(std::move(parts));
 }
 
+double Timeline::busy_share() const {
+  const auto busy = static_cast<double>(busy_ns()) * 1e-9 / static_cast<double>(steps.size());
+  return steps.empty() || untraced.median <= 0 ? 0 : std::min(1.0, busy / untraced.median);
+}
+
 std::int64_t Timeline::host_ns(HostWork work) const {
   std::map<int, std::vector<Interval>> of_thread;
   for (const HostSpan& span : host) {

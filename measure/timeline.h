@@ -61,6 +61,8 @@ struct Timeline {
   // or fill. Spans from events count what is between the events.
   std::int64_t step_ns() const;
   std::int64_t busy_ns() const;
+  // Of an untraced step, which recording does not slow down: kernels take the same time in both.
+  double busy_share() const;
   // The time in all steps in which a thread is inside of spans of this kind, nested ones once.
   std::int64_t host_ns(HostWork work) const;
 };

@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <thread>
 
 #include "brrr/autograd/autograd.h"
 #include "brrr/graph/compile.h"
@@ -187,6 +188,30 @@ TEST_CASE("a step that throws ends the recording, and another can follow", "[tim
   CHECK(spans_of(record([&] { relu(a); }, 1), HostWork::op).size() == 1);
 }
 
+TEST_CASE("threads have spans of their own, which nest", "[timeline]") {
+  const Tensor a = ones({64}), b = ones({32});
+  const Timeline timeline = record(
+      [&] {
+        std::thread other([&] {
+          for (int i = 0; i < 20; ++i) relu(b);
+        });
+        for (int i = 0; i < 20; ++i) a + a;
+        other.join();
+      },
+      1);
+  std::map<std::string, std::set<int>> threads;
+  std::map<int, std::int64_t> end;
+  for (const HostSpan& span : spans_of(timeline, HostWork::op)) {
+    threads[span.name].insert(span.thread);
+    CHECK(span.start_ns >= end[span.thread]);
+    end[span.thread] = span.end_ns;
+  }
+  CHECK(threads["add"] == std::set<int>{0});
+  REQUIRE(threads["relu"].size() == 1);
+  CHECK_FALSE(threads["relu"].contains(0));
+  CHECK(spans_of(timeline, HostWork::op).size() == 40);
+}
+
 TEST_CASE("there is one recording at a time", "[timeline]") {
   const Tensor a = ones({4});
   std::string message;
@@ -211,6 +236,8 @@ TEST_CASE("shares count the time in steps once", "[timeline]") {
   CHECK(timeline.host_ns(HostWork::allocation) == 50);
   CHECK(timeline.host_ns(HostWork::wait) == 0);
   CHECK(timeline.perturbation() == Approx(0.05));
+  CHECK(timeline.busy_share() == Approx(0.175));  // 175 ns of each untraced step of 1000
+  CHECK(Timeline().busy_share() == 0);
 }
 
 TEST_CASE("a chrome trace has a track per thread and stream, arrows and what is missing",
