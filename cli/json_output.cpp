@@ -260,6 +260,8 @@ std::string to_json(const TraceResult& result) {
                   {"steps", timeline.steps.size()},
                   {"step_us", all * 1e-3 / static_cast<double>(o.record)},
                   {"untraced", timing(timeline.untraced)},
+                  {"untraced_before", timing(timeline.before)},
+                  {"untraced_after", timing(timeline.after)},
                   {"traced", timing(timeline.traced)},
                   {"perturbation", timeline.perturbation()},
                   {"host", std::move(host)},

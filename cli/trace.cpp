@@ -95,6 +95,10 @@ std::string to_text(const TraceResult& result) {
   line("written", result.options.out + ", for ui.perfetto.dev");
   line("source", timeline.source);
   line("steps", steps_text(timeline));
+  if (const double slower = timeline.after.median / timeline.before.median - 1; slower > 0.05) {
+    line("afterwards", fmt::format("untraced steps take {:.0f} % longer than before the recording",
+                                   100 * slower));
+  }
   line("host", host_text(timeline));
   line("device", device_text(timeline));
   for (const std::string& each : timeline.missing) line("missing", each);

@@ -164,7 +164,7 @@ void HostRecorder::before(const Call& call) {
   const Device device = device_of(call);
   const std::lock_guard lock(mutex_);
   Thread& thread = this_thread();
-  close_op(thread, host_nanoseconds());  // of an op that threw
+  if (thread.in_op) close_op(thread, host_nanoseconds());  // of an op that threw
   const char* const fused = std::exchange(thread.next_op, nullptr);
   if (thread.in_replays > 0 && device.is_cuda()) return;
   const char* const name = fused ? fused : op_info(call.op).name;

@@ -3,6 +3,7 @@
 #include "brrr/measure/timeline.h"
 
 #include <cxxabi.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -38,10 +39,10 @@ std::int64_t covered(std::vector<Interval> all) {
 // The parts of a span that are in a step.
 template <class Span>
 void add_parts(std::vector<Interval>& parts, const Span& span, const Timeline& timeline) {
-  for (const HostSpan& step : timeline.steps) {
-    const Interval part{std::max(span.start_ns, step.start_ns), std::min(span.end_ns, step.end_ns)};
-    if (part.start < part.end) parts.push_back(part);
-  }
+  const std::vector<HostSpan>& steps = timeline.steps;  // one after another
+  auto step = std::ranges::upper_bound(steps, span.start_ns, {}, &HostSpan::end_ns);
+  for (; step != steps.end() && step->start_ns < span.end_ns; ++step)
+    parts.push_back({std::max(span.start_ns, step->start_ns), std::min(span.end_ns, step->end_ns)});
 }
 
 std::string demangled(const std::string& symbol) {
@@ -101,10 +102,10 @@ class Joining {
     std::ranges::stable_sort(device_.device, {}, &DeviceRecord::start_ns);
     name_replays();
     add_device_spans();
+    find_missing();
     for (const LiveBytes& each : host_.memory) {
       if (inside(each.at_ns)) into_.memory.push_back(each);
     }
-    into_.missing = std::move(device_.missing);
   }
 
  private:
@@ -204,6 +205,28 @@ class Joining {
     }
   }
 
+  // CUPTI may fail without an error, and record the host's calls only.
+  void find_missing() {
+    into_.missing = std::move(device_.missing);
+    if (!into_.device.is_cuda()) return;
+    const bool issued = std::ranges::any_of(device_.calls, [this](const DriverCall& call) {
+      return inside(call.start_ns) && call.name.find("Launch") != std::string::npos;
+    });
+    if (issued && into_.spans.empty())
+      into_.missing.push_back("the driver launched kernels, of which none is recorded");
+    for (const Replay& replay : host_.replays) {
+      const auto span = of_recorded_.find(replay.span);
+      if (span == of_recorded_.end() || device_.calls.empty()) continue;
+      const auto recorded = std::ranges::count_if(into_.spans, [&](const DeviceSpan& each) {
+        return each.work == DeviceWork::kernel && each.cause == span->second;
+      });
+      if (recorded == std::ssize(*replay.kernels)) continue;
+      into_.missing.push_back(fmt::format("a replay launched {} kernels, of which {} are recorded",
+                                          replay.kernels->size(), recorded));
+      return;
+    }
+  }
+
   template <class Key>
   static std::optional<std::size_t> index_of(const std::map<Key, std::size_t>& map, Key key) {
     const auto found = map.find(key);
@@ -299,13 +322,13 @@ Timeline record_timeline(Device device, const std::function<void()>& step,
   if (options.steps < 1)
     fail("[record_timeline] expected at least one step, got {}", options.steps);
   require_device(device, "record_timeline");
-  std::vector<double> warm, untraced, traced;
+  std::vector<double> warm, before, traced, after;
   run_steps(device, step, kWarm, warm);
   const double fit = options.budget_seconds / std::max(warm.back(), 1e-9);
   const int half = static_cast<int>(std::clamp<double>(
                        fit, kLeastUntraced, std::max(kLeastUntraced, options.untraced_steps))) /
                    2;
-  run_steps(device, step, half, untraced);
+  run_steps(device, step, half, before);
 
   Timeline timeline;
   timeline.device = device;
@@ -317,9 +340,13 @@ Timeline record_timeline(Device device, const std::function<void()>& step,
   timeline.source = recording.source();
   HostRecord host = recording.stop_host();
   DeviceRecords on_device = recording.stop_device();
-  run_steps(device, step, half, untraced);
+  run_steps(device, step, half, after);
 
+  std::vector<double> untraced = before;
+  untraced.insert(untraced.end(), after.begin(), after.end());
   timeline.untraced = summarize(std::move(untraced));
+  timeline.before = summarize(std::move(before));
+  timeline.after = summarize(std::move(after));
   timeline.traced = summarize(std::move(traced));
   Joining(std::move(host), std::move(on_device), timeline)
       .join(static_cast<std::size_t>(options.steps));

@@ -51,6 +51,8 @@ struct Timeline {
   // What the records lack, and why; empty: they are complete.
   std::vector<std::string> missing;
   Timing untraced, traced;  // of a step, each step waited for
+  // The untraced steps before and after the recording: CUPTI may slow a process down from then on.
+  Timing before = {}, after = {};
   std::vector<LiveBytes> memory = {};
 
   bool is_complete() const { return missing.empty(); }

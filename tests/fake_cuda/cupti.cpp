@@ -81,6 +81,10 @@ struct ApiScope {
 };
 
 void add_kernel(const ApiScope& api, CUfunction function, std::uint64_t node) {
+  if (state.options.lost_kernels > 0 && state.enabled.contains(CUPTI_ACTIVITY_KIND_DRIVER)) {
+    --state.options.lost_kernels;
+    return;
+  }
   CUpti_ActivityKernel9 kernel{};
   kernel.kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
   kernel.start = now();

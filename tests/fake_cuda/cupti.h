@@ -12,9 +12,10 @@ namespace brrr::testing {
 #if BRRR_HAS_CUPTI
 
 struct FakeCuptiOptions {
-  std::size_t dropped = 0;     // records that it says it dropped
-  bool without_fills = false;  // refuses to record these
-  bool other_symbols = false;  // kernels of graphs are not those that were captured
+  std::size_t dropped = 0;       // records that it says it dropped
+  bool without_fills = false;    // refuses to record these
+  std::size_t lost_kernels = 0;  // that it records nothing of, and says nothing
+  bool other_symbols = false;    // kernels of graphs are not those that were captured
 };
 
 // Its clock, where none is registered, is ahead of the host's by this.

@@ -195,6 +195,24 @@ TEST_CASE("what CUPTI drops or refuses is missing", "[timeline]") {
         "fills: cuptiActivityEnable failed: CUPTI_ERROR_OTHER (14)");
 }
 
+TEST_CASE("kernels that CUPTI says nothing of are missed", "[timeline]") {
+  Driver driver;
+  const Tensor a = zeros({8}, {.device = cuda(0)});
+  Tensor x = zeros({8}, {.device = cuda(0)});
+  auto replay = compile([&] { add_(mul_(x, a), a); });
+  const auto missing = [&](const std::function<void()>& step, std::size_t lost) {
+    const testing::FakeCupti cupti({.lost_kernels = lost});
+    return record(step).missing;
+  };
+  using List = std::vector<std::string>;
+  CHECK(missing([&] { relu(a); }, 1'000'000) ==
+        List{"the driver launched kernels, of which none is recorded"});
+  // The traced steps before those that are kept launch two kernels each.
+  CHECK(missing([&] { replay(); }, 0).empty());
+  CHECK(missing([&] { replay(); }, 2 * 3 + 1) ==
+        List{"a replay launched 2 kernels, of which 1 are recorded"});
+}
+
 TEST_CASE("where CUPTI cannot start, events are used and the reason is said", "[timeline]") {
   Driver driver;
   const testing::FakeCupti cupti;

@@ -101,6 +101,8 @@ TEST_CASE("a step on the CPU is recorded with ops, allocations and waits", "[tim
   for (std::size_t i = 0; i < 6; ++i) CHECK(is_inside(allocations[i], ops[i]));
   CHECK(spans_of(timeline, HostWork::wait).size() == 3);  // each step is waited for
   CHECK(timeline.untraced.samples == 6);
+  CHECK(timeline.before.samples == 3);
+  CHECK(timeline.after.samples == 3);
   CHECK(timeline.traced.samples >= 3);
   CHECK(timeline.untraced.median > 0);
   CHECK(timeline.traced.median > 0);
