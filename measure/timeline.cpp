@@ -151,8 +151,7 @@ class Joining {
     }
   }
 
-  // Gives the kernels of each replay the launches that made them. Nodes are numbered in the order
-  // of capture; the symbols must agree, or nothing is known.
+  // Gives the kernels of each replay the launches that made them.
   void name_replays() {
     std::map<std::size_t, std::vector<std::size_t>> of_span;
     for (std::size_t i = 0; i < device_.device.size(); ++i) {
@@ -165,14 +164,32 @@ class Joining {
       if (found == of_span.end() || found->second.size() != replay.kernels->size()) continue;
       std::vector<std::size_t>& kernels = found->second;
       std::ranges::sort(kernels, {}, [&](std::size_t i) { return *device_.device[i].node; });
-      const auto agrees = [&](std::size_t rank) {
-        const std::string& symbol = (*replay.kernels)[rank].symbol;
-        return symbol.empty() || symbol == device_.device[kernels[rank]].name;
-      };
-      bool all = true;
-      for (std::size_t rank = 0; rank < kernels.size(); ++rank) all = all && agrees(rank);
-      for (std::size_t rank = 0; all && rank < kernels.size(); ++rank)
-        replayed_[kernels[rank]] = &(*replay.kernels)[rank];
+      if (!name_in_order(*replay.kernels, kernels)) name_by_symbol(*replay.kernels, kernels);
+    }
+  }
+
+  // Nodes are numbered in the order of capture, unless symbols say that they are not.
+  bool name_in_order(const ReplayedKernels& captured, const std::vector<std::size_t>& records) {
+    for (std::size_t i = 0; i < records.size(); ++i) {
+      const std::string& symbol = captured[i].symbol;
+      if (!symbol.empty() && symbol != device_.device[records[i]].name) return false;
+    }
+    for (std::size_t i = 0; i < records.size(); ++i) replayed_[records[i]] = captured[i];
+    return true;
+  }
+
+  // A symbol that one captured kernel has tells its launch; one of several with the same ops those.
+  void name_by_symbol(const ReplayedKernels& captured, const std::vector<std::size_t>& records) {
+    std::map<std::string, std::vector<const ReplayedKernel*>> of_symbol;
+    for (const ReplayedKernel& kernel : captured) of_symbol[kernel.symbol].push_back(&kernel);
+    for (const std::size_t record : records) {
+      const auto found = of_symbol.find(device_.device[record].name);
+      if (found == of_symbol.end() || found->first.empty()) continue;
+      ReplayedKernel known = *found->second.front();
+      if (found->second.size() > 1) known.launch = -1;
+      const bool same_ops = std::ranges::all_of(
+          found->second, [&](const ReplayedKernel* each) { return each->ops == known.ops; });
+      if (same_ops) replayed_[record] = std::move(known);
     }
   }
 
@@ -194,9 +211,8 @@ class Joining {
       const HostSpan* const cause = span.cause ? &into_.host[*span.cause] : nullptr;
       span.replayed = record.node || (cause && cause->work == HostWork::replay);
       if (const auto known = replayed_.find(i); known != replayed_.end()) {
-        if (known->second->launch >= 0)
-          span.launch = static_cast<std::size_t>(known->second->launch);
-        span.ops = known->second->ops;
+        if (known->second.launch >= 0) span.launch = static_cast<std::size_t>(known->second.launch);
+        span.ops = known->second.ops;
       } else if (cause && cause->work == HostWork::op) {
         span.ops = cause->name;
       }
@@ -239,7 +255,7 @@ class Joining {
   Interval window_{0, 0};
   std::map<std::size_t, std::size_t> of_recorded_;
   std::map<std::uint32_t, std::size_t> of_call_;
-  std::map<std::size_t, const ReplayedKernel*> replayed_;  // by device record
+  std::map<std::size_t, ReplayedKernel> replayed_;  // by device record
 };
 
 // --- Running steps ---

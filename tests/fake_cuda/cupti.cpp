@@ -125,7 +125,8 @@ CUresult graph_launch(CUgraphExec exec, CUstream stream) {
   const ApiScope api{CUPTI_DRIVER_TRACE_CBID_cuGraphLaunch};
   const auto& nodes = reinterpret_cast<FakeGraphHandle*>(exec)->graph->nodes;
   for (std::size_t i = nodes.size(); i-- > 0;) {
-    if (nodes[i].kernel) add_kernel(api, nodes[i].kernel->params.func, 1000 + i);
+    const std::uint64_t number = state.options.nodes_reversed ? nodes.size() - i : i;
+    if (nodes[i].kernel) add_kernel(api, nodes[i].kernel->params.func, 1000 + number);
   }
   return code;
 }

@@ -15,6 +15,7 @@ struct FakeCuptiOptions {
   std::size_t dropped = 0;       // records that it says it dropped
   bool without_fills = false;    // refuses to record these
   std::size_t lost_kernels = 0;  // that it records nothing of, and says nothing
+  bool nodes_reversed = false;   // numbers nodes against the order of capture
   bool other_symbols = false;    // kernels of graphs are not those that were captured
 };
 

@@ -93,8 +93,8 @@ TEST_CASE("CUPTI sees each kernel of a replay, with its launch and ops", "[timel
     const Timeline timeline = record([&] { step(); });
     check_consistent(timeline);
     const std::vector<DeviceSpan> kernels = kernels_of(timeline);
-    const int nodes = step.report().entries.front().launches;
-    CHECK(kernels.size() == 3 * static_cast<std::size_t>(nodes));
+    CHECK(kernels.size() % 3 == 0);
+    CHECK(kernels.size() >= 6);  // of a step one or more, and the copy of the result
     std::size_t known = 0;
     for (const DeviceSpan& kernel : kernels) {
       INFO(kernel.name << ": " << kernel.ops);
@@ -103,7 +103,7 @@ TEST_CASE("CUPTI sees each kernel of a replay, with its launch and ops", "[timel
     }
     // All but the copy of the result.
     CHECK(known >= 3);
-    CHECK(known + 3 >= kernels.size());
+    CHECK(known + 3 == kernels.size());
     CHECK(std::ranges::any_of(kernels, [&](const DeviceSpan& kernel) {
       return kernel.ops.find(mode == Mode::graph ? "relu" : " + ") != std::string::npos;
     }));

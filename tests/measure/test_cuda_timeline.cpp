@@ -165,6 +165,23 @@ TEST_CASE("kernels of a replay have their launches", "[timeline]") {
   }
 }
 
+TEST_CASE("kernels of a replay whose nodes are numbered otherwise are known by symbols",
+          "[timeline]") {
+  Driver driver;
+  const testing::FakeCupti cupti({.nodes_reversed = true});
+  const Tensor a = zeros({8}, {.device = cuda(0)});
+  Tensor x = zeros({8}, {.device = cuda(0)});
+  auto step = compile([&] { mul_(relu_(add_(mul_(x, a), a)), a); });
+  const std::vector<DeviceSpan> kernels = kernels_of(record([&] { step(); }, 1));
+  REQUIRE(kernels.size() == 4);
+  const char* const ops[] = {"mul", "relu", "add", "mul"};
+  const std::optional<std::size_t> launches[] = {std::nullopt, 2, 1, std::nullopt};
+  for (std::size_t i = 0; i < 4; ++i) {
+    CHECK(kernels[i].ops == ops[i]);
+    CHECK(kernels[i].launch == launches[i]);
+  }
+}
+
 TEST_CASE("a fused kernel has the names of its ops", "[timeline]") {
   Driver driver;
   const testing::FakeCupti cupti;
