@@ -4,6 +4,7 @@
 #include "brrr/autograd/run.h"
 #include "brrr/ops/functions.h"
 #include "brrr/tensor/fail.h"
+#include "brrr/tensor/host_work.h"
 
 namespace brrr {
 namespace autograd {
@@ -47,6 +48,7 @@ void backward(std::span<const Tensor> outputs, std::span<const Tensor> gradients
          gradients.size());
   }
   for (const Tensor& output : outputs) require_gradient("backward", output);
+  const HostScope scope(HostActivity::backward, "backward");
   const GradMode recording(options.create_graph);
   Run run(options.create_graph, options.retain_graph.value_or(options.create_graph));
   for (std::size_t i = 0; i < outputs.size(); ++i) {
@@ -78,6 +80,7 @@ std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor
     wanted.push_back({history.node, history.node ? nullptr : input.impl(), history.output, {}});
   }
   for (const Tensor& output : outputs) require_gradient("grad", output);
+  const HostScope scope(HostActivity::backward, "grad");
   const GradMode recording(options.create_graph);
   Run run(options.create_graph, options.retain_graph.value_or(options.create_graph));
   run.restrict_to(wanted, outputs);

@@ -9,6 +9,7 @@
 #include "brrr/dispatch/dispatch.h"
 #include "brrr/ops/functions.h"
 #include "brrr/tensor/fail.h"
+#include "brrr/tensor/host_work.h"
 
 namespace brrr::autograd {
 
@@ -218,6 +219,7 @@ void Run::go() {
 }
 
 void Run::run(Node* node) {
+  const HostScope scope(HostActivity::backward, [node] { return node->name(); });
   Tensor few[kMaxOutputs];
   std::vector<Tensor> many(node->n_outputs > kMaxOutputs ? node->n_outputs : 0);  // a checkpoint's
   Tensor* of_outputs = many.empty() ? few : many.data();

@@ -3,6 +3,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "cli/trace.h"
+
 namespace brrr::cli {
 namespace {
 
@@ -261,6 +263,51 @@ std::string to_json(std::span<const Found> found, const measure::LabOptions& opt
 }
 
 std::string to_json(const TrainResult& result) { return text_of(describe(result)); }
+
+std::string to_json(const TraceResult& result) {
+  const measure::Timeline& timeline = result.timeline;
+  const TraceOptions& o = result.options;
+  const auto timing = [](const measure::Timing& t) {
+    return Json{{"us", t.median * 1e6}, {"spread", t.spread}, {"samples", t.samples}};
+  };
+  const double all = static_cast<double>(std::max<std::int64_t>(timeline.step_ns(), 1));
+  Json host = Json::object(), device = Json::object();
+  for (const measure::HostSpan& span : timeline.host) {
+    Json& kind = host[name_of(span.work)];
+    if (kind.is_null()) {
+      const auto ns = static_cast<double>(timeline.host_ns(span.work));
+      kind = {{"spans", 0}, {"share", ns / all}};
+    }
+    kind["spans"] = kind["spans"].get<int>() + 1;
+  }
+  for (const measure::DeviceSpan& span : timeline.spans) {
+    Json& count = device[name_of(span.work)];
+    count = count.is_null() ? 1 : count.get<int>() + 1;
+  }
+  const bool on_cpu = o.toy.device.is_cpu();
+  const double busy = timeline.busy_share();
+  return text_of({{"model", o.toy.model},
+                  {"batch", o.toy.batch},
+                  {"width", o.toy.width},
+                  {"layers", o.toy.layers},
+                  {"device", to_string(o.toy.device)},
+                  {"mode", name_of(o.mode)},
+                  {"file", o.out},
+                  {"source", timeline.source},
+                  {"complete", timeline.is_complete()},
+                  {"missing", timeline.missing},
+                  {"steps", timeline.steps.size()},
+                  {"step_us", all * 1e-3 / static_cast<double>(o.record)},
+                  {"untraced", timing(timeline.untraced)},
+                  {"untraced_before", timing(timeline.before)},
+                  {"untraced_after", timing(timeline.after)},
+                  {"traced", timing(timeline.traced)},
+                  {"perturbation", timeline.perturbation()},
+                  {"host", std::move(host)},
+                  {"device_spans", std::move(device)},
+                  {"busy_share", on_cpu ? Json(nullptr) : Json(busy)},
+                  {"idle_share", on_cpu ? Json(nullptr) : Json(1 - busy)}});
+}
 
 std::string to_json(const Comparison& comparison) {
   const auto microseconds = [](const std::optional<measure::Timing>& timing) {

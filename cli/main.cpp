@@ -28,6 +28,7 @@
 #include "cli/lab_text.h"
 #include "cli/terminal.h"
 #include "cli/text_output.h"
+#include "cli/trace.h"
 #include "cli/train.h"
 #include "cli/train_lines.h"
 #include "cli/training.h"
@@ -162,6 +163,8 @@ struct TrainArguments {
               rounding = "eager";
   bool dot = false, source = false, svg = false;  // explain only
   bool double_batch = false;                      // compare only
+  int record = 3;                                 // trace only
+  std::string out;
 };
 
 std::vector<std::string> activation_names() {
@@ -225,15 +228,19 @@ CLI::App* add_training(CLI::App* parent, const char* model, TrainArguments& a) {
   return command;
 }
 
-CLI::App* add_train(CLI::App* train, const char* model, TrainArguments& a) {
-  CLI::App* command = add_training(train, model, a);
-  TrainOptions& o = a.options;
+void add_mode(CLI::App* command, TrainArguments& a) {
   command
       ->add_option(
           "--mode", a.mode,
           "graph: trace the step once and replay it; fused: replay kernels of several calls each")
       ->check(one_of({"eager", "graph", "fused"}))
       ->capture_default_str();
+}
+
+CLI::App* add_train(CLI::App* train, const char* model, TrainArguments& a) {
+  CLI::App* command = add_training(train, model, a);
+  TrainOptions& o = a.options;
+  add_mode(command, a);
   command->add_flag("--check-finite", o.check_finite,
                     "Stop at the first value that is not finite and name the parameter; each step "
                     "waits for the device");
@@ -251,6 +258,16 @@ CLI::App* add_compare(CLI::App* compare, const char* model, TrainArguments& a) {
   CLI::App* command = add_training(compare, model, a);
   command->add_flag("--double-batch", a.double_batch,
                     "Time each mode at twice the batch as well, as a check of its regime");
+  return command;
+}
+
+CLI::App* add_trace(CLI::App* trace, const char* model, TrainArguments& a) {
+  CLI::App* command = add_training(trace, model, a);
+  add_mode(command, a);
+  command->add_option("--out", a.out, "Write the trace to a file")->check(file_name())->required();
+  command->add_option("--record", a.record, "Steps to record, after the training")
+      ->check(whole_number(1, 1000))
+      ->capture_default_str();
   return command;
 }
 
@@ -297,6 +314,13 @@ int run_explain(const CLI::App& command, TrainArguments& a) {
   }
   print(step.explain() + "\n" + step.graph_text());
   if (a.source) print(sources_text(step.kernels()));
+  return 0;
+}
+
+int run_trace(const CLI::App& command, TrainArguments& a) {
+  TraceOptions options{resolve(command, a), a.record, a.out};
+  const TraceResult result = trace(options);
+  print(a.common.json ? to_json(result) : to_text(result));
   return 0;
 }
 
@@ -369,9 +393,11 @@ class CommandLine {
     CLI::App* train = add_group("train", "Train a toy model and time its step");
     CLI::App* compare = add_group("compare", "Train in all modes, and compare");
     CLI::App* explain = add_group("explain", "Print the traced step, call by call");
+    CLI::App* trace = add_group("trace", "Record host and device timelines for Perfetto");
     for (const char* model : {"mlp", "transformer"}) {
       add_command(run_train, [&](TrainArguments& a) { return add_train(train, model, a); });
       add_command(run_compare, [&](TrainArguments& a) { return add_compare(compare, model, a); });
+      add_command(run_trace, [&](TrainArguments& a) { return add_trace(trace, model, a); });
       add_command(run_explain, [&](TrainArguments& a) {
         CLI::App* command = add_training(explain, model, a);
         command->add_option("--mode", a.mode, "How the step is replayed: graph, fused")
@@ -402,7 +428,7 @@ class CommandLine {
         if (command.arguments.rounding == "fast" && has_mode && command.arguments.mode != "fused")
           throw CLI::ValidationError("--rounding fast: needs --mode fused");
         if (command.arguments.options.remat != "none" && has_mode &&
-            command.arguments.mode == "eager" && command.run == run_train) {
+            command.arguments.mode == "eager" && command.run != run_explain) {
           throw CLI::ValidationError(fmt::format("--remat {}: needs --mode graph or fused",
                                                  command.arguments.options.remat));
         }

@@ -19,6 +19,7 @@
 #include "brrr/graph/signature.h"
 #include "brrr/graph/trace.h"
 #include "brrr/tensor/fail.h"
+#include "brrr/tensor/host_work.h"
 
 namespace brrr::detail {
 namespace {
@@ -194,6 +195,7 @@ std::unique_ptr<Program> CompiledStep::State::plan(Graph graph) {
 
 std::unique_ptr<Entry> CompiledStep::State::trace_and_plan(const Arguments& arguments,
                                                            const StepFunction& function) {
+  const HostScope scope(HostActivity::trace, options.name.c_str());
   auto entry = std::make_unique<Entry>();
   const auto start = std::chrono::steady_clock::now();
   Graph graph = trace(arguments.tensors, function);

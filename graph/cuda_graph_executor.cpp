@@ -15,6 +15,7 @@
 #include "brrr/tensor/cuda_capture.h"
 #include "brrr/tensor/cuda_runtime.h"
 #include "brrr/tensor/fail.h"
+#include "brrr/tensor/host_work.h"
 
 namespace brrr::graph {
 namespace {
@@ -45,6 +46,8 @@ class CudaGraphExecutor final : public Executor {
   void capture(cu::CudaStream& stream);
   void capture_calls(cu::CudaStream& stream);
   std::vector<bool> awaited_calls() const;
+  std::size_t captured_nodes(cu::CudaStream& stream) const;
+  void describe_kernels();
   void run_captured(const Launch& launch) const;
   void require_capturing(cu::CudaStream& stream, const Launch& launch) const;
   [[noreturn]] void cannot_capture(const Launch& launch, const std::string& why) const;
@@ -60,6 +63,10 @@ class CudaGraphExecutor final : public Executor {
   CUgraphExec exec_ = nullptr;
   cu::CudaStream* captured_on_ = nullptr;
   Stats stats_;
+  // Captured nodes when `in_` and when each launch was captured; 0: unknown, or none.
+  std::size_t nodes_fed_ = 0;
+  std::vector<std::size_t> nodes_after_;
+  std::shared_ptr<const ReplayedKernels> kernels_;  // for listeners
 };
 
 CudaGraphExecutor::CudaGraphExecutor(const Executable& executable)
@@ -90,6 +97,7 @@ void CudaGraphExecutor::invalidate() {
   if (exec_) BRRR_CUDA_TRY(cuGraphExecDestroy, std::exchange(exec_, nullptr));
   if (graph_) BRRR_CUDA_TRY(cuGraphDestroy, std::exchange(graph_, nullptr));
   pool_.reset();
+  kernels_.reset();
 }
 
 // The parts of a concatenation are made in place in its result, each in its own lane.
@@ -152,6 +160,10 @@ void CudaGraphExecutor::run(std::span<const Tensor> arguments,
   back_.set_addresses(exec_);
   if (&stream != captured_on_) pool_->launched_on(stream);
   BRRR_CUDA(cuGraphLaunch, exec_, stream.handle);
+  if (HostListener* const listener = host_listener.load(std::memory_order_acquire)) [[unlikely]] {
+    if (!kernels_) describe_kernels();
+    listener->replays(kernels_);
+  }
   if (!observed()) [[likely]]
     return;
   for (const Launch& launch : run_.launches) {
@@ -255,6 +267,8 @@ void CudaGraphExecutor::capture_calls(cu::CudaStream& origin) {
   };
 
   in_.launch(origin);
+  nodes_fed_ = captured_nodes(origin);
+  nodes_after_.clear();
   for (const Launch& launch : run_.launches) {
     const std::size_t lane = at(plan.lane[at(launch.index)]);
     cu::CudaStream& stream = lanes[lane];
@@ -273,6 +287,7 @@ void CudaGraphExecutor::capture_calls(cu::CudaStream& origin) {
       run_captured(launch);
     }
     require_capturing(stream, launch);
+    nodes_after_.push_back(captured_nodes(stream));
     last[lane] = launch.index;
     if (awaited[at(launch.index)]) ended[at(launch.index)] = record(stream);
   }
@@ -288,6 +303,47 @@ void CudaGraphExecutor::capture_calls(cu::CudaStream& origin) {
     if (last[lane] >= 0) ended[at(last[lane])]->make_wait(origin);
   }
   back_.launch(origin);
+}
+
+// The nodes of the graph that the stream is captured into, so far; 0: the driver does not say.
+std::size_t CudaGraphExecutor::captured_nodes(cu::CudaStream& stream) const {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  CUgraph graph = nullptr;
+#if CUDA_VERSION >= 13000
+  const CUresult code = BRRR_CUDA_TRY(cuStreamGetCaptureInfo, stream.handle, &status, nullptr,
+                                      &graph, nullptr, nullptr, nullptr);
+#else
+  const CUresult code = BRRR_CUDA_TRY(cuStreamGetCaptureInfo, stream.handle, &status, nullptr,
+                                      &graph, nullptr, nullptr);
+#endif
+  std::size_t count = 0;
+  if (code != CUDA_SUCCESS || !graph ||
+      BRRR_CUDA_TRY(cuGraphGetNodes, graph, nullptr, &count) != CUDA_SUCCESS)
+    return 0;
+  return count;
+}
+
+// Nodes are listed in the order of capture, so a launch has those up to its count.
+void CudaGraphExecutor::describe_kernels() {
+  std::size_t count = 0, launch = 0;
+  BRRR_CUDA(cuGraphGetNodes, graph_, nullptr, &count);
+  std::vector<CUgraphNode> nodes(count);
+  BRRR_CUDA(cuGraphGetNodes, graph_, nodes.data(), &count);
+  const bool counted = std::ranges::find(nodes_after_, 0u) == nodes_after_.end();
+  auto kernels = std::make_shared<ReplayedKernels>();
+  for (std::size_t i = 0; i < count; ++i) {
+    while (launch < nodes_after_.size() && i >= nodes_after_[launch]) ++launch;
+    CUDA_KERNEL_NODE_PARAMS params{};
+    if (BRRR_CUDA_TRY(cuGraphKernelNodeGetParams, nodes[i], &params) != CUDA_SUCCESS) continue;
+    ReplayedKernel& kernel = kernels->emplace_back();
+    const char* symbol = nullptr;
+    if (params.func && BRRR_CUDA_TRY(cuFuncGetName, &symbol, params.func) == CUDA_SUCCESS)
+      kernel.symbol = symbol;
+    if (!counted || i < nodes_fed_ || launch == nodes_after_.size()) continue;
+    kernel.launch = static_cast<int>(launch);
+    kernel.ops = ops_of(run_.launches[launch]);
+  }
+  kernels_ = std::move(kernels);
 }
 
 void CudaGraphExecutor::capture(cu::CudaStream& stream) {

@@ -1,10 +1,14 @@
 #include "brrr/graph/lower.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <unordered_map>
 
 #include "brrr/dispatch/dispatch.h"
 #include "brrr/dispatch/observe.h"
 #include "brrr/tensor/fail.h"
+#include "brrr/tensor/host_work.h"
 
 namespace brrr::graph {
 namespace {
@@ -121,6 +125,21 @@ std::vector<std::pair<int, Tensor>> run_constants(const Graph& graph) {
   return constants;
 }
 
+std::string ops_of(const Launch& launch) {
+  const std::vector<std::string>& fused = launch.node->fused;
+  return fused.empty() ? launch.name : fmt::format("{}", fmt::join(fused, " + "));
+}
+
+namespace {
+
+void show(const Launch& launch) {
+  HostListener* const listener = host_listener.load(std::memory_order_acquire);
+  if (listener && launch.body) listener->next_op(ops_of(launch));
+  observe_before(launch.call);
+}
+
+}  // namespace
+
 void run_in_order(std::span<const Launch> launches) {
   const Launch* launch = launches.data();
   const Launch* const end = launch + launches.size();
@@ -128,7 +147,7 @@ void run_in_order(std::span<const Launch> launches) {
   try {
     for (; launch != end; ++launch) {
       if (shown) [[unlikely]]
-        observe_before(launch->call);
+        show(*launch);
       launch->run();
       if (shown) [[unlikely]]
         observe_after(launch->call, launch->results());

@@ -50,6 +50,9 @@ Lowered lower(const Graph& graph, const Plan& plan, Memory& memory);
 // Runs the graph's constants; returns those that its nodes read, by buffer.
 std::vector<std::pair<int, Tensor>> run_constants(const Graph& graph);
 
+// The ops of its kernel: "gelu + mul".
+std::string ops_of(const Launch& launch);
+
 // Runs launches one after another. An error names the line that made the call.
 void run_in_order(std::span<const Launch> launches);
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "brrr/ops/random_state.h"
+#include "brrr/tensor/host_work.h"
 
 namespace brrr::graph {
 namespace {
@@ -137,6 +138,7 @@ std::vector<Tensor> Program::make_results(std::span<const Tensor> arguments,
 
 std::vector<Tensor> Program::run(std::span<const Tensor> arguments) {
   const OpScope scope("compile");
+  const HostScope replaying(HostActivity::replay, "replay");
   for (const RandomAdvance& advance : graph_.draws) before_replay(advance);
   // Before the calls: one that throws leaves those before it written.
   count_versions(arguments);

@@ -1,5 +1,6 @@
 // Replaces the CUDA measurements in a build without the toolkit's headers: every device is refused.
 #include "brrr/measure/calibrate.h"
+#include "brrr/measure/device_recorder.h"
 #include "brrr/measure/limits.h"
 #include "brrr/measure/machine.h"
 #include "brrr/measure/step_cost.h"
@@ -31,6 +32,11 @@ BareMatmul bare_matmul(Device device, const MatmulProblem&, std::span<const Tens
 std::int64_t cuda_launches(const std::function<void()>& work) {
   work();
   return 0;
+}
+
+std::unique_ptr<DeviceRecorder> record_cuda(Device device) {
+  require_device(device, "record_timeline");
+  return nullptr;
 }
 
 GpuState gpu_state(Device device) {

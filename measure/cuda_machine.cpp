@@ -1,6 +1,7 @@
 // The GPUs and the versions of the CUDA libraries, as the driver reports them.
 #include <fmt/format.h>
 
+#include "brrr/measure/cupti_recorder.h"
 #include "brrr/measure/machine.h"
 #include "brrr/tensor/cuda_api.h"
 #include "brrr/tensor/cuda_runtime.h"
@@ -43,6 +44,7 @@ std::vector<Library> describe_cuda_libraries() {
     const std::size_t version = BRRR_CUDA_TRY(cublasLtGetVersion);
     return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
   });
+  add("CUPTI", cu::Library::cupti, [] { return cupti_version(); });
   return libraries;
 }
 

@@ -41,11 +41,19 @@ constexpr Experiment kExperiments[] = {
      lab::share_of_peak},
     {"additions", "Additions a second",
      "32 million in a loop of Python, 280 thousand through PyTorch's dispatcher", lab::additions},
+    {"timelines", "Two timelines: gaps against run-ahead",
+     "with small ops the GPU has gaps while it waits for the host; with large ones the host runs "
+     "ahead and there are none",
+     lab::timelines},
     {"batch-doubling", "Doubling the batch",
      "where the batch doubles and the time grows by 10 %, the step is overhead-bound",
      lab::batch_doubling},
     {"square-products", "Rate of square products by size",
      "small products leave most of the peak unused", lab::square_products},
+    {"gpu-util", "GPU-Util against the share of peak",
+     "GPU-Util is the share of time in which a kernel runs: it shows gaps, and nothing of how much "
+     "of the peak is used",
+     lab::gpu_util},
     {"remedies", "A remedy for each regime",
      "tracing helps an overhead-bound step, fusion a bandwidth-bound one, tensor cores a "
      "compute-bound one",

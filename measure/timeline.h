@@ -1,8 +1,10 @@
 // A timeline: what the host did and what the device ran during some steps, on one clock.
+// timeline.cpp records one, chrome_trace.h writes it for Perfetto.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -32,6 +34,12 @@ struct DeviceSpan {
   std::optional<std::size_t> cause = {};   // the host span that launched it, an index of `host`
   bool replayed = false;                   // part of a graph launch
   std::optional<std::size_t> launch = {};  // of a compiled step: which of its launches
+  std::string ops = {};                    // that it computes: "gelu + mul"; empty: unknown
+};
+
+// The memory that tensors on the device take, after an op.
+struct LiveBytes {
+  std::int64_t at_ns = 0, bytes = 0;
 };
 
 struct Timeline {
@@ -42,11 +50,39 @@ struct Timeline {
   std::string source;             // "CUPTI 13.0", "events"
   // What the records lack, and why; empty: they are complete.
   std::vector<std::string> missing;
-  Timing untraced, traced;  // of a step
+  Timing untraced, traced;  // of a step, each step waited for
+  // The untraced steps before and after the recording: CUPTI may slow a process down from then on.
+  Timing before = {}, after = {};
+  std::vector<LiveBytes> memory = {};
 
   bool is_complete() const { return missing.empty(); }
   // What recording cost: the traced step over the untraced one, less one.
   double perturbation() const { return traced.median / untraced.median - 1; }
+
+  // The time of all steps, and the time in it in which the device runs at least one kernel, copy
+  // or fill. Spans from events count what is between the events.
+  std::int64_t step_ns() const;
+  std::int64_t busy_ns() const;
+  // Of an untraced step, which recording does not slow down: kernels take the same time in both.
+  double busy_share() const;
+  // The time in all steps in which a thread is inside of spans of this kind, nested ones once.
+  std::int64_t host_ns(HostWork work) const;
 };
+
+struct TimelineOptions {
+  int steps = 3;  // to record, after warm-up
+  // Of the untraced steps, half of them before and half of them after the recording.
+  int untraced_steps = 20;
+  double budget_seconds = 1;  // limits the untraced steps, to at least six
+};
+
+// Calls the step until it is warm, times it, and records some steps, each of which is waited for.
+// One recording at a time. On CUDA the device's part comes from CUPTI; where that cannot be used,
+// from events around ops and replays, and `missing` says so.
+Timeline record_timeline(Device device, const std::function<void()>& step,
+                         const TimelineOptions& options = {});
+
+const char* name_of(HostWork work);    // "allocation"
+const char* name_of(DeviceWork work);  // "kernel"
 
 }  // namespace brrr::measure

@@ -13,20 +13,6 @@
 
 namespace brrr::measure {
 
-Timing summarize(std::vector<double> seconds) {
-  std::sort(seconds.begin(), seconds.end());
-  const auto at = [&](double part) {
-    return seconds[static_cast<std::size_t>(
-        std::lround(part * static_cast<double>(seconds.size() - 1)))];
-  };
-  const double median = at(0.5);
-  return {.median = median,
-          .least = seconds.front(),
-          .most = seconds.back(),
-          .spread = median > 0 ? (at(0.75) - at(0.25)) / median : 0,
-          .samples = static_cast<int>(seconds.size())};
-}
-
 namespace {
 
 // Calls per sample. Calibration also warms up.
@@ -54,6 +40,25 @@ int samples_in_budget(const Sampling& sampling, double seconds_a_sample) {
 double host_seconds() {
   using Clock = std::chrono::steady_clock;
   return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
+}
+
+std::int64_t host_nanoseconds() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+}
+
+Timing summarize(std::vector<double> seconds) {
+  std::sort(seconds.begin(), seconds.end());
+  const auto at = [&](double part) {
+    return seconds[static_cast<std::size_t>(
+        std::lround(part * static_cast<double>(seconds.size() - 1)))];
+  };
+  const double median = at(0.5);
+  return {.median = median,
+          .least = seconds.front(),
+          .most = seconds.back(),
+          .spread = median > 0 ? (at(0.75) - at(0.25)) / median : 0,
+          .samples = static_cast<int>(seconds.size())};
 }
 
 Batch synchronized_batch(Device device, std::function<void()> call) {

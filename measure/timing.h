@@ -37,7 +37,10 @@ struct Sampling {
 // Makes `n` calls and returns the seconds that they took.
 using Batch = std::function<double(long n)>;
 
-double host_seconds();  // a monotonic clock
+double host_seconds();            // a monotonic clock
+std::int64_t host_nanoseconds();  // the same
+
+// Median, range and spread of samples in seconds.
 Timing summarize(std::vector<double> seconds);
 
 // By the host's clock, without waiting for a device.

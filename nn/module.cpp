@@ -8,6 +8,7 @@
 #include "brrr/autograd/autograd.h"
 #include "brrr/dispatch/tracing.h"
 #include "brrr/tensor/fail.h"
+#include "brrr/tensor/host_work.h"
 
 namespace brrr::nn {
 
@@ -29,7 +30,10 @@ bool Module::training() const {
 
 Tensor Module::operator()(const Tensor& x) {
   TraceListener* trace = thread_context.trace_listener;
-  if (!trace) return forward(x);
+  if (!trace) {
+    const HostScope scope(HostActivity::module, [this] { return path(); });
+    return forward(x);
+  }
   const std::string name = path();
   for (const Entry& entry : own_) trace->names(*entry.tensor, name + "." + entry.name);
   const struct Scope {

@@ -31,7 +31,8 @@ constexpr Row kRows[] = {
 };
 
 #define X(fn) +1
-constexpr int kCallsOf[] = {BRRR_DRIVER_CALLS(X), BRRR_NVRTC_CALLS(X), BRRR_CUBLASLT_CALLS(X)};
+constexpr int kCallsOf[] = {BRRR_DRIVER_CALLS(X), BRRR_NVRTC_CALLS(X), BRRR_CUBLASLT_CALLS(X),
+                            0 BRRR_CUPTI_CALLS(X)};
 #undef X
 constexpr int kLibraries = static_cast<int>(std::size(kCallsOf));
 
@@ -162,11 +163,13 @@ std::vector<std::string> toolkit_folders() {
     if (const char* home = std::getenv(variable); home && *home) {
       folders.push_back(fmt::format("{}/lib64/", home));
       folders.push_back(fmt::format("{}/lib/", home));
+      folders.push_back(fmt::format("{}/extras/CUPTI/lib64/", home));
     }
   }
   for (const char* home : {"/usr/local/cuda", "/opt/cuda"}) {
     folders.push_back(fmt::format("{}/lib64/", home));
     folders.push_back(fmt::format("{}/targets/x86_64-linux/lib/", home));
+    folders.push_back(fmt::format("{}/extras/CUPTI/lib64/", home));
   }
   return folders;
 }
@@ -190,7 +193,13 @@ void* open_file(Library library, int driver_major, std::string& why) {
     why = "libcuda.so.1 not found: is an NVIDIA driver installed?";
     return nullptr;
   }
-  const char* name = library == Library::nvrtc ? "libnvrtc.so" : "libcublasLt.so";
+  if (library == Library::cupti && !BRRR_HAS_CUPTI) {
+    why = "brrr was built without cupti.h: install CUPTI's headers and build again";
+    return nullptr;
+  }
+  const char* name = library == Library::nvrtc      ? "libnvrtc.so"
+                     : library == Library::cublaslt ? "libcublasLt.so"
+                                                    : "libcupti.so";
   const std::vector<std::string> folders = toolkit_folders();
   for (const std::string& version : versions_of(name, driver_major)) {
     if (void* file = dlopen(version.c_str(), RTLD_NOW | RTLD_LOCAL)) return file;
@@ -303,6 +312,12 @@ std::string describe(Library library, int code) {
     case Library::cublaslt:
       name = quiet.cublasLtGetStatusName(static_cast<cublasStatus_t>(code));
       text = quiet.cublasLtGetStatusString(static_cast<cublasStatus_t>(code));
+      break;
+    case Library::cupti:
+#if BRRR_HAS_CUPTI
+      if (quiet.cuptiGetResultString(static_cast<CUptiResult>(code), &name) != CUPTI_SUCCESS)
+        name = nullptr;
+#endif
       break;
   }
   if (!name) return fmt::format("error {}", code);

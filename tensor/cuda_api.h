@@ -1,4 +1,4 @@
-// The one table through which brrr reaches CUDA: driver, NVRTC, cuBLASLt. Nothing of CUDA is
+// The one table through which brrr reaches CUDA: driver, NVRTC, cuBLASLt, CUPTI. Nothing of CUDA is
 // linked; a library is opened at the first call into it, and each by itself, so NVRTC works where
 // there is no driver. Every call is checked in one place; tests can make the k-th call of any name
 // fail, count calls, or install a fake driver.
@@ -10,6 +10,12 @@
 #include <cublasLt.h>
 #include <cuda.h>
 #include <nvrtc.h>
+#if __has_include(<cupti.h>)  // packages of the toolkit's headers may lack it
+#include <cupti.h>
+#define BRRR_HAS_CUPTI 1
+#else
+#define BRRR_HAS_CUPTI 0
+#endif
 
 #include <atomic>
 #include <string>
@@ -33,6 +39,7 @@ namespace brrr::cu {
   X(cuThreadExchangeStreamCaptureMode) X(cuEventCreate) X(cuEventRecord) X(cuEventSynchronize)            \
   X(cuEventQuery) X(cuEventElapsedTime) X(cuEventDestroy)                                                 \
   X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction) X(cuFuncGetAttribute) X(cuFuncSetAttribute) \
+  X(cuFuncGetName) X(cuStreamGetCaptureInfo)                                                              \
   X(cuLaunchKernel) X(cuLaunchKernelEx) X(cuTensorMapEncodeTiled)                                         \
   X(cuGraphDestroy) X(cuGraphGetNodes) X(cuGraphKernelNodeGetParams) X(cuGraphKernelNodeGetAttribute)     \
   X(cuGraphInstantiate) X(cuGraphExecKernelNodeSetParams) X(cuGraphExecDestroy) X(cuGraphUpload) X(cuGraphLaunch)
@@ -51,11 +58,22 @@ namespace brrr::cu {
   X(cublasLtMatmulPreferenceSetAttribute)                                                                 \
   X(cublasLtMatmulAlgoGetHeuristic) X(cublasLtMatmulAlgoCheck)
 
+#if BRRR_HAS_CUPTI
+#define BRRR_CUPTI_CALLS(X)                                                                               \
+  X(cuptiGetVersion) X(cuptiGetResultString) X(cuptiSubscribe) X(cuptiUnsubscribe)                        \
+  X(cuptiActivityRegisterCallbacks) X(cuptiActivityRegisterTimestampCallback) X(cuptiGetTimestamp)        \
+  X(cuptiActivityEnable) X(cuptiActivityDisable) X(cuptiActivityFlushAll)                                 \
+  X(cuptiActivityGetNextRecord) X(cuptiActivityGetNumDroppedRecords) X(cuptiGetCallbackName)              \
+  X(cuptiActivityPushExternalCorrelationId) X(cuptiActivityPopExternalCorrelationId)
+#else
+#define BRRR_CUPTI_CALLS(X)
+#endif
+
 // Adding a library is a list above, a name below and in Library, and its files in cuda_api.cpp.
-#define BRRR_CUDA_CALLS(X) BRRR_DRIVER_CALLS(X) BRRR_NVRTC_CALLS(X) BRRR_CUBLASLT_CALLS(X)
+#define BRRR_CUDA_CALLS(X) BRRR_DRIVER_CALLS(X) BRRR_NVRTC_CALLS(X) BRRR_CUBLASLT_CALLS(X) BRRR_CUPTI_CALLS(X)
 // clang-format on
 
-enum class Library { driver, nvrtc, cublaslt };
+enum class Library { driver, nvrtc, cublaslt, cupti };
 
 enum class Fn : int {
 #define X(name) k_##name,

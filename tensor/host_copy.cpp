@@ -1,8 +1,10 @@
 #include "brrr/tensor/host_copy.h"
 
 #include <cstring>
+#include <optional>
 
 #include "brrr/tensor/fail.h"
+#include "brrr/tensor/host_work.h"
 #include "brrr/tensor/runtime.h"
 #include "brrr/tensor/tensor_impl.h"
 
@@ -84,6 +86,8 @@ void copy_to_host(void* host, const Tensor& from, Async async) {
   require_contiguous(from, "copy_to_host");
   const std::size_t bytes = from.bytes();
   if (bytes == 0) return;
+  std::optional<HostScope> waiting;
+  if (async == Async::no) waiting.emplace(HostActivity::wait, "copy_to_host");
   copy_with_host(
       from, async, [from, host, bytes] { std::memcpy(host, from.data(), bytes); },
       [&](StreamState& s) { return cuda_runtime().to_host(s, host, from.data(), bytes); });

@@ -3,6 +3,7 @@
 #include <new>
 
 #include "brrr/tensor/cpu_allocator.h"
+#include "brrr/tensor/host_work.h"
 #include "brrr/tensor/pool.h"
 #include "brrr/tensor/runtime.h"
 
@@ -20,6 +21,7 @@ void Storage::destroy() {
 }
 
 Storage* new_storage(Device device, std::size_t bytes) {
+  const HostScope scope(HostActivity::allocation, "allocate");
   Storage* storage = new (Pool<Storage>::take()) Storage;
   storage->device = device;
   storage->bytes = bytes;

@@ -3,6 +3,7 @@
 #include "brrr/tensor/stream.h"
 
 #include "brrr/tensor/fail.h"
+#include "brrr/tensor/host_work.h"
 #include "brrr/tensor/runtime.h"
 
 namespace brrr {
@@ -36,6 +37,7 @@ bool Stream::idle() const { return state_->idle(); }
 
 void Stream::synchronize() const {
   refuse_ordering_in_trace("Stream::synchronize");
+  const HostScope waiting(HostActivity::wait, "Stream::synchronize");
   state_->synchronize();
 }
 
@@ -72,6 +74,7 @@ void Event::record(const Stream& stream) {
 
 void Event::synchronize() const {
   refuse_ordering_in_trace("Event::synchronize");
+  const HostScope waiting(HostActivity::wait, "Event::synchronize");
   state_->synchronize();
 }
 
@@ -97,6 +100,7 @@ void synchronize(Device device) {
   refuse_ordering_in_trace("synchronize");
   require_device(device, "synchronize");
   const OpScope scope("synchronize");
+  const HostScope waiting(HostActivity::wait, "synchronize");
   runtime_of(device.type).synchronize(device);
 }
 

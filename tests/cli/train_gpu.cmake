@@ -72,3 +72,22 @@ foreach(name "steps/tiny tf32 graph" "steps/deep tf32 replay host" "graph/per no
     message(FATAL_ERROR "expected ${name} among ${names}")
   endif()
 endforeach()
+
+# A trace in each mode: through CUPTI, or by events with the reason that it cannot be used.
+foreach(mode eager graph fused)
+  json(source trace mlp --device cuda --batch 64 --width 128 --layers 3 --steps 2 --time 0.1 --mode ${mode}
+    --out ${WORK}/trace_${mode}.json)
+  expect(device cuda:0)
+  expect_above(busy_share 0)
+  member(complete)
+  set(complete ${found})
+  member(missing)
+  if(complete AND NOT found STREQUAL "[]" OR NOT complete AND found STREQUAL "[]")
+    message(FATAL_ERROR "expected reasons where a trace is incomplete, got ${found}")
+  endif()
+  file(READ ${WORK}/trace_${mode}.json out)
+  string(JSON count LENGTH "${out}" traceEvents)
+  if(count LESS 30)
+    message(FATAL_ERROR "expected the events of three steps, got ${count}")
+  endif()
+endforeach()

@@ -312,6 +312,8 @@ FakeCuda::FakeCuda(FakeOptions options) {
   add_fake_memory_calls(t);
   add_fake_graph_calls(t);
   add_fake_library_calls(t);
+  add_absent_cupti(t);
+  fake->table = t;
   cu::install_table(t);
 }
 

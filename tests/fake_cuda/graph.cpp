@@ -148,6 +148,28 @@ CUresult is_capturing(CUstream stream, CUstreamCaptureStatus* status) {
                               : CU_STREAM_CAPTURE_STATUS_ACTIVE;
   return CUDA_SUCCESS;
 }
+#if CUDA_VERSION >= 13000
+CUresult capture_info(CUstream stream, CUstreamCaptureStatus* status, cuuint64_t*, CUgraph* graph,
+                      const CUgraphNode**, const CUgraphEdgeData**, std::size_t*) {
+#else
+CUresult capture_info(CUstream stream, CUstreamCaptureStatus* status, cuuint64_t*, CUgraph* graph,
+                      const CUgraphNode**, std::size_t*) {
+#endif
+  const CUresult code = is_capturing(stream, status);
+  FAKE_ENTER();
+  FakeStream& s = *stream_of(stream);
+  if (!s.capture) return code;
+  if (!s.capture->handle) s.capture->handle = std::make_shared<FakeGraphHandle>();
+  // The handle of a capture under way does not own its graph.
+  s.capture->handle->graph = std::shared_ptr<FakeGraph>(std::shared_ptr<void>(), s.capture.get());
+  *graph = reinterpret_cast<CUgraph>(s.capture->handle.get());
+  return code;
+}
+CUresult func_get_name(const char** name, CUfunction function) {
+  FAKE_ENTER();
+  *name = reinterpret_cast<FakeFunction*>(function)->name.c_str();
+  return CUDA_SUCCESS;
+}
 CUresult begin_capture(CUstream stream, CUstreamCaptureMode mode) {
   FAKE_ENTER();
   FakeStream& s = *stream_of(stream);
@@ -273,6 +295,8 @@ void add_fake_graph_calls(cu::Table& t) {
   t.cuLaunchKernel = launch_kernel;
   t.cuLaunchKernelEx = launch_kernel_ex;
   t.cuStreamIsCapturing = is_capturing;
+  t.cuStreamGetCaptureInfo = capture_info;
+  t.cuFuncGetName = func_get_name;
   t.cuStreamBeginCapture = begin_capture;
   t.cuStreamEndCapture = end_capture;
   t.cuThreadExchangeStreamCaptureMode = exchange_mode;

@@ -42,12 +42,14 @@ struct FakeNode {
   std::vector<int> after;  // nodes that come before
   std::shared_ptr<FakeKernelCall> kernel = nullptr;
 };
-struct FakeGraph {
-  std::vector<FakeNode> nodes;
-  bool broken = false;  // the capture was invalidated
-};
+struct FakeGraph;
 struct FakeGraphHandle {  // what a CUgraph points to
   std::shared_ptr<FakeGraph> graph;
+};
+struct FakeGraph {
+  std::vector<FakeNode> nodes;
+  bool broken = false;                      // the capture was invalidated
+  std::shared_ptr<FakeGraphHandle> handle;  // of a capture under way
 };
 struct FakeNodeHandle {  // what a CUgraphNode points to
   FakeGraph* graph;
@@ -111,6 +113,7 @@ struct FakeState {
   mutable std::mutex mutex;
   std::condition_variable changed;
   FakeOptions options;
+  cu::Table table;  // as installed
   std::mt19937_64 random;
   std::string problem;
   bool ignore_waits = false, events_lie = false, has_bug = false;
@@ -175,6 +178,7 @@ extern thread_local CUstreamCaptureMode fake_capture_mode;
 void add_fake_memory_calls(cu::Table& table);   // memory.cpp
 void add_fake_graph_calls(cu::Table& table);    // graph.cpp
 void add_fake_library_calls(cu::Table& table);  // libraries.cpp
+void add_absent_cupti(cu::Table& table);        // cupti.cpp
 
 inline FakeStream* stream_of(CUstream stream) { return reinterpret_cast<FakeStream*>(stream); }
 

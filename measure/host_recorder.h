@@ -1,0 +1,102 @@
+// Records what the host does: ops from an Observer, the rest as a HostListener. There is one
+// recorder in a process, which is never destroyed. It also pushes NVTX ranges, while it records or
+// where BRRR_NVTX=1 asks for them.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include <brrr/dispatch/observe.h>
+#include <brrr/measure/device_recorder.h>
+#include <brrr/measure/timeline.h>
+#include <brrr/tensor/host_work.h>
+
+namespace brrr::measure {
+
+// The graph that a replay launched, and the span of the replay.
+struct Replay {
+  std::size_t span = 0;
+  std::shared_ptr<const ReplayedKernels> kernels;
+};
+
+struct HostRecord {
+  std::vector<HostSpan> spans;                // in the order in which they began
+  std::vector<std::uint32_t> native_threads;  // by HostSpan::thread
+  std::vector<LiveBytes> memory;
+  std::vector<Replay> replays;
+};
+
+class HostRecorder final : public Observer, public HostListener {
+ public:
+  static HostRecorder& instance();
+
+  // `recorder`: told of the spans that give the device work; null: nobody. Throws while another
+  // recording is under way.
+  void start(Device device, DeviceRecorder* recorder);
+  HostRecord stop();
+  // A span of the caller's, "step".
+  std::uint64_t begin_step();
+  void end_step(std::uint64_t ticket) { leave(ticket); }
+
+  // Only NVTX ranges, from now on.
+  void always_push_ranges();
+
+  void before(const Call& call) override;
+  void after(const Call& call, std::span<const Tensor> outputs) override;
+  std::uint64_t enter(HostActivity what, const char* name) override;
+  void leave(std::uint64_t ticket) override;
+  void next_op(const std::string& ops) override;
+  void replays(std::shared_ptr<const ReplayedKernels> kernels) override;
+
+ private:
+  // Where a thread is.
+  struct Thread {
+    std::thread::id id;
+    int index = 0;
+    std::vector<const char*> modules;
+    int in_replays = 0;
+    std::vector<std::size_t> replays;  // their open spans
+    bool in_op = false;
+    std::optional<std::size_t> op;   // its span
+    DeviceRecorder* told = nullptr;  // of that span
+    const char* next_op = nullptr;
+  };
+  // A span whose names are interned.
+  struct Raw {
+    const char* name;
+    HostWork work;
+    int thread;
+    std::int64_t start_ns, end_ns;
+    const char* where;
+  };
+
+  HostRecorder() = default;
+  void attach();
+  void detach();
+  Thread& this_thread();
+  const char* interned(std::string_view name);
+  std::size_t open(Thread& thread, const char* name, HostWork work);
+  void close_op(Thread& thread, std::int64_t end_ns);
+
+  std::mutex mutex_;
+  std::optional<Observing> observing_;
+  bool recording_ = false, ranges_ = false;
+  std::uint64_t recordings_ = 0;  // in tickets: those of an earlier recording close nothing
+  Device device_;
+  DeviceRecorder* recorder_ = nullptr;
+  std::set<std::string, std::less<>> names_;
+  std::vector<std::unique_ptr<Thread>> threads_;
+  Thread* last_ = nullptr;
+  std::vector<std::uint32_t> native_threads_;
+  std::vector<Raw> spans_;
+  std::vector<LiveBytes> memory_;
+  std::vector<Replay> replays_;
+};
+
+}  // namespace brrr::measure
