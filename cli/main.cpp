@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "brrr/io/file_bytes.h"
 #include "brrr/measure/bench.h"
 #include "brrr/measure/calibrate.h"
 #include "brrr/measure/lab.h"
@@ -26,6 +27,7 @@
 #include "cli/interrupt.h"
 #include "cli/json_output.h"
 #include "cli/lab_text.h"
+#include "cli/profile.h"
 #include "cli/terminal.h"
 #include "cli/text_output.h"
 #include "cli/train.h"
@@ -160,6 +162,7 @@ struct TrainArguments {
   std::string dtype = "f32", matmul = "measured", mode = "eager", activation = "gelu_tanh",
               rounding = "eager";
   bool dot = false, source = false, svg = false;  // explain only
+  std::string svg_file;                           // profile only
 };
 
 std::vector<std::string> activation_names() {
@@ -223,15 +226,28 @@ CLI::App* add_training(CLI::App* parent, const char* model, TrainArguments& a) {
   return command;
 }
 
-CLI::App* add_train(CLI::App* train, const char* model, TrainArguments& a) {
-  CLI::App* command = add_training(train, model, a);
-  TrainOptions& o = a.options;
+void add_mode(CLI::App* command, TrainArguments& a) {
   command
       ->add_option(
           "--mode", a.mode,
           "graph: trace the step once and replay it; fused: replay kernels of several calls each")
       ->check(one_of({"eager", "graph", "fused"}))
       ->capture_default_str();
+}
+
+CLI::App* add_profile(CLI::App* profile, const char* model, TrainArguments& a) {
+  a.options.time_seconds = 3;
+  CLI::App* command = add_training(profile, model, a);
+  add_mode(command, a);
+  command->add_option("--svg", a.svg_file, "Draw a flame graph of the samples to a file")
+      ->check(file_name());
+  return command;
+}
+
+CLI::App* add_train(CLI::App* train, const char* model, TrainArguments& a) {
+  CLI::App* command = add_training(train, model, a);
+  TrainOptions& o = a.options;
+  add_mode(command, a);
   command->add_flag("--check-finite", o.check_finite,
                     "Stop at the first value that is not finite and name the parameter; each step "
                     "waits for the device");
@@ -288,6 +304,15 @@ int run_explain(const CLI::App& command, TrainArguments& a) {
   }
   print(step.explain() + "\n" + step.graph_text());
   if (a.source) print(sources_text(step.kernels()));
+  return 0;
+}
+
+int run_profile(const CLI::App& command, TrainArguments& a) {
+  const TrainOptions& o = resolve(command, a);
+  if (!a.svg_file.empty()) require_writable("svg", a.svg_file);
+  const Profile result = profile(o);
+  if (!a.svg_file.empty()) write_flame_graph(result, a.svg_file);
+  print(a.common.json ? to_json(result) : to_text(result));
   return 0;
 }
 
@@ -359,8 +384,10 @@ class CommandLine {
     CLI::App* train = add_group("train", "Train a toy model and time its step");
     CLI::App* compare = add_group("compare", "Train in all modes, and compare");
     CLI::App* explain = add_group("explain", "Print the traced step, call by call");
+    CLI::App* profile = add_group("profile", "Sample where the host's time of a step goes");
     for (const char* model : {"mlp", "transformer"}) {
       add_command(run_train, [&](TrainArguments& a) { return add_train(train, model, a); });
+      add_command(run_profile, [&](TrainArguments& a) { return add_profile(profile, model, a); });
       add_command(run_compare, [&](TrainArguments& a) { return add_training(compare, model, a); });
       add_command(run_explain, [&](TrainArguments& a) {
         CLI::App* command = add_training(explain, model, a);
@@ -392,10 +419,13 @@ class CommandLine {
         if (command.arguments.rounding == "fast" && has_mode && command.arguments.mode != "fused")
           throw CLI::ValidationError("--rounding fast: needs --mode fused");
         if (command.arguments.options.remat != "none" && has_mode &&
-            command.arguments.mode == "eager" && command.run == run_train) {
+            command.arguments.mode == "eager" && command.run != run_explain) {
           throw CLI::ValidationError(fmt::format("--remat {}: needs --mode graph or fused",
                                                  command.arguments.options.remat));
         }
+        if (command.run == run_profile && command.arguments.options.time_seconds < 0.1)
+          throw CLI::ValidationError(fmt::format("--time: expected 0.1 seconds or more, got {}",
+                                                 command.arguments.options.time_seconds));
         if (command.arguments.svg && command.arguments.options.remat == "none")
           throw CLI::ValidationError("--svg: needs --remat mincut, full or budget=F");
       }

@@ -6,6 +6,7 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <setjmp.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <ucontext.h>
@@ -29,6 +30,9 @@ namespace brrr::measure {
 namespace {
 
 constexpr std::size_t kMostFrames = 192;
+// More than the frame of run() has above its frame address: the next frame's place is below that.
+constexpr std::uintptr_t kFrameOfRun = 4096;
+constexpr double kMostOfPeriod = 0.03;  // that an interruption may take
 
 std::int64_t now_ns() {
   timespec now;
@@ -59,6 +63,15 @@ void block_sigprof(bool blocked, sigset_t* before = nullptr) {
   fail("[sample] {} failed: {}", call, std::strerror(errno));
 }
 
+// The stack that the unwinder walks, from the handler's frame on.
+struct Unwinding {
+  std::uintptr_t from = 0, bottom = 0;
+  std::uintptr_t* addresses = nullptr;
+  std::size_t count = 0, most = 0;
+  std::uintptr_t last = 0;  // place in the stack, which rises from frame to frame
+  bool started = false, complete = false;
+};
+
 }  // namespace
 
 struct HostSampler::State {
@@ -66,18 +79,24 @@ struct HostSampler::State {
   // Memory of the handler. Its thread reads them outside of runs only.
   HostSamples samples;
   std::size_t n_samples = 0, n_addresses = 0;
-  std::int64_t started_ns = 0;    // of the period under way
+  std::int64_t entered_ns = 0;    // the last handler
+  std::int64_t started_ns = 0;    // the period under way, at the end of the last handler
   std::int64_t carried_ns = 0;    // of that period in earlier runs
   std::int64_t remaining_ns = 0;  // of that period; 0: none is under way
   std::uint32_t periods = 0;
-  std::uintptr_t bottom = 0;  // the stack of the sampled work is below
+  std::int64_t outside_ns = 0;  // of an interruption, before and after the handler
+  std::uintptr_t bottom = 0;    // the stack of the sampled work is below
 
   timer_t timer = {};
   pid_t thread = 0;
-  struct sigaction handler_before = {};
+  struct sigaction handler_before = {}, fault_before = {};
+  Unwinding stack = {};
+  sigjmp_buf after_fault = {};
+  volatile sig_atomic_t unwinding = 0;
   sigset_t mask_before = {};
 
   void record(void* context);
+  void measure_interruption(HostSampler& sampler);
   void start_timer(std::int64_t ns) const;
   std::int64_t next_period();
 };
@@ -86,14 +105,7 @@ namespace {
 
 std::atomic<HostSampler::State*> running{nullptr};
 
-// What the unwinder calls for each frame, from the handler's on.
-struct Unwinding {
-  std::uintptr_t from, bottom;
-  std::uintptr_t* addresses;
-  std::size_t count = 0, most = 0;
-  bool started = false, complete = false;
-};
-
+// Called by the unwinder for each frame.
 _Unwind_Reason_Code visit_frame(_Unwind_Context* context, void* argument) {
   auto& unwinding = *static_cast<Unwinding*>(argument);
   int before_instruction = 0;
@@ -101,11 +113,14 @@ _Unwind_Reason_Code visit_frame(_Unwind_Context* context, void* argument) {
   // Frames of the handler come first, then the interrupted one.
   if (!unwinding.started && at != unwinding.from) return _URC_NO_REASON;
   unwinding.started = true;
-  if (_Unwind_GetCFA(context) > unwinding.bottom) {
-    unwinding.complete = true;
+  const std::uintptr_t place = _Unwind_GetCFA(context);
+  if (place > unwinding.bottom) {
+    unwinding.complete = place - unwinding.bottom < kFrameOfRun;
     return _URC_END_OF_STACK;
   }
-  if (unwinding.count == unwinding.most || at == 0) return _URC_END_OF_STACK;
+  if (unwinding.count == unwinding.most || at == 0 || place < unwinding.last)
+    return _URC_END_OF_STACK;
+  unwinding.last = place;
   // A return address may be in the next function: the call is before it.
   unwinding.addresses[unwinding.count++] = before_instruction ? at : at - 1;
   return _URC_NO_REASON;
@@ -119,28 +134,45 @@ void on_signal(int, siginfo_t* info, void* context) {
   errno = saved;
 }
 
+// A fault of the unwinder goes back to record(); any other is left to the handler of before.
+void on_fault(int signal, siginfo_t*, void*) {
+  HostSampler::State* const state = running.load(std::memory_order_relaxed);
+  if (state && state->unwinding && state->thread == static_cast<pid_t>(::syscall(SYS_gettid))) {
+    state->unwinding = 0;
+    siglongjmp(state->after_fault, 1);
+  }
+  // The instruction runs again, and faults again.
+  if (state) ::sigaction(signal, &state->fault_before, nullptr);
+}
+
 }  // namespace
 
 void HostSampler::State::record(void* context) {
-  const std::int64_t ns = carried_ns + now_ns() - started_ns;
+  entered_ns = now_ns();
+  const std::int64_t ns =
+      std::max<std::int64_t>(carried_ns + entered_ns - started_ns - outside_ns, 0);
   const std::size_t most = std::min(samples.addresses.size() - n_addresses, kMostFrames);
   if (n_samples == samples.samples.size() || most < kMostFrames) {
     ++samples.lost;
-    samples.lost_ns += ns;
   } else {
-    std::uintptr_t* const addresses = samples.addresses.data() + n_addresses;
-    Unwinding unwinding{interrupted_at(context), bottom, addresses, 0, most};
-    _Unwind_Backtrace(visit_frame, &unwinding);
-    if (unwinding.count == 0) addresses[unwinding.count++] = unwinding.from;
+    stack = {.from = interrupted_at(context),
+             .bottom = bottom,
+             .addresses = samples.addresses.data() + n_addresses,
+             .most = most};
+    if (sigsetjmp(after_fault, 0) == 0) {
+      unwinding = 1;
+      _Unwind_Backtrace(visit_frame, &stack);
+      unwinding = 0;
+    }
+    if (stack.count == 0) stack.addresses[stack.count++] = stack.from;
     samples.samples[n_samples++] = {ns, static_cast<std::uint32_t>(n_addresses),
-                                    static_cast<std::uint32_t>(n_addresses + unwinding.count),
-                                    unwinding.complete};
-    n_addresses += unwinding.count;
+                                    static_cast<std::uint32_t>(n_addresses + stack.count),
+                                    stack.complete};
+    n_addresses += stack.count;
   }
   carried_ns = 0;
-  const std::int64_t period = next_period();
+  start_timer(next_period());
   started_ns = now_ns();
-  start_timer(period);
 }
 
 void HostSampler::State::start_timer(std::int64_t ns) const {
@@ -154,6 +186,45 @@ std::int64_t HostSampler::State::next_period() {
   const double multiple = ++periods * kGolden;
   const double factor = 0.5 + multiple - std::floor(multiple);
   return static_cast<std::int64_t>(sampling.period_seconds * 1e9 * factor);
+}
+
+namespace {
+
+void restore_handlers(const HostSampler::State& state) {
+  ::sigaction(SIGPROF, &state.handler_before, nullptr);
+  ::sigaction(SIGSEGV, &state.fault_before, nullptr);
+}
+
+}  // namespace
+
+// Interrupts an empty loop. `sampler` is the one of this state.
+void HostSampler::State::measure_interruption(HostSampler& sampler) {
+  constexpr std::size_t kInterruptions = 48;
+  std::vector<std::int64_t> all, outside;
+  sampler.run([&] {
+    const std::int64_t end = now_ns() + 100'000'000;
+    std::int64_t before = now_ns();
+    for (std::size_t seen = n_samples; before < end && all.size() < kInterruptions;) {
+      std::atomic_signal_fence(std::memory_order_seq_cst);
+      if (n_samples != seen) {
+        seen = n_samples;
+        all.push_back(now_ns() - before);
+        outside.push_back(all.back() - (started_ns - entered_ns));
+      }
+      before = now_ns();
+    }
+  });
+  n_samples = n_addresses = 0;
+  carried_ns = remaining_ns = 0;
+  if (all.empty()) return;
+  const auto median = [](std::vector<std::int64_t>& ns) {
+    std::ranges::nth_element(ns, ns.begin() + static_cast<std::ptrdiff_t>(ns.size() / 2));
+    return ns[ns.size() / 2];
+  };
+  outside_ns = median(outside);
+  samples.interruption_ns = median(all);
+  sampling.period_seconds = std::max(
+      sampling.period_seconds, static_cast<double>(samples.interruption_ns) * 1e-9 / kMostOfPeriod);
 }
 
 HostSampler::HostSampler(const HostSampling& sampling) {
@@ -171,7 +242,7 @@ HostSampler::HostSampler(const HostSampling& sampling) {
   state.samples.addresses.resize(sampling.most_addresses);
   state.thread = static_cast<pid_t>(::syscall(SYS_gettid));
   // The first unwinding of a process loads and allocates.
-  Unwinding first{0, ~std::uintptr_t{0}, nullptr};
+  Unwinding first;
   _Unwind_Backtrace(visit_frame, &first);
 
   State* none = nullptr;
@@ -183,6 +254,9 @@ HostSampler::HostSampler(const HostSampling& sampling) {
   action.sa_flags = SA_SIGINFO | SA_RESTART;
   sigemptyset(&action.sa_mask);
   ::sigaction(SIGPROF, &action, &state.handler_before);
+  action.sa_sigaction = on_fault;
+  action.sa_flags = SA_SIGINFO | SA_NODEFER;
+  ::sigaction(SIGSEGV, &action, &state.fault_before);
   sigevent event = {};
   event.sigev_notify = SIGEV_THREAD_ID;
   event.sigev_signo = SIGPROF;
@@ -190,18 +264,19 @@ HostSampler::HostSampler(const HostSampling& sampling) {
   event.sigev_notify_thread_id = state.thread;
   if (::timer_create(CLOCK_MONOTONIC, &event, &state.timer) != 0) {
     const int problem = errno;
-    ::sigaction(SIGPROF, &state.handler_before, nullptr);
+    restore_handlers(state);
     ::pthread_sigmask(SIG_SETMASK, &state.mask_before, nullptr);
     running = nullptr;
     errno = problem;
     fail_system("timer_create");
   }
+  state.measure_interruption(*this);
 }
 
 HostSampler::~HostSampler() {
   State& state = *state_;
   ::timer_delete(state.timer);
-  ::sigaction(SIGPROF, &state.handler_before, nullptr);
+  restore_handlers(state);
   running = nullptr;
   // On another thread the mask is not the sampled one's: SIGPROF then stays blocked there.
   if (state.thread == static_cast<pid_t>(::syscall(SYS_gettid)))
@@ -240,6 +315,8 @@ HostSampler::~HostSampler() {
   asm volatile("" ::: "memory");  // keeps the frame until `work` has returned
 }
 
+std::size_t HostSampler::count() const { return state_->n_samples; }
+
 HostSamples HostSampler::samples() const {
   const State& state = *state_;
   HostSamples result;
@@ -250,7 +327,7 @@ HostSamples HostSampler::samples() const {
       state.samples.addresses.begin(),
       state.samples.addresses.begin() + static_cast<std::ptrdiff_t>(state.n_addresses));
   result.lost = state.samples.lost;
-  result.lost_ns = state.samples.lost_ns;
+  result.interruption_ns = state.samples.interruption_ns;
   return result;
 }
 

@@ -13,7 +13,8 @@
 namespace brrr::measure {
 
 struct HostSampling {
-  double period_seconds = 200e-6;        // between samples, on average
+  // Between samples, on average; longer where an interruption takes more than 3 % of it.
+  double period_seconds = 200e-6;
   std::size_t most_samples = 1 << 15;    // those that come later are lost
   std::size_t most_addresses = 1 << 20;  // of all stacks
 };
@@ -31,14 +32,16 @@ struct HostSamples {
   // Addresses inside of the instructions that run, or that called.
   std::vector<std::uintptr_t> addresses;
   std::int64_t lost = 0;  // interruptions that did not fit in memory
-  std::int64_t lost_ns = 0;
+  // What an interruption takes, measured with an empty loop. It is in no sample's time.
+  std::int64_t interruption_ns = 0;
 
   std::span<const std::uintptr_t> stack(const HostSample& sample) const {
     return std::span(addresses).subspan(sample.begin, sample.end - sample.begin);
   }
 };
 
-// Samples the thread that constructs it, while `run` runs. Periods vary by a factor from 0.5 to
+// Samples the thread that constructs it, while `run` runs. The constructor measures for some
+// milliseconds what an interruption takes. Periods vary by a factor from 0.5 to
 // 1.5, so that samples fall everywhere in a step that repeats; a period that `run` does not finish
 // goes on in the next one. The constructor throws while another sampler of the process exists:
 // there is one handler of SIGPROF. The destructor restores the handler that was there before.
@@ -51,6 +54,7 @@ class HostSampler {
 
   // On the thread of the constructor. May be called several times.
   void run(const std::function<void()>& work);
+  std::size_t count() const;  // of samples so far
   // What all runs recorded.
   HostSamples samples() const;
 

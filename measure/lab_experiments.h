@@ -37,6 +37,9 @@ Finding batch_doubling(const LabOptions& options);
 Finding remedies(const LabOptions& options);
 Finding chain(const LabOptions& options);
 
+// lab_flame.cpp
+Finding one_addition(const LabOptions& options);
+
 // --- Shared ---
 
 using Step = std::function<void()>;

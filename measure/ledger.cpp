@@ -65,7 +65,8 @@ void add_missing(Ledger& ledger) {
     say(fmt::format("{} has no symbol table (.symtab): its local functions have no names", module));
   std::map<std::string, std::int64_t> stopped;
   for (const HostProfile::Stack& stack : profile.stacks) {
-    if (!stack.complete) stopped[profile.frames[stack.frames.back()].module] += stack.ns;
+    if (!stack.complete && !profile.has_known_frame(stack))
+      stopped[profile.frames[stack.frames.back()].module] += stack.ns;
   }
   const double all = static_cast<double>(std::max<std::int64_t>(profile.ns(), 1));
   for (const auto& [module, ns] : stopped) {
@@ -82,6 +83,32 @@ void add_missing(Ledger& ledger) {
                     100 * (1 + ledger.closure())));
   if (ledger.perturbation() > kPerturbation)
     say(fmt::format("sampling made the step {:.1f} % slower", 100 * ledger.perturbation()));
+}
+
+// Steps that were sampled together.
+struct SampledBatch {
+  long steps = 0;
+  double seconds = 0;
+  std::size_t begin = 0, end = 0;  // samples
+};
+
+// The samples of batches that no other work on the machine made slower, and their steps.
+std::pair<HostSamples, std::int64_t> undisturbed(HostSamples samples,
+                                                 std::span<const SampledBatch> batches,
+                                                 double median) {
+  constexpr double kSlower = 1.1;
+  std::vector<HostSample> kept;
+  std::int64_t steps = 0;
+  for (const SampledBatch& batch : batches) {
+    if (batch.seconds > kSlower * median * static_cast<double>(batch.steps)) continue;
+    const auto at = [&](std::size_t i) {
+      return samples.samples.begin() + static_cast<std::ptrdiff_t>(i);
+    };
+    kept.insert(kept.end(), at(batch.begin), at(batch.end));
+    steps += batch.steps;
+  }
+  samples.samples = std::move(kept);
+  return {std::move(samples), steps};
 }
 
 // Calls between two waits for the device: launches of more would wait for the queue.
@@ -122,6 +149,12 @@ std::int64_t HostProfile::ns() const {
   std::int64_t sum = 0;
   for (const Stack& stack : stacks) sum += stack.ns;
   return sum;
+}
+
+bool HostProfile::has_known_frame(const Stack& stack) const {
+  return std::ranges::any_of(stack.frames, [&](std::uint32_t frame) {
+    return measure::class_of(frames[frame]).has_value();
+  });
 }
 
 HostClass HostProfile::class_of(const Stack& stack) const {
@@ -209,20 +242,24 @@ Ledger host_ledger(Device device, const std::function<void()>& step, const Ledge
     }
   });
   HostSampler sampler(options.sampling);
-  std::int64_t steps = 0;
+  std::vector<SampledBatch> batches;
   const Batch sampled = [&](long n) {
-    double seconds = 0;
-    sampler.run([&] { seconds = plain(n); });
-    steps += n;
-    return seconds;
+    SampledBatch batch{.steps = n, .begin = sampler.count()};
+    sampler.run([&] { batch.seconds = plain(n); });
+    batch.end = sampler.count();
+    batches.push_back(batch);
+    return batch.seconds;
   };
-  constexpr double kSample = 0.02;
+  constexpr double kSample = 0.01;
   const auto [untraced, traced] =
       time_both(plain, sampled,
                 {.samples = static_cast<int>(std::ceil(options.seconds / (2 * kSample))),
                  .sample_seconds = std::min(kSample, options.seconds / 10),
                  .budget_seconds = options.seconds});
-  return ledger_of(device, named(sampler.samples()), steps, untraced, traced);
+  const auto [samples, steps] = undisturbed(sampler.samples(), batches, traced.median);
+  Ledger ledger = ledger_of(device, named(samples), steps, untraced, traced);
+  ledger.interruption_ns = samples.interruption_ns;
+  return ledger;
 }
 
 }  // namespace brrr::measure

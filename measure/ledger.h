@@ -61,6 +61,7 @@ struct HostProfile {
 
   std::int64_t samples() const;
   std::int64_t ns() const;
+  bool has_known_frame(const Stack& stack) const;
   // Of the innermost frame that has one; without such a frame, the user's code if the stack is
   // complete.
   HostClass class_of(const Stack& stack) const;
@@ -81,6 +82,7 @@ struct Ledger {
   Timing untraced, traced;                     // of a step
   std::int64_t steps = 0;                      // that were sampled
   std::int64_t samples = 0;
+  std::int64_t interruption_ns = 0;  // what a sample took
   // What the numbers lack, and why; empty: the ledger is complete.
   std::vector<std::string> missing;
   HostProfile profile;
@@ -98,11 +100,12 @@ struct Ledger {
 
 struct LedgerOptions {
   HostSampling sampling = {};
-  double seconds = 2;  // half of it sampled
+  double seconds = 3;  // half of it sampled
 };
 
-// Runs the step for some seconds, alternately sampled and not, on the calling thread. On CUDA it
-// waits for the device often enough that no launch waits for a full queue: that time is in
+// Runs the step for some seconds, alternately sampled and not, on the calling thread. Repetitions
+// that other work on the machine made more than 10 % slower than the median are left out. On CUDA
+// it waits for the device often enough that no launch waits for a full queue: that time is in
 // `waiting`.
 Ledger host_ledger(Device device, const std::function<void()>& step,
                    const LedgerOptions& options = {});

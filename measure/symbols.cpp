@@ -11,9 +11,10 @@
 #include <cstring>
 #include <fstream>
 #include <memory>
-#include <optional>
 #include <sstream>
 #include <tuple>
+
+#include "brrr/tensor/error.h"
 
 namespace brrr::measure {
 namespace {
@@ -53,28 +54,14 @@ std::string without_groups(std::string_view text) {
   return result;
 }
 
-// Reads structs and text of a file, within its bounds.
-class Reader {
- public:
-  Reader(const ReadAt& read, std::uint64_t bytes) : read_(read), bytes_(bytes) {}
-
-  template <class T>
-  std::optional<std::vector<T>> array(std::uint64_t offset, std::uint64_t count) const {
-    if (offset > bytes_ || count > (bytes_ - offset) / sizeof(T)) return std::nullopt;
-    std::vector<T> result(count);
-    if (!read_(offset, result.data(), count * sizeof(T))) return std::nullopt;
-    return result;
-  }
-  template <class T>
-  std::optional<T> one(std::uint64_t offset) const {
-    const auto result = array<T>(offset, 1);
-    return result ? std::optional(result->front()) : std::nullopt;
-  }
-
- private:
-  const ReadAt& read_;
-  std::uint64_t bytes_;
-};
+// Structs or text of a file. Refuses what the file does not hold before memory for it is made.
+template <class T>
+std::vector<T> read_array(const ByteSource& file, std::uint64_t offset, std::uint64_t count) {
+  if (count > file.size() / sizeof(T)) file.refuse(offset, "a table is longer than the file");
+  std::vector<T> result(count);
+  file.read(result.data(), offset, count * sizeof(T));
+  return result;
+}
 
 bool is_elf64(const Elf64_Ehdr& header) {
   return std::memcmp(header.e_ident, ELFMAG, SELFMAG) == 0 &&
@@ -82,19 +69,18 @@ bool is_elf64(const Elf64_Ehdr& header) {
          header.e_phentsize == sizeof(Elf64_Phdr) && header.e_shentsize == sizeof(Elf64_Shdr);
 }
 
-std::vector<ElfFunctions::Function> read_functions(const Reader& file, const Elf64_Shdr& table,
+std::vector<ElfFunctions::Function> read_functions(const ByteSource& file, const Elf64_Shdr& table,
                                                    const Elf64_Shdr& strings) {
   std::vector<ElfFunctions::Function> functions;
-  const auto symbols = file.array<Elf64_Sym>(table.sh_offset, table.sh_size / sizeof(Elf64_Sym));
-  const auto text = file.array<char>(strings.sh_offset, strings.sh_size);
-  if (!symbols || !text) return functions;
-  for (const Elf64_Sym& symbol : *symbols) {
+  const auto text = read_array<char>(file, strings.sh_offset, strings.sh_size);
+  for (const Elf64_Sym& symbol :
+       read_array<Elf64_Sym>(file, table.sh_offset, table.sh_size / sizeof(Elf64_Sym))) {
     const auto type = ELF64_ST_TYPE(symbol.st_info);
     if ((type != STT_FUNC && type != STT_GNU_IFUNC) || symbol.st_shndx == SHN_UNDEF ||
-        symbol.st_name >= text->size())
+        symbol.st_name >= text.size())
       continue;
-    const char* const name = text->data() + symbol.st_name;
-    const std::size_t length = ::strnlen(name, text->size() - symbol.st_name);
+    const char* const name = text.data() + symbol.st_name;
+    const std::size_t length = ::strnlen(name, text.size() - symbol.st_name);
     if (length > 0)
       functions.push_back({symbol.st_value, symbol.st_size, std::string(name, length)});
   }
@@ -123,21 +109,18 @@ std::string qualified_name(const std::string& mangled) {
   return space == name.npos ? name : name.substr(space + 1);
 }
 
-ElfFunctions::ElfFunctions(const ReadAt& read, std::uint64_t file_bytes) {
-  const Reader file(read, file_bytes);
-  const auto header = file.one<Elf64_Ehdr>(0);
-  if (!header || !is_elf64(*header)) return;
-  const auto segments = file.array<Elf64_Phdr>(header->e_phoff, header->e_phnum);
-  const auto sections = file.array<Elf64_Shdr>(header->e_shoff, header->e_shnum);
-  if (!segments || !sections) return;
-  for (const Elf64_Phdr& each : *segments) {
+ElfFunctions::ElfFunctions(const ByteSource& file) {
+  const Elf64_Ehdr header = read_array<Elf64_Ehdr>(file, 0, 1).front();
+  if (!is_elf64(header)) file.refuse(0, "expected an ELF file of 64 bits, little-endian");
+  const auto sections = read_array<Elf64_Shdr>(file, header.e_shoff, header.e_shnum);
+  for (const Elf64_Phdr& each : read_array<Elf64_Phdr>(file, header.e_phoff, header.e_phnum)) {
     if (each.p_type == PT_LOAD) segments_.push_back({each.p_offset, each.p_vaddr, each.p_filesz});
   }
   for (const unsigned wanted : {SHT_SYMTAB, SHT_DYNSYM}) {
-    for (const Elf64_Shdr& each : *sections) {
-      if (each.sh_type != wanted || each.sh_link >= sections->size() || !functions_.empty())
+    for (const Elf64_Shdr& each : sections) {
+      if (each.sh_type != wanted || each.sh_link >= sections.size() || !functions_.empty())
         continue;
-      functions_ = read_functions(file, each, (*sections)[each.sh_link]);
+      functions_ = read_functions(file, each, sections[each.sh_link]);
       has_symtab_ = wanted == SHT_SYMTAB && !functions_.empty();
     }
   }
@@ -186,18 +169,13 @@ const LoadedCode::Mapping* LoadedCode::mapping_of(std::uintptr_t address) const 
 const ElfFunctions& LoadedCode::functions_of(const std::string& path) {
   const auto known = files_.find(path);
   if (known != files_.end()) return known->second;
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  const std::streamoff bytes = file ? static_cast<std::streamoff>(file.tellg()) : 0;
-  const ReadAt read = [&](std::uint64_t offset, void* to, std::size_t count) {
-    file.seekg(static_cast<std::streamoff>(offset));
-    return static_cast<bool>(
-        file.read(static_cast<char*>(to), static_cast<std::streamsize>(count)));
-  };
-  // A file that was deleted has another name in /proc/self/maps, and is not found.
-  return files_
-      .emplace(path,
-               ElfFunctions(read, static_cast<std::uint64_t>(std::max<std::streamoff>(bytes, 0))))
-      .first->second;
+  ElfFunctions& functions = files_[path];
+  try {
+    functions = ElfFunctions(ByteSource::open("symbols", path));
+  } catch (const Error&) {
+    // A file that was deleted, or that is none: "[vdso]", "/tmp/kernel.so (deleted)".
+  }
+  return functions;
 }
 
 Frame LoadedCode::frame_at(std::uintptr_t address) {

@@ -4,16 +4,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <string>
-#include <string_view>
 #include <vector>
 
-namespace brrr::measure {
+#include <brrr/io/file_bytes.h>
 
-// Reads `bytes` bytes at an offset; false: the file ends before.
-using ReadAt = std::function<bool(std::uint64_t offset, void* to, std::size_t bytes)>;
+namespace brrr::measure {
 
 // The functions of an ELF file of 64 bits, from .symtab, or from .dynsym where it is stripped.
 class ElfFunctions {
@@ -23,8 +20,9 @@ class ElfFunctions {
     std::string name;                   // mangled
   };
 
-  // A file that is damaged, or of another kind, has no functions.
-  explicit ElfFunctions(const ReadAt& read, std::uint64_t file_bytes);
+  ElfFunctions() = default;
+  // Throws an Error if the file is damaged, or of another kind.
+  explicit ElfFunctions(const ByteSource& file);
 
   // The function at an offset of the file; null: none.
   const Function* at(std::uint64_t file_offset) const;
