@@ -4,6 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
+#include <string_view>
+
+#include "brrr/measure/bench.h"
 
 namespace brrr::measure {
 namespace {
@@ -60,13 +64,21 @@ std::string escaped(const std::string& text) {
   return result;
 }
 
-// Without the namespaces that most names have: a frame has room for few letters.
+// A frame has room for few letters: outer namespaces go first, then the end of the name.
 std::string label_of(const std::string& name, double width) {
-  const std::string_view shown = std::string_view(name).substr(name.starts_with("brrr::") ? 6 : 0);
   const auto letters = static_cast<std::size_t>(std::max(0.0, (width - 6) / kLetter));
   if (letters < 3) return {};
+  std::string_view shown = name;
+  if (shown.starts_with("brrr::")) shown.remove_prefix(6);
+  for (std::size_t colons; shown.size() > letters && (colons = shown.find("::")) != shown.npos;)
+    shown.remove_prefix(colons + 2);
   if (shown.size() <= letters) return std::string(shown);
   return std::string(shown.substr(0, letters - 2)) + "..";
+}
+
+std::string time_text(double ns) {
+  if (ns < 1e3) return number_text(ns) + " ns";
+  return ns < 1e6 ? number_text(ns * 1e-3) + " us" : number_text(ns * 1e-6) + " ms";
 }
 
 // Colors by class, in a light and a dark scheme; text is readable on each.
@@ -133,7 +145,8 @@ class Drawing {
   std::string amount(const FlameNode& node) const {
     std::string text =
         fmt::format("{:.1f} %, {} samples, {}", share(node) * 100, node.samples, name_of(node.of));
-    if (graph_.step_ns > 0) text += fmt::format(", {:.1f} ns a step", share(node) * graph_.step_ns);
+    if (graph_.step_ns > 0)
+      text += fmt::format(", {} a step", time_text(share(node) * graph_.step_ns));
     return text;
   }
 
@@ -212,7 +225,7 @@ std::string flame_svg(const HostProfile& profile, const FlameGraph& graph) {
   Drawing drawing(root, graph);
   drawing.draw(root, 0, 0);
   std::string note = fmt::format("{} samples of the host thread", root.samples);
-  if (graph.step_ns > 0) note += fmt::format(", {:.1f} ns a step", graph.step_ns);
+  if (graph.step_ns > 0) note += fmt::format(", {} a step", time_text(graph.step_ns));
   std::string described = note + ". ";
   for (const ClassShare& each : shares)
     described += fmt::format("{}: {:.1f} %. ", description_of(each.of), each.share * 100);
