@@ -111,11 +111,15 @@ std::pair<HostSamples, std::int64_t> undisturbed(HostSamples samples,
   return {std::move(samples), steps};
 }
 
-// Calls between two waits for the device: launches of more would wait for the queue.
-long calls_without_wait(Device device, const std::function<void()>& step) {
+// Steps between two waits for the device. A stream queues some thousand launches, then the next one
+// waits: the device's time would be in `launch`. Replays queue fewer.
+long steps_without_wait(Device device, const std::function<void()>& step) {
   if (device.is_cpu()) return 0;
+  constexpr std::int64_t kQueued = 500;
   for (int i = 0; i < 2; ++i) step();  // a compiled step is captured in the second one
-  return calls_in_queue(cuda_launches(step));
+  const std::int64_t launches = cuda_launches(step);
+  return launches == 0 ? calls_in_queue(0)
+                       : static_cast<long>(std::max<std::int64_t>(kQueued / launches, 1));
 }
 
 }  // namespace
@@ -233,7 +237,7 @@ Ledger ledger_of(Device device, HostProfile profile, std::int64_t steps, const T
 }
 
 Ledger host_ledger(Device device, const std::function<void()>& step, const LedgerOptions& options) {
-  const long most_queued = calls_without_wait(device, step);
+  const long most_queued = steps_without_wait(device, step);
   const Batch plain = synchronized_batch(device, [&, queued = 0L]() mutable {
     step();
     if (++queued == most_queued) {
