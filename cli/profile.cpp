@@ -21,7 +21,7 @@ Profile profile(const TrainOptions& o) {
 }
 
 std::string to_text(const Profile& profile) {
-  constexpr double kBar = 40;
+  constexpr double kBar = 24;
   const measure::Ledger& ledger = profile.ledger;
   std::vector<measure::LedgerLine> lines(ledger.lines.begin(), ledger.lines.end());
   std::ranges::stable_sort(lines, std::greater(), &measure::LedgerLine::ns);
@@ -33,7 +33,7 @@ std::string to_text(const Profile& profile) {
                     fmt::format("{:.1f} %", line.share * 100),
                     fmt::format("{:.1f}", line.standard_error * 100)});
     bars.push_back(fmt::format(
-        "{:<40}  {}", std::string(static_cast<std::size_t>(std::lround(line.share * kBar)), '#'),
+        "{:<24}  {}", std::string(static_cast<std::size_t>(std::lround(line.share * kBar)), '#'),
         description_of(line.of)));
   }
   rows.push_back({"sum", number_text(ledger.sum_ns() * 1e-3), "100 %", ""});

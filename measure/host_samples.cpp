@@ -298,13 +298,13 @@ HostSampler::~HostSampler() {
       state.carried_ns += now_ns() - state.started_ns;
       state.remaining_ns =
           std::max<std::int64_t>(left.it_value.tv_sec * 1'000'000'000 + left.it_value.tv_nsec, 1);
-      // The period may have ended while the signal was blocked.
+      // A period that ended while the signal was blocked has no sample: its time would go to the
+      // start of the next run.
       sigset_t set;
       sigemptyset(&set);
       sigaddset(&set, SIGPROF);
       const timespec at_once{};
-      while (::sigtimedwait(&set, nullptr, &at_once) > 0) {
-      }
+      while (::sigtimedwait(&set, nullptr, &at_once) > 0) state.carried_ns = state.remaining_ns = 0;
     }
   } const stop{state};
   state.bottom = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
