@@ -16,8 +16,7 @@
 namespace brrr::measure {
 namespace {
 
-// What the name of a module says of frames that are in it. Of a function that the library calls,
-// and that no row of the table names.
+// Modules whose functions are kernels, whatever their names.
 struct KnownModule {
   const char* prefix;  // of its base name
   HostClass of;
@@ -29,7 +28,7 @@ constexpr KnownModule kModules[] = {
 };
 // Driver libraries, in which unwinding may stop. Their callers say what they do; without callers, a
 // launch is what a step asks of them most.
-constexpr const char* kDrivers[] = {"libcuda", "libcublas", "libnvrtc", "libnvidia"};
+constexpr const char* kDrivers[] = {"libcuda", "libcublas", "libcupti", "libnvrtc", "libnvidia"};
 // Modules whose functions do what their caller does.
 constexpr const char* kTransparent[] = {
     "libc.",      "libc-",    "libm.", "libm-",  "libmvec", "libstdc++", "libgcc_s",

@@ -4,7 +4,6 @@
 #include <dlfcn.h>
 #include <elf.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -154,9 +153,6 @@ LoadedCode::LoadedCode() {
     mapping.offset = std::strtoull(offset.c_str(), nullptr, 16);
     mappings_.push_back(std::move(mapping));
   }
-  char program[4096];
-  const ssize_t length = ::readlink("/proc/self/exe", program, sizeof program);
-  if (length > 0) program_.assign(program, static_cast<std::size_t>(length));
 }
 
 const LoadedCode::Mapping* LoadedCode::mapping_of(std::uintptr_t address) const {
@@ -185,7 +181,6 @@ Frame LoadedCode::frame_at(std::uintptr_t address) {
   std::string path = mapping->path;
   if (path.ends_with(kDeleted)) path.resize(path.size() - kDeleted.size());
   Frame frame{.module = path.substr(path.rfind('/') + 1)};
-  frame.in_program = mapping->path == program_;
   const std::uint64_t offset = address - mapping->start + mapping->offset;
   if (const ElfFunctions::Function* const function = functions_of(mapping->path).at(offset)) {
     frame.function = qualified_name(function->name);

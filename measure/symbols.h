@@ -45,7 +45,6 @@ struct Frame {
   std::string function = {};  // qualified_name(); "libfoo.so+0x1234" if the module does not name it
   std::string module = {};    // the base name of its file, "[vdso]"; empty: in no module
   bool named = false;
-  bool in_program = false;  // the module is the program itself
 
   bool operator==(const Frame&) const = default;
 };
@@ -72,9 +71,8 @@ class LoadedCode {
   const Mapping* mapping_of(std::uintptr_t address) const;
   const ElfFunctions& functions_of(const std::string& path);
 
-  std::vector<Mapping> mappings_;  // executable ones, by rising address
-  std::map<std::string, ElfFunctions> files_;
-  std::string program_;
+  std::vector<Mapping> mappings_;              // executable ones, by rising address
+  std::map<std::string, ElfFunctions> files_;  // by path
 };
 
 // "brrr::run_cpu" of "_ZN4brrr12_GLOBAL__N_17run_cpuERNS_4CallEPNS_6TensorEj": demangled, without

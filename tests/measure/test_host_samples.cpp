@@ -94,6 +94,38 @@ TEST_CASE("functions get their share of the samples", "[host-samples]") {
 #endif
 }
 
+#if defined(__x86_64__)
+namespace {
+
+// The unwinder's tables say that the caller's address is far outside of the stack.
+[[gnu::noinline]] void spin_with_wrong_tables() {
+  asm volatile(".cfi_remember_state\n.cfi_def_cfa rsp, 0x10000000000");
+  spin(2e-4);
+  asm volatile(".cfi_restore_state");
+}
+
+}  // namespace
+
+TEST_CASE("wrong tables of the unwinder end a stack, not the program", "[host-samples]") {
+  const SignalState state = SignalState::now();
+  {
+    HostSampler sampler;
+    sampler.run([] {
+      for (int i = 0; i < 500; ++i) spin_with_wrong_tables();
+    });
+    const HostSamples samples = sampler.samples();
+    REQUIRE(samples.samples.size() > 10);
+    std::size_t incomplete = 0;
+    for (const measure::HostSample& sample : samples.samples) {
+      CHECK(sample.end > sample.begin);
+      incomplete += !sample.complete;
+    }
+    CHECK(incomplete > samples.samples.size() / 2);
+  }
+  CHECK(SignalState::now() == state);
+}
+#endif
+
 TEST_CASE("time asleep is sampled too", "[host-samples]") {
   HostSampler sampler;
   for (int i = 0; i < 20; ++i)
