@@ -215,9 +215,10 @@ Ledger ledger_of(Device device, HostProfile profile, std::int64_t steps, const T
                 .untraced = untraced,
                 .traced = traced,
                 .steps = steps,
-                .samples = profile.samples(),
+                .samples = 0,
                 .missing = {},
                 .profile = std::move(profile)};
+  ledger.samples = ledger.profile.samples();
   for (std::size_t i = 0; i < kHostClasses; ++i) ledger.lines[i].of = static_cast<HostClass>(i);
   for (const HostProfile::Stack& stack : ledger.profile.stacks) {
     LedgerLine& line = ledger.lines[static_cast<std::size_t>(ledger.profile.class_of(stack))];

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -190,7 +191,7 @@ Frame LoadedCode::frame_at(std::uintptr_t address) {
   // The loader knows the exports of modules whose file is gone, and of the vDSO.
   Dl_info info{};
   if (files_.at(mapping->path).all().empty() &&
-      ::dladdr(reinterpret_cast<void*>(address), &info) != 0 && info.dli_sname) {
+      ::dladdr(std::bit_cast<void*>(address), &info) != 0 && info.dli_sname) {
     frame.function = qualified_name(info.dli_sname);
     frame.named = true;
     return frame;
