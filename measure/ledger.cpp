@@ -91,15 +91,17 @@ struct SampledBatch {
   std::size_t begin = 0, end = 0;  // samples
 };
 
-// The samples of batches that no other work on the machine made slower, and their steps.
+// The samples of batches whose steps took as long as most did, and the number of these steps. Other
+// work on the machine, or its end, makes the rest slower or faster.
 std::pair<HostSamples, std::int64_t> undisturbed(HostSamples samples,
                                                  std::span<const SampledBatch> batches,
                                                  double median) {
-  constexpr double kSlower = 1.1;
+  constexpr double kFar = 0.1;
   std::vector<HostSample> kept;
   std::int64_t steps = 0;
   for (const SampledBatch& batch : batches) {
-    if (batch.seconds > kSlower * median * static_cast<double>(batch.steps)) continue;
+    const double expected = median * static_cast<double>(batch.steps);
+    if (std::abs(batch.seconds - expected) > kFar * expected) continue;
     const auto at = [&](std::size_t i) {
       return samples.samples.begin() + static_cast<std::ptrdiff_t>(i);
     };

@@ -104,9 +104,9 @@ struct LedgerOptions {
 };
 
 // Runs the step for some seconds, alternately sampled and not, on the calling thread. Repetitions
-// that other work on the machine made more than 10 % slower than the median are left out. On CUDA
-// it waits for the device often enough that no launch waits for a full queue: that time is in
-// `waiting`.
+// whose time is more than 10 % from the median are left out: other work on the machine changed
+// them. On CUDA it waits for the device often enough that no launch waits for a full queue: that
+// time is in `waiting`.
 Ledger host_ledger(Device device, const std::function<void()>& step,
                    const LedgerOptions& options = {});
 // The same from a profile that was taken before.
