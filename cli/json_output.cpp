@@ -109,13 +109,13 @@ Json describe(const Found& found) {
                    {"disturbed", found.finding.disturbed()},
                    {"seconds", found.seconds},
                    {"readings", std::move(readings)},
-                   {"plot", found.finding.plot ? describe(*found.finding.plot) : Json(nullptr)}});
+                   {"plot", found.finding.plot ? describe(*found.finding.plot) : Json(nullptr)},
+                   {"svg", or_null(found.finding.svg)}});
   return document;
 }
 
-Json describe(const TrainResult& result) {
-  const TrainOptions& o = result.options;
-  const ToyOptions& toy = o.toy;
+// The model and its sizes.
+Json describe(const ToyOptions& toy) {
   Json document = {
       {"model", toy.model}, {"batch", toy.batch}, {"width", toy.width}, {"layers", toy.layers}};
   if (toy.model == "mlp") {
@@ -126,6 +126,13 @@ Json describe(const TrainResult& result) {
     document["heads"] = toy.heads;
     document["seq"] = toy.seq;
   }
+  return document;
+}
+
+Json describe(const TrainResult& result) {
+  const TrainOptions& o = result.options;
+  const ToyOptions& toy = o.toy;
+  Json document = describe(toy);
   const auto microseconds = [&](double measure::Timing::*which) {
     return result.step ? Json((*result.step).*which * 1e6) : Json(nullptr);
   };
@@ -307,6 +314,40 @@ std::string to_json(const TraceResult& result) {
                   {"device_spans", std::move(device)},
                   {"busy_share", on_cpu ? Json(nullptr) : Json(busy)},
                   {"idle_share", on_cpu ? Json(nullptr) : Json(1 - busy)}});
+}
+
+std::string to_json(const Profile& profile) {
+  const measure::Ledger& ledger = profile.ledger;
+  const TrainOptions& o = profile.options;
+  Json document = describe(o.toy), classes = Json::array();
+  for (const measure::LedgerLine& line : ledger.lines) {
+    classes.push_back({{"name", name_of(line.of)},
+                       {"is", description_of(line.of)},
+                       {"ns", line.ns},
+                       {"share", line.share},
+                       {"standard_error", line.standard_error},
+                       {"samples", line.samples}});
+  }
+  document.update({{"dtype", name_of(o.toy.dtype)},
+                   {"device", to_string(o.toy.device)},
+                   {"mode", name_of(o.mode)},
+                   {"remat", o.remat},
+                   {"optimizer", o.optimizer},
+                   {"seed", o.seed},
+                   {"step_ns", ledger.untraced.median * 1e9},
+                   {"step_spread", ledger.untraced.spread},
+                   {"sampled_step_ns", ledger.traced.median * 1e9},
+                   {"perturbation", ledger.perturbation()},
+                   {"sum_ns", ledger.sum_ns()},
+                   {"closure", ledger.closure()},
+                   {"samples", ledger.samples},
+                   {"lost_samples", ledger.profile.lost},
+                   {"interruption_ns", ledger.interruption_ns},
+                   {"sampled_steps", ledger.steps},
+                   {"complete", ledger.is_complete()},
+                   {"missing", ledger.missing},
+                   {"classes", std::move(classes)}});
+  return text_of(document);
 }
 
 std::string to_json(const Comparison& comparison) {

@@ -5,6 +5,7 @@
 
 #include "cli/compare.h"
 #include "cli/lab_text.h"
+#include "cli/profile.h"
 #include "cli/train.h"
 #include <brrr/measure/bench.h>
 #include <brrr/measure/calibrate.h>
@@ -26,6 +27,8 @@ std::string to_json(std::span<const Found> found, const measure::LabOptions& opt
                     const measure::Machine& machine);
 // {"model", "batch", …, "step_us", …, "losses": […]}
 std::string to_json(const TrainResult& result);
+// {"model", …, "step_ns", "sampled_step_ns", "classes": [{"name", "ns", "share", …}], "missing", …}
+std::string to_json(const Profile& profile);
 // {"agree", "rows": [the members of a TrainResult, "speed_up", "host_us", "device_us", …]}
 std::string to_json(const Comparison& comparison);
 

@@ -100,6 +100,7 @@ std::string to_text(const Found& found) {
   for (const std::string& row : aligned(rows)) text += row + "\n";
   if (found.finding.plot) text += to_text(*found.finding.plot);
   text += fmt::format("  {}\n  {}\n", found.finding.verdict(), found.finding.why);
+  if (!found.finding.svg.empty()) text += "  the picture is in the document of --json, as svg\n";
   if (found.finding.disturbed()) text += std::string("  ") + kDisturbed;
   return text + "\n";
 }

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "brrr/io/file_bytes.h"
 #include "brrr/measure/bench.h"
 #include "brrr/measure/calibrate.h"
 #include "brrr/measure/lab.h"
@@ -26,6 +27,7 @@
 #include "cli/interrupt.h"
 #include "cli/json_output.h"
 #include "cli/lab_text.h"
+#include "cli/profile.h"
 #include "cli/terminal.h"
 #include "cli/text_output.h"
 #include "cli/trace.h"
@@ -165,6 +167,7 @@ struct TrainArguments {
   bool double_batch = false;                      // compare only
   int record = 3;                                 // trace only
   std::string out;
+  std::string svg_file;                           // profile only
 };
 
 std::vector<std::string> activation_names() {
@@ -235,6 +238,15 @@ void add_mode(CLI::App* command, TrainArguments& a) {
           "graph: trace the step once and replay it; fused: replay kernels of several calls each")
       ->check(one_of({"eager", "graph", "fused"}))
       ->capture_default_str();
+}
+
+CLI::App* add_profile(CLI::App* profile, const char* model, TrainArguments& a) {
+  a.options.time_seconds = 3;
+  CLI::App* command = add_training(profile, model, a);
+  add_mode(command, a);
+  command->add_option("--svg", a.svg_file, "Draw a flame graph of the samples to a file")
+      ->check(file_name());
+  return command;
 }
 
 CLI::App* add_train(CLI::App* train, const char* model, TrainArguments& a) {
@@ -324,6 +336,15 @@ int run_trace(const CLI::App& command, TrainArguments& a) {
   return 0;
 }
 
+int run_profile(const CLI::App& command, TrainArguments& a) {
+  const TrainOptions& o = resolve(command, a);
+  if (!a.svg_file.empty()) require_writable("svg", a.svg_file);
+  const Profile result = profile(o);
+  if (!a.svg_file.empty()) write_flame_graph(result, a.svg_file);
+  print(a.common.json ? to_json(result) : to_text(result));
+  return 0;
+}
+
 // Prints the comparison, then fails if losses are not finite or differ.
 int run_compare(const CLI::App& command, TrainArguments& a) {
   const TrainOptions& o = resolve(command, a);
@@ -394,10 +415,12 @@ class CommandLine {
     CLI::App* compare = add_group("compare", "Train in all modes, and compare");
     CLI::App* explain = add_group("explain", "Print the traced step, call by call");
     CLI::App* trace = add_group("trace", "Record host and device timelines for Perfetto");
+    CLI::App* profile = add_group("profile", "Sample where the host's time of a step goes");
     for (const char* model : {"mlp", "transformer"}) {
       add_command(run_train, [&](TrainArguments& a) { return add_train(train, model, a); });
       add_command(run_compare, [&](TrainArguments& a) { return add_compare(compare, model, a); });
       add_command(run_trace, [&](TrainArguments& a) { return add_trace(trace, model, a); });
+      add_command(run_profile, [&](TrainArguments& a) { return add_profile(profile, model, a); });
       add_command(run_explain, [&](TrainArguments& a) {
         CLI::App* command = add_training(explain, model, a);
         command->add_option("--mode", a.mode, "How the step is replayed: graph, fused")
@@ -432,6 +455,9 @@ class CommandLine {
           throw CLI::ValidationError(fmt::format("--remat {}: needs --mode graph or fused",
                                                  command.arguments.options.remat));
         }
+        if (command.run == run_profile && command.arguments.options.time_seconds < 0.1)
+          throw CLI::ValidationError(fmt::format("--time: expected 0.1 seconds or more, got {}",
+                                                 command.arguments.options.time_seconds));
         if (command.arguments.svg && command.arguments.options.remat == "none")
           throw CLI::ValidationError("--svg: needs --remat mincut, full or budget=F");
       }

@@ -45,6 +45,9 @@ constexpr Experiment kExperiments[] = {
      "with small ops the GPU has gaps while it waits for the host; with large ones the host runs "
      "ahead and there are none",
      lab::timelines},
+    {"one-addition", "Flame graph of one addition",
+     "of the time of one addition in PyTorch, all but one small box is overhead",
+     lab::one_addition},
     {"batch-doubling", "Doubling the batch",
      "where the batch doubles and the time grows by 10 %, the step is overhead-bound",
      lab::batch_doubling},

@@ -49,6 +49,7 @@ struct Finding {
   std::vector<Reading> readings;
   std::string why;  // numbers that explain the readings, in a sentence
   std::optional<Plot> plot = {};
+  std::string svg = {};  // a picture that no plot can give; empty: none
 
   // Whether every reading with a claim holds.
   bool confirmed() const;

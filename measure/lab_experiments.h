@@ -40,6 +40,9 @@ Finding chain(const LabOptions& options);
 Finding timelines(const LabOptions& options);
 Finding gpu_util(const LabOptions& options);
 
+// lab_flame.cpp
+Finding one_addition(const LabOptions& options);
+
 // --- Shared ---
 
 using Step = std::function<void()>;

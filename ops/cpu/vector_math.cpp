@@ -20,6 +20,7 @@
 #if BRRR_VECTOR_MATH
 #include <immintrin.h>
 
+namespace brrr::on_cpu {
 namespace {
 
 #if defined(__AVX2__)
@@ -255,4 +256,5 @@ BRRR_FORM_F64(expm1, Expm1)
 BRRR_FORM_F32(log, Log)
 BRRR_FORM_F64(log, Log)
 
+}  // namespace brrr::on_cpu
 #endif

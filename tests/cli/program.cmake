@@ -8,7 +8,7 @@ refused(2 "seed.*-1" bench overhead --seed -1)
 refused(2 "seed.*99999999999999999999" bench overhead --seed 99999999999999999999)
 refused(2 "tpu" bench overhead --device tpu)
 refused(2 "expected one of overhead, pointwise, matmul, reduce, fused, remat, steps, got nonsense" bench nonsense)
-refused(2 "expected one of info, calibrate, bench, lab, train, compare, explain, trace, got benchmark" benchmark)
+refused(2 "expected one of info, calibrate, bench, lab, train, compare, explain, trace, profile, got benchmark" benchmark)
 refused(2 "device" bench overhead --device)
 
 # The help has README's first sentence.

@@ -22,6 +22,16 @@ expect_above(step_us 0)
 expect_above(peak_bytes 0)
 expect_above(kernels_per_step 0)
 
+# An eager step's host launches kernels and runs none.
+json(classes profile ${mlp} --time 1)
+expect(classes 5 name launch)
+member(classes 5 ns)
+if(NOT found GREATER 0)
+  message(FATAL_ERROR "expected time in launches, got ${found} in ${out}")
+endif()
+expect(classes 0 name kernels)
+expect(lost_samples 0)
+
 foreach(dtype f32 bf16)
   foreach(model mlp transformer)
     set(command train ${${model}} --dtype ${dtype} --time 0)

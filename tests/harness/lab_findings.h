@@ -33,6 +33,7 @@ inline std::map<std::string, double> run_experiment(const measure::Experiment& e
     if (r.article) CHECK((*r.article >= r.claim->least && *r.article <= r.claim->most));
   }
   CHECK(claims > 0);
+  CHECK((finding.svg.empty() || finding.svg.starts_with("<svg ")));
   CHECK_FALSE(finding.why.empty());
   if (!finding.plot) return values;
   CHECK_FALSE(finding.plot->x.empty());
@@ -62,6 +63,15 @@ inline void check_exact_readings(const std::string& name, std::map<std::string, 
     CHECK(values.at("products, of the flops") > 99);
     CHECK(values.at("normalization, of the flops") > 0);
     CHECK(values.at("element-wise, of the flops") > 0);
+  } else if (name == "one-addition") {
+    double shares = 0;
+    for (const auto& [reading, value] : values) {
+      CHECK(value >= 0);
+      shares += value;
+    }
+    shares -= values.at("one eager addition") + values.at("the addition itself, as in a bare loop");
+    CHECK(shares == Approx(100));
+    CHECK(values.at("dispatch") > 0);
   } else if (name == "chain") {
     CHECK(values.at("largest difference from clipping, then Adam, by hand") == 0);
   } else if (name == "growth") {

@@ -1,0 +1,68 @@
+#include "cli/profile.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "brrr/io/file_bytes.h"
+#include "brrr/measure/flame_graph.h"
+#include "cli/text_output.h"
+
+namespace brrr::cli {
+
+using measure::number_text;
+
+Profile profile(const TrainOptions& o) {
+  Training training(o);
+  train_steps(training, std::max<std::int64_t>(o.steps, 2));  // the second one is captured
+  return {
+      o, measure::host_ledger(o.toy.device, [&] { training.step(); }, {.seconds = o.time_seconds})};
+}
+
+std::string to_text(const Profile& profile) {
+  constexpr double kBar = 24;
+  const measure::Ledger& ledger = profile.ledger;
+  std::vector<measure::LedgerLine> lines(ledger.lines.begin(), ledger.lines.end());
+  std::ranges::stable_sort(lines, std::greater(), &measure::LedgerLine::ns);
+  std::vector<std::vector<std::string>> rows = {{"", "us a step", "share", "+-"}};
+  std::vector<std::string> bars = {""};
+  for (const measure::LedgerLine& line : lines) {
+    if (line.samples == 0) continue;
+    rows.push_back({name_of(line.of), number_text(line.ns * 1e-3),
+                    fmt::format("{:.1f} %", line.share * 100),
+                    fmt::format("{:.1f}", line.standard_error * 100)});
+    bars.push_back(fmt::format(
+        "{:<24}  {}", std::string(static_cast<std::size_t>(std::lround(line.share * kBar)), '#'),
+        description_of(line.of)));
+  }
+  rows.push_back({"sum", number_text(ledger.sum_ns() * 1e-3), "100 %", ""});
+  bars.push_back(fmt::format("{:.1f} % of the step", 100 * (1 + ledger.closure())));
+  std::string text = heading_text(profile.options);
+  text +=
+      fmt::format("{:<16} {} us unsampled (least {}, most {}), {} sampled: {:+.1f} %\n", "step",
+                  number_text(ledger.untraced.median * 1e6),
+                  number_text(ledger.untraced.least * 1e6), number_text(ledger.untraced.most * 1e6),
+                  number_text(ledger.traced.median * 1e6), 100 * ledger.perturbation());
+  text += fmt::format("{:<16} {} of the calling thread in {} steps, {} us each\n", "samples",
+                      ledger.samples, ledger.steps,
+                      number_text(static_cast<double>(ledger.interruption_ns) * 1e-3));
+  const std::vector<std::string> table = aligned(rows);
+  for (std::size_t i = 0; i < table.size(); ++i)
+    text += table[i] + (bars[i].empty() ? "" : "  ") + bars[i] + "\n";
+  for (const std::string& what : ledger.missing)
+    text += fmt::format("{:<16} {}\n", "incomplete", what);
+  return text;
+}
+
+void write_flame_graph(const Profile& profile, const std::string& file) {
+  const TrainOptions& o = profile.options;
+  const std::string svg = measure::flame_svg(
+      profile.ledger.profile,
+      {.title = fmt::format("{}, batch {}, width {}, {}, on {}", o.toy.model, o.toy.batch,
+                            o.toy.width, name_of(o.mode), to_string(o.toy.device)),
+       .step_ns = profile.ledger.untraced.median * 1e9});
+  write_file("svg", file, [&](const ByteSink& write) { write(svg.data(), svg.size()); });
+}
+
+}  // namespace brrr::cli

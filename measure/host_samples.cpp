@@ -1,0 +1,334 @@
+// The handler allocates nothing and takes no lock: memory is made before, and unwinding finds its
+// tables through _dl_find_object, which glibc has since 2.35 and libgcc uses since GCC 12. The
+// timer runs once for each sample and starts again when the handler is done, so the handler's own
+// time is in no sample.
+#include "brrr/measure/host_samples.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <ucontext.h>
+#include <unistd.h>
+#include <unwind.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cmath>
+#include <csignal>
+#include <cstring>
+
+#include "brrr/tensor/fail.h"
+
+#ifndef sigev_notify_thread_id
+#define sigev_notify_thread_id _sigev_un._tid
+#endif
+
+namespace brrr::measure {
+namespace {
+
+constexpr std::size_t kMostFrames = 192;
+// More than the frame of run() has above its frame address: the next frame's place is below that.
+constexpr std::uintptr_t kFrameOfRun = 4096;
+constexpr double kMostOfPeriod = 0.03;  // that an interruption may take
+
+std::int64_t now_ns() {
+  timespec now;
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * 1'000'000'000 + now.tv_nsec;
+}
+
+// Where the thread was when the signal came; 0 on processors that this file does not know.
+std::uintptr_t interrupted_at([[maybe_unused]] void* context) {
+#if defined(__x86_64__)
+  return static_cast<std::uintptr_t>(static_cast<ucontext_t*>(context)->uc_mcontext.gregs[REG_RIP]);
+#elif defined(__aarch64__)
+  return static_cast<ucontext_t*>(context)->uc_mcontext.pc;
+#else
+  return 0;
+#endif
+}
+
+// Restores the mask of the thread's signals, with SIGPROF blocked or not.
+void block_sigprof(bool blocked, sigset_t* before = nullptr) {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGPROF);
+  ::pthread_sigmask(blocked ? SIG_BLOCK : SIG_UNBLOCK, &set, before);
+}
+
+[[noreturn]] void fail_system(const char* call) {
+  fail("[sample] {} failed: {}", call, std::strerror(errno));
+}
+
+// The stack that the unwinder walks, from the handler's frame on.
+struct Unwinding {
+  std::uintptr_t from = 0, bottom = 0;
+  std::uintptr_t* addresses = nullptr;
+  std::size_t count = 0, most = 0;
+  std::uintptr_t last = 0;  // place in the stack, which rises from frame to frame
+  bool started = false, complete = false;
+};
+
+}  // namespace
+
+struct HostSampler::State {
+  HostSampling sampling;
+  // Memory of the handler. Its thread reads them outside of runs only.
+  HostSamples samples;
+  std::size_t n_samples = 0, n_addresses = 0;
+  std::int64_t entered_ns = 0;    // the last handler
+  std::int64_t started_ns = 0;    // the period under way, at the end of the last handler
+  std::int64_t carried_ns = 0;    // of that period in earlier runs
+  std::int64_t remaining_ns = 0;  // of that period; 0: none is under way
+  std::uint32_t periods = 0;
+  std::int64_t outside_ns = 0;  // of an interruption, before and after the handler
+  std::uintptr_t bottom = 0;    // the stack of the sampled work is below
+
+  timer_t timer = {};
+  pid_t thread = 0;
+  struct sigaction handler_before = {}, fault_before = {};
+  Unwinding stack = {};
+  sigjmp_buf after_fault = {};
+  volatile sig_atomic_t unwinding = 0;
+  sigset_t mask_before = {};
+
+  void record(void* context);
+  void measure_interruption(HostSampler& sampler);
+  void start_timer(std::int64_t ns) const;
+  std::int64_t next_period();
+};
+
+namespace {
+
+std::atomic<HostSampler::State*> running{nullptr};
+
+// Called by the unwinder for each frame.
+_Unwind_Reason_Code visit_frame(_Unwind_Context* context, void* argument) {
+  auto& unwinding = *static_cast<Unwinding*>(argument);
+  int before_instruction = 0;
+  const std::uintptr_t at = _Unwind_GetIPInfo(context, &before_instruction);
+  // Frames of the handler come first, then the interrupted one.
+  if (!unwinding.started && at != unwinding.from) return _URC_NO_REASON;
+  unwinding.started = true;
+  const std::uintptr_t place = _Unwind_GetCFA(context);
+  if (place > unwinding.bottom) {
+    unwinding.complete = place - unwinding.bottom < kFrameOfRun;
+    return _URC_END_OF_STACK;
+  }
+  if (unwinding.count == unwinding.most || at == 0 || place < unwinding.last)
+    return _URC_END_OF_STACK;
+  unwinding.last = place;
+  // A return address may be in the next function: the call is before it.
+  unwinding.addresses[unwinding.count++] = before_instruction ? at : at - 1;
+  return _URC_NO_REASON;
+}
+
+void on_signal(int, siginfo_t* info, void* context) {
+  const int saved = errno;
+  HostSampler::State* const state = running.load(std::memory_order_relaxed);
+  if (state && info->si_code == SI_TIMER && info->si_value.sival_ptr == state)
+    state->record(context);
+  errno = saved;
+}
+
+// A fault of the unwinder goes back to record(); any other is left to the handler of before.
+void on_fault(int signal, siginfo_t*, void*) {
+  HostSampler::State* const state = running.load(std::memory_order_relaxed);
+  if (state && state->unwinding && state->thread == static_cast<pid_t>(::syscall(SYS_gettid))) {
+    state->unwinding = 0;
+    siglongjmp(state->after_fault, 1);
+  }
+  // The instruction runs again, and faults again.
+  if (state) ::sigaction(signal, &state->fault_before, nullptr);
+}
+
+}  // namespace
+
+void HostSampler::State::record(void* context) {
+  entered_ns = now_ns();
+  const std::int64_t ns =
+      std::max<std::int64_t>(carried_ns + entered_ns - started_ns - outside_ns, 0);
+  const std::size_t most = std::min(samples.addresses.size() - n_addresses, kMostFrames);
+  if (n_samples == samples.samples.size() || most < kMostFrames) {
+    ++samples.lost;
+  } else {
+    stack = {.from = interrupted_at(context),
+             .bottom = bottom,
+             .addresses = samples.addresses.data() + n_addresses,
+             .most = most};
+    if (sigsetjmp(after_fault, 0) == 0) {
+      unwinding = 1;
+      _Unwind_Backtrace(visit_frame, &stack);
+      unwinding = 0;
+    }
+    if (stack.count == 0) stack.addresses[stack.count++] = stack.from;
+    samples.samples[n_samples++] = {ns, static_cast<std::uint32_t>(n_addresses),
+                                    static_cast<std::uint32_t>(n_addresses + stack.count),
+                                    stack.complete};
+    n_addresses += stack.count;
+  }
+  carried_ns = 0;
+  start_timer(next_period());
+  started_ns = now_ns();
+}
+
+void HostSampler::State::start_timer(std::int64_t ns) const {
+  const itimerspec once{.it_interval = {}, .it_value = {ns / 1'000'000'000, ns % 1'000'000'000}};
+  ::timer_settime(timer, 0, &once, nullptr);
+}
+
+// Multiples of the golden ratio, modulo 1, are spread evenly at every length of the sequence.
+std::int64_t HostSampler::State::next_period() {
+  constexpr double kGolden = 0.6180339887498949;
+  const double multiple = ++periods * kGolden;
+  const double factor = 0.5 + multiple - std::floor(multiple);
+  return static_cast<std::int64_t>(sampling.period_seconds * 1e9 * factor);
+}
+
+namespace {
+
+void restore_handlers(const HostSampler::State& state) {
+  ::sigaction(SIGPROF, &state.handler_before, nullptr);
+  ::sigaction(SIGSEGV, &state.fault_before, nullptr);
+}
+
+}  // namespace
+
+// Interrupts an empty loop. `sampler` is the one of this state.
+void HostSampler::State::measure_interruption(HostSampler& sampler) {
+  constexpr std::size_t kInterruptions = 48;
+  std::vector<std::int64_t> all, outside;
+  sampler.run([&] {
+    const std::int64_t end = now_ns() + 100'000'000;
+    std::int64_t before = now_ns();
+    for (std::size_t seen = n_samples; before < end && all.size() < kInterruptions;) {
+      std::atomic_signal_fence(std::memory_order_seq_cst);
+      if (n_samples != seen) {
+        seen = n_samples;
+        all.push_back(now_ns() - before);
+        outside.push_back(all.back() - (started_ns - entered_ns));
+      }
+      before = now_ns();
+    }
+  });
+  n_samples = n_addresses = 0;
+  carried_ns = remaining_ns = 0;
+  if (all.empty()) return;
+  const auto median = [](std::vector<std::int64_t>& ns) {
+    std::ranges::nth_element(ns, ns.begin() + static_cast<std::ptrdiff_t>(ns.size() / 2));
+    return ns[ns.size() / 2];
+  };
+  outside_ns = median(outside);
+  samples.interruption_ns = median(all);
+  sampling.period_seconds = std::max(
+      sampling.period_seconds, static_cast<double>(samples.interruption_ns) * 1e-9 / kMostOfPeriod);
+}
+
+HostSampler::HostSampler(const HostSampling& sampling) {
+  if (!(sampling.period_seconds >= 20e-6 && sampling.period_seconds <= 1))
+    fail("[sample] expected a period from 20 us to 1 s, got {} s", sampling.period_seconds);
+#if !defined(__linux__) || !(defined(__x86_64__) || defined(__aarch64__))
+  fail("[sample] expected Linux on x86-64 or AArch64: other systems' stacks are not known here");
+#endif
+  if (!::dlsym(RTLD_DEFAULT, "_dl_find_object"))
+    fail("[sample] expected glibc 2.35 or newer, whose stacks a signal handler can unwind");
+  state_ = std::make_unique<State>();
+  State& state = *state_;
+  state.sampling = sampling;
+  state.samples.samples.resize(sampling.most_samples);
+  state.samples.addresses.resize(sampling.most_addresses);
+  state.thread = static_cast<pid_t>(::syscall(SYS_gettid));
+  // The first unwinding of a process loads and allocates.
+  Unwinding first;
+  _Unwind_Backtrace(visit_frame, &first);
+
+  State* none = nullptr;
+  if (!running.compare_exchange_strong(none, &state))
+    fail("[sample] expected no other sampler in this process, got one that exists");
+  block_sigprof(true, &state.mask_before);
+  struct sigaction action = {};
+  action.sa_sigaction = on_signal;
+  action.sa_flags = SA_SIGINFO | SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  ::sigaction(SIGPROF, &action, &state.handler_before);
+  action.sa_sigaction = on_fault;
+  action.sa_flags = SA_SIGINFO | SA_NODEFER;
+  ::sigaction(SIGSEGV, &action, &state.fault_before);
+  sigevent event = {};
+  event.sigev_notify = SIGEV_THREAD_ID;
+  event.sigev_signo = SIGPROF;
+  event.sigev_value.sival_ptr = &state;
+  event.sigev_notify_thread_id = state.thread;
+  if (::timer_create(CLOCK_MONOTONIC, &event, &state.timer) != 0) {
+    const int problem = errno;
+    restore_handlers(state);
+    ::pthread_sigmask(SIG_SETMASK, &state.mask_before, nullptr);
+    running = nullptr;
+    errno = problem;
+    fail_system("timer_create");
+  }
+  state.measure_interruption(*this);
+}
+
+HostSampler::~HostSampler() {
+  State& state = *state_;
+  ::timer_delete(state.timer);
+  restore_handlers(state);
+  running = nullptr;
+  // On another thread the mask is not the sampled one's: SIGPROF then stays blocked there.
+  if (state.thread == static_cast<pid_t>(::syscall(SYS_gettid)))
+    ::pthread_sigmask(SIG_SETMASK, &state.mask_before, nullptr);
+}
+
+[[gnu::noinline]] void HostSampler::run(const std::function<void()>& work) {
+  State& state = *state_;
+  if (state.thread != static_cast<pid_t>(::syscall(SYS_gettid)))
+    fail("[sample] expected the thread that made the sampler, got another one");
+  if (state.remaining_ns == 0) state.remaining_ns = state.next_period();
+  struct Stop {
+    State& state;
+    ~Stop() {
+      block_sigprof(true);
+      const itimerspec never{};
+      itimerspec left{};
+      ::timer_settime(state.timer, 0, &never, &left);
+      state.carried_ns += now_ns() - state.started_ns;
+      state.remaining_ns =
+          std::max<std::int64_t>(left.it_value.tv_sec * 1'000'000'000 + left.it_value.tv_nsec, 1);
+      // A period that ended while the signal was blocked has no sample: its time would go to the
+      // start of the next run.
+      sigset_t set;
+      sigemptyset(&set);
+      sigaddset(&set, SIGPROF);
+      const timespec at_once{};
+      while (::sigtimedwait(&set, nullptr, &at_once) > 0) state.carried_ns = state.remaining_ns = 0;
+    }
+  } const stop{state};
+  state.bottom = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
+  state.started_ns = now_ns();
+  state.start_timer(state.remaining_ns);
+  block_sigprof(false);
+  work();
+  asm volatile("" ::: "memory");  // keeps the frame until `work` has returned
+}
+
+std::size_t HostSampler::count() const { return state_->n_samples; }
+
+HostSamples HostSampler::samples() const {
+  const State& state = *state_;
+  HostSamples result;
+  result.samples.assign(
+      state.samples.samples.begin(),
+      state.samples.samples.begin() + static_cast<std::ptrdiff_t>(state.n_samples));
+  result.addresses.assign(
+      state.samples.addresses.begin(),
+      state.samples.addresses.begin() + static_cast<std::ptrdiff_t>(state.n_addresses));
+  result.lost = state.samples.lost;
+  result.interruption_ns = state.samples.interruption_ns;
+  return result;
+}
+
+}  // namespace brrr::measure

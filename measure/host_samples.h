@@ -1,0 +1,67 @@
+// A statistical profiler of the calling thread: a timer interrupts it every few hundred
+// microseconds, and a signal handler notes where it is. Nothing is instrumented, so code that is
+// not sampled costs what it did.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace brrr::measure {
+
+struct HostSampling {
+  // Between samples, on average; longer where an interruption takes more than 3 % of it.
+  double period_seconds = 200e-6;
+  std::size_t most_samples = 1 << 15;    // those that come later are lost
+  std::size_t most_addresses = 1 << 20;  // of all stacks
+};
+
+// One interruption.
+struct HostSample {
+  std::int64_t ns = 0;      // that the thread ran since the interruption before
+  std::uint32_t begin = 0;  // its stack in HostSamples::addresses, innermost frame first
+  std::uint32_t end = 0;
+  bool complete = false;  // the unwinder reached the code that runs the sampled work
+};
+
+struct HostSamples {
+  std::vector<HostSample> samples;
+  // Addresses inside of the instructions that run, or that called.
+  std::vector<std::uintptr_t> addresses;
+  std::int64_t lost = 0;  // interruptions that did not fit in memory
+  // What an interruption takes, measured with an empty loop. It is in no sample's time.
+  std::int64_t interruption_ns = 0;
+
+  std::span<const std::uintptr_t> stack(const HostSample& sample) const {
+    return std::span(addresses).subspan(sample.begin, sample.end - sample.begin);
+  }
+};
+
+// Samples the thread that constructs it, while `run` runs. The constructor measures for some
+// milliseconds what an interruption takes. Periods vary by a factor from 0.5 to
+// 1.5, so that samples fall everywhere in a step that repeats; a period that `run` does not finish
+// goes on in the next one. The constructor throws while another sampler of the process exists:
+// there is one handler of SIGPROF. The destructor restores the handler that was there before.
+class HostSampler {
+ public:
+  explicit HostSampler(const HostSampling& sampling = {});
+  ~HostSampler();
+  HostSampler(const HostSampler&) = delete;
+  HostSampler& operator=(const HostSampler&) = delete;
+
+  // On the thread of the constructor. May be called several times.
+  void run(const std::function<void()>& work);
+  std::size_t count() const;  // of samples so far
+  // What all runs recorded.
+  HostSamples samples() const;
+
+  struct State;  // what the signal handler works with
+
+ private:
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace brrr::measure

@@ -1,0 +1,57 @@
+# Checks brrr profile from outside: the table, JSON, the flame graph, refusals.
+include(${CMAKE_CURRENT_LIST_DIR}/calls.cmake)
+
+file(MAKE_DIRECTORY ${WORK})
+set(mlp profile mlp --device cpu --batch 8 --width 16 --layers 3 --time 0.5)
+
+call(0 ${mlp} --svg ${WORK}/eager.svg)
+foreach(word "mlp +batch 8, width 16, 3 layers, f32 on cpu, eager, adam\n" "step +[0-9.]+ us unsampled .*sampled: [+-][0-9.]+ %\n"
+    "samples +[0-9]+ of the calling thread in [0-9]+ steps" "\n +us a step +share +\\+-\n" "kernels +[0-9.]+ +[0-9.]+ % +[0-9.]+ +#+ +kernels on this thread\n"
+    "\ndispatch " "\nautograd " "\nallocation " "\nsum +[0-9.]+ +100 % +[0-9.]+ % of the step\n")
+  if(NOT out MATCHES "${word}")
+    message(FATAL_ERROR "expected '${word}' in\n${out}")
+  endif()
+endforeach()
+file(READ ${WORK}/eager.svg svg)
+foreach(word "^<svg " "<title>mlp, batch 8, width 16, eager, on cpu</title>" "<title>brrr::backward: " "</svg>\n$")
+  if(NOT svg MATCHES "${word}")
+    message(FATAL_ERROR "expected '${word}' in\n${svg}")
+  endif()
+endforeach()
+
+foreach(mode eager graph fused)
+  json(classes ${mlp} --mode ${mode})
+  expect(model mlp)
+  expect(mode ${mode})
+  expect(device cpu)
+  foreach(name step_ns sampled_step_ns sum_ns samples sampled_steps interruption_ns)
+    expect_above(${name} 0)
+  endforeach()
+  foreach(name perturbation closure complete missing step_spread)
+    member(${name})
+  endforeach()
+  expect(lost_samples 0)
+  expect(classes 0 name kernels)
+  expect(classes 9 name other)
+  string(JSON count LENGTH "${out}" classes)
+  set(sum 0)
+  math(EXPR last "${count} - 1")
+  foreach(i RANGE ${last})
+    member(classes ${i} samples)
+    math(EXPR sum "${sum} + ${found}")
+  endforeach()
+  expect(samples ${sum})
+endforeach()
+
+# The step's own code is that of the program.
+json(classes ${mlp})
+expect(classes 8 name user)
+
+json(heads profile transformer --device cpu --batch 2 --width 16 --layers 1 --heads 2 --seq 4 --time 0.2)
+expect(heads 2)
+
+refused(2 "--time: expected 0.1 seconds or more, got 0" profile mlp --time 0)
+refused(2 "--remat full: needs --mode graph or fused" profile mlp --remat full)
+refused(2 "--svg: 1 required" profile mlp --svg)
+refused(2 "subcommand|mlp" profile)
+refused(1 "svg" ${mlp} --svg ${WORK}/none/such/folder.svg)
