@@ -32,6 +32,9 @@ struct Side : TrainResult {
   // On CUDA:
   std::optional<measure::Timing> host;    // until the call of a step returns
   std::optional<measure::Timing> device;  // of a step that is queued before it starts
+  // Of a compiled step, by prediction:
+  std::vector<LaunchCost> launches;
+  std::optional<LiveBytes> live;  // under a policy of rematerialization
 
   // The fraction of a step in which the device waits for the host.
   std::optional<double> idle() const {

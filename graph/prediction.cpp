@@ -65,6 +65,10 @@ std::vector<LaunchCost> describe_launches(std::span<const Launch> launches,
     const Work work = work_of(launch.call, launch.results(), launch.node->body.get());
     LaunchCost& cost = costs.emplace_back();
     cost.name = launch.body ? fmt::format("{}", fmt::join(launch.node->fused, ", ")) : launch.name;
+    if (!launch.results().empty()) {
+      const Tensor& result = launch.results()[0];
+      cost.result = fmt::format("{}{}", name_of(result.dtype()), brrr::to_string(result.shape()));
+    }
     cost.bytes = work.bytes;
     cost.flops = work.flops;
     if (work.product_flops > 0) cost.product = kProductTypes[static_cast<std::size_t>(work.type)];

@@ -13,7 +13,8 @@ namespace brrr {
 
 // One launch of a compiled step, by prediction.
 struct LaunchCost {
-  std::string name;  // "affine"; of a generated kernel its calls: "sub, exp, mul"
+  std::string name;    // "affine"; of a generated kernel its calls: "sub, exp, mul"
+  std::string result;  // the first one: "f32[64, 128]"
   std::int64_t bytes = 0, flops = 0;
   std::string product;  // what its matrix product is computed in: "f32", "bf16"; empty: it has none
   KernelTime predicted;

@@ -38,18 +38,26 @@ section { background: var(--paper); border: 1px solid var(--edge); border-radius
 .badge.bad, .warning { color: var(--bad); }
 .figures { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); }
 figure { margin: 0.5rem 0; }
-figcaption { color: var(--faint); max-width: 35rem; margin-top: 0.3rem; overflow-wrap: anywhere; }
+figcaption { color: var(--faint); max-width: 32rem; margin-top: 0.3rem; overflow-wrap: anywhere; }
 .table { margin: 0.75rem 0; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 0.92rem; }
-caption { text-align: left; color: var(--faint); padding-bottom: 0.3rem; }
+.caption { color: var(--faint); font-size: 0.92rem; margin-bottom: 0.2rem; }
 th, td { padding: 0.25rem 0.7rem; border-bottom: 1px solid var(--edge); text-align: right;
   vertical-align: top; }
-th:first-child { text-align: left; padding-left: 0; font-weight: 400; }
+td { white-space: nowrap; }
+th:first-child { text-align: left; padding-left: 0; font-weight: 400; min-width: 7rem; }
 thead th, thead th:first-child { font-weight: 600; vertical-align: bottom; }
 button { font: inherit; font-size: 0.8rem; color: inherit; background: none; cursor: pointer;
   border: 1px solid var(--edge); border-radius: 4px; padding: 0.15rem 0.6rem; margin-top: 0.4rem; }
 footer { color: var(--faint); }
+@media (max-width: 30rem) {
+  main { padding: 0.4rem; }
+  section { padding: 0.6rem; }
+  dl { grid-template-columns: 1fr; }
+  dd { margin-bottom: 0.3rem; }
+  h1 { font-size: 1.3rem; }
+}
 @media print { button { display: none; } section { break-inside: avoid; } }
 )";
 
@@ -79,15 +87,16 @@ class Page {
   void add(std::string_view html) { html_ += html; }
 
   void operator()(const Text& text) {
-    html_ += fmt::format("<p{}>{}</p>\n",
-                         text.tone == Text::Tone::warning ? " class=\"warning\"" : "",
-                         escaped(text.text));
+    html_ +=
+        fmt::format("<p{}>{}</p>\n", text.tone == Text::Tone::warning ? " class=\"warning\"" : "",
+                    escaped(text.text));
   }
 
   void operator()(const Table& table) {
     html_ += fmt::format(
-        "<div class=\"table\"><div class=\"scroll\" role=\"region\" tabindex=\"0\" "
-        "aria-label=\"{0}\">\n<table>\n<caption>{0}</caption>\n<thead><tr>",
+        "<div class=\"table\">\n<p class=\"caption\">{0}</p>\n<div class=\"scroll\" "
+        "role=\"region\" "
+        "tabindex=\"0\" aria-label=\"{0}\">\n<table aria-label=\"{0}\">\n<thead><tr>",
         escaped(table.caption));
     for (const std::string& column : table.columns)
       html_ += fmt::format("<th scope=\"col\">{}</th>", escaped(column));

@@ -43,8 +43,8 @@ struct Section {
 
 struct Report {
   std::string title;
-  std::vector<std::pair<std::string, std::string>> facts;  // "machine", "date", "command", …
-  std::vector<Section> sections;
+  std::vector<std::pair<std::string, std::string>> facts = {};  // "machine", "date", "command", …
+  std::vector<Section> sections = {};
 };
 
 // `data`: the name of the file with the report's numbers, which the page mentions.

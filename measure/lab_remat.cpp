@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <vector>
 
 #include "brrr/autograd/autograd.h"
 #include "brrr/measure/lab_experiments.h"
@@ -18,70 +19,119 @@ std::int64_t elements_of(const LabOptions& options) {
   return std::int64_t{1} << (options.device.is_cpu() ? 22 : 25);
 }
 
-// Forward and backward through rounds of h -> 3 h (1 - h), whose gradients read each h: few FLOPs a
-// byte, and a value of each round to keep. h stays between 0 and 1.
+Tensor input_of(const LabOptions& options) {
+  return rand({elements_of(options)}, {.dtype = f32, .device = options.device});
+}
+
+// h -> 3 h (1 - h): few FLOPs a byte, and its gradient reads h. h stays between 0 and 1.
+Tensor round_of(const Tensor& h) { return h * (1.0 - h) * 3.0; }
+
+// Forward and backward through the rounds. The gradient depends on a mean of all elements, so no
+// kernel computes both passes.
 Step chain_of_rounds(const LabOptions& options) {
-  const Options here{.dtype = f32, .device = options.device};
-  return [x = requires_grad_(rand({elements_of(options)}, here))] {
+  return [x = requires_grad_(input_of(options))] {
     zero_grad(x);
     Tensor h = x;
-    for (int round = 0; round < kRounds; ++round) h = h * (1.0 - h) * 3.0;
-    backward(sum(h));
+    for (int round = 0; round < kRounds; ++round) h = round_of(h);
+    backward(square(mean(h)));
   };
 }
 
+// A step, and the memory between its kernels in bytes.
 struct Variant {
   const char* name;
-  Mode mode;
-  Remat remat;
+  PreparedStep step;
+  double memory = 0;
 };
-constexpr std::array<Variant, 6> kVariants = {
-    {{"graph, every value kept", Mode::graph, Remat::none()},
-     {"graph, min_cut", Mode::graph, Remat::min_cut()},
-     {"graph, full", Mode::graph, Remat::full()},
-     {"fused, every value kept", Mode::fused, Remat::none()},
-     {"fused, min_cut", Mode::fused, Remat::min_cut()},
-     {"fused, full", Mode::fused, Remat::full()}}};
-enum : std::size_t { graph_kept = 0, graph_full = 2, fused_kept = 3, fused_cut = 4, fused_full = 5 };
+
+Variant compiled(const LabOptions& options, const char* name, Mode mode, Remat remat) {
+  options.progress(name);
+  Variant variant{name,
+                  prepare(options.device, chain_of_rounds(options), mode, Rounding::eager, remat)};
+  variant.memory = static_cast<double>(variant.step.entry->arena_bytes);
+  return variant;
+}
+
+// The two passes fused apart, so that the backward pass has to read the value of each round: fusion
+// of both together computes pointwise values again under every policy.
+Variant fused_apart(const LabOptions& options) {
+  const char* name = "fused, every value kept";
+  options.progress(name);
+  std::vector<Tensor> kept = {input_of(options)};  // of each round its input
+  for (int round = 1; round < kRounds; ++round) kept.push_back(empty_like(kept[0]));
+  Tensor average = mean(kept[0]), gradient = empty_like(kept[0]);
+  const auto forward = [kept, average]() mutable {
+    Tensor h = kept[0];
+    for (std::size_t round = 0; round < kept.size(); ++round) {
+      if (round > 0) copy_(kept[round], h);
+      h = round_of(h);
+    }
+    copy_(average, mean(h));
+  };
+  const auto backward = [kept, average, gradient]() mutable {
+    Tensor g = average * (2.0 / static_cast<double>(gradient.numel()));
+    for (std::size_t round = kept.size(); round-- > 0;) g = g * (1.0 - kept[round] * 2.0) * 3.0;
+    copy_(gradient, g);
+  };
+  const PreparedStep first = prepare(options.device, forward, Mode::fused),
+                     second = prepare(options.device, backward, Mode::fused);
+  Variant variant{name, second};
+  variant.step.call = [first, second] {
+    first.call();
+    second.call();
+  };
+  variant.step.bytes += first.bytes;
+  variant.step.flops += first.flops;
+  // The caller has the input anyway.
+  variant.memory = static_cast<double>(first.entry->arena_bytes + second.entry->arena_bytes) +
+                   4.0 * (kRounds - 1) * static_cast<double>(elements_of(options));
+  return variant;
+}
+
+double mib(double bytes) { return bytes / (1 << 20); }
 
 }  // namespace
 
 Finding recomputation(const LabOptions& options) {
-  std::array<PreparedStep, kVariants.size()> steps;
+  const std::array<Variant, 5> variants = {
+      {compiled(options, "call by call, every value kept", Mode::graph, Remat::none()),
+       compiled(options, "call by call, recomputed", Mode::graph, Remat::full()),
+       fused_apart(options),
+       compiled(options, "fused, recomputed by min_cut", Mode::fused, Remat::min_cut()),
+       compiled(options, "fused, recomputed by full", Mode::fused, Remat::full())}};
+  const Variant &unfused_kept = variants[0], &unfused = variants[1], &kept = variants[2],
+                &recomputed = variants[3];
   std::vector<Batch> batches;
-  for (std::size_t i = 0; i < kVariants.size(); ++i) {
-    options.progress(kVariants[i].name);
-    steps[i] = prepare(options.device, chain_of_rounds(options), kVariants[i].mode, Rounding::eager,
-                       kVariants[i].remat);
-    batches.push_back(device_batch(options.device, steps[i].call));
-  }
+  for (const Variant& each : variants)
+    batches.push_back(device_batch(options.device, each.step.call));
   options.progress("timing");
-  const std::vector<Timing> timings = time_all(batches, options.sampling());
-  const auto memory = [&](std::size_t i) {
-    return static_cast<double>(steps[i].entry->arena_bytes) / (1 << 20);
-  };
+  const std::vector<Timing> t = time_all(batches, options.sampling());
   Finding finding;
-  for (std::size_t i = 0; i < kVariants.size(); ++i) {
-    finding.readings.push_back(microseconds(kVariants[i].name, timings[i]));
-    finding.readings.push_back({.name = fmt::format("{}: memory", kVariants[i].name),
-                                .value = memory(i),
-                                .unit = "MiB"});
+  for (std::size_t i = 0; i < variants.size(); ++i)
+    finding.readings.push_back(microseconds(variants[i].name, t[i]));
+  for (const Variant& each : variants) {
+    finding.readings.push_back(
+        {.name = fmt::format("{}: memory", each.name), .value = mib(each.memory), .unit = "MiB"});
   }
-  const double spread = std::max(timings[fused_kept].spread, timings[fused_cut].spread);
-  finding.readings.push_back({.name = "time of fused min_cut over every value kept",
-                              .value = timings[fused_cut].median / timings[fused_kept].median,
+  finding.readings.push_back({.name = "time, recomputed over kept, fused",
+                              .value = t[3].median / t[2].median,
                               .claim = Interval{0, 0.95},
-                              .spread = spread});
-  finding.readings.push_back({.name = "memory of fused min_cut over every value kept",
-                              .value = memory(fused_cut) / memory(fused_kept),
+                              .spread = std::max(t[3].spread, t[2].spread)});
+  finding.readings.push_back({.name = "memory, recomputed over kept, fused",
+                              .value = recomputed.memory / kept.memory,
                               .claim = Interval{0, 0.5}});
-  const auto bytes = [&](std::size_t i) { return steps[i].bytes / (1 << 20); };
+  finding.readings.push_back({.name = "time, recomputed over kept, call by call",
+                              .value = t[1].median / t[0].median,
+                              .spread = std::max(t[1].spread, t[0].spread)});
+  const auto number = [](double value) { return number_text(value); };
   finding.why = fmt::format(
-      "fused kernels that compute {} rounds again move {} MiB in place of {}, with {} of {} Mflop; "
-      "replayed call by call, what is computed again is moved again: {} in place of {} MiB by full",
-      kRounds, number_text(bytes(fused_cut)), number_text(bytes(fused_kept)),
-      number_text(steps[fused_cut].flops * 1e-6), number_text(steps[fused_kept].flops * 1e-6),
-      number_text(bytes(graph_full)), number_text(bytes(graph_kept)));
+      "fused, {} rounds recomputed move {} MiB in place of {}, for {} Mflop in place of {}; call "
+      "by "
+      "call the values computed again are moved as well, {} MiB in place of {}, so that memory "
+      "alone falls",
+      kRounds, number(mib(recomputed.step.bytes)), number(mib(kept.step.bytes)),
+      number(recomputed.step.flops * 1e-6), number(kept.step.flops * 1e-6),
+      number(mib(unfused.step.bytes)), number(mib(unfused_kept.step.bytes)));
   return finding;
 }
 

@@ -88,7 +88,9 @@ std::string to_svg(const BarPlot& plot, std::string_view id) {
     });
   }
   if (plot.groups.empty()) canvas.line_of_text("There are no values to show.", "faint");
-  if (scale) scale->place(svg::kMargin + (plot.logarithmic ? 12 : 0), svg::kWidth - svg::kMargin - 7 - widest);
+  if (scale)
+    scale->place(svg::kMargin + (plot.logarithmic ? 12 : 0),
+                 svg::kWidth - svg::kMargin - 7 - widest);
   const Scale any(0, 1, false);  // where no value has a place
   for (const BarPlot::Group& group : plot.groups) {
     for (const std::string& each : svg::wrapped(group.name, svg::kWidth - 2 * svg::kMargin))
@@ -96,7 +98,8 @@ std::string to_svg(const BarPlot& plot, std::string_view id) {
     draw_values(canvas, plot, group, scale ? *scale : any);
     canvas.move_down(6);
   }
-  if (scale && plot.logarithmic) canvas.line_of_text("Logarithmic: a distance is a ratio.", "faint");
+  if (scale && plot.logarithmic)
+    canvas.line_of_text("Logarithmic: a distance is a ratio.", "faint");
   return canvas.finish();
 }
 

@@ -89,14 +89,15 @@ std::string shortened(std::string_view text, double width, double size) {
   return std::string(text) + "\u2026";
 }
 
-std::string tick_text(double value) {
-  constexpr std::array<std::pair<double, const char*>, 5> kUnits = {
+std::string tick_text(double value, std::string_view unit) {
+  constexpr std::array<std::pair<double, const char*>, 5> kPrefixes = {
       {{1e15, "P"}, {1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}}};
-  for (const auto& [unit, name] : kUnits) {
+  for (const auto& [size, prefix] : kPrefixes) {
     // 999.96 would be written as 1e+03.
-    if (std::abs(value) >= unit * 0.9995) return fmt::format("{:.3g}{}", value / unit, name);
+    if (std::abs(value) >= size * 0.9995)
+      return fmt::format("{:.3g}{}{}{}", value / size, unit.empty() ? "" : " ", prefix, unit);
   }
-  return fmt::format("{:.3g}", value);
+  return fmt::format("{:.3g}{}{}", value, unit.empty() ? "" : " ", unit);
 }
 
 Canvas::Canvas(std::string_view id, std::string_view title, std::string_view description) {
@@ -118,14 +119,15 @@ void Canvas::line_of_text(std::string_view content, const char* css, double inde
 }
 
 void Canvas::text(double x, double y, std::string_view content, Anchor anchor, const char* css) {
-  body_ += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\" class=\"{}\">{}</text>\n",
-                       x, y, name_of(anchor), css, escaped(content));
+  body_ +=
+      fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\" class=\"{}\">{}</text>\n", x,
+                  y, name_of(anchor), css, escaped(content));
 }
 
 void Canvas::line(double x1, double y1, double x2, double y2, std::string_view css) {
-  body_ += fmt::format(
-      "<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" class=\"{}\"/>\n", x1, y1, x2,
-      y2, css);
+  body_ +=
+      fmt::format("<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" class=\"{}\"/>\n",
+                  x1, y1, x2, y2, css);
 }
 
 void Canvas::rect(double x, double y, double width, double height, std::string_view css) {
@@ -148,8 +150,7 @@ void Canvas::marker(double x, double y, std::size_t series) {
   switch (series % 4) {
     case 0: return circle(x, y, 3.5, css);
     case 1: return rect(x - 3.2, y - 3.2, 6.4, 6.4, css);
-    case 2:
-      return path(fmt::format("M{:.1f} {:.1f}l4.2 7.2h-8.4z", x, y - 4.4), css);
+    case 2: return path(fmt::format("M{:.1f} {:.1f}l4.2 7.2h-8.4z", x, y - 4.4), css);
     default:
       return path(fmt::format("M{:.1f} {:.1f}l4.4 4.4l-4.4 4.4l-4.4 -4.4z", x, y - 4.4), css);
   }

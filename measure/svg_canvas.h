@@ -9,8 +9,8 @@
 
 namespace brrr::measure::svg {
 
-// In units of the view box. A phone shows 480 of them in some 350 pixels.
-inline constexpr double kWidth = 480, kMargin = 8;
+// In units of the view box. A phone shows 420 of them in some 350 pixels.
+inline constexpr double kWidth = 420, kMargin = 8;
 inline constexpr double kTitleSize = 15, kTextSize = 13;
 
 // Of a sans-serif font; more than most have.
@@ -20,8 +20,8 @@ std::vector<std::string> wrapped(std::string_view text, double width, double siz
 // Cut to the width, with an ellipsis.
 std::string shortened(std::string_view text, double width, double size = kTextSize);
 
-// "1.5k", "20M"
-std::string tick_text(double value);
+// "1.5k", "20M"; with a unit "20 MB/s"
+std::string tick_text(double value, std::string_view unit = "");
 
 enum class Anchor { start, middle, end };
 

@@ -94,8 +94,7 @@ std::string to_svg(const LinePlot& plot, std::string_view id) {
       canvas.marker(at + 11, middle, i);
     });
     svg::draw_frame(canvas, *x, *y, plot.x.title, plot.y.title, 230);
-    for (std::size_t i = 0; i < series.size(); ++i)
-      draw_series(canvas, series[i], *x, *y, plot, i);
+    for (std::size_t i = 0; i < series.size(); ++i) draw_series(canvas, series[i], *x, *y, plot, i);
   } else {
     canvas.line_of_text("There are no points to show.", "faint");
   }
@@ -113,7 +112,7 @@ std::string plot_style() {
   std::string css = R"(
 svg.plot { --paper: #ffffff; --ink: #1b1f24; --faint: #57606a; --grid: #e3e6ea; --c0: #0072b2;
   --c1: #c65400; --c2: #00805c; --c3: #a3458a; --c4: #8a6d00; --c5: #3f4a56;
-  display: block; width: 100%; max-width: 35rem; height: auto; font-size: 13px;
+  display: block; width: 100%; max-width: 32rem; height: auto; font-size: 13px;
   font-family: system-ui, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }
 @media (prefers-color-scheme: dark) {
   svg.plot { --paper: #14181d; --ink: #e6e9ed; --faint: #a3adb8; --grid: #2b323a; --c0: #56b4e9;

@@ -27,7 +27,7 @@ struct PlotAxis {
 struct LinePlot {
   std::string title, description;
   PlotAxis x, y;
-  std::vector<Series> series;
+  std::vector<Series> series = {};
   bool steps = false;  // a value holds until the next point
 };
 
@@ -40,13 +40,13 @@ struct BarPlot {
   };
   std::string title, description;
   std::string unit;
-  std::vector<std::string> measures;  // "measured", "predicted"
-  std::vector<Group> groups;
+  std::vector<std::string> measures = {};  // "measured", "predicted"
+  std::vector<Group> groups = {};
   bool logarithmic = false;
 };
 
 // FLOPs a second by FLOPs a byte, both logarithmic. Kernels without FLOPs, bytes or time have no
-// place in it.
+// place in it; ceilings that are no positive number are left out.
 struct Roofline {
   struct Ceiling {
     std::string name;
@@ -58,8 +58,8 @@ struct Roofline {
     double share = 0;  // of the time of all kernels, from 0 to 1: the area of its point
   };
   std::string title, description;
-  std::vector<Ceiling> bandwidths, computes;
-  std::vector<Kernel> kernels;  // the first ones have numbers in the plot, and names below it
+  std::vector<Ceiling> bandwidths = {}, computes = {};
+  std::vector<Kernel> kernels = {};  // the first ones have numbers in the plot, and names below it
 };
 
 // `id`: unique in the page; the ids of the title and the description start with it.

@@ -70,8 +70,7 @@ Axes axes_of(const Roofline& plot, const std::vector<Point>& points) {
 
 double highest(const std::vector<Roofline::Ceiling>& ceilings) {
   double rate = 0;
-  for (const Roofline::Ceiling& each : ceilings)
-    if (svg::can_show(each.rate, true)) rate = std::max(rate, each.rate);
+  for (const Roofline::Ceiling& each : ceilings) rate = std::max(rate, each.rate);
   return rate;
 }
 
@@ -84,15 +83,13 @@ void draw_ceilings(Canvas& canvas, const Roofline& plot, const Scale& x, const S
   for (const Roofline::Ceiling& each : plot.bandwidths) {
     const double from = std::max(x.least(), y.least() / each.rate),
                  to = std::min(x.most(), top / each.rate);
-    if (svg::can_show(each.rate, true) && from < to)
-      draw(from, from * each.rate, to, to * each.rate);
+    if (from < to) draw(from, from * each.rate, to, to * each.rate);
     ++index;
   }
   const double fastest = highest(plot.bandwidths);
   for (const Roofline::Ceiling& each : plot.computes) {
-    if (svg::can_show(each.rate, true))
-      draw(fastest > 0 ? std::max(x.least(), each.rate / fastest) : x.least(), each.rate, x.most(),
-           each.rate);
+    draw(fastest > 0 ? std::max(x.least(), each.rate / fastest) : x.least(), each.rate, x.most(),
+         each.rate);
     ++index;
   }
 }
@@ -126,8 +123,8 @@ class Numbers {
         const double length = right != 0 && down != 0 ? away * 0.75 : away;
         const double at = x + right * length, middle = y + down * length;
         const Box box{at - half, middle - 7, at + half, middle + 7};
-        const bool free = std::ranges::none_of(
-            taken_, [&](const Box& other) { return box.overlaps(other); });
+        const bool free =
+            std::ranges::none_of(taken_, [&](const Box& other) { return box.overlaps(other); });
         if (!free || !box.is_in(frame_)) continue;
         taken_.push_back(box);
         if (ring > 0) canvas_.line(x, y, at - right * half, middle - down * 6, "leader");
@@ -147,7 +144,8 @@ void draw_kernels(Canvas& canvas, const std::vector<Point>& points, const Frame&
                   const Scale& x, const Scale& y) {
   Numbers numbers(canvas, frame);
   const auto radius = [](const Point& p) {
-    return 3 + 15 * std::sqrt(std::clamp(p.kernel->share, 0.0, 1.0));
+    const double share = p.kernel->share;
+    return 3 + (share > 0 ? 15 * std::sqrt(std::min(share, 1.0)) : 0);
   };
   for (const Point& p : points) {
     canvas.circle(x.at(p.intensity), y.at(p.rate), radius(p), "point c3");
@@ -171,7 +169,13 @@ void draw_kernels(Canvas& canvas, const std::vector<Point>& points, const Frame&
 
 }  // namespace
 
-std::string to_svg(const Roofline& plot, std::string_view id) {
+std::string to_svg(const Roofline& given, std::string_view id) {
+  Roofline plot = given;
+  const auto unusable = [](const Roofline::Ceiling& each) {
+    return !svg::can_show(each.rate, true);
+  };
+  std::erase_if(plot.bandwidths, unusable);
+  std::erase_if(plot.computes, unusable);
   const std::vector<Point> points = points_of(plot);
   Canvas canvas(id, plot.title,
                 fmt::format("{}{}Horizontal: FLOPs a byte. Vertical: FLOPs a second. {} kernels "
@@ -186,9 +190,9 @@ std::string to_svg(const Roofline& plot, std::string_view id) {
   }
   std::vector<std::string> names;
   for (const Roofline::Ceiling& each : plot.bandwidths)
-    names.push_back(fmt::format("{}, {}B/s", each.name, svg::tick_text(each.rate)));
+    names.push_back(each.name + ", " + svg::tick_text(each.rate, "B/s"));
   for (const Roofline::Ceiling& each : plot.computes)
-    names.push_back(fmt::format("{}, {}FLOP/s", each.name, svg::tick_text(each.rate)));
+    names.push_back(each.name + ", " + svg::tick_text(each.rate, "FLOP/s"));
   canvas.legend(names, [&](std::size_t i, double at, double middle) {
     canvas.path(fmt::format("M{:.1f} {:.1f}h22", at, middle), fmt::format("line c{0} d{0}", i % 6));
   });

@@ -88,6 +88,7 @@ TEST_CASE("a compiled step lists its launches with their predicted costs", "[com
   fused(ones({2, 3}), ones({3, 4}));
   CHECK(fused.launches()[0].name == "mul, tanh");
   CHECK(fused.launches()[0].bytes == 48);
+  CHECK(fused.launches()[0].result == "f32[2, 3]");
 }
 
 TEST_CASE("a graph names parameters, gradients and modules as the user does", "[compile]") {
