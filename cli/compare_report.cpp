@@ -158,8 +158,6 @@ Section summary_section(const Comparison& comparison) {
   for (const std::string& line : agreement_lines(comparison))
     section.blocks.emplace_back(
         Text{"Losses: " + line + ".", right ? Text::Tone::plain : Text::Tone::warning});
-  if (std::ranges::any_of(comparison.sides, [](const Side& s) { return s.step->disturbed(); }))
-    section.blocks.emplace_back(Text{kDisturbed, Text::Tone::warning});
   std::vector<std::vector<std::string>> rows = comparison_table(comparison);
   measure::Table table{"A step in each mode; predictions were made before any step was timed",
                        std::move(rows.front()),
@@ -167,6 +165,8 @@ Section summary_section(const Comparison& comparison) {
   table.columns.front() = "mode";
   table.rows.assign(std::make_move_iterator(rows.begin() + 1), std::make_move_iterator(rows.end()));
   section.blocks.emplace_back(std::move(table));
+  if (std::ranges::any_of(comparison.sides, [](const Side& s) { return s.step->disturbed(); }))
+    section.blocks.emplace_back(paragraph(kDisturbed, Text::Tone::warning));
   return section;
 }
 
@@ -273,11 +273,15 @@ measure::LinePlot memory_plot(const std::vector<std::pair<std::string, LiveBytes
       .y = {large ? "MiB in use" : "KiB in use"},
       .series = {},
       .steps = true};
+  const auto add = [&](const std::string& name, const std::vector<std::size_t>& live) {
+    const std::size_t peak = live.empty() ? 0 : std::ranges::max(live);
+    plot.series.push_back(
+        {fmt::format("{}: at most {}", name, bytes_text(static_cast<double>(peak))),
+         curve_of(live, large ? kMiB : kKiB)});
+  };
   for (const auto& [name, live] : policies) {
-    if (plot.series.empty())
-      plot.series.push_back(
-          {"every value kept", curve_of(live.every_value_kept, large ? kMiB : kKiB)});
-    plot.series.push_back({name, curve_of(live.planned, large ? kMiB : kKiB)});
+    if (plot.series.empty()) add("every value kept", live.every_value_kept);
+    add(name, live.planned);
   }
   return plot;
 }

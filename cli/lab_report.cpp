@@ -99,7 +99,7 @@ measure::LinePlot lines_of(const measure::Experiment& experiment, const measure:
 Section summary(std::span<const Found> found, const measure::LabOptions& options,
                 const measure::Machine& machine) {
   Section section{.title = "Summary"};
-  section.blocks.emplace_back(Text{summary_text(found, options, machine)});
+  section.blocks.emplace_back(paragraph(summary_text(found, options, machine)));
   if (options.quick) {
     section.blocks.emplace_back(Text{
         "--quick: smaller sizes and few samples. Its verdicts say that the experiments run, not "
@@ -128,7 +128,7 @@ Section section_of(const Found& found) {
   section.blocks.emplace_back(Text{fmt::format("{}. The claim: {}.", e.name, e.claim)});
   section.blocks.emplace_back(Text{finding.verdict()});
   if (!finding.plot) section.blocks.emplace_back(Text{finding.why});
-  if (finding.disturbed()) section.blocks.emplace_back(Text{kDisturbed, Text::Tone::warning});
+  if (finding.disturbed()) section.blocks.emplace_back(paragraph(kDisturbed, Text::Tone::warning));
   section.blocks.emplace_back(readings_table(finding));
   if (finding.plot)
     section.blocks.emplace_back(measure::Figure{lines_of(e, *finding.plot), finding.why});

@@ -76,6 +76,11 @@ std::vector<std::pair<std::string, std::string>> report_facts(const measure::Mac
       {"brrr", fmt::format("{}, {}, {}", machine.version, machine.build_type, machine.compiler)}};
 }
 
+measure::Text paragraph(std::string line, measure::Text::Tone tone) {
+  if (line.ends_with('\n')) line.pop_back();
+  return {std::move(line), tone};
+}
+
 std::string command_text(int argc, const char* const* argv) {
   std::string text = "brrr";
   for (int i = 1; i < argc; ++i) text += " " + quoted(argv[i]);

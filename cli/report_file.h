@@ -2,6 +2,8 @@
 #pragma once
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <brrr/measure/html_report.h>
 #include <brrr/measure/machine.h>
@@ -23,6 +25,9 @@ struct ReportFiles {
 std::vector<std::pair<std::string, std::string>> report_facts(const measure::Machine& machine,
                                                               Device device,
                                                               const std::string& command);
+
+// A line of a command's text as a paragraph.
+measure::Text paragraph(std::string line, measure::Text::Tone tone = measure::Text::Tone::plain);
 
 // The command line, as a shell would read it.
 std::string command_text(int argc, const char* const* argv);
