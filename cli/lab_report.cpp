@@ -73,7 +73,8 @@ measure::Figure bars_of(const std::vector<const Reading*>& readings) {
   return {plot, ""};
 }
 
-// A plot for each unit that several readings have or that the article has a number of.
+// A plot for each unit that the article has a number of; where the finding has no plot of its own,
+// also for units of several readings.
 std::vector<measure::Figure> bars_of(const Finding& finding) {
   std::vector<std::vector<const Reading*>> by_unit;
   for (const Reading& r : finding.readings) {
@@ -83,7 +84,10 @@ std::vector<measure::Figure> bars_of(const Finding& finding) {
   }
   std::vector<measure::Figure> figures;
   for (const auto& readings : by_unit) {
-    if (readings.size() > 1 || readings.front()->article) figures.push_back(bars_of(readings));
+    const bool with_article =
+        std::ranges::any_of(readings, [](const Reading* r) { return r->article.has_value(); });
+    if (with_article || (readings.size() > 1 && !finding.plot))
+      figures.push_back(bars_of(readings));
   }
   return figures;
 }
@@ -123,9 +127,10 @@ Section section_of(const Found& found) {
   const Finding& finding = found.finding;
   const bool confirmed = finding.confirmed();
   Section section{.title = e.title,
-                  .badge = confirmed ? "confirmed" : "differs",
+                  .badge = fmt::format("{}{}", confirmed ? "confirmed" : "differs",
+                                       finding.disturbed() ? " ~" : ""),
                   .tone = confirmed ? Section::Tone::good : Section::Tone::bad};
-  section.blocks.emplace_back(Text{fmt::format("{}. The claim: {}.", e.name, e.claim)});
+  section.blocks.emplace_back(Text{fmt::format("brrr lab {}. The claim: {}.", e.name, e.claim)});
   section.blocks.emplace_back(Text{finding.verdict()});
   if (!finding.plot) section.blocks.emplace_back(Text{finding.why});
   if (finding.disturbed()) section.blocks.emplace_back(paragraph(kDisturbed, Text::Tone::warning));

@@ -38,7 +38,7 @@ section { background: var(--paper); border: 1px solid var(--edge); border-radius
 .badge.bad, .warning { color: var(--bad); }
 .figures { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); }
 figure { margin: 0.5rem 0; }
-figcaption { color: var(--faint); max-width: 32rem; margin-top: 0.3rem; overflow-wrap: anywhere; }
+figcaption { color: var(--faint); font-size: 0.92rem; max-width: 32rem; margin-top: 0.3rem; overflow-wrap: anywhere; }
 .table { margin: 0.75rem 0; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 0.92rem; }

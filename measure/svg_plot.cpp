@@ -19,8 +19,10 @@ using svg::Scale;
 
 using Points = std::vector<std::pair<double, double>>;
 
-// More points than this are drawn without markers.
-constexpr std::size_t kMarked = 40;
+bool has_markers(const Points& points) {
+  constexpr std::size_t kMost = 40;
+  return points.size() <= kMost;
+}
 
 Points shown(const LinePlot& plot, const Points& points) {
   Points kept;
@@ -66,7 +68,7 @@ void draw_series(Canvas& canvas, const Points& points, const Scale& x, const Sca
                  const LinePlot& plot, std::size_t index) {
   if (points.size() > 1)
     canvas.path(path_of(points, x, y, plot.steps), fmt::format("line c{0} d{0}", index % 6));
-  if (points.size() > kMarked) return;
+  if (!has_markers(points)) return;
   for (const auto& [at, value] : points) canvas.marker(x.at(at), y.at(value), index);
 }
 
@@ -91,7 +93,7 @@ std::string to_svg(const LinePlot& plot, std::string_view id) {
     canvas.legend(names, [&](std::size_t i, double at, double middle) {
       canvas.path(fmt::format("M{:.1f} {:.1f}h22", at, middle),
                   fmt::format("line c{0} d{0}", i % 6));
-      canvas.marker(at + 11, middle, i);
+      if (has_markers(series[i])) canvas.marker(at + 11, middle, i);
     });
     svg::draw_frame(canvas, *x, *y, plot.x.title, plot.y.title, 230);
     for (std::size_t i = 0; i < series.size(); ++i) draw_series(canvas, series[i], *x, *y, plot, i);
