@@ -25,8 +25,8 @@ double measured_us(const Side& side) { return side.step->median * 1e6; }
 double predicted_us(const Side& side) { return microseconds(side.cost->predicted.ps()); }
 
 std::string origin_text(const Side& side) {
-  return side.cost->calibrated ? "this machine's measured ceilings"
-                               : "default ceilings, which brrr calibrate replaces by measured ones";
+  return side.cost->calibrated ? "by this machine's measured ceilings"
+                               : "by default ceilings (brrr calibrate measures them)";
 }
 
 // --- Launches ---
@@ -109,7 +109,7 @@ double bandwidth_of(const std::vector<LaunchCost>& launches) {
 measure::Roofline roofline_of(const Side& side) {
   const auto ceilings = graph::ceilings_of(side.options.toy.device);
   measure::Roofline plot{
-      .title = fmt::format("Kernels of a {} step under the ceilings", name_of(side)),
+      .title = fmt::format("Roofline of a {} step", name_of(side)),
       .description = "By prediction; the area of a point is its share of the step's time."};
   const double bandwidth = bandwidth_of(side.launches),
                cold = static_cast<double>(ceilings->moved.rate());
@@ -143,11 +143,12 @@ std::string roofline_caption(const Side& side) {
   const auto share = [&](std::int64_t ps) { return 100 * static_cast<double>(ps) / all; };
   const std::vector<Kernels> kernels = grouped(side.launches);
   return fmt::format(
-      "Predicted by {}: {:.0f} % of the step is overhead, {:.0f} % kernels bound by bandwidth, "
+      "Predicted {}: {:.0f} % of the step is overhead, {:.0f} % kernels bound by bandwidth, "
       "{:.0f} % kernels bound by compute. A point below its ceiling pays for its launch, or for "
-      "functions such as exp. Most time is in {} ({} of {} launches).",
+      "functions such as exp. Most time is in {} {} ({} of {} launches).",
       origin_text(side), share(step.overhead_ps), share(step.bandwidth_ps), share(step.compute_ps),
-      kernels.front().cost->name, kernels.front().count, side.launches.size());
+      kernels.front().cost->result, kernels.front().cost->name, kernels.front().count,
+      side.launches.size());
 }
 
 // --- Sections ---
@@ -178,7 +179,8 @@ std::string times_caption(const Comparison& comparison) {
   for (const Side& side : comparison.sides)
     if (!worst || error(side) > error(*worst)) worst = &side;
   return fmt::format(
-      "{} is fastest, {:.2f} times as fast as eager. Predictions by {} are off by at most {:.0f} % "
+      "{} is fastest, {:.2f} times as fast as eager. The predictions, {}, are off by at most "
+      "{:.0f} % "
       "({}).",
       name_of(fastest), comparison.speed_up(fastest), origin_text(*worst), 100 * error(*worst),
       name_of(*worst));

@@ -46,7 +46,7 @@ table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size
 th, td { padding: 0.25rem 0.7rem; border-bottom: 1px solid var(--edge); text-align: right;
   vertical-align: top; }
 td { white-space: nowrap; }
-th:first-child { text-align: left; padding-left: 0; font-weight: 400; min-width: 7rem; }
+th:first-child { text-align: left; padding-left: 0; font-weight: 400; min-width: 9.5rem; }
 thead th, thead th:first-child { font-weight: 600; vertical-align: bottom; }
 button { font: inherit; font-size: 0.8rem; color: inherit; background: none; cursor: pointer;
   border: 1px solid var(--edge); border-radius: 4px; padding: 0.15rem 0.6rem; margin-top: 0.4rem; }

@@ -125,13 +125,14 @@ Finding recomputation(const LabOptions& options) {
                               .spread = std::max(t[1].spread, t[0].spread)});
   const auto number = [](double value) { return number_text(value); };
   finding.why = fmt::format(
-      "fused, {} rounds recomputed move {} MiB in place of {}, for {} Mflop in place of {}; call "
-      "by "
-      "call the values computed again are moved as well, {} MiB in place of {}, so that memory "
-      "alone falls",
+      "fused, {} rounds recomputed move {} MiB in place of {}, for {} Mflop in place of {}: {} "
+      "GFLOP/s, where keeping moves {} GB/s; call by call the values computed again are moved as "
+      "well, {} MiB in place of {}, so that memory alone falls",
       kRounds, number(mib(recomputed.step.bytes)), number(mib(kept.step.bytes)),
       number(recomputed.step.flops * 1e-6), number(kept.step.flops * 1e-6),
-      number(mib(unfused.step.bytes)), number(mib(unfused_kept.step.bytes)));
+      number(recomputed.step.flops / t[3].median * 1e-9),
+      number(kept.step.bytes / t[2].median * 1e-9), number(mib(unfused.step.bytes)),
+      number(mib(unfused_kept.step.bytes)));
   return finding;
 }
 

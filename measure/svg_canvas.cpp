@@ -71,13 +71,15 @@ std::vector<std::string> wrapped(std::string_view text, double width, double siz
     const std::size_t end = std::min(text.find(' '), text.size());
     const std::string word = shortened(text.substr(0, end), width, size);
     text.remove_prefix(std::min(end + 1, text.size()));
-    const std::string longer = line.empty() ? word : line + " " + word;
-    if (text_width(longer, size) <= width) {
-      line = longer;
-      continue;
+    if (line.empty()) {
+      line = word;
+    } else if (text_width(line, size) + text_width(" ", size) + text_width(word, size) <= width) {
+      line += ' ';
+      line += word;
+    } else {
+      lines.push_back(line);
+      line = word;
     }
-    lines.push_back(line);
-    line = word;
   }
   if (!line.empty()) lines.push_back(line);
   return lines;
@@ -191,7 +193,8 @@ Scale::Scale(double least, double most, bool logarithmic)
   const double first = std::floor(least_ / step + 1e-6), last = std::ceil(most_ / step - 1e-6);
   least_ = first * step;
   most_ = last * step;
-  for (double i = first; i <= last; ++i) ticks_.push_back(i * step);
+  const int count = static_cast<int>(std::lround(last - first));
+  for (int i = 0; i <= count; ++i) ticks_.push_back((first + i) * step);
 }
 
 bool Scale::has_place(double value) const { return can_show(value, logarithmic_); }

@@ -63,7 +63,7 @@ check_page(modes)
 file(READ ${WORK}/modes.html page)
 expect_in("${page}" "<h1>mlp: batch 8, width 16, 3 layers, f32 on cpu</h1>" "<dt>date</dt><dd>20"
   "<dd>brrr compare mlp --device cpu --batch 8 " "predicted before" "Time of a step by mode"
-  "Kernels of a fused full step under the ceilings" "Planned memory over a graph step"
+  "Roofline of a fused full step" "Planned memory over a graph step"
   "defaults, not measured" "<code>modes.json</code>")
 file(READ ${WORK}/modes.json out)
 expect(agree ON)
