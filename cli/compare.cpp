@@ -90,6 +90,10 @@ Comparison compare(const TrainOptions& options, bool double_batch,
     side.cost = training.cost();
     side.cost->peak_bytes -= live_before;
     side.compiled = training.compiled();
+    if (side.compiled) {
+      side.launches = training.compiled_step().launches();
+      if (side.options.remat != "none") side.live = training.compiled_step().live_bytes();
+    }
     batches.push_back(measure::synchronized_batch(device, [&training] { training.step(); }));
     result.sides.push_back(std::move(side));
   }

@@ -37,6 +37,9 @@ struct Side : TrainResult {
   std::optional<measure::Timing> device;  // of a step that is queued before it starts
   measure::Diagnosis diagnosis;
   std::optional<measure::BatchDoubling> doubling;  // if asked for
+  // Of a compiled step, by prediction:
+  std::vector<LaunchCost> launches;
+  std::optional<LiveBytes> live;  // under a policy of rematerialization
 
   // The fraction of a step in which the device waits for the host.
   std::optional<double> idle() const {

@@ -88,7 +88,7 @@ Json describe(const measure::Plot& plot) {
   Json series = Json::array();
   for (const measure::Series& each : plot.series)
     series.push_back({{"name", each.name}, {"points", each.points}});
-  return {{"x", plot.x}, {"series", std::move(series)}};
+  return {{"x", plot.x}, {"y", or_null(plot.y)}, {"series", std::move(series)}};
 }
 
 Json describe(const Found& found) {
@@ -226,6 +226,79 @@ Json describe(const measure::BatchDoubling& doubling) {
           {"text", doubling.text}};
 }
 
+Json describe(const measure::PlotAxis& axis) {
+  return {{"title", axis.title}, {"logarithmic", axis.logarithmic}};
+}
+
+Json describe(const std::vector<measure::Roofline::Ceiling>& ceilings) {
+  Json list = Json::array();
+  for (const auto& each : ceilings) list.push_back({{"name", each.name}, {"rate", each.rate}});
+  return list;
+}
+
+Json describe(const measure::LinePlot& plot) {
+  Json series = Json::array();
+  for (const measure::Series& each : plot.series)
+    series.push_back({{"name", each.name}, {"points", each.points}});
+  return {{"kind", "lines"},       {"title", plot.title},         {"x", describe(plot.x)},
+          {"y", describe(plot.y)}, {"series", std::move(series)}, {"steps", plot.steps}};
+}
+
+Json describe(const measure::BarPlot& plot) {
+  Json groups = Json::array();
+  for (const auto& each : plot.groups)
+    groups.push_back({{"name", each.name}, {"values", each.values}});
+  return {{"kind", "bars"},
+          {"title", plot.title},
+          {"unit", plot.unit},
+          {"measures", plot.measures},
+          {"groups", std::move(groups)}};
+}
+
+Json describe(const measure::Roofline& plot) {
+  Json kernels = Json::array();
+  for (const auto& each : plot.kernels) {
+    kernels.push_back({{"name", each.name},
+                       {"flops", each.flops},
+                       {"bytes", each.bytes},
+                       {"seconds", each.seconds},
+                       {"share", each.share}});
+  }
+  return {{"kind", "roofline"},
+          {"title", plot.title},
+          {"bandwidths", describe(plot.bandwidths)},
+          {"computes", describe(plot.computes)},
+          {"kernels", std::move(kernels)}};
+}
+
+Json describe(const measure::Block& block) {
+  if (const auto* text = std::get_if<measure::Text>(&block))
+    return {{"kind", "text"}, {"text", text->text}};
+  if (const auto* table = std::get_if<measure::Table>(&block)) {
+    return {{"kind", "table"},
+            {"caption", table->caption},
+            {"columns", table->columns},
+            {"rows", table->rows}};
+  }
+  const auto& figure = std::get<measure::Figure>(block);
+  Json document = std::visit([](const auto& plot) { return describe(plot); }, figure.plot);
+  document["caption"] = figure.caption;
+  return document;
+}
+
+Json describe(const measure::Report& report) {
+  Json facts = Json::object(), sections = Json::array();
+  for (const auto& [name, value] : report.facts) facts[name] = value;
+  for (const measure::Section& section : report.sections) {
+    Json blocks = Json::array();
+    for (const measure::Block& block : section.blocks) blocks.push_back(describe(block));
+    sections.push_back({{"title", section.title},
+                        {"badge", or_null(section.badge)},
+                        {"blocks", std::move(blocks)}});
+  }
+  return {{"title", report.title}, {"facts", std::move(facts)}, {"sections", std::move(sections)}};
+}
+
 // Text from the system may be any bytes; invalid UTF-8 is replaced.
 std::string text_of(const Json& document) {
   return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
@@ -259,14 +332,16 @@ std::string to_json(std::span<const measure::Experiment> experiments) {
 }
 
 std::string to_json(std::span<const Found> found, const measure::LabOptions& options,
-                    const measure::Machine& machine) {
+                    const measure::Machine& machine, const measure::Report* report) {
   Json findings = Json::array();
   for (const Found& each : found) findings.push_back(describe(each));
-  return text_of({{"device", to_string(options.device)},
-                  {"quick", options.quick},
-                  {"link_bytes", options.link},
-                  {"findings", std::move(findings)},
-                  {"machine", describe(machine)}});
+  Json document = {{"device", to_string(options.device)},
+                   {"quick", options.quick},
+                   {"link_bytes", options.link},
+                   {"findings", std::move(findings)},
+                   {"machine", describe(machine)}};
+  if (report) document["report"] = describe(*report);
+  return text_of(document);
 }
 
 std::string to_json(const TrainResult& result) { return text_of(describe(result)); }
@@ -350,7 +425,7 @@ std::string to_json(const Profile& profile) {
   return text_of(document);
 }
 
-std::string to_json(const Comparison& comparison) {
+std::string to_json(const Comparison& comparison, const measure::Report* report) {
   const auto microseconds = [](const std::optional<measure::Timing>& timing) {
     return timing ? Json(timing->median * 1e6) : Json(nullptr);
   };
@@ -370,11 +445,13 @@ std::string to_json(const Comparison& comparison) {
     row["batch_doubling"] = side.doubling ? describe(*side.doubling) : Json(nullptr);
     rows.push_back(std::move(row));
   }
-  return text_of({{"agree", !comparison.disagreement()},
-                  {"finite", !comparison.divergence},
-                  {"verdict", or_null(measure::verdict_on(modes))},
-                  {"order_right", measure::order_is_right(modes)},
-                  {"rows", std::move(rows)}});
+  Json document = {{"agree", !comparison.disagreement()},
+                   {"finite", !comparison.divergence},
+                   {"verdict", or_null(measure::verdict_on(modes))},
+                   {"order_right", measure::order_is_right(modes)},
+                   {"rows", std::move(rows)}};
+  if (report) document["report"] = describe(*report);
+  return text_of(document);
 }
 
 }  // namespace brrr::cli

@@ -9,6 +9,7 @@
 #include "cli/train.h"
 #include <brrr/measure/bench.h>
 #include <brrr/measure/calibrate.h>
+#include <brrr/measure/html_report.h>
 #include <brrr/measure/machine.h>
 
 namespace brrr::cli {
@@ -23,13 +24,14 @@ std::string to_json(const measure::Calibration& calibration, const std::string& 
 // {"experiments": [{"name", "title", "claim"}]}
 std::string to_json(std::span<const measure::Experiment> experiments);
 // {"device", "quick", "findings": [{"name", "confirmed", "readings": […], "plot", …}], "machine"}
+// `report`: its tables and plots become the member "report"; null: there is none.
 std::string to_json(std::span<const Found> found, const measure::LabOptions& options,
-                    const measure::Machine& machine);
+                    const measure::Machine& machine, const measure::Report* report = nullptr);
 // {"model", "batch", …, "step_us", …, "losses": […]}
 std::string to_json(const TrainResult& result);
 // {"model", …, "step_ns", "sampled_step_ns", "classes": [{"name", "ns", "share", …}], "missing", …}
 std::string to_json(const Profile& profile);
 // {"agree", "rows": [the members of a TrainResult, "speed_up", "host_us", "device_us", …]}
-std::string to_json(const Comparison& comparison);
+std::string to_json(const Comparison& comparison, const measure::Report* report = nullptr);
 
 }  // namespace brrr::cli

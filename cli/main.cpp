@@ -24,10 +24,13 @@
 #include "brrr/tensor/runtime.h"
 #include "cli/bench_steps.h"
 #include "cli/compare.h"
+#include "cli/compare_report.h"
 #include "cli/interrupt.h"
 #include "cli/json_output.h"
+#include "cli/lab_report.h"
 #include "cli/lab_text.h"
 #include "cli/profile.h"
+#include "cli/report_file.h"
 #include "cli/terminal.h"
 #include "cli/text_output.h"
 #include "cli/trace.h"
@@ -45,6 +48,8 @@ struct Common {
   std::string device;  // empty: the GPU if there is one
   std::uint64_t seed = 0;
   bool quick = false;
+  std::string report;   // the page of --report; empty: none
+  std::string command;  // the command line
 
   Device chosen_device() const {
     if (device.empty()) return cuda_is_available() ? cuda() : cpu;
@@ -59,6 +64,18 @@ void add_common(CLI::App* command, Common& common) {
   command->add_option("--device", common.device, "cpu or cuda (default: cuda if available)")
       ->check(CLI::IsMember({"cpu", "cuda"}));
   command->add_option("--seed", common.seed, "Random seed")->check(seed())->capture_default_str();
+}
+
+void add_report(CLI::App* command, Common& common) {
+  command
+      ->add_option("--report", common.report,
+                   "Write a page with tables and plots to F.html, and its numbers to F.json")
+      ->check(html_file_name());
+}
+
+// Where a report was written, for the end of a command's text.
+std::string written_text(const ReportFiles& files) {
+  return fmt::format("report           {}, {}\n", files.html, files.json);
 }
 
 struct Bench {
@@ -136,6 +153,8 @@ void list_experiments(const Common& common) {
 void run_experiments(std::span<const measure::Experiment> chosen, const LabArguments& a) {
   ProgressLine progress;
   measure::LabOptions options;
+  const ReportFiles files(a.common.report);
+  files.require_writable();
   options.device = a.common.chosen_device();
   options.seed = a.common.seed;
   options.quick = a.common.quick;
@@ -153,7 +172,13 @@ void run_experiments(std::span<const measure::Experiment> chosen, const LabArgum
     if (!a.common.json) print(to_text(found.back()));
   }
   const measure::Machine machine = measure::describe_machine();
-  print(a.common.json ? to_json(found, options, machine) : summary_text(found, options, machine));
+  std::optional<measure::Report> report;
+  if (files.wanted()) {
+    report = lab_report(found, options, machine, a.common.command);
+    files.write(*report, to_json(found, options, machine, &*report));
+  }
+  if (a.common.json) return print(to_json(found, options, machine, report ? &*report : nullptr));
+  print(summary_text(found, options, machine) + (report ? written_text(files) : ""));
 }
 
 // --- train, compare, explain ---
@@ -167,7 +192,7 @@ struct TrainArguments {
   bool double_batch = false;                      // compare only
   int record = 3;                                 // trace only
   std::string out;
-  std::string svg_file;                           // profile only
+  std::string svg_file;  // profile only
 };
 
 std::vector<std::string> activation_names() {
@@ -270,6 +295,7 @@ CLI::App* add_compare(CLI::App* compare, const char* model, TrainArguments& a) {
   CLI::App* command = add_training(compare, model, a);
   command->add_flag("--double-batch", a.double_batch,
                     "Time each mode at twice the batch as well, as a check of its regime");
+  add_report(command, a.common);
   return command;
 }
 
@@ -317,7 +343,9 @@ int run_explain(const CLI::App& command, TrainArguments& a) {
   for (int i = 0; i < 2; ++i) training.step();  // the second one is captured
   const auto& step = training.compiled_step();
   if (a.svg) {
-    print(step.memory_svg());
+    measure::LinePlot plot = memory_plot({{o.remat, step.live_bytes()}});
+    plot.title += fmt::format(": {}, {}", o.toy.model, work_text(o));
+    print(measure::with_style(measure::to_svg(plot, "memory")));
     return 0;
   }
   if (a.common.json || a.dot) {
@@ -348,11 +376,20 @@ int run_profile(const CLI::App& command, TrainArguments& a) {
 // Prints the comparison, then fails if losses are not finite or differ.
 int run_compare(const CLI::App& command, TrainArguments& a) {
   const TrainOptions& o = resolve(command, a);
+  const ReportFiles files(a.common.report);
+  files.require_writable();
   ProgressLine progress;
   const Comparison result =
       compare(o, a.double_batch, [&](const std::string& what) { progress.show(what); });
   progress.clear();
-  print(a.common.json ? to_json(result) : to_text(result) + verdict_text(result));
+  std::optional<measure::Report> report;
+  if (files.wanted()) {
+    report = compare_report(result, measure::describe_machine(), a.common.command);
+    files.write(*report, to_json(result, &*report));
+  }
+  print(a.common.json
+            ? to_json(result, report ? &*report : nullptr)
+            : to_text(result) + verdict_text(result) + (report ? written_text(files) : ""));
   const auto loss_of = [](const Side& side, std::size_t step) {
     return fmt::format("{} {}", name_of(side), without_sign_of_nan(side.losses[step]));
   };
@@ -441,7 +478,9 @@ class CommandLine {
   std::optional<int> parse(int argc, char** argv) {
     try {
       app_.parse(argc, argv);
-      for (const Command& command : commands_) {
+      lab_arguments_.common.command = command_text(argc, argv);
+      for (Command& command : commands_) {
+        command.arguments.common.command = lab_arguments_.common.command;
         const ToyOptions& toy = command.arguments.options.toy;
         if (toy.heads > 0 && toy.width % toy.heads != 0) {
           throw CLI::ValidationError(
@@ -507,6 +546,7 @@ class CommandLine {
                        "GB/s between devices, for the calculator of parallel training")
           ->check(number_above(0))
           ->capture_default_str();
+      add_report(command, lab_arguments_.common);
     };
     add("all", "Run all experiments");
     for (const measure::Experiment& each : measure::experiments()) add(each.name, each.title);

@@ -30,22 +30,27 @@ void line(std::string& text, std::string_view name, std::string_view value) {
   text += fmt::format("{:<16} {}\n", name, value);
 }
 
+std::string bytes_text(double bytes) {
+  const char* const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  std::size_t unit = 0;
+  for (; bytes >= 1024 && unit + 1 < std::size(units); ++unit) bytes /= 1024;
+  return fmt::format("{:.{}f} {}", bytes, unit == 0 || bytes >= 100 ? 0 : 1, units[unit]);
+}
+
 namespace {
 
+// Counts of bytes are integers.
 template <class Bytes>
 std::string bytes_text(Bytes bytes) {
-  const char* const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  double value = static_cast<double>(bytes);
-  std::size_t unit = 0;
-  for (; value >= 1024 && unit + 1 < std::size(units); ++unit) value /= 1024;
-  return fmt::format("{:.{}f} {}", value, unit == 0 || value >= 100 ? 0 : 1, units[unit]);
+  return cli::bytes_text(static_cast<double>(bytes));
 }
 
 std::string microseconds_text(const std::optional<measure::Timing>& timing) {
   return timing ? number_text(timing->median * 1e6) : "-";
 }
 
-// The model, its sizes and the device.
+}  // namespace
+
 std::string work_text(const TrainingOptions& o) {
   const ToyOptions& toy = o.toy;
   std::string layers =
@@ -58,6 +63,8 @@ std::string work_text(const TrainingOptions& o) {
                      name_of(toy.dtype), o.tf32 ? " (tf32)" : "", to_string(toy.device));
 }
 
+namespace {
+
 // Which part of a predicted step is the largest: "compute (71 %)".
 std::string bound_text(const StepTime& step) {
   const std::pair<std::int64_t, const char*> parts[] = {{step.overhead_ps, "overhead"},
@@ -68,17 +75,17 @@ std::string bound_text(const StepTime& step) {
   return fmt::format("{} ({:.0f} %)", name, 100 * static_cast<double>(ps) / all);
 }
 
-// What the losses are, and whether those of the other modes are eager's.
-std::string agreement_text(const Comparison& comparison) {
-  std::string text;
+}  // namespace
+
+std::vector<std::string> agreement_lines(const Comparison& comparison) {
+  std::vector<std::string> lines;
   const std::vector<double>& eager = comparison.sides.front().losses;
   if (const Side* const side = comparison.disagreement()) {
-    line(text, "losses",
-         fmt::format("{} and {} differ at step {}", name_of(Mode::eager), name_of(*side),
-                     *side->agreement.broken_at));
+    lines.push_back(fmt::format("{} and {} differ at step {}", name_of(Mode::eager), name_of(*side),
+                                *side->agreement.broken_at));
   }
   if (const auto step = comparison.divergence) {
-    line(text, "losses", fmt::format("not finite at step {}: the training diverged", *step));
+    lines.push_back(fmt::format("not finite at step {}: the training diverged", *step));
   } else if (!comparison.disagreement() && !eager.empty()) {
     std::string bits, close;
     for (std::size_t i = 1; i < comparison.sides.size(); ++i) {
@@ -91,14 +98,12 @@ std::string agreement_text(const Comparison& comparison) {
                              side.agreement.largest, side.agreement.bound);
       }
     }
-    line(text, "losses",
-         fmt::format("{}{} agree bit for bit over {} steps, {:.6g} to {:.6g}{}",
-                     name_of(Mode::eager), bits, eager.size(), eager.front(), eager.back(), close));
+    lines.push_back(fmt::format("{}{} agree bit for bit over {} steps, {:.6g} to {:.6g}{}",
+                                name_of(Mode::eager), bits, eager.size(), eager.front(),
+                                eager.back(), close));
   }
-  return text;
+  return lines;
 }
-
-}  // namespace
 
 std::string to_text(const measure::Machine& m) {
   std::string text;
@@ -245,12 +250,8 @@ std::string to_text(const TrainResult& result) {
   return text;
 }
 
-std::string to_text(const Comparison& comparison) {
+std::vector<std::vector<std::string>> comparison_table(const Comparison& comparison) {
   const Side& eager = comparison.sides.front();
-  std::string text;
-  line(text, eager.options.toy.model,
-       fmt::format("{}, {}", work_text(eager.options), eager.options.optimizer));
-  text += agreement_text(comparison);
   std::vector<std::vector<std::string>> rows = {{"", "step, us", "predicted", "least", "most",
                                                  "speed-up", "kernels", "moved", "peak memory",
                                                  "arena"}};
@@ -269,6 +270,16 @@ std::string to_text(const Comparison& comparison) {
                        {microseconds_text(side.host), microseconds_text(side.device),
                         side.idle() ? fmt::format("{:.0f} %", *side.idle() * 100) : "-"});
   }
+  return rows;
+}
+
+std::string to_text(const Comparison& comparison) {
+  const Side& eager = comparison.sides.front();
+  std::string text;
+  line(text, eager.options.toy.model,
+       fmt::format("{}, {}", work_text(eager.options), eager.options.optimizer));
+  for (const std::string& each : agreement_lines(comparison)) line(text, "losses", each);
+  const std::vector<std::vector<std::string>> rows = comparison_table(comparison);
   for (const std::string& row : aligned(rows)) text += row + "\n";
   if (std::ranges::any_of(comparison.sides, [](const Side& s) { return s.step->disturbed(); }))
     text += kDisturbed;

@@ -32,5 +32,11 @@ double without_sign_of_nan(double loss);
 std::string loss_text(std::int64_t step, double loss, bool first);
 std::string to_text(const TrainResult& result);
 std::string to_text(const Comparison& comparison);
+// The parts of a comparison's text: whether losses agree, and the table with its heading.
+std::vector<std::string> agreement_lines(const Comparison& comparison);
+std::vector<std::vector<std::string>> comparison_table(const Comparison& comparison);
+// The model, its sizes and the device.
+std::string work_text(const TrainingOptions& options);
+std::string bytes_text(double bytes);  // "1.5 MiB"
 
 }  // namespace brrr::cli

@@ -104,4 +104,14 @@ CLI::Validator file_name() {
       "");
 }
 
+CLI::Validator html_file_name() {
+  return CLI::Validator(
+      [](std::string& given) -> std::string {
+        const bool named =
+            given.ends_with(".html") && given.size() > 5 && !given.ends_with("/.html");
+        return named ? "" : fmt::format("expected a file's name that ends in .html, got {}", given);
+      },
+      "");
+}
+
 }  // namespace brrr::cli

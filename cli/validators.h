@@ -18,6 +18,7 @@ CLI::Validator number_above(double bound);
 CLI::Validator number_from(double least, double most);
 CLI::Validator seed();
 CLI::Validator file_name();
+CLI::Validator html_file_name();
 
 // "expected one of mlp, transformer, got resnet"
 std::string expected_one_of(const std::vector<std::string>& known, const std::string& got);

@@ -474,14 +474,14 @@ std::string CompiledStep::graph_text(int entry, int format) const {
   return graph::to_string(state_->program(entry).graph(), static_cast<graph::Format>(format));
 }
 
-std::string CompiledStep::memory_svg(int entry) const {
+LiveBytes CompiledStep::live_bytes(int entry) const {
   const std::lock_guard lock(state_->mutex);
   state_->program(entry);  // throws where there is no such entry
   const auto& remat = state_->entries[static_cast<std::size_t>(entry)]->remat;
   if (!remat)
-    fail("[{}] memory_svg expected a step compiled with a policy of rematerialization, got none",
+    fail("[{}] live_bytes expected a step compiled with a policy of rematerialization, got none",
          state_->options.name);
-  return graph::to_svg(*remat);
+  return {.every_value_kept = remat->baseline.live, .planned = remat->chosen.live};
 }
 
 std::vector<UnfusedEdge> CompiledStep::unfused(int entry) const {
@@ -493,6 +493,12 @@ std::vector<GeneratedKernel> CompiledStep::kernels(int entry) const {
   const std::lock_guard lock(state_->mutex);
   const Program& program = state_->program(entry);
   return graph::describe_kernels(program.graph(), program.launches(), program.prediction());
+}
+
+std::vector<LaunchCost> CompiledStep::launches(int entry) const {
+  const std::lock_guard lock(state_->mutex);
+  const Program& program = state_->program(entry);
+  return graph::describe_launches(program.launches(), program.prediction());
 }
 
 void CompiledStep::clear() {

@@ -43,6 +43,7 @@
 
 #include <brrr/graph/generated_kernel.h>
 #include <brrr/graph/remat.h>
+#include <brrr/graph/step_report.h>
 #include <brrr/graph/step_time.h>
 #include <brrr/graph/why_not_fused.h>
 #include <brrr/tensor/error.h>
@@ -141,9 +142,10 @@ class CompiledStep {
   CompileReport report() const;
   std::string explain() const;
   std::string graph_text(int entry, int format) const;
-  std::string memory_svg(int entry) const;
+  LiveBytes live_bytes(int entry) const;
   std::vector<UnfusedEdge> unfused(int entry) const;
   std::vector<GeneratedKernel> kernels(int entry) const;
+  std::vector<LaunchCost> launches(int entry) const;
   void clear();
 
  private:
@@ -312,11 +314,13 @@ class Compiled {
   std::string graph_json(int entry = 0) const { return step_->graph_text(entry, 2); }
   // Under a policy of rematerialization: the live bytes of an entry, call by call, before and
   // after.
-  std::string memory_svg(int entry = 0) const { return step_->memory_svg(entry); }
+  LiveBytes live_bytes(int entry = 0) const { return step_->live_bytes(entry); }
   // The values that go from kernel to kernel through memory in a fused entry, and why they do.
   std::vector<UnfusedEdge> unfused(int entry = 0) const { return step_->unfused(entry); }
   // The kernels that were generated for a fused entry, with their source.
   std::vector<GeneratedKernel> kernels(int entry = 0) const { return step_->kernels(entry); }
+  // The launches of an entry, in order, with their predicted costs.
+  std::vector<LaunchCost> launches(int entry = 0) const { return step_->launches(entry); }
   // Forgets everything: the next call traces anew, with the host's values as they are then.
   void clear() { step_->clear(); }
 

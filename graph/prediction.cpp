@@ -1,6 +1,8 @@
 #include "brrr/graph/prediction.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -67,6 +69,26 @@ Prediction predict(std::span<const Launch> launches, const Plan& plan, Device de
   }
   result.step.overhead_ps += ceilings.replay_ps;
   return result;
+}
+
+std::vector<LaunchCost> describe_launches(std::span<const Launch> launches,
+                                          const Prediction& prediction) {
+  std::vector<LaunchCost> costs;
+  for (std::size_t i = 0; i < launches.size(); ++i) {
+    const Launch& launch = launches[i];
+    const Work work = work_of(launch.call, launch.results(), launch.node->body.get());
+    LaunchCost& cost = costs.emplace_back();
+    cost.name = launch.body ? fmt::format("{}", fmt::join(launch.node->fused, ", ")) : launch.name;
+    if (!launch.results().empty()) {
+      const Tensor& result = launch.results()[0];
+      cost.result = fmt::format("{}{}", name_of(result.dtype()), brrr::to_string(result.shape()));
+    }
+    cost.bytes = work.bytes;
+    cost.flops = work.flops;
+    if (work.product_flops > 0) cost.product = kProductTypes[static_cast<std::size_t>(work.type)];
+    cost.predicted = prediction.kernels[i];
+  }
+  return costs;
 }
 
 std::string to_string(const StepTime& step) {

@@ -7,6 +7,7 @@
 
 #include <brrr/graph/ceilings.h>
 #include <brrr/graph/lower.h>
+#include <brrr/graph/step_report.h>
 
 namespace brrr::graph {
 
@@ -23,6 +24,9 @@ struct Prediction {
 Prediction predict(std::span<const Launch> launches, const Plan& plan, Device device,
                    std::int64_t bytes_touched);
 
+// The launches of a prediction, for a reader.
+std::vector<LaunchCost> describe_launches(std::span<const Launch> launches,
+                                          const Prediction& prediction);
 // "23.1 us: 20 % overhead, 9 % bandwidth, 71 % compute".
 std::string to_string(const StepTime& step);
 // "calibrated" or "default".

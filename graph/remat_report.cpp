@@ -36,37 +36,7 @@ std::string curve_text(const Simulation& simulation, std::size_t most) {
   return text;
 }
 
-// The live bytes of a step as a line: its calls from left to right, `most` bytes at the top.
-std::string line_svg(const Simulation& simulation, std::size_t most, const char* color) {
-  std::string points;
-  const auto calls = static_cast<double>(simulation.live.size());
-  for (std::size_t i = 0; i < simulation.live.size(); ++i) {
-    const double y =
-        300 - 280 * static_cast<double>(simulation.live[i]) / static_cast<double>(most);
-    points += fmt::format(" {:.1f},{:.1f}", 640 * static_cast<double>(i) / calls, y);
-  }
-  return fmt::format(R"(<polyline fill="none" stroke="{}" stroke-width="2" points="{}"/>)", color,
-                     points) +
-         "\n";
-}
-
 }  // namespace
-
-std::string to_svg(const RematReport& report) {
-  const std::size_t most =
-      std::max({report.baseline.peak_bytes, report.chosen.peak_bytes, std::size_t{1}});
-  const auto words = [](int x, const char* color, const std::string& text) {
-    return fmt::format(R"(<text x="{}" y="14" fill="{}" font-size="12">{}</text>)", x, color,
-                       text) +
-           "\n";
-  };
-  return "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 640 300\">\n" +
-         words(4, "gray", fmt::format("every value kept: {} bytes", report.baseline.peak_bytes)) +
-         words(324, "black",
-               fmt::format("{}: {} bytes", policy_text(report.policy), report.chosen.peak_bytes)) +
-         line_svg(report.baseline, most, "gray") + line_svg(report.chosen, most, "black") +
-         "</svg>\n";
-}
 
 std::string to_string(const RematReport& report) {
   const Simulation &before = report.baseline, &after = report.chosen;

@@ -61,7 +61,5 @@ RematReport rematerialize(Graph& graph, const RematOptions& options);
 
 // The report for a reader, with the live bytes before and after as bars.
 std::string to_string(const RematReport& report);
-// The live bytes before and after over the step, as a picture.
-std::string to_svg(const RematReport& report);
 
 }  // namespace brrr::graph

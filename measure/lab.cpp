@@ -30,6 +30,8 @@ constexpr Experiment kExperiments[] = {
      "fusion makes two accesses of four, and halves the time", lab::accesses},
     {"fused-cost", "The cost of more ops in one kernel",
      "a fused cos(cos(x)) costs as much as cos(x), and gelu as much as relu", lab::fused_cost},
+    {"recomputation", "Rematerialization of a chain of pointwise rounds",
+     "recomputing values in the backward pass lowers both memory and run time", lab::recomputation},
     {"break-even", "Operations per element before compute binds", "about a hundred on an A100",
      lab::break_even},
     {"repeat", "The sweep of compute intensity",
@@ -110,7 +112,7 @@ Finding run_experiment(const Experiment& experiment, const LabOptions& options) 
 
 namespace lab {
 
-PreparedStep prepare(Device device, Step step, Mode mode, Rounding rounding) {
+PreparedStep prepare(Device device, Step step, Mode mode, Rounding rounding, Remat remat) {
   PreparedStep result{.call = step};
   std::shared_ptr<Compiled<Step>> compiled;
   if (mode != Mode::eager) {
@@ -119,6 +121,7 @@ PreparedStep prepare(Device device, Step step, Mode mode, Rounding rounding) {
         compile(std::move(step),
                 {.mode = mode,
                  .rounding = rounding,
+                 .remat = remat,
                  .fallback = mode == Mode::fused ? OnFallback::warn : OnFallback::refuse}));
     result.call = [compiled] { (*compiled)(); };
   }

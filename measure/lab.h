@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <brrr/measure/bench.h>
+#include <brrr/measure/svg_plot.h>
 
 namespace brrr::measure {
 
@@ -35,14 +36,11 @@ struct Reading {
   bool disturbed() const { return spread > 0.10; }
 };
 
-struct Series {
-  std::string name;
-  std::vector<std::pair<double, double>> points;  // by rising x
-};
 // Both axes are logarithmic.
 struct Plot {
   std::string x;  // what the horizontal axis is
   std::vector<Series> series;
+  std::string y = {};  // what the vertical axis is; empty: names of series have their units
 };
 
 struct Finding {

@@ -57,7 +57,7 @@ Finding growth(const LabOptions&) {
     of_processors.points.emplace_back(year, std::pow(kProcessor, year));
     of_memory.points.emplace_back(year, std::pow(kMemory, year));
   }
-  finding.plot = Plot{"years", {of_processors, of_memory}};
+  finding.plot = Plot{"years", {of_processors, of_memory}, "growth, times"};
   return finding;
 }
 

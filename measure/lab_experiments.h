@@ -31,6 +31,8 @@ Finding fused_cost(const LabOptions& options);
 Finding break_even(const LabOptions& options);
 Finding repeat(const LabOptions& options);
 Finding multiply_add(const LabOptions& options);
+// lab_remat.cpp
+Finding recomputation(const LabOptions& options);
 // lab_overhead.cpp
 Finding additions(const LabOptions& options);
 Finding batch_doubling(const LabOptions& options);
@@ -55,7 +57,8 @@ struct PreparedStep {
   std::int64_t kernels = 0;
   std::optional<CompiledEntry> entry = {};  // unless it is eager
 };
-PreparedStep prepare(Device device, Step step, Mode mode, Rounding rounding = Rounding::eager);
+PreparedStep prepare(Device device, Step step, Mode mode, Rounding rounding = Rounding::eager,
+                     Remat remat = Remat::none());
 
 // The step that `make` returns, in each mode, timed alternately. `make` is called for each mode, so
 // that steps with parameters share none.

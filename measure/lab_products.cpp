@@ -74,7 +74,7 @@ Finding square_products(const LabOptions& options) {
   finding.why = fmt::format("a product of {} takes {} us, of which its flops at the best rate {}",
                             n, number_text(2e-3 * n * n * n / points.front().second),
                             number_text(2e-3 * n * n * n / best));
-  finding.plot = Plot{"n of n x n x n", series};
+  finding.plot = Plot{"n of n x n x n", series, "GFLOP/s"};
   return finding;
 }
 

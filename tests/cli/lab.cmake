@@ -2,14 +2,14 @@
 include(${CMAKE_CURRENT_LIST_DIR}/calls.cmake)
 
 call(0 lab list)
-foreach(name growth peaks cos-of-cos repeat additions remedies parallel)
+foreach(name growth peaks cos-of-cos recomputation repeat additions remedies parallel)
   if(NOT out MATCHES "(^|\n)${name} +[A-Z]")
     message(FATAL_ERROR "expected ${name} in\n${out}")
   endif()
 endforeach()
 json(experiments lab list)
 string(JSON count LENGTH "${out}" experiments)
-if(count LESS 16)
+if(count LESS 20)
   message(FATAL_ERROR "expected all experiments, got ${count} in ${out}")
 endif()
 

@@ -59,6 +59,17 @@ foreach(model mlp transformer)
   endforeach()
 endforeach()
 
+# A report of both, by the ceilings of the GPU.
+call(0 compare ${transformer} --time 0.05 --remat all --report ${WORK}/modes.html)
+file(READ ${WORK}/modes.json out)
+expect(report facts device cuda:0)
+expect(report sections 2 blocks 0 kind roofline)
+member(report sections 2 blocks 0 kernels 0 seconds)
+if(NOT found GREATER 0)
+  message(FATAL_ERROR "expected a predicted time above 0, got ${found}")
+endif()
+expect(report sections 3 blocks 1 title "Planned memory over a fused step")
+
 fails(1 "step [2-9].*layers\\.[0-3]\\.(weight|bias)" train ${mlp} --steps 9 --optimizer sgd --lr 1e30 --check-finite)
 
 # The benchmark's own results, each step of them beside the time of the device alone.

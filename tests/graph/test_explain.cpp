@@ -56,6 +56,41 @@ TEST_CASE("a fused step shows its kernels", "[compile][fuse]") {
   CHECK_THAT(graph.explain(), !Catch::Contains("generated"));
 }
 
+TEST_CASE("a compiled step lists its launches with their predicted costs", "[compile][fuse]") {
+  const auto function = [](const Tensor& x, const Tensor& w) {
+    return sum(matmul(tanh(x * 2.0), w) + 1.0);
+  };
+  for (const Mode mode : {Mode::graph, Mode::fused}) {
+    auto step = compile(function, {.mode = mode});
+    step(ones({2, 3}), ones({3, 4}));
+    const std::vector<LaunchCost> launches = step.launches();
+    CHECK(launches.size() == static_cast<std::size_t>(step.report().entries.at(0).nodes));
+    StepTime sum_of_launches;
+    int products = 0;
+    for (const LaunchCost& launch : launches) {
+      CHECK_FALSE(launch.name.empty());
+      CHECK(launch.bytes > 0);
+      CHECK(launch.predicted.ps() > 0);
+      sum_of_launches += launch.predicted;
+      if (launch.product.empty()) continue;
+      ++products;
+      CHECK(launch.product == "f32");
+      CHECK(launch.flops >= 2 * 2 * 3 * 4);
+    }
+    CHECK(products == 1);
+    // On the CPU launches run one after another; a replay adds its own overhead.
+    const StepTime predicted = step.report().entries[0].predicted;
+    CHECK(sum_of_launches.compute_ps == predicted.compute_ps);
+    CHECK(sum_of_launches.bandwidth_ps == predicted.bandwidth_ps);
+    CHECK(sum_of_launches.overhead_ps <= predicted.overhead_ps);
+  }
+  auto fused = compile(function, {.mode = Mode::fused});
+  fused(ones({2, 3}), ones({3, 4}));
+  CHECK(fused.launches()[0].name == "mul, tanh");
+  CHECK(fused.launches()[0].bytes == 48);
+  CHECK(fused.launches()[0].result == "f32[2, 3]");
+}
+
 TEST_CASE("a graph names parameters, gradients and modules as the user does", "[compile]") {
   nn::MLP model({3, 4, 2});
   auto step = compile([&](const Tensor& x) {

@@ -54,6 +54,10 @@ inline void check_exact_readings(const std::string& name, std::map<std::string, 
     CHECK(values.at("accesses an element, eager") == 4);
     CHECK(values.at("accesses an element, graph") == 4);
     CHECK(values.at("accesses an element, fused") == 2);
+  } else if (name == "recomputation") {
+    CHECK(values.at("memory, recomputed over kept, fused") < 0.5);
+    CHECK(values.at("call by call, recomputed: memory") <
+          values.at("call by call, every value kept: memory"));
   } else if (name == "operator-classes") {
     double flops = 0, time = 0;
     for (const auto& [reading, value] : values)

@@ -167,6 +167,7 @@ TEST_CASE("brrr.h includes the public headers and no others", "[layering]") {
       "graph/compile.h",
       "graph/generated_kernel.h",
       "graph/remat.h",
+      "graph/step_report.h",
       "graph/step_time.h",
       "graph/why_not_fused.h",
       "io/dlpack.h",

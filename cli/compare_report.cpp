@@ -1,0 +1,304 @@
+#include "cli/compare_report.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <tuple>
+
+#include "brrr/graph/ceilings.h"
+#include "cli/report_file.h"
+#include "cli/text_output.h"
+
+namespace brrr::cli {
+namespace {
+
+using measure::Figure;
+using measure::number_text;
+using measure::Section;
+using measure::Text;
+
+double microseconds(std::int64_t picoseconds) { return static_cast<double>(picoseconds) * 1e-6; }
+double measured_us(const Side& side) { return side.step->median * 1e6; }
+double predicted_us(const Side& side) { return microseconds(side.cost->predicted.ps()); }
+
+std::string origin_text(const Side& side) {
+  return side.cost->calibrated ? "by this machine's measured ceilings"
+                               : "by default ceilings (brrr calibrate measures them)";
+}
+
+// --- Launches ---
+
+// Launches that are alike: the same name, shape, work and so predicted time.
+struct Kernels {
+  const LaunchCost* cost = nullptr;
+  int count = 0;
+  std::int64_t ps = 0;  // of all of them
+};
+
+std::vector<Kernels> grouped(const std::vector<LaunchCost>& launches) {
+  std::map<std::tuple<std::string, std::string, std::int64_t, std::int64_t>, Kernels> groups;
+  for (const LaunchCost& each : launches) {
+    Kernels& group = groups[{each.name, each.result, each.bytes, each.flops}];
+    group.cost = &each;
+    ++group.count;
+    group.ps += each.predicted.ps();
+  }
+  std::vector<Kernels> sorted;
+  for (const auto& [key, group] : groups) sorted.push_back(group);
+  std::ranges::stable_sort(sorted, std::ranges::greater(), &Kernels::ps);
+  return sorted;
+}
+
+std::int64_t total_ps(const std::vector<LaunchCost>& launches) {
+  std::int64_t ps = 0;
+  for (const LaunchCost& each : launches) ps += each.predicted.ps();
+  return std::max<std::int64_t>(ps, 1);
+}
+
+const char* bound_of(const KernelTime& time) {
+  const std::int64_t work = std::max(time.moving_ps, time.computing_ps);
+  if (time.overhead_ps > work) return "overhead";
+  return time.computing_ps > time.moving_ps ? "compute" : "bandwidth";
+}
+
+measure::Table kernels_table(const Side& side) {
+  constexpr std::size_t kRows = 24;
+  const double all = static_cast<double>(total_ps(side.launches));
+  measure::Table table{fmt::format("Kernels of a {} step, by predicted time", name_of(side)),
+                       {"kernel", "result", "launches", "Mflop each", "moved each", "us in all",
+                        "share", "bound by"},
+                       {}};
+  const auto row = [&](const std::string& name, const std::string& result, int count,
+                       const std::string& flops, const std::string& moved, std::int64_t ps,
+                       const char* bound) {
+    table.rows.push_back({name, result, std::to_string(count), flops, moved,
+                          number_text(microseconds(ps)),
+                          fmt::format("{:.1f} %", 100 * static_cast<double>(ps) / all), bound});
+  };
+  const std::vector<Kernels> kernels = grouped(side.launches);
+  for (std::size_t i = 0; i < std::min(kernels.size(), kRows); ++i) {
+    const LaunchCost& cost = *kernels[i].cost;
+    row(cost.name, cost.result, kernels[i].count,
+        number_text(static_cast<double>(cost.flops) * 1e-6),
+        bytes_text(static_cast<double>(cost.bytes)), kernels[i].ps, bound_of(cost.predicted));
+  }
+  int others = 0;
+  std::int64_t ps = 0;
+  for (std::size_t i = kRows; i < kernels.size(); ++i) {
+    others += kernels[i].count;
+    ps += kernels[i].ps;
+  }
+  if (others > 0) row("all others", "-", others, "-", "-", ps, "-");
+  return table;
+}
+
+// Bytes a second that the prediction moves a step's memory at: that of its working set.
+double bandwidth_of(const std::vector<LaunchCost>& launches) {
+  double bandwidth = 0;
+  for (const LaunchCost& each : launches) {
+    if (each.predicted.moving_ps <= 0) continue;
+    bandwidth = std::max(bandwidth, static_cast<double>(each.bytes) /
+                                        (static_cast<double>(each.predicted.moving_ps) * 1e-12));
+  }
+  return bandwidth;
+}
+
+measure::Roofline roofline_of(const Side& side) {
+  const auto ceilings = graph::ceilings_of(side.options.toy.device);
+  measure::Roofline plot{
+      .title = fmt::format("Roofline of a {} step", name_of(side)),
+      .description = "By prediction; the area of a point is its share of the step's time."};
+  const double bandwidth = bandwidth_of(side.launches),
+               cold = static_cast<double>(ceilings->moved.rate());
+  plot.bandwidths.push_back({"bandwidth, memory of this step", bandwidth});
+  if (std::abs(bandwidth / cold - 1) > 0.05)
+    plot.bandwidths.push_back({"bandwidth, cold caches", cold});
+  for (std::size_t type = 0; type < graph::kProductTypes.size(); ++type) {
+    const std::string name = graph::kProductTypes[type];
+    if (std::ranges::find(side.launches, name, &LaunchCost::product) == side.launches.end())
+      continue;
+    const auto rate = ceilings->product(static_cast<graph::ProductType>(type)).rate();
+    plot.computes.push_back({"products in " + name, static_cast<double>(rate)});
+  }
+  plot.computes.push_back({"other FLOPs, f32", static_cast<double>(ceilings->f32_flops)});
+  const double all = static_cast<double>(total_ps(side.launches));
+  for (const Kernels& each : grouped(side.launches)) {
+    const LaunchCost& cost = *each.cost;
+    const std::string count = each.count == 1 ? "" : fmt::format("{} \u00d7 ", each.count);
+    plot.kernels.push_back({.name = fmt::format("{}{}: {}", count, cost.result, cost.name),
+                            .flops = static_cast<double>(cost.flops),
+                            .bytes = static_cast<double>(cost.bytes),
+                            .seconds = static_cast<double>(cost.predicted.ps()) * 1e-12,
+                            .share = static_cast<double>(each.ps) / all});
+  }
+  return plot;
+}
+
+std::string roofline_caption(const Side& side) {
+  const StepTime& step = side.cost->predicted;
+  const double all = static_cast<double>(std::max<std::int64_t>(step.ps(), 1));
+  const auto share = [&](std::int64_t ps) { return 100 * static_cast<double>(ps) / all; };
+  const std::vector<Kernels> kernels = grouped(side.launches);
+  return fmt::format(
+      "Predicted {}: {:.0f} % of the step is overhead, {:.0f} % kernels bound by bandwidth, "
+      "{:.0f} % kernels bound by compute. A point below its ceiling pays for its launch, or for "
+      "functions such as exp. Most time is in {} {} ({} of {} launches).",
+      origin_text(side), share(step.overhead_ps), share(step.bandwidth_ps), share(step.compute_ps),
+      kernels.front().cost->result, kernels.front().cost->name, kernels.front().count,
+      side.launches.size());
+}
+
+// --- Sections ---
+
+Section summary_section(const Comparison& comparison) {
+  Section section{.title = "Comparison"};
+  const bool right = !comparison.divergence && !comparison.disagreement();
+  for (const std::string& line : agreement_lines(comparison))
+    section.blocks.emplace_back(
+        Text{"Losses: " + line + ".", right ? Text::Tone::plain : Text::Tone::warning});
+  std::vector<std::vector<std::string>> rows = comparison_table(comparison);
+  measure::Table table{"A step in each mode; predictions were made before any step was timed",
+                       std::move(rows.front()),
+                       {}};
+  table.columns.front() = "mode";
+  table.rows.assign(std::make_move_iterator(rows.begin() + 1), std::make_move_iterator(rows.end()));
+  section.blocks.emplace_back(std::move(table));
+  if (std::ranges::any_of(comparison.sides, [](const Side& s) { return s.step->disturbed(); }))
+    section.blocks.emplace_back(paragraph(kDisturbed, Text::Tone::warning));
+  return section;
+}
+
+std::string times_caption(const Comparison& comparison) {
+  const auto slower = [](const Side& a, const Side& b) { return measured_us(a) < measured_us(b); };
+  const Side& fastest = *std::ranges::min_element(comparison.sides, slower);
+  const Side* worst = nullptr;
+  const auto error = [](const Side& s) { return std::abs(predicted_us(s) / measured_us(s) - 1); };
+  for (const Side& side : comparison.sides)
+    if (!worst || error(side) > error(*worst)) worst = &side;
+  return fmt::format(
+      "{} is fastest, {:.2f} times as fast as eager. The predictions, {}, are off by at most "
+      "{:.0f} % "
+      "({}).",
+      name_of(fastest), comparison.speed_up(fastest), origin_text(*worst), 100 * error(*worst),
+      name_of(*worst));
+}
+
+Section costs_section(const Comparison& comparison) {
+  measure::BarPlot plot{.title = "Time of a step by mode",
+                        .description = "Measured beside predicted.",
+                        .unit = "us",
+                        .measures = {"measured, median", "predicted before"}};
+  for (const Side& side : comparison.sides)
+    plot.groups.push_back({name_of(side), {measured_us(side), predicted_us(side)}});
+  measure::BarPlot memory{.title = "Peak memory of a step by mode",
+                          .description = "All live tensors, parameters among them.",
+                          .unit = "MiB",
+                          .measures = {"measured"}};
+  for (const Side& side : comparison.sides) {
+    memory.groups.push_back(
+        {name_of(side), {static_cast<double>(side.cost->peak_bytes) / (1 << 20)}});
+  }
+  return {.title = "Time and memory of a step",
+          .blocks = {Figure{std::move(plot), times_caption(comparison)},
+                     Figure{std::move(memory),
+                            "All live tensors of the training, parameters, gradients and the "
+                            "optimizer's state among them."}}};
+}
+
+Section kernels_section(const Comparison& comparison) {
+  Section section{.title = "Kernels"};
+  std::vector<measure::Table> tables;
+  for (const Side& side : comparison.sides) {
+    if (side.launches.empty()) continue;
+    section.blocks.emplace_back(Figure{roofline_of(side), roofline_caption(side)});
+    tables.push_back(kernels_table(side));
+  }
+  for (measure::Table& table : tables) section.blocks.emplace_back(std::move(table));
+  return section;
+}
+
+// A plot for each mode with policies of rematerialization; empty: there are none.
+Section memory_section(const Comparison& comparison) {
+  Section section{.title = "Planned memory over a step"};
+  for (const Mode mode : {Mode::graph, Mode::fused}) {
+    std::vector<std::pair<std::string, LiveBytes>> policies;
+    std::string caption;
+    for (const Side& side : comparison.sides) {
+      if (side.options.mode != mode || !side.live || !side.compiled) continue;
+      policies.emplace_back(side.options.remat, *side.live);
+      caption += fmt::format(
+          "{}{}: {} planned in place of {}, {} calls run again", caption.empty() ? "" : "; ",
+          side.options.remat, bytes_text(static_cast<double>(side.compiled->arena_bytes)),
+          bytes_text(static_cast<double>(side.compiled->arena_bytes_without_remat)),
+          side.compiled->recomputed_calls);
+    }
+    if (policies.empty()) continue;
+    measure::LinePlot plot = memory_plot(policies);
+    plot.title = fmt::format("Planned memory over a {} step", name_of(mode));
+    section.blocks.emplace_back(Figure{std::move(plot), caption + "."});
+  }
+  return section;
+}
+
+// The largest value of each of at most `kStretches` stretches, by the share of the step's calls.
+std::vector<std::pair<double, double>> curve_of(const std::vector<std::size_t>& live, double unit) {
+  constexpr std::size_t kStretches = 240;
+  const std::size_t count = std::min(live.size(), kStretches);
+  std::vector<std::pair<double, double>> points;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto from = live.begin() + static_cast<std::ptrdiff_t>(i * live.size() / count),
+               to = live.begin() + static_cast<std::ptrdiff_t>((i + 1) * live.size() / count);
+    points.emplace_back(100.0 * static_cast<double>(i) / static_cast<double>(count),
+                        static_cast<double>(*std::max_element(from, to)) / unit);
+  }
+  if (!points.empty()) points.emplace_back(100, points.back().second);
+  return points;
+}
+
+}  // namespace
+
+measure::LinePlot memory_plot(const std::vector<std::pair<std::string, LiveBytes>>& policies) {
+  std::size_t most = 0;
+  for (const auto& [name, live] : policies)
+    for (const std::size_t bytes : live.every_value_kept) most = std::max(most, bytes);
+  constexpr double kKiB = 1024, kMiB = 1024 * kKiB;
+  const bool large = static_cast<double>(most) >= kMiB;
+  measure::LinePlot plot{
+      .title = "Planned memory over a step",
+      .description =
+          "Memory in use at each call of the step, with every value kept and with values "
+          "computed again.",
+      .x = {"calls of the step, %"},
+      .y = {large ? "MiB in use" : "KiB in use"},
+      .series = {},
+      .steps = true};
+  const auto add = [&](const std::string& name, const std::vector<std::size_t>& live) {
+    const std::size_t peak = live.empty() ? 0 : std::ranges::max(live);
+    plot.series.push_back(
+        {fmt::format("{}: at most {}", name, bytes_text(static_cast<double>(peak))),
+         curve_of(live, large ? kMiB : kKiB)});
+  };
+  for (const auto& [name, live] : policies) {
+    if (plot.series.empty()) add("every value kept", live.every_value_kept);
+    add(name, live.planned);
+  }
+  return plot;
+}
+
+measure::Report compare_report(const Comparison& comparison, const measure::Machine& machine,
+                               const std::string& command) {
+  const TrainOptions& options = comparison.sides.front().options;
+  measure::Report report{.title = fmt::format("{}: {}", options.toy.model, work_text(options)),
+                         .facts = report_facts(machine, options.toy.device, command)};
+  for (Section (*const section)(const Comparison&) :
+       {summary_section, costs_section, kernels_section, memory_section}) {
+    Section each = section(comparison);
+    if (!each.blocks.empty()) report.sections.push_back(std::move(each));
+  }
+  return report;
+}
+
+}  // namespace brrr::cli

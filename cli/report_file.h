@@ -1,0 +1,35 @@
+// The files of --report F.html: the page, and F.json with its numbers.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <brrr/measure/html_report.h>
+#include <brrr/measure/machine.h>
+#include <brrr/tensor/device.h>
+
+namespace brrr::cli {
+
+struct ReportFiles {
+  std::string html, json;  // empty: no report was asked for
+
+  explicit ReportFiles(const std::string& path);
+  bool wanted() const { return !html.empty(); }
+  // Throws if one of the files cannot be written; for the time before long work.
+  void require_writable() const;
+  void write(const measure::Report& report, const std::string& document) const;
+};
+
+// What the report's head says of where its numbers are from.
+std::vector<std::pair<std::string, std::string>> report_facts(const measure::Machine& machine,
+                                                              Device device,
+                                                              const std::string& command);
+
+// A line of a command's text as a paragraph.
+measure::Text paragraph(std::string line, measure::Text::Tone tone = measure::Text::Tone::plain);
+
+// The command line, as a shell would read it.
+std::string command_text(int argc, const char* const* argv);
+
+}  // namespace brrr::cli

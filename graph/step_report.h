@@ -1,0 +1,29 @@
+// What a compiled step costs, launch by launch, and the memory that it plans: for reports and
+// plots.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <brrr/graph/step_time.h>
+
+namespace brrr {
+
+// One launch of a compiled step, by prediction.
+struct LaunchCost {
+  std::string name;    // "affine"; of a generated kernel its calls: "sub, exp, mul"
+  std::string result;  // the first one: "f32[64, 128]"
+  std::int64_t bytes = 0, flops = 0;
+  std::string product;  // what its matrix product is computed in: "f32", "bf16"; empty: it has none
+  KernelTime predicted;
+};
+
+// Planned memory in use at each call of a step, in bytes.
+struct LiveBytes {
+  std::vector<std::size_t> every_value_kept;  // without rematerialization
+  std::vector<std::size_t> planned;           // under the policy
+};
+
+}  // namespace brrr

@@ -1,0 +1,106 @@
+// Bars in groups: a name, and below it a bar for each measure with its value.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+
+#include "brrr/measure/bench.h"
+#include "brrr/measure/svg_canvas.h"
+#include "brrr/measure/svg_plot.h"
+
+namespace brrr::measure {
+namespace {
+
+using svg::Canvas;
+using svg::Scale;
+
+constexpr double kBar = 15, kGap = 3;
+
+bool is_shown(const BarPlot& plot, double value) {
+  return svg::can_show(value, plot.logarithmic) && value >= 0;
+}
+
+std::string value_text(const BarPlot& plot, double value) {
+  if (!is_shown(plot, value))
+    return std::isnan(value) ? "-" : number_text(value) + " (no place on the axis)";
+  return number_text(value) + (plot.unit.empty() ? "" : " " + plot.unit);
+}
+
+std::string bar_class(std::size_t measure) {
+  return fmt::format("bar c{}{}", measure % 6, measure > 0 ? " hollow" : "");
+}
+
+// From zero, or from below the least value, to the largest one; nothing if there is none.
+std::optional<Scale> scale_of(const BarPlot& plot) {
+  double least = std::numeric_limits<double>::infinity(), most = 0;
+  for (const BarPlot::Group& group : plot.groups) {
+    for (const double value : group.values) {
+      if (!is_shown(plot, value)) continue;
+      least = std::min(least, value);
+      most = std::max(most, value);
+    }
+  }
+  if (std::isinf(least)) return std::nullopt;
+  return Scale(plot.logarithmic ? least : 0, most, plot.logarithmic);
+}
+
+void draw_values(Canvas& canvas, const BarPlot& plot, const BarPlot::Group& group,
+                 const Scale& scale) {
+  for (std::size_t i = 0; i < group.values.size(); ++i) {
+    const double value = group.values[i], top = canvas.y(), left = svg::kMargin;
+    double end = left;
+    if (is_shown(plot, value)) {
+      end = std::max(scale.at(value), left);
+      if (plot.logarithmic) {
+        canvas.line(left, top + kBar / 2, end, top + kBar / 2, "grid");
+        canvas.marker(end, top + kBar / 2, i);
+      } else {
+        canvas.rect(left, top + 1, std::max(end - left, 1.0), kBar - 2, bar_class(i));
+      }
+    }
+    canvas.text(end + 7, top + kBar / 2 + 4.5, value_text(plot, value));
+    canvas.move_down(kBar + kGap);
+  }
+}
+
+}  // namespace
+
+std::string to_svg(const BarPlot& plot, std::string_view id) {
+  std::vector<std::string> names;
+  double widest = 0;
+  for (const BarPlot::Group& group : plot.groups) {
+    names.push_back(group.name);
+    for (const double value : group.values)
+      widest = std::max(widest, svg::text_width(value_text(plot, value)));
+  }
+  Canvas canvas(id, plot.title,
+                fmt::format("{}{}{} of {}{}{}.", plot.description,
+                            plot.description.empty() ? "" : " ", fmt::join(plot.measures, ", "),
+                            fmt::join(names, ", "), plot.unit.empty() ? "" : ", in ", plot.unit));
+  std::optional<Scale> scale = scale_of(plot);
+  if (plot.measures.size() > 1) {
+    canvas.legend(plot.measures, [&](std::size_t i, double at, double middle) {
+      if (plot.logarithmic) return canvas.marker(at + 11, middle, i);
+      canvas.rect(at, middle - 6, 22, 12, bar_class(i));
+    });
+  }
+  if (plot.groups.empty()) canvas.line_of_text("There are no values to show.", "faint");
+  if (scale)
+    scale->place(svg::kMargin + (plot.logarithmic ? 12 : 0),
+                 svg::kWidth - svg::kMargin - 7 - widest);
+  const Scale any(0, 1, false);  // where no value has a place
+  for (const BarPlot::Group& group : plot.groups) {
+    for (const std::string& each : svg::wrapped(group.name, svg::kWidth - 2 * svg::kMargin))
+      canvas.line_of_text(each);
+    draw_values(canvas, plot, group, scale ? *scale : any);
+    canvas.move_down(6);
+  }
+  if (scale && plot.logarithmic)
+    canvas.line_of_text("Logarithmic: a distance is a ratio.", "faint");
+  return canvas.finish();
+}
+
+}  // namespace brrr::measure

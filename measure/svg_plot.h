@@ -1,0 +1,75 @@
+// Plots as SVG, for reports and files: lines, bars, rooflines.
+//
+// Each plot has a title, axes with units, a legend and a description for screen readers. Colours
+// are CSS classes with values for light and dark pages; series differ in dashes and markers as
+// well. A plot is as wide as its place on the page; its text is legible from 360 pixels on.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace brrr::measure {
+
+struct Series {
+  std::string name;
+  std::vector<std::pair<double, double>> points;  // by rising x
+};
+
+struct PlotAxis {
+  std::string title;  // with the unit
+  bool logarithmic = false;
+};
+
+// Points without a place on an axis (not finite; not positive on a logarithmic one) are left out,
+// and the plot says how many.
+struct LinePlot {
+  std::string title, description;
+  PlotAxis x, y;
+  std::vector<Series> series = {};
+  bool steps = false;  // a value holds until the next point
+};
+
+// Horizontal bars in groups, a bar of each measure in a group, from zero. On a logarithmic axis,
+// which has no zero, they are dots.
+struct BarPlot {
+  struct Group {
+    std::string name;
+    std::vector<double> values;  // one of each measure; not finite: shown as missing
+  };
+  std::string title, description;
+  std::string unit;
+  std::vector<std::string> measures = {};  // "measured", "predicted"
+  std::vector<Group> groups = {};
+  bool logarithmic = false;
+};
+
+// FLOPs a second by FLOPs a byte, both logarithmic. Kernels without FLOPs, bytes or time have no
+// place in it; ceilings that are no positive number are left out.
+struct Roofline {
+  struct Ceiling {
+    std::string name;
+    double rate = 0;  // bytes or FLOPs a second
+  };
+  struct Kernel {
+    std::string name;
+    double flops = 0, bytes = 0, seconds = 0;
+    double share = 0;  // of the time of all kernels, from 0 to 1: the area of its point
+  };
+  std::string title, description;
+  std::vector<Ceiling> bandwidths = {}, computes = {};
+  std::vector<Kernel> kernels = {};  // the first ones have numbers in the plot, and names below it
+};
+
+// `id`: unique in the page; the ids of the title and the description start with it.
+std::string to_svg(const LinePlot& plot, std::string_view id);
+std::string to_svg(const BarPlot& plot, std::string_view id);
+std::string to_svg(const Roofline& plot, std::string_view id);
+
+// The CSS of all plots, once a page.
+std::string plot_style();
+// A plot with its CSS, for a file of its own.
+std::string with_style(const std::string& svg);
+
+}  // namespace brrr::measure
