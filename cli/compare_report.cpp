@@ -106,9 +106,9 @@ double bandwidth_of(const std::vector<LaunchCost>& launches) {
   return bandwidth;
 }
 
-measure::Roofline roofline_of(const Side& side) {
+measure::RooflinePlot roofline_of(const Side& side) {
   const auto ceilings = graph::ceilings_of(side.options.toy.device);
-  measure::Roofline plot{
+  measure::RooflinePlot plot{
       .title = fmt::format("Roofline of a {} step", name_of(side)),
       .description = "By prediction; the area of a point is its share of the step's time."};
   const double bandwidth = bandwidth_of(side.launches),

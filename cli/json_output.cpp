@@ -230,7 +230,7 @@ Json describe(const measure::PlotAxis& axis) {
   return {{"title", axis.title}, {"logarithmic", axis.logarithmic}};
 }
 
-Json describe(const std::vector<measure::Roofline::Ceiling>& ceilings) {
+Json describe(const std::vector<measure::RooflinePlot::Ceiling>& ceilings) {
   Json list = Json::array();
   for (const auto& each : ceilings) list.push_back({{"name", each.name}, {"rate", each.rate}});
   return list;
@@ -255,7 +255,7 @@ Json describe(const measure::BarPlot& plot) {
           {"groups", std::move(groups)}};
 }
 
-Json describe(const measure::Roofline& plot) {
+Json describe(const measure::RooflinePlot& plot) {
   Json kernels = Json::array();
   for (const auto& each : plot.kernels) {
     kernels.push_back({{"name", each.name},

@@ -47,7 +47,7 @@ struct BarPlot {
 
 // FLOPs a second by FLOPs a byte, both logarithmic. Kernels without FLOPs, bytes or time have no
 // place in it; ceilings that are no positive number are left out.
-struct Roofline {
+struct RooflinePlot {
   struct Ceiling {
     std::string name;
     double rate = 0;  // bytes or FLOPs a second
@@ -65,7 +65,7 @@ struct Roofline {
 // `id`: unique in the page; the ids of the title and the description start with it.
 std::string to_svg(const LinePlot& plot, std::string_view id);
 std::string to_svg(const BarPlot& plot, std::string_view id);
-std::string to_svg(const Roofline& plot, std::string_view id);
+std::string to_svg(const RooflinePlot& plot, std::string_view id);
 
 // The CSS of all plots, once a page.
 std::string plot_style();

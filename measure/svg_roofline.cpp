@@ -22,13 +22,13 @@ constexpr std::size_t kNumbered = 8;  // kernels with a number and a name
 
 // A kernel with a place in the plot.
 struct Point {
-  const Roofline::Kernel* kernel;
+  const RooflinePlot::Kernel* kernel;
   double intensity, rate;
 };
 
-std::vector<Point> points_of(const Roofline& plot) {
+std::vector<Point> points_of(const RooflinePlot& plot) {
   std::vector<Point> points;
-  for (const Roofline::Kernel& kernel : plot.kernels) {
+  for (const RooflinePlot::Kernel& kernel : plot.kernels) {
     const Point point{&kernel, kernel.flops / kernel.bytes, kernel.flops / kernel.seconds};
     if (kernel.bytes > 0 && kernel.seconds > 0 && svg::can_show(point.intensity, true) &&
         svg::can_show(point.rate, true))
@@ -50,44 +50,44 @@ struct Range {
 struct Axes {
   Range x, y;
 };
-Axes axes_of(const Roofline& plot, const std::vector<Point>& points) {
+Axes axes_of(const RooflinePlot& plot, const std::vector<Point>& points) {
   Axes axes;
   for (const Point& point : points) {
     axes.x.include(point.intensity);
     axes.y.include(point.rate);
   }
-  for (const Roofline::Ceiling& compute : plot.computes) {
+  for (const RooflinePlot::Ceiling& compute : plot.computes) {
     axes.y.include(compute.rate);
-    for (const Roofline::Ceiling& bandwidth : plot.bandwidths)
+    for (const RooflinePlot::Ceiling& bandwidth : plot.bandwidths)
       axes.x.include(compute.rate / bandwidth.rate);
   }
-  for (const Roofline::Ceiling& bandwidth : plot.bandwidths)
+  for (const RooflinePlot::Ceiling& bandwidth : plot.bandwidths)
     if (plot.computes.empty()) axes.y.include(bandwidth.rate * axes.x.most);
   axes.x = {axes.x.least / 3, axes.x.most * 3};
   axes.y = {axes.y.least / 3, axes.y.most * 2};
   return axes;
 }
 
-double highest(const std::vector<Roofline::Ceiling>& ceilings) {
+double highest(const std::vector<RooflinePlot::Ceiling>& ceilings) {
   double rate = 0;
-  for (const Roofline::Ceiling& each : ceilings) rate = std::max(rate, each.rate);
+  for (const RooflinePlot::Ceiling& each : ceilings) rate = std::max(rate, each.rate);
   return rate;
 }
 
-void draw_ceilings(Canvas& canvas, const Roofline& plot, const Scale& x, const Scale& y) {
+void draw_ceilings(Canvas& canvas, const RooflinePlot& plot, const Scale& x, const Scale& y) {
   std::size_t index = 0;
   const auto draw = [&](double x1, double y1, double x2, double y2) {
     canvas.line(x.at(x1), y.at(y1), x.at(x2), y.at(y2), fmt::format("line c{0} d{0}", index % 6));
   };
   const double top = plot.computes.empty() ? y.most() : highest(plot.computes);
-  for (const Roofline::Ceiling& each : plot.bandwidths) {
+  for (const RooflinePlot::Ceiling& each : plot.bandwidths) {
     const double from = std::max(x.least(), y.least() / each.rate),
                  to = std::min(x.most(), top / each.rate);
     if (from < to) draw(from, from * each.rate, to, to * each.rate);
     ++index;
   }
   const double fastest = highest(plot.bandwidths);
-  for (const Roofline::Ceiling& each : plot.computes) {
+  for (const RooflinePlot::Ceiling& each : plot.computes) {
     draw(fastest > 0 ? std::max(x.least(), each.rate / fastest) : x.least(), each.rate, x.most(),
          each.rate);
     ++index;
@@ -156,7 +156,7 @@ void draw_kernels(Canvas& canvas, const std::vector<Point>& points, const Frame&
     numbers.place(x.at(p.intensity), y.at(p.rate), radius(p), std::to_string(i + 1));
   }
   for (std::size_t i = 0; i < std::min(points.size(), kNumbered); ++i) {
-    const Roofline::Kernel& kernel = *points[i].kernel;
+    const RooflinePlot::Kernel& kernel = *points[i].kernel;
     const std::string share = fmt::format(" {:.1f} %", 100 * kernel.share);
     canvas.text(svg::kMargin + 18, canvas.y() + svg::kTextSize, std::to_string(i + 1),
                 svg::Anchor::end, "number");
@@ -169,9 +169,9 @@ void draw_kernels(Canvas& canvas, const std::vector<Point>& points, const Frame&
 
 }  // namespace
 
-std::string to_svg(const Roofline& given, std::string_view id) {
-  Roofline plot = given;
-  const auto unusable = [](const Roofline::Ceiling& each) {
+std::string to_svg(const RooflinePlot& given, std::string_view id) {
+  RooflinePlot plot = given;
+  const auto unusable = [](const RooflinePlot::Ceiling& each) {
     return !svg::can_show(each.rate, true);
   };
   std::erase_if(plot.bandwidths, unusable);
@@ -189,9 +189,9 @@ std::string to_svg(const Roofline& given, std::string_view id) {
     return canvas.finish();
   }
   std::vector<std::string> names;
-  for (const Roofline::Ceiling& each : plot.bandwidths)
+  for (const RooflinePlot::Ceiling& each : plot.bandwidths)
     names.push_back(each.name + ", " + svg::tick_text(each.rate, "B/s"));
-  for (const Roofline::Ceiling& each : plot.computes)
+  for (const RooflinePlot::Ceiling& each : plot.computes)
     names.push_back(each.name + ", " + svg::tick_text(each.rate, "FLOP/s"));
   canvas.legend(names, [&](std::size_t i, double at, double middle) {
     canvas.path(fmt::format("M{:.1f} {:.1f}h22", at, middle), fmt::format("line c{0} d{0}", i % 6));

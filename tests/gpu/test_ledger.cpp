@@ -48,7 +48,7 @@ TEST_CASE("an overhead-bound step's time is in what the host does", "[ledger]") 
                                              },
                                              {.seconds = 2});
   INFO(describe(ledger));
-  CHECK(ledger.samples > 300);
+  CHECK(ledger.samples > 100);
   CHECK(ledger[HostClass::launch].share > 0.1);
   CHECK(ledger[HostClass::dispatch].share > 0.01);
   CHECK(ledger[HostClass::autograd].share > 0.01);

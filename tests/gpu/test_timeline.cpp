@@ -77,8 +77,10 @@ TEST_CASE("CUPTI sees the kernels of eager ops, copies and waits", "[timeline]")
     CHECK_FALSE(kernel.name.empty());
     if (ops.empty() || ops.back() != kernel.ops) ops.push_back(kernel.ops);
   }
-  CHECK(ops ==
-        std::vector<std::string>{"add", "relu", "sum", "add", "relu", "sum", "add", "relu", "sum"});
+  std::vector<std::string> wanted;
+  for (int step = 0; step < 3; ++step)
+    wanted.insert(wanted.end(), {"add", "relu", "sum", "cast"});  // item reads a double
+  CHECK(ops == wanted);
   CHECK(std::ranges::count(timeline.spans, DeviceWork::copy, &DeviceSpan::work) == 3);
   CHECK(std::ranges::count(timeline.host, HostWork::launch, &HostSpan::work) >= 9);
   CHECK(std::ranges::count(timeline.host, HostWork::wait, &HostSpan::work) >= 6);

@@ -41,11 +41,11 @@ Report report_of(const std::string& text) {
                                  .groups = {{text, {3}}}},
                          ""},
                   Text{text},
-                  Figure{Roofline{.title = text,
-                                  .description = text,
-                                  .bandwidths = {{text, 1e9}},
-                                  .computes = {{text, 1e10}},
-                                  .kernels = {{text, 1e6, 1e6, 1e-3, 0.5}}},
+                  Figure{RooflinePlot{.title = text,
+                                      .description = text,
+                                      .bandwidths = {{text, 1e9}},
+                                      .computes = {{text, 1e10}},
+                                      .kernels = {{text, 1e6, 1e6, 1e-3, 0.5}}},
                          text}}});
   return report;
 }

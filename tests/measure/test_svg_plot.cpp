@@ -160,11 +160,11 @@ TEST_CASE("hostile names stay text", "[report]") {
                .measures = {kHostile, kHostile},
                .groups = {{kHostile, {1, 2}}, {std::string(4000, 'W'), {kNan, kInf}}}};
   CHECK_THAT(checked(bars), !Contains("<script"));
-  Roofline roofline{.title = kHostile,
-                    .description = kHostile,
-                    .bandwidths = {{kHostile, 1e10}},
-                    .computes = {{kHostile, 1e12}},
-                    .kernels = {{kHostile, 1e6, 1e6, 1e-3, 1}}};
+  RooflinePlot roofline{.title = kHostile,
+                        .description = kHostile,
+                        .bandwidths = {{kHostile, 1e10}},
+                        .computes = {{kHostile, 1e12}},
+                        .kernels = {{kHostile, 1e6, 1e6, 1e-3, 1}}};
   CHECK_THAT(checked(roofline), !Contains("<script"));
   CHECK_THAT(to_svg(plot, "\"><script>"), !Contains("<script"));
 }
@@ -207,11 +207,11 @@ TEST_CASE("bars of extremes, of zeros and of nothing are valid", "[report]") {
 }
 
 TEST_CASE("a roofline has its kernels under its ceilings", "[report]") {
-  Roofline plot{.title = "kernels",
-                .description = "",
-                .bandwidths = {{"copy", 1e11}},
-                .computes = {{"products in bf16", 1e14}, {"plain units", 1e12}},
-                .kernels = {}};
+  RooflinePlot plot{.title = "kernels",
+                    .description = "",
+                    .bandwidths = {{"copy", 1e11}},
+                    .computes = {{"products in bf16", 1e14}, {"plain units", 1e12}},
+                    .kernels = {}};
   // Each on its ceiling, so that its point is on the line.
   for (const double intensity : {0.1, 1.0, 10.0})
     plot.kernels.push_back(
@@ -235,10 +235,10 @@ TEST_CASE("a roofline has its kernels under its ceilings", "[report]") {
 }
 
 TEST_CASE("a roofline numbers points in one place without overlaps", "[report]") {
-  Roofline plot{.title = "kernels",
-                .description = "",
-                .bandwidths = {{"copy", 1e11}},
-                .computes = {{"plain", 1e12}}};
+  RooflinePlot plot{.title = "kernels",
+                    .description = "",
+                    .bandwidths = {{"copy", 1e11}},
+                    .computes = {{"plain", 1e12}}};
   for (int i = 0; i < 30; ++i) {
     plot.kernels.push_back(
         {"a kernel of a name that is too long for a line of the legend, as fused ones are", 1e9,
@@ -251,7 +251,7 @@ TEST_CASE("a roofline numbers points in one place without overlaps", "[report]")
 }
 
 TEST_CASE("rooflines of nothing and of hostile numbers are valid", "[report]") {
-  Roofline plot{.title = "kernels", .description = ""};
+  RooflinePlot plot{.title = "kernels", .description = ""};
   CHECK_THAT(checked(plot), Contains("There are no kernels and ceilings to show."));
   plot.kernels = {{"copy", 0, 1e6, 1e-3, 1}};
   checked(plot);
