@@ -11,6 +11,7 @@
 #include "brrr/graph/ceilings.h"
 #include "cli/report_file.h"
 #include "cli/text_output.h"
+#include "cli/verdict_text.h"
 
 namespace brrr::cli {
 namespace {
@@ -294,7 +295,7 @@ measure::Report compare_report(const Comparison& comparison, const measure::Mach
   measure::Report report{.title = fmt::format("{}: {}", options.toy.model, work_text(options)),
                          .facts = report_facts(machine, options.toy.device, command)};
   for (Section (*const section)(const Comparison&) :
-       {summary_section, costs_section, kernels_section, memory_section}) {
+       {summary_section, verdict_section, costs_section, kernels_section, memory_section}) {
     Section each = section(comparison);
     if (!each.blocks.empty()) report.sections.push_back(std::move(each));
   }

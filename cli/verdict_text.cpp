@@ -77,24 +77,40 @@ std::string idle_text(const measure::Diagnosis& d) {
   return causes.empty() ? "none" : fmt::format("{}", fmt::join(causes, ", "));
 }
 
-// Why modes have no verdict: a line for what stands against all of them, and one for each.
-std::string problems_text(const Comparison& comparison) {
+// Why modes have no verdict: what stands against all of them, then what does against each.
+std::vector<std::string> problems_of(const Comparison& comparison) {
   const auto is_of_all = [&](const std::string& problem) {
     return std::ranges::all_of(comparison.sides, [&](const Side& side) {
       return std::ranges::count(side.diagnosis.problems, problem) > 0;
     });
   };
-  std::string text;
+  std::vector<std::string> problems;
   for (const std::string& problem : comparison.sides.front().diagnosis.problems) {
-    if (is_of_all(problem)) line(text, "no verdict", problem);
+    if (is_of_all(problem)) problems.push_back(problem);
   }
   for (const Side& side : comparison.sides) {
     std::vector<std::string> own = side.diagnosis.problems;
     std::erase_if(own, is_of_all);
     if (!own.empty())
-      line(text, "no verdict", fmt::format("on {}: {}", name_of(side), fmt::join(own, "; ")));
+      problems.push_back(fmt::format("on {}: {}", name_of(side), fmt::join(own, "; ")));
   }
-  return text;
+  return problems;
+}
+
+std::vector<std::string> columns_of(const Comparison& comparison) {
+  const bool on_cpu = comparison.sides.front().options.toy.device.is_cpu();
+  return {"",
+          "regime",
+          "shares",
+          "overhead",
+          "bandwidth",
+          "compute",
+          on_cpu ? "in kernels" : "busy",
+          "GFLOP/s",
+          "of ceiling",
+          "GB/s",
+          "of ceiling",
+          "prediction"};
 }
 
 }  // namespace
@@ -112,10 +128,7 @@ std::string bar_of(const measure::Shares& shares) {
 }
 
 std::string verdict_text(const Comparison& comparison) {
-  const bool on_cpu = comparison.sides.front().options.toy.device.is_cpu();
-  std::vector<std::vector<std::string>> rows = {
-      {"", "regime", "shares", "overhead", "bandwidth", "compute", on_cpu ? "in kernels" : "busy",
-       "GFLOP/s", "of ceiling", "GB/s", "of ceiling", "prediction"}};
+  std::vector<std::vector<std::string>> rows = {columns_of(comparison)};
   const std::vector<measure::ComparedMode> modes = modes_of(comparison);
   for (const measure::ComparedMode& mode : modes) rows.push_back(row_of(mode));
   std::string text;
@@ -132,10 +145,34 @@ std::string verdict_text(const Comparison& comparison) {
                        side.doubling->text));
     }
   }
-  text += problems_text(comparison);
+  for (const std::string& problem : problems_of(comparison)) line(text, "no verdict", problem);
   const std::string verdict = measure::verdict_on(modes);
   if (!verdict.empty()) line(text, "verdict", verdict);
   return text;
+}
+
+measure::Section verdict_section(const Comparison& comparison) {
+  constexpr std::ptrdiff_t kBar = 2;  // the column of bars, for terminals
+  const std::vector<measure::ComparedMode> modes = modes_of(comparison);
+  measure::Section section{.title = "Verdict"};
+  std::string verdict = measure::verdict_on(modes);
+  if (!verdict.empty()) section.blocks.emplace_back(measure::Text{verdict + "."});
+  for (const std::string& problem : problems_of(comparison))
+    section.blocks.emplace_back(measure::Text{"No verdict: " + problem + "."});
+  measure::Table table{.caption =
+                           "What each step's time goes into; FLOPs and bytes relative to "
+                           "the ceilings; the error of the prediction",
+                       .columns = columns_of(comparison),
+                       .rows = {}};
+  table.columns.erase(table.columns.begin() + kBar);
+  table.columns.front() = "mode";
+  for (const measure::ComparedMode& mode : modes) {
+    table.rows.push_back(row_of(mode));
+    table.rows.back().erase(table.rows.back().begin() + kBar);
+  }
+  section.blocks.emplace_back(std::move(table));
+  section.blocks.emplace_back(measure::Text{"Order of the modes: " + order_text(modes) + "."});
+  return section;
 }
 
 }  // namespace brrr::cli

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "cli/compare.h"
+#include <brrr/measure/html_report.h>
 
 namespace brrr::cli {
 
@@ -11,5 +12,7 @@ namespace brrr::cli {
 std::string bar_of(const measure::Shares& shares);
 // After the table of times.
 std::string verdict_text(const Comparison& comparison);
+// The same for a report.
+measure::Section verdict_section(const Comparison& comparison);
 
 }  // namespace brrr::cli

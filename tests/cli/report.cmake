@@ -64,7 +64,8 @@ file(READ ${WORK}/modes.html page)
 expect_in("${page}" "<h1>mlp: batch 8, width 16, 3 layers, f32 on cpu</h1>" "<dt>date</dt><dd>20"
   "<dd>brrr compare mlp --device cpu --batch 8 " "predicted before" "Time of a step by mode"
   "Roofline of a fused full step" "Planned memory over a graph step"
-  "defaults, not measured" "<code>modes.json</code>")
+  "defaults, not measured" "<code>modes.json</code>" "Verdict</h2>" "No verdict: default ceilings"
+  "Order of the modes: fastest first: ")
 file(READ ${WORK}/modes.json out)
 expect(agree ON)
 expect(report sections 0 blocks 1 kind table)
@@ -74,19 +75,19 @@ if(NOT count EQUAL 7)
   message(FATAL_ERROR "expected seven rows in the report's table, got ${found}")
 endif()
 # The bars are the numbers of the rows.
-expect(report sections 1 blocks 0 kind bars)
+expect(report sections 2 blocks 0 kind bars)
 foreach(row 0 1 6)
   member(rows ${row} step_us)
-  expect(report sections 1 blocks 0 groups ${row} values 0 ${found})
+  expect(report sections 2 blocks 0 groups ${row} values 0 ${found})
   member(rows ${row} predicted_us)
-  expect(report sections 1 blocks 0 groups ${row} values 1 ${found})
+  expect(report sections 2 blocks 0 groups ${row} values 1 ${found})
 endforeach()
-expect(report sections 2 blocks 0 kind roofline)
-member(report sections 2 blocks 0 kernels 0 flops)
+expect(report sections 3 blocks 0 kind roofline)
+member(report sections 3 blocks 0 kernels 0 flops)
 if(NOT found GREATER 0)
   message(FATAL_ERROR "expected a kernel with FLOPs, got ${found}")
 endif()
-member(report sections 3 blocks 0 series 0 name)
+member(report sections 4 blocks 0 series 0 name)
 expect_in("${found}" "every value kept: at most ")
 
 # --json prints what F.json has, and nothing else.
