@@ -1,9 +1,10 @@
 // Owns the policies.
 //
 // Candidates are minimum cuts (graph/partition.h) of several prices of a kept byte, over several
-// numbers of segments. Each is rewritten, fused and planned, so that its memory is that of the step
-// and not an estimate; a policy takes one of them. The candidates do not depend on the budget, so a
-// larger one never needs more time.
+// numbers of segments, and for budgets mixtures of two cuts that are neighbours in memory. Each is
+// rewritten, fused and planned, so that its memory is that of the step and not an estimate; a
+// policy takes one of them. The candidates do not depend on the budget, so a larger one never needs
+// more time.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -53,12 +54,10 @@ class Search {
     std::vector<Candidate> candidates = find_candidates();
     if (options_.fuse) {
       keep_best(candidates);
-      for (Candidate& each : candidates) {
-        const Simulation simulation = simulate(rewritten(each).graph);
-        each.picoseconds = simulation.picoseconds;
-        each.peak_bytes = simulation.peak_bytes;
-      }
+      for (Candidate& each : candidates) measure(each);
     }
+    if (options_.policy.kind() == Remat::Kind::budget)
+      add_mixtures(candidates, report.baseline.peak_bytes);
     Rewritten chosen = rewritten(choice_of(candidates, report.baseline.peak_bytes));
     report.chosen = simulate(chosen.graph);
     return chosen;
@@ -177,6 +176,52 @@ class Search {
     std::vector<Candidate> kept;
     for (const std::size_t i : chosen) kept.push_back(std::move(candidates[i]));
     candidates = std::move(kept);
+  }
+
+  void measure(Candidate& candidate) const {
+    const Simulation simulation = simulate(rewritten(candidate).graph);
+    candidate.picoseconds = simulation.picoseconds;
+    candidate.peak_bytes = simulation.peak_bytes;
+  }
+
+  // Between two neighbours of the Pareto front that are far apart in memory: the calls up to one as
+  // the smaller step has them, the others as the larger one.
+  void add_mixtures(std::vector<Candidate>& candidates, std::size_t baseline) const {
+    constexpr std::size_t kParts = 4, kGap = 16;
+    std::vector<std::size_t> order(candidates.size()), front;
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::ranges::stable_sort(order, {}, [&](std::size_t i) {
+      return std::pair(candidates[i].peak_bytes, candidates[i].picoseconds);
+    });
+    for (const std::size_t i : order) {
+      if (front.empty() || candidates[i].picoseconds < candidates[front.back()].picoseconds)
+        front.push_back(i);
+    }
+    for (std::size_t k = 1; k < front.size(); ++k) {
+      const std::size_t small = front[k - 1], large = front[k];
+      if ((candidates[large].peak_bytes - candidates[small].peak_bytes) * kGap < baseline) continue;
+      for (std::size_t part = 1; part < kParts; ++part) {
+        Candidate mixture{candidates[large].again, candidates[small].segments};
+        std::copy_n(candidates[small].again.begin(), mixture_end(candidates[small], part, kParts),
+                    mixture.again.begin());
+        measure(mixture);
+        candidates.push_back(std::move(mixture));
+      }
+    }
+  }
+  // The call before which `part` of `parts` of the bytes are made that a candidate computes again.
+  std::ptrdiff_t mixture_end(const Candidate& candidate, std::size_t part,
+                             std::size_t parts) const {
+    std::int64_t all = 0, made = 0;
+    const auto bytes_of = [&](std::size_t call) {
+      return candidate.again[call] ? partition_.bytes(static_cast<int>(call)) : 0;
+    };
+    for (std::size_t call = 0; call < candidate.again.size(); ++call) all += bytes_of(call);
+    std::size_t call = 0;
+    while (call < candidate.again.size() &&
+           made * static_cast<std::int64_t>(parts) < all * static_cast<std::int64_t>(part))
+      made += bytes_of(call++);
+    return static_cast<std::ptrdiff_t>(call);
   }
 
   // The predictions of two steps that differ by less than a hundredth count as equal where no

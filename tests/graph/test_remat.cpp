@@ -278,6 +278,31 @@ TEST_CASE("remat: budgets are honoured and monotone on random networks", "[remat
   CHECK(honoured >= 200);
 }
 
+TEST_CASE("remat: of equal layers a budget's memory is used, not that of the next cut", "[remat]") {
+  nn::Sequential blocks;
+  for (int i = 0; i < 6; ++i) blocks.add<nn::TransformerBlock>(32, 2);
+  const Tensor x = noise({4, 32, 32}, 1);
+  const Graph graph = traced([&] {
+    const Tensor loss = sum(square(blocks(x)));
+    backward(loss);
+    return detach(loss);
+  });
+  std::size_t last = 0;
+  for (const double budget : {0.5, 0.6, 0.7, 0.8, 0.9}) {
+    Graph changed = graph;
+    const RematReport report = rematerialize(changed, {.policy = Remat::budget(budget),
+                                                       .name = "step",
+                                                       .plan = kOnCpu,
+                                                       .fuse = [](Graph& each) { fuse(each); }});
+    const double used = static_cast<double>(report.chosen.peak_bytes) /
+                        static_cast<double>(report.baseline.peak_bytes);
+    INFO("budget " << budget << ": " << used);
+    CHECK(used > budget - 0.1);
+    CHECK(report.chosen.peak_bytes >= last);
+    last = report.chosen.peak_bytes;
+  }
+}
+
 TEST_CASE("remat: a budget that cannot be met names the least that can", "[remat]") {
   const Net net(6, 32, 16, 1);
   auto step = compile([&net] { return net(); }, {.remat = Remat::budget(0.01), .name = "train"});
