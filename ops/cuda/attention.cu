@@ -1,12 +1,12 @@
-// Attention: out = softmax(scale q k^T) v over rows of queries and of keys, and its gradient. Scores and
-// weights stay in registers, in f32: the forward pass keeps one number a row, the logarithm of the
-// sum of its exponentials, from which the gradient's kernels compute the weights again.
+// Attention: out = softmax(scale q k^T) v over rows of queries and of keys, and its gradient.
+// Scores and weights stay in registers, in f32: the forward pass keeps one number a row, the
+// logarithm of the sum of its exponentials, from which the gradient's kernels recompute the weights.
 //
 // Expects the typedef Element (f16, bf16, or float: TF32), the constants kWidth (of a row), kTile
 // (rows that are loaded at a time) and kMasked, and attention_products.inl.
 //
-// Every block has 64 rows; tiles of the other operands are loaded two ahead. Sums have a fixed
-// order.
+// Every block has 64 rows; the next tile of the other operands is loaded while one is used. Sums
+// have a fixed order.
 
 constexpr int kMostTiles = 1024;
 constexpr float kLog2e = 1.4426950408889634f;
