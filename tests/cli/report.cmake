@@ -3,6 +3,7 @@
 include(${CMAKE_CURRENT_LIST_DIR}/calls.cmake)
 file(REMOVE_RECURSE ${WORK})
 file(MAKE_DIRECTORY ${WORK})
+set(ENV{BRRR_CACHE_DIR} ${WORK}/cache)  # where no ceilings are kept
 
 find_program(browser NAMES chromium chromium-browser google-chrome headless_shell)
 
