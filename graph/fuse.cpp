@@ -280,14 +280,17 @@ bool Fusion::is_cheap(const Group& group) const {
 }
 
 bool Fusion::is_worth_storing(const Group& producer, const Group& consumer) const {
-  // In elements. On its own a sum of columns overlaps with the consumers of the elements. Step of
-  // mlp 2048 x 1024 x 8 in bf16 on an H200: 345 us with each bias gradient in the kernel of its
-  // summands (bench/results/nvidia-h200-2026-11-22-fused-products.json), 323 with sums on their own
-  // (nvidia-h200-2026-11-23-steps.json).
-  constexpr int64_t kShortRows = 1 << 20, kShortColumns = 1 << 25;
+  // In elements. On its own a sum of columns overlaps with the consumers of the elements, which in
+  // 16 bits is worth more than reading them again. Steps on an H200 with each bias gradient in the
+  // kernel of its summands, and on its own, in us: transformer 8 x 512 x 512 x 4 in bf16 1294 and
+  // 1279, in TF32 2482 and 2497; mlp 2048 x 1024 x 8 in TF32 662 and 672
+  // (nvidia-h200-2026-11-23-column-sums.json).
+  constexpr int64_t kShort = 1 << 20, kShortColumns = 1 << 25;
   const bool by_rows = !consumer.reduced.empty() && consumer.reduced.back();
+  const bool is_in_halves = is_half(producer.members.back().outputs.front().dtype);
   return !graph_.device.is_cuda() || !consumer.reduces() ||
-         producer.count(false) * producer.count(true) >= (by_rows ? kShortRows : kShortColumns);
+         producer.count(false) * producer.count(true) >=
+             (is_in_halves && !by_rows ? kShortColumns : kShort);
 }
 
 bool Fusion::waits_for_reduction(const Group& producer, const Group& consumer) const {

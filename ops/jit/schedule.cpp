@@ -227,12 +227,49 @@ int column_cluster(int64_t blocks, int64_t loads, DeviceShape device) {
   return cluster;
 }
 
+// Whether the kernel also writes elements: it computes on each what it then sums.
+bool writes_elements(const ReductionLayout& layout) {
+  for (int k = layout.inputs; k < layout.reduced.operands; ++k) {
+    if (varies(layout.reduced, k)) return true;
+  }
+  return false;
+}
+
+// Columns of a kernel that also writes elements. Arithmetic has latency to hide, so many blocks
+// share each column, and a second kernel joins them: a cluster of as many waits longer for its
+// start. gelu's gradient of 2048 x 1024 with its sum in bf16 on an H200: 5.2 us in 512 blocks, 9.3
+// in 128; of 8192 x 4096, 52 and 79 (nvidia-h200-2026-11-23-column-sums.json).
+int64_t schedule_written_columns(ReductionSchedule& schedule, const ReductionLayout& layout,
+                                 DeviceShape device) {
+  constexpr int64_t kBlocks = 4;                                         // of a multiprocessor
+  constexpr int kLanes = 32, kFewLanes = 16, kUnroll = 4, kLoaded = 64;  // kLoaded: elements
+  const int64_t kept = layout.kept.count() / schedule.width, reduced = layout.reduced.count();
+  const int64_t blocks = device.multiprocessors * kBlocks;
+  schedule.threads = tuning().column_threads;
+  const int64_t each = kept * reduced / (blocks * schedule.threads);
+  schedule.lanes = std::min(each >= kUnroll ? kLanes : kFewLanes, power_of_two_from(kept));
+  schedule.blocks = ceil_div(kept, schedule.lanes);
+  const int down = schedule.threads / schedule.lanes;
+  const int64_t rounds = ceil_div(reduced, down);
+  schedule.parts = std::clamp<int64_t>(blocks / schedule.blocks, 1, ceil_div(rounds, 2));
+  const int64_t loads =
+      std::min<int64_t>(ceil_div(rounds, schedule.parts),
+                        std::max(1, kLoaded / (schedule.width * count_of_elements(layout))));
+  schedule.unroll = static_cast<int>(
+      std::bit_floor(static_cast<std::uint64_t>(std::min<int64_t>(loads, kUnroll))));
+  schedule.part = down;
+  return rounds;
+}
+
 // Each of these gives the rounds that one block has to do: of one load by columns, of `unroll` by
 // rows.
 int64_t schedule_columns(ReductionSchedule& schedule, const ReductionLayout& layout,
                          DeviceShape device) {
+  constexpr int64_t kManyElements = 1 << 20;
   const Tuning& tuned = tuning();
   const int64_t kept = layout.kept.count(), reduced = layout.reduced.count();
+  if (layout.passes == 1 && writes_elements(layout) && kept * reduced >= kManyElements)
+    return schedule_written_columns(schedule, layout, device);
   schedule.threads = tuned.column_threads;
   // With few elements to reduce, threads are better used side by side.
   const int below = power_of_two_from(ceil_div(reduced, tuned.column_least));
@@ -240,8 +277,8 @@ int64_t schedule_columns(ReductionSchedule& schedule, const ReductionLayout& lay
                             power_of_two_from(kept / schedule.width));
   schedule.lanes = std::min(schedule.lanes, schedule.threads);
   // Tensors that fit in the cache are read in narrow strips, down to a sector of 32 bytes, by as
-  // many blocks as keep half of the device busy, or five for two multiprocessors in clusters: that
-  // costs less than a second kernel.
+  // many blocks as keep half of the device busy, or most of it in clusters: that costs less than a
+  // second kernel.
   const std::uint8_t* const end = layout.sizes + layout.inputs;
   const std::uint8_t* const loaded = std::find_if(layout.sizes, end, [](int n) { return n > 0; });
   const int size = loaded == end ? 1 : *loaded;
@@ -249,7 +286,7 @@ int64_t schedule_columns(ReductionSchedule& schedule, const ReductionLayout& lay
   if (kept * reduced * size <= tuned.column_strips << 20) {
     while (schedule.lanes > sector &&
            kept / schedule.width * device.cluster <
-               schedule.lanes * int64_t{device.multiprocessors} * (device.cluster > 1 ? 5 : 1) / 2)
+               schedule.lanes * int64_t{device.multiprocessors} * (device.cluster > 1 ? 7 : 4) / 8)
       schedule.lanes /= 2;
   }
   schedule.blocks = ceil_div(kept / schedule.width, schedule.lanes);
@@ -309,10 +346,10 @@ ReductionSchedule reduction_schedule(ReductionLayout& layout, DeviceShape device
                                     : schedule_rows(schedule, layout, device.multiprocessors);
   const int64_t wanted = int64_t{device.multiprocessors} * tuning().reduce_blocks;
   const int64_t loads = by_columns ? rounds : rounds * schedule.unroll;
-  const bool fills = schedule.blocks * schedule.cluster >= device.multiprocessors;
-  int64_t parts = schedule.cluster;
-  if (layout.passes == 1 && !(schedule.cluster > 1 && fills) && schedule.blocks * 2 <= wanted &&
-      loads > 2 * tuning().reduce_least) {
+  const bool fills = schedule.blocks * schedule.cluster * 8 >= device.multiprocessors * 7;
+  int64_t parts = std::max<int64_t>(schedule.parts, schedule.cluster);
+  if (layout.passes == 1 && schedule.parts == 1 && !(schedule.cluster > 1 && fills) &&
+      schedule.blocks * 2 <= wanted && loads > 2 * tuning().reduce_least) {
     parts = std::clamp<int64_t>(std::min(wanted / schedule.blocks, loads / tuning().reduce_least),
                                 1, 65535);
     schedule.cluster = 1;

@@ -43,6 +43,23 @@ TEST_CASE("sums of columns by blocks of clusters give the results of f64", "[gpu
   if (shape_of(kGpu).cluster > 1) CHECK(in_clusters >= 6);
 }
 
+TEST_CASE("sums of columns that are stored as well give the results of f64", "[gpu][bodies]") {
+  for (const auto& [rows, cols] :
+       {std::pair{2048, 1024}, {4001, 520}, {1025, 1032}, {65537, 24}, {3000, 4096}, {40000, 33}}) {
+    for (const DType dtype : {f32, bf16}) {
+      const Case c = bias_gradient_case(dtype, rows, cols, true);
+      INFO(name_of(dtype) << " " << rows << " x " << cols);
+      const Scheduled s = schedule_of(c, c.inputs, outputs_of(c, cpu), shape_of(kGpu));
+      CHECK(s.schedule.parts > 1);
+      CHECK(s.schedule.cluster == 1);
+      const std::vector<Tensor> outputs = run_on_cuda(c, kGpu);
+      const std::vector<Tensor> here = {to(outputs[0], cpu), to(outputs[1], cpu)};
+      CHECK(error_of(c, here) <= (dtype == f32 ? 2e-6 : 4e-3));
+      CHECK(values_of(to(run_on_cuda(c, kGpu)[0], cpu)) == values_of(here[0]));
+    }
+  }
+}
+
 TEST_CASE("generated draws, coordinates and checks on CUDA are those of the CPU", "[gpu][bodies]") {
   const Case dropout = dropout_case(f32, 37, 53);
   const std::vector<Tensor> here = run_on_cpu(dropout), there = run_on_cuda(dropout, kGpu);

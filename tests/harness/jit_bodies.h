@@ -268,21 +268,27 @@ inline Case layer_norm_case(DType dtype, std::int64_t rows, std::int64_t cols) {
   return c;
 }
 
-// The gradient of a bias under relu: columns of (g where y > 0) are summed.
-inline Case bias_gradient_case(DType dtype, std::int64_t rows, std::int64_t cols) {
+// The gradient of a bias under relu: columns of (g where y > 0) are summed, which `stores` keeps.
+inline Case bias_gradient_case(DType dtype, std::int64_t rows, std::int64_t cols,
+                               bool stores = false) {
   Builder b("bias_gradient", dtype);
   const int g = b.body.add_input(dtype), y = b.body.add_input(dtype);
-  b.body.add_output(b.reduce("sum", b.op("relu_gradient", {g, y})), dtype);
+  const int element = b.op("relu_gradient", {g, y});
+  b.body.add_output(b.reduce("sum", element), dtype);
+  if (stores) b.body.add_output(element, dtype);
   Case c{b.body, {rows, cols}, 1u, {sample(dtype, {rows, cols}, 5), sample(dtype, {rows, cols}, 6)},
          {},     {{1, cols}},  {}, {},
          {},     1e-5};
+  if (stores) c.outputs.push_back({rows, cols});
   const auto gs = values_of(c.inputs[0]), ys = values_of(c.inputs[1]);
-  c.reference = [=](int, std::int64_t j) {
+  const auto at = [=](std::int64_t k) {
+    const auto index = static_cast<std::size_t>(k);
+    return ys[index] <= 0 ? 0 : gs[index];
+  };
+  c.reference = [=](int output, std::int64_t j) {
+    if (output == 1) return at(j);
     double sum = 0;
-    for (std::int64_t i = 0; i < rows; ++i) {
-      const auto k = static_cast<std::size_t>(i * cols + j);
-      sum += ys[k] <= 0 ? 0 : gs[k];
-    }
+    for (std::int64_t i = 0; i < rows; ++i) sum += at(i * cols + j);
     return sum;
   };
   return c;

@@ -161,6 +161,7 @@ TEST_CASE("bodies of many levels compile for CUDA", "[jit]") {
     compile(layer_norm_case(dtype, 33, 64));
     compile(bounded_case(dtype, 32, 64, Bounded::elements));
   }
+  compile(bias_gradient_case(bf16, 2048, 1024, true));
   compile(dropout_case(f32, 37, 53));
   compile(dropout_case(bf16, 32, 64));
   std::string all;
@@ -175,6 +176,27 @@ TEST_CASE("bodies of many levels compile for CUDA", "[jit]") {
     CHECK(all.find(expected) != std::string::npos);
   }
   ::unsetenv("BRRR_CACHE");
+}
+
+TEST_CASE("columns of a kernel that stores its elements are cut into many parts", "[jit]") {
+  constexpr DeviceShape kDevice{132, 8};
+  const auto schedule = [&](std::int64_t rows, std::int64_t cols, bool stores) {
+    const Case c = bias_gradient_case(bf16, rows, cols, stores);
+    return schedule_of(c, c.inputs, outputs_of(c, cpu), kDevice).schedule;
+  };
+  for (const auto& [rows, cols] : {std::pair{2048, 1024}, {8192, 512}, {1024, 4096}, {65536, 64}}) {
+    INFO(rows << " x " << cols);
+    const ReductionSchedule s = schedule(rows, cols, true);
+    CHECK(s.cluster == 1);
+    CHECK(s.join_lanes > 0);
+    CHECK(s.blocks * s.parts >= 3 * kDevice.multiprocessors);
+    CHECK(s.blocks * s.parts <= 4 * kDevice.multiprocessors);
+    CHECK(s.part * (s.parts - 1) < rows);
+    CHECK(s.part * s.parts >= rows);
+  }
+  CHECK(schedule(2048, 1024, false).cluster > 1);
+  CHECK(schedule(8192, 512, false).cluster > 1);
+  CHECK(schedule(128, 256, true).join_lanes == 0);  // a second kernel would cost more
 }
 
 TEST_CASE("a kernel that does not compile is shown with its lines", "[jit]") {
