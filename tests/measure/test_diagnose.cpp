@@ -377,8 +377,8 @@ TEST_CASE("any callable is diagnosed on the CPU", "[diagnose]") {
   CHECK(has_problem(d, "default ceilings") == !e.cost.calibrated);
 }
 
-// By whatever ceilings there are, and on a machine that is busy with other work: only shares.
-TEST_CASE("shares of steps whose regime is known, on the CPU", "[diagnose]") {
+// By whatever ceilings there are: only shares. Other work would share the cores.
+TEST_CASE("shares of steps whose regime is known, on the CPU", "[diagnose][timing]") {
   const auto shares = [](const std::function<void()>& step) {
     const Shares found = measure::shares_of(measure::gather(cpu, step, kQuick));
     CHECK(found.sum() == Approx(1));

@@ -75,12 +75,12 @@ TEST_CASE("launches have the time of their kernels, the median over replays", "[
 }
 
 TEST_CASE("launches of a step on the CPU are timed one by one", "[launch-times]") {
-  const Tensor a = rand({256, 256});
+  const Tensor a = rand({512, 512});
   for (const Mode mode : {Mode::graph, Mode::fused}) {
     auto step = compile([&] { return relu(matmul(a, a) + 1.0); }, {.mode = mode});
     step();
     const Timeline t =
-        measure::record_timeline(cpu, [&] { step(); }, {.steps = 3, .untraced_steps = 6});
+        measure::record_timeline(cpu, [&] { step(); }, {.steps = 5, .untraced_steps = 6});
     const std::size_t launches = step.launches().size();
     REQUIRE(launches >= 1);
     const Seconds seconds = launch_seconds(t, launches);
@@ -90,7 +90,7 @@ TEST_CASE("launches of a step on the CPU are timed one by one", "[launch-times]"
       CHECK(*each > 0);
       sum += *each;
     }
-    CHECK(sum < t.traced.most);
+    CHECK(sum <= static_cast<double>(t.step_ns()) * kNs);
     CHECK(launch_seconds(t, launches + 1) == Seconds(launches + 1));
     const auto product = std::ranges::max_element(seconds);
     CHECK_FALSE(
