@@ -1,8 +1,8 @@
 """Generates docs/performance.md, and the table between two markers of README.md, from result files of
-`./dev gpu`, `./dev bench` and `brrr lab all --json`.
+`./dev gpu`, `./dev bench` and `brrr lab all --json`. Of the lab, the newest result of each device is used:
+bench/results/TAG-DATE-lab.json.
 
     python3 bench/performance.py bench/results/GPU.json bench/results/CPU.json \
-        bench/results/GPU-lab.json bench/results/CPU-lab.json \
         bench/results/GPU-predictions.json bench/results/CPU-predictions.json
 """
 
@@ -11,9 +11,21 @@ import pathlib
 import sys
 
 root = pathlib.Path(__file__).parent.parent
-files = [pathlib.Path(name) for name in sys.argv[1:7]]
-gpu_file, cpu_file, gpu_lab_file, cpu_lab_file, gpu_predictions_file, cpu_predictions_file = files
-gpu, cpu, gpu_lab, cpu_lab, gpu_predictions, cpu_predictions = (json.loads(file.read_text()) for file in files)
+files = [pathlib.Path(name) for name in sys.argv[1:5]]
+gpu_file, cpu_file, gpu_predictions_file, cpu_predictions_file = files
+
+
+def newest_lab(tag):
+    # Names have the date after the tag, so the last one is the newest.
+    found = sorted((root / "bench" / "results").glob(f"{tag}-????-??-??-lab.json"))
+    if not found:
+        sys.exit(f"expected bench/results/{tag}-DATE-lab.json, found none")
+    return found[-1]
+
+
+gpu_lab_file, cpu_lab_file = (newest_lab(tag) for tag in ("nvidia-h200", "amd-epyc-2-cores"))
+files += [gpu_lab_file, cpu_lab_file]
+gpu, cpu, gpu_predictions, cpu_predictions, gpu_lab, cpu_lab = (json.loads(file.read_text()) for file in files)
 
 
 def results(document, part):
@@ -217,9 +229,11 @@ lines += [
     "| experiment | claim | on an H200 | on two CPU cores |",
     "|---|---|---|---|",
 ]
-on_cpu = {finding["name"]: finding for finding in cpu_lab["findings"]}
-for finding in gpu_lab["findings"]:
-    lines.append(f"| {finding['name']} | {finding['claim']} | {tested(finding)} | {tested(on_cpu[finding['name']])} |")
+on_gpu, on_cpu = ({finding["name"]: finding for finding in lab["findings"]} for lab in (gpu_lab, cpu_lab))
+for name in on_cpu | on_gpu:
+    claim = (on_cpu.get(name) or on_gpu[name])["claim"]
+    results_of = (tested(lab[name]) if name in lab else "not run yet" for lab in (on_gpu, on_cpu))
+    lines.append(f"| {name} | {claim} | {' | '.join(results_of)} |")
 
 (root / "docs" / "performance.md").write_text("\n".join(lines) + "\n")
 

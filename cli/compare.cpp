@@ -1,7 +1,12 @@
 #include "cli/compare.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <memory>
 
+#include "brrr/measure/bench.h"
+#include "brrr/measure/launch_times.h"
 #include "brrr/tensor/allocator.h"
 
 namespace brrr::cli {
@@ -30,8 +35,8 @@ std::vector<Side> sides_of(const TrainOptions& options) {
 }
 
 // Further timings of a step, and the verdict on it.
-void diagnose(Side& side, Training& training, const std::vector<Side>& sides,
-              const std::optional<measure::GpuState>& gpu) {
+measure::Evidence diagnose(Side& side, Training& training, const std::vector<Side>& sides,
+                           const std::optional<measure::GpuState>& gpu) {
   constexpr int kSamples = 21;
   const Device device = side.options.toy.device;
   measure::Evidence evidence{.device = device, .step = *side.step, .cost = *side.cost, .gpu = gpu};
@@ -47,6 +52,58 @@ void diagnose(Side& side, Training& training, const std::vector<Side>& sides,
     std::erase(evidence.ruled_out, other.options.mode);
   }
   side.diagnosis = measure::judge(evidence);
+  return evidence;
+}
+
+// Untraced steps of a timeline, and all of its steps about.
+constexpr int kUntracedSteps = 10, kTimelineSteps = 20;
+
+// How long timelines of all modes take.
+double timeline_seconds(const Comparison& comparison) {
+  double seconds = 0;
+  for (const Side& side : comparison.sides) seconds += kTimelineSteps * side.step->median;
+  return seconds;
+}
+
+// Records some steps, after all timings: CUPTI may slow a process down from its first use on.
+void record_timeline(Side& side, Training& training, measure::Evidence& evidence) {
+  const measure::Timeline& timeline = side.timeline.emplace(
+      measure::record_timeline(evidence.device, [&training] { training.step(); },
+                               {.steps = 3, .untraced_steps = kUntracedSteps}));
+  if (timeline.has_kernels()) {
+    measure::add_timeline(timeline, evidence);
+  } else {
+    evidence.without_timeline =
+        evidence.device.is_cpu()
+            ? "on the CPU kernels run inside of the host's calls, which brrr profile tells apart"
+            : fmt::format("{}", fmt::join(timeline.missing, "; "));
+  }
+  // Recording does not slow kernels of a GPU down, but every kernel on the CPU.
+  constexpr double kMostPerturbation = 0.25;
+  const bool usable = evidence.device.is_cpu() ? timeline.perturbation() <= kMostPerturbation
+                                               : timeline.has_kernels();
+  if (usable && timeline.is_complete())
+    side.launch_seconds = measure::launch_seconds(timeline, side.launches.size());
+}
+
+// The idle gaps of each mode, and the verdicts in their light.
+void record_timelines(Comparison& comparison, std::span<const std::unique_ptr<Training>> trainings,
+                      std::span<measure::Evidence> evidence, bool always,
+                      const std::function<void(const std::string& what)>& progress) {
+  constexpr double kMostSeconds = 1;
+  const double seconds = timeline_seconds(comparison);
+  for (std::size_t i = 0; i < trainings.size(); ++i) {
+    Side& side = comparison.sides[i];
+    if (always || seconds <= kMostSeconds) {
+      progress(name_of(side) + ", recorded");
+      record_timeline(side, *trainings[i], evidence[i]);
+    } else {
+      evidence[i].without_timeline =
+          fmt::format("recording all modes takes about {} s, so it needs --timeline",
+                      measure::number_text(seconds));
+    }
+    side.diagnosis = measure::judge(evidence[i]);
+  }
 }
 
 // The same mode at twice the batch, timed with the step alternately.
@@ -74,7 +131,7 @@ std::vector<measure::ComparedMode> modes_of(const Comparison& comparison) {
   return modes;
 }
 
-Comparison compare(const TrainOptions& options, bool double_batch,
+Comparison compare(const TrainOptions& options, const CompareOptions& further,
                    const std::function<void(const std::string& what)>& progress) {
   const Device device = options.toy.device;
   Comparison result;
@@ -110,12 +167,14 @@ Comparison compare(const TrainOptions& options, bool double_batch,
   for (std::size_t i = 0; i < timings.size(); ++i) result.sides[i].step = timings[i];
   std::optional<measure::GpuState> gpu;
   if (device.is_cuda()) gpu = measure::gpu_state(device);
+  std::vector<measure::Evidence> evidence;
   for (std::size_t i = 0; i < trainings.size(); ++i)
-    diagnose(result.sides[i], *trainings[i], result.sides, gpu);
-  for (std::size_t i = 0; double_batch && i < trainings.size(); ++i) {
+    evidence.push_back(diagnose(result.sides[i], *trainings[i], result.sides, gpu));
+  for (std::size_t i = 0; further.double_batch && i < trainings.size(); ++i) {
     progress(name_of(result.sides[i]) + " at twice the batch");
     double_batch_of(result.sides[i], *trainings[i]);
   }
+  record_timelines(result, trainings, evidence, further.timeline, progress);
   return result;
 }
 

@@ -16,6 +16,7 @@
 #include <brrr/measure/batch_doubling.h>
 #include <brrr/measure/diagnose.h>
 #include <brrr/measure/modes.h>
+#include <brrr/measure/timeline.h>
 #include <brrr/measure/timing.h>
 
 namespace brrr::cli {
@@ -37,8 +38,11 @@ struct Side : TrainResult {
   std::optional<measure::Timing> device;  // of a step that is queued before it starts
   measure::Diagnosis diagnosis;
   std::optional<measure::BatchDoubling> doubling;  // if asked for
+  std::optional<measure::Timeline> timeline;       // recorded after everything was timed
   // Of a compiled step, by prediction:
   std::vector<LaunchCost> launches;
+  // Of each launch, where the timeline tells it:
+  std::vector<std::optional<double>> launch_seconds;
   std::optional<LiveBytes> live;  // under a policy of rematerialization
 
   // The fraction of a step in which the device waits for the host.
@@ -111,9 +115,14 @@ inline double loss_bound(const TrainingOptions& options) {
   if (options.toy.device.is_cpu() && rounds_alike) return 0;
   return options.toy.dtype == f32 ? 1e-3 : 2e-2;
 }
-// Uses the model, the number of steps and the timing budget of `options`. `double_batch`: times
-// each mode at twice the batch as well.
-Comparison compare(const TrainOptions& options, bool double_batch,
+
+struct CompareOptions {
+  bool double_batch = false;  // times each mode at twice the batch as well
+  bool timeline = false;      // records timelines of long steps too
+};
+
+// Uses the model, the number of steps and the timing budget of `options`.
+Comparison compare(const TrainOptions& options, const CompareOptions& further,
                    const std::function<void(const std::string& what)>& progress);
 
 }  // namespace brrr::cli

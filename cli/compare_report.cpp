@@ -35,28 +35,52 @@ std::string origin_text(const Side& side) {
 // Launches that are alike: the same name, shape, work and so predicted time.
 struct Kernels {
   const LaunchCost* cost = nullptr;
-  int count = 0;
-  std::int64_t ps = 0;  // of all of them
+  int count = 0, measured = 0;
+  double seconds = 0;  // of all of them: measured, else predicted
+  std::int64_t predicted_ps = 0;
+
+  double each() const { return seconds / count; }
+  bool is_measured() const { return measured == count; }
 };
 
-std::vector<Kernels> grouped(const std::vector<LaunchCost>& launches) {
+// A group some of whose launches were not measured has its predicted time.
+std::vector<Kernels> grouped(const Side& side) {
   std::map<std::tuple<std::string, std::string, std::int64_t, std::int64_t>, Kernels> groups;
-  for (const LaunchCost& each : launches) {
+  for (std::size_t i = 0; i < side.launches.size(); ++i) {
+    const LaunchCost& each = side.launches[i];
     Kernels& group = groups[{each.name, each.result, each.bytes, each.flops}];
     group.cost = &each;
     ++group.count;
-    group.ps += each.predicted.ps();
+    group.predicted_ps += each.predicted.ps();
+    if (i >= side.launch_seconds.size() || !side.launch_seconds[i]) continue;
+    ++group.measured;
+    group.seconds += *side.launch_seconds[i];
   }
   std::vector<Kernels> sorted;
-  for (const auto& [key, group] : groups) sorted.push_back(group);
-  std::ranges::stable_sort(sorted, std::ranges::greater(), &Kernels::ps);
+  for (auto& [key, group] : groups) {
+    if (!group.is_measured()) group.seconds = static_cast<double>(group.predicted_ps) * 1e-12;
+    sorted.push_back(group);
+  }
+  std::ranges::stable_sort(sorted, std::ranges::greater(), &Kernels::seconds);
   return sorted;
 }
 
-std::int64_t total_ps(const std::vector<LaunchCost>& launches) {
-  std::int64_t ps = 0;
-  for (const LaunchCost& each : launches) ps += each.predicted.ps();
-  return std::max<std::int64_t>(ps, 1);
+double total_seconds(const std::vector<Kernels>& kernels) {
+  double seconds = 0;
+  for (const Kernels& each : kernels) seconds += each.seconds;
+  return std::max(seconds, 1e-12);
+}
+
+// Where the times of kernels come from: "measured", "predicted", or how many are measured.
+std::string source_of_times(const Side& side) {
+  const auto measured =
+      std::ranges::count_if(side.launch_seconds, [](const auto& time) { return time.has_value(); });
+  if (measured == 0) return "predicted";
+  const std::string by =
+      fmt::format("measured ({}, {} steps)", side.timeline->source, side.timeline->steps.size());
+  if (measured == std::ssize(side.launches)) return by;
+  return fmt::format("{} for {} of {} launches, predicted for others", by, measured,
+                     side.launches.size());
 }
 
 const char* bound_of(const KernelTime& time) {
@@ -65,34 +89,47 @@ const char* bound_of(const KernelTime& time) {
   return time.computing_ps > time.moving_ps ? "compute" : "bandwidth";
 }
 
+// The part of its measured time that a kernel's work takes at the measured ceiling that binds it.
+std::string share_of_ceiling(const Side& side, const Kernels& kernels) {
+  if (!side.cost->calibrated || !kernels.is_measured() || kernels.seconds <= 0) return "-";
+  const KernelTime& time = kernels.cost->predicted;
+  const double least = microseconds(std::max(time.moving_ps, time.computing_ps)) * 1e-6;
+  return fmt::format("{:.0f} %", 100 * least / kernels.each());
+}
+
 measure::Table kernels_table(const Side& side) {
   constexpr std::size_t kRows = 24;
-  const double all = static_cast<double>(total_ps(side.launches));
-  measure::Table table{fmt::format("Kernels of a {} step, by predicted time", name_of(side)),
-                       {"kernel", "result", "launches", "Mflop each", "moved each", "us in all",
-                        "share", "bound by"},
-                       {}};
-  const auto row = [&](const std::string& name, const std::string& result, int count,
-                       const std::string& flops, const std::string& moved, std::int64_t ps,
-                       const char* bound) {
-    table.rows.push_back({name, result, std::to_string(count), flops, moved,
-                          number_text(microseconds(ps)),
-                          fmt::format("{:.1f} %", 100 * static_cast<double>(ps) / all), bound});
+  const std::vector<Kernels> kernels = grouped(side);
+  const double all = total_seconds(kernels);
+  measure::Table table{
+      fmt::format("Kernels of a {} step; times are {}", name_of(side), source_of_times(side)),
+      {"kernel", "result", "launches", "Mflop each", "moved each", "us in all", "us predicted",
+       "share", "of ceiling", "bound by"},
+      {}};
+  const auto row = [&](std::vector<std::string> cells, double seconds, std::int64_t predicted_ps,
+                       const std::string& of_ceiling, const char* bound) {
+    cells.insert(cells.end(), {number_text(seconds * 1e6), number_text(microseconds(predicted_ps)),
+                               fmt::format("{:.1f} %", 100 * seconds / all), of_ceiling, bound});
+    table.rows.push_back(std::move(cells));
   };
-  const std::vector<Kernels> kernels = grouped(side.launches);
   for (std::size_t i = 0; i < std::min(kernels.size(), kRows); ++i) {
     const LaunchCost& cost = *kernels[i].cost;
-    row(cost.name, cost.result, kernels[i].count,
-        number_text(static_cast<double>(cost.flops) * 1e-6),
-        bytes_text(static_cast<double>(cost.bytes)), kernels[i].ps, bound_of(cost.predicted));
+    row({cost.name, cost.result, std::to_string(kernels[i].count),
+         number_text(static_cast<double>(cost.flops) * 1e-6),
+         bytes_text(static_cast<double>(cost.bytes))},
+        kernels[i].seconds, kernels[i].predicted_ps, share_of_ceiling(side, kernels[i]),
+        bound_of(cost.predicted));
   }
-  int others = 0;
-  std::int64_t ps = 0;
+  Kernels others;
   for (std::size_t i = kRows; i < kernels.size(); ++i) {
-    others += kernels[i].count;
-    ps += kernels[i].ps;
+    others.count += kernels[i].count;
+    others.seconds += kernels[i].seconds;
+    others.predicted_ps += kernels[i].predicted_ps;
   }
-  if (others > 0) row("all others", "-", others, "-", "-", ps, "-");
+  if (others.count > 0) {
+    row({"all others", "-", std::to_string(others.count), "-", "-"}, others.seconds,
+        others.predicted_ps, "-", "-");
+  }
   return table;
 }
 
@@ -111,7 +148,8 @@ measure::RooflinePlot roofline_of(const Side& side) {
   const auto ceilings = graph::ceilings_of(side.options.toy.device);
   measure::RooflinePlot plot{
       .title = fmt::format("Roofline of a {} step", name_of(side)),
-      .description = "By prediction; the area of a point is its share of the step's time."};
+      .description = fmt::format("Times are {}; the area of a point is its share of all kernels'.",
+                                 source_of_times(side))};
   const double bandwidth = bandwidth_of(side.launches),
                cold = static_cast<double>(ceilings->moved.rate());
   plot.bandwidths.push_back({"bandwidth, memory of this step", bandwidth});
@@ -125,15 +163,17 @@ measure::RooflinePlot roofline_of(const Side& side) {
     plot.computes.push_back({"products in " + name, static_cast<double>(rate)});
   }
   plot.computes.push_back({"other FLOPs, f32", static_cast<double>(ceilings->f32_flops)});
-  const double all = static_cast<double>(total_ps(side.launches));
-  for (const Kernels& each : grouped(side.launches)) {
+  const std::vector<Kernels> kernels = grouped(side);
+  const double all = total_seconds(kernels);
+  for (const Kernels& each : kernels) {
     const LaunchCost& cost = *each.cost;
     const std::string count = each.count == 1 ? "" : fmt::format("{} \u00d7 ", each.count);
     plot.kernels.push_back({.name = fmt::format("{}{}: {}", count, cost.result, cost.name),
                             .flops = static_cast<double>(cost.flops),
                             .bytes = static_cast<double>(cost.bytes),
-                            .seconds = static_cast<double>(cost.predicted.ps()) * 1e-12,
-                            .share = static_cast<double>(each.ps) / all});
+                            .seconds = each.each(),
+                            .share = each.seconds / all,
+                            .measured = each.is_measured()});
   }
   return plot;
 }
@@ -142,14 +182,14 @@ std::string roofline_caption(const Side& side) {
   const StepTime& step = side.cost->predicted;
   const double all = static_cast<double>(std::max<std::int64_t>(step.ps(), 1));
   const auto share = [&](std::int64_t ps) { return 100 * static_cast<double>(ps) / all; };
-  const std::vector<Kernels> kernels = grouped(side.launches);
+  const std::vector<Kernels> kernels = grouped(side);
   return fmt::format(
-      "Predicted {}: {:.0f} % of the step is overhead, {:.0f} % kernels bound by bandwidth, "
-      "{:.0f} % kernels bound by compute. A point below its ceiling pays for its launch, or for "
-      "functions such as exp. Most time is in {} {} ({} of {} launches).",
-      origin_text(side), share(step.overhead_ps), share(step.bandwidth_ps), share(step.compute_ps),
-      kernels.front().cost->result, kernels.front().cost->name, kernels.front().count,
-      side.launches.size());
+      "Times of kernels are {}. Predicted {}: {:.0f} % of the step is overhead, {:.0f} % kernels "
+      "bound by bandwidth, {:.0f} % kernels bound by compute. A point below its ceiling pays for "
+      "its launch, or for functions such as exp. Most time is in {} {} ({} of {} launches).",
+      source_of_times(side), origin_text(side), share(step.overhead_ps), share(step.bandwidth_ps),
+      share(step.compute_ps), kernels.front().cost->result, kernels.front().cost->name,
+      kernels.front().count, side.launches.size());
 }
 
 // --- Sections ---

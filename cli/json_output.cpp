@@ -187,6 +187,26 @@ Json describe(const TrainResult& result) {
   return document;
 }
 
+Json describe(const measure::IdleSource& source, const measure::Occupancy& in) {
+  const auto steps = static_cast<double>(std::max<std::size_t>(in.steps, 1));
+  return {{"cause", measure::kIdleCauses[static_cast<std::size_t>(source.cause)]},
+          {"text", to_string(source)},
+          {"work", source.work ? Json(name_of(*source.work)) : Json(nullptr)},
+          {"name", or_null(source.name)},
+          {"in_graph", source.replayed},
+          {"share", in.share(source.ns)},
+          {"us_per_step", static_cast<double>(source.ns) * 1e-3 / steps},
+          {"gaps_per_step", static_cast<double>(source.gaps) / steps}};
+}
+
+Json describe_recording(const measure::Timeline& timeline) {
+  return {{"source", timeline.source},
+          {"complete", timeline.is_complete()},
+          {"missing", timeline.missing},
+          {"steps", timeline.steps.size()},
+          {"perturbation", timeline.perturbation()}};
+}
+
 Json describe(const measure::Diagnosis& d) {
   Json shares = nullptr;
   if (d.shares) {
@@ -195,17 +215,21 @@ Json describe(const measure::Diagnosis& d) {
               {"launches", d.shares->launches},   {"transfers", d.shares->transfers},
               {"small_kernels", d.shares->small}};
   }
-  Json idle_by_cause = nullptr, waits = Json::array();
-  for (std::size_t i = 0; d.idle_by_cause && i < d.idle_by_cause->size(); ++i)
-    idle_by_cause[measure::kIdleCauses[i]] = (*d.idle_by_cause)[i];
-  for (const auto& [name, share] : d.waits) waits.push_back({{"name", name}, {"share", share}});
+  Json idle_by_cause = nullptr, idle_sources = Json::array();
+  if (d.occupancy) {
+    for (std::size_t i = 0; i < measure::kIdleCauses.size(); ++i)
+      idle_by_cause[measure::kIdleCauses[i]] = d.occupancy->share(d.occupancy->idle_ns[i]);
+    for (const measure::IdleSource& source : d.occupancy->sources)
+      idle_sources.push_back(describe(source, *d.occupancy));
+  }
   const std::optional<double> busy = d.busy();
   return {{"regime", d.regime ? Json(name_of(*d.regime)) : Json(nullptr)},
           {"shares", std::move(shares)},
           {"busy", or_null(busy)},
           {"idle", busy ? Json(1 - *busy) : Json(nullptr)},
           {"idle_by_cause", std::move(idle_by_cause)},
-          {"waits", std::move(waits)},
+          {"idle_sources", std::move(idle_sources)},
+          {"idle_unattributed", or_null(d.unattributed)},
           {"achieved",
            {{"flops_per_second", d.flops.rate},
             {"flops_of_ceiling", d.flops.share},
@@ -262,6 +286,7 @@ Json describe(const measure::RooflinePlot& plot) {
                        {"flops", each.flops},
                        {"bytes", each.bytes},
                        {"seconds", each.seconds},
+                       {"measured", each.measured},
                        {"share", each.share}});
   }
   return {{"kind", "roofline"},
@@ -442,6 +467,7 @@ std::string to_json(const Comparison& comparison, const measure::Report* report)
                 {"idle_share", or_null(side.idle())},
                 {"prediction_error", modes[rows.size()].error()}});
     row.update(describe(side.diagnosis));
+    row["timeline"] = side.timeline ? describe_recording(*side.timeline) : Json(nullptr);
     row["batch_doubling"] = side.doubling ? describe(*side.doubling) : Json(nullptr);
     rows.push_back(std::move(row));
   }

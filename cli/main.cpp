@@ -189,7 +189,7 @@ struct TrainArguments {
   std::string dtype = "f32", matmul = "measured", mode = "eager", activation = "gelu_tanh",
               rounding = "eager";
   bool dot = false, source = false, svg = false;  // explain only
-  bool double_batch = false;                      // compare only
+  CompareOptions further;                         // compare only
   int record = 3;                                 // trace only
   std::string out;
   std::string svg_file;  // profile only
@@ -293,8 +293,11 @@ CLI::App* add_train(CLI::App* train, const char* model, TrainArguments& a) {
 
 CLI::App* add_compare(CLI::App* compare, const char* model, TrainArguments& a) {
   CLI::App* command = add_training(compare, model, a);
-  command->add_flag("--double-batch", a.double_batch,
+  command->add_flag("--double-batch", a.further.double_batch,
                     "Time each mode at twice the batch as well, as a check of its regime");
+  command->add_flag("--timeline", a.further.timeline,
+                    "Record steps of each mode, to name the causes of idle time, also if that "
+                    "takes more than a second");
   add_report(command, a.common);
   return command;
 }
@@ -380,7 +383,7 @@ int run_compare(const CLI::App& command, TrainArguments& a) {
   files.require_writable();
   ProgressLine progress;
   const Comparison result =
-      compare(o, a.double_batch, [&](const std::string& what) { progress.show(what); });
+      compare(o, a.further, [&](const std::string& what) { progress.show(what); });
   progress.clear();
   std::optional<measure::Report> report;
   if (files.wanted()) {

@@ -56,25 +56,85 @@ std::string order_text(std::span<const measure::ComparedMode> modes) {
       order_is_right(modes) ? "right, but for modes as fast as each other" : "wrong");
 }
 
-// Of a mode with a timeline: "host 66 % (add 30 %, matmul 22 %), latency 5 %".
-std::string idle_text(const measure::Diagnosis& d) {
-  constexpr std::size_t kMostWaits = 3;
+// Of a mode with a timeline: "host 66 % (add (op) 30 %, matmul (op) 22 %), latency 5 % (...)".
+std::string idle_text(const measure::Occupancy& occupancy) {
+  constexpr std::size_t kMostSources = 3;
   constexpr double kLeast = 0.005;
-  std::vector<std::string> causes, waits;
-  for (std::size_t i = 0; i < std::min(kMostWaits, d.waits.size()); ++i) {
-    const auto& [name, share] = d.waits[i];
-    if (share >= kLeast)
-      waits.push_back(
-          fmt::format("{} {}", name.empty() ? "outside of calls" : name, percent(share)));
-  }
+  std::vector<std::string> causes;
   for (std::size_t i = 0; i < measure::kIdleCauses.size(); ++i) {
-    const double share = (*d.idle_by_cause)[i];
+    const double share = occupancy.share(occupancy.idle_ns[i]);
     if (share < kLeast) continue;
-    causes.push_back(fmt::format("{} {}", measure::kIdleCauses[i], percent(share)));
-    if (measure::IdleCause(i) == measure::IdleCause::host && !waits.empty())
-      causes.back() += fmt::format(" ({})", fmt::join(waits, ", "));
+    std::vector<std::string> sources;
+    for (const measure::IdleSource& source : occupancy.sources) {
+      const double part = occupancy.share(source.ns);
+      if (source.cause != measure::IdleCause(i) || part < kLeast || sources.size() == kMostSources)
+        continue;
+      sources.push_back(fmt::format("{} {}", to_string(source), percent(part)));
+    }
+    causes.push_back(fmt::format("{} {} ({})", measure::kIdleCauses[i], percent(share),
+                                 fmt::join(sources, ", ")));
   }
   return causes.empty() ? "none" : fmt::format("{}", fmt::join(causes, ", "));
+}
+
+// A line for each mode whose idle time has causes, and one for each reason why others have none.
+std::vector<std::string> idle_lines(const Comparison& comparison) {
+  std::vector<std::string> lines;
+  std::vector<std::pair<std::string, std::vector<std::string>>> unattributed;
+  for (const Side& side : comparison.sides) {
+    const measure::Diagnosis& d = side.diagnosis;
+    if (d.occupancy) {
+      lines.push_back(fmt::format("{}: {}", name_of(side), idle_text(*d.occupancy)));
+      continue;
+    }
+    const auto reason =
+        std::ranges::find(unattributed, d.unattributed, &decltype(unattributed)::value_type::first);
+    if (reason != unattributed.end()) {
+      reason->second.push_back(name_of(side));
+    } else {
+      unattributed.push_back({d.unattributed, {name_of(side)}});
+    }
+  }
+  for (const auto& [reason, modes] : unattributed)
+    lines.push_back(fmt::format("{}: not attributed: {}", fmt::join(modes, ", "), reason));
+  return lines;
+}
+
+// "3 steps of each mode, CUPTI 13.0; recording adds 14.0 % (eager), 11.7 % (graph)"
+std::string recording_text(const Comparison& comparison) {
+  std::vector<std::string> costs;
+  const measure::Timeline* timeline = nullptr;
+  for (const Side& side : comparison.sides) {
+    if (!side.timeline) continue;
+    timeline = &*side.timeline;
+    costs.push_back(fmt::format("{:.1f} % ({})", 100 * timeline->perturbation(), name_of(side)));
+  }
+  if (!timeline) return {};
+  return fmt::format("{} steps of each mode, by {}; recording adds {}", timeline->steps.size(),
+                     timeline->source, fmt::join(costs, ", "));
+}
+
+// The idle sources of all modes.
+measure::Table idle_table(const Comparison& comparison) {
+  constexpr std::size_t kRows = 8;
+  measure::Table table{
+      .caption = "Who caused the device's idle time, in recorded steps",
+      .columns = {"mode", "cause", "source", "of the step", "us a step", "gaps a step"},
+      .rows = {}};
+  for (const Side& side : comparison.sides) {
+    if (!side.diagnosis.occupancy) continue;
+    const measure::Occupancy& occupancy = *side.diagnosis.occupancy;
+    const double steps = static_cast<double>(std::max<std::size_t>(occupancy.steps, 1));
+    for (std::size_t i = 0; i < std::min(kRows, occupancy.sources.size()); ++i) {
+      const measure::IdleSource& source = occupancy.sources[i];
+      table.rows.push_back({name_of(side),
+                            measure::kIdleCauses[static_cast<std::size_t>(source.cause)],
+                            to_string(source), percent(occupancy.share(source.ns)),
+                            number_text(static_cast<double>(source.ns) * 1e-3 / steps),
+                            number_text(static_cast<double>(source.gaps) / steps)});
+    }
+  }
+  return table;
 }
 
 // Why modes have no verdict: what stands against all of them, then what does against each.
@@ -135,9 +195,10 @@ std::string verdict_text(const Comparison& comparison) {
   for (const std::string& row : aligned(rows)) text += row + "\n";
   text += "shares: o overhead, = bandwidth, # compute; prediction: its error\n";
   line(text, "order", order_text(modes));
+  const std::string recording = recording_text(comparison);
+  if (!recording.empty()) line(text, "timeline", recording);
+  for (const std::string& idle : idle_lines(comparison)) line(text, "idle", idle);
   for (const Side& side : comparison.sides) {
-    if (side.diagnosis.idle_by_cause)
-      line(text, "idle", fmt::format("{}: {}", name_of(side), idle_text(side.diagnosis)));
     if (side.doubling) {
       line(text, "twice the batch",
            fmt::format("{}: {}: {}", name_of(side),
@@ -172,6 +233,13 @@ measure::Section verdict_section(const Comparison& comparison) {
   }
   section.blocks.emplace_back(std::move(table));
   section.blocks.emplace_back(measure::Text{"Order of the modes: " + order_text(modes) + "."});
+  const std::string recording = recording_text(comparison);
+  if (!recording.empty())
+    section.blocks.emplace_back(measure::Text{"Timeline: " + recording + "."});
+  for (const std::string& idle : idle_lines(comparison))
+    section.blocks.emplace_back(measure::Text{"Idle time of " + idle + "."});
+  measure::Table sources = idle_table(comparison);
+  if (!sources.rows.empty()) section.blocks.emplace_back(std::move(sources));
   return section;
 }
 

@@ -64,6 +64,7 @@ struct Evidence {
   std::optional<Occupancy> occupancy = {};
   std::vector<std::string> missing = {};
   double perturbation = 0;
+  std::string without_timeline = "no timeline was recorded";  // why there is no occupancy
   std::vector<std::string> further_problems = {};
   std::vector<Alternative> alternatives = {};
   // Modes that were measured and are no faster: not advised.
@@ -90,10 +91,9 @@ struct Diagnosis {
   Achieved flops, bytes;
   // How much of the device's time the kernels would take at the full rates of the ceilings.
   std::optional<double> efficiency;
-  // Of a timeline: idle time by IdleCause, and the host's spans that the device waits for, both as
-  // shares of the recorded steps.
-  std::optional<std::array<double, 4>> idle_by_cause;
-  std::vector<std::pair<std::string, double>> waits;
+  // Busy time, gaps and who caused them, of a timeline; none: `unattributed` says why.
+  std::optional<Occupancy> occupancy;
+  std::string unattributed;
 };
 
 struct DiagnoseOptions {

@@ -83,7 +83,7 @@ void HostRecorder::always_push_ranges() {
 
 void HostRecorder::start(Device device, DeviceRecorder* recorder) {
   {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(lock_);
     if (recording_) fail("[record_timeline] expected one recording at a time, got a second one");
     recording_ = true;
     ++recordings_;
@@ -104,7 +104,7 @@ void HostRecorder::start(Device device, DeviceRecorder* recorder) {
 
 HostRecord HostRecorder::stop() {
   detach();
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(lock_);
   close_op(this_thread(), host_nanoseconds());  // of an op that threw
   recording_ = false;
   recorder_ = nullptr;
@@ -162,7 +162,7 @@ void HostRecorder::close_op(Thread& thread, std::int64_t end_ns) {
 // On CUDA a replay shows its calls after the graph is launched: they are no work of the host.
 void HostRecorder::before(const Call& call) {
   const Device device = device_of(call);
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(lock_);
   Thread& thread = this_thread();
   if (thread.in_op) close_op(thread, host_nanoseconds());  // of an op that threw
   const char* const fused = std::exchange(thread.next_op, nullptr);
@@ -179,7 +179,7 @@ void HostRecorder::before(const Call& call) {
 
 void HostRecorder::after(const Call&, std::span<const Tensor>) {
   const std::int64_t end = host_nanoseconds();
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(lock_);
   Thread& thread = this_thread();
   if (!thread.in_op) return;
   close_op(thread, end);
@@ -187,7 +187,7 @@ void HostRecorder::after(const Call&, std::span<const Tensor>) {
 }
 
 std::uint64_t HostRecorder::enter(HostActivity what, const char* name) {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(lock_);
   Thread& thread = this_thread();
   const char* const known = has_range(what) && what != HostActivity::replay ? interned(name) : name;
   std::uint64_t ticket = recordings_ << kRecordingShift;
@@ -214,13 +214,13 @@ std::uint64_t HostRecorder::enter(HostActivity what, const char* name) {
 }
 
 std::uint64_t HostRecorder::begin_step() {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(lock_);
   return recordings_ << kRecordingShift | (open(this_thread(), "step", HostWork::step) + 1);
 }
 
 void HostRecorder::leave(std::uint64_t ticket) {
   const std::int64_t end = host_nanoseconds();
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(lock_);
   Thread& thread = this_thread();
   const bool current = ticket >> kRecordingShift == recordings_;
   const std::uint64_t of_span = ticket & kSpan;
@@ -239,12 +239,12 @@ void HostRecorder::leave(std::uint64_t ticket) {
 }
 
 void HostRecorder::next_op(const std::string& ops) {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(lock_);
   this_thread().next_op = interned(ops);
 }
 
 void HostRecorder::replays(std::shared_ptr<const ReplayedKernels> kernels) {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(lock_);
   Thread& thread = this_thread();
   if (recording_ && !thread.replays.empty())
     replays_.push_back({thread.replays.back(), std::move(kernels)});

@@ -3,6 +3,7 @@
 // where BRRR_NVTX=1 asks for them.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -30,6 +31,19 @@ struct HostRecord {
   std::vector<std::uint32_t> native_threads;  // by HostSpan::thread
   std::vector<LiveBytes> memory;
   std::vector<Replay> replays;
+};
+
+// Held for some instructions a span, mostly by the only thread. A span takes 105 ns with it and 117
+// with a mutex.
+class SpinLock {
+ public:
+  void lock() {
+    while (taken_.test_and_set(std::memory_order_acquire)) std::this_thread::yield();
+  }
+  void unlock() { taken_.clear(std::memory_order_release); }
+
+ private:
+  std::atomic_flag taken_;
 };
 
 class HostRecorder final : public Observer, public HostListener {
@@ -84,7 +98,7 @@ class HostRecorder final : public Observer, public HostListener {
   std::size_t open(Thread& thread, const char* name, HostWork work);
   void close_op(Thread& thread, std::int64_t end_ns);
 
-  std::mutex mutex_;
+  SpinLock lock_;
   std::optional<Observing> observing_;
   bool recording_ = false, ranges_ = false;
   std::uint64_t recordings_ = 0;  // in tickets: those of an earlier recording close nothing

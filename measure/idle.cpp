@@ -2,10 +2,13 @@
 // those of Holistic Trace Analysis, with dependences between streams as one more.
 #include "brrr/measure/idle.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <numeric>
 #include <span>
+#include <tuple>
 
 #include "brrr/tensor/fail.h"
 
@@ -142,13 +145,8 @@ class Gaps {
   }
 
   void finish(Occupancy& result) const {
-    std::map<std::string, int64_t> by_name;
-    for (const auto& [span, ns] : waits_) {
-      by_name[span ? timeline_.host[*span].name : ""] += ns;
-    }
-    result.waits.assign(by_name.begin(), by_name.end());
-    std::ranges::stable_sort(result.waits, std::greater(),
-                             &std::pair<std::string, int64_t>::second);
+    for (const auto& [key, source] : sources_) result.sources.push_back(source);
+    std::ranges::stable_sort(result.sources, std::greater(), &IdleSource::ns);
   }
 
  private:
@@ -157,7 +155,11 @@ class Gaps {
     IdleGap gap{.start_ns = at.start, .end_ns = at.end, .next = next};
     gap.cause = cause_of(at, last, next);
     result.idle_ns[static_cast<std::size_t>(gap.cause)] += gap.ns();
-    if (gap.cause == IdleCause::host) gap.host = blame(at, next);
+    if (gap.cause == IdleCause::host) {
+      gap.host = blame(at, next);
+    } else {
+      add_source(source_of(gap.cause, next), gap.ns());
+    }
     result.gaps.push_back(gap);
   }
 
@@ -168,8 +170,28 @@ class Gaps {
     if (!span.cause) return IdleCause::other;
     if (timeline_.host[*span.cause].start_ns >= at.start) return IdleCause::host;
     if (!last) return IdleCause::other;
-    if (timeline_.spans[*last].stream != span.stream) return IdleCause::dependence;
+    if (!same_queue(timeline_.spans[*last], span)) return IdleCause::dependence;
     return at.end - at.start <= options_.latency_ns ? IdleCause::latency : IdleCause::other;
+  }
+
+  // Kernels of a lane that overlap are on several streams of the timeline.
+  static bool same_queue(const DeviceSpan& a, const DeviceSpan& b) {
+    return a.lane && b.lane && a.cause == b.cause ? a.lane == b.lane : a.stream == b.stream;
+  }
+
+  // Latencies are alike whatever runs next.
+  IdleSource source_of(IdleCause cause, std::optional<std::size_t> next) const {
+    const DeviceSpan& span = timeline_.spans[*next];
+    IdleSource source{.cause = cause, .replayed = span.replayed};
+    if (cause != IdleCause::latency) source.name = span.ops.empty() ? span.name : span.ops;
+    return source;
+  }
+
+  void add_source(const IdleSource& of, int64_t ns) {
+    IdleSource& source =
+        sources_.try_emplace({of.cause, of.work, of.name, of.replayed}, of).first->second;
+    source.ns += ns;
+    ++source.gaps;
   }
 
   // The host span that fills most of the gap, on the thread of the launch.
@@ -182,7 +204,14 @@ class Gaps {
     }
     std::map<std::optional<std::size_t>, int64_t> sums;
     innermost_.add(thread, at, sums);
-    for (const auto& [span, ns] : sums) waits_[span] += ns;
+    for (const auto& [index, ns] : sums) {
+      IdleSource source{.cause = IdleCause::host};
+      if (index) {
+        source.work = timeline_.host[*index].work;
+        source.name = timeline_.host[*index].name;
+      }
+      add_source(source, ns);
+    }
     const auto longest = std::ranges::max_element(sums, {}, [](const auto& s) { return s.second; });
     return longest == sums.end() ? std::nullopt : longest->first;
   }
@@ -190,10 +219,23 @@ class Gaps {
   const Timeline& timeline_;
   const IdleOptions options_;
   const InnermostSpans innermost_;
-  std::map<std::optional<std::size_t>, int64_t> waits_;
+  using SourceKey = std::tuple<IdleCause, std::optional<HostWork>, std::string, bool>;
+  std::map<SourceKey, IdleSource> sources_;
 };
 
 }  // namespace
+
+std::string to_string(const IdleSource& source) {
+  switch (source.cause) {
+    case IdleCause::host:
+      return source.work ? fmt::format("{} ({})", source.name, name_of(*source.work))
+                         : "outside of recorded calls";
+    case IdleCause::dependence: return fmt::format("another stream, before {}", source.name);
+    case IdleCause::latency: return source.replayed ? "launches inside a graph" : "queued launches";
+    case IdleCause::other: break;
+  }
+  return fmt::format("unknown, before {}", source.name);
+}
 
 int64_t Occupancy::all_idle_ns() const {
   return std::accumulate(idle_ns.begin(), idle_ns.end(), int64_t{0});

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <brrr/measure/timeline.h>
@@ -32,6 +31,20 @@ struct IdleGap {
   std::int64_t ns() const { return end_ns - start_ns; }
 };
 
+// Idle time by who caused it, over all gaps of the same.
+struct IdleSource {
+  IdleCause cause = IdleCause::other;
+  // Of gaps by the host, the innermost host span in them; none: the host was in no recorded span.
+  std::optional<HostWork> work = {};
+  // That span's name; of dependences and others, what ran next.
+  std::string name = {};
+  bool replayed = false;  // what ran next is a node of a graph
+  std::int64_t ns = 0;
+  std::int64_t gaps = 0;  // that it has a part in
+};
+// "matmul (op)", "launches inside a graph", "another stream, before matmul".
+std::string to_string(const IdleSource& source);
+
 struct IdleOptions {
   // The longest gap that counts as the latency of a launch. An H200 takes 0.6 to 2 us between
   // kernels in a stream.
@@ -44,9 +57,7 @@ struct Occupancy {
   std::int64_t transfer_ns = 0;           // part of it: copies or fills run, and no kernel
   std::array<std::int64_t, 4> idle_ns{};  // by cause
   std::vector<IdleGap> gaps = {};         // by rising start
-  // Host spans that gaps wait for, by name and time, longest first. An empty name: no recorded
-  // span ran.
-  std::vector<std::pair<std::string, std::int64_t>> waits = {};
+  std::vector<IdleSource> sources = {};   // longest first; they add up to the idle time
   std::size_t steps = 0;
 
   std::int64_t idle(IdleCause cause) const { return idle_ns[static_cast<std::size_t>(cause)]; }

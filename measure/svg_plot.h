@@ -55,7 +55,8 @@ struct RooflinePlot {
   struct Kernel {
     std::string name;
     double flops = 0, bytes = 0, seconds = 0;
-    double share = 0;  // of the time of all kernels, from 0 to 1: the area of its point
+    double share = 0;       // of the time of all kernels, from 0 to 1: the area of its point
+    bool measured = false;  // the time; else it is predicted
   };
   std::string title, description;
   std::vector<Ceiling> bandwidths = {}, computes = {};

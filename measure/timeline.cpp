@@ -211,7 +211,10 @@ class Joining {
       const HostSpan* const cause = span.cause ? &into_.host[*span.cause] : nullptr;
       span.replayed = record.node || (cause && cause->work == HostWork::replay);
       if (const auto known = replayed_.find(i); known != replayed_.end()) {
-        if (known->second.launch >= 0) span.launch = static_cast<std::size_t>(known->second.launch);
+        if (known->second.launch >= 0) {
+          span.launch = static_cast<std::size_t>(known->second.launch);
+          span.lane = known->second.lane;
+        }
         span.ops = known->second.ops;
       } else if (cause && cause->work == HostWork::op) {
         span.ops = cause->name;

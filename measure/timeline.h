@@ -34,6 +34,7 @@ struct DeviceSpan {
   std::optional<std::size_t> cause = {};   // the host span that launched it, an index of `host`
   bool replayed = false;                   // part of a graph launch
   std::optional<std::size_t> launch = {};  // of a compiled step: which of its launches
+  std::optional<int> lane = {};            // in which that launch was captured
   std::string ops = {};                    // that it computes: "gelu + mul"; empty: unknown
 };
 
@@ -56,6 +57,8 @@ struct Timeline {
   std::vector<LiveBytes> memory = {};
 
   bool is_complete() const { return missing.empty(); }
+  // Spans of the device are kernels; of events they are ops and replays, waits between included.
+  bool has_kernels() const { return device.is_cuda() && source != "events"; }
   // What recording cost: the traced step over the untraced one, less one.
   double perturbation() const { return traced.median / untraced.median - 1; }
 

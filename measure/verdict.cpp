@@ -35,13 +35,18 @@ const std::optional<Timing>& device_timing(const Evidence& e) {
   return e.device.is_cpu() ? e.in_kernels : e.queued;
 }
 
-bool timeline_is_usable(const Evidence& e) {
-  return e.occupancy && e.missing.empty() && e.perturbation <= kMostPerturbation;
+// Why a timeline tells nothing of idle time; empty: it does.
+std::string why_unattributed(const Evidence& e) {
+  if (!e.occupancy) return e.without_timeline;
+  if (!e.missing.empty()) return "the timeline is incomplete";
+  if (e.perturbation > kMostPerturbation)
+    return fmt::format("recording made the step {:.0f} % slower", percent(e.perturbation));
+  return {};
 }
 
 // Of the time in which the device is not waiting for the host, what copies and fills take.
 double transfer_part(const Evidence& e) {
-  if (!timeline_is_usable(e)) return 0;
+  if (!why_unattributed(e).empty()) return 0;
   const std::int64_t active = e.occupancy->wall_ns - e.occupancy->idle(IdleCause::host);
   if (active <= 0) return 0;
   return static_cast<double>(e.occupancy->transfer_ns) / static_cast<double>(active);
@@ -244,13 +249,8 @@ Diagnosis judge(const Evidence& e) {
       achieved(static_cast<double>(e.cost.bytes), e.cost.roofline.moving_ps, result.step);
   if (result.device_time && *result.device_time > 0)
     result.efficiency = seconds_of(e.cost.roofline.bound.ps()) / *result.device_time;
-  if (timeline_is_usable(e)) {
-    std::array<double, 4>& idle = result.idle_by_cause.emplace();
-    std::ranges::transform(e.occupancy->idle_ns, idle.begin(),
-                           [&](std::int64_t ns) { return e.occupancy->share(ns); });
-    for (const auto& [name, ns] : e.occupancy->waits)
-      result.waits.emplace_back(name, e.occupancy->share(ns));
-  }
+  result.unattributed = why_unattributed(e);
+  if (result.unattributed.empty()) result.occupancy = e.occupancy;
   result.problems = problems_of(e);
   if (!result.problems.empty()) return result;
   result.shares = shares_of(e);

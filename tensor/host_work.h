@@ -17,6 +17,7 @@ enum class HostActivity : std::uint8_t { backward, allocation, replay, wait, tra
 struct ReplayedKernel {
   std::string symbol;  // of the kernel; empty: unknown
   int launch = -1;     // of the compiled step's launches; -1: copies of arguments and results
+  int lane = -1;       // of the plan, in which the launch was captured
   std::string ops;     // that it computes: "gelu + mul"
 };
 using ReplayedKernels = std::vector<ReplayedKernel>;  // in the order of capture

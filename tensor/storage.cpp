@@ -12,16 +12,7 @@ namespace {
 
 void release_cpu(Storage& storage) noexcept { cpu_memory::release(storage.data, storage.bytes); }
 
-}  // namespace
-
-void Storage::destroy() {
-  if (release) release(*this);
-  this->~Storage();
-  Pool<Storage>::give(this);
-}
-
-Storage* new_storage(Device device, std::size_t bytes) {
-  const HostScope scope(HostActivity::allocation, "allocate");
+inline Storage* allocate_storage(Device device, std::size_t bytes) {
   Storage* storage = new (Pool<Storage>::take()) Storage;
   storage->device = device;
   storage->bytes = bytes;
@@ -38,6 +29,26 @@ Storage* new_storage(Device device, std::size_t bytes) {
     throw;
   }
   return storage;
+}
+
+// Out of line: the scope's destructor would cost each allocation a saved register.
+[[gnu::noinline, gnu::cold]] Storage* allocate_reported(Device device, std::size_t bytes) {
+  const HostScope scope(HostActivity::allocation, "allocate");
+  return allocate_storage(device, bytes);
+}
+
+}  // namespace
+
+void Storage::destroy() {
+  if (release) release(*this);
+  this->~Storage();
+  Pool<Storage>::give(this);
+}
+
+Storage* new_storage(Device device, std::size_t bytes) {
+  if (host_listener.load(std::memory_order_relaxed)) [[unlikely]]
+    return allocate_reported(device, bytes);
+  return allocate_storage(device, bytes);
 }
 
 Storage* adopt_storage(Device device, void* data, std::size_t bytes,

@@ -1,5 +1,6 @@
 // Regimes of steps whose regime is known, on a GPU. Shares are checked by whatever ceilings there
-// are; a verdict needs calibrated ones and undisturbed timings.
+// are; a verdict needs calibrated ones and undisturbed timings. [timing]: ctest runs nothing else
+// on the card meanwhile.
 #include "brrr/measure/batch_doubling.h"
 #include "tests/gpu/delay.h"
 #include "tests/harness/catch.h"
@@ -26,7 +27,7 @@ measure::Shares shares_of(const std::function<void()>& step) {
 
 }  // namespace
 
-TEST_CASE("regimes of steps that have one on a GPU", "[diagnose]") {
+TEST_CASE("regimes of steps that have one on a GPU", "[diagnose][timing]") {
   const Options here{.device = testing::kGpu}, half{.dtype = bf16, .device = testing::kGpu};
   SECTION("tiny ops are bound by the host") {
     const Tensor x = rand({16}, here);
@@ -52,7 +53,7 @@ TEST_CASE("regimes of steps that have one on a GPU", "[diagnose]") {
 }
 
 TEST_CASE("a replayed step of tiny kernels waits less for the host than an eager one",
-          "[diagnose]") {
+          "[diagnose][timing]") {
   const Tensor x = rand({16}, {.device = testing::kGpu});
   const auto chain = [&] {
     Tensor y = x;

@@ -35,7 +35,7 @@ std::string describe(const Ledger& ledger) {
 
 }  // namespace
 
-TEST_CASE("an overhead-bound step's time is in what the host does", "[ledger]") {
+TEST_CASE("an overhead-bound step's time is in what the host does", "[ledger][timing]") {
   const Options here{.device = testing::kGpu};
   nn::MLP model({64, 64, 64, 64, 64}, here);
   const Tensor x = randn({16, 64}, here), y = randn({16, 64}, here);
@@ -58,7 +58,7 @@ TEST_CASE("an overhead-bound step's time is in what the host does", "[ledger]") 
   CHECK(std::abs(ledger.closure()) < 0.1);
 }
 
-TEST_CASE("a step that waits for the device is waiting", "[ledger]") {
+TEST_CASE("a step that waits for the device is waiting", "[ledger][timing]") {
   testing::delay(100);
   const Ledger ledger =
       measure::host_ledger(testing::kGpu, [] { testing::delay(1000); }, {.seconds = 1});
@@ -66,7 +66,7 @@ TEST_CASE("a step that waits for the device is waiting", "[ledger]") {
   CHECK(ledger[HostClass::waiting].share > 0.9);
 }
 
-TEST_CASE("a replay's host time is launch and waiting", "[ledger]") {
+TEST_CASE("a replay's host time is launch and waiting", "[ledger][timing]") {
   Tensor x = ones({256}, {.device = testing::kGpu});
   auto step = compile(
       [x]() mutable {

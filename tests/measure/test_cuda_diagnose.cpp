@@ -1,5 +1,7 @@
 // Evidence of steps on CUDA, on the fake driver: what is timed, and that times mean nothing there.
 #include "brrr/measure/diagnose.h"
+#include "brrr/measure/launch_times.h"
+#include "tests/fake_cuda/cupti.h"
 #include "tests/fake_cuda/driver.h"
 #include "tests/fake_cuda/kernels.h"
 #include "tests/harness/allocator_guards.h"
@@ -71,3 +73,64 @@ TEST_CASE("a replay on CUDA is diagnosed by its entry", "[diagnose][compile]") {
   }
   synchronize(cuda(0));
 }
+
+TEST_CASE("spans of events are no evidence of idle time", "[diagnose][timeline]") {
+  const testing::Caching on;
+  const testing::NoDiskCache off;
+  testing::FakeCuda fake({.with_nvrtc = true});
+  testing::define_kernels(fake);
+  {
+    const Tensor x = zeros({64}, {.device = cuda(0)});
+    const auto timeline =
+        measure::record_timeline(cuda(0), [&] { relu(x); }, {.steps = 2, .untraced_steps = 6});
+    CHECK(timeline.source == "events");
+    CHECK_FALSE(timeline.has_kernels());
+  }
+  synchronize(cuda(0));
+}
+
+#if BRRR_HAS_CUPTI
+
+TEST_CASE("a timeline names who caused idle time, and times launches", "[diagnose][timeline]") {
+  const testing::Caching on;
+  const testing::NoDiskCache off;
+  testing::FakeCuda fake({.with_nvrtc = true});
+  testing::define_kernels(fake);
+  {
+    const Tensor a = zeros({8}, {.device = cuda(0)});
+    Tensor x = zeros({8}, {.device = cuda(0)});
+    auto step = compile([&] { relu_(add_(mul_(x, a), a)); });
+    for (int i = 0; i < 2; ++i) step();
+    const auto record = [&](testing::FakeCuptiOptions options) {
+      const testing::FakeCupti cupti(options);
+      return measure::record_timeline(cuda(0), [&] { step(); }, {.steps = 2, .untraced_steps = 6});
+    };
+    const measure::Timeline timeline = record({});
+    REQUIRE(timeline.has_kernels());
+    Evidence e{.device = cuda(0), .mode = Mode::graph, .step = {.median = 1e-3}};
+    measure::add_timeline(timeline, e);
+    e.perturbation = 0;  // of the fake, nobody knows
+    const measure::Diagnosis found = measure::judge(e);
+    CHECK(found.unattributed.empty());
+    REQUIRE(found.occupancy);
+    REQUIRE_FALSE(found.occupancy->sources.empty());
+    std::int64_t ns = 0;
+    for (const measure::IdleSource& source : found.occupancy->sources) ns += source.ns;
+    CHECK(ns == found.occupancy->all_idle_ns());
+    CHECK(ns + found.occupancy->busy_ns == found.occupancy->wall_ns);
+    for (const std::optional<double>& seconds : measure::launch_seconds(timeline, 3))
+      CHECK(seconds.has_value());
+
+    // Records were lost: no verdict, and no causes.
+    measure::add_timeline(record({.dropped = 12}), e);
+    const measure::Diagnosis lost = measure::judge(e);
+    CHECK_FALSE(lost.regime);
+    CHECK_FALSE(lost.occupancy);
+    CHECK(lost.unattributed == "the timeline is incomplete");
+    CHECK(std::ranges::count(lost.problems,
+                             "the timeline is incomplete: CUPTI dropped 12 records") == 1);
+  }
+  synchronize(cuda(0));
+}
+
+#endif

@@ -150,6 +150,7 @@ TEST_CASE("kernels of a replay have their launches", "[timeline]") {
     CHECK(kernels[i].ops == ops[i % 3]);
     REQUIRE(kernels[i].launch);
     CHECK(*kernels[i].launch == 2 - i % 3);
+    CHECK(kernels[i].lane == std::optional<int>(0));
     CHECK(cause_of(timeline, kernels[i]).work == HostWork::replay);
   }
   check_no_overlap(timeline);  // of one stream, where they do overlap

@@ -175,22 +175,24 @@ TEST_CASE("verdict: a device that copies from the host runs no kernel", "[diagno
   e.occupancy =
       measure::Occupancy{.wall_ns = 1'000'000, .busy_ns = 970'000, .transfer_ns = 600'000};
   e.occupancy->idle_ns[0] = 20'000;
-  e.occupancy->waits = {{"add", 15'000}, {"", 5'000}};
+  e.occupancy->sources = {{.work = measure::HostWork::op, .name = "add", .ns = 20'000, .gaps = 4}};
   const Diagnosis d = checked(e);
   CHECK(d.regime == Regime::overhead);
   CHECK(d.shares->transfers == Approx(0.98 * 600 / 980));
   CHECK(d.advice ==
         "keep data on the device: copies and fills take 60 % of the step, so at most 2.5 times as "
         "fast without them");
-  REQUIRE(d.waits.size() == 2);
-  CHECK(d.waits[0] == std::pair<std::string, double>("add", 0.015));
-  REQUIRE(d.idle_by_cause);
-  CHECK((*d.idle_by_cause)[0] == 0.02);
+  REQUIRE(d.occupancy);
+  CHECK(d.unattributed.empty());
+  CHECK(d.occupancy->share(d.occupancy->idle(measure::IdleCause::host)) == 0.02);
+  REQUIRE(d.occupancy->sources.size() == 1);
   // Recording slowed the step: its timeline says nothing of the step itself.
   e.perturbation = 0.4;
   CHECK(checked(e).regime == Regime::compute);
-  CHECK(checked(e).waits.empty());
-  CHECK_FALSE(checked(e).idle_by_cause);
+  CHECK_FALSE(checked(e).occupancy);
+  CHECK(checked(e).unattributed == "recording made the step 40 % slower");
+  e.occupancy.reset();
+  CHECK(checked(e).unattributed == "no timeline was recorded");
 }
 
 TEST_CASE("no verdict on incomplete evidence", "[diagnose]") {
@@ -375,8 +377,8 @@ TEST_CASE("any callable is diagnosed on the CPU", "[diagnose]") {
   CHECK(has_problem(d, "default ceilings") == !e.cost.calibrated);
 }
 
-// By whatever ceilings there are, and on a machine that is busy with other work: only shares.
-TEST_CASE("shares of steps whose regime is known, on the CPU", "[diagnose]") {
+// By whatever ceilings there are: only shares. Other work would share the cores.
+TEST_CASE("shares of steps whose regime is known, on the CPU", "[diagnose][timing]") {
   const auto shares = [](const std::function<void()>& step) {
     const Shares found = measure::shares_of(measure::gather(cpu, step, kQuick));
     CHECK(found.sum() == Approx(1));

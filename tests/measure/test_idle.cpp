@@ -55,6 +55,14 @@ std::vector<IdleCause> causes(const Occupancy& o) {
   return all;
 }
 
+// "matmul (op) 6", in microseconds, longest first.
+std::vector<std::string> sources(const Occupancy& o) {
+  std::vector<std::string> all;
+  for (const measure::IdleSource& source : o.sources)
+    all.push_back(to_string(source) + " " + std::to_string(source.ns / kUs));
+  return all;
+}
+
 void check_closes(const Occupancy& o) {
   CHECK(o.busy_ns + o.all_idle_ns() == o.wall_ns);
   std::int64_t gaps = 0, end = 0;
@@ -65,6 +73,12 @@ void check_closes(const Occupancy& o) {
     gaps += gap.ns();
   }
   CHECK(gaps == o.all_idle_ns());
+  std::int64_t sources = 0;
+  for (const measure::IdleSource& source : o.sources) {
+    CHECK(source.gaps > 0);
+    sources += source.ns;
+  }
+  CHECK(sources == gaps);
   CHECK(o.transfer_ns <= o.busy_ns);
 }
 
@@ -91,11 +105,11 @@ TEST_CASE("a device that waits for each launch is idle by the host", "[idle]") {
   CHECK(o.gaps[1].next == 1u);
   CHECK_FALSE(o.gaps[3].next);  // until the host notices the end
   // 0 to 7 and 9 to 10, 22 to 27 and 29 to 30; launches 2 + 2 + 2; matmul 12 to 17 and 19 to 20.
-  REQUIRE(o.waits.size() == 4);
-  CHECK(o.waits[0] == std::pair<std::string, std::int64_t>("add", 14 * kUs));
-  CHECK(o.waits[1] == std::pair<std::string, std::int64_t>("cuLaunchKernel", 6 * kUs));
-  CHECK(o.waits[2] == std::pair<std::string, std::int64_t>("matmul", 6 * kUs));
-  CHECK(o.waits[3] == std::pair<std::string, std::int64_t>("", 2 * kUs));
+  CHECK(sources(o) == std::vector<std::string>{"add (op) 14", "matmul (op) 6",
+                                               "cuLaunchKernel (launch) 6",
+                                               "outside of recorded calls 2"});
+  CHECK(o.sources[1].gaps == 1);
+  CHECK(o.sources[2].gaps == 3);
 }
 
 TEST_CASE("a queued device is idle by the latency of launches only", "[idle]") {
@@ -113,7 +127,10 @@ TEST_CASE("a queued device is idle by the latency of launches only", "[idle]") {
   CHECK(o.idle(IdleCause::latency) == 1 * kUs);
   CHECK(o.idle(IdleCause::other) == 10 * kUs);  // too long for a launch
   CHECK(o.idle(IdleCause::host) == 6 * kUs);    // before the first kernel and after the last
-  CHECK(o.waits.back().first == "mul");
+  CHECK(sources(o) == std::vector<std::string>{"unknown, before kernel 10",
+                                               "cuLaunchKernel (launch) 2",
+                                               "cuStreamSynchronize (wait) 2", "add (op) 1",
+                                               "mul (op) 1", "queued launches 1"});
   CHECK(measure::occupancy_of(t, {.latency_ns = 10 * kUs}).idle(IdleCause::other) == 0);
 }
 
@@ -128,6 +145,17 @@ TEST_CASE("within a replay a gap after a kernel of another lane is a dependence"
   CHECK(causes(o) == std::vector{IdleCause::host, IdleCause::dependence});
   CHECK(o.idle(IdleCause::dependence) == 2 * kUs);
   CHECK(o.gaps[0].host == 0u);
+  CHECK(sources(o) == std::vector<std::string>{"cuGraphLaunch (replay) 3",
+                                               "outside of recorded calls 2",
+                                               "another stream, before kernel 2"});
+  // Kernels of a lane overlap where one is set up early: those are on two streams.
+  t.spans[0].lane = 0;
+  t.spans[1].lane = t.spans[2].lane = 1;
+  t.spans[2].ops = "add + mul";
+  const Occupancy lanes = measure::occupancy_of(t);
+  check_closes(lanes);
+  CHECK(lanes.idle(IdleCause::latency) == 2 * kUs);
+  CHECK(sources(lanes).back() == "launches inside a graph 2");
 }
 
 TEST_CASE("overlapping and enclosed kernels are busy once", "[idle]") {
@@ -210,9 +238,10 @@ TEST_CASE("the innermost span of the launching thread is what a gap waits for", 
   check_closes(o);
   REQUIRE(o.gaps.size() == 1);
   CHECK(o.gaps[0].host == 3u);
-  CHECK(o.waits[0] == std::pair<std::string, std::int64_t>("malloc", 9 * kUs));
-  CHECK(o.waits[1] == std::pair<std::string, std::int64_t>("mul", 4 * kUs));
-  CHECK(o.waits[2] == std::pair<std::string, std::int64_t>("backward", 3 * kUs));
+  REQUIRE(o.sources.size() == 4);
+  CHECK(sources(o)[0] == "malloc (allocation) 9");
+  CHECK(sources(o)[1] == "mul (op) 4");
+  CHECK(sources(o)[2] == "backward (backward) 3");
 }
 
 TEST_CASE("a cause beyond the host's spans is refused", "[idle]") {
