@@ -61,16 +61,15 @@ class Attentions {
     for (int call = 0; call < calls; ++call) {
       if (const auto made = made_.find(call); made != made_.end()) {
         for (Node& node : made->second) nodes.push_back(std::move(node));
-      } else if (!replaced_[at(call)]) {
-        nodes.push_back(std::move(graph_.nodes[at(call)]));
+      } else if (!replaced_[call]) {
+        nodes.push_back(std::move(graph_.nodes[call]));
       }
     }
     return replace_nodes(graph_, std::move(nodes));
   }
 
  private:
-  static std::size_t at(int index) { return static_cast<std::size_t>(index); }
-  const Node& node(int call) const { return graph_.nodes[at(call)]; }
+  const Node& node(int call) const { return graph_.nodes[call]; }
   const Value& result(int call) const { return node(call).outputs[0]; }
 
   // The call that makes all of a value and nothing else; kNone where there is none.
@@ -265,7 +264,7 @@ class Attentions {
 
   bool has_aligned_rows(const Value& x) const {
     const auto size = static_cast<int64_t>(size_of(x.dtype));
-    const Buffer& buffer = graph_.buffers[at(x.buffer)];
+    const Buffer& buffer = graph_.buffers[x.buffer];
     if (buffer.misalignment != 0 || x.offset * size % 16 != 0) return false;
     if (buffer.captured.defined()) {
       const Tensor& x = buffer.captured;
@@ -430,7 +429,7 @@ class Attentions {
     for (const int call : {b->d_weights, b->d_query, b->d_key, b->d_value}) remove(call);
     made_[last].push_back(std::move(backward));
   }
-  void remove(int call) { replaced_[at(call)] = true; }
+  void remove(int call) { replaced_[call] = true; }
 
   Graph& graph_;
   Flow flow_;

@@ -138,7 +138,7 @@ void gather_before_conversions(Graph& graph) {
                           ? flow.producer(node.inputs[0].buffer)
                           : Flow::kNone;
     if (maker == Flow::kNone) continue;
-    Node conversion = graph.nodes[static_cast<std::size_t>(maker)];
+    Node conversion = graph.nodes[maker];
     if (op_info(conversion.call.op).algebra != Algebra::conversion) continue;
     const Value& from = conversion.inputs[0];
     const int number = static_cast<int>(i);

@@ -36,7 +36,7 @@ std::size_t misalignment_of(const Tensor& argument) {
 namespace {
 
 std::string buffer_name(const Graph& graph, int index) {
-  const Buffer& buffer = graph.buffers[static_cast<std::size_t>(index)];
+  const Buffer& buffer = graph.buffers[index];
   switch (buffer.kind) {
     case Buffer::Kind::captured: return fmt::format("captured{}", index);
     case Buffer::Kind::input: return fmt::format("input{}", buffer.input);
@@ -112,8 +112,7 @@ std::string text_of(const Graph& graph, const GradientSlot& slot) {
 }
 
 std::string text_of(const Graph& graph, const Node& node, const std::string& place) {
-  const std::string module =
-      node.module < 0 ? "" : graph.modules[static_cast<std::size_t>(node.module)] + ", ";
+  const std::string module = node.module < 0 ? "" : graph.modules[node.module] + ", ";
   return fmt::format("  {} {} {}({})  # {}{}\n", results_text(graph, node),
                      node.call.in_place ? "<-" : "=", name_of(node), operands_text(graph, node),
                      module, place);

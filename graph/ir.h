@@ -163,9 +163,7 @@ struct Graph {
   bool interpreted = false;      // kernels run in the CPU interpreter: no coordinates, no gathers
   bool least_memory = false;     // Remat::full(): no kernel that lengthens lifetimes to save time
 
-  bool is_temporary(int buffer) const {
-    return buffers[static_cast<std::size_t>(buffer)].kind == Buffer::Kind::temporary;
-  }
+  bool is_temporary(int buffer) const { return buffers[buffer].kind == Buffer::Kind::temporary; }
   // Whether a leaf gets a gradient that each replay writes to memory of the program's own.
   bool makes(const GradientSlot& slot) const {
     return slot.after && slot.after->is_value() && is_temporary(slot.after->value.buffer);
