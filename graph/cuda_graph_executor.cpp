@@ -321,15 +321,21 @@ std::size_t CudaGraphExecutor::captured_nodes(cu::CudaStream& stream) const {
   return count;
 }
 
+std::vector<CUgraphNode> nodes_of(CUgraph graph) {
+  std::size_t count = 0;
+  BRRR_CUDA(cuGraphGetNodes, graph, nullptr, &count);
+  std::vector<CUgraphNode> nodes(count);
+  BRRR_CUDA(cuGraphGetNodes, graph, nodes.data(), &count);
+  return nodes;
+}
+
 // Nodes are listed in the order of capture, so a launch has those up to its count.
 void CudaGraphExecutor::describe_kernels() {
-  std::size_t count = 0, launch = 0;
-  BRRR_CUDA(cuGraphGetNodes, graph_, nullptr, &count);
-  std::vector<CUgraphNode> nodes(count);
-  BRRR_CUDA(cuGraphGetNodes, graph_, nodes.data(), &count);
+  const std::vector<CUgraphNode> nodes = nodes_of(graph_);
+  std::size_t launch = 0;
   const bool counted = std::ranges::find(nodes_after_, 0u) == nodes_after_.end();
   auto kernels = std::make_shared<ReplayedKernels>();
-  for (std::size_t i = 0; i < count; ++i) {
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
     while (launch < nodes_after_.size() && i >= nodes_after_[launch]) ++launch;
     CUDA_KERNEL_NODE_PARAMS params{};
     if (BRRR_CUDA_TRY(cuGraphKernelNodeGetParams, nodes[i], &params) != CUDA_SUCCESS) continue;
@@ -361,14 +367,11 @@ void CudaGraphExecutor::capture(cu::CudaStream& stream) {
   }
   try {
     graph_ = cu::end_capture(*pool_, stream);
-    std::size_t count = 0;
-    BRRR_CUDA(cuGraphGetNodes, graph_, nullptr, &count);
-    std::vector<CUgraphNode> nodes(count);
-    BRRR_CUDA(cuGraphGetNodes, graph_, nodes.data(), &count);
+    const std::vector<CUgraphNode> nodes = nodes_of(graph_);
     in_.find_nodes(nodes);
     out_.find_nodes(nodes);
     back_.find_nodes(nodes);
-    stats_.nodes = static_cast<int>(count);
+    stats_.nodes = static_cast<int>(nodes.size());
     BRRR_CUDA(cuGraphInstantiate, &exec_, graph_, 0);
     BRRR_CUDA(cuGraphUpload, exec_, stream.handle);
   } catch (...) {

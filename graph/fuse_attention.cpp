@@ -304,26 +304,11 @@ class Attentions {
 
   // --- The calls in their place ---
 
-  Value add_value(DType dtype, const Dims& shape) {
-    Value value{static_cast<int>(graph_.buffers.size()), dtype, shape, contiguous_strides(shape),
-                0};
-    Buffer buffer;
-    buffer.device = graph_.device;
-    buffer.bytes = value.bytes();
-    graph_.buffers.push_back(std::move(buffer));
-    return value;
-  }
-
   Node made_like(int call, Op op, std::vector<Value> inputs, std::vector<Value> outputs) const {
     Call made(op, nullptr, static_cast<std::uint32_t>(inputs.size()));
     made.dtype = outputs[0].dtype;
-    Node result(made);
-    const Node& like = node(call);
-    result.role = like.role;
-    result.site = like.site;
-    result.composite = like.composite;
-    result.module = like.module;
-    result.number = like.number;
+    Node result(made, node(call));
+    result.number = node(call).number;
     result.inputs = std::move(inputs);
     result.outputs = std::move(outputs);
     return result;
@@ -398,14 +383,14 @@ class Attentions {
     if (f.mask) {
       Dims shape = f.mask->shape;
       for (int d = shape.size() - 2; d < shape.size(); ++d) shape[d] = (shape[d] + 63) / 64;
-      mask = {*f.mask, add_value(i32, shape)};
+      mask = {*f.mask, graph_.add_temporary(i32, shape)};
       made.push_back(made_like(f.scores, attention_mask_tiles_op(), {mask[0]}, {mask[1]}));
     }
     Value out = result(end);
     const double scale = f.query == kNone ? f.scale : f.scale * *factor_of(f.query);
     Dims rows = operands[0].shape;
     rows.resize(rows.size() - 1);
-    const Value log_sum = add_value(f32, rows);
+    const Value log_sum = graph_.add_temporary(f32, rows);
     std::vector<Value> inputs = operands;
     inputs.insert(inputs.end(), mask.begin(), mask.end());
     Node forward = made_like(end, attention_op(), std::move(inputs), {out, log_sum});
@@ -420,9 +405,9 @@ class Attentions {
     inputs = operands;
     inputs.insert(inputs.end(), {out, log_sum, node(b->d_weights).inputs[0]});
     inputs.insert(inputs.end(), mask.begin(), mask.end());
-    Node backward =
-        made_like(b->d_query, attention_gradient_op(), std::move(inputs),
-                  {result(b->d_query), result(b->d_key), result(b->d_value), add_value(f32, rows)});
+    Node backward = made_like(b->d_query, attention_gradient_op(), std::move(inputs),
+                              {result(b->d_query), result(b->d_key), result(b->d_value),
+                               graph_.add_temporary(f32, rows)});
     backward.call.add_attr(Attr::of(scale));
     backward.call.add_attr(Attr::of(f.scale));
     for (const int call : b->calls) remove(call);

@@ -72,10 +72,7 @@ Node Fusion::together(const Node& one, const Node& other) {
   };
   Node node = fused_node(std::move(spec), joined(one.inputs, other.inputs),
                          joined(one.outputs, other.outputs), joined(one.fused, other.fused));
-  node.role = one.role;
-  node.site = one.site;
-  node.composite = one.composite;
-  node.module = one.module;
+  static_cast<Origin&>(node) = one;
   node.call.in_place = one.call.in_place || other.call.in_place;
   node.calls = joined(one.calls, other.calls);
   return node;
@@ -88,15 +85,15 @@ Node Fusion::node_of(const Group& group) const {
   for (const Member& member : group.members)
     names.emplace_back(op_info(graph_.nodes[member.node].call.op).name);
   Node node = fused_node(kernel.spec, kernel.inputs, kernel.outputs, std::move(names));
-  node.role = last.role;
+  static_cast<Origin&>(node) = last;
   // An error that the kernel reports is one of a call that checks.
   const auto checking = std::ranges::find_if(group.members, [this](const Member& member) {
     return may_report(graph_.nodes[member.node]);
   });
-  const bool reports = checking != group.members.end();
-  node.site = reports ? graph_.nodes[checking->node].site : last.site;
-  node.composite = reports ? nullptr : last.composite;
-  node.module = last.module;
+  if (checking != group.members.end()) {
+    node.site = graph_.nodes[checking->node].site;
+    node.composite = nullptr;
+  }
   for (const Member& member : group.members) {
     node.call.in_place |= graph_.nodes[member.node].call.in_place;
     node.calls.push_back(graph_.nodes[member.node].number);

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <queue>
 
 #include "brrr/dispatch/op_info.h"
