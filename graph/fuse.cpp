@@ -355,6 +355,25 @@ const Call* Fusion::fill_of(const Member& member, std::size_t k) const {
   return fill == fills_.end() ? nullptr : &fill->second;
 }
 
+std::vector<int> Fusion::operands_of(const Group& group, const Member& member,
+                                     const ResultValues& made, FusedKernel& kernel,
+                                     BodyReads& reads) const {
+  const Node& node = graph_.nodes[member.node];
+  std::vector<int> operands;
+  for (std::size_t k = 0; k < member.inputs.size(); ++k) {
+    const Source source = reads_.sources[member.node][k];
+    if (source.node >= 0 && is_in(group, source.node)) {
+      operands.push_back(made.at({source.node, source.output}));
+    } else if (const Call* fill = fill_of(member, k)) {
+      BodySpec& spec = *kernel.spec;
+      operands.push_back(jit::add_fill(spec.body, *fill, node.inputs[k].dtype, spec.scalars));
+    } else {
+      operands.push_back(input_of(group, kernel, reads, member.inputs[k], node.inputs[k]));
+    }
+  }
+  return operands;
+}
+
 std::optional<FusedKernel> Fusion::build(const Group& group) const {
   FusedKernel kernel;
   kernel.spec = std::make_shared<BodySpec>();
@@ -367,23 +386,13 @@ std::optional<FusedKernel> Fusion::build(const Group& group) const {
     spec.reduced |= static_cast<std::uint32_t>(group.reduced[d]) << d;
   }
   if (spec.dims.empty()) spec.dims.push_back(1);
-  std::map<std::pair<int, int>, int> made;            // values of results
+  ResultValues made;
   std::vector<std::pair<const Access*, int>> stored;  // results in memory, and their values
   BodyReads reads;
   const auto inside = [&](int node) { return is_in(group, node); };
   for (const Member& member : group.members) {
     const Node& node = graph_.nodes[member.node];
-    std::vector<int> operands;
-    for (std::size_t k = 0; k < member.inputs.size(); ++k) {
-      const Source source = reads_.sources[member.node][k];
-      if (source.node >= 0 && inside(source.node)) {
-        operands.push_back(made.at({source.node, source.output}));
-      } else if (const Call* fill = fill_of(member, k)) {
-        operands.push_back(jit::add_fill(body, *fill, node.inputs[k].dtype, spec.scalars));
-      } else {
-        operands.push_back(input_of(group, kernel, reads, member.inputs[k], node.inputs[k]));
-      }
-    }
+    const std::vector<int> operands = operands_of(group, member, made, kernel, reads);
     std::vector<DType> dtypes;
     for (const Value& output : node.outputs) dtypes.push_back(output.dtype);
     if (op_info(node.call.op).kind == OpKind::reduction) {

@@ -256,6 +256,11 @@ class Fusion {
   // it; null: it cannot.
   const Call* fill_of(const Member& member, std::size_t k) const;
 
+  // The values of results, by call and output, and those of a call's operands.
+  using ResultValues = std::map<std::pair<int, int>, int>;
+  std::vector<int> operands_of(const Group& group, const Member& member, const ResultValues& made,
+                               FusedKernel& kernel, BodyReads& reads) const;
+
   // The kernel of a group; none where no body computes it.
   std::optional<FusedKernel> build(const Group& group) const;
 
