@@ -216,6 +216,16 @@ Json as_json(std::span<const Value> values) {
   return list;
 }
 
+// A list with one element a line.
+std::string lines_of(const Json& list) {
+  std::string text;
+  for (const Json& each : list) {
+    text += text.empty() ? "\n    " : ",\n    ";
+    text += each.dump(-1, ' ', false, Json::error_handler_t::replace);
+  }
+  return "[" + text + "]";
+}
+
 std::string as_json(const Graph& graph) {
   const std::vector<std::string> places = places_of(graph.nodes);
   Json buffers = Json::array(), nodes = buffers, outputs = buffers, unfused = buffers;
@@ -242,12 +252,11 @@ std::string as_json(const Graph& graph) {
                        {"producer_line", edge.producer_line},
                        {"consumer_line", edge.consumer_line}});
   }
-  const Json whole = {{"device", to_string(graph.device)},
-                      {"buffers", std::move(buffers)},
-                      {"nodes", std::move(nodes)},
-                      {"outputs", std::move(outputs)},
-                      {"unfused", std::move(unfused)}};
-  return whole.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return fmt::format(
+      "{{\n  \"device\": \"{}\",\n  \"buffers\": {},\n  \"nodes\": {},\n  \"outputs\": {},\n  "
+      "\"unfused\": {}\n}}\n",
+      to_string(graph.device), lines_of(buffers), lines_of(nodes), lines_of(outputs),
+      lines_of(unfused));
 }
 
 }  // namespace
