@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "brrr/dispatch/op_info.h"
 
 namespace brrr {

@@ -38,7 +38,7 @@ Formula::Value value_of(std::string_view text, const std::vector<std::string>& n
     if (name == names.end()) {
       value.expression += word;
     } else {
-      const int number = current[static_cast<std::size_t>(name - names.begin())];
+      const int number = current[name - names.begin()];
       const auto place = std::ranges::find(value.operands, number) - value.operands.begin();
       if (place == static_cast<std::ptrdiff_t>(value.operands.size()))
         value.operands.push_back(number);
@@ -69,8 +69,7 @@ Formula parse_formula(std::string_view written, std::string_view read, std::stri
     formula.values.push_back(
         value_of(parts_of(assignment.substr(sign + 1)).front(), formula.operands, current));
     const auto variable = std::ranges::find(formula.operands, target) - formula.operands.begin();
-    current[static_cast<std::size_t>(variable)] =
-        static_cast<int>(formula.operands.size() + formula.values.size()) - 1;
+    current[variable] = static_cast<int>(formula.operands.size() + formula.values.size()) - 1;
   }
   formula.results.assign(current.begin(), current.begin() + formula.written);
   return formula;

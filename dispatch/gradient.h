@@ -3,9 +3,6 @@
 // outputs, and gives the gradients of the operands that need one.
 #pragma once
 
-#include <cstdint>
-#include <functional>
-#include <string_view>
 #include <utility>
 
 #include <brrr/dispatch/call.h>

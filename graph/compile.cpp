@@ -102,7 +102,7 @@ const Program& CompiledStep::State::program(int entry) const {
     fail("[{}] expected an entry below {}, got {}; call the step first", options.name,
          entries.size(), entry);
   }
-  return *entries[static_cast<std::size_t>(entry)]->program;
+  return *entries[entry]->program;
 }
 
 Graph CompiledStep::State::trace(std::span<const Tensor> arguments,
@@ -477,7 +477,7 @@ std::string CompiledStep::graph_text(int entry, int format) const {
 LiveBytes CompiledStep::live_bytes(int entry) const {
   const std::lock_guard lock(state_->mutex);
   state_->program(entry);  // throws where there is no such entry
-  const auto& remat = state_->entries[static_cast<std::size_t>(entry)]->remat;
+  const auto& remat = state_->entries[entry]->remat;
   if (!remat)
     fail("[{}] live_bytes expected a step compiled with a policy of rematerialization, got none",
          state_->options.name);

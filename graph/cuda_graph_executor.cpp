@@ -20,8 +20,6 @@
 namespace brrr::graph {
 namespace {
 
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
 // The memory of a block of another stream is not reused before this stream is done.
 void used_here(Storage* storage, cu::CudaStream& stream) {
   if (storage && storage->stream && storage->stream != &stream)
@@ -88,7 +86,7 @@ CudaGraphExecutor::CudaGraphExecutor(const Executable& executable)
     copied_back_.push_back(buffer.input);
   }
   for (const int block : result_blocks(graph, run_.plan, run_.memory)) {
-    out_.add({run_.memory.address(block), nullptr, graph.buffers[at(block)].bytes});
+    out_.add({run_.memory.address(block), nullptr, graph.buffers[block].bytes});
     writers_.push_back(writers_of(block));
   }
 }
@@ -103,10 +101,10 @@ void CudaGraphExecutor::invalidate() {
 // The parts of a concatenation are made in place in its result, each in its own lane.
 std::vector<int> CudaGraphExecutor::writers_of(int block) const {
   const Plan& plan = run_.plan;
-  std::vector<int> of_lane(at(plan.lanes), -1);
+  std::vector<int> of_lane(plan.lanes, -1);
   for (const Launch& launch : run_.launches) {
     for (const Value& v : launch.node->outputs) {
-      if (plan.place_of(v).block == block) of_lane[at(plan.lane[at(launch.index)])] = launch.index;
+      if (plan.place_of(v).block == block) of_lane[plan.lane[launch.index]] = launch.index;
     }
   }
   std::erase(of_lane, -1);
@@ -116,12 +114,12 @@ std::vector<int> CudaGraphExecutor::writers_of(int block) const {
 void CudaGraphExecutor::set_edges(std::span<const Tensor> arguments,
                                   std::span<const ResultBlock> results, cu::CudaStream& stream) {
   for (std::size_t i = 0; i < copied_in_.size(); ++i) {
-    const Tensor& argument = arguments[at(copied_in_[i])];
+    const Tensor& argument = arguments[copied_in_[i]];
     in_[i].from = argument.data();
     used_here(argument.impl()->storage, stream);
   }
   for (std::size_t i = 0; i < copied_back_.size(); ++i)
-    back_[i].to = arguments[at(copied_back_[i])].data();
+    back_[i].to = arguments[copied_back_[i]].data();
   for (std::size_t i = 0; i < results.size(); ++i) out_[i].to = results[i].storage->data;
   for (Storage* storage : run_.memory.outside()) used_here(storage, stream);
   used_here(run_.memory.arena_storage(), stream);
@@ -209,19 +207,19 @@ void CudaGraphExecutor::require_capturing(cu::CudaStream& stream, const Launch& 
 std::vector<bool> CudaGraphExecutor::awaited_calls() const {
   const Plan& plan = run_.plan;
   std::vector<bool> awaited(run_.graph.nodes.size());
-  std::vector<int> last(at(plan.lanes), -1);
+  std::vector<int> last(plan.lanes, -1);
   for (const Launch& launch : run_.launches) {
-    const int lane = plan.lane[at(launch.index)];
-    for (int before : plan.predecessors[at(launch.index)]) {
-      if (plan.lane[at(before)] != lane) awaited[at(before)] = true;
+    const int lane = plan.lane[launch.index];
+    for (int before : plan.predecessors[launch.index]) {
+      if (plan.lane[before] != lane) awaited[before] = true;
     }
-    last[at(lane)] = launch.index;
+    last[lane] = launch.index;
   }
   for (int call : last) {
-    if (call >= 0) awaited[at(call)] = true;
+    if (call >= 0) awaited[call] = true;
   }
   for (const std::vector<int>& writers : writers_) {
-    for (const int writer : writers) awaited[at(writer)] = true;
+    for (const int writer : writers) awaited[writer] = true;
   }
   return awaited;
 }
@@ -230,9 +228,9 @@ std::vector<bool> CudaGraphExecutor::awaited_calls() const {
 class CaptureLanes {
  public:
   CaptureLanes(cu::CudaStream& origin, cu::CapturePool& pool, Device device, int lanes)
-      : origin_(origin), pool_(pool), device_(device), lanes_(at(lanes)) {}
+      : origin_(origin), pool_(pool), device_(device), lanes_(lanes) {}
 
-  cu::CudaStream& operator[](std::size_t lane) {
+  cu::CudaStream& operator[](int lane) {
     if (lane == 0) return origin_;
     if (!lanes_[lane]) {
       lanes_[lane].emplace(device_);
@@ -241,7 +239,7 @@ class CaptureLanes {
     return static_cast<cu::CudaStream&>(*lanes_[lane]->state());
   }
   // Makes the lane's stream the current one.
-  std::optional<StreamGuard> enter(std::size_t lane) {
+  std::optional<StreamGuard> enter(int lane) {
     if (lane == 0) return std::nullopt;
     (*this)[lane];
     return std::optional<StreamGuard>(std::in_place, *lanes_[lane]);
@@ -259,7 +257,7 @@ void CudaGraphExecutor::capture_calls(cu::CudaStream& origin) {
   CaptureLanes lanes(origin, *pool_, run_.graph.device, plan.lanes + 1);
   const std::vector<bool> awaited = awaited_calls();
   std::vector<std::unique_ptr<EventState>> ended(run_.graph.nodes.size());
-  std::vector<int> last(at(plan.lanes), -1);
+  std::vector<int> last(plan.lanes, -1);
   const auto record = [&](cu::CudaStream& stream) {
     auto event = cu::make_event(*origin.on, false);
     event->record(stream);
@@ -270,12 +268,12 @@ void CudaGraphExecutor::capture_calls(cu::CudaStream& origin) {
   nodes_fed_ = captured_nodes(origin);
   nodes_after_.clear();
   for (const Launch& launch : run_.launches) {
-    const std::size_t lane = at(plan.lane[at(launch.index)]);
+    const int lane = plan.lane[launch.index];
     cu::CudaStream& stream = lanes[lane];
     bool waits_for_others = false;
-    for (int before : plan.predecessors[at(launch.index)]) {
-      if (at(plan.lane[at(before)]) == lane) continue;
-      ended[at(before)]->make_wait(stream);
+    for (int before : plan.predecessors[launch.index]) {
+      if (plan.lane[before] == lane) continue;
+      ended[before]->make_wait(stream);
       waits_for_others = true;
     }
     {
@@ -289,18 +287,18 @@ void CudaGraphExecutor::capture_calls(cu::CudaStream& origin) {
     require_capturing(stream, launch);
     nodes_after_.push_back(captured_nodes(stream));
     last[lane] = launch.index;
-    if (awaited[at(launch.index)]) ended[at(launch.index)] = record(stream);
+    if (awaited[launch.index]) ended[launch.index] = record(stream);
   }
   if (!out_.empty()) {
-    cu::CudaStream& copies = lanes[at(plan.lanes)];
+    cu::CudaStream& copies = lanes[plan.lanes];
     for (const std::vector<int>& writers : writers_) {
-      for (const int writer : writers) ended[at(writer)]->make_wait(copies);
+      for (const int writer : writers) ended[writer]->make_wait(copies);
     }
     out_.launch(copies);
     record(copies)->make_wait(origin);
   }
   for (std::size_t lane = 1; lane < last.size(); ++lane) {
-    if (last[lane] >= 0) ended[at(last[lane])]->make_wait(origin);
+    if (last[lane] >= 0) ended[last[lane]]->make_wait(origin);
   }
   back_.launch(origin);
 }
@@ -323,15 +321,21 @@ std::size_t CudaGraphExecutor::captured_nodes(cu::CudaStream& stream) const {
   return count;
 }
 
+std::vector<CUgraphNode> nodes_of(CUgraph graph) {
+  std::size_t count = 0;
+  BRRR_CUDA(cuGraphGetNodes, graph, nullptr, &count);
+  std::vector<CUgraphNode> nodes(count);
+  BRRR_CUDA(cuGraphGetNodes, graph, nodes.data(), &count);
+  return nodes;
+}
+
 // Nodes are listed in the order of capture, so a launch has those up to its count.
 void CudaGraphExecutor::describe_kernels() {
-  std::size_t count = 0, launch = 0;
-  BRRR_CUDA(cuGraphGetNodes, graph_, nullptr, &count);
-  std::vector<CUgraphNode> nodes(count);
-  BRRR_CUDA(cuGraphGetNodes, graph_, nodes.data(), &count);
+  const std::vector<CUgraphNode> nodes = nodes_of(graph_);
+  std::size_t launch = 0;
   const bool counted = std::ranges::find(nodes_after_, 0u) == nodes_after_.end();
   auto kernels = std::make_shared<ReplayedKernels>();
-  for (std::size_t i = 0; i < count; ++i) {
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
     while (launch < nodes_after_.size() && i >= nodes_after_[launch]) ++launch;
     CUDA_KERNEL_NODE_PARAMS params{};
     if (BRRR_CUDA_TRY(cuGraphKernelNodeGetParams, nodes[i], &params) != CUDA_SUCCESS) continue;
@@ -364,14 +368,11 @@ void CudaGraphExecutor::capture(cu::CudaStream& stream) {
   }
   try {
     graph_ = cu::end_capture(*pool_, stream);
-    std::size_t count = 0;
-    BRRR_CUDA(cuGraphGetNodes, graph_, nullptr, &count);
-    std::vector<CUgraphNode> nodes(count);
-    BRRR_CUDA(cuGraphGetNodes, graph_, nodes.data(), &count);
+    const std::vector<CUgraphNode> nodes = nodes_of(graph_);
     in_.find_nodes(nodes);
     out_.find_nodes(nodes);
     back_.find_nodes(nodes);
-    stats_.nodes = static_cast<int>(count);
+    stats_.nodes = static_cast<int>(nodes.size());
     BRRR_CUDA(cuGraphInstantiate, &exec_, graph_, 0);
     BRRR_CUDA(cuGraphUpload, exec_, stream.handle);
   } catch (...) {

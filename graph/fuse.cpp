@@ -23,22 +23,22 @@ void Fusion::group() {
   std::iota(group_of_.begin(), group_of_.end(), 0);
   const int calls = static_cast<int>(graph_.nodes.size());
   for (int i = 0; i < calls; ++i) {
-    const Node& node = graph_.nodes[at(i)];
-    opaque_[at(i)] = !is_fusable(node) || is_made_in_place(graph_, node) ||
-                     (graph_.interpreted && needs_coordinates(op_info(node.call.op))) ||
-                     (graph_.device.is_cpu() && (is_scattered_copy(node) || gathers_rows(node)));
-    work_[at(i)] = work_of(node, graph_.device);
-    if (opaque_[at(i)]) {
-      groups_[at(i)].members.push_back({i, {}, {}});
+    const Node& node = graph_.nodes[i];
+    opaque_[i] = !is_fusable(node) || is_made_in_place(graph_, node) ||
+                 (graph_.interpreted && needs_coordinates(op_info(node.call.op))) ||
+                 (graph_.device.is_cpu() && (is_scattered_copy(node) || gathers_rows(node)));
+    work_[i] = work_of(node, graph_.device);
+    if (opaque_[i]) {
+      groups_[i].members.push_back({i, {}, {}});
       continue;
     }
-    groups_[at(i)] = group_of(node, i);
+    groups_[i] = group_of(node, i);
     const std::optional<FusedKernel> kernel =
-        groups_[at(i)].rank() > kMaxDims ? std::nullopt : build(groups_[at(i)]);
-    opaque_[at(i)] = !kernel;
+        groups_[i].rank() > kMaxDims ? std::nullopt : build(groups_[i]);
+    opaque_[i] = !kernel;
     if (kernel) {
-      work_[at(i)] = work_of(*kernel, graph_.device);
-      mixes_[at(i)] = mixes_directions(*kernel);
+      work_[i] = work_of(*kernel, graph_.device);
+      mixes_[i] = mixes_directions(*kernel);
     }
   }
   merge_all();
@@ -63,8 +63,8 @@ void Fusion::merge_all() {
   while (!candidates_.empty()) {
     const Candidate best = candidates_.top();
     candidates_.pop();
-    if (best.producer_version != version_[at(best.producer)] ||
-        best.consumer_version != version_[at(best.consumer)])
+    if (best.producer_version != version_[best.producer] ||
+        best.consumer_version != version_[best.consumer])
       continue;
     if (has_path_between(best.producer, best.consumer)) {
       why_not_[{best.producer, best.consumer}] = WhyNotFused::cycle;
@@ -77,19 +77,18 @@ void Fusion::merge_all() {
 
 void Fusion::add_candidates(int group, bool consumers_too) {
   std::vector<int> producers, consumers;
-  for (const Member& member : groups_[at(group)].members) {
-    for (const Source& source : reads_.sources[at(member.node)]) {
-      if (source.node >= 0) producers.push_back(group_of_[at(source.node)]);
+  for (const Member& member : groups_[group].members) {
+    for (const Source& source : reads_.sources[member.node]) {
+      if (source.node >= 0) producers.push_back(group_of_[source.node]);
     }
-    for (const int reader : reads_.readers[at(member.node)])
-      consumers.push_back(group_of_[at(reader)]);
+    for (const int reader : reads_.readers[member.node]) consumers.push_back(group_of_[reader]);
   }
   if (!consumers_too) consumers.clear();
   const auto each = [&](std::vector<int>& others, auto add) {
     std::ranges::sort(others);
     others.erase(std::ranges::unique(others).begin(), others.end());
     for (const int other : others) {
-      if (other != group && !opaque_[at(other)]) add(other);
+      if (other != group && !opaque_[other]) add(other);
     }
   };
   each(producers, [&](int other) { add_candidate(other, group); });
@@ -97,12 +96,12 @@ void Fusion::add_candidates(int group, bool consumers_too) {
 }
 
 bool Fusion::is_made_early(int producer, int consumer) const {
-  const auto is_again = [this](const Member& m) { return graph_.nodes[at(m.node)].recomputation; };
+  const auto is_again = [this](const Member& m) { return graph_.nodes[m.node].recomputation; };
   const auto is_forward = [this](const Member& m) {
-    return graph_.nodes[at(m.node)].role != Role::backward;
+    return graph_.nodes[m.node].role != Role::backward;
   };
-  return std::ranges::all_of(groups_[at(consumer)].members, is_again) &&
-         std::ranges::any_of(groups_[at(producer)].members, is_forward);
+  return std::ranges::all_of(groups_[consumer].members, is_again) &&
+         std::ranges::any_of(groups_[producer].members, is_forward);
 }
 
 void Fusion::add_candidate(int producer, int consumer) {
@@ -116,12 +115,12 @@ void Fusion::add_candidate(int producer, int consumer) {
     why_not_[{producer, consumer}] = rejected_;
     return;
   }
-  if (graph_.device.is_cuda() && mixes_directions(*kernel) && !mixes_[at(producer)] &&
-      !mixes_[at(consumer)]) {
+  if (graph_.device.is_cuda() && mixes_directions(*kernel) && !mixes_[producer] &&
+      !mixes_[consumer]) {
     why_not_[{producer, consumer}] = WhyNotFused::mixed_directions;
     return;
   }
-  const Work &of_producer = work_[at(producer)], &of_consumer = work_[at(consumer)];
+  const Work &of_producer = work_[producer], &of_consumer = work_[consumer];
   const int64_t ticks =
       ticks_of(of_producer) + ticks_of(of_consumer) - ticks_of(work_of(*kernel, graph_.device));
   const int64_t saved = (ticks + kTicks / 2) / kTicks;
@@ -133,14 +132,13 @@ void Fusion::add_candidate(int producer, int consumer) {
   // large groups, it would prevent their merge.
   const auto [less, more] = std::minmax(of_producer.bytes, of_consumer.bytes);
   int64_t first = less * 8 <= more ? int64_t{1} << 60 : 0;
-  if (is_copy(groups_[at(producer)])) first = int64_t{1} << 61;
-  candidates_.push(
-      {first + saved, consumer, producer, version_[at(consumer)], version_[at(producer)]});
+  if (is_copy(groups_[producer])) first = int64_t{1} << 61;
+  candidates_.push({first + saved, consumer, producer, version_[consumer], version_[producer]});
 }
 
 bool Fusion::is_copy(const Group& group) const {
   return !copies_.empty() && std::ranges::all_of(group.members, [this](const Member& member) {
-    return copies_[at(member.node)];
+    return copies_[member.node];
   });
 }
 
@@ -159,11 +157,11 @@ bool Fusion::has_path_between(int from, int to) {
   const int last = furthest_before(last_call(to));
   const auto expand = [&](int group, bool first) {
     each_call(group, [&](int call) {
-      for (const int next : reads_.successors[at(call)]) {
-        const int of = group_of_[at(next)];
-        if (of == group || (first && of == to) || seen_[at(of)] == search_) continue;
+      for (const int next : reads_.successors[call]) {
+        const int of = group_of_[next];
+        if (of == group || (first && of == to) || seen_[of] == search_) continue;
         if (first_call(of) > last) continue;
-        seen_[at(of)] = search_;
+        seen_[of] = search_;
         stack.push_back(of);
       }
     });
@@ -179,10 +177,10 @@ bool Fusion::has_path_between(int from, int to) {
 }
 
 std::optional<Group> Fusion::merged_of(int producer, int consumer) {
-  if (groups_[at(producer)].members.size() + groups_[at(consumer)].members.size() >
+  if (groups_[producer].members.size() + groups_[consumer].members.size() >
       static_cast<std::size_t>(kMostMembers))
     return reject(WhyNotFused::too_many_values);
-  Group from = groups_[at(producer)], to = groups_[at(consumer)];
+  Group from = groups_[producer], to = groups_[consumer];
   return merged_of(from, to);
 }
 
@@ -191,14 +189,14 @@ void Fusion::merge(int producer, int consumer) {
 }
 
 void Fusion::replace(int group, int other, Group merged) {
-  for (const Member& member : merged.members) group_of_[at(member.node)] = group;
+  for (const Member& member : merged.members) group_of_[member.node] = group;
   const FusedKernel kernel = *build(merged);
-  work_[at(group)] = work_of(kernel, graph_.device);
-  mixes_[at(group)] = mixes_directions(kernel);
-  groups_[at(group)] = std::move(merged);
-  groups_[at(other)].members.clear();
+  work_[group] = work_of(kernel, graph_.device);
+  mixes_[group] = mixes_directions(kernel);
+  groups_[group] = std::move(merged);
+  groups_[other].members.clear();
   furthest_.raise(first_call(group), last_call(group));
-  ++version_[at(group)], ++version_[at(other)];
+  ++version_[group], ++version_[other];
 }
 
 std::optional<Correspondence> Fusion::correspond_after_splits(Group& consumer, Access& read,
@@ -266,7 +264,7 @@ bool Fusion::repeats(const Correspondence& c, const Group& consumer) {
 
 bool Fusion::has_indexed(const Group& group) const {
   return std::ranges::any_of(group.members, [this](const Member& member) {
-    return is_indexed(op_info(graph_.nodes[at(member.node)].call.op));
+    return is_indexed(op_info(graph_.nodes[member.node].call.op));
   });
 }
 
@@ -275,7 +273,7 @@ bool Fusion::is_cheap(const Group& group) const {
   if (has_indexed(group)) return false;
   int flops = 0;
   for (const Member& member : group.members)
-    flops += op_info(graph_.nodes[at(member.node)].call.op).element_flops;
+    flops += op_info(graph_.nodes[member.node].call.op).element_flops;
   return flops <= kCheap;
 }
 
@@ -299,12 +297,12 @@ bool Fusion::waits_for_reduction(const Group& producer, const Group& consumer) c
     return std::ranges::find(after, source.node) != after.end();
   };
   for (const Member& member : producer.members) {  // in order
-    if (op_info(graph_.nodes[at(member.node)].call.op).kind == OpKind::reduction ||
-        std::ranges::any_of(reads_.sources[at(member.node)], is_after))
+    if (op_info(graph_.nodes[member.node].call.op).kind == OpKind::reduction ||
+        std::ranges::any_of(reads_.sources[member.node], is_after))
       after.push_back(member.node);
   }
   return std::ranges::any_of(consumer.members, [&](const Member& member) {
-    return member.node >= 0 && std::ranges::any_of(reads_.sources[at(member.node)], is_after);
+    return member.node >= 0 && std::ranges::any_of(reads_.sources[member.node], is_after);
   });
 }
 
@@ -327,8 +325,8 @@ bool Fusion::is_needed_outside(const Group& group, const Group& other) const {
 
 bool Fusion::is_awaited_outside(const Group& group, const Group& other) const {
   for (const Member& member : group.members) {
-    for (const int reader : reads_.readers[at(member.node)]) {
-      const Group& of = groups_[at(group_of_[at(reader)])];
+    for (const int reader : reads_.readers[member.node]) {
+      const Group& of = groups_[group_of_[reader]];
       if (!is_in(group, reader) && !is_in(other, reader) && (!of.reduces() || contraction_in(of)))
         return true;
     }
@@ -354,10 +352,29 @@ void Fusion::find_fills() {
 
 const Call* Fusion::fill_of(const Member& member, std::size_t k) const {
   const Access& read = member.inputs[k];
-  const Algebra algebra = op_info(graph_.nodes[at(member.node)].call.op).algebra;
+  const Algebra algebra = op_info(graph_.nodes[member.node].call.op).algebra;
   if (read.address || !read.bounds.empty() || (algebra == Algebra::contraction && k < 2)) return {};
   const auto fill = fills_.find(read.buffer);
   return fill == fills_.end() ? nullptr : &fill->second;
+}
+
+std::vector<int> Fusion::operands_of(const Group& group, const Member& member,
+                                     const ResultValues& made, FusedKernel& kernel,
+                                     BodyReads& reads) const {
+  const Node& node = graph_.nodes[member.node];
+  std::vector<int> operands;
+  for (std::size_t k = 0; k < member.inputs.size(); ++k) {
+    const Source source = reads_.sources[member.node][k];
+    if (source.node >= 0 && is_in(group, source.node)) {
+      operands.push_back(made.at({source.node, source.output}));
+    } else if (const Call* fill = fill_of(member, k)) {
+      BodySpec& spec = *kernel.spec;
+      operands.push_back(jit::add_fill(spec.body, *fill, node.inputs[k].dtype, spec.scalars));
+    } else {
+      operands.push_back(input_of(group, kernel, reads, member.inputs[k], node.inputs[k]));
+    }
+  }
+  return operands;
 }
 
 std::optional<FusedKernel> Fusion::build(const Group& group) const {
@@ -368,31 +385,21 @@ std::optional<FusedKernel> Fusion::build(const Group& group) const {
   body.strict = !graph_.fast;
   body.fast = graph_.fast;
   for (int d = 0; d < group.rank(); ++d) {
-    spec.dims.push_back(group.sizes[at(d)]);
-    spec.reduced |= static_cast<std::uint32_t>(group.reduced[at(d)]) << d;
+    spec.dims.push_back(group.sizes[d]);
+    spec.reduced |= static_cast<std::uint32_t>(group.reduced[d]) << d;
   }
   if (spec.dims.empty()) spec.dims.push_back(1);
-  std::map<std::pair<int, int>, int> made;            // values of results
+  ResultValues made;
   std::vector<std::pair<const Access*, int>> stored;  // results in memory, and their values
   BodyReads reads;
   const auto inside = [&](int node) { return is_in(group, node); };
   for (const Member& member : group.members) {
-    const Node& node = graph_.nodes[at(member.node)];
-    std::vector<int> operands;
-    for (std::size_t k = 0; k < member.inputs.size(); ++k) {
-      const Source source = reads_.sources[at(member.node)][k];
-      if (source.node >= 0 && inside(source.node)) {
-        operands.push_back(made.at({source.node, source.output}));
-      } else if (const Call* fill = fill_of(member, k)) {
-        operands.push_back(jit::add_fill(body, *fill, node.inputs[k].dtype, spec.scalars));
-      } else {
-        operands.push_back(input_of(group, kernel, reads, member.inputs[k], node.inputs[k]));
-      }
-    }
+    const Node& node = graph_.nodes[member.node];
+    const std::vector<int> operands = operands_of(group, member, made, kernel, reads);
     std::vector<DType> dtypes;
     for (const Value& output : node.outputs) dtypes.push_back(output.dtype);
     if (op_info(node.call.op).kind == OpKind::reduction) {
-      if (!jit::levels_of(body)[at(operands[0])].per_element())
+      if (!jit::levels_of(body)[operands[0]].per_element())
         return reject(WhyNotFused::reduces_rows);
       if (spec.order.empty()) spec.order = Dims(member.inputs[0].strides);
     }
@@ -449,12 +456,12 @@ bool Fusion::keeps_order(const Group& group, const FusedKernel& kernel) const {
   // An input that is not a member's result must be as it was before all of the group's writes.
   for (const Member& member : group.members) {
     for (std::size_t k = 0; k < member.inputs.size(); ++k) {
-      const Source source = reads_.sources[at(member.node)][k];
+      const Source source = reads_.sources[member.node][k];
       if (source.node >= 0 && is_in(group, source.node)) continue;
-      const Value& in = graph_.nodes[at(member.node)].inputs[k];
+      const Value& in = graph_.nodes[member.node].inputs[k];
       for (const Member& writer : group.members) {
         if (writer.node >= member.node) break;
-        for (const Value& out : graph_.nodes[at(writer.node)].outputs) {
+        for (const Value& out : graph_.nodes[writer.node].outputs) {
           if (out.buffer == in.buffer && may_overlap(out.region(), in.region())) return false;
         }
       }

@@ -61,16 +61,15 @@ class Attentions {
     for (int call = 0; call < calls; ++call) {
       if (const auto made = made_.find(call); made != made_.end()) {
         for (Node& node : made->second) nodes.push_back(std::move(node));
-      } else if (!replaced_[at(call)]) {
-        nodes.push_back(std::move(graph_.nodes[at(call)]));
+      } else if (!replaced_[call]) {
+        nodes.push_back(std::move(graph_.nodes[call]));
       }
     }
     return replace_nodes(graph_, std::move(nodes));
   }
 
  private:
-  static std::size_t at(int index) { return static_cast<std::size_t>(index); }
-  const Node& node(int call) const { return graph_.nodes[at(call)]; }
+  const Node& node(int call) const { return graph_.nodes[call]; }
   const Value& result(int call) const { return node(call).outputs[0]; }
 
   // The call that makes all of a value and nothing else; kNone where there is none.
@@ -265,7 +264,7 @@ class Attentions {
 
   bool has_aligned_rows(const Value& x) const {
     const auto size = static_cast<int64_t>(size_of(x.dtype));
-    const Buffer& buffer = graph_.buffers[at(x.buffer)];
+    const Buffer& buffer = graph_.buffers[x.buffer];
     if (buffer.misalignment != 0 || x.offset * size % 16 != 0) return false;
     if (buffer.captured.defined()) {
       const Tensor& x = buffer.captured;
@@ -305,26 +304,11 @@ class Attentions {
 
   // --- The calls in their place ---
 
-  Value add_value(DType dtype, const Dims& shape) {
-    Value value{static_cast<int>(graph_.buffers.size()), dtype, shape, contiguous_strides(shape),
-                0};
-    Buffer buffer;
-    buffer.device = graph_.device;
-    buffer.bytes = value.bytes();
-    graph_.buffers.push_back(std::move(buffer));
-    return value;
-  }
-
   Node made_like(int call, Op op, std::vector<Value> inputs, std::vector<Value> outputs) const {
     Call made(op, nullptr, static_cast<std::uint32_t>(inputs.size()));
     made.dtype = outputs[0].dtype;
-    Node result(made);
-    const Node& like = node(call);
-    result.role = like.role;
-    result.site = like.site;
-    result.composite = like.composite;
-    result.module = like.module;
-    result.number = like.number;
+    Node result(made, node(call));
+    result.number = node(call).number;
     result.inputs = std::move(inputs);
     result.outputs = std::move(outputs);
     return result;
@@ -399,14 +383,14 @@ class Attentions {
     if (f.mask) {
       Dims shape = f.mask->shape;
       for (int d = shape.size() - 2; d < shape.size(); ++d) shape[d] = (shape[d] + 63) / 64;
-      mask = {*f.mask, add_value(i32, shape)};
+      mask = {*f.mask, graph_.add_temporary(i32, shape)};
       made.push_back(made_like(f.scores, attention_mask_tiles_op(), {mask[0]}, {mask[1]}));
     }
     Value out = result(end);
     const double scale = f.query == kNone ? f.scale : f.scale * *factor_of(f.query);
     Dims rows = operands[0].shape;
     rows.resize(rows.size() - 1);
-    const Value log_sum = add_value(f32, rows);
+    const Value log_sum = graph_.add_temporary(f32, rows);
     std::vector<Value> inputs = operands;
     inputs.insert(inputs.end(), mask.begin(), mask.end());
     Node forward = made_like(end, attention_op(), std::move(inputs), {out, log_sum});
@@ -421,16 +405,16 @@ class Attentions {
     inputs = operands;
     inputs.insert(inputs.end(), {out, log_sum, node(b->d_weights).inputs[0]});
     inputs.insert(inputs.end(), mask.begin(), mask.end());
-    Node backward =
-        made_like(b->d_query, attention_gradient_op(), std::move(inputs),
-                  {result(b->d_query), result(b->d_key), result(b->d_value), add_value(f32, rows)});
+    Node backward = made_like(b->d_query, attention_gradient_op(), std::move(inputs),
+                              {result(b->d_query), result(b->d_key), result(b->d_value),
+                               graph_.add_temporary(f32, rows)});
     backward.call.add_attr(Attr::of(scale));
     backward.call.add_attr(Attr::of(f.scale));
     for (const int call : b->calls) remove(call);
     for (const int call : {b->d_weights, b->d_query, b->d_key, b->d_value}) remove(call);
     made_[last].push_back(std::move(backward));
   }
-  void remove(int call) { replaced_[at(call)] = true; }
+  void remove(int call) { replaced_[call] = true; }
 
   Graph& graph_;
   Flow flow_;

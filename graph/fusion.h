@@ -73,8 +73,6 @@ class Fusion {
   int emit();
 
  private:
-  static std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
   static constexpr int kMostMembers = 256, kMostVisited = 4096;
 
   bool is_in(const Group& group, int node) const {
@@ -121,7 +119,7 @@ class Fusion {
   // Calls f with every call that runs in the kernel of a group.
   template <class F>
   void each_call(int group, F&& f) const {
-    for (const Group* of : {&groups_[at(group)], &beside_[at(group)]}) {
+    for (const Group* of : {&groups_[group], &beside_[group]}) {
       for (const Member& member : of->members) f(member.node);
     }
   }
@@ -178,11 +176,11 @@ class Fusion {
 
   bool is_independent(int one, int other);
 
-  bool is_single(int g) const { return is_live(g) && beside_[at(g)].members.empty(); }
+  bool is_single(int g) const { return is_live(g) && beside_[g].members.empty(); }
 
   double share_of(int g) const;
 
-  bool is_live(int g) const { return !opaque_[at(g)] && !groups_[at(g)].members.empty(); }
+  bool is_live(int g) const { return !opaque_[g] && !groups_[g].members.empty(); }
 
   const Member* contraction_in(const Group& group) const;
 
@@ -194,10 +192,10 @@ class Fusion {
   void each_read(Group& to, Group& from, F&& f) {
     for (Member& reader : to.members) {
       for (std::size_t k = 0; k < reader.inputs.size(); ++k) {
-        const Source source = reads_.sources[at(reader.node)][k];
+        const Source source = reads_.sources[reader.node][k];
         if (source.node < 0) continue;
         for (Member& writer : from.members) {
-          if (writer.node == source.node) f(reader.inputs[k], writer.outputs[at(source.output)]);
+          if (writer.node == source.node) f(reader.inputs[k], writer.outputs[source.output]);
         }
       }
     }
@@ -237,11 +235,11 @@ class Fusion {
   // Whether a result must be in memory: it escapes, or a call reads it that is not `inside`.
   template <class Inside>
   bool is_needed(int node, int output, const Inside& inside) const {
-    const Value& value = graph_.nodes[at(node)].outputs[at(output)];
+    const Value& value = graph_.nodes[node].outputs[output];
     if (!graph_.is_temporary(value.buffer) || flow_.escapes(value.buffer)) return true;
-    return std::ranges::any_of(reads_.readers[at(node)], [&](int reader) {
+    return std::ranges::any_of(reads_.readers[node], [&](int reader) {
       if (inside(reader)) return false;
-      return std::ranges::any_of(graph_.nodes[at(reader)].inputs, [&](const Value& in) {
+      return std::ranges::any_of(graph_.nodes[reader].inputs, [&](const Value& in) {
         return in.buffer == value.buffer && may_overlap(in.region(), value.region());
       });
     });
@@ -257,6 +255,11 @@ class Fusion {
   // The call that fills what input `k` of a call reads, if a kernel can have the number in place of
   // it; null: it cannot.
   const Call* fill_of(const Member& member, std::size_t k) const;
+
+  // The values of results, by call and output, and those of a call's operands.
+  using ResultValues = std::map<std::pair<int, int>, int>;
+  std::vector<int> operands_of(const Group& group, const Member& member, const ResultValues& made,
+                               FusedKernel& kernel, BodyReads& reads) const;
 
   // The kernel of a group; none where no body computes it.
   std::optional<FusedKernel> build(const Group& group) const;

@@ -14,11 +14,11 @@ int Fusion::emit() {
   const std::vector<int> order = order_of_groups();
   std::vector<Node> nodes;
   for (const int g : order) {
-    const Group& group = groups_[at(g)];
-    if (!beside_[at(g)].members.empty()) {
-      nodes.push_back(together(node_of(group), node_of(beside_[at(g)])));
+    const Group& group = groups_[g];
+    if (!beside_[g].members.empty()) {
+      nodes.push_back(together(node_of(group), node_of(beside_[g])));
     } else if (group.members.size() == 1 && !is_body_alone(g)) {
-      nodes.push_back(std::move(graph_.nodes[at(group.members[0].node)]));
+      nodes.push_back(std::move(graph_.nodes[group.members[0].node]));
       nodes.back().calls = {nodes.back().number};
     } else {
       nodes.push_back(node_of(group));
@@ -33,36 +33,34 @@ void Fusion::note_unfused() {
     const Node& node = graph_.nodes[i];
     std::vector<std::pair<int, int>> known;
     for (const Source& source : reads_.sources[i]) {
-      if (source.node < 0 || fills_.contains(graph_.nodes[at(source.node)].outputs[0].buffer) ||
-          group_of_[at(source.node)] == group_of_[i])
+      if (source.node < 0 || fills_.contains(graph_.nodes[source.node].outputs[0].buffer) ||
+          group_of_[source.node] == group_of_[i])
         continue;
       const std::pair edge{source.node, source.output};
       if (std::ranges::find(known, edge) != known.end()) continue;
       known.push_back(edge);
-      const int from = group_of_[at(source.node)], to = group_of_[i];
+      const int from = group_of_[source.node], to = group_of_[i];
       const auto tried = why_not_.find({from, to});
-      const Node& producer = graph_.nodes[at(source.node)];
-      graph_.unfused.push_back(
-          {.why = opaque_[at(from)] || opaque_[at(to)] || tried == why_not_.end()
-                      ? WhyNotFused::opaque_call
-                      : tried->second,
-           .producer = producer.number,
-           .consumer = node.number,
-           .value = producer.outputs[at(source.output)],
-           .producer_op = producer.call.op,
-           .consumer_op = node.call.op,
-           .is_producer_opaque = opaque_[at(from)],
-           .producer_site = producer.site,
-           .consumer_site = node.site});
+      const Node& producer = graph_.nodes[source.node];
+      graph_.unfused.push_back({.why = opaque_[from] || opaque_[to] || tried == why_not_.end()
+                                           ? WhyNotFused::opaque_call
+                                           : tried->second,
+                                .producer = producer.number,
+                                .consumer = node.number,
+                                .value = producer.outputs[source.output],
+                                .producer_op = producer.call.op,
+                                .consumer_op = node.call.op,
+                                .is_producer_opaque = opaque_[from],
+                                .producer_site = producer.site,
+                                .consumer_site = node.site});
     }
   }
 }
 
 bool Fusion::is_body_alone(int g) const {
   if (!is_live(g)) return false;
-  if (contraction_in(groups_[at(g)])) return is_better_alone(graph_, *build(groups_[at(g)]));
-  return graph_.device.is_cuda() &&
-         op_info(graph_.nodes[at(g)].call.op).algebra == Algebra::embedding;
+  if (contraction_in(groups_[g])) return is_better_alone(graph_, *build(groups_[g]));
+  return graph_.device.is_cuda() && op_info(graph_.nodes[g].call.op).algebra == Algebra::embedding;
 }
 
 Node Fusion::together(const Node& one, const Node& other) {
@@ -74,10 +72,7 @@ Node Fusion::together(const Node& one, const Node& other) {
   };
   Node node = fused_node(std::move(spec), joined(one.inputs, other.inputs),
                          joined(one.outputs, other.outputs), joined(one.fused, other.fused));
-  node.role = one.role;
-  node.site = one.site;
-  node.composite = one.composite;
-  node.module = one.module;
+  static_cast<Origin&>(node) = one;
   node.call.in_place = one.call.in_place || other.call.in_place;
   node.calls = joined(one.calls, other.calls);
   return node;
@@ -85,23 +80,23 @@ Node Fusion::together(const Node& one, const Node& other) {
 
 Node Fusion::node_of(const Group& group) const {
   FusedKernel kernel = *build(group);
-  const Node& last = graph_.nodes[at(group.members.back().node)];
+  const Node& last = graph_.nodes[group.members.back().node];
   std::vector<std::string> names;
   for (const Member& member : group.members)
-    names.emplace_back(op_info(graph_.nodes[at(member.node)].call.op).name);
+    names.emplace_back(op_info(graph_.nodes[member.node].call.op).name);
   Node node = fused_node(kernel.spec, kernel.inputs, kernel.outputs, std::move(names));
-  node.role = last.role;
+  static_cast<Origin&>(node) = last;
   // An error that the kernel reports is one of a call that checks.
   const auto checking = std::ranges::find_if(group.members, [this](const Member& member) {
-    return may_report(graph_.nodes[at(member.node)]);
+    return may_report(graph_.nodes[member.node]);
   });
-  const bool reports = checking != group.members.end();
-  node.site = reports ? graph_.nodes[at(checking->node)].site : last.site;
-  node.composite = reports ? nullptr : last.composite;
-  node.module = last.module;
+  if (checking != group.members.end()) {
+    node.site = graph_.nodes[checking->node].site;
+    node.composite = nullptr;
+  }
   for (const Member& member : group.members) {
-    node.call.in_place |= graph_.nodes[at(member.node)].call.in_place;
-    node.calls.push_back(graph_.nodes[at(member.node)].number);
+    node.call.in_place |= graph_.nodes[member.node].call.in_place;
+    node.calls.push_back(graph_.nodes[member.node].number);
   }
   return node;
 }
@@ -112,10 +107,10 @@ std::vector<int> Fusion::order_of_groups() const {
   for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
     const int to = group_of_[i];
     for (const int before : reads_.predecessors[i]) {
-      const int from = group_of_[at(before)];
+      const int from = group_of_[before];
       if (from == to) continue;
-      next[at(from)].push_back(to);
-      ++waits[at(to)];
+      next[from].push_back(to);
+      ++waits[to];
     }
   }
   using Entry = std::pair<int, int>;  // the last call of a group, and the group
@@ -129,8 +124,8 @@ std::vector<int> Fusion::order_of_groups() const {
     const int g = ready.top().second;
     ready.pop();
     order.push_back(g);
-    for (const int to : next[at(g)]) {
-      if (--waits[at(to)] == 0) add(to);
+    for (const int to : next[g]) {
+      if (--waits[to] == 0) add(to);
     }
   }
   return order;

@@ -13,8 +13,6 @@ namespace {
 
 using std::int64_t;
 
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
 // The sizes of blocks along their dimension.
 std::vector<int64_t> sizes_of_blocks(const Node& node) {
   std::vector<int64_t> sizes;
@@ -89,17 +87,17 @@ Group contraction_group(const Node& node, int number) {
   }
   // `last` has the dimensions of the space that the value's last ones are; those before are batch.
   const auto access_of = [&](const Value& value, std::initializer_list<int> last) {
-    std::vector<int64_t> strides(at(rank + 1), 0);
+    std::vector<int64_t> strides(rank + 1, 0);
     int of = value.shape.size();
     const auto set = [&](int d) {
       --of;
-      if (value.shape[of] != 1) strides[at(d)] = value.strides[of];
+      if (value.shape[of] != 1) strides[d] = value.strides[of];
     };
     for (std::size_t k = last.size(); k-- > 0 && of > 0;) set(last.begin()[k]);
     for (int d = rank - 3; of > 0; --d) set(d);
     Access access{value.buffer, value.dtype, {}, value.offset};
     for (int d = 0; d <= rank; ++d) {
-      if (shape[d] != 1) access.strides.push_back(strides[at(d)]);
+      if (shape[d] != 1) access.strides.push_back(strides[d]);
     }
     return access;
   };
@@ -170,35 +168,35 @@ std::optional<Correspondence> correspond(Group& consumer, const Access& read, co
                                          const Access& made) {
   std::vector<int> dims;  // of the producer that the result varies in, by stride, largest first
   for (int d = 0; d < producer.rank(); ++d) {
-    if (made.strides[at(d)] != 0) dims.push_back(d);
+    if (made.strides[d] != 0) dims.push_back(d);
   }
-  std::ranges::sort(dims, std::greater(), [&](int d) { return made.strides[at(d)]; });
+  std::ranges::sort(dims, std::greater(), [&](int d) { return made.strides[d]; });
   Correspondence found;
   found.origin.assign(producer.sizes.size(), 0);
   int64_t offset = read.offset - made.offset;
   if (offset < 0) return {};
   for (const int d : dims) {
-    const int64_t stride = made.strides[at(d)];
+    const int64_t stride = made.strides[d];
     if (stride < 0) return {};
-    found.origin[at(d)] = offset / stride;
+    found.origin[d] = offset / stride;
     offset %= stride;
   }
   if (offset != 0) return {};
   std::vector<int64_t> last = found.origin;  // the furthest that the read gets
   for (int h = 0; h < consumer.rank(); ++h) {
-    const int64_t stride = read.strides[at(h)], size = consumer.sizes[at(h)];
+    const int64_t stride = read.strides[h], size = consumer.sizes[h];
     if (stride == 0) {
       found.steps.push_back({});
       continue;
     }
     const auto along = std::ranges::find_if(dims, [&](int d) {
-      return stride > 0 && made.strides[at(d)] <= stride && stride % made.strides[at(d)] == 0;
+      return stride > 0 && made.strides[d] <= stride && stride % made.strides[d] == 0;
     });
     if (along == dims.end()) return {};
     const int d = *along;
-    const int64_t factor = stride / made.strides[at(d)], extent = producer.sizes[at(d)];
-    if (last[at(d)] + factor * (size - 1) < extent) {
-      last[at(d)] += factor * (size - 1);
+    const int64_t factor = stride / made.strides[d], extent = producer.sizes[d];
+    if (last[d] + factor * (size - 1) < extent) {
+      last[d] += factor * (size - 1);
       found.steps.push_back({d, factor});
       continue;
     }
@@ -211,19 +209,19 @@ std::optional<Correspondence> correspond(Group& consumer, const Access& read, co
     return {};
   }
   for (const int d : dims) {
-    if (last[at(d)] >= producer.sizes[at(d)]) return {};
+    if (last[d] >= producer.sizes[d]) return {};
   }
   return found;
 }
 
 bool covers(const Correspondence& c, const Group& consumer, const Group& producer) {
   for (int d = 0; d < producer.rank(); ++d) {
-    if (producer.reduced[at(d)]) continue;
+    if (producer.reduced[d]) continue;
     int64_t steps = 1;
     for (int h = 0; h < consumer.rank(); ++h) {
-      if (c.steps[at(h)].dim == d) steps *= consumer.sizes[at(h)];
+      if (c.steps[h].dim == d) steps *= consumer.sizes[h];
     }
-    if (c.origin[at(d)] != 0 || steps != producer.sizes[at(d)]) return false;
+    if (c.origin[d] != 0 || steps != producer.sizes[d]) return false;
   }
   return true;
 }
@@ -239,15 +237,15 @@ bool ranges_of(const Access& read, const std::vector<int64_t>& sizes, std::vecto
   for (const Bound& bound : read.bounds) {
     int along = -1;
     for (int h = 0; h < static_cast<int>(sizes.size()); ++h) {
-      if (bound.strides[at(h)] == 0) continue;
-      if (along >= 0 || bound.strides[at(h)] != 1) return false;
+      if (bound.strides[h] == 0) continue;
+      if (along >= 0 || bound.strides[h] != 1) return false;
       along = h;
     }
     if (along < 0) return false;
-    int64_t& low = lows[at(along)];
-    const int64_t high = std::min(low + lengths[at(along)], bound.size - bound.offset);
+    int64_t& low = lows[along];
+    const int64_t high = std::min(low + lengths[along], bound.size - bound.offset);
     low = std::max(low, -bound.offset);
-    lengths[at(along)] = high - low;
+    lengths[along] = high - low;
     if (high <= low) return false;
   }
   return true;
@@ -279,7 +277,7 @@ std::optional<Correspondence> correspond_within(Group& consumer, const Access& r
   if (!c) return {};
   for (std::size_t h = 0; h < lows.size(); ++h) {
     const Step& step = c->steps[h];
-    if (step.dim >= 0) c->origin[at(step.dim)] -= step.factor * lows[h];
+    if (step.dim >= 0) c->origin[step.dim] -= step.factor * lows[h];
   }
   return c;
 }
@@ -290,7 +288,7 @@ void pull(Group& producer, const Correspondence& c, const Group& consumer,
     access.each_function([&](std::vector<int64_t>& of, int64_t& offset) {
       std::vector<int64_t> strides;
       for (const Step& step : c.steps)
-        strides.push_back(step.dim < 0 ? 0 : step.factor * of[at(step.dim)]);
+        strides.push_back(step.dim < 0 ? 0 : step.factor * of[step.dim]);
       for (std::size_t d = 0; d < c.origin.size(); ++d) offset += c.origin[d] * of[d];
       of = std::move(strides);
     });
@@ -308,18 +306,17 @@ bool spread(Group& group, const Access& read, const Group& product, const Access
   for (int h = 0; h < group.rank(); ++h) {
     int d = 0;
     while (d < product.rank() &&
-           (factor.strides[at(d)] != read.strides[at(h)] ||
-            product.sizes[at(d)] != group.sizes[at(h)] ||
-            product.reduced[at(d)] != group.reduced[at(h)] || std::ranges::find(of, d) != of.end()))
+           (factor.strides[d] != read.strides[h] || product.sizes[d] != group.sizes[h] ||
+            product.reduced[d] != group.reduced[h] || std::ranges::find(of, d) != of.end()))
       ++d;
-    if (d == product.rank() || read.strides[at(h)] == 0) return false;
+    if (d == product.rank() || read.strides[h] == 0) return false;
     of.push_back(d);
   }
   if (std::ranges::count_if(factor.strides, [](int64_t s) { return s != 0; }) != group.rank())
     return false;
   group.each_access([&](Access& access) {
     std::vector<int64_t> strides(product.sizes.size(), 0);
-    for (std::size_t h = 0; h < of.size(); ++h) strides[at(of[h])] = access.strides[h];
+    for (std::size_t h = 0; h < of.size(); ++h) strides[of[h]] = access.strides[h];
     access.strides = std::move(strides);
   });
   group.sizes = product.sizes;
@@ -342,7 +339,7 @@ bool refine(Group& a, std::vector<int>& of_a, Group& b, std::vector<int>& of_b) 
   };
   std::size_t i = of_a.size(), j = of_b.size();
   while (i > 0 && j > 0) {
-    const int64_t m = a.sizes[at(of_a[i - 1])], n = b.sizes[at(of_b[j - 1])];
+    const int64_t m = a.sizes[of_a[i - 1]], n = b.sizes[of_b[j - 1]];
     if (m == n) {
       --i, --j;
     } else if (m % n == 0) {
@@ -362,27 +359,27 @@ bool refine(Group& a, std::vector<int>& of_a, Group& b, std::vector<int>& of_b) 
 // split it, the outermost first. False: they do not split it evenly.
 bool match_read_dims(const Group& consumer, Correspondence c, Group& producer,
                      std::vector<int>& of) {
-  of.assign(at(consumer.rank()), -1);
+  of.assign(consumer.rank(), -1);
   for (int d = 0; d < producer.rank(); ++d) {
     std::vector<int> along;
     for (int h = 0; h < consumer.rank(); ++h) {
-      if (c.steps[at(h)].dim == d) along.push_back(h);
+      if (c.steps[h].dim == d) along.push_back(h);
     }
-    std::ranges::sort(along, std::greater(), [&](int h) { return c.steps[at(h)].factor; });
+    std::ranges::sort(along, std::greater(), [&](int h) { return c.steps[h].factor; });
     int64_t factor = 1;
     for (std::size_t k = along.size(); k-- > 0;) {
-      if (c.steps[at(along[k])].factor != factor) return false;
-      factor *= consumer.sizes[at(along[k])];
+      if (c.steps[along[k]].factor != factor) return false;
+      factor *= consumer.sizes[along[k]];
     }
     if (along.empty()) continue;
-    if (factor != producer.sizes[at(d)]) return false;
+    if (factor != producer.sizes[d]) return false;
     for (std::size_t k = along.size(); k-- > 1;) {
       if (producer.rank() == kMaxDims) return false;
-      producer.split(d, consumer.sizes[at(along[k])]);
+      producer.split(d, consumer.sizes[along[k]]);
     }
     const int more = static_cast<int>(along.size()) - 1;
     for (Step& step : c.steps) step.dim += step.dim > d ? more : 0;
-    for (std::size_t k = 0; k < along.size(); ++k) of[at(along[k])] = d + static_cast<int>(k);
+    for (std::size_t k = 0; k < along.size(); ++k) of[along[k]] = d + static_cast<int>(k);
     d += more;
   }
   return true;
@@ -396,7 +393,7 @@ bool match_reduced_dims(Group& consumer, std::vector<int> rest, Group& producer,
   const auto kept_dims = [&producer] {
     std::vector<int> kept;
     for (int d = 0; d < producer.rank(); ++d) {
-      if (!producer.reduced[at(d)]) kept.push_back(d);
+      if (!producer.reduced[d]) kept.push_back(d);
     }
     return kept;
   };
@@ -406,11 +403,11 @@ bool match_reduced_dims(Group& consumer, std::vector<int> rest, Group& producer,
   }
   if (!refine(consumer, rest, producer, reduced)) return false;
   const std::vector<int> kept = kept_dims();
-  of.assign(at(consumer.rank()), -1);
-  for (std::size_t k = 0; k < rest.size(); ++k) of[at(rest[k])] = reduced[k];
+  of.assign(consumer.rank(), -1);
+  for (std::size_t k = 0; k < rest.size(); ++k) of[rest[k]] = reduced[k];
   std::size_t next = 0;
   for (int& d : of) {
-    if (d < 0) d = kept[at(matched[next++])];
+    if (d < 0) d = kept[matched[next++]];
   }
   return true;
 }
@@ -422,25 +419,25 @@ bool push(Group& consumer, Correspondence c, Group& producer) {
   if (!match_read_dims(consumer, std::move(c), producer, of)) return false;
   std::vector<int> rest, reduced;
   for (int h = 0; h < consumer.rank(); ++h) {
-    if (of[at(h)] < 0) rest.push_back(h);
+    if (of[h] < 0) rest.push_back(h);
   }
   bool per_element = false;  // whether any of the producer's reduced dimensions is read
   for (int d = 0; d < producer.rank(); ++d) {
     const bool read = std::ranges::find(of, d) != of.end();
-    if (producer.reduced[at(d)] && !read) reduced.push_back(d);
-    per_element |= producer.reduced[at(d)] && read;
+    if (producer.reduced[d] && !read) reduced.push_back(d);
+    per_element |= producer.reduced[d] && read;
   }
   // All of them are, or none.
   if (per_element && !(rest.empty() && reduced.empty())) return false;
   if (!rest.empty() && !match_reduced_dims(consumer, rest, producer, reduced, of)) return false;
   for (int h = 0; h < consumer.rank(); ++h) {
-    const bool along_row = producer.reduced[at(of[at(h)])];
-    if (consumer.reduces() && consumer.reduced[at(h)] != along_row) return false;
+    const bool along_row = producer.reduced[of[h]];
+    if (consumer.reduces() && consumer.reduced[h] != along_row) return false;
   }
   consumer.each_access([&](Access& access) {
     access.each_function([&](std::vector<int64_t>& function, int64_t&) {
       std::vector<int64_t> strides(producer.sizes.size(), 0);
-      for (std::size_t h = 0; h < of.size(); ++h) strides[at(of[h])] = function[h];
+      for (std::size_t h = 0; h < of.size(); ++h) strides[of[h]] = function[h];
       function = std::move(strides);
     });
   });

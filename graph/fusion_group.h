@@ -90,14 +90,14 @@ struct Group {
   void split(int d, std::int64_t inner) {
     each_access([&](Access& access) {
       access.each_function([&](std::vector<std::int64_t>& strides, std::int64_t&) {
-        const std::int64_t stride = strides[static_cast<std::size_t>(d)];
-        strides[static_cast<std::size_t>(d)] = stride * inner;
+        const std::int64_t stride = strides[d];
+        strides[d] = stride * inner;
         strides.insert(strides.begin() + d + 1, stride);
       });
     });
-    sizes[static_cast<std::size_t>(d)] /= inner;
+    sizes[d] /= inner;
     sizes.insert(sizes.begin() + d + 1, inner);
-    reduced.insert(reduced.begin() + d + 1, reduced[static_cast<std::size_t>(d)]);
+    reduced.insert(reduced.begin() + d + 1, reduced[d]);
   }
 };
 

@@ -138,7 +138,7 @@ void gather_before_conversions(Graph& graph) {
                           ? flow.producer(node.inputs[0].buffer)
                           : Flow::kNone;
     if (maker == Flow::kNone) continue;
-    Node conversion = graph.nodes[static_cast<std::size_t>(maker)];
+    Node conversion = graph.nodes[maker];
     if (op_info(conversion.call.op).algebra != Algebra::conversion) continue;
     const Value& from = conversion.inputs[0];
     const int number = static_cast<int>(i);
@@ -146,22 +146,13 @@ void gather_before_conversions(Graph& graph) {
         flow.version(from.buffer, maker) != flow.version(from.buffer, number) ||
         node.outputs[0].numel() >= from.numel())
       continue;
-    Value gathered = node.outputs[0];
-    gathered.dtype = node.call.dtype = from.dtype;
-    gathered.buffer = static_cast<int>(graph.buffers.size());
-    gathered.strides = contiguous_strides(gathered.shape);
-    gathered.offset = 0;
-    Buffer& buffer = graph.buffers.emplace_back();
-    buffer.device = graph.device;
-    buffer.bytes = gathered.bytes();
+    const Value gathered = graph.add_temporary(from.dtype, node.outputs[0].shape);
+    node.call.dtype = from.dtype;
     node.inputs[0] = from;
     conversion.inputs[0] = gathered;
     conversion.outputs[0] = std::exchange(node.outputs[0], gathered);
     conversion.recomputation = node.recomputation;
-    conversion.role = node.role;
-    conversion.site = node.site;
-    conversion.composite = node.composite;
-    conversion.module = node.module;
+    static_cast<Origin&>(conversion) = node;
     nodes.push_back(std::move(conversion));
   }
   graph.nodes = std::move(nodes);

@@ -15,12 +15,10 @@ using std::int64_t;
 
 constexpr std::size_t kMostOperands = 15;  // and coordinates: arguments of a kernel
 
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
 jit::Body::Scope scope_of(const Group& group, const std::vector<int64_t>& strides) {
   bool row = false, column = false;
   for (int d = 0; d < group.rank(); ++d) {
-    if (strides[at(d)] != 0) (group.reduced[at(d)] ? column : row) = true;
+    if (strides[d] != 0) (group.reduced[d] ? column : row) = true;
   }
   using Scope = jit::Body::Scope;
   if (!group.reduces()) return row ? Scope::element : Scope::one;
@@ -31,8 +29,8 @@ jit::Body::Scope scope_of(const Group& group, const std::vector<int64_t>& stride
 Value value_of(const Group& group, const Access& access, bool written) {
   Value value{access.buffer, access.dtype, {}, {}, access.offset};
   for (int d = 0; d < group.rank(); ++d) {
-    value.shape.push_back(written && access.strides[at(d)] == 0 ? 1 : group.sizes[at(d)]);
-    value.strides.push_back(access.strides[at(d)]);
+    value.shape.push_back(written && access.strides[d] == 0 ? 1 : group.sizes[d]);
+    value.strides.push_back(access.strides[d]);
   }
   if (value.shape.empty()) {
     value.shape.push_back(1);
@@ -47,9 +45,9 @@ std::vector<std::uint32_t> dims_of_values(const FusedKernel& kernel) {
   std::vector<std::uint32_t> dims;
   for (const jit::Body::Value& value : kernel.spec->body.values) {
     std::uint32_t of = 0;
-    for (const int operand : value.operands) of |= dims[at(operand)];
+    for (const int operand : value.operands) of |= dims[operand];
     if (value.kind == Kind::input) {
-      const Dims& strides = kernel.inputs[at(value.number)].strides;
+      const Dims& strides = kernel.inputs[value.number].strides;
       for (int d = 0; d < strides.size(); ++d) of |= strides[d] != 0 ? 1u << d : 0u;
     }
     if (value.kind == Kind::reduction || value.kind == Kind::contraction)
@@ -122,7 +120,7 @@ int input_of(const Group& group, FusedKernel& kernel, BodyReads& reads, const Ac
              const Value& value) {
   // An address alone does not say how far elements are from it.
   const auto known = std::ranges::find_if(reads.inputs, [&](const auto& input) {
-    return input.first == access && (!access.address || kernel.inputs[at(input.second)] == value);
+    return input.first == access && (!access.address || kernel.inputs[input.second] == value);
   });
   if (known != reads.inputs.end()) return known->second;
   jit::Body& body = kernel.spec->body;
@@ -149,7 +147,7 @@ int block_value(const Group& group, FusedKernel& kernel, BodyReads& reads, const
   // Inputs are zero outside of their bounds, and one of them is all that zeros stand beside.
   if (operands.size() == 1 && body.value(operands[0]).kind == jit::Body::Value::Kind::input &&
       body.value(operands[0]).dtype == node.outputs[0].dtype &&
-      !body.inputs[at(body.value(operands[0]).number)].bounds.empty())
+      !body.inputs[body.value(operands[0]).number].bounds.empty())
     return operands[0];
   std::vector<int> inside;
   for (const Access& input : member.inputs) {
@@ -179,12 +177,12 @@ std::optional<WhyNotFused> add_outputs(const Group& group,
   const bool contracts = body.contraction() >= 0;
   const auto varies = contracts ? dims_of_values(kernel) : std::vector<std::uint32_t>();
   for (const auto& [access, value] : stored) {
-    const bool of_rows = group.reduces() && !levels[at(value)].per_element();
+    const bool of_rows = group.reduces() && !levels[value].per_element();
     for (int d = 0; d < group.rank(); ++d) {
       // A reduction of one factor of a product is a result of its rows or of its columns alone.
-      const bool once = contracts && !(varies[at(value)] >> d & 1);
-      const bool along = !(of_rows && group.reduced[at(d)]) && !once;
-      if (along != (access->strides[at(d)] != 0)) return WhyNotFused::partial_store;
+      const bool once = contracts && !(varies[value] >> d & 1);
+      const bool along = !(of_rows && group.reduced[d]) && !once;
+      if (along != (access->strides[d] != 0)) return WhyNotFused::partial_store;
     }
     body.add_output(value, access->dtype);
     kernel.outputs.push_back(value_of(group, *access, true));
@@ -202,8 +200,8 @@ namespace {
 bool has_aligned_factors(const Graph& graph, const FusedKernel& kernel) {
   const jit::Body& body = kernel.spec->body;
   return std::ranges::all_of(body.value(body.contraction()).operands, [&](int operand) {
-    const Value& factor = kernel.inputs[at(body.value(operand).number)];
-    const Buffer& buffer = graph.buffers[at(factor.buffer)];
+    const Value& factor = kernel.inputs[body.value(operand).number];
+    const Buffer& buffer = graph.buffers[factor.buffer];
     std::size_t begin = buffer.misalignment;
     if (buffer.kind == Buffer::Kind::captured)
       begin = reinterpret_cast<std::uintptr_t>(buffer.captured.impl()->storage->data);
@@ -224,7 +222,7 @@ bool contracts(const Graph& graph, const FusedKernel& kernel) {
   };
   for (int i = 0; i < static_cast<int>(body.values.size()); ++i) {
     const Kind kind = body.value(i).kind;
-    if (kind == Kind::arg || levels[at(i)].per_element() != is_factor(i)) return false;
+    if (kind == Kind::arg || levels[i].per_element() != is_factor(i)) return false;
     if (kind == Kind::reduction && !is_factor(body.value(i).operands[0])) return false;
     if (is_factor(i) && kind != Kind::input) return false;
   }
@@ -249,7 +247,7 @@ int64_t unread_bytes(const FusedKernel& kernel) {
           body.reduces() && !levels[i].per_element() && (kernel.spec->reduced >> d & 1);
       read *= once ? 1 : kernel.spec->dims[d];
     }
-    const Value& input = kernel.inputs[at(body.values[i].number)];
+    const Value& input = kernel.inputs[body.values[i].number];
     unread += std::max<int64_t>(0, bytes_moved({&input, 1}, {}) - read);
   }
   return unread;

@@ -8,8 +8,6 @@
 namespace brrr::graph {
 namespace {
 
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
 bool overlap(const Value& a, const Value& b) {
   return a.buffer == b.buffer && may_overlap(a.region(), b.region());
 }
@@ -21,23 +19,23 @@ class Finder {
       : graph_(graph), reads_(reads), touched_(graph.buffers.size()) {}
 
   void add(int call) {
-    const Node& node = graph_.nodes[at(call)];
-    std::vector<int>& before = reads_.predecessors[at(call)];
+    const Node& node = graph_.nodes[call];
+    std::vector<int>& before = reads_.predecessors[call];
     for (const Value& input : node.inputs) {
       Source source;
       look(input, false, before, &source);
-      reads_.sources[at(call)].push_back(source);
+      reads_.sources[call].push_back(source);
     }
     for (const Value& output : node.outputs) look(output, true, before, nullptr);
     std::ranges::sort(before);
     before.erase(std::ranges::unique(before).begin(), before.end());
     for (const int other : before) {
-      reads_.successors[at(other)].push_back(call);
+      reads_.successors[other].push_back(call);
       const bool reads = std::ranges::any_of(node.inputs, [&](const Value& in) {
-        return std::ranges::any_of(graph_.nodes[at(other)].outputs,
+        return std::ranges::any_of(graph_.nodes[other].outputs,
                                    [&](const Value& out) { return overlap(in, out); });
       });
-      if (reads) reads_.readers[at(other)].push_back(call);
+      if (reads) reads_.readers[other].push_back(call);
     }
     for (const Value& input : node.inputs) touch(input, call);
     for (const Value& output : node.outputs) touch(output, call);
@@ -46,10 +44,10 @@ class Finder {
  private:
   // Adds the calls before that conflict with an access. `source`: of a read.
   void look(const Value& value, bool writes, std::vector<int>& before, Source* source) {
-    const std::vector<int>& calls = touched_[at(value.buffer)];
+    const std::vector<int>& calls = touched_[value.buffer];
     for (std::size_t k = calls.size(); k-- > 0;) {
       const int other = calls[k];
-      const Node& earlier = graph_.nodes[at(other)];
+      const Node& earlier = graph_.nodes[other];
       bool hits = false;
       for (std::size_t o = 0; o < earlier.outputs.size(); ++o) {
         if (!overlap(earlier.outputs[o], value)) continue;
@@ -70,7 +68,7 @@ class Finder {
   }
 
   void touch(const Value& value, int call) {
-    std::vector<int>& calls = touched_[at(value.buffer)];
+    std::vector<int>& calls = touched_[value.buffer];
     if (calls.empty() || calls.back() != call) calls.push_back(call);
   }
 

@@ -55,8 +55,6 @@ const char* describe(WhyNotFused why) { return kReasons.at(static_cast<std::size
 namespace brrr::graph {
 namespace {
 
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
 // "opaque call (matmul)".
 std::string reason_text(const UnfusedEdge& edge) {
   return name_of(edge.why) + (edge.opaque.empty() ? "" : fmt::format(" ({})", edge.opaque));
@@ -240,13 +238,13 @@ std::string kernels_text(std::span<const GeneratedKernel> kernels, bool fast) {
 void check_required(const Graph& before, const Graph& fused, const std::string& name) {
   if (before.required.empty()) return;
   const KernelsOfCalls kernels = kernels_of_calls(fused);
-  const auto number = [&](int call) { return before.nodes[at(call)].number; };
+  const auto number = [&](int call) { return before.nodes[call].number; };
   for (const RequiredFusion& pair : before.required) {
     const auto text = [&](const Value& value, int call) {
       std::string of = describe(before, value);
       if (call >= 0) {
-        of += fmt::format(" = {} (at {})", op_info(before.nodes[at(call)].call.op).name,
-                          describe(before.nodes[at(call)].site));
+        of += fmt::format(" = {} (at {})", op_info(before.nodes[call].call.op).name,
+                          describe(before.nodes[call].site));
       }
       return of;
     };

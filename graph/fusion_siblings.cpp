@@ -11,11 +11,11 @@ void Fusion::merge_siblings() {
   // Groups by the value they read: {node, output}, or {-1, buffer} if no node has written it.
   std::map<std::pair<int, int>, std::vector<int>> readers;
   for (int g = 0; g < static_cast<int>(groups_.size()); ++g) {
-    if (!is_live(g) || !groups_[at(g)].reduces() || contraction_in(groups_[at(g)])) continue;
-    for (const Member& member : groups_[at(g)].members) {
+    if (!is_live(g) || !groups_[g].reduces() || contraction_in(groups_[g])) continue;
+    for (const Member& member : groups_[g].members) {
       for (std::size_t k = 0; k < member.inputs.size(); ++k) {
-        const Source source = reads_.sources[at(member.node)][k];
-        if (source.node >= 0 && group_of_[at(source.node)] == g) continue;
+        const Source source = reads_.sources[member.node][k];
+        if (source.node >= 0 && group_of_[source.node] == g) continue;
         std::vector<int>& of =
             readers[{source.node, source.node < 0 ? member.inputs[k].buffer : source.output}];
         if (of.empty() || of.back() != g) of.push_back(g);
@@ -36,7 +36,7 @@ void Fusion::merge_siblings() {
 }
 
 std::optional<Group> Fusion::side_by_side(int one, int other) const {
-  Group merged = groups_[at(one)], more = groups_[at(other)];
+  Group merged = groups_[one], more = groups_[other];
   if (merged.members.size() + more.members.size() > static_cast<std::size_t>(kMostMembers))
     return {};
   for (Group* group : {&merged, &more}) {
@@ -47,7 +47,7 @@ std::optional<Group> Fusion::side_by_side(int one, int other) const {
   const auto reduced = [this](const Group& group) {
     std::vector<const Access*> list;
     for (const Member& member : group.members) {
-      if (op_info(graph_.nodes[at(member.node)].call.op).kind == OpKind::reduction)
+      if (op_info(graph_.nodes[member.node].call.op).kind == OpKind::reduction)
         list.push_back(&member.inputs[0]);
     }
     return list;
@@ -56,15 +56,14 @@ std::optional<Group> Fusion::side_by_side(int one, int other) const {
     std::vector<const Access*> list;
     for (const Member& member : group.members) {
       for (std::size_t k = 0; k < member.inputs.size(); ++k) {
-        if (!is_in(group, reads_.sources[at(member.node)][k].node))
-          list.push_back(&member.inputs[k]);
+        if (!is_in(group, reads_.sources[member.node][k].node)) list.push_back(&member.inputs[k]);
       }
     }
     return list;
   };
   const auto of_elements = [&](const Access& access) {
     for (int d = 0; d < merged.rank(); ++d) {
-      if (access.strides[at(d)] == 0) return false;
+      if (access.strides[d] == 0) return false;
     }
     return true;
   };
@@ -78,29 +77,28 @@ std::optional<Group> Fusion::side_by_side(int one, int other) const {
   for (Member& member : more.members) merged.members.push_back(std::move(member));
   std::ranges::sort(merged.members, {}, &Member::node);
   const std::optional<FusedKernel> kernel = build(merged);
-  if (!kernel || (mixes_directions(*kernel) && !mixes_[at(one)] && !mixes_[at(other)])) return {};
+  if (!kernel || (mixes_directions(*kernel) && !mixes_[one] && !mixes_[other])) return {};
   return merged;
 }
 
 void Fusion::merge_recomputed() {
   const auto is_recomputed = [this](const Group& group) {
     return !group.reduces() && std::ranges::all_of(group.members, [this](const Member& member) {
-      return graph_.nodes[at(member.node)].recomputation != 0;
+      return graph_.nodes[member.node].recomputation != 0;
     });
   };
   for (int g = 0; g < static_cast<int>(groups_.size()); ++g) {
-    if (!is_live(g) || !is_recomputed(groups_[at(g)])) continue;
+    if (!is_live(g) || !is_recomputed(groups_[g])) continue;
     std::vector<int> readers;  // of what the group reads
-    for (const Member& member : groups_[at(g)].members) {
-      for (const Value& input : graph_.nodes[at(member.node)].inputs) {
-        for (const int reader : flow_.readers(input.buffer))
-          readers.push_back(group_of_[at(reader)]);
+    for (const Member& member : groups_[g].members) {
+      for (const Value& input : graph_.nodes[member.node].inputs) {
+        for (const int reader : flow_.readers(input.buffer)) readers.push_back(group_of_[reader]);
       }
     }
     std::ranges::sort(readers);
     readers.erase(std::ranges::unique(readers).begin(), readers.end());
     for (const int reader : readers) {
-      if (reader == g || !is_live(reader) || contraction_in(groups_[at(reader)]) ||
+      if (reader == g || !is_live(reader) || contraction_in(groups_[reader]) ||
           is_made_early(reader, g))
         continue;
       std::optional<Group> merged = in_kernel_of_reader(g, reader);
@@ -115,13 +113,13 @@ void Fusion::merge_recomputed() {
 // two of them would extend the lifetimes of other values.
 bool Fusion::is_shared_by(int buffer, int one, int other) const {
   return std::ranges::all_of(flow_.readers(buffer), [&](int reader) {
-    const int group = group_of_[at(reader)];
-    return group == one || group == other || graph_.nodes[at(reader)].role != Role::backward;
+    const int group = group_of_[reader];
+    return group == one || group == other || graph_.nodes[reader].role != Role::backward;
   });
 }
 
 std::optional<Group> Fusion::in_kernel_of_reader(int recomputed, int reader) const {
-  if (groups_[at(recomputed)].members.size() + groups_[at(reader)].members.size() >
+  if (groups_[recomputed].members.size() + groups_[reader].members.size() >
       static_cast<std::size_t>(kMostMembers))
     return {};
   // The elements that both load, by what makes them.
@@ -133,7 +131,7 @@ std::optional<Group> Fusion::in_kernel_of_reader(int recomputed, int reader) con
     std::vector<Load> loads;
     for (const Member& member : group.members) {
       for (std::size_t k = 0; k < member.inputs.size(); ++k) {
-        const Source source = reads_.sources[at(member.node)][k];
+        const Source source = reads_.sources[member.node][k];
         const Access& access = member.inputs[k];
         if (access.address || !access.bounds.empty() || is_in(group, source.node)) continue;
         loads.push_back({source, access});
@@ -141,11 +139,11 @@ std::optional<Group> Fusion::in_kernel_of_reader(int recomputed, int reader) con
     }
     return loads;
   };
-  for (const Load& made : loads_of(groups_[at(recomputed)])) {
-    for (const Load& read : loads_of(groups_[at(reader)])) {
+  for (const Load& made : loads_of(groups_[recomputed])) {
+    for (const Load& read : loads_of(groups_[reader])) {
       if (made.source != read.source || made.access.buffer != read.access.buffer) continue;
       if (!is_shared_by(made.access.buffer, recomputed, reader)) continue;
-      Group from = groups_[at(recomputed)], to = groups_[at(reader)];
+      Group from = groups_[recomputed], to = groups_[reader];
       Access access = read.access;
       const std::optional<Correspondence> c =
           correspond_after_splits(to, access, from, made.access);
@@ -154,10 +152,10 @@ std::optional<Group> Fusion::in_kernel_of_reader(int recomputed, int reader) con
       for (Member& member : from.members) to.members.push_back(std::move(member));
       std::ranges::sort(to.members, {}, &Member::node);
       const std::optional<FusedKernel> kernel = build(to);
-      if (!kernel || (mixes_directions(*kernel) && !mixes_[at(recomputed)] && !mixes_[at(reader)]))
+      if (!kernel || (mixes_directions(*kernel) && !mixes_[recomputed] && !mixes_[reader]))
         continue;
       if (ticks_of(work_of(*kernel, graph_.device)) <
-          ticks_of(work_[at(recomputed)]) + ticks_of(work_[at(reader)]))
+          ticks_of(work_[recomputed]) + ticks_of(work_[reader]))
         return to;
     }
   }

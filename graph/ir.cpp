@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "brrr/dispatch/op_info.h"
 #include "brrr/graph/flow.h"
@@ -29,6 +31,12 @@ bool Value::is_contiguous() const {
   return true;
 }
 
+Value Graph::add_temporary(DType dtype, const Dims& shape) {
+  const Value value{static_cast<int>(buffers.size()), dtype, shape, contiguous_strides(shape), 0};
+  buffers.push_back({.device = device, .bytes = value.bytes(), .captured = {}});
+  return value;
+}
+
 std::size_t misalignment_of(const Tensor& argument) {
   return argument.device().is_cpu() ? 0 : reinterpret_cast<std::uintptr_t>(argument.data()) % 16;
 }
@@ -36,7 +44,7 @@ std::size_t misalignment_of(const Tensor& argument) {
 namespace {
 
 std::string buffer_name(const Graph& graph, int index) {
-  const Buffer& buffer = graph.buffers[static_cast<std::size_t>(index)];
+  const Buffer& buffer = graph.buffers[index];
   switch (buffer.kind) {
     case Buffer::Kind::captured: return fmt::format("captured{}", index);
     case Buffer::Kind::input: return fmt::format("input{}", buffer.input);
@@ -112,8 +120,7 @@ std::string text_of(const Graph& graph, const GradientSlot& slot) {
 }
 
 std::string text_of(const Graph& graph, const Node& node, const std::string& place) {
-  const std::string module =
-      node.module < 0 ? "" : graph.modules[static_cast<std::size_t>(node.module)] + ", ";
+  const std::string module = node.module < 0 ? "" : graph.modules[node.module] + ", ";
   return fmt::format("  {} {} {}({})  # {}{}\n", results_text(graph, node),
                      node.call.in_place ? "<-" : "=", name_of(node), operands_text(graph, node),
                      module, place);
@@ -190,71 +197,66 @@ std::string as_dot(const Graph& graph) {
   return text + "}\n";
 }
 
-std::string quoted(const std::string& text) {
-  std::string result = "\"";
-  for (char c : text) {
-    if (c == '"' || c == '\\') result += '\\';
-    if (static_cast<unsigned char>(c) < 0x20) {
-      result += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
-    } else {
-      result += c;
-    }
-  }
-  return result + "\"";
+using Json = nlohmann::ordered_json;
+
+Json as_json(const Value& value) {
+  const auto list = [](const Dims& dims) {
+    return std::vector<std::int64_t>(dims.begin(), dims.end());
+  };
+  return {{"buffer", value.buffer},
+          {"dtype", name_of(value.dtype)},
+          {"shape", list(value.shape)},
+          {"strides", list(value.strides)},
+          {"offset", value.offset}};
 }
 
-std::string as_json(const Value& value) {
-  return fmt::format(R"({{"buffer": {}, "dtype": "{}", "shape": {}, "strides": {}, "offset": {}}})",
-                     value.buffer, name_of(value.dtype), to_string(value.shape),
-                     to_string(value.strides), value.offset);
+Json as_json(std::span<const Value> values) {
+  Json list = Json::array();
+  for (const Value& value : values) list.push_back(as_json(value));
+  return list;
 }
 
-std::string list_of(std::span<const Value> values) {
+// A list with one element a line.
+std::string lines_of(const Json& list) {
   std::string text;
-  for (const Value& value : values) text += (text.empty() ? "" : ", ") + as_json(value);
+  for (const Json& each : list) {
+    text += text.empty() ? "\n    " : ",\n    ";
+    text += each.dump(-1, ' ', false, Json::error_handler_t::replace);
+  }
   return "[" + text + "]";
-}
-
-std::string unfused_as_json(const Graph& graph) {
-  std::string text;
-  for (const UnfusedEdge& edge : describe_unfused(graph)) {
-    text += fmt::format(
-        "{}\n    {{\"why\": {}, \"value\": {}, \"producer\": {}, \"consumer\": {}, "
-        "\"producer_line\": {}, \"consumer_line\": {}}}",
-        text.empty() ? "" : ",", quoted(name_of(edge.why)), quoted(edge.value),
-        quoted(edge.producer), quoted(edge.consumer), quoted(edge.producer_line),
-        quoted(edge.consumer_line));
-  }
-  return text;
 }
 
 std::string as_json(const Graph& graph) {
   const std::vector<std::string> places = places_of(graph.nodes);
-  std::string nodes, buffers, outputs;
+  Json buffers = Json::array(), nodes = buffers, outputs = buffers, unfused = buffers;
+  constexpr const char* kKinds[] = {"captured", "input", "constant", "temporary"};
+  for (const Buffer& buffer : graph.buffers)
+    buffers.push_back({{"kind", kKinds[static_cast<int>(buffer.kind)]}, {"bytes", buffer.bytes}});
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     const Node& node = graph.nodes[i];
-    nodes += fmt::format(
-        "{}\n    {{\"op\": {}, \"in_place\": {}, \"role\": \"{}\", \"inputs\": {}, \"outputs\": "
-        "{}, "
-        "\"text\": {}, \"where\": {}}}",
-        i ? "," : "", quoted(op_info(node.call.op).name), node.call.in_place, name_of(node.role),
-        list_of(node.inputs), list_of(node.outputs), quoted(operands_text(graph, node)),
-        quoted(places[i]));
+    nodes.push_back({{"op", op_info(node.call.op).name},
+                     {"in_place", node.call.in_place},
+                     {"role", name_of(node.role)},
+                     {"inputs", as_json(node.inputs)},
+                     {"outputs", as_json(node.outputs)},
+                     {"text", operands_text(graph, node)},
+                     {"where", places[i]}});
   }
-  constexpr const char* kKinds[] = {"captured", "input", "constant", "temporary"};
-  for (std::size_t i = 0; i < graph.buffers.size(); ++i) {
-    const Buffer& buffer = graph.buffers[i];
-    buffers += fmt::format("{}\n    {{\"kind\": \"{}\", \"bytes\": {}}}", i ? "," : "",
-                           kKinds[static_cast<int>(buffer.kind)], buffer.bytes);
-  }
-  for (const Output& output : graph.outputs) {
-    outputs += (outputs.empty() ? "" : ", ") +
-               (output.is_value() ? as_json(output.value) : std::string("null"));
+  for (const Output& output : graph.outputs)
+    outputs.push_back(output.is_value() ? as_json(output.value) : Json());
+  for (const UnfusedEdge& edge : describe_unfused(graph)) {
+    unfused.push_back({{"why", name_of(edge.why)},
+                       {"value", edge.value},
+                       {"producer", edge.producer},
+                       {"consumer", edge.consumer},
+                       {"producer_line", edge.producer_line},
+                       {"consumer_line", edge.consumer_line}});
   }
   return fmt::format(
-      "{{\n  \"device\": \"{}\",\n  \"buffers\": [{}],\n  \"nodes\": [{}],\n  \"outputs\": "
-      "[{}],\n  \"unfused\": [{}]\n}}\n",
-      to_string(graph.device), buffers, nodes, outputs, unfused_as_json(graph));
+      "{{\n  \"device\": \"{}\",\n  \"buffers\": {},\n  \"nodes\": {},\n  \"outputs\": {},\n  "
+      "\"unfused\": {}\n}}\n",
+      to_string(graph.device), lines_of(buffers), lines_of(nodes), lines_of(outputs),
+      lines_of(unfused));
 }
 
 }  // namespace

@@ -59,22 +59,28 @@ struct Value {
 
 enum class Role : std::uint8_t { forward, backward, update };
 
+// Where a node comes from in the program: what reports and errors say of it.
+struct Origin {
+  Role role = Role::forward;
+  CallSite site;
+  const char* composite = nullptr;  // the public function, where that makes several calls
+  int module = -1;                  // in Graph::modules; -1: none
+};
+
 // One kernel of a replay: a call, or a body of many.
-struct Node {
+struct Node : Origin {
   Call call;  // without its inputs; of a body it is of the op `fused`
   std::shared_ptr<const BodySpec> body;
   std::vector<std::string> fused;  // the names of the calls in the body
   std::vector<Value> inputs, outputs;
-  Role role = Role::forward;
-  CallSite site;
-  const char* composite = nullptr;  // the public function, where that makes several calls
   bool intended_constants = false;  // its numbers are meant to be the same in every replay
   int recomputation = 0;            // which recomputation in the backward pass made it; 0: none
-  int module = -1;                  // in Graph::modules; -1: none
   int number = -1;                  // its place in the trace, and that of its copies
   std::vector<int> calls;           // of a fused graph: their numbers
 
-  explicit Node(const Call& c) : call(c) { call.inputs = nullptr; }
+  explicit Node(const Call& c, const Origin& origin = {}) : Origin(origin), call(c) {
+    call.inputs = nullptr;
+  }
 };
 
 // A result of a replay: a value, a captured tensor, or nothing.
@@ -163,9 +169,10 @@ struct Graph {
   bool interpreted = false;      // kernels run in the CPU interpreter: no coordinates, no gathers
   bool least_memory = false;     // Remat::full(): no kernel that lengthens lifetimes to save time
 
-  bool is_temporary(int buffer) const {
-    return buffers[static_cast<std::size_t>(buffer)].kind == Buffer::Kind::temporary;
-  }
+  // A contiguous value in a new temporary.
+  Value add_temporary(DType dtype, const Dims& shape);
+
+  bool is_temporary(int buffer) const { return buffers[buffer].kind == Buffer::Kind::temporary; }
   // Whether a leaf gets a gradient that each replay writes to memory of the program's own.
   bool makes(const GradientSlot& slot) const {
     return slot.after && slot.after->is_value() && is_temporary(slot.after->value.buffer);

@@ -114,7 +114,7 @@ std::vector<std::pair<int, Tensor>> run_constants(const Graph& graph) {
     for (const Value& output : node.outputs) {
       outputs.push_back(make_tensor(output.dtype, output.shape, graph.device));
       made[output.buffer] = outputs.back();
-      if (graph.buffers[static_cast<std::size_t>(output.buffer)].kind == Buffer::Kind::constant)
+      if (graph.buffers[output.buffer].kind == Buffer::Kind::constant)
         constants.emplace_back(output.buffer, outputs.back());
     }
     Launch launch(node, graph.device);

@@ -1,7 +1,6 @@
 #include "brrr/graph/memory.h"
 
 #include <algorithm>
-#include <unordered_map>
 
 #include "brrr/dispatch/dispatch.h"
 #include "brrr/dispatch/op_info.h"

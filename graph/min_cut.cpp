@@ -4,11 +4,7 @@
 #include <numeric>
 
 namespace brrr::graph {
-namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
-}  // namespace
+namespace {}  // namespace
 
 std::optional<std::int64_t> MinCut::run(int source, int sink) {
   std::int64_t finite = 0;
@@ -26,35 +22,35 @@ std::optional<std::int64_t> MinCut::run(int source, int sink) {
 }
 
 void MinCut::lay_out(std::int64_t unbounded) {
-  start_.assign(at(vertices_) + 1, 0);
+  start_.assign(vertices_ + 1, 0);
   for (const Added& edge : added_) {
-    ++start_[at(edge.from) + 1];
-    ++start_[at(edge.to) + 1];
+    ++start_[edge.from + 1];
+    ++start_[edge.to + 1];
   }
   std::partial_sum(start_.begin(), start_.end(), start_.begin());
   edges_.resize(2 * added_.size());
   next_.assign(start_.begin(), start_.end() - 1);
   for (const Added& edge : added_) {
-    const int there = next_[at(edge.from)]++, back = next_[at(edge.to)]++;
-    edges_[at(there)] = {edge.to, back, edge.capacity == kUnbounded ? unbounded : edge.capacity};
-    edges_[at(back)] = {edge.from, there, 0};
+    const int there = next_[edge.from]++, back = next_[edge.to]++;
+    edges_[there] = {edge.to, back, edge.capacity == kUnbounded ? unbounded : edge.capacity};
+    edges_[back] = {edge.from, there, 0};
   }
 }
 
 bool MinCut::find_levels(int source, int sink) {
-  level_.assign(at(vertices_), -1);
+  level_.assign(vertices_, -1);
   queue_.assign(1, source);
-  level_[at(source)] = 0;
+  level_[source] = 0;
   for (std::size_t i = 0; i < queue_.size(); ++i) {
-    const std::size_t from = at(queue_[i]);
+    const int from = queue_[i];
     for (int e = start_[from]; e < start_[from + 1]; ++e) {
-      const Edge& edge = edges_[at(e)];
-      if (edge.residual == 0 || level_[at(edge.to)] >= 0) continue;
-      level_[at(edge.to)] = level_[from] + 1;
+      const Edge& edge = edges_[e];
+      if (edge.residual == 0 || level_[edge.to] >= 0) continue;
+      level_[edge.to] = level_[from] + 1;
       queue_.push_back(edge.to);
     }
   }
-  return level_[at(sink)] >= 0;
+  return level_[sink] >= 0;
 }
 
 // Sends flow along one path of rising levels; 0: there is none.
@@ -62,27 +58,27 @@ std::int64_t MinCut::augment(int source, int sink) {
   path_.clear();
   int vertex = source;
   while (vertex != sink) {
-    int& e = next_[at(vertex)];
+    int& e = next_[vertex];
     const auto leads_on = [&](const Edge& edge) {
-      return edge.residual > 0 && level_[at(edge.to)] == level_[at(vertex)] + 1;
+      return edge.residual > 0 && level_[edge.to] == level_[vertex] + 1;
     };
-    while (e < start_[at(vertex) + 1] && !leads_on(edges_[at(e)])) ++e;
-    if (e < start_[at(vertex) + 1]) {
+    while (e < start_[vertex + 1] && !leads_on(edges_[e])) ++e;
+    if (e < start_[vertex + 1]) {
       path_.push_back(e);
-      vertex = edges_[at(e)].to;
+      vertex = edges_[e].to;
     } else if (path_.empty()) {
       return 0;
     } else {
-      vertex = edges_[at(edges_[at(path_.back())].reverse)].to;
+      vertex = edges_[edges_[path_.back()].reverse].to;
       path_.pop_back();
-      ++next_[at(vertex)];
+      ++next_[vertex];
     }
   }
-  std::int64_t flow = edges_[at(path_.front())].residual;
-  for (const int e : path_) flow = std::min(flow, edges_[at(e)].residual);
+  std::int64_t flow = edges_[path_.front()].residual;
+  for (const int e : path_) flow = std::min(flow, edges_[e].residual);
   for (const int e : path_) {
-    edges_[at(e)].residual -= flow;
-    edges_[at(edges_[at(e)].reverse)].residual += flow;
+    edges_[e].residual -= flow;
+    edges_[edges_[e].reverse].residual += flow;
   }
   return flow;
 }

@@ -22,7 +22,7 @@ class MinCut {
 
   // After `run`: the cut edges go from this side to the other one. Of several minimum cuts it is
   // the one with the fewest vertices on the source's side.
-  bool is_on_source_side(int vertex) const { return level_[static_cast<std::size_t>(vertex)] >= 0; }
+  bool is_on_source_side(int vertex) const { return level_[vertex] >= 0; }
 
  private:
   struct Added {

@@ -9,11 +9,7 @@
 #include "brrr/tensor/fail.h"
 
 namespace brrr::graph {
-namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
-}  // namespace
+namespace {}  // namespace
 
 Partition::Partition(const Graph& graph, bool fused, const std::string& name)
     : graph_(graph),
@@ -22,7 +18,7 @@ Partition::Partition(const Graph& graph, bool fused, const std::string& name)
       ceilings_(ceilings_for(graph)),
       calls_(graph.nodes.size()) {
   const int count = static_cast<int>(graph.nodes.size());
-  for (int i = 0; i < count; ++i) of(i).is_forward = graph.nodes[at(i)].role != Role::backward;
+  for (int i = 0; i < count; ++i) of(i).is_forward = graph.nodes[i].role != Role::backward;
   for (int i = count; i-- > 0;) find_readers(i);
   for (int i = 0; i < count; ++i) {
     if (!of(i).is_forward) continue;
@@ -30,14 +26,14 @@ Partition::Partition(const Graph& graph, bool fused, const std::string& name)
     find_costs(i);
   }
   for (int i = 0; i < count; ++i) {
-    if (feeds_backward(i)) time_ += time_of(graph.nodes[at(i)], graph.device, ceilings_);
+    if (feeds_backward(i)) time_ += time_of(graph.nodes[i], graph.device, ceilings_);
   }
   apply_marks(name);
 }
 
 void Partition::find_readers(int call) {
   Facts& facts = of(call);
-  const Node& node = graph_.nodes[at(call)];
+  const Node& node = graph_.nodes[call];
   facts.makes = facts.is_forward && !node.outputs.empty();
   for (const Value& output : node.outputs) {
     facts.makes &= flow_.is_intermediate(output.buffer);
@@ -51,7 +47,7 @@ void Partition::find_readers(int call) {
 }
 
 const char* Partition::find_obstacle(int call) const {
-  const Node& node = graph_.nodes[at(call)];
+  const Node& node = graph_.nodes[call];
   const Facts& facts = of(call);
   if (!facts.makes) return "it is a result of the step, or is written in place";
   if (!is_pure(node)) return "its call has side effects";
@@ -60,7 +56,7 @@ const char* Partition::find_obstacle(int call) const {
   for (const Value& output : node.outputs) {
     if (!is_whole(graph_, output)) return "its call writes to a part of its memory";
     for (const int reader : flow_.readers(output.buffer)) {
-      if (graph_.nodes[at(reader)].recomputation != 0) return "it is the input of a checkpoint";
+      if (graph_.nodes[reader].recomputation != 0) return "it is the input of a checkpoint";
     }
   }
   for (const Value& input : node.inputs) {
@@ -75,7 +71,7 @@ const char* Partition::find_obstacle(int call) const {
 }
 
 bool Partition::is_fusable(int call) const {
-  const Node& node = graph_.nodes[at(call)];
+  const Node& node = graph_.nodes[call];
   return fused_ && graph::is_fusable(node) && op_info(node.call.op).algebra != Algebra::contraction;
 }
 
@@ -84,7 +80,7 @@ bool Partition::is_fusable(int call) const {
 // kernel reads in the backward pass must be there again.
 void Partition::find_costs(int call) {
   Facts& facts = of(call);
-  const Node& node = graph_.nodes[at(call)];
+  const Node& node = graph_.nodes[call];
   const bool in_reader = is_fusable(call) && op_info(node.call.op).kind != OpKind::reduction;
   facts.again = 1 + (in_reader ? time_to_compute(node, graph_.device, ceilings_)
                                : time_of(node, graph_.device, ceilings_));
@@ -98,7 +94,7 @@ void Partition::find_costs(int call) {
   if (!facts.makes) return;
   bool is_written = !is_fusable(call), is_loaded = false;
   for (const Value& output : node.outputs) {
-    facts.bytes += static_cast<std::int64_t>(graph_.buffers[at(output.buffer)].bytes);
+    facts.bytes += static_cast<std::int64_t>(graph_.buffers[output.buffer].bytes);
     for (const int reader : flow_.readers(output.buffer)) {
       if (!is_fusable(reader)) (of(reader).is_forward ? is_written : is_loaded) = true;
     }
@@ -145,7 +141,7 @@ std::vector<std::int64_t> Partition::widths() const {
   for (std::size_t i = 0; i < calls_.size(); ++i) {
     if (!calls_[i].makes || calls_[i].last_forward < 0) continue;
     widths[i] += calls_[i].bytes;
-    widths[at(calls_[i].last_forward)] -= calls_[i].bytes;
+    widths[calls_[i].last_forward] -= calls_[i].bytes;
   }
   for (std::size_t i = 1; i < widths.size(); ++i) widths[i] += widths[i - 1];
   return widths;
@@ -160,19 +156,19 @@ std::vector<int> Partition::segments(int count) const {
     made[i] = total += feeds_backward(static_cast<int>(i)) ? calls_[i].bytes + 1 : 0;
   // The best end of each segment: few bytes, then near to equal sizes.
   using End = std::pair<std::pair<std::int64_t, std::int64_t>, int>;
-  std::vector<End> ends(at(count) + 1, {{INT64_MAX, 0}, -1});
+  std::vector<End> ends(count + 1, {{INT64_MAX, 0}, -1});
   const std::vector<std::int64_t> widths = this->widths();
   for (std::size_t i = 0; i < calls_.size(); ++i) {
     if (!feeds_backward(static_cast<int>(i))) continue;
     const std::int64_t nearest = (made[i] * 2 * count + total) / (2 * total);
     const std::int64_t target = total / count * nearest;
-    ends[at(static_cast<int>(nearest))] =
-        std::min(ends[at(static_cast<int>(nearest))],
+    ends[static_cast<int>(nearest)] =
+        std::min(ends[static_cast<int>(nearest)],
                  {{widths[i], std::abs(made[i] - target)}, static_cast<int>(i)});
   }
   for (int k = 1; k < count; ++k) {
-    if (ends[at(k)].second >= 0 && ends[at(k)].second + 1 < static_cast<int>(calls_.size()))
-      ++segments[at(ends[at(k)].second) + 1];
+    if (ends[k].second >= 0 && ends[k].second + 1 < static_cast<int>(calls_.size()))
+      ++segments[ends[k].second + 1];
   }
   for (std::size_t i = 1; i < segments.size(); ++i) segments[i] += segments[i - 1];
   return segments;
@@ -185,8 +181,8 @@ bool Partition::is_kept(int call, const Objective& objective,
   const Facts& facts = of(call);
   if (facts.obstacle || facts.mark == Mark::save) return true;
   if (facts.mark == Mark::recompute) return false;
-  if (segment[at(call)] >= objective.first) return true;
-  return facts.last_forward >= 0 && segment[at(call)] != segment[at(facts.last_forward)] &&
+  if (segment[call] >= objective.first) return true;
+  return facts.last_forward >= 0 && segment[call] != segment[facts.last_forward] &&
          facts.chain > time_ / (8 * objective.segments);
 }
 
@@ -220,7 +216,7 @@ std::vector<bool> Partition::cut(const Objective& objective) const {
     network.add_edge(source, 2 * i, is_kept(i, objective, segment) ? MinCut::kUnbounded : again);
     network.add_edge(2 * i, 2 * i + 1, facts.mark == Mark::recompute ? MinCut::kUnbounded : keep);
     if (facts.last_backward >= 0) network.add_edge(2 * i + 1, sink, MinCut::kUnbounded);
-    for (const Value& input : graph_.nodes[at(i)].inputs) {
+    for (const Value& input : graph_.nodes[i].inputs) {
       const int maker = flow_.producer(input.buffer);
       if (maker >= 0 && of(maker).makes) network.add_edge(2 * maker + 1, 2 * i, MinCut::kUnbounded);
     }
@@ -230,7 +226,7 @@ std::vector<bool> Partition::cut(const Objective& objective) const {
   std::vector<bool> again(calls_.size(), false);
   for (int i = 0; i < count; ++i) {
     const Facts& facts = of(i);
-    again[at(i)] = facts.makes && feeds_backward(i) && !network.is_on_source_side(2 * i);
+    again[i] = facts.makes && feeds_backward(i) && !network.is_on_source_side(2 * i);
   }
   return again;
 }

@@ -62,10 +62,10 @@ class Partition {
     std::int64_t chain = 0;          // picoseconds again with all that the call depends on
   };
 
-  const Facts& of(int call) const { return calls_[static_cast<std::size_t>(call)]; }
+  const Facts& of(int call) const { return calls_[call]; }
   // Whether the backward pass depends on a call of the forward pass.
   bool feeds_backward(int call) const { return of(call).is_forward && of(call).until >= 0; }
-  Facts& of(int call) { return calls_[static_cast<std::size_t>(call)]; }
+  Facts& of(int call) { return calls_[call]; }
   void find_readers(int call);
   void find_costs(int call);
   const char* find_obstacle(int call) const;

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <queue>
 
 #include "brrr/dispatch/op_info.h"
@@ -11,26 +10,24 @@
 namespace brrr::graph {
 namespace {
 
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
-bool is_block(const Plan& plan, int buffer) { return plan.places[at(buffer)].block == buffer; }
+bool is_block(const Plan& plan, int buffer) { return plan.places[buffer].block == buffer; }
 
 }  // namespace
 
 Members members_of(const Plan& plan) {
   Members members(plan.places.size());
   for (std::size_t i = 0; i < plan.places.size(); ++i)
-    members[at(plan.places[i].block)].push_back(static_cast<int>(i));
+    members[plan.places[i].block].push_back(static_cast<int>(i));
   return members;
 }
 
 void embed(Plan& plan, Members& members, int block, int into, std::size_t offset) {
-  for (const int buffer : members[at(block)]) {
-    Place& place = plan.places[at(buffer)];
+  for (const int buffer : members[block]) {
+    Place& place = plan.places[buffer];
     place = {into, place.offset + offset};
-    members[at(into)].push_back(buffer);
+    members[into].push_back(buffer);
   }
-  members[at(block)].clear();
+  members[block].clear();
 }
 
 std::vector<std::vector<int>> calls_of_blocks(const Graph& graph, const Plan& plan) {
@@ -38,7 +35,7 @@ std::vector<std::vector<int>> calls_of_blocks(const Graph& graph, const Plan& pl
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     if (plan.elided[i]) continue;
     const auto touch = [&](const Value& v) {
-      calls[at(plan.place_of(v).block)].push_back(static_cast<int>(i));
+      calls[plan.place_of(v).block].push_back(static_cast<int>(i));
     };
     for (const Value& v : graph.nodes[i].inputs) touch(v);
     for (const Value& v : graph.nodes[i].outputs) touch(v);
@@ -66,11 +63,10 @@ void alias_operands(const Graph& graph, const Flow& flow, Plan& plan) {
     for (const Value& in : node.inputs) {
       const int block = plan.place_of(in).block;
       const bool free = graph.is_temporary(in.buffer) && graph.is_temporary(block) &&
-                        !flow.escapes(block) && plan.place_of(in).offset == 0 &&
-                        end[at(block)] == call;
+                        !flow.escapes(block) && plan.place_of(in).offset == 0 && end[block] == call;
       const bool fits = in.shape == out.shape && is_whole(graph, in) &&
                         size_of(in.dtype) == size_of(out.dtype) &&
-                        graph.buffers[at(block)].bytes == graph.buffers[at(out.buffer)].bytes;
+                        graph.buffers[block].bytes == graph.buffers[out.buffer].bytes;
       // No other operand may be in the same memory.
       const auto elsewhere = [&](const Value& other) {
         return plan.place_of(other).block != block || other == in;
@@ -78,8 +74,8 @@ void alias_operands(const Graph& graph, const Flow& flow, Plan& plan) {
       if (!free || !fits || !std::ranges::all_of(node.inputs, elsewhere) ||
           !std::ranges::all_of(node.outputs, elsewhere))
         continue;
-      plan.places[at(out.buffer)] = {block, 0};
-      end[at(block)] = flow.last_use(out.buffer);
+      plan.places[out.buffer] = {block, 0};
+      end[block] = flow.last_use(out.buffer);
       return;
     }
   };
@@ -101,17 +97,16 @@ class Concatenations {
     for (std::size_t i = 0; i < graph.buffers.size(); ++i) {
       const auto writers = flow.writers(static_cast<int>(i));
       if (writers.empty()) continue;
-      int& last = last_write_[at(plan.places[i].block)];
+      int& last = last_write_[plan.places[i].block];
       last = std::max(last, writers.back());
     }
   }
 
   void elide(int call) {
-    const Node& node = graph_.nodes[at(call)];
+    const Node& node = graph_.nodes[call];
     const Value& out = node.outputs[0];
     if (!graph_.is_temporary(out.buffer) || flow_.producer(out.buffer) != call ||
-        !is_block(plan_, out.buffer) || !is_whole(graph_, out) ||
-        last_write_[at(out.buffer)] > call)
+        !is_block(plan_, out.buffer) || !is_whole(graph_, out) || last_write_[out.buffer] > call)
       return;
     // Parts must follow one another in memory: all dimensions before are of size 1.
     const std::int64_t dim = node.call.attrs[0].i();
@@ -131,7 +126,7 @@ class Concatenations {
     std::ranges::sort(blocks);
     if (std::ranges::adjacent_find(blocks) != blocks.end()) return;
     for (const auto& [block, where] : parts) embed(plan_, members_, block, out.buffer, where);
-    plan_.elided[at(call)] = true;
+    plan_.elided[call] = true;
   }
 
  private:
@@ -139,7 +134,7 @@ class Concatenations {
   bool may_move(const Value& part, int block, int call) const {
     return graph_.is_temporary(part.buffer) && graph_.is_temporary(block) && part.offset == 0 &&
            part.is_contiguous() && plan_.place_of(part).offset == 0 && !flow_.escapes(block) &&
-           graph_.buffers[at(block)].bytes == part.bytes() && last_write_[at(block)] < call;
+           graph_.buffers[block].bytes == part.bytes() && last_write_[block] < call;
   }
 
   const Graph& graph_;
@@ -165,14 +160,14 @@ std::vector<LiveRange> live_ranges(const Graph& graph, const PlanOptions& option
   const int end = static_cast<int>(graph.nodes.size());
   std::vector<LiveRange> ranges(graph.buffers.size(), LiveRange{end, -1});
   const auto touch = [&](int buffer, int when) {
-    LiveRange& range = ranges[at(plan.places[at(buffer)].block)];
+    LiveRange& range = ranges[plan.places[buffer].block];
     range.first = std::min(range.first, when);
     range.last = std::max(range.last, when);
   };
   for (int i = 0; i < end; ++i) {
-    if (plan.elided[at(i)]) continue;
-    for (const Value& v : graph.nodes[at(i)].inputs) touch(v.buffer, i);
-    for (const Value& v : graph.nodes[at(i)].outputs) touch(v.buffer, i);
+    if (plan.elided[i]) continue;
+    for (const Value& v : graph.nodes[i].inputs) touch(v.buffer, i);
+    for (const Value& v : graph.nodes[i].outputs) touch(v.buffer, i);
   }
   for (std::size_t i = 0; i < graph.buffers.size(); ++i) {
     const int buffer = static_cast<int>(i);
@@ -199,7 +194,7 @@ struct Layout {
 
   explicit Layout(std::size_t buffers) : offsets(buffers, -1) {}
   void put(const Block& block, std::size_t offset) {
-    offsets[at(block.buffer)] = static_cast<std::int64_t>(offset);
+    offsets[block.buffer] = static_cast<std::int64_t>(offset);
     bytes = std::max(bytes, offset + block.bytes);
   }
 };
@@ -233,7 +228,7 @@ Layout first_fit_by_birth(std::vector<Block> blocks, std::size_t buffers) {
     const Block& block = blocks[i];
     for (; !live.empty() && blocks[live.top()].range.last < block.range.first; live.pop()) {
       const Block& dead = blocks[live.top()];
-      give_back(static_cast<std::size_t>(layout.offsets[at(dead.buffer)]), dead.bytes);
+      give_back(static_cast<std::size_t>(layout.offsets[dead.buffer]), dead.bytes);
     }
     const auto gap =
         std::ranges::find_if(gaps, [&](const auto& each) { return each.second >= block.bytes; });
@@ -254,7 +249,7 @@ Layout first_fit(std::span<const Block> blocks, const MayAlias& may_alias, std::
   Layout layout(buffers);
   std::vector<const Block*> placed;  // by offset
   const auto offset_of = [&](const Block* block) {
-    return static_cast<std::size_t>(layout.offsets[at(block->buffer)]);
+    return static_cast<std::size_t>(layout.offsets[block->buffer]);
   };
   for (const Block& block : blocks) {
     std::size_t offset = 0;
@@ -275,10 +270,10 @@ Layout first_fit(std::span<const Block> blocks, const MayAlias& may_alias, std::
 }
 
 std::size_t most_live(std::span<const Block> blocks, int end) {
-  std::vector<std::int64_t> change(at(end) + 3);
+  std::vector<std::int64_t> change(end + 3);
   for (const Block& block : blocks) {
-    change[at(block.range.first + 1)] += static_cast<std::int64_t>(block.bytes);
-    change[at(block.range.last + 2)] -= static_cast<std::int64_t>(block.bytes);
+    change[block.range.first + 1] += static_cast<std::int64_t>(block.bytes);
+    change[block.range.last + 2] -= static_cast<std::int64_t>(block.bytes);
   }
   std::int64_t live = 0, most = 0;
   for (std::int64_t c : change) most = std::max(most, live += c);
@@ -289,7 +284,7 @@ std::size_t most_live(std::span<const Block> blocks, int end) {
 std::vector<Block> arena_blocks(const Graph& graph, const PlanOptions& options, const Flow& flow,
                                 const Plan& plan) {
   std::vector<bool> outside(graph.buffers.size());
-  const auto keep_outside = [&](int buffer) { outside[at(plan.places[at(buffer)].block)] = true; };
+  const auto keep_outside = [&](int buffer) { outside[plan.places[buffer].block] = true; };
   for (std::size_t i = 0; i < graph.buffers.size(); ++i) {
     const int buffer = static_cast<int>(i);
     const Buffer::Kind kind = graph.buffers[i].kind;
@@ -346,7 +341,7 @@ int longest_chain(const Plan& plan) {
   std::vector<int> length(plan.predecessors.size());
   int longest = 0;
   for (std::size_t i = 0; i < length.size(); ++i) {
-    for (const int call : plan.predecessors[i]) length[i] = std::max(length[i], length[at(call)]);
+    for (const int call : plan.predecessors[i]) length[i] = std::max(length[i], length[call]);
     longest = std::max(longest, ++length[i]);
   }
   return longest;
@@ -370,9 +365,9 @@ void keep_independent(const Graph& graph, const PlanOptions& options, const Flow
   lay_out_arena(
       graph, options, flow,
       [&](int earlier, int later) {
-        if (calls[at(later)].empty()) return false;
-        const CallSet& known = before[at(calls[at(later)].front())];
-        return std::ranges::all_of(calls[at(earlier)], [&](int call) { return known.has(call); });
+        if (calls[later].empty()) return false;
+        const CallSet& known = before[calls[later].front()];
+        return std::ranges::all_of(calls[earlier], [&](int call) { return known.has(call); });
       },
       wider);
   if (wider.arena_bytes > plan.arena_bytes + kMostForIndependence) return;

@@ -9,22 +9,20 @@
 namespace brrr::graph {
 namespace {
 
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
 // The longest chain of launches that wait for one another.
 StepTime longest_chain(std::span<const Launch> launches, const Plan& plan,
                        std::span<const KernelTime> kernels) {
   std::vector<StepTime> ends(plan.predecessors.size());  // the chain that ends with each call
-  std::vector<int> last(at(plan.lanes), -1);
+  std::vector<int> last(plan.lanes, -1);
   const auto longer = [](const StepTime& a, const StepTime& b) { return a.ps() < b.ps() ? b : a; };
   StepTime longest;
   std::size_t next = 0;
   for (std::size_t call = 0; call < ends.size(); ++call) {
     StepTime end;
-    for (const int before : plan.predecessors[call]) end = longer(end, ends[at(before)]);
-    if (next < launches.size() && at(launches[next].index) == call) {
-      int& of_lane = last[at(plan.lane[call])];
-      if (of_lane >= 0) end = longer(end, ends[at(of_lane)]);
+    for (const int before : plan.predecessors[call]) end = longer(end, ends[before]);
+    if (next < launches.size() && launches[next].index == static_cast<int>(call)) {
+      int& of_lane = last[plan.lane[call]];
+      if (of_lane >= 0) end = longer(end, ends[of_lane]);
       of_lane = static_cast<int>(call);
       end += kernels[next++];
     }

@@ -39,7 +39,7 @@ Program::Program(Graph graph, std::shared_ptr<Arena> arena, const ProgramOptions
 std::int64_t Program::memory_touched() const {
   auto bytes = static_cast<std::int64_t>(plan_.arena_bytes);
   for (std::size_t i = 0; i < graph_.buffers.size(); ++i) {
-    const bool in_arena = plan_.arena_offset[static_cast<std::size_t>(plan_.places[i].block)] >= 0;
+    const bool in_arena = plan_.arena_offset[plan_.places[i].block] >= 0;
     if (!in_arena) bytes += static_cast<std::int64_t>(graph_.buffers[i].bytes);
   }
   return bytes;

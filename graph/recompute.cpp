@@ -20,8 +20,6 @@ namespace {
 
 using std::int64_t;
 
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
 class Recomputation {
  public:
   Recomputation(Graph& graph, const GroupsOfCalls& groups)
@@ -38,8 +36,8 @@ class Recomputation {
   }
 
  private:
-  static constexpr int kLongest = 12;         // calls that one reader computes again
-  static constexpr int64_t kFlopsOfByte = 4;  // that cost as much as moving it
+  static constexpr std::size_t kLongest = 12;  // calls that one reader computes again
+  static constexpr int64_t kFlopsOfByte = 4;   // that cost as much as moving it
 
   // The start of a value in its buffer: parameters share one.
   using Place = std::pair<int, int64_t>;
@@ -51,9 +49,9 @@ class Recomputation {
     std::map<Place, int64_t> leaves;  // their bytes
   };
 
-  std::size_t group_of(std::size_t call) const { return at(groups_.group[call]); }
-  const Node& node(int call) const { return graph_.nodes[at(call)]; }
-  int64_t bytes(int buffer) const { return static_cast<int64_t>(graph_.buffers[at(buffer)].bytes); }
+  int group_of(std::size_t call) const { return groups_.group[call]; }
+  const Node& node(int call) const { return graph_.nodes[call]; }
+  int64_t bytes(int buffer) const { return static_cast<int64_t>(graph_.buffers[buffer].bytes); }
 
   bool is_cheap(const Node& node) const {
     const OpInfo& op = op_info(node.call.op);
@@ -68,19 +66,19 @@ class Recomputation {
     if (maker == Flow::kNone || flow_.escapes(buffer) || added_.contains(buffer)) return true;
     if (dropped_.contains(buffer)) return false;
     return std::ranges::any_of(flow_.readers(buffer), [&](int reader) {
-      return group_of(at(reader)) != group_of(at(maker)) || groups_.opaque[group_of(at(maker))];
+      return group_of(reader) != group_of(maker) || groups_.opaque[group_of(maker)];
     });
   }
 
   // Adds to `chain` how `group` gets the value of `buffer` for its call `reader`.
-  bool trace(int buffer, std::size_t group, int reader, Chain& chain) const {
+  bool trace(int buffer, int group, int reader, Chain& chain) const {
     const int maker = flow_.producer(buffer);
     const bool made = graph_.is_temporary(buffer) && maker != Flow::kNone;
     if (!made) return false;
     if (std::ranges::find(chain.calls, maker) != chain.calls.end() ||
         again_.contains({group, maker}))
       return true;
-    if (!is_cheap(node(maker)) || chain.calls.size() == at(kLongest)) return false;
+    if (!is_cheap(node(maker)) || chain.calls.size() == kLongest) return false;
     for (const Value& input : node(maker).inputs) {
       // Its bytes must be the same where they are read now.
       if (flow_.version(input.buffer, maker) != flow_.version(input.buffer, reader)) return false;
@@ -103,7 +101,7 @@ class Recomputation {
     std::set<int> added = {},
                   longer = {};  // buffers that must be stored, whose lifetime is extended
   };
-  void add_to(Price& price, std::size_t group, int reader, const Chain& chain) const {
+  void add_to(Price& price, int group, int reader, const Chain& chain) const {
     for (const auto& [place, moved] : chain.leaves) {
       const int leaf = place.first;
       if (!reads_[group].contains(place)) price.saved -= moved;
@@ -122,18 +120,18 @@ class Recomputation {
   }
 
   // The groups other than a call's own that read its result, with the last call of each.
-  std::map<std::size_t, int> readers_of(int call) const {
+  std::map<int, int> readers_of(int call) const {
     const int buffer = node(call).outputs[0].buffer;
-    std::map<std::size_t, int> last;
+    std::map<int, int> last;
     if (const auto more = leaf_of_.find(buffer); more != leaf_of_.end()) last = more->second;
     for (const int reader : flow_.readers(buffer)) {
-      const std::size_t group = group_of(at(reader));
-      if (group != group_of(at(call))) last[group] = std::max(last[group], reader);
+      const int group = group_of(reader);
+      if (group != group_of(call)) last[group] = std::max(last[group], reader);
     }
     return last;
   }
 
-  void repeat(std::size_t group, int reader, const Chain& chain) {
+  void repeat(int group, int reader, const Chain& chain) {
     for (const int again : chain.calls) again_.insert({group, again});
     for (const auto& [place, moved] : chain.leaves) {
       reads_[group].insert(place);
@@ -147,10 +145,10 @@ class Recomputation {
     if (!is_cheap(node(call))) return;
     const int buffer = node(call).outputs[0].buffer;
     if (!flow_.is_intermediate(buffer)) return;
-    const std::map<std::size_t, int> readers = readers_of(call);
+    const std::map<int, int> readers = readers_of(call);
     if (readers.empty()) return;
     Price price{.saved = bytes(buffer)};
-    std::map<std::size_t, Chain> chains;
+    std::map<int, Chain> chains;
     for (const auto& [group, reader] : readers) {
       if (groups_.opaque[group] || !trace(buffer, group, reader, chains[group])) return;
       price.saved += bytes(buffer);
@@ -195,15 +193,15 @@ class Recomputation {
   }
 
   // The buffer that a group reads in place of another, after the calls that fill it.
-  int again(int buffer, std::size_t group) {
+  int again(int buffer, int group) {
     const int maker = graph_.is_temporary(buffer) ? flow_.producer(buffer) : Flow::kNone;
     if (maker == Flow::kNone || !again_.contains({group, maker})) return buffer;
     const auto [known, fresh] = copies_.try_emplace({group, buffer}, 0);
     if (!fresh) return known->second;
-    Node copy = graph_.nodes[at(maker)];
+    Node copy = graph_.nodes[maker];
     for (Value& input : copy.inputs) input.buffer = again(input.buffer, group);
     const int to = static_cast<int>(graph_.buffers.size());
-    graph_.buffers.push_back(graph_.buffers[at(buffer)]);
+    graph_.buffers.push_back(graph_.buffers[buffer]);
     copy.outputs[0].buffer = to;
     nodes_.push_back(std::move(copy));
     copies_[{group, buffer}] = to;
@@ -215,10 +213,10 @@ class Recomputation {
   Flow flow_;
   std::vector<std::set<Place>> reads_;  // values that a group reads
   // By buffer, groups that read it to compute something again, and for which call.
-  std::map<int, std::map<std::size_t, int>> leaf_of_;
-  std::set<std::pair<std::size_t, int>> again_;  // groups, and calls that they repeat
-  std::set<int> dropped_, added_;                // buffers that are stored no more, or now
-  std::map<std::pair<std::size_t, int>, int> copies_;
+  std::map<int, std::map<int, int>> leaf_of_;
+  std::set<std::pair<int, int>> again_;  // groups, and calls that they repeat
+  std::set<int> dropped_, added_;        // buffers that are stored no more, or now
+  std::map<std::pair<int, int>, int> copies_;
   std::vector<Node> nodes_;
 };
 

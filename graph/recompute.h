@@ -1,7 +1,6 @@
 // Values that are cheaper to compute again, where they are read, than to keep in memory.
 #pragma once
 
-#include <span>
 #include <vector>
 
 #include <brrr/graph/ir.h>

@@ -19,8 +19,6 @@
 namespace brrr::graph {
 namespace {
 
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
 // Bytes of the arena in use at each call.
 std::vector<std::size_t> live_bytes(const Graph& graph, const PlanOptions& options,
                                     const Plan& plan) {
@@ -30,8 +28,8 @@ std::vector<std::size_t> live_bytes(const Graph& graph, const PlanOptions& optio
   for (std::size_t i = 0; i < ranges.size(); ++i) {
     if (plan.arena_offset[i] < 0 || ranges[i].last < ranges[i].first) continue;
     const auto bytes = static_cast<std::int64_t>(aligned(graph.buffers[i].bytes));
-    change[at(std::max(ranges[i].first, 0))] += bytes;
-    change[at(std::min(ranges[i].last + 1, end))] -= bytes;
+    change[std::max(ranges[i].first, 0)] += bytes;
+    change[std::min(ranges[i].last + 1, end)] -= bytes;
   }
   std::vector<std::size_t> live(graph.nodes.size());
   std::int64_t now = 0;
@@ -130,9 +128,9 @@ class Search {
       for (const Value& output : node.outputs) {
         if (flow.is_intermediate(output.buffer) &&
             std::ranges::all_of(flow.readers(output.buffer), [&](int reader) {
-              return fuses(graph.nodes[at(reader)]) && graph.nodes[at(reader)].role == node.role;
+              return fuses(graph.nodes[reader]) && graph.nodes[reader].role == node.role;
             }))
-          graph.buffers[at(output.buffer)].bytes = 0;
+          graph.buffers[output.buffer].bytes = 0;
       }
     }
   }
@@ -305,7 +303,7 @@ std::vector<RematValue> describe_values(const Graph& graph, const Partition& par
   }
   std::vector<RematValue> values;
   for (int call = 0; call < static_cast<int>(graph.nodes.size()); ++call) {
-    const Node& node = graph.nodes[at(call)];
+    const Node& node = graph.nodes[call];
     const bool is_read = std::ranges::any_of(
         node.outputs, [&](const Value& output) { return read.contains(output.buffer); });
     if (node.role != Role::forward ||
@@ -314,7 +312,7 @@ std::vector<RematValue> describe_values(const Graph& graph, const Partition& par
     RematValue value;
     value.value = describe(graph, node.outputs[0]);
     value.op = op_info(node.call.op).name;
-    if (node.module >= 0) value.module = graph.modules[at(node.module)];
+    if (node.module >= 0) value.module = graph.modules[node.module];
     value.site = node.site;
     value.bytes = partition.bytes(call);
     value.picoseconds = partition.time_again(call);

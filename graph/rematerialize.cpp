@@ -7,8 +7,6 @@
 namespace brrr::graph {
 namespace {
 
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
 // Puts copies of calls in front of the calls of the backward pass that read their results.
 //
 // The backward pass goes through the segments of the forward pass from the last to the first. Calls
@@ -55,7 +53,7 @@ class Rewrite {
   // The call that makes a buffer and runs again; -1: none.
   int maker_of(int buffer) const {
     const int maker = partition_.flow().producer(buffer);
-    return maker >= 0 && again_[at(maker)] ? maker : -1;
+    return maker >= 0 && again_[maker] ? maker : -1;
   }
 
   // The segment that the backward pass comes to with a call: the last one of which it may be the
@@ -67,8 +65,8 @@ class Rewrite {
           from_.is_temporary(input.buffer) ? partition_.flow().producer(input.buffer) : -1;
       if (maker < 0 || !partition_.is_forward(maker)) continue;
       const auto look = [&](int call) {
-        if (partition_.is_forward(call) && segment_[at(call)] <= current_)
-          reached = std::max(reached, segment_[at(call)]);
+        if (partition_.is_forward(call) && segment_[call] <= current_)
+          reached = std::max(reached, segment_[call]);
       };
       look(maker);
       for (const int reader : partition_.flow().readers(input.buffer)) look(reader);
@@ -77,8 +75,8 @@ class Rewrite {
   }
 
   bool is_fresh(int call) const {
-    const Copy& copy = copies_[at(call)];
-    return copy.segment >= 0 && (copy.segment == current_ || segment_[at(call)] == current_);
+    const Copy& copy = copies_[call];
+    return copy.segment >= 0 && (copy.segment == current_ || segment_[call] == current_);
   }
 
   // Copies of all calls that `reader` needs again, in the order of the graph.
@@ -92,10 +90,10 @@ class Rewrite {
         const int maker = maker_of(input.buffer);
         if (maker < 0 || needed.contains(maker)) continue;
         if (is_fresh(maker)) {
-          copies_[at(maker)].segment = current_;
+          copies_[maker].segment = current_;
         } else {
           needed.insert(maker);
-          open.push_back(&from_.nodes[at(maker)]);
+          open.push_back(&from_.nodes[maker]);
         }
       }
     }
@@ -104,14 +102,14 @@ class Rewrite {
 
   void copy(int call) {
     recomputed_calls_.push_back(call);
-    Node node = from_.nodes[at(call)];
+    Node node = from_.nodes[call];
     node.role = Role::backward;
     node.recomputation = recomputation_;
     for (Value& input : node.inputs) input.buffer = copy_of(input.buffer);
-    Copy& copy = copies_[at(call)];
+    Copy& copy = copies_[call];
     copy = {{}, current_};
     for (Value& output : node.outputs) {
-      to_.buffers.push_back(from_.buffers[at(output.buffer)]);
+      to_.buffers.push_back(from_.buffers[output.buffer]);
       copy.buffers.push_back(output.buffer = static_cast<int>(to_.buffers.size()) - 1);
     }
     to_.nodes.push_back(std::move(node));
@@ -120,9 +118,9 @@ class Rewrite {
   int copy_of(int buffer) const {
     const int maker = maker_of(buffer);
     if (maker < 0) return buffer;
-    const std::vector<Value>& outputs = from_.nodes[at(maker)].outputs;
+    const std::vector<Value>& outputs = from_.nodes[maker].outputs;
     const auto output = std::ranges::find(outputs, buffer, &Value::buffer);
-    return copies_[at(maker)].buffers[static_cast<std::size_t>(output - outputs.begin())];
+    return copies_[maker].buffers[output - outputs.begin()];
   }
 
   const Graph& from_;

@@ -3,7 +3,6 @@
 // changes, whether the step returns or throws.
 #pragma once
 
-#include <memory>
 #include <optional>
 #include <span>
 #include <unordered_map>

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <optional>
 
 #include "brrr/io/strided_bytes.h"
 #include "brrr/tensor/fail.h"

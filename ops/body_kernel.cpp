@@ -61,7 +61,7 @@ double share_of_device([[maybe_unused]] Device device, [[maybe_unused]] const Bo
 }
 
 const void* BodyLayout::input(int number) const {
-  const Tensor& tensor = *inputs[static_cast<std::size_t>(number)];
+  const Tensor& tensor = *inputs[number];
   const BodySpec::Placed* at = placed(spec, number);
   // As an integer: the address may be outside of the tensor.
   const auto shift = at ? at->shift * static_cast<std::int64_t>(size_of(tensor.dtype())) : 0;

@@ -46,7 +46,7 @@ OpInfo formula(const char* name, Formula body) {
   info.arity = -1;
   info.n_outputs = static_cast<std::uint8_t>(body.written);
   for (int i = body.elements; i < static_cast<int>(body.operands.size()); ++i)
-    info.attributes += body.operands[static_cast<std::size_t>(i)] + ":double ";
+    info.attributes += body.operands[i] + ":double ";
   info.attributes += "tensors";
   info.formula = std::move(body);
   info.infer = infer::formula;

@@ -2,7 +2,6 @@
 // CUDA's by stream.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 #include <brrr/tensor/device.h>

@@ -2,7 +2,6 @@
 // aborts. Messages read "[op] expected <what>, got <what>".
 #pragma once
 
-#include <cstdint>
 #include <stdexcept>
 #include <string>
 

@@ -37,7 +37,7 @@ class HostListener {
   ~HostListener() = default;  // a listener lives until the process ends: threads may be inside
 };
 
-extern constinit std::atomic<HostListener*> host_listener;  // null: nobody
+inline constinit std::atomic<HostListener*> host_listener{nullptr};  // null: nobody
 
 class HostScope {
  public:

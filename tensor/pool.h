@@ -3,8 +3,6 @@
 // clean-up at thread exit is registered on the slow path, when the list was empty.
 #pragma once
 
-#include <cstddef>
-#include <cstdlib>
 #include <new>
 
 #include <brrr/tensor/sanitizers.h>

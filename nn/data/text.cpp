@@ -82,7 +82,7 @@ std::string Characters::decode(const Tensor& tokens) const {
     if (token < 0 || token >= size()) {
       fail("[decode] expected tokens below {}, got {}", size(), token);
     }
-    text += characters_[static_cast<std::size_t>(token)];
+    text += characters_[token];
   }
   return text;
 }

@@ -81,7 +81,7 @@ State& State::child(std::string_view name) {
     fail("[State::child] expected one of the names [{}], got \"{}\"", fmt::join(child_names_, ", "),
          name);
   }
-  return children_[static_cast<std::size_t>(found - child_names_.begin())];
+  return children_[found - child_names_.begin()];
 }
 
 Tensor* State::find(std::string_view child, std::string_view name) {

@@ -72,32 +72,31 @@ void BodyInterpreter::run(const jit::CpuArguments& arguments, i64 begin, i64 end
 void BodyInterpreter::run_tile(Tile& tile) const {
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     const auto bytes = static_cast<std::size_t>(tile.size(slots_[i])) * size_of(slots_[i].type);
-    std::vector<char>& memory = tile.memory[static_cast<std::size_t>(slots_[i].buffer)];
+    std::vector<char>& memory = tile.memory[slots_[i].buffer];
     if (memory.size() < bytes) {
       memory.resize(bytes);
       tile.filled[i] = 0;
     }
   }
   for (std::size_t i = 0; i < slots_.size(); ++i)
-    tile.slots[i] = tile.memory[static_cast<std::size_t>(slots_[i].buffer)].data();
+    tile.slots[i] = tile.memory[slots_[i].buffer].data();
   // The value of an output is computed in place, unless the output is also an input.
   for (const Step& step : steps_) {
     const auto is_input = [&](const void* memory) {
       const void* const* inputs = tile.arguments.inputs;
       return std::find(inputs, inputs + inputs_, memory) != inputs + inputs_;
     };
-    if (step.kind != Step::Kind::store || slots_[static_cast<std::size_t>(step.slot)].loaded ||
+    if (step.kind != Step::Kind::store || slots_[step.slot].loaded ||
         is_input(tile.arguments.outputs[step.number]))
       continue;
-    if (char* memory = in_place(step, tile))
-      tile.slots[static_cast<std::size_t>(step.slot)] = memory;
+    if (char* memory = in_place(step, tile)) tile.slots[step.slot] = memory;
   }
   for (const Step& step : steps_) run_step(step, tile);
 }
 
 void BodyInterpreter::run_step(const Step& step, Tile& tile) const {
   const auto at = static_cast<std::size_t>(step.slot);
-  const auto memory = [&](int slot) { return tile.slots[static_cast<std::size_t>(slot)]; };
+  const auto memory = [&](int slot) { return tile.slots[slot]; };
   const i64 n = tile.size(slots_[at]), size = static_cast<i64>(size_of(slots_[at].type));
   char* const to = memory(step.slot);
   switch (step.kind) {
@@ -142,7 +141,7 @@ int BodyInterpreter::operand_of(const Step& step) const {
 
 // The address of the tile in an operand's memory if a slot can be there; else null.
 char* BodyInterpreter::in_place(const Step& step, const Tile& tile) const {
-  const Slot& slot = slots_[static_cast<std::size_t>(step.slot)];
+  const Slot& slot = slots_[step.slot];
   const int operand = operand_of(step);
   if (slot.type != step.memory) return nullptr;
   i64 offset = tile.base[operand];
@@ -163,9 +162,9 @@ char* BodyInterpreter::in_place(const Step& step, const Tile& tile) const {
 
 // Between memory and a slot.
 void BodyInterpreter::move(const Step& step, Tile& tile) const {
-  const Slot& slot = slots_[static_cast<std::size_t>(step.slot)];
+  const Slot& slot = slots_[step.slot];
   const bool loads = step.kind == Step::Kind::load, converts = slot.type != step.memory;
-  char*& values = tile.slots[static_cast<std::size_t>(step.slot)];
+  char*& values = tile.slots[step.slot];
   char* const there = in_place(step, tile);
   if (there == values) return;
   if (there && loads && !slot.stored) {
@@ -210,13 +209,13 @@ void BodyInterpreter::move(const Step& step, Tile& tile) const {
 
 // In eager's order, as CpuOrder says.
 void BodyInterpreter::reduce(const Step& step, Tile& tile) const {
-  const Slot& given = slots_[static_cast<std::size_t>(step.inputs[0])];
+  const Slot& given = slots_[step.inputs[0]];
   const ReductionLoops& fold = loops->reduction[step.number][static_cast<int>(given.type)];
-  const char* const values = tile.slots[static_cast<std::size_t>(step.inputs[0])];
+  const char* const values = tile.slots[step.inputs[0]];
   const i64 size = static_cast<i64>(size_of(given.type)), rows = tile.rows;
   const i64 end = tile.first + tile.reduced, elements = tile.arguments.reduced->count();
-  std::vector<double>& totals = tile.totals[static_cast<std::size_t>(step.slot)];
-  std::vector<double>& others = tile.others[static_cast<std::size_t>(step.slot)];
+  std::vector<double>& totals = tile.totals[step.slot];
+  std::vector<double>& others = tile.others[step.slot];
   for (i64 first = tile.first; first < end;) {
     const i64 block = first / order_.block * order_.block;
     const i64 block_end = std::min(elements, block + order_.block), last = std::min(end, block_end);
@@ -240,8 +239,7 @@ void BodyInterpreter::reduce(const Step& step, Tile& tile) const {
     if (block > 0 && last == block_end) fold.merge(totals.data(), others.data(), rows);
     first = last;
   }
-  if (end == elements)
-    fold.finish(tile.slots[static_cast<std::size_t>(step.slot)], totals.data(), rows, elements);
+  if (end == elements) fold.finish(tile.slots[step.slot], totals.data(), rows, elements);
 }
 
 }  // namespace brrr::on_cpu

@@ -135,7 +135,7 @@ class CpuBodyKernel final : public BodyKernel {
   }
 
   [[noreturn]] void report(const jit::CpuFault& fault) const {
-    const char* name = spec_->body.checks[static_cast<std::size_t>(fault.check)];
+    const char* name = spec_->body.checks[fault.check];
     switch (static_cast<jit::CpuFault::Kind>(fault.kind)) {
       case jit::CpuFault::index: index_out_of_range(name, fault.high, fault.value, fault.position);
       case jit::CpuFault::integer:

@@ -74,11 +74,11 @@ class StepMaker {
     std::vector<Step> stores;
     for (const Body::Operand& output : body.outputs) {
       Step step{.kind = Place::store};
-      const int slot = slots_[static_cast<std::size_t>(output.value)];
+      const int slot = slots_[output.value];
       step.slot = in_type(is_of_rows(output.value) ? slot : spread(slot), output.dtype);
       step.number = static_cast<int>(stores.size());
       step.memory = output.dtype;
-      to_.slots_[static_cast<std::size_t>(step.slot)].stored = true;
+      to_.slots_[step.slot].stored = true;
       stores.push_back(step);
     }
     to_.steps_.insert(to_.steps_.end(), stores.begin(), stores.end());
@@ -86,16 +86,14 @@ class StepMaker {
   }
 
  private:
-  bool is_of_rows(int value) const {
-    return body_.reduces() && !levels_[static_cast<std::size_t>(value)].per_element();
-  }
+  bool is_of_rows(int value) const { return body_.reduces() && !levels_[value].per_element(); }
 
   // Slots of elements share buffers where none is read any more when the other is written.
   void share_buffers() {
     std::vector<std::size_t> last(to_.slots_.size(), 0);
     for (std::size_t i = 0; i < to_.steps_.size(); ++i) {
-      for (const int input : to_.steps_[i].inputs) last[static_cast<std::size_t>(input)] = i;
-      last[static_cast<std::size_t>(to_.steps_[i].slot)] = i;
+      for (const int input : to_.steps_[i].inputs) last[input] = i;
+      last[to_.steps_[i].slot] = i;
     }
     std::vector<std::size_t> busy_until;  // of each buffer
     for (std::size_t i = 0; i < to_.steps_.size(); ++i) {
@@ -116,12 +114,10 @@ class StepMaker {
     to_.slots_.push_back({type, of_rows});
     return static_cast<int>(to_.slots_.size()) - 1;
   }
-  const BodyInterpreter::Slot& at(int slot) const {
-    return to_.slots_[static_cast<std::size_t>(slot)];
-  }
+  const BodyInterpreter::Slot& at(int slot) const { return to_.slots_[slot]; }
   int add_step(Step step, DType type, bool of_rows) {
     step.slot = add_slot(type, of_rows);
-    bool& reduced = to_.slots_[static_cast<std::size_t>(step.slot)].reduced;
+    bool& reduced = to_.slots_[step.slot].reduced;
     reduced = step.kind == Place::reduce;
     for (const int input : step.inputs) reduced |= at(input).reduced;
     to_.one_pass_ &= !(reduced && step.kind == Place::spread);
@@ -156,7 +152,7 @@ class StepMaker {
         step.number = value.number;
         step.memory = value.dtype;
         slot = add_step(step, register_dtype(value.dtype), of_rows);
-        to_.slots_[static_cast<std::size_t>(slot)].loaded = true;
+        to_.slots_[slot].loaded = true;
         break;
       }
       case Kind::scalar: {
@@ -182,7 +178,7 @@ class StepMaker {
     if (step.number < 0) refuse("a registered reduction");
     const ReductionLoops& fold = loops->reduction[step.number][static_cast<int>(type)];
     if (!fold.finish) refuse(fmt::format("a reduction in {}", name_of(type)));
-    step.inputs = {in_type(slots_[static_cast<std::size_t>(given)], type)};
+    step.inputs = {in_type(slots_[given], type)};
     step.piece = is_half(body_.value(given).dtype) ? std::min<i64>(to_.order_.piece, 1024)
                                                    : to_.order_.piece;
     return in_type(add_step(step, fold.result, true), type);
@@ -192,7 +188,7 @@ class StepMaker {
     type_ = register_dtype(value.type);
     operands_.clear();
     for (std::size_t k = 0; k < value.operands.size(); ++k) {
-      const int slot = slots_[static_cast<std::size_t>(value.operands[k])];
+      const int slot = slots_[value.operands[k]];
       operands_.push_back(in_type(slot, value.select && k == 0 ? DType::boolean : type_));
     }
     if (row_of(value.text) >= 0) return apply(value.text, operands_);

@@ -180,7 +180,7 @@ void cast(const Call& call, Tensor* outputs) { copy_tensor(outputs[0], call.inpu
 void cat(const Call& call, Tensor* outputs) {
   const Tensor& out = outputs[0];
   const int dim = static_cast<int>(call.attrs[0].i());
-  const i64 stride = out.strides()[static_cast<std::size_t>(dim)];
+  const i64 stride = out.strides()[dim];
   i64 start = 0;
   for (std::uint32_t i = 0; i < call.n_inputs; ++i) {
     const Tensor& part = call.input(static_cast<int>(i));

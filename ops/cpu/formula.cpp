@@ -14,10 +14,6 @@ namespace {
 
 constexpr int kMaxElements = 4;
 
-void convert(DType to_type, void* to, DType from_type, const void* from, i64 n) {
-  loops->convert[static_cast<int>(from_type)][static_cast<int>(to_type)](to, from, n);
-}
-
 // Few elements of the type computed in, contiguous: the loop takes them as they are.
 bool run_few(FormulaLoop loop, const double* numbers, const Call& call, Tensor* outputs,
              const Formula& body, DType type) {

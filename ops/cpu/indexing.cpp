@@ -1,6 +1,5 @@
 // Kernels that read or add at places named by an index: gather, index_select, scatter_add. Every
 // index is checked before anything is written.
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <atomic>

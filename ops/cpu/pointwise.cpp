@@ -4,7 +4,6 @@
 // are laid out on the stack; numbers beside contiguous operands go as tiles; everything else goes
 // tile by tile, where 16-bit floats become f32.
 #include <algorithm>
-#include <bit>
 #include <cstring>
 
 #include "brrr/dispatch/op_info.h"
@@ -216,10 +215,6 @@ class TiledLoop {
       }
       if (!out_direct) scatter(space_, 0, tile, result);
     }
-  }
-
-  static void convert(DType to_type, void* to, DType from_type, const void* from, i64 n) {
-    loops->convert[static_cast<int>(from_type)][static_cast<int>(to_type)](to, from, n);
   }
 
   Loop loop_;

@@ -1,6 +1,5 @@
 // Random draws. ops/jit/philox.inl defines the numbers.
 #include <algorithm>
-#include <cstring>
 
 #include "brrr/ops/cpu/loops.h"
 #include "brrr/ops/cpu/tiles.h"

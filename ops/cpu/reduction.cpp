@@ -173,7 +173,7 @@ class Reduction {
   }
 
   void convert(void* to, const void* from, i64 n) const {
-    loops->convert[static_cast<int>(in_type_)][static_cast<int>(element_)](to, from, n);
+    on_cpu::convert(element_, to, in_type_, from, n);
   }
 
   void finish(const char* accumulators, const Unit& unit) const {
@@ -181,8 +181,7 @@ class Reduction {
     loops_.finish(results, accumulators, unit.columns, reduced_count_);
     const void* from = results;
     if (loops_.result != out_type_) {
-      loops->convert[static_cast<int>(loops_.result)][static_cast<int>(out_type_)](
-          converted, results, unit.columns);
+      on_cpu::convert(out_type_, converted, loops_.result, results, unit.columns);
       from = converted;
     }
     const i64 size = static_cast<i64>(size_of(out_type_)), stride = kept_.inner_stride(1);

@@ -37,6 +37,10 @@ Tile::Tile(const TensorSpace& space, const Tiling& tiling, i64 number)
   count = std::min(rest, tiling.length);
 }
 
+void convert(DType to_type, void* to, DType from_type, const void* from, i64 n) {
+  loops->convert[static_cast<int>(from_type)][static_cast<int>(to_type)](to, from, n);
+}
+
 bool direct(const TensorSpace& space, const Tiling& tiling, int operand) {
   return tiling.long_rows() ? space.inner_stride(operand) == 1 : is_contiguous(space, operand);
 }
@@ -89,7 +93,7 @@ void gather_strided(void* to, const void* from, i64 size, i64 n, i64 stride) {
 Element element_of(DType dtype, i64 value, bool floating) {
   Element element{};
   const DType from = floating ? DType::f64 : DType::i64;
-  loops->convert[static_cast<int>(from)][static_cast<int>(dtype)](element.bytes, &value, 1);
+  convert(dtype, element.bytes, from, &value, 1);
   return element;
 }
 

@@ -63,6 +63,9 @@ bool direct(const TensorSpace& space, const Tiling& tiling, int operand);
 // Between a tile of an operand and contiguous memory; types stay as they are.
 void gather(void* to, const TensorSpace& space, int operand, const Tile& tile);
 void scatter(const TensorSpace& space, int operand, const Tile& tile, const void* from);
+// n contiguous elements, as another type.
+void convert(DType to_type, void* to, DType from_type, const void* from, i64 n);
+
 // n elements of `size` bytes that are `stride` elements apart.
 void gather_strided(void* to, const void* from, i64 size, i64 n, i64 stride);
 

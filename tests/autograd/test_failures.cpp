@@ -29,96 +29,122 @@ Op ungraded() {
   return op;
 }
 
+struct Misuse {
+  std::function<void()> run;
+  std::vector<const char*> texts;
+};
+
+// Each throws an error with these texts, and leaves no gradient.
+void check_misuses(const Tensor& x, const std::vector<Misuse>& misuses) {
+  for (std::size_t i = 0; i < misuses.size(); ++i) {
+    const std::string text = error_of(misuses[i].run);
+    for (const char* part : misuses[i].texts) {
+      INFO("case " << i);
+      CHECK_THAT(text, Catch::Contains(part));
+    }
+    CHECK_FALSE(grad(x).defined());
+  }
+}
+
 }  // namespace
 
 TEST_CASE("misuse of gradients throws errors that name it", "[autograd][bad-input]") {
   const Tensor x = leaf({1, 2}), constant = wide({1, 2});
   const Tensor y = x * 2, integers = arange(2);
   const Tensor undefined;
-  struct Case {
-    std::function<void()> run;
-    std::vector<const char*> texts;
-  };
-  const std::vector<Tensor> none, outputs = {y}, holes = {undefined};
-  const std::vector<Case> cases = {
-      {[&] { backward(y); },
-       {"[backward] expected an output of one element, or its gradient, got f64[2]"}},
-      {[&] { backward(constant, constant); },
-       {"[backward] expected a tensor that was computed from one that requires a gradient, got "
-        "f64[2]"}},
-      {[&] { backward(sum(constant)); },
-       {"[backward] expected a tensor that was computed", "f64[]"}},
-      {[&] { backward(integers, integers); },
-       {"[backward] expected a tensor that was computed", "i64[2]"}},
-      {[&] { backward(detach(sum(y))); }, {"[backward] expected a tensor that was computed"}},
-      {[&] { backward(undefined); }, {"[backward] expected a tensor, got an undefined one"}},
-      {[&] {
-         backward(y, ones({3}, {f64, cpu}));
-       },
-       {"[backward] expected a gradient like the output f64[2], got f64[3]"}},
-      {[&] {
-         backward(y, ones({2, 1}, {f64, cpu}));
-       },
-       {"f64[2], got f64[2, 1]"}},
-      {[&] { backward(y, ones({2})); },
-       {"[backward] expected a gradient like the output f64[2], got f32[2]"}},
-      {[&] { backward(y, integers); }, {"got i64[2]"}},
-      {[&] { backward(outputs, none, {}); }, {"[backward] expected an output of one element"}},
-      {[&] { backward(none, none, {}); },
-       {"[backward] expected outputs and as many gradients or none, got 0 and 0"}},
-      {[&] { backward(outputs, std::vector<Tensor>(2), {}); },
-       {"[backward] expected outputs and as many gradients or none, got 1 and 2"}},
-      {[&] { grad(y, x); },
-       {"[grad] expected an output of one element, or its gradient, got f64[2]"}},
-      {[&] { grad(sum(y), constant); },
-       {"[grad] expected a tensor that was computed from one that requires a gradient", "f64[2]"}},
-      {[&] { grad(sum(constant), x); }, {"[grad] expected a tensor that was computed", "f64[]"}},
-      {[&] { grad(undefined, x); }, {"[grad] expected a tensor, got an undefined one"}},
-      {[&] { grad(sum(y), undefined); }, {"[grad] expected a tensor, got an undefined one"}},
-      {[&] { grad(outputs, none); },
-       {"[grad] expected outputs, inputs, and as many gradients as outputs or none, got 1, 0 and "
-        "0"}},
-      {[&] { grad(none, outputs); }, {"got 0, 1 and 0"}},
-      {[&] {
-         grad(y, x, {.gradients = {constant, constant}});
-       },
-       {"got 1, 1 and 2"}},
-      {[&] { grad(y, x, {.gradients = {ones({3})}}); },
-       {"[grad] expected a gradient like the output f64[2], got f32[3]"}},
-      {[&] {
-         set_grad(x, ones({3}, {f64, cpu}));
-       },
-       {"[set_grad] expected a gradient like f64[2], got f64[3]"}},
-      {[&] { set_grad(x, ones({2})); }, {"[set_grad] expected a gradient like f64[2], got f32[2]"}},
-      {[&] { set_grad(x, undefined); },
-       {"[set_grad] expected a gradient like f64[2], got an undefined tensor"}},
-      {[&] { set_grad(y, y); }, {"[set_grad] expected a leaf, got f64[2]"}},
-      {[&] { set_grad(constant, constant); },
-       {"[set_grad] expected a leaf that requires a gradient, got f64[2]"}},
-      {[&] { zero_grad(y); }, {"[zero_grad] expected a leaf, got f64[2]"}},
-      {[&] { zero_grad(constant); }, {"[zero_grad] expected a leaf that requires a gradient"}},
-      {[&] { zero_grad(undefined); }, {"[zero_grad] expected a tensor, got an undefined one"}},
-      {[&] { requires_grad_(Tensor(y), false); },
-       {"[requires_grad_] expected a leaf, got f64[2]", "detach"}},
-      {[&] { requires_grad_(Tensor()); }, {"[requires_grad_] expected a tensor, got an undefined"}},
-      {[&] { requires_grad(undefined); }, {"[requires_grad] expected a tensor, got an undefined"}},
-      {[&] { is_leaf(undefined); }, {"[is_leaf] expected a tensor, got an undefined"}},
-      {[&] { grad_of(undefined); }, {"[grad_of] expected a tensor, got an undefined"}},
-      {[&] { detach(undefined); }, {"[detach] expected a tensor, got an undefined"}},
-      {[&] { saved_tensors(undefined); }, {"[saved_tensors] expected a tensor, got an undefined"}},
-      {[&] { checkpoint(Checkpointed(), {x}); }, {"[checkpoint] expected a function, got none"}},
-      {[&] { checkpoint(std::function<Tensor(const Tensor&)>(), x); },
-       {"[checkpoint] expected a function, got none"}},
-      {[&] { gradcheck(Differentiable(), {x}); }, {"[gradcheck] expected a function, got none"}},
-  };
-  for (std::size_t i = 0; i < cases.size(); ++i) {
-    const std::string text = error_of(cases[i].run);
-    for (const char* part : cases[i].texts) {
-      INFO("case " << i);
-      CHECK_THAT(text, Catch::Contains(part));
-    }
-    CHECK_FALSE(grad(x).defined());
-  }
+  const std::vector<Tensor> none, outputs = {y};
+  check_misuses(
+      x,
+      {
+          {[&] { backward(y); },
+           {"[backward] expected an output of one element, or its gradient, got f64[2]"}},
+          {[&] { backward(constant, constant); },
+           {"[backward] expected a tensor that was computed from one that requires a gradient, got "
+            "f64[2]"}},
+          {[&] { backward(sum(constant)); },
+           {"[backward] expected a tensor that was computed", "f64[]"}},
+          {[&] { backward(integers, integers); },
+           {"[backward] expected a tensor that was computed", "i64[2]"}},
+          {[&] { backward(detach(sum(y))); }, {"[backward] expected a tensor that was computed"}},
+          {[&] { backward(undefined); }, {"[backward] expected a tensor, got an undefined one"}},
+          {[&] {
+             backward(y, ones({3}, {f64, cpu}));
+           },
+           {"[backward] expected a gradient like the output f64[2], got f64[3]"}},
+          {[&] {
+             backward(y, ones({2, 1}, {f64, cpu}));
+           },
+           {"f64[2], got f64[2, 1]"}},
+          {[&] { backward(y, ones({2})); },
+           {"[backward] expected a gradient like the output f64[2], got f32[2]"}},
+          {[&] { backward(y, integers); }, {"got i64[2]"}},
+          {[&] { backward(outputs, none, {}); }, {"[backward] expected an output of one element"}},
+          {[&] { backward(none, none, {}); },
+           {"[backward] expected outputs and as many gradients or none, got 0 and 0"}},
+          {[&] { backward(outputs, std::vector<Tensor>(2), {}); },
+           {"[backward] expected outputs and as many gradients or none, got 1 and 2"}},
+          {[&] { grad(y, x); },
+           {"[grad] expected an output of one element, or its gradient, got f64[2]"}},
+          {[&] { grad(sum(y), constant); },
+           {"[grad] expected a tensor that was computed from one that requires a gradient",
+            "f64[2]"}},
+          {[&] { grad(sum(constant), x); },
+           {"[grad] expected a tensor that was computed", "f64[]"}},
+          {[&] { grad(undefined, x); }, {"[grad] expected a tensor, got an undefined one"}},
+          {[&] { grad(sum(y), undefined); }, {"[grad] expected a tensor, got an undefined one"}},
+          {[&] { grad(outputs, none); },
+           {"[grad] expected outputs, inputs, and as many gradients as outputs or none, got 1, 0 "
+            "and "
+            "0"}},
+          {[&] { grad(none, outputs); }, {"got 0, 1 and 0"}},
+          {[&] {
+             grad(y, x, {.gradients = {constant, constant}});
+           },
+           {"got 1, 1 and 2"}},
+          {[&] { grad(y, x, {.gradients = {ones({3})}}); },
+           {"[grad] expected a gradient like the output f64[2], got f32[3]"}},
+      });
+}
+
+TEST_CASE("misuse of leaves and of the tape throws errors that name it", "[autograd][bad-input]") {
+  const Tensor x = leaf({1, 2}), constant = wide({1, 2});
+  const Tensor y = x * 2;
+  const Tensor undefined;
+  check_misuses(
+      x,
+      {
+          {[&] {
+             set_grad(x, ones({3}, {f64, cpu}));
+           },
+           {"[set_grad] expected a gradient like f64[2], got f64[3]"}},
+          {[&] { set_grad(x, ones({2})); },
+           {"[set_grad] expected a gradient like f64[2], got f32[2]"}},
+          {[&] { set_grad(x, undefined); },
+           {"[set_grad] expected a gradient like f64[2], got an undefined tensor"}},
+          {[&] { set_grad(y, y); }, {"[set_grad] expected a leaf, got f64[2]"}},
+          {[&] { set_grad(constant, constant); },
+           {"[set_grad] expected a leaf that requires a gradient, got f64[2]"}},
+          {[&] { zero_grad(y); }, {"[zero_grad] expected a leaf, got f64[2]"}},
+          {[&] { zero_grad(constant); }, {"[zero_grad] expected a leaf that requires a gradient"}},
+          {[&] { zero_grad(undefined); }, {"[zero_grad] expected a tensor, got an undefined one"}},
+          {[&] { requires_grad_(Tensor(y), false); },
+           {"[requires_grad_] expected a leaf, got f64[2]", "detach"}},
+          {[&] { requires_grad_(Tensor()); },
+           {"[requires_grad_] expected a tensor, got an undefined"}},
+          {[&] { requires_grad(undefined); },
+           {"[requires_grad] expected a tensor, got an undefined"}},
+          {[&] { is_leaf(undefined); }, {"[is_leaf] expected a tensor, got an undefined"}},
+          {[&] { grad_of(undefined); }, {"[grad_of] expected a tensor, got an undefined"}},
+          {[&] { detach(undefined); }, {"[detach] expected a tensor, got an undefined"}},
+          {[&] { saved_tensors(undefined); },
+           {"[saved_tensors] expected a tensor, got an undefined"}},
+          {[&] { checkpoint(Checkpointed(), {x}); },
+           {"[checkpoint] expected a function, got none"}},
+          {[&] { checkpoint(std::function<Tensor(const Tensor&)>(), x); },
+           {"[checkpoint] expected a function, got none"}},
+          {[&] { gradcheck(Differentiable(), {x}); },
+           {"[gradcheck] expected a function, got none"}},
+      });
   // And everything still works.
   backward(sum(y));
   CHECK(numbers(grad(x)) == Numbers{2, 2});
@@ -241,6 +267,29 @@ class FailingCall final : public Observer {
   int left_;
 };
 
+struct Step {
+  Tensor loss, inner;
+};
+
+Step recorded(const Tensor& w, const Tensor& b, const Tensor& x, const Tensor& other) {
+  manual_seed(5);
+  const Tensor inner = linear(x, w, b);
+  retain_grad(inner);
+  const Tensor y =
+      checkpoint([&](const Tensor& v) { return dropout(gelu(v * other), 0.3); }, inner);
+  return {mean(square(softmax(y + x, 1)) + exp(y)) + sum(cat({y, x}, 1)), inner};
+}
+
+using Floats = std::vector<float>;
+
+// Empty where a leaf has none.
+std::vector<Floats> gradients_of(std::span<const Tensor> leaves) {
+  std::vector<Floats> values;
+  for (const Tensor& leaf : leaves)
+    values.push_back(grad(leaf).defined() ? to_vector<float>(grad(leaf)) : Floats{});
+  return values;
+}
+
 }  // namespace
 
 TEST_CASE("a backward that fails at its k-th call changes no gradient, for every k",
@@ -250,24 +299,8 @@ TEST_CASE("a backward that fails at its k-th call changes no gradient, for every
                x = requires_grad_(randn({2, 3})), other = requires_grad_(randn({3}));
   const std::vector<Tensor> leaves = {w, b, x, other};
   GradientGroup group({w, b});
-  struct Step {
-    Tensor loss, inner;
-  };
-  const auto record = [&] {
-    manual_seed(5);
-    const Tensor inner = linear(x, w, b);
-    retain_grad(inner);
-    const Tensor y =
-        checkpoint([&](const Tensor& v) { return dropout(gelu(v * other), 0.3); }, inner);
-    return Step{mean(square(softmax(y + x, 1)) + exp(y)) + sum(cat({y, x}, 1)), inner};
-  };
-  using Floats = std::vector<float>;
-  const auto state = [&] {
-    std::vector<Floats> values;
-    for (const Tensor& leaf : leaves)
-      values.push_back(grad(leaf).defined() ? to_vector<float>(grad(leaf)) : Floats{});
-    return values;
-  };
+  const auto record = [&] { return recorded(w, b, x, other); };
+  const auto state = [&] { return gradients_of(leaves); };
   for (const bool create_graph : {false, true}) {
     // Each leaf has a gradient already, so that accumulation may fail too.
     backward(record().loss);

@@ -43,10 +43,7 @@ struct FedPart {
   std::int64_t bytes;
 };
 
-}  // namespace
-
-void define_kernels(FakeCuda& fake) {
-  define_small_product(fake);
+void define_elementwise(FakeCuda& fake) {
   const auto in = [](const FakeLaunch& l, int operand, std::int64_t i) {
     return pointer<const float>(l, operand)[i];
   };
@@ -91,6 +88,9 @@ void define_kernels(FakeCuda& fake) {
       }
     }
   });
+}
+
+void define_indexed(FakeCuda& fake) {
   fake.define_kernel("draw", {8, 8, 4, 8}, [](const FakeLaunch& l) {
     const auto* state = pointer<const std::int64_t>(l, 1);
     const auto place = l.argument<std::uint32_t>(2);
@@ -112,6 +112,9 @@ void define_kernels(FakeCuda& fake) {
           pointer<const float>(l, 0)[i] * static_cast<float>(l.argument<double>(2));
     }
   });
+}
+
+void define_sums(FakeCuda& fake) {
   // A sum of everything: main leaves one partial sum for each row of blocks, join adds them.
   const std::size_t geometry = sizeof(jit::Geometry);
   fake.define_kernel("sum_f32", {8, 8, 8, geometry, geometry, 8, 8}, [](const FakeLaunch& l) {
@@ -130,6 +133,9 @@ void define_kernels(FakeCuda& fake) {
     for (int i = 0; i < l.argument<std::int32_t>(3); ++i) sum += pointer<const float>(l, 1)[i];
     *pointer<float>(l, 0) = sum;
   });
+}
+
+void define_copies_at_edges(FakeCuda& fake) {
   for (const char* edge : {"feed", "hand_out", "hand_back"}) {
     fake.define_kernel(edge, {16 * sizeof(FedPart)}, [](const FakeLaunch& l) {
       const auto* parts = static_cast<const FedPart*>(l.arguments[0]);
@@ -139,6 +145,16 @@ void define_kernels(FakeCuda& fake) {
       }
     });
   }
+}
+
+}  // namespace
+
+void define_kernels(FakeCuda& fake) {
+  define_small_product(fake);
+  define_elementwise(fake);
+  define_indexed(fake);
+  define_sums(fake);
+  define_copies_at_edges(fake);
 }
 
 }  // namespace brrr::testing

@@ -38,32 +38,7 @@ OutputSpec like_input(const Call& call) {
 }
 
 // A row a block, held in shared memory: more than a block gets without asking.
-Op row_softmax() {
-  static const Op op = [] {
-    StructuredOp definition;
-    definition.name = "test_row_softmax";
-    definition.attributes = "columns scale:double";
-    definition.infer = [](const Call& call, OutputSpec* outputs) {
-      if (call.input(0).rank() != 2 || call.input(0).dtype() != f32)
-        fail("[test_row_softmax] expected f32 of 2 dimensions, got " + call.input(0).describe());
-      outputs[0] = like_input(call);
-    };
-    definition.cpu = [](const Call& call, Tensor* outputs) {
-      const Tensor x = contiguous(call.input(0));
-      const std::int64_t columns = x.size(1);
-      for (std::int64_t r = 0; r < x.size(0); ++r) {
-        const float* in = x.data<float>() + r * columns;
-        float* out = outputs[0].data<float>() + r * columns;
-        double most = -INFINITY, total = 0;
-        for (std::int64_t c = 0; c < columns; ++c) most = std::max(most, in[c] * call.attrs[1].d());
-        for (std::int64_t c = 0; c < columns; ++c)
-          total += std::exp(in[c] * call.attrs[1].d() - most);
-        for (std::int64_t c = 0; c < columns; ++c)
-          out[c] = static_cast<float>(std::exp(in[c] * call.attrs[1].d() - most) / total);
-      }
-    };
-    definition.cuda_kernel.entry = "row_softmax";
-    definition.cuda_kernel.source = R"(
+constexpr const char* kRowSoftmax = R"(
 extern __shared__ float row[];
 
 __device__ float over_block(float value, bool largest) {
@@ -99,6 +74,33 @@ extern "C" __global__ void row_softmax(const float* x, float* y, i64 columns, do
   total = over_block(total, false);
   for (i64 c = threadIdx.x; c < columns; c += blockDim.x) y[c] = row[c] / total;
 })";
+
+Op row_softmax() {
+  static const Op op = [] {
+    StructuredOp definition;
+    definition.name = "test_row_softmax";
+    definition.attributes = "columns scale:double";
+    definition.infer = [](const Call& call, OutputSpec* outputs) {
+      if (call.input(0).rank() != 2 || call.input(0).dtype() != f32)
+        fail("[test_row_softmax] expected f32 of 2 dimensions, got " + call.input(0).describe());
+      outputs[0] = like_input(call);
+    };
+    definition.cpu = [](const Call& call, Tensor* outputs) {
+      const Tensor x = contiguous(call.input(0));
+      const std::int64_t columns = x.size(1);
+      for (std::int64_t r = 0; r < x.size(0); ++r) {
+        const float* in = x.data<float>() + r * columns;
+        float* out = outputs[0].data<float>() + r * columns;
+        double most = -INFINITY, total = 0;
+        for (std::int64_t c = 0; c < columns; ++c) most = std::max(most, in[c] * call.attrs[1].d());
+        for (std::int64_t c = 0; c < columns; ++c)
+          total += std::exp(in[c] * call.attrs[1].d() - most);
+        for (std::int64_t c = 0; c < columns; ++c)
+          out[c] = static_cast<float>(std::exp(in[c] * call.attrs[1].d() - most) / total);
+      }
+    };
+    definition.cuda_kernel.entry = "row_softmax";
+    definition.cuda_kernel.source = kRowSoftmax;
     definition.cuda_kernel.launch = [](const Call& call, const Tensor*) {
       LaunchConfig launch;
       launch.grid[0] = static_cast<unsigned>(call.input(0).size(0));

@@ -190,6 +190,38 @@ TEST_CASE("schedules without their waits on CUDA are found out", "[gpu][runtime]
   CHECK(found > 5);
 }
 
+namespace {
+
+// Drops an operand [n, n] of a call on another stream before the call has run.
+void check_kept(const std::function<Tensor(const Tensor&)>& run, std::int64_t n,
+                const Stream& other) {
+  const Tensor value = full({n, n}, 3, {.device = kGpu});
+  manual_seed(3);
+  const Tensor expected = run(value);
+  synchronize(kGpu);
+  empty_cache(kGpu);
+
+  Tensor x = clone(value);
+  const void* place = x.data();
+  synchronize(kGpu);
+  manual_seed(3);
+  synchronize(kGpu);
+  Tensor y;
+  {
+    const StreamGuard guard(other);
+    delay(3000);
+    y = run(x);
+  }
+  x = Tensor();
+  const Tensor reused = full({n, n}, 777, {.device = kGpu});
+  const bool taken = reused.data() == place;
+  synchronize(kGpu);
+  CHECK_FALSE(taken);
+  CHECK(same_bits(y, expected));
+}
+
+}  // namespace
+
 // The block of an operand dropped while another stream still has to read it is not given out again.
 TEST_CASE("every op on CUDA keeps what another stream still reads", "[gpu][runtime][streams]") {
   const Caching on;
@@ -237,29 +269,7 @@ TEST_CASE("every op on CUDA keeps what another stream still reads", "[gpu][runti
   };
   for (const Case& c : cases) {
     INFO(c.name);
-    const Tensor value = full({n, n}, 3, {.device = kGpu});
-    manual_seed(3);
-    const Tensor expected = c.run(value);
-    synchronize(kGpu);
-    empty_cache(kGpu);
-
-    Tensor x = clone(value);
-    const void* place = x.data();
-    synchronize(kGpu);
-    manual_seed(3);
-    synchronize(kGpu);
-    Tensor y;
-    {
-      const StreamGuard guard(other);
-      delay(3000);
-      y = c.run(x);
-    }
-    x = Tensor();
-    const Tensor reused = full({n, n}, 777, {.device = kGpu});
-    const bool taken = reused.data() == place;
-    synchronize(kGpu);
-    CHECK_FALSE(taken);
-    CHECK(same_bits(y, expected));
+    check_kept(c.run, n, other);
   }
 }
 

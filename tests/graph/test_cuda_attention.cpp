@@ -72,16 +72,21 @@ TEST_CASE("attention in its usual forms is one call forward and one backward",
   CHECK(fake.problem() == "");
 }
 
+namespace {
+
+bool is_fused(const Function& function, std::vector<Tensor> arguments, Mode mode = Mode::fused) {
+  return count(graph_of(function, std::move(arguments), mode), "fused_attention(") > 0;
+}
+
+std::vector<Tensor> plain(const std::vector<Tensor>& a) { return {attention(a)}; }
+
+}  // namespace
+
 TEST_CASE("attention stays apart where its kernel would compute something else",
           "[fuse][attention]") {
   const testing::NoDiskCache off;
   testing::FakeCuda fake({.with_nvrtc = true, .with_cublaslt = true});
   const Dims shape = {2, 2, 64, 64};
-  const auto is_fused = [&](const Function& function, std::vector<Tensor> arguments,
-                            Mode mode = Mode::fused) {
-    return count(graph_of(function, std::move(arguments), mode), "fused_attention(") > 0;
-  };
-  const Function plain = [](const std::vector<Tensor>& a) { return std::vector{attention(a)}; };
   CHECK(is_fused(plain, heads(shape)));
   // Products of f32 keep their bits unless TF32 is asked for, and a graph those of eager calls.
   CHECK_FALSE(is_fused(plain, heads(shape, f32)));
@@ -115,6 +120,14 @@ TEST_CASE("attention stays apart where its kernel would compute something else",
         return std::vector{matmul(dropout(weights_of(a), 0.5), a[2])};
       },
       heads(shape)));
+  release_random_state();
+  CHECK(fake.problem() == "");
+}
+
+TEST_CASE("attention stays apart where its steps or its operands are others", "[fuse][attention]") {
+  const testing::NoDiskCache off;
+  testing::FakeCuda fake({.with_nvrtc = true, .with_cublaslt = true});
+  const Dims shape = {2, 2, 64, 64};
   // A softmax over queries, a factor that turns the order around, a mask of another number.
   CHECK_FALSE(is_fused(
       [](const std::vector<Tensor>& a) {

@@ -31,7 +31,9 @@ TEST_CASE("compile: a rate that was frozen is reported", "[compile]") {
   CHECK_THAT(warning, Catch::Contains("0.25, in an update of parameters (at "));
   CHECK_THAT(warning, Catch::Contains("test_frozen.cpp:"));
   CHECK(text(OnFrozenRate::ignore) == "");
+}
 
+TEST_CASE("compile: a rate in an update by hand is reported", "[compile]") {
   // By hand, in whatever way the rate gets there.
   const Tensor leaf = requires_grad_(zeros({4}));
   using Update = std::function<void(Tensor&, const Tensor&)>;
@@ -63,7 +65,10 @@ TEST_CASE("compile: a rate that was frozen is reported", "[compile]") {
     CHECK(std::ranges::count(text, '\n') == 2);  // of that number alone
     CHECK(error_of(step(full({}, 0.25))) == "");
   }
+}
 
+TEST_CASE("compile: rates of gradients by name are reported, limits are none", "[compile]") {
+  const Tensor leaf = requires_grad_(zeros({4}));
   // Gradients by name, and limits, which are no rates.
   {
     auto by_name = compile(
@@ -135,7 +140,10 @@ TEST_CASE("compile: constants given to an optimizer are not reported", "[compile
     auto refusing = descent.step({.frozen_rate = OnFrozenRate::refuse});
     CHECK(error_of(refusing) == "");
   }
+}
 
+TEST_CASE("compile: constants of transformations without an optimizer are not reported",
+          "[compile]") {
   // Without an Optimizer, and in a step of its own.
   const Tensor leaf = requires_grad_(zeros({4}));
   const Transformation whole = adam(1e-3), parts = chain(scale_by_adam(), scale(-0.1));

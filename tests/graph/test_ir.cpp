@@ -153,25 +153,42 @@ TEST_CASE("compile: roles distinguish forward, backward and update", "[compile]"
   CHECK(std::ranges::find(roles, graph::Role::backward) != roles.end());
 }
 
-TEST_CASE("compile: a damaged graph is refused by verify, with the rule", "[compile]") {
+namespace {
+
+struct Damage {
+  const char* rule;
+  std::function<void(Graph&)> does;
+};
+
+// exp, mul and add in place, with a captured factor.
+Graph three_calls(const Tensor& outside) {
+  return traced([&](const Tensors& in) {
+    const Tensor first = exp(in[0]);
+    Tensor second = first * outside;
+    add_(second, first);
+    return Tensors{second};
+  });
+}
+
+void check_refused(std::initializer_list<Damage> damages) {
   const Tensor outside = noise({3, 4}, 2);
-  const auto make = [&] {
-    return traced([&](const Tensors& in) {
-      const Tensor first = exp(in[0]);
-      Tensor second = first * outside;
-      add_(second, first);
-      return Tensors{second};
-    });
-  };
-  const Graph good = make();
+  const Graph good = three_calls(outside);
   REQUIRE(ops_of(good) == Names{"exp", "mul", "add"});
   verify(good, "nothing");
+  for (const Damage& damage : damages) {
+    INFO(damage.rule);
+    Graph bad = three_calls(outside);
+    damage.does(bad);
+    const std::string text = error_of([&] { verify(bad, "a pass"); });
+    CHECK_THAT(text, Catch::StartsWith("[verify] after a pass: in "));
+    CHECK_THAT(text, Catch::Contains(damage.rule));
+  }
+}
 
-  struct Damage {
-    const char* rule;
-    std::function<void(Graph&)> does;
-  };
-  const Damage damages[] = {
+}  // namespace
+
+TEST_CASE("compile: damaged buffers and values are refused by verify, with the rule", "[compile]") {
+  check_refused({
       {"in the graph expected a captured buffer, and no other, to be a tensor's",
        [](Graph& g) { g.buffers[0].captured = ones({3}); }},
       {"in the graph expected a captured buffer, and no other, to be a tensor's",
@@ -193,6 +210,11 @@ TEST_CASE("compile: a damaged graph is refused by verify, with the rule", "[comp
       {"in call 0, exp, expected input0 f32[3, 4] at -1 within 48 bytes",
        [](Graph& g) { g.nodes[0].inputs[0].offset = -1; }},
       {"in call 0, exp, expected one device", [](Graph& g) { g.buffers[0].device = cuda(0); }},
+  });
+}
+
+TEST_CASE("compile: damaged calls are refused by verify, with the rule", "[compile]") {
+  check_refused({
       {"to be written before it is read", [](Graph& g) { std::swap(g.nodes[0], g.nodes[1]); }},
       {"to be written before it is read", [](Graph& g) { g.nodes.clear(); }},
       {"in call 0, exp, expected the inputs that the call counts",
@@ -224,15 +246,7 @@ TEST_CASE("compile: a damaged graph is refused by verify, with the rule", "[comp
        }},
       {"in call 0, exp, expected f32[3, 4] by the op's rule, got",
        [](Graph& g) { g.nodes[0].outputs[0].dtype = i32; }},
-  };
-  for (const Damage& damage : damages) {
-    INFO(damage.rule);
-    Graph bad = make();
-    damage.does(bad);
-    const std::string text = error_of([&] { verify(bad, "a pass"); });
-    CHECK_THAT(text, Catch::StartsWith("[verify] after a pass: in "));
-    CHECK_THAT(text, Catch::Contains(damage.rule));
-  }
+  });
 }
 
 TEST_CASE("compile: verify accepts a write over the same elements with other strides",
@@ -264,9 +278,11 @@ TEST_CASE("compile: of equal calls one stays", "[compile]") {
   CHECK(merge_equal(graph) == 0);
 }
 
-TEST_CASE("compile: calls that differ in effect or version are not merged", "[compile]") {
+namespace {
+
+Op counted_op() {
   // Without a promise that it is pure.
-  static const Op counted = register_op(StructuredOp{
+  static const Op op = register_op(StructuredOp{
       .name = "test_compile_counted",
       .infer =
           [](const Call& call, OutputSpec* outputs) {
@@ -274,6 +290,13 @@ TEST_CASE("compile: calls that differ in effect or version are not merged", "[co
                           Dims(call.input(0).shape())};
           },
       .cpu = [](const Call& call, Tensor* outputs) { copy_(outputs[0], call.input(0)); }});
+  return op;
+}
+
+}  // namespace
+
+TEST_CASE("compile: calls that differ in effect or version are not merged", "[compile]") {
+  static const Op counted = counted_op();
   const Tensor state = noise({3, 4}, 5);
   const std::vector<std::pair<const char*, Function>> cases = {
       {"other numbers", [](auto& in) { return Tensors{in[0] * 2 + in[0] * 3}; }},

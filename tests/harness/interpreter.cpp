@@ -186,29 +186,33 @@ Model run_view(const Step& step, const Model& x) {
 const std::vector<std::string> kViews = {"permute",   "slice",  "select",
                                          "unsqueeze", "expand", "reshape"};
 
+// Writes the result into the first argument.
+Model run_in_place(const Step& step, const std::vector<const Model*>& in) {
+  const std::string& op = step.op;
+  const std::string plain = op.substr(0, op.size() - 1);
+  Values result;
+  if (plain == "copy") {
+    result = spread(*in[1], in[0]->shape);
+  } else if (plain == "fill") {
+    result.assign(in[0]->places.size(), step.number);
+  } else {
+    const bool numbered = plain.ends_with("#");
+    result =
+        spread(pointwise(numbered ? plain.substr(0, plain.size() - 1) : plain, in, step, numbered),
+               in[0]->shape);
+  }
+  for (std::size_t i = 0; i < result.size(); ++i)
+    (*in[0]->buffer)[static_cast<std::size_t>(in[0]->places[i])] = result[i];
+  return *in[0];
+}
+
 Model run_step(const Step& step, std::vector<Model>& values) {
   std::vector<const Model*> in;
   for (int argument : step.arguments) in.push_back(&values[static_cast<std::size_t>(argument)]);
   const std::string& op = step.op;
   const auto& c = step.counts;
   if (std::find(kViews.begin(), kViews.end(), op) != kViews.end()) return run_view(step, *in[0]);
-  if (op.back() == '_') {  // writes the result into its first argument
-    const std::string plain = op.substr(0, op.size() - 1);
-    Values result;
-    if (plain == "copy") {
-      result = spread(*in[1], in[0]->shape);
-    } else if (plain == "fill") {
-      result.assign(in[0]->places.size(), step.number);
-    } else {
-      const bool numbered = plain.ends_with("#");
-      result = spread(
-          pointwise(numbered ? plain.substr(0, plain.size() - 1) : plain, in, step, numbered),
-          in[0]->shape);
-    }
-    for (std::size_t i = 0; i < result.size(); ++i)
-      (*in[0]->buffer)[static_cast<std::size_t>(in[0]->places[i])] = result[i];
-    return *in[0];
-  }
+  if (op.back() == '_') return run_in_place(step, in);
   if (op == "clone") return fresh(in[0]->values(), in[0]->shape);
   if (op == "matmul") return product(*in[0], *in[1]);
   if (op == "softmax") {

@@ -40,9 +40,9 @@ double variance_of(const Values& values) {
   return total / static_cast<double>(values.size());
 }
 
-}  // namespace
+constexpr std::int64_t kBig = (std::int64_t{1} << 40) + 3;  // no f32 has it
 
-void check_creation_cells(Report& report, Device device) {
+void check_filled(Report& report, Device device) {
   for (DType dtype : kAllDTypes) {
     const Options options{.dtype = dtype, .device = device};
     for (const Dims& shape :
@@ -92,6 +92,9 @@ void check_creation_cells(Report& report, Device device) {
     made(
         report, "scalar_tensor", [&] { return scalar_tensor(3, options); }, dtype, {}, {3}, device);
   }
+}
+
+void check_ranges(Report& report, Device device) {
   const std::vector<std::vector<std::int64_t>> ranges = {{0, 5, 1},   {0, 0, 1},  {3, 10, 4},
                                                          {10, 0, -3}, {-5, 5, 2}, {0, 129, 1}};
   for (const auto& r : ranges) {
@@ -119,10 +122,12 @@ void check_creation_cells(Report& report, Device device) {
         return arange(0.0, 1.0, 0.1, {f64, device});
       },
       f64, {10}, device, [](const Index& i) { return 0.1 * static_cast<double>(i[0]); });
-  const std::int64_t big = (std::int64_t{1} << 40) + 3;
   made(
-      report, "arange large", [&] { return arange(big, big + 3, {.device = device}); }, i64, {3},
-      {double(big), double(big + 1), double(big + 2)}, device);
+      report, "arange large", [&] { return arange(kBig, kBig + 3, {.device = device}); }, i64, {3},
+      {double(kBig), double(kBig + 1), double(kBig + 2)}, device);
+}
+
+void check_linspaces(Report& report, Device device) {
   for (DType dtype : {f32, f64}) {
     const Options options{.dtype = dtype, .device = device};
     for (std::int64_t n : {0, 1, 2, 5, 11, 129}) {
@@ -151,6 +156,9 @@ void check_creation_cells(Report& report, Device device) {
     std::iota(counted.begin(), counted.end(), 0);
     whole(0, 49, 50, counted);
   }
+}
+
+void check_given_values(Report& report, Device device) {
   for (const Dims& shape : {Dims{}, Dims{7}, Dims{3, 4}, Dims{0}}) {
     const Sample index = indices_of("one_hot", shape, 5, Layout::transposed, device);
     Dims longer = shape;
@@ -172,9 +180,9 @@ void check_creation_cells(Report& report, Device device) {
   made(
       report, "tensor<i64> list",
       [&] {
-        return tensor<std::int64_t>({big, 2}, device);
+        return tensor<std::int64_t>({kBig, 2}, device);
       },
-      i64, {2}, {double(big), 2}, device);
+      i64, {2}, {double(kBig), 2}, device);
   made(
       report, "tensor<bool> list",
       [&] {
@@ -201,74 +209,84 @@ void check_creation_cells(Report& report, Device device) {
       f64, {2}, {0.1, 0.2}, device);
 }
 
-void check_random_cells(Report& report, Device device) {
-  constexpr std::int64_t kCount = 20000;
-  for (DType dtype : {f32, f64, f16, bf16}) {
-    const std::string type(name_of(dtype));
-    const Options options{.dtype = dtype, .device = device};
-    manual_seed(7);
-    const Values uniform = read(rand({kCount}, options)), second = read(rand({kCount}, options));
-    const Values normal = read(randn({kCount}, options));
-    manual_seed(7);
-    expect_true(report, "rand repeats after manual_seed " + type,
-                read(rand({kCount}, options)) == uniform);
-    expect_true(report, "the second draw differs " + type, second != uniform);
-    manual_seed(8);
-    expect_true(report, "another seed differs " + type, read(rand({kCount}, options)) != uniform);
-    manual_seed(7);
-    next_random_step(device);
-    expect_true(report, "the next step differs " + type, read(rand({kCount}, options)) != uniform);
-    const auto [low, high] = std::minmax_element(uniform.begin(), uniform.end());
-    expect_true(report, "rand is in [0, 1) " + type, *low >= 0 && *high < 1,
-                std::to_string(*low) + " to " + std::to_string(*high));
-    expect_true(report, "rand mean " + type, std::fabs(mean_of(uniform) - 0.5) < 0.012);
-    expect_true(report, "rand variance " + type,
-                std::fabs(variance_of(uniform) - 1.0 / 12) < 0.005);
-    expect_true(report, "randn mean " + type, std::fabs(mean_of(normal)) < 0.04);
-    expect_true(report, "randn variance " + type, std::fabs(variance_of(normal) - 1) < 0.06);
-    const auto beyond =
-        std::count_if(normal.begin(), normal.end(), [](double v) { return std::fabs(v) > 1.96; });
-    expect_true(report, "randn tails " + type,
-                std::fabs(static_cast<double>(beyond) / kCount - 0.05) < 0.01);
+constexpr std::int64_t kCount = 20000;  // draws
 
-    const Tensor wanted = empty({kCount}, options);
-    manual_seed(7);
-    const Tensor like = rand_like(wanted), normal_like = randn_like(wanted);
-    expect_true(report, "rand_like draws as rand " + type,
-                like.dtype() == dtype && like.device() == device && read(like) == uniform);
-    manual_seed(7);
-    rand_like(wanted);
-    expect_true(report, "randn_like draws as randn " + type,
-                read(randn({kCount}, options)) == read(normal_like));
-    const Tensor shadow = meta({3}, options);
-    expect_true(report, "likes of meta " + type,
-                rand_like(shadow).is_meta() && randn_like(shadow).is_meta());
-    // More than any memory holds: nothing is drawn.
-    const Tensor vast = meta({std::int64_t{1} << 50}, options);
-    manual_seed(7);
-    expect_true(report, "bernoulli and dropout of meta " + type,
-                bernoulli(vast).is_meta() && dropout(vast, 0.5).is_meta() &&
-                    read(rand({kCount}, options)) == uniform);
+void check_draws(Report& report, DType dtype, Device device) {
+  const std::string type(name_of(dtype));
+  const Options options{.dtype = dtype, .device = device};
+  manual_seed(7);
+  const Values uniform = read(rand({kCount}, options)), second = read(rand({kCount}, options));
+  const Values normal = read(randn({kCount}, options));
+  manual_seed(7);
+  expect_true(report, "rand repeats after manual_seed " + type,
+              read(rand({kCount}, options)) == uniform);
+  expect_true(report, "the second draw differs " + type, second != uniform);
+  manual_seed(8);
+  expect_true(report, "another seed differs " + type, read(rand({kCount}, options)) != uniform);
+  manual_seed(7);
+  next_random_step(device);
+  expect_true(report, "the next step differs " + type, read(rand({kCount}, options)) != uniform);
+  const auto [low, high] = std::minmax_element(uniform.begin(), uniform.end());
+  expect_true(report, "rand is in [0, 1) " + type, *low >= 0 && *high < 1,
+              std::to_string(*low) + " to " + std::to_string(*high));
+  expect_true(report, "rand mean " + type, std::fabs(mean_of(uniform) - 0.5) < 0.012);
+  expect_true(report, "rand variance " + type, std::fabs(variance_of(uniform) - 1.0 / 12) < 0.005);
+  expect_true(report, "randn mean " + type, std::fabs(mean_of(normal)) < 0.04);
+  expect_true(report, "randn variance " + type, std::fabs(variance_of(normal) - 1) < 0.06);
+  const auto beyond =
+      std::count_if(normal.begin(), normal.end(), [](double v) { return std::fabs(v) > 1.96; });
+  expect_true(report, "randn tails " + type,
+              std::fabs(static_cast<double>(beyond) / kCount - 0.05) < 0.01);
+}
 
-    const Sample x = sample_of("dropout", {100, 100}, dtype, Layout::transposed, device);
-    const Tensor dropped = dropout(x.tensor, 0.25);
-    const Values after = read(dropped);
-    long zeros_made = 0;
-    bool scaled = dropped.dtype() == dtype;
-    for (std::size_t i = 0; i < after.size(); ++i) {
-      if (after[i] == 0 && x.values[i] != 0) {
-        ++zeros_made;
-      } else {
-        scaled = scaled && matches(after[i], x.values[i] / 0.75, dtype,
-                                   {std::fabs(x.values[i]) * 1e-2 * is_half(dtype)});
-      }
+void check_draws_like(Report& report, DType dtype, Device device) {
+  const std::string type(name_of(dtype));
+  const Options options{.dtype = dtype, .device = device};
+  manual_seed(7);
+  const Values uniform = read(rand({kCount}, options));
+  const Tensor wanted = empty({kCount}, options);
+  manual_seed(7);
+  const Tensor like = rand_like(wanted), normal_like = randn_like(wanted);
+  expect_true(report, "rand_like draws as rand " + type,
+              like.dtype() == dtype && like.device() == device && read(like) == uniform);
+  manual_seed(7);
+  rand_like(wanted);
+  expect_true(report, "randn_like draws as randn " + type,
+              read(randn({kCount}, options)) == read(normal_like));
+  const Tensor shadow = meta({3}, options);
+  expect_true(report, "likes of meta " + type,
+              rand_like(shadow).is_meta() && randn_like(shadow).is_meta());
+  // More than any memory holds: nothing is drawn.
+  const Tensor vast = meta({std::int64_t{1} << 50}, options);
+  manual_seed(7);
+  expect_true(report, "bernoulli and dropout of meta " + type,
+              bernoulli(vast).is_meta() && dropout(vast, 0.5).is_meta() &&
+                  read(rand({kCount}, options)) == uniform);
+}
+
+void check_dropout(Report& report, DType dtype, Device device) {
+  const std::string type(name_of(dtype));
+  const Sample x = sample_of("dropout", {100, 100}, dtype, Layout::transposed, device);
+  const Tensor dropped = dropout(x.tensor, 0.25);
+  const Values after = read(dropped);
+  long zeros_made = 0;
+  bool scaled = dropped.dtype() == dtype;
+  for (std::size_t i = 0; i < after.size(); ++i) {
+    if (after[i] == 0 && x.values[i] != 0) {
+      ++zeros_made;
+    } else {
+      scaled = scaled && matches(after[i], x.values[i] / 0.75, dtype,
+                                 {std::fabs(x.values[i]) * 1e-2 * is_half(dtype)});
     }
-    expect_true(report, "dropout scales what it keeps " + type, scaled);
-    expect_true(report, "dropout rate " + type, std::abs(zeros_made - 2500) < 250,
-                std::to_string(zeros_made));
-    report.count("dropout 0 " + type,
-                 difference(dropout(x.tensor, 0.0), dtype, {100, 100}, x.values));
   }
+  expect_true(report, "dropout scales what it keeps " + type, scaled);
+  expect_true(report, "dropout rate " + type, std::abs(zeros_made - 2500) < 250,
+              std::to_string(zeros_made));
+  report.count("dropout 0 " + type,
+               difference(dropout(x.tensor, 0.0), dtype, {100, 100}, x.values));
+}
+
+void check_integers_and_flips(Report& report, Device device) {
   const Tensor dice = randint(-3, 4, {kCount}, {.dtype = i64, .device = device});
   Values rolls = read(dice);
   expect_true(report, "randint type", dice.dtype() == i64);
@@ -296,6 +314,24 @@ void check_random_cells(Report& report, Device device) {
     const Values some = read(a);
     expect_true(report, "rand prefix", std::equal(some.begin(), some.end(), more.begin()));
   }
+}
+
+}  // namespace
+
+void check_creation_cells(Report& report, Device device) {
+  check_filled(report, device);
+  check_ranges(report, device);
+  check_linspaces(report, device);
+  check_given_values(report, device);
+}
+
+void check_random_cells(Report& report, Device device) {
+  for (DType dtype : {f32, f64, f16, bf16}) {
+    check_draws(report, dtype, device);
+    check_draws_like(report, dtype, device);
+    check_dropout(report, dtype, device);
+  }
+  check_integers_and_flips(report, device);
 }
 
 }  // namespace brrr::test

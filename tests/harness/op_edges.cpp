@@ -14,8 +14,10 @@ using In = std::span<const Tensor>;
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
 // Every function with a dimension that takes a 0-d tensor: the value 1.5, or 3 as an integer.
-void zero_d(Report& report, DType dtype, int dim, Device device) {
-  const double v = is_floating(dtype) ? 1.5 : dtype == boolean ? 1 : 3;
+double zero_d_value(DType dtype) { return is_floating(dtype) ? 1.5 : dtype == boolean ? 1 : 3; }
+
+void zero_d_alone(Report& report, DType dtype, int dim, Device device) {
+  const double v = zero_d_value(dtype);
   const Sample x = make_sample({v}, {}, dtype, Layout::contiguous, device);
   const DType floating = is_floating(dtype) ? dtype : f32, wide = is_floating(dtype) ? dtype : i64;
   const auto gives = [&](const char* name, const TensorCall& call, DType type, double expected,
@@ -71,7 +73,11 @@ void zero_d(Report& report, DType dtype, int dim, Device device) {
   gives("flatten", [&](In in) { return flatten(in[0], dim, dim); }, dtype, v, {1});
   gives("unsqueeze", [&](In in) { return unsqueeze(in[0], dim); }, dtype, v, {1});
   gives("stack", [&](In in) { return stack({in[0]}, dim); }, dtype, v, {1});
+}
 
+void zero_d_indexed(Report& report, DType dtype, int dim, Device device) {
+  const double v = zero_d_value(dtype);
+  const Sample x = make_sample({v}, {}, dtype, Layout::contiguous, device);
   const Sample at = make_sample({0}, {}, i64, Layout::contiguous, device);
   const Sample list = make_sample({0}, {1}, i64, Layout::contiguous, device);
   const Sample vector = make_sample({v}, {1}, dtype, Layout::contiguous, device);
@@ -90,6 +96,11 @@ void zero_d(Report& report, DType dtype, int dim, Device device) {
   picks(
       "scatter_add", [&](In in) { return scatter_add(in[0], dim, in[1], in[2]); }, {x, at, x}, {},
       dtype == boolean ? 1 : 2 * v);
+}
+
+void zero_d(Report& report, DType dtype, int dim, Device device) {
+  zero_d_alone(report, dtype, dim, device);
+  zero_d_indexed(report, dtype, dim, device);
 }
 
 void empty_dimensions(Report& report, DType dtype, Device device) {

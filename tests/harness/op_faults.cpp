@@ -60,11 +60,9 @@ Op scaled_op() {
   return op;
 }
 
-std::vector<FaultWorkload> make_workloads() {
-  std::vector<FaultWorkload> all;
-  const auto two = [](Device device) {
-    return Tensors{counted({96}, device), counted({96}, device, 0.5f)};
-  };
+Tensors two(Device device) { return {counted({96}, device), counted({96}, device, 0.5f)}; }
+
+void add_elementwise(std::vector<FaultWorkload>& all) {
   all.push_back({"add", two, {makes({"add"}, [](const Tensors& t) { return add(t[0], t[1]); })}});
   all.push_back({"strided and broadcast",
                  [](Device device) {
@@ -83,6 +81,9 @@ std::vector<FaultWorkload> make_workloads() {
   all.push_back({"a reduction in two kernels",
                  [](Device device) { return Tensors{counted({1 << 18}, device)}; },
                  {makes({"sum"}, [](const Tensors& t) { return sum(t[0]); })}});
+}
+
+void add_products_and_scatters(std::vector<FaultWorkload>& all) {
   const auto matrices = [](Device device) {
     return Tensors{counted({6, 5}, device), counted({5, 4}, device)};
   };
@@ -116,6 +117,9 @@ std::vector<FaultWorkload> make_workloads() {
   all.push_back({"a registered op", two, {makes({"fault_scaled"}, [](const Tensors& t) {
                    return call_op(scaled_op(), {t[0]}, {2.5})[0];
                  })}});
+}
+
+void add_draws_and_copies(std::vector<FaultWorkload>& all) {
   const auto seeded = [](Device device) {
     manual_seed(11);
     return Tensors{counted({100}, device)};
@@ -148,6 +152,9 @@ std::vector<FaultWorkload> make_workloads() {
                   {{"add_"}, [](Tensors& t) { add_(t[1], t[2]); }},
                   {{"add_"}, [](Tensors& t) { add_(t[0], t[1]); }},
                   {{"copy_"}, [](Tensors& t) { copy_(t[2], t[0]); }}}});
+}
+
+void add_steps_and_streams(std::vector<FaultWorkload>& all) {
   // Listed, captured and launched; arguments go in, two results come out, and two calls may run
   // side by side.
   const auto compiled = [](Device device) {
@@ -172,6 +179,14 @@ std::vector<FaultWorkload> make_workloads() {
                    Stream::default_of(t[0].device()).wait(stream.record());
                    return made;
                  })}});
+}
+
+std::vector<FaultWorkload> make_workloads() {
+  std::vector<FaultWorkload> all;
+  add_elementwise(all);
+  add_products_and_scatters(all);
+  add_draws_and_copies(all);
+  add_steps_and_streams(all);
   return all;
 }
 

@@ -94,6 +94,11 @@ void forms(Report& report, DType dtype, const Dims& shape, Layout layout, Device
       }
     }
   }
+}
+
+void masked_fills(Report& report, DType dtype, const Dims& shape, Layout layout, Device device) {
+  const Sample a = sample_of("a", shape, dtype, layout, device);
+  const Match exact{0, false, true};
   const Sample mask = sample_of("mask", shape, boolean, layout, device);
   const Values filled = map(a, [&](std::size_t i) { return mask.values[i] ? 1 : a.values[i]; });
   expect(
@@ -142,6 +147,11 @@ void copies(Report& report, DType dtype, const Dims& shape, Layout layout, Devic
         },
         exact);
   }
+}
+
+void rolls_and_moves(Report& report, DType dtype, const Dims& shape, Layout layout, Device device) {
+  const Sample x = sample_of("copies", shape, dtype, layout, device);
+  const Match exact{0, true, true};
   for (int d = 0; d < shape.size(); ++d) {
     const auto at = static_cast<std::size_t>(d);
     for (const std::int64_t shift : {0, 1, -1, 2, -100, 101}) {
@@ -181,7 +191,9 @@ void check_form_cells(Report& report, Device device) {
       for (Layout layout : kLayouts) {
         if (!applies(layout, shape)) continue;
         forms(report, dtype, shape, layout, device);
+        masked_fills(report, dtype, shape, layout, device);
         copies(report, dtype, shape, layout, device);
+        rolls_and_moves(report, dtype, shape, layout, device);
       }
     }
   }

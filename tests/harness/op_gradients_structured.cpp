@@ -65,7 +65,7 @@ void check_gradient_coverage(Report& report) {
   }
 }
 
-void check_view_gradients(Report& report) {
+static void check_gradients_of_views(Report& report) {
   each_shape("view", [&](const Tensor& x) {
     expect_gradient(
         report, "reshape", [](In in) { return bent(reshape(in[0], {-1})); },
@@ -119,6 +119,9 @@ void check_view_gradients(Report& report) {
     expect_gradient(report, "repeat", [](In in) { return bent(repeat(in[0], {2, 1, 3, 2})); }, {x});
     expect_gradient(report, "tile", [](In in) { return bent(tile(in[0], {2})); }, {x});
   });
+}
+
+static void check_gradients_of_copies(Report& report) {
   // Conversion: there and back, through a type that holds the values' gradients.
   const Tensor x = leaf("cast", {3, 2});
   expect_gradient(report, "copy_ of a part",
@@ -140,7 +143,12 @@ void check_view_gradients(Report& report) {
   report.count("cast's gradient", difference(through, f32, {3}, {3, 3, 3}));
 }
 
-void check_join_gradients(Report& report) {
+void check_view_gradients(Report& report) {
+  check_gradients_of_views(report);
+  check_gradients_of_copies(report);
+}
+
+static void check_gradients_of_joins(Report& report) {
   for (const Layout layout : kLeafLayouts) {
     const Tensor a = leaf("a", {2, 3}, layout), b = leaf("b", {2, 1}, layout),
                  c = leaf("c", {2, 2}, layout), d = leaf("d", {2, 3}, layout);
@@ -188,6 +196,9 @@ void check_join_gradients(Report& report) {
     }
     report.count("cat of 40, element by element", problem);
   }
+}
+
+static void check_gradients_of_parts(Report& report) {
   each_shape("split", [&](const Tensor& x) {
     for (int dim = 0; dim < x.rank(); ++dim) {
       expect_gradient(report, "split",
@@ -206,6 +217,11 @@ void check_join_gradients(Report& report) {
                       {x});
     }
   });
+}
+
+void check_join_gradients(Report& report) {
+  check_gradients_of_joins(report);
+  check_gradients_of_parts(report);
 }
 
 void check_index_gradients(Report& report) {
@@ -336,7 +352,7 @@ void check_matmul_gradients(Report& report) {
   }
 }
 
-void check_composite_gradients(Report& report) {
+static void check_gradients_of_reducing_composites(Report& report) {
   each_shape("composite", [&](const Tensor& x) {
     const bool empty = x.numel() == 0;
     if (!empty) {
@@ -381,6 +397,11 @@ void check_composite_gradients(Report& report) {
                       [](In in) { return bent(dropout(in[0], 0.4)) + bent(dropout(in[0], 0.1)); },
                       {x});
     }
+  });
+}
+
+static void check_gradients_of_pointwise_composites(Report& report) {
+  each_shape("composite", [&](const Tensor& x) {
     const Tensor low = leaf("low", {}), high = smooth_leaf("high", {}, Layout::contiguous, 0, 1, 1);
     expect_gradient(report, "clamp_min by a tensor",
                     [](In in) { return bent(clamp_min(in[0], in[1])); }, {x, high});
@@ -396,6 +417,9 @@ void check_composite_gradients(Report& report) {
     expect_gradient(report, "addcdiv by a number",
                     [](In in) { return addcdiv(in[0], in[0], in[1], 0.7); }, {x, high});
   });
+}
+
+static void check_gradients_of_masked_places(Report& report) {
   // Masked places are nothing, to both orders.
   const double inf = std::numeric_limits<double>::infinity();
   const Tensor masked = tensor<double>(std::vector<double>{0, -inf, 0, 0, 0, -inf}, {2, 3});
@@ -403,6 +427,12 @@ void check_composite_gradients(Report& report) {
                   [&](In in) { return softmax(in[0] + masked, 1); }, {leaf("scores", {2, 3})});
   expect_gradient(report, "logsumexp with masked places",
                   [&](In in) { return logsumexp(in[0] + masked, {1}); }, {leaf("scores", {2, 3})});
+}
+
+void check_composite_gradients(Report& report) {
+  check_gradients_of_reducing_composites(report);
+  check_gradients_of_pointwise_composites(report);
+  check_gradients_of_masked_places(report);
 }
 
 void check_constant_results(Report& report) {

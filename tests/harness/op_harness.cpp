@@ -135,6 +135,24 @@ Tensor as_meta(const Tensor& tensor) {
   return make_meta_tensor(tensor.dtype(), tensor.shape(), tensor.device());
 }
 
+// Of operands that the op does not compute in.
+std::string refusal_problem(const Cell& cell, const OpInfo& info, std::vector<Input>& inputs,
+                            std::vector<Operand>& operands) {
+  try {
+    if (cell.in_place) {
+      Tensor handle = inputs[0].sample.tensor;
+      cell.row->call_in_place(handle, std::span(operands).subspan(1));
+    } else {
+      cell.row->call(operands);
+    }
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    const std::string name = std::string("[") + info.name;
+    return text.starts_with(name) ? unchanged_problem(inputs) : "refused without its name: " + text;
+  }
+  return "took types that it does not compute in";
+}
+
 std::string run_cell(const Cell& cell, const OpInfo& info, std::vector<Input>& inputs) {
   std::vector<Typed> typed;
   std::vector<Dims> shapes;
@@ -153,22 +171,7 @@ std::string run_cell(const Cell& cell, const OpInfo& info, std::vector<Input>& i
   const Types types = types_of(info, typed);
   // An in-place form must not lower the category: a float result does not fit into integers.
   const bool fits = !cell.in_place || category_of(types.output) <= category_of(cell.slots[0].dtype);
-  if (!types.accepted || !fits) {
-    try {
-      if (cell.in_place) {
-        Tensor handle = inputs[0].sample.tensor;
-        cell.row->call_in_place(handle, std::span(operands).subspan(1));
-      } else {
-        cell.row->call(operands);
-      }
-    } catch (const Error& error) {
-      const std::string text = error.what();
-      const std::string name = std::string("[") + info.name;
-      return text.starts_with(name) ? unchanged_problem(inputs)
-                                    : "refused without its name: " + text;
-    }
-    return "took types that it does not compute in";
-  }
+  if (!types.accepted || !fits) return refusal_problem(cell, info, inputs, operands);
 
   const Dims shape = broadcast(shapes);
   const auto reference = pointwise_reference(info.name);

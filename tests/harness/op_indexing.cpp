@@ -16,8 +16,8 @@ double at(const Sample& x, const Index& index) {
   return x.values[static_cast<std::size_t>(number_of(index, x.tensor.shape()))];
 }
 
-void gathers(Report& report, DType dtype, const Dims& shape, int d, Layout la, Layout lb,
-             Device device) {
+void gathers_and_scatters(Report& report, DType dtype, const Dims& shape, int d, Layout la,
+                          Layout lb, Device device) {
   const auto dim = static_cast<std::size_t>(d);
   const int asked = d % 2 ? d - shape.size() : d;
   const Sample x = sample_of("x", shape, dtype, la, device);
@@ -60,6 +60,14 @@ void gathers(Report& report, DType dtype, const Dims& shape, int d, Layout la, L
     expect(report, "scatter_add", [&](In in) { return scatter_add(in[0], asked, in[1], in[2]); },
            {x, index, source}, dtype, shape, sums, {slack});
   }
+}
+
+void flips_and_selections(Report& report, DType dtype, const Dims& shape, int d, Layout la,
+                          Layout lb, Device device) {
+  const auto dim = static_cast<std::size_t>(d);
+  const int asked = d % 2 ? d - shape.size() : d;
+  const Sample x = sample_of("x", shape, dtype, la, device);
+  const Match exact{0, true, true};
   expect_at(
       report, "flip", [&](In in) { return flip(in[0], asked); }, {x}, dtype, shape,
       [&](Index i) {
@@ -97,6 +105,12 @@ void gathers(Report& report, DType dtype, const Dims& shape, int d, Layout la, L
         },
         exact);
   }
+}
+
+void gathers(Report& report, DType dtype, const Dims& shape, int d, Layout la, Layout lb,
+             Device device) {
+  gathers_and_scatters(report, dtype, shape, d, la, lb, device);
+  flips_and_selections(report, dtype, shape, d, la, lb, device);
 }
 
 void scans(Report& report, DType dtype, const Dims& shape, Layout layout, Device device) {

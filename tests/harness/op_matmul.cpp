@@ -146,10 +146,7 @@ void check_matmul_specials(Report& report, DType dtype, Device device) {
   }
 }
 
-}  // namespace
-
-void check_matmul_cells(Report& report, Device device) {
-  for (DType dtype : kFloatDTypes) check_matmul_specials(report, dtype, device);
+void check_products(Report& report, DType dtype, Device device) {
   const std::vector<std::pair<Dims, Dims>> shapes = {{{2, 3}, {3, 4}},
                                                      {{1, 1}, {1, 1}},
                                                      {{1, 7}, {7, 5}},
@@ -174,86 +171,100 @@ void check_matmul_cells(Report& report, Device device) {
                                                      {{0, 3, 4}, {4, 5}},
                                                      {{2, 3, 0}, {2, 0, 5}},
                                                      {{1, 257}, {257, 1}}};
+  for (const auto& [sa, sb] : shapes) {
+    for (Layout la : kLayouts) {
+      for (Layout lb : kLayouts) {
+        if (applies(la, sa) && applies(lb, sb))
+          check_product(report, sa, sb, dtype, la, lb, device);
+      }
+    }
+    if (sa.size() < 2 || sb.size() < 2) continue;
+    const Sample a = transposed_pair("a", sa, dtype, device),
+                 b = transposed_pair("b", sb, dtype, device);
+    std::string problem;
+    try {
+      problem = bound_problem(matmul(a.tensor, b.tensor), product_of(a, b, dtype), dtype);
+    } catch (const std::exception& error) {
+      problem = std::string("threw ") + error.what();
+    }
+    report.count("matmul of transposes " + a.tensor.describe() + " " + b.tensor.describe(),
+                 problem);
+  }
+}
+
+void check_linear(Report& report, DType dtype, Device device) {
+  for (const Dims& shape : {Dims{5}, Dims{3, 5}, Dims{2, 3, 5}, Dims{0, 5}}) {
+    for (bool with_bias : {false, true}) {
+      const Sample x = sample_of("x", shape, dtype, Layout::strided, device);
+      const Sample weight = sample_of("weight", {4, 5}, dtype, Layout::contiguous, device);
+      const Sample bias = sample_of("bias", {4}, dtype, Layout::contiguous, device);
+      Dims result = shape;
+      result[shape.size() - 1] = 4;
+      const double slack = is_half(dtype) ? 30 * unit_of(dtype) : 0;
+      expect_at(
+          report, with_bias ? "linear with bias" : "linear",
+          [&](In in) { return linear(in[0], in[1], with_bias ? in[2] : Tensor()); },
+          {x, weight, bias}, dtype, result,
+          [&](Index i) {
+            const std::int64_t out = i.back();
+            double total = with_bias ? bias.values[static_cast<std::size_t>(out)] : 0;
+            for (std::int64_t k = 0; k < 5; ++k) {
+              i.back() = k;
+              total += x.values[static_cast<std::size_t>(number_of(i, shape))] *
+                       weight.values[static_cast<std::size_t>(out * 5 + k)];
+            }
+            return total;
+          },
+          {slack});
+    }
+  }
+}
+
+void check_affine(Report& report, DType dtype, Device device) {
+  // Of several matrices, and of layouts that the library's epilogue does not take.
+  for (const auto& shapes :
+       {std::pair{Dims{6, 5}, Dims{5, 4}}, std::pair{Dims{2, 6, 5}, Dims{2, 5, 4}},
+        std::pair{Dims{2, 6, 5}, Dims{5, 4}}, std::pair{Dims{3, 0}, Dims{0, 4}},
+        std::pair{Dims{64, 32}, Dims{32, 48}}}) {
+    const Dims &sa = shapes.first, &sb = shapes.second;
+    for (Layout layout : {Layout::contiguous, Layout::transposed, Layout::strided}) {
+      const Sample x = sample_of("x", sa, dtype, layout, device);
+      const Sample factor = sample_of("factor", sb, dtype, layout, device);
+      const Sample row =
+          sample_of("row", {sb.back()}, dtype,
+                    layout == Layout::strided ? Layout::strided : Layout::contiguous, device);
+      Dims result = sa;
+      result[sa.size() - 1] = sb.back();
+      const std::int64_t depth = sa.back(), columns = sb.back();
+      const double slack =
+          (is_half(dtype) ? 30 : 4) * static_cast<double>(depth + 1) * unit_of(dtype);
+      expect_at(
+          report, "affine", [](In in) { return affine(in[0], in[1], in[2]); }, {x, factor, row},
+          dtype, result,
+          [&](Index i) {
+            const std::int64_t out = i.back();
+            double total = row.values[static_cast<std::size_t>(out)];
+            const std::int64_t batch = sb.size() == 3 ? i[0] : 0;
+            for (std::int64_t k = 0; k < depth; ++k) {
+              i.back() = k;
+              total += x.values[static_cast<std::size_t>(number_of(i, sa))] *
+                       factor.values[static_cast<std::size_t>((batch * depth + k) * columns + out)];
+            }
+            return total;
+          },
+          {slack});
+    }
+  }
+}
+
+}  // namespace
+
+void check_matmul_cells(Report& report, Device device) {
   for (DType dtype : kFloatDTypes) {
-    for (const auto& [sa, sb] : shapes) {
-      for (Layout la : kLayouts) {
-        for (Layout lb : kLayouts) {
-          if (applies(la, sa) && applies(lb, sb))
-            check_product(report, sa, sb, dtype, la, lb, device);
-        }
-      }
-      if (sa.size() < 2 || sb.size() < 2) continue;
-      const Sample a = transposed_pair("a", sa, dtype, device),
-                   b = transposed_pair("b", sb, dtype, device);
-      std::string problem;
-      try {
-        problem = bound_problem(matmul(a.tensor, b.tensor), product_of(a, b, dtype), dtype);
-      } catch (const std::exception& error) {
-        problem = std::string("threw ") + error.what();
-      }
-      report.count("matmul of transposes " + a.tensor.describe() + " " + b.tensor.describe(),
-                   problem);
-    }
-    for (const Dims& shape : {Dims{5}, Dims{3, 5}, Dims{2, 3, 5}, Dims{0, 5}}) {
-      for (bool with_bias : {false, true}) {
-        const Sample x = sample_of("x", shape, dtype, Layout::strided, device);
-        const Sample weight = sample_of("weight", {4, 5}, dtype, Layout::contiguous, device);
-        const Sample bias = sample_of("bias", {4}, dtype, Layout::contiguous, device);
-        Dims result = shape;
-        result[shape.size() - 1] = 4;
-        const double slack = is_half(dtype) ? 30 * unit_of(dtype) : 0;
-        expect_at(
-            report, with_bias ? "linear with bias" : "linear",
-            [&](In in) { return linear(in[0], in[1], with_bias ? in[2] : Tensor()); },
-            {x, weight, bias}, dtype, result,
-            [&](Index i) {
-              const std::int64_t out = i.back();
-              double total = with_bias ? bias.values[static_cast<std::size_t>(out)] : 0;
-              for (std::int64_t k = 0; k < 5; ++k) {
-                i.back() = k;
-                total += x.values[static_cast<std::size_t>(number_of(i, shape))] *
-                         weight.values[static_cast<std::size_t>(out * 5 + k)];
-              }
-              return total;
-            },
-            {slack});
-      }
-    }
-    // Of several matrices, and of layouts that the library's epilogue does not take.
-    for (const auto& shapes :
-         {std::pair{Dims{6, 5}, Dims{5, 4}}, std::pair{Dims{2, 6, 5}, Dims{2, 5, 4}},
-          std::pair{Dims{2, 6, 5}, Dims{5, 4}}, std::pair{Dims{3, 0}, Dims{0, 4}},
-          std::pair{Dims{64, 32}, Dims{32, 48}}}) {
-      const Dims &sa = shapes.first, &sb = shapes.second;
-      for (Layout layout : {Layout::contiguous, Layout::transposed, Layout::strided}) {
-        const Sample x = sample_of("x", sa, dtype, layout, device);
-        const Sample factor = sample_of("factor", sb, dtype, layout, device);
-        const Sample row =
-            sample_of("row", {sb.back()}, dtype,
-                      layout == Layout::strided ? Layout::strided : Layout::contiguous, device);
-        Dims result = sa;
-        result[sa.size() - 1] = sb.back();
-        const std::int64_t depth = sa.back(), columns = sb.back();
-        const double slack =
-            (is_half(dtype) ? 30 : 4) * static_cast<double>(depth + 1) * unit_of(dtype);
-        expect_at(
-            report, "affine", [](In in) { return affine(in[0], in[1], in[2]); }, {x, factor, row},
-            dtype, result,
-            [&](Index i) {
-              const std::int64_t out = i.back();
-              double total = row.values[static_cast<std::size_t>(out)];
-              const std::int64_t batch = sb.size() == 3 ? i[0] : 0;
-              for (std::int64_t k = 0; k < depth; ++k) {
-                i.back() = k;
-                total +=
-                    x.values[static_cast<std::size_t>(number_of(i, sa))] *
-                    factor.values[static_cast<std::size_t>((batch * depth + k) * columns + out)];
-              }
-              return total;
-            },
-            {slack});
-      }
-    }
+    check_matmul_specials(report, dtype, device);
+    check_products(report, dtype, device);
+    check_linear(report, dtype, device);
+    check_affine(report, dtype, device);
   }
 }
 

@@ -52,104 +52,100 @@ double power(double a, double b, const Computing& rounded) {
 
 using R = const Computing&;
 
-const std::map<std::string, PointwiseReference>& pointwise() {
-  static const std::map<std::string, PointwiseReference> table = {
-      {"neg", [](const double* x, R) { return -x[0]; }},
-      {"abs", [](const double* x, R) { return std::fabs(x[0]); }},
-      {"sign",
-       [](const double* x, R) {
-         return std::isnan(x[0]) ? x[0] : x[0] > 0 ? 1.0 : x[0] < 0 ? -1.0 : 0.0;
-       }},
-      {"exp", [](const double* x, R) { return std::exp(x[0]); }},
-      {"expm1", [](const double* x, R) { return std::expm1(x[0]); }},
-      {"log", [](const double* x, R) { return std::log(x[0]); }},
-      {"log1p", [](const double* x, R) { return std::log1p(x[0]); }},
-      {"sqrt", [](const double* x, R) { return std::sqrt(x[0]); }},
-      {"rsqrt", [](const double* x, R) { return 1 / std::sqrt(x[0]); }},
-      {"square", [](const double* x, R) { return x[0] * x[0]; }},
-      {"reciprocal", [](const double* x, R) { return 1 / x[0]; }},
-      {"sin", [](const double* x, R) { return std::sin(x[0]); }},
-      {"cos", [](const double* x, R) { return std::cos(x[0]); }},
-      {"tan", [](const double* x, R) { return std::tan(x[0]); }},
-      {"tanh", [](const double* x, R) { return std::tanh(x[0]); }},
-      {"sigmoid", [](const double* x, R) { return 1 / (1 + std::exp(-x[0])); }},
-      {"relu", [](const double* x, R) { return std::isnan(x[0]) || x[0] > 0 ? x[0] : 0.0; }},
-      {"gelu", [](const double* x, R) { return 0.5 * x[0] * std::erfc(-x[0] / std::sqrt(2.0)); }},
-      {"gelu_tanh",
-       [](const double* x, R) {
-         const double inner = std::sqrt(2 / kPi) * (x[0] + 0.044715 * std::pow(x[0], 3));
-         return 0.5 * x[0] * (1 + std::tanh(inner));
-       }},
-      {"silu", [](const double* x, R) { return x[0] / (1 + std::exp(-x[0])); }},
-      {"softplus",
-       [](const double* x, R) { return x[0] > 30 ? x[0] : std::log1p(std::exp(x[0])); }},
-      {"erf", [](const double* x, R) { return std::erf(x[0]); }},
-      {"floor", [](const double* x, R) { return std::floor(x[0]); }},
-      {"ceil", [](const double* x, R) { return std::ceil(x[0]); }},
-      {"round", [](const double* x, R) { return round_half_even(x[0]); }},
-      {"trunc", [](const double* x, R) { return std::trunc(x[0]); }},
-      {"isnan", [](const double* x, R) { return double(std::isnan(x[0])); }},
-      {"isinf", [](const double* x, R) { return double(std::isinf(x[0])); }},
-      {"isfinite", [](const double* x, R) { return double(std::isfinite(x[0])); }},
-      {"logical_not", [](const double* x, R) { return double(x[0] == 0); }},
-      {"bitwise_not",
-       [](const double* x, R r) {
-         return r.dtype == boolean ? double(x[0] == 0) : double(~whole(x[0]));
-       }},
+const std::map<std::string, PointwiseReference> kPointwise = {
+    {"neg", [](const double* x, R) { return -x[0]; }},
+    {"abs", [](const double* x, R) { return std::fabs(x[0]); }},
+    {"sign",
+     [](const double* x, R) {
+       return std::isnan(x[0]) ? x[0] : x[0] > 0 ? 1.0 : x[0] < 0 ? -1.0 : 0.0;
+     }},
+    {"exp", [](const double* x, R) { return std::exp(x[0]); }},
+    {"expm1", [](const double* x, R) { return std::expm1(x[0]); }},
+    {"log", [](const double* x, R) { return std::log(x[0]); }},
+    {"log1p", [](const double* x, R) { return std::log1p(x[0]); }},
+    {"sqrt", [](const double* x, R) { return std::sqrt(x[0]); }},
+    {"rsqrt", [](const double* x, R) { return 1 / std::sqrt(x[0]); }},
+    {"square", [](const double* x, R) { return x[0] * x[0]; }},
+    {"reciprocal", [](const double* x, R) { return 1 / x[0]; }},
+    {"sin", [](const double* x, R) { return std::sin(x[0]); }},
+    {"cos", [](const double* x, R) { return std::cos(x[0]); }},
+    {"tan", [](const double* x, R) { return std::tan(x[0]); }},
+    {"tanh", [](const double* x, R) { return std::tanh(x[0]); }},
+    {"sigmoid", [](const double* x, R) { return 1 / (1 + std::exp(-x[0])); }},
+    {"relu", [](const double* x, R) { return std::isnan(x[0]) || x[0] > 0 ? x[0] : 0.0; }},
+    {"gelu", [](const double* x, R) { return 0.5 * x[0] * std::erfc(-x[0] / std::sqrt(2.0)); }},
+    {"gelu_tanh",
+     [](const double* x, R) {
+       const double inner = std::sqrt(2 / kPi) * (x[0] + 0.044715 * std::pow(x[0], 3));
+       return 0.5 * x[0] * (1 + std::tanh(inner));
+     }},
+    {"silu", [](const double* x, R) { return x[0] / (1 + std::exp(-x[0])); }},
+    {"softplus", [](const double* x, R) { return x[0] > 30 ? x[0] : std::log1p(std::exp(x[0])); }},
+    {"erf", [](const double* x, R) { return std::erf(x[0]); }},
+    {"floor", [](const double* x, R) { return std::floor(x[0]); }},
+    {"ceil", [](const double* x, R) { return std::ceil(x[0]); }},
+    {"round", [](const double* x, R) { return round_half_even(x[0]); }},
+    {"trunc", [](const double* x, R) { return std::trunc(x[0]); }},
+    {"isnan", [](const double* x, R) { return double(std::isnan(x[0])); }},
+    {"isinf", [](const double* x, R) { return double(std::isinf(x[0])); }},
+    {"isfinite", [](const double* x, R) { return double(std::isfinite(x[0])); }},
+    {"logical_not", [](const double* x, R) { return double(x[0] == 0); }},
+    {"bitwise_not",
+     [](const double* x, R r) {
+       return r.dtype == boolean ? double(x[0] == 0) : double(~whole(x[0]));
+     }},
 
-      {"add", [](const double* x, R) { return x[0] + x[1]; }},
-      {"sub", [](const double* x, R) { return x[0] - x[1]; }},
-      {"mul", [](const double* x, R) { return x[0] * x[1]; }},
-      {"div", [](const double* x, R) { return x[0] / x[1]; }},
-      {"pow", [](const double* x, R r) { return power(x[0], x[1], r); }},
-      {"maximum", [](const double* x, R) { return larger(x[0], x[1]); }},
-      {"minimum", [](const double* x, R) { return smaller(x[0], x[1]); }},
-      {"remainder", [](const double* x, R r) { return modulo(x[0], x[1], r); }},
-      {"eq", [](const double* x, R) { return double(x[0] == x[1]); }},
-      {"ne", [](const double* x, R) { return double(x[0] != x[1]); }},
-      {"lt", [](const double* x, R) { return double(x[0] < x[1]); }},
-      {"le", [](const double* x, R) { return double(x[0] <= x[1]); }},
-      {"gt", [](const double* x, R) { return double(x[0] > x[1]); }},
-      {"ge", [](const double* x, R) { return double(x[0] >= x[1]); }},
-      {"logical_and", [](const double* x, R) { return double(x[0] != 0 && x[1] != 0); }},
-      {"logical_or", [](const double* x, R) { return double(x[0] != 0 || x[1] != 0); }},
-      {"logical_xor", [](const double* x, R) { return double((x[0] != 0) != (x[1] != 0)); }},
-      {"bitwise_and", [](const double* x, R) { return double(whole(x[0]) & whole(x[1])); }},
-      {"bitwise_or", [](const double* x, R) { return double(whole(x[0]) | whole(x[1])); }},
-      {"bitwise_xor", [](const double* x, R) { return double(whole(x[0]) ^ whole(x[1])); }},
+    {"add", [](const double* x, R) { return x[0] + x[1]; }},
+    {"sub", [](const double* x, R) { return x[0] - x[1]; }},
+    {"mul", [](const double* x, R) { return x[0] * x[1]; }},
+    {"div", [](const double* x, R) { return x[0] / x[1]; }},
+    {"pow", [](const double* x, R r) { return power(x[0], x[1], r); }},
+    {"maximum", [](const double* x, R) { return larger(x[0], x[1]); }},
+    {"minimum", [](const double* x, R) { return smaller(x[0], x[1]); }},
+    {"remainder", [](const double* x, R r) { return modulo(x[0], x[1], r); }},
+    {"eq", [](const double* x, R) { return double(x[0] == x[1]); }},
+    {"ne", [](const double* x, R) { return double(x[0] != x[1]); }},
+    {"lt", [](const double* x, R) { return double(x[0] < x[1]); }},
+    {"le", [](const double* x, R) { return double(x[0] <= x[1]); }},
+    {"gt", [](const double* x, R) { return double(x[0] > x[1]); }},
+    {"ge", [](const double* x, R) { return double(x[0] >= x[1]); }},
+    {"logical_and", [](const double* x, R) { return double(x[0] != 0 && x[1] != 0); }},
+    {"logical_or", [](const double* x, R) { return double(x[0] != 0 || x[1] != 0); }},
+    {"logical_xor", [](const double* x, R) { return double((x[0] != 0) != (x[1] != 0)); }},
+    {"bitwise_and", [](const double* x, R) { return double(whole(x[0]) & whole(x[1])); }},
+    {"bitwise_or", [](const double* x, R) { return double(whole(x[0]) | whole(x[1])); }},
+    {"bitwise_xor", [](const double* x, R) { return double(whole(x[0]) ^ whole(x[1])); }},
 
-      // Rounded at every step, since the largest values overflow on the way.
-      {"tanh_gradient", [](const double* x, R r) { return r(x[0] * r(1 - r(x[1] * x[1]))); }},
-      {"sigmoid_gradient", [](const double* x, R r) { return r(r(x[0] * x[1]) * r(1 - x[1])); }},
-      {"relu_gradient", [](const double* x, R) { return x[1] <= 0 ? 0.0 : x[0]; }},
-      {"gelu_gradient",
-       [](const double* x, R r) {
-         const double below = 0.5 * std::erfc(-x[1] / std::sqrt(2.0));
-         const double bell = std::exp(r(r(-0.5 * x[1]) * x[1])) / std::sqrt(2 * kPi);
-         return r(x[0] * r(below + r(x[1] * bell)));
-       }},
-      {"gelu_tanh_gradient",
-       [](const double* x, R r) {
-         const double k = std::sqrt(8 / kPi), c = 0.044715, b = x[1];
-         const double square = r(b * b), twice = r(k * b);
-         const double s = 1 / r(1 + std::exp(r(-twice * r(1 + r(c * square)))));
-         const double slope = r(r(s * r(1 - s)) * r(twice * r(1 + r(3 * c * square))));
-         return r(x[0] * r(s + slope));
-       }},
-      {"silu_gradient",
-       [](const double* x, R r) {
-         const double s = 1 / r(1 + std::exp(-x[1]));
-         return r(x[0] * r(s + r(r(s * r(1 - s)) * x[1])));
-       }},
+    // Rounded at every step, since the largest values overflow on the way.
+    {"tanh_gradient", [](const double* x, R r) { return r(x[0] * r(1 - r(x[1] * x[1]))); }},
+    {"sigmoid_gradient", [](const double* x, R r) { return r(r(x[0] * x[1]) * r(1 - x[1])); }},
+    {"relu_gradient", [](const double* x, R) { return x[1] <= 0 ? 0.0 : x[0]; }},
+    {"gelu_gradient",
+     [](const double* x, R r) {
+       const double below = 0.5 * std::erfc(-x[1] / std::sqrt(2.0));
+       const double bell = std::exp(r(r(-0.5 * x[1]) * x[1])) / std::sqrt(2 * kPi);
+       return r(x[0] * r(below + r(x[1] * bell)));
+     }},
+    {"gelu_tanh_gradient",
+     [](const double* x, R r) {
+       const double k = std::sqrt(8 / kPi), c = 0.044715, b = x[1];
+       const double square = r(b * b), twice = r(k * b);
+       const double s = 1 / r(1 + std::exp(r(-twice * r(1 + r(c * square)))));
+       const double slope = r(r(s * r(1 - s)) * r(twice * r(1 + r(3 * c * square))));
+       return r(x[0] * r(s + slope));
+     }},
+    {"silu_gradient",
+     [](const double* x, R r) {
+       const double s = 1 / r(1 + std::exp(-x[1]));
+       return r(x[0] * r(s + r(r(s * r(1 - s)) * x[1])));
+     }},
 
-      {"where", [](const double* x, R) { return x[0] != 0 ? x[1] : x[2]; }},
-      {"clamp", [](const double* x, R) { return smaller(larger(x[0], x[1]), x[2]); }},
-      {"lerp", [](const double* x, R r) { return r(x[0] + r(x[2] * r(x[1] - x[0]))); }},
-      {"addcmul", [](const double* x, R r) { return r(x[0] + r(x[1] * x[2])); }},
-      {"addcdiv", [](const double* x, R r) { return r(x[0] + r(x[1] / x[2])); }},
-  };
-  return table;
-}
+    {"where", [](const double* x, R) { return x[0] != 0 ? x[1] : x[2]; }},
+    {"clamp", [](const double* x, R) { return smaller(larger(x[0], x[1]), x[2]); }},
+    {"lerp", [](const double* x, R r) { return r(x[0] + r(x[2] * r(x[1] - x[0]))); }},
+    {"addcmul", [](const double* x, R r) { return r(x[0] + r(x[1] * x[2])); }},
+    {"addcdiv", [](const double* x, R r) { return r(x[0] + r(x[1] / x[2])); }},
+};
 
 const std::map<std::string, ReductionReference>& reductions() {
   using Span = std::span<const double>;
@@ -217,8 +213,8 @@ int category(DType t) { return t == boolean ? 0 : t == i32 || t == i64 ? 1 : 2; 
 }  // namespace
 
 PointwiseReference pointwise_reference(const std::string& op) {
-  const auto found = pointwise().find(op);
-  return found == pointwise().end() ? nullptr : found->second;
+  const auto found = kPointwise.find(op);
+  return found == kPointwise.end() ? nullptr : found->second;
 }
 
 ReductionReference reduction_reference(const std::string& op) {

@@ -148,13 +148,20 @@ TEST_CASE("npy: headers that other writers may make", "[npy]") {
   CHECK(shape_of("{'descr': '<b1', 'fortran_order': True, 'shape': (), }", 1) == Dims{});
 }
 
+namespace {
+
+struct Damaged {
+  Bytes bytes;
+  std::string expected;
+};
+
+void check_refusals(const std::vector<Damaged>& files) {
+  for (const Damaged& file : files) CHECK(refusal(file.bytes) == "[npy] x.npy: " + file.expected);
+}
+
+}  // namespace
+
 TEST_CASE("npy: a damaged file is refused with the place and the reason", "[npy]") {
-  const std::string start = "{'descr': '<f4', 'fortran_order': False, 'shape': ";
-  const std::string known = "'<f4', '<f8', '<f2', '<i4', '<i8' or '|b1'";
-  struct Case {
-    Bytes bytes;
-    std::string expected;
-  };
   const Bytes good = from_hex(golden::npy_f4);
   const auto with = [&](std::size_t at, int value) {
     Bytes bytes = good;
@@ -163,7 +170,7 @@ TEST_CASE("npy: a damaged file is refused with the place and the reason", "[npy]
   };
   Bytes longer = good;
   longer.resize(good.size() + 3);
-  const Case cases[] = {
+  check_refusals({
       {{}, "at byte 0: expected a .npy file of at least 10 bytes, got 0"},
       {to_bytes("\x93NUMPY"), "at byte 6: expected a .npy file of at least 10 bytes, got 6"},
       {with(0, 'x'), "at byte 0: expected the mark of a .npy file, \"\\x93NUMPY\""},
@@ -194,6 +201,13 @@ TEST_CASE("npy: a damaged file is refused with the place and the reason", "[npy]
       {npy_file("{'fortran_order': false}", 0), "at byte 28: expected True or False, got \"f\""},
       {npy_file("{'fortran_order': 1}", 0), "at byte 28: expected True or False, got \"1\""},
       {npy_file("{'descr': '<f4'}x", 0), "at byte 26: the key 'fortran_order' is missing"},
+  });
+}
+
+TEST_CASE("npy: a damaged shape or type is refused with the place and the reason", "[npy]") {
+  const std::string start = "{'descr': '<f4', 'fortran_order': False, 'shape': ";
+  const std::string known = "'<f4', '<f8', '<f2', '<i4', '<i8' or '|b1'";
+  check_refusals({
       {npy_file(start + "()}x", 4),
        "at byte 63: expected spaces to the end of the header, got \"x\""},
       {npy_file(start + "2", 8), "at byte 60: expected '(' to open the shape, got \"2\""},
@@ -225,8 +239,7 @@ TEST_CASE("npy: a damaged file is refused with the place and the reason", "[npy]
        "at byte 20: expected a dtype of " + known + ", got \"<V2\""},
       {from_hex(golden::npy_fields),
        "at byte 20: expected a dtype of " + known + ", got one with fields"},
-  };
-  for (const Case& c : cases) CHECK(refusal(c.bytes) == "[npy] x.npy: " + c.expected);
+  });
 }
 
 TEST_CASE("npy: cut at every byte, every header byte changed, random damage", "[npy]") {

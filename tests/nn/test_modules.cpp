@@ -198,6 +198,9 @@ TEST_CASE("nn: every module computes what loops compute", "[nn]") {
     CHECK(difference_from(rms_norm(x), {2, 3, 6},
                           norm_of(State(rms_norm), "", to_vector<double>(x), false)) == "");
   }
+}
+
+TEST_CASE("nn: attention and the transformer compute what loops compute", "[nn]") {
   SECTION("attention and block") {
     nn::MultiHeadAttention attention(8, 2, kWide);
     nn::TransformerBlock block(8, 2, kWide);

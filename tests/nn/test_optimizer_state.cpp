@@ -321,7 +321,9 @@ TEST_CASE("optimizers refuse invalid arguments", "[optim]") {
   CHECK(error_of([] { optim::clip(-1); }) == "[clip] expected a finite limit above 0, got -1");
   CHECK(error_of([] { scale(ones({3})); }) ==
         "[Coefficient] expected a number or a floating tensor of rank 0, got f32[3]");
+}
 
+TEST_CASE("transformations refuse tensors and states that do not fit", "[optim]") {
   const Transformation t = sgd(0.1, {.momentum = 0.9});
   std::vector<Tensor> params = {ones({3}), ones({2, 2})};
   State state = t.init(params);

@@ -168,6 +168,10 @@ TEST_CASE("ranks and inner sizes", "[bad-input]") {
           {"[scatter_add]", "expected", "[3]", "[2, 3]"});
   refuses(t, "scatter_add source", [&] { scatter_add(t.a, 0, t.index, t.v); },
           {"[scatter_add]", "expected", "[2, 3]", "[3]"});
+}
+
+TEST_CASE("ranks of layers and orders of dimensions", "[bad-input]") {
+  Things t;
   refuses(t, "embedding of a vector", [&] { embedding(t.v, t.index); },
           {"[embedding]", "expected", "[3]"});
   refuses(t, "layer_norm over none", [&] { layer_norm(t.a, 0); },
@@ -350,6 +354,10 @@ TEST_CASE("sizes and counts", "[bad-input]") {
             tensor(std::vector<float>{1, 2, 3}, {2, 2});
           },
           {"[tensor]", "expected", "[2, 2]", "3"});
+}
+
+TEST_CASE("shapes and sizes of parts", "[bad-input]") {
+  Things t;
   refuses(t, "view of other size", [&] { view(t.a, {5}); },
           {"[view]", "expected", "[2, 3]", "[5]"});
   refuses(t, "view of strided", [&] { view(transpose(t.a, 0, 1), {6}); },
@@ -397,6 +405,10 @@ TEST_CASE("sizes and counts", "[bad-input]") {
   refuses(t, "chunk 0", [&] { chunk(t.a, 0); }, {"[chunk]", "expected", "0"});
   refuses(t, "narrow negative", [&] { narrow(t.a, 0, 0, -1); }, {"[narrow]", "expected", "-1"});
   refuses(t, "narrow beyond", [&] { narrow(t.a, 1, 2, 2); }, {"[narrow]", "expected", "3"});
+}
+
+TEST_CASE("joins, and reductions of nothing", "[bad-input]") {
+  Things t;
   refuses(t, "slice step 0", [&] { slice(t.a, 0, 0, 2, 0); }, {"[slice]", "expected", "step", "0"});
   refuses(t, "cat of none", [&] { cat({}); }, {"[cat]", "expected"});
   refuses(t, "stack of none", [&] { stack({}); }, {"[stack]", "expected"});

@@ -417,6 +417,19 @@ TEST_CASE("matrix products stay within their error bound", "[cpu_kernels]") {
   }
 }
 
+namespace {
+
+void check_rows(Random& random, const Tensor& x, int dim) {
+  const Tensor line = indices(random, {7}, x.size(dim), i32);
+  const Tensor rows = index_select(x, dim, line);
+  for (Index r = 0; r < 7; ++r) {
+    CHECK(same_bits(select(rows, dim, r),
+                    select(x, dim, static_cast<Index>(item(select(line, 0, r))))));
+  }
+}
+
+}  // namespace
+
 TEST_CASE("indexing reads and adds where the index says", "[cpu_kernels]") {
   Random random(7);
   for (int round = 0; round < 200; ++round) {
@@ -470,12 +483,7 @@ TEST_CASE("indexing reads and adds where the index says", "[cpu_kernels]") {
                                              (std::abs(sums[p]) + 4));
       }
     }
-    const Tensor line = indices(random, {7}, shape[dim], i32);
-    const Tensor rows = index_select(x, dim, line);
-    for (Index r = 0; r < 7; ++r) {
-      CHECK(same_bits(select(rows, dim, r),
-                      select(x, dim, static_cast<Index>(item(select(line, 0, r))))));
-    }
+    check_rows(random, x, dim);
   }
 }
 

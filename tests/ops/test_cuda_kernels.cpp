@@ -56,6 +56,12 @@ TEST_CASE("bodies of many ops are one kernel", "[jit]") {
     CHECK(resources[0].registers <= 32);
     CHECK(resources[0].local_bytes == 0);
   }
+  ::unsetenv("BRRR_CACHE");
+}
+
+TEST_CASE("bodies of several outputs and of reductions are one kernel", "[jit]") {
+  if (!has_nvrtc()) return;
+  ::setenv("BRRR_CACHE", "off", 1);
   SECTION("several outputs, halves rounded as if stored") {
     Body body;
     body.name = "two";

@@ -111,37 +111,38 @@ Dims joined(const Dims& batch, std::int64_t rows, std::int64_t cols) {
   return shape;
 }
 
+const std::vector<Layout> kLayouts = {{},
+                                      {true},
+                                      {false, true},
+                                      {true, true},
+                                      {false, false, true},
+                                      {true, false, true},
+                                      {false, false, false, true}};
+struct Batches {
+  Dims a, b, d;
+};
+const std::vector<Batches> kBatches = {{{}, {}, {}},
+                                       {{3}, {3}, {3}},
+                                       {{3}, {}, {3}},
+                                       {{}, {3}, {3}},
+                                       {{2, 3}, {2, 3}, {2, 3}},
+                                       {{2, 1}, {1, 3}, {2, 3}},
+                                       {{2, 3}, {3}, {2, 3}},
+                                       {{2, 3}, {2, 1}, {2, 3}},
+                                       {{2, 3}, {}, {2, 3}},
+                                       {{1, 1}, {2, 3}, {2, 3}},
+                                       {{1}, {1}, {1}}};
+
 }  // namespace
 
 TEST_CASE("tensors become calls of a column-major library", "[cuda_matmul]") {
-  const std::vector<Layout> layouts = {{},
-                                       {true},
-                                       {false, true},
-                                       {true, true},
-                                       {false, false, true},
-                                       {true, false, true},
-                                       {false, false, false, true}};
-  struct Batches {
-    Dims a, b, d;
-  };
-  const std::vector<Batches> batches = {{{}, {}, {}},
-                                        {{3}, {3}, {3}},
-                                        {{3}, {}, {3}},
-                                        {{}, {3}, {3}},
-                                        {{2, 3}, {2, 3}, {2, 3}},
-                                        {{2, 1}, {1, 3}, {2, 3}},
-                                        {{2, 3}, {3}, {2, 3}},
-                                        {{2, 3}, {2, 1}, {2, 3}},
-                                        {{2, 3}, {}, {2, 3}},
-                                        {{1, 1}, {2, 3}, {2, 3}},
-                                        {{1}, {1}, {1}}};
   long cases = 0, taken = 0, folded = 0;
   for (std::int64_t m : {1, 2, 5}) {
     for (std::int64_t n : {1, 3, 4}) {
       for (std::int64_t k : {1, 2, 6}) {
-        for (const Batches& batch : batches) {
-          for (const Layout& la : layouts) {
-            for (const Layout& lb : layouts) {
+        for (const Batches& batch : kBatches) {
+          for (const Layout& la : kLayouts) {
+            for (const Layout& lb : kLayouts) {
               for (const Layout& ld :
                    {Layout{}, Layout{true}, Layout{false, true}, Layout{false, false, true}}) {
                 const Tensor a = placed(joined(batch.a, m, k), la),

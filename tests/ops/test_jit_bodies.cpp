@@ -141,28 +141,33 @@ TEST_CASE("generated loops have the bits of stamped ones", "[jit]") {
   }
 }
 
+namespace {
+
+struct Shaped {
+  Dims dims;
+  unsigned reduced;
+  bool transposed = false;
+  bool own_text = true;  // also as text for its layout alone
+};
+const Shaped kReducedShapes[] = {{{5, 7}, 2},
+                                 {{3, 1003}, 2},
+                                 {{2, 300000}, 2, false, false},
+                                 {{40, 72}, 2, true},
+                                 {{1003, 5}, 1},
+                                 {{700, 530}, 1, false, false},
+                                 {{1, 4100}, 2, true},
+                                 {{4, 9, 33}, 0b101},
+                                 {{4, 1500, 3}, 0b110},
+                                 {{700, 48}, 1},
+                                 {{9, 2048}, 2},
+                                 {{1, 300000}, 2},
+                                 {{3, 100, 1000}, 0b111}};
+
+}  // namespace
+
 // The order of combination is that of ops/cpu/reduction.cpp: runs in lanes, pieces, blocks,
 // columns.
 TEST_CASE("generated reductions have eager's bits", "[jit]") {
-  struct Shaped {
-    Dims dims;
-    unsigned reduced;
-    bool transposed = false;
-    bool own_text = true;  // also as text for its layout alone
-  };
-  const Shaped shapes[] = {{{5, 7}, 2},
-                           {{3, 1003}, 2},
-                           {{2, 300000}, 2, false, false},
-                           {{40, 72}, 2, true},
-                           {{1003, 5}, 1},
-                           {{700, 530}, 1, false, false},
-                           {{1, 4100}, 2, true},
-                           {{4, 9, 33}, 0b101},
-                           {{4, 1500, 3}, 0b110},
-                           {{700, 48}, 1},
-                           {{9, 2048}, 2},
-                           {{1, 300000}, 2},
-                           {{3, 100, 1000}, 0b111}};
   for (const DType dtype : {f32, f64, bf16, i32, boolean}) {
     std::string texts[2];  // by rows, by columns
     std::vector<std::pair<const test::Reduction*, Body>> bodies;
@@ -175,7 +180,7 @@ TEST_CASE("generated reductions have eager's bits", "[jit]") {
     }
     std::vector<Case> cases;
     std::vector<Tensor> eager;
-    for (const Shaped& shaped : shapes) {
+    for (const Shaped& shaped : kReducedShapes) {
       std::int64_t count = 1;
       for (const std::int64_t d : shaped.dims) count *= d;
       Tensor x = reshape(random_values(dtype, count, 3, count < 100 ? 8 : INT64_MAX), shaped.dims);

@@ -148,6 +148,49 @@ constexpr std::pair<const char*, Workload> kWorkloads[] = {
 };
 constexpr FakeOptions kFaultDriver{.capacity = 128 * kMiB, .seed = 9};
 
+// Makes the k-th call of a name fail, twice; returns whether the workload threw the first time.
+template <class Workload>
+bool survives(const Workload& workload, const std::vector<int>& expected, std::string_view call,
+              long k, CUresult code) {
+  FakeCuda fake(kFaultDriver);
+  bool failed = false;
+  {
+    cu::fail_call(call, k, code);
+    std::vector<int> result;
+    try {
+      result = workload();
+    } catch (const Error& error) {
+      failed = true;
+      // Work on a queue, a missing device and memory have their own words; the rest names
+      // the call.
+      CHECK_FALSE(std::string(error.what()).empty());
+    }
+    if (!failed) CHECK(result == expected);  // the fault was made good
+    cu::clear_faults();
+    // The failure of device discovery is remembered until the runtime is started anew.
+    if (!cuda_is_available()) cu::shut_down();
+    std::vector<int> seven(64, 7), read(64);
+    const Tensor existing = bytes_on_gpu(256);
+    copy_from_host(existing, seven.data());
+    const std::int64_t live = memory_stats(gpu).live;
+    cu::fail_call(call, k, code);
+    try {
+      workload();
+    } catch (const Error&) {
+    }
+    cu::clear_faults();
+    copy_to_host(read.data(), existing);
+    CHECK(read == seven);
+    CHECK(memory_stats(gpu).live == live);
+    CHECK(workload() == expected);
+  }
+  CHECK(memory_stats(gpu).live == 0);
+  CHECK(fake.problem() == "");
+  cu::shut_down();
+  CHECK(fake.counts() == FakeCounts{});
+  return failed;
+}
+
 }  // namespace
 
 TEST_CASE("a fault at every call: typed error, nothing changed, nothing leaked, the retry agrees",
@@ -168,44 +211,8 @@ TEST_CASE("a fault at every call: typed error, nothing changed, nothing leaked, 
       for (long k = 1; k <= count; ++k) {
         INFO(call << " number " << k);
         for (const CUresult code : {CUDA_ERROR_UNKNOWN, CUDA_ERROR_OUT_OF_MEMORY}) {
-          FakeCuda fake(kFaultDriver);
           ++faults;
-          {
-            cu::fail_call(call, k, code);
-            bool failed = false;
-            std::vector<int> result;
-            try {
-              result = workload();
-            } catch (const Error& error) {
-              failed = true;
-              // Work on a queue, a missing device and memory have their own words; the rest names
-              // the call.
-              CHECK_FALSE(std::string(error.what()).empty());
-            }
-            thrown += failed;
-            if (!failed) CHECK(result == expected);  // the fault was made good
-            cu::clear_faults();
-            // The failure of device discovery is remembered until the runtime is started anew.
-            if (!cuda_is_available()) cu::shut_down();
-            std::vector<int> seven(64, 7), read(64);
-            const Tensor existing = bytes_on_gpu(256);
-            copy_from_host(existing, seven.data());
-            const std::int64_t live = memory_stats(gpu).live;
-            cu::fail_call(call, k, code);
-            try {
-              workload();
-            } catch (const Error&) {
-            }
-            cu::clear_faults();
-            copy_to_host(read.data(), existing);
-            CHECK(read == seven);
-            CHECK(memory_stats(gpu).live == live);
-            CHECK(workload() == expected);
-          }
-          CHECK(memory_stats(gpu).live == 0);
-          CHECK(fake.problem() == "");
-          cu::shut_down();
-          CHECK(fake.counts() == FakeCounts{});
+          thrown += survives(workload, expected, call, k, code);
         }
       }
     }

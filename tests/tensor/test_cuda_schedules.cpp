@@ -231,59 +231,64 @@ TEST_CASE("the schedules find planted bugs", "[cuda_schedules]") {
   CHECK(bad_schedules(200, Bug::use_not_recorded) > 20);
 }
 
-TEST_CASE("draws and steps on several streams keep their order", "[cuda_schedules]") {
-  // A draw writes down the step that it found; the kernels of different streams run in any order.
-  const auto wrong_draws = [](std::uint64_t seed, bool waits_ignored) {
-    FakeCuda fake({.seed = seed, .with_nvrtc = true});
-    fake.define_kernel("draw", {8, 8, 4, 8}, [](const FakeLaunch& launch) {
-      const auto* state = launch.argument<const std::int64_t*>(1);
-      for (std::int64_t i = 0; i < launch.argument<std::int64_t>(3); ++i)
-        launch.argument<float*>(0)[i] = static_cast<float>(state[0] * 100 + state[1]);
-    });
-    fake.define_kernel("add_i64", {8, 8, 8, 8}, [](const FakeLaunch& launch) {
-      *launch.argument<std::int64_t*>(0) =
-          *launch.argument<const std::int64_t*>(1) + launch.argument<std::int64_t>(2);
-    });
-    fake.define_kernel("copy_i64_i64", {8, 8, 8}, [](const FakeLaunch& launch) {
-      std::copy_n(launch.argument<const std::int64_t*>(1), launch.argument<std::int64_t>(2),
-                  launch.argument<std::int64_t*>(0));
-    });
-    fake.ignore_waits(waits_ignored);
-    long wrong = 0;
+namespace {
+
+// A draw writes down the step that it found; the kernels of different streams run in any order.
+long wrong_draws(std::uint64_t seed, bool waits_ignored) {
+  FakeCuda fake({.seed = seed, .with_nvrtc = true});
+  fake.define_kernel("draw", {8, 8, 4, 8}, [](const FakeLaunch& launch) {
+    const auto* state = launch.argument<const std::int64_t*>(1);
+    for (std::int64_t i = 0; i < launch.argument<std::int64_t>(3); ++i)
+      launch.argument<float*>(0)[i] = static_cast<float>(state[0] * 100 + state[1]);
+  });
+  fake.define_kernel("add_i64", {8, 8, 8, 8}, [](const FakeLaunch& launch) {
+    *launch.argument<std::int64_t*>(0) =
+        *launch.argument<const std::int64_t*>(1) + launch.argument<std::int64_t>(2);
+  });
+  fake.define_kernel("copy_i64_i64", {8, 8, 8}, [](const FakeLaunch& launch) {
+    std::copy_n(launch.argument<const std::int64_t*>(1), launch.argument<std::int64_t>(2),
+                launch.argument<std::int64_t*>(0));
+  });
+  fake.ignore_waits(waits_ignored);
+  long wrong = 0;
+  {
+    std::mt19937_64 random(seed);
+    std::vector<Stream> streams = {Stream::default_of(gpu), Stream(gpu), Stream(gpu)};
+    std::vector<std::pair<Tensor, float>> drawn;
+    float expected = 0;
+    const auto some_stream = [&]() -> Stream& { return streams[random() % streams.size()]; };
     {
-      std::mt19937_64 random(seed);
-      std::vector<Stream> streams = {Stream::default_of(gpu), Stream(gpu), Stream(gpu)};
-      std::vector<std::pair<Tensor, float>> drawn;
-      float expected = 0;
-      const auto some_stream = [&]() -> Stream& { return streams[random() % streams.size()]; };
-      {
-        const StreamGuard guard(some_stream());
-        manual_seed(1);
-        drawn.emplace_back(rand({4}, {.device = gpu}), expected = 100);
-      }
-      for (int i = 0; i < 40; ++i) {
-        const StreamGuard guard(some_stream());
-        switch (random() % 6) {
-          case 0:
-            next_random_step(gpu);
-            ++expected;
-            break;
-          case 1: {
-            const auto next = random() % 50;
-            manual_seed(next);
-            expected = static_cast<float>(next) * 100;
-            break;
-          }
-          default: drawn.emplace_back(rand({4}, {.device = gpu}), expected);
-        }
-        if (random() % 3 == 0) fake.step(static_cast<int>(random() % 4));
-      }
-      synchronize(gpu);
-      for (const auto& [tensor, value] : drawn) wrong += to_vector<float>(tensor)[3] != value;
+      const StreamGuard guard(some_stream());
+      manual_seed(1);
+      drawn.emplace_back(rand({4}, {.device = gpu}), expected = 100);
     }
-    release_random_state();
-    return wrong;
-  };
+    for (int i = 0; i < 40; ++i) {
+      const StreamGuard guard(some_stream());
+      switch (random() % 6) {
+        case 0:
+          next_random_step(gpu);
+          ++expected;
+          break;
+        case 1: {
+          const auto next = random() % 50;
+          manual_seed(next);
+          expected = static_cast<float>(next) * 100;
+          break;
+        }
+        default: drawn.emplace_back(rand({4}, {.device = gpu}), expected);
+      }
+      if (random() % 3 == 0) fake.step(static_cast<int>(random() % 4));
+    }
+    synchronize(gpu);
+    for (const auto& [tensor, value] : drawn) wrong += to_vector<float>(tensor)[3] != value;
+  }
+  release_random_state();
+  return wrong;
+}
+
+}  // namespace
+
+TEST_CASE("draws and steps on several streams keep their order", "[cuda_schedules]") {
   ::setenv("BRRR_CACHE", "off", 1);
   long wrong = 0, wrong_without_waits = 0;
   for (std::uint64_t seed = 1; seed <= 300; ++seed) wrong += wrong_draws(seed, false);
