@@ -346,7 +346,7 @@ void CudaGraphExecutor::describe_kernels() {
     if (!counted || i < nodes_fed_ || launch == nodes_after_.size()) continue;
     kernel.launch = static_cast<int>(launch);
     kernel.ops = ops_of(run_.launches[launch]);
-    kernel.lane = run_.plan.lane[at(run_.launches[launch].index)];
+    kernel.lane = run_.plan.lane[run_.launches[launch].index];
   }
   kernels_ = std::move(kernels);
 }
