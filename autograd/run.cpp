@@ -282,9 +282,9 @@ void Run::check_finite(Node* node, const Tensor& gradient, int operand) const {
        gradient.describe());
 }
 
-// What a gradient rule gets and gives by operand; rules may ask for operands 0 to 3 of any call.
+// What a gradient rule gets and gives by operand.
 struct RuleOperands {
-  static constexpr int kInline = 4;
+  static constexpr int kInline = Gradient::kLeastOperands;
 
   explicit RuleOperands(int n) {
     if (n <= kInline) [[likely]]

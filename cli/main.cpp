@@ -29,6 +29,7 @@
 #include "cli/json_output.h"
 #include "cli/lab_report.h"
 #include "cli/lab_text.h"
+#include "cli/parse_error.h"
 #include "cli/profile.h"
 #include "cli/report_file.h"
 #include "cli/terminal.h"
@@ -62,7 +63,7 @@ struct Common {
 void add_common(CLI::App* command, Common& common) {
   command->add_flag("--json", common.json, "Print one JSON document and nothing else");
   command->add_option("--device", common.device, "cpu or cuda (default: cuda if available)")
-      ->check(CLI::IsMember({"cpu", "cuda"}));
+      ->check(one_of({"cpu", "cuda"}));
   command->add_option("--seed", common.seed, "Random seed")->check(seed())->capture_default_str();
 }
 
@@ -418,20 +419,6 @@ void print_problem(std::string text) noexcept {
   std::fprintf(stderr, "brrr: %s\n", text.c_str());
 }
 
-// The message of a parse error. For an unknown subcommand it lists the known ones, where CLI11 says
-// only that one is missing.
-std::string parse_error_text(const CLI::App& app, const CLI::ParseError& problem) {
-  const std::vector<std::string> unknown = app.remaining(true);
-  if (unknown.empty()) return problem.what();
-  const CLI::App* last = &app;
-  while (!last->get_subcommands().empty()) last = last->get_subcommands().front();
-  std::vector<std::string> names;
-  for (const CLI::App* each : last->get_subcommands(nullptr)) names.push_back(each->get_name());
-  if (names.empty() || unknown.front().starts_with('-'))
-    return "unexpected argument: " + unknown.front();
-  return expected_one_of(names, unknown.front());
-}
-
 // The command line: what it accepts, and where parsed values go.
 class CommandLine {
  public:
@@ -509,7 +496,7 @@ class CommandLine {
       print(text.str());
       return status;
     } catch (const CLI::ParseError& problem) {
-      print_problem(fmt::format("{}; see brrr --help", parse_error_text(app_, problem)));
+      print_problem(parse_error_text(app_, problem));
       return 2;
     }
     return std::nullopt;

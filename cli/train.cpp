@@ -117,12 +117,6 @@ std::vector<double> train_steps(Training& training, std::int64_t steps) {
   return std::move(losses.values());
 }
 
-measure::Sampling sampling_of(const TrainOptions& o) {
-  return {.samples = 60,
-          .sample_seconds = std::min(0.02, o.time_seconds / 8),
-          .budget_seconds = o.time_seconds};
-}
-
 TrainResult train(const TrainOptions& options) {
   TrainResult result;
   result.options = options;

@@ -1,6 +1,7 @@
 // brrr train: trains a toy model, then measures the time and the cost of a step.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -57,6 +58,11 @@ class Losses {
 // Runs steps and returns their losses.
 std::vector<double> train_steps(Training& training, std::int64_t steps);
 // The sampling for a step's time.
-measure::Sampling sampling_of(const TrainOptions& options);
+inline measure::Sampling sampling_of(const TrainOptions& options) {
+  const double sample = std::min(0.02, options.time_seconds / 8);
+  return {.samples = std::max(60, static_cast<int>(options.time_seconds / sample)),
+          .sample_seconds = sample,
+          .budget_seconds = options.time_seconds};
+}
 
 }  // namespace brrr::cli

@@ -3,11 +3,23 @@
 // outputs, and gives the gradients of the operands that need one.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <string_view>
 #include <utility>
 
 #include <brrr/dispatch/call.h>
 
 namespace brrr {
+
+namespace detail {
+
+// Of a gradient rule that asks for what its call does not have.
+[[noreturn]] void throw_no_operand(const Call& call, int i);
+void require_output(const Call& call, int output);
+
+}  // namespace detail
 
 // The metadata of an operand whose values were not saved.
 struct Like {
@@ -24,21 +36,24 @@ class Gradient {
   const Call& call;
 
   // Of an output; undefined where it is zero, which only ops of several outputs see.
-  const Tensor& g(int output = 0) const { return of_outputs[output]; }
-  bool wants(int i) const { return wanted[i]; }
+  const Tensor& g(int output = 0) const { return of_outputs[output_at(output)]; }
+  bool wants(int i) const { return wanted[at(i)]; }
   // Defined where the row declares that the gradient reads it.
-  const Tensor& operand(int i) const { return *operands[i]; }
+  const Tensor& operand(int i) const { return *operands[at(i)]; }
   // An operand of a pointwise op may be a number.
   bool is_number(int i) const { return call.is_scalar(i); }
   double number(int i) const { return call.attrs[i].d(); }
-  const Tensor& result(int output = 0) const { return *results[output]; }
+  const Tensor& result(int output = 0) const { return *results[output_at(output)]; }
   Like like(int i) const {
-    if (likes[i]) return *likes[i];
+    if (likes[at(i)]) return *likes[i];
     return {of_outputs[0].dtype(), of_outputs[0].device(), Dims(of_outputs[0].shape())};
   }
-  bool is_like_the_output(int i) const { return !likes[i]; }
+  bool is_like_the_output(int i) const { return !likes[at(i)]; }
   // An undefined gradient is zero.
-  void give(int i, Tensor gradient) { given[i] = std::move(gradient); }
+  void give(int i, Tensor gradient) { given[at(i)] = std::move(gradient); }
+
+  // Rules may ask for operands 0 to 3 of any call: those that it does not have are not wanted.
+  static constexpr int kLeastOperands = 4;
 
   // --- Filled in by the caller of the rule ---
   const Tensor* of_outputs;
@@ -48,6 +63,17 @@ class Gradient {
   Tensor* given;
   const bool* wanted;
   int n_operands;
+
+ private:
+  int at(int i) const {
+    if (i < 0 || i >= std::max(n_operands, kLeastOperands)) [[unlikely]]
+      detail::throw_no_operand(call, i);
+    return i;
+  }
+  int output_at(int output) const {
+    if (output != 0) detail::require_output(call, output);
+    return output;
+  }
 };
 
 }  // namespace brrr

@@ -401,7 +401,10 @@ std::optional<FusedKernel> Fusion::build(const Group& group) const {
     if (op_info(node.call.op).kind == OpKind::reduction) {
       if (!jit::levels_of(body)[operands[0]].per_element())
         return reject(WhyNotFused::reduces_rows);
-      if (spec.order.empty()) spec.order = Dims(member.inputs[0].strides);
+      const Dims strides(member.inputs[0].strides);
+      if (spec.order.empty()) spec.order = strides;
+      if (graph_.device.is_cpu() && !combines_alike(spec, strides, spec.order))
+        return reject(WhyNotFused::mixed_directions);
     }
     const std::vector<int> results =
         jit::is_made_of_blocks(op_info(node.call.op))

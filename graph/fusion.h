@@ -148,15 +148,15 @@ class Fusion {
   // Merges calls that run again for a reader that needs their results in memory, such as a product,
   // with a kernel that reads what they read.
   void merge_recomputed();
-  std::optional<Group> in_kernel_of_reader(int recomputed, int reader) const;
+  std::optional<Group> in_kernel_of_reader(int recomputed, int reader);
   // Whether only these two groups read a buffer in the backward pass.
   bool is_shared_by(int buffer, int one, int other) const;
 
   // Merges independent reductions that read one tensor in the same order, such as the gradients of
   // a norm's scale and shift: the tensor is read once.
   void merge_siblings();
-  // The merged group, or none if the two share no access to a tensor.
-  std::optional<Group> side_by_side(int one, int other) const;
+  // The merged group, or none if the two share no access to a tensor, or depend on each other.
+  std::optional<Group> side_by_side(int one, int other);
 
   // Group `merged` takes the place of two.
   void replace(int group, int other, Group merged);

@@ -6,6 +6,7 @@
 #include "brrr/dispatch/op_info.h"
 #include "brrr/graph/flow.h"
 #include "brrr/ops/jit/add_call.h"
+#include "brrr/ops/jit/cpu_kernel.h"
 #include "brrr/tensor/tensor_impl.h"
 
 namespace brrr::graph {
@@ -37,6 +38,37 @@ Value value_of(const Group& group, const Access& access, bool written) {
     value.strides.push_back(1);
   }
   return value;
+}
+
+// How eager's CPU kernel combines the elements of a row.
+struct RowOrder {
+  std::vector<int64_t> dims;  // reduced dimensions longer than 1, outermost first
+  jit::CpuOrder within;
+
+  bool operator==(const RowOrder&) const = default;
+};
+
+RowOrder row_order(const BodySpec& spec, const Dims& strides) {
+  StridedSpace kept, reduced;
+  kept.operands = reduced.operands = 1;
+  for (int d = 0; d < spec.dims.size(); ++d) {
+    if (spec.dims[d] == 1) continue;
+    const bool combined = spec.reduced >> d & 1;
+    StridedSpace& space = combined ? reduced : kept;
+    space.stride[0][space.rank] = strides[d];
+    space.add_dim(combined ? d : spec.dims[d]);  // its number, while dimensions are sorted
+  }
+  sort_dims(kept);
+  sort_dims(reduced);
+  RowOrder order;
+  for (int d = 0; d < reduced.rank; ++d) {
+    order.dims.push_back(reduced.size[d]);
+    reduced.size[d] = spec.dims[static_cast<int>(reduced.size[d])];
+  }
+  coalesce(kept);
+  coalesce(reduced);
+  order.within = jit::cpu_order(kept, reduced, 0);
+  return order;
 }
 
 // The dimensions that each value of a body varies in, as bits.
@@ -301,6 +333,10 @@ Work work_of(const FusedKernel& kernel, Device device) {
   if (const int product = body.contraction(); product >= 0)
     work.type = product_type(body.value(body.value(product).operands[0]).dtype, device);
   return work;
+}
+
+bool combines_alike(const BodySpec& spec, const Dims& one, const Dims& other) {
+  return std::ranges::equal(one, other) || row_order(spec, one) == row_order(spec, other);
 }
 
 bool mixes_directions(const FusedKernel& kernel) {

@@ -66,6 +66,9 @@ std::int64_t flops_of(const Node& node);
 // The work of a single call, and of a kernel of several.
 Work work_of(const Node& node, Device device);
 Work work_of(const FusedKernel& kernel, Device device);
+// Whether eager's CPU kernel combines the elements of a row in the same order for operands with
+// these strides. A generated kernel has one order for all of its reductions.
+bool combines_alike(const BodySpec& spec, const Dims& one, const Dims& other);
 // Whether neighbours in memory are in one row for some operands of a kernel with reductions, and in
 // one column for others. Threads go one way: a copy that transposes is better a kernel of its own.
 bool mixes_directions(const FusedKernel& kernel);

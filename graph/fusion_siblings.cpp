@@ -29,13 +29,13 @@ void Fusion::merge_siblings() {
         if (one == other || !is_live(one) || !is_live(other)) continue;
         if (is_made_early(one, other) || is_made_early(other, one)) continue;
         std::optional<Group> merged = side_by_side(one, other);
-        if (merged && is_independent(one, other)) replace(one, other, std::move(*merged));
+        if (merged) replace(one, other, std::move(*merged));
       }
     }
   }
 }
 
-std::optional<Group> Fusion::side_by_side(int one, int other) const {
+std::optional<Group> Fusion::side_by_side(int one, int other) {
   Group merged = groups_[one], more = groups_[other];
   if (merged.members.size() + more.members.size() > static_cast<std::size_t>(kMostMembers))
     return {};
@@ -73,7 +73,8 @@ std::optional<Group> Fusion::side_by_side(int one, int other) const {
   }
   const Access& order = *reduced(merged).front();
   for (const Access* read : reduced(more)) shared &= read->strides == order.strides;
-  if (!shared) return {};
+  // No body has a gather from what it computes: check this before the kernel is built.
+  if (!shared || !is_independent(one, other)) return {};
   for (Member& member : more.members) merged.members.push_back(std::move(member));
   std::ranges::sort(merged.members, {}, &Member::node);
   const std::optional<FusedKernel> kernel = build(merged);
@@ -102,7 +103,7 @@ void Fusion::merge_recomputed() {
           is_made_early(reader, g))
         continue;
       std::optional<Group> merged = in_kernel_of_reader(g, reader);
-      if (!merged || !is_independent(g, reader)) continue;
+      if (!merged) continue;
       replace(reader, g, std::move(*merged));
       break;
     }
@@ -118,7 +119,7 @@ bool Fusion::is_shared_by(int buffer, int one, int other) const {
   });
 }
 
-std::optional<Group> Fusion::in_kernel_of_reader(int recomputed, int reader) const {
+std::optional<Group> Fusion::in_kernel_of_reader(int recomputed, int reader) {
   if (groups_[recomputed].members.size() + groups_[reader].members.size() >
       static_cast<std::size_t>(kMostMembers))
     return {};
@@ -148,6 +149,7 @@ std::optional<Group> Fusion::in_kernel_of_reader(int recomputed, int reader) con
       const std::optional<Correspondence> c =
           correspond_after_splits(to, access, from, made.access);
       if (!c || repeats(*c, to) || !covers(*c, to, from)) continue;
+      if (!is_independent(recomputed, reader)) return {};
       pull(from, *c, to, {});
       for (Member& member : from.members) to.members.push_back(std::move(member));
       std::ranges::sort(to.members, {}, &Member::node);

@@ -17,7 +17,7 @@ void Sequential::append(std::unique_ptr<Module> module) {
 }
 
 Module& Sequential::operator[](std::size_t i) const {
-  if (i >= size()) fail("[{}] expected a place below {}, got {}", path(), size(), i);
+  if (i >= size()) fail("[{}] expected an index below {}, got {}", path(), size(), i);
   return *modules_[i];
 }
 

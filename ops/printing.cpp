@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <ostream>
 
@@ -29,7 +30,10 @@ Tensor edges_of(const Tensor& x, int dim = 0) {
              dim);
 }
 
-std::string text_of(double value) { return fmt::format("{:.6g}", value); }
+// Without the sign of a NaN, which depends on the machine.
+std::string text_of(double value) {
+  return std::isnan(value) ? "nan" : fmt::format("{:.6g}", value);
+}
 std::string text_of(std::int64_t value) { return fmt::format("{}", value); }
 std::string text_of(bool value) { return value ? "true" : "false"; }
 

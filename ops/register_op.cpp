@@ -51,6 +51,9 @@ void require_name(const std::string& name) {
 void run_gradient(Gradient& gradient) {
   const OpInfo& info = op_info(gradient.call.op);
   info.registered->gradient(gradient);
+  for (int i = gradient.n_operands; i < Gradient::kLeastOperands; ++i) {
+    if (gradient.given[i].defined()) detail::throw_no_operand(gradient.call, i);
+  }
   for (int i = 0; i < gradient.n_operands; ++i) {
     Tensor& given = gradient.given[i];
     if (!gradient.wants(i) || !given.defined()) continue;

@@ -40,6 +40,8 @@ using CpuFunction = void (*)(const CpuArguments&, std::int64_t begin, std::int64
 struct CpuOrder {
   bool by_columns = false;  // element by element, in adjacent rows at once
   std::int64_t run = INT64_MAX, piece = INT64_MAX, block = 1 << 17;
+
+  bool operator==(const CpuOrder&) const = default;
 };
 // Of a reduction of operand `lead`, after sort_dims and coalesce of both spaces.
 CpuOrder cpu_order(const StridedSpace& kept, const StridedSpace& reduced, int lead);

@@ -120,6 +120,16 @@ TEST_CASE("a user's gradient that throws, or is of another form, changes nothing
   fails([](Gradient& r) { matmul(r.g(), ones({3, 3}, {f64, cpu})); }, "[matmul] expected");
   fails([](Gradient& r) { r.give(0, sum(r.g())); }, "[told_copy] expected its gradient rule");
   fails([](Gradient& r) { r.give(0, cast(r.g(), f32)); }, "f64[2], got f32[2]");
+  for (const int i : {-1, 1, 3, 4, 1000}) {
+    fails([i](Gradient& r) { r.give(i, r.g()); }, "[told_copy] expected its gradient rule to name");
+  }
+  for (const int i : {-1, 4}) {
+    fails([i](Gradient& r) { r.operand(i); }, "to name an operand of the call, got number");
+    fails([i](Gradient& r) { r.wants(i); }, "to name an operand of the call, got number");
+    fails([i](Gradient& r) { r.like(i); }, "to name an operand of the call, got number");
+    fails([i](Gradient& r) { r.g(i); }, "to name one of 1 outputs, got number");
+    fails([i](Gradient& r) { r.result(i); }, "to name one of 1 outputs, got number");
+  }
   rule_of_copy = [](Gradient& r) { r.give(0, r.g() * 10); };
   backward(loss());
   CHECK(numbers(grad(x)) == Numbers{33, 44});

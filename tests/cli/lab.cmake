@@ -44,4 +44,4 @@ expect(findings 0 readings 5 value 10.0)
 
 refused(2 "expected one of list, all, growth, .*, parallel, got nonsense" lab nonsense)
 refused(2 "--link.*above 0.*0" lab all --link 0)
-refused(2 "subcommand" lab)
+refused(2 "expected one of list, all, .*, got none; see brrr lab --help" lab)

@@ -52,6 +52,6 @@ expect(heads 2)
 
 refused(2 "--time: expected 0.1 seconds or more, got 0" profile mlp --time 0)
 refused(2 "--remat full: needs --mode graph or fused" profile mlp --remat full)
-refused(2 "--svg: 1 required" profile mlp --svg)
+refused(2 "--svg: expected a value, got none" profile mlp --svg)
 refused(2 "subcommand|mlp" profile)
 refused(1 "svg" ${mlp} --svg ${WORK}/none/such/folder.svg)

@@ -1,12 +1,15 @@
 # Checks the program brrr from outside.
 include(${CMAKE_CURRENT_LIST_DIR}/calls.cmake)
 
-refused(2 "subcommand")
+refused(2 "expected one of info, .*, profile, got none; see brrr --help")
+refused(2 "expected one of mlp, transformer, got none; see brrr train --help" train)
+refused(2 "--batch: expected a value, got none; see brrr train mlp --help" train mlp --batch)
+refused(2 "--out is required; see brrr trace mlp --help" trace mlp)
 refused(2 "--frobnicate" info --frobnicate)
 refused(2 "seed.*whole number.*many" bench overhead --seed many)
 refused(2 "seed.*-1" bench overhead --seed -1)
 refused(2 "seed.*99999999999999999999" bench overhead --seed 99999999999999999999)
-refused(2 "tpu" bench overhead --device tpu)
+refused(2 "--device: expected one of cpu, cuda, got tpu" bench overhead --device tpu)
 refused(2 "expected one of overhead, pointwise, matmul, reduce, fused, remat, steps, got nonsense" bench nonsense)
 refused(2 "expected one of info, calibrate, bench, lab, train, compare, explain, trace, profile, got benchmark" benchmark)
 refused(2 "device" bench overhead --device)

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "cli/compare.h"
+#include "cli/train.h"
 #include "tests/harness/catch.h"
 
 using brrr::cli::agreement_of;
@@ -36,6 +37,16 @@ TEST_CASE("losses of fused steps may differ by a bound where sums have another o
   CHECK(agreement_of(eager, std::vector<double>{4, nan, 1}, 1e-3).broken_at == 1);
   CHECK(agreement_of(eager, std::vector<double>{4, 2}, 1e-3).broken_at == 2);
   CHECK_FALSE(agreement_of({}, {}, 1e-3).broken_at);
+}
+
+TEST_CASE("steps are timed for as long as --time says", "[cli]") {
+  for (const double seconds : {0.001, 0.5, 2.0, 3600.0}) {
+    brrr::cli::TrainOptions o;
+    o.time_seconds = seconds;
+    const brrr::measure::Sampling sampling = sampling_of(o);
+    CHECK(sampling.budget_seconds == seconds);
+    CHECK(sampling.samples * sampling.sample_seconds >= 0.99 * seconds);
+  }
 }
 
 TEST_CASE("only fused steps on CUDA have a bound", "[cli]") {

@@ -172,4 +172,20 @@ TEST_CASE("a sum in f64 of what is transposed has eager's bits", "[fuse]") {
   check([](const Tensors& a) { return sum(transpose(a[0], 0, 1) * a[1], {0, 1}); });
 }
 
+// Eager sums squares of a contiguous temporary by columns, but the transposed tensor by rows.
+TEST_CASE("reductions that eager takes in different orders have eager's bits", "[fuse]") {
+  const auto check = [](auto function, int nodes) {
+    const Tensors arguments = {noise({64, 130}, 1, f64), noise({130, 64}, 2, f64)};
+    auto step =
+        compile([&](const Tensors& a) { return Tensors{function(a)}; }, {.mode = Mode::fused});
+    CHECK(bits_of(step(arguments)) == bits_of(Tensors{function(arguments)}));
+    INFO(step.explain());
+    CHECK(step.report().entries.at(0).nodes == nodes);
+  };
+  check([](const Tensors& a) { return var(transpose(a[0], 0, 1), {0}); }, 2);
+  check([](const Tensors& a) { return var(a[1], {0}); }, 1);
+  // A row is 64 adjacent elements in both, whatever the distance to the next.
+  check([](const Tensors& a) { return var(slice(a[0], 1, 5, 69), {1}); }, 1);
+}
+
 }  // namespace brrr::test

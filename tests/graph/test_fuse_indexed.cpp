@@ -62,6 +62,16 @@ TEST_CASE("a bad index in a fused kernel has eager's error", "[fuse]") {
   check(rows, index, out);
 }
 
+TEST_CASE("a gather from a sum is not in the sum's kernel", "[fuse]") {
+  const auto function = [](const Tensor& index) {
+    const Tensor total = sum(index, {0}, true);
+    return Tensors{total, sum(gather(total, 0, remainder(index, 1)), 0)};
+  };
+  const Tensor index = integers({4}, 9, 1);
+  auto step = compile(function, {.mode = Mode::fused});
+  CHECK(bits_of(step(index)) == bits_of(function(index)));
+}
+
 TEST_CASE("nothing from outside is written by a kernel that checks", "[fuse]") {
   const Tensor table = noise({40, 9}, 1);
   Tensor x = noise({40, 9}, 2);

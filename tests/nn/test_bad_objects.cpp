@@ -65,7 +65,7 @@ TEST_CASE("modules of wrong sizes and types name themselves", "[bad-input]") {
         "[scaled_dot_product_attention] expected a dropout in [0, 1]");
   }
   says([] { nn::Transformer({.layers = -1}); }, "[transformer] expected sizes");
-  says([] { nn::Sequential()[5]; }, "[sequential] expected a place below 0, got 5");
+  says([] { nn::Sequential()[5]; }, "[sequential] expected an index below 0, got 5");
   const Tensor leaf = requires_grad_(ones({2}));
   says([&] { Computed{leaf * 2}; }, "[computed] expected a floating tensor that is no op's result");
   says([] { Computed{Tensor()}; }, "[computed] expected a floating tensor");

@@ -1,4 +1,5 @@
 // Tensors as text.
+#include <cmath>
 #include <brrr/brrr.h>
 
 #include <limits>
@@ -47,6 +48,11 @@ f32[]
   CHECK(printed(tensor({1, std::numeric_limits<double>::infinity()})) == R"(
 f32[2]
 [  1, inf]
+)");
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  CHECK(printed(tensor({nan, std::copysign(nan, -1.0)})) == R"(
+f32[2]
+[nan, nan]
 )");
   CHECK(printed(Tensor()) == "\nan undefined tensor\n");
   CHECK(printed(meta({2})) == "\nf32[2]\n");

@@ -1,0 +1,47 @@
+#include "cli/parse_error.h"
+
+#include <fmt/format.h>
+
+#include <vector>
+
+#include "cli/validators.h"
+
+namespace brrr::cli {
+namespace {
+
+// The innermost command of the line.
+const CLI::App& last_command(const CLI::App& app) {
+  const CLI::App* last = &app;
+  while (!last->get_subcommands().empty()) last = last->get_subcommands().front();
+  return *last;
+}
+
+// "brrr train mlp"
+std::string path_of(const CLI::App& command) {
+  const CLI::App* parent = command.get_parent();
+  return (parent ? path_of(*parent) + " " : "") + command.get_name();
+}
+
+// For a missing or unknown subcommand the known ones, where CLI11 says only that one is missing.
+std::string problem_text(const CLI::App& app, const CLI::ParseError& problem) {
+  const std::vector<std::string> unknown = app.remaining(true);
+  std::vector<std::string> names;
+  for (const CLI::App* each : last_command(app).get_subcommands(nullptr))
+    names.push_back(each->get_name());
+  const bool is_option = !unknown.empty() && unknown.front().starts_with('-');
+  if (is_option || (names.empty() && !unknown.empty()))
+    return "unexpected argument: " + unknown.front();
+  if (!names.empty()) return expected_one_of(names, unknown.empty() ? "none" : unknown.front());
+  const std::string text = problem.what();
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&problem))
+    return text.substr(0, text.find(':')) + ": expected a value, got none";
+  return text;
+}
+
+}  // namespace
+
+std::string parse_error_text(const CLI::App& app, const CLI::ParseError& problem) {
+  return fmt::format("{}; see {} --help", problem_text(app, problem), path_of(last_command(app)));
+}
+
+}  // namespace brrr::cli
