@@ -212,6 +212,7 @@ std::unique_ptr<Entry> CompiledStep::State::trace_and_plan(const Arguments& argu
   if (options.mode == Mode::fused) {
     run_pass(graph, graph::fuse_attention, "fuse_attention");
     run_pass(graph, graph::merge_equal, "merge_equal");
+    run_pass(graph, graph::copy_factors, "copy_factors");
   }
   run_pass(graph, graph::hoist_constants, "hoist_constants");
   if (options.remat.kind() != Remat::Kind::none) entry->remat = rematerialize(graph);

@@ -204,6 +204,8 @@ int remove_dead(Graph& graph);
 int hoist_constants(Graph& graph);
 // On CUDA, makes products with a softmax between them one call, and their gradients another.
 int fuse_attention(Graph& graph);
+// On CUDA, copies factors of TF32 products that the tensor cores read faster in another layout.
+int copy_factors(Graph& graph);
 // Makes groups of calls one kernel each.
 int fuse(Graph& graph);
 

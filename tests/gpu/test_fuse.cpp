@@ -1,4 +1,5 @@
 // Fused steps on CUDA.
+#include <array>
 #include <bit>
 #include <cmath>
 #include <random>
@@ -7,6 +8,7 @@
 #include "brrr/nn/losses.h"
 #include "brrr/ops/functions.h"
 #include "brrr/ops/jit/compiler.h"
+#include "brrr/ops/matmul.h"
 #include "tests/harness/catch.h"
 #include "tests/harness/compile_check.h"
 #include "tests/harness/compile_random.h"
@@ -50,6 +52,29 @@ TEST_CASE("products and what follows them are one kernel, with eager's bits", "[
 TEST_CASE("large products and what follows them are one kernel", "[gpu][fuse]") {
   if (jit::architecture_of(cuda(0)) != 90) return testing::skip("needs compute capability 9.0");
   check_fused_tile_products(cuda(0));
+}
+
+TEST_CASE("products of copied factors are those of the factors", "[gpu][fuse]") {
+  const MatmulPrecisionGuard tf32(Precision::tf32);
+  const auto function = [](const std::vector<Tensor>& a) {
+    return std::vector{matmul(transpose(a[0], 0, 1), a[1])};
+  };
+  for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{1024, 1024, 2048},
+                                {1000, 1100, 2500},
+                                {512, 2048, 4096},
+                                {2049, 515, 4097}}) {
+    INFO(m << " x " << n << " x " << k);
+    const Tensor a = noise({k, m}, 1), b = noise({k, n}, 2);
+    const std::vector<Tensor> arguments = {to(a, cuda(0)), to(b, cuda(0))};
+    auto step = compile(function, {.mode = Mode::fused, .fallback = OnFallback::refuse});
+    const Tensor got = to(step(arguments)[0], cpu);
+    CHECK(step.graph_text().find(" = factor_copy(") != std::string::npos);
+    const Tensor wanted = matmul(to(transpose(a, 0, 1), f64), to(b, f64));
+    // Ten bits of each factor, and sums of k products that are independent.
+    const double scale = std::sqrt(static_cast<double>(k)) * 0x1p-10;
+    CHECK(item(max(abs(to(got, f64) - wanted))) <= 6 * scale);
+    CHECK(to_vector<float>(to(step(arguments)[0], cpu)) == to_vector<float>(got));
+  }
 }
 
 // Numerators and divisors of any size, zeros, subnormal numbers, infinities and NaN.

@@ -1,0 +1,55 @@
+#include "brrr/ops/factor_copy.h"
+
+#include <algorithm>
+
+#include "brrr/dispatch/op_info.h"
+#include "brrr/ops/kernels.h"
+#include "brrr/ops/matmul.h"
+
+namespace brrr {
+
+namespace on_cuda {
+void factor_copy(const Call& call, Tensor* outputs);
+}  // namespace on_cuda
+
+Op factor_copy_op() {
+  static const Op op = [] {
+    OpInfo info;
+    info.arity = 1;
+    info.n_outputs = 1;
+    info.infer = [](const Call& call, OutputSpec* outputs) {
+      outputs[0] = infer::like(call.input(0));
+    };
+    info.cost = [](const Call& call, std::span<const Tensor> outputs) {
+      return Cost{0, operand_bytes(call, outputs)};
+    };
+#if BRRR_HAS_CUDA
+    info.cuda = &on_cuda::factor_copy;
+#endif
+    return add_op(std::move(info), "factor_copy");
+  }();
+  return op;
+}
+
+// For TF32 the tensor cores of Hopper read only factors that are adjacent along k. Of a product
+// whose factors are both adjacent along m or n, as those of a weight's gradient are, cuBLASLt
+// transposes neither well: on an H200 1024 x 1024 x 2048 takes 31.1 us, and 20.8 with one of them
+// adjacent along k; 512 x 2048 x 4096 54.5 and 30.5 (nvidia-h200-2026-11-23-tf32-factors.json). A
+// copy of 2^21 elements takes 4.4.
+int factor_worth_copying(const FactorLayout& a, const FactorLayout& b, DType dtype, Device device) {
+  constexpr double kSavedPerFlop = 1 / 420e12, kCopyPerElement = 8 / 3.5e12, kLaunch = 1.5e-6;
+  constexpr std::int64_t kLeast = 256;  // rows and columns; a product of fewer waits for memory
+  if (!device.is_cuda() || dtype != f32 || matmul_precision() != Precision::tf32) return -1;
+  if (a.shape.size() != 2 || b.shape.size() != 2) return -1;
+  const std::int64_t m = a.shape[0], k = a.shape[1], n = b.shape[1];
+  const bool along_m = a.strides[0] == 1 && a.strides[1] >= m,
+             along_n = b.strides[1] == 1 && b.strides[0] >= n;
+  if (!along_m || !along_n || std::min(m, n) < kLeast) return -1;
+  const double saved = 2.0 * static_cast<double>(m) * static_cast<double>(n) *
+                       static_cast<double>(k) * kSavedPerFlop;
+  const double copied = static_cast<double>(std::min(m, n) * k) * kCopyPerElement + kLaunch;
+  if (saved <= copied) return -1;
+  return m <= n ? 0 : 1;  // on a tie an activation, which is there before the gradient
+}
+
+}  // namespace brrr

@@ -1,0 +1,74 @@
+// Which products get a copy of a factor. Nothing here needs a GPU.
+#include "brrr/graph/compile.h"
+#include "brrr/ops/factor_copy.h"
+#include "brrr/ops/functions.h"
+#include "brrr/ops/matmul.h"
+#include "tests/fake_cuda/driver.h"
+#include "tests/fake_cuda/kernels.h"
+#include "tests/harness/catch.h"
+#include "tests/harness/kernel_texts.h"
+
+namespace brrr::test {
+namespace {
+
+FactorLayout rows(std::int64_t count, std::int64_t length) {
+  return {{count, length}, {length, 1}};
+}
+FactorLayout columns(std::int64_t count, std::int64_t length) {
+  return {{count, length}, {1, count}};
+}
+
+// Of the product of a [m, k] and b [k, n] with adjacent elements along m and n.
+int worth(std::int64_t m, std::int64_t n, std::int64_t k, DType dtype = f32) {
+  return factor_worth_copying(columns(m, k), rows(k, n), dtype, cuda(0));
+}
+
+// What a step says of the gradient of a weight [k, n], with x [m, k].
+std::string weight_gradient(std::int64_t m, std::int64_t k, std::int64_t n, DType dtype,
+                            Mode mode = Mode::fused) {
+  const Options here{.dtype = dtype, .device = cuda(0)};
+  auto step = compile(
+      [](const std::vector<Tensor>& a) { return std::vector{matmul(transpose(a[0], 0, 1), a[1])}; },
+      {.mode = mode, .fallback = OnFallback::refuse});
+  step(std::vector<Tensor>{empty({m, k}, here), empty({m, n}, here)});
+  return step.graph_text();
+}
+
+bool copies(const std::string& text) { return text.find(" = factor_copy(") != std::string::npos; }
+
+}  // namespace
+
+TEST_CASE("a factor is worth a copy where a TF32 product of that size gains by it", "[fuse]") {
+  const MatmulPrecisionGuard tf32(Precision::tf32);
+  CHECK(worth(1024, 1024, 2048) == 0);
+  CHECK(worth(512, 2048, 4096) == 0);
+  CHECK(worth(2048, 512, 4096) == 1);
+  CHECK(worth(128, 128, 256) == -1);    // a launch takes longer
+  CHECK(worth(16, 4096, 65536) == -1);  // waits for memory
+  CHECK(worth(1024, 1024, 2048, bf16) == -1);
+  CHECK(worth(1024, 1024, 2048, f64) == -1);
+  CHECK(factor_worth_copying(rows(1024, 2048), rows(2048, 1024), f32, cuda(0)) == -1);
+  CHECK(factor_worth_copying(columns(1024, 2048), columns(2048, 1024), f32, cuda(0)) == -1);
+  CHECK(factor_worth_copying(columns(1024, 2048), rows(2048, 1024), f32, cpu) == -1);
+  const MatmulPrecisionGuard full(Precision::full);
+  CHECK(worth(1024, 1024, 2048) == -1);
+}
+
+TEST_CASE("a weight's gradient in TF32 reads a copy of its smaller factor", "[fuse]") {
+  const testing::NoDiskCache off;
+  testing::FakeCuda fake({.with_nvrtc = true, .with_cublaslt = true});
+  {
+    const MatmulPrecisionGuard tf32(Precision::tf32);
+    const std::string text = weight_gradient(2048, 1024, 1024, f32);
+    INFO(text);
+    CHECK(copies(text));
+    CHECK(text.find("factor_copy(input0 f32[1024, 2048] by [1, 1024])") != std::string::npos);
+    CHECK(copies(weight_gradient(4096, 2048, 512, f32)));
+    CHECK_FALSE(copies(weight_gradient(256, 128, 128, f32)));
+    CHECK_FALSE(copies(weight_gradient(2048, 1024, 1024, f32, Mode::graph)));
+  }
+  CHECK_FALSE(copies(weight_gradient(2048, 1024, 1024, f32)));
+  CHECK(fake.problem() == "");
+}
+
+}  // namespace brrr::test
