@@ -58,7 +58,7 @@ void load_tensors(const std::string& from, const char* owner, const NamedTensors
       continue;
     }
     if (!can_load(target, *found->second)) {
-      problems += fmt::format("\n  misshapen: {} expected {}, got {}", name,
+      problems += fmt::format("\n  mismatched: {} expected {}, got {}", name,
                               dtype_and_shape(target), dtype_and_shape(*found->second));
     }
     to.push_back(target);
@@ -66,7 +66,7 @@ void load_tensors(const std::string& from, const char* owner, const NamedTensors
     given.erase(found);
   }
   for (const auto& [name, tensor] : given) {
-    problems += fmt::format("\n  extra: {} {}", name, dtype_and_shape(*tensor));
+    problems += fmt::format("\n  unexpected: {} {}", name, dtype_and_shape(*tensor));
   }
   if (!problems.empty()) {
     fail("[{}] expected the {} tensors of {}, got {}:{}", from, targets.size(), owner,

@@ -176,6 +176,10 @@ Dims trailing(const char* op, const Tensor& x, int dims, const Tensor& parameter
   return result;
 }
 
+void check_eps(const char* op, double eps) {
+  if (!(eps >= 0)) fail("[{}] expected eps of at least 0, got {}", op, eps);
+}
+
 // `values` over the root of their mean square, scaled and shifted, in x's type.
 Tensor normalized(const Tensor& x, const Tensor& values, const Dims& over, double eps,
                   const Tensor& weight, const Tensor& bias) {
@@ -189,6 +193,7 @@ Tensor normalized(const Tensor& x, const Tensor& values, const Dims& over, doubl
 
 Tensor layer_norm(const Tensor& x, int dims, const Tensor& weight, const Tensor& bias, double eps) {
   const Composite scope("layer_norm", x);
+  check_eps("layer_norm", eps);
   const Dims over = trailing("layer_norm", x, dims, weight);
   trailing("layer_norm", x, dims, bias);
   const Tensor wide = widened(x);
@@ -198,6 +203,7 @@ Tensor layer_norm(const Tensor& x, int dims, const Tensor& weight, const Tensor&
 
 Tensor rms_norm(const Tensor& x, int dims, const Tensor& weight, double eps) {
   const Composite scope("rms_norm", x);
+  check_eps("rms_norm", eps);
   const Dims over = trailing("rms_norm", x, dims, weight);
   return normalized(x, widened(x), over, eps, weight, {});
 }

@@ -166,8 +166,8 @@ refused(1 "expected mlp of relu with.*got mlp of relu in residual" ${mlp} --load
 # Files that do not fit.
 refused(1 "seed 6.*seed 5" ${transformer} --load ${WORK}/whole --seed 6)
 refused(1 "expected mlp.*got transformer" ${mlp} --load ${WORK}/whole)
-refused(1 "misshapen: 0.norm1.weight" ${transformer} --width 18 --load ${WORK}/whole)
-refused(1 "optimizer.*extra: 1\\.0\\.mu\\.0" ${transformer} --optimizer sgd --load ${WORK}/whole)
+refused(1 "mismatched: 0.norm1.weight" ${transformer} --width 18 --load ${WORK}/whole)
+refused(1 "optimizer.*unexpected: 1\\.0\\.mu\\.0" ${transformer} --optimizer sgd --load ${WORK}/whole)
 refused(1 "nothing-here" ${mlp} --load ${WORK}/nothing-here)
 refused(1 "nowhere" ${mlp} --steps 1 --save ${WORK}/nowhere/file)
 file(WRITE ${WORK}/damaged "no file of tensors")

@@ -118,11 +118,11 @@ TEST_CASE("loading another state lists all that differs and changes nothing", "[
   save(other, file.path);
   CHECK(error_of([&] { load(kept, file.path); }) ==
         "[State::load] expected the 8 tensors of the optimizer's state, got 7:"
-        "\n  misshapen: 0.mu.1 expected f32[2, 2], got f32[2, 3]"
-        "\n  misshapen: 0.nu.0 expected f32[3], got f64[3]"
+        "\n  mismatched: 0.mu.1 expected f32[2, 2], got f32[2, 3]"
+        "\n  mismatched: 0.nu.0 expected f32[3], got f64[3]"
         "\n  missing: 0.mu_ones.0 f32[]"
         "\n  missing: 0.mu_ones.1 f32[]"
-        "\n  extra: 0.nu_max f32[3]");
+        "\n  unexpected: 0.nu_max f32[3]");
   for (const auto& [name, tensor] : kept.named()) {
     for (double value : to_vector<double>(tensor)) CHECK(value == 7);
   }

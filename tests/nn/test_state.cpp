@@ -114,10 +114,10 @@ TEST_CASE("nn: all that is wrong with a state dict is listed, and nothing has ch
   const std::string list =
       " expected the 4 tensors of the module, got 5:"
       "\n  missing: layers.0.bias f32[3]"
-      "\n  misshapen: layers.1.weight expected f32[1, 3], got f32[3, 1]"
-      "\n  misshapen: layers.1.bias expected f32[1], got f64[1]"
-      "\n  extra: head f32[]"
-      "\n  extra: layers.2.weight bf16[4, 4]";
+      "\n  mismatched: layers.1.weight expected f32[1, 3], got f32[3, 1]"
+      "\n  mismatched: layers.1.bias expected f32[1], got f64[1]"
+      "\n  unexpected: head f32[]"
+      "\n  unexpected: layers.2.weight bf16[4, 4]";
   CHECK(error_of([&] { nn::load_state_dict(mlp, state); }) == "[load_state_dict]" + list);
   CHECK(values() == before);
 
@@ -135,7 +135,7 @@ TEST_CASE("nn: all that is wrong with a state dict is listed, and nothing has ch
   state[1].second = Tensor();
   CHECK(error_of([&] { nn::load_state_dict(mlp, state); }) ==
         "[load_state_dict] expected the 4 tensors of the module, got 4:"
-        "\n  misshapen: layers.0.bias expected f32[3], got an undefined tensor");
+        "\n  mismatched: layers.0.bias expected f32[3], got an undefined tensor");
   CHECK_FALSE(error_of([&] { nn::load(mlp, folder / "absent"); }).empty());
   CHECK(values() == before);
 }

@@ -1,6 +1,7 @@
 // Misuse that shapes, types and handles show.
 #include "tests/harness/bad_input.h"
 
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <optional>
@@ -178,6 +179,10 @@ TEST_CASE("ranks of layers and orders of dimensions", "[bad-input]") {
           {"[layer_norm]", "expected", "0"});
   refuses(t, "layer_norm over too many", [&] { layer_norm(t.a, 3); },
           {"[layer_norm]", "expected", "[2, 3]"});
+  refuses(t, "layer_norm eps", [&] { layer_norm(t.a, 1, {}, {}, -1.0); },
+          {"[layer_norm]", "expected eps of at least 0", "-1"});
+  refuses(t, "rms_norm eps", [&] { rms_norm(t.a, 1, {}, std::nan("")); },
+          {"[rms_norm]", "expected eps of at least 0", "nan"});
   refuses(t, "layer_norm weight", [&] { layer_norm(t.a, 1, t.whole); },
           {"[layer_norm]", "expected", "[4]"});
   refuses(t, "layer_norm bias", [&] { layer_norm(t.a, 1, t.v, arange(5.0)); },
