@@ -1,18 +1,11 @@
-// Factors of TF32 products in the layout that tensor cores read: where a product is faster by more
-// than a copy of one factor takes, the copy is a node of its own in front of it, which other nodes
-// run beside.
+// Factors of TF32 products in the layout that tensor cores read: where a product saves more time
+// than a copy of one factor takes. The copy is a node of its own, so that others run beside it.
 #include "brrr/dispatch/op_info.h"
 #include "brrr/graph/flow.h"
 #include "brrr/ops/factor_copy.h"
 
 namespace brrr::graph {
 namespace {
-
-Value transposed(Value x) {
-  std::swap(x.shape[0], x.shape[1]);
-  std::swap(x.strides[0], x.strides[1]);
-  return x;
-}
 
 FactorLayout layout_of(const Value& x) { return {x.shape, x.strides}; }
 

@@ -113,6 +113,13 @@ void Substitution::apply_to_marks(Graph& graph) const {
   for (RematMark& mark : graph.marks) mark.value.buffer = by_[mark.value.buffer];
 }
 
+Value transposed(Value x) {
+  const int last = x.shape.size() - 1;
+  std::swap(x.shape[last], x.shape[last - 1]);
+  std::swap(x.strides[last], x.strides[last - 1]);
+  return x;
+}
+
 int replace_nodes(Graph& graph, std::vector<Node> nodes) {
   const int removed = static_cast<int>(graph.nodes.size()) - static_cast<int>(nodes.size());
   graph.nodes = std::move(nodes);

@@ -100,4 +100,7 @@ int remove_nodes(Graph& graph, F is_removed) {
 // Makes `nodes` those of the graph; returns how many fewer they are.
 int replace_nodes(Graph& graph, std::vector<Node> nodes);
 
+// The view with the last two dimensions exchanged.
+Value transposed(Value x);
+
 }  // namespace brrr::graph

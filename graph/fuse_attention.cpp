@@ -36,13 +36,6 @@ struct Backward {
   std::vector<int> calls;                                                  // all others
 };
 
-Value transposed(Value x) {
-  const int last = x.shape.size() - 1;
-  std::swap(x.shape[last], x.shape[last - 1]);
-  std::swap(x.strides[last], x.strides[last - 1]);
-  return x;
-}
-
 class Attentions {
  public:
   explicit Attentions(Graph& graph) : graph_(graph), flow_(graph), replaced_(graph.nodes.size()) {

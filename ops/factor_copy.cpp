@@ -31,11 +31,10 @@ Op factor_copy_op() {
   return op;
 }
 
-// For TF32 the tensor cores of Hopper read only factors that are adjacent along k. Of a product
-// whose factors are both adjacent along m or n, as those of a weight's gradient are, cuBLASLt
-// transposes neither well: on an H200 1024 x 1024 x 2048 takes 31.1 us, and 20.8 with one of them
-// adjacent along k; 512 x 2048 x 4096 54.5 and 30.5 (nvidia-h200-2026-11-23-tf32-factors.json). A
-// copy of 2^21 elements takes 4.4.
+// Hopper's tensor cores read TF32 factors with adjacent elements along k only. The factors of a
+// weight's gradient have them along m and n, for which cuBLASLt is slow: on an H200 1024 x 1024 x
+// 2048 takes 31.1 us, and 20.8 with one of them adjacent along k; 512 x 2048 x 4096 54.5 and 30.5
+// (nvidia-h200-2026-11-23-tf32-factors.json). A copy of 2^21 elements takes 4.4.
 int factor_worth_copying(const FactorLayout& a, const FactorLayout& b, DType dtype, Device device) {
   constexpr double kSavedPerFlop = 1 / 420e12, kCopyPerElement = 8 / 3.5e12, kLaunch = 1.5e-6;
   constexpr std::int64_t kLeast = 256;  // rows and columns; a product of fewer waits for memory

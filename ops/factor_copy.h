@@ -11,8 +11,7 @@
 
 namespace brrr {
 
-// copy = factor_copy(x): `x`, a matrix with adjacent elements along its rows' dimension, laid out
-// row after row.
+// copy = factor_copy(x): the column-major matrix x in row-major layout.
 Op factor_copy_op();
 
 // A matrix as a factor of a product.

@@ -236,9 +236,9 @@ bool writes_elements(const ReductionLayout& layout) {
 }
 
 // Columns of a kernel that also writes elements. Arithmetic has latency to hide, so many blocks
-// share each column, and a second kernel joins them: a cluster of as many waits longer for its
-// start. gelu's gradient of 2048 x 1024 with its sum in bf16 on an H200: 5.2 us in 512 blocks, 9.3
-// in 128; of 8192 x 4096, 52 and 79 (nvidia-h200-2026-11-23-column-sums.json).
+// share each column, and a second kernel joins their sums. gelu's gradient with its sum, bf16, on
+// an H200: of 2048 x 1024, 5.2 us in 512 blocks without the second kernel, 8.1 in as many in
+// clusters, 9.3 in 128; of 8192 x 4096, 52 in 512 (nvidia-h200-2026-11-23-column-sums.json).
 int64_t schedule_written_columns(ReductionSchedule& schedule, const ReductionLayout& layout,
                                  DeviceShape device) {
   constexpr int64_t kBlocks = 4;                                         // of a multiprocessor
