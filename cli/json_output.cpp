@@ -129,6 +129,13 @@ Json describe(const ToyOptions& toy) {
   return document;
 }
 
+Json describe(const measure::EagerCalls& calls) {
+  return {{"kernels", calls.kernels},
+          {"products", calls.products},
+          {"views", calls.views},
+          {"recorded", calls.recorded}};
+}
+
 Json describe(const TrainResult& result) {
   const TrainOptions& o = result.options;
   const ToyOptions& toy = o.toy;
@@ -163,6 +170,9 @@ Json describe(const TrainResult& result) {
        {"predicted_overhead_us", predicted([](const StepTime& t) { return t.overhead_ps; })},
        {"predicted_bandwidth_us", predicted([](const StepTime& t) { return t.bandwidth_ps; })},
        {"predicted_compute_us", predicted([](const StepTime& t) { return t.compute_ps; })},
+       {"host_slowdown", result.cost ? Json(result.cost->host_slowdown) : Json(nullptr)},
+       {"eager_calls",
+        result.cost && o.mode == Mode::eager ? describe(result.cost->eager) : Json(nullptr)},
        {"calibrated", result.cost ? Json(result.cost->calibrated) : Json(nullptr)},
        {"steps", result.steps_done},
        {"interrupted", result.interrupted},

@@ -39,13 +39,24 @@ struct Curve {
 enum class ProductType : std::uint8_t { f32, f64, tf32, f16, bf16 };
 inline constexpr std::array<const char*, 5> kProductTypes = {"f32", "f64", "tf32", "f16", "bf16"};
 
+// Of the host, for eager calls on tensors of few elements.
+struct EagerTimes {
+  std::int64_t call_ps = 0;     // with its kernel; on CUDA with the launch
+  std::int64_t product_ps = 0;  // the same of a matrix product; on the CPU call_ps
+  std::int64_t view_ps = 0;
+  std::int64_t record_ps = 0;  // what autograd adds: a node of the tape and of the backward pass
+  std::int64_t queued_ps = 0;  // of the device: a kernel in a full stream; on the CPU call_ps
+
+  friend bool operator==(const EagerTimes&, const EagerTimes&) = default;
+};
+
 struct Ceilings {
   // The machine, software and date of the measurements; an empty date: there are none.
   std::string machine, software, date;
   std::int64_t clock_mhz = 0;  // after the measurements; 0: unknown
   std::string why_defaults;    // no file, or a file that cannot be used
 
-  std::int64_t call_ps = 0;    // an eager call, with its part of autograd; on CUDA of the host
+  EagerTimes eager;
   std::int64_t replay_ps = 0;  // a replay, beside its nodes
   std::int64_t node_ps = 0;    // a node of a replay
   Curve moved;                 // by bytes read plus written; the last point has cold caches

@@ -25,7 +25,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using std::int64_t;
 
-constexpr int kFormat = 1;
+constexpr int kFormat = 2;
 
 Json describe(const Curve& curve) {
   Json points = Json::array();
@@ -40,13 +40,29 @@ Curve curve_of(const Json& points) {
   return curve;
 }
 
+Json describe(const EagerTimes& e) {
+  return {{"call_ps", e.call_ps},
+          {"product_ps", e.product_ps},
+          {"view_ps", e.view_ps},
+          {"record_ps", e.record_ps},
+          {"queued_ps", e.queued_ps}};
+}
+
+EagerTimes eager_of(const Json& file) {
+  return {.call_ps = file.at("call_ps"),
+          .product_ps = file.at("product_ps"),
+          .view_ps = file.at("view_ps"),
+          .record_ps = file.at("record_ps"),
+          .queued_ps = file.at("queued_ps")};
+}
+
 Ceilings ceilings_of(const Json& file) {
   Ceilings c;
   c.machine = file.at("machine");
   c.software = file.at("software");
   c.date = file.at("date");
   c.clock_mhz = file.at("clock_mhz");
-  c.call_ps = file.at("call_ps");
+  c.eager = eager_of(file.at("eager"));
   c.replay_ps = file.at("replay_ps");
   c.node_ps = file.at("node_ps");
   c.moved = curve_of(file.at("moved"));
@@ -70,7 +86,9 @@ bool is_valid(const Curve& curve) {
 
 bool is_valid(const Ceilings& c) {
   constexpr int64_t kSecond = 1'000'000'000'000;
-  for (const int64_t ps : {c.call_ps, c.replay_ps, c.node_ps}) {
+  const EagerTimes& e = c.eager;
+  for (const int64_t ps :
+       {e.call_ps, e.product_ps, e.view_ps, e.record_ps, e.queued_ps, c.replay_ps, c.node_ps}) {
     if (ps < 0 || ps > kSecond) return false;
   }
   return c.calibrated() && c.f32_flops > 0 && c.f64_flops > 0 && c.functions > 0 &&
@@ -164,7 +182,11 @@ Ceilings default_ceilings(Device device) {
   // Of a thread of a server processor, with tensors in memory, which all threads share.
   const int64_t threads = num_threads();
   Ceilings c;
-  c.call_ps = 200'000;
+  c.eager = {.call_ps = 150'000,
+             .product_ps = 150'000,
+             .view_ps = 30'000,
+             .record_ps = 100'000,
+             .queued_ps = 150'000};
   c.replay_ps = 1'000'000;
   c.node_ps = 60'000;
   c.moved = Curve::of_rate(10'000'000'000 * std::min<int64_t>(threads, 8));
@@ -185,7 +207,7 @@ std::string to_json(const Ceilings& c) {
                      {"software", c.software},
                      {"date", c.date},
                      {"clock_mhz", c.clock_mhz},
-                     {"call_ps", c.call_ps},
+                     {"eager", describe(c.eager)},
                      {"replay_ps", c.replay_ps},
                      {"node_ps", c.node_ps},
                      {"f32_flops", c.f32_flops},

@@ -35,7 +35,11 @@ Ceilings default_cuda_ceilings(Device device) {
   const int64_t cycles = khz * 1000 * state.multiprocessors;
 
   Ceilings c;
-  c.call_ps = 2'700'000;
+  c.eager = {.call_ps = 2'300'000,
+             .product_ps = 3'500'000,
+             .view_ps = 50'000,
+             .record_ps = 400'000,
+             .queued_ps = 1'300'000};
   c.replay_ps = 6'000'000;
   c.node_ps = 900'000;
   c.moved = Curve::of_rate(2 * memory_khz * 1000 * bus_bits / 8 * 7 / 8);

@@ -10,6 +10,7 @@
 
 #include "brrr/autograd/autograd.h"
 #include "brrr/graph/compile.h"
+#include "brrr/measure/eager_calls.h"
 #include "brrr/measure/limits.h"
 #include "brrr/measure/machine.h"
 #include "brrr/measure/step_cost.h"
@@ -22,6 +23,7 @@
 #include "brrr/nn/sequential.h"
 #include "brrr/ops/functions.h"
 #include "brrr/ops/matmul.h"
+#include "brrr/tensor/fail.h"
 #include "brrr/tensor/thread_pool.h"
 
 namespace brrr::measure {
@@ -53,6 +55,8 @@ class Calibrator {
   Timing replay(Step&& step, double warm_seconds = 0);
 
   void read_calls();
+  void read_products_called();
+  void read_recorded_calls();
   void read_nodes();
   void read_moves();
   double read_plain(const char* name, DType dtype);
@@ -97,28 +101,80 @@ Timing Calibrator::replay(Step&& step, double warm_seconds) {
   return read(synchronized_batch(options_.device, [&] { compiled(); }), warm_seconds);
 }
 
-// A training step of layers of one element: as many kernels as any, with nothing to compute.
+// What the host takes for eager calls, and on CUDA the device for a kernel of a full stream.
 void Calibrator::read_calls() {
   options_.progress("calls");
+  graph::EagerTimes& eager = result_.ceilings.eager;
+  const auto keep = [&](const char* name, const Timing& timing, int calls = 1) {
+    add(name, timing.median / calls * 1e9, "ns", timing.spread);
+    return picoseconds(timing.median / calls);
+  };
+  eager.call_ps = keep("eager call", read(small_calls(options_.device)));
+  const Tensor a = ones({256}, here(f32));
+  const Dims square{16, 16};
+  eager.view_ps = keep("eager view", read(host_batch([&] { view(a, square); })));
+  eager.product_ps = eager.queued_ps = eager.call_ps;
+  if (on_cpu()) return;
+  read_products_called();
+  constexpr int kKernels = 50, kSamples = 15;
+  const std::optional<Timing> queued = time_queued(
+      options_.device,
+      [&] {
+        for (int i = 0; i < kKernels; ++i) brrr::add(a, a);
+      },
+      5, kSamples);
+  if (!queued) fail("[calibrate] expected a stream that queues {} kernels", 5 * kKernels);
+  eager.queued_ps = keep("eager kernel in a full stream", *queued, kKernels);
+}
+
+// Eager products of small matrices, whose launches take the host longer than other kernels'.
+void Calibrator::read_products_called() {
+  const MatmulChoiceGuard choice(Choice::measured);
+  const MatmulPrecisionGuard precision(Precision::tf32);
+  double sum = 0;
+  for (const DType dtype : {f32, bf16}) {
+    for (const std::int64_t n : {64, 256}) {
+      const Tensor x = rand({n, n}, here(dtype)), w = rand({n, n}, here(dtype));
+      const Timing timing = read(synchronized_batch(options_.device, [&] { matmul(x, w); }));
+      add(fmt::format("eager product {0}x{0}x{0} {1}", n, dtype == f32 ? "tf32" : "bf16"),
+          timing.median * 1e9, "ns", timing.spread);
+      sum += timing.median / 4;
+    }
+  }
+  result_.ceilings.eager.product_ps = picoseconds(sum);
+}
+
+// A training step of layers of few elements, which has as many calls as any and little to compute.
+// What it takes beside its calls is autograd's part.
+void Calibrator::read_recorded_calls() {
+  options_.progress("recorded calls");
+  const std::int64_t width = on_cpu() || options_.quick ? 1 : 64;
+  const MatmulChoiceGuard choice(Choice::measured);
+  const MatmulPrecisionGuard precision(on_cpu() ? Precision::full : Precision::tf32);
   nn::Sequential model;
   for (int layer = 0; layer < 16; ++layer) {
-    model.add<nn::Linear>(1, 1);
+    model.add<nn::Linear>(width, width);
     model.add<nn::Function>(gelu_tanh);
   }
   model.to(options_.device);
   nn::Parameters parameters(model);
   optim::Optimizer optimizer(parameters, optim::adam(1e-3));
-  const Tensor x = ones({1, 1}, here(f32)), y = zeros({1, 1}, here(f32));
+  const Tensor x = ones({width, width}, here(f32)), y = zeros({width, width}, here(f32));
   const auto step = [&] {
     optimizer.zero_grad();
     backward(nn::mse_loss(model(x), y));
     optimizer.step();
   };
   step();
-  const auto calls = static_cast<double>(cost_of_step(options_.device, step).kernels);
+  const EagerCalls calls = cost_of_step(options_.device, step).eager;
   const Timing timing = read(synchronized_batch(options_.device, step));
-  result_.ceilings.call_ps = picoseconds(timing.median / calls);
-  add("eager call", timing.median / calls * 1e9, "ns", timing.spread);
+  graph::EagerTimes& eager = result_.ceilings.eager;
+  eager.record_ps = 0;
+  const std::int64_t others = calls.ps(eager);
+  eager.record_ps = std::max<std::int64_t>(0, picoseconds(timing.median) - others) /
+                    std::max<std::int64_t>(calls.recorded, 1);
+  add("autograd, for a recorded call", static_cast<double>(eager.record_ps) * 1e-3, "ns",
+      timing.spread);
 }
 
 void Calibrator::read_nodes() {
@@ -259,6 +315,7 @@ Calibration Calibrator::run() {
   c.f32_flops = std::llround(result_.first_rate);
   c.f64_flops = std::llround(read_plain("multiply-adds f64", f64));
   read_calls();
+  read_recorded_calls();
   read_nodes();
   read_moves();
   read_functions();

@@ -9,6 +9,7 @@
 #include "brrr/dispatch/dispatch.h"
 #include "brrr/dispatch/observe.h"
 #include "brrr/graph/ceilings.h"
+#include "brrr/measure/host_recorder.h"
 #include "brrr/tensor/allocator.h"
 
 namespace brrr::measure {
@@ -19,11 +20,14 @@ class Adding : public Observer {
   explicit Adding(Device device) : device_(device), ceilings_(graph::ceilings_of(device)) {}
 
   void after(const Call& call, std::span<const Tensor> outputs) override {
-    if (!does_work(call)) return;
-    const graph::Work work = graph::work_of(call, outputs);
+    const bool works = does_work(call);
+    const graph::Work work = works ? graph::work_of(call, outputs) : graph::Work{};
     const std::lock_guard lock(mutex_);
+    calls.views += !works;
+    if (!works) return;
     sum += work;
-    ++kernels;
+    ++calls.kernels;
+    calls.products += work.product_flops > 0;
     works_.push_back(work);
   }
 
@@ -32,19 +36,24 @@ class Adding : public Observer {
   void predict(std::int64_t memory, StepCost& cost) const {
     const graph::Ceilings ceilings = ceilings_->for_step_over(memory);
     const graph::Ceilings full = ceilings.with_full_products();
-    const std::int64_t overhead = device_.is_cpu() ? ceilings.call_ps : ceilings.node_ps;
+    const graph::EagerTimes times = slowed(ceilings.eager, cost.host_slowdown, device_);
     for (const graph::Work& work : works_) {
-      cost.on_device += graph::time_of(work, ceilings, overhead);
+      cost.on_device += graph::time_of(work, ceilings, times.queued_ps);
       graph::add_to(cost.roofline, work, ceilings, full);
     }
     cost.predicted = cost.on_device;
-    const std::int64_t host = kernels * ceilings.call_ps, device = cost.on_device.ps();
-    if (device < host) cost.predicted.overhead_ps += host - device;
+    const std::int64_t host = calls.ps(times);
+    const std::int64_t meanwhile =
+        device_.is_cpu() ? calls.kernels * times.queued_ps : cost.on_device.ps();
+    if (meanwhile < host) cost.predicted.overhead_ps += host - meanwhile;
     cost.calibrated = ceilings_->calibrated();
   }
 
+  // Runs the probe of the host's speed.
+  double host_slowdown() const { return measure::host_slowdown(device_, *ceilings_); }
+
   Cost sum;
-  std::int64_t kernels = 0;
+  EagerCalls calls;
 
  private:
   Device device_;
@@ -97,6 +106,28 @@ class Clocking : public Observer {
   int calls_ = 0;
 };
 
+// Runs `work`; the nodes of the tape that its backward passes call.
+std::int64_t recorded_calls(Device device, const std::function<void()>& work) {
+  HostRecorder& recorder = HostRecorder::instance();
+  recorder.start(device, nullptr);
+  try {
+    work();
+  } catch (...) {
+    recorder.stop();
+    throw;
+  }
+  std::int64_t nodes = 0, end_of_pass = 0;
+  for (const HostSpan& span : recorder.stop().spans) {
+    if (span.work != HostWork::backward) continue;
+    if (span.start_ns < end_of_pass) {
+      ++nodes;
+    } else {
+      end_of_pass = span.end_ns;
+    }
+  }
+  return nodes;
+}
+
 }  // namespace
 
 StepCost cost_of_step(Device device, const std::function<void()>& step) {
@@ -106,15 +137,19 @@ StepCost cost_of_step(Device device, const std::function<void()>& step) {
     const Observing observing(adding);
     step();
   };
+  cost.host_slowdown = adding.host_slowdown();
   reset_peak_memory(device);
-  if (device.is_cpu()) {
-    observed();
-    cost.kernels = adding.kernels;
-  } else {
-    cost.kernels = cuda_launches(observed);
-  }
+  adding.calls.recorded = recorded_calls(device, [&] {
+    if (device.is_cpu()) {
+      observed();
+    } else {
+      cost.kernels = cuda_launches(observed);
+    }
+  });
+  if (device.is_cpu()) cost.kernels = adding.calls.kernels;
   cost.peak_bytes = memory_stats(device).peak;
   cost += adding.sum;
+  cost.eager = adding.calls;
   adding.predict(cost.peak_bytes, cost);
   return cost;
 }

@@ -6,6 +6,7 @@
 
 #include <brrr/dispatch/cost.h>
 #include <brrr/graph/compile.h>
+#include <brrr/measure/eager_calls.h>
 #include <brrr/measure/timing.h>
 #include <brrr/tensor/device.h>
 
@@ -14,6 +15,9 @@ namespace brrr::measure {
 struct StepCost : Cost {
   std::int64_t kernels = 0;     // launches on CUDA, op calls with a kernel on the CPU
   std::int64_t peak_bytes = 0;  // of all live memory, allocated before the step or in it
+  EagerCalls eager;             // of an eager step
+  // How much slower the host is than when it was calibrated, by a probe just before.
+  double host_slowdown = 1;
   // Of the calls made eagerly, by the ceilings of the device.
   StepTime predicted;
   StepTime on_device;  // the part of it that a GPU takes when it never waits for the host

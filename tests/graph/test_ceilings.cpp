@@ -41,7 +41,7 @@ Ceilings measured_ceilings() {
   c.machine = graph::machine_of(cpu);
   c.software = graph::software_of(cpu);
   c.date = "2026-01-02T03:04:05Z";
-  c.call_ps = 123'456;
+  c.eager.call_ps = 123'456;
   c.moved = {{{4096, 50'000}, {1 << 20, 30'000'000}}};
   return c;
 }
@@ -57,7 +57,7 @@ std::string why_unused(const std::string& text) {
   std::ofstream(graph::ceilings_path(cpu)) << text;
   const auto found = graph::ceilings_of(cpu);
   CHECK_FALSE(found->calibrated());
-  CHECK(found->call_ps == graph::default_ceilings(cpu).call_ps);
+  CHECK(found->eager == graph::default_ceilings(cpu).eager);
   return found->why_defaults;
 }
 
@@ -236,8 +236,8 @@ TEST_CASE("a file that is damaged, foreign or stale is not used, and the reason 
   for (const std::string& text :
        {std::string(), std::string("{}"), std::string("[1, 2"), std::string(1 << 17, '['),
         whole.substr(0, whole.size() / 2), whole + " ", replaced(whole, "123456", "-5"),
-        replaced(whole, "123456", "1e9"), replaced(whole, "\"format\": 1", "\"format\": 2"),
-        replaced(whole, "\"call_ps\": 123456", "\"call_ps\": 123456,\n  \"call_ps\": 123456"),
+        replaced(whole, "123456", "1e9"), replaced(whole, "\"format\": 2", "\"format\": 1"),
+        replaced(whole, "\"call_ps\": 123456", "\"call_ps\": 123456,\n    \"call_ps\": 123456"),
         replaced(whole, "\"f32_flops\"", "\"f32\""), replaced(whole, "30000000", "3"),
         replaced(whole, "1048576", "1048576000000000000000"),
         replaced(whole, "2026-01-02T03:04:05Z", "")}) {

@@ -25,7 +25,8 @@ TEST_CASE("default ceilings of a GPU follow from its properties", "[ceilings]") 
   CHECK(c.product(ProductType::bf16).rate() > c.product(ProductType::tf32).rate());
   CHECK(c.product(ProductType::tf32).rate() > c.product(ProductType::f32).rate());
   CHECK(c.product(ProductType::f32).time_of(1) >= 1'000'000);
-  CHECK(c.node_ps < c.call_ps);
+  CHECK(c.node_ps < c.eager.queued_ps);
+  CHECK(c.eager.queued_ps < c.eager.call_ps);
 }
 
 TEST_CASE("a replay on CUDA takes as long as its longest chain", "[ceilings][compile]") {

@@ -1,0 +1,39 @@
+#include "brrr/measure/eager_calls.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "brrr/autograd/autograd.h"
+#include "brrr/ops/functions.h"
+
+namespace brrr::measure {
+
+Batch small_calls(Device device) {
+  const Options here{.dtype = f32, .device = device};
+  const std::int64_t elements = device.is_cpu() ? 1 : 256;
+  return synchronized_batch(device, [a = ones({elements}, here), b = ones({elements}, here)] {
+    const NoGrad unrecorded;
+    add(a, b);
+  });
+}
+
+double host_slowdown(Device device, const graph::Ceilings& ceilings) {
+  if (!ceilings.calibrated() || ceilings.eager.call_ps <= 0) return 1;
+  const Sampling sampling{
+      .samples = 7, .sample_seconds = 1e-3, .budget_seconds = 8e-3, .warm_seconds = 2e-3};
+  const double now = time(small_calls(device), sampling).median * 1e12;
+  return now / static_cast<double>(ceilings.eager.call_ps);
+}
+
+graph::EagerTimes slowed(const graph::EagerTimes& times, double slowdown, Device device) {
+  const auto slower = [slowdown](std::int64_t ps) {
+    return std::llround(static_cast<double>(ps) * slowdown);
+  };
+  return {.call_ps = slower(times.call_ps),
+          .product_ps = slower(times.product_ps),
+          .view_ps = slower(times.view_ps),
+          .record_ps = slower(times.record_ps),
+          .queued_ps = device.is_cpu() ? slower(times.queued_ps) : times.queued_ps};
+}
+
+}  // namespace brrr::measure

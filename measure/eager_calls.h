@@ -1,0 +1,36 @@
+// Eager calls as the host sees them: how many a step makes, how long the host takes for them, and
+// how fast the host is now.
+#pragma once
+
+#include <cstdint>
+
+#include <brrr/graph/ceilings.h>
+#include <brrr/measure/timing.h>
+#include <brrr/tensor/device.h>
+
+namespace brrr::measure {
+
+struct EagerCalls {
+  std::int64_t kernels = 0;   // calls with a kernel
+  std::int64_t products = 0;  // those of them that are matrix products
+  std::int64_t views = 0;
+  std::int64_t recorded = 0;  // calls that autograd records
+
+  // Of the host for all of them, beside what kernels take on the CPU.
+  std::int64_t ps(const graph::EagerTimes& times) const {
+    return (kernels - products) * times.call_ps + products * times.product_ps +
+           views * times.view_ps + recorded * times.record_ps;
+  }
+};
+
+// Additions of a few elements.
+Batch small_calls(Device device);
+
+// The time of small_calls now, relative to the calibrated one: 1.5 on a host whose clock has
+// fallen by a third since. 1 where ceilings are defaults. Takes some milliseconds.
+double host_slowdown(Device device, const graph::Ceilings& ceilings);
+
+// The same times on a host that is slower by this factor.
+graph::EagerTimes slowed(const graph::EagerTimes& times, double slowdown, Device device);
+
+}  // namespace brrr::measure
