@@ -103,3 +103,39 @@ TEST_CASE("time outside of kernels is not in their share", "[measure]") {
   CHECK(measure::share_in_kernels([&] { transpose(a, 0, 1); }, 10, 3).median == 0);
   CHECK(measure::share_in_kernels([&] { matmul(a, a); }, 100, 5).median > 0);
 }
+
+TEST_CASE("eager calls are counted by kind, and predicted by the host's times of these",
+          "[measure]") {
+  const Tensor a = ones({4, 4});
+  const Tensor w = requires_grad_(ones({4, 4}));
+  const measure::EagerCalls plain =
+      measure::cost_of_step(cpu, [&] { matmul(a, transpose(a + a, 0, 1)); }).eager;
+  CHECK(plain.kernels == 2);
+  CHECK(plain.products == 1);
+  CHECK(plain.views == 1);
+  CHECK(plain.recorded == 0);
+  // mul and sum, each with a node of the backward pass.
+  const measure::EagerCalls recorded =
+      measure::cost_of_step(cpu, [&] { backward(sum(w * a)); }).eager;
+  CHECK(recorded.recorded == 2);
+  CHECK(recorded.products == 0);
+
+  const graph::EagerTimes times{
+      .call_ps = 100, .product_ps = 300, .view_ps = 10, .record_ps = 50, .queued_ps = 70};
+  CHECK(plain.ps(times) == 100 + 300 + 10);
+  const graph::EagerTimes slower = measure::slowed(times, 1.5, cuda(0));
+  CHECK(plain.ps(slower) == 150 + 450 + 15);
+  CHECK(slower.record_ps == 75);
+  CHECK(slower.queued_ps == 70);  // of the device
+  CHECK(measure::slowed(times, 1.5, cpu).queued_ps == 105);
+}
+
+TEST_CASE("the host's slowdown is relative to the calibrated time of a call", "[measure]") {
+  graph::Ceilings ceilings = graph::default_ceilings(cpu);
+  CHECK(measure::host_slowdown(cpu, ceilings) == 1);  // defaults
+  ceilings.date = "2026-01-02T03:04:05Z";
+  ceilings.eager.call_ps = 1'000'000'000;  // no host takes a millisecond for a call
+  CHECK(measure::host_slowdown(cpu, ceilings) < 0.5);
+  ceilings.eager.call_ps = 1;
+  CHECK(measure::host_slowdown(cpu, ceilings) > 2);
+}
