@@ -167,11 +167,11 @@ class Lanes {
 
   void choose(int call) {
     std::vector<int>& direct = plan_.predecessors[call];
-    // Every other call depends on the first one: a graph with many roots costs the host more.
+    // Every other call depends on an earlier one: a graph with many roots costs the host more.
     if (first_ < 0) {
       first_ = call;
     } else if (direct.empty()) {
-      direct.push_back(first_);
+      direct.push_back(call_before(call));
     }
     int& depth = depth_[call];
     for (int other : direct) depth = std::max(depth, depth_[other] + 1);
@@ -188,17 +188,27 @@ class Lanes {
   int count() const { return std::max<int>(1, static_cast<int>(last_.size())); }
 
  private:
+  // For a call that depends on none: the last one of a side lane, if that lengthens no chain, since
+  // a lane that begins delays the kernel that would have started early; else the step's first.
+  int call_before(int call) const {
+    for (std::size_t l = 1; l < last_.size(); ++l) {
+      if (depth_[last_[l]] + 1 + height_[call] <= longest_) return last_[l];
+    }
+    return first_;
+  }
+
   // Of the calls that depend on a call, the one with the longest chain of calls after it continues
   // its lane, where kernels start soonest.
   void find_heirs() {
     const std::size_t count = graph_.nodes.size();
-    std::vector<int> height(count, 0);
+    height_.assign(count, 0);
     heir_.assign(count, -1);
     for (std::size_t i = count; i-- > 0;) {
       for (const int before : plan_.predecessors[i]) {
-        height[before] = std::max(height[before], height[i] + 1);
+        height_[before] = std::max(height_[before], height_[i] + 1);
+        longest_ = std::max(longest_, height_[before]);
         int& heir = heir_[before];
-        if (heir < 0 || height[i] >= height[heir]) heir = static_cast<int>(i);
+        if (heir < 0 || height_[i] >= height_[heir]) heir = static_cast<int>(i);
       }
     }
   }
@@ -242,9 +252,11 @@ class Lanes {
 
   const Graph& graph_;
   Plan& plan_;
-  std::vector<int> depth_;  // of each call: the longest chain of predecessors
-  std::vector<int> last_;   // the last call of each lane
-  std::vector<int> heir_;   // of each call: the one that may continue its lane
+  std::vector<int> depth_;   // of each call: the longest chain of predecessors
+  std::vector<int> last_;    // the last call of each lane
+  std::vector<int> heir_;    // of each call: the one that may continue its lane
+  std::vector<int> height_;  // of each call: the longest chain of successors
+  int longest_ = 0;          // of them
   int first_ = -1;
 };
 

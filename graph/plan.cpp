@@ -2,6 +2,7 @@
 #include "brrr/graph/plan.h"
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <queue>
 
@@ -117,7 +118,8 @@ class Concatenations {
     std::size_t offset = 0;
     for (const Value& in : node.inputs) {
       const int block = plan_.place_of(in).block;
-      if (!may_move(in, block, call) || block == out.buffer || offset % kAlignment != 0) return;
+      if (!may_move(in, block, call) || block == out.buffer || !is_aligned(offset, in.bytes()))
+        return;
       parts.emplace_back(block, offset);
       offset += in.bytes();
     }
@@ -130,6 +132,11 @@ class Concatenations {
   }
 
  private:
+  // As an allocation of its own is, or a part of fewer bytes to their power of two.
+  static bool is_aligned(std::size_t offset, std::size_t bytes) {
+    return offset % std::min(kAlignment, std::bit_floor(std::max<std::size_t>(bytes, 1))) == 0;
+  }
+
   // A write to a part after the call would change the result.
   bool may_move(const Value& part, int block, int call) const {
     return graph_.is_temporary(part.buffer) && graph_.is_temporary(block) && part.offset == 0 &&
@@ -350,15 +357,22 @@ int longest_chain(const Plan& plan) {
 namespace {
 
 // Memory that is reused makes later calls depend on earlier ones. Where that makes the longest
-// chain of dependences much longer, blocks are shared only by calls that depend on one another
-// anyway, if it costs no more bytes than this.
-constexpr std::size_t kMostForIndependence = std::size_t{16} << 20;
+// chain of dependences longer, blocks are shared only by calls that depend on one another anyway,
+// if it costs no more bytes than this. One more call is worth a branch of the graph only where they
+// are few: on an H200 a step of 18 calls in a chain became 2.7 us faster, one of 66 became 3 us
+// slower (bench/results/nvidia-h200-2026-11-24-small-steps.json).
+std::size_t most_for_independence(int chain, int without_reuse) {
+  constexpr int kFew = 32;
+  if (chain * 4 > without_reuse * 5) return std::size_t{16} << 20;
+  return chain > without_reuse && without_reuse <= kFew ? std::size_t{256} << 10 : 0;
+}
 
 void keep_independent(const Graph& graph, const PlanOptions& options, const Flow& flow,
                       Plan& plan) {
   if (!options.lanes || graph.nodes.size() > kMostBlocksInPairs) return;
   const Plan free = without_reuse(graph, options, plan);
-  if (longest_chain(plan) * 4 <= longest_chain(free) * 5) return;
+  const std::size_t most = most_for_independence(longest_chain(plan), longest_chain(free));
+  if (most == 0) return;
   const std::vector<CallSet> before = all_predecessors(free);
   const std::vector<std::vector<int>> calls = calls_of_blocks(graph, plan);
   Plan wider = plan;
@@ -370,7 +384,7 @@ void keep_independent(const Graph& graph, const PlanOptions& options, const Flow
         return std::ranges::all_of(calls[earlier], [&](int call) { return known.has(call); });
       },
       wider);
-  if (wider.arena_bytes > plan.arena_bytes + kMostForIndependence) return;
+  if (wider.arena_bytes > plan.arena_bytes + most) return;
   find_dependences(graph, options, wider);
   plan = std::move(wider);
 }

@@ -104,6 +104,20 @@ TEST_CASE("compile: parts of a concatenation are computed in place", "[compile]"
       {noise({64, 2}, 1)});
 }
 
+TEST_CASE("compile: small parts of a concatenation need a small alignment", "[compile]") {
+  // 512 bytes, then 64 twice; after 72 another 64 would be misaligned.
+  const auto join = [](std::int64_t rows) -> Function {
+    return [rows](const Tensors& in) {
+      const Tensor few = slice(in[0], 0, 0, 8);
+      return Tensors{cat({exp(in[0]), slice(in[0], 0, 0, rows) * 2, few * 3}) + 1, sum(few)};
+    };
+  };
+  const Tensors arguments = {noise({64, 2}, 1)};
+  CHECK(elided(planned(join(8), arguments, {false, false, true}).plan) == 1);
+  CHECK(elided(planned(join(9), arguments, {false, false, true}).plan) == 0);
+  check_plans(join(8), arguments);
+}
+
 TEST_CASE("compile: parts that cannot be computed in place are copied", "[compile]") {
   const std::vector<std::pair<const char*, Function>> cases = {
       {"one part twice",
@@ -227,6 +241,26 @@ TEST_CASE("compile: memory is not used again where that would tie chains togethe
   };
   const Plan wide = plan_of(512);
   CHECK(wide.arena_bytes <= wide.least_bytes * 21 / 20);
+}
+
+TEST_CASE("compile: a reduction beside a chain does not delay it", "[compile]") {
+  // Planned for the least memory, the product after the sum would take the memory that it reads.
+  const Function step = [](const Tensors& in) {
+    Tensor x = matmul(in[0], in[1]);
+    for (int i = 0; i < 3; ++i) x = matmul(x, in[1]);
+    const Tensor error = x - in[0], loss = sum(square(error));
+    Tensor g = matmul(error, in[1]);
+    for (int i = 0; i < 3; ++i) g = matmul(g, in[1]);
+    Tensor count = in[2];
+    add_(count, 1);
+    return Tensors{loss, g * count};
+  };
+  const Tensors arguments = {noise({8, 8}, 1), noise({8, 8}, 2), noise({8, 8}, 3)};
+  const Planned p = planned(step, arguments, {true, true, true});
+  CHECK(longest_chain(p.plan) == 10);
+  // The call that depends on none is in the lane that the loss opened.
+  CHECK(p.plan.lanes == 2);
+  CHECK(problem_of_plan(p.graph, {true, true, true}, p.plan) == "");
 }
 
 TEST_CASE("compile: arguments that are written and returned live to the end", "[compile]") {

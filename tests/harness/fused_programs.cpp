@@ -418,6 +418,16 @@ const std::vector<Program> kProducts = {
        return Tensors{matmul(g, a[1]) * a[2], matmul(transpose(g, 0, 1), a[2]), sum(g, {0})};
      },
      false},
+    {"the gradients of a layer of more blocks than multiprocessors",
+     {{64, 256}, {256, 256}, {64, 256}},
+     2,
+     [](const Tensors& a) {
+       const Tensor g = a[0] * 2.0;
+       return Tensors{matmul(g, a[1]) * a[2], matmul(transpose(g, 0, 1), a[2]), sum(g, {0})};
+     },
+     false,
+     0,
+     1e-5},
     {"two products of one factor, one of which reads the other",
      {{64, 32}, {32, 32}, {64, 32}},
      3,
