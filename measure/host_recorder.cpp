@@ -152,7 +152,7 @@ std::size_t HostRecorder::open(Thread& thread, const char* name, HostWork work) 
 
 void HostRecorder::close_op(Thread& thread, std::int64_t end_ns) {
   if (!std::exchange(thread.in_op, false)) return;
-  pop_nvtx_range();
+  if (ranges_) pop_nvtx_range();
   if (!thread.op) return;
   if (DeviceRecorder* const told = std::exchange(thread.told, nullptr)) told->end(*thread.op);
   spans_[*thread.op].end_ns = end_ns;
@@ -169,7 +169,7 @@ void HostRecorder::before(const Call& call) {
   if (thread.in_replays > 0 && device.is_cuda()) return;
   const char* const name = fused ? fused : op_info(call.op).name;
   thread.in_op = true;
-  push_nvtx_range(name);
+  if (ranges_) push_nvtx_range(name);
   if (!recording_) return;
   thread.op = open(thread, name, HostWork::op);
   if (!recorder_ || device != device_ || !does_work(call)) return;
@@ -191,7 +191,7 @@ std::uint64_t HostRecorder::enter(HostActivity what, const char* name) {
   Thread& thread = this_thread();
   const char* const known = has_range(what) && what != HostActivity::replay ? interned(name) : name;
   std::uint64_t ticket = recordings_ << kRecordingShift;
-  if (has_range(what)) {
+  if (ranges_ && has_range(what)) {
     push_nvtx_range(known);
     ticket |= kRange;
   }

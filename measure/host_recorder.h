@@ -1,6 +1,6 @@
 // Records what the host does: ops from an Observer, the rest as a HostListener. There is one
-// recorder in a process, which is never destroyed. It also pushes NVTX ranges, while it records or
-// where BRRR_NVTX=1 asks for them.
+// recorder in a process, which is never destroyed. Where BRRR_NVTX=1 is set it also pushes NVTX
+// ranges, whether it records or not.
 #pragma once
 
 #include <atomic>
@@ -58,7 +58,7 @@ class HostRecorder final : public Observer, public HostListener {
   std::uint64_t begin_step();
   void end_step(std::uint64_t ticket) { leave(ticket); }
 
-  // Only NVTX ranges, from now on.
+  // NVTX ranges from now on, without a recording too.
   void always_push_ranges();
 
   void before(const Call& call) override;
