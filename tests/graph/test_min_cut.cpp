@@ -1,8 +1,15 @@
-// graph/min_cut against enumeration of all cuts, and against flows along shortest paths.
+// graph/min_cut against enumeration of all cuts, against flows along shortest paths and, where its
+// headers are installed, against Boost.Graph.
 #include "brrr/graph/min_cut.h"
 
 #include <chrono>
 #include <optional>
+
+#if __has_include(<boost/graph/push_relabel_max_flow.hpp>)
+#define BRRR_TESTS_HAVE_BOOST_GRAPH 1
+#include <boost/graph/adjacency_list.hpp>
+#include <boost/graph/push_relabel_max_flow.hpp>
+#endif
 
 #include "tests/harness/catch.h"
 #include "tests/harness/samples.h"
@@ -123,6 +130,47 @@ TEST_CASE("a minimum cut has the capacity of the greatest flow", "[min-cut]") {
     REQUIRE(problem_of(network, greatest_flow(network)) == "");
   }
 }
+
+#ifdef BRRR_TESTS_HAVE_BOOST_GRAPH
+namespace {
+
+// The maximum flow by Boost's push-relabel algorithm; none: it is unbounded.
+std::optional<std::int64_t> flow_by_boost(const Network& network) {
+  using Traits = boost::adjacency_list_traits<boost::vecS, boost::vecS, boost::directedS>;
+  using Edges = boost::property<
+      boost::edge_capacity_t, std::int64_t,
+      boost::property<boost::edge_residual_capacity_t, std::int64_t,
+                      boost::property<boost::edge_reverse_t, Traits::edge_descriptor>>>;
+  using Graph =
+      boost::adjacency_list<boost::vecS, boost::vecS, boost::directedS, boost::no_property, Edges>;
+  constexpr std::int64_t kMuch = 1'000'000'000;
+  Graph graph(static_cast<std::size_t>(network.vertices));
+  const auto capacity = get(boost::edge_capacity, graph);
+  const auto reverse = get(boost::edge_reverse, graph);
+  for (const Edge& edge : network.edges) {
+    const auto there = add_edge(edge.from, edge.to, graph).first;
+    const auto back = add_edge(edge.to, edge.from, graph).first;
+    capacity[there] = edge.capacity == MinCut::kUnbounded ? kMuch : edge.capacity;
+    capacity[back] = 0;
+    reverse[there] = back;
+    reverse[back] = there;
+  }
+  const std::int64_t flow = boost::push_relabel_max_flow(
+      graph, vertex(0, graph), vertex(static_cast<std::size_t>(network.vertices) - 1, graph));
+  return flow < kMuch ? std::optional(flow) : std::nullopt;
+}
+
+}  // namespace
+
+TEST_CASE("a minimum cut is that of Boost.Graph", "[min-cut]") {
+  for (std::uint64_t seed = 1; seed <= 10'000; ++seed) {
+    Random random(seed);
+    const Network network = random_network(random, seed % 100 == 0 ? 300 : 40);
+    INFO("seed " << seed);
+    REQUIRE(problem_of(network, flow_by_boost(network)) == "");
+  }
+}
+#endif
 
 TEST_CASE("of equal cuts the one nearest to the source is taken", "[min-cut]") {
   MinCut cut(4);
