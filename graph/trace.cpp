@@ -1,6 +1,7 @@
 #include "brrr/graph/trace.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <atomic>
@@ -146,7 +147,24 @@ void Trace::names(const Tensor& x, const std::string& name) {
 void Trace::require_made(const char* function, const Tensor& x) const {
   const Storage* storage = x.impl()->storage;
   if (is_placeholder(storage) && serial_of(storage) == serial_) return;
-  refuse(function, fmt::format("expected tensors that the step makes, got {}", x.describe()));
+  refuse(function, fmt::format("expected tensors that the step makes{}, got {}", latest_values(),
+                               x.describe()));
+}
+
+std::string Trace::latest_values() const {
+  constexpr std::size_t kMost = 6;
+  std::vector<std::string> values;
+  std::vector<CallSite> sites;
+  for (std::size_t i = graph_.nodes.size(); i-- > 0 && values.size() < kMost;) {
+    const Node& node = graph_.nodes[i];
+    if (node.outputs.empty()) continue;
+    values.push_back(
+        fmt::format("{} = {}", describe(graph_, node.outputs[0]), op_info(node.call.op).name));
+    sites.push_back(node.site);
+  }
+  const std::vector<std::string> places = describe(sites);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] += fmt::format(" (at {})", places[i]);
+  return values.empty() ? "" : fmt::format(" (the latest are {})", fmt::join(values, ", "));
 }
 
 void Trace::require_fused(const Tensor& a, const Tensor& b) {
@@ -160,7 +178,8 @@ void Trace::require_fused(const Tensor& a, const Tensor& b) {
 
 void Trace::mark_for_remat(const Tensor& x, bool recomputed) {
   Trace* const trace = current();
-  if (!trace) return;
+  // A checkpoint that runs again in the backward pass marks its values again.
+  if (!trace || thread_context.recomputation != 0) return;
   trace->require_made(recomputed ? "recompute" : "save", x);
   trace->graph_.marks.push_back({trace->value_of(x), recomputed, CallSite::here()});
 }

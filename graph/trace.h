@@ -52,6 +52,7 @@ class Trace final : public TraceListener {
 
   void note(Call& call, Tensor* outputs);
   void require_made(const char* function, const Tensor& x) const;
+  std::string latest_values() const;  // for messages: the last few that the trace has made
   void require_known(const Call& call, const Tensor& x) const;
   void require_order(const Call& call) const;
   int buffer_of(const Tensor& x);
