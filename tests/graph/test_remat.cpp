@@ -518,9 +518,50 @@ TEST_CASE("remat: a mark that cannot be followed says why", "[remat]") {
              }),
              Catch::Contains("[recompute] cannot be part of the compiled function \"train\": "
                              "expected tensors that the step makes, got f32[8]"));
+  CHECK_THAT(error_with([&](const Tensor& of) {
+               const Tensor y = of * x, z = exp(y);
+               save(z, x);
+               return z;
+             }),
+             Catch::Contains("[save] cannot be part of the compiled function \"train\": expected "
+                             "tensors that the step makes (the latest are ") &&
+                 Catch::Contains(" f32[8] = exp (at ") && Catch::Contains(" f32[8] = mul (at ") &&
+                 Catch::Contains(", got f32[8]"));
   CHECK_THAT(error_of([] { save(Tensor()); }),
              Catch::Contains("[save] expected tensors, got an undefined one"));
   save(x);  // outside of a compiled function
+}
+
+// Dropout and marks inside of a checkpoint, between values of other layers.
+TEST_CASE("remat: a checkpoint that runs again does not mark its values again", "[remat]") {
+  const MakeWorld make = [] {
+    const Tensor w = requires_grad_(noise({16, 16}, 2));
+    World world;
+    world.step = [=](const Tensors&) {
+      zero_grad(w);
+      Tensor h = noise({32, 16}, 1);
+      for (int i = 0; i < 3; ++i) {
+        const Tensor kept = checkpoint(
+            [&w](const Tensor& start) {
+              const Tensor inner = dropout(tanh(matmul(start, w)), 0.2);
+              recompute(inner);
+              return exp(inner * 0.1);
+            },
+            h);
+        save(kept);
+        h = kept + h;
+      }
+      const Tensor loss = sum(square(h));
+      backward(loss);
+      return Tensors{detach(loss)};
+    };
+    world.seen = [w] { return Tensors{grad(w)}; };
+    return world;
+  };
+  for (const Mode mode : {Mode::graph, Mode::fused}) {
+    for (const Remat remat : {Remat::min_cut(), Remat::full()})
+      CHECK(difference_from_eager(make, 2, mode, remat) == "");
+  }
 }
 
 TEST_CASE("remat: what a checkpoint starts from is kept", "[remat]") {
