@@ -157,6 +157,9 @@ class Fusion {
   void merge_siblings();
   // The merged group, or none if the two share no access to a tensor, or depend on each other.
   std::optional<Group> side_by_side(int one, int other);
+  // Whether the two may share an access: elements in one place, and as many of them. All norms read
+  // the flat tensor of parameters, each elsewhere; a step has too many pairs of them to merge each.
+  bool may_share_read(const Group& one, const Group& other) const;
 
   // Group `merged` takes the place of two.
   void replace(int group, int other, Group merged);

@@ -35,10 +35,31 @@ void Fusion::merge_siblings() {
   }
 }
 
+bool Fusion::may_share_read(const Group& one, const Group& other) const {
+  const auto reads_at = [this](const Group& group, const Access& access) {
+    return std::ranges::any_of(group.members, [&](const Member& member) {
+      for (std::size_t k = 0; k < member.inputs.size(); ++k) {
+        const Access& read = member.inputs[k];
+        if (read.buffer == access.buffer && read.offset == access.offset &&
+            !is_in(group, reads_.sources[member.node][k].node))
+          return true;
+      }
+      return false;
+    });
+  };
+  return one.count(false) * one.count(true) == other.count(false) * other.count(true) &&
+         std::ranges::any_of(one.members, [&](const Member& member) {
+           return std::ranges::any_of(
+               member.inputs, [&](const Access& access) { return reads_at(other, access); });
+         });
+}
+
 std::optional<Group> Fusion::side_by_side(int one, int other) {
-  Group merged = groups_[one], more = groups_[other];
-  if (merged.members.size() + more.members.size() > static_cast<std::size_t>(kMostMembers))
+  if (groups_[one].members.size() + groups_[other].members.size() >
+          static_cast<std::size_t>(kMostMembers) ||
+      !may_share_read(groups_[one], groups_[other]))
     return {};
+  Group merged = groups_[one], more = groups_[other];
   for (Group* group : {&merged, &more}) {
     for (int d = group->rank() - 2; d >= 0; --d) group->join(d);
   }

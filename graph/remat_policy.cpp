@@ -3,8 +3,8 @@
 // Candidates are minimum cuts (graph/partition.h) of several prices of a kept byte, over several
 // numbers of segments, and for budgets mixtures of two cuts that are neighbours in memory. Each is
 // rewritten, fused and planned, so that its memory is that of the step and not an estimate; a
-// policy takes one of them. The candidates do not depend on the budget, so a larger one never needs
-// more time.
+// policy takes one of them. But for mixtures the candidates do not depend on the budget, so a
+// larger one never needs more time.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -14,7 +14,9 @@
 #include "brrr/dispatch/op_info.h"
 #include "brrr/graph/fusion_group.h"
 #include "brrr/graph/rematerialize.h"
+#include "brrr/ops/matmul.h"
 #include "brrr/tensor/fail.h"
+#include "brrr/tensor/thread_pool.h"
 
 namespace brrr::graph {
 namespace {
@@ -48,16 +50,19 @@ class Search {
         partition_(graph, static_cast<bool>(options.fuse), options.name) {}
 
   Rewritten run(RematReport& report) {
-    report.baseline = simulate(graph_);
     std::vector<Candidate> candidates = find_candidates();
     if (options_.fuse) {
       keep_best(candidates);
-      for (Candidate& each : candidates) measure(each);
+      measure_all(candidates);
     }
+    const Candidate& marked = candidates.front();  // of the marks alone
+    const bool has_marks = std::ranges::count(marked.again, true) > 0;
+    report.baseline = has_marks || !marked.simulation ? simulate(graph_) : *marked.simulation;
     if (options_.policy.kind() == Remat::Kind::budget)
-      add_mixtures(candidates, report.baseline.peak_bytes);
-    Rewritten chosen = rewritten(choice_of(candidates, report.baseline.peak_bytes));
-    report.chosen = simulate(chosen.graph);
+      add_mixtures(candidates, limit_of(report.baseline.peak_bytes));
+    const Candidate& choice = choice_of(candidates, report.baseline.peak_bytes);
+    Rewritten chosen = rewritten(choice);
+    report.chosen = choice.simulation ? *choice.simulation : simulate(chosen.graph);
     return chosen;
   }
 
@@ -69,6 +74,7 @@ class Search {
     int segments = 1;
     std::int64_t picoseconds = 0, traffic = 0;  // `traffic`: without what readers compute again
     std::size_t peak_bytes = 0;
+    std::optional<Simulation> simulation = {};  // once it is measured
   };
 
   // Cuts for powers of two as numbers of segments, each by several prices of a kept byte, in all of
@@ -112,7 +118,7 @@ class Search {
       if (std::ranges::count(each.again, true) == 0) continue;
       if (known.emplace(each.again, each.segments).second) candidates.push_back(std::move(each));
     }
-    for (Candidate& each : candidates) estimate(each);
+    in_parallel(candidates, [this](Candidate& each) { estimate(each); });
     return candidates;
   }
 
@@ -176,16 +182,31 @@ class Search {
     candidates = std::move(kept);
   }
 
-  void measure(Candidate& candidate) const {
-    const Simulation simulation = simulate(rewritten(candidate).graph);
-    candidate.picoseconds = simulation.picoseconds;
-    candidate.peak_bytes = simulation.peak_bytes;
+  void measure_all(std::vector<Candidate>& candidates) const {
+    in_parallel(candidates, [this](Candidate& each) {
+      each.simulation = simulate(rewritten(each).graph);
+      each.picoseconds = each.simulation->picoseconds;
+      each.peak_bytes = each.simulation->peak_bytes;
+    });
   }
 
-  // Between two neighbours of the Pareto front that are far apart in memory: the calls up to one as
-  // the smaller step has them, the others as the larger one.
-  void add_mixtures(std::vector<Candidate>& candidates, std::size_t baseline) const {
-    constexpr std::size_t kParts = 4, kGap = 16;
+  // Predicted times depend on the precision of products, which each thread chooses for itself.
+  template <class Each>
+  static void in_parallel(std::vector<Candidate>& candidates, const Each& each) {
+    const Precision precision = matmul_precision();
+    parallel_for(static_cast<std::int64_t>(candidates.size()), 1,
+                 [&](std::int64_t begin, std::int64_t end) {
+                   const MatmulPrecisionGuard guard(precision);
+                   for (std::int64_t i = begin; i < end; ++i)
+                     each(candidates[static_cast<std::size_t>(i)]);
+                 });
+  }
+
+  // Between the two neighbours of the Pareto front that the budget lies between: the calls up to
+  // one as the smaller step has them, the others as the larger one. A mixture has to lie between
+  // the two in memory and in time. So a larger budget, which has others, is never slower.
+  void add_mixtures(std::vector<Candidate>& candidates, std::size_t limit) const {
+    constexpr std::size_t kParts = 8;
     std::vector<std::size_t> order(candidates.size()), front;
     std::iota(order.begin(), order.end(), std::size_t{0});
     std::ranges::stable_sort(order, {}, [&](std::size_t i) {
@@ -195,16 +216,21 @@ class Search {
       if (front.empty() || candidates[i].picoseconds < candidates[front.back()].picoseconds)
         front.push_back(i);
     }
-    for (std::size_t k = 1; k < front.size(); ++k) {
-      const std::size_t small = front[k - 1], large = front[k];
-      if ((candidates[large].peak_bytes - candidates[small].peak_bytes) * kGap < baseline) continue;
-      for (std::size_t part = 1; part < kParts; ++part) {
-        Candidate mixture{candidates[large].again, candidates[small].segments};
-        std::copy_n(candidates[small].again.begin(), mixture_end(candidates[small], part, kParts),
-                    mixture.again.begin());
-        measure(mixture);
-        candidates.push_back(std::move(mixture));
-      }
+    const auto above = std::ranges::find_if(
+        front, [&](std::size_t i) { return candidates[i].peak_bytes > limit; });
+    if (above == front.begin() || above == front.end()) return;
+    const Candidate small = candidates[above[-1]], large = candidates[*above];
+    std::vector<Candidate> mixtures;
+    for (std::size_t part = 1; part < kParts; ++part) {
+      mixtures.push_back({large.again, small.segments});
+      std::copy_n(small.again.begin(), mixture_end(small, part, kParts),
+                  mixtures.back().again.begin());
+    }
+    measure_all(mixtures);
+    for (Candidate& each : mixtures) {
+      if (each.peak_bytes > small.peak_bytes && each.peak_bytes < large.peak_bytes &&
+          each.picoseconds >= large.picoseconds)
+        candidates.push_back(std::move(each));
     }
   }
   // The call before which `part` of `parts` of the bytes are made that a candidate computes again.
@@ -222,11 +248,15 @@ class Search {
     return static_cast<std::ptrdiff_t>(call);
   }
 
+  std::size_t limit_of(std::size_t baseline) const {
+    return static_cast<std::size_t>(static_cast<double>(baseline) * options_.policy.fraction());
+  }
+
   // The predictions of two steps that differ by less than a hundredth count as equal where no
   // budget is given.
   const Candidate& choice_of(const std::vector<Candidate>& candidates, std::size_t baseline) const {
     const Remat& policy = options_.policy;
-    auto limit = static_cast<std::size_t>(static_cast<double>(baseline) * policy.fraction());
+    std::size_t limit = limit_of(baseline);
     if (policy.kind() != Remat::Kind::budget)
       limit = std::max(limit, candidates[0].peak_bytes);  // marks may need more
     const auto fits = [&](const Candidate& each) { return each.peak_bytes <= limit; };

@@ -288,7 +288,8 @@ TEST_CASE("remat: of equal layers a budget's memory is used, not that of the nex
     return detach(loss);
   });
   std::size_t last = 0;
-  for (const double budget : {0.5, 0.6, 0.7, 0.8, 0.9}) {
+  std::int64_t last_time = INT64_MAX;
+  for (const double budget : {0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0}) {
     Graph changed = graph;
     const RematReport report = rematerialize(changed, {.policy = Remat::budget(budget),
                                                        .name = "step",
@@ -297,9 +298,12 @@ TEST_CASE("remat: of equal layers a budget's memory is used, not that of the nex
     const double used = static_cast<double>(report.chosen.peak_bytes) /
                         static_cast<double>(report.baseline.peak_bytes);
     INFO("budget " << budget << ": " << used);
-    CHECK(used > budget - 0.1);
+    CHECK(used <= budget);
+    CHECK((used > budget - 0.1 || budget > 0.9));  // with all memory no more may be faster
     CHECK(report.chosen.peak_bytes >= last);
+    CHECK(report.chosen.picoseconds <= last_time);
     last = report.chosen.peak_bytes;
+    last_time = report.chosen.picoseconds;
   }
 }
 
