@@ -149,8 +149,8 @@ class Fusion {
   // with a kernel that reads what they read.
   void merge_recomputed();
   std::optional<Group> in_kernel_of_reader(int recomputed, int reader);
-  // Whether only these two groups read a buffer in the backward pass.
-  bool is_shared_by(int buffer, int one, int other) const;
+  // Whether few groups beside this one read a buffer in the backward pass.
+  bool is_of_one_layer(int buffer, int recomputed) const;
 
   // Merges independent reductions that read one tensor in the same order, such as the gradients of
   // a norm's scale and shift: the tensor is read once.
@@ -285,7 +285,11 @@ class Fusion {
 
   Node node_of(const Group& group) const;
 
-  // Groups after all that their calls depend on; else in the order of their last calls.
+  // When groups are to run: the last call of each. In a step that runs calls again, a group is also
+  // due when its first reader is: a loss that is in one kernel with the last gradient of the step
+  // would otherwise run after all calls that run again. `next`: the readers of groups.
+  std::vector<int> due_of_groups(const std::vector<std::vector<int>>& next) const;
+  // Groups after all that their calls depend on; else in the order in which they are due.
   std::vector<int> order_of_groups() const;
 
   Graph& graph_;

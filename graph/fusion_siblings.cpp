@@ -119,6 +119,7 @@ void Fusion::merge_recomputed() {
     }
     std::ranges::sort(readers);
     readers.erase(std::ranges::unique(readers).begin(), readers.end());
+    std::ranges::sort(readers, {}, [&](int reader) { return last_call(reader); });
     for (const int reader : readers) {
       if (reader == g || !is_live(reader) || contraction_in(groups_[reader]) ||
           is_made_early(reader, g))
@@ -132,12 +133,18 @@ void Fusion::merge_recomputed() {
 }
 
 // The readers of a value that many layers read are far from each other in program order: merging
-// two of them would extend the lifetimes of other values.
-bool Fusion::is_shared_by(int buffer, int one, int other) const {
-  return std::ranges::all_of(flow_.readers(buffer), [&](int reader) {
+// two of them would extend the lifetimes of other values. Those of what one layer reads are near:
+// both kernels of a norm's gradient, and the call that runs again.
+bool Fusion::is_of_one_layer(int buffer, int recomputed) const {
+  constexpr std::size_t kMost = 2;  // others
+  std::vector<int> others;
+  for (const int reader : flow_.readers(buffer)) {
     const int group = group_of_[reader];
-    return group == one || group == other || graph_.nodes[reader].role != Role::backward;
-  });
+    if (group != recomputed && graph_.nodes[reader].role == Role::backward &&
+        std::ranges::find(others, group) == others.end())
+      others.push_back(group);
+  }
+  return others.size() <= kMost;
 }
 
 std::optional<Group> Fusion::in_kernel_of_reader(int recomputed, int reader) {
@@ -164,7 +171,7 @@ std::optional<Group> Fusion::in_kernel_of_reader(int recomputed, int reader) {
   for (const Load& made : loads_of(groups_[recomputed])) {
     for (const Load& read : loads_of(groups_[reader])) {
       if (made.source != read.source || made.access.buffer != read.access.buffer) continue;
-      if (!is_shared_by(made.access.buffer, recomputed, reader)) continue;
+      if (!is_of_one_layer(made.access.buffer, recomputed)) continue;
       Group from = groups_[recomputed], to = groups_[reader];
       Access access = read.access;
       const std::optional<Correspondence> c =

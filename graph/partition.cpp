@@ -70,9 +70,22 @@ const char* Partition::find_obstacle(int call) const {
   return nullptr;
 }
 
-bool Partition::is_fusable(int call) const {
+bool Partition::is_fusable(int call) const { return fused_ && !reads_memory(graph_.nodes[call]); }
+
+bool Partition::reads_memory(const Node& node) const {
+  return !graph::is_fusable(node) || op_info(node.call.op).algebra == Algebra::contraction;
+}
+
+bool Partition::is_cheap_in_reader(int call) const {
+  constexpr int kCheap = 8;  // operations
   const Node& node = graph_.nodes[call];
-  return fused_ && graph::is_fusable(node) && op_info(node.call.op).algebra != Algebra::contraction;
+  const OpInfo& op = op_info(node.call.op);
+  if (!is_fusable(call) || op.kind == OpKind::reduction || op.effect != Effect::pure ||
+      op.element_flops > kCheap)
+    return false;
+  const auto large = std::ranges::count_if(
+      node.inputs, [&](const Value& input) { return 2 * input.numel() > node.outputs[0].numel(); });
+  return large <= 1;
 }
 
 // A pointwise call that runs again in the kernel of its reader moves no bytes. A value that a

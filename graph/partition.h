@@ -44,6 +44,10 @@ class Partition {
   std::int64_t time_again(int call) const { return of(call).again; }
   std::int64_t traffic_again(int call) const { return of(call).again_traffic; }
   std::int64_t time_to_keep(int call) const { return of(call).keep; }
+  // Of fused steps: whether a call is a few operations on one element in the kernel of its reader;
+  // and whether a call reads its operands from memory, whatever computes them.
+  bool is_cheap_in_reader(int call) const;
+  bool reads_memory(const Node& node) const;
   // For prices that separate cheap calls from others: the femtoseconds again for a byte of the
   // calls that can run again, ascending; of all, or of those whose results the backward pass reads.
   std::vector<std::int64_t> rates(bool only_saved) const;

@@ -7,6 +7,7 @@
 // larger one never needs more time.
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <numeric>
 #include <optional>
 #include <set>
@@ -54,12 +55,13 @@ class Search {
     if (options_.fuse) {
       keep_best(candidates);
       measure_all(candidates);
+      add_own_copies(candidates);
     }
     const Candidate& marked = candidates.front();  // of the marks alone
     const bool has_marks = std::ranges::count(marked.again, true) > 0;
     report.baseline = has_marks || !marked.simulation ? simulate(graph_) : *marked.simulation;
     if (options_.policy.kind() == Remat::Kind::budget)
-      add_mixtures(candidates, limit_of(report.baseline.peak_bytes));
+      add_mixtures(candidates, report.baseline.peak_bytes);
     const Candidate& choice = choice_of(candidates, report.baseline.peak_bytes);
     Rewritten chosen = rewritten(choice);
     report.chosen = choice.simulation ? *choice.simulation : simulate(chosen.graph);
@@ -72,7 +74,10 @@ class Search {
   struct Candidate {
     std::vector<bool> again;  // of each call
     int segments = 1;
-    std::int64_t picoseconds = 0, traffic = 0;  // `traffic`: without what readers compute again
+    bool own_copies = false;  // of products: see compute_again
+    // Predicted; `traffic`: without what readers compute again; `stores`: if all values that the
+    // backward pass reads are written again.
+    std::int64_t picoseconds = 0, traffic = 0, stores = 0;
     std::size_t peak_bytes = 0;
     std::optional<Simulation> simulation = {};  // once it is measured
   };
@@ -151,20 +156,25 @@ class Search {
     for (const int call : again) {
       candidate.picoseconds += partition_.time_again(call);
       candidate.traffic += partition_.traffic_again(call);
+      candidate.stores += partition_.is_saved(call)
+                              ? time_to_move(partition_.bytes(call), ceilings_)
+                              : partition_.traffic_again(call);
     }
     for (std::size_t i = 0; i < candidate.again.size(); ++i) {
       if (candidate.again[i] || !partition_.is_saved(static_cast<int>(i))) continue;
       candidate.picoseconds += partition_.time_to_keep(static_cast<int>(i));
       candidate.traffic += partition_.time_to_keep(static_cast<int>(i));
+      candidate.stores += partition_.time_to_keep(static_cast<int>(i));
     }
   }
 
   // Keeps the first candidate and the Pareto front of time and memory, at most kMost for each of
-  // two estimates of time: recomputed arithmetic delays kernels, or hides behind memory traffic.
+  // three estimates of time: recomputed arithmetic delays kernels, or hides behind memory traffic,
+  // or several kernels read its results, so that one has to write them.
   static void keep_best(std::vector<Candidate>& candidates) {
-    constexpr std::size_t kMost = 8;  // of each
+    constexpr std::size_t kMost = 6;  // of each
     std::set<std::size_t> chosen = {0};
-    for (const auto time : {&Candidate::picoseconds, &Candidate::traffic}) {
+    for (const auto time : {&Candidate::picoseconds, &Candidate::traffic, &Candidate::stores}) {
       std::vector<std::size_t> order(candidates.size() - 1), best;
       std::iota(order.begin(), order.end(), std::size_t{1});
       std::ranges::stable_sort(order, {}, [&](std::size_t i) {
@@ -202,11 +212,8 @@ class Search {
                  });
   }
 
-  // Between the two neighbours of the Pareto front that the budget lies between: the calls up to
-  // one as the smaller step has them, the others as the larger one. A mixture has to lie between
-  // the two in memory and in time. So a larger budget, which has others, is never slower.
-  void add_mixtures(std::vector<Candidate>& candidates, std::size_t limit) const {
-    constexpr std::size_t kParts = 8;
+  // The Pareto front of measured candidates, by rising memory.
+  static std::vector<std::size_t> front_of(const std::vector<Candidate>& candidates) {
     std::vector<std::size_t> order(candidates.size()), front;
     std::iota(order.begin(), order.end(), std::size_t{0});
     std::ranges::stable_sort(order, {}, [&](std::size_t i) {
@@ -216,22 +223,57 @@ class Search {
       if (front.empty() || candidates[i].picoseconds < candidates[front.back()].picoseconds)
         front.push_back(i);
     }
+    return front;
+  }
+
+  // The candidates of the Pareto front, with copies of their own for products.
+  void add_own_copies(std::vector<Candidate>& candidates) const {
+    std::vector<Candidate> more;
+    for (const std::size_t i : front_of(candidates)) {
+      Candidate each = candidates[i];
+      each.own_copies = true;
+      if (rewritten(each).again.size() > rewritten(candidates[i]).again.size())
+        more.push_back(std::move(each));
+    }
+    measure_all(more);
+    std::ranges::move(more, std::back_inserter(candidates));
+  }
+
+  // Mixtures of candidates that are neighbours in the Pareto front: the calls up to one as the
+  // smaller step has them, the others as the larger one. One in the middle of all that are far
+  // apart, then more of the two that the budget lies between. The latter have to lie between the
+  // two in memory and in time: so a larger budget, which has others, is never slower.
+  void add_mixtures(std::vector<Candidate>& candidates, std::size_t baseline) const {
+    constexpr std::size_t kGap = 16, kParts = 4;
+    const std::vector<std::size_t> front = front_of(candidates);
+    std::vector<Candidate> middle;
+    for (std::size_t k = 1; k < front.size(); ++k) {
+      const Candidate &small = candidates[front[k - 1]], &large = candidates[front[k]];
+      if ((large.peak_bytes - small.peak_bytes) * kGap >= baseline)
+        add_mixture(small, large, 1, 2, middle);
+    }
+    measure_all(middle);
+    std::ranges::move(middle, std::back_inserter(candidates));
+
+    const std::vector<std::size_t> all = front_of(candidates);
     const auto above = std::ranges::find_if(
-        front, [&](std::size_t i) { return candidates[i].peak_bytes > limit; });
-    if (above == front.begin() || above == front.end()) return;
+        all, [&](std::size_t i) { return candidates[i].peak_bytes > limit_of(baseline); });
+    if (above == all.begin() || above == all.end()) return;
     const Candidate small = candidates[above[-1]], large = candidates[*above];
     std::vector<Candidate> mixtures;
-    for (std::size_t part = 1; part < kParts; ++part) {
-      mixtures.push_back({large.again, small.segments});
-      std::copy_n(small.again.begin(), mixture_end(small, part, kParts),
-                  mixtures.back().again.begin());
-    }
+    for (std::size_t part = 1; part < kParts; ++part)
+      add_mixture(small, large, part, kParts, mixtures);
     measure_all(mixtures);
-    for (Candidate& each : mixtures) {
-      if (each.peak_bytes > small.peak_bytes && each.peak_bytes < large.peak_bytes &&
-          each.picoseconds >= large.picoseconds)
-        candidates.push_back(std::move(each));
-    }
+    std::ranges::copy_if(mixtures, std::back_inserter(candidates), [&](const Candidate& each) {
+      return each.peak_bytes > small.peak_bytes && each.peak_bytes < large.peak_bytes &&
+             each.picoseconds >= large.picoseconds;
+    });
+  }
+  void add_mixture(const Candidate& small, const Candidate& large, std::size_t part,
+                   std::size_t parts, std::vector<Candidate>& mixtures) const {
+    Candidate mixture{large.again, small.segments, small.own_copies || large.own_copies};
+    std::copy_n(small.again.begin(), mixture_end(small, part, parts), mixture.again.begin());
+    mixtures.push_back(std::move(mixture));
   }
   // The call before which `part` of `parts` of the bytes are made that a candidate computes again.
   std::ptrdiff_t mixture_end(const Candidate& candidate, std::size_t part,
@@ -295,7 +337,7 @@ class Search {
 
   Rewritten rewritten(const Candidate& candidate) const {
     return compute_again(graph_, partition_, candidate.again,
-                         partition_.segments(candidate.segments));
+                         partition_.segments(candidate.segments), candidate.own_copies);
   }
 
   Simulation simulate(const Graph& graph) const {

@@ -15,12 +15,13 @@ namespace {
 class Rewrite {
  public:
   Rewrite(const Graph& graph, const Partition& partition, const std::vector<bool>& again,
-          std::vector<int> segment)
+          std::vector<int> segment, bool own_copies)
       : from_(graph),
         partition_(partition),
         again_(again),
         segment_(std::move(segment)),
-        copies_(graph.nodes.size()) {}
+        own_copies_(own_copies),
+        copies_(2 * graph.nodes.size()) {}
 
   Rewritten run() {
     to_ = from_;
@@ -36,7 +37,7 @@ class Rewrite {
         move_on(node);
         ++recomputation_;
         make_copies(node);
-        for (Value& input : node.inputs) input.buffer = copy_of(input.buffer);
+        read_copies(node, false);
       }
       to_.nodes.push_back(std::move(node));
     }
@@ -74,39 +75,52 @@ class Rewrite {
     if (reached >= 0) current_ = reached;
   }
 
-  bool is_fresh(int call) const {
-    const Copy& copy = copies_[call];
-    return copy.segment >= 0 && (copy.segment == current_ || segment_[call] == current_);
+  // A call, and whether the copy is one of those that products have of their own.
+  using Copied = std::pair<int, bool>;
+
+  Copied copied(int call, const Node& reader, bool is_own) const {
+    return {call, own_copies_ && partition_.is_cheap_in_reader(call) &&
+                      (is_own || partition_.reads_memory(reader))};
+  }
+  Copy& of(Copied which) { return copies_[2 * which.first + which.second]; }
+  const Copy& of(Copied which) const { return copies_[2 * which.first + which.second]; }
+
+  bool is_fresh(Copied which) const {
+    const Copy& copy = of(which);
+    return copy.segment >= 0 && (copy.segment == current_ || segment_[which.first] == current_);
   }
 
   // Copies of all calls that `reader` needs again, in the order of the graph.
   void make_copies(const Node& reader) {
-    std::set<int> needed;
-    std::vector<const Node*> open = {&reader};
+    std::set<Copied> needed;
+    std::vector<std::pair<const Node*, bool>> open = {{&reader, false}};
     while (!open.empty()) {
-      const Node& node = *open.back();
+      const auto [node, is_own] = open.back();
       open.pop_back();
-      for (const Value& input : node.inputs) {
+      for (const Value& input : node->inputs) {
         const int maker = maker_of(input.buffer);
-        if (maker < 0 || needed.contains(maker)) continue;
-        if (is_fresh(maker)) {
-          copies_[maker].segment = current_;
+        if (maker < 0) continue;
+        const Copied which = copied(maker, *node, is_own);
+        if (needed.contains(which)) continue;
+        if (is_fresh(which)) {
+          of(which).segment = current_;
         } else {
-          needed.insert(maker);
-          open.push_back(&from_.nodes[maker]);
+          needed.insert(which);
+          open.emplace_back(&from_.nodes[maker], which.second);
         }
       }
     }
-    for (const int call : needed) copy(call);
+    for (const Copied& which : needed) copy(which);
   }
 
-  void copy(int call) {
+  void copy(Copied which) {
+    const int call = which.first;
     recomputed_calls_.push_back(call);
     Node node = from_.nodes[call];
+    read_copies(node, which.second);
     node.role = Role::backward;
     node.recomputation = recomputation_;
-    for (Value& input : node.inputs) input.buffer = copy_of(input.buffer);
-    Copy& copy = copies_[call];
+    Copy& copy = of(which);
     copy = {{}, current_};
     for (Value& output : node.outputs) {
       to_.buffers.push_back(from_.buffers[output.buffer]);
@@ -115,19 +129,22 @@ class Rewrite {
     to_.nodes.push_back(std::move(node));
   }
 
-  int copy_of(int buffer) const {
-    const int maker = maker_of(buffer);
-    if (maker < 0) return buffer;
-    const std::vector<Value>& outputs = from_.nodes[maker].outputs;
-    const auto output = std::ranges::find(outputs, buffer, &Value::buffer);
-    return copies_[maker].buffers[output - outputs.begin()];
+  void read_copies(Node& reader, bool is_own) const {
+    for (Value& input : reader.inputs) {
+      const int maker = maker_of(input.buffer);
+      if (maker < 0) continue;
+      const std::vector<Value>& outputs = from_.nodes[maker].outputs;
+      const auto output = std::ranges::find(outputs, input.buffer, &Value::buffer);
+      input.buffer = of(copied(maker, reader, is_own)).buffers[output - outputs.begin()];
+    }
   }
 
   const Graph& from_;
   const Partition& partition_;
   const std::vector<bool>& again_;
   const std::vector<int> segment_;
-  std::vector<Copy> copies_;  // the latest one of each call
+  const bool own_copies_;
+  std::vector<Copy> copies_;  // the latest ones of each call
   Graph to_;
   std::vector<int> recomputed_calls_;
   int current_ = 0, recomputation_ = 0;
@@ -136,8 +153,9 @@ class Rewrite {
 }  // namespace
 
 Rewritten compute_again(const Graph& graph, const Partition& partition,
-                        const std::vector<bool>& again, std::vector<int> segments) {
-  return Rewrite(graph, partition, again, std::move(segments)).run();
+                        const std::vector<bool>& again, std::vector<int> segments,
+                        bool own_copies) {
+  return Rewrite(graph, partition, again, std::move(segments), own_copies).run();
 }
 
 }  // namespace brrr::graph

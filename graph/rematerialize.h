@@ -48,13 +48,16 @@ struct RematOptions {
 };
 
 // The graph whose backward pass runs calls again: `again`, of those that can. Copies are made where
-// they are read, and not shared beyond a segment.
+// they are read, and not shared beyond a segment. `own_copies`: of cheap calls products get copies
+// of their own. They can then be written by another kernel than the one that has the shared copies
+// in registers, such as an earlier one: it frees the product's other factor earlier.
 struct Rewritten {
   Graph graph;
   std::vector<int> again;  // for each copy the call that it is of
 };
 Rewritten compute_again(const Graph& graph, const Partition& partition,
-                        const std::vector<bool>& again, std::vector<int> segments);
+                        const std::vector<bool>& again, std::vector<int> segments,
+                        bool own_copies = false);
 
 // Rewrites the graph by a policy, and says what it did.
 RematReport rematerialize(Graph& graph, const RematOptions& options);

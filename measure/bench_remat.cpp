@@ -137,7 +137,10 @@ Results bench_remat(const BenchOptions& options) {
 
   // At the sizes of a smoke test half of the memory is not enough.
   std::vector<Policy> policies = {kMinCut, kFull};
-  if (!small) policies.insert(policies.begin() + 1, {"budget=0.5", Remat::budget(0.5)});
+  if (!small) {
+    policies.insert(policies.begin() + 1,
+                    {{"budget=0.7", Remat::budget(0.7)}, {"budget=0.5", Remat::budget(0.5)}});
+  }
   const Options here{.dtype = on_cpu ? f32 : bf16, .device = options.device};
   const int blocks = small ? 2 : 8;
   const std::int64_t batch = small ? 16 : on_cpu ? 512 : 16384;
