@@ -285,10 +285,10 @@ class Fusion {
 
   Node node_of(const Group& group) const;
 
-  // When groups are to run: the last call of each. In a step that runs calls again, a group is also
-  // due when its first reader is: a loss that is in one kernel with the last gradient of the step
-  // would otherwise run after all calls that run again. `next`: the readers of groups.
-  std::vector<int> due_of_groups(const std::vector<std::vector<int>>& next) const;
+  // When a group is to run: at its last call. One of the forward pass at its first reader's, if
+  // that is earlier: a loss in one kernel with the last gradient of the step would otherwise run
+  // after all calls that run again.
+  int due(int group, const std::vector<int>& readers) const;
   // Groups after all that their calls depend on; else in the order in which they are due.
   std::vector<int> order_of_groups() const;
 

@@ -101,27 +101,14 @@ Node Fusion::node_of(const Group& group) const {
   return node;
 }
 
-std::vector<int> Fusion::due_of_groups(const std::vector<std::vector<int>>& next) const {
-  const bool runs_again =
-      std::ranges::any_of(graph_.nodes, [](const Node& node) { return node.recomputation != 0; });
-  std::vector<int> due(groups_.size(), -1);
-  std::vector<std::pair<int, bool>> open;  // and whether the groups after it are done
-  for (int g = 0; g < static_cast<int>(groups_.size()); ++g) {
-    if (!groups_[g].members.empty()) open.emplace_back(g, false);
-    while (!open.empty()) {
-      const auto [at, done] = open.back();
-      open.pop_back();
-      if (done) {
-        due[at] = last_call(at);
-        for (const int to : next[at]) due[at] = runs_again ? std::min(due[at], due[to]) : due[at];
-      } else if (due[at] < 0) {
-        open.emplace_back(at, true);
-        for (const int to : next[at]) {
-          if (due[to] < 0) open.emplace_back(to, false);
-        }
-      }
-    }
-  }
+int Fusion::due(int group, const std::vector<int>& readers) const {
+  int due = last_call(group);
+  const auto is_of_forward_pass = [this](const Member& member) {
+    const Node& node = graph_.nodes[member.node];
+    return node.role == Role::forward && node.recomputation == 0;
+  };
+  if (!std::ranges::any_of(groups_[group].members, is_of_forward_pass)) return due;
+  for (const int reader : readers) due = std::min(due, last_call(reader));
   return due;
 }
 
@@ -137,10 +124,9 @@ std::vector<int> Fusion::order_of_groups() const {
       ++waits[to];
     }
   }
-  const std::vector<int> due = due_of_groups(next);
   using Entry = std::pair<int, int>;  // when a group is due, and the group
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> ready;
-  const auto add = [&](int g) { ready.push({due[g], g}); };
+  const auto add = [&](int g) { ready.push({due(g, next[g]), g}); };
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     if (!groups_[g].members.empty() && waits[g] == 0) add(static_cast<int>(g));
   }

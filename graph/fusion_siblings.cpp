@@ -114,6 +114,7 @@ void Fusion::merge_recomputed() {
     std::vector<int> readers;  // of what the group reads
     for (const Member& member : groups_[g].members) {
       for (const Value& input : graph_.nodes[member.node].inputs) {
+        if (!is_of_one_layer(input.buffer, g)) continue;
         for (const int reader : flow_.readers(input.buffer)) readers.push_back(group_of_[reader]);
       }
     }
@@ -140,11 +141,13 @@ bool Fusion::is_of_one_layer(int buffer, int recomputed) const {
   std::vector<int> others;
   for (const int reader : flow_.readers(buffer)) {
     const int group = group_of_[reader];
-    if (group != recomputed && graph_.nodes[reader].role == Role::backward &&
-        std::ranges::find(others, group) == others.end())
-      others.push_back(group);
+    if (group == recomputed || graph_.nodes[reader].role != Role::backward ||
+        std::ranges::find(others, group) != others.end())
+      continue;
+    if (others.size() == kMost) return false;
+    others.push_back(group);
   }
-  return others.size() <= kMost;
+  return true;
 }
 
 std::optional<Group> Fusion::in_kernel_of_reader(int recomputed, int reader) {

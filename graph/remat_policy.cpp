@@ -60,8 +60,10 @@ class Search {
     const Candidate& marked = candidates.front();  // of the marks alone
     const bool has_marks = std::ranges::count(marked.again, true) > 0;
     report.baseline = has_marks || !marked.simulation ? simulate(graph_) : *marked.simulation;
-    if (options_.policy.kind() == Remat::Kind::budget)
+    if (options_.policy.kind() == Remat::Kind::budget) {
       add_mixtures(candidates, report.baseline.peak_bytes);
+      add_mixtures_near(limit_of(report.baseline.peak_bytes), candidates);
+    }
     const Candidate& choice = choice_of(candidates, report.baseline.peak_bytes);
     Rewritten chosen = rewritten(choice);
     report.chosen = choice.simulation ? *choice.simulation : simulate(chosen.graph);
@@ -168,11 +170,12 @@ class Search {
     }
   }
 
-  // Keeps the first candidate and the Pareto front of time and memory, at most kMost for each of
+  // Keeps the first candidate and the Pareto front of time and memory, a few for each of
   // three estimates of time: recomputed arithmetic delays kernels, or hides behind memory traffic,
   // or several kernels read its results, so that one has to write them.
-  static void keep_best(std::vector<Candidate>& candidates) {
-    constexpr std::size_t kMost = 6;  // of each
+  void keep_best(std::vector<Candidate>& candidates) const {
+    constexpr std::size_t kMostCalls = 6000, kFewest = 3, kMost = 8;  // of each
+    const std::size_t most = std::clamp(kMostCalls / (graph_.nodes.size() + 1), kFewest, kMost);
     std::set<std::size_t> chosen = {0};
     for (const auto time : {&Candidate::picoseconds, &Candidate::traffic, &Candidate::stores}) {
       std::vector<std::size_t> order(candidates.size() - 1), best;
@@ -184,7 +187,7 @@ class Search {
         if (best.empty() || candidates[i].peak_bytes < candidates[best.back()].peak_bytes)
           best.push_back(i);
       }
-      const std::size_t count = std::min(best.size(), kMost);
+      const std::size_t count = std::min(best.size(), most);
       for (std::size_t i = 1; i <= count; ++i) chosen.insert(best[i * best.size() / count - 1]);
     }
     std::vector<Candidate> kept;
@@ -239,54 +242,62 @@ class Search {
     std::ranges::move(more, std::back_inserter(candidates));
   }
 
-  // Mixtures of candidates that are neighbours in the Pareto front: the calls up to one as the
-  // smaller step has them, the others as the larger one. One in the middle of all that are far
-  // apart, then more of the two that the budget lies between. The latter have to lie between the
-  // two in memory and in time: so a larger budget, which has others, is never slower.
+  // A mixture of two neighbours of the Pareto front has the calls up to one as the smaller step has
+  // them, the others as the larger one. One in the middle of all neighbours that are far apart.
   void add_mixtures(std::vector<Candidate>& candidates, std::size_t baseline) const {
-    constexpr std::size_t kGap = 16, kParts = 4;
+    constexpr std::size_t kGap = 16;
     const std::vector<std::size_t> front = front_of(candidates);
-    std::vector<Candidate> middle;
+    std::vector<Candidate> mixtures;
     for (std::size_t k = 1; k < front.size(); ++k) {
       const Candidate &small = candidates[front[k - 1]], &large = candidates[front[k]];
       if ((large.peak_bytes - small.peak_bytes) * kGap >= baseline)
-        add_mixture(small, large, 1, 2, middle);
+        mixtures.push_back(mixture(small, large, 1, 2));
     }
-    measure_all(middle);
-    std::ranges::move(middle, std::back_inserter(candidates));
-
-    const std::vector<std::size_t> all = front_of(candidates);
-    const auto above = std::ranges::find_if(
-        all, [&](std::size_t i) { return candidates[i].peak_bytes > limit_of(baseline); });
-    if (above == all.begin() || above == all.end()) return;
-    const Candidate small = candidates[above[-1]], large = candidates[*above];
-    std::vector<Candidate> mixtures;
-    for (std::size_t part = 1; part < kParts; ++part)
-      add_mixture(small, large, part, kParts, mixtures);
     measure_all(mixtures);
-    std::ranges::copy_if(mixtures, std::back_inserter(candidates), [&](const Candidate& each) {
-      return each.peak_bytes > small.peak_bytes && each.peak_bytes < large.peak_bytes &&
-             each.picoseconds >= large.picoseconds;
-    });
+    std::ranges::move(mixtures, std::back_inserter(candidates));
   }
-  void add_mixture(const Candidate& small, const Candidate& large, std::size_t part,
-                   std::size_t parts, std::vector<Candidate>& mixtures) const {
-    Candidate mixture{large.again, small.segments, small.own_copies || large.own_copies};
-    std::copy_n(small.again.begin(), mixture_end(small, part, parts), mixture.again.begin());
-    mixtures.push_back(std::move(mixture));
+
+  // Mixtures of the candidate above the limit with those next below it; then again, of what the
+  // limit lies between now. They have to lie between the two next to the limit in memory, and may
+  // not be faster than the larger one: so a larger budget, which has others, is never slower.
+  void add_mixtures_near(std::size_t limit, std::vector<Candidate>& candidates) const {
+    constexpr int kRounds = 3, kParts = 4;
+    constexpr std::ptrdiff_t kSmaller = 2;
+    for (int round = 0; round < kRounds; ++round) {
+      const std::vector<std::size_t> front = front_of(candidates);
+      const auto above = std::ranges::find_if(
+          front, [&](std::size_t i) { return candidates[i].peak_bytes > limit; });
+      if (above == front.begin() || above == front.end()) return;
+      const std::size_t least = candidates[above[-1]].peak_bytes;
+      const Candidate large = candidates[*above];
+      std::vector<Candidate> mixtures;
+      for (auto i = above - std::min(kSmaller, above - front.begin()); i != above; ++i) {
+        for (int part = 1; part < kParts; ++part)
+          mixtures.push_back(mixture(candidates[*i], large, part, kParts));
+      }
+      measure_all(mixtures);
+      std::ranges::copy_if(mixtures, std::back_inserter(candidates), [&](const Candidate& each) {
+        return each.peak_bytes > least && each.peak_bytes < large.peak_bytes &&
+               each.picoseconds >= large.picoseconds;
+      });
+    }
   }
-  // The call before which `part` of `parts` of the bytes are made that a candidate computes again.
-  std::ptrdiff_t mixture_end(const Candidate& candidate, std::size_t part,
-                             std::size_t parts) const {
+
+  Candidate mixture(const Candidate& small, const Candidate& large, int part, int parts) const {
+    Candidate mixed{large.again, small.segments, small.own_copies || large.own_copies};
+    std::copy_n(small.again.begin(), mixture_end(small, large, part, parts), mixed.again.begin());
+    return mixed;
+  }
+  // The call before which `part` of `parts` of the bytes are made that the two treat differently.
+  std::ptrdiff_t mixture_end(const Candidate& small, const Candidate& large, std::int64_t part,
+                             std::int64_t parts) const {
     std::int64_t all = 0, made = 0;
     const auto bytes_of = [&](std::size_t call) {
-      return candidate.again[call] ? partition_.bytes(static_cast<int>(call)) : 0;
+      return small.again[call] != large.again[call] ? partition_.bytes(static_cast<int>(call)) : 0;
     };
-    for (std::size_t call = 0; call < candidate.again.size(); ++call) all += bytes_of(call);
+    for (std::size_t call = 0; call < small.again.size(); ++call) all += bytes_of(call);
     std::size_t call = 0;
-    while (call < candidate.again.size() &&
-           made * static_cast<std::int64_t>(parts) < all * static_cast<std::int64_t>(part))
-      made += bytes_of(call++);
+    while (call < small.again.size() && made * parts < all * part) made += bytes_of(call++);
     return static_cast<std::ptrdiff_t>(call);
   }
 
