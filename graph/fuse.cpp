@@ -377,6 +377,17 @@ std::vector<int> Fusion::operands_of(const Group& group, const Member& member,
   return operands;
 }
 
+std::vector<int> Fusion::results_of(const Group& group, const Member& member,
+                                    std::span<const int> operands, std::span<const DType> dtypes,
+                                    FusedKernel& kernel, BodyReads& reads) const {
+  const Node& node = graph_.nodes[member.node];
+  const OpInfo& info = op_info(node.call.op);
+  if (jit::is_made_of_blocks(info))
+    return {block_value(group, kernel, reads, node, member, operands)};
+  if (is_indexed(info)) return {indexed_value(group, kernel, reads, node, member, operands)};
+  return jit::add_call(kernel.spec->body, node.call, operands, dtypes, kernel.spec->scalars);
+}
+
 std::optional<FusedKernel> Fusion::build(const Group& group) const {
   FusedKernel kernel;
   kernel.spec = std::make_shared<BodySpec>();
@@ -406,12 +417,7 @@ std::optional<FusedKernel> Fusion::build(const Group& group) const {
       if (graph_.device.is_cpu() && !combines_alike(spec, strides, spec.order))
         return reject(WhyNotFused::mixed_directions);
     }
-    const std::vector<int> results =
-        jit::is_made_of_blocks(op_info(node.call.op))
-            ? std::vector<int>{block_value(group, kernel, reads, node, member, operands)}
-        : is_indexed(op_info(node.call.op))
-            ? std::vector<int>{indexed_value(group, kernel, reads, node, member, operands)}
-            : jit::add_call(body, node.call, operands, dtypes, spec.scalars);
+    const std::vector<int> results = results_of(group, member, operands, dtypes, kernel, reads);
     for (std::size_t o = 0; o < results.size(); ++o) {
       int value = results[o];
       if (body.value(value).dtype != dtypes[o])

@@ -263,6 +263,10 @@ class Fusion {
   using ResultValues = std::map<std::pair<int, int>, int>;
   std::vector<int> operands_of(const Group& group, const Member& member, const ResultValues& made,
                                FusedKernel& kernel, BodyReads& reads) const;
+  // Appends the values of a call's results.
+  std::vector<int> results_of(const Group& group, const Member& member,
+                              std::span<const int> operands, std::span<const DType> dtypes,
+                              FusedKernel& kernel, BodyReads& reads) const;
 
   // The kernel of a group; none where no body computes it.
   std::optional<FusedKernel> build(const Group& group) const;

@@ -128,6 +128,32 @@ BRRR_FN float sum_of_row(float a) {
   return over_row(a, [](float x, float y) { return x + y; });
 }
 
+// Replaces a tile's scores of a lane's two rows by their exponentials. Sums are relative to the
+// largest score so far: when it rises, they are to be scaled by `scale`.
+BRRR_FN void exponentials_of(Sums (&s)[kGroups], float (&scale)[2], float (&largest)[2],
+                             float (&sum)[2], float to_base_2) {
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    float most = largest[r];
+#pragma unroll
+    for (int group = 0; group < kGroups; ++group)
+      most = fmaxf(most, fmaxf(s[group][2 * r], s[group][2 * r + 1]));
+    most = over_row(most, [](float x, float y) { return fmaxf(x, y); });
+    const float base = most == -BRRR_INFINITY ? 0.0f : most * to_base_2;
+    scale[r] = exp2_of(largest[r] * to_base_2 - base);
+    largest[r] = most;
+    sum[r] *= scale[r];
+#pragma unroll
+    for (int group = 0; group < kGroups; ++group) {
+#pragma unroll
+      for (int j = 2 * r; j < 2 * r + 2; ++j) {
+        s[group][j] = exp2_of(__fmaf_rn(s[group][j], to_base_2, -base));
+        sum[r] += s[group][j];
+      }
+    }
+  }
+}
+
 // --- Kernels ---
 
 struct Shared {
@@ -175,7 +201,6 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   load_block(q, shared.block(0), block.matrix(a.q), a.q.row, block.first, a.queries);
   find_tiles<true>(tiles, a, block.outer, block.inner, block.number);
 
-  // Relative to the largest score so far: when it rises, sums are scaled.
   const float to_base_2 = a.scale * kLog2e;
   float largest[2] = {-BRRR_INFINITY, -BRRR_INFINITY}, sum[2] = {};
   Sums out[kColumns] = {};
@@ -192,26 +217,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
         finish_products(s);
         mask_scores<true>(s, a, mask, whole, block.first, tile * kTile);
         float scale[2];
-#pragma unroll
-        for (int r = 0; r < 2; ++r) {
-          float most = largest[r];
-#pragma unroll
-          for (int group = 0; group < kGroups; ++group)
-            most = fmaxf(most, fmaxf(s[group][2 * r], s[group][2 * r + 1]));
-          most = over_row(most, [](float x, float y) { return fmaxf(x, y); });
-          const float base = most == -BRRR_INFINITY ? 0.0f : most * to_base_2;
-          scale[r] = exp2_of(largest[r] * to_base_2 - base);
-          largest[r] = most;
-          sum[r] *= scale[r];
-#pragma unroll
-          for (int group = 0; group < kGroups; ++group) {
-#pragma unroll
-            for (int j = 2 * r; j < 2 * r + 2; ++j) {
-              s[group][j] = exp2_of(__fmaf_rn(s[group][j], to_base_2, -base));
-              sum[r] += s[group][j];
-            }
-          }
-        }
+        exponentials_of(s, scale, largest, sum, to_base_2);
         if (__any_sync(~0u, (scale[0] != 1.0f) | (scale[1] != 1.0f))) {
 #pragma unroll
           for (int group = 0; group < kColumns; ++group) {
@@ -241,6 +247,33 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   store_block(out, block.matrix(a.out), a.out.row, block.first, a.queries);
 }
 
+// Loads the gradient of a block's results, and for a lane's two rows the logarithms of the sums.
+// Computes and stores delta. `results`: scratch.
+BRRR_FN void load_gradient(BlockRows& results, BlockRows& dout, float (&log_sum)[2],
+                           float (&delta)[2], Shared& shared, const AttentionGradient& g,
+                           const Block& block) {
+  const Attention& a = g.of;
+  load_block(results, shared.block(0), block.matrix(a.out), a.out.row, block.first, a.queries);
+  Left out[kSteps], gradient[kSteps];
+  load_left(out, shared.block(0));
+  load_block(dout, shared.block(1), block.matrix(g.dout), g.dout.row, block.first, a.queries);
+  load_left(gradient, shared.block(1));
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j)
+      delta[j % 2] += product_of<Element>(out[step][j], gradient[step][j]);
+  }
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    delta[r] = sum_of_row(delta[r]);
+    const i32 row = block.first + warp() * 16 + lane() / 4 + r * 8;
+    const i64 at = block.batch * a.queries + row;
+    log_sum[r] = row < a.queries ? a.log_sum[at] : 0.0f;
+    if (row < a.queries && lane() % 4 == 0) g.delta[at] = delta[r];
+  }
+}
+
 // The gradient of the queries, and delta.
 extern "C" __global__ void __launch_bounds__(kThreads)
     attention_query_gradient(const __grid_constant__ AttentionGradient g) {
@@ -253,27 +286,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   const bool* mask = block.mask(a.mask);
   BlockRows q, dout;
   float log_sum[2], delta[2] = {};
-  {
-    load_block(q, shared.block(0), block.matrix(a.out), a.out.row, block.first, a.queries);
-    Left out[kSteps], gradient[kSteps];
-    load_left(out, shared.block(0));
-    load_block(dout, shared.block(1), block.matrix(g.dout), g.dout.row, block.first, a.queries);
-    load_left(gradient, shared.block(1));
-#pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-#pragma unroll
-      for (int j = 0; j < 4; ++j)
-        delta[j % 2] += product_of<Element>(out[step][j], gradient[step][j]);
-    }
-  }
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    delta[r] = sum_of_row(delta[r]);
-    const i32 row = block.first + warp() * 16 + lane() / 4 + r * 8;
-    const i64 at = block.batch * a.queries + row;
-    log_sum[r] = row < a.queries ? a.log_sum[at] : 0.0f;
-    if (row < a.queries && lane() % 4 == 0) g.delta[at] = delta[r];
-  }
+  load_gradient(q, dout, log_sum, delta, shared, g, block);
   load_block(q, shared.block(0), block.matrix(a.q), a.q.row, block.first, a.queries);
   find_tiles<true>(tiles, a, block.outer, block.inner, block.number);
 

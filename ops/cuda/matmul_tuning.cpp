@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <type_traits>
 #include <utility>
 
@@ -85,12 +87,6 @@ TuningStream& tuning_stream(int device) {
   static TuningStream* streams = new TuningStream[kMaxDevices];
   return streams[device];
 }
-
-// Waits for the stream at the end of the scope, also when an exception ends it.
-struct SynchronizeAtEnd {
-  cu::CudaStream& stream;
-  ~SynchronizeAtEnd() { BRRR_CUDA_TRY(cuStreamSynchronize, stream.handle); }
-};
 
 // Some runs in one graph, so that short products are measured and not their launches. The capture
 // binds only this thread and this stream, so the device does not count it among its captures.
@@ -246,82 +242,122 @@ Tensor scratch(std::int64_t count, DType dtype, Device device) {
   return make_tensor(dtype, {&count, 1}, device);
 }
 
+// What a measurement runs: products of the caller's operands, on the tuning stream, with their
+// results in scratch memory.
+class Measurement {
+ public:
+  Measurement(const MatmulKey& key, const MatmulOperands& operands, const cu::CudaStream& caller)
+      : key_(key),
+        device_(*caller.on),
+        workspace_(Device(DeviceType::cuda, key.device), kMatmulWorkspace),
+        result_(scratch(elements_of_result(key), key.dtype, Device(DeviceType::cuda, key.device))),
+        operands_(operands),
+        layouts_(layouts_to_try(key)),
+        copies_(key, std::accumulate(layouts_.begin(), layouts_.end(), std::uint8_t{0},
+                                     std::bit_or<std::uint8_t>())),
+        own_(tuning_stream(key.device)) {
+    operands_.d = result_.data();
+    // The operands and the scratch memory are the caller's stream's. The wait comes before the
+    // lock: work on that stream may itself wait for a thread that measures.
+    clock_.wait_for(caller);
+    lock_ = std::unique_lock(own_.mutex);
+    own_.prepare(device_);
+  }
+  ~Measurement() { BRRR_CUDA_TRY(cuStreamSynchronize, own_.stream.handle); }
+  Measurement(const Measurement&) = delete;
+  Measurement& operator=(const Measurement&) = delete;
+
+  // Each algorithm that the library offers, with a rough time.
+  std::vector<Candidate> first_look(int most_per_layout) {
+    const cublasLtHandle_t library = matmul_library(device_);
+    std::vector<Candidate> candidates;
+    double best = 0;
+    for (const std::uint8_t pretransposed : layouts_) {
+      MatmulPlan plan(key_, pretransposed, device_);
+      for (const Algorithm& algorithm :
+           offered_algorithms(library, plan.inner, plan.descriptors, most_per_layout, true)) {
+        if (algorithm.workspace > kMatmulWorkspace) continue;
+        plan.algorithm = algorithm;
+        Candidate candidate{pretransposed, algorithm, static_cast<int>(candidates.size()), -1};
+        const cublasStatus_t status = launch(plan);
+        // An offer that turns out not to fit is passed over; any other failure is one.
+        if (status != CUBLAS_STATUS_NOT_SUPPORTED && status != CUBLAS_STATUS_INVALID_VALUE) {
+          cu::check<cu::Fn::k_cublasLtMatmul>(status);
+          candidate.microseconds = time_of(own_.stream, clock_, best, [&] { run(plan, 1); });
+          if (best == 0 || candidate.microseconds < best) best = candidate.microseconds;
+        }
+        candidates.push_back(candidate);
+      }
+    }
+    return candidates;
+  }
+
+  // Of short products, some runs are one graph.
+  double device_time(const Candidate& candidate, int runs) {
+    MatmulPlan& plan = plan_of(candidate);
+    const CUstream stream = own_.stream.handle;
+    if (candidate.microseconds >= kShort)
+      return clock_.microseconds(stream, [&] { run(plan, runs); });
+    const auto [found, made] =
+        graphs_.try_emplace(candidate.offered, own_.stream, runs, [&] { run(plan, 1); });
+    Repeated& graph = found->second;
+    if (made) graph.launch(stream);
+    return clock_.microseconds(stream, [&] { graph.launch(stream); });
+  }
+
+  double host_time(const Candidate& candidate, int runs) {
+    MatmulPlan& plan = plan_of(candidate);
+    const auto start = std::chrono::steady_clock::now();
+    run(plan, runs);
+    const std::chrono::duration<double, std::micro> taken =
+        std::chrono::steady_clock::now() - start;
+    BRRR_CUDA(cuStreamSynchronize, own_.stream.handle);
+    return taken.count();
+  }
+
+ private:
+  cublasStatus_t launch(const MatmulPlan& plan) {
+    return run_with(plan, operands_, copies_, workspace_.data(), own_.stream);
+  }
+  void run(const MatmulPlan& plan, int times) {
+    for (int i = 0; i < times; ++i) cu::check<cu::Fn::k_cublasLtMatmul>(launch(plan));
+  }
+  MatmulPlan& plan_of(const Candidate& candidate) {
+    MatmulPlan& plan =
+        plans_.try_emplace(candidate.pretransposed, key_, candidate.pretransposed, device_)
+            .first->second;
+    plan.algorithm = candidate.algorithm;
+    return plan;
+  }
+
+  const MatmulKey& key_;
+  cu::DeviceState& device_;
+  const cu::Scratch workspace_;
+  const Tensor result_;
+  MatmulOperands operands_;
+  const std::vector<std::uint8_t> layouts_;
+  const TransposedCopies copies_;
+  const cu::RelaxedCapture relaxed_;  // another thread may begin to capture during the measurement
+  Clock clock_;
+  TuningStream& own_;
+  std::unique_lock<std::mutex> lock_;
+  std::map<std::uint8_t, MatmulPlan> plans_;
+  std::map<int, Repeated> graphs_;  // of short products, by their place among the offered ones
+};
+
 }  // namespace
 
 std::vector<Candidate> measure_candidates(const MatmulKey& key, const MatmulOperands& operands,
                                           cu::CudaStream& stream, int most_per_layout) {
   if (stream.on->captures.load() != 0)
     fail("[matmul] algorithms cannot be measured while a stream is being captured");
-  const Device device(DeviceType::cuda, key.device);
-  const cublasLtHandle_t library = matmul_library(*stream.on);
-  const std::size_t workspace_bytes = kMatmulWorkspace;
-  const cu::Scratch workspace(device, workspace_bytes);
-  const Tensor result = scratch(elements_of_result(key), key.dtype, device);
-  MatmulOperands mine = operands;
-  mine.d = result.data();
-  const std::vector<std::uint8_t> layouts = layouts_to_try(key);
-  std::uint8_t any = pretranspose_none;
-  for (const std::uint8_t each : layouts) any |= each;
-  const TransposedCopies copies(key, any);
-  const cu::RelaxedCapture relaxed;  // another thread may begin to capture while this one measures
-  Clock clock;
-  // The operands and the scratch memory are the caller's stream's. The wait comes before the lock:
-  // work on that stream may itself wait for a thread that measures.
-  clock.wait_for(stream);
-  TuningStream& own = tuning_stream(key.device);
-  const std::lock_guard lock(own.mutex);
-  own.prepare(*stream.on);
-  const SynchronizeAtEnd synchronize{own.stream};
-  std::vector<Candidate> candidates;
-  double best = 0;
-  for (const std::uint8_t pretransposed : layouts) {
-    MatmulPlan plan(key, pretransposed, *stream.on);
-    for (const Algorithm& algorithm :
-         offered_algorithms(library, plan.inner, plan.descriptors, most_per_layout, true)) {
-      if (algorithm.workspace > workspace_bytes) continue;
-      plan.algorithm = algorithm;
-      Candidate candidate{pretransposed, algorithm, static_cast<int>(candidates.size()), -1};
-      const cublasStatus_t status = run_with(plan, mine, copies, workspace.data(), own.stream);
-      // An offer that turns out not to fit is passed over; any other failure is one.
-      if (status != CUBLAS_STATUS_NOT_SUPPORTED && status != CUBLAS_STATUS_INVALID_VALUE) {
-        cu::check<cu::Fn::k_cublasLtMatmul>(status);
-        candidate.microseconds = time_of(own.stream, clock, best, [&] {
-          cu::check<cu::Fn::k_cublasLtMatmul>(
-              run_with(plan, mine, copies, workspace.data(), own.stream));
-        });
-        if (best == 0 || candidate.microseconds < best) best = candidate.microseconds;
-      }
-      candidates.push_back(candidate);
-    }
-  }
-  std::map<std::uint8_t, MatmulPlan> plans;
-  const auto run = [&](const Candidate& candidate, int runs) {
-    MatmulPlan& plan =
-        plans.try_emplace(candidate.pretransposed, key, candidate.pretransposed, *stream.on)
-            .first->second;
-    plan.algorithm = candidate.algorithm;
-    for (int i = 0; i < runs; ++i) {
-      cu::check<cu::Fn::k_cublasLtMatmul>(
-          run_with(plan, mine, copies, workspace.data(), own.stream));
-    }
-  };
-  std::map<int, Repeated> graphs;  // of short ones
+  Measurement measurement(key, operands, stream);
+  std::vector<Candidate> candidates = measurement.first_look(most_per_layout);
   narrow_down(candidates, [&](const Candidate& candidate, int runs) {
-    if (candidate.microseconds >= kShort)
-      return clock.microseconds(own.stream.handle, [&] { run(candidate, runs); });
-    const auto [graph, made] =
-        graphs.try_emplace(candidate.offered, own.stream, runs, [&] { run(candidate, 1); });
-    const auto launch = [&graph = graph->second, &own] { graph.launch(own.stream.handle); };
-    if (made) launch();
-    return clock.microseconds(own.stream.handle, launch);
+    return measurement.device_time(candidate, runs);
   });
   add_host_times(candidates, [&](const Candidate& candidate, int runs) {
-    const auto start = std::chrono::steady_clock::now();
-    run(candidate, runs);
-    const std::chrono::duration<double, std::micro> taken =
-        std::chrono::steady_clock::now() - start;
-    BRRR_CUDA(cuStreamSynchronize, own.stream.handle);
-    return taken.count();
+    return measurement.host_time(candidate, runs);
   });
   return candidates;
 }

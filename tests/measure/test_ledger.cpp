@@ -50,16 +50,6 @@ HostClass class_of(const std::vector<std::string>& stack, bool complete = true) 
 
 measure::Timing timing(double seconds) { return {.median = seconds, .samples = 25}; }
 
-Ledger quick_ledger(const std::function<void()>& step, Device device = cpu) {
-  return measure::host_ledger(device, step, {.seconds = 1});
-}
-
-[[gnu::noinline]] void spin_in_this_test() {
-  using Clock = std::chrono::steady_clock;
-  for (const auto start = Clock::now(); Clock::now() - start < std::chrono::microseconds(50);) {
-  }
-}
-
 }  // namespace
 
 TEST_CASE("every name of the ledger's table is in the program", "[ledger]") {
@@ -174,6 +164,19 @@ TEST_CASE("an incomplete ledger says what it lacks", "[ledger]") {
 
 // Stacks are whole where handlers run at once; a thread sanitizer calls them later.
 #if !BRRR_TSAN
+namespace {
+
+Ledger quick_ledger(const std::function<void()>& step, Device device = cpu) {
+  return measure::host_ledger(device, step, {.seconds = 1});
+}
+
+[[gnu::noinline]] void spin_in_this_test() {
+  using Clock = std::chrono::steady_clock;
+  for (const auto start = Clock::now(); Clock::now() - start < std::chrono::microseconds(50);) {
+  }
+}
+
+}  // namespace
 
 TEST_CASE("a training step's time is in the classes of its work", "[ledger]") {
   nn::MLP model({16, 16, 16, 16, 16});

@@ -1,5 +1,5 @@
 // The layers of the tree: each folder includes only folders before it, and no file is a bucket or
-// too long.
+// too long; no function is, either.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -279,4 +279,52 @@ TEST_CASE("no file is a bucket or too long", "[layering]") {
     const bool data = source.path.starts_with("tests/golden/");
     CHECK((data || source.lines.size() <= 600));
   }
+}
+
+// A function from its signature to its last brace. The formatter begins both at one indentation:
+// none, or that of a member of a class at file scope.
+struct FunctionLines {
+  std::size_t first, last;
+};
+
+std::vector<FunctionLines> functions_of(const std::vector<std::string>& lines) {
+  static const std::regex type(R"(^(template <.*> )?(struct|class|union)\b.*\{$)");
+  static const std::regex other(
+      R"(^ *($|//|#|\}|\{|namespace\b|struct\b|class\b|enum\b|union\b|extern "C" \{|public:|private:|.*\\$))");
+  std::vector<FunctionLines> functions;
+  std::string indent;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    if (std::regex_search(lines[i], type)) indent = "  ";
+    if (lines[i].starts_with('}')) indent.clear();
+    if (!lines[i].starts_with(indent) || lines[i].starts_with(indent + ' ') ||
+        std::regex_search(lines[i], other))
+      continue;
+    // To the end of the statement, or to where the body begins.
+    std::size_t last = i;
+    while (last + 1 < lines.size() && lines[last].find_last_of(";{}") + 1 != lines[last].size())
+      ++last;
+    if (!lines[last].ends_with('{') || lines[last].ends_with("= {")) continue;
+    while (last + 1 < lines.size() && !lines[last].starts_with(indent + '}')) ++last;
+    if (lines[last] == indent + '}') functions.push_back({i, last});
+    i = last;
+  }
+  return functions;
+}
+
+TEST_CASE("a function has at most 60 lines", "[layering]") {
+  const std::vector<FunctionLines> found = functions_of(
+      {"struct A {", "  int f() const {", "    return g({", "        1});", "  }", "  int b = 1;",
+       "};", "const int c[] = {", "    1,", "};", "int h(int b,", "      int c) {", "}"});
+  REQUIRE(found.size() == 2);
+  CHECK((found[0].first == 1 && found[0].last == 4));
+  CHECK((found[1].first == 10 && found[1].last == 12));
+  std::size_t functions = 0;
+  for (const Source& source : sources()) {
+    for (const FunctionLines& each : functions_of(source.lines)) {
+      INFO(source.path << ":" << each.first + 1 << ": " << source.lines[each.first]);
+      CHECK(each.last - each.first < 60);
+      ++functions;
+    }
+  }
+  CHECK(functions > 5000);
 }
