@@ -7,6 +7,7 @@
 #include <cmath>
 #include <string>
 #include <vector>
+#include "brrr/tensor/counted.h"
 
 namespace brrr::cli {
 
@@ -53,8 +54,7 @@ std::string microseconds_text(const std::optional<measure::Timing>& timing) {
 
 std::string work_text(const TrainingOptions& o) {
   const ToyOptions& toy = o.toy;
-  std::string layers =
-      fmt::format("{} {}", toy.layers, toy.residual ? "residual blocks" : "layers");
+  std::string layers = counted(toy.layers, toy.residual ? "residual block" : "layer");
   if (toy.model == "transformer")
     layers += fmt::format(", {} heads, seq {}", toy.heads, toy.seq);
   else if (toy.residual || toy.activation != nn::Activation::gelu_tanh)
@@ -228,19 +228,20 @@ std::string to_text(const TrainResult& result) {
     line(text, "peak memory", bytes_text(cost->peak_bytes));
     line(
         text, "per step",
-        fmt::format("{} kernels, {} Mflop, {} moved", cost->kernels,
+        fmt::format("{}, {} Mflop, {} moved", counted(cost->kernels, "kernel"),
                     number_text(static_cast<double>(cost->flops) * 1e-6), bytes_text(cost->bytes)));
   }
   if (const std::optional<CompiledEntry>& entry = result.compiled) {
     line(text, "graph",
-         fmt::format("{} calls in {} lanes; arena {} (at least {}), gradients {}, scratch {}",
-                     entry->nodes, entry->lanes, bytes_text(entry->arena_bytes),
-                     bytes_text(entry->least_bytes), bytes_text(entry->kept_bytes),
-                     bytes_text(entry->scratch_bytes)));
+         fmt::format("{} in {}; arena {} (at least {}), gradients {}, scratch {}",
+                     counted(entry->nodes, "call"), counted(entry->lanes, "lane"),
+                     bytes_text(entry->arena_bytes), bytes_text(entry->least_bytes),
+                     bytes_text(entry->kept_bytes), bytes_text(entry->scratch_bytes)));
     if (entry->arena_bytes_without_remat > 0) {
       line(text, "remat",
-           fmt::format("{} calls run again; arena with every value kept {}",
-                       entry->recomputed_calls, bytes_text(entry->arena_bytes_without_remat)));
+           fmt::format("{} run again; arena with every value kept {}",
+                       counted(entry->recomputed_calls, "call"),
+                       bytes_text(entry->arena_bytes_without_remat)));
     }
     line(text, "compiled in",
          fmt::format("{:.1f} ms: trace {:.1f}, plan {:.1f}, capture {:.1f}",

@@ -10,6 +10,7 @@
 #include "brrr/io/file_bytes.h"
 #include "brrr/measure/bench.h"
 #include "brrr/measure/chrome_trace.h"
+#include "brrr/tensor/counted.h"
 #include "cli/text_output.h"
 
 namespace brrr::cli {
@@ -79,8 +80,8 @@ TraceResult trace(const TraceOptions& options) {
                                                        {.steps = options.record,
                                                         .budget_seconds = options.time_seconds})};
   const std::string what =
-      fmt::format("{}, batch {}, width {}, {} layers, {}", options.toy.model, options.toy.batch,
-                  options.toy.width, options.toy.layers, name_of(options.mode));
+      fmt::format("{}, batch {}, width {}, {}, {}", options.toy.model, options.toy.batch,
+                  options.toy.width, counted(options.toy.layers, "layer"), name_of(options.mode));
   const std::string text = measure::chrome_trace(result.timeline, what);
   write_file("trace", options.out, [&](const ByteSink& sink) { sink(text.data(), text.size()); });
   return result;

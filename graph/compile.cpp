@@ -18,6 +18,7 @@
 #include "brrr/graph/rematerialize.h"
 #include "brrr/graph/signature.h"
 #include "brrr/graph/trace.h"
+#include "brrr/tensor/counted.h"
 #include "brrr/tensor/fail.h"
 #include "brrr/tensor/host_work.h"
 
@@ -285,6 +286,13 @@ void CompiledStep::State::require_values(const Arguments& arguments) const {
           "the step, with requires_grad_(detach(x))",
           options.name, x.describe(), i);
     }
+    for (std::size_t j = 0; j < arguments.fixed.size(); ++j) {
+      if (x.impl()->storage == arguments.fixed[j].impl()->storage && x.impl()->storage->bytes > 0)
+        fail(
+            "[{}] expected arguments with memory of their own, got {} as argument {} and {} as "
+            "fixed argument {} of one storage; use the fixed argument for both, or pass a clone",
+            options.name, x.describe(), i, arguments.fixed[j].describe(), j);
+    }
   }
 }
 
@@ -393,15 +401,15 @@ CompileReport CompiledStep::report() const {
     line.reason = entry->reason;
     if (entry->traced_again > 0)
       line.reason += fmt::format(
-          "; traced again {} times, since a gradient that the step looks at "
+          "; traced again {}, since a gradient that the step looks at "
           "was another tensor",
-          entry->traced_again);
+          counted(entry->traced_again, "time"));
     if (entry->replaced > 0)
-      line.reason += fmt::format("; traced again {} times, since parameters were packed or moved",
-                                 entry->replaced);
+      line.reason += fmt::format("; traced again {}, since parameters were packed or moved",
+                                 counted(entry->replaced, "time"));
     if (entry->renewed > 0)
-      line.reason += fmt::format("; gradients in new memory {} times, since somebody kept the old",
-                                 entry->renewed);
+      line.reason += fmt::format("; gradients in new memory {}, since somebody kept the old",
+                                 counted(entry->renewed, "time"));
     line.calls = entry->calls;
     line.nodes = static_cast<int>(program.launches().size());
     line.lanes = program.plan().lanes;
@@ -431,16 +439,17 @@ CompileReport CompiledStep::report() const {
 std::string CompiledStep::explain() const {
   const CompileReport all = report();
   std::string text =
-      fmt::format("{}: {} of at most {} entries, {} eager calls\n", state_->options.name,
-                  all.entries.size(), state_->options.most_entries, all.eager_calls);
+      fmt::format("{}: {} of at most {} entries, {}\n", state_->options.name, all.entries.size(),
+                  state_->options.most_entries, counted(all.eager_calls, "eager call"));
   const std::lock_guard lock(state_->mutex);
   for (std::size_t i = 0; i < all.entries.size(); ++i) {
     const CompiledEntry& e = all.entries[i];
     text += fmt::format(
-        "entry {} {}: {}; called {} times\n  {} calls in {} lanes{}\n  memory: arena {} bytes (at "
+        "entry {} {}: {}; called {}\n  {} in {}{}\n  memory: arena {} bytes (at "
         "least {}), gradients {}, scratch {}\n",
-        i, e.signature, e.reason, e.calls, e.nodes, e.lanes,
-        e.launches > 0 ? fmt::format(", {} nodes in the CUDA graph", e.launches) : "",
+        i, e.signature, e.reason, counted(e.calls, "time"), counted(e.nodes, "call"),
+        counted(e.lanes, "lane"),
+        e.launches > 0 ? fmt::format(", {} in the CUDA graph", counted(e.launches, "node")) : "",
         e.arena_bytes, e.least_bytes, e.kept_bytes, e.scratch_bytes);
     for (const graph::SettingRead& read : state_->entries[i]->guards->settings())
       text += fmt::format("  while {} is {}\n", read.name, read.value);

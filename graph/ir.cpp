@@ -11,6 +11,7 @@
 #include "brrr/dispatch/op_info.h"
 #include "brrr/graph/flow.h"
 #include "brrr/graph/fusion_report.h"
+#include "brrr/tensor/counted.h"
 #include "brrr/tensor/error.h"
 
 namespace brrr::graph {
@@ -144,9 +145,9 @@ std::string as_text(const Graph& graph) {
   const std::vector<std::string> places = places_of(graph.nodes);
   std::int64_t bytes = 0;
   for (const Node& node : graph.nodes) bytes += bytes_moved(node);
-  std::string text =
-      fmt::format("step on {}: {} calls, {} buffers, {} bytes read and written\n",
-                  to_string(graph.device), graph.nodes.size(), graph.buffers.size(), bytes);
+  std::string text = fmt::format("step on {}: {}, {}, {} bytes read and written\n",
+                                 to_string(graph.device), counted(std::ssize(graph.nodes), "call"),
+                                 counted(std::ssize(graph.buffers), "buffer"), bytes);
   for (std::size_t i = 0; i < graph.buffers.size(); ++i) {
     const Buffer& buffer = graph.buffers[i];
     if (buffer.kind == Buffer::Kind::temporary) continue;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "brrr/graph/rematerialize.h"
+#include "brrr/tensor/counted.h"
 
 namespace brrr::graph {
 namespace {
@@ -41,11 +42,11 @@ std::string curve_text(const Simulation& simulation, std::size_t most) {
 std::string to_string(const RematReport& report) {
   const Simulation &before = report.baseline, &after = report.chosen;
   std::string text = fmt::format(
-      "  rematerialization, {}: {} calls run again\n"
+      "  rematerialization, {}: {} run again\n"
       "    memory planned {} bytes, with every value kept {}\n"
       "    predicted {:.1f} us of kernels one after another, with every value kept {:.1f}\n",
-      policy_text(report.policy), report.recomputed_calls, after.peak_bytes, before.peak_bytes,
-      microseconds(after.picoseconds), microseconds(before.picoseconds));
+      policy_text(report.policy), counted(report.recomputed_calls, "call"), after.peak_bytes,
+      before.peak_bytes, microseconds(after.picoseconds), microseconds(before.picoseconds));
   std::vector<CallSite> sites;
   for (const RematValue& value : report.values) sites.push_back(value.site);
   const std::vector<std::string> lines = describe(sites);

@@ -98,7 +98,7 @@ TEST_CASE("compile: a step that owns the old tensor continues to use it", "[comp
   const CompileReport report = step.report();
   REQUIRE(report.entries.size() == 1);
   CHECK(report.entries[0].reason ==
-        "first call; traced again 1 times, since parameters were packed or moved");
+        "first call; traced again 1 time, since parameters were packed or moved");
 }
 
 TEST_CASE("compile: train and eval have separate entries", "[compile]") {

@@ -204,6 +204,12 @@ TEST_CASE("compile: a fixed argument may be a leaf, and another of its shape is 
     CHECK(bits_of(step(fixed(b), x)) == bits_of(sum(b * x)));
   }
   CHECK(step.report().entries.size() == 2);
+  // Also a call of a known signature: a write to one would be seen through the other.
+  CHECK_THAT(error_of([&] { step(fixed(b), b); }),
+             Catch::Contains("] expected arguments with memory of their own, got f32[") &&
+                 Catch::Contains("] as argument 0 and f32[") &&
+                 Catch::Contains("] as fixed argument 0 of one storage; use the fixed argument for "
+                                 "both, or pass a clone"));
   CHECK(error_of([&] { step(fixed(Tensor()), x); }) ==
         "[step] expected tensors, got an undefined one as fixed argument 0");
 }
