@@ -341,6 +341,8 @@ std::string text_of(const Json& document) {
 
 }  // namespace
 
+std::string error_json(const std::string& text) { return text_of({{"error", text}}); }
+
 std::string to_json(const measure::Machine& machine) { return text_of(describe(machine)); }
 
 std::string to_json(const measure::Results& results, const measure::Machine& machine) {

@@ -1,4 +1,4 @@
-// Results as JSON: one document, followed by a newline.
+// Results as JSON: one document, followed by a newline. docs/schemas has a schema of each.
 #pragma once
 
 #include <string>
@@ -15,6 +15,8 @@
 namespace brrr::cli {
 
 std::string to_json(const measure::Machine& machine);
+// {"error": text}: the document of a command that failed before it had one.
+std::string error_json(const std::string& text);
 // {"results": [{"name", "device", "value", "unit", "limit", "ratio", …}], "machine": {…}}
 std::string to_json(const measure::Results& results, const measure::Machine& machine);
 // {"device", "kept", "file", "disturbances", "unchecked", "readings": […], "ceilings": {…}, …}

@@ -414,9 +414,16 @@ int run_compare(const CLI::App& command, TrainArguments& a) {
   return 0;
 }
 
-void print_problem(std::string text) noexcept {
+// One line on stderr. Where a document is wanted and none was printed, stdout has one as well.
+void print_problem(std::string text, bool json) noexcept {
   std::replace(text.begin(), text.end(), '\n', ' ');
   std::fprintf(stderr, "brrr: %s\n", text.c_str());
+  if (!json || has_printed()) return;
+  try {
+    print(error_json(text));
+  } catch (const std::exception&) {
+    // stdout cannot be written; the exit status and stderr say that something is wrong
+  }
 }
 
 // The command line: what it accepts, and where parsed values go.
@@ -465,7 +472,7 @@ class CommandLine {
   }
 
   // Parses the arguments; returns the exit status if there is nothing to run.
-  std::optional<int> parse(int argc, char** argv) {
+  std::optional<int> parse(int argc, char** argv, bool json) {
     try {
       app_.parse(argc, argv);
       lab_arguments_.common.command = command_text(argc, argv);
@@ -496,7 +503,7 @@ class CommandLine {
       print(text.str());
       return status;
     } catch (const CLI::ParseError& problem) {
-      print_problem(parse_error_text(app_, problem));
+      print_problem(parse_error_text(app_, problem), json);
       return 2;
     }
     return std::nullopt;
@@ -573,12 +580,15 @@ class CommandLine {
 }  // namespace brrr::cli
 
 int main(int argc, char** argv) {
+  // The command line itself may be what is wrong: options are not parsed yet.
+  const bool json = std::any_of(
+      argv, argv + argc, [](const char* each) { return std::string_view(each) == "--json"; });
   try {
     brrr::cli::CommandLine command_line;
-    const std::optional<int> status = command_line.parse(argc, argv);
+    const std::optional<int> status = command_line.parse(argc, argv, json);
     return status ? *status : command_line.run();
   } catch (const std::exception& problem) {
-    brrr::cli::print_problem(problem.what());
+    brrr::cli::print_problem(problem.what(), json);
     return 1;
   }
 }

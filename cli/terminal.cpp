@@ -8,11 +8,18 @@
 
 namespace brrr::cli {
 
+namespace {
+bool printed = false;
+}
+
 void print(std::string_view text) {
+  printed = true;
   if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0)
     return;
   fail("cannot write to stdout: {}", std::strerror(errno));
 }
+
+bool has_printed() { return printed; }
 
 void ProgressLine::show(const std::string& what) noexcept {
   if (!shown_) return;

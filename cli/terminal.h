@@ -11,6 +11,7 @@ namespace brrr::cli {
 // Writes to stdout and flushes it, so that the reader of a pipe sees each line immediately. Throws
 // if the write fails.
 void print(std::string_view text);
+bool has_printed();  // whether print() was called
 
 // A status line on stderr if that is a terminal; each call of show() overwrites it.
 class ProgressLine {

@@ -1,10 +1,31 @@
 # Calls of the program BRRR and what they must give: exit statuses, one line for what is wrong, one JSON document.
+# With --json, the output must be valid by the schema of the command, or of errors.
+function(check_schema)
+  set(schema ${ARGV0})
+  if(ARGV0 STREQUAL "lab" AND ARGV1 STREQUAL "list")
+    set(schema lab-list)
+  elseif(NOT status EQUAL 0 AND out MATCHES "^{\n  \"error\"")
+    set(schema error)
+  endif()
+  set(file ${WORK}.document.json)
+  file(WRITE ${file} "${out}")
+  execute_process(COMMAND ${CHECK_SCHEMA} ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/../../docs/schemas ${schema}.json
+    INPUT_FILE ${file} RESULT_VARIABLE invalid ERROR_VARIABLE problem)
+  if(invalid)
+    message(FATAL_ERROR "brrr ${ARGN}: ${problem}\n${out}")
+  endif()
+endfunction()
+
 function(call status_wanted)
   execute_process(COMMAND ${BRRR} ${ARGN} RESULT_VARIABLE status OUTPUT_VARIABLE out ERROR_VARIABLE err)
   set(out "${out}" PARENT_SCOPE)
   set(err "${err}" PARENT_SCOPE)
   if(NOT status EQUAL status_wanted)
     message(FATAL_ERROR "brrr ${ARGN}: expected status ${status_wanted}, got ${status}\n${out}${err}")
+  endif()
+  list(FIND ARGN --json wants_json)
+  if(NOT wants_json EQUAL -1)
+    check_schema(${ARGN})
   endif()
 endfunction()
 
@@ -16,7 +37,16 @@ function(refused status pattern)
   endif()
 endfunction()
 
-# The same where the program may have printed something already.
+# With --json a refusal is a document too.
+function(refused_as_json status pattern)
+  call(${status} ${ARGN} --json)
+  string(JSON text ERROR_VARIABLE problem GET "${out}" error)
+  if(NOT text MATCHES "${pattern}" OR NOT err STREQUAL "brrr: ${text}\n")
+    message(FATAL_ERROR "brrr ${ARGN} --json: expected an error with '${pattern}', got\n${out}${err}")
+  endif()
+endfunction()
+
+# As refused(), where the program may have printed something already.
 function(fails status pattern)
   call(${status} ${ARGN})
   if(NOT err MATCHES "^brrr: [^\n]+\n$" OR NOT err MATCHES "${pattern}")

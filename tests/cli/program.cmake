@@ -14,6 +14,14 @@ refused(2 "expected one of overhead, pointwise, matmul, reduce, fused, remat, st
 refused(2 "expected one of info, calibrate, bench, lab, train, compare, explain, trace, profile, got benchmark" benchmark)
 refused(2 "device" bench overhead --device)
 
+refused_as_json(2 "--batch: expected a whole number from 1 to 16777216, got 0" train mlp --batch 0)
+refused_as_json(2 "expected one of info, .*, got \"quoted\"" "\"quoted\"")
+refused_as_json(1 "/nowhere/w.safetensors" train mlp --device cpu --load /nowhere/w.safetensors)
+refused_as_json(1 "/nowhere/t.json" trace mlp --device cpu --steps 1 --time 0 --out /nowhere/t.json)
+refused_as_json(1 "/nowhere/r.html" compare mlp --device cpu --report /nowhere/r.html)
+refused_as_json(1 "/nowhere/r.html" lab growth --device cpu --report /nowhere/r.html)
+refused_as_json(1 "/nowhere/p.svg" profile mlp --device cpu --svg /nowhere/p.svg)
+
 # The help has README's first sentence.
 call(0 --help)
 file(READ ${CMAKE_CURRENT_LIST_DIR}/../../README.md readme)
@@ -43,6 +51,7 @@ if(gpus EQUAL 0)
   endif()
   refused(1 "CUDA" bench overhead --device cuda)
   refused(1 "CUDA" info --device cuda)
+  refused_as_json(1 "CUDA" calibrate --device cuda)
 endif()
 
 foreach(bench overhead pointwise matmul reduce fused remat steps)
