@@ -3,6 +3,7 @@
 
 #include "brrr/measure/modes.h"
 #include "tests/harness/catch.h"
+#include "tests/harness/recorded_timeline.h"
 #include <brrr/brrr.h>
 
 using namespace brrr;
@@ -193,6 +194,29 @@ TEST_CASE("verdict: a device that copies from the host runs no kernel", "[diagno
   CHECK(checked(e).unattributed == "recording made the step 40 % slower");
   e.occupancy.reset();
   CHECK(checked(e).unattributed == "no timeline was recorded");
+}
+
+TEST_CASE("verdict: a recorded timeline says who caused the idle time", "[diagnose]") {
+  measure::Timeline recorded = brrr::testing::recorded_timeline("h200-fused-transformer");
+  Evidence e =
+      cuda_step(Mode::fused, recorded.untraced.median * 1e6, 1278, kMedium, kMediumGrowing);
+  measure::add_timeline(recorded, e);
+  const Diagnosis d = checked(e);
+  CHECK(d.regime == Regime::compute);
+  CHECK(d.unattributed.empty());
+  REQUIRE(d.occupancy);
+  CHECK(d.occupancy->share(d.occupancy->idle(measure::IdleCause::host)) ==
+        Approx(0.1211).margin(1e-4));
+  CHECK(to_string(d.occupancy->sources[0]) == "cuGraphLaunch (launch)");
+  // Had recording slowed the step further, its idle time would not be the step's.
+  measure::Timeline slowed = recorded;
+  slowed.untraced.median = recorded.traced.median / 1.4;
+  measure::add_timeline(slowed, e);
+  CHECK(checked(e).unattributed == "recording made the step 40 % slower");
+  // The same timeline without some of its records.
+  recorded.missing = {"CUPTI dropped 12 records"};
+  measure::add_timeline(recorded, e);
+  CHECK_THAT(only_problem(e), Catch::Contains("CUPTI dropped 12 records"));
 }
 
 TEST_CASE("no verdict on incomplete evidence", "[diagnose]") {

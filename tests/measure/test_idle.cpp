@@ -3,6 +3,7 @@
 
 #include "brrr/tensor/error.h"
 #include "tests/harness/catch.h"
+#include "tests/harness/recorded_timeline.h"
 
 using namespace brrr;
 using measure::DeviceSpan;
@@ -249,4 +250,30 @@ TEST_CASE("a cause beyond the host's spans is refused", "[idle]") {
   t.spans = {kernel(1, 2, 7)};
   CHECK_THROWS_WITH(measure::occupancy_of(t),
                     "[occupancy_of] expected causes among 0 host spans, got 7 of kernel");
+}
+
+// One step of a transformer, recorded on an H200: 116 kernels in 4 lanes of one graph. The numbers
+// are those of the file, added up apart from this library.
+TEST_CASE("the idle time of a recorded replay is its launch and small gaps", "[idle]") {
+  const Timeline t = brrr::testing::recorded_timeline("h200-fused-transformer");
+  REQUIRE(t.spans.size() == 116);
+  REQUIRE(t.host.size() == 8);
+  for (const DeviceSpan& span : t.spans) {
+    REQUIRE(span.cause);
+    CHECK(t.host[*span.cause].work == HostWork::replay);
+    CHECK(span.replayed);
+  }
+  const Occupancy o = measure::occupancy_of(t);
+  check_closes(o);
+  CHECK(o.wall_ns == 1'466'889);
+  CHECK(o.busy_ns == 1'277'714);
+  CHECK(o.transfer_ns == 0);
+  CHECK(o.gaps.size() == 37);
+  CHECK(o.idle(IdleCause::host) == 169'450 + 8'171);  // until the first kernel, after the last one
+  CHECK(o.idle(IdleCause::dependence) == 1'695);
+  CHECK(o.idle(IdleCause::latency) == 1'762);
+  CHECK(o.idle(IdleCause::other) == 8'097);  // one gap, longer than any latency
+  CHECK(to_string(o.sources[0]) == "cuGraphLaunch (launch)");
+  CHECK(o.sources[0].ns == 163'734);
+  CHECK(o.gaps[0].next == 0u);
 }
