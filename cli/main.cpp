@@ -20,6 +20,7 @@
 #include "brrr/measure/calibrate.h"
 #include "brrr/measure/lab.h"
 #include "brrr/measure/machine.h"
+#include "brrr/tensor/environment.h"
 #include "brrr/tensor/fail.h"
 #include "brrr/tensor/runtime.h"
 #include "cli/bench_steps.h"
@@ -494,6 +495,8 @@ class CommandLine {
         if (command.run == run_profile && command.arguments.options.time_seconds < 0.1)
           throw CLI::ValidationError(fmt::format("--time: expected 0.1 seconds or more, got {}",
                                                  command.arguments.options.time_seconds));
+        if (command.arguments.source && command.arguments.mode != "fused")
+          throw CLI::ValidationError("--source: needs --mode fused, which generates kernels");
         if (command.arguments.svg && command.arguments.options.remat == "none")
           throw CLI::ValidationError("--svg: needs --remat mincut, full or budget=F");
       }
@@ -510,6 +513,7 @@ class CommandLine {
   }
 
   int run() {
+    require_valid_environment();  // also of commands that allocate nothing
     if (info_->parsed()) run_info(common_);
     if (calibrate_->parsed()) run_calibrate(common_);
     for (const Bench& one : kBenches) {

@@ -16,6 +16,7 @@
 #include <mutex>
 
 #include "brrr/tensor/cpu_allocator.h"
+#include "brrr/tensor/environment.h"
 #include "brrr/tensor/fail.h"
 #include "brrr/tensor/pool.h"
 #include "brrr/tensor/thread_context.h"
@@ -295,15 +296,7 @@ void empty_cache() {
 }  // namespace cpu_memory
 
 // Thrown at first use: an exception of a static initializer would end the program.
-void require_known_allocator() {
-  static const bool known = [] {
-    const std::string_view wanted = wanted_allocator();
-    return wanted.empty() || wanted == "passthrough" || wanted == "caching";
-  }();
-  if (!known)
-    fail("[allocator] expected BRRR_ALLOCATOR to be passthrough or caching, got {}",
-         wanted_allocator());
-}
+void require_known_allocator() { require_valid_environment(); }
 
 void set_allocator_pass_through(bool on) { pass_through.store(on); }
 bool allocator_pass_through() { return pass_through.load(); }

@@ -15,6 +15,7 @@
 #include <system_error>
 #include <thread>
 
+#include "brrr/tensor/environment.h"
 #include "brrr/tensor/fail.h"
 #include "brrr/tensor/thread_context.h"
 
@@ -38,17 +39,9 @@ void relax() {
 }
 
 int default_threads() {
-  const char* text = std::getenv("BRRR_THREADS");
-  if (text && *text) {
-    int count = 0;
-    const auto [end, error] = std::from_chars(text, text + std::strlen(text), count);
-    if (error != std::errc() || *end || count < 1) {
-      fail("[threads] expected BRRR_THREADS to be a number from 1 on, got \"{}\"", text);
-    }
-    return count < kMaxThreads ? count : kMaxThreads;
-  }
   const int machine = static_cast<int>(std::thread::hardware_concurrency());
-  return machine < 1 ? 1 : machine < kMaxThreads ? machine : kMaxThreads;
+  return count_setting("BRRR_THREADS", machine < 1 ? 1 : std::min(machine, kMaxThreads),
+                       kMaxThreads);
 }
 
 // The chunks are divided into one stretch for each thread. A thread begins with its own stretch,

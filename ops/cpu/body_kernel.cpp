@@ -16,6 +16,7 @@
 #include "brrr/ops/jit/cpu_compiler.h"
 #include "brrr/ops/jit/cpu_kernel.h"
 #include "brrr/ops/jit/render.h"
+#include "brrr/tensor/environment.h"
 #include "brrr/tensor/error.h"
 #include "brrr/tensor/out_of_range.h"
 #include "brrr/tensor/tensor_impl.h"
@@ -218,14 +219,8 @@ class CpuBodyKernel final : public BodyKernel {
 // How kernels run: compiled, interpreted where they cannot be, or one of these always.
 enum class Ways { compiled, interpreted, either };
 Ways ways() {
-  const char* chosen = std::getenv("BRRR_CPU_KERNELS");
-  const std::string_view way = chosen ? chosen : "";
-  if (way == "compiled") return Ways::compiled;
-  if (way == "interpreted") return Ways::interpreted;
-  if (!way.empty())
-    fail(
-        fmt::format("[fuse] expected BRRR_CPU_KERNELS to be compiled or interpreted, got {}", way));
-  return Ways::either;
+  const std::string way = setting_of("BRRR_CPU_KERNELS", {"compiled", "interpreted"});
+  return way.empty() ? Ways::either : way == "compiled" ? Ways::compiled : Ways::interpreted;
 }
 
 // One line, once a process for each reason: the first two lines of an error from a compiler say

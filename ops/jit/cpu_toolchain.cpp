@@ -20,6 +20,7 @@
 #include <thread>
 
 #include "brrr/ops/cpu/loops.h"
+#include "brrr/tensor/environment.h"
 #include "brrr/tensor/fail.h"
 #include "brrr/tensor/thread_context.h"
 
@@ -34,11 +35,7 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-double most_seconds() {
-  const char* chosen = std::getenv("BRRR_COMPILE_SECONDS");
-  const double seconds = chosen ? std::atof(chosen) : 0;
-  return seconds > 0 ? seconds : 300;
-}
+double most_seconds() { return positive_setting("BRRR_COMPILE_SECONDS", 300); }
 
 std::string contents_of(const std::string& path) {
   std::ifstream file(path, std::ios::binary);

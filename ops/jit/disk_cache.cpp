@@ -1,6 +1,7 @@
 // Owns the files of the kernel cache: their paths, their format, and atomic writes, so that no
 // process reads a part of one.
 #include "brrr/ops/jit/disk_cache.h"
+#include "brrr/tensor/environment.h"
 #include "brrr/tensor/fail.h"
 
 #include <fcntl.h>
@@ -94,17 +95,10 @@ std::string to_hex(const Hash128& hash) {
 namespace disk_cache {
 
 std::string directory() {
-  const auto env = [](const char* name) {
-    const char* value = std::getenv(name);
-    return std::string(value ? value : "");
-  };
-  const std::string wanted = env("BRRR_CACHE");
-  if (wanted == "off") return "";
-  if (!wanted.empty() && wanted != "on")
-    fail("[jit] expected BRRR_CACHE to be on or off, got {}", wanted);
-  if (auto chosen = env("BRRR_CACHE_DIR"); !chosen.empty()) return chosen;
-  if (auto base = env("XDG_CACHE_HOME"); !base.empty()) return base + "/brrr";
-  if (auto home = env("HOME"); !home.empty()) return home + "/.cache/brrr";
+  if (setting_of("BRRR_CACHE", {"on", "off"}) == "off") return "";
+  if (auto chosen = setting("BRRR_CACHE_DIR"); !chosen.empty()) return chosen;
+  if (auto base = setting("XDG_CACHE_HOME"); !base.empty()) return base + "/brrr";
+  if (auto home = setting("HOME"); !home.empty()) return home + "/.cache/brrr";
   return "";
 }
 

@@ -33,6 +33,7 @@ call(0 ${mlp} --mode fused --source)
 if(NOT out MATCHES "\n// kernel 0 \\[sub, square, mean.*extern \"C\"")
   message(FATAL_ERROR "expected the source of kernels, got\n${out}")
 endif()
+refused(2 "--source: needs --mode fused" ${mlp} --source)
 refused(2 "source|dot" ${mlp} --mode fused --source --dot)
 
 call(0 ${mlp} --dot)
