@@ -232,8 +232,8 @@ double Calibrator::read_plain(const char* name, DType dtype) {
   options_.progress(name);
   const MultiplyAdds work = on_cpu() ? plain_multiply_adds(dtype, num_threads())
                                      : device_multiply_adds(options_.device, dtype);
-  // An idle GPU takes a while to raise its clock, and one that was at its power limit to recover.
-  const Timing timing = read(work.batch, on_cpu() ? 0 : 0.3);
+  // An idle processor takes a while to raise its clock, and a GPU at its power limit to recover.
+  const Timing timing = read(work.batch, 0.3);
   const double rate = work.flops / timing.median;
   add(name, rate * 1e-9, "GFLOP/s", timing.spread);
   return rate;
