@@ -1,7 +1,7 @@
 """Runs `brrr compare --double-batch` on steps of every regime: each mode's verdict beside what twice the batch says,
 predicted beside measured times, and whether the predicted order of modes is right. Run `brrr calibrate` first.
 
-    python3 bench/verdicts.py build/release/bin/brrr [--device cpu|cuda] [--quick] [--out FILE.json]
+    python3 bench/verdicts.py build/release/bin/brrr [--device cpu|cuda] [--time SECONDS] [--out FILE.json]
 """
 
 import argparse
@@ -25,9 +25,9 @@ CASES = {
 }
 
 
-def run(program, case, device, quick):
+def run(program, case, device, seconds):
     command = [program, "compare", *case.split(), "--device", device, "--steps", "5", "--double-batch", "--json",
-               "--time", "0.1" if quick else "1"]
+               "--time", str(seconds)]
     done = subprocess.run(command, capture_output=True, text=True)
     if not done.stdout:
         sys.exit(f"{' '.join(command)}: {done.stderr.strip()}")
@@ -38,14 +38,17 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("program")
     parser.add_argument("--device", default="cuda", choices=list(CASES))
-    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--time", type=float, default=1, help="seconds of each measurement")
     parser.add_argument("--out")
     options = parser.parse_args()
     documents, counts, errors, orders = [], {}, [], []
     for case in CASES[options.device]:
-        document = run(options.program, case, options.device, options.quick)
+        document = run(options.program, case, options.device, options.time)
         documents.append({"command": case, **document})
         orders.append(document["order_right"])
+        if options.out:  # after each case: an interrupted run leaves what it has measured
+            with open(options.out, "w") as file:
+                json.dump({"device": options.device, "documents": documents}, file, indent=1)
         print(f"\n{case}\n  {document['verdict'] or 'no verdict'}")
         for row in document["rows"]:
             judgement = row["batch_doubling"]["judgement"] if row["regime"] else "no verdict"
@@ -58,9 +61,6 @@ def main():
     print(f"\nverdicts by twice the batch: {counts}")
     print(f"predicted order right: {sum(orders)} of {len(orders)}")
     print(f"prediction error: median {statistics.median(errors):.0%}, worst {max(errors):.0%}")
-    if options.out:
-        with open(options.out, "w") as file:
-            json.dump({"device": options.device, "documents": documents}, file, indent=1)
 
 
 main()
