@@ -4,7 +4,6 @@
 #include <numeric>
 
 namespace brrr::graph {
-namespace {}  // namespace
 
 std::optional<std::int64_t> MinCut::run(int source, int sink) {
   std::int64_t finite = 0;

@@ -9,7 +9,6 @@
 #include "brrr/tensor/fail.h"
 
 namespace brrr::graph {
-namespace {}  // namespace
 
 Partition::Partition(const Graph& graph, bool fused, const std::string& name)
     : graph_(graph),

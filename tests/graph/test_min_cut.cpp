@@ -1,8 +1,9 @@
-// graph/min_cut against enumeration of all cuts, against flows along shortest paths and, where its
-// headers are installed, against Boost.Graph.
+// graph/min_cut against enumeration of all cuts, against flows along shortest paths, and
+// against Boost.Graph.
 #include "brrr/graph/min_cut.h"
 
 #include <chrono>
+#include <cmath>
 #include <optional>
 
 #if __has_include(<boost/graph/push_relabel_max_flow.hpp>)
@@ -13,6 +14,7 @@
 
 #include "tests/harness/catch.h"
 #include "tests/harness/samples.h"
+#include "tests/harness/skip.h"
 
 using namespace brrr;
 using namespace brrr::test;
@@ -170,6 +172,10 @@ TEST_CASE("a minimum cut is that of Boost.Graph", "[min-cut]") {
     REQUIRE(problem_of(network, flow_by_boost(network)) == "");
   }
 }
+#else
+TEST_CASE("a minimum cut is that of Boost.Graph", "[min-cut]") {
+  skip("Boost.Graph's headers are not installed (libboost-dev)");
+}
 #endif
 
 TEST_CASE("of equal cuts the one nearest to the source is taken", "[min-cut]") {
@@ -182,22 +188,26 @@ TEST_CASE("of equal cuts the one nearest to the source is taken", "[min-cut]") {
 
 TEST_CASE("the cut of a joint graph of 20,000 nodes takes milliseconds", "[min-cut]") {
   // Each call is two vertices; a third of the calls is read by the backward, where chains end.
-  constexpr int kCalls = 20'000;
-  Random random(7);
-  MinCut cut(2 * kCalls + 2);
-  const int source = 2 * kCalls, sink = source + 1;
-  for (int call = 0; call < kCalls; ++call) {
-    cut.add_edge(2 * call, 2 * call + 1, 1 + random.below(1'000'000));
-    cut.add_edge(source, 2 * call, 1 + random.below(500'000));
-    for (int k = 0; k < 2 && call > 0; ++k) {
-      const int before = call - 1 - static_cast<int>(random.below(std::min(call, 30)));
-      cut.add_edge(2 * before + 1, 2 * call, MinCut::kUnbounded);
+  constexpr int kCalls = 20'000, kRuns = 5;
+  double least = INFINITY;  // of several runs: tests run side by side
+  for (int run = 0; run < kRuns; ++run) {
+    Random random(7);
+    MinCut cut(2 * kCalls + 2);
+    const int source = 2 * kCalls, sink = source + 1;
+    for (int call = 0; call < kCalls; ++call) {
+      cut.add_edge(2 * call, 2 * call + 1, 1 + random.below(1'000'000));
+      cut.add_edge(source, 2 * call, 1 + random.below(500'000));
+      for (int k = 0; k < 2 && call > 0; ++k) {
+        const int before = call - 1 - static_cast<int>(random.below(std::min(call, 30)));
+        cut.add_edge(2 * before + 1, 2 * call, MinCut::kUnbounded);
+      }
+      if (random.below(3) == 0) cut.add_edge(2 * call + 1, sink, MinCut::kUnbounded);
     }
-    if (random.below(3) == 0) cut.add_edge(2 * call + 1, sink, MinCut::kUnbounded);
+    const auto start = std::chrono::steady_clock::now();
+    CHECK(cut.run(source, sink));
+    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
+    least = std::min(least, took.count());
   }
-  const auto start = std::chrono::steady_clock::now();
-  CHECK(cut.run(source, sink));
-  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
-  INFO(took.count() << " ms");
-  CHECK(took.count() < 500);  // ten times what an idle machine is allowed
+  INFO(least << " ms");
+  CHECK(least < 50);
 }
