@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <cmath>
 #include <memory>
 
 #include "brrr/measure/bench.h"
@@ -12,6 +14,16 @@
 namespace brrr::cli {
 
 namespace {
+
+// A budget that saves half of what the side before saves, under full.
+constexpr const char* kHalfOfFull = "budget=";
+
+std::string half_of(const Side& full) {
+  const auto kept = static_cast<double>(full.compiled->arena_bytes_without_remat);
+  const double least =
+      kept > 0 ? std::min(1.0, static_cast<double>(full.compiled->arena_bytes) / kept) : 1;
+  return fmt::format("{}{:.2f}", kHalfOfFull, std::ceil((1 + least) * 50) / 100);
+}
 
 // A side for each mode and, of those that have one, each policy of rematerialization.
 std::vector<Side> sides_of(const TrainOptions& options) {
@@ -28,7 +40,7 @@ std::vector<Side> sides_of(const TrainOptions& options) {
     if (options.remat != "all") {
       add(mode, options.remat);
     } else {
-      for (const char* remat : {"none", "mincut", "full"}) add(mode, remat);
+      for (const char* remat : {"none", "mincut", "full", kHalfOfFull}) add(mode, remat);
     }
   }
   return sides;
@@ -138,6 +150,7 @@ Comparison compare(const TrainOptions& options, const CompareOptions& further,
   std::vector<std::unique_ptr<Training>> trainings;
   std::vector<measure::Batch> batches;
   for (Side& side : sides_of(options)) {
+    if (side.options.remat == kHalfOfFull) side.options.remat = half_of(result.sides.back());
     progress(name_of(side));
     const std::int64_t live_before = memory_stats(device).live;
     trainings.push_back(std::make_unique<Training>(side.options));

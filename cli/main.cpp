@@ -26,6 +26,7 @@
 #include "cli/bench_steps.h"
 #include "cli/compare.h"
 #include "cli/compare_report.h"
+#include "cli/explain.h"
 #include "cli/interrupt.h"
 #include "cli/json_output.h"
 #include "cli/lab_report.h"
@@ -344,21 +345,13 @@ int run_train(const CLI::App& command, TrainArguments& a) {
 int run_explain(const CLI::App& command, TrainArguments& a) {
   TrainOptions& o = resolve(command, a);
   if (o.mode == Mode::eager) o.mode = Mode::graph;
-  Training training(o);
-  for (int i = 0; i < 2; ++i) training.step();  // the second one is captured
-  const auto& step = training.compiled_step();
-  if (a.svg) {
-    measure::LinePlot plot = memory_plot({{o.remat, step.live_bytes()}});
-    plot.title += fmt::format(": {}, {}", o.toy.model, work_text(o));
-    print(measure::with_style(measure::to_svg(plot, "memory")));
-    return 0;
-  }
-  if (a.common.json || a.dot) {
-    print(a.common.json ? step.graph_json() : step.graph_dot());
-    return 0;
-  }
-  print(step.explain() + "\n" + step.graph_text());
-  if (a.source) print(sources_text(step.kernels()));
+  using Format = ExplainOptions::Format;
+  print(explain({o,
+                 a.common.json ? Format::json
+                 : a.dot       ? Format::dot
+                 : a.svg       ? Format::svg
+                               : Format::text,
+                 a.source}));
   return 0;
 }
 

@@ -481,7 +481,10 @@ std::string CompiledStep::explain() const {
 
 std::string CompiledStep::graph_text(int entry, int format) const {
   const std::lock_guard lock(state_->mutex);
-  return graph::to_string(state_->program(entry).graph(), static_cast<graph::Format>(format));
+  const Graph& graph = state_->program(entry).graph();
+  const auto& remat = state_->entries[entry]->remat;
+  return graph::to_string(graph, static_cast<graph::Format>(format),
+                          remat ? graph::to_json(*remat) : "null");
 }
 
 LiveBytes CompiledStep::live_bytes(int entry) const {
@@ -514,6 +517,7 @@ std::vector<LaunchCost> CompiledStep::launches(int entry) const {
 void CompiledStep::clear() {
   const std::lock_guard lock(state_->mutex);
   state_->entries.clear();
+  state_->arena = std::make_shared<graph::Arena>();
 }
 
 std::int64_t count_of_replays() { return all_replays.load(std::memory_order_relaxed); }

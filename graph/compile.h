@@ -320,7 +320,8 @@ class Compiled {
   std::vector<GeneratedKernel> kernels(int entry = 0) const { return step_->kernels(entry); }
   // The launches of an entry, in order, with their predicted costs.
   std::vector<LaunchCost> launches(int entry = 0) const { return step_->launches(entry); }
-  // Forgets everything: the next call traces anew, with the host's values as they are then.
+  // Forgets everything and frees the planned memory: the next call traces anew, with the host's
+  // values as they are then.
   void clear() { step_->clear(); }
 
  private:

@@ -227,7 +227,7 @@ std::string lines_of(const Json& list) {
   return "[" + text + "]";
 }
 
-std::string as_json(const Graph& graph) {
+std::string as_json(const Graph& graph, const std::string& remat) {
   const std::vector<std::string> places = places_of(graph.nodes);
   Json buffers = Json::array(), nodes = buffers, outputs = buffers, unfused = buffers;
   constexpr const char* kKinds[] = {"captured", "input", "constant", "temporary"};
@@ -255,9 +255,9 @@ std::string as_json(const Graph& graph) {
   }
   return fmt::format(
       "{{\n  \"device\": \"{}\",\n  \"buffers\": {},\n  \"nodes\": {},\n  \"outputs\": {},\n  "
-      "\"unfused\": {}\n}}\n",
+      "\"unfused\": {},\n  \"remat\": {}\n}}\n",
       to_string(graph.device), lines_of(buffers), lines_of(nodes), lines_of(outputs),
-      lines_of(unfused));
+      lines_of(unfused), remat);
 }
 
 }  // namespace
@@ -273,10 +273,10 @@ std::string describe(const Graph& graph, const Value& value) {
   return text;
 }
 
-std::string to_string(const Graph& graph, Format format) {
+std::string to_string(const Graph& graph, Format format, const std::string& remat) {
   switch (format) {
     case Format::dot: return as_dot(graph);
-    case Format::json: return as_json(graph);
+    case Format::json: return as_json(graph, remat);
     case Format::text: break;
   }
   return as_text(graph);

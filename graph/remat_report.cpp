@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "brrr/graph/rematerialize.h"
 #include "brrr/tensor/counted.h"
@@ -65,6 +66,37 @@ std::string to_string(const RematReport& report) {
   text += "    live bytes by call, with every value kept:\n" + curve_text(before, most);
   text += "    live bytes by call, now:\n" + curve_text(after, most);
   return text;
+}
+
+std::string to_json(const RematReport& report) {
+  using Json = nlohmann::ordered_json;
+  const auto step = [](const Simulation& simulation) {
+    return Json{{"us", microseconds(simulation.picoseconds)},
+                {"peak_bytes", simulation.peak_bytes},
+                {"live_bytes", simulation.live}};
+  };
+  std::vector<CallSite> sites;
+  for (const RematValue& value : report.values) sites.push_back(value.site);
+  const std::vector<std::string> lines = describe(sites);
+  Json values = Json::array();
+  for (std::size_t i = 0; i < report.values.size(); ++i) {
+    const RematValue& value = report.values[i];
+    values.push_back({{"value", value.value},
+                      {"op", value.op},
+                      {"module", value.module},
+                      {"where", lines[i]},
+                      {"bytes", value.bytes},
+                      {"ns", static_cast<double>(value.picoseconds) * 1e-3},
+                      {"recomputed", value.recomputed},
+                      {"at_peak", value.at_peak},
+                      {"obstacle", value.obstacle ? Json(value.obstacle) : Json()}});
+  }
+  const Json all = {{"policy", policy_text(report.policy)},
+                    {"recomputed_calls", report.recomputed_calls},
+                    {"every_value_kept", step(report.baseline)},
+                    {"planned", step(report.chosen)},
+                    {"values", std::move(values)}};
+  return all.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace brrr::graph

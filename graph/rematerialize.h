@@ -64,5 +64,6 @@ RematReport rematerialize(Graph& graph, const RematOptions& options);
 
 // The report for a reader, with the live bytes before and after as bars.
 std::string to_string(const RematReport& report);
+std::string to_json(const RematReport& report);
 
 }  // namespace brrr::graph
