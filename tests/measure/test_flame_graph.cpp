@@ -32,7 +32,7 @@ HostProfile small_profile() {
   return profile;
 }
 
-const FlameNode& callee(const FlameNode& node, const std::string& name) {
+const FlameNode& callee(const FlameNode& node, std::string_view name) {
   for (const FlameNode& each : node.callees) {
     if (each.name == name) return each;
   }
