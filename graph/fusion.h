@@ -172,10 +172,23 @@ class Fusion {
 
   // --- Products side by side ---
 
-  // Products of one factor that depend on each other in no way (the gradients of a layer's input
-  // and of its weight) run in one launch if the device can run both at once: the chain has a node
-  // less.
+  // Products that do not depend on each other run in one launch if the device can run both at once:
+  // the chain has a node less.
   void pair_products();
+  using Pairs = std::vector<std::pair<int, int>>;
+  // A product that no other product depends on, such as the gradient of a weight, beside the next
+  // product of the chain: its factors are final when that launch starts, so it reads and multiplies
+  // them before it waits for the launch ahead.
+  Pairs beside_next(const std::vector<int>& products);
+  Pairs readers_of_one_factor(const std::vector<int>& products);
+  bool may_pair(int one, int other);
+  void pair(int one, int other);
+
+  // Of each call, whether a matrix product depends on it.
+  std::vector<bool> leads_to_product() const;
+  // What the factors of a product are, of those that calls make.
+  std::vector<Source> factors_of(int product) const;
+  bool have_factor_in_common(int one, int other) const;
 
   bool is_independent(int one, int other);
 

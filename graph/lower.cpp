@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <array>
 #include <unordered_map>
+#include <utility>
 
 #include "brrr/dispatch/dispatch.h"
 #include "brrr/dispatch/observe.h"
@@ -29,12 +32,50 @@ Op fused_op() {
   return op;
 }
 
-void make_bodies(Lowered& lowered, Device device) {
+// Of two values that are live at the same time. Temporaries may be inside of the memory of
+// gradients.
+bool share_bytes(const Plan& plan, const Value& one, const Value& other) {
+  const Place &place = plan.place_of(one), &beside = plan.place_of(other);
+  if (place.block != beside.block) return false;
+  const auto from = [](const Place& at, std::int64_t byte) {
+    return static_cast<std::int64_t>(at.offset) + byte;
+  };
+  const Extent of = extent_of(one.region()), with = extent_of(other.region());
+  return from(place, of.low) < from(beside, with.high) &&
+         from(beside, with.low) < from(place, of.high);
+}
+
+// The inputs of a launch that none of those ahead of it writes: the one before it in the list,
+// which runs first when launches are not captured, and the last one of its lane. These must be
+// generated kernels, which let the next kernel start only when everything before themselves has
+// ended.
+std::vector<bool> prefetchable_inputs(const Launch& launch, std::span<const Launch* const> ahead,
+                                      const Plan& plan) {
+  const std::vector<Value>& inputs = launch.node->inputs;
+  if (!std::ranges::all_of(ahead, [](const Launch* other) { return other && other->node->body; }))
+    return {};
+  std::vector<bool> prefetchable;
+  for (const Value& input : inputs) {
+    prefetchable.push_back(std::ranges::none_of(ahead, [&](const Launch* other) {
+      return std::ranges::any_of(other->node->outputs, [&](const Value& output) {
+        return share_bytes(plan, output, input);
+      });
+    }));
+  }
+  return prefetchable;
+}
+
+void make_bodies(Lowered& lowered, const Plan& plan, Device device) {
   std::vector<BodyOperands> bodies;
   std::vector<Launch*> launches;
+  const Launch* previous = nullptr;
+  std::vector<const Launch*> last(static_cast<std::size_t>(plan.lanes), nullptr);  // of each lane
   for (Launch& launch : lowered.launches) {
+    const std::array ahead{std::exchange(previous, &launch),
+                           std::exchange(last[plan.lane[launch.index]], &launch)};
     if (!launch.node->body) continue;
     BodyOperands of{launch.node->body, {}, {}};
+    of.prefetchable = prefetchable_inputs(launch, ahead, plan);
     for (std::uint32_t i = 0; i < launch.call.n_inputs; ++i)
       of.inputs.push_back(launch.call.input(static_cast<int>(i)));
     for (const Tensor& output : launch.results()) of.outputs.push_back(output);
@@ -96,7 +137,7 @@ Lowered lower(const Graph& graph, const Plan& plan, Memory& memory) {
     for (const Value& output : node.outputs) lowered.operands.push_back(memory.operand(output));
     lowered.launches.push_back(launch);
   }
-  make_bodies(lowered, graph.device);
+  make_bodies(lowered, plan, graph.device);
   return lowered;
 }
 

@@ -96,6 +96,9 @@ class BodyKernel {
 struct BodyOperands {
   std::shared_ptr<const BodySpec> spec;
   std::vector<Tensor> inputs, outputs;
+  // Of each input, whether its elements are final before the kernel ahead of this one ends: a CUDA
+  // kernel may load them before it waits for that one. Empty: none.
+  std::vector<bool> prefetchable = {};
 };
 std::vector<std::unique_ptr<BodyKernel>> make_body_kernels(Device device,
                                                            std::span<const BodyOperands> bodies);

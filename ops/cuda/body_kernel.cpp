@@ -15,14 +15,15 @@ namespace {
 
 class CudaBodyKernel final : public BodyKernel {
  public:
-  explicit CudaBodyKernel(std::shared_ptr<const BodySpec> spec) : spec_(std::move(spec)) {}
+  explicit CudaBodyKernel(const BodyOperands& of)
+      : spec_(of.spec), prefetchable_(of.prefetchable) {}
 
   void run(const Tensor* const* inputs, const Tensor* outputs) override {
     const jit::LoadedKernelsScope loaded(&loaded_);
     const BodyLayout layout{
         *spec_, {inputs, spec_->body.inputs.size()}, {outputs, spec_->body.outputs.size()}};
     if (spec_->body.contraction() >= 0) {
-      run_contraction(*spec_, inputs, outputs);
+      run_contraction(*spec_, inputs, outputs, prefetchable_);
     } else if (spec_->body.reduces()) {
       run_reduction(layout);
     } else if (!spec_->coordinates.empty() || !spec_->placed.empty()) {
@@ -160,6 +161,7 @@ class CudaBodyKernel final : public BodyKernel {
   }
 
   std::shared_ptr<const BodySpec> spec_;
+  std::vector<bool> prefetchable_;
   jit::LoadedKernels loaded_;  // by the last run
 };
 
@@ -167,8 +169,7 @@ class CudaBodyKernel final : public BodyKernel {
 
 std::vector<std::unique_ptr<BodyKernel>> make_body_kernels(std::span<const BodyOperands> bodies) {
   std::vector<std::unique_ptr<BodyKernel>> kernels;
-  for (const BodyOperands& each : bodies)
-    kernels.push_back(std::make_unique<CudaBodyKernel>(each.spec));
+  for (const BodyOperands& each : bodies) kernels.push_back(std::make_unique<CudaBodyKernel>(each));
   return kernels;
 }
 

@@ -305,8 +305,31 @@ std::string stores(const jit::Body& body, const Contraction& c) {
   return text;
 }
 
-// The kernel of one part, without an entry.
-Kernel kernel_of_part(const ContractionPart& part) {
+bool waits_last(const ContractionPart& part) { return part.prefetch_a && part.prefetch_b; }
+
+// The loads of a part and its wait for the previous kernel, before the product and after it.
+// `starts_next_first`: of a part that waits last, the next kernel may start before that.
+struct Loads {
+  std::string before, after;
+};
+Loads loads_of(const ContractionPart& part, bool starts_next_first) {
+  constexpr const char *kWait = "  wait_for_previous_kernel();\n",
+                       *kStart = "  start_next_kernel();\n";
+  std::string early, late;
+  if (part.prefetch_a == part.prefetch_b) {
+    (part.prefetch_a ? early : late) = "  tile.load(p);\n";
+  } else {
+    (part.prefetch_a ? early : late) = "  tile.load_a(p);\n";
+    (part.prefetch_b ? early : late) = "  tile.load_b(p);\n";
+  }
+  (part.prefetch_others ? early : late) += "  " + begin_call(*part.body, "row", "offset") + "\n";
+  if (!waits_last(part)) return {early + kWait + kStart + late, ""};
+  if (starts_next_first) return {kStart + early, kWait + late};
+  return {early, kWait + (kStart + late)};
+}
+
+// The kernel of one part, without an entry. `starts_next_first`: also where it waits last.
+Kernel kernel_of_part(const ContractionPart& part, bool starts_next_first) {
   const jit::Body& body = *part.body;
   const Contraction& c = part.contraction;
   const int product = body.contraction();
@@ -318,6 +341,7 @@ Kernel kernel_of_part(const ContractionPart& part) {
       of_a.visit(), of_b.visit());
   if (jit::is_rounded(body, product))
     sum = fmt::format("rounded<{}>({})", c_name(value.dtype), sum);
+  const Loads loads = loads_of(part, starts_next_first);
   Kernel kernel;
   kernel.last = {{fmt::format("Geometry<{}>", body.operands()), "results"}, {"SmallFactors", "p"}};
   kernel.statements = fmt::format(
@@ -331,35 +355,35 @@ Kernel kernel_of_part(const ContractionPart& part) {
       "kTile;\n"
       "  const bool inside = line < p.m && column < p.n;\n"
       "  locate<{1}, {2}>(results, inside ? matrix + i64(line) * p.n + column : matrix, offset);\n"
-      "  wait_for_previous_kernel();\n"
-      "  start_next_kernel();\n"
-      "  tile.load(p);\n"
-      "  Row row;\n  {5}{6}{7}"
+      "  Row row;\n{5}{6}{7}"
       "  {8} = {9};\n",
-      body.operands(), c.results.rank, !is_narrow(c.results), c.a, c.b,
-      begin_call(body, "row", "offset"), of_a.begin(), of_b.begin(), name_of_value(body, product),
-      sum);
+      body.operands(), c.results.rank, !is_narrow(c.results), c.a, c.b, loads.before, of_a.begin(),
+      of_b.begin(), name_of_value(body, product), sum);
   if (!of_a.values.empty() || !of_b.values.empty()) {
     kernel.statements +=
         of_a.share() + of_b.share() + "  __syncthreads();\n" + of_a.results() + of_b.results();
   }
-  kernel.statements += "  if (!inside) return;\n" +
+  kernel.statements += loads.after + "  if (!inside) return;\n" +
                        statements(body, passes_of(body).front().results) + stores(body, c);
   return kernel;
 }
 
 }  // namespace
 
-// A launch has the blocks of all parts, one after another.
+// A launch has the blocks of all parts, one after another. Blocks of the next kernel start once all
+// blocks of this one have called start_next_kernel(), and may read what was written before this
+// kernel's predecessor ended. So at least one block has waited for that before its call.
 std::string contraction_text(std::span<const ContractionPart> parts) {
+  const bool all_wait_last = std::ranges::all_of(parts, waits_last);
   std::string text(small_factors_text()), parameters, calls;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const ContractionPart& part = parts[i];
-    const Kernel kernel = kernel_of_part(part);
+    const Kernel kernel = kernel_of_part(part, !all_wait_last);
     const std::string number = fmt::format("_{}", i);
     text += fmt::format("namespace part{} {{\n{}{}{}{}}}  // namespace part{}\n", number,
                         matmul_small_text(part.schedule), functions(*part.body),
-                        row_struct(*part.body), function_of(*part.body, kernel), number);
+                        row_struct(*part.body, part.prefetch_others),
+                        function_of(*part.body, kernel), number);
     parameters += fmt::format("{}{}, PartOfGrid part{}", i ? ", " : "",
                               entry_parameters(*part.body, kernel, number), number);
     calls += fmt::format(
@@ -383,8 +407,9 @@ struct PartOfGrid {
 
 // A part with what a launch of it takes. Arguments point into it.
 struct PreparedPart {
+  // `first`: the number of the body's first input among those of the launch.
   PreparedPart(const BodySpec& spec, Contraction found, const Tensor* const* inputs,
-               const Tensor* outputs)
+               const Tensor* outputs, const std::vector<bool>& prefetchable, std::size_t first)
       : part{&spec.body, std::move(found), {}} {
     const jit::Body& body = spec.body;
     const Contraction& c = part.contraction;
@@ -392,6 +417,15 @@ struct PreparedPart {
     part.schedule = small_schedule(factors, body.inputs[at(c.a)].dtype, inputs[c.a]->data(),
                                    common_stride(c.product.a.batch), inputs[c.b]->data(),
                                    common_stride(c.product.b.batch));
+    // Element by element a factor's loads need the first-level cache, which may be stale.
+    const auto prefetches = [&](int input) {
+      return first + at(input) < prefetchable.size() && prefetchable[first + at(input)];
+    };
+    part.prefetch_a = part.schedule.a != OperandLayout::strided && prefetches(c.a);
+    part.prefetch_b = part.schedule.b != OperandLayout::strided && prefetches(c.b);
+    part.prefetch_others = true;
+    for (int i = 0; i < static_cast<int>(body.inputs.size()); ++i)
+      part.prefetch_others &= i == c.a || i == c.b || prefetches(i);
     jit::fill(results, c.results, 1);
     const Grid of = small_grid(factors, batches_of(c.product));
     grid = {static_cast<std::uint32_t>(of.x), static_cast<std::uint32_t>(of.y),
@@ -426,7 +460,8 @@ double share_of_device(Device device, const BodySpec& spec, std::span<const Dims
          (kBlocksOfMultiprocessor * jit::multiprocessors_of(device));
 }
 
-void run_contraction(const BodySpec& spec, const Tensor* const* inputs, const Tensor* outputs) {
+void run_contraction(const BodySpec& spec, const Tensor* const* inputs, const Tensor* outputs,
+                     const std::vector<bool>& prefetchable) {
   cu::CudaStream& stream = cu::current_stream(outputs[0].device());
   const auto operands_of = [&](const BodySpec& of) {
     std::vector<const Tensor*> operands(inputs, inputs + of.body.inputs.size());
@@ -458,10 +493,13 @@ void run_contraction(const BodySpec& spec, const Tensor* const* inputs, const Te
   std::deque<PreparedPart> prepared;
   std::vector<ContractionPart> parts;
   std::vector<void*> arguments;
+  std::size_t first = 0;
   int64_t blocks = 0;
   for (const BodySpec* each = &spec; each; each = each->beside.get()) {
-    const PreparedPart& part = prepared.emplace_back(
-        *each, contraction(*each, strides_of(operands_of(*each))), inputs, outputs);
+    const PreparedPart& part =
+        prepared.emplace_back(*each, contraction(*each, strides_of(operands_of(*each))), inputs,
+                              outputs, prefetchable, first);
+    first += each->body.inputs.size();
     inputs += each->body.inputs.size();
     outputs += each->body.outputs.size();
     parts.push_back(part.part);

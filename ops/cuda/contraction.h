@@ -43,11 +43,15 @@ struct ContractionPart {
   const jit::Body* body;
   Contraction contraction;
   SmallSchedule schedule;
+  // What is loaded before the wait for the previous kernel: factors, and all other inputs. With
+  // both factors only what follows the product waits.
+  bool prefetch_a = false, prefetch_b = false, prefetch_others = false;
 };
 // The kernel's text, with the entry `contraction`.
 std::string contraction_text(std::span<const ContractionPart> parts);
 
-// Runs a body and those beside it.
-void run_contraction(const BodySpec& spec, const Tensor* const* inputs, const Tensor* outputs);
+// Runs a body and those beside it. `prefetchable`: see BodyOperands.
+void run_contraction(const BodySpec& spec, const Tensor* const* inputs, const Tensor* outputs,
+                     const std::vector<bool>& prefetchable);
 
 }  // namespace brrr::on_cuda

@@ -14,25 +14,26 @@ constexpr int kWarps = 8;
 constexpr int kThreads = 32 * kWarps;
 static_assert(kThreads == kTile * kTile, "one thread a result");
 
-// N adjacent words, or zeros.
+// N adjacent words, or zeros. Blocks share few lines, so first-level caches are passed by; they could
+// hold old data where a factor is loaded before the wait for the kernel before this one.
 template <int N>
 BRRR_FN void take(u32* to, const Bits* from, bool inside) {
   if constexpr (N == 4) {
     asm volatile(
         "{ .reg .pred inside; setp.ne.u32 inside, %5, 0; mov.u32 %0, 0; mov.u32 %1, 0; "
-        "mov.u32 %2, 0; mov.u32 %3, 0; @inside ld.global.v4.u32 {%0, %1, %2, %3}, [%4]; }"
+        "mov.u32 %2, 0; mov.u32 %3, 0; @inside ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4]; }"
         : "=&r"(to[0]), "=&r"(to[1]), "=&r"(to[2]), "=&r"(to[3])
         : "l"(from), "r"(u32(inside)));
   } else if constexpr (N == 2) {
     asm volatile(
         "{ .reg .pred inside; setp.ne.u32 inside, %3, 0; mov.u32 %0, 0; mov.u32 %1, 0; "
-        "@inside ld.global.v2.u32 {%0, %1}, [%2]; }"
+        "@inside ld.global.cg.v2.u32 {%0, %1}, [%2]; }"
         : "=&r"(to[0]), "=&r"(to[1])
         : "l"(from), "r"(u32(inside)));
   } else {
     asm volatile(
         "{ .reg .pred inside; setp.ne.u32 inside, %2, 0; mov.u32 %0, 0; "
-        "@inside ld.global.u32 %0, [%1]; }"
+        "@inside ld.global.cg.u32 %0, [%1]; }"
         : "=&r"(to[0])
         : "l"(from), "r"(u32(inside)));
   }
@@ -127,16 +128,22 @@ struct SmallTile {
   FragmentA part_a[kAhead];
   FragmentB part_b[kAhead];
 
+  template <bool A, bool B>
   BRRR_SCALAR_FN void load(const SmallFactors& p, int k) {
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
-      part_a[i].read(a, p.a_row, p.a_col, row0, p.m, k + i * kWarps * kChunk, p.k);
-      part_b[i].read(b, p.b_col, p.b_row, col0, p.n, k + i * kWarps * kChunk, p.k);
+      const int from = k + i * kWarps * kChunk;
+      if (A) part_a[i].read(a, p.a_row, p.a_col, row0, p.m, from, p.k);
+      if (B) part_b[i].read(b, p.b_col, p.b_row, col0, p.n, from, p.k);
     }
   }
 
-  // The first loads of this warp.
-  BRRR_SCALAR_FN void load(const SmallFactors& p) { load(p, threadIdx.x / 32 * kChunk); }
+  // Where this warp begins.
+  static BRRR_SCALAR_FN int first() { return threadIdx.x / 32 * kChunk; }
+  // Its first loads: of both factors, or of one.
+  BRRR_SCALAR_FN void load(const SmallFactors& p) { load<true, true>(p, first()); }
+  BRRR_SCALAR_FN void load_a(const SmallFactors& p) { load<true, false>(p, first()); }
+  BRRR_SCALAR_FN void load_b(const SmallFactors& p) { load<false, true>(p, first()); }
 
   // The sum of this thread's result. `visit` is called with every pair of fragments and where they
   // begin in the summed dimension.
@@ -145,7 +152,7 @@ struct SmallTile {
                            Visit visit) {
     const int warp = threadIdx.x / 32;
     float sums[2][4] = {};
-    int k = warp * kChunk;
+    int k = first();
 #pragma unroll 1
     while (k < p.k) {
       __syncwarp();  // the assembler would move loads behind the first products
@@ -156,7 +163,7 @@ struct SmallTile {
       }
       k += kWarps * kChunk * kAhead;
       if (k >= p.k) break;
-      load(p, k);
+      load<true, true>(p, k);
     }
     const int group = threadIdx.x % 32 / 4, pair = threadIdx.x % 4 * 2;
     if (warp * kChunk < p.k) {

@@ -24,12 +24,42 @@ BRRR_FN void wait_for_previous_kernel() {
 #endif
 }
 
-// Lets blocks of the next kernel start before this one ends: for kernels of few blocks, since early
-// ones would occupy multiprocessors that running blocks need, and unevenly.
+// Lets blocks of the next kernel start before this one ends, once all blocks of this one have called
+// it. In every kernel some block calls it after its wait: the next kernel may count on everything
+// before this one having ended.
 BRRR_FN void start_next_kernel() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");
 #endif
+}
+// Does so in a kernel of few blocks: of more, early blocks would take multiprocessors that running
+// ones need, and unevenly.
+BRRR_FN void start_next_kernel_beside_few() {
+  constexpr u32 kFewBlocks = 132;  // one a multiprocessor of an H100 or H200
+  if (gridDim.x * gridDim.y <= kFewBlocks) start_next_kernel();
+}
+
+// An element as the second-level cache has it. A multiprocessor's first-level cache may hold what
+// was there before, until the wait for the previous kernel.
+template <class T>
+BRRR_FN T load_before_wait(const T* from) {
+  if constexpr (sizeof(T) == 8) {
+    u64 bits;
+    asm volatile("ld.global.cg.u64 %0, [%1];" : "=l"(bits) : "l"(from));
+    return reinterpret_cast<const T&>(bits);
+  } else if constexpr (sizeof(T) == 4) {
+    u32 bits;
+    asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(bits) : "l"(from));
+    return reinterpret_cast<const T&>(bits);
+  } else if constexpr (sizeof(T) == 2) {
+    unsigned short bits;
+    asm volatile("ld.global.cg.u16 %0, [%1];" : "=h"(bits) : "l"(from));
+    return reinterpret_cast<const T&>(bits);
+  } else {
+    u32 bits;
+    asm volatile("ld.global.cg.u8 %0, [%1];" : "=r"(bits) : "l"(from));
+    return reinterpret_cast<const T&>(bits);
+  }
 }
 
 #if __CUDA_ARCH__ >= 900

@@ -125,7 +125,8 @@ std::string constant_arguments(const Body& body);
 //   leave(row, outputs..., constants..., offset of each output)  results are written
 std::string row_functions(const Body& body, const Schedule& schedule,
                           const std::vector<Pass>& passes);
-std::string row_struct(const Body& body);  // with begin_row
+// `before_wait`: it is called before the wait for the previous kernel.
+std::string row_struct(const Body& body, bool before_wait = false);  // with begin_row
 std::string leave(const Body& body);
 bool is_guarded(const Body& body, const Pass& pass);  // else its `visit` takes no guard
 bool has_row_values(const Body& body);                // else begin_row has nothing to do

@@ -122,7 +122,7 @@ std::string finish(const Body& body, std::size_t number, const Pass& pass) {
 }  // namespace
 
 // struct Row: what is known of a row. begin(row, inputs..., offset) reads it.
-std::string row_struct(const Body& body) {
+std::string row_struct(const Body& body, bool before_wait) {
   std::string fields, begin;
   const std::vector<Level> levels = levels_of(body);
   for (std::size_t i = 0; i < body.values.size(); ++i) {
@@ -132,7 +132,9 @@ std::string row_struct(const Body& body) {
     const DType type = value.kind == Kind::reduction ? value.type : value.dtype;
     fields += fmt::format("  {} {};\n", register_name(type), name);
     if (value.kind == Kind::input)
-      begin += fmt::format("  row.{0} = widen(in{1}[offset[{1}]]);\n", name, value.number);
+      begin += fmt::format("  row.{0} = widen({2}in{1}{3}offset[{1}]{4});\n", name, value.number,
+                           before_wait ? "load_before_wait(" : "", before_wait ? " + " : "[",
+                           before_wait ? ")" : "]");
     if (value.kind == Kind::index)
       begin += fmt::format("  row.{} = offset[{}];\n", name,
                            body.inputs.size() + static_cast<std::size_t>(value.number));

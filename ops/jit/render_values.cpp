@@ -470,7 +470,8 @@ std::string kernel_of(const Body& body, const Kernel& kernel) {
   return function_of(body, kernel) +
          fmt::format(
              "extern \"C\" __global__ void __launch_bounds__({}){} {}{}({}) {{\n"
-             "  wait_for_previous_kernel();\n{}  {}(LaunchedBlock(), {}, {});\n}}\n",
+             "  wait_for_previous_kernel();\n  start_next_kernel_beside_few();\n{}  "
+             "{}(LaunchedBlock(), {}, {});\n}}\n",
              kernel.threads,
              kernel.cluster > 1 ? fmt::format(" __cluster_dims__(1, {}, 1)", kernel.cluster) : "",
              body.name, kernel.suffix, entry_parameters(body, kernel),

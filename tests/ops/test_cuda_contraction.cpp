@@ -103,8 +103,11 @@ TEST_CASE("contractions compile for CUDA", "[jit][cuda]") {
         std::vector<Dims>{{24 * 48, 48, 0, 1}, {48 * 32, 0, 1, 32}, row, out, out, of_a, of_b});
     REQUIRE(c);
     for (const OperandLayout b : {OperandLayout::mn_contiguous, OperandLayout::strided}) {
-      const ContractionPart part{&spec.body, *c, {dtype, OperandLayout::k_contiguous, b, 2}};
-      const std::string text = contraction_text(std::array{part, part});
+      ContractionPart part{&spec.body, *c, {dtype, OperandLayout::k_contiguous, b, 2}};
+      ContractionPart other = part;
+      other.prefetch_a = other.prefetch_others = true;
+      other.prefetch_b = b != OperandLayout::strided;
+      const std::string text = contraction_text(std::array{part, other});
       INFO(name_of(dtype) << " " << static_cast<int>(b));
       for (const int architecture : {80, 90}) {
         for (const auto& kernel :
