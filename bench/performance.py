@@ -1,31 +1,31 @@
 """Generates docs/performance.md, and the table between two markers of README.md, from result files of
-`./dev gpu`, `./dev bench` and `brrr lab all --json`. Of the lab, the newest result of each device is used:
-bench/results/TAG-DATE-lab.json.
+`./dev gpu`, `./dev bench`, bench/fused_steps.py, bench/verdicts.py and `brrr lab all --json`. Of the last three, the
+newest result of a device is used: bench/results/TAG-DATE-WHAT.json.
 
-    python3 bench/performance.py bench/results/GPU.json bench/results/CPU.json \
-        bench/results/GPU-predictions.json bench/results/CPU-predictions.json
+    python3 bench/performance.py bench/results/GPU.json bench/results/CPU.json bench/results/CPU-predictions.json
 """
 
 import json
 import pathlib
+import statistics
 import sys
 
 root = pathlib.Path(__file__).parent.parent
-files = [pathlib.Path(name) for name in sys.argv[1:5]]
-gpu_file, cpu_file, gpu_predictions_file, cpu_predictions_file = files
+gpu_file, cpu_file, predictions_file = (pathlib.Path(name) for name in sys.argv[1:4])
 
 
-def newest_lab(tag):
+def newest(tag, what):
     # Names have the date after the tag, so the last one is the newest.
-    found = sorted((root / "bench" / "results").glob(f"{tag}-????-??-??-lab.json"))
+    found = sorted((root / "bench" / "results").glob(f"{tag}-????-??-??-{what}.json"))
     if not found:
-        sys.exit(f"expected bench/results/{tag}-DATE-lab.json, found none")
+        sys.exit(f"expected bench/results/{tag}-DATE-{what}.json, found none")
     return found[-1]
 
 
-gpu_lab_file, cpu_lab_file = (newest_lab(tag) for tag in ("nvidia-h200", "amd-epyc-2-cores"))
-files += [gpu_lab_file, cpu_lab_file]
-gpu, cpu, gpu_predictions, cpu_predictions, gpu_lab, cpu_lab = (json.loads(file.read_text()) for file in files)
+gpu_lab_file, cpu_lab_file = (newest(tag, "lab") for tag in ("nvidia-h200", "amd-epyc-2-cores"))
+fused_file, verdicts_file = (newest("nvidia-h200", what) for what in ("fused-steps", "verdicts"))
+files = [gpu_file, cpu_file, predictions_file, gpu_lab_file, cpu_lab_file, fused_file, verdicts_file]
+gpu, cpu, predictions, gpu_lab, cpu_lab, fused, verdicts = (json.loads(file.read_text()) for file in files)
 
 
 def results(document, part):
@@ -93,6 +93,23 @@ def steps():
         )
 
 
+def of_peers(step):
+    """The step times of peers in the run of fused steps, by mode."""
+    of = {r["name"]: r["value"] for r in fused["results"]}
+    return {mode: of[f"{step} {mode}"] for mode in ("jit", "graph", "compiled") if f"{step} {mode}" in of}
+
+
+def fused_steps():
+    of = {r["name"]: r for r in fused["results"]}
+    for name in (name.removesuffix(" brrr fused") for name in of if name.endswith(" brrr fused")):
+        peers, row = of_peers(name), of[f"{name} brrr fused"]
+        cells = [f"{peers[mode]:,.0f} µs" if mode in peers else "–" for mode in ("jit", "graph", "compiled")]
+        lines.append(
+            f"| {name.removeprefix('steps/')} | {row['kernels']:.0f} | {of[name + ' brrr graph']['value']:,.1f} µs | "
+            f"{row['value']:,.1f} µs | {' | '.join(cells)} | {min(peers.values()) / row['value']:.1f} |"
+        )
+
+
 lines += [
     "# Performance",
     "",
@@ -118,6 +135,17 @@ lines += [
     "|---|---|---|---|---|---|---|---|",
 ]
 steps()
+lines += [
+    "",
+    f"Fused steps beside JAX {fused['machine']['jax']} and PyTorch {fused['machine']['torch'].split('+')[0]}, all in one run "
+    f"(`python3 bench/fused_steps.py build/release/bin/brrr`, `bench/results/{fused_file.name}`): `jax.jit` with donated state; the "
+    "whole step in one CUDA Graph; forward and backward by `torch.compile` (max-autotune), in one CUDA Graph with the optimizer. The "
+    "last column is brrr's speed-up over the fastest of them.",
+    "",
+    "| step | kernels | brrr graph | brrr fused | JAX jit | PyTorch graph | PyTorch compiled, graph | speed-up |",
+    "|---|---|---|---|---|---|---|---|",
+]
+fused_steps()
 lines += [
     "",
     "## Overhead, bandwidth and matrix products on the H200",
@@ -188,18 +216,40 @@ lines += [
     "`brrr calibrate` measures a machine's ceilings, and `brrr compare` prints the step time that they predict beside the "
     "measured one ([cli.md](cli.md)). [design.md](design.md) has the model. µs a step, and by how much the prediction differs:",
 ]
-for title, document, file in (
-    ("an H200", gpu_predictions, gpu_predictions_file),
-    ("two cores of an AMD EPYC", cpu_predictions, cpu_predictions_file),
-):
-    lines += ["", f"On {title} (`bench/results/{file.name}`):", "", "| model | eager | graph | fused |", "|---|---|---|---|"]
-    for model in document["models"]:
+
+
+def predicted_table(documents):
+    lines.extend(["| model | eager | graph | fused |", "|---|---|---|---|"])
+    for model in documents:
         cells = [
             f"{row['step_us']:,.0f} ({row['predicted_us'] / row['step_us'] - 1:+.0%})".replace("-", "−")
             for row in model["rows"]
         ]
         lines.append(f"| {model['command']} | {' | '.join(cells)} |")
 
+
+def summary_of(documents):
+    rows = [row for document in documents for row in document["rows"]]
+    errors = [abs(row["prediction_error"]) for row in rows]
+    judgements = [row["batch_doubling"]["judgement"] if row["regime"] else "no verdict" for row in rows]
+    return (
+        f"The median error is {statistics.median(errors):.0%}, the worst {max(errors):.0%}; the predicted order of the three modes is "
+        f"right for {sum(document['order_right'] for document in documents)} of {len(documents)} models. In the same run `brrr compare` "
+        f"names the regime of each step and then doubles the batch: of {len(rows)} steps the time at twice the batch agrees with the "
+        f"verdict in {judgements.count('agrees')}, disagrees in {judgements.count('disagrees')} and leaves "
+        f"{judgements.count('undecided')} undecided; {judgements.count('no verdict')} has disturbed samples and no verdict."
+    ).replace("%", " %")
+
+
+lines += [
+    "",
+    "On an H200 (`brrr calibrate --device cuda`, then `python3 bench/verdicts.py build/release/bin/brrr --device cuda --time 0.3`,",
+    f"`bench/results/{verdicts_file.name}`). {summary_of(verdicts['documents'])}",
+    "",
+]
+predicted_table(verdicts["documents"])
+lines += ["", f"On two cores of an AMD EPYC (`bench/results/{predictions_file.name}`):", ""]
+predicted_table(predictions["models"])
 
 
 def reading(r):
@@ -248,8 +298,16 @@ def speed_up(step, mode):
 
 
 pointwise = results(gpu, "pointwise")["pointwise/add"]
+fastest_peer, fastest = min((value, mode) for mode, value in of_peers("steps/tiny tf32").items())
+peer_name = {"jit": "JAX jit", "graph": "PyTorch in a CUDA Graph", "compiled": "PyTorch compiled, in a CUDA Graph"}[fastest]
+fused_step = next(r["value"] for r in fused["results"] if r["name"] == "steps/tiny tf32 brrr fused")
 rows = [
-    ("H200", "training step of a 4-layer MLP (32 × 64, TF32), replayed", *speed_up("tiny tf32", "graph")),
+    (
+        "H200",
+        "training step of a 4-layer MLP (32 × 64, TF32), fused",
+        f"{fused_step:.0f} µs",
+        f"{peer_name} {fastest_peer:.0f} µs: brrr is {fastest_peer / fused_step:.1f} times as fast",
+    ),
     ("H200", "training step of a 32-layer MLP (64 × 128, TF32), eager, 200 kernels", *speed_up("deep tf32", "eager")),
     (
         "H200",

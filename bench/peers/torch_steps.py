@@ -1,10 +1,14 @@
-"""One training step of an MLP in PyTorch: eager, and the whole step as one CUDA graph of its eager ops.
+"""One training step of an MLP in PyTorch: eager, the whole step as one CUDA graph of its eager ops, and as one CUDA
+graph with forward and backward compiled (torch.compile, max-autotune).
 
 The step is that of `brrr train mlp`: square linear layers with gelu (tanh) between them, mean squared error, Adam.
 Prints one JSON document, {"results": [{"name", "device", "value", "unit"}], "machine": {...}}; the names are
-"steps/SIZE PRECISION MODE". Usage: torch_steps.py
+"steps/SIZE PRECISION MODE".
+
+    torch_steps.py [--modes eager,graph,compiled] [--sizes tiny,small,medium,wide,deep]
 """
 
+import argparse
 import json
 import sys
 import time
@@ -27,7 +31,7 @@ PRECISIONS = {"tf32": torch.float32, "bf16": torch.bfloat16}
 
 
 class Training:
-    def __init__(self, batch, width, layers, dtype):
+    def __init__(self, batch, width, layers, dtype, compiled):
         here = {"device": "cuda", "dtype": dtype}
         parts = [torch.nn.Linear(width, width, **here)]
         for _ in range(layers - 1):
@@ -37,9 +41,15 @@ class Training:
         # The fastest that PyTorch has, and one that a graph may hold.
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-3, fused=True, capturable=True)
 
+        def loss_of(inputs, targets):
+            return torch.nn.functional.mse_loss(self.model(inputs), targets)
+
+        # The graph of the whole step is captured below: the compiler must not make its own.
+        self.loss_of = torch.compile(loss_of, mode="max-autotune-no-cudagraphs") if compiled else loss_of
+
     def step(self):
         self.optimizer.zero_grad(set_to_none=True)
-        torch.nn.functional.mse_loss(self.model(self.inputs), self.targets).backward()
+        self.loss_of(self.inputs, self.targets).backward()
         self.optimizer.step()
 
     def graph(self):
@@ -76,17 +86,23 @@ def seconds_per_call(call, samples=60, sample_seconds=0.02, budget_seconds=0.5, 
     return sorted(window(calls) for _ in range(windows))[windows // 2]
 
 
+parser = argparse.ArgumentParser()
+parser.add_argument("--modes", default="eager,graph")
+parser.add_argument("--sizes", default=",".join(SIZES))
+options = parser.parse_args()
 results = []
 torch.manual_seed(0)
 torch.set_float32_matmul_precision("high")
 for precision, dtype in PRECISIONS.items():
-    for size, shape in SIZES.items():
-        training = Training(*shape, dtype)
-        for mode, call in (("eager", lambda: training.step()), ("graph", None)):
-            value = seconds_per_call(call or training.graph().replay) * 1e6
+    for size in options.sizes.split(","):
+        for mode in options.modes.split(","):
+            torch._dynamo.reset()
+            training = Training(*SIZES[size], dtype, mode == "compiled")
+            value = seconds_per_call(training.step if mode == "eager" else training.graph().replay) * 1e6
             results.append({"name": f"steps/{size} {precision} {mode}", "device": "cuda", "value": value, "unit": "us"})
-        del training
-        torch.cuda.empty_cache()
+            print(f"{size} {precision} {mode}: {value:.1f} us", file=sys.stderr, flush=True)
+            del training
+            torch.cuda.empty_cache()
 
 machine = {"torch": torch.__version__, "cuda": torch.version.cuda, "gpu": torch.cuda.get_device_name()}
 json.dump({"results": results, "machine": machine}, sys.stdout, indent=2)

@@ -1,0 +1,101 @@
+"""One training step of an MLP in JAX: forward, backward and Adam in one jitted function whose state is donated.
+
+The step is that of `brrr train mlp`: square linear layers with gelu (tanh) between them, mean squared error, Adam with
+averages in the parameters' dtype. Prints one JSON document as torch_steps.py does, with the mode "jit".
+
+    jax_steps.py [--sizes tiny,small,medium,wide,deep]
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+try:
+    import jax
+    import jax.numpy as jnp
+except ImportError as problem:
+    sys.exit(f"SKIPPED: {problem}")
+if jax.default_backend() != "gpu":
+    sys.exit("SKIPPED: JAX finds no GPU")
+
+SIZES = {  # batch, width, layers
+    "tiny": (32, 64, 4),
+    "small": (128, 256, 8),
+    "medium": (2048, 1024, 8),
+    "wide": (8192, 4096, 4),
+    "deep": (64, 128, 32),
+}
+PRECISIONS = {"tf32": jnp.float32, "bf16": jnp.bfloat16}
+RATE, MEAN_DECAY, SQUARE_DECAY, EPS = 1e-3, 0.9, 0.999, 1e-8
+
+
+def loss_of(layers, inputs, targets):
+    hidden = inputs
+    for weight, bias in layers[:-1]:
+        hidden = jax.nn.gelu(hidden @ weight + bias, approximate=True)
+    weight, bias = layers[-1]
+    return jnp.mean(jnp.square(hidden @ weight + bias - targets))
+
+
+def step(state, inputs, targets):
+    layers, means, squares, count = state
+    loss, gradients = jax.value_and_grad(loss_of)(layers, inputs, targets)
+    count = count + 1
+    of_mean, of_square = 1 - MEAN_DECAY**count, 1 - SQUARE_DECAY**count
+
+    def average(decay, old, new):
+        return (decay * old + (1 - decay) * new).astype(old.dtype)
+
+    def updated(parameter, mean, square):
+        change = RATE * (mean / of_mean) / (jnp.sqrt(square / of_square) + EPS)
+        return (parameter - change).astype(parameter.dtype)
+
+    means = jax.tree.map(lambda m, g: average(MEAN_DECAY, m, g), means, gradients)
+    squares = jax.tree.map(lambda v, g: average(SQUARE_DECAY, v, g * g), squares, gradients)
+    return (jax.tree.map(updated, layers, means, squares), means, squares, count), loss
+
+
+def microseconds(batch, width, depth, dtype):
+    keys = jax.random.split(jax.random.PRNGKey(0), depth + 2)
+    layers = [(jax.random.normal(key, (width, width), dtype) * width**-0.5, jnp.zeros(width, dtype)) for key in keys[2:]]
+    zeros = jax.tree.map(jnp.zeros_like, layers)
+    state = (layers, zeros, jax.tree.map(jnp.copy, zeros), jnp.zeros((), jnp.float32))
+    inputs, targets = (jax.random.normal(key, (batch, width), dtype) for key in keys[:2])
+    run = jax.jit(step, donate_argnums=0)
+
+    def window(calls, state):
+        start = time.perf_counter()
+        for _ in range(calls):
+            state, _ = run(state, inputs, targets)
+        jax.block_until_ready(state)
+        return (time.perf_counter() - start) / calls, state
+
+    _, state = window(5, state)
+    each, state = window(5, state)
+    calls = max(1, round(0.02 / each))
+    begin = time.perf_counter()
+    while time.perf_counter() - begin < 0.5:  # warm
+        _, state = window(calls, state)
+    times = []
+    for _ in range(max(5, min(60, int(0.5 / (each * calls))))):
+        took, state = window(calls, state)
+        times.append(took)
+    return sorted(times)[len(times) // 2] * 1e6
+
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--sizes", default=",".join(SIZES))
+options = parser.parse_args()
+results = []
+with jax.default_matmul_precision("tensorfloat32"):
+    for precision, dtype in PRECISIONS.items():
+        for size in options.sizes.split(","):
+            value = microseconds(*SIZES[size], dtype)
+            results.append({"name": f"steps/{size} {precision} jit", "device": "cuda", "value": value, "unit": "us"})
+            print(f"{size} {precision} jit: {value:.1f} us", file=sys.stderr, flush=True)
+machine = {"jax": jax.__version__, "gpu": jax.devices()[0].device_kind}
+json.dump({"results": results, "machine": machine}, sys.stdout, indent=2)
+print()
