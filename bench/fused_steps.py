@@ -10,13 +10,9 @@ import pathlib
 import subprocess
 import sys
 
-SIZES = {  # batch, width, layers
-    "tiny": (32, 64, 4),
-    "small": (128, 256, 8),
-    "deep": (64, 128, 32),
-    "medium": (2048, 1024, 8),
-    "wide": (8192, 4096, 4),
-}
+sys.path.insert(0, str(pathlib.Path(__file__).parent / "peers"))
+from sizes import SIZES  # noqa: E402
+
 PRECISIONS = {"tf32": ["--tf32"], "bf16": ["--dtype", "bf16"]}
 PEERS = {"jit": "JAX jit", "graph": "PyTorch, one graph", "compiled": "PyTorch compiled, one graph"}
 

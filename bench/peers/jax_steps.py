@@ -12,6 +12,8 @@ import os
 import sys
 import time
 
+from sizes import SIZES
+
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 try:
     import jax
@@ -21,13 +23,6 @@ except ImportError as problem:
 if jax.default_backend() != "gpu":
     sys.exit("SKIPPED: JAX finds no GPU")
 
-SIZES = {  # batch, width, layers
-    "tiny": (32, 64, 4),
-    "small": (128, 256, 8),
-    "medium": (2048, 1024, 8),
-    "wide": (8192, 4096, 4),
-    "deep": (64, 128, 32),
-}
 PRECISIONS = {"tf32": jnp.float32, "bf16": jnp.bfloat16}
 RATE, MEAN_DECAY, SQUARE_DECAY, EPS = 1e-3, 0.9, 0.999, 1e-8
 

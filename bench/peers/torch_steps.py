@@ -13,6 +13,8 @@ import json
 import sys
 import time
 
+from sizes import SIZES
+
 try:
     import torch
 except ImportError as problem:
@@ -20,13 +22,6 @@ except ImportError as problem:
 if not torch.cuda.is_available():
     sys.exit("SKIPPED: PyTorch finds no GPU")
 
-SIZES = {  # batch, width, layers
-    "tiny": (32, 64, 4),
-    "small": (128, 256, 8),
-    "medium": (2048, 1024, 8),
-    "wide": (8192, 4096, 4),
-    "deep": (64, 128, 32),
-}
 PRECISIONS = {"tf32": torch.float32, "bf16": torch.bfloat16}
 
 

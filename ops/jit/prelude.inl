@@ -16,8 +16,8 @@ typedef long long i64;
 
 namespace brrr {
 
-// What a kernel does before it reads or writes memory. Its blocks may be started while the last
-// blocks of the previous kernel still run: from here on the writes of those are visible.
+// What a kernel does before it writes memory, or reads what the previous kernel may write. Its blocks
+// may be started while the last blocks of that one still run: from here on their writes are visible.
 BRRR_FN void wait_for_previous_kernel() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
