@@ -1,7 +1,7 @@
 // Launching our own kernels. Every one of them calls `wait_for_previous_kernel()` before it reads
-// what that kernel may write, so the device may set it up while the last blocks of the kernel before
-// it end: a chain of tiny kernels takes 0.66 us a kernel instead of 1.0, and a launch costs the host
-// 2.8 us instead of 3.2.
+// what that kernel may write, so the device may set it up while the last blocks of the kernel
+// before it end: a chain of tiny kernels takes 0.66 us a kernel instead of 1.0, and a launch costs
+// the host 2.8 us instead of 3.2.
 #pragma once
 
 #include <cstdint>
