@@ -16,17 +16,18 @@ typedef long long i64;
 
 namespace brrr {
 
-// What a kernel does before it writes memory, or reads what the previous kernel may write. Its blocks
-// may be started while the last blocks of that one still run: from here on their writes are visible.
+// What a kernel does before it writes memory, or reads what the previous kernel may write. Its
+// blocks may be started while the last blocks of that one still run: from here on their writes are
+// visible.
 BRRR_FN void wait_for_previous_kernel() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
-// Lets blocks of the next kernel start before this one ends, once all blocks of this one have called
-// it. In every kernel some block calls it after its wait: the next kernel may count on everything
-// before this one having ended.
+// Lets blocks of the next kernel start before this one ends, once all blocks of this one have
+// called it. In every kernel some block calls it after its wait: the next kernel may count on
+// everything before this one having ended.
 BRRR_FN void start_next_kernel() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");
