@@ -22,6 +22,7 @@
 #include "tests/gpu/delay.h"
 #include "tests/harness/catch.h"
 #include "tests/harness/compile_random.h"
+#include "tests/harness/memory_checks.h"
 
 using namespace brrr;
 using brrr::testing::kGpu;
@@ -161,6 +162,34 @@ TEST_CASE("independent chains run side by side with the same bits", "[gpu][compi
   auto step = compile(chains);
   for (int i = 0; i < 20; ++i) CHECK(values_of(step()) == expected);
   CHECK(step.report().entries[0].lanes == 16);
+}
+
+TEST_CASE("the planned peak is that of a replay under every policy, within 2 %", "[gpu][compile]") {
+  for (const DType dtype : {f32, bf16}) {
+    for (const Mode mode : {Mode::graph, Mode::fused}) {
+      for (const Remat remat :
+           {Remat::none(), Remat::min_cut(), Remat::budget(0.5), Remat::full()}) {
+        manual_seed(4);
+        const Options here{.dtype = dtype, .device = kGpu};
+        auto blocks = transformer(128, 4)(here);
+        nn::Parameters parameters(*blocks);
+        const Tensor x = randn({8, 64, 128}, here);
+        auto step = compile(
+            [&] {
+              parameters.zero_grad();
+              const Tensor loss = mean(square((*blocks)(x)));
+              backward(loss);
+              return detach(loss);
+            },
+            {.mode = mode, .remat = remat});
+        for (int call = 0; call < 2; ++call) step();
+        const brrr::testing::PlannedPeak peak = brrr::testing::planned_peak(step, kGpu);
+        INFO(name_of(dtype) << ", planned " << peak.planned << ", measured " << peak.measured);
+        CHECK(peak.measured >= peak.planned);
+        CHECK(static_cast<double>(peak.measured) <= 1.02 * static_cast<double>(peak.planned));
+      }
+    }
+  }
 }
 
 TEST_CASE("the arena is within the bound, and no more than eager's peak", "[gpu][compile]") {

@@ -18,6 +18,7 @@
 #include "tests/fake_cuda/kernels.h"
 #include "tests/harness/catch.h"
 #include "tests/harness/cuda_memory.h"
+#include "tests/harness/memory_checks.h"
 #include "tests/harness/skip.h"
 
 using namespace brrr;
@@ -135,6 +136,34 @@ TEST_CASE("values are computed again in a captured graph", "[compile][cuda_compi
     const auto [again, cut] = run(Mode::graph, Remat::full());
     CHECK((kept == expected && again == expected));
     CHECK(cut < baseline);
+  }
+}
+
+TEST_CASE("the planned peak is that of a captured graph's replay",
+          "[compile][cuda_compile][remat]") {
+  const auto check = [](Mode mode, Remat remat) {
+    const Driver driver;
+    const Tensor w = requires_grad_(counted(1 << 16, gpu, 0.5f)), g = counted(1 << 16, gpu, 0.25f);
+    auto step = compile(
+        [&] {
+          zero_grad(w);
+          Tensor h;
+          for (int i = 0; i < 12; ++i) {
+            const Tensor part = w * (0.5 + i), kept = where(part >= i, part, 0.0);
+            h = h.defined() ? h + kept : kept;
+          }
+          backward(h, g);
+          return detach(h);
+        },
+        {.mode = mode, .remat = remat});
+    for (int call = 0; call < 2; ++call) step();  // the second one is captured
+    const PlannedPeak peak = planned_peak(step, gpu);
+    CHECK(peak.planned > 0);
+    CHECK(peak.measured == peak.planned);
+  };
+  for (const Mode mode : {Mode::graph, Mode::fused}) {
+    check(mode, Remat::none());
+    check(mode, Remat::full());
   }
 }
 

@@ -10,6 +10,7 @@
 #include "brrr/graph/trace.h"
 #include "tests/harness/catch.h"
 #include "tests/harness/compile_check.h"
+#include "tests/harness/memory_checks.h"
 #include "tests/harness/remat_check.h"
 #include "tests/harness/samples.h"
 
@@ -180,19 +181,10 @@ TEST_CASE("remat: planned memory is what a replay takes", "[remat]") {
     const Net net(12, 64, 32, 1);
     auto step = compile([&net] { return net(); }, {.mode = mode, .remat = remat});
     step();
-    reset_peak_memory(cpu);
-    std::int64_t result = memory_stats(cpu).live;
-    {
-      const Tensor loss = step();
-      result = memory_stats(cpu).live - result;
-    }
-    const std::int64_t peak = memory_stats(cpu).peak;
     const CompiledEntry entry = step.report().entries[0];
-    step.clear();  // the leaves keep their gradients
-    const std::int64_t planned = static_cast<std::int64_t>(entry.arena_bytes) + result;
-    const std::int64_t more = peak - memory_stats(cpu).live - planned;
+    const testing::PlannedPeak peak = testing::planned_peak(step, cpu);
+    const std::int64_t more = peak.measured - peak.planned;
     CHECK((more == 0 || more == 4));  // a constant: the gradient of the loss
-
     return entry.arena_bytes;
   };
   for (const Mode mode : {Mode::graph, Mode::fused}) {

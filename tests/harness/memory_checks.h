@@ -5,10 +5,36 @@
 #include <vector>
 
 #include "tests/harness/catch.h"
+#include <brrr/graph/compile.h>
 #include <brrr/ops/functions.h>
 #include <brrr/tensor/allocator.h>
+#include <brrr/tensor/stream.h>
 
 namespace brrr::testing {
+
+// The memory that a replay of a step takes at its peak, relative to what is there without the step,
+// and what was planned for it. Clears the step, whose leaves keep their gradients.
+struct PlannedPeak {
+  std::int64_t measured, planned;
+};
+template <class Step>
+PlannedPeak planned_peak(Step& step, Device device) {
+  const auto live = [&] {
+    synchronize(device);
+    return memory_stats(device).live;
+  };
+  std::int64_t result = live();
+  reset_peak_memory(device);
+  {
+    const auto returned = step();
+    result = live() - result;
+  }
+  const std::int64_t peak = memory_stats(device).peak;
+  const CompiledEntry entry = step.report().entries.at(0);
+  step.clear();
+  return {peak - live(),
+          static_cast<std::int64_t>(entry.arena_bytes + entry.scratch_bytes) + result};
+}
 
 // An eager op that allocates nothing from the system once it has run a few times.
 struct SteadyOp {
