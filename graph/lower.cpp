@@ -52,8 +52,11 @@ bool share_bytes(const Plan& plan, const Value& one, const Value& other) {
 std::vector<bool> prefetchable_inputs(const Launch& launch, std::span<const Launch* const> ahead,
                                       const Plan& plan) {
   const std::vector<Value>& inputs = launch.node->inputs;
-  if (!std::ranges::all_of(ahead, [](const Launch* other) { return other && other->node->body; }))
-    return {};
+  const auto has_kernel = [](const Launch* other) {  // none of no elements is launched
+    return other && other->node->body &&
+           std::ranges::any_of(other->node->outputs, [](const Value& v) { return v.numel() > 0; });
+  };
+  if (!std::ranges::all_of(ahead, has_kernel)) return {};
   std::vector<bool> prefetchable;
   for (const Value& input : inputs) {
     prefetchable.push_back(std::ranges::none_of(ahead, [&](const Launch* other) {

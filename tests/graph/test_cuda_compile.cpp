@@ -106,21 +106,23 @@ TEST_CASE("a captured graph has every edge that its data need", "[compile][cuda_
   }
 }
 
+// A sum of masked products, and its gradient: masks are what a backward pass reads.
+Tensor masked_sum(const Tensor& w, const Tensor& g) {
+  zero_grad(w);
+  Tensor h;
+  for (int i = 0; i < 12; ++i) {
+    const Tensor part = w * (0.5 + i), kept = where(part >= i, part, 0.0);
+    h = h.defined() ? h + kept : kept;
+  }
+  backward(h, g);
+  return detach(h);
+}
+
 // Masks of the forward pass, on lanes in any order that the edges allow.
 TEST_CASE("values are computed again in a captured graph", "[compile][cuda_compile][remat]") {
   const auto run = [](Mode mode, Remat remat) {
     const Tensor w = requires_grad_(counted(4096, gpu, 0.5f)), g = counted(4096, gpu, 0.25f);
-    auto step = compile(
-        [&] {
-          zero_grad(w);
-          Tensor h;
-          for (int i = 0; i < 12; ++i) {
-            const Tensor part = w * (0.5 + i), kept = where(part >= i, part, 0.0);
-            h = h.defined() ? h + kept : kept;
-          }
-          backward(h, g);
-        },
-        {.mode = mode, .remat = remat});
+    auto step = compile([&] { masked_sum(w, g); }, {.mode = mode, .remat = remat});
     std::vector<std::vector<float>> gradients;
     for (int call = 0; call < 4; ++call) {
       step();
@@ -144,18 +146,7 @@ TEST_CASE("the planned peak is that of a captured graph's replay",
   const auto check = [](Mode mode, Remat remat) {
     const Driver driver;
     const Tensor w = requires_grad_(counted(1 << 16, gpu, 0.5f)), g = counted(1 << 16, gpu, 0.25f);
-    auto step = compile(
-        [&] {
-          zero_grad(w);
-          Tensor h;
-          for (int i = 0; i < 12; ++i) {
-            const Tensor part = w * (0.5 + i), kept = where(part >= i, part, 0.0);
-            h = h.defined() ? h + kept : kept;
-          }
-          backward(h, g);
-          return detach(h);
-        },
-        {.mode = mode, .remat = remat});
+    auto step = compile([&] { return masked_sum(w, g); }, {.mode = mode, .remat = remat});
     for (int call = 0; call < 2; ++call) step();  // the second one is captured
     const PlannedPeak peak = planned_peak(step, gpu);
     CHECK(peak.planned > 0);
