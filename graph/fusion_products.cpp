@@ -37,12 +37,13 @@ void Fusion::merge_reductions_of_factors() {
 }
 
 void Fusion::pair_products() {
-  std::vector<int> products;
+  std::vector<int> small, in_tiles;
   for (int g = 0; g < static_cast<int>(groups_.size()); ++g) {
-    if (is_live(g) && contraction_in(groups_[g]) && share_of(g) < 1) products.push_back(g);
+    if (is_live(g) && contraction_in(groups_[g])) (share_of(g) < 1 ? small : in_tiles).push_back(g);
   }
-  std::ranges::sort(products, {}, [this](int g) { return last_call(g); });
-  const Pairs of_factors = readers_of_one_factor(products), later = beside_next(products);
+  for (std::vector<int>* products : {&small, &in_tiles})
+    std::ranges::sort(*products, {}, [this](int g) { return last_call(g); });
+  const Pairs of_factors = readers_of_one_factor(small), later = beside_next(small);
   // A launch takes as long as so many pairs save by waiting less. On an H200 residual MLPs with one
   // launch more take 85.6 us with 11 such pairs, in place of 84.6, and 250.5 with 47, in place of
   // 253.3 (nvidia-h200-2026-11-25-early-loads.json).
@@ -52,11 +53,12 @@ void Fusion::pair_products() {
     for (const auto& [one, other] : later) pair(one, other);
   }
   for (const auto& [one, other] : of_factors) pair(one, other);
+  for (const auto& [one, other] : readers_of_one_factor(in_tiles)) pair(one, other);
 }
 
 bool Fusion::may_pair(int one, int other) {
-  return one != other && is_single(one) && is_single(other) &&
-         share_of(one) + share_of(other) <= 1 && is_independent(one, other);
+  return one != other && is_single(one) && is_single(other) && are_better_together(one, other) &&
+         is_independent(one, other);
 }
 
 void Fusion::pair(int one, int other) {
@@ -159,6 +161,12 @@ bool Fusion::is_independent(int one, int other) {
   return !precedes(one, other) && !precedes(other, one);
 }
 
+bool Fusion::are_better_together(int one, int other) const {
+  const FusedKernel of_one = *build(groups_[one]), of_other = *build(groups_[other]);
+  return brrr::are_better_together(graph_.device, {*of_one.spec, strides_of(of_one)},
+                                   {*of_other.spec, strides_of(of_other)});
+}
+
 double Fusion::share_of(int g) const {
   const FusedKernel kernel = *build(groups_[g]);
   return share_of_device(graph_.device, *kernel.spec, strides_of(kernel));
@@ -169,6 +177,21 @@ const Member* Fusion::contraction_in(const Group& group) const {
     return op_info(graph_.nodes[member.node].call.op).algebra == Algebra::contraction;
   });
   return found == group.members.end() ? nullptr : &*found;
+}
+
+bool Fusion::shares_factor(const Group& group) const {
+  const Member& product = *contraction_in(group);
+  const auto is_partner = [&](int reader) {
+    const Node& other = graph_.nodes[reader];
+    return reader != product.node && other.role == graph_.nodes[product.node].role &&
+           op_info(other.call.op).algebra == Algebra::contraction;
+  };
+  for (std::size_t k = 0; k < 2; ++k) {
+    const Source& factor = reads_.sources[product.node][k];
+    if (factor.node >= 0 && std::ranges::any_of(reads_.readers[factor.node], is_partner))
+      return true;
+  }
+  return false;
 }
 
 std::optional<Group> Fusion::with_reduction(int product, int reduction) const {

@@ -35,10 +35,11 @@ StridedSpace BodyLayout::space(std::uint32_t mask) const {
 }
 
 bool is_generated([[maybe_unused]] Device device, const BodySpec& spec,
-                  [[maybe_unused]] std::span<const Dims> strides, [[maybe_unused]] bool aligned) {
+                  [[maybe_unused]] std::span<const Dims> strides, [[maybe_unused]] bool aligned,
+                  [[maybe_unused]] bool may_pair) {
   if (spec.body.contraction() < 0) return true;
 #if BRRR_HAS_CUDA
-  if (device.is_cuda()) return on_cuda::is_generated(device, spec, strides, aligned);
+  if (device.is_cuda()) return on_cuda::is_generated(device, spec, strides, aligned, may_pair);
 #endif
   return false;
 }
@@ -58,6 +59,14 @@ double share_of_device([[maybe_unused]] Device device, [[maybe_unused]] const Bo
   if (device.is_cuda()) return on_cuda::share_of_device(device, spec, strides);
 #endif
   return 1;
+}
+
+bool are_better_together([[maybe_unused]] Device device, [[maybe_unused]] const BodyStrides& one,
+                         [[maybe_unused]] const BodyStrides& other) {
+#if BRRR_HAS_CUDA
+  if (device.is_cuda()) return on_cuda::are_better_together(device, one, other);
+#endif
+  return false;
 }
 
 const void* BodyLayout::input(int number) const {

@@ -65,15 +65,24 @@ struct BodyLayout {
 
 // Whether there is a kernel for the body, operands of these strides (inputs first), that is better
 // than the kernels of its calls. Of bodies without a contraction there always is. `aligned`: the
-// factors of a contraction begin at multiples of 16 bytes.
-bool is_generated(Device device, const BodySpec& spec, std::span<const Dims> strides, bool aligned);
+// factors of a contraction begin at multiples of 16 bytes. `may_pair`: it may run in one launch
+// with another one, which overlaps no long epilogues.
+bool is_generated(Device device, const BodySpec& spec, std::span<const Dims> strides, bool aligned,
+                  bool may_pair);
 // Whether that is so of a contraction alone.
 bool is_better_alone(Device device, const BodySpec& spec, std::span<const Dims> strides,
                      bool aligned);
 
-// The share of the device that the blocks of a generated contraction take: bodies that take no more
-// than all of it may run in one launch.
+// The share of the device that the blocks of a generated contraction take.
 double share_of_device(Device device, const BodySpec& spec, std::span<const Dims> strides);
+
+// A body and the strides of its operands, inputs first.
+struct BodyStrides {
+  const BodySpec& spec;
+  std::span<const Dims> strides;
+};
+// Whether two generated contractions that do not depend on each other are faster in one launch.
+bool are_better_together(Device device, const BodyStrides& one, const BodyStrides& other);
 
 // Facts about a compiled kernel.
 struct KernelFacts {
@@ -108,8 +117,10 @@ std::vector<std::unique_ptr<BodyKernel>> make_body_kernels(std::span<const BodyO
 }
 
 namespace on_cuda {
+bool are_better_together(Device device, const BodyStrides& one, const BodyStrides& other);
 double share_of_device(Device device, const BodySpec& spec, std::span<const Dims> strides);
-bool is_generated(Device device, const BodySpec& spec, std::span<const Dims> strides, bool aligned);
+bool is_generated(Device device, const BodySpec& spec, std::span<const Dims> strides, bool aligned,
+                  bool may_pair);
 bool is_better_alone(Device device, const BodySpec& spec, std::span<const Dims> strides,
                      bool aligned);
 std::vector<std::unique_ptr<BodyKernel>> make_body_kernels(std::span<const BodyOperands> bodies);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <deque>
 #include <numeric>
 
@@ -188,20 +189,24 @@ bool is_for_tiles(Device device, const BodySpec& spec, const Contraction& c,
 
 // Tiles are about as fast as the library. Measured on an H200, bf16 4096 x 2048 x 512: a residual
 // costs 1 to 1.5 us of what a kernel of its own takes; a gelu, with its exponential and two
-// results, 9, no less than a kernel of its own; it made steps 1 % slower. Of long products they are
-// slower: 8192 x 4096 x 4096 takes 367 us where the library takes 350, and 483 with three tensors
-// to stage, which take memory from stages of factors (nvidia-h200-2026-11-23-column-sums.json).
-bool is_generated(Device device, const BodySpec& spec, std::span<const Dims> strides,
-                  bool aligned) {
-  constexpr int64_t kMostOfResult = 8;  // FLOPs after the product
+// results, 9 to 12, more than a kernel of its own. Where all tiles run at once, both consumers
+// share each epilogue, and a gelu costs 2.4 us of 2^21 results. Of long products tiles are slower:
+// 8192 x 4096 x 4096 takes 367 us where the library takes 350, and 483 with three tensors to stage,
+// which take memory from stages of factors (nvidia-h200-2026-11-23-column-sums.json).
+bool is_generated(Device device, const BodySpec& spec, std::span<const Dims> strides, bool aligned,
+                  bool may_pair) {
+  constexpr int64_t kMostOfResult = 8, kMostInOneWave = 64;  // FLOPs after the product
   constexpr int64_t kMostFlops = int64_t{1} << 37;
   const std::optional<Contraction> c = contraction_of(spec, strides);
   if (!c) return false;
   if (is_small(spec, *c)) return true;
   const MatrixProduct& p = c->product;
+  if (spec.flops > kMostFlops || !is_for_tiles(device, spec, *c, strides, aligned)) return false;
   const int64_t results = batches_of(p) * p.m * p.n;
-  return spec.flops <= kMostFlops && spec.flops - 2 * results * p.k <= kMostOfResult * results &&
-         is_for_tiles(device, spec, *c, strides, aligned);
+  const int64_t after = spec.flops - spec.product_flops - (c->first_column ? p.m * p.k : 0);
+  if (after <= kMostOfResult * results) return true;
+  return !may_pair && after <= kMostInOneWave * results &&
+         shares_epilogues(p, spec.body.inputs[at(c->a)].dtype, jit::multiprocessors_of(device));
 }
 
 // A batch with two strides would be a library call for each outer index, or copies. TF32 products
@@ -460,6 +465,41 @@ double share_of_device(Device device, const BodySpec& spec, std::span<const Dims
          (kBlocksOfMultiprocessor * jit::multiprocessors_of(device));
 }
 
+namespace {
+
+// Tiles of both products keep all multiprocessors busy where those of each would leave some idle,
+// and the epilogues of one overlap with the products of the other.
+bool are_better_in_tiles(Device device, std::span<const MatrixProduct> products, DType dtype,
+                         bool reduces) {
+  constexpr int64_t kLaunchCycles = 2500, kMostTiles = 65535;
+  const int multiprocessors = jit::multiprocessors_of(device);
+  const auto cycles_of = [&](std::span<const MatrixProduct> of) {
+    const TileConfig c = choose_tiles(of, dtype, multiprocessors, reduces && of.size() > 1);
+    return predicted_cycles(of, dtype, c, multiprocessors);
+  };
+  for (const MatrixProduct& p : products) {
+    if (batches_of(p) * ceil_div(p.m, 64) * ceil_div(p.n, 64) > kMostTiles) return false;
+  }
+  return cycles_of(products) <
+         cycles_of(products.first(1)) + cycles_of(products.last(1)) + kLaunchCycles;
+}
+
+}  // namespace
+
+bool are_better_together(Device device, const BodyStrides& one, const BodyStrides& other) {
+  const std::optional<Contraction> c = contraction_of(one.spec, one.strides),
+                                   d = contraction_of(other.spec, other.strides);
+  if (!c || !d || is_small(one.spec, *c) != is_small(other.spec, *d)) return false;
+  if (is_small(one.spec, *c))
+    return on_cuda::share_of_device(device, one.spec, one.strides) +
+               on_cuda::share_of_device(device, other.spec, other.strides) <=
+           1;
+  const DType dtype = one.spec.body.inputs[at(c->a)].dtype;
+  return other.spec.body.inputs[at(d->a)].dtype == dtype &&
+         are_better_in_tiles(device, std::array{c->product, d->product}, dtype,
+                             (c->first_column | d->first_column) != 0);
+}
+
 void run_contraction(const BodySpec& spec, const Tensor* const* inputs, const Tensor* outputs,
                      const std::vector<bool>& prefetchable) {
   cu::CudaStream& stream = cu::current_stream(outputs[0].device());
@@ -483,12 +523,18 @@ void run_contraction(const BodySpec& spec, const Tensor* const* inputs, const Te
     if (!found) fail("[{}] expected factors with one stride a dimension", of.body.name);
     return std::move(*found);
   };
-  const std::vector<const Tensor*> operands = operands_of(spec);
-  const std::vector<Dims> strides = strides_of(operands);
-  if (const Contraction c = contraction(spec, strides); !is_small(spec, c)) {
-    std::vector<void*> data;
-    for (const Tensor* t : operands) data.push_back(t->data());
-    return run_tiles(spec, c, strides, data, stream);
+  if (!is_small(spec, contraction(spec, strides_of(operands_of(spec))))) {
+    std::vector<TilePart> parts;
+    for (const BodySpec* each = &spec; each; each = each->beside.get()) {
+      const std::vector<const Tensor*> operands = operands_of(*each);
+      TilePart& part = parts.emplace_back(each);
+      part.strides = strides_of(operands);
+      part.contraction = contraction(*each, part.strides);
+      for (const Tensor* t : operands) part.data.push_back(t->data());
+      inputs += each->body.inputs.size();
+      outputs += each->body.outputs.size();
+    }
+    return run_tiles(parts, stream);
   }
   std::deque<PreparedPart> prepared;
   std::vector<ContractionPart> parts;

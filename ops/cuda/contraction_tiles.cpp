@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <optional>
 
@@ -23,8 +24,11 @@ enum class Way : std::uint8_t {
   none,     // a factor
   staged,   // through shared memory, by the copy engine
   columns,  // an input of columns alone, read once for all rows of a thread
+  lines,    // an output that reduces the lines of A
   direct,   // element by element
 };
+
+bool has_pointer(Way way) { return way != Way::none && way != Way::staged; }
 
 struct Operands {
   std::vector<Way> ways;  // inputs, then outputs
@@ -48,6 +52,17 @@ std::optional<MatrixStrides> matrix_of(const BodySpec& spec, const Roles& roles,
   return matrix;
 }
 
+// The reduction of A's lines that an output stores; -1: it stores another value.
+int line_reduction_of(const BodySpec& spec, const Contraction& c, std::size_t output) {
+  using Kind = jit::Body::Value::Kind;
+  const jit::Body& body = spec.body;
+  const int number = body.outputs[output].value;
+  const jit::Body::Value& value = body.value(number);
+  if (value.kind != Kind::reduction || value.type != f32) return -1;
+  const jit::Body::Value& reduced = body.value(value.operands[0]);
+  return reduced.kind == Kind::input && reduced.number == c.a ? number : -1;
+}
+
 bool moves(const Dims& strides, const std::vector<int>& dims) {
   return std::ranges::any_of(dims, [&](int d) { return strides[d] != 0; });
 }
@@ -66,9 +81,15 @@ Operands operands_of(const BodySpec& spec, const Contraction& c, std::span<const
     Way way = Way::direct;
     if (is_input && (static_cast<int>(k) == c.a || static_cast<int>(k) == c.b)) {
       way = Way::none;
+    } else if (!is_input && line_reduction_of(spec, c, k - body.inputs.size()) >= 0 &&
+               can_reduce(c.product, body.inputs[at(c.a)].dtype) &&
+               joint_stride(spec, strides[k], c.roles.rows)) {
+      way = Way::lines;
+      operands.tile.reduces = true;
     } else if (is_input && !moves(strides[k], c.roles.rows) &&
                std::ranges::none_of(c.roles.batches,
-                                    [&](const auto& dims) { return moves(strides[k], dims); })) {
+                                    [&](const auto& dims) { return moves(strides[k], dims); }) &&
+               joint_stride(spec, strides[k], c.roles.columns)) {
       way = Way::columns;
     } else if (const auto matrix = matrix_of(spec, c.roles, strides[k]);
                matrix && dtype == operands.tile.staged && staged.size() < kMostStaged &&
@@ -97,7 +118,7 @@ class EpilogueText {
     return functions(body_) + row_struct(body_) +
            fmt::format(
                "struct Epilogue {{\n  typedef {} Staged;\n  static constexpr int kInputs = {}, "
-               "kOutputs = {};\n{}  i64 matrix, width;\n  Geometry<{}> results;\n{}"
+               "kOutputs = {};\n{}  i64 matrix, width;\n  Geometry<{}> results;\n{}{}"
                "  struct Columns {{\n{}  }};\n"
                "  BRRR_SCALAR_FN Columns columns(i32 batch, i32 col, i32 count) const {{\n"
                "    Columns columns = {{}};\n{}    return columns;\n  }}\n"
@@ -108,10 +129,10 @@ class EpilogueText {
                "#pragma unroll\n    for (int i = 0; i < 2; ++i) {{\n      Row row;\n{}{}"
                "    {}  {} = {};\n{}{}    }}\n  }}\n}};\n",
                c_name(operands_.tile.staged), operands_.tile.inputs.size(),
-               operands_.tile.outputs.size(), pointers(), body_.operands(), numbers(), fields(),
-               column_loads(), locates ? locate("i64(line) * width + ", "i < count") : "", loads(),
-               statements(body_, values_of_rows(body_)), name_of_value(body_, product), sum,
-               statements(body_, passes_of(body_).front().results), stores());
+               operands_.tile.outputs.size(), pointers(), body_.operands(), numbers(), reductions(),
+               fields(), column_loads(), locates ? locate("i64(line) * width + ", "i < count") : "",
+               loads(), statements(body_, values_of_rows(body_)), name_of_value(body_, product),
+               sum, statements(body_, passes_of(body_).front().results), stores());
   }
 
  private:
@@ -127,10 +148,11 @@ class EpilogueText {
   std::string pointers() const {
     std::string text;
     for (std::size_t k = 0; k < operands_.ways.size(); ++k) {
-      if (operands_.ways[k] != Way::columns && operands_.ways[k] != Way::direct) continue;
+      if (!has_pointer(operands_.ways[k])) continue;
       text += is_input(k) ? fmt::format("  const {}* in{};\n", c_name(body_.inputs[k].dtype), k)
                           : fmt::format("  {}* out{};\n", c_name(body_.outputs[output(k)].dtype),
                                         output(k));
+      if (operands_.ways[k] != Way::direct) text += fmt::format("  i64 stride{};\n", k);
     }
     return text;
   }
@@ -156,12 +178,34 @@ class EpilogueText {
   std::string column_loads() const {
     std::string loads;
     for_each(Way::columns, [&](std::size_t k) {
-      loads +=
-          fmt::format("      if (i < count) columns.x{0}[i] = widen(in{0}[offset[{0}]]);\n", k);
+      loads += fmt::format(
+          "      if (i < count) columns.x{0}[i] = widen(in{0}[(col + i) * stride{0}]);\n", k);
     });
-    return loads.empty() ? ""
-                         : "#pragma unroll\n    for (int i = 0; i < 2; ++i) {\n" +
-                               locate("", "i < count") + loads + "    }\n";
+    return loads.empty()
+               ? ""
+               : "#pragma unroll\n    for (int i = 0; i < 2; ++i) {\n" + loads + "    }\n";
+  }
+  // What reduces the lines of A, and stores the results of one.
+  std::string reductions() const {
+    std::string text;
+    for_each(Way::lines, [&](std::size_t k) {
+      const jit::Body::Operand& out = body_.outputs[output(k)];
+      const int r = out.value;
+      const std::string finished = fmt::format("finish{}<float>(joined, float(depth))", r);
+      text += fmt::format(
+          "  typedef float Sum;\n"
+          "  static BRRR_SCALAR_FN Sum identity() {{ return identity{0}<float>(); }}\n"
+          "  static BRRR_SCALAR_FN Sum map(float x) {{ return map{0}<float>(x); }}\n"
+          "  static BRRR_SCALAR_FN Sum combine(Sum a, Sum b) {{ return combine{0}<float>(a, b); "
+          "}}\n"
+          "  BRRR_SCALAR_FN void store_line(i32 line, Sum joined, i32 depth) const {{\n"
+          "    out{1}[line * stride{2}] = narrow<{3}>({4});\n  }}\n",
+          r, output(k), k, c_name(out.dtype),
+          jit::is_rounded(body_, r)
+              ? fmt::format("rounded<{}>({})", c_name(body_.value(r).dtype), finished)
+              : finished);
+    });
+    return text;
   }
   std::string loads() const {
     std::string text;
@@ -176,6 +220,7 @@ class EpilogueText {
           text += fmt::format("      row.x{0} = i < count ? widen(in{0}[offset[{0}]]) : {1}(0);\n",
                               k, register_name(body_.inputs[k].dtype));
           break;
+        case Way::lines:
         case Way::none: break;
       }
     }
@@ -185,6 +230,7 @@ class EpilogueText {
     std::string text;
     int staged = 0;
     for (std::size_t k = body_.inputs.size(); k < operands_.ways.size(); ++k) {
+      if (operands_.ways[k] == Way::lines) continue;
       const jit::Body::Operand& out = body_.outputs[output(k)];
       const std::string value = converted(body_, out.value, out.dtype);
       text += operands_.ways[k] == Way::staged
@@ -204,15 +250,19 @@ class EpilogueText {
 
 bool tiles_support(const BodySpec& spec, const Contraction& c, std::span<const Dims> strides,
                    bool aligned) {
-  const bool stored = c.first_row == 0 && c.first_column == 0;
-  const auto reduces = [](const jit::Body::Value& value) {
-    return value.kind == jit::Body::Value::Kind::reduction;
-  };
-  return stored && aligned && std::ranges::none_of(spec.body.values, reduces) &&
-         supports(c.product, spec.body.inputs[at(c.a)].dtype, nullptr, nullptr) &&
-         std::ranges::count(
-             operands_of(spec, c, strides, std::vector<void*>(strides.size(), nullptr)).ways,
-             Way::direct) == 0;
+  const jit::Body& body = spec.body;
+  if (!aligned || !supports(c.product, body.inputs[at(c.a)].dtype, nullptr, nullptr)) return false;
+  const std::vector<Way> ways =
+      operands_of(spec, c, strides, std::vector<void*>(strides.size(), nullptr)).ways;
+  if (std::ranges::count(ways, Way::direct) > 0) return false;
+  // A reduction is of the lines of A, at most one, and all else is stored for each result.
+  std::uint32_t of_lines = 0;
+  for (std::size_t o = 0; o < body.outputs.size(); ++o)
+    of_lines |= std::uint32_t{ways[body.inputs.size() + o] == Way::lines} << o;
+  const auto reductions =
+      std::ranges::count(body.values, jit::Body::Value::Kind::reduction, &jit::Body::Value::kind);
+  return c.first_row == 0 && c.first_column == of_lines && reductions == std::popcount(of_lines) &&
+         reductions <= 1;
 }
 
 BodyEpilogue body_epilogue(const BodySpec& spec, const Contraction& c,
@@ -221,8 +271,12 @@ BodyEpilogue body_epilogue(const BodySpec& spec, const Contraction& c,
   BodyEpilogue epilogue;
   std::vector<std::uint64_t>& arguments = epilogue.arguments;
   for (std::size_t k = 0; k < operands.ways.size(); ++k) {
-    if (operands.ways[k] == Way::columns || operands.ways[k] == Way::direct)
-      arguments.push_back(reinterpret_cast<std::uintptr_t>(data[k]));
+    if (!has_pointer(operands.ways[k])) continue;
+    arguments.push_back(reinterpret_cast<std::uintptr_t>(data[k]));
+    if (operands.ways[k] != Way::direct) {
+      const auto& dims = operands.ways[k] == Way::lines ? c.roles.rows : c.roles.columns;
+      arguments.push_back(static_cast<std::uint64_t>(*joint_stride(spec, strides[k], dims)));
+    }
   }
   arguments.push_back(static_cast<std::uint64_t>(c.product.m * c.product.n));
   arguments.push_back(static_cast<std::uint64_t>(c.product.n));
@@ -239,22 +293,42 @@ BodyEpilogue body_epilogue(const BodySpec& spec, const Contraction& c,
   return epilogue;
 }
 
-void run_tiles(const BodySpec& spec, const Contraction& c, std::span<const Dims> strides,
-               std::span<void* const> data, cu::CudaStream& stream) {
-  const DType dtype = spec.body.inputs[at(c.a)].dtype;
-  const void *a = data[at(c.a)], *b = data[at(c.b)];
-  if (!supports(c.product, dtype, a, b))
-    fail("[{}] expected factors whose rows begin at multiples of 16 bytes", spec.body.name);
-  const BodyEpilogue epilogue = body_epilogue(spec, c, strides, data);
-  TileConfig config = choose_tiles(c.product, dtype, jit::multiprocessors_of(stream.device));
-  if (stages_of(config, epilogue.tile) < 2) {
-    const auto fits = std::ranges::find_if(tile_choices(), [&](const TileConfig& choice) {
-      return choice.splits == 1 && stages_of(choice, epilogue.tile) >= 2;
-    });
-    if (fits != tile_choices().end()) config = *fits;
+namespace {
+
+// Tiles that leave shared memory for two stages of factors beside the epilogues' boxes.
+TileConfig fitting_tiles(std::span<const TiledProduct> products, DType dtype, int multiprocessors) {
+  std::vector<MatrixProduct> shapes;
+  for (const TiledProduct& x : products) shapes.push_back(x.product);
+  const bool reduces =
+      std::ranges::any_of(products, [](const TiledProduct& x) { return x.epilogue.reduces; });
+  const TileConfig best = choose_tiles(shapes, dtype, multiprocessors, reduces);
+  if (stages_of(best, products) >= 2) return best;
+  const auto fits = std::ranges::find_if(tile_choices(), [&](const TileConfig& choice) {
+    return choice.splits == 1 && stages_of(choice, products) >= 2 &&
+           (!reduces || takes_reductions(choice));
+  });
+  return fits == tile_choices().end() ? best : *fits;
+}
+
+}  // namespace
+
+void run_tiles(std::span<const TilePart> parts, cu::CudaStream& stream) {
+  const TilePart& first = parts.front();
+  const DType dtype = first.spec->body.inputs[at(first.contraction.a)].dtype;
+  std::vector<TiledProduct> products;
+  std::vector<BodyEpilogue> epilogues;
+  for (const TilePart& part : parts) {
+    const Contraction& c = part.contraction;
+    const void *a = part.data[at(c.a)], *b = part.data[at(c.b)];
+    if (!supports(c.product, dtype, a, b))
+      fail("[{}] expected factors whose rows begin at multiples of 16 bytes", part.spec->body.name);
+    epilogues.push_back(body_epilogue(*part.spec, c, part.strides, part.data));
+    products.push_back({c.product, a, b, epilogues.back().tile});
   }
-  const TileLaunch tiles = plan_tiles(c.product, dtype, a, b, config, epilogue.tile, stream.device);
-  launch(tiles, epilogue.arguments.data(), stream);
+  const TileConfig config = fitting_tiles(products, dtype, jit::multiprocessors_of(stream.device));
+  std::vector<const void*> arguments;
+  for (const BodyEpilogue& epilogue : epilogues) arguments.push_back(epilogue.arguments.data());
+  launch(plan_tiles(products, dtype, config, stream.device), arguments, stream);
 }
 
 }  // namespace brrr::on_cuda

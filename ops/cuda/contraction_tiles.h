@@ -22,7 +22,13 @@ struct BodyEpilogue {
 BodyEpilogue body_epilogue(const BodySpec& spec, const Contraction& contraction,
                            std::span<const Dims> strides, std::span<void* const> data);
 
-void run_tiles(const BodySpec& spec, const Contraction& contraction, std::span<const Dims> strides,
-               std::span<void* const> data, cu::CudaStream& stream);
+// A product of a launch. `data`: addresses of inputs, then outputs; `strides` likewise.
+struct TilePart {
+  const BodySpec* spec;
+  Contraction contraction;
+  std::vector<Dims> strides;
+  std::vector<void*> data;
+};
+void run_tiles(std::span<const TilePart> parts, cu::CudaStream& stream);
 
 }  // namespace brrr::on_cuda

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
+#include <queue>
 
 #include "brrr/ops/cuda/hand_written.h"
 #include "brrr/tensor/cuda_runtime.h"
@@ -12,6 +14,7 @@ namespace brrr::text {
 extern const char matmul_tiles_instructions_inl[];
 extern const char matmul_tiles_geometry_inl[];
 extern const char matmul_tiles_epilogue_inl[];
+extern const char matmul_tiles_product_inl[];
 extern const char matmul_tiles_cu[];
 }  // namespace brrr::text
 
@@ -165,10 +168,23 @@ std::string instruction_text(int n, DType dtype, TileMajors majors) {
 }
 
 int stage_bytes(const TileConfig& c) { return (c.tile_m + c.tile_n) * static_cast<int>(kRowBytes); }
+struct Staging {
+  std::size_t inputs = 0, outputs = 0;  // the most of any product
+};
+Staging staging_of(std::span<const TiledProduct> products) {
+  Staging most;
+  for (const TiledProduct& x : products) {
+    most.inputs = std::max(most.inputs, x.epilogue.inputs.size());
+    most.outputs = std::max(most.outputs, x.epilogue.outputs.size());
+  }
+  return most;
+}
+bool reduces(std::span<const TiledProduct> products) {
+  return std::ranges::any_of(products, [](const TiledProduct& x) { return x.epilogue.reduces; });
+}
 // Two boxes of 2 KB for each warp and tensor.
-int staging_bytes(const TileConfig& c, const TileEpilogue& epilogue) {
-  return static_cast<int>(epilogue.inputs.size() + epilogue.outputs.size()) * c.consumers * 4 *
-         4096;
+int staging_bytes(const TileConfig& c, const Staging& staging) {
+  return static_cast<int>(staging.inputs + staging.outputs) * c.consumers * 4 * 4096;
 }
 unsigned threads_of(const TileConfig& c) {
   const bool moves_registers = c.consumers == 2 && c.blocks == 1;  // as the kernel decides it
@@ -179,10 +195,12 @@ unsigned threads_of(const TileConfig& c) {
 
 // Of the 228 KB of a multiprocessor each block also takes 1 KB for the system, up to 1 KB to align
 // its stages, and some bytes for barriers.
-int stages_of(const TileConfig& c, const TileEpilogue& epilogue) {
+int stages_of(const TileConfig& c, std::span<const TiledProduct> products) {
   if (c.stages > 0) return c.stages;
-  constexpr int kBarriers = 512;
-  const int available = 228 * 1024 / c.blocks - 2048 - kBarriers - staging_bytes(c, epilogue);
+  constexpr int kBarriers = 512, kReducerWarps = 3;
+  const int reducers = reduces(products) ? kReducerWarps * c.tile_m * 4 : 0;
+  const int available =
+      228 * 1024 / c.blocks - 2048 - kBarriers - reducers - staging_bytes(c, staging_of(products));
   return std::min(kMostStages, available / stage_bytes(c));
 }
 
@@ -239,26 +257,35 @@ std::int64_t slots_of(const TileConfig& c, int multiprocessors) {
   return std::max<std::int64_t>(1, cluster > 2 ? all * 10 / 11 : all);
 }
 
-std::int64_t waves_of(const MatrixProduct& p, const TileConfig& c, int multiprocessors) {
+std::int64_t tiles_of(const MatrixProduct& p, const TileConfig& c) {
   const Batches batches = batches_of(p);
-  const std::int64_t tiles = ceil_div(p.m, c.tile_m * c.cluster_m) *
-                             ceil_div(p.n, c.tile_n * c.cluster_n) * batches.inner * batches.outer;
-  return ceil_div(tiles, slots_of(c, multiprocessors));
+  return ceil_div(p.m, c.tile_m * c.cluster_m) * ceil_div(p.n, c.tile_n * c.cluster_n) *
+         batches.inner * batches.outer;
+}
+
+std::int64_t waves_of(const MatrixProduct& p, const TileConfig& c, int multiprocessors) {
+  return ceil_div(tiles_of(p, c), slots_of(c, multiprocessors));
 }
 
 // Cycles by a model whose constants were fitted to measurements of 34 shapes on an H200.
-std::int64_t cycles_of(const MatrixProduct& p, DType dtype, const TileConfig& c,
-                       int multiprocessors) {
+constexpr std::int64_t kTileStart = 600, kClusterStart = 1500;
+std::int64_t cycles_of_products(const MatrixProduct& p, DType dtype, const TileConfig& c) {
   constexpr std::int64_t kBytesPerCycle = 56;  // into a multiprocessor, from the L2
-  constexpr std::int64_t kTileStart = 600, kClusterStart = 1500, kJoin = 4000;
-  const auto size = static_cast<std::int64_t>(size_of(dtype));
-  const std::int64_t waves = waves_of(p, c, multiprocessors);
-  const std::int64_t area = c.tile_m * c.tile_n;
   const std::int64_t slices = ceil_div(ceil_div(p.k, slice_of(dtype)), c.splits);
   const std::int64_t load =
       (c.tile_m / c.cluster_n + c.tile_n / c.cluster_m) * kRowBytes / kBytesPerCycle;
-  const std::int64_t products = slices * std::max(area / 32, load);
-  const std::int64_t epilogue = area * size / 16 / c.splits;
+  return slices * std::max<std::int64_t>(c.tile_m * c.tile_n / 32, load);
+}
+std::int64_t cycles_of_epilogue(DType dtype, const TileConfig& c) {
+  return c.tile_m * c.tile_n * static_cast<std::int64_t>(size_of(dtype)) / 16 / c.splits;
+}
+
+std::int64_t cycles_of(const MatrixProduct& p, DType dtype, const TileConfig& c,
+                       int multiprocessors) {
+  constexpr std::int64_t kJoin = 4000;
+  const std::int64_t waves = waves_of(p, c, multiprocessors);
+  const std::int64_t products = cycles_of_products(p, dtype, c),
+                     epilogue = cycles_of_epilogue(dtype, c);
   std::int64_t cycles = waves * kTileStart;
   if (waves == 1 || !c.ping_pong) {
     cycles += waves * (products + epilogue);
@@ -266,28 +293,106 @@ std::int64_t cycles_of(const MatrixProduct& p, DType dtype, const TileConfig& c,
     cycles += waves * std::max(products, epilogue) + epilogue;
   }
   if (c.cluster_m * c.cluster_n * c.splits > 1) cycles += kClusterStart;
-  if (c.splits > 1) cycles += area * kJoin / (128 * 128);
+  if (c.splits > 1) cycles += c.tile_m * c.tile_n * kJoin / (128 * 128);
   return cycles;
+}
+
+// Tiles of one product: how many, and what each costs.
+struct TileCost {
+  std::int64_t tiles, cycles;
+};
+TileCost cost_of(const MatrixProduct& p, DType dtype, const TileConfig& c) {
+  const std::int64_t busy = std::max(cycles_of_products(p, dtype, c), cycles_of_epilogue(dtype, c));
+  return {tiles_of(p, c), kTileStart + busy};
+}
+
+std::int64_t clusters_of(std::span<const TileCost> costs, const TileConfig& c,
+                         int multiprocessors) {
+  std::int64_t tiles = 0;
+  for (const TileCost& cost : costs) tiles += cost.tiles;
+  return std::min({tiles, slots_of(c, multiprocessors), std::int64_t{kMostClusters}});
+}
+
+// Which tiles of each product a cluster computes, and what the busiest cluster has to do.
+struct TileShares {
+  std::vector<TileRanges> ranges;
+  std::int64_t cycles;
+};
+// The longest tiles first, each to the cluster that has the least to do so far.
+TileShares share_tiles(std::span<const TileCost> costs, std::int64_t clusters) {
+  using Load = std::pair<std::int64_t, std::size_t>;  // cycles, and the cluster
+  std::priority_queue<Load, std::vector<Load>, std::greater<>> loads;
+  for (std::size_t cluster = 0; cluster < static_cast<std::size_t>(clusters); ++cluster)
+    loads.push({0, cluster});
+  std::vector<std::size_t> order(costs.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, std::greater<>(), [&](std::size_t i) { return costs[i].cycles; });
+  TileShares shares{std::vector<TileRanges>(costs.size(), TileRanges{}), 0};
+  for (const std::size_t i : order) {
+    for (std::int64_t tile = 0; tile < costs[i].tiles; ++tile) {
+      const auto [cycles, cluster] = loads.top();
+      loads.pop();
+      ++shares.ranges[i][cluster];
+      loads.push({cycles + costs[i].cycles, cluster});
+      shares.cycles = std::max(shares.cycles, cycles + costs[i].cycles);
+    }
+  }
+  for (TileRanges& ends : shares.ranges) {
+    for (std::size_t cluster = 1; cluster < ends.size(); ++cluster)
+      ends[cluster] = static_cast<std::uint16_t>(ends[cluster] + ends[cluster - 1]);
+  }
+  return shares;
 }
 
 }  // namespace
 
 std::span<const TileConfig> tile_choices() { return kChoices; }
 
-TileConfig choose_tiles(const MatrixProduct& p, DType dtype, int multiprocessors) {
-  const std::int64_t slices = ceil_div(p.k, slice_of(dtype));
+std::int64_t predicted_cycles(std::span<const MatrixProduct> products, DType dtype,
+                              const TileConfig& c, int multiprocessors) {
+  if (products.size() == 1) return cycles_of(products[0], dtype, c, multiprocessors);
+  std::vector<TileCost> costs;
+  for (const MatrixProduct& p : products) costs.push_back(cost_of(p, dtype, c));
+  const std::int64_t clusters = clusters_of(costs, c, multiprocessors);
+  return share_tiles(costs, clusters).cycles + cycles_of_epilogue(dtype, c) +
+         (c.cluster_m * c.cluster_n > 1 ? kClusterStart : 0);
+}
+
+bool takes_reductions(const TileConfig& c) {
+  // Sums of a consumer's thread, and lines of a reducer's: registers are shared among them.
+  const int sums = c.tile_m * c.tile_n / (c.ping_pong ? 128 : 128 * c.consumers);
+  return c.consumers == 2 && c.blocks == 1 && c.splits == 1 && c.cluster_n == 1 && sums <= 128 &&
+         c.tile_m <= 128;
+}
+
+TileConfig choose_tiles(std::span<const MatrixProduct> products, DType dtype, int multiprocessors,
+                        bool reduces) {
   TileConfig best;
   std::int64_t least = INT64_MAX;
   for (const TileConfig& c : kChoices) {
+    if ((products.size() > 1 && !c.ping_pong) || (reduces && !takes_reductions(c))) continue;
+    const std::int64_t slices = ceil_div(products[0].k, slice_of(dtype));
     if (c.splits > 1 && slices < 4 * c.splits) continue;
     // Blocks of a cluster wait for one another, which nothing hides in one wave.
-    if (c.cluster_m * c.cluster_n > 1 && waves_of(p, c, multiprocessors) == 1) continue;
-    if (const std::int64_t cycles = cycles_of(p, dtype, c, multiprocessors); cycles < least) {
+    if (products.size() == 1 && c.cluster_m * c.cluster_n > 1 &&
+        waves_of(products[0], c, multiprocessors) == 1)
+      continue;
+    const std::int64_t cycles = predicted_cycles(products, dtype, c, multiprocessors);
+    if (cycles < least) {
       best = c;
       least = cycles;
     }
   }
   return best;
+}
+
+bool shares_epilogues(const MatrixProduct& p, DType dtype, int multiprocessors) {
+  const TileConfig c = choose_tiles(std::span(&p, 1), dtype, multiprocessors);
+  return !c.ping_pong && c.splits == 1 && waves_of(p, c, multiprocessors) == 1;
+}
+
+bool can_reduce(const MatrixProduct& p, DType dtype) {
+  return is_half(dtype) && p.batch.empty() && major_of(lines_of_a(p), dtype) == Major::mn;
 }
 
 bool can_stage(const MatrixProduct& p, DType dtype, const StagedTensor& x) {
@@ -350,50 +455,73 @@ PlainEpilogue plain_epilogue(const MatrixProduct& p, DType result, void* d) {
   return plain;
 }
 
-std::string matmul_tiles_text(const TileConfig& c, DType dtype, TileMajors majors,
-                              const TileEpilogue& epilogue) {
-  return typedef_of(dtype, "Element") +
-         fmt::format(
-             "constexpr int kTileM = {}, kTileN = {}, kStages = {}, kConsumers = {};\n"
-             "constexpr bool kPingPong = {}, kMnMajorA = {}, kMnMajorB = {};\n"
-             "constexpr int kClusterM = {}, kClusterN = {}, kSplits = {};\n"
-             "constexpr int kBlocksPerMultiprocessor = {};\n",
-             c.tile_m, c.tile_n, stages_of(c, epilogue), c.consumers, c.ping_pong,
-             majors.a == Major::mn, majors.b == Major::mn, c.cluster_m, c.cluster_n, c.splits,
-             c.blocks) +
-         instruction_text(c.tile_n, dtype, majors) + text::matmul_tiles_instructions_inl +
-         epilogue.text + text::matmul_tiles_geometry_inl + text::matmul_tiles_epilogue_inl +
-         text::matmul_tiles_cu;
+namespace {
+
+TileMajors majors_of(const MatrixProduct& p, DType dtype) {
+  return {major_of(lines_of_a(p), dtype), major_of(lines_of_b(p), dtype)};
 }
 
-TileLaunch plan_tiles(const MatrixProduct& p, DType dtype, const void* a, const void* b,
-                      const TileConfig& c, const TileEpilogue& epilogue, Device device) {
-  if (stages_of(c, epilogue) < 2)
-    fail(fmt::format(
-        "[{}] expected shared memory for two stages beside the epilogue's, got tiles {}",
-        op_or("matmul"), to_string(c)));
-  const Lines lines_a = lines_of_a(p), lines_b = lines_of_b(p);
-  const TileMajors majors{major_of(lines_a, dtype), major_of(lines_b, dtype)};
+// The kernel over products of the namespaces product_0, product_1 ...
+std::string entry_text(std::size_t products) {
+  std::string parameters, arguments;
+  for (std::size_t i = 0; i < products; ++i) {
+    parameters += fmt::format(
+        "const __grid_constant__ TensorMap a_{0}, const __grid_constant__ TensorMap b_{0}, const "
+        "__grid_constant__ product_{0}::StagedMaps maps_{0}, const __grid_constant__ TileProblem "
+        "p_{0}, const __grid_constant__ product_{0}::Epilogue epilogue_{0}, ",
+        i);
+    arguments += fmt::format(
+        ", product_{0}::Product{{a_{0}, b_{0}, p_{0}, {{epilogue_{0}, maps_{0}, p_{0}}}}}", i);
+  }
+  return fmt::format(
+      "extern \"C\" __global__ void __cluster_dims__(kCluster) __launch_bounds__(kThreads, "
+      "kBlocksPerMultiprocessor)\nmatmul_tiles({}const __grid_constant__ TileRanges ranges) {{\n"
+      "  compute(ranges{});\n}}\n",
+      parameters, arguments);
+}
+
+// What a product has in its namespace.
+std::string product_text(const TiledProduct& x, DType dtype, int tile_n) {
+  const TileMajors majors = majors_of(x.product, dtype);
+  return fmt::format("constexpr bool kMnMajorA = {}, kMnMajorB = {}, kReduces = {};\n",
+                     majors.a == Major::mn, majors.b == Major::mn, x.epilogue.reduces) +
+         instruction_text(tile_n, dtype, majors) + x.epilogue.text +
+         text::matmul_tiles_epilogue_inl + text::matmul_tiles_product_inl;
+}
+
+}  // namespace
+
+std::string matmul_tiles_text(const TileConfig& c, DType dtype,
+                              std::span<const TiledProduct> products) {
+  const Staging staging = staging_of(products);
+  std::string text =
+      typedef_of(dtype, "Element") +
+      fmt::format(
+          "constexpr int kTileM = {}, kTileN = {}, kStages = {}, kConsumers = {};\n"
+          "constexpr bool kPingPong = {};\n"
+          "constexpr int kClusterM = {}, kClusterN = {}, kSplits = {};\n"
+          "constexpr int kBlocksPerMultiprocessor = {};\n"
+          "constexpr int kProducts = {}, kMostInputs = {}, kMostOutputs = {}, kMostClusters = {};\n"
+          "constexpr bool kAnyReduces = {};\n",
+          c.tile_m, c.tile_n, stages_of(c, products), c.consumers, c.ping_pong, c.cluster_m,
+          c.cluster_n, c.splits, c.blocks, products.size(), staging.inputs, staging.outputs,
+          kMostClusters, reduces(products)) +
+      text::matmul_tiles_instructions_inl + text::matmul_tiles_geometry_inl;
+  for (std::size_t i = 0; i < products.size(); ++i)
+    text += fmt::format("namespace product_{0} {{\n{1}}}  // namespace product_{0}\n", i,
+                        product_text(products[i], dtype, c.tile_n));
+  return text + text::matmul_tiles_cu + entry_text(products.size());
+}
+
+namespace {
+
+std::int32_t narrow(std::int64_t x) { return static_cast<std::int32_t>(x); }
+
+// `is_single_wave`: all tiles of the launch run at once.
+TileProblem problem_of(const MatrixProduct& p, const TileConfig& c, bool is_single_wave) {
   const Batches batches = batches_of(p);
   const Batches of_a = batch_strides_of(p.a.batch), of_b = batch_strides_of(p.b.batch);
-  TileLaunch tiles;
-  tiles.kernel =
-      jit::load_kernel(device, "matmul_tiles", matmul_tiles_text(c, dtype, majors, epilogue),
-                       {.architecture_specific = true});
-  tiles.shared_bytes = static_cast<unsigned>(stages_of(c, epilogue) * stage_bytes(c) +
-                                             staging_bytes(c, epilogue) + 1024);
-  if (tiles.kernel)  // else its text was only collected
-    BRRR_CUDA(cuFuncSetAttribute, tiles.kernel, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-              static_cast<int>(tiles.shared_bytes));
-  tiles.threads = threads_of(c);
-  tiles.a = operand_map(lines_a, batches, dtype, a, majors.a, c.tile_m, c.cluster_n);
-  tiles.b = operand_map(lines_b, batches, dtype, b, majors.b, c.tile_n, c.cluster_m);
-  CUtensorMap* map = tiles.staged;
-  for (const auto* tensors : {&epilogue.inputs, &epilogue.outputs}) {
-    for (const StagedTensor& x : *tensors) *map++ = staged_map(p, c, epilogue.staged, x);
-  }
-  const auto narrow = [](std::int64_t x) { return static_cast<std::int32_t>(x); };
-  TileProblem& q = tiles.problem;
+  TileProblem q;
   q.m = narrow(p.m);
   q.n = narrow(p.n);
   q.k = narrow(p.k);
@@ -405,27 +533,84 @@ TileLaunch plan_tiles(const MatrixProduct& p, DType dtype, const void* a, const 
   q.outer_a = of_a.outer != 0;
   q.inner_b = of_b.inner != 0;
   q.outer_b = of_b.outer != 0;
-  const std::int64_t in_cluster = c.cluster_m * c.cluster_n * c.splits,
-                     clusters = std::int64_t{q.tiles_m} * q.tiles_n * q.batches;
-  const std::int64_t at_once =
-      c.splits > 1 ? clusters
-                   : std::max<std::int64_t>(
-                         1, std::int64_t{jit::multiprocessors_of(device)} * c.blocks / in_cluster);
   // Neighbours walk about a thousand rows before they go on to the next columns, so that both
   // operands' lines are met again in the L2. In a single wave they walk along the longer side: 512
   // x 2048 x 4096 in bf16 takes 15.4 us so, 18.0 across.
-  q.band = clusters <= at_once && q.tiles_m < q.tiles_n
-               ? 1
-               : std::max(1, 1024 / (c.tile_m * c.cluster_m));
-  tiles.grid = {std::min(clusters, at_once) * in_cluster};
+  q.band =
+      is_single_wave && q.tiles_m < q.tiles_n ? 1 : std::max(1, 1024 / (c.tile_m * c.cluster_m));
+  return q;
+}
+
+TileLaunch::Product plan_product(const TiledProduct& x, DType dtype, const TileConfig& c,
+                                 bool is_single_wave) {
+  const MatrixProduct& p = x.product;
+  const Batches batches = batches_of(p);
+  TileLaunch::Product plan;
+  const TileMajors majors = majors_of(p, dtype);
+  plan.a = operand_map(lines_of_a(p), batches, dtype, x.a, majors.a, c.tile_m, c.cluster_n);
+  plan.b = operand_map(lines_of_b(p), batches, dtype, x.b, majors.b, c.tile_n, c.cluster_m);
+  plan.problem = problem_of(p, c, is_single_wave);
+  CUtensorMap* map = plan.staged;
+  for (const auto* tensors : {&x.epilogue.inputs, &x.epilogue.outputs}) {
+    for (const StagedTensor& tensor : *tensors)
+      *map++ = staged_map(p, c, x.epilogue.staged, tensor);
+  }
+  return plan;
+}
+
+}  // namespace
+
+TileLaunch plan_tiles(std::span<const TiledProduct> products, DType dtype, const TileConfig& c,
+                      Device device) {
+  const int stages = stages_of(c, products);
+  if (stages < 2)
+    fail(fmt::format(
+        "[{}] expected shared memory for two stages beside the epilogue's, got tiles {}",
+        op_or("matmul"), to_string(c)));
+  TileLaunch tiles;
+  tiles.kernel = jit::load_kernel(device, "matmul_tiles", matmul_tiles_text(c, dtype, products),
+                                  {.architecture_specific = true});
+  tiles.shared_bytes = static_cast<unsigned>(stages * stage_bytes(c) +
+                                             staging_bytes(c, staging_of(products)) + 1024);
+  if (tiles.kernel)  // else its text was only collected
+    BRRR_CUDA(cuFuncSetAttribute, tiles.kernel, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+              static_cast<int>(tiles.shared_bytes));
+  tiles.threads = threads_of(c);
+  std::vector<TileCost> costs;
+  std::int64_t all = 0;
+  for (const TiledProduct& x : products) {
+    costs.push_back(cost_of(x.product, dtype, c));
+    all += costs.back().tiles;
+  }
+  const int multiprocessors = jit::multiprocessors_of(device);
+  const std::int64_t in_cluster = c.cluster_m * c.cluster_n * c.splits;
+  const std::int64_t at_once =
+      c.splits > 1
+          ? all
+          : std::max<std::int64_t>(1, std::int64_t{multiprocessors} * c.blocks / in_cluster);
+  std::int64_t clusters = std::min(all, at_once);
+  tiles.ranges.emplace_back();
+  if (products.size() > 1) {
+    clusters = clusters_of(costs, c, multiprocessors);
+    tiles.ranges = share_tiles(costs, clusters).ranges;
+  }
+  for (const TiledProduct& x : products)
+    tiles.products.push_back(plan_product(x, dtype, c, all <= at_once));
+  tiles.grid = {clusters * in_cluster};
   return tiles;
 }
 
-void launch(const TileLaunch& tiles, const void* arguments, const cu::CudaStream& stream) {
-  void* all[] = {const_cast<CUtensorMap*>(&tiles.a), const_cast<CUtensorMap*>(&tiles.b),
-                 const_cast<CUtensorMap*>(tiles.staged), const_cast<TileProblem*>(&tiles.problem),
-                 const_cast<void*>(arguments)};
-  launch_programmatic(tiles.kernel, tiles.grid, tiles.threads, stream, all, tiles.shared_bytes);
+void launch(const TileLaunch& tiles, std::span<const void* const> arguments,
+            const cu::CudaStream& stream) {
+  std::vector<void*> all;
+  for (std::size_t i = 0; i < tiles.products.size(); ++i) {
+    const TileLaunch::Product& x = tiles.products[i];
+    const void* const each[] = {&x.a, &x.b, x.staged, &x.problem, arguments[i]};
+    for (const void* argument : each) all.push_back(const_cast<void*>(argument));
+  }
+  all.push_back(const_cast<TileRanges*>(tiles.ranges.data()));
+  launch_programmatic(tiles.kernel, tiles.grid, tiles.threads, stream, all.data(),
+                      tiles.shared_bytes);
 }
 
 }  // namespace brrr::on_cuda

@@ -1,17 +1,19 @@
 // Products by Hopper's tensor cores with an epilogue of the caller's (matmul_tiles.cu): what the
-// kernel takes, how it covers a product with tiles, and its launch.
+// kernel takes, how it covers products with tiles, and its launch.
 //
 //   if (supports(product, dtype, a.data(), b.data())) {
-//     const TileConfig config = choose_tiles(product, dtype, multiprocessors);
+//     const TileConfig config = choose_tiles(std::span(&product, 1), dtype, multiprocessors);
 //     const PlainEpilogue plain = plain_epilogue(product, dtype, d.data());
-//     const TileLaunch tiles =
-//         plan_tiles(product, dtype, a.data(), b.data(), config, plain.epilogue, device);
-//     launch(tiles, &plain.arguments, stream);
+//     const TiledProduct tiled{product, a.data(), b.data(), plain.epilogue};
+//     const TileLaunch tiles = plan_tiles(std::span(&tiled, 1), dtype, config, device);
+//     const void* arguments[] = {&plain.arguments};
+//     launch(tiles, arguments, stream);
 //   }
 #pragma once
 
 #include <cuda.h>
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -49,9 +51,17 @@ struct TileMajors {
 bool supports(const MatrixProduct& product, DType dtype, const void* a, const void* b);
 
 // The candidates of choose_tiles(), which chooses by a model of time and measures nothing: the
-// choice depends on shape and type alone.
+// choice depends on shapes and type alone.
 std::span<const TileConfig> tile_choices();
-TileConfig choose_tiles(const MatrixProduct& product, DType dtype, int multiprocessors);
+// For the products of one launch. `reduces`: one of them also reduces the lines of A.
+TileConfig choose_tiles(std::span<const MatrixProduct> products, DType dtype, int multiprocessors,
+                        bool reduces = false);
+bool takes_reductions(const TileConfig& config);
+// Whether the chosen tiles of a product run at once, and all warps of a block share its epilogue.
+bool shares_epilogues(const MatrixProduct& product, DType dtype, int multiprocessors);
+// What the model says of products of one launch.
+std::int64_t predicted_cycles(std::span<const MatrixProduct> products, DType dtype,
+                              const TileConfig& config, int multiprocessors);
 
 // A tensor of D's shape that the copy engine moves between memory and the epilogue.
 struct StagedTensor {
@@ -66,6 +76,7 @@ struct TileEpilogue {
   std::string text;
   DType staged = f32;
   std::vector<StagedTensor> inputs, outputs;
+  bool reduces = false;  // also each line of A, see can_reduce()
 };
 
 // Stores the sums in D.
@@ -80,13 +91,24 @@ struct PlainEpilogue {
 };
 PlainEpilogue plain_epilogue(const MatrixProduct& product, DType result, void* d);
 
+// One product of a launch, and what becomes of its sums.
+struct TiledProduct {
+  MatrixProduct product;
+  const void *a = nullptr, *b = nullptr;
+  TileEpilogue epilogue;
+};
+
+// Whether the kernel reduces the lines of A beside the product, as the gradient of a bias beside
+// that of a weight.
+bool can_reduce(const MatrixProduct& product, DType dtype);
+
 // The number of slices in flight that fit in shared memory; the kernel needs two.
-int stages_of(const TileConfig& config, const TileEpilogue& epilogue);
+int stages_of(const TileConfig& config, std::span<const TiledProduct> products);
 
-std::string matmul_tiles_text(const TileConfig& config, DType dtype, TileMajors majors,
-                              const TileEpilogue& epilogue);
+std::string matmul_tiles_text(const TileConfig& config, DType dtype,
+                              std::span<const TiledProduct> products);
 
-// As the kernel's TileProblem.
+// As the kernel's TileProblem and TileRanges.
 struct TileProblem {
   std::int32_t m, n, k;
   std::int32_t tiles_m, tiles_n;
@@ -94,19 +116,26 @@ struct TileProblem {
   std::int32_t inner_a, outer_a, inner_b, outer_b;
   std::int32_t band;
 };
+constexpr int kMostClusters = 160;
+typedef std::array<std::uint16_t, kMostClusters> TileRanges;  // of a product: the end of each
 
 struct TileLaunch {
   CUfunction kernel = nullptr;
   Grid grid;
   unsigned threads = 0, shared_bytes = 0;
-  CUtensorMap a, b;
-  CUtensorMap staged[4] = {};  // inputs, then outputs
-  TileProblem problem;
+  struct Product {
+    CUtensorMap a, b;
+    CUtensorMap staged[4] = {};  // inputs, then outputs
+    TileProblem problem;
+  };
+  std::vector<Product> products;
+  std::vector<TileRanges> ranges;  // of several products
 };
 // Compiles the kernel at its first use. The maps hold the addresses of a, b and staged tensors.
-TileLaunch plan_tiles(const MatrixProduct& product, DType dtype, const void* a, const void* b,
-                      const TileConfig& config, const TileEpilogue& epilogue, Device device);
-// `arguments`: the struct Epilogue of the text.
-void launch(const TileLaunch& tiles, const void* arguments, const cu::CudaStream& stream);
+TileLaunch plan_tiles(std::span<const TiledProduct> products, DType dtype, const TileConfig& config,
+                      Device device);
+// `arguments`: of each product the struct Epilogue of its text.
+void launch(const TileLaunch& tiles, std::span<const void* const> arguments,
+            const cu::CudaStream& stream);
 
 }  // namespace brrr::on_cuda

@@ -1,9 +1,22 @@
-// From the accumulators of matmul_tiles.cu to memory.
+// From the accumulators of matmul_tiles.cu to memory: the epilogue of one product.
+
+// Of the staged tensors: inputs, then outputs.
+typedef Epilogue::Staged Staged;
+constexpr int kInputs = Epilogue::kInputs, kOutputs = Epilogue::kOutputs;
+struct StagedMaps {
+  TensorMap of[kInputs + kOutputs > 0 ? kInputs + kOutputs : 1];
+};
+constexpr int kTileRowBytes = kTileColumns * sizeof(Staged);
+constexpr int kBoxRowBytes = kTileRowBytes % 128 == 0 ? 128 : kTileRowBytes % 64 == 0 ? 64 : 32;
+constexpr int kBoxColumns = kBoxRowBytes / sizeof(Staged);
+static_assert(kTileColumns % kBoxColumns == 0 && kBoxColumns % 16 == 0, "boxes cover the tile");
 
 // A warp's boxes of staged tensors, and the epilogue of its sums. Boxes of inputs are loaded two
 // ahead; boxes of outputs are stored while the next are computed.
 struct StagedEpilogue {
   static constexpr int kBoxesAcross = kTileColumns / kBoxColumns;
+  // Else a tile would begin in the buffer that the last one of another product still stores.
+  static_assert(kProducts == 1 || kBlocksM * kBoxesAcross % kBuffers == 0, "tiles end in step");
   const Epilogue& epilogue;
   const StagedMaps& maps;
   const TileProblem& p;
@@ -38,8 +51,9 @@ struct StagedEpilogue {
         barrier_expect(barrier, kInputs * 16 * kBoxRowBytes);
 #pragma unroll
         for (int i = 0; i < kInputs; ++i)
-          load_box<false>(maps.of[i], boxes + (i * kBuffers + when % kBuffers) * kBoxBytes, barrier,
-                          at.col + index % kBoxesAcross * kBoxColumns,
+          load_box<false>(maps.of[i],
+                          boxes + ((kMostOutputs + i) * kBuffers + when % kBuffers) * kBoxBytes,
+                          barrier, at.col + index % kBoxesAcross * kBoxColumns,
                           at.row + index / kBoxesAcross * 64, at.inner, at.outer, 0);
       }
     }
@@ -125,7 +139,7 @@ struct StagedEpilogue {
     constexpr int kIn = kInputs > 0 ? kInputs : 1, kOut = kOutputs > 0 ? kOutputs : 1;
     float inputs[kIn][4][2], outputs[kOut][4][2];
 #pragma unroll
-    for (int i = 0; i < kInputs; ++i) read<Staged>(i, column, inputs[i]);
+    for (int i = 0; i < kInputs; ++i) read<Staged>(kMostOutputs + i, column, inputs[i]);
 #pragma unroll
     for (int pair = 0; pair < 4; ++pair) {
       const int group = pair / 2;
@@ -141,7 +155,7 @@ struct StagedEpilogue {
       for (int i = 0; i < 2 * kOutputs; ++i) outputs[i / 2][pair][i % 2] = out[i / 2][i % 2];
     }
 #pragma unroll
-    for (int i = 0; i < kOutputs; ++i) write<Staged>(kInputs + i, column, outputs[i]);
+    for (int i = 0; i < kOutputs; ++i) write<Staged>(i, column, outputs[i]);
   }
 
   template <class Joined>
@@ -169,7 +183,7 @@ struct StagedEpilogue {
       if (kOutputs > 0 && leads) {
 #pragma unroll
         for (int i = 0; i < kOutputs; ++i)
-          store_box(maps.of[kInputs + i], box(kInputs + i), col, row, at.inner, at.outer);
+          store_box(maps.of[kInputs + i], box(i), col, row, at.inner, at.outer);
         stores_commit();
       }
       if (index + kBuffers < kBlocksM * kBoxesAcross)

@@ -1,5 +1,5 @@
-// How matmul_tiles.cu covers a product: its arguments and constants, and where an operand's tile, a
-// stage, a block of a cluster, a tile of D and its share of k are.
+// How matmul_tiles.cu covers products: what is common to all of a launch. Constants, and where an
+// operand's tile, a stage, a block of a cluster, a tile of D and its share of k are.
 
 struct TileProblem {
   i32 m, n, k;
@@ -8,13 +8,6 @@ struct TileProblem {
   i32 inner_a, outer_a;        // 1, or 0 where all batches share the operand
   i32 inner_b, outer_b;
   i32 band;  // rows of tiles that are walked together: they share the L2
-};
-
-// Of the staged tensors: inputs, then outputs.
-typedef Epilogue::Staged Staged;
-constexpr int kInputs = Epilogue::kInputs, kOutputs = Epilogue::kOutputs;
-struct StagedMaps {
-  TensorMap of[kInputs + kOutputs > 0 ? kInputs + kOutputs : 1];
 };
 
 constexpr int kRowBytes = 128;  // a swizzled row of shared memory
@@ -26,25 +19,30 @@ constexpr int kConsumerThreads = 128 * kConsumers;
 // Registers: where two consumers have a multiprocessor to themselves, a producer of four warps
 // gives them most of its own. Elsewhere one warp is enough.
 constexpr bool kMovesRegisters = kConsumers == 2 && kBlocksPerMultiprocessor == 1;
-constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
+constexpr int kProducerRegisters = kAnyReduces ? 72 : 40,
+              kConsumerRegisters = kAnyReduces ? 216 : 232;
 constexpr int kThreads = kConsumerThreads + (kMovesRegisters ? 128 : 32);
 constexpr int kBlocksM = kTileM / 64 / (kPingPong ? 1 : kConsumers);  // 64-row blocks a warpgroup
 typedef float Sums[kBlocksM][kTileN / 2];                             // of a thread
 constexpr int kCluster = kClusterM * kClusterN * kSplits;
 constexpr int kSharers =
-    kClusterM + kClusterN - 1;  // blocks that read what this one loads, or load
-// A staged box: the 16 rows of a warp by at most 128 bytes, in one of two buffers.
+    kClusterM + kClusterN - 1;                  // blocks that read what this one loads, or load
 constexpr int kTileColumns = kTileN / kSplits;  // that a block hands to the epilogue
-constexpr int kTileRowBytes = kTileColumns * sizeof(Staged);
-constexpr int kBoxRowBytes = kTileRowBytes % 128 == 0 ? 128 : kTileRowBytes % 64 == 0 ? 64 : 32;
-constexpr int kBoxColumns = kBoxRowBytes / sizeof(Staged), kBoxBytes = 2048, kBuffers = 2;
-constexpr int kWarpStagingBytes = (kInputs + kOutputs) * kBuffers * kBoxBytes;
+// Staged tensors pass through boxes of a warp: the 16 rows of a warp by at most 128 bytes, in one
+// of two buffers. Boxes of outputs come first. Products of a launch use the same boxes.
+constexpr int kBoxBytes = 2048, kBuffers = 2;
+constexpr int kWarpStagingBytes = (kMostInputs + kMostOutputs) * kBuffers * kBoxBytes;
 static_assert(kSplits == 1 || (kClusterM * kClusterN == 1 && !kPingPong), "splits stand alone");
 static_assert(kSplits == 1 || kTileM * kTileN * 4 <= kStages * kStageBytes, "sums reuse stages");
 static_assert(kStages >= 2, "a stage is released once the next one is being multiplied");
 static_assert(!kPingPong || kConsumers == 2, "two take turns");
 static_assert(kBlocksM >= 1 && kTileN % 32 == 0, "a warpgroup has 64 rows, a box 16 columns");
-static_assert(kTileColumns % kBoxColumns == 0 && kBoxColumns % 16 == 0, "boxes cover the tile");
+static_assert(kProducts == 1 || kSplits == 1, "splits stand alone");
+// Where a product reduces the lines of A, idle warps of the producer's warpgroup read each stage
+// too.
+constexpr int kReducerWarps = 3;
+static_assert(!kAnyReduces || (kMovesRegisters && kClusterN == 1), "each block loads its own A");
+static_assert(!kAnyReduces || kSplits == 1, "a block sees all of k");
 
 // A tile of kTile lines (rows of A, columns of B) by kSlice of k, loaded by kPeers blocks together.
 // Along k: each line is one 128-byte row. Along m or n: 64 lines are one 128-byte row for each k,
@@ -82,8 +80,6 @@ struct OperandTile {
                     : (block * 64 * kRowBytes + step * 32) / 16;
   }
 };
-typedef OperandTile<kMnMajorA, kTileM, kClusterN> TileA;
-typedef OperandTile<kMnMajorB, kTileN, kClusterM> TileB;
 
 // Where producer or consumer is in the ring of stages.
 struct Ring {
@@ -105,6 +101,12 @@ struct Shared {
   u32 stages, full, empty;  // addresses
   BRRR_SCALAR_FN u32 a(int stage) const { return stages + stage * kStageBytes; }
   BRRR_SCALAR_FN u32 b(int stage) const { return a(stage) + kBytesA; }
+  BRRR_SCALAR_FN u32 boxes(u32 warp) const {
+    return stages + kStages * kStageBytes + warp * kWarpStagingBytes;
+  }
+  BRRR_SCALAR_FN u32 loaded(int product, u32 warp) const {
+    return empty + 8 * (kStages + (product * kConsumerThreads / 32 + warp) * kBuffers);
+  }
 };
 
 // This block's place in its cluster.
@@ -141,3 +143,82 @@ struct Depth {
     slices = max(0, min(each, all - first));
   }
 };
+
+// The tiles of a cluster, in the order in which it computes them. Of one product clusters take
+// tiles in turn. Of several each takes a range of the tiles of every product, which the host chose.
+struct TileRanges {
+  unsigned short ends[kProducts][kMostClusters];
+};
+struct TileSequence {
+  i32 turns, counts[kProducts], first[kProducts];
+
+  BRRR_SCALAR_FN TileSequence(const TileRanges& ranges, i32 tiles) {
+    const i32 cluster = blockIdx.x / kCluster, clusters = gridDim.x / kCluster;
+    if constexpr (kProducts == 1) {
+      first[0] = cluster;
+      turns = counts[0] = cluster < tiles ? (tiles - 1 - cluster) / clusters + 1 : 0;
+    } else {
+      turns = 0;
+#pragma unroll
+      for (int i = 0; i < kProducts; ++i) {
+        first[i] = cluster > 0 ? ranges.ends[i][cluster - 1] : 0;
+        counts[i] = ranges.ends[i][cluster] - first[i];
+        turns += counts[i];
+      }
+    }
+  }
+  struct Turn {
+    int product;
+    i32 tile;
+  };
+  BRRR_SCALAR_FN Turn at(i32 turn) const {
+    if constexpr (kProducts == 1) {
+      return {0, first[0] + turn * i32(gridDim.x / kCluster)};
+    } else {
+#pragma unroll
+      for (int i = 0; i + 1 < kProducts; ++i) {
+        if (turn < counts[i]) return {i, first[i] + turn};
+        turn -= counts[i];
+      }
+      return {kProducts - 1, first[kProducts - 1] + turn};
+    }
+  }
+};
+
+// --- How the warps of a block work together ---
+
+// One warp no longer reads the stage: every block that may load into it hears of it.
+BRRR_FN void release(const Shared& shared, int stage, const Role& role) {
+  const int lane = threadIdx.x % 32;
+  const u32 empty = shared.empty + 8 * stage;
+  if constexpr (kSharers == 1) {
+    if (lane == 0) barrier_arrive(empty);
+  } else if (lane < kSharers) {
+    int m = role.m, n = role.n;
+    if (lane < kClusterM) {
+      m = lane;
+    } else {
+      n = lane - kClusterM;
+      n += n >= role.n;
+    }
+    barrier_arrive_in(empty, m + n * kClusterM);
+  }
+}
+
+BRRR_FN void give_registers() {
+  if constexpr (kMovesRegisters)
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kProducerRegisters));
+}
+BRRR_FN void take_registers() {
+  if constexpr (kMovesRegisters)
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kConsumerRegisters));
+}
+
+// Ping-pong: consumers multiply in turn. A consumer that waited for a stage two rounds ahead would
+// take the parity of the round before for it.
+BRRR_FN void wait_for_turn(int group) {
+  asm volatile("bar.sync %0, %1;" ::"r"(2 + group), "n"(kConsumerThreads) : "memory");
+}
+BRRR_FN void give_turn_to(int group) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(2 + group), "n"(kConsumerThreads) : "memory");
+}

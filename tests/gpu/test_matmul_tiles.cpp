@@ -63,8 +63,10 @@ void multiply(const Tensor& a, const Tensor& b, Tensor& d, const TileConfig& c) 
   const MatrixProduct p = product_of(a, b, d);
   REQUIRE(supports(p, a.dtype(), a.data(), b.data()));
   const PlainEpilogue plain = plain_epilogue(p, d.dtype(), d.data());
-  const TileLaunch tiles = plan_tiles(p, a.dtype(), a.data(), b.data(), c, plain.epilogue, cuda());
-  launch(tiles, &plain.arguments, cu::current_stream(cuda()));
+  const TiledProduct tiled{p, a.data(), b.data(), plain.epilogue};
+  const void* arguments[] = {&plain.arguments};
+  launch(plan_tiles(std::span(&tiled, 1), a.dtype(), c, cuda()), arguments,
+         cu::current_stream(cuda()));
 }
 
 double unit_of(DType dtype) { return dtype == f32 ? 0x1p-24 : dtype == f16 ? 0x1p-11 : 0x1p-8; }
@@ -164,10 +166,11 @@ TEST_CASE("epilogues of tiles see each sum once, with what belongs to it", "[gpu
         epilogue.staged = dtype;
         for (const Tensor& x : inputs) epilogue.inputs.push_back({x.data(), p.d});
         for (const Tensor& x : outputs) epilogue.outputs.push_back({x.data(), p.d});
-        const TileLaunch tiles =
-            plan_tiles(p, dtype, on_a.data(), on_b.data(), c, epilogue, cuda());
+        const TiledProduct tiled{p, on_a.data(), on_b.data(), epilogue};
         const void* argument = on_bias.data();
-        launch(tiles, &argument, cu::current_stream(cuda()));
+        const void* arguments[] = {&argument};
+        launch(plan_tiles(std::span(&tiled, 1), dtype, c, cuda()), arguments,
+               cu::current_stream(cuda()));
       };
       // TF32 rounds factors, bf16 the sum and the result.
       const double tolerance = dtype == f32 ? 4e-3 : 2.5e-2;
@@ -192,6 +195,53 @@ TEST_CASE("epilogues of tiles see each sum once, with what belongs to it", "[gpu
       Tensor in_place = to(other, cuda());
       run(testing::kResidual, {in_place}, {in_place});
       agree(in_place, [&](std::size_t i) { return sums[i] + others[i]; });
+    }
+  }
+}
+
+// The gradients of a layer's input, weight and bias: dy w, dy^T x and the sums of dy's columns.
+TEST_CASE("products of one launch have the bits of each alone", "[gpu][matmul]") {
+  if (!has_hopper()) return;
+  manual_seed(5);
+  struct Layer {
+    std::int64_t batch, in, out;
+  };
+  for (const Layer& layer : {Layer{2048, 1024, 1024}, Layer{4096, 512, 2048}, Layer{520, 264, 136},
+                             Layer{128, 128, 128}, Layer{4096, 2048, 512}}) {
+    const Options here{.dtype = bf16, .device = cuda()};
+    const Tensor dy = randn({layer.batch, layer.out}, here), w = randn({layer.out, layer.in}, here),
+                 x = randn({layer.batch, layer.in}, here);
+    const Tensor dy_t = transpose(dy, 0, 1);
+    const std::vector<double> sums = values_of(sum(to(dy, f64), 0));
+    for (const TileConfig& c : tile_choices()) {
+      if (!takes_reductions(c)) continue;
+      INFO(to_string(c) << ", layer of " << layer.batch << " x " << layer.in << " to "
+                        << layer.out);
+      const auto fresh = [&](Dims shape) { return full(shape, NAN, here); };
+      Tensor dx = fresh({layer.batch, layer.in}), dw = fresh({layer.out, layer.in}),
+             db = fresh({layer.out}), dx_alone = fresh({layer.batch, layer.in}),
+             dw_alone = fresh({layer.out, layer.in});
+      multiply(dy, w, dx_alone, c);
+      multiply(dy_t, x, dw_alone, c);
+      const MatrixProduct of_x = product_of(dy, w, dx), of_w = product_of(dy_t, x, dw);
+      const PlainEpilogue to_x = plain_epilogue(of_x, bf16, dx.data());
+      TileEpilogue to_w;
+      to_w.text = testing::kWithLineSums;
+      to_w.staged = bf16;
+      to_w.outputs.push_back({dw.data(), of_w.d});
+      to_w.reduces = true;
+      const TiledProduct products[] = {{of_x, dy.data(), w.data(), to_x.epilogue},
+                                       {of_w, dy_t.data(), x.data(), to_w}};
+      const void* const to_b = db.data();
+      const void* arguments[] = {&to_x.arguments, &to_b};
+      launch(plan_tiles(products, bf16, c, cuda()), arguments, cu::current_stream(cuda()));
+      CHECK(values_of(dx) == values_of(dx_alone));
+      CHECK(values_of(dw) == values_of(dw_alone));
+      const std::vector<double> got = values_of(db);
+      double worst = 0;
+      for (std::size_t i = 0; i < got.size(); ++i)
+        worst = std::max(worst, std::abs(got[i] - sums[i]) / (1 + std::abs(sums[i])));
+      CHECK(worst < 0x1p-8);
     }
   }
 }

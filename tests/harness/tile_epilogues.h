@@ -67,4 +67,27 @@ struct Epilogue {
 };
 )";
 
+// The sums, and those of the lines of A: the gradients of a weight and of a bias.
+inline constexpr const char* kWithLineSums = R"(
+struct Epilogue {
+  typedef Element Staged;
+  static constexpr int kInputs = 0, kOutputs = 1;
+  Element* of_lines;
+  struct Columns {};
+  BRRR_SCALAR_FN Columns columns(i32, i32, i32) const { return {}; }
+  BRRR_SCALAR_FN void apply(i32, i32, i32, i32, const Columns&, const float (&sums)[2],
+                            const float (*)[2], float (*outputs)[2]) const {
+    outputs[0][0] = sums[0];
+    outputs[0][1] = sums[1];
+  }
+  typedef float Sum;
+  static BRRR_SCALAR_FN Sum identity() { return 0; }
+  static BRRR_SCALAR_FN Sum map(float x) { return x; }
+  static BRRR_SCALAR_FN Sum combine(Sum a, Sum b) { return a + b; }
+  BRRR_SCALAR_FN void store_line(i32 line, Sum joined, i32) const {
+    of_lines[line] = narrow<Element>(joined);
+  }
+};
+)";
+
 }  // namespace brrr::testing

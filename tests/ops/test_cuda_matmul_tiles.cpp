@@ -117,7 +117,7 @@ TEST_CASE("results are staged where the tensor copy engine can store them", "[cu
 
 TEST_CASE("tiles are chosen by the shape", "[cuda_matmul]") {
   const auto chosen = [](const MatrixProduct& p, DType dtype) {
-    return to_string(choose_tiles(p, dtype, 132));
+    return to_string(choose_tiles(std::span(&p, 1), dtype, 132));
   };
   // One wave of 128 x 128.
   CHECK(chosen(row_major(4096, 512, 512), bf16) == "128x128");
@@ -148,9 +148,11 @@ TEST_CASE("a product in tiles is one launch of blocks that fill the device", "[c
                    b = empty({p.n * p.k}, {.dtype = bf16, .device = cuda()});
       Tensor d = empty({p.m * p.n}, {.dtype = bf16, .device = cuda()});
       const PlainEpilogue plain = plain_epilogue(p, bf16, d.data());
-      const TileLaunch tiles = plan_tiles(p, bf16, a.data(), b.data(), c, plain.epilogue, cuda());
+      const TiledProduct tiled{p, a.data(), b.data(), plain.epilogue};
+      const TileLaunch tiles = plan_tiles(std::span(&tiled, 1), bf16, c, cuda());
+      const void* arguments[] = {&plain.arguments};
       cu::count_calls(true);
-      launch(tiles, &plain.arguments, cu::current_stream(cuda()));
+      launch(tiles, arguments, cu::current_stream(cuda()));
       CHECK(cu::call_count("cuLaunchKernelEx") == 1);
       cu::count_calls(false);
       fake.run_all();
@@ -161,15 +163,15 @@ TEST_CASE("a product in tiles is one launch of blocks that fill the device", "[c
     TileLaunch tiles = plan(row_major(256, 384, 512), {});
     CHECK(tiles.grid.x == std::min<std::int64_t>(6, multiprocessors));
     CHECK(tiles.threads == 384);
-    CHECK(tiles.problem.tiles_m == 2);
-    CHECK(tiles.problem.tiles_n == 3);
+    CHECK(tiles.products[0].problem.tiles_m == 2);
+    CHECK(tiles.products[0].problem.tiles_n == 3);
     tiles = plan(row_major(8192, 4096, 64), {});
     CHECK(tiles.grid.x == multiprocessors);
     tiles = plan(row_major(200, 136, 512), {.splits = 4});
     CHECK(tiles.grid.x == 16);
     tiles = plan(row_major(200, 136, 512), {.cluster_m = 2});
     CHECK(tiles.grid.x == 4);
-    CHECK(tiles.problem.tiles_m == 1);
+    CHECK(tiles.products[0].problem.tiles_m == 1);
     for (const TileConfig& c : tile_choices()) {
       INFO(to_string(c));
       tiles = plan(row_major(1000, 1000, 1000), c);
@@ -178,10 +180,10 @@ TEST_CASE("a product in tiles is one launch of blocks that fill the device", "[c
     }
     // A tile whose two stages do not fit in shared memory beside the boxes of the epilogue.
     const MatrixProduct p = row_major(256, 256, 64);
-    CHECK_THROWS_WITH(
-        plan_tiles(p, bf16, reinterpret_cast<void*>(256), reinterpret_cast<void*>(256),
-                   {.blocks = 3}, sample(testing::kBiasGelu, bf16, 0, 2), cuda()),
-        Catch::Contains("expected shared memory for two stages"));
+    const TiledProduct tiled{p, reinterpret_cast<void*>(256), reinterpret_cast<void*>(256),
+                             sample(testing::kBiasGelu, bf16, 0, 2)};
+    CHECK_THROWS_WITH(plan_tiles(std::span(&tiled, 1), bf16, {.blocks = 3}, cuda()),
+                      Catch::Contains("expected shared memory for two stages"));
   }
   ::unsetenv("BRRR_CACHE");
   CHECK(fake.problem() == "");
@@ -192,16 +194,28 @@ TEST_CASE("every form of the tiles' text compiles, without spills", "[cuda_texts
     testing::skip(why);
     return;
   }
-  const auto compile = [](const TileConfig& c, DType dtype, TileMajors majors,
-                          const TileEpilogue& epilogue) {
-    INFO(to_string(c) << " " << name_of(dtype) << (majors.a == Major::mn ? " T" : " N")
-                      << (majors.b == Major::mn ? "N" : "T") << epilogue.text);
-    const std::string cubin = jit::compile_to_cubin(matmul_tiles_text(c, dtype, majors, epilogue),
-                                                    90, {.architecture_specific = true});
+  const auto compile_all = [](const TileConfig& c, DType dtype,
+                              const std::vector<TiledProduct>& products) {
+    const std::string cubin = jit::compile_to_cubin(matmul_tiles_text(c, dtype, products), 90,
+                                                    {.architecture_specific = true});
     const auto kernels = testing::resources_of(cubin);
     REQUIRE(kernels.size() == 1);
     CHECK(kernels[0].local_bytes == 0);
-    CHECK(kernels[0].shared_bytes <= 1024 + 512);  // beside the dynamic part
+    // Beside the dynamic part.
+    const bool reduces = products.back().epilogue.reduces;
+    CHECK(kernels[0].shared_bytes <= 1024 + 512 + (reduces ? 3 * c.tile_m * 4 : 0));
+  };
+  const auto tiled = [](TileMajors majors, const TileEpilogue& epilogue) {
+    MatrixProduct p = row_major(64, 64, 64);
+    p.a = majors.a == Major::k ? MatrixStrides{64, 1, {}} : MatrixStrides{1, 64, {}};
+    p.b = majors.b == Major::k ? MatrixStrides{1, 64, {}} : MatrixStrides{64, 1, {}};
+    return TiledProduct{p, nullptr, nullptr, epilogue};
+  };
+  const auto compile = [&](const TileConfig& c, DType dtype, TileMajors majors,
+                           const TileEpilogue& epilogue) {
+    INFO(to_string(c) << " " << name_of(dtype) << (majors.a == Major::mn ? " T" : " N")
+                      << (majors.b == Major::mn ? "N" : "T") << epilogue.text);
+    compile_all(c, dtype, {tiled(majors, epilogue)});
   };
   const auto plain = [](DType dtype, bool staged) {
     return plain_epilogue(row_major(64, staged ? 64 : 63, 64), dtype, nullptr).epilogue;
@@ -225,5 +239,17 @@ TEST_CASE("every form of the tiles' text compiles, without spills", "[cuda_texts
     compile({}, dtype, {}, sample(testing::kBiasGelu, dtype, 0, 2));
     compile({.ping_pong = true}, dtype, {}, sample(testing::kGeluGradient, dtype, 1, 1));
     compile({.splits = 2}, dtype, {}, sample(testing::kResidual, dtype, 1, 1));
+  }
+  // The gradients of a layer's input, weight and bias in one launch.
+  const TileEpilogue slope = sample(testing::kGeluGradient, bf16, 1, 1);
+  TileEpilogue with_sums = sample(testing::kWithLineSums, bf16, 0, 1);
+  with_sums.reduces = true;
+  for (const TileConfig& c : configs) {
+    if (!takes_reductions(c)) continue;
+    INFO("several products, " << to_string(c));
+    compile_all(c, bf16,
+                {tiled({Major::k, Major::mn}, slope), tiled({Major::mn, Major::mn}, with_sums)});
+    compile_all(c, f16, {tiled({Major::mn, Major::mn}, with_sums)});
+    compile_all(c, f32, {tiled({}, plain(f32, true)), tiled({}, plain(f32, true))});
   }
 }
