@@ -10,6 +10,8 @@ import pathlib
 import statistics
 import sys
 
+from verdicts import judgement_of
+
 root = pathlib.Path(__file__).parent.parent
 gpu_file, cpu_file, predictions_file = (pathlib.Path(name) for name in sys.argv[1:4])
 
@@ -231,13 +233,14 @@ def predicted_table(documents):
 def summary_of(documents):
     rows = [row for document in documents for row in document["rows"]]
     errors = [abs(row["prediction_error"]) for row in rows]
-    judgements = [row["batch_doubling"]["judgement"] if row["regime"] else "no verdict" for row in rows]
+    judgements = [judgement_of(row) for row in rows]
     return (
         f"The median error is {statistics.median(errors):.0%}, the worst {max(errors):.0%}; the predicted order of the three modes is "
         f"right for {sum(document['order_right'] for document in documents)} of {len(documents)} models. In the same run `brrr compare` "
-        f"names the regime of each step and then doubles the batch: of {len(rows)} steps the time at twice the batch agrees with the "
-        f"verdict in {judgements.count('agrees')}, disagrees in {judgements.count('disagrees')} and leaves "
-        f"{judgements.count('undecided')} undecided; {judgements.count('no verdict')} has disturbed samples and no verdict."
+        f"names the regime of each step and then doubles the batch ([measuring.md](measuring.md#twice-the-batch)): of {len(rows)} steps the "
+        f"time at twice the batch agrees with the verdict in {judgements.count('agrees')}, disagrees in {judgements.count('disagrees')} and "
+        f"leaves {judgements.count('undecided')} undecided, where regimes expect nearly the same or none alone expects it; "
+        f"{judgements.count('no verdict')} has disturbed samples and no verdict. (Judged by the recorded ratios and expectations.)"
     ).replace("%", " %")
 
 

@@ -85,6 +85,7 @@ void record_timeline(Side& side, Training& training, measure::Evidence& evidence
   if (timeline.has_kernels()) {
     measure::add_timeline(timeline, evidence);
   } else {
+    evidence.without_kernels = true;
     evidence.without_timeline =
         evidence.device.is_cpu()
             ? "on the CPU kernels run inside of the host's calls, which brrr profile tells apart"
@@ -119,14 +120,20 @@ void record_timelines(Comparison& comparison, std::span<const std::unique_ptr<Tr
 }
 
 // The same mode at twice the batch, timed with the step alternately.
-void double_batch_of(Side& side, Training& training) {
+struct Doubled {
+  measure::StepCost cost;
+  measure::Timing once, twice;
+};
+Doubled double_batch_of(const Side& side, Training& training) {
   TrainOptions options = side.options;
   options.toy.batch *= 2;
   Training doubled(options);
   const measure::StepCost cost = doubled.cost();
-  side.doubling = measure::double_batch(
-      options.toy.device, side.diagnosis, [&training] { training.step(); }, *side.cost,
-      [&doubled] { doubled.step(); }, cost, sampling_of(options));
+  const Device device = options.toy.device;
+  const auto [once, twice] = measure::time_both(
+      measure::synchronized_batch(device, [&training] { training.step(); }),
+      measure::synchronized_batch(device, [&doubled] { doubled.step(); }), sampling_of(options));
+  return {cost, once, twice};
 }
 
 }  // namespace
@@ -183,11 +190,18 @@ Comparison compare(const TrainOptions& options, const CompareOptions& further,
   std::vector<measure::Evidence> evidence;
   for (std::size_t i = 0; i < trainings.size(); ++i)
     evidence.push_back(diagnose(result.sides[i], *trainings[i], result.sides, gpu));
+  std::vector<Doubled> doubled;
   for (std::size_t i = 0; further.double_batch && i < trainings.size(); ++i) {
     progress(name_of(result.sides[i]) + " at twice the batch");
-    double_batch_of(result.sides[i], *trainings[i]);
+    doubled.push_back(double_batch_of(result.sides[i], *trainings[i]));
   }
   record_timelines(result, trainings, evidence, further.timeline, progress);
+  for (std::size_t i = 0; i < doubled.size(); ++i) {
+    Side& side = result.sides[i];
+    side.doubling = measure::judge_doubling(side.diagnosis, *side.cost, doubled[i].cost,
+                                            doubled[i].once, doubled[i].twice);
+    measure::qualify(side.diagnosis, *side.doubling);
+  }
   return result;
 }
 

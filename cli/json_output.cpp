@@ -233,8 +233,13 @@ Json describe(const measure::Diagnosis& d) {
       idle_sources.push_back(describe(source, *d.occupancy));
   }
   const std::optional<double> busy = d.busy();
+  const std::optional<measure::Regime> second =
+      d.shares ? d.shares->mixed_with() : std::optional<measure::Regime>();
   return {{"regime", d.regime ? Json(name_of(*d.regime)) : Json(nullptr)},
           {"shares", std::move(shares)},
+          {"mixed_with", second ? Json(name_of(*second)) : Json(nullptr)},
+          {"basis", d.by_timeline() ? "timings and timeline" : "timings"},
+          {"caveats", d.caveats},
           {"busy", or_null(busy)},
           {"idle", busy ? Json(1 - *busy) : Json(nullptr)},
           {"idle_by_cause", std::move(idle_by_cause)},
@@ -251,12 +256,15 @@ Json describe(const measure::Diagnosis& d) {
 }
 
 Json describe(const measure::BatchDoubling& doubling) {
+  Json fits = Json::array();
+  for (const measure::Regime regime : doubling.fits) fits.push_back(name_of(regime));
   return {{"judgement", measure::kDoublings[static_cast<std::size_t>(doubling.judgement)]},
           {"ratio", doubling.ratio},
           {"expected_overhead", doubling.expected[0]},
           {"expected_bandwidth", doubling.expected[1]},
           {"expected_compute", doubling.expected[2]},
           {"expected", or_null(doubling.expected_here)},
+          {"fits", std::move(fits)},
           {"text", doubling.text}};
 }
 

@@ -162,6 +162,40 @@ TEST_CASE("verdict: a mixed step has the regime of its largest share", "[diagnos
   CHECK(third.regime == Regime::bandwidth);
 }
 
+TEST_CASE("verdict: shares within ten points of each other are said to be mixed", "[diagnose]") {
+  // 49 % overhead, 39 % compute: as wide apart as that counts as a regime of its own.
+  const Diagnosis apart =
+      checked(cuda_step(Mode::eager, 1000, 520, time_of(10, 130, 390), time_of(0, 120, 385)));
+  CHECK(apart.regime == Regime::overhead);
+  CHECK_FALSE(apart.shares->mixed_with());
+  const Diagnosis d =
+      checked(cuda_step(Mode::eager, 1000, 590, time_of(10, 150, 430), time_of(0, 150, 420)));
+  CHECK(d.regime == Regime::overhead);
+  CHECK(d.shares->mixed_with() == Regime::compute);
+  CHECK(measure::regime_text(d) == "mixed (overhead 43 %, compute 42 %)");
+  CHECK(measure::to_string(d) == "mixed: 43 % overhead, 15 % bandwidth, 42 % compute");
+  CHECK(d.advice.starts_with("replay the step (Mode::graph)"));
+}
+
+TEST_CASE("a verdict without a timeline that was wanted is by timings only", "[diagnose]") {
+  Evidence e = cuda_step(Mode::graph, 692, 680, kMedium, kMediumGrowing);
+  CHECK(checked(e).caveats.empty());
+  e.without_kernels = true;  // by events, without CUPTI
+  CHECK(checked(e).caveats == std::vector<std::string>{"basis: timings only"});
+  CHECK(measure::regime_text(checked(e)) == "compute-bound (59 %; basis: timings only)");
+  CHECK_FALSE(checked(e).by_timeline());
+  e.without_kernels = false;
+  e.occupancy = measure::Occupancy{.wall_ns = 1'000'000, .busy_ns = 970'000};
+  CHECK(checked(e).by_timeline());
+  CHECK(checked(e).caveats.empty());
+  e.perturbation = 0.4;
+  CHECK(checked(e).caveats == std::vector<std::string>{"basis: timings only"});
+  // On the CPU a clock around each kernel takes its place.
+  Evidence on_cpu = cpu_step(390, 380, time_of(10, 8, 250), time_of(0, 8, 240));
+  on_cpu.without_kernels = true;
+  CHECK(checked(on_cpu).caveats.empty());
+}
+
 TEST_CASE("verdict: kernels slower than predicted keep their proportions", "[diagnose]") {
   const Diagnosis slow = checked(cuda_step(Mode::graph, 2100, 2040, kMedium, kMediumGrowing));
   const Diagnosis fast = checked(cuda_step(Mode::graph, 692, 680, kMedium, kMediumGrowing));
