@@ -46,12 +46,13 @@ std::vector<Side> sides_of(const TrainOptions& options) {
   return sides;
 }
 
-// Further timings of a step, and the verdict on it.
-measure::Evidence diagnose(Side& side, Training& training, const std::vector<Side>& sides,
-                           const std::optional<measure::GpuState>& gpu) {
+// Further timings of a step.
+measure::Evidence evidence_of(Side& side, Training& training, const std::vector<Side>& sides,
+                              const std::vector<std::string>& drift) {
   constexpr int kSamples = 21;
   const Device device = side.options.toy.device;
-  measure::Evidence evidence{.device = device, .step = *side.step, .cost = *side.cost, .gpu = gpu};
+  measure::Evidence evidence{
+      .device = device, .step = *side.step, .cost = *side.cost, .drift = drift};
   if (side.compiled) evidence.mode = side.compiled->mode;
   measure::time_device(
       device, [&training] { training.step(); }, kSamples, evidence);
@@ -63,7 +64,6 @@ measure::Evidence diagnose(Side& side, Training& training, const std::vector<Sid
     evidence.alternatives.push_back({name_of(other), other.cost->predicted});
     std::erase(evidence.ruled_out, other.options.mode);
   }
-  side.diagnosis = measure::judge(evidence);
   return evidence;
 }
 
@@ -183,13 +183,16 @@ Comparison compare(const TrainOptions& options, const CompareOptions& further,
   }
 
   progress("timing");
-  const std::vector<measure::Timing> timings = measure::time_all(batches, sampling_of(options));
-  for (std::size_t i = 0; i < timings.size(); ++i) result.sides[i].step = timings[i];
   std::optional<measure::GpuState> gpu;
   if (device.is_cuda()) gpu = measure::gpu_state(device);
+  const std::vector<measure::Timing> timings = measure::time_all(batches, sampling_of(options));
+  for (std::size_t i = 0; i < timings.size(); ++i) result.sides[i].step = timings[i];
+  const std::vector<std::string> drift = measure::ceilings_drift(device);
   std::vector<measure::Evidence> evidence;
   for (std::size_t i = 0; i < trainings.size(); ++i)
-    evidence.push_back(diagnose(result.sides[i], *trainings[i], result.sides, gpu));
+    evidence.push_back(evidence_of(result.sides[i], *trainings[i], result.sides, drift));
+  if (gpu) gpu = measure::worse_of(*gpu, measure::gpu_state(device));
+  for (measure::Evidence& each : evidence) each.gpu = gpu;
   std::vector<Doubled> doubled;
   for (std::size_t i = 0; further.double_batch && i < trainings.size(); ++i) {
     progress(name_of(result.sides[i]) + " at twice the batch");

@@ -42,7 +42,9 @@ Json describe(const measure::Machine& m) {
   for (const measure::KnownCeilings& known : m.ceilings) {
     ceilings.push_back({{"device", known.device},
                         {"calibrated", or_null(known.date)},
-                        {"why_defaults", or_null(known.why_defaults)}});
+                        {"why_defaults", or_null(known.why_defaults)},
+                        {"clock_mhz", known.clock_mhz > 0 ? Json(known.clock_mhz) : Json(nullptr)},
+                        {"software", or_null(known.software)}});
   }
   const measure::Processor& p = m.processor;
   return {{"tag", m.tag},
@@ -63,6 +65,13 @@ Json describe(const measure::Machine& m) {
           {"libraries", std::move(libraries)},
           {"caches", std::move(caches)},
           {"ceilings", std::move(ceilings)}};
+}
+
+std::vector<std::string> not_checked_of(const std::optional<measure::GpuState>& gpu) {
+  return gpu ? measure::not_checked(*gpu) : std::vector<std::string>();
+}
+std::vector<std::string> disturbances_of(const std::optional<measure::GpuState>& gpu) {
+  return gpu ? measure::disturbances(*gpu) : std::vector<std::string>();
 }
 
 Json describe(const measure::Results& results) {
@@ -252,7 +261,8 @@ Json describe(const measure::Diagnosis& d) {
             {"bytes_of_ceiling", d.bytes.share}}},
           {"efficiency", or_null(d.efficiency)},
           {"advice", or_null(d.advice)},
-          {"problems", d.problems}};
+          {"problems", d.problems},
+          {"not_checked", d.not_checked}};
 }
 
 Json describe(const measure::BatchDoubling& doubling) {
@@ -363,7 +373,7 @@ std::string to_json(const measure::Calibration& calibration, const std::string& 
                   {"kept", !file.empty()},
                   {"file", or_null(file)},
                   {"disturbances", measure::disturbances(calibration)},
-                  {"unchecked", measure::unchecked(calibration)},
+                  {"not_checked", not_checked_of(calibration.gpu)},
                   {"seconds", calibration.seconds},
                   {"readings", describe(calibration.readings)},
                   {"ceilings", Json::parse(graph::to_json(calibration.ceilings))},
@@ -423,6 +433,8 @@ std::string to_json(const TraceResult& result) {
                   {"source", timeline.source},
                   {"complete", timeline.is_complete()},
                   {"missing", timeline.missing},
+                  {"disturbances", disturbances_of(timeline.gpu)},
+                  {"not_checked", not_checked_of(timeline.gpu)},
                   {"steps", timeline.steps.size()},
                   {"step_us", all * 1e-3 / static_cast<double>(o.record)},
                   {"untraced", timing(timeline.untraced)},
@@ -470,7 +482,8 @@ std::string to_json(const Profile& profile) {
   return text_of(document);
 }
 
-std::string to_json(const Comparison& comparison, const measure::Report* report) {
+std::string to_json(const Comparison& comparison, const measure::Machine& machine,
+                    const measure::Report* report) {
   const auto microseconds = [](const std::optional<measure::Timing>& timing) {
     return timing ? Json(timing->median * 1e6) : Json(nullptr);
   };
@@ -495,7 +508,8 @@ std::string to_json(const Comparison& comparison, const measure::Report* report)
                    {"finite", !comparison.divergence},
                    {"verdict", or_null(measure::verdict_on(modes))},
                    {"order_right", measure::order_is_right(modes)},
-                   {"rows", std::move(rows)}};
+                   {"rows", std::move(rows)},
+                   {"machine", describe(machine)}};
   if (report) document["report"] = describe(*report);
   return text_of(document);
 }

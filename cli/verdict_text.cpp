@@ -211,6 +211,8 @@ std::string verdict_text(const Comparison& comparison) {
   if (!recording.empty()) line(text, "timeline", recording);
   for (const std::string& idle : idle_lines(comparison)) line(text, "idle", idle);
   for (const std::string& each : doubling_lines(comparison)) line(text, "twice the batch", each);
+  for (const std::string& what : comparison.sides.front().diagnosis.not_checked)
+    line(text, "not checked", what);
   for (const std::string& problem : problems_of(comparison)) line(text, "no verdict", problem);
   const std::string verdict = measure::verdict_on(modes);
   if (!verdict.empty()) line(text, "verdict", verdict);
@@ -225,6 +227,8 @@ measure::Section verdict_section(const Comparison& comparison) {
   if (!verdict.empty()) section.blocks.emplace_back(measure::Text{verdict + "."});
   for (const std::string& problem : problems_of(comparison))
     section.blocks.emplace_back(measure::Text{"No verdict: " + problem + "."});
+  for (const std::string& what : comparison.sides.front().diagnosis.not_checked)
+    section.blocks.emplace_back(measure::Text{"Not checked: " + what + "."});
   measure::Table table{.caption =
                            "What each step's time goes into; FLOPs and bytes relative to "
                            "the ceilings; the error of the prediction",

@@ -61,7 +61,8 @@ struct Evidence {
   std::optional<Timing> host = {}, queued = {};
   std::optional<Timing> in_kernels = {};  // on the CPU
   StepCost cost = {};
-  std::optional<GpuState> gpu = {};
+  std::optional<GpuState> gpu = {};     // before and after the timings
+  std::vector<std::string> drift = {};  // of the ceilings, by ceilings_drift
   // Of a timeline, with what its records lack and what recording cost.
   std::optional<Occupancy> occupancy = {};
   std::vector<std::string> missing = {};
@@ -85,6 +86,9 @@ struct Diagnosis {
   // What limits the verdict, in few words each: "basis: timings only".
   std::vector<std::string> caveats;
   std::vector<std::string> problems;
+  // What may have disturbed the timings and could not be found out: "other processes on the card:
+  // libnvidia-ml.so.1 not found".
+  std::vector<std::string> not_checked;
   std::string advice;  // what to do and by how much it helps, in a sentence; with the regime
 
   double step = 0;  // seconds

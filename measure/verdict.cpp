@@ -214,6 +214,7 @@ std::vector<std::string> problems_of(const Evidence& e) {
   if (e.cost.on_device.ps() == 0) problems.emplace_back("incomplete: the step runs no kernel");
   if (!e.cost.calibrated)
     problems.emplace_back("default ceilings: brrr calibrate measures this machine's");
+  problems.insert(problems.end(), e.drift.begin(), e.drift.end());
   for (const std::string& what : e.missing)
     problems.push_back(fmt::format("the timeline is incomplete: {}", what));
   if (e.gpu) {
@@ -263,6 +264,7 @@ Diagnosis judge(const Evidence& e) {
     result.efficiency = seconds_of(e.cost.roofline.bound.ps()) / *result.device_time;
   result.unattributed = why_unattributed(e);
   if (result.unattributed.empty()) result.occupancy = e.occupancy;
+  if (e.gpu) result.not_checked = not_checked(*e.gpu);
   result.problems = problems_of(e);
   if (!result.problems.empty()) return result;
   result.shares = shares_of(e);
@@ -288,14 +290,17 @@ std::string regime_text(const Diagnosis& d) {
 }
 
 std::string to_string(const Diagnosis& diagnosis) {
-  if (!diagnosis.regime) return fmt::format("no verdict: {}", fmt::join(diagnosis.problems, "; "));
+  std::string unknown;
+  for (const std::string& what : diagnosis.not_checked) unknown += "; not checked: " + what;
+  if (!diagnosis.regime)
+    return fmt::format("no verdict: {}{}", fmt::join(diagnosis.problems, "; "), unknown);
   const Shares& s = *diagnosis.shares;
   std::string text =
       fmt::format("{}: {:.0f} % overhead, {:.0f} % bandwidth, {:.0f} % compute",
                   s.mixed_with() ? "mixed" : name_of(*diagnosis.regime) + std::string("-bound"),
                   percent(s.overhead()), percent(s.bandwidth), percent(s.compute));
   for (const std::string& caveat : diagnosis.caveats) text += "; " + caveat;
-  return text;
+  return text + unknown;
 }
 
 }  // namespace brrr::measure

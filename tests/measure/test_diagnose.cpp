@@ -42,7 +42,7 @@ Evidence cuda_step(Mode mode, double step, double queued, const StepTime& device
   e.cost.roofline.moving_ps = growing.bandwidth_ps;
   e.cost.roofline.computing_ps = growing.compute_ps;
   e.cost.calibrated = true;
-  e.gpu = measure::GpuState{.problem = {}, .processes = 1};
+  e.gpu = measure::GpuState{.unavailable = {}, .processes = 1};
   return e;
 }
 
@@ -299,6 +299,29 @@ TEST_CASE("no verdict by default ceilings", "[diagnose]") {
   Evidence e = cuda_step(Mode::graph, 692, 680, kMedium, kMediumGrowing);
   e.cost.calibrated = false;
   CHECK(only_problem(e) == "default ceilings: brrr calibrate measures this machine's");
+}
+
+TEST_CASE("no verdict by ceilings that no longer hold", "[diagnose]") {
+  Evidence e = cuda_step(Mode::graph, 692, 680, kMedium, kMediumGrowing);
+  e.drift = {"ceilings measured at 100 GFLOP/s, now 84.0"};
+  CHECK(only_problem(e) == "ceilings measured at 100 GFLOP/s, now 84.0");
+}
+
+TEST_CASE("a verdict says what could not be checked of the card", "[diagnose]") {
+  Evidence e = cuda_step(Mode::graph, 692, 680, kMedium, kMediumGrowing);
+  CHECK(checked(e).not_checked.empty());
+  e.gpu = measure::GpuState{.unavailable = {"other processes on the card: no NVML"}};
+  CHECK(checked(e).regime == Regime::compute);
+  CHECK(checked(e).not_checked == e.gpu->unavailable);
+  CHECK_THAT(measure::to_string(checked(e)),
+             Catch::EndsWith("; not checked: other processes on the card: no NVML"));
+  e.gpu = measure::GpuState{.unavailable = {}, .processes = 0};
+  CHECK(checked(e).not_checked.size() == 1);
+  // While a timeline is recorded another process came.
+  measure::Timeline timeline = brrr::testing::recorded_timeline("h200-fused-transformer");
+  timeline.gpu = measure::GpuState{.unavailable = {}, .processes = 2};
+  measure::add_timeline(timeline, e);
+  CHECK(only_problem(e) == "disturbed: 2 processes compute on the card");
 }
 
 TEST_CASE("verdict on the CPU: time outside of kernels is overhead", "[diagnose]") {
