@@ -261,13 +261,25 @@ def reading(r):
     return f"{r['name']} {r['value']:.{digits}g}{unit}"
 
 
+# Documents before "outcome" was recorded called disturbed readings confirmed or differing too.
+def outcome(finding):
+    if "outcome" in finding:
+        return finding["outcome"]
+    if any(r["claim"] and r["spread"] > 0.1 for r in finding["readings"]):
+        return "undecided"
+    return "confirmed" if finding["confirmed"] else "differs"
+
+
 def confirmed(lab):
-    return f"{sum(finding['confirmed'] for finding in lab['findings'])} of {len(lab['findings'])}"
+    outcomes = [outcome(finding) for finding in lab["findings"]]
+    undecided = outcomes.count("undecided")
+    return f"{outcomes.count('confirmed')} of {len(outcomes)}" + (f" ({undecided} undecided)" if undecided else "")
 
 
 def tested(finding):
     readings = "; ".join(reading(r) for r in finding["readings"] if r["claim"])
-    return f"{'' if finding['confirmed'] else '**differs:** '}{readings}{' ~' if finding['disturbed'] else ''}"
+    mark = "" if outcome(finding) == "confirmed" else f"**{outcome(finding)}:** "
+    return f"{mark}{readings}{' ~' if finding['disturbed'] else ''}"
 
 
 lines += [
@@ -277,7 +289,7 @@ lines += [
     "`brrr lab all` runs the experiments of [Making Deep Learning Go Brrrr From First Principles](https://horace.io/brrr_intro.html) "
     f"([cli.md](cli.md)). On an H200 {confirmed(gpu_lab)} claims hold, on two cores of an AMD EPYC {confirmed(cpu_lab)}. "
     f"Data, with the numbers that explain the others: `bench/results/{gpu_lab_file.name}`, `{cpu_lab_file.name}`. "
-    "~: the samples of a reading spread by more than 10 %.",
+    "~: the samples of a reading spread by more than 10 %; where the claim is about that reading, it is undecided.",
     "",
     "| experiment | claim | on an H200 | on two CPU cores |",
     "|---|---|---|---|",

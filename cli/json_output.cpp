@@ -112,7 +112,10 @@ Json describe(const Found& found) {
                         {"spread", r.spread}});
   }
   Json document = describe(*found.experiment);
-  document.update({{"confirmed", found.finding.confirmed()},
+  document.update({{"confirmed", found.finding.outcome() == measure::Outcome::confirmed},
+                   {"outcome", name_of(found.finding.outcome())},
+                   {"doubts", found.finding.doubts()},
+                   {"not_checked", not_checked_of(found.finding.gpu)},
                    {"verdict", found.finding.verdict()},
                    {"why", found.finding.why},
                    {"disturbed", found.finding.disturbed()},
