@@ -306,7 +306,7 @@ std::string to_text(const Comparison& comparison) {
   }
   line(text, "predicted",
        fmt::format("{}; by {}", fmt::join(bounds, ", "),
-                   eager.cost->calibrated ? "this machine's ceilings"
+                   eager.cost->calibrated ? "this machine's ceilings, before any step was timed"
                                           : "default ceilings: brrr calibrate measures them"));
   if (eager.host) {
     text +=
