@@ -247,10 +247,50 @@ TEST_CASE("verdict: a recorded timeline says who caused the idle time", "[diagno
   slowed.untraced.median = recorded.traced.median / 1.4;
   measure::add_timeline(slowed, e);
   CHECK(checked(e).unattributed == "recording made the step 40 % slower");
-  // The same timeline without some of its records.
-  recorded.missing = {"CUPTI dropped 12 records"};
+}
+
+// The same timeline without twelve of its kernels: it would call the device idle while they ran.
+TEST_CASE("verdict: a recorded timeline that lost records gives none", "[diagnose]") {
+  const measure::Timeline whole = brrr::testing::recorded_timeline("h200-fused-transformer"),
+                          lost = brrr::testing::recorded_timeline("h200-lost-records");
+  REQUIRE(lost.spans.size() == whole.spans.size() - 12);
+  CHECK(lost.busy_ns() < whole.busy_ns());
+  Evidence e = cuda_step(Mode::fused, lost.untraced.median * 1e6, 1278, kMedium, kMediumGrowing);
+  measure::add_timeline(lost, e);
+  CHECK(only_problem(e) == "the timeline is incomplete: CUPTI dropped 12 records");
+  CHECK(checked(e).unattributed == "the timeline is incomplete");
+  CHECK_FALSE(checked(e).occupancy);
+  CHECK(measure::to_string(measure::judge(e)) ==
+        "no verdict: the timeline is incomplete: CUPTI dropped 12 records");
+}
+
+// An eager step of an MLP of two layers of 8 features. Its kernels run within ops, so that time in
+// ops without that of allocations is more than theirs.
+TEST_CASE("verdict: a small eager step recorded on the CPU is bound by overhead", "[diagnose]") {
+  const measure::Timeline recorded = brrr::testing::recorded_timeline("cpu-eager-mlp");
+  REQUIRE(recorded.device == cpu);
+  REQUIRE(recorded.is_complete());
+  CHECK(recorded.steps.size() == 2);
+  CHECK(recorded.spans.empty());
+  const auto share = [&](measure::HostWork work) {
+    return static_cast<double>(recorded.host_ns(work)) / static_cast<double>(recorded.step_ns());
+  };
+  const double in_ops = share(measure::HostWork::op), us = recorded.untraced.median * 1e6;
+  CHECK(in_ops < 0.75);
+  const auto calls = static_cast<double>(std::ranges::count(recorded.host, measure::HostWork::op,
+                                                            &measure::HostSpan::work)) /
+                     2;
+  CHECK(calls > 20);
+  // A call of 30 ns, as calibrated on that machine, and hardly any bytes and FLOPs.
+  Evidence e = cpu_step(us, us * (in_ops - share(measure::HostWork::allocation)),
+                        time_of(calls * 0.03, 0.2, 0.2), time_of(0, 0.2, 0.2));
+  const Diagnosis d = checked(e);
+  CHECK(d.regime == Regime::overhead);
+  CHECK(d.shares->overhead() > 0.5);
+  CHECK(d.advice.starts_with("replay the step (Mode::graph): time outside of kernels"));
+  // It has no spans of a device, so it is no evidence of idle time.
   measure::add_timeline(recorded, e);
-  CHECK_THAT(only_problem(e), Catch::Contains("CUPTI dropped 12 records"));
+  CHECK(only_problem(e) == "the timeline is incomplete: it has no spans of the device");
 }
 
 TEST_CASE("no verdict on incomplete evidence", "[diagnose]") {
