@@ -47,12 +47,10 @@ std::vector<Side> sides_of(const TrainOptions& options) {
 }
 
 // Further timings of a step.
-measure::Evidence evidence_of(Side& side, Training& training, const std::vector<Side>& sides,
-                              const std::vector<std::string>& drift) {
+measure::Evidence evidence_of(Side& side, Training& training, const std::vector<Side>& sides) {
   constexpr int kSamples = 21;
   const Device device = side.options.toy.device;
-  measure::Evidence evidence{
-      .device = device, .step = *side.step, .cost = *side.cost, .drift = drift};
+  measure::Evidence evidence{.device = device, .step = *side.step, .cost = *side.cost};
   if (side.compiled) evidence.mode = side.compiled->mode;
   measure::time_device(
       device, [&training] { training.step(); }, kSamples, evidence);
@@ -187,12 +185,15 @@ Comparison compare(const TrainOptions& options, const CompareOptions& further,
   if (device.is_cuda()) gpu = measure::gpu_state(device);
   const std::vector<measure::Timing> timings = measure::time_all(batches, sampling_of(options));
   for (std::size_t i = 0; i < timings.size(); ++i) result.sides[i].step = timings[i];
-  const std::vector<std::string> drift = measure::ceilings_drift(device);
   std::vector<measure::Evidence> evidence;
   for (std::size_t i = 0; i < trainings.size(); ++i)
-    evidence.push_back(evidence_of(result.sides[i], *trainings[i], result.sides, drift));
+    evidence.push_back(evidence_of(result.sides[i], *trainings[i], result.sides));
   if (gpu) gpu = measure::worse_of(*gpu, measure::gpu_state(device));
-  for (measure::Evidence& each : evidence) each.gpu = gpu;
+  const std::vector<std::string> drift = measure::ceilings_drift(device);
+  for (measure::Evidence& each : evidence) {
+    each.gpu = gpu;
+    each.drift = drift;
+  }
   std::vector<Doubled> doubled;
   for (std::size_t i = 0; further.double_batch && i < trainings.size(); ++i) {
     progress(name_of(result.sides[i]) + " at twice the batch");

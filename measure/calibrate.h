@@ -37,7 +37,7 @@ struct CeilingsProbe {
   double flops = 0;            // a second, of multiply-adds f32
   std::int64_t clock_mhz = 0;  // of a GPU, right after these; 0: unknown
 };
-// Takes some 10 ms.
+// Takes some 10 ms, on CUDA 0.3 s more, in which the clock settles.
 CeilingsProbe probe_ceilings(Device device);
 // "ceilings measured at 62.1 GFLOP/s, now 45.0", a line each: rates that differ by more than 15 %,
 // clocks by more than 10 %. Defaults have none.
