@@ -10,6 +10,8 @@ import pathlib
 import statistics
 import sys
 
+from verdicts import judgement_of
+
 root = pathlib.Path(__file__).parent.parent
 gpu_file, cpu_file, predictions_file = (pathlib.Path(name) for name in sys.argv[1:4])
 
@@ -231,13 +233,14 @@ def predicted_table(documents):
 def summary_of(documents):
     rows = [row for document in documents for row in document["rows"]]
     errors = [abs(row["prediction_error"]) for row in rows]
-    judgements = [row["batch_doubling"]["judgement"] if row["regime"] else "no verdict" for row in rows]
+    judgements = [judgement_of(row) for row in rows]
     return (
         f"The median error is {statistics.median(errors):.0%}, the worst {max(errors):.0%}; the predicted order of the three modes is "
         f"right for {sum(document['order_right'] for document in documents)} of {len(documents)} models. In the same run `brrr compare` "
-        f"names the regime of each step and then doubles the batch: of {len(rows)} steps the time at twice the batch agrees with the "
-        f"verdict in {judgements.count('agrees')}, disagrees in {judgements.count('disagrees')} and leaves "
-        f"{judgements.count('undecided')} undecided; {judgements.count('no verdict')} has disturbed samples and no verdict."
+        f"names the regime of each step and then doubles the batch ([measuring.md](measuring.md#twice-the-batch)): of {len(rows)} steps the "
+        f"time at twice the batch agrees with the verdict in {judgements.count('agrees')}, disagrees in {judgements.count('disagrees')} and "
+        f"leaves {judgements.count('undecided')} undecided, where regimes expect nearly the same or none alone expects it; "
+        f"{judgements.count('no verdict')} has disturbed samples and no verdict. (Judged by the recorded ratios and expectations.)"
     ).replace("%", " %")
 
 
@@ -258,13 +261,25 @@ def reading(r):
     return f"{r['name']} {r['value']:.{digits}g}{unit}"
 
 
+# Documents before "outcome" was recorded called disturbed readings confirmed or differing too.
+def outcome(finding):
+    if "outcome" in finding:
+        return finding["outcome"]
+    if any(r["claim"] and r["spread"] > 0.1 for r in finding["readings"]):
+        return "undecided"
+    return "confirmed" if finding["confirmed"] else "differs"
+
+
 def confirmed(lab):
-    return f"{sum(finding['confirmed'] for finding in lab['findings'])} of {len(lab['findings'])}"
+    outcomes = [outcome(finding) for finding in lab["findings"]]
+    undecided = outcomes.count("undecided")
+    return f"{outcomes.count('confirmed')} of {len(outcomes)}" + (f" ({undecided} undecided)" if undecided else "")
 
 
 def tested(finding):
     readings = "; ".join(reading(r) for r in finding["readings"] if r["claim"])
-    return f"{'' if finding['confirmed'] else '**differs:** '}{readings}{' ~' if finding['disturbed'] else ''}"
+    mark = "" if outcome(finding) == "confirmed" else f"**{outcome(finding)}:** "
+    return f"{mark}{readings}{' ~' if finding['disturbed'] else ''}"
 
 
 lines += [
@@ -274,7 +289,7 @@ lines += [
     "`brrr lab all` runs the experiments of [Making Deep Learning Go Brrrr From First Principles](https://horace.io/brrr_intro.html) "
     f"([cli.md](cli.md)). On an H200 {confirmed(gpu_lab)} claims hold, on two cores of an AMD EPYC {confirmed(cpu_lab)}. "
     f"Data, with the numbers that explain the others: `bench/results/{gpu_lab_file.name}`, `{cpu_lab_file.name}`. "
-    "~: the samples of a reading spread by more than 10 %.",
+    "~: the samples of a reading spread by more than 10 %; where the claim is about that reading, it is undecided.",
     "",
     "| experiment | claim | on an H200 | on two CPU cores |",
     "|---|---|---|---|",

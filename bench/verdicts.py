@@ -34,6 +34,23 @@ def run(program, case, device, seconds):
     return json.loads(done.stdout)
 
 
+# Documents before "fits" was recorded judged by the shares alone, within a factor of 1.25. The rule of
+# measure/batch_doubling.cpp, but for the spread of samples, which they lack.
+def judgement_of(row):
+    doubling = row["batch_doubling"]
+    if not row["regime"]:
+        return "no verdict"
+    if "fits" in doubling or doubling["expected"] is None:  # the samples spread too far
+        return doubling["judgement"]
+
+    def alike(expected):
+        return max(doubling["ratio"], expected) <= 1.15 * min(doubling["ratio"], expected)
+    fits = [regime for regime in ("overhead", "bandwidth", "compute") if alike(doubling["expected_" + regime])]
+    if fits == [row["regime"]]:
+        return "agrees"
+    return "disagrees" if fits and row["regime"] not in fits and not alike(doubling["expected"]) else "undecided"
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("program")
@@ -51,7 +68,7 @@ def main():
                 json.dump({"device": options.device, "documents": documents}, file, indent=1)
         print(f"\n{case}\n  {document['verdict'] or 'no verdict'}")
         for row in document["rows"]:
-            judgement = row["batch_doubling"]["judgement"] if row["regime"] else "no verdict"
+            judgement = judgement_of(row)
             counts[judgement] = counts.get(judgement, 0) + 1
             errors.append(abs(row["prediction_error"]))
             shares = row["shares"] or {}
@@ -63,4 +80,5 @@ def main():
     print(f"prediction error: median {statistics.median(errors):.0%}, worst {max(errors):.0%}")
 
 
-main()
+if __name__ == "__main__":
+    main()

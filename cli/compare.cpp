@@ -46,12 +46,11 @@ std::vector<Side> sides_of(const TrainOptions& options) {
   return sides;
 }
 
-// Further timings of a step, and the verdict on it.
-measure::Evidence diagnose(Side& side, Training& training, const std::vector<Side>& sides,
-                           const std::optional<measure::GpuState>& gpu) {
+// Further timings of a step.
+measure::Evidence evidence_of(Side& side, Training& training, const std::vector<Side>& sides) {
   constexpr int kSamples = 21;
   const Device device = side.options.toy.device;
-  measure::Evidence evidence{.device = device, .step = *side.step, .cost = *side.cost, .gpu = gpu};
+  measure::Evidence evidence{.device = device, .step = *side.step, .cost = *side.cost};
   if (side.compiled) evidence.mode = side.compiled->mode;
   measure::time_device(
       device, [&training] { training.step(); }, kSamples, evidence);
@@ -63,7 +62,6 @@ measure::Evidence diagnose(Side& side, Training& training, const std::vector<Sid
     evidence.alternatives.push_back({name_of(other), other.cost->predicted});
     std::erase(evidence.ruled_out, other.options.mode);
   }
-  side.diagnosis = measure::judge(evidence);
   return evidence;
 }
 
@@ -85,6 +83,7 @@ void record_timeline(Side& side, Training& training, measure::Evidence& evidence
   if (timeline.has_kernels()) {
     measure::add_timeline(timeline, evidence);
   } else {
+    evidence.without_kernels = true;
     evidence.without_timeline =
         evidence.device.is_cpu()
             ? "on the CPU kernels run inside of the host's calls, which brrr profile tells apart"
@@ -119,14 +118,20 @@ void record_timelines(Comparison& comparison, std::span<const std::unique_ptr<Tr
 }
 
 // The same mode at twice the batch, timed with the step alternately.
-void double_batch_of(Side& side, Training& training) {
+struct Doubled {
+  measure::StepCost cost;
+  measure::Timing once, twice;
+};
+Doubled double_batch_of(const Side& side, Training& training) {
   TrainOptions options = side.options;
   options.toy.batch *= 2;
   Training doubled(options);
   const measure::StepCost cost = doubled.cost();
-  side.doubling = measure::double_batch(
-      options.toy.device, side.diagnosis, [&training] { training.step(); }, *side.cost,
-      [&doubled] { doubled.step(); }, cost, sampling_of(options));
+  const Device device = options.toy.device;
+  const auto [once, twice] = measure::time_both(
+      measure::synchronized_batch(device, [&training] { training.step(); }),
+      measure::synchronized_batch(device, [&doubled] { doubled.step(); }), sampling_of(options));
+  return {cost, once, twice};
 }
 
 }  // namespace
@@ -176,18 +181,31 @@ Comparison compare(const TrainOptions& options, const CompareOptions& further,
   }
 
   progress("timing");
-  const std::vector<measure::Timing> timings = measure::time_all(batches, sampling_of(options));
-  for (std::size_t i = 0; i < timings.size(); ++i) result.sides[i].step = timings[i];
   std::optional<measure::GpuState> gpu;
   if (device.is_cuda()) gpu = measure::gpu_state(device);
+  const std::vector<measure::Timing> timings = measure::time_all(batches, sampling_of(options));
+  for (std::size_t i = 0; i < timings.size(); ++i) result.sides[i].step = timings[i];
   std::vector<measure::Evidence> evidence;
   for (std::size_t i = 0; i < trainings.size(); ++i)
-    evidence.push_back(diagnose(result.sides[i], *trainings[i], result.sides, gpu));
+    evidence.push_back(evidence_of(result.sides[i], *trainings[i], result.sides));
+  if (gpu) gpu = measure::worse_of(*gpu, measure::gpu_state(device));
+  const std::vector<std::string> drift = measure::ceilings_drift(device);
+  for (measure::Evidence& each : evidence) {
+    each.gpu = gpu;
+    each.drift = drift;
+  }
+  std::vector<Doubled> doubled;
   for (std::size_t i = 0; further.double_batch && i < trainings.size(); ++i) {
     progress(name_of(result.sides[i]) + " at twice the batch");
-    double_batch_of(result.sides[i], *trainings[i]);
+    doubled.push_back(double_batch_of(result.sides[i], *trainings[i]));
   }
   record_timelines(result, trainings, evidence, further.timeline, progress);
+  for (std::size_t i = 0; i < doubled.size(); ++i) {
+    Side& side = result.sides[i];
+    side.doubling = measure::judge_doubling(side.diagnosis, *side.cost, doubled[i].cost,
+                                            doubled[i].once, doubled[i].twice);
+    measure::qualify(side.diagnosis, *side.doubling);
+  }
   return result;
 }
 

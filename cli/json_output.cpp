@@ -42,7 +42,9 @@ Json describe(const measure::Machine& m) {
   for (const measure::KnownCeilings& known : m.ceilings) {
     ceilings.push_back({{"device", known.device},
                         {"calibrated", or_null(known.date)},
-                        {"why_defaults", or_null(known.why_defaults)}});
+                        {"why_defaults", or_null(known.why_defaults)},
+                        {"clock_mhz", known.clock_mhz > 0 ? Json(known.clock_mhz) : Json(nullptr)},
+                        {"software", or_null(known.software)}});
   }
   const measure::Processor& p = m.processor;
   return {{"tag", m.tag},
@@ -63,6 +65,13 @@ Json describe(const measure::Machine& m) {
           {"libraries", std::move(libraries)},
           {"caches", std::move(caches)},
           {"ceilings", std::move(ceilings)}};
+}
+
+std::vector<std::string> not_checked_of(const std::optional<measure::GpuState>& gpu) {
+  return gpu ? measure::not_checked(*gpu) : std::vector<std::string>();
+}
+std::vector<std::string> disturbances_of(const std::optional<measure::GpuState>& gpu) {
+  return gpu ? measure::disturbances(*gpu) : std::vector<std::string>();
 }
 
 Json describe(const measure::Results& results) {
@@ -103,7 +112,10 @@ Json describe(const Found& found) {
                         {"spread", r.spread}});
   }
   Json document = describe(*found.experiment);
-  document.update({{"confirmed", found.finding.confirmed()},
+  document.update({{"confirmed", found.finding.outcome() == measure::Outcome::confirmed},
+                   {"outcome", name_of(found.finding.outcome())},
+                   {"doubts", found.finding.doubts()},
+                   {"not_checked", not_checked_of(found.finding.gpu)},
                    {"verdict", found.finding.verdict()},
                    {"why", found.finding.why},
                    {"disturbed", found.finding.disturbed()},
@@ -233,8 +245,13 @@ Json describe(const measure::Diagnosis& d) {
       idle_sources.push_back(describe(source, *d.occupancy));
   }
   const std::optional<double> busy = d.busy();
+  const std::optional<measure::Regime> second =
+      d.shares ? d.shares->mixed_with() : std::optional<measure::Regime>();
   return {{"regime", d.regime ? Json(name_of(*d.regime)) : Json(nullptr)},
           {"shares", std::move(shares)},
+          {"mixed_with", second ? Json(name_of(*second)) : Json(nullptr)},
+          {"basis", d.by_timeline() ? "timings and timeline" : "timings"},
+          {"caveats", d.caveats},
           {"busy", or_null(busy)},
           {"idle", busy ? Json(1 - *busy) : Json(nullptr)},
           {"idle_by_cause", std::move(idle_by_cause)},
@@ -247,16 +264,20 @@ Json describe(const measure::Diagnosis& d) {
             {"bytes_of_ceiling", d.bytes.share}}},
           {"efficiency", or_null(d.efficiency)},
           {"advice", or_null(d.advice)},
-          {"problems", d.problems}};
+          {"problems", d.problems},
+          {"not_checked", d.not_checked}};
 }
 
 Json describe(const measure::BatchDoubling& doubling) {
+  Json fits = Json::array();
+  for (const measure::Regime regime : doubling.fits) fits.push_back(name_of(regime));
   return {{"judgement", measure::kDoublings[static_cast<std::size_t>(doubling.judgement)]},
           {"ratio", doubling.ratio},
           {"expected_overhead", doubling.expected[0]},
           {"expected_bandwidth", doubling.expected[1]},
           {"expected_compute", doubling.expected[2]},
           {"expected", or_null(doubling.expected_here)},
+          {"fits", std::move(fits)},
           {"text", doubling.text}};
 }
 
@@ -355,7 +376,7 @@ std::string to_json(const measure::Calibration& calibration, const std::string& 
                   {"kept", !file.empty()},
                   {"file", or_null(file)},
                   {"disturbances", measure::disturbances(calibration)},
-                  {"unchecked", measure::unchecked(calibration)},
+                  {"not_checked", not_checked_of(calibration.gpu)},
                   {"seconds", calibration.seconds},
                   {"readings", describe(calibration.readings)},
                   {"ceilings", Json::parse(graph::to_json(calibration.ceilings))},
@@ -415,6 +436,8 @@ std::string to_json(const TraceResult& result) {
                   {"source", timeline.source},
                   {"complete", timeline.is_complete()},
                   {"missing", timeline.missing},
+                  {"disturbances", disturbances_of(timeline.gpu)},
+                  {"not_checked", not_checked_of(timeline.gpu)},
                   {"steps", timeline.steps.size()},
                   {"step_us", all * 1e-3 / static_cast<double>(o.record)},
                   {"untraced", timing(timeline.untraced)},
@@ -462,7 +485,8 @@ std::string to_json(const Profile& profile) {
   return text_of(document);
 }
 
-std::string to_json(const Comparison& comparison, const measure::Report* report) {
+std::string to_json(const Comparison& comparison, const measure::Machine& machine,
+                    const measure::Report* report) {
   const auto microseconds = [](const std::optional<measure::Timing>& timing) {
     return timing ? Json(timing->median * 1e6) : Json(nullptr);
   };
@@ -487,7 +511,8 @@ std::string to_json(const Comparison& comparison, const measure::Report* report)
                    {"finite", !comparison.divergence},
                    {"verdict", or_null(measure::verdict_on(modes))},
                    {"order_right", measure::order_is_right(modes)},
-                   {"rows", std::move(rows)}};
+                   {"rows", std::move(rows)},
+                   {"machine", describe(machine)}};
   if (report) document["report"] = describe(*report);
   return text_of(document);
 }

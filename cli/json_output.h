@@ -19,7 +19,7 @@ std::string to_json(const measure::Machine& machine);
 std::string error_json(const std::string& text);
 // {"results": [{"name", "device", "value", "unit", "limit", "ratio", …}], "machine": {…}}
 std::string to_json(const measure::Results& results, const measure::Machine& machine);
-// {"device", "kept", "file", "disturbances", "unchecked", "readings": […], "ceilings": {…}, …}
+// {"device", "kept", "file", "disturbances", "not_checked", "readings": […], "ceilings": {…}, …}
 // `file`: where they are kept; empty: they are not.
 std::string to_json(const measure::Calibration& calibration, const std::string& file,
                     const measure::Machine& machine);
@@ -34,6 +34,7 @@ std::string to_json(const TrainResult& result);
 // {"model", …, "step_ns", "sampled_step_ns", "classes": [{"name", "ns", "share", …}], "missing", …}
 std::string to_json(const Profile& profile);
 // {"agree", "rows": [the members of a TrainResult, "speed_up", "host_us", "device_us", …]}
-std::string to_json(const Comparison& comparison, const measure::Report* report = nullptr);
+std::string to_json(const Comparison& comparison, const measure::Machine& machine,
+                    const measure::Report* report = nullptr);
 
 }  // namespace brrr::cli

@@ -22,11 +22,7 @@ std::string value_text(double value, const std::string& unit) {
   return number_text(value) + (unit.empty() ? "" : " " + unit);
 }
 
-std::string claim_text(const Reading& r) {
-  if (!r.claim) return "-";
-  if (r.claim->least == r.claim->most) return number_text(r.claim->least);
-  return fmt::format("{} to {}", number_text(r.claim->least), number_text(r.claim->most));
-}
+std::string claim_text(const Reading& r) { return r.claim ? to_string(*r.claim) : "-"; }
 
 measure::Table readings_table(const Finding& finding) {
   measure::Table table{"Readings: the article's numbers beside those of this machine",
@@ -112,9 +108,9 @@ Section summary(std::span<const Found> found, const measure::LabOptions& options
   }
   measure::Table table{"Experiments", {"experiment", "verdict", "disturbed", "seconds"}, {}};
   for (const Found& each : found) {
-    table.rows.push_back(
-        {each.experiment->title, each.finding.confirmed() ? "confirmed" : "differs",
-         each.finding.disturbed() ? "yes" : "no", fmt::format("{:.1f}", each.seconds)});
+    table.rows.push_back({each.experiment->title, name_of(each.finding.outcome()),
+                          each.finding.disturbed() ? "yes" : "no",
+                          fmt::format("{:.1f}", each.seconds)});
   }
   section.blocks.emplace_back(std::move(table));
   return section;
@@ -125,15 +121,20 @@ Section summary(std::span<const Found> found, const measure::LabOptions& options
 Section section_of(const Found& found) {
   const measure::Experiment& e = *found.experiment;
   const Finding& finding = found.finding;
-  const bool confirmed = finding.confirmed();
+  const measure::Outcome outcome = finding.outcome();
   Section section{.title = e.title,
-                  .badge = fmt::format("{}{}", confirmed ? "confirmed" : "differs",
-                                       finding.disturbed() ? " ~" : ""),
-                  .tone = confirmed ? Section::Tone::good : Section::Tone::bad};
+                  .badge = fmt::format("{}{}", name_of(outcome), finding.disturbed() ? " ~" : ""),
+                  .tone = outcome == measure::Outcome::confirmed ? Section::Tone::good
+                          : outcome == measure::Outcome::differs ? Section::Tone::bad
+                                                                 : Section::Tone::plain};
   section.blocks.emplace_back(Text{fmt::format("brrr lab {}. The claim: {}.", e.name, e.claim)});
   section.blocks.emplace_back(Text{finding.verdict()});
   if (!finding.plot) section.blocks.emplace_back(Text{finding.why});
   if (finding.disturbed()) section.blocks.emplace_back(paragraph(kDisturbed, Text::Tone::warning));
+  if (finding.gpu) {
+    for (const std::string& what : measure::not_checked(*finding.gpu))
+      section.blocks.emplace_back(Text{"Not checked: " + what + ".", Text::Tone::warning});
+  }
   section.blocks.emplace_back(readings_table(finding));
   if (finding.plot)
     section.blocks.emplace_back(measure::Figure{lines_of(e, *finding.plot), finding.why});

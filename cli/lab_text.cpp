@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -102,23 +103,30 @@ std::string to_text(const Found& found) {
   text += fmt::format("  {}\n  {}\n", found.finding.verdict(), found.finding.why);
   if (!found.finding.svg.empty()) text += "  the picture is in the document of --json, as svg\n";
   if (found.finding.disturbed()) text += std::string("  ") + kDisturbed;
+  if (found.finding.gpu) {
+    for (const std::string& what : measure::not_checked(*found.finding.gpu))
+      text += fmt::format("  not checked: {}\n", what);
+  }
   return text + "\n";
 }
 
 std::string summary_text(std::span<const Found> found, const measure::LabOptions& options,
                          const measure::Machine& machine) {
   double seconds = 0;
-  std::vector<std::string> differing;
+  std::array<std::vector<std::string>, measure::kOutcomes.size()> by_outcome;
   for (const Found& each : found) {
     seconds += each.seconds;
-    if (!each.finding.confirmed()) differing.emplace_back(each.experiment->name);
+    by_outcome[static_cast<std::size_t>(each.finding.outcome())].emplace_back(
+        each.experiment->name);
   }
+  const auto& [confirmed, differing, undecided] = by_outcome;
   const bool on_cpu = options.device.is_cpu() || machine.gpus.empty();
   std::string text =
-      fmt::format("{} of {} confirmed on {}{}, in {:.1f} s", found.size() - differing.size(),
-                  found.size(), on_cpu ? machine.processor.model : machine.gpus.front().name,
+      fmt::format("{} of {} confirmed on {}{}, in {:.1f} s", confirmed.size(), found.size(),
+                  on_cpu ? machine.processor.model : machine.gpus.front().name,
                   options.quick ? " with smaller sizes and few samples" : "", seconds);
   if (!differing.empty()) text += fmt::format("; differing: {}", fmt::join(differing, ", "));
+  if (!undecided.empty()) text += fmt::format("; undecided: {}", fmt::join(undecided, ", "));
   return text + "\n";
 }
 

@@ -380,13 +380,14 @@ int run_compare(const CLI::App& command, TrainArguments& a) {
   const Comparison result =
       compare(o, a.further, [&](const std::string& what) { progress.show(what); });
   progress.clear();
+  const measure::Machine machine = measure::describe_machine();
   std::optional<measure::Report> report;
   if (files.wanted()) {
-    report = compare_report(result, measure::describe_machine(), a.common.command);
-    files.write(*report, to_json(result, &*report));
+    report = compare_report(result, machine, a.common.command);
+    files.write(*report, to_json(result, machine, &*report));
   }
   print(a.common.json
-            ? to_json(result, report ? &*report : nullptr)
+            ? to_json(result, machine, report ? &*report : nullptr)
             : to_text(result) + verdict_text(result) + (report ? written_text(files) : ""));
   const auto loss_of = [](const Side& side, std::size_t step) {
     return fmt::format("{} {}", name_of(side), without_sign_of_nan(side.losses[step]));

@@ -46,6 +46,12 @@ std::string bytes_text(Bytes bytes) {
   return cli::bytes_text(static_cast<double>(bytes));
 }
 
+// When, at what clock and with what software ceilings were measured.
+std::string measured_text(const std::string& date, std::int64_t mhz, const std::string& software) {
+  return fmt::format("{}, {}, {}", date, mhz > 0 ? fmt::format("{} MHz", mhz) : "clock unknown",
+                     software);
+}
+
 std::string microseconds_text(const std::optional<measure::Timing>& timing) {
   return timing ? number_text(timing->median * 1e6) : "-";
 }
@@ -132,8 +138,10 @@ std::string to_text(const measure::Machine& m) {
   }
   for (const measure::KnownCeilings& known : m.ceilings) {
     line(text, "ceilings",
-         known.date.empty() ? fmt::format("{}: defaults, {}", known.device, known.why_defaults)
-                            : fmt::format("{}: calibrated {}", known.device, known.date));
+         known.date.empty()
+             ? fmt::format("{}: defaults, {}", known.device, known.why_defaults)
+             : fmt::format("{}: calibrated {}", known.device,
+                           measured_text(known.date, known.clock_mhz, known.software)));
   }
   return text;
 }
@@ -173,9 +181,17 @@ std::string to_text(const measure::Calibration& calibration, const std::string& 
   }
   for (const std::string& row : aligned(rows)) text += row + "\n";
   if (disturbed) text += kDisturbed;
-  for (const std::string& what : measure::unchecked(calibration)) line(text, "not checked", what);
+  if (calibration.gpu) {
+    for (const std::string& what : measure::not_checked(*calibration.gpu))
+      line(text, "not checked", what);
+  }
+  const graph::Ceilings& c = calibration.ceilings;
+  line(text, "calibrated", measured_text(c.date, c.clock_mhz, c.software));
   line(text, "measured in", fmt::format("{:.1f} s", calibration.seconds));
-  if (!file.empty()) line(text, "kept in", file);
+  line(text, "kept in",
+       file.empty()
+           ? fmt::format("no file: {}", fmt::join(measure::disturbances(calibration), "; "))
+           : file);
   return text;
 }
 
@@ -290,7 +306,7 @@ std::string to_text(const Comparison& comparison) {
   }
   line(text, "predicted",
        fmt::format("{}; by {}", fmt::join(bounds, ", "),
-                   eager.cost->calibrated ? "this machine's ceilings"
+                   eager.cost->calibrated ? "this machine's ceilings, before any step was timed"
                                           : "default ceilings: brrr calibrate measures them"));
   if (eager.host) {
     text +=

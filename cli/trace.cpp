@@ -103,6 +103,9 @@ std::string to_text(const TraceResult& result) {
   line("host", host_text(timeline));
   line("device", device_text(timeline));
   for (const std::string& each : timeline.missing) line("missing", each);
+  if (!timeline.gpu) return text;
+  for (const std::string& each : measure::disturbances(*timeline.gpu)) line("disturbed", each);
+  for (const std::string& each : measure::not_checked(*timeline.gpu)) line("not checked", each);
   return text;
 }
 

@@ -20,7 +20,8 @@ std::string percent(double share) { return fmt::format("{:.0f} %", 100 * share);
 
 std::vector<std::string> row_of(const measure::ComparedMode& mode) {
   const measure::Diagnosis& d = mode.diagnosis;
-  std::vector<std::string> row = {mode.name, d.regime ? name_of(*d.regime) : "-"};
+  const bool mixed = d.shares && d.shares->mixed_with();
+  std::vector<std::string> row = {mode.name, mixed ? "mixed" : d.regime ? name_of(*d.regime) : "-"};
   if (d.shares) {
     row.insert(row.end(), {bar_of(*d.shares), percent(d.shares->overhead()),
                            percent(d.shares->bandwidth), percent(d.shares->compute)});
@@ -114,6 +115,17 @@ std::string recording_text(const Comparison& comparison) {
                      timeline->source, fmt::join(costs, ", "));
 }
 
+// "graph: undecided between bandwidth and compute: twice the batch takes ..."
+std::vector<std::string> doubling_lines(const Comparison& comparison) {
+  std::vector<std::string> lines;
+  for (const Side& side : comparison.sides) {
+    if (!side.doubling) continue;
+    lines.push_back(fmt::format("{}: {}: {}", name_of(side),
+                                measure::judgement_text(*side.doubling), side.doubling->text));
+  }
+  return lines;
+}
+
 // The idle sources of all modes.
 measure::Table idle_table(const Comparison& comparison) {
   constexpr std::size_t kRows = 8;
@@ -198,14 +210,9 @@ std::string verdict_text(const Comparison& comparison) {
   const std::string recording = recording_text(comparison);
   if (!recording.empty()) line(text, "timeline", recording);
   for (const std::string& idle : idle_lines(comparison)) line(text, "idle", idle);
-  for (const Side& side : comparison.sides) {
-    if (side.doubling) {
-      line(text, "twice the batch",
-           fmt::format("{}: {}: {}", name_of(side),
-                       measure::kDoublings[static_cast<std::size_t>(side.doubling->judgement)],
-                       side.doubling->text));
-    }
-  }
+  for (const std::string& each : doubling_lines(comparison)) line(text, "twice the batch", each);
+  for (const std::string& what : comparison.sides.front().diagnosis.not_checked)
+    line(text, "not checked", what);
   for (const std::string& problem : problems_of(comparison)) line(text, "no verdict", problem);
   const std::string verdict = measure::verdict_on(modes);
   if (!verdict.empty()) line(text, "verdict", verdict);
@@ -220,6 +227,8 @@ measure::Section verdict_section(const Comparison& comparison) {
   if (!verdict.empty()) section.blocks.emplace_back(measure::Text{verdict + "."});
   for (const std::string& problem : problems_of(comparison))
     section.blocks.emplace_back(measure::Text{"No verdict: " + problem + "."});
+  for (const std::string& what : comparison.sides.front().diagnosis.not_checked)
+    section.blocks.emplace_back(measure::Text{"Not checked: " + what + "."});
   measure::Table table{.caption =
                            "What each step's time goes into; FLOPs and bytes relative to "
                            "the ceilings; the error of the prediction",
@@ -238,6 +247,8 @@ measure::Section verdict_section(const Comparison& comparison) {
     section.blocks.emplace_back(measure::Text{"Timeline: " + recording + "."});
   for (const std::string& idle : idle_lines(comparison))
     section.blocks.emplace_back(measure::Text{"Idle time of " + idle + "."});
+  for (const std::string& each : doubling_lines(comparison))
+    section.blocks.emplace_back(measure::Text{"Twice the batch, " + each + "."});
   measure::Table sources = idle_table(comparison);
   if (!sources.rows.empty()) section.blocks.emplace_back(std::move(sources));
   return section;

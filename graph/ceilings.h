@@ -53,7 +53,7 @@ struct EagerTimes {
 struct Ceilings {
   // The machine, software and date of the measurements; an empty date: there are none.
   std::string machine, software, date;
-  std::int64_t clock_mhz = 0;  // after the measurements; 0: unknown
+  std::int64_t clock_mhz = 0;  // right after multiply-adds; 0: unknown
   std::string why_defaults;    // no file, or a file that cannot be used
 
   EagerTimes eager;

@@ -1,6 +1,7 @@
 // Owns the file of a machine's ceilings, and the defaults that are used without one.
 #include <fmt/format.h>
 #include <cstring>
+#include <ctime>
 
 #include <filesystem>
 #include <fstream>
@@ -25,7 +26,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 using std::int64_t;
 
-constexpr int kFormat = 2;
+constexpr int kFormat = 3;
+// The driver, the clock and what else runs on a machine change within months.
+constexpr int kMostDays = 90;
 
 Json describe(const Curve& curve) {
   Json points = Json::array();
@@ -96,16 +99,30 @@ bool is_valid(const Ceilings& c) {
          std::ranges::all_of(c.products, [](const Curve& curve) { return is_valid(curve); });
 }
 
+// Days from a date such as "2025-01-31T12:00:00Z" until now; none if it is no date.
+std::optional<double> days_since(const std::string& date) {
+  std::tm utc{};
+  const char* const end = strptime(date.c_str(), "%Y-%m-%dT%H:%M:%SZ", &utc);
+  if (!end || *end) return std::nullopt;
+  return std::difftime(std::time(nullptr), timegm(&utc)) / (24 * 3600);
+}
+
 // The content of a file; none if it is not what to_json writes of valid ceilings.
 std::optional<Ceilings> parse(const std::string& text) {
   try {
     const Json file = Json::parse(text);
     if (file.at("format") != kFormat) return std::nullopt;
     Ceilings c = ceilings_of(file);
-    if (is_valid(c) && to_json(c) == text) return c;
+    if (is_valid(c) && days_since(c.date) && to_json(c) == text) return c;
   } catch (const nlohmann::json::exception&) {
   }
   return std::nullopt;
+}
+
+bool is_of_another_format(const std::string& text) {
+  const Json file = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  return file.is_object() && file.contains("format") && file["format"].is_number_integer() &&
+         file["format"] != kFormat;
 }
 
 Ceilings defaults_because(Device device, std::string why) {
@@ -117,22 +134,29 @@ Ceilings defaults_because(Device device, std::string why) {
 Ceilings read_ceilings(Device device) {
   const std::string path = ceilings_path(device);
   if (path.empty()) return defaults_because(device, "the disk cache is off");
+  const auto unusable = [&](const std::string& why) {
+    return defaults_because(device, fmt::format("{} {}", path, why));
+  };
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) return defaults_because(device, "not calibrated");
+  if (std::filesystem::is_directory(path, error)) return unusable("is a directory");
   std::ifstream file(path, std::ios::binary);
-  if (!file) return defaults_because(device, "not calibrated");
+  if (!file) return unusable("cannot be read");
   constexpr std::size_t kMost = 1 << 16;
   std::string text(kMost, '\0');
   file.read(text.data(), kMost);
   text.resize(static_cast<std::size_t>(file.gcount()));
   const std::optional<Ceilings> found = parse(text);
-  const auto unusable = [&](const std::string& why) {
-    return defaults_because(device, fmt::format("{} {}", path, why));
-  };
-  if (!found) return unusable("is damaged");
+  if (!found)
+    return unusable(is_of_another_format(text) ? "is of another version of brrr" : "is damaged");
   const std::string machine = machine_of(device), software = software_of(device);
   if (found->machine != machine)
     return unusable(fmt::format("is of another machine: {}, not {}", found->machine, machine));
   if (found->software != software)
     return unusable(fmt::format("is stale: of {}, not {}", found->software, software));
+  if (days_since(found->date) > kMostDays)
+    return unusable(
+        fmt::format("is stale: measured {}, more than {} days ago", found->date, kMostDays));
   return *found;
 }
 

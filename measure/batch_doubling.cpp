@@ -12,11 +12,13 @@
 namespace brrr::measure {
 namespace {
 
-// Ratios of times that differ by less are the same: costs leave out caches and the shape of
-// products.
-constexpr double kTolerance = 1.25;
+// Ratios of times that differ by less are the same, and by less than the samples spread: costs
+// leave out caches and the shape of products.
+constexpr double kTolerance = 0.15;
 
-bool alike(double a, double b) { return std::max(a, b) <= kTolerance * std::min(a, b); }
+bool alike(double a, double b, double tolerance) {
+  return std::max(a, b) <= (1 + tolerance) * std::min(a, b);
+}
 
 double ratio_of(std::int64_t twice, std::int64_t once) {
   return once > 0 ? static_cast<double>(twice) / static_cast<double>(once) : 1;
@@ -26,15 +28,22 @@ double& of(std::array<double, 3>& list, Regime regime) {
   return list[static_cast<std::size_t>(regime)];
 }
 
-// The regimes whose expectation the measured ratio fits: "overhead or bandwidth".
-std::string fitting(const BatchDoubling& doubling) {
+bool fits(const BatchDoubling& doubling, Regime regime) {
+  return std::ranges::find(doubling.fits, regime) != doubling.fits.end();
+}
+
+std::vector<const char*> names_of(const std::vector<Regime>& regimes) {
   std::vector<const char*> names;
-  for (std::size_t i = 0; i < kRegimes.size(); ++i) {
-    if (alike(doubling.ratio, doubling.expected[i])) names.push_back(kRegimes[i]);
-  }
-  if (names.empty()) return "a mixture, or a working set that left a cache";
-  if (names.size() == kRegimes.size()) return "any regime";
-  return fmt::format("{}", fmt::join(names, " or "));
+  for (const Regime regime : regimes) names.push_back(name_of(regime));
+  return names;
+}
+
+// What expects the measured ratio: "bandwidth or compute", "bandwidth or the verdict's shares".
+std::string expecting(const BatchDoubling& doubling, bool fits_shares) {
+  std::vector<const char*> list = names_of(doubling.fits);
+  if (fits_shares) list.push_back("the verdict's shares");
+  if (list.empty()) return "no regime alone: a mixture, or a working set that left a cache";
+  return fmt::format("{}", fmt::join(list, " or "));
 }
 
 std::string expectations(const BatchDoubling& doubling) {
@@ -42,28 +51,12 @@ std::string expectations(const BatchDoubling& doubling) {
                      doubling.expected[0], doubling.expected[1], doubling.expected[2]);
 }
 
-void decide(Regime regime, BatchDoubling& doubling) {
-  const std::string measured =
-      fmt::format("twice the batch takes {:.2f} times as long", doubling.ratio);
-  if (!alike(doubling.ratio, *doubling.expected_here)) {
-    doubling.judgement = Doubling::disagrees;
-    doubling.text = fmt::format("{}, where the verdict expects {:.2f}: that is {} ({})", measured,
-                                *doubling.expected_here, fitting(doubling), expectations(doubling));
-    return;
-  }
-  const double overhead = of(doubling.expected, Regime::overhead),
-               bandwidth = of(doubling.expected, Regime::bandwidth);
-  if (regime != Regime::compute && alike(overhead, bandwidth) && alike(doubling.ratio, bandwidth)) {
-    doubling.judgement = Doubling::undecided;
-    doubling.text = fmt::format(
-        "{}, as the verdict expects; but the bytes grow only {:.2f} times, most being weights: "
-        "this does not tell overhead from bandwidth",
-        measured, bandwidth);
-    return;
-  }
-  doubling.judgement = Doubling::agrees;
-  doubling.text = fmt::format("{}, as the verdict expects ({:.2f}; {})", measured,
-                              *doubling.expected_here, expectations(doubling));
+// A mixture of overhead and compute may look like bandwidth alone: what fits the verdict's shares
+// does not disagree with it.
+Doubling decide(Regime regime, const BatchDoubling& doubling, bool fits_shares) {
+  if (fits(doubling, regime))
+    return doubling.fits.size() == 1 ? Doubling::agrees : Doubling::undecided;
+  return doubling.fits.empty() || fits_shares ? Doubling::undecided : Doubling::disagrees;
 }
 
 }  // namespace
@@ -85,17 +78,41 @@ BatchDoubling judge_doubling(const Diagnosis& diagnosis, const StepCost& once,
                                 100 * std::max(time_once.spread, time_twice.spread));
     return doubling;
   }
-  if (!diagnosis.regime) {
-    doubling.text =
-        fmt::format("twice the batch takes {:.2f} times as long, which looks like {} ({})",
-                    doubling.ratio, fitting(doubling), expectations(doubling));
-    return doubling;
+  const double tolerance = std::max(kTolerance, time_once.spread + time_twice.spread);
+  for (const Regime regime : {Regime::overhead, Regime::bandwidth, Regime::compute}) {
+    if (alike(doubling.ratio, of(doubling.expected, regime), tolerance))
+      doubling.fits.push_back(regime);
   }
-  doubling.expected_here = 0;
-  for (const Regime regime : {Regime::overhead, Regime::bandwidth, Regime::compute})
-    *doubling.expected_here += diagnosis.shares->of(regime) * of(doubling.expected, regime);
-  decide(*diagnosis.regime, doubling);
+  bool fits_shares = false;
+  std::string by_shares;
+  if (diagnosis.regime) {
+    doubling.expected_here = 0;
+    for (const Regime regime : {Regime::overhead, Regime::bandwidth, Regime::compute})
+      *doubling.expected_here += diagnosis.shares->of(regime) * of(doubling.expected, regime);
+    fits_shares = alike(doubling.ratio, *doubling.expected_here, tolerance);
+    doubling.judgement = decide(*diagnosis.regime, doubling, fits_shares);
+    by_shares = fmt::format(", the verdict's shares {:.2f}", *doubling.expected_here);
+    fits_shares &= !fits(doubling, *diagnosis.regime);
+  }
+  doubling.text = fmt::format(
+      "twice the batch takes {:.2f} times as long, as expected of {} ({}{})", doubling.ratio,
+      expecting(doubling, fits_shares), expectations(doubling), by_shares);
+  if (fits(doubling, Regime::overhead) && fits(doubling, Regime::bandwidth)) {
+    doubling.text += fmt::format("; the bytes grow only {:.2f} times, most being weights",
+                                 of(doubling.expected, Regime::bandwidth));
+  }
   return doubling;
+}
+
+std::string judgement_text(const BatchDoubling& doubling) {
+  std::string text = kDoublings[static_cast<std::size_t>(doubling.judgement)];
+  if (doubling.judgement != Doubling::undecided || doubling.fits.size() < 2) return text;
+  return fmt::format("{} between {}", text, fmt::join(names_of(doubling.fits), " and "));
+}
+
+void qualify(Diagnosis& diagnosis, const BatchDoubling& doubling) {
+  if (diagnosis.regime && doubling.judgement == Doubling::disagrees)
+    diagnosis.caveats.emplace_back("twice the batch disagrees");
 }
 
 BatchDoubling double_batch(Device device, const Diagnosis& diagnosis,

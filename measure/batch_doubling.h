@@ -11,15 +11,16 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <brrr/measure/diagnose.h>
 
 namespace brrr::measure {
 
 enum class Doubling : std::uint8_t {
-  agrees,
-  disagrees,
-  undecided,  // regimes expect the same, or a timing is disturbed
+  agrees,     // the measured ratio is what the verdict's regime expects, and no other does
+  disagrees,  // other regimes expect it; that of the verdict does not, nor do its shares
+  undecided,  // several regimes expect it or none does, or a timing is disturbed
 };
 inline constexpr std::array<const char*, 3> kDoublings = {"agrees", "disagrees", "undecided"};
 
@@ -28,6 +29,7 @@ struct BatchDoubling {
   double ratio = 0;  // measured: the time at twice the batch over that at the batch
   // What it would be if one regime had the whole step, by overhead, bandwidth, compute.
   std::array<double, 3> expected{};
+  std::vector<Regime> fits;             // those whose expectation the measured ratio is
   std::optional<double> expected_here;  // by the shares of the verdict; none without one
   std::string text;                     // in a sentence
 };
@@ -35,6 +37,11 @@ struct BatchDoubling {
 BatchDoubling judge_doubling(const Diagnosis& diagnosis, const StepCost& once,
                              const StepCost& twice, const Timing& time_once,
                              const Timing& time_twice);
+
+// "undecided between bandwidth and compute"
+std::string judgement_text(const BatchDoubling& doubling);
+// Adds a caveat where twice the batch disagrees with the verdict.
+void qualify(Diagnosis& diagnosis, const BatchDoubling& doubling);
 
 // Times `step` and `doubled` alternately. `once`, `twice`: their costs.
 BatchDoubling double_batch(Device device, const Diagnosis& diagnosis,

@@ -313,6 +313,7 @@ Calibration Calibrator::run() {
   c.machine = graph::machine_of(options_.device);
   c.software = graph::software_of(options_.device);
   c.date = utc_now();
+  if (!on_cpu()) result_.gpu = gpu_state(options_.device);
   result_.first_rate = read_plain("multiply-adds f32", f32);
   c.f32_flops = std::llround(result_.first_rate);
   c.f64_flops = std::llround(read_plain("multiply-adds f64", f64));
@@ -326,14 +327,16 @@ Calibration Calibrator::run() {
   read_products(ProductType::bf16, bf16);
   if (!on_cpu()) read_products(ProductType::tf32, f32);
   read_products(ProductType::f64, f64);
-  if (on_cpu()) {
+  if (on_cpu())
     c.products[static_cast<std::size_t>(ProductType::tf32)] = c.product(ProductType::f32);
+  result_.last_rate = read_plain("multiply-adds f32, again", f32);
+  if (on_cpu()) {
     c.clock_mhz = processor_mhz();
   } else {
-    result_.gpu = gpu_state(options_.device);
+    // Right after multiply-adds, as in the probe of ceilings_drift.
+    result_.gpu = worse_of(*result_.gpu, gpu_state(options_.device));
     c.clock_mhz = result_.gpu->clock_mhz;
   }
-  result_.last_rate = read_plain("multiply-adds f32, again", f32);
   result_.seconds = host_seconds() - start;
   return std::move(result_);
 }
@@ -341,15 +344,6 @@ Calibration Calibrator::run() {
 }  // namespace
 
 Calibration calibrate(const BenchOptions& options) { return Calibrator(options).run(); }
-
-std::vector<std::string> disturbances(const GpuState& gpu) {
-  std::vector<std::string> lines;
-  if (gpu.processes > 1)
-    lines.push_back(fmt::format("{} processes compute on the card", gpu.processes));
-  if (!gpu.slowed_by.empty())
-    lines.push_back(fmt::format("the card is slowed: {}", fmt::join(gpu.slowed_by, ", ")));
-  return lines;
-}
 
 std::vector<std::string> disturbances(const Calibration& calibration) {
   constexpr double kDrop = 0.10;
@@ -370,10 +364,44 @@ std::vector<std::string> disturbances(const Calibration& calibration) {
   return lines;
 }
 
-std::vector<std::string> unchecked(const Calibration& calibration) {
-  if (!calibration.gpu || calibration.gpu->problem.empty()) return {};
-  return {"other processes on the card, and why its clock is what it is: " +
-          calibration.gpu->problem};
+CeilingsProbe probe_ceilings(Device device) {
+  const MultiplyAdds work =
+      device.is_cpu() ? plain_multiply_adds(f32, num_threads()) : device_multiply_adds(device, f32);
+  // As in a calibration: a GPU that was at its power limit takes a while to recover its clock.
+  const Sampling sampling{.samples = 9,
+                          .sample_seconds = 1e-3,
+                          .budget_seconds = 0.01,
+                          .warm_seconds = device.is_cpu() ? 2e-3 : 0.3};
+  CeilingsProbe now{.flops = work.flops / time(work.batch, sampling).least};
+  if (device.is_cuda()) now.clock_mhz = gpu_state(device).clock_mhz;
+  return now;
+}
+
+std::vector<std::string> drift_of(const graph::Ceilings& ceilings, const CeilingsProbe& now) {
+  constexpr double kRates = 0.15, kClocks = 0.10;
+  if (!ceilings.calibrated()) return {};
+  const auto apart = [](double then, double now, double most) {
+    return then > 0 && now > 0 && std::abs(now / then - 1) > most;
+  };
+  std::vector<std::string> lines;
+  const double flops = static_cast<double>(ceilings.f32_flops);
+  if (apart(flops, now.flops, kRates)) {
+    lines.push_back(fmt::format(
+        "ceilings measured at {} GFLOP/s of multiply-adds on {}, now {}: brrr calibrate",
+        number_text(flops * 1e-9), ceilings.date, number_text(now.flops * 1e-9)));
+  }
+  if (apart(static_cast<double>(ceilings.clock_mhz), static_cast<double>(now.clock_mhz), kClocks)) {
+    lines.push_back(
+        fmt::format("ceilings measured at a clock of {} MHz on {}, now {}: brrr calibrate",
+                    ceilings.clock_mhz, ceilings.date, now.clock_mhz));
+  }
+  return lines;
+}
+
+std::vector<std::string> ceilings_drift(Device device) {
+  const auto ceilings = graph::ceilings_of(device);
+  if (!ceilings->calibrated()) return {};
+  return drift_of(*ceilings, probe_ceilings(device));
 }
 
 }  // namespace brrr::measure

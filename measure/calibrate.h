@@ -9,17 +9,9 @@
 
 #include <brrr/graph/ceilings.h>
 #include <brrr/measure/bench.h>
+#include <brrr/measure/gpu_state.h>
 
 namespace brrr::measure {
-
-// What the driver's management library says of a GPU.
-struct GpuState {
-  std::string problem;                   // why it says nothing; empty: it does
-  int processes = 0;                     // that compute on it, those that are visible from here
-  std::int64_t clock_mhz = 0;            // of the multiprocessors; 0: unknown
-  std::vector<std::string> slowed_by{};  // "thermal slowdown"
-};
-GpuState gpu_state(Device device);
 
 struct Calibration {
   Device device;
@@ -27,7 +19,7 @@ struct Calibration {
   Results readings;
   // Plain f32 rates before and after everything else, in flops a second.
   double first_rate = 0, last_rate = 0;
-  std::optional<GpuState> gpu;  // after the measurements; none of the CPU
+  std::optional<GpuState> gpu;  // before and after the measurements; none of the CPU
   double seconds = 0;
   bool complete = true;  // false: small sizes and few samples
 };
@@ -35,11 +27,21 @@ struct Calibration {
 // Up to a minute where matrix products have not been tuned before, else a few seconds.
 Calibration calibrate(const BenchOptions& options);
 
-// What disturbs measurements on a card in this state, a line each.
-std::vector<std::string> disturbances(const GpuState& gpu);
 // Why the ceilings must not be kept, a line each; empty: they may be.
 std::vector<std::string> disturbances(const Calibration& calibration);
-// What could not be checked, a line each.
-std::vector<std::string> unchecked(const Calibration& calibration);
+
+// --- Whether ceilings hold now ---
+
+// What they were measured at, and what the same takes now.
+struct CeilingsProbe {
+  double flops = 0;            // a second, of multiply-adds f32
+  std::int64_t clock_mhz = 0;  // of a GPU, right after these; 0: unknown
+};
+// Takes some 10 ms, on CUDA 0.3 s more, in which the clock settles.
+CeilingsProbe probe_ceilings(Device device);
+// "ceilings measured at 62.1 GFLOP/s, now 45.0", a line each: rates that differ by more than 15 %,
+// clocks by more than 10 %. Defaults have none.
+std::vector<std::string> drift_of(const graph::Ceilings& ceilings, const CeilingsProbe& now);
+std::vector<std::string> ceilings_drift(Device device);
 
 }  // namespace brrr::measure

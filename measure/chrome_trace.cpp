@@ -157,11 +157,12 @@ class Writer {
     std::vector<std::string> missing;
     for (const std::string& each : timeline_.missing) missing.push_back(quoted(each));
     return fmt::format(
-        "{{\"what\":{},\"device\":{},\"source\":{},\"complete\":{},\"missing\":[{}],"
+        "{{\"what\":{},\"machine\":{},\"date\":{},\"device\":{},\"source\":{},\"complete\":{},"
+        "\"missing\":[{}],"
         "\"untraced_us\":{:.3f},\"traced_us\":{:.3f},\"perturbation\":{:.4f}}}",
-        quoted(what), quoted(to_string(timeline_.device)), quoted(timeline_.source),
-        timeline_.is_complete(), fmt::join(missing, ","), timeline_.untraced.median * 1e6,
-        timeline_.traced.median * 1e6,
+        quoted(what), quoted(timeline_.machine), quoted(timeline_.date),
+        quoted(to_string(timeline_.device)), quoted(timeline_.source), timeline_.is_complete(),
+        fmt::join(missing, ","), timeline_.untraced.median * 1e6, timeline_.traced.median * 1e6,
         timeline_.untraced.median > 0 ? timeline_.perturbation() : 0.0);
   }
 

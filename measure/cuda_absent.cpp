@@ -1,6 +1,6 @@
 // Replaces the CUDA measurements in a build without the toolkit's headers: every device is refused.
-#include "brrr/measure/calibrate.h"
 #include "brrr/measure/device_recorder.h"
+#include "brrr/measure/gpu_state.h"
 #include "brrr/measure/limits.h"
 #include "brrr/measure/machine.h"
 #include "brrr/measure/step_cost.h"

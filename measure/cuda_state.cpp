@@ -5,7 +5,7 @@
 
 #include <array>
 
-#include "brrr/measure/calibrate.h"
+#include "brrr/measure/gpu_state.h"
 #include "brrr/tensor/cuda_runtime.h"
 
 namespace brrr::measure {
@@ -56,8 +56,9 @@ std::string bus_of(Device device) {
 
 GpuState gpu_state(Device device) {
   GpuState state;
-  const auto unknown = [&](std::string why) {
-    state.problem = std::move(why);
+  const auto unknown = [&](const std::string& why) {
+    state.unavailable = {"other processes on the card: " + why,
+                         "why the card's clock is what it is: " + why};
     return state;
   };
   const Library library;
@@ -82,14 +83,22 @@ GpuState gpu_state(Device device) {
   std::array<Process, kMostProcesses> list;
   unsigned count = kMostProcesses, mhz = 0;
   constexpr int kInsufficientSize = 7;  // the list is too short; `count` is of all processes
-  if (const int code = processes(handle, &count, list.data()); code && code != kInsufficientSize)
-    return unknown(fmt::format("nvmlDeviceGetComputeRunningProcesses failed: {}", code));
-  state.processes = static_cast<int>(count);
+  if (const int code = processes(handle, &count, list.data());
+      code == 0 || code == kInsufficientSize) {
+    state.processes = static_cast<int>(count);
+  } else {
+    state.unavailable.push_back(fmt::format(
+        "other processes on the card: nvmlDeviceGetComputeRunningProcesses failed: {}", code));
+  }
   constexpr int kMultiprocessors = 1;
   if (clock(handle, kMultiprocessors, &mhz) == 0) state.clock_mhz = mhz;
   unsigned long long bits = 0;
-  if (const int code = reasons(handle, &bits))
-    return unknown(fmt::format("nvmlDeviceGetCurrentClocksThrottleReasons failed: {}", code));
+  if (const int code = reasons(handle, &bits)) {
+    state.unavailable.push_back(
+        fmt::format("why the card's clock is what it is: "
+                    "nvmlDeviceGetCurrentClocksThrottleReasons failed: {}",
+                    code));
+  }
   for (const Reason& reason : kSlowed) {
     if (bits & reason.bit) state.slowed_by.emplace_back(reason.text);
   }

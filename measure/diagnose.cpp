@@ -31,6 +31,8 @@ void add_timeline(const Timeline& timeline, Evidence& evidence) {
     fail("[diagnose] expected a timeline of {}, got one of {}", to_string(evidence.device),
          to_string(timeline.device));
   }
+  if (timeline.gpu)
+    evidence.gpu = evidence.gpu ? worse_of(*evidence.gpu, *timeline.gpu) : *timeline.gpu;
   evidence.missing = timeline.missing;
   if (timeline.spans.empty() && timeline.missing.empty())
     evidence.missing.emplace_back("it has no spans of the device");
@@ -58,9 +60,11 @@ Evidence gather(Device device, const std::function<void()>& step, const Diagnose
   } else if (options.entry && !replayed) {
     evidence.further_problems.emplace_back("the step did not replay the entry that was given");
   }
+  if (device.is_cuda()) evidence.gpu = gpu_state(device);
   evidence.step = time(synchronized_batch(device, step), options.sampling);
   time_device(device, step, kSamples, evidence);
-  if (device.is_cuda()) evidence.gpu = gpu_state(device);
+  evidence.drift = ceilings_drift(device);
+  if (device.is_cuda()) evidence.gpu = worse_of(*evidence.gpu, gpu_state(device));
   if (options.timeline) add_timeline(*options.timeline, evidence);
   evidence.alternatives = options.alternatives;
   return evidence;

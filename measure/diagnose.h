@@ -42,6 +42,8 @@ struct Shares {
   double of(Regime regime) const;
   double sum() const { return overhead() + bandwidth + compute; }
   Regime largest() const;
+  // The second largest, where it is less than ten percent points below: a mixture.
+  std::optional<Regime> mixed_with() const;
 };
 
 // Another way to run the step: "graph", "fused mincut".
@@ -59,12 +61,14 @@ struct Evidence {
   std::optional<Timing> host = {}, queued = {};
   std::optional<Timing> in_kernels = {};  // on the CPU
   StepCost cost = {};
-  std::optional<GpuState> gpu = {};
+  std::optional<GpuState> gpu = {};     // before and after the timings
+  std::vector<std::string> drift = {};  // of the ceilings, by ceilings_drift
   // Of a timeline, with what its records lack and what recording cost.
   std::optional<Occupancy> occupancy = {};
   std::vector<std::string> missing = {};
   double perturbation = 0;
   std::string without_timeline = "no timeline was recorded";  // why there is no occupancy
+  bool without_kernels = false;  // a timeline was recorded, and does not tell kernels apart
   std::vector<std::string> further_problems = {};
   std::vector<Alternative> alternatives = {};
   // Modes that were measured and are no faster: not advised.
@@ -79,7 +83,12 @@ struct Achieved {
 struct Diagnosis {
   std::optional<Regime> regime;  // none: `problems` says why
   std::optional<Shares> shares;  // with the regime; they add up to 1
+  // What limits the verdict, in few words each: "basis: timings only".
+  std::vector<std::string> caveats;
   std::vector<std::string> problems;
+  // What may have disturbed the timings and could not be found out: "other processes on the card:
+  // libnvidia-ml.so.1 not found".
+  std::vector<std::string> not_checked;
   std::string advice;  // what to do and by how much it helps, in a sentence; with the regime
 
   double step = 0;  // seconds
@@ -94,6 +103,8 @@ struct Diagnosis {
   // Busy time, gaps and who caused them, of a timeline; none: `unattributed` says why.
   std::optional<Occupancy> occupancy;
   std::string unattributed;
+  // Whether idle time and transfers are those of a timeline; else the basis are timings only.
+  bool by_timeline() const { return occupancy.has_value(); }
 };
 
 struct DiagnoseOptions {
@@ -127,6 +138,9 @@ requires std::invocable<F&> Diagnosis diagnose(Device device, Compiled<F>& step,
 void time_device(Device device, const std::function<void()>& step, int samples, Evidence& evidence);
 void add_timeline(const Timeline& timeline, Evidence& evidence);
 
+// "overhead-bound (71 %)", "mixed (overhead 43 %, compute 41 %; twice the batch disagrees)", or
+// "without a verdict".
+std::string regime_text(const Diagnosis& diagnosis);
 // "overhead-bound: 71 % overhead, 20 % bandwidth, 9 % compute", or why there is no verdict.
 std::string to_string(const Diagnosis& diagnosis);
 

@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
@@ -46,8 +47,10 @@ Device device_of(const Call& call) {
 const bool kRangesFromStart = [] {
   const char* wanted = std::getenv("BRRR_NVTX");
   if (!wanted || std::strcmp(wanted, "1") != 0) return false;
-  HostRecorder::instance().always_push_ranges();
-  return true;
+  if (!has_nvtx())
+    std::fputs("brrr: BRRR_NVTX=1 has no effect: built without nvtx3/nvToolsExt.h\n", stderr);
+  if (has_nvtx()) HostRecorder::instance().always_push_ranges();
+  return has_nvtx();
 }();
 
 }  // namespace

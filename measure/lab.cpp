@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "brrr/autograd/autograd.h"
 #include "brrr/measure/lab_experiments.h"
@@ -74,7 +75,27 @@ constexpr Experiment kExperiments[] = {
 
 std::span<const Experiment> experiments() { return kExperiments; }
 
-bool Finding::confirmed() const { return std::ranges::all_of(readings, &Reading::holds); }
+std::string to_string(const Interval& claim) {
+  if (claim.least == claim.most) return number_text(claim.least);
+  if (std::isinf(claim.most)) return "at least " + number_text(claim.least);
+  return number_text(claim.least) + " to " + number_text(claim.most);
+}
+
+std::vector<std::string> Finding::doubts() const {
+  std::vector<std::string> lines;
+  if (gpu) lines = disturbances(*gpu);
+  lines.insert(lines.end(), incomplete.begin(), incomplete.end());
+  for (const Reading& r : readings) {
+    if (r.claim && r.disturbed())
+      lines.push_back(fmt::format("samples of {} spread by {:.0f} %", r.name, 100 * r.spread));
+  }
+  return lines;
+}
+
+Outcome Finding::outcome() const {
+  if (!doubts().empty()) return Outcome::undecided;
+  return std::ranges::all_of(readings, &Reading::holds) ? Outcome::confirmed : Outcome::differs;
+}
 
 double Finding::spread() const {
   double most = 0;
@@ -83,24 +104,25 @@ double Finding::spread() const {
 }
 
 std::string Finding::verdict() const {
-  std::vector<std::string> parts;
+  const Outcome decided = outcome();
+  std::vector<std::string> parts = doubts();
   for (const Reading& r : readings) {
-    if (!r.claim || r.holds() != confirmed()) continue;
+    if (!r.claim || (decided == Outcome::differs && r.holds())) continue;
     const char* space = r.unit.empty() ? "" : " ";
-    const std::string wanted =
-        r.claim->least == r.claim->most
-            ? number_text(r.claim->least)
-            : number_text(r.claim->least) + " to " + number_text(r.claim->most);
     parts.push_back(fmt::format("{} is {}{}{} (claimed: {})", r.name, number_text(r.value), space,
-                                r.unit, wanted));
+                                r.unit, to_string(*r.claim)));
   }
-  return fmt::format("{}: {}", confirmed() ? "confirmed" : "differs", fmt::join(parts, "; "));
+  return fmt::format("{}: {}", name_of(decided), fmt::join(parts, "; "));
 }
 
 Finding run_experiment(const Experiment& experiment, const LabOptions& options) {
   const auto run = [&] {
     manual_seed(options.seed);  // the same draws alone and among all
-    return experiment.run(options);
+    std::optional<GpuState> before;
+    if (options.device.is_cuda()) before = gpu_state(options.device);
+    Finding finding = experiment.run(options);
+    if (before) finding.gpu = worse_of(*before, gpu_state(options.device));
+    return finding;
   };
   Finding calmest = run();
   for (int again = 0; again < 2 && calmest.disturbed() && !options.quick; ++again) {

@@ -4,6 +4,9 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -11,6 +14,7 @@
 #include <vector>
 
 #include <brrr/measure/bench.h>
+#include <brrr/measure/gpu_state.h>
 #include <brrr/measure/svg_plot.h>
 
 namespace brrr::measure {
@@ -22,7 +26,12 @@ struct LabOptions : BenchOptions {
 
 struct Interval {
   double least = 0, most = 0;
+
+  static Interval at_least(double value) {
+    return {value, std::numeric_limits<double>::infinity()};
+  }
 };
+std::string to_string(const Interval& claim);  // "1.60 to 2.60", "at least 100", "2.00"
 
 struct Reading {
   std::string name;
@@ -43,17 +52,29 @@ struct Plot {
   std::string y = {};  // what the vertical axis is; empty: names of series have their units
 };
 
+enum class Outcome : std::uint8_t {
+  confirmed,  // every reading with a claim holds
+  differs,
+  undecided,  // a reading with a claim is disturbed, or what it needs is incomplete
+};
+inline constexpr std::array<const char*, 3> kOutcomes = {"confirmed", "differs", "undecided"};
+inline const char* name_of(Outcome outcome) { return kOutcomes[static_cast<std::size_t>(outcome)]; }
+
 struct Finding {
   std::vector<Reading> readings;
   std::string why;  // numbers that explain the readings, in a sentence
   std::optional<Plot> plot = {};
   std::string svg = {};  // a picture that no plot can give; empty: none
 
-  // Whether every reading with a claim holds.
-  bool confirmed() const;
+  std::vector<std::string> incomplete = {};  // what its measurements lack
+  std::optional<GpuState> gpu = {};          // on CUDA, before and after
+
+  Outcome outcome() const;
+  // Why the outcome is undecided, a line each; empty: it is not.
+  std::vector<std::string> doubts() const;
   double spread() const;  // the largest of a reading
   bool disturbed() const { return std::ranges::any_of(readings, &Reading::disturbed); }
-  // "differs: eager over fused is 1.12 (claimed: 1.60 to 2.60)"
+  // "differs: eager over fused is 1.12 (claimed: 1.60 to 2.60)", "undecided: samples of ..."
   std::string verdict() const;
 };
 

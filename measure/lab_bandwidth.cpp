@@ -135,7 +135,8 @@ Finding fused_cost(const LabOptions& options) {
     finding.readings.push_back({.name = name,
                                 .value = t[more].median / t[less].median,
                                 .article = 1,
-                                .claim = Interval{0.8, 1.2}});
+                                .claim = Interval{0.8, 1.2},
+                                .spread = std::max(t[more].spread, t[less].spread)});
   };
   ratio("cos of cos over cos", 1, 0);
   ratio("gelu over relu", 3, 2);
@@ -167,7 +168,8 @@ Finding break_even(const LabOptions& options) {
                       {.name = "flops an element before compute binds",
                        .value = roofs.break_even(),
                        .article = a100,
-                       .claim = Interval{50, 200}}};
+                       .claim = Interval{50, 200},
+                       .spread = roofs.spread}};
   finding.why = fmt::format(
       "an element is 4 bytes read and 4 written: {} GFLOP/s over {} G elements a second",
       number_text(roofs.flops * 1e-9), number_text(roofs.bandwidth / 8 * 1e-9));
@@ -203,7 +205,11 @@ Finding repeat(const LabOptions& options) {
        .article = 1,
        .claim = Interval{0.8, 1.25},
        .spread = spread},
-      {.name = "knee, flops an element", .value = knee, .article = 64, .claim = Interval{16, 256}},
+      {.name = "knee, flops an element",
+       .value = knee,
+       .article = 64,
+       .claim = Interval{16, 256},
+       .spread = spread},
       {.name = "bandwidth at 2 flops, of a copy's",
        .value = 100 * bandwidth.points[0].second * 1e9 / roofs.bandwidth,
        .unit = "%",
@@ -212,7 +218,8 @@ Finding repeat(const LabOptions& options) {
       {.name = "best rate, of multiply-adds in registers",
        .value = 100 * best(rate) * 1e9 / roofs.flops,
        .unit = "%",
-       .claim = Interval{80, 125}}};
+       .claim = Interval{80, 125},
+       .spread = std::max(spread, roofs.spread)}};
   finding.why = fmt::format(
       "the best rate is {} GFLOP/s and the last {}; by the roofs of this machine the knee is at "
       "{:.0f} flops an element{}",
@@ -248,7 +255,8 @@ Finding multiply_add(const LabOptions& options) {
                       {.name = "multiplications over multiply-adds",
                        .value = alone_rate / together_rate,
                        .article = 0.5,
-                       .claim = Interval{0.4, 0.6}}};
+                       .claim = Interval{0.4, 0.6},
+                       .spread = std::max(alone.spread, together.spread)}};
   finding.why = fmt::format(
       "{} multiplications an element take {:.0f} us and as many multiply-adds {:.0f}; {}", count,
       alone.median * 1e6, together.median * 1e6,

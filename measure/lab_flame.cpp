@@ -29,7 +29,10 @@ Finding one_addition(const LabOptions& options) {
                        .spread = bare.spread}};
   for (const LedgerLine& line : ledger.lines) {
     Reading reading{.name = name_of(line.of), .value = 100 * line.share, .unit = "%"};
-    if (line.of == HostClass::kernels) reading.claim = Interval{0, 50};
+    if (line.of == HostClass::kernels) {
+      reading.claim = Interval{0, 50};
+      reading.spread = ledger.untraced.spread;
+    }
     finding.readings.push_back(std::move(reading));
   }
   const LedgerLine& kernels = ledger[HostClass::kernels];
@@ -39,7 +42,7 @@ Finding one_addition(const LabOptions& options) {
       number_text(ledger.untraced.median * 1e9), number_text(100 * kernels.share),
       100 * kernels.standard_error, number_text(100 * ledger[HostClass::allocation].share),
       ledger.samples, 100 * (1 + ledger.closure()), 100 * ledger.perturbation());
-  for (const std::string& what : ledger.missing) finding.why += "; incomplete: " + what;
+  finding.incomplete = ledger.missing;
   finding.svg = flame_svg(ledger.profile, {.title = fmt::format("One addition of one element on {}",
                                                                 to_string(options.device)),
                                            .step_ns = ledger.untraced.median * 1e9});

@@ -29,7 +29,8 @@ Finding peaks(const LabOptions& options) {
       {.name = "fastest product over multiply-adds",
        .value = std::max(single.rate, half.rate) / plain,
        .article = 16,
-       .claim = Interval{8, 32}}};
+       .claim = Interval{8, 32},
+       .spread = std::max({timing.spread, single.spread, half.spread})}};
   finding.why = fmt::format(
       "{}; products reach {} GFLOP/s",
       on_cpu ? "products on this CPU run on the same vector units as all else, with multiply-adds "
@@ -68,7 +69,8 @@ Finding square_products(const LabOptions& options) {
                       {.name = "smallest, of the best",
                        .value = 100 * points.front().second / best,
                        .unit = "%",
-                       .claim = Interval{0, 25}},
+                       .claim = Interval{0, 25},
+                       .spread = spread},
                       {.name = "size that reaches half of the best", .value = half}};
   const double n = points.front().first;
   finding.why = fmt::format("a product of {} takes {} us, of which its flops at the best rate {}",

@@ -49,10 +49,14 @@ double busy_share(const Timeline& timeline, const Step& step) {
 
 // How the timelines were recorded: "... CUPTI 13.0; tracing adds 2.1 %".
 std::string how(const char* name, const Timeline& timeline) {
-  std::string text = fmt::format("{}: {}, tracing adds {:.1f} %", name, timeline.source,
-                                 100 * timeline.perturbation());
-  if (!timeline.is_complete()) text += fmt::format(" ({})", fmt::join(timeline.missing, "; "));
-  return text;
+  return fmt::format("{}: {}, tracing adds {:.1f} %", name, timeline.source,
+                     100 * timeline.perturbation());
+}
+
+void add_missing(const char* name, const Timeline& timeline, Finding& finding) {
+  for (const std::string& what : timeline.missing)
+    finding.incomplete.push_back(
+        fmt::format("the timeline of the {} lacks records: {}", name, what));
 }
 
 // The longest time from the call that launches a kernel until the kernel starts.
@@ -95,6 +99,7 @@ Finding timelines(const LabOptions& options) {
     add("time", timeline.untraced.median * 1e6, "us", std::nullopt);
     const double idle = 100 - busy_share(timeline, one.step);
     hows.push_back(how(one.name, timeline));
+    add_missing(one.name, timeline, finding);
     if (on_cpu) {
       // An op returns when its kernel is done: what is outside of ops is overhead, tracing's too.
       add("outside of ops", idle, "%", one.idle);
@@ -154,6 +159,7 @@ Finding gpu_util(const LabOptions& options) {
         one.busy);
     add("achieved share of peak", 100 * flops / timeline.untraced.median / peak.rate, one.achieved);
     hows.push_back(how(one.name, timeline));
+    add_missing(one.name, timeline, finding);
   }
   finding.why = fmt::format(
       "peak is a square product of {} at {} GFLOP/s; a utilization near 100 % says only that there "

@@ -17,11 +17,6 @@ constexpr double kSame = 0.05;
 double seconds(const StepTime& time) { return static_cast<double>(time.ps()) * 1e-12; }
 std::string us(double seconds) { return number_text(seconds * 1e6); }
 
-std::string regime_text(const Diagnosis& d) {
-  if (!d.regime) return "without a verdict";
-  return fmt::format("{}-bound ({:.0f} %)", name_of(*d.regime), 100 * d.shares->of(*d.regime));
-}
-
 }  // namespace
 
 double ComparedMode::error() const { return seconds(predicted) / measured.median - 1; }

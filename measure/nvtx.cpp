@@ -5,6 +5,7 @@
 
 namespace brrr::measure {
 
+bool has_nvtx() { return true; }
 void push_nvtx_range(const char* name) { nvtxRangePushA(name); }
 void pop_nvtx_range() { nvtxRangePop(); }
 
@@ -14,6 +15,7 @@ void pop_nvtx_range() { nvtxRangePop(); }
 
 namespace brrr::measure {
 
+bool has_nvtx() { return false; }
 void push_nvtx_range(const char*) {}
 void pop_nvtx_range() {}
 

@@ -4,6 +4,8 @@
 
 namespace brrr::measure {
 
+// Whether brrr was built with the header; else ranges do nothing.
+bool has_nvtx();
 void push_nvtx_range(const char* name);
 void pop_nvtx_range();
 

@@ -12,7 +12,9 @@
 #include <memory>
 #include <utility>
 
+#include "brrr/graph/ceilings.h"
 #include "brrr/measure/host_recorder.h"
+#include "brrr/measure/machine.h"
 #include "brrr/tensor/fail.h"
 #include "brrr/tensor/runtime.h"
 #include "brrr/tensor/stream.h"
@@ -341,6 +343,8 @@ Timeline record_timeline(Device device, const std::function<void()>& step,
   if (options.steps < 1)
     fail("[record_timeline] expected at least one step, got {}", options.steps);
   require_device(device, "record_timeline");
+  std::optional<GpuState> gpu;
+  if (device.is_cuda()) gpu = gpu_state(device);
   std::vector<double> warm, before, traced, after;
   run_steps(device, step, kWarm, warm);
   const double fit = options.budget_seconds / std::max(warm.back(), 1e-9);
@@ -360,6 +364,9 @@ Timeline record_timeline(Device device, const std::function<void()>& step,
   HostRecord host = recording.stop_host();
   DeviceRecords on_device = recording.stop_device();
   run_steps(device, step, half, after);
+  if (gpu) timeline.gpu = worse_of(*gpu, gpu_state(device));
+  timeline.machine = graph::machine_of(device);
+  timeline.date = utc_now();
 
   std::vector<double> untraced = before;
   untraced.insert(untraced.end(), after.begin(), after.end());

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include <brrr/measure/gpu_state.h>
 #include <brrr/measure/timing.h>
 #include <brrr/tensor/device.h>
 
@@ -57,6 +58,10 @@ struct Timeline {
   std::vector<LiveBytes> memory = {};
 
   bool is_complete() const { return missing.empty(); }
+  // Where and when it was recorded; on CUDA the state of the card before and after.
+  std::string machine, date;
+  std::optional<GpuState> gpu;
+
   // Spans of the device are kernels; of events they are ops and replays, waits between included.
   bool has_kernels() const { return device.is_cuda() && source != "events"; }
   // What recording cost: the traced step over the untraced one, less one.

@@ -24,6 +24,8 @@ constexpr double kPicosecond = 1e-12;
 constexpr double kMethods = 1.2;
 // A timeline that slows the step by more does not show how the step runs untraced.
 constexpr double kMostPerturbation = 0.25;
+// Shares that differ by less name no regime apart.
+constexpr double kMixed = 0.10;
 // Predictions that differ by less are taken as the same.
 constexpr double kWorthwhile = 0.95;
 
@@ -176,6 +178,16 @@ Regime Shares::largest() const {
   return *std::ranges::max_element(all, {}, [this](Regime regime) { return of(regime); });
 }
 
+std::optional<Regime> Shares::mixed_with() const {
+  const Regime first = largest();
+  std::optional<Regime> second;
+  for (const Regime regime : {Regime::overhead, Regime::bandwidth, Regime::compute}) {
+    if (regime != first && of(first) - of(regime) < kMixed && (!second || of(regime) > of(*second)))
+      second = regime;
+  }
+  return second;
+}
+
 std::vector<std::string> problems_of(const Evidence& e) {
   std::vector<std::string> problems = e.further_problems;
   const auto check = [&](const Timing& timing, const char* what) {
@@ -202,6 +214,7 @@ std::vector<std::string> problems_of(const Evidence& e) {
   if (e.cost.on_device.ps() == 0) problems.emplace_back("incomplete: the step runs no kernel");
   if (!e.cost.calibrated)
     problems.emplace_back("default ceilings: brrr calibrate measures this machine's");
+  problems.insert(problems.end(), e.drift.begin(), e.drift.end());
   for (const std::string& what : e.missing)
     problems.push_back(fmt::format("the timeline is incomplete: {}", what));
   if (e.gpu) {
@@ -251,20 +264,43 @@ Diagnosis judge(const Evidence& e) {
     result.efficiency = seconds_of(e.cost.roofline.bound.ps()) / *result.device_time;
   result.unattributed = why_unattributed(e);
   if (result.unattributed.empty()) result.occupancy = e.occupancy;
+  if (e.gpu) result.not_checked = not_checked(*e.gpu);
   result.problems = problems_of(e);
   if (!result.problems.empty()) return result;
   result.shares = shares_of(e);
   result.regime = result.shares->largest();
+  if (e.device.is_cuda() && !result.by_timeline() && (e.occupancy || e.without_kernels))
+    result.caveats.emplace_back("basis: timings only");
   result.advice = advice_on(e, *result.shares);
   return result;
 }
 
+std::string regime_text(const Diagnosis& d) {
+  if (!d.regime) return "without a verdict";
+  const Shares& s = *d.shares;
+  std::vector<std::string> parts = {fmt::format("{:.0f} %", percent(s.of(*d.regime)))};
+  const std::optional<Regime> second = s.mixed_with();
+  if (second) {
+    parts[0] = fmt::format("{} {}, {} {:.0f} %", name_of(*d.regime), parts[0], name_of(*second),
+                           percent(s.of(*second)));
+  }
+  parts.insert(parts.end(), d.caveats.begin(), d.caveats.end());
+  return fmt::format("{} ({})", second ? "mixed" : name_of(*d.regime) + std::string("-bound"),
+                     fmt::join(parts, "; "));
+}
+
 std::string to_string(const Diagnosis& diagnosis) {
-  if (!diagnosis.regime) return fmt::format("no verdict: {}", fmt::join(diagnosis.problems, "; "));
+  std::string unknown;
+  for (const std::string& what : diagnosis.not_checked) unknown += "; not checked: " + what;
+  if (!diagnosis.regime)
+    return fmt::format("no verdict: {}{}", fmt::join(diagnosis.problems, "; "), unknown);
   const Shares& s = *diagnosis.shares;
-  return fmt::format("{}-bound: {:.0f} % overhead, {:.0f} % bandwidth, {:.0f} % compute",
-                     name_of(*diagnosis.regime), percent(s.overhead()), percent(s.bandwidth),
-                     percent(s.compute));
+  std::string text =
+      fmt::format("{}: {:.0f} % overhead, {:.0f} % bandwidth, {:.0f} % compute",
+                  s.mixed_with() ? "mixed" : name_of(*diagnosis.regime) + std::string("-bound"),
+                  percent(s.overhead()), percent(s.bandwidth), percent(s.compute));
+  for (const std::string& caveat : diagnosis.caveats) text += "; " + caveat;
+  return text + unknown;
 }
 
 }  // namespace brrr::measure

@@ -2,6 +2,7 @@
 #include "brrr/graph/ceilings.h"
 
 #include <cstdlib>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -36,11 +37,20 @@ struct OwnCache {
   }
 };
 
+// As of files, some days ago.
+std::string days_ago(int days) {
+  const std::time_t then = std::time(nullptr) - days * 24 * 3600;
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", std::gmtime(&then));
+  return text;
+}
+
 Ceilings measured_ceilings() {
   Ceilings c = graph::default_ceilings(cpu);
   c.machine = graph::machine_of(cpu);
   c.software = graph::software_of(cpu);
-  c.date = "2026-01-02T03:04:05Z";
+  static const std::string date = days_ago(1);
+  c.date = date;
   c.eager.call_ps = 123'456;
   c.moved = {{{4096, 50'000}, {1 << 20, 30'000'000}}};
   return c;
@@ -236,14 +246,17 @@ TEST_CASE("a file that is damaged, foreign or stale is not used, and the reason 
   for (const std::string& text :
        {std::string(), std::string("{}"), std::string("[1, 2"), std::string(1 << 17, '['),
         whole.substr(0, whole.size() / 2), whole + " ", replaced(whole, "123456", "-5"),
-        replaced(whole, "123456", "1e9"), replaced(whole, "\"format\": 2", "\"format\": 1"),
+        replaced(whole, "123456", "1e9"), replaced(whole, "\"format\": 3", "\"format\": \"3\""),
         replaced(whole, "\"call_ps\": 123456", "\"call_ps\": 123456,\n    \"call_ps\": 123456"),
         replaced(whole, "\"f32_flops\"", "\"f32\""), replaced(whole, "30000000", "3"),
         replaced(whole, "1048576", "1048576000000000000000"),
-        replaced(whole, "2026-01-02T03:04:05Z", "")}) {
+        replaced(whole, measured_ceilings().date, ""),
+        replaced(whole, measured_ceilings().date, "yesterday")}) {
     INFO(text.substr(0, 2000));
     CHECK_THAT(why_unused(text), Catch::EndsWith(" is damaged"));
   }
+  CHECK_THAT(why_unused(replaced(whole, "\"format\": 3", "\"format\": 2")),
+             Catch::EndsWith(" is of another version of brrr"));
   Ceilings other = measured_ceilings();
   other.machine = "PDP-11, 1 thread";
   CHECK_THAT(why_unused(graph::to_json(other)),
@@ -252,4 +265,22 @@ TEST_CASE("a file that is damaged, foreign or stale is not used, and the reason 
   other.software = "an older BLAS";
   CHECK_THAT(why_unused(graph::to_json(other)),
              Catch::Contains(" is stale: of an older BLAS, not "));
+  other = measured_ceilings();
+  other.date = days_ago(89);
+  {
+    const OwnCache cache;
+    graph::write_ceilings(other, cpu);
+    CHECK(graph::ceilings_of(cpu)->calibrated());
+  }
+  other.date = days_ago(91);
+  CHECK_THAT(why_unused(graph::to_json(other)),
+             Catch::EndsWith(" is stale: measured " + other.date + ", more than 90 days ago"));
+}
+
+TEST_CASE("a folder in place of the file of ceilings is named as one", "[ceilings]") {
+  const OwnCache cache;
+  std::filesystem::create_directories(graph::ceilings_path(cpu));
+  const auto found = graph::ceilings_of(cpu);
+  CHECK_FALSE(found->calibrated());
+  CHECK(found->why_defaults == graph::ceilings_path(cpu) + " is a directory");
 }

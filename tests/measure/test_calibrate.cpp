@@ -38,7 +38,7 @@ TEST_CASE("a quick calibration reads every ceiling, and is not to be kept", "[ca
   CHECK(result.readings.size() >= 12);
   CHECK(shown.size() >= 10);
   CHECK(measure::disturbances(result).front() == "sizes were small and samples few");
-  CHECK(measure::unchecked(result).empty());
+  CHECK_FALSE(result.gpu);
 }
 
 TEST_CASE("disturbed readings are named", "[calibrate]") {
@@ -55,17 +55,76 @@ TEST_CASE("disturbed readings are named", "[calibrate]") {
         "the clock moved: 100 GFLOP/s at first, 80 at the end");
   CHECK(why([](Calibration& c) { c.first_rate = 80e9; }) ==
         "the clock moved: 80 GFLOP/s at first, 95 at the end");
-  CHECK(why([](Calibration& c) { c.gpu = {.problem = {}, .processes = 2}; }) ==
+  CHECK(why([](Calibration& c) { c.gpu = {.unavailable = {}, .processes = 2}; }) ==
         "2 processes compute on the card");
   CHECK(why([](Calibration& c) {
-          c.gpu = {.problem = {}, .processes = 1, .slowed_by = {"thermal slowdown", "power brake"}};
+          c.gpu = {
+              .unavailable = {}, .processes = 1, .slowed_by = {"thermal slowdown", "power brake"}};
         }) == "the card is slowed: thermal slowdown, power brake");
-  // What cannot be checked is said, and is no disturbance.
-  Calibration c = undisturbed();
-  c.gpu = {.problem = "libnvidia-ml.so.1 not found"};
-  CHECK(measure::disturbances(c).empty());
-  REQUIRE(measure::unchecked(c).size() == 1);
-  CHECK_THAT(measure::unchecked(c)[0], Catch::EndsWith(": libnvidia-ml.so.1 not found"));
+}
+
+TEST_CASE("what cannot be checked of a card is said, and is no disturbance", "[calibrate]") {
+  using measure::GpuState;
+  const GpuState calm{.unavailable = {}, .processes = 1},
+      unknown{.unavailable = {"other processes on the card: libnvidia-ml.so.1 not found"}};
+  CHECK(measure::not_checked(calm).empty());
+  CHECK(measure::not_checked(unknown) == unknown.unavailable);
+  CHECK(measure::disturbances(unknown).empty());
+  // A list without even this process tells nothing of others.
+  const GpuState none{.unavailable = {}, .processes = 0};
+  CHECK(measure::disturbances(none).empty());
+  CHECK(
+      measure::not_checked(none) ==
+      std::vector<std::string>{"other processes on the card: NVML lists none, not even this one"});
+}
+
+TEST_CASE("a disturbance before or after a measurement counts", "[calibrate]") {
+  using measure::GpuState;
+  const auto state = [](std::optional<int> processes, std::vector<std::string> slowed_by = {}) {
+    return GpuState{.unavailable = {}, .processes = processes, .slowed_by = std::move(slowed_by)};
+  };
+  const auto processes = [&](std::optional<int> a, std::optional<int> b) {
+    return measure::worse_of(state(a), state(b)).processes;
+  };
+  CHECK(processes(1, 1) == 1);
+  CHECK(processes(1, 3) == 3);
+  CHECK(processes(3, 1) == 3);
+  CHECK(processes(0, 3) == 3);
+  CHECK(processes(3, 0) == 3);
+  CHECK(processes(0, 1) == 1);  // this process came
+  CHECK(processes(1, 0) == 0);
+  CHECK(processes(0, 0) == 0);
+  CHECK(processes(std::nullopt, 2) == 2);
+  CHECK(processes(2, std::nullopt) == 2);
+  CHECK_FALSE(processes(std::nullopt, 1));
+  CHECK_FALSE(processes(1, std::nullopt));
+  CHECK(measure::worse_of(state(1, {"power brake"}), state(1, {"power brake", "heat"})).slowed_by ==
+        std::vector<std::string>{"power brake", "heat"});
+  const GpuState lost{.unavailable = {"why its clock is what it is: 3"}, .processes = 1};
+  CHECK(measure::worse_of(lost, state(1)).unavailable == lost.unavailable);
+}
+
+TEST_CASE("ceilings that no longer hold are named", "[calibrate]") {
+  graph::Ceilings c = graph::default_ceilings(cpu);
+  c.f32_flops = 100'000'000'000;
+  c.clock_mhz = 1980;
+  CHECK(measure::drift_of(c, {.flops = 50e9, .clock_mhz = 900}).empty());  // defaults
+  c.date = "2026-01-02T03:04:05Z";
+  CHECK(measure::drift_of(c, {.flops = 114e9, .clock_mhz = 1800}).empty());
+  CHECK(measure::drift_of(c, {.flops = 86e9, .clock_mhz = 0}).empty());
+  CHECK(measure::drift_of(c, {.flops = 84e9, .clock_mhz = 1980}) ==
+        std::vector<std::string>{"ceilings measured at 100 GFLOP/s of multiply-adds on "
+                                 "2026-01-02T03:04:05Z, now 84.0: brrr calibrate"});
+  CHECK(measure::drift_of(c, {.flops = 116e9}).size() == 1);
+  CHECK(measure::drift_of(c, {.flops = 100e9, .clock_mhz = 1410}) ==
+        std::vector<std::string>{
+            "ceilings measured at a clock of 1980 MHz on 2026-01-02T03:04:05Z, now 1410: brrr "
+            "calibrate"});
+  c.clock_mhz = 0;
+  CHECK(measure::drift_of(c, {.flops = 100e9, .clock_mhz = 1410}).empty());
+  const measure::CeilingsProbe now = measure::probe_ceilings(cpu);
+  CHECK(now.flops > 0);
+  CHECK(now.clock_mhz == 0);
 }
 
 TEST_CASE("multiply-adds of doubles take more time than of floats", "[calibrate]") {

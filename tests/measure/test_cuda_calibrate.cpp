@@ -69,6 +69,9 @@ TEST_CASE("a calibration on CUDA goes through its readings", "[calibrate]") {
 TEST_CASE("a GPU without its management library is not checked for other work", "[calibrate]") {
   testing::FakeCuda fake;
   const measure::GpuState state = measure::gpu_state(cuda(0));
-  CHECK_FALSE(state.problem.empty());
+  REQUIRE(state.unavailable.size() == 2);
+  CHECK(state.unavailable == measure::not_checked(state));
+  CHECK_THAT(state.unavailable[0], Catch::StartsWith("other processes on the card: "));
+  CHECK_FALSE(state.processes);
   CHECK(state.slowed_by.empty());
 }

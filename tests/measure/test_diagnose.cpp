@@ -42,7 +42,7 @@ Evidence cuda_step(Mode mode, double step, double queued, const StepTime& device
   e.cost.roofline.moving_ps = growing.bandwidth_ps;
   e.cost.roofline.computing_ps = growing.compute_ps;
   e.cost.calibrated = true;
-  e.gpu = measure::GpuState{.problem = {}, .processes = 1};
+  e.gpu = measure::GpuState{.unavailable = {}, .processes = 1};
   return e;
 }
 
@@ -162,6 +162,40 @@ TEST_CASE("verdict: a mixed step has the regime of its largest share", "[diagnos
   CHECK(third.regime == Regime::bandwidth);
 }
 
+TEST_CASE("verdict: shares within ten points of each other are said to be mixed", "[diagnose]") {
+  // 49 % overhead, 39 % compute: as wide apart as that counts as a regime of its own.
+  const Diagnosis apart =
+      checked(cuda_step(Mode::eager, 1000, 520, time_of(10, 130, 390), time_of(0, 120, 385)));
+  CHECK(apart.regime == Regime::overhead);
+  CHECK_FALSE(apart.shares->mixed_with());
+  const Diagnosis d =
+      checked(cuda_step(Mode::eager, 1000, 590, time_of(10, 150, 430), time_of(0, 150, 420)));
+  CHECK(d.regime == Regime::overhead);
+  CHECK(d.shares->mixed_with() == Regime::compute);
+  CHECK(measure::regime_text(d) == "mixed (overhead 43 %, compute 42 %)");
+  CHECK(measure::to_string(d) == "mixed: 43 % overhead, 15 % bandwidth, 42 % compute");
+  CHECK(d.advice.starts_with("replay the step (Mode::graph)"));
+}
+
+TEST_CASE("a verdict without a timeline that was wanted is by timings only", "[diagnose]") {
+  Evidence e = cuda_step(Mode::graph, 692, 680, kMedium, kMediumGrowing);
+  CHECK(checked(e).caveats.empty());
+  e.without_kernels = true;  // by events, without CUPTI
+  CHECK(checked(e).caveats == std::vector<std::string>{"basis: timings only"});
+  CHECK(measure::regime_text(checked(e)) == "compute-bound (59 %; basis: timings only)");
+  CHECK_FALSE(checked(e).by_timeline());
+  e.without_kernels = false;
+  e.occupancy = measure::Occupancy{.wall_ns = 1'000'000, .busy_ns = 970'000};
+  CHECK(checked(e).by_timeline());
+  CHECK(checked(e).caveats.empty());
+  e.perturbation = 0.4;
+  CHECK(checked(e).caveats == std::vector<std::string>{"basis: timings only"});
+  // On the CPU a clock around each kernel takes its place.
+  Evidence on_cpu = cpu_step(390, 380, time_of(10, 8, 250), time_of(0, 8, 240));
+  on_cpu.without_kernels = true;
+  CHECK(checked(on_cpu).caveats.empty());
+}
+
 TEST_CASE("verdict: kernels slower than predicted keep their proportions", "[diagnose]") {
   const Diagnosis slow = checked(cuda_step(Mode::graph, 2100, 2040, kMedium, kMediumGrowing));
   const Diagnosis fast = checked(cuda_step(Mode::graph, 692, 680, kMedium, kMediumGrowing));
@@ -213,10 +247,50 @@ TEST_CASE("verdict: a recorded timeline says who caused the idle time", "[diagno
   slowed.untraced.median = recorded.traced.median / 1.4;
   measure::add_timeline(slowed, e);
   CHECK(checked(e).unattributed == "recording made the step 40 % slower");
-  // The same timeline without some of its records.
-  recorded.missing = {"CUPTI dropped 12 records"};
+}
+
+// The same timeline without twelve of its kernels: it would call the device idle while they ran.
+TEST_CASE("verdict: a recorded timeline that lost records gives none", "[diagnose]") {
+  const measure::Timeline whole = brrr::testing::recorded_timeline("h200-fused-transformer"),
+                          lost = brrr::testing::recorded_timeline("h200-lost-records");
+  REQUIRE(lost.spans.size() == whole.spans.size() - 12);
+  CHECK(lost.busy_ns() < whole.busy_ns());
+  Evidence e = cuda_step(Mode::fused, lost.untraced.median * 1e6, 1278, kMedium, kMediumGrowing);
+  measure::add_timeline(lost, e);
+  CHECK(only_problem(e) == "the timeline is incomplete: CUPTI dropped 12 records");
+  CHECK(checked(e).unattributed == "the timeline is incomplete");
+  CHECK_FALSE(checked(e).occupancy);
+  CHECK(measure::to_string(measure::judge(e)) ==
+        "no verdict: the timeline is incomplete: CUPTI dropped 12 records");
+}
+
+// An eager step of an MLP of two layers of 8 features. Its kernels run within ops, so that time in
+// ops without that of allocations is more than theirs.
+TEST_CASE("verdict: a small eager step recorded on the CPU is bound by overhead", "[diagnose]") {
+  const measure::Timeline recorded = brrr::testing::recorded_timeline("cpu-eager-mlp");
+  REQUIRE(recorded.device == cpu);
+  REQUIRE(recorded.is_complete());
+  CHECK(recorded.steps.size() == 2);
+  CHECK(recorded.spans.empty());
+  const auto share = [&](measure::HostWork work) {
+    return static_cast<double>(recorded.host_ns(work)) / static_cast<double>(recorded.step_ns());
+  };
+  const double in_ops = share(measure::HostWork::op), us = recorded.untraced.median * 1e6;
+  CHECK(in_ops < 0.75);
+  const auto calls = static_cast<double>(std::ranges::count(recorded.host, measure::HostWork::op,
+                                                            &measure::HostSpan::work)) /
+                     2;
+  CHECK(calls > 20);
+  // A call of 30 ns, as calibrated on that machine, and hardly any bytes and FLOPs.
+  Evidence e = cpu_step(us, us * (in_ops - share(measure::HostWork::allocation)),
+                        time_of(calls * 0.03, 0.2, 0.2), time_of(0, 0.2, 0.2));
+  const Diagnosis d = checked(e);
+  CHECK(d.regime == Regime::overhead);
+  CHECK(d.shares->overhead() > 0.5);
+  CHECK(d.advice.starts_with("replay the step (Mode::graph): time outside of kernels"));
+  // It has no spans of a device, so it is no evidence of idle time.
   measure::add_timeline(recorded, e);
-  CHECK_THAT(only_problem(e), Catch::Contains("CUPTI dropped 12 records"));
+  CHECK(only_problem(e) == "the timeline is incomplete: it has no spans of the device");
 }
 
 TEST_CASE("no verdict on incomplete evidence", "[diagnose]") {
@@ -265,6 +339,29 @@ TEST_CASE("no verdict by default ceilings", "[diagnose]") {
   Evidence e = cuda_step(Mode::graph, 692, 680, kMedium, kMediumGrowing);
   e.cost.calibrated = false;
   CHECK(only_problem(e) == "default ceilings: brrr calibrate measures this machine's");
+}
+
+TEST_CASE("no verdict by ceilings that no longer hold", "[diagnose]") {
+  Evidence e = cuda_step(Mode::graph, 692, 680, kMedium, kMediumGrowing);
+  e.drift = {"ceilings measured at 100 GFLOP/s, now 84.0"};
+  CHECK(only_problem(e) == "ceilings measured at 100 GFLOP/s, now 84.0");
+}
+
+TEST_CASE("a verdict says what could not be checked of the card", "[diagnose]") {
+  Evidence e = cuda_step(Mode::graph, 692, 680, kMedium, kMediumGrowing);
+  CHECK(checked(e).not_checked.empty());
+  e.gpu = measure::GpuState{.unavailable = {"other processes on the card: no NVML"}};
+  CHECK(checked(e).regime == Regime::compute);
+  CHECK(checked(e).not_checked == e.gpu->unavailable);
+  CHECK_THAT(measure::to_string(checked(e)),
+             Catch::EndsWith("; not checked: other processes on the card: no NVML"));
+  e.gpu = measure::GpuState{.unavailable = {}, .processes = 0};
+  CHECK(checked(e).not_checked.size() == 1);
+  // While a timeline is recorded another process came.
+  measure::Timeline timeline = brrr::testing::recorded_timeline("h200-fused-transformer");
+  timeline.gpu = measure::GpuState{.unavailable = {}, .processes = 2};
+  measure::add_timeline(timeline, e);
+  CHECK(only_problem(e) == "disturbed: 2 processes compute on the card");
 }
 
 TEST_CASE("verdict on the CPU: time outside of kernels is overhead", "[diagnose]") {

@@ -12,6 +12,7 @@
 using namespace brrr;
 using measure::Finding;
 using measure::Interval;
+using measure::Outcome;
 
 TEST_CASE("every experiment of the lab has its readings and a claim", "[lab]") {
   std::set<std::string> names;
@@ -33,23 +34,66 @@ TEST_CASE("a claim holds inside of its interval", "[lab]") {
       {.name = "eager", .value = 4396, .unit = "us", .spread = 0.02},
       {.name = "accesses", .value = 2, .article = 2, .claim = Interval{2, 2}},
       {.name = "eager over fused", .value = 1.9, .article = 2, .claim = Interval{1.6, 2.6}}};
-  CHECK(finding.confirmed());
+  CHECK(finding.outcome() == Outcome::confirmed);
   CHECK_FALSE(finding.disturbed());
   CHECK(finding.verdict() ==
         "confirmed: accesses is 2.00 (claimed: 2.00); eager over fused is 1.90 (claimed: 1.60 to "
         "2.60)");
   finding.readings[2].value = 0.7426;
-  CHECK_FALSE(finding.confirmed());
+  CHECK(finding.outcome() == Outcome::differs);
   CHECK(finding.verdict() == "differs: eager over fused is 0.7426 (claimed: 1.60 to 2.60)");
   finding.readings[2].value = 2.61;
-  CHECK_FALSE(finding.confirmed());
+  CHECK(finding.outcome() == Outcome::differs);
   finding.readings[2].value = 1.6;
-  CHECK(finding.confirmed());
+  CHECK(finding.outcome() == Outcome::confirmed);
   finding.readings[1].value = 2.5;
   finding.readings[1].unit = "passes";
   CHECK(finding.verdict() == "differs: accesses is 2.50 passes (claimed: 2.00)");
-  finding.readings[0].spread = 0.2;
+  finding.readings[0].spread = 0.2;  // has no claim
   CHECK(finding.disturbed());
+  CHECK(finding.outcome() == Outcome::differs);
+}
+
+TEST_CASE("a disturbed or incomplete finding is undecided, with the reasons", "[lab]") {
+  const Finding good{.readings = {{.name = "ratio", .value = 2, .claim = Interval{1, 3}}},
+                     .why = ""};
+  REQUIRE(good.outcome() == Outcome::confirmed);
+  Finding finding = good;
+  finding.readings[0].spread = 0.2;
+  CHECK(finding.outcome() == Outcome::undecided);
+  CHECK(finding.verdict() ==
+        "undecided: samples of ratio spread by 20 %; ratio is 2.00 (claimed: 1.00 to 3.00)");
+  finding.readings[0].value = 5;
+  CHECK(finding.outcome() == Outcome::undecided);
+  finding = good;
+  finding.incomplete = {"CUPTI dropped 3 records"};
+  CHECK(finding.doubts() == finding.incomplete);
+  CHECK(finding.outcome() == Outcome::undecided);
+  finding = good;
+  finding.gpu = measure::GpuState{.unavailable = {}, .processes = 2};
+  CHECK(finding.doubts() == std::vector<std::string>{"2 processes compute on the card"});
+  finding.gpu->processes = 0;  // unknown is no disturbance
+  CHECK(finding.outcome() == Outcome::confirmed);
+}
+
+TEST_CASE("a claim may have no upper end", "[lab]") {
+  Finding finding;
+  finding.readings = {{.name = "ratio", .value = 1e9, .claim = Interval::at_least(100)}};
+  CHECK(finding.verdict() == "confirmed: ratio is 1000000000 (claimed: at least 100)");
+  finding.readings[0].value = 99;
+  CHECK(finding.verdict() == "differs: ratio is 99.0 (claimed: at least 100)");
+}
+
+TEST_CASE("the sweep of batches explains its times by what each step does", "[lab]") {
+  measure::LabOptions options;
+  options.device = cpu;
+  options.quick = true;
+  const Finding finding = measure::lab::batch_doubling(options);
+  CHECK_THAT(finding.why, Catch::StartsWith("from batch 1 to 2 the step takes "));
+  CHECK_THAT(finding.why, Catch::Contains(" with 1.00 times the kernels, 1.0"));
+  CHECK_THAT(finding.why, Catch::Contains("; from batch 256 to 512 the step takes "));
+  REQUIRE(finding.plot);
+  CHECK(finding.plot->series[0].points.size() == 10);
 }
 
 TEST_CASE("a disturbed experiment is run again, and its calmest run is kept", "[lab]") {
@@ -80,7 +124,7 @@ TEST_CASE("a disturbed experiment is run again, and its calmest run is kept", "[
 TEST_CASE("a value that is no number confirms nothing", "[lab]") {
   Finding finding;
   finding.readings = {{.name = "ratio", .value = std::nan(""), .claim = Interval{0, 1}}};
-  CHECK_FALSE(finding.confirmed());
+  CHECK(finding.outcome() == Outcome::differs);
 }
 
 TEST_CASE("numbers have three significant digits", "[lab]") {

@@ -247,6 +247,8 @@ TEST_CASE("a chrome trace has a track per thread and stream, arrows and what is 
   Timeline timeline = recorded();
   timeline.missing = {"CUPTI dropped 3 records"};
   timeline.memory = {{1300, 4096}};
+  timeline.machine = "a machine";
+  timeline.date = "2026-01-02T03:04:05Z";
   const Json document = Json::parse(chrome_trace(timeline, "two \"ops\""));
   check_slices(document);
   std::map<std::string, int> phases;
@@ -257,6 +259,8 @@ TEST_CASE("a chrome trace has a track per thread and stream, arrows and what is 
   CHECK(phases["C"] == 1);
   CHECK(document["otherData"]["what"] == "two \"ops\"");
   CHECK(document["otherData"]["complete"] == false);
+  CHECK(document["otherData"]["machine"] == "a machine");
+  CHECK(document["otherData"]["date"] == "2026-01-02T03:04:05Z");
   CHECK(document["otherData"]["missing"][0] == "CUPTI dropped 3 records");
   CHECK(document["otherData"]["perturbation"].get<double>() == Approx(0.05));
   std::set<std::string> names;

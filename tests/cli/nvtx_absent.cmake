@@ -1,0 +1,10 @@
+# A build without NVTX's header says once that BRRR_NVTX=1 has no effect.
+set(train ${BRRR} train mlp --device cpu --batch 4 --width 8 --layers 2 --steps 3 --time 0)
+execute_process(COMMAND ${CMAKE_COMMAND} -E env BRRR_NVTX=1 ${train} RESULT_VARIABLE status OUTPUT_QUIET ERROR_VARIABLE err)
+if(status OR NOT err STREQUAL "brrr: BRRR_NVTX=1 has no effect: built without nvtx3/nvToolsExt.h\n")
+  message(FATAL_ERROR "expected one line that BRRR_NVTX=1 has no effect, got status ${status} and\n${err}")
+endif()
+execute_process(COMMAND ${train} OUTPUT_QUIET ERROR_VARIABLE err)
+if(err)
+  message(FATAL_ERROR "expected nothing without BRRR_NVTX=1, got\n${err}")
+endif()
