@@ -37,9 +37,12 @@ void run(const char* name, Mode mode, Remat remat) {
 
 }  // namespace
 
-int main() {
+int main() try {
   set_default_device(cuda_is_available() ? cuda() : cpu);
   run("graph", Mode::graph, Remat::none());
   run("fused", Mode::fused, Remat::none());
   run("fused, full", Mode::fused, Remat::full());
+} catch (const Error& error) {
+  std::fprintf(stderr, "%s\n", error.what());
+  return 1;
 }
