@@ -87,6 +87,12 @@ struct CompiledStep::State {
     return {.lanes = options.lanes, .programmatic = options.programmatic};
   }
 
+  // Shown from the trace to the end of the first run.
+  std::optional<graph::FirstCallProgress> progress;
+  void begin_phase(const char* does) {
+    if (progress) progress->phase(does);
+  }
+
   CompileOptions options;
   std::recursive_mutex mutex;  // a step may ask for its own report
   std::vector<std::unique_ptr<Entry>> entries;
@@ -198,6 +204,7 @@ std::unique_ptr<Entry> CompiledStep::State::trace_and_plan(const Arguments& argu
                                                            const StepFunction& function) {
   const HostScope scope(HostActivity::trace, options.name.c_str());
   auto entry = std::make_unique<Entry>();
+  progress.emplace(options.name);
   const auto start = std::chrono::steady_clock::now();
   Graph graph = trace(arguments.tensors, function);
   entry->trace_ms = milliseconds_since(start);
@@ -216,7 +223,12 @@ std::unique_ptr<Entry> CompiledStep::State::trace_and_plan(const Arguments& argu
     run_pass(graph, graph::copy_factors, "copy_factors");
   }
   run_pass(graph, graph::hoist_constants, "hoist_constants");
-  if (options.remat.kind() != Remat::Kind::none) entry->remat = rematerialize(graph);
+  if (options.remat.kind() != Remat::Kind::none) {
+    begin_phase("chooses what to recompute");
+    entry->remat = rematerialize(graph);
+  }
+  begin_phase(options.mode == Mode::fused ? "fuses, plans memory and compiles kernels"
+                                          : "plans memory");
   entry->program = plan(std::move(graph));
   if (entry->remat) check_budget(*entry->remat, entry->program->plan().arena_bytes);
   entry->guards.emplace(entry->program->graph());
@@ -355,6 +367,10 @@ std::vector<Tensor> CompiledStep::State::call(const Arguments& arguments,
                      {Fallback::queue, "the current stream of the CPU is a queue"});
   graph::fill_words(arguments, words);
   // Other threads may change the gradients of the same leaves.
+  struct EndOfProgress {
+    State& of;
+    ~EndOfProgress() { of.progress.reset(); }
+  } const end_of_progress{*this};
   std::unique_lock gradients(autograd::collecting());
   Entry* found = find_or_trace(arguments, function);
   // The copies are other tensors: the step is traced with them.
@@ -368,8 +384,7 @@ std::vector<Tensor> CompiledStep::State::call(const Arguments& arguments,
   const std::string why = found->program->alias_problem(arguments.tensors);
   if (!why.empty() || !found->program->accumulates()) gradients.unlock();
   if (!why.empty()) return fall_back(arguments, function, {Fallback::aliases, why});
-  std::optional<graph::FirstCallProgress> progress;
-  if (found->calls == 0) progress.emplace(options.name);
+  begin_phase("compiles kernels and measures products");
   std::vector<Tensor> results = found->program->run(arguments.tensors);
   ++found->calls;
   all_replays.fetch_add(1, std::memory_order_relaxed);
