@@ -187,6 +187,7 @@ std::unique_ptr<Program> CompiledStep::State::plan(Graph graph) {
       throw;
     } catch (const Error& error) {
       if (graph.device.is_cuda() || !graph.required.empty()) throw;
+      if (entries.empty()) arena = std::make_shared<graph::Arena>();  // of another plan
       if (!interpreted) continue;
       if (options.fallback == OnFallback::refuse) throw;
       if (!std::exchange(unfused_reported, true)) {
@@ -430,7 +431,9 @@ CompileReport CompiledStep::report() const {
     line.lanes = program.plan().lanes;
     line.arena_bytes = program.plan().arena_bytes;
     line.least_bytes = program.plan().least_bytes;
-    line.kept_bytes = program.memory().kept_bytes();
+    line.constant_bytes = program.memory().constant_bytes();
+    line.kept_bytes = program.memory().gradient_bytes() + line.constant_bytes;
+    line.result_bytes = program.result_bytes();
     if (entry->remat) {
       line.recomputed_calls = entry->remat->recomputed_calls;
       line.arena_bytes_without_remat = entry->remat->baseline.peak_bytes;
@@ -440,6 +443,7 @@ CompileReport CompiledStep::report() const {
     const graph::Executor::Stats stats = program.stats();
     line.launches = stats.nodes;
     line.scratch_bytes = stats.scratch_bytes;
+    line.kernel_bytes = stats.kernel_bytes;
     line.capture_ms = stats.capture_ms;
     line.predicted = program.prediction().step;
     line.roofline = program.prediction().roofline;
@@ -460,12 +464,13 @@ std::string CompiledStep::explain() const {
   for (std::size_t i = 0; i < all.entries.size(); ++i) {
     const CompiledEntry& e = all.entries[i];
     text += fmt::format(
-        "entry {} {}: {}; called {}\n  {} in {}{}\n  memory: arena {} bytes (at "
-        "least {}), gradients {}, scratch {}\n",
+        "entry {} {}: {}; called {}\n  {} in {}{}\n  memory: planned {} bytes: arena {} (at "
+        "least {}), constants {}, results {}, scratch {}; gradients {}\n",
         i, e.signature, e.reason, counted(e.calls, "time"), counted(e.nodes, "call"),
         counted(e.lanes, "lane"),
         e.launches > 0 ? fmt::format(", {} in the CUDA graph", counted(e.launches, "node")) : "",
-        e.arena_bytes, e.least_bytes, e.kept_bytes, e.scratch_bytes);
+        e.planned_bytes(), e.arena_bytes, e.least_bytes, e.constant_bytes, e.result_bytes,
+        e.scratch_bytes + e.kernel_bytes, e.kept_bytes - e.constant_bytes);
     for (const graph::SettingRead& read : state_->entries[i]->guards->settings())
       text += fmt::format("  while {} is {}\n", read.name, read.value);
     const Program& program = *state_->entries[i]->program;
