@@ -204,8 +204,8 @@ std::unique_ptr<Program> CompiledStep::State::plan(Graph graph) {
 std::unique_ptr<Entry> CompiledStep::State::trace_and_plan(const Arguments& arguments,
                                                            const StepFunction& function) {
   const HostScope scope(HostActivity::trace, options.name.c_str());
-  auto entry = std::make_unique<Entry>();
   progress.emplace(options.name);
+  auto entry = std::make_unique<Entry>();
   const auto start = std::chrono::steady_clock::now();
   Graph graph = trace(arguments.tensors, function);
   entry->trace_ms = milliseconds_since(start);
@@ -367,11 +367,11 @@ std::vector<Tensor> CompiledStep::State::call(const Arguments& arguments,
     return fall_back(arguments, function,
                      {Fallback::queue, "the current stream of the CPU is a queue"});
   graph::fill_words(arguments, words);
-  // Other threads may change the gradients of the same leaves.
   struct EndOfProgress {
     State& of;
     ~EndOfProgress() { of.progress.reset(); }
   } const end_of_progress{*this};
+  // Other threads may change the gradients of the same leaves.
   std::unique_lock gradients(autograd::collecting());
   Entry* found = find_or_trace(arguments, function);
   // The copies are other tensors: the step is traced with them.
@@ -514,7 +514,10 @@ LiveBytes CompiledStep::live_bytes(int entry) const {
   if (!remat)
     fail("[{}] live_bytes expected a step compiled with a policy of rematerialization, got none",
          state_->options.name);
-  return {.every_value_kept = remat->baseline.live, .planned = remat->chosen.live};
+  return {.every_value_kept = remat->baseline.live,
+          .planned = remat->chosen.live,
+          .every_value_kept_in_gradients = remat->baseline.in_gradients,
+          .planned_in_gradients = remat->chosen.in_gradients};
 }
 
 std::vector<UnfusedEdge> CompiledStep::unfused(int entry) const {
@@ -556,6 +559,10 @@ void detail::mark_for_remat(const Tensor& x, bool recomputed) {
   if (!x.defined())
     fail("[{}] expected tensors, got an undefined one", recomputed ? "recompute" : "save");
   graph::Trace::mark_for_remat(x, recomputed);
+}
+
+void detail::mark_for_remat(std::string_view name, bool recomputed) {
+  graph::Trace::mark_for_remat(name, recomputed);
 }
 
 void require_fused(const Tensor& a, const Tensor& b) {
