@@ -4,7 +4,7 @@ include(${CMAKE_CURRENT_LIST_DIR}/calls.cmake)
 set(mlp explain mlp --device cpu --batch 8 --width 16 --layers 3)
 
 call(0 ${mlp})
-foreach(word "step: 1 of at most" "memory: arena [0-9]+ bytes" "\nforward:" "\nbackward:" "\nupdate:" "= affine\\("
+foreach(word "step: 1 of at most" "memory: planned [0-9]+ bytes: arena [0-9]+" "\nforward:" "\nbackward:" "\nupdate:" "= affine\\("
     "<- adam_step_\\(" "return %")
   if(NOT out MATCHES "${word}")
     message(FATAL_ERROR "expected '${word}' in\n${out}")

@@ -43,6 +43,24 @@ TEST_CASE("remat: explain says which values are in the memory of gradients", "[r
                              "changes) it needs at least "));
 }
 
+// The gradients of packed parameters are made in their places in one buffer.
+TEST_CASE("remat: the parts of a packed gradient are no activations", "[remat]") {
+  nn::Sequential layers;
+  for (int i = 0; i < 4; ++i) layers.add<nn::Linear>(32, 32);
+  nn::Parameters parameters(layers);
+  const Tensor x = noise({4, 32}, 1);
+  Graph graph = traced([&] {
+    parameters.zero_grad();
+    const Tensor loss = sum(square(layers(x)));
+    backward(loss);
+    return detach(loss);
+  });
+  const RematReport report = applied(graph, Remat::full());
+  CHECK(report.baseline.most_in_gradients() > 0);
+  CHECK(report.baseline.most_in_gradients() <= 8 * 4 * 32 * sizeof(float));
+  CHECK(report.baseline.in_gradients.back() == 0);
+}
+
 TEST_CASE("remat: the bytes of kept and recomputed values are those of the peak", "[remat]") {
   nn::Sequential blocks;
   for (int i = 0; i < 2; ++i) blocks.add<nn::TransformerBlock>(32, 2);
