@@ -170,6 +170,8 @@ class Search {
       if (memory == ValueMemory::registers) return "saves no memory";
       if (!partition_.is_saved(call)) return "for values that are computed from it";
       if (chain <= store) return fmt::format("again {} <= storing {}", ns(chain), ns(store));
+      if (memory == ValueMemory::gradients)
+        return fmt::format("again {}, leaves {} bytes of the memory of gradients", ns(chain), peak);
       return fmt::format("again {}, saves {} bytes of the peak", ns(chain), peak);
     }
     if (const char* obstacle = partition_.obstacle(call)) return obstacle;
