@@ -322,9 +322,16 @@ measure::LinePlot memory_plot(const std::vector<std::pair<std::string, LiveBytes
         {fmt::format("{}: at most {}", name, bytes_text(static_cast<double>(peak))),
          curve_of(live, large ? kMiB : kKiB)});
   };
+  const auto add_both = [&](const std::string& name, const std::vector<std::size_t>& live,
+                            const std::vector<std::size_t>& in_gradients) {
+    add(name, live);
+    if (std::ranges::any_of(in_gradients, [](std::size_t bytes) { return bytes > 0; }))
+      add(name + ", in the memory of gradients", in_gradients);
+  };
   for (const auto& [name, live] : policies) {
-    if (plot.series.empty()) add("every value kept", live.every_value_kept);
-    add(name, live.planned);
+    if (plot.series.empty())
+      add_both("every value kept", live.every_value_kept, live.every_value_kept_in_gradients);
+    add_both(name, live.planned, live.planned_in_gradients);
   }
   return plot;
 }

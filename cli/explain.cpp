@@ -28,10 +28,12 @@ std::string measured_text(Training& training, const ExplainOptions& o) {
   reset_peak_memory(device);
   training.step();
   synchronize(device);
-  const std::int64_t peak = memory_stats(device).peak;
+  const MemoryStats with = memory_stats(device);
   training.clear();
+  const MemoryStats without = memory_stats(device);
   text += fmt::format("  peak memory of a step: {} bytes, planned {}\n",
-                      peak - memory_stats(device).live, entry.arena_bytes);
+                      with.peak - without.live + with.captured - without.captured,
+                      entry.planned_bytes());
   return text;
 }
 

@@ -148,6 +148,26 @@ Json describe(const measure::EagerCalls& calls) {
           {"recorded", calls.recorded}};
 }
 
+Json describe(const CompiledEntry& entry) {
+  Json document = {{"nodes", entry.nodes},
+                   {"launches", entry.launches},
+                   {"lanes", entry.lanes},
+                   {"arena_bytes", entry.arena_bytes},
+                   {"least_bytes", entry.least_bytes},
+                   {"kept_bytes", entry.kept_bytes},
+                   {"scratch_bytes", entry.scratch_bytes},
+                   {"kernel_bytes", entry.kernel_bytes},
+                   {"planned_bytes", entry.planned_bytes()},
+                   {"trace_ms", entry.trace_ms},
+                   {"plan_ms", entry.plan_ms},
+                   {"capture_ms", entry.capture_ms}};
+  if (entry.arena_bytes_without_remat > 0) {
+    document.update({{"recomputed_calls", entry.recomputed_calls},
+                     {"arena_bytes_without_remat", entry.arena_bytes_without_remat}});
+  }
+  return document;
+}
+
 Json describe(const TrainResult& result) {
   const TrainOptions& o = result.options;
   const ToyOptions& toy = o.toy;
@@ -190,22 +210,7 @@ Json describe(const TrainResult& result) {
        {"interrupted", result.interrupted},
        {"saved", or_null(result.saved)},
        {"losses", result.losses}});
-  if (const std::optional<CompiledEntry>& entry = result.compiled) {
-    document.update({{"nodes", entry->nodes},
-                     {"launches", entry->launches},
-                     {"lanes", entry->lanes},
-                     {"arena_bytes", entry->arena_bytes},
-                     {"least_bytes", entry->least_bytes},
-                     {"kept_bytes", entry->kept_bytes},
-                     {"scratch_bytes", entry->scratch_bytes},
-                     {"trace_ms", entry->trace_ms},
-                     {"plan_ms", entry->plan_ms},
-                     {"capture_ms", entry->capture_ms}});
-    if (entry->arena_bytes_without_remat > 0) {
-      document.update({{"recomputed_calls", entry->recomputed_calls},
-                       {"arena_bytes_without_remat", entry->arena_bytes_without_remat}});
-    }
-  }
+  if (result.compiled) document.update(describe(*result.compiled));
   return document;
 }
 

@@ -252,7 +252,8 @@ std::string to_text(const TrainResult& result) {
          fmt::format("{} in {}; arena {} (at least {}), gradients {}, scratch {}",
                      counted(entry->nodes, "call"), counted(entry->lanes, "lane"),
                      bytes_text(entry->arena_bytes), bytes_text(entry->least_bytes),
-                     bytes_text(entry->kept_bytes), bytes_text(entry->scratch_bytes)));
+                     bytes_text(entry->kept_bytes),
+                     bytes_text(entry->scratch_bytes + entry->kernel_bytes)));
     if (entry->arena_bytes_without_remat > 0) {
       line(text, "remat",
            fmt::format("{} run again; arena with every value kept {}",

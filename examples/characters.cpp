@@ -23,7 +23,7 @@ std::string complete(nn::Module& model, const data::Characters& characters, std:
   return text;
 }
 
-int main() {
+int main() try {
   const Device device = cuda_is_available() ? cuda() : cpu;
   manual_seed(0);
   const std::string text = data::generate_text(20'000);
@@ -60,4 +60,7 @@ int main() {
   model.eval();
   std::printf("%s\n", complete(model, characters, "the ", 120, device).c_str());
   return loss_value < 0.3 * guessing ? 0 : 1;
+} catch (const Error& error) {
+  std::fprintf(stderr, "%s\n", error.what());
+  return 1;
 }

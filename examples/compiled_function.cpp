@@ -24,7 +24,7 @@ Tensor until_close(const Tensor& scores) {
   return x;
 }
 
-int main() {
+int main() try {
   const Device device = cuda_is_available() ? cuda() : cpu;
   manual_seed(0);
   auto balance = compile(doubly_stochastic, {.name = "balance"});
@@ -51,4 +51,7 @@ int main() {
     std::printf("refused as expected: %s\n", error.what());
   }
   return good && balance.report().entries.size() == 2 ? 0 : 1;
+} catch (const Error& error) {
+  std::fprintf(stderr, "%s\n", error.what());
+  return 1;
 }

@@ -46,7 +46,7 @@ Run train(Mode mode, Device device) {
   return {to(stack(losses), cpu), to(stack(rates), cpu)};
 }
 
-int main() {
+int main() try {
   const Device device = cuda_is_available() ? cuda() : cpu;
   const Run eager = train(Mode::eager, device), graph = train(Mode::graph, device);
   for (int i = 0; i < kSteps; i += 8) {
@@ -65,4 +65,7 @@ int main() {
   std::printf("two masks agree in %.0f %% of their elements\n", 100 * kept);
   const bool moves = kept > 0.4 && kept < 0.6 && item(all(eq(first, second))) == 0;
   return agree && moves ? 0 : 1;
+} catch (const Error& error) {
+  std::fprintf(stderr, "%s\n", error.what());
+  return 1;
 }

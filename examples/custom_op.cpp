@@ -76,7 +76,10 @@ bool try_outer() {
   return item(all(eq(grad_of(left), 12.0))) == 1;
 }
 
-int main() {
+int main() try {
   const bool good = try_mish();
   return try_outer() && good ? 0 : 1;
+} catch (const Error& error) {
+  std::fprintf(stderr, "%s\n", error.what());
+  return 1;
 }

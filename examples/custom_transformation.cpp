@@ -24,7 +24,7 @@ Transformation sign_of_average(double decay) {
       });
 }
 
-int main() {
+int main() try {
   manual_seed(1);
   const Tensor truth = tensor({0.5f, -1, 2, -0.25f});
   const Tensor x = randn({256, 4}), y = matmul(x, truth);
@@ -50,4 +50,7 @@ int main() {
   }
   std::printf("weight = %s\n", to_string(weight).c_str());
   return loss_value < 1e-4 ? 0 : 1;
+} catch (const Error& error) {
+  std::fprintf(stderr, "%s\n", error.what());
+  return 1;
 }

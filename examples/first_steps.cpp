@@ -6,7 +6,7 @@
 
 using namespace brrr;
 
-int main() {
+int main() try {
   const Device device = cuda_is_available() ? cuda() : cpu;
   std::printf("running on %s\n\n", to_string(device).c_str());
   manual_seed(0);
@@ -38,4 +38,7 @@ int main() {
     std::printf("refused as expected: %s\n", error.what());
   }
   return std::abs(before - 2) < 1e-5 ? 0 : 1;
+} catch (const Error& error) {
+  std::fprintf(stderr, "%s\n", error.what());
+  return 1;
 }

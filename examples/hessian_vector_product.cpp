@@ -31,7 +31,7 @@ Tensor newton_step(const Function& f, const Tensor& x, const Tensor& slope) {
   return step;
 }
 
-int main() {
+int main() try {
   manual_seed(0);
   const std::int64_t n = 50;
   const Tensor a = randn({n, n}, {.dtype = f64}), b = randn({n}, {.dtype = f64});
@@ -60,4 +60,7 @@ int main() {
     x -= newton_step(f, x, slope);
   }
   return error < 1e-6 && steepness < 1e-8 ? 0 : 1;
+} catch (const Error& error) {
+  std::fprintf(stderr, "%s\n", error.what());
+  return 1;
 }

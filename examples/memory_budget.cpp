@@ -42,10 +42,13 @@ void train(const char* name, Remat remat) {
 
 }  // namespace
 
-int main() {
+int main() try {
   set_default_device(cuda_is_available() ? cuda() : cpu);
   train("none", Remat::none());
   train("budget(0.5)", Remat::budget(0.5));
   train("budget(0.25)", Remat::budget(0.25));
   train("full", Remat::full());
+} catch (const Error& error) {
+  std::fprintf(stderr, "%s\n", error.what());
+  return 1;
 }

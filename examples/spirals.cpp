@@ -12,7 +12,7 @@ double accuracy(nn::Module& model, const data::Dataset& points, Device device) {
   return item(mean(cast(eq(chosen, to(points.targets, device)), f32)));
 }
 
-int main() {
+int main() try {
   const Device device = cuda_is_available() ? cuda() : cpu;
   manual_seed(0);
   nn::MLP model({2, 64, 64, 2}, {.device = device});
@@ -37,4 +37,7 @@ int main() {
     }
   }
   return reached >= 0.99 ? 0 : 1;
+} catch (const Error& error) {
+  std::fprintf(stderr, "%s\n", error.what());
+  return 1;
 }

@@ -49,9 +49,12 @@ double train(const char* name, Mode mode) {
   return last;
 }
 
-int main() {
+int main() try {
   set_default_device(cuda_is_available() ? cuda() : cpu);
   const double eager = train("eager", Mode::eager), graph = train("graph", Mode::graph),
                fused = train("fused", Mode::fused);
   std::printf("loss minus eager's: graph %g, fused %g\n", graph - eager, fused - eager);
+} catch (const Error& error) {
+  std::fprintf(stderr, "%s\n", error.what());
+  return 1;
 }

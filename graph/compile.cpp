@@ -87,6 +87,12 @@ struct CompiledStep::State {
     return {.lanes = options.lanes, .programmatic = options.programmatic};
   }
 
+  // Shown from the trace to the end of the first run.
+  std::optional<graph::FirstCallProgress> progress;
+  void begin_phase(const char* does) {
+    if (progress) progress->phase(does);
+  }
+
   CompileOptions options;
   std::recursive_mutex mutex;  // a step may ask for its own report
   std::vector<std::unique_ptr<Entry>> entries;
@@ -181,6 +187,7 @@ std::unique_ptr<Program> CompiledStep::State::plan(Graph graph) {
       throw;
     } catch (const Error& error) {
       if (graph.device.is_cuda() || !graph.required.empty()) throw;
+      if (entries.empty()) arena = std::make_shared<graph::Arena>();  // of another plan
       if (!interpreted) continue;
       if (options.fallback == OnFallback::refuse) throw;
       if (!std::exchange(unfused_reported, true)) {
@@ -197,6 +204,7 @@ std::unique_ptr<Program> CompiledStep::State::plan(Graph graph) {
 std::unique_ptr<Entry> CompiledStep::State::trace_and_plan(const Arguments& arguments,
                                                            const StepFunction& function) {
   const HostScope scope(HostActivity::trace, options.name.c_str());
+  progress.emplace(options.name);
   auto entry = std::make_unique<Entry>();
   const auto start = std::chrono::steady_clock::now();
   Graph graph = trace(arguments.tensors, function);
@@ -216,7 +224,12 @@ std::unique_ptr<Entry> CompiledStep::State::trace_and_plan(const Arguments& argu
     run_pass(graph, graph::copy_factors, "copy_factors");
   }
   run_pass(graph, graph::hoist_constants, "hoist_constants");
-  if (options.remat.kind() != Remat::Kind::none) entry->remat = rematerialize(graph);
+  if (options.remat.kind() != Remat::Kind::none) {
+    begin_phase("chooses what to recompute");
+    entry->remat = rematerialize(graph);
+  }
+  begin_phase(options.mode == Mode::fused ? "fuses, plans memory and compiles kernels"
+                                          : "plans memory");
   entry->program = plan(std::move(graph));
   if (entry->remat) check_budget(*entry->remat, entry->program->plan().arena_bytes);
   entry->guards.emplace(entry->program->graph());
@@ -354,6 +367,10 @@ std::vector<Tensor> CompiledStep::State::call(const Arguments& arguments,
     return fall_back(arguments, function,
                      {Fallback::queue, "the current stream of the CPU is a queue"});
   graph::fill_words(arguments, words);
+  struct EndOfProgress {
+    State& of;
+    ~EndOfProgress() { of.progress.reset(); }
+  } const end_of_progress{*this};
   // Other threads may change the gradients of the same leaves.
   std::unique_lock gradients(autograd::collecting());
   Entry* found = find_or_trace(arguments, function);
@@ -368,8 +385,7 @@ std::vector<Tensor> CompiledStep::State::call(const Arguments& arguments,
   const std::string why = found->program->alias_problem(arguments.tensors);
   if (!why.empty() || !found->program->accumulates()) gradients.unlock();
   if (!why.empty()) return fall_back(arguments, function, {Fallback::aliases, why});
-  std::optional<graph::FirstCallProgress> progress;
-  if (found->calls == 0) progress.emplace(options.name);
+  begin_phase("compiles kernels and measures products");
   std::vector<Tensor> results = found->program->run(arguments.tensors);
   ++found->calls;
   all_replays.fetch_add(1, std::memory_order_relaxed);
@@ -415,7 +431,9 @@ CompileReport CompiledStep::report() const {
     line.lanes = program.plan().lanes;
     line.arena_bytes = program.plan().arena_bytes;
     line.least_bytes = program.plan().least_bytes;
-    line.kept_bytes = program.memory().kept_bytes();
+    line.constant_bytes = program.memory().constant_bytes();
+    line.kept_bytes = program.memory().gradient_bytes() + line.constant_bytes;
+    line.result_bytes = program.result_bytes();
     if (entry->remat) {
       line.recomputed_calls = entry->remat->recomputed_calls;
       line.arena_bytes_without_remat = entry->remat->baseline.peak_bytes;
@@ -425,6 +443,7 @@ CompileReport CompiledStep::report() const {
     const graph::Executor::Stats stats = program.stats();
     line.launches = stats.nodes;
     line.scratch_bytes = stats.scratch_bytes;
+    line.kernel_bytes = stats.kernel_bytes;
     line.capture_ms = stats.capture_ms;
     line.predicted = program.prediction().step;
     line.roofline = program.prediction().roofline;
@@ -445,12 +464,13 @@ std::string CompiledStep::explain() const {
   for (std::size_t i = 0; i < all.entries.size(); ++i) {
     const CompiledEntry& e = all.entries[i];
     text += fmt::format(
-        "entry {} {}: {}; called {}\n  {} in {}{}\n  memory: arena {} bytes (at "
-        "least {}), gradients {}, scratch {}\n",
+        "entry {} {}: {}; called {}\n  {} in {}{}\n  memory: planned {} bytes: arena {} (at "
+        "least {}), constants {}, results {}, scratch {}; gradients {}\n",
         i, e.signature, e.reason, counted(e.calls, "time"), counted(e.nodes, "call"),
         counted(e.lanes, "lane"),
         e.launches > 0 ? fmt::format(", {} in the CUDA graph", counted(e.launches, "node")) : "",
-        e.arena_bytes, e.least_bytes, e.kept_bytes, e.scratch_bytes);
+        e.planned_bytes(), e.arena_bytes, e.least_bytes, e.constant_bytes, e.result_bytes,
+        e.scratch_bytes + e.kernel_bytes, e.kept_bytes - e.constant_bytes);
     for (const graph::SettingRead& read : state_->entries[i]->guards->settings())
       text += fmt::format("  while {} is {}\n", read.name, read.value);
     const Program& program = *state_->entries[i]->program;
@@ -494,7 +514,10 @@ LiveBytes CompiledStep::live_bytes(int entry) const {
   if (!remat)
     fail("[{}] live_bytes expected a step compiled with a policy of rematerialization, got none",
          state_->options.name);
-  return {.every_value_kept = remat->baseline.live, .planned = remat->chosen.live};
+  return {.every_value_kept = remat->baseline.live,
+          .planned = remat->chosen.live,
+          .every_value_kept_in_gradients = remat->baseline.in_gradients,
+          .planned_in_gradients = remat->chosen.in_gradients};
 }
 
 std::vector<UnfusedEdge> CompiledStep::unfused(int entry) const {
@@ -536,6 +559,10 @@ void detail::mark_for_remat(const Tensor& x, bool recomputed) {
   if (!x.defined())
     fail("[{}] expected tensors, got an undefined one", recomputed ? "recompute" : "save");
   graph::Trace::mark_for_remat(x, recomputed);
+}
+
+void detail::mark_for_remat(std::string_view name, bool recomputed) {
+  graph::Trace::mark_for_remat(name, recomputed);
 }
 
 void require_fused(const Tensor& a, const Tensor& b) {

@@ -103,10 +103,14 @@ struct CompiledEntry {
   int nodes = 0;     // calls in it
   int launches = 0;  // nodes of the CUDA graph; 0 until it is captured, and on the CPU
   int lanes = 1;
-  std::size_t arena_bytes = 0;    // planned memory, shared by the entries of a step
-  std::size_t least_bytes = 0;    // the most that is live at a time in it
-  std::size_t kept_bytes = 0;     // of gradients
-  std::size_t scratch_bytes = 0;  // that kernels in the captured graph ask for
+  std::size_t arena_bytes = 0;  // planned memory, shared by the entries of a step
+  std::size_t least_bytes = 0;  // the most that is live at a time in it
+  std::size_t kept_bytes = 0;   // of gradients and constants
+  std::size_t constant_bytes = 0;
+  std::size_t result_bytes = 0;   // that each call allocates
+  std::size_t scratch_bytes = 0;  // that the captured graph keeps for its kernels
+  // On the CPU: the most that a kernel had at a time, beside its operands, in the first call.
+  std::size_t kernel_bytes = 0;
   double trace_ms = 0, plan_ms = 0, capture_ms = 0;
   StepTime predicted;       // of a replay, made before any
   Roofline roofline;        // of its kernels
@@ -115,6 +119,11 @@ struct CompiledEntry {
   // memory of the step with every value kept.
   int recomputed_calls = 0;
   std::size_t arena_bytes_without_remat = 0;
+
+  // What a replay takes at its peak, beside arguments and gradients.
+  std::size_t planned_bytes() const {
+    return arena_bytes + constant_bytes + result_bytes + scratch_bytes + kernel_bytes;
+  }
 };
 
 struct CompileReport {

@@ -27,10 +27,12 @@ struct Executable {
 
 class Executor {
  public:
-  // Of the CUDA graph; 0 on the CPU, and before it is captured.
+  // Of the CUDA graph, where not said otherwise; 0 on the CPU, and before it is captured.
   struct Stats {
     int nodes = 0;
-    std::size_t scratch_bytes = 0;  // that its kernels ask for
+    std::size_t scratch_bytes = 0;  // memory that it keeps for its kernels
+    // On the CPU: the most that a kernel had at a time, beside its operands, in the first run.
+    std::size_t kernel_bytes = 0;
     double capture_ms = 0;
   };
 

@@ -32,8 +32,7 @@ void FirstCallProgress::show() {
   while (!ended_.wait_for(lock, delay_, [this] { return done_; })) {
     const auto seconds = std::chrono::duration<double>(delay_ * ++shown).count();
     const std::string line =
-        fmt::format("\r\x1b[K[{}] first call: compiles kernels and measures products, {:.0f} s",
-                    name_, seconds);
+        fmt::format("\r\x1b[K[{}] first call: {}, {:.0f} s", name_, phase_.load(), seconds);
     std::fputs(line.c_str(), out_);
     std::fflush(out_);
   }

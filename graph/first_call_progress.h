@@ -1,7 +1,8 @@
-// A status line on a terminal while the first call of a step takes long: kernels are compiled and
-// products measured in it.
+// A status line on a terminal while the first call of a step takes long: it traces the function,
+// plans memory, compiles kernels and measures products.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
@@ -19,6 +20,8 @@ class FirstCallProgress {
   FirstCallProgress(std::string name, std::FILE* out, std::chrono::milliseconds delay);
   // Erases the line.
   ~FirstCallProgress();
+  // What the call does from now on; a literal.
+  void phase(const char* does) { phase_ = does; }
   FirstCallProgress(const FirstCallProgress&) = delete;
   FirstCallProgress& operator=(const FirstCallProgress&) = delete;
 
@@ -27,6 +30,7 @@ class FirstCallProgress {
 
   std::string name_;
   std::FILE* out_;
+  std::atomic<const char*> phase_ = "traces the function";
   std::chrono::milliseconds delay_;
   std::mutex mutex_;
   std::condition_variable ended_;

@@ -150,6 +150,13 @@ struct RematMark {
   CallSite site;
 };
 
+// The same of all values of a module or an op.
+struct NamedRematMark {
+  std::string name;
+  bool recomputed;
+  CallSite site;
+};
+
 struct Graph {
   Device device;
   std::vector<Buffer> buffers;
@@ -164,6 +171,7 @@ struct Graph {
   std::vector<Name> names;
   std::vector<RequiredFusion> required;
   std::vector<RematMark> marks;
+  std::vector<NamedRematMark> named_marks;
   std::vector<Unfused> unfused;  // of a fused graph
   bool fast = false;             // Rounding::fast
   bool interpreted = false;      // kernels run in the CPU interpreter: no coordinates, no gathers

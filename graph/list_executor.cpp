@@ -1,5 +1,6 @@
 // Replay on the CPU: one kernel after another, each operand where it is.
 #include "brrr/graph/executor.h"
+#include "brrr/tensor/cpu_allocator.h"
 
 namespace brrr::graph {
 namespace {
@@ -21,11 +22,19 @@ class ListExecutor final : public Executor {
     }
     for (const ResultBlock& result : results)
       run_.memory.set_address(result.block, static_cast<char*>(result.storage->data));
+    if (measured_) [[likely]]
+      return run_in_order(run_.launches);
+    const cpu_memory::Watch watch;
     run_in_order(run_.launches);
+    stats_.kernel_bytes = watch.peak();
+    measured_ = true;
   }
+  Stats stats() const override { return stats_; }
 
  private:
   Executable run_;
+  bool measured_ = false;
+  Stats stats_;
   std::vector<std::pair<int, int>> inputs_;  // blocks, and their arguments
 };
 

@@ -87,13 +87,13 @@ void Memory::keep(int block, Storage* storage) {
 
 void Memory::renew(int block) {
   const std::size_t bytes = graph_.buffers[block].bytes;
-  if (!of(block).storage) kept_bytes_ += bytes;
+  if (!of(block).storage) gradient_bytes_ += bytes;
   keep(block, new_storage(graph_.device, bytes));
 }
 
 void Memory::make_constants() {
   for (const auto& [buffer, made] : run_constants(graph_)) {
-    kept_bytes_ += made.impl()->storage->bytes;
+    constant_bytes_ += made.impl()->storage->bytes;
     keep(buffer, retained(made.impl()->storage));
   }
 }

@@ -53,8 +53,8 @@ class Memory {
   // All storages outside of the arena that launches use.
   std::span<Storage* const> outside() const { return outside_; }
   Arena& arena() { return *arena_; }
-  // Bytes of gradients and constants.
-  std::size_t kept_bytes() const { return kept_bytes_; }
+  std::size_t gradient_bytes() const { return gradient_bytes_; }
+  std::size_t constant_bytes() const { return constant_bytes_; }
 
  private:
   struct Block {
@@ -75,7 +75,7 @@ class Memory {
   Storage* arena_storage_ = nullptr;
   std::vector<Block> blocks_;
   std::vector<Storage*> outside_;
-  std::size_t kept_bytes_ = 0;
+  std::size_t gradient_bytes_ = 0, constant_bytes_ = 0;
 };
 
 }  // namespace brrr::graph

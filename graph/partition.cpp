@@ -1,11 +1,16 @@
 #include "brrr/graph/partition.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cstdlib>
+#include <set>
 
 #include "brrr/dispatch/op_info.h"
 #include "brrr/graph/fusion_group.h"
 #include "brrr/graph/min_cut.h"
+#include "brrr/tensor/counted.h"
 #include "brrr/tensor/fail.h"
 
 namespace brrr::graph {
@@ -118,15 +123,35 @@ void Partition::find_costs(int call) {
   facts.again_traffic += time_to_move(facts.bytes, ceilings_);
 }
 
+namespace {
+
+const char* name_of(bool recomputed) { return recomputed ? "recompute" : "save"; }
+
+// Whether a name is that of the node's op, of its module or of one around it.
+bool is_named(const Graph& graph, const Node& node, const std::string& name) {
+  if (node.outputs.empty()) return false;
+  if (op_info(node.call.op).name == name) return true;
+  const std::string module = node.module < 0 ? "" : graph.modules[node.module];
+  return !name.empty() && (module + ".").starts_with(name + ".");
+}
+
+}  // namespace
+
 void Partition::apply_marks(const std::string& name) {
   for (const RematMark& mark : graph_.marks) {
     const auto refuse = [&](const char* why) {
       fail("[{}] {} expected a value that the backward pass can {}, got {}: {} (at {})", name,
-           mark.recomputed ? "recompute" : "save", mark.recomputed ? "compute again" : "read",
+           name_of(mark.recomputed), mark.recomputed ? "compute again" : "read",
            describe(graph_, mark.value), why, describe(mark.site));
     };
-    // No call of a replay writes an argument, a constant, or a value that was never read.
-    if (flow_.writers(mark.value.buffer).empty()) continue;
+    const auto note = [&](const char* why) {
+      notes_.push_back(fmt::format("{} of {}: {} (at {})", name_of(mark.recomputed),
+                                   describe(graph_, mark.value), why, describe(mark.site)));
+    };
+    if (flow_.writers(mark.value.buffer).empty()) {
+      note("no call of a replay writes it");  // an argument, a constant, a value without readers
+      continue;
+    }
     const int maker = flow_.producer(mark.value.buffer);
     if (maker < 0) refuse("no single call of the step makes it");
     if (!of(maker).is_forward) refuse("it is made in the backward pass");
@@ -134,7 +159,61 @@ void Partition::apply_marks(const std::string& name) {
     if (of(maker).mark == (mark.recomputed ? Mark::save : Mark::recompute))
       refuse("save and recompute both name it");
     of(maker).mark = mark.recomputed ? Mark::recompute : Mark::save;
+    if (!is_saved(maker)) note("the backward pass does not read it");
   }
+  const std::vector<Facts> of_tensors = calls_;
+  for (const NamedRematMark& mark : graph_.named_marks) apply_named(mark, name);
+  for (std::size_t i = 0; i < calls_.size(); ++i) {
+    if (of_tensors[i].mark != Mark::none) calls_[i].mark = of_tensors[i].mark;
+  }
+}
+
+// Those that save leaves alone are not read by the backward pass, or only to compute others again.
+void Partition::apply_named(const NamedRematMark& mark, const std::string& name) {
+  const auto refuse = [&](const std::string& why) {
+    fail("[{}] {} expected {}, got \"{}\" (at {})", name, name_of(mark.recomputed), why, mark.name,
+         describe(mark.site));
+  };
+  const Mark wanted = mark.recomputed ? Mark::recompute : Mark::save;
+  int values = 0, read = 0, marked = 0;
+  const char* obstacle = nullptr;
+  for (int i = 0; i < static_cast<int>(calls_.size()); ++i) {
+    const Node& node = graph_.nodes[i];
+    if (!of(i).is_forward || !is_named(graph_, node, mark.name)) continue;
+    ++values;
+    read += is_saved(i);
+    if (!(mark.recomputed ? feeds_backward(i) : is_saved(i))) continue;
+    if (mark.recomputed && of(i).obstacle) {
+      obstacle = of(i).obstacle;
+      continue;
+    }
+    if (of(i).mark != Mark::none && of(i).mark != wanted)
+      refuse("no value that save and recompute both name, such as " +
+             describe(graph_, node.outputs[0]));
+    of(i).mark = wanted;
+    ++marked;
+  }
+  if (values == 0) refuse(names_in_forward());
+  if (obstacle && marked == 0)
+    refuse(fmt::format("values that the backward pass can compute again ({})", obstacle));
+  notes_.push_back(
+      fmt::format("{} \"{}\": {}, the backward pass reads {} of them{}", name_of(mark.recomputed),
+                  mark.name, counted(values, "value"), read,
+                  obstacle ? fmt::format("; not all can run again: {}", obstacle) : ""));
+}
+
+std::string Partition::names_in_forward() const {
+  std::set<std::string> modules, ops;
+  for (std::size_t i = 0; i < calls_.size(); ++i) {
+    const Node& node = graph_.nodes[i];
+    if (!calls_[i].is_forward) continue;
+    if (node.module >= 0) modules.insert(graph_.modules[node.module]);
+    ops.insert(op_info(node.call.op).name);
+  }
+  return fmt::format(
+      "the name of a module ({}) or an op ({}) of the forward pass",
+      modules.empty() ? "there is none" : fmt::format("{}", fmt::join(modules, ", ")),
+      fmt::join(ops, ", "));
 }
 
 std::vector<std::int64_t> Partition::rates(bool only_saved) const {
@@ -194,8 +273,13 @@ bool Partition::is_kept(int call, const Objective& objective,
   if (facts.obstacle || facts.mark == Mark::save) return true;
   if (facts.mark == Mark::recompute) return false;
   if (segment[call] >= objective.first) return true;
+  return crosses(call, objective.segments, segment);
+}
+
+bool Partition::crosses(int call, int segments, const std::vector<int>& segment) const {
+  const Facts& facts = of(call);
   return facts.last_forward >= 0 && segment[call] != segment[facts.last_forward] &&
-         facts.chain > time_ / (8 * objective.segments);
+         facts.chain > time_ / (8 * segments);
 }
 
 namespace {

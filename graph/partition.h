@@ -36,6 +36,12 @@ class Partition {
   bool is_forward(int call) const { return of(call).is_forward; }
   // Whether the call's results are temporaries that the backward pass reads.
   bool is_saved(int call) const { return of(call).makes && of(call).last_backward >= 0; }
+  enum class Mark : std::uint8_t { none, save, recompute };
+  Mark mark(int call) const { return of(call).mark; }
+  // What the marks by name mark, and the marks without effect, a line each.
+  const std::vector<std::string>& notes_on_marks() const { return notes_; }
+  // Whether a value is kept because it goes from one of so many segments to another.
+  bool crosses(int call, int segments, const std::vector<int>& segment) const;
   // Why a call cannot run again; null: it can.
   const char* obstacle(int call) const { return of(call).obstacle; }
   std::int64_t bytes(int call) const { return of(call).bytes; }  // of its results
@@ -53,7 +59,6 @@ class Partition {
   std::vector<std::int64_t> rates(bool only_saved) const;
 
  private:
-  enum class Mark : std::uint8_t { none, save, recompute };
   struct Facts {
     bool is_forward = false;
     bool makes = false;  // all results are temporaries that only this call writes
@@ -75,6 +80,8 @@ class Partition {
   const char* find_obstacle(int call) const;
   bool is_fusable(int call) const;
   void apply_marks(const std::string& name);
+  void apply_named(const NamedRematMark& mark, const std::string& name);
+  std::string names_in_forward() const;
   bool is_kept(int call, const Objective& objective, const std::vector<int>& segment) const;
   // Of each call the bytes of the forward pass that later forward calls read.
   std::vector<std::int64_t> widths() const;
@@ -84,6 +91,7 @@ class Partition {
   bool fused_;
   Ceilings ceilings_;
   std::vector<Facts> calls_;
+  std::vector<std::string> notes_;
   std::int64_t time_ = 0;  // of the calls of the forward pass, in picoseconds
 };
 

@@ -45,6 +45,12 @@ std::int64_t Program::memory_touched() const {
   return bytes;
 }
 
+std::size_t Program::result_bytes() const {
+  std::size_t bytes = 0;
+  for (const int block : result_blocks_) bytes += graph_.buffers[block].bytes;
+  return bytes;
+}
+
 Program::~Program() { publish_references(false); }
 
 void Program::find_writes() {

@@ -42,6 +42,7 @@ class Program {
   const Memory& memory() const { return *memory_; }
   const Prediction& prediction() const { return prediction_; }
   Executor::Stats stats() const { return executor_->stats(); }
+  std::size_t result_bytes() const;  // that each run allocates
 
   // An argument that aliases memory that the step writes to under another name, in words; "" where
   // there is none. The plan knows nothing of that.

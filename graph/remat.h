@@ -4,6 +4,7 @@
 
 #include <concepts>
 #include <cstdint>
+#include <string_view>
 
 #include <brrr/tensor/tensor.h>
 
@@ -40,18 +41,27 @@ class Remat {
 
 namespace detail {
 void mark_for_remat(const Tensor& x, bool recomputed);
-}
+void mark_for_remat(std::string_view name, bool recomputed);
+template <class T>
+concept Marked = std::same_as<T, Tensor> || std::convertible_to<const T&, std::string_view>;
+}  // namespace detail
 
 // In a function that is compiled with a policy: the backward pass reads these values as the forward
 // pass computed them, or computes them again. A value that cannot be computed again is an Error
-// when the step is compiled. Without a policy, and outside of a compiled function, marks do
-// nothing.
-template <class... T>
-void save(const T&... values) requires(std::same_as<T, Tensor>&&...) {
+// when the step is compiled.
+//
+// A name is that of a module, for all that it computes ("blocks.3.norm1", or "blocks.3" with all in
+// it), or of an op ("tanh"), as explain() prints them. It marks the values that the backward pass
+// needs; of those that recompute() names, the ones that can be computed again. A marked tensor has
+// priority. A name without a value in the forward pass is an Error that lists all names.
+//
+// Without a policy, and outside of a compiled function, marks do nothing.
+template <detail::Marked... T>
+void save(const T&... values) {
   (detail::mark_for_remat(values, false), ...);
 }
-template <class... T>
-void recompute(const T&... values) requires(std::same_as<T, Tensor>&&...) {
+template <detail::Marked... T>
+void recompute(const T&... values) {
   (detail::mark_for_remat(values, true), ...);
 }
 

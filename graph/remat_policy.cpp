@@ -5,9 +5,12 @@
 // rewritten, fused and planned, so that its memory is that of the step and not an estimate; a
 // policy takes one of them. But for mixtures the candidates do not depend on the budget, so a
 // larger one never needs more time.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <map>
 #include <numeric>
 #include <optional>
 #include <set>
@@ -41,6 +44,91 @@ std::vector<std::size_t> live_bytes(const Graph& graph, const PlanOptions& optio
   return live;
 }
 
+ValueMemory memory_of(const Graph& graph, const Flow& flow, const Plan& plan,
+                      const std::vector<bool>& is_gradient, int buffer) {
+  if (graph.is_temporary(buffer) && flow.writers(buffer).empty()) return ValueMemory::registers;
+  const int block = plan.places[buffer].block;
+  if (plan.arena_offset[block] >= 0) return ValueMemory::arena;
+  return is_gradient[block] ? ValueMemory::gradients : ValueMemory::outside;
+}
+
+// Bytes of temporaries that alias gradients, at each call. A buffer that an elided concatenation
+// reads is a part of a gradient.
+std::vector<std::size_t> bytes_in_gradients(const Graph& graph, const Flow& flow, const Plan& plan,
+                                            const std::vector<ValueMemory>& memory) {
+  struct Alias {
+    LiveRange range;
+    std::size_t bytes;
+    bool is_part;
+  };
+  const int calls = static_cast<int>(graph.nodes.size());
+  std::map<std::pair<int, std::size_t>, std::vector<Alias>> places;  // by block and offset
+  for (std::size_t i = 0; i < graph.buffers.size(); ++i) {
+    const int buffer = static_cast<int>(i);
+    const Place& place = plan.places[i];
+    if (memory[i] != ValueMemory::gradients || place.block == buffer) continue;
+    const bool is_part =
+        std::ranges::any_of(flow.readers(buffer), [&](int reader) { return plan.elided[reader]; });
+    places[{place.block, place.offset}].push_back(
+        {{flow.writers(buffer).front(), std::min(flow.last_use(buffer), calls - 1)},
+         graph.buffers[i].bytes,
+         is_part});
+  }
+  std::vector<std::size_t> bytes(graph.nodes.size());
+  for (auto& [place, aliases] : places) {
+    std::ranges::sort(aliases, {}, [](const Alias& alias) { return alias.range.first; });
+    for (std::size_t i = 0; i < aliases.size();) {
+      Alias all = aliases[i++];  // with those that are computed in its place
+      for (; i < aliases.size() && aliases[i].range.first <= all.range.last; ++i) {
+        all.range.last = std::max(all.range.last, aliases[i].range.last);
+        all.bytes = std::max(all.bytes, aliases[i].bytes);
+        all.is_part |= aliases[i].is_part;
+      }
+      for (int call = all.range.first; call <= all.range.last && !all.is_part; ++call)
+        bytes[call] += all.bytes;
+    }
+  }
+  for (int call = 1; call < calls; ++call) {
+    if (plan.elided[call]) bytes[call] = bytes[call - 1];
+  }
+  return bytes;
+}
+
+// Where buffers are, and which of them are live where most bytes are.
+void find_places(const Graph& graph, const Plan& plan, Simulation& simulation) {
+  const Flow flow(graph);
+  const int buffers = static_cast<int>(graph.buffers.size());
+  const std::size_t calls = graph.nodes.size();
+  std::vector<bool> is_gradient(graph.buffers.size());
+  for (const GradientSlot& slot : graph.gradients) {
+    if (graph.makes(slot)) is_gradient[plan.place_of(slot.after->value).block] = true;
+  }
+  for (int buffer = 0; buffer < buffers; ++buffer)
+    simulation.memory.push_back(memory_of(graph, flow, plan, is_gradient, buffer));
+  simulation.in_gradients = bytes_in_gradients(graph, flow, plan, simulation.memory);
+  std::size_t peak = 0;
+  for (std::size_t call = 0; call < calls; ++call) {
+    const auto all = [&](std::size_t at) {
+      return simulation.live[at] + simulation.in_gradients[at];
+    };
+    if (all(call) > all(peak)) peak = call;
+  }
+  std::vector<std::int64_t> uncounted;
+  for (const Buffer& buffer : graph.buffers)
+    uncounted.push_back(static_cast<std::int64_t>(buffer.bytes));
+  for (int buffer = 0; buffer < buffers; ++buffer) {
+    std::int64_t& at_peak = simulation.at_peak.emplace_back(-1);
+    const auto writers = flow.writers(buffer);
+    const ValueMemory memory = simulation.memory[buffer];
+    if (writers.empty() || (memory != ValueMemory::arena && memory != ValueMemory::gradients) ||
+        writers.front() > static_cast<int>(peak) || static_cast<int>(peak) > flow.last_use(buffer))
+      continue;
+    std::int64_t& rest = uncounted[plan.places[buffer].block];
+    at_peak = std::min(rest, static_cast<std::int64_t>(graph.buffers[buffer].bytes));
+    rest -= at_peak;
+  }
+}
+
 // The candidates of a graph, and what a policy takes of them.
 class Search {
  public:
@@ -57,17 +145,41 @@ class Search {
       measure_all(candidates);
       add_own_copies(candidates);
     }
-    const Candidate& marked = candidates.front();  // of the marks alone
-    const bool has_marks = std::ranges::count(marked.again, true) > 0;
-    report.baseline = has_marks || !marked.simulation ? simulate(graph_) : *marked.simulation;
+    report.baseline = simulate(graph_, true);
     if (options_.policy.kind() == Remat::Kind::budget) {
       add_mixtures(candidates, report.baseline.peak_bytes);
       add_mixtures_near(limit_of(report.baseline.peak_bytes), candidates);
     }
-    const Candidate& choice = choice_of(candidates, report.baseline.peak_bytes);
-    Rewritten chosen = rewritten(choice);
-    report.chosen = choice.simulation ? *choice.simulation : simulate(chosen.graph);
+    choice_ = choice_of(candidates, report.baseline);
+    Rewritten chosen = rewritten(choice_);
+    report.chosen = simulate(chosen.graph, true);
+    if (options_.fuse) report.unfused_bytes = make_plan(chosen.graph, options_.plan).arena_bytes;
     return chosen;
+  }
+
+  // Why a value is kept or, if it is in `again`, computed again. `peak`: of its bytes, those of the
+  // peak if it is kept.
+  std::string reason_for(int call, const std::set<int>& again, ValueMemory memory,
+                         std::int64_t peak) const {
+    const std::int64_t store = partition_.time_to_keep(call), chain = chain_of(call, again);
+    const auto ns = [](std::int64_t picoseconds) {
+      return fmt::format("{:.0f} ns", static_cast<double>(picoseconds) * 1e-3);
+    };
+    if (partition_.mark(call) != Partition::Mark::none) return "marked";
+    if (again.contains(call)) {
+      if (memory == ValueMemory::registers) return "saves no memory";
+      if (!partition_.is_saved(call)) return "for values that are computed from it";
+      if (chain <= store) return fmt::format("again {} <= storing {}", ns(chain), ns(store));
+      if (memory == ValueMemory::gradients)
+        return fmt::format("again {}, leaves {} bytes of the memory of gradients", ns(chain), peak);
+      return fmt::format("again {}, saves {} bytes of the peak", ns(chain), peak);
+    }
+    if (const char* obstacle = partition_.obstacle(call)) return obstacle;
+    if (memory == ValueMemory::registers) return "takes no memory";
+    const std::vector<int> segment = partition_.segments(choice_.segments);
+    if (segment[call] >= choice_.first) return "its segment is kept";
+    if (partition_.crosses(call, choice_.segments, segment)) return "crosses segments";
+    return fmt::format("storing {} {} again {}", ns(store), store < chain ? "<" : ">=", ns(chain));
   }
 
   const Partition& partition() const { return partition_; }
@@ -76,12 +188,12 @@ class Search {
   struct Candidate {
     std::vector<bool> again;  // of each call
     int segments = 1;
+    int first = 1;            // as in Partition::Objective; of a mixture all
     bool own_copies = false;  // of products: see compute_again
     // Predicted; `traffic`: without what readers compute again; `stores`: if all values that the
     // backward pass reads are written again.
     std::int64_t picoseconds = 0, traffic = 0, stores = 0;
     std::size_t peak_bytes = 0;
-    std::optional<Simulation> simulation = {};  // once it is measured
   };
 
   // Cuts for powers of two as numbers of segments, each by several prices of a kept byte, in all of
@@ -121,7 +233,7 @@ class Search {
     for (std::size_t i = 0; i < all.size(); ++i) {
       // The last ones of a long list first: they save the most memory.
       if (all.size() > most && (all.size() - 1 - i) * most % all.size() >= most) continue;
-      Candidate each{partition_.cut(all[i]), all[i].segments};
+      Candidate each{partition_.cut(all[i]), all[i].segments, all[i].first};
       if (std::ranges::count(each.again, true) == 0) continue;
       if (known.emplace(each.again, each.segments).second) candidates.push_back(std::move(each));
     }
@@ -197,9 +309,9 @@ class Search {
 
   void measure_all(std::vector<Candidate>& candidates) const {
     in_parallel(candidates, [this](Candidate& each) {
-      each.simulation = simulate(rewritten(each).graph);
-      each.picoseconds = each.simulation->picoseconds;
-      each.peak_bytes = each.simulation->peak_bytes;
+      const Simulation simulation = simulate(rewritten(each).graph);
+      each.picoseconds = simulation.picoseconds;
+      each.peak_bytes = simulation.peak_bytes;
     });
   }
 
@@ -284,7 +396,8 @@ class Search {
   }
 
   Candidate mixture(const Candidate& small, const Candidate& large, int part, int parts) const {
-    Candidate mixed{large.again, small.segments, small.own_copies || large.own_copies};
+    Candidate mixed{large.again, small.segments, small.segments,
+                    small.own_copies || large.own_copies};
     std::copy_n(small.again.begin(), mixture_end(small, large, part, parts), mixed.again.begin());
     return mixed;
   }
@@ -307,8 +420,10 @@ class Search {
 
   // The predictions of two steps that differ by less than a hundredth count as equal where no
   // budget is given.
-  const Candidate& choice_of(const std::vector<Candidate>& candidates, std::size_t baseline) const {
+  const Candidate& choice_of(const std::vector<Candidate>& candidates,
+                             const Simulation& kept) const {
     const Remat& policy = options_.policy;
+    const std::size_t baseline = kept.peak_bytes, aliased = kept.most_in_gradients();
     std::size_t limit = limit_of(baseline);
     if (policy.kind() != Remat::Kind::budget)
       limit = std::max(limit, candidates[0].peak_bytes);  // marks may need more
@@ -329,8 +444,13 @@ class Search {
       }
       fail(
           "[{}] expected a budget that the step can meet, got {}: of {} bytes with every value "
-          "kept it needs at least {}, a fraction of {:.3f}",
-          options_.name, policy.fraction(), baseline, least,
+          "kept{} it needs at least {}, a fraction of {:.3f}",
+          options_.name, policy.fraction(), baseline,
+          aliased == 0 ? ""
+                       : fmt::format(" ({} bytes of activations are in the memory of gradients, "
+                                     "which no policy changes)",
+                                     aliased),
+          least,
           std::ceil(static_cast<double>(least) * 1000 / static_cast<double>(baseline)) / 1000);
     }
     const std::int64_t slowest = policy.kind() == Remat::Kind::full     ? INT64_MAX
@@ -351,33 +471,49 @@ class Search {
                          partition_.segments(candidate.segments), candidate.own_copies);
   }
 
-  Simulation simulate(const Graph& graph) const {
+  // `in_detail`: with all that reports print.
+  Simulation simulate(const Graph& graph, bool in_detail = false) const {
     std::optional<Graph> fused;
     if (options_.fuse) options_.fuse(fused.emplace(graph));
     const Graph& run = fused ? *fused : graph;
     const Plan plan = make_plan(run, options_.plan);
-    Simulation simulation{
-        time_of(run, ceilings_), plan.arena_bytes, live_bytes(run, options_.plan, plan), {}};
-    const int peak =
-        static_cast<int>(std::ranges::max_element(simulation.live) - simulation.live.begin());
-    const Flow flow(run);
-    for (int buffer = 0; buffer < static_cast<int>(run.buffers.size()); ++buffer) {
-      const auto writers = flow.writers(buffer);
-      if (!writers.empty() && writers.front() <= peak && peak <= flow.last_use(buffer))
-        simulation.at_peak.insert(buffer);
-    }
+    Simulation simulation;
+    simulation.picoseconds = time_of(run, ceilings_);
+    simulation.peak_bytes = plan.arena_bytes;
+    if (!in_detail) return simulation;
+    simulation.live = live_bytes(run, options_.plan, plan);
+    find_places(run, plan, simulation);
     return simulation;
+  }
+
+  // Of a call, with all in `again` that it depends on.
+  std::int64_t chain_of(int call, const std::set<int>& again) const {
+    std::set<int> chain = {call};
+    std::vector<int> open = {call};
+    std::int64_t picoseconds = 0;
+    while (!open.empty()) {
+      const int next = open.back();
+      open.pop_back();
+      picoseconds += partition_.time_again(next);
+      for (const Value& input : graph_.nodes[next].inputs) {
+        const int maker = partition_.flow().producer(input.buffer);
+        if (again.contains(maker) && chain.insert(maker).second) open.push_back(maker);
+      }
+    }
+    return picoseconds;
   }
 
   const Graph& graph_;
   const RematOptions& options_;
   const Ceilings ceilings_;
   const Partition partition_;
+  Candidate choice_;
 };
 
 // The values that the backward pass read before and reads now, and those that it computes again.
-std::vector<RematValue> describe_values(const Graph& graph, const Partition& partition,
-                                        const Rewritten& chosen, const std::set<int>& at_peak) {
+std::vector<RematValue> describe_values(const Graph& graph, const Search& search,
+                                        const Rewritten& chosen, const RematReport& report) {
+  const Partition& partition = search.partition();
   const std::set<int> again(chosen.again.begin(), chosen.again.end());
   std::set<int> read;  // buffers
   for (const Node& node : chosen.graph.nodes) {
@@ -400,8 +536,14 @@ std::vector<RematValue> describe_values(const Graph& graph, const Partition& par
     value.bytes = partition.bytes(call);
     value.picoseconds = partition.time_again(call);
     value.recomputed = again.contains(call);
-    value.at_peak = std::ranges::any_of(
-        node.outputs, [&](const Value& output) { return at_peak.contains(output.buffer); });
+    const Simulation& plan = value.recomputed ? report.baseline : report.chosen;
+    value.memory = plan.memory[node.outputs[0].buffer];
+    for (const Value& output : node.outputs) {
+      const std::int64_t bytes = report.baseline.at_peak[output.buffer];
+      value.at_peak |= bytes >= 0;
+      value.peak_bytes += std::max<std::int64_t>(bytes, 0);
+    }
+    value.reason = search.reason_for(call, again, value.memory, value.peak_bytes);
     value.obstacle = partition.obstacle(call);
     values.push_back(std::move(value));
   }
@@ -410,6 +552,10 @@ std::vector<RematValue> describe_values(const Graph& graph, const Partition& par
 
 }  // namespace
 
+std::size_t Simulation::most_in_gradients() const {
+  return in_gradients.empty() ? 0 : std::ranges::max(in_gradients);
+}
+
 RematReport rematerialize(Graph& graph, const RematOptions& options) {
   RematReport report;
   report.policy = options.policy;
@@ -417,7 +563,8 @@ RematReport rematerialize(Graph& graph, const RematOptions& options) {
   Search search(graph, options);
   Rewritten chosen = search.run(report);
   report.recomputed_calls = static_cast<int>(chosen.again.size());
-  report.values = describe_values(graph, search.partition(), chosen, report.baseline.at_peak);
+  report.values = describe_values(graph, search, chosen, report);
+  report.notes_on_marks = search.partition().notes_on_marks();
   graph = std::move(chosen.graph);
   return report;
 }

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -14,6 +13,10 @@
 
 namespace brrr::graph {
 
+// Where a value is: temporaries alias gradients that are written later, fused kernels keep values
+// in registers. `outside`: a result of the step.
+enum class ValueMemory : std::uint8_t { arena, gradients, registers, outside };
+
 // A value of the forward pass that the backward pass reads or computes again.
 struct RematValue {
   std::string value, op, module;  // "%7 f32[64, 64]"
@@ -21,23 +24,35 @@ struct RematValue {
   std::int64_t bytes = 0;
   std::int64_t picoseconds = 0;  // of its call again, by prediction
   bool recomputed = false;
-  bool at_peak = false;            // in memory where most is, with every value kept
+  bool at_peak = false;                     // in memory where most is, with every value kept
+  ValueMemory memory = ValueMemory::arena;  // of a value that is computed again: if it were kept
+  // Of the peak with every value kept; bytes that values share count for one of them.
+  std::int64_t peak_bytes = 0;
+  std::string reason;              // why it is kept or computed again
   const char* obstacle = nullptr;  // why it cannot be computed again
 };
 
 // A planned graph, by prediction.
 struct Simulation {
   std::int64_t picoseconds = 0;
-  std::size_t peak_bytes = 0;     // the arena
-  std::vector<std::size_t> live;  // bytes of the arena that are in use, at each call
-  std::set<int> at_peak;          // buffers that are live where most bytes are
+  std::size_t peak_bytes = 0;             // the arena
+  std::vector<std::size_t> live;          // bytes of the arena that are in use, at each call
+  std::vector<std::size_t> in_gradients;  // of temporaries that alias gradients, at each call
+  std::vector<ValueMemory> memory;        // of each buffer
+  // Of each buffer, where most bytes are live (of both): -1: it is not; else its bytes, without
+  // those that are counted for a buffer before it.
+  std::vector<std::int64_t> at_peak;
+
+  std::size_t most_in_gradients() const;
 };
 
 struct RematReport {
   Remat policy = Remat::none();
   std::vector<RematValue> values;
+  std::vector<std::string> notes_on_marks;
   int recomputed_calls = 0;
   Simulation baseline, chosen;
+  std::size_t unfused_bytes = 0;  // of a fused step: the arena if its calls ran one by one
 };
 
 struct RematOptions {

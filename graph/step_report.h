@@ -20,10 +20,12 @@ struct LaunchCost {
   KernelTime predicted;
 };
 
-// Planned memory in use at each call of a step, in bytes.
+// Bytes of the arena in use at each call of a step.
 struct LiveBytes {
   std::vector<std::size_t> every_value_kept;  // without rematerialization
   std::vector<std::size_t> planned;           // under the policy
+  // The same of temporaries in the memory of gradients, which is there anyway.
+  std::vector<std::size_t> every_value_kept_in_gradients, planned_in_gradients;
 };
 
 }  // namespace brrr

@@ -184,6 +184,12 @@ void Trace::mark_for_remat(const Tensor& x, bool recomputed) {
   trace->graph_.marks.push_back({trace->value_of(x), recomputed, CallSite::here()});
 }
 
+void Trace::mark_for_remat(std::string_view name, bool recomputed) {
+  Trace* const trace = current();
+  if (!trace || thread_context.recomputation != 0) return;
+  trace->graph_.named_marks.push_back({std::string(name), recomputed, CallSite::here()});
+}
+
 Tensor Trace::make(DType dtype, std::span<const std::int64_t> shape, Device device,
                    Buffer::Kind kind) {
   const Tensor shaped = make_meta_tensor(dtype, shape, device);  // checks the shape

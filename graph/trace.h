@@ -43,6 +43,7 @@ class Trace final : public TraceListener {
   // Writes down that one kernel must make both, where the step is fused. No trace: does nothing.
   static void require_fused(const Tensor& a, const Tensor& b);
   static void mark_for_remat(const Tensor& x, bool recomputed);
+  static void mark_for_remat(std::string_view name, bool recomputed);
 
  private:
   struct Write {

@@ -13,7 +13,10 @@ struct MemoryStats {
   std::int64_t peak = 0;                // the largest `live` since the last reset_peak
   std::int64_t reserved = 0;            // bytes owned: live blocks, rounded up, and the cache
   std::int64_t system_allocations = 0;  // calls made to the system's allocator
-  std::int64_t cached() const { return reserved > live ? reserved - live : 0; }
+  std::int64_t captured = 0;            // of `reserved`: kept by CUDA graphs for their kernels
+  std::int64_t cached() const {
+    return reserved > live + captured ? reserved - live - captured : 0;
+  }
 };
 
 MemoryStats memory_stats(Device device);

@@ -14,6 +14,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <utility>
 
 #include "brrr/tensor/cpu_allocator.h"
 #include "brrr/tensor/environment.h"
@@ -56,7 +57,8 @@ struct Bin {
 struct Bins {
   Bin bin[kClasses];
   bool open;
-  bool counts_alone;  // this thread is the one that writes `live_alone`
+  bool counts_alone;         // this thread is the one that writes `live_alone`
+  cpu_memory::Watch* watch;  // while there is one, the thread does not count alone
 };
 thread_local constinit Bins bins{};
 
@@ -99,6 +101,7 @@ inline void count_live(std::int64_t bytes) {
   } else {
     now = live_shared.fetch_add(bytes, std::memory_order_relaxed) + bytes +
           live_alone.load(std::memory_order_relaxed);
+    if (bins.watch) bins.watch->count(bytes);
   }
   if (now > peak.load(std::memory_order_relaxed)) [[unlikely]]
     raise_peak(now);
@@ -291,6 +294,17 @@ void reset_peak() { peak.store(live_alone.load() + live_shared.load()); }
 void empty_cache() {
   drain_bins();
   drain_large();
+}
+
+Watch::Watch() {
+  release(allocate(1), 1);  // a thread's first allocation decides whether it counts alone
+  outer_ = std::exchange(bins.watch, this);
+  counted_alone_ = std::exchange(bins.counts_alone, false);
+}
+Watch::~Watch() {
+  if (outer_) outer_->count(peak_), outer_->count(now_ - peak_);
+  bins.watch = outer_;
+  bins.counts_alone = counted_alone_;
 }
 
 }  // namespace cpu_memory

@@ -1,6 +1,9 @@
 // The CPU's memory, for storages.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
+
 #include <brrr/tensor/allocator.h>
 
 namespace brrr {
@@ -17,6 +20,22 @@ void release(void* block, std::size_t bytes) noexcept;
 MemoryStats stats();
 void reset_peak();
 void empty_cache();
+
+// Counts the bytes that this thread allocates, less those that it releases, while it exists.
+class Watch {
+ public:
+  Watch();
+  ~Watch();
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+  std::size_t peak() const { return static_cast<std::size_t>(peak_); }
+  void count(std::int64_t bytes) { peak_ = std::max(peak_, now_ += bytes); }
+
+ private:
+  std::int64_t now_ = 0, peak_ = 0;
+  Watch* outer_;
+  bool counted_alone_;
+};
 
 }  // namespace cpu_memory
 

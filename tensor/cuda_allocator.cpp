@@ -208,7 +208,10 @@ CUresult Allocator::new_segment(StreamMemory& memory, std::size_t size, Block*& 
   block->size = size;
   block->memory = &memory;
   segment = block.release();
-  if (memory.pool) memory.segments.push_back(segment);
+  if (memory.pool) {
+    memory.segments.push_back(segment);
+    captured_ += static_cast<std::int64_t>(size);
+  }
   return code;
 }
 
@@ -461,7 +464,7 @@ void Allocator::empty_cache() {
 
 MemoryStats Allocator::stats() {
   std::lock_guard lock(mutex_);
-  return {live_, peak_, reserved_, driver_calls_};
+  return {live_, peak_, reserved_, driver_calls_, captured_};
 }
 
 void Allocator::reset_peak() {

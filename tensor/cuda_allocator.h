@@ -159,7 +159,7 @@ class Allocator {
   DeviceState& device_;
   const MemoryKind kind_;
   std::mutex mutex_;
-  std::int64_t live_ = 0, peak_ = 0, reserved_ = 0, driver_calls_ = 0;
+  std::int64_t live_ = 0, peak_ = 0, reserved_ = 0, driver_calls_ = 0, captured_ = 0;
   std::vector<std::unique_ptr<StreamMemory>> memories_;
   std::vector<CapturePool*> capturing_;
   int pools_ = 0;

@@ -147,6 +147,7 @@ void Allocator::retire(CapturePool& pool) noexcept {
     StreamMemory* own = own_memory(*memory->stream);
     for (Block* first : memory->segments) {
       for (Block* block = first; block; block = block->after) {
+        captured_ -= static_cast<std::int64_t>(block->size);
         if (block->free) {
           (block->small ? memory->small : memory->large).remove(block);
           block->retained = true;

@@ -158,6 +158,28 @@ TEST_CASE("the planned peak is that of a captured graph's replay",
   }
 }
 
+TEST_CASE("the planned peak contains a captured graph's scratch and constants",
+          "[compile][cuda_compile][remat]") {
+  const testing::Caching on;
+  const Driver driver;
+  const Tensor w = requires_grad_(counted(1 << 20, gpu, 0.5f));
+  auto step = compile([&] {
+    zero_grad(w);
+    const Tensor loss = sum(w);  // in parts, which are scratch
+    backward(loss);
+    return detach(loss);
+  });
+  for (int call = 0; call < 2; ++call) step();
+  const CompiledEntry entry = step.report().entries.at(0);
+  CHECK(entry.scratch_bytes > 0);
+  CHECK(static_cast<std::size_t>(memory_stats(gpu).captured) == entry.scratch_bytes);
+  CHECK(entry.constant_bytes > 0);
+  CHECK(entry.result_bytes == 4);
+  const PlannedPeak peak = planned_peak(step, gpu);
+  CHECK(peak.measured == peak.planned);
+  CHECK(memory_stats(gpu).captured == 0);
+}
+
 // Kernels choose how to load by the address, so a copy of an argument has the address's phase.
 TEST_CASE("an argument is copied to an address of the same phase", "[compile][cuda_compile]") {
   const Driver driver;

@@ -1,10 +1,16 @@
 // What a first call shows while it takes long.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <thread>
 
+#include "brrr/graph/compile.h"
 #include "brrr/graph/first_call_progress.h"
+#include "brrr/ops/functions.h"
 #include "tests/harness/catch.h"
 
 using namespace std::chrono_literals;
@@ -17,7 +23,8 @@ std::string shown(std::chrono::milliseconds delay, std::chrono::milliseconds wai
   std::FILE* const file = std::tmpfile();
   REQUIRE(file);
   {
-    const FirstCallProgress progress("train", file, delay);
+    FirstCallProgress progress("train", file, delay);
+    progress.phase("compiles kernels and measures products");
     std::this_thread::sleep_for(wait);
   }
   std::rewind(file);
@@ -46,4 +53,30 @@ TEST_CASE("without a terminal nothing is shown", "[compile]") {
   const FirstCallProgress progress("train", nullptr, 1ms);
   std::this_thread::sleep_for(20ms);
   SUCCEED();
+}
+
+TEST_CASE("a trace that takes long shows a line on a terminal", "[compile]") {
+  const int terminal = ::posix_openpt(O_RDWR | O_NOCTTY);
+  REQUIRE(terminal >= 0);
+  REQUIRE(::grantpt(terminal) == 0);
+  REQUIRE(::unlockpt(terminal) == 0);
+  const int end = ::open(::ptsname(terminal), O_RDWR | O_NOCTTY), before = ::dup(STDERR_FILENO);
+  REQUIRE(end >= 0);
+  ::dup2(end, STDERR_FILENO);
+  auto step = brrr::compile(
+      [](const brrr::Tensor& x) {
+        std::this_thread::sleep_for(1300ms);
+        return brrr::exp(x);
+      },
+      {.name = "train"});
+  step(brrr::ones({4}));
+  ::dup2(before, STDERR_FILENO);
+  ::close(before);
+  ::close(end);
+  ::fcntl(terminal, F_SETFL, O_NONBLOCK);
+  char text[512] = {};
+  const auto size = ::read(terminal, text, sizeof text - 1);
+  ::close(terminal);
+  CHECK(size > 0);
+  CHECK_THAT(std::string(text), Catch::Contains("[train] first call: traces the function, 1 s"));
 }

@@ -3,6 +3,8 @@
 #include "brrr/graph/remat.h"
 
 #include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <optional>
 #include <set>
 
@@ -10,6 +12,7 @@
 #include "brrr/graph/trace.h"
 #include "tests/harness/catch.h"
 #include "tests/harness/compile_check.h"
+#include "tests/harness/environment.h"
 #include "tests/harness/memory_checks.h"
 #include "tests/harness/remat_check.h"
 #include "tests/harness/samples.h"
@@ -22,41 +25,10 @@ using graph::RematReport;
 
 namespace {
 
-// Layers with dropout, gates and a mask that each of them reads; weights are leaves.
-struct Net {
-  Net(int layers, std::int64_t batch, std::int64_t width, std::uint64_t seed)
-      : x(noise({batch, width}, seed)) {
-    for (int i = 0; i < layers; ++i)
-      weights.push_back(requires_grad_(noise({width, width}, seed + 1 + static_cast<unsigned>(i))));
-  }
-  Tensor operator()() const {
-    const Tensor mask = x > 0;
-    Tensor h = x;
-    for (std::size_t i = 0; i < weights.size(); ++i) {
-      zero_grad(weights[i]);
-      const Tensor y = matmul(h, weights[i]);
-      h = where(mask, tanh(y) * sigmoid(y), 0.1 * y);
-      if (i % 2) h = dropout(h, 0.2);
-      if (i % 3 == 2) h = h + x;
-    }
-    const Tensor loss = sum(square(h));
-    backward(loss);
-    return detach(loss);
-  }
-  Tensors gradients() const {
-    Tensors all;
-    for (const Tensor& w : weights) all.push_back(grad(w));
-    return all;
-  }
-
-  Tensor x;
-  Tensors weights;
-};
-
 // A network drawn by a seed: depth, width, which values are used again, how.
-std::function<Tensor()> drawn_net(std::uint64_t seed) {
+std::function<Tensor()> drawn_net(std::uint64_t seed, int most_layers = 10) {
   Random random(seed);
-  const int layers = 1 + static_cast<int>(random.below(10));
+  const int layers = 1 + static_cast<int>(random.below(most_layers));
   const std::int64_t batch = 8 << random.below(4), width = 8 << random.below(3);
   Tensors weights;
   for (int i = 0; i < layers; ++i)
@@ -94,15 +66,6 @@ std::vector<int> recomputable(const Graph& graph, const Partition& partition) {
     if (partition.is_forward(i) && !partition.obstacle(i)) calls.push_back(i);
   }
   return calls;
-}
-
-std::string error_of(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
 }
 
 }  // namespace
@@ -183,8 +146,7 @@ TEST_CASE("remat: planned memory is what a replay takes", "[remat]") {
     step();
     const CompiledEntry entry = step.report().entries[0];
     const testing::PlannedPeak peak = testing::planned_peak(step, cpu);
-    const std::int64_t more = peak.measured - peak.planned;
-    CHECK((more == 0 || more == 4));  // a constant: the gradient of the loss
+    CHECK(peak.measured == peak.planned);
     return entry.arena_bytes;
   };
   for (const Mode mode : {Mode::graph, Mode::fused}) {
@@ -195,30 +157,66 @@ TEST_CASE("remat: planned memory is what a replay takes", "[remat]") {
   }
 }
 
-TEST_CASE("remat: random networks keep their bits, in no more memory than planned", "[remat]") {
+// Partial sums of reductions, and products of bf16 in f32, are memory of kernels.
+TEST_CASE("remat: planned memory is what a replay of a transformer takes", "[remat]") {
+  std::size_t of_kernels = 0;
+  for (const DType dtype : {f32, bf16}) {
+    for (const Mode mode : {Mode::graph, Mode::fused}) {
+      for (const Remat remat :
+           {Remat::none(), Remat::min_cut(), Remat::budget(0.9), Remat::full()}) {
+        manual_seed(4);
+        nn::Sequential blocks;
+        for (int i = 0; i < 2; ++i)
+          blocks.add<nn::TransformerBlock>(64, 2, Options{.dtype = dtype});
+        nn::Parameters parameters(blocks);
+        const Tensor x = randn({4, 64, 64}, {.dtype = dtype});
+        auto step = compile(
+            [&] {
+              parameters.zero_grad();
+              const Tensor loss = mean(square(blocks(x)));
+              backward(loss);
+              return detach(loss);
+            },
+            {.mode = mode, .remat = remat});
+        step();
+        of_kernels += step.report().entries[0].kernel_bytes;
+        const testing::PlannedPeak peak = testing::planned_peak(step, cpu);
+        INFO(name_of(dtype) << (mode == Mode::fused ? ", fused" : ", graph"));
+        CHECK(peak.measured == peak.planned);
+      }
+    }
+  }
+  CHECK(of_kernels > 0);
+}
+
+TEST_CASE("remat: random networks keep their bits, in the memory that is planned", "[remat]") {
+  const EnvironmentVariable interpreted("CXX", "/nonexistent/c++");  // compiling takes too long
+  constexpr std::uint64_t kGraphs = 1000;
   int smaller = 0;
-  for (std::uint64_t seed = 1; seed <= 100; ++seed) {
-    const auto run = [&](Remat remat) {
+  for (std::uint64_t seed = 1; seed <= kGraphs; ++seed) {
+    const auto run = [&](Mode mode, Remat remat) {
       manual_seed(seed);
-      auto step = compile(drawn_net(seed), {.remat = remat});
+      auto step = compile(drawn_net(seed, 3), {.mode = mode, .remat = remat});
       std::vector<std::string> losses = {bits_of(step())};
-      const std::int64_t before = memory_stats(cpu).live;
-      reset_peak_memory(cpu);
       losses.push_back(bits_of(step()));
-      CHECK(memory_stats(cpu).peak - before <= 256);
-      return std::pair(losses, step.report().entries[0].arena_bytes);
+      const std::size_t arena = step.report().entries[0].arena_bytes;
+      const testing::PlannedPeak peak = testing::planned_peak(step, cpu);
+      CHECK(peak.measured == peak.planned);
+      return std::pair(losses, arena);
     };
     INFO("seed " << seed);
-    const auto [expected, baseline] = run(Remat::none());
-    const auto [again, cut] = run(Remat::full());
-    const auto [fast, fast_bytes] = run(Remat::min_cut());
+    const auto [expected, baseline] = run(Mode::graph, Remat::none());
+    const auto [again, cut] = run(Mode::graph, Remat::full());
     CHECK(again == expected);
-    CHECK(fast == expected);
     CHECK(cut <= baseline);
-    CHECK(fast_bytes <= baseline);
     smaller += cut < baseline;
+    if (seed % 10 != 0) continue;  // choosing takes long
+    const auto [fast, fast_bytes] = run(Mode::graph, Remat::min_cut());
+    CHECK(fast == expected);
+    CHECK(fast_bytes <= baseline);
+    CHECK(run(Mode::fused, seed % 20 ? Remat::min_cut() : Remat::full()).first == expected);
   }
-  CHECK(smaller > 60);
+  CHECK(smaller > 300);
 }
 
 TEST_CASE("remat: budgets are honoured and monotone on random networks", "[remat]") {
@@ -378,6 +376,67 @@ TEST_CASE("remat: full is near the least memory of any set of values, by enumera
   CHECK(optimal >= 20);
 }
 
+TEST_CASE("remat: a budget's step is near the fastest within it, by enumeration", "[remat]") {
+  int compared = 0, optimal = 0;
+  for (std::uint64_t seed = 1; seed <= 3000 && compared < 40; ++seed) {
+    const Graph graph = traced(drawn_net(seed));
+    const Partition partition(graph, false, "step");
+    const std::vector<int> free = recomputable(graph, partition);
+    if (free.size() > 11) continue;
+    const auto ceilings = graph::ceilings_for(graph);
+    std::vector<std::pair<std::size_t, std::int64_t>> all;  // memory and time
+    for (unsigned set = 0; set < 1u << free.size(); ++set) {
+      std::vector<bool> again(graph.nodes.size());
+      for (std::size_t i = 0; i < free.size(); ++i)
+        again[static_cast<std::size_t>(free[i])] = set >> i & 1;
+      for (const int segments : {1, 2, 4}) {
+        const Graph changed =
+            compute_again(graph, partition, again, partition.segments(segments)).graph;
+        all.emplace_back(make_plan(changed, kOnCpu).arena_bytes, graph::time_of(changed, ceilings));
+      }
+    }
+    for (const double budget : {0.6, 0.8}) {
+      Graph changed = graph;
+      RematReport report;
+      try {
+        report = applied(changed, Remat::budget(budget));
+      } catch (const Error&) {
+        continue;
+      }
+      ++compared;
+      const auto limit =
+          static_cast<std::size_t>(static_cast<double>(report.baseline.peak_bytes) * budget);
+      std::int64_t least = INT64_MAX;
+      for (const auto& [bytes, time] : all) {
+        if (bytes <= limit) least = std::min(least, time);
+      }
+      INFO("seed " << seed << ", budget " << budget << ": " << report.chosen.picoseconds
+                   << " ps, least " << least);
+      CHECK(report.chosen.picoseconds <= least + least / 4);
+      optimal += report.chosen.picoseconds <= least;
+    }
+  }
+  CHECK(compared >= 40);
+  CHECK(optimal >= 30);
+}
+
+TEST_CASE("remat: the cut of a joint graph of 20,000 calls takes milliseconds", "[remat]") {
+  const Net net(1500, 2, 4, 1);
+  const Graph graph = traced([&net] { return net(); });
+  REQUIRE(graph.nodes.size() >= 20'000);
+  const Partition partition(graph, true, "step");
+  double least = INFINITY;  // of several runs: tests run side by side
+  for (int run = 0; run < 5; ++run) {
+    const auto start = std::chrono::steady_clock::now();
+    const std::vector<bool> again = partition.cut({.price = 1'000'000});
+    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
+    least = std::min(least, took.count());
+    CHECK(std::ranges::count(again, true) > 1000);
+  }
+  INFO(graph.nodes.size() << " calls: " << least << " ms");
+  CHECK(least < 50);
+}
+
 TEST_CASE("remat: copies are made where they are read, one for each segment", "[remat]") {
   const Net net(12, 64, 32, 5);
   Graph graph = traced([&net] { return net(); });
@@ -441,57 +500,6 @@ TEST_CASE("remat: marks of the user are respected", "[remat]") {
   CHECK(tanhs_of(Of::saved, Remat::full(), Mode::graph) == 1);
 }
 
-TEST_CASE("remat: a mark that cannot be followed says why", "[remat]") {
-  const Tensor x = noise({8}, 1);
-  Tensor state = zeros({8});
-  const Tensor w = requires_grad_(noise({8}, 2));
-  const auto error_with = [&](const std::function<Tensor(const Tensor&)>& inner) {
-    auto step = compile(
-        [&] {
-          zero_grad(w);
-          const Tensor loss = inner(w);
-          backward(sum(loss));
-          return detach(loss);
-        },
-        {.remat = Remat::full(), .name = "train"});
-    return error_of([&] { step(); });
-  };
-  CHECK_THAT(
-      error_with([&](const Tensor& of) {
-        const Tensor y = exp(of * x);
-        recompute(y);
-        return y;
-      }),
-      Catch::Contains("[train] recompute expected a value that the backward pass can compute "
-                      "again, got ") &&
-          Catch::Contains("it is a result of the step, or is written in place (at "));
-  CHECK_THAT(error_with([&](const Tensor& of) {
-               const Tensor factor = state * 2, y = of * factor;
-               recompute(factor);
-               fill_(state, 1);
-               return y * y;
-             }),
-             Catch::Contains("what it is computed from is written to before the backward pass"));
-  CHECK_THAT(error_with([&](const Tensor& of) {
-               recompute(x);
-               return of * x;
-             }),
-             Catch::Contains("[recompute] cannot be part of the compiled function \"train\": "
-                             "expected tensors that the step makes, got f32[8]"));
-  CHECK_THAT(error_with([&](const Tensor& of) {
-               const Tensor y = of * x, z = exp(y);
-               save(z, x);
-               return z;
-             }),
-             Catch::Contains("[save] cannot be part of the compiled function \"train\": expected "
-                             "tensors that the step makes (the latest are ") &&
-                 Catch::Contains(" f32[8] = exp (at ") && Catch::Contains(" f32[8] = mul (at ") &&
-                 Catch::Contains(", got f32[8]"));
-  CHECK_THAT(error_of([] { save(Tensor()); }),
-             Catch::Contains("[save] expected tensors, got an undefined one"));
-  save(x);  // outside of a compiled function
-}
-
 // Dropout and marks inside of a checkpoint, between values of other layers.
 TEST_CASE("remat: a checkpoint that runs again does not mark its values again", "[remat]") {
   const MakeWorld make = [] {
@@ -540,28 +548,4 @@ TEST_CASE("remat: what a checkpoint starts from is kept", "[remat]") {
   REQUIRE(start != report.values.end());
   CHECK(!start->recomputed);
   CHECK(std::string(start->obstacle) == "it is the input of a checkpoint");
-}
-
-TEST_CASE("remat: explain says what is kept, and why", "[remat]") {
-  const Net net(6, 32, 16, 1);
-  auto step = compile([&net] { return net(); }, {.remat = Remat::full()});
-  step();
-  const std::string text = step.explain();
-  CHECK_THAT(text, Catch::Contains("  rematerialization, full: ") &&
-                       Catch::Contains(" calls run again\n    memory planned ") &&
-                       Catch::Contains("\n      again ") && Catch::Contains("\n      kept  ") &&
-                       Catch::Contains(" = tanh (at ") &&
-                       Catch::Contains("live bytes by call, with every value kept:\n") &&
-                       Catch::Contains("###"));
-  const LiveBytes live = step.live_bytes();
-  const CompiledEntry entry = step.report().entries.at(0);
-  CHECK(live.planned.size() > live.every_value_kept.size());  // calls that run again
-  CHECK(std::ranges::max(live.planned) < std::ranges::max(live.every_value_kept));
-  CHECK(std::ranges::max(live.planned) <= entry.arena_bytes);
-  CHECK(std::ranges::max(live.every_value_kept) <= entry.arena_bytes_without_remat);
-  auto kept = compile([&net] { return net(); }, {.name = "train"});
-  kept();
-  CHECK_THAT(error_of([&] { kept.live_bytes(); }),
-             Catch::Contains("[train] live_bytes expected a step compiled with a policy of "
-                             "rematerialization, got none"));
 }

@@ -19,21 +19,19 @@ struct PlannedPeak {
 };
 template <class Step>
 PlannedPeak planned_peak(Step& step, Device device) {
-  const auto live = [&] {
+  const auto stats = [&] {
     synchronize(device);
-    return memory_stats(device).live;
+    return memory_stats(device);
   };
-  std::int64_t result = live();
+  synchronize(device);
   reset_peak_memory(device);
-  {
-    const auto returned = step();
-    result = live() - result;
-  }
-  const std::int64_t peak = memory_stats(device).peak;
+  step();
+  const MemoryStats with = stats();
   const CompiledEntry entry = step.report().entries.at(0);
   step.clear();
-  return {peak - live(),
-          static_cast<std::int64_t>(entry.arena_bytes + entry.scratch_bytes) + result};
+  const MemoryStats without = stats();
+  return {with.peak - without.live + with.captured - without.captured,
+          static_cast<std::int64_t>(entry.planned_bytes())};
 }
 
 // An eager op that allocates nothing from the system once it has run a few times.
