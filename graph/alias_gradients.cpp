@@ -23,6 +23,7 @@ struct GradientBlock {
   int last_write = -1;                        // the last of the first writes
   std::vector<std::pair<Range, int>> writes;  // disjoint, in order
   std::vector<std::pair<Range, int>> aliases;
+  std::vector<std::size_t> starts;  // where an alias may begin: each write, and after each alias
 };
 
 // Live bytes at each call. Finds the largest count while blocks are removed.
@@ -151,8 +152,11 @@ class Aliasing {
         if (next == first.end()) break;
       }
     }
-    for (const auto& [low, each] : first)
+    gradient.starts.push_back(0);
+    for (const auto& [low, each] : first) {
       gradient.writes.push_back({{low, each.first}, each.second});
+      gradient.starts.push_back(low);
+    }
   }
 
   bool may_move(int block) const {
@@ -177,15 +181,13 @@ class Aliasing {
     for (; gradient != gradients_.end(); ++gradient) {
       if (++comparisons_ > kMostComparisons) return false;
       if (gradient->bytes < bytes) continue;
-      std::vector<std::size_t> starts = {0};
-      for (const auto& [range, call] : gradient->writes) starts.push_back(range.low);
-      for (const auto& [range, alias] : gradient->aliases) starts.push_back(range.high);
-      std::ranges::sort(starts);
+      std::vector<std::size_t>& starts = gradient->starts;
       for (const std::size_t start : starts) {
         const Range range{aligned(start), aligned(start) + bytes};
         if (range.high > gradient->bytes) break;
         if (!is_free(*gradient, range, block)) continue;
         gradient->aliases.emplace_back(range, block);
+        starts.insert(std::ranges::upper_bound(starts, range.high), range.high);
         embed(plan_, members_, block, gradient->block, range.low);
         return true;
       }
