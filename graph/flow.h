@@ -11,6 +11,20 @@
 
 namespace brrr::graph {
 
+// A list of calls for each buffer, side by side.
+class CallLists {
+ public:
+  CallLists() = default;
+  // `uses`: buffers and calls, by call.
+  CallLists(std::size_t buffers, std::span<const std::pair<int, int>> uses);
+  std::span<const int> of(int buffer) const {
+    return std::span(calls_).subspan(start_[buffer], start_[buffer + 1] - start_[buffer]);
+  }
+
+ private:
+  std::vector<int> start_, calls_;
+};
+
 class Flow {
  public:
   static constexpr int kNone = -1;
@@ -39,17 +53,8 @@ class Flow {
   }
 
  private:
-  // Lists of calls, one a buffer, side by side.
-  struct Lists {
-    std::vector<int> start, calls;
-    std::span<const int> of(int buffer) const {
-      return std::span(calls).subspan(start[buffer], start[buffer + 1] - start[buffer]);
-    }
-  };
-  static Lists lists_of(const Graph& graph, std::vector<Value> Node::*values);
-
   const Graph* graph_;
-  Lists writers_, readers_;
+  CallLists writers_, readers_;
   std::vector<bool> escapes_;
 };
 
