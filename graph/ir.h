@@ -65,6 +65,9 @@ struct Origin {
   CallSite site;
   const char* composite = nullptr;  // the public function, where that makes several calls
   int module = -1;                  // in Graph::modules; -1: none
+  // Of the backward pass: the call or composite whose gradient it computes, and whose site and
+  // module these are.
+  const char* gradient_of = nullptr;
 };
 
 // One kernel of a replay: a call, or a body of many.
