@@ -102,8 +102,8 @@ const std::string& prelude() {
 #endif
     for (const char* part :
          {text::cpu_prelude_inl, text::strided_space_inl, text::functions_def,
-          text::scalar_math_inl, text::philox_inl, text::scalar_inl, text::convert_inl,
-          text::lanes_inl, text::draw_batches_inl, text::cpu_tiles_inl}) {
+          text::scalar_math_inl, text::philox_inl, text::scalar_inl, text::half_inl,
+          text::convert_inl, text::lanes_inl, text::draw_batches_inl, text::cpu_tiles_inl}) {
       *all += part;
     }
     *all += "\n#line 1 \"kernel\"\n";
