@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <ranges>
 #include <utility>
 
 #include "brrr/dispatch/op_info.h"
@@ -49,6 +50,18 @@ int Flow::last_use(int buffer) const {
   if (!writers(buffer).empty()) last = writers(buffer).back();
   if (!readers(buffer).empty()) last = std::max(last, readers(buffer).back());
   return last;
+}
+
+int Flow::writer(const Value& value, int time) const {
+  const auto writes = [&](int call) {
+    const Node& node = graph_->nodes[call];
+    return node.number < time && std::ranges::any_of(node.outputs, [&](const Value& output) {
+             return output.buffer == value.buffer && may_overlap(output.region(), value.region());
+           });
+  };
+  const auto calls = writers(value.buffer) | std::views::reverse;
+  const auto found = std::ranges::find_if(calls, writes);
+  return found == calls.end() ? kNone : *found;
 }
 
 int Flow::version(int buffer, int call) const {

@@ -41,10 +41,12 @@ class Flow {
   }
   // The last call that reads or writes a buffer.
   int last_use(int buffer) const;
+  // The last call that writes bytes of a value before call number `time` of the trace; kNone.
+  int writer(const Value& value, int time) const;
   // How many calls before this one write to the buffer: values with equal versions are equal.
   int version(int buffer, int call) const;
-  // Whether the caller or a leaf gets the buffer: it must not become one with another that he gets,
-  // since he may write to either.
+  // Whether the caller or a leaf gets the buffer: it must not be merged with another escaping
+  // buffer, since the caller may write to either.
   bool escapes(int buffer) const { return escapes_[buffer]; }
   // Written by one call alone, and neither a result nor a gradient: its readers may read
   // an equal value in its place.
@@ -101,6 +103,9 @@ int remove_nodes(Graph& graph, F is_removed) {
   graph.nodes.erase(graph.nodes.end() - static_cast<std::ptrdiff_t>(removed), graph.nodes.end());
   return static_cast<int>(removed);
 }
+
+// The pass that removes calls whose results no call reads, except those that check values.
+int remove_dead(Graph& graph);
 
 // Makes `nodes` those of the graph; returns how many fewer they are.
 int replace_nodes(Graph& graph, std::vector<Node> nodes);

@@ -202,16 +202,4 @@ std::string to_string(std::span<const HostConstant> constants);
 // passes in debug builds.
 void verify(const Graph& graph, const char* after);
 
-// Passes: each returns how many nodes of a replay it removed.
-int simplify(Graph& graph);
-int merge_equal(Graph& graph);
-int remove_dead(Graph& graph);
-int hoist_constants(Graph& graph);
-// On CUDA, makes products with a softmax between them one call, and their gradients another.
-int fuse_attention(Graph& graph);
-// On CUDA, copies factors of TF32 products that the tensor cores read faster in another layout.
-int copy_factors(Graph& graph);
-// Makes groups of calls one kernel each.
-int fuse(Graph& graph);
-
 }  // namespace brrr::graph

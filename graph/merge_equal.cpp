@@ -6,6 +6,7 @@
 
 #include "brrr/dispatch/op_info.h"
 #include "brrr/graph/flow.h"
+#include "brrr/graph/passes.h"
 
 namespace brrr::graph {
 namespace {

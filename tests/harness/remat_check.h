@@ -3,6 +3,7 @@
 
 #include <functional>
 
+#include "brrr/graph/passes.h"
 #include "brrr/graph/rematerialize.h"
 #include "brrr/graph/trace.h"
 
