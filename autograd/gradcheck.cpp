@@ -82,8 +82,9 @@ class Comparison {
   void compare(double analytic, double numeric, Where&& where) {
     const double difference = std::abs(analytic - numeric);
     if (difference > result.worst) result.worst = difference;
+    constexpr double kRelative = 1e-3;
     const double allowed =
-        options_.atol + options_.rtol * std::max(std::abs(numeric), std::abs(analytic));
+        options_.atol + kRelative * std::max(std::abs(numeric), std::abs(analytic));
     if (result.passed && !(difference <= allowed)) {
       result.passed = false;
       result.message = fmt::format("{}: the gradient is {:.9g}, differences give {:.9g}", where(),

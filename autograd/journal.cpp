@@ -54,6 +54,8 @@ std::uint64_t group_of(const Tensor& leaf) {
   return history && history->group ? history->group->id : 0;
 }
 
+std::vector<Tensor> leaves_of_group(const Tensor& leaf) { return history_of(leaf)->group->leaves; }
+
 Views views_of_gradient(const Tensor& leaf) {
   const History* history = history_of(leaf);
   const Group* group = history ? history->group : nullptr;

@@ -42,6 +42,8 @@ Tensor collected(const Tensor& leaf);
 void set_collected(const Tensor& leaf, const Tensor& gradient);  // undefined: forgets it
 // Of the group that collects the leaf's gradient; 0: there is none.
 std::uint64_t group_of(const Tensor& leaf);
+// All leaves of its group, in the order of their gradients in memory.
+std::vector<Tensor> leaves_of_group(const Tensor& leaf);
 // Locked while gradients are added to leaves, which other threads may share.
 std::recursive_mutex& collecting();
 

@@ -349,6 +349,7 @@ void Run::run_rule(Node* node, const Tensor* of_outputs) {
   }
   Gradient gradient{node->call,     of_outputs,     operands.values, results,
                     operands.likes, operands.given, operands.wanted, n};
+  const ContextScope<&ThreadContext::differentiated> differentiating(node->sequence);
   rule.run(gradient);
   for (int i = 0; i < n; ++i) {
     Tensor& given = operands.given[i];

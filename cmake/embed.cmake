@@ -1,5 +1,5 @@
 # Turns the texts of generated kernels into constants of the library: ops/jit/prelude.inl becomes
-# brrr::text::prelude_inl, ops/cuda/cumsum.cu becomes brrr::text::cumsum_cu.
+# brrr::text::prelude_inl, ops/cuda/attention.cu becomes brrr::text::attention_cu.
 #
 # Included by CMakeLists.txt it adds the generated file to brrr_sources; run as a script it writes that file.
 if(CMAKE_SCRIPT_MODE_FILE)
@@ -24,7 +24,8 @@ file(GLOB brrr_texts CONFIGURE_DEPENDS
 foreach(text convert.inl draw_batches.inl lanes.inl scalar_math.inl)
   list(APPEND brrr_texts ${PROJECT_SOURCE_DIR}/ops/cpu/${text})
 endforeach()
-list(APPEND brrr_texts ${PROJECT_SOURCE_DIR}/dispatch/functions.def ${PROJECT_SOURCE_DIR}/tensor/strided_space.inl)
+list(APPEND brrr_texts ${PROJECT_SOURCE_DIR}/dispatch/functions.def ${PROJECT_SOURCE_DIR}/tensor/half.inl
+  ${PROJECT_SOURCE_DIR}/tensor/strided_space.inl)
 set(brrr_embedded ${PROJECT_BINARY_DIR}/embedded_texts.cpp)
 list(JOIN brrr_texts "|" brrr_texts_argument)
 add_custom_command(OUTPUT ${brrr_embedded}

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <map>
+#include <ranges>
 
 #include "brrr/graph/plan.h"
 
@@ -23,6 +24,7 @@ struct GradientBlock {
   int last_write = -1;                        // the last of the first writes
   std::vector<std::pair<Range, int>> writes;  // disjoint, in order
   std::vector<std::pair<Range, int>> aliases;
+  std::vector<std::size_t> starts;  // where an alias may begin: at each write, after each alias
 };
 
 // Live bytes at each call. Finds the largest count while blocks are removed.
@@ -69,7 +71,7 @@ class Aliasing {
       : graph_(graph),
         plan_(plan),
         ranges_(live_ranges(graph, options, flow, plan)),
-        members_(members_of(plan)) {
+        members_(plan) {
     find_gradients(flow);
     if (gradients_.empty()) return;
     calls_ = calls_of_blocks(graph, plan);
@@ -81,20 +83,22 @@ class Aliasing {
   void run() {
     if (gradients_.empty()) return;
     LiveBytes live(graph_.nodes.size());
-    std::vector<int> movable;
+    std::vector<std::pair<std::int64_t, int>> by_size;  // the largest first
     for (std::size_t i = 0; i < graph_.buffers.size(); ++i) {
       const int block = static_cast<int>(i);
       if (!may_move(block)) continue;
-      movable.push_back(block);
+      by_size.emplace_back(-bytes_of(block), block);
       live.add(ranges_[i], bytes_of(block));
     }
-    std::ranges::stable_sort(movable, std::greater{}, [&](int block) { return bytes_of(block); });
+    std::ranges::sort(by_size);
+    const auto blocks = std::views::values(by_size);
+    std::vector<int> movable(blocks.begin(), blocks.end());
     while (move_one_at(live.fullest(), movable, live)) continue;
   }
 
  private:
   // A plan must not cost more than the step that it is for: then the rest stays in the arena.
-  static constexpr std::int64_t kMostComparisons = std::int64_t{1} << 22;
+  static constexpr std::int64_t kMostComparisons = std::int64_t{1} << 20;
 
   std::int64_t bytes_of(int block) const {
     return static_cast<std::int64_t>(graph_.buffers[block].bytes);
@@ -122,7 +126,7 @@ class Aliasing {
 
   void find_writes(GradientBlock& gradient, const Flow& flow) const {
     std::vector<std::pair<Range, int>> writes;
-    for (const int buffer : members_[gradient.block]) {
+    members_.for_each(gradient.block, [&](int buffer) {
       const std::size_t offset = plan_.places[buffer].offset;
       for (const int call : flow.writers(buffer)) {
         if (plan_.elided[call]) continue;
@@ -134,7 +138,7 @@ class Aliasing {
                             call});
         }
       }
-    }
+    });
     std::ranges::stable_sort(writes, {}, [](const auto& write) { return write.second; });
     std::map<std::size_t, std::pair<std::size_t, int>> first;  // the end and the call, by start
     for (const auto& [range, call] : writes) {
@@ -151,8 +155,11 @@ class Aliasing {
         if (next == first.end()) break;
       }
     }
-    for (const auto& [low, each] : first)
+    gradient.starts.push_back(0);
+    for (const auto& [low, each] : first) {
       gradient.writes.push_back({{low, each.first}, each.second});
+      if (aligned(low) != gradient.starts.back()) gradient.starts.push_back(aligned(low));
+    }
   }
 
   bool may_move(int block) const {
@@ -166,7 +173,7 @@ class Aliasing {
   bool is_dead(int block, int call) const {
     if (ranges_[block].last >= call) return false;
     return before_.empty() ||
-           std::ranges::all_of(calls_[block], [&](int each) { return before_[call].has(each); });
+           std::ranges::all_of(calls_.of(block), [&](int each) { return before_[call].has(each); });
   }
 
   // The gradients that are written first after the block's last use are tried first.
@@ -177,32 +184,37 @@ class Aliasing {
     for (; gradient != gradients_.end(); ++gradient) {
       if (++comparisons_ > kMostComparisons) return false;
       if (gradient->bytes < bytes) continue;
-      std::vector<std::size_t> starts = {0};
-      for (const auto& [range, call] : gradient->writes) starts.push_back(range.low);
-      for (const auto& [range, alias] : gradient->aliases) starts.push_back(range.high);
-      std::ranges::sort(starts);
+      std::vector<std::size_t>& starts = gradient->starts;
       for (const std::size_t start : starts) {
-        const Range range{aligned(start), aligned(start) + bytes};
+        const Range range{start, start + bytes};
         if (range.high > gradient->bytes) break;
         if (!is_free(*gradient, range, block)) continue;
         gradient->aliases.emplace_back(range, block);
-        embed(plan_, members_, block, gradient->block, range.low);
+        const auto next = std::ranges::lower_bound(starts, aligned(range.high));
+        if (next == starts.end() || *next != aligned(range.high))
+          starts.insert(next, aligned(range.high));
+        members_.embed(plan_, block, gradient->block, range.low);
         return true;
       }
     }
     return false;
   }
 
+  // A block that fits no gradient will fit none later: gradients only fill up.
   bool move_one_at(int call, std::vector<int>& movable, LiveBytes& live) {
-    for (auto block = movable.begin(); block != movable.end(); ++block) {
-      if (++comparisons_ > kMostComparisons) return false;
+    bool moved = false;
+    auto block = movable.begin(), kept = block;
+    for (; !moved && block != movable.end() && ++comparisons_ <= kMostComparisons; ++block) {
       const LiveRange& range = ranges_[*block];
-      if (call < range.first || range.last < call || !move(*block)) continue;
-      live.add(range, -bytes_of(*block));
-      movable.erase(block);
-      return true;
+      if (call < range.first || range.last < call) {
+        *kept++ = *block;
+      } else if (move(*block)) {
+        live.add(range, -bytes_of(*block));
+        moved = true;
+      }
     }
-    return false;
+    movable.erase(kept, block);
+    return moved;
   }
 
   bool is_free(const GradientBlock& gradient, const Range& range, int block) {
@@ -214,8 +226,8 @@ class Aliasing {
     }
     for (const auto& [taken, alias] : gradient.aliases) {
       ++comparisons_;
-      if (taken.overlaps(range) && !is_dead(alias, calls_[block].front()) &&
-          !is_dead(block, calls_[alias].front()))
+      if (taken.overlaps(range) && !is_dead(alias, calls_.of(block).front()) &&
+          !is_dead(block, calls_.of(alias).front()))
         return false;
     }
     return true;
@@ -227,8 +239,8 @@ class Aliasing {
   Members members_;
   std::vector<GradientBlock> gradients_;
   std::vector<bool> is_gradient_;
-  std::vector<std::vector<int>> calls_;  // that touch each block
-  std::vector<CallSet> before_;          // the predecessors of each call; empty: all before it
+  CallLists calls_;              // that touch each block
+  std::vector<CallSet> before_;  // the predecessors of each call; empty: all before it
   std::int64_t comparisons_ = 0;
 };
 

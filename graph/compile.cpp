@@ -12,8 +12,10 @@
 #include "brrr/autograd/autograd.h"
 #include "brrr/autograd/journal.h"
 #include "brrr/graph/first_call_progress.h"
+#include "brrr/graph/flow.h"
 #include "brrr/graph/fusion_report.h"
 #include "brrr/graph/guards.h"
+#include "brrr/graph/passes.h"
 #include "brrr/graph/program.h"
 #include "brrr/graph/rematerialize.h"
 #include "brrr/graph/signature.h"
@@ -133,10 +135,10 @@ void CompiledStep::State::report_frozen_rates(std::vector<HostConstant> constant
 
 namespace {
 
-void run_pass(Graph& graph, int (*pass)(Graph&), [[maybe_unused]] const char* name) {
-  pass(graph);
+void run(const graph::Pass& pass, Graph& graph) {
+  pass.run(graph);
 #ifndef NDEBUG
-  graph::verify(graph, name);
+  graph::verify(graph, pass.name);
 #endif
 }
 
@@ -144,7 +146,7 @@ void run_pass(Graph& graph, int (*pass)(Graph&), [[maybe_unused]] const char* na
 
 void CompiledStep::State::fuse(Graph& graph) const {
   graph.fast = options.rounding == Rounding::fast;
-  run_pass(graph, graph::fuse, "fuse");
+  run({"fuse", graph::fuse}, graph);
 }
 
 graph::RematReport CompiledStep::State::rematerialize(Graph& graph) const {
@@ -213,17 +215,12 @@ std::unique_ptr<Entry> CompiledStep::State::trace_and_plan(const Arguments& argu
 #ifndef NDEBUG
   graph::verify(graph, "trace");
 #endif
-  run_pass(graph, graph::remove_dead, "remove_dead");
+  run({"remove_dead", graph::remove_dead}, graph);
   entry->host_constants = graph::host_constants(graph);
   report_frozen_rates(entry->host_constants);
-  run_pass(graph, graph::simplify, "simplify");
-  run_pass(graph, graph::merge_equal, "merge_equal");
-  if (options.mode == Mode::fused) {
-    run_pass(graph, graph::fuse_attention, "fuse_attention");
-    run_pass(graph, graph::merge_equal, "merge_equal");
-    run_pass(graph, graph::copy_factors, "copy_factors");
+  for (const graph::Pass& pass : graph::kPasses) {
+    if (pass.in_graph_mode || options.mode == Mode::fused) run(pass, graph);
   }
-  run_pass(graph, graph::hoist_constants, "hoist_constants");
   if (options.remat.kind() != Remat::Kind::none) {
     begin_phase("chooses what to recompute");
     entry->remat = rematerialize(graph);
@@ -424,8 +421,9 @@ CompileReport CompiledStep::report() const {
       line.reason += fmt::format("; traced again {}, since parameters were packed or moved",
                                  counted(entry->replaced, "time"));
     if (entry->renewed > 0)
-      line.reason += fmt::format("; gradients in new memory {}, since somebody kept the old",
-                                 counted(entry->renewed, "time"));
+      line.reason +=
+          fmt::format("; gradients in new memory {}, since the caller held the last ones",
+                      counted(entry->renewed, "time"));
     line.calls = entry->calls;
     line.nodes = static_cast<int>(program.launches().size());
     line.lanes = program.plan().lanes;

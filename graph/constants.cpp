@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "brrr/graph/flow.h"
+#include "brrr/graph/passes.h"
 
 namespace brrr::graph {
 namespace {

@@ -2,6 +2,7 @@
 // than a copy of one factor takes. The copy is a node of its own, so that others run beside it.
 #include "brrr/dispatch/op_info.h"
 #include "brrr/graph/flow.h"
+#include "brrr/graph/passes.h"
 #include "brrr/ops/factor_copy.h"
 
 namespace brrr::graph {

@@ -2,36 +2,40 @@
 
 #include <algorithm>
 #include <numeric>
+#include <ranges>
 #include <utility>
 
 #include "brrr/dispatch/op_info.h"
 
 namespace brrr::graph {
-Flow::Lists Flow::lists_of(const Graph& graph, std::vector<Value> Node::*values) {
-  // One walk over the nodes, whose values are spread over the heap.
-  std::vector<std::pair<int, int>> uses;  // buffer and call
-  std::vector<int> last(graph.buffers.size(), kNone);
-  Lists lists;
-  lists.start.resize(graph.buffers.size() + 1);
-  for (int call = 0; call < static_cast<int>(graph.nodes.size()); ++call) {
-    for (const Value& value : graph.nodes[call].*values) {
-      if (std::exchange(last[value.buffer], call) == call) continue;  // a call counts once
-      uses.emplace_back(value.buffer, call);
-      ++lists.start[value.buffer + 1];
-    }
-  }
-  std::partial_sum(lists.start.begin(), lists.start.end(), lists.start.begin());
-  lists.calls.resize(uses.size());
-  std::vector<int> next(lists.start);
-  for (const auto& [buffer, call] : uses) lists.calls[next[buffer]++] = call;
-  return lists;
+
+CallLists::CallLists(std::size_t buffers, std::span<const std::pair<int, int>> uses)
+    : start_(buffers + 1), calls_(uses.size()) {
+  for (const auto& [buffer, call] : uses) ++start_[buffer + 1];
+  std::partial_sum(start_.begin(), start_.end(), start_.begin());
+  std::vector<int> next(start_);
+  for (const auto& [buffer, call] : uses) calls_[next[buffer]++] = call;
 }
 
-Flow::Flow(const Graph& graph)
-    : graph_(&graph),
-      writers_(lists_of(graph, &Node::outputs)),
-      readers_(lists_of(graph, &Node::inputs)),
-      escapes_(graph.buffers.size()) {
+Flow::Flow(const Graph& graph) : graph_(&graph), escapes_(graph.buffers.size()) {
+  struct Uses {
+    explicit Uses(const Graph& of) : last(of.buffers.size(), kNone) {
+      calls.reserve(2 * of.nodes.size());
+    }
+    void add(const Value& value, int call) {
+      if (std::exchange(last[value.buffer], call) != call)  // a call counts once
+        calls.emplace_back(value.buffer, call);
+    }
+    std::vector<std::pair<int, int>> calls;
+    std::vector<int> last;
+  } reads(graph), writes(graph);
+  // One walk over the nodes, whose values are spread over the heap.
+  for (int call = 0; call < static_cast<int>(graph.nodes.size()); ++call) {
+    for (const Value& input : graph.nodes[call].inputs) reads.add(input, call);
+    for (const Value& output : graph.nodes[call].outputs) writes.add(output, call);
+  }
+  readers_ = CallLists(graph.buffers.size(), reads.calls);
+  writers_ = CallLists(graph.buffers.size(), writes.calls);
   const auto escape = [this](const Value& value) {
     if (value.buffer >= 0) escapes_[value.buffer] = true;
   };
@@ -46,6 +50,18 @@ int Flow::last_use(int buffer) const {
   if (!writers(buffer).empty()) last = writers(buffer).back();
   if (!readers(buffer).empty()) last = std::max(last, readers(buffer).back());
   return last;
+}
+
+int Flow::writer(const Value& value, int time) const {
+  const auto writes = [&](int call) {
+    const Node& node = graph_->nodes[call];
+    return node.number < time && std::ranges::any_of(node.outputs, [&](const Value& output) {
+             return output.buffer == value.buffer && may_overlap(output.region(), value.region());
+           });
+  };
+  const auto calls = writers(value.buffer) | std::views::reverse;
+  const auto found = std::ranges::find_if(calls, writes);
+  return found == calls.end() ? kNone : *found;
 }
 
 int Flow::version(int buffer, int call) const {

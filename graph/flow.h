@@ -11,6 +11,20 @@
 
 namespace brrr::graph {
 
+// A list of calls for each buffer, side by side.
+class CallLists {
+ public:
+  CallLists() = default;
+  // `uses`: buffers and calls, by call.
+  CallLists(std::size_t buffers, std::span<const std::pair<int, int>> uses);
+  std::span<const int> of(int buffer) const {
+    return std::span(calls_).subspan(start_[buffer], start_[buffer + 1] - start_[buffer]);
+  }
+
+ private:
+  std::vector<int> start_, calls_;
+};
+
 class Flow {
  public:
   static constexpr int kNone = -1;
@@ -27,10 +41,12 @@ class Flow {
   }
   // The last call that reads or writes a buffer.
   int last_use(int buffer) const;
+  // The last call that writes bytes of a value before call number `time` of the trace; kNone.
+  int writer(const Value& value, int time) const;
   // How many calls before this one write to the buffer: values with equal versions are equal.
   int version(int buffer, int call) const;
-  // Whether the caller or a leaf gets the buffer: it must not become one with another that he gets,
-  // since he may write to either.
+  // Whether the caller or a leaf gets the buffer: it must not be merged with another escaping
+  // buffer, since the caller may write to either.
   bool escapes(int buffer) const { return escapes_[buffer]; }
   // Written by one call alone, and neither a result nor a gradient: its readers may read
   // an equal value in its place.
@@ -39,17 +55,8 @@ class Flow {
   }
 
  private:
-  // Lists of calls, one a buffer, side by side.
-  struct Lists {
-    std::vector<int> start, calls;
-    std::span<const int> of(int buffer) const {
-      return std::span(calls).subspan(start[buffer], start[buffer + 1] - start[buffer]);
-    }
-  };
-  static Lists lists_of(const Graph& graph, std::vector<Value> Node::*values);
-
   const Graph* graph_;
-  Lists writers_, readers_;
+  CallLists writers_, readers_;
   std::vector<bool> escapes_;
 };
 
@@ -96,6 +103,9 @@ int remove_nodes(Graph& graph, F is_removed) {
   graph.nodes.erase(graph.nodes.end() - static_cast<std::ptrdiff_t>(removed), graph.nodes.end());
   return static_cast<int>(removed);
 }
+
+// The pass that removes calls whose results no call reads, except those that check values.
+int remove_dead(Graph& graph);
 
 // Makes `nodes` those of the graph; returns how many fewer they are.
 int replace_nodes(Graph& graph, std::vector<Node> nodes);

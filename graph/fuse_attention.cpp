@@ -12,6 +12,7 @@
 
 #include "brrr/dispatch/op_info.h"
 #include "brrr/graph/flow.h"
+#include "brrr/graph/passes.h"
 #include "brrr/ops/attention.h"
 
 namespace brrr::graph {

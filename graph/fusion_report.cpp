@@ -60,18 +60,6 @@ std::string reason_text(const UnfusedEdge& edge) {
   return name_of(edge.why) + (edge.opaque.empty() ? "" : fmt::format(" ({})", edge.opaque));
 }
 
-// The call of a graph that made a value as it was before call `time` of the trace; -1: none did.
-int writer_of(const Graph& graph, const Value& value, int time) {
-  for (std::size_t i = graph.nodes.size(); i-- > 0;) {
-    if (graph.nodes[i].number >= time) continue;
-    for (const Value& output : graph.nodes[i].outputs) {
-      if (output.buffer == value.buffer && may_overlap(output.region(), value.region()))
-        return static_cast<int>(i);
-    }
-  }
-  return -1;
-}
-
 // The kernels of a call and of its copies, by its number.
 using KernelsOfCalls = std::map<int, std::vector<int>>;
 
@@ -237,6 +225,7 @@ std::string kernels_text(std::span<const GeneratedKernel> kernels, bool fast) {
 
 void check_required(const Graph& before, const Graph& fused, const std::string& name) {
   if (before.required.empty()) return;
+  const Flow flow(before);
   const KernelsOfCalls kernels = kernels_of_calls(fused);
   const auto number = [&](int call) { return before.nodes[call].number; };
   for (const RequiredFusion& pair : before.required) {
@@ -248,7 +237,7 @@ void check_required(const Graph& before, const Graph& fused, const std::string& 
       }
       return of;
     };
-    const int a = writer_of(before, pair.a, pair.time), b = writer_of(before, pair.b, pair.time);
+    const int a = flow.writer(pair.a, pair.time), b = flow.writer(pair.b, pair.time);
     if (a >= 0 && b >= 0 && share_a_kernel(kernels, number(a), number(b))) continue;
     const std::string why = a < 0 || b < 0 ? fmt::format("no call of a replay makes {}",
                                                          describe(before, a < 0 ? pair.a : pair.b))

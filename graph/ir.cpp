@@ -55,6 +55,18 @@ std::string buffer_name(const Graph& graph, int index) {
   return fmt::format("%{}", index);
 }
 
+// A buffer with several named tensors has its number, too.
+std::string label_of_buffer(const Graph& graph, int index) {
+  std::string names;
+  int count = 0;
+  for (const Name& name : graph.names) {
+    if (name.buffer != index) continue;
+    names += (count++ ? ", " : "") + name.text;
+  }
+  if (count == 0) return buffer_name(graph, index);
+  return count == 1 ? names : fmt::format("{} ({})", buffer_name(graph, index), names);
+}
+
 // The user's name of a tensor that a value is all or part of.
 const Name* name_of(const Graph& graph, const Value& value) {
   const Extent extent = extent_of(value.region());
@@ -121,10 +133,13 @@ std::string text_of(const Graph& graph, const GradientSlot& slot) {
 }
 
 std::string text_of(const Graph& graph, const Node& node, const std::string& place) {
-  const std::string module = node.module < 0 ? "" : graph.modules[node.module] + ", ";
-  return fmt::format("  {} {} {}({})  # {}{}\n", results_text(graph, node),
+  std::string from = node.module >= 0   ? graph.modules[node.module]
+                     : node.gradient_of ? node.gradient_of
+                                        : "";
+  if (!from.empty()) from += ", ";
+  return fmt::format("  {} {} {}({})  # {}{}{}\n", results_text(graph, node),
                      node.call.in_place ? "<-" : "=", name_of(node), operands_text(graph, node),
-                     module, place);
+                     node.gradient_of ? "gradient of " : "", from, place);
 }
 
 // A leaf by its name, or a group by its first leaf.
@@ -151,13 +166,8 @@ std::string as_text(const Graph& graph) {
   for (std::size_t i = 0; i < graph.buffers.size(); ++i) {
     const Buffer& buffer = graph.buffers[i];
     if (buffer.kind == Buffer::Kind::temporary) continue;
-    std::string names;
-    for (const Name& name : graph.names) {
-      if (name.buffer == static_cast<int>(i)) names += (names.empty() ? "" : ", ") + name.text;
-    }
     text +=
-        fmt::format("{}: {} bytes\n",
-                    names.empty() ? buffer_name(graph, static_cast<int>(i)) : names, buffer.bytes);
+        fmt::format("{}: {} bytes\n", label_of_buffer(graph, static_cast<int>(i)), buffer.bytes);
   }
   if (!graph.constants.empty()) text += "once:\n";
   const std::vector<std::string> of_constants = places_of(graph.constants);
@@ -264,8 +274,12 @@ std::string as_json(const Graph& graph, const std::string& remat) {
 
 std::string describe(const Graph& graph, const Value& value) {
   const Name* const name = name_of(graph, value);
-  std::string text = fmt::format("{} {}{}", name ? name->text : buffer_name(graph, value.buffer),
-                                 name_of(value.dtype), to_string(value.shape));
+  std::string label = name ? name->text : buffer_name(graph, value.buffer);
+  if (!name) {
+    const auto first = std::ranges::find(graph.names, value.buffer, &Name::buffer);
+    if (first != graph.names.end()) label += fmt::format(" ({}, …)", first->text);
+  }
+  std::string text = fmt::format("{} {}{}", label, name_of(value.dtype), to_string(value.shape));
   if (!value.is_contiguous()) text += fmt::format(" by {}", to_string(value.strides));
   std::int64_t offset = value.offset;
   if (name) offset -= name->extent.low / static_cast<std::int64_t>(size_of(value.dtype));

@@ -65,6 +65,9 @@ struct Origin {
   CallSite site;
   const char* composite = nullptr;  // the public function, where that makes several calls
   int module = -1;                  // in Graph::modules; -1: none
+  // Of the backward pass: the call or composite whose gradient it computes, and whose site and
+  // module these are.
+  const char* gradient_of = nullptr;
 };
 
 // One kernel of a replay: a call, or a body of many.
@@ -206,17 +209,5 @@ std::string to_string(std::span<const HostConstant> constants);
 // The executable specification of the graph: throws, naming the node and the rule. It runs between
 // passes in debug builds.
 void verify(const Graph& graph, const char* after);
-
-// Passes: each returns how many nodes of a replay it removed.
-int simplify(Graph& graph);
-int merge_equal(Graph& graph);
-int remove_dead(Graph& graph);
-int hoist_constants(Graph& graph);
-// On CUDA, makes products with a softmax between them one call, and their gradients another.
-int fuse_attention(Graph& graph);
-// On CUDA, copies factors of TF32 products that the tensor cores read faster in another layout.
-int copy_factors(Graph& graph);
-// Makes groups of calls one kernel each.
-int fuse(Graph& graph);
 
 }  // namespace brrr::graph

@@ -119,6 +119,7 @@ Launch::Launch(const Node& of, Device device) : composite(of.composite), call(of
 
 Lowered lower(const Graph& graph, const Plan& plan, Memory& memory) {
   Lowered lowered;
+  lowered.launches.reserve(graph.nodes.size());
   std::size_t inputs = 0, outputs = 0;
   for (const Node& node : graph.nodes) {
     inputs += node.inputs.size();

@@ -110,7 +110,8 @@ Tensor Memory::operand(const Value& value) {
   const std::int64_t bytes = static_cast<std::int64_t>(place.offset) +
                              value.offset * static_cast<std::int64_t>(size_of(value.dtype));
   tensor.impl()->data = block.address ? block.address + bytes : nullptr;
-  block.operands.emplace_back(tensor.impl(), bytes);
+  const bool in_arena = plan_.arena_offset[place.block] >= 0;
+  if (!in_arena) block.operands.emplace_back(tensor.impl(), bytes);
   return tensor;
 }
 

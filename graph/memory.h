@@ -43,6 +43,7 @@ class Memory {
 
   // The address of a block; null until the first run for blocks that each run allocates.
   char* address(int block) const { return of(block).address; }
+  // Of a block outside of the arena.
   void set_address(int block, char* address);
   // Gives a gradient's block new memory, while the caller holds the old one.
   void renew(int block);
@@ -61,7 +62,8 @@ class Memory {
     Storage* storage = nullptr;          // kept between runs, owned
     Storage* operand_storage = nullptr;  // of the operands; owned, its memory is not
     char* address = nullptr;
-    std::vector<std::pair<TensorImpl*, std::int64_t>> operands;  // and their offsets in bytes
+    // Outside of the arena: their addresses follow the block's, at offsets in bytes.
+    std::vector<std::pair<TensorImpl*, std::int64_t>> operands;
   };
   const Block& of(int block) const { return blocks_[block]; }
   Block& of(int block) { return blocks_[block]; }

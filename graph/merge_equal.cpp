@@ -1,42 +1,44 @@
 // Common subexpression elimination: of two calls that compute the same values, the second one is
 // removed.
-#include <functional>
-#include <string_view>
+#include <algorithm>
+#include <bit>
 #include <unordered_map>
 
 #include "brrr/dispatch/op_info.h"
 #include "brrr/graph/flow.h"
+#include "brrr/graph/passes.h"
 
 namespace brrr::graph {
 namespace {
 
-using Key = std::vector<std::int64_t>;
-struct KeyHash {
-  std::size_t operator()(const Key& key) const {
-    return std::hash<std::string_view>()(
-        {reinterpret_cast<const char*>(key.data()), key.size() * sizeof key[0]});
-  }
-};
+// Whether two calls have equal results: the row, its attributes, and the operands' layouts and
+// versions are equal. A recomputation is there to shorten lifetimes, so it shares only with itself.
+bool are_equal(const Node& a, int call_a, const Node& b, int call_b, const Flow& flow) {
+  const auto attrs = [](const Node& node) {
+    return std::span(node.call.attrs).first(node.call.n_attrs);
+  };
+  return a.call.op == b.call.op && a.call.scalars == b.call.scalars &&
+         a.call.dtype == b.call.dtype && a.recomputation == b.recomputation &&
+         std::ranges::equal(attrs(a), attrs(b), {}, &Attr::bits, &Attr::bits) &&
+         a.inputs == b.inputs && std::ranges::all_of(a.inputs, [&](const Value& input) {
+           return flow.version(input.buffer, call_a) == flow.version(input.buffer, call_b);
+         });
+}
 
-// Equal for two calls with equal results: the row, its attributes, and the operands' layouts and
-// versions. A recomputation is there to shorten lifetimes, so it shares only with itself.
-Key key_of(const Node& node, int index, const Flow& flow) {
-  const Call& call = node.call;
-  Key words;
-  std::size_t size = 5 + call.n_attrs;
-  for (const Value& input : node.inputs) size += 5 + 2 * input.shape.size();
-  words.reserve(size);
-  words.assign({static_cast<std::int64_t>(call.op), call.scalars,
-                static_cast<std::int64_t>(call.dtype), node.recomputation, call.n_attrs});
-  for (int i = 0; i < call.n_attrs; ++i) words.push_back(call.attrs[i].bits);
+// Equal for equal calls.
+std::size_t hash_of(const Node& node, int call, const Flow& flow) {
+  std::uint64_t hash = static_cast<std::uint64_t>(node.call.op);
+  const auto add = [&hash](std::int64_t word) {
+    hash = (std::rotl(hash, 5) ^ static_cast<std::uint64_t>(word)) * 0x9e3779b97f4a7c15u;
+  };
+  for (int i = 0; i < node.call.n_attrs; ++i) add(node.call.attrs[i].bits);
   for (const Value& input : node.inputs) {
-    words.insert(words.end(),
-                 {input.buffer, flow.version(input.buffer, index),
-                  static_cast<std::int64_t>(input.dtype), input.offset, input.shape.size()});
-    words.insert(words.end(), input.shape.begin(), input.shape.end());
-    words.insert(words.end(), input.strides.begin(), input.strides.end());
+    add(input.buffer);
+    add(flow.version(input.buffer, call));
+    add(input.offset);
+    for (const std::int64_t size : input.shape) add(size);
   }
-  return words;
+  return hash;
 }
 
 }  // namespace
@@ -49,17 +51,28 @@ int merge_equal(Graph& graph) {
            });
   };
   Substitution substitution(graph);
-  // A node that moves takes its outputs along where they are.
-  std::unordered_map<Key, std::span<const Value>, KeyHash> known;
+  struct Known {
+    int call;          // its place in the graph
+    std::size_t kept;  // and among the nodes that are kept
+  };
+  std::unordered_map<std::size_t, Known> known;
+  known.reserve(graph.nodes.size());
   int index = 0;
+  std::size_t kept = 0;
   const int removed = remove_nodes(graph, [&](Node& node) {
     const int call = index++;
     substitution.apply(node);
-    if (!may_go(node)) return false;
-    const auto [found, is_new] = known.try_emplace(key_of(node, call, flow), node.outputs);
-    for (std::size_t k = 0; !is_new && k < node.outputs.size(); ++k)
-      substitution.replace(node.outputs[k].buffer, found->second[k].buffer);
-    return !is_new;
+    if (may_go(node)) {
+      const auto [found, is_new] = known.try_emplace(hash_of(node, call, flow), call, kept);
+      const Node& earlier = graph.nodes[found->second.kept];
+      if (!is_new && are_equal(earlier, found->second.call, node, call, flow)) {
+        for (std::size_t k = 0; k < node.outputs.size(); ++k)
+          substitution.replace(node.outputs[k].buffer, earlier.outputs[k].buffer);
+        return true;
+      }
+    }
+    ++kept;
+    return false;
   });
   substitution.apply_to_marks(graph);
   return removed;

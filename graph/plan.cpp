@@ -15,33 +15,36 @@ bool is_block(const Plan& plan, int buffer) { return plan.places[buffer].block =
 
 }  // namespace
 
-Members members_of(const Plan& plan) {
-  Members members(plan.places.size());
+Members::Members(const Plan& plan) : first_(plan.places.size(), -1), last_(first_), next_(first_) {
   for (std::size_t i = 0; i < plan.places.size(); ++i)
-    members[plan.places[i].block].push_back(static_cast<int>(i));
-  return members;
+    append(plan.places[i].block, static_cast<int>(i));
 }
 
-void embed(Plan& plan, Members& members, int block, int into, std::size_t offset) {
-  for (const int buffer : members[block]) {
+void Members::append(int block, int buffer) {
+  (first_[block] < 0 ? first_[block] : next_[last_[block]]) = buffer;
+  last_[block] = buffer;
+}
+
+void Members::embed(Plan& plan, int block, int into, std::size_t offset) {
+  for_each(block, [&](int buffer) {
     Place& place = plan.places[buffer];
     place = {into, place.offset + offset};
-    members[into].push_back(buffer);
-  }
-  members[block].clear();
+  });
+  append(into, first_[block]);
+  last_[into] = last_[block];
+  first_[block] = -1;
 }
 
-std::vector<std::vector<int>> calls_of_blocks(const Graph& graph, const Plan& plan) {
-  std::vector<std::vector<int>> calls(graph.buffers.size());
+CallLists calls_of_blocks(const Graph& graph, const Plan& plan) {
+  std::vector<std::pair<int, int>> touches;  // block and call
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     if (plan.elided[i]) continue;
-    const auto touch = [&](const Value& v) {
-      calls[plan.place_of(v).block].push_back(static_cast<int>(i));
-    };
-    for (const Value& v : graph.nodes[i].inputs) touch(v);
-    for (const Value& v : graph.nodes[i].outputs) touch(v);
+    for (const auto values : {&Node::inputs, &Node::outputs}) {
+      for (const Value& v : graph.nodes[i].*values)
+        touches.emplace_back(plan.place_of(v).block, static_cast<int>(i));
+    }
   }
-  return calls;
+  return CallLists(graph.buffers.size(), touches);
 }
 
 namespace {
@@ -93,7 +96,7 @@ namespace {
 class Concatenations {
  public:
   Concatenations(const Graph& graph, const Flow& flow, Plan& plan)
-      : graph_(graph), flow_(flow), plan_(plan), members_(members_of(plan)) {
+      : graph_(graph), flow_(flow), plan_(plan), members_(plan) {
     last_write_.assign(graph.buffers.size(), Flow::kNone);
     for (std::size_t i = 0; i < graph.buffers.size(); ++i) {
       const auto writers = flow.writers(static_cast<int>(i));
@@ -127,7 +130,7 @@ class Concatenations {
     for (const auto& [block, unused] : parts) blocks.push_back(block);
     std::ranges::sort(blocks);
     if (std::ranges::adjacent_find(blocks) != blocks.end()) return;
-    for (const auto& [block, where] : parts) embed(plan_, members_, block, out.buffer, where);
+    for (const auto& [block, where] : parts) members_.embed(plan_, block, out.buffer, where);
     plan_.elided[call] = true;
   }
 
@@ -374,14 +377,14 @@ void keep_independent(const Graph& graph, const PlanOptions& options, const Flow
   const std::size_t most = most_for_independence(longest_chain(plan), longest_chain(free));
   if (most == 0) return;
   const std::vector<CallSet> before = all_predecessors(free);
-  const std::vector<std::vector<int>> calls = calls_of_blocks(graph, plan);
+  const CallLists calls = calls_of_blocks(graph, plan);
   Plan wider = plan;
   lay_out_arena(
       graph, options, flow,
       [&](int earlier, int later) {
-        if (calls[later].empty()) return false;
-        const CallSet& known = before[calls[later].front()];
-        return std::ranges::all_of(calls[earlier], [&](int call) { return known.has(call); });
+        if (calls.of(later).empty()) return false;
+        const CallSet& known = before[calls.of(later).front()];
+        return std::ranges::all_of(calls.of(earlier), [&](int call) { return known.has(call); });
       },
       wider);
   if (wider.arena_bytes > plan.arena_bytes + most) return;

@@ -85,13 +85,25 @@ int longest_chain(const Plan& plan);
 std::vector<CallSet> all_predecessors(const Plan& plan);
 
 // The calls that touch each block, in order.
-std::vector<std::vector<int>> calls_of_blocks(const Graph& graph, const Plan& plan);
+CallLists calls_of_blocks(const Graph& graph, const Plan& plan);
 
-// The buffers in each block.
-using Members = std::vector<std::vector<int>>;
-Members members_of(const Plan& plan);
-// Moves a block, with its members, into another one.
-void embed(Plan& plan, Members& members, int block, int into, std::size_t offset);
+// The buffers in each block, as linked lists: a step has many blocks of one buffer.
+class Members {
+ public:
+  explicit Members(const Plan& plan);
+  template <class F>
+  void for_each(int block, F f) const {
+    for (int buffer = first_[block]; buffer >= 0; buffer = next_[buffer]) f(buffer);
+  }
+  // Moves a block, with its members, into another one.
+  void embed(Plan& plan, int block, int into, std::size_t offset);
+
+ private:
+  void append(int block, int buffer);
+
+  std::vector<int> first_, last_;  // of each block; -1: none
+  std::vector<int> next_;          // of each buffer
+};
 
 constexpr std::size_t aligned(std::size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;

@@ -2,6 +2,7 @@
 // products with one. Results keep their bits.
 #include "brrr/dispatch/op_info.h"
 #include "brrr/graph/flow.h"
+#include "brrr/graph/passes.h"
 
 namespace brrr::graph {
 namespace {

@@ -8,6 +8,7 @@
 
 #include "brrr/autograd/autograd.h"
 #include "brrr/dispatch/dispatch.h"
+#include "brrr/graph/flow.h"
 #include "brrr/ops/functions.h"
 #include "brrr/tensor/fail.h"
 #include "brrr/tensor/stream_state.h"
@@ -131,17 +132,17 @@ void Trace::sets(const Setting& setting) {
 }
 
 void Trace::enters(const std::string& module) {
-  const auto known = std::ranges::find(graph_.modules, module);
-  modules_.push_back(static_cast<int>(known - graph_.modules.begin()));
-  if (known == graph_.modules.end()) graph_.modules.push_back(module);
+  const auto [known, is_new] =
+      module_numbers_.try_emplace(module, static_cast<int>(graph_.modules.size()));
+  modules_.push_back(known->second);
+  if (is_new) graph_.modules.push_back(module);
 }
 
 void Trace::leaves() { modules_.pop_back(); }
 
 void Trace::names(const Tensor& x, const std::string& name) {
-  auto& known = names_[x.impl()->storage];
-  if (std::ranges::find(known, name, &std::pair<Extent, std::string>::second) == known.end())
-    known.emplace_back(extent_of(region_of(x)), name);
+  const Extent extent = extent_of(region_of(x));
+  names_.try_emplace({x.impl()->storage, extent.low, extent.high}, name);
 }
 
 void Trace::require_made(const char* function, const Tensor& x) const {
@@ -265,6 +266,24 @@ Value Trace::value_of(const Tensor& x) {
   return {buffer_of(x), x.dtype(), Dims(x.shape()), Dims(x.strides()), x.storage_offset()};
 }
 
+// A gradient has the site and the module of the forward call: the last one that was made before the
+// tape recorded the node that is differentiated.
+Origin Trace::origin_of_call() const {
+  const bool backward = thread_context.backward_runs > 0;
+  const Role role = backward ? Role::backward : went_backward_ ? Role::update : Role::forward;
+  const auto next = std::ranges::lower_bound(sequences_, thread_context.differentiated);
+  if (backward && next != sequences_.begin()) {
+    const Node& forward = graph_.nodes[next - sequences_.begin() - 1];
+    Origin origin = forward;
+    origin.role = role;
+    origin.composite = thread_context.composite;
+    origin.gradient_of = forward.composite ? forward.composite : op_info(forward.call.op).name;
+    return origin;
+  }
+  return {role, CallSite::here(), thread_context.composite,
+          modules_.empty() ? -1 : modules_.back()};
+}
+
 void Trace::note(Call& call, Tensor* outputs) {
   const OpInfo& info = op_info(call.op);
   const OpScope scope(info.name);
@@ -287,19 +306,15 @@ void Trace::note(Call& call, Tensor* outputs) {
     refuse(info.name, fmt::format("it runs on {}, and the step on {}; a step has one device",
                                   to_string(outputs[0].device()), to_string(graph_.device)));
   }
-  Node node(call);
+  went_backward_ |= thread_context.backward_runs > 0;
+  Node node(call, origin_of_call());
+  sequences_.push_back(thread_context.last_sequence);
   for (std::uint32_t i = 0; i < call.n_inputs; ++i) {
     node.inputs.push_back(value_of(*call.inputs[i]));
   }
   for (int i = 0; i < info.n_outputs; ++i) node.outputs.push_back(value_of(outputs[i]));
-  const bool backward = thread_context.backward_runs > 0;
-  went_backward_ |= backward;
-  node.role = backward ? Role::backward : went_backward_ ? Role::update : Role::forward;
-  node.site = CallSite::here();
-  node.composite = thread_context.composite;
   node.intended_constants = thread_context.constants_are_intended;
   node.recomputation = thread_context.recomputation;
-  node.module = modules_.empty() ? -1 : modules_.back();
   node.number = static_cast<int>(graph_.nodes.size());
   graph_.nodes.push_back(std::move(node));
   if (!call.in_place) return;
@@ -355,6 +370,31 @@ void Trace::note_gradients(std::span<const Tensor> results) {
   }
 }
 
+// "mlp.layers.1.weight.grad": what the step makes for a leaf, or for one of a group as a part of
+// their concatenation.
+void Trace::name_gradients() {
+  const auto name = [this](const Value& gradient, const Tensor& leaf) {
+    const Extent extent = extent_of(region_of(leaf));
+    const auto of_leaf = names_.find({leaf.impl()->storage, extent.low, extent.high});
+    if (of_leaf != names_.end() && graph_.is_temporary(gradient.buffer))
+      graph_.names.push_back(
+          {gradient.buffer, extent_of(gradient.region()), of_leaf->second + ".grad"});
+  };
+  const Flow flow(graph_);
+  for (const GradientSlot& slot : graph_.gradients) {
+    if (!graph_.makes(slot)) continue;
+    const Value& gradient = slot.after->value;
+    if (!slot.group) {
+      name(gradient, slot.leaf);
+      continue;
+    }
+    const int call = flow.producer(gradient.buffer);
+    const std::vector<Tensor> leaves = autograd::leaves_of_group(slot.leaf);
+    if (call == Flow::kNone || graph_.nodes[call].inputs.size() != leaves.size()) continue;
+    for (std::size_t i = 0; i < leaves.size(); ++i) name(graph_.nodes[call].inputs[i], leaves[i]);
+  }
+}
+
 Graph Trace::finish(std::span<const Tensor> results) {
   {
     const NoGrad constant;
@@ -369,12 +409,12 @@ Graph Trace::finish(std::span<const Tensor> results) {
     if (output.outside.defined() && !is_leaf(result)) output.outside = detach(result);
     graph_.outputs.push_back(std::move(output));
   }
-  for (const auto& [storage, names] : names_) {
-    const auto captured = captured_.find(storage);
-    if (captured == captured_.end()) continue;
-    for (const auto& [extent, name] : names)
-      graph_.names.push_back({captured->second, extent, name});
+  for (const auto& [tensor, name] : names_) {
+    const auto& [storage, low, high] = tensor;
+    if (const auto captured = captured_.find(storage); captured != captured_.end())
+      graph_.names.push_back({captured->second, {low, high}, name});
   }
+  name_gradients();
   return std::move(graph_);
 }
 

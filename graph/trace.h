@@ -3,8 +3,10 @@
 // changes, whether the step returns or throws.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <span>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -63,16 +65,22 @@ class Trace final : public TraceListener {
   bool escapes(const autograd::Journal::Entry& entry, std::span<const Tensor> results) const;
   Output output_of(const Tensor& x);
   void note_gradients(std::span<const Tensor> results);
+  Origin origin_of_call() const;
+  void name_gradients();
 
   std::string name_;
   std::uint32_t serial_;
   Graph graph_;
   std::vector<Tensor> arguments_, inputs_;
   std::unordered_map<const Storage*, int> captured_;
-  std::unordered_map<const Storage*, Write> writes_;  // to captured storages, not executed
-  std::vector<Setting::State> set_here_;              // before the function read them
-  std::vector<int> modules_;                          // that the function is in, outermost first
-  std::unordered_map<const Storage*, std::vector<std::pair<Extent, std::string>>> names_;
+  std::unordered_map<const Storage*, Write> writes_;     // to captured storages, not executed
+  std::vector<Setting::State> set_here_;                 // before the function read them
+  std::vector<int> modules_;                             // that the function is in, outermost first
+  std::unordered_map<std::string, int> module_numbers_;  // in Graph::modules
+  // Of tensors from outside, by storage and extent.
+  std::map<std::tuple<const Storage*, std::int64_t, std::int64_t>, std::string> names_;
+  // Of each call: the tape's last sequence before it, which a node of the call exceeds.
+  std::vector<std::uint64_t> sequences_;
   bool went_backward_ = false;
   std::vector<StreamState*> streams_;  // the current ones, of each device
   std::optional<autograd::Journal> journal_;

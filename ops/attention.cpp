@@ -22,24 +22,16 @@ int64_t product_flops(const Call& call) {
 }
 
 Op add(const char* name, int arity, int outputs, const char* attributes, InferFn infer, CostFn cost,
-       [[maybe_unused]] KernelFn kernel) {
+       KernelFn cuda) {
   OpInfo info;
   info.arity = static_cast<std::int8_t>(arity);
   info.n_outputs = static_cast<std::uint8_t>(outputs);
   info.attributes = attributes;
   info.infer = infer;
   info.cost = cost;
-#if BRRR_HAS_CUDA
-  info.cuda = kernel;
-#endif
+  info.cuda = cuda;
   return add_op(std::move(info), name);
 }
-
-#if BRRR_HAS_CUDA
-#define BRRR_ON_CUDA(name) &on_cuda::name
-#else
-#define BRRR_ON_CUDA(name) nullptr
-#endif
 
 Dims without_width(const Tensor& x) {
   Dims shape(x.shape());

@@ -3,6 +3,13 @@
 
 #include <brrr/dispatch/op_info.h>
 
+// The kernel of that name; none where CUDA is off.
+#if BRRR_HAS_CUDA
+#define BRRR_ON_CUDA(name) on_cuda::name
+#else
+#define BRRR_ON_CUDA(name) nullptr
+#endif
+
 namespace brrr {
 
 // Shapes of outputs. Rows of one kind share a rule (ops/shapes.cpp); that of a structured row

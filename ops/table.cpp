@@ -5,12 +5,6 @@
 namespace brrr::detail {
 namespace {
 
-#if BRRR_HAS_CUDA
-#define BRRR_ON_CUDA(kernel) on_cuda::kernel
-#else
-#define BRRR_ON_CUDA(kernel) nullptr
-#endif
-
 OpInfo pointwise(const char* name, int arity, DTypeSet types, DTypeRule rule, double low,
                  double high, const char* expression, const GradientRule& gradient) {
   OpInfo info;

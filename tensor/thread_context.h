@@ -67,7 +67,8 @@ struct ThreadContext {
   int backward_runs = 0;                 // nested ones included
   int recomputation = 0;                 // the number of the checkpoint that runs again; 0: none
   int last_recomputation = 0;
-  std::uint64_t last_sequence = 0;                // of the nodes that the thread recorded
+  std::uint64_t last_sequence = 0;   // of the nodes that the thread recorded
+  std::uint64_t differentiated = 0;  // of the node whose gradients are computed; 0: none
   autograd::DoomedNodes* doomed_nodes = nullptr;  // to be freed by the loop that runs
 
   StreamState*& stream(Device device) {

@@ -1,7 +1,7 @@
 // Conversions between element types, the same in stamped and in generated loops. What C++ leaves
 // undefined is defined here: a float outside an integer type's range gives the nearest end of it
-// and NaN gives 0. Nonzero and NaN are true. Bits of halves agree with tensor/half.h. It includes
-// nothing; before it stand scalar.inl, BRRR_INDEPENDENT_ITERATIONS and the names u16, u32 and i64.
+// and NaN gives 0. Nonzero and NaN are true. It includes nothing; before it stand scalar.inl,
+// tensor/half.inl, BRRR_INDEPENDENT_ITERATIONS and the names u16, u32 and i64.
 
 struct f16 {
   u16 bits;
@@ -15,42 +15,11 @@ template <class T>
 BRRR_SCALAR_FN T widen(T a) {
   return a;
 }
-BRRR_SCALAR_FN float widen(bf16 a) {
-  return __builtin_bit_cast(float, static_cast<u32>(a.bits) << 16);
-}
-BRRR_SCALAR_FN float widen(f16 a) {
-  const u32 sign = (a.bits & 0x8000u) << 16;
-  const u32 magnitude = a.bits & 0x7fffu;
-  const u32 special = (magnitude << 13) + 0x70000000u;
-  const u32 quiet = magnitude > 0x7c00u ? 0x400000u : 0u;
-  const u32 denormal =
-      __builtin_bit_cast(u32, static_cast<float>(static_cast<int>(magnitude)) * 0x1p-24f);
-  const u32 normal = (magnitude << 13) + 0x38000000u;
-  const u32 result = magnitude >= 0x7c00u ? special | quiet
-                     : magnitude < 0x400u ? denormal
-                                          : normal;
-  return __builtin_bit_cast(float, sign | result);
-}
+BRRR_SCALAR_FN float widen(bf16 a) { return float_from_bf16(a.bits); }
+BRRR_SCALAR_FN float widen(f16 a) { return float_from_f16(a.bits); }
 
-// Both round to nearest even, without branches.
-BRRR_SCALAR_FN bf16 bf16_from(float value) {
-  const u32 u = __builtin_bit_cast(u32, value);
-  const u32 rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
-  const u32 nan = (u >> 16) | 0x40u;
-  return {static_cast<u16>((u & 0x7fffffffu) > 0x7f800000u ? nan : rounded)};
-}
-BRRR_SCALAR_FN f16 f16_from(float value) {
-  const u32 u = __builtin_bit_cast(u32, value);
-  const u32 sign = (u >> 16) & 0x8000u;
-  const u32 magnitude = u & 0x7fffffffu;
-  const float shifted = __builtin_bit_cast(float, magnitude < 0x38800000u ? magnitude : 0u) + 0.5f;
-  const u32 denormal = __builtin_bit_cast(u32, shifted) - 0x3f000000u;
-  const u32 normal = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
-  u32 result = magnitude < 0x38800000u ? denormal : normal;
-  result = magnitude >= 0x477ff000u ? 0x7c00u : result;
-  result = magnitude > 0x7f800000u ? 0x7e00u | ((magnitude >> 13) & 0x3ffu) : result;
-  return {static_cast<u16>(sign | result)};
-}
+BRRR_SCALAR_FN bf16 bf16_from(float value) { return {bf16_bits_from(value)}; }
+BRRR_SCALAR_FN f16 f16_from(float value) { return {f16_bits_from(value)}; }
 
 template <class To, class From>
 BRRR_SCALAR_FN To integer_from(From a) {

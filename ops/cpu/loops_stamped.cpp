@@ -33,6 +33,8 @@ using i64 = std::int64_t;
 #include "brrr/ops/jit/philox.inl"
 #include "brrr/ops/jit/scalar.inl"
 
+#include "brrr/tensor/half.inl"
+
 #include "brrr/ops/cpu/convert.inl"
 #include "brrr/ops/cpu/lanes.inl"
 

@@ -1,3 +1,5 @@
+// Copies of factors of TF32 products on CUDA: a transposition (ops/factor_copy.cpp says when they
+// pay).
 #include "brrr/dispatch/call.h"
 #include "brrr/ops/cuda/transpose.h"
 #include "brrr/tensor/cuda_runtime.h"

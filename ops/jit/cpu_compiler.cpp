@@ -102,8 +102,8 @@ const std::string& prelude() {
 #endif
     for (const char* part :
          {text::cpu_prelude_inl, text::strided_space_inl, text::functions_def,
-          text::scalar_math_inl, text::philox_inl, text::scalar_inl, text::convert_inl,
-          text::lanes_inl, text::draw_batches_inl, text::cpu_tiles_inl}) {
+          text::scalar_math_inl, text::philox_inl, text::scalar_inl, text::half_inl,
+          text::convert_inl, text::lanes_inl, text::draw_batches_inl, text::cpu_tiles_inl}) {
       *all += part;
     }
     *all += "\n#line 1 \"kernel\"\n";
@@ -116,12 +116,16 @@ std::string whole_text(std::string_view source) {
   return fmt::format("{}{}\n}}  // namespace brrr::generated\n", prelude(), source);
 }
 
-Hash128 key_of(std::string_view source) {
+}  // namespace
+
+Hash128 cpu_object_key(std::string_view source) {
   static const std::string of_prelude = to_hex(hash_of(prelude()));
   std::string key = "shared object";
   for (const std::string& word : compiler_command()) key += " " + word;
   return hash_of(fmt::format("{} {}\n{}", key, of_prelude, source));
 }
+
+namespace {
 
 // Objects that are loaded, and the kernels in them, of all texts so far.
 class Libraries {
@@ -133,7 +137,7 @@ class Libraries {
 
   void* function(const char* entry, std::string_view source) {
     std::lock_guard lock(mutex_);
-    const Hash128 key = key_of(source);
+    const Hash128 key = cpu_object_key(source);
     void* library = loaded(key);
     if (!library) {
       const std::string text = whole_text(source);
@@ -147,7 +151,7 @@ class Libraries {
     std::vector<Hash128> keys;
     std::vector<Missing> missing;
     for (const std::string& text : texts) {
-      const Hash128 key = keys.emplace_back(key_of(text));
+      const Hash128 key = keys.emplace_back(cpu_object_key(text));
       const auto is_key = [&key](const Missing& other) { return other.key == key; };
       if (kernels_.contains(key) || std::any_of(missing.begin(), missing.end(), is_key)) continue;
       if (void* found = from_disk(key)) {
@@ -222,7 +226,7 @@ class Libraries {
     for (const std::string& source : sources) texts.push_back(whole_text(source));
     const std::vector<std::string> objects = compile_objects(texts, missing.size());
     for (std::size_t p = 0; p < processes; ++p) {
-      const Hash128 object = key_of(sources[p]);
+      const Hash128 object = cpu_object_key(sources[p]);
       void* library = keep(object, objects[p]);
       for (std::size_t i = p; i < missing.size(); i += processes) {
         const Hash128& key = missing[i].key;
@@ -243,8 +247,6 @@ class Libraries {
 };
 
 }  // namespace
-
-Hash128 cpu_object_key(std::string_view source) { return key_of(source); }
 
 void* load_cpu_function(const char* entry, std::string_view source) {
   return Libraries::instance().function(entry, source);

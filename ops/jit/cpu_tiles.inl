@@ -232,11 +232,11 @@ static BRRR_ONCE_A_TILE const i64* offsets_strided(i64 stride, i64 n, i64* buffe
 template <class Kind, class T>
 BRRR_ONCE_A_TILE T* draw_tile(const i64* state, i64 place, const i64* offset, i64 base, i64 n,
                               T* buffer) {
-  i64 apart = 0;
-  for (i64 i = 0; i < n; ++i) apart |= offset[i] ^ (offset[0] + i);
+  i64 not_adjacent = 0;
+  for (i64 i = 0; i < n; ++i) not_adjacent |= offset[i] ^ (offset[0] + i);
   const u64 seed = static_cast<u64>(state[0]), step = static_cast<u64>(state[1]);
   const u32 number = static_cast<u32>(place) + static_cast<u32>(state[2]);
-  if (apart == 0) {
+  if (not_adjacent == 0) {
     constexpr i64 kDrawn = kBatch * Kind::width;
     const i64 first = base + offset[0];
     for (i64 i = 0, skipped = first % Kind::width; i < n; skipped = 0) {

@@ -12,7 +12,8 @@ extern const char philox_inl[];         // random numbers
 extern const char functions_def[];      // the functions of the system's library among those
 extern const char scalar_math_inl[];    // those functions on the CPU,
 extern const char lanes_inl[];          // in vectors,
-extern const char convert_inl[];        // conversions,
+extern const char half_inl[];           // conversions of 16-bit floats,
+extern const char convert_inl[];        // those of all types,
 extern const char draw_batches_inl[];   // and draws
 extern const char strided_space_inl[];  // index spaces, as the library walks them
 extern const char cpu_tiles_inl[];      // how generated CPU kernels walk

@@ -63,8 +63,8 @@ TEST_CASE("attention in its usual forms is one call forward and one backward",
         graph_of([&](const std::vector<Tensor>& a) { return attend(c, a); }, placeholders(c));
     CHECK(count(text, " = fused_attention(") == 1);
     CHECK(count(text, " = fused_attention_gradient(") == int{c.has_gradient});
-    CHECK(count(text, "exp") == 0);
-    CHECK(count(text, "matmul") == 0);
+    CHECK(count(text, "exp(") + count(text, "exp,") + count(text, "exp]") == 0);
+    CHECK(count(text, "matmul(") == 0);
     // The product with the result's gradient, and of a multiple of the query its gradient's factor.
     CHECK(count(text, "fused[mul](") + count(text, " = mul(") ==
           c.has_gradient * (1 + (c.query_scale != 1)));

@@ -4,6 +4,8 @@
 #include "brrr/autograd/autograd.h"
 #include "brrr/graph/compile.h"
 #include "brrr/nn/mlp.h"
+#include "brrr/nn/optim/optimizer.h"
+#include "brrr/nn/optim/optimizers.h"
 #include "brrr/ops/functions.h"
 #include "tests/harness/catch.h"
 
@@ -104,9 +106,52 @@ TEST_CASE("a graph names parameters, gradients and modules as the user does", "[
   CHECK_THAT(text, Catch::Contains("mlp.layers.0.weight f32["));
   CHECK_THAT(text, Catch::Contains("mlp.layers.1.bias f32[2]"));
   CHECK_THAT(text, Catch::Contains("# mlp.layers.1, "));
-  CHECK_THAT(text, Catch::Contains("gradient of mlp.layers.0.weight: %"));
+  CHECK_THAT(text,
+             Catch::Contains("gradient of mlp.layers.0.weight: mlp.layers.0.weight.grad f32["));
   CHECK_THAT(text, !Catch::Contains("captured"));
+  // A gradient's call is said to be of the forward call, on whose line it is.
+  const auto line_with = [&text](const std::string& part) {
+    const std::size_t at = text.find(part);
+    REQUIRE(at != std::string::npos);
+    const std::size_t from = text.rfind('\n', at) + 1;
+    return text.substr(from, text.find('\n', at) - from);
+  };
+  const auto place_of = [](const std::string& line) { return line.substr(line.rfind(", ")); };
+  const std::string forward = line_with("mlp.layers.1.bias f32[2])");
+  const std::string gradient = line_with("  mlp.layers.1.weight.grad f32[");
+  CHECK_THAT(forward, Catch::Contains("  # mlp.layers.1, "));
+  CHECK_THAT(gradient, Catch::Contains("  # gradient of mlp.layers.1, "));
+  CHECK(place_of(gradient) == place_of(forward));
+  CHECK_THAT(line_with(" = mul("), Catch::Contains("  # gradient of square, "));
   // Dimensions are a set, and files are named from the current directory.
   CHECK_THAT(text, Catch::Contains("dims={0, 1}"));
   CHECK_THAT(text, Catch::Contains("test_explain.cpp:"));
+}
+
+TEST_CASE("a graph names packed parameters, their gradients and optimizer state", "[compile]") {
+  nn::MLP model({3, 4, 2});
+  optim::Optimizer optimizer(model, optim::adam(optim::Coefficient(0.1)));
+  auto step = compile([&](const Tensor& x) {
+    optimizer.zero_grad();
+    const Tensor loss = sum(square(model(x)));
+    backward(loss);
+    optimizer.step();
+    return detach(loss);
+  });
+  step(ones({2, 3}));
+  const std::string text = step.graph_text();
+  const auto part_between = [&text](const std::string& before, const std::string& after) {
+    const std::size_t from = text.find(before) + before.size();
+    return text.substr(from, text.find(after, from) - from);
+  };
+  const std::string packed = part_between("captured2 (", "): "),
+                    parts = part_between(" = cat(", ")");
+  for (const auto& [name, parameter] : model.named_parameters()) {
+    CHECK_THAT(packed, Catch::Contains(name));
+    CHECK_THAT(parts, Catch::Contains(name + ".grad f32["));
+  }
+  CHECK_THAT(
+      text, Catch::Contains("  captured2 (" + packed.substr(0, packed.find(',')) + ", …) f32[26]"));
+  for (const auto& [name, tensor] : optimizer.state_dict())
+    CHECK_THAT(text, Catch::Contains("optimizer." + name + " f32["));
 }

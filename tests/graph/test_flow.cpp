@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "brrr/graph/passes.h"
 #include "brrr/graph/trace.h"
 #include "tests/harness/catch.h"
 #include "tests/harness/compile_check.h"
@@ -51,6 +52,14 @@ TEST_CASE("flow: writers, readers and versions of a buffer", "[compile]") {
   CHECK(flow.version(a, 1) == 1);
   CHECK(flow.version(a, 2) == 1);
   CHECK(flow.version(a, 3) == 2);
+  const graph::Value whole = graph.nodes[0].outputs[0], written = graph.nodes[2].outputs[0];
+  graph::Value other_row = written;
+  other_row.offset = 0;
+  CHECK(flow.writer(whole, 4) == 2);
+  CHECK(flow.writer(whole, 2) == 0);
+  CHECK(flow.writer(whole, 0) == Flow::kNone);
+  CHECK(flow.writer(written, 4) == 2);
+  CHECK(flow.writer(other_row, 4) == 0);
   CHECK(!flow.is_intermediate(a));
   CHECK(flow.is_intermediate(b));
   CHECK(flow.escapes(c));

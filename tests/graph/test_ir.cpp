@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "brrr/dispatch/op_info.h"
+#include "brrr/graph/passes.h"
 #include "brrr/graph/trace.h"
 #include "tests/harness/catch.h"
 #include "tests/harness/compile_check.h"

@@ -314,3 +314,29 @@ TEST_CASE("compile: the arena of a training step is near its peak live memory", 
   nn::Transformer language({.vocabulary = 64, .length = 16, .width = 32, .heads = 4, .layers = 4});
   CHECK(ratio(language, integers({4, 16}, 64, 1), squares) <= 1.05);
 }
+
+// Nothing else runs beside it. Twice the calls may take twice the time: a part that compares all
+// pairs of calls takes 64 times as long for eight times the calls.
+TEST_CASE("compile: planning takes time in proportion to the calls", "[compile][timing]") {
+  const auto planned = [](std::size_t layers) {
+    nn::MLP model(std::vector<std::int64_t>(layers + 1, 4));
+    nn::Parameters parameters(model);
+    optim::Optimizer optimizer(parameters, optim::adam(optim::Coefficient(1e-3)));
+    const Tensor x = randn({2, 4});
+    auto step = compile(
+        [&] {
+          optimizer.zero_grad();
+          const Tensor loss = mean(square(model(x)));
+          backward(loss);
+          optimizer.step();
+          return detach(loss);
+        },
+        {.mode = Mode::graph});
+    step();
+    return step.report().entries.front();
+  };
+  const CompiledEntry few = planned(1712), many = planned(8 * 1712);
+  CHECK(many.nodes > 80000);
+  CHECK(many.plan_ms < 24 * few.plan_ms);
+  CHECK(many.plan_ms < 3000);
+}

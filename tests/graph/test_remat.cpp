@@ -1,5 +1,6 @@
 // Rematerialization: the same bits, memory as planned, budgets, marks, and what other systems do
 // wrong. Random programs: test_random.cpp.
+#include "brrr/graph/passes.h"
 #include "brrr/graph/remat.h"
 
 #include <algorithm>

@@ -1,6 +1,7 @@
 // Where rematerialization makes its copies, and what fusion makes of them.
 #include <algorithm>
 
+#include "brrr/graph/passes.h"
 #include "brrr/graph/remat.h"
 #include "tests/harness/catch.h"
 #include "tests/harness/compile_check.h"

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "brrr/autograd/node.h"
+#include "brrr/graph/passes.h"
 #include "brrr/graph/program.h"
 #include "brrr/graph/rematerialize.h"
 #include "brrr/graph/trace.h"

@@ -4,6 +4,7 @@
 #include <functional>
 #include <string>
 
+#include "brrr/graph/passes.h"
 #include "brrr/graph/rematerialize.h"
 #include "brrr/graph/trace.h"
 #include "tests/harness/compile_check.h"

@@ -185,6 +185,7 @@ TEST_CASE("brrr.h includes the public headers and no others", "[layering]") {
       "tensor/dtype.h",
       "tensor/error.h",
       "tensor/half.h",
+      "tensor/half.inl",
       "tensor/host_copy.h",
       "tensor/index.h",
       "tensor/stream.h",

@@ -1,0 +1,40 @@
+// Conversions between f32 and the bits of the two 16-bit floats, the one text of tensor/half.h, of
+// eager loops and of kernels generated for the CPU. They round to nearest even, without branches,
+// overflow to infinity and keep NaN, which those of f16 make quiet. It includes nothing; before it
+// stand BRRR_SCALAR_FN and the names u16 and u32.
+
+BRRR_SCALAR_FN float float_from_bf16(u16 bits) {
+  return __builtin_bit_cast(float, static_cast<u32>(bits) << 16);
+}
+BRRR_SCALAR_FN float float_from_f16(u16 bits) {
+  const u32 sign = (bits & 0x8000u) << 16;
+  const u32 magnitude = bits & 0x7fffu;
+  const u32 special = (magnitude << 13) + 0x70000000u;
+  const u32 quiet = magnitude > 0x7c00u ? 0x400000u : 0u;
+  const u32 denormal =
+      __builtin_bit_cast(u32, static_cast<float>(static_cast<int>(magnitude)) * 0x1p-24f);
+  const u32 normal = (magnitude << 13) + 0x38000000u;
+  const u32 result = magnitude >= 0x7c00u ? special | quiet
+                     : magnitude < 0x400u ? denormal
+                                          : normal;
+  return __builtin_bit_cast(float, sign | result);
+}
+
+BRRR_SCALAR_FN u16 bf16_bits_from(float value) {
+  const u32 u = __builtin_bit_cast(u32, value);
+  const u32 rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+  const u32 nan = (u >> 16) | 0x40u;
+  return static_cast<u16>((u & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
+}
+BRRR_SCALAR_FN u16 f16_bits_from(float value) {
+  const u32 u = __builtin_bit_cast(u32, value);
+  const u32 sign = (u >> 16) & 0x8000u;
+  const u32 magnitude = u & 0x7fffffffu;
+  const float shifted = __builtin_bit_cast(float, magnitude < 0x38800000u ? magnitude : 0u) + 0.5f;
+  const u32 denormal = __builtin_bit_cast(u32, shifted) - 0x3f000000u;
+  const u32 normal = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
+  u32 result = magnitude < 0x38800000u ? denormal : normal;
+  result = magnitude >= 0x477ff000u ? 0x7c00u : result;
+  result = magnitude > 0x7f800000u ? 0x7e00u | ((magnitude >> 13) & 0x3ffu) : result;
+  return static_cast<u16>(sign | result);
+}
