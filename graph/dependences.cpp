@@ -175,7 +175,7 @@ class Lanes {
     }
     int& depth = depth_[call];
     for (int other : direct) depth = std::max(depth, depth_[other] + 1);
-    const bool fills = fills_device(graph_.nodes[call]) && !is_beside_chain(call, direct);
+    const bool fills = fills_device(graph_.nodes[call]);
     int lane = fills ? 0 : lane_to_continue(call, direct);
     if (lane < 0) lane = idle_lane(depth);
     if (lane < 0) lane = another_lane();
@@ -188,12 +188,6 @@ class Lanes {
   int count() const { return std::max<int>(1, static_cast<int>(last_.size())); }
 
  private:
-  // Whether nothing depends on a call, and chains go on from all that it depends on: a loss.
-  bool is_beside_chain(int call, const std::vector<int>& direct) const {
-    return height_[call] == 0 && !direct.empty() &&
-           std::ranges::none_of(direct, [&](int other) { return heir_[other] == call; });
-  }
-
   // For a call that depends on none: the last one of a side lane, if that lengthens no chain, since
   // a lane that begins delays the kernel that would have started early; else the step's first.
   int call_before(int call) const {

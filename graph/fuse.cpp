@@ -441,7 +441,7 @@ std::optional<FusedKernel> Fusion::build(const Group& group) const {
   if (graph_.device.is_cpu() && !body.checks.empty() &&
       std::ranges::any_of(kernel.outputs, outlives_error))
     return reject(WhyNotFused::checked);
-  if (body.contraction() >= 0 && !contracts(graph_, kernel, shares_factor(group)))
+  if (body.contraction() >= 0 && !contracts(graph_, kernel))
     return reject(WhyNotFused::matrix_product);
   return kernel;
 }

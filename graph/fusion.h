@@ -200,8 +200,6 @@ class Fusion {
   bool is_live(int g) const { return !opaque_[g] && !groups_[g].members.empty(); }
 
   const Member* contraction_in(const Group& group) const;
-  // Whether another product of the same pass over the layers reads a factor of the group's.
-  bool shares_factor(const Group& group) const;
 
   // The group of a product and a reduction of what one of its factors is.
   std::optional<Group> with_reduction(int product, int reduction) const;

@@ -243,7 +243,7 @@ bool has_aligned_factors(const Graph& graph, const FusedKernel& kernel) {
 
 }  // namespace
 
-bool contracts(const Graph& graph, const FusedKernel& kernel, bool may_pair) {
+bool contracts(const Graph& graph, const FusedKernel& kernel) {
   const jit::Body& body = kernel.spec->body;
   const std::vector<jit::Level> levels = jit::levels_of(body);
   using Kind = jit::Body::Value::Kind;
@@ -259,7 +259,7 @@ bool contracts(const Graph& graph, const FusedKernel& kernel, bool may_pair) {
     if (is_factor(i) && kind != Kind::input) return false;
   }
   return is_generated(graph.device, *kernel.spec, strides_of(kernel),
-                      has_aligned_factors(graph, kernel), may_pair);
+                      has_aligned_factors(graph, kernel));
 }
 
 bool is_better_alone(const Graph& graph, const FusedKernel& kernel) {

@@ -54,7 +54,7 @@ std::optional<WhyNotFused> add_outputs(const Group& group,
 
 // Whether a body with a contraction is one that a kernel is generated for: factors come from
 // memory, and what follows is computed once for each result.
-bool contracts(const Graph& graph, const FusedKernel& kernel, bool may_pair);
+bool contracts(const Graph& graph, const FusedKernel& kernel);
 // Whether a contraction alone is better than the library's.
 bool is_better_alone(const Graph& graph, const FusedKernel& kernel);
 

@@ -179,21 +179,6 @@ const Member* Fusion::contraction_in(const Group& group) const {
   return found == group.members.end() ? nullptr : &*found;
 }
 
-bool Fusion::shares_factor(const Group& group) const {
-  const Member& product = *contraction_in(group);
-  const auto is_partner = [&](int reader) {
-    const Node& other = graph_.nodes[reader];
-    return reader != product.node && other.role == graph_.nodes[product.node].role &&
-           op_info(other.call.op).algebra == Algebra::contraction;
-  };
-  for (std::size_t k = 0; k < 2; ++k) {
-    const Source& factor = reads_.sources[product.node][k];
-    if (factor.node >= 0 && std::ranges::any_of(reads_.readers[factor.node], is_partner))
-      return true;
-  }
-  return false;
-}
-
 std::optional<Group> Fusion::with_reduction(int product, int reduction) const {
   const Group& to = groups_[product];
   const Member& contraction = *contraction_in(to);

@@ -35,11 +35,10 @@ StridedSpace BodyLayout::space(std::uint32_t mask) const {
 }
 
 bool is_generated([[maybe_unused]] Device device, const BodySpec& spec,
-                  [[maybe_unused]] std::span<const Dims> strides, [[maybe_unused]] bool aligned,
-                  [[maybe_unused]] bool may_pair) {
+                  [[maybe_unused]] std::span<const Dims> strides, [[maybe_unused]] bool aligned) {
   if (spec.body.contraction() < 0) return true;
 #if BRRR_HAS_CUDA
-  if (device.is_cuda()) return on_cuda::is_generated(device, spec, strides, aligned, may_pair);
+  if (device.is_cuda()) return on_cuda::is_generated(device, spec, strides, aligned);
 #endif
   return false;
 }

@@ -67,8 +67,7 @@ struct BodyLayout {
 // than the kernels of its calls. Of bodies without a contraction there always is. `aligned`: the
 // factors of a contraction begin at multiples of 16 bytes. `may_pair`: it may run in one launch
 // with another one, which overlaps no long epilogues.
-bool is_generated(Device device, const BodySpec& spec, std::span<const Dims> strides, bool aligned,
-                  bool may_pair);
+bool is_generated(Device device, const BodySpec& spec, std::span<const Dims> strides, bool aligned);
 // Whether that is so of a contraction alone.
 bool is_better_alone(Device device, const BodySpec& spec, std::span<const Dims> strides,
                      bool aligned);
@@ -119,8 +118,7 @@ std::vector<std::unique_ptr<BodyKernel>> make_body_kernels(std::span<const BodyO
 namespace on_cuda {
 bool are_better_together(Device device, const BodyStrides& one, const BodyStrides& other);
 double share_of_device(Device device, const BodySpec& spec, std::span<const Dims> strides);
-bool is_generated(Device device, const BodySpec& spec, std::span<const Dims> strides, bool aligned,
-                  bool may_pair);
+bool is_generated(Device device, const BodySpec& spec, std::span<const Dims> strides, bool aligned);
 bool is_better_alone(Device device, const BodySpec& spec, std::span<const Dims> strides,
                      bool aligned);
 std::vector<std::unique_ptr<BodyKernel>> make_body_kernels(std::span<const BodyOperands> bodies);

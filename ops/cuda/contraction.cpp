@@ -189,13 +189,13 @@ bool is_for_tiles(Device device, const BodySpec& spec, const Contraction& c,
 
 // Tiles are about as fast as the library. Measured on an H200, bf16 4096 x 2048 x 512: a residual
 // costs 1 to 1.5 us of what a kernel of its own takes; a gelu, with its exponential and two
-// results, 9 to 12, more than a kernel of its own. Where all tiles run at once, both consumers
-// share each epilogue, and a gelu costs 2.4 us of 2^21 results. Of long products tiles are slower:
-// 8192 x 4096 x 4096 takes 367 us where the library takes 350, and 483 with three tensors to stage,
-// which take memory from stages of factors (nvidia-h200-2026-11-23-column-sums.json).
-bool is_generated(Device device, const BodySpec& spec, std::span<const Dims> strides, bool aligned,
-                  bool may_pair) {
-  constexpr int64_t kMostOfResult = 8, kMostInOneWave = 64;  // FLOPs after the product
+// results, 9 to 12, no less than a kernel of its own; steps take as long or 1 % longer. Of long
+// products tiles are slower: 8192 x 4096 x 4096 takes 367 us where the library takes 350, and 483
+// with three tensors to stage, which take memory from stages of factors
+// (nvidia-h200-2026-11-23-column-sums.json).
+bool is_generated(Device device, const BodySpec& spec, std::span<const Dims> strides,
+                  bool aligned) {
+  constexpr int64_t kMostOfResult = 8;  // FLOPs after the product
   constexpr int64_t kMostFlops = int64_t{1} << 37;
   const std::optional<Contraction> c = contraction_of(spec, strides);
   if (!c) return false;
@@ -204,9 +204,7 @@ bool is_generated(Device device, const BodySpec& spec, std::span<const Dims> str
   if (spec.flops > kMostFlops || !is_for_tiles(device, spec, *c, strides, aligned)) return false;
   const int64_t results = batches_of(p) * p.m * p.n;
   const int64_t after = spec.flops - spec.product_flops - (c->first_column ? p.m * p.k : 0);
-  if (after <= kMostOfResult * results) return true;
-  return !may_pair && after <= kMostInOneWave * results &&
-         shares_epilogues(p, spec.body.inputs[at(c->a)].dtype, jit::multiprocessors_of(device));
+  return after <= kMostOfResult * results;
 }
 
 // A batch with two strides would be a library call for each outer index, or copies. TF32 products

@@ -386,11 +386,6 @@ TileConfig choose_tiles(std::span<const MatrixProduct> products, DType dtype, in
   return best;
 }
 
-bool shares_epilogues(const MatrixProduct& p, DType dtype, int multiprocessors) {
-  const TileConfig c = choose_tiles(std::span(&p, 1), dtype, multiprocessors);
-  return !c.ping_pong && c.splits == 1 && waves_of(p, c, multiprocessors) == 1;
-}
-
 bool can_reduce(const MatrixProduct& p, DType dtype) {
   return is_half(dtype) && p.batch.empty() && major_of(lines_of_a(p), dtype) == Major::mn;
 }

@@ -57,8 +57,6 @@ std::span<const TileConfig> tile_choices();
 TileConfig choose_tiles(std::span<const MatrixProduct> products, DType dtype, int multiprocessors,
                         bool reduces = false);
 bool takes_reductions(const TileConfig& config);
-// Whether the chosen tiles of a product run at once, and all warps of a block share its epilogue.
-bool shares_epilogues(const MatrixProduct& product, DType dtype, int multiprocessors);
 // What the model says of products of one launch.
 std::int64_t predicted_cycles(std::span<const MatrixProduct> products, DType dtype,
                               const TileConfig& config, int multiprocessors);

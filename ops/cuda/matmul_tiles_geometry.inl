@@ -19,8 +19,8 @@ constexpr int kConsumerThreads = 128 * kConsumers;
 // Registers: where two consumers have a multiprocessor to themselves, a producer of four warps
 // gives them most of its own. Elsewhere one warp is enough.
 constexpr bool kMovesRegisters = kConsumers == 2 && kBlocksPerMultiprocessor == 1;
-constexpr int kProducerRegisters = kAnyReduces ? 72 : 40,
-              kConsumerRegisters = kAnyReduces ? 216 : 232;
+constexpr int kProducerRegisters = kAnyReduces ? 56 : 40,
+              kConsumerRegisters = kAnyReduces ? 224 : 232;
 constexpr int kThreads = kConsumerThreads + (kMovesRegisters ? 128 : 32);
 constexpr int kBlocksM = kTileM / 64 / (kPingPong ? 1 : kConsumers);  // 64-row blocks a warpgroup
 typedef float Sums[kBlocksM][kTileN / 2];                             // of a thread

@@ -45,52 +45,61 @@ BRRR_FN void finish_products(const Shared& shared, const Role& role, i32 slices,
   }
 }
 
-// What a thread of a reducer has of the lines of a tile of A: 16 bytes of every kDown-th row of a
-// stage, whose 128 bytes are 64 lines. Without kReduces nothing.
+// The reductions of lines of A that a block computes beside the product: of all blocks that load
+// the same lines, each reduces a share of them, in vectors of 16 bytes. Without kReduces nothing.
 template <class E, bool kActive>
 struct LineSums {
+  BRRR_SCALAR_FN LineSums(int, int) {}
   BRRR_SCALAR_FN void add(u32, i32) {}
   BRRR_SCALAR_FN void store(const E&, i32, i32, i32) {}
 };
 template <class E>
 struct LineSums<E, true> {
-  static constexpr int kVector = 16 / sizeof(Element), kVectors = 64 / kVector;
-  static constexpr int kThreads = 32 * kReducerWarps, kDown = kThreads / kVectors;
+  static constexpr int kVector = 16 / sizeof(Element), kVectors = kTileM / kVector;
+  static constexpr int kThreads = 32 * kReducerWarps;
   typedef typename E::Sum Sum;
-  Sum of[kTileM / 64][kVector];
+  int vectors, vector;  // of this block, and of this thread
+  int row, step;        // the thread's first row of a stage, and how far its rows are apart
+  Sum of[kVector];
 
-  BRRR_SCALAR_FN LineSums() {
+  BRRR_SCALAR_FN LineSums(int block, int blocks) {
+    int shares = kVectors;
+    while (shares > blocks) shares /= 2;
+    const int thread = threadIdx.x - kConsumerThreads - 32;
+    vectors = block < shares ? kVectors / shares : 0;
+    vector = block * (kVectors / shares) + thread % (kVectors / shares);
+    row = thread / (kVectors / shares);
+    step = kThreads / (kVectors / shares);
 #pragma unroll
-    for (int i = 0; i < kTileM / 64 * kVector; ++i) of[i / kVector][i % kVector] = E::identity();
+    for (int i = 0; i < kVector; ++i) of[i] = E::identity();
   }
-  static BRRR_SCALAR_FN int thread() { return threadIdx.x - kConsumerThreads - 32; }
 
-  // `rows`: of the stage that exist. All loads of 64 lines are under way before the first is used.
+  // `rows`: of the stage that exist.
   BRRR_SCALAR_FN void add(u32 a, i32 rows) {
-    constexpr int kRounds = (kSlice + kDown - 1) / kDown;
-    const int vector = thread() % kVectors, first = thread() / kVectors;
+    constexpr int kLoads = 4;  // under way at a time
+    if (vectors == 0) return;
+    a += vector / 8 * TileA::kColumnBytes;
     rows = min(rows, kSlice);
-#pragma unroll
-    for (int block = 0; block < kTileM / 64; ++block) {
+#pragma unroll 1
+    for (int from = row; from < rows; from += kLoads * step) {
       union {
         u32 words[4];
         Element elements[kVector];
-      } got[kRounds];
+      } got[kLoads];
 #pragma unroll
-      for (int i = 0; i < kRounds; ++i) {
-        const int row = min(first + i * kDown, kSlice - 1);
-        asm volatile(
-            "ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-            : "=r"(got[i].words[0]), "=r"(got[i].words[1]), "=r"(got[i].words[2]),
-              "=r"(got[i].words[3])
-            : "r"(a + block * TileA::kColumnBytes + row * kRowBytes + ((vector ^ row % 8) << 4)));
+      for (int i = 0; i < kLoads; ++i) {
+        const int at = min(from + i * step, kSlice - 1);
+        asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(got[i].words[0]), "=r"(got[i].words[1]), "=r"(got[i].words[2]),
+                       "=r"(got[i].words[3])
+                     : "r"(a + at * kRowBytes + ((vector ^ at) % 8 << 4)));
       }
 #pragma unroll
-      for (int i = 0; i < kRounds; ++i) {
-        if (first + i * kDown >= rows) continue;
+      for (int i = 0; i < kLoads; ++i) {
+        if (from + i * step >= rows) break;
 #pragma unroll
         for (int j = 0; j < kVector; ++j)
-          of[block][j] = E::combine(of[block][j], E::map(widen(got[i].elements[j])));
+          of[j] = E::combine(of[j], E::map(widen(got[i].elements[j])));
       }
     }
   }
@@ -98,22 +107,22 @@ struct LineSums<E, true> {
   // Joins the sums of lanes, then of warps, in one order, and stores those of lines below `end`.
   BRRR_SCALAR_FN void store(const E& epilogue, i32 first, i32 end, i32 depth) {
     __shared__ Sum parts[kReducerWarps][kTileM];
-    const int lane = thread() % 32;
+    if (vectors == 0) return;
+    const int thread = threadIdx.x - kConsumerThreads - 32;
 #pragma unroll
-    for (int i = 0; i < kTileM / 64 * kVector; ++i) {
-      Sum sum = of[i / kVector][i % kVector];
-#pragma unroll
-      for (int step = kVectors; step < 32; step *= 2)
-        sum = E::combine(sum, __shfl_xor_sync(~0u, sum, step));
-      if (lane < kVectors)
-        parts[thread() / 32][i / kVector * 64 + lane * kVector + i % kVector] = sum;
+    for (int i = 0; i < kVector; ++i) {
+      for (int across = 16; across >= vectors; across /= 2)
+        of[i] = E::combine(of[i], __shfl_xor_sync(~0u, of[i], across));
+      if (thread % 32 < vectors) parts[thread / 32][vector * kVector + i] = of[i];
     }
     asm volatile("bar.sync 4, %0;" ::"n"(kThreads) : "memory");
-    for (int line = thread(); line < min(kTileM, end - first); line += kThreads) {
-      Sum joined = parts[0][line];
+    const int line0 = (vector - thread % vectors) * kVector;
+    for (int i = thread; i < vectors * kVector && first + line0 + i < end; i += kThreads) {
+      Sum joined = parts[0][line0 + i];
 #pragma unroll
-      for (int i = 1; i < kReducerWarps; ++i) joined = E::combine(joined, parts[i][line]);
-      epilogue.store_line(first + line, joined, depth);
+      for (int warp = 1; warp < kReducerWarps; ++warp)
+        joined = E::combine(joined, parts[warp][line0 + i]);
+      epilogue.store_line(first + line0 + i, joined, depth);
     }
     asm volatile("bar.sync 4, %0;" ::"n"(kThreads) : "memory");
   }
@@ -150,19 +159,18 @@ struct Product {
     }
   }
 
-  // Reduces the lines of A in the tile of the first columns, and releases the stages of every tile.
+  // Reduces lines of A, and releases the stages of every tile.
   BRRR_SCALAR_FN void reduce(const Shared& shared, const Role& role, i32 index, Ring& ring) const {
     const Tile tile(p, index, role);
-    const bool reduces = tile.col == 0;
-    LineSums<Epilogue, kReduces> sums;
+    LineSums<Epilogue, kReduces> sums(tile.col / kTileN, p.tiles_n);
 #pragma unroll 1
     for (i32 slice = 0; slice < slices(role); ++slice, ring.advance()) {
       barrier_wait(shared.full + 8 * ring.stage, ring.parity);
-      if (reduces) sums.add(shared.a(ring.stage), p.k - slice * kSlice);
+      sums.add(shared.a(ring.stage), p.k - slice * kSlice);
       __syncwarp();
       if (threadIdx.x % 32 == 0) barrier_arrive(shared.empty + 8 * ring.stage);
     }
-    if (reduces) sums.store(epilogue.epilogue, tile.row, p.m, p.k);
+    sums.store(epilogue.epilogue, tile.row, p.m, p.k);
   }
 
   // The boxes of a consumer's warp.
