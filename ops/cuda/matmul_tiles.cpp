@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
-#include <queue>
 
 #include "brrr/ops/cuda/hand_written.h"
 #include "brrr/tensor/cuda_runtime.h"
@@ -21,10 +19,7 @@ extern const char matmul_tiles_cu[];
 namespace brrr::on_cuda {
 namespace {
 
-constexpr std::int64_t kRowBytes = 128;  // of a stage: one swizzled row
 constexpr int kMostStages = 8;
-
-std::int64_t slice_of(DType dtype) { return kRowBytes / static_cast<std::int64_t>(size_of(dtype)); }
 
 // An operand as lines (rows of a, columns of b) of `depth` elements. Strides in elements.
 struct Lines {
@@ -167,7 +162,9 @@ std::string instruction_text(int n, DType dtype, TileMajors majors) {
       transposes, operands);
 }
 
-int stage_bytes(const TileConfig& c) { return (c.tile_m + c.tile_n) * static_cast<int>(kRowBytes); }
+int stage_bytes(const TileConfig& c) {
+  return (c.tile_m + c.tile_n) * static_cast<int>(kSliceBytes);
+}
 struct Staging {
   std::size_t inputs = 0, outputs = 0;  // the most of any product
 };
@@ -228,162 +225,6 @@ bool supports(const MatrixProduct& p, DType dtype, const void* a, const void* b)
     return false;
   return takes_operand(lines_of_a(p), p.batch, dtype, a) &&
          takes_operand(lines_of_b(p), p.batch, dtype, b);
-}
-
-// --- Choice ---
-
-namespace {
-
-// Each is the fastest for some product of a transformer's or an MLP's step. On a tie the first: in
-// a single wave ping-pong has nothing to overlap, and half as many warps for the epilogue.
-constexpr TileConfig kChoices[] = {
-    {.tile_m = 128, .tile_n = 128},
-    {.tile_m = 128, .tile_n = 128, .ping_pong = true},
-    {.tile_m = 128, .tile_n = 128, .ping_pong = true, .cluster_m = 2},
-    {.tile_m = 128, .tile_n = 192, .ping_pong = true},
-    {.tile_m = 256, .tile_n = 128},
-    {.tile_m = 128, .tile_n = 256},
-    {.tile_m = 64, .tile_n = 128, .ping_pong = true},
-    {.tile_m = 128, .tile_n = 64, .ping_pong = true},
-    {.tile_m = 128, .tile_n = 128, .splits = 2},
-    {.tile_m = 128, .tile_n = 128, .splits = 4},
-    {.tile_m = 128, .tile_n = 64, .splits = 2},
-};
-
-// Blocks that run at once. Clusters of four leave multiprocessors of a group of 16 or 18 idle.
-std::int64_t slots_of(const TileConfig& c, int multiprocessors) {
-  const int cluster = c.cluster_m * c.cluster_n * c.splits;
-  const std::int64_t all = std::int64_t{multiprocessors} * c.blocks / cluster;
-  return std::max<std::int64_t>(1, cluster > 2 ? all * 10 / 11 : all);
-}
-
-std::int64_t tiles_of(const MatrixProduct& p, const TileConfig& c) {
-  const Batches batches = batches_of(p);
-  return ceil_div(p.m, c.tile_m * c.cluster_m) * ceil_div(p.n, c.tile_n * c.cluster_n) *
-         batches.inner * batches.outer;
-}
-
-std::int64_t waves_of(const MatrixProduct& p, const TileConfig& c, int multiprocessors) {
-  return ceil_div(tiles_of(p, c), slots_of(c, multiprocessors));
-}
-
-// Cycles by a model whose constants were fitted to measurements of 34 shapes on an H200.
-constexpr std::int64_t kTileStart = 600, kClusterStart = 1500;
-std::int64_t cycles_of_products(const MatrixProduct& p, DType dtype, const TileConfig& c) {
-  constexpr std::int64_t kBytesPerCycle = 56;  // into a multiprocessor, from the L2
-  const std::int64_t slices = ceil_div(ceil_div(p.k, slice_of(dtype)), c.splits);
-  const std::int64_t load =
-      (c.tile_m / c.cluster_n + c.tile_n / c.cluster_m) * kRowBytes / kBytesPerCycle;
-  return slices * std::max<std::int64_t>(c.tile_m * c.tile_n / 32, load);
-}
-std::int64_t cycles_of_epilogue(DType dtype, const TileConfig& c) {
-  return c.tile_m * c.tile_n * static_cast<std::int64_t>(size_of(dtype)) / 16 / c.splits;
-}
-
-std::int64_t cycles_of(const MatrixProduct& p, DType dtype, const TileConfig& c,
-                       int multiprocessors) {
-  constexpr std::int64_t kJoin = 4000;
-  const std::int64_t waves = waves_of(p, c, multiprocessors);
-  const std::int64_t products = cycles_of_products(p, dtype, c),
-                     epilogue = cycles_of_epilogue(dtype, c);
-  std::int64_t cycles = waves * kTileStart;
-  if (waves == 1 || !c.ping_pong) {
-    cycles += waves * (products + epilogue);
-  } else {
-    cycles += waves * std::max(products, epilogue) + epilogue;
-  }
-  if (c.cluster_m * c.cluster_n * c.splits > 1) cycles += kClusterStart;
-  if (c.splits > 1) cycles += c.tile_m * c.tile_n * kJoin / (128 * 128);
-  return cycles;
-}
-
-// Tiles of one product: how many, and what each costs.
-struct TileCost {
-  std::int64_t tiles, cycles;
-};
-TileCost cost_of(const MatrixProduct& p, DType dtype, const TileConfig& c) {
-  const std::int64_t busy = std::max(cycles_of_products(p, dtype, c), cycles_of_epilogue(dtype, c));
-  return {tiles_of(p, c), kTileStart + busy};
-}
-
-std::int64_t clusters_of(std::span<const TileCost> costs, const TileConfig& c,
-                         int multiprocessors) {
-  std::int64_t tiles = 0;
-  for (const TileCost& cost : costs) tiles += cost.tiles;
-  return std::min({tiles, slots_of(c, multiprocessors), std::int64_t{kMostClusters}});
-}
-
-// Which tiles of each product a cluster computes, and what the busiest cluster has to do.
-struct TileShares {
-  std::vector<TileRanges> ranges;
-  std::int64_t cycles;
-};
-// The longest tiles first, each to the cluster that has the least to do so far.
-TileShares share_tiles(std::span<const TileCost> costs, std::int64_t clusters) {
-  using Load = std::pair<std::int64_t, std::size_t>;  // cycles, and the cluster
-  std::priority_queue<Load, std::vector<Load>, std::greater<>> loads;
-  for (std::size_t cluster = 0; cluster < static_cast<std::size_t>(clusters); ++cluster)
-    loads.push({0, cluster});
-  std::vector<std::size_t> order(costs.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::stable_sort(order, std::greater<>(), [&](std::size_t i) { return costs[i].cycles; });
-  TileShares shares{std::vector<TileRanges>(costs.size(), TileRanges{}), 0};
-  for (const std::size_t i : order) {
-    for (std::int64_t tile = 0; tile < costs[i].tiles; ++tile) {
-      const auto [cycles, cluster] = loads.top();
-      loads.pop();
-      ++shares.ranges[i][cluster];
-      loads.push({cycles + costs[i].cycles, cluster});
-      shares.cycles = std::max(shares.cycles, cycles + costs[i].cycles);
-    }
-  }
-  for (TileRanges& ends : shares.ranges) {
-    for (std::size_t cluster = 1; cluster < ends.size(); ++cluster)
-      ends[cluster] = static_cast<std::uint16_t>(ends[cluster] + ends[cluster - 1]);
-  }
-  return shares;
-}
-
-}  // namespace
-
-std::span<const TileConfig> tile_choices() { return kChoices; }
-
-std::int64_t predicted_cycles(std::span<const MatrixProduct> products, DType dtype,
-                              const TileConfig& c, int multiprocessors) {
-  if (products.size() == 1) return cycles_of(products[0], dtype, c, multiprocessors);
-  std::vector<TileCost> costs;
-  for (const MatrixProduct& p : products) costs.push_back(cost_of(p, dtype, c));
-  const std::int64_t clusters = clusters_of(costs, c, multiprocessors);
-  return share_tiles(costs, clusters).cycles + cycles_of_epilogue(dtype, c) +
-         (c.cluster_m * c.cluster_n > 1 ? kClusterStart : 0);
-}
-
-bool takes_reductions(const TileConfig& c) {
-  // Sums of a consumer's thread, and lines of a reducer's: registers are shared among them.
-  const int sums = c.tile_m * c.tile_n / (c.ping_pong ? 128 : 128 * c.consumers);
-  return c.consumers == 2 && c.blocks == 1 && c.splits == 1 && c.cluster_n == 1 && sums <= 128 &&
-         c.tile_m <= 128;
-}
-
-TileConfig choose_tiles(std::span<const MatrixProduct> products, DType dtype, int multiprocessors,
-                        bool reduces) {
-  TileConfig best;
-  std::int64_t least = INT64_MAX;
-  for (const TileConfig& c : kChoices) {
-    if ((products.size() > 1 && !c.ping_pong) || (reduces && !takes_reductions(c))) continue;
-    const std::int64_t slices = ceil_div(products[0].k, slice_of(dtype));
-    if (c.splits > 1 && slices < 4 * c.splits) continue;
-    // Blocks of a cluster wait for one another, which nothing hides in one wave.
-    if (products.size() == 1 && c.cluster_m * c.cluster_n > 1 &&
-        waves_of(products[0], c, multiprocessors) == 1)
-      continue;
-    const std::int64_t cycles = predicted_cycles(products, dtype, c, multiprocessors);
-    if (cycles < least) {
-      best = c;
-      least = cycles;
-    }
-  }
-  return best;
 }
 
 bool can_reduce(const MatrixProduct& p, DType dtype) {
@@ -571,11 +412,11 @@ TileLaunch plan_tiles(std::span<const TiledProduct> products, DType dtype, const
     BRRR_CUDA(cuFuncSetAttribute, tiles.kernel, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
               static_cast<int>(tiles.shared_bytes));
   tiles.threads = threads_of(c);
-  std::vector<TileCost> costs;
+  std::vector<MatrixProduct> shapes;
   std::int64_t all = 0;
   for (const TiledProduct& x : products) {
-    costs.push_back(cost_of(x.product, dtype, c));
-    all += costs.back().tiles;
+    shapes.push_back(x.product);
+    all += tiles_of(x.product, c);
   }
   const int multiprocessors = jit::multiprocessors_of(device);
   const std::int64_t in_cluster = c.cluster_m * c.cluster_n * c.splits;
@@ -586,8 +427,9 @@ TileLaunch plan_tiles(std::span<const TiledProduct> products, DType dtype, const
   std::int64_t clusters = std::min(all, at_once);
   tiles.ranges.emplace_back();
   if (products.size() > 1) {
-    clusters = clusters_of(costs, c, multiprocessors);
-    tiles.ranges = share_tiles(costs, clusters).ranges;
+    TileShares shares = share_tiles(shapes, dtype, c, multiprocessors);
+    clusters = shares.clusters;
+    tiles.ranges = std::move(shares.ranges);
   }
   for (const TiledProduct& x : products)
     tiles.products.push_back(plan_product(x, dtype, c, all <= at_once));

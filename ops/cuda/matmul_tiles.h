@@ -38,6 +38,11 @@ struct TileConfig {
 };
 std::string to_string(const TileConfig& config);  // "128x128 ping-pong, cluster 2x1"
 
+constexpr std::int64_t kSliceBytes = 128;  // of k, a swizzled row of shared memory
+inline std::int64_t slice_of(DType dtype) {
+  return kSliceBytes / static_cast<std::int64_t>(size_of(dtype));
+}
+
 // Which dimension of an operand has adjacent elements.
 enum class Major : std::uint8_t { k, mn };
 struct TileMajors {
@@ -60,6 +65,19 @@ bool takes_reductions(const TileConfig& config);
 // What the model says of products of one launch.
 std::int64_t predicted_cycles(std::span<const MatrixProduct> products, DType dtype,
                               const TileConfig& config, int multiprocessors);
+
+std::int64_t tiles_of(const MatrixProduct& product, const TileConfig& config);  // of clusters
+
+// Which tiles of each product a cluster of a launch computes, and how long the busiest one takes.
+constexpr int kMostClusters = 160;
+typedef std::array<std::uint16_t, kMostClusters> TileRanges;  // the end of each cluster's range
+struct TileShares {
+  std::int64_t clusters = 0;
+  std::vector<TileRanges> ranges;  // by product
+  std::int64_t cycles = 0;
+};
+TileShares share_tiles(std::span<const MatrixProduct> products, DType dtype,
+                       const TileConfig& config, int multiprocessors);
 
 // A tensor of D's shape that the copy engine moves between memory and the epilogue.
 struct StagedTensor {
@@ -106,7 +124,7 @@ int stages_of(const TileConfig& config, std::span<const TiledProduct> products);
 std::string matmul_tiles_text(const TileConfig& config, DType dtype,
                               std::span<const TiledProduct> products);
 
-// As the kernel's TileProblem and TileRanges.
+// As the kernel's TileProblem.
 struct TileProblem {
   std::int32_t m, n, k;
   std::int32_t tiles_m, tiles_n;
@@ -114,8 +132,6 @@ struct TileProblem {
   std::int32_t inner_a, outer_a, inner_b, outer_b;
   std::int32_t band;
 };
-constexpr int kMostClusters = 160;
-typedef std::array<std::uint16_t, kMostClusters> TileRanges;  // of a product: the end of each
 
 struct TileLaunch {
   CUfunction kernel = nullptr;

@@ -50,4 +50,14 @@ TEST_CASE("the gradients of a layer in 16 bits are one launch of tiles", "[fuse]
   CHECK(fake.problem() == "");
 }
 
+TEST_CASE("sums of few rows, and of products that are split, are kernels of their own", "[fuse]") {
+  const testing::NoDiskCache off;
+  testing::FakeCuda fake({.with_nvrtc = true});
+  const std::vector<std::string> products{"matmul + matmul"};
+  CHECK(launches_of({512, 2048, 2048}, bf16) == products);
+  CHECK(launches_of({4096, 512, 2048}, bf16) == products);
+  release_random_state();
+  CHECK(fake.problem() == "");
+}
+
 }  // namespace brrr::test

@@ -189,36 +189,42 @@ TEST_CASE("a product in tiles is one launch of blocks that fill the device", "[c
   CHECK(fake.problem() == "");
 }
 
+namespace {
+
+void compile_tiles(const TileConfig& c, DType dtype, const std::vector<TiledProduct>& products) {
+  const std::string cubin = jit::compile_to_cubin(matmul_tiles_text(c, dtype, products), 90,
+                                                  {.architecture_specific = true});
+  const auto kernels = testing::resources_of(cubin);
+  REQUIRE(kernels.size() == 1);
+  CHECK(kernels[0].local_bytes == 0);
+  // Beside the dynamic part.
+  const bool reduces = products.back().epilogue.reduces;
+  CHECK(kernels[0].shared_bytes <= 1024 + 512 + (reduces ? 3 * c.tile_m * 4 : 0));
+}
+
+TiledProduct tiled(TileMajors majors, const TileEpilogue& epilogue) {
+  MatrixProduct p = row_major(64, 64, 64);
+  p.a = majors.a == Major::k ? MatrixStrides{64, 1, {}} : MatrixStrides{1, 64, {}};
+  p.b = majors.b == Major::k ? MatrixStrides{1, 64, {}} : MatrixStrides{64, 1, {}};
+  return TiledProduct{p, nullptr, nullptr, epilogue};
+}
+
+TileEpilogue plain(DType dtype, bool staged) {
+  return plain_epilogue(row_major(64, staged ? 64 : 63, 64), dtype, nullptr).epilogue;
+}
+
+}  // namespace
+
 TEST_CASE("every form of the tiles' text compiles, without spills", "[cuda_texts]") {
   if (const std::string why = cu::open_library(cu::Library::nvrtc); !why.empty()) {
     testing::skip(why);
     return;
   }
-  const auto compile_all = [](const TileConfig& c, DType dtype,
-                              const std::vector<TiledProduct>& products) {
-    const std::string cubin = jit::compile_to_cubin(matmul_tiles_text(c, dtype, products), 90,
-                                                    {.architecture_specific = true});
-    const auto kernels = testing::resources_of(cubin);
-    REQUIRE(kernels.size() == 1);
-    CHECK(kernels[0].local_bytes == 0);
-    // Beside the dynamic part.
-    const bool reduces = products.back().epilogue.reduces;
-    CHECK(kernels[0].shared_bytes <= 1024 + 512 + (reduces ? 3 * c.tile_m * 4 : 0));
-  };
-  const auto tiled = [](TileMajors majors, const TileEpilogue& epilogue) {
-    MatrixProduct p = row_major(64, 64, 64);
-    p.a = majors.a == Major::k ? MatrixStrides{64, 1, {}} : MatrixStrides{1, 64, {}};
-    p.b = majors.b == Major::k ? MatrixStrides{1, 64, {}} : MatrixStrides{64, 1, {}};
-    return TiledProduct{p, nullptr, nullptr, epilogue};
-  };
-  const auto compile = [&](const TileConfig& c, DType dtype, TileMajors majors,
-                           const TileEpilogue& epilogue) {
+  const auto compile = [](const TileConfig& c, DType dtype, TileMajors majors,
+                          const TileEpilogue& epilogue) {
     INFO(to_string(c) << " " << name_of(dtype) << (majors.a == Major::mn ? " T" : " N")
                       << (majors.b == Major::mn ? "N" : "T") << epilogue.text);
-    compile_all(c, dtype, {tiled(majors, epilogue)});
-  };
-  const auto plain = [](DType dtype, bool staged) {
-    return plain_epilogue(row_major(64, staged ? 64 : 63, 64), dtype, nullptr).epilogue;
+    compile_tiles(c, dtype, {tiled(majors, epilogue)});
   };
   std::vector<TileConfig> configs(tile_choices().begin(), tile_choices().end());
   configs.push_back({.cluster_n = 2});
@@ -240,16 +246,52 @@ TEST_CASE("every form of the tiles' text compiles, without spills", "[cuda_texts
     compile({.ping_pong = true}, dtype, {}, sample(testing::kGeluGradient, dtype, 1, 1));
     compile({.splits = 2}, dtype, {}, sample(testing::kResidual, dtype, 1, 1));
   }
-  // The gradients of a layer's input, weight and bias in one launch.
+}
+
+// The gradients of a layer's input, weight and bias.
+TEST_CASE("several products in one text compile, without spills", "[cuda_texts]") {
+  if (const std::string why = cu::open_library(cu::Library::nvrtc); !why.empty()) {
+    testing::skip(why);
+    return;
+  }
   const TileEpilogue slope = sample(testing::kGeluGradient, bf16, 1, 1);
   TileEpilogue with_sums = sample(testing::kWithLineSums, bf16, 0, 1);
   with_sums.reduces = true;
-  for (const TileConfig& c : configs) {
+  for (const TileConfig& c : tile_choices()) {
     if (!takes_reductions(c)) continue;
-    INFO("several products, " << to_string(c));
-    compile_all(c, bf16,
-                {tiled({Major::k, Major::mn}, slope), tiled({Major::mn, Major::mn}, with_sums)});
-    compile_all(c, f16, {tiled({Major::mn, Major::mn}, with_sums)});
-    compile_all(c, f32, {tiled({}, plain(f32, true)), tiled({}, plain(f32, true))});
+    INFO(to_string(c));
+    compile_tiles(c, bf16,
+                  {tiled({Major::k, Major::mn}, slope), tiled({Major::mn, Major::mn}, with_sums)});
+    compile_tiles(c, f16, {tiled({Major::mn, Major::mn}, with_sums)});
+    compile_tiles(c, f32, {tiled({}, plain(f32, true)), tiled({}, plain(f32, true))});
   }
+}
+
+TEST_CASE("clusters share the tiles of several products evenly", "[cuda_matmul]") {
+  const auto shares_of = [](std::vector<MatrixProduct> products, const TileConfig& c) {
+    const TileShares shares = share_tiles(products, bf16, c, 132);
+    for (std::size_t i = 0; i < products.size(); ++i) {
+      // Every tile is in the range of one cluster.
+      const TileRanges& ends = shares.ranges[i];
+      CHECK(std::ranges::is_sorted(ends));
+      CHECK(ends[static_cast<std::size_t>(shares.clusters) - 1] == tiles_of(products[i], c));
+    }
+    return shares;
+  };
+  const TileConfig c{.ping_pong = true};
+  // 64 tiles of 32 slices, 128 of 16: each block has one of the former or two of the latter.
+  const MatrixProduct deep = row_major(1024, 1024, 2048), wide = row_major(2048, 1024, 1024);
+  const std::vector<MatrixProduct> both{wide, deep};
+  const TileShares shares = shares_of(both, c);
+  CHECK(shares.clusters == 132);
+  const std::int64_t of_deep = share_tiles(std::span(&deep, 1), bf16, c, 132).cycles;
+  CHECK(shares.cycles >= of_deep);
+  CHECK(shares.cycles < of_deep * 11 / 10);
+  // Few tiles: a block each. Two blocks of a cluster share the columns of B.
+  CHECK(shares_of({row_major(256, 128, 64), row_major(128, 128, 64)}, c).clusters == 3);
+  CHECK(shares_of(both, {.ping_pong = true, .cluster_m = 2}).clusters == 66);
+  // Two launches would leave multiprocessors idle.
+  CHECK(predicted_cycles(both, bf16, c, 132) <
+        predicted_cycles(std::span(&deep, 1), bf16, c, 132) +
+            predicted_cycles(std::span(&wide, 1), bf16, c, 132));
 }
