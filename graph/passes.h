@@ -1,7 +1,6 @@
 // The passes: functions from graph to graph that keep its results (remove_dead is in graph/flow.h,
-// since other passes call it). Each returns how many nodes of a
-// replay it removed. A new one is a file of its own, and here a declaration and its place in the
-// order.
+// since other passes call it). Each returns how many nodes of a replay it removed. A new one is a
+// file of its own, and here a declaration and its place in the order.
 #pragma once
 
 #include <brrr/graph/flow.h>
