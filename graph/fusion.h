@@ -172,8 +172,8 @@ class Fusion {
 
   // --- Products side by side ---
 
-  // Products that do not depend on each other run in one launch if the device can run both at once:
-  // the chain has a node less.
+  // Products that do not depend on each other run in one launch if the device can run small ones at
+  // once, or if tiles of both are faster than a launch each: the chain has a node less.
   void pair_products();
   using Pairs = std::vector<std::pair<int, int>>;
   // A product that no other product depends on, such as the gradient of a weight, beside the next

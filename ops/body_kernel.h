@@ -65,8 +65,7 @@ struct BodyLayout {
 
 // Whether there is a kernel for the body, operands of these strides (inputs first), that is better
 // than the kernels of its calls. Of bodies without a contraction there always is. `aligned`: the
-// factors of a contraction begin at multiples of 16 bytes. `may_pair`: it may run in one launch
-// with another one, which overlaps no long epilogues.
+// factors of a contraction begin at multiples of 16 bytes.
 bool is_generated(Device device, const BodySpec& spec, std::span<const Dims> strides, bool aligned);
 // Whether that is so of a contraction alone.
 bool is_better_alone(Device device, const BodySpec& spec, std::span<const Dims> strides,

@@ -208,7 +208,7 @@ bool is_worth_reducing(const MatrixProduct& p, DType dtype, int multiprocessors)
 // results, 9 to 12, no less than a kernel of its own; steps take as long or 1 % longer. Of long
 // products tiles are slower: 8192 x 4096 x 4096 takes 367 us where the library takes 350, and 483
 // with three tensors to stage, which take memory from stages of factors
-// (nvidia-h200-2026-11-23-column-sums.json).
+// (nvidia-h200-2026-11-23-column-sums.json, -25-tiled-launches.json).
 bool is_generated(Device device, const BodySpec& spec, std::span<const Dims> strides,
                   bool aligned) {
   constexpr int64_t kMostOfResult = 8;  // FLOPs after the product
@@ -486,7 +486,8 @@ double share_of_device(Device device, const BodySpec& spec, std::span<const Dims
 namespace {
 
 // Tiles of both products keep all multiprocessors busy where those of each would leave some idle,
-// and the epilogues of one overlap with the products of the other.
+// and the epilogues of one overlap with the products of the other. `kLaunchCycles`: of a launch
+// that is saved, about 1.3 us. `kMostTiles`: what a TileRanges counts to.
 bool are_better_in_tiles(Device device, std::span<const MatrixProduct> products, DType dtype,
                          bool reduces) {
   constexpr int64_t kLaunchCycles = 2500, kMostTiles = 65535;

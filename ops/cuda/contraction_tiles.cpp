@@ -299,13 +299,12 @@ namespace {
 TileConfig fitting_tiles(std::span<const TiledProduct> products, DType dtype, int multiprocessors) {
   std::vector<MatrixProduct> shapes;
   for (const TiledProduct& x : products) shapes.push_back(x.product);
-  const bool reduces =
-      std::ranges::any_of(products, [](const TiledProduct& x) { return x.epilogue.reduces; });
-  const TileConfig best = choose_tiles(shapes, dtype, multiprocessors, reduces);
+  const bool reducing = reduces(products);
+  const TileConfig best = choose_tiles(shapes, dtype, multiprocessors, reducing);
   if (stages_of(best, products) >= 2) return best;
   const auto fits = std::ranges::find_if(tile_choices(), [&](const TileConfig& choice) {
     return choice.splits == 1 && stages_of(choice, products) >= 2 &&
-           (!reduces || takes_reductions(choice));
+           (!reducing || takes_reductions(choice));
   });
   return fits == tile_choices().end() ? best : *fits;
 }

@@ -176,9 +176,6 @@ Staging staging_of(std::span<const TiledProduct> products) {
   }
   return most;
 }
-bool reduces(std::span<const TiledProduct> products) {
-  return std::ranges::any_of(products, [](const TiledProduct& x) { return x.epilogue.reduces; });
-}
 // Two boxes of 2 KB for each warp and tensor.
 int staging_bytes(const TileConfig& c, const Staging& staging) {
   return static_cast<int>(staging.inputs + staging.outputs) * c.consumers * 4 * 4096;
@@ -190,11 +187,15 @@ unsigned threads_of(const TileConfig& c) {
 
 }  // namespace
 
+bool reduces(std::span<const TiledProduct> products) {
+  return std::ranges::any_of(products, [](const TiledProduct& x) { return x.epilogue.reduces; });
+}
+
 // Of the 228 KB of a multiprocessor each block also takes 1 KB for the system, up to 1 KB to align
 // its stages, and some bytes for barriers.
 int stages_of(const TileConfig& c, std::span<const TiledProduct> products) {
   if (c.stages > 0) return c.stages;
-  constexpr int kBarriers = 512, kReducerWarps = 3;
+  constexpr int kBarriers = 512, kReducerWarps = 3;  // the latter as the kernel's
   const int reducers = reduces(products) ? kReducerWarps * c.tile_m * 4 : 0;
   const int available =
       228 * 1024 / c.blocks - 2048 - kBarriers - reducers - staging_bytes(c, staging_of(products));

@@ -118,6 +118,9 @@ struct TiledProduct {
 // that of a weight.
 bool can_reduce(const MatrixProduct& product, DType dtype);
 
+// Whether one of them also reduces the lines of A.
+bool reduces(std::span<const TiledProduct> products);
+
 // The number of slices in flight that fit in shared memory; the kernel needs two.
 int stages_of(const TileConfig& config, std::span<const TiledProduct> products);
 

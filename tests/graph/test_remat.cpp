@@ -302,6 +302,31 @@ TEST_CASE("remat: a budget that cannot be met names the least that can", "[remat
   CHECK_THAT(error_of([] { Remat::budget(1.5); }), Catch::Contains("got 1.5"));
 }
 
+namespace {
+
+// Calls f with every set of calls that run again, of those in `free`.
+template <class F>
+void each_set(const Graph& graph, const std::vector<int>& free, F f) {
+  for (unsigned set = 0; set < 1u << free.size(); ++set) {
+    std::vector<bool> again(graph.nodes.size());
+    for (std::size_t i = 0; i < free.size(); ++i)
+      again[static_cast<std::size_t>(free[i])] = set >> i & 1;
+    f(again);
+  }
+}
+
+// With the graph of each set, in one, two and four segments.
+template <class F>
+void each_rewritten(const Graph& graph, const Partition& partition, const std::vector<int>& free,
+                    F f) {
+  each_set(graph, free, [&](const std::vector<bool>& again) {
+    for (const int segments : {1, 2, 4})
+      f(compute_again(graph, partition, again, partition.segments(segments)).graph);
+  });
+}
+
+}  // namespace
+
 TEST_CASE("remat: a cut is the optimum of its objective, by enumeration", "[remat]") {
   int compared = 0;
   for (std::uint64_t seed = 1; seed <= 1000 && compared < 60; ++seed) {
@@ -335,12 +360,8 @@ TEST_CASE("remat: a cut is the optimum of its objective, by enumeration", "[rema
         return cost;
       };
       std::int64_t least = INT64_MAX;
-      for (unsigned set = 0; set < 1u << free.size(); ++set) {
-        std::vector<bool> again(graph.nodes.size());
-        for (std::size_t i = 0; i < free.size(); ++i)
-          again[static_cast<std::size_t>(free[i])] = set >> i & 1;
-        least = std::min(least, cost_of(again));
-      }
+      each_set(graph, free,
+               [&](const std::vector<bool>& again) { least = std::min(least, cost_of(again)); });
       INFO("seed " << seed);
       CHECK(cost_of(partition.cut({.price = price})) == least);
     }
@@ -357,16 +378,9 @@ TEST_CASE("remat: full is near the least memory of any set of values, by enumera
     if (free.size() > 11) continue;
     ++compared;
     std::size_t least = SIZE_MAX;
-    for (unsigned set = 0; set < 1u << free.size(); ++set) {
-      std::vector<bool> again(graph.nodes.size());
-      for (std::size_t i = 0; i < free.size(); ++i)
-        again[static_cast<std::size_t>(free[i])] = set >> i & 1;
-      for (const int segments : {1, 2, 4}) {
-        const Graph changed =
-            compute_again(graph, partition, again, partition.segments(segments)).graph;
-        least = std::min(least, make_plan(changed, kOnCpu).arena_bytes);
-      }
-    }
+    each_rewritten(graph, partition, free, [&](const Graph& changed) {
+      least = std::min(least, make_plan(changed, kOnCpu).arena_bytes);
+    });
     Graph full = graph;
     const std::size_t got = applied(full, Remat::full()).chosen.peak_bytes;
     INFO("seed " << seed << ": " << got << " bytes, least " << least);
@@ -386,16 +400,9 @@ TEST_CASE("remat: a budget's step is near the fastest within it, by enumeration"
     if (free.size() > 11) continue;
     const auto ceilings = graph::ceilings_for(graph);
     std::vector<std::pair<std::size_t, std::int64_t>> all;  // memory and time
-    for (unsigned set = 0; set < 1u << free.size(); ++set) {
-      std::vector<bool> again(graph.nodes.size());
-      for (std::size_t i = 0; i < free.size(); ++i)
-        again[static_cast<std::size_t>(free[i])] = set >> i & 1;
-      for (const int segments : {1, 2, 4}) {
-        const Graph changed =
-            compute_again(graph, partition, again, partition.segments(segments)).graph;
-        all.emplace_back(make_plan(changed, kOnCpu).arena_bytes, graph::time_of(changed, ceilings));
-      }
-    }
+    each_rewritten(graph, partition, free, [&](const Graph& changed) {
+      all.emplace_back(make_plan(changed, kOnCpu).arena_bytes, graph::time_of(changed, ceilings));
+    });
     for (const double budget : {0.6, 0.8}) {
       Graph changed = graph;
       RematReport report;

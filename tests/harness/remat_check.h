@@ -20,9 +20,9 @@ inline graph::Graph traced(const std::function<Tensor()>& step) {
   graph::Trace trace("traced", {});
   graph::Graph graph = trace.finish(Tensors{step()});
   remove_dead(graph);
-  simplify(graph);
-  merge_equal(graph);
-  hoist_constants(graph);
+  for (const graph::Pass& pass : graph::kPasses) {
+    if (pass.in_graph_mode) pass.run(graph);
+  }
   return graph;
 }
 
