@@ -55,11 +55,11 @@ WAVES = "launch__waves_per_multiprocessor"
 OF_PEAK = ".avg.pct_of_peak_sustained_elapsed"
 # Names differ between chips: the first that `ncu --query-metrics` lists.
 MEMORY = [["dram__throughput", "gpu__dram_throughput"], ["lts__t_sectors", "lts__throughput"]]
-ARITHMETIC = [["sm__pipe_tensor_cycles_active", "sm__inst_executed_pipe_tensor"],
-              ["sm__pipe_tensor_op_hmma_cycles_active"],
+ARITHMETIC = [["sm__pipe_tensor_cycles_active", "sm__throughput"],
               ["sm__inst_executed_pipe_fma", "sm__pipe_fma_cycles_active"],
               ["sm__inst_executed_pipe_alu", "sm__pipe_alu_cycles_active"],
               ["sm__inst_executed_pipe_xu"]]
+BASIC = [DURATION, *(name + OF_PEAK for name in ("dram__throughput", "lts__throughput", "sm__throughput")), WAVES]
 NANOSECONDS = {"ns": 1, "nsecond": 1, "us": 1e3, "usecond": 1e3, "ms": 1e6, "msecond": 1e6, "s": 1e9, "second": 1e9,
                "": 1}  # --print-units base
 
@@ -237,21 +237,20 @@ def measure(options, case, mode, metrics, log, whole=None):
     return (kernels[-whole:] if whole else kernels), problems
 
 
-# Without a metric that ncu refuses by name; and where no range is seen, of the whole process.
+# Where ncu refuses the metrics, with those of its own summary; where no range is seen, of the whole process.
 def measure_step(options, case, mode, row, log):
-    metrics = options.metrics
+    metrics, notes = options.metrics, []
     try:
         kernels, problems = measure(options, case, mode, metrics, log)
-    except Failed as failed:
-        kept = [name for name in metrics if name.split(".")[0] not in str(failed).split("exit status")[-1]]
-        if kept == metrics:
+    except Failed as refused:
+        if "ERR_NVGPUCTRPERM" in str(refused) or "took longer" in str(refused):
             raise
-        kernels, problems = measure(options, case, mode, kept, log)
-        problems.append(f"without {', '.join(set(metrics) - set(kept))}")
+        metrics, notes = BASIC, [f"measured {' '.join(BASIC)}, since {refused}"]
+        kernels, problems = measure(options, case, mode, metrics, log)
     if not kernels:
         kernels, further = measure(options, case, mode, metrics, log, row["kernels_per_step"])
-        problems += [*further, f"no range of NVTX was seen: the last {len(kernels)} kernels of the process"]
-    return kernels, problems
+        notes += [*further, f"no range of NVTX was seen: the last {len(kernels)} kernels of the process"]
+    return kernels, problems + notes
 
 
 def percents(shares):

@@ -37,7 +37,13 @@ if given == ["--query-metrics"]:
     sys.exit()
 assert os.environ["BRRR_NVTX"] == "1" and given[given.index("--nvtx-include") + 1] == "step 5/"
 log = pathlib.Path(given[given.index("--log-file") + 1])
+if "bf16" in given and "sm__throughput" in str(given):
+    log.write_text(pathlib.Path(CSV).read_text())
+    sys.exit()
 if "bf16" in given:
+    log.write_text("==ERROR== no such metric\\n")
+    sys.exit(1)
+if "transformer" in given and "256" not in given:
     log.write_text("==ERROR== ERR_NVGPUCTRPERM - no permission\\n")
     sys.exit(1)
 log.write_text(pathlib.Path(CSV).read_text())
@@ -127,8 +133,9 @@ class Running(unittest.TestCase):
                                    f"{folder}/ncu", "--out", out, "--only", "graph"], capture_output=True, text=True)
             self.assertEqual(done.returncode, 0, done.stderr)
             found = json.loads(out.read_text())
-            self.assertEqual(found["counts"], {"undecided": 3, "failed": 2})
+            self.assertEqual(found["counts"], {"undecided": 4, "failed": 1})
             self.assertIn("ERR_NVGPUCTRPERM - no permission", done.stdout)
+            self.assertIn("==ERROR== no such metric", done.stdout)
             self.assertIn("sm__pipe_tensor_cycles_active", " ".join(found["metrics"]))
             self.assertEqual(found["cases"][0]["brrr"]["regime"], "overhead")
             self.assertNotIn("sm__inst_executed_pipe_xu", " ".join(found["metrics"]))
