@@ -6,6 +6,8 @@ predicted beside measured times, and whether the predicted order of modes is rig
 
 import argparse
 import json
+import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -25,13 +27,36 @@ CASES = {
 }
 
 
-def run(program, case, device, seconds):
-    command = [program, "compare", *case.split(), "--device", device, "--steps", "5", "--double-batch", "--json",
-               "--time", str(seconds)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if not done.stdout:
-        sys.exit(f"{' '.join(command)}: {done.stderr.strip()}")
-    return json.loads(done.stdout)
+class Failed(Exception):
+    pass
+
+
+# (stdout, stderr, exit status) of a command. At its time limit it ends with all processes that it started.
+def call(command, timeout=None, env=None):
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env,
+                               start_new_session=True)
+    try:
+        return *process.communicate(timeout=timeout), process.returncode
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        raise Failed(f"{' '.join(command)}: took longer than {timeout} s")
+
+
+# The document of `brrr compare`. Losses that differ fail the command, but leave its document.
+def compare(program, case, device, seconds, further=(), timeout=None):
+    command = [program, "compare", *case.split(), "--device", device, "--steps", "5", "--json", "--time", str(seconds),
+               *further]
+    out, errors, _ = call(command, timeout)
+    document = json.loads(out) if out else {}
+    if "rows" not in document:
+        raise Failed(f"{' '.join(command)}: {errors.strip()}")
+    return document
+
+
+def write(path, document):
+    with open(path, "w") as file:
+        json.dump(document, file, indent=1)
 
 
 # Documents before "fits" was recorded judged by the shares alone, within a factor of 1.25. The rule of
@@ -60,12 +85,14 @@ def main():
     options = parser.parse_args()
     documents, counts, errors, orders = [], {}, [], []
     for case in CASES[options.device]:
-        document = run(options.program, case, options.device, options.time)
+        try:
+            document = compare(options.program, case, options.device, options.time, ["--double-batch"])
+        except Failed as problem:
+            sys.exit(str(problem))
         documents.append({"command": case, **document})
         orders.append(document["order_right"])
         if options.out:  # after each case: an interrupted run leaves what it has measured
-            with open(options.out, "w") as file:
-                json.dump({"device": options.device, "documents": documents}, file, indent=1)
+            write(options.out, {"device": options.device, "documents": documents})
         print(f"\n{case}\n  {document['verdict'] or 'no verdict'}")
         for row in document["rows"]:
             judgement = judgement_of(row)

@@ -5,6 +5,7 @@
 
 #include "brrr/autograd/autograd.h"
 #include "brrr/io/file_bytes.h"
+#include "brrr/measure/nvtx.h"
 #include "brrr/tensor/fail.h"
 #include "cli/run_file.h"
 
@@ -65,7 +66,7 @@ void run_steps(Training& training, TrainResult& result) {
   Losses losses;
   const std::function<double()> last_loss = [&] { return losses.values().back(); };
   for (std::int64_t i = 0; i < o.steps && !result.interrupted; ++i) {
-    ++result.steps_done;
+    const measure::NvtxStep range(++result.steps_done);
     losses.add(o.check_finite ? checked_step(training, result.steps_done) : training.step());
     if (o.progress) o.progress({before, i + 1, last_loss});
     result.interrupted = o.stop && o.stop();

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -45,8 +44,7 @@ Device device_of(const Call& call) {
 
 // The processes that BRRR_NVTX=1 is set for push ranges from their start.
 const bool kRangesFromStart = [] {
-  const char* wanted = std::getenv("BRRR_NVTX");
-  if (!wanted || std::strcmp(wanted, "1") != 0) return false;
+  if (!wants_nvtx()) return false;
   if (!has_nvtx())
     std::fputs("brrr: BRRR_NVTX=1 has no effect: built without nvtx3/nvToolsExt.h\n", stderr);
   if (has_nvtx()) HostRecorder::instance().always_push_ranges();

@@ -6,7 +6,8 @@ set(tool ${CMAKE_COMMAND} -E env NVTX_INJECTION64_PATH=${LOG} NVTX_LOG=${WORK}/r
 set(train ${BRRR} train mlp --device cpu --batch 4 --width 8 --layers 2 --steps 1 --time 0)
 execute_process(COMMAND ${tool} BRRR_NVTX=1 ${train} RESULT_VARIABLE status OUTPUT_QUIET)
 file(READ ${WORK}/ranges.txt ranges)
-foreach(pattern "\nmlp.layers.0\n  permute\n  affine\ngelu_tanh\nmlp.layers.1\n" "\nbackward\n" "\n  affine\n    permute\n    matmul\n")
+foreach(pattern "\nstep 1\n  mlp.layers.0\n    permute\n    affine\n  gelu_tanh\n  mlp.layers.1\n"
+  "\n  backward\n" "\n    affine\n      permute\n      matmul\n")
   if(status OR NOT ranges MATCHES "${pattern}")
     message(FATAL_ERROR "expected ranges with '${pattern}', got status ${status} and\n${ranges}")
   endif()
