@@ -9,6 +9,7 @@
 // own, and the consumer must cover it whole. Views cost nothing: they are strides.
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 #include "brrr/dispatch/op_info.h"
 #include "brrr/graph/fusion.h"
@@ -133,7 +134,25 @@ void Fusion::add_candidate(int producer, int consumer) {
   const auto [less, more] = std::minmax(of_producer.bytes, of_consumer.bytes);
   int64_t first = less * 8 <= more ? int64_t{1} << 60 : 0;
   if (is_copy(groups_[producer])) first = int64_t{1} << 61;
+  if (contraction_in(groups_[producer]) && is_better_in_readers(consumer))
+    first = -(int64_t{1} << 60);
   candidates_.push({first + saved, consumer, producer, version_[consumer], version_[producer]});
+}
+
+bool Fusion::is_better_in_readers(int group) {
+  return std::ranges::any_of(groups_[group].members, [&](const Member& member) {
+    std::set<int> readers;
+    for (const int reader : reads_.readers[member.node]) readers.insert(group_of_[reader]);
+    if (readers.size() < 2) return false;
+    readers.erase(group);
+    const auto is_anywhere = [](int) { return true; };
+    for (std::size_t o = 0; o < member.outputs.size(); ++o) {
+      if (is_needed(member.node, static_cast<int>(o), is_anywhere)) return false;
+    }
+    return std::ranges::all_of(readers, [&](int g) {
+      return !opaque_[g] && !contraction_in(groups_[g]) && merged_of(group, g);
+    });
+  });
 }
 
 bool Fusion::is_copy(const Group& group) const {

@@ -112,6 +112,10 @@ class Fusion {
 
   bool is_copy(const Group& group) const;
 
+  // Whether all readers of the group's results, a reduction and others, could take it in: then its
+  // results are never in memory, where in the epilogue of a product only its operand is not.
+  bool is_better_in_readers(int group);
+
   // Whether the consumer consists of calls that run again in the backward pass, and the producer
   // runs in the forward pass: one kernel of both would keep what the former make.
   bool is_made_early(int producer, int consumer) const;

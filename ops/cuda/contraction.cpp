@@ -185,20 +185,45 @@ bool is_for_tiles(Device device, const BodySpec& spec, const Contraction& c,
          jit::architecture_of(device) == 90 && tiles_support(spec, c, strides, aligned);
 }
 
+// Cycles of products of one launch of tiles. `reduces`: one of them also reduces the lines of A.
+int64_t cycles_of(std::span<const MatrixProduct> products, DType dtype, int multiprocessors,
+                  bool reduces = false) {
+  const TileConfig tiles = choose_tiles(products, dtype, multiprocessors, reduces);
+  return predicted_cycles(products, dtype, tiles, multiprocessors);
+}
+
+// Tiles of both products keep all multiprocessors busy where those of each would leave some idle,
+// and the epilogues of one overlap with the products of the other. `kLaunchCycles`: of a launch
+// that is saved, about 1.3 us.
+bool are_faster_in_one_launch(const std::array<MatrixProduct, 2>& products, DType dtype,
+                              int multiprocessors, bool reduces = false) {
+  constexpr int64_t kLaunchCycles = 2500;
+  const std::span<const MatrixProduct> both = products;
+  return cycles_of(both, dtype, multiprocessors, reduces) <
+         cycles_of(both.first(1), dtype, multiprocessors) +
+             cycles_of(both.last(1), dtype, multiprocessors) + kLaunchCycles;
+}
+
 // Whether tiles reduce the lines of A beside a product for less than the 5 us of a kernel of its
-// own. Their sums delay each slice and end each tile, so a tile needs many slices; and tiles that
-// split the summed dimension, as few and deep ones do, reduce nothing. Steps of 16-bit MLPs on an
-// H200 with bias gradients in the products and on their own, in us: 2048 x 1024 x 8 300 and 309,
-// 1024 x 1024 x 8 219 and 240, 4096 x 2048 x 4 739 and 751; with 8 slices, 512 x 2048 x 6 320 and
-// 298; instead of splits, 4096 x 512 x 8 367 and 280 (nvidia-h200-2026-11-25-tiled-launches.json).
+// own. Their results end each tile, so a tile needs many slices; and tiles that split the summed
+// dimension reduce nothing. What is reduced is the gradient of a bias, the product that of a
+// weight: it shares a launch with the gradient of the layer's input where that is faster, and then
+// is not split anyway. Steps of 16-bit models on an H200 with bias gradients in the products and on
+// their own, in us: MLPs of 2048 x 1024 x 8 274 and 305, 1024 x 1024 x 8 201 and 230; a transformer
+// of 8 x 512 x 512 x 4 1216 and 1247; with 8 slices, MLPs of 512 x 2048 x 6 289 and 288; in place
+// of splits, 4096 x 512 x 8 304 and 277 (nvidia-h200-2026-11-25-line-sums.json).
 bool is_worth_reducing(const MatrixProduct& p, DType dtype, int multiprocessors) {
   constexpr int64_t kLeastDepth = 1024, kMostCycles = 1000;
-  const auto cycles_of = [&](bool reduces) {
-    const std::span one(&p, 1);
-    const TileConfig tiles = choose_tiles(one, dtype, multiprocessors, reduces);
-    return predicted_cycles(one, dtype, tiles, multiprocessors);
+  if (p.k < kLeastDepth) return false;
+  MatrixProduct of_input;
+  of_input.m = p.k, of_input.n = p.n, of_input.k = p.m;
+  const std::array both{of_input, p};
+  const auto takes_as_long = [&](std::span<const MatrixProduct> products) {
+    return cycles_of(products, dtype, multiprocessors, true) <=
+           cycles_of(products, dtype, multiprocessors) + kMostCycles;
   };
-  return p.k >= kLeastDepth && cycles_of(true) <= cycles_of(false) + kMostCycles;
+  return takes_as_long(std::span(both).last(1)) ||
+         (are_faster_in_one_launch(both, dtype, multiprocessors) && takes_as_long(both));
 }
 
 }  // namespace
@@ -485,22 +510,9 @@ double share_of_device(Device device, const BodySpec& spec, std::span<const Dims
 
 namespace {
 
-// Tiles of both products keep all multiprocessors busy where those of each would leave some idle,
-// and the epilogues of one overlap with the products of the other. `kLaunchCycles`: of a launch
-// that is saved, about 1.3 us. `kMostTiles`: what a TileRanges counts to.
-bool are_better_in_tiles(Device device, std::span<const MatrixProduct> products, DType dtype,
-                         bool reduces) {
-  constexpr int64_t kLaunchCycles = 2500, kMostTiles = 65535;
-  const int multiprocessors = jit::multiprocessors_of(device);
-  const auto cycles_of = [&](std::span<const MatrixProduct> of) {
-    const TileConfig c = choose_tiles(of, dtype, multiprocessors, reduces && of.size() > 1);
-    return predicted_cycles(of, dtype, c, multiprocessors);
-  };
-  for (const MatrixProduct& p : products) {
-    if (batches_of(p) * ceil_div(p.m, 64) * ceil_div(p.n, 64) > kMostTiles) return false;
-  }
-  return cycles_of(products) <
-         cycles_of(products.first(1)) + cycles_of(products.last(1)) + kLaunchCycles;
+bool fits_tile_ranges(const MatrixProduct& p) {
+  constexpr int64_t kMostTiles = 65535;  // what a TileRanges counts to
+  return batches_of(p) * ceil_div(p.m, 64) * ceil_div(p.n, 64) <= kMostTiles;
 }
 
 }  // namespace
@@ -514,9 +526,11 @@ bool are_better_together(Device device, const BodyStrides& one, const BodyStride
                on_cuda::share_of_device(device, other.spec, other.strides) <=
            1;
   const DType dtype = one.spec.body.inputs[at(c->a)].dtype;
+  const std::array products{c->product, d->product};
   return other.spec.body.inputs[at(d->a)].dtype == dtype &&
-         are_better_in_tiles(device, std::array{c->product, d->product}, dtype,
-                             (c->first_column | d->first_column) != 0);
+         std::ranges::all_of(products, fits_tile_ranges) &&
+         are_faster_in_one_launch(products, dtype, jit::multiprocessors_of(device),
+                                  (c->first_column | d->first_column) != 0);
 }
 
 void run_contraction(const BodySpec& spec, const Tensor* const* inputs, const Tensor* outputs,

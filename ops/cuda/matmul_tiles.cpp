@@ -195,10 +195,9 @@ bool reduces(std::span<const TiledProduct> products) {
 // its stages, and some bytes for barriers.
 int stages_of(const TileConfig& c, std::span<const TiledProduct> products) {
   if (c.stages > 0) return c.stages;
-  constexpr int kBarriers = 512, kReducerWarps = 3;  // the latter as the kernel's
-  const int reducers = reduces(products) ? kReducerWarps * c.tile_m * 4 : 0;
+  constexpr int kBarriers = 512;
   const int available =
-      228 * 1024 / c.blocks - 2048 - kBarriers - reducers - staging_bytes(c, staging_of(products));
+      228 * 1024 / c.blocks - 2048 - kBarriers - staging_bytes(c, staging_of(products));
   return std::min(kMostStages, available / stage_bytes(c));
 }
 
@@ -317,12 +316,24 @@ std::string entry_text(std::size_t products) {
       parameters, arguments);
 }
 
+// Lines of A are reduced in vectors of 16 bytes, each by one of the blocks that load it: a power of
+// two for each block.
+std::int64_t reduced_vectors(const TiledProduct& x, DType dtype, const TileConfig& c) {
+  if (!x.epilogue.reduces) return 0;
+  const std::int64_t all = c.tile_m * static_cast<std::int64_t>(size_of(dtype)) / 16;
+  std::int64_t share = 1;
+  while (share * ceil_div(x.product.n, c.tile_n) < all) share *= 2;
+  return share;
+}
+
 // What a product has in its namespace.
-std::string product_text(const TiledProduct& x, DType dtype, int tile_n) {
+std::string product_text(const TiledProduct& x, DType dtype, const TileConfig& c) {
   const TileMajors majors = majors_of(x.product, dtype);
-  return fmt::format("constexpr bool kMnMajorA = {}, kMnMajorB = {}, kReduces = {};\n",
-                     majors.a == Major::mn, majors.b == Major::mn, x.epilogue.reduces) +
-         instruction_text(tile_n, dtype, majors) + x.epilogue.text +
+  return fmt::format(
+             "constexpr bool kMnMajorA = {}, kMnMajorB = {};\n"
+             "constexpr int kReducedVectors = {};\n",
+             majors.a == Major::mn, majors.b == Major::mn, reduced_vectors(x, dtype, c)) +
+         instruction_text(c.tile_n, dtype, majors) + x.epilogue.text +
          text::matmul_tiles_epilogue_inl + text::matmul_tiles_product_inl;
 }
 
@@ -346,7 +357,7 @@ std::string matmul_tiles_text(const TileConfig& c, DType dtype,
       text::matmul_tiles_instructions_inl + text::matmul_tiles_geometry_inl;
   for (std::size_t i = 0; i < products.size(); ++i)
     text += fmt::format("namespace product_{0} {{\n{1}}}  // namespace product_{0}\n", i,
-                        product_text(products[i], dtype, c.tile_n));
+                        product_text(products[i], dtype, c));
   return text + text::matmul_tiles_cu + entry_text(products.size());
 }
 

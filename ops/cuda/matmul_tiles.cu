@@ -16,11 +16,11 @@
 //   in the order of the splits, through distributed shared memory.
 // - kBlocksPerMultiprocessor.
 // - kProducts: of the launch. kMostInputs, kMostOutputs: staged tensors of any of them.
-//   kAnyReduces: whether kReduces holds for any.
+//   kAnyReduces: whether kReducedVectors is above 0 for any.
 // So do Element, matmul_tiles_instructions.inl and _geometry.inl; and, in the namespace of each
 // product:
 // - kMnMajorA, kMnMajorB: elements are adjacent along m or n in place of k; 16-bit types only.
-// - kReduces: whether the lines of A are reduced beside the product.
+// - kReducedVectors: of 16 bytes along the lines of A, that a block reduces beside the product.
 // - multiply_add(): the instruction for 64 x kTileN results.
 // - struct Epilogue, matmul_tiles_epilogue.inl and _product.inl.
 //
@@ -35,7 +35,7 @@
 //     void apply(i32 batch, i32 row, i32 col, i32 count, const Columns&, const float (&sums)[2],
 //                const float (*inputs)[2], float (*outputs)[2]) const;
 //   };
-// With kReduces it also has a typedef Sum, static functions identity(), map(float), combine(Sum,
+// With kReducedVectors it also has a typedef Sum, static functions identity(), map(float), combine(Sum,
 // Sum), and store_line(i32 line, Sum joined, i32 depth).
 // `col` is even. `count`, 0 to 2, says how many of the two columns exist, in a row that exists.
 // columns() is called ahead of its use, so it may not read what apply() writes.
@@ -117,7 +117,8 @@ BRRR_FN void compute(const TileRanges& ranges, Products... products) {
   if (producer) {
     give_registers();
     if (threadIdx.x == kConsumerThreads) load_tiles(shared, role, tiles, products...);
-    if (kAnyReduces && threadIdx.x >= kConsumerThreads + 32)
+    if (kAnyReduces && threadIdx.x >= kConsumerThreads + 32 &&
+        threadIdx.x < kConsumerThreads + 32 + 32 * kReducerWarps)
       reduce_tiles(shared, role, tiles, products...);
     __syncwarp();
     if (kSplits > 1) {

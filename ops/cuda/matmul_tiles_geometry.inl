@@ -40,7 +40,7 @@ static_assert(kBlocksM >= 1 && kTileN % 32 == 0, "a warpgroup has 64 rows, a box
 static_assert(kProducts == 1 || kSplits == 1, "splits stand alone");
 // Where a product reduces the lines of A, idle warps of the producer's warpgroup read each stage
 // too.
-constexpr int kReducerWarps = 3;
+constexpr int kReducerWarps = 2;
 static_assert(!kAnyReduces || (kMovesRegisters && kClusterN == 1), "each block loads its own A");
 static_assert(!kAnyReduces || kSplits == 1, "a block sees all of k");
 

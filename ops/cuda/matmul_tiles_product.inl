@@ -3,7 +3,8 @@
 
 typedef OperandTile<kMnMajorA, kTileM, kClusterN> TileA;
 typedef OperandTile<kMnMajorB, kTileN, kClusterM> TileB;
-static_assert(!kReduces || (kMnMajorA && sizeof(Element) == 2), "64 lines are a row of a stage");
+static_assert(kReducedVectors == 0 || (kMnMajorA && sizeof(Element) == 2),
+              "64 lines are a row of a stage");
 
 // Starts all products of a tile; at the end those of the last stage are still under way.
 BRRR_FN void multiply_tile(const Shared& shared, const Role& role, i32 slices, int block,
@@ -46,49 +47,45 @@ BRRR_FN void finish_products(const Shared& shared, const Role& role, i32 slices,
 }
 
 // The reductions of lines of A that a block computes beside the product: of all blocks that load
-// the same lines, each reduces a share of them, in vectors of 16 bytes. Without kReduces nothing.
-template <class E, bool kActive>
+// the same lines, each reduces kShare vectors of 16 bytes. A warp has vectors of its own, each in a
+// group of lanes that takes consecutive rows of a stage. Without a share nothing.
+template <class E, int kShare>
 struct LineSums {
-  BRRR_SCALAR_FN LineSums(int, int) {}
-  BRRR_SCALAR_FN void add(u32, i32) {}
-  BRRR_SCALAR_FN void store(const E&, i32, i32, i32) {}
-};
-template <class E>
-struct LineSums<E, true> {
-  static constexpr int kVector = 16 / sizeof(Element), kVectors = kTileM / kVector;
-  static constexpr int kThreads = 32 * kReducerWarps;
+  static constexpr int kVector = 16 / sizeof(Element);
+  static constexpr int kVectorsOfWarp = kShare > kReducerWarps ? kShare / kReducerWarps : 1;
+  static constexpr int kLanes = 32 / kVectorsOfWarp, kRounds = kSlice / kLanes;
+  static constexpr int kLoads = kRounds < 4 ? kRounds : 4;  // in flight
   typedef typename E::Sum Sum;
-  int vectors, vector;  // of this block, and of this thread
-  int row, step;        // the thread's first row of a stage, and how far its rows are apart
+  bool has_share;
+  int vector, row;  // this lane's
   Sum of[kVector];
 
-  BRRR_SCALAR_FN LineSums(int block, int blocks) {
-    int shares = kVectors;
-    while (shares > blocks) shares /= 2;
-    const int thread = threadIdx.x - kConsumerThreads - 32;
-    vectors = block < shares ? kVectors / shares : 0;
-    vector = block * (kVectors / shares) + thread % (kVectors / shares);
-    row = thread / (kVectors / shares);
-    step = kThreads / (kVectors / shares);
+  BRRR_SCALAR_FN LineSums(int block) {
+    const int thread = threadIdx.x - kConsumerThreads - 32, lane = thread % 32;
+    vector = block * kShare + thread / 32 * kVectorsOfWarp + lane / kLanes;
+    row = lane % kLanes;
+    has_share = thread / 32 * kVectorsOfWarp < kShare && vector < kTileM / kVector;
 #pragma unroll
     for (int i = 0; i < kVector; ++i) of[i] = E::identity();
   }
 
   // `rows`: of the stage that exist.
   BRRR_SCALAR_FN void add(u32 a, i32 rows) {
-    constexpr int kLoads = 4;  // under way at a time
-    if (vectors == 0) return;
+    if (!has_share) return;
     a += vector / 8 * TileA::kColumnBytes;
-    rows = min(rows, kSlice);
+    rows >= kSlice ? add_rows<true>(a, rows) : add_rows<false>(a, rows);
+  }
+  template <bool kAll>
+  BRRR_SCALAR_FN void add_rows(u32 a, i32 rows) {
 #pragma unroll 1
-    for (int from = row; from < rows; from += kLoads * step) {
+    for (int from = row; from < kSlice; from += kLoads * kLanes) {
       union {
         u32 words[4];
         Element elements[kVector];
       } got[kLoads];
 #pragma unroll
       for (int i = 0; i < kLoads; ++i) {
-        const int at = min(from + i * step, kSlice - 1);
+        const int at = from + i * kLanes;
         asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
                      : "=r"(got[i].words[0]), "=r"(got[i].words[1]), "=r"(got[i].words[2]),
                        "=r"(got[i].words[3])
@@ -96,7 +93,7 @@ struct LineSums<E, true> {
       }
 #pragma unroll
       for (int i = 0; i < kLoads; ++i) {
-        if (from + i * step >= rows) break;
+        if (!kAll && from + i * kLanes >= rows) continue;
 #pragma unroll
         for (int j = 0; j < kVector; ++j)
           of[j] = E::combine(of[j], E::map(widen(got[i].elements[j])));
@@ -104,28 +101,24 @@ struct LineSums<E, true> {
     }
   }
 
-  // Joins the sums of lanes, then of warps, in one order, and stores those of lines below `end`.
+  // Joins the reductions of a group's lanes in one order, and stores those of lines below `end`.
   BRRR_SCALAR_FN void store(const E& epilogue, i32 first, i32 end, i32 depth) {
-    __shared__ Sum parts[kReducerWarps][kTileM];
-    if (vectors == 0) return;
-    const int thread = threadIdx.x - kConsumerThreads - 32;
+    if (!has_share) return;
 #pragma unroll
     for (int i = 0; i < kVector; ++i) {
-      for (int across = 16; across >= vectors; across /= 2)
-        of[i] = E::combine(of[i], __shfl_xor_sync(~0u, of[i], across));
-      if (thread % 32 < vectors) parts[thread / 32][vector * kVector + i] = of[i];
-    }
-    asm volatile("bar.sync 4, %0;" ::"n"(kThreads) : "memory");
-    const int line0 = (vector - thread % vectors) * kVector;
-    for (int i = thread; i < vectors * kVector && first + line0 + i < end; i += kThreads) {
-      Sum joined = parts[0][line0 + i];
 #pragma unroll
-      for (int warp = 1; warp < kReducerWarps; ++warp)
-        joined = E::combine(joined, parts[warp][line0 + i]);
-      epilogue.store_line(first + line0 + i, joined, depth);
+      for (int across = kLanes / 2; across > 0; across /= 2)
+        of[i] = E::combine(of[i], __shfl_xor_sync(~0u, of[i], across));
+      const i32 line = first + vector * kVector + i;
+      if (row == 0 && line < end) epilogue.store_line(line, of[i], depth);
     }
-    asm volatile("bar.sync 4, %0;" ::"n"(kThreads) : "memory");
   }
+};
+template <class E>
+struct LineSums<E, 0> {
+  BRRR_SCALAR_FN LineSums(int) {}
+  BRRR_SCALAR_FN void add(u32, i32) {}
+  BRRR_SCALAR_FN void store(const E&, i32, i32, i32) {}
 };
 
 // An argument of the kernel. Its members refer to other arguments.
@@ -162,7 +155,7 @@ struct Product {
   // Reduces lines of A, and releases the stages of every tile.
   BRRR_SCALAR_FN void reduce(const Shared& shared, const Role& role, i32 index, Ring& ring) const {
     const Tile tile(p, index, role);
-    LineSums<Epilogue, kReduces> sums(tile.col / kTileN, p.tiles_n);
+    LineSums<Epilogue, kReducedVectors> sums(tile.col / kTileN);
 #pragma unroll 1
     for (i32 slice = 0; slice < slices(role); ++slice, ring.advance()) {
       barrier_wait(shared.full + 8 * ring.stage, ring.parity);

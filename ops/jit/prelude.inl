@@ -33,11 +33,12 @@ BRRR_FN void start_next_kernel() {
   asm volatile("griddepcontrol.launch_dependents;");
 #endif
 }
-// Does so in a kernel of few blocks: of more, early blocks would take multiprocessors that running
-// ones need, and unevenly.
-BRRR_FN void start_next_kernel_beside_few() {
-  constexpr u32 kFewBlocks = 132;  // one a multiprocessor of an H100 or H200
-  if (gridDim.x * gridDim.y <= kFewBlocks) start_next_kernel();
+
+// Does so where all blocks run at once. Of more, the blocks that run last would share
+// multiprocessors with early ones, and each pays half a microsecond.
+BRRR_FN void start_next_kernel_in_one_wave() {
+  constexpr u32 kThreads = 132 * 2048;  // that an H100 or H200 runs at once
+  if (gridDim.x * gridDim.y <= kThreads / blockDim.x) start_next_kernel();
 }
 
 // An element as the second-level cache has it. A multiprocessor's first-level cache may hold what

@@ -470,7 +470,7 @@ std::string kernel_of(const Body& body, const Kernel& kernel) {
   return function_of(body, kernel) +
          fmt::format(
              "extern \"C\" __global__ void __launch_bounds__({}){} {}{}({}) {{\n"
-             "  wait_for_previous_kernel();\n  start_next_kernel_beside_few();\n{}  "
+             "  wait_for_previous_kernel();\n  start_next_kernel_in_one_wave();\n{}  "
              "{}(LaunchedBlock(), {}, {});\n}}\n",
              kernel.threads,
              kernel.cluster > 1 ? fmt::format(" __cluster_dims__(1, {}, 1)", kernel.cluster) : "",

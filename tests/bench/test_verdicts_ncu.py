@@ -102,6 +102,9 @@ class Judging(unittest.TestCase):
         self.assertIsNone(near["regime"])
         self.assertEqual(near["doubts"], ["a limit of 70 % gives overhead"])
         self.assertIsNone(judge([kernel(100e3, None, 10, 4)], 100)["regime"])
+        # Fills of workspaces are launches that ncu does not measure: their time is idle here.
+        self.assertEqual(judge([kernel(30e3, 20, 85, 4)] * 3, 100, expected=4)["regime"], "compute")
+        self.assertIsNone(judge([kernel(15e3, 20, 85, 4)] * 3, 100, expected=4)["regime"])
         self.assertIsNone(judge([kernel(100e3, 20, 85, 4)], 100, expected=9)["regime"])
         with self.assertRaises(Failed):
             judge([], 100)

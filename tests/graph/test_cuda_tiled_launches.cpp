@@ -45,17 +45,17 @@ TEST_CASE("the gradients of a layer in 16 bits are one launch of tiles", "[fuse]
   for (const DType dtype : {bf16, f16}) {
     CHECK(launches_of({2048, 1024, 1024}, dtype) == one);
     CHECK(launches_of({1024, 1024, 1024}, dtype) == one);
+    CHECK(launches_of({4096, 512, 2048}, dtype) == one);  // alone the weight's would be split
   }
   release_random_state();
   CHECK(fake.problem() == "");
 }
 
-TEST_CASE("sums of few rows, and of products that are split, are kernels of their own", "[fuse]") {
+TEST_CASE("sums of few rows are kernels of their own", "[fuse]") {
   const testing::NoDiskCache off;
   testing::FakeCuda fake({.with_nvrtc = true});
   const std::vector<std::string> products{"matmul + matmul"};
   CHECK(launches_of({512, 2048, 2048}, bf16) == products);
-  CHECK(launches_of({4096, 512, 2048}, bf16) == products);
   release_random_state();
   CHECK(fake.problem() == "");
 }
