@@ -406,7 +406,7 @@ void Run::commit() {
   }
   // Hooks have run: none is called under the lock.
   const std::lock_guard lock(collecting());
-  std::vector<std::pair<Group*, std::vector<Tensor>>> groups;
+  std::vector<std::pair<LeafGroup*, std::vector<Tensor>>> groups;
   for (auto& [to, gradient] : changes) {
     History& history = *to;
     if (history.group) {
@@ -427,7 +427,7 @@ void Run::commit() {
     }
   }
   for (const Leaf& leaf : leaves_) note_change(leaf.impl, true);
-  std::vector<std::pair<Group*, Group::Filled>> filled;
+  std::vector<std::pair<LeafGroup*, LeafGroup::Filled>> filled;
   for (auto& [group, pieces] : groups) filled.emplace_back(group, group->filled_with(pieces));
   // Nothing below fails.
   for (auto& [history, gradient] : changes) {

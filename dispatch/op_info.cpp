@@ -25,7 +25,7 @@ void derive_facts(OpInfo& info) {
   info.element_flops = flops_of(info.expression) + flops_of(info.combine);
   if (info.kind == OpKind::formula) {
     info.parsed_attributes.back().kind = Attribute::Kind::tensor_mask;
-    for (const Formula::Value& value : info.formula.values)
+    for (const Formula::Assignment& value : info.formula.values)
       info.element_flops += flops_of(value.expression);
   }
   info.result_flops = flops_of(info.finish);

@@ -69,13 +69,13 @@ struct Attribute {
 // The body of a formula row in single assignment: values are its operands, in the order of the row,
 // and then one for each assignment.
 struct Formula {
-  struct Value {
+  struct Assignment {
     std::string expression;     // over a, b, c, ...
     std::vector<int> operands;  // the values that a, b, c, ... are
   };
   std::vector<std::string> operands;  // names: those written, those only read, the numbers
   int written = 0, elements = 0;      // how many are written, and how many are no numbers
-  std::vector<Value> values;
+  std::vector<Assignment> values;
   std::vector<int> results;  // the value of each output
 
   int numbers() const { return static_cast<int>(operands.size()) - elements; }

@@ -72,7 +72,7 @@ bool Program::renew_gradients() {
   bool any = false;
   for (const GradientSlot& slot : graph_.gradients) {
     if (!graph_.makes(slot)) continue;
-    const int block = plan_.place_of(slot.after->value).block;
+    const int block = plan_.placement_of(slot.after->value).block;
     Storage* storage = memory_->storage(block);
     if (!is_referenced_by_caller(storage, slot.leaf)) continue;
     storage->retain();
@@ -125,7 +125,7 @@ void Program::forget_gradients() const {
     if (!graph_.makes(slot)) continue;
     const Tensor now = autograd::collected(slot.leaf);
     if (now.defined() &&
-        now.impl()->storage == memory_->storage(plan_.place_of(slot.after->value).block))
+        now.impl()->storage == memory_->storage(plan_.placement_of(slot.after->value).block))
       autograd::set_collected(slot.leaf, Tensor());
   }
 }

@@ -35,9 +35,9 @@ Op fused_op() {
 // Of two values that are live at the same time. Temporaries may be inside of the memory of
 // gradients.
 bool share_bytes(const Plan& plan, const Value& one, const Value& other) {
-  const Place &place = plan.place_of(one), &beside = plan.place_of(other);
+  const Placement &place = plan.placement_of(one), &beside = plan.placement_of(other);
   if (place.block != beside.block) return false;
-  const auto from = [](const Place& at, std::int64_t byte) {
+  const auto from = [](const Placement& at, std::int64_t byte) {
     return static_cast<std::int64_t>(at.offset) + byte;
   };
   const Extent of = extent_of(one.region()), with = extent_of(other.region());

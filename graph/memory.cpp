@@ -52,7 +52,7 @@ Memory::Memory(const Graph& graph, const Plan& plan, std::shared_ptr<Arena> aren
     }
     for (const GradientSlot& slot : graph.gradients) {
       if (!graph.makes(slot)) continue;
-      const int block = plan.place_of(slot.after->value).block;
+      const int block = plan.placement_of(slot.after->value).block;
       if (!of(block).storage) renew(block);
     }
     make_constants();
@@ -65,7 +65,7 @@ Memory::Memory(const Graph& graph, const Plan& plan, std::shared_ptr<Arena> aren
 Memory::~Memory() { release(); }
 
 void Memory::release() {
-  for (Block& block : blocks_) {
+  for (AllocatedBlock& block : blocks_) {
     if (block.storage) block.storage->drop();
     if (block.operand_storage) block.operand_storage->drop();
   }
@@ -73,7 +73,7 @@ void Memory::release() {
 }
 
 void Memory::keep(int block, Storage* storage) {
-  Block& kept = of(block);
+  AllocatedBlock& kept = of(block);
   const auto old = std::ranges::find(outside_, kept.storage);
   if (kept.storage) {
     *old = storage;
@@ -99,8 +99,8 @@ void Memory::make_constants() {
 }
 
 Tensor Memory::operand(const Value& value) {
-  const Place& place = plan_.place_of(value);
-  Block& block = of(place.block);
+  const Placement& place = plan_.placement_of(value);
+  AllocatedBlock& block = of(place.block);
   if (!block.operand_storage) {
     block.operand_storage = adopt_storage(graph_.device, block.address,
                                           graph_.buffers[place.block].bytes, nullptr, nullptr);
@@ -116,7 +116,7 @@ Tensor Memory::operand(const Value& value) {
 }
 
 Tensor Memory::tensor_on(const Value& value) const {
-  const Place& place = plan_.place_of(value);
+  const Placement& place = plan_.placement_of(value);
   Tensor tensor = make_tensor_on(retained(of(place.block).storage), value.dtype, value.shape,
                                  value.strides, value.offset);
   TensorImpl& impl = *tensor.impl();
@@ -125,7 +125,7 @@ Tensor Memory::tensor_on(const Value& value) const {
 }
 
 void Memory::set_address(int block, char* address) {
-  Block& moved = of(block);
+  AllocatedBlock& moved = of(block);
   moved.address = address;
   if (moved.operand_storage) moved.operand_storage->data = address;
   for (auto& [impl, offset] : moved.operands) impl->data = address + offset;

@@ -39,7 +39,7 @@ Program::Program(Graph graph, std::shared_ptr<Arena> arena, const ProgramOptions
 std::int64_t Program::memory_touched() const {
   auto bytes = static_cast<std::int64_t>(plan_.arena_bytes);
   for (std::size_t i = 0; i < graph_.buffers.size(); ++i) {
-    const bool in_arena = plan_.arena_offset[plan_.places[i].block] >= 0;
+    const bool in_arena = plan_.arena_offset[plan_.placements[i].block] >= 0;
     if (!in_arena) bytes += static_cast<std::int64_t>(graph_.buffers[i].bytes);
   }
   return bytes;
@@ -69,7 +69,7 @@ std::vector<int> result_blocks(const Graph& graph, const Plan& plan, const Memor
   std::vector<int> blocks;
   for (const Output& output : graph.outputs) {
     if (!output.is_value() || !graph.is_temporary(output.value.buffer)) continue;
-    const int block = plan.place_of(output.value).block;
+    const int block = plan.placement_of(output.value).block;
     if (!memory.storage(block)) add_once(blocks, block);
   }
   return blocks;
@@ -130,7 +130,7 @@ std::vector<Tensor> Program::make_results(std::span<const Tensor> arguments,
     if (buffer.kind == Buffer::Kind::input) {
       results.push_back(part_of(arguments[buffer.input], value));
     } else {
-      const int block = plan_.place_of(value).block;
+      const int block = plan_.placement_of(value).block;
       const auto made = std::ranges::find(fresh, block, &ResultBlock::block);
       Storage* storage = made == fresh.end() ? memory_->storage(block) : made->storage;
       storage->retain();

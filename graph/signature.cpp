@@ -90,7 +90,7 @@ std::string difference_of_numbers(const Signature& now, const Signature& before)
 
 }  // namespace
 
-void fill_words(const Arguments& arguments, std::vector<std::int64_t>& words) {
+void fill_words(const StepArguments& arguments, std::vector<std::int64_t>& words) {
   words.clear();
   words.push_back(settings_word());
   for (const Tensor& x : arguments.tensors) add_words(x, words);
@@ -104,7 +104,7 @@ void fill_words(const Arguments& arguments, std::vector<std::int64_t>& words) {
   words.insert(words.end(), arguments.statics.begin(), arguments.statics.end());
 }
 
-Signature signature_of(const Arguments& arguments, std::vector<std::int64_t> words) {
+Signature signature_of(const StepArguments& arguments, std::vector<std::int64_t> words) {
   Signature signature;
   signature.words = std::move(words);
   signature.text = describe(arguments);
@@ -118,7 +118,7 @@ Signature signature_of(const Arguments& arguments, std::vector<std::int64_t> wor
   return signature;
 }
 
-std::string describe(const Arguments& arguments) {
+std::string describe(const StepArguments& arguments) {
   std::string text;
   for (const Tensor& x : arguments.tensors) text += (text.empty() ? "" : ", ") + x.describe();
   for (const Tensor& x : arguments.fixed)

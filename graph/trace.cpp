@@ -329,14 +329,16 @@ void Trace::note(Call& call, Tensor* outputs) {
 }
 
 // Whether the step also gives the gradient that it read to the caller, or to another leaf.
-bool Trace::escapes(const autograd::Journal::Entry& entry, std::span<const Tensor> results) const {
+bool Trace::escapes(const autograd::Journal::LeafGradient& entry,
+                    std::span<const Tensor> results) const {
   const auto shares = [&](const Tensor& x) {
     return x.defined() && x.impl()->storage == entry.before.impl()->storage;
   };
   return std::ranges::any_of(results, shares) ||
-         std::ranges::any_of(journal_->entries(), [&](const autograd::Journal::Entry& other) {
-           return &other != &entry && shares(autograd::collected(other.leaf));
-         });
+         std::ranges::any_of(journal_->leaf_gradients(),
+                             [&](const autograd::Journal::LeafGradient& other) {
+                               return &other != &entry && shares(autograd::collected(other.leaf));
+                             });
 }
 
 Output Trace::output_of(const Tensor& x) {
@@ -347,7 +349,7 @@ Output Trace::output_of(const Tensor& x) {
 
 // The gradients that leaves have at the end are results of the step, too.
 void Trace::note_gradients(std::span<const Tensor> results) {
-  for (const autograd::Journal::Entry& entry : journal_->entries()) {
+  for (const autograd::Journal::LeafGradient& entry : journal_->leaf_gradients()) {
     if (is_placeholder(entry.leaf.impl()->storage)) continue;  // a leaf of the step's own
     const Tensor after = autograd::collected(entry.leaf);
     GradientSlot slot{.leaf = entry.leaf,

@@ -62,7 +62,7 @@ class Trace final : public TraceListener {
   Value value_of(const Tensor& x);
   Tensor make(DType dtype, std::span<const std::int64_t> shape, Device device, Buffer::Kind kind);
   [[noreturn]] void refuse(const char* op, const std::string& why) const;
-  bool escapes(const autograd::Journal::Entry& entry, std::span<const Tensor> results) const;
+  bool escapes(const autograd::Journal::LeafGradient& entry, std::span<const Tensor> results) const;
   Output output_of(const Tensor& x);
   void note_gradients(std::span<const Tensor> results);
   Origin origin_of_call() const;

@@ -34,8 +34,8 @@ Module& Module::convert(std::optional<Device> device, std::optional<DType> dtype
   refuse_while_tracing("Module::to", "it would leave the module with tensors without values");
   const NoGrad constant;
   std::unordered_map<const TensorImpl*, Tensor> replacements;
-  const std::vector<Entry> all = entries();
-  for (const Entry& entry : all) {
+  const std::vector<RegisteredTensor> all = named_tensors();
+  for (const RegisteredTensor& entry : all) {
     const Tensor& x = *entry.tensor;
     if (!x.defined() || replacements.contains(x.impl())) continue;
     const Device new_device = device.value_or(x.device());
@@ -50,7 +50,7 @@ Module& Module::convert(std::optional<Device> device, std::optional<DType> dtype
     replacements.emplace(x.impl(), converted(x, new_device, new_dtype));
   }
   // Nothing can fail from here on.
-  for (const Entry& entry : all) {
+  for (const RegisteredTensor& entry : all) {
     if (!entry.tensor->defined()) continue;
     const auto found = replacements.find(entry.tensor->impl());
     if (found != replacements.end()) replace(*entry.tensor, found->second);

@@ -29,7 +29,7 @@ std::size_t alignment_of(const Tensor& x) {
 std::vector<std::vector<Shared>> parameters_by_buffer(const Module& module) {
   std::vector<std::vector<Shared>> buffers;
   std::map<const TensorImpl*, std::pair<std::size_t, std::size_t>> found;
-  for (const Module::Entry& entry : module.entries()) {
+  for (const Module::RegisteredTensor& entry : module.named_tensors()) {
     Tensor& x = *entry.tensor;
     if (!entry.parameter || !requires_grad(x)) continue;
     if (GradientGroup::holds(x)) {
@@ -76,7 +76,7 @@ Parameters::Parameters(Module& module) {
     std::int64_t at = 0;
     for (const Shared& shared : buffer) {
       const Tensor& x = shared.tensor();
-      slices_.push_back({shared.name, values_.size(), at, x.numel()});
+      ranges_.push_back({shared.name, values_.size(), at, x.numel()});
       views.push_back(requires_grad_(view(narrow(flat, 0, at, x.numel()), Dims(x.shape()))));
       at += x.numel();
     }
@@ -101,9 +101,10 @@ void Parameters::zero_grad() {
   for (const auto& group : groups_) group->clear();
 }
 
-const Parameters::Slice& Parameters::slice_at(std::size_t buffer, std::int64_t element) const {
+const Parameters::ParameterRange& Parameters::range_at(std::size_t buffer,
+                                                       std::int64_t element) const {
   if (buffer < values_.size() && element >= 0 && element < values_[buffer].numel()) {
-    for (const Slice& slice : slices_) {
+    for (const ParameterRange& slice : ranges_) {
       if (slice.buffer == buffer && element < slice.start + slice.length) return slice;
     }
   }

@@ -174,18 +174,18 @@ TEST_CASE("nn: packed parameters keep their values and are views of the flat one
   }
   SECTION("slices are the range of each parameter") {
     std::int64_t at = 0;
-    for (const auto& slice : parameters.slices()) {
+    for (const auto& slice : parameters.ranges()) {
       CHECK(slice.start == at);
       at += slice.length;
       CHECK(same(narrow(flat, 0, slice.start, slice.length), flatten(before.at(slice.name))));
-      CHECK(parameters.slice_at(0, slice.start).name == slice.name);
-      CHECK(parameters.slice_at(0, at - 1).name == slice.name);
+      CHECK(parameters.range_at(0, slice.start).name == slice.name);
+      CHECK(parameters.range_at(0, at - 1).name == slice.name);
     }
     CHECK(at == parameters.numel());
-    CHECK(error_of([&] { parameters.slice_at(0, at); }) ==
+    CHECK(error_of([&] { parameters.range_at(0, at); }) ==
           "[parameters] expected an element of one of 1 flat tensors, got 44 of 0");
-    CHECK_FALSE(error_of([&] { parameters.slice_at(1, 0); }).empty());
-    CHECK_FALSE(error_of([&] { parameters.slice_at(0, -1); }).empty());
+    CHECK_FALSE(error_of([&] { parameters.range_at(1, 0); }).empty());
+    CHECK_FALSE(error_of([&] { parameters.range_at(0, -1); }).empty());
   }
 }
 
@@ -209,7 +209,7 @@ TEST_CASE("nn: gradients of packed parameters are those of unpacked ones, joined
   CHECK(flat.numel() == parameters.numel());
   std::map<std::string, Tensor> expected;
   for (const auto& [name, tensor] : plain.named_parameters()) expected[name] = grad(tensor);
-  for (const auto& slice : parameters.slices()) {
+  for (const auto& slice : parameters.ranges()) {
     INFO(slice.name);
     CHECK(same(narrow(flat, 0, slice.start, slice.length),
                contiguous(flatten(expected.at(slice.name)))));
@@ -257,7 +257,7 @@ TEST_CASE("nn: one flat tensor a type; aligned ones first; shared and frozen ten
   CHECK(third.weight.storage_offset() == 0);  // 1024 bytes
   CHECK(third.bias.storage_offset() == 256);  // 64 bytes
   std::vector<std::string> names;
-  for (const auto& slice : parameters.slices()) names.push_back(slice.name);
+  for (const auto& slice : parameters.ranges()) names.push_back(slice.name);
   CHECK(names == std::vector<std::string>{"2.weight", "2.bias", "0.weight", "0.bias", "1.weight"});
   CHECK(first.weight.storage_offset() == 272);
 

@@ -41,7 +41,7 @@ TEST_CASE("nn: a module converts its floating tensors", "[nn]") {
 
   nn::Module& given = mixed.to(f64);
   CHECK(&given == &mixed);
-  for (const auto& entry : mixed.entries()) {
+  for (const auto& entry : mixed.named_tensors()) {
     INFO(entry.name);
     CHECK(entry.tensor->dtype() == (entry.name == "count" ? i64 : f64));
     CHECK(is_leaf(*entry.tensor));
