@@ -31,7 +31,7 @@ LeafGroup::LeafGroup(std::vector<Tensor> members) : id(next_id()), leaves(std::m
   }
   std::unordered_set<const TensorImpl*> seen;
   for (const Tensor& leaf : leaves) {
-    if (!seen.insert(leaf.impl()).second)
+    if (!seen.insert(TensorImpl::of(leaf)).second)
       fail("[GradientGroup] expected each leaf once, got {} twice", leaf.describe());
   }
   for (std::size_t i = 0; i < leaves.size(); ++i) {
@@ -97,12 +97,12 @@ bool GradientGroup::holds(const Tensor& x) {
 
 std::span<const Tensor> GradientGroup::leaves() const { return state_->group.leaves; }
 Tensor GradientGroup::flat() const {
-  autograd::note_look(state_->group.leaves[0].impl());
+  autograd::note_look(TensorImpl::of(state_->group.leaves[0]));
   state_->group.lent.store(true, std::memory_order_relaxed);
   return state_->group.flat;
 }
 void GradientGroup::clear() {
-  autograd::note_change(state_->group.leaves[0].impl());
+  autograd::note_change(TensorImpl::of(state_->group.leaves[0]));
   state_->group.set({});
 }
 
@@ -116,7 +116,7 @@ void GradientGroup::set_flat(const Tensor& gradients) {
     fail("[GradientGroup] expected gradients of {}[{}], got {}", name_of(like.dtype()), total,
          gradients.describe());
   }
-  autograd::note_change(like.impl());
+  autograd::note_change(TensorImpl::of(like));
   group.set(group.cut(gradients));
 }
 

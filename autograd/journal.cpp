@@ -13,16 +13,16 @@ Journal::Journal() { thread_context.journal = this; }
 Journal::~Journal() {
   thread_context.journal = nullptr;
   for (const LeafGradient& entry : leaf_gradients_) {
-    if (collected(entry.leaf).impl() != entry.before.impl())
+    if (TensorImpl::of(collected(entry.leaf)) != TensorImpl::of(entry.before))
       set_collected(entry.leaf, entry.before);
   }
 }
 
 void note(TensorImpl* impl, bool depends) {
   const auto* history = static_cast<const History*>(impl->autograd);
-  if (history->group) impl = history->group->leaves[0].impl();
+  if (history->group) impl = TensorImpl::of(history->group->leaves[0]);
   const auto known = [impl](const Journal::LeafGradient& entry) {
-    return entry.leaf.impl() == impl;
+    return TensorImpl::of(entry.leaf) == impl;
   };
   if (std::ranges::any_of(thread_context.journal->leaf_gradients_, known)) return;
   impl->retain();
@@ -67,7 +67,7 @@ Views views_of_gradient(const Tensor& leaf) {
   for (const Tensor& each : group->leaves) {
     const Tensor& view = history_of(each)->grad;
     views.has_caller_handle |=
-        view.defined() && view.impl()->refs.load(std::memory_order_acquire) > 1;
+        view.defined() && TensorImpl::of(view)->refs.load(std::memory_order_acquire) > 1;
   }
   group->lent.store(views.has_caller_handle, std::memory_order_relaxed);
   return views;

@@ -138,7 +138,9 @@ struct History final : TensorExtension {
   static void operator delete(void* memory) { Pool<History>::give(memory); }
 };
 
-inline History* history_of(const Tensor& x) { return static_cast<History*>(x.impl()->autograd); }
+inline History* history_of(const Tensor& x) {
+  return static_cast<History*>(TensorImpl::of(x)->autograd);
+}
 // Made when there is none.
 History& own_history(const Tensor& x);
 

@@ -204,7 +204,7 @@ void Run::seed(const Tensor& output, Tensor gradient) {
     if (restricted_ && !mark(history.node)) return;
     add_to(slot_of(history.node, history.output), std::move(gradient));
   } else {
-    add_to(slot_of(output.impl()), std::move(gradient));
+    add_to(slot_of(TensorImpl::of(output)), std::move(gradient));
   }
 }
 
@@ -421,8 +421,9 @@ void Run::commit() {
       gradient = add(history.grad, gradient);
     } else {
       // The leaf's gradient may be written in place: it must share memory with no other tensor.
-      const bool ours = gradient.impl()->refs.load() == 1 && gradient.is_contiguous() &&
-                        gradient.impl()->storage && gradient.impl()->storage->refs.load() == 1;
+      const bool ours = TensorImpl::of(gradient)->refs.load() == 1 && gradient.is_contiguous() &&
+                        TensorImpl::of(gradient)->storage &&
+                        TensorImpl::of(gradient)->storage->refs.load() == 1;
       if (!ours) gradient = clone(gradient);
     }
   }

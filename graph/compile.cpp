@@ -298,7 +298,8 @@ void CompiledStep::State::require_values(const StepArguments& arguments) const {
           options.name, x.describe(), i);
     }
     for (std::size_t j = 0; j < arguments.fixed.size(); ++j) {
-      if (x.impl()->storage == arguments.fixed[j].impl()->storage && x.impl()->storage->bytes > 0)
+      if (TensorImpl::of(x)->storage == TensorImpl::of(arguments.fixed[j])->storage &&
+          TensorImpl::of(x)->storage->bytes > 0)
         fail(
             "[{}] expected arguments with memory of their own, got {} as argument {} and {} as "
             "fixed argument {} of one storage; use the fixed argument for both, or pass a clone",

@@ -116,7 +116,7 @@ void CudaGraphExecutor::set_edges(std::span<const Tensor> arguments,
   for (std::size_t i = 0; i < copied_in_.size(); ++i) {
     const Tensor& argument = arguments[copied_in_[i]];
     in_[i].from = argument.data();
-    used_here(argument.impl()->storage, stream);
+    used_here(TensorImpl::of(argument)->storage, stream);
   }
   for (std::size_t i = 0; i < copied_back_.size(); ++i)
     back_[i].to = arguments[copied_back_[i]].data();
@@ -234,9 +234,9 @@ class CaptureLanes {
     if (lane == 0) return origin_;
     if (!lanes_[lane]) {
       lanes_[lane].emplace(device_);
-      pool_.join(static_cast<cu::CudaStream&>(*lanes_[lane]->state()));
+      pool_.join(static_cast<cu::CudaStream&>(*StreamState::of(*lanes_[lane])));
     }
-    return static_cast<cu::CudaStream&>(*lanes_[lane]->state());
+    return static_cast<cu::CudaStream&>(*StreamState::of(*lanes_[lane]));
   }
   // Makes the lane's stream the current one.
   std::optional<StreamGuard> enter(int lane) {

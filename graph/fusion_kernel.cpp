@@ -236,7 +236,7 @@ bool has_aligned_factors(const Graph& graph, const FusedKernel& kernel) {
     const Buffer& buffer = graph.buffers[factor.buffer];
     std::size_t begin = buffer.misalignment;
     if (buffer.kind == Buffer::Kind::captured)
-      begin = reinterpret_cast<std::uintptr_t>(buffer.captured.impl()->storage->data);
+      begin = reinterpret_cast<std::uintptr_t>(TensorImpl::of(buffer.captured)->storage->data);
     return (begin + static_cast<std::size_t>(factor.offset) * size_of(factor.dtype)) % 16 == 0;
   });
 }

@@ -7,7 +7,7 @@
 namespace brrr::graph {
 namespace {
 
-int now(const SettingRead& read) { return read.state->load(std::memory_order_relaxed); }
+int now(const SettingRead& read) { return read.state->value.load(std::memory_order_relaxed); }
 bool differs(const SettingRead& read) { return now(read) != read.value; }
 
 }  // namespace
@@ -15,7 +15,7 @@ bool differs(const SettingRead& read) { return now(read) != read.value; }
 Guards::Guards(const Graph& graph) : settings_(graph.settings) {
   for (const Buffer& buffer : graph.buffers) {
     if (buffer.kind == Buffer::Kind::captured)
-      storages_.push_back({buffer.captured.impl()->storage, buffer.replaced});
+      storages_.push_back({TensorImpl::of(buffer.captured)->storage, buffer.replaced});
   }
 }
 

@@ -48,7 +48,7 @@ Memory::Memory(const Graph& graph, const Plan& plan, std::shared_ptr<Arena> aren
     }
     for (std::size_t i = 0; i < blocks_.size(); ++i) {
       if (graph.buffers[i].kind == Buffer::Kind::captured)
-        keep(static_cast<int>(i), retained(graph.buffers[i].captured.impl()->storage));
+        keep(static_cast<int>(i), retained(TensorImpl::of(graph.buffers[i].captured)->storage));
     }
     for (const GradientSlot& slot : graph.gradients) {
       if (!graph.makes(slot)) continue;
@@ -93,8 +93,8 @@ void Memory::renew(int block) {
 
 void Memory::make_constants() {
   for (const auto& [buffer, made] : run_constants(graph_)) {
-    constant_bytes_ += made.impl()->storage->bytes;
-    keep(buffer, retained(made.impl()->storage));
+    constant_bytes_ += TensorImpl::of(made)->storage->bytes;
+    keep(buffer, retained(TensorImpl::of(made)->storage));
   }
 }
 
@@ -109,9 +109,9 @@ Tensor Memory::operand(const Value& value) {
       make_tensor_on(retained(block.operand_storage), value.dtype, value.shape, value.strides, 0);
   const std::int64_t bytes = static_cast<std::int64_t>(place.offset) +
                              value.offset * static_cast<std::int64_t>(size_of(value.dtype));
-  tensor.impl()->data = block.address ? block.address + bytes : nullptr;
+  TensorImpl::of(tensor)->data = block.address ? block.address + bytes : nullptr;
   const bool in_arena = plan_.arena_offset[place.block] >= 0;
-  if (!in_arena) block.operands.emplace_back(tensor.impl(), bytes);
+  if (!in_arena) block.operands.emplace_back(TensorImpl::of(tensor), bytes);
   return tensor;
 }
 
@@ -119,7 +119,7 @@ Tensor Memory::tensor_on(const Value& value) const {
   const Placement& place = plan_.placement_of(value);
   Tensor tensor = make_tensor_on(retained(of(place.block).storage), value.dtype, value.shape,
                                  value.strides, value.offset);
-  TensorImpl& impl = *tensor.impl();
+  TensorImpl& impl = *TensorImpl::of(tensor);
   impl.data = static_cast<char*>(impl.data) + place.offset;
   return tensor;
 }

@@ -74,7 +74,7 @@ class Trace final : public TraceListener {
   std::vector<Tensor> arguments_, inputs_;
   std::unordered_map<const Storage*, int> captured_;
   std::unordered_map<const Storage*, Write> writes_;     // to captured storages, not executed
-  std::vector<Setting::State> set_here_;                 // before the function read them
+  std::vector<std::shared_ptr<SettingState>> set_here_;  // before the function read them
   std::vector<int> modules_;                             // that the function is in, outermost first
   std::unordered_map<std::string, int> module_numbers_;  // in Graph::modules
   // Of tensors from outside, by storage and extent.

@@ -61,7 +61,7 @@ std::vector<std::pair<std::string, Tensor>> Module::named_parameters() const {
   std::vector<std::pair<std::string, Tensor>> named;
   std::set<const TensorImpl*> seen;
   for (const RegisteredTensor& entry : named_tensors()) {
-    if (entry.parameter && seen.insert(entry.tensor->impl()).second) {
+    if (entry.parameter && seen.insert(TensorImpl::of(*entry.tensor)).second) {
       named.emplace_back(entry.name, *entry.tensor);
     }
   }

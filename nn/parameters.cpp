@@ -38,7 +38,7 @@ std::vector<std::vector<Shared>> parameters_by_buffer(const Module& module) {
           "another Parameters or an Optimizer has packed",
           entry.name, module.path());
     }
-    if (const auto again = found.find(x.impl()); again != found.end()) {
+    if (const auto again = found.find(TensorImpl::of(x)); again != found.end()) {
       buffers[again->second.first][again->second.second].members.push_back(&x);
       continue;
     }
@@ -48,7 +48,7 @@ std::vector<std::vector<Shared>> parameters_by_buffer(const Module& module) {
       ++buffer;
     }
     if (buffer == buffers.size()) buffers.emplace_back();
-    found[x.impl()] = {buffer, buffers[buffer].size()};
+    found[TensorImpl::of(x)] = {buffer, buffers[buffer].size()};
     buffers[buffer].push_back({entry.name, {&x}});
   }
   for (auto& buffer : buffers) {

@@ -224,7 +224,7 @@ class Memory {
       const bool fed = buffer.kind == Buffer::Kind::input && !options.inputs_in_arena;
       char* own = nullptr;
       if (buffer.kind == Buffer::Kind::captured) {
-        own = static_cast<char*>(buffer.captured.impl()->storage->data);
+        own = static_cast<char*>(TensorImpl::of(buffer.captured)->storage->data);
       } else if (buffer.kind == Buffer::Kind::constant) {
         own = static_cast<char*>(constants_.at(static_cast<int>(b)).data());
       } else if (fed) {
@@ -243,7 +243,7 @@ class Memory {
   Tensor tensor(const Value& value) const {
     Tensor made = make_tensor(value.dtype, Dims{1}, cpu);
     made = make_view(made, value.shape, value.strides);
-    made.impl()->data =
+    TensorImpl::of(made)->data =
         address(value.buffer) + value.offset * static_cast<std::int64_t>(size_of(value.dtype));
     return made;
   }

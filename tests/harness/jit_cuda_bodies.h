@@ -75,8 +75,8 @@ inline std::vector<Tensor> run_on_cuda(const Case& c, Device device) {
   for (const char* name : c.body.checks) sinks.push_back(cu::fault_sink(device, name));
 
   on_cuda::KernelArguments arguments;
-  for (const Tensor& t : outputs) arguments.add_operand(t.impl()->data, true);
-  for (const Tensor& t : inputs) arguments.add_operand(t.impl()->data, false);
+  for (const Tensor& t : outputs) arguments.add_operand(TensorImpl::of(t)->data, true);
+  for (const Tensor& t : inputs) arguments.add_operand(TensorImpl::of(t)->data, false);
   for (const std::uint64_t& scalar : c.scalars) arguments.add(&scalar);
   for (const cu::FaultSink& sink : sinks) arguments.add(&sink);
   const on_cuda::BodyKernels kernels = on_cuda::load_body(device, c.body, s.schedule);

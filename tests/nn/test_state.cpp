@@ -81,10 +81,10 @@ TEST_CASE("nn: a state dict shares memory and has no history", "[nn]") {
 
 TEST_CASE("nn: loading writes into the module's tensors", "[nn]") {
   nn::Linear layer(2, 1);
-  const TensorImpl* before = layer.weight.impl();
+  const TensorImpl* before = TensorImpl::of(layer.weight);
   const void* data = layer.weight.data();
   nn::load_state_dict(layer, {{"bias", ones({1})}, {"weight", full({1, 2}, 3)}});  // in any order
-  CHECK(layer.weight.impl() == before);
+  CHECK(TensorImpl::of(layer.weight) == before);
   CHECK(layer.weight.data() == data);
   CHECK(is_leaf(layer.weight));
   CHECK(to_vector<float>(layer.weight) == std::vector<float>{3, 3});
@@ -251,8 +251,8 @@ TEST_CASE("nn: one flat tensor a type; aligned ones first; shared and frozen ten
   CHECK(parameters.values()[0].numel() == 3 * 5 + 5 + 16 * 16 + 16);  // the shared one once
   CHECK(parameters.values()[1].dtype() == f64);
   CHECK(parameters.values()[1].numel() == 5 * 64);
-  CHECK(second.bias.impl() == frozen.impl());
-  CHECK(tied.weight.impl() == third.weight.impl());
+  CHECK(TensorImpl::of(second.bias) == TensorImpl::of(frozen));
+  CHECK(TensorImpl::of(tied.weight) == TensorImpl::of(third.weight));
   CHECK(tied.weight.shares_storage_with(parameters.values()[0]));
   CHECK(third.weight.storage_offset() == 0);  // 1024 bytes
   CHECK(third.bias.storage_offset() == 256);  // 64 bytes
