@@ -20,8 +20,8 @@ bool suits_lanes(const std::string& text) {
   static const std::vector<std::string> known = [] {
 #define BRRR_NAME(name, ...) #name,
     return std::vector<std::string>{BRRR_INEXACT_FUNCTIONS(BRRR_NAME)
-                                        BRRR_EXACT_FUNCTIONS(BRRR_NAME) "pow",
-                                    "where",
+                                        BRRR_INEXACT_FUNCTIONS2(BRRR_NAME)
+                                            BRRR_EXACT_FUNCTIONS(BRRR_NAME) "where",
                                     "maximum",
                                     "minimum",
                                     "abs",
