@@ -97,11 +97,13 @@ std::vector<Attribute> parse_attributes(std::string_view text) {
     if (kind != "" && kind != ":double" && kind != ":number" && kind != ":set" && kind != "...") {
       fail("[register_op] expected attributes as \"axis\" or \"scale:double\", got {}", word);
     }
-    attributes.push_back({std::string(name), kind == ":double"   ? Kind::real
-                                             : kind == ":number" ? Kind::number
-                                             : kind == ":set"    ? Kind::dims
-                                             : kind == "..."     ? Kind::shape
-                                                                 : Kind::integer});
+    attributes.push_back({.name = std::string(name),
+                          .kind = kind == ":double"   ? Kind::real
+                                  : kind == ":number" ? Kind::number
+                                  : kind == ":set"    ? Kind::dims
+                                  : kind == "..."     ? Kind::shape
+                                                      : Kind::integer,
+                          .is_rate = name == "rate"});
   }
   return attributes;
 }

@@ -51,7 +51,7 @@ enum class Algebra : std::uint8_t {
   undefined,   // memory that nothing was written to
 };
 
-// One attribute of a row. `text` in ops.def gives the kinds: "axis", "scale:double",
+// One attribute of a row. Its text in ops.def gives the kind: "axis", "scale:double",
 // "value:number", "dims:set", "shape...".
 struct Attribute {
   enum class Kind : std::uint8_t {
@@ -64,6 +64,7 @@ struct Attribute {
   };
   std::string name;
   Kind kind = Kind::integer;
+  bool is_rate = false;  // a learning rate, which is what the name `rate` means in a row
 };
 
 // The body of a formula row in single assignment: values are its operands, in the order of the row,

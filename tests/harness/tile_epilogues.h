@@ -48,8 +48,8 @@ inline PlainEpilogue plain_epilogue(const on_cuda::MatrixProduct& p, DType resul
   const on_cuda::StagedTensor staged{d, p.d};
   const bool stages = can_stage(p, result, staged);
   PlainEpilogue plain;
-  plain.epilogue.text = on_cuda::typedef_of(result, "Result") + "constexpr bool kStaged = " +
-                        (stages ? "true" : "false") + ";\n" + kPlain;
+  plain.epilogue.text = on_cuda::typedef_of(result, "Result") +
+                        "constexpr bool kStaged = " + (stages ? "true" : "false") + ";\n" + kPlain;
   plain.epilogue.staged = result;
   if (stages) plain.epilogue.outputs.push_back(staged);
   const int rank = p.batch.size();
