@@ -12,17 +12,17 @@ Journal::Journal() { thread_context.journal = this; }
 
 Journal::~Journal() {
   thread_context.journal = nullptr;
-  for (const LeafGradient& entry : leaf_gradients_) {
-    if (TensorImpl::of(collected(entry.leaf)) != TensorImpl::of(entry.before))
-      set_collected(entry.leaf, entry.before);
+  for (const LeafGradient& gradient : leaf_gradients_) {
+    if (TensorImpl::of(collected(gradient.leaf)) != TensorImpl::of(gradient.before))
+      set_collected(gradient.leaf, gradient.before);
   }
 }
 
 void note(TensorImpl* impl, bool depends) {
   const auto* history = static_cast<const History*>(impl->autograd);
   if (history->group) impl = TensorImpl::of(history->group->leaves[0]);
-  const auto known = [impl](const Journal::LeafGradient& entry) {
-    return TensorImpl::of(entry.leaf) == impl;
+  const auto known = [impl](const Journal::LeafGradient& gradient) {
+    return TensorImpl::of(gradient.leaf) == impl;
   };
   if (std::ranges::any_of(thread_context.journal->leaf_gradients_, known)) return;
   impl->retain();

@@ -74,15 +74,15 @@ class AccessHistory {
       : plan_(plan), spaces_(graph.buffers.size() + 1) {}
 
   void access(const Value& value, bool write, int call, std::vector<int>& found) {
-    const Placement& place = plan_.placement_of(value);
-    const std::int64_t in_arena = plan_.arena_offset[place.block];
+    const Placement& placement = plan_.placement_of(value);
+    const std::int64_t in_arena = plan_.arena_offset[placement.block];
     const std::int64_t base =
-        static_cast<std::int64_t>(place.offset) + std::max<std::int64_t>(in_arena, 0);
+        static_cast<std::int64_t>(placement.offset) + std::max<std::int64_t>(in_arena, 0);
     Extent extent = extent_of(value.region());
     if (extent.low == extent.high) return;
     extent.low += base;
     extent.high += base;
-    (in_arena >= 0 ? spaces_.back() : spaces_[place.block])
+    (in_arena >= 0 ? spaces_.back() : spaces_[placement.block])
         .access(value, extent, write, call, found);
   }
 

@@ -99,28 +99,28 @@ void Memory::make_constants() {
 }
 
 Tensor Memory::operand(const Value& value) {
-  const Placement& place = plan_.placement_of(value);
-  AllocatedBlock& block = of(place.block);
+  const Placement& placement = plan_.placement_of(value);
+  AllocatedBlock& block = of(placement.block);
   if (!block.operand_storage) {
     block.operand_storage = adopt_storage(graph_.device, block.address,
-                                          graph_.buffers[place.block].bytes, nullptr, nullptr);
+                                          graph_.buffers[placement.block].bytes, nullptr, nullptr);
   }
   Tensor tensor =
       make_tensor_on(retained(block.operand_storage), value.dtype, value.shape, value.strides, 0);
-  const std::int64_t bytes = static_cast<std::int64_t>(place.offset) +
+  const std::int64_t bytes = static_cast<std::int64_t>(placement.offset) +
                              value.offset * static_cast<std::int64_t>(size_of(value.dtype));
   TensorImpl::of(tensor)->data = block.address ? block.address + bytes : nullptr;
-  const bool in_arena = plan_.arena_offset[place.block] >= 0;
+  const bool in_arena = plan_.arena_offset[placement.block] >= 0;
   if (!in_arena) block.operands.emplace_back(TensorImpl::of(tensor), bytes);
   return tensor;
 }
 
 Tensor Memory::tensor_on(const Value& value) const {
-  const Placement& place = plan_.placement_of(value);
-  Tensor tensor = make_tensor_on(retained(of(place.block).storage), value.dtype, value.shape,
+  const Placement& placement = plan_.placement_of(value);
+  Tensor tensor = make_tensor_on(retained(of(placement.block).storage), value.dtype, value.shape,
                                  value.strides, value.offset);
   TensorImpl& impl = *TensorImpl::of(tensor);
-  impl.data = static_cast<char*>(impl.data) + place.offset;
+  impl.data = static_cast<char*>(impl.data) + placement.offset;
   return tensor;
 }
 

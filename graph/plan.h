@@ -1,5 +1,5 @@
-// The plan of a graph: the places of its buffers in memory, and which calls may run concurrently.
-// Made once, before anything runs.
+// The plan of a graph: the placements of its buffers in memory, and which calls may run
+// concurrently. Made once, before anything runs.
 #pragma once
 
 #include <cstddef>

@@ -329,16 +329,16 @@ void Trace::note(Call& call, Tensor* outputs) {
 }
 
 // Whether the step also gives the gradient that it read to the caller, or to another leaf.
-bool Trace::escapes(const autograd::Journal::LeafGradient& entry,
+bool Trace::escapes(const autograd::Journal::LeafGradient& gradient,
                     std::span<const Tensor> results) const {
   const auto shares = [&](const Tensor& x) {
-    return x.defined() && TensorImpl::of(x)->storage == TensorImpl::of(entry.before)->storage;
+    return x.defined() && TensorImpl::of(x)->storage == TensorImpl::of(gradient.before)->storage;
   };
   return std::ranges::any_of(results, shares) ||
-         std::ranges::any_of(journal_->leaf_gradients(),
-                             [&](const autograd::Journal::LeafGradient& other) {
-                               return &other != &entry && shares(autograd::collected(other.leaf));
-                             });
+         std::ranges::any_of(
+             journal_->leaf_gradients(), [&](const autograd::Journal::LeafGradient& other) {
+               return &other != &gradient && shares(autograd::collected(other.leaf));
+             });
 }
 
 Output Trace::output_of(const Tensor& x) {
@@ -349,20 +349,21 @@ Output Trace::output_of(const Tensor& x) {
 
 // The gradients that leaves have at the end are results of the step, too.
 void Trace::note_gradients(std::span<const Tensor> results) {
-  for (const autograd::Journal::LeafGradient& entry : journal_->leaf_gradients()) {
-    if (is_placeholder(TensorImpl::of(entry.leaf)->storage)) continue;  // a leaf of the step's own
-    const Tensor after = autograd::collected(entry.leaf);
-    GradientSlot slot{.leaf = entry.leaf,
-                      .group = autograd::group_of(entry.leaf),
-                      .reads = entry.depends,
-                      .before = entry.before.defined() ? detach(entry.before) : Tensor(),
+  for (const autograd::Journal::LeafGradient& gradient : journal_->leaf_gradients()) {
+    if (is_placeholder(TensorImpl::of(gradient.leaf)->storage))
+      continue;  // a leaf of the step's own
+    const Tensor after = autograd::collected(gradient.leaf);
+    GradientSlot slot{.leaf = gradient.leaf,
+                      .group = autograd::group_of(gradient.leaf),
+                      .reads = gradient.depends,
+                      .before = gradient.before.defined() ? detach(gradient.before) : Tensor(),
                       .after = {}};
-    if (!entry.depends || TensorImpl::of(after) != TensorImpl::of(entry.before)) {
+    if (!gradient.depends || TensorImpl::of(after) != TensorImpl::of(gradient.before)) {
       slot.after = output_of(after);
       // The next call reads the gradient at the same address.
-      if (graph_.makes(slot) && entry.depends && entry.before.defined() &&
-          !escapes(entry, results)) {
-        Tensor before = entry.before;
+      if (graph_.makes(slot) && gradient.depends && gradient.before.defined() &&
+          !escapes(gradient, results)) {
+        Tensor before = gradient.before;
         copy_(before, after);
         slot.accumulates = true;
         slot.after.reset();

@@ -104,8 +104,8 @@ void Parameters::zero_grad() {
 const Parameters::ParameterRange& Parameters::range_at(std::size_t buffer,
                                                        std::int64_t element) const {
   if (buffer < values_.size() && element >= 0 && element < values_[buffer].numel()) {
-    for (const ParameterRange& slice : ranges_) {
-      if (slice.buffer == buffer && element < slice.start + slice.length) return slice;
+    for (const ParameterRange& range : ranges_) {
+      if (range.buffer == buffer && element < range.start + range.length) return range;
     }
   }
   fail("[parameters] expected an element of one of {} flat tensors, got {} of {}", values_.size(),

@@ -33,7 +33,7 @@ class Parameters {
     std::int64_t start, length;
   };
   std::span<const ParameterRange> ranges() const { return ranges_; }
-  // The slice that contains an element of a flat tensor.
+  // The range that contains an element of a flat tensor.
   const ParameterRange& range_at(std::size_t buffer, std::int64_t element) const;
 
   std::int64_t numel() const;

@@ -136,7 +136,7 @@ void BodyInterpreter::execute(const Instruction& instruction, Tile& tile) const 
   }
 }
 
-// The number of a instruction's operand in spaces: outputs stand before inputs in those of
+// The number of an instruction's operand in spaces: outputs stand before inputs in those of
 // elements, after them in those of rows.
 int BodyInterpreter::operand_of(const Instruction& instruction) const {
   const bool loads = instruction.kind == Instruction::Kind::load;

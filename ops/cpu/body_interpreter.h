@@ -21,11 +21,11 @@ class BodyInterpreter {
  private:
   friend class InstructionMaker;
 
-  // An array of a tile: a register for each element, or for each row.
+  // A value of each element of a tile, or of each row.
   struct Register {
     DType type;
     bool of_rows;
-    bool stored = false, loaded = false;  // in or from memory
+    bool stored = false, loaded = false;  // to or from an operand's memory
     bool reduced = false;                 // depends on a reduction
     int buffer = 0;
   };
