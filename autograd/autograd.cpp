@@ -40,7 +40,7 @@ autograd::Hooks& hooks_of(History& history) {
 
 bool requires_grad(const Tensor& x) {
   require_defined("requires_grad", x);
-  return x.impl()->word.keys() & bit(Key::autograd);
+  return TensorImpl::of(x)->word.keys() & bit(Key::autograd);
 }
 
 bool is_leaf(const Tensor& x) {
@@ -68,7 +68,7 @@ Tensor& requires_grad_(Tensor& x, bool on) {
     if (history_of(x) && history_of(x)->group)
       fail("[requires_grad_] expected a leaf in no group, got {}", x.describe());
     // Recorded edges still lead here; backward ignores them.
-    x.impl()->remove_keys(bit(Key::autograd));
+    TensorImpl::of(x)->remove_keys(bit(Key::autograd));
     return x;
   }
   if (!is_floating(x.dtype())) {
@@ -79,7 +79,7 @@ Tensor& requires_grad_(Tensor& x, bool on) {
   [[maybe_unused]] static const bool recorded =
       (set_key_function(Key::autograd, autograd::record), true);
   autograd::own_history(x);
-  x.impl()->add_keys(bit(Key::autograd));
+  TensorImpl::of(x)->add_keys(bit(Key::autograd));
   return x;
 }
 
@@ -92,7 +92,7 @@ Tensor grad_of(const Tensor& x) {
   require_defined("grad_of", x);
   const History* history = history_of(x);
   if (!history) return {};
-  if (!history->node) autograd::note_look(x.impl());
+  if (!history->node) autograd::note_look(TensorImpl::of(x));
   if (history->group) history->group->lent.store(true, std::memory_order_relaxed);
   return history->retained ? *history->retained : history->grad;
 }
@@ -105,14 +105,14 @@ void set_grad(const Tensor& leaf, const Tensor& gradient) {
   }
   if (history.group)
     fail("[set_grad] expected a leaf in no group; give the group its flat gradient");
-  autograd::note_change(leaf.impl());
+  autograd::note_change(TensorImpl::of(leaf));
   history.grad = gradient;
 }
 
 void zero_grad(const Tensor& leaf) {
   History& history = leaf_history("zero_grad", leaf);
   if (history.group) fail("[zero_grad] expected a leaf in no group; clear the group");
-  autograd::note_change(leaf.impl());
+  autograd::note_change(TensorImpl::of(leaf));
   history.grad = Tensor();
 }
 

@@ -13,7 +13,7 @@ namespace {
 void require_gradient(const char* what, const Tensor& x) {
   require_defined(what, x);
   if (requires_grad(x)) return;
-  const bool replayed = x.impl()->word.bits & kReplayed;
+  const bool replayed = TensorImpl::of(x)->word.bits & kReplayed;
   fail("[{}] expected a tensor that was computed from one that requires a gradient, got {}{}", what,
        x.describe(),
        replayed         ? ", a result of a compiled step, which carries no gradient: call "
@@ -77,7 +77,8 @@ std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor
   for (const Tensor& input : inputs) {
     require_gradient("grad", input);
     const History& history = *history_of(input);
-    wanted.push_back({history.node, history.node ? nullptr : input.impl(), history.output, {}});
+    wanted.push_back(
+        {history.node, history.node ? nullptr : TensorImpl::of(input), history.output, {}});
   }
   for (const Tensor& output : outputs) require_gradient("grad", output);
   const HostScope scope(HostActivity::backward, "grad");

@@ -90,7 +90,7 @@ std::vector<Tensor> checkpoint(const Checkpointed& fn, std::vector<Tensor> input
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     if (!outputs[i].defined() || !is_floating(outputs[i].dtype())) continue;
     // A tensor with other owners, such as an input that fn returns, keeps its history.
-    if (outputs[i].impl()->refs.load() > 1) outputs[i] = without_history(outputs[i]);
+    if (TensorImpl::of(outputs[i])->refs.load() > 1) outputs[i] = without_history(outputs[i]);
     node->retain();
     attach(outputs[i], node, static_cast<int>(i));
   }

@@ -18,7 +18,7 @@ std::uint64_t next_id() {
 }
 }  // namespace
 
-Group::Group(std::vector<Tensor> members) : id(next_id()), leaves(std::move(members)) {
+LeafGroup::LeafGroup(std::vector<Tensor> members) : id(next_id()), leaves(std::move(members)) {
   if (leaves.empty()) fail("[GradientGroup] expected at least one leaf, got none");
   for (const Tensor& leaf : leaves) {
     if (!requires_grad(leaf) || !is_leaf(leaf) || history_of(leaf)->group ||
@@ -31,7 +31,7 @@ Group::Group(std::vector<Tensor> members) : id(next_id()), leaves(std::move(memb
   }
   std::unordered_set<const TensorImpl*> seen;
   for (const Tensor& leaf : leaves) {
-    if (!seen.insert(leaf.impl()).second)
+    if (!seen.insert(TensorImpl::of(leaf)).second)
       fail("[GradientGroup] expected each leaf once, got {} twice", leaf.describe());
   }
   for (std::size_t i = 0; i < leaves.size(); ++i) {
@@ -42,13 +42,13 @@ Group::Group(std::vector<Tensor> members) : id(next_id()), leaves(std::move(memb
   }
 }
 
-Group::~Group() {
+LeafGroup::~LeafGroup() {
   for (const Tensor& leaf : leaves) {
     if (History* history = history_of(leaf)) history->group = nullptr;
   }
 }
 
-Group::Filled Group::filled_with(std::span<const Tensor> pieces) const {
+LeafGroup::Filled LeafGroup::filled_with(std::span<const Tensor> pieces) const {
   std::vector<Tensor> parts;
   parts.reserve(pieces.size());
   for (std::size_t i = 0; i < pieces.size(); ++i) {
@@ -60,7 +60,7 @@ Group::Filled Group::filled_with(std::span<const Tensor> pieces) const {
   return cut(flat.defined() ? add(flat, joined) : joined);
 }
 
-Group::Filled Group::cut(Tensor gradients) const {
+LeafGroup::Filled LeafGroup::cut(Tensor gradients) const {
   Filled filled;
   filled.views.reserve(leaves.size());
   std::int64_t at = 0;
@@ -72,7 +72,7 @@ Group::Filled Group::cut(Tensor gradients) const {
   return filled;
 }
 
-void Group::set(Filled gradients) noexcept {
+void LeafGroup::set(Filled gradients) noexcept {
   flat = std::move(gradients.flat);
   for (std::size_t i = 0; i < leaves.size(); ++i) {
     History* history = history_of(leaves[i]);
@@ -83,11 +83,11 @@ void Group::set(Filled gradients) noexcept {
 }  // namespace autograd
 
 struct GradientGroup::State {
-  autograd::Group group;
+  autograd::LeafGroup group;
 };
 
 GradientGroup::GradientGroup(std::vector<Tensor> leaves)
-    : state_(new State{autograd::Group(std::move(leaves))}) {}
+    : state_(new State{autograd::LeafGroup(std::move(leaves))}) {}
 GradientGroup::~GradientGroup() = default;
 
 bool GradientGroup::holds(const Tensor& x) {
@@ -97,17 +97,17 @@ bool GradientGroup::holds(const Tensor& x) {
 
 std::span<const Tensor> GradientGroup::leaves() const { return state_->group.leaves; }
 Tensor GradientGroup::flat() const {
-  autograd::note_look(state_->group.leaves[0].impl());
+  autograd::note_look(TensorImpl::of(state_->group.leaves[0]));
   state_->group.lent.store(true, std::memory_order_relaxed);
   return state_->group.flat;
 }
 void GradientGroup::clear() {
-  autograd::note_change(state_->group.leaves[0].impl());
+  autograd::note_change(TensorImpl::of(state_->group.leaves[0]));
   state_->group.set({});
 }
 
 void GradientGroup::set_flat(const Tensor& gradients) {
-  autograd::Group& group = state_->group;
+  autograd::LeafGroup& group = state_->group;
   std::int64_t total = 0;
   for (const Tensor& leaf : group.leaves) total += leaf.numel();
   const Tensor& like = group.leaves[0];
@@ -116,7 +116,7 @@ void GradientGroup::set_flat(const Tensor& gradients) {
     fail("[GradientGroup] expected gradients of {}[{}], got {}", name_of(like.dtype()), total,
          gradients.describe());
   }
-  autograd::note_change(like.impl());
+  autograd::note_change(TensorImpl::of(like));
   group.set(group.cut(gradients));
 }
 

@@ -10,12 +10,12 @@
 
 namespace brrr::autograd {
 
-class Group {
+class LeafGroup {
  public:
-  explicit Group(std::vector<Tensor> members);
-  ~Group();
-  Group(const Group&) = delete;
-  Group& operator=(const Group&) = delete;
+  explicit LeafGroup(std::vector<Tensor> members);
+  ~LeafGroup();
+  LeafGroup(const LeafGroup&) = delete;
+  LeafGroup& operator=(const LeafGroup&) = delete;
 
   struct Filled {
     Tensor flat;

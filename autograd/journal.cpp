@@ -12,20 +12,22 @@ Journal::Journal() { thread_context.journal = this; }
 
 Journal::~Journal() {
   thread_context.journal = nullptr;
-  for (const Entry& entry : entries_) {
-    if (collected(entry.leaf).impl() != entry.before.impl())
-      set_collected(entry.leaf, entry.before);
+  for (const LeafGradient& gradient : leaf_gradients_) {
+    if (TensorImpl::of(collected(gradient.leaf)) != TensorImpl::of(gradient.before))
+      set_collected(gradient.leaf, gradient.before);
   }
 }
 
 void note(TensorImpl* impl, bool depends) {
   const auto* history = static_cast<const History*>(impl->autograd);
-  if (history->group) impl = history->group->leaves[0].impl();
-  const auto known = [impl](const Journal::Entry& entry) { return entry.leaf.impl() == impl; };
-  if (std::ranges::any_of(thread_context.journal->entries_, known)) return;
+  if (history->group) impl = TensorImpl::of(history->group->leaves[0]);
+  const auto known = [impl](const Journal::LeafGradient& gradient) {
+    return TensorImpl::of(gradient.leaf) == impl;
+  };
+  if (std::ranges::any_of(thread_context.journal->leaf_gradients_, known)) return;
   impl->retain();
   const Tensor leaf = TensorImpl::handle(impl);
-  thread_context.journal->entries_.push_back({leaf, collected(leaf), depends});
+  thread_context.journal->leaf_gradients_.push_back({leaf, collected(leaf), depends});
 }
 
 void note_change(TensorImpl* leaf, bool depends) {
@@ -58,14 +60,14 @@ std::vector<Tensor> leaves_of_group(const Tensor& leaf) { return history_of(leaf
 
 Views views_of_gradient(const Tensor& leaf) {
   const History* history = history_of(leaf);
-  const Group* group = history ? history->group : nullptr;
+  const LeafGroup* group = history ? history->group : nullptr;
   if (!group) return {};
   Views views{static_cast<std::uint32_t>(group->leaves.size()), false};
   if (!group->lent.load(std::memory_order_relaxed)) return views;
   for (const Tensor& each : group->leaves) {
     const Tensor& view = history_of(each)->grad;
     views.has_caller_handle |=
-        view.defined() && view.impl()->refs.load(std::memory_order_acquire) > 1;
+        view.defined() && TensorImpl::of(view)->refs.load(std::memory_order_acquire) > 1;
   }
   group->lent.store(views.has_caller_handle, std::memory_order_relaxed);
   return views;

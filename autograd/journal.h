@@ -19,16 +19,16 @@ class Journal {
   Journal& operator=(const Journal&) = delete;
 
   // A leaf, or the first leaf of a group, with its gradient, or the group's flat one.
-  struct Entry {
+  struct LeafGradient {
     Tensor leaf;
     Tensor before;
     bool depends;  // the gradient was read, or added to, before it was replaced
   };
-  const std::vector<Entry>& entries() const { return entries_; }
+  const std::vector<LeafGradient>& leaf_gradients() const { return leaf_gradients_; }
 
  private:
   friend void note(TensorImpl* leaf, bool depends);
-  std::vector<Entry> entries_;
+  std::vector<LeafGradient> leaf_gradients_;
 };
 
 // Records that a leaf's gradient is about to be replaced. `depends`: the new value is computed from

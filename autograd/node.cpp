@@ -72,13 +72,13 @@ void Node::forget() {
 }
 
 History& own_history(const Tensor& x) {
-  TensorImpl& impl = *x.impl();
+  TensorImpl& impl = *TensorImpl::of(x);
   if (!impl.autograd) impl.autograd = new History;
   return *static_cast<History*>(impl.autograd);
 }
 
 void attach(const Tensor& x, Node* node, int output) {
-  TensorImpl& impl = *x.impl();
+  TensorImpl& impl = *TensorImpl::of(x);
   History& history = own_history(x);
   if (history.retained) [[unlikely]] {  // from now on, the gradient of what was written
     history.retained = std::make_shared<Tensor>();
@@ -91,7 +91,7 @@ void attach(const Tensor& x, Node* node, int output) {
 }
 
 void forget_history(const Tensor& x) {
-  TensorImpl& impl = *x.impl();
+  TensorImpl& impl = *TensorImpl::of(x);
   impl.remove_keys(bit(Key::autograd));
   History* history = history_of(x);
   if (!history) return;

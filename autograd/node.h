@@ -22,7 +22,7 @@ namespace brrr::autograd {
 class Run;
 struct Node;
 struct History;
-class Group;
+class LeafGroup;
 
 // Calls that look at a gradient, or replace it by what they return when that is defined.
 using Hook = std::function<Tensor(const Tensor& gradient)>;
@@ -126,7 +126,7 @@ struct History final : TensorExtension {
   Tensor grad;
   std::shared_ptr<Tensor> retained;  // the gradient that retain_grad asked for
   std::unique_ptr<Hooks> hooks;      // of a leaf
-  Group* group = nullptr;  // that collects the leaf's gradient, and the leaf's place in it
+  LeafGroup* group = nullptr;  // that collects the leaf's gradient, and the leaf's place in it
   int place = 0;
   std::atomic<Run*> run{nullptr};  // the backward that adds to `slot`
   Slot slot;
@@ -138,7 +138,9 @@ struct History final : TensorExtension {
   static void operator delete(void* memory) { Pool<History>::give(memory); }
 };
 
-inline History* history_of(const Tensor& x) { return static_cast<History*>(x.impl()->autograd); }
+inline History* history_of(const Tensor& x) {
+  return static_cast<History*>(TensorImpl::of(x)->autograd);
+}
 // Made when there is none.
 History& own_history(const Tensor& x);
 

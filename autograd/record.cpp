@@ -11,7 +11,7 @@
 namespace brrr::autograd {
 namespace {
 
-bool needs_gradient(const Tensor& x) { return x.impl()->word.keys() & bit(Key::autograd); }
+bool needs_gradient(const Tensor& x) { return TensorImpl::of(x)->word.keys() & bit(Key::autograd); }
 
 Edge edge_to(const Tensor& x) {
   if (!needs_gradient(x)) return {};
@@ -20,19 +20,19 @@ Edge edge_to(const Tensor& x) {
     node->retain();
     return Edge(node, history.output);
   }
-  x.impl()->retain();
-  return Edge(x.impl());
+  TensorImpl::of(x)->retain();
+  return Edge(TensorImpl::of(x));
 }
 
 std::uint64_t sequence_of(const Edge& edge) { return edge.node() ? edge.node()->sequence : 0; }
 
 bool same_form(const Tensor& x, const Tensor& like) {
-  return x.dtype() == like.dtype() && same_shape(*x.impl(), *like.impl());
+  return x.dtype() == like.dtype() && same_shape(*TensorImpl::of(x), *TensorImpl::of(like));
 }
 
 bool is_column_major(const Tensor& x) {
   const int rank = x.rank();
-  return rank >= 2 && !x.is_contiguous() && x.impl()->strides[rank - 2] == 1;
+  return rank >= 2 && !x.is_contiguous() && TensorImpl::of(x)->strides[rank - 2] == 1;
 }
 
 Like* pooled_like(const Tensor& x) {
@@ -41,7 +41,7 @@ Like* pooled_like(const Tensor& x) {
 
 void save(Saved& saved, const Tensor& x) {
   saved.tensor = x;
-  saved.version = x.impl()->version();
+  saved.version = TensorImpl::of(x)->version();
 }
 
 // Operands are the inputs with the numbers among them.
@@ -67,7 +67,8 @@ void check_in_place(const Call& call, const OpInfo& info, const Tensor& x) {
         "into it under no_grad",
         info.name, x.describe());
   }
-  if (x.impl()->storage && x.impl()->storage->refs.load(std::memory_order_relaxed) > 1) {
+  if (TensorImpl::of(x)->storage &&
+      TensorImpl::of(x)->storage->refs.load(std::memory_order_relaxed) > 1) {
     fail(
         "[{}_] expected a tensor that shares its memory with no other while gradients are "
         "recorded, got {}; use {}, or write under no_grad",
@@ -76,7 +77,7 @@ void check_in_place(const Call& call, const OpInfo& info, const Tensor& x) {
   // The first operand of a pointwise call is the tensor itself, and others may be.
   CallValues overwritten = 0, read = 0;
   for_each_tensor(call, [&](int i, const Tensor& operand) {
-    if (operand.impl() == x.impl()) overwritten |= operand_bit(i);
+    if (TensorImpl::of(operand) == TensorImpl::of(x)) overwritten |= operand_bit(i);
     if (needs_gradient(operand) && info.gradient.has_gradient(i))
       read |= info.gradient.needs_for(i);
   });

@@ -204,7 +204,7 @@ void Run::seed(const Tensor& output, Tensor gradient) {
     if (restricted_ && !mark(history.node)) return;
     add_to(slot_of(history.node, history.output), std::move(gradient));
   } else {
-    add_to(slot_of(output.impl()), std::move(gradient));
+    add_to(slot_of(TensorImpl::of(output)), std::move(gradient));
   }
 }
 
@@ -406,7 +406,7 @@ void Run::commit() {
   }
   // Hooks have run: none is called under the lock.
   const std::lock_guard lock(collecting());
-  std::vector<std::pair<Group*, std::vector<Tensor>>> groups;
+  std::vector<std::pair<LeafGroup*, std::vector<Tensor>>> groups;
   for (auto& [to, gradient] : changes) {
     History& history = *to;
     if (history.group) {
@@ -421,13 +421,14 @@ void Run::commit() {
       gradient = add(history.grad, gradient);
     } else {
       // The leaf's gradient may be written in place: it must share memory with no other tensor.
-      const bool ours = gradient.impl()->refs.load() == 1 && gradient.is_contiguous() &&
-                        gradient.impl()->storage && gradient.impl()->storage->refs.load() == 1;
+      const bool ours = TensorImpl::of(gradient)->refs.load() == 1 && gradient.is_contiguous() &&
+                        TensorImpl::of(gradient)->storage &&
+                        TensorImpl::of(gradient)->storage->refs.load() == 1;
       if (!ours) gradient = clone(gradient);
     }
   }
   for (const Leaf& leaf : leaves_) note_change(leaf.impl, true);
-  std::vector<std::pair<Group*, Group::Filled>> filled;
+  std::vector<std::pair<LeafGroup*, LeafGroup::Filled>> filled;
   for (auto& [group, pieces] : groups) filled.emplace_back(group, group->filled_with(pieces));
   // Nothing below fails.
   for (auto& [history, gradient] : changes) {

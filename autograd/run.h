@@ -47,7 +47,7 @@ class Run {
     std::vector<Slot> slots;
   };
   // Of a node that may have been freed since: another may have its address.
-  struct Mark {
+  struct Visit {
     std::uint64_t sequence;
     bool needed;
   };
@@ -82,7 +82,7 @@ class Run {
   std::vector<Leaf> leaves_;
   std::unordered_map<Node*, Elsewhere> elsewhere_;
   std::unordered_map<TensorImpl*, std::unique_ptr<Slot>> leaves_elsewhere_;
-  std::unordered_map<Node*, Mark> needed_;  // whether a target depends on the node
+  std::unordered_map<Node*, Visit> needed_;  // whether a target depends on the node
   std::vector<std::pair<std::shared_ptr<Tensor>, Tensor>>
       kept_;  // of retain_grad: where to, and what
 };

@@ -49,7 +49,7 @@ std::size_t saved_bytes(std::span<const SavedTensor> saved) {
   std::unordered_set<const Storage*> storages;
   std::size_t bytes = 0;
   for (const SavedTensor& each : saved) {
-    const Storage* storage = each.tensor.impl()->storage;
+    const Storage* storage = TensorImpl::of(each.tensor)->storage;
     if (storage && storages.insert(storage).second) bytes += storage->bytes;
   }
   return bytes;

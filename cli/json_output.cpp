@@ -100,7 +100,7 @@ Json describe(const measure::Plot& plot) {
   return {{"x", plot.x}, {"y", or_null(plot.y)}, {"series", std::move(series)}};
 }
 
-Json describe(const Found& found) {
+Json describe(const ExperimentRun& found) {
   Json readings = Json::array();
   for (const measure::Reading& r : found.finding.readings) {
     readings.push_back({{"name", r.name},
@@ -394,10 +394,10 @@ std::string to_json(std::span<const measure::Experiment> experiments) {
   return text_of({{"experiments", std::move(list)}});
 }
 
-std::string to_json(std::span<const Found> found, const measure::LabOptions& options,
+std::string to_json(std::span<const ExperimentRun> found, const measure::LabOptions& options,
                     const measure::Machine& machine, const measure::Report* report) {
   Json findings = Json::array();
-  for (const Found& each : found) findings.push_back(describe(each));
+  for (const ExperimentRun& each : found) findings.push_back(describe(each));
   Json document = {{"device", to_string(options.device)},
                    {"quick", options.quick},
                    {"link_bytes", options.link},

@@ -27,7 +27,7 @@ std::string to_json(const measure::Calibration& calibration, const std::string& 
 std::string to_json(std::span<const measure::Experiment> experiments);
 // {"device", "quick", "findings": [{"name", "confirmed", "readings": […], "plot", …}], "machine"}
 // `report`: its tables and plots become the member "report"; null: there is none.
-std::string to_json(std::span<const Found> found, const measure::LabOptions& options,
+std::string to_json(std::span<const ExperimentRun> found, const measure::LabOptions& options,
                     const measure::Machine& machine, const measure::Report* report = nullptr);
 // {"model", "batch", …, "step_us", …, "losses": […]}
 std::string to_json(const TrainResult& result);

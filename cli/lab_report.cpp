@@ -96,7 +96,7 @@ measure::LinePlot lines_of(const measure::Experiment& experiment, const measure:
           .series = plot.series};
 }
 
-Section summary(std::span<const Found> found, const measure::LabOptions& options,
+Section summary(std::span<const ExperimentRun> found, const measure::LabOptions& options,
                 const measure::Machine& machine) {
   Section section{.title = "Summary"};
   section.blocks.emplace_back(paragraph(summary_text(found, options, machine)));
@@ -107,7 +107,7 @@ Section summary(std::span<const Found> found, const measure::LabOptions& options
         Text::Tone::warning});
   }
   measure::Table table{"Experiments", {"experiment", "verdict", "disturbed", "seconds"}, {}};
-  for (const Found& each : found) {
+  for (const ExperimentRun& each : found) {
     table.rows.push_back({each.experiment->title, name_of(each.finding.outcome()),
                           each.finding.disturbed() ? "yes" : "no",
                           fmt::format("{:.1f}", each.seconds)});
@@ -118,7 +118,7 @@ Section summary(std::span<const Found> found, const measure::LabOptions& options
 
 }  // namespace
 
-Section section_of(const Found& found) {
+Section section_of(const ExperimentRun& found) {
   const measure::Experiment& e = *found.experiment;
   const Finding& finding = found.finding;
   const measure::Outcome outcome = finding.outcome();
@@ -142,12 +142,12 @@ Section section_of(const Found& found) {
   return section;
 }
 
-measure::Report lab_report(std::span<const Found> found, const measure::LabOptions& options,
+measure::Report lab_report(std::span<const ExperimentRun> found, const measure::LabOptions& options,
                            const measure::Machine& machine, const std::string& command) {
   measure::Report report{.title = "Experiments on overhead, bandwidth and compute",
                          .facts = report_facts(machine, options.device, command),
                          .sections = {summary(found, options, machine)}};
-  for (const Found& each : found) report.sections.push_back(section_of(each));
+  for (const ExperimentRun& each : found) report.sections.push_back(section_of(each));
   return report;
 }
 

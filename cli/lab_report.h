@@ -9,9 +9,9 @@
 
 namespace brrr::cli {
 
-measure::Section section_of(const Found& found);
+measure::Section section_of(const ExperimentRun& found);
 
-measure::Report lab_report(std::span<const Found> found, const measure::LabOptions& options,
+measure::Report lab_report(std::span<const ExperimentRun> found, const measure::LabOptions& options,
                            const measure::Machine& machine, const std::string& command);
 
 }  // namespace brrr::cli

@@ -89,7 +89,7 @@ std::string to_text(const measure::Plot& plot) {
                             fmt::join(legend, ", "));
 }
 
-std::string to_text(const Found& found) {
+std::string to_text(const ExperimentRun& found) {
   const measure::Experiment& e = *found.experiment;
   std::vector<std::vector<std::string>> rows = {{"  reading", "article", "here"}};
   for (const measure::Reading& r : found.finding.readings) {
@@ -110,11 +110,11 @@ std::string to_text(const Found& found) {
   return text + "\n";
 }
 
-std::string summary_text(std::span<const Found> found, const measure::LabOptions& options,
+std::string summary_text(std::span<const ExperimentRun> found, const measure::LabOptions& options,
                          const measure::Machine& machine) {
   double seconds = 0;
   std::array<std::vector<std::string>, measure::kOutcomes.size()> by_outcome;
-  for (const Found& each : found) {
+  for (const ExperimentRun& each : found) {
     seconds += each.seconds;
     by_outcome[static_cast<std::size_t>(each.finding.outcome())].emplace_back(
         each.experiment->name);

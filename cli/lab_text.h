@@ -11,18 +11,18 @@
 namespace brrr::cli {
 
 // An experiment that was run.
-struct Found {
+struct ExperimentRun {
   const measure::Experiment* experiment = nullptr;
   measure::Finding finding;
   double seconds = 0;
 };
 
 std::string to_text(std::span<const measure::Experiment> experiments);
-std::string to_text(const Found& found);
+std::string to_text(const ExperimentRun& found);
 // Both axes logarithmic; a letter for each series.
 std::string to_text(const measure::Plot& plot);
 // How many claims were confirmed, where and in what time.
-std::string summary_text(std::span<const Found> found, const measure::LabOptions& options,
+std::string summary_text(std::span<const ExperimentRun> found, const measure::LabOptions& options,
                          const measure::Machine& machine);
 
 }  // namespace brrr::cli

@@ -162,7 +162,7 @@ void run_experiments(std::span<const measure::Experiment> chosen, const LabArgum
   options.seed = a.common.seed;
   options.quick = a.common.quick;
   options.link = a.link * 1e9;
-  std::vector<Found> found;
+  std::vector<ExperimentRun> found;
   for (const measure::Experiment& experiment : chosen) {
     options.progress = [&](const std::string& what) {
       progress.show(fmt::format("{}: {}", experiment.name, what));

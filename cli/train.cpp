@@ -20,7 +20,7 @@ std::string parameter_not_finite(const nn::Parameters& parameters, std::span<con
     if (!flat[i].defined()) continue;
     const Tensor bad = logical_not(isfinite(flat[i]));
     if (item(any(bad)) == 0) continue;
-    return parameters.slice_at(i, item<std::int64_t>(argmax(cast(bad, f32)))).name;
+    return parameters.range_at(i, item<std::int64_t>(argmax(cast(bad, f32)))).name;
   }
   return "";
 }

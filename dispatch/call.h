@@ -21,6 +21,7 @@ enum class Op : std::uint16_t {
 #define BRRR_VIEW(name, ...) name,
 #define BRRR_CONVERSION(name, ...) name,
 #define BRRR_STRUCTURED(name, ...) name,
+#define BRRR_FUSED(name, ...) name,
 #define BRRR_FORMULA(name, ...) name,
 #include <brrr/dispatch/ops.def>
   first_registered,  // ops registered at run time are numbered from here

@@ -19,9 +19,9 @@ namespace {
 
 bool inputs_agree_in_shape(const Call& call) {
   if (call.n_inputs == 0) return false;
-  const TensorImpl& first = *call.inputs[0]->impl();
+  const TensorImpl& first = *TensorImpl::of(*call.inputs[0]);
   for (std::uint32_t i = 1; i < call.n_inputs; ++i) {
-    if (!same_shape(first, *call.inputs[i]->impl())) return false;
+    if (!same_shape(first, *TensorImpl::of(*call.inputs[i]))) return false;
   }
   return true;
 }
@@ -39,7 +39,7 @@ void check_output_memory(const Call& call, const Tensor& output) {
   }
   for (std::uint32_t i = 0; i < call.n_inputs; ++i) {
     const Tensor& input = call.input(static_cast<int>(i));
-    if (input.impl() == output.impl() || !input.shares_storage_with(output) ||
+    if (TensorImpl::of(input) == TensorImpl::of(output) || !input.shares_storage_with(output) ||
         input.same_view_as(output))
       continue;
     if (may_overlap(region_of(input), region_of(output))) {
@@ -65,7 +65,8 @@ void make_outputs(const OpInfo& info, const Call& call, Tensor* outputs, Make ma
       outputs[0] = make(dtype, like.shape(), like.device());
       return;
     }
-    if (same_shape(*like.impl(), *outputs[0].impl()) && outputs[0].dtype() == dtype) {
+    if (same_shape(*TensorImpl::of(like), *TensorImpl::of(outputs[0])) &&
+        outputs[0].dtype() == dtype) {
       check_output_memory(call, outputs[0]);
       return;
     }
@@ -99,7 +100,7 @@ constexpr auto make_real = [](DType dtype, std::span<const std::int64_t> shape, 
 void wrote(const OpInfo& info, const Call& call, Tensor* outputs) {
   if (!call.in_place) return;
   for (int i = 0; i < info.n_outputs; ++i) {
-    if (Storage* storage = outputs[i].impl()->storage)
+    if (Storage* storage = TensorImpl::of(outputs[i])->storage)
       storage->version.fetch_add(1, std::memory_order_relaxed);
   }
 }
@@ -194,7 +195,7 @@ void run_cpu(Call& call, Tensor* outputs, std::uint32_t) {
 // A block that belongs to another stream than the one the kernel runs on is not reused before the
 // kernel is done.
 void keep_for_this_stream(const Tensor& tensor) {
-  Storage* storage = tensor.impl()->storage;
+  Storage* storage = TensorImpl::of(tensor)->storage;
   if (!storage || !storage->stream) return;
   StreamState* current = thread_context.stream(storage->device);
   const bool elsewhere = current ? storage->stream != current : storage->stream->id != 0;

@@ -22,7 +22,8 @@ void set_key_function(Key key, KeyFn function);
 
 inline std::uint32_t keys_of(const Call& call) {
   std::uint32_t bits = 0;
-  for (std::uint32_t i = 0; i < call.n_inputs; ++i) bits |= call.inputs[i]->impl()->word.bits;
+  for (std::uint32_t i = 0; i < call.n_inputs; ++i)
+    bits |= TensorImpl::of(*call.inputs[i])->word.bits;
   std::uint32_t keys = bits >> TensorWord::kKeyShift;
   if (call.n_inputs == 0) keys = backend_key(call.device, false);
   return (keys | thread_context.included_keys | global_keys.load(std::memory_order_relaxed)) &
@@ -36,7 +37,8 @@ inline void dispatch_with(Call& call, Tensor* outputs, std::uint32_t keys) {
 
 inline void dispatch(Call& call, Tensor* outputs) {
   std::uint32_t keys = keys_of(call);
-  if (call.in_place) keys |= outputs[0].impl()->word.keys() & ~thread_context.excluded_keys;
+  if (call.in_place)
+    keys |= TensorImpl::of(outputs[0])->word.keys() & ~thread_context.excluded_keys;
   dispatch_with(call, outputs, keys);
 }
 inline void dispatch_below(Key key, Call& call, Tensor* outputs, std::uint32_t keys) {

@@ -60,17 +60,18 @@ struct Function {
 };
 
 #define BRRR_FUNCTION(name, ...) {#name, 1, Kinds::floating},
+#define BRRR_FUNCTION2(name, vector, kinds) {#name, 2, Kinds::kinds},
+#define BRRR_EXACT_FUNCTION2(name) {#name, 2, Kinds::floating},
 constexpr Function kFunctions[] = {
-    BRRR_INEXACT_FUNCTIONS(BRRR_FUNCTION){"sqrt", 1, Kinds::floating},
+    BRRR_INEXACT_FUNCTIONS(BRRR_FUNCTION) BRRR_INEXACT_FUNCTIONS2(BRRR_FUNCTION2)
+        BRRR_EXACT_FUNCTIONS2(BRRR_EXACT_FUNCTION2){"sqrt", 1, Kinds::floating},
     {"floor", 1},
     {"ceil", 1},
     {"trunc", 1},
     {"abs", 1},
     {"sign", 1},
     {"round_even", 1},
-    {"pow", 2},
     {"where", 3},
-    {"fmod", 2, Kinds::floating},
     {"remainder", 2},
     {"maximum", 2},
     {"minimum", 2},
@@ -78,6 +79,8 @@ constexpr Function kFunctions[] = {
     {"is_infinite", 1, Kinds::any, true},
     {"bit_not", 1, Kinds::integer}};
 #undef BRRR_FUNCTION
+#undef BRRR_FUNCTION2
+#undef BRRR_EXACT_FUNCTION2
 
 // Operators by how tightly they bind, the loosest first.
 constexpr std::array<std::array<std::string_view, 4>, 10> kLevels = {{{"||"},
@@ -386,9 +389,9 @@ Algebra algebra_of(std::string_view expression) {
 }
 
 int functions_of(std::string_view expression) {
-  constexpr std::string_view kFunctions[] = {"pow", "logistic",
+  constexpr std::string_view kFunctions[] = {"logistic",
 #define X(name, ...) #name,
-                                             BRRR_INEXACT_FUNCTIONS(X)
+                                             BRRR_INEXACT_FUNCTIONS(X) BRRR_INEXACT_FUNCTIONS2(X)
 #undef X
   };
   int count = 0;

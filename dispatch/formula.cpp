@@ -27,9 +27,9 @@ std::vector<std::string_view> parts_of(std::string_view text) {
 }
 
 // `current` is the value of each operand's name so far.
-Formula::Value value_of(std::string_view text, const std::vector<std::string>& names,
-                        const std::vector<int>& current) {
-  Formula::Value value;
+Formula::Assignment value_of(std::string_view text, const std::vector<std::string>& names,
+                             const std::vector<int>& current) {
+  Formula::Assignment value;
   for (std::size_t i = 0; i < text.size();) {
     std::size_t end = i + 1;
     while (is_word(text[i]) && end < text.size() && (is_word(text[end]) || text[end] == '.')) ++end;

@@ -25,7 +25,7 @@ void derive_facts(OpInfo& info) {
   info.element_flops = flops_of(info.expression) + flops_of(info.combine);
   if (info.kind == OpKind::formula) {
     info.parsed_attributes.back().kind = Attribute::Kind::tensor_mask;
-    for (const Formula::Value& value : info.formula.values)
+    for (const Formula::Assignment& value : info.formula.values)
       info.element_flops += flops_of(value.expression);
   }
   info.result_flops = flops_of(info.finish);
@@ -97,11 +97,13 @@ std::vector<Attribute> parse_attributes(std::string_view text) {
     if (kind != "" && kind != ":double" && kind != ":number" && kind != ":set" && kind != "...") {
       fail("[register_op] expected attributes as \"axis\" or \"scale:double\", got {}", word);
     }
-    attributes.push_back({std::string(name), kind == ":double"   ? Kind::real
-                                             : kind == ":number" ? Kind::number
-                                             : kind == ":set"    ? Kind::dims
-                                             : kind == "..."     ? Kind::shape
-                                                                 : Kind::integer});
+    attributes.push_back({.name = std::string(name),
+                          .kind = kind == ":double"   ? Kind::real
+                                  : kind == ":number" ? Kind::number
+                                  : kind == ":set"    ? Kind::dims
+                                  : kind == "..."     ? Kind::shape
+                                                      : Kind::integer,
+                          .is_rate = name == "rate"});
   }
   return attributes;
 }

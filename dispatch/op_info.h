@@ -51,7 +51,7 @@ enum class Algebra : std::uint8_t {
   undefined,   // memory that nothing was written to
 };
 
-// One attribute of a row. `text` in ops.def gives the kinds: "axis", "scale:double",
+// One attribute of a row. Its text in ops.def gives the kind: "axis", "scale:double",
 // "value:number", "dims:set", "shape...".
 struct Attribute {
   enum class Kind : std::uint8_t {
@@ -64,18 +64,19 @@ struct Attribute {
   };
   std::string name;
   Kind kind = Kind::integer;
+  bool is_rate = false;  // a learning rate, which is what the name `rate` means in a row
 };
 
 // The body of a formula row in single assignment: values are its operands, in the order of the row,
 // and then one for each assignment.
 struct Formula {
-  struct Value {
+  struct Assignment {
     std::string expression;     // over a, b, c, ...
     std::vector<int> operands;  // the values that a, b, c, ... are
   };
   std::vector<std::string> operands;  // names: those written, those only read, the numbers
   int written = 0, elements = 0;      // how many are written, and how many are no numbers
-  std::vector<Value> values;
+  std::vector<Assignment> values;
   std::vector<int> results;  // the value of each output
 
   int numbers() const { return static_cast<int>(operands.size()) - elements; }

@@ -2,27 +2,26 @@
 // to be constants.
 #pragma once
 
-#include <atomic>
 #include <memory>
 
 namespace brrr {
+
+struct SettingState;
 
 // A switch of the library that functions branch on, such as a module's training mode. A trace that
 // reads it records the value, and the compiled entry is used only while the setting has it.
 class Setting {
  public:
-  using State = std::shared_ptr<std::atomic<int>>;  // outlives the owner of the setting
-
-  explicit Setting(int value) : state_(std::make_shared<std::atomic<int>>(value)) {}
+  explicit Setting(int value);
   Setting(const Setting&) = delete;
   Setting& operator=(const Setting&) = delete;
 
-  int value() const { return state_->load(std::memory_order_relaxed); }
+  int value() const;
   void set(int value);
-  const State& state() const { return state_; }
 
  private:
-  State state_;
+  friend struct SettingState;
+  std::shared_ptr<SettingState> state_;  // outlives the setting where a compiled step reads it
 };
 
 // While it lives, the numbers in this thread's calls are constants that the program chose for what

@@ -5,12 +5,22 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include <brrr/dispatch/keys.h>
 #include <brrr/dispatch/setting.h>
 
 namespace brrr {
+
+// What a setting and the compiled steps that read it share.
+struct SettingState {
+  explicit SettingState(int now) : value(now) {}
+
+  static const std::shared_ptr<SettingState>& of(const Setting& setting) { return setting.state_; }
+
+  std::atomic<int> value;
+};
 
 class TraceListener {
  public:

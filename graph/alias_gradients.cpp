@@ -11,9 +11,9 @@
 namespace brrr::graph {
 namespace {
 
-struct Range {
+struct ByteRange {
   std::size_t low, high;
-  bool overlaps(const Range& other) const { return low < other.high && other.low < high; }
+  bool overlaps(const ByteRange& other) const { return low < other.high && other.low < high; }
 };
 
 // The block of a gradient: the calls that write to its bytes first, and the temporaries that alias
@@ -21,16 +21,17 @@ struct Range {
 struct GradientBlock {
   int block = -1;
   std::size_t bytes = 0;
-  int last_write = -1;                        // the last of the first writes
-  std::vector<std::pair<Range, int>> writes;  // disjoint, in order
-  std::vector<std::pair<Range, int>> aliases;
+  int last_write = -1;                            // the last of the first writes
+  std::vector<std::pair<ByteRange, int>> writes;  // disjoint, in order
+  std::vector<std::pair<ByteRange, int>> aliases;
   std::vector<std::size_t> starts;  // where an alias may begin: at each write, after each alias
 };
 
 // Live bytes at each call. Finds the largest count while blocks are removed.
-class LiveBytes {
+class LiveBytesTree {
  public:
-  explicit LiveBytes(std::size_t calls) : leaves_(std::bit_ceil(std::max<std::size_t>(calls, 1))) {
+  explicit LiveBytesTree(std::size_t calls)
+      : leaves_(std::bit_ceil(std::max<std::size_t>(calls, 1))) {
     largest_.resize(2 * leaves_);
     all_.resize(2 * leaves_);
   }
@@ -82,7 +83,7 @@ class Aliasing {
   // until none fits.
   void run() {
     if (gradients_.empty()) return;
-    LiveBytes live(graph_.nodes.size());
+    LiveBytesTree live(graph_.nodes.size());
     std::vector<std::pair<std::int64_t, int>> by_size;  // the largest first
     for (std::size_t i = 0; i < graph_.buffers.size(); ++i) {
       const int block = static_cast<int>(i);
@@ -114,7 +115,8 @@ class Aliasing {
     for (const GradientSlot& slot : graph_.gradients) {
       if (!graph_.makes(slot)) continue;
       const int buffer = slot.after->value.buffer;
-      if (returned[buffer] || plan_.places[buffer].block != buffer || is_gradient(buffer)) continue;
+      if (returned[buffer] || plan_.placements[buffer].block != buffer || is_gradient(buffer))
+        continue;
       is_gradient_[buffer] = true;
       GradientBlock& gradient = gradients_.emplace_back();
       gradient.block = buffer;
@@ -125,9 +127,9 @@ class Aliasing {
   }
 
   void find_writes(GradientBlock& gradient, const Flow& flow) const {
-    std::vector<std::pair<Range, int>> writes;
+    std::vector<std::pair<ByteRange, int>> writes;
     members_.for_each(gradient.block, [&](int buffer) {
-      const std::size_t offset = plan_.places[buffer].offset;
+      const std::size_t offset = plan_.placements[buffer].offset;
       for (const int call : flow.writers(buffer)) {
         if (plan_.elided[call]) continue;
         for (const Value& v : graph_.nodes[call].outputs) {
@@ -164,7 +166,7 @@ class Aliasing {
 
   bool may_move(int block) const {
     const LiveRange& range = ranges_[block];
-    return graph_.is_temporary(block) && plan_.places[block].block == block &&
+    return graph_.is_temporary(block) && plan_.placements[block].block == block &&
            range.first <= range.last && range.last < static_cast<int>(graph_.nodes.size()) &&
            !is_gradient(block);
   }
@@ -186,7 +188,7 @@ class Aliasing {
       if (gradient->bytes < bytes) continue;
       std::vector<std::size_t>& starts = gradient->starts;
       for (const std::size_t start : starts) {
-        const Range range{start, start + bytes};
+        const ByteRange range{start, start + bytes};
         if (range.high > gradient->bytes) break;
         if (!is_free(*gradient, range, block)) continue;
         gradient->aliases.emplace_back(range, block);
@@ -201,7 +203,7 @@ class Aliasing {
   }
 
   // A block that fits no gradient will fit none later: gradients only fill up.
-  bool move_one_at(int call, std::vector<int>& movable, LiveBytes& live) {
+  bool move_one_at(int call, std::vector<int>& movable, LiveBytesTree& live) {
     bool moved = false;
     auto block = movable.begin(), kept = block;
     for (; !moved && block != movable.end() && ++comparisons_ <= kMostComparisons; ++block) {
@@ -217,7 +219,7 @@ class Aliasing {
     return moved;
   }
 
-  bool is_free(const GradientBlock& gradient, const Range& range, int block) {
+  bool is_free(const GradientBlock& gradient, const ByteRange& range, int block) {
     auto write = std::ranges::upper_bound(gradient.writes, range.low, {},
                                           [](const auto& each) { return each.first.high; });
     for (; write != gradient.writes.end() && write->first.low < range.high; ++write) {

@@ -59,7 +59,7 @@ bool is_shared() {
   return shared;
 }
 
-struct Place {
+struct SourceLocation {
   std::string function, line;  // line is "" when nothing is known
   std::string object;
 };
@@ -108,11 +108,11 @@ std::string short_path(const std::string& path) {
 }
 
 // The function at an address, and those that it was inlined into.
-using Places = std::vector<Place>;
+using SourceLocations = std::vector<SourceLocation>;
 
 // Asks binutils' addr2line for addresses of one object.
 void read_line_table(const Object& object, std::span<const void* const> addresses,
-                     std::map<const void*, Places>& known) {
+                     std::map<const void*, SourceLocations>& known) {
   std::string command = "addr2line -a -i -f -C -e " + quoted(object.path);
   for (const void* address : addresses) {
     // The call itself is before the address that it returns to.
@@ -130,7 +130,7 @@ void read_line_table(const Object& object, std::span<const void* const> addresse
   };
   // Each address stands on a line of its own before its functions and their lines.
   std::size_t count = 0;
-  Places found;
+  SourceLocations found;
   const auto finish = [&] {
     if (count > 0 && !found.empty()) known[addresses[count - 1]] = std::move(found);
     found.clear();
@@ -151,14 +151,14 @@ void read_line_table(const Object& object, std::span<const void* const> addresse
 
 struct Known {
   std::mutex mutex;
-  std::map<const void*, Places> places;
+  std::map<const void*, SourceLocations> places;
 };
 Known& known() {
   static Known* all = new Known;
   return *all;
 }
 
-void look_up(std::span<const CallSite> sites, std::map<const void*, Places>& places) {
+void look_up(std::span<const CallSite> sites, std::map<const void*, SourceLocations>& places) {
   std::map<std::string, std::pair<Object, std::vector<const void*>>> by_object;
   for (const CallSite& site : sites) {
     for (const void* address : site.frames()) {
@@ -174,14 +174,16 @@ void look_up(std::span<const CallSite> sites, std::map<const void*, Places>& pla
 }
 
 // A header of brrr, too: Clang's line tables give what was inlined from one its caller's name.
-bool in_brrr(const Place& place) {
+bool in_brrr(const SourceLocation& place) {
   return place.function.starts_with("brrr::") || place.line.starts_with("include/brrr/") ||
          place.line.find("/include/brrr/") != std::string::npos;
 }
 // A header of the standard library.
-bool in_std(const Place& place) { return place.line.find("/include/c++/") != std::string::npos; }
+bool in_std(const SourceLocation& place) {
+  return place.line.find("/include/c++/") != std::string::npos;
+}
 
-std::string text_of(const Place& place) {
+std::string text_of(const SourceLocation& place) {
   return place.function.empty() ? place.line : fmt::format("{} in {}", place.line, place.function);
 }
 
@@ -213,8 +215,8 @@ std::vector<std::string> describe(std::span<const CallSite> sites) {
   look_up(sites, all.places);
   std::vector<std::string> lines;
   for (const CallSite& site : sites) {
-    const Place* chosen = nullptr;
-    const auto choose = [&chosen](const Place& place) {
+    const SourceLocation* chosen = nullptr;
+    const auto choose = [&chosen](const SourceLocation& place) {
       if (!chosen) chosen = &place;
       if (place.object != chosen->object) return true;  // the system's, which calls the program
       const bool users = !place.function.empty() && !in_brrr(place) && !in_std(place);

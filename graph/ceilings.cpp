@@ -81,7 +81,7 @@ int64_t functions_of(const Call& call, int64_t elements) {
   const OpInfo& op = op_info(call.op);
   if (op.effect == Effect::draws) return 2 * elements;  // ten rounds of Philox for four of them
   int count = op.kind == OpKind::pointwise ? brrr::functions_of(op.expression) : 0;
-  for (const Formula::Value& value : op.formula.values)
+  for (const Formula::Assignment& value : op.formula.values)
     count += brrr::functions_of(value.expression);
   return count * elements;
 }

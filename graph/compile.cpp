@@ -27,12 +27,12 @@
 namespace brrr::detail {
 namespace {
 
-using graph::Arguments;
 using graph::Graph;
 using graph::Guards;
 using graph::HostConstant;
 using graph::Program;
 using graph::Signature;
+using graph::StepArguments;
 using graph::Trace;
 
 std::atomic<std::int64_t> all_replays = 0;
@@ -68,20 +68,21 @@ Static static_of(double value) { return std::bit_cast<Static>(value); }
 struct CompiledStep::State {
   explicit State(CompileOptions given) : options(std::move(given)) {}
 
-  std::vector<Tensor> call(const Arguments& arguments, const StepFunction& function);
-  std::unique_ptr<Entry> trace_and_plan(const Arguments& arguments, const StepFunction& function);
-  Entry* find_or_trace(const Arguments& arguments, const StepFunction& function);
-  Entry* retrace(Entry& stale, const Arguments& arguments, const StepFunction& function);
+  std::vector<Tensor> call(const StepArguments& arguments, const StepFunction& function);
+  std::unique_ptr<Entry> trace_and_plan(const StepArguments& arguments,
+                                        const StepFunction& function);
+  Entry* find_or_trace(const StepArguments& arguments, const StepFunction& function);
+  Entry* retrace(Entry& stale, const StepArguments& arguments, const StepFunction& function);
   Graph trace(std::span<const Tensor> arguments, const StepFunction& function) const;
   std::unique_ptr<Program> plan(Graph graph);
   void fuse(Graph& graph) const;
   graph::RematReport rematerialize(Graph& graph) const;
   void check_budget(const graph::RematReport& report, std::size_t arena_bytes) const;
   void report_frozen_rates(std::vector<HostConstant> constants) const;
-  std::vector<Tensor> fall_back(const Arguments& arguments, const StepFunction& function,
+  std::vector<Tensor> fall_back(const StepArguments& arguments, const StepFunction& function,
                                 const Fallback& fallback);
-  Fallback too_many_entries(const Arguments& arguments) const;
-  void require_values(const Arguments& arguments) const;
+  Fallback too_many_entries(const StepArguments& arguments) const;
+  void require_values(const StepArguments& arguments) const;
   std::string reason_for(const Entry& entry) const;
   std::string advice(const Signature* further) const;
   const Program& program(int entry) const;
@@ -203,7 +204,7 @@ std::unique_ptr<Program> CompiledStep::State::plan(Graph graph) {
   return std::make_unique<Program>(std::move(graph), arena, program_options());
 }
 
-std::unique_ptr<Entry> CompiledStep::State::trace_and_plan(const Arguments& arguments,
+std::unique_ptr<Entry> CompiledStep::State::trace_and_plan(const StepArguments& arguments,
                                                            const StepFunction& function) {
   const HostScope scope(HostActivity::trace, options.name.c_str());
   progress.emplace(options.name);
@@ -235,7 +236,7 @@ std::unique_ptr<Entry> CompiledStep::State::trace_and_plan(const Arguments& argu
   return entry;
 }
 
-std::vector<Tensor> CompiledStep::State::fall_back(const Arguments& arguments,
+std::vector<Tensor> CompiledStep::State::fall_back(const StepArguments& arguments,
                                                    const StepFunction& function,
                                                    const Fallback& fallback) {
   if (options.fallback == OnFallback::refuse) {
@@ -267,7 +268,7 @@ std::string CompiledStep::State::advice(const Signature* further) const {
   return graph::advice_on_numbers(all);
 }
 
-Fallback CompiledStep::State::too_many_entries(const Arguments& arguments) const {
+Fallback CompiledStep::State::too_many_entries(const StepArguments& arguments) const {
   const Signature signature = graph::signature_of(arguments, words);
   const std::string mend = advice(&signature);
   return {Fallback::entries,
@@ -277,7 +278,7 @@ Fallback CompiledStep::State::too_many_entries(const Arguments& arguments) const
               mend.empty() ? "fewer shapes, or a larger most_entries, would avoid that" : mend)};
 }
 
-void CompiledStep::State::require_values(const Arguments& arguments) const {
+void CompiledStep::State::require_values(const StepArguments& arguments) const {
   const auto require = [&](const Tensor& x, const char* kind, std::size_t i) {
     if (!x.defined())
       fail("[{}] expected tensors, got an undefined one as {} {}", options.name, kind, i);
@@ -297,7 +298,8 @@ void CompiledStep::State::require_values(const Arguments& arguments) const {
           options.name, x.describe(), i);
     }
     for (std::size_t j = 0; j < arguments.fixed.size(); ++j) {
-      if (x.impl()->storage == arguments.fixed[j].impl()->storage && x.impl()->storage->bytes > 0)
+      if (TensorImpl::of(x)->storage == TensorImpl::of(arguments.fixed[j])->storage &&
+          TensorImpl::of(x)->storage->bytes > 0)
         fail(
             "[{}] expected arguments with memory of their own, got {} as argument {} and {} as "
             "fixed argument {} of one storage; use the fixed argument for both, or pass a clone",
@@ -308,7 +310,7 @@ void CompiledStep::State::require_values(const Arguments& arguments) const {
 
 // The entry for these arguments, for the settings of now, and for the gradients that leaves have
 // now; null when there is none and no capacity for it.
-Entry* CompiledStep::State::find_or_trace(const Arguments& arguments,
+Entry* CompiledStep::State::find_or_trace(const StepArguments& arguments,
                                           const StepFunction& function) {
   Entry* stale = nullptr;
   for (const auto& entry : entries) {
@@ -330,7 +332,7 @@ Entry* CompiledStep::State::find_or_trace(const Arguments& arguments,
 
 // Traces again in the place of a stale entry: memory that it reads was replaced, or gradients that
 // it reads are other tensors now. No later call can match it.
-Entry* CompiledStep::State::retrace(Entry& stale, const Arguments& arguments,
+Entry* CompiledStep::State::retrace(Entry& stale, const StepArguments& arguments,
                                     const StepFunction& function) {
   const bool replaced = stale.guards->check() == Guards::Verdict::replaced;
   auto entry = trace_and_plan(arguments, function);
@@ -354,7 +356,7 @@ std::string CompiledStep::State::reason_for(const Entry& entry) const {
   return graph::difference(entry.signature, entries.back()->signature);
 }
 
-std::vector<Tensor> CompiledStep::State::call(const Arguments& arguments,
+std::vector<Tensor> CompiledStep::State::call(const StepArguments& arguments,
                                               const StepFunction& function) {
   // Part of another step that is being traced, it is traced with it.
   if (options.mode == Mode::eager || Trace::on_this_thread()) return function(arguments.tensors);

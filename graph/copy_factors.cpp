@@ -25,7 +25,7 @@ int copy_factors(Graph& graph) {
       Value& x = node.inputs[factor];
       const Value lines = factor == 0 ? x : transposed(x);
       const Value copied = graph.add_temporary(x.dtype, lines.shape);
-      Call call(factor_copy_op(), nullptr, 1);
+      Call call(kFactorCopyOp, nullptr, 1);
       call.dtype = x.dtype;
       Node copy(call, node);
       copy.number = node.number;

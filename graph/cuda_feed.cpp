@@ -25,7 +25,7 @@ std::string feed_source() { return text::feed_cu; }
 void Feed::add(const Copy& copy) {
   copies_.push_back(copy);
   if (kernels_.empty() || kernels_.back().count == kMost) kernels_.emplace_back();
-  Kernel& kernel = kernels_.back();
+  CopyKernel& kernel = kernels_.back();
   kernel.parts.part[kernel.count++].bytes = static_cast<std::int64_t>(copy.bytes);
   const std::size_t blocks = std::clamp<std::size_t>(copy.bytes / kOfBlock, 1, kMostBlocks);
   kernel.blocks = std::max(kernel.blocks, static_cast<unsigned>(blocks));
@@ -35,7 +35,7 @@ void Feed::prepare(std::span<Feed* const> feeds) {
   if (std::ranges::all_of(feeds, &Feed::empty)) return;
   const std::vector<CUfunction> functions =
       jit::load_kernels(feeds[0]->device_, {"feed", "hand_out", "hand_back"}, feed_source());
-  for (Feed* each : feeds) each->function_ = functions[static_cast<std::size_t>(each->edge_)];
+  for (Feed* each : feeds) each->function_ = functions[static_cast<std::size_t>(each->kind_)];
 }
 
 namespace {
@@ -55,7 +55,7 @@ void fill(Kernels& kernels, const Copies& copies) {
 
 void Feed::launch(cu::CudaStream& stream) {
   fill(kernels_, copies_);
-  for (Kernel& kernel : kernels_) {
+  for (CopyKernel& kernel : kernels_) {
     void* arguments[] = {&kernel.parts};
     BRRR_CUDA(cuLaunchKernel, function_, kernel.blocks, kernel.count, 1, kThreads, 1, 1, 0,
               stream.handle, arguments, nullptr);
@@ -64,19 +64,19 @@ void Feed::launch(cu::CudaStream& stream) {
 
 void Feed::find_nodes(std::span<const CUgraphNode> nodes) {
   if (empty()) return;
-  for (Kernel& kernel : kernels_) kernel.node = nullptr;
+  for (CopyKernel& kernel : kernels_) kernel.node = nullptr;
   for (const CUgraphNode node : nodes) {
     CUDA_KERNEL_NODE_PARAMS params{};
     const CUresult code = BRRR_CUDA_TRY(cuGraphKernelNodeGetParams, node, &params);
     if (code == CUDA_ERROR_INVALID_VALUE) continue;  // no kernel
     cu::check<cu::Fn::k_cuGraphKernelNodeGetParams>(code);
     if (params.func != function_) continue;
-    const auto mine = std::find_if(kernels_.begin(), kernels_.end(), [&](const Kernel& k) {
+    const auto mine = std::find_if(kernels_.begin(), kernels_.end(), [&](const CopyKernel& k) {
       return !k.node && std::memcmp(params.kernelParams[0], &k.parts, sizeof k.parts) == 0;
     });
     if (mine != kernels_.end()) mine->node = node;
   }
-  for (const Kernel& each : kernels_) {
+  for (const CopyKernel& each : kernels_) {
     if (!each.node) fail("[compile] expected the captured graph to have the copies at its edges");
   }
 }
@@ -84,7 +84,7 @@ void Feed::find_nodes(std::span<const CUgraphNode> nodes) {
 void Feed::set_addresses(CUgraphExec exec) {
   if (empty()) return;
   fill(kernels_, copies_);
-  for (Kernel& kernel : kernels_) {
+  for (CopyKernel& kernel : kernels_) {
     void* arguments[] = {&kernel.parts};
     CUDA_KERNEL_NODE_PARAMS params{};
     params.func = function_;

@@ -10,7 +10,7 @@
 
 namespace brrr::graph {
 
-enum class Edge : std::uint8_t { feed, hand_out, hand_back };
+enum class FeedKind : std::uint8_t { feed, hand_out, hand_back };
 
 std::string feed_source();
 
@@ -18,7 +18,7 @@ std::string feed_source();
 // each launch.
 class Feed {
  public:
-  Feed(Edge edge, Device device) : edge_(edge), device_(device) {}
+  Feed(FeedKind kind, Device device) : kind_(kind), device_(device) {}
 
   struct Copy {
     const void* from;
@@ -48,16 +48,16 @@ class Feed {
   struct Parts {
     Part part[kMost];
   };
-  struct Kernel {
+  struct CopyKernel {
     Parts parts{};
     unsigned count = 0, blocks = 1;
     CUgraphNode node = nullptr;
   };
 
-  Edge edge_;
+  FeedKind kind_;
   Device device_;
   std::vector<Copy> copies_;
-  std::vector<Kernel> kernels_;
+  std::vector<CopyKernel> kernels_;
   CUfunction function_ = nullptr;
 };
 

@@ -69,16 +69,16 @@ class CudaGraphExecutor final : public Executor {
 
 CudaGraphExecutor::CudaGraphExecutor(const Executable& executable)
     : run_(executable),
-      in_(Edge::feed, run_.graph.device),
-      out_(Edge::hand_out, run_.graph.device),
-      back_(Edge::hand_back, run_.graph.device) {
+      in_(FeedKind::feed, run_.graph.device),
+      out_(FeedKind::hand_out, run_.graph.device),
+      back_(FeedKind::hand_back, run_.graph.device) {
   const Graph& graph = run_.graph;
   const Flow flow(graph);
   for (std::size_t i = 0; i < graph.buffers.size(); ++i) {
     const Buffer& buffer = graph.buffers[i];
     const int block = static_cast<int>(i);
     if (buffer.kind != Buffer::Kind::input || run_.plan.arena_offset[i] < 0) continue;
-    char* const copy = run_.memory.address(block) + run_.plan.places[i].offset;
+    char* const copy = run_.memory.address(block) + run_.plan.placements[i].offset;
     in_.add({nullptr, copy, buffer.bytes});
     copied_in_.push_back(buffer.input);
     if (flow.writers(block).empty()) continue;
@@ -104,7 +104,7 @@ std::vector<int> CudaGraphExecutor::writers_of(int block) const {
   std::vector<int> of_lane(plan.lanes, -1);
   for (const Launch& launch : run_.launches) {
     for (const Value& v : launch.node->outputs) {
-      if (plan.place_of(v).block == block) of_lane[plan.lane[launch.index]] = launch.index;
+      if (plan.placement_of(v).block == block) of_lane[plan.lane[launch.index]] = launch.index;
     }
   }
   std::erase(of_lane, -1);
@@ -116,7 +116,7 @@ void CudaGraphExecutor::set_edges(std::span<const Tensor> arguments,
   for (std::size_t i = 0; i < copied_in_.size(); ++i) {
     const Tensor& argument = arguments[copied_in_[i]];
     in_[i].from = argument.data();
-    used_here(argument.impl()->storage, stream);
+    used_here(TensorImpl::of(argument)->storage, stream);
   }
   for (std::size_t i = 0; i < copied_back_.size(); ++i)
     back_[i].to = arguments[copied_back_[i]].data();
@@ -234,9 +234,9 @@ class CaptureLanes {
     if (lane == 0) return origin_;
     if (!lanes_[lane]) {
       lanes_[lane].emplace(device_);
-      pool_.join(static_cast<cu::CudaStream&>(*lanes_[lane]->state()));
+      pool_.join(static_cast<cu::CudaStream&>(*StreamState::of(*lanes_[lane])));
     }
-    return static_cast<cu::CudaStream&>(*lanes_[lane]->state());
+    return static_cast<cu::CudaStream&>(*StreamState::of(*lanes_[lane]));
   }
   // Makes the lane's stream the current one.
   std::optional<StreamGuard> enter(int lane) {

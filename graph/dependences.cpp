@@ -12,7 +12,7 @@ namespace {
 // calls that a later access may depend on.
 class Bytes {
  public:
-  struct Access {
+  struct PastAccess {
     const Value* value;
     int call;
   };
@@ -37,7 +37,7 @@ class Bytes {
 
  private:
   struct Piece {
-    std::vector<Access> writes, reads;
+    std::vector<PastAccess> writes, reads;
   };
   using Pieces = std::map<std::int64_t, Piece>;  // by first byte; the last one has no end
 
@@ -52,9 +52,9 @@ class Bytes {
     pieces_.erase(std::next(pieces_.find(extent.low)), pieces_.find(extent.high));
   }
 
-  static void collect(const std::vector<Access>& accesses, const Value& value,
+  static void collect(const std::vector<PastAccess>& accesses, const Value& value,
                       std::vector<int>& found) {
-    for (const Access& access : accesses) {
+    for (const PastAccess& access : accesses) {
       if (!are_distinct_parts(*access.value, value)) found.push_back(access.call);
     }
   }
@@ -67,21 +67,22 @@ class Bytes {
   Pieces pieces_{{INT64_MIN, {}}};
 };
 
-// All memory that calls of a planned graph touch.
-class Memory {
+// The accesses of a planned graph's calls so far, by address.
+class AccessHistory {
  public:
-  Memory(const Graph& graph, const Plan& plan) : plan_(plan), spaces_(graph.buffers.size() + 1) {}
+  AccessHistory(const Graph& graph, const Plan& plan)
+      : plan_(plan), spaces_(graph.buffers.size() + 1) {}
 
   void access(const Value& value, bool write, int call, std::vector<int>& found) {
-    const Place& place = plan_.place_of(value);
-    const std::int64_t in_arena = plan_.arena_offset[place.block];
+    const Placement& placement = plan_.placement_of(value);
+    const std::int64_t in_arena = plan_.arena_offset[placement.block];
     const std::int64_t base =
-        static_cast<std::int64_t>(place.offset) + std::max<std::int64_t>(in_arena, 0);
+        static_cast<std::int64_t>(placement.offset) + std::max<std::int64_t>(in_arena, 0);
     Extent extent = extent_of(value.region());
     if (extent.low == extent.high) return;
     extent.low += base;
     extent.high += base;
-    (in_arena >= 0 ? spaces_.back() : spaces_[place.block])
+    (in_arena >= 0 ? spaces_.back() : spaces_[placement.block])
         .access(value, extent, write, call, found);
   }
 
@@ -105,7 +106,7 @@ void find_dependences(const Graph& graph, const PlanOptions& options, Plan& plan
   const std::size_t count = graph.nodes.size();
   plan.predecessors.assign(count, {});
   if (!options.lanes) return run_in_order(plan);
-  Memory memory(graph, plan);
+  AccessHistory history(graph, plan);
   // Drops edges that follow from other edges. Graphs too long for sets keep all edges.
   std::vector<CallSet> before(count <= kMostCallsInSets ? count : 0, CallSet(count));
   for (std::size_t i = 0; i < count; ++i) {
@@ -113,8 +114,8 @@ void find_dependences(const Graph& graph, const PlanOptions& options, Plan& plan
     const Node& node = graph.nodes[i];
     const int call = static_cast<int>(i);
     std::vector<int>& direct = plan.predecessors[i];
-    for (const Value& input : node.inputs) memory.access(input, false, call, direct);
-    for (const Value& output : node.outputs) memory.access(output, true, call, direct);
+    for (const Value& input : node.inputs) history.access(input, false, call, direct);
+    for (const Value& output : node.outputs) history.access(output, true, call, direct);
     std::ranges::sort(direct, std::greater{});
     direct.erase(std::unique(direct.begin(), direct.end()), direct.end());
     std::erase(direct, call);
@@ -157,9 +158,9 @@ bool fills_device(const Node& node) {
   return std::ranges::any_of(node.inputs, is_large) || std::ranges::any_of(node.outputs, is_large);
 }
 
-class Lanes {
+class LaneAssignment {
  public:
-  Lanes(const Graph& graph, Plan& plan) : graph_(graph), plan_(plan) {
+  LaneAssignment(const Graph& graph, Plan& plan) : graph_(graph), plan_(plan) {
     plan.lane.assign(graph.nodes.size(), 0);
     depth_.resize(graph.nodes.size());
     find_heirs();
@@ -266,7 +267,7 @@ class Lanes {
 // A call continues the lane of a predecessor whose heir it is. Others take an idle lane, or open a
 // new one.
 void choose_lanes(const Graph& graph, Plan& plan) {
-  Lanes lanes(graph, plan);
+  LaneAssignment lanes(graph, plan);
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     if (!plan.elided[i]) lanes.choose(static_cast<int>(i));
   }

@@ -62,7 +62,7 @@ void Fusion::merge_all() {
     if (!opaque_[g]) add_candidates(static_cast<int>(g), false);
   }
   while (!candidates_.empty()) {
-    const Candidate best = candidates_.top();
+    const Merge best = candidates_.top();
     candidates_.pop();
     if (best.producer_version != version_[best.producer] ||
         best.consumer_version != version_[best.consumer])

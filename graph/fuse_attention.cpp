@@ -378,7 +378,7 @@ class Attentions {
       Dims shape = f.mask->shape;
       for (int d = shape.size() - 2; d < shape.size(); ++d) shape[d] = (shape[d] + 63) / 64;
       mask = {*f.mask, graph_.add_temporary(i32, shape)};
-      made.push_back(made_like(f.scores, attention_mask_tiles_op(), {mask[0]}, {mask[1]}));
+      made.push_back(made_like(f.scores, kAttentionMaskTilesOp, {mask[0]}, {mask[1]}));
     }
     Value out = result(end);
     const double scale = f.query == kNone ? f.scale : f.scale * *factor_of(f.query);
@@ -387,7 +387,7 @@ class Attentions {
     const Value log_sum = graph_.add_temporary(f32, rows);
     std::vector<Value> inputs = operands;
     inputs.insert(inputs.end(), mask.begin(), mask.end());
-    Node forward = made_like(end, attention_op(), std::move(inputs), {out, log_sum});
+    Node forward = made_like(end, kAttentionOp, std::move(inputs), {out, log_sum});
     forward.call.add_attr(Attr::of(scale));
     forward.call.add_attr(f.layout != kNone);
     made.push_back(std::move(forward));
@@ -399,7 +399,7 @@ class Attentions {
     inputs = operands;
     inputs.insert(inputs.end(), {out, log_sum, node(b->d_weights).inputs[0]});
     inputs.insert(inputs.end(), mask.begin(), mask.end());
-    Node backward = made_like(b->d_query, attention_gradient_op(), std::move(inputs),
+    Node backward = made_like(b->d_query, kAttentionGradientOp, std::move(inputs),
                               {result(b->d_query), result(b->d_key), result(b->d_value),
                                graph_.add_temporary(f32, rows)});
     backward.call.add_attr(Attr::of(scale));

@@ -84,12 +84,12 @@ class Fusion {
   void merge_all();
 
   // A merge, and its rank: the picoseconds that it saves.
-  struct Candidate {
+  struct Merge {
     std::int64_t rank;
     int consumer, producer, consumer_version, producer_version;
 
     // The first of a queue has the largest: of equal ones the earliest in the graph.
-    friend bool operator<(const Candidate& a, const Candidate& b) {
+    friend bool operator<(const Merge& a, const Merge& b) {
       return std::tie(a.rank, b.consumer, b.producer) < std::tie(b.rank, a.consumer, a.producer);
     }
   };
@@ -329,7 +329,7 @@ class Fusion {
   std::vector<Work> work_;    // of the kernel of a group
   std::vector<bool> mixes_;   // whether it mixes directions
   std::vector<int> version_;  // of a group: merges so far
-  std::priority_queue<Candidate> candidates_;
+  std::priority_queue<Merge> candidates_;
   std::map<std::pair<int, int>, WhyNotFused> why_not_;  // of a producer and a consumer
   mutable WhyNotFused rejected_{};                      // why the last group was none
   LargestBefore furthest_;  // by the first call of a group: its last one

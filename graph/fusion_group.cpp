@@ -276,7 +276,7 @@ std::optional<Correspondence> correspond_within(Group& consumer, const Access& r
   consumer.sizes = std::move(sizes);
   if (!c) return {};
   for (std::size_t h = 0; h < lows.size(); ++h) {
-    const Step& step = c->steps[h];
+    const DimStep& step = c->steps[h];
     if (step.dim >= 0) c->origin[step.dim] -= step.factor * lows[h];
   }
   return c;
@@ -287,7 +287,7 @@ void pull(Group& producer, const Correspondence& c, const Group& consumer,
   producer.each_access([&](Access& access) {
     access.each_function([&](std::vector<int64_t>& of, int64_t& offset) {
       std::vector<int64_t> strides;
-      for (const Step& step : c.steps)
+      for (const DimStep& step : c.steps)
         strides.push_back(step.dim < 0 ? 0 : step.factor * of[step.dim]);
       for (std::size_t d = 0; d < c.origin.size(); ++d) offset += c.origin[d] * of[d];
       of = std::move(strides);
@@ -378,7 +378,7 @@ bool match_read_dims(const Group& consumer, Correspondence c, Group& producer,
       producer.split(d, consumer.sizes[along[k]]);
     }
     const int more = static_cast<int>(along.size()) - 1;
-    for (Step& step : c.steps) step.dim += step.dim > d ? more : 0;
+    for (DimStep& step : c.steps) step.dim += step.dim > d ? more : 0;
     for (std::size_t k = 0; k < along.size(); ++k) of[along[k]] = d + static_cast<int>(k);
     d += more;
   }

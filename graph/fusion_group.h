@@ -114,13 +114,13 @@ Group group_of(const Node& node, int number);
 
 // One dimension of a consumer: `factor` steps along a producer's dimension for each of its own.
 // dim -1: the read does not move.
-struct Step {
+struct DimStep {
   int dim = -1;
   std::int64_t factor = 0;
 };
 
 struct Correspondence {
-  std::vector<Step> steps;           // of each dimension of the consumer
+  std::vector<DimStep> steps;        // of each dimension of the consumer
   std::vector<std::int64_t> origin;  // where the read begins, by dimension of the producer
 };
 

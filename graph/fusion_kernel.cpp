@@ -109,15 +109,15 @@ int index_of(const Group& group, FusedKernel& kernel, BodyReads& reads,
 
 namespace {
 
-BodyReads::Range range_of(const Group& group, FusedKernel& kernel, BodyReads& reads,
-                          const Bound& bound) {
-  const auto known = std::ranges::find(reads.ranges, bound, &BodyReads::Range::bound);
-  if (known != reads.ranges.end()) return *known;
-  BodyReads::Range range{bound, index_of(group, kernel, reads, bound.strides), 0, 0};
-  range.low = number_of(kernel, -bound.offset);
-  range.high = number_of(kernel, bound.size - bound.offset);
-  reads.ranges.push_back(range);
-  return range;
+BodyReads::BodyBound bound_in_body(const Group& group, FusedKernel& kernel, BodyReads& reads,
+                                   const Bound& bound) {
+  const auto known = std::ranges::find(reads.bounds, bound, &BodyReads::BodyBound::bound);
+  if (known != reads.bounds.end()) return *known;
+  BodyReads::BodyBound found{bound, index_of(group, kernel, reads, bound.strides), 0, 0};
+  found.low = number_of(kernel, -bound.offset);
+  found.high = number_of(kernel, bound.size - bound.offset);
+  reads.bounds.push_back(found);
+  return found;
 }
 
 // An input with bounds or an address, which has just become the body's last: `value` is all that is
@@ -127,11 +127,11 @@ void add_placed(const Group& group, FusedKernel& kernel, BodyReads& reads, const
   jit::Body& body = kernel.spec->body;
   const std::size_t number = body.inputs.size() - 1;
   for (const Bound& bound : access.bounds) {
-    const BodyReads::Range range = range_of(group, kernel, reads, bound);
+    const BodyReads::BodyBound found = bound_in_body(group, kernel, reads, bound);
     body.inputs[number].scope = jit::Body::Scope::element;
-    body.inputs[number].bounds.push_back({body.value(range.index).number,
-                                          body.value(range.low).number,
-                                          body.value(range.high).number});
+    body.inputs[number].bounds.push_back({body.value(found.index).number,
+                                          body.value(found.low).number,
+                                          body.value(found.high).number});
   }
   kernel.spec->placed.push_back(
       {static_cast<int>(number), Dims(access.strides), access.offset - value.offset});
@@ -183,8 +183,8 @@ int block_value(const Group& group, FusedKernel& kernel, BodyReads& reads, const
     return operands[0];
   std::vector<int> inside;
   for (const Access& input : member.inputs) {
-    const BodyReads::Range range = range_of(group, kernel, reads, input.bounds[0]);
-    inside.push_back(jit::add_within(body, range.index, range.low, range.high));
+    const BodyReads::BodyBound found = bound_in_body(group, kernel, reads, input.bounds[0]);
+    inside.push_back(jit::add_within(body, found.index, found.low, found.high));
   }
   return jit::add_blocks(body, node.call, node.outputs[0].dtype, operands, inside,
                          kernel.spec->scalars);
@@ -236,7 +236,7 @@ bool has_aligned_factors(const Graph& graph, const FusedKernel& kernel) {
     const Buffer& buffer = graph.buffers[factor.buffer];
     std::size_t begin = buffer.misalignment;
     if (buffer.kind == Buffer::Kind::captured)
-      begin = reinterpret_cast<std::uintptr_t>(buffer.captured.impl()->storage->data);
+      begin = reinterpret_cast<std::uintptr_t>(TensorImpl::of(buffer.captured)->storage->data);
     return (begin + static_cast<std::size_t>(factor.offset) * size_of(factor.dtype)) % 16 == 0;
   });
 }

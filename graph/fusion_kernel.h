@@ -21,13 +21,13 @@ struct FusedKernel {
 // The inputs of a body that is being built, and its values.
 struct BodyReads {
   // A bound in the body: values of its coordinate and of both ends.
-  struct Range {
+  struct BodyBound {
     Bound bound;
     int index, low, high;
   };
   std::vector<std::pair<Access, int>> inputs;
   std::vector<std::pair<std::vector<std::int64_t>, int>> coordinates;  // by their strides
-  std::vector<Range> ranges;
+  std::vector<BodyBound> bounds;
 };
 
 // The value of an i64 that is an argument of the kernel.

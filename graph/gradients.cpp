@@ -13,8 +13,9 @@ namespace brrr::graph {
 namespace {
 
 bool same_place(const Tensor& a, const Tensor& b) {
-  return a.impl()->storage == b.impl()->storage && a.data() == b.data() && a.dtype() == b.dtype() &&
-         std::ranges::equal(a.shape(), b.shape()) && std::ranges::equal(a.strides(), b.strides());
+  return TensorImpl::of(a)->storage == TensorImpl::of(b)->storage && a.data() == b.data() &&
+         a.dtype() == b.dtype() && std::ranges::equal(a.shape(), b.shape()) &&
+         std::ranges::equal(a.strides(), b.strides());
 }
 
 std::uint32_t count_of(const std::atomic<std::uint32_t>& references) {
@@ -26,9 +27,9 @@ std::uint32_t count_of(const std::atomic<std::uint32_t>& references) {
 bool is_referenced_by_caller(const Storage* storage, const Tensor& leaf) {
   const Tensor now = autograd::collected(leaf);
   std::uint32_t of_tape = 0;
-  if (now.defined() && now.impl()->storage == storage) {
+  if (now.defined() && TensorImpl::of(now)->storage == storage) {
     const autograd::Views views = autograd::views_of_gradient(leaf);
-    if (views.has_caller_handle || count_of(now.impl()->refs) > 2)
+    if (views.has_caller_handle || count_of(TensorImpl::of(now)->refs) > 2)
       return true;  // `now`, and the leaf
     of_tape = 1 + views.count;
   }
@@ -49,10 +50,10 @@ void Program::publish_references(bool published) const {
   };
   for (Storage* storage : memory_->outside()) change(storage);
   for (const Buffer& buffer : graph_.buffers) {
-    if (buffer.captured.defined()) change(buffer.captured.impl()->storage);
+    if (buffer.captured.defined()) change(TensorImpl::of(buffer.captured)->storage);
   }
   for (const GradientSlot& slot : graph_.gradients) {
-    if (slot.before.defined()) change(slot.before.impl()->storage);
+    if (slot.before.defined()) change(TensorImpl::of(slot.before)->storage);
   }
 }
 
@@ -72,7 +73,7 @@ bool Program::renew_gradients() {
   bool any = false;
   for (const GradientSlot& slot : graph_.gradients) {
     if (!graph_.makes(slot)) continue;
-    const int block = plan_.place_of(slot.after->value).block;
+    const int block = plan_.placement_of(slot.after->value).block;
     Storage* storage = memory_->storage(block);
     if (!is_referenced_by_caller(storage, slot.leaf)) continue;
     storage->retain();
@@ -89,7 +90,8 @@ bool Program::renew_gradients() {
 bool Program::copy_accumulated_gradients() const {
   bool any = false;
   for (const GradientSlot& slot : graph_.gradients) {
-    if (!slot.accumulates || !is_referenced_by_caller(slot.before.impl()->storage, slot.leaf))
+    if (!slot.accumulates ||
+        !is_referenced_by_caller(TensorImpl::of(slot.before)->storage, slot.leaf))
       continue;
     const NoGrad constant;
     autograd::set_collected(slot.leaf, clone(autograd::collected(slot.leaf)));
@@ -113,7 +115,7 @@ void Program::bind_gradients(std::span<const Tensor> arguments) const {
       gradient = part_of(arguments[buffer.input], after.value);
     }
     const Tensor now = autograd::collected(slot.leaf);
-    const bool has_it = now.impl() == gradient.impl() ||
+    const bool has_it = TensorImpl::of(now) == TensorImpl::of(gradient) ||
                         (now.defined() && gradient.defined() && same_place(now, gradient));
     if (!has_it) autograd::set_collected(slot.leaf, gradient);
   }
@@ -124,8 +126,8 @@ void Program::forget_gradients() const {
   for (const GradientSlot& slot : graph_.gradients) {
     if (!graph_.makes(slot)) continue;
     const Tensor now = autograd::collected(slot.leaf);
-    if (now.defined() &&
-        now.impl()->storage == memory_->storage(plan_.place_of(slot.after->value).block))
+    if (now.defined() && TensorImpl::of(now)->storage ==
+                             memory_->storage(plan_.placement_of(slot.after->value).block))
       autograd::set_collected(slot.leaf, Tensor());
   }
 }

@@ -7,7 +7,7 @@
 namespace brrr::graph {
 namespace {
 
-int now(const SettingRead& read) { return read.state->load(std::memory_order_relaxed); }
+int now(const SettingRead& read) { return read.state->value.load(std::memory_order_relaxed); }
 bool differs(const SettingRead& read) { return now(read) != read.value; }
 
 }  // namespace
@@ -15,7 +15,7 @@ bool differs(const SettingRead& read) { return now(read) != read.value; }
 Guards::Guards(const Graph& graph) : settings_(graph.settings) {
   for (const Buffer& buffer : graph.buffers) {
     if (buffer.kind == Buffer::Kind::captured)
-      memory_.push_back({buffer.captured.impl()->storage, buffer.replaced});
+      storages_.push_back({TensorImpl::of(buffer.captured)->storage, buffer.replaced});
   }
 }
 
@@ -23,7 +23,7 @@ Guards::Verdict Guards::check() {
   const std::uint64_t changes = setting_changes.load(std::memory_order_acquire);
   if (changes == checked_at_) [[likely]]
     return Verdict::hold;
-  for (const Memory& each : memory_) {
+  for (const GuardedStorage& each : storages_) {
     if (each.storage->replaced.load(std::memory_order_relaxed) != each.replaced)
       return Verdict::replaced;
   }

@@ -27,12 +27,12 @@ class Guards {
   const std::vector<SettingRead>& settings() const { return settings_; }
 
  private:
-  struct Memory {
+  struct GuardedStorage {
     const Storage* storage = nullptr;
     std::uint32_t replaced = 0;
   };
   std::vector<SettingRead> settings_;
-  std::vector<Memory> memory_;
+  std::vector<GuardedStorage> storages_;
   std::uint64_t checked_at_ = ~std::uint64_t{0};  // the count of changes when they last held
 };
 

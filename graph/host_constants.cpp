@@ -127,9 +127,8 @@ std::vector<HostConstant> host_constants(const Graph& graph) {
       if (node.call.is_scalar(k)) add(fmt::format("operand {}", k), node.call.number(k), true);
     }
     for_each_attribute(node.call, [&](const CallAttribute& attribute) {
-      const std::string& name = attribute.row.name;
       if (attribute.is_number())
-        add(name, attribute.number(), node.inputs.empty() || name == "rate");
+        add(attribute.row.name, attribute.number(), node.inputs.empty() || attribute.row.is_rate);
     });
   }
   for (const auto& [what, site] : graph.host_values) found.push_back({what, {}, site});

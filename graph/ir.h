@@ -116,7 +116,7 @@ struct HostConstant {
 
 // A setting that the function branched on, and the value that it had.
 struct SettingRead {
-  Setting::State state;
+  std::shared_ptr<SettingState> state;
   int value = 0;
   std::string name;  // "mlp.dropout.training()"
 };

@@ -35,14 +35,14 @@ Op fused_op() {
 // Of two values that are live at the same time. Temporaries may be inside of the memory of
 // gradients.
 bool share_bytes(const Plan& plan, const Value& one, const Value& other) {
-  const Place &place = plan.place_of(one), &beside = plan.place_of(other);
-  if (place.block != beside.block) return false;
-  const auto from = [](const Place& at, std::int64_t byte) {
+  const Placement &placement = plan.placement_of(one), &beside = plan.placement_of(other);
+  if (placement.block != beside.block) return false;
+  const auto from = [](const Placement& at, std::int64_t byte) {
     return static_cast<std::int64_t>(at.offset) + byte;
   };
   const Extent of = extent_of(one.region()), with = extent_of(other.region());
-  return from(place, of.low) < from(beside, with.high) &&
-         from(beside, with.low) < from(place, of.high);
+  return from(placement, of.low) < from(beside, with.high) &&
+         from(beside, with.low) < from(placement, of.high);
 }
 
 // The inputs of a launch that none of those ahead of it writes: the one before it in the list,

@@ -48,11 +48,11 @@ Memory::Memory(const Graph& graph, const Plan& plan, std::shared_ptr<Arena> aren
     }
     for (std::size_t i = 0; i < blocks_.size(); ++i) {
       if (graph.buffers[i].kind == Buffer::Kind::captured)
-        keep(static_cast<int>(i), retained(graph.buffers[i].captured.impl()->storage));
+        keep(static_cast<int>(i), retained(TensorImpl::of(graph.buffers[i].captured)->storage));
     }
     for (const GradientSlot& slot : graph.gradients) {
       if (!graph.makes(slot)) continue;
-      const int block = plan.place_of(slot.after->value).block;
+      const int block = plan.placement_of(slot.after->value).block;
       if (!of(block).storage) renew(block);
     }
     make_constants();
@@ -65,7 +65,7 @@ Memory::Memory(const Graph& graph, const Plan& plan, std::shared_ptr<Arena> aren
 Memory::~Memory() { release(); }
 
 void Memory::release() {
-  for (Block& block : blocks_) {
+  for (AllocatedBlock& block : blocks_) {
     if (block.storage) block.storage->drop();
     if (block.operand_storage) block.operand_storage->drop();
   }
@@ -73,7 +73,7 @@ void Memory::release() {
 }
 
 void Memory::keep(int block, Storage* storage) {
-  Block& kept = of(block);
+  AllocatedBlock& kept = of(block);
   const auto old = std::ranges::find(outside_, kept.storage);
   if (kept.storage) {
     *old = storage;
@@ -93,39 +93,39 @@ void Memory::renew(int block) {
 
 void Memory::make_constants() {
   for (const auto& [buffer, made] : run_constants(graph_)) {
-    constant_bytes_ += made.impl()->storage->bytes;
-    keep(buffer, retained(made.impl()->storage));
+    constant_bytes_ += TensorImpl::of(made)->storage->bytes;
+    keep(buffer, retained(TensorImpl::of(made)->storage));
   }
 }
 
 Tensor Memory::operand(const Value& value) {
-  const Place& place = plan_.place_of(value);
-  Block& block = of(place.block);
+  const Placement& placement = plan_.placement_of(value);
+  AllocatedBlock& block = of(placement.block);
   if (!block.operand_storage) {
     block.operand_storage = adopt_storage(graph_.device, block.address,
-                                          graph_.buffers[place.block].bytes, nullptr, nullptr);
+                                          graph_.buffers[placement.block].bytes, nullptr, nullptr);
   }
   Tensor tensor =
       make_tensor_on(retained(block.operand_storage), value.dtype, value.shape, value.strides, 0);
-  const std::int64_t bytes = static_cast<std::int64_t>(place.offset) +
+  const std::int64_t bytes = static_cast<std::int64_t>(placement.offset) +
                              value.offset * static_cast<std::int64_t>(size_of(value.dtype));
-  tensor.impl()->data = block.address ? block.address + bytes : nullptr;
-  const bool in_arena = plan_.arena_offset[place.block] >= 0;
-  if (!in_arena) block.operands.emplace_back(tensor.impl(), bytes);
+  TensorImpl::of(tensor)->data = block.address ? block.address + bytes : nullptr;
+  const bool in_arena = plan_.arena_offset[placement.block] >= 0;
+  if (!in_arena) block.operands.emplace_back(TensorImpl::of(tensor), bytes);
   return tensor;
 }
 
 Tensor Memory::tensor_on(const Value& value) const {
-  const Place& place = plan_.place_of(value);
-  Tensor tensor = make_tensor_on(retained(of(place.block).storage), value.dtype, value.shape,
+  const Placement& placement = plan_.placement_of(value);
+  Tensor tensor = make_tensor_on(retained(of(placement.block).storage), value.dtype, value.shape,
                                  value.strides, value.offset);
-  TensorImpl& impl = *tensor.impl();
-  impl.data = static_cast<char*>(impl.data) + place.offset;
+  TensorImpl& impl = *TensorImpl::of(tensor);
+  impl.data = static_cast<char*>(impl.data) + placement.offset;
   return tensor;
 }
 
 void Memory::set_address(int block, char* address) {
-  Block& moved = of(block);
+  AllocatedBlock& moved = of(block);
   moved.address = address;
   if (moved.operand_storage) moved.operand_storage->data = address;
   for (auto& [impl, offset] : moved.operands) impl->data = address + offset;

@@ -58,15 +58,15 @@ class Memory {
   std::size_t constant_bytes() const { return constant_bytes_; }
 
  private:
-  struct Block {
+  struct AllocatedBlock {
     Storage* storage = nullptr;          // kept between runs, owned
     Storage* operand_storage = nullptr;  // of the operands; owned, its memory is not
     char* address = nullptr;
     // Outside of the arena: their addresses follow the block's, at offsets in bytes.
     std::vector<std::pair<TensorImpl*, std::int64_t>> operands;
   };
-  const Block& of(int block) const { return blocks_[block]; }
-  Block& of(int block) { return blocks_[block]; }
+  const AllocatedBlock& of(int block) const { return blocks_[block]; }
+  AllocatedBlock& of(int block) { return blocks_[block]; }
   void keep(int block, Storage* storage);
   void make_constants();
   void release();
@@ -75,7 +75,7 @@ class Memory {
   const Plan& plan_;
   std::shared_ptr<Arena> arena_;
   Storage* arena_storage_ = nullptr;
-  std::vector<Block> blocks_;
+  std::vector<AllocatedBlock> blocks_;
   std::vector<Storage*> outside_;
   std::size_t gradient_bytes_ = 0, constant_bytes_ = 0;
 };

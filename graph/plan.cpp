@@ -11,13 +11,14 @@
 namespace brrr::graph {
 namespace {
 
-bool is_block(const Plan& plan, int buffer) { return plan.places[buffer].block == buffer; }
+bool is_block(const Plan& plan, int buffer) { return plan.placements[buffer].block == buffer; }
 
 }  // namespace
 
-Members::Members(const Plan& plan) : first_(plan.places.size(), -1), last_(first_), next_(first_) {
-  for (std::size_t i = 0; i < plan.places.size(); ++i)
-    append(plan.places[i].block, static_cast<int>(i));
+Members::Members(const Plan& plan)
+    : first_(plan.placements.size(), -1), last_(first_), next_(first_) {
+  for (std::size_t i = 0; i < plan.placements.size(); ++i)
+    append(plan.placements[i].block, static_cast<int>(i));
 }
 
 void Members::append(int block, int buffer) {
@@ -27,7 +28,7 @@ void Members::append(int block, int buffer) {
 
 void Members::embed(Plan& plan, int block, int into, std::size_t offset) {
   for_each(block, [&](int buffer) {
-    Place& place = plan.places[buffer];
+    Placement& place = plan.placements[buffer];
     place = {into, place.offset + offset};
   });
   append(into, first_[block]);
@@ -41,7 +42,7 @@ CallLists calls_of_blocks(const Graph& graph, const Plan& plan) {
     if (plan.elided[i]) continue;
     for (const auto values : {&Node::inputs, &Node::outputs}) {
       for (const Value& v : graph.nodes[i].*values)
-        touches.emplace_back(plan.place_of(v).block, static_cast<int>(i));
+        touches.emplace_back(plan.placement_of(v).block, static_cast<int>(i));
     }
   }
   return CallLists(graph.buffers.size(), touches);
@@ -65,20 +66,21 @@ void alias_operands(const Graph& graph, const Flow& flow, Plan& plan) {
     if (!graph.is_temporary(out.buffer) || flow.escapes(out.buffer) || !is_whole(graph, out))
       return;
     for (const Value& in : node.inputs) {
-      const int block = plan.place_of(in).block;
+      const int block = plan.placement_of(in).block;
       const bool free = graph.is_temporary(in.buffer) && graph.is_temporary(block) &&
-                        !flow.escapes(block) && plan.place_of(in).offset == 0 && end[block] == call;
+                        !flow.escapes(block) && plan.placement_of(in).offset == 0 &&
+                        end[block] == call;
       const bool fits = in.shape == out.shape && is_whole(graph, in) &&
                         size_of(in.dtype) == size_of(out.dtype) &&
                         graph.buffers[block].bytes == graph.buffers[out.buffer].bytes;
       // No other operand may be in the same memory.
       const auto elsewhere = [&](const Value& other) {
-        return plan.place_of(other).block != block || other == in;
+        return plan.placement_of(other).block != block || other == in;
       };
       if (!free || !fits || !std::ranges::all_of(node.inputs, elsewhere) ||
           !std::ranges::all_of(node.outputs, elsewhere))
         continue;
-      plan.places[out.buffer] = {block, 0};
+      plan.placements[out.buffer] = {block, 0};
       end[block] = flow.last_use(out.buffer);
       return;
     }
@@ -101,7 +103,7 @@ class Concatenations {
     for (std::size_t i = 0; i < graph.buffers.size(); ++i) {
       const auto writers = flow.writers(static_cast<int>(i));
       if (writers.empty()) continue;
-      int& last = last_write_[plan.places[i].block];
+      int& last = last_write_[plan.placements[i].block];
       last = std::max(last, writers.back());
     }
   }
@@ -120,7 +122,7 @@ class Concatenations {
     std::vector<std::pair<int, std::size_t>> parts;
     std::size_t offset = 0;
     for (const Value& in : node.inputs) {
-      const int block = plan_.place_of(in).block;
+      const int block = plan_.placement_of(in).block;
       if (!may_move(in, block, call) || block == out.buffer || !is_aligned(offset, in.bytes()))
         return;
       parts.emplace_back(block, offset);
@@ -143,7 +145,7 @@ class Concatenations {
   // A write to a part after the call would change the result.
   bool may_move(const Value& part, int block, int call) const {
     return graph_.is_temporary(part.buffer) && graph_.is_temporary(block) && part.offset == 0 &&
-           part.is_contiguous() && plan_.place_of(part).offset == 0 && !flow_.escapes(block) &&
+           part.is_contiguous() && plan_.placement_of(part).offset == 0 && !flow_.escapes(block) &&
            graph_.buffers[block].bytes == part.bytes() && last_write_[block] < call;
   }
 
@@ -170,7 +172,7 @@ std::vector<LiveRange> live_ranges(const Graph& graph, const PlanOptions& option
   const int end = static_cast<int>(graph.nodes.size());
   std::vector<LiveRange> ranges(graph.buffers.size(), LiveRange{end, -1});
   const auto touch = [&](int buffer, int when) {
-    LiveRange& range = ranges[plan.places[buffer].block];
+    LiveRange& range = ranges[plan.placements[buffer].block];
     range.first = std::min(range.first, when);
     range.last = std::max(range.last, when);
   };
@@ -192,18 +194,18 @@ std::vector<LiveRange> live_ranges(const Graph& graph, const PlanOptions& option
 
 namespace {
 
-struct Block {
+struct PlannedBlock {
   int buffer;
   std::size_t bytes;
   LiveRange range;
 };
 
-struct Layout {
+struct ArenaLayout {
   std::vector<std::int64_t> offsets;  // of each block; -1: it is outside of the arena
   std::size_t bytes = 0;
 
-  explicit Layout(std::size_t buffers) : offsets(buffers, -1) {}
-  void put(const Block& block, std::size_t offset) {
+  explicit ArenaLayout(std::size_t buffers) : offsets(buffers, -1) {}
+  void put(const PlannedBlock& block, std::size_t offset) {
     offsets[block.buffer] = static_cast<std::int64_t>(offset);
     bytes = std::max(bytes, offset + block.bytes);
   }
@@ -211,9 +213,9 @@ struct Layout {
 
 // As an allocator would do it in the order of the calls: each block takes the lowest gap that is
 // large enough, and gives it back after its last use.
-Layout first_fit_by_birth(std::vector<Block> blocks, std::size_t buffers) {
-  std::ranges::stable_sort(blocks, {}, [](const Block& b) { return b.range.first; });
-  Layout layout(buffers);
+ArenaLayout first_fit_by_birth(std::vector<PlannedBlock> blocks, std::size_t buffers) {
+  std::ranges::stable_sort(blocks, {}, [](const PlannedBlock& b) { return b.range.first; });
+  ArenaLayout layout(buffers);
   std::map<std::size_t, std::size_t> gaps = {{0, SIZE_MAX}};  // bytes by offset; none touch
   const auto give_back = [&gaps](std::size_t offset, std::size_t bytes) {
     auto next = gaps.upper_bound(offset);
@@ -235,9 +237,9 @@ Layout first_fit_by_birth(std::vector<Block> blocks, std::size_t buffers) {
   };
   std::priority_queue<std::size_t, std::vector<std::size_t>, decltype(dies_later)> live(dies_later);
   for (std::size_t i = 0; i < blocks.size(); ++i) {
-    const Block& block = blocks[i];
+    const PlannedBlock& block = blocks[i];
     for (; !live.empty() && blocks[live.top()].range.last < block.range.first; live.pop()) {
-      const Block& dead = blocks[live.top()];
+      const PlannedBlock& dead = blocks[live.top()];
       give_back(static_cast<std::size_t>(layout.offsets[dead.buffer]), dead.bytes);
     }
     const auto gap =
@@ -255,15 +257,16 @@ Layout first_fit_by_birth(std::vector<Block> blocks, std::size_t buffers) {
 }
 
 // Each block takes the lowest gap between those before it in the list that it may not alias.
-Layout first_fit(std::span<const Block> blocks, const MayAlias& may_alias, std::size_t buffers) {
-  Layout layout(buffers);
-  std::vector<const Block*> placed;  // by offset
-  const auto offset_of = [&](const Block* block) {
+ArenaLayout first_fit(std::span<const PlannedBlock> blocks, const MayAlias& may_alias,
+                      std::size_t buffers) {
+  ArenaLayout layout(buffers);
+  std::vector<const PlannedBlock*> placed;  // by offset
+  const auto offset_of = [&](const PlannedBlock* block) {
     return static_cast<std::size_t>(layout.offsets[block->buffer]);
   };
-  for (const Block& block : blocks) {
+  for (const PlannedBlock& block : blocks) {
     std::size_t offset = 0;
-    for (const Block* other : placed) {
+    for (const PlannedBlock* other : placed) {
       if (!block.range.overlaps(other->range)) {
         const bool earlier = block.range.last < other->range.first;
         if (!may_alias || may_alias(earlier ? block.buffer : other->buffer,
@@ -279,9 +282,9 @@ Layout first_fit(std::span<const Block> blocks, const MayAlias& may_alias, std::
   return layout;
 }
 
-std::size_t most_live(std::span<const Block> blocks, int end) {
+std::size_t most_live(std::span<const PlannedBlock> blocks, int end) {
   std::vector<std::int64_t> change(end + 3);
-  for (const Block& block : blocks) {
+  for (const PlannedBlock& block : blocks) {
     change[block.range.first + 1] += static_cast<std::int64_t>(block.bytes);
     change[block.range.last + 2] -= static_cast<std::int64_t>(block.bytes);
   }
@@ -291,10 +294,10 @@ std::size_t most_live(std::span<const Block> blocks, int end) {
 }
 
 // The blocks of the arena: those of temporaries, and of arguments and results that are copied.
-std::vector<Block> arena_blocks(const Graph& graph, const PlanOptions& options, const Flow& flow,
-                                const Plan& plan) {
+std::vector<PlannedBlock> arena_blocks(const Graph& graph, const PlanOptions& options,
+                                       const Flow& flow, const Plan& plan) {
   std::vector<bool> outside(graph.buffers.size());
-  const auto keep_outside = [&](int buffer) { outside[plan.places[buffer].block] = true; };
+  const auto keep_outside = [&](int buffer) { outside[plan.placements[buffer].block] = true; };
   for (std::size_t i = 0; i < graph.buffers.size(); ++i) {
     const int buffer = static_cast<int>(i);
     const Buffer::Kind kind = graph.buffers[i].kind;
@@ -307,7 +310,7 @@ std::vector<Block> arena_blocks(const Graph& graph, const PlanOptions& options, 
     if (graph.makes(slot)) keep_outside(slot.after->value.buffer);
   }
   const std::vector<LiveRange> ranges = live_ranges(graph, options, flow, plan);
-  std::vector<Block> blocks;
+  std::vector<PlannedBlock> blocks;
   for (std::size_t i = 0; i < graph.buffers.size(); ++i) {
     const Buffer& buffer = graph.buffers[i];
     if (!is_block(plan, static_cast<int>(i)) || outside[i] || ranges[i].last < ranges[i].first)
@@ -328,19 +331,19 @@ constexpr std::size_t kMostBlocksInPairs = 4096;
 // birth. The smaller layout is taken.
 void lay_out_arena(const Graph& graph, const PlanOptions& options, const Flow& flow,
                    const MayAlias& may_alias, Plan& plan) {
-  std::vector<Block> blocks = arena_blocks(graph, options, flow, plan);
+  std::vector<PlannedBlock> blocks = arena_blocks(graph, options, flow, plan);
   const std::size_t buffers = graph.buffers.size();
   plan.least_bytes = most_live(blocks, static_cast<int>(graph.nodes.size()));
-  Layout best(buffers);
+  ArenaLayout best(buffers);
   if (!may_alias) {
     best = first_fit_by_birth(blocks, buffers);
   } else {
-    std::ranges::stable_sort(blocks, {}, [](const Block& b) { return b.range.first; });
+    std::ranges::stable_sort(blocks, {}, [](const PlannedBlock& b) { return b.range.first; });
     best = first_fit(blocks, may_alias, buffers);
   }
   if (blocks.size() <= kMostBlocksInPairs) {
-    std::ranges::stable_sort(blocks, std::greater{}, &Block::bytes);
-    Layout by_size = first_fit(blocks, may_alias, buffers);
+    std::ranges::stable_sort(blocks, std::greater{}, &PlannedBlock::bytes);
+    ArenaLayout by_size = first_fit(blocks, may_alias, buffers);
     if (by_size.bytes <= best.bytes) best = std::move(by_size);
   }
   plan.arena_bytes = best.bytes;
@@ -396,9 +399,9 @@ void keep_independent(const Graph& graph, const PlanOptions& options, const Flow
 
 Plan make_plan(const Graph& graph, const PlanOptions& options) {
   Plan plan;
-  plan.places.resize(graph.buffers.size());
-  for (std::size_t i = 0; i < plan.places.size(); ++i)
-    plan.places[i] = {static_cast<int>(i), graph.buffers[i].misalignment};
+  plan.placements.resize(graph.buffers.size());
+  for (std::size_t i = 0; i < plan.placements.size(); ++i)
+    plan.placements[i] = {static_cast<int>(i), graph.buffers[i].misalignment};
   plan.elided.assign(graph.nodes.size(), false);
   const Flow flow(graph);
   alias_operands(graph, flow, plan);

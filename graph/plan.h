@@ -1,5 +1,5 @@
-// The plan of a graph: the places of its buffers in memory, and which calls may run concurrently.
-// Made once, before anything runs.
+// The plan of a graph: the placements of its buffers in memory, and which calls may run
+// concurrently. Made once, before anything runs.
 #pragma once
 
 #include <cstddef>
@@ -23,13 +23,13 @@ struct PlanOptions {
 };
 
 // A block is memory for one buffer, by whose number it is known, and for those that alias it.
-struct Place {
+struct Placement {
   int block = -1;
   std::size_t offset = 0;  // in bytes, in the block
 };
 
 struct Plan {
-  std::vector<Place> places;                   // of each buffer
+  std::vector<Placement> placements;           // of each buffer
   std::vector<std::int64_t> arena_offset;      // of each block; -1: it is outside of the arena
   std::vector<bool> elided;                    // calls whose results are already in place
   std::vector<std::vector<int>> predecessors;  // direct ones, of each call
@@ -38,7 +38,7 @@ struct Plan {
   std::size_t arena_bytes = 0;
   std::size_t least_bytes = 0;  // the most that is live at a time: no arena can be smaller
 
-  const Place& place_of(const Value& value) const { return places[value.buffer]; }
+  const Placement& placement_of(const Value& value) const { return placements[value.buffer]; }
 };
 
 Plan make_plan(const Graph& graph, const PlanOptions& options);

@@ -39,7 +39,7 @@ Program::Program(Graph graph, std::shared_ptr<Arena> arena, const ProgramOptions
 std::int64_t Program::memory_touched() const {
   auto bytes = static_cast<std::int64_t>(plan_.arena_bytes);
   for (std::size_t i = 0; i < graph_.buffers.size(); ++i) {
-    const bool in_arena = plan_.arena_offset[plan_.places[i].block] >= 0;
+    const bool in_arena = plan_.arena_offset[plan_.placements[i].block] >= 0;
     if (!in_arena) bytes += static_cast<std::int64_t>(graph_.buffers[i].bytes);
   }
   return bytes;
@@ -58,7 +58,7 @@ void Program::find_writes() {
     for (const Value& output : node.outputs) {
       const Buffer& buffer = graph_.buffers[output.buffer];
       if (buffer.kind == Buffer::Kind::captured)
-        add_once(written_, buffer.captured.impl()->storage);
+        add_once(written_, TensorImpl::of(buffer.captured)->storage);
       if (buffer.kind == Buffer::Kind::input) add_once(written_arguments_, buffer.input);
     }
   }
@@ -69,7 +69,7 @@ std::vector<int> result_blocks(const Graph& graph, const Plan& plan, const Memor
   std::vector<int> blocks;
   for (const Output& output : graph.outputs) {
     if (!output.is_value() || !graph.is_temporary(output.value.buffer)) continue;
-    const int block = plan.place_of(output.value).block;
+    const int block = plan.placement_of(output.value).block;
     if (!memory.storage(block)) add_once(blocks, block);
   }
   return blocks;
@@ -80,7 +80,7 @@ void Program::count_versions(std::span<const Tensor> arguments) const {
     storage->version.fetch_add(1, std::memory_order_relaxed);
   };
   for (Storage* storage : written_) wrote(storage);
-  for (const int i : written_arguments_) wrote(arguments[i].impl()->storage);
+  for (const int i : written_arguments_) wrote(TensorImpl::of(arguments[i])->storage);
 }
 
 std::string Program::alias_problem(std::span<const Tensor> arguments) const {
@@ -92,13 +92,13 @@ std::string Program::alias_problem(std::span<const Tensor> arguments) const {
                                                    : may_overlap(region_of(x), region_of(y));
   };
   for (const int i : written_arguments_) {
-    if (std::ranges::find(outside, arguments[i].impl()->storage) != outside.end())
+    if (std::ranges::find(outside, TensorImpl::of(arguments[i])->storage) != outside.end())
       return fmt::format(
           "argument {}, which the step writes to, shares memory with a tensor that it captured", i);
   }
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const Tensor& x = arguments[i];
-    if (std::ranges::find(written_, x.impl()->storage) != written_.end())
+    if (std::ranges::find(written_, TensorImpl::of(x)->storage) != written_.end())
       return fmt::format("argument {} shares memory with a captured tensor that the step writes to",
                          i);
     const bool written =
@@ -130,14 +130,14 @@ std::vector<Tensor> Program::make_results(std::span<const Tensor> arguments,
     if (buffer.kind == Buffer::Kind::input) {
       results.push_back(part_of(arguments[buffer.input], value));
     } else {
-      const int block = plan_.place_of(value).block;
+      const int block = plan_.placement_of(value).block;
       const auto made = std::ranges::find(fresh, block, &ResultBlock::block);
       Storage* storage = made == fresh.end() ? memory_->storage(block) : made->storage;
       storage->retain();
       results.push_back(
           make_tensor_on(storage, value.dtype, value.shape, value.strides, value.offset));
     }
-    results.back().impl()->word.bits |= kReplayed;
+    TensorImpl::of(results.back())->word.bits |= kReplayed;
   }
   return results;
 }

@@ -47,7 +47,7 @@ std::vector<std::size_t> live_bytes(const Graph& graph, const PlanOptions& optio
 ValueMemory memory_of(const Graph& graph, const Flow& flow, const Plan& plan,
                       const std::vector<bool>& is_gradient, int buffer) {
   if (graph.is_temporary(buffer) && flow.writers(buffer).empty()) return ValueMemory::registers;
-  const int block = plan.places[buffer].block;
+  const int block = plan.placements[buffer].block;
   if (plan.arena_offset[block] >= 0) return ValueMemory::arena;
   return is_gradient[block] ? ValueMemory::gradients : ValueMemory::outside;
 }
@@ -65,7 +65,7 @@ std::vector<std::size_t> bytes_in_gradients(const Graph& graph, const Flow& flow
   std::map<std::pair<int, std::size_t>, std::vector<Alias>> places;  // by block and offset
   for (std::size_t i = 0; i < graph.buffers.size(); ++i) {
     const int buffer = static_cast<int>(i);
-    const Place& place = plan.places[i];
+    const Placement& place = plan.placements[i];
     if (memory[i] != ValueMemory::gradients || place.block == buffer) continue;
     const bool is_part =
         std::ranges::any_of(flow.readers(buffer), [&](int reader) { return plan.elided[reader]; });
@@ -101,7 +101,7 @@ void find_places(const Graph& graph, const Plan& plan, Simulation& simulation) {
   const std::size_t calls = graph.nodes.size();
   std::vector<bool> is_gradient(graph.buffers.size());
   for (const GradientSlot& slot : graph.gradients) {
-    if (graph.makes(slot)) is_gradient[plan.place_of(slot.after->value).block] = true;
+    if (graph.makes(slot)) is_gradient[plan.placement_of(slot.after->value).block] = true;
   }
   for (int buffer = 0; buffer < buffers; ++buffer)
     simulation.memory.push_back(memory_of(graph, flow, plan, is_gradient, buffer));
@@ -123,7 +123,7 @@ void find_places(const Graph& graph, const Plan& plan, Simulation& simulation) {
     if (writers.empty() || (memory != ValueMemory::arena && memory != ValueMemory::gradients) ||
         writers.front() > static_cast<int>(peak) || static_cast<int>(peak) > flow.last_use(buffer))
       continue;
-    std::int64_t& rest = uncounted[plan.places[buffer].block];
+    std::int64_t& rest = uncounted[plan.placements[buffer].block];
     at_peak = std::min(rest, static_cast<std::int64_t>(graph.buffers[buffer].bytes));
     rest -= at_peak;
   }

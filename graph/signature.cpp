@@ -46,7 +46,7 @@ std::string difference_of_settings(std::int64_t now, std::int64_t before) {
 
 void add_words(const Tensor& x, std::vector<std::int64_t>& words) {
   constexpr std::uint32_t kType = 0x1fffff;  // dtype, device, rank, layout
-  words.push_back(x.impl()->word.bits & kType);
+  words.push_back(TensorImpl::of(x)->word.bits & kType);
   const auto shape = x.shape(), strides = x.strides();
   words.insert(words.end(), shape.begin(), shape.end());
   words.insert(words.end(), strides.begin(), strides.end());
@@ -90,21 +90,21 @@ std::string difference_of_numbers(const Signature& now, const Signature& before)
 
 }  // namespace
 
-void fill_words(const Arguments& arguments, std::vector<std::int64_t>& words) {
+void fill_words(const StepArguments& arguments, std::vector<std::int64_t>& words) {
   words.clear();
   words.push_back(settings_word());
   for (const Tensor& x : arguments.tensors) add_words(x, words);
   for (const Tensor& x : arguments.fixed) {
     add_words(x, words);
-    words.push_back(reinterpret_cast<std::int64_t>(x.impl()->storage));
+    words.push_back(reinterpret_cast<std::int64_t>(TensorImpl::of(x)->storage));
     words.push_back(x.storage_offset());
     // Which leaf it is matters, whatever memory it has.
-    words.push_back(requires_grad(x) ? reinterpret_cast<std::int64_t>(x.impl()) : 0);
+    words.push_back(requires_grad(x) ? reinterpret_cast<std::int64_t>(TensorImpl::of(x)) : 0);
   }
   words.insert(words.end(), arguments.statics.begin(), arguments.statics.end());
 }
 
-Signature signature_of(const Arguments& arguments, std::vector<std::int64_t> words) {
+Signature signature_of(const StepArguments& arguments, std::vector<std::int64_t> words) {
   Signature signature;
   signature.words = std::move(words);
   signature.text = describe(arguments);
@@ -118,7 +118,7 @@ Signature signature_of(const Arguments& arguments, std::vector<std::int64_t> wor
   return signature;
 }
 
-std::string describe(const Arguments& arguments) {
+std::string describe(const StepArguments& arguments) {
   std::string text;
   for (const Tensor& x : arguments.tensors) text += (text.empty() ? "" : ", ") + x.describe();
   for (const Tensor& x : arguments.fixed)

@@ -13,7 +13,7 @@
 namespace brrr::graph {
 
 // The arguments of one call. `statics` are the numbers and what kinds of argument there are.
-struct Arguments {
+struct StepArguments {
   std::span<const Tensor> tensors, fixed;
   std::span<const std::int64_t> statics;
 };
@@ -28,9 +28,9 @@ struct Signature {
 };
 
 // Fills `words`, which keeps its memory from call to call.
-void fill_words(const Arguments& arguments, std::vector<std::int64_t>& words);
-Signature signature_of(const Arguments& arguments, std::vector<std::int64_t> words);
-std::string describe(const Arguments& arguments);
+void fill_words(const StepArguments& arguments, std::vector<std::int64_t>& words);
+Signature signature_of(const StepArguments& arguments, std::vector<std::int64_t> words);
+std::string describe(const StepArguments& arguments);
 
 // The first thing in which two signatures differ: "argument 0 is f32[4], and was f32[3]".
 std::string difference(const Signature& now, const Signature& before);

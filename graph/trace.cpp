@@ -119,16 +119,16 @@ void Trace::froze(const char* op, const Tensor& made) {
 
 // A setting that the function itself sets before it reads it is no dependence on the caller's.
 void Trace::reads(const Setting& setting, const std::string& name) {
-  if (std::ranges::find(set_here_, setting.state()) != set_here_.end()) return;
-  if (std::ranges::find(graph_.settings, setting.state(), &SettingRead::state) ==
+  if (std::ranges::find(set_here_, SettingState::of(setting)) != set_here_.end()) return;
+  if (std::ranges::find(graph_.settings, SettingState::of(setting), &SettingRead::state) ==
       graph_.settings.end())
-    graph_.settings.push_back({setting.state(), setting.value(), name});
+    graph_.settings.push_back({SettingState::of(setting), setting.value(), name});
 }
 
 void Trace::sets(const Setting& setting) {
-  if (std::ranges::find(graph_.settings, setting.state(), &SettingRead::state) ==
+  if (std::ranges::find(graph_.settings, SettingState::of(setting), &SettingRead::state) ==
       graph_.settings.end())
-    set_here_.push_back(setting.state());
+    set_here_.push_back(SettingState::of(setting));
 }
 
 void Trace::enters(const std::string& module) {
@@ -142,11 +142,11 @@ void Trace::leaves() { modules_.pop_back(); }
 
 void Trace::names(const Tensor& x, const std::string& name) {
   const Extent extent = extent_of(region_of(x));
-  names_.try_emplace({x.impl()->storage, extent.low, extent.high}, name);
+  names_.try_emplace({TensorImpl::of(x)->storage, extent.low, extent.high}, name);
 }
 
 void Trace::require_made(const char* function, const Tensor& x) const {
-  const Storage* storage = x.impl()->storage;
+  const Storage* storage = TensorImpl::of(x)->storage;
   if (is_placeholder(storage) && serial_of(storage) == serial_) return;
   refuse(function, fmt::format("expected tensors that the step makes{}, got {}", latest_values(),
                                x.describe()));
@@ -199,8 +199,8 @@ Tensor Trace::make(DType dtype, std::span<const std::int64_t> shape, Device devi
                                    identity(serial_, static_cast<int>(graph_.buffers.size())));
   graph_.buffers.push_back({.kind = kind, .device = device, .bytes = bytes, .captured = {}});
   const Tensor made = make_tensor_on(storage, dtype, shape, shaped.strides(), 0);
-  made.impl()->set_word(dtype, device, made.rank(), true, true);
-  made.impl()->add_keys(TensorWord::kTraced);
+  TensorImpl::of(made)->set_word(dtype, device, made.rank(), true, true);
+  TensorImpl::of(made)->add_keys(TensorWord::kTraced);
   return made;
 }
 
@@ -216,7 +216,7 @@ void Trace::record(Call& call, Tensor* outputs, std::uint32_t) {
 }
 
 void Trace::require_known(const Call& call, const Tensor& x) const {
-  const Storage* storage = x.impl()->storage;
+  const Storage* storage = TensorImpl::of(x)->storage;
   if (is_placeholder(storage)) {
     if (serial_of(storage) != serial_) refuse_stale(op_info(call.op).name, x);
   } else if (!storage) {
@@ -239,13 +239,13 @@ void Trace::require_order(const Call& call) const {
 }
 
 int Trace::buffer_of(const Tensor& x) {
-  const Storage* storage = x.impl()->storage;
+  const Storage* storage = TensorImpl::of(x)->storage;
   if (is_placeholder(storage)) return buffer_in(storage);
   const auto [found, is_new] =
       captured_.try_emplace(storage, static_cast<int>(graph_.buffers.size()));
   if (is_new) {
     for (std::size_t i = 0; i < arguments_.size(); ++i) {
-      if (arguments_[i].impl()->storage == storage && storage->bytes > 0) {
+      if (TensorImpl::of(arguments_[i])->storage == storage && storage->bytes > 0) {
         refuse("compile",
                fmt::format("argument {} shares memory with {}, which the step captured; use the "
                            "argument, or leave it out",
@@ -319,7 +319,7 @@ void Trace::note(Call& call, Tensor* outputs) {
   graph_.nodes.push_back(std::move(node));
   if (!call.in_place) return;
   for (int i = 0; i < info.n_outputs; ++i) {
-    Storage* storage = outputs[i].impl()->storage;
+    Storage* storage = TensorImpl::of(outputs[i])->storage;
     storage->version.fetch_add(1, std::memory_order_relaxed);
     if (is_placeholder(storage)) continue;
     const auto [write, is_new] = writes_.try_emplace(storage, Write{storage, 0});
@@ -329,38 +329,41 @@ void Trace::note(Call& call, Tensor* outputs) {
 }
 
 // Whether the step also gives the gradient that it read to the caller, or to another leaf.
-bool Trace::escapes(const autograd::Journal::Entry& entry, std::span<const Tensor> results) const {
+bool Trace::escapes(const autograd::Journal::LeafGradient& gradient,
+                    std::span<const Tensor> results) const {
   const auto shares = [&](const Tensor& x) {
-    return x.defined() && x.impl()->storage == entry.before.impl()->storage;
+    return x.defined() && TensorImpl::of(x)->storage == TensorImpl::of(gradient.before)->storage;
   };
   return std::ranges::any_of(results, shares) ||
-         std::ranges::any_of(journal_->entries(), [&](const autograd::Journal::Entry& other) {
-           return &other != &entry && shares(autograd::collected(other.leaf));
-         });
+         std::ranges::any_of(
+             journal_->leaf_gradients(), [&](const autograd::Journal::LeafGradient& other) {
+               return &other != &gradient && shares(autograd::collected(other.leaf));
+             });
 }
 
 Output Trace::output_of(const Tensor& x) {
   if (!x.defined()) return {};
-  if (is_placeholder(x.impl()->storage)) return {value_of(x), {}};
+  if (is_placeholder(TensorImpl::of(x)->storage)) return {value_of(x), {}};
   return {{}, x};
 }
 
 // The gradients that leaves have at the end are results of the step, too.
 void Trace::note_gradients(std::span<const Tensor> results) {
-  for (const autograd::Journal::Entry& entry : journal_->entries()) {
-    if (is_placeholder(entry.leaf.impl()->storage)) continue;  // a leaf of the step's own
-    const Tensor after = autograd::collected(entry.leaf);
-    GradientSlot slot{.leaf = entry.leaf,
-                      .group = autograd::group_of(entry.leaf),
-                      .reads = entry.depends,
-                      .before = entry.before.defined() ? detach(entry.before) : Tensor(),
+  for (const autograd::Journal::LeafGradient& gradient : journal_->leaf_gradients()) {
+    if (is_placeholder(TensorImpl::of(gradient.leaf)->storage))
+      continue;  // a leaf of the step's own
+    const Tensor after = autograd::collected(gradient.leaf);
+    GradientSlot slot{.leaf = gradient.leaf,
+                      .group = autograd::group_of(gradient.leaf),
+                      .reads = gradient.depends,
+                      .before = gradient.before.defined() ? detach(gradient.before) : Tensor(),
                       .after = {}};
-    if (!entry.depends || after.impl() != entry.before.impl()) {
+    if (!gradient.depends || TensorImpl::of(after) != TensorImpl::of(gradient.before)) {
       slot.after = output_of(after);
       // The next call reads the gradient at the same address.
-      if (graph_.makes(slot) && entry.depends && entry.before.defined() &&
-          !escapes(entry, results)) {
-        Tensor before = entry.before;
+      if (graph_.makes(slot) && gradient.depends && gradient.before.defined() &&
+          !escapes(gradient, results)) {
+        Tensor before = gradient.before;
         copy_(before, after);
         slot.accumulates = true;
         slot.after.reset();
@@ -375,7 +378,7 @@ void Trace::note_gradients(std::span<const Tensor> results) {
 void Trace::name_gradients() {
   const auto name = [this](const Value& gradient, const Tensor& leaf) {
     const Extent extent = extent_of(region_of(leaf));
-    const auto of_leaf = names_.find({leaf.impl()->storage, extent.low, extent.high});
+    const auto of_leaf = names_.find({TensorImpl::of(leaf)->storage, extent.low, extent.high});
     if (of_leaf != names_.end() && graph_.is_temporary(gradient.buffer))
       graph_.names.push_back(
           {gradient.buffer, extent_of(gradient.region()), of_leaf->second + ".grad"});
@@ -402,8 +405,8 @@ Graph Trace::finish(std::span<const Tensor> results) {
     graph_.draws = random_->finish();
   }
   for (const Tensor& result : results) {
-    if (result.defined() && is_placeholder(result.impl()->storage) &&
-        serial_of(result.impl()->storage) != serial_)
+    if (result.defined() && is_placeholder(TensorImpl::of(result)->storage) &&
+        serial_of(TensorImpl::of(result)->storage) != serial_)
       refuse_stale(name_.c_str(), result);
     Output output = output_of(result);
     if (output.outside.defined() && !is_leaf(result)) output.outside = detach(result);

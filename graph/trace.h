@@ -62,7 +62,7 @@ class Trace final : public TraceListener {
   Value value_of(const Tensor& x);
   Tensor make(DType dtype, std::span<const std::int64_t> shape, Device device, Buffer::Kind kind);
   [[noreturn]] void refuse(const char* op, const std::string& why) const;
-  bool escapes(const autograd::Journal::Entry& entry, std::span<const Tensor> results) const;
+  bool escapes(const autograd::Journal::LeafGradient& entry, std::span<const Tensor> results) const;
   Output output_of(const Tensor& x);
   void note_gradients(std::span<const Tensor> results);
   Origin origin_of_call() const;
@@ -74,7 +74,7 @@ class Trace final : public TraceListener {
   std::vector<Tensor> arguments_, inputs_;
   std::unordered_map<const Storage*, int> captured_;
   std::unordered_map<const Storage*, Write> writes_;     // to captured storages, not executed
-  std::vector<Setting::State> set_here_;                 // before the function read them
+  std::vector<std::shared_ptr<SettingState>> set_here_;  // before the function read them
   std::vector<int> modules_;                             // that the function is in, outermost first
   std::unordered_map<std::string, int> module_numbers_;  // in Graph::modules
   // Of tensors from outside, by storage and extent.

@@ -223,7 +223,7 @@ Tensor import_tensor(std::unique_ptr<Managed, CallDeleter<Managed>> managed) {
 // The original may go at return.
 Tensor copy_of(const Tensor& tensor) {
   const auto length =
-      static_cast<std::int64_t>(tensor.impl()->storage->bytes / size_of(tensor.dtype()));
+      static_cast<std::int64_t>(TensorImpl::of(tensor)->storage->bytes / size_of(tensor.dtype()));
   const Tensor copy = make_tensor(tensor.dtype(), Dims{length}, tensor.device());
   copy_bytes(copy, make_view(tensor, Dims{length}, Dims{1}));
   Stream::current(tensor.device()).synchronize();

@@ -15,15 +15,15 @@
 namespace brrr {
 namespace {
 
-using safetensors::Entry;
 using safetensors::Header;
+using safetensors::TensorInfo;
 
 // Every entry must say as many bytes as its shape needs, and together they must cover the data from
 // the first byte to the last, once. Entries come sorted by where they begin.
-void check_layout(const ByteSource& source, const std::vector<Entry>& entries,
+void check_layout(const ByteSource& source, const std::vector<TensorInfo>& entries,
                   std::uint64_t data_bytes, std::uint64_t data_at) {
   std::uint64_t covered = 0;
-  for (const Entry& entry : entries) {
+  for (const TensorInfo& entry : entries) {
     const std::size_t element = size_of(entry.dtype);
     const std::optional<std::int64_t> numel = try_numel(entry.shape, element);
     const std::string name = in_quotes(entry.name);
@@ -83,14 +83,14 @@ SafeTensors read_safetensors(const ByteSource& source) {
 
   // Tensors without elements may begin where others do.
   std::ranges::stable_sort(header.entries, {},
-                           [](const Entry& e) { return std::pair(e.begin, e.end); });
+                           [](const TensorInfo& e) { return std::pair(e.begin, e.end); });
   const std::uint64_t data_at = safetensors::kLengthBytes + length;
   check_layout(source, header.entries, source.size() - data_at, data_at);
 
   SafeTensors file;
   file.metadata = std::move(header.metadata);
   file.tensors.reserve(header.entries.size());
-  for (Entry& entry : header.entries) {
+  for (TensorInfo& entry : header.entries) {
     Tensor tensor = source.read_tensor(data_at + entry.begin, entry.dtype, entry.shape);
     file.tensors.emplace_back(std::move(entry.name), std::move(tensor));
   }
@@ -115,7 +115,7 @@ void write_safetensors(const SafeTensors& file, const ByteSink& sink) {
   std::uint64_t at = 0;
   for (const auto* named : order) {
     const Tensor& tensor = named->second;
-    Entry entry{.name = named->first, .dtype = tensor.dtype(), .shape = Dims(tensor.shape())};
+    TensorInfo entry{.name = named->first, .dtype = tensor.dtype(), .shape = Dims(tensor.shape())};
     entry.begin = at;
     entry.end = at += tensor.bytes();
     header.entries.push_back(std::move(entry));

@@ -68,7 +68,7 @@ class Handler : public nlohmann::json_sax<nlohmann::json> {
 
   bool number_unsigned(std::uint64_t value) override {
     next_number();
-    if (state_ == State::shape) {
+    if (state_ == ParserState::shape) {
       if (value > static_cast<std::uint64_t>(INT64_MAX)) {
         refuse("expected a dimension that fits into 63 bits");
       }
@@ -77,7 +77,7 @@ class Handler : public nlohmann::json_sax<nlohmann::json> {
         refuse(fmt::format("expected at most {} dimensions, got more", kMaxDims));
       }
       shape.push_back(static_cast<std::int64_t>(value));
-    } else if (state_ == State::offsets && offsets_ < 2) {
+    } else if (state_ == ParserState::offsets && offsets_ < 2) {
       (offsets_++ == 0 ? entry().begin : entry().end) = value;
     } else {
       refuse_token(fmt::format("{}", value));
@@ -87,17 +87,17 @@ class Handler : public nlohmann::json_sax<nlohmann::json> {
 
   bool string(std::string& value) override {
     next();
-    if (state_ == State::dtype) {
+    if (state_ == ParserState::dtype) {
       const auto known = std::ranges::find(kDTypeNames, value);
       if (known == kDTypeNames.end()) {
         refuse(fmt::format("expected a dtype of {}, got {}", fmt::join(kDTypeNames, ", "),
                            in_quotes(value)));
       }
       entry().dtype = static_cast<DType>(known - kDTypeNames.begin());
-      state_ = State::tensor;
-    } else if (state_ == State::metadata_value) {
+      state_ = ParserState::tensor;
+    } else if (state_ == ParserState::metadata_value) {
       *metadata_ = std::move(value);
-      state_ = State::metadata;
+      state_ = ParserState::metadata;
     } else {
       refuse_token(in_quotes(value));
     }
@@ -106,10 +106,10 @@ class Handler : public nlohmann::json_sax<nlohmann::json> {
 
   bool start_object(std::size_t) override {
     next();
-    if (state_ == State::start) {
-      state_ = State::top;
-    } else if (state_ == State::top_value) {
-      state_ = in_metadata_ ? State::metadata : State::tensor;
+    if (state_ == ParserState::start) {
+      state_ = ParserState::top;
+    } else if (state_ == ParserState::top_value) {
+      state_ = in_metadata_ ? ParserState::metadata : ParserState::tensor;
     } else {
       refuse_token("an object");
     }
@@ -118,7 +118,7 @@ class Handler : public nlohmann::json_sax<nlohmann::json> {
 
   bool key(std::string& name) override {
     next();
-    if (state_ == State::top) {
+    if (state_ == ParserState::top) {
       if (!names_.insert(name).second)
         refuse(fmt::format("the name {} is there twice", in_quotes(name)));
       in_metadata_ = name == kMetadata;
@@ -126,12 +126,12 @@ class Handler : public nlohmann::json_sax<nlohmann::json> {
         header_.entries.push_back({.name = std::move(name), .name_at = position()});
         seen_ = {};
       }
-      state_ = State::top_value;
-    } else if (state_ == State::metadata) {
+      state_ = ParserState::top_value;
+    } else if (state_ == ParserState::metadata) {
       const auto [at, is_new] = header_.metadata.try_emplace(name);
       if (!is_new) refuse(fmt::format("the metadata key {} is there twice", in_quotes(name)));
       metadata_ = &at->second;
-      state_ = State::metadata_value;
+      state_ = ParserState::metadata_value;
     } else {  // the parser sends keys only inside objects
       tensor_key(name);
     }
@@ -140,26 +140,26 @@ class Handler : public nlohmann::json_sax<nlohmann::json> {
 
   bool end_object() override {
     next();
-    if (state_ == State::tensor) {
+    if (state_ == ParserState::tensor) {
       for (int i = 0; i < 3; ++i) {
         if (!seen_[i]) {
           refuse(fmt::format("tensor {} has no {}", in_quotes(entry().name), in_quotes(kKeys[i])));
         }
       }
     }
-    state_ = state_ == State::top ? State::done : State::top;
+    state_ = state_ == ParserState::top ? ParserState::done : ParserState::top;
     return true;
   }
 
   bool start_array(std::size_t) override {
     next();
-    if (state_ == State::shape_start) {
+    if (state_ == ParserState::shape_start) {
       entry().shape_at = position();
-      state_ = State::shape;
-    } else if (state_ == State::offsets_start) {
+      state_ = ParserState::shape;
+    } else if (state_ == ParserState::offsets_start) {
       entry().offsets_at = position();
       offsets_ = 0;
-      state_ = State::offsets;
+      state_ = ParserState::offsets;
     } else {
       refuse_token("an array");
     }
@@ -168,10 +168,10 @@ class Handler : public nlohmann::json_sax<nlohmann::json> {
 
   bool end_array() override {
     next();
-    if (state_ == State::offsets && offsets_ != 2) {
+    if (state_ == ParserState::offsets && offsets_ != 2) {
       refuse(fmt::format("expected two numbers for \"data_offsets\", got {}", offsets_));
     }
-    state_ = State::tensor;
+    state_ = ParserState::tensor;
     return true;
   }
 
@@ -194,7 +194,7 @@ class Handler : public nlohmann::json_sax<nlohmann::json> {
   }
 
  private:
-  enum class State {
+  enum class ParserState {
     start,
     top,             // between the file's names
     top_value,       // after one
@@ -211,7 +211,8 @@ class Handler : public nlohmann::json_sax<nlohmann::json> {
   static constexpr std::array<std::string_view, 3> kKeys = {"dtype", "shape", "data_offsets"};
 
   void tensor_key(const std::string& name) {
-    constexpr State after[] = {State::dtype, State::shape_start, State::offsets_start};
+    constexpr ParserState after[] = {ParserState::dtype, ParserState::shape_start,
+                                     ParserState::offsets_start};
     for (int i = 0; i < 3; ++i) {
       if (name != kKeys[i]) continue;
       if (std::exchange(seen_[i], true)) {
@@ -224,7 +225,7 @@ class Handler : public nlohmann::json_sax<nlohmann::json> {
                        in_quotes(name)));
   }
 
-  Entry& entry() { return header_.entries.back(); }
+  TensorInfo& entry() { return header_.entries.back(); }
 
   // Finds where the token of this event starts: after the one before come only spaces, ',' and ':'.
   void next() {
@@ -254,16 +255,16 @@ class Handler : public nlohmann::json_sax<nlohmann::json> {
 
   std::string expected() const {
     switch (state_) {
-      case State::top_value:
+      case ParserState::top_value:
         return in_metadata_
                    ? "an object of texts for \"__metadata__\""
                    : fmt::format("an object for tensor {}", in_quotes(header_.entries.back().name));
-      case State::metadata_value: return "a text as the value of a metadata key";
-      case State::dtype: return "a text for \"dtype\"";
-      case State::shape_start: return "an array for \"shape\"";
-      case State::shape: return "dimensions that are whole numbers of at least 0";
-      case State::offsets_start: return "an array for \"data_offsets\"";
-      case State::offsets: return "two whole numbers for \"data_offsets\"";
+      case ParserState::metadata_value: return "a text as the value of a metadata key";
+      case ParserState::dtype: return "a text for \"dtype\"";
+      case ParserState::shape_start: return "an array for \"shape\"";
+      case ParserState::shape: return "dimensions that are whole numbers of at least 0";
+      case ParserState::offsets_start: return "an array for \"data_offsets\"";
+      case ParserState::offsets: return "two whole numbers for \"data_offsets\"";
       default: return "an object";
     }
   }
@@ -272,7 +273,7 @@ class Handler : public nlohmann::json_sax<nlohmann::json> {
   std::string_view text_;
   std::uint64_t base_;
   std::size_t taken_ = 0, start_ = 0, end_ = 0;
-  State state_ = State::start;
+  ParserState state_ = ParserState::start;
   bool in_metadata_ = false;
   std::array<bool, 3> seen_{};
   int offsets_ = 0;
@@ -313,7 +314,7 @@ std::string format_header(const Header& header) {
     text += '}';
   }
   std::unordered_set<std::string_view> names{kMetadata};
-  for (const Entry& entry : header.entries) {
+  for (const TensorInfo& entry : header.entries) {
     if (!names.insert(entry.name).second) {
       fail(entry.name == kMetadata
                ? fmt::format("[safetensors] expected the name of a tensor, got \"{}\", which the "

@@ -16,7 +16,7 @@ namespace brrr::safetensors {
 inline constexpr std::uint64_t kLengthBytes = 8;
 inline constexpr std::uint64_t kMostHeader = 100'000'000;  // as the reference implementation has it
 
-struct Entry {
+struct TensorInfo {
   std::string name{};
   DType dtype = DType::f32;
   Dims shape{};
@@ -26,7 +26,7 @@ struct Entry {
 };
 
 struct Header {
-  std::vector<Entry> entries;
+  std::vector<TensorInfo> entries;
   std::map<std::string, std::string> metadata;
 };
 

@@ -35,7 +35,7 @@ Tensor Module::operator()(const Tensor& x) {
     return forward(x);
   }
   const std::string name = path();
-  for (const Entry& entry : own_) trace->names(*entry.tensor, name + "." + entry.name);
+  for (const RegisteredTensor& entry : own_) trace->names(*entry.tensor, name + "." + entry.name);
   const struct Scope {
     TraceListener* trace;
     ~Scope() { trace->leaves(); }
@@ -44,14 +44,14 @@ Tensor Module::operator()(const Tensor& x) {
   return forward(x);
 }
 
-std::vector<Module::Entry> Module::entries() const {
-  std::vector<Entry> found;
+std::vector<Module::RegisteredTensor> Module::named_tensors() const {
+  std::vector<RegisteredTensor> found;
   collect("", found);
   return found;
 }
 
-void Module::collect(const std::string& prefix, std::vector<Entry>& found) const {
-  for (const Entry& entry : own_) {
+void Module::collect(const std::string& prefix, std::vector<RegisteredTensor>& found) const {
+  for (const RegisteredTensor& entry : own_) {
     found.push_back({prefix + entry.name, entry.tensor, entry.parameter});
   }
   for (const Child& child : children_) child.module->collect(prefix + child.name + ".", found);
@@ -60,8 +60,8 @@ void Module::collect(const std::string& prefix, std::vector<Entry>& found) const
 std::vector<std::pair<std::string, Tensor>> Module::named_parameters() const {
   std::vector<std::pair<std::string, Tensor>> named;
   std::set<const TensorImpl*> seen;
-  for (const Entry& entry : entries()) {
-    if (entry.parameter && seen.insert(entry.tensor->impl()).second) {
+  for (const RegisteredTensor& entry : named_tensors()) {
+    if (entry.parameter && seen.insert(TensorImpl::of(*entry.tensor)).second) {
       named.emplace_back(entry.name, *entry.tensor);
     }
   }
@@ -76,7 +76,7 @@ std::string Module::path() const {
 
 void Module::expect_new(const std::string& name) const {
   if (name.empty()) fail("[{}] expected a name, got an empty one", path());
-  if (std::ranges::find(own_, name, &Entry::name) != own_.end() ||
+  if (std::ranges::find(own_, name, &RegisteredTensor::name) != own_.end() ||
       std::ranges::find(children_, name, &Child::name) != children_.end()) {
     fail("[{}] expected each name once, got \"{}\" again", path(), name);
   }

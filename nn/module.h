@@ -49,12 +49,12 @@ class Module {
   Module& to(Device device, DType dtype);
 
   // The tensors of this module, then those of its children, by dotted path: "blocks.0.norm1.bias".
-  struct Entry {
+  struct RegisteredTensor {
     std::string name;
     Tensor* tensor;
     bool parameter;  // false: a buffer
   };
-  std::vector<Entry> entries() const;
+  std::vector<RegisteredTensor> named_tensors() const;
   // Each parameter once, under its first name.
   std::vector<std::pair<std::string, Tensor>> named_parameters() const;
 
@@ -81,12 +81,12 @@ class Module {
   };
   Module& convert(std::optional<Device> device, std::optional<DType> dtype);
   void expect_new(const std::string& name) const;
-  void collect(const std::string& prefix, std::vector<Entry>& found) const;
+  void collect(const std::string& prefix, std::vector<RegisteredTensor>& found) const;
 
   std::string kind_;
   Setting training_{1};
   Module* parent_ = nullptr;
-  std::vector<Entry> own_;
+  std::vector<RegisteredTensor> own_;
   std::vector<Child> children_;
 };
 

@@ -34,10 +34,10 @@ Module& Module::convert(std::optional<Device> device, std::optional<DType> dtype
   refuse_while_tracing("Module::to", "it would leave the module with tensors without values");
   const NoGrad constant;
   std::unordered_map<const TensorImpl*, Tensor> replacements;
-  const std::vector<Entry> all = entries();
-  for (const Entry& entry : all) {
+  const std::vector<RegisteredTensor> all = named_tensors();
+  for (const RegisteredTensor& entry : all) {
     const Tensor& x = *entry.tensor;
-    if (!x.defined() || replacements.contains(x.impl())) continue;
+    if (!x.defined() || replacements.contains(TensorImpl::of(x))) continue;
     const Device new_device = device.value_or(x.device());
     const DType new_dtype = is_floating(x.dtype()) ? dtype.value_or(x.dtype()) : x.dtype();
     if (new_device == x.device() && new_dtype == x.dtype()) continue;
@@ -47,12 +47,12 @@ Module& Module::convert(std::optional<Device> device, std::optional<DType> dtype
           "has packed: call to(...) before making those",
           path(), entry.name);
     }
-    replacements.emplace(x.impl(), converted(x, new_device, new_dtype));
+    replacements.emplace(TensorImpl::of(x), converted(x, new_device, new_dtype));
   }
   // Nothing can fail from here on.
-  for (const Entry& entry : all) {
+  for (const RegisteredTensor& entry : all) {
     if (!entry.tensor->defined()) continue;
-    const auto found = replacements.find(entry.tensor->impl());
+    const auto found = replacements.find(TensorImpl::of(*entry.tensor));
     if (found != replacements.end()) replace(*entry.tensor, found->second);
   }
   return *this;

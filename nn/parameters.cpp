@@ -29,7 +29,7 @@ std::size_t alignment_of(const Tensor& x) {
 std::vector<std::vector<Shared>> parameters_by_buffer(const Module& module) {
   std::vector<std::vector<Shared>> buffers;
   std::map<const TensorImpl*, std::pair<std::size_t, std::size_t>> found;
-  for (const Module::Entry& entry : module.entries()) {
+  for (const Module::RegisteredTensor& entry : module.named_tensors()) {
     Tensor& x = *entry.tensor;
     if (!entry.parameter || !requires_grad(x)) continue;
     if (GradientGroup::holds(x)) {
@@ -38,7 +38,7 @@ std::vector<std::vector<Shared>> parameters_by_buffer(const Module& module) {
           "another Parameters or an Optimizer has packed",
           entry.name, module.path());
     }
-    if (const auto again = found.find(x.impl()); again != found.end()) {
+    if (const auto again = found.find(TensorImpl::of(x)); again != found.end()) {
       buffers[again->second.first][again->second.second].members.push_back(&x);
       continue;
     }
@@ -48,7 +48,7 @@ std::vector<std::vector<Shared>> parameters_by_buffer(const Module& module) {
       ++buffer;
     }
     if (buffer == buffers.size()) buffers.emplace_back();
-    found[x.impl()] = {buffer, buffers[buffer].size()};
+    found[TensorImpl::of(x)] = {buffer, buffers[buffer].size()};
     buffers[buffer].push_back({entry.name, {&x}});
   }
   for (auto& buffer : buffers) {
@@ -76,7 +76,7 @@ Parameters::Parameters(Module& module) {
     std::int64_t at = 0;
     for (const Shared& shared : buffer) {
       const Tensor& x = shared.tensor();
-      slices_.push_back({shared.name, values_.size(), at, x.numel()});
+      ranges_.push_back({shared.name, values_.size(), at, x.numel()});
       views.push_back(requires_grad_(view(narrow(flat, 0, at, x.numel()), Dims(x.shape()))));
       at += x.numel();
     }
@@ -101,10 +101,11 @@ void Parameters::zero_grad() {
   for (const auto& group : groups_) group->clear();
 }
 
-const Parameters::Slice& Parameters::slice_at(std::size_t buffer, std::int64_t element) const {
+const Parameters::ParameterRange& Parameters::range_at(std::size_t buffer,
+                                                       std::int64_t element) const {
   if (buffer < values_.size() && element >= 0 && element < values_[buffer].numel()) {
-    for (const Slice& slice : slices_) {
-      if (slice.buffer == buffer && element < slice.start + slice.length) return slice;
+    for (const ParameterRange& range : ranges_) {
+      if (range.buffer == buffer && element < range.start + range.length) return range;
     }
   }
   fail("[parameters] expected an element of one of {} flat tensors, got {} of {}", values_.size(),

@@ -27,20 +27,20 @@ class Parameters {
 
   // The range of each parameter. Parameters are sorted by the largest power of two that divides
   // their size in bytes, so each offset is a multiple of it, up to 256.
-  struct Slice {
+  struct ParameterRange {
     std::string name;
     std::size_t buffer;  // which of values()
     std::int64_t start, length;
   };
-  std::span<const Slice> slices() const { return slices_; }
-  // The slice that contains an element of a flat tensor.
-  const Slice& slice_at(std::size_t buffer, std::int64_t element) const;
+  std::span<const ParameterRange> ranges() const { return ranges_; }
+  // The range that contains an element of a flat tensor.
+  const ParameterRange& range_at(std::size_t buffer, std::int64_t element) const;
 
   std::int64_t numel() const;
 
  private:
   std::vector<Tensor> values_;
-  std::vector<Slice> slices_;  // by buffer, then by start
+  std::vector<ParameterRange> ranges_;  // by buffer, then by start
   std::vector<std::unique_ptr<GradientGroup>> groups_;
 };
 

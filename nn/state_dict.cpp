@@ -8,7 +8,7 @@ namespace {
 
 void load_into(Module& module, const StateDict& state, const std::string& from) {
   NamedTensors targets;
-  for (const Module::Entry& entry : module.entries()) {
+  for (const Module::RegisteredTensor& entry : module.named_tensors()) {
     targets.emplace_back(entry.name, *entry.tensor);
   }
   load_tensors(from, "the module", targets, state);
@@ -18,7 +18,7 @@ void load_into(Module& module, const StateDict& state, const std::string& from) 
 
 StateDict state_dict(const Module& module) {
   StateDict state;
-  for (const Module::Entry& entry : module.entries()) {
+  for (const Module::RegisteredTensor& entry : module.named_tensors()) {
     state.emplace_back(entry.name, detach(*entry.tensor));
   }
   return state;

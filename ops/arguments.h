@@ -20,7 +20,7 @@ struct Composite : CompositeScope {
 
 // Whether autograd records calls on x.
 inline bool is_recorded(const Tensor& x) {
-  return x.impl()->word.keys() & bit(Key::autograd) & ~thread_context.excluded_keys;
+  return TensorImpl::of(x)->word.keys() & bit(Key::autograd) & ~thread_context.excluded_keys;
 }
 
 // The place from the start of dimension `dim` that an index names, which counts from the end where

@@ -4,34 +4,9 @@
 #include "brrr/ops/kernels.h"
 
 namespace brrr {
-
-namespace on_cuda {
-void attention(const Call& call, Tensor* outputs);
-void attention_gradient(const Call& call, Tensor* outputs);
-void attention_mask_tiles(const Call& call, Tensor* outputs);
-}  // namespace on_cuda
-
 namespace {
 
 using std::int64_t;
-
-// FLOPs of the product of queries and keys.
-int64_t product_flops(const Call& call) {
-  const Tensor &query = call.input(0), &key = call.input(1);
-  return 2 * query.numel() * key.size(-2);
-}
-
-Op add(const char* name, int arity, int outputs, const char* attributes, InferFn infer, CostFn cost,
-       KernelFn cuda) {
-  OpInfo info;
-  info.arity = static_cast<std::int8_t>(arity);
-  info.n_outputs = static_cast<std::uint8_t>(outputs);
-  info.attributes = attributes;
-  info.infer = infer;
-  info.cost = cost;
-  info.cuda = cuda;
-  return add_op(std::move(info), name);
-}
 
 Dims without_width(const Tensor& x) {
   Dims shape(x.shape());
@@ -41,58 +16,30 @@ Dims without_width(const Tensor& x) {
 
 }  // namespace
 
-Op attention_op() {
-  static const Op op = add(
-      "fused_attention", -1, 2, "scale:double heads_inside",
-      [](const Call& call, OutputSpec* outputs) {
-        const Tensor& query = call.input(0);
-        outputs[0] = infer::like(query);
-        if (call.attrs[1].i()) {
-          Dims& shape = outputs[0].shape;
-          std::swap(shape[shape.size() - 2], shape[shape.size() - 3]);
-        }
-        outputs[1] = {f32, query.device(), without_width(query)};
-      },
-      [](const Call& call, std::span<const Tensor> outputs) {
-        return Cost{2 * product_flops(call), operand_bytes(call, outputs)};
-      },
-      BRRR_ON_CUDA(attention));
-  return op;
+void infer::fused_attention(const Call& call, OutputSpec* outputs) {
+  const Tensor& query = call.input(0);
+  outputs[0] = like(query);
+  if (call.attrs[1].i()) {
+    Dims& shape = outputs[0].shape;
+    std::swap(shape[shape.size() - 2], shape[shape.size() - 3]);
+  }
+  outputs[1] = {f32, query.device(), without_width(query)};
 }
 
-Op attention_gradient_op() {
-  static const Op op = add(
-      "fused_attention_gradient", -1, 4, "scale:double query_scale:double",
-      [](const Call& call, OutputSpec* outputs) {
-        const Tensor& query = call.input(0);
-        for (int i = 0; i < 3; ++i) outputs[i] = infer::like(call.input(i));
-        outputs[3] = {f32, query.device(), without_width(query)};
-      },
-      // Both of its kernels compute the scores and their gradient again.
-      [](const Call& call, std::span<const Tensor> outputs) {
-        return Cost{7 * product_flops(call), operand_bytes(call, outputs)};
-      },
-      BRRR_ON_CUDA(attention_gradient));
-  return op;
+void infer::fused_attention_gradient(const Call& call, OutputSpec* outputs) {
+  const Tensor& query = call.input(0);
+  for (int i = 0; i < 3; ++i) outputs[i] = like(call.input(i));
+  outputs[3] = {f32, query.device(), without_width(query)};
 }
 
-Op attention_mask_tiles_op() {
-  static const Op op = add(
-      "fused_attention_mask", 1, 1, "",
-      [](const Call& call, OutputSpec* outputs) {
-        outputs[0] = infer::like(call.input(0), i32);
-        Dims& shape = outputs[0].shape;
-        for (int d = shape.size() - 2; d < shape.size(); ++d)
-          shape[d] = (shape[d] + 63) / 64;  // as the kernel has them
-      },
-      [](const Call& call, std::span<const Tensor> outputs) {
-        return Cost{0, operand_bytes(call, outputs)};
-      },
-      BRRR_ON_CUDA(attention_mask_tiles));
-  return op;
+void infer::fused_attention_mask(const Call& call, OutputSpec* outputs) {
+  outputs[0] = like(call.input(0), i32);
+  Dims& shape = outputs[0].shape;
+  for (int d = shape.size() - 2; d < shape.size(); ++d)
+    shape[d] = (shape[d] + 63) / 64;  // as the kernel has them
 }
 
-bool is_attention(Op op) { return op == attention_op() || op == attention_gradient_op(); }
+bool is_attention(Op op) { return op == Op::fused_attention || op == Op::fused_attention_gradient; }
 
 SoftmaxStep softmax_step(const Call& call) {
   switch (call.op) {

@@ -15,13 +15,13 @@ namespace brrr {
 // of scale * query key^T over rows, times value. Operands are [outer, inner, rows, width], either
 // batch dimension may be absent; `heads_inside`: out is [outer, rows, inner, width]. log_sum is
 // what the gradient computes the weights from.
-Op attention_op();
+inline constexpr Op kAttentionOp = Op::fused_attention;
 // d_query, d_key, d_value, delta = (query, key, value, out, log_sum, d_out, [mask, mask_tiles],
 // scale, query_scale); out has its rows where the query has them. `query_scale` takes the place of
 // the scale in d_query: less than all of it where d_query is that of a multiple of the query.
-Op attention_gradient_op();
+inline constexpr Op kAttentionGradientOp = Op::fused_attention_gradient;
 // What a mask [..., queries, keys] says of its tiles: all false, some true, all true.
-Op attention_mask_tiles_op();
+inline constexpr Op kAttentionMaskTilesOp = Op::fused_attention_mask;
 
 bool is_attention(Op op);
 // Whether there are kernels for rows of this width: f32 is multiplied as TF32.

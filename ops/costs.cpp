@@ -17,6 +17,11 @@ std::int64_t product_flops(const Call& call, const Tensor& y) {
   return 2 * call.input(0).shape().back() * y.numel();
 }
 
+// The product of queries and keys.
+std::int64_t score_flops(const Call& call) {
+  return 2 * call.input(0).numel() * call.input(1).size(-2);
+}
+
 }  // namespace
 
 Cost pointwise(const Call& call, Outputs outputs) {
@@ -39,6 +44,8 @@ Cost arg_reduction(const Call& call, Outputs outputs) {
     [[maybe_unused]] const Tensor& y = outputs[0];                             \
     return of(flops, call, outputs);                                           \
   }
+#define BRRR_FUSED(name, inputs, outputs_, attributes, flops) \
+  Cost name(const Call& call, Outputs outputs) { return of(flops, call, outputs); }
 #include "brrr/dispatch/ops.def"
 
 }  // namespace brrr::cost

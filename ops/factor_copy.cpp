@@ -8,28 +8,7 @@
 
 namespace brrr {
 
-namespace on_cuda {
-void factor_copy(const Call& call, Tensor* outputs);
-}  // namespace on_cuda
-
-Op factor_copy_op() {
-  static const Op op = [] {
-    OpInfo info;
-    info.arity = 1;
-    info.n_outputs = 1;
-    info.infer = [](const Call& call, OutputSpec* outputs) {
-      outputs[0] = infer::like(call.input(0));
-    };
-    info.cost = [](const Call& call, std::span<const Tensor> outputs) {
-      return Cost{0, operand_bytes(call, outputs)};
-    };
-#if BRRR_HAS_CUDA
-    info.cuda = &on_cuda::factor_copy;
-#endif
-    return add_op(std::move(info), "factor_copy");
-  }();
-  return op;
-}
+void infer::factor_copy(const Call& call, OutputSpec* outputs) { outputs[0] = like(call.input(0)); }
 
 // Hopper's tensor cores read TF32 factors with adjacent elements along k only. The factors of a
 // weight's gradient have them along m and n, for which cuBLASLt is slow: on an H200 1024 x 1024 x

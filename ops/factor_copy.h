@@ -12,7 +12,7 @@
 namespace brrr {
 
 // copy = factor_copy(x): the column-major matrix x in row-major layout.
-Op factor_copy_op();
+inline constexpr Op kFactorCopyOp = Op::factor_copy;
 
 // A matrix as a factor of a product.
 struct FactorLayout {

@@ -13,7 +13,7 @@
 namespace brrr {
 
 // Shapes of outputs. Rows of one kind share a rule (ops/shapes.cpp); that of a structured row
-// stands beside its public function.
+// stands beside its public function, that of a fused one in the file of its op.
 namespace infer {
 inline OutputSpec like(const Tensor& x, DType dtype) {
   return {dtype, x.device(), Dims(x.shape())};
@@ -25,16 +25,19 @@ void reduction(const Call& call, OutputSpec* outputs);
 void arg_reduction(const Call& call, OutputSpec* outputs);
 void formula(const Call& call, OutputSpec* outputs);
 #define BRRR_STRUCTURED(name, ...) void name(const Call& call, OutputSpec* outputs);
+#define BRRR_FUSED(name, ...) void name(const Call& call, OutputSpec* outputs);
 #include <brrr/dispatch/ops.def>
 }  // namespace infer
 
-// Arithmetic and bytes of a call, for reports and passes; of structured rows, by their column.
+// Arithmetic and bytes of a call, for reports and passes; of structured and fused rows, by
+// their column.
 namespace cost {
 Cost pointwise(const Call& call, std::span<const Tensor> outputs);
 Cost reduction(const Call& call, std::span<const Tensor> outputs);
 Cost arg_reduction(const Call& call, std::span<const Tensor> outputs);
 Cost formula(const Call& call, std::span<const Tensor> outputs);
 #define BRRR_STRUCTURED(name, ...) Cost name(const Call& call, std::span<const Tensor> outputs);
+#define BRRR_FUSED(name, ...) Cost name(const Call& call, std::span<const Tensor> outputs);
 #include <brrr/dispatch/ops.def>
 }  // namespace cost
 
@@ -64,6 +67,7 @@ void arg_reduction(const Call& call, Tensor* outputs);
 void formula(const Call& call, Tensor* outputs);
 #define BRRR_CONVERSION(name, ...) void name(const Call& call, Tensor* outputs);
 #define BRRR_STRUCTURED(name, ...) void name(const Call& call, Tensor* outputs);
+#define BRRR_FUSED(name, ...) void name(const Call& call, Tensor* outputs);
 #include <brrr/dispatch/ops.def>
 }  // namespace on_cuda
 

@@ -229,9 +229,9 @@ Op register_op(const StructuredOp& op) {
     fail("[register_op] expected {} to have at most {} attributes, got \"{}\"", op.name, kMaxAttrs,
          op.attributes);
   }
-  for (const auto& [name, kind] : attributes) {
-    require_name(name);
-    if (kind != Attribute::Kind::integer && kind != Attribute::Kind::real) {
+  for (const Attribute& attribute : attributes) {
+    require_name(attribute.name);
+    if (attribute.kind != Attribute::Kind::integer && attribute.kind != Attribute::Kind::real) {
       fail("[register_op] expected attributes as \"axis\" or \"scale:double\", got {}",
            op.attributes);
     }

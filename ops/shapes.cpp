@@ -112,7 +112,7 @@ void pointwise(const Call& call, OutputSpec* out) {
   for (int d = 0; d < rank; ++d) {
     std::int64_t size = 1;
     for (std::uint32_t i = 0; i < call.n_inputs; ++i) {
-      const TensorImpl& input = *call.inputs[i]->impl();
+      const TensorImpl& input = *TensorImpl::of(*call.inputs[i]);
       const int at = d - (rank - input.word.rank());
       const std::int64_t have = at < 0 ? 1 : input.dims[at];
       if (have == size || have == 1) continue;
@@ -163,7 +163,8 @@ void formula(const Call& call, OutputSpec* out) {
   const Tensor& first = call.input(0);
   for (int i = 0; i < body.elements; ++i) {
     const Tensor& x = call.input(i);
-    if (!is_floating(x.dtype()) || (i > 0 && !same_shape(*x.impl(), *first.impl()))) {
+    if (!is_floating(x.dtype()) ||
+        (i > 0 && !same_shape(*TensorImpl::of(x), *TensorImpl::of(first)))) {
       fail("[{}] expected {} of floating types and one shape, got {} beside {}", name_of(call),
            fmt::join(std::span(body.operands).first(body.elements), ", "), x.describe(),
            first.describe());

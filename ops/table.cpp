@@ -117,6 +117,19 @@ OpInfo structured(const char* name, int inputs, const char* attributes, Effect e
   return info;
 }
 
+OpInfo fused(const char* name, int inputs, int outputs, const char* attributes, InferFn shape,
+             CostFn cost, KernelFn cuda) {
+  OpInfo info;
+  info.name = name;
+  info.arity = static_cast<std::int8_t>(inputs);
+  info.n_outputs = static_cast<std::uint8_t>(outputs);
+  info.attributes = attributes;
+  info.infer = shape;
+  info.cost = cost;
+  info.cuda = cuda;
+  return info;
+}
+
 }  // namespace
 
 // Before any static initializer, which may call ops: their order is undefined in a static library.
@@ -141,6 +154,8 @@ OpInfo structured(const char* name, int inputs, const char* attributes, Effect e
 #define BRRR_STRUCTURED(name, inputs, attributes, effect, algebra, flops, ...)                    \
   *table++ = structured(#name, inputs, attributes, Effect::effect, Algebra::algebra, infer::name, \
                         cost::name, on_cpu::name, BRRR_ON_CUDA(name), gradients::name);
+#define BRRR_FUSED(name, inputs, outputs, attributes, flops) \
+  *table++ = fused(#name, inputs, outputs, attributes, infer::name, cost::name, BRRR_ON_CUDA(name));
 #define BRRR_FORMULA(name, written, read, numbers, ...) \
   *table++ = formula(#name, parse_formula(#written, #read, #numbers, #__VA_ARGS__));
 #include "brrr/dispatch/ops.def"

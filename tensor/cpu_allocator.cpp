@@ -47,11 +47,11 @@ constexpr int kClasses = class_of(kSmall) + 1;
 static_assert(class_bytes(class_of(1)) == 64 && class_bytes(class_of(1025)) == 1280 &&
               class_bytes(class_of(kSmall)) == kSmall);
 
-struct Block {
-  Block* next;
+struct FreeBlock {
+  FreeBlock* next;
 };
 struct Bin {
-  Block* head;
+  FreeBlock* head;
   std::size_t bytes;
 };
 struct Bins {
@@ -114,7 +114,7 @@ void give_back(void* block, std::size_t size) noexcept {
 
 void drain_bins() noexcept {
   for (int c = 0; c < kClasses; ++c) {
-    while (Block* block = bins.bin[c].head) {
+    while (FreeBlock* block = bins.bin[c].head) {
       bins.bin[c].head = block->next;
       give_back(block, class_bytes(c));
     }
@@ -241,7 +241,7 @@ void* allocate(std::size_t bytes) {
   if (bytes <= kSmall) [[likely]] {
     const int c = class_of(bytes);
     Bin& bin = bins.bin[c];
-    if (Block* block = bin.head) [[likely]] {
+    if (FreeBlock* block = bin.head) [[likely]] {
       bin.head = block->next;
       bin.bytes -= class_bytes(c);
       count_live(static_cast<std::int64_t>(bytes));
@@ -261,7 +261,7 @@ void release(void* pointer, std::size_t bytes) noexcept {
     const int c = class_of(bytes);
     Bin& bin = bins.bin[c];
     if (caching && bins.open && bin.bytes < kBinBytes) [[likely]] {
-      Block* block = static_cast<Block*>(pointer);
+      FreeBlock* block = static_cast<FreeBlock*>(pointer);
       block->next = bin.head;
       bin.head = block;
       bin.bytes += class_bytes(c);

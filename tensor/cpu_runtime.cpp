@@ -124,7 +124,7 @@ class Queue final : public StreamState {
     void operator()(QueuedWork* work) const noexcept { work->finish(); }
   };
   using Finished = std::unique_ptr<QueuedWork, Finish>;
-  struct Item {
+  struct QueueItem {
     Kind kind = Kind::work;
     std::function<void()> work;
     Finished pooled;  // or this
@@ -134,13 +134,13 @@ class Queue final : public StreamState {
   class Items {
    public:
     bool empty() const { return count_ == 0; }
-    void push(Item item) {
+    void push(QueueItem item) {
       if (count_ == ring_.size()) grow();
       ring_[(first_ + count_) % ring_.size()] = std::move(item);
       ++count_;
     }
-    Item pop() {
-      Item item = std::move(ring_[first_]);
+    QueueItem pop() {
+      QueueItem item = std::move(ring_[first_]);
       first_ = (first_ + 1) % ring_.size();
       --count_;
       return item;
@@ -148,17 +148,17 @@ class Queue final : public StreamState {
 
    private:
     void grow() {
-      std::vector<Item> larger(std::max<std::size_t>(16, 2 * ring_.size()));
+      std::vector<QueueItem> larger(std::max<std::size_t>(16, 2 * ring_.size()));
       for (std::size_t i = 0; i < count_; ++i)
         larger[i] = std::move(ring_[(first_ + i) % ring_.size()]);
       ring_ = std::move(larger);
       first_ = 0;
     }
-    std::vector<Item> ring_;
+    std::vector<QueueItem> ring_;
     std::size_t first_ = 0, count_ = 0;
   };
 
-  void push(Item item) {
+  void push(QueueItem item) {
     {
       std::lock_guard lock(mutex_);
       items_.push(std::move(item));
@@ -172,7 +172,7 @@ class Queue final : public StreamState {
       filled_.wait(lock, [&] { return !items_.empty(); });
       running_ = true;
       {
-        Item item = items_.pop();
+        QueueItem item = items_.pop();
         std::exception_ptr failure = failure_;
         lock.unlock();
         failure = perform(item, std::move(failure));
@@ -186,7 +186,7 @@ class Queue final : public StreamState {
   }
 
   // Returns the failure that the queue is left with.
-  static std::exception_ptr perform(Item& item, std::exception_ptr failure) {
+  static std::exception_ptr perform(QueueItem& item, std::exception_ptr failure) {
     switch (item.kind) {
       case Kind::work:
         if (failure) return failure;

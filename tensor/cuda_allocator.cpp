@@ -31,7 +31,7 @@ constexpr std::size_t round_up(std::size_t bytes, std::size_t unit) {
 
 // --- Free blocks ---
 
-FreeBlocks::Place FreeBlocks::place_of(std::size_t size) {
+FreeBlocks::ListIndex FreeBlocks::list_of(std::size_t size) {
   const std::size_t units = size / kUnit;
   if (units < kColumns) return {0, static_cast<int>(units)};
   const int log = std::bit_width(units) - 1;
@@ -39,14 +39,14 @@ FreeBlocks::Place FreeBlocks::place_of(std::size_t size) {
 }
 
 void FreeBlocks::insert(Block* block) {
-  const Place place = place_of(block->size);
-  Block*& head = heads_[place.row][place.column];
+  const ListIndex list = list_of(block->size);
+  Block*& head = heads_[list.row][list.column];
   block->previous_free = nullptr;
   block->next_free = head;
   if (head) head->previous_free = block;
   head = block;
-  columns_[place.row] |= 1u << place.column;
-  rows_ |= 1u << place.row;
+  columns_[list.row] |= 1u << list.column;
+  rows_ |= 1u << list.row;
   block->free = true;
 }
 
@@ -57,11 +57,11 @@ void FreeBlocks::remove(Block* block) {
     block->previous_free->next_free = block->next_free;
     return;
   }
-  const Place place = place_of(block->size);
-  heads_[place.row][place.column] = block->next_free;
+  const ListIndex list = list_of(block->size);
+  heads_[list.row][list.column] = block->next_free;
   if (block->next_free) return;
-  columns_[place.row] &= ~(1u << place.column);
-  if (columns_[place.row] == 0) rows_ &= ~(1u << place.row);
+  columns_[list.row] &= ~(1u << list.column);
+  if (columns_[list.row] == 0) rows_ &= ~(1u << list.row);
 }
 
 Block* FreeBlocks::best_of(Block* head, std::size_t size, int most) {
@@ -75,13 +75,13 @@ Block* FreeBlocks::best_of(Block* head, std::size_t size, int most) {
 
 Block* FreeBlocks::find(std::size_t size, bool thorough) const {
   constexpr int kGlance = 8;
-  const Place place = place_of(size);
+  const ListIndex list = list_of(size);
   // Blocks of the same list may be a little too small; those of any later list fit.
-  if (Block* best = best_of(heads_[place.row][place.column], size, thorough ? INT32_MAX : kGlance))
+  if (Block* best = best_of(heads_[list.row][list.column], size, thorough ? INT32_MAX : kGlance))
     return best;
-  int row = place.row;
+  int row = list.row;
   std::uint32_t columns =
-      place.column == kColumns - 1 ? 0 : columns_[row] & (~std::uint32_t{0} << (place.column + 1));
+      list.column == kColumns - 1 ? 0 : columns_[row] & (~std::uint32_t{0} << (list.column + 1));
   if (columns == 0) {
     const std::uint32_t rows = row == kRows - 1 ? 0 : rows_ & (~std::uint32_t{0} << (row + 1));
     if (rows == 0) return nullptr;

@@ -66,10 +66,10 @@ class FreeBlocks {
 
  private:
   static constexpr int kRows = 32, kColumns = 32;
-  struct Place {
+  struct ListIndex {
     int row, column;
   };
-  static Place place_of(std::size_t size);
+  static ListIndex list_of(std::size_t size);
   static Block* best_of(Block* head, std::size_t size, int most);
 
   std::uint32_t rows_ = 0;

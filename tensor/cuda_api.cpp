@@ -47,7 +47,7 @@ using Slots = std::array<void*, kFns>;
 static_assert(sizeof(Slots) == sizeof(Table));
 
 template <Fn F, class Signature>
-struct Entry;  // the three functions that may replace an entry
+struct EntryPoint;  // the three functions that may replace an entry
 
 void* slot_of(const Table& table, Fn call) {
   void* slot;
@@ -84,7 +84,7 @@ bool note_call(Hook& hook) {
 }
 
 template <Fn F, class R, class... A>
-struct Entry<F, R (*)(A...)> {
+struct EntryPoint<F, R (*)(A...)> {
   static R opening(A... arguments) {
     const std::string why = open_library(library_of(F));
     if (!why.empty()) throw_absent(F, why);
@@ -104,23 +104,23 @@ struct Entry<F, R (*)(A...)> {
 };
 
 constexpr Table kOpening = {
-#define X(fn) &Entry<Fn::k_##fn, decltype(&::fn)>::opening,
+#define X(fn) &EntryPoint<Fn::k_##fn, decltype(&::fn)>::opening,
     BRRR_CUDA_CALLS(X)
 #undef X
 };
 constexpr Table kMissing = {
-#define X(fn) &Entry<Fn::k_##fn, decltype(&::fn)>::missing,
+#define X(fn) &EntryPoint<Fn::k_##fn, decltype(&::fn)>::missing,
     BRRR_CUDA_CALLS(X)
 #undef X
 };
 constexpr Table kHooked = {
-#define X(fn) &Entry<Fn::k_##fn, decltype(&::fn)>::hooked,
+#define X(fn) &EntryPoint<Fn::k_##fn, decltype(&::fn)>::hooked,
     BRRR_CUDA_CALLS(X)
 #undef X
 };
 
 // The parts of the published table, guarded by `mutex`.
-struct State {
+struct TableParts {
   std::mutex mutex;
   Table libraries = kOpening;
   Table installed = {};
@@ -130,20 +130,20 @@ struct State {
   std::string problem[kLibraries];
   std::vector<const Table*> published;  // never freed
 };
-State& state() {
-  static State* state = new State;
-  return *state;
+TableParts& parts() {
+  static TableParts* made = new TableParts;
+  return *made;
 }
 
 // An installed table speaks for every library of which it has a call.
-bool replaced(const State& s, Library library) {
+bool replaced(const TableParts& s, Library library) {
   for (int i = 0; s.has_installed && i < kFns; ++i) {
     if (library_of(Fn(i)) == library && slot_of(s.installed, Fn(i))) return true;
   }
   return false;
 }
 
-void publish(State& s) {
+void publish(TableParts& s) {
   Table* full = new Table(s.libraries);
   for (int i = 0; i < kFns; ++i) {
     if (!replaced(s, library_of(Fn(i)))) continue;
@@ -231,7 +231,7 @@ Fn find(std::string_view name) {
 }
 
 void set_hooking(bool on) {
-  State& s = state();
+  TableParts& s = parts();
   std::lock_guard lock(s.mutex);
   s.hooking = on;
   if (s.published.empty()) {
@@ -249,7 +249,7 @@ std::string_view name_of(Fn call) { return kRows[static_cast<int>(call)].name; }
 
 std::string open_library(Library library) {
   const int driver_major = library == Library::driver ? 0 : driver_version() / 1000;
-  State& s = state();
+  TableParts& s = parts();
   std::lock_guard lock(s.mutex);
   const int index = static_cast<int>(library);
   if (replaced(s, library)) return {};
@@ -361,7 +361,7 @@ std::vector<std::pair<std::string_view, long>> call_counts() {
 }
 
 void install_table(const Table& entries) {
-  State& s = state();
+  TableParts& s = parts();
   std::lock_guard lock(s.mutex);
   s.installed = entries;
   s.has_installed = true;
@@ -369,7 +369,7 @@ void install_table(const Table& entries) {
 }
 
 void uninstall_table() {
-  State& s = state();
+  TableParts& s = parts();
   std::lock_guard lock(s.mutex);
   s.installed = {};
   s.has_installed = false;

@@ -27,7 +27,7 @@ StreamState& current_state(Device device) {
 
 // Call before work on CUDA is issued, so that the use is recorded even if issuing fails half way.
 void use(const Tensor& tensor, StreamState& stream) {
-  if (Storage* storage = tensor.impl()->storage; storage && storage->stream != &stream) {
+  if (Storage* storage = TensorImpl::of(tensor)->storage; storage && storage->stream != &stream) {
     cuda_runtime().record_use(*storage, stream);
   }
 }

@@ -69,7 +69,7 @@ void Event::record(const Stream& stream) {
     fail("[event] expected a stream of {}, got one of {}", to_string(device_),
          to_string(stream.device()));
   }
-  state_->record(*stream.state());
+  state_->record(*StreamState::of(stream));
 }
 
 void Event::synchronize() const {
@@ -91,7 +91,7 @@ double Event::milliseconds_since(const Event& earlier) const {
 
 StreamGuard::StreamGuard(Stream stream)
     : stream_(std::move(stream)), before_(thread_context.stream(stream_.device())) {
-  thread_context.stream(stream_.device()) = stream_.id() == 0 ? nullptr : stream_.state();
+  thread_context.stream(stream_.device()) = stream_.id() == 0 ? nullptr : StreamState::of(stream_);
 }
 
 StreamGuard::~StreamGuard() { thread_context.stream(stream_.device()) = before_; }

@@ -10,7 +10,7 @@
 
 namespace brrr {
 
-struct StreamState;  // tensor/stream_state.h
+struct StreamState;
 struct EventState;
 class Event;
 
@@ -23,7 +23,6 @@ class Stream {
 
   Device device() const;
   int id() const;
-  StreamState* state() const { return state_.get(); }
 
   void synchronize() const;
   bool idle() const;
@@ -36,6 +35,7 @@ class Stream {
 
  private:
   friend class StreamGuard;
+  friend struct StreamState;
   explicit Stream(std::shared_ptr<StreamState> state) : state_(std::move(state)) {}
 
   std::shared_ptr<StreamState> state_;

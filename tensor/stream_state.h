@@ -5,6 +5,7 @@
 #include <memory>
 
 #include <brrr/tensor/device.h>
+#include <brrr/tensor/stream.h>
 
 namespace brrr {
 
@@ -25,6 +26,8 @@ struct StreamState {
   Device device;
   int id = 0;                         // 0 is the device's default stream
   std::weak_ptr<StreamState> handle;  // of `Stream::current`; empty for default streams
+
+  static StreamState* of(const Stream& stream) { return stream.state_.get(); }
 
   virtual ~StreamState() = default;
   virtual void synchronize() = 0;

@@ -55,7 +55,7 @@ void split_dims(StridedSpace& kept, StridedSpace& reduced, const Tensor& input,
                 const Tensor& output, std::uint64_t mask) {
   kept.operands = 2;
   reduced.operands = 1;
-  const TensorImpl &in = *input.impl(), &out = *output.impl();
+  const TensorImpl &in = *TensorImpl::of(input), &out = *TensorImpl::of(output);
   const int rank = in.word.rank();
   const bool keeps_dims = out.word.rank() == rank;
   for (int d = 0, of_output = 0; d < rank; ++d) {

@@ -114,7 +114,7 @@ Tensor make_tensor_on(Storage* storage, DType dtype, std::span<const std::int64_
 }
 
 Tensor make_contiguous_view(const Tensor& base, std::span<const std::int64_t> shape) {
-  const TensorImpl& from = *base.impl();
+  const TensorImpl& from = *TensorImpl::of(base);
   TensorImpl* impl = new_impl();
   const int rank = static_cast<int>(shape.size());
   std::int64_t stride = 1;
@@ -130,7 +130,7 @@ Tensor make_contiguous_view(const Tensor& base, std::span<const std::int64_t> sh
 
 Tensor make_view(const Tensor& base, std::span<const std::int64_t> shape,
                  std::span<const std::int64_t> strides, std::int64_t offset) {
-  const TensorImpl& from = *base.impl();
+  const TensorImpl& from = *TensorImpl::of(base);
   TensorImpl* impl =
       view_impl(from.word.dtype(), from.word.device(), base.is_meta(), shape, strides);
   return on_storage_of(from, impl, offset);
@@ -165,7 +165,7 @@ std::int64_t Tensor::storage_offset() const {
 
 std::uint32_t Tensor::version() const {
   get("version");
-  return impl()->version();
+  return TensorImpl::of(*this)->version();
 }
 
 bool Tensor::same_view_as(const Tensor& other) const {

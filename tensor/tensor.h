@@ -5,7 +5,6 @@
 // "[shape] expected a tensor, got an undefined one", naming itself.
 #pragma once
 
-#include <atomic>
 #include <initializer_list>
 #include <span>
 #include <string>
@@ -15,47 +14,9 @@
 #include <brrr/tensor/dims.h>
 #include <brrr/tensor/dtype.h>
 #include <brrr/tensor/index.h>
+#include <brrr/tensor/tensor_fields.h>
 
 namespace brrr {
-
-struct Storage;
-struct TensorImpl;
-struct TensorExtension;
-
-namespace detail {
-
-// dtype, device, rank and flags in one word that is always written whole: separate bytes written
-// one by one and read as a word stall the store buffer, 20 ns an op.
-struct TensorWord {
-  std::uint32_t bits = 0;
-
-  static constexpr std::uint32_t kContiguous = 1u << 20;
-  static constexpr int kKeyShift = 24;
-  static constexpr std::uint32_t kMeta = 4u;     // the keys of a tensor without memory,
-  static constexpr std::uint32_t kTraced = 16u;  // and of a placeholder in a trace
-
-  constexpr DType dtype() const { return static_cast<DType>(bits & 0xffu); }
-  constexpr Device device() const {
-    return Device(static_cast<DeviceType>((bits >> 12) & 15u), static_cast<int>((bits >> 8) & 15u));
-  }
-  constexpr int rank() const { return static_cast<int>((bits >> 16) & 15u); }
-  constexpr bool contiguous() const { return bits & kContiguous; }
-  constexpr std::uint32_t keys() const { return bits >> kKeyShift; }
-};
-
-// The target of a handle; tensor/tensor_impl.h has its functions.
-struct TensorFields {
-  std::atomic<std::uint32_t> refs{1};
-  TensorWord word;
-  void* data = nullptr;        // the first element; null when there is none
-  Storage* storage = nullptr;  // null for meta tensors
-  std::int64_t numel = 0;
-  TensorExtension* autograd = nullptr;  // its place on the tape
-  std::int64_t dims[kMaxDims];          // only the first `rank` are set
-  std::int64_t strides[kMaxDims];       // in elements
-};
-
-}  // namespace detail
 
 // "[what] expected a tensor, got an undefined one"
 [[noreturn]] void undefined_tensor(const char* what);
@@ -146,8 +107,6 @@ class Tensor {
 
   // "f32[64, 128]", with the device when it is not the CPU
   std::string describe() const;
-
-  inline TensorImpl* impl() const;  // for the library: tensor/tensor_impl.h
 
  private:
   friend struct TensorImpl;

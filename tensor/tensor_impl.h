@@ -22,6 +22,7 @@ struct TensorExtension {
 };
 
 struct TensorImpl : detail::TensorFields {
+  static TensorImpl* of(const Tensor& tensor) { return static_cast<TensorImpl*>(tensor.fields_); }
   // A handle that takes over one reference.
   static Tensor handle(TensorImpl* impl) { return Tensor(impl); }
 
@@ -42,8 +43,6 @@ struct TensorImpl : detail::TensorFields {
   void retain() { refs.fetch_add(1, std::memory_order_relaxed); }
   void drop() { const Tensor last(this); }
 };
-
-inline TensorImpl* Tensor::impl() const { return static_cast<TensorImpl*>(fields_); }
 
 inline bool same_shape(const TensorImpl& a, const TensorImpl& b) {
   if (a.word.rank() != b.word.rank()) return false;

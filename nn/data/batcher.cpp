@@ -111,7 +111,8 @@ const Batch& Batcher::next() {
 // All work on the batch is enqueued: the slot may be overwritten after it. That is a write, so the
 // tensors' versions change.
 void Batcher::release(const Slot& slot) const {
-  for (const Tensor* x : {&slot.batch.inputs, &slot.batch.targets}) ++x->impl()->storage->version;
+  for (const Tensor* x : {&slot.batch.inputs, &slot.batch.targets})
+    ++TensorImpl::of(*x)->storage->version;
   feed_.wait(Stream::current(options_.device).record());
 }
 

@@ -39,7 +39,7 @@ Transformation master_weights(const Transformation& inner) {
         std::vector<Tensor> all = masters_of(state, params);
         updates = inner.update(cast_for(std::move(updates), all), state.child("inner"), all);
         for (std::size_t i = 0; i < all.size(); ++i) {
-          if (all[i].impl() == params[i].impl()) continue;
+          if (TensorImpl::of(all[i]) == TensorImpl::of(params[i])) continue;
           updates[i] = sub(add_(all[i], updates[i]), params[i]);
         }
         return updates;
@@ -48,7 +48,7 @@ Transformation master_weights(const Transformation& inner) {
         std::vector<Tensor> all = masters_of(state, params);
         inner.apply(cast_for(std::move(updates), all), state.child("inner"), all);
         for (std::size_t i = 0; i < all.size(); ++i) {
-          if (all[i].impl() != params[i].impl()) copy_(params[i], all[i]);
+          if (TensorImpl::of(all[i]) != TensorImpl::of(params[i])) copy_(params[i], all[i]);
         }
       });
 }

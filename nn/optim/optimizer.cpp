@@ -39,7 +39,7 @@ Optimizer::Optimizer(std::vector<Tensor> leaves, Transformation transformation)
            leaves[i].describe(), i);
     }
     for (std::size_t j = 0; j < i; ++j) {
-      if (leaves[j].impl() == leaves[i].impl())
+      if (TensorImpl::of(leaves[j]) == TensorImpl::of(leaves[i]))
         fail("[Optimizer] expected each leaf once, got {} at {} and at {}", leaves[i].describe(), j,
              i);
     }

@@ -11,20 +11,20 @@
 namespace brrr::optim {
 
 void State::require_new(const std::string& name) const {
-  const bool taken = std::ranges::find(entries_, name, &Entry::name) != entries_.end() ||
+  const bool taken = std::ranges::find(fields_, name, &Field::name) != fields_.end() ||
                      std::ranges::find(child_names_, name) != child_names_.end();
   if (taken || name.empty()) fail("[State::add] expected a new name, got \"{}\"", name);
 }
 
 State& State::add(std::string name, Tensor tensor) {
   require_new(name);
-  entries_.push_back({std::move(name), {std::move(tensor)}, false});
+  fields_.push_back({std::move(name), {std::move(tensor)}, false});
   return *this;
 }
 
 State& State::add(std::string name, std::vector<Tensor> list) {
   require_new(name);
-  entries_.push_back({std::move(name), std::move(list), true});
+  fields_.push_back({std::move(name), std::move(list), true});
   return *this;
 }
 
@@ -35,24 +35,24 @@ State& State::add(std::string name, State child) {
   return *this;
 }
 
-State::Entry& State::entry(std::string_view name) {
-  const auto found = std::ranges::find(entries_, name, &Entry::name);
-  if (found == entries_.end()) {
+State::Field& State::field(std::string_view name) {
+  const auto found = std::ranges::find(fields_, name, &Field::name);
+  if (found == fields_.end()) {
     std::vector<std::string_view> names;
-    for (const Entry& entry : entries_) names.push_back(entry.name);
+    for (const Field& field : fields_) names.push_back(field.name);
     fail("[State] expected one of the names [{}], got \"{}\"", fmt::join(names, ", "), name);
   }
   return *found;
 }
 
 Tensor& State::tensor(std::string_view name) {
-  Entry& found = entry(name);
+  Field& found = field(name);
   if (found.is_list) fail("[State::tensor] expected one tensor, got the list \"{}\"", name);
   return found.tensors[0];
 }
 
 std::vector<Tensor>& State::list(std::string_view name) {
-  Entry& found = entry(name);
+  Field& found = field(name);
   if (!found.is_list) fail("[State::list] expected a list, got the one tensor \"{}\"", name);
   return found.tensors;
 }
@@ -87,8 +87,8 @@ State& State::child(std::string_view name) {
 Tensor* State::find(std::string_view child, std::string_view name) {
   for (std::size_t i = 0; i < children_.size(); ++i) {
     if (child_names_[i] == child) {
-      const auto found = std::ranges::find(children_[i].entries_, name, &Entry::name);
-      if (found != children_[i].entries_.end()) return &found->tensors[0];
+      const auto found = std::ranges::find(children_[i].fields_, name, &Field::name);
+      if (found != children_[i].fields_.end()) return &found->tensors[0];
     }
     if (Tensor* below = children_[i].find(child, name)) return below;
   }
@@ -96,11 +96,11 @@ Tensor* State::find(std::string_view child, std::string_view name) {
 }
 
 void State::name_into(const std::string& prefix, NamedTensors& names) const {
-  for (const Entry& entry : entries_) {
-    for (std::size_t i = 0; i < entry.tensors.size(); ++i) {
-      if (!entry.tensors[i].defined()) continue;
-      names.emplace_back(prefix + entry.name + (entry.is_list ? fmt::format(".{}", i) : ""),
-                         entry.tensors[i]);
+  for (const Field& field : fields_) {
+    for (std::size_t i = 0; i < field.tensors.size(); ++i) {
+      if (!field.tensors[i].defined()) continue;
+      names.emplace_back(prefix + field.name + (field.is_list ? fmt::format(".{}", i) : ""),
+                         field.tensors[i]);
     }
   }
   for (std::size_t i = 0; i < children_.size(); ++i) {

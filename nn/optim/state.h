@@ -36,16 +36,16 @@ class State {
   void load(const NamedTensors& values);
 
  private:
-  struct Entry {
+  struct Field {
     std::string name;
     std::vector<Tensor> tensors;
     bool is_list;
   };
-  Entry& entry(std::string_view name);
+  Field& field(std::string_view name);
   void name_into(const std::string& prefix, NamedTensors& names) const;
   void require_new(const std::string& name) const;
 
-  std::vector<Entry> entries_;
+  std::vector<Field> fields_;
   std::vector<std::string> child_names_;
   std::vector<State> children_;
 };

@@ -1,4 +1,4 @@
-// Owns how the interpreter runs its steps.
+// Owns how the interpreter runs its instructions.
 #include "brrr/ops/cpu/body_interpreter.h"
 
 #include <algorithm>
@@ -17,12 +17,12 @@ struct BodyInterpreter::Tile {
   i64 count = 0, rows = 1;
   i64 first = 0, reduced = 1;  // of the elements of each row, those that are in the tile
   i64 base[StridedSpace::kMaxOperands] = {};
-  std::vector<std::vector<char>> memory = {};  // of each slot
-  std::vector<char*> slots = {};               // where it is: there, or in the memory of an operand
+  std::vector<std::vector<char>> memory = {};  // of each reg
+  std::vector<char*> registers = {};           // where it is: there, or in the memory of an operand
   std::vector<i64> filled = {};                // elements of constants
   std::vector<std::vector<double>> totals = {}, others = {};  // of any type: of each reduction
 
-  i64 size(const Slot& slot) const { return slot.of_rows ? rows : count; }
+  i64 size(const Register& reg) const { return reg.of_rows ? rows : count; }
 };
 
 void BodyInterpreter::run(const jit::CpuArguments& arguments, i64 begin, i64 end) const {
@@ -30,10 +30,10 @@ void BodyInterpreter::run(const jit::CpuArguments& arguments, i64 begin, i64 end
   const i64 most = std::clamp<i64>(kCache / static_cast<i64>(8 * buffers_ + 1), 64, kTile);
   Tile tile{.arguments = arguments, .walk = *arguments.space, .place = {}};
   tile.memory.resize(buffers_);
-  tile.slots.resize(slots_.size());
-  tile.filled.resize(slots_.size());
-  tile.totals.resize(slots_.size());
-  tile.others.resize(slots_.size());
+  tile.registers.resize(registers_.size());
+  tile.filled.resize(registers_.size());
+  tile.totals.resize(registers_.size());
+  tile.others.resize(registers_.size());
   if (!reduces_) {
     for (i64 first = begin; first < end; first += most) {
       tile.place = Coordinates(tile.walk, first);
@@ -70,54 +70,58 @@ void BodyInterpreter::run(const jit::CpuArguments& arguments, i64 begin, i64 end
 }
 
 void BodyInterpreter::run_tile(Tile& tile) const {
-  for (std::size_t i = 0; i < slots_.size(); ++i) {
-    const auto bytes = static_cast<std::size_t>(tile.size(slots_[i])) * size_of(slots_[i].type);
-    std::vector<char>& memory = tile.memory[slots_[i].buffer];
+  for (std::size_t i = 0; i < registers_.size(); ++i) {
+    const auto bytes =
+        static_cast<std::size_t>(tile.size(registers_[i])) * size_of(registers_[i].type);
+    std::vector<char>& memory = tile.memory[registers_[i].buffer];
     if (memory.size() < bytes) {
       memory.resize(bytes);
       tile.filled[i] = 0;
     }
   }
-  for (std::size_t i = 0; i < slots_.size(); ++i)
-    tile.slots[i] = tile.memory[slots_[i].buffer].data();
+  for (std::size_t i = 0; i < registers_.size(); ++i)
+    tile.registers[i] = tile.memory[registers_[i].buffer].data();
   // The value of an output is computed in place, unless the output is also an input.
-  for (const Step& step : steps_) {
+  for (const Instruction& instruction : instructions_) {
     const auto is_input = [&](const void* memory) {
       const void* const* inputs = tile.arguments.inputs;
       return std::find(inputs, inputs + inputs_, memory) != inputs + inputs_;
     };
-    if (step.kind != Step::Kind::store || slots_[step.slot].loaded ||
-        is_input(tile.arguments.outputs[step.number]))
+    if (instruction.kind != Instruction::Kind::store || registers_[instruction.reg].loaded ||
+        is_input(tile.arguments.outputs[instruction.number]))
       continue;
-    if (char* memory = in_place(step, tile)) tile.slots[step.slot] = memory;
+    if (char* memory = in_place(instruction, tile)) tile.registers[instruction.reg] = memory;
   }
-  for (const Step& step : steps_) run_step(step, tile);
+  for (const Instruction& instruction : instructions_) execute(instruction, tile);
 }
 
-void BodyInterpreter::run_step(const Step& step, Tile& tile) const {
-  const auto at = static_cast<std::size_t>(step.slot);
-  const auto memory = [&](int slot) { return tile.slots[slot]; };
-  const i64 n = tile.size(slots_[at]), size = static_cast<i64>(size_of(slots_[at].type));
-  char* const to = memory(step.slot);
-  switch (step.kind) {
-    case Step::Kind::load:
-    case Step::Kind::store: return move(step, tile);
-    case Step::Kind::constant: {
+void BodyInterpreter::execute(const Instruction& instruction, Tile& tile) const {
+  const auto at = static_cast<std::size_t>(instruction.reg);
+  const auto memory = [&](int reg) { return tile.registers[reg]; };
+  const i64 n = tile.size(registers_[at]), size = static_cast<i64>(size_of(registers_[at].type));
+  char* const to = memory(instruction.reg);
+  switch (instruction.kind) {
+    case Instruction::Kind::load:
+    case Instruction::Kind::store: return move(instruction, tile);
+    case Instruction::Kind::constant: {
       if (tile.filled[at] >= n) return;
       Element element;
       const std::uint64_t* scalars = tile.arguments.scalars;
-      std::memcpy(element.bytes, step.scalar < 0 ? &step.bits : scalars + step.scalar, 8);
+      std::memcpy(element.bytes,
+                  instruction.scalar < 0 ? &instruction.bits : scalars + instruction.scalar, 8);
       tile.filled[at] = n;
       return fill_elements(to, element, size, n);
     }
-    case Step::Kind::apply: {
+    case Instruction::Kind::apply: {
       const void* inputs[kMaxInputs];
-      for (std::size_t k = 0; k < step.inputs.size(); ++k) inputs[k] = memory(step.inputs[k]);
-      return step.loop(to, inputs, n);
+      for (std::size_t k = 0; k < instruction.inputs.size(); ++k)
+        inputs[k] = memory(instruction.inputs[k]);
+      return instruction.loop(to, inputs, n);
     }
-    case Step::Kind::convert: return step.convert(to, memory(step.inputs[0]), n);
-    case Step::Kind::spread: {
-      const char* const from = memory(step.inputs[0]);
+    case Instruction::Kind::convert:
+      return instruction.convert(to, memory(instruction.inputs[0]), n);
+    case Instruction::Kind::spread: {
+      const char* const from = memory(instruction.inputs[0]);
       const auto bytes = static_cast<std::size_t>(tile.rows * size);
       for (i64 j = 0; order_.by_columns && j < tile.reduced; ++j)
         std::memcpy(to + j * tile.rows * size, from, bytes);
@@ -128,24 +132,24 @@ void BodyInterpreter::run_step(const Step& step, Tile& tile) const {
       }
       return;
     }
-    case Step::Kind::reduce: return reduce(step, tile);
+    case Instruction::Kind::reduce: return reduce(instruction, tile);
   }
 }
 
-// The number of a step's operand in spaces: outputs stand before inputs in those of elements, after
-// them in those of rows.
-int BodyInterpreter::operand_of(const Step& step) const {
-  const bool loads = step.kind == Step::Kind::load;
-  return step.number + (loads ? (reduces_ ? 0 : outputs_) : (reduces_ ? inputs_ : 0));
+// The number of an instruction's operand in spaces: outputs stand before inputs in those of
+// elements, after them in those of rows.
+int BodyInterpreter::operand_of(const Instruction& instruction) const {
+  const bool loads = instruction.kind == Instruction::Kind::load;
+  return instruction.number + (loads ? (reduces_ ? 0 : outputs_) : (reduces_ ? inputs_ : 0));
 }
 
-// The address of the tile in an operand's memory if a slot can be there; else null.
-char* BodyInterpreter::in_place(const Step& step, const Tile& tile) const {
-  const Slot& slot = slots_[step.slot];
-  const int operand = operand_of(step);
-  if (slot.type != step.memory) return nullptr;
+// The address of the tile in an operand's memory if a reg can be there; else null.
+char* BodyInterpreter::in_place(const Instruction& instruction, const Tile& tile) const {
+  const Register& reg = registers_[instruction.reg];
+  const int operand = operand_of(instruction);
+  if (reg.type != instruction.memory) return nullptr;
   i64 offset = tile.base[operand];
-  if (slot.of_rows) {
+  if (reg.of_rows) {
     if (tile.rows > 1 && tile.arguments.space->inner_stride(operand) != 1) return nullptr;
   } else {
     if (tile.walk.inner_stride(operand) != 1 ||
@@ -153,27 +157,29 @@ char* BodyInterpreter::in_place(const Step& step, const Tile& tile) const {
       return nullptr;
     offset += tile.place.offset(tile.walk, operand);
   }
-  const auto number = static_cast<std::size_t>(step.number);
-  const void* const memory = step.kind == Step::Kind::load ? tile.arguments.inputs[number]
-                                                           : tile.arguments.outputs[number];
+  const auto number = static_cast<std::size_t>(instruction.number);
+  const void* const memory = instruction.kind == Instruction::Kind::load
+                                 ? tile.arguments.inputs[number]
+                                 : tile.arguments.outputs[number];
   return static_cast<char*>(const_cast<void*>(memory)) +
-         offset * static_cast<i64>(size_of(step.memory));
+         offset * static_cast<i64>(size_of(instruction.memory));
 }
 
-// Between memory and a slot.
-void BodyInterpreter::move(const Step& step, Tile& tile) const {
-  const Slot& slot = slots_[step.slot];
-  const bool loads = step.kind == Step::Kind::load, converts = slot.type != step.memory;
-  char*& values = tile.slots[step.slot];
-  char* const there = in_place(step, tile);
+// Between memory and a reg.
+void BodyInterpreter::move(const Instruction& instruction, Tile& tile) const {
+  const Register& reg = registers_[instruction.reg];
+  const bool loads = instruction.kind == Instruction::Kind::load,
+             converts = reg.type != instruction.memory;
+  char*& values = tile.registers[instruction.reg];
+  char* const there = in_place(instruction, tile);
   if (there == values) return;
-  if (there && loads && !slot.stored) {
+  if (there && loads && !reg.stored) {
     values = there;
     return;
   }
-  const int operand = operand_of(step);
-  const auto number = static_cast<std::size_t>(step.number);
-  const i64 size = static_cast<i64>(size_of(step.memory)), n = tile.size(slot);
+  const int operand = operand_of(instruction);
+  const auto number = static_cast<std::size_t>(instruction.number);
+  const i64 size = static_cast<i64>(size_of(instruction.memory)), n = tile.size(reg);
   std::vector<char> moved(converts ? static_cast<std::size_t>(n * size) : 0);
   char* const plain = converts ? moved.data() : values;
   const auto convert = [](DType from, DType to) {
@@ -182,13 +188,13 @@ void BodyInterpreter::move(const Step& step, Tile& tile) const {
   StridedSpace row;  // of a value of each row
   row.operands = operand + 1;
   row.add_dim(tile.rows);
-  if (slot.of_rows) row.stride[operand][0] = tile.arguments.space->inner_stride(operand);
-  const StridedSpace& walk = slot.of_rows ? row : tile.walk;
+  if (reg.of_rows) row.stride[operand][0] = tile.arguments.space->inner_stride(operand);
+  const StridedSpace& walk = reg.of_rows ? row : tile.walk;
   const i64 stride = walk.inner_stride(operand);
   const void* const whole = loads ? tile.arguments.inputs[number] : tile.arguments.outputs[number];
   char* const memory = static_cast<char*>(const_cast<void*>(whole)) + tile.base[operand] * size;
-  if (!loads && converts) convert(slot.type, step.memory)(plain, values, n);
-  each_run(walk, operand, slot.of_rows ? Coordinates() : tile.place, n,
+  if (!loads && converts) convert(reg.type, instruction.memory)(plain, values, n);
+  each_run(walk, operand, reg.of_rows ? Coordinates() : tile.place, n,
            [&](i64 done, i64 run, i64 offset) {
              char* const mine = plain + done * size;
              char* const other = memory + offset * size;
@@ -204,18 +210,18 @@ void BodyInterpreter::move(const Step& step, Tile& tile) const {
                  reinterpret_cast<W*>(other)[i * stride].bits = reinterpret_cast<W*>(mine)[i].bits;
              });
            });
-  if (loads && converts) convert(step.memory, slot.type)(values, plain, n);
+  if (loads && converts) convert(instruction.memory, reg.type)(values, plain, n);
 }
 
 // In eager's order, as CpuOrder says.
-void BodyInterpreter::reduce(const Step& step, Tile& tile) const {
-  const Slot& given = slots_[step.inputs[0]];
-  const ReductionLoops& fold = loops->reduction[step.number][static_cast<int>(given.type)];
-  const char* const values = tile.slots[step.inputs[0]];
+void BodyInterpreter::reduce(const Instruction& instruction, Tile& tile) const {
+  const Register& given = registers_[instruction.inputs[0]];
+  const ReductionLoops& fold = loops->reduction[instruction.number][static_cast<int>(given.type)];
+  const char* const values = tile.registers[instruction.inputs[0]];
   const i64 size = static_cast<i64>(size_of(given.type)), rows = tile.rows;
   const i64 end = tile.first + tile.reduced, elements = tile.arguments.reduced->count();
-  std::vector<double>& totals = tile.totals[step.slot];
-  std::vector<double>& others = tile.others[step.slot];
+  std::vector<double>& totals = tile.totals[instruction.reg];
+  std::vector<double>& others = tile.others[instruction.reg];
   for (i64 first = tile.first; first < end;) {
     const i64 block = first / order_.block * order_.block;
     const i64 block_end = std::min(elements, block + order_.block), last = std::min(end, block_end);
@@ -230,16 +236,16 @@ void BodyInterpreter::reduce(const Step& step, Tile& tile) const {
     } else {
       for (i64 at = first; at < last;) {
         const i64 run = std::min(last, (at / order_.run + 1) * order_.run) - at;
-        for (i64 done = 0; done < run; done += step.piece)
-          fold.fold_runs(to.data(), values + (at + done) * size, std::min(step.piece, run - done),
-                         rows, tile.reduced);
+        for (i64 done = 0; done < run; done += instruction.piece)
+          fold.fold_runs(to.data(), values + (at + done) * size,
+                         std::min(instruction.piece, run - done), rows, tile.reduced);
         at += run;
       }
     }
     if (block > 0 && last == block_end) fold.merge(totals.data(), others.data(), rows);
     first = last;
   }
-  if (end == elements) fold.finish(tile.slots[step.slot], totals.data(), rows, elements);
+  if (end == elements) fold.finish(tile.registers[instruction.reg], totals.data(), rows, elements);
 }
 
 }  // namespace brrr::on_cpu

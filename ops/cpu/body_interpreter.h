@@ -19,21 +19,21 @@ class BodyInterpreter {
   void run(const jit::CpuArguments& arguments, std::int64_t begin, std::int64_t end) const;
 
  private:
-  friend class StepMaker;
+  friend class InstructionMaker;
 
-  // An array of a tile: a register for each element, or for each row.
-  struct Slot {
+  // A value of each element of a tile, or of each row.
+  struct Register {
     DType type;
     bool of_rows;
-    bool stored = false, loaded = false;  // in or from memory
+    bool stored = false, loaded = false;  // to or from an operand's memory
     bool reduced = false;                 // depends on a reduction
     int buffer = 0;
   };
-  struct Step {
+  struct Instruction {
     enum class Kind : std::uint8_t { load, constant, apply, convert, spread, reduce, store };
     Kind kind = Kind::load;
-    int slot = 0;                  // that it writes; store: reads
-    std::vector<int> inputs = {};  // slots
+    int reg = 0;                   // that it writes; store: reads
+    std::vector<int> inputs = {};  // registers
     int number = 0;                // of the operand of the kernel, or of the reduction's row
     DType memory = DType::f32;     // load and store: the operand's type in memory
     std::uint64_t bits = 0;        // constant
@@ -45,17 +45,17 @@ class BodyInterpreter {
   struct Tile;
 
   void run_tile(Tile& tile) const;
-  void run_step(const Step& step, Tile& tile) const;
-  void reduce(const Step& step, Tile& tile) const;
-  void move(const Step& step, Tile& tile) const;
-  int operand_of(const Step& step) const;
-  char* in_place(const Step& step, const Tile& tile) const;
+  void execute(const Instruction& instruction, Tile& tile) const;
+  void reduce(const Instruction& instruction, Tile& tile) const;
+  void move(const Instruction& instruction, Tile& tile) const;
+  int operand_of(const Instruction& instruction) const;
+  char* in_place(const Instruction& instruction, const Tile& tile) const;
 
   bool reduces_;
   int inputs_, outputs_;
   jit::CpuOrder order_;
-  std::vector<Slot> slots_;
-  std::vector<Step> steps_;
+  std::vector<Register> registers_;
+  std::vector<Instruction> instructions_;
   std::size_t buffers_ = 0;
   bool one_pass_ = true;  // no value of an element depends on a reduction
 };

@@ -78,7 +78,7 @@ void triangle(const Call& call, Tensor* outputs) {
                   static_cast<std::size_t>((last - first) * size));
     }
   });
-  if (target.impl() != out.impl()) copy_tensor(out, target);
+  if (TensorImpl::of(target) != TensorImpl::of(out)) copy_tensor(out, target);
 }
 
 }  // namespace brrr::on_cpu

@@ -23,12 +23,12 @@ bool run_few(FormulaLoop loop, const double* numbers, const Call& call, Tensor* 
   void* to[kMaxElements];
   bool plain = true;
   for (int k = 0; k < body.elements; ++k) {
-    const TensorImpl& x = *call.inputs[k]->impl();
+    const TensorImpl& x = *TensorImpl::of(*call.inputs[k]);
     from[k] = x.data;
     plain &= x.word.contiguous() && x.word.dtype() == type;
   }
   for (int k = 0; k < body.written; ++k) {
-    const TensorImpl& y = *outputs[k].impl();
+    const TensorImpl& y = *TensorImpl::of(outputs[k]);
     to[k] = y.data;
     plain &= y.word.contiguous();
   }
@@ -91,7 +91,7 @@ void formula(const Call& call, Tensor* outputs) {
     }
   });
   for (int k = 0; k < out.count; ++k) {
-    if (out.of[k].impl() != outputs[k].impl()) copy_tensor(outputs[k], out.of[k]);
+    if (TensorImpl::of(out.of[k]) != TensorImpl::of(outputs[k])) copy_tensor(outputs[k], out.of[k]);
   }
 }
 

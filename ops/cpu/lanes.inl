@@ -88,16 +88,19 @@ BRRR_SCALAR_FN Lanes<T> where(typename Lanes<T>::Mask condition, Lanes<T> a, Lan
   }
 BRRR_INEXACT_FUNCTIONS(BRRR_MATH1)
 #undef BRRR_MATH1
-extern "C" __attribute__((const, nothrow))
-FloatVector BRRR_VECTOR_NAME_F32(vv, pow)(FloatVector, FloatVector);
-extern "C" __attribute__((const, nothrow))
-DoubleVector BRRR_VECTOR_NAME_F64(vv, pow)(DoubleVector, DoubleVector);
-BRRR_SCALAR_FN Lanes<float> pow(Lanes<float> a, Lanes<float> b) {
-  return BRRR_VECTOR_NAME_F32(vv, pow)(a.v, b.v);
-}
-BRRR_SCALAR_FN Lanes<double> pow(Lanes<double> a, Lanes<double> b) {
-  return BRRR_VECTOR_NAME_F64(vv, pow)(a.v, b.v);
-}
+#define BRRR_MATH2(name, symbol, kinds)                                      \
+  extern "C" __attribute__((const, nothrow))                                 \
+  FloatVector BRRR_VECTOR_NAME_F32(vv, symbol)(FloatVector, FloatVector);    \
+  extern "C" __attribute__((const, nothrow))                                 \
+  DoubleVector BRRR_VECTOR_NAME_F64(vv, symbol)(DoubleVector, DoubleVector); \
+  BRRR_SCALAR_FN Lanes<float> name(Lanes<float> a, Lanes<float> b) {         \
+    return BRRR_VECTOR_NAME_F32(vv, symbol)(a.v, b.v);                       \
+  }                                                                          \
+  BRRR_SCALAR_FN Lanes<double> name(Lanes<double> a, Lanes<double> b) {      \
+    return BRRR_VECTOR_NAME_F64(vv, symbol)(a.v, b.v);                       \
+  }
+BRRR_INEXACT_FUNCTIONS2(BRRR_MATH2)
+#undef BRRR_MATH2
 
 #define BRRR_MATH1(name)                                             \
   template <class T>                                                 \
@@ -114,12 +117,15 @@ BRRR_EXACT_FUNCTIONS(BRRR_MATH1)
   BRRR_SCALAR_FN double name(double a) { return name(Lanes<double>::all(a)).v[0]; }
 BRRR_INEXACT_FUNCTIONS(BRRR_MATH1)
 #undef BRRR_MATH1
-BRRR_SCALAR_FN float pow(float a, float b) {
-  return pow(Lanes<float>::all(a), Lanes<float>::all(b)).v[0];
-}
-BRRR_SCALAR_FN double pow(double a, double b) {
-  return pow(Lanes<double>::all(a), Lanes<double>::all(b)).v[0];
-}
+#define BRRR_MATH2(name, ...)                                       \
+  BRRR_SCALAR_FN float name(float a, float b) {                     \
+    return name(Lanes<float>::all(a), Lanes<float>::all(b)).v[0];   \
+  }                                                                 \
+  BRRR_SCALAR_FN double name(double a, double b) {                  \
+    return name(Lanes<double>::all(a), Lanes<double>::all(b)).v[0]; \
+  }
+BRRR_INEXACT_FUNCTIONS2(BRRR_MATH2)
+#undef BRRR_MATH2
 #endif
 
 #endif

@@ -93,7 +93,7 @@ bool run_few(Loop loop, const Call& call, const Types& types, const TensorImpl& 
       }
       continue;
     }
-    const TensorImpl& in = *(*next++)->impl();
+    const TensorImpl& in = *TensorImpl::of(**next++);
     if (in.word.dtype() != dtype) return false;
     if (in.numel == out.numel && in.word.contiguous()) {
       operands[i] = in.data;
@@ -228,7 +228,7 @@ class TiledLoop {
 
 // Everything contiguous, of one size and of the types that the loop wants.
 inline bool run_contiguous(Loop loop, const Call& call, bool select, Tensor* outputs) {
-  const TensorImpl& out = *outputs[0].impl();
+  const TensorImpl& out = *TensorImpl::of(outputs[0]);
   const i64 n = out.numel;
   constexpr std::uint32_t kMask = 0xffu | TensorWord::kContiguous;
   const std::uint32_t wanted = static_cast<std::uint32_t>(call.dtype) | TensorWord::kContiguous;
@@ -236,7 +236,7 @@ inline bool run_contiguous(Loop loop, const Call& call, bool select, Tensor* out
   std::uint32_t wrong = ~out.word.bits & TensorWord::kContiguous;
   i64 sizes = 0;
   for (std::uint32_t i = 0; i < call.n_inputs; ++i) {
-    const TensorImpl& in = *call.inputs[i]->impl();
+    const TensorImpl& in = *TensorImpl::of(*call.inputs[i]);
     operands[i] = in.data;
     const std::uint32_t want =
         i == 0 && select ? static_cast<std::uint32_t>(DType::boolean) | TensorWord::kContiguous
@@ -275,7 +275,7 @@ bool run_with_numbers(Loop loop, const Call& call, const Types& types, const Ten
   for (int i = 0; i < n_operands; ++i) {
     strides[i] = 0;
     if (call.is_scalar(i)) continue;
-    const TensorImpl& in = *(*next++)->impl();
+    const TensorImpl& in = *TensorImpl::of(**next++);
     if (in.numel != out.numel || !in.word.contiguous() || in.word.dtype() != types.operand(i))
       return false;
     operands[i] = in.data;
@@ -302,7 +302,7 @@ bool run_with_numbers(Loop loop, const Call& call, const Types& types, const Ten
 }
 
 [[gnu::noinline]] void run_other(Loop loop, const Call& call, Tensor* outputs) {
-  const TensorImpl& out = *outputs[0].impl();
+  const TensorImpl& out = *TensorImpl::of(outputs[0]);
   if (out.numel == 0) return;
   const Types types(call);
   if (out.numel <= kFew && out.word.contiguous() && run_few(loop, call, types, out)) return;

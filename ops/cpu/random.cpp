@@ -36,7 +36,7 @@ void draw(const Draw* loops_by_type, const Call& call, const Tensor& given) {
       begin += blocks;
     }
   });
-  if (out.impl() != given.impl()) copy_tensor(given, out);
+  if (TensorImpl::of(out) != TensorImpl::of(given)) copy_tensor(given, out);
 }
 
 }  // namespace

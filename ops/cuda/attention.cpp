@@ -155,7 +155,7 @@ Grid grid_of(const Tensor& rows) {
 
 }  // namespace
 
-void attention(const Call& call, Tensor* outputs) {
+void fused_attention(const Call& call, Tensor* outputs) {
   const Tensor& query = call.input(0);
   if (query.numel() == 0) return;
   cu::CudaStream& stream = cu::current_stream(query.device());
@@ -164,7 +164,7 @@ void attention(const Call& call, Tensor* outputs) {
   Variant(query, a.mask.data).launch(stream, 0, grid_of(query), a);
 }
 
-void attention_gradient(const Call& call, Tensor* outputs) {
+void fused_attention_gradient(const Call& call, Tensor* outputs) {
   const Tensor &query = call.input(0), &key = call.input(1);
   cu::CudaStream& stream = cu::current_stream(query.device());
   const AttentionGradient g{.of = attention_of(call, call.input(3), call.input(4), 6),
@@ -179,7 +179,7 @@ void attention_gradient(const Call& call, Tensor* outputs) {
   variant.launch(stream, 2, grid_of(key), g);
 }
 
-void attention_mask_tiles(const Call& call, Tensor* outputs) {
+void fused_attention_mask(const Call& call, Tensor* outputs) {
   const Tensor &mask = call.input(0), &tiles = outputs[0];
   if (mask.numel() == 0) return;
   cu::CudaStream& stream = cu::current_stream(mask.device());

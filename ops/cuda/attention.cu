@@ -169,10 +169,10 @@ BRRR_FN Shared& aligned_shared() {
 }
 
 // The batch and the 64 rows of a block. Blocks of all batches come before those of the next rows.
-struct Block {
+struct RowBlock {
   i32 outer, inner, number, first;
   i64 batch;
-  BRRR_SCALAR_FN Block(const Attention& a, i32 of) {
+  BRRR_SCALAR_FN RowBlock(const Attention& a, i32 of) {
     outer = i32(blockIdx.x) / a.inner_batches;
     inner = i32(blockIdx.x) % a.inner_batches;
     number = of;
@@ -194,7 +194,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   wait_for_previous_kernel();
   __shared__ Tiles tiles;
   Shared& shared = aligned_shared();
-  const Block block(a, block_of_queries());
+  const RowBlock block(a, block_of_queries());
   const Element *k = block.matrix(a.k), *v = block.matrix(a.v);
   const bool* mask = block.mask(a.mask);
   BlockRows q;
@@ -251,7 +251,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
 // Computes and stores delta. `results`: scratch.
 BRRR_FN void load_gradient(BlockRows& results, BlockRows& dout, float (&log_sum)[2],
                            float (&delta)[2], Shared& shared, const AttentionGradient& g,
-                           const Block& block) {
+                           const RowBlock& block) {
   const Attention& a = g.of;
   load_block(results, shared.block(0), block.matrix(a.out), a.out.row, block.first, a.queries);
   Left out[kSteps], gradient[kSteps];
@@ -281,7 +281,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   __shared__ Tiles tiles;
   Shared& shared = aligned_shared();
   const Attention& a = g.of;
-  const Block block(a, block_of_queries());
+  const RowBlock block(a, block_of_queries());
   const Element *k = block.matrix(a.k), *v = block.matrix(a.v);
   const bool* mask = block.mask(a.mask);
   BlockRows q, dout;
@@ -329,7 +329,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   __shared__ Tiles tiles;
   Shared& shared = aligned_shared();
   const Attention& a = g.of;
-  const Block block(a, i32(blockIdx.y));
+  const RowBlock block(a, i32(blockIdx.y));
   const Element *q = block.matrix(a.q), *dout = block.matrix(g.dout);
   const bool* mask = block.mask(a.mask);
   const float *log_sum = a.log_sum + block.batch * a.queries,

@@ -79,7 +79,7 @@ class CudaBodyKernel final : public BodyKernel {
     }
     for (std::size_t i = 0; i < spec_->body.indices.size(); ++i)
       layout.sizes[static_cast<std::size_t>(of.first_coordinate()) + i] = 0;
-    for (const jit::Body::Operand& input : spec_->body.inputs) {
+    for (const jit::Body::TensorOperand& input : spec_->body.inputs) {
       for (const jit::Body::Bound& bound : input.bounds) {
         layout.bound.bounds[of.first_coordinate() + bound.index] |=
             static_cast<std::int64_t>(spec_->scalars[static_cast<std::size_t>(bound.low)] |

@@ -1,10 +1,11 @@
 #include "brrr/ops/cuda/body_launch.h"
 
+#include <optional>
 #include <string>
 
 #include "brrr/ops/jit/compiler.h"
 #include "brrr/ops/jit/render.h"
-#include "brrr/tensor/storage.h"
+#include "brrr/tensor/cuda_runtime.h"
 
 namespace brrr::on_cuda {
 
@@ -42,17 +43,12 @@ void launch_reduction(const BodyKernels& kernels, const jit::ReductionSchedule& 
   jit::fill(elements, reduced, by_columns ? 1 : schedule.width);
   const int64_t n_results = kept.count(), n_elements = reduced.count();
   // Freed on this stream, so used again only after the kernels below.
-  struct Scratch {
-    Storage* storage = nullptr;
-    ~Scratch() {
-      if (storage) storage->drop();
-    }
-  } scratch;
+  std::optional<cu::Scratch> scratch;
   void* partials = nullptr;
   if (schedule.join_lanes > 0) {
-    scratch.storage = new_storage(
-        stream.device, static_cast<std::size_t>(n_results * schedule.parts) * kernels.partial);
-    partials = scratch.storage->data;
+    scratch.emplace(stream.device,
+                    static_cast<std::size_t>(n_results * schedule.parts) * kernels.partial);
+    partials = scratch->data();
   }
   const auto parts = static_cast<std::int32_t>(schedule.parts);
   KernelArguments join;

@@ -343,7 +343,7 @@ struct FactorReductions {
 std::string stores(const jit::Body& body, const Contraction& c) {
   std::string text;
   for (std::size_t o = 0; o < body.outputs.size(); ++o) {
-    const jit::Body::Operand& output = body.outputs[o];
+    const jit::Body::TensorOperand& output = body.outputs[o];
     text +=
         fmt::format("  {}{}out{}[offset[{}]] = narrow<{}>({});\n",
                     c.first_row >> o & 1 ? "if (line == 0) " : "",

@@ -189,7 +189,7 @@ class EpilogueText {
   std::string reductions() const {
     std::string text;
     for_each(Way::lines, [&](std::size_t k) {
-      const jit::Body::Operand& out = body_.outputs[output(k)];
+      const jit::Body::TensorOperand& out = body_.outputs[output(k)];
       const int r = out.value;
       const std::string finished = fmt::format("finish{}<float>(joined, float(depth))", r);
       text += fmt::format(
@@ -231,7 +231,7 @@ class EpilogueText {
     int staged = 0;
     for (std::size_t k = body_.inputs.size(); k < operands_.ways.size(); ++k) {
       if (operands_.ways[k] == Way::lines) continue;
-      const jit::Body::Operand& out = body_.outputs[output(k)];
+      const jit::Body::TensorOperand& out = body_.outputs[output(k)];
       const std::string value = converted(body_, out.value, out.dtype);
       text += operands_.ways[k] == Way::staged
                   ? fmt::format("      outputs[{}][i] = {};\n", staged++, value)

@@ -28,10 +28,10 @@ struct Elementwise {
 
   // All outputs first.
   void add_output(const Tensor& t) {
-    operands[n_operands++] = t.impl();
+    operands[n_operands++] = TensorImpl::of(t);
     ++n_outputs;
   }
-  void add_input(const Tensor& t) { operands[n_operands++] = t.impl(); }
+  void add_input(const Tensor& t) { operands[n_operands++] = TensorImpl::of(t); }
   void add_scalar(std::uint64_t bits) { scalars[n_scalars++] = bits; }
 };
 

@@ -23,7 +23,7 @@ KernelTable<CUfunction>& hand_written_kernels();
 template <class MakeText>
 CUfunction hand_written(const cu::CudaStream& stream, const char* file, std::uint64_t variant,
                         const char* entry, MakeText&& make_text,
-                        const jit::CompileOptions& options = {}) {
+                        const jit::KernelOptions& options = {}) {
   const KernelKey key{stream.on, reinterpret_cast<std::uintptr_t>(file), variant};
   if (const CUfunction* found = hand_written_kernels().find(key)) [[likely]]
     return *found;

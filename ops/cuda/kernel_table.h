@@ -21,9 +21,9 @@ template <class Entry>
 class KernelTable {
  public:
   const Entry* find(const KernelKey& key) const {
-    for (const Node* node = slots_[place_of(key)].load(std::memory_order_acquire); node;
-         node = node->next) {
-      if (node->key == key) return &node->entry;
+    for (const Cell* cell = slots_[place_of(key)].load(std::memory_order_acquire); cell;
+         cell = cell->next) {
+      if (cell->key == key) return &cell->entry;
     }
     return nullptr;
   }
@@ -32,24 +32,24 @@ class KernelTable {
   const Entry* insert(const KernelKey& key, const Entry& entry) {
     std::lock_guard lock(mutex_);
     if (const Entry* found = find(key)) return found;
-    std::atomic<const Node*>& slot = slots_[place_of(key)];
-    Node* node = new Node{key, entry, slot.load(std::memory_order_relaxed)};
-    slot.store(node, std::memory_order_release);
-    return &node->entry;
+    std::atomic<const Cell*>& slot = slots_[place_of(key)];
+    Cell* cell = new Cell{key, entry, slot.load(std::memory_order_relaxed)};
+    slot.store(cell, std::memory_order_release);
+    return &cell->entry;
   }
 
  private:
-  struct Node {
+  struct Cell {
     KernelKey key;
     Entry entry;
-    const Node* next;
+    const Cell* next;
   };
   static constexpr int kBits = 12;
   static std::size_t place_of(const KernelKey& key) {
     return ((key.what ^ key.how * 0x9e3779b97f4a7c15ull) * 0xd6e8feb86659fd93ull) >> (64 - kBits);
   }
 
-  std::atomic<const Node*> slots_[std::size_t{1} << kBits] = {};
+  std::atomic<const Cell*> slots_[std::size_t{1} << kBits] = {};
   std::mutex mutex_;
 };
 

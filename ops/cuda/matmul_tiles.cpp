@@ -245,54 +245,6 @@ bool can_stage(const MatrixProduct& p, DType dtype, const StagedTensor& x) {
 
 namespace {
 
-constexpr std::string_view kPlainText = R"(struct Epilogue {
-  typedef Result Staged;
-  static constexpr int kInputs = 0, kOutputs = kStaged;
-  Result* d;
-  i64 row_stride, col_stride, outer_stride, inner_stride;
-  i32 inner_batches;
-  struct Columns {};
-  BRRR_SCALAR_FN Columns columns(i32, i32, i32) const { return {}; }
-  BRRR_SCALAR_FN void apply(i32 batch, i32 row, i32 col, i32 count, const Columns&,
-                            const float (&sums)[2], const float (*)[2],
-                            float (*outputs)[2]) const {
-    if constexpr (kStaged) {
-      outputs[0][0] = sums[0];
-      outputs[0][1] = sums[1];
-    } else {
-      const i32 outer = batch / inner_batches, inner = batch - outer * inner_batches;
-      Result* to = d + (outer * outer_stride + inner * inner_stride + row * row_stride);
-#pragma unroll
-      for (int i = 0; i < 2; ++i)
-        if (i < count) to[(col + i) * col_stride] = narrow<Result>(sums[i]);
-    }
-  }
-};
-)";
-
-}  // namespace
-
-PlainEpilogue plain_epilogue(const MatrixProduct& p, DType result, void* d) {
-  const StagedTensor staged{d, p.d};
-  const bool stages = can_stage(p, result, staged);
-  PlainEpilogue plain;
-  plain.epilogue.text = typedef_of(result, "Result") +
-                        fmt::format("constexpr bool kStaged = {};\n", stages) +
-                        std::string(kPlainText);
-  plain.epilogue.staged = result;
-  if (stages) plain.epilogue.outputs.push_back(staged);
-  const Batches strides = batch_strides_of(p.d.batch);
-  plain.arguments = {d,
-                     p.d.row,
-                     p.d.col,
-                     strides.outer,
-                     strides.inner,
-                     static_cast<std::int32_t>(batches_of(p).inner)};
-  return plain;
-}
-
-namespace {
-
 TileMajors majors_of(const MatrixProduct& p, DType dtype) {
   return {major_of(lines_of_a(p), dtype), major_of(lines_of_b(p), dtype)};
 }

@@ -3,10 +3,9 @@
 //
 //   if (supports(product, dtype, a.data(), b.data())) {
 //     const TileConfig config = choose_tiles(std::span(&product, 1), dtype, multiprocessors);
-//     const PlainEpilogue plain = plain_epilogue(product, dtype, d.data());
-//     const TiledProduct tiled{product, a.data(), b.data(), plain.epilogue};
+//     const TiledProduct tiled{product, a.data(), b.data(), epilogue};
 //     const TileLaunch tiles = plan_tiles(std::span(&tiled, 1), dtype, config, device);
-//     const void* arguments[] = {&plain.arguments};
+//     const void* arguments[] = {&fields_of_epilogue};
 //     launch(tiles, arguments, stream);
 //   }
 #pragma once
@@ -94,18 +93,6 @@ struct TileEpilogue {
   std::vector<StagedTensor> inputs, outputs;
   bool reduces = false;  // also each line of A, see can_reduce()
 };
-
-// Stores the sums in D.
-struct PlainEpilogue {
-  TileEpilogue epilogue;
-  struct Arguments {
-    void* d;
-    std::int64_t row_stride, col_stride;
-    std::int64_t outer_stride, inner_stride;  // between matrices of the two batch dimensions
-    std::int32_t inner_batches;
-  } arguments;
-};
-PlainEpilogue plain_epilogue(const MatrixProduct& product, DType result, void* d);
 
 // One product of a launch, and what becomes of its sums.
 struct TiledProduct {

@@ -49,8 +49,8 @@ void reduce(const Call& call, Tensor& output, std::uint64_t mask, bool ordered,
   if (!kernels) [[unlikely]]
     kernels = table().insert(key, load_body(device, make_body(), schedule));
   KernelArguments arguments;
-  arguments.add_operand(output.impl()->data, true);
-  arguments.add_operand(input.impl()->data, false);
+  arguments.add_operand(TensorImpl::of(output)->data, true);
+  arguments.add_operand(TensorImpl::of(input)->data, false);
   launch_reduction(*kernels, schedule, layout.kept, layout.reduced, arguments, stream);
 }
 

@@ -51,7 +51,7 @@ std::vector<int> add_formula(Body& body, const Call& call, std::span<const int> 
     values.push_back(body.add_scalar(type));
     scalars.push_back(scalar_bits(call.attrs[k], true, type));
   }
-  for (const Formula::Value& value : formula.values) {
+  for (const Formula::Assignment& value : formula.values) {
     std::vector<int> of;
     for (const int operand : value.operands)
       of.push_back(values[static_cast<std::size_t>(operand)]);

@@ -26,7 +26,7 @@ int Body::contraction() const {
 
 bool Body::has_bounds() const {
   return std::any_of(inputs.begin(), inputs.end(),
-                     [](const Operand& input) { return !input.bounds.empty(); });
+                     [](const TensorOperand& input) { return !input.bounds.empty(); });
 }
 
 int Body::add(Value value) {
@@ -120,7 +120,7 @@ std::span<const int> choices_of(const Body::Value& value) {
 bool is_only_stored(const Body& body, int number) {
   const DType dtype = body.value(number).dtype;
   bool stored = false;
-  for (const Body::Operand& output : body.outputs) {
+  for (const Body::TensorOperand& output : body.outputs) {
     if (output.value != number) continue;
     if (output.dtype != dtype) return false;
     stored = true;
@@ -214,7 +214,7 @@ void verify(const Body& body) {
       require(operand >= 0 && operand < static_cast<int>(i), "values in order");
     }
   }
-  for (const Body::Operand& input : body.inputs) {
+  for (const Body::TensorOperand& input : body.inputs) {
     const auto scalar = [&](int number) {
       return number >= 0 && number < static_cast<int>(body.scalars.size()) &&
              body.scalars[static_cast<std::size_t>(number)] == i64;
@@ -229,7 +229,7 @@ void verify(const Body& body) {
   const std::vector<Level> levels = levels_of(body);
   for (std::size_t i = 0; i < body.values.size(); ++i) verify_value(body, i, levels);
   const bool reduces = body.reduces();
-  for (const Body::Operand& output : body.outputs) {
+  for (const Body::TensorOperand& output : body.outputs) {
     require(output.value >= 0 && output.value < static_cast<int>(body.values.size()),
             "known results");
     const bool per_element =

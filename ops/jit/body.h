@@ -30,7 +30,7 @@ struct Body {
     int index = 0, low = 0, high = 0;
   };
 
-  struct Operand {
+  struct TensorOperand {
     DType dtype = f32;
     Scope scope = Scope::element;
     int value = 0;  // outputs: which value is stored; inputs: unused
@@ -71,7 +71,7 @@ struct Body {
   std::string name;     // also the entry
   bool strict = false;  // round every half value as if it had been stored
   bool fast = false;    // on CUDA: contraction, approximate division and square root
-  std::vector<Operand> inputs, outputs;
+  std::vector<TensorOperand> inputs, outputs;
   std::vector<DType> scalars;  // register types: never a half
   // Coordinates that values may ask for, of elements or of rows. Each is an operand without memory:
   // its strides in the space that is walked are what a step along a dimension adds to it.

@@ -22,7 +22,7 @@
 
 namespace brrr::jit {
 
-struct CompileOptions {
+struct KernelOptions {
   bool random = false;  // philox.inl after the prelude
   bool fast = false;    // contraction, approximate division and square root
   // For this architecture and no later one: sm_90a, which has wgmma.
@@ -37,10 +37,10 @@ DeviceShape shape_of(Device device);
 // The kernel `entry` of `source`, ready to launch on `device`. Cheap enough for a slow path only:
 // it hashes the whole text. Callers keep the function; it lives as long as the process.
 CUfunction load_kernel(Device device, const char* entry, std::string_view source,
-                       const CompileOptions& options = {});
+                       const KernelOptions& options = {});
 // Several entries of one source, in order.
 std::vector<CUfunction> load_kernels(Device device, const std::vector<const char*>& entries,
-                                     std::string_view source, const CompileOptions& options = {});
+                                     std::string_view source, const KernelOptions& options = {});
 
 // The last result of load_kernels on this thread, while a LoadedKernelsScope collects it.
 struct LoadedKernels {
@@ -60,25 +60,25 @@ class KernelCollection {
   KernelCollection(const KernelCollection&) = delete;
   KernelCollection& operator=(const KernelCollection&) = delete;
 
-  void add(std::string_view source, const CompileOptions& options);
+  void add(std::string_view source, const KernelOptions& options);
   // Returns how many it compiled. What does not compile is left to the load, which throws.
   int compile();
 
  private:
-  struct Item {
+  struct CollectedText {
     std::string source, text;
-    CompileOptions options;
+    KernelOptions options;
     Hash128 key;
   };
   void stop();
 
   Device device_;
-  std::vector<Item> items_;
+  std::vector<CollectedText> texts_;
 };
 
 // The same without a GPU: the cubin for sm_<architecture>, through the disk cache.
 std::string compile_to_cubin(std::string_view source, int architecture,
-                             const CompileOptions& options = {});
+                             const KernelOptions& options = {});
 
 struct CompilerStats {
   std::int64_t compiled = 0;     // runs of NVRTC

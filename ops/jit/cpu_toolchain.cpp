@@ -43,9 +43,9 @@ std::string contents_of(const std::string& path) {
 }
 
 // One process of the compiler, in a process group of its own: the driver has children.
-class Run {
+class CompilerRun {
  public:
-  explicit Run(const std::string& text) : text_(text) {
+  explicit CompilerRun(const std::string& text) : text_(text) {
     write_file(place_.file("kernel.cpp"), text);
     std::vector<std::string> command = compiler_command();
     for (const std::string& word : {std::string("-o"), place_.file("kernel.so"),
@@ -76,14 +76,14 @@ class Run {
                       op_or("jit"), command[0], std::strerror(problem)));
     }
   }
-  ~Run() {
+  ~CompilerRun() {
     if (process_ < 0) return;
     ::kill(-process_, SIGKILL);
     while (::waitpid(process_, nullptr, 0) < 0 && errno == EINTR) {
     }
   }
-  Run(const Run&) = delete;
-  Run& operator=(const Run&) = delete;
+  CompilerRun(const CompilerRun&) = delete;
+  CompilerRun& operator=(const CompilerRun&) = delete;
 
   bool has_ended() {
     if (process_ < 0) return true;
@@ -174,12 +174,12 @@ std::vector<std::string> compiler_command() {
 std::vector<std::string> compile_objects(std::span<const std::string> texts, std::size_t kernels) {
   const double most = most_seconds();
   const auto start = Clock::now();
-  std::deque<Run> runs;
+  std::deque<CompilerRun> runs;
   Progress progress(kernels);
   for (const std::string& text : texts) runs.emplace_back(text);
   std::vector<std::string> objects;
   auto pause = std::chrono::microseconds(500);
-  for (Run& run : runs) {
+  for (CompilerRun& run : runs) {
     while (!run.has_ended()) {
       const double seconds = seconds_since(start);
       if (seconds > most) {

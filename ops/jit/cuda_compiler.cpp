@@ -20,7 +20,7 @@ namespace {
 
 std::atomic<std::int64_t> compiled{0}, memory_hits{0}, disk_hits{0}, disk_refused{0};
 
-std::string whole_text(std::string_view source, const CompileOptions& options) {
+std::string whole_text(std::string_view source, const KernelOptions& options) {
   std::string text;
   text.reserve(32768 + source.size());
   text += text::functions_def;
@@ -35,7 +35,7 @@ std::string whole_text(std::string_view source, const CompileOptions& options) {
 }
 
 // Without contraction to fma a chain rounds alike whether it runs as many kernels or as one.
-std::vector<std::string> flags_of(int architecture, const CompileOptions& options) {
+std::vector<std::string> flags_of(int architecture, const KernelOptions& options) {
   std::vector<std::string> flags = {
       fmt::format("--gpu-architecture=sm_{}{}", architecture,
                   options.architecture_specific ? "a" : ""),
@@ -58,14 +58,14 @@ std::string numbered(std::string_view source) {
 }
 
 // One program of NVRTC; destroyed whatever happens.
-class Program {
+class NvrtcProgram {
  public:
-  explicit Program(const std::string& text) {
+  explicit NvrtcProgram(const std::string& text) {
     BRRR_CUDA(nvrtcCreateProgram, &program_, text.c_str(), "brrr.cu", 0, nullptr, nullptr);
   }
-  ~Program() { (void)BRRR_CUDA_TRY(nvrtcDestroyProgram, &program_); }
-  Program(const Program&) = delete;
-  Program& operator=(const Program&) = delete;
+  ~NvrtcProgram() { (void)BRRR_CUDA_TRY(nvrtcDestroyProgram, &program_); }
+  NvrtcProgram(const NvrtcProgram&) = delete;
+  NvrtcProgram& operator=(const NvrtcProgram&) = delete;
 
   nvrtcResult compile(const std::vector<std::string>& flags) {
     std::vector<const char*> pointers;
@@ -95,8 +95,8 @@ class Program {
 };
 
 std::string run_nvrtc(const std::string& text, std::string_view source, int architecture,
-                      const CompileOptions& options) {
-  Program program(text);
+                      const KernelOptions& options) {
+  NvrtcProgram program(text);
   const nvrtcResult result = program.compile(flags_of(architecture, options));
   if (result == NVRTC_ERROR_COMPILATION) {
     throw Error(fmt::format(
@@ -109,7 +109,7 @@ std::string run_nvrtc(const std::string& text, std::string_view source, int arch
   return program.cubin();
 }
 
-Hash128 key_of(const std::string& text, int architecture, const CompileOptions& options) {
+Hash128 key_of(const std::string& text, int architecture, const KernelOptions& options) {
   std::string key = fmt::format("cubin nvrtc {}", cu::nvrtc_version());
   for (const std::string& flag : flags_of(architecture, options)) key += " " + flag;
   key += '\n';
@@ -146,7 +146,7 @@ Ahead& ahead() {
 }
 
 std::string cubin_of(const std::string& text, std::string_view source, int architecture,
-                     const CompileOptions& options, const Hash128& key, bool& from_disk) {
+                     const KernelOptions& options, const Hash128& key, bool& from_disk) {
   std::string cubin = ahead().take(key);
   if (!cubin.empty()) return cubin;
   switch (disk_cache::read(key, "cubin", cubin)) {
@@ -196,7 +196,7 @@ DeviceShape shape_of(Device device) {
 }
 
 std::string compile_to_cubin(std::string_view source, int architecture,
-                             const CompileOptions& options) {
+                             const KernelOptions& options) {
   const std::string text = whole_text(source, options);
   bool from_disk;
   return cubin_of(text, source, architecture, options, key_of(text, architecture, options),
@@ -209,17 +209,17 @@ KernelCollection::KernelCollection(Device device) : device_(device) {
 KernelCollection::~KernelCollection() { stop(); }
 void KernelCollection::stop() { thread_context.kernel_collection = nullptr; }
 
-void KernelCollection::add(std::string_view source, const CompileOptions& options) {
+void KernelCollection::add(std::string_view source, const KernelOptions& options) {
   std::string text = whole_text(source, options);
   const Hash128 key = key_of(text, architecture_of(device_), options);
-  if (std::ranges::find(items_, key, &Item::key) == items_.end())
-    items_.push_back({std::string(source), std::move(text), options, key});
+  if (std::ranges::find(texts_, key, &CollectedText::key) == texts_.end())
+    texts_.push_back({std::string(source), std::move(text), options, key});
 }
 
 int KernelCollection::compile() {
   stop();
   const cu::DeviceState* const state = &cu::device_state(device_.index);
-  std::erase_if(items_, [&](const Item& item) {
+  std::erase_if(texts_, [&](const CollectedText& item) {
     std::string cubin;
     Modules& cache = modules();
     const std::lock_guard lock(cache.mutex);
@@ -230,12 +230,12 @@ int KernelCollection::compile() {
   std::atomic<std::size_t> next{0};
   std::atomic<int> made{0};
   const auto work = [&] {
-    for (std::size_t i = next++; i < items_.size(); i = next++) {
+    for (std::size_t i = next++; i < texts_.size(); i = next++) {
       try {
         std::string cubin =
-            run_nvrtc(items_[i].text, items_[i].source, architecture, items_[i].options);
-        disk_cache::write(items_[i].key, "cubin", cubin);
-        ahead().put(items_[i].key, std::move(cubin));
+            run_nvrtc(texts_[i].text, texts_[i].source, architecture, texts_[i].options);
+        disk_cache::write(texts_[i].key, "cubin", cubin);
+        ahead().put(texts_[i].key, std::move(cubin));
         ++made;
       } catch (const Error&) {
       }
@@ -244,7 +244,7 @@ int KernelCollection::compile() {
   {
     constexpr std::size_t kMostThreads = 16;
     const std::size_t threads = std::min<std::size_t>(
-        {items_.size(), std::max(1u, std::thread::hardware_concurrency()), kMostThreads});
+        {texts_.size(), std::max(1u, std::thread::hardware_concurrency()), kMostThreads});
     std::vector<std::jthread> others;
     for (std::size_t i = 1; i < threads; ++i) others.emplace_back(work);
     work();
@@ -253,7 +253,7 @@ int KernelCollection::compile() {
 }
 
 std::vector<CUfunction> load_kernels(Device device, const std::vector<const char*>& entries,
-                                     std::string_view source, const CompileOptions& options) {
+                                     std::string_view source, const KernelOptions& options) {
   if (KernelCollection* const collection = thread_context.kernel_collection) {
     collection->add(source, options);
     return std::vector<CUfunction>(entries.size(), nullptr);
@@ -306,7 +306,7 @@ std::vector<CUfunction> load_kernels(Device device, const std::vector<const char
 }
 
 CUfunction load_kernel(Device device, const char* entry, std::string_view source,
-                       const CompileOptions& options) {
+                       const KernelOptions& options) {
   return load_kernels(device, {entry}, source, options)[0];
 }
 

@@ -101,10 +101,12 @@ struct BlockOfPart {
 BRRR_INEXACT_FUNCTIONS(BRRR_MATH1)
 BRRR_EXACT_FUNCTIONS(BRRR_MATH1)
 #undef BRRR_MATH1
-BRRR_FN float fmod(float a, float b) { return ::fmodf(a, b); }
-BRRR_FN double fmod(double a, double b) { return ::fmod(a, b); }
-BRRR_FN float pow(float a, float b) { return ::powf(a, b); }
-BRRR_FN double pow(double a, double b) { return ::pow(a, b); }
+#define BRRR_MATH2(name, ...)                                      \
+  BRRR_FN float name(float a, float b) { return ::name##f(a, b); } \
+  BRRR_FN double name(double a, double b) { return ::name(a, b); }
+BRRR_INEXACT_FUNCTIONS2(BRRR_MATH2)
+BRRR_EXACT_FUNCTIONS2(BRRR_MATH2)
+#undef BRRR_MATH2
 // Two instructions where a division that is rounded right takes ten.
 BRRR_FN float over(float a, float b) {
   float inverse;

@@ -54,7 +54,7 @@ std::string functions(const Body& body);
 using NameOf = std::function<std::string(std::size_t)>;
 
 // One pass over the elements of a row. A body without reductions has one pass.
-struct Pass {
+struct RowPass {
   std::vector<int> reductions;  // values that it reduces
   std::vector<int> outputs;     // that it writes per element
   std::vector<int> elements;    // values that it computes for each element
@@ -63,10 +63,10 @@ struct Pass {
   // registers in between (keep_values).
   std::vector<int> live_out, live_in;
 };
-std::vector<Pass> passes_of(const Body& body);
+std::vector<RowPass> passes_of(const Body& body);
 // For passes over elements in registers: a value that several passes use is computed by the first
 // and kept in registers, unless that takes more than `most` values an element.
-void keep_values(const Body& body, std::vector<Pass>& passes, int most);
+void keep_values(const Body& body, std::vector<RowPass>& passes, int most);
 // Values that a row has before any pass.
 std::vector<int> values_of_rows(const Body& body);
 
@@ -124,16 +124,16 @@ std::string constant_arguments(const Body& body);
 //   finish(row, partial, constants..., elements)                 results of a pass
 //   leave(row, outputs..., constants..., offset of each output)  results are written
 std::string row_functions(const Body& body, const Schedule& schedule,
-                          const std::vector<Pass>& passes);
+                          const std::vector<RowPass>& passes);
 // `before_wait`: it is called before the wait for the previous kernel.
 std::string row_struct(const Body& body, bool before_wait = false);  // with begin_row
 std::string leave(const Body& body);
-bool is_guarded(const Body& body, const Pass& pass);  // else its `visit` takes no guard
-bool has_row_values(const Body& body);                // else begin_row has nothing to do
+bool is_guarded(const Body& body, const RowPass& pass);  // else its `visit` takes no guard
+bool has_row_values(const Body& body);                   // else begin_row has nothing to do
 std::string begin_call(const Body& body, std::string_view row, std::string_view offset);
 std::string finish_call(const Body& body, std::string_view row, std::string_view partial);
 std::string leave_call(const Body& body, std::string_view row, std::string_view offset);
-std::size_t partial_size_of(const Body& body, const Pass& pass);
+std::size_t partial_size_of(const Body& body, const RowPass& pass);
 
 // A kernel: a device function of (block, memory, arguments...) and the entry around it.
 struct Kernel {

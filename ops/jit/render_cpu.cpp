@@ -41,7 +41,7 @@ std::string unpacked(const Body& body) {
 }
 
 std::string pointwise(const Body& body, const CpuWalk& walk) {
-  const std::vector<Pass> passes = passes_of(body);
+  const std::vector<RowPass> passes = passes_of(body);
   const TileText tile =
       tile_text(body, passes[0], 0, {"space", "place", "", false, false, walk.direct});
   return tile.constants + tile.buffers +
@@ -93,7 +93,7 @@ std::string accumulator(const Body& body, int r) {
 }
 
 // Results of a pass for one row, from accumulators whose names `element` follows.
-std::string results(const Body& body, const Pass& pass, std::string_view element) {
+std::string results(const Body& body, const RowPass& pass, std::string_view element) {
   std::string text;
   for (const int r : pass.reductions) {
     const Body::Value& value = body.value(r);
@@ -137,7 +137,7 @@ std::string each_operand(const Body& body, std::string_view what) {
 std::string whole_rows(const Body& body, const CpuWalk& walk) {
   std::string buffers, text;
   KeptValues known;
-  const std::vector<Pass> passes = passes_of(body);
+  const std::vector<RowPass> passes = passes_of(body);
   for (std::size_t p = 0; p < passes.size(); ++p) {
     const TileText tile = tile_text(
         body, passes[p], p, {"reduced", "place", "base", false, walk.linear, walk.direct}, known);
@@ -192,7 +192,7 @@ struct Accumulation {
   std::string merged;    // and at the end of a block
 };
 
-Accumulation accumulation_of_row(const Body& body, const Pass& pass, const TileText& tile) {
+Accumulation accumulation_of_row(const Body& body, const RowPass& pass, const TileText& tile) {
   Accumulation text;
   for (const int r : pass.reductions) {
     const std::string& values = tile.reduced.at(r);
@@ -211,7 +211,7 @@ Accumulation accumulation_of_row(const Body& body, const Pass& pass, const TileT
   return text;
 }
 
-Accumulation accumulation_of_columns(const Body& body, const Pass& pass, const TileText& tile) {
+Accumulation accumulation_of_columns(const Body& body, const RowPass& pass, const TileText& tile) {
   Accumulation text;
   for (const int r : pass.reductions) {
     const std::string& values = tile.reduced.at(r);
@@ -244,7 +244,7 @@ Accumulation accumulation_of_columns(const Body& body, const Pass& pass, const T
 }
 
 std::string rows(const Body& body) {
-  const std::vector<Pass> passes = passes_of(body);
+  const std::vector<RowPass> passes = passes_of(body);
   std::string text = R"(  const StridedSpace &kept = *a.space, &reduced = *a.reduced;
   const i64 elements = reduced.count();
   Coordinates line(kept, begin);
@@ -257,7 +257,7 @@ std::string rows(const Body& body) {
                       constant_arguments(body));
   std::string buffers;
   for (std::size_t p = 0; p < passes.size(); ++p) {
-    const Pass& pass = passes[p];
+    const RowPass& pass = passes[p];
     const TileText tile = tile_text(body, pass, p, {"reduced", "place", "base"});
     buffers += tile.buffers;
     const Accumulation of = accumulation_of_row(body, pass, tile);
@@ -286,7 +286,7 @@ std::string rows(const Body& body) {
 
 // The one row of a body, in blocks that threads share.
 std::string blocks_of_row(const Body& body) {
-  const Pass pass = passes_of(body)[0];
+  const RowPass pass = passes_of(body)[0];
   const TileText tile = tile_text(body, pass, 0, {"reduced", "place", "base"});
   const Accumulation of = accumulation_of_row(body, pass, tile);
   const std::size_t reads = body.reads();
@@ -332,11 +332,11 @@ std::string blocks_of_row(const Body& body) {
 
 // A tile is a range of adjacent rows; each step takes one element of every row.
 std::string columns(const Body& body) {
-  const std::vector<Pass> passes = passes_of(body);
+  const std::vector<RowPass> passes = passes_of(body);
   const std::size_t reads = body.reads();
   std::string buffers = "  Row rows[kTile];\n  i64 bases[kTile][16];\n", text;
   for (std::size_t p = 0; p < passes.size(); ++p) {
-    const Pass& pass = passes[p];
+    const RowPass& pass = passes[p];
     const TileText tile = tile_text(body, pass, p, {"kept", "line", "shift", true});
     buffers += tile.buffers;
     const Accumulation of = accumulation_of_columns(body, pass, tile);
@@ -380,11 +380,11 @@ std::string columns(const Body& body) {
 
 // Tiles of as many adjacent rows as the text knows, in one run of the kept space.
 std::string whole_columns(const Body& body, const CpuWalk& walk) {
-  const std::vector<Pass> passes = passes_of(body);
+  const std::vector<RowPass> passes = passes_of(body);
   const std::size_t reads = body.reads();
   std::string buffers, text;
   for (std::size_t p = 0; p < passes.size(); ++p) {
-    const Pass& pass = passes[p];
+    const RowPass& pass = passes[p];
     const TileText tile =
         tile_text(body, pass, p, {"kept", "line", "shift", true, true, walk.direct});
     buffers += tile.buffers;
@@ -417,9 +417,9 @@ std::string whole_columns(const Body& body, const CpuWalk& walk) {
     return fmt::format("  for (i64 e = 0; e < n; ++e) {{\n  const i64 at[] = {{{}}};\n  {}  }}\n",
                        each_operand(body, "base[@] + e * kept.inner_stride(@), "), call);
   };
-  const bool writes_rows =
-      std::any_of(body.outputs.begin(), body.outputs.end(),
-                  [](const Body::Operand& output) { return output.scope == Body::Scope::row; });
+  const bool writes_rows = std::any_of(
+      body.outputs.begin(), body.outputs.end(),
+      [](const Body::TensorOperand& output) { return output.scope == Body::Scope::row; });
   return fmt::format(
       R"(  constexpr i64 kMost = {0}, n = {0}, m = n;
   Row rows[n];

@@ -20,8 +20,8 @@ bool suits_lanes(const std::string& text) {
   static const std::vector<std::string> known = [] {
 #define BRRR_NAME(name, ...) #name,
     return std::vector<std::string>{BRRR_INEXACT_FUNCTIONS(BRRR_NAME)
-                                        BRRR_EXACT_FUNCTIONS(BRRR_NAME) "pow",
-                                    "where",
+                                        BRRR_INEXACT_FUNCTIONS2(BRRR_NAME)
+                                            BRRR_EXACT_FUNCTIONS(BRRR_NAME) "where",
                                     "maximum",
                                     "minimum",
                                     "abs",
@@ -72,7 +72,7 @@ bool is_math(const Body& body, int number) {
 // The text of one pass over a tile.
 class Tile {
  public:
-  Tile(const Body& body, const Pass& pass, std::size_t number, Walked walked,
+  Tile(const Body& body, const RowPass& pass, std::size_t number, Walked walked,
        const KeptValues& known)
       : body_(body),
         pass_(pass),
@@ -190,7 +190,9 @@ class Tile {
     return !body_.reduces() && v.kind == Kind::input &&
            body_.inputs[static_cast<std::size_t>(v.number)].scope == Body::Scope::one;
   }
-  const Body::Operand& output(int o) const { return body_.outputs[static_cast<std::size_t>(o)]; }
+  const Body::TensorOperand& output(int o) const {
+    return body_.outputs[static_cast<std::size_t>(o)];
+  }
   std::string array(int value) const {
     const auto known = known_.find(value);
     return known != known_.end() ? known->second : fmt::format("v{}_{}", number_, value);
@@ -521,7 +523,7 @@ class Tile {
   }
 
   const Body& body_;
-  Pass pass_;
+  RowPass pass_;
   int number_;
   Walked walked_;
   const KeptValues& known_;
@@ -533,7 +535,7 @@ class Tile {
 
 std::string_view array_name(DType dtype) { return dtype == boolean ? "u8" : register_name(dtype); }
 
-TileText tile_text(const Body& body, const Pass& pass, std::size_t number, const Walked& walked,
+TileText tile_text(const Body& body, const RowPass& pass, std::size_t number, const Walked& walked,
                    const KeptValues& known) {
   const Tile tile(body, pass, number, walked, known);
   TileText text{tile.constants(), tile.buffers(), tile.statements_of_tile(), tile.writes(), {},

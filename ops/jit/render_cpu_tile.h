@@ -35,7 +35,7 @@ struct TileText {
   std::map<int, std::string> reduced;  // the array of what each reduction reduces
   KeptValues kept;                     // what later passes need not compute again
 };
-TileText tile_text(const Body& body, const pieces::Pass& pass, std::size_t number,
+TileText tile_text(const Body& body, const pieces::RowPass& pass, std::size_t number,
                    const Walked& walked, const KeptValues& known = {});
 
 // Whether an expression can be computed with Lanes, which have neither truth values nor integers.

@@ -26,7 +26,7 @@ std::string before_function(int reduction) {
 }
 
 // struct Partial<pass>: an accumulator for every reduction, and what is done with it.
-std::string partial(const Body& body, std::size_t number, const Pass& pass) {
+std::string partial(const Body& body, std::size_t number, const RowPass& pass) {
   std::string text, fields, start, join, shuffle;
   for (const int r : pass.reductions) {
     const std::string_view type = register_name(body.value(r).type);
@@ -60,7 +60,7 @@ std::string partial(const Body& body, std::size_t number, const Pass& pass) {
 
 // visit<pass>(p, row, elements..., constants..., index, v<live in>..., k<live out>...,
 // y<output>...): one element enters the reductions of a pass and gives its outputs.
-std::string visit(const Body& body, std::size_t number, const Pass& pass) {
+std::string visit(const Body& body, std::size_t number, const RowPass& pass) {
   const bool guarded = is_guarded(body, pass);
   std::string text =
       fmt::format("{}BRRR_FN void visit{}(", guarded ? "template <class Guard>\n" : "", number);
@@ -95,14 +95,14 @@ std::string visit(const Body& body, std::size_t number, const Pass& pass) {
     }
   }
   for (const int o : pass.outputs) {
-    const Body::Operand& output = body.outputs[static_cast<std::size_t>(o)];
+    const Body::TensorOperand& output = body.outputs[static_cast<std::size_t>(o)];
     text += fmt::format("  y{} = {};\n", o, converted(body, output.value, output.dtype));
   }
   return text + "}\n";
 }
 
 // finish(row, p, constants..., elements): results of a pass.
-std::string finish(const Body& body, std::size_t number, const Pass& pass) {
+std::string finish(const Body& body, std::size_t number, const RowPass& pass) {
   std::string text =
       fmt::format("BRRR_FN void finish(Row& row, const Partial{}& p, {}i64 elements) {{\n", number,
                   constant_parameters(body));
@@ -156,7 +156,7 @@ std::string row_struct(const Body& body, bool before_wait) {
 std::string leave(const Body& body) {
   std::string parameters, text;
   for (std::size_t i = 0; i < body.outputs.size(); ++i) {
-    const Body::Operand& output = body.outputs[i];
+    const Body::TensorOperand& output = body.outputs[i];
     parameters += fmt::format("{}* out{}, ", c_name(output.dtype), i);
     if (output.scope != Body::Scope::row) continue;
     text += fmt::format("  out{0}[offset[{0}]] = narrow<{1}>({2});\n", i, c_name(output.dtype),
@@ -166,7 +166,7 @@ std::string leave(const Body& body) {
                      parameters, constant_parameters(body), text);
 }
 
-bool is_guarded(const Body& body, const Pass& pass) {
+bool is_guarded(const Body& body, const RowPass& pass) {
   return std::ranges::any_of(pass.elements,
                              [&](int value) { return is_guarded(body.value(value)); });
 }
@@ -179,7 +179,7 @@ bool has_row_values(const Body& body) {
 }
 
 std::string row_functions(const Body& body, const Schedule& schedule,
-                          const std::vector<Pass>& passes) {
+                          const std::vector<RowPass>& passes) {
   std::string text = row_struct(body) + leave(body) + draw_caches(body, schedule);
   for (std::size_t n = 0; n < passes.size(); ++n) {
     if (!passes[n].reductions.empty())
@@ -202,7 +202,7 @@ std::string begin_call(const Body& body, std::string_view row, std::string_view 
                      constant_arguments(body), offset);
 }
 
-std::size_t partial_size_of(const Body& body, const Pass& pass) {
+std::size_t partial_size_of(const Body& body, const RowPass& pass) {
   std::size_t size = 0, alignment = 1;
   const auto field = [&](std::size_t bytes) {
     size = (size + bytes - 1) / bytes * bytes + bytes;
@@ -219,7 +219,7 @@ std::size_t partial_size_of(const Body& body, const Pass& pass) {
 
 std::size_t partial_size(const Body& body) {
   std::size_t size = 0;
-  for (const pieces::Pass& pass : pieces::passes_of(body))
+  for (const pieces::RowPass& pass : pieces::passes_of(body))
     size = std::max(size, pieces::partial_size_of(body, pass));
   return size;
 }

@@ -17,7 +17,7 @@ std::string compute_function(const Body& body, const Schedule& schedule) {
   }
   text += ") {\n" + statements(body, passes_of(body)[0].elements);
   for (std::size_t i = 0; i < body.outputs.size(); ++i) {
-    const Body::Operand& output = body.outputs[i];
+    const Body::TensorOperand& output = body.outputs[i];
     text += fmt::format("  y{} = {};\n", i, converted(body, output.value, output.dtype));
   }
   return text + "}\n";

@@ -20,9 +20,9 @@ using namespace pieces;
 
 // Whether an output is written for each element, so that it has strides in the reduced space.
 bool writes_elements(const Body& body) {
-  return std::any_of(body.outputs.begin(), body.outputs.end(), [](const Body::Operand& output) {
-    return output.scope == Body::Scope::element;
-  });
+  return std::any_of(
+      body.outputs.begin(), body.outputs.end(),
+      [](const Body::TensorOperand& output) { return output.scope == Body::Scope::element; });
 }
 
 // Combines the partials of LANES neighbouring threads in the first of them; `shared` has 32
@@ -89,9 +89,9 @@ class Loops {
   }
 
   // Loads all vectors of a row into p<k>[U], and declares the values that are live between passes.
-  std::string load_once(const std::vector<Pass>& passes) const {
+  std::string load_once(const std::vector<RowPass>& passes) const {
     std::string declarations;
-    for (const Pass& pass : passes) {
+    for (const RowPass& pass : passes) {
       for (const int v : pass.live_out)
         declarations += fmt::format("  {} k{}[U][W];\n", register_name(body_.value(v).dtype), v);
     }
@@ -101,7 +101,7 @@ class Loops {
   }
 
   // One pass. `partial` is what element e of vector u enters, `index` its place in the row.
-  std::string pass(std::size_t number, const Pass& pass, std::string_view partial,
+  std::string pass(std::size_t number, const RowPass& pass, std::string_view partial,
                    std::string_view row, std::string_view index) const {
     const std::string visited = vector(number, pass, partial, row, index);
     if (schedule_.keeps) {
@@ -210,7 +210,7 @@ class Loops {
     return text;
   }
 
-  std::string visits_of(std::size_t number, const Pass& pass, std::string_view partial,
+  std::string visits_of(std::size_t number, const RowPass& pass, std::string_view partial,
                         std::string_view row, std::string_view index) const {
     std::string text =
         fmt::format("{}\n      for (int e = 0; e < W; ++e) visit{}(",
@@ -228,7 +228,7 @@ class Loops {
     return text + (is_guarded(body_, pass) ? ", guard);\n" : ");\n");
   }
 
-  std::string vector(std::size_t number, const Pass& pass, std::string_view partial,
+  std::string vector(std::size_t number, const RowPass& pass, std::string_view partial,
                      std::string_view row, std::string_view index) const {
     std::string text;
     for (const int o : pass.outputs) {
@@ -278,7 +278,7 @@ std::string constants(const Body& body, const Schedule& schedule) {
 std::string ending(const Body& body, const Schedule& schedule, const std::string& partial,
                    std::string_view number, std::string_view row, std::string_view offset,
                    const std::string& offsets = "") {
-  const std::vector<Pass> passes = passes_of(body);
+  const std::vector<RowPass> passes = passes_of(body);
   const std::string leaving = "    " + leave_call(body, row, offset);
   if (passes.back().reductions.empty()) return offsets + leaving;
   const std::string results = offsets + "    " + finish_call(body, row, partial) + leaving;
@@ -290,7 +290,7 @@ std::string ending(const Body& body, const Schedule& schedule, const std::string
       number, partial, results);
 }
 
-std::string rows(const Body& body, const Schedule& schedule, const std::vector<Pass>& passes) {
+std::string rows(const Body& body, const Schedule& schedule, const std::vector<RowPass>& passes) {
   const Loops loops(body, schedule);
   std::string text = fmt::format(
       "  const int lane = threadIdx.x % LANES;\n"
@@ -355,7 +355,8 @@ constexpr std::string_view kAcrossCluster = R"(  cluster_barrier();
   if (block.y() > 0) return;
 )";
 
-std::string columns(const Body& body, const Schedule& schedule, const std::vector<Pass>& passes) {
+std::string columns(const Body& body, const Schedule& schedule,
+                    const std::vector<RowPass>& passes) {
   const Loops loops(body, schedule);
   std::string text = fmt::format(
       "  const int x = threadIdx.x % LANES, y = threadIdx.x / LANES;\n"
@@ -490,7 +491,7 @@ Body with_inverses(const Body& body) {
     }
     moved.push_back(result.add(std::move(value)));
   }
-  for (Body::Operand& output : result.outputs)
+  for (Body::TensorOperand& output : result.outputs)
     output.value = moved[static_cast<std::size_t>(output.value)];
   return result;
 }
@@ -500,7 +501,7 @@ Body with_inverses(const Body& body) {
 std::string render_reduction(const Body& given, const Schedule& schedule) {
   const Body body = schedule.keeps && schedule.walk == Walk::rows ? with_inverses(given) : given;
   constexpr int kKept = 64;  // elements
-  std::vector<Pass> passes = passes_of(body);
+  std::vector<RowPass> passes = passes_of(body);
   if (schedule.keeps) keep_values(body, passes, kKept / (schedule.width * schedule.unroll));
   std::string text = functions(body) + row_functions(body, schedule, passes);
   text += kAcrossLanes;

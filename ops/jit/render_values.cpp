@@ -41,7 +41,7 @@ void collect(const Body& body, int value, std::vector<int>& list, F takes) {
 
 }  // namespace
 
-std::vector<Pass> passes_of(const Body& body) {
+std::vector<RowPass> passes_of(const Body& body) {
   const std::vector<Level> levels = levels_of(body);
   const bool reduces = body.reduces();
   const auto per_element = [&](int value) {
@@ -50,9 +50,9 @@ std::vector<Pass> passes_of(const Body& body) {
   const auto pass_of = [&](int value) { return levels[static_cast<std::size_t>(value)].pass; };
   int last = 0;
   for (const Level& level : levels) last = std::max(last, level.pass);
-  std::vector<Pass> passes(static_cast<std::size_t>(last) + 1);
+  std::vector<RowPass> passes(static_cast<std::size_t>(last) + 1);
   for (int p = 0; p <= last; ++p) {
-    Pass& pass = passes[static_cast<std::size_t>(p)];
+    RowPass& pass = passes[static_cast<std::size_t>(p)];
     const auto computes = [&](int value) {
       const Kind kind = body.value(value).kind;
       return per_element(value) && kind != Kind::scalar;
@@ -75,18 +75,18 @@ std::vector<Pass> passes_of(const Body& body) {
       collect(body, value, pass.elements, computes);
     }
   }
-  for (Pass& pass : passes) std::sort(pass.elements.begin(), pass.elements.end());
+  for (RowPass& pass : passes) std::sort(pass.elements.begin(), pass.elements.end());
   // Results that nothing is computed from need no pass.
   if (reduces && passes.back().outputs.empty() && passes.back().elements.empty()) passes.pop_back();
   return passes;
 }
 
-void keep_values(const Body& body, std::vector<Pass>& passes, int most) {
-  std::vector<Pass> keeping = passes;
+void keep_values(const Body& body, std::vector<RowPass>& passes, int most) {
+  std::vector<RowPass> keeping = passes;
   std::vector<int> made(body.values.size(), -1);  // the pass that computes each value
   std::vector<int> kept;
   for (std::size_t n = 0; n < keeping.size(); ++n) {
-    Pass& pass = keeping[n];
+    RowPass& pass = keeping[n];
     std::vector<int> elements;
     const auto computes = [&](int value) {
       if (!std::binary_search(pass.elements.begin(), pass.elements.end(), value)) return false;

@@ -359,7 +359,7 @@ TEST_CASE("a call that fails while it is recorded keeps nothing", "[autograd][fa
     const Observing observing(no_views);
     CHECK(error_of([&] { exp(w); }) == "no views");  // kept as a view of the result
   }
-  CHECK(w.impl()->refs.load() == 1);
+  CHECK(TensorImpl::of(w)->refs.load() == 1);
 }
 
 TEST_CASE("a failed backward of a retained graph can be tried again", "[autograd][failures]") {

@@ -45,7 +45,7 @@ TEST_CASE("a fault at every call of an op on CUDA", "[gpu][faults]") {
 TEST_CASE("a captured graph keeps its memory to itself", "[gpu][faults]") {
   const Stream stream(kGpu);
   const StreamGuard guard(stream);
-  auto& state = static_cast<cu::CudaStream&>(*stream.state());
+  auto& state = static_cast<cu::CudaStream&>(*StreamState::of(stream));
   const Tensor x = arange(0.0, 4096.0, {.dtype = f32, .device = kGpu});
   Tensor out = zeros({4096}, {.device = kGpu});
   const auto step = [&] { copy_(out, mul(add(x, 1), add(x, 2))); };
@@ -66,8 +66,8 @@ TEST_CASE("a captured graph keeps its memory to itself", "[gpu][faults]") {
     for (int i = 0; i < 50; ++i) others.push_back(full({4096}, i, {.device = kGpu}));
     zero_(out);
     replay.wait(stream.record());
-    pool.launched_on(static_cast<cu::CudaStream&>(*replay.state()));
-    BRRR_CUDA(cuGraphLaunch, exec, static_cast<CUstream>(replay.state()->native()));
+    pool.launched_on(static_cast<cu::CudaStream&>(*StreamState::of(replay)));
+    BRRR_CUDA(cuGraphLaunch, exec, static_cast<CUstream>(StreamState::of(replay)->native()));
     stream.wait(replay.record());
     CHECK(to_vector<float>(out) == expected);
     for (int i = 0; i < 50; ++i) {

@@ -62,7 +62,7 @@ bool surroundings_untouched(const Result& d) {
 void multiply(const Tensor& a, const Tensor& b, Tensor& d, const TileConfig& c) {
   const MatrixProduct p = product_of(a, b, d);
   REQUIRE(supports(p, a.dtype(), a.data(), b.data()));
-  const PlainEpilogue plain = plain_epilogue(p, d.dtype(), d.data());
+  const testing::PlainEpilogue plain = testing::plain_epilogue(p, d.dtype(), d.data());
   const TiledProduct tiled{p, a.data(), b.data(), plain.epilogue};
   const void* arguments[] = {&plain.arguments};
   launch(plan_tiles(std::span(&tiled, 1), a.dtype(), c, cuda()), arguments,
@@ -224,7 +224,7 @@ TEST_CASE("products of one launch have the bits of each alone", "[gpu][matmul]")
       multiply(dy, w, dx_alone, c);
       multiply(dy_t, x, dw_alone, c);
       const MatrixProduct of_x = product_of(dy, w, dx), of_w = product_of(dy_t, x, dw);
-      const PlainEpilogue to_x = plain_epilogue(of_x, bf16, dx.data());
+      const testing::PlainEpilogue to_x = testing::plain_epilogue(of_x, bf16, dx.data());
       TileEpilogue to_w;
       to_w.text = testing::kWithLineSums;
       to_w.staged = bf16;

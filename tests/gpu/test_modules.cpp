@@ -49,13 +49,13 @@ TEST_CASE("modules are made on the default device, or move there", "[nn]") {
       const DeviceGuard guard(kGpu);
       made = make();
     }
-    for (const auto& entry : moved->entries()) CHECK(entry.tensor->device() == cpu);
-    backward(sum(*moved->entries()[0].tensor));
+    for (const auto& entry : moved->named_tensors()) CHECK(entry.tensor->device() == cpu);
+    backward(sum(*moved->named_tensors()[0].tensor));
     moved->to(kGpu);
-    CHECK(grad_of(*moved->entries()[0].tensor).device() == kGpu);
+    CHECK(grad_of(*moved->named_tensors()[0].tensor).device() == kGpu);
     for (nn::Module* module : {made.get(), moved.get()}) {
-      REQUIRE(!module->entries().empty());
-      for (const auto& entry : module->entries()) {
+      REQUIRE(!module->named_tensors().empty());
+      for (const auto& entry : module->named_tensors()) {
         CHECK(entry.tensor->device() == kGpu);
         CHECK(requires_grad(*entry.tensor));
       }

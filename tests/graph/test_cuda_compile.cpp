@@ -70,7 +70,7 @@ struct RandomStep {
         case 0: copy_(outside[below(3)], mul(a, 0.5)); break;
         case 1: {
           Tensor target = values[below(values.size())];
-          if (target.impl() != x.impl()) copy_(target, add(a, b));
+          if (TensorImpl::of(target) != TensorImpl::of(x)) copy_(target, add(a, b));
           break;
         }
         case 2: values.push_back(mul(a, 0.75)); break;
@@ -372,7 +372,7 @@ TEST_CASE("scratch of a destroyed step is freed after its replays on other strea
   const Tensor x = counted(1 << 20, gpu, 1);
   const Stream first(gpu), late(gpu);
   for (const Stream& stream : {first, late}) stream.wait(Stream::default_of(gpu).record());
-  const auto handle = static_cast<cu::CudaStream&>(*late.state()).handle;
+  const auto handle = static_cast<cu::CudaStream&>(*StreamState::of(late)).handle;
   Tensor result;
   {
     auto step = compile([&] { return sum(x); });  // in parts, which are scratch
@@ -391,7 +391,7 @@ TEST_CASE("scratch of a destroyed step is freed after its replays on other strea
     const StreamGuard guard(first);
     for (int i = 0; i < 8000; ++i) {
       others.push_back(make_tensor(i32, Dims{128}, gpu));
-      cuda_runtime().fill_bytes(*first.state(), others.back().data(), 1, 512);
+      cuda_runtime().fill_bytes(*StreamState::of(first), others.back().data(), 1, 512);
     }
   }
   first.synchronize();

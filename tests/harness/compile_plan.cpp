@@ -30,7 +30,7 @@ struct Access {
 };
 
 Access access_to(const Plan& plan, const Value& value, bool write) {
-  const graph::Place& place = plan.places[at(value.buffer)];
+  const graph::Placement& place = plan.placements[at(value.buffer)];
   const std::int64_t in_arena = plan.arena_offset[at(place.block)];
   const std::int64_t base =
       static_cast<std::int64_t>(place.offset) + std::max<std::int64_t>(in_arena, 0);
@@ -148,11 +148,11 @@ std::string arena_problem(const Graph& graph, const PlanOptions& options, const 
   std::vector<Placed> placed;
   for (std::size_t b = 0; b < graph.buffers.size(); ++b) {
     const int number = static_cast<int>(b);
-    if (plan.arena_offset[b] < 0 || plan.places[b].block != number) continue;
+    if (plan.arena_offset[b] < 0 || plan.placements[b].block != number) continue;
     Placed block{number, plan.arena_offset[b],
                  plan.arena_offset[b] + static_cast<std::int64_t>(graph.buffers[b].bytes), end, -1};
     const auto touch = [&](const Value& value, int when) {
-      if (value.buffer < 0 || plan.places[at(value.buffer)].block != number) return;
+      if (value.buffer < 0 || plan.placements[at(value.buffer)].block != number) return;
       block.from = std::min(block.from, when);
       block.to = std::max(block.to, when);
     };
@@ -224,12 +224,12 @@ class Memory {
       const bool fed = buffer.kind == Buffer::Kind::input && !options.inputs_in_arena;
       char* own = nullptr;
       if (buffer.kind == Buffer::Kind::captured) {
-        own = static_cast<char*>(buffer.captured.impl()->storage->data);
+        own = static_cast<char*>(TensorImpl::of(buffer.captured)->storage->data);
       } else if (buffer.kind == Buffer::Kind::constant) {
         own = static_cast<char*>(constants_.at(static_cast<int>(b)).data());
       } else if (fed) {
         own = static_cast<char*>(arguments[at(buffer.input)].data());
-      } else if (plan.places[b].block == static_cast<int>(b) && plan.arena_offset[b] < 0) {
+      } else if (plan.placements[b].block == static_cast<int>(b) && plan.arena_offset[b] < 0) {
         blocks_.push_back(garbage(buffer.bytes));
         own = static_cast<char*>(blocks_.back().data());
       }
@@ -243,7 +243,7 @@ class Memory {
   Tensor tensor(const Value& value) const {
     Tensor made = make_tensor(value.dtype, Dims{1}, cpu);
     made = make_view(made, value.shape, value.strides);
-    made.impl()->data =
+    TensorImpl::of(made)->data =
         address(value.buffer) + value.offset * static_cast<std::int64_t>(size_of(value.dtype));
     return made;
   }
@@ -266,7 +266,7 @@ class Memory {
     return block;
   }
   char* address(int buffer) const {
-    const graph::Place& place = plan_.places[at(buffer)];
+    const graph::Placement& place = plan_.placements[at(buffer)];
     const std::int64_t in_arena = plan_.arena_offset[at(place.block)];
     char* const base =
         in_arena >= 0 ? static_cast<char*>(arena_.data()) + in_arena : own_[at(place.block)];

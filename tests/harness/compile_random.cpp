@@ -261,7 +261,8 @@ std::string problem_with_plans(const Choices& choices, const Program& program) {
         return problem;
       for (const graph::GradientSlot& slot : graph.gradients) {
         for (std::size_t i = 0; i < planned.captured().size(); ++i) {
-          if (graph.makes(slot) && planned.captured()[i].impl() == slot.leaf.impl())
+          if (graph.makes(slot) &&
+              TensorImpl::of(planned.captured()[i]) == TensorImpl::of(slot.leaf))
             expected.push_back(grad(eager.captured()[i]));
         }
       }

@@ -18,7 +18,7 @@ inline Tensor bytes_on_gpu(std::size_t bytes) {
 }
 
 inline void use_on(const Tensor& tensor, const Stream& stream) {
-  cuda_runtime().record_use(*tensor.impl()->storage, *stream.state());
+  cuda_runtime().record_use(*TensorImpl::of(tensor)->storage, *StreamState::of(stream));
 }
 
 }  // namespace brrr::testing

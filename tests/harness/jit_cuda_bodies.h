@@ -30,7 +30,7 @@ inline Scheduled schedule_of(const Case& c, const std::vector<Tensor>& inputs,
           order[k] ? static_cast<std::uint8_t>(size_of(order[k]->dtype())) : std::uint8_t{0};
     }
     const std::size_t first = inputs.size() + (c.body.reduces() ? 0 : outputs.size());
-    for (const Body::Operand& input : c.body.inputs) {
+    for (const Body::TensorOperand& input : c.body.inputs) {
       for (const Body::Bound& bound : input.bounds) {
         layout.bound.bounds[first + static_cast<std::size_t>(bound.index)] |=
             static_cast<std::int64_t>(c.scalars[static_cast<std::size_t>(bound.low)] |
@@ -60,8 +60,8 @@ inline Scheduled schedule_of(const Case& c, const std::vector<Tensor>& inputs,
   return result;
 }
 
-inline CompileOptions options_of(const Body& body) {
-  CompileOptions options;
+inline KernelOptions options_of(const Body& body) {
+  KernelOptions options;
   options.random = draws(body);
   options.fast = body.fast;
   return options;
@@ -75,8 +75,8 @@ inline std::vector<Tensor> run_on_cuda(const Case& c, Device device) {
   for (const char* name : c.body.checks) sinks.push_back(cu::fault_sink(device, name));
 
   on_cuda::KernelArguments arguments;
-  for (const Tensor& t : outputs) arguments.add_operand(t.impl()->data, true);
-  for (const Tensor& t : inputs) arguments.add_operand(t.impl()->data, false);
+  for (const Tensor& t : outputs) arguments.add_operand(TensorImpl::of(t)->data, true);
+  for (const Tensor& t : inputs) arguments.add_operand(TensorImpl::of(t)->data, false);
   for (const std::uint64_t& scalar : c.scalars) arguments.add(&scalar);
   for (const cu::FaultSink& sink : sinks) arguments.add(&sink);
   const on_cuda::BodyKernels kernels = on_cuda::load_body(device, c.body, s.schedule);

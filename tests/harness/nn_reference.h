@@ -32,7 +32,7 @@ inline double phase_of(const std::string& name) {
 // Every parameter becomes the pattern of its name.
 inline void fill_with_patterns(nn::Module& module) {
   const NoGrad constant;
-  for (const auto& entry : module.entries()) {
+  for (const auto& entry : module.named_tensors()) {
     copy_(*entry.tensor, pattern(entry.tensor->shape(), phase_of(entry.name)));
   }
 }

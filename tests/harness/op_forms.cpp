@@ -24,7 +24,8 @@ void expect_in_place(Report& report, const std::string& cell,
   std::string problem;
   try {
     const Tensor& result = call(x.tensor);
-    problem = result.impl() == x.tensor.impl() ? "" : "did not return its argument";
+    problem =
+        TensorImpl::of(result) == TensorImpl::of(x.tensor) ? "" : "did not return its argument";
     if (problem.empty()) {
       problem = difference(x.base, x.tensor.dtype(), Dims{static_cast<std::int64_t>(after.size())},
                            after, match);

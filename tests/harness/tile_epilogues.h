@@ -1,7 +1,66 @@
 // Epilogues of matmul_tiles.cu written by hand, in the form in which a generator writes them.
 #pragma once
 
+#include <cstdint>
+#include <string>
+
+#include <brrr/ops/cuda/hand_written.h>
+#include <brrr/ops/cuda/matmul_tiles.h>
+
 namespace brrr::testing {
+
+inline constexpr const char* kPlain = R"(struct Epilogue {
+  typedef Result Staged;
+  static constexpr int kInputs = 0, kOutputs = kStaged;
+  Result* d;
+  i64 row_stride, col_stride, outer_stride, inner_stride;
+  i32 inner_batches;
+  struct Columns {};
+  BRRR_SCALAR_FN Columns columns(i32, i32, i32) const { return {}; }
+  BRRR_SCALAR_FN void apply(i32 batch, i32 row, i32 col, i32 count, const Columns&,
+                            const float (&sums)[2], const float (*)[2],
+                            float (*outputs)[2]) const {
+    if constexpr (kStaged) {
+      outputs[0][0] = sums[0];
+      outputs[0][1] = sums[1];
+    } else {
+      const i32 outer = batch / inner_batches, inner = batch - outer * inner_batches;
+      Result* to = d + (outer * outer_stride + inner * inner_stride + row * row_stride);
+#pragma unroll
+      for (int i = 0; i < 2; ++i)
+        if (i < count) to[(col + i) * col_stride] = narrow<Result>(sums[i]);
+    }
+  }
+};
+)";
+
+// Stores the sums in D.
+struct PlainEpilogue {
+  on_cuda::TileEpilogue epilogue;
+  struct Arguments {
+    void* d;
+    std::int64_t row_stride, col_stride;
+    std::int64_t outer_stride, inner_stride;  // between matrices of the two batch dimensions
+    std::int32_t inner_batches;
+  } arguments;
+};
+inline PlainEpilogue plain_epilogue(const on_cuda::MatrixProduct& p, DType result, void* d) {
+  const on_cuda::StagedTensor staged{d, p.d};
+  const bool stages = can_stage(p, result, staged);
+  PlainEpilogue plain;
+  plain.epilogue.text = on_cuda::typedef_of(result, "Result") +
+                        "constexpr bool kStaged = " + (stages ? "true" : "false") + ";\n" + kPlain;
+  plain.epilogue.staged = result;
+  if (stages) plain.epilogue.outputs.push_back(staged);
+  const int rank = p.batch.size();
+  plain.arguments = {d,
+                     p.d.row,
+                     p.d.col,
+                     rank > 1 ? p.d.batch[0] : 0,
+                     rank > 0 ? p.d.batch[rank - 1] : 0,
+                     static_cast<std::int32_t>(rank > 0 ? p.batch[rank - 1] : 1)};
+  return plain;
+}
 
 // Two outputs: pre = sum + bias of the column, which the backward pass reads, and gelu_tanh(pre).
 inline constexpr const char* kBiasGelu = R"(

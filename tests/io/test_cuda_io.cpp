@@ -14,9 +14,9 @@ namespace {
 // The same elements and strides on the device.
 Tensor on_cuda(const Tensor& tensor) {
   const std::size_t element = size_of(tensor.dtype());
-  const auto length = static_cast<std::int64_t>(tensor.impl()->storage->bytes / element);
+  const auto length = static_cast<std::int64_t>(TensorImpl::of(tensor)->storage->bytes / element);
   const Tensor whole = make_tensor(tensor.dtype(), Dims{length}, cuda());
-  copy_from_host(whole, tensor.impl()->storage->data);
+  copy_from_host(whole, TensorImpl::of(tensor)->storage->data);
   return make_view(whole, tensor.shape(), tensor.strides(), tensor.storage_offset());
 }
 

@@ -114,15 +114,15 @@ TEST_CASE("batcher: a slot's tensors stay the same, and a tape knows that they w
   std::vector<const void*> places;
   for (int i = 0; i < 3; ++i) {
     const data::Batch& batch = batcher.next();
-    first.push_back(batch.inputs.impl());
-    first.push_back(batch.targets.impl());
+    first.push_back(TensorImpl::of(batch.inputs));
+    first.push_back(TensorImpl::of(batch.targets));
     places.push_back(batch.inputs.data());
   }
   CHECK(std::set(first.begin(), first.end()).size() == 6);
   for (int i = 0; i < 3; ++i) {
     const data::Batch& batch = batcher.next();
-    second.push_back(batch.inputs.impl());
-    second.push_back(batch.targets.impl());
+    second.push_back(TensorImpl::of(batch.inputs));
+    second.push_back(TensorImpl::of(batch.targets));
     CHECK(batch.inputs.data() == places[static_cast<std::size_t>(i)]);
   }
   CHECK(first == second);

@@ -19,7 +19,7 @@ TEST_CASE("a module moves to a device with its gradients", "[cuda][nn]") {
   backward(sum(mlp(ones({4, 2}))));
   const Tensor weight = mlp.layers[0].weight, gradient = grad_of(weight);
   mlp.to(cuda());
-  for (const auto& entry : mlp.entries()) {
+  for (const auto& entry : mlp.named_tensors()) {
     CHECK(entry.tensor->device() == cuda());
     CHECK(requires_grad(*entry.tensor));
     CHECK(grad_of(*entry.tensor).device() == cuda());

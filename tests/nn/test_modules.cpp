@@ -127,7 +127,7 @@ Values each_of(std::size_t sequences, const Values& x, const std::function<Value
 void check_gradients(nn::Module& module, const Tensor& x) {
   std::vector<Tensor*> places;
   std::vector<Tensor> inputs = {x};
-  for (const auto& entry : module.entries()) {
+  for (const auto& entry : module.named_tensors()) {
     places.push_back(entry.tensor);
     inputs.push_back(*entry.tensor);
   }
@@ -480,7 +480,7 @@ TEST_CASE("nn: what a module may name", "[nn]") {
   outer.buffer("count", count);
   CHECK(requires_grad(w));
   CHECK(outer.named_parameters().size() == 1);
-  CHECK(outer.entries().size() == 2);
+  CHECK(outer.named_tensors().size() == 2);
   CHECK(error_of([&] { outer.parameter("w", w); }) ==
         "[mine] expected each name once, got \"w\" again");
   CHECK(error_of([&] { outer.child("w", other); }) ==
@@ -489,7 +489,7 @@ TEST_CASE("nn: what a module may name", "[nn]") {
   CHECK(error_of([&] { outer.buffer("none", none); }) ==
         "[mine] expected a tensor for \"none\", got an undefined one");
   CHECK_FALSE(error_of([&] { outer.parameter("whole", count); }).empty());
-  CHECK(outer.entries().size() == 2);
+  CHECK(outer.named_tensors().size() == 2);
   CHECK_FALSE(error_of([&] { outer.child("self", outer); }).empty());
   outer.child("other", other);
   CHECK(error_of([&] { other.child("outer", outer); }).starts_with("[mine.other] expected"));
@@ -501,14 +501,14 @@ TEST_CASE("nn: what a module may name", "[nn]") {
     auto inner = std::make_unique<Mine>();
     inner->parameter("w", w);
     third.child("inner", *inner);
-    CHECK(third.entries().size() == 1);
+    CHECK(third.named_tensors().size() == 1);
     inner.reset();
-    CHECK(third.entries().empty());
+    CHECK(third.named_tensors().empty());
   }
   SECTION("a tensor under two names is one parameter") {
     Tensor also = w;
     outer.parameter("also", also);
-    CHECK(outer.entries().size() == 3);
+    CHECK(outer.named_tensors().size() == 3);
     CHECK(outer.named_parameters().size() == 1);
   }
 }

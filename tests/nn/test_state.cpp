@@ -81,10 +81,10 @@ TEST_CASE("nn: a state dict shares memory and has no history", "[nn]") {
 
 TEST_CASE("nn: loading writes into the module's tensors", "[nn]") {
   nn::Linear layer(2, 1);
-  const TensorImpl* before = layer.weight.impl();
+  const TensorImpl* before = TensorImpl::of(layer.weight);
   const void* data = layer.weight.data();
   nn::load_state_dict(layer, {{"bias", ones({1})}, {"weight", full({1, 2}, 3)}});  // in any order
-  CHECK(layer.weight.impl() == before);
+  CHECK(TensorImpl::of(layer.weight) == before);
   CHECK(layer.weight.data() == data);
   CHECK(is_leaf(layer.weight));
   CHECK(to_vector<float>(layer.weight) == std::vector<float>{3, 3});
@@ -174,18 +174,18 @@ TEST_CASE("nn: packed parameters keep their values and are views of the flat one
   }
   SECTION("slices are the range of each parameter") {
     std::int64_t at = 0;
-    for (const auto& slice : parameters.slices()) {
+    for (const auto& slice : parameters.ranges()) {
       CHECK(slice.start == at);
       at += slice.length;
       CHECK(same(narrow(flat, 0, slice.start, slice.length), flatten(before.at(slice.name))));
-      CHECK(parameters.slice_at(0, slice.start).name == slice.name);
-      CHECK(parameters.slice_at(0, at - 1).name == slice.name);
+      CHECK(parameters.range_at(0, slice.start).name == slice.name);
+      CHECK(parameters.range_at(0, at - 1).name == slice.name);
     }
     CHECK(at == parameters.numel());
-    CHECK(error_of([&] { parameters.slice_at(0, at); }) ==
+    CHECK(error_of([&] { parameters.range_at(0, at); }) ==
           "[parameters] expected an element of one of 1 flat tensors, got 44 of 0");
-    CHECK_FALSE(error_of([&] { parameters.slice_at(1, 0); }).empty());
-    CHECK_FALSE(error_of([&] { parameters.slice_at(0, -1); }).empty());
+    CHECK_FALSE(error_of([&] { parameters.range_at(1, 0); }).empty());
+    CHECK_FALSE(error_of([&] { parameters.range_at(0, -1); }).empty());
   }
 }
 
@@ -209,7 +209,7 @@ TEST_CASE("nn: gradients of packed parameters are those of unpacked ones, joined
   CHECK(flat.numel() == parameters.numel());
   std::map<std::string, Tensor> expected;
   for (const auto& [name, tensor] : plain.named_parameters()) expected[name] = grad(tensor);
-  for (const auto& slice : parameters.slices()) {
+  for (const auto& slice : parameters.ranges()) {
     INFO(slice.name);
     CHECK(same(narrow(flat, 0, slice.start, slice.length),
                contiguous(flatten(expected.at(slice.name)))));
@@ -251,13 +251,13 @@ TEST_CASE("nn: one flat tensor a type; aligned ones first; shared and frozen ten
   CHECK(parameters.values()[0].numel() == 3 * 5 + 5 + 16 * 16 + 16);  // the shared one once
   CHECK(parameters.values()[1].dtype() == f64);
   CHECK(parameters.values()[1].numel() == 5 * 64);
-  CHECK(second.bias.impl() == frozen.impl());
-  CHECK(tied.weight.impl() == third.weight.impl());
+  CHECK(TensorImpl::of(second.bias) == TensorImpl::of(frozen));
+  CHECK(TensorImpl::of(tied.weight) == TensorImpl::of(third.weight));
   CHECK(tied.weight.shares_storage_with(parameters.values()[0]));
   CHECK(third.weight.storage_offset() == 0);  // 1024 bytes
   CHECK(third.bias.storage_offset() == 256);  // 64 bytes
   std::vector<std::string> names;
-  for (const auto& slice : parameters.slices()) names.push_back(slice.name);
+  for (const auto& slice : parameters.ranges()) names.push_back(slice.name);
   CHECK(names == std::vector<std::string>{"2.weight", "2.bias", "0.weight", "0.bias", "1.weight"});
   CHECK(first.weight.storage_offset() == 272);
 

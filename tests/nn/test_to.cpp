@@ -41,13 +41,13 @@ TEST_CASE("nn: a module converts its floating tensors", "[nn]") {
 
   nn::Module& given = mixed.to(f64);
   CHECK(&given == &mixed);
-  for (const auto& entry : mixed.entries()) {
+  for (const auto& entry : mixed.named_tensors()) {
     INFO(entry.name);
     CHECK(entry.tensor->dtype() == (entry.name == "count" ? i64 : f64));
     CHECK(is_leaf(*entry.tensor));
     CHECK(requires_grad(*entry.tensor) == (entry.parameter && entry.name != "fixed"));
   }
-  CHECK(mixed.same.impl() == mixed.weight.impl());
+  CHECK(TensorImpl::of(mixed.same) == TensorImpl::of(mixed.weight));
   CHECK(to_vector<double>(mixed.weight) == std::vector<double>(weight.begin(), weight.end()));
   CHECK(to_vector<double>(mixed.inner.weight) == std::vector<double>(inner.begin(), inner.end()));
   CHECK(grad_of(mixed.weight).dtype() == f64);
@@ -68,7 +68,7 @@ TEST_CASE("nn: to() leaves what is right already, and refuses what it cannot do"
   Mixed mixed;
   const Tensor weight = mixed.weight;
   mixed.to(cpu).to(f32).to(cpu, f32);
-  CHECK(mixed.weight.impl() == weight.impl());
+  CHECK(TensorImpl::of(mixed.weight) == TensorImpl::of(weight));
   CHECK(error_of([&] { mixed.to(i32); }) ==
         "[mixed] expected a floating type to convert to, got i32");
   {
@@ -78,7 +78,7 @@ TEST_CASE("nn: to() leaves what is right already, and refuses what it cannot do"
     CHECK(error_of([&] { mixed.to(f64); }) ==
           "[mixed] expected a module that is not packed, got weight, which nn::Parameters or an "
           "optimizer has packed: call to(...) before making those");
-    CHECK(mixed.weight.impl() == before.impl());
+    CHECK(TensorImpl::of(mixed.weight) == TensorImpl::of(before));
     CHECK(mixed.mean.dtype() == f32);
   }
   mixed.to(f64);  // packed no more

@@ -220,5 +220,5 @@ TEST_CASE("errors of one_hot name its classes and its result", "[bad-input]") {
           {"[one_hot]"});
   const Tensor shadow = meta({2}, {.dtype = i32});
   CHECK(one_hot(cast(t.whole, i32), 4).describe() == "i64[4, 4]");
-  CHECK_FALSE(one_hot(shadow, 3).impl()->storage);
+  CHECK_FALSE(TensorImpl::of(one_hot(shadow, 3))->storage);
 }

@@ -119,13 +119,13 @@ TEST_CASE("values of a pass stay in registers for later ones", "[jit]") {
   using namespace pieces;
   const Case softmax = softmax_case(f32, 8, 64);
   const Body& body = softmax.body;
-  const std::vector<Pass> computed_again = passes_of(body);
+  const std::vector<RowPass> computed_again = passes_of(body);
   REQUIRE(computed_again.size() == 3);
   const auto is_exp = [&](int value) { return body.value(value).text == "exp(a)"; };
   CHECK(std::ranges::any_of(computed_again[1].elements, is_exp));
   CHECK(std::ranges::any_of(computed_again[2].elements, is_exp));
 
-  std::vector<Pass> kept = computed_again;
+  std::vector<RowPass> kept = computed_again;
   keep_values(body, kept, 1);
   REQUIRE(kept[1].live_out.size() == 1);
   CHECK(is_exp(kept[1].live_out[0]));

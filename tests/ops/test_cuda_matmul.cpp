@@ -513,8 +513,8 @@ TEST_CASE("a measurement loses nothing of what other threads launch", "[cuda_mat
       const std::int64_t shape[] = {256};
       const Tensor filled = make_tensor(i32, shape, cuda());
       for (int i = 0; !measured || i < 50; ++i, ++rounds) {
-        cuda_runtime().fill_bytes(*Stream::default_of(cuda()).state(), filled.data(), i % 100,
-                                  filled.bytes());
+        cuda_runtime().fill_bytes(*StreamState::of(Stream::default_of(cuda())), filled.data(),
+                                  i % 100, filled.bytes());
         if (i % 3 == 0) synchronize(cuda());
         lost += to_vector<int>(filled)[255] != i % 100 * 0x01010101;
       }

@@ -100,7 +100,7 @@ TEST_CASE("tiles take what the tensor copy engine can load", "[cuda_matmul]") {
 
 TEST_CASE("results are staged where the tensor copy engine can store them", "[cuda_matmul]") {
   const auto stages = [](const MatrixProduct& p, DType result, std::uintptr_t d = 256) {
-    return !plain_epilogue(p, result, reinterpret_cast<void*>(d)).epilogue.outputs.empty();
+    return !testing::plain_epilogue(p, result, reinterpret_cast<void*>(d)).epilogue.outputs.empty();
   };
   CHECK(stages(row_major(64, 64, 64), bf16));
   CHECK(stages(row_major(64, 64, 64), f32));
@@ -147,7 +147,7 @@ TEST_CASE("a product in tiles is one launch of blocks that fill the device", "[c
       const Tensor a = empty({p.m * p.k}, {.dtype = bf16, .device = cuda()}),
                    b = empty({p.n * p.k}, {.dtype = bf16, .device = cuda()});
       Tensor d = empty({p.m * p.n}, {.dtype = bf16, .device = cuda()});
-      const PlainEpilogue plain = plain_epilogue(p, bf16, d.data());
+      const testing::PlainEpilogue plain = testing::plain_epilogue(p, bf16, d.data());
       const TiledProduct tiled{p, a.data(), b.data(), plain.epilogue};
       const TileLaunch tiles = plan_tiles(std::span(&tiled, 1), bf16, c, cuda());
       const void* arguments[] = {&plain.arguments};
@@ -209,7 +209,7 @@ TiledProduct tiled(TileMajors majors, const TileEpilogue& epilogue) {
 }
 
 TileEpilogue plain(DType dtype, bool staged) {
-  return plain_epilogue(row_major(64, staged ? 64 : 63, 64), dtype, nullptr).epilogue;
+  return testing::plain_epilogue(row_major(64, staged ? 64 : 63, 64), dtype, nullptr).epilogue;
 }
 
 }  // namespace

@@ -412,7 +412,7 @@ TEST_CASE("every hand-written kernel compiles", "[cuda_texts]") {
   }
   for (const int architecture : {80, 90}) {
     for (const std::string& text : texts) {
-      jit::CompileOptions options;
+      jit::KernelOptions options;
       options.random = text.find("#define DRAW") != std::string::npos;
       CHECK(jit::compile_to_cubin(text, architecture, options).size() > 0);
     }

@@ -190,6 +190,7 @@ TEST_CASE("brrr.h includes the public headers and no others", "[layering]") {
       "tensor/index.h",
       "tensor/stream.h",
       "tensor/tensor.h",
+      "tensor/tensor_fields.h",
       "tensor/thread_pool.h",
   };
   CHECK(found == expected);

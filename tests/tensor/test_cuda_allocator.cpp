@@ -34,7 +34,7 @@ void keep_busy(const Stream& stream) {
 }
 
 CUstream handle_of(const Stream& stream) {
-  return static_cast<cu::CudaStream&>(*stream.state()).handle;
+  return static_cast<cu::CudaStream&>(*StreamState::of(stream)).handle;
 }
 
 }  // namespace
@@ -125,7 +125,7 @@ TEST_CASE("streams have their own blocks", "[cuda_allocator]") {
   StreamGuard guard(other);
   const Tensor b = bytes_on_gpu(4096);
   CHECK(b.data() != first);
-  CHECK(b.impl()->storage->stream == other.state());
+  CHECK(TensorImpl::of(b)->storage->stream == StreamState::of(other));
 }
 
 TEST_CASE("a block used on another stream waits for an event there", "[cuda_allocator]") {
@@ -247,7 +247,7 @@ TEST_CASE("pass-through allocates and frees with the driver directly", "[cuda_al
     const Tensor a = bytes_on_gpu(100), b = bytes_on_gpu(3 * kMiB);
     CHECK(fake.counts().allocations == 2);
     CHECK(fake.counts().bytes == 100 + 3 * kMiB);
-    cuda_runtime().fill_bytes(*other.state(), a.data(), 1, 100);
+    cuda_runtime().fill_bytes(*StreamState::of(other), a.data(), 1, 100);
     use_on(a, other);
     CHECK(memory_stats(gpu).cached() == 0);
   }
@@ -283,7 +283,7 @@ TEST_CASE("statistics are exact", "[cuda_allocator]") {
 TEST_CASE("while a stream is captured the driver is left in peace", "[cuda_allocator]") {
   const Caching on;
   FakeCuda fake;
-  auto& stream = static_cast<cu::CudaStream&>(*Stream::default_of(gpu).state());
+  auto& stream = static_cast<cu::CudaStream&>(*StreamState::of(Stream::default_of(gpu)));
   const Stream other(gpu);
   Tensor used = bytes_on_gpu(kMiB);
   const Tensor kept = bytes_on_gpu(256);
@@ -319,7 +319,7 @@ TEST_CASE("what two streams used and a capture saw freed comes back after the ca
           "[cuda_allocator]") {
   const Caching on;
   FakeCuda fake;
-  auto& stream = static_cast<cu::CudaStream&>(*Stream::default_of(gpu).state());
+  auto& stream = static_cast<cu::CudaStream&>(*StreamState::of(Stream::default_of(gpu)));
   const Stream owner(gpu), user(gpu);
   Tensor used;
   {
@@ -428,7 +428,7 @@ TEST_CASE("a copy between devices has read its source before the source is writt
     const Tensor from = make_tensor(i32, shape, gpu), to = make_tensor(i32, shape, cuda(1));
     const Stream source = Stream::default_of(gpu), target = Stream::default_of(cuda(1));
     const auto fill = [](const Stream& stream, const Tensor& x, int value) {
-      cuda_runtime().fill_bytes(*stream.state(), x.data(), value, x.bytes());
+      cuda_runtime().fill_bytes(*StreamState::of(stream), x.data(), value, x.bytes());
     };
     fill(source, from, 3);
     fake.hold(handle_of(target), true);

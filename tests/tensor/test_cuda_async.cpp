@@ -54,7 +54,7 @@ TEST_CASE("a copy from pinned memory waits for nothing and reads in its stream's
   FakeCuda fake;
   const Tensor x = pin_memory(counted(0));
   CHECK(is_pinned(x));
-  CHECK(pin_memory(x).impl() == x.impl());
+  CHECK(TensorImpl::of(pin_memory(x)) == TensorImpl::of(x));
   CHECK_FALSE(is_pinned(counted(0)));
   Tensor y;
   {
@@ -165,7 +165,7 @@ TEST_CASE("an asynchronous copy is in the order of the current stream", "[cuda_a
 TEST_CASE("moving with another type", "[cuda_async]") {
   FakeCuda fake;
   const Tensor x = counted(0, 10);
-  CHECK(to(x, cpu, i32).impl() == x.impl());
+  CHECK(TensorImpl::of(to(x, cpu, i32)) == TensorImpl::of(x));
   CHECK(to(x, cpu, f64).dtype() == f64);
   const Tensor y = to(cast(x, f64), gpu, i32);  // the smaller type travels
   CHECK(y.dtype() == i32);
@@ -182,7 +182,7 @@ TEST_CASE("while a stream is captured, pinned memory leaves the driver in peace"
   FakeCuda fake;
   Tensor y = to(counted(0), gpu);
   synchronize(gpu);
-  auto& stream = static_cast<cu::CudaStream&>(*Stream::default_of(gpu).state());
+  auto& stream = static_cast<cu::CudaStream&>(*StreamState::of(Stream::default_of(gpu)));
   cu::CapturePool pool(*stream.on);
   const Stream other(gpu);
   const void* memory;

@@ -19,11 +19,11 @@ using namespace brrr::testing;
 namespace {
 
 cu::CudaStream& state_of(const Stream& stream) {
-  return static_cast<cu::CudaStream&>(*stream.state());
+  return static_cast<cu::CudaStream&>(*StreamState::of(stream));
 }
 
 void fill(const Stream& stream, const Tensor& x, int value) {
-  cuda_runtime().fill_bytes(*stream.state(), x.data(), value, x.bytes());
+  cuda_runtime().fill_bytes(*StreamState::of(stream), x.data(), value, x.bytes());
 }
 
 std::vector<unsigned char> bytes_of(const Tensor& x) {

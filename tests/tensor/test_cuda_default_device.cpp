@@ -27,8 +27,8 @@ Device seen_by_another_thread() {
 }
 
 void expect_on(Device device, const nn::Module& module) {
-  CHECK_FALSE(module.entries().empty());
-  for (const auto& entry : module.entries()) {
+  CHECK_FALSE(module.named_tensors().empty());
+  for (const auto& entry : module.named_tensors()) {
     INFO(module.path() << "." << entry.name);
     CHECK(entry.tensor->device() == device);
   }

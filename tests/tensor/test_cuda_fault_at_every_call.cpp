@@ -78,7 +78,7 @@ std::vector<int> cross_stream_reuse() {
   std::vector<int> out(8);
   for (int i = 0; i < 8; ++i) {
     const Tensor x = bytes_on_gpu(2 * kMiB - 1024);
-    cuda_runtime().fill_bytes(*Stream::default_of(gpu).state(), x.data(), i, 4);
+    cuda_runtime().fill_bytes(*StreamState::of(Stream::default_of(gpu)), x.data(), i, 4);
     other.wait(Stream::default_of(gpu).record());
     StreamGuard guard(other);
     copy_to_host(&out[i], make_view(x, std::vector<std::int64_t>{1}, std::vector<std::int64_t>{1}));
@@ -107,7 +107,7 @@ std::vector<int> nearly_full() {
   return out;
 }
 std::vector<int> captured() {
-  auto& stream = static_cast<cu::CudaStream&>(*Stream::default_of(gpu).state());
+  auto& stream = static_cast<cu::CudaStream&>(*StreamState::of(Stream::default_of(gpu)));
   const Tensor x = bytes_on_gpu(1024);
   cu::CapturePool pool(*stream.on);
   struct Graph {

@@ -103,7 +103,7 @@ class Schedule {
     long count = tensor.numel();
     void* arguments[] = {&data, &count, &value};
     BRRR_CUDA(cuLaunchKernel, kernel, 1, 1, 1, 32, 1, 1, 0,
-              static_cast<CUstream>(on.state()->native()), arguments, nullptr);
+              static_cast<CUstream>(StreamState::of(on)->native()), arguments, nullptr);
   }
   void note_use(const Tensor& tensor, const Stream& on) {
     if (bug_ != Bug::use_not_recorded) use_on(tensor, on);
@@ -153,7 +153,8 @@ class Schedule {
     Tensor to = bytes_on_gpu(tensors_[from].tensor.bytes());
     on.wait(tensors_[from].written);
     if (bug_ == Bug::use_not_recorded) {
-      cuda_runtime().copy(*on.state(), to.data(), tensors_[from].tensor.data(), to.bytes());
+      cuda_runtime().copy(*StreamState::of(on), to.data(), tensors_[from].tensor.data(),
+                          to.bytes());
     } else {
       copy_bytes(to, tensors_[from].tensor);
     }

@@ -32,7 +32,7 @@ class Blocked {
  private:
   void hold(bool on) {
     for (const Stream& stream : streams_)
-      fake_.hold(static_cast<CUstream>(stream.state()->native()), on);
+      fake_.hold(static_cast<CUstream>(StreamState::of(stream)->native()), on);
   }
   FakeCuda& fake_;
   std::vector<Stream> streams_;

@@ -217,15 +217,15 @@ TEST_CASE("streams are pooled and handles keep them", "[streams]") {
   StreamState* state = nullptr;
   {
     const Stream stream(cpu);
-    state = stream.state();
+    state = StreamState::of(stream);
     const Stream other(cpu);
-    CHECK(other.state() != state);
+    CHECK(StreamState::of(other) != state);
     StreamGuard guard(stream);
     const Stream current = Stream::current(cpu);
     CHECK(current == stream);
   }
   const Stream again(cpu), more(cpu);
-  CHECK((again.state() == state || more.state() == state));
+  CHECK((StreamState::of(again) == state || StreamState::of(more) == state));
 }
 
 TEST_CASE("devices that are not there are refused by name", "[streams]") {

@@ -34,7 +34,7 @@ TEST_CASE("every accessor of an undefined tensor names itself", "[bad-input]") {
   REFUSES("data", undefined.data<float>())
 #undef REFUSES
   CHECK_FALSE(undefined.defined());
-  CHECK(undefined.impl() == nullptr);
+  CHECK(TensorImpl::of(undefined) == nullptr);
   CHECK(undefined.describe() == "an undefined tensor");
   CHECK_FALSE(defined.shares_storage_with(make_meta_tensor(f32, Dims{2}, cpu)));
 }

@@ -1,4 +1,4 @@
-// Owns how a body becomes the steps of its interpreter.
+// Owns how a body becomes the instructions of its interpreter.
 #include "brrr/ops/cpu/body_interpreter.h"
 
 #include <fmt/format.h>
@@ -61,27 +61,26 @@ int reduction_of(const Body::Value& value) {
 
 }  // namespace
 
-// An expression that no row has, as those of formulas, becomes steps of rows' smaller ones.
-class StepMaker {
+// An expression that no row has, as those of formulas, becomes instructions of rows' smaller ones.
+class InstructionMaker {
  public:
-  using Step = BodyInterpreter::Step;
-  using Place = Step::Kind;
+  using Instruction = BodyInterpreter::Instruction;
 
-  StepMaker(BodyInterpreter& to, const Body& body)
+  InstructionMaker(BodyInterpreter& to, const Body& body)
       : to_(to), body_(body), levels_(jit::levels_of(body)) {
-    for (std::size_t i = 0; i < body.values.size(); ++i) slots_.push_back(add_value(i));
+    for (std::size_t i = 0; i < body.values.size(); ++i) registers_.push_back(add_value(i));
     // Outputs may be the memory of inputs: stores come after everything else.
-    std::vector<Step> stores;
-    for (const Body::Operand& output : body.outputs) {
-      Step step{.kind = Place::store};
-      const int slot = slots_[output.value];
-      step.slot = in_type(is_of_rows(output.value) ? slot : spread(slot), output.dtype);
-      step.number = static_cast<int>(stores.size());
-      step.memory = output.dtype;
-      to_.slots_[step.slot].stored = true;
-      stores.push_back(step);
+    std::vector<Instruction> stores;
+    for (const Body::TensorOperand& output : body.outputs) {
+      Instruction instruction{.kind = Instruction::Kind::store};
+      const int reg = registers_[output.value];
+      instruction.reg = in_type(is_of_rows(output.value) ? reg : spread(reg), output.dtype);
+      instruction.number = static_cast<int>(stores.size());
+      instruction.memory = output.dtype;
+      to_.registers_[instruction.reg].stored = true;
+      stores.push_back(instruction);
     }
-    to_.steps_.insert(to_.steps_.end(), stores.begin(), stores.end());
+    to_.instructions_.insert(to_.instructions_.end(), stores.begin(), stores.end());
     share_buffers();
   }
 
@@ -90,125 +89,127 @@ class StepMaker {
 
   // Slots of elements share buffers where none is read any more when the other is written.
   void share_buffers() {
-    std::vector<std::size_t> last(to_.slots_.size(), 0);
-    for (std::size_t i = 0; i < to_.steps_.size(); ++i) {
-      for (const int input : to_.steps_[i].inputs) last[input] = i;
-      last[to_.steps_[i].slot] = i;
+    std::vector<std::size_t> last(to_.registers_.size(), 0);
+    for (std::size_t i = 0; i < to_.instructions_.size(); ++i) {
+      for (const int input : to_.instructions_[i].inputs) last[input] = i;
+      last[to_.instructions_[i].reg] = i;
     }
     std::vector<std::size_t> busy_until;  // of each buffer
-    for (std::size_t i = 0; i < to_.steps_.size(); ++i) {
-      const Step& step = to_.steps_[i];
-      const auto slot = static_cast<std::size_t>(step.slot);
-      if (step.kind == Place::store) continue;
-      const bool stays = step.kind == Place::constant || to_.slots_[slot].of_rows;
+    for (std::size_t i = 0; i < to_.instructions_.size(); ++i) {
+      const Instruction& instruction = to_.instructions_[i];
+      const auto reg = static_cast<std::size_t>(instruction.reg);
+      if (instruction.kind == Instruction::Kind::store) continue;
+      const bool stays =
+          instruction.kind == Instruction::Kind::constant || to_.registers_[reg].of_rows;
       auto buffer = std::find_if(busy_until.begin(), busy_until.end(),
                                  [i](std::size_t until) { return until < i; });
       if (stays || buffer == busy_until.end()) buffer = busy_until.insert(busy_until.end(), 0);
-      *buffer = stays ? to_.steps_.size() : last[slot];
-      to_.slots_[slot].buffer = static_cast<int>(buffer - busy_until.begin());
+      *buffer = stays ? to_.instructions_.size() : last[reg];
+      to_.registers_[reg].buffer = static_cast<int>(buffer - busy_until.begin());
     }
     to_.buffers_ = busy_until.size();
   }
 
-  int add_slot(DType type, bool of_rows) {
-    to_.slots_.push_back({type, of_rows});
-    return static_cast<int>(to_.slots_.size()) - 1;
+  int add_register(DType type, bool of_rows) {
+    to_.registers_.push_back({type, of_rows});
+    return static_cast<int>(to_.registers_.size()) - 1;
   }
-  const BodyInterpreter::Slot& at(int slot) const { return to_.slots_[slot]; }
-  int add_step(Step step, DType type, bool of_rows) {
-    step.slot = add_slot(type, of_rows);
-    bool& reduced = to_.slots_[step.slot].reduced;
-    reduced = step.kind == Place::reduce;
-    for (const int input : step.inputs) reduced |= at(input).reduced;
-    to_.one_pass_ &= !(reduced && step.kind == Place::spread);
-    to_.steps_.push_back(std::move(step));
-    return to_.steps_.back().slot;
+  const BodyInterpreter::Register& at(int reg) const { return to_.registers_[reg]; }
+  int add_instruction(Instruction instruction, DType type, bool of_rows) {
+    instruction.reg = add_register(type, of_rows);
+    bool& reduced = to_.registers_[instruction.reg].reduced;
+    reduced = instruction.kind == Instruction::Kind::reduce;
+    for (const int input : instruction.inputs) reduced |= at(input).reduced;
+    to_.one_pass_ &= !(reduced && instruction.kind == Instruction::Kind::spread);
+    to_.instructions_.push_back(std::move(instruction));
+    return to_.instructions_.back().reg;
   }
 
-  int convert(int slot, DType type) {
-    Step step{.kind = Place::convert};
-    step.inputs = {slot};
-    step.convert = loops->convert[static_cast<int>(at(slot).type)][static_cast<int>(type)];
-    return add_step(step, type, at(slot).of_rows);
+  int convert(int reg, DType type) {
+    Instruction instruction{.kind = Instruction::Kind::convert};
+    instruction.inputs = {reg};
+    instruction.convert = loops->convert[static_cast<int>(at(reg).type)][static_cast<int>(type)];
+    return add_instruction(instruction, type, at(reg).of_rows);
   }
-  int in_type(int slot, DType type) {
+  int in_type(int reg, DType type) {
     type = register_dtype(type);
-    return at(slot).type == type ? slot : convert(slot, type);
+    return at(reg).type == type ? reg : convert(reg, type);
   }
-  int spread(int slot) {
-    if (!at(slot).of_rows) return slot;
-    Step step{.kind = Place::spread};
-    step.inputs = {slot};
-    return add_step(step, at(slot).type, false);
+  int spread(int reg) {
+    if (!at(reg).of_rows) return reg;
+    Instruction instruction{.kind = Instruction::Kind::spread};
+    instruction.inputs = {reg};
+    return add_instruction(instruction, at(reg).type, false);
   }
 
   int add_value(std::size_t number) {
     const Body::Value& value = body_.values[number];
     const bool of_rows = is_of_rows(static_cast<int>(number));
-    int slot = 0;
+    int reg = 0;
     switch (value.kind) {
       case Kind::input: {
-        Step step{.kind = Place::load};
-        step.number = value.number;
-        step.memory = value.dtype;
-        slot = add_step(step, register_dtype(value.dtype), of_rows);
-        to_.slots_[slot].loaded = true;
+        Instruction instruction{.kind = Instruction::Kind::load};
+        instruction.number = value.number;
+        instruction.memory = value.dtype;
+        reg = add_instruction(instruction, register_dtype(value.dtype), of_rows);
+        to_.registers_[reg].loaded = true;
         break;
       }
       case Kind::scalar: {
-        Step step{.kind = Place::constant};
-        step.scalar = value.number;
-        return add_step(step, value.dtype, body_.reduces());
+        Instruction instruction{.kind = Instruction::Kind::constant};
+        instruction.scalar = value.number;
+        return add_instruction(instruction, value.dtype, body_.reduces());
       }
-      case Kind::expression: slot = add_expression(value); break;
-      case Kind::reduction: slot = add_reduction(value); break;
+      case Kind::expression: reg = add_expression(value); break;
+      case Kind::reduction: reg = add_reduction(value); break;
       default: refuse("indices, draws and checks");
     }
     if (value.kind != Kind::input && is_rounded(body_, static_cast<int>(number)))
-      slot = rounded(slot, value.dtype);
-    return slot;
+      reg = rounded(reg, value.dtype);
+    return reg;
   }
-  int rounded(int slot, DType half) { return convert(convert(slot, half), DType::f32); }
+  int rounded(int reg, DType half) { return convert(convert(reg, half), DType::f32); }
 
   int add_reduction(const Body::Value& value) {
-    Step step{.kind = Place::reduce};
-    step.number = reduction_of(value);
+    Instruction instruction{.kind = Instruction::Kind::reduce};
+    instruction.number = reduction_of(value);
     const int given = value.operands[0];
     const DType type = register_dtype(value.type);
-    if (step.number < 0) refuse("a registered reduction");
-    const ReductionLoops& fold = loops->reduction[step.number][static_cast<int>(type)];
+    if (instruction.number < 0) refuse("a registered reduction");
+    const ReductionLoops& fold = loops->reduction[instruction.number][static_cast<int>(type)];
     if (!fold.finish) refuse(fmt::format("a reduction in {}", name_of(type)));
-    step.inputs = {in_type(slots_[given], type)};
-    step.piece = is_half(body_.value(given).dtype) ? std::min<i64>(to_.order_.piece, 1024)
-                                                   : to_.order_.piece;
-    return in_type(add_step(step, fold.result, true), type);
+    instruction.inputs = {in_type(registers_[given], type)};
+    instruction.piece = is_half(body_.value(given).dtype) ? std::min<i64>(to_.order_.piece, 1024)
+                                                          : to_.order_.piece;
+    return in_type(add_instruction(instruction, fold.result, true), type);
   }
 
   int add_expression(const Body::Value& value) {
     type_ = register_dtype(value.type);
     operands_.clear();
     for (std::size_t k = 0; k < value.operands.size(); ++k) {
-      const int slot = slots_[value.operands[k]];
-      operands_.push_back(in_type(slot, value.select && k == 0 ? DType::boolean : type_));
+      const int reg = registers_[value.operands[k]];
+      operands_.push_back(in_type(reg, value.select && k == 0 ? DType::boolean : type_));
     }
     if (row_of(value.text) >= 0) return apply(value.text, operands_);
     text_ = value.text;
     next_ = 0;
-    const int slot = comparison();
+    const int reg = comparison();
     if (next_ != text_.size()) refuse(text_);
-    return value.dtype == boolean ? slot : in_type(slot, value.dtype);
+    return value.dtype == boolean ? reg : in_type(reg, value.dtype);
   }
 
   int apply(const std::string& expression, std::vector<int> operands) {
     if (expression == "a" && operands.size() == 1) return operands[0];
     const int row = row_of(expression);
-    Step step{.kind = Place::apply};
-    if (row >= 0) step.loop = loops->pointwise[row][static_cast<int>(type_)];
-    if (!step.loop) refuse(expression);
+    Instruction instruction{.kind = Instruction::Kind::apply};
+    if (row >= 0) instruction.loop = loops->pointwise[row][static_cast<int>(type_)];
+    if (!instruction.loop) refuse(expression);
     const bool of_rows =
         std::all_of(operands.begin(), operands.end(), [&](int o) { return at(o).of_rows; });
-    for (const int operand : operands) step.inputs.push_back(of_rows ? operand : spread(operand));
-    return add_step(step, kIsPredicate[row] ? DType::boolean : type_, of_rows);
+    for (const int operand : operands)
+      instruction.inputs.push_back(of_rows ? operand : spread(operand));
+    return add_instruction(instruction, kIsPredicate[row] ? DType::boolean : type_, of_rows);
   }
 
   // The text of an expression, from left to right.
@@ -222,7 +223,7 @@ class StepMaker {
     skip();
     return true;
   }
-  int chain(std::initializer_list<const char*> symbols, int (StepMaker::*part)()) {
+  int chain(std::initializer_list<const char*> symbols, int (InstructionMaker::*part)()) {
     int left = (this->*part)();
     for (bool more = true; more;) {
       more = false;
@@ -235,9 +236,9 @@ class StepMaker {
     }
     return left;
   }
-  int comparison() { return chain({"==", "!=", "<=", ">=", "<", ">"}, &StepMaker::sum); }
-  int sum() { return chain({"+", "-"}, &StepMaker::product); }
-  int product() { return chain({"*", "/"}, &StepMaker::factor); }
+  int comparison() { return chain({"==", "!=", "<=", ">=", "<", ">"}, &InstructionMaker::sum); }
+  int sum() { return chain({"+", "-"}, &InstructionMaker::product); }
+  int product() { return chain({"*", "/"}, &InstructionMaker::factor); }
   int factor() {
     if (take("-")) return apply("-a", {factor()});
     if (take("(")) return closed(comparison());
@@ -260,9 +261,9 @@ class StepMaker {
     if (operand >= operands_.size()) refuse(text_);
     return operands_[operand];
   }
-  int closed(int slot) {
+  int closed(int reg) {
     if (!take(")")) refuse(text_);
-    return slot;
+    return reg;
   }
   int number() {
     const char* from = text_.c_str() + next_;
@@ -273,16 +274,16 @@ class StepMaker {
     std::int64_t bits = 0;
     std::memcpy(&bits, &value, sizeof bits);
     const Element element = element_of(type_, bits, true);
-    Step step{.kind = Place::constant};
-    std::memcpy(&step.bits, element.bytes, sizeof step.bits);
-    return add_step(step, type_, body_.reduces());
+    Instruction instruction{.kind = Instruction::Kind::constant};
+    std::memcpy(&instruction.bits, element.bytes, sizeof instruction.bits);
+    return add_instruction(instruction, type_, body_.reduces());
   }
 
   BodyInterpreter& to_;
   const Body& body_;
   std::vector<jit::Level> levels_;
-  std::vector<int> slots_;   // of values
-  DType type_ = DType::f32;  // of the expression under way
+  std::vector<int> registers_;  // of values
+  DType type_ = DType::f32;     // of the expression under way
   std::vector<int> operands_;
   std::string text_;
   std::size_t next_ = 0;
@@ -297,7 +298,7 @@ BodyInterpreter::BodyInterpreter(const Body& body, const StridedSpace& reduced,
   constexpr i64 kMostElements = i64{1} << 20;
   if (body.has_bounds() || !body.indices.empty()) refuse("blocks of a result");
   if (reduced.count() > kMostElements) refuse(fmt::format("rows of {} elements", reduced.count()));
-  StepMaker(*this, body);
+  InstructionMaker(*this, body);
 }
 
 }  // namespace brrr::on_cpu
