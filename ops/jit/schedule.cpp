@@ -349,7 +349,7 @@ ReductionSchedule reduction_schedule(ReductionLayout& layout, DeviceShape device
   const bool fills = schedule.blocks * schedule.cluster * 8 >= device.multiprocessors * 7;
   int64_t parts = std::max<int64_t>(schedule.parts, schedule.cluster);
   if (layout.passes == 1 && schedule.parts == 1 && !(schedule.cluster > 1 && fills) &&
-      schedule.blocks * 2 <= wanted && loads > 2 * tuning().reduce_least) {
+      schedule.blocks * 2 <= wanted && loads > tuning().reduce_whole) {
     parts = std::clamp<int64_t>(std::min(wanted / schedule.blocks, loads / tuning().reduce_least),
                                 1, 65535);
     schedule.cluster = 1;

@@ -25,6 +25,7 @@ namespace brrr::jit {
   X(cluster_blocks, 4) /* blocks per multiprocessor that clusters split columns into */        \
   X(cluster_least, 2)  /* loads of a thread that a block of a cluster must be worth */         \
   X(reduce_blocks, 6)  /* blocks per multiprocessor that a reduction is split into */          \
+  X(reduce_whole, 64)  /* loads of a thread up to which a reduction is not split */            \
   X(reduce_least, 4)   /* loads of a thread that a part must be worth */
 
 struct Tuning {
