@@ -404,13 +404,11 @@ std::string columns(const Body& body, const Schedule& schedule,
   }
   if (schedule.cluster > 1) text += fmt::format(kAcrossCluster, schedule.cluster);
   text +=
-      "  if (y > 0 || line >= kept.count) return;\n#pragma unroll\n  for (int e = 0; e < W; ++e) "
-      "{\n";
-  const std::size_t last = passes.size() - 1;
-  if (!passes[last].reductions.empty()) {
+      "  if (y > 0 || line >= kept.count) return;\n"
+      "#pragma unroll\n  for (int e = 0; e < W; ++e) {\n";
+  if (const std::size_t last = passes.size() - 1; !passes[last].reductions.empty())
     text +=
         fmt::format("    const Partial{0} total = shared{0}[e * THREADS + threadIdx.x];\n", last);
-  }
   const std::string offsets =
       "    i64 offset[OUT];\n" + fmt::format(kOffsets, "    ", "(base + READ)", "READ", "OUT");
   return text + ending(body, schedule, "total", "(line * W + e)", "row[e]", "offset", offsets) +
