@@ -134,6 +134,8 @@ void Fusion::add_candidate(int producer, int consumer) {
   const auto [less, more] = std::minmax(of_producer.bytes, of_consumer.bytes);
   int64_t first = less * 8 <= more ? int64_t{1} << 60 : 0;
   if (is_copy(groups_[producer])) first = int64_t{1} << 61;
+  // An epilogue takes stages of factors from a product, and no reduction merges with a product: a
+  // loss merges with its error before the product that makes the prediction may.
   if (contraction_in(groups_[producer]) && is_better_in_readers(consumer))
     first = -(int64_t{1} << 60);
   candidates_.push({first + saved, consumer, producer, version_[consumer], version_[producer]});

@@ -112,8 +112,8 @@ class Fusion {
 
   bool is_copy(const Group& group) const;
 
-  // Whether all readers of the group's results, a reduction and others, could take it in: then its
-  // results are never in memory, where in the epilogue of a product only its operand is not.
+  // Whether several calls read some result of the group and every group that reads it could merge
+  // with this one: then that result need not be in memory.
   bool is_better_in_readers(int group);
 
   // Whether the consumer consists of calls that run again in the backward pass, and the producer

@@ -2,13 +2,7 @@
 cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/calls.cmake)
 
-call(0 info --json)
-member(gpus)
-string(JSON gpus LENGTH "${found}")
-if(gpus EQUAL 0)
-  message("SKIPPED: --json on a GPU: there is none")
-  return()
-endif()
+skip_without_gpu("--json on a GPU")
 
 file(REMOVE_RECURSE ${WORK})
 file(MAKE_DIRECTORY ${WORK})
