@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
-#include <string_view>
 #include <vector>
 
 #include "brrr/io/file_bytes.h"
@@ -78,15 +76,7 @@ TraceResult trace(const TraceOptions& options) {
   require_writable("trace", options.out);  // before the training
   Training training(options);
   train_steps(training, options.steps);
-  // BRRR_CUPTI=captured captures the graph again under CUPTI, to measure whether that changes its
-  // cost: record_timeline records from the 14th call on, if a step takes less than 25 ms.
-  const char* const wanted = std::getenv("BRRR_CUPTI");
-  int calls = wanted && std::string_view(wanted) == "captured" ? 0 : 14;
-  const auto step = [&] {
-    if (calls++ == 13) training.clear();
-    training.step();
-  };
-  TraceResult result{options, measure::record_timeline(options.toy.device, step,
+  TraceResult result{options, measure::record_timeline(options.toy.device, [&] { training.step(); },
                                                        {.steps = options.record,
                                                         .budget_seconds = options.time_seconds})};
   const std::string what =

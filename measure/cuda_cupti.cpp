@@ -7,11 +7,9 @@
 #include <cstddef>
 #include <cstdlib>
 #include <mutex>
-#include <string>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
-#include <vector>
 
 #include "brrr/measure/cupti_recorder.h"
 #include "brrr/tensor/cuda_api.h"
@@ -87,21 +85,6 @@ constexpr std::array<Kind, 7> kKinds = {{{CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
                                          {CUPTI_ACTIVITY_KIND_RUNTIME, "calls of the runtime"},
                                          {CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION, "causes"},
                                          {CUPTI_ACTIVITY_KIND_SYNCHRONIZATION, "waits"}}};
-
-// What CUPTI records by BRRR_CUPTI, to measure what each kind costs (bench/tracing_cost.py):
-// nothing; the calls; the device's work; that with one kernel at a time; a record for each launch
-// of a graph in place of those of its nodes.
-std::vector<Kind> kinds_to_record() {
-  const char* const text = std::getenv("BRRR_CUPTI");
-  const std::string wanted = text ? text : "";
-  std::vector<Kind> kinds(kKinds.begin(), kKinds.end());
-  if (wanted == "none") return {};
-  if (wanted == "calls") kinds.erase(kinds.begin(), kinds.begin() + 3);
-  if (wanted == "work") kinds.resize(3);
-  if (wanted == "serial") kinds[0].kind = CUPTI_ACTIVITY_KIND_KERNEL;
-  if (wanted == "graphs") kinds[0].kind = CUPTI_ACTIVITY_KIND_GRAPH_TRACE;
-  return kinds;
-}
 
 // Reads records. A library newer than the headers adds members at the end of a record; the members
 // read here have been where they are since CUDA 12.4.
@@ -251,7 +234,7 @@ class CuptiRecorder final : public DeviceRecorder {
     offset_at_start_ = offset_ns();
     code = BRRR_CUDA_TRY(cuptiActivityRegisterCallbacks, give_buffer, take_buffer);
     if (code != CUPTI_SUCCESS) return failed("cuptiActivityRegisterCallbacks", code);
-    for (const Kind& kind : kinds_to_record()) {
+    for (const Kind& kind : kKinds) {
       code = BRRR_CUDA_TRY(cuptiActivityEnable, kind.kind);
       if (code == CUPTI_SUCCESS) {
         enabled_.push_back(kind.kind);
