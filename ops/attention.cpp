@@ -15,10 +15,8 @@ namespace {
 
 using std::int64_t;
 
-// FLOPs of the product of queries and keys.
-int64_t product_flops(const Call& call) {
-  const Tensor &query = call.input(0), &key = call.input(1);
-  return 2 * query.numel() * key.size(-2);
+int64_t flops_of(const Call& call) {
+  return attention_flops(call.op, call.input(0).numel(), call.input(1).size(-2));
 }
 
 Op add(const char* name, int arity, int outputs, const char* attributes, InferFn infer, CostFn cost,
@@ -54,7 +52,7 @@ Op attention_op() {
         outputs[1] = {f32, query.device(), without_width(query)};
       },
       [](const Call& call, std::span<const Tensor> outputs) {
-        return Cost{2 * product_flops(call), operand_bytes(call, outputs)};
+        return Cost{flops_of(call), operand_bytes(call, outputs)};
       },
       BRRR_ON_CUDA(attention));
   return op;
@@ -68,9 +66,8 @@ Op attention_gradient_op() {
         for (int i = 0; i < 3; ++i) outputs[i] = infer::like(call.input(i));
         outputs[3] = {f32, query.device(), without_width(query)};
       },
-      // Both of its kernels compute the scores and their gradient again.
       [](const Call& call, std::span<const Tensor> outputs) {
-        return Cost{7 * product_flops(call), operand_bytes(call, outputs)};
+        return Cost{flops_of(call), operand_bytes(call, outputs)};
       },
       BRRR_ON_CUDA(attention_gradient));
   return op;
@@ -90,6 +87,12 @@ Op attention_mask_tiles_op() {
       },
       BRRR_ON_CUDA(attention_mask_tiles));
   return op;
+}
+
+// Both kernels of the gradient compute the scores and their gradient again.
+std::int64_t attention_flops(Op op, std::int64_t query_elements, std::int64_t key_rows) {
+  const std::int64_t products = op == attention_op() ? 2 : 7;
+  return products * 2 * query_elements * key_rows;
 }
 
 bool is_attention(Op op) { return op == attention_op() || op == attention_gradient_op(); }
