@@ -52,6 +52,7 @@ Ceilings measured_ceilings() {
   static const std::string date = days_ago(1);
   c.date = date;
   c.eager.call_ps = 123'456;
+  c.draws = 700'000'000;
   c.moved = {{{4096, 50'000}, {1 << 20, 30'000'000}}};
   return c;
 }
