@@ -23,6 +23,17 @@ int64_t scaled(int64_t a, int64_t b, int64_t c) {
   return quotient > kMost ? kMost : static_cast<int64_t>(quotient);
 }
 
+int64_t conversions_of(const Call& call, std::span<const Tensor> outputs) {
+  int64_t elements = 0;
+  const auto add = [&](const Tensor& x) {
+    if (x.defined() && size_of(x.dtype()) == 2 && is_floating(x.dtype()))
+      elements += distinct_bytes(x) / 2;
+  };
+  for (std::uint32_t i = 0; i < call.n_inputs; ++i) add(call.input(static_cast<int>(i)));
+  std::ranges::for_each(outputs, add);
+  return elements;
+}
+
 }  // namespace
 
 Curve Curve::of_rate(int64_t work_per_second) { return {{{0, 0}, {work_per_second, kSecond}}}; }
@@ -62,6 +73,8 @@ Work& Work::operator+=(const Work& other) {
   if (product_flops == 0) type = other.type;
   product_flops += other.product_flops;
   functions += other.functions;
+  draws += other.draws;
+  conversions += other.conversions;
   wide |= other.wide;
   return *this;
 }
@@ -79,11 +92,14 @@ ProductType product_type(DType dtype, Device device) {
 
 int64_t functions_of(const Call& call, int64_t elements) {
   const OpInfo& op = op_info(call.op);
-  if (op.effect == Effect::draws) return 2 * elements;  // ten rounds of Philox for four of them
   int count = op.kind == OpKind::pointwise ? brrr::functions_of(op.expression) : 0;
   for (const Formula::Assignment& value : op.formula.values)
     count += brrr::functions_of(value.expression);
   return count * elements;
+}
+
+int64_t draws_of(const Call& call, int64_t elements) {
+  return op_info(call.op).effect == Effect::draws ? elements : 0;
 }
 
 Work work_of(const Call& call, std::span<const Tensor> outputs, const BodySpec* body) {
@@ -92,23 +108,36 @@ Work work_of(const Call& call, std::span<const Tensor> outputs, const BodySpec* 
   work.wide = !outputs.empty() && outputs[0].dtype() == f64;
   const bool product = op_info(call.op).algebra == Algebra::contraction || is_attention(call.op);
   if (product) work.product_flops = work.flops;
-  if (!outputs.empty()) work.functions = functions_of(call, outputs[0].numel());
+  if (!outputs.empty()) {
+    work.functions = functions_of(call, outputs[0].numel());
+    work.draws = draws_of(call, outputs[0].numel());
+  }
   for (; body; body = body->beside.get()) {
     work.product_flops += body->product_flops;
     work.functions += body->functions;
+    work.draws += body->draws;
   }
+  if (work.product_flops == 0) work.conversions = conversions_of(call, outputs);
   if (work.product_flops > 0)
     work.type = product_type(call.input(0).dtype(), call.input(0).device());
   return work;
 }
 
+int64_t time_of_instructions(const Work& work, const Ceilings& ceilings) {
+  const auto at_rate = [](int64_t amount, int64_t rate) {
+    return rate > 0 ? scaled(amount, kSecond, rate) : 0;
+  };
+  return scaled(work.flops - work.product_flops, kSecond,
+                work.wide ? ceilings.f64_flops : ceilings.f32_flops) +
+         scaled(work.functions, kSecond, ceilings.functions) + at_rate(work.draws, ceilings.draws) +
+         at_rate(work.conversions, ceilings.conversions);
+}
+
 KernelTime time_of(const Work& work, const Ceilings& ceilings, int64_t overhead_ps) {
-  const int64_t rate = work.wide ? ceilings.f64_flops : ceilings.f32_flops;
   return {.overhead_ps = overhead_ps,
           .moving_ps = ceilings.moved.time_of(work.bytes),
           .computing_ps = ceilings.product(work.type).time_of(work.product_flops) +
-                          scaled(work.flops - work.product_flops, kSecond, rate) +
-                          scaled(work.functions, kSecond, ceilings.functions)};
+                          time_of_instructions(work, ceilings)};
 }
 
 void add_to(Roofline& roofline, const Work& work, const Ceilings& ceilings, const Ceilings& full) {

@@ -60,8 +60,11 @@ struct Ceilings {
   std::int64_t replay_ps = 0;  // a replay, beside its nodes
   std::int64_t node_ps = 0;    // a node of a replay
   Curve moved;                 // by bytes read plus written; the last point has cold caches
-  std::int64_t f32_flops = 0, f64_flops = 0;         // a second, by multiply-adds of plain units
-  std::int64_t functions = 0;                        // exp, tanh and the like, a second
+  std::int64_t f32_flops = 0, f64_flops = 0;  // a second, by multiply-adds of plain units
+  std::int64_t functions = 0;                 // exp, tanh and the like, a second
+  // Random numbers, and elements of 16 bits that generated kernels read or write, a second. 0:
+  // they take no time of their own.
+  std::int64_t draws = 0, conversions = 0;
   std::array<Curve, kProductTypes.size()> products;  // by flops
 
   bool calibrated() const { return !date.empty(); }
@@ -81,17 +84,22 @@ struct Ceilings {
 struct Work : Cost {
   std::int64_t product_flops = 0;  // part of `flops`
   std::int64_t functions = 0;      // exp, tanh and the like
+  std::int64_t draws = 0;          // random numbers
+  std::int64_t conversions = 0;    // elements of 16 bits that are read or written
   ProductType type = ProductType::f32;
   bool wide = false;  // computes in f64
 
   Work& operator+=(const Work& other);
 };
 Work work_of(const Call& call, std::span<const Tensor> outputs, const BodySpec* body = nullptr);
-// Functions in a call of an op of expressions.
+// Functions in a call of an op of expressions; random numbers of one that draws.
 std::int64_t functions_of(const Call& call, std::int64_t elements);
+std::int64_t draws_of(const Call& call, std::int64_t elements);
 // How products with factors of this type are computed on the device by this thread.
 ProductType product_type(DType dtype, Device device);
 
+// Of work that is no product: arithmetic, functions, random numbers and conversions.
+std::int64_t time_of_instructions(const Work& work, const Ceilings& ceilings);
 // The larger of moving bytes and computing, after `overhead_ps`.
 KernelTime time_of(const Work& work, const Ceilings& ceilings, std::int64_t overhead_ps);
 

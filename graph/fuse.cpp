@@ -451,6 +451,7 @@ std::optional<FusedKernel> Fusion::build(const Group& group) const {
     spec.flops += work.flops;
     spec.product_flops += work.product_flops;
     spec.functions += work.functions;
+    spec.draws += work.draws;
     body.name += body.name.empty() ? "fused" : "";
   }
   if (const auto why = add_outputs(group, stored, kernel)) return reject(*why);

@@ -104,7 +104,8 @@ class Fusion {
   static constexpr std::int64_t kTicks = 1 << 16;
   std::int64_t ticks_of(const Work& work) const {
     Work scaled = work;
-    scaled.functions = 0;  // what decides recomputation counts them as other operations
+    // Merges are ranked by memory traffic and arithmetic alone.
+    scaled.functions = scaled.draws = scaled.conversions = 0;
     for (std::int64_t* each : {&scaled.bytes, &scaled.flops, &scaled.product_flops})
       *each = std::min(*each, INT64_MAX / kTicks) * kTicks;
     return time_of(scaled, ceilings_, ceilings_.node_ps * kTicks).ps();

@@ -5,6 +5,7 @@
 
 #include "brrr/dispatch/op_info.h"
 #include "brrr/graph/flow.h"
+#include "brrr/ops/attention.h"
 #include "brrr/ops/jit/add_call.h"
 #include "brrr/ops/jit/cpu_kernel.h"
 #include "brrr/tensor/tensor_impl.h"
@@ -294,6 +295,10 @@ std::vector<Dims> strides_of(const FusedKernel& kernel) {
 
 int64_t flops_of(const Node& node) {
   const OpInfo& op = op_info(node.call.op);
+  if (is_attention(node.call.op)) {
+    const Dims& keys = node.inputs[1].shape;
+    return attention_flops(node.call.op, node.inputs[0].numel(), keys[keys.size() - 2]);
+  }
   const Value& elements = op.kind == OpKind::reduction ? node.inputs[0] : node.outputs[0];
   if (op.algebra == Algebra::contraction) {
     const Dims& of_a = node.inputs[0].shape;
@@ -301,6 +306,18 @@ int64_t flops_of(const Node& node) {
            elements.numel();
   }
   return op.element_flops * elements.numel() + op.result_flops * node.outputs[0].numel();
+}
+
+// A product converts no factors, and its epilogue's other operands are few.
+int64_t conversions_of(std::span<const Value> inputs, std::span<const Value> outputs) {
+  int64_t elements = 0;
+  for (const std::span<const Value> values : {inputs, outputs}) {
+    for (const Value& value : values) {
+      if (size_of(value.dtype) == 2 && is_floating(value.dtype))
+        elements += distinct_bytes(value.dtype, value.shape, value.strides) / 2;
+    }
+  }
+  return elements;
 }
 
 Work work_of(const Node& node, Device device) {
@@ -311,12 +328,17 @@ Work work_of(const Node& node, Device device) {
     work.flops += body->flops;
     work.product_flops += body->product_flops;
     work.functions += body->functions;
+    work.draws += body->draws;
   }
+  if (work.product_flops == 0) work.conversions = conversions_of(node.inputs, node.outputs);
   if (work.product_flops > 0) work.type = product_type(node.inputs[0].dtype, device);
   if (node.body || node.outputs.empty()) return work;
   work.flops = flops_of(node);
   work.functions = functions_of(node.call, node.outputs[0].numel());
-  if (op_info(node.call.op).algebra != Algebra::contraction) return work;
+  work.draws = draws_of(node.call, node.outputs[0].numel());
+  if (op_info(node.call.op).algebra != Algebra::contraction && !is_attention(node.call.op))
+    return work;
+  work.conversions = 0;
   work.product_flops = work.flops;
   work.type = product_type(node.inputs[0].dtype, device);
   return work;
@@ -329,6 +351,8 @@ Work work_of(const FusedKernel& kernel, Device device) {
   work.wide = kernel.outputs[0].dtype == f64;
   work.product_flops = kernel.spec->product_flops;
   work.functions = kernel.spec->functions;
+  work.draws = kernel.spec->draws;
+  if (work.product_flops == 0) work.conversions = conversions_of(kernel.inputs, kernel.outputs);
   const jit::Body& body = kernel.spec->body;
   if (const int product = body.contraction(); product >= 0)
     work.type = product_type(body.value(body.value(product).operands[0]).dtype, device);

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <set>
+#include <tuple>
 
 #include "brrr/dispatch/op_info.h"
 #include "brrr/graph/fusion_group.h"
@@ -272,6 +274,7 @@ bool Partition::is_kept(int call, const Objective& objective,
   const Facts& facts = of(call);
   if (facts.obstacle || facts.mark == Mark::save) return true;
   if (facts.mark == Mark::recompute) return false;
+  if (!objective.decided.empty()) return objective.decided[call] == Decision::kept;
   if (segment[call] >= objective.first) return true;
   return crosses(call, objective.segments, segment);
 }
@@ -280,6 +283,39 @@ bool Partition::crosses(int call, int segments, const std::vector<int>& segment)
   const Facts& facts = of(call);
   return facts.last_forward >= 0 && segment[call] != segment[facts.last_forward] &&
          facts.chain > time_ / (8 * segments);
+}
+
+Partition::Decision Partition::decision(int call, const Objective& objective) const {
+  if (of(call).mark == Mark::recompute) return Decision::again;
+  if (objective.decided.empty() || of(call).obstacle || of(call).mark == Mark::save)
+    return Decision::open;
+  return objective.decided[call];
+}
+
+std::vector<std::vector<int>> Partition::alike_in_layers(
+    const std::function<bool(int buffer)>& is_stored) const {
+  constexpr std::int64_t kMostTimes = 2;
+  // Layers have modules whose names differ in their numbers.
+  const auto layers = [](std::string module) {
+    std::erase_if(module, [](char c) { return c >= '0' && c <= '9'; });
+    return module;
+  };
+  std::map<std::pair<int, std::string>, int> calls;  // of an op in a module, so far
+  std::map<std::tuple<std::string, std::string, int>, std::vector<int>> sets;
+  for (int i = 0; i < static_cast<int>(calls_.size()); ++i) {
+    const Node& node = graph_.nodes[i];
+    if (!of(i).is_forward || node.outputs.empty()) continue;
+    const std::string op = op_info(node.call.op).name;
+    const int place = calls[{node.module, op}]++;
+    if (!is_saved(i) || of(i).obstacle || of(i).mark != Mark::none ||
+        !is_stored(node.outputs[0].buffer) ||
+        of(i).again > kMostTimes * time_to_move(2 * of(i).bytes, ceilings_))
+      continue;
+    sets[{node.module < 0 ? "" : layers(graph_.modules[node.module]), op, place}].push_back(i);
+  }
+  std::vector<std::vector<int>> all;
+  for (auto& [name, set] : sets) all.push_back(std::move(set));
+  return all;
 }
 
 namespace {
@@ -307,11 +343,17 @@ std::vector<bool> Partition::cut(const Objective& objective) const {
     const std::int64_t again = objective.least_bytes    ? 0
                                : objective.traffic_only ? facts.again_traffic
                                                         : facts.again;
-    const std::int64_t keep =
-        objective.least_bytes ? facts.bytes : facts.keep + priced(facts.bytes, objective.price);
+    const Decision decided = decision(i, objective);
+    const std::int64_t keep = decided == Decision::again  ? MinCut::kUnbounded
+                              : decided == Decision::kept ? 0
+                              : objective.least_bytes
+                                  ? facts.bytes
+                                  : facts.keep + priced(facts.bytes, objective.price);
     network.add_edge(source, 2 * i, is_kept(i, objective, segment) ? MinCut::kUnbounded : again);
-    network.add_edge(2 * i, 2 * i + 1, facts.mark == Mark::recompute ? MinCut::kUnbounded : keep);
-    if (facts.last_backward >= 0) network.add_edge(2 * i + 1, sink, MinCut::kUnbounded);
+    network.add_edge(2 * i, 2 * i + 1, keep);
+    const bool is_read =
+        facts.last_backward >= 0 && (objective.decided.empty() || decided == Decision::again);
+    if (is_read) network.add_edge(2 * i + 1, sink, MinCut::kUnbounded);
     for (const Value& input : graph_.nodes[i].inputs) {
       const int maker = flow_.producer(input.buffer);
       if (maker >= 0 && of(maker).makes) network.add_edge(2 * maker + 1, 2 * i, MinCut::kUnbounded);

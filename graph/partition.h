@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@ class Partition {
   // `fused`: kernels of many calls will run the graph. `name`: of the step.
   Partition(const Graph& graph, bool fused, const std::string& name);
 
+  enum class Decision : std::uint8_t { open, kept, again };
   // The objective that a cut minimizes.
   struct Objective {
     int segments = 1;           // of the forward pass; values that go from one to the next are kept
@@ -24,6 +26,8 @@ class Partition {
     std::int64_t price = 0;     // of a byte that is kept, in femtoseconds
     bool least_bytes = false;   // the bytes that are kept, at any cost
     bool traffic_only = false;  // what runs again in the kernel of its reader is free
+    // If not empty, of each call: its results are in memory anyway, or have to be computed again.
+    std::vector<Decision> decided = {};
   };
   // Of each call whether it runs again in the backward pass.
   std::vector<bool> cut(const Objective& objective) const;
@@ -40,6 +44,11 @@ class Partition {
   Mark mark(int call) const { return of(call).mark; }
   // What the marks by name mark, and the marks without effect, a line each.
   const std::vector<std::string>& notes_on_marks() const { return notes_; }
+  // Values that the backward pass reads and that `is_stored`, by their calls: a set for each call
+  // of a layer, with the same call of the other layers. Without those that take longer to compute
+  // again than to store and reload twice.
+  std::vector<std::vector<int>> alike_in_layers(
+      const std::function<bool(int buffer)>& is_stored) const;
   // Whether a value is kept because it goes from one of so many segments to another.
   bool crosses(int call, int segments, const std::vector<int>& segment) const;
   // Why a call cannot run again; null: it can.
@@ -84,6 +93,7 @@ class Partition {
   std::string names_in_forward() const;
   bool is_kept(int call, const Objective& objective, const std::vector<int>& segment) const;
   // Of each call the bytes of the forward pass that later forward calls read.
+  Decision decision(int call, const Objective& objective) const;
   std::vector<std::int64_t> widths() const;
 
   const Graph& graph_;

@@ -18,9 +18,10 @@ class Remat {
 
   // Every value that the backward pass reads is kept.
   static constexpr Remat none() { return Remat(Kind::none, 1); }
-  // The fastest step by prediction, and of those within 1 % of it the one with the least memory; no
-  // more than with every value kept, unless recompute() asks for more. Calls one by one are fastest
-  // with nothing computed again: what this saves it saves in fused steps.
+  // The fastest step by prediction. Of those within 1 % of it, or no slower than with every value
+  // kept, the one with the least memory; no more than with every value kept, unless recompute()
+  // asks for more. Calls one by one are fastest with nothing computed again: what this saves it
+  // saves in fused steps.
   static constexpr Remat min_cut() { return Remat(Kind::min_cut, 1); }
   // The least memory: about the inputs of segments of the forward pass are kept.
   static constexpr Remat full() { return Remat(Kind::full, 1); }

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <iterator>
 #include <map>
@@ -24,110 +25,6 @@
 
 namespace brrr::graph {
 namespace {
-
-// Bytes of the arena in use at each call.
-std::vector<std::size_t> live_bytes(const Graph& graph, const PlanOptions& options,
-                                    const Plan& plan) {
-  std::vector<std::int64_t> change(graph.nodes.size() + 1);
-  const std::vector<LiveRange> ranges = live_ranges(graph, options, Flow(graph), plan);
-  const int end = static_cast<int>(graph.nodes.size());
-  for (std::size_t i = 0; i < ranges.size(); ++i) {
-    if (plan.arena_offset[i] < 0 || ranges[i].last < ranges[i].first) continue;
-    const auto bytes = static_cast<std::int64_t>(aligned(graph.buffers[i].bytes));
-    change[std::max(ranges[i].first, 0)] += bytes;
-    change[std::min(ranges[i].last + 1, end)] -= bytes;
-  }
-  std::vector<std::size_t> live(graph.nodes.size());
-  std::int64_t now = 0;
-  for (std::size_t i = 0; i < live.size(); ++i)
-    live[i] = static_cast<std::size_t>(now += change[i]);
-  return live;
-}
-
-ValueMemory memory_of(const Graph& graph, const Flow& flow, const Plan& plan,
-                      const std::vector<bool>& is_gradient, int buffer) {
-  if (graph.is_temporary(buffer) && flow.writers(buffer).empty()) return ValueMemory::registers;
-  const int block = plan.placements[buffer].block;
-  if (plan.arena_offset[block] >= 0) return ValueMemory::arena;
-  return is_gradient[block] ? ValueMemory::gradients : ValueMemory::outside;
-}
-
-// Bytes of temporaries that alias gradients, at each call. A buffer that an elided concatenation
-// reads is a part of a gradient.
-std::vector<std::size_t> bytes_in_gradients(const Graph& graph, const Flow& flow, const Plan& plan,
-                                            const std::vector<ValueMemory>& memory) {
-  struct Alias {
-    LiveRange range;
-    std::size_t bytes;
-    bool is_part;
-  };
-  const int calls = static_cast<int>(graph.nodes.size());
-  std::map<std::pair<int, std::size_t>, std::vector<Alias>> places;  // by block and offset
-  for (std::size_t i = 0; i < graph.buffers.size(); ++i) {
-    const int buffer = static_cast<int>(i);
-    const Placement& place = plan.placements[i];
-    if (memory[i] != ValueMemory::gradients || place.block == buffer) continue;
-    const bool is_part =
-        std::ranges::any_of(flow.readers(buffer), [&](int reader) { return plan.elided[reader]; });
-    places[{place.block, place.offset}].push_back(
-        {{flow.writers(buffer).front(), std::min(flow.last_use(buffer), calls - 1)},
-         graph.buffers[i].bytes,
-         is_part});
-  }
-  std::vector<std::size_t> bytes(graph.nodes.size());
-  for (auto& [place, aliases] : places) {
-    std::ranges::sort(aliases, {}, [](const Alias& alias) { return alias.range.first; });
-    for (std::size_t i = 0; i < aliases.size();) {
-      Alias all = aliases[i++];  // with those that are computed in its place
-      for (; i < aliases.size() && aliases[i].range.first <= all.range.last; ++i) {
-        all.range.last = std::max(all.range.last, aliases[i].range.last);
-        all.bytes = std::max(all.bytes, aliases[i].bytes);
-        all.is_part |= aliases[i].is_part;
-      }
-      for (int call = all.range.first; call <= all.range.last && !all.is_part; ++call)
-        bytes[call] += all.bytes;
-    }
-  }
-  for (int call = 1; call < calls; ++call) {
-    if (plan.elided[call]) bytes[call] = bytes[call - 1];
-  }
-  return bytes;
-}
-
-// Where buffers are, and which of them are live where most bytes are.
-void find_places(const Graph& graph, const Plan& plan, Simulation& simulation) {
-  const Flow flow(graph);
-  const int buffers = static_cast<int>(graph.buffers.size());
-  const std::size_t calls = graph.nodes.size();
-  std::vector<bool> is_gradient(graph.buffers.size());
-  for (const GradientSlot& slot : graph.gradients) {
-    if (graph.makes(slot)) is_gradient[plan.placement_of(slot.after->value).block] = true;
-  }
-  for (int buffer = 0; buffer < buffers; ++buffer)
-    simulation.memory.push_back(memory_of(graph, flow, plan, is_gradient, buffer));
-  simulation.in_gradients = bytes_in_gradients(graph, flow, plan, simulation.memory);
-  std::size_t peak = 0;
-  for (std::size_t call = 0; call < calls; ++call) {
-    const auto all = [&](std::size_t at) {
-      return simulation.live[at] + simulation.in_gradients[at];
-    };
-    if (all(call) > all(peak)) peak = call;
-  }
-  std::vector<std::int64_t> uncounted;
-  for (const Buffer& buffer : graph.buffers)
-    uncounted.push_back(static_cast<std::int64_t>(buffer.bytes));
-  for (int buffer = 0; buffer < buffers; ++buffer) {
-    std::int64_t& at_peak = simulation.at_peak.emplace_back(-1);
-    const auto writers = flow.writers(buffer);
-    const ValueMemory memory = simulation.memory[buffer];
-    if (writers.empty() || (memory != ValueMemory::arena && memory != ValueMemory::gradients) ||
-        writers.front() > static_cast<int>(peak) || static_cast<int>(peak) > flow.last_use(buffer))
-      continue;
-    std::int64_t& rest = uncounted[plan.placements[buffer].block];
-    at_peak = std::min(rest, static_cast<std::int64_t>(graph.buffers[buffer].bytes));
-    rest -= at_peak;
-  }
-}
 
 // The candidates of a graph, and what a policy takes of them.
 class Search {
@@ -146,6 +43,7 @@ class Search {
       add_own_copies(candidates);
     }
     report.baseline = simulate(graph_, true);
+    if (options_.fuse) add_stored(candidates, report.baseline);
     if (options_.policy.kind() == Remat::Kind::budget) {
       add_mixtures(candidates, report.baseline.peak_bytes);
       add_mixtures_near(limit_of(report.baseline.peak_bytes), candidates);
@@ -208,8 +106,7 @@ class Search {
         prices.insert(2 * rates[rates.size() * quarter / 4]);
     }
     std::vector<Partition::Objective> all;
-    const int most = std::clamp(static_cast<int>(partition_.rates(false).size() / 2), 1, 64);
-    for (int segments = 1; segments <= most; segments *= 2) {
+    for (int segments = 1; segments <= most_segments(); segments *= 2) {
       // The backward pass reads the last segment at once: it may as well be kept.
       for (const int first :
            std::set{segments / 4, segments / 2, segments * 3 / 4, segments - 1, segments}) {
@@ -220,6 +117,11 @@ class Search {
       }
     }
     return all;
+  }
+
+  int most_segments() const {
+    const auto calls = static_cast<unsigned>(partition_.rates(false).size());
+    return static_cast<int>(std::bit_floor(std::clamp(calls / 2, 1U, 64U)));
   }
 
   // Each candidate once, that of the marks alone first, with the memory of the calls one by one.
@@ -354,6 +256,109 @@ class Search {
     std::ranges::move(more, std::back_inserter(candidates));
   }
 
+  // Values that are alike in all layers and in memory at the peak: each such set alone, with and
+  // without the last layer, whose values the backward pass reads at once; then together those that
+  // cost the least time for a byte. A cut knows the memory traffic of a value, but not into which
+  // kernels the calls that make it merge: the plans tell.
+  void add_stored(std::vector<Candidate>& candidates, const Simulation& kept) const {
+    std::vector<std::vector<int>> sets;
+    for (std::vector<int>& set : large_sets(kept)) {
+      std::vector<int> but_last(set.begin(), set.end() - 1);
+      sets.push_back(std::move(set));
+      if (!but_last.empty()) sets.push_back(std::move(but_last));
+    }
+    std::vector<Candidate> alone;
+    for (const std::vector<int>& set : sets) alone.push_back(stored(set, kept));
+    measure_all(alone);
+    std::vector<std::size_t> order;
+    for (std::size_t i = 0; i < sets.size(); ++i) {
+      if (alone[i].peak_bytes < kept.peak_bytes) order.push_back(i);
+    }
+    std::ranges::stable_sort(order, {}, [&](std::size_t i) {
+      return static_cast<double>(alone[i].picoseconds - kept.picoseconds) /
+             static_cast<double>(kept.peak_bytes - alone[i].peak_bytes);
+    });
+    add_unions(sets, order, kept, candidates);
+    std::ranges::move(alone, std::back_inserter(candidates));
+  }
+
+  // The largest sets, of those that are no small part of the peak.
+  std::vector<std::vector<int>> large_sets(const Simulation& kept) const {
+    constexpr std::int64_t kLeast = 64;                               // parts of the peak
+    constexpr std::size_t kMostCalls = 6000, kFewest = 3, kMost = 8;  // of all plans; sets
+    std::vector<std::vector<int>> sets =
+        partition_.alike_in_layers([&](int buffer) { return kept.at_peak[buffer] > 0; });
+    const auto bytes_of = [&](const std::vector<int>& set) {
+      std::int64_t bytes = 0;
+      for (const int call : set) bytes += partition_.bytes(call);
+      return bytes;
+    };
+    std::erase_if(sets, [&](const std::vector<int>& set) {
+      return bytes_of(set) * kLeast < static_cast<std::int64_t>(kept.peak_bytes);
+    });
+    std::ranges::stable_sort(sets, std::greater(), bytes_of);
+    const std::size_t most = std::clamp(kMostCalls / (graph_.nodes.size() + 1), kFewest, kMost);
+    if (sets.size() > most) sets.resize(most);
+    return sets;
+  }
+
+  // The first set, the first two and so on. Of the first one that takes longer than what counts as
+  // equal also the largest part that does not.
+  void add_unions(const std::vector<std::vector<int>>& sets, const std::vector<std::size_t>& order,
+                  const Simulation& kept, std::vector<Candidate>& candidates) const {
+    std::vector<std::vector<int>> unions(1);
+    for (const std::size_t i : order) {
+      std::vector<int> all;
+      std::ranges::set_union(unions.back(), sets[i], std::back_inserter(all));
+      if (all.size() > unions.back().size()) unions.push_back(std::move(all));
+    }
+    std::vector<Candidate> more;
+    for (std::size_t i = 1; i < unions.size(); ++i) more.push_back(stored(unions[i], kept));
+    measure_all(more);
+    std::int64_t fastest = kept.picoseconds;
+    for (const Candidate& each : candidates) fastest = std::min(fastest, each.picoseconds);
+    for (const Candidate& each : more) fastest = std::min(fastest, each.picoseconds);
+    const std::int64_t slowest = as_fast_as(fastest, kept);
+    const auto slow = std::ranges::find_if(
+        more, [&](const Candidate& each) { return each.picoseconds > slowest; });
+    if (slow != more.end()) {
+      const auto i = static_cast<std::size_t>(slow - more.begin());
+      add_parts(unions[i], unions[i + 1], slowest, kept, more);
+    }
+    std::ranges::move(more, std::back_inserter(candidates));
+  }
+
+  // Between the calls `fast` and those with others, bisecting the number of the others.
+  void add_parts(const std::vector<int>& fast, const std::vector<int>& slow, std::int64_t slowest,
+                 const Simulation& kept, std::vector<Candidate>& candidates) const {
+    std::vector<int> others;
+    std::ranges::set_difference(slow, fast, std::back_inserter(others));
+    std::size_t fits = 0, too_many = others.size();
+    while (fits + 1 < too_many) {
+      const std::size_t count = (fits + too_many) / 2;
+      std::vector<int> calls = fast;
+      calls.insert(calls.end(), others.begin(),
+                   others.begin() + static_cast<std::ptrdiff_t>(count));
+      std::vector<Candidate> part = {stored(calls, kept)};
+      measure_all(part);
+      (part[0].picoseconds <= slowest ? fits : too_many) = count;
+      candidates.push_back(std::move(part[0]));
+    }
+  }
+
+  // The cut in which of the values that are in memory these calls' are computed again.
+  Candidate stored(const std::vector<int>& calls, const Simulation& kept) const {
+    using Decision = Partition::Decision;
+    Partition::Objective objective = {.segments = most_segments(), .first = most_segments()};
+    for (const Node& node : graph_.nodes) {
+      const bool is_stored = std::ranges::any_of(
+          node.outputs, [&](const Value& output) { return kept.at_peak[output.buffer] >= 0; });
+      objective.decided.push_back(is_stored ? Decision::kept : Decision::open);
+    }
+    for (const int call : calls) objective.decided[call] = Decision::again;
+    return {partition_.cut(objective), objective.segments, objective.first};
+  }
+
   // A mixture of two neighbours of the Pareto front has the calls up to one as the smaller step has
   // them, the others as the larger one. One in the middle of all neighbours that are far apart.
   void add_mixtures(std::vector<Candidate>& candidates, std::size_t baseline) const {
@@ -418,8 +423,12 @@ class Search {
     return static_cast<std::size_t>(static_cast<double>(baseline) * options_.policy.fraction());
   }
 
-  // The predictions of two steps that differ by less than a hundredth count as equal where no
-  // budget is given.
+  // The longest time that min_cut takes less memory for: predictions that differ by less than a
+  // hundredth count as equal, and a step that is no slower than with every value kept is welcome.
+  static std::int64_t as_fast_as(std::int64_t fastest, const Simulation& kept) {
+    return std::max(fastest + fastest / 100, kept.picoseconds);
+  }
+
   const Candidate& choice_of(const std::vector<Candidate>& candidates,
                              const Simulation& kept) const {
     const Remat& policy = options_.policy;
@@ -455,7 +464,7 @@ class Search {
     }
     const std::int64_t slowest = policy.kind() == Remat::Kind::full     ? INT64_MAX
                                  : policy.kind() == Remat::Kind::budget ? fastest
-                                                                        : fastest + fastest / 100;
+                                                                        : as_fast_as(fastest, kept);
     const Candidate* best = nullptr;
     for (const Candidate& each : candidates) {
       if (!fits(each) || each.picoseconds > slowest) continue;
@@ -481,8 +490,7 @@ class Search {
     simulation.picoseconds = time_of(run, ceilings_);
     simulation.peak_bytes = plan.arena_bytes;
     if (!in_detail) return simulation;
-    simulation.live = live_bytes(run, options_.plan, plan);
-    find_places(run, plan, simulation);
+    describe_memory(run, options_.plan, plan, simulation);
     return simulation;
   }
 
@@ -551,10 +559,6 @@ std::vector<RematValue> describe_values(const Graph& graph, const Search& search
 }
 
 }  // namespace
-
-std::size_t Simulation::most_in_gradients() const {
-  return in_gradients.empty() ? 0 : std::ranges::max(in_gradients);
-}
 
 RematReport rematerialize(Graph& graph, const RematOptions& options) {
   RematReport report;

@@ -45,6 +45,9 @@ struct Simulation {
 
   std::size_t most_in_gradients() const;
 };
+// Sets all but the time and the peak.
+void describe_memory(const Graph& graph, const PlanOptions& options, const Plan& plan,
+                     Simulation& simulation);
 
 struct RematReport {
   Remat policy = Remat::none();

@@ -61,6 +61,7 @@ class Calibrator {
   void read_moves();
   double read_plain(const char* name, DType dtype);
   void read_functions();
+  void read_draws();
   void read_products(ProductType type, DType dtype);
   std::vector<int64_t> product_sizes(ProductType type) const;
 
@@ -259,6 +260,26 @@ void Calibrator::read_functions() {
   add("functions", rate * 1e-9, "G/s", timing.spread);
 }
 
+// Sums of uniform numbers, which are read from no memory where calls fuse.
+void Calibrator::read_draws() {
+  options_.progress("random numbers");
+  constexpr int kOps = 16;
+  const int64_t elements = int64_t{1} << (options_.quick ? 10 : on_cpu() ? 15 : 22);
+  Tensor y = zeros({elements}, here(f32));
+  auto step = compile(
+      [y, this]() mutable {
+        Tensor z = y;
+        for (int i = 0; i < kOps; ++i) z = z + rand(y.shape(), here(f32));
+        copy_(y, z * 0.01);
+      },
+      {.mode = on_cpu() ? Mode::graph : Mode::fused});
+  for (int i = 0; i < 2; ++i) step();
+  const Timing timing = read(synchronized_batch(options_.device, [&] { step(); }));
+  const double rate = kOps * static_cast<double>(elements) / timing.median;
+  result_.ceilings.draws = std::llround(rate);
+  add("random numbers", rate * 1e-9, "G/s", timing.spread);
+}
+
 std::vector<int64_t> Calibrator::product_sizes(ProductType type) const {
   if (options_.quick) return {16};
   if (on_cpu()) return {16, 32, 64, 128, 256, 512};
@@ -322,6 +343,7 @@ Calibration Calibrator::run() {
   read_nodes();
   read_moves();
   read_functions();
+  read_draws();
   read_products(ProductType::f32, f32);
   read_products(ProductType::f16, f16);
   read_products(ProductType::bf16, bf16);

@@ -39,6 +39,12 @@ void infer::fused_attention_mask(const Call& call, OutputSpec* outputs) {
     shape[d] = (shape[d] + 63) / 64;  // as the kernel has them
 }
 
+// Both kernels of the gradient compute the scores and their gradient again.
+int64_t attention_flops(Op op, int64_t query_elements, int64_t key_rows) {
+  const int64_t products = op == Op::fused_attention ? 2 : 7;
+  return products * 2 * query_elements * key_rows;
+}
+
 bool is_attention(Op op) { return op == Op::fused_attention || op == Op::fused_attention_gradient; }
 
 SoftmaxStep softmax_step(const Call& call) {

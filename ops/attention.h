@@ -24,6 +24,8 @@ inline constexpr Op kAttentionGradientOp = Op::fused_attention_gradient;
 inline constexpr Op kAttentionMaskTilesOp = Op::fused_attention_mask;
 
 bool is_attention(Op op);
+// Of an attention or its gradient.
+std::int64_t attention_flops(Op op, std::int64_t query_elements, std::int64_t key_rows);
 // Whether there are kernels for rows of this width: f32 is multiplied as TF32.
 bool supports_attention(DType dtype, std::int64_t width, Device device);
 

@@ -33,8 +33,8 @@ struct BodySpec {
   std::uint32_t reduced = 0;  // bits: dimensions that reductions combine
   std::int64_t unread = 0;    // bytes of inputs that are gathered from, and not read
   std::vector<std::uint64_t> scalars;
-  // In all, of its contraction, and functions such as exp.
-  std::int64_t flops = 0, product_flops = 0, functions = 0;
+  // In all, of its contraction, functions such as exp, and random numbers.
+  std::int64_t flops = 0, product_flops = 0, functions = 0, draws = 0;
   // A body that runs beside this one in the same launch; its operands follow. Products on CUDA have
   // it.
   std::shared_ptr<const BodySpec> beside;

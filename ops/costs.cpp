@@ -1,6 +1,7 @@
 // The cost of calls of the table's rows: the row's arithmetic, and the bytes of all operands, each
 // once.
 #include "brrr/dispatch/op_info.h"
+#include "brrr/ops/attention.h"
 #include "brrr/ops/kernels.h"
 
 namespace brrr::cost {
@@ -17,9 +18,8 @@ std::int64_t product_flops(const Call& call, const Tensor& y) {
   return 2 * call.input(0).shape().back() * y.numel();
 }
 
-// The product of queries and keys.
-std::int64_t score_flops(const Call& call) {
-  return 2 * call.input(0).numel() * call.input(1).size(-2);
+std::int64_t flops_of_attention(const Call& call) {
+  return attention_flops(call.op, call.input(0).numel(), call.input(1).size(-2));
 }
 
 }  // namespace

@@ -52,6 +52,7 @@ Ceilings measured_ceilings() {
   static const std::string date = days_ago(1);
   c.date = date;
   c.eager.call_ps = 123'456;
+  c.draws = 700'000'000;
   c.moved = {{{4096, 50'000}, {1 << 20, 30'000'000}}};
   return c;
 }
@@ -121,6 +122,12 @@ TEST_CASE("a kernel takes the longer of moving and computing", "[ceilings]") {
   work.functions = 3;
   CHECK(graph::time_of(work, c, 0).computing_ps == 100'000 + 19'000 + 3'000);
   work.functions = 0;
+  c.draws = c.conversions = 0;
+  work.draws = 3, work.conversions = 2;  // of no time of their own where there is no rate
+  CHECK(graph::time_of(work, c, 0).computing_ps == 100'000 + 19'000);
+  c.draws = 500'000'000, c.conversions = 1'000'000'000;
+  CHECK(graph::time_of(work, c, 0).computing_ps == 100'000 + 19'000 + 6'000 + 2'000);
+  work.draws = work.conversions = 0;
 
   StepTime step;
   step += moving;
@@ -246,7 +253,7 @@ TEST_CASE("a file that is damaged, foreign or stale is not used, and the reason 
   for (const std::string& text :
        {std::string(), std::string("{}"), std::string("[1, 2"), std::string(1 << 17, '['),
         whole.substr(0, whole.size() / 2), whole + " ", replaced(whole, "123456", "-5"),
-        replaced(whole, "123456", "1e9"), replaced(whole, "\"format\": 3", "\"format\": \"3\""),
+        replaced(whole, "123456", "1e9"), replaced(whole, "\"format\": 4", "\"format\": \"3\""),
         replaced(whole, "\"call_ps\": 123456", "\"call_ps\": 123456,\n    \"call_ps\": 123456"),
         replaced(whole, "\"f32_flops\"", "\"f32\""), replaced(whole, "30000000", "3"),
         replaced(whole, "1048576", "1048576000000000000000"),
@@ -255,7 +262,7 @@ TEST_CASE("a file that is damaged, foreign or stale is not used, and the reason 
     INFO(text.substr(0, 2000));
     CHECK_THAT(why_unused(text), Catch::EndsWith(" is damaged"));
   }
-  CHECK_THAT(why_unused(replaced(whole, "\"format\": 3", "\"format\": 2")),
+  CHECK_THAT(why_unused(replaced(whole, "\"format\": 4", "\"format\": 3")),
              Catch::EndsWith(" is of another version of brrr"));
   Ceilings other = measured_ceilings();
   other.machine = "PDP-11, 1 thread";

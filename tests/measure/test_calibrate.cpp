@@ -32,7 +32,7 @@ TEST_CASE("a quick calibration reads every ceiling, and is not to be kept", "[ca
   CHECK(c.date.size() == std::string("2026-01-02T03:04:05Z").size());
   CHECK((c.eager.call_ps > 0 && c.eager.view_ps > 0 && c.eager.record_ps > 0 && c.node_ps >= 0 &&
          c.replay_ps >= 0));
-  CHECK((c.f32_flops > 0 && c.f64_flops > 0 && c.functions > 0));
+  CHECK((c.f32_flops > 0 && c.f64_flops > 0 && c.functions > 0 && c.draws > 0));
   CHECK(c.moved.points.size() == 2);
   for (const graph::Curve& curve : c.products) CHECK(curve.points.size() == 1);
   CHECK(result.readings.size() >= 12);
