@@ -50,11 +50,20 @@ CallLists calls_of_blocks(const Graph& graph, const Plan& plan) {
 
 namespace {
 
-// Whether each element of a result depends on its own elements of the operands alone.
-bool is_elementwise(const Node& node) {
+// Whether `out` may be in the memory of an operand of its shape: a kernel reads no element of the
+// operand after it wrote that element of `out`, and none that another thread writes. Kernels with
+// reductions pass over the elements of a row several times; only their last pass may write.
+bool may_alias_operand(const Node& node, std::size_t out) {
   if (node.call.in_place) return false;
-  return node.body ? node.body->reduced == 0 && node.body->placed.empty()
-                   : op_info(node.call.op).kind == OpKind::pointwise;
+  if (!node.body) return op_info(node.call.op).kind == OpKind::pointwise;
+  const jit::Body& body = node.body->body;
+  if (!node.body->placed.empty() || body.contraction() >= 0 || node.body->beside) return false;
+  const std::vector<jit::Level> levels = jit::levels_of(body);
+  const jit::Level& level = levels[static_cast<std::size_t>(body.outputs[out].value)];
+  return !body.reduces() || (level.per_element() &&
+                             std::ranges::none_of(levels, [&](const jit::Level& other) {
+                               return other.per_element() && other.pass > level.pass;
+                             }));
 }
 
 }  // namespace
@@ -87,8 +96,9 @@ void alias_operands(const Graph& graph, const Flow& flow, Plan& plan) {
   };
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     const Node& node = graph.nodes[i];
-    if (!is_elementwise(node)) continue;
-    for (const Value& out : node.outputs) alias(static_cast<int>(i), node, out);
+    for (std::size_t k = 0; k < node.outputs.size(); ++k) {
+      if (may_alias_operand(node, k)) alias(static_cast<int>(i), node, node.outputs[k]);
+    }
   }
 }
 
