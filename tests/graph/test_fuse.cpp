@@ -74,6 +74,32 @@ int lines_with(const std::string& text, std::initializer_list<std::string_view> 
 
 }  // namespace
 
+TEST_CASE("row kernels write in the memory of operands that end there", "[fuse]") {
+  const Tensor a = noise({512, 16}, 1, f32), b = noise({16, 9000}, 2, f32);
+  const Tensor c = noise({9000, 8}, 3, f32);
+  const std::size_t bytes = 512 * 9000 * sizeof(float);  // more than a CPU kernel keeps of a row
+  for (const char* kernels : {"compiled", "interpreted"}) {
+    INFO(kernels);
+    const EnvironmentVariable variable("BRRR_CPU_KERNELS", kernels);
+    const auto check = [&](auto function, std::size_t most) {
+      auto fused = compile(function, {.mode = Mode::fused});
+      for (int call = 0; call < 3; ++call) {
+        const bool same = bits_of(fused(a)) == bits_of(function(a));  // not printed
+        CHECK(same);
+      }
+      CHECK(fused.report().entries.front().arena_bytes < most);
+    };
+    const auto softmaxed = [&](const Tensor& x) { return matmul(softmax(matmul(x, b), 1), c); };
+    check(softmaxed, bytes * 5 / 4);
+    // `doubled` is written in the first pass over a row; the second one reads the scores again.
+    const auto centred = [&](const Tensor& x) {
+      const Tensor scores = matmul(x, b), doubled = scores * 2;
+      return matmul(doubled, c) + matmul(scores - mean(doubled, {1}, true), c);
+    };
+    check(centred, bytes * 9 / 4);
+  }
+}
+
 TEST_CASE("a fused step computes again what it would keep for long", "[fuse]") {
   const auto function = [](const Tensors& a) {
     const Tensor scores = requires_grad_(detach(a[0]));
