@@ -60,10 +60,10 @@ bool may_alias_operand(const Node& node, std::size_t out) {
   if (!node.body->placed.empty() || body.contraction() >= 0 || node.body->beside) return false;
   const std::vector<jit::Level> levels = jit::levels_of(body);
   const jit::Level& level = levels[static_cast<std::size_t>(body.outputs[out].value)];
-  return !body.reduces() || (level.per_element() &&
-                             std::ranges::none_of(levels, [&](const jit::Level& other) {
-                               return other.per_element() && other.pass > level.pass;
-                             }));
+  return !body.reduces() ||
+         (level.per_element() && std::ranges::none_of(levels, [&](const jit::Level& other) {
+            return other.per_element() && other.pass > level.pass;
+          }));
 }
 
 }  // namespace
