@@ -52,18 +52,21 @@ namespace {
 
 // Whether `out` may be in the memory of an operand of its shape: a kernel reads no element of the
 // operand after it wrote that element of `out`, and none that another thread writes. Kernels with
-// reductions pass over the elements of a row several times; only their last pass may write.
+// reductions pass over the elements of a row several times; only their last pass may write. On CUDA
+// their threads past the last row read it again at any time, and discard what they compute: but not
+// the reports of checks.
 bool may_alias_operand(const Node& node, std::size_t out) {
   if (node.call.in_place) return false;
   if (!node.body) return op_info(node.call.op).kind == OpKind::pointwise;
   const jit::Body& body = node.body->body;
   if (!node.body->placed.empty() || body.contraction() >= 0 || node.body->beside) return false;
+  if (!body.reduces()) return true;
   const std::vector<jit::Level> levels = jit::levels_of(body);
   const jit::Level& level = levels[static_cast<std::size_t>(body.outputs[out].value)];
-  return !body.reduces() ||
-         (level.per_element() && std::ranges::none_of(levels, [&](const jit::Level& other) {
-            return other.per_element() && other.pass > level.pass;
-          }));
+  return body.checks.empty() && level.per_element() &&
+         std::ranges::none_of(levels, [&](const jit::Level& other) {
+           return other.per_element() && other.pass > level.pass;
+         });
 }
 
 }  // namespace
