@@ -7,10 +7,8 @@
 #include "brrr/autograd/autograd.h"
 #include "brrr/graph/compile.h"
 #include "brrr/measure/bench.h"
-#include "brrr/nn/dropout.h"
-#include "brrr/nn/linear.h"
+#include "brrr/measure/gated_block.h"
 #include "brrr/nn/losses.h"
-#include "brrr/nn/norm.h"
 #include "brrr/nn/optim/optimizer.h"
 #include "brrr/nn/optim/optimizers.h"
 #include "brrr/nn/sequential.h"
@@ -21,30 +19,6 @@ namespace brrr::measure {
 namespace {
 
 using Step = Compiled<std::function<Tensor()>>;
-
-// x + dropout(silu(gate(n)) * up(n)) with n = norm(x).
-class GatedBlock : public nn::Module {
- public:
-  GatedBlock(std::int64_t width, Options options)
-      : Module("gated_block"),
-        norm_(width, options),
-        gate_(width, width, options),
-        up_(width, width, options) {
-    child("norm", norm_);
-    child("gate", gate_);
-    child("up", up_);
-    child("drop", drop_);
-  }
-  Tensor forward(const Tensor& x) override {
-    const Tensor n = norm_(x);
-    return x + drop_(silu(gate_(n)) * up_(n));
-  }
-
- private:
-  nn::LayerNorm norm_;
-  nn::Linear gate_, up_;
-  nn::Dropout drop_{0.1};
-};
 
 struct Policy {
   const char* name;

@@ -256,7 +256,8 @@ int64_t schedule_written_columns(ReductionSchedule& schedule, const ReductionLay
   schedule.parts = std::clamp<int64_t>(blocks / schedule.blocks, 1, ceil_div(rounds, 2));
   // An input that has one element for a vector hardly takes registers. Two loads in place of one
   // shorten the gradients of a norm's scale and shift, bf16, 16384 x 1024, from 89 to 61 us on an
-  // H200, with the join (nvidia-h200-2026-11-25-column-sums.json).
+  // H200: spans of the kernel and the join, which overlap
+  // (nvidia-h200-2026-11-25-column-sums.json).
   const int elements = schedule.width * count_of_elements(layout, schedule.broadcast);
   const int64_t loads =
       std::min<int64_t>(ceil_div(rounds, schedule.parts), std::max(1, kLoaded / elements));

@@ -2,6 +2,7 @@
 // fused steps on CUDA. Nothing here needs a GPU.
 #include "brrr/graph/fusion_kernel.h"
 #include "brrr/graph/program.h"
+#include "brrr/measure/gated_block.h"
 #include "brrr/ops/random_state.h"
 #include "tests/fake_cuda/driver.h"
 #include "tests/fake_cuda/kernels.h"
@@ -12,30 +13,6 @@ namespace brrr::test {
 namespace {
 
 using namespace graph;
-
-// As in `brrr bench remat`: x + dropout(silu(gate(n)) * up(n)) with n = norm(x).
-class GatedBlock : public nn::Module {
- public:
-  GatedBlock(std::int64_t width, Options options)
-      : Module("gated_block"),
-        norm_(width, options),
-        gate_(width, width, options),
-        up_(width, width, options) {
-    child("norm", norm_);
-    child("gate", gate_);
-    child("up", up_);
-    child("drop", drop_);
-  }
-  Tensor forward(const Tensor& x) override {
-    const Tensor n = norm_(x);
-    return x + drop_(silu(gate_(n)) * up_(n));
-  }
-
- private:
-  nn::LayerNorm norm_;
-  nn::Linear gate_, up_;
-  nn::Dropout drop_{0.1};
-};
 
 void fuse_fast(Graph& graph) {
   graph.fast = true;
@@ -83,7 +60,7 @@ Planned planned(nn::Module& model, const Dims& shape, Remat policy) {
 Planned gated(int layers, Remat policy) {
   const Options here{.dtype = bf16, .device = cuda(0)};
   nn::Sequential model;
-  for (int i = 0; i < layers; ++i) model.add<GatedBlock>(1024, here);
+  for (int i = 0; i < layers; ++i) model.add<measure::GatedBlock>(1024, here);
   return planned(model, {16384, 1024}, policy);
 }
 
