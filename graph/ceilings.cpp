@@ -99,7 +99,8 @@ int64_t functions_of(const Call& call, int64_t elements) {
 }
 
 int64_t draws_of(const Call& call, int64_t elements) {
-  return op_info(call.op).effect == Effect::draws ? elements : 0;
+  if (op_info(call.op).effect != Effect::draws) return 0;
+  return call.dtype == DType::boolean ? elements / 2 : elements;  // more of them share a block
 }
 
 Work work_of(const Call& call, std::span<const Tensor> outputs, const BodySpec* body) {

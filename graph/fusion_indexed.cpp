@@ -274,10 +274,13 @@ int indexed_value(const Group& group, FusedKernel& kernel, BodyReads& reads, con
   const OpInfo& op = op_info(node.call.op);
   if (draws(op)) {
     const Access& place = member.coordinates[0];
-    return addressed_value(
-        kernel, Kind::draw, node.outputs[0].dtype, operands[0], op.name,
-        {number_of(kernel, node.call.attrs[0].i()), index_of(group, kernel, reads, place.strides),
-         number_of(kernel, place.offset)});
+    std::vector<int> of_draw = {number_of(kernel, node.call.attrs[0].i()),
+                                index_of(group, kernel, reads, place.strides),
+                                number_of(kernel, place.offset)};
+    if (node.outputs[0].dtype == boolean)
+      of_draw.push_back(number_of(kernel, node.call.attrs[1].i()));  // the threshold
+    return addressed_value(kernel, Kind::draw, node.outputs[0].dtype, operands[0], op.name,
+                           std::move(of_draw));
   }
   std::vector<int> coordinates;
   for (const Access& coordinate : member.coordinates)

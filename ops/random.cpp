@@ -1,9 +1,11 @@
 // Random numbers: the state that draws read, the order of its uses, and the functions that draw.
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "brrr/dispatch/dispatch.h"
@@ -145,9 +147,11 @@ void require_floating(const char* name, DType dtype) {
   if (!is_floating(dtype)) fail("[{}] expected a floating dtype, got {}", name, name_of(dtype));
 }
 
-Tensor draw(const char* name, Op op, const Dims& shape, Options options) {
+// `threshold`: of bernoulli.
+Tensor draw(const char* name, Op op, const Dims& shape, Options options,
+            std::optional<std::int64_t> threshold = {}) {
   const CompositeScope scope(name);
-  require_floating(name, options.dtype);
+  if (!threshold) require_floating(name, options.dtype);
   require_device(options.device, name);
   const OpScope reading(name);
   const OneDraw one(options.device);
@@ -164,6 +168,7 @@ Tensor draw(const char* name, Op op, const Dims& shape, Options options) {
   Call call(op, inputs, 1);
   call.dtype = options.dtype;
   call.add_attr(place);
+  if (threshold) call.add_attr(*threshold);
   call.add_shape(shape);
   return dispatch(call);
 }
@@ -175,10 +180,11 @@ std::int64_t most_counted(DType dtype) {
 }
 
 // Like a meta tensor is a meta tensor, without a draw; like a traced one, a draw of the trace.
-Tensor draw_like(const char* name, Op op, const Tensor& x, DType dtype) {
-  require_floating(name, dtype);
+Tensor draw_like(const char* name, Op op, const Tensor& x, DType dtype,
+                 std::optional<std::int64_t> threshold = {}) {
+  if (!threshold) require_floating(name, dtype);
   const Options like{dtype, x.device()};
-  return x.without_values() ? meta(x.shape(), like) : draw(name, op, x.shape(), like);
+  return x.without_values() ? meta(x.shape(), like) : draw(name, op, x.shape(), like, threshold);
 }
 
 }  // namespace
@@ -289,6 +295,10 @@ void uniform(const Call& call, OutputSpec* out) {
 
 void normal(const Call& call, OutputSpec* out) { uniform(call, out); }
 
+void bernoulli(const Call& call, OutputSpec* out) {
+  out[0] = {boolean, call.input(0).device(), call.shape_from(2)};
+}
+
 }  // namespace infer
 
 Tensor rand(const Dims& shape, Options options) {
@@ -344,7 +354,8 @@ Tensor dropout(const Tensor& x, double p) {
   if (p == 0) return x;
   if (p == 1) return x * 0;
   const OneDraw one(x.device());
-  const Tensor keep = ge(draw_like("dropout", Op::uniform, x, f32), p);
+  const std::int64_t threshold = std::llround((1 - p) * 65536);
+  const Tensor keep = draw_like("dropout", Op::bernoulli, x, boolean, threshold);
   return where(keep, x * (1 / (1 - p)), 0);
 }
 

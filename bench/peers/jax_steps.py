@@ -3,7 +3,9 @@
 The step is that of `brrr train mlp`: square linear layers with gelu (tanh) between them, mean squared error, Adam with
 averages in the parameters' dtype. Prints one JSON document as torch_steps.py does, with the mode "jit".
 
-    jax_steps.py [--sizes tiny,small,medium,wide,deep]
+    jax_steps.py [--device cuda|cpu] [--sizes tiny,small,medium,wide,deep]
+
+On the CPU the step is in f32, and has as many threads as the process may use processors.
 """
 
 import argparse
@@ -12,18 +14,25 @@ import os
 import sys
 import time
 
-from sizes import SIZES
+from sizes import CPU_SIZES, SIZES
 
+parser = argparse.ArgumentParser()
+parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+parser.add_argument("--sizes")
+options = parser.parse_args()
+ON_GPU = options.device == "cuda"
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+if not ON_GPU:
+    os.environ["JAX_PLATFORMS"] = "cpu"
 try:
     import jax
     import jax.numpy as jnp
 except ImportError as problem:
     sys.exit(f"SKIPPED: {problem}")
-if jax.default_backend() != "gpu":
+if ON_GPU and jax.default_backend() != "gpu":
     sys.exit("SKIPPED: JAX finds no GPU")
 
-PRECISIONS = {"tf32": jnp.float32, "bf16": jnp.bfloat16}
+PRECISIONS = {"tf32": jnp.float32, "bf16": jnp.bfloat16} if ON_GPU else {"f32": jnp.float32}
 RATE, MEAN_DECAY, SQUARE_DECAY, EPS = 1e-3, 0.9, 0.999, 1e-8
 
 
@@ -81,16 +90,14 @@ def microseconds(batch, width, depth, dtype):
     return sorted(times)[len(times) // 2] * 1e6
 
 
-parser = argparse.ArgumentParser()
-parser.add_argument("--sizes", default=",".join(SIZES))
-options = parser.parse_args()
 results = []
-with jax.default_matmul_precision("tensorfloat32"):
+sizes = options.sizes or ",".join(SIZES if ON_GPU else CPU_SIZES)
+with jax.default_matmul_precision("tensorfloat32" if ON_GPU else "float32"):
     for precision, dtype in PRECISIONS.items():
-        for size in options.sizes.split(","):
+        for size in sizes.split(","):
             value = microseconds(*SIZES[size], dtype)
-            results.append({"name": f"steps/{size} {precision} jit", "device": "cuda", "value": value, "unit": "us"})
+            results.append({"name": f"steps/{size} {precision} jit", "device": options.device, "value": value, "unit": "us"})
             print(f"{size} {precision} jit: {value:.1f} us", file=sys.stderr, flush=True)
-machine = {"jax": jax.__version__, "gpu": jax.devices()[0].device_kind}
+machine = {"jax": jax.__version__} | ({"gpu": jax.devices()[0].device_kind} if ON_GPU else {})
 json.dump({"results": results, "machine": machine}, sys.stdout, indent=2)
 print()

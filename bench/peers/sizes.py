@@ -7,3 +7,4 @@ SIZES = {  # batch, width, layers
     "wide": (8192, 4096, 4),
     "deep": (64, 128, 32),
 }
+CPU_SIZES = ["tiny", "small", "deep"]

@@ -5,42 +5,54 @@ The step is that of `brrr train mlp`: square linear layers with gelu (tanh) betw
 Prints one JSON document, {"results": [{"name", "device", "value", "unit"}], "machine": {...}}; the names are
 "steps/SIZE PRECISION MODE".
 
-    torch_steps.py [--modes eager,graph,compiled] [--sizes tiny,small,medium,wide,deep]
+    torch_steps.py [--device cuda|cpu] [--modes eager,graph,compiled] [--sizes tiny,small,medium,wide,deep]
+
+On the CPU there are no graphs, the step is in f32, and has as many threads as the process may use processors.
 """
 
 import argparse
 import json
+import os
 import sys
 import time
 
-from sizes import SIZES
+from sizes import CPU_SIZES, SIZES
 
+parser = argparse.ArgumentParser()
+parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+parser.add_argument("--modes")
+parser.add_argument("--sizes")
+options = parser.parse_args()
+ON_GPU = options.device == "cuda"
 try:
     import torch
 except ImportError as problem:
     sys.exit(f"SKIPPED: {problem}")
-if not torch.cuda.is_available():
+if ON_GPU and not torch.cuda.is_available():
     sys.exit("SKIPPED: PyTorch finds no GPU")
+if not ON_GPU:
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
 
-PRECISIONS = {"tf32": torch.float32, "bf16": torch.bfloat16}
+PRECISIONS = {"tf32": torch.float32, "bf16": torch.bfloat16} if ON_GPU else {"f32": torch.float32}
 
 
 class Training:
     def __init__(self, batch, width, layers, dtype, compiled):
-        here = {"device": "cuda", "dtype": dtype}
+        here = {"device": options.device, "dtype": dtype}
         parts = [torch.nn.Linear(width, width, **here)]
         for _ in range(layers - 1):
             parts += [torch.nn.GELU(approximate="tanh"), torch.nn.Linear(width, width, **here)]
         self.model = torch.nn.Sequential(*parts)
         self.inputs, self.targets = torch.randn(2, batch, width, **here)
         # The fastest that PyTorch has, and one that a graph may hold.
-        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-3, fused=True, capturable=True)
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-3, fused=True, capturable=ON_GPU)
 
         def loss_of(inputs, targets):
             return torch.nn.functional.mse_loss(self.model(inputs), targets)
 
         # The graph of the whole step is captured below: the compiler must not make its own.
-        self.loss_of = torch.compile(loss_of, mode="max-autotune-no-cudagraphs") if compiled else loss_of
+        mode = "max-autotune-no-cudagraphs" if ON_GPU else "max-autotune"
+        self.loss_of = torch.compile(loss_of, mode=mode) if compiled else loss_of
 
     def step(self):
         self.optimizer.zero_grad(set_to_none=True)
@@ -60,15 +72,20 @@ class Training:
         return graph
 
 
+def synchronize():
+    if ON_GPU:
+        torch.cuda.synchronize()
+
+
 def seconds_per_call(call, samples=60, sample_seconds=0.02, budget_seconds=0.5, warm_seconds=0.5):
     """The median of windows of many calls, each until the device is done with the last."""
 
     def window(calls):
-        torch.cuda.synchronize()
+        synchronize()
         start = time.perf_counter()
         for _ in range(calls):
             call()
-        torch.cuda.synchronize()
+        synchronize()
         return (time.perf_counter() - start) / calls
 
     window(5)
@@ -81,24 +98,26 @@ def seconds_per_call(call, samples=60, sample_seconds=0.02, budget_seconds=0.5, 
     return sorted(window(calls) for _ in range(windows))[windows // 2]
 
 
-parser = argparse.ArgumentParser()
-parser.add_argument("--modes", default="eager,graph")
-parser.add_argument("--sizes", default=",".join(SIZES))
-options = parser.parse_args()
 results = []
+sizes = options.sizes or ",".join(SIZES if ON_GPU else CPU_SIZES)
+modes = options.modes or ("eager,graph" if ON_GPU else "eager,compiled")
 torch.manual_seed(0)
 torch.set_float32_matmul_precision("high")
 for precision, dtype in PRECISIONS.items():
-    for size in options.sizes.split(","):
-        for mode in options.modes.split(","):
+    for size in sizes.split(","):
+        for mode in modes.split(","):
             torch._dynamo.reset()
             training = Training(*SIZES[size], dtype, mode == "compiled")
-            value = seconds_per_call(training.step if mode == "eager" else training.graph().replay) * 1e6
-            results.append({"name": f"steps/{size} {precision} {mode}", "device": "cuda", "value": value, "unit": "us"})
+            captured = ON_GPU and mode != "eager"
+            value = seconds_per_call(training.graph().replay if captured else training.step) * 1e6
+            results.append({"name": f"steps/{size} {precision} {mode}", "device": options.device, "value": value, "unit": "us"})
             print(f"{size} {precision} {mode}: {value:.1f} us", file=sys.stderr, flush=True)
             del training
-            torch.cuda.empty_cache()
+            if ON_GPU:
+                torch.cuda.empty_cache()
 
-machine = {"torch": torch.__version__, "cuda": torch.version.cuda, "gpu": torch.cuda.get_device_name()}
+machine = {"torch": torch.__version__}
+if ON_GPU:
+    machine |= {"cuda": torch.version.cuda, "gpu": torch.cuda.get_device_name()}
 json.dump({"results": results, "machine": machine}, sys.stdout, indent=2)
 print()

@@ -1,6 +1,7 @@
 // Draws in batches of blocks, for stamped loops and generated kernels. Blocks are independent: a
 // batch of them is drawn at once, in vectors. A kind of draw turns a batch of words into
-// kBatch * width elements, in order, or a block into one of its elements. Includes nothing.
+// kBatch * width elements, in order, or a block into one of its elements; bernoulli alone has a
+// threshold. Includes nothing.
 
 constexpr i64 kBatch = 32;
 
@@ -38,12 +39,13 @@ template <float (*convert)(unsigned int)>
 struct UniformFloat {
   using T = float;
   static constexpr i64 width = 4;
-  static BRRR_SCALAR_FN void fill(float* to, const Words& words) {
+  static BRRR_SCALAR_FN void fill(float* to, const Words& words, unsigned int = 0) {
     for (int i = 0; i < 4; ++i) {
       for (i64 j = 0; j < kBatch; ++j) to[j * 4 + i] = convert(words.w[i][j]);
     }
   }
-  static BRRR_SCALAR_FN float at(const brrr_block& block, unsigned long long index) {
+  static BRRR_SCALAR_FN float at(const brrr_block& block, unsigned long long index,
+                                 unsigned int = 0) {
     return convert(brrr_word(block, index));
   }
 };
@@ -51,13 +53,14 @@ struct UniformFloat {
 struct UniformDouble {
   using T = double;
   static constexpr i64 width = 2;
-  static BRRR_SCALAR_FN void fill(double* to, const Words& words) {
+  static BRRR_SCALAR_FN void fill(double* to, const Words& words, unsigned int = 0) {
     for (i64 j = 0; j < kBatch; ++j) {
       to[j * 2] = brrr_uniform_53(words.w[0][j], words.w[1][j]);
       to[j * 2 + 1] = brrr_uniform_53(words.w[2][j], words.w[3][j]);
     }
   }
-  static BRRR_SCALAR_FN double at(const brrr_block& block, unsigned long long index) {
+  static BRRR_SCALAR_FN double at(const brrr_block& block, unsigned long long index,
+                                  unsigned int = 0) {
     return brrr_uniform_f64(block, index);
   }
 };
@@ -65,7 +68,7 @@ struct UniformDouble {
 struct NormalFloat {
   using T = float;
   static constexpr i64 width = 4;
-  static BRRR_SCALAR_FN void fill(float* to, const Words& words) {
+  static BRRR_SCALAR_FN void fill(float* to, const Words& words, unsigned int = 0) {
     float even[kBatch], odd[kBatch];
     for (int pair = 0; pair < 4; pair += 2) {
       for (i64 j = 0; j < kBatch; ++j)
@@ -73,7 +76,8 @@ struct NormalFloat {
       for (i64 j = 0; j < kBatch; ++j) to[j * 4 + pair] = even[j], to[j * 4 + pair + 1] = odd[j];
     }
   }
-  static BRRR_SCALAR_FN float at(const brrr_block& block, unsigned long long index) {
+  static BRRR_SCALAR_FN float at(const brrr_block& block, unsigned long long index,
+                                 unsigned int = 0) {
     return brrr_normal_f32(block, index);
   }
 };
@@ -81,7 +85,7 @@ struct NormalFloat {
 struct NormalDouble {
   using T = double;
   static constexpr i64 width = 2;
-  static BRRR_SCALAR_FN void fill(double* to, const Words& words) {
+  static BRRR_SCALAR_FN void fill(double* to, const Words& words, unsigned int = 0) {
     double even[kBatch], odd[kBatch];
     for (i64 j = 0; j < kBatch; ++j) {
       const brrr_block block = {{words.w[0][j], words.w[1][j], words.w[2][j], words.w[3][j]}};
@@ -89,7 +93,25 @@ struct NormalDouble {
     }
     for (i64 j = 0; j < kBatch; ++j) to[j * 2] = even[j], to[j * 2 + 1] = odd[j];
   }
-  static BRRR_SCALAR_FN double at(const brrr_block& block, unsigned long long index) {
+  static BRRR_SCALAR_FN double at(const brrr_block& block, unsigned long long index,
+                                  unsigned int = 0) {
     return brrr_normal_f64(block, index);
+  }
+};
+
+struct Bernoulli {
+  using T = unsigned char;
+  static constexpr i64 width = 8;
+  static BRRR_SCALAR_FN void fill(T* to, const Words& words, unsigned int threshold) {
+    for (int i = 0; i < 4; ++i) {
+      for (i64 j = 0; j < kBatch; ++j) {
+        to[j * 8 + 2 * i] = (words.w[i][j] & 0xffffu) < threshold;
+        to[j * 8 + 2 * i + 1] = (words.w[i][j] >> 16) < threshold;
+      }
+    }
+  }
+  static BRRR_SCALAR_FN T at(const brrr_block& block, unsigned long long index,
+                             unsigned int threshold) {
+    return brrr_bernoulli(block, index, threshold);
   }
 };

@@ -49,11 +49,12 @@ struct ArgLoops {
                std::int64_t stride) = nullptr;
 };
 
-// Draws for blocks [first, first + blocks) of a stream; see ops/jit/philox.inl. A block is four f32
-// or two f64.
+// Draws for blocks [first, first + blocks) of a stream; see ops/jit/philox.inl. A block is four
+// f32, two f64 or eight bool.
 struct DrawKey {
   std::uint64_t seed = 0, step = 0;
   std::uint32_t place = 0;
+  std::uint32_t threshold = 0;  // of bernoulli
 };
 using Draw = void (*)(void* out, DrawKey key, std::int64_t first, std::int64_t blocks);
 
@@ -89,6 +90,7 @@ struct LoopTable {
   ArgLoops arg_reduction[kArgRows][kDTypes] = {};
   Draw uniform[kDTypes] = {};
   Draw normal[kDTypes] = {};
+  Draw bernoulli = nullptr;
   FormulaLoop formula[kFormulaRows][2] = {};  // in f32, in f64
 };
 

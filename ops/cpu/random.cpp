@@ -9,15 +9,15 @@
 namespace brrr::on_cpu {
 namespace {
 
-void draw(const Draw* loops_by_type, const Call& call, const Tensor& given) {
+// `width`: elements of a block, of the type `drawn`, which the output's dtype rounds.
+void draw(Draw loop, i64 width, DType drawn, std::uint32_t threshold, const Call& call,
+          const Tensor& given) {
   const Tensor out = given.is_contiguous() ? given : make_tensor(given.dtype(), given.shape(), cpu);
-  const Draw loop = loops_by_type[static_cast<int>(out.dtype())];
   const i64* state = call.input(0).data<i64>();
   const DrawKey key{static_cast<std::uint64_t>(state[0]), static_cast<std::uint64_t>(state[1]),
-                    static_cast<std::uint32_t>(call.attrs[0].i() + state[2])};
-  const DType drawn = out.dtype() == DType::f64 ? DType::f64 : DType::f32;
+                    static_cast<std::uint32_t>(call.attrs[0].i() + state[2]), threshold};
   const Convert convert = loops->convert[static_cast<int>(drawn)][static_cast<int>(out.dtype())];
-  const i64 width = drawn == DType::f64 ? 2 : 4, n = out.numel();
+  const i64 n = out.numel();
   const i64 size = static_cast<i64>(size_of(out.dtype()));
   char* data = static_cast<char*>(out.data());
   parallel_for((n + width - 1) / width, kTile * 2 / width, [&](i64 begin, i64 end) {
@@ -39,9 +39,19 @@ void draw(const Draw* loops_by_type, const Call& call, const Tensor& given) {
   if (TensorImpl::of(out) != TensorImpl::of(given)) copy_tensor(given, out);
 }
 
+void draw(const Draw* loops_by_type, const Call& call, const Tensor& out) {
+  const bool wide = out.dtype() == DType::f64;
+  draw(loops_by_type[static_cast<int>(out.dtype())], wide ? 2 : 4, wide ? DType::f64 : DType::f32,
+       0, call, out);
+}
+
 }  // namespace
 
 void uniform(const Call& call, Tensor* outputs) { draw(loops->uniform, call, outputs[0]); }
 void normal(const Call& call, Tensor* outputs) { draw(loops->normal, call, outputs[0]); }
+void bernoulli(const Call& call, Tensor* outputs) {
+  draw(loops->bernoulli, 8, DType::boolean, static_cast<std::uint32_t>(call.attrs[1].i()), call,
+       outputs[0]);
+}
 
 }  // namespace brrr::on_cpu

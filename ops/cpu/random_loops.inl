@@ -6,11 +6,13 @@ void draw_loop(void* out, DrawKey key, i64 first, i64 blocks) {
   i64 i = 0;
   for (; i + kBatch <= blocks; i += kBatch) {
     Kind::fill(to + i * Kind::width,
-               Words(key.seed, key.step, key.place, static_cast<std::uint64_t>(first + i)));
+               Words(key.seed, key.step, key.place, static_cast<std::uint64_t>(first + i)),
+               key.threshold);
   }
   if (i < blocks) {
     typename Kind::T last[kBatch * Kind::width];
-    Kind::fill(last, Words(key.seed, key.step, key.place, static_cast<std::uint64_t>(first + i)));
+    Kind::fill(last, Words(key.seed, key.step, key.place, static_cast<std::uint64_t>(first + i)),
+               key.threshold);
     for (i64 j = 0; j < (blocks - i) * Kind::width; ++j) to[i * Kind::width + j] = last[j];
   }
 }
@@ -25,4 +27,5 @@ constexpr void fill_random(LoopTable& table) {
   table.normal[static_cast<int>(DType::f16)] = draw_loop<NormalFloat>;
   table.normal[static_cast<int>(DType::bf16)] = draw_loop<NormalFloat>;
   table.normal[static_cast<int>(DType::f64)] = draw_loop<NormalDouble>;
+  table.bernoulli = draw_loop<Bernoulli>;
 }

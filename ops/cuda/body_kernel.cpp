@@ -107,22 +107,22 @@ class CudaBodyKernel final : public BodyKernel {
   }
 
   // Whether vectors of `width` elements along the innermost dimension of a space are whole blocks
-  // of every draw, wherever they begin there and in the other dimensions.
+  // of every draw, or a part of one, wherever they begin there and in the other dimensions.
   bool draws_whole_blocks(const BodyLayout& of, int width, const StridedSpace& along,
                           const StridedSpace& others) const {
     const jit::Body& body = spec_->body;
     return std::ranges::all_of(jit::pieces::draws_of_elements(body), [&](int draw) {
       const jit::Body::Value& value = body.value(draw);
-      const int block = jit::draws_of_block(value.dtype);
+      const int block = jit::draws_of_block(value), run = std::min(width, block);
       const auto at = [&](int operand) {
         return body.value(value.operands[static_cast<std::size_t>(operand)]).number;
       };
       const int coordinate = of.first_coordinate() + at(1);
-      bool whole = width % block == 0 && along.inner_stride(coordinate) == 1;
-      for (int d = 0; d + 1 < along.rank; ++d) whole &= along.stride[coordinate][d] % block == 0;
-      for (int d = 0; d < others.rank; ++d) whole &= others.stride[coordinate][d] % block == 0;
+      bool whole = run > 1 && along.inner_stride(coordinate) == 1;
+      for (int d = 0; d + 1 < along.rank; ++d) whole &= along.stride[coordinate][d] % run == 0;
+      for (int d = 0; d < others.rank; ++d) whole &= others.stride[coordinate][d] % run == 0;
       const auto first = static_cast<std::int64_t>(spec_->scalars[static_cast<std::size_t>(at(2))]);
-      return whole && first % block == 0;
+      return whole && first % run == 0;
     });
   }
 

@@ -1,10 +1,10 @@
 // Random draws: a thread makes one Philox block and the elements that come of it, as on the CPU.
-// Expects the typedef Element, the constant kWidth (elements of a block) and DRAW, the name of
-// philox.inl's function that fills them. `state` is {seed, step, base}: read here,
-// so that a replayed graph draws anew.
+// Expects the typedef Element, the constant kWidth (elements of a block) and DRAW, the call of
+// philox.inl's function that fills them. `state` is {seed, step, base}: read here, so that a
+// replayed graph draws anew.
 
 extern "C" __global__ void __launch_bounds__(256)
-    draw(Element* out, const i64* state, u32 place, i64 count) {
+    draw(Element* out, const i64* state, u32 place, u32 threshold, i64 count) {
   wait_for_previous_kernel();
   const u64 seed = state[0], step = state[1];
   place += u32(state[2]);
@@ -13,7 +13,7 @@ extern "C" __global__ void __launch_bounds__(256)
   for (i64 block = i64(blockIdx.x) * blockDim.x + threadIdx.x; block < blocks;
        block += i64(gridDim.x) * blockDim.x) {
     Register<Element> values[kWidth];
-    DRAW(seed, step, place, block, values);
+    DRAW;
     Pack<Element, kWidth> pack;
     narrow_all(values, pack);
     const i64 first = block * kWidth;

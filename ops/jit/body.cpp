@@ -185,12 +185,15 @@ void verify_value(const Body& body, std::size_t i, const std::vector<Level>& lev
       require(among(body.inputs.size()) && operands == 1, "known gathered inputs");
       break;
     case Kind::draw:
-      require(among(body.inputs.size()) &&
-                  body.inputs[static_cast<std::size_t>(value.number)].dtype == i64 &&
-                  operands == 3 && body.value(value.operands[1]).kind == Kind::index &&
-                  body.value(value.operands[2]).kind == Kind::scalar && is_floating(value.dtype) &&
-                  (value.text == "uniform" || value.text == "normal"),
-              "draws, uniform or normal, from a generator's state");
+      require(
+          among(body.inputs.size()) &&
+              body.inputs[static_cast<std::size_t>(value.number)].dtype == i64 &&
+              body.value(value.operands[1]).kind == Kind::index &&
+              body.value(value.operands[2]).kind == Kind::scalar &&
+              (value.text == "bernoulli" ? operands == 4 && value.dtype == boolean
+                                         : operands == 3 && is_floating(value.dtype) &&
+                                               (value.text == "uniform" || value.text == "normal")),
+          "draws, uniform, normal or bernoulli, from a generator's state");
       break;
     case Kind::check:
       require(among(body.checks.size()) &&

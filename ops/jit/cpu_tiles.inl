@@ -230,8 +230,8 @@ static BRRR_ONCE_A_TILE const i64* offsets_strided(i64 stride, i64 n, i64* buffe
 
 // Elements `base + offset[i]` of the draw at `place`. Adjacent ones are drawn in batches.
 template <class Kind, class T>
-BRRR_ONCE_A_TILE T* draw_tile(const i64* state, i64 place, const i64* offset, i64 base, i64 n,
-                              T* buffer) {
+BRRR_ONCE_A_TILE T* draw_tile(const i64* state, i64 place, u32 threshold, const i64* offset,
+                              i64 base, i64 n, T* buffer) {
   i64 not_adjacent = 0;
   for (i64 i = 0; i < n; ++i) not_adjacent |= offset[i] ^ (offset[0] + i);
   const u64 seed = static_cast<u64>(state[0]), step = static_cast<u64>(state[1]);
@@ -243,10 +243,10 @@ BRRR_ONCE_A_TILE T* draw_tile(const i64* state, i64 place, const i64* offset, i6
       const Words words(seed, step, number, static_cast<u64>((first + i) / Kind::width));
       const i64 count = least(n - i, kDrawn - skipped);
       if (count == kDrawn) {
-        Kind::fill(buffer + i, words);
+        Kind::fill(buffer + i, words, threshold);
       } else {
         T drawn[kDrawn];
-        Kind::fill(drawn, words);
+        Kind::fill(drawn, words, threshold);
         for (i64 k = 0; k < count; ++k) buffer[i + k] = drawn[skipped + k];
       }
       i += count;
@@ -256,7 +256,7 @@ BRRR_ONCE_A_TILE T* draw_tile(const i64* state, i64 place, const i64* offset, i6
     for (i64 i = 0; i < n; ++i) {
       const u64 at = static_cast<u64>(base + offset[i]);
       last.find(state, place, at);
-      buffer[i] = Kind::at(last.block, at);
+      buffer[i] = Kind::at(last.block, at, threshold);
     }
   }
   for (i64 i = n; i < padded(n); ++i) buffer[i] = buffer[0];

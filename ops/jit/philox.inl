@@ -13,6 +13,8 @@
 // top 24, 11 or 8
 //   bits; element i of f64 takes the words (0, 1) or (2, 3), by i % 2, of block i / 2 and keeps 53
 //   bits.
+// bernoulli, true with a probability of threshold / 65536: element i takes half-word i % 8 of block
+//   i / 8, the low half of each word first, and is true below the threshold.
 // normal, by Box-Muller: a pair of elements takes two words, or for f64 two pairs of words; the
 // even element is
 //   the cosine, the odd one the sine. f16 and bf16 are the f32 draw, rounded.
@@ -196,13 +198,26 @@ BRRR_SCALAR_FN void brrr_normal_block_f64(unsigned long long seed, unsigned long
   brrr_normal_pair_f64(brrr_random_block(seed, step, place, block), out[0], out[1]);
 }
 
+// Eight elements: 8 * block to 8 * block + 7 of the draw.
+template <class T>
+BRRR_SCALAR_FN void brrr_bernoulli_block(unsigned long long seed, unsigned long long step,
+                                         unsigned int place, unsigned long long block,
+                                         unsigned int threshold, T out[8]) {
+  const brrr_block b = brrr_random_block(seed, step, place, block);
+  for (int i = 0; i < 4; ++i) {
+    out[2 * i] = (b.w[i] & 0xffffu) < threshold;
+    out[2 * i + 1] = (b.w[i] >> 16) < threshold;
+  }
+}
+
 // Word k of a block: chosen and not indexed, so that a block stays in registers.
 BRRR_SCALAR_FN unsigned int brrr_word(const brrr_block& b, unsigned long long k) {
   const unsigned int low = (k & 1) ? b.w[1] : b.w[0], high = (k & 1) ? b.w[3] : b.w[2];
   return (k & 2) ? high : low;
 }
 
-// Element `index` of a draw, of the block that has it: index / 4, or index / 2 of f64.
+// Element `index` of a draw, of the block that has it: index / 4, of f64 index / 2, of bernoulli
+// index / 8.
 BRRR_SCALAR_FN float brrr_uniform_f32(const brrr_block& b, unsigned long long index) {
   return brrr_uniform_24(brrr_word(b, index));
 }
@@ -214,6 +229,11 @@ BRRR_SCALAR_FN float brrr_uniform_bf16(const brrr_block& b, unsigned long long i
 }
 BRRR_SCALAR_FN double brrr_uniform_f64(const brrr_block& b, unsigned long long index) {
   return brrr_uniform_53(brrr_word(b, index << 1), brrr_word(b, (index << 1) + 1));
+}
+BRRR_SCALAR_FN bool brrr_bernoulli(const brrr_block& b, unsigned long long index,
+                                   unsigned int threshold) {
+  const unsigned int word = brrr_word(b, index >> 1);
+  return ((index & 1) ? word >> 16 : word & 0xffffu) < threshold;
 }
 BRRR_SCALAR_FN float brrr_normal_f32(const brrr_block& b, unsigned long long index) {
   float first, second;
@@ -249,15 +269,19 @@ struct brrr_cached_block {
   }
 };
 
-// The same where elements are found one after another from the first of a block on: once the loop
-// over them is unrolled, it is known which of them begin a block.
-template <int N>
+// The same where elements are found one after another in runs of V, each a block or part of one:
+// once the loop over them is unrolled, it is known which of them begin a run.
+template <int N, int V = N>
 struct brrr_next_block {
   brrr_block block;
-  unsigned int word = N - 1;
+  unsigned int word = 0, first = 0, of_run = V - 1;
 
   BRRR_SCALAR_FN void find(const long long* state, long long place, unsigned long long index) {
-    word = (word + 1) % N;
-    if (word == 0) block = brrr_block_of_draw(state, place, index / N);
+    of_run = (of_run + 1) % V;
+    if (of_run == 0) {
+      block = brrr_block_of_draw(state, place, index / N);
+      if (V < N) first = (unsigned int)(index % N);
+    }
+    word = first + of_run;
   }
 };

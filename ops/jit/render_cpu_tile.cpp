@@ -343,17 +343,20 @@ class Tile {
   std::string draw(int number) const {
     const Body::Value& v = body_.value(number);
     const int index = v.operands[1];
-    const bool uniform = v.text == "uniform";
+    const bool uniform = v.text == "uniform", has_threshold = v.operands.size() == 4;
     std::string kind = uniform ? "UniformDouble" : "NormalDouble";
-    if (v.dtype != f64)
+    if (has_threshold)
+      kind = "Bernoulli";
+    else if (v.dtype != f64)
       kind = uniform ? fmt::format("UniformFloat<brrr_uniform_{}>", v.dtype == f32   ? 24
                                                                     : v.dtype == f16 ? 11
                                                                                      : 8)
                      : "NormalFloat";
     const auto coordinate = static_cast<std::size_t>(body_.value(index).number);
     return fmt::format(
-        "  {0}* a_{1} = draw_tile<{2}>(in{3}, {4}, a_{5}, {6} + {7}, n, b_{1});\n{8}",
+        "  {0}* a_{1} = draw_tile<{2}>(in{3}, {4}, {5}, a_{6}, {7} + {8}, n, b_{1});\n{9}",
         array_name(v.dtype), array(number), kind, v.number, name_of_value(body_, v.operands[0]),
+        has_threshold ? fmt::format("u32({})", name_of_value(body_, v.operands[3])) : "0",
         array(index), walked_.offset(input_operand(body_.inputs.size() + coordinate)),
         name_of_value(body_, v.operands[2]),
         is_rounded(body_, number)

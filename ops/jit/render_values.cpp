@@ -223,13 +223,17 @@ std::string draw_of(const Body& body, int number) {
                                         name_of_value(body, value.operands[2]));
   const std::string from =
       fmt::format("{}, {}", address_of(body, number), name_of_value(body, value.operands[0]));
+  const bool has_threshold = value.operands.size() == 4;
+  const std::string function =
+      has_threshold ? std::string("brrr_bernoulli") : fmt::format("brrr_{}_{}", value.text, drawn);
+  const std::string last =
+      has_threshold ? fmt::format(", u32({})", name_of_value(body, value.operands[3])) : "";
   if (is_of_row(body, number)) {
-    return fmt::format("brrr_{0}_{1}(brrr_block_of_draw({2}, {3} / {4}), {3})", value.text, drawn,
-                       from, place, draws_of_block(value.dtype));
+    return fmt::format("{0}(brrr_block_of_draw({1}, {2} / {3}), {2}{4})", function, from, place,
+                       draws_of_block(value), last);
   }
-  return fmt::format(
-      "(caches.v{0}.find({1}, {2}), brrr_{3}_{4}(caches.v{0}.block, caches.v{0}.word))", number,
-      from, place, value.text, drawn);
+  return fmt::format("(caches.v{0}.find({1}, {2}), {3}(caches.v{0}.block, caches.v{0}.word{4}))",
+                     number, from, place, function, last);
 }
 
 std::string check_of(const Body& body, const Body::Value& value, bool again) {
@@ -339,8 +343,11 @@ std::vector<int> draws_of_elements(const Body& body) {
 std::string draw_caches(const Body& body, const Schedule& schedule) {
   std::string fields;
   for (const int draw : draws_of_elements(body)) {
-    fields += fmt::format("  brrr_{}_block<{}> v{};\n", schedule.whole_blocks ? "next" : "cached",
-                          draws_of_block(body.value(draw).dtype), draw);
+    const int block = draws_of_block(body.value(draw));
+    fields += schedule.whole_blocks && schedule.width < block
+                  ? fmt::format("  brrr_next_block<{}, {}> v{};\n", block, schedule.width, draw)
+                  : fmt::format("  brrr_{}_block<{}> v{};\n",
+                                schedule.whole_blocks ? "next" : "cached", block, draw);
   }
   return fields.empty() ? "" : fmt::format("struct DrawCaches {{\n{}}};\n", fields);
 }

@@ -37,7 +37,8 @@ struct Schedule {
   // element for all of a vector, or (tiled) neighbours along the other side of the tile. Without
   // either bit: `width` neighbours at once.
   std::uint32_t broadcast = 0, transposed = 0;
-  bool whole_blocks = false;  // every vector is whole Philox blocks of each draw, in order
+  // Every vector is whole Philox blocks of each draw, in order, or a part of one.
+  bool whole_blocks = false;
 
   bool reduces() const { return walk == Walk::rows || walk == Walk::columns; }
 };

@@ -61,10 +61,12 @@ TEST_CASE("sums of columns that are stored as well give the results of f64", "[g
 }
 
 TEST_CASE("generated draws, coordinates and checks on CUDA are those of the CPU", "[gpu][bodies]") {
-  const Case dropout = dropout_case(f32, 37, 53);
-  const std::vector<Tensor> here = run_on_cpu(dropout), there = run_on_cuda(dropout, kGpu);
-  for (std::size_t i = 0; i < here.size(); ++i)
-    CHECK(values_of(here[i]) == values_of(to(there[i], cpu)));
+  for (const bool by_halves : {false, true}) {
+    const Case dropout = dropout_case(f32, 37, 53, by_halves);
+    const std::vector<Tensor> here = run_on_cpu(dropout), there = run_on_cuda(dropout, kGpu);
+    for (std::size_t i = 0; i < here.size(); ++i)
+      CHECK(values_of(here[i]) == values_of(to(there[i], cpu)));
+  }
 
   const Case gather = gather_case(f32, 16, 24, false);
   const std::vector<Tensor> clamped = run_on_cuda(gather, kGpu);

@@ -27,16 +27,33 @@ void check_fused_draws(Device device) {
       // Two kernels, a draw alone, the advance of the generator.
       CHECK(step.report().entries.at(0).nodes == 4);
     }
-    // Rows that begin inside of a Philox block.
-    const auto columns = [](const Tensors& a) {
-      return Tensors{narrow(rand({16, 37}, {a[0].dtype(), a[0].device()}), 1, 0, 8) * a[0]};
-    };
-    const Tensors arguments = {to(noise({16, 8}, 2, dtype), device)};
-    auto step = compile(columns, {.mode = Mode::fused, .fallback = OnFallback::refuse});
-    manual_seed(6);
-    const Tensors drawn = step(arguments);
-    manual_seed(6);
-    CHECK(bits_of(drawn) == bits_of(columns(arguments)));
+    // Rows that begin inside of a Philox block, or at its middle.
+    for (const std::int64_t row : {37, 36, 40}) {
+      const auto columns = [row](const Tensors& a) {
+        const Tensor ones = full({16, row}, 1, {a[0].dtype(), a[0].device()});
+        return Tensors{narrow(rand_like(ones), 1, 0, 8) * a[0],
+                       narrow(dropout(ones, 0.4), 1, 4, 8) * a[0]};
+      };
+      const Tensors arguments = {to(noise({16, 8}, 2, dtype), device)};
+      auto step = compile(columns, {.mode = Mode::fused, .fallback = OnFallback::refuse});
+      manual_seed(6);
+      const Tensors drawn = step(arguments);
+      manual_seed(6);
+      CHECK(bits_of(drawn) == bits_of(columns(arguments)));
+    }
+    // Draws of what is reduced, along rows and along columns.
+    for (const std::int64_t row : {37, 36, 256}) {
+      const auto reduced = [](const Tensors& a) {
+        return Tensors{max(dropout(a[0], 0.3), {1}), max(dropout(a[0], 0.6), {0}),
+                       max(rand_like(a[0]) * a[0], {1})};
+      };
+      const Tensors arguments = {to(noise({70, row}, 3, dtype), device)};
+      auto step = compile(reduced, {.mode = Mode::fused, .fallback = OnFallback::refuse});
+      manual_seed(7);
+      const Tensors drawn = step(arguments);
+      manual_seed(7);
+      CHECK(bits_of(drawn) == bits_of(reduced(arguments)));
+    }
   }
 }
 

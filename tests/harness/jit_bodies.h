@@ -452,8 +452,10 @@ inline Case bounded_case(DType dtype, std::int64_t rows, std::int64_t cols, Boun
   return c;
 }
 
-// Dropout by draws, and the upper triangle by coordinates.
-inline Case dropout_case(DType dtype, std::int64_t rows, std::int64_t cols) {
+// Dropout by draws, uniform ones or (of half the words) bernoulli, and the upper triangle by
+// coordinates.
+inline Case dropout_case(DType dtype, std::int64_t rows, std::int64_t cols,
+                         bool by_halves = false) {
   Builder b("dropout", dtype);
   const int x = b.body.add_input(dtype);
   b.body.inputs.push_back({i64, Body::Scope::one, 0});  // the generator
@@ -461,11 +463,13 @@ inline Case dropout_case(DType dtype, std::int64_t rows, std::int64_t cols) {
             place = b.body.add_index(), row = b.body.add_index(), column = b.body.add_index();
   Body::Value draw;
   draw.kind = Body::Value::Kind::draw;
-  draw.dtype = draw.type = dtype;
+  draw.dtype = draw.type = by_halves ? boolean : dtype;
   draw.number = 1;
-  draw.text = "uniform";
+  draw.text = by_halves ? "bernoulli" : "uniform";
   draw.operands = {number, place, b.body.add_scalar(i64)};
-  const int kept = b.op("lt", {b.body.add(draw), rate});
+  if (by_halves) draw.operands.push_back(b.body.add_scalar(i64));
+  const int drawn = b.body.add(draw);
+  const int kept = by_halves ? drawn : b.op("lt", {drawn, rate});
   const int above = b.body.add_expression("a >= b", i64, boolean, {column, row});
   const int both = add_pointwise(b.body, row_named("logical_and"), boolean, boolean, {kept, above});
   b.body.add_output(both, boolean);
@@ -483,6 +487,7 @@ inline Case dropout_case(DType dtype, std::int64_t rows, std::int64_t cols) {
          {{cols, 1}, {1, 0}, {0, 1}},
          {},
          0};
+  if (by_halves) c.scalars.push_back(bits_of(1 << 15, i64));
   return c;
 }
 

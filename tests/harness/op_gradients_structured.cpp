@@ -53,7 +53,8 @@ const std::map<std::string, GradientCellsOf>& structured_gradient_cells() {
       {"argmax", check_constant_results},     {"argmin", check_constant_results},
       {"empty", check_constant_results},      {"full", check_constant_results},
       {"arange", check_constant_results},     {"uniform", check_constant_results},
-      {"normal", check_constant_results},     {"cast", check_view_gradients}};
+      {"normal", check_constant_results},     {"bernoulli", check_constant_results},
+      {"cast", check_view_gradients}};
   return table;
 }
 

@@ -30,6 +30,7 @@ const std::map<std::string, CellsOf>& structured_cells() {
                                                        {"affine", check_matmul_cells},
                                                        {"uniform", check_random_cells},
                                                        {"normal", check_random_cells},
+                                                       {"bernoulli", check_random_cells},
                                                        {"cast", check_copy_cells}};
   return table;
 }

@@ -170,6 +170,8 @@ TEST_CASE("bodies of many levels compile for CUDA", "[jit]") {
   compile(bias_gradient_case(bf16, 2048, 1024, true));
   compile(dropout_case(f32, 37, 53));
   compile(dropout_case(bf16, 32, 64));
+  compile(dropout_case(f32, 32, 64, true));
+  compile(dropout_case(bf16, 37, 53, true));
   std::string all;
   for (const std::string& walk : walks) all += walk + "\n";
   INFO(all);

@@ -30,22 +30,28 @@ TEST_CASE("bodies of many levels give the results of f64", "[jit]") {
 }
 
 TEST_CASE("draws, coordinates and checks of generated kernels on the CPU", "[jit]") {
-  const Case dropout = dropout_case(f32, 37, 53);
-  const std::vector<Tensor> outputs = run_on_cpu(dropout);
-  const std::vector<double> x = values_of(dropout.inputs[0]), kept = values_of(outputs[0]),
-                            y = values_of(outputs[1]);
-  std::int64_t wrong = 0, chosen = 0;
-  for (std::int64_t i = 0; i < 37 * 53; ++i) {
-    const auto k = static_cast<std::size_t>(i);
-    // Of the generator's state {seed, step, base}, at place 5 + base.
-    const bool drawn = brrr_uniform_f32(brrr_random_block(100, 101, 5 + 102, k / 4), k) < 0.5f;
-    const bool expected = drawn && i % 53 >= i / 53;
-    wrong += kept[k] != (expected ? 1 : 0);
-    wrong += y[k] != (expected ? x[k] : x[k] / 2);
-    chosen += expected;
+  for (const bool by_halves : {false, true}) {
+    const Case dropout = dropout_case(f32, 37, 53, by_halves);
+    const std::vector<Tensor> outputs = run_on_cpu(dropout);
+    const std::vector<double> x = values_of(dropout.inputs[0]), kept = values_of(outputs[0]),
+                              y = values_of(outputs[1]);
+    std::int64_t wrong = 0, chosen = 0;
+    for (std::int64_t i = 0; i < 37 * 53; ++i) {
+      const auto k = static_cast<std::size_t>(i);
+      // Of the generator's state {seed, step, base}, at place 5 + base.
+      const auto block = [&](std::size_t width) {
+        return brrr_random_block(100, 101, 5 + 102, k / width);
+      };
+      const bool drawn =
+          by_halves ? brrr_bernoulli(block(8), k, 1 << 15) : brrr_uniform_f32(block(4), k) < 0.5f;
+      const bool expected = drawn && i % 53 >= i / 53;
+      wrong += kept[k] != (expected ? 1 : 0);
+      wrong += y[k] != (expected ? x[k] : x[k] / 2);
+      chosen += expected;
+    }
+    CHECK(wrong == 0);
+    CHECK(chosen > 300);
   }
-  CHECK(wrong == 0);
-  CHECK(chosen > 300);
 
   // Rows 3 and 5 have an index out of range: it is clamped, and the first of them is reported.
   const Case gather = gather_case(f32, 16, 24, false);

@@ -91,6 +91,10 @@ TEST_CASE("one element is the same as its place in a block", "[philox]") {
     brrr_normal_block_f64(7, 8, 9, block, d);
     for (unsigned i = 0; i < 2; ++i)
       CHECK(d[i] == element_of(brrr_normal_f64, 7, 8, 9, 2 * block + i));
+    bool b[8];
+    brrr_bernoulli_block(7, 8, 9, block, 20000, b);
+    for (unsigned i = 0; i < 8; ++i)
+      CHECK(b[i] == brrr_bernoulli(brrr_random_block(7, 8, 9, block), 8 * block + i, 20000));
   }
 }
 
@@ -113,6 +117,30 @@ TEST_CASE("uniform numbers stay in [0, 1) and have the right moments", "[philox]
     CHECK(std::abs(m.mean - 0.5) < 5 * std::sqrt(1. / 12 / kDraws));
     CHECK(std::abs(m.variance - 1. / 12) < 1e-3);
     CHECK(std::abs(m.kurtosis - 1.8) < 1e-2);
+  }
+}
+
+TEST_CASE("half-words below the threshold are true", "[philox]") {
+  const brrr_block block = {{0x0001'0000, 0x8000'7fff, 0xffff'fffe, 0x1234'5678}};
+  const unsigned halves[] = {0, 1, 0x7fff, 0x8000, 0xfffe, 0xffff, 0x5678, 0x1234};
+  for (const unsigned threshold : {0u, 1u, 0x5678u, 0x8000u, 0xffffu, 0x10000u}) {
+    for (unsigned i = 0; i < 8; ++i)
+      CHECK(brrr_bernoulli(block, 8 + i, threshold) == (halves[i] < threshold));
+  }
+  for (const double p : {0.1, 0.5, 0.9}) {
+    const auto threshold = static_cast<unsigned>(std::llround(p * 65536));
+    int drawn = 0, both = 0;
+    bool last = false;
+    for (int i = 0; i < kDraws; ++i) {
+      const auto place = static_cast<unsigned>(i);
+      const bool here = brrr_bernoulli(brrr_random_block(1, 0, 2, place / 8), place, threshold);
+      drawn += here;
+      both += here && last;
+      last = here;
+    }
+    CHECK(std::abs(drawn / double{kDraws} - p) < 5 * std::sqrt(p * (1 - p) / kDraws));
+    // Neighbours, which share words, are independent.
+    CHECK(std::abs(both / double{kDraws} - p * p) < 5 * std::sqrt(p * p * (1 - p * p) / kDraws));
   }
 }
 
