@@ -84,6 +84,12 @@ std::string computation(const Body& body, int value, bool again = false);
 std::string function_name(const Body& body, int value);
 // Whether an expression takes a Guard (prelude.inl): its result is right unless that fails.
 bool is_guarded(const Body::Value& value);
+// sin and cos in f32 without the branch for large angles.
+Body with_guarded_functions(const Body& body);
+// Strength reduction: divisions of elements by a row value become multiplications by its
+// reciprocal, computed once a row. A fast body leaves it at that; others correct the product to the
+// bits of the division.
+Body with_inverses(const Body& body);
 // Statements that compute values in order.
 std::string statements(const Body& body, const std::vector<int>& values, int pass = 0);
 

@@ -8,13 +8,17 @@ namespace {
 
 using namespace pieces;
 
-// compute(elements..., constants..., y0, ...): everything between loads and stores.
+bool is_guarded(const Body& body) { return is_guarded(body, passes_of(body)[0]); }
+
+// compute(elements..., constants..., y0, ..., guard): everything between loads and stores.
 std::string compute_function(const Body& body, const Schedule& schedule) {
-  std::string text = draw_caches(body, schedule) + "BRRR_FN void compute(" +
-                     element_parameters(body) + constant_parameters(body);
+  std::string text = draw_caches(body, schedule) +
+                     (is_guarded(body) ? "template <class Guard>\n" : "") +
+                     "BRRR_FN void compute(" + element_parameters(body) + constant_parameters(body);
   for (std::size_t i = 0; i < body.outputs.size(); ++i) {
     text += fmt::format("{}{}& y{}", i ? ", " : "", register_name(body.outputs[i].dtype), i);
   }
+  text += is_guarded(body) ? ", Guard& guard" : "";
   text += ") {\n" + statements(body, passes_of(body)[0].elements);
   for (std::size_t i = 0; i < body.outputs.size(); ++i) {
     const Body::TensorOperand& output = body.outputs[i];
@@ -71,19 +75,24 @@ std::string compute_vector(const Body& body, const Schedule& schedule, std::stri
     text += fmt::format("{}{} y{}[{}];\n", indent, register_name(body.outputs[i].dtype), i, width);
   }
   if (!draws_of_elements(body).empty()) text += fmt::format("{}DrawCaches caches;\n", indent);
-  text += fmt::format("{2}\n{0}for (int e = 0; e < {1}; ++e) {{\n{0}  compute(", indent, width,
-                      unrolled(body, schedule.width));
-  text += element_arguments(
+  std::string loop = fmt::format("{2}\n{0}for (int e = 0; e < {1}; ++e) {{\n{0}  compute(", indent,
+                                 width, unrolled(body, schedule.width));
+  loop += element_arguments(
       body,
       [&](std::size_t i) {
         return is_single(body, schedule, i) ? fmt::format("one{}", i)
                                             : fmt::format("widen(p{}{}.at[e])", i, pack);
       },
       places.address, places.coordinate);
-  text += constant_arguments(body);
+  loop += constant_arguments(body);
   for (std::size_t i = 0; i < body.outputs.size(); ++i)
-    text += fmt::format("{}y{}[e]", i ? ", " : "", i);
-  text += fmt::format(");\n{}}}\n", indent);
+    loop += fmt::format("{}y{}[e]", i ? ", " : "", i);
+  loop += fmt::format("{});\n{}}}\n", is_guarded(body) ? ", guard" : "", indent);
+  text +=
+      is_guarded(body)
+          ? fmt::format("{0}Guard guard;\n{1}{0}if (guard.fails()) {{\n{0}Exact guard;\n{1}{0}}}\n",
+                        indent, loop)
+          : loop;
   for (std::size_t i = 0; i < body.outputs.size(); ++i) {
     const std::string_view type = c_name(body.outputs[i].dtype);
     text +=
@@ -278,7 +287,8 @@ std::string tiles(const Body& body, const Schedule& schedule) {
 
 }  // namespace
 
-std::string render_pointwise(const Body& body, const Schedule& schedule) {
+std::string render_pointwise(const Body& given, const Schedule& schedule) {
+  const Body body = with_guarded_functions(given);
   std::string text = functions(body) + compute_function(body, schedule);
   Kernel kernel{.threads = schedule.threads};
   if (schedule.walk == Walk::tiled) {

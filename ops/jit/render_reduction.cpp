@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 
 #include "brrr/ops/jit/render.h"
 #include "brrr/tensor/error.h"
@@ -449,55 +448,11 @@ Kernel join_kernel(const Body& body, const Schedule& schedule) {
   return kernel;
 }
 
-// Strength reduction: divisions of elements by a row value become multiplications by its
-// reciprocal, computed once a row. A fast body leaves it at that; others correct the product to the
-// bits of the division.
-Body with_inverses(const Body& body) {
-  const std::vector<Level> levels = levels_of(body);
-  const auto level = [&](int value) { return levels[static_cast<std::size_t>(value)]; };
-  const auto divides_by = [&](const Body::Value& value) {
-    return value.kind == Body::Value::Kind::expression && value.text == "a / b" &&
-                   value.type == f32 && !level(value.operands[1]).per_element() &&
-                   level(value.operands[1]).scope != Body::Scope::one
-               ? value.operands[1]
-               : -1;
-  };
-  Body result = body;
-  result.values.clear();
-  std::vector<int> moved;
-  std::vector<std::array<int, 3>> inverses(body.values.size(), {-1, -1, -1});
-  for (std::size_t i = 0; i < body.values.size(); ++i) {
-    Body::Value value = body.values[i];
-    const int by = levels[i].per_element() ? divides_by(value) : -1;
-    for (int& operand : value.operands) operand = moved[static_cast<std::size_t>(operand)];
-    if (by >= 0) {
-      auto& [inverse, down, rest] = inverses[static_cast<std::size_t>(by)];
-      const int divisor = value.operands[1];
-      if (inverse < 0) inverse = result.add_expression("T(1) / a", f32, f32, {divisor});
-      if (body.fast) {
-        value.text = "a * b";
-        value.operands[1] = inverse;
-      } else {
-        if (down < 0) {
-          down = result.add_expression("inverse_towards_zero(a)", f32, f32, {divisor});
-          rest =
-              result.add_expression("rest_of_inverse(a, b, c)", f32, f32, {divisor, down, inverse});
-        }
-        value.text = "divided(a, b, c, d, e, guard)";
-        value.operands.insert(value.operands.end(), {inverse, down, rest});
-      }
-    }
-    moved.push_back(result.add(std::move(value)));
-  }
-  for (Body::TensorOperand& output : result.outputs)
-    output.value = moved[static_cast<std::size_t>(output.value)];
-  return result;
-}
-
 }  // namespace
 
 std::string render_reduction(const Body& given, const Schedule& schedule) {
-  const Body body = schedule.keeps && schedule.walk == Walk::rows ? with_inverses(given) : given;
+  Body body = with_guarded_functions(given);
+  if (schedule.keeps && schedule.walk == Walk::rows) body = with_inverses(body);
   constexpr int kKept = 64;  // elements
   std::vector<RowPass> passes = passes_of(body);
   if (schedule.keeps) keep_values(body, passes, kKept / (schedule.width * schedule.unroll));

@@ -180,8 +180,6 @@ std::size_t function_of(const Body& body, std::size_t number) {
 
 }  // namespace
 
-bool is_guarded(const Body::Value& value) { return value.text.ends_with(", guard)"); }
-
 std::string function_name(const Body& body, int value) {
   return fmt::format("op{}", function_of(body, static_cast<std::size_t>(value)));
 }

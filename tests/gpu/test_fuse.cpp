@@ -1,4 +1,5 @@
 // Fused steps on CUDA.
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
@@ -118,6 +119,54 @@ TEST_CASE("quotients by a number of their row have eager's bits", "[gpu][fuse]")
 
 TEST_CASE("random programs on CUDA have eager's bits when they are fused", "[gpu][programs]") {
   check_random_programs(cuda(0), 100, Mode::fused);
+}
+
+TEST_CASE("sin and cos on CUDA are right for all angles, whatever their neighbours",
+          "[gpu][fuse]") {
+  std::vector<float> angles;
+  for (std::uint32_t bits = 0; bits < 0x7f800000u; bits += 65537) {
+    angles.push_back(std::bit_cast<float>(bits));
+    angles.push_back(-angles.back());
+  }
+  for (int quarter = 0; quarter < 100'000; ++quarter)
+    angles.push_back(static_cast<float>(quarter * 1.5707963267948966));
+  while (angles.size() % 28 != 0) angles.push_back(1);
+  const auto count = static_cast<std::int64_t>(angles.size());
+  const Tensor x = tensor<float>(std::span<const float>(angles), {count}, cpu);
+  const auto worst = [&](const Tensor& got, auto exact) {
+    double most = 0;
+    for (std::int64_t i = 0; i < count; ++i) {
+      const double wanted = exact(static_cast<double>(angles[static_cast<std::size_t>(i)]));
+      int exponent = 0;
+      std::frexp(static_cast<float>(wanted), &exponent);
+      const double ulp = std::ldexp(1.0, std::max(exponent - 24, -149));
+      most = std::max(most, std::abs(static_cast<double>(got.data<float>()[i]) - wanted) / ulp);
+    }
+    return most;
+  };
+  const Tensor sines = to(sin(to(x, cuda(0))), cpu), cosines = to(cos(to(x, cuda(0))), cpu);
+  CHECK(worst(sines, [](double a) { return std::sin(a); }) < 2);
+  CHECK(worst(cosines, [](double a) { return std::cos(a); }) < 2);
+  CHECK(std::signbit(sines.data<float>()[1]));  // of -0
+
+  // A large angle in each vector: all of it is computed again.
+  Tensor mixed = clone(x);
+  for (std::int64_t i = 3; i < count; i += 4) mixed.data<float>()[i] = 1e10f;
+  const Tensor beside = to(sin(to(mixed, cuda(0))), cpu);
+  std::int64_t different = 0;
+  for (std::int64_t i = 0; i < count; ++i)
+    different += i % 4 != 3 && beside.data<float>()[i] != sines.data<float>()[i];
+  CHECK(different == 0);
+
+  // In fused kernels, over vectors, single elements and rows.
+  const auto both = [](const Tensors& a) {
+    return Tensors{sin(a[0]) * cos(a[0]), max(cos(a[0]) * sin(a[0] * 0.5), {1})};
+  };
+  for (const std::int64_t row : {4, 7}) {
+    const Tensors rows = {to(view(mixed, {count / row, row}), cuda(0))};
+    auto fused = compile(both, {.mode = Mode::fused, .fallback = OnFallback::refuse});
+    CHECK(bits_of(fused(rows)) == bits_of(both(rows)));
+  }
 }
 
 }  // namespace brrr::test

@@ -1,0 +1,88 @@
+// Owns the rewriting of expressions into fast forms that a Guard (prelude.inl) watches: they are
+// right for all but extreme operands, have no branches, and so overlap with those of other
+// elements. A vector whose guard fails is computed again, by the slow forms.
+#include <algorithm>
+#include <array>
+#include <cctype>
+
+#include "brrr/ops/jit/render.h"
+
+namespace brrr::jit::pieces {
+namespace {
+
+// "cos(a)" > "cos(a, guard)", for every call of this function.
+std::string with_guard(std::string text, std::string_view function) {
+  const std::string call = std::string(function) + "(";
+  for (std::size_t at = text.find(call); at != std::string::npos; at = text.find(call, at + 1)) {
+    const auto before = static_cast<unsigned char>(at > 0 ? text[at - 1] : ' ');
+    if (std::isalnum(before) || before == '_') continue;  // acos
+    int open = 1;
+    std::size_t end = at + call.size();
+    for (; open > 0; ++end) open += text[end] == '(' ? 1 : text[end] == ')' ? -1 : 0;
+    text.insert(end - 1, ", guard");
+  }
+  return text;
+}
+
+}  // namespace
+
+bool is_guarded(const Body::Value& value) {
+  return value.text.find(", guard)") != std::string::npos;
+}
+
+Body with_guarded_functions(const Body& body) {
+  const std::vector<Level> levels = levels_of(body);
+  Body result = body;
+  for (std::size_t i = 0; i < result.values.size(); ++i) {
+    Body::Value& value = result.values[i];
+    const bool is_float = value.type == f32 || is_half(value.type);
+    if (value.kind != Body::Value::Kind::expression || !is_float || !levels[i].per_element())
+      continue;
+    value.text = with_guard(with_guard(value.text, "sin"), "cos");
+  }
+  return result;
+}
+
+Body with_inverses(const Body& body) {
+  const std::vector<Level> levels = levels_of(body);
+  const auto level = [&](int value) { return levels[static_cast<std::size_t>(value)]; };
+  const auto divides_by = [&](const Body::Value& value) {
+    return value.kind == Body::Value::Kind::expression && value.text == "a / b" &&
+                   value.type == f32 && !level(value.operands[1]).per_element() &&
+                   level(value.operands[1]).scope != Body::Scope::one
+               ? value.operands[1]
+               : -1;
+  };
+  Body result = body;
+  result.values.clear();
+  std::vector<int> moved;
+  std::vector<std::array<int, 3>> inverses(body.values.size(), {-1, -1, -1});
+  for (std::size_t i = 0; i < body.values.size(); ++i) {
+    Body::Value value = body.values[i];
+    const int by = levels[i].per_element() ? divides_by(value) : -1;
+    for (int& operand : value.operands) operand = moved[static_cast<std::size_t>(operand)];
+    if (by >= 0) {
+      auto& [inverse, down, rest] = inverses[static_cast<std::size_t>(by)];
+      const int divisor = value.operands[1];
+      if (inverse < 0) inverse = result.add_expression("T(1) / a", f32, f32, {divisor});
+      if (body.fast) {
+        value.text = "a * b";
+        value.operands[1] = inverse;
+      } else {
+        if (down < 0) {
+          down = result.add_expression("inverse_towards_zero(a)", f32, f32, {divisor});
+          rest =
+              result.add_expression("rest_of_inverse(a, b, c)", f32, f32, {divisor, down, inverse});
+        }
+        value.text = "divided(a, b, c, d, e, guard)";
+        value.operands.insert(value.operands.end(), {inverse, down, rest});
+      }
+    }
+    moved.push_back(result.add(std::move(value)));
+  }
+  for (Body::TensorOperand& output : result.outputs)
+    output.value = moved[static_cast<std::size_t>(output.value)];
+  return result;
+}
+
+}  // namespace brrr::jit::pieces
