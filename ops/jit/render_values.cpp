@@ -24,6 +24,18 @@ std::string_view c_name(DType dtype) {
 
 std::string_view register_name(DType dtype) { return c_name(register_dtype(dtype)); }
 
+std::string typedef_of(std::string_view type, std::string_view name) {
+  return fmt::format("typedef {} {};\n", type, name);
+}
+
+std::string typedef_of(DType dtype, std::string_view name) {
+  return typedef_of(c_name(dtype), name);
+}
+
+std::string typedef_of_bits(DType dtype, std::string_view name) {
+  return typedef_of(fmt::format("u{}", 8 * size_of(dtype)), name);
+}
+
 namespace {
 
 bool is_reduction(const Body::Value& value) {

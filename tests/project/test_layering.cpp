@@ -265,6 +265,20 @@ TEST_CASE("a structured op has five places", "[layering]") {
   }
 }
 
+TEST_CASE("schedules and texts of kernels need no CUDA", "[layering]") {
+  const std::set<std::string> compilers = {"ops/jit/compiler.h", "ops/jit/cuda_compiler.cpp"};
+  for (const Source& source : sources()) {
+    if (!source.path.starts_with("ops/jit/") || compilers.contains(source.path)) continue;
+    for (const std::string& line : source.lines) {
+      const std::string target = included_by(line);
+      INFO(source.path << ": " << line);
+      CHECK_FALSE((target == "cuda.h" || target == "brrr/ops/jit/compiler.h" ||
+                   target.starts_with("brrr/ops/cuda/") ||
+                   target.starts_with("brrr/tensor/cuda_")));
+    }
+  }
+}
+
 TEST_CASE("the op table includes nothing", "[layering]") {
   for (const Source& source : sources()) {
     if (source.path != "dispatch/ops.def" && source.path != "ops/jit/scalar.inl") continue;
