@@ -87,7 +87,7 @@ std::optional<Contraction> contraction_of(const BodyStrides& of) {
   const BodySpec& spec = of.spec;
   const std::span<const Dims> strides = of.strides;
   const Body& body = spec.body;
-  const Body::Value& value = body.value(body.contraction());
+  const BodyValue& value = body.value(body.contraction());
   Contraction c;
   c.a = body.value(value.operands[0]).number;
   c.b = body.value(value.operands[1]).number;

@@ -88,7 +88,7 @@ std::string computation(const Body& body, int value, bool again = false);
 // The function that computes an expression.
 std::string function_name(const Body& body, int value);
 // Whether an expression takes a Guard (prelude.inl): its result is right unless that fails.
-bool is_guarded(const Body::Value& value);
+bool is_guarded(const BodyValue& value);
 // Statements that compute values in order.
 std::string statements(const Body& body, const std::vector<int>& values, int pass = 0);
 

@@ -16,8 +16,8 @@ using namespace pieces;
 struct FactorReductions {
   FactorReductions(const Body& of, int factor, char side) : body(of), side(side) {
     for (int i = 0; i < static_cast<int>(body.values.size()); ++i) {
-      const Body::Value& value = body.value(i);
-      if (value.kind == Body::Value::Kind::reduction && value.operands[0] == factor)
+      const BodyValue& value = body.value(i);
+      if (value.kind == BodyValue::Kind::reduction && value.operands[0] == factor)
         values.push_back(i);
     }
   }
@@ -63,7 +63,7 @@ struct FactorReductions {
   std::string results() const {
     std::string text;
     for (const int r : values) {
-      const Body::Value& value = body.value(r);
+      const BodyValue& value = body.value(r);
       std::string result = fmt::format(
           "finish{0}<{1}>(joined_lines(lines{0}, threadIdx.x {2} kTile, p.k, identity{0}<{1}>(), "
           "[]({1} x, {1} y) {{ return combine{0}<{1}>(x, y); }}), {1}(p.k))",
@@ -120,7 +120,7 @@ Kernel kernel_of_part(const ContractionPart& part, bool starts_next_first) {
   const Body& body = *part.body;
   const Contraction& c = part.contraction;
   const int product = body.contraction();
-  const Body::Value& value = body.value(product);
+  const BodyValue& value = body.value(product);
   const FactorReductions of_a(body, value.operands[0], 'a'), of_b(body, value.operands[1], 'b');
   std::string sum = fmt::format(
       "tile.sum(p, *static_cast<float(*)[kWarps][kTile][kTile + 8]>(memory), [&](const FragmentA& "

@@ -455,8 +455,8 @@ Kernel join_kernel(const Body& body, const Schedule& schedule) {
 Body with_inverses(const Body& body) {
   const std::vector<Level> levels = levels_of(body);
   const auto level = [&](int value) { return levels[static_cast<std::size_t>(value)]; };
-  const auto divides_by = [&](const Body::Value& value) {
-    return value.kind == Body::Value::Kind::expression && value.text == "a / b" &&
+  const auto divides_by = [&](const BodyValue& value) {
+    return value.kind == BodyValue::Kind::expression && value.text == "a / b" &&
                    value.type == f32 && !level(value.operands[1]).per_element() &&
                    level(value.operands[1]).scope != Body::Scope::one
                ? value.operands[1]
@@ -467,7 +467,7 @@ Body with_inverses(const Body& body) {
   std::vector<int> moved;
   std::vector<std::array<int, 3>> inverses(body.values.size(), {-1, -1, -1});
   for (std::size_t i = 0; i < body.values.size(); ++i) {
-    Body::Value value = body.values[i];
+    BodyValue value = body.values[i];
     const int by = levels[i].per_element() ? divides_by(value) : -1;
     for (int& operand : value.operands) operand = moved[static_cast<std::size_t>(operand)];
     if (by >= 0) {

@@ -53,12 +53,12 @@ std::optional<MatrixStrides> matrix_of(const BodySpec& spec, const Roles& roles,
 
 // The reduction of A's lines that an output stores; -1: it stores another value.
 int line_reduction_of(const BodySpec& spec, const Contraction& c, std::size_t output) {
-  using Kind = Body::Value::Kind;
+  using Kind = BodyValue::Kind;
   const Body& body = spec.body;
   const int number = body.outputs[output].value;
-  const Body::Value& value = body.value(number);
+  const BodyValue& value = body.value(number);
   if (value.kind != Kind::reduction || value.type != f32) return -1;
-  const Body::Value& reduced = body.value(value.operands[0]);
+  const BodyValue& reduced = body.value(value.operands[0]);
   return reduced.kind == Kind::input && reduced.number == c.a ? number : -1;
 }
 
@@ -110,7 +110,7 @@ class EpilogueText {
 
   std::string text() const {
     const int product = body_.contraction();
-    const Body::Value& value = body_.value(product);
+    const BodyValue& value = body_.value(product);
     const std::string sum = is_rounded(body_, product)
                                 ? fmt::format("rounded<{}>(sums[i])", c_name(value.dtype))
                                 : "sums[i]";
@@ -258,7 +258,7 @@ bool tiles_support(const BodyStrides& of, const Contraction& c, bool aligned) {
   for (std::size_t o = 0; o < body.outputs.size(); ++o)
     of_lines |= std::uint32_t{ways[body.inputs.size() + o] == Way::lines} << o;
   const auto reductions =
-      std::ranges::count(body.values, Body::Value::Kind::reduction, &Body::Value::kind);
+      std::ranges::count(body.values, BodyValue::Kind::reduction, &BodyValue::kind);
   return c.first_row == 0 && c.first_column == of_lines && reductions == std::popcount(of_lines) &&
          reductions <= 1;
 }

@@ -18,8 +18,8 @@ inline BodySpec layer_of(DType dtype, const Dims& dims) {
   body.strict = true;
   const int a = body.add_input(dtype), b = body.add_input(dtype),
             row = body.add_input(dtype, jit::Body::Scope::row);
-  jit::Body::Value product;
-  product.kind = jit::Body::Value::Kind::contraction;
+  jit::BodyValue product;
+  product.kind = jit::BodyValue::Kind::contraction;
   product.dtype = product.type = f32;
   product.operands = {a, b};
   const int sum = body.add_expression("a + b", dtype, dtype, {body.add(product), row});
@@ -27,8 +27,8 @@ inline BodySpec layer_of(DType dtype, const Dims& dims) {
   body.add_output(body.add_expression("tanh(a)", dtype, dtype, {sum}), dtype);
   // The sums of the rows of a, and the largest of the columns of b.
   const auto reduce = [&](int factor, const char* combine) {
-    jit::Body::Value value;
-    value.kind = jit::Body::Value::Kind::reduction;
+    jit::BodyValue value;
+    value.kind = jit::BodyValue::Kind::reduction;
     value.dtype = dtype;
     value.type = f32;
     value.operands = {factor};
@@ -42,9 +42,9 @@ inline BodySpec layer_of(DType dtype, const Dims& dims) {
 
 // The following are over dimensions [row, column, summed]. FLOPs are those of the product and one
 // for each value after it.
-inline jit::Body::Value product_of_factors(int a, int b, DType dtype) {
-  jit::Body::Value product;
-  product.kind = jit::Body::Value::Kind::contraction;
+inline jit::BodyValue product_of_factors(int a, int b, DType dtype) {
+  jit::BodyValue product;
+  product.kind = jit::BodyValue::Kind::contraction;
   product.dtype = dtype;
   product.type = f32;
   product.operands = {a, b};
@@ -82,8 +82,8 @@ inline BodySpec weight_gradient_of(DType dtype, std::int64_t m, std::int64_t n, 
   body.name = "weight_gradient";
   const int a = body.add_input(dtype), b = body.add_input(dtype);
   body.add_output(body.add(product_of_factors(a, b, dtype)), dtype);
-  jit::Body::Value sum;
-  sum.kind = jit::Body::Value::Kind::reduction;
+  jit::BodyValue sum;
+  sum.kind = jit::BodyValue::Kind::reduction;
   sum.dtype = dtype;
   sum.type = f32;
   sum.operands = {a};

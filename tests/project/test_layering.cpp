@@ -221,7 +221,7 @@ std::string op_named_by(const std::string& line) {
 
 TEST_CASE("no op is named outside of ops/", "[layering]") {
   CHECK(op_named_by("  call.op == Op::copy") == "copy");
-  CHECK(op_named_by("Node(Op::first_registered)").empty());
+  CHECK(op_named_by("TapeNode(Op::first_registered)").empty());
   CHECK(op_named_by("PointwiseOp::name").empty());
   for (const Source& source : sources()) {
     if (source.folder == "ops" || layer_of(source.folder) == kLayers.size()) continue;
