@@ -3,8 +3,8 @@
 
 #include "brrr/autograd/group.h"
 #include "brrr/autograd/journal.h"
-#include "brrr/autograd/node.h"
 #include "brrr/autograd/run.h"
+#include "brrr/autograd/tape_node.h"
 #include "brrr/dispatch/dispatch.h"
 #include "brrr/ops/functions.h"
 #include "brrr/tensor/fail.h"

@@ -3,7 +3,7 @@
 // lead to those of the inputs and join the backward that is running.
 
 #include "brrr/autograd/autograd.h"
-#include "brrr/autograd/node.h"
+#include "brrr/autograd/tape_node.h"
 #include "brrr/dispatch/dispatch.h"
 #include "brrr/ops/functions.h"
 #include "brrr/ops/random_state.h"
@@ -74,9 +74,9 @@ std::vector<Tensor> checkpoint(const Checkpointed& fn, std::vector<Tensor> input
     fail("[checkpoint] expected at most {} outputs, got {}", kMost, outputs.size());
   again->fn = fn;
   again->outputs = outputs.size();
-  auto* node = new Node(Op::first_registered);
+  auto* node = new TapeNode(Op::first_registered);
   node->n_outputs = static_cast<std::uint8_t>(outputs.size());
-  node->rest = std::make_unique<NodeRest>();
+  node->rest = std::make_unique<TapeNodeRest>();
   std::uint64_t latest = 0;
   for (const Tensor& input : inputs) {
     again->inputs.push_back({input, input.defined() ? input.version() : 0});

@@ -4,7 +4,7 @@
 
 #include "brrr/autograd/autograd.h"
 #include "brrr/autograd/journal.h"
-#include "brrr/autograd/node.h"
+#include "brrr/autograd/tape_node.h"
 #include "brrr/ops/functions.h"
 #include "brrr/tensor/fail.h"
 

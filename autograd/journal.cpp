@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "brrr/autograd/group.h"
-#include "brrr/autograd/node.h"
+#include "brrr/autograd/tape_node.h"
 #include "brrr/dispatch/keys.h"
 
 namespace brrr::autograd {

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "brrr/autograd/autograd.h"
-#include "brrr/autograd/node.h"
+#include "brrr/autograd/tape_node.h"
 #include "brrr/dispatch/dispatch.h"
 #include "brrr/tensor/fail.h"
 
@@ -16,7 +16,7 @@ bool needs_gradient(const Tensor& x) { return TensorImpl::of(x)->word.keys() & b
 Edge edge_to(const Tensor& x) {
   if (!needs_gradient(x)) return {};
   const History& history = *history_of(x);
-  if (Node* node = history.node) {
+  if (TapeNode* node = history.node) {
     node->retain();
     return Edge(node, history.output);
   }
@@ -87,20 +87,20 @@ void check_in_place(const Call& call, const OpInfo& info, const Tensor& x) {
   }
 }
 
-struct DropNode {
-  void operator()(Node* node) const { node->drop(); }
+struct DropTapeNode {
+  void operator()(TapeNode* node) const { node->drop(); }
 };
-using NodePtr = std::unique_ptr<Node, DropNode>;
+using TapeNodePtr = std::unique_ptr<TapeNode, DropTapeNode>;
 
 // A node with the call's attributes and space for `operands` operands.
-NodePtr new_node(const Call& call, const OpInfo& info, int operands) {
-  NodePtr node(new Node(call.op));
+TapeNodePtr new_node(const Call& call, const OpInfo& info, int operands) {
+  TapeNodePtr node(new TapeNode(call.op));
   node->n_outputs = info.n_outputs;
-  if (operands > Node::kInline || info.n_outputs > 1) {
+  if (operands > TapeNode::kInline || info.n_outputs > 1) {
     const auto n = static_cast<std::size_t>(operands);
-    node->rest.reset(new NodeRest{std::vector<Edge>(n), std::vector<Saved>(n),
-                                  std::vector<Saved>(info.n_outputs), std::vector<Like*>(n),
-                                  std::vector<Slot>(info.n_outputs)});
+    node->rest.reset(new TapeNodeRest{std::vector<Edge>(n), std::vector<Saved>(n),
+                                      std::vector<Saved>(info.n_outputs), std::vector<Like*>(n),
+                                      std::vector<Slot>(info.n_outputs)});
   } else {
     node->n_operands = static_cast<std::uint8_t>(operands);
   }
@@ -116,7 +116,8 @@ NodePtr new_node(const Call& call, const OpInfo& info, int operands) {
 // Gives the node its edges, its sequence and what its rule needs of operands by their form; returns
 // the values that the gradients along its edges are computed from. Without edges the sequence stays
 // 0.
-CallValues connect(Node& node, const Call& call, const OpInfo& info, const Tensor& first_output) {
+CallValues connect(TapeNode& node, const Call& call, const OpInfo& info,
+                   const Tensor& first_output) {
   const GradientRule& rule = info.gradient;
   const bool pointwise = info.kind == OpKind::pointwise;
   std::uint64_t latest = 0;
@@ -144,7 +145,7 @@ CallValues connect(Node& node, const Call& call, const OpInfo& info, const Tenso
 
 // Records the call as a node of the tape, of which its floating outputs are the outputs.
 void record_node(const Call& call, const OpInfo& info, Tensor* outputs) {
-  NodePtr node = new_node(call, info, operand_count(call));
+  TapeNodePtr node = new_node(call, info, operand_count(call));
   const CallValues needed = connect(*node, call, info, outputs[0]);
   if (node->sequence == 0) {  // overwritten by a constant
     if (call.in_place) forget_history(outputs[0]);
@@ -156,7 +157,7 @@ void record_node(const Call& call, const OpInfo& info, Tensor* outputs) {
   for (int i = 0; i < info.n_outputs; ++i) {
     if (needed & result_bit(i)) save(node->output(i), without_history(outputs[i]));
   }
-  Node* const recorded = node.release();  // its reference is the first output's
+  TapeNode* const recorded = node.release();  // its reference is the first output's
   bool owned = false;
   for (int i = 0; i < info.n_outputs; ++i) {
     if (!is_floating(outputs[i].dtype())) continue;

@@ -31,7 +31,7 @@ void add_to(Slot& slot, Tensor gradient) {
   slot = slot.defined() ? add(slot, gradient) : std::move(gradient);
 }
 
-bool earlier(const Node* a, const Node* b) { return a->sequence < b->sequence; }
+bool earlier(const TapeNode* a, const TapeNode* b) { return a->sequence < b->sequence; }
 
 void call_hooks(const Hooks& hooks, int output, Tensor& gradient) {
   // Hooks that a hook adds run in the next backward.
@@ -57,7 +57,7 @@ Run::Run(bool create_graph, bool retain_graph) : create_(create_graph), retain_(
 Run::~Run() {
   --thread_context.backward_runs;
   if (running_) release(running_);
-  for (Node* node : heap_) release(node);
+  for (TapeNode* node : heap_) release(node);
   for (Leaf& leaf : leaves_) {
     History& history = *static_cast<History*>(leaf.impl->autograd);
     if (history.run.load(std::memory_order_relaxed) == this) {
@@ -68,7 +68,7 @@ Run::~Run() {
   }
 }
 
-void Run::release(Node* node) {
+void Run::release(TapeNode* node) {
   if (node->run.load(std::memory_order_relaxed) == this) {
     for (int i = 0; i < node->n_outputs; ++i) node->slot_of(i) = Tensor();
     node->run.store(nullptr, std::memory_order_release);
@@ -78,7 +78,7 @@ void Run::release(Node* node) {
   node->drop();
 }
 
-Slot& Run::slot_of(Node* node, int output, Edge* given_away) {
+Slot& Run::slot_of(TapeNode* node, int output, Edge* given_away) {
   if (node->run.load(std::memory_order_relaxed) == this) return node->slot_of(output);
   if (!elsewhere_.empty()) [[unlikely]] {
     if (const auto found = elsewhere_.find(node); found != elsewhere_.end())
@@ -126,28 +126,28 @@ Slot& Run::slot_of(TensorImpl* leaf) {
 void Run::deliver(Edge& edge, Tensor gradient) {
   if (TensorImpl* leaf = edge.leaf()) {
     add_to(slot_of(leaf), std::move(gradient));
-  } else if (Node* node = edge.node()) {
+  } else if (TapeNode* node = edge.node()) {
     // Unless the tape is retained, the edge gives its reference to the run.
     add_to(slot_of(node, edge.output(), retain_ ? nullptr : &edge), std::move(gradient));
   }
 }
 
-const bool* Run::marked(Node* node) const {
+const bool* Run::marked(TapeNode* node) const {
   const auto found = needed_.find(node);
   return found != needed_.end() && found->second.sequence == node->sequence ? &found->second.needed
                                                                             : nullptr;
 }
 
 // Whether a target is behind a node; visits each node once, without recursion.
-bool Run::mark(Node* from) {
+bool Run::mark(TapeNode* from) {
   struct Visit {
-    Node* node;
+    TapeNode* node;
     int next = 0;
     bool needed = false;
   };
   if (const bool* known = marked(from)) return *known;
   std::vector<Visit> path;
-  const auto enter = [&](Node* node) {
+  const auto enter = [&](TapeNode* node) {
     needed_[node] = {node->sequence, false};
     const bool target = targets_.contains(node);
     if (target) reached_.insert(node);
@@ -165,7 +165,7 @@ bool Run::mark(Node* from) {
         if (!targets_.contains(leaf)) continue;
         reached_.insert(leaf);
         visit.needed = true;
-      } else if (Node* node = edge.node()) {
+      } else if (TapeNode* node = edge.node()) {
         if (const bool* known = marked(node)) {
           visit.needed |= *known;
         } else {
@@ -190,7 +190,7 @@ void Run::restrict_to(std::span<Wanted> wanted, std::span<const Tensor> outputs)
     earliest_ = std::min(earliest_, each.node ? each.node->sequence : 0);
   }
   for (const Tensor& output : outputs) {
-    if (Node* node = history_of(output)->node) mark(node);
+    if (TapeNode* node = history_of(output)->node) mark(node);
   }
 }
 
@@ -218,7 +218,7 @@ void Run::go() {
   }
 }
 
-void Run::run(Node* node) {
+void Run::run(TapeNode* node) {
   const HostScope scope(HostActivity::backward, [node] { return node->name(); });
   Tensor few[kMaxOutputs];
   std::vector<Tensor> many(node->n_outputs > kMaxOutputs ? node->n_outputs : 0);  // a checkpoint's
@@ -252,7 +252,7 @@ void Run::run(Node* node) {
   }
   // Also when it fails: some of its edges may have been given away.
   const struct Spent {
-    Node* node;
+    TapeNode* node;
     ~Spent() {
       if (!node) return;
       node->forget();
@@ -266,7 +266,7 @@ void Run::run(Node* node) {
   }
 }
 
-void Run::check_saved(Node* node, const Saved& saved, const char* what, int which) const {
+void Run::check_saved(TapeNode* node, const Saved& saved, const char* what, int which) const {
   if (saved.tensor.defined() && saved.tensor.version() != saved.version) [[unlikely]] {
     fail(
         "[backward] {} needs {} {}, {}, which was written to in place since: it is at version {} "
@@ -275,7 +275,7 @@ void Run::check_saved(Node* node, const Saved& saved, const char* what, int whic
   }
 }
 
-void Run::check_finite(Node* node, const Tensor& gradient, int operand) const {
+void Run::check_finite(TapeNode* node, const Tensor& gradient, int operand) const {
   const NoGrad constant;
   if (item<bool>(all(isfinite(gradient)))) return;
   fail("[backward] {} made a gradient that is not finite for operand {}, {}", node->name(), operand,
@@ -321,7 +321,7 @@ bool Run::needs(const Edge& edge) {
   return edge.leaf() ? targets_.contains(edge.leaf()) : edge.node() && mark(edge.node());
 }
 
-void Run::run_rule(Node* node, const Tensor* of_outputs) {
+void Run::run_rule(TapeNode* node, const Tensor* of_outputs) {
   const GradientRule& rule = op_info(node->call.op).gradient;
   if (!rule.run) fail("[backward] {} has no gradient; register it with one", node->name());
   const int n = node->operand_count();
@@ -361,7 +361,7 @@ void Run::run_rule(Node* node, const Tensor* of_outputs) {
 }
 
 // Runs the checkpointed function again. Its nodes have the latest sequences, so they run next.
-void Run::run_again(Node* node, const Tensor* of_outputs) {
+void Run::run_again(TapeNode* node, const Tensor* of_outputs) {
   std::vector<Tensor> outputs;
   {
     const EnableGrad recording;

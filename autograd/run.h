@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include <brrr/autograd/node.h>
+#include <brrr/autograd/tape_node.h>
 #include <brrr/dispatch/keys.h>
 #include <brrr/tensor/tensor.h>
 
@@ -19,7 +19,7 @@ namespace brrr::autograd {
 
 // A tensor whose gradient the caller of `grad` requests.
 struct Wanted {
-  Node* node = nullptr;        // of an output of a node
+  TapeNode* node = nullptr;    // of an output of a node
   TensorImpl* leaf = nullptr;  // or of a leaf
   int output = 0;
   Tensor gradient;
@@ -57,19 +57,19 @@ class Run {
   };
 
   // `given_away`, if any, passes its reference to the run and is cleared.
-  Slot& slot_of(Node* node, int output, Edge* given_away = nullptr);
+  Slot& slot_of(TapeNode* node, int output, Edge* given_away = nullptr);
   Slot& slot_of(TensorImpl* leaf);
   Tensor complete(const Leaf& leaf);
   void deliver(Edge& edge, Tensor gradient);
-  void run(Node* node);
-  void run_rule(Node* node, const Tensor* of_outputs);
-  void run_again(Node* node, const Tensor* of_outputs);
-  void check_saved(Node* node, const Saved& saved, const char* what, int which) const;
-  void check_finite(Node* node, const Tensor& gradient, int operand) const;
+  void run(TapeNode* node);
+  void run_rule(TapeNode* node, const Tensor* of_outputs);
+  void run_again(TapeNode* node, const Tensor* of_outputs);
+  void check_saved(TapeNode* node, const Saved& saved, const char* what, int which) const;
+  void check_finite(TapeNode* node, const Tensor& gradient, int operand) const;
   bool needs(const Edge& edge);  // of a restricted run: whether a target is behind the edge
-  bool mark(Node* from);
-  const bool* marked(Node* node) const;
-  void release(Node* node);
+  bool mark(TapeNode* from);
+  const bool* marked(TapeNode* node) const;
+  void release(TapeNode* node);
 
   bool create_, retain_;
   bool restricted_ = false;
@@ -77,12 +77,12 @@ class Run {
   std::unordered_set<const void*> targets_;     // the nodes and leaves of `wanted_`
   std::unordered_set<const void*> reached_;     // targets that the outputs depend on
   std::uint64_t earliest_ = ~std::uint64_t{0};  // the lowest sequence of a target; 0 for leaves
-  std::vector<Node*> heap_;                     // owned, as is `running_`
-  Node* running_ = nullptr;
+  std::vector<TapeNode*> heap_;                 // owned, as is `running_`
+  TapeNode* running_ = nullptr;
   std::vector<Leaf> leaves_;
-  std::unordered_map<Node*, Elsewhere> elsewhere_;
+  std::unordered_map<TapeNode*, Elsewhere> elsewhere_;
   std::unordered_map<TensorImpl*, std::unique_ptr<Slot>> leaves_elsewhere_;
-  std::unordered_map<Node*, Visit> needed_;  // whether a target depends on the node
+  std::unordered_map<TapeNode*, Visit> needed_;  // whether a target depends on the node
   std::vector<std::pair<std::shared_ptr<Tensor>, Tensor>>
       kept_;  // of retain_grad: where to, and what
 };

@@ -5,7 +5,7 @@
 #include <unordered_set>
 
 #include "brrr/autograd/autograd.h"
-#include "brrr/autograd/node.h"
+#include "brrr/autograd/tape_node.h"
 #include "brrr/tensor/error.h"
 
 namespace brrr {
@@ -13,14 +13,14 @@ namespace brrr {
 std::vector<SavedTensor> saved_tensors(const Tensor& output) {
   using namespace autograd;
   require_defined("saved_tensors", output);
-  std::vector<Node*> nodes;
-  std::unordered_set<Node*> seen;
-  const auto visit = [&](Node* node) {
+  std::vector<TapeNode*> nodes;
+  std::unordered_set<TapeNode*> seen;
+  const auto visit = [&](TapeNode* node) {
     if (node && seen.insert(node).second) nodes.push_back(node);
   };
   if (const History* history = history_of(output)) visit(history->node);
   for (std::size_t at = 0; at < nodes.size(); ++at) {
-    Node* node = nodes[at];
+    TapeNode* node = nodes[at];
     for (int i = 0; i < node->operand_count(); ++i) visit(node->edge(i).node());
     if (!node->recomputed) continue;
     for (const Saved& input : node->recomputed->inputs) {
@@ -29,9 +29,9 @@ std::vector<SavedTensor> saved_tensors(const Tensor& output) {
     }
   }
   std::sort(nodes.begin(), nodes.end(),
-            [](const Node* a, const Node* b) { return a->sequence < b->sequence; });
+            [](const TapeNode* a, const TapeNode* b) { return a->sequence < b->sequence; });
   std::vector<SavedTensor> result;
-  for (Node* node : nodes) {
+  for (TapeNode* node : nodes) {
     const auto add = [&](const char* kind, int i, const Saved& saved) {
       if (saved.tensor.defined())
         result.push_back({node->name(), fmt::format("{} {}", kind, i), detach(saved.tensor)});

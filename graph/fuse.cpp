@@ -245,7 +245,7 @@ std::optional<Group> Fusion::merged_of(Group& from, Group& to) {
   if (read.buffer < 0) return reject(WhyNotFused::different_reads);
   if (read.address) return reject(WhyNotFused::gathered);
   const std::optional<Correspondence> c = correspond_after_splits(to, read, from, made);
-  const std::vector<Bound> bounds = read.bounds;
+  const std::vector<AffineBound> bounds = read.bounds;
   if (!c) return reject(WhyNotFused::no_correspondence);
   if (!bounds.empty() && has_indexed(from)) return reject(WhyNotFused::gathered);
   if (from.reduces()) {

@@ -121,7 +121,7 @@ void bound_blocks(const Node& node, Member& member) {
   for (std::size_t k = 0; k < sizes.size(); ++k) {
     Access& read = member.inputs[k];
     read.offset -= blocks.starts[k] * read.strides[along];
-    Bound bound{std::vector<int64_t>(read.strides.size(), 0), -blocks.starts[k], sizes[k]};
+    AffineBound bound{std::vector<int64_t>(read.strides.size(), 0), -blocks.starts[k], sizes[k]};
     bound.strides[along] = 1;
     read.bounds.push_back(std::move(bound));
   }
@@ -234,7 +234,7 @@ bool ranges_of(const Access& read, const std::vector<int64_t>& sizes, std::vecto
                std::vector<int64_t>& lengths) {
   lows.assign(sizes.size(), 0);
   lengths = sizes;
-  for (const Bound& bound : read.bounds) {
+  for (const AffineBound& bound : read.bounds) {
     int along = -1;
     for (int h = 0; h < static_cast<int>(sizes.size()); ++h) {
       if (bound.strides[h] == 0) continue;
@@ -283,7 +283,7 @@ std::optional<Correspondence> correspond_within(Group& consumer, const Access& r
 }
 
 void pull(Group& producer, const Correspondence& c, const Group& consumer,
-          const std::vector<Bound>& bounds) {
+          const std::vector<AffineBound>& bounds) {
   producer.each_access([&](Access& access) {
     access.each_function([&](std::vector<int64_t>& of, int64_t& offset) {
       std::vector<int64_t> strides;

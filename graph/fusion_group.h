@@ -10,13 +10,13 @@
 
 namespace brrr::graph {
 
-// A linear function of the coordinates of a group's space, whose values are below `size` and not
+// An affine function of the coordinates of a group's space, whose values are below `size` and not
 // below 0 where an access has elements.
-struct Bound {
+struct AffineBound {
   std::vector<std::int64_t> strides;
   std::int64_t offset = 0, size = 0;
 
-  friend bool operator==(const Bound&, const Bound&) = default;
+  friend bool operator==(const AffineBound&, const AffineBound&) = default;
 };
 
 // A value as strides over the space of a group.
@@ -27,14 +27,14 @@ struct Access {
   std::int64_t offset = 0;
   // Inputs: outside of any of these the value is zero, and memory is not read. The first one is of
   // the call's own block (jit::is_made_of_blocks).
-  std::vector<Bound> bounds = {};
+  std::vector<AffineBound> bounds = {};
   bool address = false;  // inputs: elements are read at computed distances from here
 
   // Calls f with the strides and the offset of the access and of each bound.
   template <class F>
   void each_function(F&& f) {
     f(strides, offset);
-    for (Bound& bound : bounds) f(bound.strides, bound.offset);
+    for (AffineBound& bound : bounds) f(bound.strides, bound.offset);
   }
 
   friend bool operator==(const Access&, const Access&) = default;
@@ -138,7 +138,7 @@ std::optional<Correspondence> correspond_within(Group& consumer, const Access& r
 bool covers(const Correspondence& c, const Group& consumer, const Group& producer);
 // Writes the producer's accesses over the consumer's space, with the bounds of what is read of it.
 void pull(Group& producer, const Correspondence& c, const Group& consumer,
-          const std::vector<Bound>& bounds);
+          const std::vector<AffineBound>& bounds);
 // Writes the accesses of a group that reads what `factor` reads over the space of a product that
 // has that factor: its dimensions become those that the factor varies in. False: they do not
 // correspond.

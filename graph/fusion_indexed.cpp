@@ -10,7 +10,7 @@ namespace brrr::graph {
 namespace {
 
 using std::int64_t;
-using Kind = jit::Body::Value::Kind;
+using Kind = jit::BodyValue::Kind;
 
 bool gathers(const OpInfo& op) { return op.algebra == Algebra::gathering; }
 bool scatters(const OpInfo& op) { return op.algebra == Algebra::scattering; }
@@ -203,7 +203,7 @@ namespace {
 int add_check(FusedKernel& kernel, const Node& node, const char* text, DType type, int value,
               std::initializer_list<int> more) {
   jit::Body& body = kernel.spec->body;
-  jit::Body::Value check;
+  jit::BodyValue check;
   check.kind = Kind::check;
   check.text = text;
   check.type = type;
@@ -222,7 +222,7 @@ int checked_index(FusedKernel& kernel, const Node& node, int index, int64_t size
 // The value of an addressed input, `operands` as its kind has them.
 int addressed_value(FusedKernel& kernel, Kind kind, DType dtype, int input, const char* text,
                     std::vector<int> operands) {
-  jit::Body::Value value;
+  jit::BodyValue value;
   value.kind = kind;
   value.dtype = value.type = dtype;
   value.number = input;

@@ -74,9 +74,9 @@ RowOrder row_order(const BodySpec& spec, const Dims& strides) {
 
 // The dimensions that each value of a body varies in, as bits.
 std::vector<std::uint32_t> dims_of_values(const FusedKernel& kernel) {
-  using Kind = jit::Body::Value::Kind;
+  using Kind = jit::BodyValue::Kind;
   std::vector<std::uint32_t> dims;
-  for (const jit::Body::Value& value : kernel.spec->body.values) {
+  for (const jit::BodyValue& value : kernel.spec->body.values) {
     std::uint32_t of = 0;
     for (const int operand : value.operands) of |= dims[operand];
     if (value.kind == Kind::input) {
@@ -111,7 +111,7 @@ int index_of(const Group& group, FusedKernel& kernel, BodyReads& reads,
 namespace {
 
 BodyReads::BodyBound bound_in_body(const Group& group, FusedKernel& kernel, BodyReads& reads,
-                                   const Bound& bound) {
+                                   const AffineBound& bound) {
   const auto known = std::ranges::find(reads.bounds, bound, &BodyReads::BodyBound::bound);
   if (known != reads.bounds.end()) return *known;
   BodyReads::BodyBound found{bound, index_of(group, kernel, reads, bound.strides), 0, 0};
@@ -127,7 +127,7 @@ void add_placed(const Group& group, FusedKernel& kernel, BodyReads& reads, const
                 const Value& value) {
   jit::Body& body = kernel.spec->body;
   const std::size_t number = body.inputs.size() - 1;
-  for (const Bound& bound : access.bounds) {
+  for (const AffineBound& bound : access.bounds) {
     const BodyReads::BodyBound found = bound_in_body(group, kernel, reads, bound);
     body.inputs[number].scope = jit::Body::Scope::element;
     body.inputs[number].bounds.push_back({body.value(found.index).number,
@@ -178,7 +178,7 @@ int block_value(const Group& group, FusedKernel& kernel, BodyReads& reads, const
                 const Member& member, std::span<const int> operands) {
   jit::Body& body = kernel.spec->body;
   // Inputs are zero outside of their bounds, and one of them is all that zeros stand beside.
-  if (operands.size() == 1 && body.value(operands[0]).kind == jit::Body::Value::Kind::input &&
+  if (operands.size() == 1 && body.value(operands[0]).kind == jit::BodyValue::Kind::input &&
       body.value(operands[0]).dtype == node.outputs[0].dtype &&
       !body.inputs[body.value(operands[0]).number].bounds.empty())
     return operands[0];
@@ -247,8 +247,8 @@ bool has_aligned_factors(const Graph& graph, const FusedKernel& kernel) {
 bool contracts(const Graph& graph, const FusedKernel& kernel) {
   const jit::Body& body = kernel.spec->body;
   const std::vector<jit::Level> levels = jit::levels_of(body);
-  using Kind = jit::Body::Value::Kind;
-  const jit::Body::Value& product = body.value(body.contraction());
+  using Kind = jit::BodyValue::Kind;
+  const jit::BodyValue& product = body.value(body.contraction());
   if (!kernel.spec->placed.empty() || !body.indices.empty()) return false;
   const auto is_factor = [&](int value) {
     return value == product.operands[0] || value == product.operands[1];
@@ -273,7 +273,7 @@ int64_t unread_bytes(const FusedKernel& kernel) {
   const std::vector<jit::Level> levels = jit::levels_of(body);
   int64_t unread = 0;
   for (std::size_t i = 0; i < body.values.size(); ++i) {
-    if (body.values[i].kind != jit::Body::Value::Kind::gathered) continue;
+    if (body.values[i].kind != jit::BodyValue::Kind::gathered) continue;
     int64_t read = static_cast<int64_t>(size_of(body.values[i].dtype));
     for (int d = 0; d < kernel.spec->dims.size(); ++d) {
       const bool once =

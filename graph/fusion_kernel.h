@@ -22,7 +22,7 @@ struct FusedKernel {
 struct BodyReads {
   // A bound in the body: values of its coordinate and of both ends.
   struct BodyBound {
-    Bound bound;
+    AffineBound bound;
     int index, low, high;
   };
   std::vector<std::pair<Access, int>> inputs;

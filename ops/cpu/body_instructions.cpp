@@ -14,9 +14,9 @@
 
 namespace brrr::on_cpu {
 
-using jit::Body;
+using jit::Body, jit::BodyValue;
 using jit::register_dtype;
-using Kind = Body::Value::Kind;
+using Kind = BodyValue::Kind;
 
 namespace {
 
@@ -46,7 +46,7 @@ int row_of(const std::string& expression) {
   const auto* found = std::find(std::begin(kExpressions), std::end(kExpressions), expression);
   return found == std::end(kExpressions) ? -1 : static_cast<int>(found - kExpressions);
 }
-int reduction_of(const Body::Value& value) {
+int reduction_of(const BodyValue& value) {
   const auto* found =
       std::find_if(std::begin(kReductions), std::end(kReductions), [&](const ReductionTexts& row) {
         return value.text == row.map && value.identity == row.identity &&
@@ -143,7 +143,7 @@ class InstructionMaker {
   }
 
   int add_value(std::size_t number) {
-    const Body::Value& value = body_.values[number];
+    const BodyValue& value = body_.values[number];
     const bool of_rows = is_of_rows(static_cast<int>(number));
     int reg = 0;
     switch (value.kind) {
@@ -170,7 +170,7 @@ class InstructionMaker {
   }
   int rounded(int reg, DType half) { return convert(convert(reg, half), DType::f32); }
 
-  int add_reduction(const Body::Value& value) {
+  int add_reduction(const BodyValue& value) {
     Instruction instruction{.kind = Instruction::Kind::reduce};
     instruction.number = reduction_of(value);
     const int given = value.operands[0];
@@ -184,7 +184,7 @@ class InstructionMaker {
     return in_type(add_instruction(instruction, fold.result, true), type);
   }
 
-  int add_expression(const Body::Value& value) {
+  int add_expression(const BodyValue& value) {
     type_ = register_dtype(value.type);
     operands_.clear();
     for (std::size_t k = 0; k < value.operands.size(); ++k) {

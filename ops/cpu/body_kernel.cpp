@@ -114,7 +114,7 @@ class CpuBodyKernel final : public BodyKernel {
     const auto& values = spec_->body.values;
     const std::int64_t blocks = (reduced_.count() - 1) / order_.block + 1;
     const auto reductions = std::count_if(values.begin(), values.end(), [](const auto& value) {
-      return value.kind == jit::Body::Value::Kind::reduction;
+      return value.kind == jit::BodyValue::Kind::reduction;
     });
     const Tensor parts = make_tensor(DType::i64, Dims{blocks * reductions}, cpu);
     arguments.parts = static_cast<std::uint64_t*>(parts.data());

@@ -5,16 +5,16 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
-#include <string_view>
 #include <utility>
 
 #include <brrr/ops/cuda/kernel_table.h>
 #include <brrr/ops/cuda/launch.h>
 #include <brrr/ops/jit/compiler.h>
-#include <brrr/tensor/dtype.h>
+#include <brrr/ops/jit/render.h>
 
 namespace brrr::on_cuda {
+
+using jit::pieces::typedef_of, jit::pieces::typedef_of_bits;
 
 KernelTable<CUfunction>& hand_written_kernels();
 
@@ -30,11 +30,5 @@ CUfunction hand_written(const cu::CudaStream& stream, const char* file, std::uin
   return *hand_written_kernels().insert(
       key, jit::load_kernel(stream.device, entry, make_text(), options));
 }
-
-// "typedef float Element;\n"
-std::string typedef_of(std::string_view type, std::string_view name);
-std::string typedef_of(DType dtype, std::string_view name);
-// The unsigned integer of the type's size: types of one size share a text.
-std::string typedef_of_bits(DType dtype, std::string_view name);
 
 }  // namespace brrr::on_cuda

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include <brrr/ops/cuda/programmatic_launch.h>
+#include <brrr/ops/jit/geometry.h>
 #include <brrr/tensor/cuda_stream.h>
 
 namespace brrr::on_cuda {
@@ -18,7 +19,7 @@ void launch(CUfunction kernel, Grid grid, int threads, const cu::CudaStream& str
   launch_programmatic(kernel, grid, static_cast<unsigned>(threads), stream, pointers);
 }
 
-constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+using jit::ceil_div;
 
 // One block per `each` pieces of work, as many as keep every multiprocessor busy; kernels loop over
 // the rest.

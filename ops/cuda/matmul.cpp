@@ -111,7 +111,9 @@ void multiply(const Tensor& a, const Tensor& b, const Tensor* row, Tensor& d,
   if (a.dtype() == i64) return multiply_integers<std::int64_t>(asked, a, b, d, stream);
 
   const bool tf32 = a.dtype() == f32 && matmul_precision() == Precision::tf32;
-  if (is_small(asked, a.dtype(), tf32)) return multiply_small(asked, a, b, row, d, stream);
+  // A call of the small kernel has one stride for its batch.
+  if (asked.batch.size() <= 1 && jit::is_small(asked, a.dtype(), tf32))
+    return multiply_small(asked, a, b, row, d, stream);
 
   std::optional<LibraryProduct> given = as_library_product(asked);
   if (!given) {

@@ -10,25 +10,14 @@
 #include <optional>
 #include <type_traits>
 
+#include <brrr/ops/jit/matrix_product.h>
 #include <brrr/tensor/dims.h>
 #include <brrr/tensor/dtype.h>
 #include <brrr/tensor/strided_space.h>
 
 namespace brrr::on_cuda {
 
-// Strides in elements. `batch` has one entry for each dimension of MatrixProduct::batch; 0 where
-// broadcast.
-struct MatrixStrides {
-  std::int64_t row = 0, col = 0;
-  Dims batch;
-};
-
-// d[batch][m][n] = sum over k of a[batch][m][k] * b[batch][k][n]
-struct MatrixProduct {
-  std::int64_t m = 0, n = 0, k = 0;
-  Dims batch;  // no dimension of size 1, and neighbours merged wherever all three tensors allow it
-  MatrixStrides a, b, d;
-};
+using jit::MatrixProduct, jit::MatrixStrides;
 
 // The product of two tensors of at least two dimensions into `d`, which has the broadcast shape.
 // If b is one matrix for a whole batch, the batch becomes rows of a.
@@ -58,6 +47,9 @@ inline std::uint8_t alignment_class(const void* address) {
   return static_cast<std::uint8_t>(__builtin_ctzll(
       static_cast<unsigned long long>(reinterpret_cast<std::uintptr_t>(address)) | 16u));
 }
+
+// The same as a number of bytes, as schedules take it.
+inline int alignment_of(const void* address) { return 1 << alignment_class(address); }
 
 enum class Epilogue : std::uint16_t { none, bias };  // bias: a column added to each of d's
 

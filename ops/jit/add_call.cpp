@@ -65,8 +65,8 @@ std::vector<int> add_formula(Body& body, const Call& call, std::span<const int> 
 
 // A product of matrices, and a row added to it before the result is rounded.
 int add_contraction(Body& body, std::span<const int> operands, DType result) {
-  Body::Value value;
-  value.kind = Body::Value::Kind::contraction;
+  BodyValue value;
+  value.kind = BodyValue::Kind::contraction;
   value.dtype = value.type = operands.size() > 2 ? register_dtype(result) : result;
   value.operands = {operands[0], operands[1]};
   const int product = body.add(std::move(value));

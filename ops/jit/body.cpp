@@ -10,17 +10,17 @@
 
 namespace brrr::jit {
 
-using Kind = Body::Value::Kind;
+using Kind = BodyValue::Kind;
 
 bool Body::reduces() const {
-  return std::any_of(values.begin(), values.end(), [](const Value& value) {
+  return std::any_of(values.begin(), values.end(), [](const BodyValue& value) {
     return value.kind == Kind::reduction || value.kind == Kind::arg ||
            value.kind == Kind::contraction;
   });
 }
 
 int Body::contraction() const {
-  const auto found = std::ranges::find(values, Kind::contraction, &Value::kind);
+  const auto found = std::ranges::find(values, Kind::contraction, &BodyValue::kind);
   return found == values.end() ? -1 : static_cast<int>(found - values.begin());
 }
 
@@ -29,15 +29,15 @@ bool Body::has_bounds() const {
                      [](const TensorOperand& input) { return !input.bounds.empty(); });
 }
 
-int Body::add(Value value) {
+int Body::add(BodyValue value) {
   values.push_back(std::move(value));
   return static_cast<int>(values.size()) - 1;
 }
 
 namespace {
 
-Body::Value value_of(Kind kind, DType dtype, std::size_t number = 0) {
-  Body::Value value;
+BodyValue value_of(Kind kind, DType dtype, std::size_t number = 0) {
+  BodyValue value;
   value.kind = kind;
   value.dtype = value.type = dtype;
   value.number = static_cast<int>(number);
@@ -62,7 +62,7 @@ int Body::add_index(Scope scope) {
 }
 
 int Body::add_expression(std::string text, DType type, DType result, std::vector<int> operands) {
-  Value value = value_of(Kind::expression, result);
+  BodyValue value = value_of(Kind::expression, result);
   value.type = type;
   value.text = std::move(text);
   value.operands = std::move(operands);
@@ -77,7 +77,7 @@ void Body::add_output(int value, DType dtype) {
 
 std::vector<Level> levels_of(const Body& body) {
   std::vector<Level> levels;
-  for (const Body::Value& value : body.values) {
+  for (const BodyValue& value : body.values) {
     Level level;
     const auto covers = [&level](Body::Scope scope) {
       const auto bits = static_cast<std::uint8_t>(level.scope) | static_cast<std::uint8_t>(scope);
@@ -110,7 +110,7 @@ std::vector<Level> levels_of(const Body& body) {
 namespace {
 
 // The operands that an expression passes through unchanged.
-std::span<const int> choices_of(const Body::Value& value) {
+std::span<const int> choices_of(const BodyValue& value) {
   if (value.kind != Kind::expression) return {};
   if (value.text == "a") return value.operands;
   if (value.select && value.text == "where(a, b, c)") return std::span(value.operands).subspan(1);
@@ -126,7 +126,7 @@ bool is_only_stored(const Body& body, int number) {
     stored = true;
   }
   for (int user = number + 1; user < static_cast<int>(body.values.size()); ++user) {
-    const Body::Value& value = body.value(user);
+    const BodyValue& value = body.value(user);
     const auto uses = std::ranges::count(value.operands, number);
     if (uses == 0) continue;
     if (value.dtype != dtype || std::ranges::count(choices_of(value), number) != uses ||
@@ -140,7 +140,7 @@ bool is_only_stored(const Body& body, int number) {
 }  // namespace
 
 bool is_rounded(const Body& body, int number) {
-  const Body::Value& value = body.value(number);
+  const BodyValue& value = body.value(number);
   if (!body.strict || !is_half(value.dtype)) return false;
   const std::span<const int> choices = choices_of(value);
   // Scalar operands of `where` are rounded when the body is made (add_call.cpp).
@@ -154,7 +154,7 @@ bool is_rounded(const Body& body, int number) {
 namespace {
 
 void verify_value(const Body& body, std::size_t i, const std::vector<Level>& levels) {
-  const Body::Value& value = body.values[i];
+  const BodyValue& value = body.values[i];
   const auto require = [&](bool met, std::string_view what) {
     if (!met) fail("[{}] expected a body with {}", body.name, what);
   };
@@ -178,7 +178,7 @@ void verify_value(const Body& body, std::size_t i, const std::vector<Level>& lev
       require(operands == 2 && body.value(value.operands[0]).kind == Kind::input &&
                   body.value(value.operands[1]).kind == Kind::input &&
                   body.value(value.operands[0]).dtype == body.value(value.operands[1]).dtype &&
-                  std::ranges::count(body.values, Kind::contraction, &Body::Value::kind) == 1,
+                  std::ranges::count(body.values, Kind::contraction, &BodyValue::kind) == 1,
               "one contraction, of two inputs of one type");
       break;
     case Kind::gathered:
@@ -251,7 +251,7 @@ int add_pointwise(Body& body, const OpInfo& op, DType computed_in, DType result,
 }
 
 int add_reduction(Body& body, const OpInfo& op, DType result, int operand) {
-  Body::Value value = value_of(Kind::reduction, result);
+  BodyValue value = value_of(Kind::reduction, result);
   value.type = register_dtype(result);
   value.wide = op.rule == DTypeRule::widened || op.rule == DTypeRule::float_like;
   value.operands = {operand};
@@ -263,7 +263,7 @@ int add_reduction(Body& body, const OpInfo& op, DType result, int operand) {
 }
 
 int add_arg_reduction(Body& body, const OpInfo& op, int operand) {
-  Body::Value value = value_of(Kind::arg, i64);
+  BodyValue value = value_of(Kind::arg, i64);
   value.type = register_dtype(body.values[static_cast<std::size_t>(operand)].dtype);
   value.operands = {operand};
   value.text = op.expression;

@@ -21,6 +21,37 @@ namespace brrr::jit {
 // The type that values of `dtype` have in registers.
 constexpr DType register_dtype(DType dtype) { return is_half(dtype) ? f32 : dtype; }
 
+// One assignment of a body: what it computes, from which other values.
+struct BodyValue {
+  enum class Kind : std::uint8_t {
+    input,        // the element of inputs[number]
+    scalar,       // scalars[number], an argument of the kernel
+    index,        // an i64: coordinate `number` of the element, see Body::indices
+    expression,   // `text` over its operands, called a, b, c, ...
+    reduction,    // of operand a over a row: `text` maps an element, then identity, combine, finish
+    contraction,  // the sum over a row of the products of operands a and b, which are inputs:
+                  // matrices whose rows and columns are the results' dimensions that only one of
+                  // them varies in. f32 factors are rounded to TF32
+    arg,          // the first place in its row that stands before all others: `text` says whether
+                  // the element a stands before b
+    gathered,     // of inputs[number], operand a elements further than the element's own place
+    draw,         // a random number; `text` is uniform or normal, inputs[number] the {seed, step,
+                  // base} of the generator, operand a the draw's place in the step (counted from
+                  // base); index b and scalar c sum up to the element's place in the draw
+    check,        // operand a, which is reported unless it is in range. `text` is index, of a
+                  // dimension of b elements: out of range it is clamped; or range, from b to c. The
+                  // last operand is the position that a report names
+  };
+  Kind kind = Kind::input;
+  DType dtype = f32;    // of the result
+  DType type = f32;     // what T is, and what operands become; halves compute in f32
+  bool select = false;  // operand a is a bool whatever T is
+  bool wide = false;    // reductions: accumulated in f64 or i64 on the CPU
+  int number = 0;
+  std::vector<int> operands;
+  std::string text, identity, combine, finish;
+};
+
 struct Body {
   // An operand has one value for all elements, for each row, for each column or for each element.
   enum class Scope : std::uint8_t { one, row, column, element };  // element: row | column
@@ -38,36 +69,6 @@ struct Body {
     std::vector<Bound> bounds = {};
   };
 
-  struct Value {
-    enum class Kind : std::uint8_t {
-      input,       // the element of inputs[number]
-      scalar,      // scalars[number], an argument of the kernel
-      index,       // an i64: coordinate `number` of the element, see Body::indices
-      expression,  // `text` over its operands, called a, b, c, ...
-      reduction,  // of operand a over a row: `text` maps an element, then identity, combine, finish
-      contraction,  // the sum over a row of the products of operands a and b, which are inputs:
-                    // matrices whose rows and columns are the results' dimensions that only one of
-                    // them varies in. f32 factors are rounded to TF32
-      arg,          // the first place in its row that stands before all others: `text` says whether
-                    // the element a stands before b
-      gathered,     // of inputs[number], operand a elements further than the element's own place
-      draw,         // a random number; `text` is uniform or normal, inputs[number] the {seed, step,
-                    // base} of the generator, operand a the draw's place in the step (counted from
-                    // base); index b and scalar c sum up to the element's place in the draw
-      check,        // operand a, which is reported unless it is in range. `text` is index, of a
-              // dimension of b elements: out of range it is clamped; or range, from b to c. The
-              // last operand is the position that a report names
-    };
-    Kind kind = Kind::input;
-    DType dtype = f32;    // of the result
-    DType type = f32;     // what T is, and what operands become; halves compute in f32
-    bool select = false;  // operand a is a bool whatever T is
-    bool wide = false;    // reductions: accumulated in f64 or i64 on the CPU
-    int number = 0;
-    std::vector<int> operands;
-    std::string text, identity, combine, finish;
-  };
-
   std::string name;     // also the entry
   bool strict = false;  // round every half value as if it had been stored
   bool fast = false;    // on CUDA: contraction, approximate division and square root
@@ -77,18 +78,18 @@ struct Body {
   // its strides in the space that is walked are what a step along a dimension adds to it.
   std::vector<Scope> indices;
   std::vector<const char*> checks;  // the function that each check reports for: static text
-  std::vector<Value> values;
+  std::vector<BodyValue> values;
 
   bool has_bounds() const;
   int operands() const { return static_cast<int>(inputs.size() + outputs.size()); }
   // Operands that are read: inputs, then coordinates.
   std::size_t reads() const { return inputs.size() + indices.size(); }
-  const Value& value(int number) const { return values[static_cast<std::size_t>(number)]; }
+  const BodyValue& value(int number) const { return values[static_cast<std::size_t>(number)]; }
   bool reduces() const;
   int contraction() const;  // the value that is one; -1: none
 
   // These append a value and return its number.
-  int add(Value value);
+  int add(BodyValue value);
   int add_input(DType dtype, Scope scope = Scope::element);
   int add_scalar(DType dtype);
   int add_index(Scope scope = Scope::element);
@@ -108,7 +109,7 @@ struct Level {
 std::vector<Level> levels_of(const Body& body);
 
 // Elements of a draw that share a Philox block.
-inline int draws_of_block(const Body::Value& draw) {
+inline int draws_of_block(const BodyValue& draw) {
   return draw.dtype == boolean ? 8 : draw.dtype == f64 ? 2 : 4;
 }
 

@@ -54,7 +54,7 @@ CpuWalk cpu_walk(const Body& body, const StridedSpace& space, const StridedSpace
     walk.splits =
         space.count() == 1 && elements > order.block && pieces::passes_of(body).size() == 1 &&
         std::none_of(body.values.begin(), body.values.end(),
-                     [](const Body::Value& value) { return value.kind == Body::Value::Kind::arg; });
+                     [](const BodyValue& value) { return value.kind == BodyValue::Kind::arg; });
     if (elements <= kMostElements && elements * arrays * 4 <= kMostBytes) walk.tile = elements;
   }
   walk.linear = walk.tile > 0 && (walk.by_columns || reduced.rank == 1);

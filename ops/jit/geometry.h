@@ -1,4 +1,5 @@
-// A strided space as kernels take it: one argument of fixed size. No CUDA here; nothing allocates.
+// A strided space as kernels take it, one argument of fixed size, and how many blocks cover it. No
+// CUDA here; nothing allocates.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +7,8 @@
 #include <brrr/tensor/strided_space.h>
 
 namespace brrr::jit {
+
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 // As prelude.inl's Geometry<N>, which is this with as many rows of strides as it has operands.
 struct Geometry {

@@ -47,6 +47,11 @@ namespace pieces {
 
 std::string_view c_name(DType dtype);         // of an element in memory
 std::string_view register_name(DType dtype);  // of a value in a register
+// "typedef float Element;\n"
+std::string typedef_of(std::string_view type, std::string_view name);
+std::string typedef_of(DType dtype, std::string_view name);
+// The unsigned integer of the type's size: types of one size share a text.
+std::string typedef_of_bits(DType dtype, std::string_view name);
 
 // One function for each expression, and for the pieces of each reduction.
 std::string functions(const Body& body);
@@ -83,7 +88,7 @@ std::string computation(const Body& body, int value, bool again = false);
 // The function that computes an expression.
 std::string function_name(const Body& body, int value);
 // Whether an expression takes a Guard (prelude.inl): its result is right unless that fails.
-bool is_guarded(const Body::Value& value);
+bool is_guarded(const BodyValue& value);
 // sin and cos in f32 without the branch for large angles.
 Body with_guarded_functions(const Body& body);
 // Strength reduction: divisions of elements by a row value become multiplications by its

@@ -11,12 +11,12 @@ namespace brrr::jit {
 namespace {
 
 using namespace pieces;
-using Kind = Body::Value::Kind;
+using Kind = BodyValue::Kind;
 
 bool is_arg(const Body& body, int value) { return body.value(value).kind == Kind::arg; }
 
 // Accumulators are as eager has them on the CPU.
-std::string_view accumulator_name(const Body::Value& value) {
+std::string_view accumulator_name(const BodyValue& value) {
   if (value.wide) return is_floating(value.type) ? "double" : "i64";
   return array_name(value.type);
 }
@@ -87,7 +87,7 @@ std::string reductions(const Body& body) {
 }
 
 std::string accumulator(const Body& body, int r) {
-  const Body::Value& value = body.value(r);
+  const BodyValue& value = body.value(r);
   return is_arg(body, r) ? fmt::format("Best<R{}, {}>", r, array_name(value.type))
                          : fmt::format("Folded<R{}, {}>", r, accumulator_name(value));
 }
@@ -96,7 +96,7 @@ std::string accumulator(const Body& body, int r) {
 std::string results(const Body& body, const RowPass& pass, std::string_view element) {
   std::string text;
   for (const int r : pass.reductions) {
-    const Body::Value& value = body.value(r);
+    const BodyValue& value = body.value(r);
     std::string result;
     if (is_arg(body, r)) {
       result = fmt::format("fold{}{}.place", r, element);

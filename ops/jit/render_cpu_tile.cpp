@@ -55,11 +55,11 @@ bool suits_lanes(const std::string& text) {
 namespace {
 
 using namespace pieces;
-using Kind = Body::Value::Kind;
+using Kind = BodyValue::Kind;
 
 bool is_math(const Body& body, int number) {
 #if BRRR_VECTOR_MATH
-  const Body::Value& value = body.value(number);
+  const BodyValue& value = body.value(number);
   return value.kind == Kind::expression && is_floating(value.type) && !value.select &&
          register_dtype(value.dtype) == register_dtype(value.type) && !is_rounded(body, number) &&
          calls_inexact_math(value.text.c_str()) && suits_lanes(value.text);
@@ -88,7 +88,7 @@ class Tile {
   std::string constants() const {
     std::string text;
     for (const int value : pass_.elements) {
-      const Body::Value& v = body_.value(value);
+      const BodyValue& v = body_.value(value);
       if (is_shared(value) && v.kind == Kind::input) {
         text +=
             fmt::format("  const {0} x{1} = widen(in{1}[0]);\n", register_name(v.dtype), v.number);
@@ -186,7 +186,7 @@ class Tile {
   }
   // Whether it is one number for all elements of a body without rows.
   bool is_shared(int value) const {
-    const Body::Value& v = body_.value(value);
+    const BodyValue& v = body_.value(value);
     return !body_.reduces() && v.kind == Kind::input &&
            body_.inputs[static_cast<std::size_t>(v.number)].scope == Body::Scope::one;
   }
@@ -223,7 +223,7 @@ class Tile {
     return register_dtype(body_.value(value).dtype) != register_dtype(type);
   }
   bool is_converted(int r) const {
-    const Body::Value& value = body_.value(r);
+    const BodyValue& value = body_.value(r);
     return converts(value.operands[0], value.type) || !has_own_array(value.operands[0]);
   }
   bool is_converted_output(int o) const {
@@ -263,7 +263,7 @@ class Tile {
   std::vector<std::size_t> addressed() const {
     std::vector<std::size_t> list;
     for (const int value : pass_.elements) {
-      const Body::Value& v = body_.value(value);
+      const BodyValue& v = body_.value(value);
       const auto input = static_cast<std::size_t>(v.number);
       if (v.kind == Kind::gathered && !is_known(value) &&
           std::find(list.begin(), list.end(), input) == list.end())
@@ -314,7 +314,7 @@ class Tile {
                           index_operand(index), walked_.place, number_, index);
     }
     for (const int value : pass_.elements) {
-      const Body::Value& v = body_.value(value);
+      const BodyValue& v = body_.value(value);
       const std::string name = array(value);
       const auto at = static_cast<std::size_t>(v.number);
       if (is_known(value) || is_shared(value)) continue;
@@ -341,7 +341,7 @@ class Tile {
   }
   // The elements of a draw in the tile. The generator is the same for all of them.
   std::string draw(int number) const {
-    const Body::Value& v = body_.value(number);
+    const BodyValue& v = body_.value(number);
     const int index = v.operands[1];
     const bool uniform = v.text == "uniform", has_threshold = v.operands.size() == 4;
     std::string kind = uniform ? "UniformDouble" : "NormalDouble";
@@ -424,7 +424,7 @@ class Tile {
           std::find(known.begin(), known.end(), operand) != known.end())
         continue;
       known.push_back(operand);
-      const Body::Value& v = body_.value(operand);
+      const BodyValue& v = body_.value(operand);
       const std::string base =
           v.kind == Kind::index
               ? " + " + walked_.offset(
@@ -444,7 +444,7 @@ class Tile {
     std::string text, stores;
     bool is_plain = true;
     for (const int value : values) {
-      const Body::Value& v = body_.value(value);
+      const BodyValue& v = body_.value(value);
       for (const int operand : v.operands) {
         if (is_of_elements(operand) && stages_.at(operand) != stage) operands.push_back(operand);
       }
@@ -469,7 +469,7 @@ class Tile {
     for (const DType type : {f32, f64}) {
       std::string statements;
       for (const int value : values_in(stage)) {
-        const Body::Value& v = body_.value(value);
+        const BodyValue& v = body_.value(value);
         if (register_dtype(v.type) != type) continue;
         std::string arguments;
         for (const int operand : v.operands)
@@ -487,7 +487,7 @@ class Tile {
     return text;
   }
   std::string lane_operand(int operand, int stage, DType type) const {
-    const Body::Value& v = body_.value(operand);
+    const BodyValue& v = body_.value(operand);
     if (!is_of_elements(operand) || is_shared(operand)) {
       const std::string value = converted(body_, operand, type);
       if (!walked_.by_columns || v.kind == Kind::scalar || is_shared(operand))
@@ -513,7 +513,7 @@ class Tile {
       text += fmt::format("    a_{}[e] = {};\n", name, converted(body_, value, type));
     };
     for (const int r : pass_.reductions) {
-      const Body::Value& value = body_.value(r);
+      const BodyValue& value = body_.value(r);
       if (is_converted(r)) convert(operand_array(r), value.operands[0], value.type);
     }
     for (const int o : pass_.outputs) {

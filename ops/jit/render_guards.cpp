@@ -26,17 +26,15 @@ std::string with_guard(std::string text, std::string_view function) {
 
 }  // namespace
 
-bool is_guarded(const Body::Value& value) {
-  return value.text.find(", guard)") != std::string::npos;
-}
+bool is_guarded(const BodyValue& value) { return value.text.find(", guard)") != std::string::npos; }
 
 Body with_guarded_functions(const Body& body) {
   const std::vector<Level> levels = levels_of(body);
   Body result = body;
   for (std::size_t i = 0; i < result.values.size(); ++i) {
-    Body::Value& value = result.values[i];
+    BodyValue& value = result.values[i];
     const bool is_float = value.type == f32 || is_half(value.type);
-    if (value.kind != Body::Value::Kind::expression || !is_float || !levels[i].per_element())
+    if (value.kind != BodyValue::Kind::expression || !is_float || !levels[i].per_element())
       continue;
     value.text = with_guard(with_guard(value.text, "sin"), "cos");
   }
@@ -46,8 +44,8 @@ Body with_guarded_functions(const Body& body) {
 Body with_inverses(const Body& body) {
   const std::vector<Level> levels = levels_of(body);
   const auto level = [&](int value) { return levels[static_cast<std::size_t>(value)]; };
-  const auto divides_by = [&](const Body::Value& value) {
-    return value.kind == Body::Value::Kind::expression && value.text == "a / b" &&
+  const auto divides_by = [&](const BodyValue& value) {
+    return value.kind == BodyValue::Kind::expression && value.text == "a / b" &&
                    value.type == f32 && !level(value.operands[1]).per_element() &&
                    level(value.operands[1]).scope != Body::Scope::one
                ? value.operands[1]
@@ -58,7 +56,7 @@ Body with_inverses(const Body& body) {
   std::vector<int> moved;
   std::vector<std::array<int, 3>> inverses(body.values.size(), {-1, -1, -1});
   for (std::size_t i = 0; i < body.values.size(); ++i) {
-    Body::Value value = body.values[i];
+    BodyValue value = body.values[i];
     const int by = levels[i].per_element() ? divides_by(value) : -1;
     for (int& operand : value.operands) operand = moved[static_cast<std::size_t>(operand)];
     if (by >= 0) {

@@ -10,7 +10,7 @@ namespace brrr::jit {
 namespace pieces {
 namespace {
 
-using Kind = Body::Value::Kind;
+using Kind = BodyValue::Kind;
 
 bool is_arg(const Body& body, int value) { return body.value(value).kind == Kind::arg; }
 
@@ -78,7 +78,7 @@ std::string visit(const Body& body, std::size_t number, const RowPass& pass) {
   text += ") {\n" + statements(body, pass.elements, static_cast<int>(number));
   for (const int v : pass.live_out) text += fmt::format("  k{} = {};\n", v, name_of_value(body, v));
   for (const int r : pass.reductions) {
-    const Body::Value& value = body.value(r);
+    const BodyValue& value = body.value(r);
     const std::string_view type = register_name(value.type);
     const std::string element = converted(body, value.operands[0], value.type);
     if (is_arg(body, r)) {
@@ -107,7 +107,7 @@ std::string finish(const Body& body, std::size_t number, const RowPass& pass) {
       fmt::format("BRRR_FN void finish(Row& row, const Partial{}& p, {}i64 elements) {{\n", number,
                   constant_parameters(body));
   for (const int r : pass.reductions) {
-    const Body::Value& value = body.value(r);
+    const BodyValue& value = body.value(r);
     const std::string_view type = register_name(value.type);
     std::string result =
         is_arg(body, r)
@@ -126,7 +126,7 @@ std::string row_struct(const Body& body, bool before_wait) {
   std::string fields, begin;
   const std::vector<Level> levels = levels_of(body);
   for (std::size_t i = 0; i < body.values.size(); ++i) {
-    const Body::Value& value = body.values[i];
+    const BodyValue& value = body.values[i];
     if (levels[i].per_element() || value.kind == Kind::scalar) continue;
     const std::string name = name_of_value(body, static_cast<int>(i)).substr(4);
     const DType type = value.kind == Kind::reduction ? value.type : value.dtype;

@@ -43,8 +43,8 @@ bool is_packed(const Body& body, const Schedule& schedule, std::size_t input) {
 // The input whose bits are all that the kernel writes, or -1.
 int plain_copy(const Body& body, const Schedule& schedule) {
   if (body.outputs.size() != 1 || !body.checks.empty()) return -1;
-  const Body::Value& value = body.values[static_cast<std::size_t>(body.outputs[0].value)];
-  if (value.kind != Body::Value::Kind::input || value.dtype != body.outputs[0].dtype) return -1;
+  const BodyValue& value = body.values[static_cast<std::size_t>(body.outputs[0].value)];
+  if (value.kind != BodyValue::Kind::input || value.dtype != body.outputs[0].dtype) return -1;
   return is_single(body, schedule, static_cast<std::size_t>(value.number)) ? -1 : value.number;
 }
 

@@ -10,7 +10,7 @@
 
 namespace brrr::jit {
 
-using Kind = Body::Value::Kind;
+using Kind = BodyValue::Kind;
 
 namespace pieces {
 
@@ -24,9 +24,21 @@ std::string_view c_name(DType dtype) {
 
 std::string_view register_name(DType dtype) { return c_name(register_dtype(dtype)); }
 
+std::string typedef_of(std::string_view type, std::string_view name) {
+  return fmt::format("typedef {} {};\n", type, name);
+}
+
+std::string typedef_of(DType dtype, std::string_view name) {
+  return typedef_of(c_name(dtype), name);
+}
+
+std::string typedef_of_bits(DType dtype, std::string_view name) {
+  return typedef_of(fmt::format("u{}", 8 * size_of(dtype)), name);
+}
+
 namespace {
 
-bool is_reduction(const Body::Value& value) {
+bool is_reduction(const BodyValue& value) {
   return value.kind == Kind::reduction || value.kind == Kind::arg ||
          value.kind == Kind::contraction;
 }
@@ -58,7 +70,7 @@ std::vector<RowPass> passes_of(const Body& body) {
       return per_element(value) && kind != Kind::scalar;
     };
     for (int i = 0; i < static_cast<int>(body.values.size()); ++i) {
-      const Body::Value& value = body.value(i);
+      const BodyValue& value = body.value(i);
       if (is_reduction(value) && pass_of(i) == p + 1) {
         pass.reductions.push_back(i);
         collect(body, value.operands[0], pass.elements, computes);
@@ -131,7 +143,7 @@ std::vector<int> values_of_rows(const Body& body) {
 }
 
 std::string name_of_value(const Body& body, int value) {
-  const Body::Value& v = body.value(value);
+  const BodyValue& v = body.value(value);
   if (v.kind == Kind::scalar) return fmt::format("s{}", v.number);
   const bool of_row =
       body.reduces() && !levels_of(body)[static_cast<std::size_t>(value)].per_element();
@@ -155,7 +167,7 @@ std::string converted(const Body& body, int value, DType type) {
 
 namespace {
 
-std::string parameters(const Body::Value& value) {
+std::string parameters(const BodyValue& value) {
   std::string text;
   for (std::size_t i = 0; i < value.operands.size(); ++i) {
     const std::string_view type = value.select && i == 0 ? "bool" : "T";
@@ -166,9 +178,9 @@ std::string parameters(const Body::Value& value) {
 
 // The number of the first value with the same function: equal expressions share one.
 std::size_t function_of(const Body& body, std::size_t number) {
-  const Body::Value& value = body.values[number];
+  const BodyValue& value = body.values[number];
   for (std::size_t i = 0; i < number; ++i) {
-    const Body::Value& other = body.values[i];
+    const BodyValue& other = body.values[i];
     if (other.kind == value.kind && other.text == value.text &&
         other.operands.size() == value.operands.size() && other.select == value.select &&
         (other.dtype == boolean) == (value.dtype == boolean)) {
@@ -187,7 +199,7 @@ std::string function_name(const Body& body, int value) {
 namespace {
 
 std::string call_of(const Body& body, int number) {
-  const Body::Value& value = body.value(number);
+  const BodyValue& value = body.value(number);
   std::string arguments;
   for (std::size_t k = 0; k < value.operands.size(); ++k) {
     arguments += fmt::format(
@@ -213,7 +225,7 @@ std::string address_of(const Body& body, int number) {
 }
 
 std::string draw_of(const Body& body, int number) {
-  const Body::Value& value = body.value(number);
+  const BodyValue& value = body.value(number);
   // Halves are drawn as f32: uniform with fewer bits, normal then rounded.
   const std::string_view drawn =
       value.text == "normal" && is_half(value.dtype) ? "f32" : name_of(value.dtype);
@@ -234,7 +246,7 @@ std::string draw_of(const Body& body, int number) {
                      number, from, place, function, last);
 }
 
-std::string check_of(const Body& body, const Body::Value& value, bool again) {
+std::string check_of(const Body& body, const BodyValue& value, bool again) {
   const auto operand = [&](std::size_t k) {
     return converted(body, value.operands[k], value.type);
   };
@@ -255,7 +267,7 @@ std::string check_of(const Body& body, const Body::Value& value, bool again) {
 std::string functions(const Body& body) {
   std::string text;
   for (std::size_t i = 0; i < body.values.size(); ++i) {
-    const Body::Value& value = body.values[i];
+    const BodyValue& value = body.values[i];
     const auto function = [&](std::string_view result, std::string_view name,
                               std::string_view arguments, std::string_view expression,
                               bool guarded = false) {
@@ -283,7 +295,7 @@ std::string functions(const Body& body) {
 }
 
 std::string computation(const Body& body, int number, bool again) {
-  const Body::Value& value = body.value(number);
+  const BodyValue& value = body.value(number);
   std::string text;
   switch (value.kind) {
     case Kind::expression: text = call_of(body, number); break;
@@ -303,7 +315,7 @@ std::string statements(const Body& body, const std::vector<int>& values, int pas
   std::string text;
   const std::vector<Level> levels = levels_of(body);
   for (const int i : values) {
-    const Body::Value& value = body.value(i);
+    const BodyValue& value = body.value(i);
     if (value.kind == Kind::input || value.kind == Kind::index || is_reduction(value)) continue;
     const std::string name = name_of_value(body, i);
     const std::string type =
@@ -324,7 +336,7 @@ std::string within_bounds(const Body& body, std::size_t input, const NameOf& coo
 }
 
 bool is_address(const Body& body, std::size_t input) {
-  return std::any_of(body.values.begin(), body.values.end(), [input](const Body::Value& value) {
+  return std::any_of(body.values.begin(), body.values.end(), [input](const BodyValue& value) {
     return (value.kind == Kind::gathered || value.kind == Kind::draw) &&
            value.number == static_cast<int>(input);
   });
@@ -370,7 +382,7 @@ std::string element_parameters(const Body& body) {
 std::string_view unrolled(const Body& body, int copies) {
   constexpr int kFunction = 60, kMost = 6000;  // instructions, about
   int each = 0;
-  for (const Body::Value& value : body.values) {
+  for (const BodyValue& value : body.values) {
     if (value.kind == Kind::expression)
       each += brrr::flops_of(value.text) + kFunction * brrr::functions_of(value.text);
   }
@@ -496,7 +508,7 @@ std::string of_body(const Body& body, std::string_view text) {
 
 bool draws(const Body& body) {
   return std::any_of(body.values.begin(), body.values.end(),
-                     [](const Body::Value& value) { return value.kind == Kind::draw; });
+                     [](const BodyValue& value) { return value.kind == Kind::draw; });
 }
 
 void verify(const Body& body, const Schedule& schedule) {

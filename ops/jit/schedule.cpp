@@ -13,8 +13,6 @@ namespace {
 
 using std::int64_t;
 
-constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 constexpr int power_of_two_from(int64_t n) {
   return n <= 1 ? 1 : 1 << std::bit_width(static_cast<std::uint64_t>(n - 1));
 }

@@ -14,6 +14,7 @@
 #include "tests/harness/tile_epilogues.h"
 
 using namespace brrr;
+using namespace brrr::jit;
 using namespace brrr::on_cuda;
 
 namespace {
@@ -61,11 +62,13 @@ bool surroundings_untouched(const Result& d) {
 
 void multiply(const Tensor& a, const Tensor& b, Tensor& d, const TileConfig& c) {
   const MatrixProduct p = product_of(a, b, d);
-  REQUIRE(supports(p, a.dtype(), a.data(), b.data()));
+  REQUIRE(
+      tiles_support(p, a.dtype(), alignment_of(a.data()) == 16 && alignment_of(b.data()) == 16));
   const testing::PlainEpilogue plain = testing::plain_epilogue(p, d.dtype(), d.data());
-  const TiledProduct tiled{p, a.data(), b.data(), plain.epilogue};
+  const TiledProduct tiled{p, plain.epilogue};
+  const TileOperands operands{a.data(), b.data(), {d.data()}};
   const void* arguments[] = {&plain.arguments};
-  launch(plan_tiles(std::span(&tiled, 1), a.dtype(), c, cuda()), arguments,
+  launch(plan_tiles(std::span(&tiled, 1), std::span(&operands, 1), a.dtype(), c, cuda()), arguments,
          cu::current_stream(cuda()));
 }
 
@@ -164,13 +167,16 @@ TEST_CASE("epilogues of tiles see each sum once, with what belongs to it", "[gpu
         TileEpilogue epilogue;
         epilogue.text = text;
         epilogue.staged = dtype;
-        for (const Tensor& x : inputs) epilogue.inputs.push_back({x.data(), p.d});
-        for (const Tensor& x : outputs) epilogue.outputs.push_back({x.data(), p.d});
-        const TiledProduct tiled{p, on_a.data(), on_b.data(), epilogue};
+        epilogue.inputs.assign(inputs.size(), p.d);
+        epilogue.outputs.assign(outputs.size(), p.d);
+        inputs.insert(inputs.end(), outputs.begin(), outputs.end());
+        TileOperands operands{on_a.data(), on_b.data(), {}};
+        for (const Tensor& x : inputs) operands.staged.push_back(x.data());
+        const TiledProduct tiled{p, epilogue};
         const void* argument = on_bias.data();
         const void* arguments[] = {&argument};
-        launch(plan_tiles(std::span(&tiled, 1), dtype, c, cuda()), arguments,
-               cu::current_stream(cuda()));
+        launch(plan_tiles(std::span(&tiled, 1), std::span(&operands, 1), dtype, c, cuda()),
+               arguments, cu::current_stream(cuda()));
       };
       // TF32 rounds factors, bf16 the sum and the result.
       const double tolerance = dtype == f32 ? 4e-3 : 2.5e-2;
@@ -228,13 +234,15 @@ TEST_CASE("products of one launch have the bits of each alone", "[gpu][matmul]")
       TileEpilogue to_w;
       to_w.text = testing::kWithLineSums;
       to_w.staged = bf16;
-      to_w.outputs.push_back({dw.data(), of_w.d});
+      to_w.outputs.push_back(of_w.d);
       to_w.reduces = true;
-      const TiledProduct products[] = {{of_x, dy.data(), w.data(), to_x.epilogue},
-                                       {of_w, dy_t.data(), x.data(), to_w}};
+      const TiledProduct products[] = {{of_x, to_x.epilogue}, {of_w, to_w}};
+      const TileOperands operands[] = {{dy.data(), w.data(), {dx.data()}},
+                                       {dy_t.data(), x.data(), {dw.data()}}};
       const void* const to_b = db.data();
       const void* arguments[] = {&to_x.arguments, &to_b};
-      launch(plan_tiles(products, bf16, c, cuda()), arguments, cu::current_stream(cuda()));
+      launch(plan_tiles(products, operands, bf16, c, cuda()), arguments,
+             cu::current_stream(cuda()));
       CHECK(values_of(dx) == values_of(dx_alone));
       CHECK(values_of(dw) == values_of(dw_alone));
       const std::vector<double> got = values_of(db);

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <set>
 
-#include "brrr/autograd/node.h"
+#include "brrr/autograd/tape_node.h"
 #include "brrr/graph/passes.h"
 #include "brrr/graph/program.h"
 #include "brrr/graph/rematerialize.h"

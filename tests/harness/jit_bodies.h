@@ -332,15 +332,15 @@ inline Case gather_case(DType dtype, std::int64_t rows, std::int64_t cols, bool 
   b.body.inputs.push_back({dtype, Body::Scope::column, 0});  // the table, read by address
   const int bound = b.body.add_scalar(i64), stride = b.body.add_scalar(i64),
             place = b.body.add_index();
-  Body::Value check;
-  check.kind = Body::Value::Kind::check;
+  BodyValue check;
+  check.kind = BodyValue::Kind::check;
   check.dtype = check.type = i64;
   check.text = "index";
   check.operands = {index, bound, place};
   b.body.checks = {"gather"};
   const int checked = b.body.add(check);
-  Body::Value gathered;
-  gathered.kind = Body::Value::Kind::gathered;
+  BodyValue gathered;
+  gathered.kind = BodyValue::Kind::gathered;
   gathered.dtype = gathered.type = dtype;
   gathered.number = 1;
   gathered.operands = {b.body.add_expression("a * b", i64, i64, {checked, stride})};
@@ -379,8 +379,8 @@ inline Case cross_entropy_case(DType dtype, std::int64_t rows, std::int64_t cols
   b.body.inputs.push_back({dtype, Body::Scope::row, 0});  // x again, read at the target
   const int most = b.reduce("max", x);
   const int sum = b.reduce("sum", b.op("exp", {b.op("sub", {x, most})}));
-  Body::Value gathered;
-  gathered.kind = Body::Value::Kind::gathered;
+  BodyValue gathered;
+  gathered.kind = BodyValue::Kind::gathered;
   gathered.dtype = gathered.type = dtype;
   gathered.number = 2;
   gathered.operands = {target};
@@ -461,8 +461,8 @@ inline Case dropout_case(DType dtype, std::int64_t rows, std::int64_t cols,
   b.body.inputs.push_back({i64, Body::Scope::one, 0});  // the generator
   const int number = b.body.add_scalar(i64), rate = b.body.add_scalar(dtype),
             place = b.body.add_index(), row = b.body.add_index(), column = b.body.add_index();
-  Body::Value draw;
-  draw.kind = Body::Value::Kind::draw;
+  BodyValue draw;
+  draw.kind = BodyValue::Kind::draw;
   draw.dtype = draw.type = by_halves ? boolean : dtype;
   draw.number = 1;
   draw.text = by_halves ? "bernoulli" : "uniform";

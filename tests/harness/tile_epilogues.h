@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <string>
 
-#include <brrr/ops/cuda/hand_written.h>
-#include <brrr/ops/cuda/matmul_tiles.h>
+#include <brrr/ops/jit/render.h>
+#include <brrr/ops/jit/tiles.h>
 
 namespace brrr::testing {
 
@@ -36,7 +36,7 @@ inline constexpr const char* kPlain = R"(struct Epilogue {
 
 // Stores the sums in D.
 struct PlainEpilogue {
-  on_cuda::TileEpilogue epilogue;
+  jit::TileEpilogue epilogue;
   struct Arguments {
     void* d;
     std::int64_t row_stride, col_stride;
@@ -44,14 +44,14 @@ struct PlainEpilogue {
     std::int32_t inner_batches;
   } arguments;
 };
-inline PlainEpilogue plain_epilogue(const on_cuda::MatrixProduct& p, DType result, void* d) {
-  const on_cuda::StagedTensor staged{d, p.d};
-  const bool stages = can_stage(p, result, staged);
+inline PlainEpilogue plain_epilogue(const jit::MatrixProduct& p, DType result, void* d) {
+  const bool aligned = reinterpret_cast<std::uintptr_t>(d) % 16 == 0;
+  const bool stages = can_stage(p, result, p.d, aligned);
   PlainEpilogue plain;
-  plain.epilogue.text = on_cuda::typedef_of(result, "Result") +
+  plain.epilogue.text = jit::pieces::typedef_of(result, "Result") +
                         "constexpr bool kStaged = " + (stages ? "true" : "false") + ";\n" + kPlain;
   plain.epilogue.staged = result;
-  if (stages) plain.epilogue.outputs.push_back(staged);
+  if (stages) plain.epilogue.outputs.push_back(p.d);
   const int rank = p.batch.size();
   plain.arguments = {d,
                      p.d.row,

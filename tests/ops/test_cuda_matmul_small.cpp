@@ -1,13 +1,13 @@
-// Small matrix products on CUDA, tested without a GPU: which products are small, what is launched
-// for them, and how operands are read.
+// Small matrix products on CUDA, tested without a GPU: what is launched for them, and how operands
+// are read.
 #include <cstdlib>
 #include <set>
 #include <string>
 #include <vector>
 
-#include "brrr/ops/cuda/matmul_small.h"
 #include "brrr/ops/functions.h"
 #include "brrr/ops/jit/compiler.h"
+#include "brrr/ops/jit/small_product.h"
 #include "brrr/ops/matmul.h"
 #include "brrr/tensor/cuda_api.h"
 #include "brrr/tensor/cuda_runtime.h"
@@ -21,18 +21,9 @@
 #include "tests/harness/skip.h"
 
 using namespace brrr;
-using namespace brrr::on_cuda;
+using namespace brrr::jit;
 
 namespace {
-
-MatrixProduct small_product(std::int64_t m, std::int64_t n, std::int64_t k, Dims batch = {}) {
-  MatrixProduct p;
-  p.m = m;
-  p.n = n;
-  p.k = k;
-  p.batch = batch;
-  return p;
-}
 
 Tensor counted(const Dims& shape) {
   Tensor x = zeros(shape);
@@ -47,29 +38,6 @@ Tensor transposed(const Tensor& x) { return transpose(x, -1, -2); }
 Tensor thin(const Tensor& x) { return slice(x, -1, 0, x.size(-1), 2); }
 
 }  // namespace
-
-TEST_CASE("small is a matter of type, blocks and depth", "[cuda_matmul]") {
-  CHECK(is_small(small_product(64, 128, 128), f32, true));
-  CHECK(!is_small(small_product(64, 128, 128), f32, false));  // strict f32 has no tensor cores
-  CHECK(!is_small(small_product(64, 128, 128), f64, false));
-  CHECK(is_small(small_product(64, 128, 128), bf16, false));
-  CHECK(is_small(small_product(64, 128, 128), f16, false));
-  CHECK(is_small(small_product(1, 1, 1), f32, true));
-  // 256 blocks of 16 x 16, over all matrices of a batch.
-  CHECK(is_small(small_product(256, 256, 256), f32, true));
-  CHECK(!is_small(small_product(257, 256, 16), f32, true));
-  CHECK(is_small(small_product(16, 16, 64, {256}), f32, true));
-  CHECK(!is_small(small_product(16, 16, 64, {257}), f32, true));
-  CHECK(!is_small(small_product(16, 16, 64, {2, 2}), f32, true));
-  CHECK(!is_small(small_product(1, std::int64_t{1} << 62, 1), f32, true));
-  // Fewer when they are deep, fewer yet in 16 bits.
-  CHECK(is_small(small_product(128, 128, 1024), f32, true));
-  CHECK(!is_small(small_product(128, 128, 1025), f32, true));
-  CHECK(!is_small(small_product(256, 256, 1024), f32, true));
-  CHECK(is_small(small_product(256, 256, 512), f32, true));
-  CHECK(!is_small(small_product(256, 256, 512), bf16, false));
-  CHECK(is_small(small_product(256, 256, 256), bf16, false));
-}
 
 TEST_CASE("small products are one launch of a kernel for their operands' layouts",
           "[cuda_matmul]") {
@@ -127,6 +95,22 @@ TEST_CASE("small products are one launch of a kernel for their operands' layouts
     check(counted({20, 24}), as_is, counted({3, 24, 36}), as_is, none, along + and_across);
     check(counted({3, 20, 24}), as_is, counted({3, 36, 24}), transposed, none, along + and_along);
     ::unsetenv("BRRR_CACHE");
+  }
+}
+
+TEST_CASE("a small product of a batch with two strides is not launched as one with one",
+          "[cuda_matmul]") {
+  const testing::Caching on;
+  testing::FakeCuda fake({.with_nvrtc = true, .with_cublaslt = true});
+  testing::define_small_product(fake);
+  {
+    const MatmulPrecisionGuard tf32(Precision::tf32);
+    const Tensor heads = transpose(to(counted({3, 2, 20, 24}), cuda()), 0, 1),
+                 b = to(counted({2, 3, 24, 36}), cuda());
+    cu::count_calls(true);
+    matmul(heads, b);
+    CHECK(cu::call_count("cuLaunchKernelEx") + cu::call_count("cublasLtMatmul") > 1);
+    cu::count_calls(false);
   }
 }
 

@@ -221,7 +221,7 @@ std::string op_named_by(const std::string& line) {
 
 TEST_CASE("no op is named outside of ops/", "[layering]") {
   CHECK(op_named_by("  call.op == Op::copy") == "copy");
-  CHECK(op_named_by("Node(Op::first_registered)").empty());
+  CHECK(op_named_by("TapeNode(Op::first_registered)").empty());
   CHECK(op_named_by("PointwiseOp::name").empty());
   for (const Source& source : sources()) {
     if (source.folder == "ops" || layer_of(source.folder) == kLayers.size()) continue;
@@ -262,6 +262,20 @@ TEST_CASE("a structured op has five places", "[layering]") {
       folders.push_back(fs::path(file).parent_path().string());
     std::ranges::sort(folders);
     CHECK(folders == std::vector<std::string>{"ops", "ops/cpu", "ops/cuda"});
+  }
+}
+
+TEST_CASE("schedules and texts of kernels need no CUDA", "[layering]") {
+  const std::set<std::string> compilers = {"ops/jit/compiler.h", "ops/jit/cuda_compiler.cpp"};
+  for (const Source& source : sources()) {
+    if (!source.path.starts_with("ops/jit/") || compilers.contains(source.path)) continue;
+    for (const std::string& line : source.lines) {
+      const std::string target = included_by(line);
+      INFO(source.path << ": " << line);
+      CHECK_FALSE((target == "cuda.h" || target == "brrr/ops/jit/compiler.h" ||
+                   target.starts_with("brrr/ops/cuda/") ||
+                   target.starts_with("brrr/tensor/cuda_")));
+    }
   }
 }
 

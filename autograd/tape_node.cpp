@@ -1,4 +1,4 @@
-#include "brrr/autograd/node.h"
+#include "brrr/autograd/tape_node.h"
 
 #include "brrr/dispatch/dispatch.h"
 #include "brrr/ops/functions.h"
@@ -8,7 +8,7 @@ namespace brrr::autograd {
 // Nodes without owners that wait to be freed by `free_chain`: freeing a node only adds those that
 // it leads to.
 struct DoomedNodes {
-  std::vector<Node*> nodes;
+  std::vector<TapeNode*> nodes;
 };
 
 namespace {
@@ -17,22 +17,22 @@ void drop_edge(Edge& edge) {
   const Edge gone = std::exchange(edge, Edge());
   if (TensorImpl* leaf = gone.leaf()) {
     leaf->drop();
-  } else if (Node* node = gone.node()) {
+  } else if (TapeNode* node = gone.node()) {
     node->drop();
   }
 }
 
-void destroy(Node* node) {
+void destroy(TapeNode* node) {
   if (!node->ran) node->forget();
   delete node;
 }
 
-[[gnu::noinline]] void free_chain(Node* node) {
+[[gnu::noinline]] void free_chain(TapeNode* node) {
   DoomedNodes own;
   const ContextScope<&ThreadContext::doomed_nodes> collecting(&own);
   destroy(node);
   while (!own.nodes.empty()) {
-    Node* next = own.nodes.back();
+    TapeNode* next = own.nodes.back();
     own.nodes.pop_back();
     destroy(next);
   }
@@ -40,7 +40,7 @@ void destroy(Node* node) {
 
 }  // namespace
 
-void Node::drop() {
+void TapeNode::drop() {
   if (refs.load(std::memory_order_acquire) != 1 &&
       refs.fetch_sub(1, std::memory_order_acq_rel) != 1)
     return;
@@ -53,7 +53,7 @@ void Node::drop() {
   }
 }
 
-void Node::forget() {
+void TapeNode::forget() {
   const auto forget_operand = [](Edge& edge, Saved& saved, Like*& like) {
     drop_edge(edge);
     saved.tensor = Tensor();
@@ -77,7 +77,7 @@ History& own_history(const Tensor& x) {
   return *static_cast<History*>(impl.autograd);
 }
 
-void attach(const Tensor& x, Node* node, int output) {
+void attach(const Tensor& x, TapeNode* node, int output) {
   TensorImpl& impl = *TensorImpl::of(x);
   History& history = own_history(x);
   if (history.retained) [[unlikely]] {  // from now on, the gradient of what was written
@@ -85,7 +85,7 @@ void attach(const Tensor& x, Node* node, int output) {
     if (!node->hooks) node->hooks = std::make_unique<Hooks>();
     node->hooks->kept.emplace_back(output, history.retained);
   }
-  if (Node* before = std::exchange(history.node, node)) before->drop();
+  if (TapeNode* before = std::exchange(history.node, node)) before->drop();
   history.output = output;
   impl.add_keys(bit(Key::autograd));
 }
@@ -96,7 +96,7 @@ void forget_history(const Tensor& x) {
   History* history = history_of(x);
   if (!history) return;
   // Edges from when it was a leaf may still lead here.
-  if (Node* before = std::exchange(history->node, nullptr)) before->drop();
+  if (TapeNode* before = std::exchange(history->node, nullptr)) before->drop();
   history->retained.reset();
 }
 

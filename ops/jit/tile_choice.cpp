@@ -1,4 +1,4 @@
-#include "brrr/ops/cuda/matmul_tiles.h"
+#include "brrr/ops/jit/tiles.h"
 
 #include <algorithm>
 #include <functional>
@@ -6,11 +6,11 @@
 #include <queue>
 #include <utility>
 
-#include "brrr/ops/cuda/launch.h"
+#include "brrr/ops/jit/geometry.h"
 
 // A model of the time that products take in tiles, the choice of tiles by it, and which block
 // computes which tiles.
-namespace brrr::on_cuda {
+namespace brrr::jit {
 namespace {
 
 // Each is the fastest for some product of a transformer's or an MLP's step. On a tie the first: in
@@ -82,9 +82,8 @@ TileCost cost_of(const MatrixProduct& p, DType dtype, const TileConfig& c) {
 }  // namespace
 
 std::int64_t tiles_of(const MatrixProduct& p, const TileConfig& c) {
-  std::int64_t batches = 1;
-  for (const std::int64_t size : p.batch) batches *= size;
-  return ceil_div(p.m, c.tile_m * c.cluster_m) * ceil_div(p.n, c.tile_n * c.cluster_n) * batches;
+  return ceil_div(p.m, c.tile_m * c.cluster_m) * ceil_div(p.n, c.tile_n * c.cluster_n) *
+         p.batches();
 }
 
 // The longest tiles first, each to the cluster that has the least to do so far.
@@ -159,4 +158,18 @@ TileConfig choose_tiles(std::span<const MatrixProduct> products, DType dtype, in
   return best;
 }
 
-}  // namespace brrr::on_cuda
+TileConfig choose_fitting_tiles(std::span<const TiledProduct> products, DType dtype,
+                                int multiprocessors) {
+  std::vector<MatrixProduct> shapes;
+  for (const TiledProduct& x : products) shapes.push_back(x.product);
+  const bool reducing = any_reduces(products);
+  const TileConfig best = choose_tiles(shapes, dtype, multiprocessors, reducing);
+  if (stages_of(best, products) >= 2) return best;
+  const TileConfig* fits = std::ranges::find_if(kChoices, [&](const TileConfig& choice) {
+    return choice.splits == 1 && stages_of(choice, products) >= 2 &&
+           (!reducing || takes_reductions(choice));
+  });
+  return fits == std::end(kChoices) ? best : *fits;
+}
+
+}  // namespace brrr::jit

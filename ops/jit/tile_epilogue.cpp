@@ -1,23 +1,21 @@
-#include "brrr/ops/cuda/contraction_tiles.h"
+#include "brrr/ops/jit/tile_epilogue.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <bit>
+#include <cstddef>
 #include <cstring>
 #include <optional>
 
-#include "brrr/ops/jit/compiler.h"
+#include "brrr/ops/jit/geometry.h"
 #include "brrr/ops/jit/render.h"
-#include "brrr/tensor/fail.h"
 
-namespace brrr::on_cuda {
+namespace brrr::jit {
 namespace {
 
 using std::int64_t;
-using namespace jit::pieces;
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
+using namespace pieces;
 
 // How the epilogue reaches an operand.
 enum class Way : std::uint8_t {
@@ -31,7 +29,8 @@ enum class Way : std::uint8_t {
 bool has_pointer(Way way) { return way != Way::none && way != Way::staged; }
 
 struct Operands {
-  std::vector<Way> ways;  // inputs, then outputs
+  std::vector<Way> ways;    // inputs, then outputs
+  std::vector<int> staged;  // the operands of tile.inputs, then of tile.outputs
   TileEpilogue tile;
 };
 
@@ -54,12 +53,12 @@ std::optional<MatrixStrides> matrix_of(const BodySpec& spec, const Roles& roles,
 
 // The reduction of A's lines that an output stores; -1: it stores another value.
 int line_reduction_of(const BodySpec& spec, const Contraction& c, std::size_t output) {
-  using Kind = jit::Body::Value::Kind;
-  const jit::Body& body = spec.body;
+  using Kind = BodyValue::Kind;
+  const Body& body = spec.body;
   const int number = body.outputs[output].value;
-  const jit::Body::Value& value = body.value(number);
+  const BodyValue& value = body.value(number);
   if (value.kind != Kind::reduction || value.type != f32) return -1;
-  const jit::Body::Value& reduced = body.value(value.operands[0]);
+  const BodyValue& reduced = body.value(value.operands[0]);
   return reduced.kind == Kind::input && reduced.number == c.a ? number : -1;
 }
 
@@ -67,23 +66,23 @@ bool moves(const Dims& strides, const std::vector<int>& dims) {
   return std::ranges::any_of(dims, [&](int d) { return strides[d] != 0; });
 }
 
-Operands operands_of(const BodySpec& spec, const Contraction& c, std::span<const Dims> strides,
-                     std::span<void* const> data) {
+Operands operands_of(const BodyStrides& of, const Contraction& c, std::uint32_t aligned) {
   constexpr std::size_t kMostStaged = 2;
-  const jit::Body& body = spec.body;
+  const BodySpec& spec = of.spec;
+  const std::span<const Dims> strides = of.strides;
+  const Body& body = spec.body;
   Operands operands;
   operands.tile.staged = body.outputs[0].dtype;
   for (std::size_t k = 0; k < strides.size(); ++k) {
     const bool is_input = k < body.inputs.size();
     const DType dtype =
         is_input ? body.inputs[k].dtype : body.outputs[k - body.inputs.size()].dtype;
-    std::vector<StagedTensor>& staged = is_input ? operands.tile.inputs : operands.tile.outputs;
+    std::vector<MatrixStrides>& staged = is_input ? operands.tile.inputs : operands.tile.outputs;
     Way way = Way::direct;
     if (is_input && (static_cast<int>(k) == c.a || static_cast<int>(k) == c.b)) {
       way = Way::none;
     } else if (!is_input && line_reduction_of(spec, c, k - body.inputs.size()) >= 0 &&
-               can_reduce(c.product, body.inputs[at(c.a)].dtype) &&
-               joint_stride(spec, strides[k], c.roles.rows)) {
+               can_reduce(c.product, c.dtype) && joint_stride(spec, strides[k], c.roles.rows)) {
       way = Way::lines;
       operands.tile.reduces = true;
     } else if (is_input && !moves(strides[k], c.roles.rows) &&
@@ -93,9 +92,10 @@ Operands operands_of(const BodySpec& spec, const Contraction& c, std::span<const
       way = Way::columns;
     } else if (const auto matrix = matrix_of(spec, c.roles, strides[k]);
                matrix && dtype == operands.tile.staged && staged.size() < kMostStaged &&
-               can_stage(c.product, dtype, {data[k], *matrix})) {
+               can_stage(c.product, dtype, *matrix, aligned >> k & 1)) {
       way = Way::staged;
-      staged.push_back({data[k], *matrix});
+      staged.push_back(*matrix);
+      operands.staged.push_back(static_cast<int>(k));
     }
     operands.ways.push_back(way);
   }
@@ -110,8 +110,8 @@ class EpilogueText {
 
   std::string text() const {
     const int product = body_.contraction();
-    const jit::Body::Value& value = body_.value(product);
-    const std::string sum = jit::is_rounded(body_, product)
+    const BodyValue& value = body_.value(product);
+    const std::string sum = is_rounded(body_, product)
                                 ? fmt::format("rounded<{}>(sums[i])", c_name(value.dtype))
                                 : "sums[i]";
     const bool locates = std::ranges::find(operands_.ways, Way::direct) != operands_.ways.end();
@@ -189,7 +189,7 @@ class EpilogueText {
   std::string reductions() const {
     std::string text;
     for_each(Way::lines, [&](std::size_t k) {
-      const jit::Body::TensorOperand& out = body_.outputs[output(k)];
+      const Body::TensorOperand& out = body_.outputs[output(k)];
       const int r = out.value;
       const std::string finished = fmt::format("finish{}<float>(joined, float(depth))", r);
       text += fmt::format(
@@ -201,7 +201,7 @@ class EpilogueText {
           "  BRRR_SCALAR_FN void store_line(i32 line, Sum joined, i32 depth) const {{\n"
           "    out{1}[line * stride{2}] = narrow<{3}>({4});\n  }}\n",
           r, output(k), k, c_name(out.dtype),
-          jit::is_rounded(body_, r)
+          is_rounded(body_, r)
               ? fmt::format("rounded<{}>({})", c_name(body_.value(r).dtype), finished)
               : finished);
     });
@@ -231,7 +231,7 @@ class EpilogueText {
     int staged = 0;
     for (std::size_t k = body_.inputs.size(); k < operands_.ways.size(); ++k) {
       if (operands_.ways[k] == Way::lines) continue;
-      const jit::Body::TensorOperand& out = body_.outputs[output(k)];
+      const Body::TensorOperand& out = body_.outputs[output(k)];
       const std::string value = converted(body_, out.value, out.dtype);
       text += operands_.ways[k] == Way::staged
                   ? fmt::format("      outputs[{}][i] = {};\n", staged++, value)
@@ -241,93 +241,57 @@ class EpilogueText {
     return text;
   }
 
-  const jit::Body& body_;
+  const Body& body_;
   const Contraction& c_;
   const Operands& operands_;
 };
 
 }  // namespace
 
-bool tiles_support(const BodySpec& spec, const Contraction& c, std::span<const Dims> strides,
-                   bool aligned) {
-  const jit::Body& body = spec.body;
-  if (!aligned || !supports(c.product, body.inputs[at(c.a)].dtype, nullptr, nullptr)) return false;
-  const std::vector<Way> ways =
-      operands_of(spec, c, strides, std::vector<void*>(strides.size(), nullptr)).ways;
+bool tiles_support(const BodyStrides& of, const Contraction& c, bool aligned) {
+  const Body& body = of.spec.body;
+  if (!tiles_support(c.product, c.dtype, aligned)) return false;
+  const std::vector<Way> ways = operands_of(of, c, ~0u).ways;
   if (std::ranges::count(ways, Way::direct) > 0) return false;
   // A reduction is of the lines of A, at most one, and all else is stored for each result.
   std::uint32_t of_lines = 0;
   for (std::size_t o = 0; o < body.outputs.size(); ++o)
     of_lines |= std::uint32_t{ways[body.inputs.size() + o] == Way::lines} << o;
   const auto reductions =
-      std::ranges::count(body.values, jit::Body::Value::Kind::reduction, &jit::Body::Value::kind);
+      std::ranges::count(body.values, BodyValue::Kind::reduction, &BodyValue::kind);
   return c.first_row == 0 && c.first_column == of_lines && reductions == std::popcount(of_lines) &&
          reductions <= 1;
 }
 
-BodyEpilogue body_epilogue(const BodySpec& spec, const Contraction& c,
-                           std::span<const Dims> strides, std::span<void* const> data) {
-  Operands operands = operands_of(spec, c, strides, data);
+BodyEpilogue body_epilogue(const BodyStrides& of, const Contraction& c, std::uint32_t aligned) {
+  const BodySpec& spec = of.spec;
+  const std::span<const Dims> strides = of.strides;
+  Operands operands = operands_of(of, c, aligned);
   BodyEpilogue epilogue;
-  std::vector<std::uint64_t>& arguments = epilogue.arguments;
+  std::vector<std::uint64_t>& words = epilogue.words;
   for (std::size_t k = 0; k < operands.ways.size(); ++k) {
     if (!has_pointer(operands.ways[k])) continue;
-    arguments.push_back(reinterpret_cast<std::uintptr_t>(data[k]));
+    epilogue.addresses.push_back({words.size(), static_cast<int>(k)});
+    words.push_back(0);
     if (operands.ways[k] != Way::direct) {
       const auto& dims = operands.ways[k] == Way::lines ? c.roles.rows : c.roles.columns;
-      arguments.push_back(static_cast<std::uint64_t>(*joint_stride(spec, strides[k], dims)));
+      words.push_back(static_cast<std::uint64_t>(*joint_stride(spec, strides[k], dims)));
     }
   }
-  arguments.push_back(static_cast<std::uint64_t>(c.product.m * c.product.n));
-  arguments.push_back(static_cast<std::uint64_t>(c.product.n));
-  jit::Geometry results{};
-  jit::fill(results, c.results, 1);
-  const std::size_t words =
-      (offsetof(jit::Geometry, stride) + strides.size() * sizeof(results.stride[0])) / 8;
-  const std::size_t first = arguments.size();
-  arguments.resize(first + words);
-  std::memcpy(arguments.data() + first, &results, words * 8);
-  arguments.insert(arguments.end(), spec.scalars.begin(), spec.scalars.end());
+  words.push_back(static_cast<std::uint64_t>(c.product.m * c.product.n));
+  words.push_back(static_cast<std::uint64_t>(c.product.n));
+  Geometry results{};
+  fill(results, c.results, 1);
+  const std::size_t of_geometry =
+      (offsetof(Geometry, stride) + strides.size() * sizeof(results.stride[0])) / 8;
+  const std::size_t first = words.size();
+  words.resize(first + of_geometry);
+  std::memcpy(words.data() + first, &results, of_geometry * 8);
+  words.insert(words.end(), spec.scalars.begin(), spec.scalars.end());
   operands.tile.text = EpilogueText(spec, c, operands).text();
   epilogue.tile = std::move(operands.tile);
+  epilogue.staged = std::move(operands.staged);
   return epilogue;
 }
 
-namespace {
-
-// Tiles that leave shared memory for two stages of factors beside the epilogues' boxes.
-TileConfig fitting_tiles(std::span<const TiledProduct> products, DType dtype, int multiprocessors) {
-  std::vector<MatrixProduct> shapes;
-  for (const TiledProduct& x : products) shapes.push_back(x.product);
-  const bool reducing = reduces(products);
-  const TileConfig best = choose_tiles(shapes, dtype, multiprocessors, reducing);
-  if (stages_of(best, products) >= 2) return best;
-  const auto fits = std::ranges::find_if(tile_choices(), [&](const TileConfig& choice) {
-    return choice.splits == 1 && stages_of(choice, products) >= 2 &&
-           (!reducing || takes_reductions(choice));
-  });
-  return fits == tile_choices().end() ? best : *fits;
-}
-
-}  // namespace
-
-void run_tiles(std::span<const TilePart> parts, cu::CudaStream& stream) {
-  const TilePart& first = parts.front();
-  const DType dtype = first.spec->body.inputs[at(first.contraction.a)].dtype;
-  std::vector<TiledProduct> products;
-  std::vector<BodyEpilogue> epilogues;
-  for (const TilePart& part : parts) {
-    const Contraction& c = part.contraction;
-    const void *a = part.data[at(c.a)], *b = part.data[at(c.b)];
-    if (!supports(c.product, dtype, a, b))
-      fail("[{}] expected factors whose rows begin at multiples of 16 bytes", part.spec->body.name);
-    epilogues.push_back(body_epilogue(*part.spec, c, part.strides, part.data));
-    products.push_back({c.product, a, b, epilogues.back().tile});
-  }
-  const TileConfig config = fitting_tiles(products, dtype, jit::multiprocessors_of(stream.device));
-  std::vector<const void*> arguments;
-  for (const BodyEpilogue& epilogue : epilogues) arguments.push_back(epilogue.arguments.data());
-  launch(plan_tiles(products, dtype, config, stream.device), arguments, stream);
-}
-
-}  // namespace brrr::on_cuda
+}  // namespace brrr::jit

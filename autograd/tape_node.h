@@ -20,7 +20,7 @@
 namespace brrr::autograd {
 
 class Run;
-struct Node;
+struct TapeNode;
 struct History;
 class LeafGroup;
 
@@ -37,12 +37,12 @@ struct Hooks {
 class Edge {
  public:
   Edge() = default;
-  Edge(Node* node, int output) : to_(reinterpret_cast<std::uintptr_t>(node)), output_(output) {}
+  Edge(TapeNode* node, int output) : to_(reinterpret_cast<std::uintptr_t>(node)), output_(output) {}
   explicit Edge(TensorImpl* leaf) : to_(reinterpret_cast<std::uintptr_t>(leaf) | 1u) {}
 
   explicit operator bool() const { return to_ != 0; }
   bool to_leaf() const { return to_ & 1u; }
-  Node* node() const { return to_leaf() ? nullptr : reinterpret_cast<Node*>(to_); }
+  TapeNode* node() const { return to_leaf() ? nullptr : reinterpret_cast<TapeNode*>(to_); }
   TensorImpl* leaf() const {
     return to_leaf() ? reinterpret_cast<TensorImpl*>(to_ & ~std::uintptr_t{1}) : nullptr;
   }
@@ -64,7 +64,7 @@ struct Saved {
 using Slot = Tensor;
 
 // The arrays of a node of more than three operands or more than one output.
-struct NodeRest {
+struct TapeNodeRest {
   std::vector<Edge> edges;
   std::vector<Saved> operands, results;
   std::vector<Like*> likes;
@@ -81,7 +81,7 @@ struct Recomputed {
   virtual void forget() = 0;                // releases everything but the name
 };
 
-struct Node {
+struct TapeNode {
   static constexpr int kInline = 3;
 
   std::atomic<std::uint32_t> refs{1};
@@ -95,12 +95,12 @@ struct Node {
   Like* likes[kInline] = {};  // null: as the only output; pooled
   Saved operands[kInline];
   Saved result;
-  std::unique_ptr<NodeRest> rest;
+  std::unique_ptr<TapeNodeRest> rest;
   std::unique_ptr<Hooks> hooks;
   std::unique_ptr<Recomputed> recomputed;
   Call call;
 
-  explicit Node(Op op) : call(op, nullptr, 0) {}
+  explicit TapeNode(Op op) : call(op, nullptr, 0) {}
 
   const char* name() const { return recomputed ? recomputed->name() : op_info(call.op).name; }
   int operand_count() const { return rest ? static_cast<int>(rest->edges.size()) : n_operands; }
@@ -115,13 +115,13 @@ struct Node {
   // Releases the saved values and the edges.
   void forget();
 
-  static void* operator new(std::size_t) { return Pool<Node>::take(); }
-  static void operator delete(void* memory) { Pool<Node>::give(memory); }
+  static void* operator new(std::size_t) { return Pool<TapeNode>::take(); }
+  static void operator delete(void* memory) { Pool<TapeNode>::give(memory); }
 };
 
 // Autograd's data of a tensor. A leaf has no node and accumulates a gradient.
 struct History final : TensorExtension {
-  Node* node = nullptr;  // owned
+  TapeNode* node = nullptr;  // owned
   int output = 0;
   Tensor grad;
   std::shared_ptr<Tensor> retained;  // the gradient that retain_grad asked for
@@ -148,7 +148,7 @@ History& own_history(const Tensor& x);
 void record(Call& call, Tensor* outputs, std::uint32_t keys);
 
 // Makes x an output of the node, and sets its Autograd key. Takes over a reference to the node.
-void attach(const Tensor& x, Node* node, int output);
+void attach(const Tensor& x, TapeNode* node, int output);
 
 // Makes x a constant.
 void forget_history(const Tensor& x);
