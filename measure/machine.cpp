@@ -17,7 +17,7 @@
 #include "brrr/graph/ceilings.h"
 #include "brrr/ops/cpu/blas.h"
 #include "brrr/ops/cpu/loops.h"
-#include "brrr/ops/cpu/matmul_avx512.h"
+#include "brrr/ops/cpu/matmul_vectors.h"
 #include "brrr/ops/jit/disk_cache.h"
 #include "brrr/tensor/runtime.h"
 #include "brrr/tensor/thread_pool.h"
@@ -43,7 +43,8 @@ Processor describe_processor() {
   p.model = graph::processor_model();
   p.isa = vector_instructions();
   p.kernels = on_cpu::loops->isa;
-  if (on_cpu::uses_avx512_products()) p.kernels += ", f32 products: avx512";
+  if (const std::string_view products = on_cpu::vector_products(); !products.empty())
+    p.kernels.append(", ").append(products);
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
   p.threads = sched_getaffinity(0, sizeof allowed, &allowed) == 0

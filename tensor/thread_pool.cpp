@@ -1,7 +1,7 @@
-// One job at a time, published through one atomic word, the gate: an epoch, whether the job is
-// open, and how many workers are inside. A worker enters by raising the count while the gate is
-// open; the caller closes the gate and waits for the count to fall to zero, after which no worker
-// reads the job.
+// One job at a time, published through one atomic word, the gate: an epoch, for how many workers
+// the job has chunks, whether it is open, and how many workers are inside. A worker enters by
+// raising the count while the gate is open and the count below that number; the caller closes the
+// gate and waits for the count to fall to zero, after which no worker reads the job.
 #include "brrr/tensor/thread_pool.h"
 
 #include <atomic>
@@ -24,11 +24,20 @@ namespace {
 
 constexpr int kMaxThreads = 256;
 constexpr std::int64_t kMostChunks = 256;
+using Clock = std::chrono::steady_clock;
 constexpr auto kSpin = std::chrono::microseconds(30);
+// Waking workers costs about as much as a caller loses that does so much work alone.
+constexpr auto kWorthWaking = std::chrono::microseconds(15);
 
-constexpr std::uint64_t kCount = 0xffff;     // workers inside
-constexpr std::uint64_t kOpen = 0x10000;     // the job may be entered
-constexpr std::uint64_t kEpoch = 0x1000000;  // one job
+constexpr std::uint64_t kCount = 0xffff;    // workers inside
+constexpr std::uint64_t kOpen = 0x10000;    // the job may be entered
+constexpr std::uint64_t kHelper = 0x20000;  // one worker that it has chunks for
+constexpr std::uint64_t kHelpers = kHelper * 0xff;
+constexpr std::uint64_t kEpoch = kHelper * 0x100;  // one job
+
+bool has_place(std::uint64_t gate) {
+  return (gate & kOpen) && (gate & kCount) < (gate & kHelpers) / kHelper;
+}
 
 void relax() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -57,8 +66,7 @@ struct Job {
   std::int64_t n = 0, chunk = 0;
   int count = 0;  // of stretches
   Stretch stretches[kMaxThreads];
-  alignas(64) std::atomic<int> joined{0};
-  std::atomic<bool> failed{false};
+  alignas(64) std::atomic<bool> failed{false};
   std::exception_ptr failure;  // written by the thread that sets `failed`
 
   void deal(std::int64_t chunks, int threads) {
@@ -67,11 +75,11 @@ struct Job {
       stretches[i].next.store(chunks * i / count, std::memory_order_relaxed);
       stretches[i].end = chunks * (i + 1) / count;
     }
-    joined.store(0, std::memory_order_relaxed);
   }
 
-  void work() {
-    const int own = joined.fetch_add(1, std::memory_order_relaxed);
+  // The caller's `own` stretch is the first, so that a sequence of loops over the same data finds
+  // it in the caches of the same cores.
+  void work(int own) {
     for (int i = 0; i < count; ++i) {
       Stretch& stretch = stretches[(own + i) % count];
       for (;;) {
@@ -95,26 +103,31 @@ class ThreadPool {
   // A loop that is under way keeps its threads, so this never waits, not even inside a body.
   void set_threads(int count) { threads_.store(count, std::memory_order_relaxed); }
 
-  // False when another caller has the workers, or there are none.
-  bool try_run(std::int64_t n, std::int64_t chunk, std::int64_t chunks, detail::RangeFn run,
-               void* body) {
+  // False when another caller has the workers, when there are none, or when none is awake and the
+  // job, unless it is `large`, not worth waking one.
+  bool try_run(std::int64_t n, std::int64_t chunk, std::int64_t chunks, bool large,
+               detail::RangeFn run, void* body) {
     std::unique_lock owner(owner_, std::try_to_lock);
     if (!owner) return false;
     const int wanted = threads() - 1;
     if (started_ < wanted) start(wanted);
     if (started_ == 0 || wanted == 0) return false;
+    const int helpers = chunks - 1 < wanted ? static_cast<int>(chunks - 1) : wanted;
+    const bool all_asleep = sleepers_.load(std::memory_order_relaxed) >= started_;
+    if (all_asleep && !large && !is_in_burst()) return false;
 
     job_.run = run;
     job_.body = body;
     job_.n = n;
     job_.chunk = chunk;
     job_.deal(chunks, wanted + 1);
-    gate_.store((gate_.load(std::memory_order_relaxed) + kEpoch) | kOpen,
+    const std::uint64_t epoch = gate_.load(std::memory_order_relaxed) / kEpoch + 1;
+    gate_.store(epoch * kEpoch + static_cast<std::uint64_t>(helpers) * kHelper + kOpen,
                 std::memory_order_seq_cst);
-    wake(chunks - 1);
+    if (large || all_asleep) wake(helpers);
 
     thread_context.in_parallel_loop = true;
-    job_.work();
+    job_.work(0);
     thread_context.in_parallel_loop = false;
 
     gate_.fetch_and(~kOpen, std::memory_order_acq_rel);
@@ -145,13 +158,15 @@ class ThreadPool {
     }
   }
 
-  void wake(std::int64_t helpers) {
-    if (sleepers_.load(std::memory_order_seq_cst) == 0) return;
+  void wake(int helpers) {
+    const int sleepers = sleepers_.load(std::memory_order_seq_cst);
+    const int missing = helpers - (started_ - sleepers);
+    if (sleepers == 0 || missing <= 0) return;
     std::lock_guard lock(sleep_);  // locked by a worker from its last check to its sleep
-    if (helpers >= started_) {
+    if (missing >= sleepers || started_ >= threads()) {
       bell_.notify_all();
     } else {
-      for (std::int64_t i = 0; i < helpers; ++i) bell_.notify_one();
+      for (int i = 0; i < missing; ++i) bell_.notify_one();
     }
   }
 
@@ -160,16 +175,10 @@ class ThreadPool {
     std::uint64_t seen = 0;
     const auto has_work = [&] {
       const std::uint64_t gate = gate_.load(std::memory_order_seq_cst);
-      return (gate & kOpen) && gate / kEpoch != seen && index < threads() - 1;
+      return has_place(gate) && gate / kEpoch != seen && index < threads() - 1;
     };
     for (;;) {
-      const auto start = std::chrono::steady_clock::now();
-      bool found = false;
-      while (!(found = has_work())) {
-        for (int i = 0; i < 8; ++i) relax();
-        if (std::chrono::steady_clock::now() - start > kSpin) break;
-      }
-      if (!found) {
+      if (!spin(has_work)) {
         std::unique_lock lock(sleep_);
         sleepers_.fetch_add(1, std::memory_order_seq_cst);
         bell_.wait(lock, has_work);
@@ -177,18 +186,40 @@ class ThreadPool {
       }
       std::uint64_t gate = gate_.load(std::memory_order_acquire);
       bool entered = false;
-      while ((gate & kOpen) && !entered) {
+      while (has_place(gate) && !entered) {
         entered = gate_.compare_exchange_weak(gate, gate + 1, std::memory_order_acq_rel);
       }
-      seen = gate / kEpoch;
       if (!entered) continue;
-      job_.work();
+      seen = gate / kEpoch;
+      job_.work(static_cast<int>(gate & kCount) + 1);
       gate_.fetch_sub(1, std::memory_order_acq_rel);
     }
   }
 
+  template <class Condition>
+  static bool spin(const Condition& condition) {
+    const auto start = Clock::now();
+    do {
+      for (int i = 0; i < 16; ++i) {
+        if (condition()) return true;
+        relax();
+      }
+    } while (Clock::now() - start < kSpin);
+    return false;
+  }
+
+  // Whether small jobs have come in close succession for so long that more of them are likely: a
+  // worker, once awake, stays so between them.
+  bool is_in_burst() {
+    const auto now = Clock::now();
+    if (now - last_small_ > kSpin) burst_ = now;
+    last_small_ = now;
+    return now - burst_ >= kWorthWaking;
+  }
+
   std::mutex owner_;  // locked by the caller of the current job
   int started_ = 0;
+  Clock::time_point burst_, last_small_;  // when small jobs found all workers asleep
   std::atomic<int> threads_{default_threads()};
   Job job_;
   alignas(64) std::atomic<std::uint64_t> gate_{0};
@@ -212,12 +243,13 @@ void set_num_threads(int count) {
   pool().set_threads(count < kMaxThreads ? count : kMaxThreads);
 }
 
-void detail::run_chunks(std::int64_t n, std::int64_t grain, RangeFn run, void* body) {
-  if (grain < 1) grain = 1;
-  const std::int64_t grains = (n - 1) / grain + 1;
-  const std::int64_t chunk = grain * ((grains - 1) / kMostChunks + 1);
+void detail::run_chunks(std::int64_t n, Grain grain, RangeFn run, void* body) {
+  const std::int64_t least = grain.shares < 1 ? 1 : grain.shares;
+  const std::int64_t grains = (n - 1) / least + 1;
+  const std::int64_t chunk = least * ((grains - 1) / kMostChunks + 1);
   const std::int64_t chunks = (n - 1) / chunk + 1;
-  if (chunks > 1 && !thread_context.in_parallel_loop && pool().try_run(n, chunk, chunks, run, body))
+  if (chunks > 1 && !thread_context.in_parallel_loop &&
+      pool().try_run(n, chunk, chunks, n > grain.wakes, run, body))
     return;
   for (std::int64_t begin = 0; begin < n; begin += chunk) {
     run(body, begin, begin + chunk < n ? begin + chunk : n);

@@ -48,13 +48,17 @@ class CpuBodyKernel final : public BodyKernel {
       order_rows();
     }
     walk_ = jit::cpu_walk(body, space_, reduced_, order_);
-    // A thread takes as many elements as are worth waking it, and whole tiles of columns.
-    constexpr std::int64_t kGrain = 16384, kColumns = 64;
-    grain_ = std::max<std::int64_t>(1, kGrain / reduced_.count());
-    if (walk_.by_columns) {
-      const std::int64_t tile = walk_.tile > 0 ? walk_.tile : kColumns;
-      grain_ = (grain_ + tile - 1) / tile * tile;
-    }
+    grain_ = {rows_of(kShared), rows_of(kWoken)};
+  }
+
+  // Elements that are worth another thread, in rows and whole tiles of columns.
+  static constexpr std::int64_t kShared = 4096, kWoken = 16384;
+  std::int64_t rows_of(std::int64_t elements) const {
+    constexpr std::int64_t kColumns = 64;
+    const std::int64_t rows = std::max<std::int64_t>(1, elements / reduced_.count());
+    if (!walk_.by_columns) return rows;
+    const std::int64_t tile = walk_.tile > 0 ? walk_.tile : kColumns;
+    return (rows + tile - 1) / tile * tile;
   }
 
   std::string render() {
@@ -211,7 +215,7 @@ class CpuBodyKernel final : public BodyKernel {
   StridedSpace space_, reduced_;
   jit::CpuOrder order_;
   jit::CpuWalk walk_;
-  std::int64_t grain_ = 1;
+  Grain grain_ = 1;
   jit::CpuFunction function_ = nullptr;
   std::unique_ptr<BodyInterpreter> interpreter_;  // in place of a function
 };

@@ -18,7 +18,7 @@ constexpr int kMaxElements = 4;
 bool run_few(FormulaLoop loop, const double* numbers, const Call& call, Tensor* outputs,
              const Formula& body, DType type) {
   const i64 n = outputs[0].numel();
-  if (n > kGrain) return false;
+  if (n > kSharedGrain) return false;
   const void* from[kMaxElements];
   void* to[kMaxElements];
   bool plain = true;
@@ -72,7 +72,7 @@ void formula(const Call& call, Tensor* outputs) {
     const Tensor& y = outputs[out.count];
     out.of[out.count] = y.is_contiguous() ? y : make_tensor(y.dtype(), y.shape(), cpu);
   }
-  parallel_for(outputs[0].numel(), kGrain, [&](i64 begin, i64 end) {
+  parallel_for(outputs[0].numel(), shared_grain(1), [&](i64 begin, i64 end) {
     alignas(64) char memory[kMaxElements][kTileBytes];
     for (i64 at = begin, count; at < end; at += count) {
       count = direct ? end - at : std::min(end - at, kTile);

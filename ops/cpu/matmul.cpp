@@ -1,8 +1,9 @@
 // Matrix products. Floats go to BLAS, on one of its threads per call, over panels of the result
 // whose boundaries depend only on the shapes: our threads run the panels, and bits do not depend on
-// how many there are. On a CPU with AVX-512 for which OpenBLAS has AVX2 kernels, f32 goes to our
-// own kernel (matmul_avx512.cpp), in twice the rate. Views whose rows or columns are contiguous are
-// read without a copy; 16-bit floats are multiplied as f32.
+// how many there are. f32 goes to kernels of our own (matmul_vectors.cpp) where the CPU has AVX2 or
+// AVX-512, unless the product is so large that BLAS is as fast; these have the same bits however a
+// product is cut, so panels may suit the number of threads. Views whose rows or columns are
+// contiguous are read without a copy; 16-bit floats are multiplied as f32.
 
 #include <algorithm>
 #include <cstring>
@@ -10,7 +11,7 @@
 #include <string_view>
 
 #include "brrr/ops/cpu/blas.h"
-#include "brrr/ops/cpu/matmul_avx512.h"
+#include "brrr/ops/cpu/matmul_vectors.h"
 #include "brrr/ops/cpu/tiles.h"
 #include "brrr/ops/kernels.h"
 #include "brrr/tensor/fail.h"
@@ -23,6 +24,8 @@ namespace {
 // number of panels below which it is.
 constexpr i64 kPanelWork = i64{1} << 21;
 constexpr i64 kFewPanels = 8;
+// The least cost of a panel of our own kernels, worth a thread that is awake.
+constexpr i64 kSharedWork = i64{1} << 16;
 
 // Two dimensions of a tensor, as BLAS reads them: row-major, or its transpose.
 struct Matrix {
@@ -73,24 +76,30 @@ bool blas_lacks_avx512() {
       [&](std::string_view name) { return config.find(name) != std::string_view::npos; });
 }
 
-// Vectors are bound by memory, narrow results by packing the other factor.
-bool is_for_avx512(i64 rows, i64 columns) {
-  constexpr i64 kLeast = 8;
-  return rows > 1 && columns >= kLeast && uses_avx512_products();
+// Whether a product is for our own kernels. Vectors are bound by memory, narrow results by packing
+// the other factor. BLAS is as fast where it cuts large products to fit the caches, with kernels
+// for the same instruction set.
+bool is_for_vectors(i64 M, i64 N, i64 K) {
+  constexpr i64 kNarrow = 8, kLargeAvx2 = i64{1} << 25, kLarge = i64{1} << 27;
+  if (M == 1 || N < kNarrow || vector_isa() == VectorIsa::none) return false;
+  static const i64 large = vector_isa() == VectorIsa::avx2 ? kLargeAvx2
+                           : blas_lacks_avx512()           ? std::numeric_limits<i64>::max()
+                                                           : kLarge;
+  return M * N * K <= large;
 }
 
 i64 round_up(i64 n, i64 to) { return (n + to - 1) / to * to; }
 
-// The panels of a product, which depend on its sizes only. BLAS packs a factor again for each
-// panel, so panels are large if there are many of them; smaller panels serve to give work to a few
-// threads.
+// The panels of a product. Those of BLAS depend on its sizes only; BLAS packs a factor again for
+// each panel, so panels are large if there are many of them; smaller panels serve to give work to a
+// few threads.
 struct Panels {
   i64 rows, columns;
 
-  Panels(i64 M, i64 N, i64 K) {
-    rows = share(M, N == 1 ? 4096 : 256);
-    columns = share(N, M == 1 ? 1024 : 512);
-    while (rows * columns * K > kPanelWork && panels(M, N) < kFewPanels) {
+  static Panels of_blas(i64 M, i64 N, i64 K) {
+    Panels cut{share(M, N == 1 ? 4096 : 256), share(N, M == 1 ? 1024 : 512)};
+    auto& [rows, columns] = cut;
+    while (rows * columns * K > kPanelWork && cut.panels(M, N) < kFewPanels) {
       if (columns >= rows && columns > 64) {
         columns = round_up(columns / 2, 16);
       } else if (rows > 64) {
@@ -99,6 +108,26 @@ struct Panels {
         break;
       }
     }
+    return cut;
+  }
+
+  // Each of `batches` products in panels for all threads, of whole columns if possible, since rows
+  // of several panels have the same columns packed.
+  static Panels of_vectors(i64 M, i64 N, i64 K, i64 batches) {
+    const i64 tile = tile_columns(vector_isa());
+    const i64 threads = num_threads(), wanted = threads == 1 ? 1 : 2 * threads;
+    Panels cut{share(M, 256), share(N, 512)};
+    auto& [rows, columns] = cut;
+    while (batches * cut.panels(M, N) < wanted && rows * columns * K >= 2 * kSharedWork) {
+      if (columns > tile) {
+        columns = round_up(columns / 2, tile);
+      } else if (rows > 16) {
+        rows = round_up(rows / 2, 4);
+      } else {
+        break;
+      }
+    }
+    return cut;
   }
 
   i64 panels(i64 M, i64 N) const { return ((M - 1) / rows + 1) * ((N - 1) / columns + 1); }
@@ -119,11 +148,12 @@ void panel(const T* a, const Matrix& am, const T* b, const Matrix& bm, T* c, i64
   b += n0 * (bm.transposed ? bm.leading : 1);
   c += m0 * N + n0;
   if constexpr (std::is_same_v<T, float>) {
-    if (is_for_avx512(M, N)) {
+    if (is_for_vectors(M, N, K)) {
       const auto view = [](const float* data, const Matrix& of) {
         return of.transposed ? MatrixView{data, 1, of.leading} : MatrixView{data, of.leading, 1};
       };
-      return multiply_avx512(m, n, K, view(a, am), view(b, bm), c, N, bias ? bias + n0 : nullptr);
+      return multiply_vectors(vector_isa(), m, n, K, view(a, am), view(b, bm), c, N,
+                              bias ? bias + n0 : nullptr);
     }
   }
   const int mi = static_cast<int>(m), ni = static_cast<int>(n), ki = static_cast<int>(K);
@@ -177,13 +207,16 @@ void multiply_floats(Tensor left, Tensor right, const Tensor& out, const T* bias
   const T *a = left.data<T>(), *b = right.data<T>();
   T* c = out.data<T>();
   const StridedSpace batches = batches_of(out, left, right);
-  const Panels cut(M, N, K);
-  const i64 rows = cut.rows, columns = cut.columns;
+  const bool in_vectors = std::is_same_v<T, float> && is_for_vectors(M, N, K);
+  const auto [rows, columns] =
+      in_vectors ? Panels::of_vectors(M, N, K, batches.count()) : Panels::of_blas(M, N, K);
   const i64 row_panels = (M - 1) / rows + 1, column_panels = (N - 1) / columns + 1;
   const i64 panels = row_panels * column_panels;
   const i64 work = std::max<i64>(1, rows * columns * K);
-  parallel_for(batches.count() * panels, std::max<i64>(1, kPanelWork / work),
-               [&](i64 begin, i64 end) {
+  const Grain grain(std::max<i64>(1, (in_vectors ? kSharedWork : kPanelWork) / work),
+                    std::max<i64>(1, kPanelWork / work));
+  parallel_for(batches.count() * panels, grain,
+               [&, rows = rows, columns = columns](i64 begin, i64 end) {
                  for (i64 t = begin; t < end; ++t) {
                    const i64 batch = t / panels, p = t % panels;
                    const Coordinates place(batches, batch);
@@ -224,9 +257,12 @@ void multiply_integers(const Tensor& left, const Tensor& right, const Tensor& ou
 
 }  // namespace
 
-bool uses_avx512_products() {
-  static const bool uses = has_avx512() && blas_lacks_avx512();
-  return uses;
+std::string_view vector_products() {
+  switch (vector_isa()) {
+    case VectorIsa::none: return "";
+    case VectorIsa::avx2: return "small f32 products: avx2";
+    default: return blas_lacks_avx512() ? "f32 products: avx512" : "small f32 products: avx512";
+  }
 }
 
 void matmul(const Call& call, Tensor* outputs) {
@@ -263,7 +299,7 @@ void affine(const Call& call, Tensor* outputs) {
     return copy_tensor(out, result);
   }
   if (out.dtype() == f32 && a.size(-1) > 0 && out.numel() > 0 && row.is_contiguous() &&
-      row.numel() == out.size(-1) && is_for_avx512(out.size(-2), out.size(-1))) {
+      row.numel() == out.size(-1) && is_for_vectors(out.size(-2), out.size(-1), a.size(-1))) {
     return write_contiguous(outputs[0], f32, [&](const Tensor& result) {
       multiply_floats<float>(a, b, result, row.data<float>());
     });

@@ -130,13 +130,12 @@ class TiledLoop {
       input.operand = operand++;
       buffered |= is_buffered(input.operand, input.compute);
     }
-    length_ = buffered ? kTile : kGrain;
+    length_ = buffered ? kTile : kSharedGrain;
   }
 
   void run() const {
     const Tiling tiling(space_, length_);
-    const i64 grain = kGrain / tiling.length;
-    parallel_for(tiling.tiles, grain < 1 ? 1 : grain,
+    parallel_for(tiling.tiles, shared_grain(tiling.length),
                  [&](i64 begin, i64 end) { run_tiles(tiling, begin, end); });
   }
 
@@ -245,7 +244,7 @@ inline bool run_contiguous(Loop loop, const Call& call, bool select, Tensor* out
     sizes |= in.numel ^ n;
   }
   if (wrong | static_cast<std::uint64_t>(sizes)) return false;
-  if (n <= kGrain) [[likely]] {
+  if (n <= kSharedGrain) [[likely]] {
     loop(out.data, operands, n);
     return true;
   }
@@ -254,7 +253,7 @@ inline bool run_contiguous(Loop loop, const Call& call, bool select, Tensor* out
     strides[i] = static_cast<i64>(size_of(call.inputs[i]->dtype()));
   }
   const i64 out_stride = static_cast<i64>(size_of(out.word.dtype()));
-  parallel_for(n, kGrain, [&](i64 begin, i64 end) {
+  parallel_for(n, shared_grain(1), [&](i64 begin, i64 end) {
     const void* parts[kMaxInputs];
     for (std::uint32_t i = 0; i < call.n_inputs; ++i) {
       parts[i] = static_cast<const char*>(operands[i]) + begin * strides[i];
@@ -290,7 +289,7 @@ bool run_with_numbers(Loop loop, const Call& call, const Types& types, const Ten
     operands[i] = memory[i];
   }
   const i64 out_stride = static_cast<i64>(size_of(types.result));
-  parallel_for(out.numel, kGrain, [&](i64 begin, i64 end) {
+  parallel_for(out.numel, shared_grain(1), [&](i64 begin, i64 end) {
     const void* parts[kMaxInputs];
     for (i64 first = begin; first < end; first += kTile) {
       for (int i = 0; i < n_operands; ++i)

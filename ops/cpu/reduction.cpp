@@ -43,7 +43,7 @@ class Reduction {
   void run() {
     if (kept_count_ == 0) return;
     const i64 work = kept_count_ / units_ * std::min(reduced_count_, block_) + 1;
-    const i64 grain = std::max<i64>(1, kGrain / work);
+    const Grain grain = shared_grain(work);
     if (blocks_ == 1) {
       parallel_for(units_, grain, [&](i64 begin, i64 end) {
         alignas(64) char accumulators[kColumns * 8];

@@ -8,6 +8,7 @@
 
 #include <brrr/tensor/strided_space.h>
 #include <brrr/tensor/tensor_impl.h>
+#include <brrr/tensor/thread_pool.h>
 
 namespace brrr::on_cpu {
 
@@ -16,8 +17,14 @@ using i64 = std::int64_t;
 inline constexpr int kMaxInputs = 8;
 inline constexpr i64 kTile = 1024;
 inline constexpr i64 kTileBytes = kTile * 8;
-// Work below this many elements is not worth a second thread.
+// Work below this many elements is not worth waking a second thread,
 inline constexpr i64 kGrain = 32768;
+// nor below this many sharing it with one that is awake.
+inline constexpr i64 kSharedGrain = 4096;
+// Both, of parts that are `work` elements each.
+constexpr Grain shared_grain(i64 work) {
+  return {kSharedGrain / work > 1 ? kSharedGrain / work : 1, kGrain / work > 1 ? kGrain / work : 1};
+}
 
 // A space whose operands have memory: first the output, then the inputs.
 struct TensorSpace : StridedSpace {

@@ -2,8 +2,10 @@
 // nesting, many callers.
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <mutex>
 #include <numeric>
+#include <set>
 #include <stdexcept>
 #include <thread>
 #include <utility>
@@ -26,7 +28,7 @@ class Threads {
   int before_;
 };
 
-std::vector<Range> chunks_of(std::int64_t n, std::int64_t grain) {
+std::vector<Range> chunks_of(std::int64_t n, brrr::Grain grain) {
   std::mutex mutex;
   std::vector<Range> chunks;
   brrr::parallel_for(n, grain, [&](std::int64_t begin, std::int64_t end) {
@@ -134,4 +136,70 @@ TEST_CASE("the number of threads may be set inside a loop, for the next one", "[
     CHECK(sum.load() == 1000);
     CHECK(brrr::num_threads() == next);
   }
+}
+
+namespace {
+
+// The threads that run the chunks of one loop, each of which takes so long.
+std::set<std::thread::id> threads_of(std::int64_t chunks, brrr::Grain grain,
+                                     std::chrono::microseconds time) {
+  std::mutex mutex;
+  std::set<std::thread::id> threads;
+  brrr::parallel_for(chunks, grain, [&](std::int64_t begin, std::int64_t end) {
+    const auto until = std::chrono::steady_clock::now() + (end - begin) * time;
+    while (std::chrono::steady_clock::now() < until) {
+    }
+    std::lock_guard lock(mutex);
+    threads.insert(std::this_thread::get_id());
+  });
+  return threads;
+}
+
+constexpr brrr::Grain kShort(1, 1000);  // wakes no worker
+
+void let_workers_sleep() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
+
+}  // namespace
+
+TEST_CASE("chunks are of the grain that threads share, whatever wakes them", "[thread_pool]") {
+  for (int threads : {1, 2, 4}) {
+    Threads guard(threads);
+    CHECK(chunks_of(1000, {10, 100000}) == chunks_of(1000, 10));
+    CHECK(chunks_of(100003, {7, 50}) == chunks_of(100003, 7));
+  }
+}
+
+TEST_CASE("loops of few chunks, one after another, run each chunk once", "[thread_pool]") {
+  Threads guard(8);
+  std::int64_t wrong = 0;
+  for (std::int64_t round = 0; round < 20000; ++round) {
+    const std::int64_t chunks = 2 + round % 5;
+    std::atomic<std::int64_t> sum{0};
+    brrr::parallel_for(chunks, {1, round % 3 ? 1 : 1000},
+                       [&](std::int64_t begin, std::int64_t end) {
+                         for (; begin < end; ++begin) sum += begin + 1;
+                       });
+    wrong += sum.load() != chunks * (chunks + 1) / 2;
+  }
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("a short loop wakes no worker", "[thread_pool]") {
+  Threads guard(2);
+  std::size_t fewest = 2;
+  for (int round = 0; round < 10 && fewest > 1; ++round) {
+    let_workers_sleep();
+    fewest = std::min(fewest, threads_of(2, kShort, std::chrono::microseconds(500)).size());
+  }
+  CHECK(fewest == 1);
+}
+
+TEST_CASE("short loops in close succession wake workers", "[thread_pool]") {
+  Threads guard(2);
+  let_workers_sleep();
+  std::size_t most = 1;
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  while (most < 2 && std::chrono::steady_clock::now() < until)
+    most = std::max(most, threads_of(2, kShort, std::chrono::microseconds(10)).size());
+  CHECK(most == 2);
 }

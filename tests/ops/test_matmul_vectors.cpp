@@ -3,7 +3,7 @@
 #include <random>
 #include <vector>
 
-#include "brrr/ops/cpu/matmul_avx512.h"
+#include "brrr/ops/cpu/matmul_vectors.h"
 #include "tests/harness/catch.h"
 #include "tests/harness/skip.h"
 
@@ -22,8 +22,9 @@ std::vector<float> noise(int64_t count, unsigned seed) {
 
 }  // namespace
 
-TEST_CASE("a product in AVX-512 is a chain of fma for each element", "[ops]") {
-  if (!has_avx512()) return brrr::testing::skip("the CPU has no AVX-512");
+TEST_CASE("a product in vectors is a chain of fma for each element", "[ops]") {
+  const VectorIsa isa = GENERATE(VectorIsa::avx2, VectorIsa::avx512);
+  if (isa > vector_isa()) return brrr::testing::skip("the CPU has no such vectors");
   struct Sizes {
     int64_t m, n, k;
   };
@@ -34,7 +35,10 @@ TEST_CASE("a product in AVX-512 is a chain of fma for each element", "[ops]") {
                                 {23, 17, 1},
                                 {40, 31, 257},
                                 {3, 100, 513},
-                                {64, 8, 64}}) {
+                                {64, 8, 64},
+                                {64, 64, 40},       // rows of b where they are,
+                                {40, 96, 300},      // packed by the first tile,
+                                {40, 80, 1100}}) {  // and ahead of it
     for (int layout = 0; layout < 4; ++layout) {
       INFO(m << " x " << n << " x " << k << ", layout " << layout);
       const bool a_transposed = layout & 1, b_transposed = layout & 2;
@@ -46,7 +50,7 @@ TEST_CASE("a product in AVX-512 is a chain of fma for each element", "[ops]") {
       const MatrixView a_view{a.data(), a_transposed ? 1 : a_leading, a_transposed ? a_leading : 1},
           b_view{b.data(), b_transposed ? 1 : b_leading, b_transposed ? b_leading : 1};
       std::vector<float> c(static_cast<std::size_t>(m * c_row), 7.0f);
-      multiply_avx512(m, n, k, a_view, b_view, c.data(), c_row);
+      multiply_vectors(isa, m, n, k, a_view, b_view, c.data(), c_row);
       int64_t wrong = 0;
       for (int64_t i = 0; i < m; ++i) {
         for (int64_t j = 0; j < c_row; ++j) {
@@ -60,7 +64,7 @@ TEST_CASE("a product in AVX-512 is a chain of fma for each element", "[ops]") {
       CHECK(wrong == 0);
 
       const std::vector<float> bias = noise(n, 3), without = c;
-      multiply_avx512(m, n, k, a_view, b_view, c.data(), c_row, bias.data());
+      multiply_vectors(isa, m, n, k, a_view, b_view, c.data(), c_row, bias.data());
       for (int64_t i = 0; i < m; ++i) {
         for (int64_t j = 0; j < n; ++j) {
           const auto at = static_cast<std::size_t>(i * c_row + j);
@@ -72,10 +76,11 @@ TEST_CASE("a product in AVX-512 is a chain of fma for each element", "[ops]") {
   }
 }
 
-TEST_CASE("zeros beyond the columns of a product in AVX-512 make no NaN", "[ops]") {
-  if (!has_avx512()) return brrr::testing::skip("the CPU has no AVX-512");
+TEST_CASE("zeros beyond the columns of a product in vectors make no NaN", "[ops]") {
+  const VectorIsa isa = GENERATE(VectorIsa::avx2, VectorIsa::avx512);
+  if (isa > vector_isa()) return brrr::testing::skip("the CPU has no such vectors");
   const std::vector<float> a(12, INFINITY), b(3, 1.0f);
   std::vector<float> c(12 * 3, 0.0f);
-  multiply_avx512(12, 3, 1, {a.data(), 1, 1}, {b.data(), 3, 1}, c.data(), 3);
+  multiply_vectors(isa, 12, 3, 1, {a.data(), 1, 1}, {b.data(), 3, 1}, c.data(), 3);
   for (const float x : c) CHECK(x == INFINITY);
 }
