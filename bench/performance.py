@@ -139,7 +139,7 @@ lines += [
 steps()
 lines += [
     "",
-    f"Fused steps beside JAX {fused['machine']['jax']} and PyTorch {fused['machine']['torch'].split('+')[0]}, all in one run "
+    f"Fused steps beside JAX {fused['machine']['jax']} and PyTorch {fused['machine']['torch'].split('+')[0]}, the rows of a size in one run "
     f"(`python3 bench/fused_steps.py build/release/bin/brrr`, `bench/results/{fused_file.name}`): `jax.jit` with donated state; the "
     "whole step in one CUDA Graph; forward and backward by `torch.compile` (max-autotune), in one CUDA Graph with the optimizer. The "
     "last column is brrr's speed-up over the fastest of them.",

@@ -227,6 +227,20 @@ class Loops {
     return text + (is_guarded(body_, pass) ? ", guard);\n" : ");\n");
   }
 
+  // Statements before a vector enters the accumulators, and those that undo it. By columns each
+  // element of a vector has an accumulator.
+  std::pair<std::string, std::string> saved_partials(std::size_t number, const RowPass& pass,
+                                                     std::string_view partial) const {
+    if (pass.reductions.empty()) return {};
+    if (schedule_.walk == Walk::rows) {
+      return {fmt::format("      const Partial{} before = {};\n", number, partial),
+              fmt::format("      {} = before;\n", partial)};
+    }
+    constexpr std::string_view kEach = "#pragma unroll\n      for (int e = 0; e < W; ++e) ";
+    return {fmt::format("      Partial{} before[W];\n{}before[e] = {};\n", number, kEach, partial),
+            fmt::format("{}{} = before[e];\n", kEach, partial)};
+  }
+
   std::string vector(std::size_t number, const RowPass& pass, std::string_view partial,
                      std::string_view row, std::string_view index) const {
     std::string text;
@@ -237,12 +251,10 @@ class Loops {
     if (!draws_of_elements(body_).empty()) text += "      DrawCaches caches;\n";
     const std::string visits = visits_of(number, pass, partial, row, index);
     if (is_guarded(body_, pass)) {
-      const bool reduces = !pass.reductions.empty();
-      const std::string before =
-          reduces ? fmt::format("      const Partial{} before = {};\n", number, partial) : "";
+      const auto [before, restored] = saved_partials(number, pass, partial);
       text += fmt::format(
           "{}      Guard guard;\n{}      if (guard.fails()) {{\n{}      Exact guard;\n{}      }}\n",
-          before, visits, reduces ? fmt::format("      {} = before;\n", partial) : "", visits);
+          before, visits, restored, visits);
     } else {
       text += visits;
     }

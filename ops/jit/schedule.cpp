@@ -205,12 +205,15 @@ void set_width(Schedule& schedule, const ReductionLayout& layout) {
   }
 }
 
+// Elements that a thread keeps at most, and those beyond which more threads share a row.
+constexpr int kMostKept = 64, kEnoughKept = 32;
+
 // Of rows that are passed over again, each thread keeps what it loads while that fits its
 // registers. `vectors` of a row are shared by `threads`.
 void keep_rows(Schedule& schedule, const ReductionLayout& layout, int64_t vectors, int threads) {
-  constexpr int kKept = 64, kLoaded = 32;  // elements
+  constexpr int kLoaded = 32;  // elements
   const int64_t loads = ceil_div(vectors, threads);
-  schedule.keeps = loads * schedule.width * count_of_elements(layout) <= kKept;
+  schedule.keeps = loads * schedule.width * count_of_elements(layout) <= kMostKept;
   schedule.unroll = schedule.keeps ? power_of_two_from(loads)
                                    : std::clamp(kLoaded / schedule.width, 1, schedule.unroll);
   schedule.exact = schedule.keeps && vectors == int64_t{schedule.unroll} * threads;
@@ -315,17 +318,19 @@ int64_t schedule_rows(ReductionSchedule& schedule, const ReductionLayout& layout
                        : std::min(32, power_of_two_from(vectors));
   schedule.unroll = tuned.row_unroll;
   if (layout.passes > 1) {
-    // A row that does not fit the registers of one warp gets more warps, with few elements a
-    // thread.
-    constexpr int kFew = 16;
+    // A row gets more warps while a thread would keep many elements; with 32 of them and not 64,
+    // twice as many blocks share a multiprocessor. Their barriers wait for fewer rows in blocks of
+    // half as many threads. bf16 on an H200, rows of 1000: softmax with its gradient 71 to 37 us,
+    // the norms 30 to 47 to 24 to 39; rows of 4096: softmax 91 to 82, layer norm's gradient 116,
+    // and 192 in smaller blocks, which do not keep it (nvidia-h200-2026-11-25-row-schedules.json).
+    const auto kept_by = [&](int lanes) {
+      return ceil_div(vectors, lanes) * schedule.width * count_of_elements(layout);
+    };
+    while (schedule.lanes < std::min<int64_t>(schedule.threads, vectors) &&
+           kept_by(schedule.lanes) > kEnoughKept)
+      schedule.lanes *= 2;
     keep_rows(schedule, layout, vectors, schedule.lanes);
-    while (!schedule.keeps && schedule.lanes < schedule.threads) {
-      do {
-        schedule.lanes *= 2;
-      } while (schedule.lanes < schedule.threads &&
-               vectors * schedule.width > schedule.lanes * kFew);
-      keep_rows(schedule, layout, vectors, schedule.lanes);
-    }
+    if (schedule.keeps && 2 * schedule.lanes <= schedule.threads) schedule.threads /= 2;
   }
   schedule.blocks = ceil_div(kept, schedule.threads / schedule.lanes);
   schedule.part = schedule.lanes * schedule.unroll;

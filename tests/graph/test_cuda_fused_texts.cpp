@@ -175,6 +175,27 @@ TEST_CASE("sums of what is drawn and gathered are scheduled on CUDA", "[fuse]") 
   CHECK(fake.problem() == "");
 }
 
+TEST_CASE("functions with a guard compile in all passes over rows and columns", "[fuse]") {
+  const testing::NoDiskCache off;
+  testing::FakeCuda fake({.with_nvrtc = true});
+  for (const DType dtype : {f32, bf16, f64}) {
+    for (const int dim : {0, 1}) {
+      auto step = compile(
+          [dim](const Tensor& x) {
+            return std::tuple(sum(cos(x), {dim}), softmax(sin(x) * 2.0, dim) * cos(x),
+                              transpose(sin(cos(x)), 0, 1));
+          },
+          {.mode = Mode::fused, .fallback = OnFallback::refuse});
+      step(empty({640, 96}, {.dtype = dtype, .device = cuda(0)}));
+      bool guarded = false;
+      for (const GeneratedKernel& kernel : step.kernels())
+        guarded |= kernel.source.find("Exact guard;") != std::string::npos;
+      CHECK(guarded == (dtype != f64));
+    }
+  }
+  CHECK(fake.problem() == "");
+}
+
 TEST_CASE("vectors of whole Philox blocks draw without looking for their block", "[fuse]") {
   const testing::NoDiskCache off;
   testing::FakeCuda fake({.with_nvrtc = true});

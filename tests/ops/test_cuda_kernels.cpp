@@ -186,6 +186,32 @@ TEST_CASE("bodies of many levels compile for CUDA", "[jit]") {
   ::unsetenv("BRRR_CACHE");
 }
 
+TEST_CASE("threads share a row until each keeps few of its elements", "[jit]") {
+  const auto schedule = [](const Case& c) {
+    return schedule_of(c, c.inputs, outputs_of(c, cpu), {132, 8}).schedule;
+  };
+  const auto each = [](const ReductionSchedule& s) { return s.width * s.unroll; };
+  const ReductionSchedule softmax = schedule(softmax_case(bf16, 1024, 1000));
+  CHECK(softmax.keeps);
+  CHECK(softmax.threads == 128);
+  CHECK(softmax.lanes == 32);
+  CHECK(each(softmax) == 32);
+  // Four vectors of its operands would be 96 elements; one is enough for as many threads.
+  const ReductionSchedule norm = schedule(layer_norm_case(bf16, 1024, 1024));
+  CHECK(norm.keeps);
+  CHECK(norm.threads == 128);
+  CHECK(norm.lanes == 128);
+  CHECK(each(norm) == 8);
+  // More than 32, since no more threads are there.
+  const ReductionSchedule wide = schedule(layer_norm_case(bf16, 1024, 4096));
+  CHECK(wide.keeps);
+  CHECK(wide.threads == 256);
+  CHECK(wide.lanes == 256);
+  // A row of few vectors is not shared by more threads than it has.
+  const ReductionSchedule narrow = schedule(softmax_case(f32, 5000, 12));
+  CHECK(narrow.lanes == 4);
+}
+
 TEST_CASE("columns of a kernel that stores its elements are cut into many parts", "[jit]") {
   constexpr DeviceShape kDevice{132, 8};
   const auto schedule = [&](std::int64_t rows, std::int64_t cols, bool stores) {
