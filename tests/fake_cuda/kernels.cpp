@@ -55,9 +55,6 @@ void define_elementwise(FakeCuda& fake) {
   define_flat<float>(fake, "mul_f32", {8, 4}, [=](const FakeLaunch& l, std::int64_t i) {
     return in(l, 1, i) * l.argument<float>(2);
   });
-  define_flat<bool>(fake, "ge_f32", {8, 4}, [=](const FakeLaunch& l, std::int64_t i) {
-    return in(l, 1, i) >= l.argument<float>(2);
-  });
   define_flat<float>(fake, "where_f32", {8, 8, 4}, [=](const FakeLaunch& l, std::int64_t i) {
     return pointer<const bool>(l, 1)[i] ? in(l, 2, i) : l.argument<float>(3);
   });
@@ -91,12 +88,18 @@ void define_elementwise(FakeCuda& fake) {
 }
 
 void define_indexed(FakeCuda& fake) {
-  fake.define_kernel("draw", {8, 8, 4, 8}, [](const FakeLaunch& l) {
+  // With a threshold booleans, else floats.
+  fake.define_kernel("draw", {8, 8, 4, 4, 8}, [](const FakeLaunch& l) {
     const auto* state = pointer<const std::int64_t>(l, 1);
-    const auto place = l.argument<std::uint32_t>(2);
-    for (std::int64_t i = 0; i < l.argument<std::int64_t>(3); ++i) {
+    const auto place = l.argument<std::uint32_t>(2), threshold = l.argument<std::uint32_t>(3);
+    for (std::int64_t i = 0; i < l.argument<std::int64_t>(4); ++i) {
       const auto mixed = static_cast<std::uint64_t>(state[0] * 31 + state[1] * 17 + place * 7 + i);
-      pointer<float>(l, 0)[i] = static_cast<float>(mixed * 2654435761u % 1024) / 1024;
+      const std::uint64_t drawn = mixed * 2654435761u % 1024;
+      if (threshold > 0) {
+        pointer<bool>(l, 0)[i] = drawn * 64 < threshold;
+      } else {
+        pointer<float>(l, 0)[i] = static_cast<float>(drawn) / 1024;
+      }
     }
   });
   fake.define_kernel(
