@@ -55,6 +55,9 @@ void define_elementwise(FakeCuda& fake) {
   define_flat<float>(fake, "mul_f32", {8, 4}, [=](const FakeLaunch& l, std::int64_t i) {
     return in(l, 1, i) * l.argument<float>(2);
   });
+  define_flat<bool>(fake, "ge_f32", {8, 4}, [=](const FakeLaunch& l, std::int64_t i) {
+    return in(l, 1, i) >= l.argument<float>(2);
+  });
   define_flat<float>(fake, "where_f32", {8, 8, 4}, [=](const FakeLaunch& l, std::int64_t i) {
     return pointer<const bool>(l, 1)[i] ? in(l, 2, i) : l.argument<float>(3);
   });

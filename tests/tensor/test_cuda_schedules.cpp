@@ -237,9 +237,9 @@ namespace {
 // A draw writes down the step that it found; the kernels of different streams run in any order.
 long wrong_draws(std::uint64_t seed, bool waits_ignored) {
   FakeCuda fake({.seed = seed, .with_nvrtc = true});
-  fake.define_kernel("draw", {8, 8, 4, 8}, [](const FakeLaunch& launch) {
+  fake.define_kernel("draw", {8, 8, 4, 4, 8}, [](const FakeLaunch& launch) {
     const auto* state = launch.argument<const std::int64_t*>(1);
-    for (std::int64_t i = 0; i < launch.argument<std::int64_t>(3); ++i)
+    for (std::int64_t i = 0; i < launch.argument<std::int64_t>(4); ++i)
       launch.argument<float*>(0)[i] = static_cast<float>(state[0] * 100 + state[1]);
   });
   fake.define_kernel("add_i64", {8, 8, 8, 8}, [](const FakeLaunch& launch) {
