@@ -113,7 +113,7 @@ class CudaBodyKernel final : public BodyKernel {
     const jit::Body& body = spec_->body;
     return std::ranges::all_of(jit::pieces::draws_of_elements(body), [&](int draw) {
       const jit::BodyValue& value = body.value(draw);
-      const int block = jit::draws_of_block(value), run = std::min(width, block);
+      const int block = jit::draws_of_block(value.dtype), run = std::min(width, block);
       const auto at = [&](int operand) {
         return body.value(value.operands[static_cast<std::size_t>(operand)]).number;
       };

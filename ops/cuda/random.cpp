@@ -3,6 +3,7 @@
 
 #include "brrr/ops/cuda/contiguous.h"
 #include "brrr/ops/cuda/hand_written.h"
+#include "brrr/ops/jit/body.h"
 #include "brrr/ops/kernels.h"
 #include "brrr/tensor/cuda_runtime.h"
 
@@ -14,8 +15,6 @@ namespace brrr::on_cuda {
 namespace {
 
 enum class Draw : std::uint8_t { uniform, normal, bernoulli };
-
-constexpr int elements_of_block(DType dtype) { return dtype == boolean ? 8 : dtype == f64 ? 2 : 4; }
 
 // The function of philox.inl that fills the elements of a block.
 std::string call_of(Draw kind, DType dtype) {
@@ -30,7 +29,7 @@ std::string call_of(Draw kind, DType dtype) {
 CUfunction draw_kernel(cu::CudaStream& stream, DType dtype, Draw kind) {
   const auto make_text = [&] {
     return typedef_of(dtype, "Element") +
-           fmt::format("constexpr int kWidth = {};\n#define DRAW {}\n", elements_of_block(dtype),
+           fmt::format("constexpr int kWidth = {};\n#define DRAW {}\n", jit::draws_of_block(dtype),
                        call_of(kind, dtype)) +
            text::random_cu;
   };

@@ -109,9 +109,7 @@ struct Level {
 std::vector<Level> levels_of(const Body& body);
 
 // Elements of a draw that share a Philox block.
-inline int draws_of_block(const BodyValue& draw) {
-  return draw.dtype == boolean ? 8 : draw.dtype == f64 ? 2 : 4;
-}
+constexpr int draws_of_block(DType dtype) { return dtype == boolean ? 8 : dtype == f64 ? 2 : 4; }
 
 // Whether a value is explicitly rounded to its 16-bit dtype. Not if that would be redundant: it
 // passes an operand through that has the dtype already, or its only uses are stores, which round.

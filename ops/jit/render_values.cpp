@@ -240,7 +240,7 @@ std::string draw_of(const Body& body, int number) {
       has_threshold ? fmt::format(", u32({})", name_of_value(body, value.operands[3])) : "";
   if (is_of_row(body, number)) {
     return fmt::format("{0}(brrr_block_of_draw({1}, {2} / {3}), {2}{4})", function, from, place,
-                       draws_of_block(value), last);
+                       draws_of_block(value.dtype), last);
   }
   return fmt::format("(caches.v{0}.find({1}, {2}), {3}(caches.v{0}.block, caches.v{0}.word{4}))",
                      number, from, place, function, last);
@@ -353,7 +353,7 @@ std::vector<int> draws_of_elements(const Body& body) {
 std::string draw_caches(const Body& body, const Schedule& schedule) {
   std::string fields;
   for (const int draw : draws_of_elements(body)) {
-    const int block = draws_of_block(body.value(draw));
+    const int block = draws_of_block(body.value(draw).dtype);
     fields += schedule.whole_blocks && schedule.width < block
                   ? fmt::format("  brrr_next_block<{}, {}> v{};\n", block, schedule.width, draw)
                   : fmt::format("  brrr_{}_block<{}> v{};\n",
