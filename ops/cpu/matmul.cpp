@@ -25,7 +25,7 @@ namespace {
 constexpr i64 kPanelWork = i64{1} << 21;
 constexpr i64 kFewPanels = 8;
 // The least cost of a panel of our own kernels, worth a thread that is awake.
-constexpr i64 kSharedWork = i64{1} << 16;
+constexpr i64 kSharedWork = i64{1} << 18;
 
 // Two dimensions of a tensor, as BLAS reads them: row-major, or its transpose.
 struct Matrix {
