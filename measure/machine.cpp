@@ -3,7 +3,6 @@
 
 #include <dlfcn.h>
 #include <fmt/format.h>
-#include <sched.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -45,11 +44,7 @@ Processor describe_processor() {
   p.kernels = on_cpu::loops->isa;
   if (const std::string_view products = on_cpu::vector_products(); !products.empty())
     p.kernels.append(", ").append(products);
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  p.threads = sched_getaffinity(0, sizeof allowed, &allowed) == 0
-                  ? CPU_COUNT(&allowed)
-                  : static_cast<int>(std::thread::hardware_concurrency());
+  p.threads = available_processors();
   p.used = num_threads();
   p.memory_bytes = std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
   return p;

@@ -4,6 +4,8 @@
 // gate and waits for the count to fall to zero, after which no worker reads the job.
 #include "brrr/tensor/thread_pool.h"
 
+#include <sched.h>
+
 #include <atomic>
 #include <charconv>
 #include <chrono>
@@ -48,9 +50,7 @@ void relax() {
 }
 
 int default_threads() {
-  const int machine = static_cast<int>(std::thread::hardware_concurrency());
-  return count_setting("BRRR_THREADS", machine < 1 ? 1 : std::min(machine, kMaxThreads),
-                       kMaxThreads);
+  return count_setting("BRRR_THREADS", std::min(available_processors(), kMaxThreads), kMaxThreads);
 }
 
 // The chunks are divided into one stretch for each thread. A thread begins with its own stretch,
@@ -238,6 +238,13 @@ ThreadPool& pool() {
 
 int num_threads() { return pool().threads(); }
 
+int available_processors() {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) return CPU_COUNT(&allowed);
+  return std::max(1,
+                  static_cast<int>(std::thread::hardware_concurrency()));  // over 1024 processors
+}
 void set_num_threads(int count) {
   if (count < 1) fail("[set_num_threads] expected at least 1, got {}", count);
   pool().set_threads(count < kMaxThreads ? count : kMaxThreads);

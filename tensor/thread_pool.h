@@ -15,7 +15,11 @@
 
 namespace brrr {
 
-// Threads that work on a loop, the caller included. The default is the machine's, or BRRR_THREADS.
+// Processors that this process may run on: fewer than the machine's under taskset or in a cpuset.
+int available_processors();
+
+// Threads that work on a loop, the caller included. The default is BRRR_THREADS, or one for each
+// available processor.
 // A change counts for loops that begin after it and may be made anywhere, inside a body too.
 int num_threads();
 void set_num_threads(int count);

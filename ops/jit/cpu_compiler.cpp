@@ -20,6 +20,7 @@
 #include "brrr/ops/jit/text.h"
 #include "brrr/tensor/fail.h"
 #include "brrr/tensor/thread_context.h"
+#include "brrr/tensor/thread_pool.h"
 
 #if BRRR_VECTOR_MATH
 // Of ops/cpu/vector_math.cpp: known by their addresses here, their types are vectors.
@@ -218,8 +219,8 @@ class Libraries {
   void compile(const std::vector<Missing>& missing) {
     if (missing.empty()) return;
     constexpr std::size_t kKernels = 3;
-    const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
-    const std::size_t processes = std::clamp<std::size_t>(missing.size() / kKernels, 1, cores);
+    const std::size_t processes = std::clamp<std::size_t>(
+        missing.size() / kKernels, 1, static_cast<std::size_t>(available_processors()));
     std::vector<std::string> sources(processes), texts;
     for (std::size_t i = 0; i < missing.size(); ++i)
       sources[i % processes] += named(*missing[i].text, name_of(missing[i].key));

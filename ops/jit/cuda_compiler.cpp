@@ -14,6 +14,7 @@
 #include "brrr/tensor/cuda_relaxed_capture.h"
 #include "brrr/tensor/cuda_runtime.h"
 #include "brrr/tensor/error.h"
+#include "brrr/tensor/thread_pool.h"
 
 namespace brrr::jit {
 namespace {
@@ -243,8 +244,8 @@ int KernelCollection::compile() {
   };
   {
     constexpr std::size_t kMostThreads = 16;
-    const std::size_t threads = std::min<std::size_t>(
-        {texts_.size(), std::max(1u, std::thread::hardware_concurrency()), kMostThreads});
+    const std::size_t threads =
+        std::min({texts_.size(), static_cast<std::size_t>(available_processors()), kMostThreads});
     std::vector<std::jthread> others;
     for (std::size_t i = 1; i < threads; ++i) others.emplace_back(work);
     work();
