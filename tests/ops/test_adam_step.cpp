@@ -2,7 +2,9 @@
 // write.
 #include "brrr/ops/formulas.h"
 
+#include <cmath>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -99,6 +101,38 @@ TEST_CASE("adam and adamw have the bits of their parts", "[optim][adam]") {
       }
     }
   }
+}
+
+TEST_CASE("averages of vanishing gradients become zero, not denormal", "[adam]") {
+  constexpr int n = 64;
+  std::vector<float> gradients;
+  for (int i = 0; i < n; ++i) gradients.push_back(std::ldexp(1.37f, -2 * i));
+  const Tensor gradient = tensor<float>(gradients, {n}), zero = zeros({n});
+  Tensor param = ones({n}), mean = zeros({n}), square = zeros({n}), ones_mean = zeros({}),
+         ones_square = zeros({});
+  int means = 0, squares = 0;
+  const auto step = [&](const Tensor& update, double square_weight) {
+    average_ones_({ones_mean, ones_square, 0.1, square_weight});
+    adam_step_({param, mean, square, update, ones_mean, ones_square},
+               {.rate = 1e-3, .mean_weight = 0.1, .square_weight = square_weight, .eps = 1e-8});
+    for (const Tensor& average : {mean, square}) {
+      for (const float value : to_vector<float>(average))
+        CHECK((value == 0 || std::fabs(value) >= std::numeric_limits<float>::min()));
+    }
+    means = static_cast<int>(item(sum(cast(mean > 0, i64))));
+    squares = static_cast<int>(item(sum(cast(square > 0, i64))));
+  };
+  for (int i = 0; i < 3; ++i) step(gradient, 0.001);
+  CHECK(means == 49);    // a tenth of the gradient is at least 2^-100
+  CHECK(squares == 29);  // a thousandth of its square is at least 2^-125
+  const std::vector<float> moved = to_vector<float>(param);
+  for (int i = 0; i < n; ++i) {
+    const double g = gradients[static_cast<std::size_t>(i)];
+    CHECK(moved[static_cast<std::size_t>(i)] == Approx(1 - 3e-3 * g / (g + 1e-8)).epsilon(1e-6));
+  }
+  for (int i = 0; i < 1000; ++i) step(zero, 0.1);
+  CHECK(means == 0);
+  CHECK(squares == 0);
 }
 
 TEST_CASE("a step of 16 bits is computed in f32 and rounded once", "[adam]") {
