@@ -289,27 +289,29 @@ struct RuleOperands {
   explicit RuleOperands(int n) {
     if (n <= kInline) [[likely]]
       return;
-    const auto size = static_cast<std::size_t>(n);
-    many_values.resize(size);
-    many_likes.resize(size);
-    many_wanted = std::make_unique<bool[]>(size);
-    many_given.resize(size);
-    values = many_values.data();
-    likes = many_likes.data();
-    wanted = many_wanted.get();
-    given = many_given.data();
+    many = std::make_unique<Many>(static_cast<std::size_t>(n));
+    values = many->values.data();
+    likes = many->likes.data();
+    wanted = many->wanted.get();
+    given = many->given.data();
   }
   RuleOperands(const RuleOperands&) = delete;
   RuleOperands& operator=(const RuleOperands&) = delete;
+
+  struct Many {
+    explicit Many(std::size_t n)
+        : values(n), likes(n), wanted(std::make_unique<bool[]>(n)), given(n) {}
+    std::vector<const Tensor*> values;
+    std::vector<const Like*> likes;
+    std::unique_ptr<bool[]> wanted;
+    std::vector<Tensor> given;
+  };
 
   const Tensor* few_values[kInline] = {&undefined, &undefined, &undefined, &undefined};
   const Like* few_likes[kInline] = {};
   bool few_wanted[kInline] = {};
   Tensor few_given[kInline];
-  std::vector<const Tensor*> many_values;
-  std::vector<const Like*> many_likes;
-  std::unique_ptr<bool[]> many_wanted;
-  std::vector<Tensor> many_given;
+  std::unique_ptr<Many> many;
 
   const Tensor** values = few_values;
   const Like** likes = few_likes;
