@@ -45,9 +45,8 @@ BRRR_INLINE __m256i bits_of(const Mask& mask) {
 BRRR_INLINE Vector load_part(const Mask& mask, const float* from) {
   return _mm256_maskload_ps(from, bits_of(mask));
 }
-// AMD's masked stores take ten times as long.
+inline bool is_whole(const Mask& mask) { return mask.is_whole; }
 BRRR_INLINE void store_part(const Mask& mask, float* to, Vector a) {
-  if (mask.is_whole) return store(to, a);
   _mm256_maskstore_ps(to, bits_of(mask), a);
 }
 inline Mask mask_of(i64 count) {
@@ -82,10 +81,8 @@ BRRR_INLINE Vector fma(Vector a, Vector b, Vector c) { return _mm512_fmadd_ps(a,
 BRRR_INLINE Vector load_part(Mask mask, const float* from) {
   return _mm512_maskz_loadu_ps(mask, from);
 }
-BRRR_INLINE void store_part(Mask mask, float* to, Vector a) {
-  if (mask == 0xffff) return store(to, a);
-  _mm512_mask_storeu_ps(to, mask, a);
-}
+inline bool is_whole(Mask mask) { return mask == 0xffff; }
+BRRR_INLINE void store_part(Mask mask, float* to, Vector a) { _mm512_mask_storeu_ps(to, mask, a); }
 inline Mask mask_of(i64 count) {
   return static_cast<Mask>((1u << std::clamp<i64>(count, 0, kWidth)) - 1);
 }

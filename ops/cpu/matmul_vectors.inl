@@ -23,11 +23,12 @@ BRRR_TARGET void multiply_tile(const Slice& slice, const float* a, i64 a_row, i6
                                float* c, i64 c_row, const Mask* masks, bool adds,
                                const float* bias) {
   Vector sums[kCount][kVectors];
+  const float* before = c;
 #pragma GCC unroll 12
-  for (int i = 0; i < kCount; ++i) {
+  for (int i = 0; i < kCount; ++i, before += c_row) {
 #pragma GCC unroll 2
     for (int v = 0; v < kVectors; ++v)
-      sums[i][v] = adds ? load_part(masks[v], c + i * c_row + v * kWidth) : zeros();
+      sums[i][v] = adds ? load_part(masks[v], before + v * kWidth) : zeros();
   }
   const float* from = slice.b;
   float* packed = slice.packed;
@@ -54,10 +55,17 @@ BRRR_TARGET void multiply_tile(const Slice& slice, const float* a, i64 a_row, i6
       for (int i = 0; i < kCount; ++i) sums[i][v] = add(sums[i][v], terms);
     }
   }
+  asm("" : "+r"(c));  // the addresses of rows are computed here, not kept during the loop
+  const bool whole = is_whole(masks[kVectors - 1]);  // AMD's masked stores take ten times as long
 #pragma GCC unroll 12
-  for (int i = 0; i < kCount; ++i) {
-#pragma GCC unroll 2
-    for (int v = 0; v < kVectors; ++v) store_part(masks[v], c + i * c_row + v * kWidth, sums[i][v]);
+  for (int i = 0; i < kCount; ++i, c += c_row) {
+    if (kVectors == 2) store(c, sums[i][0]);
+    float* const last = c + (kVectors - 1) * kWidth;
+    if (whole) {
+      store(last, sums[i][kVectors - 1]);
+    } else {
+      store_part(masks[kVectors - 1], last, sums[i][kVectors - 1]);
+    }
   }
 }
 
@@ -140,41 +148,76 @@ Reads reads_of(i64 m, i64 depth, i64 columns, const MatrixView& b) {
   return columns == kColumns && depth * b.row <= kNear ? Reads::packing : Reads::packed;
 }
 
-// A slice's product, of at most kColumns columns: rows in tiles of equal heights.
+// The memory of a slice of b: runs of adjacent elements.
+struct Runs {
+  const char* first = nullptr;
+  i64 step = 0, count = 0, bytes = 0;
+
+  Runs() = default;
+  Runs(const MatrixView& b, i64 depth, i64 columns) : first(reinterpret_cast<const char*>(b.data)) {
+    constexpr i64 size = sizeof(float);
+    if (b.column == 1) {
+      step = b.row * size, count = depth, bytes = columns * size;
+    } else if (b.row == 1) {
+      step = b.column * size, count = columns, bytes = depth * size;
+    }
+  }
+  // Prefetches one of `parts` equal shares into the second-level cache.
+  void prefetch(i64 part, i64 parts) const {
+    constexpr i64 kLine = 64;
+    for (i64 run = count * part / parts; run < count * (part + 1) / parts; ++run) {
+      const char* const from = first + run * step;
+      for (i64 byte = 0; byte < bytes; byte += kLine) _mm_prefetch(from + byte, _MM_HINT_T1);
+    }
+  }
+};
+
+// A slice's product, of at most kColumns columns: rows in tiles of kRows. Each tile
+// prefetches a share of what the next slice reads, since all of it at once would fill the queue of
+// misses.
 void multiply_slice(Slice slice, Reads reads, i64 m, i64 columns, const MatrixView& a, float* c,
-                    i64 c_row, bool adds, const float* bias) {
+                    i64 c_row, bool adds, const float* bias, const Runs& next) {
   const Mask masks[] = {mask_of(columns), mask_of(columns - kWidth)};
   float* const packed = std::exchange(slice.packed, nullptr);
   const auto& tiles = columns <= kWidth ? kNarrow.of : kWhole.of;
-  i64 row = 0;
-  for (i64 left = (m - 1) / kRows + 1; left > 0; --left) {
-    const i64 count = (m - row + left - 1) / left;
-    const bool packs = reads == Reads::packing && row == 0;
+  const i64 count = (m - 1) / kRows + 1;
+  for (i64 i = 0; i < count; ++i) {
+    const i64 row = i * kRows, height = std::min(kRows, m - row);
+    const bool packs = reads == Reads::packing && i == 0;
     if (packs) slice.packed = packed;
-    (packs ? kPacking.of : tiles)[count - 1](slice, a.data + row * a.row, a.row, a.column,
-                                             c + row * c_row, c_row, masks, adds, bias);
+    (packs ? kPacking.of : tiles)[height - 1](slice, a.data + row * a.row, a.row, a.column,
+                                              c + row * c_row, c_row, masks, adds, bias);
     if (packs) slice = {slice.depth, packed, kColumns, nullptr};
-    row += count;
+    next.prefetch(i, count);
   }
 }
 
 void multiply(i64 m, i64 n, i64 k, MatrixView a, MatrixView b, float* c, i64 c_row,
               const float* bias) {
   alignas(64) float packed[kDepth * kColumns];
+  const auto part_of_b = [&](i64 first, i64 j) {
+    return MatrixView{b.data + first * b.row + j * b.column, b.row, b.column};
+  };
   for (i64 first = 0; first < k; first += kDepth) {
     const i64 depth = std::min(kDepth, k - first);
     const MatrixView from{a.data + first * a.column, a.row, a.column};
     for (i64 j = 0; j < n; j += kColumns) {
       const i64 columns = std::min(kColumns, n - j);
-      const MatrixView rows{b.data + first * b.row + j * b.column, b.row, b.column};
+      const MatrixView rows = part_of_b(first, j);
       const Reads reads = reads_of(m, depth, columns, rows);
       Slice slice{depth, rows.data, rows.row, packed};
       if (reads == Reads::packed) {
         pack(packed, depth, columns, rows);
         slice = {depth, packed, kColumns, nullptr};
       }
+      const bool last = j + columns == n;
+      const i64 next_first = last ? first + depth : first, next_j = last ? 0 : j + columns;
+      const Runs next = next_first < k
+                            ? Runs(part_of_b(next_first, next_j), std::min(kDepth, k - next_first),
+                                   std::min(kColumns, n - next_j))
+                            : Runs();
       multiply_slice(slice, reads, m, columns, from, c + j, c_row, first > 0,
-                     bias && first + depth == k ? bias + j : nullptr);
+                     bias && first + depth == k ? bias + j : nullptr, next);
     }
   }
 }
