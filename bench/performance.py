@@ -243,7 +243,7 @@ def doubling_of(documents):
     rows = [row for document in documents for row in document["rows"]]
     judgements = [judgement_of(row) for row in rows]
     return (
-        f"`brrr compare --double-batch` "
+        f"`brrr compare MODEL --double-batch` "
         f"names the regime of each step and then doubles the batch ([measuring.md](measuring.md#twice-the-batch)): of {len(rows)} steps the "
         f"time at twice the batch agrees with the verdict in {judgements.count('agrees')}, disagrees in {judgements.count('disagrees')} and "
         f"leaves {judgements.count('undecided')} undecided, where regimes expect nearly the same or none alone expects it; "
