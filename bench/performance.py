@@ -25,9 +25,10 @@ def newest(tag, what):
 
 
 gpu_lab_file, cpu_lab_file = (newest(tag, "lab") for tag in ("nvidia-h200", "amd-epyc-2-cores"))
-fused_file, verdicts_file = (newest("nvidia-h200", what) for what in ("fused-steps", "verdicts"))
-files = [gpu_file, cpu_file, predictions_file, gpu_lab_file, cpu_lab_file, fused_file, verdicts_file]
-gpu, cpu, predictions, gpu_lab, cpu_lab, fused, verdicts = (json.loads(file.read_text()) for file in files)
+fused_file, verdicts_file, gpu_predictions_file = (
+    newest("nvidia-h200", what) for what in ("fused-steps", "verdicts", "predictions"))
+files = [gpu_file, cpu_file, predictions_file, gpu_lab_file, cpu_lab_file, fused_file, verdicts_file, gpu_predictions_file]
+gpu, cpu, predictions, gpu_lab, cpu_lab, fused, verdicts, gpu_predictions = (json.loads(file.read_text()) for file in files)
 
 
 def results(document, part):
@@ -230,13 +231,19 @@ def predicted_table(documents):
         lines.append(f"| {model['command']} | {' | '.join(cells)} |")
 
 
-def summary_of(documents):
-    rows = [row for document in documents for row in document["rows"]]
-    errors = [abs(row["prediction_error"]) for row in rows]
-    judgements = [judgement_of(row) for row in rows]
+def errors_of(documents):
+    errors = [abs(row["prediction_error"]) for document in documents for row in document["rows"]]
     return (
         f"The median error is {statistics.median(errors):.0%}, the worst {max(errors):.0%}; the predicted order of the three modes is "
-        f"right for {sum(document['order_right'] for document in documents)} of {len(documents)} models. In the same run `brrr compare` "
+        f"right for {sum(document['order_right'] for document in documents)} of {len(documents)} models."
+    ).replace("%", " %")
+
+
+def doubling_of(documents):
+    rows = [row for document in documents for row in document["rows"]]
+    judgements = [judgement_of(row) for row in rows]
+    return (
+        f"`brrr compare MODEL --double-batch` "
         f"names the regime of each step and then doubles the batch ([measuring.md](measuring.md#twice-the-batch)): of {len(rows)} steps the "
         f"time at twice the batch agrees with the verdict in {judgements.count('agrees')}, disagrees in {judgements.count('disagrees')} and "
         f"leaves {judgements.count('undecided')} undecided, where regimes expect nearly the same or none alone expects it; "
@@ -246,11 +253,12 @@ def summary_of(documents):
 
 lines += [
     "",
-    "On an H200 (`brrr calibrate --device cuda`, then `python3 bench/verdicts.py build/release/bin/brrr --device cuda --time 0.3`,",
-    f"`bench/results/{verdicts_file.name}`). {summary_of(verdicts['documents'])}",
+    "On an H200 (`brrr calibrate --device cuda`, then the cases of `bench/verdicts.py --predictions`,",
+    f"`bench/results/{gpu_predictions_file.name}`). {errors_of(gpu_predictions['documents'])}",
     "",
 ]
-predicted_table(verdicts["documents"])
+predicted_table(gpu_predictions["documents"])
+lines += ["", f"{doubling_of(verdicts['documents'])} (`bench/results/{verdicts_file.name}`)"]
 lines += ["", f"On two cores of an AMD EPYC (`bench/results/{predictions_file.name}`):", ""]
 predicted_table(predictions["models"])
 

@@ -1,7 +1,9 @@
 """Runs `brrr compare --double-batch` on steps of every regime: each mode's verdict beside what twice the batch says,
 predicted beside measured times, and whether the predicted order of modes is right. Run `brrr calibrate` first.
 
-    python3 bench/verdicts.py build/release/bin/brrr [--device cpu|cuda] [--time SECONDS] [--out FILE.json]
+    python3 bench/verdicts.py build/release/bin/brrr [--device cpu|cuda] [--time SECONDS] [--predictions] [--out FILE.json]
+
+`--predictions` leaves out twice the batch, which takes half of the time.
 """
 
 import argparse
@@ -81,12 +83,14 @@ def main():
     parser.add_argument("program")
     parser.add_argument("--device", default="cuda", choices=list(CASES))
     parser.add_argument("--time", type=float, default=1, help="seconds of each measurement")
+    parser.add_argument("--predictions", action="store_true", help="without twice the batch")
     parser.add_argument("--out")
     options = parser.parse_args()
     documents, counts, errors, orders = [], {}, [], []
     for case in CASES[options.device]:
         try:
-            document = compare(options.program, case, options.device, options.time, ["--double-batch"])
+            document = compare(options.program, case, options.device, options.time,
+                               [] if options.predictions else ["--double-batch"])
         except Failed as problem:
             sys.exit(str(problem))
         documents.append({"command": case, **document})
@@ -95,14 +99,15 @@ def main():
             write(options.out, {"device": options.device, "documents": documents})
         print(f"\n{case}\n  {document['verdict'] or 'no verdict'}")
         for row in document["rows"]:
-            judgement = judgement_of(row)
+            judgement = "" if options.predictions else judgement_of(row)
             counts[judgement] = counts.get(judgement, 0) + 1
             errors.append(abs(row["prediction_error"]))
             shares = row["shares"] or {}
             print(f"  {row['mode']:6} {row['step_us']:10.1f} us, predicted {row['prediction_error']:+.0%}  "
                   + (f"{row['regime']:9} " + " ".join(f"{shares[k]:4.0%}" for k in ("overhead", "bandwidth", "compute"))
-                     + f"  {judgement}: {row['batch_doubling']['text']}" if row["regime"] else "; ".join(row["problems"])))
-    print(f"\nverdicts by twice the batch: {counts}")
+                     + ("" if options.predictions else f"  {judgement}: {row['batch_doubling']['text']}") if row["regime"] else "; ".join(row["problems"])))
+    if not options.predictions:
+        print(f"\nverdicts by twice the batch: {counts}")
     print(f"predicted order right: {sum(orders)} of {len(orders)}")
     print(f"prediction error: median {statistics.median(errors):.0%}, worst {max(errors):.0%}")
 

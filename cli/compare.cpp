@@ -7,7 +7,9 @@
 #include <cmath>
 #include <memory>
 
+#include "brrr/graph/ceilings.h"
 #include "brrr/measure/bench.h"
+#include "brrr/measure/eager_calls.h"
 #include "brrr/measure/launch_times.h"
 #include "brrr/tensor/allocator.h"
 
@@ -44,6 +46,21 @@ std::vector<Side> sides_of(const TrainOptions& options) {
     }
   }
   return sides;
+}
+
+// Times all steps alternately, and small calls with them: an eager step is predicted for a host
+// that is as fast as it was meanwhile.
+void time_steps(Comparison& comparison, std::vector<measure::Batch> batches) {
+  const TrainOptions& options = comparison.sides.front().options;
+  const Device device = options.toy.device;
+  batches.push_back(measure::small_calls(device));
+  const std::vector<measure::Timing> timings = measure::time_all(batches, sampling_of(options));
+  const double slowdown = measure::host_slowdown(timings.back(), *graph::ceilings_of(device));
+  for (std::size_t i = 0; i < comparison.sides.size(); ++i) {
+    Side& side = comparison.sides[i];
+    side.step = timings[i];
+    if (!side.compiled) measure::predict_at(slowdown, device, *side.cost);
+  }
 }
 
 // Further timings of a step.
@@ -183,8 +200,7 @@ Comparison compare(const TrainOptions& options, const CompareOptions& further,
   progress("timing");
   std::optional<measure::GpuState> gpu;
   if (device.is_cuda()) gpu = measure::gpu_state(device);
-  const std::vector<measure::Timing> timings = measure::time_all(batches, sampling_of(options));
-  for (std::size_t i = 0; i < timings.size(); ++i) result.sides[i].step = timings[i];
+  time_steps(result, std::move(batches));
   std::vector<measure::Evidence> evidence;
   for (std::size_t i = 0; i < trainings.size(); ++i)
     evidence.push_back(evidence_of(result.sides[i], *trainings[i], result.sides));

@@ -144,6 +144,7 @@ Json describe(const ToyOptions& toy) {
 Json describe(const measure::EagerCalls& calls) {
   return {{"kernels", calls.kernels},
           {"products", calls.products},
+          {"library", calls.library},
           {"views", calls.views},
           {"recorded", calls.recorded}};
 }

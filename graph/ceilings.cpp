@@ -62,15 +62,36 @@ Ceilings Ceilings::for_step_over(int64_t bytes) const {
   return flat;
 }
 
-Ceilings Ceilings::with_full_products() const {
+// At most the rate of the working set, and at most that of the curve; in between points linear.
+Ceilings Ceilings::for_kernels_over(int64_t bytes) const {
+  Ceilings result = for_step_over(bytes);
+  Curve kernels{{{0, 0}}};
+  const Curve::Point all = result.moved.points.back();
+  for (const Curve::Point& point : moved.points) {
+    if (point.work > 0 && point.work < all.work)
+      kernels.points.push_back({point.work, std::max(point.ps, result.moved.time_of(point.work))});
+  }
+  kernels.points.push_back(all);
+  for (Curve::Point& point : kernels.points) point.ps = std::min(point.ps, all.ps);
+  result.moved = std::move(kernels);
+  return result;
+}
+
+Ceilings Ceilings::at_full_rates() const {
   Ceilings full = *this;
-  for (Curve& curve : full.products) curve = Curve::of_rate(curve.rate());
+  full.moved = Curve::of_rate(moved.rate());
+  for (ProductCurves& curves : full.products) {
+    for (Curve& curve : curves) curve = Curve::of_rate(curve.rate());
+  }
   return full;
 }
 
 Work& Work::operator+=(const Work& other) {
   Cost::operator+=(other);
-  if (product_flops == 0) type = other.type;
+  if (product_flops == 0) {
+    type = other.type;
+    factors = other.factors;
+  }
   product_flops += other.product_flops;
   functions += other.functions;
   draws += other.draws;
@@ -88,6 +109,15 @@ ProductType product_type(DType dtype, Device device) {
       return device.is_cuda() && matmul_precision() == Precision::tf32 ? ProductType::tf32
                                                                        : ProductType::f32;
   }
+}
+
+FactorOrder order_of_factors(std::span<const int64_t> a_shape, std::span<const int64_t> a_strides,
+                             std::span<const int64_t> b_shape, std::span<const int64_t> b_strides) {
+  if (a_shape.size() < 2 || b_shape.size() < 2) return FactorOrder::along;
+  const std::size_t row = b_shape.size() - 2;
+  const bool a = a_strides.back() == 1 || a_shape.back() == 1;
+  const bool b = b_strides[row] == 1 || b_shape[row] == 1;
+  return a && b ? FactorOrder::along : a || b ? FactorOrder::mixed : FactorOrder::across;
 }
 
 int64_t functions_of(const Call& call, int64_t elements) {
@@ -109,11 +139,16 @@ Work work_of(const Call& call, std::span<const Tensor> outputs, const BodySpec* 
   work.wide = !outputs.empty() && outputs[0].dtype() == f64;
   const bool product = op_info(call.op).algebra == Algebra::contraction || is_attention(call.op);
   if (product) work.product_flops = work.flops;
+  if (product && !is_attention(call.op)) {
+    const Tensor &a = call.input(0), &b = call.input(1);
+    work.factors = order_of_factors(a.shape(), a.strides(), b.shape(), b.strides());
+  }
   if (!outputs.empty()) {
     work.functions = functions_of(call, outputs[0].numel());
     work.draws = draws_of(call, outputs[0].numel());
   }
   for (; body; body = body->beside.get()) {
+    if (work.product_flops == 0) work.factors = body->factors;
     work.product_flops += body->product_flops;
     work.functions += body->functions;
     work.draws += body->draws;
@@ -137,7 +172,7 @@ int64_t time_of_instructions(const Work& work, const Ceilings& ceilings) {
 KernelTime time_of(const Work& work, const Ceilings& ceilings, int64_t overhead_ps) {
   return {.overhead_ps = overhead_ps,
           .moving_ps = ceilings.moved.time_of(work.bytes),
-          .computing_ps = ceilings.product(work.type).time_of(work.product_flops) +
+          .computing_ps = ceilings.product(work.type, work.factors).time_of(work.product_flops) +
                           time_of_instructions(work, ceilings)};
 }
 

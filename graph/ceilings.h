@@ -38,11 +38,16 @@ struct Curve {
 // The type in which a product's factors are multiplied, which determines the units that do it.
 enum class ProductType : std::uint8_t { f32, f64, tf32, f16, bf16 };
 inline constexpr std::array<const char*, 5> kProductTypes = {"f32", "f64", "tf32", "f16", "bf16"};
+inline constexpr std::array<const char*, 3> kFactorOrders = {"along", "mixed", "across"};
+// The times of products by flops, for each order of their factors.
+using ProductCurves = std::array<Curve, kFactorOrders.size()>;
+inline ProductCurves in_any_order(const Curve& curve) { return {curve, curve, curve}; }
 
 // Of the host, for eager calls on tensors of few elements.
 struct EagerTimes {
   std::int64_t call_ps = 0;     // with its kernel; on CUDA with the launch
   std::int64_t product_ps = 0;  // the same of a matrix product; on the CPU call_ps
+  std::int64_t library_ps = 0;  // the same of a matrix product by cuBLASLt; on the CPU call_ps
   std::int64_t view_ps = 0;
   std::int64_t record_ps = 0;  // what autograd adds: a node of the tape and of the backward pass
   std::int64_t queued_ps = 0;  // of the device: a kernel in a full stream; on the CPU call_ps
@@ -65,15 +70,20 @@ struct Ceilings {
   // Random numbers, and elements of 16 bits that generated kernels read or write, a second. 0:
   // they take no time of their own.
   std::int64_t draws = 0, conversions = 0;
-  std::array<Curve, kProductTypes.size()> products;  // by flops
+  std::array<ProductCurves, kProductTypes.size()> products;
 
   bool calibrated() const { return !date.empty(); }
-  const Curve& product(ProductType type) const { return products[static_cast<std::size_t>(type)]; }
+  const Curve& product(ProductType type, FactorOrder order = FactorOrder::along) const {
+    return products[static_cast<std::size_t>(type)][static_cast<std::size_t>(order)];
+  }
   // The same with the bandwidth of a working set of this size: the kernels of a step share the
   // caches.
   Ceilings for_step_over(std::int64_t bytes) const;
-  // The same with the rates of large products for products of all sizes.
-  Ceilings with_full_products() const;
+  // The same, where a kernel moves its bytes no faster than one of its size was measured to,
+  // however few they are.
+  Ceilings for_kernels_over(std::int64_t bytes) const;
+  // The same with the rates of large kernels for kernels of all sizes.
+  Ceilings at_full_rates() const;
 
   friend bool operator==(const Ceilings&, const Ceilings&) = default;
 };
@@ -87,7 +97,8 @@ struct Work : Cost {
   std::int64_t draws = 0;          // random numbers
   std::int64_t conversions = 0;    // elements of 16 bits that are read or written
   ProductType type = ProductType::f32;
-  bool wide = false;  // computes in f64
+  FactorOrder factors = FactorOrder::along;  // of the first product
+  bool wide = false;                         // computes in f64
 
   Work& operator+=(const Work& other);
 };
@@ -97,13 +108,18 @@ std::int64_t functions_of(const Call& call, std::int64_t elements);
 std::int64_t draws_of(const Call& call, std::int64_t elements);
 // How products with factors of this type are computed on the device by this thread.
 ProductType product_type(DType dtype, Device device);
+// The order of the factors of a product a b, by the sizes and strides of both.
+FactorOrder order_of_factors(std::span<const std::int64_t> a_shape,
+                             std::span<const std::int64_t> a_strides,
+                             std::span<const std::int64_t> b_shape,
+                             std::span<const std::int64_t> b_strides);
 
 // Of work that is no product: arithmetic, functions, random numbers and conversions.
 std::int64_t time_of_instructions(const Work& work, const Ceilings& ceilings);
 // The larger of moving bytes and computing, after `overhead_ps`.
 KernelTime time_of(const Work& work, const Ceilings& ceilings, std::int64_t overhead_ps);
 
-// Adds a kernel. `full`: the ceilings with_full_products.
+// Adds a kernel. `full`: the ceilings at_full_rates.
 void add_to(Roofline& roofline, const Work& work, const Ceilings& ceilings, const Ceilings& full);
 
 // --- Where ceilings come from ---

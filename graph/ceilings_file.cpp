@@ -26,7 +26,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using std::int64_t;
 
-constexpr int kFormat = 4;
+constexpr int kFormat = 5;
 // The driver, the clock and what else runs on a machine change within months.
 constexpr int kMostDays = 90;
 
@@ -43,6 +43,19 @@ Curve curve_of(const Json& points) {
   return curve;
 }
 
+Json describe(const ProductCurves& curves) {
+  Json of_orders = Json::object();
+  for (std::size_t i = 0; i < curves.size(); ++i) of_orders[kFactorOrders[i]] = describe(curves[i]);
+  return of_orders;
+}
+
+ProductCurves product_curves_of(const Json& of_orders) {
+  ProductCurves curves;
+  for (std::size_t i = 0; i < curves.size(); ++i)
+    curves[i] = curve_of(of_orders.at(kFactorOrders[i]));
+  return curves;
+}
+
 // Rates that no measurement gave. On an H200
 // (bench/results/nvidia-h200-2026-11-23-fused-kernels.json) a fused dropout in bf16 computes 630 G
 // elements a second, where a copy moves 1055: per element 47 instructions. Of these a random number
@@ -55,16 +68,14 @@ Ceilings with_unmeasured(Ceilings c, Device device) {
 }
 
 Json describe(const EagerTimes& e) {
-  return {{"call_ps", e.call_ps},
-          {"product_ps", e.product_ps},
-          {"view_ps", e.view_ps},
-          {"record_ps", e.record_ps},
-          {"queued_ps", e.queued_ps}};
+  return {{"call_ps", e.call_ps}, {"product_ps", e.product_ps}, {"library_ps", e.library_ps},
+          {"view_ps", e.view_ps}, {"record_ps", e.record_ps},   {"queued_ps", e.queued_ps}};
 }
 
 EagerTimes eager_of(const Json& file) {
   return {.call_ps = file.at("call_ps"),
           .product_ps = file.at("product_ps"),
+          .library_ps = file.at("library_ps"),
           .view_ps = file.at("view_ps"),
           .record_ps = file.at("record_ps"),
           .queued_ps = file.at("queued_ps")};
@@ -85,7 +96,7 @@ Ceilings ceilings_of(const Json& file) {
   c.functions = file.at("functions");
   c.draws = file.at("draws");
   for (std::size_t i = 0; i < kProductTypes.size(); ++i)
-    c.products[i] = curve_of(file.at("products").at(kProductTypes[i]));
+    c.products[i] = product_curves_of(file.at("products").at(kProductTypes[i]));
   return c;
 }
 
@@ -102,13 +113,14 @@ bool is_valid(const Curve& curve) {
 bool is_valid(const Ceilings& c) {
   constexpr int64_t kSecond = 1'000'000'000'000;
   const EagerTimes& e = c.eager;
-  for (const int64_t ps :
-       {e.call_ps, e.product_ps, e.view_ps, e.record_ps, e.queued_ps, c.replay_ps, c.node_ps}) {
+  for (const int64_t ps : {e.call_ps, e.product_ps, e.library_ps, e.view_ps, e.record_ps,
+                           e.queued_ps, c.replay_ps, c.node_ps}) {
     if (ps < 0 || ps > kSecond) return false;
   }
   return c.calibrated() && c.f32_flops > 0 && c.f64_flops > 0 && c.functions > 0 && c.draws >= 0 &&
-         is_valid(c.moved) &&
-         std::ranges::all_of(c.products, [](const Curve& curve) { return is_valid(curve); });
+         is_valid(c.moved) && std::ranges::all_of(c.products, [](const ProductCurves& curves) {
+           return std::ranges::all_of(curves, [](const Curve& curve) { return is_valid(curve); });
+         });
 }
 
 // Days from a date such as "2025-01-31T12:00:00Z" until now; none if it is no date.
@@ -221,6 +233,7 @@ Ceilings default_ceilings(Device device) {
   Ceilings c;
   c.eager = {.call_ps = 150'000,
              .product_ps = 150'000,
+             .library_ps = 150'000,
              .view_ps = 30'000,
              .record_ps = 100'000,
              .queued_ps = 150'000};
@@ -230,8 +243,9 @@ Ceilings default_ceilings(Device device) {
   c.f32_flops = 60'000'000'000 * threads;
   c.f64_flops = c.f32_flops / 2;
   c.functions = 3'000'000'000 * threads;
-  for (Curve& curve : c.products) curve = Curve::of_rate(60'000'000'000 * threads);
-  c.products[static_cast<std::size_t>(ProductType::f64)] = Curve::of_rate(c.f64_flops);
+  c.products.fill(in_any_order(Curve::of_rate(60'000'000'000 * threads)));
+  c.products[static_cast<std::size_t>(ProductType::f64)] =
+      in_any_order(Curve::of_rate(c.f64_flops));
   return with_unmeasured(std::move(c), device);
 }
 

@@ -449,6 +449,7 @@ std::optional<FusedKernel> Fusion::build(const Group& group) const {
     }
     const Work work = work_of(node, graph_.device);
     spec.flops += work.flops;
+    if (spec.product_flops == 0) spec.factors = work.factors;
     spec.product_flops += work.product_flops;
     spec.functions += work.functions;
     spec.draws += work.draws;

@@ -325,6 +325,7 @@ Work work_of(const Node& node, Device device) {
   work.bytes = bytes_moved(node);
   work.wide = !node.outputs.empty() && node.outputs[0].dtype == f64;
   for (const BodySpec* body = node.body.get(); body; body = body->beside.get()) {
+    if (work.product_flops == 0) work.factors = body->factors;
     work.flops += body->flops;
     work.product_flops += body->product_flops;
     work.functions += body->functions;
@@ -341,6 +342,10 @@ Work work_of(const Node& node, Device device) {
   work.conversions = 0;
   work.product_flops = work.flops;
   work.type = product_type(node.inputs[0].dtype, device);
+  if (!is_attention(node.call.op)) {
+    const Value &a = node.inputs[0], &b = node.inputs[1];
+    work.factors = order_of_factors(a.shape, a.strides, b.shape, b.strides);
+  }
   return work;
 }
 
@@ -350,6 +355,7 @@ Work work_of(const FusedKernel& kernel, Device device) {
   work.flops = kernel.spec->flops;
   work.wide = kernel.outputs[0].dtype == f64;
   work.product_flops = kernel.spec->product_flops;
+  work.factors = kernel.spec->factors;
   work.functions = kernel.spec->functions;
   work.draws = kernel.spec->draws;
   if (work.product_flops == 0) work.conversions = conversions_of(kernel.inputs, kernel.outputs);

@@ -6,7 +6,7 @@
 namespace brrr::graph {
 
 Ceilings ceilings_for(const Graph& graph) {
-  return ceilings_of(graph.device)->for_step_over(bytes_touched(graph)).with_full_products();
+  return ceilings_of(graph.device)->for_step_over(bytes_touched(graph)).at_full_rates();
 }
 
 std::int64_t time_to_move(std::int64_t bytes, const Ceilings& ceilings) {

@@ -49,8 +49,8 @@ Prediction predict(std::span<const Launch> launches, const Plan& plan, Device de
                    std::int64_t bytes_touched) {
   Prediction result;
   result.ceilings = ceilings_of(device);
-  const Ceilings ceilings = result.ceilings->for_step_over(bytes_touched);
-  const Ceilings full = ceilings.with_full_products();  // together small ones fill the device
+  const Ceilings ceilings = result.ceilings->for_kernels_over(bytes_touched);
+  const Ceilings full = ceilings.at_full_rates();  // together small kernels fill the device
   StepTime in_order;
   for (const Launch& launch : launches) {
     const Work work = work_of(launch.call, launch.results(), launch.node->body.get());

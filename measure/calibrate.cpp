@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "brrr/autograd/autograd.h"
@@ -49,13 +50,15 @@ class Calibrator {
   bool on_cpu() const { return options_.device.is_cpu(); }
 
   Timing read(const Batch& batch, double warm_seconds = 0);
+  Timing read_host(const Batch& batch);
+  Timing calmest(const std::function<Timing(const Sampling&)>& measured, double warm_seconds);
   void add(std::string name, double value, const char* unit, double spread);
   // A replay of a step without arguments.
   template <class Step>
   Timing replay(Step&& step, double warm_seconds = 0);
 
   void read_calls();
-  void read_products_called();
+  int64_t read_products_called(std::span<const int64_t> sizes);
   void read_recorded_calls();
   void read_nodes();
   void read_moves();
@@ -71,20 +74,36 @@ class Calibrator {
 
 // The calmest of up to kTries: another process that disturbs a reading is often gone by the next
 // one.
-Timing Calibrator::read(const Batch& batch, double warm_seconds) {
+Timing Calibrator::calmest(const std::function<Timing(const Sampling&)>& measured,
+                           double warm_seconds) {
   Sampling sampling = options_.sampling();
   if (!options_.quick) {
     sampling.samples = 15;
     sampling.budget_seconds = 0.2;
     sampling.warm_seconds = warm_seconds;
   }
-  Timing best = time(batch, sampling);
+  Timing best = measured(sampling);
   constexpr int kTries = 6;
   for (int again = 1; again < kTries && best.disturbed() && !options_.quick; ++again) {
-    const Timing timing = time(batch, sampling);
+    const Timing timing = measured(sampling);
     if (timing.spread < best.spread) best = timing;
   }
   return best;
+}
+
+Timing Calibrator::read(const Batch& batch, double warm_seconds) {
+  return calmest([&](const Sampling& sampling) { return time(batch, sampling); }, warm_seconds);
+}
+
+// What the host takes, at the speed that it had when small calls were read: the speed of a shared
+// host changes by a third within a tenth of a second, and predictions are relative to small calls.
+Timing Calibrator::read_host(const Batch& batch) {
+  const Batch calls = small_calls(options_.device);
+  Timing timing =
+      calmest([&](const Sampling& sampling) { return time_relative(batch, calls, sampling); }, 0);
+  const double unit = static_cast<double>(result_.ceilings.eager.call_ps) * 1e-12;
+  for (double* const each : {&timing.median, &timing.least, &timing.most}) *each *= unit;
+  return timing;
 }
 
 void Calibrator::add(std::string name, double value, const char* unit, double spread) {
@@ -115,10 +134,11 @@ void Calibrator::read_calls() {
   eager.call_ps = keep("eager call", read(small_calls(options_.device)));
   const Tensor a = ones({256}, here(f32));
   const Dims square{16, 16};
-  eager.view_ps = keep("eager view", read(host_batch([&] { view(a, square); })));
-  eager.product_ps = eager.queued_ps = eager.call_ps;
+  eager.view_ps = keep("eager view", read_host(host_batch([&] { view(a, square); })));
+  eager.product_ps = eager.library_ps = eager.queued_ps = eager.call_ps;
   if (on_cpu()) return;
-  read_products_called();
+  eager.product_ps = read_products_called(std::array<int64_t, 2>{64, 256});
+  eager.library_ps = read_products_called(std::array<int64_t, 1>{options_.quick ? 16 : 1024});
   constexpr int kKernels = 50, kSamples = 15;
   const std::optional<Timing> queued = time_queued(
       options_.device,
@@ -130,21 +150,36 @@ void Calibrator::read_calls() {
   eager.queued_ps = keep("eager kernel in a full stream", *queued, kKernels);
 }
 
-// Eager products of small matrices, whose launches take the host longer than other kernels'.
-void Calibrator::read_products_called() {
+// Both factors of a product x w, or one, or both transposed, so that they have this order.
+std::pair<Tensor, Tensor> in_order(FactorOrder order, const Tensor& x, const Tensor& w) {
+  return {order == FactorOrder::across ? transpose(x, 0, 1) : x,
+          order == FactorOrder::along ? transpose(w, 0, 1) : w};
+}
+
+// What the host takes for an eager product, on average over types and orders of factors. Small ones
+// have kernels of our own, whose launch takes it little longer than other kernels'; a call of
+// cuBLASLt takes it two to four times as long.
+int64_t Calibrator::read_products_called(std::span<const int64_t> sizes) {
   const MatmulChoiceGuard choice(Choice::measured);
   const MatmulPrecisionGuard precision(Precision::tf32);
   double sum = 0;
+  int count = 0;
   for (const DType dtype : {f32, bf16}) {
-    for (const std::int64_t n : {64, 256}) {
-      const Tensor x = rand({n, n}, here(dtype)), w = rand({n, n}, here(dtype));
-      const Timing timing = read(synchronized_batch(options_.device, [&] { matmul(x, w); }));
-      add(fmt::format("eager product {0}x{0}x{0} {1}", n, dtype == f32 ? "tf32" : "bf16"),
-          timing.median * 1e9, "ns", timing.spread);
-      sum += timing.median / 4;
+    for (const int64_t n : sizes) {
+      const Tensor x = rand({n, n}, here(dtype));
+      for (std::size_t order = 0; order < graph::kFactorOrders.size(); ++order) {
+        const auto [a, b] = in_order(static_cast<FactorOrder>(order), x, x);
+        const Timing timing =
+            read_host(enqueued_batch(options_.device, [a = a, b = b] { matmul(a, b); }));
+        add(fmt::format("eager product {0}x{0}x{0} {1}, {2}", n, dtype == f32 ? "tf32" : "bf16",
+                        graph::kFactorOrders[order]),
+            timing.median * 1e9, "ns", timing.spread);
+        sum += timing.median;
+        ++count;
+      }
     }
   }
-  result_.ceilings.eager.product_ps = picoseconds(sum);
+  return picoseconds(sum / count);
 }
 
 // A training step of layers of few elements, which has as many calls as any and little to compute.
@@ -170,7 +205,7 @@ void Calibrator::read_recorded_calls() {
   };
   step();
   const EagerCalls calls = cost_of_step(options_.device, step).eager;
-  const Timing timing = read(synchronized_batch(options_.device, step));
+  const Timing timing = read_host(synchronized_batch(options_.device, step));
   graph::EagerTimes& eager = result_.ceilings.eager;
   eager.record_ps = 0;
   const std::int64_t others = calls.ps(eager);
@@ -287,43 +322,47 @@ std::vector<int64_t> Calibrator::product_sizes(ProductType type) const {
   return {64, 256, 1024, plain ? 2048 : 4096};
 }
 
-// Square products of the three layouts that a layer's training step has, in a chain. Each has a
-// factor of its own, as layers have: few of them are in a cache near the processor.
+// Chains of square products, a chain for each order of factors. Each product has a factor of its
+// own, as layers have: few of them are in a cache near the processor.
 void Calibrator::read_products(ProductType type, DType dtype) {
   const char* const name = graph::kProductTypes[static_cast<std::size_t>(type)];
   const MatmulPrecisionGuard precision(type == ProductType::tf32 ? Precision::tf32
                                                                  : Precision::full);
   const MatmulChoiceGuard choice(Choice::measured);
   const double node = static_cast<double>(result_.ceilings.node_ps) * 1e-12;
-  Curve& curve = result_.ceilings.products[static_cast<std::size_t>(type)];
+  graph::ProductCurves& curves = result_.ceilings.products[static_cast<std::size_t>(type)];
   const std::vector<int64_t> sizes = product_sizes(type);
   for (const int64_t n : sizes) {
     options_.progress(fmt::format("products of {0}x{0}x{0} {1}", n, name));
     constexpr int64_t kWeights = 8 << 20;  // bytes, all of them
     const int64_t bytes = n * n * static_cast<int64_t>(size_of(dtype));
-    const int products = static_cast<int>(std::clamp<int64_t>(kWeights / bytes / 3, 2, 32)) * 3;
+    const int products = static_cast<int>(std::clamp<int64_t>(kWeights / bytes, 6, 96));
     // Of variance 1 / n, so that products keep their size.
     const double scale = std::sqrt(12.0 / static_cast<double>(n));
     const Tensor x = rand({n, n}, here(dtype));
     std::vector<Tensor> w;
     for (int i = 0; i < products; ++i) w.push_back((rand({n, n}, here(dtype)) - 0.5) * scale);
-    // At the power limit a GPU's clock falls within a fraction of a second.
-    const double warm_seconds = on_cpu() || n < sizes.back() ? 0 : 0.3;
-    const Timing timing = replay(
-        [x, w] {
-          Tensor y = x;
-          for (std::size_t i = 0; i < w.size(); i += 3) {
-            y = matmul(matmul(y, w[i]), transpose(w[i + 1], 0, 1));
-            y = matmul(transpose(y, 0, 1), w[i + 2]);
-          }
-          return sum(y);  // a small result: a replay on CUDA copies it
-        },
-        warm_seconds);
-    const double seconds = std::max((timing.median - node) / products - node, 1e-12);
-    const int64_t flops = 2 * n * n * n, least = curve.points.empty() ? 0 : curve.points.back().ps;
-    curve.points.push_back({flops, std::max(least, picoseconds(seconds))});
-    add(fmt::format("product {0}x{0}x{0} {1}", n, name),
-        static_cast<double>(flops) / seconds * 1e-9, "GFLOP/s", timing.spread);
+    for (std::size_t order = 0; order < curves.size(); ++order) {
+      // At the power limit a GPU's clock falls within a fraction of a second.
+      const double warm_seconds = on_cpu() || n < sizes.back() || order > 0 ? 0 : 0.3;
+      const Timing timing = replay(
+          [x, w, order = static_cast<FactorOrder>(order)] {
+            Tensor y = x;
+            for (const Tensor& each : w) {
+              const auto [a, b] = in_order(order, y, each);
+              y = matmul(a, b);
+            }
+            return sum(y);  // a small result: a replay on CUDA copies it
+          },
+          warm_seconds);
+      const double seconds = std::max((timing.median - node) / products - node, 1e-12);
+      Curve& curve = curves[order];
+      const int64_t flops = 2 * n * n * n,
+                    least = curve.points.empty() ? 0 : curve.points.back().ps;
+      curve.points.push_back({flops, std::max(least, picoseconds(seconds))});
+      add(fmt::format("product {0}x{0}x{0} {1}, {2}", n, name, graph::kFactorOrders[order]),
+          static_cast<double>(flops) / seconds * 1e-9, "GFLOP/s", timing.spread);
+    }
   }
 }
 
@@ -350,7 +389,8 @@ Calibration Calibrator::run() {
   if (!on_cpu()) read_products(ProductType::tf32, f32);
   read_products(ProductType::f64, f64);
   if (on_cpu())
-    c.products[static_cast<std::size_t>(ProductType::tf32)] = c.product(ProductType::f32);
+    c.products[static_cast<std::size_t>(ProductType::tf32)] =
+        c.products[static_cast<std::size_t>(ProductType::f32)];
   result_.last_rate = read_plain("multiply-adds f32, again", f32);
   if (on_cpu()) {
     c.clock_mhz = processor_mhz();

@@ -29,9 +29,9 @@ BareMatmul bare_matmul(Device device, const MatmulProblem&, std::span<const Tens
   return {};
 }
 
-std::int64_t cuda_launches(const std::function<void()>& work) {
+CudaLaunches cuda_launches(const std::function<void()>& work) {
   work();
-  return 0;
+  return {};
 }
 
 std::unique_ptr<DeviceRecorder> record_cuda(Device device) {

@@ -107,14 +107,14 @@ std::optional<BareLaunches> bare_launches(Device device, const std::function<voi
                       captured->kernels()};
 }
 
-std::int64_t cuda_launches(const std::function<void()>& work) {
+CudaLaunches cuda_launches(const std::function<void()>& work) {
   struct Counting {
     Counting() { cu::count_calls(true); }
     ~Counting() { cu::count_calls(false); }
   } counting;
   work();
-  return cu::call_count("cuLaunchKernel") + cu::call_count("cuLaunchKernelEx") +
-         cu::call_count("cublasLtMatmul");
+  const std::int64_t library = cu::call_count("cublasLtMatmul");
+  return {cu::call_count("cuLaunchKernel") + cu::call_count("cuLaunchKernelEx") + library, library};
 }
 
 }  // namespace brrr::measure

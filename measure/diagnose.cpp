@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "brrr/measure/eager_calls.h"
 #include "brrr/tensor/fail.h"
 #include "brrr/tensor/runtime.h"
 
@@ -61,7 +62,11 @@ Evidence gather(Device device, const std::function<void()>& step, const Diagnose
     evidence.further_problems.emplace_back("the step did not replay the entry that was given");
   }
   if (device.is_cuda()) evidence.gpu = gpu_state(device);
-  evidence.step = time(synchronized_batch(device, step), options.sampling);
+  const auto [timing, calls] =
+      time_both(synchronized_batch(device, step), small_calls(device), options.sampling);
+  evidence.step = timing;
+  if (!options.entry)
+    predict_at(host_slowdown(calls, *graph::ceilings_of(device)), device, evidence.cost);
   time_device(device, step, kSamples, evidence);
   evidence.drift = ceilings_drift(device);
   if (device.is_cuda()) evidence.gpu = worse_of(*evidence.gpu, gpu_state(device));

@@ -17,12 +17,16 @@ Batch small_calls(Device device) {
   });
 }
 
-double host_slowdown(Device device, const graph::Ceilings& ceilings) {
+double host_slowdown(const Timing& small_calls, const graph::Ceilings& ceilings) {
   if (!ceilings.calibrated() || ceilings.eager.call_ps <= 0) return 1;
+  return small_calls.median * 1e12 / static_cast<double>(ceilings.eager.call_ps);
+}
+
+double host_slowdown(Device device, const graph::Ceilings& ceilings) {
+  if (!ceilings.calibrated()) return 1;
   const Sampling sampling{
       .samples = 7, .sample_seconds = 1e-3, .budget_seconds = 8e-3, .warm_seconds = 2e-3};
-  const double now = time(small_calls(device), sampling).median * 1e12;
-  return now / static_cast<double>(ceilings.eager.call_ps);
+  return host_slowdown(time(small_calls(device), sampling), ceilings);
 }
 
 graph::EagerTimes slowed(const graph::EagerTimes& times, double slowdown, Device device) {
@@ -31,6 +35,7 @@ graph::EagerTimes slowed(const graph::EagerTimes& times, double slowdown, Device
   };
   return {.call_ps = slower(times.call_ps),
           .product_ps = slower(times.product_ps),
+          .library_ps = slower(times.library_ps),
           .view_ps = slower(times.view_ps),
           .record_ps = slower(times.record_ps),
           .queued_ps = device.is_cpu() ? slower(times.queued_ps) : times.queued_ps};

@@ -2,6 +2,7 @@
 // how fast the host is now.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include <brrr/graph/ceilings.h>
@@ -13,21 +14,26 @@ namespace brrr::measure {
 struct EagerCalls {
   std::int64_t kernels = 0;   // calls with a kernel
   std::int64_t products = 0;  // those of them that are matrix products
+  std::int64_t library = 0;   // calls of cuBLASLt, on CUDA: its products
   std::int64_t views = 0;
   std::int64_t recorded = 0;  // calls that autograd records
 
   // Of the host for all of them, beside what kernels take on the CPU.
   std::int64_t ps(const graph::EagerTimes& times) const {
-    return (kernels - products) * times.call_ps + products * times.product_ps +
-           views * times.view_ps + recorded * times.record_ps;
+    const std::int64_t own = std::max<std::int64_t>(products - library, 0);
+    return (kernels - products) * times.call_ps + own * times.product_ps +
+           library * times.library_ps + views * times.view_ps + recorded * times.record_ps;
   }
 };
 
 // Additions of a few elements.
 Batch small_calls(Device device);
 
-// The time of small_calls now, relative to the calibrated one: 1.5 on a host whose clock has
-// fallen by a third since. 1 where ceilings are defaults. Takes some milliseconds.
+// The time of small_calls, relative to the calibrated one: 1.5 on a host whose clock has fallen by
+// a third since. 1 where ceilings are defaults.
+double host_slowdown(const Timing& small_calls, const graph::Ceilings& ceilings);
+// The same now. Takes some milliseconds. A shared host's speed may change by a third within a tenth
+// of a second: where a step is timed, time small_calls alternately with it.
 double host_slowdown(Device device, const graph::Ceilings& ceilings);
 
 // The same times on a host that is slower by this factor.

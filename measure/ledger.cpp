@@ -118,7 +118,7 @@ long steps_without_wait(Device device, const std::function<void()>& step) {
   if (device.is_cpu()) return 0;
   constexpr std::int64_t kQueued = 500;
   for (int i = 0; i < 2; ++i) step();  // a compiled step is captured in the second one
-  const std::int64_t launches = cuda_launches(step);
+  const std::int64_t launches = cuda_launches(step).all;
   return launches == 0 ? calls_in_queue(0)
                        : static_cast<long>(std::max<std::int64_t>(kQueued / launches, 1));
 }

@@ -31,22 +31,16 @@ class Adding : public Observer {
     works_.push_back(work);
   }
 
-  // On CUDA the host runs ahead of the device, or the device waits for it. `memory`: what the step
-  // touches.
+  // `memory`: what the step touches.
   void predict(std::int64_t memory, StepCost& cost) const {
-    const graph::Ceilings ceilings = ceilings_->for_step_over(memory);
-    const graph::Ceilings full = ceilings.with_full_products();
-    const graph::EagerTimes times = slowed(ceilings.eager, cost.host_slowdown, device_);
+    const graph::Ceilings ceilings = ceilings_->for_kernels_over(memory);
+    const graph::Ceilings full = ceilings.at_full_rates();
     for (const graph::Work& work : works_) {
-      cost.on_device += graph::time_of(work, ceilings, times.queued_ps);
+      cost.on_device += graph::time_of(work, ceilings, 0);
       graph::add_to(cost.roofline, work, ceilings, full);
     }
-    cost.predicted = cost.on_device;
-    const std::int64_t host = calls.ps(times);
-    const std::int64_t meanwhile =
-        device_.is_cpu() ? calls.kernels * times.queued_ps : cost.on_device.ps();
-    if (meanwhile < host) cost.predicted.overhead_ps += host - meanwhile;
     cost.calibrated = ceilings_->calibrated();
+    predict_at(cost.host_slowdown, device_, cost);
   }
 
   // Runs the probe of the host's speed.
@@ -130,6 +124,17 @@ std::int64_t recorded_calls(Device device, const std::function<void()>& work) {
 
 }  // namespace
 
+// On CUDA the host runs ahead of the device, or the device waits for it.
+void predict_at(double host_slowdown, Device device, StepCost& cost) {
+  cost.host_slowdown = host_slowdown;
+  const graph::EagerTimes times = slowed(graph::ceilings_of(device)->eager, host_slowdown, device);
+  cost.on_device.overhead_ps = cost.eager.kernels * times.queued_ps;
+  cost.predicted = cost.on_device;
+  const std::int64_t host = cost.eager.ps(times);
+  const std::int64_t meanwhile = device.is_cpu() ? cost.on_device.overhead_ps : cost.on_device.ps();
+  if (meanwhile < host) cost.predicted.overhead_ps += host - meanwhile;
+}
+
 StepCost cost_of_step(Device device, const std::function<void()>& step) {
   StepCost cost;
   Adding adding(device);
@@ -143,7 +148,9 @@ StepCost cost_of_step(Device device, const std::function<void()>& step) {
     if (device.is_cpu()) {
       observed();
     } else {
-      cost.kernels = cuda_launches(observed);
+      const CudaLaunches launches = cuda_launches(observed);
+      cost.kernels = launches.all;
+      adding.calls.library = launches.library;
     }
   });
   if (device.is_cpu()) cost.kernels = adding.calls.kernels;

@@ -16,7 +16,7 @@ struct StepCost : Cost {
   std::int64_t kernels = 0;     // launches on CUDA, op calls with a kernel on the CPU
   std::int64_t peak_bytes = 0;  // of all live memory, allocated before the step or in it
   EagerCalls eager;             // of an eager step
-  // How much slower the host is than when it was calibrated, by a probe just before.
+  // How much slower the host is than when it was calibrated, by a probe.
   double host_slowdown = 1;
   // Of the calls made eagerly, by the ceilings of the device.
   StepTime predicted;
@@ -28,6 +28,9 @@ struct StepCost : Cost {
 // Runs the step once.
 StepCost cost_of_step(Device device, const std::function<void()>& step);
 
+// Predicts an eager step anew, for a host of this slowdown.
+void predict_at(double host_slowdown, Device device, StepCost& cost);
+
 // The cost of a step whose kernels a compiled entry replays. Runs it once.
 StepCost cost_of_replay(Device device, const std::function<void()>& step,
                         const CompiledEntry& entry);
@@ -36,7 +39,10 @@ StepCost cost_of_replay(Device device, const std::function<void()>& step,
 // them. Each sample has `calls` of the step with that clock, and as many without it.
 Timing share_in_kernels(const std::function<void()>& step, long calls, int samples);
 
-// CUDA calls that launch a kernel while `work` runs.
-std::int64_t cuda_launches(const std::function<void()>& work);
+// CUDA calls that launch a kernel while `work` runs, and those of them that are calls of cuBLASLt.
+struct CudaLaunches {
+  std::int64_t all = 0, library = 0;
+};
+CudaLaunches cuda_launches(const std::function<void()>& work);
 
 }  // namespace brrr::measure

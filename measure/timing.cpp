@@ -71,6 +71,15 @@ Batch synchronized_batch(Device device, std::function<void()> call) {
   };
 }
 
+Batch enqueued_batch(Device device, std::function<void()> call) {
+  return [device, call = std::move(call)](long n) {
+    synchronize(device);
+    const double start = host_seconds();
+    for (long i = 0; i < n; ++i) call();
+    return host_seconds() - start;
+  };
+}
+
 Batch device_batch(Device device, std::function<void()> call) {
   if (device.is_cpu()) return host_batch(std::move(call));
   return [device, call = std::move(call), start = Event(device, true),
@@ -84,7 +93,11 @@ Batch device_batch(Device device, std::function<void()> call) {
   };
 }
 
-std::vector<Timing> time_all(std::span<const Batch> batches, const Sampling& sampling) {
+namespace {
+
+// Seconds per call of each batch, sampled alternately.
+std::vector<std::vector<double>> sample_all(std::span<const Batch> batches,
+                                            const Sampling& sampling) {
   const std::size_t n = batches.size();
   std::vector<long> calls;
   for (const Batch& batch : batches) calls.push_back(calls_per_sample(batch, sampling));
@@ -103,8 +116,15 @@ std::vector<Timing> time_all(std::span<const Batch> batches, const Sampling& sam
       seconds[i].push_back(batches[i](calls[i]) / static_cast<double>(calls[i]));
     }
   }
+  return seconds;
+}
+
+}  // namespace
+
+std::vector<Timing> time_all(std::span<const Batch> batches, const Sampling& sampling) {
   std::vector<Timing> timings;
-  for (std::vector<double>& each : seconds) timings.push_back(summarize(std::move(each)));
+  for (std::vector<double>& each : sample_all(batches, sampling))
+    timings.push_back(summarize(std::move(each)));
   return timings;
 }
 
@@ -116,6 +136,12 @@ std::pair<Timing, Timing> time_both(const Batch& first, const Batch& second,
                                     const Sampling& sampling) {
   const std::vector<Timing> both = time_all(std::array{first, second}, sampling);
   return {both[0], both[1]};
+}
+
+Timing time_relative(const Batch& batch, const Batch& unit, const Sampling& sampling) {
+  std::vector<std::vector<double>> seconds = sample_all(std::array{batch, unit}, sampling);
+  for (std::size_t i = 0; i < seconds[0].size(); ++i) seconds[0][i] /= seconds[1][i];
+  return summarize(std::move(seconds[0]));
 }
 
 long calls_in_queue(std::int64_t launches) {

@@ -56,6 +56,9 @@ Batch host_batch(Call call) {
 // By the host's clock, from the first call until the device has finished the last.
 Batch synchronized_batch(Device device, std::function<void()> call);
 
+// By the host's clock, until the last call returns, on a stream that was idle before the first.
+Batch enqueued_batch(Device device, std::function<void()> call);
+
 // By device events; on the CPU the same as host_batch.
 Batch device_batch(Device device, std::function<void()> call);
 
@@ -63,6 +66,10 @@ Timing time(const Batch& batch, const Sampling& sampling = {});
 std::vector<Timing> time_all(std::span<const Batch> batches, const Sampling& sampling = {});
 std::pair<Timing, Timing> time_both(const Batch& first, const Batch& second,
                                     const Sampling& sampling = {});
+
+// The time of a call of `batch` relative to that of a call of `unit`, sample by sample: what slows
+// the machine down for a while affects both, and not their ratio.
+Timing time_relative(const Batch& batch, const Batch& unit, const Sampling& sampling = {});
 
 // The number of calls, of `launches` launches each, that a stream can queue without blocking the
 // host.

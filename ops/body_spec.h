@@ -11,6 +11,11 @@
 
 namespace brrr {
 
+// Whether the two factors of a product are contiguous along its sum: both, one of them, or none.
+// Tensor cores of Hopper read TF32 only so. Other factors cost instructions that transpose them, in
+// other types and in kernels of small products, too.
+enum class FactorOrder : std::uint8_t { along, mixed, across };
+
 // A body over a space. All operands are tensors of the space's rank, but for placed inputs: an
 // input has stride 0 along dimensions in which it does not vary, and a result of rows has size 1
 // along those reduced.
@@ -34,6 +39,7 @@ struct BodySpec {
   std::vector<std::uint64_t> scalars;
   // In all, of its contraction, functions such as exp, and random numbers.
   std::int64_t flops = 0, product_flops = 0, functions = 0, draws = 0;
+  FactorOrder factors = FactorOrder::along;  // of its contraction
   // A body that runs beside this one in the same launch; its operands follow. Products on CUDA have
   // it.
   std::shared_ptr<const BodySpec> beside;

@@ -106,7 +106,7 @@ TEST_CASE("a kernel takes the longer of moving and computing", "[ceilings]") {
   c.moved = Curve::of_rate(1'000'000'000);  // 1 ns a byte
   c.f32_flops = 10'000'000'000;             // 100 ps a flop
   c.f64_flops = 1'000'000'000;
-  c.products.fill(Curve::of_rate(100'000'000'000));  // 10 ps a flop
+  c.products.fill(graph::in_any_order(Curve::of_rate(100'000'000'000)));  // 10 ps a flop
   graph::Work work;
   work.bytes = 100;
   work.flops = 500;
@@ -144,9 +144,9 @@ TEST_CASE("a roofline has a kernel at full rates, and what twice its work would 
   c.moved = Curve::of_rate(1'000'000'000'000);  // a picosecond a byte
   c.f32_flops = 1'000'000'000'000;              // and a flop
   // Products up to 1000 flops take 500 ps, larger ones up to a ps a flop.
-  c.products[static_cast<std::size_t>(graph::ProductType::f32)] = {
-      {{1000, 500'000}, {1'000'000, 1'000'000}}};
-  const Ceilings full = c.with_full_products();
+  c.products[static_cast<std::size_t>(graph::ProductType::f32)] =
+      graph::in_any_order({{{1000, 500'000}, {1'000'000, 1'000'000}}});
+  const Ceilings full = c.at_full_rates();
   Roofline small, large, copy;
   graph::Work work;
   work.flops = work.product_flops = 100;
@@ -195,6 +195,78 @@ TEST_CASE("the work of a call is its cost, products apart", "[ceilings]") {
   CHECK(graph::product_type(f32, cpu) == graph::ProductType::f32);
   CHECK(graph::product_type(f32, cuda()) == graph::ProductType::tf32);
   CHECK(graph::product_type(bf16, cuda()) == graph::ProductType::bf16);
+}
+
+TEST_CASE("a product has the time of the order of its factors", "[ceilings]") {
+  class Last : public Observer {
+   public:
+    void after(const Call& call, std::span<const Tensor> outputs) override {
+      if (does_work(call)) work = graph::work_of(call, outputs);
+    }
+    graph::Work work;
+  } last;
+  const Observing observing(last);
+  const Tensor x = ones({4, 6}), w = ones({8, 6}), g = ones({4, 8});
+  Ceilings c = graph::default_ceilings(cpu);
+  auto& curves = c.products[static_cast<std::size_t>(graph::ProductType::f32)];
+  curves = {Curve::of_rate(4'000'000'000), Curve::of_rate(2'000'000'000),
+            Curve::of_rate(1'000'000'000)};
+  const auto picoseconds_a_flop = [&] {
+    return graph::time_of(last.work, c, 0).computing_ps / last.work.product_flops;
+  };
+  matmul(x, transpose(w, 0, 1));  // a layer
+  CHECK(last.work.factors == FactorOrder::along);
+  CHECK(picoseconds_a_flop() == 250);
+  matmul(g, w);  // the gradient of its input
+  CHECK(last.work.factors == FactorOrder::mixed);
+  CHECK(picoseconds_a_flop() == 500);
+  matmul(transpose(g, 0, 1), x);  // and of its weight
+  CHECK(last.work.factors == FactorOrder::across);
+  CHECK(picoseconds_a_flop() == 1000);
+  // A factor of one element along the sum is contiguous in any layout.
+  matmul(ones({4, 1}), ones({1, 8}));
+  CHECK(last.work.factors == FactorOrder::along);
+  matmul(transpose(ones({2, 6, 4}), 1, 2), transpose(ones({2, 8, 6}), 1, 2));
+  CHECK(last.work.factors == FactorOrder::mixed);
+  graph::Work sum;
+  sum += last.work;
+  CHECK(sum.factors == FactorOrder::mixed);
+}
+
+TEST_CASE("a fused kernel has the order of its product's factors", "[ceilings]") {
+  BodySpec body;
+  body.product_flops = body.flops = 100;
+  body.factors = FactorOrder::across;
+  BodySpec other = body;
+  other.factors = FactorOrder::along;
+  body.beside = std::make_shared<const BodySpec>(other);
+  const Tensor a = ones({2, 2}), sum[] = {a + a};
+  const Tensor* const inputs[] = {&a, &a};
+  const Call call(Op::add, inputs, 2);
+  const graph::Work work = graph::work_of(call, sum, &body);
+  CHECK(work.product_flops == 200);
+  CHECK(work.factors == FactorOrder::across);  // the first one's
+}
+
+TEST_CASE("few bytes take a kernel as long as they were measured to", "[ceilings]") {
+  Ceilings c = graph::default_ceilings(cpu);
+  // A latency of 100 ns, and 1 ns a byte from memory.
+  c.moved = {{{1'000, 100'000}, {10'000, 200'000}, {1'000'000, 1'000'000'000}}};
+  const Ceilings flat = c.for_step_over(2'000'000), kernels = c.for_kernels_over(2'000'000);
+  CHECK(flat.moved.time_of(10) == 10'000);
+  CHECK(kernels.moved.time_of(10) == 10'000);
+  CHECK(flat.moved.time_of(50) == 50'000);
+  CHECK(kernels.moved.time_of(100'000) == flat.moved.time_of(100'000));
+  // In caches a byte takes 20 ps: of small kernels the latency is left.
+  const Ceilings cached = c.for_step_over(6'667);
+  const graph::Curve in_cache = c.for_kernels_over(6'667).moved;
+  CHECK(cached.moved.time_of(100) == 2'000);
+  CHECK(in_cache.time_of(100) == 10'000);
+  CHECK(in_cache.time_of(1'000) == 100'000);
+  CHECK(in_cache.time_of(0) == 0);
+  CHECK(in_cache.time_of(100'000'000) >= cached.moved.time_of(100'000'000));
+  const Ceilings full = c.for_kernels_over(6'667).at_full_rates();
+  CHECK(full.moved.time_of(100) == cached.moved.time_of(100));
 }
 
 TEST_CASE("functions of an expression are counted by name", "[ceilings]") {
@@ -253,7 +325,7 @@ TEST_CASE("a file that is damaged, foreign or stale is not used, and the reason 
   for (const std::string& text :
        {std::string(), std::string("{}"), std::string("[1, 2"), std::string(1 << 17, '['),
         whole.substr(0, whole.size() / 2), whole + " ", replaced(whole, "123456", "-5"),
-        replaced(whole, "123456", "1e9"), replaced(whole, "\"format\": 4", "\"format\": \"3\""),
+        replaced(whole, "123456", "1e9"), replaced(whole, "\"format\": 5", "\"format\": \"3\""),
         replaced(whole, "\"call_ps\": 123456", "\"call_ps\": 123456,\n    \"call_ps\": 123456"),
         replaced(whole, "\"f32_flops\"", "\"f32\""), replaced(whole, "30000000", "3"),
         replaced(whole, "1048576", "1048576000000000000000"),
@@ -262,7 +334,7 @@ TEST_CASE("a file that is damaged, foreign or stale is not used, and the reason 
     INFO(text.substr(0, 2000));
     CHECK_THAT(why_unused(text), Catch::EndsWith(" is damaged"));
   }
-  CHECK_THAT(why_unused(replaced(whole, "\"format\": 4", "\"format\": 3")),
+  CHECK_THAT(why_unused(replaced(whole, "\"format\": 5", "\"format\": 3")),
              Catch::EndsWith(" is of another version of brrr"));
   Ceilings other = measured_ceilings();
   other.machine = "PDP-11, 1 thread";

@@ -34,7 +34,9 @@ TEST_CASE("a quick calibration reads every ceiling, and is not to be kept", "[ca
          c.replay_ps >= 0));
   CHECK((c.f32_flops > 0 && c.f64_flops > 0 && c.functions > 0 && c.draws > 0));
   CHECK(c.moved.points.size() == 2);
-  for (const graph::Curve& curve : c.products) CHECK(curve.points.size() == 1);
+  for (const graph::ProductCurves& curves : c.products) {
+    for (const graph::Curve& curve : curves) CHECK(curve.points.size() == 1);
+  }
   CHECK(result.readings.size() >= 12);
   CHECK(shown.size() >= 10);
   CHECK(measure::disturbances(result).front() == "sizes were small and samples few");
@@ -140,7 +142,8 @@ TEST_CASE("an eager step has a predicted time", "[calibrate]") {
   const Tensor a = ones({64, 64});
   const measure::StepCost one = measure::cost_of_step(cpu, [&] { matmul(a, a); });
   CHECK(one.predicted.overhead_ps == c.eager.call_ps);
-  CHECK(one.predicted.compute_ps == c.product(graph::ProductType::f32).time_of(2 * 64 * 64 * 64));
+  CHECK(one.predicted.compute_ps ==
+        c.product(graph::ProductType::f32, FactorOrder::mixed).time_of(2 * 64 * 64 * 64));
   CHECK(one.predicted.bandwidth_ps == 0);
   const measure::StepCost two = measure::cost_of_step(cpu, [&] { a + a + a; });
   CHECK(two.predicted.overhead_ps == 2 * c.eager.call_ps);

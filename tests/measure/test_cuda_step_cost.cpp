@@ -18,7 +18,10 @@ TEST_CASE("the launches of a step on CUDA are counted where they are made", "[me
   const measure::StepCost cost = measure::cost_of_step(cuda(0), step);
   CHECK(cost.kernels == 3);
   CHECK(cost.flops == 2 * 512 + 64 + 2 * 64);
-  CHECK(measure::cuda_launches([] {}) == 0);
+  CHECK(cost.eager.products == 1);
+  CHECK(cost.eager.library == 1);
+  CHECK(measure::cuda_launches([] {}).all == 0);
+  CHECK(measure::cuda_launches([&] { relu(a); }).library == 0);
   synchronize(cuda(0));
 }
 
@@ -48,6 +51,38 @@ TEST_CASE("queued calls are timed when all of them are queued, or not at all", "
   CHECK(calls == 26 + 2);
   CHECK_FALSE(measure::time_queued(cpu, call, 1, 1));
   CHECK(calls == 28);
+}
+
+TEST_CASE("calls are enqueued on a stream that was idle", "[measure]") {
+  const testing::Caching on;
+  testing::FakeCuda fake({.with_nvrtc = true});
+  const Tensor x = zeros({8}, {.device = cuda(0)});
+  int calls = 0;
+  const measure::Batch batch = measure::enqueued_batch(cuda(0), [&] {
+    ++calls;
+    relu(x);
+  });
+  CHECK(batch(3) > 0);
+  CHECK(calls == 3);
+  synchronize(cuda(0));
+}
+
+TEST_CASE("what slows a batch and its unit down leaves their ratio", "[measure]") {
+  int pairs = 0;  // every other one is on a host that is three times as slow
+  const auto seconds = [&pairs](double of_call, long n) {
+    return of_call * (pairs % 2 ? 3 : 1) * static_cast<double>(n);
+  };
+  const measure::Batch batch = [&](long n) { return seconds(4e-5, n); };
+  const measure::Batch unit = [&](long n) {
+    const double taken = seconds(1e-5, n);
+    ++pairs;
+    return taken;
+  };
+  const measure::Sampling sampling{.samples = 9, .sample_seconds = 1e-3, .budget_seconds = 1};
+  const measure::Timing ratio = measure::time_relative(batch, unit, sampling);
+  CHECK(ratio.median == Approx(4));
+  CHECK(ratio.spread < 1e-9);
+  CHECK(measure::time_both(batch, unit, sampling).first.spread > 0.5);
 }
 
 TEST_CASE("a stream queues a few hundred launches at a time", "[measure]") {

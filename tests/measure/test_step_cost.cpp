@@ -120,20 +120,51 @@ TEST_CASE("eager calls are counted by kind, and predicted by the host's times of
   CHECK(recorded.recorded == 2);
   CHECK(recorded.products == 0);
 
-  const graph::EagerTimes times{
-      .call_ps = 100, .product_ps = 300, .view_ps = 10, .record_ps = 50, .queued_ps = 70};
+  const graph::EagerTimes times{.call_ps = 100,
+                                .product_ps = 300,
+                                .library_ps = 900,
+                                .view_ps = 10,
+                                .record_ps = 50,
+                                .queued_ps = 70};
   CHECK(plain.ps(times) == 100 + 300 + 10);
   const graph::EagerTimes slower = measure::slowed(times, 1.5, cuda(0));
   CHECK(plain.ps(slower) == 150 + 450 + 15);
   CHECK(slower.record_ps == 75);
   CHECK(slower.queued_ps == 70);  // of the device
+  CHECK(slower.library_ps == 1350);
   CHECK(measure::slowed(times, 1.5, cpu).queued_ps == 105);
+
+  // Products of the library, the last of which calls it twice.
+  measure::EagerCalls calls{.kernels = 5, .products = 3, .library = 2, .views = 0, .recorded = 0};
+  CHECK(calls.ps(times) == 2 * 100 + 300 + 2 * 900);
+  calls.library = 4;
+  CHECK(calls.ps(times) == 2 * 100 + 4 * 900);
+}
+
+TEST_CASE("an eager step is predicted anew for a host of another speed", "[measure]") {
+  const Tensor a = ones({64, 64});
+  measure::StepCost cost = measure::cost_of_step(cpu, [&] { matmul(a, transpose(a, 0, 1)); });
+  const StepTime at_first = cost.predicted;
+  const graph::EagerTimes times = graph::ceilings_of(cpu)->eager;
+  CHECK(cost.host_slowdown == 1);  // by defaults
+  CHECK(at_first.overhead_ps == times.call_ps + times.view_ps);
+  for (const double slowdown : {2.0, 0.5, 1.0}) {  // not on top of one another
+    measure::predict_at(slowdown, cpu, cost);
+    CHECK(cost.host_slowdown == slowdown);
+    CHECK(static_cast<double>(cost.predicted.overhead_ps) ==
+          slowdown * static_cast<double>(at_first.overhead_ps));
+    CHECK(cost.predicted.compute_ps == at_first.compute_ps);
+    CHECK(cost.predicted.bandwidth_ps == at_first.bandwidth_ps);
+  }
 }
 
 TEST_CASE("the host's slowdown is relative to the calibrated time of a call", "[measure]") {
   graph::Ceilings ceilings = graph::default_ceilings(cpu);
   CHECK(measure::host_slowdown(cpu, ceilings) == 1);  // defaults
+  CHECK(measure::host_slowdown(measure::Timing{.median = 1}, ceilings) == 1);
   ceilings.date = "2026-01-02T03:04:05Z";
+  ceilings.eager.call_ps = 2'000'000;
+  CHECK(measure::host_slowdown(measure::Timing{.median = 3e-6}, ceilings) == 1.5);
   ceilings.eager.call_ps = 1'000'000'000;  // no host takes a millisecond for a call
   CHECK(measure::host_slowdown(cpu, ceilings) < 0.5);
   ceilings.eager.call_ps = 1;
