@@ -130,6 +130,7 @@ int signal_that_ends(Prepare prepare) {
   if (child == 0) {
     const struct rlimit no_core { 0, 0 };
     ::setrlimit(RLIMIT_CORE, &no_core);
+    ::alarm(60);
     for (const int signal : {SIGXFSZ, SIGABRT, SIGSEGV}) std::signal(signal, SIG_DFL);
     try {
       Process process;
