@@ -126,6 +126,7 @@ cublasStatus_t preference_set(cublasLtMatmulPreference_t, cublasLtMatmulPreferen
                               const void*, std::size_t) {
   return CUBLAS_STATUS_SUCCESS;
 }
+constexpr std::uint64_t kAlgorithm = 77;  // the only one
 cublasStatus_t heuristic(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t,
                          cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
                          cublasLtMatmulPreference_t, int asked,
@@ -135,8 +136,18 @@ cublasStatus_t heuristic(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixL
     results[0] = {};
     results[0].state = CUBLAS_STATUS_SUCCESS;
     results[0].wavesCount = 1;
+    results[0].algo.data[0] = kAlgorithm;
     results[0].workspaceSize = fake->options.workspace;
   }
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t algorithm_check(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t,
+                               cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                               cublasLtMatrixLayout_t, const cublasLtMatmulAlgo_t* algorithm,
+                               cublasLtMatmulHeuristicResult_t* result) {
+  if (algorithm->data[0] != kAlgorithm) return CUBLAS_STATUS_INVALID_VALUE;
+  *result = {};
+  result->workspaceSize = fake->options.workspace;
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t matmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void* alpha, const void* a,
@@ -214,6 +225,7 @@ void add_fake_library_calls(cu::Table& t) {
     t.cublasLtMatmulPreferenceDestroy = preference_destroy;
     t.cublasLtMatmulPreferenceSetAttribute = preference_set;
     t.cublasLtMatmulAlgoGetHeuristic = heuristic;
+    t.cublasLtMatmulAlgoCheck = algorithm_check;
     t.cublasLtMatmul = matmul;
   }
 }

@@ -9,7 +9,7 @@ using namespace brrr;
 using namespace brrr::jit;
 using namespace brrr::testing;
 
-TEST_CASE("bodies of many levels on CUDA give the results of f64", "[gpu][bodies]") {
+TEST_CASE("bodies of many levels on CUDA give the results of f64", "[gpu][bodies][sanitized]") {
   for (const DType dtype : {f32, f64}) {
     for (const Case& c : cases_with_references(dtype)) {
       INFO(c.body.name << " " << name_of(dtype) << " " << c.dims[0] << " x " << c.dims[1]);
@@ -60,7 +60,8 @@ TEST_CASE("sums of columns that are stored as well give the results of f64", "[g
   }
 }
 
-TEST_CASE("generated draws, coordinates and checks on CUDA are those of the CPU", "[gpu][bodies]") {
+TEST_CASE("generated draws, coordinates and checks on CUDA are those of the CPU",
+          "[gpu][bodies][sanitized]") {
   for (const bool by_halves : {false, true}) {
     const Case dropout = dropout_case(f32, 37, 53, by_halves);
     const std::vector<Tensor> here = run_on_cpu(dropout), there = run_on_cuda(dropout, kGpu);

@@ -18,11 +18,11 @@
 
 namespace brrr::test {
 
-TEST_CASE("fused programs on CUDA give what eager ones do", "[gpu][fuse]") {
+TEST_CASE("fused programs on CUDA give what eager ones do", "[gpu][fuse][sanitized]") {
   check_fused_programs(cuda(0));
 }
 
-TEST_CASE("draws in a fused kernel on CUDA are those of eager calls", "[gpu][fuse]") {
+TEST_CASE("draws in a fused kernel on CUDA are those of eager calls", "[gpu][fuse][sanitized]") {
   check_fused_draws(cuda(0));
 }
 
@@ -46,11 +46,12 @@ TEST_CASE("fast programs on CUDA give what eager ones do, nearly", "[gpu][fuse]"
   check_fused_programs(cuda(0), Rounding::fast);
 }
 
-TEST_CASE("products and what follows them are one kernel, with eager's bits", "[gpu][fuse]") {
+TEST_CASE("products and what follows them are one kernel, with eager's bits",
+          "[gpu][fuse][sanitized]") {
   check_fused_products(cuda(0));
 }
 
-TEST_CASE("large products and what follows them are one kernel", "[gpu][fuse]") {
+TEST_CASE("large products and what follows them are one kernel", "[gpu][fuse][sanitized]") {
   if (jit::architecture_of(cuda(0)) != 90) return testing::skip("needs compute capability 9.0");
   check_fused_tile_products(cuda(0));
 }

@@ -34,6 +34,11 @@ TEST_CASE("fast programs give what eager ones do, nearly", "[fuse]") {
   check_fused_programs(cpu, Rounding::fast);
 }
 
+TEST_CASE("products beside fused kernels are within bounds of those in f64", "[fuse]") {
+  check_fused_products(cpu);
+  check_fused_tile_products(cpu);
+}
+
 TEST_CASE("random programs have eager's bits when they are fused", "[fuse]") {
   const EnvironmentVariable compiled("BRRR_CPU_KERNELS", "compiled");
   check_random_programs(cpu, 60, Mode::fused);

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <set>
 
 #include "brrr/autograd/tape_node.h"
@@ -14,6 +15,7 @@
 #include "tests/harness/compile_plan.h"
 #include "tests/harness/op_harness.h"
 #include "tests/harness/random_programs.h"
+#include "tests/harness/rounding_bounds.h"
 
 namespace brrr::test {
 namespace {
@@ -26,8 +28,9 @@ struct Choices {
   Mode mode = Mode::graph;
   bool rematerialized = false;
   DType dtype = f32;
-  std::set<std::size_t> captured;  // the inputs that are; the others are arguments
-  std::vector<Layout> layouts;     // of the inputs
+  std::optional<DType> rounded_to;  // the inputs' values, if not to dtype
+  std::set<std::size_t> captured;   // the inputs that are; the others are arguments
+  std::vector<Layout> layouts;      // of the inputs
   bool gradients = false, zero_first = false, update = false, noise = false;
   Program program;  // without what eager refuses
 };
@@ -106,7 +109,7 @@ class Run {
     Values values(static_cast<std::size_t>(numel_of(shape)));
     for (double& v : values) {
       v = whole ? static_cast<double>(random.below(7) - 3)
-                : round_to(choices_.dtype, random.uniform(-2, 2));
+                : round_to(choices_.rounded_to.value_or(choices_.dtype), random.uniform(-2, 2));
     }
     return make_sample(values, shape, choices_.dtype, choices_.layouts[i], choices_.device).tensor;
   }
@@ -278,9 +281,35 @@ std::string problem_with_plans(const Choices& choices, const Program& program) {
   return "";
 }
 
+// One fused call against one in f64, of types for which there are bounds.
+std::string problem_with_bounds(const Choices& choices, const Program& program) {
+  const DType dtype = choices.dtype;
+  if (choices.mode != Mode::fused || !is_floating(dtype) || dtype == f64) return "";
+  Choices in_f64 = choices;
+  in_f64.device = cpu;
+  in_f64.dtype = f64;
+  in_f64.rounded_to = dtype;
+  const auto seen_after = [](Run& run, const Tensors& arguments, auto& step) {
+    manual_seed(20);
+    Tensors all = step(arguments);
+    const Tensors seen = run.seen();
+    all.insert(all.end(), seen.begin(), seen.end());
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    return all;
+  };
+  Run fused(choices, program), wide(in_f64, program);
+  auto step = compile(
+      [&](const Tensors& in) { return fused(in); },
+      {.mode = Mode::fused, .fallback = OnFallback::refuse, .frozen_rate = OnFrozenRate::ignore});
+  const Tensors got = seen_after(fused, fused.arguments(0), step);
+  return beyond_bounds(
+      got, with_bounds([&] { return seen_after(wide, wide.arguments(0), wide); }, {dtype}));
+}
+
 std::string problem_of(const Choices& choices, const Program& program) {
   try {
-    const std::string problem = problem_with_compile(choices, program);
+    std::string problem = problem_with_compile(choices, program);
+    if (problem.empty()) problem = problem_with_bounds(choices, program);
     return problem.empty() && choices.device.is_cpu() && choices.mode == Mode::graph
                ? problem_with_plans(choices, program)
                : problem;

@@ -1,7 +1,8 @@
 // Random programs eagerly and compiled, bit for bit over three calls: views, writes in place to
 // arguments, captured tensors, temporaries and views of them, draws, several results, in half of
 // them gradients and an update. Each graph is verified after each pass, each plan checked, and its
-// calls run in an order drawn among those that it allows.
+// calls run in an order drawn among those that it allows. A fused call of f32 or halves is also
+// compared with one in f64 (tests/harness/rounding_bounds.h).
 #pragma once
 
 #include <cstdint>

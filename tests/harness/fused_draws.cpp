@@ -4,8 +4,21 @@
 #include "tests/harness/catch.h"
 #include "tests/harness/compile_check.h"
 #include "tests/harness/fused_programs.h"
+#include "tests/harness/rounding_bounds.h"
 
 namespace brrr::test {
+namespace {
+
+// What the step of a function gave after this seed is within bounds of what it gives in f64.
+void check_bounds(const TensorsFunction& function, const Tensors& arguments, std::uint64_t seed,
+                  Tensors got) {
+  if (arguments[0].dtype() == f64) return;
+  manual_seed(seed);
+  got.insert(got.end(), arguments.begin(), arguments.end());
+  CHECK(beyond_bounds(function, arguments, {arguments[0].dtype()}, got) == "");
+}
+
+}  // namespace
 
 void check_fused_draws(Device device) {
   const auto function = [](const Tensors& a) {
@@ -23,6 +36,7 @@ void check_fused_draws(Device device) {
       manual_seed(5);
       CHECK(bits_of(first) == bits_of(function(arguments)));
       CHECK(bits_of(second) == bits_of(function(arguments)));
+      check_bounds(function, arguments, 5, first);
       INFO(step.graph_text());
       // Two kernels, a draw alone, the advance of the generator.
       CHECK(step.report().entries.at(0).nodes == 4);
@@ -40,6 +54,7 @@ void check_fused_draws(Device device) {
       const Tensors drawn = step(arguments);
       manual_seed(6);
       CHECK(bits_of(drawn) == bits_of(columns(arguments)));
+      check_bounds(columns, arguments, 6, drawn);
     }
     // Draws of what is reduced, along rows and along columns.
     for (const std::int64_t row : {37, 36, 256}) {
@@ -53,6 +68,7 @@ void check_fused_draws(Device device) {
       const Tensors drawn = step(arguments);
       manual_seed(7);
       CHECK(bits_of(drawn) == bits_of(reduced(arguments)));
+      check_bounds(reduced, arguments, 7, drawn);
     }
   }
 }
