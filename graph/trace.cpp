@@ -50,7 +50,7 @@ std::uint32_t next_serial() {
 
 void require_ordering_of_trace(const char* what) {
   if (current())
-    current()->host_needs(what, "it orders work or needs it done, and a trace does none");
+    current()->on_host_access(what, "it orders work or needs it done, and a trace does none");
 }
 
 // The bytes from the first element to the end of the last.
@@ -111,36 +111,36 @@ void Trace::refuse(const char* op, const std::string& why) const {
        describe(CallSite::here()));
 }
 
-void Trace::host_needs(const char* op, const char* why) { refuse(op, why); }
+void Trace::on_host_access(const char* op, const char* why) { refuse(op, why); }
 
-void Trace::froze(const char* op, const Tensor& made) {
+void Trace::on_host_values(const char* op, const Tensor& made) {
   graph_.host_values.emplace_back(fmt::format("{} {}", op, made.describe()), CallSite::here());
 }
 
 // A setting that the function itself sets before it reads it is no dependence on the caller's.
-void Trace::reads(const Setting& setting, const std::string& name) {
+void Trace::on_setting_read(const Setting& setting, const std::string& name) {
   if (std::ranges::find(set_here_, SettingState::of(setting)) != set_here_.end()) return;
   if (std::ranges::find(graph_.settings, SettingState::of(setting), &SettingRead::state) ==
       graph_.settings.end())
     graph_.settings.push_back({SettingState::of(setting), setting.value(), name});
 }
 
-void Trace::sets(const Setting& setting) {
+void Trace::on_setting_changed(const Setting& setting) {
   if (std::ranges::find(graph_.settings, SettingState::of(setting), &SettingRead::state) ==
       graph_.settings.end())
     set_here_.push_back(SettingState::of(setting));
 }
 
-void Trace::enters(const std::string& module) {
+void Trace::on_module_enter(const std::string& module) {
   const auto [known, is_new] =
       module_numbers_.try_emplace(module, static_cast<int>(graph_.modules.size()));
   modules_.push_back(known->second);
   if (is_new) graph_.modules.push_back(module);
 }
 
-void Trace::leaves() { modules_.pop_back(); }
+void Trace::on_module_exit() { modules_.pop_back(); }
 
-void Trace::names(const Tensor& x, const std::string& name) {
+void Trace::on_tensor_named(const Tensor& x, const std::string& name) {
   const Extent extent = extent_of(region_of(x));
   names_.try_emplace({TensorImpl::of(x)->storage, extent.low, extent.high}, name);
 }

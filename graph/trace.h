@@ -35,14 +35,14 @@ class Trace final : public TraceListener {
   // The Trace key's one function.
   static void record(Call& call, Tensor* outputs, std::uint32_t keys);
 
-  void host_needs(const char* op, const char* why) override;
-  void froze(const char* op, const Tensor& made) override;
-  void reads(const Setting& setting, const std::string& name) override;
-  void sets(const Setting& setting) override;
-  void enters(const std::string& module) override;
-  void leaves() override;
-  void names(const Tensor& x, const std::string& name) override;
-  // Writes down that one kernel must make both, where the step is fused. No trace: does nothing.
+  void on_host_access(const char* op, const char* why) override;
+  void on_host_values(const char* op, const Tensor& made) override;
+  void on_setting_read(const Setting& setting, const std::string& name) override;
+  void on_setting_changed(const Setting& setting) override;
+  void on_module_enter(const std::string& module) override;
+  void on_module_exit() override;
+  void on_tensor_named(const Tensor& x, const std::string& name) override;
+  // Records that a fused step must compute both in one kernel. Does nothing outside of a trace.
   static void require_fused(const Tensor& a, const Tensor& b);
   static void mark_for_remat(const Tensor& x, bool recomputed);
   static void mark_for_remat(std::string_view name, bool recomputed);

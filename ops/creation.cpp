@@ -220,7 +220,7 @@ Tensor tensor(std::span<const T> values, const Dims& shape, Device device) {
   Tensor result = make_tensor(dtype, shape, device);
   copy_from_host(result, values.data());
   if (tracing() && thread_context.trace_listener) [[unlikely]]
-    thread_context.trace_listener->froze("tensor", result);
+    thread_context.trace_listener->on_host_values("tensor", result);
   return result;
 }
 
