@@ -1,5 +1,5 @@
-// The readings of a calibration. Times of kernels are those of nodes in replayed chains, so that
-// predictions are of what replays do.
+// The readings of a calibration. Kernels are timed as nodes of replayed chains, since predictions
+// are about replays.
 #include "brrr/measure/calibrate.h"
 
 #include <fmt/format.h>
@@ -69,8 +69,8 @@ class Calibrator {
   Calibration result_;
 };
 
-// The calmest of up to kTries: another process that disturbs a reading is often gone by the next
-// one.
+// The reading with the least spread of up to kTries: another process that disturbs one reading has
+// often ended by the next.
 Timing Calibrator::read(const Batch& batch, double warm_seconds) {
   Sampling sampling = options_.sampling();
   if (!options_.quick) {
@@ -104,7 +104,7 @@ Timing Calibrator::replay(Step&& step, double warm_seconds) {
   return read(synchronized_batch(options_.device, [&] { compiled(); }), warm_seconds);
 }
 
-// What the host takes for eager calls, and on CUDA the device for a kernel of a full stream.
+// Reads the host time of eager calls, and on CUDA the device time of a kernel in a full stream.
 void Calibrator::read_calls() {
   options_.progress("calls");
   graph::EagerTimes& eager = result_.ceilings.eager;
@@ -130,7 +130,8 @@ void Calibrator::read_calls() {
   eager.queued_ps = keep("eager kernel in a full stream", *queued, kKernels);
 }
 
-// Eager products of small matrices, whose launches take the host longer than other kernels'.
+// Reads the host time of eager products of small matrices, whose launches cost more than other
+// kernels'.
 void Calibrator::read_products_called() {
   const MatmulChoiceGuard choice(Choice::measured);
   const MatmulPrecisionGuard precision(Precision::tf32);
@@ -147,8 +148,8 @@ void Calibrator::read_products_called() {
   result_.ceilings.eager.product_ps = picoseconds(sum);
 }
 
-// A training step of layers of few elements, which has as many calls as any and little to compute.
-// What it takes beside its calls is autograd's part.
+// Reads the overhead of autograd: a training step of tiny layers has many calls and little to
+// compute. Its time minus that of its calls is autograd's.
 void Calibrator::read_recorded_calls() {
   options_.progress("recorded calls");
   const std::int64_t width = on_cpu() || options_.quick ? 1 : 64;
@@ -198,8 +199,8 @@ void Calibrator::read_nodes() {
   add("replay, beside its nodes", std::max(0.0, one.median - node) * 1e9, "ns", one.spread);
 }
 
-// Sums of two tensors in place, by size from cache to memory; then with cold caches a sum on the
-// CPU, a copy on CUDA.
+// Reads bandwidths: in-place sums of two tensors by size, from caches to memory; then with cold
+// caches a sum on the CPU, a copy on CUDA.
 void Calibrator::read_moves() {
   Curve& curve = result_.ceilings.moved;
   const auto add_point = [&](int64_t bytes, double seconds, double spread, const char* what) {
@@ -240,7 +241,8 @@ double Calibrator::read_plain(const char* name, DType dtype) {
   return rate;
 }
 
-// Logistic functions. On CUDA ops are fused: apart they would move bytes.
+// Reads the rate of logistic functions. On CUDA the ops are fused; one by one they would be bound
+// by memory.
 void Calibrator::read_functions() {
   options_.progress("functions");
   constexpr int kOps = 32;
@@ -260,7 +262,7 @@ void Calibrator::read_functions() {
   add("functions", rate * 1e-9, "G/s", timing.spread);
 }
 
-// Sums of uniform numbers, which are read from no memory where calls fuse.
+// Reads the rate of random numbers by sums of uniform draws, which fused kernels keep in registers.
 void Calibrator::read_draws() {
   options_.progress("random numbers");
   constexpr int kOps = 16;
@@ -287,8 +289,8 @@ std::vector<int64_t> Calibrator::product_sizes(ProductType type) const {
   return {64, 256, 1024, plain ? 2048 : 4096};
 }
 
-// Square products of the three layouts that a layer's training step has, in a chain. Each has a
-// factor of its own, as layers have: few of them are in a cache near the processor.
+// Reads the rate of square products in a chain, in the three layouts of a layer's training step.
+// Each product has its own factor, as layers do, so that most factors are not in near caches.
 void Calibrator::read_products(ProductType type, DType dtype) {
   const char* const name = graph::kProductTypes[static_cast<std::size_t>(type)];
   const MatmulPrecisionGuard precision(type == ProductType::tf32 ? Precision::tf32
@@ -355,7 +357,7 @@ Calibration Calibrator::run() {
   if (on_cpu()) {
     c.clock_mhz = processor_mhz();
   } else {
-    // Right after multiply-adds, as in the probe of ceilings_drift.
+    // Read right after multiply-adds, as in the probe of ceilings_drift.
     result_.gpu = worse_of(*result_.gpu, gpu_state(options_.device));
     c.clock_mhz = result_.gpu->clock_mhz;
   }

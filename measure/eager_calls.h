@@ -16,7 +16,7 @@ struct EagerCalls {
   std::int64_t views = 0;
   std::int64_t recorded = 0;  // calls that autograd records
 
-  // Of the host for all of them, beside what kernels take on the CPU.
+  // Host time of all calls; on the CPU without the time of kernels.
   std::int64_t ps(const graph::EagerTimes& times) const {
     return (kernels - products) * times.call_ps + products * times.product_ps +
            views * times.view_ps + recorded * times.record_ps;
@@ -30,7 +30,7 @@ Batch small_calls(Device device);
 // fallen by a third since. 1 where ceilings are defaults. Takes some milliseconds.
 double host_slowdown(Device device, const graph::Ceilings& ceilings);
 
-// The same times on a host that is slower by this factor.
+// These times on a host that is slower by this factor.
 graph::EagerTimes slowed(const graph::EagerTimes& times, double slowdown, Device device);
 
 }  // namespace brrr::measure
