@@ -1,4 +1,4 @@
-// A tensor's gradient: requiring, reading and replacing it.
+// Functions on one tensor's gradient: requires_grad_, grad_of, set_grad, retain_grad, hooks.
 #include "brrr/autograd/autograd.h"
 
 #include "brrr/autograd/group.h"
@@ -67,7 +67,7 @@ Tensor& requires_grad_(Tensor& x, bool on) {
   if (!on) {
     if (history_of(x) && history_of(x)->group)
       fail("[requires_grad_] expected a leaf in no group, got {}", x.describe());
-    // Recorded edges still lead here; backward ignores them.
+    // Edges recorded before still lead to this leaf; backward ignores them.
     TensorImpl::of(x)->remove_keys(bit(Key::autograd));
     return x;
   }
@@ -92,7 +92,7 @@ Tensor grad_of(const Tensor& x) {
   require_defined("grad_of", x);
   const History* history = history_of(x);
   if (!history) return {};
-  if (!history->node) autograd::note_look(TensorImpl::of(x));
+  if (!history->node) autograd::note_gradient_read(TensorImpl::of(x));
   if (history->group) history->group->lent.store(true, std::memory_order_relaxed);
   return history->retained ? *history->retained : history->grad;
 }
@@ -105,14 +105,14 @@ void set_grad(const Tensor& leaf, const Tensor& gradient) {
   }
   if (history.group)
     fail("[set_grad] expected a leaf in no group; give the group its flat gradient");
-  autograd::note_change(TensorImpl::of(leaf));
+  autograd::note_gradient_change(TensorImpl::of(leaf));
   history.grad = gradient;
 }
 
 void zero_grad(const Tensor& leaf) {
   History& history = leaf_history("zero_grad", leaf);
   if (history.group) fail("[zero_grad] expected a leaf in no group; clear the group");
-  autograd::note_change(TensorImpl::of(leaf));
+  autograd::note_gradient_change(TensorImpl::of(leaf));
   history.grad = Tensor();
 }
 

@@ -22,15 +22,15 @@ namespace brrr {
 
 // --- Tensors ---
 
-// Makes a floating tensor that was not computed from others a leaf, whose gradient is accumulated.
-// With `on` false it is a constant again, also for backwards over calls recorded before.
+// Makes a floating tensor that was not computed from others a leaf: backward accumulates its
+// gradient. `on` false makes it a constant again, also in a backward over calls recorded before.
 Tensor& requires_grad_(Tensor& x, bool on = true);
 Tensor requires_grad_(Tensor&& x, bool on = true);
 bool requires_grad(const Tensor& x);
 bool is_leaf(const Tensor& x);
 
 // The gradient that a leaf has accumulated, or that retain_grad kept; undefined if there is none.
-// It computes nothing: PyTorch's x.grad. grad(x) is the same; grad(y, x), below, computes.
+// It computes nothing, like PyTorch's x.grad. grad(x) is the same; grad(y, x), below, computes.
 Tensor grad_of(const Tensor& x);
 inline Tensor grad(const Tensor& x) { return grad_of(x); }
 void set_grad(const Tensor& leaf, const Tensor& gradient);
@@ -39,11 +39,11 @@ void zero_grad(const Tensor& leaf);  // drops it: the next backward begins with 
 // hooks.
 void retain_grad(const Tensor& x);
 
-// The same elements, as a constant.
+// A view of x that is not on the tape.
 Tensor detach(const Tensor& x);
 
 bool grad_enabled();
-// While it lives, calls on this thread are recorded or not.
+// Scope in which calls on this thread are recorded on the tape (`on`), or not.
 class GradMode {
  public:
   explicit GradMode(bool recorded);
@@ -68,8 +68,8 @@ decltype(auto) no_grad(F&& f) {
   return std::forward<F>(f)();
 }
 
-// `hook` sees the gradient of x once in each backward that reaches x, when it is complete; what it
-// returns, when that is defined, takes its place; it must be of the same shape and dtype.
+// Calls `hook` with the complete gradient of x, once in each backward that reaches x. If it returns
+// a defined tensor, that replaces the gradient; it must have the same shape and dtype.
 void register_hook(const Tensor& x, std::function<Tensor(const Tensor& gradient)> hook);
 
 // --- Backward ---
@@ -97,8 +97,8 @@ struct GradOptions {
   std::vector<Tensor> gradients = {};  // of the outputs; ones where left out
 };
 
-// Gradients of the outputs with respect to the inputs, which may be any tensors on the way. Leaves
-// collect nothing.
+// Gradients of the outputs with respect to the inputs, which may be leaves or intermediate tensors.
+// The gradients of leaves are not accumulated.
 std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor> inputs,
                          GradOptions options = {});
 std::vector<Tensor> grad(const Tensor& output, std::initializer_list<Tensor> inputs,
@@ -107,16 +107,16 @@ Tensor grad(const Tensor& output, const Tensor& input, GradOptions options = {})
 
 // --- Rematerialization by hand ---
 
-// fn(inputs), keeping only the inputs: backward runs fn once more. It draws the same random
-// numbers. fn must be a function of its inputs and of tensors that do not change in between.
+// Computes fn(inputs) and keeps only the inputs: backward runs fn again, with the same random
+// numbers. fn must depend only on its inputs and on tensors that do not change until then.
 using Checkpointed = std::function<std::vector<Tensor>(std::span<const Tensor> inputs)>;
 std::vector<Tensor> checkpoint(const Checkpointed& fn, std::vector<Tensor> inputs);
 Tensor checkpoint(const std::function<Tensor(const Tensor&)>& fn, const Tensor& input);
 
-// --- Looking at the tape ---
+// --- Inspecting the tape ---
 
-// While it lives, a backward on this thread stops at the first call whose gradient is not finite,
-// and its error names the call. Reads every gradient: slow.
+// Scope in which a backward on this thread throws at the first call whose gradient is not finite;
+// the error names the call. Slow, since the host reads every gradient.
 class DetectAnomaly {
  public:
   DetectAnomaly();
@@ -129,7 +129,7 @@ class DetectAnomaly {
 };
 
 struct SavedTensor {
-  std::string op;     // that keeps it
+  std::string op;     // the op that saved it
   std::string which;  // "operand 0", "output 0", "input 1" of a checkpoint
   Tensor tensor;      // without its history
 };
@@ -140,7 +140,7 @@ std::size_t saved_bytes(std::span<const SavedTensor> saved);
 // One line a tensor, and the sum.
 std::string to_string(std::span<const SavedTensor> saved);
 
-// --- Gradients side by side ---
+// --- Gradients in one flat tensor ---
 
 // Leaves of one dtype and device whose gradients are views of one flat tensor: a backward fills it
 // with one op, however many leaves there are.

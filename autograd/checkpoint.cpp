@@ -13,7 +13,7 @@ namespace brrr {
 namespace autograd {
 namespace {
 
-// Numbers the calls of a checkpoint that runs again, for traces.
+// Marks the calls of a rerun checkpoint with a number, for traces.
 struct Recomputation : ContextScope<&ThreadContext::recomputation> {
   Recomputation() : ContextScope(++thread_context.last_recomputation) {}
 };

@@ -16,7 +16,7 @@ namespace {
 
 using Values = std::vector<double>;
 
-// The function under test: the inputs that are differentiated as plain numbers, all others fixed.
+// The function under test, with the inputs that are differentiated; all other inputs are fixed.
 class Subject {
  public:
   Subject(const Differentiable& fn, const std::vector<Tensor>& inputs)
@@ -35,7 +35,7 @@ class Subject {
   std::span<const std::size_t> differentiated() const { return differentiated_; }
   const Tensor& input(std::size_t i) const { return inputs_[i]; }
 
-  // Outputs that have a gradient.
+  // Runs the function recorded; returns the outputs that have a gradient.
   std::vector<Tensor> recorded(std::span<const Tensor> inputs) const {
     const RandomReplay alike(places_);
     std::vector<Tensor> outputs = fn_(inputs);
@@ -44,11 +44,11 @@ class Subject {
   }
   std::vector<Tensor> recorded() const { return recorded(inputs_); }
 
-  // The outputs' values with input `which` moved.
+  // The outputs' values after adding `by` to input `which`.
   std::vector<Values> moved(std::size_t which, const Tensor& by) const {
     const NoGrad constant;
     std::vector<Tensor> inputs = inputs_;
-    // Laid out as the input is: what is checked may depend on it.
+    // Keeps the input's layout, since the kernels under test may depend on it.
     Tensor input = detach(inputs_[which]);
     const Tensor before = clone(input);
     add_(input, by);
@@ -73,7 +73,7 @@ Tensor random_like(const Tensor& x, std::mt19937_64& random) {
   return to(tensor<double>(values, Dims(x.shape()), x.device()), x.dtype());
 }
 
-// Collects differences and keeps the worst.
+// Compares derivatives and records the largest difference.
 class Comparison {
  public:
   explicit Comparison(const GradcheckOptions& options) : options_(options) {}
@@ -98,10 +98,10 @@ class Comparison {
   const GradcheckOptions& options_;
 };
 
-// Every derivative of every output element.
+// Checks every derivative of every output element.
 void check_elements(const Subject& subject, const GradcheckOptions& options, Comparison& found) {
   for (const std::size_t which : subject.differentiated()) {
-    // Recorded anew: moving an input writes to memory that a tape keeps.
+    // Records a new tape for each input: perturbing an input overwrites values that a tape saved.
     const std::vector<Tensor> outputs = subject.recorded();
     const Tensor& x = subject.input(which);
     // Rows of the Jacobian, by backward.
@@ -139,7 +139,7 @@ void check_elements(const Subject& subject, const GradcheckOptions& options, Com
   }
 }
 
-// A random combination of the outputs along a random direction.
+// Checks the derivative of a random combination of the outputs along a random direction.
 void check_direction(const Subject& subject, const GradcheckOptions& options, Comparison& found) {
   std::mt19937_64 random(options.seed);
   const std::vector<Tensor> outputs = subject.recorded();
@@ -213,7 +213,7 @@ GradcheckResult gradcheck(const Differentiable& fn, const std::vector<Tensor>& i
   const Differentiable gradients = [&](std::span<const Tensor> given) {
     std::vector<Tensor> tops, wanted,
         seeds(given.begin() + static_cast<std::ptrdiff_t>(n), given.end());
-    // Differences move inputs that are constants then; their gradients are still wanted.
+    // Finite differences perturb inputs under NoGrad, but this function computes gradients itself.
     const EnableGrad recording;
     std::vector<Tensor> leaves(given.begin(), given.begin() + static_cast<std::ptrdiff_t>(n));
     for (const std::size_t which : subject.differentiated()) {

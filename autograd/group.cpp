@@ -97,12 +97,12 @@ bool GradientGroup::holds(const Tensor& x) {
 
 std::span<const Tensor> GradientGroup::leaves() const { return state_->group.leaves; }
 Tensor GradientGroup::flat() const {
-  autograd::note_look(TensorImpl::of(state_->group.leaves[0]));
+  autograd::note_gradient_read(TensorImpl::of(state_->group.leaves[0]));
   state_->group.lent.store(true, std::memory_order_relaxed);
   return state_->group.flat;
 }
 void GradientGroup::clear() {
-  autograd::note_change(TensorImpl::of(state_->group.leaves[0]));
+  autograd::note_gradient_change(TensorImpl::of(state_->group.leaves[0]));
   state_->group.set({});
 }
 
@@ -116,7 +116,7 @@ void GradientGroup::set_flat(const Tensor& gradients) {
     fail("[GradientGroup] expected gradients of {}[{}], got {}", name_of(like.dtype()), total,
          gradients.describe());
   }
-  autograd::note_change(TensorImpl::of(like));
+  autograd::note_gradient_change(TensorImpl::of(like));
   group.set(group.cut(gradients));
 }
 

@@ -19,17 +19,17 @@ class LeafGroup {
 
   struct Filled {
     Tensor flat;
-    std::vector<Tensor> views;  // a leaf each
+    std::vector<Tensor> views;  // one for each leaf
   };
-  // The pieces (undefined: zeros) concatenated, and added to `flat`.
+  // Concatenates the pieces (undefined: zeros) and adds them to `flat`.
   Filled filled_with(std::span<const Tensor> pieces) const;
   Filled cut(Tensor gradients) const;
   void set(Filled gradients) noexcept;
 
-  const std::uint64_t id;  // never used again
+  const std::uint64_t id;  // unique in the process
   std::vector<Tensor> leaves;
   Tensor flat;
-  mutable std::atomic<bool> lent{false};  // callers may have handles to views of leaves
+  mutable std::atomic<bool> lent{false};  // whether callers may hold views of leaves' gradients
 };
 
 }  // namespace brrr::autograd

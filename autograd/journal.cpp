@@ -13,8 +13,8 @@ Journal::Journal() { thread_context.journal = this; }
 Journal::~Journal() {
   thread_context.journal = nullptr;
   for (const LeafGradient& gradient : leaf_gradients_) {
-    if (TensorImpl::of(collected(gradient.leaf)) != TensorImpl::of(gradient.before))
-      set_collected(gradient.leaf, gradient.before);
+    if (TensorImpl::of(collected_gradient(gradient.leaf)) != TensorImpl::of(gradient.before))
+      set_collected_gradient(gradient.leaf, gradient.before);
   }
 }
 
@@ -27,25 +27,25 @@ void note(TensorImpl* impl, bool depends) {
   if (std::ranges::any_of(thread_context.journal->leaf_gradients_, known)) return;
   impl->retain();
   const Tensor leaf = TensorImpl::handle(impl);
-  thread_context.journal->leaf_gradients_.push_back({leaf, collected(leaf), depends});
+  thread_context.journal->leaf_gradients_.push_back({leaf, collected_gradient(leaf), depends});
 }
 
-void note_change(TensorImpl* leaf, bool depends) {
+void note_gradient_change(TensorImpl* leaf, bool depends) {
   if (thread_context.journal) [[unlikely]]
     note(leaf, depends);
 }
 
-void note_look(TensorImpl* leaf) {
+void note_gradient_read(TensorImpl* leaf) {
   if (thread_context.journal) [[unlikely]]
     note(leaf, true);
 }
 
-std::recursive_mutex& collecting() {
+std::recursive_mutex& accumulation_mutex() {
   static auto* mutex = new std::recursive_mutex;
   return *mutex;
 }
 
-Tensor collected(const Tensor& leaf) {
+Tensor collected_gradient(const Tensor& leaf) {
   const History* history = history_of(leaf);
   if (!history) return {};
   return history->group ? history->group->flat : history->grad;
@@ -73,7 +73,7 @@ Views views_of_gradient(const Tensor& leaf) {
   return views;
 }
 
-void set_collected(const Tensor& leaf, const Tensor& gradient) {
+void set_collected_gradient(const Tensor& leaf, const Tensor& gradient) {
   History* history = history_of(leaf);
   if (!history) return;
   if (!history->group) {

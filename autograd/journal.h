@@ -9,8 +9,8 @@
 
 namespace brrr::autograd {
 
-// Records the gradients of leaves that this thread reads or replaces while it lives, and then
-// restores each.
+// Records the gradients of leaves that this thread reads or replaces while the journal exists; its
+// destructor restores them.
 class Journal {
  public:
   Journal();
@@ -18,7 +18,7 @@ class Journal {
   Journal(const Journal&) = delete;
   Journal& operator=(const Journal&) = delete;
 
-  // A leaf, or the first leaf of a group, with its gradient, or the group's flat one.
+  // A leaf with its gradient; for a group, its first leaf with the flat gradient.
   struct LeafGradient {
     Tensor leaf;
     Tensor before;
@@ -33,22 +33,22 @@ class Journal {
 
 // Records that a leaf's gradient is about to be replaced. `depends`: the new value is computed from
 // the old one, or from its absence.
-void note_change(TensorImpl* leaf, bool depends = false);
+void note_gradient_change(TensorImpl* leaf, bool depends = false);
 // Records that a leaf's gradient, or its absence, is about to be read.
-void note_look(TensorImpl* leaf);
+void note_gradient_read(TensorImpl* leaf);
 
-// The gradient of a leaf, or that of its group: what a journal records and restores.
-Tensor collected(const Tensor& leaf);
-void set_collected(const Tensor& leaf, const Tensor& gradient);  // undefined: forgets it
-// Of the group that collects the leaf's gradient; 0: there is none.
+// The gradient of a leaf, or the flat gradient of its group: the tensor that a journal records.
+Tensor collected_gradient(const Tensor& leaf);
+void set_collected_gradient(const Tensor& leaf, const Tensor& gradient);  // undefined: forgets it
+// The id of the group that collects the leaf's gradient; 0: there is none.
 std::uint64_t group_of(const Tensor& leaf);
 // All leaves of its group, in the order of their gradients in memory.
 std::vector<Tensor> leaves_of_group(const Tensor& leaf);
 // Locked while gradients are added to leaves, which other threads may share.
-std::recursive_mutex& collecting();
+std::recursive_mutex& accumulation_mutex();
 
-// References to a leaf's gradient, or to its group's, from autograd's own views, without the leaf's
-// handle to it; and whether the caller has a handle to one of the views.
+// References to a leaf's (or group's) gradient from autograd's own views, not counting the leaf's
+// handle; and whether the caller may hold one of these views.
 struct Views {
   std::uint32_t count = 0;
   bool has_caller_handle = false;

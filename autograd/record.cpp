@@ -44,13 +44,13 @@ void save(Saved& saved, const Tensor& x) {
   saved.version = TensorImpl::of(x)->version();
 }
 
-// Operands are the inputs with the numbers among them.
+// The number of operands: inputs and numbers.
 int operand_count(const Call& call) {
   const unsigned s = call.scalars;
   return static_cast<int>(call.n_inputs + (s & 1) + (s >> 1 & 1) + (s >> 2 & 1));
 }
 
-// Calls f with the place of each operand that is a tensor, and the tensor.
+// Calls f with the position and the tensor of each operand that is a tensor.
 template <class F>
 void for_each_tensor(const Call& call, F&& f) {
   for (int i = 0, input = 0; input < static_cast<int>(call.n_inputs); ++i) {
@@ -74,7 +74,7 @@ void check_in_place(const Call& call, const OpInfo& info, const Tensor& x) {
         "recorded, got {}; use {}, or write under no_grad",
         info.name, x.describe(), info.name);
   }
-  // The first operand of a pointwise call is the tensor itself, and others may be.
+  // The overwritten operands: the first of a pointwise call, and others that are the same tensor.
   CallValues overwritten = 0, read = 0;
   for_each_tensor(call, [&](int i, const Tensor& operand) {
     if (TensorImpl::of(operand) == TensorImpl::of(x)) overwritten |= operand_bit(i);
@@ -92,7 +92,7 @@ struct DropTapeNode {
 };
 using TapeNodePtr = std::unique_ptr<TapeNode, DropTapeNode>;
 
-// A node with the call's attributes and space for `operands` operands.
+// A new node with the call's attributes and room for `operands` operands.
 TapeNodePtr new_node(const Call& call, const OpInfo& info, int operands) {
   TapeNodePtr node(new TapeNode(call.op));
   node->n_outputs = info.n_outputs;
@@ -113,9 +113,9 @@ TapeNodePtr new_node(const Call& call, const OpInfo& info, int operands) {
   return node;
 }
 
-// Gives the node its edges, its sequence and what its rule needs of operands by their form; returns
-// the values that the gradients along its edges are computed from. Without edges the sequence stays
-// 0.
+// Sets the node's edges and sequence, and the metadata of operands that its gradient rule needs.
+// Returns the set of values that the gradients along its edges read, which must be saved. Without
+// edges the sequence stays 0.
 CallValues connect(TapeNode& node, const Call& call, const OpInfo& info,
                    const Tensor& first_output) {
   const GradientRule& rule = info.gradient;
@@ -132,8 +132,9 @@ CallValues connect(TapeNode& node, const Call& call, const OpInfo& info,
       latest = std::max(latest, sequence_of(edge));
       node.edge(i) = edge;
     }
-    // A broadcast operand's gradient is summed to its shape; other rules may ask for any form, and
-    // of several outputs the first may have no gradient.
+    // Pointwise rules need the metadata of broadcast operands, whose gradients are summed to their
+    // shape. Other rules may ask for any metadata, and if there are several outputs, the first may
+    // have no gradient to take it from.
     if (pointwise ? edge && !same_form(x, first_output)
                   : info.n_outputs > 1 || !same_form(x, first_output) || is_column_major(x)) {
       node.like(i) = pooled_like(x);
@@ -143,7 +144,7 @@ CallValues connect(TapeNode& node, const Call& call, const OpInfo& info,
   return needed;
 }
 
-// Records the call as a node of the tape, of which its floating outputs are the outputs.
+// Records the call as a node of the tape. The call's floating outputs are the node's outputs.
 void record_node(const Call& call, const OpInfo& info, Tensor* outputs) {
   TapeNodePtr node = new_node(call, info, operand_count(call));
   const CallValues needed = connect(*node, call, info, outputs[0]);

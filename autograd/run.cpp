@@ -151,8 +151,8 @@ bool Run::mark(TapeNode* from) {
     needed_[node] = {node->sequence, false};
     const bool target = targets_.contains(node);
     if (target) reached_.insert(node);
-    // The edges of a checkpoint are known once it runs again. Those of a node that ran are
-    // released: it counts as needed, so that running it twice is an error.
+    // The edges of a checkpoint are unknown until it runs again. A node that has run has released
+    // its edges; it counts as needed, so that running it twice is refused.
     const bool unknown = node->recomputed || (node->ran && node->sequence > earliest_);
     path.push_back({node, 0, unknown || target});
   };
@@ -250,7 +250,7 @@ void Run::run(TapeNode* node) {
         "retain_graph to that one",
         node->name());
   }
-  // Also when it fails: some of its edges may have been given away.
+  // Releases the node even if it fails, since some of its edges may have been given away.
   const struct Spent {
     TapeNode* node;
     ~Spent() {
@@ -282,7 +282,7 @@ void Run::check_finite(TapeNode* node, const Tensor& gradient, int operand) cons
        gradient.describe());
 }
 
-// What a gradient rule gets and gives by operand.
+// The arguments and results of a gradient rule, by operand.
 struct RuleOperands {
   static constexpr int kInline = Gradient::kLeastOperands;
 
@@ -380,7 +380,7 @@ void Run::run_again(TapeNode* node, const Tensor* of_outputs) {
 // The gradient of a leaf, after its hooks.
 Tensor Run::complete(const Leaf& leaf) {
   Tensor gradient = std::move(*leaf.slot);
-  if (!(leaf.impl->word.keys() & bit(Key::autograd))) return {};  // made constant since
+  if (!(leaf.impl->word.keys() & bit(Key::autograd))) return {};  // has become a constant
   const auto& hooks = static_cast<History*>(leaf.impl->autograd)->hooks;
   if (gradient.defined() && hooks) call_hooks(*hooks, 0, gradient);
   return gradient;
@@ -407,7 +407,7 @@ void Run::commit() {
       changes.push_back({static_cast<History*>(leaf.impl->autograd), std::move(gradient)});
   }
   // Hooks have run: none is called under the lock.
-  const std::lock_guard lock(collecting());
+  const std::lock_guard lock(accumulation_mutex());
   std::vector<std::pair<LeafGroup*, std::vector<Tensor>>> groups;
   for (auto& [to, gradient] : changes) {
     History& history = *to;
@@ -429,7 +429,7 @@ void Run::commit() {
       if (!ours) gradient = clone(gradient);
     }
   }
-  for (const Leaf& leaf : leaves_) note_change(leaf.impl, true);
+  for (const Leaf& leaf : leaves_) note_gradient_change(leaf.impl, true);
   std::vector<std::pair<LeafGroup*, LeafGroup::Filled>> filled;
   for (auto& [group, pieces] : groups) filled.emplace_back(group, group->filled_with(pieces));
   // Nothing below fails.

@@ -32,7 +32,7 @@ class Run {
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
 
-  // Only what `wanted` depends on is run, and only `wanted` gets gradients.
+  // Runs only the nodes on paths to `wanted`, and computes only the gradients of `wanted`.
   void restrict_to(std::span<Wanted> wanted, std::span<const Tensor> outputs);
   bool reaches(const Wanted& wanted) const;
   void seed(const Tensor& output, Tensor gradient);
@@ -43,10 +43,12 @@ class Run {
   void collect();
 
  private:
+  // The slots of a node that another run has claimed.
   struct Elsewhere {
     std::vector<Slot> slots;
   };
-  // Of a node that may have been freed since: another may have its address.
+  // The result of `mark` for a node. Also identifies the node, since it may have been freed and
+  // another one allocated at its address.
   struct Visit {
     std::uint64_t sequence;
     bool needed;
@@ -66,7 +68,7 @@ class Run {
   void run_again(TapeNode* node, const Tensor* of_outputs);
   void check_saved(TapeNode* node, const Saved& saved, const char* what, int which) const;
   void check_finite(TapeNode* node, const Tensor& gradient, int operand) const;
-  bool needs(const Edge& edge);  // of a restricted run: whether a target is behind the edge
+  bool needs(const Edge& edge);  // in a restricted run: whether the edge leads to a target
   bool mark(TapeNode* from);
   const bool* marked(TapeNode* node) const;
   void release(TapeNode* node);
@@ -84,10 +86,10 @@ class Run {
   std::unordered_map<TensorImpl*, std::unique_ptr<Slot>> leaves_elsewhere_;
   std::unordered_map<TapeNode*, Visit> needed_;  // whether a target depends on the node
   std::vector<std::pair<std::shared_ptr<Tensor>, Tensor>>
-      kept_;  // of retain_grad: where to, and what
+      kept_;  // of retain_grad: destination and gradient
 };
 
-// Whether shape, dtype and device agree, and a gradient of real values has values.
+// Whether shape, dtype and device agree, and the gradient has values if `like` has.
 bool alike(const Tensor& gradient, const Tensor& like);
 std::string described(const Tensor& x);  // for errors of these
 

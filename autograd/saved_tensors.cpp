@@ -1,4 +1,4 @@
-// The values that the tape keeps alive, by the op that saved them.
+// Lists the tensors that the tape of an output saves, with the ops that saved them.
 #include <fmt/format.h>
 
 #include <algorithm>

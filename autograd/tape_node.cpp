@@ -5,8 +5,8 @@
 
 namespace brrr::autograd {
 
-// Nodes without owners that wait to be freed by `free_chain`: freeing a node only adds those that
-// it leads to.
+// Nodes without owners, which the loop in `free_chain` frees. Freeing a node appends the nodes that
+// its edges lead to, in place of recursion.
 struct DoomedNodes {
   std::vector<TapeNode*> nodes;
 };
@@ -80,7 +80,7 @@ History& own_history(const Tensor& x) {
 void attach(const Tensor& x, TapeNode* node, int output) {
   TensorImpl& impl = *TensorImpl::of(x);
   History& history = own_history(x);
-  if (history.retained) [[unlikely]] {  // from now on, the gradient of what was written
+  if (history.retained) [[unlikely]] {  // from now on retain_grad is about the new value
     history.retained = std::make_shared<Tensor>();
     if (!node->hooks) node->hooks = std::make_unique<Hooks>();
     node->hooks->kept.emplace_back(output, history.retained);
@@ -95,7 +95,7 @@ void forget_history(const Tensor& x) {
   impl.remove_keys(bit(Key::autograd));
   History* history = history_of(x);
   if (!history) return;
-  // Edges from when it was a leaf may still lead here.
+  // Edges may still lead here from the time when the tensor was a leaf.
   if (TapeNode* before = std::exchange(history->node, nullptr)) before->drop();
   history->retained.reset();
 }
@@ -109,7 +109,7 @@ Tensor without_history(const Tensor& x) {
 }
 
 std::uint64_t next_sequence(std::uint64_t least) {
-  // The low bits are the thread's.
+  // The low bits identify the thread, so that sequences are unique.
   constexpr int kThreadBits = 16;
   constexpr std::uint64_t kThread = (std::uint64_t{1} << kThreadBits) - 1;
   static std::atomic<std::uint64_t> threads{0};

@@ -1,8 +1,8 @@
 // The tape: one node for each recorded call, and what autograd keeps for a tensor.
 //
-// A node is owned by the tensors that its call made and by the edges of later nodes. It keeps the
-// values that its gradient rule reads. A chain of nodes may be as long as the program ran, so it is
-// freed in a loop and not by recursion.
+// A node is owned by the results of its call and by the edges of later nodes. It saves the values
+// that its gradient rule reads. A chain of nodes may be arbitrarily long, so it is freed in a loop
+// and not by recursion.
 #pragma once
 
 #include <atomic>
@@ -24,16 +24,16 @@ struct TapeNode;
 struct History;
 class LeafGroup;
 
-// Calls that look at a gradient, or replace it by what they return when that is defined.
+// Called with a gradient; a defined result replaces the gradient.
 using Hook = std::function<Tensor(const Tensor& gradient)>;
 struct Hooks {
-  // The output, and what to call with its gradient; stays in place when a hook adds hooks.
+  // Output numbers with their hooks. A deque, so that references stay valid when a hook adds hooks.
   std::deque<std::pair<int, Hook>> of_output;
-  std::vector<std::pair<int, std::shared_ptr<Tensor>>> kept;  // and where retain_grad puts it
+  std::vector<std::pair<int, std::shared_ptr<Tensor>>> kept;  // destinations of retain_grad
 };
 
-// The target of an operand's gradient: an output of a node, a leaf, or none. Counts as a reference
-// to the target, which the owner of the edge drops.
+// The target of an operand's gradient: an output of a node, a leaf, or none. Holds a reference to
+// the target, which the owner of the edge must drop.
 class Edge {
  public:
   Edge() = default;
@@ -53,8 +53,8 @@ class Edge {
   int output_ = 0;
 };
 
-// A value kept for the gradient. An output of the node itself is kept without its history, which
-// would be a cycle.
+// A value saved for the gradient. An output of the node itself is saved without its history, to
+// avoid a reference cycle.
 struct Saved {
   Tensor tensor;
   std::uint32_t version = 0;
@@ -86,13 +86,13 @@ struct TapeNode {
 
   std::atomic<std::uint32_t> refs{1};
   std::uint8_t n_outputs = 1;
-  bool ran = false;             // and released its saved values
+  bool ran = false;             // has run and released its saved values
   std::uint8_t n_operands = 0;  // 255: see rest
   std::uint64_t sequence = 0;   // unique, and above that of every node that its edges lead to
   std::atomic<Run*> run{nullptr};
   Slot slot;  // of output 0
   Edge edges[kInline];
-  Like* likes[kInline] = {};  // null: as the only output; pooled
+  Like* likes[kInline] = {};  // pooled; null: same as the only output
   Saved operands[kInline];
   Saved result;
   std::unique_ptr<TapeNodeRest> rest;
@@ -126,7 +126,7 @@ struct History final : TensorExtension {
   Tensor grad;
   std::shared_ptr<Tensor> retained;  // the gradient that retain_grad asked for
   std::unique_ptr<Hooks> hooks;      // of a leaf
-  LeafGroup* group = nullptr;  // that collects the leaf's gradient, and the leaf's place in it
+  LeafGroup* group = nullptr;  // collects the leaf's gradient; `place`: the leaf's index in it
   int place = 0;
   std::atomic<Run*> run{nullptr};  // the backward that adds to `slot`
   Slot slot;
@@ -141,7 +141,7 @@ struct History final : TensorExtension {
 inline History* history_of(const Tensor& x) {
   return static_cast<History*>(TensorImpl::of(x)->autograd);
 }
-// Made when there is none.
+// The history of x; made if there is none.
 History& own_history(const Tensor& x);
 
 // The Autograd key's one function: runs a call below, and records it as a node of the tape.
@@ -156,7 +156,7 @@ void forget_history(const Tensor& x);
 // A view of the same elements that is not on the tape.
 Tensor without_history(const Tensor& x);
 
-// Above the sequence of every node on this thread, and above `least`; no two nodes have the same.
+// A unique sequence number above that of every node recorded by this thread, and above `least`.
 std::uint64_t next_sequence(std::uint64_t least);
 
 }  // namespace brrr::autograd

@@ -202,7 +202,7 @@ void add_tracing(const BenchOptions& options, Results& results) {
                      .spread = (milliseconds[3] - milliseconds[1]) / median});
 }
 
-// The arena, relative to peak live memory.
+// The size of the arena, relative to its lower bound, peak live memory.
 void add_arena(const char* name, const TrainingOptions& o, const BenchOptions& options,
                Results& results) {
   options.progress(name);

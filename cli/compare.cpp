@@ -17,7 +17,7 @@ namespace brrr::cli {
 
 namespace {
 
-// A budget that saves half of what the side before saves, under full.
+// A budget that saves half as much memory as `full`, the policy before it in the list.
 constexpr const char* kHalfOfFull = "budget=";
 
 std::string half_of(const Side& full) {
@@ -27,7 +27,7 @@ std::string half_of(const Side& full) {
   return fmt::format("{}{:.2f}", kHalfOfFull, std::ceil((1 + least) * 50) / 100);
 }
 
-// A side for each mode and, of those that have one, each policy of rematerialization.
+// One result for each mode, and for compiled modes one for each policy of rematerialization.
 std::vector<Side> sides_of(const TrainOptions& options) {
   std::vector<Side> sides;
   const auto add = [&](Mode mode, const std::string& remat) {
@@ -48,8 +48,8 @@ std::vector<Side> sides_of(const TrainOptions& options) {
   return sides;
 }
 
-// Times all steps alternately, and small calls with them: an eager step is predicted for a host
-// that is as fast as it was meanwhile.
+// Times all steps alternately with small calls, whose times give the host's speed for which eager
+// steps are predicted.
 void time_steps(Comparison& comparison, std::vector<measure::Batch> batches) {
   const TrainOptions& options = comparison.sides.front().options;
   const Device device = options.toy.device;
@@ -63,7 +63,7 @@ void time_steps(Comparison& comparison, std::vector<measure::Batch> batches) {
   }
 }
 
-// Further timings of a step.
+// Measures further evidence for the verdict on a step.
 measure::Evidence evidence_of(Side& side, Training& training, const std::vector<Side>& sides) {
   constexpr int kSamples = 21;
   const Device device = side.options.toy.device;
@@ -82,17 +82,18 @@ measure::Evidence evidence_of(Side& side, Training& training, const std::vector<
   return evidence;
 }
 
-// Untraced steps of a timeline, and all of its steps about.
+// Untraced steps of a timeline, and approximately all of its steps.
 constexpr int kUntracedSteps = 10, kTimelineSteps = 20;
 
-// How long timelines of all modes take.
+// The expected time to record timelines of all modes.
 double timeline_seconds(const Comparison& comparison) {
   double seconds = 0;
   for (const Side& side : comparison.sides) seconds += kTimelineSteps * side.step->median;
   return seconds;
 }
 
-// Records some steps, after all timings: CUPTI may slow a process down from its first use on.
+// Records a timeline. Called after all timings, since CUPTI may slow a process down from its first
+// use.
 void record_timeline(Side& side, Training& training, measure::Evidence& evidence) {
   const measure::Timeline& timeline = side.timeline.emplace(
       measure::record_timeline(evidence.device, [&training] { training.step(); },
@@ -106,7 +107,7 @@ void record_timeline(Side& side, Training& training, measure::Evidence& evidence
             ? "on the CPU kernels run inside of the host's calls, which brrr profile tells apart"
             : fmt::format("{}", fmt::join(timeline.missing, "; "));
   }
-  // Recording does not slow kernels of a GPU down, but every kernel on the CPU.
+  // Recording slows kernels down on the CPU, but not on a GPU.
   constexpr double kMostPerturbation = 0.25;
   const bool usable = evidence.device.is_cpu() ? timeline.perturbation() <= kMostPerturbation
                                                : timeline.has_kernels();
@@ -114,7 +115,7 @@ void record_timeline(Side& side, Training& training, measure::Evidence& evidence
     side.launch_seconds = measure::launch_seconds(timeline, side.launches.size());
 }
 
-// The idle gaps of each mode, and the verdicts in their light.
+// Records the idle gaps of each mode, and judges again with them.
 void record_timelines(Comparison& comparison, std::span<const std::unique_ptr<Training>> trainings,
                       std::span<measure::Evidence> evidence, bool always,
                       const std::function<void(const std::string& what)>& progress) {
@@ -134,7 +135,7 @@ void record_timelines(Comparison& comparison, std::span<const std::unique_ptr<Tr
   }
 }
 
-// The same mode at twice the batch, timed with the step alternately.
+// The same mode at twice the batch, whose timings alternate with the step's.
 struct Doubled {
   measure::StepCost cost;
   measure::Timing once, twice;

@@ -24,24 +24,24 @@ namespace brrr::cli {
 // How losses compare with eager's.
 struct Agreement {
   double bound = 0;    // the largest difference that is allowed; 0: they have the same bits
-  double largest = 0;  // the largest difference that there is
+  double largest = 0;  // the largest difference found
   std::optional<std::size_t> broken_at = {};  // the first step that differs by more
 
   bool is_of_bits() const { return bound == 0; }
 };
 
-// The results of one mode.
+// The results of one mode, under one policy of rematerialization.
 struct Side : TrainResult {
   Agreement agreement;
   // On CUDA:
   std::optional<measure::Timing> host;    // until the call of a step returns
-  std::optional<measure::Timing> device;  // of a step that is queued before it starts
+  std::optional<measure::Timing> device;  // device time of a step that was queued in advance
   measure::Diagnosis diagnosis;
   std::optional<measure::BatchDoubling> doubling;  // if asked for
   std::optional<measure::Timeline> timeline;       // recorded after everything was timed
-  // Of a compiled step, by prediction:
+  // Predicted costs of a compiled step:
   std::vector<LaunchCost> launches;
-  // Of each launch, where the timeline tells it:
+  // Measured times of launches, where the timeline has them:
   std::vector<std::optional<double>> launch_seconds;
   std::optional<LiveBytes> live;  // under a policy of rematerialization
 
@@ -99,7 +99,7 @@ inline Agreement agreement_of(std::span<const double> wanted, std::span<const do
   std::optional<std::size_t> beyond;
   for (std::size_t i = 0; i < std::min(wanted.size(), got.size()); ++i) {
     const double difference = std::abs(got[i] - wanted[i]) / scale;
-    if (!(difference <= bound) && !beyond) beyond = i;  // also where it is no number
+    if (!(difference <= bound) && !beyond) beyond = i;  // true for NaN as well
     result.largest = std::max(result.largest, difference);
   }
   if (bound == 0 || wanted.size() != got.size()) return result;

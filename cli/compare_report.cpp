@@ -32,7 +32,7 @@ std::string origin_text(const Side& side) {
 
 // --- Launches ---
 
-// Launches that are alike: the same name, shape, work and so predicted time.
+// Launches with the same name, shape and work, and therefore the same predicted time.
 struct Kernels {
   const LaunchCost* cost = nullptr;
   int count = 0, measured = 0;
@@ -43,7 +43,8 @@ struct Kernels {
   bool is_measured() const { return measured == count; }
 };
 
-// A group some of whose launches were not measured has its predicted time.
+// Groups equal launches. If not all launches of a group were measured, its time is the predicted
+// one.
 std::vector<Kernels> grouped(const Side& side) {
   std::map<std::tuple<std::string, std::string, std::int64_t, std::int64_t>, Kernels> groups;
   for (std::size_t i = 0; i < side.launches.size(); ++i) {
@@ -71,7 +72,7 @@ double total_seconds(const std::vector<Kernels>& kernels) {
   return std::max(seconds, 1e-12);
 }
 
-// Where the times of kernels come from: "measured", "predicted", or how many are measured.
+// The source of kernel times: "measured", "predicted", or how many are measured.
 std::string source_of_times(const Side& side) {
   const auto measured =
       std::ranges::count_if(side.launch_seconds, [](const auto& time) { return time.has_value(); });
@@ -89,7 +90,8 @@ const char* bound_of(const KernelTime& time) {
   return time.computing_ps > time.moving_ps ? "compute" : "bandwidth";
 }
 
-// The part of its measured time that a kernel's work takes at the measured ceiling that binds it.
+// How near a kernel is to its ceiling: the time of its work at the ceiling that binds it, as a
+// share of its measured time.
 std::string share_of_ceiling(const Side& side, const Kernels& kernels) {
   if (!side.cost->calibrated || !kernels.is_measured() || kernels.seconds <= 0) return "-";
   const KernelTime& time = kernels.cost->predicted;
@@ -133,7 +135,7 @@ measure::Table kernels_table(const Side& side) {
   return table;
 }
 
-// Bytes a second that the prediction moves a step's memory at: that of its working set.
+// The bandwidth that the prediction used for the step: that of its working set.
 double bandwidth_of(const std::vector<LaunchCost>& launches) {
   double bandwidth = 0;
   for (const LaunchCost& each : launches) {
@@ -284,7 +286,8 @@ Section memory_section(const Comparison& comparison) {
   return section;
 }
 
-// The largest value of each of at most `kStretches` stretches, by the share of the step's calls.
+// Downsamples a curve: the maximum of each of at most `kStretches` intervals, by share of the
+// calls.
 std::vector<std::pair<double, double>> curve_of(const std::vector<std::size_t>& live, double unit) {
   constexpr std::size_t kStretches = 240;
   const std::size_t count = std::min(live.size(), kStretches);

@@ -11,8 +11,8 @@
 namespace brrr::cli {
 namespace {
 
-// The time and the peak of a step, measured and predicted. Clears the compiled step: the peak is
-// relative to the memory that outlives it, gradients included.
+// The measured and predicted time and peak memory of a step. Clears the compiled step, since the
+// peak is measured relative to memory that outlives it, gradients included.
 std::string measured_text(Training& training, const ExplainOptions& o) {
   const Device device = o.toy.device;
   const CompiledEntry entry = *training.compiled();

@@ -5,8 +5,8 @@
 
 namespace brrr::cli {
 
-// During its lifetime the first signal is recorded, and a second one terminates the process.
-// Signals that were ignored stay ignored. One object at a time.
+// While it exists, the first signal is recorded, and a second one terminates the process. Signals
+// that were ignored stay ignored. At most one object may exist at a time.
 class Interruptible {
  public:
   Interruptible();

@@ -69,8 +69,8 @@ measure::Figure bars_of(const std::vector<const Reading*>& readings) {
   return {plot, ""};
 }
 
-// A plot for each unit that the article has a number of; where the finding has no plot of its own,
-// also for units of several readings.
+// A bar plot for each unit in which the article states a number. If the finding has no plot of its
+// own, also for each unit of several readings.
 std::vector<measure::Figure> bars_of(const Finding& finding) {
   std::vector<std::vector<const Reading*>> by_unit;
   for (const Reading& r : finding.readings) {

@@ -22,11 +22,11 @@ struct Axis {
   double least = std::numeric_limits<double>::infinity(), most = 0;
 
   void include(double value) {
-    if (value <= 0) return;  // has no logarithm
+    if (value <= 0) return;  // the axis is logarithmic
     least = std::min(least, value);
     most = std::max(most, value);
   }
-  // Of `cells`, the one that the value is in.
+  // The cell that contains the value, of `cells`.
   int cell(double value, int cells) const {
     if (most <= least) return 0;
     const double at = std::log(value / least) / std::log(most / least);

@@ -76,7 +76,7 @@ void add_report(CLI::App* command, Common& common) {
       ->check(html_file_name());
 }
 
-// Where a report was written, for the end of a command's text.
+// A line that says where the report was written.
 std::string written_text(const ReportFiles& files) {
   return fmt::format("report           {}, {}\n", files.html, files.json);
 }
@@ -121,7 +121,7 @@ void run_bench(const Bench& bench, const Common& common) {
   print(common.json ? to_json(results, machine) : to_text(results, machine));
 }
 
-// Prints what was measured, then keeps it, or fails if something disturbed the measurement.
+// Prints the measured ceilings, then saves them, or fails if something disturbed the measurement.
 void run_calibrate(const Common& common) {
   ProgressLine progress;
   const measure::BenchOptions options = bench_options(common, progress);
@@ -152,7 +152,7 @@ void list_experiments(const Common& common) {
   print(common.json ? to_json(measure::experiments()) : to_text(measure::experiments()));
 }
 
-// Prints each finding when it is there, or all of them as one document.
+// Prints each finding as soon as its experiment ends, or all of them as one JSON document.
 void run_experiments(std::span<const measure::Experiment> chosen, const LabArguments& a) {
   ProgressLine progress;
   measure::LabOptions options;
@@ -329,7 +329,8 @@ TrainOptions& resolve(const CLI::App& command, TrainArguments& a) {
   return o;
 }
 
-// An interrupted training prints its results so far and exits as a shell reports the signal.
+// An interrupted training prints its results so far, and exits with 128 plus the signal, as shells
+// do.
 int run_train(const CLI::App& command, TrainArguments& a) {
   TrainOptions& o = resolve(command, a);
   TrainLines lines(o, !a.common.json);
@@ -409,7 +410,8 @@ int run_compare(const CLI::App& command, TrainArguments& a) {
   return 0;
 }
 
-// One line on stderr. Where a document is wanted and none was printed, stdout has one as well.
+// Prints one line on stderr; with --json, if no document was printed, also an error document on
+// stdout.
 void print_problem(std::string text, bool json) noexcept {
   std::replace(text.begin(), text.end(), '\n', ' ');
   std::fprintf(stderr, "brrr: %s\n", text.c_str());
@@ -417,7 +419,7 @@ void print_problem(std::string text, bool json) noexcept {
   try {
     print(error_json(text));
   } catch (const std::exception&) {
-    // stdout cannot be written; the exit status and stderr say that something is wrong
+    // stdout cannot be written; the exit status and stderr report the failure
   }
 }
 
@@ -507,7 +509,7 @@ class CommandLine {
   }
 
   int run() {
-    require_valid_environment();  // also of commands that allocate nothing
+    require_valid_environment();  // for commands that allocate no tensor as well
     if (info_->parsed()) run_info(common_);
     if (calibrate_->parsed()) run_calibrate(common_);
     for (const Bench& one : kBenches) {
@@ -578,7 +580,7 @@ class CommandLine {
 }  // namespace brrr::cli
 
 int main(int argc, char** argv) {
-  // The command line itself may be what is wrong: options are not parsed yet.
+  // Searches the raw arguments, since parsing them may fail.
   const bool json = std::any_of(
       argv, argv + argc, [](const char* each) { return std::string_view(each) == "--json"; });
   try {

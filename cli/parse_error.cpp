@@ -9,7 +9,7 @@
 namespace brrr::cli {
 namespace {
 
-// The innermost command of the line.
+// The innermost subcommand of the command line.
 const CLI::App& last_command(const CLI::App& app) {
   const CLI::App* last = &app;
   while (!last->get_subcommands().empty()) last = last->get_subcommands().front();
@@ -22,7 +22,8 @@ std::string path_of(const CLI::App& command) {
   return (parent ? path_of(*parent) + " " : "") + command.get_name();
 }
 
-// For a missing or unknown subcommand the known ones, where CLI11 says only that one is missing.
+// The error's text; for a missing or unknown subcommand it lists the known ones, which CLI11's does
+// not.
 std::string problem_text(const CLI::App& app, const CLI::ParseError& problem) {
   const std::vector<std::string> unknown = app.remaining(true);
   std::vector<std::string> names;

@@ -1,4 +1,4 @@
-// What a command line that cannot be parsed lacks, as one line.
+// Describes why a command line cannot be parsed, in one line.
 #pragma once
 
 #include <CLI/CLI.hpp>

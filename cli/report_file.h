@@ -16,12 +16,12 @@ struct ReportFiles {
 
   explicit ReportFiles(const std::string& path);
   bool wanted() const { return !html.empty(); }
-  // Throws if one of the files cannot be written; for the time before long work.
+  // Throws if one of the files cannot be written. Call before long work.
   void require_writable() const;
   void write(const measure::Report& report, const std::string& document) const;
 };
 
-// What the report's head says of where its numbers are from.
+// The facts at the head of a report: command, date, machine, ceilings.
 std::vector<std::pair<std::string, std::string>> report_facts(const measure::Machine& machine,
                                                               Device device,
                                                               const std::string& command);

@@ -71,7 +71,7 @@ std::string work_text(const TrainingOptions& o) {
 
 namespace {
 
-// Which part of a predicted step is the largest: "compute (71 %)".
+// The largest part of a predicted step: "compute (71 %)".
 std::string bound_text(const StepTime& step) {
   const std::pair<std::int64_t, const char*> parts[] = {{step.overhead_ps, "overhead"},
                                                         {step.bandwidth_ps, "bandwidth"},

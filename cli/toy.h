@@ -1,5 +1,6 @@
-// The toy models: layers without embeddings, trained on a fixed batch of noise with mean squared
-// error. bench/peers has the same models for other frameworks.
+// The toy models that the program trains: an MLP and a transformer without embeddings, on a fixed
+// batch of random inputs and targets with mean squared error. bench/peers has the same models for
+// other frameworks.
 #pragma once
 
 #include <cstdint>

@@ -38,7 +38,7 @@ std::string steps_text(const Timeline& timeline) {
                      disturbed ? ", disturbed" : "");
 }
 
-// Spans of a kind may be inside of others, so that the shares add up to more than the step.
+// The host's spans by kind. Spans nest, so the shares may add up to more than the step.
 std::string host_text(const Timeline& timeline) {
   std::vector<std::string> parts;
   for (const HostWork work :

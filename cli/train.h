@@ -42,8 +42,8 @@ struct TrainResult {
 
 TrainResult train(const TrainOptions& options);
 
-// Collects losses and reads them from the device in batches, so that the host rarely waits and a
-// long run keeps few tensors.
+// Collects losses and reads them from the device in batches: the host rarely waits, and a long run
+// holds few tensors.
 class Losses {
  public:
   void add(Tensor loss);

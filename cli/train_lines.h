@@ -11,7 +11,7 @@ namespace brrr::cli {
 
 class TrainLines {
  public:
-  // `losses`: whether losses are printed; not with --json.
+  // `losses`: whether losses are printed (not with --json).
   TrainLines(const TrainOptions& options, bool losses);
 
   void show(const TrainProgress& at);
@@ -27,7 +27,7 @@ class TrainLines {
   ProgressLine line_;
   std::int64_t printed_ = 0;  // lines
   std::int64_t last_ = -1;    // the step of the last line
-  double start_, next_ = 0;   // times: of the start, of the next update of the status line
+  double start_, next_ = 0;   // the time of the start; of the next update of the status line
 };
 
 }  // namespace brrr::cli

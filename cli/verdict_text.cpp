@@ -1,4 +1,4 @@
-// Tables and lines below those of text_output.cpp.
+// The table of regimes, the verdict, and the lines on timelines and idle time of brrr compare.
 #include "cli/verdict_text.h"
 
 #include <fmt/format.h>
@@ -57,7 +57,7 @@ std::string order_text(std::span<const measure::ComparedMode> modes) {
       order_is_right(modes) ? "right, but for modes as fast as each other" : "wrong");
 }
 
-// Of a mode with a timeline: "host 66 % (add (op) 30 %, matmul (op) 22 %), latency 5 % (...)".
+// A mode's idle time by cause: "host 66 % (add (op) 30 %, matmul (op) 22 %), latency 5 % (...)".
 std::string idle_text(const measure::Occupancy& occupancy) {
   constexpr std::size_t kMostSources = 3;
   constexpr double kLeast = 0.005;
@@ -78,7 +78,7 @@ std::string idle_text(const measure::Occupancy& occupancy) {
   return causes.empty() ? "none" : fmt::format("{}", fmt::join(causes, ", "));
 }
 
-// A line for each mode whose idle time has causes, and one for each reason why others have none.
+// A line for each mode whose idle time was attributed, and one for each reason why others' was not.
 std::vector<std::string> idle_lines(const Comparison& comparison) {
   std::vector<std::string> lines;
   std::vector<std::pair<std::string, std::vector<std::string>>> unattributed;
@@ -149,7 +149,7 @@ measure::Table idle_table(const Comparison& comparison) {
   return table;
 }
 
-// Why modes have no verdict: what stands against all of them, then what does against each.
+// Why modes have no verdict: reasons that all of them share, then those of single modes.
 std::vector<std::string> problems_of(const Comparison& comparison) {
   const auto is_of_all = [&](const std::string& problem) {
     return std::ranges::all_of(comparison.sides, [&](const Side& side) {

@@ -1,5 +1,6 @@
-// An op call as a value. Small, on the stack, no allocation; what autograd, trace and observers
-// see.
+// One call of an op: its operands, attributes and dtype. Every layer receives the same object:
+// autograd, traces, observers and backends. It is on the stack and allocates nothing, since an
+// eager op on a few elements takes 25 ns in all.
 #pragma once
 
 #include <bit>
@@ -11,7 +12,7 @@
 
 namespace brrr {
 
-// X over the kinds of row gives every built-in op its number.
+// Built-in ops are numbered by their rows in ops.def.
 enum class Op : std::uint16_t {
 #define BRRR_UNARY(name, ...) name,
 #define BRRR_BINARY(name, ...) name,
@@ -29,15 +30,15 @@ enum class Op : std::uint16_t {
 
 inline constexpr int kBuiltinOps = static_cast<int>(Op::first_registered);
 
-// Eight bytes of attribute: an integer, or the bits of a double. The row's attribute names say
-// which is where (see Attribute in op_info.h).
+// An attribute in eight bytes: an integer, or the bits of a double. The op's row states the kind of
+// each attribute (see Attribute in op_info.h).
 struct Attr {
   std::int64_t bits;
 
   Attr() = default;
   Attr(std::int64_t value) : bits(value) {}
   template <std::floating_point F>
-  Attr(F) = delete;  // it would become an integer: Attr::of keeps it
+  Attr(F) = delete;  // would convert to an integer: use Attr::of
   static Attr of(double value) { return Attr(std::bit_cast<std::int64_t>(value)); }
   std::int64_t i() const { return bits; }
   double d() const { return std::bit_cast<double>(bits); }
@@ -53,10 +54,10 @@ struct Call {
   // as an i64.
   std::uint8_t scalars = 0;
   DType dtype =
-      DType::f32;  // pointwise: the type computed in; creation, `cast` and `copy`: the type made
+      DType::f32;  // pointwise: the type computed in; creation, `cast`, `copy`: the result's
   bool in_place =
       false;      // the outputs exist and are written; for pointwise ops it is also operand 0
-  Device device;  // creation: where
+  Device device;  // creation: the device of the result
   std::uint32_t n_inputs = 0;
   const Tensor* const* inputs = nullptr;  // without the scalar operands
   Attr attrs[kMaxAttrs];                  // only the first n_attrs are set

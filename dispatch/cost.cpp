@@ -31,7 +31,7 @@ std::int64_t operand_bytes(const Call& call, std::span<const Tensor> outputs) {
   }
   std::int64_t written = 0;
   for (const Tensor& output : outputs) written += distinct_bytes(output);
-  // Of what a call gathers from, as many bytes as it gathers.
+  // A gather reads only as many bytes of its source as it returns.
   if (op_info(call.op).algebra == Algebra::gathering)
     bytes -= std::max<std::int64_t>(0, distinct_bytes(call.input(0)) - written);
   return bytes + written;

@@ -1,5 +1,5 @@
-// The cost of an op call, by its shapes: arithmetic, and bytes read and written once each. Each row
-// of the table has a function for its calls.
+// The cost of an op call, by its shapes: arithmetic, and bytes of operands and results, each
+// counted once. Every row of the table has a function for its arithmetic.
 #pragma once
 
 #include <cstdint>
@@ -20,14 +20,14 @@ struct Cost {
   }
 };
 
-// Views and `empty` cost nothing. A product of m×k and k×n is 2mnk flops; of a pointwise expression
-// or a reduction each operation is one.
+// Views and `empty` cost nothing. A product of m×k and k×n is 2mnk flops; in a pointwise expression
+// or a reduction each operation is one flop.
 Cost cost_of(const Call& call, std::span<const Tensor> outputs);
 
-// Whether the call has a backend do anything.
+// Whether the call runs a kernel.
 bool does_work(const Call& call);
 
-// The bytes of a tensor's elements; those that it repeats by broadcasting count once.
+// The bytes of a tensor's elements; an element that is repeated by broadcasting counts once.
 std::int64_t distinct_bytes(DType dtype, std::span<const std::int64_t> shape,
                             std::span<const std::int64_t> strides);
 inline std::int64_t distinct_bytes(const Tensor& x) {

@@ -31,7 +31,8 @@ bool inputs_agree_in_shape(const Call& call) {
        name_of(spec.dtype), to_string(spec.shape), output.describe());
 }
 
-// The elements of an output must be distinct, and must not be read at another place by the same op.
+// The elements of an output must be distinct. The output may overlap an input only as the same
+// view: otherwise the kernel would read elements that it has already overwritten.
 void check_output_memory(const Call& call, const Tensor& output) {
   if (!output.is_contiguous() && may_overlap_itself(region_of(output))) {
     fail("[{}] expected an output whose elements are distinct, got {} with strides {}",
@@ -152,7 +153,7 @@ class QueuedCall final : public QueuedWork {
   }
 
   QueuedCall() {
-    inputs_.reserve(4);  // what nearly every op needs, so that records serve any of them
+    inputs_.reserve(4);  // enough for nearly every op, so that a reused record rarely allocates
     pointers_.reserve(4);
     outputs_.reserve(kMaxOutputs);
   }
@@ -192,8 +193,8 @@ void run_cpu(Call& call, Tensor* outputs, std::uint32_t) {
   wrote(info, call, outputs);
 }
 
-// A block that belongs to another stream than the one the kernel runs on is not reused before the
-// kernel is done.
+// Defers reuse of the tensor's block until the kernel has ended, if the block belongs to another
+// stream than the kernel's.
 void keep_for_this_stream(const Tensor& tensor) {
   Storage* storage = TensorImpl::of(tensor)->storage;
   if (!storage || !storage->stream) return;

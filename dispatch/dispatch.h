@@ -1,5 +1,5 @@
-// Runs calls. `dispatch` picks the highest key and passes the call to that key's one function; each
-// of those does its part and passes the call down with `dispatch_below`.
+// Runs calls. `dispatch` picks the highest key and passes the call to the function of that key,
+// which does its part and passes the call to the next lower key with `dispatch_below`.
 #pragma once
 
 #include <brrr/dispatch/call.h>
@@ -17,7 +17,8 @@ extern KeyFn key_functions[kKeys];
 [[noreturn]] void no_single_backend(const Call& call, std::uint32_t keys);
 }  // namespace detail
 
-// Layers above install themselves: autograd/ and graph/ at load time.
+// Installs the function of a key: how autograd/ and graph/, which dispatch/ must not include, hook
+// in at load time.
 void set_key_function(Key key, KeyFn function);
 
 inline std::uint32_t keys_of(const Call& call) {

@@ -1,6 +1,6 @@
 // Sets of element types, and the rules by which rows of the op table choose the types that they
-// compute in, accumulate in and give. Loops that are compiled for several instruction sets include
-// it, so everything here is evaluated by the compiler or is a constant.
+// compute in, accumulate in and return. Loops that are compiled for several instruction sets
+// include this file, so it defines only constants and constexpr functions.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,8 @@ inline constexpr DTypeSet integral = set_of(i32) | set_of(i64) | set_of(boolean)
 }  // namespace dtype_sets
 constexpr bool contains(DTypeSet set, DType dtype) { return set & set_of(dtype); }
 
-// The type that a row gives when it computes in `dtype`; of a reduction, when it reduces `dtype`.
+// The type of a row's result when it computes in `dtype`, or for a reduction, when it reduces
+// `dtype`.
 constexpr DType result_dtype(DTypeRule rule, DType dtype) {
   if (rule == DTypeRule::predicate) return boolean;
   return rule == DTypeRule::widened && !is_floating(dtype) ? i64 : dtype;

@@ -95,7 +95,7 @@ constexpr std::array<std::array<std::string_view, 4>, 10> kLevels = {{{"||"},
                                                                       {"*", "/", "%"}}};
 constexpr std::size_t kComparisons = 5, kEndOfComparisons = 7;
 
-// As many levels as there are for what is no operator.
+// The precedence level of an operator; kLevels.size() for any other token.
 std::size_t level_of(std::string_view token) {
   if (token.empty()) return kLevels.size();
   const auto* const found = std::ranges::find_if(kLevels, [&](const auto& symbols) {
@@ -126,12 +126,14 @@ class Parser {
   }
 
  private:
-  // A truth value, or a number of the type computed in: C++ would make ints of sums of either.
+  // Text that computes a truth value (`flag`) or a number of the type computed in. The parser
+  // tracks which, since C++ would promote either to int.
   struct Term {
     std::string text;
     bool flag = false;
   };
-  // No stack is as deep as a text can be. A pair of parentheses counts twice.
+  // Bounds the recursion, since a text may nest more deeply than the stack allows. A pair of
+  // parentheses counts twice.
   static constexpr int kDeepest = 256;
 
   [[noreturn]] void reject_at(std::size_t at, const std::string& what) const {
@@ -228,7 +230,7 @@ class Parser {
       term = unary();
     } else if (take("-")) {
       if (integers_ && !token_.empty() && kind_ == Token::number) {
-        term = {fmt::format("K({})", number(true))};  // the least integer has no positive one
+        term = {fmt::format("K({})", number(true))};  // 2^63 is not an integer of any type
       } else {
         const std::string of = as_number(unary());
         term = number_of(of.starts_with('-') ? fmt::format("-({})", of) : fmt::format("-{}", of));
@@ -258,7 +260,7 @@ class Parser {
     reject(fmt::format("an operand instead of \"{}\"", token_));
   }
 
-  // A number's digits, as both compilers and every type read them.
+  // The digits of a number, in a form that both compilers read alike for every type.
   std::string number(bool negative = false) {
     const std::string digits(token_);
     const std::size_t end = at_ + digits.size();
@@ -281,7 +283,7 @@ class Parser {
     advance();
     const char* sign = negative ? "-" : "";
     if (!whole) return sign + digits;
-    // No octal numbers, and none that no integer type of C++ has.
+    // Refuses octal numbers, and integers that no C++ type can hold.
     const std::string rest =
         digits.substr(std::min(digits.find_first_not_of('0'), digits.size() - 1));
     if (integers_ && value == 0x1p63) return "-9223372036854775807 - 1";

@@ -1,6 +1,6 @@
 // Arguments and results of a gradient rule. A rule is written over public ops, so that it can be
-// traced and differentiated again. It runs once for a recorded call, with the gradients of the
-// outputs, and gives the gradients of the operands that need one.
+// traced and differentiated again. It runs once for a recorded call: it takes the gradients of the
+// outputs and returns those of the operands that need one.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace brrr {
 
 namespace detail {
 
-// Of a gradient rule that asks for what its call does not have.
+// Thrown when a gradient rule asks for an operand or output that its call does not have.
 [[noreturn]] void throw_no_operand(const Call& call, int i);
 void require_output(const Call& call, int output);
 
@@ -32,10 +32,11 @@ struct Like {
 // Operands are counted as in the op's expression: numbers count.
 class Gradient {
  public:
-  // The recorded call: op and attributes. Its inputs are in `operand`, where they were saved.
+  // The recorded call: op and attributes. Use `operand` for the inputs that were saved.
   const Call& call;
 
-  // Of an output; undefined where it is zero, which only ops of several outputs see.
+  // The gradient of an output. Undefined stands for zeros, which occurs only in ops of several
+  // outputs.
   const Tensor& g(int output = 0) const { return of_outputs[output_at(output)]; }
   bool wants(int i) const { return wanted[at(i)]; }
   // Defined where the row declares that the gradient reads it.
@@ -52,7 +53,7 @@ class Gradient {
   // An undefined gradient is zero.
   void give(int i, Tensor gradient) { given[at(i)] = std::move(gradient); }
 
-  // Rules may ask for operands 0 to 3 of any call: those that it does not have are not wanted.
+  // Rules may ask for operands 0 to 3 of any call: gradients of missing operands are not wanted.
   static constexpr int kLeastOperands = 4;
 
   // --- Filled in by the caller of the rule ---

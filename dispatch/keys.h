@@ -20,7 +20,7 @@ static_assert(backend_key(cpu, false) == bit(Key::cpu) &&
               backend_key(cuda(), false) == bit(Key::cuda) &&
               backend_key(cpu, true) == bit(Key::meta) && TensorWord::kTraced == bit(Key::trace));
 
-// Of each call on every thread: Observe, while there are observers.
+// Keys of each call on every thread: Observe, while there are observers.
 extern std::atomic<std::uint32_t> global_keys;
 
 class ExcludeKeys : public ContextScope<&ThreadContext::excluded_keys> {

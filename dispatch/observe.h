@@ -9,8 +9,8 @@
 
 namespace brrr {
 
-// A replay of a compiled step shows its kernels: on the CPU each around its run, on CUDA all of
-// them after the launch of the graph.
+// A replay of a compiled step calls observers for each of its kernels: on the CPU before and after
+// the kernel runs, on CUDA after the launch of the whole graph.
 class Observer {
  public:
   virtual ~Observer() = default;

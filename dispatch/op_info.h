@@ -1,7 +1,7 @@
-// The entry of an op: its row, the facts that follow from it, its shape rule and its kernels.
+// The entry of an op: its row, the facts derived from the row, its shape rule and its kernels.
 // The rows of built-in ops are filled in by ops/table.cpp, if ops/ is part of the program; ops
-// registered at run time follow them in the same table. Passes, reports and autograd ask these
-// facts and name no op.
+// registered at run time follow them in the same table. Passes, reports and autograd query these
+// facts and never name an op, so that registered ops are treated as built-in ones.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +21,14 @@ enum class OpKind : std::uint8_t { pointwise, reduction, arg_reduction, view, st
 
 // The side effects of a call.
 enum class Effect : std::uint8_t {
-  pure,     // nothing: equal calls give equal results, and unread results are not needed
-  draws,    // nothing, but it reads the random state: drawn again it must keep its place
-  checks,   // it may throw: it stays though its result is not read
-  unknown,  // it may write or read anything (an op registered without a promise)
+  pure,     // none: equal calls give equal results, and a call without readers is removed
+  draws,    // reads the random state: a recomputation must draw at the same index in the step
+  checks,   // may throw: the call is kept even if its result has no reader
+  unknown,  // may read or write anything (an op registered without a promise)
 };
 
-// The relation of a result to the operands, for passes that rewrite or follow values. That of a
-// pointwise row follows from the expression.
+// The relation of a result to the operands, for passes that rewrite or follow values. For pointwise
+// rows it is derived from the expression.
 enum class Algebra : std::uint8_t {
   other,
   identity,       // the operand's elements
@@ -39,16 +39,16 @@ enum class Algebra : std::uint8_t {
   product,        // a * b
   quotient,       // a / b
   selection,      // one of its operands, chosen by comparing: maximum, minimum, clamp, where
-  concatenation,  // the inputs, one after another along the dimension that the first attribute is
+  concatenation,  // the inputs, one after another along the dimension in the first attribute
   embedding,      // the operand's elements among zeros: attributes dim, start, size, step
   contraction,    // sums of products: matrix products
   scan,           // running sums
-  uniform,        // one number, the first attribute
-  // Along the dimension that the first attribute is, elements of operand a at the places that b
-  // names: one for each element of the result, or one for each place (a list).
+  uniform,        // every element is the number in the first attribute
+  // Elements of operand a at the indices b along the dimension in the first attribute: one index
+  // for each element of the result, or one for each position along that dimension (a list).
   gathering,
-  scattering,  // operand a, and c added to it at the places along that dimension that b names
-  undefined,   // memory that nothing was written to
+  scattering,  // operand a, with c added to it at the indices b along that dimension
+  undefined,   // uninitialized memory
 };
 
 // One attribute of a row. Its text in ops.def gives the kind: "axis", "scale:double",
@@ -64,7 +64,7 @@ struct Attribute {
   };
   std::string name;
   Kind kind = Kind::integer;
-  bool is_rate = false;  // a learning rate, which is what the name `rate` means in a row
+  bool is_rate = false;  // a learning rate: an attribute of the name `rate`
 };
 
 // The body of a formula row in single assignment: values are its operands, in the order of the row,
@@ -75,7 +75,7 @@ struct Formula {
     std::vector<int> operands;  // the values that a, b, c, ... are
   };
   std::vector<std::string> operands;  // names: those written, those only read, the numbers
-  int written = 0, elements = 0;      // how many are written, and how many are no numbers
+  int written = 0, elements = 0;      // numbers of operands that are written; that are tensors
   std::vector<Assignment> values;
   std::vector<int> results;  // the value of each output
 
@@ -157,8 +157,8 @@ int op_count();  // built-in and registered
 // Adds an op for good; throws when the name is taken or the table is full.
 Op add_op(OpInfo info, std::string name);
 
-// Whether the operand of this call in place broadcasts to what is written: a copy assigns. The
-// outputs of every other call have the shape that its rule gives.
+// Whether this in-place call is an assignment (a copy), whose operand broadcasts to the output. The
+// outputs of all other calls have the shape that the op's rule returns.
 bool assigns(const Call& call);
 
 // The type in which a call of `info` accumulates: reductions of `dtype`, running sums and products.
@@ -168,7 +168,7 @@ DType accumulator_of(const OpInfo& info, DType dtype, Device device);
 Formula parse_formula(std::string_view written, std::string_view read, std::string_view numbers,
                       std::string_view assignments);
 
-// The attributes of a row's text; throws at a kind that is none.
+// Parses a row's attributes; throws on an unknown kind.
 std::vector<Attribute> parse_attributes(std::string_view text);
 
 // One attribute of a call.
@@ -187,7 +187,7 @@ struct CallAttribute {
   std::string text() const;  // "0.5", "3", "[2, 3]"
 };
 
-// Calls f with each attribute of the call in order, but for those that are given as inputs.
+// Calls f with each attribute of the call in order, except those that are passed as inputs.
 template <class F>
 void for_each_attribute(const Call& call, F&& f) {
   const std::vector<Attribute>& row = op_info(call.op).parsed_attributes;

@@ -9,7 +9,7 @@ namespace brrr {
 struct SettingState;
 
 // A switch of the library that functions branch on, such as a module's training mode. A trace that
-// reads it records the value, and the compiled entry is used only while the setting has it.
+// reads it records the value, and the compiled entry is used only while the setting has that value.
 class Setting {
  public:
   explicit Setting(int value);
@@ -24,9 +24,9 @@ class Setting {
   std::shared_ptr<SettingState> state_;  // outlives the setting where a compiled step reads it
 };
 
-// While it lives, the numbers in this thread's calls are constants that the program chose for what
-// runs here, such as an optimizer's rate and decay. A trace marks the calls, and its linter reports
-// none of their numbers as frozen by accident.
+// Scope in which the numbers of this thread's calls are meant to be constants, such as the rate and
+// decay that an optimizer was made with. A trace marks these calls, and its linter does not report
+// their numbers as frozen by accident.
 class IntendedConstants {
  public:
   IntendedConstants();

@@ -11,7 +11,7 @@ Setting::Setting(int value) : state_(std::make_shared<SettingState>(value)) {}
 int Setting::value() const { return state_->value.load(std::memory_order_relaxed); }
 
 void Setting::set(int value) {
-  if (TraceListener* trace = thread_context.trace_listener) trace->sets(*this);
+  if (TraceListener* trace = thread_context.trace_listener) trace->on_setting_changed(*this);
   if (state_->value.exchange(value, std::memory_order_relaxed) != value)
     setting_changes.fetch_add(1, std::memory_order_release);
 }

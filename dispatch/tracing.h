@@ -1,6 +1,6 @@
-// What is not a call and yet matters to a trace: reads by the host, waits, values of the host that
+// Events other than calls that a trace must see: reads and waits of the host, host values that
 // become constants, and settings that decide which calls a function makes. Functions of ops/,
-// autograd/ and nn/ report them here; graph/ listens.
+// autograd/ and nn/ report them here; graph/ implements the listener.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,7 @@
 
 namespace brrr {
 
-// What a setting and the compiled steps that read it share.
+// The value of a setting, shared with the compiled steps that read it.
 struct SettingState {
   explicit SettingState(int now) : value(now) {}
 
@@ -25,36 +25,36 @@ struct SettingState {
 class TraceListener {
  public:
   virtual ~TraceListener() = default;
-  // `op` would read a value or wait for one. Throws.
-  virtual void host_needs(const char* op, const char* why) = 0;
-  // A tensor was made of values that the host had.
-  virtual void froze(const char* op, const Tensor& made) = 0;
-  // The function branched on a setting, which `name` names in messages; or it sets one itself.
-  virtual void reads(const Setting& setting, const std::string& name) = 0;
-  virtual void sets(const Setting& setting) = 0;
-  // The calls until `leaves` are those of a module: "mlp.layers.1".
-  virtual void enters(const std::string& module) = 0;
-  virtual void leaves() = 0;
-  // A tensor has the user's name "mlp.layers.1.weight".
-  virtual void names(const Tensor& x, const std::string& name) = 0;
+  // The host is about to read a value or wait for one in `op`. Always throws.
+  virtual void on_host_access(const char* op, const char* why) = 0;
+  // `op` made a tensor from values of the host.
+  virtual void on_host_values(const char* op, const Tensor& made) = 0;
+  // The function branched on a setting (`name`: for messages), or changed it.
+  virtual void on_setting_read(const Setting& setting, const std::string& name) = 0;
+  virtual void on_setting_changed(const Setting& setting) = 0;
+  // Calls between the two belong to the module with this path: "mlp.layers.1".
+  virtual void on_module_enter(const std::string& module) = 0;
+  virtual void on_module_exit() = 0;
+  // A tensor's name for reports: "mlp.layers.1.weight".
+  virtual void on_tensor_named(const Tensor& x, const std::string& name) = 0;
 };
 
-// Whether calls on this thread are written down instead of run.
+// Whether calls on this thread are recorded in a trace instead of run.
 inline bool tracing() {
   return thread_context.included_keys & ~thread_context.excluded_keys & bit(Key::trace);
 }
 
 inline void refuse_while_tracing(const char* op, const char* why) {
   if (tracing() && thread_context.trace_listener) [[unlikely]]
-    thread_context.trace_listener->host_needs(op, why);
+    thread_context.trace_listener->on_host_access(op, why);
 }
 
-// Counts changes of all settings and all calls of `replace`. A compiled step whose count is this
-// one looks at nothing else.
+// Counts changes of all settings and all calls of `replace`. A compiled step that was last checked
+// at the current count skips its other checks.
 extern std::atomic<std::uint64_t> setting_changes;
 
-// Makes `owner`, a tensor that a module owns, another one. A compiled step that reads the memory of
-// the old one is traced again at its next call.
+// Replaces `owner`, a tensor that a module owns, with another tensor. Compiled steps that read the
+// old memory are traced again at their next call.
 void replace(Tensor& owner, Tensor by) noexcept;
 
 }  // namespace brrr

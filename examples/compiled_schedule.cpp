@@ -35,7 +35,7 @@ Run train(Mode mode, Device device) {
         optimizer.step();
         return std::pair(detach(loss), clone(optimizer.hyperparameter("rate")));
       },
-      {.mode = mode, .frozen_rate = OnFrozenRate::refuse});  // fails if a rate were frozen
+      {.mode = mode, .frozen_rate = OnFrozenRate::refuse});  // throws if a rate is a constant
 
   std::vector<Tensor> losses, rates;
   for (int i = 0; i < kSteps; ++i) {

@@ -1,5 +1,5 @@
-// A deep transformer in less memory: a budget for the activations of a training step, for the time
-// that it takes to compute some of them again.
+// Rematerialization trades time for memory: a budget for the activations of a deep transformer's
+// training step, and the time that recomputing some of them takes.
 #include <brrr/brrr.h>
 
 #include <chrono>

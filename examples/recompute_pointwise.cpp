@@ -1,6 +1,7 @@
-// Long chains of pointwise calls. The kernels of a fused step recompute what the backward pass of
-// a replayed graph reads from memory; Remat::full() recomputes the rest. Memory falls to nothing;
-// time falls where memory bandwidth binds, and not on a CPU, where tanh and sin take longer.
+// Long chains of pointwise calls. The kernels of a fused step recompute values that the backward
+// pass of a replayed graph reads from memory; Remat::full() recomputes the rest. No memory between
+// kernels remains. Time falls where memory bandwidth is the limit, but not on a CPU, where
+// computing tanh and sin again takes longer than reading their results.
 #include <brrr/brrr.h>
 
 #include <chrono>

@@ -38,7 +38,7 @@ class LiveBytesTree {
   void add(const LiveRange& range, std::int64_t bytes) {
     add(1, 0, leaves_, std::max(range.first, 0), range.last + 1, bytes);
   }
-  // The first call with most live bytes.
+  // The first call at which the most bytes are live.
   int fullest() const {
     std::size_t node = 1;
     while (node < leaves_) node = 2 * node + (largest_[2 * node] < largest_[2 * node + 1]);
@@ -46,7 +46,7 @@ class LiveBytesTree {
   }
 
  private:
-  // Adds to the calls [from, to) below a node that stands for [low, high).
+  // Adds to the calls [from, to) in the subtree of a node that covers [low, high).
   void add(std::size_t node, std::size_t low, std::size_t high, std::size_t from, std::size_t to,
            std::int64_t bytes) {
     if (from >= high || to <= low) return;
@@ -62,8 +62,8 @@ class LiveBytesTree {
   }
 
   std::size_t leaves_;
-  std::vector<std::int64_t> largest_;  // below each node of the tree, with all_ of it and below
-  std::vector<std::int64_t> all_;      // added to every call below a node
+  std::vector<std::int64_t> largest_;  // the maximum in each node's subtree, its all_ included
+  std::vector<std::int64_t> all_;      // added to every call in a node's subtree
 };
 
 class Aliasing {
@@ -79,8 +79,8 @@ class Aliasing {
     if (options.lanes) before_ = all_predecessors(without_reuse(graph, options, plan));
   }
 
-  // At the call where most bytes are live, the largest temporary that fits a gradient moves there;
-  // until none fits.
+  // Repeatedly finds the call at which the most bytes are live, and moves the largest of its
+  // temporaries that fits into a gradient's block. Ends when none fits.
   void run() {
     if (gradients_.empty()) return;
     LiveBytesTree live(graph_.nodes.size());
@@ -98,7 +98,7 @@ class Aliasing {
   }
 
  private:
-  // A plan must not cost more than the step that it is for: then the rest stays in the arena.
+  // Bounds the time of planning very long steps: beyond it the other temporaries stay in the arena.
   static constexpr std::int64_t kMostComparisons = std::int64_t{1} << 20;
 
   std::int64_t bytes_of(int block) const {
@@ -113,7 +113,7 @@ class Aliasing {
       if (output.is_value()) returned[output.value.buffer] = true;
     }
     for (const GradientSlot& slot : graph_.gradients) {
-      if (!graph_.makes(slot)) continue;
+      if (!graph_.owns_gradient(slot)) continue;
       const int buffer = slot.after->value.buffer;
       if (returned[buffer] || plan_.placements[buffer].block != buffer || is_gradient(buffer))
         continue;
@@ -142,7 +142,7 @@ class Aliasing {
       }
     });
     std::ranges::stable_sort(writes, {}, [](const auto& write) { return write.second; });
-    std::map<std::size_t, std::pair<std::size_t, int>> first;  // the end and the call, by start
+    std::map<std::size_t, std::pair<std::size_t, int>> first;  // first writes: start to {end, call}
     for (const auto& [range, call] : writes) {
       std::size_t low = range.low;
       auto next = first.upper_bound(low);
@@ -171,14 +171,14 @@ class Aliasing {
            !is_gradient(block);
   }
 
-  // Whether every call that touches a block has ended when this call starts, on whatever lanes.
+  // Whether every call that accesses a block precedes this call on all lanes.
   bool is_dead(int block, int call) const {
     if (ranges_[block].last >= call) return false;
     return before_.empty() ||
            std::ranges::all_of(calls_.of(block), [&](int each) { return before_[call].has(each); });
   }
 
-  // The gradients that are written first after the block's last use are tried first.
+  // Tries gradients in the order of their first write after the block's last use.
   bool move(int block) {
     const std::size_t bytes = graph_.buffers[block].bytes;
     auto gradient =
@@ -241,8 +241,8 @@ class Aliasing {
   Members members_;
   std::vector<GradientBlock> gradients_;
   std::vector<bool> is_gradient_;
-  CallLists calls_;              // that touch each block
-  std::vector<CallSet> before_;  // the predecessors of each call; empty: all before it
+  CallLists calls_;              // the calls that access each block
+  std::vector<CallSet> before_;  // predecessors of each call; empty: all earlier calls
   std::int64_t comparisons_ = 0;
 };
 

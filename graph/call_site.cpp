@@ -22,13 +22,13 @@
 namespace brrr::graph {
 namespace {
 
-// The addresses that an object is loaded at, and its file.
+// A loaded object: its address range and file.
 struct Object {
   std::uintptr_t low = 0, high = 0, base = 0;
   std::string path;
 };
 
-// The file of the program itself, which the loader does not name.
+// The path of the executable, whose name in the loader's list is empty.
 const std::string& program() {
   static const std::string path = [] {
     char text[4096];
@@ -71,7 +71,7 @@ std::string demangled(const char* name) {
   return status == 0 && text ? text.get() : name;
 }
 
-// The symbol before an address, or else its object, and how far into it the address is.
+// "symbol+0x2f" of an address, or "object+0x2f" where no symbol precedes it.
 std::string from_symbols(const void* address, const Object& object) {
   Dl_info info{};
   if (!dladdr(address, &info) || !info.dli_sname) {
@@ -88,17 +88,18 @@ std::string quoted(const std::string& text) {
   return result + "'";
 }
 
-// "train_step", of "(anonymous namespace)::train_step(brrr::Tensor const&)" and of lambdas in it.
+// Shortens "(anonymous namespace)::train_step(brrr::Tensor const&)", and lambdas in that function,
+// to "train_step".
 std::string short_name(std::string function) {
   constexpr std::string_view kAnonymous = "(anonymous namespace)::";
   for (std::size_t at; (at = function.find(kAnonymous)) != std::string::npos;)
     function.erase(at, kAnonymous.size());
   const std::string bare = function.substr(0, std::min(function.find('('), function.find("::{")));
-  // Called by way of the standard library: std::function's own name would hide the lambda's.
+  // std::function's own name would hide the lambda that it calls.
   return bare == "operator" || bare.starts_with("std::") ? "a lambda" : bare.substr(0, 80);
 }
 
-// From the current directory, where that is shorter.
+// The path relative to the current directory, if that is shorter.
 std::string short_path(const std::string& path) {
   const std::filesystem::path full = std::filesystem::path(path).lexically_normal();
   std::error_code error;
@@ -115,7 +116,7 @@ void read_line_table(const Object& object, std::span<const void* const> addresse
                      std::map<const void*, SourceLocations>& known) {
   std::string command = "addr2line -a -i -f -C -e " + quoted(object.path);
   for (const void* address : addresses) {
-    // The call itself is before the address that it returns to.
+    // A return address follows the call instruction.
     command += fmt::format(" {:#x}", reinterpret_cast<std::uintptr_t>(address) - object.base - 1);
   }
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> out(
@@ -128,7 +129,7 @@ void read_line_table(const Object& object, std::span<const void* const> addresse
     while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
     return true;
   };
-  // Each address stands on a line of its own before its functions and their lines.
+  // Output: a line for each address, followed by its functions and their source lines.
   std::size_t count = 0;
   SourceLocations found;
   const auto finish = [&] {
@@ -173,7 +174,8 @@ void look_up(std::span<const CallSite> sites, std::map<const void*, SourceLocati
   for (const auto& [path, each] : by_object) read_line_table(each.first, each.second, places);
 }
 
-// A header of brrr, too: Clang's line tables give what was inlined from one its caller's name.
+// Also tests for headers of brrr: in Clang's line tables, code inlined from a header has the name
+// of the function that it was inlined into.
 bool in_brrr(const SourceLocation& place) {
   return place.function.starts_with("brrr::") || place.line.starts_with("include/brrr/") ||
          place.line.find("/include/brrr/") != std::string::npos;
@@ -218,7 +220,7 @@ std::vector<std::string> describe(std::span<const CallSite> sites) {
     const SourceLocation* chosen = nullptr;
     const auto choose = [&chosen](const SourceLocation& place) {
       if (!chosen) chosen = &place;
-      if (place.object != chosen->object) return true;  // the system's, which calls the program
+      if (place.object != chosen->object) return true;  // libc, which calls main
       const bool users = !place.function.empty() && !in_brrr(place) && !in_std(place);
       if (users) chosen = &place;
       return users;

@@ -7,8 +7,8 @@
 
 namespace brrr::graph {
 
-// Return addresses, innermost first, from the first that is not the library's on. Cheap to take;
-// describing it costs a process that reads the program's line table.
+// Return addresses, innermost first, starting outside of the library. Taking one is cheap;
+// describing it runs addr2line.
 class CallSite {
  public:
   static CallSite here();
@@ -20,11 +20,12 @@ class CallSite {
   int n_ = 0;
 };
 
-// "train.cpp:12 in train_step", a line for each; where a program has no line table, the function
-// and how far into it: "train_step+0x2f". Names of files are as the compiler was given them.
+// "train.cpp:12 in train_step", a line for each; without a line table, the function and the offset:
+// "train_step+0x2f". File names are as they were passed to the compiler.
 std::vector<std::string> describe(std::span<const CallSite> sites);
 std::string describe(const CallSite& site);
-// Throws the error that is being handled again, of the same type, with "(at train.cpp:12 in step)".
+// Rethrows the error that is being handled, with the same type and " (at train.cpp:12 in step)"
+// appended.
 [[noreturn]] void rethrow_with(const CallSite& site);
 
 }  // namespace brrr::graph

@@ -1,4 +1,4 @@
-// The cost model: times from ceilings.
+// The cost model: predicts the time of a kernel from its work and the device's ceilings.
 #include "brrr/graph/ceilings.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ using std::int64_t;
 
 constexpr int64_t kSecond = 1'000'000'000'000;  // in picoseconds
 
-// a * b / c without overflow of the product; the largest number where the quotient is beyond it.
+// a * b / c without overflow of the product; saturates at the largest number.
 int64_t scaled(int64_t a, int64_t b, int64_t c) {
   const __int128 quotient = static_cast<__int128>(a) * b / c;
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max() / 4;
@@ -54,7 +54,7 @@ int64_t Curve::rate() const {
 
 Ceilings Ceilings::for_step_over(int64_t bytes) const {
   Ceilings flat = *this;
-  // The curve is of sums of two tensors in place, which move three bytes for two that they touch.
+  // The curve was measured with a += b, which moves three bytes for each two of its working set.
   bytes = std::clamp(bytes + bytes / 2, moved.points.front().work, moved.points.back().work);
   bytes = std::max<int64_t>(bytes, 1);
   const int64_t ps = std::max<int64_t>(moved.time_of(bytes), 1);
@@ -130,7 +130,8 @@ int64_t functions_of(const Call& call, int64_t elements) {
 
 int64_t draws_of(const Call& call, int64_t elements) {
   if (op_info(call.op).effect != Effect::draws) return 0;
-  return call.dtype == DType::boolean ? elements / 2 : elements;  // more of them share a block
+  return call.dtype == DType::boolean ? elements / 2
+                                      : elements;  // 8 draws in a Philox block, not 4
 }
 
 Work work_of(const Call& call, std::span<const Tensor> outputs, const BodySpec* body) {

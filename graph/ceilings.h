@@ -18,8 +18,9 @@
 
 namespace brrr::graph {
 
-// The time of an amount of work (bytes, flops): linear between points, that of the first point
-// before it, proportional to the work after the last. No work takes no time.
+// The time of an amount of work (bytes, flops), interpolated linearly between measured points.
+// Below the first point it is constant, beyond the last it is proportional to the work; zero work
+// takes no time.
 struct Curve {
   struct Point {
     std::int64_t work = 0, ps = 0;
@@ -35,7 +36,7 @@ struct Curve {
   friend bool operator==(const Curve&, const Curve&) = default;
 };
 
-// The type in which a product's factors are multiplied, which determines the units that do it.
+// The type in which a product's factors are multiplied. It determines the hardware units.
 enum class ProductType : std::uint8_t { f32, f64, tf32, f16, bf16 };
 inline constexpr std::array<const char*, 5> kProductTypes = {"f32", "f64", "tf32", "f16", "bf16"};
 inline constexpr std::array<const char*, 3> kFactorOrders = {"along", "mixed", "across"};
@@ -43,14 +44,14 @@ inline constexpr std::array<const char*, 3> kFactorOrders = {"along", "mixed", "
 using ProductCurves = std::array<Curve, kFactorOrders.size()>;
 inline ProductCurves in_any_order(const Curve& curve) { return {curve, curve, curve}; }
 
-// Of the host, for eager calls on tensors of few elements.
+// Times of the host for eager calls on tensors of few elements.
 struct EagerTimes {
   std::int64_t call_ps = 0;     // with its kernel; on CUDA with the launch
   std::int64_t product_ps = 0;  // the same of a matrix product; on the CPU call_ps
   std::int64_t library_ps = 0;  // the same of a matrix product by cuBLASLt; on the CPU call_ps
   std::int64_t view_ps = 0;
   std::int64_t record_ps = 0;  // what autograd adds: a node of the tape and of the backward pass
-  std::int64_t queued_ps = 0;  // of the device: a kernel in a full stream; on the CPU call_ps
+  std::int64_t queued_ps = 0;  // device time of a kernel in a full stream; on the CPU call_ps
 
   friend bool operator==(const EagerTimes&, const EagerTimes&) = default;
 };
@@ -58,11 +59,11 @@ struct EagerTimes {
 struct Ceilings {
   // The machine, software and date of the measurements; an empty date: there are none.
   std::string machine, software, date;
-  std::int64_t clock_mhz = 0;  // right after multiply-adds; 0: unknown
+  std::int64_t clock_mhz = 0;  // after a load of multiply-adds; 0: unknown
   std::string why_defaults;    // no file, or a file that cannot be used
 
   EagerTimes eager;
-  std::int64_t replay_ps = 0;  // a replay, beside its nodes
+  std::int64_t replay_ps = 0;  // the fixed time of a replay, without its nodes
   std::int64_t node_ps = 0;    // a node of a replay
   Curve moved;                 // by bytes read plus written; the last point has cold caches
   std::int64_t f32_flops = 0, f64_flops = 0;  // a second, by multiply-adds of plain units
@@ -76,13 +77,12 @@ struct Ceilings {
   const Curve& product(ProductType type, FactorOrder order = FactorOrder::along) const {
     return products[static_cast<std::size_t>(type)][static_cast<std::size_t>(order)];
   }
-  // The same with the bandwidth of a working set of this size: the kernels of a step share the
-  // caches.
+  // These ceilings with the bandwidth of a working set of this size: kernels of a step evict each
+  // other's operands from the caches.
   Ceilings for_step_over(std::int64_t bytes) const;
-  // The same, where a kernel moves its bytes no faster than one of its size was measured to,
-  // however few they are.
+  // The same, with a least time for moving bytes: that of the smallest kernel that was measured.
   Ceilings for_kernels_over(std::int64_t bytes) const;
-  // The same with the rates of large kernels for kernels of all sizes.
+  // These ceilings with the rates of large kernels for kernels of all sizes.
   Ceilings at_full_rates() const;
 
   friend bool operator==(const Ceilings&, const Ceilings&) = default;
@@ -103,10 +103,10 @@ struct Work : Cost {
   Work& operator+=(const Work& other);
 };
 Work work_of(const Call& call, std::span<const Tensor> outputs, const BodySpec* body = nullptr);
-// Functions in a call of an op of expressions; random numbers of one that draws.
+// The math functions in a call of a pointwise op or reduction; the random numbers of a draw.
 std::int64_t functions_of(const Call& call, std::int64_t elements);
 std::int64_t draws_of(const Call& call, std::int64_t elements);
-// How products with factors of this type are computed on the device by this thread.
+// How this thread computes products of factors of this dtype on the device.
 ProductType product_type(DType dtype, Device device);
 // The order of the factors of a product a b, by the sizes and strides of both.
 FactorOrder order_of_factors(std::span<const std::int64_t> a_shape,
@@ -114,7 +114,7 @@ FactorOrder order_of_factors(std::span<const std::int64_t> a_shape,
                              std::span<const std::int64_t> b_shape,
                              std::span<const std::int64_t> b_strides);
 
-// Of work that is no product: arithmetic, functions, random numbers and conversions.
+// The time of all work except products: arithmetic, functions, random numbers and conversions.
 std::int64_t time_of_instructions(const Work& work, const Ceilings& ceilings);
 // The larger of moving bytes and computing, after `overhead_ps`.
 KernelTime time_of(const Work& work, const Ceilings& ceilings, std::int64_t overhead_ps);
@@ -124,16 +124,16 @@ void add_to(Roofline& roofline, const Work& work, const Ceilings& ceilings, cons
 
 // --- Where ceilings come from ---
 
-// Those of the machine's file, or defaults with the reason. The file is read once a process.
+// The ceilings in the machine's file, or defaults with the reason. A process reads the file once.
 std::shared_ptr<const Ceilings> ceilings_of(Device device);
-// From the properties of the device.
+// Ceilings estimated from the properties of the device.
 Ceilings default_ceilings(Device device);
 // Replaces the machine's file; throws if it cannot be written.
 void write_ceilings(const Ceilings& ceilings, Device device);
-// Of this machine; empty when the disk cache is off.
+// The path of this machine's file; empty when the disk cache is off.
 std::string ceilings_path(Device device);
 std::string require_ceilings_path(Device device);  // throws where there is none
-// As in the file.
+// The content of the file.
 std::string to_json(const Ceilings& ceilings);
 
 // The machine that measurements are valid for, "AMD EPYC, 2 threads", and its libraries.

@@ -56,7 +56,7 @@ ProductCurves product_curves_of(const Json& of_orders) {
   return curves;
 }
 
-// Rates that no measurement gave. On an H200
+// Fills in rates that were not measured. On an H200
 // (bench/results/nvidia-h200-2026-11-23-fused-kernels.json) a fused dropout in bf16 computes 630 G
 // elements a second, where a copy moves 1055: per element 47 instructions. Of these a random number
 // takes 40, 2.5 times what a logistic function takes, and an element of 16 bits that is read or
@@ -123,7 +123,7 @@ bool is_valid(const Ceilings& c) {
          });
 }
 
-// Days from a date such as "2025-01-31T12:00:00Z" until now; none if it is no date.
+// Days from a date such as "2025-01-31T12:00:00Z" until now; none if it cannot be parsed.
 std::optional<double> days_since(const std::string& date) {
   std::tm utc{};
   const char* const end = strptime(date.c_str(), "%Y-%m-%dT%H:%M:%SZ", &utc);
@@ -228,7 +228,7 @@ std::string software_of(Device device) {
 
 Ceilings default_ceilings(Device device) {
   if (device.is_cuda()) return with_unmeasured(default_cuda_ceilings(device), device);
-  // Of a thread of a server processor, with tensors in memory, which all threads share.
+  // Typical rates of one thread of a server processor. Memory bandwidth is shared by all threads.
   const int64_t threads = num_threads();
   Ceilings c;
   c.eager = {.call_ps = 150'000,

@@ -90,7 +90,7 @@ struct CompiledStep::State {
     return {.lanes = options.lanes, .programmatic = options.programmatic};
   }
 
-  // Shown from the trace to the end of the first run.
+  // Status line from the start of the trace to the end of the first run.
   std::optional<graph::FirstCallProgress> progress;
   void begin_phase(const char* does) {
     if (progress) progress->phase(does);
@@ -99,12 +99,12 @@ struct CompiledStep::State {
   CompileOptions options;
   std::recursive_mutex mutex;  // a step may ask for its own report
   std::vector<std::unique_ptr<Entry>> entries;
-  std::vector<std::int64_t> words;  // of the call under way
+  std::vector<std::int64_t> words;  // signature of the current call
   std::shared_ptr<graph::Arena> arena = std::make_shared<graph::Arena>();
   std::int64_t eager_calls = 0;
   std::vector<std::string> eager_reasons;
   bool unfused_reported = false;
-  unsigned reported = 0;  // kinds of fallback that stderr has a line of
+  unsigned reported = 0;  // kinds of fallback already reported on stderr, as bits
 };
 
 const Program& CompiledStep::State::program(int entry) const {
@@ -161,8 +161,8 @@ graph::RematReport CompiledStep::State::rematerialize(Graph& graph) const {
   return report;
 }
 
-// The plan of a step whose kernels cannot be compiled is not the one that the budget was decided
-// by.
+// Throws if the budget is exceeded: a step whose kernels could not be compiled is fused and planned
+// again, so its plan is not the one that the policy chose.
 void CompiledStep::State::check_budget(const graph::RematReport& report,
                                        std::size_t arena_bytes) const {
   const double most = options.remat.fraction() * static_cast<double>(report.baseline.peak_bytes);
@@ -174,9 +174,9 @@ void CompiledStep::State::check_budget(const graph::RematReport& report,
         options.name, most, options.remat.fraction(), arena_bytes);
 }
 
-// The program of a graph, fused where that is asked for. On the CPU its kernels are compiled here.
-// Where they cannot be, the step is fused again into kernels that are interpreted, and replayed
-// call by call if that fails as well.
+// Makes the program of a graph, fused if the mode asks for it. On the CPU this compiles the
+// kernels. If compilation fails, the step is fused again into interpreted kernels; if these cannot
+// be made either, it is replayed call by call.
 std::unique_ptr<Program> CompiledStep::State::plan(Graph graph) {
   for (const bool interpreted : {false, true}) {
     if (options.mode != Mode::fused) break;
@@ -190,7 +190,7 @@ std::unique_ptr<Program> CompiledStep::State::plan(Graph graph) {
       throw;
     } catch (const Error& error) {
       if (graph.device.is_cuda() || !graph.required.empty()) throw;
-      if (entries.empty()) arena = std::make_shared<graph::Arena>();  // of another plan
+      if (entries.empty()) arena = std::make_shared<graph::Arena>();  // drop the failed plan's
       if (!interpreted) continue;
       if (options.fallback == OnFallback::refuse) throw;
       if (!std::exchange(unfused_reported, true)) {
@@ -260,7 +260,7 @@ std::vector<Tensor> CompiledStep::State::fall_back(const StepArguments& argument
   return function(arguments.tensors);
 }
 
-// What would let more calls be replayed. `further`: the signature of a call without an entry.
+// Advice on how to have more calls replayed. `further`: the signature of a call without an entry.
 std::string CompiledStep::State::advice(const Signature* further) const {
   std::vector<const Signature*> all;
   for (const auto& entry : entries) all.push_back(&entry->signature);
@@ -308,8 +308,8 @@ void CompiledStep::State::require_values(const StepArguments& arguments) const {
   }
 }
 
-// The entry for these arguments, for the settings of now, and for the gradients that leaves have
-// now; null when there is none and no capacity for it.
+// The entry for these arguments, the current settings and the current gradients of leaves; traces
+// if there is none. Null if that would exceed most_entries.
 Entry* CompiledStep::State::find_or_trace(const StepArguments& arguments,
                                           const StepFunction& function) {
   Entry* stale = nullptr;
@@ -330,8 +330,8 @@ Entry* CompiledStep::State::find_or_trace(const StepArguments& arguments,
   return entries.back().get();
 }
 
-// Traces again in the place of a stale entry: memory that it reads was replaced, or gradients that
-// it reads are other tensors now. No later call can match it.
+// Traces again and replaces a stale entry. An entry is stale if memory that it reads was replaced,
+// or if leaves have other gradient tensors than those it reads: no later call can match it.
 Entry* CompiledStep::State::retrace(Entry& stale, const StepArguments& arguments,
                                     const StepFunction& function) {
   const bool replaced = stale.guards->check() == Guards::Verdict::replaced;
@@ -345,7 +345,7 @@ Entry* CompiledStep::State::retrace(Entry& stale, const StepArguments& arguments
   return &stale;
 }
 
-// Why an entry was made, beside those that there are.
+// Why an entry was made in addition to the existing ones.
 std::string CompiledStep::State::reason_for(const Entry& entry) const {
   if (entries.empty()) return "first call";
   for (const auto& other : entries) {
@@ -358,7 +358,7 @@ std::string CompiledStep::State::reason_for(const Entry& entry) const {
 
 std::vector<Tensor> CompiledStep::State::call(const StepArguments& arguments,
                                               const StepFunction& function) {
-  // Part of another step that is being traced, it is traced with it.
+  // Called by a step that is being traced, this step becomes part of that trace.
   if (options.mode == Mode::eager || Trace::on_this_thread()) return function(arguments.tensors);
   const std::lock_guard lock(mutex);
   require_values(arguments);
@@ -370,10 +370,10 @@ std::vector<Tensor> CompiledStep::State::call(const StepArguments& arguments,
     State& of;
     ~EndOfProgress() { of.progress.reset(); }
   } const end_of_progress{*this};
-  // Other threads may change the gradients of the same leaves.
-  std::unique_lock gradients(autograd::collecting());
+  // Locked because other threads may change the gradients of the same leaves.
+  std::unique_lock gradients(autograd::accumulation_mutex());
   Entry* found = find_or_trace(arguments, function);
-  // The copies are other tensors: the step is traced with them.
+  // The leaves have new gradient tensors, the copies: trace again with these.
   if (found && found->program->copy_accumulated_gradients())
     found = find_or_trace(arguments, function);
   if (!found) {

@@ -13,9 +13,9 @@
 // later calls replay the plan: on CUDA as one graph launch, on the CPU as a list of kernel calls.
 // In graph mode results have the same bits as those of the function called eagerly.
 //
-// - Captured tensors are read and written in place at each call. C++ variables are not captured:
-//   one that the function assigns to has a tensor without values afterwards, and replays do not see
-//   a tensor that is assigned to a variable later.
+// - Captured tensors are read and written in place at each call. C++ variables are not captured: a
+//   variable that the function assigns to holds a tensor without values afterwards, and replays do
+//   not see a tensor that is later assigned to a variable.
 // - Values of the host (numbers, branches, tensors made of them) are those of the first call:
 //   `explain` lists them. A schedule on the device, dropout and step counters advance.
 // - State that the library changes (a module's training mode, packed parameters, a module's device,
@@ -65,10 +65,11 @@ enum class Rounding : std::uint8_t {
 };
 
 enum class OnFrozenRate : std::uint8_t { warn, ignore, refuse };
-// `warn` says once on stderr why.
+// What to do when a call cannot be replayed and runs eagerly. `warn`: prints the reason once on
+// stderr.
 enum class OnFallback : std::uint8_t { warn, ignore, refuse };
 
-// An argument at the same address in all calls, such as a batch slot that is refilled, or a table.
+// An argument that has the same address in all calls, such as a batch slot that is refilled.
 // The compiled step owns a reference to it, and has an entry for each tensor passed as fixed.
 template <class T>
 struct Fixed {
@@ -82,15 +83,17 @@ struct CompileOptions {
   Rounding rounding = Rounding::eager;
   Remat remat = Remat::none();  // of replayed steps
   std::string name = "step";    // in messages
-  // Combinations of shapes, numbers and settings that are kept; further ones are called eagerly.
+  // How many entries (combinations of shapes, numbers and settings) are kept. Calls that would need
+  // more run eagerly.
   int most_entries = 8;
-  // An eager call in place of a replay.
+  // What to do when a call cannot be replayed.
   OnFallback fallback = OnFallback::warn;
-  // A number that updates parameters (a learning rate in the program) is the same in every replay.
+  // What to do about a host number that scales an update of parameters (a learning rate), since it
+  // is the same in every replay.
   OnFrozenRate frozen_rate = OnFrozenRate::warn;
-  // Independent calls run side by side on CUDA.
+  // Independent calls run concurrently on CUDA.
   bool lanes = true;
-  // Kernels on CUDA are set up while those before them end.
+  // Programmatic dependent launch: CUDA sets a kernel up while the previous one ends.
   bool programmatic = true;
 };
 
@@ -104,23 +107,23 @@ struct CompiledEntry {
   int launches = 0;  // nodes of the CUDA graph; 0 until it is captured, and on the CPU
   int lanes = 1;
   std::size_t arena_bytes = 0;  // planned memory, shared by the entries of a step
-  std::size_t least_bytes = 0;  // the most that is live at a time in it
+  std::size_t least_bytes = 0;  // peak live bytes in the arena: its lower bound
   std::size_t kept_bytes = 0;   // of gradients and constants
   std::size_t constant_bytes = 0;
-  std::size_t result_bytes = 0;   // that each call allocates
-  std::size_t scratch_bytes = 0;  // that the captured graph keeps for its kernels
-  // On the CPU: the most that a kernel had at a time, beside its operands, in the first call.
+  std::size_t result_bytes = 0;   // results, which each call allocates
+  std::size_t scratch_bytes = 0;  // workspaces that the captured graph owns
+  // On the CPU: the largest workspace of a kernel, measured in the first call.
   std::size_t kernel_bytes = 0;
   double trace_ms = 0, plan_ms = 0, capture_ms = 0;
-  StepTime predicted;       // of a replay, made before any
+  StepTime predicted;       // of a replay, predicted before the first
   Roofline roofline;        // of its kernels
-  bool calibrated = false;  // by ceilings that `brrr calibrate` measured on this machine
+  bool calibrated = false;  // predicted from ceilings measured by `brrr calibrate`
   // Under a policy of rematerialization: copies of calls that the backward pass runs again, and the
   // memory of the step with every value kept.
   int recomputed_calls = 0;
   std::size_t arena_bytes_without_remat = 0;
 
-  // What a replay takes at its peak, beside arguments and gradients.
+  // Peak memory of a replay, without arguments and gradients.
   std::size_t planned_bytes() const {
     return arena_bytes + constant_bytes + result_bytes + scratch_bytes + kernel_bytes;
   }
@@ -128,13 +131,13 @@ struct CompiledEntry {
 
 struct CompileReport {
   std::vector<CompiledEntry> entries;
-  std::int64_t eager_calls = 0;            // although the mode is not eager
+  std::int64_t eager_calls = 0;            // calls that could not be replayed
   std::vector<std::string> eager_reasons;  // the last few
 };
 
 namespace detail {
 
-// An argument that is no tensor belongs to the signature.
+// A number or enum among the arguments, which is part of the signature.
 using Static = std::int64_t;
 using StepFunction = std::function<std::vector<Tensor>(std::span<const Tensor> tensors)>;
 
@@ -161,7 +164,7 @@ class CompiledStep {
   std::unique_ptr<State> state_;
 };
 
-// Of all compiled steps of this process, so far.
+// Replays of all compiled steps of this process so far.
 std::int64_t count_of_replays();
 
 template <class T>
@@ -202,7 +205,7 @@ constexpr Static kind_of() {
               std::is_unsigned_v<T> << 3 | static_cast<Static>(sizeof(T)) << 4);
 }
 
-// Of a kind: numbers have their value after it, lists their length.
+// Whether a kind is a number's, which is followed by its value; a list's is followed by its length.
 constexpr bool is_number(Static kind) { return kind >= 4; }
 constexpr bool is_floating_number(Static kind) { return is_number(kind) && (kind - 4) & 2; }
 constexpr bool has_static(Static kind) { return is_number(kind) || kind == 1 || kind == 3; }
@@ -299,7 +302,7 @@ class Compiled {
     ((flat.statics.push_back(detail::kind_of<A>()), flat.add(arguments)), ...);
     const auto call = [&](std::span<const Tensor> tensors) -> std::vector<Tensor> {
       detail::Unflatten next(tensors);
-      // In braces: evaluated from left to right.
+      // Braces guarantee evaluation from left to right.
       std::tuple<detail::GivenFor<A>...> list{next.like(arguments)...};
       if constexpr (std::is_void_v<R>) {
         std::apply(function_, list);
@@ -314,7 +317,7 @@ class Compiled {
 
   // The compiled entries: why each was made, its calls, memory and times.
   CompileReport report() const { return step_->report(); }
-  // The same for a reader, with the numbers of the host that replays repeat.
+  // The same as text, with the numbers of the host that every replay repeats.
   std::string explain() const { return step_->explain(); }
   // The traced calls of an entry.
   std::string graph_text(int entry = 0) const { return step_->graph_text(entry, 0); }
@@ -323,14 +326,14 @@ class Compiled {
   // Under a policy of rematerialization: the live bytes of an entry, call by call, before and
   // after.
   LiveBytes live_bytes(int entry = 0) const { return step_->live_bytes(entry); }
-  // The values that go from kernel to kernel through memory in a fused entry, and why they do.
+  // The values that kernels of a fused entry pass to one another through memory, with reasons.
   std::vector<UnfusedEdge> unfused(int entry = 0) const { return step_->unfused(entry); }
   // The kernels that were generated for a fused entry, with their source.
   std::vector<GeneratedKernel> kernels(int entry = 0) const { return step_->kernels(entry); }
   // The launches of an entry, in order, with their predicted costs.
   std::vector<LaunchCost> launches(int entry = 0) const { return step_->launches(entry); }
-  // Forgets everything and frees the planned memory: the next call traces anew, with the host's
-  // values as they are then.
+  // Drops all entries and frees the planned memory: the next call traces again, with the host's
+  // values at that time.
   void clear() { step_->clear(); }
 
  private:
@@ -343,9 +346,9 @@ Compiled<std::decay_t<F>> compile(F&& function, CompileOptions options = {}) {
   return {std::forward<F>(function), std::move(options)};
 }
 
-// In a function that is compiled: the calls that made `a` and `b` must be in one kernel where the
-// step is fused. Where they are not, compiling it throws an Error that names what stands between
-// them. In the other modes and outside of a compiled function it does nothing.
+// Asserts that a fused step computes `a` and `b` in one kernel. If it does not, compiling the step
+// throws an Error that names the obstacle. Does nothing in other modes and outside of compiled
+// functions.
 //
 //   const Tensor scores = matmul(q, k), weights = softmax(scores * scale, -1);
 //   require_fused(scores, weights);

@@ -8,7 +8,7 @@
 namespace brrr::graph {
 namespace {
 
-// Of all constants: memory that replays could use otherwise.
+// Limit for all constants, whose memory replays cannot reuse.
 constexpr std::size_t kMostBytes = std::size_t{16} << 20;
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Factors of TF32 products in the layout that tensor cores read: where a product saves more time
-// than a copy of one factor takes. The copy is a node of its own, so that others run beside it.
+// Copies a factor of a TF32 product to the layout that tensor cores read, if the product saves more
+// time than the copy takes. The copy is a node of its own, so that other kernels run concurrently.
 #include "brrr/dispatch/op_info.h"
 #include "brrr/graph/flow.h"
 #include "brrr/graph/passes.h"

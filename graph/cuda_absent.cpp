@@ -1,4 +1,4 @@
-// Built without CUDA's headers: no tensor can be on CUDA, so no program is.
+// Stubs for a build without CUDA's headers, in which no program can run on CUDA.
 #include "brrr/graph/ceilings.h"
 #include "brrr/graph/executor.h"
 #include "brrr/tensor/runtime.h"

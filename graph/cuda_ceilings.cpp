@@ -28,7 +28,7 @@ Ceilings default_cuda_ceilings(Device device) {
   const int64_t khz = attribute(CU_DEVICE_ATTRIBUTE_CLOCK_RATE, 1'500'000);
   const int64_t memory_khz = attribute(CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, 2'500'000);
   const int64_t bus_bits = attribute(CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, 5120);
-  // Of each multiprocessor in a cycle; tensor cores: bf16. Kernels reach some part of it.
+  // FLOPs per cycle and multiprocessor; for tensor cores in bf16. Kernels reach part of these.
   const bool is_hopper = state.major >= 9;
   const int64_t plain = state.major == 8 && state.minor == 0 ? 128 : 256;
   const int64_t tensor = is_hopper ? 4096 : state.minor == 0 ? 2048 : 1024;
@@ -46,9 +46,9 @@ Ceilings default_cuda_ceilings(Device device) {
   c.moved = Curve::of_rate(2 * memory_khz * 1000 * bus_bits / 8 * 7 / 8);
   c.f32_flops = cycles * plain * 7 / 8;
   c.f64_flops = c.f32_flops / 2;
-  c.functions = cycles * 16 / 2;  // by the units for them, with what surrounds an approximation
+  c.functions = cycles * 16 / 2;  // 16 special function units; half for the surrounding arithmetic
   const auto product = [&](ProductType type, int64_t flops_per_second) {
-    // A product is a chain of a few loads at least.
+    // The latency of the smallest product: a chain of a few loads.
     constexpr int64_t kLeast = 1'500'000;
     c.products[static_cast<std::size_t>(type)] =
         in_any_order({{{0, kLeast}, {flops_per_second, 1'000'000'000'000}}});

@@ -1,4 +1,5 @@
-// Copies at the edges of a captured graph, as kernel nodes whose addresses each replay sets.
+// Copies of arguments into a captured graph's memory, of results out of it, and of written
+// arguments back: kernel nodes whose addresses each replay sets.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,7 @@ enum class FeedKind : std::uint8_t { feed, hand_out, hand_back };
 
 std::string feed_source();
 
-// Up to any number of copies of one kind. Their sizes are fixed; where from and to is set before
+// Any number of copies of one kind. Their sizes are fixed; source and destination are set before
 // each launch.
 class Feed {
  public:
@@ -30,12 +31,12 @@ class Feed {
   Copy& operator[](std::size_t i) { return copies_[i]; }
   std::size_t size() const { return copies_.size(); }
 
-  // Compiles what these need for `launch`, outside of a capture.
+  // Compiles the kernels that `launch` needs. Must not be called during a capture.
   static void prepare(std::span<Feed* const> feeds);
   void launch(cu::CudaStream& stream);
-  // Finds the nodes that launch became.
+  // Finds the graph nodes that the captured `launch` made.
   void find_nodes(std::span<const CUgraphNode> nodes);
-  // Gives the nodes of an executable graph the addresses that copies have now.
+  // Sets the current addresses of the copies in the nodes of an executable graph.
   void set_addresses(CUgraphExec exec);
 
  private:

@@ -1,5 +1,5 @@
-// Replay on CUDA: the kernels one by one in the first run, as one captured graph from the second
-// on.
+// Replay on CUDA: the first run launches the kernels one by one, the second captures them as a CUDA
+// graph, which later runs launch.
 
 #include <algorithm>
 #include <array>
@@ -20,7 +20,7 @@
 namespace brrr::graph {
 namespace {
 
-// The memory of a block of another stream is not reused before this stream is done.
+// Defers reuse of a block of another stream until this stream's work has ended.
 void used_here(Storage* storage, cu::CudaStream& stream) {
   if (storage && storage->stream && storage->stream != &stream)
     cuda_runtime().record_use(*storage, stream);
@@ -98,7 +98,8 @@ void CudaGraphExecutor::invalidate() {
   kernels_.reset();
 }
 
-// The parts of a concatenation are made in place in its result, each in its own lane.
+// The last call of each lane that writes to a block. There may be several: the parts of a
+// concatenation are computed in place, each in its own lane.
 std::vector<int> CudaGraphExecutor::writers_of(int block) const {
   const Plan& plan = run_.plan;
   std::vector<int> of_lane(plan.lanes, -1);
@@ -125,7 +126,7 @@ void CudaGraphExecutor::set_edges(std::span<const Tensor> arguments,
   used_here(run_.memory.arena_storage(), stream);
 }
 
-// Compiles the generated kernels side by side: one takes tens of milliseconds.
+// Compiles the generated kernels in parallel: each takes tens of milliseconds.
 void CudaGraphExecutor::compile_bodies() {
   jit::KernelCollection kernels(run_.graph.device);
   for (const Launch& launch : run_.launches) {
@@ -195,7 +196,8 @@ void CudaGraphExecutor::cannot_capture(const Launch& launch, const std::string& 
        describe(launch.node->site));
 }
 
-// Names the call that made the driver give up the capture, which reports it only at its end.
+// Throws if this call made the driver invalidate the capture. The driver itself reports that only
+// at the end of the capture, without the call.
 void CudaGraphExecutor::require_capturing(cu::CudaStream& stream, const Launch& launch) const {
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   BRRR_CUDA(cuStreamIsCapturing, stream.handle, &status);
@@ -203,7 +205,8 @@ void CudaGraphExecutor::require_capturing(cu::CudaStream& stream, const Launch& 
   cannot_capture(launch, "it does what a graph cannot hold");
 }
 
-// The calls that another lane, the copies of results or the end of the graph waits for.
+// The calls after which an event is needed: another lane, the copies of results, or the end of the
+// graph waits for them.
 std::vector<bool> CudaGraphExecutor::awaited_calls() const {
   const Plan& plan = run_.plan;
   std::vector<bool> awaited(run_.graph.nodes.size());
@@ -224,7 +227,7 @@ std::vector<bool> CudaGraphExecutor::awaited_calls() const {
   return awaited;
 }
 
-// One stream a lane. Results are copied on a stream of their own, which no call waits for.
+// One stream for each lane, and one for the copies of results, which no call waits for.
 class CaptureLanes {
  public:
   CaptureLanes(cu::CudaStream& origin, cu::CapturePool& pool, Device device, int lanes)
@@ -303,7 +306,7 @@ void CudaGraphExecutor::capture_calls(cu::CudaStream& origin) {
   back_.launch(origin);
 }
 
-// The nodes of the graph that the stream is captured into, so far; 0: the driver does not say.
+// The number of nodes captured so far; 0 if the driver cannot tell.
 std::size_t CudaGraphExecutor::captured_nodes(cu::CudaStream& stream) const {
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   CUgraph graph = nullptr;
@@ -329,7 +332,8 @@ std::vector<CUgraphNode> nodes_of(CUgraph graph) {
   return nodes;
 }
 
-// Nodes are listed in the order of capture, so a launch has those up to its count.
+// Maps nodes to launches: nodes are listed in the order of capture, so those of a launch are
+// between the count before it and the count after it.
 void CudaGraphExecutor::describe_kernels() {
   const std::vector<CUgraphNode> nodes = nodes_of(graph_);
   std::size_t launch = 0;

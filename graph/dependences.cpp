@@ -1,5 +1,5 @@
-// Which calls depend on which, by the bytes that they touch in planned memory, and which run side
-// by side.
+// Finds the dependences between calls, by the bytes that they access in planned memory, and assigns
+// calls to lanes.
 #include <algorithm>
 #include <map>
 
@@ -8,17 +8,18 @@
 namespace brrr::graph {
 namespace {
 
-// The bytes of one block, or of the arena, cut where accesses begin and end. Each piece knows the
-// calls that a later access may depend on.
-class Bytes {
+// The bytes of one block, or of the arena, cut into pieces where accesses begin and end. Each piece
+// lists the accesses that a later access may depend on.
+class AccessedBytes {
  public:
   struct PastAccess {
     const Value* value;
     int call;
   };
 
-  // Adds the calls that this access depends on to `found`, then the access itself. Nothing later
-  // depends on what a contiguous write replaces: it depends on the write, which depends on that.
+  // Adds the calls that this access depends on to `found`, then records the access. A contiguous
+  // write replaces all earlier accesses of its bytes: later calls depend on the write, which itself
+  // depends on these.
   void access(const Value& value, const Extent& extent, bool write, int call,
               std::vector<int>& found) {
     if (extent.low == extent.high) return;
@@ -47,7 +48,7 @@ class Bytes {
     return before->first == byte ? before : pieces_.emplace_hint(after, byte, before->second);
   }
 
-  // Pieces that a call has written whole are one again.
+  // Joins the pieces that a call has overwritten.
   void join(const Extent& extent) {
     pieces_.erase(std::next(pieces_.find(extent.low)), pieces_.find(extent.high));
   }
@@ -59,7 +60,8 @@ class Bytes {
     }
   }
 
-  // Two halves of the rows of one buffer, say: their extents overlap, and no byte is in both.
+  // Whether two views of a buffer share no byte although their extents overlap: the left and right
+  // halves of its rows, for example.
   static bool are_distinct_parts(const Value& one, const Value& other) {
     return one.buffer == other.buffer && !may_overlap(one.region(), other.region());
   }
@@ -88,7 +90,7 @@ class AccessHistory {
 
  private:
   const Plan& plan_;
-  std::vector<Bytes> spaces_;  // of each block outside of the arena; the last is the arena
+  std::vector<AccessedBytes> spaces_;  // of each block outside of the arena; the last is the arena
 };
 
 void run_in_order(Plan& plan) {
@@ -150,7 +152,7 @@ std::vector<CallSet> all_predecessors(const Plan& plan) {
 namespace {
 
 constexpr int kMostLanes = 16;
-// A call over so many elements fills the device: beside another one it gains nothing.
+// A call over so many elements fills the device, so running it concurrently gains nothing.
 constexpr std::int64_t kFillsDevice = std::int64_t{1} << 19;
 
 bool fills_device(const Node& node) {
@@ -163,12 +165,13 @@ class LaneAssignment {
   LaneAssignment(const Graph& graph, Plan& plan) : graph_(graph), plan_(plan) {
     plan.lane.assign(graph.nodes.size(), 0);
     depth_.resize(graph.nodes.size());
-    find_heirs();
+    find_lane_successors();
   }
 
   void choose(int call) {
     std::vector<int>& direct = plan_.predecessors[call];
-    // Every other call depends on an earlier one: a graph with many roots costs the host more.
+    // Makes every other call depend on an earlier one: launching a graph with many roots costs the
+    // host more.
     if (first_ < 0) {
       first_ = call;
     } else if (direct.empty()) {
@@ -189,8 +192,9 @@ class LaneAssignment {
   int count() const { return std::max<int>(1, static_cast<int>(last_.size())); }
 
  private:
-  // For a call that depends on none: the last one of a side lane, if that lengthens no chain, since
-  // a lane that begins delays the kernel that would have started early; else the step's first.
+  // The predecessor of a call without dependences: the last call of a side lane, if that lengthens
+  // no chain of dependences; else the first call of the step. A new lane would delay the kernel
+  // that follows the fork, which could no longer start early.
   int call_before(int call) const {
     for (std::size_t l = 1; l < last_.size(); ++l) {
       if (depth_[last_[l]] + 1 + height_[call] <= longest_) return last_[l];
@@ -198,40 +202,41 @@ class LaneAssignment {
     return first_;
   }
 
-  // Of the calls that depend on a call, the one with the longest chain of calls after it continues
-  // its lane, where kernels start soonest; of equal ones the last, which most of what follows
-  // depends on. A step of residual blocks of 64 x 256 takes 223 us so, 239 the other way.
-  void find_heirs() {
+  // The lane of a call is continued by the successor with the longest chain of calls after it,
+  // since a kernel starts soonest after the previous one of its lane. Among equals it is the last
+  // one, which more of the later calls depend on: a step of residual blocks of 64 x 256 takes 223
+  // us, 239 with the first one.
+  void find_lane_successors() {
     const std::size_t count = graph_.nodes.size();
     height_.assign(count, 0);
-    heir_.assign(count, -1);
+    lane_successor_.assign(count, -1);
     for (std::size_t i = count; i-- > 0;) {
       for (const int before : plan_.predecessors[i]) {
         height_[before] = std::max(height_[before], height_[i] + 1);
         longest_ = std::max(longest_, height_[before]);
-        int& heir = heir_[before];
-        if (heir < 0 || height_[i] > height_[heir]) heir = static_cast<int>(i);
+        int& next = lane_successor_[before];
+        if (next < 0 || height_[i] > height_[next]) next = static_cast<int>(i);
       }
     }
   }
 
   int depth_of_last(int lane) const { return depth_[last_[lane]]; }
 
-  // The lane of the deepest predecessor that is the last call of its lane and has this call as its
-  // heir.
-  int lane_to_continue(int heir, const std::vector<int>& direct) const {
+  // The lane of the deepest predecessor that is the last call of its lane and whose lane this call
+  // continues.
+  int lane_to_continue(int call, const std::vector<int>& direct) const {
     int lane = -1;
-    for (int call : direct) {
-      const int of = plan_.lane[call];
-      if (heir_[call] == heir && last_[of] == call &&
-          (lane < 0 || depth_[call] > depth_of_last(lane)))
+    for (const int before : direct) {
+      const int of = plan_.lane[before];
+      if (lane_successor_[before] == call && last_[of] == before &&
+          (lane < 0 || depth_[before] > depth_of_last(lane)))
         lane = of;
     }
     return lane;
   }
 
-  // The side lane that has been idle for longest, of those whose last call is less deep than this
-  // one: the call waits no longer there.
+  // Of the side lanes whose last call is less deep than this one (so that the call does not wait
+  // longer there), the one that has been idle for longest.
   int idle_lane(int depth) const {
     int lane = -1;
     for (int l = 1; l < static_cast<int>(last_.size()); ++l) {
@@ -241,7 +246,7 @@ class LaneAssignment {
     return lane;
   }
 
-  // A new one, or that with the least deep last call.
+  // A new lane; if there are kMostLanes, the lane with the least deep last call.
   int another_lane() const {
     const int count = static_cast<int>(last_.size());
     if (count < kMostLanes) return count;
@@ -254,18 +259,18 @@ class LaneAssignment {
 
   const Graph& graph_;
   Plan& plan_;
-  std::vector<int> depth_;   // of each call: the longest chain of predecessors
-  std::vector<int> last_;    // the last call of each lane
-  std::vector<int> heir_;    // of each call: the one that may continue its lane
-  std::vector<int> height_;  // of each call: the longest chain of successors
-  int longest_ = 0;          // of them
+  std::vector<int> depth_;           // of each call: the longest chain of predecessors
+  std::vector<int> last_;            // the last call of each lane
+  std::vector<int> lane_successor_;  // of each call: the one that may continue its lane
+  std::vector<int> height_;          // of each call: the longest chain of successors
+  int longest_ = 0;                  // of them
   int first_ = -1;
 };
 
 }  // namespace
 
-// A call continues the lane of a predecessor whose heir it is. Others take an idle lane, or open a
-// new one.
+// A call continues the lane of a predecessor that has it as lane successor. Other calls take an
+// idle lane, or open a new one.
 void choose_lanes(const Graph& graph, Plan& plan) {
   LaneAssignment lanes(graph, plan);
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {

@@ -10,7 +10,7 @@
 
 namespace brrr::graph {
 
-// Memory for a result of one run, which the caller gets.
+// Newly allocated memory for a result of one run, which the caller will own.
 struct ResultBlock {
   int block = -1;
   Storage* storage = nullptr;
@@ -22,23 +22,23 @@ struct Executable {
   const Plan& plan;
   Memory& memory;
   std::span<const Launch> launches;
-  bool programmatic;  // CUDA: kernels of a lane start while the one before them ends
+  bool programmatic;  // CUDA: programmatic dependent launch within a lane
 };
 
 class Executor {
  public:
-  // Of the CUDA graph, where not said otherwise; 0 on the CPU, and before it is captured.
+  // Statistics of the CUDA graph, 0 before it is captured and on the CPU; except kernel_bytes.
   struct Stats {
     int nodes = 0;
-    std::size_t scratch_bytes = 0;  // memory that it keeps for its kernels
-    // On the CPU: the most that a kernel had at a time, beside its operands, in the first run.
+    std::size_t scratch_bytes = 0;  // workspaces that the graph owns
+    // On the CPU: the largest workspace of a kernel in the first run.
     std::size_t kernel_bytes = 0;
     double capture_ms = 0;
   };
 
   virtual ~Executor() = default;
   virtual void run(std::span<const Tensor> arguments, std::span<const ResultBlock> results) = 0;
-  // Addresses of blocks have changed.
+  // Must be called after addresses of blocks have changed.
   virtual void invalidate() {}
   virtual Stats stats() const { return {}; }
 };
@@ -46,7 +46,7 @@ class Executor {
 std::unique_ptr<Executor> make_list_executor(const Executable& executable);
 std::unique_ptr<Executor> make_cuda_graph_executor(const Executable& executable);
 
-// The blocks of results, which each run gives new memory, each once.
+// The blocks of results, without duplicates. Each run allocates new memory for them.
 std::vector<int> result_blocks(const Graph& graph, const Plan& plan, const Memory& memory);
 
 }  // namespace brrr::graph

@@ -1,6 +1,6 @@
 // Copies between tensors outside of a captured graph and the graph's own memory: arguments in,
-// results out, arguments that were written back. Where to and from is a parameter, which a replay
-// sets anew.
+// results out, written arguments back. Source and destination are kernel parameters, which each
+// replay sets.
 
 struct Part {
   const char* from;
@@ -14,7 +14,7 @@ struct Parts {
 __device__ __forceinline__ void copy_part(const Part& part) {
   const i64 step = i64(gridDim.x) * blockDim.x;
   const i64 first = i64(blockIdx.x) * blockDim.x + threadIdx.x;
-  i64 head = part.bytes, words = 0;  // bytes before the words of 16, and those
+  i64 head = part.bytes, words = 0;  // leading bytes, then words of 16 bytes
   if ((u64(part.from) ^ u64(part.to)) % 16 == 0) {
     head = min(part.bytes, i64(-u64(part.to) % 16));
     words = (part.bytes - head) / 16;

@@ -16,11 +16,11 @@ class FirstCallProgress {
  public:
   // Shows a line on stderr, if that is a terminal, once a second has passed.
   explicit FirstCallProgress(const std::string& name);
-  // On `out`, after `delay` and then each `delay`.
+  // Writes to `out`, first after `delay` and then at intervals of `delay`.
   FirstCallProgress(std::string name, std::FILE* out, std::chrono::milliseconds delay);
   // Erases the line.
   ~FirstCallProgress();
-  // What the call does from now on; a literal.
+  // Sets the text of the line from now on; must be a literal.
   void phase(const char* does) { phase_ = does; }
   FirstCallProgress(const FirstCallProgress&) = delete;
   FirstCallProgress& operator=(const FirstCallProgress&) = delete;

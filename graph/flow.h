@@ -1,5 +1,5 @@
-// Which calls of a graph read and write which memory, before anything is planned: the one analysis
-// that passes, the planner, the linter and the printer ask.
+// Data-flow analysis of a graph, before memory is planned: which calls read and write which
+// buffers. Passes, the planner, the linter and the printer share it.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@
 
 namespace brrr::graph {
 
-// A list of calls for each buffer, side by side.
+// A list of calls for each buffer, in one array.
 class CallLists {
  public:
   CallLists() = default;
-  // `uses`: buffers and calls, by call.
+  // `uses`: pairs of a buffer and a call, sorted by call.
   CallLists(std::size_t buffers, std::span<const std::pair<int, int>> uses);
   std::span<const int> of(int buffer) const {
     return std::span(calls_).subspan(start_[buffer], start_[buffer + 1] - start_[buffer]);
@@ -29,27 +29,28 @@ class Flow {
  public:
   static constexpr int kNone = -1;
 
-  // The graph must not change while the flow is used, but for the buffers that its nodes name.
+  // While the flow is used, the graph must not change, except that nodes may refer to other
+  // buffers.
   explicit Flow(const Graph& graph);
 
   // The calls that write to a buffer, and those that read it, in order.
   std::span<const int> writers(int buffer) const { return writers_.of(buffer); }
   std::span<const int> readers(int buffer) const { return readers_.of(buffer); }
-  // The only call that writes to a buffer; kNone where there is none, or several.
+  // The only call that writes to a buffer; kNone if no call does, or several do.
   int producer(int buffer) const {
     return writers(buffer).size() == 1 ? writers(buffer)[0] : kNone;
   }
   // The last call that reads or writes a buffer.
   int last_use(int buffer) const;
-  // The last call that writes bytes of a value before call number `time` of the trace; kNone.
+  // The last call that writes bytes of a value before call number `time` of the trace; or kNone.
   int writer(const Value& value, int time) const;
-  // How many calls before this one write to the buffer: values with equal versions are equal.
+  // The number of calls before this one that write to the buffer: equal versions, equal contents.
   int version(int buffer, int call) const;
-  // Whether the caller or a leaf gets the buffer: it must not be merged with another escaping
-  // buffer, since the caller may write to either.
+  // Whether the buffer is a result or a leaf's gradient. Two escaping buffers must not be merged,
+  // since the caller may write to either.
   bool escapes(int buffer) const { return escapes_[buffer]; }
-  // Written by one call alone, and neither a result nor a gradient: its readers may read
-  // an equal value in its place.
+  // Whether one call alone writes the buffer, and it does not escape: then its readers may read an
+  // equal value in its place.
   bool is_intermediate(int buffer) const {
     return graph_->is_temporary(buffer) && producer(buffer) != kNone && !escapes(buffer);
   }
@@ -60,22 +61,22 @@ class Flow {
   std::vector<bool> escapes_;
 };
 
-// The sizes of all buffers that a graph's calls read or write, as if no two shared memory.
+// The total size of all buffers that a graph's calls access, as if no two shared memory.
 std::int64_t bytes_touched(const Graph& graph);
-// Bytes that a call reads and writes, what a broadcast repeats counted once.
+// Bytes that a call reads and writes; elements repeated by a broadcast count once.
 std::int64_t bytes_moved(std::span<const Value> inputs, std::span<const Value> outputs);
-// Of what a call gathers from, as many bytes as it gathers.
+// The same of a node. A gather reads only as many bytes of its source as it returns.
 std::int64_t bytes_moved(const Node& node);
 
-// Whether a call does nothing but write its results, which its inputs alone decide.
+// Whether the inputs alone determine a call's results, and it has no other effect.
 bool is_pure(const Node& node);
 // Whether a call is needed even if no call reads its results.
 bool has_effect(const Node& node);
 
-// Whether a value is all of its buffer, in order.
+// Whether a value covers its whole buffer, contiguously.
 bool is_whole(const Graph& graph, const Value& value);
 
-// Buffers whose readers read another one instead, as a pass finds them.
+// Replacements of buffers that a pass collects: readers of one buffer will read another.
 class Substitution {
  public:
   explicit Substitution(const Graph& graph);
@@ -89,8 +90,8 @@ class Substitution {
   std::vector<int> by_;
 };
 
-// Removes each node of which `is_removed` is true; returns how many they are. It is called for
-// every node in order, and may change the node.
+// Removes the nodes for which `is_removed` returns true, and returns their number. `is_removed` is
+// called for every node in order, and may change the node.
 template <class F>
 int remove_nodes(Graph& graph, F is_removed) {
   std::size_t kept = 0;
@@ -107,7 +108,7 @@ int remove_nodes(Graph& graph, F is_removed) {
 // The pass that removes calls whose results no call reads, except those that check values.
 int remove_dead(Graph& graph);
 
-// Makes `nodes` those of the graph; returns how many fewer they are.
+// Replaces the nodes of the graph; returns by how many their number decreased.
 int replace_nodes(Graph& graph, std::vector<Node> nodes);
 
 // The view with the last two dimensions exchanged.

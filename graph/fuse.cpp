@@ -129,13 +129,13 @@ void Fusion::add_candidate(int producer, int consumer) {
     why_not_[{producer, consumer}] = WhyNotFused::not_profitable;
     return;
   }
-  // A group that is small beside its neighbour (one number per row) merges first: left between two
-  // large groups, it would prevent their merge.
+  // A group that is much smaller than its neighbour (one number per row) merges first: left between
+  // two large groups, it would prevent their merge.
   const auto [less, more] = std::minmax(of_producer.bytes, of_consumer.bytes);
   int64_t first = less * 8 <= more ? int64_t{1} << 60 : 0;
   if (is_copy(groups_[producer])) first = int64_t{1} << 61;
-  // An epilogue takes stages of factors from a product, and no reduction merges with a product: a
-  // loss merges with its error before the product that makes the prediction may.
+  // An epilogue takes shared memory from a product's pipeline stages, and a reduction cannot merge
+  // with a product: so a loss merges with its error before the product of the prediction may.
   if (contraction_in(groups_[producer]) && is_better_in_readers(consumer))
     first = -(int64_t{1} << 60);
   candidates_.push({first + saved, consumer, producer, version_[consumer], version_[producer]});
@@ -254,7 +254,7 @@ std::optional<Group> Fusion::merged_of(Group& from, Group& to) {
       return reject(WhyNotFused::few_rows);
     if (!push(to, *c, from)) return reject(WhyNotFused::unequal_rows);
   } else {
-    // Outside of bounds elements are computed for nothing.
+    // Elements outside of the bounds would be computed in vain.
     const bool once = bounds.empty() && !repeats(*c, to);
     if (!once && !is_cheap(from)) return reject(WhyNotFused::recomputes);
     if (is_needed_outside(from, to)) {
@@ -299,11 +299,11 @@ bool Fusion::is_cheap(const Group& group) const {
 }
 
 bool Fusion::is_worth_storing(const Group& producer, const Group& consumer) const {
-  // In elements. On its own a sum of columns overlaps with the consumers of the elements, which in
-  // 16 bits is worth more than reading them again. Steps on an H200 with each bias gradient in the
-  // kernel of its summands, and on its own, in us: transformer 8 x 512 x 512 x 4 in bf16 1294 and
-  // 1279, in TF32 2482 and 2497; mlp 2048 x 1024 x 8 in TF32 662 and 672
-  // (nvidia-h200-2026-11-23-column-sums.json).
+  // In elements. A sum of columns in a kernel of its own overlaps with other consumers of its
+  // operand, which in 16 bits saves more than reading the operand again costs. Steps on an H200
+  // with each bias gradient in the kernel of its summands, and in its own, in us: transformer 8 x
+  // 512 x 512 x 4 in bf16 1294 and 1279, in TF32 2482 and 2497; mlp 2048 x 1024 x 8 in TF32 662 and
+  // 672 (nvidia-h200-2026-11-23-column-sums.json).
   constexpr int64_t kShort = 1 << 20, kShortColumns = 1 << 25;
   const bool by_rows = !consumer.reduced.empty() && consumer.reduced.back();
   const bool is_in_halves = is_half(producer.members.back().outputs.front().dtype);
@@ -485,7 +485,8 @@ bool Fusion::keeps_order(const Group& group, const FusedKernel& kernel) const {
         return false;
     }
   }
-  // An input that is not a member's result must be as it was before all of the group's writes.
+  // The kernel reads an input that is no member's result as it was before all of the group's
+  // writes.
   for (const Member& member : group.members) {
     for (std::size_t k = 0; k < member.inputs.size(); ++k) {
       const Source source = reads_.sources[member.node][k];

@@ -22,7 +22,7 @@ using std::int64_t;
 
 constexpr int kNone = Flow::kNone;
 
-// What a chain of calls amounts to. Types may change between its calls.
+// The calls of a recognized forward chain. dtypes may change between them.
 struct Forward {
   int scores = kNone, out = kNone;  // the two products
   Value weights;                    // the factor of the second one
@@ -66,8 +66,8 @@ class Attentions {
   const Node& node(int call) const { return graph_.nodes[call]; }
   const Value& result(int call) const { return node(call).outputs[0]; }
 
-  // The call that makes all of a value and nothing else; kNone where there is none.
-  int maker_of(const Value& value) const {
+  // The call that writes a value as the whole of its only result; kNone if there is none.
+  int producer_of(const Value& value) const {
     if (!flow_.is_intermediate(value.buffer)) return kNone;
     const int call = flow_.producer(value.buffer);
     return node(call).outputs.size() == 1 && result(call) == value ? call : kNone;
@@ -89,18 +89,19 @@ class Attentions {
     const int rank = node(call).inputs[0].shape.size();
     return rank > 0 && node(call).call.attrs[0].i() == int64_t{1} << (rank - 1);
   }
-  // Of a call with two tensors, one of which is `value`: the other one; null where it is not so.
+  // The other operand of a call on two tensors, one of which is `value`; else null.
   const Value* other_input(int call, const Value& value) const {
     const std::vector<Value>& inputs = node(call).inputs;
     if (inputs.size() != 2) return nullptr;
     return inputs[0] == value ? &inputs[1] : inputs[1] == value ? &inputs[0] : nullptr;
   }
-  // The value that a conversion makes this one of, or this one; notes the conversion.
+  // The operand of the conversion that made this value, or the value itself. Adds the conversion to
+  // `calls`.
   Value before_conversion(const Value& value, std::vector<int>& calls) const {
-    const int maker = maker_of(value);
-    if (!is_pointwise(maker, Algebra::conversion)) return value;
-    calls.push_back(maker);
-    return node(maker).inputs[0];
+    const int producer = producer_of(value);
+    if (!is_pointwise(producer, Algebra::conversion)) return value;
+    calls.push_back(producer);
+    return node(producer).inputs[0];
   }
   int only_reader(int call) const {
     const std::span<const int> readers = flow_.readers(result(call).buffer);
@@ -108,7 +109,7 @@ class Attentions {
   }
   bool is_marked(int buffer) const { return std::ranges::find(marked_, buffer) != marked_.end(); }
 
-  // By what a call multiplies its one tensor with a number; none where it does not.
+  // The number that a call multiplies its one tensor by; none if it does not.
   std::optional<double> factor_of(int call) const {
     if (call == kNone || node(call).inputs.size() != 1) return {};
     const Call& of = node(call).call;
@@ -118,7 +119,7 @@ class Attentions {
       return 1 / of.number(1);
     return {};
   }
-  // The mask of a call that puts a number where it is false; null where it does not.
+  // The mask of a call that writes `number` where the mask is false; else null.
   const Value* mask_of(int call, double number) const {
     if (!is_step(call, SoftmaxStep::masking) || node(call).inputs.size() != 2) return nullptr;
     const Call& of = node(call).call;
@@ -132,36 +133,37 @@ class Attentions {
   std::optional<Forward> forward_at(int call) const {
     if (!is_pointwise(call, Algebra::quotient) || node(call).inputs.size() != 2) return {};
     Forward f;
-    const int exponential = maker_of(node(call).inputs[0]), total = maker_of(node(call).inputs[1]);
+    const int exponential = producer_of(node(call).inputs[0]),
+              total = producer_of(node(call).inputs[1]);
     if (!is_step(exponential, SoftmaxStep::exponential) ||
         !reduces_rows(total, SoftmaxStep::total) || node(total).inputs[0] != result(exponential))
       return {};
-    const int shifted = maker_of(node(exponential).inputs[0]);
+    const int shifted = producer_of(node(exponential).inputs[0]);
     if (!is_pointwise(shifted, Algebra::difference) || node(shifted).inputs.size() != 2) return {};
     Value scores = node(shifted).inputs[0];
-    const int largest = maker_of(node(shifted).inputs[1]);
+    const int largest = producer_of(node(shifted).inputs[1]);
     if (!reduces_rows(largest, SoftmaxStep::largest) || node(largest).inputs[0] != scores)
       return {};
     f.calls = {call, exponential, total, shifted, largest};
     scores = before_conversion(scores, f.calls);
-    if (const int maker = maker_of(scores);
-        mask_of(maker, -std::numeric_limits<double>::infinity())) {
-      f.mask = node(maker).inputs[0];
-      f.calls.push_back(maker);
-      if (node(maker).inputs[1].shape != scores.shape) return {};
-      scores = node(maker).inputs[1];
+    if (const int producer = producer_of(scores);
+        mask_of(producer, -std::numeric_limits<double>::infinity())) {
+      f.mask = node(producer).inputs[0];
+      f.calls.push_back(producer);
+      if (node(producer).inputs[1].shape != scores.shape) return {};
+      scores = node(producer).inputs[1];
     }
-    if (const int maker = maker_of(scores); factor_of(maker)) {
-      f.scale = *factor_of(maker);
-      f.calls.push_back(maker);
-      scores = node(maker).inputs[0];
+    if (const int producer = producer_of(scores); factor_of(producer)) {
+      f.scale = *factor_of(producer);
+      f.calls.push_back(producer);
+      scores = node(producer).inputs[0];
     }
-    f.scores = maker_of(scores);
+    f.scores = producer_of(scores);
     if (!is_product_of_matrices(f.scores)) return {};
     f.calls.push_back(f.scores);
     f.weights = result(call);
     if (const int reader = only_reader(call);
-        is_pointwise(reader, Algebra::conversion) && maker_of(result(reader)) == reader) {
+        is_pointwise(reader, Algebra::conversion) && producer_of(result(reader)) == reader) {
       f.calls.push_back(reader);
       f.weights = result(reader);
     }
@@ -189,18 +191,18 @@ class Attentions {
       for (const int reader : flow_.readers(factor.buffer)) {
         const Value* other =
             is_pointwise(reader, Algebra::product) ? other_input(reader, factor) : nullptr;
-        const int centered = other ? maker_of(*other) : kNone;
+        const int centered = other ? producer_of(*other) : kNone;
         if (!is_pointwise(centered, Algebra::difference) || node(centered).inputs.size() != 2)
           continue;
         const Value& d_weights = node(centered).inputs[0];
-        const int delta = maker_of(node(centered).inputs[1]);
+        const int delta = producer_of(node(centered).inputs[1]);
         if (!reduces_rows(delta, SoftmaxStep::total)) return {};
-        const int weighted = maker_of(node(delta).inputs[0]);
+        const int weighted = producer_of(node(delta).inputs[0]);
         if (!is_pointwise(weighted, Algebra::product)) return {};
         const Value* with = other_input(weighted, d_weights);
         if (!with || std::ranges::find(weights, *with) == weights.end()) return {};
         b.calls.insert(b.calls.end(), {reader, centered, delta, weighted});
-        b.d_weights = maker_of(before_conversion(d_weights, b.calls));
+        b.d_weights = producer_of(before_conversion(d_weights, b.calls));
         if (!is_product_of_matrices(b.d_weights) || !find_products(f, reader, b)) return {};
         return b;
       }
@@ -208,7 +210,7 @@ class Attentions {
     return {};
   }
 
-  // From the gradient of the softmax to those of queries and keys.
+  // Finds the products that compute the gradients of queries and keys from that of the softmax.
   bool find_products(const Forward& f, int last, Backward& b) const {
     bool masked = !f.mask, scaled = f.scale == 1;
     for (int reader = only_reader(last); reader != kNone; reader = only_reader(last)) {
@@ -235,7 +237,7 @@ class Attentions {
            node(b.d_value).inputs[1] == d_weights[0];
   }
 
-  // Whether what is made within the chains is read within them alone.
+  // Whether all intermediate values of the chains are read within the chains only.
   bool is_closed(const Forward& f, const std::optional<Backward>& b) const {
     std::vector<int> inner = f.calls, all;
     if (b) {
@@ -254,7 +256,7 @@ class Attentions {
     });
   }
 
-  // --- What the kernels ask for ---
+  // --- Requirements of the kernels ---
 
   bool has_aligned_rows(const Value& x) const {
     const auto size = static_cast<int64_t>(size_of(x.dtype));
@@ -291,12 +293,12 @@ class Attentions {
            has_aligned_rows(key) && has_aligned_rows(value);
   }
 
-  // Whether the operands are the same at both calls.
+  // Whether no call between the two writes to the value.
   bool is_unchanged(const Value& value, int first, int last) const {
     return flow_.version(value.buffer, first) == flow_.version(value.buffer, last);
   }
 
-  // --- The calls in their place ---
+  // --- The calls that replace the chains ---
 
   Node made_like(int call, Op op, std::vector<Value> inputs, std::vector<Value> outputs) const {
     Call made(op, nullptr, static_cast<std::uint32_t>(inputs.size()));
@@ -328,17 +330,18 @@ class Attentions {
     return x;
   }
 
-  // The call that makes a multiple of the query which nothing but the chains reads.
+  // The call that scales the query, if only the chains read its result.
   int multiple_of_query(const Forward& f, const std::optional<Backward>& b) const {
     const Value& query = node(f.scores).inputs[0];
-    const int maker = maker_of(query);
-    if (!factor_of(maker) || *factor_of(maker) <= 0 || is_marked(query.buffer) ||
-        node(maker).inputs[0].dtype != query.dtype || !has_aligned_rows(node(maker).inputs[0]))
+    const int producer = producer_of(query);
+    if (!factor_of(producer) || *factor_of(producer) <= 0 || is_marked(query.buffer) ||
+        node(producer).inputs[0].dtype != query.dtype ||
+        !has_aligned_rows(node(producer).inputs[0]))
       return kNone;
     for (const int reader : flow_.readers(query.buffer)) {
       if (reader != f.scores && !(b && reader == b->d_key)) return kNone;
     }
-    return maker;
+    return producer;
   }
 
   void fuse_at(int call) {

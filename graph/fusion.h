@@ -1,5 +1,5 @@
-// Groups of the calls of a graph while they are found (fuse.cpp), products among them
-// (fusion_products.cpp), and the graph of the groups (fusion_emit.cpp).
+// The fusion pass: merges calls of a graph into groups (fuse.cpp, products in fusion_products.cpp),
+// then emits a graph with one node for each group (fusion_emit.cpp).
 #pragma once
 
 #include <algorithm>
@@ -20,10 +20,10 @@
 
 namespace brrr::graph {
 
-// The largest of the values of all indices up to one, while values only rise (a Fenwick tree).
-class LargestBefore {
+// The maximum of the values at indices 0 to i, where values may only increase (a Fenwick tree).
+class PrefixMaximum {
  public:
-  explicit LargestBefore(std::size_t count) : largest_(count + 1, -1) {}
+  explicit PrefixMaximum(std::size_t count) : largest_(count + 1, -1) {}
 
   void raise(int index, int value) {
     for (std::size_t i = static_cast<std::size_t>(index) + 1; i < largest_.size(); i += i & -i)
@@ -42,7 +42,7 @@ class LargestBefore {
 
 class Fusion {
  public:
-  // `copies`: calls that are there for their reader alone, and fuse with that first.
+  // `copies`: calls that recomputation duplicated for one reader; they fuse with it first.
   explicit Fusion(Graph& graph, std::vector<bool> copies = {})
       : graph_(graph),
         copies_(std::move(copies)),
@@ -63,13 +63,14 @@ class Fusion {
 
   void group();
 
-  // For passes that recompute values: a product reads its factors from memory.
+  // The groups, for passes that recompute values.
   GroupsOfCalls groups() const;
 
   // The predicted time of the step's kernels one after another, in picoseconds.
   std::int64_t cost() const;
 
-  // Replaces the calls of each group by one node; returns how many fewer there are.
+  // Replaces the calls of each group by one node; returns by how many the number of nodes
+  // decreased.
   int emit();
 
  private:
@@ -88,7 +89,8 @@ class Fusion {
     std::int64_t rank;
     int consumer, producer, consumer_version, producer_version;
 
-    // The first of a queue has the largest: of equal ones the earliest in the graph.
+    // Order of the priority queue: the largest saving first, among equals the earliest in the
+    // graph.
     friend bool operator<(const Merge& a, const Merge& b) {
       return std::tie(a.rank, b.consumer, b.producer) < std::tie(b.rank, a.consumer, a.producer);
     }
@@ -99,8 +101,8 @@ class Fusion {
 
   void add_candidate(int producer, int consumer);
 
-  // The predicted time of a kernel in a replay, in 2^-16 ps: merges that save as many bytes must
-  // not differ by how three times were rounded.
+  // Ticks of 2^-16 ps for predicted times, so that rounding three times does not rank merges that
+  // save equally many bytes.
   static constexpr std::int64_t kTicks = 1 << 16;
   std::int64_t ticks_of(const Work& work) const {
     Work scaled = work;
@@ -113,12 +115,12 @@ class Fusion {
 
   bool is_copy(const Group& group) const;
 
-  // Whether several calls read some result of the group and every group that reads it could merge
-  // with this one: then that result need not be in memory.
+  // Whether some result of the group has several readers and the group could be merged into each of
+  // them (recomputed there): then the result need not be in memory.
   bool is_better_in_readers(int group);
 
-  // Whether the consumer consists of calls that run again in the backward pass, and the producer
-  // runs in the forward pass: one kernel of both would keep what the former make.
+  // Whether the consumer is a recomputation in the backward pass and the producer runs in the
+  // forward pass: merged, they would keep the values that rematerialization wants to drop.
   bool is_made_early(int producer, int consumer) const;
 
   // Calls f with every call that runs in the kernel of a group.
@@ -139,22 +141,22 @@ class Fusion {
     return last;
   }
 
-  // The last call from which a path may lead to `call`. Paths go forward from call to call, and
-  // back only within a group.
+  // The last call from which a path of dependences may lead to `call`. Paths lead from a call to
+  // later ones, and to earlier ones only within a group.
   int furthest_before(int call) const;
 
-  // Whether some other group must run between two of them.
+  // Whether some other group must run between the two, so that merging them would make a cycle.
   bool has_path_between(int from, int to);
 
   std::optional<Group> merged_of(int producer, int consumer);
 
   void merge(int producer, int consumer);
 
-  // Merges calls that run again for a reader that needs their results in memory, such as a product,
-  // with a kernel that reads what they read.
+  // Merges recomputed calls whose results must be in memory (for a product) into a kernel that
+  // reads the same operands.
   void merge_recomputed();
   std::optional<Group> in_kernel_of_reader(int recomputed, int reader);
-  // Whether few groups beside this one read a buffer in the backward pass.
+  // Whether, in the backward pass, at most a few groups besides this one read a buffer.
   bool is_of_one_layer(int buffer, int recomputed) const;
 
   // Merges independent reductions that read one tensor in the same order, such as the gradients of
@@ -162,8 +164,9 @@ class Fusion {
   void merge_siblings();
   // The merged group, or none if the two share no access to a tensor, or depend on each other.
   std::optional<Group> side_by_side(int one, int other);
-  // Whether the two may share an access: elements in one place, and as many of them. All norms read
-  // the flat tensor of parameters, each elsewhere; a step has too many pairs of them to merge each.
+  // Whether the two may read the same elements: a quick test by address range and size. All norms
+  // read the flat tensor of parameters, each at another offset, and trying to merge each pair of
+  // them would take too long.
   bool may_share_read(const Group& one, const Group& other) const;
 
   // Group `merged` takes the place of two.
@@ -171,27 +174,28 @@ class Fusion {
 
   // --- Reductions of the factors of matrix products ---
 
-  // A product reads every row of one factor and every column of the other: a reduction over the
-  // summed dimension of what a factor is (the gradient of a bias) costs no other read.
+  // A product reads both factors as a whole. So it can also reduce a factor over the summed
+  // dimension (the gradient of a bias) without reading it once more.
   void merge_reductions_of_factors();
 
   // --- Products side by side ---
 
-  // Products that do not depend on each other run in one launch if the device can run small ones at
-  // once, or if tiles of both are faster than a launch each: the chain has a node less.
+  // Runs two independent products in one launch if they are small enough to run concurrently, or if
+  // tiles of both in one grid are predicted to be faster. The chain of launches is one node
+  // shorter.
   void pair_products();
   using Pairs = std::vector<std::pair<int, int>>;
-  // A product that no other product depends on, such as the gradient of a weight, beside the next
-  // product of the chain: its factors are final when that launch starts, so it reads and multiplies
-  // them before it waits for the launch ahead.
+  // Pairs a product that no other product depends on, such as the gradient of a weight, with the
+  // next product of the chain. Its factors are final when that launch starts, so it multiplies them
+  // before it waits for the previous launch.
   Pairs beside_next(const std::vector<int>& products);
   Pairs readers_of_one_factor(const std::vector<int>& products);
   bool may_pair(int one, int other);
   void pair(int one, int other);
 
-  // Of each call, whether a matrix product depends on it.
+  // For each call, whether a matrix product depends on it.
   std::vector<bool> leads_to_product() const;
-  // What the factors of a product are, of those that calls make.
+  // The results that a product's factors read.
   std::vector<Source> factors_of(int product) const;
   bool have_factor_in_common(int one, int other) const;
 
@@ -206,7 +210,7 @@ class Fusion {
 
   const Member* contraction_in(const Group& group) const;
 
-  // The group of a product and a reduction of what one of its factors is.
+  // The group of a product and a reduction of one of its factors.
   std::optional<Group> with_reduction(int product, int reduction) const;
 
   // Calls f with every read in `to` of a result of `from`, and that result.
@@ -225,36 +229,37 @@ class Fusion {
 
   std::optional<Group> merged_of(Group& from, Group& to);
 
-  // `correspond`, once the consumer's dimensions are split as it asks for; `read` is then over
-  // them.
+  // `correspond`, repeated until it needs no further split of the consumer's dimensions. Rewrites
+  // `read` for the split dimensions.
   static std::optional<Correspondence> correspond_after_splits(Group& consumer, Access& read,
                                                                const Group& producer,
                                                                const Access& made);
 
-  // Whether elements of the producer would be computed several times. Values of rows are not: a
-  // row's are computed once.
+  // Whether elements of the producer would be computed several times. Values of rows do not count,
+  // since they are computed once per row.
   static bool repeats(const Correspondence& c, const Group& consumer);
 
-  // Whether it gathers, scatters, draws or checks.
+  // Whether the group gathers, scatters, draws or checks.
   bool has_indexed(const Group& group) const;
   bool is_cheap(const Group& group) const;
 
-  // Whether a reduction that also stores what it reduces is faster than a kernel before it: a short
-  // reduction delays the readers of the stored value, and could run concurrently with them.
+  // Whether a reduction should also store its operand for other readers, in place of a kernel
+  // before it. A short reduction should not: it would delay these readers, and could run
+  // concurrently with them.
   bool is_worth_storing(const Group& producer, const Group& consumer) const;
 
-  // Whether the consumer reads what depends on a reduction of the producer.
+  // Whether the consumer reads a value that depends on a reduction of the producer.
   bool waits_for_reduction(const Group& producer, const Group& consumer) const;
-  // Whether what is computed over whole rows leaves enough rows to fill a device.
+  // Whether there are enough rows to fill the device with a kernel that computes whole rows.
   bool is_worth_rows(const Group& producer, const Group& consumer) const;
 
-  // Whether anybody but the members of the two groups reads what the first one makes.
+  // Whether a call outside of the two groups reads a result of the first.
   bool is_needed_outside(const Group& group, const Group& other) const;
-  // Whether a call outside of both reads the first one's result and is no reduction. A reduction
-  // could still be merged, so it does not count.
+  // Whether a call outside of both groups, other than a reduction, reads a result of the first. A
+  // reduction does not count, since it could still be merged.
   bool is_awaited_outside(const Group& group, const Group& other) const;
 
-  // Whether a result must be in memory: it escapes, or a call reads it that is not `inside`.
+  // Whether a result must be in memory: it escapes, or a call for which `inside` is false reads it.
   template <class Inside>
   bool is_needed(int node, int output, const Inside& inside) const {
     const Value& value = graph_.nodes[node].outputs[output];
@@ -267,15 +272,15 @@ class Fusion {
     });
   }
 
-  // Says why the group at hand is none.
+  // Records why the current group cannot be a kernel.
   std::nullopt_t reject(WhyNotFused why) const;
 
   // --- From a group to a kernel ---
 
-  // Buffers that are one number throughout.
+  // Finds buffers that are filled with one number.
   void find_fills();
-  // The call that fills what input `k` of a call reads, if a kernel can have the number in place of
-  // it; null: it cannot.
+  // The call that fills the buffer of input `k`, if the kernel can use the number in place of the
+  // input; else null.
   const Call* fill_of(const Member& member, std::size_t k) const;
 
   // The values of results, by call and output, and those of a call's operands.
@@ -287,11 +292,11 @@ class Fusion {
                               std::span<const int> operands, std::span<const DType> dtypes,
                               FusedKernel& kernel, BodyReads& reads) const;
 
-  // The kernel of a group; none where no body computes it.
+  // The kernel of a group; none if no body can compute it.
   std::optional<FusedKernel> build(const Group& group) const;
 
-  // Whether the kernel reads nothing that it writes, but for elements that the same thread wrote
-  // after it read them.
+  // Whether in-place writes are safe: an element that the kernel writes is read, if at all, by the
+  // same thread before it writes it.
   bool keeps_order(const Group& group, const FusedKernel& kernel) const;
 
   // --- The graph of the groups ---
@@ -299,8 +304,8 @@ class Fusion {
   // Records the values between groups, with the reason of the last attempt to merge the two groups.
   void note_unfused();
 
-  // Whether a call that fuses with nothing is better as a body: a product that is several calls of
-  // the library, or on CUDA zeros and a block among them.
+  // Whether a call that fuses with no other is still better generated: a product that would be
+  // several calls of the library, or on CUDA a block among zeros.
   bool is_body_alone(int g) const;
 
   // The node of two bodies in one launch.
@@ -308,11 +313,11 @@ class Fusion {
 
   Node node_of(const Group& group) const;
 
-  // When a group is to run: at its last call. One of the forward pass at its first reader's, if
-  // that is earlier: a loss in one kernel with the last gradient of the step would otherwise run
-  // after all calls that run again.
+  // The position at which a group should run: that of its last call; for a group with calls of the
+  // forward pass that of its first reader, if earlier. Otherwise a loss in one kernel with the last
+  // gradient of the step would run after all recomputations.
   int due(int group, const std::vector<int>& readers) const;
-  // Groups after all that their calls depend on; else in the order in which they are due.
+  // Groups in topological order; among ready groups the one that is due first.
   std::vector<int> order_of_groups() const;
 
   Graph& graph_;
@@ -322,19 +327,18 @@ class Fusion {
   std::map<int, Call> fills_;  // by buffer: the call that fills it
   std::vector<int> group_of_;  // of each call
   std::vector<Group> groups_;  // by one of their calls; others are empty
-  // By group: another one that runs in the same launch, whose calls are in `group_of_` as this
-  // one's.
+  // By group: a second group in the same launch. `group_of_` maps its calls to the first.
   std::vector<Group> beside_;
-  std::vector<bool> opaque_;  // groups that merge with nothing
+  std::vector<bool> opaque_;  // groups that cannot merge
   Ceilings ceilings_;
   std::vector<Work> work_;    // of the kernel of a group
-  std::vector<bool> mixes_;   // whether it mixes directions
+  std::vector<bool> mixes_;   // by group: mixes_directions of its kernel
   std::vector<int> version_;  // of a group: merges so far
   std::priority_queue<Merge> candidates_;
   std::map<std::pair<int, int>, WhyNotFused> why_not_;  // of a producer and a consumer
-  mutable WhyNotFused rejected_{};                      // why the last group was none
-  LargestBefore furthest_;  // by the first call of a group: its last one
-  std::vector<int> seen_;   // by group: the last search that came to it
+  mutable WhyNotFused rejected_{};                      // why the last attempt failed
+  PrefixMaximum furthest_;  // by the first call of a group: its last one
+  std::vector<int> seen_;   // by group: the last search that visited it
   int search_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// The graph whose nodes are the groups, in an order that their calls allow.
+// Emits the graph whose nodes are the groups, in topological order.
 #include <string>
 
 #include "brrr/dispatch/op_info.h"
@@ -86,7 +86,7 @@ Node Fusion::node_of(const Group& group) const {
     names.emplace_back(op_info(graph_.nodes[member.node].call.op).name);
   Node node = fused_node(kernel.spec, kernel.inputs, kernel.outputs, std::move(names));
   static_cast<Origin&>(node) = last;
-  // An error that the kernel reports is one of a call that checks.
+  // Only calls that check can report an error, so their site is the kernel's.
   const auto checking = std::ranges::find_if(group.members, [this](const Member& member) {
     return may_report(graph_.nodes[member.node]);
   });

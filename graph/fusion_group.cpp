@@ -111,7 +111,7 @@ Group contraction_group(const Node& node, int number) {
   return group;
 }
 
-// Reads of blocks begin where the result does, and have bounds.
+// Rewrites the reads of a concatenation's parts over the whole result, with bounds.
 void bound_blocks(const Node& node, Member& member) {
   const std::vector<int64_t> sizes = sizes_of_blocks(node);
   const jit::Blocks blocks = *jit::blocks_of(node.call, sizes);
@@ -182,7 +182,7 @@ std::optional<Correspondence> correspond(Group& consumer, const Access& read, co
     offset %= stride;
   }
   if (offset != 0) return {};
-  std::vector<int64_t> last = found.origin;  // the furthest that the read gets
+  std::vector<int64_t> last = found.origin;  // the last coordinates that the read reaches
   for (int h = 0; h < consumer.rank(); ++h) {
     const int64_t stride = read.strides[h], size = consumer.sizes[h];
     if (stride == 0) {
@@ -200,7 +200,8 @@ std::optional<Correspondence> correspond(Group& consumer, const Access& read, co
       found.steps.push_back({d, factor});
       continue;
     }
-    // It runs past the end of the dimension: on into the next larger one, after `inner` steps.
+    // The read passes the end of the dimension after `inner` steps, and continues in the next
+    // larger one.
     const int64_t inner = extent / factor;
     if (extent % factor != 0 || inner <= 1 || size % inner != 0 || inner == size ||
         consumer.rank() == kMaxDims)
@@ -228,8 +229,8 @@ bool covers(const Correspondence& c, const Group& consumer, const Group& produce
 
 namespace {
 
-// The range of each dimension of a space in which a read is within its bounds: where they begin,
-// and their sizes. False: bounds are no such ranges.
+// The part of a space in which a read is within its bounds, as the start and size of a range in
+// each dimension. False if the bounds are no such box.
 bool ranges_of(const Access& read, const std::vector<int64_t>& sizes, std::vector<int64_t>& lows,
                std::vector<int64_t>& lengths) {
   lows.assign(sizes.size(), 0);
@@ -257,7 +258,7 @@ std::optional<Correspondence> correspond_within(Group& consumer, const Access& r
                                                 const Group& producer, const Access& made) {
   std::vector<int64_t> lows, lengths, sizes = consumer.sizes;
   if (!ranges_of(read, sizes, lows, lengths)) return {};
-  // The consumer is cut to the ranges for a while.
+  // Temporarily restricts the consumer to the ranges.
   Access cut = read;
   for (std::size_t h = 0; h < lows.size(); ++h) cut.offset += lows[h] * read.strides[h];
   consumer.sizes = lengths;
@@ -355,8 +356,8 @@ bool refine(Group& a, std::vector<int>& of_a, Group& b, std::vector<int>& of_b) 
   return i == 0 && j == 0 && of_a.size() == of_b.size();
 }
 
-// Which dimension of the producer each of the consumer runs along; -1: none. Several along one
-// split it, the outermost first. False: they do not split it evenly.
+// Finds for each dimension of the consumer the producer's dimension that it runs along; -1: none.
+// Several dimensions along one split it, the outermost first. False: they do not split it evenly.
 bool match_read_dims(const Group& consumer, Correspondence c, Group& producer,
                      std::vector<int>& of) {
   of.assign(consumer.rank(), -1);
@@ -385,11 +386,11 @@ bool match_read_dims(const Group& consumer, Correspondence c, Group& producer,
   return true;
 }
 
-// Matches `rest`, the dimensions of the consumer that the read does not move in, with `reduced`,
-// those that the producer reduces. Splits move later dimensions: `of` follows.
+// Matches `rest`, the dimensions of the consumer in which the read is constant, with `reduced`,
+// those that the producer reduces. Updates `of`, since splits renumber later dimensions.
 bool match_reduced_dims(Group& consumer, std::vector<int> rest, Group& producer,
                         std::vector<int> reduced, std::vector<int>& of) {
-  std::vector<int> matched;  // of each other dimension of the consumer: which of the kept ones
+  std::vector<int> matched;  // for each other dimension of the consumer: a kept one of the producer
   const auto kept_dims = [&producer] {
     std::vector<int> kept;
     for (int d = 0; d < producer.rank(); ++d) {

@@ -10,8 +10,8 @@
 
 namespace brrr::graph {
 
-// An affine function of the coordinates of a group's space, whose values are below `size` and not
-// below 0 where an access has elements.
+// An affine function of the coordinates of a group's space. An access has elements where its value
+// is in [0, size).
 struct AffineBound {
   std::vector<std::int64_t> strides;
   std::int64_t offset = 0, size = 0;
@@ -25,10 +25,10 @@ struct Access {
   DType dtype = DType::f32;
   std::vector<std::int64_t> strides;
   std::int64_t offset = 0;
-  // Inputs: outside of any of these the value is zero, and memory is not read. The first one is of
-  // the call's own block (jit::is_made_of_blocks).
+  // Inputs: where any bound is violated the value is zero, and memory is not read. The first bound
+  // belongs to the call's own block (jit::is_made_of_blocks).
   std::vector<AffineBound> bounds = {};
-  bool address = false;  // inputs: elements are read at computed distances from here
+  bool address = false;  // inputs: the base address of reads at computed indices
 
   // Calls f with the strides and the offset of the access and of each bound.
   template <class F>
@@ -66,7 +66,7 @@ struct Group {
       for (Access& access : member.coordinates) f(access);
     }
   }
-  // Dimensions d and d + 1 become one where every access passes through them as one.
+  // Joins dimensions d and d + 1 if every access traverses them as one dimension.
   bool join(int d) {
     const std::size_t at = static_cast<std::size_t>(d);
     bool joint = reduced[at] == reduced[at + 1];
@@ -86,7 +86,7 @@ struct Group {
     reduced.erase(reduced.begin() + d);
     return true;
   }
-  // Dimension d becomes two, of which the inner one has `inner` elements.
+  // Splits dimension d into two, of which the inner one has `inner` elements.
   void split(int d, std::int64_t inner) {
     each_access([&](Access& access) {
       access.each_function([&](std::vector<std::int64_t>& strides, std::int64_t&) {
@@ -101,19 +101,20 @@ struct Group {
   }
 };
 
-// Whether a group can have this call, and the group of it alone. `number`: of the call.
+// Whether this call can be part of a group; the group of this call alone. `number`: of the call.
 bool is_fusable(const Node& node);
 // Whether a kernel of this op needs the coordinates of its elements.
 bool needs_coordinates(const OpInfo& op);
-// Whether the planner can spare a call: operands that follow one another are made in its result.
+// Whether the planner can elide a concatenation because its operands are computed in its result.
 bool is_made_in_place(const Graph& graph, const Node& node);
-// Whether a large copy has short runs in common with what it copies. The CPU's copies walk in tiles
-// there; a fused kernel walks run by run, and costs more than the copy.
+// Whether a large copy and its source have only short contiguous runs in common (a transpose). The
+// CPU's copy kernel walks in tiles there; a fused kernel would walk run by run, which is slower
+// than a separate copy.
 bool is_scattered_copy(const Node& node);
 Group group_of(const Node& node, int number);
 
-// One dimension of a consumer: `factor` steps along a producer's dimension for each of its own.
-// dim -1: the read does not move.
+// How a read moves along one dimension of the consumer: `factor` steps along dimension `dim` of the
+// producer for each step. dim -1: the read is constant.
 struct DimStep {
   int dim = -1;
   std::int64_t factor = 0;
@@ -124,27 +125,27 @@ struct Correspondence {
   std::vector<std::int64_t> origin;  // where the read begins, by dimension of the producer
 };
 
-// How `read`, over the space of `consumer`, moves through what `made` writes over the space of
-// `producer`. None: there is no such correspondence, or a dimension of the consumer ran through
-// several of the producer's and was split: then ask again.
+// How `read`, over the space of `consumer`, traverses the elements that `made` writes over the
+// space of `producer`. None: there is no correspondence; or a dimension of the consumer traverses
+// several of the producer's and has been split, so the call must be repeated.
 std::optional<Correspondence> correspond(Group& consumer, const Access& read, const Group& producer,
                                          const Access& made);
-// The same of a read with bounds: within them. Of the elements outside the correspondence says
-// nothing, though it is linear there too.
+// The same for a read with bounds: the correspondence holds within the bounds only.
 std::optional<Correspondence> correspond_within(Group& consumer, const Access& read,
                                                 const Group& producer, const Access& made);
-// Whether each element of the producer's unreduced space is read, once for all of the other
-// dimensions.
+// Whether the consumer reads every element of the producer's unreduced space (several times, if the
+// read is constant in some of the consumer's dimensions).
 bool covers(const Correspondence& c, const Group& consumer, const Group& producer);
-// Writes the producer's accesses over the consumer's space, with the bounds of what is read of it.
+// Rewrites the producer's accesses over the consumer's space, with the bounds of the consumer's
+// read.
 void pull(Group& producer, const Correspondence& c, const Group& consumer,
           const std::vector<AffineBound>& bounds);
-// Writes the accesses of a group that reads what `factor` reads over the space of a product that
-// has that factor: its dimensions become those that the factor varies in. False: they do not
-// correspond.
+// Rewrites the accesses of a group over the space of a product. `read` of the group and `factor` of
+// the product read the same tensor; the group's dimensions become those in which the factor varies.
+// False: they do not correspond.
 bool spread(Group& group, const Access& read, const Group& product, const Access& factor);
-// Writes the consumer's accesses over the space of a producer with reductions, all of whose results
-// it reads. The correspondence is that of a read of the producer's rows.
+// Rewrites the consumer's accesses over the space of a producer with reductions, all of whose
+// results it reads. The correspondence is that of a read of the producer's rows.
 bool push(Group& consumer, Correspondence c, Group& producer);
 
 }  // namespace brrr::graph

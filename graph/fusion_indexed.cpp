@@ -28,7 +28,7 @@ int64_t stride_along(const Value& value, int dim) {
 
 Dims zero_strides(const Dims& shape) { return Dims::filled(shape.size(), 0); }
 
-// A linear function of a result's dimensions, in those that have more than one element.
+// A linear function of the coordinates of a result, without dimensions of size 1.
 Access function_of(const Dims& shape, const Dims& strides) {
   Access access;
   for (int d = 0; d < shape.size(); ++d) {
@@ -37,7 +37,7 @@ Access function_of(const Dims& shape, const Dims& strides) {
   return access;
 }
 
-// A value read along the dimensions of a result, with a stride of its own along one of them.
+// The access of a value over the dimensions of a result, with stride `along` in dimension `dim`.
 Access access_of(const Value& value, const Dims& shape, int dim, int64_t along) {
   Dims strides;
   for (int d = 0; d < shape.size(); ++d)
@@ -77,7 +77,7 @@ Member gather_member(const Node& node, int number) {
   return member;
 }
 
-// One element of each line along the dimension is added to: the coordinate along it finds it.
+// Adds to one element of each line along the dimension: the one whose coordinate equals the index.
 Member scatter_member(const Node& node, int number) {
   const Dims& shape = node.outputs[0].shape;
   const int dim = indexed_dim(node);
@@ -134,16 +134,16 @@ void gather_before_conversions(Graph& graph) {
   std::vector<Node> nodes;
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     Node& node = nodes.emplace_back(graph.nodes[i]);
-    const int maker = gathers(op_info(node.call.op)) && graph.is_temporary(node.inputs[0].buffer)
-                          ? flow.producer(node.inputs[0].buffer)
-                          : Flow::kNone;
-    if (maker == Flow::kNone) continue;
-    Node conversion = graph.nodes[maker];
+    const int producer = gathers(op_info(node.call.op)) && graph.is_temporary(node.inputs[0].buffer)
+                             ? flow.producer(node.inputs[0].buffer)
+                             : Flow::kNone;
+    if (producer == Flow::kNone) continue;
+    Node conversion = graph.nodes[producer];
     if (op_info(conversion.call.op).algebra != Algebra::conversion) continue;
     const Value& from = conversion.inputs[0];
     const int number = static_cast<int>(i);
     if (node.inputs[0] != conversion.outputs[0] || from.shape != node.inputs[0].shape ||
-        flow.version(from.buffer, maker) != flow.version(from.buffer, number) ||
+        flow.version(from.buffer, producer) != flow.version(from.buffer, number) ||
         node.outputs[0].numel() >= from.numel())
       continue;
     const Value gathered = graph.add_temporary(from.dtype, node.outputs[0].shape);
@@ -199,7 +199,7 @@ Group indexed_group(const Node& node, int number) {
 
 namespace {
 
-// Appends a check of operand `value`; `more`: what follows it.
+// Appends a check of operand `value`; `more`: the further operands of the check.
 int add_check(FusedKernel& kernel, const Node& node, const char* text, DType type, int value,
               std::initializer_list<int> more) {
   jit::Body& body = kernel.spec->body;
@@ -219,7 +219,7 @@ int checked_index(FusedKernel& kernel, const Node& node, int index, int64_t size
   return add_check(kernel, node, "index", DType::i64, index, {number_of(kernel, size), position});
 }
 
-// The value of an addressed input, `operands` as its kind has them.
+// Appends the value of an addressed input. `operands`: as its kind requires.
 int addressed_value(FusedKernel& kernel, Kind kind, DType dtype, int input, const char* text,
                     std::vector<int> operands) {
   jit::BodyValue value;

@@ -1,6 +1,6 @@
-// Calls in groups that read elements by index (gather, index_select), write one of a line
-// (scatter_add), draw random numbers or check values. Besides elements of their operands they need
-// addresses and coordinates.
+// Groups of calls that read elements by index (gather, index_select), add to one element of a line
+// (scatter_add), draw random numbers or check values. Besides the elements of their operands they
+// need addresses and coordinates.
 #pragma once
 
 #include <span>
@@ -23,7 +23,8 @@ bool may_report(const Node& node);
 bool is_fusable_indexed(const Node& node);
 // The group of this one call.
 Group indexed_group(const Node& node, int number);
-// The value of its result. `operands`: values of its inputs, of an addressed one the body's input.
+// Appends the value of the call's result. `operands`: the values of its inputs; for an addressed
+// input the number of the body's input.
 int indexed_value(const Group& group, FusedKernel& kernel, BodyReads& reads, const Node& node,
                   const Member& member, std::span<const int> operands);
 

@@ -1,4 +1,4 @@
-// Owns how accesses of a group become inputs and outputs of a body.
+// Turns the accesses of a group into inputs and outputs of a body.
 #include "brrr/graph/fusion_kernel.h"
 
 #include <algorithm>
@@ -27,7 +27,8 @@ jit::Body::Scope scope_of(const Group& group, const std::vector<int64_t>& stride
   return row && column ? Scope::element : row ? Scope::row : column ? Scope::column : Scope::one;
 }
 
-// An access over the space of a group; a result has size 1 where it is stored once.
+// The access over the whole space of a group. A written value has size 1 in dimensions in which it
+// is stored once.
 Value value_of(const Group& group, const Access& access, bool written) {
   Value value{access.buffer, access.dtype, {}, {}, access.offset};
   for (int d = 0; d < group.rank(); ++d) {
@@ -121,8 +122,8 @@ BodyReads::BodyBound bound_in_body(const Group& group, FusedKernel& kernel, Body
   return found;
 }
 
-// An input with bounds or an address, which has just become the body's last: `value` is all that is
-// read of it.
+// Registers the body's last input, which has bounds or an address. `value`: the elements that may
+// be read.
 void add_placed(const Group& group, FusedKernel& kernel, BodyReads& reads, const Access& access,
                 const Value& value) {
   jit::Body& body = kernel.spec->body;
@@ -151,7 +152,8 @@ int coordinate_of(const Group& group, FusedKernel& kernel, BodyReads& reads,
 
 int input_of(const Group& group, FusedKernel& kernel, BodyReads& reads, const Access& access,
              const Value& value) {
-  // An address alone does not say how far elements are from it.
+  // The base address alone does not determine which elements are read, so addressed inputs must
+  // also have equal values.
   const auto known = std::ranges::find_if(reads.inputs, [&](const auto& input) {
     return input.first == access && (!access.address || kernel.inputs[input.second] == value);
   });
@@ -177,7 +179,7 @@ int input_of(const Group& group, FusedKernel& kernel, BodyReads& reads, const Ac
 int block_value(const Group& group, FusedKernel& kernel, BodyReads& reads, const Node& node,
                 const Member& member, std::span<const int> operands) {
   jit::Body& body = kernel.spec->body;
-  // Inputs are zero outside of their bounds, and one of them is all that zeros stand beside.
+  // A single input that is zero outside of its bounds is already the result.
   if (operands.size() == 1 && body.value(operands[0]).kind == jit::BodyValue::Kind::input &&
       body.value(operands[0]).dtype == node.outputs[0].dtype &&
       !body.inputs[body.value(operands[0]).number].bounds.empty())
@@ -195,7 +197,7 @@ std::optional<WhyNotFused> add_outputs(const Group& group,
                                        std::vector<std::pair<const Access*, int>>& stored,
                                        FusedKernel& kernel) {
   jit::Body& body = kernel.spec->body;
-  // Of several writes to the same elements the last one counts.
+  // If several writes store the same elements, only the last is kept.
   for (std::size_t i = 0; i < stored.size();) {
     const bool again =
         std::any_of(stored.begin() + static_cast<std::ptrdiff_t>(i) + 1, stored.end(),
@@ -212,7 +214,8 @@ std::optional<WhyNotFused> add_outputs(const Group& group,
   for (const auto& [access, value] : stored) {
     const bool of_rows = group.reduces() && !levels[value].per_element();
     for (int d = 0; d < group.rank(); ++d) {
-      // A reduction of one factor of a product is a result of its rows or of its columns alone.
+      // A reduction of one factor of a product has one result per row, or per column, of the
+      // product.
       const bool once = contracts && !(varies[value] >> d & 1);
       const bool along = !(of_rows && group.reduced[d]) && !once;
       if (along != (access->strides[d] != 0)) return WhyNotFused::partial_store;
@@ -308,7 +311,8 @@ int64_t flops_of(const Node& node) {
   return op.element_flops * elements.numel() + op.result_flops * node.outputs[0].numel();
 }
 
-// A product converts no factors, and its epilogue's other operands are few.
+// The 16-bit elements that a kernel converts. Not called for products, which convert no factors and
+// whose epilogues have few other operands.
 int64_t conversions_of(std::span<const Value> inputs, std::span<const Value> outputs) {
   int64_t elements = 0;
   for (const std::span<const Value> values : {inputs, outputs}) {

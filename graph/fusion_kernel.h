@@ -1,4 +1,4 @@
-// The kernel of a group while it is built: what it reads, as values of its body.
+// Builds the kernel of a group: adds the values that it reads to its body.
 #pragma once
 
 #include <memory>
@@ -30,7 +30,7 @@ struct BodyReads {
   std::vector<BodyBound> bounds;
 };
 
-// The value of an i64 that is an argument of the kernel.
+// The body value of an i64 number, which becomes an argument of the kernel.
 int number_of(FusedKernel& kernel, std::int64_t number);
 // The value of the coordinate with these strides that is 0 at the space's origin.
 int index_of(const Group& group, FusedKernel& kernel, BodyReads& reads,
@@ -38,27 +38,27 @@ int index_of(const Group& group, FusedKernel& kernel, BodyReads& reads,
 // The value of a coordinate.
 int coordinate_of(const Group& group, FusedKernel& kernel, BodyReads& reads,
                   const Access& coordinate);
-// The value of an input, or the input itself if it is an address: `value` is all that its call
-// reads.
+// The body value of an input, or the number of the input if it is an address. `value`: the elements
+// that its call reads.
 int input_of(const Group& group, FusedKernel& kernel, BodyReads& reads, const Access& access,
              const Value& value);
-// The value of a call whose result is made of blocks, `operands`.
+// The body value of a call that joins blocks (a concatenation, a padded slice). `operands`: blocks.
 int block_value(const Group& group, FusedKernel& kernel, BodyReads& reads, const Node& node,
                 const Member& member, std::span<const int> operands);
 
-// Adds the results that are in memory, by their accesses and values; or says why a kernel cannot
-// have them.
+// Adds the results that must be in memory, given as accesses and values. Returns why a kernel
+// cannot store them, or none.
 std::optional<WhyNotFused> add_outputs(const Group& group,
                                        std::vector<std::pair<const Access*, int>>& stored,
                                        FusedKernel& kernel);
 
-// Whether a body with a contraction is one that a kernel is generated for: factors come from
-// memory, and what follows is computed once for each result.
+// Whether a kernel can be generated for a body with a contraction: factors are read from memory,
+// and all later values are computed once for each result.
 bool contracts(const Graph& graph, const FusedKernel& kernel);
-// Whether a contraction alone is better than the library's.
+// Whether a contraction that nothing fuses with should be generated rather than run in cuBLASLt.
 bool is_better_alone(const Graph& graph, const FusedKernel& kernel);
 
-// The bytes of inputs that are gathered from, and not read.
+// The bytes of gathered inputs that the kernel does not read.
 std::int64_t unread_bytes(const FusedKernel& kernel);
 
 std::vector<Dims> strides_of(const FusedKernel& kernel);
@@ -67,10 +67,11 @@ std::int64_t flops_of(const Node& node);
 Work work_of(const Node& node, Device device);
 Work work_of(const FusedKernel& kernel, Device device);
 // Whether eager's CPU kernel combines the elements of a row in the same order for operands with
-// these strides. A generated kernel has one order for all of its reductions.
+// these two strides. A generated kernel combines all of its reductions in one order.
 bool combines_alike(const BodySpec& spec, const Dims& one, const Dims& other);
-// Whether neighbours in memory are in one row for some operands of a kernel with reductions, and in
-// one column for others. Threads go one way: a copy that transposes is better a kernel of its own.
+// Whether a kernel with reductions has operands that are contiguous along rows and others that are
+// contiguous along columns. Adjacent threads can read only one kind in adjacent addresses, so a
+// separate transposing copy is faster.
 bool mixes_directions(const FusedKernel& kernel);
 
 }  // namespace brrr::graph

@@ -1,5 +1,5 @@
-// Matrix products among the groups: reductions that they can make of their factors, and products in
-// one launch.
+// Fusion of matrix products: reductions of a product's factors join its kernel, and two products
+// share a launch.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -44,9 +44,9 @@ void Fusion::pair_products() {
   for (std::vector<int>* products : {&small, &in_tiles})
     std::ranges::sort(*products, {}, [this](int g) { return last_call(g); });
   const Pairs of_factors = readers_of_one_factor(small), later = beside_next(small);
-  // A launch takes as long as so many pairs save by waiting less. On an H200 residual MLPs with one
-  // launch more take 85.6 us with 11 such pairs, in place of 84.6, and 250.5 with 47, in place of
-  // 253.3 (nvidia-h200-2026-11-25-early-loads.json).
+  // A further launch costs as much time as this many pairs save. On an H200 residual MLPs with one
+  // launch more take 85.6 us with 11 pairs, 84.6 without them, and 250.5 with 47, 253.3 without
+  // (nvidia-h200-2026-11-25-early-loads.json).
   constexpr std::size_t kPairsOfLaunch = 16;
   const std::size_t more = of_factors.size() - std::min(later.size(), of_factors.size());
   if (!graph_.least_memory && more * kPairsOfLaunch <= later.size()) {
@@ -75,7 +75,7 @@ Fusion::Pairs Fusion::beside_next(const std::vector<int>& products) {
   struct Waiting {
     int product, passed;
   };
-  constexpr int kMostPassed = 2;  // a product that waits keeps its factors in memory
+  constexpr int kMostPassed = 2;  // limits how long a deferred product keeps its factors in memory
   std::vector<Waiting> waiting;
   Pairs pairs;
   const auto pair_first = [&](int g) {
@@ -133,7 +133,7 @@ bool Fusion::have_factor_in_common(int one, int other) const {
 }
 
 Fusion::Pairs Fusion::readers_of_one_factor(const std::vector<int>& products) {
-  std::map<std::pair<int, int>, std::vector<int>> readers;  // products, by what a factor is
+  std::map<std::pair<int, int>, std::vector<int>> readers;  // products, by the result they read
   for (const int g : products) {
     for (const Source& factor : factors_of(g)) readers[{factor.node, factor.output}].push_back(g);
   }

@@ -1,4 +1,4 @@
-// Owns the dependences between the calls of a graph that is to be fused.
+// Finds the dependences between the calls of a graph before fusion, by buffer and extent.
 #include "brrr/graph/fusion_reads.h"
 
 #include <algorithm>
@@ -42,7 +42,8 @@ class Finder {
   }
 
  private:
-  // Adds the calls before that conflict with an access. `source`: of a read.
+  // Adds the earlier calls that conflict with an access. `source`: for reads, set to the result
+  // read.
   void look(const Value& value, bool writes, std::vector<int>& before, Source* source) {
     const std::vector<int>& calls = touched_[value.buffer];
     for (std::size_t k = calls.size(); k-- > 0;) {

@@ -1,4 +1,4 @@
-// Which calls of a graph depend on which, and whose results each input reads.
+// The dependences between calls of a graph, and the result that each input reads.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace brrr::graph {
 
-// The result that an input reads: the last one written to its bytes before.
+// The result that an input reads: the last one written to its bytes before the call.
 struct Source {
   int node = -1, output = -1;
 

@@ -1,4 +1,4 @@
-// Owns the words for kernels and the edges between them, and the check of edges that must fuse.
+// Describes kernels and the edges between them in words, and checks the pairs of require_fused.
 #include "brrr/graph/fusion_report.h"
 
 #include <fmt/format.h>
@@ -78,14 +78,14 @@ bool share_a_kernel(const KernelsOfCalls& kernels, int a, int b) {
          });
 }
 
-// The edges of the shortest way from one kernel to another; empty: there is none.
+// The edges of the shortest path from one kernel to another; empty: there is none.
 std::vector<std::size_t> edges_between(const Graph& fused, const KernelsOfCalls& kernels, int from,
                                        int to) {
   const auto kernel_of = [&](int call) {
     const auto found = kernels.find(call);
     return found == kernels.end() ? -1 : found->second.front();
   };
-  std::map<int, std::size_t> came_by;  // kernels, and the edge into each
+  std::map<int, std::size_t> came_by;  // kernels, and the edge by which the search reached each
   std::vector<int> reached = {from};
   for (std::size_t next = 0; next < reached.size() && !came_by.contains(to); ++next) {
     for (std::size_t e = 0; e < fused.unfused.size(); ++e) {

@@ -9,12 +9,12 @@
 
 namespace brrr::graph {
 
-// The edges of a fused graph, for a reader.
+// The edges of a fused graph, with names and source lines.
 std::vector<UnfusedEdge> describe_unfused(const Graph& graph);
 // By reason, with counts; below each reason its edges.
 std::string unfused_text(const Graph& graph);
 
-// The kernels of the launches that are no call of their own, in order.
+// The generated kernels among the launches, in order.
 std::vector<GeneratedKernel> describe_kernels(const Graph& graph, std::span<const Launch> launches,
                                               const Prediction& prediction);
 std::string kernels_text(std::span<const GeneratedKernel> kernels, bool fast);

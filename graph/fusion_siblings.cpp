@@ -1,4 +1,4 @@
-// Merges groups of which neither reads the other's results, and both read the same elements.
+// Merges independent groups that read the same elements, so that these are read once.
 #include <algorithm>
 #include <map>
 
@@ -94,7 +94,7 @@ std::optional<Group> Fusion::side_by_side(int one, int other) {
   }
   const Access& order = *reduced(merged).front();
   for (const Access* read : reduced(more)) shared &= read->strides == order.strides;
-  // No body has a gather from what it computes: check this before the kernel is built.
+  // A body cannot gather from its own values: tested before the kernel is built.
   if (!shared || !is_independent(one, other)) return {};
   for (Member& member : more.members) merged.members.push_back(std::move(member));
   std::ranges::sort(merged.members, {}, &Member::node);
@@ -133,9 +133,9 @@ void Fusion::merge_recomputed() {
   }
 }
 
-// The readers of a value that many layers read are far from each other in program order: merging
-// two of them would extend the lifetimes of other values. Those of what one layer reads are near:
-// both kernels of a norm's gradient, and the call that runs again.
+// Readers of a value that many layers read are far apart in program order: merging two of them
+// would extend the lifetimes of other values. Readers of a value that one layer reads are near each
+// other: both kernels of a norm's gradient, and the recomputed call.
 bool Fusion::is_of_one_layer(int buffer, int recomputed) const {
   constexpr std::size_t kMost = 2;  // others
   std::vector<int> others;
@@ -154,7 +154,7 @@ std::optional<Group> Fusion::in_kernel_of_reader(int recomputed, int reader) {
   if (groups_[recomputed].members.size() + groups_[reader].members.size() >
       static_cast<std::size_t>(kMostMembers))
     return {};
-  // The elements that both load, by what makes them.
+  // An access that both groups load, by the result that it reads.
   struct Load {
     Source source;
     Access access;

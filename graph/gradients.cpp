@@ -25,7 +25,7 @@ std::uint32_t count_of(const std::atomic<std::uint32_t>& references) {
 // Whether the caller has a reference to a gradient's memory, besides those of the leaf and of
 // compiled steps. The leaf may have another gradient by now.
 bool is_referenced_by_caller(const Storage* storage, const Tensor& leaf) {
-  const Tensor now = autograd::collected(leaf);
+  const Tensor now = autograd::collected_gradient(leaf);
   std::uint32_t of_tape = 0;
   if (now.defined() && TensorImpl::of(now)->storage == storage) {
     const autograd::Views views = autograd::views_of_gradient(leaf);
@@ -38,8 +38,8 @@ bool is_referenced_by_caller(const Storage* storage, const Tensor& leaf) {
 
 }  // namespace
 
-// Tells other programs which references to gradients are not the caller's: this program's to its
-// blocks outside of the arena, and to the storages of the handles in its graph.
+// Publishes this program's references to gradient storages (its blocks outside of the arena, and
+// the handles in its graph), so that other programs do not take them for the caller's.
 void Program::publish_references(bool published) const {
   const auto change = [published](Storage* storage) {
     if (published) {
@@ -62,7 +62,7 @@ Program::Fit Program::fit_of_gradients() const {
   for (const GradientSlot& slot : graph_.gradients) {
     if (autograd::group_of(slot.leaf) != slot.group || !requires_grad(slot.leaf)) return Fit::no;
     if (!slot.reads) continue;
-    const Tensor now = autograd::collected(slot.leaf);
+    const Tensor now = autograd::collected_gradient(slot.leaf);
     if (now.defined() != slot.before.defined()) return Fit::no;
     if (now.defined() && !same_place(now, slot.before)) fit = Fit::moved;
   }
@@ -72,7 +72,7 @@ Program::Fit Program::fit_of_gradients() const {
 bool Program::renew_gradients() {
   bool any = false;
   for (const GradientSlot& slot : graph_.gradients) {
-    if (!graph_.makes(slot)) continue;
+    if (!graph_.owns_gradient(slot)) continue;
     const int block = plan_.placement_of(slot.after->value).block;
     Storage* storage = memory_->storage(block);
     if (!is_referenced_by_caller(storage, slot.leaf)) continue;
@@ -94,41 +94,41 @@ bool Program::copy_accumulated_gradients() const {
         !is_referenced_by_caller(TensorImpl::of(slot.before)->storage, slot.leaf))
       continue;
     const NoGrad constant;
-    autograd::set_collected(slot.leaf, clone(autograd::collected(slot.leaf)));
+    autograd::set_collected_gradient(slot.leaf, clone(autograd::collected_gradient(slot.leaf)));
     any = true;
   }
   return any;
 }
 
-// Leaves get what this run made.
+// Sets the gradients of leaves to the results of this run.
 void Program::bind_gradients(std::span<const Tensor> arguments) const {
   if (graph_.gradients.empty()) return;
-  const std::lock_guard lock(autograd::collecting());
+  const std::lock_guard lock(autograd::accumulation_mutex());
   for (const GradientSlot& slot : graph_.gradients) {
     if (!slot.after) continue;
     const Output& after = *slot.after;
     Tensor gradient = after.outside;
-    if (graph_.makes(slot)) {
+    if (graph_.owns_gradient(slot)) {
       gradient = memory_->tensor_on(after.value);
     } else if (after.is_value()) {
       const Buffer& buffer = graph_.buffers[after.value.buffer];
       gradient = part_of(arguments[buffer.input], after.value);
     }
-    const Tensor now = autograd::collected(slot.leaf);
+    const Tensor now = autograd::collected_gradient(slot.leaf);
     const bool has_it = TensorImpl::of(now) == TensorImpl::of(gradient) ||
                         (now.defined() && gradient.defined() && same_place(now, gradient));
-    if (!has_it) autograd::set_collected(slot.leaf, gradient);
+    if (!has_it) autograd::set_collected_gradient(slot.leaf, gradient);
   }
 }
 
-// After a run that threw, the memory of gradients has any values: temporaries alias it.
+// Drops gradients after a run that threw: their memory is undefined, since temporaries alias it.
 void Program::forget_gradients() const {
   for (const GradientSlot& slot : graph_.gradients) {
-    if (!graph_.makes(slot)) continue;
-    const Tensor now = autograd::collected(slot.leaf);
+    if (!graph_.owns_gradient(slot)) continue;
+    const Tensor now = autograd::collected_gradient(slot.leaf);
     if (now.defined() && TensorImpl::of(now)->storage ==
                              memory_->storage(plan_.placement_of(slot.after->value).block))
-      autograd::set_collected(slot.leaf, Tensor());
+      autograd::set_collected_gradient(slot.leaf, Tensor());
   }
 }
 

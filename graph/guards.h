@@ -13,7 +13,7 @@ namespace brrr::graph {
 
 class Guards {
  public:
-  // The graph's captured tensors are alive as long as the guards are used.
+  // The graph's captured tensors must outlive the guards.
   explicit Guards(const Graph& graph);
 
   enum class Verdict : std::uint8_t {
@@ -22,7 +22,7 @@ class Guards {
     replaced,       // they will never hold again
   };
   Verdict check();
-  // "mlp.dropout.training() is 0, and was 1" of a setting that differs; "" when none does.
+  // Describes the first setting that differs: "mlp.dropout.training() is 0, and was 1"; "" if none.
   std::string difference() const;
   const std::vector<SettingRead>& settings() const { return settings_; }
 

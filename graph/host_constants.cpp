@@ -1,4 +1,5 @@
-// The linter: numbers of the host that became part of a graph, and are the same in every replay.
+// The linter: lists the host numbers that a trace baked into the graph, and finds learning rates
+// among them, which were probably meant to change from step to step.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -43,13 +44,14 @@ class Rates {
     return std::ranges::any_of(node.outputs, [&](const Value& output) {
       const Buffer& buffer = buffer_of(output);
       return buffer.kind == Buffer::Kind::captured &&
-             (buffer.trains || std::ranges::any_of(graph_.gradients, [&](const GradientSlot& slot) {
+             (buffer.requires_grad ||
+              std::ranges::any_of(graph_.gradients, [&](const GradientSlot& slot) {
                 return slot.leaf.shares_storage_with(buffer.captured);
               }));
     });
   }
 
-  // The terms of the sum that a leaf is assigned, or that it becomes in place.
+  // Follows the terms of a sum that is assigned to a leaf, or added to it in place.
   void follow_update(const Node& node) {
     const Node* sum = &node;
     if (moves(algebra_of(node))) sum = producer_of(node.inputs[0]);
@@ -81,7 +83,8 @@ class Rates {
     const Buffer& buffer = buffer_of(value);
     if (buffer.kind == Buffer::Kind::temporary) {
       note_numbers(producer_of(value));
-    } else if (buffer.kind == Buffer::Kind::captured && !buffer.trains && !is_gradient(buffer)) {
+    } else if (buffer.kind == Buffer::Kind::captured && !buffer.requires_grad &&
+               !is_gradient(buffer)) {
       for (const int writer : flow_.writers(value.buffer)) {
         const Node& node = graph_.nodes[writer];
         if (moves(algebra_of(node))) note_numbers(producer_of(node.inputs[0]));

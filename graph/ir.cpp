@@ -55,7 +55,7 @@ std::string buffer_name(const Graph& graph, int index) {
   return fmt::format("%{}", index);
 }
 
-// A buffer with several named tensors has its number, too.
+// The label of a buffer. If several named tensors share it, the label includes its number.
 std::string label_of_buffer(const Graph& graph, int index) {
   std::string names;
   int count = 0;
@@ -67,7 +67,7 @@ std::string label_of_buffer(const Graph& graph, int index) {
   return count == 1 ? names : fmt::format("{} ({})", buffer_name(graph, index), names);
 }
 
-// The user's name of a tensor that a value is all or part of.
+// The user's name of the tensor that contains a value.
 const Name* name_of(const Graph& graph, const Value& value) {
   const Extent extent = extent_of(value.region());
   const auto found = std::ranges::find_if(graph.names, [&](const Name& name) {

@@ -1,6 +1,6 @@
-// The graph of a traced step: its kernels in the order in which they were called, and the buffers
-// that they read and write. A value is a strided view of a buffer, so a view is no node, a write in
-// place is a node like any other, and dependence is a question about bytes.
+// The graph of a traced step: calls in program order, and the buffers that they read and write. A
+// value is a strided view of a buffer. So views need no nodes, an in-place write is an ordinary
+// node, and dependences follow from overlapping bytes.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ struct Buffer {
   std::size_t bytes = 0;
   Tensor captured;             // a tensor on that storage
   std::uint32_t replaced = 0;  // captured: the storage's count of replacements at the trace
-  bool trains = false;         // captured: a tensor on it requires a gradient
+  bool requires_grad = false;  // captured: a tensor on it requires a gradient
   int input = -1;              // the argument's number
   // The argument's address modulo 16 where it is copied: kernels choose vector widths by it, and so
   // the order of their sums.
@@ -59,14 +59,14 @@ struct Value {
 
 enum class Role : std::uint8_t { forward, backward, update };
 
-// Where a node comes from in the program: what reports and errors say of it.
+// Where a node comes from in the user's program, for reports and errors.
 struct Origin {
   Role role = Role::forward;
   CallSite site;
   const char* composite = nullptr;  // the public function, where that makes several calls
   int module = -1;                  // in Graph::modules; -1: none
-  // Of the backward pass: the call or composite whose gradient it computes, and whose site and
-  // module these are.
+  // In the backward pass: the call or composite whose gradient the node computes. `site` and
+  // `module` are that call's.
   const char* gradient_of = nullptr;
 };
 
@@ -94,14 +94,14 @@ struct Output {
   bool is_value() const { return value.buffer >= 0; }
 };
 
-// The gradient of a leaf, or of a group by its first leaf: what a replay reads at its start and
-// what the leaf has at its end.
+// The gradient of a leaf, or of a leaf group (named by its first leaf): the tensor that a replay
+// reads at its start, and the value that the leaf gets at its end.
 struct GradientSlot {
   Tensor leaf;
   std::uint64_t group = 0;
-  bool reads = false;           // the step depends on the gradient that was there, or on none
-  Tensor before;                // that gradient, on a handle of the graph's own
-  bool accumulates = false;     // eagerly a sum in new memory; the step adds to `before` in place
+  bool reads = false;           // the step depends on the existing gradient, or on its absence
+  Tensor before;                // the existing gradient, as a handle of the graph's own
+  bool accumulates = false;     // the step adds to `before` in place, where eager makes a new sum
   std::optional<Output> after;  // none: the leaf keeps its gradient
 };
 
@@ -128,25 +128,25 @@ struct Name {
   std::string text;  // "mlp.layers.1.weight"
 };
 
-// A value that a kernel of a fused graph writes and another one reads. Calls are numbers.
+// A value that a kernel of a fused graph writes and another one reads. Calls are given by number.
 struct Unfused {
   WhyNotFused why;
   int producer, consumer;
   Value value;
   Op producer_op, consumer_op;
-  bool is_producer_opaque;  // else the consumer is; if that is why
+  bool is_producer_opaque;  // for WhyNotFused::opaque_call; false: the consumer is opaque
   CallSite producer_site, consumer_site;
 };
 
-// Two results that must be made by one kernel, see require_fused: as they were in the trace before
-// call number `time`.
+// A pair of require_fused: two values, with the contents that they had before call number `time` of
+// the trace, which one kernel must compute.
 struct RequiredFusion {
   Value a, b;
   int time;
   CallSite site;
 };
 
-// A value that the backward pass is to read from memory, or to compute again: see save.
+// The user's mark on a value: the backward pass reads it from memory (`save`) or recomputes it.
 struct RematMark {
   Value value;
   bool recomputed;
@@ -169,7 +169,7 @@ struct Graph {
   std::vector<GradientSlot> gradients;
   std::vector<RandomAdvance> draws;
   std::vector<SettingRead> settings;
-  std::vector<std::pair<std::string, CallSite>> host_values;  // tensors made of them, and where
+  std::vector<std::pair<std::string, CallSite>> host_values;  // tensors made from host values
   std::vector<std::string> modules;                           // "mlp.layers.1"
   std::vector<Name> names;
   std::vector<RequiredFusion> required;
@@ -178,14 +178,14 @@ struct Graph {
   std::vector<Unfused> unfused;  // of a fused graph
   bool fast = false;             // Rounding::fast
   bool interpreted = false;      // kernels run in the CPU interpreter: no coordinates, no gathers
-  bool least_memory = false;     // Remat::full(): no kernel that lengthens lifetimes to save time
+  bool least_memory = false;     // Remat::full(): do not extend lifetimes to save time
 
   // A contiguous value in a new temporary.
   Value add_temporary(DType dtype, const Dims& shape);
 
   bool is_temporary(int buffer) const { return buffers[buffer].kind == Buffer::Kind::temporary; }
-  // Whether a leaf gets a gradient that each replay writes to memory of the program's own.
-  bool makes(const GradientSlot& slot) const {
+  // Whether replays write the leaf's gradient to memory that the program owns.
+  bool owns_gradient(const GradientSlot& slot) const {
     return slot.after && slot.after->is_value() && is_temporary(slot.after->value.buffer);
   }
 };
@@ -194,7 +194,7 @@ struct Graph {
 Node fused_node(std::shared_ptr<const BodySpec> body, std::vector<Value> inputs,
                 std::vector<Value> outputs, std::vector<std::string> names);
 
-// "f32[64, 128] %3", with strides and offset where they say something.
+// "f32[64, 128] %3", with strides and offset if the value is not a whole contiguous buffer.
 std::string describe(const Graph& graph, const Value& value);
 // One line a node: "%7 = matmul(%1 f32[64, 128], w2)   forward  train.cpp:12".
 enum class Format { text, dot, json };

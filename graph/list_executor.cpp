@@ -1,4 +1,4 @@
-// Replay on the CPU: one kernel after another, each operand where it is.
+// Replay on the CPU: runs one kernel after another. Arguments are read in place, without copies.
 #include "brrr/graph/executor.h"
 #include "brrr/tensor/cpu_allocator.h"
 

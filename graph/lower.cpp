@@ -32,8 +32,8 @@ Op fused_op() {
   return op;
 }
 
-// Of two values that are live at the same time. Temporaries may be inside of the memory of
-// gradients.
+// Whether two values that are live at the same time share bytes. Values of different blocks never
+// do; temporaries that alias a gradient are in its block.
 bool share_bytes(const Plan& plan, const Value& one, const Value& other) {
   const Placement &placement = plan.placement_of(one), &beside = plan.placement_of(other);
   if (placement.block != beside.block) return false;
@@ -45,14 +45,14 @@ bool share_bytes(const Plan& plan, const Value& one, const Value& other) {
          from(beside, with.low) < from(placement, of.high);
 }
 
-// The inputs of a launch that none of those ahead of it writes: the one before it in the list,
-// which runs first when launches are not captured, and the last one of its lane. These must be
-// generated kernels, which let the next kernel start only when everything before themselves has
+// The inputs of a launch that neither launch of `ahead` writes: the previous one in program order
+// (when launches are not captured) and the previous one of its lane (when they are). Both must be
+// generated kernels, which trigger the next kernel only after all kernels before themselves have
 // ended.
 std::vector<bool> prefetchable_inputs(const Launch& launch, std::span<const Launch* const> ahead,
                                       const Plan& plan) {
   const std::vector<Value>& inputs = launch.node->inputs;
-  const auto has_kernel = [](const Launch* other) {  // none of no elements is launched
+  const auto has_kernel = [](const Launch* other) {  // calls without elements launch no kernel
     return other && other->node->body &&
            std::ranges::any_of(other->node->outputs, [](const Value& v) { return v.numel() > 0; });
   };

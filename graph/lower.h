@@ -38,7 +38,7 @@ struct Launch {
 
 struct Lowered {
   std::vector<Launch> launches;
-  // What the launches point to.
+  // Storage for the operands that launches point to.
   std::vector<Tensor> operands;
   std::vector<const Tensor*> pointers;
   std::vector<std::unique_ptr<BodyKernel>> bodies;
@@ -50,7 +50,7 @@ Lowered lower(const Graph& graph, const Plan& plan, Memory& memory);
 // Runs the graph's constants; returns those that its nodes read, by buffer.
 std::vector<std::pair<int, Tensor>> run_constants(const Graph& graph);
 
-// The ops of its kernel: "gelu + mul".
+// The ops of a launch's kernel: "gelu + mul".
 std::string ops_of(const Launch& launch);
 
 // Runs launches one after another. An error names the line that made the call.

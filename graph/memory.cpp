@@ -51,7 +51,7 @@ Memory::Memory(const Graph& graph, const Plan& plan, std::shared_ptr<Arena> aren
         keep(static_cast<int>(i), retained(TensorImpl::of(graph.buffers[i].captured)->storage));
     }
     for (const GradientSlot& slot : graph.gradients) {
-      if (!graph.makes(slot)) continue;
+      if (!graph.owns_gradient(slot)) continue;
       const int block = plan.placement_of(slot.after->value).block;
       if (!of(block).storage) renew(block);
     }

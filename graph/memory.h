@@ -13,7 +13,7 @@
 namespace brrr::graph {
 
 // Memory that the programs of one step share, since they never run at the same time. It grows to
-// what the largest needs.
+// the largest program's size.
 class Arena {
  public:
   Arena() = default;
@@ -21,7 +21,7 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
   Storage* reserve(Device device, std::size_t bytes);
-  // Makes what comes next on this stream wait for everything that used the memory.
+  // Makes later work of this stream wait for all work that used the memory.
   void order(StreamState& stream);
 
  private:
@@ -43,12 +43,12 @@ class Memory {
 
   // The address of a block; null until the first run for blocks that each run allocates.
   char* address(int block) const { return of(block).address; }
-  // Of a block outside of the arena.
+  // Only for blocks outside of the arena.
   void set_address(int block, char* address);
-  // Gives a gradient's block new memory, while the caller holds the old one.
+  // Gives a gradient's block new memory, because the caller still holds the old.
   void renew(int block);
 
-  // Of a block outside of the arena that lives between runs; else null.
+  // The storage of a block outside of the arena that persists between runs; else null.
   Storage* storage(int block) const { return of(block).storage; }
   Storage* arena_storage() const { return arena_storage_; }
   // All storages outside of the arena that launches use.

@@ -12,7 +12,8 @@ namespace brrr::graph {
 namespace {
 
 // Whether two calls have equal results: the row, its attributes, and the operands' layouts and
-// versions are equal. A recomputation is there to shorten lifetimes, so it shares only with itself.
+// versions are equal. A recomputation exists to shorten lifetimes, so its calls are merged only
+// with calls of the same recomputation.
 bool are_equal(const Node& a, int call_a, const Node& b, int call_b, const Flow& flow) {
   const auto attrs = [](const Node& node) {
     return std::span(node.call.attrs).first(node.call.n_attrs);
@@ -25,7 +26,7 @@ bool are_equal(const Node& a, int call_a, const Node& b, int call_b, const Flow&
          });
 }
 
-// Equal for equal calls.
+// A hash that is equal for calls with equal results.
 std::size_t hash_of(const Node& node, int call, const Flow& flow) {
   std::uint64_t hash = static_cast<std::uint64_t>(node.call.op);
   const auto add = [&hash](std::int64_t word) {

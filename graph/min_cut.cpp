@@ -52,7 +52,7 @@ bool MinCut::find_levels(int source, int sink) {
   return level_[sink] >= 0;
 }
 
-// Sends flow along one path of rising levels; 0: there is none.
+// Sends flow along one path of increasing levels and returns its amount; 0: there is no path.
 std::int64_t MinCut::augment(int source, int sink) {
   path_.clear();
   int vertex = source;

@@ -9,7 +9,7 @@ namespace brrr::graph {
 
 class MinCut {
  public:
-  // Of an edge that no cut may contain.
+  // The capacity of an edge that no cut may contain.
   static constexpr std::int64_t kUnbounded = -1;
 
   explicit MinCut(int vertices) : vertices_(vertices) {}

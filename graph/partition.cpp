@@ -40,9 +40,9 @@ Partition::Partition(const Graph& graph, bool fused, const std::string& name)
 void Partition::find_readers(int call) {
   Facts& facts = of(call);
   const Node& node = graph_.nodes[call];
-  facts.makes = facts.is_forward && !node.outputs.empty();
+  facts.sole_writer = facts.is_forward && !node.outputs.empty();
   for (const Value& output : node.outputs) {
-    facts.makes &= flow_.is_intermediate(output.buffer);
+    facts.sole_writer &= flow_.is_intermediate(output.buffer);
     for (const int reader : flow_.readers(output.buffer)) {
       if (reader <= call) continue;
       int& last = of(reader).is_forward ? facts.last_forward : facts.last_backward;
@@ -55,7 +55,7 @@ void Partition::find_readers(int call) {
 const char* Partition::find_obstacle(int call) const {
   const Node& node = graph_.nodes[call];
   const Facts& facts = of(call);
-  if (!facts.makes) return "it is a result of the step, or is written in place";
+  if (!facts.sole_writer) return "it is a result of the step, or is written in place";
   if (!is_pure(node)) return "its call has side effects";
   if (facts.last_forward > facts.last_backward && facts.last_backward >= 0)
     return "it is read after the backward pass as well";
@@ -69,8 +69,8 @@ const char* Partition::find_obstacle(int call) const {
     if (facts.until >= 0 &&
         flow_.version(input.buffer, call) != flow_.version(input.buffer, facts.until))
       return "what it is computed from is written to before the backward pass reads it";
-    const int maker = flow_.producer(input.buffer);
-    if (graph_.is_temporary(input.buffer) && maker >= 0 && !of(maker).is_forward)
+    const int producer = flow_.producer(input.buffer);
+    if (graph_.is_temporary(input.buffer) && producer >= 0 && !of(producer).is_forward)
       return "it is computed from values of a backward pass";
   }
   return nullptr;
@@ -94,23 +94,23 @@ bool Partition::is_cheap_in_reader(int call) const {
   return large <= 1;
 }
 
-// A pointwise call that runs again in the kernel of its reader moves no bytes. A value that a
-// kernel of its own makes or reads in the forward pass is in memory anyway, and one that such a
-// kernel reads in the backward pass must be there again.
+// A pointwise call that is recomputed in its reader's kernel moves no bytes. A value that an opaque
+// kernel (a product) writes or reads in the forward pass is in memory anyway; if an opaque kernel
+// reads it in the backward pass, a recomputation must write it to memory again.
 void Partition::find_costs(int call) {
   Facts& facts = of(call);
   const Node& node = graph_.nodes[call];
   const bool in_reader = is_fusable(call) && op_info(node.call.op).kind != OpKind::reduction;
-  facts.again = 1 + (in_reader ? time_to_compute(node, graph_.device, ceilings_)
-                               : time_of(node, graph_.device, ceilings_));
-  facts.again_traffic = in_reader ? 1 : facts.again;
-  facts.chain = facts.obstacle ? 0 : facts.again;
+  facts.recompute_ps = 1 + (in_reader ? time_to_compute(node, graph_.device, ceilings_)
+                                      : time_of(node, graph_.device, ceilings_));
+  facts.recompute_traffic_ps = in_reader ? 1 : facts.recompute_ps;
+  facts.chain_ps = facts.obstacle ? 0 : facts.recompute_ps;
   for (const Value& input : node.inputs) {
-    const int maker = graph_.is_temporary(input.buffer) ? flow_.producer(input.buffer) : -1;
-    if (maker >= 0 && !facts.obstacle)
-      facts.chain = std::min(facts.chain + of(maker).chain, std::int64_t{1} << 60);
+    const int producer = graph_.is_temporary(input.buffer) ? flow_.producer(input.buffer) : -1;
+    if (producer >= 0 && !facts.obstacle)
+      facts.chain_ps = std::min(facts.chain_ps + of(producer).chain_ps, std::int64_t{1} << 60);
   }
-  if (!facts.makes) return;
+  if (!facts.sole_writer) return;
   bool is_written = !is_fusable(call), is_loaded = false;
   for (const Value& output : node.outputs) {
     facts.bytes += static_cast<std::int64_t>(graph_.buffers[output.buffer].bytes);
@@ -119,17 +119,17 @@ void Partition::find_costs(int call) {
     }
   }
   if (!fused_) return;
-  facts.keep = time_to_move(facts.bytes * (!is_written + !is_loaded), ceilings_);
+  facts.keep_ps = time_to_move(facts.bytes * (!is_written + !is_loaded), ceilings_);
   if (!in_reader || !is_loaded) return;
-  facts.again += time_to_move(facts.bytes, ceilings_);
-  facts.again_traffic += time_to_move(facts.bytes, ceilings_);
+  facts.recompute_ps += time_to_move(facts.bytes, ceilings_);
+  facts.recompute_traffic_ps += time_to_move(facts.bytes, ceilings_);
 }
 
 namespace {
 
 const char* name_of(bool recomputed) { return recomputed ? "recompute" : "save"; }
 
-// Whether a name is that of the node's op, of its module or of one around it.
+// Whether a name is that of the node's op, of its module or of an enclosing module.
 bool is_named(const Graph& graph, const Node& node, const std::string& name) {
   if (node.outputs.empty()) return false;
   if (op_info(node.call.op).name == name) return true;
@@ -154,14 +154,14 @@ void Partition::apply_marks(const std::string& name) {
       note("no call of a replay writes it");  // an argument, a constant, a value without readers
       continue;
     }
-    const int maker = flow_.producer(mark.value.buffer);
-    if (maker < 0) refuse("no single call of the step makes it");
-    if (!of(maker).is_forward) refuse("it is made in the backward pass");
-    if (mark.recomputed && of(maker).obstacle) refuse(of(maker).obstacle);
-    if (of(maker).mark == (mark.recomputed ? Mark::save : Mark::recompute))
+    const int producer = flow_.producer(mark.value.buffer);
+    if (producer < 0) refuse("no single call of the step makes it");
+    if (!of(producer).is_forward) refuse("it is made in the backward pass");
+    if (mark.recomputed && of(producer).obstacle) refuse(of(producer).obstacle);
+    if (of(producer).mark == (mark.recomputed ? Mark::save : Mark::recompute))
       refuse("save and recompute both name it");
-    of(maker).mark = mark.recomputed ? Mark::recompute : Mark::save;
-    if (!is_saved(maker)) note("the backward pass does not read it");
+    of(producer).mark = mark.recomputed ? Mark::recompute : Mark::save;
+    if (!is_saved(producer)) note("the backward pass does not read it");
   }
   const std::vector<Facts> of_tensors = calls_;
   for (const NamedRematMark& mark : graph_.named_marks) apply_named(mark, name);
@@ -170,7 +170,7 @@ void Partition::apply_marks(const std::string& name) {
   }
 }
 
-// Those that save leaves alone are not read by the backward pass, or only to compute others again.
+// save() ignores values that the backward pass does not read, or reads only for recomputations.
 void Partition::apply_named(const NamedRematMark& mark, const std::string& name) {
   const auto refuse = [&](const std::string& why) {
     fail("[{}] {} expected {}, got \"{}\" (at {})", name, name_of(mark.recomputed), why, mark.name,
@@ -221,9 +221,9 @@ std::string Partition::names_in_forward() const {
 std::vector<std::int64_t> Partition::rates(bool only_saved) const {
   std::vector<std::int64_t> rates;
   for (const Facts& facts : calls_) {
-    if (facts.makes && !facts.obstacle && facts.bytes > 0 &&
+    if (facts.sole_writer && !facts.obstacle && facts.bytes > 0 &&
         (only_saved ? facts.last_backward : facts.until) >= 0)
-      rates.push_back(facts.again * 1000 / facts.bytes);
+      rates.push_back(facts.recompute_ps * 1000 / facts.bytes);
   }
   std::ranges::sort(rates);
   return rates;
@@ -232,7 +232,7 @@ std::vector<std::int64_t> Partition::rates(bool only_saved) const {
 std::vector<std::int64_t> Partition::widths() const {
   std::vector<std::int64_t> widths(calls_.size() + 1);
   for (std::size_t i = 0; i < calls_.size(); ++i) {
-    if (!calls_[i].makes || calls_[i].last_forward < 0) continue;
+    if (!calls_[i].sole_writer || calls_[i].last_forward < 0) continue;
     widths[i] += calls_[i].bytes;
     widths[calls_[i].last_forward] -= calls_[i].bytes;
   }
@@ -247,7 +247,7 @@ std::vector<int> Partition::segments(int count) const {
   std::int64_t total = 0;
   for (std::size_t i = 0; i < calls_.size(); ++i)
     made[i] = total += feeds_backward(static_cast<int>(i)) ? calls_[i].bytes + 1 : 0;
-  // The best end of each segment: few bytes, then near to equal sizes.
+  // The best end of each segment: first by the fewest live bytes, then by equal sizes.
   using End = std::pair<std::pair<std::int64_t, std::int64_t>, int>;
   std::vector<End> ends(count + 1, {{INT64_MAX, 0}, -1});
   const std::vector<std::int64_t> widths = this->widths();
@@ -267,8 +267,8 @@ std::vector<int> Partition::segments(int count) const {
   return segments;
 }
 
-// A value that goes from segment to segment is kept, unless little work makes it: a mask that every
-// layer reads.
+// A value that crosses a segment boundary is kept, unless it is cheap to compute, like a mask that
+// every layer reads.
 bool Partition::is_kept(int call, const Objective& objective,
                         const std::vector<int>& segment) const {
   const Facts& facts = of(call);
@@ -282,11 +282,11 @@ bool Partition::is_kept(int call, const Objective& objective,
 bool Partition::crosses(int call, int segments, const std::vector<int>& segment) const {
   const Facts& facts = of(call);
   return facts.last_forward >= 0 && segment[call] != segment[facts.last_forward] &&
-         facts.chain > time_ / (8 * segments);
+         facts.chain_ps > time_ / (8 * segments);
 }
 
 Partition::Decision Partition::decision(int call, const Objective& objective) const {
-  if (of(call).mark == Mark::recompute) return Decision::again;
+  if (of(call).mark == Mark::recompute) return Decision::recomputed;
   if (objective.decided.empty() || of(call).obstacle || of(call).mark == Mark::save)
     return Decision::open;
   return objective.decided[call];
@@ -295,7 +295,7 @@ Partition::Decision Partition::decision(int call, const Objective& objective) co
 std::vector<std::vector<int>> Partition::alike_in_layers(
     const std::function<bool(int buffer)>& is_stored) const {
   constexpr std::int64_t kMostTimes = 2;
-  // Layers have modules whose names differ in their numbers.
+  // Modules of different layers have names that differ in numbers only.
   const auto layers = [](std::string module) {
     std::erase_if(module, [](char c) { return c >= '0' && c <= '9'; });
     return module;
@@ -309,7 +309,7 @@ std::vector<std::vector<int>> Partition::alike_in_layers(
     const int place = calls[{node.module, op}]++;
     if (!is_saved(i) || of(i).obstacle || of(i).mark != Mark::none ||
         !is_stored(node.outputs[0].buffer) ||
-        of(i).again > kMostTimes * time_to_move(2 * of(i).bytes, ceilings_))
+        of(i).recompute_ps > kMostTimes * time_to_move(2 * of(i).bytes, ceilings_))
       continue;
     sets[{node.module < 0 ? "" : layers(graph_.modules[node.module]), op, place}].push_back(i);
   }
@@ -320,7 +320,8 @@ std::vector<std::vector<int>> Partition::alike_in_layers(
 
 namespace {
 
-// `price` in femtoseconds a byte. Sums of capacities must not overflow (MinCut::run).
+// The price of some bytes in picoseconds; `price`: femtoseconds per byte. Saturates, since the sum
+// of all capacities must not overflow (MinCut::run).
 std::int64_t priced(std::int64_t bytes, std::int64_t price) {
   constexpr double kMost = 1e12;  // a second
   return static_cast<std::int64_t>(
@@ -329,44 +330,48 @@ std::int64_t priced(std::int64_t bytes, std::int64_t price) {
 
 }  // namespace
 
-// Two vertices a call: an edge from the source to the first one is cut if the call runs again, the
-// edge between the two if its results are kept. What the backward pass reads leads to the sink, and
-// a call that runs again needs the results of those before it. So the capacity of a cut is the cost
-// of whole chains, up to the nearest values that are kept.
+// The network has two vertices per call. The edge from the source to the first one is cut if the
+// call runs again, the edge between the two if its results are kept. Unbounded edges lead from
+// results that the backward pass reads to the sink, and from a call's operands to the call, since
+// running it again needs them. So the capacity of a cut is the cost of whole chains of calls, back
+// to the nearest kept values.
 std::vector<bool> Partition::cut(const Objective& objective) const {
   const int count = static_cast<int>(calls_.size()), source = 2 * count, sink = source + 1;
   const std::vector<int> segment = segments(objective.segments);
   MinCut network(2 * count + 2);
   for (int i = 0; i < count; ++i) {
     const Facts& facts = of(i);
-    if (!facts.makes || !feeds_backward(i)) continue;
-    const std::int64_t again = objective.least_bytes    ? 0
-                               : objective.traffic_only ? facts.again_traffic
-                                                        : facts.again;
+    if (!facts.sole_writer || !feeds_backward(i)) continue;
+    const std::int64_t recompute = objective.least_bytes    ? 0
+                                   : objective.traffic_only ? facts.recompute_traffic_ps
+                                                            : facts.recompute_ps;
     const Decision decided = decision(i, objective);
-    const std::int64_t keep = decided == Decision::again  ? MinCut::kUnbounded
-                              : decided == Decision::kept ? 0
+    const std::int64_t keep = decided == Decision::recomputed ? MinCut::kUnbounded
+                              : decided == Decision::kept     ? 0
                               : objective.least_bytes
                                   ? facts.bytes
-                                  : facts.keep + priced(facts.bytes, objective.price);
-    network.add_edge(source, 2 * i, is_kept(i, objective, segment) ? MinCut::kUnbounded : again);
+                                  : facts.keep_ps + priced(facts.bytes, objective.price);
+    network.add_edge(source, 2 * i,
+                     is_kept(i, objective, segment) ? MinCut::kUnbounded : recompute);
     network.add_edge(2 * i, 2 * i + 1, keep);
     const bool is_read =
-        facts.last_backward >= 0 && (objective.decided.empty() || decided == Decision::again);
+        facts.last_backward >= 0 && (objective.decided.empty() || decided == Decision::recomputed);
     if (is_read) network.add_edge(2 * i + 1, sink, MinCut::kUnbounded);
     for (const Value& input : graph_.nodes[i].inputs) {
-      const int maker = flow_.producer(input.buffer);
-      if (maker >= 0 && of(maker).makes) network.add_edge(2 * maker + 1, 2 * i, MinCut::kUnbounded);
+      const int producer = flow_.producer(input.buffer);
+      if (producer >= 0 && of(producer).sole_writer)
+        network.add_edge(2 * producer + 1, 2 * i, MinCut::kUnbounded);
     }
   }
-  // Finite: no call has two unbounded edges, since marks do not ask for what cannot run again.
+  // The capacity is finite: no call has two unbounded edges, since a call that cannot run again
+  // cannot be marked for recomputation.
   network.run(source, sink);
-  std::vector<bool> again(calls_.size(), false);
+  std::vector<bool> recomputed(calls_.size(), false);
   for (int i = 0; i < count; ++i) {
     const Facts& facts = of(i);
-    again[i] = facts.makes && feeds_backward(i) && !network.is_on_source_side(2 * i);
+    recomputed[i] = facts.sole_writer && feeds_backward(i) && !network.is_on_source_side(2 * i);
   }
-  return again;
+  return recomputed;
 }
 
 }  // namespace brrr::graph

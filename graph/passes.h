@@ -1,6 +1,6 @@
-// The passes: functions from graph to graph that keep its results (remove_dead is in graph/flow.h,
-// since other passes call it). Each returns how many nodes of a replay it removed. A new one is a
-// file of its own, and here a declaration and its place in the order.
+// The passes: functions that rewrite a graph and preserve its results (remove_dead is in
+// graph/flow.h, since other passes call it). Each returns the number of nodes that it removed from
+// replays. A new pass is a file of its own, declared here and listed in kPasses.
 #pragma once
 
 #include <brrr/graph/flow.h>
@@ -9,19 +9,20 @@ namespace brrr::graph {
 
 int simplify(Graph& graph);
 int merge_equal(Graph& graph);
-// On CUDA, makes products with a softmax between them one call, and their gradients another.
+// On CUDA, replaces two products around a softmax by one call, and their gradients by another.
 int fuse_attention(Graph& graph);
-// On CUDA, copies factors of TF32 products that the tensor cores read faster in another layout.
+// On CUDA, copies factors of TF32 products to the layout that tensor cores read, where that pays.
 int copy_factors(Graph& graph);
 int hoist_constants(Graph& graph);
 
 struct Pass {
   const char* name;
   int (*run)(Graph& graph);
-  bool in_graph_mode = true;  // else in fused steps alone
+  bool in_graph_mode = true;  // false: runs only in fused mode
 };
 
-// Of a trace without dead calls, in this order. `rematerialize` and `fuse` follow.
+// Run in this order on a trace from which dead calls were removed; `rematerialize` and `fuse`
+// follow.
 inline constexpr Pass kPasses[] = {
     {"simplify", simplify},
     {"merge_equal", merge_equal},
@@ -31,7 +32,7 @@ inline constexpr Pass kPasses[] = {
     {"hoist_constants", hoist_constants},
 };
 
-// Makes groups of calls one kernel each. Rematerialization prices its candidates with it.
+// Merges calls into generated kernels. Rematerialization also fuses its candidates to price them.
 int fuse(Graph& graph);
 
 }  // namespace brrr::graph

@@ -1,4 +1,4 @@
-// Blocks and their places in the arena.
+// Assigns buffers to blocks, and blocks to offsets in the arena.
 #include "brrr/graph/plan.h"
 
 #include <algorithm>
@@ -50,11 +50,11 @@ CallLists calls_of_blocks(const Graph& graph, const Plan& plan) {
 
 namespace {
 
-// Whether `out` may be in the memory of an operand of its shape: a kernel reads no element of the
-// operand after it wrote that element of `out`, and none that another thread writes. Kernels with
-// reductions pass over the elements of a row several times; only their last pass may write. On CUDA
-// their threads past the last row read it again at any time, and discard what they compute: but not
-// the reports of checks.
+// Whether `out` may alias an operand of its shape: a kernel must read an element of the operand
+// before it writes that element of `out`, in the same thread. Kernels with reductions pass over the
+// elements of a row several times; only their last pass may write. On CUDA their surplus threads
+// read the last row once more at any time. Their results are discarded, but the errors that they
+// report are not, so kernels with checks do not qualify.
 bool may_alias_operand(const Node& node, std::size_t out) {
   if (node.call.in_place) return false;
   if (!node.body) return op_info(node.call.op).kind == OpKind::pointwise;
@@ -85,7 +85,7 @@ void alias_operands(const Graph& graph, const Flow& flow, Plan& plan) {
       const bool fits = in.shape == out.shape && is_whole(graph, in) &&
                         size_of(in.dtype) == size_of(out.dtype) &&
                         graph.buffers[block].bytes == graph.buffers[out.buffer].bytes;
-      // No other operand may be in the same memory.
+      // The operand must not overlap any other operand.
       const auto elsewhere = [&](const Value& other) {
         return plan.placement_of(other).block != block || other == in;
       };
@@ -127,7 +127,7 @@ class Concatenations {
     if (!graph_.is_temporary(out.buffer) || flow_.producer(out.buffer) != call ||
         !is_block(plan_, out.buffer) || !is_whole(graph_, out) || last_write_[out.buffer] > call)
       return;
-    // Parts must follow one another in memory: all dimensions before are of size 1.
+    // Parts follow one another in memory only if all dimensions before `dim` have size 1.
     const std::int64_t dim = node.call.attrs[0].i();
     for (std::int64_t d = 0; d < dim; ++d) {
       if (out.shape[static_cast<int>(d)] != 1) return;
@@ -150,7 +150,8 @@ class Concatenations {
   }
 
  private:
-  // As an allocation of its own is, or a part of fewer bytes to their power of two.
+  // Whether a part is aligned as an allocation of its own; small parts to a power of two of their
+  // size.
   static bool is_aligned(std::size_t offset, std::size_t bytes) {
     return offset % std::min(kAlignment, std::bit_floor(std::max<std::size_t>(bytes, 1))) == 0;
   }
@@ -224,12 +225,12 @@ struct ArenaLayout {
   }
 };
 
-// As an allocator would do it in the order of the calls: each block takes the lowest gap that is
-// large enough, and gives it back after its last use.
+// Simulates an allocator in the order of the calls: each block takes the lowest gap that is large
+// enough, and returns it after its last use.
 ArenaLayout first_fit_by_birth(std::vector<PlannedBlock> blocks, std::size_t buffers) {
   std::ranges::stable_sort(blocks, {}, [](const PlannedBlock& b) { return b.range.first; });
   ArenaLayout layout(buffers);
-  std::map<std::size_t, std::size_t> gaps = {{0, SIZE_MAX}};  // bytes by offset; none touch
+  std::map<std::size_t, std::size_t> gaps = {{0, SIZE_MAX}};  // bytes by offset, never adjacent
   const auto give_back = [&gaps](std::size_t offset, std::size_t bytes) {
     auto next = gaps.upper_bound(offset);
     if (next != gaps.end() && next->first == offset + bytes) {
@@ -320,7 +321,7 @@ std::vector<PlannedBlock> arena_blocks(const Graph& graph, const PlanOptions& op
       keep_outside(buffer);
   }
   for (const GradientSlot& slot : graph.gradients) {
-    if (graph.makes(slot)) keep_outside(slot.after->value.buffer);
+    if (graph.owns_gradient(slot)) keep_outside(slot.after->value.buffer);
   }
   const std::vector<LiveRange> ranges = live_ranges(graph, options, flow, plan);
   std::vector<PlannedBlock> blocks;
@@ -340,8 +341,8 @@ constexpr std::size_t kMostBlocksInPairs = 4096;
 
 }  // namespace
 
-// Large blocks first leave little waste; so do, for stacks of layers, blocks in the order of their
-// birth. The smaller layout is taken.
+// Placing large blocks first wastes little; for stacks of layers, so does placing blocks in the
+// order of their first writes. Takes the smaller layout.
 void lay_out_arena(const Graph& graph, const PlanOptions& options, const Flow& flow,
                    const MayAlias& may_alias, Plan& plan) {
   std::vector<PlannedBlock> blocks = arena_blocks(graph, options, flow, plan);
@@ -375,12 +376,12 @@ int longest_chain(const Plan& plan) {
 
 namespace {
 
-// Memory that is reused makes later calls depend on earlier ones. Where that makes the longest
-// chain of dependences longer, blocks are shared only by calls that depend on one another anyway,
-// if it costs no more bytes than this. One more call is worth a branch of the graph only where they
-// are few: on an H200 a step of 18 calls in a chain became 2.7 us faster, one of 66 became 3 us
-// slower (bench/results/nvidia-h200-2026-11-24-small-steps.json).
-std::size_t most_for_independence(int chain, int without_reuse) {
+// Reused memory makes later calls depend on earlier ones. If that lengthens the longest chain of
+// dependences, blocks are shared only by calls that depend on one another anyway, provided that
+// this costs at most the returned number of bytes. Saving a single call is worth a branch of the
+// graph only in short chains: on an H200 a step of 18 calls in a chain became 2.7 us faster, one of
+// 66 became 3 us slower (bench/results/nvidia-h200-2026-11-24-small-steps.json).
+std::size_t extra_bytes_for_independence(int chain, int without_reuse) {
   constexpr int kFew = 32;
   if (chain * 4 > without_reuse * 5) return std::size_t{16} << 20;
   return chain > without_reuse && without_reuse <= kFew ? std::size_t{256} << 10 : 0;
@@ -390,7 +391,7 @@ void keep_independent(const Graph& graph, const PlanOptions& options, const Flow
                       Plan& plan) {
   if (!options.lanes || graph.nodes.size() > kMostBlocksInPairs) return;
   const Plan free = without_reuse(graph, options, plan);
-  const std::size_t most = most_for_independence(longest_chain(plan), longest_chain(free));
+  const std::size_t most = extra_bytes_for_independence(longest_chain(plan), longest_chain(free));
   if (most == 0) return;
   const std::vector<CallSet> before = all_predecessors(free);
   const CallLists calls = calls_of_blocks(graph, plan);

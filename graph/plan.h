@@ -15,14 +15,14 @@ namespace brrr::graph {
 inline constexpr std::size_t kAlignment = 256;  // of every buffer, as of a tensor's memory
 
 struct PlanOptions {
-  // Arguments are copied into the arena before the first call; else they are read where they are.
+  // Arguments are copied into the arena before the first call; else they are read in place.
   bool inputs_in_arena = false;
-  // Results are copied out of the arena; else their blocks are the caller's.
+  // Results are copied out of the arena; else each run allocates their blocks for the caller.
   bool outputs_in_arena = false;
   bool lanes = true;  // independent calls may run at the same time
 };
 
-// A block is memory for one buffer, by whose number it is known, and for those that alias it.
+// Where a buffer is. A block is memory for one buffer, whose number it has, and for its aliases.
 struct Placement {
   int block = -1;
   std::size_t offset = 0;  // in bytes, in the block
@@ -36,7 +36,7 @@ struct Plan {
   std::vector<int> lane;                       // of each call; the calls of a lane run in order
   int lanes = 1;
   std::size_t arena_bytes = 0;
-  std::size_t least_bytes = 0;  // the most that is live at a time: no arena can be smaller
+  std::size_t least_bytes = 0;  // peak live bytes: the lower bound of the arena
 
   const Placement& placement_of(const Value& value) const { return placements[value.buffer]; }
 };
@@ -58,7 +58,7 @@ void lay_out_arena(const Graph& graph, const PlanOptions& options, const Flow& f
 void find_dependences(const Graph& graph, const PlanOptions& options, Plan& plan);
 void choose_lanes(const Graph& graph, Plan& plan);
 
-// --- What they share ---
+// --- Shared by the parts ---
 
 // Sets of calls, one bit each.
 class CallSet {
@@ -109,8 +109,9 @@ constexpr std::size_t aligned(std::size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-// From the first write to the last access, in calls; -1 is before the first call, and the number of
-// calls after the last one. Of a block that no call touches `last` is before `first`.
+// From the first write to the last access, in calls. -1 stands for before the first call, the
+// number of calls for after the last one. If no call accesses the block, `last` is less than
+// `first`.
 struct LiveRange {
   int first = 0, last = -1;
 

@@ -8,12 +8,12 @@
 
 namespace brrr::graph {
 
-// Those of the graph's device, for the memory that the step touches.
+// The ceilings of the graph's device, with the bandwidth for the memory that the step accesses.
 Ceilings ceilings_for(const Graph& graph);
 
-// In picoseconds.
+// Times in picoseconds.
 std::int64_t time_to_move(std::int64_t bytes, const Ceilings& ceilings);
-// The arithmetic of a call alone, and all of it.
+// The time of a call's arithmetic alone; of its arithmetic and memory traffic.
 std::int64_t time_to_compute(const Node& node, Device device, const Ceilings& ceilings);
 std::int64_t time_of(const Node& node, Device device, const Ceilings& ceilings);
 std::int64_t time_of(const Graph& graph, const Ceilings& ceilings);

@@ -32,7 +32,8 @@ StepTime longest_chain(std::span<const Launch> launches, const Plan& plan,
   return longest;
 }
 
-// Of kernels that run side by side, the step's time grows by a part of what theirs do.
+// Scales `growing` to the step: if kernels overlap, the step's time grows by less than the sum of
+// theirs.
 void scale(StepTime& growing, const StepTime& in_order, const StepTime& step) {
   const auto kernels = [](const StepTime& t) {
     return static_cast<double>(t.bandwidth_ps + t.compute_ps);
@@ -50,7 +51,7 @@ Prediction predict(std::span<const Launch> launches, const Plan& plan, Device de
   Prediction result;
   result.ceilings = ceilings_of(device);
   const Ceilings ceilings = result.ceilings->for_kernels_over(bytes_touched);
-  const Ceilings full = ceilings.at_full_rates();  // together small kernels fill the device
+  const Ceilings full = ceilings.at_full_rates();  // small kernels together fill the device
   StepTime in_order;
   for (const Launch& launch : launches) {
     const Work work = work_of(launch.call, launch.results(), launch.node->body.get());

@@ -24,7 +24,7 @@ struct Prediction {
 Prediction predict(std::span<const Launch> launches, const Plan& plan, Device device,
                    std::int64_t bytes_touched);
 
-// The launches of a prediction, for a reader.
+// The launches of a prediction, for reports.
 std::vector<LaunchCost> describe_launches(std::span<const Launch> launches,
                                           const Prediction& prediction);
 // "23.1 us: 20 % overhead, 9 % bandwidth, 71 % compute".

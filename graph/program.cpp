@@ -113,7 +113,7 @@ std::string Program::alias_problem(std::span<const Tensor> arguments) const {
   return "";
 }
 
-// Results in memory of their own, which the executor fills. Those that alias share it.
+// Makes result tensors on the blocks that the executor allocated. Results that alias share a block.
 std::vector<Tensor> Program::make_results(std::span<const Tensor> arguments,
                                           std::vector<ResultBlock>& fresh) const {
   for (const int block : result_blocks_)
@@ -146,7 +146,7 @@ std::vector<Tensor> Program::run(std::span<const Tensor> arguments) {
   const OpScope scope("compile");
   const HostScope replaying(HostActivity::replay, "replay");
   for (const RandomAdvance& advance : graph_.draws) before_replay(advance);
-  // Before the calls: one that throws leaves those before it written.
+  // Increments versions before the calls: if one throws, earlier calls have already written.
   count_versions(arguments);
   struct Fresh : std::vector<ResultBlock> {
     ~Fresh() {

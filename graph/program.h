@@ -1,4 +1,4 @@
-// A graph with a plan and its memory: what replays run.
+// A graph with its plan, memory, launches and executor: the unit that replays run.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@ struct ProgramOptions {
   bool programmatic = true;
 };
 
-// A value in an argument.
+// The view of an argument that a value describes.
 Tensor part_of(const Tensor& argument, const Value& value);
 
 class Program {
@@ -44,19 +44,19 @@ class Program {
   Executor::Stats stats() const { return executor_->stats(); }
   std::size_t result_bytes() const;  // that each run allocates
 
-  // An argument that aliases memory that the step writes to under another name, in words; "" where
-  // there is none. The plan knows nothing of that.
+  // Describes an argument that aliases memory which the step writes through another argument or
+  // tensor; "" if there is none. The plan assumes that there is none.
   std::string alias_problem(std::span<const Tensor> arguments) const;
 
   // --- Gradients of leaves (gradients.cpp) ---
 
   enum class Fit : std::uint8_t {
     yes,
-    moved,  // the step reads gradients that are other tensors now
+    moved,  // leaves have other gradient tensors than those that the step reads
     no,
   };
   Fit fit_of_gradients() const;
-  // Whether it adds to gradients in place: then no other thread may change them meanwhile.
+  // Whether the step adds to gradients in place, so that no other thread may change them meanwhile.
   bool accumulates() const { return accumulates_; }
   // Gives new memory to each gradient block whose old values the caller still holds; returns
   // whether there was any.

@@ -1,10 +1,10 @@
-// Owns which values are computed again by the groups that read them. The scores of an attention are
-// the reason: a softmax that stores exponentials and quotients for its backward writes six times
-// the bytes of the scores, from which both follow with a handful of operations.
+// Decides which values are computed again by the groups that read them. The motivating case is
+// attention: a softmax that stores exponentials and quotients for its backward writes six times the
+// bytes of the scores, from which both can be recomputed in a handful of operations.
 //
-// A value qualifies if all groups that read it can compute it from what they read anyway, or from
-// fewer bytes than it has. So neither the memory traffic of a step grows nor, except for statistics
-// of rows, its live memory.
+// A value qualifies if all groups that read it can compute it from operands that they read anyway,
+// or from fewer bytes than it has. So a step's memory traffic does not grow, nor, except for
+// statistics of rows, does its live memory.
 #include "brrr/graph/recompute.h"
 
 #include <algorithm>
@@ -32,12 +32,12 @@ class Recomputation {
   std::vector<bool> run() {
     for (std::size_t i = graph_.nodes.size(); i-- > 0;) consider(static_cast<int>(i));
     for (std::size_t i = graph_.nodes.size(); i-- > 0;) consider_reads(static_cast<int>(i));
-    return again_.empty() ? std::vector<bool>() : emit();
+    return repeated_.empty() ? std::vector<bool>() : emit();
   }
 
  private:
   static constexpr std::size_t kLongest = 12;  // calls that one reader computes again
-  static constexpr int64_t kFlopsOfByte = 4;   // that cost as much as moving it
+  static constexpr int64_t kFlopsOfByte = 4;   // FLOPs that cost as much as moving a byte
 
   // The start of a value in its buffer: parameters share one.
   using Place = std::pair<int, int64_t>;
@@ -60,28 +60,29 @@ class Recomputation {
            node.outputs.size() == 1 && is_whole(graph_, node.outputs[0]);
   }
 
-  // Whether a buffer is in memory after the group that makes it, as far as is decided.
+  // Whether a buffer is stored to memory, by the decisions so far.
   bool is_stored(int buffer) const {
-    const int maker = flow_.producer(buffer);
-    if (maker == Flow::kNone || flow_.escapes(buffer) || added_.contains(buffer)) return true;
+    const int producer = flow_.producer(buffer);
+    if (producer == Flow::kNone || flow_.escapes(buffer) || added_.contains(buffer)) return true;
     if (dropped_.contains(buffer)) return false;
     return std::ranges::any_of(flow_.readers(buffer), [&](int reader) {
-      return group_of(reader) != group_of(maker) || groups_.opaque[group_of(maker)];
+      return group_of(reader) != group_of(producer) || groups_.opaque[group_of(producer)];
     });
   }
 
-  // Adds to `chain` how `group` gets the value of `buffer` for its call `reader`.
+  // Adds to `chain` the calls by which `group` can compute `buffer` for its call `reader`.
   bool trace(int buffer, int group, int reader, Chain& chain) const {
-    const int maker = flow_.producer(buffer);
-    const bool made = graph_.is_temporary(buffer) && maker != Flow::kNone;
+    const int producer = flow_.producer(buffer);
+    const bool made = graph_.is_temporary(buffer) && producer != Flow::kNone;
     if (!made) return false;
-    if (std::ranges::find(chain.calls, maker) != chain.calls.end() ||
-        again_.contains({group, maker}))
+    if (std::ranges::find(chain.calls, producer) != chain.calls.end() ||
+        repeated_.contains({group, producer}))
       return true;
-    if (!is_cheap(node(maker)) || chain.calls.size() == kLongest) return false;
-    for (const Value& input : node(maker).inputs) {
-      // Its bytes must be the same where they are read now.
-      if (flow_.version(input.buffer, maker) != flow_.version(input.buffer, reader)) return false;
+    if (!is_cheap(node(producer)) || chain.calls.size() == kLongest) return false;
+    for (const Value& input : node(producer).inputs) {
+      // The buffer must not have been written between the original call and the reader.
+      if (flow_.version(input.buffer, producer) != flow_.version(input.buffer, reader))
+        return false;
       const int from = flow_.producer(input.buffer);
       const bool known = !graph_.is_temporary(input.buffer) || is_stored(input.buffer) ||
                          (from != Flow::kNone && !is_cheap(node(from)));
@@ -91,7 +92,7 @@ class Recomputation {
         return false;
       }
     }
-    chain.calls.push_back(maker);
+    chain.calls.push_back(producer);
     return true;
   }
 
@@ -108,8 +109,8 @@ class Recomputation {
       if (graph_.is_temporary(leaf) && !is_stored(leaf)) price.added.insert(leaf);
       if (graph_.is_temporary(leaf) && flow_.last_use(leaf) < reader) price.longer.insert(leaf);
     }
-    for (const int again : chain.calls)
-      price.flops += op_info(node(again).call.op).element_flops * node(again).outputs[0].numel();
+    for (const int call : chain.calls)
+      price.flops += op_info(node(call).call.op).element_flops * node(call).outputs[0].numel();
   }
   // `freed`: bytes whose lifetime ends with the recomputation.
   bool is_worth(const Price& price, int64_t freed) const {
@@ -132,7 +133,7 @@ class Recomputation {
   }
 
   void repeat(int group, int reader, const Chain& chain) {
-    for (const int again : chain.calls) again_.insert({group, again});
+    for (const int repeated : chain.calls) repeated_.insert({group, repeated});
     for (const auto& [place, moved] : chain.leaves) {
       reads_[group].insert(place);
       int& last = leaf_of_[place.first][group];
@@ -140,7 +141,7 @@ class Recomputation {
     }
   }
 
-  // Decides about the result of a call: all of its readers in other groups compute it, or none.
+  // Decides whether all readers of a call's result in other groups recompute it, or none.
   void consider(int call) {
     if (!is_cheap(node(call))) return;
     const int buffer = node(call).outputs[0].buffer;
@@ -181,7 +182,7 @@ class Recomputation {
     const int first = static_cast<int>(graph_.buffers.size());  // of copies
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
       Node call = graph_.nodes[i];
-      for (Value& input : call.inputs) input.buffer = again(input.buffer, group_of(i));
+      for (Value& input : call.inputs) input.buffer = buffer_for(input.buffer, group_of(i));
       nodes_.push_back(std::move(call));
     }
     graph_.nodes = std::move(nodes_);
@@ -192,14 +193,14 @@ class Recomputation {
     return is_copy;
   }
 
-  // The buffer that a group reads in place of another, after the calls that fill it.
-  int again(int buffer, int group) {
-    const int maker = graph_.is_temporary(buffer) ? flow_.producer(buffer) : Flow::kNone;
-    if (maker == Flow::kNone || !again_.contains({group, maker})) return buffer;
+  // The buffer that a group reads in place of `buffer`. Emits the copied calls that compute it.
+  int buffer_for(int buffer, int group) {
+    const int producer = graph_.is_temporary(buffer) ? flow_.producer(buffer) : Flow::kNone;
+    if (producer == Flow::kNone || !repeated_.contains({group, producer})) return buffer;
     const auto [known, fresh] = copies_.try_emplace({group, buffer}, 0);
     if (!fresh) return known->second;
-    Node copy = graph_.nodes[maker];
-    for (Value& input : copy.inputs) input.buffer = again(input.buffer, group);
+    Node copy = graph_.nodes[producer];
+    for (Value& input : copy.inputs) input.buffer = buffer_for(input.buffer, group);
     const int to = static_cast<int>(graph_.buffers.size());
     graph_.buffers.push_back(graph_.buffers[buffer]);
     copy.outputs[0].buffer = to;
@@ -212,10 +213,10 @@ class Recomputation {
   const GroupsOfCalls& groups_;
   Flow flow_;
   std::vector<std::set<Place>> reads_;  // values that a group reads
-  // By buffer, groups that read it to compute something again, and for which call.
+  // By buffer: the groups that read it for a recomputation, and the call that is recomputed.
   std::map<int, std::map<int, int>> leaf_of_;
-  std::set<std::pair<int, int>> again_;  // groups, and calls that they repeat
-  std::set<int> dropped_, added_;        // buffers that are stored no more, or now
+  std::set<std::pair<int, int>> repeated_;  // groups, and calls that they repeat
+  std::set<int> dropped_, added_;           // buffers no longer stored; newly stored
   std::map<std::pair<int, int>, int> copies_;
   std::vector<Node> nodes_;
 };

@@ -1,4 +1,4 @@
-// Values that are cheaper to compute again, where they are read, than to keep in memory.
+// Recomputes values in the kernels that read them, where that moves fewer bytes than storing them.
 #pragma once
 
 #include <vector>
@@ -10,12 +10,11 @@ namespace brrr::graph {
 // The groups that fusion chose for the calls of a graph.
 struct GroupsOfCalls {
   std::vector<int> group;    // of each call
-  std::vector<bool> opaque;  // by group: what it reads is in memory, whatever that costs
+  std::vector<bool> opaque;  // by group: its operands must be in memory (a product)
 };
 
-// Puts copies of calls in front of those that read their results from other groups, where that
-// moves fewer bytes. Returns which calls of the changed graph are such copies; empty: nothing has
-// changed.
+// Inserts copies of calls before readers of their results in other groups, where that moves fewer
+// bytes. Returns which calls of the new graph are copies; empty: the graph is unchanged.
 std::vector<bool> recompute_for_readers(Graph& graph, const GroupsOfCalls& groups);
 
 }  // namespace brrr::graph

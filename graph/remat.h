@@ -18,16 +18,16 @@ class Remat {
 
   // Every value that the backward pass reads is kept.
   static constexpr Remat none() { return Remat(Kind::none, 1); }
-  // The fastest step by prediction. Of those within 1 % of it, or no slower than with every value
-  // kept, the one with the least memory; no more than with every value kept, unless recompute()
-  // asks for more. Calls one by one are fastest with nothing computed again: what this saves it
-  // saves in fused steps.
+  // The fastest step by prediction. Among steps within 1 % of it, or no slower than with every
+  // value kept, the one with the least memory; never more than with every value kept, unless
+  // recompute() asks for it. Unfused steps are fastest without recomputation, so this policy pays
+  // in fused steps.
   static constexpr Remat min_cut() { return Remat(Kind::min_cut, 1); }
-  // The least memory: about the inputs of segments of the forward pass are kept.
+  // The least memory: keeps little more than the inputs of segments of the forward pass.
   static constexpr Remat full() { return Remat(Kind::full, 1); }
   // The fastest step by prediction whose planned memory (CompiledEntry::arena_bytes) is at most
-  // this fraction of what it is with every value kept, in (0, 1]. Where there is none, compiling
-  // the step throws an Error that names the least fraction.
+  // `fraction`, in (0, 1], of that with every value kept. If there is none, compiling the step
+  // throws an Error that states the least possible fraction.
   static Remat budget(double fraction);
 
   constexpr Kind kind() const { return kind_; }
@@ -47,14 +47,14 @@ template <class T>
 concept Marked = std::same_as<T, Tensor> || std::convertible_to<const T&, std::string_view>;
 }  // namespace detail
 
-// In a function that is compiled with a policy: the backward pass reads these values as the forward
-// pass computed them, or computes them again. A value that cannot be computed again is an Error
-// when the step is compiled.
+// Marks for the policy, called in a compiled function. save: the backward pass reads the marked
+// values from memory. recompute: it computes them again. Compiling a step throws an Error if a
+// tensor marked with recompute() cannot be computed again.
 //
-// A name is that of a module, for all that it computes ("blocks.3.norm1", or "blocks.3" with all in
-// it), or of an op ("tanh"), as explain() prints them. It marks the values that the backward pass
-// needs; of those that recompute() names, the ones that can be computed again. A marked tensor has
-// priority. A name without a value in the forward pass is an Error that lists all names.
+// A name is that of a module ("blocks.3.norm1", or "blocks.3" with all modules in it) or of an op
+// ("tanh"), as explain() prints it. It marks all values computed there that the backward pass
+// needs; recompute() skips those that cannot be computed again. Marks on tensors have priority. A
+// name that matches no value in the forward pass is an Error that lists all names.
 //
 // Without a policy, and outside of a compiled function, marks do nothing.
 template <detail::Marked... T>

@@ -1,10 +1,10 @@
-// Owns the policies.
+// The policies of rematerialization.
 //
-// Candidates are minimum cuts (graph/partition.h) of several prices of a kept byte, over several
-// numbers of segments, and for budgets mixtures of two cuts that are neighbours in memory. Each is
-// rewritten, fused and planned, so that its memory is that of the step and not an estimate; a
-// policy takes one of them. But for mixtures the candidates do not depend on the budget, so a
-// larger one never needs more time.
+// Candidates are minimum cuts (graph/partition.h) for several prices of a kept byte and several
+// numbers of segments, and for budgets mixtures of two cuts with neighbouring memory. Each
+// candidate is rewritten, fused and planned, so that its memory is that of the step and not an
+// estimate; a policy chooses one of them. Except for mixtures the candidates do not depend on the
+// budget, so a larger budget never makes a step slower.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@
 namespace brrr::graph {
 namespace {
 
-// The candidates of a graph, and what a policy takes of them.
+// Generates the candidates of a graph, and chooses one by the policy.
 class Search {
  public:
   Search(const Graph& graph, const RematOptions& options)
@@ -55,16 +55,16 @@ class Search {
     return chosen;
   }
 
-  // Why a value is kept or, if it is in `again`, computed again. `peak`: of its bytes, those of the
-  // peak if it is kept.
-  std::string reason_for(int call, const std::set<int>& again, ValueMemory memory,
+  // Why a value is kept or, if its call is in `recomputed`, computed again. `peak`: how many of its
+  // bytes would be live at the peak if it were kept.
+  std::string reason_for(int call, const std::set<int>& recomputed, ValueMemory memory,
                          std::int64_t peak) const {
-    const std::int64_t store = partition_.time_to_keep(call), chain = chain_of(call, again);
+    const std::int64_t store = partition_.keep_time(call), chain = chain_of(call, recomputed);
     const auto ns = [](std::int64_t picoseconds) {
       return fmt::format("{:.0f} ns", static_cast<double>(picoseconds) * 1e-3);
     };
     if (partition_.mark(call) != Partition::Mark::none) return "marked";
-    if (again.contains(call)) {
+    if (recomputed.contains(call)) {
       if (memory == ValueMemory::registers) return "saves no memory";
       if (!partition_.is_saved(call)) return "for values that are computed from it";
       if (chain <= store) return fmt::format("again {} <= storing {}", ns(chain), ns(store));
@@ -84,19 +84,19 @@ class Search {
 
  private:
   struct Candidate {
-    std::vector<bool> again;  // of each call
+    std::vector<bool> recomputed;  // by call
     int segments = 1;
     int first = 1;            // as in Partition::Objective; of a mixture all
-    bool own_copies = false;  // of products: see compute_again
-    // Predicted; `traffic`: without what readers compute again; `stores`: if all values that the
-    // backward pass reads are written again.
+    bool own_copies = false;  // products get copies of their own: see recompute_calls
+    // Predicted times. `traffic`: without arithmetic that fuses into readers; `stores`: as if every
+    // recomputed value were written to memory.
     std::int64_t picoseconds = 0, traffic = 0, stores = 0;
     std::size_t peak_bytes = 0;
   };
 
-  // Cuts for powers of two as numbers of segments, each by several prices of a kept byte, in all of
-  // the segments or in the first of them alone; by memory traffic alone, where kernels are bound by
-  // it; and by the bytes kept, whatever that costs, except under min_cut.
+  // The objectives of the cuts. For each power of two as the number of segments, in all segments or
+  // in the first ones alone: several prices of a kept byte; the least memory traffic, for kernels
+  // bound by it; and, except under min_cut, the fewest kept bytes at any cost.
   std::vector<Partition::Objective> objectives() const {
     const bool is_fastest = options_.policy.kind() == Remat::Kind::min_cut;
     std::set<std::int64_t> prices = {0};
@@ -107,7 +107,7 @@ class Search {
     }
     std::vector<Partition::Objective> all;
     for (int segments = 1; segments <= most_segments(); segments *= 2) {
-      // The backward pass reads the last segment at once: it may as well be kept.
+      // The backward pass begins with the last segment, so recomputing that one saves no memory.
       for (const int first :
            std::set{segments / 4, segments / 2, segments * 3 / 4, segments - 1, segments}) {
         if (first == 0) continue;
@@ -124,27 +124,30 @@ class Search {
     return static_cast<int>(std::bit_floor(std::clamp(calls / 2, 1U, 64U)));
   }
 
-  // Each candidate once, that of the marks alone first, with the memory of the calls one by one.
+  // The distinct candidates, first the one that recomputes only marked values. Their memory is that
+  // of unfused calls.
   std::vector<Candidate> find_candidates() const {
     constexpr std::size_t kMostCalls = 300'000, kFewest = 12;  // of all candidates
     std::vector<Partition::Objective> all = objectives();
     const std::size_t most = std::max(kFewest, kMostCalls / (graph_.nodes.size() + 1));
     std::vector<Candidate> candidates(1);
-    candidates[0].again = partition_.cut({.first = 0});
-    std::set<std::pair<std::vector<bool>, int>> known = {{candidates[0].again, 1}};
+    candidates[0].recomputed = partition_.cut({.first = 0});
+    std::set<std::pair<std::vector<bool>, int>> known = {{candidates[0].recomputed, 1}};
     for (std::size_t i = 0; i < all.size(); ++i) {
-      // The last ones of a long list first: they save the most memory.
+      // Samples a long list evenly. The last objective is always included, since it saves the most
+      // memory.
       if (all.size() > most && (all.size() - 1 - i) * most % all.size() >= most) continue;
       Candidate each{partition_.cut(all[i]), all[i].segments, all[i].first};
-      if (std::ranges::count(each.again, true) == 0) continue;
-      if (known.emplace(each.again, each.segments).second) candidates.push_back(std::move(each));
+      if (std::ranges::count(each.recomputed, true) == 0) continue;
+      if (known.emplace(each.recomputed, each.segments).second)
+        candidates.push_back(std::move(each));
     }
     in_parallel(candidates, [this](Candidate& each) { estimate(each); });
     return candidates;
   }
 
-  // Sets the size of values that fusion keeps in registers to 0: those between fusable calls of one
-  // pass.
+  // Sets the size of values between fusable calls of one pass to 0, since fusion keeps them in
+  // registers.
   static void leave_out_registers(Graph& graph) {
     const Flow flow(graph);
     const auto fuses = [&](const Node& node) {
@@ -162,31 +165,32 @@ class Search {
     }
   }
 
-  // Of calls one by one this is the simulation; of fused calls the time is that of the cut.
+  // Estimates memory and time. For unfused steps this is exact; for fused steps the time is the
+  // cut's.
   void estimate(Candidate& candidate) const {
-    auto [graph, again] = rewritten(candidate);
+    auto [graph, originals] = rewritten(candidate);
     if (options_.fuse) leave_out_registers(graph);
     candidate.peak_bytes = make_plan(graph, options_.plan).arena_bytes;
     candidate.picoseconds = options_.fuse ? 0 : time_of(graph, ceilings_);
     if (!options_.fuse) return;
-    for (const int call : again) {
-      candidate.picoseconds += partition_.time_again(call);
-      candidate.traffic += partition_.traffic_again(call);
+    for (const int call : originals) {
+      candidate.picoseconds += partition_.recompute_time(call);
+      candidate.traffic += partition_.recompute_traffic(call);
       candidate.stores += partition_.is_saved(call)
                               ? time_to_move(partition_.bytes(call), ceilings_)
-                              : partition_.traffic_again(call);
+                              : partition_.recompute_traffic(call);
     }
-    for (std::size_t i = 0; i < candidate.again.size(); ++i) {
-      if (candidate.again[i] || !partition_.is_saved(static_cast<int>(i))) continue;
-      candidate.picoseconds += partition_.time_to_keep(static_cast<int>(i));
-      candidate.traffic += partition_.time_to_keep(static_cast<int>(i));
-      candidate.stores += partition_.time_to_keep(static_cast<int>(i));
+    for (std::size_t i = 0; i < candidate.recomputed.size(); ++i) {
+      if (candidate.recomputed[i] || !partition_.is_saved(static_cast<int>(i))) continue;
+      candidate.picoseconds += partition_.keep_time(static_cast<int>(i));
+      candidate.traffic += partition_.keep_time(static_cast<int>(i));
+      candidate.stores += partition_.keep_time(static_cast<int>(i));
     }
   }
 
-  // Keeps the first candidate and the Pareto front of time and memory, a few for each of
-  // three estimates of time: recomputed arithmetic delays kernels, or hides behind memory traffic,
-  // or several kernels read its results, so that one has to write them.
+  // Keeps the first candidate and the Pareto fronts of time and memory, a few candidates for each
+  // of three estimates of time: recomputed arithmetic delays kernels; or overlaps with memory
+  // traffic; or has several readers, so that one kernel must write the results.
   void keep_best(std::vector<Candidate>& candidates) const {
     constexpr std::size_t kMostCalls = 6000, kFewest = 3, kMost = 8;  // of each
     const std::size_t most = std::clamp(kMostCalls / (graph_.nodes.size() + 1), kFewest, kMost);
@@ -243,23 +247,23 @@ class Search {
     return front;
   }
 
-  // The candidates of the Pareto front, with copies of their own for products.
+  // Adds variants of the candidates of the Pareto front in which products have copies of their own.
   void add_own_copies(std::vector<Candidate>& candidates) const {
     std::vector<Candidate> more;
     for (const std::size_t i : front_of(candidates)) {
       Candidate each = candidates[i];
       each.own_copies = true;
-      if (rewritten(each).again.size() > rewritten(candidates[i]).again.size())
+      if (rewritten(each).originals.size() > rewritten(candidates[i]).originals.size())
         more.push_back(std::move(each));
     }
     measure_all(more);
     std::ranges::move(more, std::back_inserter(candidates));
   }
 
-  // Values that are alike in all layers and in memory at the peak: each such set alone, with and
-  // without the last layer, whose values the backward pass reads at once; then together those that
-  // cost the least time for a byte. A cut knows the memory traffic of a value, but not into which
-  // kernels the calls that make it merge: the plans tell.
+  // Adds candidates that recompute sets of corresponding values of all layers that are live at the
+  // peak: each set alone, with and without the last layer, whose values the backward pass reads
+  // first; then unions of the sets that cost the least time per byte. A cut cannot tell which
+  // kernels the recomputed calls merge into; the plans of these candidates can.
   void add_stored(std::vector<Candidate>& candidates, const Simulation& kept) const {
     std::vector<std::vector<int>> sets;
     for (std::vector<int>& set : large_sets(kept)) {
@@ -282,7 +286,7 @@ class Search {
     std::ranges::move(alone, std::back_inserter(candidates));
   }
 
-  // The largest sets, of those that are no small part of the peak.
+  // The largest of the sets that are more than a small part of the peak.
   std::vector<std::vector<int>> large_sets(const Simulation& kept) const {
     constexpr std::int64_t kLeast = 64;                               // parts of the peak
     constexpr std::size_t kMostCalls = 6000, kFewest = 3, kMost = 8;  // of all plans; sets
@@ -302,8 +306,8 @@ class Search {
     return sets;
   }
 
-  // The first set, the first two and so on. Of the first one that takes longer than what counts as
-  // equal also the largest part that does not.
+  // Adds the first set, the union of the first two and so on. If a union takes longer than min_cut
+  // tolerates, also adds the largest part of it that does not.
   void add_unions(const std::vector<std::vector<int>>& sets, const std::vector<std::size_t>& order,
                   const Simulation& kept, std::vector<Candidate>& candidates) const {
     std::vector<std::vector<int>> unions(1);
@@ -328,7 +332,7 @@ class Search {
     std::ranges::move(more, std::back_inserter(candidates));
   }
 
-  // Between the calls `fast` and those with others, bisecting the number of the others.
+  // Adds the calls `fast` with some of the calls `slow`, bisecting how many.
   void add_parts(const std::vector<int>& fast, const std::vector<int>& slow, std::int64_t slowest,
                  const Simulation& kept, std::vector<Candidate>& candidates) const {
     std::vector<int> others;
@@ -346,7 +350,8 @@ class Search {
     }
   }
 
-  // The cut in which of the values that are in memory these calls' are computed again.
+  // The cut that recomputes the values of these calls, and keeps the other values that are in
+  // memory.
   Candidate stored(const std::vector<int>& calls, const Simulation& kept) const {
     using Decision = Partition::Decision;
     Partition::Objective objective = {.segments = most_segments(), .first = most_segments()};
@@ -355,12 +360,12 @@ class Search {
           node.outputs, [&](const Value& output) { return kept.at_peak[output.buffer] >= 0; });
       objective.decided.push_back(is_stored ? Decision::kept : Decision::open);
     }
-    for (const int call : calls) objective.decided[call] = Decision::again;
+    for (const int call : calls) objective.decided[call] = Decision::recomputed;
     return {partition_.cut(objective), objective.segments, objective.first};
   }
 
-  // A mixture of two neighbours of the Pareto front has the calls up to one as the smaller step has
-  // them, the others as the larger one. One in the middle of all neighbours that are far apart.
+  // Adds mixtures of neighbours on the Pareto front that are far apart in memory. A mixture treats
+  // the calls up to some call as the smaller step does, the others as the larger step does.
   void add_mixtures(std::vector<Candidate>& candidates, std::size_t baseline) const {
     constexpr std::size_t kGap = 16;
     const std::vector<std::size_t> front = front_of(candidates);
@@ -374,9 +379,9 @@ class Search {
     std::ranges::move(mixtures, std::back_inserter(candidates));
   }
 
-  // Mixtures of the candidate above the limit with those next below it; then again, of what the
-  // limit lies between now. They have to lie between the two next to the limit in memory, and may
-  // not be faster than the larger one: so a larger budget, which has others, is never slower.
+  // Adds mixtures of the two candidates between which the limit lies, repeatedly for the narrowed
+  // interval. A mixture must lie between the two in memory and must not be faster than the larger
+  // one: otherwise a larger budget, which tries other mixtures, could give a slower step.
   void add_mixtures_near(std::size_t limit, std::vector<Candidate>& candidates) const {
     constexpr int kRounds = 3, kParts = 4;
     constexpr std::ptrdiff_t kSmaller = 2;
@@ -401,21 +406,24 @@ class Search {
   }
 
   Candidate mixture(const Candidate& small, const Candidate& large, int part, int parts) const {
-    Candidate mixed{large.again, small.segments, small.segments,
+    Candidate mixed{large.recomputed, small.segments, small.segments,
                     small.own_copies || large.own_copies};
-    std::copy_n(small.again.begin(), mixture_end(small, large, part, parts), mixed.again.begin());
+    std::copy_n(small.recomputed.begin(), mixture_end(small, large, part, parts),
+                mixed.recomputed.begin());
     return mixed;
   }
-  // The call before which `part` of `parts` of the bytes are made that the two treat differently.
+  // The call before which `part` / `parts` of the bytes that the two treat differently are made.
   std::ptrdiff_t mixture_end(const Candidate& small, const Candidate& large, std::int64_t part,
                              std::int64_t parts) const {
     std::int64_t all = 0, made = 0;
     const auto bytes_of = [&](std::size_t call) {
-      return small.again[call] != large.again[call] ? partition_.bytes(static_cast<int>(call)) : 0;
+      return small.recomputed[call] != large.recomputed[call]
+                 ? partition_.bytes(static_cast<int>(call))
+                 : 0;
     };
-    for (std::size_t call = 0; call < small.again.size(); ++call) all += bytes_of(call);
+    for (std::size_t call = 0; call < small.recomputed.size(); ++call) all += bytes_of(call);
     std::size_t call = 0;
-    while (call < small.again.size() && made * parts < all * part) made += bytes_of(call++);
+    while (call < small.recomputed.size() && made * parts < all * part) made += bytes_of(call++);
     return static_cast<std::ptrdiff_t>(call);
   }
 
@@ -423,8 +431,8 @@ class Search {
     return static_cast<std::size_t>(static_cast<double>(baseline) * options_.policy.fraction());
   }
 
-  // The longest time that min_cut takes less memory for: predictions that differ by less than a
-  // hundredth count as equal, and a step that is no slower than with every value kept is welcome.
+  // The longest time that min_cut accepts in exchange for less memory: predictions within 1 % count
+  // as equal, and a step no slower than with every value kept is always acceptable.
   static std::int64_t as_fast_as(std::int64_t fastest, const Simulation& kept) {
     return std::max(fastest + fastest / 100, kept.picoseconds);
   }
@@ -476,11 +484,11 @@ class Search {
   }
 
   Rewritten rewritten(const Candidate& candidate) const {
-    return compute_again(graph_, partition_, candidate.again,
-                         partition_.segments(candidate.segments), candidate.own_copies);
+    return recompute_calls(graph_, partition_, candidate.recomputed,
+                           partition_.segments(candidate.segments), candidate.own_copies);
   }
 
-  // `in_detail`: with all that reports print.
+  // `in_detail`: also computes the facts that only reports print.
   Simulation simulate(const Graph& graph, bool in_detail = false) const {
     std::optional<Graph> fused;
     if (options_.fuse) options_.fuse(fused.emplace(graph));
@@ -494,18 +502,19 @@ class Search {
     return simulation;
   }
 
-  // Of a call, with all in `again` that it depends on.
-  std::int64_t chain_of(int call, const std::set<int>& again) const {
+  // The time of a call and of all calls in `recomputed` that it depends on.
+  std::int64_t chain_of(int call, const std::set<int>& recomputed) const {
     std::set<int> chain = {call};
     std::vector<int> open = {call};
     std::int64_t picoseconds = 0;
     while (!open.empty()) {
       const int next = open.back();
       open.pop_back();
-      picoseconds += partition_.time_again(next);
+      picoseconds += partition_.recompute_time(next);
       for (const Value& input : graph_.nodes[next].inputs) {
-        const int maker = partition_.flow().producer(input.buffer);
-        if (again.contains(maker) && chain.insert(maker).second) open.push_back(maker);
+        const int producer = partition_.flow().producer(input.buffer);
+        if (recomputed.contains(producer) && chain.insert(producer).second)
+          open.push_back(producer);
       }
     }
     return picoseconds;
@@ -518,11 +527,11 @@ class Search {
   Candidate choice_;
 };
 
-// The values that the backward pass read before and reads now, and those that it computes again.
+// The values that the backward pass reads with or without the policy, and those that it recomputes.
 std::vector<RematValue> describe_values(const Graph& graph, const Search& search,
                                         const Rewritten& chosen, const RematReport& report) {
   const Partition& partition = search.partition();
-  const std::set<int> again(chosen.again.begin(), chosen.again.end());
+  const std::set<int> recomputed(chosen.originals.begin(), chosen.originals.end());
   std::set<int> read;  // buffers
   for (const Node& node : chosen.graph.nodes) {
     if (node.role != Role::backward) continue;
@@ -534,7 +543,7 @@ std::vector<RematValue> describe_values(const Graph& graph, const Search& search
     const bool is_read = std::ranges::any_of(
         node.outputs, [&](const Value& output) { return read.contains(output.buffer); });
     if (node.role != Role::forward ||
-        (!partition.is_saved(call) && !again.contains(call) && !is_read))
+        (!partition.is_saved(call) && !recomputed.contains(call) && !is_read))
       continue;
     RematValue value;
     value.value = describe(graph, node.outputs[0]);
@@ -542,8 +551,8 @@ std::vector<RematValue> describe_values(const Graph& graph, const Search& search
     if (node.module >= 0) value.module = graph.modules[node.module];
     value.site = node.site;
     value.bytes = partition.bytes(call);
-    value.picoseconds = partition.time_again(call);
-    value.recomputed = again.contains(call);
+    value.picoseconds = partition.recompute_time(call);
+    value.recomputed = recomputed.contains(call);
     const Simulation& plan = value.recomputed ? report.baseline : report.chosen;
     value.memory = plan.memory[node.outputs[0].buffer];
     for (const Value& output : node.outputs) {
@@ -551,7 +560,7 @@ std::vector<RematValue> describe_values(const Graph& graph, const Search& search
       value.at_peak |= bytes >= 0;
       value.peak_bytes += std::max<std::int64_t>(bytes, 0);
     }
-    value.reason = search.reason_for(call, again, value.memory, value.peak_bytes);
+    value.reason = search.reason_for(call, recomputed, value.memory, value.peak_bytes);
     value.obstacle = partition.obstacle(call);
     values.push_back(std::move(value));
   }
@@ -566,7 +575,7 @@ RematReport rematerialize(Graph& graph, const RematOptions& options) {
   graph.least_memory = options.policy.kind() == Remat::Kind::full;
   Search search(graph, options);
   Rewritten chosen = search.run(report);
-  report.recomputed_calls = static_cast<int>(chosen.again.size());
+  report.recomputed_calls = static_cast<int>(chosen.originals.size());
   report.values = describe_values(graph, search, chosen, report);
   report.notes_on_marks = search.partition().notes_on_marks();
   graph = std::move(chosen.graph);

@@ -32,8 +32,8 @@ std::string memory_text(ValueMemory memory) {
   return "result";
 }
 
-// The most live bytes in each of at most `kRows` stretches of the step, as bars: of the arena, and
-// of temporaries in the memory of gradients.
+// A bar chart of live bytes over the step: the maximum in each of at most `kRows` intervals, of the
+// arena and of temporaries that alias gradients.
 std::string curve_text(const Simulation& simulation, std::size_t most) {
   constexpr std::size_t kRows = 24, kWidth = 48;
   const std::size_t calls = simulation.live.size(), rows = std::min(kRows, calls);

@@ -1,4 +1,4 @@
-// Owns the rewriting of a graph whose backward pass computes values again.
+// Rewrites a graph so that its backward pass recomputes values.
 #include "brrr/graph/rematerialize.h"
 
 #include <algorithm>
@@ -7,18 +7,18 @@
 namespace brrr::graph {
 namespace {
 
-// Puts copies of calls in front of the calls of the backward pass that read their results.
+// Inserts copies of calls before the calls of the backward pass that read their results.
 //
-// The backward pass goes through the segments of the forward pass from the last to the first. Calls
-// of one segment share copies. A copy does not live on to another segment: a call there gets one of
-// its own.
+// The backward pass traverses the segments of the forward pass from the last to the first. Readers
+// in one segment share a copy; a reader in another segment gets its own, so that copies are not
+// live across segments.
 class Rewrite {
  public:
-  Rewrite(const Graph& graph, const Partition& partition, const std::vector<bool>& again,
+  Rewrite(const Graph& graph, const Partition& partition, const std::vector<bool>& recomputed,
           std::vector<int> segment, bool own_copies)
       : from_(graph),
         partition_(partition),
-        again_(again),
+        recomputed_(recomputed),
         segment_(std::move(segment)),
         own_copies_(own_copies),
         copies_(2 * graph.nodes.size()) {}
@@ -51,31 +51,30 @@ class Rewrite {
     int segment = -1;  // of the backward pass when it was last read
   };
 
-  // The call that makes a buffer and runs again; -1: none.
-  int maker_of(int buffer) const {
-    const int maker = partition_.flow().producer(buffer);
-    return maker >= 0 && again_[maker] ? maker : -1;
+  // The call that produces a buffer, if it is recomputed; else -1.
+  int producer_of(int buffer) const {
+    const int producer = partition_.flow().producer(buffer);
+    return producer >= 0 && recomputed_[producer] ? producer : -1;
   }
 
-  // The segment that the backward pass comes to with a call: the last one of which it may be the
-  // gradient, by what it reads.
+  // Advances to the segment whose gradient a call may compute, which is decided by its operands.
   void move_on(const Node& node) {
     int reached = -1;
     for (const Value& input : node.inputs) {
-      const int maker =
+      const int producer =
           from_.is_temporary(input.buffer) ? partition_.flow().producer(input.buffer) : -1;
-      if (maker < 0 || !partition_.is_forward(maker)) continue;
+      if (producer < 0 || !partition_.is_forward(producer)) continue;
       const auto look = [&](int call) {
         if (partition_.is_forward(call) && segment_[call] <= current_)
           reached = std::max(reached, segment_[call]);
       };
-      look(maker);
+      look(producer);
       for (const int reader : partition_.flow().readers(input.buffer)) look(reader);
     }
     if (reached >= 0) current_ = reached;
   }
 
-  // A call, and whether the copy is one of those that products have of their own.
+  // A call, and whether the copy is for products alone.
   using Copied = std::pair<int, bool>;
 
   Copied copied(int call, const Node& reader, bool is_own) const {
@@ -98,15 +97,15 @@ class Rewrite {
       const auto [node, is_own] = open.back();
       open.pop_back();
       for (const Value& input : node->inputs) {
-        const int maker = maker_of(input.buffer);
-        if (maker < 0) continue;
-        const Copied which = copied(maker, *node, is_own);
+        const int producer = producer_of(input.buffer);
+        if (producer < 0) continue;
+        const Copied which = copied(producer, *node, is_own);
         if (needed.contains(which)) continue;
         if (is_fresh(which)) {
           of(which).segment = current_;
         } else {
           needed.insert(which);
-          open.emplace_back(&from_.nodes[maker], which.second);
+          open.emplace_back(&from_.nodes[producer], which.second);
         }
       }
     }
@@ -131,17 +130,17 @@ class Rewrite {
 
   void read_copies(Node& reader, bool is_own) const {
     for (Value& input : reader.inputs) {
-      const int maker = maker_of(input.buffer);
-      if (maker < 0) continue;
-      const std::vector<Value>& outputs = from_.nodes[maker].outputs;
+      const int producer = producer_of(input.buffer);
+      if (producer < 0) continue;
+      const std::vector<Value>& outputs = from_.nodes[producer].outputs;
       const auto output = std::ranges::find(outputs, input.buffer, &Value::buffer);
-      input.buffer = of(copied(maker, reader, is_own)).buffers[output - outputs.begin()];
+      input.buffer = of(copied(producer, reader, is_own)).buffers[output - outputs.begin()];
     }
   }
 
   const Graph& from_;
   const Partition& partition_;
-  const std::vector<bool>& again_;
+  const std::vector<bool>& recomputed_;
   const std::vector<int> segment_;
   const bool own_copies_;
   std::vector<Copy> copies_;  // the latest ones of each call
@@ -152,10 +151,10 @@ class Rewrite {
 
 }  // namespace
 
-Rewritten compute_again(const Graph& graph, const Partition& partition,
-                        const std::vector<bool>& again, std::vector<int> segments,
-                        bool own_copies) {
-  return Rewrite(graph, partition, again, std::move(segments), own_copies).run();
+Rewritten recompute_calls(const Graph& graph, const Partition& partition,
+                          const std::vector<bool>& recomputed, std::vector<int> segments,
+                          bool own_copies) {
+  return Rewrite(graph, partition, recomputed, std::move(segments), own_copies).run();
 }
 
 }  // namespace brrr::graph

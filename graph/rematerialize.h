@@ -13,8 +13,8 @@
 
 namespace brrr::graph {
 
-// Where a value is: temporaries alias gradients that are written later, fused kernels keep values
-// in registers. `outside`: a result of the step.
+// Where a value is. gradients: it aliases a gradient that is written later; registers: within a
+// fused kernel; outside: it is a result of the step.
 enum class ValueMemory : std::uint8_t { arena, gradients, registers, outside };
 
 // A value of the forward pass that the backward pass reads or computes again.
@@ -22,30 +22,30 @@ struct RematValue {
   std::string value, op, module;  // "%7 f32[64, 64]"
   CallSite site;
   std::int64_t bytes = 0;
-  std::int64_t picoseconds = 0;  // of its call again, by prediction
+  std::int64_t picoseconds = 0;  // predicted time to run its call again
   bool recomputed = false;
-  bool at_peak = false;                     // in memory where most is, with every value kept
-  ValueMemory memory = ValueMemory::arena;  // of a value that is computed again: if it were kept
-  // Of the peak with every value kept; bytes that values share count for one of them.
+  bool at_peak = false;                     // live at the peak of the plan with every value kept
+  ValueMemory memory = ValueMemory::arena;  // of a recomputed value: where it would be if kept
+  // The value's share of the peak with every value kept; shared bytes count for one value only.
   std::int64_t peak_bytes = 0;
   std::string reason;              // why it is kept or computed again
   const char* obstacle = nullptr;  // why it cannot be computed again
 };
 
-// A planned graph, by prediction.
+// The predicted time and memory of a planned graph.
 struct Simulation {
   std::int64_t picoseconds = 0;
   std::size_t peak_bytes = 0;             // the arena
   std::vector<std::size_t> live;          // bytes of the arena that are in use, at each call
   std::vector<std::size_t> in_gradients;  // of temporaries that alias gradients, at each call
   std::vector<ValueMemory> memory;        // of each buffer
-  // Of each buffer, where most bytes are live (of both): -1: it is not; else its bytes, without
-  // those that are counted for a buffer before it.
+  // By buffer, at the call where the most bytes are live (arena and gradients together): -1 if the
+  // buffer is not live; else its bytes, without those already counted for an earlier buffer.
   std::vector<std::int64_t> at_peak;
 
   std::size_t most_in_gradients() const;
 };
-// Sets all but the time and the peak.
+// Sets all members but the time and the peak.
 void describe_memory(const Graph& graph, const PlanOptions& options, const Plan& plan,
                      Simulation& simulation);
 
@@ -65,19 +65,20 @@ struct RematOptions {
   std::function<void(Graph&)> fuse;  // empty: calls run one by one
 };
 
-// The graph whose backward pass runs calls again: `again`, of those that can. Copies are made where
-// they are read, and not shared beyond a segment. `own_copies`: of cheap calls products get copies
-// of their own. They can then be written by another kernel than the one that has the shared copies
-// in registers, such as an earlier one: it frees the product's other factor earlier.
+// Rewrites the graph so that its backward pass runs the calls in `recomputed` a second time. Copies
+// are placed before their first reader, and shared within a segment only. `own_copies`: products
+// get their own copies of cheap calls. A copy for a product is written to memory, possibly by an
+// earlier kernel than the one that keeps the shared copy in registers, which frees the product's
+// other factor earlier.
 struct Rewritten {
   Graph graph;
-  std::vector<int> again;  // for each copy the call that it is of
+  std::vector<int> originals;  // for each copy: the call that it repeats
 };
-Rewritten compute_again(const Graph& graph, const Partition& partition,
-                        const std::vector<bool>& again, std::vector<int> segments,
-                        bool own_copies = false);
+Rewritten recompute_calls(const Graph& graph, const Partition& partition,
+                          const std::vector<bool>& recomputed, std::vector<int> segments,
+                          bool own_copies = false);
 
-// Rewrites the graph by a policy, and says what it did.
+// Rewrites the graph by a policy, and returns a report.
 RematReport rematerialize(Graph& graph, const RematOptions& options);
 
 // The report for a reader, with the live bytes before and after as bars.

@@ -12,7 +12,7 @@
 
 namespace brrr::graph {
 
-// The arguments of one call. `statics` are the numbers and what kinds of argument there are.
+// The arguments of one call. `statics`: the kinds of all arguments, and the values of numbers.
 struct StepArguments {
   std::span<const Tensor> tensors, fixed;
   std::span<const std::int64_t> statics;
@@ -27,7 +27,7 @@ struct Signature {
   std::vector<std::int64_t> statics;
 };
 
-// Fills `words`, which keeps its memory from call to call.
+// Fills `words`, whose memory is reused from call to call.
 void fill_words(const StepArguments& arguments, std::vector<std::int64_t>& words);
 Signature signature_of(const StepArguments& arguments, std::vector<std::int64_t> words);
 std::string describe(const StepArguments& arguments);
@@ -35,7 +35,7 @@ std::string describe(const StepArguments& arguments);
 // The first thing in which two signatures differ: "argument 0 is f32[4], and was f32[3]".
 std::string difference(const Signature& now, const Signature& before);
 
-// How a step could do with fewer signatures: "argument 1 is a number that had 9 values: pass
+// Advice on how to need fewer signatures: "argument 1 is a number that had 9 values: pass
 // ...".
 // "" where no number among the arguments had three values or more.
 std::string advice_on_numbers(std::span<const Signature* const> signatures);

@@ -1,4 +1,4 @@
-// Calls that change nothing: copies of intermediate values to the same type and layout, and
+// Removes calls that change nothing: copies of intermediate values to the same type and layout, and
 // products with one. Results keep their bits.
 #include "brrr/dispatch/op_info.h"
 #include "brrr/graph/flow.h"
@@ -7,7 +7,7 @@
 namespace brrr::graph {
 namespace {
 
-// The input that the only result equals, element by element; null: there is none.
+// The input that equals the call's only result element by element; null: there is none.
 const Value* same_as(const Node& node) {
   const Call& call = node.call;
   if (call.in_place || has_effect(node) || node.inputs.size() != 1 || node.outputs.size() != 1)

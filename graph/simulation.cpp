@@ -1,4 +1,4 @@
-// Owns where the values of a planned graph are, and which of them are live at its peak.
+// Computes where the values of a planned graph are, and which of them are live at its peak.
 #include <algorithm>
 #include <map>
 
@@ -34,8 +34,8 @@ ValueMemory memory_of(const Graph& graph, const Flow& flow, const Plan& plan,
   return is_gradient[block] ? ValueMemory::gradients : ValueMemory::outside;
 }
 
-// Bytes of temporaries that alias gradients, at each call. A buffer that an elided concatenation
-// reads is a part of a gradient.
+// Bytes of temporaries that alias gradients, at each call. Operands of an elided concatenation are
+// parts of the gradient itself and do not count.
 std::vector<std::size_t> bytes_in_gradients(const Graph& graph, const Flow& flow, const Plan& plan,
                                             const std::vector<ValueMemory>& memory) {
   struct Alias {
@@ -60,7 +60,7 @@ std::vector<std::size_t> bytes_in_gradients(const Graph& graph, const Flow& flow
   for (auto& [place, aliases] : places) {
     std::ranges::sort(aliases, {}, [](const Alias& alias) { return alias.range.first; });
     for (std::size_t i = 0; i < aliases.size();) {
-      Alias all = aliases[i++];  // with those that are computed in its place
+      Alias all = aliases[i++];  // joined with aliases that overlap in time at the same offset
       for (; i < aliases.size() && aliases[i].range.first <= all.range.last; ++i) {
         all.range.last = std::max(all.range.last, aliases[i].range.last);
         all.bytes = std::max(all.bytes, aliases[i].bytes);
@@ -76,14 +76,14 @@ std::vector<std::size_t> bytes_in_gradients(const Graph& graph, const Flow& flow
   return bytes;
 }
 
-// Where buffers are, and which of them are live where most bytes are.
+// Sets where each buffer is, and which buffers are live at the peak.
 void find_places(const Graph& graph, const Plan& plan, Simulation& simulation) {
   const Flow flow(graph);
   const int buffers = static_cast<int>(graph.buffers.size());
   const std::size_t calls = graph.nodes.size();
   std::vector<bool> is_gradient(graph.buffers.size());
   for (const GradientSlot& slot : graph.gradients) {
-    if (graph.makes(slot)) is_gradient[plan.placement_of(slot.after->value).block] = true;
+    if (graph.owns_gradient(slot)) is_gradient[plan.placement_of(slot.after->value).block] = true;
   }
   for (int buffer = 0; buffer < buffers; ++buffer)
     simulation.memory.push_back(memory_of(graph, flow, plan, is_gradient, buffer));

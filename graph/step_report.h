@@ -1,5 +1,4 @@
-// What a compiled step costs, launch by launch, and the memory that it plans: for reports and
-// plots.
+// Predicted costs of a compiled step's launches, and its planned memory: for reports and plots.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +23,7 @@ struct LaunchCost {
 struct LiveBytes {
   std::vector<std::size_t> every_value_kept;  // without rematerialization
   std::vector<std::size_t> planned;           // under the policy
-  // The same of temporaries in the memory of gradients, which is there anyway.
+  // Bytes of temporaries that alias gradients, which need no memory of their own.
   std::vector<std::size_t> every_value_kept_in_gradients, planned_in_gradients;
 };
 

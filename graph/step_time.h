@@ -13,7 +13,7 @@ struct KernelTime {
   std::int64_t ps() const { return overhead_ps + std::max(moving_ps, computing_ps); }
 };
 
-// A step, by what its time goes into: launches, kernels bound by bandwidth, kernels bound by
+// The time of a step, divided among launches, kernels bound by bandwidth and kernels bound by
 // compute.
 struct StepTime {
   std::int64_t overhead_ps = 0, bandwidth_ps = 0, compute_ps = 0;
@@ -27,12 +27,12 @@ struct StepTime {
   }
 };
 
-// The work of a step at the full rates of its ceilings: without launches, and without the latency
-// of kernels that are too small to reach these rates.
+// The time of a step's work at the full rates of the ceilings: without launches, and without the
+// latency of kernels that are too small to reach these rates.
 struct Roofline {
   std::int64_t moving_ps = 0, computing_ps = 0;  // of all kernels
   StepTime bound;    // each kernel's larger time, by the ceiling that binds it
-  StepTime growing;  // the same of what twice the work of each kernel would add to its time
+  StepTime growing;  // the time that twice the work would add to each kernel, likewise
 };
 
 }  // namespace brrr

@@ -19,8 +19,8 @@ namespace {
 // The trace of this thread; null outside of one.
 Trace* current() { return static_cast<Trace*>(thread_context.trace_listener); }
 
-// The storage of a traced tensor has no memory: its context holds the trace's serial number and the
-// buffer's.
+// The storage of a traced tensor has no memory: its context word holds the trace's serial number
+// and the buffer's index.
 void release_placeholder(Storage&) noexcept {}
 bool is_placeholder(const Storage* storage) {
   return storage && storage->release == release_placeholder;
@@ -50,7 +50,7 @@ std::uint32_t next_serial() {
 
 void require_ordering_of_trace(const char* what) {
   if (current())
-    current()->host_needs(what, "it orders work or needs it done, and a trace does none");
+    current()->on_host_access(what, "it orders work or needs it done, and a trace does none");
 }
 
 // The bytes from the first element to the end of the last.
@@ -98,7 +98,7 @@ Trace::~Trace() {
   thread_context.trace_listener = nullptr;
   thread_context.refuse_ordering = nullptr;
   for (auto& [storage, write] : writes_) {
-    // Nothing was written.
+    // The traced writes were not executed.
     write.storage->version.fetch_sub(write.times, std::memory_order_relaxed);
     write.storage->drop();
   }
@@ -111,36 +111,37 @@ void Trace::refuse(const char* op, const std::string& why) const {
        describe(CallSite::here()));
 }
 
-void Trace::host_needs(const char* op, const char* why) { refuse(op, why); }
+void Trace::on_host_access(const char* op, const char* why) { refuse(op, why); }
 
-void Trace::froze(const char* op, const Tensor& made) {
+void Trace::on_host_values(const char* op, const Tensor& made) {
   graph_.host_values.emplace_back(fmt::format("{} {}", op, made.describe()), CallSite::here());
 }
 
-// A setting that the function itself sets before it reads it is no dependence on the caller's.
-void Trace::reads(const Setting& setting, const std::string& name) {
+// If the function sets a setting before it reads it, the entry does not depend on the caller's
+// value.
+void Trace::on_setting_read(const Setting& setting, const std::string& name) {
   if (std::ranges::find(set_here_, SettingState::of(setting)) != set_here_.end()) return;
   if (std::ranges::find(graph_.settings, SettingState::of(setting), &SettingRead::state) ==
       graph_.settings.end())
     graph_.settings.push_back({SettingState::of(setting), setting.value(), name});
 }
 
-void Trace::sets(const Setting& setting) {
+void Trace::on_setting_changed(const Setting& setting) {
   if (std::ranges::find(graph_.settings, SettingState::of(setting), &SettingRead::state) ==
       graph_.settings.end())
     set_here_.push_back(SettingState::of(setting));
 }
 
-void Trace::enters(const std::string& module) {
+void Trace::on_module_enter(const std::string& module) {
   const auto [known, is_new] =
       module_numbers_.try_emplace(module, static_cast<int>(graph_.modules.size()));
   modules_.push_back(known->second);
   if (is_new) graph_.modules.push_back(module);
 }
 
-void Trace::leaves() { modules_.pop_back(); }
+void Trace::on_module_exit() { modules_.pop_back(); }
 
-void Trace::names(const Tensor& x, const std::string& name) {
+void Trace::on_tensor_named(const Tensor& x, const std::string& name) {
   const Extent extent = extent_of(region_of(x));
   names_.try_emplace({TensorImpl::of(x)->storage, extent.low, extent.high}, name);
 }
@@ -179,7 +180,7 @@ void Trace::require_fused(const Tensor& a, const Tensor& b) {
 
 void Trace::mark_for_remat(const Tensor& x, bool recomputed) {
   Trace* const trace = current();
-  // A checkpoint that runs again in the backward pass marks its values again.
+  // Ignores marks during the recomputation of a checkpoint, which were recorded in its first run.
   if (!trace || thread_context.recomputation != 0) return;
   trace->require_made(recomputed ? "recompute" : "save", x);
   trace->graph_.marks.push_back({trace->value_of(x), recomputed, CallSite::here()});
@@ -258,7 +259,7 @@ int Trace::buffer_of(const Tensor& x) {
                               .captured = detach(x),
                               .replaced = storage->replaced.load(std::memory_order_relaxed)});
   }
-  graph_.buffers[found->second].trains |= requires_grad(x);
+  graph_.buffers[found->second].requires_grad |= requires_grad(x);
   return found->second;
 }
 
@@ -266,8 +267,8 @@ Value Trace::value_of(const Tensor& x) {
   return {buffer_of(x), x.dtype(), Dims(x.shape()), Dims(x.strides()), x.storage_offset()};
 }
 
-// A gradient has the site and the module of the forward call: the last one that was made before the
-// tape recorded the node that is differentiated.
+// A call of a gradient rule gets the site and module of its forward call: the last call made before
+// the tape recorded the node that is being differentiated.
 Origin Trace::origin_of_call() const {
   const bool backward = thread_context.backward_runs > 0;
   const Role role = backward ? Role::backward : went_backward_ ? Role::update : Role::forward;
@@ -328,7 +329,7 @@ void Trace::note(Call& call, Tensor* outputs) {
   }
 }
 
-// Whether the step also gives the gradient that it read to the caller, or to another leaf.
+// Whether the gradient that the step read is also a result, or another leaf's gradient.
 bool Trace::escapes(const autograd::Journal::LeafGradient& gradient,
                     std::span<const Tensor> results) const {
   const auto shares = [&](const Tensor& x) {
@@ -337,7 +338,7 @@ bool Trace::escapes(const autograd::Journal::LeafGradient& gradient,
   return std::ranges::any_of(results, shares) ||
          std::ranges::any_of(
              journal_->leaf_gradients(), [&](const autograd::Journal::LeafGradient& other) {
-               return &other != &gradient && shares(autograd::collected(other.leaf));
+               return &other != &gradient && shares(autograd::collected_gradient(other.leaf));
              });
 }
 
@@ -347,12 +348,12 @@ Output Trace::output_of(const Tensor& x) {
   return {{}, x};
 }
 
-// The gradients that leaves have at the end are results of the step, too.
+// Records the gradients that leaves have at the end, which are results of the step, too.
 void Trace::note_gradients(std::span<const Tensor> results) {
   for (const autograd::Journal::LeafGradient& gradient : journal_->leaf_gradients()) {
     if (is_placeholder(TensorImpl::of(gradient.leaf)->storage))
       continue;  // a leaf of the step's own
-    const Tensor after = autograd::collected(gradient.leaf);
+    const Tensor after = autograd::collected_gradient(gradient.leaf);
     GradientSlot slot{.leaf = gradient.leaf,
                       .group = autograd::group_of(gradient.leaf),
                       .reads = gradient.depends,
@@ -361,7 +362,7 @@ void Trace::note_gradients(std::span<const Tensor> results) {
     if (!gradient.depends || TensorImpl::of(after) != TensorImpl::of(gradient.before)) {
       slot.after = output_of(after);
       // The next call reads the gradient at the same address.
-      if (graph_.makes(slot) && gradient.depends && gradient.before.defined() &&
+      if (graph_.owns_gradient(slot) && gradient.depends && gradient.before.defined() &&
           !escapes(gradient, results)) {
         Tensor before = gradient.before;
         copy_(before, after);
@@ -373,8 +374,8 @@ void Trace::note_gradients(std::span<const Tensor> results) {
   }
 }
 
-// "mlp.layers.1.weight.grad": what the step makes for a leaf, or for one of a group as a part of
-// their concatenation.
+// Names the gradients that the step computes: "mlp.layers.1.weight.grad"; for a leaf of a group,
+// the leaf's part of the flat gradient.
 void Trace::name_gradients() {
   const auto name = [this](const Value& gradient, const Tensor& leaf) {
     const Extent extent = extent_of(region_of(leaf));
@@ -385,7 +386,7 @@ void Trace::name_gradients() {
   };
   const Flow flow(graph_);
   for (const GradientSlot& slot : graph_.gradients) {
-    if (!graph_.makes(slot)) continue;
+    if (!graph_.owns_gradient(slot)) continue;
     const Value& gradient = slot.after->value;
     if (!slot.group) {
       name(gradient, slot.leaf);

@@ -1,6 +1,6 @@
-// Recording a step instead of running it. While a Trace lives, every call on its thread becomes a
-// node of its graph; tensors that the calls make have shapes and no values. Nothing outside
-// changes, whether the step returns or throws.
+// Records a step instead of running it. While a Trace exists, every call on its thread becomes a
+// node of its graph, and results are placeholders: tensors with shapes and without values. Tensors
+// outside of the trace do not change, whether the step returns or throws.
 #pragma once
 
 #include <map>
@@ -27,22 +27,22 @@ class Trace final : public TraceListener {
 
   static bool on_this_thread();
 
-  // Placeholders of the arguments: what to call the step with.
+  // Placeholders of the arguments, to call the step with.
   const std::vector<Tensor>& inputs() const { return inputs_; }
-  // The graph of what was called, with what the step returned as outputs.
+  // The graph of the recorded calls, with the step's results as outputs.
   Graph finish(std::span<const Tensor> results);
 
   // The Trace key's one function.
   static void record(Call& call, Tensor* outputs, std::uint32_t keys);
 
-  void host_needs(const char* op, const char* why) override;
-  void froze(const char* op, const Tensor& made) override;
-  void reads(const Setting& setting, const std::string& name) override;
-  void sets(const Setting& setting) override;
-  void enters(const std::string& module) override;
-  void leaves() override;
-  void names(const Tensor& x, const std::string& name) override;
-  // Writes down that one kernel must make both, where the step is fused. No trace: does nothing.
+  void on_host_access(const char* op, const char* why) override;
+  void on_host_values(const char* op, const Tensor& made) override;
+  void on_setting_read(const Setting& setting, const std::string& name) override;
+  void on_setting_changed(const Setting& setting) override;
+  void on_module_enter(const std::string& module) override;
+  void on_module_exit() override;
+  void on_tensor_named(const Tensor& x, const std::string& name) override;
+  // Records that a fused step must compute both in one kernel. Does nothing outside of a trace.
   static void require_fused(const Tensor& a, const Tensor& b);
   static void mark_for_remat(const Tensor& x, bool recomputed);
   static void mark_for_remat(std::string_view name, bool recomputed);
@@ -73,11 +73,11 @@ class Trace final : public TraceListener {
   Graph graph_;
   std::vector<Tensor> arguments_, inputs_;
   std::unordered_map<const Storage*, int> captured_;
-  std::unordered_map<const Storage*, Write> writes_;     // to captured storages, not executed
-  std::vector<std::shared_ptr<SettingState>> set_here_;  // before the function read them
-  std::vector<int> modules_;                             // that the function is in, outermost first
+  std::unordered_map<const Storage*, Write> writes_;     // recorded writes to captured storages
+  std::vector<std::shared_ptr<SettingState>> set_here_;  // settings set before they were read
+  std::vector<int> modules_;                             // the current modules, outermost first
   std::unordered_map<std::string, int> module_numbers_;  // in Graph::modules
-  // Of tensors from outside, by storage and extent.
+  // Names of tensors from outside, by storage and extent.
   std::map<std::tuple<const Storage*, std::int64_t, std::int64_t>, std::string> names_;
   // Of each call: the tape's last sequence before it, which a node of the call exceeds.
   std::vector<std::uint64_t> sequences_;

@@ -8,7 +8,7 @@
 namespace brrr::graph {
 namespace {
 
-// Strides of dimensions of size 1 say nothing.
+// Whether two values are the same elements: strides of dimensions of size 1 are ignored.
 bool same_elements(const Value& a, const Value& b) {
   if (a.buffer != b.buffer || a.dtype != b.dtype || a.shape != b.shape || a.offset != b.offset)
     return false;
@@ -91,7 +91,7 @@ class Verifier {
             fmt::format("{} to be written before it is read", describe(graph_, value)));
   }
 
-  // A tensor of a value's shape, to ask the op's rule with.
+  // A tensor of a value's shape, to call the op's shape rule with.
   static Tensor shaped(const Value& value, Device device) {
     return make_view(make_meta_tensor(value.dtype, value.shape, device), value.shape,
                      value.strides);
@@ -139,8 +139,8 @@ class Verifier {
 
   const Graph& graph_;
   const char* after_;
-  const Node* node_ = nullptr;  // that is checked
-  std::vector<bool> written_;   // buffers
+  const Node* node_ = nullptr;  // the node being checked
+  std::vector<bool> written_;   // by buffer
 };
 
 }  // namespace

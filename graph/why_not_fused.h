@@ -22,8 +22,8 @@ enum class WhyNotFused : std::uint8_t {
   matrix_product,     // factors come from memory, and what follows needs single results
   gathered,           // elements at computed places come from memory, inside of its bounds
   checked,            // a kernel that reports bad indices writes to a tensor from outside
-  in_place,           // the kernel would read elements that other threads of it write
-  cycle,              // a call that depends on the one must run before the other
+  in_place,           // the kernel would read elements that its other threads write
+  cycle,              // a third call depends on one of them, and the other depends on that call
   too_many_operands,
   too_many_values,  // calls, scalars or values in one kernel
   not_profitable,   // one kernel is predicted to take as long as the two
@@ -40,7 +40,7 @@ struct UnfusedEdge {
   WhyNotFused why = WhyNotFused::opaque_call;
   std::string value;                         // "%7 f32[64, 128]"
   std::string producer, consumer;            // names of calls
-  std::string opaque;                        // which of them is, if that is why
+  std::string opaque;                        // the opaque call, if that is the reason
   std::string producer_line, consumer_line;  // "train.cpp:12 in train_step"
 };
 

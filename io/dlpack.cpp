@@ -69,7 +69,7 @@ Device device_from(dlpack::DLDevice from) {
   }
 }
 
-// The device of a tensor, checked.
+// The validated layout of an imported tensor.
 struct Layout {
   DType dtype;
   Device device;
@@ -91,7 +91,7 @@ struct Layout {
     strides = rank > 0 && from.strides ? Dims(std::span<const std::int64_t>(from.strides, rank))
                                        : contiguous_strides(shape);
     if (numel == 0) {
-      strides = contiguous_strides(shape);  // no stride reaches anything
+      strides = contiguous_strides(shape);  // without elements the given strides do not matter
       return;
     }
     set_bytes();
@@ -149,7 +149,7 @@ struct CallDeleter {
   }
 };
 
-// The shape of what is exported is kept here and not in the tensor: the consumer may write it.
+// An exported tensor. It has its own copy of the shape, since the consumer may write to it.
 template <class Managed>
 struct Exported {
   Managed managed{};
@@ -185,8 +185,8 @@ Managed* export_tensor(const Tensor& tensor) {
   return &managed;
 }
 
-// Any other byte in a bool has no meaning to the programs that read it. Elements that a stride of 0
-// repeats are read once.
+// Refuses bools that are neither 0 nor 1, whose meaning is undefined. Reads elements that a stride
+// of 0 repeats only once.
 void require_bools(const Tensor& tensor) {
   Dims once(tensor.shape());
   for (int i = 0; i < tensor.rank(); ++i) {
@@ -219,8 +219,8 @@ Tensor import_tensor(std::unique_ptr<Managed, CallDeleter<Managed>> managed) {
   return tensor;
 }
 
-// A writable copy of the range of memory that the tensor touches, seen through the same strides.
-// The original may go at return.
+// A writable copy with the same strides, of the whole range of memory that they reach. The original
+// may be released afterwards.
 Tensor copy_of(const Tensor& tensor) {
   const auto length =
       static_cast<std::int64_t>(TensorImpl::of(tensor)->storage->bytes / size_of(tensor.dtype()));

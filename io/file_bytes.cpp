@@ -42,9 +42,9 @@ bool is_temporary_of(std::string_view file, std::string_view name) {
   return dash != name.npos && is_number(name.substr(0, dash)) && is_number(name.substr(dash + 1));
 }
 
-// Removes the temporary files of killed processes beside `path`. Each writer locks its file, and
-// the system unlocks it when the process ends, so an unlocked one has no writer, in whatever
-// container that ran. Where files cannot be locked nothing is removed.
+// Removes the temporary files that killed processes left beside `path`. Each writer locks its file,
+// and the system unlocks it when the process ends, so an unlocked file has no writer, not even in
+// another container. On file systems without locks nothing is removed.
 void remove_abandoned(const std::string& path) {
   namespace fs = std::filesystem;
   const fs::path target(path);
@@ -56,7 +56,7 @@ void remove_abandoned(const std::string& path) {
     const int file = ::open(each->path().c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (file < 0) continue;
     struct stat info;
-    // Without a link it was removed since, and the name may be another writer's.
+    // Without a link, the file was removed meanwhile, and another writer may have reused its name.
     if (::flock(file, LOCK_EX | LOCK_NB) == 0 && ::fstat(file, &info) == 0 &&
         S_ISREG(info.st_mode) && info.st_nlink > 0) {
       ::unlink(each->path().c_str());
@@ -97,13 +97,14 @@ class TemporaryFile {
 
   void commit() {
     if (::fsync(file_) != 0) fail_system(op_, path_, "flush to the disk");
-    // Closing unlocks the file, so it waits until no other writer can take it for abandoned.
+    // Closes, and so unlocks, the file only after the rename: before, another writer would take it
+    // for abandoned.
     if (::rename(temporary_.c_str(), path_.c_str()) != 0) {
       fail_system(op_, path_, "rename the new file");
     }
     temporary_.clear();
     if (::close(std::exchange(file_, -1)) != 0) fail_system(op_, path_, "close");
-    // The rename itself lasts through a crash once the directory is on the disk.
+    // The rename survives a crash only once the directory is flushed.
     const std::size_t slash = path_.rfind('/');
     const std::string directory = slash == std::string::npos ? "." : path_.substr(0, slash + 1);
     const int handle = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -160,7 +161,7 @@ ByteSource::~ByteSource() {
 }
 
 ByteSource ByteSource::open(const char* op, const std::string& path) {
-  // Not blocking, so that a pipe is refused below and not waited for.
+  // O_NONBLOCK, so that opening a pipe does not block; it is refused below.
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) fail_system(op, path, "open");
   ByteSource source(op, path, file, 0);

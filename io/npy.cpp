@@ -35,7 +35,8 @@ struct Header {
   std::uint64_t shape_at = 0;
 };
 
-// The header is the text of a Python dict with exactly three keys. Positions are of the whole file.
+// Parses the header, the text of a Python dict with exactly three keys. Positions count from the
+// start of the file.
 class HeaderParser {
  public:
   HeaderParser(const ByteSource& source, std::string_view text, std::uint64_t base)
@@ -252,7 +253,8 @@ void write_npy(const Tensor& tensor, const ByteSink& sink) {
   sink(host.data(), host.bytes());
 }
 
-// bf16 has no name in the format; what NumPy's extensions write for it reads back as raw bytes.
+// Refuses bf16, for which the format has no name: arrays of NumPy's extension types read back as
+// raw bytes.
 void check_dtype(const Tensor& tensor) {
   if (tensor.defined() && tensor.dtype() == DType::bf16) {
     fail(

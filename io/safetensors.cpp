@@ -18,8 +18,8 @@ namespace {
 using safetensors::Header;
 using safetensors::TensorInfo;
 
-// Every entry must say as many bytes as its shape needs, and together they must cover the data from
-// the first byte to the last, once. Entries come sorted by where they begin.
+// Checks that every entry has as many bytes as its shape needs, and that together they cover the
+// data exactly once. Entries are sorted by their begin.
 void check_layout(const ByteSource& source, const std::vector<TensorInfo>& entries,
                   std::uint64_t data_bytes, std::uint64_t data_at) {
   std::uint64_t covered = 0;
@@ -81,7 +81,7 @@ SafeTensors read_safetensors(const ByteSource& source) {
   Header header = safetensors::parse_header(source, text, safetensors::kLengthBytes);
   std::string().swap(text);
 
-  // Tensors without elements may begin where others do.
+  // Stable, since tensors without elements may begin where others do.
   std::ranges::stable_sort(header.entries, {},
                            [](const TensorInfo& e) { return std::pair(e.begin, e.end); });
   const std::uint64_t data_at = safetensors::kLengthBytes + length;

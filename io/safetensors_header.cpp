@@ -19,7 +19,8 @@ constexpr std::array<std::string_view, kDTypes> kDTypeNames = {"F32", "F64", "F1
                                                                "I32", "I64", "BOOL"};
 static_assert(static_cast<int>(DType::boolean) == 6 && static_cast<int>(DType::bf16) == 3);
 
-// Characters that tell how many of them the parser has taken, which its callbacks do not.
+// An iterator that counts the characters that the parser has read, for positions in errors: the
+// parser's callbacks do not report them.
 class CountingIterator {
  public:
   using iterator_category = std::input_iterator_tag;
@@ -50,8 +51,8 @@ class CountingIterator {
   std::size_t* taken_;
 };
 
-// Takes the parser's events. The header has a fixed form of at most three levels, so a state says
-// what may come next, and the first event that does not fit ends the parse.
+// Receives the parser's events. The header has a fixed form of at most three levels, so a state
+// determines which events may follow, and the first one that does not fit ends the parse.
 class Handler : public nlohmann::json_sax<nlohmann::json> {
  public:
   Handler(const ByteSource& source, std::string_view text, std::uint64_t base)
@@ -196,12 +197,12 @@ class Handler : public nlohmann::json_sax<nlohmann::json> {
  private:
   enum class ParserState {
     start,
-    top,             // between the file's names
-    top_value,       // after one
-    metadata,        // in "__metadata__"
-    metadata_value,  // after one of its keys
-    tensor,          // in a tensor's object
-    dtype,           // after the key of that name, and so on
+    top,             // expects a name
+    top_value,       // expects the value of a name
+    metadata,        // expects a key of "__metadata__"
+    metadata_value,  // expects the value of such a key
+    tensor,          // expects a key of a tensor's object
+    dtype,           // expects the value of "dtype"; likewise below
     shape_start,
     shape,
     offsets_start,
@@ -227,7 +228,7 @@ class Handler : public nlohmann::json_sax<nlohmann::json> {
 
   TensorInfo& entry() { return header_.entries.back(); }
 
-  // Finds where the token of this event starts: after the one before come only spaces, ',' and ':'.
+  // Sets the start of this event's token: it follows the previous one and spaces, ',' or ':'.
   void next() {
     start_ = end_;
     while (start_ < text_.size() &&
@@ -236,7 +237,7 @@ class Handler : public nlohmann::json_sax<nlohmann::json> {
     }
     end_ = taken_;
   }
-  // The parser knows that a number has ended when it has taken the character after it.
+  // The same for a number, which the parser recognizes only after reading the character behind it.
   void next_number() {
     next();
     if (end_ > start_ && (text_[end_ - 1] < '0' || text_[end_ - 1] > '9')) --end_;

@@ -30,12 +30,12 @@ struct Header {
   std::map<std::string, std::string> metadata;
 };
 
-// `text` is the header, which starts at byte `base` of the source. Checks the grammar; what the
-// numbers mean together is for the caller.
+// `text` is the header, which starts at byte `base` of the source. Checks the grammar only; the
+// caller checks sizes and offsets.
 Header parse_header(const ByteSource& source, std::string_view text, std::uint64_t base);
 
-// The text for a file, padded with spaces to a multiple of eight. Refuses names that are not UTF-8,
-// reserved or there twice.
+// The JSON text, padded with spaces to a multiple of eight. Refuses names that are reserved, occur
+// twice or are not UTF-8.
 std::string format_header(const Header& header);
 
 }  // namespace brrr::safetensors

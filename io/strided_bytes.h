@@ -18,8 +18,8 @@ std::optional<std::int64_t> try_numel(std::span<const std::int64_t> shape,
 // Writes the elements of a CPU tensor of any strides to `out`, in order. Waits for nothing.
 void gather_bytes(void* out, const Tensor& cpu_tensor);
 
-// The same elements as a contiguous CPU tensor whose values are ready: the tensor itself where it
-// is one, else a copy. Errors name `op`.
+// The same elements as a contiguous CPU tensor whose values are ready: the tensor itself if
+// possible, else a copy. Errors name `op`.
 Tensor contiguous_on_host(const Tensor& tensor, const char* op);
 
 }  // namespace brrr

@@ -1,4 +1,4 @@
-// The ratio of times that each regime expects of twice the batch, and what was measured.
+// Compares the measured ratio of times at twice the batch with the ratio that each regime predicts.
 #include "brrr/measure/batch_doubling.h"
 
 #include <fmt/format.h>
@@ -12,8 +12,8 @@
 namespace brrr::measure {
 namespace {
 
-// Ratios of times that differ by less are the same, and by less than the samples spread: costs
-// leave out caches and the shape of products.
+// Ratios within this tolerance, or within the spread of the samples, count as equal: predicted
+// ratios neglect caches and the shapes of products.
 constexpr double kTolerance = 0.15;
 
 bool alike(double a, double b, double tolerance) {
@@ -38,7 +38,8 @@ std::vector<const char*> names_of(const std::vector<Regime>& regimes) {
   return names;
 }
 
-// What expects the measured ratio: "bandwidth or compute", "bandwidth or the verdict's shares".
+// The explanations of the measured ratio: "bandwidth or compute", "bandwidth or the verdict's
+// shares".
 std::string expecting(const BatchDoubling& doubling, bool fits_shares) {
   std::vector<const char*> list = names_of(doubling.fits);
   if (fits_shares) list.push_back("the verdict's shares");
@@ -51,8 +52,8 @@ std::string expectations(const BatchDoubling& doubling) {
                      doubling.expected[0], doubling.expected[1], doubling.expected[2]);
 }
 
-// A mixture of overhead and compute may look like bandwidth alone: what fits the verdict's shares
-// does not disagree with it.
+// A ratio that fits the verdict's shares never disagrees with the verdict, even if another regime
+// alone would also explain it: a mixture of overhead and compute may look like bandwidth.
 Doubling decide(Regime regime, const BatchDoubling& doubling, bool fits_shares) {
   if (fits(doubling, regime))
     return doubling.fits.size() == 1 ? Doubling::agrees : Doubling::undecided;

@@ -1,10 +1,10 @@
 // A cross-check of a verdict: the same step at twice the batch.
 //
-// An overhead-bound step takes as long, one bound by bandwidth or compute longer. How much longer
-// is computed from both steps' costs: while the batch is below the width of a model, most bytes are
-// weights, so that twice the batch hardly moves more (the third footnote of "Making Deep Learning
-// Go Brrrr From First Principles"). A flat time then tells overhead from compute, but not from
-// bandwidth.
+// An overhead-bound step takes as long as before, a step bound by bandwidth or compute longer. How
+// much longer is computed from the costs of both steps: with a batch below the width of a model
+// most bytes are weights, so twice the batch hardly moves more bytes (the third footnote of "Making
+// Deep Learning Go Brrrr From First Principles"). In that case a constant time excludes compute,
+// but not bandwidth.
 #pragma once
 
 #include <array>
@@ -18,19 +18,19 @@
 namespace brrr::measure {
 
 enum class Doubling : std::uint8_t {
-  agrees,     // the measured ratio is what the verdict's regime expects, and no other does
-  disagrees,  // other regimes expect it; that of the verdict does not, nor do its shares
-  undecided,  // several regimes expect it or none does, or a timing is disturbed
+  agrees,     // the measured ratio fits the verdict's regime and no other
+  disagrees,  // it fits other regimes, but neither the verdict's regime nor its shares
+  undecided,  // it fits several regimes or none, or a timing is disturbed
 };
 inline constexpr std::array<const char*, 3> kDoublings = {"agrees", "disagrees", "undecided"};
 
 struct BatchDoubling {
   Doubling judgement = Doubling::undecided;
   double ratio = 0;  // measured: the time at twice the batch over that at the batch
-  // What it would be if one regime had the whole step, by overhead, bandwidth, compute.
+  // The ratio if one regime took the whole step: overhead, bandwidth, compute.
   std::array<double, 3> expected{};
-  std::vector<Regime> fits;             // those whose expectation the measured ratio is
-  std::optional<double> expected_here;  // by the shares of the verdict; none without one
+  std::vector<Regime> fits;             // regimes whose expected ratio matches the measured one
+  std::optional<double> expected_here;  // by the verdict's shares; none without a verdict
   std::string text;                     // in a sentence
 };
 

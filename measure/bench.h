@@ -1,5 +1,5 @@
-// Micro-benchmarks. Every result has a limit measured in the same run: the same work done by a
-// plain loop, a bare library call or a device copy.
+// Micro-benchmarks. Every result is compared with a limit measured in the same run: the same work
+// done by a plain loop, a bare library call or a device copy.
 #pragma once
 
 #include <cstdint>

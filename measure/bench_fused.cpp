@@ -76,9 +76,9 @@ std::vector<Case> rows(std::int64_t columns, const Options& options) {
 }
 
 // Tensors of mixed size: 64 with about `count` elements in all.
-class Many : public nn::Module {
+class MixedSizes : public nn::Module {
  public:
-  Many(std::int64_t count, const Options& options) : Module("many"), tensors_(64) {
+  MixedSizes(std::int64_t count, const Options& options) : Module("many"), tensors_(64) {
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
       const auto share = static_cast<std::int64_t>(i % 8 + 1) * count / 288;
       tensors_[i] =
@@ -135,7 +135,7 @@ class Bench {
   // Gradients clipped by their norm, and Adam: the norm reads the gradients once more.
   void run_update(std::int64_t count) {
     const Options here{.device = options_.device};
-    Many model(count, here);
+    MixedSizes model(count, here);
     optim::Optimizer optimizer(model,
                                optim::chain({optim::clip_by_global_norm(1.0), optim::adam(1e-3)}));
     backward(model(full({}, 1e-3, here)));

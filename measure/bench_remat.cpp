@@ -1,5 +1,5 @@
-// Rematerialization: the policies on three models, in fused steps. The limit of each is the step
-// that keeps every value, timed in turn with it.
+// Benchmarks the policies of rematerialization on three models, in fused steps. The limit of each
+// is the step that keeps every value; their timings alternate.
 #include <fmt/format.h>
 
 #include <memory>
@@ -109,7 +109,7 @@ Results bench_remat(const BenchOptions& options) {
   bench.run(fmt::format("ten rounds of tanh and sin, {} f32", elements), {kMinCut, kFull},
             [&] { return rounds(elements, {.device = options.device}); });
 
-  // At the sizes of a smoke test half of the memory is not enough.
+  // At the sizes of a smoke test a budget of one half cannot be met.
   std::vector<Policy> policies = {kMinCut, kFull};
   if (!small) {
     policies.insert(policies.begin() + 1,

@@ -1,5 +1,5 @@
-// The readings of a calibration. Times of kernels are those of nodes in replayed chains, so that
-// predictions are of what replays do.
+// The readings of a calibration. Kernels are timed as nodes of replayed chains, since predictions
+// are about replays.
 #include "brrr/measure/calibrate.h"
 
 #include <fmt/format.h>
@@ -72,8 +72,8 @@ class Calibrator {
   Calibration result_;
 };
 
-// The calmest of up to kTries: another process that disturbs a reading is often gone by the next
-// one.
+// The reading with the least spread of up to kTries: another process that disturbs one reading has
+// often ended by the next.
 Timing Calibrator::calmest(const std::function<Timing(const Sampling&)>& measured,
                            double warm_seconds) {
   Sampling sampling = options_.sampling();
@@ -123,7 +123,7 @@ Timing Calibrator::replay(Step&& step, double warm_seconds) {
   return read(synchronized_batch(options_.device, [&] { compiled(); }), warm_seconds);
 }
 
-// What the host takes for eager calls, and on CUDA the device for a kernel of a full stream.
+// Reads the host time of eager calls, and on CUDA the device time of a kernel in a full stream.
 void Calibrator::read_calls() {
   options_.progress("calls");
   graph::EagerTimes& eager = result_.ceilings.eager;
@@ -150,15 +150,15 @@ void Calibrator::read_calls() {
   eager.queued_ps = keep("eager kernel in a full stream", *queued, kKernels);
 }
 
-// Both factors of a product x w, or one, or both transposed, so that they have this order.
+// The factors of a product x w, transposed so that they have this order.
 std::pair<Tensor, Tensor> in_order(FactorOrder order, const Tensor& x, const Tensor& w) {
   return {order == FactorOrder::across ? transpose(x, 0, 1) : x,
           order == FactorOrder::along ? transpose(w, 0, 1) : w};
 }
 
-// What the host takes for an eager product, on average over types and orders of factors. Small ones
-// have kernels of our own, whose launch takes it little longer than other kernels'; a call of
-// cuBLASLt takes it two to four times as long.
+// Reads the host time of an eager product, averaged over types and orders of factors. Kernels of
+// brrr's own, for small products, take little longer to launch than other kernels; a call of cuBLASLt
+// takes two to four times as long.
 int64_t Calibrator::read_products_called(std::span<const int64_t> sizes) {
   const MatmulChoiceGuard choice(Choice::measured);
   const MatmulPrecisionGuard precision(Precision::tf32);
@@ -182,8 +182,8 @@ int64_t Calibrator::read_products_called(std::span<const int64_t> sizes) {
   return picoseconds(sum / count);
 }
 
-// A training step of layers of few elements, which has as many calls as any and little to compute.
-// What it takes beside its calls is autograd's part.
+// Reads the overhead of autograd: a training step of tiny layers has many calls and little to
+// compute. Its time minus that of its calls is autograd's.
 void Calibrator::read_recorded_calls() {
   options_.progress("recorded calls");
   const std::int64_t width = on_cpu() || options_.quick ? 1 : 64;
@@ -233,8 +233,8 @@ void Calibrator::read_nodes() {
   add("replay, beside its nodes", std::max(0.0, one.median - node) * 1e9, "ns", one.spread);
 }
 
-// Sums of two tensors in place, by size from cache to memory; then with cold caches a sum on the
-// CPU, a copy on CUDA.
+// Reads bandwidths: in-place sums of two tensors by size, from caches to memory; then with cold
+// caches a sum on the CPU, a copy on CUDA.
 void Calibrator::read_moves() {
   Curve& curve = result_.ceilings.moved;
   const auto add_point = [&](int64_t bytes, double seconds, double spread, const char* what) {
@@ -275,7 +275,8 @@ double Calibrator::read_plain(const char* name, DType dtype) {
   return rate;
 }
 
-// Logistic functions. On CUDA ops are fused: apart they would move bytes.
+// Reads the rate of logistic functions. On CUDA the ops are fused; one by one they would be bound
+// by memory.
 void Calibrator::read_functions() {
   options_.progress("functions");
   constexpr int kOps = 32;
@@ -295,7 +296,7 @@ void Calibrator::read_functions() {
   add("functions", rate * 1e-9, "G/s", timing.spread);
 }
 
-// Sums of uniform numbers, which are read from no memory where calls fuse.
+// Reads the rate of random numbers by sums of uniform draws, which fused kernels keep in registers.
 void Calibrator::read_draws() {
   options_.progress("random numbers");
   constexpr int kOps = 16;
@@ -322,8 +323,8 @@ std::vector<int64_t> Calibrator::product_sizes(ProductType type) const {
   return {64, 256, 1024, plain ? 2048 : 4096};
 }
 
-// Chains of square products, a chain for each order of factors. Each product has a factor of its
-// own, as layers have: few of them are in a cache near the processor.
+// Reads the rate of square products in chains, one chain for each order of the factors. Each product
+// has its own factor, as layers do, so that most factors are not in near caches.
 void Calibrator::read_products(ProductType type, DType dtype) {
   const char* const name = graph::kProductTypes[static_cast<std::size_t>(type)];
   const MatmulPrecisionGuard precision(type == ProductType::tf32 ? Precision::tf32
@@ -395,7 +396,7 @@ Calibration Calibrator::run() {
   if (on_cpu()) {
     c.clock_mhz = processor_mhz();
   } else {
-    // Right after multiply-adds, as in the probe of ceilings_drift.
+    // Read right after multiply-adds, as in the probe of ceilings_drift.
     result_.gpu = worse_of(*result_.gpu, gpu_state(options_.device));
     c.clock_mhz = result_.gpu->clock_mhz;
   }

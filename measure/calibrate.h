@@ -32,10 +32,10 @@ std::vector<std::string> disturbances(const Calibration& calibration);
 
 // --- Whether ceilings hold now ---
 
-// What they were measured at, and what the same takes now.
+// A quick repetition of readings that ceilings depend on.
 struct CeilingsProbe {
   double flops = 0;            // a second, of multiply-adds f32
-  std::int64_t clock_mhz = 0;  // of a GPU, right after these; 0: unknown
+  std::int64_t clock_mhz = 0;  // of a GPU, right after the multiply-adds; 0: unknown
 };
 // Takes some 10 ms, on CUDA 0.3 s more, in which the clock settles.
 CeilingsProbe probe_ceilings(Device device);

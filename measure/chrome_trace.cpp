@@ -15,7 +15,7 @@ namespace {
 constexpr int kHost = 1, kDevice = 2;  // processes of the trace
 constexpr int kSteps = 0;              // a track of the host; thread i has track i + 1
 
-// The length of the UTF-8 sequence that the text starts with; 0: it is none.
+// The length of the UTF-8 sequence at the start of the text; 0: it is invalid.
 std::size_t sequence_length(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const std::size_t length = byte(0) < 0x80            ? 1
@@ -37,7 +37,7 @@ std::size_t sequence_length(std::string_view text) {
   return overlong || no_character ? 0 : length;
 }
 
-// Names may be any bytes; what is no UTF-8 is replaced.
+// A JSON string. Names may be any bytes; invalid UTF-8 is replaced.
 std::string quoted(std::string_view text) {
   std::string out = "\"";
   while (!text.empty()) {
@@ -118,9 +118,10 @@ class Writer {
       name_track("thread_name", kDevice, i, fmt::format("stream {}", i));
   }
 
-  // By rising start, the longer span first: a span ends with the one around it at the latest.
+  // Adds host spans in the order of their starts, outer spans first. A span is cut where its
+  // enclosing span ends, since slices of a track must nest.
   void add_host() {
-    std::map<int, std::vector<std::int64_t>> ends;  // of the spans around, by thread
+    std::map<int, std::vector<std::int64_t>> ends;  // of enclosing spans, by thread
     for (const HostSpan& span : timeline_.host) {
       std::vector<std::int64_t>& around = ends[span.thread];
       while (!around.empty() && around.back() <= span.start_ns) around.pop_back();

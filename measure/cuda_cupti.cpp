@@ -27,14 +27,15 @@ std::string failed(const char* call, CUptiResult code) {
   return fmt::format("{} failed: {}", call, cu::describe(cu::Library::cupti, code));
 }
 
-// What CUPTI hands over, on threads of its own too; its callbacks have no argument for an owner.
+// The record buffers that CUPTI returns, also on threads of its own. Global, since its callbacks
+// have no user argument.
 struct Buffers {
   struct Filled {
     std::uint8_t* data;
     std::size_t bytes;
   };
   std::mutex mutex;
-  bool open = false;  // a buffer that comes later is dropped
+  bool open = false;  // false: buffers returned after the recording are dropped
   std::vector<Filled> filled;
   std::size_t dropped = 0;
 
@@ -71,7 +72,7 @@ void CUPTIAPI take_buffer(CUcontext context, std::uint32_t stream, std::uint8_t*
 
 std::uint64_t CUPTIAPI host_clock() { return static_cast<std::uint64_t>(host_nanoseconds()); }
 
-// A subscription excludes other tools; no callback is enabled.
+// The callback of a subscription that exists only to exclude other tools: no callback is enabled.
 void CUPTIAPI no_callback(void*, CUpti_CallbackDomain, CUpti_CallbackId, const void*) {}
 
 struct Kind {
@@ -86,8 +87,8 @@ constexpr std::array<Kind, 7> kKinds = {{{CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
                                          {CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION, "causes"},
                                          {CUPTI_ACTIVITY_KIND_SYNCHRONIZATION, "waits"}}};
 
-// Reads records. A library newer than the headers adds members at the end of a record; the members
-// read here have been where they are since CUDA 12.4.
+// Reads records. A library newer than the headers appends members to a record; the offsets of the
+// members read here have not changed since CUDA 12.4.
 #if CUPTI_API_VERSION >= 130000
 static_assert(offsetof(CUpti_ActivityKernel9, name) == offsetof(CUpti_ActivityKernel10, name) &&
               offsetof(CUpti_ActivityKernel9, graphNodeId) ==
@@ -214,10 +215,10 @@ class CuptiRecorder final : public DeviceRecorder {
   ~CuptiRecorder() override {
     disable();
     const std::lock_guard lock(buffers().mutex);
-    buffers().free_all();  // of a recording that was given up
+    buffers().free_all();  // left over from an aborted recording
   }
 
-  // Empty: it records.
+  // Starts recording; returns why it cannot, or an empty text.
   std::string start() {
     CUptiResult code = BRRR_CUDA_TRY(cuptiSubscribe, &subscriber_, no_callback, nullptr);
     if (code != CUPTI_SUCCESS) {
@@ -278,7 +279,7 @@ class CuptiRecorder final : public DeviceRecorder {
   }
 
  private:
-  // From CUPTI's clock to the host's, where CUPTI has a clock of its own.
+  // The offset from CUPTI's clock to the host's, if CUPTI does not use the host's clock.
   std::int64_t offset_ns() const {
     if (has_host_clock_) return 0;
     std::uint64_t theirs = 0;
@@ -308,7 +309,7 @@ class CuptiRecorder final : public DeviceRecorder {
 
 }  // namespace
 
-// From 13.0 on the version of CUPTI's interface is that of the toolkit.
+// The version of CUPTI's interface; from 13.0 on it equals the toolkit's.
 std::string cupti_version() {
   std::uint32_t version = 0;
   if (!cu::open_library(cu::Library::cupti).empty() ||

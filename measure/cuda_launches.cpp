@@ -1,5 +1,5 @@
-// Kernel launches of some work: counted in the table of CUDA calls, or captured and launched again
-// without any other host work.
+// Counts the kernel launches of some work in the table of CUDA calls, or captures them and launches
+// the kernels again without any other host work.
 #include <memory>
 #include <vector>
 

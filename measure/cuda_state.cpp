@@ -39,7 +39,8 @@ struct Reason {
   unsigned long long bit;
   const char* text;
 };
-// Without the power limit, at which large products always run.
+// Reasons for a slowed clock. The power limit is not among them, since large products always run at
+// it.
 constexpr std::array<Reason, 4> kSlowed = {{{0x08, "hardware slowdown"},
                                             {0x20, "thermal slowdown by the driver"},
                                             {0x40, "thermal slowdown by the hardware"},

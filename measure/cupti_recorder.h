@@ -8,7 +8,8 @@
 
 namespace brrr::measure {
 
-// Null where CUPTI cannot be used; then `why` says why. One at a time.
+// A recorder that uses CUPTI; null with the reason in `why` if CUPTI cannot be used. At most one
+// may exist at a time.
 std::unique_ptr<DeviceRecorder> record_by_cupti(std::string& why);
 
 // "13.0"; empty: CUPTI cannot be used.

@@ -1,5 +1,5 @@
-// What a device ran between the construction and the stop of a recorder, and the calls of the
-// driver that gave it the work.
+// Records what a device runs between the construction and the stop of a recorder, and the driver
+// calls that issued this work.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,9 @@ struct DeviceRecord {
   std::string name = {};  // of a kernel: its symbol
   std::uint64_t stream = 0;
   std::int64_t start_ns = 0, end_ns = 0;
-  std::uint32_t call = 0;                  // the driver's call, by its correlation; 0: unknown
-  std::optional<std::size_t> cause = {};   // the host's span that it was issued in
-  std::optional<std::uint64_t> node = {};  // of a graph
+  std::uint32_t call = 0;                  // correlation id of the driver call; 0: unknown
+  std::optional<std::size_t> cause = {};   // the host span that issued it
+  std::optional<std::uint64_t> node = {};  // graph node
 };
 
 struct DriverCall {
@@ -44,7 +44,7 @@ class DeviceRecorder {
   virtual void begin(std::size_t span) = 0;
   virtual void end(std::size_t span) = 0;
   virtual std::string source() const = 0;
-  // After the device was waited for. Called once.
+  // Ends the recording. Call once, after waiting for the device.
   virtual DeviceRecords stop() = 0;
 };
 

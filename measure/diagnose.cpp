@@ -1,4 +1,5 @@
-// Evidence for the verdict on a step: timings, costs, the state of the card, a timeline.
+// Gathers the evidence for the verdict on a step: timings, costs, the state of the card, a
+// timeline.
 #include "brrr/measure/diagnose.h"
 
 #include <algorithm>

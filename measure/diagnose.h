@@ -5,8 +5,8 @@
 //   std::puts(to_string(found).c_str());  // "overhead-bound: 71 % overhead, 20 % bandwidth, …"
 //   std::puts(found.advice.c_str());
 //
-// `gather` measures, `judge` decides by what was measured. On evidence that is incomplete or
-// disturbed there is no verdict: the diagnosis then has the reasons.
+// `gather` measures, `judge` decides. If the evidence is incomplete or disturbed, there is no
+// verdict, and the diagnosis states the reasons.
 #pragma once
 
 #include <array>
@@ -29,12 +29,12 @@ enum class Regime : std::uint8_t { overhead, bandwidth, compute };
 inline constexpr std::array<const char*, 3> kRegimes = {"overhead", "bandwidth", "compute"};
 inline const char* name_of(Regime regime) { return kRegimes[static_cast<std::size_t>(regime)]; }
 
-// Of a step's time.
+// Shares of a step's time.
 struct Shares {
   // The device waits for the host; on the CPU, time outside of kernels.
   double idle = 0;
   double launches = 0;   // latency of launches
-  double transfers = 0;  // copies and fills run, and no kernel
+  double transfers = 0;  // only copies or fills run, no kernel
   double small = 0;      // latency of kernels too small to reach the ceilings
   double bandwidth = 0, compute = 0;
 
@@ -42,7 +42,7 @@ struct Shares {
   double of(Regime regime) const;
   double sum() const { return overhead() + bandwidth + compute; }
   Regime largest() const;
-  // The second largest, where it is less than ten percent points below: a mixture.
+  // The second largest regime, if its share is less than ten percentage points below the largest.
   std::optional<Regime> mixed_with() const;
 };
 
@@ -52,30 +52,30 @@ struct Alternative {
   StepTime predicted;
 };
 
-// What was measured and predicted of a step.
+// The measurements and predictions that a verdict is based on.
 struct Evidence {
   Device device;
   Mode mode = Mode::eager;
   Timing step = {};  // by the host's clock, from the call until the device has finished
-  // On CUDA: until the call of a step returns; of a step that is queued before it starts.
+  // On CUDA: host time until the call returns; device time of a step that was queued in advance.
   std::optional<Timing> host = {}, queued = {};
   std::optional<Timing> in_kernels = {};  // on the CPU
   StepCost cost = {};
   std::optional<GpuState> gpu = {};     // before and after the timings
-  std::vector<std::string> drift = {};  // of the ceilings, by ceilings_drift
-  // Of a timeline, with what its records lack and what recording cost.
+  std::vector<std::string> drift = {};  // why ceilings no longer hold, by ceilings_drift
+  // From a timeline, with the gaps in its records and the cost of recording.
   std::optional<Occupancy> occupancy = {};
   std::vector<std::string> missing = {};
   double perturbation = 0;
   std::string without_timeline = "no timeline was recorded";  // why there is no occupancy
-  bool without_kernels = false;  // a timeline was recorded, and does not tell kernels apart
+  bool without_kernels = false;  // the timeline does not distinguish kernels
   std::vector<std::string> further_problems = {};
   std::vector<Alternative> alternatives = {};
-  // Modes that were measured and are no faster: not advised.
+  // Modes that were measured and are not faster, so the advice does not name them.
   std::vector<Mode> ruled_out = {};
 };
 
-// Work a second, and the time that the ceilings allow for it as a share of the step's.
+// The achieved rate, and the time of the work at the ceiling as a share of the step's.
 struct Achieved {
   double rate = 0, share = 0;
 };
@@ -83,32 +83,32 @@ struct Achieved {
 struct Diagnosis {
   std::optional<Regime> regime;  // none: `problems` says why
   std::optional<Shares> shares;  // with the regime; they add up to 1
-  // What limits the verdict, in few words each: "basis: timings only".
+  // Limitations of the verdict, briefly: "basis: timings only".
   std::vector<std::string> caveats;
   std::vector<std::string> problems;
-  // What may have disturbed the timings and could not be found out: "other processes on the card:
+  // Possible disturbances that could not be checked: "other processes on the card:
   // libnvidia-ml.so.1 not found".
   std::vector<std::string> not_checked;
   std::string advice;  // what to do and by how much it helps, in a sentence; with the regime
 
   double step = 0;  // seconds
-  // Seconds in which the device runs the step; on the CPU those of its kernels.
+  // Seconds of device time; on the CPU, of kernels.
   std::optional<double> device_time;
   std::optional<double> busy() const {
     return device_time ? std::optional(*device_time / step) : std::nullopt;
   }
   Achieved flops, bytes;
-  // How much of the device's time the kernels would take at the full rates of the ceilings.
+  // The time of the kernels' work at the ceilings, as a share of the device time.
   std::optional<double> efficiency;
-  // Busy time, gaps and who caused them, of a timeline; none: `unattributed` says why.
+  // Busy time and idle gaps with their causes, from a timeline; none: `unattributed` says why.
   std::optional<Occupancy> occupancy;
   std::string unattributed;
-  // Whether idle time and transfers are those of a timeline; else the basis are timings only.
+  // Whether idle time and transfers come from a timeline; else from timings only.
   bool by_timeline() const { return occupancy.has_value(); }
 };
 
 struct DiagnoseOptions {
-  // A step that replays a compiled one needs its entry: there is no verdict without it.
+  // Required for a verdict if the step replays a compiled step with arguments: that step's entry.
   std::optional<CompiledEntry> entry = {};
   const Timeline* timeline = nullptr;
   std::vector<Alternative> alternatives = {};
@@ -133,8 +133,8 @@ requires std::invocable<F&> Diagnosis diagnose(Device device, Compiled<F>& step,
   return diagnose(device, call, options);
 }
 
-// Further timings, when the step's is there: on CUDA those of the host and of queued steps, on the
-// CPU that of kernels.
+// Adds timings to evidence that has the step's time: on CUDA of the host and of queued steps, on
+// the CPU of kernels.
 void time_device(Device device, const std::function<void()>& step, int samples, Evidence& evidence);
 void add_timeline(const Timeline& timeline, Evidence& evidence);
 
@@ -148,7 +148,7 @@ std::string to_string(const Diagnosis& diagnosis);
 
 // Why there is no verdict; empty: there is one.
 std::vector<std::string> problems_of(const Evidence& evidence);
-// Also of evidence with problems, if the device was timed.
+// The shares; also defined for evidence with problems, if the device was timed.
 Shares shares_of(const Evidence& evidence);
 std::string advice_on(const Evidence& evidence, const Shares& shares);
 

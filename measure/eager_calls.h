@@ -18,7 +18,7 @@ struct EagerCalls {
   std::int64_t views = 0;
   std::int64_t recorded = 0;  // calls that autograd records
 
-  // Of the host for all of them, beside what kernels take on the CPU.
+  // Host time of all calls; on the CPU without the time of kernels.
   std::int64_t ps(const graph::EagerTimes& times) const {
     const std::int64_t own = std::max<std::int64_t>(products - library, 0);
     return (kernels - products) * times.call_ps + own * times.product_ps +
@@ -36,7 +36,7 @@ double host_slowdown(const Timing& small_calls, const graph::Ceilings& ceilings)
 // of a second: where a step is timed, time small_calls alternately with it.
 double host_slowdown(Device device, const graph::Ceilings& ceilings);
 
-// The same times on a host that is slower by this factor.
+// These times on a host that is slower by this factor.
 graph::EagerTimes slowed(const graph::EagerTimes& times, double slowdown, Device device);
 
 }  // namespace brrr::measure

@@ -13,16 +13,17 @@ namespace brrr::measure {
 namespace {
 
 constexpr double kWidth = 1200, kRow = 19, kLetter = 6.7, kHead = 62;
-constexpr double kNarrowest = 0.6;  // of a frame that is drawn
+constexpr double kNarrowest = 0.6;  // narrower frames are not drawn
 
-// Functions that pass a call on: of std::function, std::apply and the like.
+// Whether a function only forwards a call: std::function, std::apply and the like.
 bool passes_on(const Frame& frame) {
   return frame.function.starts_with("std::_Function_handler") ||
          frame.function.starts_with("std::function::") ||
          frame.function.starts_with("std::__invoke") || frame.function.starts_with("std::invoke");
 }
 
-// The frames of the sampler and of timing at the bottom of a stack; they call the step.
+// Whether a frame at the bottom of a stack belongs to the sampler or the timing loop around the
+// step.
 bool runs_the_step(const Frame& frame) {
   return passes_on(frame) || frame.function.starts_with("brrr::measure::HostSampler") ||
          frame.function.starts_with("brrr::measure::synchronized_batch") ||
@@ -49,7 +50,7 @@ int depth_of(const FlameNode& node) {
   return depth + 1;
 }
 
-// As text of XML. Bytes that no XML may have are replaced.
+// Escapes text for XML. Characters that XML does not allow are replaced.
 std::string escaped(const std::string& text) {
   std::string result;
   for (const char c : text) {
@@ -64,7 +65,7 @@ std::string escaped(const std::string& text) {
   return result;
 }
 
-// A frame has room for few letters: outer namespaces go first, then the end of the name.
+// Shortens a name to the width of a frame: drops outer namespaces first, then the end of the name.
 std::string label_of(const std::string& name, double width) {
   const auto letters = static_cast<std::size_t>(std::max(0.0, (width - 6) / kLetter));
   if (letters < 3) return {};

@@ -20,9 +20,8 @@ struct FlameNode {
   std::vector<FlameNode> callees;  // by falling time
 };
 
-// Without the frames that run the step: those of the sampler and of timing, which every stack has.
-// Calls of a function by itself are one frame, and so are frames of the standard library that only
-// pass a call on.
+// Omits the frames of the sampler and the timing loop, which every stack has. Collapses recursive
+// calls, and frames of the standard library that only forward a call.
 FlameNode flame_tree(const HostProfile& profile);
 
 struct FlameGraph {

@@ -20,8 +20,8 @@ GpuState worse_of(const GpuState& before, const GpuState& after) {
   GpuState both = after;
   unite(both.unavailable, before.unavailable);
   unite(both.slowed_by, before.slowed_by);
-  // A list is of use if it has this process, at the latest afterwards: before, it may not have been
-  // on the card yet.
+  // A list of processes is complete if it contains this process, at the latest after the
+  // measurement: before it, this process may not have used the card yet.
   const auto [least, most] = std::minmax({before.processes, after.processes});
   const bool lists = before.processes && after.processes >= 1;
   both.processes = lists || most > 1 ? most : least;

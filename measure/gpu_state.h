@@ -1,5 +1,5 @@
-// Whether something disturbs measurements on a GPU: other processes on it, and why its clock is
-// slowed. What could not be found out is said, and is not taken for calm.
+// Detects disturbances of measurements on a GPU: other processes, and reasons for a slowed clock.
+// Facts that NVML does not report are listed as unknown, and never taken for undisturbed.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,16 @@
 
 namespace brrr::measure {
 
-// What the driver's management library (NVML) says of a GPU.
+// The state of a GPU as the driver's management library (NVML) reports it.
 struct GpuState {
-  std::vector<std::string> unavailable;  // what it does not say, with the reason
-  std::optional<int> processes = {};     // that compute on it, those that are visible from here
+  std::vector<std::string> unavailable;  // facts that NVML does not report, with reasons
+  std::optional<int> processes = {};     // visible processes that compute on the GPU
   std::int64_t clock_mhz = 0;            // of the multiprocessors; 0: unknown
   std::vector<std::string> slowed_by{};  // "thermal slowdown"
 };
 GpuState gpu_state(Device device);
 
-// Of states before and after a measurement: all that disturbs in either.
+// Combines the states before and after a measurement: the disturbances of either.
 GpuState worse_of(const GpuState& before, const GpuState& after);
 
 // What disturbs measurements on a card in this state, a line each.

@@ -16,7 +16,8 @@
 namespace brrr::measure {
 namespace {
 
-// A ticket: the number of the recording, what leaving undoes, and a span's index plus one.
+// A ticket: the number of the recording, bits for what `leave` must undo, and a span's index plus
+// one.
 constexpr std::uint64_t kRange = std::uint64_t{1} << 32, kReplay = kRange << 1,
                         kModule = kRange << 2, kSpan = kRange - 1;
 constexpr int kRecordingShift = 35;
@@ -42,7 +43,7 @@ Device device_of(const Call& call) {
   return call.n_inputs > 0 ? call.input(0).device() : call.device;
 }
 
-// The processes that BRRR_NVTX=1 is set for push ranges from their start.
+// With BRRR_NVTX=1 ranges are pushed from the start of the process.
 const bool kRangesFromStart = [] {
   if (!wants_nvtx()) return false;
   if (!has_nvtx())
@@ -65,7 +66,8 @@ HostRecorder& HostRecorder::instance() {
   return *recorder;
 }
 
-// Without the lock: an observer that is going waits for the calls inside of it.
+// Called without the lock: destroying an observer waits for calls inside it, which may need the
+// lock.
 void HostRecorder::attach() {
   if (!observing_) observing_.emplace(*this);
   host_listener.store(this, std::memory_order_release);
@@ -112,7 +114,7 @@ HostRecord HostRecorder::stop() {
   const std::int64_t now = host_nanoseconds();
   HostRecord record;
   for (Raw& raw : spans_) {
-    if (raw.end_ns == 0) raw.end_ns = now;  // of another thread, which is in it still
+    if (raw.end_ns == 0) raw.end_ns = now;  // another thread is still inside the span
     record.spans.push_back({.name = raw.name,
                             .work = raw.work,
                             .thread = raw.thread,
@@ -160,7 +162,7 @@ void HostRecorder::close_op(Thread& thread, std::int64_t end_ns) {
   thread.op.reset();
 }
 
-// On CUDA a replay shows its calls after the graph is launched: they are no work of the host.
+// Ignores the calls of a CUDA replay, which observers see after the launch: they are no host work.
 void HostRecorder::before(const Call& call) {
   const Device device = device_of(call);
   const std::lock_guard lock(lock_);
@@ -234,7 +236,7 @@ void HostRecorder::leave(std::uint64_t ticket) {
     }
   }
   if (ticket & kRange) pop_nvtx_range();
-  if (!current) return;  // what follows is forgotten at the start of a recording
+  if (!current) return;  // the start of a recording has already reset the following
   if (ticket & kModule && !thread.modules.empty()) thread.modules.pop_back();
   if (ticket & kReplay && thread.in_replays > 0) --thread.in_replays;
 }

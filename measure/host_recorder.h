@@ -1,6 +1,6 @@
-// Records what the host does: ops from an Observer, the rest as a HostListener. There is one
-// recorder in a process, which is never destroyed. Where BRRR_NVTX=1 is set it also pushes NVTX
-// ranges, whether it records or not.
+// Records what the host does: ops as an Observer, all else as a HostListener. A process has one
+// recorder, which is never destroyed. With BRRR_NVTX=1 it also pushes NVTX ranges, even while it
+// does not record.
 #pragma once
 
 #include <atomic>
@@ -33,7 +33,7 @@ struct HostRecord {
   std::vector<Replay> replays;
 };
 
-// Held for some instructions a span, mostly by the only thread. A span takes 105 ns with it and 117
+// Held for some instructions per span, mostly without contention. A span costs 105 ns with it, 117
 // with a mutex.
 class SpinLock {
  public:
@@ -50,15 +50,15 @@ class HostRecorder final : public Observer, public HostListener {
  public:
   static HostRecorder& instance();
 
-  // `recorder`: told of the spans that give the device work; null: nobody. Throws while another
-  // recording is under way.
+  // `recorder` is notified of the spans that issue device work; may be null. Throws during another
+  // recording.
   void start(Device device, DeviceRecorder* recorder);
   HostRecord stop();
   // A span of the caller's, "step".
   std::uint64_t begin_step();
   void end_step(std::uint64_t ticket) { leave(ticket); }
 
-  // NVTX ranges from now on, without a recording too.
+  // Pushes NVTX ranges from now on, also without a recording.
   void always_push_ranges();
 
   void before(const Call& call) override;
@@ -69,7 +69,7 @@ class HostRecorder final : public Observer, public HostListener {
   void replays(std::shared_ptr<const ReplayedKernels> kernels) override;
 
  private:
-  // Where a thread is.
+  // The state of a thread.
   struct Thread {
     std::thread::id id;
     int index = 0;
@@ -78,7 +78,7 @@ class HostRecorder final : public Observer, public HostListener {
     std::vector<std::size_t> replays;  // their open spans
     bool in_op = false;
     std::optional<std::size_t> op;   // its span
-    DeviceRecorder* told = nullptr;  // of that span
+    DeviceRecorder* told = nullptr;  // the recorder that was notified of that span
     const char* next_op = nullptr;
   };
   // A span whose names are interned.
@@ -101,7 +101,7 @@ class HostRecorder final : public Observer, public HostListener {
   SpinLock lock_;
   std::optional<Observing> observing_;
   bool recording_ = false, ranges_ = false;
-  std::uint64_t recordings_ = 0;  // in tickets: those of an earlier recording close nothing
+  std::uint64_t recordings_ = 0;  // in tickets, so that those of earlier recordings are ignored
   Device device_;
   DeviceRecorder* recorder_ = nullptr;
   std::set<std::string, std::less<>> names_;

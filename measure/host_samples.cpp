@@ -30,9 +30,9 @@ namespace brrr::measure {
 namespace {
 
 constexpr std::size_t kMostFrames = 192;
-// More than the frame of run() has above its frame address: the next frame's place is below that.
+// An upper bound for the part of run()'s frame above its frame address.
 constexpr std::uintptr_t kFrameOfRun = 4096;
-constexpr double kMostOfPeriod = 0.03;  // that an interruption may take
+constexpr double kMostOfPeriod = 0.03;  // the share of a period that interruptions may take
 
 std::int64_t now_ns() {
   timespec now;
@@ -40,7 +40,7 @@ std::int64_t now_ns() {
   return now.tv_sec * 1'000'000'000 + now.tv_nsec;
 }
 
-// Where the thread was when the signal came; 0 on processors that this file does not know.
+// The interrupted instruction; 0 on unsupported processors.
 std::uintptr_t interrupted_at([[maybe_unused]] void* context) {
 #if defined(__x86_64__)
   return static_cast<std::uintptr_t>(static_cast<ucontext_t*>(context)->uc_mcontext.gregs[REG_RIP]);
@@ -68,7 +68,7 @@ struct Unwinding {
   std::uintptr_t from = 0, bottom = 0;
   std::uintptr_t* addresses = nullptr;
   std::size_t count = 0, most = 0;
-  std::uintptr_t last = 0;  // place in the stack, which rises from frame to frame
+  std::uintptr_t last = 0;  // stack address of the last frame; addresses increase
   bool started = false, complete = false;
 };
 
@@ -76,7 +76,7 @@ struct Unwinding {
 
 struct HostSampler::State {
   HostSampling sampling;
-  // Memory of the handler. Its thread reads them outside of runs only.
+  // Written by the handler, and read by its thread outside of runs only.
   HostSamples samples;
   std::size_t n_samples = 0, n_addresses = 0;
   std::int64_t entered_ns = 0;    // the last handler
@@ -134,14 +134,14 @@ void on_signal(int, siginfo_t* info, void* context) {
   errno = saved;
 }
 
-// A fault of the unwinder goes back to record(); any other is left to the handler of before.
+// A fault in the unwinder jumps back to record(); any other is left to the previous handler.
 void on_fault(int signal, siginfo_t*, void*) {
   HostSampler::State* const state = running.load(std::memory_order_relaxed);
   if (state && state->unwinding && state->thread == static_cast<pid_t>(::syscall(SYS_gettid))) {
     state->unwinding = 0;
     siglongjmp(state->after_fault, 1);
   }
-  // The instruction runs again, and faults again.
+  // The instruction is executed again and faults again, now in the previous handler.
   if (state) ::sigaction(signal, &state->fault_before, nullptr);
 }
 
@@ -278,7 +278,7 @@ HostSampler::~HostSampler() {
   ::timer_delete(state.timer);
   restore_handlers(state);
   running = nullptr;
-  // On another thread the mask is not the sampled one's: SIGPROF then stays blocked there.
+  // Restores the signal mask only on the sampled thread, whose mask it is.
   if (state.thread == static_cast<pid_t>(::syscall(SYS_gettid)))
     ::pthread_sigmask(SIG_SETMASK, &state.mask_before, nullptr);
 }

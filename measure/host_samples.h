@@ -1,6 +1,6 @@
-// A statistical profiler of the calling thread: a timer interrupts it every few hundred
-// microseconds, and a signal handler notes where it is. Nothing is instrumented, so code that is
-// not sampled costs what it did.
+// A sampling profiler of the calling thread: a timer interrupts it every few hundred microseconds,
+// and a signal handler records its stack. Nothing is instrumented, so code runs at full speed while
+// it is not sampled.
 #pragma once
 
 #include <cstddef>
@@ -15,13 +15,13 @@ namespace brrr::measure {
 struct HostSampling {
   // Between samples, on average; longer where an interruption takes more than 3 % of it.
   double period_seconds = 200e-6;
-  std::size_t most_samples = 1 << 15;    // those that come later are lost
-  std::size_t most_addresses = 1 << 20;  // of all stacks
+  std::size_t most_samples = 1 << 15;    // further samples are lost
+  std::size_t most_addresses = 1 << 20;  // total length of all stacks
 };
 
 // One interruption.
 struct HostSample {
-  std::int64_t ns = 0;      // that the thread ran since the interruption before
+  std::int64_t ns = 0;      // thread time since the previous interruption
   std::uint32_t begin = 0;  // its stack in HostSamples::addresses, innermost frame first
   std::uint32_t end = 0;
   bool complete = false;  // the unwinder reached the code that runs the sampled work
@@ -29,10 +29,10 @@ struct HostSample {
 
 struct HostSamples {
   std::vector<HostSample> samples;
-  // Addresses inside of the instructions that run, or that called.
+  // Addresses inside the running instructions, and inside the call instructions of outer frames.
   std::vector<std::uintptr_t> addresses;
   std::int64_t lost = 0;  // interruptions that did not fit in memory
-  // What an interruption takes, measured with an empty loop. It is in no sample's time.
+  // The cost of an interruption, measured with an empty loop. Excluded from the samples' times.
   std::int64_t interruption_ns = 0;
 
   std::span<const std::uintptr_t> stack(const HostSample& sample) const {
@@ -40,11 +40,11 @@ struct HostSamples {
   }
 };
 
-// Samples the thread that constructs it, while `run` runs. The constructor measures for some
-// milliseconds what an interruption takes. Periods vary by a factor from 0.5 to
-// 1.5, so that samples fall everywhere in a step that repeats; a period that `run` does not finish
-// goes on in the next one. The constructor throws while another sampler of the process exists:
-// there is one handler of SIGPROF. The destructor restores the handler that was there before.
+// Samples the thread that constructs it, while `run` runs. The constructor spends some milliseconds
+// on measuring the cost of an interruption. Periods vary by a factor from 0.5 to 1.5, so that
+// samples fall everywhere in a repeating step; an unfinished period continues in the next `run`.
+// Only one sampler may exist in a process (the constructor throws otherwise), since it owns the
+// handler of SIGPROF, which the destructor restores.
 class HostSampler {
  public:
   explicit HostSampler(const HostSampling& sampling = {});

@@ -1,5 +1,5 @@
-// Idle gaps are the complement of the union of all streams' spans within the steps. The causes are
-// those of Holistic Trace Analysis, with dependences between streams as one more.
+// Finds idle gaps, the complement of the union of all streams' spans within the steps. Causes are
+// those of Holistic Trace Analysis, plus dependences between streams.
 #include "brrr/measure/idle.h"
 
 #include <fmt/format.h>
@@ -165,7 +165,7 @@ class Gaps {
 
   IdleCause cause_of(const Interval& at, std::optional<std::size_t> last,
                      std::optional<std::size_t> next) const {
-    if (!next) return IdleCause::host;  // it has yet to notice that the device has finished
+    if (!next) return IdleCause::host;  // the host has not yet noticed that the device is done
     const DeviceSpan& span = timeline_.spans[*next];
     if (!span.cause) return IdleCause::other;
     if (timeline_.host[*span.cause].start_ns >= at.start) return IdleCause::host;
@@ -174,12 +174,13 @@ class Gaps {
     return at.end - at.start <= options_.latency_ns ? IdleCause::latency : IdleCause::other;
   }
 
-  // Kernels of a lane that overlap are on several streams of the timeline.
+  // Whether two spans ran in one queue: overlapping kernels of a lane are on several streams of the
+  // timeline, so lanes are compared as well.
   static bool same_queue(const DeviceSpan& a, const DeviceSpan& b) {
     return a.lane && b.lane && a.cause == b.cause ? a.lane == b.lane : a.stream == b.stream;
   }
 
-  // Latencies are alike whatever runs next.
+  // Latency gaps are one source, whatever ran next.
   IdleSource source_of(IdleCause cause, std::optional<std::size_t> next) const {
     const DeviceSpan& span = timeline_.spans[*next];
     IdleSource source{.cause = cause, .replayed = span.replayed};

@@ -1,5 +1,5 @@
-// Where a device idles in a timeline, and why: gaps between the spans of all of its streams, each
-// with a cause. Busy and idle time add up to the time of the steps.
+// Attributes a device's idle time in a timeline: gaps between the spans of all streams, each with a
+// cause. Busy and idle time add up to the time of the steps.
 #pragma once
 
 #include <array>
@@ -13,10 +13,10 @@
 namespace brrr::measure {
 
 enum class IdleCause : std::uint8_t {
-  host,        // what ran next was launched only after the device had gone idle
-  dependence,  // it was queued, and the last span to end ran on another stream
-  latency,     // it was queued behind the last span, and began within the latency of a launch
-  other,       // queued, and idle for longer; or its launch was not recorded
+  host,        // the next span was launched only after the device had gone idle
+  dependence,  // the next span was queued, and the last span to end ran on another stream
+  latency,     // queued behind the last span, and began within the latency of a launch
+  other,       // queued, and began later; or its launch was not recorded
 };
 inline constexpr std::array<const char*, 4> kIdleCauses = {"host", "dependence", "latency",
                                                            "other"};
@@ -31,16 +31,16 @@ struct IdleGap {
   std::int64_t ns() const { return end_ns - start_ns; }
 };
 
-// Idle time by who caused it, over all gaps of the same.
+// The idle time of all gaps with the same cause and origin.
 struct IdleSource {
   IdleCause cause = IdleCause::other;
-  // Of gaps by the host, the innermost host span in them; none: the host was in no recorded span.
+  // For host gaps, the kind of the innermost host span; none: the host was in no recorded span.
   std::optional<HostWork> work = {};
-  // That span's name; of dependences and others, what ran next.
+  // The name of that span; for other causes, of the next device span.
   std::string name = {};
-  bool replayed = false;  // what ran next is a node of a graph
+  bool replayed = false;  // the next device span is a node of a graph
   std::int64_t ns = 0;
-  std::int64_t gaps = 0;  // that it has a part in
+  std::int64_t gaps = 0;  // the number of gaps it contributes to
 };
 // "matmul (op)", "launches inside a graph", "another stream, before matmul".
 std::string to_string(const IdleSource& source);
@@ -52,9 +52,9 @@ struct IdleOptions {
 };
 
 struct Occupancy {
-  std::int64_t wall_ns = 0;               // of the steps, without the time between them
-  std::int64_t busy_ns = 0;               // any stream runs anything
-  std::int64_t transfer_ns = 0;           // part of it: copies or fills run, and no kernel
+  std::int64_t wall_ns = 0;               // time of the steps, without the time between them
+  std::int64_t busy_ns = 0;               // at least one stream is busy
+  std::int64_t transfer_ns = 0;           // part of busy_ns: only copies or fills run
   std::array<std::int64_t, 4> idle_ns{};  // by cause
   std::vector<IdleGap> gaps = {};         // by rising start
   std::vector<IdleSource> sources = {};   // longest first; they add up to the idle time
@@ -68,7 +68,7 @@ struct Occupancy {
   }
 };
 
-// Spans outside of the steps do not count. Of a timeline without steps: from its first span to its
+// Ignores spans outside of the steps. A timeline without steps counts from its first span to its
 // last.
 Occupancy occupancy_of(const Timeline& timeline, const IdleOptions& options = {});
 

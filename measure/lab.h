@@ -20,7 +20,7 @@
 namespace brrr::measure {
 
 struct LabOptions : BenchOptions {
-  // Between devices, in bytes a second: of a pod of eight H100 by default. No link is measured.
+  // Assumed bandwidth between devices, in bytes a second: by default that of a pod of eight H100.
   double link = 400e9;
 };
 
@@ -38,7 +38,7 @@ struct Reading {
   double value = 0;
   std::string unit = {};               // empty: a ratio or a count
   std::optional<double> article = {};  // the article's value
-  std::optional<Interval> claim = {};  // where the value must be for the claim to hold
+  std::optional<Interval> claim = {};  // the values for which the claim holds
   double spread = 0;                   // of its samples, as Timing::spread
 
   bool holds() const { return !claim || (value >= claim->least && value <= claim->most); }
@@ -55,7 +55,7 @@ struct Plot {
 enum class Outcome : std::uint8_t {
   confirmed,  // every reading with a claim holds
   differs,
-  undecided,  // a reading with a claim is disturbed, or what it needs is incomplete
+  undecided,  // a reading with a claim is disturbed or incomplete
 };
 inline constexpr std::array<const char*, 3> kOutcomes = {"confirmed", "differs", "undecided"};
 inline const char* name_of(Outcome outcome) { return kOutcomes[static_cast<std::size_t>(outcome)]; }
@@ -64,9 +64,9 @@ struct Finding {
   std::vector<Reading> readings;
   std::string why;  // numbers that explain the readings, in a sentence
   std::optional<Plot> plot = {};
-  std::string svg = {};  // a picture that no plot can give; empty: none
+  std::string svg = {};  // a picture other than a plot (a flame graph); empty: none
 
-  std::vector<std::string> incomplete = {};  // what its measurements lack
+  std::vector<std::string> incomplete = {};  // gaps in its measurements
   std::optional<GpuState> gpu = {};          // on CUDA, before and after
 
   Outcome outcome() const;
@@ -88,7 +88,8 @@ struct Experiment {
 // In the order of the article.
 std::span<const Experiment> experiments();
 
-// The calmest of up to three runs, while they are disturbed; a quick one is run once.
+// Repeats a disturbed experiment up to three times, and returns the run with the least spread; a
+// quick experiment is run once.
 Finding run_experiment(const Experiment& experiment, const LabOptions& options);
 
 }  // namespace brrr::measure

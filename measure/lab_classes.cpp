@@ -1,5 +1,5 @@
-// Experiments on classes of ops. The calls of an eager step are recorded and made again class by
-// class, so that each class is timed as any other work is.
+// Experiments on classes of ops. The calls of an eager step are recorded and repeated class by
+// class, so that each class can be timed on its own.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -21,8 +21,8 @@ constexpr int kClasses = 3;
 enum OpClass : std::size_t { contraction, normalization, elementwise };
 constexpr std::array<const char*, kClasses> kNames = {"products", "normalization", "element-wise"};
 
-// Whether x has one value for each row of the result, as a reduction's result. A single number for
-// all rows is none.
+// Whether x has one value for each row of the result, like the result of a reduction over rows. A
+// single number for all rows does not count.
 bool is_statistic(const Tensor& x, const Tensor& result) {
   if (x.rank() == 0 || x.rank() != result.rank() || result.shape().back() == 1) return false;
   if (x.shape().back() != 1 && x.strides().back() != 0) return false;
@@ -44,7 +44,7 @@ OpClass class_of(const Call& call, std::span<const Tensor> outputs) {
   return elementwise;
 }
 
-// A call that can be made again: it owns its operands, and what it writes in place.
+// A call that can be repeated: owns its operands and the tensors that it writes in place.
 class RecordedCall {
  public:
   RecordedCall(const Call& call, std::span<const Tensor> outputs) : call_(call) {

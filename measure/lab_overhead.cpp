@@ -84,7 +84,7 @@ Point point_of(const LabOptions& options, const std::function<Step()>& make, std
           .flops = step.flops};
 }
 
-// What grows with the batch, by which the growth of the time is explained.
+// Explains how the time grows with the batch by what else grows with it.
 std::string growth_text(const Point& once, const Point& twice) {
   return fmt::format(
       "from batch {} to {} the step takes {} us in place of {} with {:.2f} times the kernels, "

@@ -1,4 +1,4 @@
-// Experiments on the rates of matrix products.
+// Experiments on the FLOP rates of matrix products.
 #include <fmt/format.h>
 
 #include <algorithm>

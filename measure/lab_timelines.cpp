@@ -1,4 +1,5 @@
-// Experiments on timelines: gaps against run-ahead, and what a GPU's utilization says.
+// Experiments on timelines: idle gaps if the host falls behind, and what a GPU's utilization figure
+// means.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -37,8 +38,9 @@ double host_share(const Timeline& timeline, HostWork work) {
   return summarize(std::move(shares)).median;
 }
 
-// The time in which a kernel runs. Without CUPTI: the device's time for a step that was queued
-// before it started, over the step's. On the CPU: the time in ops, which run their kernels.
+// The share of time in which a kernel runs. Without CUPTI: the device time of a step that was
+// queued in advance, divided by the step's time. On the CPU: the share of time in ops, which run
+// their kernels.
 double busy_share(const Timeline& timeline, const Step& step) {
   if (timeline.device.is_cpu()) return host_share(timeline, HostWork::op);
   if (timeline.is_complete()) return 100 * timeline.busy_share();

@@ -9,9 +9,10 @@
 
 namespace brrr::measure {
 
-// Seconds of each of `launches`, the median over the recorded replays of a step that replays one
-// compiled entry; none where the records do not tell it. On CUDA the time of its kernels: a kernel
-// that is set up while the one before it in its lane still runs counts from the end of that one.
+// The time of each launch in seconds, as the median over the recorded replays of a step that
+// replays one compiled entry; none where the records do not identify the launch. On CUDA the time
+// of its kernels: a kernel that starts while the previous one of its lane still runs counts from
+// the end of that one.
 std::vector<std::optional<double>> launch_seconds(const Timeline& timeline, std::size_t launches);
 
 }  // namespace brrr::measure

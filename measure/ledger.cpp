@@ -26,10 +26,10 @@ constexpr KnownModule kModules[] = {
     {"libopenblas", HostClass::kernels},
     {"libblas", HostClass::kernels},
 };
-// Driver libraries, in which unwinding may stop. Their callers say what they do; without callers, a
-// launch is what a step asks of them most.
+// Driver libraries, in which unwinding may stop. Their frames get the class of their caller; if it
+// is unknown, they count as launches, the most frequent reason for a step to call them.
 constexpr const char* kDrivers[] = {"libcuda", "libcublas", "libcupti", "libnvrtc", "libnvidia"};
-// Modules whose functions do what their caller does.
+// Modules whose functions get the class of their caller.
 constexpr const char* kTransparent[] = {
     "libc.",      "libc-",    "libm.", "libm-",  "libmvec", "libstdc++", "libgcc_s",
     "libpthread", "ld-linux", "ld.so", "[vdso]", "libfmt",  "linux-vdso"};
@@ -91,8 +91,8 @@ struct SampledBatch {
   std::size_t begin = 0, end = 0;  // samples
 };
 
-// The samples of batches whose steps took as long as most did, and the number of these steps. Other
-// work on the machine, or its end, makes the rest slower or faster.
+// The samples of batches whose time is near the median, and the number of their steps. Other
+// batches were disturbed by other work on the machine.
 std::pair<HostSamples, std::int64_t> undisturbed(HostSamples samples,
                                                  std::span<const SampledBatch> batches,
                                                  double median) {
@@ -112,8 +112,8 @@ std::pair<HostSamples, std::int64_t> undisturbed(HostSamples samples,
   return {std::move(samples), steps};
 }
 
-// Steps between two waits for the device. A stream queues some thousand launches, then the next one
-// waits: the device's time would be in `launch`. Replays queue fewer.
+// The number of steps between two waits for the device. A stream queues about a thousand launches;
+// the next launch blocks, which would count the device's time as `launch`. It queues fewer replays.
 long steps_without_wait(Device device, const std::function<void()>& step) {
   if (device.is_cpu()) return 0;
   constexpr std::int64_t kQueued = 500;

@@ -1,6 +1,6 @@
-// The overhead ledger: where the calling thread's time of a step goes, by what the library does.
-// Sampled (measure/host_samples.h), so that the step runs as it does otherwise; the classes add up
-// to the step's time, and what they lack is said.
+// The overhead ledger: the calling thread's time of a step, divided among classes of work of the
+// library. It is sampled (measure/host_samples.h), so the step runs unchanged. The classes add up
+// to the step's time; gaps in the samples are reported.
 #pragma once
 
 #include <array>
@@ -35,17 +35,17 @@ inline constexpr std::size_t kHostClasses = 10;
 const char* name_of(HostClass each);
 const char* description_of(HostClass each);
 
-// A row of the table by which frames are classified: a qualified name, of a function or of what it
-// is in. The longest one that fits counts.
+// A row of the table that classifies frames: the qualified name of a function, class or namespace.
+// The longest match applies.
 struct KnownName {
   const char* name;  // "brrr::on_cpu"
   HostClass of;
 };
 std::span<const KnownName> known_names();
-// Of a frame by itself; none: its caller's class counts.
+// The class of a frame; none: it has the class of its caller.
 std::optional<HostClass> class_of(const Frame& frame);
 
-// Samples with names. Equal stacks are one.
+// Samples with symbol names; equal stacks are merged.
 struct HostProfile {
   struct Stack {
     std::vector<std::uint32_t> frames;  // indices of `frames`, innermost first
@@ -62,17 +62,17 @@ struct HostProfile {
   std::int64_t samples() const;
   std::int64_t ns() const;
   bool has_known_frame(const Stack& stack) const;
-  // Of the innermost frame that has one; without such a frame, the user's code if the stack is
-  // complete.
+  // The class of the innermost frame that has one. A complete stack without such a frame is user
+  // code.
   HostClass class_of(const Stack& stack) const;
 };
 HostProfile named(const HostSamples& samples);
 
 struct LedgerLine {
   HostClass of = HostClass::other;
-  double ns = 0;              // a step
+  double ns = 0;              // per step
   double share = 0;           // of the sampled time
-  double standard_error = 0;  // of the share, by the number of samples
+  double standard_error = 0;  // of the share, from the number of samples
   std::int64_t samples = 0;
 };
 
@@ -82,8 +82,8 @@ struct Ledger {
   Timing untraced, traced;                     // of a step
   std::int64_t steps = 0;                      // that were sampled
   std::int64_t samples = 0;
-  std::int64_t interruption_ns = 0;  // what a sample took
-  // What the numbers lack, and why; empty: the ledger is complete.
+  std::int64_t interruption_ns = 0;  // the cost of a sample
+  // Gaps in the ledger, with reasons; empty: it is complete.
   std::vector<std::string> missing;
   HostProfile profile;
 
@@ -92,9 +92,9 @@ struct Ledger {
     return lines[static_cast<std::size_t>(each)];
   }
   double sum_ns() const;
-  // The classes' sum over the untraced step, less one.
+  // The sum of the classes divided by the untraced step's time, minus one.
   double closure() const { return sum_ns() / (untraced.median * 1e9) - 1; }
-  // What sampling cost: the traced step over the untraced one, less one.
+  // The cost of sampling: the traced step's time divided by the untraced one's, minus one.
   double perturbation() const { return traced.median / untraced.median - 1; }
 };
 
@@ -109,7 +109,7 @@ struct LedgerOptions {
 // time is in `waiting`.
 Ledger host_ledger(Device device, const std::function<void()>& step,
                    const LedgerOptions& options = {});
-// The same from a profile that was taken before.
+// The same from an existing profile.
 Ledger ledger_of(Device device, HostProfile profile, std::int64_t steps, const Timing& untraced,
                  const Timing& traced);
 

@@ -1,4 +1,4 @@
-// The one table that says what a function does for a step. A test looks every row up in the
+// The table that assigns functions to classes of the ledger. A test looks every row up in the
 // library's symbols.
 #include "brrr/measure/ledger.h"
 

@@ -1,4 +1,4 @@
-// Limits: loops and library calls without brrr, which benchmark results are compared with.
+// Limits that benchmarks compare brrr with: loops and library calls that bypass it.
 #pragma once
 
 #include <cstdint>
@@ -37,18 +37,18 @@ Batch bare_gemm(std::int64_t size, int threads);
 // cuMemcpyDtoDAsync of `bytes` on the current stream: reads `bytes` and writes `bytes`.
 Batch device_copy(Device device, std::int64_t bytes);
 
-// The same in fused multiply-adds, by a kernel that fills the device.
+// plain_multiply_adds on the device: fused multiply-adds in a kernel that fills it.
 MultiplyAdds device_multiply_adds(Device device, DType dtype);
 std::string multiply_add_source(DType dtype);
 
-// The kernels of some work with the same arguments, launched in the same order on the current
-// stream without other host work.
+// The kernels of some work, which `launch` launches again on the current stream, with the same
+// arguments and in the same order, without other host work.
 struct BareLaunches {
   std::function<void()> launch;  // owns the memory that the kernels allocate
   int kernels = 0;
 };
 // Runs `work` once, and captures a second run. The tensors that it reads must outlive the result.
-// Nothing if the captured graph has other nodes than kernels, or none.
+// Empty if the captured graph has nodes other than kernels, or no nodes.
 std::optional<BareLaunches> bare_launches(Device device, const std::function<void()>& work);
 
 struct MatmulProblem {

@@ -1,4 +1,4 @@
-// Text for HTML and SVG: whatever came in is shown as text and cannot end an element or attribute.
+// Escapes text for HTML and SVG, so that it cannot end an element or attribute.
 #pragma once
 
 #include <string>

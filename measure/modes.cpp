@@ -11,7 +11,7 @@
 namespace brrr::measure {
 namespace {
 
-// Times that differ by less are the same.
+// Times that differ by less count as equal.
 constexpr double kSame = 0.05;
 
 double seconds(const StepTime& time) { return static_cast<double>(time.ps()) * 1e-12; }

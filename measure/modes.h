@@ -14,7 +14,7 @@ struct ComparedMode {
   Timing measured;
   Diagnosis diagnosis;
 
-  // Of the prediction, relative to what was measured: -0.1 is 10 % too short.
+  // The relative error of the prediction: -0.1 is 10 % too short.
   double error() const;
 };
 
@@ -25,8 +25,8 @@ bool is_faster(const Timing& step, const Timing& other);
 // than their samples spread, have none.
 bool order_is_right(std::span<const ComparedMode> modes);
 
-// In a sentence: the regime of the first mode, the fastest one as predicted and measured, and what
-// to do next. Empty where the first mode's diagnosis has no regime.
+// One sentence: the regime of the first mode, the predicted and measured time of the fastest mode,
+// and advice. Empty if the first mode's diagnosis has no regime.
 std::string verdict_on(std::span<const ComparedMode> modes);
 
 }  // namespace brrr::measure

@@ -1,5 +1,5 @@
-// Multiply-adds in registers, in independent chains: what plain units compute at best. `Real` is
-// defined in front of this text.
+// Multiply-adds in registers, in independent chains: measures the peak rate without tensor cores.
+// The host defines `Real` before this source.
 
 extern "C" __global__ void __launch_bounds__(256) multiply_add(Real* result, i64 rounds) {
   constexpr int kChains = 8;

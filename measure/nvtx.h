@@ -1,5 +1,5 @@
-// Ranges of NVTX, which Nsight shows: a tool that is attached to the process sees them, otherwise
-// a range costs a test. Nothing is linked: the header opens the tool that the environment names.
+// NVTX ranges, which Nsight shows. Without an attached tool a range costs a test. No library is
+// linked: NVTX's header opens the tool that the environment names.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ void pop_nvtx_range();
 // Whether the environment asks for ranges: BRRR_NVTX=1.
 bool wants_nvtx();
 
-// The range "step 5" while it lives, where ranges are asked for.
+// Scope with the range "step 5", if ranges are enabled.
 class NvtxStep {
  public:
   explicit NvtxStep(std::int64_t number);

@@ -31,7 +31,7 @@ class Adding : public Observer {
     works_.push_back(work);
   }
 
-  // `memory`: what the step touches.
+  // Predicts the step. `memory`: the bytes that the step accesses.
   void predict(std::int64_t memory, StepCost& cost) const {
     const graph::Ceilings ceilings = ceilings_->for_kernels_over(memory);
     const graph::Ceilings full = ceilings.at_full_rates();
@@ -56,8 +56,9 @@ class Adding : public Observer {
   std::mutex mutex_;
 };
 
-// The time between `before` and `after` of calls with a kernel. An op's own calls are not observed.
-class Clocking : public Observer {
+// Measures the time between `before` and `after` of calls with a kernel. These calls do not nest,
+// since ops called by an op are not observed.
+class KernelClock : public Observer {
  public:
   void before(const Call& call) override {
     if (does_work(call)) start();
@@ -67,7 +68,7 @@ class Clocking : public Observer {
     if (does_work(call)) stop(now);
   }
 
-  // Without what the clock itself takes.
+  // Minus the cost of reading the clock.
   double seconds() const { return std::max(0.0, seconds_ - calls_ * seconds_of_clock()); }
 
  private:
@@ -84,7 +85,7 @@ class Clocking : public Observer {
   static double seconds_of_clock() {
     constexpr int kPairs = 1000;
     static const double seconds = [] {
-      Clocking empty;
+      KernelClock empty;
       for (int i = 0; i < kPairs; ++i) {
         empty.start();
         empty.stop(host_seconds());
@@ -100,7 +101,7 @@ class Clocking : public Observer {
   int calls_ = 0;
 };
 
-// Runs `work`; the nodes of the tape that its backward passes call.
+// Runs `work`; returns the number of tape nodes that its backward passes run.
 std::int64_t recorded_calls(Device device, const std::function<void()>& work) {
   HostRecorder& recorder = HostRecorder::instance();
   recorder.start(device, nullptr);
@@ -177,7 +178,7 @@ Timing share_in_kernels(const std::function<void()>& step, long calls, int sampl
   std::vector<double> shares;
   for (int i = 0; i < samples; ++i) {
     const double whole = untraced(calls);
-    Clocking clocking;
+    KernelClock clocking;
     {
       const Observing observing(clocking);
       for (long n = 0; n < calls; ++n) step();

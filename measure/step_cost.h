@@ -16,11 +16,11 @@ struct StepCost : Cost {
   std::int64_t kernels = 0;     // launches on CUDA, op calls with a kernel on the CPU
   std::int64_t peak_bytes = 0;  // of all live memory, allocated before the step or in it
   EagerCalls eager;             // of an eager step
-  // How much slower the host is than when it was calibrated, by a probe.
+  // The host's slowdown since the calibration, by a probe.
   double host_slowdown = 1;
-  // Of the calls made eagerly, by the ceilings of the device.
+  // Predicted time of the calls, made eagerly.
   StepTime predicted;
-  StepTime on_device;  // the part of it that a GPU takes when it never waits for the host
+  StepTime on_device;  // predicted GPU time if the GPU never waits for the host
   Roofline roofline;
   bool calibrated = false;
 };
@@ -35,8 +35,8 @@ void predict_at(double host_slowdown, Device device, StepCost& cost);
 StepCost cost_of_replay(Device device, const std::function<void()>& step,
                         const CompiledEntry& entry);
 
-// The part of a step's time that its kernels take on the CPU, by the host's clock around each of
-// them. Each sample has `calls` of the step with that clock, and as many without it.
+// The share of a step's time that its kernels take on the CPU, by the host's clock around each
+// kernel. Each sample runs `calls` steps with that clock, and as many without it.
 Timing share_in_kernels(const std::function<void()>& step, long calls, int samples);
 
 // CUDA calls that launch a kernel while `work` runs, and those of them that are calls of cuBLASLt.

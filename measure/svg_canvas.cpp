@@ -183,7 +183,7 @@ Scale::Scale(double least, double most, bool logarithmic)
     ticks_ = logarithmic_ticks(least_, most_);
     return;
   }
-  // Of one value, so large that a step of 1 is lost beside it.
+  // An axis around a single value that is too large for steps of 1.
   if (most_ - least_ <= std::abs(most_) * 1e-9) {
     const double around = most_ == 0 ? 1 : std::abs(most_) / 2;
     least_ -= around;
@@ -221,7 +221,7 @@ Frame draw_frame(Canvas& canvas, Scale& x, Scale& y, std::string_view x_title,
     canvas.line(frame.left, y.at(tick), frame.right, y.at(tick), "grid");
     canvas.text(frame.left - 6, y.at(tick) + 4.5, tick_text(tick), Anchor::end);
   }
-  double free_from = 0;  // labels that would touch the one before are left out
+  double free_from = 0;  // labels that would touch the previous one are omitted
   for (const double tick : x.ticks()) {
     canvas.line(x.at(tick), frame.top, x.at(tick), frame.bottom, "grid");
     const double half = text_width(tick_text(tick)) / 2, at = x.at(tick);

@@ -1,5 +1,5 @@
-// What plots are drawn with: a canvas that collects SVG elements, scales with ticks, and estimates
-// of the width of text, by which labels are placed without overlaps.
+// Drawing tools of plots: a canvas that collects SVG elements, scales with ticks, and estimates of
+// text widths, so that labels do not overlap.
 #pragma once
 
 #include <cstddef>
@@ -13,11 +13,11 @@ namespace brrr::measure::svg {
 inline constexpr double kWidth = 420, kMargin = 8;
 inline constexpr double kTitleSize = 15, kTextSize = 13;
 
-// Of a sans-serif font; more than most have.
+// The estimated width in a sans-serif font; an upper bound for most fonts.
 double text_width(std::string_view text, double size = kTextSize);
-// Lines that are no wider; a word that is wider alone is cut.
+// Breaks text into lines of at most this width; a wider word is cut.
 std::vector<std::string> wrapped(std::string_view text, double width, double size = kTextSize);
-// Cut to the width, with an ellipsis.
+// Text cut to the width, with an ellipsis.
 std::string shortened(std::string_view text, double width, double size = kTextSize);
 
 // "1.5k", "20M"; with a unit "20 MB/s"
@@ -44,7 +44,7 @@ class Canvas {
   // The marker of a series: its shape tells series apart where colours do not.
   void marker(double x, double y, std::size_t series);
 
-  // Names with samples, in as many rows as they need. `sample` draws one that is 22 wide.
+  // The legend: names with samples, in as many rows as needed. `sample` draws one of width 22.
   template <class Sample>
   void legend(const std::vector<std::string>& names, Sample sample) {
     double x = kMargin;
@@ -71,11 +71,11 @@ class Canvas {
   double y_ = kMargin;
 };
 
-// From values to places on an axis.
+// Maps values to positions on an axis.
 class Scale {
  public:
-  // `least` and `most` are finite, and positive on a logarithmic one. Ends are at ticks of a linear
-  // scale.
+  // `least` and `most` are finite, and positive if the scale is logarithmic. A linear scale is
+  // extended to ticks at both ends.
   Scale(double least, double most, bool logarithmic);
   void place(double from, double to) {
     from_ = from;
@@ -93,7 +93,7 @@ class Scale {
   std::vector<double> ticks_;
 };
 
-// Whether an axis has a place for the value.
+// Whether an axis can show the value.
 bool can_show(double value, bool logarithmic);
 
 // The area between two axes, with grid lines, tick labels and the axes' titles.

@@ -22,8 +22,8 @@ struct PlotAxis {
   bool logarithmic = false;
 };
 
-// Points without a place on an axis (not finite; not positive on a logarithmic one) are left out,
-// and the plot says how many.
+// Points that an axis cannot show (not finite; not positive on a logarithmic axis) are omitted, and
+// the plot states their number.
 struct LinePlot {
   std::string title, description;
   PlotAxis x, y;
@@ -45,8 +45,8 @@ struct BarPlot {
   bool logarithmic = false;
 };
 
-// FLOPs a second by FLOPs a byte, both logarithmic. Kernels without FLOPs, bytes or time have no
-// place in it; ceilings that are no positive number are left out.
+// FLOPs a second by FLOPs a byte, both logarithmic. Kernels without FLOPs, bytes or time are
+// omitted, as are ceilings that are not positive.
 struct RooflinePlot {
   struct Ceiling {
     std::string name;
@@ -68,7 +68,7 @@ std::string to_svg(const LinePlot& plot, std::string_view id);
 std::string to_svg(const BarPlot& plot, std::string_view id);
 std::string to_svg(const RooflinePlot& plot, std::string_view id);
 
-// The CSS of all plots, once a page.
+// The CSS of all plots, which a page needs once.
 std::string plot_style();
 // A plot with its CSS, for a file of its own.
 std::string with_style(const std::string& svg);

@@ -105,8 +105,8 @@ struct Box {
   }
 };
 
-// Numbers beside points: each as near to its point as it goes without covering another number or
-// another point's middle.
+// Places numbers beside points: each as near to its point as possible without covering another
+// number or another point's centre.
 class Numbers {
  public:
   Numbers(Canvas& canvas, const Frame& frame) : canvas_(canvas), frame_(frame) {}

@@ -23,7 +23,8 @@ bool is_word(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
 }
 
-// Of "operator<" at `from`: where the operator's characters end. `from` if no operator starts here.
+// The end of an operator name such as "operator<" that starts at `from`; `from` if none starts
+// there.
 std::size_t end_of_operator(std::string_view text, std::size_t from) {
   constexpr std::string_view kWord = "operator";
   if (text.substr(from, kWord.size()) != kWord || (from > 0 && is_word(text[from - 1])))
@@ -34,7 +35,7 @@ std::size_t end_of_operator(std::string_view text, std::size_t from) {
   return at == from + kWord.size() ? from : at;
 }
 
-// Without what is in <>, () and [], and without "(anonymous namespace)::".
+// Removes text in <>, () and [], and "(anonymous namespace)::".
 std::string without_groups(std::string_view text) {
   constexpr std::string_view kUnnamed = "(anonymous namespace)::";
   std::string result;
@@ -54,7 +55,7 @@ std::string without_groups(std::string_view text) {
   return result;
 }
 
-// Structs or text of a file. Refuses what the file does not hold before memory for it is made.
+// Reads structs or text from a file. Checks the size of the file before it allocates.
 template <class T>
 std::vector<T> read_array(const ByteSource& file, std::uint64_t offset, std::uint64_t count) {
   if (count > file.size() / sizeof(T)) file.refuse(offset, "a table is longer than the file");
@@ -170,7 +171,7 @@ const ElfFunctions& LoadedCode::functions_of(const std::string& path) {
   try {
     functions = ElfFunctions(ByteSource::open("symbols", path));
   } catch (const Error&) {
-    // A file that was deleted, or that is none: "[vdso]", "/tmp/kernel.so (deleted)".
+    // No such file: "[vdso]", "/tmp/kernel.so (deleted)".
   }
   return functions;
 }

@@ -40,7 +40,7 @@ class ElfFunctions {
   bool has_symtab_ = false;
 };
 
-// Where an address is.
+// The function and module of an address.
 struct Frame {
   std::string function = {};  // qualified_name(); "libfoo.so+0x1234" if the module does not name it
   std::string module = {};    // the base name of its file, "[vdso]"; empty: in no module
@@ -49,8 +49,8 @@ struct Frame {
   bool operator==(const Frame&) const = default;
 };
 
-// The modules that are loaded now. Symbols of a module are read when one of its addresses is asked
-// for first.
+// The modules that are loaded at construction. Symbols of a module are read at the first lookup in
+// it.
 class LoadedCode {
  public:
   LoadedCode();

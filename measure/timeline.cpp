@@ -26,7 +26,7 @@ struct Interval {
   std::int64_t start, end;
 };
 
-// The length of the union.
+// The length of the union of intervals.
 std::int64_t covered(std::vector<Interval> all) {
   std::ranges::sort(all, {}, &Interval::start);
   std::int64_t sum = 0, end = std::numeric_limits<std::int64_t>::min();
@@ -38,7 +38,7 @@ std::int64_t covered(std::vector<Interval> all) {
   return sum;
 }
 
-// The parts of a span that are in a step.
+// The parts of a span that lie within steps.
 template <class Span>
 void add_parts(std::vector<Interval>& parts, const Span& span, const Timeline& timeline) {
   const std::vector<HostSpan>& steps = timeline.steps;  // one after another
@@ -56,9 +56,9 @@ std::string demangled(const std::string& symbol) {
 
 // --- Joining the host's record and the device's ---
 
-// Spans of the same stream that overlap (nodes of a graph, kernels that start while the one before
-// ends) get streams of their own, so that no two spans of a stream overlap.
-class Lanes {
+// Distributes overlapping spans of a stream (nodes of a graph, kernels that start while the
+// previous one ends) among several streams, so that no two spans of a stream overlap.
+class StreamSplitter {
  public:
   int place(std::uint64_t stream, std::int64_t start_ns, std::int64_t end_ns) {
     std::vector<Lane>& lanes = of_stream_[stream];
@@ -87,9 +87,9 @@ HostWork work_of(const DriverCall& call) {
   return memory ? HostWork::allocation : HostWork::launch;
 }
 
-class Joining {
+class RecordJoin {
  public:
-  Joining(HostRecord host, DeviceRecords device, Timeline& into)
+  RecordJoin(HostRecord host, DeviceRecords device, Timeline& into)
       : host_(std::move(host)), device_(std::move(device)), into_(into) {}
 
   // `kept`: the last steps, whose spans the timeline gets.
@@ -153,7 +153,7 @@ class Joining {
     }
   }
 
-  // Gives the kernels of each replay the launches that made them.
+  // Finds the launches of the kernels of each replay.
   void name_replays() {
     std::map<std::size_t, std::vector<std::size_t>> of_span;
     for (std::size_t i = 0; i < device_.device.size(); ++i) {
@@ -170,7 +170,8 @@ class Joining {
     }
   }
 
-  // Nodes are numbered in the order of capture, unless symbols say that they are not.
+  // Matches kernels to launches by their order, the order of capture. Returns false if symbols
+  // contradict it.
   bool name_in_order(const ReplayedKernels& captured, const std::vector<std::size_t>& records) {
     for (std::size_t i = 0; i < records.size(); ++i) {
       const std::string& symbol = captured[i].symbol;
@@ -180,7 +181,8 @@ class Joining {
     return true;
   }
 
-  // A symbol that one captured kernel has tells its launch; one of several with the same ops those.
+  // Matches kernels by symbol: a unique symbol identifies the launch; a symbol of several kernels
+  // with the same ops identifies the ops.
   void name_by_symbol(const ReplayedKernels& captured, const std::vector<std::size_t>& records) {
     std::map<std::string, std::vector<const ReplayedKernel*>> of_symbol;
     for (const ReplayedKernel& kernel : captured) of_symbol[kernel.symbol].push_back(&kernel);
@@ -196,10 +198,11 @@ class Joining {
   }
 
   void add_device_spans() {
-    Lanes lanes;
+    StreamSplitter lanes;
     for (std::size_t i = 0; i < device_.device.size(); ++i) {
       const DeviceRecord& record = device_.device[i];
-      // A host span tells the step; the clocks of events and of the host differ by microseconds.
+      // The host span determines the step, since the clocks of events and host differ by
+      // microseconds.
       const bool kept =
           record.cause ? of_recorded_.contains(*record.cause) : inside(record.start_ns);
       if (!kept) continue;
@@ -226,7 +229,7 @@ class Joining {
     }
   }
 
-  // CUPTI may fail without an error, and record the host's calls only.
+  // Lists gaps in the records. CUPTI may silently record the host's calls only.
   void find_missing() {
     into_.missing = std::move(device_.missing);
     if (!into_.device.is_cuda()) return;
@@ -277,7 +280,7 @@ void run_steps(Device device, const std::function<void()>& step, int count,
   for (int i = 0; i < count; ++i) seconds.push_back(run_step(device, step));
 }
 
-// Ends the recording where a step throws.
+// Ends the recording, also if a step throws.
 class Recording {
  public:
   explicit Recording(Device device) : recorder_(device.is_cuda() ? record_cuda(device) : nullptr) {
@@ -357,7 +360,7 @@ Timeline record_timeline(Device device, const std::function<void()>& step,
   timeline.device = device;
   Recording recording(device);
   for (int i = 0; i < kWarmTraced; ++i) recording.run(device, step);
-  // Short steps are traced more often than is kept, so that tracing's cost is a median.
+  // Traces more short steps than it keeps, so that the cost of tracing is a median.
   const int traced_steps = std::max(options.steps, std::min(half, kLeastTraced));
   for (int i = 0; i < traced_steps; ++i) traced.push_back(recording.run(device, step));
   timeline.source = recording.source();
@@ -374,7 +377,7 @@ Timeline record_timeline(Device device, const std::function<void()>& step,
   timeline.before = summarize(std::move(before));
   timeline.after = summarize(std::move(after));
   timeline.traced = summarize(std::move(traced));
-  Joining(std::move(host), std::move(on_device), timeline)
+  RecordJoin(std::move(host), std::move(on_device), timeline)
       .join(static_cast<std::size_t>(options.steps));
   return timeline;
 }

@@ -50,9 +50,9 @@ struct Timeline {
   std::vector<HostSpan> host;
   std::vector<DeviceSpan> spans;  // of the device, by rising start
   std::string source;             // "CUPTI 13.0", "events"
-  // What the records lack, and why; empty: they are complete.
+  // Gaps in the records, with reasons; empty: they are complete.
   std::vector<std::string> missing;
-  Timing untraced, traced;  // of a step, each step waited for
+  Timing untraced, traced;  // of a step; each step is waited for
   // The untraced steps before and after the recording: CUPTI may slow a process down from then on.
   Timing before = {}, after = {};
   std::vector<LiveBytes> memory = {};
@@ -62,16 +62,17 @@ struct Timeline {
   std::string machine, date;
   std::optional<GpuState> gpu;
 
-  // Spans of the device are kernels; of events they are ops and replays, waits between included.
+  // Whether device spans are kernels. Spans from events are ops and replays, including idle time.
   bool has_kernels() const { return device.is_cuda() && source != "events"; }
-  // What recording cost: the traced step over the untraced one, less one.
+  // The cost of recording: the traced step's time divided by the untraced one's, minus one.
   double perturbation() const { return traced.median / untraced.median - 1; }
 
   // The time of all steps, and the time in it in which the device runs at least one kernel, copy
   // or fill. Spans from events count what is between the events.
   std::int64_t step_ns() const;
   std::int64_t busy_ns() const;
-  // Of an untraced step, which recording does not slow down: kernels take the same time in both.
+  // The busy share of an untraced step. Recording slows the step but not its kernels, so their time
+  // is divided by the untraced step's.
   double busy_share() const;
   // The time in all steps in which a thread is inside of spans of this kind, nested ones once.
   std::int64_t host_ns(HostWork work) const;

@@ -40,7 +40,7 @@ using Batch = std::function<double(long n)>;
 double host_seconds();            // a monotonic clock
 std::int64_t host_nanoseconds();  // the same
 
-// Median, range and spread of samples in seconds.
+// The median, range and spread of samples in seconds.
 Timing summarize(std::vector<double> seconds);
 
 // By the host's clock, without waiting for a device.
@@ -75,13 +75,13 @@ Timing time_relative(const Batch& batch, const Batch& unit, const Sampling& samp
 // host.
 long calls_in_queue(std::int64_t launches);
 
-// Device time of a call. The stream is blocked until `calls` of them are queued, so the device
-// never waits for the host. Nothing on the CPU, and if the stream cannot queue that many.
+// Device time of a call. The stream is blocked until `calls` calls are queued, so that the device
+// never waits for the host. Empty on the CPU, or if the stream cannot queue that many calls.
 std::optional<Timing> time_queued(Device device, const std::function<void()>& call, long calls,
                                   int samples);
 
-// Host time of a call: the mean over `calls` of them on an idle stream, few enough that none waits
-// for the device.
+// Host time of a call: the mean of `calls` calls on an idle stream, few enough that none waits for
+// the device.
 Timing time_host(Device device, const std::function<void()>& call, long calls, int samples);
 std::pair<Timing, Timing> time_host_both(Device device, const std::function<void()>& first,
                                          const std::function<void()>& second, long calls,

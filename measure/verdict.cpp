@@ -1,10 +1,10 @@
-// The verdict on a step: from evidence to shares, a regime and advice.
+// The verdict on a step: derives shares, a regime and advice from the evidence.
 //
-// On CUDA the step's time less that of a queued step is time in which the device waits for the
-// host. The device's time goes to launches, bandwidth and compute in the proportions predicted for
-// it. There a kernel's part of bandwidth or compute is what twice its work would add to its time;
-// the rest is latency of a kernel that is too small to reach the ceilings. On the CPU, overhead is
-// the time outside of kernels, and the part of calls within them.
+// On CUDA, the step's time minus that of a queued step is time in which the device waits for the
+// host. The device time is divided among launches, bandwidth and compute in predicted proportions.
+// A kernel counts as bandwidth or compute by the time that twice its work would add; the rest of
+// its time is latency, of a kernel too small to reach the ceilings. On the CPU, overhead is the
+// time outside of kernels, plus the overhead of calls that the kernels' clock includes.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -22,11 +22,11 @@ namespace {
 constexpr double kPicosecond = 1e-12;
 // Timings of the same step by two methods differ by more only when the machine was disturbed.
 constexpr double kMethods = 1.2;
-// A timeline that slows the step by more does not show how the step runs untraced.
+// A timeline that slows the step by more than this does not represent the untraced step.
 constexpr double kMostPerturbation = 0.25;
-// Shares that differ by less name no regime apart.
+// Shares that differ by less are reported as a mixture of two regimes.
 constexpr double kMixed = 0.10;
-// Predictions that differ by less are taken as the same.
+// Predictions that differ by less count as equal.
 constexpr double kWorthwhile = 0.95;
 
 double seconds_of(std::int64_t ps) { return static_cast<double>(ps) * kPicosecond; }
@@ -37,7 +37,7 @@ const std::optional<Timing>& device_timing(const Evidence& e) {
   return e.device.is_cpu() ? e.in_kernels : e.queued;
 }
 
-// Why a timeline tells nothing of idle time; empty: it does.
+// Why a timeline cannot attribute idle time; empty: it can.
 std::string why_unattributed(const Evidence& e) {
   if (!e.occupancy) return e.without_timeline;
   if (!e.missing.empty()) return "the timeline is incomplete";
@@ -46,7 +46,7 @@ std::string why_unattributed(const Evidence& e) {
   return {};
 }
 
-// Of the time in which the device is not waiting for the host, what copies and fills take.
+// The share of copies and fills in the time in which the device does not wait for the host.
 double transfer_part(const Evidence& e) {
   if (!why_unattributed(e).empty()) return 0;
   const std::int64_t active = e.occupancy->wall_ns - e.occupancy->idle(IdleCause::host);
@@ -73,7 +73,7 @@ Shares shares_on_cpu(const Evidence& e) {
   const double calls = seconds_of(e.cost.on_device.overhead_ps);
   const double at_ceilings = seconds_of(e.cost.roofline.bound.ps());
   const double outside = step - in_kernels;
-  // Calls take part of their time within kernels, by the clock around these.
+  // The clock around kernels includes part of the calls' overhead.
   const double overhead =
       std::max(outside, std::min(calls, step - std::min(at_ceilings, in_kernels)));
   Shares shares{.idle = outside / step, .launches = (overhead - outside) / step};
@@ -97,7 +97,7 @@ Achieved achieved(double work, std::int64_t at_ceilings_ps, double step) {
   return {work / step, seconds_of(at_ceilings_ps) / step};
 }
 
-// What takes the most of the step, as a clause: "the device waits for the host 71 % of the step".
+// The largest share as a clause: "the device waits for the host 71 % of the step".
 std::string largest_part(const Evidence& e, const Shares& s) {
   const bool on_cpu = e.device.is_cpu();
   const std::pair<double, const char*> parts[] = {
@@ -113,7 +113,7 @@ std::string largest_part(const Evidence& e, const Shares& s) {
   return fmt::format(fmt::runtime(text), percent(share));
 }
 
-// Modes are in the order of what they save.
+// Whether a mode may be faster: modes are ordered by the overhead that they remove.
 bool may_help(const Evidence& e, Mode mode) {
   return e.mode < mode && std::ranges::find(e.ruled_out, mode) == e.ruled_out.end();
 }
@@ -124,7 +124,7 @@ std::string advice_on_overhead(const Evidence& e, const Shares& s) {
     return fmt::format("keep data on the device: {}, so at most {:.1f} times as fast without them",
                        why, 1 / (1 - s.transfers));
   }
-  // A replay ends waiting for the host, not the latency of launches; on the CPU both.
+  // A replay removes waiting for the host, but not launch latency; on the CPU it removes both.
   const double calls = s.idle + s.launches, host = e.device.is_cpu() ? calls : s.idle;
   const auto text = [&](const char* what, double saved) {
     return fmt::format("{}: {}, so at most {:.1f} times as fast", what, why,

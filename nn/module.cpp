@@ -24,7 +24,7 @@ void Module::train(bool on) {
 
 bool Module::training() const {
   if (TraceListener* trace = thread_context.trace_listener)
-    trace->reads(training_, path() + ".training()");
+    trace->on_setting_read(training_, path() + ".training()");
   return training_.value();
 }
 
@@ -35,12 +35,13 @@ Tensor Module::operator()(const Tensor& x) {
     return forward(x);
   }
   const std::string name = path();
-  for (const RegisteredTensor& entry : own_) trace->names(*entry.tensor, name + "." + entry.name);
+  for (const RegisteredTensor& entry : own_)
+    trace->on_tensor_named(*entry.tensor, name + "." + entry.name);
   const struct Scope {
     TraceListener* trace;
-    ~Scope() { trace->leaves(); }
+    ~Scope() { trace->on_module_exit(); }
   } scope{trace};
-  trace->enters(name);
+  trace->on_module_enter(name);
   return forward(x);
 }
 

@@ -1,5 +1,5 @@
-// A module: named parameters, buffers and submodules, and a forward function of one tensor. A
-// constructor registers each of them; nothing is discovered.
+// A module: named parameters, buffers and submodules, and a forward function of one tensor. The
+// constructor registers each of them explicitly; members are not discovered.
 //
 //   struct Affine : nn::Module {
 //     Tensor scale = ones({3}), shift = zeros({3});

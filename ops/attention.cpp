@@ -36,7 +36,7 @@ void infer::fused_attention_mask(const Call& call, OutputSpec* outputs) {
   outputs[0] = like(call.input(0), i32);
   Dims& shape = outputs[0].shape;
   for (int d = shape.size() - 2; d < shape.size(); ++d)
-    shape[d] = (shape[d] + 63) / 64;  // as the kernel has them
+    shape[d] = (shape[d] + 63) / 64;  // tiles of 64 by 64
 }
 
 // Both kernels of the gradient compute the scores and their gradient again.

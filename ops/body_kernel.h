@@ -1,4 +1,4 @@
-// Bodies as kernels: what a node of a graph runs that is not one call.
+// Generated kernels of bodies: what the fused nodes of a graph run.
 #pragma once
 
 #include <cstdint>
@@ -35,11 +35,11 @@ struct BodyLayout {
   const void* input(int number) const;
 };
 
-// Whether there is a kernel for the body, operands of these strides (inputs first), that is better
-// than the kernels of its calls. Of bodies without a contraction there always is. `aligned`: the
-// factors of a contraction begin at multiples of 16 bytes.
+// Whether a kernel should be generated for the body with operands of these strides (inputs first),
+// in place of the kernels of its calls. Always true without a contraction. `aligned`: the factors
+// of a contraction begin at multiples of 16 bytes.
 bool is_generated(Device device, const BodySpec& spec, std::span<const Dims> strides, bool aligned);
-// Whether that is so of a contraction alone.
+// The same for a contraction that nothing fuses with.
 bool is_better_alone(Device device, const BodySpec& spec, std::span<const Dims> strides,
                      bool aligned);
 
@@ -64,14 +64,14 @@ class BodyKernel {
   virtual KernelFacts facts() const { return {}; }
 };
 
-// A kernel for each body. The layouts are those of the operands; their memory need not be there
-// yet. On the CPU those that are new are compiled together, or interpreted where they cannot be; on
-// CUDA each is compiled when it first runs.
+// Makes a kernel for each body, for operands of the given layouts, whose memory may be allocated
+// later. On the CPU new kernels are compiled together, or interpreted if compiling fails; on CUDA
+// each is compiled at its first run.
 struct BodyOperands {
   std::shared_ptr<const BodySpec> spec;
   std::vector<Tensor> inputs, outputs;
-  // Of each input, whether its elements are final before the kernel ahead of this one ends: a CUDA
-  // kernel may load them before it waits for that one. Empty: none.
+  // For each input, whether it is final before the previous kernel ends, so that a CUDA kernel may
+  // load it before it waits for that kernel. Empty: none is.
   std::vector<bool> prefetchable = {};
 };
 std::vector<std::unique_ptr<BodyKernel>> make_body_kernels(Device device,

@@ -47,8 +47,8 @@ Tensor cat(const std::vector<Tensor>& parts, int dim) {
   std::vector<const Tensor*> inputs;
   converted.reserve(parts.size());
   for (const Tensor& part : parts) {
-    // An empty list joins tensors of any rank, as in PyTorch: it is what one starts to collect
-    // with.
+    // Skips f32[0], which may be joined with tensors of any rank, as in PyTorch: programs use it as
+    // the initial value when they collect tensors.
     if (shaped->rank() != 1 && is_empty_list(part)) continue;
     inputs.push_back(part.dtype() == dtype ? &part : &converted.emplace_back(cast(part, dtype)));
   }
@@ -80,8 +80,8 @@ namespace {
 Tensor repeated(const char* op, const Tensor& x, const Dims& times) {
   Dims shape(x.shape());
   while (shape.size() < times.size()) shape.insert(0, 1);
-  // All dimensions before one are a batch to it, all from it on an element: whatever the rank,
-  // three dimensions do.
+  // For each dimension, the earlier ones form a batch and the later ones an element, so three
+  // dimensions suffice for any rank.
   Tensor result = x;
   for (int d = 0; d < shape.size(); ++d) {
     std::int64_t batch = 1, element = 1;

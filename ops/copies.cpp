@@ -76,8 +76,8 @@ Tensor to(const Tensor& x, Device device, Async async) {
 
 Tensor to(const Tensor& x, Device device, DType dtype, Async async) {
   require_defined("to", x);
-  // Converts where the smaller type is copied; an asynchronous copy cannot be converted on the
-  // host.
+  // Converts on the side that makes the copy smaller; after an asynchronous copy the host cannot
+  // convert.
   const bool here = size_of(dtype) < size_of(x.dtype()) || (async == Async::yes && device.is_cpu());
   return here ? to(cast(x, dtype), device, async) : cast(to(x, device, async), dtype);
 }

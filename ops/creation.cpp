@@ -1,4 +1,4 @@
-// Functions that make tensors: filled, counted, from values.
+// Functions that create tensors: constants, progressions, one_hot, values from the host.
 
 #include <algorithm>
 #include <atomic>
@@ -100,7 +100,7 @@ Tensor meta(const Dims& shape, Options options) {
   return make_meta_tensor(options.dtype, shape, options.device);
 }
 
-// Like a meta tensor is a meta tensor; like a traced one, a tensor of the trace.
+// If x is a meta tensor, the result is one; if x is a placeholder of a trace, so is the result.
 Tensor full_like(const Tensor& x, Scalar value) {
   const Composite scope("full_like", x);
   if (x.without_values()) return meta(x.shape(), like(x));
@@ -173,7 +173,7 @@ Tensor linspace(double start, double end, std::int64_t steps, Options options) {
   if (whole) {
     for (const double bound : {std::trunc(start), std::trunc(end)})
       require_representable("linspace", options.dtype, bound);
-    // Divided last, so that a whole number is not truncated to the one below.
+    // Divides last, so that rounding does not turn an integer into the one below.
     return cast(t * (end - start) / std::max(last, 1.0) + start, options.dtype);
   }
   const double step = steps > 1 ? (end - start) / last : 0.0;
@@ -220,7 +220,7 @@ Tensor tensor(std::span<const T> values, const Dims& shape, Device device) {
   Tensor result = make_tensor(dtype, shape, device);
   copy_from_host(result, values.data());
   if (tracing() && thread_context.trace_listener) [[unlikely]]
-    thread_context.trace_listener->froze("tensor", result);
+    thread_context.trace_listener->on_host_values("tensor", result);
   return result;
 }
 

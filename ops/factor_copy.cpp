@@ -27,7 +27,7 @@ int factor_worth_copying(const FactorLayout& a, const FactorLayout& b, DType dty
                        static_cast<double>(k) * kSavedPerFlop;
   const double copied = static_cast<double>(std::min(m, n) * k) * kCopyPerElement + kLaunch;
   if (saved <= copied) return -1;
-  return m <= n ? 0 : 1;  // on a tie an activation, which is there before the gradient
+  return m <= n ? 0 : 1;  // on a tie the activation, which is available before the gradient
 }
 
 }  // namespace brrr

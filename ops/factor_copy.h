@@ -1,5 +1,5 @@
-// A factor of a matrix product, copied so that the elements that a result sums are adjacent: what
-// fused graphs on CUDA have in front of some TF32 products (graph/copy_factors.cpp).
+// An op that copies a factor of a matrix product to be contiguous along the summed dimension. Fused
+// graphs on CUDA insert it before some TF32 products (graph/copy_factors.cpp).
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ inline constexpr Op kFactorCopyOp = Op::factor_copy;
 struct FactorLayout {
   Dims shape, strides;
 };
-// The factor of the product of a [m, k] and b [k, n] whose copy along k is made up for by a faster
-// product: 0 or 1, or -1 if there is none.
+// Which factor of the product of a [m, k] and b [k, n] is worth copying, because the product then
+// saves more time than the copy takes: 0 or 1, or -1 for neither.
 int factor_worth_copying(const FactorLayout& a, const FactorLayout& b, DType dtype, Device device);
 
 }  // namespace brrr

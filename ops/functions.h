@@ -18,15 +18,15 @@
 namespace brrr {
 
 namespace detail {
-// Makes a static link take ops/table.cpp, which no other symbol asks for, with the first function.
+// Referenced here so that a static link includes ops/table.cpp, which no other symbol requires.
 void fill_builtin_ops();
 [[gnu::used]] inline void (*const linked_ops)() = fill_builtin_ops;
 }  // namespace detail
 
 // --- Making tensors ---
 
-// The device of tensors, and so of modules, that are made without one: that of the thread's
-// innermost DeviceGuard, else what set_default_device named for all threads, else the CPU.
+// The device of tensors and modules that are created without one: that of the thread's innermost
+// DeviceGuard, else the one set for all threads by set_default_device, else the CPU.
 Device default_device();
 void set_default_device(Device device);
 
@@ -67,22 +67,22 @@ struct RangeOptions {
 Tensor arange(Scalar start, Scalar end, Scalar step, RangeOptions options = {});
 Tensor arange(Scalar start, Scalar end, RangeOptions options = {});
 Tensor arange(Scalar end, RangeOptions options = {});
-// Both ends included. Integer types cut off what is between, as `cast` does.
+// Includes both ends. Integer types truncate the values, as `cast` does.
 Tensor linspace(double start, double end, std::int64_t steps, Options options = {});
 Tensor eye(std::int64_t n, Options options = {});
 Tensor one_hot(const Tensor& index, std::int64_t classes);  // i64, with one more dimension
 
-// A copy of x. An Error if a value is outside of [low, high], or NaN.
+// A copy of x. Throws an Error if a value is outside of [low, high], or NaN.
 Tensor checked(const Tensor& x, Scalar low, Scalar high);
 
-// A 0-d tensor; or a tensor with the values given, laid out in the shape given.
+// A 0-d tensor; or a tensor with the given values and shape, in row-major order.
 Tensor scalar_tensor(Scalar value, Options options = {});
 template <class T>
 Tensor tensor(std::span<const T> values, const Dims& shape, Device device = default_device());
 template <class T>
 Tensor tensor(const std::vector<T>& values, const Dims& shape, Device device = default_device());
-// In braces, to any depth: tensor({{1, 2}, {3, 4}}) is f32[2, 2] whatever the numbers, and
-// tensor<std::int64_t>({1, 2}) has the type named.
+// Nested braces give the shape: tensor({{1, 2}, {3, 4}}) is f32[2, 2]. The dtype is f32, whatever
+// the numbers, or the template argument: tensor<std::int64_t>({1, 2}).
 Tensor tensor(std::initializer_list<TensorLiteral> values, Device device = default_device());
 template <class T>
 Tensor tensor(std::initializer_list<TensorLiteral> values, Device device = default_device());
@@ -103,20 +103,19 @@ Tensor dropout(const Tensor& x, double p);
 
 // --- Moving and reading ---
 
-// x itself when nothing changes. With Async::yes the host does not wait for a copy between the host
-// and CUDA, which runs in the order of the device's current stream:
-// - To CUDA from pinned memory, x must keep its values until the stream has executed the copy
-// (record an
-//   event after the call, or synchronize). x may be dropped at once: its memory is kept that long.
-//   Pageable memory is copied into pinned staging before the call returns, so it may change at
-//   once; the call waits only while more than the staging's 16 MiB is in flight.
-// - To the host, the result is pinned, and may be read when the stream has executed the copy.
-// Writes that are pending on a CPU stream are waited for in every case.
+// x itself if neither device nor dtype changes. With Async::yes the host does not wait for a copy
+// between the host and CUDA, which runs in the order of the device's current stream:
+// - To CUDA from pinned memory: x must keep its values until the stream has executed the copy
+//   (record an event after the call, or synchronize). x may be released at once: its memory is kept
+//   that long. Pageable memory is copied to pinned staging slots before the call returns, so it may
+//   change at once; the call waits only while more than the staging's 16 MiB is in flight.
+// - To the host: the result is pinned, and may be read when the stream has executed the copy.
+// In every case the call first waits for pending writes of a CPU stream.
 Tensor to(const Tensor& x, Device device, Async async = Async::no);
 Tensor to(const Tensor& x, DType dtype);
 Tensor to(const Tensor& x, Device device, DType dtype, Async async = Async::no);
-// A copy in host memory that CUDA reads and writes by itself; x when it is pinned already.
-// tensor/host_copy.h has `is_pinned`, and `copy_bytes`, which fills such a tensor again.
+// A copy in pinned host memory, which CUDA devices access directly; x itself if it is pinned
+// already. tensor/host_copy.h has `is_pinned`, and `copy_bytes`, which fills such a tensor again.
 Tensor pin_memory(const Tensor& x);
 Tensor cast(const Tensor& x, DType dtype);
 Tensor contiguous(const Tensor& x);  // x itself when it already is
@@ -137,8 +136,8 @@ std::ostream& operator<<(std::ostream& out, const Tensor& x);
 // --- Pointwise: one function a row of ops.def ---
 // Operands broadcast and promote; any of them may be a number, as long as one is a tensor.
 
-// An in-place function of a temporary, usually of a view: fill_(select(x, 0, i), 1) and
-// copy_(x[0], y) write into x.
+// Overloads of in-place functions for a temporary, usually a view: fill_(select(x, 0, i), 1) and
+// copy_(x[0], y) write to x.
 #define BRRR_INTO_TEMPORARY(name)                        \
   template <class... Operands>                           \
   Tensor name(Tensor&& into, const Operands&... other) { \
@@ -163,7 +162,7 @@ std::ostream& operator<<(std::ostream& out, const Tensor& x);
   BRRR_INTO_TEMPORARY(name##_)
 #include <brrr/dispatch/ops.def>
 
-// One side of a clamp; a NaN stays.
+// One side of a clamp; NaN stays NaN.
 Tensor clamp_min(const Tensor& x, const Operand& low);
 Tensor& clamp_min_(Tensor& x, Scalar low);
 Tensor clamp_max(const Tensor& x, const Operand& high);
@@ -189,7 +188,7 @@ BRRR_INTO_TEMPORARY(fill_)
 BRRR_INTO_TEMPORARY(zero_)
 #undef BRRR_INTO_TEMPORARY
 
-// Comparisons give bool tensors: combine them with & | ^ ~, for && and || ask for one bool. `equal`
+// Comparisons return bool tensors. Combine them with & | ^ ~; && and || need single bools. `equal`
 // compares whole tensors.
 #define BRRR_OPERATOR(sign, name)                                                      \
   inline Tensor operator sign(const Tensor& a, const Tensor& b) { return name(a, b); } \
@@ -236,7 +235,7 @@ bool allclose(const Tensor& a, const Tensor& b, double rtol = 1e-5, double atol 
 
 // --- Reductions: over the dims named, or over all ---
 
-// As in PyTorch, an empty list of dims means all of them, but for `any` and `all`, where it means
+// As in PyTorch, an empty list of dims means all of them, except in `any` and `all`, where it means
 // none. A 0-d tensor accepts dimension 0 or -1, here and wherever PyTorch allows it.
 
 #define BRRR_REDUCTION(name, ...) \
@@ -250,7 +249,7 @@ bool allclose(const Tensor& a, const Tensor& b, double rtol = 1e-5, double atol 
 
 // `correction` 1 divides by n - 1.
 Tensor var(const Tensor& x, const Dims& dims = {}, bool keepdim = false, int correction = 1);
-// Beside `using namespace brrr`, call it brrr::std.
+// With `using namespace brrr` write brrr::std, since std alone is ambiguous.
 Tensor std(const Tensor& x, const Dims& dims = {}, bool keepdim = false, int correction = 1);
 Tensor logsumexp(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor cumsum(const Tensor& x, int dim);
@@ -283,9 +282,10 @@ Tensor slice(const Tensor& x, int dim, std::int64_t start, std::int64_t end, std
 Tensor select(const Tensor& x, int dim, std::int64_t index);
 Tensor narrow(const Tensor& x, int dim, std::int64_t start, std::int64_t length);
 Tensor expand(const Tensor& x, const Dims& shape);  // -1 keeps a size
-// The sum over what `expand` to x's shape would repeat; x itself when it has that shape.
+// The adjoint of expand: sums x over the dimensions in which `shape` is broadcast to x's shape; x
+// itself if it has that shape.
 Tensor sum_to(const Tensor& x, const Dims& shape);
-// In reverse along a dimension; a copy.
+// A copy with the elements in reverse order along a dimension.
 Tensor flip(const Tensor& x, int dim);
 Tensor squeeze(const Tensor& x, int dim);
 Tensor squeeze(const Tensor& x);
@@ -303,12 +303,13 @@ std::vector<Tensor> split(const Tensor& x, std::initializer_list<std::int64_t> s
 std::vector<Tensor> chunk(const Tensor& x, int chunks, int dim = 0);
 Tensor cat(const std::vector<Tensor>& parts, int dim = 0);
 Tensor stack(const std::vector<Tensor>& parts, int dim = 0);
-// Copies of x side by side, times[i] of them along dimension i. `repeat` takes a number for each
-// dimension and may name new ones in front; `tile` takes 1 for those in front that are not named.
+// Copies of x next to each other, times[i] along dimension i. `repeat` needs a number for each
+// dimension and adds leading dimensions if there are more; `tile` uses 1 for missing leading
+// numbers.
 Tensor repeat(const Tensor& x, const Dims& times);
 Tensor tile(const Tensor& x, const Dims& times);
-// Elements move `shift` places up along the dimension; those that leave at one end enter at the
-// other.
+// Shifts elements by `shift` positions along the dimension; those that leave at one end enter at
+// the other.
 Tensor roll(const Tensor& x, std::int64_t shift, int dim);
 
 // --- Indexing ---

@@ -1,5 +1,5 @@
-// Gradient rules of the rows: the last columns of ops.def as functions, and what they call beside
-// the public functions.
+// Gradient rules of the rows: compiles the last columns of ops.def into functions, and defines the
+// helpers that they call in addition to public functions.
 #include <cmath>
 #include <type_traits>
 
@@ -62,15 +62,15 @@ Tensor pow_by_exponent(const Tensor& g, Number a, const Tensor& b, const Tensor&
   return a.value == 0 ? where(ge(b, 0), 0, slope) : slope;
 }
 
-// The gradient of an operand that may be `beaten` by the other one; of two that tie each has half.
-// Comparisons with NaN are false, so both operands get all of g.
+// The gradient of one operand of maximum or minimum: zero where it is `beaten` by the other, half
+// of g where they tie. Comparisons with NaN are false, so both operands get all of g.
 Tensor unless(const Tensor& beaten, const Tensor& g, const Tensor& tied) {
   return where(beaten, 0, where(tied, g * 0.5, g));
 }
 
 // The integer q for which y, the remainder, is a - q * b. floor(a / b) may be one more: 1 / 0.1
-// rounds up to 10, and 1 % 0.1 is nearly 0.1. Exact below 2^22, in f32 for halves. What has no
-// finite quotient (b is 0, or infinite) keeps floor(a / b).
+// rounds up to 10, and 1 % 0.1 is nearly 0.1. Exact below 2^22, in f32 for 16-bit floats. If the
+// quotient is not finite (b is 0, or infinite), the result is floor(a / b).
 template <class A>
 Tensor floored_quotient(const A& a, const Tensor& b, const Tensor& y) {
   if (is_half(b.dtype())) {
@@ -145,8 +145,9 @@ Tensor extreme_gradient(const Tensor& g, const Tensor& a, const Tensor& y, const
   return where(chosen, share, 0);
 }
 
-// Along the last dimension, the product of the elements before each, or of those after it. Made by
-// doubling and without a division, so zeros are numbers like any other, to every order.
+// Along the last dimension, the product of the elements before each one, or of those after it.
+// Computed by recursive doubling without a division, so it is correct for zeros, and differentiable
+// to every order.
 Tensor products_beside(const Tensor& x, bool before) {
   const int last = x.rank() - 1;
   const std::int64_t n = x.size(last);
@@ -215,8 +216,8 @@ Tensor softmax_gradient(const Tensor& g, const Tensor& y, const Known& x, const 
 
 Tensor flipped(const Tensor& x) { return transpose(x, -2, -1); }
 
-// The gradient of a transposed matrix is made transposed: it has the matrix's layout, and no copy
-// follows.
+// Computes the gradient of a transposed matrix transposed, so that it has the matrix's layout and
+// needs no copy.
 Tensor left_factor(const Tensor& g, const Known& a, const Tensor& b) {
   const Tensor product = a.column_major() ? flipped(matmul(b, flipped(g))) : matmul(g, flipped(b));
   return sum_to(product, a.shape());
@@ -239,7 +240,7 @@ Tensor rows_added(const Tensor& base, int dim, const Tensor& index, const Tensor
   return scatter_add(base, dim, expand(reshape(index, along), g.shape()), g);
 }
 
-// The gradient of scatter_add's source, of which the index may cover a corner.
+// The gradient of scatter_add's source. The index may cover only a corner of the source.
 Tensor gathered(const Tensor& g, int dim, const Tensor& index, const Known& source) {
   Tensor result = gather(g, dim, index);
   const Dims shape = source.shape();

@@ -9,8 +9,8 @@
 
 namespace brrr {
 
-// A number, or a list of literals. It refers to the braces that it was made of, which live until
-// the end of the call that they are an argument of.
+// A number, or a list of literals. Refers to the initializer lists that it was made from, which
+// live until the end of the full expression.
 class TensorLiteral {
  public:
   template <class Number>

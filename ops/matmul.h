@@ -1,4 +1,4 @@
-// How matrix products are computed on CUDA: precision of f32, which algorithm.
+// Settings of matrix products on CUDA: the precision of f32, and the choice of algorithms.
 #pragma once
 
 #include <cstdint>
@@ -25,10 +25,11 @@ class MatmulPrecisionGuard {
   std::int8_t before_;
 };
 
-// Of what goes to the library: `first` takes its first offer. `measured` runs what it offers on the
-// first real operands of each shape, once per shape, GPU and library version (kept on disk), and
-// takes the fastest; while a stream is captured a plan that exists, or the first offer. Either way
-// a shape keeps its algorithm for the life of the process.
+// How cuBLASLt's algorithms are chosen. `first`: the first one that the library offers. `measured`:
+// times the offered algorithms on the first operands of each shape, once per shape, GPU and library
+// version (the result is kept on disk), and takes the fastest; during a capture it takes an
+// existing plan, or the first offer. Either way a shape keeps its algorithm for the life of the
+// process.
 enum class Choice : std::uint8_t { first, measured };
 
 void set_matmul_choice(Choice choice);

@@ -68,8 +68,8 @@ DType compute_dtype(const OpInfo& info, std::span<const Operand> operands) {
 
 namespace {
 
-// A number for which an op of integers has no result, whatever the elements, is refused here; a
-// tensor's elements cannot be (a remainder by 0 is 0, a negative power is cut off).
+// Refuses numbers for which an integer op has no result (remainder by 0, negative power). Elements
+// of tensors cannot be refused: there a remainder by 0 is 0 and a negative power is truncated.
 Attr number_operand(Op op, DType dtype, int position, Scalar number) {
   const char* name = op_info(op).name;
   const Attr attr = scalar_attr(name, dtype, number);

@@ -1,4 +1,5 @@
-// Forms of pointwise rows that PyTorch's users know by names of their own.
+// Functions of PyTorch that are special cases of pointwise rows: clamp_min, addcmul, masked_fill,
+// ...
 
 #include <array>
 #include <limits>
@@ -21,8 +22,8 @@ bool is_floating(const Operand& x) {
                   : x.scalar.category() == Category::floating;
 }
 
-// A clamp without its other side, which has clamp's slope at the bound. Integers have no slope, and
-// no infinity.
+// A one-sided clamp: `clamp` with an infinite other bound, so that it has clamp's gradient at the
+// bound. Integers have no infinity, and no gradient: for them the op is `integral`.
 Tensor bounded(const char* name, Op integral, const Tensor& x, const Operand& low,
                const Operand& high) {
   const CompositeScope scope(name);

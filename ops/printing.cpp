@@ -1,5 +1,4 @@
-// Tensors as text, as numpy prints them: columns of one width, and of long tensors head and tail
-// alone.
+// Prints tensors like NumPy: in columns of one width; of long tensors only the head and tail.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -21,7 +21,8 @@
 namespace brrr {
 namespace {
 
-// False also for a stream that cannot be asked, since it is being captured.
+// Whether the stream is known to be idle. False for a stream under capture, which cannot be
+// queried.
 bool known_idle(StreamState& stream) {
   try {
     return stream.idle();
@@ -34,8 +35,8 @@ bool known_idle(StreamState& stream) {
 // The place of a draw in its step is counted from the base, on the host, where the order of calls
 // is known; a step that is replayed adds the number of its draws to the base.
 //
-// A draw on another stream than the last write comes after that write, and a write comes after the
-// draws before it. Streams are named as in `thread_context.streams`: null is the default one.
+// Draws on other streams are ordered after the last write of the state, and a write after all
+// earlier draws. Streams are represented as in `thread_context.streams`: null is the default one.
 class RandomState {
  public:
   bool defined() const { return tensor_.defined(); }
@@ -105,7 +106,7 @@ struct Generators {
   }
 };
 
-// All generators, for one thread at a time.
+// Access to all generators, by one thread at a time.
 class Locked {
  public:
   Generators* operator->() const { return &all(); }
@@ -173,7 +174,7 @@ Tensor draw(const char* name, Op op, const Dims& shape, Options options,
   return dispatch(call);
 }
 
-// The integers up to here are all values of a floating type.
+// The largest integer up to which a floating type represents every integer.
 std::int64_t most_counted(DType dtype) {
   const int digits = dtype == f64 ? 53 : dtype == f32 ? 24 : dtype == f16 ? 11 : 8;
   return std::int64_t{1} << digits;
@@ -323,7 +324,8 @@ Tensor randint(std::int64_t low, std::int64_t high, const Dims& shape, Options o
                          (std::uint64_t{1} << 53)) {
     fail("[randint] expected low below high by at most 2^53, got {} and {}", low, high);
   }
-  // Integers that the type rounds are not drawn evenly, and may be `high`.
+  // Refuses ranges with integers that the type cannot represent: these would be rounded, so that
+  // the distribution would be uneven and could include `high`.
   const auto has = [&](std::int64_t value) {
     if (!is_floating(options.dtype)) return is_representable(options.dtype, value);
     const std::int64_t most = most_counted(options.dtype);

@@ -22,8 +22,8 @@ struct RandomPlaces {
 };
 RandomPlaces random_places();
 
-// During its scope, draws repeat those made from `places` on, for a recomputation; afterwards the
-// generators are where they were. Throws when a seed or a step has changed since.
+// Scope in which draws repeat those made from `places` on, for a recomputation; afterwards the
+// generators continue as before. Throws if a seed or a step has changed since.
 class RandomReplay {
  public:
   explicit RandomReplay(const RandomPlaces& places);
@@ -42,8 +42,8 @@ struct RandomAdvance {
   bool stepped = false;    // it begins a new step
 };
 
-// During its scope, draws on this thread are numbered from the start of the step that is traced.
-// `finish` records the calls by which each replay continues where the last one ended.
+// Scope in which draws on this thread are numbered from the start of the traced step. `finish`
+// records the calls that make each replay continue where the previous one ended.
 class RandomTrace {
  public:
   RandomTrace();

@@ -46,7 +46,8 @@ Tensor arg_reduce(Op op, const Tensor& x, int dim, bool keepdim) {
 Tensor widened(const Tensor& x) {
   return is_half(x.dtype()) || !is_floating(x.dtype()) ? cast(x, f32) : x;
 }
-// Subtracting the maximum changes no result, so nothing is to be differentiated through it.
+// The maximum that softmax and logsumexp subtract. Not recorded for gradients, since it does not
+// affect the result.
 Tensor maximum_to_subtract(const Tensor& x, std::int64_t mask) {
   const ExcludeKeys constant(bit(Key::autograd));
   return reduce(Op::max, x, mask, true);
@@ -98,7 +99,7 @@ Tensor var(const Tensor& x, const Dims& dims, bool keepdim, int correction) {
 Tensor std(const Tensor& x, const Dims& dims, bool keepdim, int correction) {
   const Composite scope("std", x);
   const std::int64_t mask = mask_of("std", x, dims);
-  // A norm, whose gradient at 0 is 0, and not the root of the variance.
+  // Computed as a norm, whose gradient at 0 is 0; that of the root of the variance is infinite.
   const Tensor length = reduce(Op::norm, centred(widened(x), mask), mask, keepdim);
   return cast(length / std::sqrt(degrees_of_freedom(x, mask, correction)), floating_like(x));
 }

@@ -1,6 +1,5 @@
-// A user's own ops. They join the table that built-in ops are in, so they are dispatched, checked,
-// observed and compiled like any other; a call of them looks the same to autograd, to a trace and
-// to fusion.
+// Custom ops. They are added to the table of built-in ops, so they are dispatched, checked,
+// observed and compiled like these; autograd, traces and fusion treat their calls alike.
 //
 //   const Op cube = register_op({.name = "cube",
 //                                .expression = "a * a * a",
@@ -37,10 +36,12 @@ struct PointwiseOp {
   DTypeSet types = dtype_sets::floats;
   double low = -2, high = 2;  // where the tests of a gradient may draw operands from
 
-  // Gives the gradient of each operand that it wants, over public ops; a broadcast operand's is
-  // summed to its shape. Without one the op runs, and a backward that reaches it throws.
+  // Computes the gradient of each operand that needs one, by public ops; that of a broadcast
+  // operand is summed to its shape. Without a rule the op runs, and a backward that reaches it
+  // throws.
   std::function<void(Gradient& gradient)> gradient = {};
-  // The values that it reads, kept until then: operands by letter, the result as y: "a b y".
+  // The values that `gradient` reads, which are saved: operands by letter, the result as y: "a b
+  // y".
   std::string needs = {};
 };
 Op register_op(const PointwiseOp& op);
@@ -51,8 +52,7 @@ inline Tensor call_op(Op op, std::initializer_list<Operand> operands) {
   return call_op(op, std::span(operands.begin(), operands.size()));
 }
 
-// How a kernel given as text is started: blocks and threads, and shared memory that it asks for
-// beyond its own.
+// The launch configuration of a CUDA kernel: blocks, threads, and dynamic shared memory.
 struct LaunchConfig {
   unsigned grid[3] = {1, 1, 1};
   unsigned block[3] = {256, 1, 1};
@@ -68,8 +68,8 @@ struct CudaKernel {
   std::function<LaunchConfig(const Call& call, const Tensor* outputs)> launch = {};
 };
 
-// An op of any shape. `infer` gives the outputs' shapes and throws when the inputs are wrong;
-// kernels may rely on it. A device without a kernel refuses the call by name.
+// An op of any shape. `infer` returns the outputs' shapes and throws if the inputs are invalid;
+// kernels may rely on it. On a device without a kernel a call throws an error that names the op.
 struct StructuredOp {
   std::string name = {};
   int inputs = 1;
@@ -79,8 +79,8 @@ struct StructuredOp {
   std::function<void(const Call& call, Tensor* outputs)> cpu = {};
   std::function<void(const Call& call, Tensor* outputs)> cuda = {};
   CudaKernel cuda_kernel = {};  // used where `cuda` is empty
-  // Promised: kernels write their outputs only, and equal calls give equal results. Without it no
-  // pass drops or merges calls.
+  // A promise that kernels write to their outputs only, and that equal calls give equal results.
+  // Without it passes neither remove nor merge calls.
   bool pure = false;
   // Arithmetic and bytes of a call; without it, no arithmetic and the operands' bytes.
   std::function<Cost(const Call& call, std::span<const Tensor> outputs)> cost = {};
@@ -91,8 +91,8 @@ struct StructuredOp {
 };
 Op register_op(const StructuredOp& op);
 
-// Numbers become what the attributes' names say: an integer is taken for a double, a double for an
-// integer is refused.
+// Numbers are converted to the attributes' kinds: an integer is accepted for a double, but a double
+// is refused for an integer.
 std::vector<Tensor> call_op(Op op, std::span<const Tensor> inputs,
                             std::span<const Scalar> attributes);
 inline std::vector<Tensor> call_op(Op op, std::initializer_list<Tensor> inputs,

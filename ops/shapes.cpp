@@ -101,8 +101,7 @@ const char* name_of(const Call& call) { return op_info(call.op).name; }
 
 }  // namespace
 
-// On the path of every small broadcasting op, so it works in place and asks for no intermediate
-// shapes.
+// Called for every broadcasting op, so it computes the shape in place, without intermediate shapes.
 void pointwise(const Call& call, OutputSpec* out) {
   const OpInfo& info = op_info(call.op);
   int rank = 0;

@@ -1,4 +1,4 @@
-// x[...]: places and slices are views, as numpy's basic indexing; a tensor as index picks copies of
+// x[...]: integers and slices give views, like NumPy's basic indexing; a tensor as index copies
 // rows.
 
 #include <algorithm>

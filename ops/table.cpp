@@ -24,7 +24,7 @@ OpInfo pointwise(const char* name, int arity, DTypeSet types, DTypeRule rule, do
   return info;
 }
 
-// Its kernels are those that `copy` converts with.
+// The row of `cast`. Its kernels also serve conversions in `copy`.
 OpInfo conversion(const char* name, KernelFn cpu, KernelFn cuda, const GradientRule& gradient) {
   OpInfo info = pointwise(name, 1, dtype_sets::all, DTypeRule::converts, -2, 2, "a", gradient);
   info.cpu = cpu;

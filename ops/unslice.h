@@ -1,4 +1,5 @@
-// unslice by the kernels of either device: zeros, and the input copied to its places among them.
+// unslice, by fill and copy kernels of either device: zeros, with the input copied to its
+// positions.
 #pragma once
 
 #include <brrr/ops/kernels.h>

@@ -13,7 +13,7 @@ struct MemoryStats {
   std::int64_t peak = 0;                // the largest `live` since the last reset_peak
   std::int64_t reserved = 0;            // bytes owned: live blocks, rounded up, and the cache
   std::int64_t system_allocations = 0;  // calls made to the system's allocator
-  std::int64_t captured = 0;            // of `reserved`: kept by CUDA graphs for their kernels
+  std::int64_t captured = 0;            // part of `reserved`: owned by captured CUDA graphs
   std::int64_t cached() const {
     return reserved > live + captured ? reserved - live - captured : 0;
   }
@@ -22,11 +22,11 @@ struct MemoryStats {
 MemoryStats memory_stats(Device device);
 void reset_peak_memory(Device device);
 
-// Returns cached blocks to the system. On CUDA also those of pinned memory.
+// Returns cached blocks to the system. On CUDA this includes pinned memory.
 void empty_cache(Device device);
 
 // Pass-through: every allocation goes to the system and every free returns there at once, so that
-// memory checkers see each block. Builds with the address sanitizer start so, and
+// memory checkers see each block. The default in builds with the address sanitizer and with
 // BRRR_ALLOCATOR=passthrough in the environment.
 void set_allocator_pass_through(bool on);
 bool allocator_pass_through();

@@ -1,6 +1,6 @@
-// The CPU's caching allocator. Small blocks (up to 1 MiB) live in per-thread bins by size class and
-// cost no lock; larger ones in one shared map, reused when at most an eighth would be wasted. A
-// block freed on another thread than the one that allocated it goes to the freeing thread's bin.
+// The CPU's caching allocator. Free small blocks (up to 1 MiB) are in per-thread bins by size
+// class, which need no lock; larger ones are in one shared map, and are reused if at most an eighth
+// is wasted. A block is returned to the bin of the thread that frees it.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -58,7 +58,7 @@ struct Bins {
   Bin bin[kClasses];
   bool open;
   bool counts_alone;         // this thread is the one that writes `live_alone`
-  cpu_memory::Watch* watch;  // while there is one, the thread does not count alone
+  cpu_memory::Watch* watch;  // not null: the thread uses the slow path, which counts for it
 };
 thread_local constinit Bins bins{};
 
@@ -141,8 +141,8 @@ void* from_system(std::size_t size) {
   return block;
 }
 
-// The number behind `name` in a file of lines "Name:  123 kB", in bytes; -1 when it is not there.
-// Memory is out: nothing here may allocate.
+// The number after `name` in a file of lines "Name:  123 kB", in bytes; -1 if the name is missing.
+// Called when memory has run out, so it must not allocate.
 std::int64_t kilobytes_of(const char* path, const char* name) {
   char text[4096];
   const int file = ::open(path, O_RDONLY | O_CLOEXEC);
@@ -155,7 +155,7 @@ std::int64_t kilobytes_of(const char* path, const char* name) {
   return line ? std::strtoll(line + std::strlen(name), nullptr, 10) * 1024 : -1;
 }
 
-// The memory that is left, and by what measure: the system's, or a limit of the process.
+// The memory that is left, and what limits it: the system, or a limit of the process.
 struct Free {
   std::int64_t bytes;
   const char* source;
@@ -226,7 +226,7 @@ Free free_memory() {
   return block;
 }
 
-// Large blocks are rounded so that sizes that are near each other share a cached block.
+// Large blocks are rounded up, so that a cached block serves requests of similar sizes.
 std::size_t block_size(std::size_t bytes) {
   if (bytes <= kSmall) return class_bytes(class_of(bytes));
   const std::size_t step = std::max(std::bit_floor(bytes) / 8, kAlignment);

@@ -1,4 +1,4 @@
-// The CPU's memory, for storages.
+// The CPU's caching allocator as storages and CPU kernels use it; cpu_allocator.cpp describes it.
 #pragma once
 
 #include <algorithm>

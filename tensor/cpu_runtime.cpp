@@ -1,6 +1,6 @@
-// The CPU as a device: an inline default stream, queues on threads of their own, events between
-// them, copies. Queues and their threads live as long as the process; a queue without a handle
-// waits in a pool.
+// The CPU as a device: the default stream, which runs work at the call; other streams, which are
+// queues with a thread each; events and copies. Queues and their threads live as long as the
+// process; a queue whose last handle is destroyed returns to a pool.
 
 #include <algorithm>
 #include <chrono>
@@ -22,8 +22,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// One recording of an event. Recording again makes a new point; earlier waits are for the old one.
-class Point {
+// One recording of an event. Recording the event again makes a new object, so earlier waits still
+// wait for the old one.
+class EventRecord {
  public:
   void reach(std::exception_ptr failure) {
     {
@@ -34,7 +35,7 @@ class Point {
     }
     changed_.notify_all();
   }
-  // The failure of the stream at that point, if any.
+  // The stream's failure when it reached the record, if any.
   std::exception_ptr wait() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return reached_; });
@@ -57,7 +58,7 @@ class Point {
   bool reached_ = false;
 };
 
-using PointPtr = std::shared_ptr<Point>;
+using EventRecordPtr = std::shared_ptr<EventRecord>;
 
 struct InlineStream final : StreamState {
   using StreamState::enqueue;
@@ -91,8 +92,8 @@ class Queue final : public StreamState {
     push({Kind::work, std::move(work), nullptr, nullptr});
   }
   void enqueue(QueuedWork& work) override { push({Kind::work, nullptr, Finished(&work), nullptr}); }
-  void mark(PointPtr point) { push({Kind::mark, nullptr, nullptr, std::move(point)}); }
-  void wait_for(PointPtr point) { push({Kind::wait, nullptr, nullptr, std::move(point)}); }
+  void mark(EventRecordPtr point) { push({Kind::mark, nullptr, nullptr, std::move(point)}); }
+  void wait_for(EventRecordPtr point) { push({Kind::wait, nullptr, nullptr, std::move(point)}); }
   void end_of_owner() noexcept {
     try {
       push({Kind::end_of_owner, nullptr, nullptr, nullptr});
@@ -128,7 +129,7 @@ class Queue final : public StreamState {
     Kind kind = Kind::work;
     std::function<void()> work;
     Finished pooled;  // or this
-    PointPtr point;
+    EventRecordPtr point;
   };
   // First in, first out, in a ring that only grows: a deque would go on allocating as it moves.
   class Items {
@@ -221,7 +222,7 @@ class Queue final : public StreamState {
 class CpuEvent final : public EventState {
  public:
   void record(StreamState& stream) override {
-    auto point = std::make_shared<Point>();
+    auto point = std::make_shared<EventRecord>();
     if (stream.id == 0) {
       point->reach(nullptr);
     } else {
@@ -254,7 +255,7 @@ class CpuEvent final : public EventState {
   }
 
  private:
-  PointPtr point_;
+  EventRecordPtr point_;
 };
 
 class CpuRuntime final : public DeviceRuntime {

@@ -20,8 +20,8 @@ constexpr std::size_t kSmallBlock = kMiB;  // smaller blocks are cut from small 
 constexpr std::size_t kSmallSegment = 2 * kMiB;
 constexpr std::size_t kLargeSegment = 20 * kMiB;
 constexpr std::size_t kLargeOwn = 10 * kMiB;         // a block of this size has its own segment
-constexpr std::size_t kLargeRest = kMiB;             // the least rest that is cut off a large block
-constexpr std::size_t kMost = std::size_t{1} << 44;  // no device has more
+constexpr std::size_t kLargeRest = kMiB;             // smallest remainder split off a large block
+constexpr std::size_t kMost = std::size_t{1} << 44;  // larger requests cannot succeed
 
 constexpr std::size_t round_up(std::size_t bytes, std::size_t unit) {
   return (bytes + unit - 1) / unit * unit;
@@ -132,7 +132,7 @@ void Allocator::allocate(Storage& storage, CudaStream* stream) {
 Storage* Allocator::new_pinned_storage(std::size_t bytes) {
   Storage* storage = adopt_storage(cpu, nullptr, bytes, nullptr, nullptr);
   try {
-    if (device_.captures.load() == 0) {  // blocks come back only from uses on streams
+    if (device_.captures.load() == 0) {  // else events must not be queried
       std::lock_guard lock(mutex_);
       settle_deferred();
       collect_uses(false);
@@ -145,7 +145,7 @@ Storage* Allocator::new_pinned_storage(std::size_t bytes) {
   return storage;
 }
 
-// A free block, cut to size; null if there is none.
+// Removes a free block of at least `size` bytes and splits off its remainder; null if none fits.
 Block* Allocator::take(StreamMemory& memory, std::size_t size, bool thorough) {
   const bool small = size < kSmallBlock;
   FreeBlocks& free = small ? memory.small : memory.large;
@@ -190,14 +190,15 @@ Block* Allocator::take_slow(StreamMemory& memory, std::size_t size, std::size_t 
   return take(memory, size, true);
 }
 
-// Pinning takes milliseconds a megabyte and memory from the whole machine: no large segments there.
+// Pinned segments are no larger than the request: pinning takes milliseconds per megabyte, and
+// takes memory from the whole machine.
 std::size_t Allocator::segment_size(std::size_t size) const {
   if (size < kSmallBlock) return kSmallSegment;
   if (size < kLargeOwn && kind_ == MemoryKind::device) return kLargeSegment;
   return round_up(size, kSmallSegment);
 }
 
-// Allocates a block from the driver; unless that succeeds there is none.
+// Allocates a segment from the driver. On failure `segment` is null.
 CUresult Allocator::new_segment(StreamMemory& memory, std::size_t size, Block*& segment) {
   if (memory.pool) memory.segments.reserve(memory.segments.size() + 1);
   std::unique_ptr<Block, DropBlock> block(new_block(), DropBlock{this});
@@ -237,7 +238,7 @@ CUresult Allocator::driver_allocate(CUdeviceptr* data, std::size_t size) {
   return code;
 }
 
-// Streams that used the block must be done with it.
+// Frees the block's memory. Work of all streams that used it must have ended.
 void Allocator::driver_free(const Block& block) {
   if (kind_ == MemoryKind::device) {
     BRRR_CUDA(cuMemFree, reinterpret_cast<CUdeviceptr>(block.data));
@@ -344,8 +345,8 @@ void Allocator::release_slow(Block* block) noexcept {
       note_uses(block);
     }
   } catch (...) {
-    // A block that the driver did not free is tried again later. Only if the host is out of memory
-    // is the block lost.
+    // If the driver fails to free a block, the next call tries again. The block leaks only if the
+    // host has no memory to remember it.
   }
 }
 
@@ -375,7 +376,7 @@ void Allocator::note_use(Block* block, CudaStream* stream) {
     BRRR_CUDA(cuEventRecord, event, stream->handle);
   } catch (const CudaError&) {
     if (event) stream->on->streams.give_event(event, false);
-    return;  // without an event: the use ends when the stream is idle
+    return;  // no event could be recorded: the use ends when the stream is idle
   }
   on->uses.back().event = event;
 }
@@ -395,8 +396,8 @@ void Allocator::settle_deferred() {
   }
 }
 
-// Gives back the blocks whose uses on other streams are done; with `wait` all blocks, after their
-// uses.
+// Makes blocks free whose uses on other streams have ended. With `wait`, waits for all uses and
+// makes all blocks free.
 void Allocator::collect_uses(bool wait) {
   for (UsesOn& on : uses_) {
     while (!on.uses.empty()) {

@@ -1,6 +1,6 @@
-// Owns the table: opens libraries, and builds the entries that open one at its first call, that
-// report a missing call, and that count or fail calls for tests. A published table is never changed
-// or freed, so callers need no lock.
+// Owns the table: opens libraries, and builds the entries that open a library at its first call,
+// that throw for a missing function, and that count or fail calls for tests. A published table is
+// never changed or freed, so callers need no lock.
 #include "brrr/tensor/cuda_api.h"
 
 #include <dlfcn.h>
@@ -47,7 +47,7 @@ using Slots = std::array<void*, kFns>;
 static_assert(sizeof(Slots) == sizeof(Table));
 
 template <Fn F, class Signature>
-struct EntryPoint;  // the three functions that may replace an entry
+struct EntryPoint;  // the three functions that may stand in the table in place of a call
 
 void* slot_of(const Table& table, Fn call) {
   void* slot;
@@ -74,7 +74,7 @@ struct Hook {
 Hook hooks[kFns];
 std::atomic<const Table*> behind{nullptr};
 
-// True when this call is the one to fail.
+// Counts the call; returns whether it is the one that must fail.
 bool note_call(Hook& hook) {
   hook.calls.fetch_add(1, std::memory_order_relaxed);
   long left = hook.countdown.load(std::memory_order_relaxed);
@@ -135,7 +135,7 @@ TableParts& parts() {
   return *made;
 }
 
-// An installed table speaks for every library of which it has a call.
+// Whether the installed table (a fake driver) replaces the library: if it has any call of it.
 bool replaced(const TableParts& s, Library library) {
   for (int i = 0; s.has_installed && i < kFns; ++i) {
     if (library_of(Fn(i)) == library && slot_of(s.installed, Fn(i))) return true;
@@ -299,7 +299,7 @@ std::string driver_problem() {
 }
 
 std::string describe(Library library, int code) {
-  // Behind the hooks: asking for a text is not a call that a test counts.
+  // Bypasses the hooks: tests must not count or fail the calls that describe an error.
   const Table& quiet = behind.load() ? *behind.load() : table();
   const char *name = nullptr, *text = nullptr;
   switch (library) {

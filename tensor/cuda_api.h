@@ -1,6 +1,6 @@
-// The one table through which brrr reaches CUDA: driver, NVRTC, cuBLASLt, CUPTI. Nothing of CUDA is
-// linked; a library is opened at the first call into it, and each by itself, so NVRTC works where
-// there is no driver. Every call is checked in one place; tests can make the k-th call of any name
+// The table through which brrr calls CUDA: driver, NVRTC, cuBLASLt, CUPTI. brrr links none of these
+// libraries: each is opened at the first call into it, independently of the others, so NVRTC works
+// without a driver. Every call is checked in one place; tests can make the k-th call of any name
 // fail, count calls, or install a fake driver.
 //
 // - BRRR_CUDA(cuMemsetD8Async, pointer, 0, bytes, stream) throws CudaError when the call fails;
@@ -25,8 +25,8 @@
 
 namespace brrr::cu {
 
-// Names as in the headers, which map some to a version (cuMemAlloc to cuMemAlloc_v2): as an
-// identifier a name is mapped, as text made by # it is not.
+// Names as in the headers, whose macros map some to a version (cuMemAlloc to cuMemAlloc_v2): used
+// as an identifier a name is mapped, stringized with # it is not.
 // clang-format off
 #define BRRR_DRIVER_CALLS(X)                                                                              \
   X(cuInit) X(cuDriverGetVersion) X(cuGetErrorName) X(cuGetErrorString)                                   \
@@ -69,7 +69,7 @@ namespace brrr::cu {
 #define BRRR_CUPTI_CALLS(X)
 #endif
 
-// Adding a library is a list above, a name below and in Library, and its files in cuda_api.cpp.
+// To add a library, add a list above, its name below and in Library, and its files to cuda_api.cpp.
 #define BRRR_CUDA_CALLS(X) BRRR_DRIVER_CALLS(X) BRRR_NVRTC_CALLS(X) BRRR_CUBLASLT_CALLS(X) BRRR_CUPTI_CALLS(X)
 // clang-format on
 
@@ -83,8 +83,8 @@ enum class Fn : int {
 };
 inline constexpr int kFns = static_cast<int>(Fn::count);
 
-// One pointer a call. Until its library is open, an entry opens the library and forwards the call;
-// an entry that the library lacks throws.
+// One function pointer for each call. Until its library is open, an entry opens the library and
+// forwards the call; an entry for a function that the library lacks throws.
 struct Table {
 #define X(name) decltype(&::name) name = nullptr;
   BRRR_CUDA_CALLS(X)
@@ -95,8 +95,8 @@ extern std::atomic<const Table*> active_table;
 
 inline const Table& table() { return *active_table.load(std::memory_order_acquire); }
 
-// Throws "[op] cuMemAlloc failed: CUDA_ERROR_OUT_OF_MEMORY (2): out of memory"; with `about`, the
-// subject of the call: "[op] cuModuleGetFunction failed for "add_f32": ...".
+// Throws "[op] cuMemAlloc failed: CUDA_ERROR_OUT_OF_MEMORY (2): out of memory". With `about`, the
+// object of the call: "[op] cuModuleGetFunction failed for "add_f32": ...".
 [[noreturn]] void throw_failed(Fn call, int code, std::string_view about = {});
 
 template <Fn F, class Code>
@@ -116,7 +116,7 @@ std::string describe(Library library, int code);
 // Opens a library if it is not open. Returns one line that says why it cannot be used; empty when
 // it can.
 std::string open_library(Library library);
-// The same for the driver, and also: is it new enough, does it start, is there a device.
+// The same for the driver. It must also be new enough, initialize, and have a device.
 std::string driver_problem();
 // The CUDA version that the driver supports, and NVRTC's own, as major * 1000 + minor * 10; 0 if
 // there is none.

@@ -45,7 +45,7 @@ CUgraph end_capture(CapturePool& pool, CudaStream& stream) {
   CUgraph graph = nullptr;
   const CUresult code = BRRR_CUDA_TRY(cuStreamEndCapture, stream.handle, &graph);
   if (code != CUDA_SUCCESS) {
-    // The stream must be usable again, whatever the capture failed of.
+    // Ends the capture after any failure, so that the stream is usable again.
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     BRRR_CUDA_TRY(cuStreamIsCapturing, stream.handle, &status);
     if (status != CU_STREAM_CAPTURE_STATUS_NONE)
@@ -116,7 +116,7 @@ StreamMemory* Allocator::own_memory(const CudaStream& stream) const {
       ->get();
 }
 
-// The pool of a current capture whose graph may use a block of another pool or stream.
+// The pool of a running capture whose graph may use this block of another pool or stream.
 CapturePool* Allocator::capture_of(const Block* block) const {
   for (CapturePool* pool : capturing_) {
     if (block->memory->pool == pool) continue;

@@ -1,6 +1,6 @@
-// Faults that only a kernel can see: an index or a value out of range. The kernel continues with a
-// clamped index and writes a record on its device. The host reads the record, and throws, when it
-// next waits for that device. Without a fault that costs one load from host memory.
+// Errors that only a kernel can detect: an index or a value out of range. The kernel continues with
+// a clamped index and writes a record on its device. The host reads the record, and throws, when it
+// next waits for that device. Without a fault this check costs one load from host memory.
 #pragma once
 
 #include <cuda.h>
@@ -30,7 +30,7 @@ enum class FaultKind : std::uint32_t {
 // same in every run.
 struct FaultRecord {
   std::uint64_t launch;
-  std::uint64_t rank;  // the complement of the position in the tensor: 0 is no record
+  std::uint64_t rank;  // the complement of the position in the tensor; 0: there is no record
   std::int64_t value, low, high;
   std::uint64_t op;
   std::uint32_t lock;

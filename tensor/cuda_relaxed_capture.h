@@ -1,6 +1,5 @@
-// Lets the calling thread allocate, load modules and wait for other streams while one of its
-// streams is under capture. The driver refuses such calls, which could belong to the capture, until
-// the thread asks for the relaxed mode.
+// Scope in which the calling thread may allocate, load modules and wait for other streams while one
+// of its streams is being captured. By default the driver refuses these calls during a capture.
 #pragma once
 
 #include <brrr/tensor/cuda_api.h>

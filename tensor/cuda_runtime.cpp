@@ -12,20 +12,20 @@ std::atomic<DeviceState*> device_states[kMaxDevices] = {};
 
 namespace {
 
-// How many devices there are, asked once; `why` when none.
-struct Census {
+// The number of devices, queried once; `why` there are none.
+struct DeviceCount {
   std::mutex mutex;
-  bool taken = false;
+  bool known = false;
   int count = 0;
   std::string why;
 };
-Census& census() {
-  static Census* census = new Census;
-  return *census;
+DeviceCount& device_count() {
+  static DeviceCount* state = new DeviceCount;
+  return *state;
 }
 
-void take_census(Census& c) {
-  if (c.taken) return;
+void count_devices(DeviceCount& c) {
+  if (c.known) return;
   c.why = driver_problem();
   c.count = 0;
   if (c.why.empty()) {
@@ -35,7 +35,7 @@ void take_census(Census& c) {
       c.count = 0;
     }
   }
-  c.taken = true;
+  c.known = true;
 }
 
 std::mutex& starting() {
@@ -43,14 +43,14 @@ std::mutex& starting() {
   return *mutex;
 }
 
-void forget_census() {
-  Census& c = census();
+void forget_device_count() {
+  DeviceCount& c = device_count();
   std::lock_guard lock(c.mutex);
-  c.taken = false;
+  c.known = false;
 }
 
-// A dropped DeviceState is kept: other threads may still have it as their current device, and
-// storages refer to its allocator.
+// Drops a device. Its DeviceState is not destroyed: other threads may still have it as their
+// current device, and storages refer to its allocator.
 void forget(std::atomic<DeviceState*>& slot) {
   static auto* past = new std::vector<DeviceState*>;
   if (DeviceState* state = slot.exchange(nullptr)) past->push_back(state);
@@ -132,7 +132,7 @@ void shut_down() {
     forget(slot);
     BRRR_CUDA(cuDevicePrimaryCtxRelease, state->handle);
   }
-  forget_census();
+  forget_device_count();
 }
 
 void abandon() noexcept {
@@ -141,7 +141,7 @@ void abandon() noexcept {
     if (device_states[i].load()) drop_fault_record(Device(DeviceType::cuda, i));
     forget(device_states[i]);
   }
-  forget_census();
+  forget_device_count();
 }
 
 namespace {
@@ -160,15 +160,15 @@ bool is_pinned_on(DeviceState& device, const void* host) {
 class CudaRuntime final : public CudaDeviceRuntime {
  public:
   int count() override {
-    Census& c = census();
+    DeviceCount& c = device_count();
     std::lock_guard lock(c.mutex);
-    take_census(c);
+    count_devices(c);
     return c.count;
   }
   std::string why_none() override {
-    Census& c = census();
+    DeviceCount& c = device_count();
     std::lock_guard lock(c.mutex);
-    take_census(c);
+    count_devices(c);
     return c.why;
   }
 

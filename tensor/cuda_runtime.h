@@ -1,5 +1,5 @@
-// The CUDA implementation of DeviceRuntime: one DeviceState a device, made at first use and never
-// destroyed, since at exit the driver may be unloaded already.
+// The CUDA implementation of DeviceRuntime: one DeviceState for each device, made at first use and
+// never destroyed, since the driver may already be unloaded at exit.
 #pragma once
 
 #include <atomic>

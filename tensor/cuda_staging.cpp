@@ -9,15 +9,15 @@
 #include "brrr/tensor/error.h"
 
 namespace brrr::cu {
-// At most one slot, returned at the end of the scope. The slot remembers a copy that may be in
-// flight then, and the next owner waits for it.
-class Staging::Taken {
+// Owns at most one slot, which it returns at the end of the scope. A copy may still be in flight
+// then: the slot records it, and the next owner waits for it.
+class Staging::SlotOwner {
  public:
-  Taken(Staging& staging, Ring& ring, CudaStream& stream)
+  SlotOwner(Staging& staging, Ring& ring, CudaStream& stream)
       : staging_(staging), ring_(ring), stream_(stream) {}
-  ~Taken() { give_back(); }
-  Taken(const Taken&) = delete;
-  Taken& operator=(const Taken&) = delete;
+  ~SlotOwner() { give_back(); }
+  SlotOwner(const SlotOwner&) = delete;
+  SlotOwner& operator=(const SlotOwner&) = delete;
 
   explicit operator bool() const { return slot_ != nullptr; }
   Slot& operator*() const { return *slot_; }
@@ -52,11 +52,11 @@ class Staging::Taken {
       slot_->taken = false;
     }
     slot_ = nullptr;
-    ring_.given_back.notify_all();  // they wait for slots of different streams
+    ring_.given_back.notify_all();  // all: a waiting thread needs a slot of its own stream
   }
 
  private:
-  // A slot that is done with, else the oldest of this stream.
+  // Takes a slot whose copy has ended, else the oldest slot of this stream.
   bool find() {
     Slot* busy = nullptr;
     const std::size_t count = ring_.slots.size();
@@ -129,7 +129,7 @@ void Staging::wait(Slot& slot) {
   slot.stream = nullptr;
 }
 
-// Called after a copy was issued, so `slot` counts as busy even when the event cannot be recorded.
+// Call after a copy was issued. The slot counts as busy even if its event cannot be recorded.
 void Staging::mark(Slot& slot, CudaStream& stream) {
   slot.stream = &stream;
   slot.recorded = false;
@@ -141,7 +141,7 @@ void Staging::from_host(CudaStream& stream, void* to, const void* host, std::siz
   Ring& ring = ring_for(bytes);
   for (std::size_t done = 0; done < bytes; done += ring.slot_bytes) {
     const std::size_t size = std::min(ring.slot_bytes, bytes - done);
-    Taken slot(*this, ring, stream);
+    SlotOwner slot(*this, ring, stream);
     slot.take();
     std::memcpy(slot.data(), static_cast<const char*>(host) + done, size);
     BRRR_CUDA(cuMemcpyHtoDAsync, reinterpret_cast<CUdeviceptr>(to) + done, slot.data(), size,
@@ -152,9 +152,9 @@ void Staging::from_host(CudaStream& stream, void* to, const void* host, std::siz
 
 void Staging::to_host(CudaStream& stream, void* host, const void* from, std::size_t bytes) {
   Ring& ring = ring_for(bytes);
-  Taken slots[2] = {{*this, ring, stream}, {*this, ring, stream}};
+  SlotOwner slots[2] = {{*this, ring, stream}, {*this, ring, stream}};
   std::size_t filled_at = 0;
-  const auto drain = [&](Taken& filled) {
+  const auto drain = [&](SlotOwner& filled) {
     wait(*filled);
     std::memcpy(static_cast<char*>(host) + filled_at, filled.data(),
                 std::min(ring.slot_bytes, bytes - filled_at));
@@ -163,15 +163,15 @@ void Staging::to_host(CudaStream& stream, void* host, const void* from, std::siz
   int turn = 0;
   for (std::size_t done = 0; done < bytes; done += ring.slot_bytes, turn ^= 1) {
     const std::size_t size = std::min(ring.slot_bytes, bytes - done);
-    Taken &slot = slots[turn], &filled = slots[turn ^ 1];
+    SlotOwner &slot = slots[turn], &filled = slots[turn ^ 1];
     // Never wait for a slot while owning one: two reads with one slot each would deadlock.
     if (filled && !slot.try_take()) drain(filled);
     if (!slot) slot.take();
     BRRR_CUDA(cuMemcpyDtoHAsync, slot.data(), reinterpret_cast<CUdeviceptr>(from) + done, size,
               stream.handle);
     if (size == bytes) {
-      // The common small read: one wait for the stream, which also brings out failures of its host
-      // work.
+      // A read that fits one slot: a single wait for the stream, which also rethrows failures of
+      // its host work.
       (*slot).stream = &stream;
       (*slot).recorded = false;
       stream.synchronize();

@@ -56,7 +56,7 @@ class Staging {
     std::condition_variable given_back;
   };
 
-  class Taken;
+  class SlotOwner;
 
   bool idle(const Slot& slot) const;
   Ring& ring_for(std::size_t bytes);

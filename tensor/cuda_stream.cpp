@@ -204,8 +204,8 @@ void StreamPool::destroy() noexcept {
 
 namespace {
 
-// An event of the driver, returned to its pool. Waits that are still to be made on another thread
-// share it.
+// An event of the driver, returned to its pool when the last reference is dropped. Waits that
+// another thread has yet to issue hold a reference.
 struct SharedEvent {
   DeviceState& on;
   bool timed;
@@ -230,7 +230,7 @@ class CudaEvent final : public EventState {
   void record(StreamState& state) override {
     auto& stream = static_cast<CudaStream&>(state);
     make_current(on_);
-    // A CPU queue that has yet to wait for the last recording keeps that one.
+    // A CPU queue may have yet to wait for the previous recording, so that event is not reused.
     auto event =
         event_ && event_.use_count() == 1 ? event_ : std::make_shared<SharedEvent>(on_, timed_);
     BRRR_CUDA(cuEventRecord, event->handle, stream.handle);

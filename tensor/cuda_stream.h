@@ -35,15 +35,15 @@ struct CudaStream final : StreamState {
  private:
   struct HostWork;
   static void run_host_work(void* work);
-  void finish_host_work();  // frees the items that have run
+  void finish_host_work();  // destroys the items that have run
   void rethrow_host_failure();
 
   std::mutex host_mutex_;
-  // A list through the items: the driver's thread, which adds to it, must not run out of memory.
+  // An intrusive list: the driver's thread appends to it and must not allocate.
   HostWork* host_done_ = nullptr;
   HostWork** host_done_end_ = &host_done_;
   std::exception_ptr host_failure_;
-  std::uint64_t owner_ = 0, failed_owner_ = 0;  // counted; whose work `host_failure_` is from
+  std::uint64_t owner_ = 0, failed_owner_ = 0;  // serial numbers; `host_failure_` is of the latter
   bool owned_ = true;
 };
 

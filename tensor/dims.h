@@ -19,7 +19,7 @@ class Dims {
   Dims() = default;
   Dims(std::initializer_list<std::int64_t> values)
       : Dims(std::span(values.begin(), values.size())) {}
-  // A list of one: sum(x, 1), zeros(3). A bool is no size: sum(x, true) does not compile.
+  // A list of one: sum(x, 1), zeros(3). bool is excluded, so that sum(x, true) does not compile.
   template <std::integral I>
   requires(!std::same_as<I, bool>) Dims(I value) : size_(1) {
     values_[0] = static_cast<std::int64_t>(value);
@@ -28,7 +28,7 @@ class Dims {
     if (values.size() > kMaxDims) too_long(values.size());
     size_ = static_cast<int>(values.size());
     for (int i = 0; i < size_; ++i) {
-      asm("" : "+r"(i));  // or the compiler turns a loop of two into a call of memcpy
+      asm("" : "+r"(i));  // keeps the compiler from calling memcpy for two elements
       values_[i] = values[i];
     }
   }
@@ -77,15 +77,15 @@ class Dims {
   std::int64_t values_[kMaxDims];
 };
 
-// The number of elements; throws when it or the bytes of `element_size` overflow, or a dimension is
-// negative.
+// The number of elements. Throws if it, or its product with `element_size`, overflows, or if a
+// dimension is negative.
 std::int64_t checked_numel(std::span<const std::int64_t> shape, std::size_t element_size,
                            const char* op);
 
 Dims contiguous_strides(std::span<const std::int64_t> shape);
 
-// A contiguous tensor as three dimensions: those before `dim`, that one, those after it. A tensor
-// without dimensions has one element.
+// A contiguous tensor as three dimensions: the product of those before `dim`, `dim` itself, and the
+// product of those after it. A tensor without dimensions has one element.
 struct AroundDim {
   std::int64_t outer = 1, n = 1, inner = 1;
   AroundDim(std::span<const std::int64_t> shape, int dim);

@@ -29,7 +29,7 @@ std::optional<T> parsed(const std::string& text) {
   return value;
 }
 
-// Whose names are of schedules that ops/jit/tuning.cpp knows.
+// Checks the syntax NAME=NUMBER,... only; ops/jit/tuning.cpp knows the names.
 void require_numbers_by_name(const char* name) {
   std::string text = setting(name);
   while (!text.empty()) {

@@ -1,5 +1,5 @@
-// Reads the variables of the environment that are settings. A value that is not understood is an
-// error with the variable, what it may be and what it is: nobody notices a setting that is ignored.
+// Reads settings from environment variables. An invalid value throws an error that states the
+// variable, what was expected and the value: an ignored setting would go unnoticed.
 #pragma once
 
 #include <initializer_list>
@@ -14,7 +14,7 @@ std::string setting(const char* name);
 std::string setting_of(const char* name, std::initializer_list<std::string_view> known);
 // A number above 0, or `standard` where the variable is not set.
 double positive_setting(const char* name, double standard);
-// A whole number from 1 on. Larger ones are `most`.
+// An integer of at least 1; values above `most` become `most`.
 int count_setting(const char* name, int standard, int most);
 
 // Checks all variables, also those that are read before main() or only by some device. Called at

@@ -1,5 +1,5 @@
-// Throws an Error with a formatted message. Apart from error.h, which users include: fmt is no part
-// of their compile.
+// Throws an Error with a formatted message. Not in error.h, so that programs that include brrr.h do
+// not compile fmt.
 #pragma once
 
 #include <fmt/core.h>

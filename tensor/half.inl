@@ -1,7 +1,7 @@
-// Conversions between f32 and the bits of the two 16-bit floats, the one text of tensor/half.h, of
-// eager loops and of kernels generated for the CPU. They round to nearest even, without branches,
-// overflow to infinity and keep NaN, which those of f16 make quiet. It includes nothing; before it
-// stand BRRR_SCALAR_FN and the names u16 and u32.
+// Conversions between f32 and the bits of the two 16-bit floats: one source for tensor/half.h,
+// eager loops and kernels generated for the CPU. They round to nearest even without branches,
+// overflow to infinity and preserve NaN (f16 makes it quiet). The file includes nothing and expects
+// BRRR_SCALAR_FN, u16 and u32 to be defined before it.
 
 BRRR_SCALAR_FN float float_from_bf16(u16 bits) {
   return __builtin_bit_cast(float, static_cast<u32>(bits) << 16);

@@ -25,7 +25,8 @@ StreamState& current_state(Device device) {
   return state ? *state : *runtime_of(device.type).default_stream(device);
 }
 
-// Call before work on CUDA is issued, so that the use is recorded even if issuing fails half way.
+// Records that `stream` uses the tensor's memory. Call it before issuing work, so that the use is
+// recorded even if issuing fails half way.
 void use(const Tensor& tensor, StreamState& stream) {
   if (Storage* storage = TensorImpl::of(tensor)->storage; storage && storage->stream != &stream) {
     cuda_runtime().record_use(*storage, stream);
@@ -56,8 +57,8 @@ void copy_between_cuda(const Tensor& to, const Tensor& from, std::size_t bytes) 
   if (&source != &stream) order_streams(stream, source);
 }
 
-// A copy between the host and a tensor: `on_cpu` makes it, `on_cuda` issues it to a stream and
-// returns whether it is done.
+// A copy between the host and a tensor: `on_cpu` performs it, `on_cuda` issues it to a stream and
+// returns whether it has ended.
 template <class OnCpu, class OnCuda>
 void copy_with_host(const Tensor& tensor, Async async, OnCpu on_cpu, OnCuda on_cuda) {
   if (tensor.device().is_cpu()) {

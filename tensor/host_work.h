@@ -1,6 +1,5 @@
-// What the host does besides running ops, for those who record timelines: allocations, nodes of
-// the backward pass, traces, replays, waits, and the modules that it enters. While nobody listens,
-// a report costs one load.
+// Reports what the host does besides running ops, for timelines: allocations, nodes of the backward
+// pass, traces, replays, waits, and entered modules. Without a listener a report costs one load.
 #pragma once
 
 #include <atomic>
@@ -24,11 +23,11 @@ using ReplayedKernels = std::vector<ReplayedKernel>;  // in the order of capture
 
 class HostListener {
  public:
-  // Both on the thread that works. `leave` gets what `enter` returned. Names of allocations, waits
-  // and replays are literals; others are copied.
+  // Called on the reporting thread. `leave` gets the value that `enter` returned. Names of
+  // allocations, waits and replays are literals; others are copied.
   virtual std::uint64_t enter(HostActivity what, const char* name) = 0;
   virtual void leave(std::uint64_t entered) = 0;
-  // The next op that this thread shows to observers is a fused kernel of these ops.
+  // The next call that observers see on this thread is a fused kernel of these ops.
   virtual void next_op(const std::string& ops) = 0;
   // The replay that this thread is in launched a graph of these kernels.
   virtual void replays(std::shared_ptr<const ReplayedKernels> kernels) = 0;

@@ -18,7 +18,7 @@ void value_out_of_range(const char* op, std::int64_t low, std::int64_t high, std
 
 void value_out_of_range(const char* op, double low, double high, double value,
                         std::int64_t position) {
-  // The shortest text that identifies the value: of an f32 its own, not the double's.
+  // The shortest text that identifies the value: if it is an f32, among f32 values.
   const auto narrow = static_cast<float>(value);
   const std::string got = narrow == value ? fmt::format("{}", narrow) : fmt::format("{}", value);
   fail("[{}] expected values in [{}, {}], got {} at position {}", op, low, high, got, position);

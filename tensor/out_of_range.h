@@ -1,5 +1,5 @@
-// Errors about single elements, worded alike whether the host finds them or a kernel. Positions
-// count the tensor's elements in their order.
+// Errors about single elements, with the same text whether the host or a kernel detects them.
+// Positions count the tensor's elements in row-major order.
 #pragma once
 
 #include <cstdint>

@@ -15,11 +15,11 @@ bool has_elements(const Region& region) {
   return std::ranges::find(region.shape, 0) == region.shape.end();
 }
 
-// Whether bounded multiples of some steps add up to a distance: z_0 * step_0 + z_1 * step_1 + ...
-// with 0 <= z_i <= most_i. Depth first, the largest step first. What the smaller steps can still
-// reach bounds each multiple from both sides, and what they have as a common divisor leaves every
-// so many of those. Where each step is larger than all that the smaller ones reach, as in slices of
-// one tensor, at most two multiples remain and the search is a walk.
+// Decides whether bounded multiples of some steps add up to a distance: z_0 * step_0 + z_1 * step_1
+// + ... with 0 <= z_i <= most_i. Searches depth first, the largest step first. The sum that the
+// smaller steps can reach bounds z_i from both sides, and their greatest common divisor excludes
+// all values but one residue class. If each step exceeds the reach of the smaller ones, as in
+// slices of one tensor, at most two values remain at each level and the search is linear.
 class StepSums {
  public:
   void add(std::int64_t step, std::int64_t most) {
@@ -33,7 +33,7 @@ class StepSums {
     terms_[n_++] = {step, most};
   }
 
-  // True also where kMostTries multiples were tried and none of them settled it.
+  // Also returns true if kMostTries multiples did not decide the question.
   bool may_reach(std::int64_t distance) {
     std::ranges::sort(terms_, terms_ + n_, std::greater{}, &Term::step);
     reach_[n_] = common_[n_] = 0;
@@ -51,7 +51,7 @@ class StepSums {
   static constexpr int kMostTerms = 2 * kMaxDims + 1;
   static constexpr int kMostTries = 10'000;  // below a millisecond
 
-  // By the terms from `first` on.
+  // Whether the terms from `first` on can add up to `distance`.
   bool search(int first, std::int64_t distance) {
     if (distance < 0 || distance > reach_[first]) return false;
     if (distance == 0) return true;
@@ -80,7 +80,7 @@ class StepSums {
     __extension__ using Wide = __int128;
     return static_cast<std::int64_t>(static_cast<Wide>(a) * b % modulus);
   }
-  // Of a number that has no divisor in common with the modulus.
+  // The inverse of a number that is coprime to the modulus.
   static std::int64_t inverse(std::int64_t a, std::int64_t modulus) {
     std::int64_t r = modulus, next_r = a, t = 0, next_t = 1;
     while (next_r != 0) {

@@ -21,9 +21,9 @@ struct Extent {
 Extent extent_of(const Region& region);
 
 // Whether an element of one region shares bytes with an element of the other, both in one block.
-// Exact for regions that a program makes by slicing, selecting, permuting and expanding, whichever
-// way they interleave. In general the question is as hard as subset sum: the search stops after a
-// bounded number of steps, and what it has not decided then counts as overlap.
+// Exact for regions that a program makes by slicing, selecting, permuting and expanding, however
+// they interleave. The general problem is as hard as subset sum: the search stops after a bounded
+// number of steps, and an undecided case counts as overlap.
 bool may_overlap(const Region& a, const Region& b);
 
 // Whether two elements of one region share bytes. Exact within the same bound.

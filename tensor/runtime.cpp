@@ -1,4 +1,4 @@
-// Which runtime serves a device, and the questions about devices that need to know.
+// Maps devices to their runtimes, and answers queries about devices that depend on the runtime.
 #include "brrr/tensor/runtime.h"
 
 #include <fmt/format.h>

@@ -59,7 +59,7 @@ DeviceRuntime& runtime_of(DeviceType type);
 DeviceRuntime& cpu_runtime();
 CudaDeviceRuntime& cuda_runtime();
 
-// Work that `later` gets from now on starts after what `earlier` has now is done.
+// Orders work given to `later` from now on after the work that `earlier` has been given so far.
 void order_streams(StreamState& earlier, StreamState& later);
 
 // Throws when the device does not exist, naming `op` and why.

@@ -1,4 +1,4 @@
-// Which sanitizers this is compiled under; GCC and Clang say it in different ways.
+// BRRR_ASAN and BRRR_TSAN: whether these sanitizers are on. GCC and Clang define different macros.
 #pragma once
 
 #if defined(__SANITIZE_ADDRESS__)

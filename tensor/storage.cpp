@@ -31,7 +31,7 @@ inline Storage* allocate_storage(Device device, std::size_t bytes) {
   return storage;
 }
 
-// Out of line: the scope's destructor would cost each allocation a saved register.
+// Not inlined: the destructor of the scope would make every allocation save a register.
 [[gnu::noinline, gnu::cold]] Storage* allocate_reported(Device device, std::size_t bytes) {
   const HostScope scope(HostActivity::allocation, "allocate");
   return allocate_storage(device, bytes);

@@ -13,7 +13,7 @@ struct StreamState;
 
 struct Storage {
   std::atomic<std::uint32_t> refs{1};
-  // Of `refs`, those of compiled steps; the others are the user's and autograd's.
+  // The part of `refs` that compiled steps hold; the others are the user's and autograd's.
   std::atomic<std::uint32_t> replay_refs{0};
   // Counts writes by in-place ops. Atomic: several threads may write disjoint views.
   std::atomic<std::uint32_t> version{0};
@@ -30,7 +30,7 @@ struct Storage {
 
   void retain() { refs.fetch_add(1, std::memory_order_relaxed); }
   void drop() {
-    // The last owner needs no atomic subtraction: no other thread can reach the count.
+    // With a count of one, no other thread can reach the storage: no atomic subtraction is needed.
     if (refs.load(std::memory_order_acquire) == 1 ||
         refs.fetch_sub(1, std::memory_order_acq_rel) == 1)
       destroy();
@@ -43,7 +43,7 @@ struct Storage {
 // Uninitialized memory on the device, on its current stream.
 Storage* new_storage(Device device, std::size_t bytes);
 
-// Memory of another owner; `release` frees it by means of `context`.
+// Takes ownership of memory that `release` frees, which reads `context` from the storage.
 Storage* adopt_storage(Device device, void* data, std::size_t bytes,
                        void (*release)(Storage&) noexcept, void* context);
 

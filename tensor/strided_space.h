@@ -31,7 +31,7 @@ inline StridedSpace space_of(std::span<const std::int64_t> shape) {
 // Dimensions [first, last) of one operand, in their simplest form.
 StridedSpace space_of_dims(std::span<const std::int64_t> shape,
                            std::span<const std::int64_t> strides, int first, int last);
-// An operand read as the space's dimensions, aligned at the right; its sizes of 1 are broadcast.
+// Adds an operand that is broadcast to the space's dimensions, aligned at the right.
 inline void add_operand(StridedSpace& space, std::span<const std::int64_t> shape,
                         std::span<const std::int64_t> strides) {
   std::int64_t* row = space.stride[space.operands++];
@@ -44,10 +44,9 @@ inline void add_operand(StridedSpace& space, const Tensor& tensor) {
   add_operand(space, tensor.shape(), tensor.strides());
 }
 
-// Splits the dimensions of a reduction between two empty spaces, both without dimensions that join
-// the one before them: `reduced` gets those in `mask`, with the input as its operand, `kept` the
-// rest, with input and output. The output has the kept dimensions, or all of them with 1 in place
-// of the reduced ones.
+// Splits the dimensions of a reduction between two empty spaces and coalesces both: `reduced` gets
+// those in `mask`, with the input as its operand, `kept` the rest, with input and output. The
+// output has the kept dimensions only, or all of them with 1 in place of the reduced ones.
 void split_dims(StridedSpace& kept, StridedSpace& reduced, const Tensor& input,
                 const Tensor& output, std::uint64_t mask);
 

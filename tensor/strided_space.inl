@@ -1,7 +1,7 @@
 // An index space, the strides of several operands in it, and the walk through it in row-major
-// order. Compiled as C++ (strided_space.h) and put as text in front of generated CPU kernels, so
-// both walk alike. It includes nothing; before it stand BRRR_SCALAR_FN and BRRR_ONCE_A_TILE, which
-// mark what is to be inlined and what is not.
+// order. Compiled as C++ (strided_space.h) and prepended to generated CPU kernels, so both walk
+// in the same order. The file includes nothing and expects two macros: BRRR_SCALAR_FN marks
+// functions to be inlined, BRRR_ONCE_A_TILE those that are not.
 
 struct StridedSpace {
   using Int = __INT64_TYPE__;
@@ -72,7 +72,7 @@ template <class F>
 BRRR_SCALAR_FN void each_run(const StridedSpace& space, int operand, Coordinates first,
                              StridedSpace::Int n, F f) {
   using Int = StridedSpace::Int;
-  // What a run needs is in registers: f may write memory that the compiler takes for the space.
+  // Copies to locals, since the compiler must assume that f overwrites the space.
   const int inner = space.rank - 1, outer = inner > 0 ? inner - 1 : 0;
   const Int row = space.size[inner], step = space.stride[operand][outer];
   Int offset = first.offset(space, operand), length = first.run(space);

@@ -27,7 +27,7 @@ std::int64_t set_contiguous(TensorImpl& impl, DType dtype, std::span<const std::
       impl.strides[i] = numel;
       bad |= d < 1;
       bad |= __builtin_mul_overflow(bytes, d, &bytes);
-      // Overflows only for shapes that checked_numel refuses below.
+      // May overflow, but only for shapes that checked_numel refuses below.
       static_cast<void>(__builtin_mul_overflow(numel, d < 1 ? 1 : d, &numel));
     }
     if (!bad) [[likely]]

@@ -28,7 +28,7 @@ class Tensor {
     if (fields_) fields_->refs.fetch_add(1, std::memory_order_relaxed);
   }
   Tensor(Tensor&& other) noexcept : fields_(std::exchange(other.fields_, nullptr)) {}
-  // Assignment makes the handle name another tensor; it copies no elements.
+  // Assignment rebinds the handle; it copies no elements.
   Tensor& operator=(const Tensor& other) & {
     Tensor(other).swap(*this);
     return *this;
@@ -37,11 +37,11 @@ class Tensor {
     Tensor(std::move(other)).swap(*this);
     return *this;
   }
-  // Of a temporary it would change nothing.
+  // Deleted: assignment to a temporary handle would change no element.
   template <class T>
   void operator=(const T&) && = delete;  // for x[0] = y write copy_(x[0], y) or fill_(x[0], 3)
   ~Tensor() {
-    // The last owner needs no atomic subtraction: no other thread can reach the count.
+    // With a count of one, no other thread can reach the tensor: no atomic subtraction is needed.
     if (fields_ && (fields_->refs.load(std::memory_order_acquire) == 1 ||
                     fields_->refs.fetch_sub(1, std::memory_order_acq_rel) == 1))
       destroy(fields_);
@@ -62,17 +62,16 @@ class Tensor {
     const detail::TensorFields& fields = get("strides");
     return {fields.strides, static_cast<std::size_t>(fields.word.rank())};
   }
-  // The size of a dimension, which may be negative to count from the end; throws when there is none
-  // such.
+  // The size of a dimension; a negative number counts from the end. Throws if out of range.
   std::int64_t size(int dim) const;
   std::int64_t stride(int dim) const;
   bool is_contiguous() const { return get("is_contiguous").word.contiguous(); }
   bool is_meta() const { return get("is_meta").word.keys() & detail::TensorWord::kMeta; }
   bool is_traced() const { return get("is_traced").word.keys() & detail::TensorWord::kTraced; }
-  // Meta, and no replay will give it any.
+  // A meta tensor that is not a placeholder of a trace: no replay will compute its values.
   bool without_values() const { return is_meta() && !is_traced(); }
 
-  // Bytes of its elements, and where they start in the storage, in elements.
+  // The bytes of the elements; the offset in the storage, in elements.
   std::size_t bytes() const {
     const detail::TensorFields& fields = get("bytes");
     return static_cast<std::size_t>(fields.numel) * size_of(fields.word.dtype());
@@ -83,7 +82,7 @@ class Tensor {
     const Storage* storage = get("shares_storage_with").storage;
     return storage && storage == other.get("shares_storage_with").storage;
   }
-  // True when both are the same elements in the same order.
+  // Whether both views have the same elements of one storage in the same order.
   bool same_view_as(const Tensor& other) const;
 
   void* data() const { return get("data").data; }
@@ -101,8 +100,8 @@ class Tensor {
   // Operators [] must be members; ops/subscript.cpp defines them over ops.
   Tensor operator[](const TensorIndex& index) const;
   Tensor operator[](std::initializer_list<TensorIndex> indices) const;
-  // Copies of rows: those that an integer tensor of any shape names, or those where a bool tensor
-  // is true, which reads it.
+  // Copies of rows: at the indices in an integer tensor of any shape, or where a bool tensor is
+  // true (the host waits for it and reads it).
   Tensor operator[](const Tensor& index) const;
 
   // "f32[64, 128]", with the device when it is not the CPU

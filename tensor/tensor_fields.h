@@ -1,5 +1,5 @@
-// What a tensor's handles share, as the inline accessors of Tensor read it. Its functions are in
-// tensor/tensor_impl.h, for the library.
+// The data that all handles of a tensor share, as far as Tensor's inline accessors read it. The
+// library's functions on it are in tensor/tensor_impl.h.
 #pragma once
 
 #include <atomic>
@@ -17,15 +17,15 @@ struct TensorExtension;
 
 namespace detail {
 
-// dtype, device, rank and flags in one word that is always written whole: separate bytes written
-// one by one and read as a word stall the store buffer, 20 ns an op.
+// dtype, device, rank and flags in one word that is always written whole: bytes that are written
+// one by one and then read as a word defeat store forwarding, which costs 20 ns an op.
 struct TensorWord {
   std::uint32_t bits = 0;
 
   static constexpr std::uint32_t kContiguous = 1u << 20;
   static constexpr int kKeyShift = 24;
-  static constexpr std::uint32_t kMeta = 4u;     // the keys of a tensor without memory,
-  static constexpr std::uint32_t kTraced = 16u;  // and of a placeholder in a trace
+  static constexpr std::uint32_t kMeta = 4u;     // dispatch key of tensors without memory
+  static constexpr std::uint32_t kTraced = 16u;  // dispatch key of a trace's placeholders
 
   constexpr DType dtype() const { return static_cast<DType>(bits & 0xffu); }
   constexpr Device device() const {

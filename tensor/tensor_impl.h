@@ -1,5 +1,5 @@
-// The library's side of a tensor: what its handles share, and how tensors are made. Programs
-// include tensor.h alone.
+// The implementation of tensors, for the library only: the data that handles share, and functions
+// that make tensors. Programs include tensor.h.
 #pragma once
 
 #include <brrr/tensor/storage.h>
@@ -59,7 +59,7 @@ void require_defined(const char* what, const Tensors&... tensors) {
     undefined_tensor(what);
 }
 
-// How tensors come to be; ops and readers of files build on these.
+// Make tensors; ops and file readers build on these.
 Tensor make_tensor(DType dtype, std::span<const std::int64_t> shape,
                    Device device);  // uninitialized, contiguous
 Tensor make_meta_tensor(DType dtype, std::span<const std::int64_t> shape,
@@ -69,8 +69,8 @@ Tensor make_tensor_on(Storage* storage, DType dtype, std::span<const std::int64_
                       std::span<const std::int64_t> strides, std::int64_t offset);
 // The same contiguous elements under another shape, which the caller has checked.
 Tensor make_contiguous_view(const Tensor& base, std::span<const std::int64_t> shape);
-// Another view of the same storage (or of the same absence of one); `offset` is relative to
-// `base`'s first element.
+// Another view of the same storage (meta tensors have none); `offset` is relative to `base`'s first
+// element.
 Tensor make_view(const Tensor& base, std::span<const std::int64_t> shape,
                  std::span<const std::int64_t> strides, std::int64_t offset = 0);
 

@@ -1,7 +1,7 @@
-// All that the library keeps for each thread: which keys its calls have, what errors name, where
-// work goes, what records a trace. One struct, so that it can be read in one place and is
-// reached by one load. Types of higher layers are opaque here. Free lists and other caches of one
-// file are thread-locals of that file.
+// The library's thread-local state: dispatch keys, names for errors, current streams and devices,
+// the trace, autograd's state. One struct, so that it is documented in one place and reached by one
+// load. Types of higher layers are opaque here. Caches that one file uses, such as free lists, are
+// thread-locals of that file.
 #pragma once
 
 #include <cstdint>
@@ -32,44 +32,44 @@ struct DoomedNodes;
 
 struct ThreadContext {
   // --- Dispatch (dispatch/keys.h) ---
-  std::uint32_t included_keys = 0;  // of each call, beside its inputs' keys
-  std::uint32_t excluded_keys = 0;  // of no call
+  std::uint32_t included_keys = 0;  // added to the keys of each call's inputs
+  std::uint32_t excluded_keys = 0;  // removed from them
 
   // --- Errors: static texts ---
-  const char* op = nullptr;         // that runs: OpScope
-  const char* composite = nullptr;  // the outermost composite that runs: CompositeScope
+  const char* op = nullptr;         // the running op: OpScope
+  const char* composite = nullptr;  // the outermost running composite: CompositeScope
 
   // --- Where work goes ---
   // The current stream of each device, by type and index; null: the default one.
   StreamState* streams[2][kMaxDevices] = {};
-  cu::DeviceState* cuda_device = nullptr;  // whose context is the driver's current one
-  std::optional<Device> default_device;    // of creation: DeviceGuard
+  cu::DeviceState* cuda_device = nullptr;  // the device whose context is current
+  std::optional<Device> default_device;    // where creation functions allocate: DeviceGuard
   bool in_parallel_loop = false;           // the thread runs chunks of a parallel_for
 
   // --- Choices of kernels and launches ---
   std::int8_t matmul_precision = -1;  // a Precision: MatmulPrecisionGuard; -1: the process's
   std::int8_t matmul_choice = -1;     // a Choice: MatmulChoiceGuard; -1: the process's
-  on_cuda::ProgrammaticLaunch programmatic_launch{};   // of kernels: ProgrammaticScope
+  on_cuda::ProgrammaticLaunch programmatic_launch{};   // ProgrammaticScope
   jit::KernelCollection* kernel_collection = nullptr;  // notes kernels instead of loading them
-  jit::LoadedKernels* loaded_kernels = nullptr;        // gets what is loaded: LoadedKernelsScope
+  jit::LoadedKernels* loaded_kernels = nullptr;        // records loads: LoadedKernelsScope
 
   // --- Tracing (dispatch/tracing.h) ---
   TraceListener* trace_listener = nullptr;  // the trace that records this thread
-  // Called before stream waits and synchronization with their name while the thread traces; it
+  // Set while the thread traces: stream waits and synchronization call it with their name, and it
   // throws, since a wait during a trace has no effect on the compiled step.
   void (*refuse_ordering)(const char* what) = nullptr;
   bool constants_are_intended = false;  // IntendedConstants
 
   // --- Autograd ---
-  bool* checkpoint_notices = nullptr;    // set instead of recording
-  autograd::Journal* journal = nullptr;  // of gradients that the traced step reads and changes
+  bool* checkpoint_notices = nullptr;    // if not null, set to true in place of recording a node
+  autograd::Journal* journal = nullptr;  // records gradients that a traced step reads or changes
   bool detect_anomaly = false;           // DetectAnomaly
   int backward_runs = 0;                 // nested ones included
-  int recomputation = 0;                 // the number of the checkpoint that runs again; 0: none
+  int recomputation = 0;                 // number of the checkpoint being rerun; 0: none
   int last_recomputation = 0;
-  std::uint64_t last_sequence = 0;   // of the nodes that the thread recorded
-  std::uint64_t differentiated = 0;  // of the node whose gradients are computed; 0: none
-  autograd::DoomedNodes* doomed_nodes = nullptr;  // to be freed by the loop that runs
+  std::uint64_t last_sequence = 0;   // the highest sequence of the nodes recorded by the thread
+  std::uint64_t differentiated = 0;  // sequence of the node whose gradient rule runs; 0: none
+  autograd::DoomedNodes* doomed_nodes = nullptr;  // nodes to free, in the loop of free_chain
 
   StreamState*& stream(Device device) {
     return streams[static_cast<int>(device.type)][device.index];
@@ -93,16 +93,16 @@ class ContextScope {
   Value before_;
 };
 
-// Names the op that runs, in errors of the CUDA table, of allocators and of kernel compilers.
+// Sets the op that errors of CUDA calls, allocators and kernel compilers name.
 using OpScope = ContextScope<&ThreadContext::op>;
 
-// The op that runs, or another name outside of ops.
+// The running op; `otherwise` outside of ops.
 inline const char* op_or(const char* otherwise) {
   return thread_context.op ? thread_context.op : otherwise;
 }
 
-// While it lives, an error of an op that a composite calls names the composite, which is what the
-// user called: "[softmax] ..." and not "[max] ...". The outermost one counts.
+// Scope in which errors of ops name the composite that calls them, which is the function that the
+// user called: "[softmax] ..." and not "[max] ...". In nested scopes the outermost name is used.
 class CompositeScope : public ContextScope<&ThreadContext::composite> {
  public:
   explicit CompositeScope(const char* name)
@@ -111,7 +111,7 @@ class CompositeScope : public ContextScope<&ThreadContext::composite> {
 
 inline StreamState* current_cpu_queue() { return thread_context.streams[0][0]; }
 
-// Throws while the thread traces: `what` waits for work, or orders it.
+// Throws if the thread traces. `what`: the function that would wait for work, or order it.
 inline void refuse_ordering_in_trace(const char* what) {
   if (thread_context.refuse_ordering) [[unlikely]]
     thread_context.refuse_ordering(what);

@@ -1,7 +1,8 @@
-// One job at a time, published through one atomic word, the gate: an epoch, for how many workers
-// the job has chunks, whether it is open, and how many workers are inside. A worker enters by
-// raising the count while the gate is open and the count below that number; the caller closes the
-// gate and waits for the count to fall to zero, after which no worker reads the job.
+// Runs one job at a time, published through one atomic word, the gate. The gate holds an epoch, the
+// number of workers that the job has chunks for, whether the job is open, and the number of workers
+// inside. A worker enters by incrementing the latter while the gate is open and the limit is not
+// reached. The caller closes the gate and waits until no worker is inside; from then on no worker
+// reads the job.
 #include "brrr/tensor/thread_pool.h"
 
 #include <sched.h>
@@ -28,12 +29,12 @@ constexpr int kMaxThreads = 256;
 constexpr std::int64_t kMostChunks = 256;
 using Clock = std::chrono::steady_clock;
 constexpr auto kSpin = std::chrono::microseconds(30);
-// Waking workers costs about as much as a caller loses that does so much work alone.
+// Waking workers costs about as much time as the caller loses by doing this much work alone.
 constexpr auto kWorthWaking = std::chrono::microseconds(15);
 
 constexpr std::uint64_t kCount = 0xffff;    // workers inside
 constexpr std::uint64_t kOpen = 0x10000;    // the job may be entered
-constexpr std::uint64_t kHelper = 0x20000;  // one worker that it has chunks for
+constexpr std::uint64_t kHelper = 0x20000;  // one worker that the job has chunks for
 constexpr std::uint64_t kHelpers = kHelper * 0xff;
 constexpr std::uint64_t kEpoch = kHelper * 0x100;  // one job
 
@@ -53,9 +54,9 @@ int default_threads() {
   return count_setting("BRRR_THREADS", std::min(available_processors(), kMaxThreads), kMaxThreads);
 }
 
-// The chunks are divided into one stretch for each thread. A thread begins with its own stretch,
-// since memory is fastest when read in order, and then takes chunks from others.
-struct Stretch {
+// Consecutive chunks of one thread. A thread first takes chunks from its own range, since memory is
+// fastest when read in order, and then from the ranges of others.
+struct ChunkRange {
   alignas(64) std::atomic<std::int64_t> next{0};
   std::int64_t end = 0;
 };
@@ -64,27 +65,27 @@ struct Job {
   detail::RangeFn run = nullptr;
   void* body = nullptr;
   std::int64_t n = 0, chunk = 0;
-  int count = 0;  // of stretches
-  Stretch stretches[kMaxThreads];
+  int count = 0;  // of ranges
+  ChunkRange ranges[kMaxThreads];
   alignas(64) std::atomic<bool> failed{false};
   std::exception_ptr failure;  // written by the thread that sets `failed`
 
   void deal(std::int64_t chunks, int threads) {
     count = chunks < threads ? static_cast<int>(chunks) : threads;
     for (int i = 0; i < count; ++i) {
-      stretches[i].next.store(chunks * i / count, std::memory_order_relaxed);
-      stretches[i].end = chunks * (i + 1) / count;
+      ranges[i].next.store(chunks * i / count, std::memory_order_relaxed);
+      ranges[i].end = chunks * (i + 1) / count;
     }
   }
 
-  // The caller's `own` stretch is the first, so that a sequence of loops over the same data finds
-  // it in the caches of the same cores.
+  // Starts with range `own`. That of the caller is always range 0, so that successive loops over
+  // the same data find it in the caches of the same cores.
   void work(int own) {
     for (int i = 0; i < count; ++i) {
-      Stretch& stretch = stretches[(own + i) % count];
+      ChunkRange& range = ranges[(own + i) % count];
       for (;;) {
-        const std::int64_t number = stretch.next.fetch_add(1, std::memory_order_relaxed);
-        if (number >= stretch.end || failed.load(std::memory_order_relaxed)) break;
+        const std::int64_t number = range.next.fetch_add(1, std::memory_order_relaxed);
+        if (number >= range.end || failed.load(std::memory_order_relaxed)) break;
         const std::int64_t begin = number * chunk;
         try {
           run(body, begin, begin + chunk < n ? begin + chunk : n);
@@ -100,11 +101,11 @@ class ThreadPool {
  public:
   int threads() const { return threads_.load(std::memory_order_relaxed); }
 
-  // A loop that is under way keeps its threads, so this never waits, not even inside a body.
+  // A running loop keeps its threads, so this never waits and may be called inside a body.
   void set_threads(int count) { threads_.store(count, std::memory_order_relaxed); }
 
-  // False when another caller has the workers, when there are none, or when none is awake and the
-  // job, unless it is `large`, not worth waking one.
+  // Returns false if another caller uses the workers, if there are none, or if all sleep and the
+  // job is too short to wake one (unless it is `large`).
   bool try_run(std::int64_t n, std::int64_t chunk, std::int64_t chunks, bool large,
                detail::RangeFn run, void* body) {
     std::unique_lock owner(owner_, std::try_to_lock);
@@ -162,7 +163,7 @@ class ThreadPool {
     const int sleepers = sleepers_.load(std::memory_order_seq_cst);
     const int missing = helpers - (started_ - sleepers);
     if (sleepers == 0 || missing <= 0) return;
-    std::lock_guard lock(sleep_);  // locked by a worker from its last check to its sleep
+    std::lock_guard lock(sleep_);  // workers hold it from their last check until they sleep
     if (missing >= sleepers || started_ >= threads()) {
       bell_.notify_all();
     } else {
@@ -208,8 +209,8 @@ class ThreadPool {
     return false;
   }
 
-  // Whether small jobs have come in close succession for so long that more of them are likely: a
-  // worker, once awake, stays so between them.
+  // Whether short jobs have followed one another for so long that more are likely to follow. Then
+  // waking a worker pays: it spins from one job to the next and stays awake.
   bool is_in_burst() {
     const auto now = Clock::now();
     if (now - last_small_ > kSpin) burst_ = now;

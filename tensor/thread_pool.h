@@ -1,13 +1,13 @@
 // A fork-join pool for loops on the CPU. A range is cut into chunks whose boundaries depend only on
-// its length and the grain, never on the number of threads, so whatever is computed per chunk has
-// the same bits on any machine.
+// its length and the grain, never on the number of threads, so results per chunk have the same bits
+// on any machine.
 //
 // Any thread may call. While one caller uses the workers, another runs its chunks itself; so do
 // calls from inside a body. A caller never waits for a worker that has not begun, so sleeping
 // workers cost nothing but speed.
 //
-// A worker spins for a while before it sleeps. To share a loop with one that spins costs some 0.3
-// us, to wake one 7 us and more: a grain says of both how many elements are worth it.
+// A worker spins for a while before it sleeps. Sharing a loop with a spinning worker costs some 0.3
+// us, waking a sleeping one 7 us or more: a grain states how many elements are worth either.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ int available_processors();
 
 // Threads that work on a loop, the caller included. The default is BRRR_THREADS, or one for each
 // available processor.
-// A change counts for loops that begin after it and may be made anywhere, inside a body too.
+// A change takes effect for loops that begin after it; it may be made anywhere, even inside a body.
 int num_threads();
 void set_num_threads(int count);
 

@@ -72,7 +72,7 @@ Batcher::Batcher(const Dataset& dataset, const BatcherOptions& options)
     slot.batch = batch_on(options.device);
     if (!options.device.is_cpu()) slot.host = batch_on(cpu);
   }
-  feed_.wait(Stream::current(options.device).record());  // which allocated the slots
+  feed_.wait(Stream::current(options.device).record());  // the slots belong to that stream
   for (int i = 0; i < options.slots; ++i) start_filling(given_ + i);
 }
 
@@ -108,8 +108,8 @@ const Batch& Batcher::next() {
   return slot.batch;
 }
 
-// All work on the batch is enqueued: the slot may be overwritten after it. That is a write, so the
-// tensors' versions change.
+// Call after all work on the batch was enqueued: the slot may be overwritten after that work. The
+// overwrite counts as a write, so it increments the tensors' versions.
 void Batcher::release(const Slot& slot) const {
   for (const Tensor* x : {&slot.batch.inputs, &slot.batch.targets})
     ++TensorImpl::of(*x)->storage->version;

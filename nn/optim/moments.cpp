@@ -25,7 +25,8 @@ std::vector<Tensor> ones_averages(std::span<const Tensor> params, bool wide = tr
   return zero;
 }
 
-// The state of scale_by_adam. 1² is 1, so both averages of ones have the same rule.
+// The state of scale_by_adam. The averages of ones are updated like those of g and g², since 1²
+// = 1.
 struct AdamState {
   std::vector<Tensor>&mus, &nus, &mu_ones, &nu_ones;
 

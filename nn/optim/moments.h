@@ -15,8 +15,8 @@ Transformation trace(const Coefficient& decay, bool nesterov = false);
 void trace_apply(std::span<const Tensor> updates, State& state, std::span<Tensor> params,
                  const Coefficient& rate, const Coefficient& decay, bool nesterov);
 
-// ema = decay * ema + (1 - decay) * updates. Debiasing divides by the same average of ones, which
-// is 1 - decay^t. State: ema, ema_ones.
+// ema = decay * ema + (1 - decay) * updates. Debiasing divides by the same average taken over ones,
+// which is 1 - decay^t. State: ema, ema_ones.
 Transformation ema(const Coefficient& decay, bool debias = true);
 
 struct AdamOptions {

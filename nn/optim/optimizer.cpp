@@ -59,7 +59,8 @@ Optimizer::Optimizer(std::vector<Tensor> values, Transformation transformation, 
 
 void Optimizer::step() {
   if (TraceListener* const trace = thread_context.trace_listener) {
-    for (const auto& [name, tensor] : state_.named()) trace->names(tensor, "optimizer." + name);
+    for (const auto& [name, tensor] : state_.named())
+      trace->on_tensor_named(tensor, "optimizer." + name);
   }
   std::vector<Tensor> gradients = gradients_();
   if (std::ranges::none_of(gradients, &Tensor::defined)) {

@@ -22,7 +22,7 @@ class Parameters;
 
 namespace brrr::optim {
 
-// Parallel lists of values and gradients, as nn::Parameters has.
+// A type with parallel lists of values and gradients, such as nn::Parameters.
 template <class P>
 concept ParameterGroups = requires(P& parameters) {
   parameters.values().begin();

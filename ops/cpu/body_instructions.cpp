@@ -1,4 +1,4 @@
-// Owns how a body becomes the instructions of its interpreter.
+// Translates a body to the instructions of its interpreter.
 #include "brrr/ops/cpu/body_interpreter.h"
 
 #include <fmt/format.h>

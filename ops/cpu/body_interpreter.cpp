@@ -1,4 +1,4 @@
-// Owns how the interpreter runs its instructions.
+// Runs the instructions of the interpreter.
 #include "brrr/ops/cpu/body_interpreter.h"
 
 #include <algorithm>

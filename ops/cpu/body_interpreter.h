@@ -1,5 +1,5 @@
-// Runs a body without a compiler: tile by tile, value by value, by the stamped loops of eager. It
-// has eager's bits, and what values hand to one another stays in the cache.
+// Runs a body without a compiler: tile by tile, one value after another, by eager's loops. Results
+// have eager's bits, and values of a tile stay in the cache.
 #pragma once
 
 #include <cstdint>

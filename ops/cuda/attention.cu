@@ -1,6 +1,7 @@
 // Attention: out = softmax(scale q k^T) v over rows of queries and of keys, and its gradient.
 // Scores and weights stay in registers, in f32: the forward pass keeps one number a row, the
-// logarithm of the sum of its exponentials, from which the gradient's kernels recompute the weights.
+// logarithm of the sum of its exponentials, from which the gradient's kernels recompute the
+// weights.
 //
 // Expects the typedef Element (f16, bf16, or float: TF32), the constants kWidth (of a row), kTile
 // (rows that are loaded at a time) and kMasked, and attention_products.inl.
@@ -16,7 +17,7 @@ struct RowsOf {
   Element* data;
   i64 outer, inner, row;
 };
-// True where a query sees a key, and what is true of tiles of 64 by 64 (see attention_mask.cu).
+// The mask (true where a query attends to a key), and the classes of its tiles (attention_mask.cu).
 struct MaskOf {
   const bool* data;
   i64 outer, inner, row, column;
@@ -38,9 +39,9 @@ struct AttentionGradient {
 };
 enum { kEmpty, kPartial, kWhole };  // tiles of a mask
 
-// --- What a mask lets through ---
+// --- Masks ---
 
-// The tiles of a block that have weights, in order.
+// The tiles of a block that are not empty, in order.
 struct Tiles {
   u16 number[kMasked ? kMostTiles : 1];
   bool whole[kMasked ? kMostTiles : 1];
@@ -67,11 +68,12 @@ BRRR_FN void find_tiles(Tiles& tiles, const Attention& a, i32 outer, i32 inner, 
 }
 BRRR_FN i32 number_of(const Tiles& tiles, i32 i) { return kMasked ? tiles.number[i] : i; }
 
-// `start(tile, stage)` copies a tile to one of two stages, `use(tile, stage, is_whole)` has it.
+// Calls `start(tile, stage)` to begin the copy of a tile to one of two stages, and
+// `use(tile, stage, is_whole)` when it has arrived.
 template <class Start, class Use>
 BRRR_FN void for_tiles(const Tiles& tiles, const Start& start, const Use& use) {
   const i32 count = tiles.count;
-  __syncthreads();  // nobody reads the stages
+  __syncthreads();  // all threads have finished reading the stages
   if (count > 0) start(number_of(tiles, 0), 0);
   end_of_group();
   for (i32 i = 0; i < count; ++i) {
@@ -128,8 +130,8 @@ BRRR_FN float sum_of_row(float a) {
   return over_row(a, [](float x, float y) { return x + y; });
 }
 
-// Replaces a tile's scores of a lane's two rows by their exponentials. Sums are relative to the
-// largest score so far: when it rises, they are to be scaled by `scale`.
+// Replaces a tile's scores of a lane's two rows by their exponentials, relative to the largest
+// score so far. If that rises, the caller must multiply its sums by `scale`.
 BRRR_FN void exponentials_of(Sums (&s)[kGroups], float (&scale)[2], float (&largest)[2],
                              float (&sum)[2], float to_base_2) {
 #pragma unroll
@@ -233,7 +235,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     sum[r] = sum_of_row(sum[r]);
-    // Where all scores are masked, 1 / 0 makes every element no number.
+    // If all scores of a row are masked, 1 / 0 makes the row NaN.
     const float inverse = 1.0f / sum[r];
 #pragma unroll
     for (int group = 0; group < kColumns; ++group) {

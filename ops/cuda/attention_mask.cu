@@ -1,4 +1,4 @@
-// What a mask says of its tiles of 64 by 64: 0 where nothing is true, 2 where everything is, else 1.
+// Classifies the tiles of 64 by 64 of a mask: 0: all false, 2: all true, else 1.
 
 struct MaskTiles {
   const bool* mask;

@@ -1,4 +1,5 @@
-// Bodies on CUDA: scheduled by the layouts of their operands and launched as eager kernels are.
+// Runs bodies on CUDA: chooses a schedule by the operands' layouts, and launches like eager
+// kernels.
 #include "brrr/ops/body_kernel.h"
 
 #include <algorithm>
@@ -33,7 +34,7 @@ class CudaBodyKernel final : public BodyKernel {
     }
   }
 
-  // Of a kernel in parts the larger numbers.
+  // If the body takes two kernels, the larger of their numbers.
   KernelFacts facts() const override {
     KernelFacts facts{.source = loaded_.source};
     if (!loaded_.functions.empty()) cu::make_current(cu::device_state(loaded_.device.index));
@@ -98,7 +99,7 @@ class CudaBodyKernel final : public BodyKernel {
     for (const std::uint64_t& bits : spec_->scalars) arguments.add(&bits);
     return arguments;
   }
-  // After them where the body checks: read at the launch.
+  // Appends the fault sink if the body checks. The result must live until the launch.
   std::vector<cu::FaultSink> sinks_of(Device device, KernelArguments& arguments) const {
     std::vector<cu::FaultSink> sinks;
     for (const char* name : spec_->body.checks) sinks.push_back(cu::fault_sink(device, name));

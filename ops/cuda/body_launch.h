@@ -1,5 +1,5 @@
-// Launches of generated kernels: the arguments that every text of ops/jit takes after its operands
-// are laid out here, for eager calls, fused bodies and tests.
+// Launches generated kernels for eager calls, fused bodies and tests: lays out the arguments that
+// kernels of ops/jit take after their operands.
 #pragma once
 
 #include <cstdint>
@@ -27,13 +27,14 @@ struct KernelArguments {
   }
 };
 
-// The kernels of a body for one schedule: the second joins the parts of rows that the first leaves.
+// The kernels of a body for one schedule: if the first one splits rows, the second joins their
+// parts.
 struct BodyKernels {
   CUfunction main = nullptr, join = nullptr;
-  std::size_t partial = 0;           // bytes that a part of a result has
+  std::size_t partial = 0;           // bytes of a partial result
   bool join_reads_operands = false;  // else the joining kernel has outputs only
 };
-// Compiled, or found by the text.
+// Compiles the kernels, or finds them by their source.
 BodyKernels load_body(Device device, const jit::Body& body, const jit::Schedule& schedule);
 
 // Any schedule without reductions but a flat one; `space` as pointwise_schedule has left it.

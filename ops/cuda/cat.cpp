@@ -31,8 +31,8 @@ struct Parts {
   Part part[kMostParts];
 };
 
-// The stride between rows, where a row is all dimensions from `dim` on. Nothing when a row is not
-// contiguous, or rows are not evenly spaced.
+// The stride between rows, where a row is all dimensions from `dim` on. Empty if rows are not
+// contiguous or not evenly spaced.
 std::optional<std::int64_t> pitch_of(const Tensor& x, int dim) {
   const StridedSpace rows = space_of_dims(x.shape(), x.strides(), 0, dim),
                      row = space_of_dims(x.shape(), x.strides(), dim, x.rank());

@@ -55,8 +55,8 @@ jit::Body triangle_body(DType dtype, const char* name, const char* keep) {
   jit::Body body = body_named(name, dtype);
   const int x = body.add_input(dtype), columns = body.add_scalar(i64), rows = body.add_scalar(i64),
             diagonal = body.add_scalar(i64);
-  // In rows of f64, i64 or f32 no element changes but to zero; halves go through f32 and come back
-  // as they were.
+  // Kept elements must not change: f64, i64 and f32 are loaded as they are, and 16-bit floats
+  // survive the conversion to f32 and back.
   const int kept =
       body.add_expression(keep, i64, boolean, {body.add_index(), columns, rows, diagonal});
   const int result = body.add_expression("where(a, b, K(0))", dtype, dtype, {kept, x});

@@ -1,4 +1,4 @@
-// The device's side of tensor/cuda_faults.h, in front of every kernel that checks.
+// The device's side of tensor/cuda_faults.h, prepended to every kernel that checks.
 
 struct FaultSink {
   unsigned long long record, flag, launch, op;
@@ -11,7 +11,7 @@ struct FaultRecord {
 };
 enum FaultKind { kIndexFault, kIntegerFault, kFloatingFault };
 
-// Out of line: nothing of it costs a kernel registers until something is wrong.
+// Not inlined, so that it costs kernels no registers.
 static __device__ __noinline__ void report_fault(FaultSink sink, long long position, FaultKind kind,
                                                  long long value, long long low, long long high) {
   FaultRecord* record = (FaultRecord*)sink.record;
@@ -19,9 +19,9 @@ static __device__ __noinline__ void report_fault(FaultSink sink, long long posit
   if (owner != 0 && owner != sink.launch) return;
   const unsigned long long rank = ~(unsigned long long)position;
   if (*(volatile unsigned long long*)&record->rank >= rank) return;
-  // The lock is taken, used and given back inside one branch: lanes of a warp that waited for each
-  // other behind the loop would wait for ever. A waiting lane leaves as soon as a lower position is
-  // recorded: a million faults queue for the lock a few times, not a million.
+  // The lock is acquired and released within one branch: if the lanes of a warp reconverged while
+  // one of them held the lock, they would deadlock. A waiting lane gives up as soon as a lower
+  // position is recorded, so a million faults acquire the lock a few times only.
   volatile FaultRecord* mine = record;
   for (bool done = false; !done;) {
     if (mine->rank >= rank) {

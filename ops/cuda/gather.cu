@@ -11,8 +11,8 @@ extern "C" __global__ void __launch_bounds__(256)
        i += i64(gridDim.x) * blockDim.x) {
     i64 at[3];
     locate<kRank, kWide>(space, i, at);
-    // For index_select the index is contiguous in memory and repeats in the space: its place is its
-    // position.
+    // index_select: the index is a vector that repeats in the space, so its coordinate is the
+    // position that errors report.
     const i64 position = position_stride ? at[1] : i;
     const i64 chosen = checked_index(sink, position, index[at[1]], bound);
     store<kWidth>(out + at[0], load<kWidth>(x + at[2] + chosen * stride));

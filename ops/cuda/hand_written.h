@@ -1,7 +1,6 @@
-// Hand-written kernels: the .cu files of this folder, compiled at first use with the types and
-// constants that a file asks for in front of its text. The .cpp that launches a kernel names its
-// file and makes its text; no list has to know of it. tests/ops/test_cuda_texts.cpp compiles them
-// where there is no GPU.
+// Hand-written kernels: the .cu files of this folder, compiled by NVRTC at first use. The .cpp that
+// launches a kernel names the file and prepends the types and constants that it expects; there is
+// no list of kernels to update. tests/ops/test_cuda_texts.cpp compiles them without a GPU.
 #pragma once
 
 #include <cstdint>

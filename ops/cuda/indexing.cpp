@@ -197,8 +197,9 @@ bool is_shared(const Tensor& index, int dim) {
   return true;
 }
 
-// Up to here a thread walks a line in less time than a sort takes. It rounds at every step, so
-// halves, whose sums are accumulated in f32, take this path only where nothing is added twice.
+// The longest line that one thread walks in less time than a sort takes. The walk rounds after each
+// addition, so 16-bit floats, whose sums must accumulate in f32, use it only if no element gets
+// more than one addition.
 constexpr std::int64_t short_line(DType dtype) { return is_half(dtype) ? 1 : 64; }
 constexpr std::int64_t kMostEntries = std::int64_t{1} << 31;  // of the sort, and of its keys
 

@@ -1,5 +1,5 @@
-// matmul on CUDA: brings the operands into a form that one strided-batched product can take, and
-// runs its plan. Integers and small products have kernels of our own.
+// matmul on CUDA: expresses a product as strided-batched products of the library, copying operands
+// where necessary, and runs their plans. Integers and small products run in brrr's own kernels.
 
 #include <algorithm>
 #include <optional>
@@ -74,9 +74,8 @@ bool is_one_batch(const Tensor& x, const Tensor& result) {
   return space.rank <= 1;
 }
 
-// Whether copying the operands that are no strided batch, for one call of the library, is faster
-// than `calls` calls one after another. A short call with its launch takes about as long as copying
-// 8 MB.
+// Whether one call of the library on copies of operands that are not strided batches is faster than
+// `calls` calls in sequence. A short call takes about as long as copying 8 MB.
 bool is_worth_copies(std::int64_t calls, const Tensor& a, const Tensor& b, const Tensor& d) {
   constexpr std::int64_t kMostCalls = 16, kBytesOfCall = 8 << 20;
   if (calls == 1 || !is_one_batch(d, d)) return false;
@@ -97,7 +96,7 @@ void add_row(Tensor& d, const Tensor& row) {
   pointwise(sum, &d);
 }
 
-// Whether the library can add the row in the same kernel: the columns of its d are our rows.
+// Whether the library can add the row in its epilogue: brrr's rows are the columns of its d.
 bool fits_epilogue(const LibraryProduct& given, const Tensor& d, const Tensor& row) {
   return given.calls == 1 && given.key.batches == 1 && !given.exchanged && d.dtype() != f64 &&
          row.is_contiguous() && alignment_class(row.data()) == 4;
@@ -144,8 +143,8 @@ void multiply(const Tensor& a, const Tensor& b, const Tensor* row, Tensor& d,
   const auto element = [size](const Tensor& x, std::int64_t offset) {
     return static_cast<char*>(x.data()) + offset * size;
   };
-  // A batch starts at every multiple of its stride: the stride's alignment counts as the address's
-  // does.
+  // The matrices of a batch start at multiples of the stride, so both the address and the stride
+  // must be aligned.
   const auto alignment = [size](const void* address, std::int64_t stride) {
     return std::min(alignment_class(address),
                     alignment_class(reinterpret_cast<const void*>(stride * size)));

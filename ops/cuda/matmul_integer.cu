@@ -1,5 +1,5 @@
-// Integer matrix products, which the library has not: 32 x 32 results a block, any strides. Sums
-// wrap. Expects the typedef of Element.
+// Integer matrix products, which cuBLASLt lacks: 32 x 32 results per block, any strides. Sums wrap.
+// Expects the typedef Element.
 
 struct IntegerProduct {
   const Element* a;

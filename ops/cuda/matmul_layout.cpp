@@ -31,7 +31,8 @@ StridedSpace batches_of(const Tensor& a, const Tensor& b, const Tensor& d) {
   return space;
 }
 
-// The stride of a dimension of one element is never taken: one that is aligned serves every kernel.
+// An aligned stride for a dimension of size 1, whose stride is never used, so that it excludes no
+// algorithm.
 std::int64_t rounded(std::int64_t size) { return (size + 15) / 16 * 16; }
 
 }  // namespace
@@ -51,7 +52,7 @@ MatrixProduct product_of(const Tensor& a, const Tensor& b, const Tensor& d) {
                        of_b = batches.stride[1][last], of_d = batches.stride[2][last];
     const bool rows_of_a = of_b == 0 && p.a.col == 1 && p.m > 0 &&
                            (p.m == 1 || (merges(of_a, p.a.row, p.m) && merges(of_d, p.d.row, p.m)));
-    // A stride of 0 between rows would have to be copied; as a batch it costs nothing.
+    // Rows with stride 0 would have to be copied; as a batch with stride 0 they need not.
     if (!rows_of_a || of_a == 0) break;
     if (p.m == 1) {
       p.a.row = of_a;
@@ -126,7 +127,7 @@ std::optional<LibraryProduct> as_library_product(const MatrixProduct& product) {
   LibraryProduct result;
   result.product = product;
   MatrixProduct& p = result.product;
-  // A single column of results is better taken as a row: its elements are adjacent then.
+  // Treats a single column of results as a row, whose elements are adjacent.
   result.exchanged =
       (p.n == 1 && p.m > 1 && p.d.row == 1) || leading_of_result(p.m, p.n, p.d.row, p.d.col) == 0;
   if (result.exchanged) transpose(p);

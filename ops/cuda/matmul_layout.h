@@ -1,9 +1,9 @@
-// From tensors to what a strided-batched matrix product can express, as pure arithmetic on shapes
-// and strides.
+// Expresses products of tensors as cuBLASLt's strided-batched products, by arithmetic on shapes and
+// strides.
 //
-// Ours is row-major, the library's column-major: it is asked for D^T = B^T A^T. Its first operand x
-// is our B, its second y our A; a matrix whose columns are adjacent is op N there, one whose rows
-// are adjacent op T.
+// brrr is row-major and the library column-major, so it computes D^T = B^T A^T. Its first operand x
+// is our B, its second operand y our A. A matrix with contiguous rows (in brrr's terms) is op N,
+// one with contiguous columns op T.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +53,8 @@ inline int alignment_of(const void* address) { return 1 << alignment_class(addre
 
 enum class Epilogue : std::uint16_t { none, bias };  // bias: a column added to each of d's
 
-// Everything that an algorithm may depend on. Plain words, hashed and compared as bytes.
+// Everything that the choice of an algorithm may depend on. Plain words, hashed and compared as
+// bytes.
 struct MatmulKey {
   std::int64_t rows = 0, cols = 0, depth = 0;  // of the library's problem: our n, m, k
   std::int64_t leading_x = 0, leading_y = 0, leading_d = 0;

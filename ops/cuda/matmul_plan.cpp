@@ -48,7 +48,8 @@ LibraryObject<cublasLtMatrixLayoutOpaque_t> make_layout(const MatmulKey& key, st
   return owned;
 }
 
-// With the summed dimension adjacent and columns aligned to 16 elements.
+// The leading dimension of a pretransposed operand: contiguous along the summed dimension, padded
+// to 16 elements.
 std::int64_t pretransposed_leading(const MatmulKey& key) { return (key.depth + 15) / 16 * 16; }
 
 }  // namespace
@@ -154,8 +155,8 @@ std::vector<Algorithm> offered_algorithms(cublasLtHandle_t library, const Matmul
   const auto set = [preference](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
     BRRR_CUDA(cublasLtMatmulPreferenceSetAttribute, preference, attribute, &value, sizeof value);
   };
-  // A sum split over blocks may not pass through 16 bits: partial sums stay in the type of the
-  // accumulator.
+  // Partial sums of split products must not be rounded to 16 bits: they stay in the accumulator's
+  // type.
   const std::uint32_t schemes = is_half(key.dtype) ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
                                                    : CUBLASLT_REDUCTION_SCHEME_INPLACE |
                                                          CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;

@@ -1,10 +1,10 @@
-// Small matrix products by tensor cores. A block makes 16 x 16 results, one a thread; its warps share
-// the summed dimension, and their sums are joined in the order of the warps. Operands go from memory
-// straight into the registers that mma reads, all loads of a warp at once: the time to memory and
-// back is what such a product takes. Expects Element, and Bits of its size; MULTIPLY, the
-// instruction; kRounds, whether that takes TF32; kAhead, the chunks that a warp loads at once;
-// kLayoutA and kLayoutB, the OperandLayout of each; and SmallFactors. What becomes of a result is the
-// entry's.
+// Small matrix products on tensor cores. A block computes 16 x 16 results, one per thread; its
+// warps split the summed dimension, and their sums are joined in the order of the warps. Operands
+// are loaded from memory directly into the registers that mma reads, all loads of a warp at once,
+// since memory latency dominates the time of such a product. Expects Element, and Bits of its size;
+// MULTIPLY, the instruction; kRounds, whether that takes TF32; kAhead, the chunks that a warp loads
+// at once; kLayoutA and kLayoutB, the OperandLayout of each; and SmallFactors. The entry that
+// includes it stores results.
 
 constexpr int kTile = 16;
 constexpr int kPerWord = 4 / sizeof(Bits);
@@ -14,8 +14,8 @@ constexpr int kWarps = 8;
 constexpr int kThreads = 32 * kWarps;
 static_assert(kThreads == kTile * kTile, "one thread a result");
 
-// N adjacent words, or zeros. Blocks share few lines, so first-level caches are passed by; they could
-// hold old data where a factor is loaded before the wait for the kernel before this one.
+// Loads N adjacent words, or zeros. Bypasses the L1 cache: blocks share few lines, and if a factor
+// is loaded before the wait for the previous kernel, the L1 may hold stale data.
 template <int N>
 BRRR_FN void take(u32* to, const Bits* from, bool inside) {
   if constexpr (N == 4) {
@@ -41,8 +41,8 @@ BRRR_FN void take(u32* to, const Bits* from, bool inside) {
 
 // A warp's part of one operand. A line is a row of a or a column of b; `line` and `step` are the
 // strides from one line to the next and along it. Lane 4 g + t has words 4 t to 4 t + 3 of two
-// lines. The instruction asks for words t and t + 4 of eight, but since it sums over them, any
-// order will do that both operands keep; and lines may change places, if results are put back.
+// lines. The instruction expects words t and t + 4 of eight, but since it sums over them, any order
+// will do that both operands share; and lines may be permuted if the results are permuted back.
 template <OperandLayout LAYOUT>
 struct Fragment {
   u32 raw[2 * kWords];
@@ -155,7 +155,7 @@ struct SmallTile {
     int k = first();
 #pragma unroll 1
     while (k < p.k) {
-      __syncwarp();  // the assembler would move loads behind the first products
+      __syncwarp();  // keeps the assembler from moving loads behind the first products
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
         visit(part_a[i], part_b[i], k + i * kWarps * kChunk);

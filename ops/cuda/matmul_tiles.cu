@@ -5,7 +5,7 @@
 // warpgroups multiply them (wgmma) and hand the sums to the epilogue. Each result is a sum in one
 // fixed order: bits are the same from run to run.
 //
-// These constants stand before this text:
+// These constants are defined before this source:
 // - kTileM, kTileN: the results of a block. kStages: the slices of k in flight.
 // - kConsumers: warpgroups that multiply. They share the rows of a tile.
 // - kPingPong: each of two consumers takes every second tile in place of half of its rows, so that
@@ -35,8 +35,8 @@
 //     void apply(i32 batch, i32 row, i32 col, i32 count, const Columns&, const float (&sums)[2],
 //                const float (*inputs)[2], float (*outputs)[2]) const;
 //   };
-// With kReducedVectors it also has a typedef Sum, static functions identity(), map(float), combine(Sum,
-// Sum), and store_line(i32 line, Sum joined, i32 depth).
+// With kReducedVectors it also has a typedef Sum, static functions identity(), map(float),
+// combine(Sum, Sum), and store_line(i32 line, Sum joined, i32 depth).
 // `col` is even. `count`, 0 to 2, says how many of the two columns exist, in a row that exists.
 // columns() is called ahead of its use, so it may not read what apply() writes.
 
@@ -109,7 +109,7 @@ BRRR_FN void compute(const TileRanges& ranges, Products... products) {
   const bool producer = threadIdx.x >= kConsumerThreads;
   if (threadIdx.x == kConsumerThreads) init_barriers(shared);
   __syncthreads();
-  if (kSharers > 1) {  // nobody loads into a block, or arrives there, before its barriers are ready
+  if (kSharers > 1) {  // other blocks must not load or arrive before this one's barriers are ready
     cluster_arrive();
     cluster_wait();
   }

@@ -1,5 +1,5 @@
-// How matmul_tiles.cu covers products: what is common to all of a launch. Constants, and where an
-// operand's tile, a stage, a block of a cluster, a tile of D and its share of k are.
+// The geometry that all products of a launch of matmul_tiles.cu share: constants, and the positions
+// of operand tiles, stages, blocks of a cluster, tiles of D and their shares of k.
 
 struct TileProblem {
   i32 m, n, k;
@@ -81,7 +81,7 @@ struct OperandTile {
   }
 };
 
-// Where producer or consumer is in the ring of stages.
+// The position of a producer or consumer in the ring of stages.
 struct Ring {
   int stage = 0;
   u32 parity = 0;
@@ -187,7 +187,7 @@ struct TileSequence {
 
 // --- How the warps of a block work together ---
 
-// One warp no longer reads the stage: every block that may load into it hears of it.
+// A warp has finished reading the stage: notifies every block that may load into it.
 BRRR_FN void release(const Shared& shared, int stage, const Role& role) {
   const int lane = threadIdx.x % 32;
   const u32 empty = shared.empty + 8 * stage;
@@ -214,8 +214,8 @@ BRRR_FN void take_registers() {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kConsumerRegisters));
 }
 
-// Ping-pong: consumers multiply in turn. A consumer that waited for a stage two rounds ahead would
-// take the parity of the round before for it.
+// Ping-pong: consumers multiply in turn. Without turns a consumer could wait for a stage two rounds
+// ahead, whose parity equals that of the current round.
 BRRR_FN void wait_for_turn(int group) {
   asm volatile("bar.sync %0, %1;" ::"r"(2 + group), "n"(kConsumerThreads) : "memory");
 }

@@ -69,9 +69,9 @@ double median(std::vector<double> times) {
   return *middle;
 }
 
-// Products are timed on a private stream. On the caller's, another thread's launches would fall
-// into the capture below and be lost; on one of the pool's, another thread that synchronizes the
-// device would meet the capture.
+// Products are timed on a private stream. On the caller's stream, another thread's launches would
+// be captured below and lost; on a stream of the pool, another thread's synchronization of the
+// device would fail because of the capture.
 struct TuningStream {
   std::mutex mutex;  // locked for a whole measurement: two at once would disturb each other
   cu::CudaStream stream;
@@ -88,8 +88,9 @@ TuningStream& tuning_stream(int device) {
   return streams[device];
 }
 
-// Some runs in one graph, so that short products are measured and not their launches. The capture
-// binds only this thread and this stream, so the device does not count it among its captures.
+// Several runs captured in one graph, so that the time of short products is measured without that
+// of their launches. The capture affects only this thread and this stream, so it is not counted in
+// DeviceState::captures.
 class Repeated {
  public:
   template <class Work>
@@ -125,7 +126,7 @@ class Repeated {
 
 constexpr double kShort = 60;  // microseconds: below it, one run between two events is mostly noise
 
-// The GPU's time of one run; a rough one when it is long or far from the best.
+// The GPU time of one run; measured only roughly if it is long or far from the best.
 template <class Work>
 double time_of(cu::CudaStream& stream, Clock& clock, double best, Work&& work) {
   constexpr int kSamples = 7, kInGraph = 20;
@@ -158,10 +159,10 @@ std::size_t within(double factor, std::span<const Candidate> candidates) {
   return count;
 }
 
-// Times candidates interleaved and sorts them. One after the other, each would be timed at the
-// clock that the ones before it left, which moves by a fifth as the GPU grows hot, by more than
-// they differ. Takes the time of this rank of all rounds, each of `stretch` microseconds of one
-// candidate at a time, two runs at least.
+// Times candidates in turn, in several rounds, and sorts them. Timed one after the other, each
+// would run at another clock, which falls by a fifth as the GPU grows hot: more than candidates
+// differ. A round runs each candidate for `stretch` microseconds, at least twice; the time of a
+// candidate is that of rank `rank` among the rounds.
 void time_interleaved(std::span<Candidate> candidates, int rounds, int rank, double stretch,
                       const TimeOfRuns& time) {
   std::vector<std::vector<double>> times(candidates.size());
@@ -221,7 +222,7 @@ const Candidate& choice_of(std::span<const Candidate> candidates) {
 
 namespace {
 
-// The sets of operands that it may pay to transpose first.
+// The sets of operands whose transposition may pay.
 std::vector<std::uint8_t> layouts_to_try(const MatmulKey& key) {
   std::vector<std::uint8_t> layouts = {pretranspose_none};
   // Below about 2^28 multiply-adds the copies' launches alone cost more than they can save.
@@ -280,7 +281,7 @@ class Measurement {
         plan.algorithm = algorithm;
         Candidate candidate{pretransposed, algorithm, static_cast<int>(candidates.size()), -1};
         const cublasStatus_t status = launch(plan);
-        // An offer that turns out not to fit is passed over; any other failure is one.
+        // Skips an algorithm that turns out not to support the problem; other failures throw.
         if (status != CUBLAS_STATUS_NOT_SUPPORTED && status != CUBLAS_STATUS_INVALID_VALUE) {
           cu::check<cu::Fn::k_cublasLtMatmul>(status);
           candidate.microseconds = time_of(own_.stream, clock_, best, [&] { run(plan, 1); });

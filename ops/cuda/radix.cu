@@ -1,5 +1,5 @@
-// A stable sort of (key, value) pairs of 32 bits: eight bits at a time, from the lowest. Nothing in
-// it depends on the order in which blocks run, so the result is the same every time.
+// A stable radix sort of (key, value) pairs of 32 bits, eight bits at a time, lowest first. The
+// result does not depend on the order in which blocks run.
 
 constexpr int kThreads = 256;  // one per digit
 constexpr int kWarps = kThreads / 32;

@@ -45,7 +45,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
             *reinterpret_cast<const uint4*>(from + (y * V + i) * m.from_leading + x * V);
         in[i][0] = words.x, in[i][1] = words.y, in[i][2] = words.z, in[i][3] = words.w;
       }
-      // Vectors of a row change places, so that eight threads never meet in a bank.
+      // Permutes the vectors of a row, so that eight threads never access the same bank.
 #pragma unroll
       for (int j = 0; j < V; ++j) {
         tile[(x * V + j) * 16 + (y ^ x % 8)] =

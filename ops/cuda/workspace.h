@@ -16,9 +16,10 @@ struct Workspace {
   std::size_t bytes = 0;
 };
 
-// At least `bytes`: while the stream is captured, the graph's own, since two graphs may run side by
-// side; else the stream's, of kMatmulWorkspace bytes or more, allocated now if there is none. Ask
-// last: nothing else may be allocated before the call that uses it.
+// A workspace of at least `bytes`. During a capture it belongs to the graph, since two graphs may
+// run concurrently; otherwise to the stream, has at least kMatmulWorkspace bytes and is allocated
+// if there is none. Call this last: no other allocation may happen before the work that uses the
+// workspace.
 Workspace workspace_of(cu::CudaStream& stream, std::size_t bytes);
 
 // Frees every stream's workspace. No product may be running, and no captured graph may be replayed

@@ -395,7 +395,7 @@ TEST_CASE("compile: calls that a gradient, a draw or a later part needs are kept
   CHECK(std::ranges::count(ops, "full") >= 1);
   CHECK(std::ranges::count(ops, "copy") == 1);
   REQUIRE(graph.gradients.size() == 1);
-  CHECK(graph.makes(graph.gradients[0]));
+  CHECK(graph.owns_gradient(graph.gradients[0]));
 }
 
 TEST_CASE("compile: calls that change nothing go", "[compile]") {

@@ -321,7 +321,7 @@ void each_rewritten(const Graph& graph, const Partition& partition, const std::v
                     F f) {
   each_set(graph, free, [&](const std::vector<bool>& again) {
     for (const int segments : {1, 2, 4})
-      f(compute_again(graph, partition, again, partition.segments(segments)).graph);
+      f(recompute_calls(graph, partition, again, partition.segments(segments)).graph);
   });
 }
 
@@ -348,10 +348,10 @@ TEST_CASE("remat: a cut is the optimum of its objective, by enumeration", "[rema
           const int call = *needed.rbegin();
           needed.erase(call);
           if (!again[static_cast<std::size_t>(call)]) {
-            cost += partition.time_to_keep(call) + partition.bytes(call) * price / 1000;
+            cost += partition.keep_time(call) + partition.bytes(call) * price / 1000;
             continue;
           }
-          cost += partition.time_again(call);
+          cost += partition.recompute_time(call);
           for (const graph::Value& input : graph.nodes[static_cast<std::size_t>(call)].inputs) {
             const int maker = partition.flow().producer(input.buffer);
             if (maker >= 0 && partition.flow().is_intermediate(input.buffer)) needed.insert(maker);

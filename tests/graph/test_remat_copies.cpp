@@ -79,9 +79,9 @@ TEST_CASE("remat: products have copies of their own, which an earlier kernel wri
     return std::pair(each.nodes.size(), make_plan(each, kOnCpu).arena_bytes);
   };
   const auto again = [&](bool own_copies) {
-    return fused(compute_again(graph, partition,
-                               partition.cut({.segments = kBlocks, .first = kBlocks}),
-                               partition.segments(kBlocks), own_copies)
+    return fused(recompute_calls(graph, partition,
+                                 partition.cut({.segments = kBlocks, .first = kBlocks}),
+                                 partition.segments(kBlocks), own_copies)
                      .graph);
   };
   const auto [kept_kernels, kept] = fused(graph);

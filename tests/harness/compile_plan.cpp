@@ -310,7 +310,7 @@ std::vector<Tensor> run_planned(const Graph& graph, const PlanOptions& options, 
     results.push_back(output.is_value() ? clone(memory.tensor(output.value)) : output.outside);
   }
   for (const graph::GradientSlot& slot : graph.gradients) {
-    if (graph.makes(slot)) results.push_back(clone(memory.tensor(slot.after->value)));
+    if (graph.owns_gradient(slot)) results.push_back(clone(memory.tensor(slot.after->value)));
   }
   return results;
 }

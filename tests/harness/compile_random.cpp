@@ -224,9 +224,9 @@ graph::Graph rematerialized(const graph::Graph& graph, std::uint64_t seed) {
     again[i] = partition.is_forward(call) && !partition.obstacle(call) && mixed(seed, i) % 4 != 0;
   }
   graph::Graph result =
-      compute_again(graph, partition, again, partition.segments(1 + static_cast<int>(seed % 4)))
+      recompute_calls(graph, partition, again, partition.segments(1 + static_cast<int>(seed % 4)))
           .graph;
-  verify(result, "compute_again");
+  verify(result, "recompute_calls");
   if (merge_equal(result) != 0) fail("merge_equal undid a recomputation");
   if (remove_dead(result) != 0) fail("a copy is left that nobody reads");
   return result;
@@ -264,7 +264,7 @@ std::string problem_with_plans(const Choices& choices, const Program& program) {
         return problem;
       for (const graph::GradientSlot& slot : graph.gradients) {
         for (std::size_t i = 0; i < planned.captured().size(); ++i) {
-          if (graph.makes(slot) &&
+          if (graph.owns_gradient(slot) &&
               TensorImpl::of(planned.captured()[i]) == TensorImpl::of(slot.leaf))
             expected.push_back(grad(eager.captured()[i]));
         }
