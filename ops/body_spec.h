@@ -13,8 +13,8 @@
 namespace brrr {
 
 // Whether the two factors of a product are contiguous along its sum: both, one of them, or neither.
-// Hopper's tensor cores read TF32 only along the sum. Other orders cost instructions that transpose,
-// in kernels of small products for other types, too.
+// Hopper's tensor cores read TF32 only along the sum. Other orders cost instructions that
+// transpose, in kernels of small products for other types, too.
 enum class FactorOrder : std::uint8_t { along, mixed, across };
 
 // A body over a space. All operands except placed inputs are tensors of the space's rank: an input

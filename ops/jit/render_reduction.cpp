@@ -96,7 +96,7 @@ class Loops {
     }
     return packs("  ") + declarations +
            fmt::format("#pragma unroll\n  for (int u = 0; u < U; ++u) {}{{\n{}{}  }}\n",
-                       within_row(), located("    "), loads("    "));
+                       within_row(), located("    "), loads("    ", ~schedule_.shared));
   }
 
   // One pass. `partial` is what element e of vector u enters, `index` its place in the row.
@@ -104,8 +104,10 @@ class Loops {
                    std::string_view row, std::string_view index) const {
     const std::string visited = vector(number, pass, partial, row, index);
     if (schedule_.keeps) {
-      return fmt::format("#pragma unroll\n  for (int u = 0; u < U; ++u) {}{{\n{}{}  }}\n",
-                         within_row(), pass.outputs.empty() ? "" : located("    "), visited);
+      const std::string loaded = loads("    ", schedule_.shared);  // what no visit reads is dropped
+      return fmt::format(
+          "#pragma unroll\n  for (int u = 0; u < U; ++u) {}{{\n{}{}{}  }}\n", within_row(),
+          pass.outputs.empty() && loaded.empty() ? "" : located("    "), loaded, visited);
     }
     std::string text = "  {\n  i64 i = first;\n", hops;
     for_moving([&](std::size_t operand, std::string_view type, std::string_view name,
@@ -194,9 +196,11 @@ class Loops {
                        by_columns() ? "kept" : "reduced", by_columns() ? "RANK" : "REDUCED");
   }
 
-  std::string loads(std::string_view indent) const {
+  // Of inputs, as bits.
+  std::string loads(std::string_view indent, std::uint32_t inputs = ~0u) const {
     std::string text;
     for_packed([&](std::size_t k) {
+      if (!(inputs >> k & 1)) return;
       std::string load = fmt::format("{}<W>({})", is_broadcast(k) ? "spread" : "load",
                                      address(fmt::format("in{}", k), k));
       // The schedule keeps a vector on one side of a bound.

@@ -213,7 +213,7 @@ constexpr int kMostKept = 64, kEnoughKept = 32;
 void keep_rows(Schedule& schedule, const ReductionLayout& layout, int64_t vectors, int threads) {
   constexpr int kLoaded = 32;  // elements
   const int64_t loads = ceil_div(vectors, threads);
-  schedule.keeps = loads * schedule.width * count_of_elements(layout) <= kMostKept;
+  schedule.keeps = loads * schedule.width * count_of_elements(layout, schedule.shared) <= kMostKept;
   schedule.unroll = schedule.keeps ? power_of_two_from(loads)
                                    : std::clamp(kLoaded / schedule.width, 1, schedule.unroll);
   schedule.exact = schedule.keeps && vectors == int64_t{schedule.unroll} * threads;
@@ -308,6 +308,24 @@ int64_t schedule_columns(ReductionSchedule& schedule, const ReductionLayout& lay
   return loads;
 }
 
+// The inputs that all rows share, as the scale and shift of a norm, if only one input varies by
+// row. Where a thread does not keep them it keeps more of the other: layer norm of 16384 rows of
+// 4096 in bf16 takes 68 us on an H200 in place of 90, of 1000 20 in place of 30. Gradients, with
+// two inputs that vary, were 3 to 9 % slower so (nvidia-h200-2026-11-25-shared-inputs.json).
+std::uint32_t shared_inputs(const ReductionLayout& layout) {
+  std::uint32_t shared = 0;
+  int others = 0;
+  for (int k = 0; k < layout.inputs; ++k) {
+    if (layout.sizes[k] == 0 || !varies(layout.reduced, k)) continue;
+    if (varies(layout.kept, k)) {
+      ++others;
+    } else {
+      shared |= 1u << k;
+    }
+  }
+  return others == 1 ? shared : 0;
+}
+
 int64_t schedule_rows(ReductionSchedule& schedule, const ReductionLayout& layout,
                       int multiprocessors) {
   const Tuning& tuned = tuning();
@@ -318,19 +336,21 @@ int64_t schedule_rows(ReductionSchedule& schedule, const ReductionLayout& layout
                        : std::min(32, power_of_two_from(vectors));
   schedule.unroll = tuned.row_unroll;
   if (layout.passes > 1) {
+    schedule.shared = shared_inputs(layout);
     // A row gets more warps while a thread would keep many elements; with 32 of them and not 64,
     // twice as many blocks share a multiprocessor. Their barriers wait for fewer rows in blocks of
     // half as many threads. bf16 on an H200, rows of 1000: softmax with its gradient 71 to 37 us,
     // the norms 30 to 47 to 24 to 39; rows of 4096: softmax 91 to 82, layer norm's gradient 116,
     // and 192 in smaller blocks, which do not keep it (nvidia-h200-2026-11-25-row-schedules.json).
     const auto kept_by = [&](int lanes) {
-      return ceil_div(vectors, lanes) * schedule.width * count_of_elements(layout);
+      return ceil_div(vectors, lanes) * schedule.width * count_of_elements(layout, schedule.shared);
     };
     while (schedule.lanes < std::min<int64_t>(schedule.threads, vectors) &&
            kept_by(schedule.lanes) > kEnoughKept)
       schedule.lanes *= 2;
     keep_rows(schedule, layout, vectors, schedule.lanes);
     if (schedule.keeps && 2 * schedule.lanes <= schedule.threads) schedule.threads /= 2;
+    if (!schedule.keeps) schedule.shared = 0;
   }
   schedule.blocks = ceil_div(kept, schedule.threads / schedule.lanes);
   schedule.part = schedule.lanes * schedule.unroll;

@@ -37,6 +37,9 @@ struct Schedule {
   // element for all of a vector, or (tiled) neighbours along the other side of the tile. Without
   // either bit: `width` neighbours at once.
   std::uint32_t broadcast = 0, transposed = 0;
+  // Rows: inputs, as bits, that all rows share and that a thread does not keep. Each pass that
+  // reads one loads it again, from a cache.
+  std::uint32_t shared = 0;
   // Every vector is whole Philox blocks of each draw, in order, or a part of one.
   bool whole_blocks = false;
 

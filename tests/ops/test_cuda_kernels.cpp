@@ -1,6 +1,7 @@
 // Generated CUDA kernels of many ops compile; errors of the compiler; the cache of cubins. Nothing
 // here needs a GPU; without NVRTC there is nothing to do. Kernels of one op: test_cuda_texts.cpp.
 #include <algorithm>
+#include <bit>
 #include <cstdlib>
 #include <filesystem>
 #include <set>
@@ -196,17 +197,30 @@ TEST_CASE("threads share a row until each keeps few of its elements", "[jit]") {
   CHECK(softmax.threads == 128);
   CHECK(softmax.lanes == 32);
   CHECK(each(softmax) == 32);
-  // Four vectors of its operands would be 96 elements; one is enough for as many threads.
-  const ReductionSchedule norm = schedule(layer_norm_case(bf16, 1024, 1024));
+  CHECK(softmax.shared == 0);
+  // Scale and shift are the same in all rows, so a thread keeps x alone.
+  const Case layer_norm = layer_norm_case(bf16, 1024, 1024);
+  const ReductionSchedule norm = schedule(layer_norm);
   CHECK(norm.keeps);
   CHECK(norm.threads == 128);
-  CHECK(norm.lanes == 128);
-  CHECK(each(norm) == 8);
-  // More than 32, since no more threads are there.
-  const ReductionSchedule wide = schedule(layer_norm_case(bf16, 1024, 4096));
-  CHECK(wide.keeps);
-  CHECK(wide.threads == 256);
-  CHECK(wide.lanes == 256);
+  CHECK(norm.lanes == 32);
+  CHECK(each(norm) == 32);
+  CHECK(std::popcount(norm.shared) == 2);
+  CHECK(schedule(layer_norm_case(bf16, 1024, 4096)).lanes == 128);
+  // All operands of a single row are its own.
+  const ReductionSchedule single = schedule(layer_norm_case(bf16, 1, 1024));
+  CHECK(single.keeps);
+  CHECK(single.shared == 0);
+  // Of two inputs that vary by row nothing is loaded again: four vectors of three operands would be
+  // 96 elements; one is enough for as many threads.
+  Case two = layer_norm_case(bf16, 1024, 1024);
+  two.inputs[1] = two.inputs[0];
+  const ReductionSchedule scaled = schedule(two);
+  CHECK(scaled.keeps);
+  CHECK(scaled.shared == 0);
+  CHECK(scaled.threads == 128);
+  CHECK(scaled.lanes == 128);
+  CHECK(each(scaled) == 8);
   // A row of few vectors is not shared by more threads than it has.
   const ReductionSchedule narrow = schedule(softmax_case(f32, 5000, 12));
   CHECK(narrow.lanes == 4);
