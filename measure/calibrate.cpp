@@ -157,8 +157,8 @@ std::pair<Tensor, Tensor> in_order(FactorOrder order, const Tensor& x, const Ten
 }
 
 // Reads the host time of an eager product, averaged over types and orders of factors. Kernels of
-// brrr's own, for small products, take little longer to launch than other kernels; a call of cuBLASLt
-// takes two to four times as long.
+// brrr's own, for small products, take little longer to launch than other kernels; a call of
+// cuBLASLt takes two to four times as long.
 int64_t Calibrator::read_products_called(std::span<const int64_t> sizes) {
   const MatmulChoiceGuard choice(Choice::measured);
   const MatmulPrecisionGuard precision(Precision::tf32);
@@ -323,8 +323,8 @@ std::vector<int64_t> Calibrator::product_sizes(ProductType type) const {
   return {64, 256, 1024, plain ? 2048 : 4096};
 }
 
-// Reads the rate of square products in chains, one chain for each order of the factors. Each product
-// has its own factor, as layers do, so that most factors are not in near caches.
+// Reads the rate of square products in chains, one chain for each order of the factors. Each
+// product has its own factor, as layers do, so that most factors are not in near caches.
 void Calibrator::read_products(ProductType type, DType dtype) {
   const char* const name = graph::kProductTypes[static_cast<std::size_t>(type)];
   const MatmulPrecisionGuard precision(type == ProductType::tf32 ? Precision::tf32
