@@ -388,10 +388,18 @@ class Tile {
            std::any_of(pass_.reductions.begin(), pass_.reductions.end(),
                        [&](int r) { return is_read_late(body_.value(r).operands[0]); });
   }
+  // Whether a stage has a loop for each of two types, so that one reads after the other has stored.
+  bool has_two_loops(int stage) const {
+    const std::vector<int> values = values_in(stage);
+    const auto type = [&](int value) { return register_dtype(body_.value(value).type); };
+    return stage % 2 == 1 && std::any_of(values.begin(), values.end(), [&](int value) {
+             return type(value) != type(values.front());
+           });
+  }
   // A value of the last stage that is written as it is goes straight to memory: inputs, which may
   // be the same memory, have been read by then.
   std::string place_of(int value) const {
-    if (has_late_reads()) return "b_" + array(value);
+    if (has_late_reads() || has_two_loops(last_)) return "b_" + array(value);
     for (const int o : pass_.outputs) {
       if (output(o).value != value || is_converted_output(o) || stages_.at(value) != last_)
         continue;
@@ -464,29 +472,39 @@ class Tile {
                        statements(body_, values, number_), stores);
   }
 
+  // All operands are loaded before the first result is stored, which may be in the memory of one.
   std::string lanes(int stage) const {
     std::string text;
     for (const DType type : {f32, f64}) {
-      std::string statements;
+      std::set<int> known;  // operands
+      std::string loads, statements;
       for (const int value : values_in(stage)) {
         const BodyValue& v = body_.value(value);
         if (register_dtype(v.type) != type) continue;
         std::string arguments;
-        for (const int operand : v.operands)
-          arguments += (arguments.empty() ? "" : ", ") + lane_operand(operand, stage, type);
+        for (const int operand : v.operands) {
+          if (!is_computed(operand, stage) && known.insert(operand).second) {
+            loads += fmt::format("    const Lanes<{}> l{} = {};\n", c_name(type), operand,
+                                 lane_operand(operand, type));
+          }
+          arguments += fmt::format("{}l{}", arguments.empty() ? "" : ", ", operand);
+        }
         statements += fmt::format(
             "    const Lanes<{0}> l{1} = {2}<Lanes<{0}>>({3});\n    "
             "l{1}.store(a_{4} + e);\n",
             c_name(type), value, function_name(body_, value), arguments, array(value));
       }
       if (!statements.empty()) {
-        text += fmt::format("  for (i64 e = 0; e < m; e += Lanes<{}>::count) {{\n{}  }}\n",
-                            c_name(type), statements);
+        text += fmt::format("  for (i64 e = 0; e < m; e += Lanes<{}>::count) {{\n{}{}  }}\n",
+                            c_name(type), loads, statements);
       }
     }
     return text;
   }
-  std::string lane_operand(int operand, int stage, DType type) const {
+  bool is_computed(int operand, int stage) const {
+    return is_of_elements(operand) && !is_shared(operand) && stages_.at(operand) == stage;
+  }
+  std::string lane_operand(int operand, DType type) const {
     const BodyValue& v = body_.value(operand);
     if (!is_of_elements(operand) || is_shared(operand)) {
       const std::string value = converted(body_, operand, type);
@@ -495,7 +513,6 @@ class Tile {
       return fmt::format("lanes_by<{}>([&](i64 i) {{ const Row& row = rows[e + i]; return {}; }})",
                          c_name(type), value);
     }
-    if (stages_.at(operand) == stage) return fmt::format("l{}", operand);
     const std::string name = fmt::format("a_{}", array(operand));
     if (v.kind != Kind::index) return fmt::format("lanes_of<{}>({} + e)", c_name(type), name);
     return fmt::format(

@@ -4,7 +4,7 @@ file(REMOVE_RECURSE ${WORK}/cache)
 set(ENV{BRRR_CACHE_DIR} ${WORK}/cache)
 
 call(0 calibrate --quick --device cpu)
-foreach(word "multiply-adds f32 " "eager call " "replayed node " "copy of " "product 16x16x16 bf16 " "measured in ")
+foreach(word "multiply-adds f32 " "eager call " "replayed node " "copy of " "product 16x16x16 bf16, along " "measured in ")
   if(NOT out MATCHES "${word}")
     message(FATAL_ERROR "expected '${word}' in\n${out}")
   endif()

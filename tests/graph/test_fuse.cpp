@@ -1,7 +1,10 @@
 // Fused steps on the CPU have eager's bits, compiled or interpreted.
 #include <algorithm>
 
+#include <brrr/autograd/autograd.h>
 #include <brrr/graph/compile.h>
+#include <brrr/nn/optim/optimizer.h>
+#include <brrr/nn/optim/optimizers.h>
 #include <brrr/ops/functions.h>
 
 #include "tests/harness/catch.h"
@@ -224,6 +227,69 @@ TEST_CASE("reductions that eager takes in different orders have eager's bits", "
   check([](const Tensors& a) { return var(a[1], {0}); }, 1);
   // A row is 64 adjacent elements in both, whatever the distance to the next.
   check([](const Tensors& a) { return var(slice(a[0], 1, 5, 69), {1}); }, 1);
+}
+
+TEST_CASE("a result in the memory of an operand is stored after all reads of the operand",
+          "[fuse]") {
+  for (const char* kernels : {"compiled", "interpreted"}) {
+    const EnvironmentVariable variable("BRRR_CPU_KERNELS", kernels);
+    for (const std::int64_t n : {64, 65}) {  // in whole vectors, and not
+      for (const DType dtype : {f32, f64, bf16}) {
+        INFO(kernels << " " << n << " " << name_of(dtype));
+        const Tensor start = abs(noise({n, 8}, 1, dtype));
+        const auto in_place = [](Tensor& state) {
+          const Tensor before = clone(state);
+          exp_(state);
+          return pow(state, before);
+        };
+        Tensor eager_state = clone(start), fused_state = clone(start);
+        auto step = compile([&] { return in_place(fused_state); }, {.mode = Mode::fused});
+        for (int call = 0; call < 2; ++call) {
+          const bool same = bits_of(step()) == bits_of(in_place(eager_state)) &&
+                            bits_of(fused_state) == bits_of(eager_state);
+          CHECK(same);
+        }
+        const Tensor w = noise({8, 64}, 2, dtype) * 0.1, a = noise({64, 8}, 3, dtype);
+        const auto planned = [&](const Tensor& x) {
+          const Tensor u = matmul(x, w), y = exp(u * 1.0);
+          return matmul(y, a) + matmul(pow(y, u), a);
+        };
+        const auto of_two_types = [&](const Tensor& x) {
+          const Tensor u = matmul(x, w), y = exp(u);
+          return matmul(y, a) + cast(matmul(exp(cast(u, f64)), cast(a, f64)), dtype);
+        };
+        const auto check = [&](auto function) {
+          auto fused = compile(function, {.mode = Mode::fused});
+          const bool same = bits_of(fused(start)) == bits_of(function(start));
+          CHECK(same);
+        };
+        check(planned);
+        check(of_two_types);
+      }
+    }
+  }
+}
+
+TEST_CASE("Adam fuses with the gradients that it reads, without a compiler as well", "[fuse]") {
+  const EnvironmentVariable interpreted("BRRR_CPU_KERNELS", "interpreted");
+  const Tensor x = noise({64}, 1);
+  const auto trained = [&](Mode mode) {
+    Tensor p = requires_grad_(noise({64}, 2));
+    optim::Optimizer optimizer({p}, optim::adam(1e-2));
+    auto step = compile(
+        [&] {
+          optimizer.zero_grad();
+          const Tensor loss = sum(p * x);
+          backward(loss);
+          optimizer.step();
+          return detach(loss);
+        },
+        {.mode = mode, .fallback = OnFallback::refuse});
+    for (int i = 0; i < 3; ++i) step();
+    return bits_of(p);
+  };
+  const bool same = trained(Mode::fused) == trained(Mode::eager);
+  CHECK(same);
 }
 
 }  // namespace brrr::test
