@@ -388,18 +388,11 @@ class Tile {
            std::any_of(pass_.reductions.begin(), pass_.reductions.end(),
                        [&](int r) { return is_read_late(body_.value(r).operands[0]); });
   }
-  // Whether a stage has a loop for each of two types, so that one reads after the other has stored.
-  bool has_two_loops(int stage) const {
-    const std::vector<int> values = values_in(stage);
-    const auto type = [&](int value) { return register_dtype(body_.value(value).type); };
-    return stage % 2 == 1 && std::any_of(values.begin(), values.end(), [&](int value) {
-             return type(value) != type(values.front());
-           });
-  }
   // A value of the last stage that is written as it is goes straight to memory: inputs, which may
-  // be the same memory, have been read by then.
+  // be the same memory, have been read by then: those of this stage before any store, and no value
+  // of another type has the same memory.
   std::string place_of(int value) const {
-    if (has_late_reads() || has_two_loops(last_)) return "b_" + array(value);
+    if (has_late_reads()) return "b_" + array(value);
     for (const int o : pass_.outputs) {
       if (output(o).value != value || is_converted_output(o) || stages_.at(value) != last_)
         continue;
