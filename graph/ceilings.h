@@ -80,7 +80,7 @@ struct Ceilings {
   // These ceilings with the bandwidth of a working set of this size: kernels of a step evict each
   // other's operands from the caches.
   Ceilings for_step_over(std::int64_t bytes) const;
-  // The same, with a least time for moving bytes: that of the smallest kernel that was measured.
+  // The same, where a kernel moves its bytes no faster than one of its size was measured to.
   Ceilings for_kernels_over(std::int64_t bytes) const;
   // These ceilings with the rates of large kernels for kernels of all sizes.
   Ceilings at_full_rates() const;

@@ -19,8 +19,8 @@ namespace brrr {
 int available_processors();
 
 // Threads that work on a loop, the caller included. The default is BRRR_THREADS, or one for each
-// available processor.
-// A change takes effect for loops that begin after it; it may be made anywhere, even inside a body.
+// available processor. A change takes effect for loops that begin after it; it may be made
+// anywhere, even inside a body.
 int num_threads();
 void set_num_threads(int count);
 

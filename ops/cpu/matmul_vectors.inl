@@ -148,35 +148,9 @@ Reads reads_of(i64 m, i64 depth, i64 columns, const MatrixView& b) {
   return columns == kColumns && depth * b.row <= kNear ? Reads::packing : Reads::packed;
 }
 
-// The memory of a slice of b: runs of adjacent elements.
-struct Runs {
-  const char* first = nullptr;
-  i64 step = 0, count = 0, bytes = 0;
-
-  Runs() = default;
-  Runs(const MatrixView& b, i64 depth, i64 columns) : first(reinterpret_cast<const char*>(b.data)) {
-    constexpr i64 size = sizeof(float);
-    if (b.column == 1) {
-      step = b.row * size, count = depth, bytes = columns * size;
-    } else if (b.row == 1) {
-      step = b.column * size, count = columns, bytes = depth * size;
-    }
-  }
-  // Prefetches one of `parts` equal shares into the second-level cache.
-  void prefetch(i64 part, i64 parts) const {
-    constexpr i64 kLine = 64;
-    for (i64 run = count * part / parts; run < count * (part + 1) / parts; ++run) {
-      const char* const from = first + run * step;
-      for (i64 byte = 0; byte < bytes; byte += kLine) _mm_prefetch(from + byte, _MM_HINT_T1);
-    }
-  }
-};
-
-// A slice's product, of at most kColumns columns: rows in tiles of kRows. Each tile
-// prefetches a share of what the next slice reads, since all of it at once would fill the queue of
-// misses.
+// A slice's product, of at most kColumns columns: rows in tiles of kRows.
 void multiply_slice(Slice slice, Reads reads, i64 m, i64 columns, const MatrixView& a, float* c,
-                    i64 c_row, bool adds, const float* bias, const Runs& next) {
+                    i64 c_row, bool adds, const float* bias) {
   const Mask masks[] = {mask_of(columns), mask_of(columns - kWidth)};
   float* const packed = std::exchange(slice.packed, nullptr);
   const auto& tiles = columns <= kWidth ? kNarrow.of : kWhole.of;
@@ -188,36 +162,26 @@ void multiply_slice(Slice slice, Reads reads, i64 m, i64 columns, const MatrixVi
     (packs ? kPacking.of : tiles)[height - 1](slice, a.data + row * a.row, a.row, a.column,
                                               c + row * c_row, c_row, masks, adds, bias);
     if (packs) slice = {slice.depth, packed, kColumns, nullptr};
-    next.prefetch(i, count);
   }
 }
 
 void multiply(i64 m, i64 n, i64 k, MatrixView a, MatrixView b, float* c, i64 c_row,
               const float* bias) {
   alignas(64) float packed[kDepth * kColumns];
-  const auto part_of_b = [&](i64 first, i64 j) {
-    return MatrixView{b.data + first * b.row + j * b.column, b.row, b.column};
-  };
   for (i64 first = 0; first < k; first += kDepth) {
     const i64 depth = std::min(kDepth, k - first);
     const MatrixView from{a.data + first * a.column, a.row, a.column};
     for (i64 j = 0; j < n; j += kColumns) {
       const i64 columns = std::min(kColumns, n - j);
-      const MatrixView rows = part_of_b(first, j);
+      const MatrixView rows{b.data + first * b.row + j * b.column, b.row, b.column};
       const Reads reads = reads_of(m, depth, columns, rows);
       Slice slice{depth, rows.data, rows.row, packed};
       if (reads == Reads::packed) {
         pack(packed, depth, columns, rows);
         slice = {depth, packed, kColumns, nullptr};
       }
-      const bool last = j + columns == n;
-      const i64 next_first = last ? first + depth : first, next_j = last ? 0 : j + columns;
-      const Runs next = next_first < k
-                            ? Runs(part_of_b(next_first, next_j), std::min(kDepth, k - next_first),
-                                   std::min(kColumns, n - next_j))
-                            : Runs();
       multiply_slice(slice, reads, m, columns, from, c + j, c_row, first > 0,
-                     bias && first + depth == k ? bias + j : nullptr, next);
+                     bias && first + depth == k ? bias + j : nullptr);
     }
   }
 }

@@ -1,10 +1,7 @@
 #include "brrr/ops/cuda/matmul_small.h"
 
 #include "brrr/ops/cuda/hand_written.h"
-
-namespace brrr::text {
-extern const char matmul_small_cu[];
-}  // namespace brrr::text
+#include "brrr/ops/jit/text.h"
 
 namespace brrr::on_cuda {
 namespace {

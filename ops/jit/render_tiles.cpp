@@ -3,15 +3,8 @@
 
 #include "brrr/ops/jit/geometry.h"
 #include "brrr/ops/jit/render.h"
+#include "brrr/ops/jit/text.h"
 #include "brrr/ops/jit/tiles.h"
-
-namespace brrr::text {
-extern const char matmul_tiles_instructions_inl[];
-extern const char matmul_tiles_geometry_inl[];
-extern const char matmul_tiles_epilogue_inl[];
-extern const char matmul_tiles_product_inl[];
-extern const char matmul_tiles_cu[];
-}  // namespace brrr::text
 
 namespace brrr::jit {
 

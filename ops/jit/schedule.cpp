@@ -310,8 +310,9 @@ int64_t schedule_columns(ReductionSchedule& schedule, const ReductionLayout& lay
 
 // The inputs that all rows share, as the scale and shift of a norm, if only one input varies by
 // row. Where a thread does not keep them it keeps more of the other: layer norm of 16384 rows of
-// 4096 in bf16 takes 68 us on an H200 in place of 90, of 1000 20 in place of 30. Gradients, with
-// two inputs that vary, were 3 to 9 % slower so (nvidia-h200-2026-11-25-shared-inputs.json).
+// 4096 in bf16 took 68 us on an H200 in place of 90, of 1000 20 in place of 30 (measured with a
+// launch bound of 64 registers as well). With two inputs that vary, as in gradients, most kernels
+// took 1 to 9 % longer and one 17 % less (nvidia-h200-2026-11-25-shared-inputs.json).
 std::uint32_t shared_inputs(const ReductionLayout& layout) {
   std::uint32_t shared = 0;
   int others = 0;

@@ -6,10 +6,7 @@
 
 #include "brrr/ops/jit/geometry.h"
 #include "brrr/ops/jit/render.h"
-
-namespace brrr::text {
-extern const char matmul_small_cu[];
-}  // namespace brrr::text
+#include "brrr/ops/jit/text.h"
 
 namespace brrr::jit {
 namespace {

@@ -19,4 +19,12 @@ extern const char strided_space_inl[];  // index spaces, as the library walks th
 extern const char cpu_tiles_inl[];      // how generated CPU kernels walk
 extern const char faults_inl[];         // reports of CUDA kernels that check
 
+// The tile kernel of products, in the order of its source; the kernel of small products.
+extern const char matmul_tiles_instructions_inl[];
+extern const char matmul_tiles_geometry_inl[];
+extern const char matmul_tiles_epilogue_inl[];
+extern const char matmul_tiles_product_inl[];
+extern const char matmul_tiles_cu[];
+extern const char matmul_small_cu[];
+
 }  // namespace brrr::text

@@ -15,6 +15,7 @@
 #include "brrr/nn/attention.h"
 #include "brrr/ops/functions.h"
 #include "brrr/ops/jit/compiler.h"
+#include "brrr/ops/jit/text.h"
 #include "brrr/ops/random_state.h"
 #include "brrr/tensor/cuda_api.h"
 #include "tests/fake_cuda/driver.h"
@@ -27,15 +28,6 @@
 #include "tests/harness/op_harness.h"
 #include "tests/harness/skip.h"
 #include "tests/harness/source_tree.h"
-
-namespace brrr::text {
-extern const char matmul_tiles_instructions_inl[];
-extern const char matmul_tiles_geometry_inl[];
-extern const char matmul_tiles_epilogue_inl[];
-extern const char matmul_tiles_product_inl[];
-extern const char matmul_tiles_cu[];
-extern const char matmul_small_cu[];
-}  // namespace brrr::text
 
 namespace brrr::test {
 namespace {
