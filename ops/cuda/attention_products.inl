@@ -158,10 +158,8 @@ BRRR_FN u32 packed(float low, float high) {
 template <class T>
 BRRR_FN float product_of(u32 a, u32 b) {
   if constexpr (sizeof(T) == 2) {
-    T x[2], y[2];
-    x[0].bits = u16(a), x[1].bits = u16(a >> 16);
-    y[0].bits = u16(b), y[1].bits = u16(b >> 16);
-    return widen(x[0]) * widen(y[0]) + widen(x[1]) * widen(y[1]);
+    return widen_half(T(), a, false) * widen_half(T(), b, false) +
+           widen_half(T(), a, true) * widen_half(T(), b, true);
   } else {
     return __uint_as_float(a) * __uint_as_float(b);
   }

@@ -81,16 +81,13 @@ struct StagedEpilogue {
   BRRR_SCALAR_FN void read(int tensor, int column, float (&pairs)[4][2]) const {
     const u32 from = pairs_at(tensor, column);
     if constexpr (sizeof(T) == 2) {
-      union {
-        u32 words[4];
-        T halves[4][2];
-      } got;
+      u32 words[4];
       asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                   : "=r"(got.words[0]), "=r"(got.words[1]), "=r"(got.words[2]), "=r"(got.words[3])
+                   : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
                    : "r"(from)
                    : "memory");
 #pragma unroll
-      for (int i = 0; i < 8; ++i) pairs[i / 2][i % 2] = widen(got.halves[i / 2][i % 2]);
+      for (int i = 0; i < 8; ++i) pairs[i / 2][i % 2] = widen_half(T(), words[i / 2], i % 2);
     } else {
 #pragma unroll
       for (int i = 0; i < 4; ++i)

@@ -79,16 +79,12 @@ struct LineSums {
   BRRR_SCALAR_FN void add_rows(u32 a, i32 rows) {
 #pragma unroll 1
     for (int from = row; from < kSlice; from += kLoads * kLanes) {
-      union {
-        u32 words[4];
-        Element elements[kVector];
-      } got[kLoads];
+      u32 got[kLoads][4];
 #pragma unroll
       for (int i = 0; i < kLoads; ++i) {
         const int at = from + i * kLanes;
         asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(got[i].words[0]), "=r"(got[i].words[1]), "=r"(got[i].words[2]),
-                       "=r"(got[i].words[3])
+                     : "=r"(got[i][0]), "=r"(got[i][1]), "=r"(got[i][2]), "=r"(got[i][3])
                      : "r"(a + at * kRowBytes + ((vector ^ at) % 8 << 4)));
       }
 #pragma unroll
@@ -96,7 +92,7 @@ struct LineSums {
         if (!kAll && from + i * kLanes >= rows) continue;
 #pragma unroll
         for (int j = 0; j < kVector; ++j)
-          of[j] = E::combine(of[j], E::map(widen(got[i].elements[j])));
+          of[j] = E::combine(of[j], E::map(widen_half(Element(), got[i][j / 2], j % 2)));
       }
     }
   }

@@ -158,6 +158,8 @@ struct Guard {
   // The least magnitude, as bits shifted left over the sign. Less one, zero wraps to the largest.
   u32 least = 0xffffffffu;
   bool extreme = false;  // a divisor is out of range
+  // Of quotients for bf16: the least distance above two units below the midpoint of two of them.
+  u32 above = 0xffffu;
 
   BRRR_SCALAR_FN void see(float a, float b) {
     largest = fmaxf(largest, fabsf(a));
@@ -165,10 +167,16 @@ struct Guard {
     least = fewest;
     extreme = extreme | !((fabsf(b) >= 0x1p-24f) & (fabsf(b) <= 0x1p24f));
   }
+  BRRR_SCALAR_FN void see_quotient(float quotient, float b) {
+    const u32 here = (__float_as_uint(quotient) - 0x7ffeu) & 0xffffu;
+    above = here < above ? here : above;
+    extreme = extreme | !((fabsf(b) >= 0x1p-126f) & (fabsf(b) <= 0x1p126f));
+  }
   BRRR_SCALAR_FN void see_angle(float a) { angle = fmaxf(angle, fabsf(a)); }
   BRRR_SCALAR_FN bool fails() const {
     return !(angle <= kMostAngle) | extreme | !(largest <= 0x1p100f) |
-           (least < 2 * 0x17800000u - 1);  // 2^-80
+           (least < 2 * 0x17800000u - 1) |  // 2^-80
+           (above <= 4);
   }
 };
 BRRR_FN float inverse_towards_zero(float b) { return __frcp_rz(b); }
@@ -180,8 +188,17 @@ BRRR_FN float divided(float a, float b, float inverse, float down, float rest, G
   const float first = __fmaf_rn(a, down, a * rest);
   return __fmaf_rn(__fmaf_rn(b, first, -a), -inverse, first);
 }
+// a / b for a result that is then rounded to bf16: a correctly rounded quotient and this product
+// differ by at most two units in the last place, so they round to the same bf16 unless the midpoint
+// of two is among them, or next to them. Underflow changes neither bound.
+BRRR_FN float divided_for_bf16(float a, float b, float inverse, Guard& guard) {
+  const float quotient = a * inverse;
+  guard.see_quotient(quotient, b);
+  return quotient;
+}
 // In place of a Guard when a vector is computed again.
 struct Exact {};
+BRRR_FN float divided_for_bf16(float a, float b, float, Exact&) { return a / b; }
 BRRR_FN float divided(float a, float b, float, float, float, Exact&) { return a / b; }
 
 // sin and cos of |a| <= kMostAngle, within 1.6 ulp: quarter turns, of which there are less than
@@ -273,11 +290,16 @@ BRRR_FN u32 narrow_pair(f16, float low, float high) {
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(result) : "f"(high), "f"(low));
   return result;
 }
-template <class H>
-BRRR_FN void narrow_two(float low, float high, H* to) {
-  const u32 pair = narrow_pair(H(), low, high);
-  to[0].bits = u16(pair);
-  to[1].bits = u16(pair >> 16);
+// One of the two 16-bit floats in a word, in one instruction.
+BRRR_FN float widen_half(bf16, u32 pair, bool high) {
+  return __uint_as_float(high ? pair & 0xffff0000u : pair << 16);
+}
+BRRR_FN float widen_half(f16, u32 pair, bool high) {
+  float results[2];
+  asm("{ .reg .b16 low, high; mov.b32 {low, high}, %2; cvt.f32.f16 %0, low; cvt.f32.f16 %1, high; }"
+      : "=f"(results[0]), "=f"(results[1])
+      : "r"(pair));
+  return results[high];
 }
 template <class T, class V>
 struct narrowing {
@@ -302,11 +324,7 @@ struct narrowing<i32, double> {
 };
 template <class T>
 struct narrowing_half {
-  static BRRR_SCALAR_FN T one(float a) {
-    T result[2];
-    narrow_two(a, 0.0f, result);
-    return result[0];
-  }
+  static BRRR_SCALAR_FN T one(float a) { return T{u16(narrow_pair(T(), a, 0.0f))}; }
 };
 template <class V>
 struct narrowing<f16, V> : narrowing_half<f16> {};
@@ -327,6 +345,35 @@ template <class T, int N>
 struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Pack {
   T at[N];
 };
+// The same by pairs of 16-bit floats. Extracting and inserting halves one by one takes an
+// instruction more for every second element.
+template <class H, int N>
+union PackOfPairs {
+  u32 pairs[N / 2];
+  Pack<H, N> pack;
+  BRRR_SCALAR_FN PackOfPairs() {}
+  BRRR_SCALAR_FN PackOfPairs(const Pack<H, N>& from) : pack(from) {}
+};
+template <int N, class T>
+BRRR_FN T widen(const Pack<T, N>& pack, int e) {
+  return pack.at[e];
+}
+template <class H, int N>
+BRRR_FN float widen_one_of(const Pack<H, N>& pack, int e) {
+  if constexpr (N == 1) {
+    return widen(pack.at[e]);
+  } else {
+    return widen_half(H(), PackOfPairs<H, N>(pack).pairs[e / 2], e % 2);
+  }
+}
+template <int N>
+BRRR_FN float widen(const Pack<f16, N>& pack, int e) {
+  return widen_one_of(pack, e);
+}
+template <int N>
+BRRR_FN float widen(const Pack<bf16, N>& pack, int e) {
+  return widen_one_of(pack, e);
+}
 template <int BYTES>
 struct Words {
   typedef uint4 type;
@@ -396,8 +443,10 @@ BRRR_FN void narrow_halves(const float (&values)[N], Pack<H, N>& pack) {
   if constexpr (N == 1) {
     pack.at[0] = narrow<H>(values[0]);
   } else {
+    PackOfPairs<H, N> result;
 #pragma unroll
-    for (int i = 0; i < N; i += 2) narrow_two(values[i], values[i + 1], pack.at + i);
+    for (int i = 0; i < N; i += 2) result.pairs[i / 2] = narrow_pair(H(), values[i], values[i + 1]);
+    pack = result.pack;
   }
 }
 template <int N>

@@ -24,6 +24,23 @@ std::string with_guard(std::string text, std::string_view function) {
   return text;
 }
 
+// Whether nothing sees the value but for its rounding to bf16.
+bool becomes_bf16(const Body& body, int number) {
+  const BodyValue& value = body.value(number);
+  if (!body.strict) return false;
+  if (value.dtype == bf16) return true;
+  const auto is_cast = [](const BodyValue& user) {
+    return user.kind == BodyValue::Kind::expression && user.text == "a" && user.dtype == bf16;
+  };
+  return std::ranges::all_of(body.outputs,
+                             [&](const Body::TensorOperand& output) {
+                               return output.value != number || output.dtype == bf16;
+                             }) &&
+         std::ranges::all_of(body.values, [&](const BodyValue& user) {
+           return std::ranges::find(user.operands, number) == user.operands.end() || is_cast(user);
+         });
+}
+
 }  // namespace
 
 bool is_guarded(const BodyValue& value) { return value.text.find(", guard)") != std::string::npos; }
@@ -33,8 +50,8 @@ Body with_guarded_functions(const Body& body) {
   Body result = body;
   for (std::size_t i = 0; i < result.values.size(); ++i) {
     BodyValue& value = result.values[i];
-    const bool is_float = value.type == f32 || is_half(value.type);
-    if (value.kind != BodyValue::Kind::expression || !is_float || !levels[i].per_element())
+    if (value.kind != BodyValue::Kind::expression || register_dtype(value.type) != f32 ||
+        !levels[i].per_element())
       continue;
     value.text = with_guard(with_guard(value.text, "sin"), "cos");
   }
@@ -46,7 +63,7 @@ Body with_inverses(const Body& body) {
   const auto level = [&](int value) { return levels[static_cast<std::size_t>(value)]; };
   const auto divides_by = [&](const BodyValue& value) {
     return value.kind == BodyValue::Kind::expression && value.text == "a / b" &&
-                   value.type == f32 && !level(value.operands[1]).per_element() &&
+                   register_dtype(value.type) == f32 && !level(value.operands[1]).per_element() &&
                    level(value.operands[1]).scope != Body::Scope::one
                ? value.operands[1]
                : -1;
@@ -66,6 +83,9 @@ Body with_inverses(const Body& body) {
       if (body.fast) {
         value.text = "a * b";
         value.operands[1] = inverse;
+      } else if (becomes_bf16(body, static_cast<int>(i))) {
+        value.text = "divided_for_bf16(a, b, c, guard)";
+        value.operands.push_back(inverse);
       } else {
         if (down < 0) {
           down = result.add_expression("inverse_towards_zero(a)", f32, f32, {divisor});

@@ -81,7 +81,7 @@ std::string compute_vector(const Body& body, const Schedule& schedule, std::stri
       body,
       [&](std::size_t i) {
         return is_single(body, schedule, i) ? fmt::format("one{}", i)
-                                            : fmt::format("widen(p{}{}.at[e])", i, pack);
+                                            : fmt::format("widen(p{}{}, e)", i, pack);
       },
       places.address, places.coordinate);
   loop += constant_arguments(body);

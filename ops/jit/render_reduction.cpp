@@ -221,7 +221,7 @@ class Loops {
     if (!pass.reductions.empty()) text += fmt::format("{}, ", partial);
     text += fmt::format("{}, ", row);
     text += element_arguments(
-        body_, [](std::size_t k) { return fmt::format("widen(p{}[u].at[e])", k); },
+        body_, [](std::size_t k) { return fmt::format("widen(p{}[u], e)", k); },
         [&](std::size_t k) { return fmt::format("in{} + {}", k, element(k)); },
         [&](std::size_t k) { return element(body_.inputs.size() + k); });
     text += constant_arguments(body_) + std::string(index);

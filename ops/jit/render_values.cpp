@@ -350,6 +350,20 @@ std::vector<int> draws_of_elements(const Body& body) {
   return draws;
 }
 
+namespace {
+
+// Inputs that are the state of a generator.
+std::vector<std::size_t> generators_of_elements(const Body& body) {
+  std::vector<std::size_t> inputs;
+  for (const int draw : draws_of_elements(body)) {
+    const auto input = static_cast<std::size_t>(body.value(draw).number);
+    if (std::ranges::find(inputs, input) == inputs.end()) inputs.push_back(input);
+  }
+  return inputs;
+}
+
+}  // namespace
+
 std::string draw_caches(const Body& body, const Schedule& schedule) {
   std::string fields;
   for (const int draw : draws_of_elements(body)) {
@@ -366,9 +380,30 @@ bool is_of_rows(const Body& body, std::size_t input) {
   return body.reduces() && body.inputs[input].scope <= Body::Scope::row;
 }
 
+namespace {
+
+// Of each element: inputs and addresses, then coordinates.
+std::string of_element(const Body& body, const NameOf& element, const NameOf& address,
+                       const NameOf& coordinate) {
+  std::string text;
+  for (std::size_t i = 0; i < body.inputs.size(); ++i) {
+    if (is_address(body, i)) {
+      text += address(i) + ", ";
+    } else if (!is_of_rows(body, i)) {
+      text += element(i) + ", ";
+    }
+  }
+  for (std::size_t i = 0; i < body.indices.size(); ++i) {
+    if (!(body.reduces() && body.indices[i] <= Body::Scope::row)) text += coordinate(i) + ", ";
+  }
+  return text;
+}
+
+}  // namespace
+
 std::string element_parameters(const Body& body) {
-  return (draws_of_elements(body).empty() ? "" : "DrawCaches& ") +
-         element_arguments(
+  return std::string(draws_of_elements(body).empty() ? "" : "DrawCaches& caches, ") +
+         of_element(
              body,
              [&](std::size_t i) {
                return fmt::format("{} x{}", register_name(body.inputs[i].dtype), i);
@@ -377,6 +412,21 @@ std::string element_parameters(const Body& body) {
                return fmt::format("const {}* g{}", c_name(body.inputs[i].dtype), i);
              },
              [](std::size_t i) { return fmt::format("i64 n{}", i); });
+}
+
+std::string element_arguments(const Body& body, const NameOf& element, const NameOf& address,
+                              const NameOf& coordinate) {
+  const std::vector<std::size_t> generators = generators_of_elements(body);
+  const auto is_generator = [&](std::size_t i) {
+    return std::ranges::find(generators, i) != generators.end();
+  };
+  return (generators.empty() ? "" : "caches, ") +
+         of_element(
+             body, element,
+             [&](std::size_t i) {
+               return is_generator(i) ? fmt::format("state{}", i) : address(i);
+             },
+             coordinate);
 }
 
 std::string_view unrolled(const Body& body, int copies) {
@@ -392,22 +442,6 @@ std::string_view unrolled(const Body& body, int copies) {
 std::string numbered(std::string_view name, std::size_t count) {
   std::string text;
   for (std::size_t i = 0; i < count; ++i) text += fmt::format("{}{}, ", name, i);
-  return text;
-}
-
-std::string element_arguments(const Body& body, const NameOf& element, const NameOf& address,
-                              const NameOf& coordinate) {
-  std::string text = draws_of_elements(body).empty() ? "" : "caches, ";
-  for (std::size_t i = 0; i < body.inputs.size(); ++i) {
-    if (is_address(body, i)) {
-      text += address(i) + ", ";
-    } else if (!is_of_rows(body, i)) {
-      text += element(i) + ", ";
-    }
-  }
-  for (std::size_t i = 0; i < body.indices.size(); ++i) {
-    if (!(body.reduces() && body.indices[i] <= Body::Scope::row)) text += coordinate(i) + ", ";
-  }
   return text;
 }
 
@@ -459,9 +493,14 @@ std::string kernel_parameters(const Body& body, const Kernel& kernel, bool of_en
 }  // namespace
 
 std::string function_of(const Body& body, const Kernel& kernel) {
+  std::string states;
+  for (const std::size_t i : generators_of_elements(body)) {
+    if (kernel.reads_inputs)  // once a thread: stores may alias it as far as the compiler knows
+      states += fmt::format("  const i64 state{0}[] = {{in{0}[0], in{0}[1], in{0}[2]}};\n", i);
+  }
   return fmt::format(
-      "template <class Block>\nBRRR_FN void {}(Block block, void* memory, {}) {{\n{}}}\n",
-      kernel.function, kernel_parameters(body, kernel, false, ""), kernel.statements);
+      "template <class Block>\nBRRR_FN void {}(Block block, void* memory, {}) {{\n{}{}}}\n",
+      kernel.function, kernel_parameters(body, kernel, false, ""), states, kernel.statements);
 }
 
 std::string entry_parameters(const Body& body, const Kernel& kernel, std::string_view suffix) {

@@ -51,7 +51,7 @@ TEST_CASE("products and what follows them are one kernel, with eager's bits",
   check_fused_products(cuda(0));
 }
 
-TEST_CASE("large products and what follows them are one kernel", "[gpu][fuse][sanitized]") {
+TEST_CASE("large products and what follows them are one kernel", "[gpu][fuse][sanitized][tma]") {
   if (jit::architecture_of(cuda(0)) != 90) return testing::skip("needs compute capability 9.0");
   check_fused_tile_products(cuda(0));
 }
@@ -79,8 +79,11 @@ TEST_CASE("products of copied factors are those of the factors", "[gpu][fuse]") 
   }
 }
 
-// Numerators and divisors of any size, zeros, subnormal numbers, infinities and NaN.
-TEST_CASE("quotients by a number of their row have eager's bits", "[gpu][fuse]") {
+namespace {
+
+// Numerators and divisors of any size, zeros, subnormal numbers, infinities and NaN; a row has one
+// divisor. Some quotients are next to the midpoint of two numbers of bf16.
+std::vector<Tensor> numerators_and_divisors() {
   constexpr std::int64_t kRows = 4000, kCols = 250;
   Tensor numerators = empty({kRows, kCols}), divisors = empty({kRows, kCols});
   const float special[] = {
@@ -97,25 +100,46 @@ TEST_CASE("quotients by a number of their row have eager's bits", "[gpu][fuse]")
                               ? std::ldexp(ordinary(random), static_cast<int>(random() % 60) - 30)
                               : ordinary(random);
     for (std::int64_t j = 0; j < kCols; ++j) {
+      const std::uint32_t midpoint = (static_cast<std::uint32_t>(random()) & 0xffff0000u) | 0x8000u;
       numerators.data<float>()[i * kCols + j] = j < 20    ? special[j % std::size(special)]
                                                 : j < 100 ? bits()
+                                                : j < 150 ? std::bit_cast<float>(midpoint) * divisor
                                                           : ordinary(random);
       divisors.data<float>()[i * kCols + j] = divisor;
     }
   }
-  const std::vector<Tensor> arguments = {to(numerators, cuda(0)), to(divisors, cuda(0))};
-  const auto function = [](const std::vector<Tensor>& a) { return a[0] / max(a[1], {1}, true); };
-  auto step = compile(function, {.mode = Mode::fused});
-  const Tensor wanted = to(function(arguments), cpu), got = to(step(arguments), cpu);
-  std::int64_t wrong = 0;
-  for (std::int64_t i = 0; i < wanted.numel(); ++i) {
-    const float a = wanted.data<float>()[i], b = got.data<float>()[i];
-    wrong += std::bit_cast<std::uint32_t>(a) != std::bit_cast<std::uint32_t>(b) &&
-             !(std::isnan(a) && std::isnan(b));
-  }
-  CHECK(wrong == 0);
-  REQUIRE(step.kernels().size() == 1);
-  CHECK(step.kernels()[0].source.find("divided(") != std::string::npos);
+  return {numerators, divisors};
+}
+
+}  // namespace
+
+TEST_CASE("quotients by a number of their row have eager's bits", "[gpu][fuse]") {
+  const std::vector<Tensor> numbers = numerators_and_divisors();
+  const auto check = [&](DType given, DType result, const char* form) {
+    INFO(name_of(given) << " to " << name_of(result));
+    std::vector<Tensor> arguments;
+    for (const Tensor& x : numbers) arguments.push_back(to(to(x, cuda(0)), given));
+    const auto function = [=](const std::vector<Tensor>& a) {
+      return to(a[0] / max(a[1], {1}, true), result);
+    };
+    auto step = compile(function, {.mode = Mode::fused});
+    const Tensor wanted = to(to(function(arguments), f32), cpu),
+                 got = to(to(step(arguments), f32), cpu);
+    std::int64_t wrong = 0;
+    for (std::int64_t i = 0; i < wanted.numel(); ++i) {
+      const float a = wanted.data<float>()[i], b = got.data<float>()[i];
+      wrong += std::bit_cast<std::uint32_t>(a) != std::bit_cast<std::uint32_t>(b) &&
+               !(std::isnan(a) && std::isnan(b));
+    }
+    CHECK(wrong == 0);
+    REQUIRE(step.kernels().size() == 1);
+    CHECK(step.kernels()[0].source.find(form) != std::string::npos);
+  };
+  check(f32, f32, "divided(");
+  check(f32, f16, "divided(");
+  check(f16, f16, "divided(");
+  check(f32, bf16, "divided_for_bf16(");
+  check(bf16, bf16, "divided_for_bf16(");
 }
 
 TEST_CASE("random programs on CUDA have eager's bits when they are fused", "[gpu][programs]") {
