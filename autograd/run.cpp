@@ -293,30 +293,30 @@ struct RuleOperands {
     values = many->values.data();
     likes = many->likes.data();
     wanted = many->wanted.get();
-    given = many->given.data();
+    gradients = many->gradients.data();
   }
   RuleOperands(const RuleOperands&) = delete;
   RuleOperands& operator=(const RuleOperands&) = delete;
 
   struct Many {
     explicit Many(std::size_t n)
-        : values(n), likes(n), wanted(std::make_unique<bool[]>(n)), given(n) {}
+        : values(n), likes(n), wanted(std::make_unique<bool[]>(n)), gradients(n) {}
     std::vector<const Tensor*> values;
     std::vector<const Like*> likes;
     std::unique_ptr<bool[]> wanted;
-    std::vector<Tensor> given;
+    std::vector<Tensor> gradients;
   };
 
   const Tensor* few_values[kInline] = {&undefined, &undefined, &undefined, &undefined};
   const Like* few_likes[kInline] = {};
   bool few_wanted[kInline] = {};
-  Tensor few_given[kInline];
+  Tensor few_gradients[kInline];
   std::unique_ptr<Many> many;
 
   const Tensor** values = few_values;
   const Like** likes = few_likes;
   bool* wanted = few_wanted;
-  Tensor* given = few_given;
+  Tensor* gradients = few_gradients;
 };
 
 bool Run::needs(const Edge& edge) {
@@ -349,16 +349,16 @@ void Run::run_rule(TapeNode* node, const Tensor* of_outputs) {
       results[i] = &recorded[i];
     }
   }
-  Gradient gradient{node->call,     of_outputs,     operands.values, results,
-                    operands.likes, operands.given, operands.wanted, n};
+  Gradient gradient{node->call,     of_outputs,         operands.values, results,
+                    operands.likes, operands.gradients, operands.wanted, n};
   const ContextScope<&ThreadContext::differentiated> differentiating(node->sequence);
   rule.run(gradient);
   for (int i = 0; i < n; ++i) {
-    Tensor& given = operands.given[i];
-    if (!operands.wanted[i] || !given.defined()) continue;
+    Tensor& result = operands.gradients[i];
+    if (!operands.wanted[i] || !result.defined()) continue;
     if (thread_context.detect_anomaly) [[unlikely]]
-      check_finite(node, given, i);
-    deliver(node->edge(i), std::move(given));
+      check_finite(node, result, i);
+    deliver(node->edge(i), std::move(result));
   }
 }
 

@@ -1,9 +1,9 @@
 # Turns the texts of generated kernels into constants of the library: ops/jit/prelude.inl becomes
-# brrr::text::prelude_inl, ops/cuda/attention.cu becomes brrr::text::attention_cu.
+# brrr::sources::prelude_inl, ops/cuda/attention.cu becomes brrr::sources::attention_cu.
 #
 # Included by CMakeLists.txt it adds the generated file to brrr_sources; run as a script it writes that file.
 if(CMAKE_SCRIPT_MODE_FILE)
-  set(code "// Written by cmake/embed.cmake.\nnamespace brrr::text {\n")
+  set(code "// Written by cmake/embed.cmake.\nnamespace brrr::sources {\n")
   string(REPLACE "|" ";" files "${BRRR_EMBED}")
   foreach(file IN LISTS files)
     get_filename_component(name ${file} NAME)
@@ -13,7 +13,7 @@ if(CMAKE_SCRIPT_MODE_FILE)
     string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${bytes}")
     string(APPEND code "extern const char ${name}[];\nconst char ${name}[] = {${bytes}0};\n")
   endforeach()
-  string(APPEND code "}  // namespace brrr::text\n")
+  string(APPEND code "}  // namespace brrr::sources\n")
   file(WRITE ${BRRR_EMBED_OUTPUT} "${code}")
   return()
 endif()

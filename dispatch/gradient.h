@@ -51,7 +51,7 @@ class Gradient {
   }
   bool is_like_the_output(int i) const { return !likes[at(i)]; }
   // An undefined gradient is zero.
-  void give(int i, Tensor gradient) { given[at(i)] = std::move(gradient); }
+  void set(int i, Tensor gradient) { of_operands[at(i)] = std::move(gradient); }
 
   // Rules may ask for operands 0 to 3 of any call: gradients of missing operands are not wanted.
   static constexpr int kLeastOperands = 4;
@@ -61,7 +61,7 @@ class Gradient {
   const Tensor* const* operands;
   const Tensor* const* results;
   const Like* const* likes;  // null for an operand of the first output's shape and dtype
-  Tensor* given;
+  Tensor* of_operands;
   const bool* wanted;
   int n_operands;
 

@@ -17,7 +17,7 @@ bool try_mish() {
                                    [](Gradient& r) {
                                      const Tensor& a = r.operand(0);
                                      const Tensor t = tanh(softplus(a));
-                                     r.give(0, r.g() * (t + a * sigmoid(a) * (1 - t * t)));
+                                     r.set(0, r.g() * (t + a * sigmoid(a) * (1 - t * t)));
                                    },
                                .needs = "a"});
   const Tensor x = requires_grad_(linspace(-2, 2, 5));
@@ -57,8 +57,8 @@ bool try_outer() {
     }
   };
   outer.gradient = [](Gradient& r) {
-    if (r.wants(0)) r.give(0, matmul(r.g(), r.operand(1)));
-    if (r.wants(1)) r.give(1, matmul(transpose(r.g(), 0, 1), r.operand(0)));
+    if (r.wants(0)) r.set(0, matmul(r.g(), r.operand(1)));
+    if (r.wants(1)) r.set(1, matmul(transpose(r.g(), 0, 1), r.operand(0)));
   };
   outer.needs = "a b";
   const Op outer_op = register_op(std::move(outer));

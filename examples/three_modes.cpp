@@ -11,7 +11,7 @@ Tensor snake(const Tensor& x) {
   static const Op op =
       register_op({.name = "snake",
                    .expression = "a + sin(a) * sin(a)",
-                   .gradient = [](Gradient& r) { r.give(0, r.g() * (1 + sin(2 * r.operand(0)))); },
+                   .gradient = [](Gradient& r) { r.set(0, r.g() * (1 + sin(2 * r.operand(0)))); },
                    .needs = "a"});
   return call_op(op, {x});
 }

@@ -148,7 +148,7 @@ Work work_of(const Call& call, std::span<const Tensor> outputs, const BodySpec* 
     work.functions = functions_of(call, outputs[0].numel());
     work.draws = draws_of(call, outputs[0].numel());
   }
-  for (; body; body = body->beside.get()) {
+  for (; body; body = body->next.get()) {
     if (work.product_flops == 0) work.factors = body->factors;
     work.product_flops += body->product_flops;
     work.functions += body->functions;

@@ -8,7 +8,7 @@
 
 #include "brrr/dispatch/dispatch.h"
 #include "brrr/dispatch/observe.h"
-#include "brrr/graph/cuda_feed.h"
+#include "brrr/graph/cuda_boundary_copies.h"
 #include "brrr/graph/executor.h"
 #include "brrr/ops/cuda/programmatic_launch.h"
 #include "brrr/ops/jit/compiler.h"
@@ -51,7 +51,7 @@ class CudaGraphExecutor final : public Executor {
   [[noreturn]] void cannot_capture(const Launch& launch, const std::string& why) const;
 
   Executable run_;
-  Feed in_, out_, back_;
+  BoundaryCopies in_, out_, back_;
   std::vector<int> copied_in_;             // the arguments of `in_`
   std::vector<int> copied_back_;           // and of `back_`
   std::vector<std::vector<int>> writers_;  // of each result: the last call of each lane
@@ -62,16 +62,16 @@ class CudaGraphExecutor final : public Executor {
   cu::CudaStream* captured_on_ = nullptr;
   Stats stats_;
   // Captured nodes when `in_` and when each launch was captured; 0: unknown, or none.
-  std::size_t nodes_fed_ = 0;
+  std::size_t nodes_copied_in_ = 0;
   std::vector<std::size_t> nodes_after_;
   std::shared_ptr<const ReplayedKernels> kernels_;  // for listeners
 };
 
 CudaGraphExecutor::CudaGraphExecutor(const Executable& executable)
     : run_(executable),
-      in_(FeedKind::feed, run_.graph.device),
-      out_(FeedKind::hand_out, run_.graph.device),
-      back_(FeedKind::hand_back, run_.graph.device) {
+      in_(BoundaryCopyKind::arguments, run_.graph.device),
+      out_(BoundaryCopyKind::results, run_.graph.device),
+      back_(BoundaryCopyKind::written_arguments, run_.graph.device) {
   const Graph& graph = run_.graph;
   const Flow flow(graph);
   for (std::size_t i = 0; i < graph.buffers.size(); ++i) {
@@ -147,7 +147,7 @@ void CudaGraphExecutor::run(std::span<const Tensor> arguments,
   set_edges(arguments, results, stream);
   if (!warm_) {
     // Kernels are compiled and products measured now, which a capture does not allow.
-    Feed::prepare(std::array{&in_, &out_, &back_});
+    BoundaryCopies::prepare(std::array{&in_, &out_, &back_});
     compile_bodies();
     run_each(stream);
     warm_ = true;
@@ -268,7 +268,7 @@ void CudaGraphExecutor::capture_calls(cu::CudaStream& origin) {
   };
 
   in_.launch(origin);
-  nodes_fed_ = captured_nodes(origin);
+  nodes_copied_in_ = captured_nodes(origin);
   nodes_after_.clear();
   for (const Launch& launch : run_.launches) {
     const int lane = plan.lane[launch.index];
@@ -347,7 +347,7 @@ void CudaGraphExecutor::describe_kernels() {
     const char* symbol = nullptr;
     if (params.func && BRRR_CUDA_TRY(cuFuncGetName, &symbol, params.func) == CUDA_SUCCESS)
       kernel.symbol = symbol;
-    if (!counted || i < nodes_fed_ || launch == nodes_after_.size()) continue;
+    if (!counted || i < nodes_copied_in_ || launch == nodes_after_.size()) continue;
     kernel.launch = static_cast<int>(launch);
     kernel.ops = ops_of(run_.launches[launch]);
     kernel.lane = run_.plan.lane[run_.launches[launch].index];

@@ -50,7 +50,7 @@ class Fusion {
         reads_(graph),
         group_of_(graph.nodes.size()),
         groups_(graph.nodes.size()),
-        beside_(graph.nodes.size()),
+        paired_(graph.nodes.size()),
         opaque_(graph.nodes.size(), false),
         ceilings_(ceilings_for(graph)),
         work_(graph.nodes.size()),
@@ -126,7 +126,7 @@ class Fusion {
   // Calls f with every call that runs in the kernel of a group.
   template <class F>
   void each_call(int group, F&& f) const {
-    for (const Group* of : {&groups_[group], &beside_[group]}) {
+    for (const Group* of : {&groups_[group], &paired_[group]}) {
       for (const Member& member : of->members) f(member.node);
     }
   }
@@ -188,7 +188,7 @@ class Fusion {
   // Pairs a product that no other product depends on, such as the gradient of a weight, with the
   // next product of the chain. Its factors are final when that launch starts, so it multiplies them
   // before it waits for the previous launch.
-  Pairs beside_next(const std::vector<int>& products);
+  Pairs pairs_with_next(const std::vector<int>& products);
   Pairs readers_of_one_factor(const std::vector<int>& products);
   bool may_pair(int one, int other);
   void pair(int one, int other);
@@ -201,7 +201,7 @@ class Fusion {
 
   bool is_independent(int one, int other);
 
-  bool is_single(int g) const { return is_live(g) && beside_[g].members.empty(); }
+  bool is_single(int g) const { return is_live(g) && paired_[g].members.empty(); }
 
   double share_of(int g) const;
   bool are_better_together(int one, int other) const;
@@ -328,7 +328,7 @@ class Fusion {
   std::vector<int> group_of_;  // of each call
   std::vector<Group> groups_;  // by one of their calls; others are empty
   // By group: a second group in the same launch. `group_of_` maps its calls to the first.
-  std::vector<Group> beside_;
+  std::vector<Group> paired_;
   std::vector<bool> opaque_;  // groups that cannot merge
   Ceilings ceilings_;
   std::vector<Work> work_;    // of the kernel of a group

@@ -15,8 +15,8 @@ int Fusion::emit() {
   std::vector<Node> nodes;
   for (const int g : order) {
     const Group& group = groups_[g];
-    if (!beside_[g].members.empty()) {
-      nodes.push_back(together(node_of(group), node_of(beside_[g])));
+    if (!paired_[g].members.empty()) {
+      nodes.push_back(together(node_of(group), node_of(paired_[g])));
     } else if (group.members.size() == 1 && !is_body_alone(g)) {
       nodes.push_back(std::move(graph_.nodes[group.members[0].node]));
       nodes.back().calls = {nodes.back().number};
@@ -65,7 +65,7 @@ bool Fusion::is_body_alone(int g) const {
 
 Node Fusion::together(const Node& one, const Node& other) {
   auto spec = std::make_shared<BodySpec>(*one.body);
-  spec->beside = other.body;
+  spec->next = other.body;
   const auto joined = [](auto a, const auto& b) {
     a.insert(a.end(), b.begin(), b.end());
     return a;

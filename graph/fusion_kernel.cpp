@@ -328,7 +328,7 @@ Work work_of(const Node& node, Device device) {
   Work work;
   work.bytes = bytes_moved(node);
   work.wide = !node.outputs.empty() && node.outputs[0].dtype == f64;
-  for (const BodySpec* body = node.body.get(); body; body = body->beside.get()) {
+  for (const BodySpec* body = node.body.get(); body; body = body->next.get()) {
     if (work.product_flops == 0) work.factors = body->factors;
     work.flops += body->flops;
     work.product_flops += body->product_flops;

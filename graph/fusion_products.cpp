@@ -43,7 +43,7 @@ void Fusion::pair_products() {
   }
   for (std::vector<int>* products : {&small, &in_tiles})
     std::ranges::sort(*products, {}, [this](int g) { return last_call(g); });
-  const Pairs of_factors = readers_of_one_factor(small), later = beside_next(small);
+  const Pairs of_factors = readers_of_one_factor(small), later = pairs_with_next(small);
   // A further launch costs as much time as this many pairs save. On an H200 residual MLPs with one
   // launch more take 85.6 us with 11 pairs, 84.6 without them, and 250.5 with 47, 253.3 without
   // (nvidia-h200-2026-11-25-early-loads.json).
@@ -64,13 +64,13 @@ bool Fusion::may_pair(int one, int other) {
 void Fusion::pair(int one, int other) {
   if (!may_pair(one, other)) return;
   for (const Member& member : groups_[other].members) group_of_[member.node] = one;
-  beside_[one] = std::move(groups_[other]);
+  paired_[one] = std::move(groups_[other]);
   groups_[other].members.clear();
   work_[one] += work_[other];
   furthest_.raise(first_call(one), last_call(one));
 }
 
-Fusion::Pairs Fusion::beside_next(const std::vector<int>& products) {
+Fusion::Pairs Fusion::pairs_with_next(const std::vector<int>& products) {
   const std::vector<bool> leads = leads_to_product();
   struct Waiting {
     int product, passed;

@@ -35,14 +35,14 @@ Op fused_op() {
 // Whether two values that are live at the same time share bytes. Values of different blocks never
 // do; temporaries that alias a gradient are in its block.
 bool share_bytes(const Plan& plan, const Value& one, const Value& other) {
-  const Placement &placement = plan.placement_of(one), &beside = plan.placement_of(other);
-  if (placement.block != beside.block) return false;
+  const Placement &placement = plan.placement_of(one), &second = plan.placement_of(other);
+  if (placement.block != second.block) return false;
   const auto from = [](const Placement& at, std::int64_t byte) {
     return static_cast<std::int64_t>(at.offset) + byte;
   };
   const Extent of = extent_of(one.region()), with = extent_of(other.region());
-  return from(placement, of.low) < from(beside, with.high) &&
-         from(beside, with.low) < from(placement, of.high);
+  return from(placement, of.low) < from(second, with.high) &&
+         from(second, with.low) < from(placement, of.high);
 }
 
 // The inputs of a launch that neither launch of `ahead` writes: the previous one in program order
@@ -95,7 +95,7 @@ Node fused_node(std::shared_ptr<const BodySpec> body, std::vector<Value> inputs,
                 std::vector<Value> outputs, std::vector<std::string> names) {
   Call call(fused_op(), nullptr, static_cast<std::uint32_t>(inputs.size()));
   std::int64_t flops = 0, unread = 0;
-  for (const BodySpec* part = body.get(); part; part = part->beside.get()) {
+  for (const BodySpec* part = body.get(); part; part = part->next.get()) {
     flops += part->flops;
     unread += part->unread;
   }

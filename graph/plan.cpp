@@ -59,7 +59,7 @@ bool may_alias_operand(const Node& node, std::size_t out) {
   if (node.call.in_place) return false;
   if (!node.body) return op_info(node.call.op).kind == OpKind::pointwise;
   const jit::Body& body = node.body->body;
-  if (!node.body->placed.empty() || body.contraction() >= 0 || node.body->beside) return false;
+  if (!node.body->placed.empty() || body.contraction() >= 0 || node.body->next) return false;
   if (!body.reduces()) return true;
   const std::vector<jit::Level> levels = jit::levels_of(body);
   const jit::Level& level = levels[static_cast<std::size_t>(body.outputs[out].value)];

@@ -13,7 +13,7 @@
 #include "brrr/tensor/error.h"
 #include "brrr/tensor/stream.h"
 
-namespace brrr::text {
+namespace brrr::sources {
 extern const char multiply_add_cu[];
 }
 
@@ -147,7 +147,7 @@ Batch device_copy(Device device, std::int64_t bytes) {
 
 std::string multiply_add_source(DType dtype) {
   return std::string(dtype == DType::f64 ? "typedef double Real;\n" : "typedef float Real;\n") +
-         text::multiply_add_cu;
+         sources::multiply_add_cu;
 }
 
 MultiplyAdds device_multiply_adds(Device device, DType dtype) {

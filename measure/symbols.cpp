@@ -201,7 +201,7 @@ Frame LoadedCode::frame_at(std::uintptr_t address) {
   return frame;
 }
 
-std::vector<std::string> LoadedCode::functions_beside(std::uintptr_t address) {
+std::vector<std::string> LoadedCode::functions_near(std::uintptr_t address) {
   std::vector<std::string> names;
   const Mapping* const mapping = mapping_of(address);
   if (!mapping) return names;

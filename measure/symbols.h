@@ -57,7 +57,7 @@ class LoadedCode {
 
   Frame frame_at(std::uintptr_t address);
   // The qualified names of all functions in the module that has the address.
-  std::vector<std::string> functions_beside(std::uintptr_t address);
+  std::vector<std::string> functions_near(std::uintptr_t address);
   // Whether that module's file has a .symtab.
   bool has_local_symbols(std::uintptr_t address);
 

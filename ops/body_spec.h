@@ -43,7 +43,7 @@ struct BodySpec {
   std::int64_t flops = 0, product_flops = 0, functions = 0, draws = 0;
   FactorOrder factors = FactorOrder::along;  // of its contraction
   // A second body in the same launch, whose operands follow this one's. Only for products on CUDA.
-  std::shared_ptr<const BodySpec> beside;
+  std::shared_ptr<const BodySpec> next;
 };
 
 // A body and the strides of its operands, inputs first.

@@ -148,7 +148,7 @@ Tensor extreme_gradient(const Tensor& g, const Tensor& a, const Tensor& y, const
 // Along the last dimension, the product of the elements before each one, or of those after it.
 // Computed by recursive doubling without a division, so it is correct for zeros, and differentiable
 // to every order.
-Tensor products_beside(const Tensor& x, bool before) {
+Tensor products_around(const Tensor& x, bool before) {
   const int last = x.rank() - 1;
   const std::int64_t n = x.size(last);
   const auto moved = [&](const Tensor& from, std::int64_t by) {
@@ -179,7 +179,7 @@ Tensor prod_gradient(const Tensor& g, const Tensor& a, const Call& call) {
   rows.push_back(-1);
   const Tensor permuted = permute(is_half(a.dtype()) ? cast(a, f32) : a, order);
   const Tensor x = reshape(permuted, rows);
-  const Tensor others = products_beside(x, true) * products_beside(x, false);
+  const Tensor others = products_around(x, true) * products_around(x, false);
   return kept(g, a.shape(), call) *
          cast(permute(reshape(others, Dims(permuted.shape())), back), a.dtype());
 }
@@ -304,23 +304,23 @@ void with_operand(const Gradient& r, int i, F&& f) {
   [[maybe_unused]] const Tensor &g = r.g(), &y = r.result(); \
   [[maybe_unused]] const Call& call = r.call;                \
   [[maybe_unused]] const Known A(r, 0), B(r, 1), C(r, 2);
-#define GIVE(i, expression) \
-  if (r.wants(i)) r.give(i, expression);
-#define GIVE_FITTED(i, expression) \
-  if (r.wants(i)) r.give(i, fitted(expression, r, i));
+#define SET(i, expression) \
+  if (r.wants(i)) r.set(i, expression);
+#define SET_FITTED(i, expression) \
+  if (r.wants(i)) r.set(i, fitted(expression, r, i));
 
 #define BRRR_UNARY(name, types, rule, low, high, expression, da) \
   void name##_rule(Gradient& r) {                                \
     VALUES [[maybe_unused]] const Tensor& a = r.operand(0);      \
-    GIVE(0, da)                                                  \
+    SET(0, da)                                                   \
   }
 #define BRRR_BINARY(name, types, rule, low, high, expression, da, db)        \
   template <class TA, class TB>                                              \
   void name##_of([[maybe_unused]] Gradient& r, [[maybe_unused]] const TA& a, \
                  [[maybe_unused]] const TB& b) {                             \
-    VALUES if constexpr (is_tensor<TA>) { GIVE_FITTED(0, da) }               \
+    VALUES if constexpr (is_tensor<TA>) { SET_FITTED(0, da) }                \
     if constexpr (is_tensor<TB>) {                                           \
-      GIVE_FITTED(1, db)                                                     \
+      SET_FITTED(1, db)                                                      \
     }                                                                        \
   }                                                                          \
   void name##_rule(Gradient& r) {                                            \
@@ -332,9 +332,9 @@ void with_operand(const Gradient& r, int i, F&& f) {
   template <class TB, class TC>                                                               \
   void name##_of(Gradient& r, [[maybe_unused]] const Tensor& a, [[maybe_unused]] const TB& b, \
                  [[maybe_unused]] const TC& c) {                                              \
-    VALUES GIVE_FITTED(0, da) if constexpr (is_tensor<TB>) { GIVE_FITTED(1, db) }             \
+    VALUES SET_FITTED(0, da) if constexpr (is_tensor<TB>) { SET_FITTED(1, db) }               \
     if constexpr (is_tensor<TC>) {                                                            \
-      GIVE_FITTED(2, dc)                                                                      \
+      SET_FITTED(2, dc)                                                                       \
     }                                                                                         \
   }                                                                                           \
   void name##_rule(Gradient& r) {                                                             \
@@ -345,22 +345,22 @@ void with_operand(const Gradient& r, int i, F&& f) {
 #define OF_OPERANDS(name, ...)                                                                    \
   void name##_rule(Gradient& r) {                                                                 \
     VALUES [[maybe_unused]] const Tensor &a = r.operand(0), &b = r.operand(1), &c = r.operand(2); \
-    EACH(GIVE, __VA_ARGS__)                                                                       \
+    EACH(SET, __VA_ARGS__)                                                                        \
   }
 #define BRRR_REDUCTION(name, types, rule, map, identity, combine, finish, da) OF_OPERANDS(name, da)
 #define BRRR_VIEW(name, attributes, ...) OF_OPERANDS(name, __VA_ARGS__)
 #define BRRR_CONVERSION(name, da) OF_OPERANDS(name, da)
-#define GIVE_ANY(first, expression) \
-  if (r.wants(i)) r.give(i, expression);
+#define SET_ANY(first, expression) \
+  if (r.wants(i)) r.set(i, expression);
 #define BRRR_STRUCTURED(name, inputs, attributes, effect, algebra, flops, ...)                    \
   void name##_rule(Gradient& r) {                                                                 \
     VALUES [[maybe_unused]] const Tensor &a = r.operand(0), &b = r.operand(1), &c = r.operand(2); \
     const int n = (inputs) < 0 ? r.n_operands : 1;                                                \
     for (int i = 0; i < n; ++i) {                                                                 \
       if constexpr ((inputs) < 0) {                                                               \
-        EACH(GIVE_ANY, __VA_ARGS__)                                                               \
+        EACH(SET_ANY, __VA_ARGS__)                                                                \
       } else {                                                                                    \
-        EACH(GIVE, __VA_ARGS__)                                                                   \
+        EACH(SET, __VA_ARGS__)                                                                    \
       }                                                                                           \
     }                                                                                             \
   }

@@ -52,10 +52,10 @@ void run_gradient(Gradient& gradient) {
   const OpInfo& info = op_info(gradient.call.op);
   info.registered->gradient(gradient);
   for (int i = gradient.n_operands; i < Gradient::kLeastOperands; ++i) {
-    if (gradient.given[i].defined()) detail::throw_no_operand(gradient.call, i);
+    if (gradient.of_operands[i].defined()) detail::throw_no_operand(gradient.call, i);
   }
   for (int i = 0; i < gradient.n_operands; ++i) {
-    Tensor& given = gradient.given[i];
+    Tensor& given = gradient.of_operands[i];
     if (!gradient.wants(i) || !given.defined()) continue;
     const Like like = gradient.like(i);
     if (info.kind == OpKind::pointwise && !gradient.is_like_the_output(i) &&

@@ -4,7 +4,7 @@
 //   const Op cube = register_op({.name = "cube",
 //                                .expression = "a * a * a",
 //                                .gradient = [](Gradient& r) {
-//                                  r.give(0, r.g() * (3 * square(r.operand(0))));
+//                                  r.set(0, r.g() * (3 * square(r.operand(0))));
 //                                },
 //                                .needs = "a"});
 //   Tensor y = call_op(cube, {x});

@@ -8,11 +8,11 @@
 #include "brrr/tensor/cuda_runtime.h"
 #include "brrr/tensor/fail.h"
 
-namespace brrr::text {
+namespace brrr::sources {
 extern const char attention_products_inl[];
 extern const char attention_cu[];
 extern const char attention_mask_cu[];
-}  // namespace brrr::text
+}  // namespace brrr::sources
 
 namespace brrr::on_cuda {
 namespace {
@@ -105,14 +105,14 @@ struct Variant {
     const auto packed = static_cast<std::uint64_t>(width) << 16 |
                         static_cast<std::uint64_t>(dtype) << 8 | std::uint64_t{masked} << 2 |
                         static_cast<std::uint64_t>(which);
-    return hand_written(stream, text::attention_cu, packed, kEntries[which],
+    return hand_written(stream, sources::attention_cu, packed, kEntries[which],
                         [this] { return text(); }, {.architecture_specific = swizzled});
   }
   std::string text() const {
     return typedef_of(dtype, "Element") +
            fmt::format("constexpr int kWidth = {}, kTile = {};\nconstexpr bool kMasked = {};\n",
                        width, tile(), masked) +
-           text::attention_products_inl + text::attention_cu;
+           sources::attention_products_inl + sources::attention_cu;
   }
   template <class Args>
   void launch(const cu::CudaStream& stream, int which, Grid grid, const Args& args) const {
@@ -193,8 +193,9 @@ void fused_attention_mask(const Call& call, Tensor* outputs) {
                     static_cast<int32_t>(mask.size(-1)),
                     static_cast<int32_t>(size_of_dim(mask, 1))};
   const Grid grid{tiles.size(-1), tiles.size(-2), size_of_dim(mask, 0) * size_of_dim(mask, 1)};
-  const CUfunction kernel = hand_written(stream, text::attention_mask_cu, 0, "attention_mask_tiles",
-                                         [] { return std::string(text::attention_mask_cu); });
+  const CUfunction kernel =
+      hand_written(stream, sources::attention_mask_cu, 0, "attention_mask_tiles",
+                   [] { return std::string(sources::attention_mask_cu); });
   on_cuda::launch(kernel, grid, kThreads, stream, m);
 }
 

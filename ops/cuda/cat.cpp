@@ -11,9 +11,9 @@
 #include "brrr/tensor/cuda_runtime.h"
 #include "brrr/tensor/strided_space.h"
 
-namespace brrr::text {
+namespace brrr::sources {
 extern const char cat_cu[];
-}  // namespace brrr::text
+}  // namespace brrr::sources
 
 namespace brrr::on_cuda {
 namespace {
@@ -65,9 +65,9 @@ void copy_parts(Parts& parts, int count, std::size_t element, cu::CudaStream& st
     in_words(parts.part[i].at);
   }
   const CUfunction kernel =
-      hand_written(stream, text::cat_cu, static_cast<std::uint64_t>(log2), "cat", [&] {
+      hand_written(stream, sources::cat_cu, static_cast<std::uint64_t>(log2), "cat", [&] {
         constexpr std::string_view kWords[] = {"u8", "u16", "u32", "u64", "uint4"};
-        return typedef_of(kWords[log2], "Word") + text::cat_cu;
+        return typedef_of(kWords[log2], "Word") + sources::cat_cu;
       });
   constexpr int kThreads = 256, kOfBlock = 4 * kThreads;
   const Grid grid{blocks_for(parts.rows * longest, kOfBlock, stream.on->multiprocessors), count};

@@ -2,14 +2,14 @@
 // tensor/cuda_faults.h.
 #include "brrr/ops/cuda/contiguous.h"
 #include "brrr/ops/cuda/hand_written.h"
-#include "brrr/ops/jit/text.h"
+#include "brrr/ops/jit/sources.h"
 #include "brrr/ops/kernels.h"
 #include "brrr/tensor/cuda_faults.h"
 #include "brrr/tensor/cuda_runtime.h"
 
-namespace brrr::text {
+namespace brrr::sources {
 extern const char checked_cu[];
-}  // namespace brrr::text
+}  // namespace brrr::sources
 
 namespace brrr::on_cuda {
 
@@ -19,9 +19,9 @@ void checked(const Call& call, Tensor* outputs) {
   const DType dtype = x.dtype();
   cu::CudaStream& stream = cu::current_stream(x.device());
   const CUfunction kernel =
-      hand_written(stream, text::checked_cu, static_cast<std::uint64_t>(dtype), "checked", [&] {
-        return text::faults_inl + typedef_of(dtype, "Element") +
-               typedef_of(is_floating(dtype) ? "double" : "i64", "Bound") + text::checked_cu;
+      hand_written(stream, sources::checked_cu, static_cast<std::uint64_t>(dtype), "checked", [&] {
+        return sources::faults_inl + typedef_of(dtype, "Element") +
+               typedef_of(is_floating(dtype) ? "double" : "i64", "Bound") + sources::checked_cu;
       });
   const cu::FaultSink sink = cu::fault_sink(stream.device, "checked");
   write_contiguous(outputs[0], [&](Tensor& out) {

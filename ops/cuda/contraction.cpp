@@ -68,7 +68,7 @@ std::vector<BodyInLaunch> bodies_of(const BodySpec& spec, const Tensor* const* i
                                     const Tensor* outputs) {
   std::vector<BodyInLaunch> bodies;
   int first = 0;
-  for (const BodySpec* each = &spec; each; each = each->beside.get()) {
+  for (const BodySpec* each = &spec; each; each = each->next.get()) {
     BodyInLaunch& body = bodies.emplace_back();
     body.spec = each;
     body.first = first;
@@ -140,8 +140,8 @@ void run_small(std::span<const BodyInLaunch> bodies, const std::vector<bool>& pr
     arguments.insert(arguments.end(), part.arguments.begin(), part.arguments.end());
     blocks += part.grid.blocks;
   }
-  const CUfunction kernel = jit::load_kernel(stream.device, "contraction", contraction_text(parts),
-                                             {.fast = parts[0].body->fast});
+  const CUfunction kernel = jit::load_kernel(
+      stream.device, "contraction", contraction_source(parts), {.fast = parts[0].body->fast});
   launch_programmatic(kernel, {blocks}, jit::kSmallThreads, stream, arguments.data());
 }
 

@@ -9,7 +9,7 @@
 
 namespace brrr::on_cuda {
 
-// Runs a body and its `beside` bodies in one launch. `prefetchable`: see BodyOperands.
+// Runs a body, and those that follow it (`next`), in one launch. `prefetchable`: see BodyOperands.
 void run_contraction(const BodySpec& spec, const Tensor* const* inputs, const Tensor* outputs,
                      const std::vector<bool>& prefetchable);
 

@@ -17,17 +17,17 @@ using jit::pieces::typedef_of, jit::pieces::typedef_of_bits;
 
 KernelTable<CUfunction>& hand_written_kernels();
 
-// The kernel `entry` of `file`, a text that the library carries (ops/jit/text.h). `variant` packs
-// the entry and everything else that `make_text` depends on.
+// The kernel `entry` of `file`, a source that the library carries (ops/jit/sources.h). `variant`
+// packs the entry and everything else that `make_source` depends on.
 template <class MakeText>
 CUfunction hand_written(const cu::CudaStream& stream, const char* file, std::uint64_t variant,
-                        const char* entry, MakeText&& make_text,
+                        const char* entry, MakeText&& make_source,
                         const jit::KernelOptions& options = {}) {
   const KernelKey key{stream.on, reinterpret_cast<std::uintptr_t>(file), variant};
   if (const CUfunction* found = hand_written_kernels().find(key)) [[likely]]
     return *found;
   return *hand_written_kernels().insert(
-      key, jit::load_kernel(stream.device, entry, make_text(), options));
+      key, jit::load_kernel(stream.device, entry, make_source(), options));
 }
 
 }  // namespace brrr::on_cuda

@@ -13,16 +13,16 @@
 #include "brrr/ops/cuda/hand_written.h"
 #include "brrr/ops/cuda/radix.h"
 #include "brrr/ops/jit/geometry.h"
-#include "brrr/ops/jit/text.h"
+#include "brrr/ops/jit/sources.h"
 #include "brrr/ops/kernels.h"
 #include "brrr/tensor/cuda_faults.h"
 #include "brrr/tensor/cuda_runtime.h"
 #include "brrr/tensor/fail.h"
 
-namespace brrr::text {
+namespace brrr::sources {
 extern const char gather_cu[];
 extern const char scatter_cu[];
-}  // namespace brrr::text
+}  // namespace brrr::sources
 
 namespace brrr::on_cuda {
 namespace {
@@ -39,7 +39,7 @@ std::int64_t stride_along(const Tensor& x, int dim) {
 
 // The definitions that gather.cu and scatter.cu need.
 std::string text_in_front(DType index, int rank, bool wide) {
-  return text::faults_inl + typedef_of(index, "Index") +
+  return sources::faults_inl + typedef_of(index, "Index") +
          fmt::format("constexpr int kRank = {};\nconstexpr bool kWide = {};\n", rank, wide);
 }
 
@@ -88,9 +88,9 @@ void pick(const char* op, StridedSpace& space, Tensor& out, const Tensor& index,
   const std::uint64_t variant = static_cast<std::uint64_t>(space.rank) | std::uint64_t{wide} << 4 |
                                 std::uint64_t{index.dtype() == i32} << 5 |
                                 static_cast<std::uint64_t>(width) << 6 | size << 12;
-  const CUfunction kernel = hand_written(stream, text::gather_cu, variant, "gather", [&] {
+  const CUfunction kernel = hand_written(stream, sources::gather_cu, variant, "gather", [&] {
     return text_in_front(index.dtype(), space.rank, wide) + typedef_of_bits(x.dtype(), "Element") +
-           fmt::format("constexpr int kWidth = {};\n", width) + text::gather_cu;
+           fmt::format("constexpr int kWidth = {};\n", width) + sources::gather_cu;
   });
   const cu::FaultSink sink = cu::fault_sink(stream.device, op);
   launch(kernel, {blocks_for(geometry.count, kThreads, stream.on->multiprocessors, 32)}, kThreads,
@@ -176,9 +176,9 @@ class ScatterKernels {
     const std::uint64_t variant = which | static_cast<std::uint64_t>(rank_) << 2 |
                                   std::uint64_t{wide_} << 6 | std::uint64_t{index_ == i32} << 7 |
                                   static_cast<std::uint64_t>(element_) << 8;
-    return hand_written(stream_, text::scatter_cu, variant, entry, [&] {
+    return hand_written(stream_, sources::scatter_cu, variant, entry, [&] {
       return text_in_front(index_, rank_, wide_) + typedef_of(element_, "Element") +
-             text::scatter_cu;
+             sources::scatter_cu;
     });
   }
 

@@ -16,9 +16,9 @@
 #include "brrr/tensor/fail.h"
 #include "brrr/tensor/runtime.h"
 
-namespace brrr::text {
+namespace brrr::sources {
 extern const char matmul_integer_cu[];
-}  // namespace brrr::text
+}  // namespace brrr::sources
 
 namespace brrr::on_cuda {
 namespace {
@@ -36,8 +36,8 @@ template <class T>
 void multiply_integers(const MatrixProduct& p, const Tensor& a, const Tensor& b, Tensor& d,
                        cu::CudaStream& stream) {
   const CUfunction kernel =
-      hand_written(stream, text::matmul_integer_cu, sizeof(T), "matmul_integer",
-                   [] { return typedef_of(dtype_of<T>, "Element") + text::matmul_integer_cu; });
+      hand_written(stream, sources::matmul_integer_cu, sizeof(T), "matmul_integer",
+                   [] { return typedef_of(dtype_of<T>, "Element") + sources::matmul_integer_cu; });
   const int inner = widest(p.batch);
   constexpr std::int64_t kTile = 32;
   each_outer(p, inner, [&](std::int64_t at_a, std::int64_t at_b, std::int64_t at_d) {

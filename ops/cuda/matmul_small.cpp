@@ -1,7 +1,7 @@
 #include "brrr/ops/cuda/matmul_small.h"
 
 #include "brrr/ops/cuda/hand_written.h"
-#include "brrr/ops/jit/text.h"
+#include "brrr/ops/jit/sources.h"
 
 namespace brrr::on_cuda {
 namespace {
@@ -23,8 +23,8 @@ void multiply_small(const MatrixProduct& p, const Tensor& a, const Tensor& b, co
   const jit::SmallSchedule schedule =
       jit::small_schedule(p, a.dtype(), {alignment_of(a.data()), alignment_of(b.data())});
   const CUfunction kernel =
-      hand_written(stream, text::matmul_small_cu, schedule.key(), "matmul_small",
-                   [&] { return matmul_small_text_of_call(schedule); });
+      hand_written(stream, sources::matmul_small_cu, schedule.key(), "matmul_small",
+                   [&] { return matmul_small_source_of_call(schedule); });
   const KernelStrides s = kernel_strides(p, p.batch.empty() ? -1 : 0);
   const SmallProduct one{a.data(),
                          b.data(),

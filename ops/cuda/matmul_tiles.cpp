@@ -98,7 +98,7 @@ TileLaunch plan_tiles(std::span<const TiledProduct> products,
                       Device device) {
   TileLaunch tiles;
   tiles.schedule = schedule_tiles(products, dtype, c, multiprocessors_of(device));
-  tiles.kernel = load_kernel(device, "matmul_tiles", matmul_tiles_text(c, dtype, products),
+  tiles.kernel = load_kernel(device, "matmul_tiles", matmul_tiles_source(c, dtype, products),
                              {.architecture_specific = true});
   if (tiles.kernel)  // else its text was only collected
     BRRR_CUDA(cuFuncSetAttribute, tiles.kernel, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,

@@ -44,7 +44,7 @@ struct TileLaunch {
 TileLaunch plan_tiles(std::span<const jit::TiledProduct> products,
                       std::span<const TileOperands> operands, DType dtype,
                       const jit::TileConfig& config, Device device);
-// `arguments`: of each product the struct Epilogue of its text.
+// `arguments`: of each product the struct Epilogue of its source.
 void launch(const TileLaunch& tiles, std::span<const void* const> arguments,
             const cu::CudaStream& stream);
 

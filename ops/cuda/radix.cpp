@@ -7,9 +7,9 @@
 #include "brrr/ops/cuda/hand_written.h"
 #include "brrr/tensor/tensor_impl.h"
 
-namespace brrr::text {
+namespace brrr::sources {
 extern const char radix_cu[];
-}  // namespace brrr::text
+}  // namespace brrr::sources
 
 namespace brrr::on_cuda {
 namespace {
@@ -33,7 +33,7 @@ SortedPairs new_pairs(std::int64_t count, Device device) {
 SortedPairs sort_pairs(const SortedPairs& pairs, std::int64_t count, std::uint32_t largest,
                        cu::CudaStream& stream) {
   const auto kernel = [&](std::uint64_t which, const char* entry) {
-    return hand_written(stream, text::radix_cu, which, entry, [] { return text::radix_cu; });
+    return hand_written(stream, sources::radix_cu, which, entry, [] { return sources::radix_cu; });
   };
   const CUfunction count_digits = kernel(0, "radix_count"), add_up = kernel(1, "radix_offsets"),
                    place = kernel(2, "radix_place");

@@ -7,9 +7,9 @@
 #include "brrr/ops/kernels.h"
 #include "brrr/tensor/cuda_runtime.h"
 
-namespace brrr::text {
+namespace brrr::sources {
 extern const char random_cu[];
-}  // namespace brrr::text
+}  // namespace brrr::sources
 
 namespace brrr::on_cuda {
 namespace {
@@ -27,14 +27,14 @@ std::string call_of(Draw kind, DType dtype) {
 }
 
 CUfunction draw_kernel(cu::CudaStream& stream, DType dtype, Draw kind) {
-  const auto make_text = [&] {
+  const auto make_source = [&] {
     return typedef_of(dtype, "Element") +
            fmt::format("constexpr int kWidth = {};\n#define DRAW {}\n", jit::draws_of_block(dtype),
                        call_of(kind, dtype)) +
-           text::random_cu;
+           sources::random_cu;
   };
   const auto variant = static_cast<std::uint64_t>(dtype) << 2 | static_cast<std::uint64_t>(kind);
-  return hand_written(stream, text::random_cu, variant, "draw", make_text, {.random = true});
+  return hand_written(stream, sources::random_cu, variant, "draw", make_source, {.random = true});
 }
 
 void draw(const Call& call, Tensor* outputs, Draw kind, std::uint32_t threshold = 0) {

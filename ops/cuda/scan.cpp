@@ -7,9 +7,9 @@
 #include "brrr/ops/kernels.h"
 #include "brrr/tensor/cuda_runtime.h"
 
-namespace brrr::text {
+namespace brrr::sources {
 extern const char scan_cu[];
-}  // namespace brrr::text
+}  // namespace brrr::sources
 
 namespace brrr::on_cuda {
 namespace {
@@ -29,10 +29,10 @@ CUfunction scan_kernel(cu::CudaStream& stream, DType in, DType out, int which) {
   constexpr const char* kEntries[] = {"scan_row_sums", "scan_rows", "scan_column_sums",
                                       "scan_columns"};
   const int variant = (static_cast<int>(in) * kDTypes + static_cast<int>(out)) * 4 + which;
-  return hand_written(stream, text::scan_cu, static_cast<std::uint64_t>(variant), kEntries[which],
-                      [&] {
+  return hand_written(stream, sources::scan_cu, static_cast<std::uint64_t>(variant),
+                      kEntries[which], [&] {
                         return typedef_of(in, "In") + typedef_of(out, "Out") +
-                               typedef_of(sum_dtype(out), "Sum") + text::scan_cu;
+                               typedef_of(sum_dtype(out), "Sum") + sources::scan_cu;
                       });
 }
 

@@ -5,16 +5,16 @@
 
 #include "brrr/ops/cuda/hand_written.h"
 
-namespace brrr::text {
+namespace brrr::sources {
 extern const char transpose_cu[];
-}  // namespace brrr::text
+}  // namespace brrr::sources
 
 namespace brrr::on_cuda {
 
 void transpose_matrices(const TransposeArgs& args, DType dtype, cu::CudaStream& stream) {
   const CUfunction kernel =
-      hand_written(stream, text::transpose_cu, size_of(dtype), "transpose",
-                   [&] { return typedef_of_bits(dtype, "Element") + text::transpose_cu; });
+      hand_written(stream, sources::transpose_cu, size_of(dtype), "transpose",
+                   [&] { return typedef_of_bits(dtype, "Element") + sources::transpose_cu; });
   const auto size = static_cast<std::int64_t>(size_of(dtype)), vector = 16 / size;
   const auto whole = [&](const void* data, std::int64_t leading, std::int64_t batch) {
     return reinterpret_cast<std::uintptr_t>(data) % 16 == 0 && leading % vector == 0 &&

@@ -1,4 +1,4 @@
-// Compiles CUDA text at run time, once: kernels are kept in memory, cubins on disk as well.
+// Compiles CUDA source at run time, once: kernels are kept in memory, cubins on disk as well.
 //
 //   const CUfunction f = jit::load_kernel(cuda(0), "my_kernel", R"(
 //     extern "C" __global__ void my_kernel(float* out, i64 n) { ... })");
@@ -35,7 +35,7 @@ int multiprocessors_of(Device device);
 DeviceShape shape_of(Device device);
 
 // The kernel `entry` of `source`, ready to launch on `device`. Cheap enough for a slow path only:
-// it hashes the whole text. Callers keep the function; it lives as long as the process.
+// it hashes the whole source. Callers keep the function; it lives as long as the process.
 CUfunction load_kernel(Device device, const char* entry, std::string_view source,
                        const KernelOptions& options = {});
 // Several entries of one source, in order.
@@ -52,7 +52,7 @@ using LoadedKernelsScope = ContextScope<&ThreadContext::loaded_kernels>;
 
 // While it collects, kernels that this thread asks for are noted and not loaded: load_kernels gives
 // null functions, and launch_programmatic launches nothing. compile() ends that and compiles what
-// no cache has, several texts at a time; the next load of each finds its cubin.
+// no cache has, several sources at a time; the next load of each finds its cubin.
 class KernelCollection {
  public:
   explicit KernelCollection(Device device);
@@ -65,15 +65,15 @@ class KernelCollection {
   int compile();
 
  private:
-  struct CollectedText {
-    std::string source, text;
+  struct CollectedSource {
+    std::string source, whole;
     KernelOptions options;
     Hash128 key;
   };
   void stop();
 
   Device device_;
-  std::vector<CollectedText> texts_;
+  std::vector<CollectedSource> sources_;
 };
 
 // The same without a GPU: the cubin for sm_<architecture>, through the disk cache.

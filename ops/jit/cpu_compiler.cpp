@@ -1,4 +1,4 @@
-// Owns the shared objects of generated kernels: their texts, their places on disk and in memory.
+// Owns the shared objects of generated kernels: their sources, their places on disk and in memory.
 #include "brrr/ops/jit/cpu_compiler.h"
 
 #include <dlfcn.h>
@@ -17,7 +17,7 @@
 #include "brrr/ops/jit/cpu_toolchain.h"
 #include "brrr/ops/jit/disk_cache.h"
 #include "brrr/ops/jit/render.h"
-#include "brrr/ops/jit/text.h"
+#include "brrr/ops/jit/sources.h"
 #include "brrr/tensor/fail.h"
 #include "brrr/tensor/thread_context.h"
 #include "brrr/tensor/thread_pool.h"
@@ -102,9 +102,10 @@ const std::string& prelude() {
     *all += "#define BRRR_VECTOR_MATH 1\n";
 #endif
     for (const char* part :
-         {text::cpu_prelude_inl, text::strided_space_inl, text::functions_def,
-          text::scalar_math_inl, text::philox_inl, text::scalar_inl, text::half_inl,
-          text::convert_inl, text::lanes_inl, text::draw_batches_inl, text::cpu_tiles_inl}) {
+         {sources::cpu_prelude_inl, sources::strided_space_inl, sources::functions_def,
+          sources::scalar_math_inl, sources::philox_inl, sources::scalar_inl, sources::half_inl,
+          sources::convert_inl, sources::lanes_inl, sources::draw_batches_inl,
+          sources::cpu_tiles_inl}) {
       *all += part;
     }
     *all += "\n#line 1 \"kernel\"\n";
@@ -113,7 +114,7 @@ const std::string& prelude() {
   return *text;
 }
 
-std::string whole_text(std::string_view source) {
+std::string whole_source(std::string_view source) {
   return fmt::format("{}{}\n}}  // namespace brrr::generated\n", prelude(), source);
 }
 
@@ -128,7 +129,7 @@ Hash128 cpu_object_key(std::string_view source) {
 
 namespace {
 
-// Objects that are loaded, and the kernels in them, of all texts so far.
+// Objects that are loaded, and the kernels in them, of all sources so far.
 class Libraries {
  public:
   static Libraries& instance() {
@@ -141,7 +142,7 @@ class Libraries {
     const Hash128 key = cpu_object_key(source);
     void* library = loaded(key);
     if (!library) {
-      const std::string text = whole_text(source);
+      const std::string text = whole_source(source);
       library = keep(key, compile_objects({&text, 1}, 1)[0]);
     }
     return entry_of(library, entry);
@@ -224,7 +225,7 @@ class Libraries {
     std::vector<std::string> sources(processes), texts;
     for (std::size_t i = 0; i < missing.size(); ++i)
       sources[i % processes] += named(*missing[i].text, name_of(missing[i].key));
-    for (const std::string& source : sources) texts.push_back(whole_text(source));
+    for (const std::string& source : sources) texts.push_back(whole_source(source));
     const std::vector<std::string> objects = compile_objects(texts, missing.size());
     for (std::size_t p = 0; p < processes; ++p) {
       const Hash128 object = cpu_object_key(sources[p]);

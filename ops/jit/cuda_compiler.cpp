@@ -10,7 +10,7 @@
 
 #include "brrr/ops/jit/compiler.h"
 #include "brrr/ops/jit/disk_cache.h"
-#include "brrr/ops/jit/text.h"
+#include "brrr/ops/jit/sources.h"
 #include "brrr/tensor/cuda_relaxed_capture.h"
 #include "brrr/tensor/cuda_runtime.h"
 #include "brrr/tensor/error.h"
@@ -21,14 +21,14 @@ namespace {
 
 std::atomic<std::int64_t> compiled{0}, memory_hits{0}, disk_hits{0}, disk_refused{0};
 
-std::string whole_text(std::string_view source, const KernelOptions& options) {
+std::string whole_source(std::string_view source, const KernelOptions& options) {
   std::string text;
   text.reserve(32768 + source.size());
-  text += text::functions_def;
-  text += text::prelude_inl;
-  text += text::scalar_inl;
-  if (options.random) text += text::philox_inl;
-  // Line numbers of errors are those of the kernel's own text.
+  text += sources::functions_def;
+  text += sources::prelude_inl;
+  text += sources::scalar_inl;
+  if (options.random) text += sources::philox_inl;
+  // Line numbers of errors are those of the kernel's own source.
   text += "\n#line 1 \"kernel\"\n";
   text += source;
   text += "\n}  // namespace brrr\n";
@@ -198,7 +198,7 @@ DeviceShape shape_of(Device device) {
 
 std::string compile_to_cubin(std::string_view source, int architecture,
                              const KernelOptions& options) {
-  const std::string text = whole_text(source, options);
+  const std::string text = whole_source(source, options);
   bool from_disk;
   return cubin_of(text, source, architecture, options, key_of(text, architecture, options),
                   from_disk);
@@ -211,16 +211,16 @@ KernelCollection::~KernelCollection() { stop(); }
 void KernelCollection::stop() { thread_context.kernel_collection = nullptr; }
 
 void KernelCollection::add(std::string_view source, const KernelOptions& options) {
-  std::string text = whole_text(source, options);
+  std::string text = whole_source(source, options);
   const Hash128 key = key_of(text, architecture_of(device_), options);
-  if (std::ranges::find(texts_, key, &CollectedText::key) == texts_.end())
-    texts_.push_back({std::string(source), std::move(text), options, key});
+  if (std::ranges::find(sources_, key, &CollectedSource::key) == sources_.end())
+    sources_.push_back({std::string(source), std::move(text), options, key});
 }
 
 int KernelCollection::compile() {
   stop();
   const cu::DeviceState* const state = &cu::device_state(device_.index);
-  std::erase_if(texts_, [&](const CollectedText& item) {
+  std::erase_if(sources_, [&](const CollectedSource& item) {
     std::string cubin;
     Modules& cache = modules();
     const std::lock_guard lock(cache.mutex);
@@ -231,12 +231,12 @@ int KernelCollection::compile() {
   std::atomic<std::size_t> next{0};
   std::atomic<int> made{0};
   const auto work = [&] {
-    for (std::size_t i = next++; i < texts_.size(); i = next++) {
+    for (std::size_t i = next++; i < sources_.size(); i = next++) {
       try {
         std::string cubin =
-            run_nvrtc(texts_[i].text, texts_[i].source, architecture, texts_[i].options);
-        disk_cache::write(texts_[i].key, "cubin", cubin);
-        ahead().put(texts_[i].key, std::move(cubin));
+            run_nvrtc(sources_[i].whole, sources_[i].source, architecture, sources_[i].options);
+        disk_cache::write(sources_[i].key, "cubin", cubin);
+        ahead().put(sources_[i].key, std::move(cubin));
         ++made;
       } catch (const Error&) {
       }
@@ -245,7 +245,7 @@ int KernelCollection::compile() {
   {
     constexpr std::size_t kMostThreads = 16;
     const std::size_t threads =
-        std::min({texts_.size(), static_cast<std::size_t>(available_processors()), kMostThreads});
+        std::min({sources_.size(), static_cast<std::size_t>(available_processors()), kMostThreads});
     std::vector<std::jthread> others;
     for (std::size_t i = 1; i < threads; ++i) others.emplace_back(work);
     work();
@@ -262,7 +262,7 @@ std::vector<CUfunction> load_kernels(Device device, const std::vector<const char
   cu::DeviceState& state = cu::device_state(device.index);
   cu::make_current(state);
   const int architecture = architecture_of(device);
-  const std::string text = whole_text(source, options);
+  const std::string text = whole_source(source, options);
   const Hash128 key = key_of(text, architecture, options);
   const Modules::Key place(key, &state);
   const cu::RelaxedCapture relaxed;  // a kernel may be met first during a capture

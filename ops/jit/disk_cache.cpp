@@ -130,18 +130,18 @@ void write(const Hash128& key, std::string_view kind, std::string_view content) 
   std::filesystem::create_directories(where, ignored);
   static std::atomic<unsigned> number{0};
   const std::string path = path_of(key, kind);
-  const std::string beside = fmt::format("{}.{}.{}", path, ::getpid(), number.fetch_add(1));
+  const std::string temporary = fmt::format("{}.{}.{}", path, ::getpid(), number.fetch_add(1));
   const Hash128 check = hash_of(content);
   Header header{{}, key.low, key.high, content.size(), check.low, check.high};
   std::memcpy(header.magic, kMagic, sizeof(kMagic));
   bool whole;
   {
-    File file(beside, O_WRONLY | O_CREAT | O_EXCL);
+    File file(temporary, O_WRONLY | O_CREAT | O_EXCL);
     if (!file.is_open()) return;
     whole = file.write(reinterpret_cast<const char*>(&header), sizeof(header)) &&
             file.write(content.data(), content.size());
   }
-  if (!whole || ::rename(beside.c_str(), path.c_str()) != 0) ::unlink(beside.c_str());
+  if (!whole || ::rename(temporary.c_str(), path.c_str()) != 0) ::unlink(temporary.c_str());
 } catch (...) {
   // Memory ran out, say: the kernel is compiled and works, only the cache has missed it.
 }

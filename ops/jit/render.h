@@ -1,4 +1,4 @@
-// From a body and a schedule to text that compiles after the preludes.
+// From a body and a schedule to source that compiles after the preludes.
 //
 // On CUDA a body renders to a device function in the namespace `of_<name>`, and a thin entry around
 // it:
@@ -6,7 +6,7 @@
 //   run(uint3 block, dim3 grid, void* memory, arguments...)
 //
 // The entry passes blockIdx, gridDim and its own shared memory, aligned to 16 bytes. All threads of
-// a block return from `run`, so the same text can be a phase of a larger kernel.
+// a block return from `run`, so the same source can be a phase of a larger kernel.
 #pragma once
 
 #include <functional>
@@ -31,7 +31,7 @@ namespace brrr::jit {
 // `<name>_join` combines them, so many threads a result. It takes: outputs, scalars, Partials,
 // Geometry of the results, i32 parts, i64 elements of a row.
 std::string render_cuda(const Body& body, const Schedule& schedule);
-// Whether the text draws random numbers, and needs philox.inl in front.
+// Whether the source draws random numbers, and needs philox.inl in front.
 bool draws(const Body& body);
 // Throws when the schedule does not fit the body.
 void verify(const Body& body, const Schedule& schedule);
@@ -50,7 +50,7 @@ std::string_view register_name(DType dtype);  // of a value in a register
 // "typedef float Element;\n"
 std::string typedef_of(std::string_view type, std::string_view name);
 std::string typedef_of(DType dtype, std::string_view name);
-// The unsigned integer of the type's size: types of one size share a text.
+// The unsigned integer of the type's size: types of one size share a source.
 std::string typedef_of_bits(DType dtype, std::string_view name);
 
 // One function for each expression, and for the pieces of each reduction.
@@ -164,7 +164,7 @@ std::string kernel_of(const Body& body, const Kernel& kernel);
 std::string function_of(const Body& body, const Kernel& kernel);
 std::string entry_parameters(const Body& body, const Kernel& kernel, std::string_view suffix = "");
 std::string entry_arguments(const Body& body, const Kernel& kernel, std::string_view suffix = "");
-// `text` in the body's namespace.
+// `source` in the body's namespace.
 std::string of_body(const Body& body, std::string_view text);
 
 }  // namespace pieces

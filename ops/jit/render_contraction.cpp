@@ -174,15 +174,15 @@ ContractionPart contraction_part(const BodySpec& spec, Contraction contraction,
 // A launch has the blocks of all parts, one after another. Blocks of the next kernel start once all
 // blocks of this one have called start_next_kernel(), and may read what was written before this
 // kernel's predecessor ended. So at least one block has waited for that before its call.
-std::string contraction_text(std::span<const ContractionPart> parts) {
+std::string contraction_source(std::span<const ContractionPart> parts) {
   const bool all_wait_last = std::ranges::all_of(parts, waits_last);
-  std::string text(small_factors_text()), parameters, calls;
+  std::string text(small_factors_source()), parameters, calls;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const ContractionPart& part = parts[i];
     const Kernel kernel = kernel_of_part(part, !all_wait_last);
     const std::string number = fmt::format("_{}", i);
     text += fmt::format("namespace part{} {{\n{}{}{}{}}}  // namespace part{}\n", number,
-                        matmul_small_text(part.schedule), functions(*part.body),
+                        matmul_small_source(part.schedule), functions(*part.body),
                         row_struct(*part.body, part.prefetch_others),
                         function_of(*part.body, kernel), number);
     parameters += fmt::format("{}{}, PartOfGrid part{}", i ? ", " : "",

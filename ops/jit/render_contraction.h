@@ -1,6 +1,6 @@
 // The kernel of small contractions: products whose results go through the body's values on their
 // way to memory. The tile is the one that an eager product of the same shape runs
-// (matmul_small.cu), so sums have eager's bits; the body's text takes the place of its entry.
+// (matmul_small.cu), so sums have eager's bits; the body's source takes the place of its entry.
 #pragma once
 
 #include <functional>
@@ -26,8 +26,8 @@ ContractionPart contraction_part(const BodySpec& spec, Contraction contraction,
                                  FactorAlignment alignment,
                                  const std::function<bool(int)>& is_final);
 
-// The kernel's text, with the entry `contraction`. Of each part the entry takes outputs, inputs,
+// The kernel's source, with the entry `contraction`. Of each part the entry takes outputs, inputs,
 // scalars, Geometry of the results, SmallFactors, and PartOfGrid.
-std::string contraction_text(std::span<const ContractionPart> parts);
+std::string contraction_source(std::span<const ContractionPart> parts);
 
 }  // namespace brrr::jit

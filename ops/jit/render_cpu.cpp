@@ -1,4 +1,4 @@
-// Owns the text of CPU kernels: functions of a range of elements or rows, which compute a tile of
+// Owns the source of CPU kernels: functions of a range of elements or rows, which compute a tile of
 // elements at a time (render_cpu_tile.h). Most reductions know their tile's size: whole rows, or so
 // many adjacent ones. The others take tiles of any size, in any layout.
 #include <fmt/format.h>
@@ -42,8 +42,8 @@ std::string unpacked(const Body& body) {
 
 std::string pointwise(const Body& body, const CpuWalk& walk) {
   const std::vector<RowPass> passes = passes_of(body);
-  const TileText tile =
-      tile_text(body, passes[0], 0, {"space", "place", "", false, false, walk.direct});
+  const TileSource tile =
+      tile_source(body, passes[0], 0, {"space", "place", "", false, false, walk.direct});
   return tile.constants + tile.buffers +
          fmt::format(R"(  const StridedSpace& space = *a.space;
   Coordinates place(space, begin);
@@ -133,13 +133,13 @@ std::string each_operand(const Body& body, std::string_view what) {
   return text;
 }
 
-// Rows of a length that the text knows. A row is a tile: its passes leave values to later ones.
+// Rows of a length that the source knows. A row is a tile: its passes leave values to later ones.
 std::string whole_rows(const Body& body, const CpuWalk& walk) {
   std::string buffers, text;
   KeptValues known;
   const std::vector<RowPass> passes = passes_of(body);
   for (std::size_t p = 0; p < passes.size(); ++p) {
-    const TileText tile = tile_text(
+    const TileSource tile = tile_source(
         body, passes[p], p, {"reduced", "place", "base", false, walk.linear, walk.direct}, known);
     buffers += tile.buffers;
     text += tile.statements;
@@ -192,7 +192,7 @@ struct Accumulation {
   std::string merged;    // and at the end of a block
 };
 
-Accumulation accumulation_of_row(const Body& body, const RowPass& pass, const TileText& tile) {
+Accumulation accumulation_of_row(const Body& body, const RowPass& pass, const TileSource& tile) {
   Accumulation text;
   for (const int r : pass.reductions) {
     const std::string& values = tile.reduced.at(r);
@@ -211,7 +211,8 @@ Accumulation accumulation_of_row(const Body& body, const RowPass& pass, const Ti
   return text;
 }
 
-Accumulation accumulation_of_columns(const Body& body, const RowPass& pass, const TileText& tile) {
+Accumulation accumulation_of_columns(const Body& body, const RowPass& pass,
+                                     const TileSource& tile) {
   Accumulation text;
   for (const int r : pass.reductions) {
     const std::string& values = tile.reduced.at(r);
@@ -258,7 +259,7 @@ std::string rows(const Body& body) {
   std::string buffers;
   for (std::size_t p = 0; p < passes.size(); ++p) {
     const RowPass& pass = passes[p];
-    const TileText tile = tile_text(body, pass, p, {"reduced", "place", "base"});
+    const TileSource tile = tile_source(body, pass, p, {"reduced", "place", "base"});
     buffers += tile.buffers;
     const Accumulation of = accumulation_of_row(body, pass, tile);
     text += fmt::format(R"(  Coordinates place{0};
@@ -287,7 +288,7 @@ std::string rows(const Body& body) {
 // The one row of a body, in blocks that threads share.
 std::string blocks_of_row(const Body& body) {
   const RowPass pass = passes_of(body)[0];
-  const TileText tile = tile_text(body, pass, 0, {"reduced", "place", "base"});
+  const TileSource tile = tile_source(body, pass, 0, {"reduced", "place", "base"});
   const Accumulation of = accumulation_of_row(body, pass, tile);
   const std::size_t reads = body.reads();
   std::string left, joined;
@@ -337,7 +338,7 @@ std::string columns(const Body& body) {
   std::string buffers = "  Row rows[kTile];\n  i64 bases[kTile][16];\n", text;
   for (std::size_t p = 0; p < passes.size(); ++p) {
     const RowPass& pass = passes[p];
-    const TileText tile = tile_text(body, pass, p, {"kept", "line", "shift", true});
+    const TileSource tile = tile_source(body, pass, p, {"kept", "line", "shift", true});
     buffers += tile.buffers;
     const Accumulation of = accumulation_of_columns(body, pass, tile);
     text += of.declared + fmt::format(R"(  {{
@@ -378,15 +379,15 @@ std::string columns(const Body& body) {
                                reads);
 }
 
-// Tiles of as many adjacent rows as the text knows, in one run of the kept space.
+// Tiles of as many adjacent rows as the source knows, in one run of the kept space.
 std::string whole_columns(const Body& body, const CpuWalk& walk) {
   const std::vector<RowPass> passes = passes_of(body);
   const std::size_t reads = body.reads();
   std::string buffers, text;
   for (std::size_t p = 0; p < passes.size(); ++p) {
     const RowPass& pass = passes[p];
-    const TileText tile =
-        tile_text(body, pass, p, {"kept", "line", "shift", true, true, walk.direct});
+    const TileSource tile =
+        tile_source(body, pass, p, {"kept", "line", "shift", true, true, walk.direct});
     buffers += tile.buffers;
     const Accumulation of = accumulation_of_columns(body, pass, tile);
     text += of.declared +

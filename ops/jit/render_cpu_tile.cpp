@@ -1,6 +1,7 @@
-// Owns the text of one pass over a tile of elements. Its values are computed in stages, each a loop
-// over the tile: exact arithmetic in loops that the compiler vectorizes, functions with inexact
-// results by Lanes, as in stamped loops. What a later stage needs stays in an array of the tile.
+// Owns the source of one pass over a tile of elements. Its values are computed in stages, each a
+// loop over the tile: exact arithmetic in loops that the compiler vectorizes, functions with
+// inexact results by Lanes, as in stamped loops. What a later stage needs stays in an array of the
+// tile.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -69,7 +70,7 @@ bool is_math(const Body& body, int number) {
 #endif
 }
 
-// The text of one pass over a tile.
+// The source of one pass over a tile.
 class Tile {
  public:
   Tile(const Body& body, const RowPass& pass, std::size_t number, Walked walked,
@@ -548,11 +549,11 @@ class Tile {
 
 std::string_view array_name(DType dtype) { return dtype == boolean ? "u8" : register_name(dtype); }
 
-TileText tile_text(const Body& body, const RowPass& pass, std::size_t number, const Walked& walked,
-                   const KeptValues& known) {
+TileSource tile_source(const Body& body, const RowPass& pass, std::size_t number,
+                       const Walked& walked, const KeptValues& known) {
   const Tile tile(body, pass, number, walked, known);
-  TileText text{tile.constants(), tile.buffers(), tile.statements_of_tile(), tile.writes(), {},
-                tile.kept()};
+  TileSource text{tile.constants(), tile.buffers(), tile.statements_of_tile(), tile.writes(), {},
+                  tile.kept()};
   for (const int r : pass.reductions) text.reduced[r] = tile.reduced(r);
   return text;
 }

@@ -1,5 +1,5 @@
-// The text of one pass over a tile of elements on the CPU, which the walks of render_cpu.cpp stand
-// around.
+// The source of one pass over a tile of elements on the CPU, which the walks of render_cpu.cpp
+// stand around.
 #pragma once
 
 #include <map>
@@ -27,7 +27,7 @@ struct Walked {
 // Values that earlier passes over the same tile have left in arrays, and the arrays.
 using KeptValues = std::map<int, std::string>;
 
-struct TileText {
+struct TileSource {
   std::string constants;               // once a call of the function
   std::string buffers;                 // arrays, which live as long as the function
   std::string statements;              // from operands in memory to arrays
@@ -35,8 +35,8 @@ struct TileText {
   std::map<int, std::string> reduced;  // the array of what each reduction reduces
   KeptValues kept;                     // what later passes need not compute again
 };
-TileText tile_text(const Body& body, const pieces::RowPass& pass, std::size_t number,
-                   const Walked& walked, const KeptValues& known = {});
+TileSource tile_source(const Body& body, const pieces::RowPass& pass, std::size_t number,
+                       const Walked& walked, const KeptValues& known = {});
 
 // Whether an expression can be computed with Lanes, which have neither truth values nor integers.
 bool suits_lanes(const std::string& text);

@@ -1,5 +1,5 @@
-// Owns the text of what a kernel with reductions does with one element, one result and one row; the
-// walks around it are in render_reduction.cpp.
+// Owns the source of what a kernel with reductions does with one element, one result and one row;
+// the walks around it are in render_reduction.cpp.
 #include <fmt/format.h>
 
 #include <algorithm>

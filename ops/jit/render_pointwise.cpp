@@ -1,4 +1,4 @@
-// Owns the text of pointwise CUDA kernels: the three walks over memory around one `compute`.
+// Owns the source of pointwise CUDA kernels: the three walks over memory around one `compute`.
 #include <fmt/format.h>
 
 #include "brrr/ops/jit/render.h"

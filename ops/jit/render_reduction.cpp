@@ -1,5 +1,5 @@
-// Owns the text of CUDA kernels with reductions: rows, columns, and the join of their parts. Every
-// order of combination is fixed by the geometry, so a result has the same bits in every run.
+// Owns the source of CUDA kernels with reductions: rows, columns, and the join of their parts.
+// Every order of combination is fixed by the geometry, so a result has the same bits in every run.
 //
 // A kernel passes over the elements of a row once for each reduction that waits for another, and
 // once more where elements are written that depend on results. Threads that share a row all know

@@ -1,9 +1,9 @@
-// The text of the tile kernel for the products of a launch.
+// The source of the tile kernel for the products of a launch.
 #include <fmt/format.h>
 
 #include "brrr/ops/jit/geometry.h"
 #include "brrr/ops/jit/render.h"
-#include "brrr/ops/jit/text.h"
+#include "brrr/ops/jit/sources.h"
 #include "brrr/ops/jit/tiles.h"
 
 namespace brrr::jit {
@@ -21,7 +21,7 @@ std::string to_string(const TileConfig& c) {
 
 namespace {
 
-// The asynchronous instruction for 64 x n results and 32 bytes of k, as a function of the text.
+// The asynchronous instruction for 64 x n results and 32 bytes of k, as a function of the source.
 std::string instruction_text(int n, DType dtype, TileMajors majors) {
   const int registers = n / 2;
   std::string results, operands;
@@ -78,13 +78,13 @@ std::string product_text(const TiledProduct& x, DType dtype, const TileConfig& c
              "constexpr int kReducedVectors = {};\n",
              majors.a == Major::mn, majors.b == Major::mn, reduced_vectors(x, dtype, c)) +
          instruction_text(c.tile_n, dtype, majors) + x.epilogue.text +
-         text::matmul_tiles_epilogue_inl + text::matmul_tiles_product_inl;
+         sources::matmul_tiles_epilogue_inl + sources::matmul_tiles_product_inl;
 }
 
 }  // namespace
 
-std::string matmul_tiles_text(const TileConfig& c, DType dtype,
-                              std::span<const TiledProduct> products) {
+std::string matmul_tiles_source(const TileConfig& c, DType dtype,
+                                std::span<const TiledProduct> products) {
   const StagedCounts staged = staged_counts_of(products);
   std::string text =
       pieces::typedef_of(dtype, "Element") +
@@ -98,11 +98,11 @@ std::string matmul_tiles_text(const TileConfig& c, DType dtype,
           c.tile_m, c.tile_n, stages_of(c, products), c.consumers, c.ping_pong, c.cluster_m,
           c.cluster_n, c.splits, c.blocks, products.size(), staged.inputs, staged.outputs,
           kMostClusters, any_reduces(products)) +
-      text::matmul_tiles_instructions_inl + text::matmul_tiles_geometry_inl;
+      sources::matmul_tiles_instructions_inl + sources::matmul_tiles_geometry_inl;
   for (std::size_t i = 0; i < products.size(); ++i)
     text += fmt::format("namespace product_{0} {{\n{1}}}  // namespace product_{0}\n", i,
                         product_text(products[i], dtype, c));
-  return text + text::matmul_tiles_cu + entry_text(products.size());
+  return text + sources::matmul_tiles_cu + entry_text(products.size());
 }
 
 }  // namespace brrr::jit

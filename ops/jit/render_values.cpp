@@ -1,11 +1,11 @@
-// Owns the text of values: expressions as functions, and the statements that call them in order.
+// Owns the source of values: expressions as functions, and the statements that call them in order.
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "brrr/dispatch/expression.h"
 #include "brrr/ops/jit/render.h"
-#include "brrr/ops/jit/text.h"
+#include "brrr/ops/jit/sources.h"
 #include "brrr/tensor/fail.h"
 
 namespace brrr::jit {
@@ -582,7 +582,7 @@ void verify(const Body& body, const Schedule& schedule) {
 std::string render_cuda(const Body& body, const Schedule& schedule) {
   verify(body);
   verify(body, schedule);
-  return (body.checks.empty() ? "" : text::faults_inl) +
+  return (body.checks.empty() ? "" : sources::faults_inl) +
          (schedule.reduces() ? render_reduction(body, schedule) : render_pointwise(body, schedule));
 }
 

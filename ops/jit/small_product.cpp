@@ -6,7 +6,7 @@
 
 #include "brrr/ops/jit/geometry.h"
 #include "brrr/ops/jit/render.h"
-#include "brrr/ops/jit/text.h"
+#include "brrr/ops/jit/sources.h"
 
 namespace brrr::jit {
 namespace {
@@ -111,7 +111,7 @@ SmallGrid small_grid(const MatrixProduct& p) {
   return {ceil_div(p.n, kTile), ceil_div(p.m, kTile), p.batches()};
 }
 
-std::string matmul_small_text(const SmallSchedule& schedule) {
+std::string matmul_small_source(const SmallSchedule& schedule) {
   const DType dtype = schedule.dtype;
   const std::string instruction =
       dtype == f32 ? "m16n8k8.row.col.f32.tf32.tf32.f32"
@@ -125,13 +125,13 @@ std::string matmul_small_text(const SmallSchedule& schedule) {
              "constexpr OperandLayout kLayoutA = {}, kLayoutB = {};\n",
              instruction, dtype == f32, schedule.ahead, kNames[static_cast<int>(schedule.a)],
              kNames[static_cast<int>(schedule.b)]) +
-         text::matmul_small_cu;
+         sources::matmul_small_cu;
 }
 
-std::string_view small_factors_text() { return kFactors; }
+std::string_view small_factors_source() { return kFactors; }
 
-std::string matmul_small_text_of_call(const SmallSchedule& schedule) {
-  return std::string(kFactors).append(matmul_small_text(schedule)).append(kEntry);
+std::string matmul_small_source_of_call(const SmallSchedule& schedule) {
+  return std::string(kFactors).append(matmul_small_source(schedule)).append(kEntry);
 }
 
 }  // namespace brrr::jit

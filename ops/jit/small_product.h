@@ -1,6 +1,6 @@
 // Small products by a kernel of our own: a call of the library costs the host two launches' time,
 // and a node of a graph two to five of the smallest kernel. Which products it is for, how it loads
-// their factors, and its text (ops/cuda/matmul_small.cu with the types and constants of a
+// their factors, and its source (ops/cuda/matmul_small.cu with the types and constants of a
 // schedule).
 #pragma once
 
@@ -27,7 +27,7 @@ struct SmallFactors {
 };
 SmallFactors small_factors(const MatrixProduct& product);
 
-// The parameters of the text; `ahead` chunks of the summed dimension are loaded at once.
+// The parameters of the source; `ahead` chunks of the summed dimension are loaded at once.
 struct SmallSchedule {
   DType dtype;
   OperandLayout a, b;
@@ -53,9 +53,9 @@ struct SmallGrid {
 };
 SmallGrid small_grid(const MatrixProduct& product);
 
-// The text without an entry and SmallFactors, SmallFactors, and the text of a call.
-std::string matmul_small_text(const SmallSchedule& schedule);
-std::string_view small_factors_text();
-std::string matmul_small_text_of_call(const SmallSchedule& schedule);
+// The source without an entry and SmallFactors, SmallFactors, and the source of a call.
+std::string matmul_small_source(const SmallSchedule& schedule);
+std::string_view small_factors_source();
+std::string matmul_small_source_of_call(const SmallSchedule& schedule);
 
 }  // namespace brrr::jit

@@ -16,7 +16,7 @@ namespace brrr::jit {
 // `aligned`: both factors begin at multiples of 16 bytes.
 bool tiles_support(const BodyStrides& body, const Contraction& contraction, bool aligned);
 
-// The epilogue of a body: what the copy engine moves, and the struct's text and contents.
+// The epilogue of a body: what the copy engine moves, and the struct's source and contents.
 struct BodyEpilogue {
   struct Address {
     std::size_t word;

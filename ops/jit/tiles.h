@@ -1,6 +1,6 @@
 // Products by Hopper's tensor cores with an epilogue of the caller's (ops/cuda/matmul_tiles.cu):
 // what the kernel takes, the choice of tiles, how they cover the products of a launch, and the
-// text. All follow from shapes, strides and types; addresses, tensor maps and launches are
+// source. All follow from shapes, strides and types; addresses, tensor maps and launches are
 // ops/cuda/matmul_tiles.h's.
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace brrr::jit {
 
-// The constants of the kernel's text, which explains them.
+// The constants of the kernel's source, which explains them.
 struct TileConfig {
   int tile_m = 128, tile_n = 128;
   int consumers = 2;
@@ -63,8 +63,8 @@ bool can_stage(const MatrixProduct& product, DType dtype, const MatrixStrides& s
 // that of a weight.
 bool can_reduce(const MatrixProduct& product, DType dtype);
 
-// The epilogue of a product: the text of struct Epilogue (matmul_tiles.cu), and the strides of the
-// tensors of one type that the copy engine moves for it.
+// The epilogue of a product: the source of struct Epilogue (matmul_tiles.cu), and the strides of
+// the tensors of one type that the copy engine moves for it.
 struct TileEpilogue {
   std::string text;
   DType staged = f32;
@@ -144,8 +144,8 @@ struct TileSchedule {
 TileSchedule schedule_tiles(std::span<const TiledProduct> products, DType dtype,
                             const TileConfig& config, int multiprocessors);
 
-// The kernel's text, with the entry `matmul_tiles`.
-std::string matmul_tiles_text(const TileConfig& config, DType dtype,
-                              std::span<const TiledProduct> products);
+// The kernel's source, with the entry `matmul_tiles`.
+std::string matmul_tiles_source(const TileConfig& config, DType dtype,
+                                std::span<const TiledProduct> products);
 
 }  // namespace brrr::jit

@@ -41,7 +41,7 @@ Op sin_and_cos() {
         const Tensor part = r.g(1) * r.result(0);
         by_input = by_input.defined() ? by_input - part : -part;
       }
-      r.give(0, by_input);
+      r.set(0, by_input);
     };
     row.needs = "y0 y1";
     return register_op(row);
@@ -103,7 +103,7 @@ TEST_CASE("a user's gradient that throws, or is of another form, changes nothing
           "[autograd][user-ops]") {
   const Tensor x = leaf({1, 2}), w = leaf({3, 4});
   const auto loss = [&] { return sum(call_op(told_copy(), {x}, {})[0] * w) + sum(w); };
-  rule_of_copy = [](Gradient& r) { r.give(0, r.g()); };
+  rule_of_copy = [](Gradient& r) { r.set(0, r.g()); };
   backward(loss());
   const auto fails = [&](std::function<void(Gradient&)> rule, const char* text) {
     rule_of_copy = std::move(rule);
@@ -118,10 +118,10 @@ TEST_CASE("a user's gradient that throws, or is of another form, changes nothing
   };
   fails([](Gradient&) { throw std::runtime_error("the user's own"); }, "the user's own");
   fails([](Gradient& r) { matmul(r.g(), ones({3, 3}, {f64, cpu})); }, "[matmul] expected");
-  fails([](Gradient& r) { r.give(0, sum(r.g())); }, "[told_copy] expected its gradient rule");
-  fails([](Gradient& r) { r.give(0, cast(r.g(), f32)); }, "f64[2], got f32[2]");
+  fails([](Gradient& r) { r.set(0, sum(r.g())); }, "[told_copy] expected its gradient rule");
+  fails([](Gradient& r) { r.set(0, cast(r.g(), f32)); }, "f64[2], got f32[2]");
   for (const int i : {-1, 1, 3, 4, 1000}) {
-    fails([i](Gradient& r) { r.give(i, r.g()); }, "[told_copy] expected its gradient rule to name");
+    fails([i](Gradient& r) { r.set(i, r.g()); }, "[told_copy] expected its gradient rule to name");
   }
   for (const int i : {-1, 4}) {
     fails([i](Gradient& r) { r.operand(i); }, "to name an operand of the call, got number");
@@ -130,7 +130,7 @@ TEST_CASE("a user's gradient that throws, or is of another form, changes nothing
     fails([i](Gradient& r) { r.g(i); }, "to name one of 1 outputs, got number");
     fails([i](Gradient& r) { r.result(i); }, "to name one of 1 outputs, got number");
   }
-  rule_of_copy = [](Gradient& r) { r.give(0, r.g() * 10); };
+  rule_of_copy = [](Gradient& r) { r.set(0, r.g() * 10); };
   backward(loss());
   CHECK(numbers(grad(x)) == Numbers{33, 44});
   // Nothing given is zero.

@@ -36,7 +36,7 @@ struct Scatter {  // as scatter.cu has it
   std::int64_t places, bound, out_stride, source_stride, index_stride, position_stride;
 };
 
-// As feed.cu has it.
+// As boundary_copies.cu has it.
 struct FedPart {
   const char* from;
   char* to;
@@ -142,7 +142,7 @@ void define_sums(FakeCuda& fake) {
 }
 
 void define_copies_at_edges(FakeCuda& fake) {
-  for (const char* edge : {"feed", "hand_out", "hand_back"}) {
+  for (const char* edge : {"copy_arguments", "copy_results", "write_back_arguments"}) {
     fake.define_kernel(edge, {16 * sizeof(FedPart)}, [](const FakeLaunch& l) {
       const auto* parts = static_cast<const FedPart*>(l.arguments[0]);
       for (unsigned i = 0; i < l.grid[1]; ++i) {

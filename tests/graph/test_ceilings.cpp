@@ -239,7 +239,7 @@ TEST_CASE("a fused kernel has the order of its product's factors", "[ceilings]")
   body.factors = FactorOrder::across;
   BodySpec other = body;
   other.factors = FactorOrder::along;
-  body.beside = std::make_shared<const BodySpec>(other);
+  body.next = std::make_shared<const BodySpec>(other);
   const Tensor a = ones({2, 2}), sum[] = {a + a};
   const Tensor* const inputs[] = {&a, &a};
   const Call call(Op::add, inputs, 2);

@@ -280,7 +280,7 @@ TEST_CASE("compile: ops registered by a user have eager's bits", "[compile]") {
   static const Op cube = register_op(
       PointwiseOp{.name = "test_compile_cube",
                   .expression = "a * a * a",
-                  .gradient = [](Gradient& r) { r.give(0, r.g() * (3 * square(r.operand(0)))); },
+                  .gradient = [](Gradient& r) { r.set(0, r.g() * (3 * square(r.operand(0)))); },
                   .needs = "a"});
   // Rows in reverse, and their sums.
   static const Op turn = register_op(StructuredOp{
@@ -311,7 +311,7 @@ TEST_CASE("compile: ops registered by a user have eager's bits", "[compile]") {
           },
       .cuda = {},
       .cuda_kernel = {},
-      .gradient = [](Gradient& r) { r.give(0, flip(r.g(0), 0) * 2 + unsqueeze(r.g(1), 1)); }});
+      .gradient = [](Gradient& r) { r.set(0, flip(r.g(0), 0) * 2 + unsqueeze(r.g(1), 1)); }});
   check_all({
       {"pointwise",
        [](auto& c, auto& a) {

@@ -7,7 +7,7 @@
 
 #include "brrr/autograd/autograd.h"
 #include "brrr/graph/compile.h"
-#include "brrr/graph/cuda_feed.h"
+#include "brrr/graph/cuda_boundary_copies.h"
 #include "brrr/ops/functions.h"
 #include "brrr/ops/jit/compiler.h"
 #include "brrr/tensor/cuda_runtime.h"
@@ -411,5 +411,5 @@ TEST_CASE("the copies at a graph's edges compile", "[compile][kernels]") {
     return;
   }
   for (const int architecture : {80, 90})
-    CHECK_FALSE(jit::compile_to_cubin(graph::feed_source(), architecture).empty());
+    CHECK_FALSE(jit::compile_to_cubin(graph::boundary_copies_source(), architecture).empty());
 }

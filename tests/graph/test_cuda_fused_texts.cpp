@@ -15,7 +15,7 @@
 #include "brrr/nn/attention.h"
 #include "brrr/ops/functions.h"
 #include "brrr/ops/jit/compiler.h"
-#include "brrr/ops/jit/text.h"
+#include "brrr/ops/jit/sources.h"
 #include "brrr/ops/random_state.h"
 #include "brrr/tensor/cuda_api.h"
 #include "tests/fake_cuda/driver.h"
@@ -124,12 +124,12 @@ const std::vector<Golden> kGolden = {
 };
 
 const std::pair<const char*, const char*> kHandWritten[] = {
-    {text::matmul_tiles_instructions_inl, "matmul_tiles_instructions.inl"},
-    {text::matmul_tiles_geometry_inl, "matmul_tiles_geometry.inl"},
-    {text::matmul_tiles_epilogue_inl, "matmul_tiles_epilogue.inl"},
-    {text::matmul_tiles_product_inl, "matmul_tiles_product.inl"},
-    {text::matmul_tiles_cu, "matmul_tiles.cu"},
-    {text::matmul_small_cu, "matmul_small.cu"}};
+    {sources::matmul_tiles_instructions_inl, "matmul_tiles_instructions.inl"},
+    {sources::matmul_tiles_geometry_inl, "matmul_tiles_geometry.inl"},
+    {sources::matmul_tiles_epilogue_inl, "matmul_tiles_epilogue.inl"},
+    {sources::matmul_tiles_product_inl, "matmul_tiles_product.inl"},
+    {sources::matmul_tiles_cu, "matmul_tiles.cu"},
+    {sources::matmul_small_cu, "matmul_small.cu"}};
 
 // With the name of a text in place of it.
 void name_text(std::string& source, std::string_view text, std::string_view name) {

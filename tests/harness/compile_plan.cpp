@@ -248,7 +248,7 @@ class Memory {
     return made;
   }
   // What the step wrote to arguments.
-  void hand_back(const std::vector<Tensor>& arguments) const {
+  void write_back(const std::vector<Tensor>& arguments) const {
     for (const Node& node : graph_.nodes) {
       for (const Value& v : node.outputs) {
         const Buffer& buffer = graph_.buffers[at(v.buffer)];
@@ -303,7 +303,7 @@ std::vector<Tensor> run_planned(const Graph& graph, const PlanOptions& options, 
     call.inputs = pointers.data();
     op_info(call.op).cpu(call, outputs.data());
   }
-  memory.hand_back(arguments);
+  memory.write_back(arguments);
   for (const RandomAdvance& advance : graph.draws) after_replay(advance);
   std::vector<Tensor> results;
   for (const graph::Output& output : graph.outputs) {

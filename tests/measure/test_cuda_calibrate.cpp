@@ -48,8 +48,8 @@ TEST_CASE("the kernel of multiply-adds compiles", "[calibrate]") {
 TEST_CASE("a calibration on CUDA goes through its readings", "[calibrate]") {
   const testing::NoDiskCache off;
   testing::FakeCuda fake({.with_nvrtc = true, .with_cublaslt = true});
-  constexpr std::size_t kParts = 16 * 24;  // of graph/feed.cu
-  for (const char* edge : {"feed", "hand_out", "hand_back"})
+  constexpr std::size_t kParts = 16 * 24;  // of graph/boundary_copies.cu
+  for (const char* edge : {"copy_arguments", "copy_results", "write_back_arguments"})
     fake.define_kernel(edge, {kParts}, [](const testing::FakeLaunch&) {});
   std::vector<std::string> shown;
   const auto run = [&] {

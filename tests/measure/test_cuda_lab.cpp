@@ -12,8 +12,8 @@ using namespace brrr;
 TEST_CASE("experiments on bandwidth and overhead go through on CUDA", "[lab]") {
   const testing::NoDiskCache off;
   testing::FakeCuda fake({.with_nvrtc = true, .with_cublaslt = true});
-  constexpr std::size_t kParts = 16 * 24;  // of graph/feed.cu
-  for (const char* edge : {"feed", "hand_out", "hand_back"})
+  constexpr std::size_t kParts = 16 * 24;  // of graph/boundary_copies.cu
+  for (const char* edge : {"copy_arguments", "copy_results", "write_back_arguments"})
     fake.define_kernel(edge, {kParts}, [](const testing::FakeLaunch&) {});
   int runs = 0;
   for (const measure::Experiment& experiment : measure::experiments()) {

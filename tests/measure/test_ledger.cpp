@@ -55,7 +55,7 @@ measure::Timing timing(double seconds) { return {.median = seconds, .samples = 2
 TEST_CASE("every name of the ledger's table is in the program", "[ledger]") {
   measure::LoadedCode code;
   const auto functions =
-      code.functions_beside(reinterpret_cast<std::uintptr_t>(&measure::host_ledger));
+      code.functions_near(reinterpret_cast<std::uintptr_t>(&measure::host_ledger));
   const std::set<std::string> names(functions.begin(), functions.end());
   REQUIRE(names.size() > 1000);
   for (const measure::KnownName& known : measure::known_names()) {

@@ -103,7 +103,7 @@ TEST_CASE("addresses of this process have names", "[symbols]") {
   CHECK(here.function == "function_of_this_test");
   CHECK(here.named);
   CHECK(here.module == "brrr_tests");
-  const auto beside = code.functions_beside(address_of(&qualified_name));
+  const auto beside = code.functions_near(address_of(&qualified_name));
   for (const char* const name : {"brrr::make_tensor", "brrr::run_cpu", "brrr::on_cpu::pointwise"}) {
     INFO(name);
     CHECK(std::ranges::count(beside, std::string(name)) > 0);

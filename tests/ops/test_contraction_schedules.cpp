@@ -167,7 +167,7 @@ TEST_CASE("a contraction loads before its wait what is final", "[jit][matmul_sch
 
   const auto order = [&](unsigned final, const char* first, const char* second) {
     const std::vector<ContractionPart> parts{part_of(final)};
-    const std::string text = contraction_text(parts);
+    const std::string text = contraction_source(parts);
     const std::size_t run = text.find("SmallTile tile{");
     REQUIRE(run != std::string::npos);
     const std::size_t one = text.find(first, run), other = text.find(second, run);

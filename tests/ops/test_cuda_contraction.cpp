@@ -32,7 +32,7 @@ TEST_CASE("contractions compile for CUDA", "[jit][cuda]") {
       ContractionPart other = part;
       other.prefetch_a = other.prefetch_others = true;
       other.prefetch_b = b != OperandLayout::strided;
-      const std::string text = contraction_text(std::array{part, other});
+      const std::string text = contraction_source(std::array{part, other});
       INFO(name_of(dtype) << " " << static_cast<int>(b));
       for (const int architecture : {80, 90}) {
         for (const auto& kernel :

@@ -148,7 +148,7 @@ TEST_CASE("every form of the small product's kernel compiles", "[cuda_matmul]") 
       for (const OperandLayout a : kLayouts) {
         for (const OperandLayout b : kLayouts) {
           const std::string cubin = jit::compile_to_cubin(
-              matmul_small_text_of_call({dtype, a, b, 1 + ahead++ % 2}), architecture);
+              matmul_small_source_of_call({dtype, a, b, 1 + ahead++ % 2}), architecture);
           for (const auto& kernel : testing::resources_of(cubin)) {
             CHECK(kernel.registers <= 128);  // two blocks a multiprocessor at least
             CHECK(kernel.local_bytes == 0);

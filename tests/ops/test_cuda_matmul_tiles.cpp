@@ -73,7 +73,7 @@ TEST_CASE("a product in tiles is one launch of blocks that fill the device", "[c
 namespace {
 
 void compile_tiles(const TileConfig& c, DType dtype, const std::vector<TiledProduct>& products) {
-  const std::string cubin = jit::compile_to_cubin(matmul_tiles_text(c, dtype, products), 90,
+  const std::string cubin = jit::compile_to_cubin(matmul_tiles_source(c, dtype, products), 90,
                                                   {.architecture_specific = true});
   const auto kernels = testing::resources_of(cubin);
   REQUIRE(kernels.size() == 1);

@@ -3,7 +3,7 @@
 // where it is used.
 #pragma once
 
-namespace brrr::text {
+namespace brrr::sources {
 
 extern const char prelude_inl[];        // CUDA kernels start with it
 extern const char cpu_prelude_inl[];    // and kernels for the system compiler with this
@@ -27,4 +27,4 @@ extern const char matmul_tiles_product_inl[];
 extern const char matmul_tiles_cu[];
 extern const char matmul_small_cu[];
 
-}  // namespace brrr::text
+}  // namespace brrr::sources

@@ -11,15 +11,15 @@
 
 namespace brrr::graph {
 
-enum class FeedKind : std::uint8_t { feed, hand_out, hand_back };
+enum class BoundaryCopyKind : std::uint8_t { arguments, results, written_arguments };
 
-std::string feed_source();
+std::string boundary_copies_source();
 
 // Any number of copies of one kind. Their sizes are fixed; source and destination are set before
 // each launch.
-class Feed {
+class BoundaryCopies {
  public:
-  Feed(FeedKind kind, Device device) : kind_(kind), device_(device) {}
+  BoundaryCopies(BoundaryCopyKind kind, Device device) : kind_(kind), device_(device) {}
 
   struct Copy {
     const void* from;
@@ -32,7 +32,7 @@ class Feed {
   std::size_t size() const { return copies_.size(); }
 
   // Compiles the kernels that `launch` needs. Must not be called during a capture.
-  static void prepare(std::span<Feed* const> feeds);
+  static void prepare(std::span<BoundaryCopies* const> all);
   void launch(cu::CudaStream& stream);
   // Finds the graph nodes that the captured `launch` made.
   void find_nodes(std::span<const CUgraphNode> nodes);
@@ -55,7 +55,7 @@ class Feed {
     CUgraphNode node = nullptr;
   };
 
-  FeedKind kind_;
+  BoundaryCopyKind kind_;
   Device device_;
   std::vector<Copy> copies_;
   std::vector<CopyKernel> kernels_;

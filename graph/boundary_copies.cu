@@ -26,15 +26,15 @@ __device__ __forceinline__ void copy_part(const Part& part) {
   for (i64 i = head + words * 16 + first; i < part.bytes; i += step) part.to[i] = part.from[i];
 }
 
-extern "C" __global__ void __launch_bounds__(256) feed(const __grid_constant__ Parts parts) {
+extern "C" __global__ void __launch_bounds__(256) copy_arguments(const __grid_constant__ Parts parts) {
   wait_for_previous_kernel();
   copy_part(parts.part[blockIdx.y]);
 }
-extern "C" __global__ void __launch_bounds__(256) hand_out(const __grid_constant__ Parts parts) {
+extern "C" __global__ void __launch_bounds__(256) copy_results(const __grid_constant__ Parts parts) {
   wait_for_previous_kernel();
   copy_part(parts.part[blockIdx.y]);
 }
-extern "C" __global__ void __launch_bounds__(256) hand_back(const __grid_constant__ Parts parts) {
+extern "C" __global__ void __launch_bounds__(256) write_back_arguments(const __grid_constant__ Parts parts) {
   wait_for_previous_kernel();
   copy_part(parts.part[blockIdx.y]);
 }

@@ -1,4 +1,4 @@
-#include "brrr/graph/cuda_feed.h"
+#include "brrr/graph/cuda_boundary_copies.h"
 
 #include <algorithm>
 #include <cstring>
@@ -7,8 +7,8 @@
 #include "brrr/tensor/cuda_runtime.h"
 #include "brrr/tensor/error.h"
 
-namespace brrr::text {
-extern const char feed_cu[];
+namespace brrr::sources {
+extern const char boundary_copies_cu[];
 }
 
 namespace brrr::graph {
@@ -20,9 +20,9 @@ constexpr std::size_t kMostBlocks = 512;
 
 }  // namespace
 
-std::string feed_source() { return text::feed_cu; }
+std::string boundary_copies_source() { return sources::boundary_copies_cu; }
 
-void Feed::add(const Copy& copy) {
+void BoundaryCopies::add(const Copy& copy) {
   copies_.push_back(copy);
   if (kernels_.empty() || kernels_.back().count == kMost) kernels_.emplace_back();
   CopyKernel& kernel = kernels_.back();
@@ -31,11 +31,13 @@ void Feed::add(const Copy& copy) {
   kernel.blocks = std::max(kernel.blocks, static_cast<unsigned>(blocks));
 }
 
-void Feed::prepare(std::span<Feed* const> feeds) {
-  if (std::ranges::all_of(feeds, &Feed::empty)) return;
+void BoundaryCopies::prepare(std::span<BoundaryCopies* const> all) {
+  if (std::ranges::all_of(all, &BoundaryCopies::empty)) return;
   const std::vector<CUfunction> functions =
-      jit::load_kernels(feeds[0]->device_, {"feed", "hand_out", "hand_back"}, feed_source());
-  for (Feed* each : feeds) each->function_ = functions[static_cast<std::size_t>(each->kind_)];
+      jit::load_kernels(all[0]->device_, {"copy_arguments", "copy_results", "write_back_arguments"},
+                        boundary_copies_source());
+  for (BoundaryCopies* each : all)
+    each->function_ = functions[static_cast<std::size_t>(each->kind_)];
 }
 
 namespace {
@@ -53,7 +55,7 @@ void fill(Kernels& kernels, const Copies& copies) {
 
 }  // namespace
 
-void Feed::launch(cu::CudaStream& stream) {
+void BoundaryCopies::launch(cu::CudaStream& stream) {
   fill(kernels_, copies_);
   for (CopyKernel& kernel : kernels_) {
     void* arguments[] = {&kernel.parts};
@@ -62,7 +64,7 @@ void Feed::launch(cu::CudaStream& stream) {
   }
 }
 
-void Feed::find_nodes(std::span<const CUgraphNode> nodes) {
+void BoundaryCopies::find_nodes(std::span<const CUgraphNode> nodes) {
   if (empty()) return;
   for (CopyKernel& kernel : kernels_) kernel.node = nullptr;
   for (const CUgraphNode node : nodes) {
@@ -81,7 +83,7 @@ void Feed::find_nodes(std::span<const CUgraphNode> nodes) {
   }
 }
 
-void Feed::set_addresses(CUgraphExec exec) {
+void BoundaryCopies::set_addresses(CUgraphExec exec) {
   if (empty()) return;
   fill(kernels_, copies_);
   for (CopyKernel& kernel : kernels_) {
