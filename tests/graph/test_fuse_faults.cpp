@@ -71,21 +71,31 @@ TEST_CASE("a compiler that fails does not fail the step", "[fuse]") {
   SECTION("with a message") {
     const EnvironmentVariable chosen("CXX",
                                      compiler_of(directory, "echo out of order; echo x; exit 1"));
-    CHECK(lines_of_steps("out of order", 50) == 1);
+    CHECK(lines_of_steps("got exit status 1 from /", 50) == 1);
+  }
+  SECTION("with the first line of a message") {
+    const EnvironmentVariable chosen("CXX",
+                                     compiler_of(directory, "echo out of mind; echo x; exit 1"));
+    CHECK(lines_of_steps("compiler.sh: out of mind", 55) == 1);
+  }
+  SECTION("without a message") {
+    const EnvironmentVariable chosen("CXX", compiler_of(directory, "exit 3"));
+    CHECK(lines_of_steps("compiler.sh, which printed nothing", 56) == 1);
   }
   SECTION("by a signal") {
     const EnvironmentVariable chosen("CXX", compiler_of(directory, "kill -9 $$"));
-    CHECK(lines_of_steps("expected a kernel that compiles", 51) == 1);
+    CHECK(lines_of_steps("expected a kernel that compiles, got signal 9 from /", 51) == 1);
   }
   SECTION("and succeeds with nothing to show") {
     const EnvironmentVariable chosen("CXX", compiler_of(directory, "exit 0"));
-    lines_of_steps("expected a kernel that compiles", 52);
+    CHECK(lines_of_steps("got exit status 0 and no shared object from /", 52) == 1);
   }
   SECTION("with what is no object") {
     const EnvironmentVariable chosen(
         "CXX",
         compiler_of(directory, "while [ \"$1\" != -o ]; do shift; done; echo no object > \"$2\""));
-    CHECK(lines_of_steps("no whole shared object", 53) == 1);
+    CHECK(lines_of_steps("compiler.sh compiled cannot be loaded: it is no whole shared object",
+                         53) == 1);
     CHECK(directory.files().size() == 1);  // the script: nothing is kept
   }
   SECTION("with half an object, for which the same may be said already") {
