@@ -17,7 +17,7 @@
 #include "brrr/ops/jit/cpu_toolchain.h"
 #include "brrr/ops/jit/render.h"
 #include "brrr/tensor/environment.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 #include "brrr/tensor/out_of_range.h"
 #include "brrr/tensor/tensor_impl.h"
 #include "brrr/tensor/thread_pool.h"
@@ -265,7 +265,14 @@ std::vector<std::unique_ptr<BodyKernel>> make_body_kernels(std::span<const BodyO
       why = jit::in_one_line(error.what());
     }
   }
-  for (CpuBodyKernel* kernel : made) kernel->interpret();
+  try {
+    for (CpuBodyKernel* kernel : made) kernel->interpret();
+  } catch (const OutOfMemory&) {
+    throw;
+  } catch (const Error& error) {
+    if (why.empty()) throw;
+    fail("{}; compiling failed: {}", error.what(), why);
+  }
   if (way == Ways::either) report_interpreted(why);
   return kernels;
 }

@@ -12,6 +12,7 @@
 #include "tests/harness/catch.h"
 #include "tests/harness/compile_check.h"
 #include "tests/harness/environment.h"
+#include "tests/harness/errors_expected.h"
 #include "tests/harness/jit_rows.h"
 #include <brrr/ops/jit/cpu_compiler.h>
 
@@ -159,6 +160,29 @@ TEST_CASE("the way of CPU kernels can be chosen", "[fuse]") {
         std::string::npos);
   CHECK_THROWS_WITH(step("guessed", OnFallback::refuse),
                     Catch::Contains("to be compiled or interpreted, got guessed"));
+}
+
+// A draw is fused only if it is compiled: an interpreted step has what is drawn in memory.
+TEST_CASE("a budget that is missed without a compiler is refused with the compiler's reason",
+          "[fuse][remat]") {
+  const CacheDirectory directory;
+  const EnvironmentVariable chosen("CXX", compiler_of(directory, "exit 4"));
+  const Tensor w = requires_grad_(noise({64, 64}, 1));
+  auto step = compile(
+      [&] {
+        zero_grad(w);
+        const Tensor loss = sum(square(dropout(tanh(w), 0.3)));
+        backward(loss);
+        return detach(loss);
+      },
+      {.mode = Mode::fused, .remat = Remat::budget(1), .name = "train"});
+  std::string error;
+  const std::string line = stderr_of([&] { error = error_of([&] { step(); }); });
+  INFO(line);
+  CHECK_THAT(error, Catch::StartsWith("[train] expected memory of at most ") &&
+                        Catch::Contains(", since its kernels are not compiled: ") &&
+                        Catch::Contains("got exit status 4 from /") &&
+                        Catch::EndsWith("compiler.sh, which printed nothing"));
 }
 
 // --- The cache of kernels -----------------------------------------------------------------------
