@@ -279,6 +279,20 @@ TEST_CASE("an optimizer packs a model by itself", "[optim]") {
   CHECK(train(Mode::graph, false) == wanted);
 }
 
+TEST_CASE("a step without gradients says that a loss from before packing has none", "[optim]") {
+  nn::MLP model({2, 3, 1});
+  const Tensor loss = sum(model(ones({1, 2})));
+  Optimizer optimizer(model, sgd(0.5));
+  backward(loss);
+  CHECK(
+      error_of([&] { optimizer.step(); }) ==
+      "[Optimizer::step] expected gradients, got none for 1 parameters; call backward first, of a "
+      "loss that was computed after the optimizer or nn::Parameters had packed the model's "
+      "parameters");
+  backward(sum(model(ones({1, 2}))));
+  optimizer.step();
+}
+
 TEST_CASE("an optimizer and its model may end in any order", "[optim]") {
   auto model = std::make_unique<nn::MLP>(std::vector<std::int64_t>{2, 3, 1});
   auto optimizer = std::make_unique<Optimizer>(*model, sgd(0.5));
