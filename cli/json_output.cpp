@@ -36,7 +36,8 @@ Json describe(const measure::Machine& m) {
     caches.push_back({{"name", cache.name},
                       {"path", cache.path},
                       {"entries", cache.entries},
-                      {"bytes", cache.bytes}});
+                      {"bytes", cache.bytes},
+                      {"problem", or_null(cache.problem)}});
   }
   Json ceilings = Json::array();
   for (const measure::KnownCeilings& known : m.ceilings) {

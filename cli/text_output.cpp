@@ -133,8 +133,9 @@ std::string to_text(const measure::Machine& m) {
   }
   for (const measure::Cache& cache : m.caches) {
     line(text, "cache",
-         fmt::format("{}: {}, {} entries, {}", cache.name, cache.path, cache.entries,
-                     bytes_text(cache.bytes)));
+         fmt::format("{}: {}, {} entries, {}{}{}", cache.name, cache.path, cache.entries,
+                     bytes_text(cache.bytes),
+                     cache.problem.empty() ? "" : "; nothing is kept: ", cache.problem));
   }
   for (const measure::KnownCeilings& known : m.ceilings) {
     line(text, "ceilings",

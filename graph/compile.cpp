@@ -20,6 +20,7 @@
 #include "brrr/graph/rematerialize.h"
 #include "brrr/graph/signature.h"
 #include "brrr/graph/trace.h"
+#include "brrr/ops/jit/cpu_toolchain.h"
 #include "brrr/tensor/counted.h"
 #include "brrr/tensor/fail.h"
 #include "brrr/tensor/host_work.h"
@@ -74,10 +75,11 @@ struct CompiledStep::State {
   Entry* find_or_trace(const StepArguments& arguments, const StepFunction& function);
   Entry* retrace(Entry& stale, const StepArguments& arguments, const StepFunction& function);
   Graph trace(std::span<const Tensor> arguments, const StepFunction& function) const;
-  std::unique_ptr<Program> plan(Graph graph);
+  std::unique_ptr<Program> plan(Graph graph, std::string& why_not_compiled);
   void fuse(Graph& graph) const;
   graph::RematReport rematerialize(Graph& graph) const;
-  void check_budget(const graph::RematReport& report, std::size_t arena_bytes) const;
+  void check_budget(const graph::RematReport& report, std::size_t arena_bytes,
+                    const std::string& why_not_compiled) const;
   void report_frozen_rates(std::vector<HostConstant> constants) const;
   std::vector<Tensor> fall_back(const StepArguments& arguments, const StepFunction& function,
                                 const Fallback& fallback);
@@ -163,21 +165,21 @@ graph::RematReport CompiledStep::State::rematerialize(Graph& graph) const {
 
 // Throws if the budget is exceeded: a step whose kernels could not be compiled is fused and planned
 // again, so its plan is not the one that the policy chose.
-void CompiledStep::State::check_budget(const graph::RematReport& report,
-                                       std::size_t arena_bytes) const {
+void CompiledStep::State::check_budget(const graph::RematReport& report, std::size_t arena_bytes,
+                                       const std::string& why_not_compiled) const {
   const double most = options.remat.fraction() * static_cast<double>(report.baseline.peak_bytes);
   if (options.remat.kind() == Remat::Kind::budget && static_cast<double>(arena_bytes) > most)
     fail(
-        "[{}] expected memory of at most {:.0f} bytes by its budget of {}, got {}: its kernels "
-        "cannot "
-        "be compiled",
-        options.name, most, options.remat.fraction(), arena_bytes);
+        "[{}] expected memory of at most {:.0f} bytes by its budget of {}, got {}, since its "
+        "kernels "
+        "are not compiled: {}",
+        options.name, most, options.remat.fraction(), arena_bytes, why_not_compiled);
 }
 
 // Makes the program of a graph, fused if the mode asks for it. On the CPU this compiles the
 // kernels. If compilation fails, the step is fused again into interpreted kernels; if these cannot
-// be made either, it is replayed call by call.
-std::unique_ptr<Program> CompiledStep::State::plan(Graph graph) {
+// be made either, it is replayed call by call. `why_not_compiled` gets the first failure's reason.
+std::unique_ptr<Program> CompiledStep::State::plan(Graph graph, std::string& why_not_compiled) {
   for (const bool interpreted : {false, true}) {
     if (options.mode != Mode::fused) break;
     Graph fused = graph;
@@ -191,7 +193,10 @@ std::unique_ptr<Program> CompiledStep::State::plan(Graph graph) {
     } catch (const Error& error) {
       if (graph.device.is_cuda() || !graph.required.empty()) throw;
       if (entries.empty()) arena = std::make_shared<graph::Arena>();  // drop the failed plan's
-      if (!interpreted) continue;
+      if (!interpreted) {
+        why_not_compiled = jit::in_one_line(error.what());
+        continue;
+      }
       if (options.fallback == OnFallback::refuse) throw;
       if (!std::exchange(unfused_reported, true)) {
         const std::string line =
@@ -228,8 +233,10 @@ std::unique_ptr<Entry> CompiledStep::State::trace_and_plan(const StepArguments& 
   }
   begin_phase(options.mode == Mode::fused ? "fuses, plans memory and compiles kernels"
                                           : "plans memory");
-  entry->program = plan(std::move(graph));
-  if (entry->remat) check_budget(*entry->remat, entry->program->plan().arena_bytes);
+  std::string why_not_compiled;
+  entry->program = plan(std::move(graph), why_not_compiled);
+  if (entry->remat)
+    check_budget(*entry->remat, entry->program->plan().arena_bytes, why_not_compiled);
   entry->guards.emplace(entry->program->graph());
   entry->plan_ms = milliseconds_since(traced);
   entry->signature = graph::signature_of(arguments, words);

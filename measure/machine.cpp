@@ -93,7 +93,9 @@ std::string tag_of(std::string_view name) {
 
 std::vector<Cache> describe_caches() {
   const std::string directory = jit::disk_cache::directory();
-  Cache cache{.name = "compiled kernels", .path = directory.empty() ? "off" : directory};
+  Cache cache{.name = "compiled kernels",
+              .path = directory.empty() ? "off" : directory,
+              .problem = jit::disk_cache::why_not_writable()};
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
     std::error_code gone;

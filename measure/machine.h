@@ -38,6 +38,7 @@ struct Cache {
   std::string path;
   std::int64_t entries = 0;
   std::int64_t bytes = 0;
+  std::string problem;  // why nothing is kept, in one line; empty if entries are, or it is off
 };
 
 // Where predictions for a device come from.

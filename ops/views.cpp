@@ -103,6 +103,12 @@ const Dims& resolve_shape(const char* op, const Tensor& x, const Dims& shape, Di
     if (known != x.numel()) wrong_shape(op, x, shape);
     return shape;
   }
+  if (known == 0 && x.numel() == 0) {
+    fail(
+        "[{}] expected sizes that determine the one for -1, got {} for {}: the product of the "
+        "others is 0, so it is ambiguous",
+        op, to_string(shape), x.describe());
+  }
   if (known == 0 || x.numel() % known != 0) wrong_shape(op, x, shape);
   filled = shape;
   filled[unknown] = x.numel() / known;

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <limits>
 #include <optional>
+#include <vector>
 
 #include "brrr/tensor/fail.h"
 
@@ -29,17 +30,9 @@ std::optional<T> parsed(const std::string& text) {
   return value;
 }
 
-// Checks the syntax NAME=NUMBER,... only; ops/jit/tuning.cpp knows the names.
-void require_numbers_by_name(const char* name) {
-  std::string text = setting(name);
-  while (!text.empty()) {
-    const std::string item = text.substr(0, text.find(','));
-    text.erase(0, item.size() + 1);
-    const std::size_t equals = item.find('=');
-    const auto value =
-        equals == std::string::npos ? std::nullopt : parsed<int>(item.substr(equals + 1));
-    if (!value || *value < 1) refuse(name, "NAME=NUMBER,...", item);
-  }
+std::vector<void (*)()>& checks() {
+  static std::vector<void (*)()> all;
+  return all;
 }
 
 void require_folder(const char* name) {
@@ -80,6 +73,29 @@ int count_setting(const char* name, int standard, int most) {
   return std::min(*value, most);
 }
 
+std::vector<std::pair<std::string, int>> numbers_setting(
+    const char* name, std::initializer_list<std::string_view> known) {
+  std::vector<std::pair<std::string, int>> numbers;
+  std::string text = setting(name);
+  while (!text.empty()) {
+    const std::string item = text.substr(0, text.find(','));
+    text.erase(0, item.size() + 1);
+    const std::size_t equals = item.find('=');
+    const auto value =
+        equals == std::string::npos ? std::nullopt : parsed<int>(item.substr(equals + 1));
+    if (!value || *value < 1) refuse(name, "NAME=NUMBER,...", item);
+    if (std::ranges::find(known, item.substr(0, equals)) == known.end())
+      refuse(name, fmt::format("NAME=NUMBER,... with names of {}", fmt::join(known, ", ")), item);
+    numbers.emplace_back(item.substr(0, equals), *value);
+  }
+  return numbers;
+}
+
+bool add_environment_check(void (*check)()) {
+  checks().push_back(check);
+  return true;
+}
+
 void require_valid_environment() {
   static const bool valid = [] {
     setting_of("BRRR_ALLOCATOR", {"passthrough", "caching"});
@@ -89,7 +105,7 @@ void require_valid_environment() {
     setting_of("BRRR_NVTX", {"0", "1"});
     count_setting("BRRR_THREADS", 1, std::numeric_limits<int>::max());
     positive_setting("BRRR_COMPILE_SECONDS", 1);
-    require_numbers_by_name("BRRR_TUNE");
+    for (void (*check)() : checks()) check();
     if (setting("BRRR_CACHE") != "off") require_folder("BRRR_CACHE_DIR");
     return true;
   }();

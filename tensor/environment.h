@@ -5,6 +5,8 @@
 #include <initializer_list>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace brrr {
 
@@ -16,7 +18,13 @@ std::string setting_of(const char* name, std::initializer_list<std::string_view>
 double positive_setting(const char* name, double standard);
 // An integer of at least 1; values above `most` become `most`.
 int count_setting(const char* name, int standard, int most);
+// The items of "NAME=NUMBER,...": known names, and integers of at least 1.
+std::vector<std::pair<std::string, int>> numbers_setting(
+    const char* name, std::initializer_list<std::string_view> known);
 
+// Adds the check of a variable of a higher layer, which throws as the functions above do. For
+// initializers of static variables: returns true.
+bool add_environment_check(void (*check)());
 // Checks all variables, also those that are read before main() or only by some device. Called at
 // the first allocation, where an exception reaches the program.
 void require_valid_environment();

@@ -30,8 +30,8 @@ class Coefficient {
 
 Coefficient one_minus(const Coefficient& c);
 
-// Throws "[function] expected name in ..., got ..." for a number out of range; tensors are not
-// checked.
+// Throws "[function] expected name in ..., got ..." for a number out of range, with the outermost
+// CompositeScope's name if there is one; tensors are not checked.
 void require_decay(const char* function, const char* name, const Coefficient& c);  // in [0, 1)
 void require_not_negative(const char* function, const char* name, const Coefficient& c);
 

@@ -64,8 +64,11 @@ void Optimizer::step() {
   }
   std::vector<Tensor> gradients = gradients_();
   if (std::ranges::none_of(gradients, &Tensor::defined)) {
-    fail("[Optimizer::step] expected gradients, got none for {} parameters; call backward first",
-         values_.size());
+    fail("[Optimizer::step] expected gradients, got none for {} parameters; call backward first{}",
+         values_.size(),
+         requires_grad(values_[0]) ? ""
+                                   : ", of a loss that was computed after the optimizer or "
+                                     "nn::Parameters had packed the model's parameters");
   }
   for (std::size_t i = 0; i < std::min(gradients.size(), values_.size()); ++i) {
     if (gradients[i].defined()) continue;

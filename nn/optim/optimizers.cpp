@@ -1,6 +1,7 @@
 #include "brrr/nn/optim/optimizers.h"
 
 #include "brrr/tensor/error.h"
+#include "brrr/tensor/thread_context.h"
 
 namespace brrr::optim {
 namespace {
@@ -38,6 +39,8 @@ Transformation adam_chain(std::vector<Transformation> parts, const LearningRate&
 }  // namespace
 
 Transformation sgd(const LearningRate& rate, const SgdOptions& options) {
+  const CompositeScope scope("sgd");
+  require_decay("sgd", "a momentum", options.momentum);
   if (options.momentum.number() == 0.0) {
     if (options.nesterov) fail("[sgd] expected a momentum above 0 for Nesterov's, got 0");
     return scale_by_learning_rate(rate);
@@ -50,17 +53,20 @@ Transformation sgd(const LearningRate& rate, const SgdOptions& options) {
 }
 
 Transformation adam(const LearningRate& rate, const AdamOptions& options) {
+  const CompositeScope scope("adam");
   return adam_chain({scale_by_adam(options), scale_by_learning_rate(rate)}, rate, 0, options);
 }
 
 Transformation adamw(const LearningRate& rate, const Coefficient& weight_decay,
                      const AdamOptions& options) {
+  const CompositeScope scope("adamw");
   return adam_chain(
       {scale_by_adam(options), add_decayed_weights(weight_decay), scale_by_learning_rate(rate)},
       rate, weight_decay, options);
 }
 
 Transformation lion(const LearningRate& rate, const LionOptions& options) {
+  const CompositeScope scope("lion");
   return chain_in_one_pass(
       {scale_by_lion(options.beta1, options.beta2), add_decayed_weights(options.weight_decay),
        scale_by_learning_rate(rate)},

@@ -72,14 +72,14 @@ Transformation scale_by_schedule(const Schedule& schedule) { return scaled(kPosi
 
 Transformation scale_by_learning_rate(const LearningRate& rate) {
   if (const Coefficient* fixed = std::get_if<Coefficient>(&rate)) {
-    require_not_negative("scale_by_learning_rate", "a rate", *fixed);
+    require_not_negative("scale_by_learning_rate", "a learning rate", *fixed);
     if (fixed->number()) return scale(-*fixed->number());  // the same bits
   }
   return std::visit([](const auto& value) { return scaled(kNegative, value); }, rate);
 }
 
 Transformation add_decayed_weights(const Coefficient& rate) {
-  require_not_negative("add_decayed_weights", "a rate", rate);
+  require_not_negative("add_decayed_weights", "a weight decay", rate);
   return Transformation(
       [rate](std::vector<Tensor> updates, State&, std::span<const Tensor> params) {
         for (std::size_t i = 0; i < updates.size(); ++i)

@@ -9,15 +9,15 @@
 #include <cstdlib>
 #include <mutex>
 #include <set>
-#include <string_view>
 
 #include "brrr/ops/cpu/body_interpreter.h"
 #include "brrr/ops/cpu/tiles.h"
 #include "brrr/ops/jit/cpu_compiler.h"
 #include "brrr/ops/jit/cpu_kernel.h"
+#include "brrr/ops/jit/cpu_toolchain.h"
 #include "brrr/ops/jit/render.h"
 #include "brrr/tensor/environment.h"
-#include "brrr/tensor/error.h"
+#include "brrr/tensor/fail.h"
 #include "brrr/tensor/out_of_range.h"
 #include "brrr/tensor/tensor_impl.h"
 #include "brrr/tensor/thread_pool.h"
@@ -227,25 +227,16 @@ Ways ways() {
   return way.empty() ? Ways::either : way == "compiled" ? Ways::compiled : Ways::interpreted;
 }
 
-// One line, once a process for each reason: the first two lines of an error from a compiler say
-// what it is.
-void report_interpreted(std::string why) {
+// One line, once a process for each reason.
+void report_interpreted(const std::string& why) {
   constexpr std::size_t kMost = 16;
   static std::mutex* mutex = new std::mutex;
   static auto* reported = new std::set<std::string>;
-  const std::size_t first = why.find('\n'),
-                    second = first == std::string::npos ? first : why.find('\n', first + 1);
-  if (first != std::string::npos) why[first] = ' ';
-  why.resize(std::min(second, why.size()));
-  // The compiler's directory has another name each time.
-  constexpr std::string_view kDirectory = "/brrr-";
-  for (std::size_t at = 0; (at = why.find(kDirectory, at)) != std::string::npos; ++at)
-    why.erase(at + kDirectory.size(), 6);
-  std::lock_guard lock(*mutex);
+  const std::lock_guard lock(*mutex);
   if (reported->size() >= kMost || !reported->insert(why).second) return;
-  why = fmt::format(
+  const std::string line = fmt::format(
       "[fuse] interprets fused kernels on the CPU, since they cannot be compiled: {}\n", why);
-  std::fputs(why.c_str(), stderr);
+  std::fputs(line.c_str(), stderr);
 }
 
 }  // namespace
@@ -271,11 +262,18 @@ std::vector<std::unique_ptr<BodyKernel>> make_body_kernels(std::span<const BodyO
       throw;
     } catch (const Error& error) {
       if (way == Ways::compiled) throw;
-      why = error.what();
+      why = jit::in_one_line(error.what());
     }
   }
-  for (CpuBodyKernel* kernel : made) kernel->interpret();
-  if (way == Ways::either) report_interpreted(std::move(why));
+  try {
+    for (CpuBodyKernel* kernel : made) kernel->interpret();
+  } catch (const OutOfMemory&) {
+    throw;
+  } catch (const Error& error) {
+    if (why.empty()) throw;
+    fail("{}; compiling failed: {}", error.what(), why);
+  }
+  if (way == Ways::either) report_interpreted(why);
   return kernels;
 }
 

@@ -198,7 +198,10 @@ class Libraries {
   void* keep(const Hash128& key, const std::string& object) {
     std::string why;
     void* library = open_object(object, why);
-    if (!library) fail("[{}] its compiled CPU kernel cannot be loaded: {}", op_or("jit"), why);
+    if (!library) {
+      fail("[{}] the CPU kernel that {} compiled cannot be loaded: {}", op_or("jit"),
+           compiler_command()[0], why);
+    }
     connect(library);
     disk_cache::write(key, "so", object);
     return libraries_[key] = library;

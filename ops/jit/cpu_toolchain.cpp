@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -17,6 +18,7 @@
 #include <fstream>
 #include <iterator>
 #include <sstream>
+#include <string_view>
 #include <thread>
 
 #include "brrr/ops/cpu/loops.h"
@@ -34,6 +36,10 @@ using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
+
+// Between what the compiler said and the text of the kernel.
+constexpr std::string_view kKernelHeading = "\nThe kernel:";
+constexpr std::string_view kWorkPlace = "/brrr-";  // before six random characters
 
 double most_seconds() { return positive_setting("BRRR_COMPILE_SECONDS", 300); }
 
@@ -96,14 +102,21 @@ class CompilerRun {
   std::string object() const {
     std::string made = contents_of(place_.file("kernel.so"));
     if (!WIFEXITED(status_) || WEXITSTATUS(status_) != 0 || made.empty()) {
-      fail("[{}] expected a kernel that compiles, got from {}:\n{}\nThe kernel:\n{}", op_or("jit"),
-           compiler_command()[0], contents_of(place_.file("log")),
-           text_.substr(text_.rfind("#line 1")));
+      const std::string log = contents_of(place_.file("log"));
+      fail("[{}] expected a kernel that compiles, got {} from {}{}{}\n{}", op_or("jit"), outcome(),
+           compiler_command()[0], log.empty() ? ", which printed nothing" : ":\n" + log,
+           kKernelHeading, text_.substr(text_.rfind("#line 1")));
     }
     return made;
   }
 
  private:
+  std::string outcome() const {
+    if (WIFSIGNALED(status_)) return fmt::format("signal {}", WTERMSIG(status_));
+    return fmt::format("exit status {}{}", WEXITSTATUS(status_),
+                       WEXITSTATUS(status_) == 0 ? " and no shared object" : "");
+  }
+
   const std::string& text_;
   WorkPlace place_;
   pid_t process_ = -1;
@@ -133,9 +146,24 @@ class Progress {
 
 }  // namespace
 
+std::string in_one_line(std::string error) {
+  error.resize(std::min(error.find(kKernelHeading), error.size()));
+  const std::size_t first = error.find('\n');
+  if (first != std::string::npos) {
+    error.resize(std::min(error.find('\n', first + 1), error.size()));
+    error[first] = ' ';
+  }
+  constexpr std::size_t kRandom = 6;
+  for (std::size_t at = 0; (at = error.find(kWorkPlace, at)) != std::string::npos;) {
+    at += kWorkPlace.size();
+    if (error.size() > at + kRandom && error[at + kRandom] == '/') error.erase(at, kRandom);
+  }
+  return error;
+}
+
 WorkPlace::WorkPlace() {
   const char* base = std::getenv("TMPDIR");
-  path_ = fmt::format("{}/brrr-XXXXXX", base && *base ? base : "/tmp");
+  path_ = fmt::format("{}{}XXXXXX", base && *base ? base : "/tmp", kWorkPlace);
   if (!::mkdtemp(path_.data())) {
     fail("[{}] expected a directory to compile in, got \"{}\" from {}", op_or("jit"),
          std::strerror(errno), base && *base ? base : "/tmp");

@@ -32,4 +32,8 @@ std::vector<std::string> compiler_command();
 // `kernels` are compiled.
 std::vector<std::string> compile_objects(std::span<const std::string> texts, std::size_t kernels);
 
+// The reason in an error of compile_objects: its first two lines, without the kernel's text and
+// the random part of a WorkPlace's name.
+std::string in_one_line(std::string error);
+
 }  // namespace brrr::jit

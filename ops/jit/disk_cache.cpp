@@ -102,6 +102,18 @@ std::string directory() {
   return "";
 }
 
+std::string why_not_writable() {
+  const std::string where = directory();
+  if (where.empty()) return "";
+  // The first write makes the folder and those above it.
+  std::error_code unknown;
+  std::filesystem::path at = std::filesystem::absolute(where, unknown);
+  while (!std::filesystem::exists(at, unknown) && at != at.parent_path()) at = at.parent_path();
+  if (!std::filesystem::is_directory(at, unknown)) return at.string() + " is not a folder";
+  if (::access(at.c_str(), W_OK | X_OK) == 0) return "";
+  return fmt::format("cannot write in {}: {}", at.string(), std::strerror(errno));
+}
+
 std::string path_of(const Hash128& key, std::string_view kind) {
   return fmt::format("{}/{}.{}", directory(), to_hex(key), kind);
 }

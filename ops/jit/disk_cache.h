@@ -25,6 +25,8 @@ namespace disk_cache {
 
 // The folder of the entries; empty if the cache is off. Read from the environment at every call.
 std::string directory();
+// Why no entry can be written; empty if one can, or if the cache is off.
+std::string why_not_writable();
 // The file of an entry; `kind` is its ending.
 std::string path_of(const Hash128& key, std::string_view kind);
 

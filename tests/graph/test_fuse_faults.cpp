@@ -12,6 +12,7 @@
 #include "tests/harness/catch.h"
 #include "tests/harness/compile_check.h"
 #include "tests/harness/environment.h"
+#include "tests/harness/errors_expected.h"
 #include "tests/harness/jit_rows.h"
 #include <brrr/ops/jit/cpu_compiler.h>
 
@@ -71,21 +72,31 @@ TEST_CASE("a compiler that fails does not fail the step", "[fuse]") {
   SECTION("with a message") {
     const EnvironmentVariable chosen("CXX",
                                      compiler_of(directory, "echo out of order; echo x; exit 1"));
-    CHECK(lines_of_steps("out of order", 50) == 1);
+    CHECK(lines_of_steps("got exit status 1 from /", 50) == 1);
+  }
+  SECTION("with the first line of a message") {
+    const EnvironmentVariable chosen("CXX",
+                                     compiler_of(directory, "echo out of mind; echo x; exit 1"));
+    CHECK(lines_of_steps("compiler.sh: out of mind", 55) == 1);
+  }
+  SECTION("without a message") {
+    const EnvironmentVariable chosen("CXX", compiler_of(directory, "exit 3"));
+    CHECK(lines_of_steps("compiler.sh, which printed nothing", 56) == 1);
   }
   SECTION("by a signal") {
     const EnvironmentVariable chosen("CXX", compiler_of(directory, "kill -9 $$"));
-    CHECK(lines_of_steps("expected a kernel that compiles", 51) == 1);
+    CHECK(lines_of_steps("expected a kernel that compiles, got signal 9 from /", 51) == 1);
   }
   SECTION("and succeeds with nothing to show") {
     const EnvironmentVariable chosen("CXX", compiler_of(directory, "exit 0"));
-    lines_of_steps("expected a kernel that compiles", 52);
+    CHECK(lines_of_steps("got exit status 0 and no shared object from /", 52) == 1);
   }
   SECTION("with what is no object") {
     const EnvironmentVariable chosen(
         "CXX",
         compiler_of(directory, "while [ \"$1\" != -o ]; do shift; done; echo no object > \"$2\""));
-    CHECK(lines_of_steps("no whole shared object", 53) == 1);
+    CHECK(lines_of_steps("compiler.sh compiled cannot be loaded: it is no whole shared object",
+                         53) == 1);
     CHECK(directory.files().size() == 1);  // the script: nothing is kept
   }
   SECTION("with half an object, for which the same may be said already") {
@@ -149,6 +160,29 @@ TEST_CASE("the way of CPU kernels can be chosen", "[fuse]") {
         std::string::npos);
   CHECK_THROWS_WITH(step("guessed", OnFallback::refuse),
                     Catch::Contains("to be compiled or interpreted, got guessed"));
+}
+
+// A draw is fused only if it is compiled: an interpreted step has what is drawn in memory.
+TEST_CASE("a budget that is missed without a compiler is refused with the compiler's reason",
+          "[fuse][remat]") {
+  const CacheDirectory directory;
+  const EnvironmentVariable chosen("CXX", compiler_of(directory, "exit 4"));
+  const Tensor w = requires_grad_(noise({64, 64}, 1));
+  auto step = compile(
+      [&] {
+        zero_grad(w);
+        const Tensor loss = sum(square(dropout(tanh(w), 0.3)));
+        backward(loss);
+        return detach(loss);
+      },
+      {.mode = Mode::fused, .remat = Remat::budget(1), .name = "train"});
+  std::string error;
+  const std::string line = stderr_of([&] { error = error_of([&] { step(); }); });
+  INFO(line);
+  CHECK_THAT(error, Catch::StartsWith("[train] expected memory of at most ") &&
+                        Catch::Contains(", since its kernels are not compiled: ") &&
+                        Catch::Contains("got exit status 4 from /") &&
+                        Catch::EndsWith("compiler.sh, which printed nothing"));
 }
 
 // --- The cache of kernels -----------------------------------------------------------------------

@@ -149,7 +149,7 @@ TEST_CASE("injected hyperparameters are read and changed between steps", "[optim
   CHECK(error_of([] {
           inject_hyperparams({{"beta", 1.5}},
                              [](const auto& h) { return adam(0.1, {.beta1 = h["beta"]}); });
-        }) == "[scale_by_adam] expected beta1 in [0, 1), got 1.5");
+        }) == "[adam] expected beta1 in [0, 1), got 1.5");
 }
 
 TEST_CASE("every coefficient may be a tensor", "[optim]") {
@@ -279,6 +279,20 @@ TEST_CASE("an optimizer packs a model by itself", "[optim]") {
   CHECK(train(Mode::graph, false) == wanted);
 }
 
+TEST_CASE("a step without gradients says that a loss from before packing has none", "[optim]") {
+  nn::MLP model({2, 3, 1});
+  const Tensor loss = sum(model(ones({1, 2})));
+  Optimizer optimizer(model, sgd(0.5));
+  backward(loss);
+  CHECK(
+      error_of([&] { optimizer.step(); }) ==
+      "[Optimizer::step] expected gradients, got none for 1 parameters; call backward first, of a "
+      "loss that was computed after the optimizer or nn::Parameters had packed the model's "
+      "parameters");
+  backward(sum(model(ones({1, 2}))));
+  optimizer.step();
+}
+
 TEST_CASE("an optimizer and its model may end in any order", "[optim]") {
   auto model = std::make_unique<nn::MLP>(std::vector<std::int64_t>{2, 3, 1});
   auto optimizer = std::make_unique<Optimizer>(*model, sgd(0.5));
@@ -300,21 +314,26 @@ TEST_CASE("an optimizer and its model may end in any order", "[optim]") {
 
 TEST_CASE("optimizers refuse invalid arguments", "[optim]") {
   CHECK(error_of([] { adam(0.1, {.beta1 = -0.5}); }) ==
-        "[scale_by_adam] expected beta1 in [0, 1), got -0.5");
-  CHECK(error_of([] { adam(0.1, {.beta2 = 1}); }) ==
-        "[scale_by_adam] expected beta2 in [0, 1), got 1");
+        "[adam] expected beta1 in [0, 1), got -0.5");
+  CHECK(error_of([] { adam(0.1, {.beta2 = 1}); }) == "[adam] expected beta2 in [0, 1), got 1");
   CHECK(error_of([] { adam(0.1, {.eps = -1}); }) ==
-        "[scale_by_adam] expected eps to be finite and not negative, got -1");
+        "[adam] expected eps to be finite and not negative, got -1");
   CHECK(error_of([] { adam(-0.1); }) ==
-        "[scale_by_learning_rate] expected a rate to be finite and not negative, got -0.1");
+        "[adam] expected a learning rate to be finite and not negative, got -0.1");
   CHECK(error_of([] { adamw(0.1, NAN); }) ==
-        "[add_decayed_weights] expected a rate to be finite and not negative, got nan");
+        "[adamw] expected a weight decay to be finite and not negative, got nan");
   CHECK(error_of([] { sgd(0.1, {.momentum = 1.5}); }) ==
-        "[trace] expected a decay in [0, 1), got 1.5");
+        "[sgd] expected a momentum in [0, 1), got 1.5");
   CHECK(error_of([] { sgd(0.1, {.nesterov = true}); }) ==
         "[sgd] expected a momentum above 0 for Nesterov's, got 0");
-  CHECK(error_of([] { lion(0.1, {.beta2 = 2}); }) ==
-        "[scale_by_lion] expected beta2 in [0, 1), got 2");
+  CHECK(error_of([] { lion(0.1, {.beta2 = 2}); }) == "[lion] expected beta2 in [0, 1), got 2");
+  CHECK(error_of([] { sgd(-1); }) ==
+        "[sgd] expected a learning rate to be finite and not negative, got -1");
+  CHECK(error_of([] { lion(0.1, {.weight_decay = -1}); }) ==
+        "[lion] expected a weight decay to be finite and not negative, got -1");
+  CHECK(error_of([] { scale_by_adam({.beta1 = 2}); }) ==
+        "[scale_by_adam] expected beta1 in [0, 1), got 2");
+  CHECK(error_of([] { optim::trace(1); }) == "[trace] expected a decay in [0, 1), got 1");
   CHECK(error_of([] { ema(-1); }) == "[ema] expected a decay in [0, 1), got -1");
   CHECK(error_of([] { clip_by_global_norm(0); }) ==
         "[clip_by_global_norm] expected a finite limit above 0, got 0");

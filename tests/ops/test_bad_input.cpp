@@ -378,11 +378,18 @@ TEST_CASE("shapes and sizes of parts", "[bad-input]") {
           },
           {"[reshape]|[view]", "expected", "-1"});
   refuses(t, "reshape -2", [&] { reshape(t.a, {-2, 3}); }, {"[reshape]|[view]", "expected", "-2"});
-  refuses(t, "reshape 0 and -1",
+  refuses(
+      t, "reshape 0 and -1",
+      [&] {
+        reshape(t.nothing, {0, -1});
+      },
+      {"[reshape]", "expected sizes that determine the one for -1, got [0, -1] for", "ambiguous"});
+  refuses(t, "view 0 and -1", [&] { view(t.nothing, {-1, 0}); }, {"[view]", "ambiguous"});
+  refuses(t, "reshape of elements to 0 and -1",
           [&] {
-            reshape(t.nothing, {0, -1});
+            reshape(t.a, {0, -1});
           },
-          {"[reshape]|[view]", "expected", "-1"});
+          {"[reshape]", "expected a shape of 6 elements", "[0, -1]"});
   refuses(t, "reshape -1 that does not divide",
           [&] {
             reshape(t.a, {4, -1});

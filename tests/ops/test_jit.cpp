@@ -17,6 +17,7 @@
 #include "brrr/ops/jit/render.h"
 #include "brrr/tensor/error.h"
 #include "tests/harness/catch.h"
+#include "tests/harness/environment.h"
 #include "tests/harness/jit_rows.h"
 
 using namespace brrr;
@@ -129,6 +130,27 @@ TEST_CASE("a cache that is off, or a directory that cannot be made, is not an er
   disk_cache::write(hash_of("k"), "test", "content");
   CHECK(disk_cache::read(hash_of("k"), "test", content) == disk_cache::Found::no);
   std::filesystem::remove(file);
+}
+
+TEST_CASE("a cache says why nothing can be written to it", "[jit]") {
+  const CacheDirectory directory;
+  CHECK(disk_cache::why_not_writable() == "");  // the first write makes the folder
+  disk_cache::write(hash_of("k"), "test", "content");
+  CHECK(disk_cache::why_not_writable() == "");
+  const std::string file = disk_cache::path_of(hash_of("k"), "test");
+  const auto problem_of = [](const std::string& chosen) {
+    const test::EnvironmentVariable variable("BRRR_CACHE_DIR", chosen);
+    return disk_cache::why_not_writable();
+  };
+  CHECK(problem_of(file) == file + " is not a folder");
+  CHECK(problem_of(file + "/below/it") == file + " is not a folder");
+  CHECK(problem_of("relative/not-there") == "");
+  const std::string folder = directory.path();
+  std::filesystem::permissions(folder, std::filesystem::perms::owner_read);
+  if (::access(folder.c_str(), W_OK) != 0)  // permissions do not bind root
+    CHECK(problem_of(folder + "/below") == "cannot write in " + folder + ": Permission denied");
+  const test::EnvironmentVariable off("BRRR_CACHE", "off");
+  CHECK(problem_of(file) == "");
 }
 
 TEST_CASE("many processes write one entry at a time", "[jit]") {
