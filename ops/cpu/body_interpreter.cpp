@@ -52,12 +52,13 @@ void BodyInterpreter::run(const jit::CpuArguments& arguments, i64 begin, i64 end
     const Coordinates line(kept, row);
     tile.rows = std::min({rows, end - row, line.run(kept)});
     tile.walk = reduced;
-    tile.walk.add_dim(tile.rows);
-    for (int k = 0; k < reduced.operands; ++k) {
-      tile.base[k] = line.offset(kept, k);
-      tile.walk.stride[k][reduced.rank] = kept.inner_stride(k);
+    for (int k = 0; k < reduced.operands; ++k) tile.base[k] = line.offset(kept, k);
+    if (tile.rows > 1) {  // else eight dimensions may be reduced
+      tile.walk.add_dim(tile.rows);
+      for (int k = 0; k < reduced.operands; ++k)
+        tile.walk.stride[k][reduced.rank] = kept.inner_stride(k);
+      if (!order_.by_columns) move_dim(tile.walk, reduced.rank, 0);
     }
-    if (!order_.by_columns) move_dim(tile.walk, reduced.rank, 0);
     coalesce(tile.walk);
     const i64 part = parts ? std::max<i64>(1, 4 * most / tile.rows) : elements;
     for (tile.first = 0; tile.first < elements; tile.first += part) {
@@ -104,12 +105,14 @@ void BodyInterpreter::execute(const Instruction& instruction, Tile& tile) const 
     case Instruction::Kind::load:
     case Instruction::Kind::store: return move(instruction, tile);
     case Instruction::Kind::constant: {
-      if (tile.filled[at] >= n) return;
+      // In an output's memory each tile has a place of its own.
+      const bool stays = to == tile.memory[registers_[at].buffer].data();
+      if (stays && tile.filled[at] >= n) return;
       Element element;
       const std::uint64_t* scalars = tile.arguments.scalars;
       std::memcpy(element.bytes,
                   instruction.scalar < 0 ? &instruction.bits : scalars + instruction.scalar, 8);
-      tile.filled[at] = n;
+      if (stays) tile.filled[at] = n;
       return fill_elements(to, element, size, n);
     }
     case Instruction::Kind::apply: {

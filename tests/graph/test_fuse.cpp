@@ -270,6 +270,39 @@ TEST_CASE("a result in the memory of an operand is stored after all reads of the
   }
 }
 
+TEST_CASE("a number that a kernel stores is stored in every tile", "[fuse]") {
+  for (const char* kernels : {"compiled", "interpreted"}) {
+    INFO(kernels);
+    const EnvironmentVariable variable("BRRR_CPU_KERNELS", kernels);
+    const Tensor x = noise({300, 16}, 1);  // several tiles
+    Tensor state = noise({300, 16}, 2);
+    auto step = compile(
+        [&](const Tensor& v) {
+          fill_(state, 3.0);
+          return v + state;
+        },
+        {.mode = Mode::fused});
+    const Tensor sum = step(x);
+    REQUIRE(step.kernels().size() == 1);
+    CHECK(bits_of(state) == bits_of(full({300, 16}, 3.0)));
+    CHECK(bits_of(sum) == bits_of(x + 3.0));
+  }
+}
+
+TEST_CASE("eight dimensions are reduced in one kernel", "[fuse]") {
+  for (const char* kernels : {"compiled", "interpreted"}) {
+    INFO(kernels);
+    const EnvironmentVariable variable("BRRR_CPU_KERNELS", kernels);
+    // Each repeated dimension is two of the kernel's.
+    const auto function = [](const Tensor& x) { return sum(abs(repeat(x, {2, 2, 2, 2}))); };
+    const Tensor x = noise({3, 3, 17, 3}, 1);
+    auto step = compile(function, {.mode = Mode::fused});
+    const Tensor fused = step(x);
+    REQUIRE(step.kernels().size() == 1);
+    CHECK(bits_of(fused) == bits_of(function(x)));
+  }
+}
+
 TEST_CASE("Adam fuses with the gradients that it reads, without a compiler as well", "[fuse]") {
   const EnvironmentVariable interpreted("BRRR_CPU_KERNELS", "interpreted");
   const Tensor x = noise({64}, 1);
