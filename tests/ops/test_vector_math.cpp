@@ -111,8 +111,11 @@ double nanoseconds(const std::function<void()>& call) {
 
 // The least time on each of some tensors, sampled alternately.
 std::vector<double> times(One op, const std::vector<Tensor>& inputs) {
+  // A processor that does other work meanwhile is taken away for milliseconds: more rounds then.
+  constexpr int kRounds = 40, kMostRounds = 4000;
   std::vector<double> best(inputs.size(), 1e18);
-  for (int round = 0; round < 40; ++round) {
+  const auto is_slow = [&] { return std::ranges::max(best) > 3 * best[0]; };
+  for (int round = 0; round < kRounds || (round < kMostRounds && is_slow()); ++round) {
     for (std::size_t i = 0; i < inputs.size(); ++i)
       best[i] = std::min(best[i], nanoseconds([&] { op(inputs[i]); }));
   }
@@ -127,7 +130,7 @@ struct Timed {
 
 }  // namespace
 
-// The best of forty, where the scalar calls took 6 to 22 times as long.
+// The best of forty or more, where the scalar calls took 6 to 22 times as long in each.
 TEST_CASE("vector math: the time of a call does not depend on its arguments", "[vector-math]") {
   constexpr double inf = std::numeric_limits<double>::infinity();
   const Timed all[] = {
