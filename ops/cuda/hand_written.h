@@ -19,9 +19,9 @@ KernelTable<CUfunction>& hand_written_kernels();
 
 // The kernel `entry` of `file`, a source that the library carries (ops/jit/sources.h). `variant`
 // packs the entry and everything else that `make_source` depends on.
-template <class MakeText>
+template <class MakeSource>
 CUfunction hand_written(const cu::CudaStream& stream, const char* file, std::uint64_t variant,
-                        const char* entry, MakeText&& make_source,
+                        const char* entry, MakeSource&& make_source,
                         const jit::KernelOptions& options = {}) {
   const KernelKey key{stream.on, reinterpret_cast<std::uintptr_t>(file), variant};
   if (const CUfunction* found = hand_written_kernels().find(key)) [[likely]]

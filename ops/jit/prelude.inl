@@ -158,7 +158,8 @@ struct Guard {
   // The least magnitude, as bits shifted left over the sign. Less one, zero wraps to the largest.
   u32 least = 0xffffffffu;
   bool extreme = false;  // a divisor is out of range
-  // Of quotients for bf16: the least distance above two units below the midpoint of two of them.
+  // Of quotients for bf16: the least position of their low 16 bits, counted from two units before
+  // the midpoint of two numbers of bf16. 0 to 4: within two units of it.
   u32 above = 0xffffu;
 
   BRRR_SCALAR_FN void see(float a, float b) {
