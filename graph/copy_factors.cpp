@@ -1,5 +1,6 @@
 // Copies a factor of a TF32 product to the layout that tensor cores read, if the product saves more
-// time than the copy takes. The copy is a node of its own, so that other kernels run concurrently.
+// time than the copy takes. The copy is a node of its own, so that the kernel that computes the
+// factor can also store the copy, and that other kernels run concurrently.
 #include "brrr/dispatch/op_info.h"
 #include "brrr/graph/flow.h"
 #include "brrr/graph/passes.h"
@@ -25,9 +26,7 @@ int copy_factors(Graph& graph) {
       Value& x = node.inputs[factor];
       const Value lines = factor == 0 ? x : transposed(x);
       const Value copied = graph.add_temporary(x.dtype, lines.shape);
-      Call call(kFactorCopyOp, nullptr, 1);
-      call.dtype = x.dtype;
-      Node copy(call, node);
+      Node copy(factor_copy(x.dtype), node);
       copy.number = node.number;
       copy.inputs = {lines};
       copy.outputs = {copied};

@@ -110,6 +110,11 @@ void Fusion::add_candidate(int producer, int consumer) {
     why_not_[{producer, consumer}] = WhyNotFused::made_early;
     return;
   }
+  const bool copies_factor = is_factor_copy(groups_[consumer]);
+  if (copies_factor && groups_[producer].reduces()) {
+    why_not_[{producer, consumer}] = WhyNotFused::mixed_directions;
+    return;
+  }
   const std::optional<Group> merged = merged_of(producer, consumer);
   const std::optional<FusedKernel> kernel = merged ? build(*merged) : std::nullopt;
   if (!kernel) {
@@ -138,6 +143,8 @@ void Fusion::add_candidate(int producer, int consumer) {
   // with a product: so a loss merges with its error before the product of the prediction may.
   if (contraction_in(groups_[producer]) && is_better_in_readers(consumer))
     first = -(int64_t{1} << 60);
+  // A product's epilogue stores no transposed copy: what can be an epilogue comes first.
+  if (copies_factor) first = -(int64_t{1} << 61);
   candidates_.push({first + saved, consumer, producer, version_[consumer], version_[producer]});
 }
 
@@ -161,6 +168,16 @@ bool Fusion::is_copy(const Group& group) const {
   return !copies_.empty() && std::ranges::all_of(group.members, [this](const Member& member) {
     return copies_[member.node];
   });
+}
+
+bool Fusion::is_factor_copy(const Group& group) const {
+  if (!graph_.device.is_cuda() || group.members.size() != 1) return false;
+  const int call = group.members.front().node;
+  const auto algebra_of = [this](int node) { return op_info(graph_.nodes[node].call.op).algebra; };
+  return algebra_of(call) == Algebra::identity && !reads_.readers[call].empty() &&
+         std::ranges::all_of(reads_.readers[call], [&](int reader) {
+           return algebra_of(reader) == Algebra::contraction;
+         });
 }
 
 int Fusion::furthest_before(int call) const {
@@ -303,13 +320,14 @@ bool Fusion::is_worth_storing(const Group& producer, const Group& consumer) cons
   // operand, which in 16 bits saves more than reading the operand again costs. Steps on an H200
   // with each bias gradient in the kernel of its summands, and in its own, in us: transformer 8 x
   // 512 x 512 x 4 in bf16 1294 and 1279, in TF32 2482 and 2497; mlp 2048 x 1024 x 8 in TF32 662 and
-  // 672 (nvidia-h200-2026-11-23-column-sums.json).
+  // 672 (nvidia-h200-2026-11-23-column-sums.json). In TF32, too, a product takes the sum for less.
   constexpr int64_t kShort = 1 << 20, kShortColumns = 1 << 25;
   const bool by_rows = !consumer.reduced.empty() && consumer.reduced.back();
+  if (!graph_.device.is_cuda() || !consumer.reduces()) return true;
   const bool is_in_halves = is_half(producer.members.back().outputs.front().dtype);
-  return !graph_.device.is_cuda() || !consumer.reduces() ||
-         producer.count(false) * producer.count(true) >=
-             (is_in_halves && !by_rows ? kShortColumns : kShort);
+  if (!by_rows && !is_in_halves && is_taken_by_product(consumer)) return false;
+  return producer.count(false) * producer.count(true) >=
+         (is_in_halves && !by_rows ? kShortColumns : kShort);
 }
 
 bool Fusion::waits_for_reduction(const Group& producer, const Group& consumer) const {

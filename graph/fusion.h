@@ -114,6 +114,8 @@ class Fusion {
   }
 
   bool is_copy(const Group& group) const;
+  // Whether the group is a copy that only products read, as one that copy_factors() inserted.
+  bool is_factor_copy(const Group& group) const;
 
   // Whether some result of the group has several readers and the group could be merged into each of
   // them (recomputed there): then the result need not be in memory.
@@ -211,7 +213,9 @@ class Fusion {
   const Member* contraction_in(const Group& group) const;
 
   // The group of a product and a reduction of one of its factors.
-  std::optional<Group> with_reduction(int product, int reduction) const;
+  std::optional<Group> with_reduction(const Group& product, const Group& reduction) const;
+  // Whether a product would take the reduction, which reads a factor of it.
+  bool is_taken_by_product(const Group& reduction) const;
 
   // Calls f with every read in `to` of a result of `from`, and that result.
   template <class F>

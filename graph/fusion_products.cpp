@@ -29,7 +29,7 @@ void Fusion::merge_reductions_of_factors() {
     if (!is_live(g) || !contraction_in(groups_[g])) continue;
     for (const int reduction : reductions) {
       if (!is_live(reduction)) continue;
-      std::optional<Group> merged = with_reduction(g, reduction);
+      std::optional<Group> merged = with_reduction(groups_[g], groups_[reduction]);
       if (merged && !has_path_between(g, reduction) && !has_path_between(reduction, g))
         replace(g, reduction, std::move(*merged));
     }
@@ -179,17 +179,16 @@ const Member* Fusion::contraction_in(const Group& group) const {
   return found == group.members.end() ? nullptr : &*found;
 }
 
-std::optional<Group> Fusion::with_reduction(int product, int reduction) const {
-  const Group& to = groups_[product];
+std::optional<Group> Fusion::with_reduction(const Group& to, const Group& reduction) const {
   const Member& contraction = *contraction_in(to);
-  const Member& reader = groups_[reduction].members.front();
+  const Member& reader = reduction.members.front();
   for (std::size_t k = 0; k < 2; ++k) {
     const Access& factor = contraction.inputs[k];
     if (reader.inputs.empty() || reader.inputs[0].buffer != factor.buffer ||
         reader.inputs[0].offset != factor.offset || reader.inputs[0].dtype != factor.dtype ||
         !(reads_.sources[reader.node][0] == reads_.sources[contraction.node][k]))
       continue;
-    Group from = groups_[reduction];
+    Group from = reduction;
     for (int d = from.rank() - 2; d >= 0; --d) from.join(d);
     if (!spread(from, Access(from.members.front().inputs[0]), to, factor)) continue;
     Group merged = to;
@@ -198,6 +197,15 @@ std::optional<Group> Fusion::with_reduction(int product, int reduction) const {
     if (build(merged)) return merged;
   }
   return {};
+}
+
+bool Fusion::is_taken_by_product(const Group& reduction) const {
+  const Source& source = reads_.sources[reduction.members.front().node].front();
+  if (source.node < 0) return false;
+  return std::ranges::any_of(reads_.readers[source.node], [&](int reader) {
+    const Group& product = groups_[group_of_[reader]];
+    return contraction_in(product) && with_reduction(product, reduction);
+  });
 }
 
 }  // namespace brrr::graph

@@ -2,20 +2,26 @@
 
 #include <algorithm>
 
-#include "brrr/dispatch/op_info.h"
-#include "brrr/ops/kernels.h"
 #include "brrr/ops/matmul.h"
 
 namespace brrr {
 
-void infer::factor_copy(const Call& call, OutputSpec* outputs) { outputs[0] = like(call.input(0)); }
+Call factor_copy(DType dtype) {
+  Call call(Op::copy, nullptr, 1);
+  call.dtype = dtype;
+  return call;
+}
 
-// Hopper's tensor cores read TF32 factors with adjacent elements along k only. The factors of a
-// weight's gradient have them along m and n, for which cuBLASLt is slow: on an H200 1024 x 1024 x
-// 2048 takes 31.1 us, and 20.8 with one of them adjacent along k; 512 x 2048 x 4096 54.5 and 30.5
-// (nvidia-h200-2026-11-23-tf32-factors.json). A copy of 2^21 elements takes 4.4.
+// Hopper's tensor cores read TF32 factors in shared memory with adjacent elements along k only. The
+// factors of a weight's gradient have them along m and n, for which cuBLASLt is slow: on an H200
+// 1024 x 1024 x 2048 takes 31.1 us, and 20.8 with one of them adjacent along k; 512 x 2048 x
+// 4096 54.5 and 30.5 (nvidia-h200-2026-11-23-tf32-factors.json). A copy of 2^21 elements takes 4.4.
+// With b adjacent along k, generated tiles, which load a to registers, take 18.0
+// (nvidia-h200-2026-11-26-tf32-tiles.json). So b is copied, unless it is so much larger than a that
+// the copy takes longer than tiles save.
 int factor_worth_copying(const FactorLayout& a, const FactorLayout& b, DType dtype, Device device) {
-  constexpr double kSavedPerFlop = 1 / 420e12, kCopyPerElement = 8 / 3.5e12, kLaunch = 1.5e-6;
+  constexpr double kSavedPerFlop = 1 / 420e12, kSavedByTilesPerFlop = 1 / 1400e12,
+                   kCopyPerElement = 8 / 3.5e12, kLaunch = 1.5e-6;
   constexpr std::int64_t kLeast = 256;  // rows and columns; a product of fewer waits for memory
   if (!device.is_cuda() || dtype != f32 || matmul_precision() != Precision::tf32) return -1;
   if (a.shape.size() != 2 || b.shape.size() != 2) return -1;
@@ -23,11 +29,12 @@ int factor_worth_copying(const FactorLayout& a, const FactorLayout& b, DType dty
   const bool along_m = a.strides[0] == 1 && a.strides[1] >= m,
              along_n = b.strides[1] == 1 && b.strides[0] >= n;
   if (!along_m || !along_n || std::min(m, n) < kLeast) return -1;
-  const double saved = 2.0 * static_cast<double>(m) * static_cast<double>(n) *
-                       static_cast<double>(k) * kSavedPerFlop;
+  const double flops =
+      2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
   const double copied = static_cast<double>(std::min(m, n) * k) * kCopyPerElement + kLaunch;
-  if (saved <= copied) return -1;
-  return m <= n ? 0 : 1;  // on a tie the activation, which is available before the gradient
+  if (flops * kSavedPerFlop <= copied) return -1;
+  const double longer = static_cast<double>((n - m) * k) * kCopyPerElement;
+  return longer <= flops * kSavedByTilesPerFlop ? 1 : 0;
 }
 
 }  // namespace brrr

@@ -1,5 +1,5 @@
-// An op that copies a factor of a matrix product to be contiguous along the summed dimension. Fused
-// graphs on CUDA insert it before some TF32 products (graph/copy_factors.cpp).
+// Copies of factors of matrix products, contiguous along the summed dimension. Fused graphs on CUDA
+// insert them before some TF32 products (graph/copy_factors.cpp).
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace brrr {
 
-// copy = factor_copy(x): the column-major matrix x in row-major layout.
-inline constexpr Op kFactorCopyOp = Op::factor_copy;
+// The call that stores its operand in row-major layout.
+Call factor_copy(DType dtype);
 
 // A matrix as a factor of a product.
 struct FactorLayout {

@@ -19,10 +19,12 @@
 //   kAnyReduces: whether kReducedVectors is above 0 for any.
 // So do Element, matmul_tiles_instructions.inl and _geometry.inl; and, in the namespace of each
 // product:
-// - kMnMajorA, kMnMajorB: elements are adjacent along m or n in place of k; 16-bit types only.
+// - kMnMajorA, kMnMajorB: elements are adjacent along m or n in place of k; in f32 those of A only.
 // - kReducedVectors: of 16 bytes along the lines of A, that a block reduces beside the product.
+// - TileA, TileB: the OperandTile of each.
 // - multiply_add(): the instruction for 64 x kTileN results.
-// - struct Epilogue, matmul_tiles_epilogue.inl and _product.inl.
+// - matmul_tiles_a_in_shared.inl or _a_in_registers.inl, struct Epilogue, matmul_tiles_epilogue.inl
+//   and _product.inl.
 //
 // The epilogue sees two adjacent columns at a time, in the layout of the accumulators. Tensors of
 // D's shape that the copy engine can take pass through shared memory: its inputs are there before

@@ -68,13 +68,14 @@ struct StagedEpilogue {
   BRRR_SCALAR_FN u32 pairs_at(int tensor, int column) const {
     const u32 lane = threadIdx.x % 32;
     if constexpr (sizeof(Staged) == 2)
-      return box(tensor) + swizzled(lane % 16 * kBoxRowBytes + column * 2 + lane / 16 * 16);
+      return box(tensor) +
+             swizzled(line_of_row(lane % 16) * kBoxRowBytes + column * 2 + lane / 16 * 16);
     return box(tensor);
   }
   static BRRR_SCALAR_FN u32 pair_offset(int pair, int column) {
     const u32 lane = threadIdx.x % 32;
-    return swizzled((lane / 4 + pair % 2 * 8) * kBoxRowBytes + (column + pair / 2 * 8) * 4 +
-                    lane % 4 / 2 * 16) +
+    return swizzled(line_of_row(lane / 4 + pair % 2 * 8) * kBoxRowBytes +
+                    (column + pair / 2 * 8) * 4 + lane % 4 / 2 * 16) +
            lane % 2 * 8;
   }
   template <class T>
@@ -140,7 +141,7 @@ struct StagedEpilogue {
 #pragma unroll
     for (int pair = 0; pair < 4; ++pair) {
       const int group = pair / 2;
-      const i32 row = row0 + pair % 2 * 8 + threadIdx.x % 32 / 4;
+      const i32 row = row0 + line_of_row(pair % 2 * 8 + threadIdx.x % 32 / 4);
       const i32 col = col0 + column + group * 8 + threadIdx.x % 4 * 2;
       const float own[2] = {sums[pair * 2], sums[pair * 2 + 1]};
       float in[kIn][2], out[kOut][2];

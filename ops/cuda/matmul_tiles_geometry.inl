@@ -45,11 +45,15 @@ static_assert(!kAnyReduces || (kMovesRegisters && kClusterN == 1), "each block l
 static_assert(!kAnyReduces || kSplits == 1, "a block sees all of k");
 
 // A tile of kTile lines (rows of A, columns of B) by kSlice of k, loaded by kPeers blocks together.
-// Along k: each line is one 128-byte row. Along m or n: 64 lines are one 128-byte row for each k,
-// and such columns of 64 lines follow one another. Rows are swizzled in groups of eight.
+// Along k: each line is one 128-byte row. Along m or n: 64 lines of 16-bit elements are one
+// 128-byte row for each k, 16 lines of TF32 one 64-byte row, and such columns of lines follow one
+// another. Rows are swizzled in groups of eight.
 template <bool kMnMajor, int kTile, int kPeers>
 struct OperandTile {
-  static constexpr int kColumnBytes = kSlice * kRowBytes;  // 64 lines, where they are adjacent
+  // Where lines are adjacent: those of a column, the bytes of its rows, and its own.
+  static constexpr int kColumnLines = sizeof(Element) == 2 ? 64 : 16;
+  static constexpr int kColumnRowBytes = kColumnLines * sizeof(Element);
+  static constexpr int kColumnBytes = kSlice * kColumnRowBytes;
 
   // This block's share of the tile, which all blocks of `mask` get.
   static BRRR_SCALAR_FN void load(const TensorMap& map, u32 to, u32 barrier, i32 line, i32 k,
@@ -57,9 +61,9 @@ struct OperandTile {
     if constexpr (kMnMajor) {
       constexpr int kDeep = kSlice / kPeers;
 #pragma unroll
-      for (int i = 0; i < kTile / 64; ++i)
-        load_box<(kPeers > 1)>(map, to + i * kColumnBytes + peer * kDeep * kRowBytes, barrier,
-                               line + i * 64, k + peer * kDeep, inner, outer, mask);
+      for (int i = 0; i < kTile / kColumnLines; ++i)
+        load_box<(kPeers > 1)>(map, to + i * kColumnBytes + peer * kDeep * kColumnRowBytes, barrier,
+                               line + i * kColumnLines, k + peer * kDeep, inner, outer, mask);
     } else {
       constexpr int kLines = kTile / kPeers;
       load_box<(kPeers > 1)>(map, to + peer * kLines * kRowBytes, barrier, k, line + peer * kLines,

@@ -1,35 +1,8 @@
 // One product of a launch of matmul_tiles.cu: what its producer loads, and what its consumers
 // multiply and hand to the epilogue.
 
-typedef OperandTile<kMnMajorA, kTileM, kClusterN> TileA;
-typedef OperandTile<kMnMajorB, kTileN, kClusterM> TileB;
-static_assert(kReducedVectors == 0 || (kMnMajorA && sizeof(Element) == 2),
-              "64 lines are a row of a stage");
-
-// Starts all products of a tile; at the end those of the last stage are still under way.
-BRRR_FN void multiply_tile(const Shared& shared, const Role& role, i32 slices, int block,
-                           Ring& ring, Sums& sums) {
-  int last = 0;
-#pragma unroll 1
-  for (i32 slice = 0; slice < slices; ++slice) {
-    barrier_wait(shared.full + 8 * ring.stage, ring.parity);
-    const u64 a = TileA::descriptor(shared.a(ring.stage)) + TileA::offset(block, 0),
-              b = TileB::descriptor(shared.b(ring.stage));
-    products_fence();
-#pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-#pragma unroll
-      for (int i = 0; i < kBlocksM; ++i)
-        multiply_add(sums[i], a + TileA::offset(i, step), b + TileB::offset(0, step),
-                     step > 0 || slice > 0);
-    }
-    products_commit();
-    products_wait<1>();
-    if (slice > 0) release(shared, last, role);
-    last = ring.stage;
-    ring.advance();
-  }
-}
+static_assert(kReducedVectors == 0 || kMnMajorA, "adjacent lines are a row of a stage");
+static_assert(!kMnMajorB || sizeof(Element) == 2, "wgmma reads TF32 along k");
 
 // Waits for the products that multiply_tile() left.
 BRRR_FN void finish_products(const Shared& shared, const Role& role, i32 slices, const Ring& ring,
@@ -52,6 +25,7 @@ BRRR_FN void finish_products(const Shared& shared, const Role& role, i32 slices,
 template <class E, int kShare>
 struct LineSums {
   static constexpr int kVector = 16 / sizeof(Element);
+  static constexpr int kVectorsOfColumn = TileA::kColumnRowBytes / 16;
   static constexpr int kVectorsOfWarp = kShare > kReducerWarps ? kShare / kReducerWarps : 1;
   static constexpr int kLanes = 32 / kVectorsOfWarp, kRounds = kSlice / kLanes;
   static constexpr int kLoads = kRounds < 4 ? kRounds : 4;  // in flight
@@ -72,7 +46,7 @@ struct LineSums {
   // `rows`: of the stage that exist.
   BRRR_SCALAR_FN void add(u32 a, i32 rows) {
     if (!has_share) return;
-    a += vector / 8 * TileA::kColumnBytes;
+    a += vector / kVectorsOfColumn * TileA::kColumnBytes;
     rows >= kSlice ? add_rows<true>(a, rows) : add_rows<false>(a, rows);
   }
   template <bool kAll>
@@ -85,16 +59,27 @@ struct LineSums {
         const int at = from + i * kLanes;
         asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
                      : "=r"(got[i][0]), "=r"(got[i][1]), "=r"(got[i][2]), "=r"(got[i][3])
-                     : "r"(a + at * kRowBytes + ((vector ^ at) % 8 << 4)));
+                     : "r"(a + at * TileA::kColumnRowBytes + swizzled(at)));
       }
 #pragma unroll
       for (int i = 0; i < kLoads; ++i) {
         if (!kAll && from + i * kLanes >= rows) continue;
 #pragma unroll
         for (int j = 0; j < kVector; ++j)
-          of[j] = E::combine(of[j], E::map(widen_half(Element(), got[i][j / 2], j % 2)));
+          of[j] = E::combine(of[j], E::map(element(Element(), got[i], j)));
       }
     }
+  }
+  // Where this lane's vector is in row `row` of its column.
+  BRRR_SCALAR_FN int swizzled(int row) const {
+    return (vector ^ row * TileA::kColumnRowBytes / 128) % kVectorsOfColumn * 16;
+  }
+  template <class Half>
+  static BRRR_SCALAR_FN float element(Half type, const u32 (&words)[4], int i) {
+    return widen_half(type, words[i / 2], i % 2);
+  }
+  static BRRR_SCALAR_FN float element(float, const u32 (&words)[4], int i) {
+    return __uint_as_float(words[i]);
   }
 
   // Joins the reductions of a group's lanes in one order, and stores those of lines below `end`.

@@ -85,6 +85,7 @@ struct CompilerStats {
   std::int64_t memory_hits = 0;  // modules found loaded
   std::int64_t disk_hits = 0;
   std::int64_t disk_refused = 0;  // entries that were damaged, and were compiled again
+  std::int64_t serialized = 0;    // kernels whose wgmma instructions wait for one another
 };
 CompilerStats compiler_stats();
 

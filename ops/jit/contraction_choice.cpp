@@ -42,6 +42,17 @@ bool are_faster_in_one_launch(const std::array<MatrixProduct, 2>& products, DTyp
              cycles_of(both.last(1), dtype, multiprocessors) + kLaunchCycles;
 }
 
+// In TF32 a slice has half as many elements of k, and an activation's gradient that does not sum
+// its columns takes 4 us less. Steps of MLPs on an H100 with bias gradients in the products and
+// beside the activations' gradients, in us: 2048 x 1024 x 8 647 and 675, 2048 x 768 x 6 370 and
+// 385, 1024 x 1024 x 8 488 and 472 (nvidia-h100-2026-11-26-tf32-steps.json).
+bool is_worth_reducing_tf32(const MatrixProduct& p, int multiprocessors) {
+  constexpr int64_t kLeastDepth = 2048, kMostCycles = 5000;
+  const std::span<const MatrixProduct> product(&p, 1);
+  return p.k >= kLeastDepth && cycles_of(product, f32, multiprocessors, true) <=
+                                   cycles_of(product, f32, multiprocessors) + kMostCycles;
+}
+
 // Whether tiles reduce the lines of A beside a product for less than the 5 us of a kernel of its
 // own. Their results end each tile, so a tile needs many slices; and tiles that split the summed
 // dimension reduce nothing. What is reduced is the gradient of a bias, the product that of a
@@ -52,6 +63,7 @@ bool are_faster_in_one_launch(const std::array<MatrixProduct, 2>& products, DTyp
 // of splits, 4096 x 512 x 8 304 and 277 (nvidia-h200-2026-11-25-line-sums.json).
 bool is_worth_reducing(const MatrixProduct& p, DType dtype, int multiprocessors) {
   constexpr int64_t kLeastDepth = 1024, kMostCycles = 1000;
+  if (dtype == f32) return is_worth_reducing_tf32(p, multiprocessors);
   if (p.k < kLeastDepth) return false;
   MatrixProduct of_input;
   of_input.m = p.k, of_input.n = p.n, of_input.k = p.m;
@@ -74,13 +86,14 @@ bool is_worth_reducing(const MatrixProduct& p, DType dtype, int multiprocessors)
 // (nvidia-h200-2026-11-23-column-sums.json, -25-tiled-launches.json).
 bool is_generated(const BodyStrides& body, bool aligned, const MatmulTarget& target) {
   constexpr int64_t kMostOfResult = 8;  // FLOPs after the product
-  constexpr int64_t kMostFlops = int64_t{1} << 37;
+  constexpr int64_t kMostFlops = int64_t{1} << 37, kMostFlopsOfRegisters = int64_t{1} << 34;
   const std::optional<Contraction> c = contraction_of(body);
   if (!c) return false;
   if (is_small(*c, target)) return true;
   const MatrixProduct& p = c->product;
   const int64_t flops = body.spec.flops;
   if (flops > kMostFlops || !is_for_tiles(body, *c, aligned, target)) return false;
+  if (has_a_in_registers(p, c->dtype) && flops > kMostFlopsOfRegisters) return false;
   const bool reduces = c->first_column != 0;
   if (reduces && !is_worth_reducing(p, c->dtype, target.multiprocessors)) return false;
   const int64_t results = p.batches() * p.m * p.n;
@@ -90,15 +103,17 @@ bool is_generated(const BodyStrides& body, bool aligned, const MatmulTarget& tar
 
 // A batch with two strides would be a library call for each outer index, or copies. TF32 products
 // with K-major factors take 0.79 to 1.01 of the library's time up to 9 Gflop, 1.03 at 275
-// (bench/results/nvidia-h200-2026-11-22-tiles.json). 16-bit products take as long as the library's
+// (bench/results/nvidia-h200-2026-11-22-tiles.json); with A in registers they are slower from 9
+// Gflop on (nvidia-h100-2026-11-26-tf32-tiles.json). 16-bit products take as long as the library's
 // in isolation, but made steps 4 % slower (nvidia-h200-2026-11-23-steps.json).
 bool is_better_alone(const BodyStrides& body, bool aligned, const MatmulTarget& target) {
-  constexpr int64_t kMostFlops = int64_t{1} << 35;
+  constexpr int64_t kMostFlops = int64_t{1} << 35, kMostFlopsOfRegisters = int64_t{1} << 33;
   const std::optional<Contraction> c = contraction_of(body);
   if (!c || is_small(*c, target)) return false;
   const MatrixProduct& p = c->product;
   const bool is_measured =
-      c->dtype == f32 && body.spec.flops <= kMostFlops && std::min(p.m, p.n) >= 64;
+      c->dtype == f32 && std::min(p.m, p.n) >= 64 &&
+      body.spec.flops <= (has_a_in_registers(p, c->dtype) ? kMostFlopsOfRegisters : kMostFlops);
   return (p.batch.size() > 1 || is_measured) && is_for_tiles(body, *c, aligned, target);
 }
 

@@ -19,7 +19,7 @@
 namespace brrr::jit {
 namespace {
 
-std::atomic<std::int64_t> compiled{0}, memory_hits{0}, disk_hits{0}, disk_refused{0};
+std::atomic<std::int64_t> compiled{0}, memory_hits{0}, disk_hits{0}, disk_refused{0}, serialized{0};
 
 std::string whole_source(std::string_view source, const KernelOptions& options) {
   std::string text;
@@ -107,6 +107,8 @@ std::string run_nvrtc(const std::string& text, std::string_view source, int arch
   }
   cu::check<cu::Fn::k_nvrtcCompileProgram>(result);  // the machine's fault, not the text's
   compiled.fetch_add(1, std::memory_order_relaxed);
+  if (program.log().find("serialized") != std::string::npos)
+    serialized.fetch_add(1, std::memory_order_relaxed);
   return program.cubin();
 }
 
@@ -312,7 +314,8 @@ CUfunction load_kernel(Device device, const char* entry, std::string_view source
 }
 
 CompilerStats compiler_stats() {
-  return {compiled.load(), memory_hits.load(), disk_hits.load(), disk_refused.load()};
+  return {compiled.load(), memory_hits.load(), disk_hits.load(), disk_refused.load(),
+          serialized.load()};
 }
 
 }  // namespace brrr::jit

@@ -216,71 +216,105 @@ constexpr std::string_view kTileOfBlock = R"(
   Tiles& tiles = *static_cast<Tiles*>(memory);
 )";
 
-// Outputs have stride 1 in the last dimension, transposed inputs in the one before it.
-std::string tiled(const Body& body, const Schedule& schedule) {
+bool is_transposed(const Schedule& schedule, std::size_t output) {
+  return schedule.transposed >> output & 1;
+}
+
+// The loop of a block's threads over the positions of a tile.
+std::string over_tile(std::string_view statements) {
+  return fmt::format(
+      "#pragma unroll\n  for (int step = 0; step < STEPS; ++step) {{\n#pragma unroll\n"
+      "    for (int span = 0; span < SPANS; ++span) {{\n"
+      "      const int row = y + step * ROWS, column = x + span * 32;\n{}      }}\n    }}\n  "
+      "}}\n",
+      statements);
+}
+
+// Where operand k has the element of that row and column of the tile, and of the transposed tile.
+std::string in_tile(std::size_t k) {
+  return fmt::format(
+      "base[{0}] + i64(top + row) * space.stride[{0}][RANK - 2] + i64(left + column) * "
+      "space.stride[{0}][RANK - 1]",
+      k);
+}
+std::string across_tile(std::size_t k) {
+  return fmt::format(
+      "base[{0}] + i64(left + row) * space.stride[{0}][RANK - 1] + i64(top + column) * "
+      "space.stride[{0}][RANK - 2]",
+      k);
+}
+constexpr std::string_view kInTile = "      if (top + row < high && left + column < wide) {\n",
+                           kAcrossTile = "      if (left + row < wide && top + column < high) {\n";
+
+std::string load_transposed(const Body& body, const Schedule& schedule) {
   const std::size_t outputs = body.outputs.size(), reads = outputs + body.inputs.size();
-  std::string text =
-      fmt::format("  typedef {} Index;{}", schedule.wide ? "i64" : "u32", kTileOfBlock);
-  const auto loop = [&text](std::string_view inner) {
-    text += fmt::format(
-        "#pragma unroll\n  for (int step = 0; step < STEPS; ++step) {{\n#pragma unroll\n"
-        "    for (int span = 0; span < SPANS; ++span) {{\n"
-        "      const int row = y + step * ROWS, column = x + span * 32;\n{}      }}\n    }}\n  "
-        "}}\n",
-        inner);
-  };
-  std::string inner = "      if (left + row < wide && top + column < high) {\n";
+  std::string loads;
   for (std::size_t i = 0; i < body.inputs.size(); ++i) {
     if (!has_bit(schedule.transposed, body, i)) continue;
-    const auto across = [](std::size_t k) {
-      return fmt::format(
-          "base[{0}] + i64(left + row) * space.stride[{0}][RANK - 1] + i64(top + column) * "
-          "space.stride[{0}][RANK - 2]",
-          k);
-    };
-    const std::string load = fmt::format("load<1>(in{} + {})", i, across(outputs + i));
-    const NameOf coordinate = [&](std::size_t n) { return across(reads + n); };
-    inner += fmt::format("        tiles.of{0}[row][column] = ({1}).at[0];\n", i,
+    const std::string load = fmt::format("load<1>(in{} + {})", i, across_tile(outputs + i));
+    const NameOf coordinate = [&](std::size_t n) { return across_tile(reads + n); };
+    loads += fmt::format("        tiles.of{0}[row][column] = ({1}).at[0];\n", i,
                          bounded(body, i, load, "1", coordinate));
   }
-  loop(inner);
-  text += "  __syncthreads();\n";
-  inner = "      if (top + row < high && left + column < wide) {\n";
-  const auto place = [](std::size_t k) {
-    return fmt::format(
-        "base[{0}] + i64(top + row) * space.stride[{0}][RANK - 2] + i64(left + column) * "
-        "space.stride[{0}][RANK - 1]",
-        k);
-  };
+  return loads.empty() ? "" : over_tile(std::string(kAcrossTile) + loads) + "  __syncthreads();\n";
+}
+
+std::string store_transposed(const Body& body, const Schedule& schedule) {
+  std::string stores;
+  for (std::size_t i = 0; i < body.outputs.size(); ++i) {
+    if (is_transposed(schedule, i))
+      stores += fmt::format("        out{0}[{1}] = tiles.to{0}[column][row];\n", i, across_tile(i));
+  }
+  return stores.empty() ? ""
+                        : "  __syncthreads();\n" + over_tile(std::string(kAcrossTile) + stores);
+}
+
+// Operands have stride 1 in the last dimension, transposed ones in the one before it: these pass
+// through tiles in shared memory.
+std::string tiled(const Body& body, const Schedule& schedule) {
+  const std::size_t outputs = body.outputs.size(), reads = outputs + body.inputs.size();
+  std::string loads;
   for (std::size_t i = 0; i < body.inputs.size(); ++i) {
     if (is_address(body, i)) continue;
     const std::string type = fmt::format("Pack<{}, 1>", c_name(body.inputs[i].dtype));
-    const NameOf coordinate = [&](std::size_t n) { return place(reads + n); };
-    inner +=
+    const NameOf coordinate = [&](std::size_t n) { return in_tile(reads + n); };
+    loads +=
         has_bit(schedule.transposed, body, i)
             ? fmt::format("        {0} p{1};\n        p{1}.at[0] = tiles.of{1}[column][row];\n",
                           type, i)
-            : fmt::format("        const {} p{} = {};\n", type, i,
-                          bounded(body, i, fmt::format("load<1>(in{} + {})", i, place(outputs + i)),
-                                  "1", coordinate));
+            : fmt::format(
+                  "        const {} p{} = {};\n", type, i,
+                  bounded(body, i, fmt::format("load<1>(in{} + {})", i, in_tile(outputs + i)), "1",
+                          coordinate));
   }
   const Places places{
-      [&](std::size_t i) { return fmt::format("out{} + {}", i, place(i)); },
-      [&](std::size_t i) { return fmt::format("in{} + {}", i, place(outputs + i)); },
-      [&](std::size_t i) { return place(reads + i); }};
-  loop(inner + compute_vector(body, schedule, "        ", "", places, "1"));
-  return text;
+      [&](std::size_t i) {
+        return is_transposed(schedule, i) ? fmt::format("&tiles.to{}[row][column]", i)
+                                          : fmt::format("out{} + {}", i, in_tile(i));
+      },
+      [&](std::size_t i) { return fmt::format("in{} + {}", i, in_tile(outputs + i)); },
+      [&](std::size_t i) { return in_tile(reads + i); }};
+  return fmt::format("  typedef {} Index;{}", schedule.wide ? "i64" : "u32", kTileOfBlock) +
+         load_transposed(body, schedule) +
+         over_tile(std::string(kInTile) + loads +
+                   compute_vector(body, schedule, "        ", "", places, "1")) +
+         store_transposed(body, schedule);
 }
 
-// Shared memory of a tiled kernel: a tile for each transposed input.
+// Shared memory of a tiled kernel: a tile for each transposed operand.
 std::string tiles(const Body& body, const Schedule& schedule) {
   std::string text = "struct Tiles {\n";
-  for (std::size_t i = 0; i < body.inputs.size(); ++i) {
-    if (!has_bit(schedule.transposed, body, i)) continue;
-    // A row's length is an odd number of banks, so a column read touches each bank once.
-    const std::size_t size = size_of(body.inputs[i].dtype);
-    text += fmt::format("  {} of{}[TILE][TILE + {}];\n", c_name(body.inputs[i].dtype), i,
+  // A row's length is an odd number of banks, so a column read touches each bank once.
+  const auto add = [&](std::string_view name, std::size_t i, DType dtype) {
+    const std::size_t size = size_of(dtype);
+    text += fmt::format("  {} {}{}[TILE][TILE + {}];\n", c_name(dtype), name, i,
                         size >= 4 ? 1 : 4 / size);
+  };
+  for (std::size_t i = 0; i < body.inputs.size(); ++i) {
+    if (has_bit(schedule.transposed, body, i)) add("of", i, body.inputs[i].dtype);
+  }
+  for (std::size_t i = 0; i < body.outputs.size(); ++i) {
+    if (is_transposed(schedule, i)) add("to", i, body.outputs[i].dtype);
   }
   return text + "};\n";
 }

@@ -22,8 +22,10 @@ std::string to_string(const TileConfig& c) {
 namespace {
 
 // The asynchronous instruction for 64 x n results and 32 bytes of k, as a function of the source.
+// A is in shared memory, TF32 that is not adjacent along k in registers.
 std::string instruction_text(int n, DType dtype, TileMajors majors) {
   const int registers = n / 2;
+  const bool registers_a = dtype == f32 && majors.a == Major::mn;  // as has_a_in_registers() has it
   std::string results, operands;
   for (int i = 0; i < registers; ++i) {
     results += fmt::format("{}%{}", i ? ", " : "", i);
@@ -32,13 +34,18 @@ std::string instruction_text(int n, DType dtype, TileMajors majors) {
   const std::string_view type = dtype == f32 ? "tf32" : name_of(dtype);
   const std::string transposes =
       dtype == f32 ? "" : fmt::format(", {:d}, {:d}", majors.a == Major::mn, majors.b == Major::mn);
+  const std::string a = registers_a ? fmt::format("{{%{}, %{}, %{}, %{}}}", registers,
+                                                  registers + 1, registers + 2, registers + 3)
+                                    : fmt::format("%{}", registers);
+  const int after_a = registers + (registers_a ? 4 : 1);
   return fmt::format(
-      "BRRR_FN void multiply_add(float (&d)[{0}], u64 a, u64 b, bool accumulate) {{\n"
-      "  asm volatile(\"{{ .reg .pred accumulate; setp.ne.u32 accumulate, %{1}, 0; "
-      "wgmma.mma_async.sync.aligned.m64n{2}k{3}.f32.{4}.{4} {{{5}}}, %{6}, %{7}, accumulate, 1, "
-      "1{8}; }}\"\n      : {9}\n      : \"l\"(a), \"l\"(b), \"r\"(u32(accumulate)));\n}}\n",
-      registers, registers + 2, n, dtype == f32 ? 8 : 16, type, results, registers, registers + 1,
-      transposes, operands);
+      "BRRR_FN void multiply_add(float (&d)[{0}], {1}, u64 b, bool accumulate) {{\n"
+      "  asm volatile(\"{{ .reg .pred accumulate; setp.ne.u32 accumulate, %{2}, 0; "
+      "wgmma.mma_async.sync.aligned.m64n{3}k{4}.f32.{5}.{5} {{{6}}}, {7}, %{8}, accumulate, 1, "
+      "1{9}; }}\"\n      : {10}\n      : {11}, \"l\"(b), \"r\"(u32(accumulate)));\n}}\n",
+      registers, registers_a ? "const u32 (&a)[4]" : "u64 a", after_a + 1, n, dtype == f32 ? 8 : 16,
+      type, results, a, after_a, transposes, operands,
+      registers_a ? "\"r\"(a[0]), \"r\"(a[1]), \"r\"(a[2]), \"r\"(a[3])" : "\"l\"(a)");
 }
 
 // The kernel over products of the namespaces product_0, product_1 ...
@@ -75,9 +82,13 @@ std::string product_text(const TiledProduct& x, DType dtype, const TileConfig& c
   const TileMajors majors = majors_of(x.product, dtype);
   return fmt::format(
              "constexpr bool kMnMajorA = {}, kMnMajorB = {};\n"
-             "constexpr int kReducedVectors = {};\n",
+             "constexpr int kReducedVectors = {};\n"
+             "typedef OperandTile<kMnMajorA, kTileM, kClusterN> TileA;\n"
+             "typedef OperandTile<kMnMajorB, kTileN, kClusterM> TileB;\n",
              majors.a == Major::mn, majors.b == Major::mn, reduced_vectors(x, dtype, c)) +
          instruction_text(c.tile_n, dtype, majors) + x.epilogue.text +
+         (has_a_in_registers(x.product, dtype) ? sources::matmul_tiles_a_in_registers_inl
+                                               : sources::matmul_tiles_a_in_shared_inl) +
          sources::matmul_tiles_epilogue_inl + sources::matmul_tiles_product_inl;
 }
 

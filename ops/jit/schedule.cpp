@@ -20,14 +20,14 @@ constexpr int power_of_two_from(int64_t n) {
 constexpr bool has(std::uint32_t bits, int operand) { return bits >> operand & 1; }
 
 // A dimension along which operands that do not run along the last one do: the other side of a tile.
-// -1: none.
+// -1: none. The first output runs along the last one.
 int transposed_dim(const PointwiseLayout& layout, std::uint32_t& transposed) {
   constexpr int64_t kLeast = 8;
   const StridedSpace& space = layout.space;
   const int inner = space.rank - 1;
   int side = -1;
   if (space.stride[0][inner] != 1 || space.size[inner] < kLeast) return -1;
-  for (int k = layout.outputs; k < space.operands; ++k) {
+  for (int k = 1; k < space.operands; ++k) {
     if (space.stride[k][inner] == 0 || space.stride[k][inner] == 1 || layout.sizes[k] == 0)
       continue;
     for (int d = 0; d < inner; ++d) {

@@ -22,6 +22,8 @@ extern const char faults_inl[];         // reports of CUDA kernels that check
 // The tile kernel of products, in the order of its source; the kernel of small products.
 extern const char matmul_tiles_instructions_inl[];
 extern const char matmul_tiles_geometry_inl[];
+extern const char matmul_tiles_a_in_shared_inl[];
+extern const char matmul_tiles_a_in_registers_inl[];
 extern const char matmul_tiles_epilogue_inl[];
 extern const char matmul_tiles_product_inl[];
 extern const char matmul_tiles_cu[];

@@ -130,19 +130,33 @@ std::int64_t predicted_cycles(std::span<const MatrixProduct> products, DType dty
          (c.cluster_m * c.cluster_n > 1 ? kClusterStart : 0);
 }
 
+namespace {
+
+int sums_of_thread(const TileConfig& c) {
+  return c.tile_m * c.tile_n / (c.ping_pong ? 128 : 128 * c.consumers);
+}
+
+}  // namespace
+
+bool takes_a_in_registers(const TileConfig& c) {
+  return c.consumers == 2 && c.blocks == 1 && sums_of_thread(c) <= 128;
+}
+
 bool takes_reductions(const TileConfig& c) {
-  // Sums of a consumer's thread, and lines of a reducer's: registers are shared among them.
-  const int sums = c.tile_m * c.tile_n / (c.ping_pong ? 128 : 128 * c.consumers);
-  return c.consumers == 2 && c.blocks == 1 && c.splits == 1 && c.cluster_n == 1 && sums <= 128 &&
-         c.tile_m <= 128;
+  // Registers are shared among sums of a consumer's thread, and lines of a reducer's.
+  return c.consumers == 2 && c.blocks == 1 && c.splits == 1 && c.cluster_n == 1 &&
+         sums_of_thread(c) <= 128 && c.tile_m <= 128;
 }
 
 TileConfig choose_tiles(std::span<const MatrixProduct> products, DType dtype, int multiprocessors,
                         bool reduces) {
+  const bool in_registers = std::ranges::any_of(
+      products, [&](const MatrixProduct& p) { return has_a_in_registers(p, dtype); });
   TileConfig best;
   std::int64_t least = INT64_MAX;
   for (const TileConfig& c : kChoices) {
     if ((products.size() > 1 && !c.ping_pong) || (reduces && !takes_reductions(c))) continue;
+    if (in_registers && !takes_a_in_registers(c)) continue;
     const std::int64_t slices = ceil_div(products[0].k, slice_of(dtype));
     if (c.splits > 1 && slices < 4 * c.splits) continue;
     // Blocks of a cluster wait for one another, which nothing hides in one wave.

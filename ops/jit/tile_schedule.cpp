@@ -24,13 +24,14 @@ bool takes_layout(const FactorLines& x, Major major, std::int64_t size) {
          takes_stride(outer, along_k ? x.lines : x.depth, size);
 }
 
-bool takes_operand(const FactorLines& x, const Dims& batch, DType dtype) {
+bool takes_operand(const FactorLines& x, const Dims& batch, DType dtype, bool is_a) {
   const auto size = static_cast<std::int64_t>(size_of(dtype));
   for (int i = 0; i < batch.size(); ++i) {
     const std::int64_t stride = (*x.batch_strides)[i];
     if (stride != 0 && !takes_stride(stride, batch[i], size)) return false;
   }
-  return takes_layout(x, Major::k, size) || (size == 2 && takes_layout(x, Major::mn, size));
+  return takes_layout(x, Major::k, size) ||
+         ((is_half(dtype) || is_a) && takes_layout(x, Major::mn, size));
 }
 
 Major major_of(const FactorLines& x, DType dtype) {
@@ -56,6 +57,10 @@ TileMajors majors_of(const MatrixProduct& p, DType dtype) {
   return {major_of(lines_of_a(p), dtype), major_of(lines_of_b(p), dtype)};
 }
 
+bool has_a_in_registers(const MatrixProduct& p, DType dtype) {
+  return dtype == f32 && majors_of(p, dtype).a == Major::mn;
+}
+
 BatchPair batch_sizes_of(const MatrixProduct& p) {
   const int rank = p.batch.size();
   return {rank > 1 ? p.batch[0] : 1, rank > 0 ? p.batch[rank - 1] : 1};
@@ -76,12 +81,13 @@ bool tiles_support(const MatrixProduct& p, DType dtype, bool aligned) {
   if (tiles > kMost || batches.inner > kMost / tiles ||
       batches.outer > kMost / tiles / batches.inner)
     return false;
-  return takes_operand(lines_of_a(p), p.batch, dtype) &&
-         takes_operand(lines_of_b(p), p.batch, dtype);
+  return takes_operand(lines_of_a(p), p.batch, dtype, true) &&
+         takes_operand(lines_of_b(p), p.batch, dtype, false);
 }
 
 bool can_reduce(const MatrixProduct& p, DType dtype) {
-  return is_half(dtype) && p.batch.empty() && major_of(lines_of_a(p), dtype) == Major::mn;
+  return (is_half(dtype) || dtype == f32) && p.batch.empty() &&
+         major_of(lines_of_a(p), dtype) == Major::mn;
 }
 
 bool can_stage(const MatrixProduct& p, DType dtype, const MatrixStrides& s, bool aligned) {

@@ -40,6 +40,9 @@ struct TileMajors {
 };
 
 TileMajors majors_of(const MatrixProduct& product, DType dtype);
+// wgmma reads TF32 along k only, in shared memory: the kernel loads other elements of A to
+// registers.
+bool has_a_in_registers(const MatrixProduct& product, DType dtype);
 
 // The dimensions of a batch from the outside in, at most two.
 struct BatchPair {
@@ -49,7 +52,7 @@ BatchPair batch_sizes_of(const MatrixProduct& product);
 BatchPair batch_strides_of(const Dims& strides);  // 0 where there is no dimension
 
 // Whether the kernel computes this product on a device of compute capability 9.0: 16-bit types with
-// elements adjacent along either dimension; f32, which goes through TF32, with elements adjacent
+// elements adjacent along either dimension; f32, which goes through TF32, with those of B adjacent
 // along k; other strides in multiples of 16 bytes, and so the addresses of both factors
 // (`aligned`); two dimensions of batches at most. The result may have any layout.
 bool tiles_support(const MatrixProduct& product, DType dtype, bool aligned);
@@ -92,6 +95,7 @@ TileConfig choose_tiles(std::span<const MatrixProduct> products, DType dtype, in
 TileConfig choose_fitting_tiles(std::span<const TiledProduct> products, DType dtype,
                                 int multiprocessors);
 bool takes_reductions(const TileConfig& config);
+bool takes_a_in_registers(const TileConfig& config);
 // What the model says of products of one launch.
 std::int64_t predicted_cycles(std::span<const MatrixProduct> products, DType dtype,
                               const TileConfig& config, int multiprocessors);

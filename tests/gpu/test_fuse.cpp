@@ -70,12 +70,57 @@ TEST_CASE("products of copied factors are those of the factors", "[gpu][fuse]") 
     const std::vector<Tensor> arguments = {to(a, cuda(0)), to(b, cuda(0))};
     auto step = compile(function, {.mode = Mode::fused, .fallback = OnFallback::refuse});
     const Tensor got = to(step(arguments)[0], cpu);
-    CHECK(step.graph_text().find(" = factor_copy(") != std::string::npos);
+    CHECK(step.graph_text().find(" = copy(") != std::string::npos);
     const Tensor wanted = matmul(to(transpose(a, 0, 1), f64), to(b, f64));
     // Ten bits of each factor, and sums of k products that are independent.
     const double scale = std::sqrt(static_cast<double>(k)) * 0x1p-10;
     CHECK(item(max(abs(to(got, f64) - wanted))) <= 6 * scale);
     CHECK(to_vector<float>(to(step(arguments)[0], cpu)) == to_vector<float>(got));
+  }
+}
+
+TEST_CASE("a kernel stores a result and its transpose", "[gpu][fuse][sanitized]") {
+  const auto function = [](const std::vector<Tensor>& a) {
+    const Tensor x = a[0] * 2.0 + a[1];
+    return std::vector{x, contiguous(transpose(x, -1, -2)),
+                       contiguous(transpose(a[0], -1, -2)) + x};
+  };
+  for (const DType dtype : {f32, bf16, f64, i64}) {
+    for (const Dims& shape : {Dims{64, 64}, Dims{129, 129}, Dims{200, 200}, Dims{3, 70, 70}}) {
+      const Tensor x = to(noise(shape, 1) * 100.0, dtype), y = to(noise(shape, 2) * 100.0, dtype);
+      auto step = compile(function, {.mode = Mode::fused, .fallback = OnFallback::refuse});
+      const std::vector<Tensor> got = step(std::vector<Tensor>{to(x, cuda(0)), to(y, cuda(0))}),
+                                wanted = function({x, y});
+      INFO(x.describe() << step.graph_text());
+      CHECK(step.kernels().size() == 1);
+      for (std::size_t i = 0; i < wanted.size(); ++i)
+        CHECK(to_vector<double>(to(to(got[i], cpu), f64)) == to_vector<double>(to(wanted[i], f64)));
+    }
+  }
+}
+
+TEST_CASE("a kernel stores a factor and its transposed copy", "[gpu][fuse]") {
+  const MatmulPrecisionGuard tf32(Precision::tf32);
+  const auto function = [](const std::vector<Tensor>& a) {
+    const Tensor activation = gelu_tanh(a[0] + a[1]);
+    return std::vector{activation * 2.0, matmul(transpose(a[2], 0, 1), activation)};
+  };
+  for (const auto& [m, n, k] :
+       {std::array<std::int64_t, 3>{1024, 1024, 2048}, {1100, 1000, 2500}, {1028, 515, 4099}}) {
+    INFO(m << " x " << n << " x " << k);
+    const Tensor x = noise({k, n}, 1), bias = noise({n}, 2), g = noise({k, m}, 3);
+    const std::vector<Tensor> arguments = {to(x, cuda(0)), to(bias, cuda(0)), to(g, cuda(0))};
+    auto step = compile(function, {.mode = Mode::fused, .fallback = OnFallback::refuse});
+    const std::vector<Tensor> got = step(arguments);
+    INFO(step.graph_text());
+    CHECK(step.graph_text().find("copy](") != std::string::npos);
+    const Tensor activation = gelu_tanh(to(x, f64) + to(bias, f64));
+    const auto error = [](const Tensor& got, const Tensor& wanted) {
+      return item(max(abs(to(to(got, cpu), f64) - wanted)));
+    };
+    CHECK(error(got[0], activation * 2.0) <= 1e-5);
+    CHECK(error(got[1], matmul(to(transpose(g, 0, 1), f64), activation)) <=
+          6 * std::sqrt(static_cast<double>(k)) * 0x1p-10);
   }
 }
 

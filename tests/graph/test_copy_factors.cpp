@@ -34,14 +34,15 @@ std::string weight_gradient(std::int64_t m, std::int64_t k, std::int64_t n, DTyp
   return step.graph_text();
 }
 
-bool copies(const std::string& text) { return text.find(" = factor_copy(") != std::string::npos; }
+bool copies(const std::string& text) { return text.find(" = copy(") != std::string::npos; }
 
 }  // namespace
 
 TEST_CASE("a factor is worth a copy where a TF32 product of that size gains by it", "[fuse]") {
   const MatmulPrecisionGuard tf32(Precision::tf32);
-  CHECK(worth(1024, 1024, 2048) == 0);
-  CHECK(worth(512, 2048, 4096) == 0);
+  CHECK(worth(1024, 1024, 2048) == 1);
+  CHECK(worth(1024, 2048, 2048) == 1);
+  CHECK(worth(512, 2048, 4096) == 0);  // so much smaller that the copy saves more than tiles do
   CHECK(worth(2048, 512, 4096) == 1);
   CHECK(worth(128, 128, 256) == -1);    // a launch takes longer
   CHECK(worth(16, 4096, 65536) == -1);  // waits for memory
@@ -54,7 +55,7 @@ TEST_CASE("a factor is worth a copy where a TF32 product of that size gains by i
   CHECK(worth(1024, 1024, 2048) == -1);
 }
 
-TEST_CASE("a weight's gradient in TF32 reads a copy of its smaller factor", "[fuse]") {
+TEST_CASE("a weight's gradient in TF32 reads a copy of a factor", "[fuse]") {
   const testing::NoDiskCache off;
   testing::FakeCuda fake({.with_nvrtc = true, .with_cublaslt = true});
   {
@@ -62,12 +63,32 @@ TEST_CASE("a weight's gradient in TF32 reads a copy of its smaller factor", "[fu
     const std::string text = weight_gradient(2048, 1024, 1024, f32);
     INFO(text);
     CHECK(copies(text));
-    CHECK(text.find("factor_copy(input0 f32[1024, 2048] by [1, 1024])") != std::string::npos);
+    CHECK(text.find("copy(input1 f32[1024, 2048] by [1, 1024])") != std::string::npos);
     CHECK(copies(weight_gradient(4096, 2048, 512, f32)));
     CHECK_FALSE(copies(weight_gradient(256, 128, 128, f32)));
     CHECK_FALSE(copies(weight_gradient(2048, 1024, 1024, f32, Mode::graph)));
   }
   CHECK_FALSE(copies(weight_gradient(2048, 1024, 1024, f32)));
+  CHECK(fake.problem() == "");
+}
+
+TEST_CASE("the kernel that computes a factor stores its copy, too", "[fuse]") {
+  const testing::NoDiskCache off;
+  testing::FakeCuda fake({.with_nvrtc = true, .with_cublaslt = true});
+  {
+    const MatmulPrecisionGuard tf32(Precision::tf32);
+    const Options here{.device = cuda(0)};
+    auto step = compile(
+        [](const std::vector<Tensor>& a) {
+          const Tensor activation = gelu_tanh(a[0]);
+          return std::vector{matmul(activation, a[1]), matmul(transpose(a[2], 0, 1), activation)};
+        },
+        {.mode = Mode::fused, .fallback = OnFallback::refuse});
+    step(std::vector<Tensor>{empty({2048, 1024}, here), empty({1024, 1024}, here),
+                             empty({2048, 1024}, here)});
+    INFO(step.graph_text());
+    CHECK(step.graph_text().find("fused[gelu_tanh, copy](") != std::string::npos);
+  }
   CHECK(fake.problem() == "");
 }
 

@@ -87,6 +87,13 @@ const std::vector<Golden> kGolden = {
      f32,
      {{512, 512}, {512, 512}},
      [](const Tensors& a) { return Tensors{transpose(exp(a[0]), 0, 1) + a[1]}; }},
+    {"result_and_transposed_copy",
+     f32,
+     {{512, 512}, {512}},
+     [](const Tensors& a) {
+       const Tensor x = tanh(a[0] + a[1]);
+       return Tensors{x, contiguous(transpose(x, 0, 1))};
+     }},
     {"product_in_tiles_and_residual",
      bf16,
      {{256, 512}, {512, 512}, {512}, {256, 512}},
@@ -126,6 +133,8 @@ const std::vector<Golden> kGolden = {
 const std::pair<const char*, const char*> kHandWritten[] = {
     {sources::matmul_tiles_instructions_inl, "matmul_tiles_instructions.inl"},
     {sources::matmul_tiles_geometry_inl, "matmul_tiles_geometry.inl"},
+    {sources::matmul_tiles_a_in_shared_inl, "matmul_tiles_a_in_shared.inl"},
+    {sources::matmul_tiles_a_in_registers_inl, "matmul_tiles_a_in_registers.inl"},
     {sources::matmul_tiles_epilogue_inl, "matmul_tiles_epilogue.inl"},
     {sources::matmul_tiles_product_inl, "matmul_tiles_product.inl"},
     {sources::matmul_tiles_cu, "matmul_tiles.cu"},

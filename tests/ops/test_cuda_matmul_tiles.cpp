@@ -73,8 +73,10 @@ TEST_CASE("a product in tiles is one launch of blocks that fill the device", "[c
 namespace {
 
 void compile_tiles(const TileConfig& c, DType dtype, const std::vector<TiledProduct>& products) {
+  const std::int64_t before = compiler_stats().serialized;
   const std::string cubin = jit::compile_to_cubin(matmul_tiles_source(c, dtype, products), 90,
                                                   {.architecture_specific = true});
+  CHECK(compiler_stats().serialized == before);
   const auto kernels = testing::resources_of(cubin);
   REQUIRE(kernels.size() == 1);
   CHECK(kernels[0].local_bytes == 0);
@@ -113,6 +115,7 @@ TEST_CASE("every form of the tiles' text compiles, without spills", "[cuda_texts
   for (const TileConfig& c : configs) {
     compile(c, bf16, {Major::k, Major::mn}, plain(bf16, true));
     compile(c, f32, {Major::k, Major::k}, plain(f32, true));
+    if (takes_a_in_registers(c)) compile(c, f32, {Major::mn, Major::k}, plain(f32, true));
   }
   constexpr Major kMajors[] = {Major::k, Major::mn};
   for (const Major a : kMajors) {
@@ -135,14 +138,15 @@ TEST_CASE("several products in one text compile, without spills", "[cuda_texts]"
     return;
   }
   const TileEpilogue slope = sample(testing::kGeluGradient, bf16, 1, 1);
-  TileEpilogue with_sums = sample(testing::kWithLineSums, bf16, 0, 1);
-  with_sums.reduces = true;
+  TileEpilogue with_sums = sample(testing::kWithLineSums, bf16, 0, 1), of_f32 = with_sums;
+  with_sums.reduces = of_f32.reduces = true;
+  of_f32.staged = f32;
   for (const TileConfig& c : tile_choices()) {
     if (!takes_reductions(c)) continue;
     INFO(to_string(c));
     compile_tiles(c, bf16,
                   {tiled({Major::k, Major::mn}, slope), tiled({Major::mn, Major::mn}, with_sums)});
     compile_tiles(c, f16, {tiled({Major::mn, Major::mn}, with_sums)});
-    compile_tiles(c, f32, {tiled({}, plain(f32, true)), tiled({}, plain(f32, true))});
+    compile_tiles(c, f32, {tiled({}, plain(f32, true)), tiled({Major::mn, Major::k}, of_f32)});
   }
 }

@@ -35,8 +35,13 @@ TEST_CASE("tiles take what the tensor copy engine can load", "[jit][matmul_sched
   CHECK(takes(row_major(512, 512, 512), bf16));
   CHECK(takes(row_major(512, 512, 512), f16));
   CHECK(takes(both_along_k(512, 512, 512), f32));
-  // TF32 is read along k only, f64 and integers not at all.
+  // TF32 is read along k, or along m to registers; f64 and integers not at all.
   CHECK(!takes(row_major(512, 512, 512), f32));
+  MatrixProduct along_m = both_along_k(512, 512, 512);
+  along_m.a = {1, 512, {}};
+  CHECK(takes(along_m, f32));
+  CHECK(has_a_in_registers(along_m, f32));
+  CHECK(!has_a_in_registers(along_m, bf16));
   CHECK(!takes(both_along_k(512, 512, 512), f64));
   CHECK(!takes(both_along_k(512, 512, 512), i32));
   // Rows and addresses are multiples of 16 bytes; the result's are the epilogue's affair.
@@ -184,6 +189,21 @@ TEST_CASE("a launch of tiles has blocks that fill the device", "[jit][matmul_sch
   CHECK(tiles.blocks == 3);
   CHECK(tiles.problems.size() == 2);
   CHECK(tiles.ranges.size() == 2);
+}
+
+TEST_CASE("A in registers leaves them for the sums", "[jit][matmul_schedules]") {
+  for (const std::int64_t m : {64, 512, 1024, 4096}) {
+    for (const std::int64_t n : {64, 384, 1024, 4096}) {
+      for (const bool reduces : {false, true}) {
+        MatrixProduct p = both_along_k(m, n, 2048);
+        p.a = {1, m, {}};
+        const TileConfig c = choose_tiles(std::span(&p, 1), f32, 132, reduces);
+        INFO(to_string(c));
+        CHECK(takes_a_in_registers(c));
+        CHECK((!reduces || takes_reductions(c)));
+      }
+    }
+  }
 }
 
 TEST_CASE("tiles leave shared memory for two stages", "[jit][matmul_schedules]") {
