@@ -43,10 +43,10 @@ struct BodyValue {
                   // last operand is the position that a report names
   };
   Kind kind = Kind::input;
-  DType dtype = f32;    // of the result
-  DType type = f32;     // what T is, and what operands become; halves compute in f32
-  bool select = false;  // operand a is a bool whatever T is
-  bool wide = false;    // reductions: accumulated in f64 or i64 on the CPU
+  DType dtype = f32;            // of the result
+  DType type = f32;             // what T is, and what operands become; halves compute in f32
+  bool select = false;          // operand a is a bool whatever T is
+  DType cpu_accumulator = f32;  // reductions: where CUDA accumulates in `type`
   int number = 0;
   std::vector<int> operands;
   std::string text, identity, combine, finish;
