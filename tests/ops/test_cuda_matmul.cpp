@@ -14,6 +14,7 @@
 #include "brrr/ops/jit/compiler.h"
 #include "brrr/ops/matmul.h"
 #include "brrr/tensor/cuda_runtime.h"
+#include "brrr/tensor/cuda_testing.h"
 #include "brrr/tensor/error.h"
 #include "brrr/tensor/stream.h"
 #include "brrr/tensor/tensor_impl.h"
