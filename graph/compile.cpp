@@ -510,7 +510,7 @@ std::string CompiledStep::graph_text(int entry, int format) const {
   const std::lock_guard lock(state_->mutex);
   const Graph& graph = state_->program(entry).graph();
   const auto& remat = state_->entries[entry]->remat;
-  return graph::to_string(graph, static_cast<graph::Format>(format),
+  return graph::to_string(graph, static_cast<graph::GraphFormat>(format),
                           remat ? graph::to_json(*remat) : "null");
 }
 

@@ -124,8 +124,8 @@ std::vector<int> Fusion::order_of_groups() const {
       ++waits[to];
     }
   }
-  using Entry = std::pair<int, int>;  // when a group is due, and the group
-  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> ready;
+  using DueGroup = std::pair<int, int>;  // when a group is due, and the group
+  std::priority_queue<DueGroup, std::vector<DueGroup>, std::greater<>> ready;
   const auto add = [&](int g) { ready.push({due(g, next[g]), g}); };
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     if (!groups_[g].members.empty() && waits[g] == 0) add(static_cast<int>(g));

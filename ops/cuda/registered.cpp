@@ -24,7 +24,7 @@ struct Loaded {
   unsigned shared_bytes = 0;  // the limit of dynamic shared memory that was set
 };
 
-struct LoadedKernels {
+struct RegisteredKernels {
   std::mutex mutex;
   // Definitions are never freed.
   std::map<std::pair<const CudaKernel*, const cu::DeviceState*>, Loaded> of;
@@ -32,7 +32,7 @@ struct LoadedKernels {
 
 CUfunction ready_function(const CudaKernel& kernel, const cu::DeviceState* state, Device device,
                           unsigned shared_bytes) {
-  static auto* kernels = new LoadedKernels;
+  static auto* kernels = new RegisteredKernels;
   std::lock_guard lock(kernels->mutex);
   Loaded& loaded = kernels->of[{&kernel, state}];
   if (!loaded.function)
