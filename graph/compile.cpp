@@ -430,9 +430,9 @@ CompileReport CompiledStep::report() const {
       line.reason += fmt::format("; traced again {}, since parameters were packed or moved",
                                  counted(entry->replaced, "time"));
     if (entry->renewed > 0)
-      line.reason +=
-          fmt::format("; gradients in new memory {}, since the caller held the last ones",
-                      counted(entry->renewed, "time"));
+      line.reason += fmt::format(
+          "; gradients in new memory {}, since the caller still had references to the last ones",
+          counted(entry->renewed, "time"));
     line.calls = entry->calls;
     line.nodes = static_cast<int>(program.launches().size());
     line.lanes = program.plan().lanes;

@@ -159,12 +159,12 @@ std::size_t within(double factor, std::span<const AlgorithmCandidate> candidates
   return count;
 }
 
-// Times candidates in turn, in several rounds, and sorts them. Timed one after the other, each
+// Times candidates round-robin, in several rounds, and sorts them. Timed one after the other, each
 // would run at another clock, which falls by a fifth as the GPU grows hot: more than candidates
 // differ. A round runs each candidate for `stretch` microseconds, at least twice; the time of a
 // candidate is that of rank `rank` among the rounds.
-void time_interleaved(std::span<AlgorithmCandidate> candidates, int rounds, int rank, double stretch,
-                      const TimeOfRuns& time) {
+void time_interleaved(std::span<AlgorithmCandidate> candidates, int rounds, int rank,
+                      double stretch, const TimeOfRuns& time) {
   std::vector<std::vector<double>> times(candidates.size());
   for (int round = 0; round < rounds; ++round) {
     for (std::size_t i = 0; i < candidates.size(); ++i) {
@@ -215,9 +215,10 @@ void narrow_down(std::vector<AlgorithmCandidate>& candidates, const TimeOfRuns& 
 const AlgorithmCandidate& choice_of(std::span<const AlgorithmCandidate> candidates) {
   constexpr double kNoise = 1.01;
   const auto equal = candidates.first(within(kNoise, candidates));
-  return *std::min_element(equal.begin(), equal.end(), [](const AlgorithmCandidate& a, const AlgorithmCandidate& b) {
-    return a.offered < b.offered;
-  });
+  return *std::min_element(equal.begin(), equal.end(),
+                           [](const AlgorithmCandidate& a, const AlgorithmCandidate& b) {
+                             return a.offered < b.offered;
+                           });
 }
 
 namespace {
@@ -279,7 +280,8 @@ class Measurement {
            offered_algorithms(library, plan.inner, plan.descriptors, most_per_layout, true)) {
         if (algorithm.workspace > kMatmulWorkspace) continue;
         plan.algorithm = algorithm;
-        AlgorithmCandidate candidate{pretransposed, algorithm, static_cast<int>(candidates.size()), -1};
+        AlgorithmCandidate candidate{pretransposed, algorithm, static_cast<int>(candidates.size()),
+                                     -1};
         const cublasStatus_t status = launch(plan);
         // Skips an algorithm that turns out not to support the problem; other failures throw.
         if (status != CUBLAS_STATUS_NOT_SUPPORTED && status != CUBLAS_STATUS_INVALID_VALUE) {
@@ -348,8 +350,9 @@ class Measurement {
 
 }  // namespace
 
-std::vector<AlgorithmCandidate> measure_candidates(const MatmulKey& key, const MatmulOperands& operands,
-                                          cu::CudaStream& stream, int most_per_layout) {
+std::vector<AlgorithmCandidate> measure_candidates(const MatmulKey& key,
+                                                   const MatmulOperands& operands,
+                                                   cu::CudaStream& stream, int most_per_layout) {
   if (stream.on->captures.load() != 0)
     fail("[matmul] algorithms cannot be measured while a stream is being captured");
   Measurement measurement(key, operands, stream);
@@ -369,7 +372,7 @@ void release_tuning() {
     const std::lock_guard lock(own.mutex);
     const cu::DeviceState* on = std::exchange(own.stream.on, nullptr);
     const CUstream handle = std::exchange(own.stream.handle, nullptr);
-    // A stream of a device that was shut down went with its context.
+    // A stream of a device that was shut down was destroyed with its context.
     if (on && on == cu::device_states[i].load()) BRRR_CUDA_TRY(cuStreamDestroy, handle);
   }
 }

@@ -4,7 +4,7 @@
 // again.
 
 #if BRRR_VECTOR_MATH
-// Of ops/cpu/vector_math.cpp, which a kernel cannot link with: whoever loads it fills these in.
+// Of ops/cpu/vector_math.cpp, which a kernel cannot link with: the loader of the kernel sets these.
 extern "C" {
 void* brrr_vector_functions[6];
 #define BRRR_VECTOR_FUNCTION(name, number)                                                         \
@@ -324,7 +324,7 @@ BRRR_SCALAR_FN A fold_lanes(A total, const V* values, i64 n) {
       lanes[k].v = both(lanes[k].v, mapped(values + i + k * kWidth)).v;
   }
   if (i < n) {
-    // The rest meets the first lanes; the others stay as they are.
+    // The rest is combined with the first lanes; the others keep their values.
     alignas(64) A rest[kLanes];
     for (i64 k = 0; k < kVectors; ++k) Lanes<A>(lanes[k].v).store(rest + k * kWidth);
     for (i64 j = 0; j < n - i; ++j)
@@ -444,7 +444,7 @@ struct Total {
   A total;
 };
 
-// The place of the element that stands first: NaN before everything else, of equals the lower one.
+// The place of the element that comes first: NaN before everything else, of equals the lower one.
 template <class R, class A>
 struct Best {
   A top = A();

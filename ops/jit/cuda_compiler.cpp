@@ -1,4 +1,4 @@
-// Owns NVRTC and what comes of it: cubins on disk, modules in memory.
+// Owns the compilation of CUDA kernels: NVRTC, cubins on disk, modules in memory.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -105,7 +105,7 @@ std::string run_nvrtc(const std::string& text, std::string_view source, int arch
         op_or("jit"), architecture, cu::describe(cu::Library::nvrtc, result), program.log(),
         numbered(source)));
   }
-  cu::check<cu::Fn::k_nvrtcCompileProgram>(result);  // the machine's fault, not the text's
+  cu::check<cu::Fn::k_nvrtcCompileProgram>(result);  // the machine's fault, not the source's
   compiled.fetch_add(1, std::memory_order_relaxed);
   return program.cubin();
 }

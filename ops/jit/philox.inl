@@ -1,7 +1,7 @@
 // Random numbers: Philox4x32-10, and uniform and normal draws from it. Like scalar.inl this source
 // is compiled as C++ and as CUDA and includes nothing; it uses only arithmetic that rounds the same
-// on both (+ - * / and sqrt, never contracted), so both devices give the same bits. Whoever
-// includes it defines BRRR_SCALAR_FN and provides `sqrt`.
+// on both (+ - * / and sqrt, never contracted), so both devices give the same bits. The
+// including file defines BRRR_SCALAR_FN and provides `sqrt`.
 //
 // A draw is a stream of 128-bit blocks. Block b of the draw at `place` in step `step` under `seed`
 // is

@@ -14,7 +14,7 @@ using Kind = BodyValue::Kind;
 
 bool is_arg(const Body& body, int value) { return body.value(value).kind == Kind::arg; }
 
-// NaN stands before everything else; of equals the first one counts.
+// NaN comes before everything else; of equals the first one counts.
 std::string before_function(int reduction) {
   return fmt::format(
       "template <class T>\nBRRR_FN bool stands_before{0}(T a, i64 i, T b, i64 j) {{\n"
@@ -34,7 +34,7 @@ std::string partial(const Body& body, std::size_t number, const RowPass& pass) {
     shuffle += fmt::format("  result.a{0} = shuffle<DOWN>(p.a{0}, by, width);\n", r);
     if (is_arg(body, r)) {
       text += before_function(r);
-      // An index past every element stands for nothing seen yet.
+      // An index past every element: no element has been compared.
       fields += fmt::format("  i64 at{};\n", r);
       start += fmt::format("  p.a{0} = {1}(0);\n  p.at{0} = highest<i64>();\n", r, type);
       join += fmt::format(
