@@ -49,7 +49,7 @@ CpuOrder cpu_order(const StridedSpace& kept, const StridedSpace& reduced, int le
 // How a function walks, as far as its source depends on it. The default serves every layout.
 struct CpuWalk {
   bool by_columns = false;
-  // Elements of every tile where the source has their number as a constant: those of a row, or of
+  // Elements of every tile where their number is a constant of the source: those of a row, or of
   // so many adjacent rows, of which ranges are multiples. 0: any number.
   std::int64_t tile = 0;
   bool linear = false;              // of such a tile: every operand has one stride in it

@@ -124,7 +124,7 @@ struct LessHash {
   }
 };
 
-// Cubins that were compiled before anybody loaded them, until they are.
+// Cubins that were compiled ahead of their first load, until that load.
 struct Ahead {
   std::mutex mutex;
   std::map<Hash128, std::string, LessHash> cubins;
@@ -265,7 +265,7 @@ std::vector<CUfunction> load_kernels(Device device, const std::vector<const char
   const std::string text = whole_source(source, options);
   const Hash128 key = key_of(text, architecture, options);
   const Modules::Key place(key, &state);
-  const cu::RelaxedCapture relaxed;  // a kernel may be met first during a capture
+  const cu::RelaxedCapture relaxed;  // the first load may be during a capture
   Modules& cache = modules();
   CUmodule module = nullptr;
   {

@@ -203,8 +203,8 @@ BRRR_FN float divided_for_bf16(float a, float b, float, Exact&) { return a / b; 
 BRRR_FN float divided(float a, float b, float, float, float, Exact&) { return a / b; }
 
 // sin and cos of |a| <= kMostAngle, within 1.6 ulp: quarter turns, of which there are less than
-// 2^16, are taken off in three steps, the first two of them exact, and the rest goes through
-// polynomials. In 20 instructions without a branch, where CUDA's have one for large angles.
+// 2^16, are subtracted in three steps, the first two of them exact, and polynomials of the rest
+// follow. In 20 instructions without a branch, where CUDA's have one for large angles.
 template <bool COSINE>
 BRRR_FN float of_angle(float a) {
   constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: has its integer in the low bits

@@ -82,7 +82,7 @@ std::string visit(const Body& body, std::size_t number, const RowPass& pass) {
     const std::string_view type = register_name(value.type);
     const std::string element = converted(body, value.operands[0], value.type);
     if (is_arg(body, r)) {
-      // A thread meets its elements in order, so a tie stays with the one that it has.
+      // A thread visits its elements in order, so of a tie it keeps the one that it has.
       text += fmt::format(
           "  const bool wins{0} = (p.at{0} == highest<i64>()) | before{0}<{1}>({2}, p.a{0}) | "
           "(({2} "

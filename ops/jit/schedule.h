@@ -1,7 +1,7 @@
 // How a kernel walks through the elements of a body on CUDA, chosen from layouts alone: dimensions,
-// strides, sizes of elements, alignment, and how many multiprocessors there are. What is computed
-// has no say in it, so eager and fused kernels are scheduled by the same code. No CUDA here;
-// nothing allocates.
+// strides, sizes of elements, alignment, and how many multiprocessors there are. It does
+// not depend on what is computed, so eager and fused kernels are scheduled by the same code. No
+// CUDA here; nothing allocates.
 #pragma once
 
 #include <cstdint>
