@@ -156,6 +156,8 @@ class GradientGroup {
 
   std::span<const Tensor> leaves() const;
   Tensor flat() const;  // undefined when nothing has been collected
+  // Replaces the leaves' gradients by parts of a flat tensor, as set_grad does for one leaf: by
+  // gradients that were averaged over processes, for example.
   void set_flat(const Tensor& gradients);
   void clear();  // zero_grad of every leaf
 

@@ -15,6 +15,7 @@ using Differentiable = std::function<std::vector<Tensor>(std::span<const Tensor>
 
 struct GradcheckOptions {
   double step = 1e-6;  // of the central differences
+  // The largest allowed difference is atol + 0.001 times the larger of the two derivatives.
   double atol = 1e-5;
   // Also checks the gradients' own gradients.
   bool second_order = false;

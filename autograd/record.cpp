@@ -92,7 +92,7 @@ struct DropTapeNode {
 };
 using TapeNodePtr = std::unique_ptr<TapeNode, DropTapeNode>;
 
-// A new node with the call's attributes and room for `operands` operands.
+// A new node with the call's attributes and space for `operands` operands.
 TapeNodePtr new_node(const Call& call, const OpInfo& info, int operands) {
   TapeNodePtr node(new TapeNode(call.op));
   node->n_outputs = info.n_outputs;

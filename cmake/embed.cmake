@@ -1,4 +1,4 @@
-# Turns the texts of generated kernels into constants of the library: ops/jit/prelude.inl becomes
+# Turns sources of kernels into constants of the library: ops/jit/prelude.inl becomes
 # brrr::sources::prelude_inl, ops/cuda/attention.cu becomes brrr::sources::attention_cu.
 #
 # Included by CMakeLists.txt it adds the generated file to brrr_sources; run as a script it writes that file.
@@ -18,19 +18,19 @@ if(CMAKE_SCRIPT_MODE_FILE)
   return()
 endif()
 
-file(GLOB brrr_texts CONFIGURE_DEPENDS
+file(GLOB brrr_embedded_files CONFIGURE_DEPENDS
   ${PROJECT_SOURCE_DIR}/ops/jit/*.inl ${PROJECT_SOURCE_DIR}/ops/cuda/*.inl ${PROJECT_SOURCE_DIR}/ops/cuda/*.cu
   ${PROJECT_SOURCE_DIR}/graph/*.cu ${PROJECT_SOURCE_DIR}/measure/*.cu)
-foreach(text convert.inl draw_batches.inl lanes.inl scalar_math.inl)
-  list(APPEND brrr_texts ${PROJECT_SOURCE_DIR}/ops/cpu/${text})
+foreach(source convert.inl draw_batches.inl lanes.inl scalar_math.inl)
+  list(APPEND brrr_embedded_files ${PROJECT_SOURCE_DIR}/ops/cpu/${source})
 endforeach()
-list(APPEND brrr_texts ${PROJECT_SOURCE_DIR}/dispatch/functions.def ${PROJECT_SOURCE_DIR}/tensor/half.inl
+list(APPEND brrr_embedded_files ${PROJECT_SOURCE_DIR}/dispatch/functions.def ${PROJECT_SOURCE_DIR}/tensor/half.inl
   ${PROJECT_SOURCE_DIR}/tensor/strided_space.inl)
-set(brrr_embedded ${PROJECT_BINARY_DIR}/embedded_texts.cpp)
-list(JOIN brrr_texts "|" brrr_texts_argument)
+set(brrr_embedded ${PROJECT_BINARY_DIR}/embedded_sources.cpp)
+list(JOIN brrr_embedded_files "|" brrr_embedded_argument)
 add_custom_command(OUTPUT ${brrr_embedded}
-  COMMAND ${CMAKE_COMMAND} "-DBRRR_EMBED=${brrr_texts_argument}" -DBRRR_EMBED_OUTPUT=${brrr_embedded}
+  COMMAND ${CMAKE_COMMAND} "-DBRRR_EMBED=${brrr_embedded_argument}" -DBRRR_EMBED_OUTPUT=${brrr_embedded}
     -P ${PROJECT_SOURCE_DIR}/cmake/embed.cmake
-  DEPENDS ${brrr_texts} ${PROJECT_SOURCE_DIR}/cmake/embed.cmake
-  COMMENT "Embedding kernel texts" VERBATIM)
+  DEPENDS ${brrr_embedded_files} ${PROJECT_SOURCE_DIR}/cmake/embed.cmake
+  COMMENT "Embedding kernel sources" VERBATIM)
 list(APPEND brrr_sources ${brrr_embedded})

@@ -52,7 +52,7 @@ bool is_constant(std::string_view rest) {
 // The types that a function computes in.
 enum class Kinds { any, floating, integer };
 
-struct Function {
+struct FunctionSignature {
   std::string_view name;
   int operands;
   Kinds kinds = Kinds::any;
@@ -62,7 +62,7 @@ struct Function {
 #define BRRR_FUNCTION(name, ...) {#name, 1, Kinds::floating},
 #define BRRR_FUNCTION2(name, vector, kinds) {#name, 2, Kinds::kinds},
 #define BRRR_EXACT_FUNCTION2(name) {#name, 2, Kinds::floating},
-constexpr Function kFunctions[] = {
+constexpr FunctionSignature kFunctions[] = {
     BRRR_INEXACT_FUNCTIONS(BRRR_FUNCTION) BRRR_INEXACT_FUNCTIONS2(BRRR_FUNCTION2)
         BRRR_EXACT_FUNCTIONS2(BRRR_EXACT_FUNCTION2){"sqrt", 1, Kinds::floating},
     {"floor", 1},
@@ -299,7 +299,7 @@ class Parser {
       return {word, selects_ && word == "a"};
     }
     if (word == "K") return constant();
-    const auto* const function = std::ranges::find(kFunctions, word, &Function::name);
+    const auto* const function = std::ranges::find(kFunctions, word, &FunctionSignature::name);
     if (function == std::end(kFunctions)) {
       reject(fmt::format("an operand or a known function instead of \"{}\"", word));
     }

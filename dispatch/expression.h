@@ -11,7 +11,7 @@ namespace brrr {
 
 // Reads a user's expression over operands a, b, c (the first `arity` of them) and gives the text
 // that kernels compile. The grammar is that of C++'s operators without assignment; names are the
-// operands, the functions of ops/jit/scalar.inl, and K, which may stand around a number. Bare
+// operands, the functions of ops/jit/scalar.inl, and K, which may enclose a number. Bare
 // numbers become constants of the type computed in: "a * 0.5" is "a * K(0.5)". `types` are those
 // that the op computes in: where integers are among them every number is an integer, division by 0
 // gives 0 and a shift by more than the type's bits gives 0. With the rule `select` a is a truth

@@ -162,6 +162,7 @@ Op add_op(OpInfo info, std::string name);
 bool assigns(const Call& call);
 
 // The type in which a call of `info` accumulates: reductions of `dtype`, running sums and products.
+// The loops of the CPU, which need it as a constant, have reductions' from reduction_accumulator.
 DType accumulator_of(const OpInfo& info, DType dtype, Device device);
 
 // The body of a row that lists names in parentheses, as ops.def does.

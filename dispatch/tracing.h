@@ -1,6 +1,6 @@
-// Events other than calls that a trace must see: reads and waits of the host, host values that
-// become constants, and settings that decide which calls a function makes. Functions of ops/,
-// autograd/ and nn/ report them here; graph/ implements the listener.
+// Events that a trace must see besides calls: reads and waits of the host, host values that become
+// constants, reads of settings. Functions of ops/, autograd/ and nn/ report them here; graph/
+// implements the listener.
 #pragma once
 
 #include <atomic>

@@ -150,12 +150,13 @@ void read_line_table(const Object& object, std::span<const void* const> addresse
   finish();
 }
 
-struct Known {
+// Locations that were looked up, by address.
+struct LocationCache {
   std::mutex mutex;
   std::map<const void*, SourceLocations> places;
 };
-Known& known() {
-  static Known* all = new Known;
+LocationCache& location_cache() {
+  static LocationCache* all = new LocationCache;
   return *all;
 }
 
@@ -212,7 +213,7 @@ CallSite CallSite::here() {
 }
 
 std::vector<std::string> describe(std::span<const CallSite> sites) {
-  Known& all = known();
+  LocationCache& all = location_cache();
   const std::lock_guard lock(all.mutex);
   look_up(sites, all.places);
   std::vector<std::string> lines;

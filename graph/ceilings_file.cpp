@@ -185,12 +185,12 @@ Ceilings read_ceilings(Device device) {
 }
 
 // The ceilings that ceilings_of has read, by file and machine.
-struct Known {
+struct CeilingsCache {
   std::mutex mutex;
   std::map<std::string, std::shared_ptr<const Ceilings>> by_file;
 };
-Known& known() {
-  static auto* all = new Known;
+CeilingsCache& ceilings_cache() {
+  static auto* all = new CeilingsCache;
   return *all;
 }
 
@@ -272,8 +272,8 @@ std::string ceilings_path(Device device) {
 
 std::shared_ptr<const Ceilings> ceilings_of(Device device) {
   const std::string key = ceilings_path(device) + "\n" + machine_of(device);
-  const std::lock_guard lock(known().mutex);
-  std::shared_ptr<const Ceilings>& found = known().by_file[key];
+  const std::lock_guard lock(ceilings_cache().mutex);
+  std::shared_ptr<const Ceilings>& found = ceilings_cache().by_file[key];
   if (!found) found = std::make_shared<const Ceilings>(read_ceilings(device));
   return found;
 }
@@ -291,8 +291,8 @@ void write_ceilings(const Ceilings& ceilings, Device device) {
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
   write_file("calibrate", path,
              [text = to_json(ceilings)](const ByteSink& sink) { sink(text.data(), text.size()); });
-  const std::lock_guard lock(known().mutex);
-  known().by_file.clear();
+  const std::lock_guard lock(ceilings_cache().mutex);
+  ceilings_cache().by_file.clear();
 }
 
 }  // namespace brrr::graph

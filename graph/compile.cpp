@@ -430,9 +430,9 @@ CompileReport CompiledStep::report() const {
       line.reason += fmt::format("; traced again {}, since parameters were packed or moved",
                                  counted(entry->replaced, "time"));
     if (entry->renewed > 0)
-      line.reason +=
-          fmt::format("; gradients in new memory {}, since the caller held the last ones",
-                      counted(entry->renewed, "time"));
+      line.reason += fmt::format(
+          "; gradients in new memory {}, since the caller still had references to the last ones",
+          counted(entry->renewed, "time"));
     line.calls = entry->calls;
     line.nodes = static_cast<int>(program.launches().size());
     line.lanes = program.plan().lanes;
@@ -510,7 +510,7 @@ std::string CompiledStep::graph_text(int entry, int format) const {
   const std::lock_guard lock(state_->mutex);
   const Graph& graph = state_->program(entry).graph();
   const auto& remat = state_->entries[entry]->remat;
-  return graph::to_string(graph, static_cast<graph::Format>(format),
+  return graph::to_string(graph, static_cast<graph::GraphFormat>(format),
                           remat ? graph::to_json(*remat) : "null");
 }
 

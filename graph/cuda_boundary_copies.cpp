@@ -22,11 +22,11 @@ constexpr std::size_t kMostBlocks = 512;
 
 std::string boundary_copies_source() { return sources::boundary_copies_cu; }
 
-void BoundaryCopies::add(const Copy& copy) {
+void BoundaryCopies::add(const CopyRange& copy) {
   copies_.push_back(copy);
   if (kernels_.empty() || kernels_.back().count == kMost) kernels_.emplace_back();
   CopyKernel& kernel = kernels_.back();
-  kernel.parts.part[kernel.count++].bytes = static_cast<std::int64_t>(copy.bytes);
+  kernel.ranges.range[kernel.count++].bytes = copy.bytes;
   const std::size_t blocks = std::clamp<std::size_t>(copy.bytes / kOfBlock, 1, kMostBlocks);
   kernel.blocks = std::max(kernel.blocks, static_cast<unsigned>(blocks));
 }
@@ -47,8 +47,8 @@ void fill(Kernels& kernels, const Copies& copies) {
   std::size_t next = 0;
   for (auto& kernel : kernels) {
     for (unsigned i = 0; i < kernel.count; ++i, ++next) {
-      kernel.parts.part[i].from = copies[next].from;
-      kernel.parts.part[i].to = copies[next].to;
+      kernel.ranges.range[i].from = copies[next].from;
+      kernel.ranges.range[i].to = copies[next].to;
     }
   }
 }
@@ -58,7 +58,7 @@ void fill(Kernels& kernels, const Copies& copies) {
 void BoundaryCopies::launch(cu::CudaStream& stream) {
   fill(kernels_, copies_);
   for (CopyKernel& kernel : kernels_) {
-    void* arguments[] = {&kernel.parts};
+    void* arguments[] = {&kernel.ranges};
     BRRR_CUDA(cuLaunchKernel, function_, kernel.blocks, kernel.count, 1, kThreads, 1, 1, 0,
               stream.handle, arguments, nullptr);
   }
@@ -74,7 +74,7 @@ void BoundaryCopies::find_nodes(std::span<const CUgraphNode> nodes) {
     cu::check<cu::Fn::k_cuGraphKernelNodeGetParams>(code);
     if (params.func != function_) continue;
     const auto mine = std::find_if(kernels_.begin(), kernels_.end(), [&](const CopyKernel& k) {
-      return !k.node && std::memcmp(params.kernelParams[0], &k.parts, sizeof k.parts) == 0;
+      return !k.node && std::memcmp(params.kernelParams[0], &k.ranges, sizeof k.ranges) == 0;
     });
     if (mine != kernels_.end()) mine->node = node;
   }
@@ -87,7 +87,7 @@ void BoundaryCopies::set_addresses(CUgraphExec exec) {
   if (empty()) return;
   fill(kernels_, copies_);
   for (CopyKernel& kernel : kernels_) {
-    void* arguments[] = {&kernel.parts};
+    void* arguments[] = {&kernel.ranges};
     CUDA_KERNEL_NODE_PARAMS params{};
     params.func = function_;
     params.gridDimX = kernel.blocks;

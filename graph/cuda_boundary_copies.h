@@ -21,14 +21,14 @@ class BoundaryCopies {
  public:
   BoundaryCopies(BoundaryCopyKind kind, Device device) : kind_(kind), device_(device) {}
 
-  struct Copy {
+  struct CopyRange {
     const void* from;
     void* to;
     std::size_t bytes;
   };
-  void add(const Copy& copy);
+  void add(const CopyRange& copy);
   bool empty() const { return copies_.empty(); }
-  Copy& operator[](std::size_t i) { return copies_[i]; }
+  CopyRange& operator[](std::size_t i) { return copies_[i]; }
   std::size_t size() const { return copies_.size(); }
 
   // Compiles the kernels that `launch` needs. Must not be called during a capture.
@@ -41,23 +41,19 @@ class BoundaryCopies {
 
  private:
   static constexpr std::size_t kMost = 16;
-  struct Part {
-    const void* from;
-    void* to;
-    std::int64_t bytes;
-  };
-  struct Parts {
-    Part part[kMost];
+  // The argument of boundary_copies.cu.
+  struct CopyRanges {
+    CopyRange range[kMost];
   };
   struct CopyKernel {
-    Parts parts{};
+    CopyRanges ranges{};
     unsigned count = 0, blocks = 1;
     CUgraphNode node = nullptr;
   };
 
   BoundaryCopyKind kind_;
   Device device_;
-  std::vector<Copy> copies_;
+  std::vector<CopyRange> copies_;
   std::vector<CopyKernel> kernels_;
   CUfunction function_ = nullptr;
 };

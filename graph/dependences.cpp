@@ -170,8 +170,8 @@ class LaneAssignment {
 
   void choose(int call) {
     std::vector<int>& direct = plan_.predecessors[call];
-    // Makes every other call depend on an earlier one: launching a graph with many roots costs the
-    // host more.
+    // Makes every other call depend on an earlier one: launching a graph with many source nodes
+    // costs the host more.
     if (first_ < 0) {
       first_ = call;
     } else if (direct.empty()) {
@@ -235,8 +235,8 @@ class LaneAssignment {
     return lane;
   }
 
-  // Of the side lanes whose last call is less deep than this one (so that the call does not wait
-  // longer there), the one that has been idle for longest.
+  // The side lane that has been idle for longest. Its last call must be less deep than this one, so
+  // that the call does not wait longer there.
   int idle_lane(int depth) const {
     int lane = -1;
     for (int l = 1; l < static_cast<int>(last_.size()); ++l) {

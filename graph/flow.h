@@ -105,7 +105,7 @@ int remove_nodes(Graph& graph, F is_removed) {
   return static_cast<int>(removed);
 }
 
-// The pass that removes calls whose results no call reads, except those that check values.
+// The pass that removes calls without an effect whose results no call reads.
 int remove_dead(Graph& graph);
 
 // Replaces the nodes of the graph; returns by how many their number decreased.

@@ -79,10 +79,11 @@ void Fusion::merge_all() {
 void Fusion::add_candidates(int group, bool consumers_too) {
   std::vector<int> producers, consumers;
   for (const Member& member : groups_[group].members) {
-    for (const Source& source : reads_.sources[member.node]) {
+    for (const Source& source : dependences_.sources[member.node]) {
       if (source.node >= 0) producers.push_back(group_of_[source.node]);
     }
-    for (const int reader : reads_.readers[member.node]) consumers.push_back(group_of_[reader]);
+    for (const int reader : dependences_.readers[member.node])
+      consumers.push_back(group_of_[reader]);
   }
   if (!consumers_too) consumers.clear();
   const auto each = [&](std::vector<int>& others, auto add) {
@@ -151,7 +152,7 @@ void Fusion::add_candidate(int producer, int consumer) {
 bool Fusion::is_better_in_readers(int group) {
   return std::ranges::any_of(groups_[group].members, [&](const Member& member) {
     std::set<int> readers;
-    for (const int reader : reads_.readers[member.node]) readers.insert(group_of_[reader]);
+    for (const int reader : dependences_.readers[member.node]) readers.insert(group_of_[reader]);
     if (readers.size() < 2) return false;
     readers.erase(group);
     const auto is_anywhere = [](int) { return true; };
@@ -195,7 +196,7 @@ bool Fusion::has_path_between(int from, int to) {
   const int last = furthest_before(last_call(to));
   const auto expand = [&](int group, bool first) {
     each_call(group, [&](int call) {
-      for (const int next : reads_.successors[call]) {
+      for (const int next : dependences_.successors[call]) {
         const int of = group_of_[next];
         if (of == group || (first && of == to) || seen_[of] == search_) continue;
         if (first_call(of) > last) continue;
@@ -337,11 +338,11 @@ bool Fusion::waits_for_reduction(const Group& producer, const Group& consumer) c
   };
   for (const Member& member : producer.members) {  // in order
     if (op_info(graph_.nodes[member.node].call.op).kind == OpKind::reduction ||
-        std::ranges::any_of(reads_.sources[member.node], is_after))
+        std::ranges::any_of(dependences_.sources[member.node], is_after))
       after.push_back(member.node);
   }
   return std::ranges::any_of(consumer.members, [&](const Member& member) {
-    return member.node >= 0 && std::ranges::any_of(reads_.sources[member.node], is_after);
+    return member.node >= 0 && std::ranges::any_of(dependences_.sources[member.node], is_after);
   });
 }
 
@@ -364,7 +365,7 @@ bool Fusion::is_needed_outside(const Group& group, const Group& other) const {
 
 bool Fusion::is_awaited_outside(const Group& group, const Group& other) const {
   for (const Member& member : group.members) {
-    for (const int reader : reads_.readers[member.node]) {
+    for (const int reader : dependences_.readers[member.node]) {
       const Group& of = groups_[group_of_[reader]];
       if (!is_in(group, reader) && !is_in(other, reader) && (!of.reduces() || contraction_in(of)))
         return true;
@@ -403,7 +404,7 @@ std::vector<int> Fusion::operands_of(const Group& group, const Member& member,
   const Node& node = graph_.nodes[member.node];
   std::vector<int> operands;
   for (std::size_t k = 0; k < member.inputs.size(); ++k) {
-    const Source source = reads_.sources[member.node][k];
+    const Source source = dependences_.sources[member.node][k];
     if (source.node >= 0 && is_in(group, source.node)) {
       operands.push_back(made.at({source.node, source.output}));
     } else if (const Call* fill = fill_of(member, k)) {
@@ -507,7 +508,7 @@ bool Fusion::keeps_order(const Group& group, const FusedKernel& kernel) const {
   // writes.
   for (const Member& member : group.members) {
     for (std::size_t k = 0; k < member.inputs.size(); ++k) {
-      const Source source = reads_.sources[member.node][k];
+      const Source source = dependences_.sources[member.node][k];
       if (source.node >= 0 && is_in(group, source.node)) continue;
       const Value& in = graph_.nodes[member.node].inputs[k];
       for (const Member& writer : group.members) {

@@ -300,8 +300,9 @@ class Attentions {
 
   // --- The calls that replace the chains ---
 
-  Node made_like(int call, Op op, std::vector<Value> inputs, std::vector<Value> outputs) const {
-    Call made(op, nullptr, static_cast<std::uint32_t>(inputs.size()));
+  // The origin (source line, role) is that of a call that the node replaces.
+  Node made_like(int call, Call made, std::vector<Value> inputs, std::vector<Value> outputs) const {
+    made.n_inputs = static_cast<std::uint32_t>(inputs.size());
     made.dtype = outputs[0].dtype;
     Node result(made, node(call));
     result.number = node(call).number;
@@ -381,7 +382,7 @@ class Attentions {
       Dims shape = f.mask->shape;
       for (int d = shape.size() - 2; d < shape.size(); ++d) shape[d] = (shape[d] + 63) / 64;
       mask = {*f.mask, graph_.add_temporary(i32, shape)};
-      made.push_back(made_like(f.scores, kAttentionMaskTilesOp, {mask[0]}, {mask[1]}));
+      made.push_back(made_like(f.scores, attention_mask_call(), {mask[0]}, {mask[1]}));
     }
     Value out = result(end);
     const double scale = f.query == kNone ? f.scale : f.scale * *factor_of(f.query);
@@ -390,10 +391,8 @@ class Attentions {
     const Value log_sum = graph_.add_temporary(f32, rows);
     std::vector<Value> inputs = operands;
     inputs.insert(inputs.end(), mask.begin(), mask.end());
-    Node forward = made_like(end, kAttentionOp, std::move(inputs), {out, log_sum});
-    forward.call.add_attr(Attr::of(scale));
-    forward.call.add_attr(f.layout != kNone);
-    made.push_back(std::move(forward));
+    made.push_back(made_like(end, attention_call(scale, f.layout != kNone), std::move(inputs),
+                             {out, log_sum}));
     if (f.layout != kNone) out = with_rows_outside(out);
     for (const int call : f.calls) remove(call);
     remove(f.out);
@@ -402,11 +401,10 @@ class Attentions {
     inputs = operands;
     inputs.insert(inputs.end(), {out, log_sum, node(b->d_weights).inputs[0]});
     inputs.insert(inputs.end(), mask.begin(), mask.end());
-    Node backward = made_like(b->d_query, kAttentionGradientOp, std::move(inputs),
-                              {result(b->d_query), result(b->d_key), result(b->d_value),
-                               graph_.add_temporary(f32, rows)});
-    backward.call.add_attr(Attr::of(scale));
-    backward.call.add_attr(Attr::of(f.scale));
+    Node backward =
+        made_like(b->d_query, attention_gradient_call(scale, f.scale), std::move(inputs),
+                  {result(b->d_query), result(b->d_key), result(b->d_value),
+                   graph_.add_temporary(f32, rows)});
     for (const int call : b->calls) remove(call);
     for (const int call : {b->d_weights, b->d_query, b->d_key, b->d_value}) remove(call);
     made_[last].push_back(std::move(backward));

@@ -12,9 +12,9 @@
 
 #include <brrr/graph/ceilings.h>
 #include <brrr/graph/flow.h>
+#include <brrr/graph/flow_dependences.h>
 #include <brrr/graph/fusion_group.h>
 #include <brrr/graph/fusion_kernel.h>
-#include <brrr/graph/fusion_reads.h>
 #include <brrr/graph/predicted_time.h>
 #include <brrr/graph/recompute.h>
 
@@ -47,7 +47,7 @@ class Fusion {
       : graph_(graph),
         copies_(std::move(copies)),
         flow_(graph),
-        reads_(graph),
+        dependences_(graph),
         group_of_(graph.nodes.size()),
         groups_(graph.nodes.size()),
         paired_(graph.nodes.size()),
@@ -222,7 +222,7 @@ class Fusion {
   void each_read(Group& to, Group& from, F&& f) {
     for (Member& reader : to.members) {
       for (std::size_t k = 0; k < reader.inputs.size(); ++k) {
-        const Source source = reads_.sources[reader.node][k];
+        const Source source = dependences_.sources[reader.node][k];
         if (source.node < 0) continue;
         for (Member& writer : from.members) {
           if (writer.node == source.node) f(reader.inputs[k], writer.outputs[source.output]);
@@ -268,7 +268,7 @@ class Fusion {
   bool is_needed(int node, int output, const Inside& inside) const {
     const Value& value = graph_.nodes[node].outputs[output];
     if (!graph_.is_temporary(value.buffer) || flow_.escapes(value.buffer)) return true;
-    return std::ranges::any_of(reads_.readers[node], [&](int reader) {
+    return std::ranges::any_of(dependences_.readers[node], [&](int reader) {
       if (inside(reader)) return false;
       return std::ranges::any_of(graph_.nodes[reader].inputs, [&](const Value& in) {
         return in.buffer == value.buffer && may_overlap(in.region(), value.region());
@@ -327,7 +327,7 @@ class Fusion {
   Graph& graph_;
   std::vector<bool> copies_;
   Flow flow_;
-  Reads reads_;
+  CallDependences dependences_;
   std::map<int, Call> fills_;  // by buffer: the call that fills it
   std::vector<int> group_of_;  // of each call
   std::vector<Group> groups_;  // by one of their calls; others are empty

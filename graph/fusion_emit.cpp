@@ -32,7 +32,7 @@ void Fusion::note_unfused() {
   for (std::size_t i = 0; i < calls; ++i) {
     const Node& node = graph_.nodes[i];
     std::vector<std::pair<int, int>> known;
-    for (const Source& source : reads_.sources[i]) {
+    for (const Source& source : dependences_.sources[i]) {
       if (source.node < 0 || fills_.contains(graph_.nodes[source.node].outputs[0].buffer) ||
           group_of_[source.node] == group_of_[i])
         continue;
@@ -117,15 +117,15 @@ std::vector<int> Fusion::order_of_groups() const {
   std::vector<std::vector<int>> next(groups_.size());
   for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
     const int to = group_of_[i];
-    for (const int before : reads_.predecessors[i]) {
+    for (const int before : dependences_.predecessors[i]) {
       const int from = group_of_[before];
       if (from == to) continue;
       next[from].push_back(to);
       ++waits[to];
     }
   }
-  using Entry = std::pair<int, int>;  // when a group is due, and the group
-  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> ready;
+  using DueGroup = std::pair<int, int>;  // when a group is due, and the group
+  std::priority_queue<DueGroup, std::vector<DueGroup>, std::greater<>> ready;
   const auto add = [&](int g) { ready.push({due(g, next[g]), g}); };
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     if (!groups_[g].members.empty() && waits[g] == 0) add(static_cast<int>(g));

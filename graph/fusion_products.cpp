@@ -107,7 +107,7 @@ std::vector<bool> Fusion::leads_to_product() const {
   const int calls = static_cast<int>(graph_.nodes.size());
   std::vector<bool> leads(graph_.nodes.size(), false);
   for (int call = calls - 1; call >= 0; --call) {
-    for (const int next : reads_.successors[call]) {
+    for (const int next : dependences_.successors[call]) {
       if (leads[next] || op_info(graph_.nodes[next].call.op).algebra == Algebra::contraction)
         leads[call] = true;
     }
@@ -119,7 +119,7 @@ std::vector<Source> Fusion::factors_of(int product) const {
   const Member& member = *contraction_in(groups_[product]);
   std::vector<Source> factors;
   for (std::size_t k = 0; k < 2; ++k) {
-    const Source& source = reads_.sources[member.node][k];
+    const Source& source = dependences_.sources[member.node][k];
     if (source.node >= 0) factors.push_back(source);
   }
   return factors;
@@ -154,7 +154,7 @@ bool Fusion::is_independent(int one, int other) {
   const auto precedes = [&](int from, int to) {
     bool direct = false;
     each_call(from, [&](int call) {
-      for (const int next : reads_.successors[call]) direct |= group_of_[next] == to;
+      for (const int next : dependences_.successors[call]) direct |= group_of_[next] == to;
     });
     return direct || has_path_between(from, to);
   };
@@ -186,7 +186,7 @@ std::optional<Group> Fusion::with_reduction(const Group& to, const Group& reduct
     const Access& factor = contraction.inputs[k];
     if (reader.inputs.empty() || reader.inputs[0].buffer != factor.buffer ||
         reader.inputs[0].offset != factor.offset || reader.inputs[0].dtype != factor.dtype ||
-        !(reads_.sources[reader.node][0] == reads_.sources[contraction.node][k]))
+        !(dependences_.sources[reader.node][0] == dependences_.sources[contraction.node][k]))
       continue;
     Group from = reduction;
     for (int d = from.rank() - 2; d >= 0; --d) from.join(d);

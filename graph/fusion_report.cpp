@@ -110,7 +110,7 @@ std::string text_of(const UnfusedEdge& edge) {
 }
 
 // Why two calls are in different kernels.
-std::string why_apart(const Graph& fused, const KernelsOfCalls& kernels, int a, int b) {
+std::string why_separate(const Graph& fused, const KernelsOfCalls& kernels, int a, int b) {
   std::vector<std::size_t> way;
   if (kernels.contains(a) && kernels.contains(b)) {
     const int of_a = kernels.at(a).front(), of_b = kernels.at(b).front();
@@ -241,7 +241,7 @@ void check_required(const Graph& before, const Graph& fused, const std::string& 
     if (a >= 0 && b >= 0 && share_a_kernel(kernels, number(a), number(b))) continue;
     const std::string why = a < 0 || b < 0 ? fmt::format("no call of a replay makes {}",
                                                          describe(before, a < 0 ? pair.a : pair.b))
-                                           : why_apart(fused, kernels, number(a), number(b));
+                                           : why_separate(fused, kernels, number(a), number(b));
     fail("[{}] require_fused expected one kernel for {} and {}, got two: {} (at {})", name,
          text(pair.a, a), text(pair.b, b), why, describe(pair.site));
   }

@@ -14,7 +14,7 @@ void Fusion::merge_siblings() {
     if (!is_live(g) || !groups_[g].reduces() || contraction_in(groups_[g])) continue;
     for (const Member& member : groups_[g].members) {
       for (std::size_t k = 0; k < member.inputs.size(); ++k) {
-        const Source source = reads_.sources[member.node][k];
+        const Source source = dependences_.sources[member.node][k];
         if (source.node >= 0 && group_of_[source.node] == g) continue;
         std::vector<int>& of =
             readers[{source.node, source.node < 0 ? member.inputs[k].buffer : source.output}];
@@ -41,7 +41,7 @@ bool Fusion::may_share_read(const Group& one, const Group& other) const {
       for (std::size_t k = 0; k < member.inputs.size(); ++k) {
         const Access& read = member.inputs[k];
         if (read.buffer == access.buffer && read.offset == access.offset &&
-            !is_in(group, reads_.sources[member.node][k].node))
+            !is_in(group, dependences_.sources[member.node][k].node))
           return true;
       }
       return false;
@@ -77,7 +77,8 @@ std::optional<Group> Fusion::side_by_side(int one, int other) {
     std::vector<const Access*> list;
     for (const Member& member : group.members) {
       for (std::size_t k = 0; k < member.inputs.size(); ++k) {
-        if (!is_in(group, reads_.sources[member.node][k].node)) list.push_back(&member.inputs[k]);
+        if (!is_in(group, dependences_.sources[member.node][k].node))
+          list.push_back(&member.inputs[k]);
       }
     }
     return list;
@@ -163,7 +164,7 @@ std::optional<Group> Fusion::in_kernel_of_reader(int recomputed, int reader) {
     std::vector<Load> loads;
     for (const Member& member : group.members) {
       for (std::size_t k = 0; k < member.inputs.size(); ++k) {
-        const Source source = reads_.sources[member.node][k];
+        const Source source = dependences_.sources[member.node][k];
         const Access& access = member.inputs[k];
         if (access.address || !access.bounds.empty() || is_in(group, source.node)) continue;
         loads.push_back({source, access});

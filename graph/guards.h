@@ -18,8 +18,8 @@ class Guards {
 
   enum class Verdict : std::uint8_t {
     hold,
-    other_setting,  // they may hold again
-    replaced,       // they will never hold again
+    other_setting,  // the guards may pass again
+    replaced,       // they will never pass again
   };
   Verdict check();
   // Describes the first setting that differs: "mlp.dropout.training() is 0, and was 1"; "" if none.
@@ -33,7 +33,8 @@ class Guards {
   };
   std::vector<SettingRead> settings_;
   std::vector<GuardedStorage> storages_;
-  std::uint64_t checked_at_ = ~std::uint64_t{0};  // the count of changes when they last held
+  // The count of changes when the guards last passed.
+  std::uint64_t checked_at_ = ~std::uint64_t{0};
 };
 
 }  // namespace brrr::graph

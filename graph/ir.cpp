@@ -287,11 +287,11 @@ std::string describe(const Graph& graph, const Value& value) {
   return text;
 }
 
-std::string to_string(const Graph& graph, Format format, const std::string& remat) {
+std::string to_string(const Graph& graph, GraphFormat format, const std::string& remat) {
   switch (format) {
-    case Format::dot: return as_dot(graph);
-    case Format::json: return as_json(graph, remat);
-    case Format::text: break;
+    case GraphFormat::dot: return as_dot(graph);
+    case GraphFormat::json: return as_json(graph, remat);
+    case GraphFormat::text: break;
   }
   return as_text(graph);
 }

@@ -197,9 +197,9 @@ Node fused_node(std::shared_ptr<const BodySpec> body, std::vector<Value> inputs,
 // "f32[64, 128] %3", with strides and offset if the value is not a whole contiguous buffer.
 std::string describe(const Graph& graph, const Value& value);
 // One line a node: "%7 = matmul(%1 f32[64, 128], w2)   forward  train.cpp:12".
-enum class Format { text, dot, json };
+enum class GraphFormat { text, dot, json };
 // `remat`: of JSON, what rematerialization did to the graph (graph/rematerialize.h).
-std::string to_string(const Graph& graph, Format format = Format::text,
+std::string to_string(const Graph& graph, GraphFormat format = GraphFormat::text,
                       const std::string& remat = "null");
 
 // Every number of the host that became part of the graph.

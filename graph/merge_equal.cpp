@@ -52,19 +52,19 @@ int merge_equal(Graph& graph) {
            });
   };
   Substitution substitution(graph);
-  struct Known {
+  struct FirstCall {
     int call;          // its place in the graph
     std::size_t kept;  // and among the nodes that are kept
   };
-  std::unordered_map<std::size_t, Known> known;
-  known.reserve(graph.nodes.size());
+  std::unordered_map<std::size_t, FirstCall> first_calls;
+  first_calls.reserve(graph.nodes.size());
   int index = 0;
   std::size_t kept = 0;
   const int removed = remove_nodes(graph, [&](Node& node) {
     const int call = index++;
     substitution.apply(node);
     if (may_go(node)) {
-      const auto [found, is_new] = known.try_emplace(hash_of(node, call, flow), call, kept);
+      const auto [found, is_new] = first_calls.try_emplace(hash_of(node, call, flow), call, kept);
       const Node& earlier = graph.nodes[found->second.kept];
       if (!is_new && are_equal(earlier, found->second.call, node, call, flow)) {
         for (std::size_t k = 0; k < node.outputs.size(); ++k)

@@ -27,12 +27,12 @@ void MinCut::lay_out(std::int64_t unbounded) {
     ++start_[edge.to + 1];
   }
   std::partial_sum(start_.begin(), start_.end(), start_.begin());
-  edges_.resize(2 * added_.size());
+  arcs_.resize(2 * added_.size());
   next_.assign(start_.begin(), start_.end() - 1);
   for (const Added& edge : added_) {
     const int there = next_[edge.from]++, back = next_[edge.to]++;
-    edges_[there] = {edge.to, back, edge.capacity == kUnbounded ? unbounded : edge.capacity};
-    edges_[back] = {edge.from, there, 0};
+    arcs_[there] = {edge.to, back, edge.capacity == kUnbounded ? unbounded : edge.capacity};
+    arcs_[back] = {edge.from, there, 0};
   }
 }
 
@@ -43,10 +43,10 @@ bool MinCut::find_levels(int source, int sink) {
   for (std::size_t i = 0; i < queue_.size(); ++i) {
     const int from = queue_[i];
     for (int e = start_[from]; e < start_[from + 1]; ++e) {
-      const Edge& edge = edges_[e];
-      if (edge.residual == 0 || level_[edge.to] >= 0) continue;
-      level_[edge.to] = level_[from] + 1;
-      queue_.push_back(edge.to);
+      const Arc& arc = arcs_[e];
+      if (arc.residual == 0 || level_[arc.to] >= 0) continue;
+      level_[arc.to] = level_[from] + 1;
+      queue_.push_back(arc.to);
     }
   }
   return level_[sink] >= 0;
@@ -58,26 +58,26 @@ std::int64_t MinCut::augment(int source, int sink) {
   int vertex = source;
   while (vertex != sink) {
     int& e = next_[vertex];
-    const auto leads_on = [&](const Edge& edge) {
-      return edge.residual > 0 && level_[edge.to] == level_[vertex] + 1;
+    const auto leads_on = [&](const Arc& arc) {
+      return arc.residual > 0 && level_[arc.to] == level_[vertex] + 1;
     };
-    while (e < start_[vertex + 1] && !leads_on(edges_[e])) ++e;
+    while (e < start_[vertex + 1] && !leads_on(arcs_[e])) ++e;
     if (e < start_[vertex + 1]) {
       path_.push_back(e);
-      vertex = edges_[e].to;
+      vertex = arcs_[e].to;
     } else if (path_.empty()) {
       return 0;
     } else {
-      vertex = edges_[edges_[path_.back()].reverse].to;
+      vertex = arcs_[arcs_[path_.back()].reverse].to;
       path_.pop_back();
       ++next_[vertex];
     }
   }
-  std::int64_t flow = edges_[path_.front()].residual;
-  for (const int e : path_) flow = std::min(flow, edges_[e].residual);
+  std::int64_t flow = arcs_[path_.front()].residual;
+  for (const int e : path_) flow = std::min(flow, arcs_[e].residual);
   for (const int e : path_) {
-    edges_[e].residual -= flow;
-    edges_[edges_[e].reverse].residual += flow;
+    arcs_[e].residual -= flow;
+    arcs_[arcs_[e].reverse].residual += flow;
   }
   return flow;
 }

@@ -29,8 +29,9 @@ class MinCut {
     int from, to;
     std::int64_t capacity;
   };
-  struct Edge {
-    int to, reverse;  // a vertex, and the index of the edge back
+  // An edge in one direction.
+  struct Arc {
+    int to, reverse;  // a vertex, and the index of the arc back
     std::int64_t residual;
   };
 
@@ -40,11 +41,11 @@ class MinCut {
 
   int vertices_;
   std::vector<Added> added_;
-  std::vector<int> start_;   // of each vertex's edges
-  std::vector<Edge> edges_;  // those of a vertex side by side
-  std::vector<int> level_;   // the distance from the source; -1: out of reach
-  std::vector<int> next_;    // of each vertex: the first edge that may still carry flow
-  std::vector<int> path_;    // edges from the source to the vertex at hand
+  std::vector<int> start_;  // of each vertex's arcs
+  std::vector<Arc> arcs_;   // those of a vertex side by side
+  std::vector<int> level_;  // the distance from the source; -1: out of reach
+  std::vector<int> next_;   // of each vertex: the first arc that may still carry flow
+  std::vector<int> path_;   // arcs from the source to the vertex at hand
   std::vector<int> queue_;
 };
 

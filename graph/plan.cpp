@@ -231,7 +231,7 @@ ArenaLayout first_fit_by_birth(std::vector<PlannedBlock> blocks, std::size_t buf
   std::ranges::stable_sort(blocks, {}, [](const PlannedBlock& b) { return b.range.first; });
   ArenaLayout layout(buffers);
   std::map<std::size_t, std::size_t> gaps = {{0, SIZE_MAX}};  // bytes by offset, never adjacent
-  const auto give_back = [&gaps](std::size_t offset, std::size_t bytes) {
+  const auto release = [&gaps](std::size_t offset, std::size_t bytes) {
     auto next = gaps.upper_bound(offset);
     if (next != gaps.end() && next->first == offset + bytes) {
       bytes = next->second == SIZE_MAX ? SIZE_MAX : bytes + next->second;
@@ -246,15 +246,15 @@ ArenaLayout first_fit_by_birth(std::vector<PlannedBlock> blocks, std::size_t buf
     }
     gaps.emplace_hint(next, offset, bytes);
   };
-  const auto dies_later = [&blocks](std::size_t a, std::size_t b) {
+  const auto ends_later = [&blocks](std::size_t a, std::size_t b) {
     return blocks[a].range.last > blocks[b].range.last;
   };
-  std::priority_queue<std::size_t, std::vector<std::size_t>, decltype(dies_later)> live(dies_later);
+  std::priority_queue<std::size_t, std::vector<std::size_t>, decltype(ends_later)> live(ends_later);
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     const PlannedBlock& block = blocks[i];
     for (; !live.empty() && blocks[live.top()].range.last < block.range.first; live.pop()) {
       const PlannedBlock& dead = blocks[live.top()];
-      give_back(static_cast<std::size_t>(layout.offsets[dead.buffer]), dead.bytes);
+      release(static_cast<std::size_t>(layout.offsets[dead.buffer]), dead.bytes);
     }
     const auto gap =
         std::ranges::find_if(gaps, [&](const auto& each) { return each.second >= block.bytes; });
@@ -376,11 +376,11 @@ int longest_chain(const Plan& plan) {
 
 namespace {
 
-// Reused memory makes later calls depend on earlier ones. If that lengthens the longest chain of
-// dependences, blocks are shared only by calls that depend on one another anyway, provided that
-// this costs at most the returned number of bytes. Saving a single call is worth a branch of the
-// graph only in short chains: on an H200 a step of 18 calls in a chain became 2.7 us faster, one of
-// 66 became 3 us slower (bench/results/nvidia-h200-2026-11-24-small-steps.json).
+// Reused memory makes later calls depend on earlier ones, which may lengthen the longest chain of
+// dependences. In that case only calls that depend on one another anyway share blocks, if this
+// costs at most the returned number of bytes. Saving a single call is worth a branch of the graph
+// only in short chains: on an H200 a step of 18 calls in a chain became 2.7 us faster, one of 66
+// became 3 us slower (bench/results/nvidia-h200-2026-11-24-small-steps.json).
 std::size_t extra_bytes_for_independence(int chain, int without_reuse) {
   constexpr int kFew = 32;
   if (chain * 4 > without_reuse * 5) return std::size_t{16} << 20;

@@ -109,8 +109,8 @@ constexpr std::size_t aligned(std::size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-// From the first write to the last access, in calls. -1 stands for before the first call, the
-// number of calls for after the last one. If no call accesses the block, `last` is less than
+// From the first write to the last access, in calls. -1 is before the first call, the number
+// of calls is after the last one. If no call accesses the block, `last` is less than
 // `first`.
 struct LiveRange {
   int first = 0, last = -1;

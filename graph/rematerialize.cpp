@@ -46,7 +46,7 @@ class Rewrite {
   }
 
  private:
-  struct Copy {
+  struct CallCopy {
     std::vector<int> buffers;
     int segment = -1;  // of the backward pass when it was last read
   };
@@ -81,11 +81,11 @@ class Rewrite {
     return {call, own_copies_ && partition_.is_cheap_in_reader(call) &&
                       (is_own || partition_.reads_memory(reader))};
   }
-  Copy& of(Copied which) { return copies_[2 * which.first + which.second]; }
-  const Copy& of(Copied which) const { return copies_[2 * which.first + which.second]; }
+  CallCopy& of(Copied which) { return copies_[2 * which.first + which.second]; }
+  const CallCopy& of(Copied which) const { return copies_[2 * which.first + which.second]; }
 
   bool is_fresh(Copied which) const {
-    const Copy& copy = of(which);
+    const CallCopy& copy = of(which);
     return copy.segment >= 0 && (copy.segment == current_ || segment_[which.first] == current_);
   }
 
@@ -119,7 +119,7 @@ class Rewrite {
     read_copies(node, which.second);
     node.role = Role::backward;
     node.recomputation = recomputation_;
-    Copy& copy = of(which);
+    CallCopy& copy = of(which);
     copy = {{}, current_};
     for (Value& output : node.outputs) {
       to_.buffers.push_back(from_.buffers[output.buffer]);
@@ -143,7 +143,7 @@ class Rewrite {
   const std::vector<bool>& recomputed_;
   const std::vector<int> segment_;
   const bool own_copies_;
-  std::vector<Copy> copies_;  // the latest ones of each call
+  std::vector<CallCopy> copies_;  // the latest ones of each call
   Graph to_;
   std::vector<int> recomputed_calls_;
   int current_ = 0, recomputation_ = 0;

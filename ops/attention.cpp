@@ -39,6 +39,22 @@ void infer::fused_attention_mask(const Call& call, OutputSpec* outputs) {
     shape[d] = (shape[d] + 63) / 64;  // tiles of 64 by 64
 }
 
+Call attention_call(double scale, bool heads_inside) {
+  Call call(Op::fused_attention, nullptr, 0);
+  call.add_attr(Attr::of(scale));
+  call.add_attr(heads_inside);
+  return call;
+}
+
+Call attention_gradient_call(double scale, double query_scale) {
+  Call call(Op::fused_attention_gradient, nullptr, 0);
+  call.add_attr(Attr::of(scale));
+  call.add_attr(Attr::of(query_scale));
+  return call;
+}
+
+Call attention_mask_call() { return {Op::fused_attention_mask, nullptr, 0}; }
+
 // Both kernels of the gradient compute the scores and their gradient again.
 int64_t attention_flops(Op op, int64_t query_elements, int64_t key_rows) {
   const int64_t products = op == Op::fused_attention ? 2 : 7;

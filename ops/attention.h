@@ -11,18 +11,20 @@
 
 namespace brrr {
 
-// out, log_sum = attention(query, key, value, [mask, mask_tiles], scale, heads_inside): the softmax
-// of scale * query key^T over rows, times value. Operands are [outer, inner, rows, width], either
-// batch dimension may be absent; `heads_inside`: out is [outer, rows, inner, width]. The gradient
-// recomputes the weights from log_sum, the logarithm of each row's sum of exponentials.
-inline constexpr Op kAttentionOp = Op::fused_attention;
-// d_query, d_key, d_value, delta = (query, key, value, out, log_sum, d_out, [mask, mask_tiles],
-// scale, query_scale); out has the layout of the query. d_query is multiplied by `query_scale` in
-// place of the scale: they differ if the graph scales the query before the product, and d_query is
-// the gradient of the scaled query.
-inline constexpr Op kAttentionGradientOp = Op::fused_attention_gradient;
+// The calls, without operands and dtype.
+//
+// out, log_sum = attention(query, key, value, [mask, mask_tiles]): the softmax of
+// scale * query key^T over rows, times value. Operands are [outer, inner, rows, width], either
+// batch dimension may be absent; `heads_inside`: out is [outer, rows, inner, width].
+Call attention_call(double scale, bool heads_inside);
+// d_query, d_key, d_value, delta = (query, key, value, out, log_sum, d_out, [mask, mask_tiles]);
+// out has the layout of the query. The weights are computed again from log_sum, the logarithm of
+// each row's sum of exponentials. d_query is multiplied by `query_scale` in place of the scale:
+// they differ if the graph scales the query before the product, and d_query is the gradient of the
+// scaled query.
+Call attention_gradient_call(double scale, double query_scale);
 // Classifies the tiles of a mask [..., queries, keys]: all false, some true, all true.
-inline constexpr Op kAttentionMaskTilesOp = Op::fused_attention_mask;
+Call attention_mask_call();
 
 bool is_attention(Op op);
 // The FLOPs of an attention or its gradient.

@@ -51,7 +51,7 @@ bool are_better_together(Device device, const BodyStrides& one, const BodyStride
 
 // Facts about a compiled kernel.
 struct KernelFacts {
-  std::string source = {};  // its own text, without the preludes; "": not compiled yet, or not kept
+  std::string source = {};  // without the preludes; "": not compiled yet, or not kept
   int registers = -1;       // of a thread on CUDA; -1: unknown
   int local_bytes = -1;     // of a thread: its stack and what spills; -1: unknown
 };

@@ -22,9 +22,9 @@ Tensor maximum(const Tensor& a, Number b) { return brrr::maximum(a, Scalar(b)); 
 using brrr::maximum;
 
 // The metadata of an operand without its values, looked up on demand.
-class Known {
+class OperandMetadata {
  public:
-  Known(const Gradient& r, int i) : r_(r), i_(i) {}
+  OperandMetadata(const Gradient& r, int i) : r_(r), i_(i) {}
   Dims shape() const { return r_.like(i_).shape; }
   DType dtype() const { return r_.like(i_).dtype; }
   Device device() const { return r_.like(i_).device; }
@@ -37,7 +37,7 @@ class Known {
 
 int dim(const Call& call) { return static_cast<int>(call.attrs[0].i()); }
 
-Tensor zeros_of(const Known& x) { return zeros(x.shape(), {x.dtype(), x.device()}); }
+Tensor zeros_of(const OperandMetadata& x) { return zeros(x.shape(), {x.dtype(), x.device()}); }
 
 // The gradient of an operand that was broadcast.
 Tensor fitted(Tensor gradient, const Gradient& r, int i) {
@@ -119,12 +119,12 @@ Dims reduced_dims(const Call& call) {
   return dims;
 }
 
-Tensor spread(const Tensor& g, const Known& x, const Call& call) {
+Tensor spread(const Tensor& g, const OperandMetadata& x, const Call& call) {
   const Dims shape = x.shape();
   return expand(kept(g, shape, call), shape);
 }
 
-double reduced_count(const Known& x, const Call& call) {
+double reduced_count(const OperandMetadata& x, const Call& call) {
   double count = 1;
   const Dims shape = x.shape();
   for (const std::int64_t d : reduced_dims(call))
@@ -206,7 +206,8 @@ Tensor sliced(const Tensor& g, const Dims& shape, const Call& call) {
 }
 
 // Halves are widened, as in the softmax itself.
-Tensor softmax_gradient(const Tensor& g, const Tensor& y, const Known& x, const Call& call) {
+Tensor softmax_gradient(const Tensor& g, const Tensor& y, const OperandMetadata& x,
+                        const Call& call) {
   const DType wide = is_half(y.dtype()) ? f32 : y.dtype();
   const Tensor slope = cast(g, wide), weights = cast(y, wide);
   return cast(weights * (slope - sum(slope * weights, {dim(call)}, true)), x.dtype());
@@ -218,11 +219,11 @@ Tensor flipped(const Tensor& x) { return transpose(x, -2, -1); }
 
 // Computes the gradient of a transposed matrix transposed, so that it has the matrix's layout and
 // needs no copy.
-Tensor left_factor(const Tensor& g, const Known& a, const Tensor& b) {
+Tensor left_factor(const Tensor& g, const OperandMetadata& a, const Tensor& b) {
   const Tensor product = a.column_major() ? flipped(matmul(b, flipped(g))) : matmul(g, flipped(b));
   return sum_to(product, a.shape());
 }
-Tensor right_factor(const Tensor& g, const Tensor& a, const Known& b) {
+Tensor right_factor(const Tensor& g, const Tensor& a, const OperandMetadata& b) {
   const Tensor product = b.column_major() ? flipped(matmul(flipped(g), a)) : matmul(flipped(a), g);
   return sum_to(product, b.shape());
 }
@@ -241,7 +242,7 @@ Tensor rows_added(const Tensor& base, int dim, const Tensor& index, const Tensor
 }
 
 // The gradient of scatter_add's source. The index may cover only a corner of the source.
-Tensor gathered(const Tensor& g, int dim, const Tensor& index, const Known& source) {
+Tensor gathered(const Tensor& g, int dim, const Tensor& index, const OperandMetadata& source) {
   Tensor result = gather(g, dim, index);
   const Dims shape = source.shape();
   for (int d = 0; d < shape.size(); ++d) {
@@ -303,7 +304,7 @@ void with_operand(const Gradient& r, int i, F&& f) {
 #define VALUES                                               \
   [[maybe_unused]] const Tensor &g = r.g(), &y = r.result(); \
   [[maybe_unused]] const Call& call = r.call;                \
-  [[maybe_unused]] const Known A(r, 0), B(r, 1), C(r, 2);
+  [[maybe_unused]] const OperandMetadata A(r, 0), B(r, 1), C(r, 2);
 #define SET(i, expression) \
   if (r.wants(i)) r.set(i, expression);
 #define SET_FITTED(i, expression) \

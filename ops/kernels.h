@@ -13,7 +13,7 @@
 namespace brrr {
 
 // Shapes of outputs. Rows of one kind share a rule (ops/shapes.cpp); that of a structured row
-// stands beside its public function, that of a fused one in the file of its op.
+// is beside its public function, that of a fused one in the file of its op.
 namespace infer {
 inline OutputSpec like(const Tensor& x, DType dtype) {
   return {dtype, x.device(), Dims(x.shape())};

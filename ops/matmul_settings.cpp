@@ -1,3 +1,5 @@
+// The precision and the choice of algorithm of matrix products, which ops/matmul.h declares: set
+// for the process, or by guards for a thread.
 #include <atomic>
 #include <utility>
 

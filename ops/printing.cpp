@@ -61,7 +61,7 @@ class Printer {
     for (const std::string& text : texts) width_ = std::max(width_, text.size());
   }
 
-  // Appends the elements of `shape`, whose first bracket stands in column `indent`.
+  // Appends the elements of `shape`, whose first bracket is in column `indent`.
   void print(std::string& text, std::span<const std::int64_t> shape, std::int64_t indent) {
     if (shape.empty()) {
       text += fmt::format("{:>{}}", *next_++, width_);

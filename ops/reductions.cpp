@@ -99,7 +99,8 @@ Tensor var(const Tensor& x, const Dims& dims, bool keepdim, int correction) {
 Tensor std(const Tensor& x, const Dims& dims, bool keepdim, int correction) {
   const Composite scope("std", x);
   const std::int64_t mask = mask_of("std", x, dims);
-  // Computed as a norm, whose gradient at 0 is 0; that of the root of the variance is infinite.
+  // Computed as a norm, whose gradient at 0 is 0; that of the square root of the variance is
+  // infinite.
   const Tensor length = reduce(Op::norm, centred(widened(x), mask), mask, keepdim);
   return cast(length / std::sqrt(degrees_of_freedom(x, mask, correction)), floating_like(x));
 }
@@ -181,7 +182,7 @@ void check_eps(const char* op, double eps) {
   if (!(eps >= 0)) fail("[{}] expected eps of at least 0, got {}", op, eps);
 }
 
-// `values` over the root of their mean square, scaled and shifted, in x's type.
+// `values` over the square root of their mean square, scaled and shifted, in x's type.
 Tensor normalized(const Tensor& x, const Tensor& values, const Dims& over, double eps,
                   const Tensor& weight, const Tensor& bias) {
   Tensor result = values * rsqrt(mean(square(values), over, true) + eps);

@@ -203,7 +203,7 @@ void cuda_structured(const Call& call, Tensor* outputs) {
   if (op.cuda_kernel.source.empty()) {
     fail("[{}] has no CUDA kernel; register one, or move its inputs to the CPU", op.name);
   }
-  on_cuda::run_kernel_text(op.cuda_kernel, call, outputs, op.outputs);
+  on_cuda::run_kernel_source(op.cuda_kernel, call, outputs, op.outputs);
 }
 #endif
 
@@ -242,7 +242,7 @@ Op register_op(const StructuredOp& op) {
   }
   if (!op.infer) fail("[register_op] expected a shape rule for {}, got none", op.name);
   if (!op.cuda_kernel.source.empty() && (!op.cuda_kernel.launch || op.cuda_kernel.entry.empty())) {
-    fail("[register_op] expected an entry and a launch rule beside the CUDA text of {}", op.name);
+    fail("[register_op] expected an entry and a launch rule beside the CUDA source of {}", op.name);
   }
   auto registered = std::make_shared<RegisteredStructured>();
   registered->op = op;

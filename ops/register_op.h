@@ -61,7 +61,7 @@ struct LaunchConfig {
 
 // CUDA C++ compiled at the first call. Its arguments are the inputs' pointers (contiguous), then
 // the outputs' pointers, then the attributes, each eight bytes (`long long`, or `double` where its
-// name says so). The text may use the names of ops/jit/prelude.inl.
+// name says so). The source may use the names of ops/jit/prelude.inl.
 struct CudaKernel {
   std::string entry = {};
   std::string source = {};

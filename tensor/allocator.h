@@ -25,10 +25,4 @@ void reset_peak_memory(Device device);
 // Returns cached blocks to the system. On CUDA this includes pinned memory.
 void empty_cache(Device device);
 
-// Pass-through: every allocation goes to the system and every free returns there at once, so that
-// memory checkers see each block. The default in builds with the address sanitizer and with
-// BRRR_ALLOCATOR=passthrough in the environment.
-void set_allocator_pass_through(bool on);
-bool allocator_pass_through();
-
 }  // namespace brrr

@@ -107,7 +107,7 @@ inline void count_live(std::int64_t bytes) {
     raise_peak(now);
 }
 
-void give_back(void* block, std::size_t size) noexcept {
+void release_to_system(void* block, std::size_t size) noexcept {
   std::free(block);
   reserved.fetch_sub(static_cast<std::int64_t>(size), std::memory_order_relaxed);
 }
@@ -116,7 +116,7 @@ void drain_bins() noexcept {
   for (int c = 0; c < kClasses; ++c) {
     while (FreeBlock* block = bins.bin[c].head) {
       bins.bin[c].head = block->next;
-      give_back(block, class_bytes(c));
+      release_to_system(block, class_bytes(c));
     }
     bins.bin[c].bytes = 0;
   }
@@ -125,7 +125,7 @@ void drain_bins() noexcept {
 void drain_large() noexcept {
   LargeCache& cache = large();
   std::lock_guard lock(cache.mutex);
-  for (auto& [size, block] : cache.blocks) give_back(block, size);
+  for (auto& [size, block] : cache.blocks) release_to_system(block, size);
   cache.blocks.clear();
   cache.bytes = 0;
 }
@@ -267,7 +267,7 @@ void release(void* pointer, std::size_t bytes) noexcept {
       bin.bytes += class_bytes(c);
       return;
     }
-    give_back(pointer, class_bytes(c));
+    release_to_system(pointer, class_bytes(c));
     return;
   }
   const std::size_t size = block_size(bytes);
@@ -283,7 +283,7 @@ void release(void* pointer, std::size_t bytes) noexcept {
       }
     }
   }
-  give_back(pointer, size);
+  release_to_system(pointer, size);
 }
 
 MemoryStats stats() {

@@ -11,6 +11,12 @@ namespace brrr {
 // Throws if BRRR_ALLOCATOR names an unknown allocator.
 void require_known_allocator();
 
+// Pass-through: every allocation goes to the system and every free returns there at once, so that
+// memory checkers see each block. The default in builds with the address sanitizer and with
+// BRRR_ALLOCATOR=passthrough in the environment.
+void set_allocator_pass_through(bool on);
+bool allocator_pass_through();
+
 namespace cpu_memory {
 
 // 64-byte aligned; throws OutOfMemory. Pass the same `bytes` to `release`.

@@ -1,6 +1,6 @@
-// Owns the table: opens libraries, and builds the entries that open a library at its first call,
-// that throw for a missing function, and that count or fail calls for tests. A published table is
-// never changed or freed, so callers need no lock.
+// Owns the table. An entry opens its library at the first call, or throws if the library lacks the
+// function; other entries count calls, or make them fail in tests. A published table is never
+// changed or freed, so callers need no lock.
 #include "brrr/tensor/cuda_api.h"
 
 #include <dlfcn.h>
@@ -11,6 +11,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "brrr/tensor/cuda_testing.h"
 #include "brrr/tensor/fail.h"
 #include "brrr/tensor/thread_context.h"
 
@@ -47,7 +48,7 @@ using Slots = std::array<void*, kFns>;
 static_assert(sizeof(Slots) == sizeof(Table));
 
 template <Fn F, class Signature>
-struct EntryPoint;  // the three functions that may stand in the table in place of a call
+struct EntryPoint;  // the three functions that may be in the table in place of a call
 
 void* slot_of(const Table& table, Fn call) {
   void* slot;
@@ -331,20 +332,6 @@ void throw_failed(Fn call, int code, std::string_view about) {
                   code);
 }
 
-// --- For tests ---
-
-void fail_call(std::string_view name, long k, int code) {
-  Hook& hook = hooks[static_cast<int>(find(name))];
-  hook.code.store(code);
-  hook.countdown.store(k);
-  set_hooking(true);
-}
-
-void clear_faults() {
-  for (Hook& hook : hooks) hook.countdown.store(0);
-  set_hooking(false);
-}
-
 void count_calls(bool on) {
   for (Hook& hook : hooks) hook.calls.store(0);
   set_hooking(on);
@@ -358,6 +345,20 @@ std::vector<std::pair<std::string_view, long>> call_counts() {
     if (const long calls = hooks[i].calls.load()) counts.emplace_back(kRows[i].name, calls);
   }
   return counts;
+}
+
+// --- For tests: cuda_testing.h ---
+
+void fail_call(std::string_view name, long k, int code) {
+  Hook& hook = hooks[static_cast<int>(find(name))];
+  hook.code.store(code);
+  hook.countdown.store(k);
+  set_hooking(true);
+}
+
+void clear_faults() {
+  for (Hook& hook : hooks) hook.countdown.store(0);
+  set_hooking(false);
 }
 
 void install_table(const Table& entries) {

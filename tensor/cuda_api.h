@@ -1,7 +1,7 @@
 // The table through which brrr calls CUDA: driver, NVRTC, cuBLASLt, CUPTI. brrr links none of these
 // libraries: each is opened at the first call into it, independently of the others, so NVRTC works
-// without a driver. Every call is checked in one place; tests can make the k-th call of any name
-// fail, count calls, or install a fake driver.
+// without a driver. Every call is checked in one place, and calls can be counted. Tests make the
+// k-th call of any name fail, or install a fake driver (cuda_testing.h).
 //
 // - BRRR_CUDA(cuMemsetD8Async, pointer, 0, bytes, stream) throws CudaError when the call fails;
 // - code = BRRR_CUDA_TRY(cuStreamQuery, stream) leaves the code to the caller.
@@ -125,18 +125,9 @@ int nvrtc_version();
 
 inline constexpr int kOldestDriver = 12040;
 
-// --- For tests ---
-
-// The k-th call (1 is the next one) of that name returns `code` instead of being made, once.
-void fail_call(std::string_view name, long k, int code);
-void clear_faults();
 // Counts calls from now on; `call_counts` has every name called since, `call_count` one.
 void count_calls(bool on);
 std::vector<std::pair<std::string_view, long>> call_counts();
 long call_count(std::string_view name);
-// Entries that are not null replace the table's, until `uninstall_table`. Shut the runtime down
-// before (cuda_runtime.h): its handles belong to the driver that made them.
-void install_table(const Table& entries);
-void uninstall_table();
 
 }  // namespace brrr::cu

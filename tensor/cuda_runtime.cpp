@@ -3,6 +3,7 @@
 #include <mutex>
 
 #include "brrr/tensor/cuda_faults.h"
+#include "brrr/tensor/cuda_testing.h"
 #include "brrr/tensor/fail.h"
 
 namespace brrr {

@@ -73,10 +73,4 @@ class Scratch {
   Storage* storage_;
 };
 
-// Returns all resources of all devices to the driver; the next use initializes them again. For
-// tests that replace the table and for leak checks. Throws if storages are alive.
-void shut_down();
-// Drops every device without calling the driver. Tensors on them must not be used any more.
-void abandon() noexcept;
-
 }  // namespace brrr::cu

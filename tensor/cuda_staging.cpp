@@ -15,7 +15,7 @@ class Staging::SlotOwner {
  public:
   SlotOwner(Staging& staging, Ring& ring, CudaStream& stream)
       : staging_(staging), ring_(ring), stream_(stream) {}
-  ~SlotOwner() { give_back(); }
+  ~SlotOwner() { release(); }
   SlotOwner(const SlotOwner&) = delete;
   SlotOwner& operator=(const SlotOwner&) = delete;
 
@@ -45,7 +45,7 @@ class Staging::SlotOwner {
     prepare();
     return true;
   }
-  void give_back() noexcept {
+  void release() noexcept {
     if (!slot_) return;
     {
       std::lock_guard lock(staging_.mutex_);
@@ -158,7 +158,7 @@ void Staging::to_host(CudaStream& stream, void* host, const void* from, std::siz
     wait(*filled);
     std::memcpy(static_cast<char*>(host) + filled_at, filled.data(),
                 std::min(ring.slot_bytes, bytes - filled_at));
-    filled.give_back();
+    filled.release();
   };
   int turn = 0;
   for (std::size_t done = 0; done < bytes; done += ring.slot_bytes, turn ^= 1) {

@@ -101,8 +101,8 @@ inline const char* op_or(const char* otherwise) {
   return thread_context.op ? thread_context.op : otherwise;
 }
 
-// Scope in which errors of ops name the composite that calls them, which is the function that the
-// user called: "[softmax] ..." and not "[max] ...". In nested scopes the outermost name is used.
+// Scope in which errors of ops name the composite that the user called: "[softmax] ..." and not
+// "[max] ...". In nested scopes the outermost name is used.
 class CompositeScope : public ContextScope<&ThreadContext::composite> {
  public:
   explicit CompositeScope(const char* name)

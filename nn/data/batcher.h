@@ -41,7 +41,8 @@ class Batcher {
   // the next call; a slot's tensors are the same objects each time.
   const Batch& next();
 
-  // The last rows of an epoch are dropped where they fill no batch.
+  // For the length of a schedule, or a report by epochs. The last rows of an epoch are dropped
+  // where they fill no batch.
   std::int64_t batches_per_epoch() const { return per_epoch_; }
   // Batches handed out, counting those skipped at the start.
   std::int64_t given() const { return given_; }

@@ -27,8 +27,8 @@ struct AdamOptions {
 };
 
 // Adam as Kingma and Ba, optax and PyTorch: m / (1 - beta1^t) over sqrt(v / (1 - beta2^t)) + eps,
-// with eps outside the root. The bias corrections are averages of ones, which round as m and v do.
-// State: mu, nu, mu_ones, nu_ones.
+// with eps outside the square root. The bias corrections are averages of ones, which round as m and
+// v do. State: mu, nu, mu_ones, nu_ones.
 //
 // In a chain Adam takes 11 passes over the parameters' bytes: the averages (read m, v, g; write m,
 // v), the direction (read m, v; write u), the parameter update (read u, p; write p). adam and adamw

@@ -87,7 +87,7 @@ class InstructionMaker {
  private:
   bool is_of_rows(int value) const { return body_.reduces() && !levels_[value].per_element(); }
 
-  // Slots of elements share buffers where none is read any more when the other is written.
+  // Registers of elements share a buffer where one is no longer read when the other is written.
   void share_buffers() {
     std::vector<std::size_t> last(to_.registers_.size(), 0);
     for (std::size_t i = 0; i < to_.instructions_.size(); ++i) {
@@ -283,7 +283,7 @@ class InstructionMaker {
   const Body& body_;
   std::vector<jit::Level> levels_;
   std::vector<int> registers_;  // of values
-  DType type_ = DType::f32;     // of the expression under way
+  DType type_ = DType::f32;     // of the expression being translated
   std::vector<int> operands_;
   std::string text_;
   std::size_t next_ = 0;

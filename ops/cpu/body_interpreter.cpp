@@ -17,7 +17,7 @@ struct BodyInterpreter::Tile {
   i64 count = 0, rows = 1;
   i64 first = 0, reduced = 1;  // of the elements of each row, those that are in the tile
   i64 base[StridedSpace::kMaxOperands] = {};
-  std::vector<std::vector<char>> memory = {};  // of each reg
+  std::vector<std::vector<char>> memory = {};  // of each register
   std::vector<char*> registers = {};           // where it is: there, or in the memory of an operand
   std::vector<i64> filled = {};                // elements of constants
   std::vector<std::vector<double>> totals = {}, others = {};  // of any type: of each reduction
@@ -139,14 +139,14 @@ void BodyInterpreter::execute(const Instruction& instruction, Tile& tile) const 
   }
 }
 
-// The number of an instruction's operand in spaces: outputs stand before inputs in those of
+// The number of an instruction's operand in spaces: outputs come before inputs in those of
 // elements, after them in those of rows.
 int BodyInterpreter::operand_of(const Instruction& instruction) const {
   const bool loads = instruction.kind == Instruction::Kind::load;
   return instruction.number + (loads ? (reduces_ ? 0 : outputs_) : (reduces_ ? inputs_ : 0));
 }
 
-// The address of the tile in an operand's memory if a reg can be there; else null.
+// The address of the tile in an operand's memory if a register can be there; else null.
 char* BodyInterpreter::in_place(const Instruction& instruction, const Tile& tile) const {
   const Register& reg = registers_[instruction.reg];
   const int operand = operand_of(instruction);
@@ -168,7 +168,7 @@ char* BodyInterpreter::in_place(const Instruction& instruction, const Tile& tile
          offset * static_cast<i64>(size_of(instruction.memory));
 }
 
-// Between memory and a reg.
+// Copies between memory and a register.
 void BodyInterpreter::move(const Instruction& instruction, Tile& tile) const {
   const Register& reg = registers_[instruction.reg];
   const bool loads = instruction.kind == Instruction::Kind::load,

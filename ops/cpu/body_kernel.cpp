@@ -244,10 +244,10 @@ void report_interpreted(const std::string& why) {
 std::vector<std::unique_ptr<BodyKernel>> make_body_kernels(std::span<const BodyOperands> bodies) {
   std::vector<std::unique_ptr<BodyKernel>> kernels;
   std::vector<CpuBodyKernel*> made;
-  std::vector<std::string> texts;
+  std::vector<std::string> sources;
   for (const BodyOperands& each : bodies) {
     auto kernel = std::make_unique<CpuBodyKernel>(each);
-    texts.push_back(kernel->render());
+    sources.push_back(kernel->render());
     made.push_back(kernel.get());
     kernels.push_back(std::move(kernel));
   }
@@ -255,7 +255,7 @@ std::vector<std::unique_ptr<BodyKernel>> make_body_kernels(std::span<const BodyO
   std::string why;
   if (way != Ways::interpreted) {
     try {
-      const std::vector<void*> functions = jit::load_cpu_kernels(texts);
+      const std::vector<void*> functions = jit::load_cpu_kernels(sources);
       for (std::size_t i = 0; i < made.size(); ++i) made[i]->set_function(functions[i]);
       return kernels;
     } catch (const OutOfMemory&) {

@@ -1,7 +1,7 @@
 // Conversions between element types, the same in stamped and in generated loops. What C++ leaves
 // undefined is defined here: a float outside an integer type's range gives the nearest end of it
-// and NaN gives 0. Nonzero and NaN are true. It includes nothing; before it stand scalar.inl,
-// tensor/half.inl, BRRR_INDEPENDENT_ITERATIONS and the names u16, u32 and i64.
+// and NaN gives 0. Nonzero and NaN are true. It includes nothing, and expects scalar.inl,
+// tensor/half.inl, BRRR_INDEPENDENT_ITERATIONS and the names u16, u32 and i64 before it.
 
 struct f16 {
   u16 bits;

@@ -10,6 +10,7 @@
 #include <limits>
 #include <string_view>
 
+#include "brrr/dispatch/op_info.h"
 #include "brrr/ops/cpu/blas.h"
 #include "brrr/ops/cpu/matmul_vectors.h"
 #include "brrr/ops/cpu/tiles.h"
@@ -268,7 +269,7 @@ std::string_view vector_products() {
 void matmul(const Call& call, Tensor* outputs) {
   const Tensor &a = call.input(0), &b = call.input(1);
   if (outputs[0].numel() == 0) return;
-  const DType type = is_half(outputs[0].dtype()) ? DType::f32 : outputs[0].dtype();
+  const DType type = accumulator_of(op_info(call.op), outputs[0].dtype(), cpu);
   write_contiguous(outputs[0], type, [&](const Tensor& out) {
     if (a.size(-1) == 0) {
       std::memset(out.data(), 0, out.bytes());

@@ -10,7 +10,7 @@
 constexpr i64 kColumns = 2 * kWidth, kDepth = 256;
 
 // The rows of a product along k: `depth` of b from `b`, in steps of `row`.
-struct Slice {
+struct DepthSlice {
   i64 depth;
   const float* b;
   i64 row;
@@ -19,7 +19,7 @@ struct Slice {
 
 // kCount rows of c, of the columns that the masks select, plus the product of a slice.
 template <int kCount, int kVectors, bool kPacks>
-BRRR_TARGET void multiply_tile(const Slice& slice, const float* a, i64 a_row, i64 a_column,
+BRRR_TARGET void multiply_tile(const DepthSlice& slice, const float* a, i64 a_row, i64 a_column,
                                float* c, i64 c_row, const Mask* masks, bool adds,
                                const float* bias) {
   Vector sums[kCount][kVectors];
@@ -69,7 +69,7 @@ BRRR_TARGET void multiply_tile(const Slice& slice, const float* a, i64 a_row, i6
   }
 }
 
-using Tile = void (*)(const Slice&, const float*, i64, i64, float*, i64, const Mask*, bool,
+using Tile = void (*)(const DepthSlice&, const float*, i64, i64, float*, i64, const Mask*, bool,
                       const float*);
 
 // Tiles of 1 to kRows rows.
@@ -138,26 +138,26 @@ BRRR_TARGET void pack(float* packed, i64 depth, i64 columns, const MatrixView& b
 
 // How tiles get their rows of b. Rows of a small slice stay in the caches where they are. Of a
 // larger one they would displace each other, so the first tile packs them while it multiplies; rows
-// that come from farther than the second-level cache are better copied ahead, with more loads under
-// way. One tile has no use for packed rows.
-enum class Reads { in_place, packing, packed };
-Reads reads_of(i64 m, i64 depth, i64 columns, const MatrixView& b) {
+// that come from farther than the second-level cache are better copied ahead, with more loads in
+// flight. One tile has no use for packed rows.
+enum class RowAccess { in_place, packing, packed };
+RowAccess row_access_of(i64 m, i64 depth, i64 columns, const MatrixView& b) {
   constexpr i64 kInPlace = 16384, kNear = 65536;  // elements from the first to the last row
-  if (b.column != 1 || (columns != kColumns && columns != kWidth)) return Reads::packed;
-  if (m <= kRows || depth * b.row <= kInPlace) return Reads::in_place;
-  return columns == kColumns && depth * b.row <= kNear ? Reads::packing : Reads::packed;
+  if (b.column != 1 || (columns != kColumns && columns != kWidth)) return RowAccess::packed;
+  if (m <= kRows || depth * b.row <= kInPlace) return RowAccess::in_place;
+  return columns == kColumns && depth * b.row <= kNear ? RowAccess::packing : RowAccess::packed;
 }
 
 // A slice's product, of at most kColumns columns: rows in tiles of kRows.
-void multiply_slice(Slice slice, Reads reads, i64 m, i64 columns, const MatrixView& a, float* c,
-                    i64 c_row, bool adds, const float* bias) {
+void multiply_slice(DepthSlice slice, RowAccess access, i64 m, i64 columns, const MatrixView& a,
+                    float* c, i64 c_row, bool adds, const float* bias) {
   const Mask masks[] = {mask_of(columns), mask_of(columns - kWidth)};
   float* const packed = std::exchange(slice.packed, nullptr);
   const auto& tiles = columns <= kWidth ? kNarrow.of : kWhole.of;
   const i64 count = (m - 1) / kRows + 1;
   for (i64 i = 0; i < count; ++i) {
     const i64 row = i * kRows, height = std::min(kRows, m - row);
-    const bool packs = reads == Reads::packing && i == 0;
+    const bool packs = access == RowAccess::packing && i == 0;
     if (packs) slice.packed = packed;
     (packs ? kPacking.of : tiles)[height - 1](slice, a.data + row * a.row, a.row, a.column,
                                               c + row * c_row, c_row, masks, adds, bias);
@@ -174,13 +174,13 @@ void multiply(i64 m, i64 n, i64 k, MatrixView a, MatrixView b, float* c, i64 c_r
     for (i64 j = 0; j < n; j += kColumns) {
       const i64 columns = std::min(kColumns, n - j);
       const MatrixView rows{b.data + first * b.row + j * b.column, b.row, b.column};
-      const Reads reads = reads_of(m, depth, columns, rows);
-      Slice slice{depth, rows.data, rows.row, packed};
-      if (reads == Reads::packed) {
+      const RowAccess access = row_access_of(m, depth, columns, rows);
+      DepthSlice slice{depth, rows.data, rows.row, packed};
+      if (access == RowAccess::packed) {
         pack(packed, depth, columns, rows);
         slice = {depth, packed, kColumns, nullptr};
       }
-      multiply_slice(slice, reads, m, columns, from, c + j, c_row, first > 0,
+      multiply_slice(slice, access, m, columns, from, c + j, c_row, first > 0,
                      bias && first + depth == k ? bias + j : nullptr);
     }
   }

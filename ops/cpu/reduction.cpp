@@ -20,10 +20,11 @@ namespace {
 constexpr i64 kColumns = 512;
 constexpr i64 kBlock = i64{1} << 17;  // elements folded into one set of accumulators
 
-class Reduction {
+// One reduction of a strided tensor.
+class StridedReduction {
  public:
-  Reduction(const ReductionLoops& loops, DType element, const Tensor& in, i64 mask,
-            const Tensor& out)
+  StridedReduction(const ReductionLoops& loops, DType element, const Tensor& in, i64 mask,
+                   const Tensor& out)
       : loops_(loops),
         element_(element),
         in_(static_cast<const char*>(in.data())),
@@ -82,7 +83,7 @@ class Reduction {
     char* out;
     i64 columns;
 
-    Unit(const Reduction& r, i64 number) {
+    Unit(const StridedReduction& r, i64 number) {
       const i64 row = number / r.column_tiles_, first = number % r.column_tiles_ * r.width_,
                 size = r.kept_.inner_size();
       columns = std::min(r.width_, size - first);
@@ -210,8 +211,8 @@ void reduction(const Call& call, Tensor* outputs) {
   const Tensor& in = call.input(0);
   DType element = is_half(in.dtype()) ? DType::f32 : in.dtype();
   if (!loops->reduction[row][static_cast<int>(element)].finish) element = DType::f32;
-  Reduction(loops->reduction[row][static_cast<int>(element)], element, in, call.attrs[0].i(),
-            outputs[0])
+  StridedReduction(loops->reduction[row][static_cast<int>(element)], element, in, call.attrs[0].i(),
+                   outputs[0])
       .run();
 }
 

@@ -18,17 +18,17 @@ extern const char cat_cu[];
 namespace brrr::on_cuda {
 namespace {
 
-constexpr int kMostParts = 64;
+constexpr int kMostInputs = 64;
 
-// The argument of cat.cu. Lengths are in elements until copy_parts converts them to words.
-struct Part {
+// The argument of cat.cu. Lengths are in elements until copy_inputs converts them to words.
+struct CatInput {
   const void* from;
   std::int64_t from_pitch, row, at;
 };
-struct Parts {
+struct CatArguments {
   void* out;
   std::int64_t out_pitch, rows;
-  Part part[kMostParts];
+  CatInput input[kMostInputs];
 };
 
 // The stride between rows, where a row is all dimensions from `dim` on. Empty if rows are not
@@ -40,29 +40,29 @@ std::optional<std::int64_t> pitch_of(const Tensor& x, int dim) {
   return rows.count() == 1 ? 0 : rows.stride[0][0];
 }
 
-void copy_parts(Parts& parts, int count, std::size_t element, cu::CudaStream& stream) {
+void copy_inputs(CatArguments& arguments, int count, std::size_t element, cu::CudaStream& stream) {
   const auto size = static_cast<std::int64_t>(element);
   // The lowest bit set in any length or address, in bytes.
-  std::uint64_t bits = 16 | reinterpret_cast<std::uintptr_t>(parts.out) |
-                       static_cast<std::uint64_t>(parts.out_pitch * size);
+  std::uint64_t bits = 16 | reinterpret_cast<std::uintptr_t>(arguments.out) |
+                       static_cast<std::uint64_t>(arguments.out_pitch * size);
   std::int64_t longest = 0;
   for (int i = 0; i < count; ++i) {
-    const Part& part = parts.part[i];
-    bits |= reinterpret_cast<std::uintptr_t>(part.from) |
-            static_cast<std::uint64_t>(part.row * size) |
-            static_cast<std::uint64_t>(part.at * size) |
-            static_cast<std::uint64_t>(part.from_pitch * size);
-    longest = std::max(longest, part.row);
+    const CatInput& input = arguments.input[i];
+    bits |= reinterpret_cast<std::uintptr_t>(input.from) |
+            static_cast<std::uint64_t>(input.row * size) |
+            static_cast<std::uint64_t>(input.at * size) |
+            static_cast<std::uint64_t>(input.from_pitch * size);
+    longest = std::max(longest, input.row);
   }
   const int log2 = std::countr_zero(bits);
   const std::int64_t word = std::int64_t{1} << log2;
   const auto in_words = [&](std::int64_t& length) { length = length * size / word; };
-  in_words(parts.out_pitch);
+  in_words(arguments.out_pitch);
   in_words(longest);
   for (int i = 0; i < count; ++i) {
-    in_words(parts.part[i].from_pitch);
-    in_words(parts.part[i].row);
-    in_words(parts.part[i].at);
+    in_words(arguments.input[i].from_pitch);
+    in_words(arguments.input[i].row);
+    in_words(arguments.input[i].at);
   }
   const CUfunction kernel =
       hand_written(stream, sources::cat_cu, static_cast<std::uint64_t>(log2), "cat", [&] {
@@ -70,8 +70,9 @@ void copy_parts(Parts& parts, int count, std::size_t element, cu::CudaStream& st
         return typedef_of(kWords[log2], "Word") + sources::cat_cu;
       });
   constexpr int kThreads = 256, kOfBlock = 4 * kThreads;
-  const Grid grid{blocks_for(parts.rows * longest, kOfBlock, stream.on->multiprocessors), count};
-  launch(kernel, grid, kThreads, stream, parts);
+  const Grid grid{blocks_for(arguments.rows * longest, kOfBlock, stream.on->multiprocessors),
+                  count};
+  launch(kernel, grid, kThreads, stream, arguments);
 }
 
 void join(const Call& call, Tensor& out) {
@@ -79,16 +80,16 @@ void join(const Call& call, Tensor& out) {
   cu::CudaStream& stream = cu::current_stream(out.device());
   std::int64_t inner = 1, rows = 1;
   for (int d = 0; d < out.rank(); ++d) (d < dim ? rows : inner) *= d == dim ? 1 : out.shape()[d];
-  Parts parts;
-  parts.rows = rows;
+  CatArguments arguments;
+  arguments.rows = rows;
   std::vector<Tensor> copies;  // of inputs without a row pitch, until the kernel is launched
   int count = 0;
   std::int64_t at = 0;
   const auto flush = [&] {
     if (count == 0) return;
-    parts.out = out.data();
-    parts.out_pitch = out.shape()[dim] * inner;
-    copy_parts(parts, count, size_of(out.dtype()), stream);
+    arguments.out = out.data();
+    arguments.out_pitch = out.shape()[dim] * inner;
+    copy_inputs(arguments, count, size_of(out.dtype()), stream);
     count = 0;
     copies.clear();
   };
@@ -103,9 +104,9 @@ void join(const Call& call, Tensor& out) {
       from = copies.back().data();
       pitch = row;
     }
-    parts.part[count++] = {from, *pitch, row, at};
+    arguments.input[count++] = {from, *pitch, row, at};
     at += row;
-    if (count == kMostParts) flush();
+    if (count == kMostInputs) flush();
   }
   flush();
 }

@@ -16,7 +16,7 @@ struct Elementwise {
   static constexpr int kMostOperands = StridedSpace::kMaxOperands;
   static constexpr std::uint64_t kUnshared = ~std::uint64_t{0};
 
-  // Packed: everything that `make` depends on. kUnshared: the kernel is found by its text.
+  // Packed: everything that `make` depends on. kUnshared: the kernel is found by its source.
   std::uint64_t what = kUnshared;
   int n_outputs = 0, n_operands = 0, n_scalars = 0;
   const TensorImpl* operands[kMostOperands];  // outputs of one shape, inputs that broadcast to it

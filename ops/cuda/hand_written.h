@@ -1,6 +1,6 @@
 // Hand-written kernels: the .cu files of this folder, compiled by NVRTC at first use. The .cpp that
 // launches a kernel names the file and prepends the types and constants that it expects; there is
-// no list of kernels to update. tests/ops/test_cuda_texts.cpp compiles them without a GPU.
+// no list of kernels to update. tests/ops/test_cuda_sources.cpp compiles them without a GPU.
 #pragma once
 
 #include <cstdint>

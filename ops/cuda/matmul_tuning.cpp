@@ -144,13 +144,13 @@ double time_of(cu::CudaStream& stream, Clock& clock, double best, Work&& work) {
   return median(times);
 }
 
-bool faster(const Candidate& a, const Candidate& b) {
+bool faster(const AlgorithmCandidate& a, const AlgorithmCandidate& b) {
   return (a.microseconds < 0) != (b.microseconds < 0) ? b.microseconds < 0
                                                       : a.microseconds < b.microseconds;
 }
 
 // How many of the sorted candidates take at most `factor` times as long as the best.
-std::size_t within(double factor, std::span<const Candidate> candidates) {
+std::size_t within(double factor, std::span<const AlgorithmCandidate> candidates) {
   std::size_t count = 0;
   while (count < candidates.size() && candidates[count].microseconds >= 0 &&
          candidates[count].microseconds <= factor * candidates[0].microseconds) {
@@ -159,12 +159,12 @@ std::size_t within(double factor, std::span<const Candidate> candidates) {
   return count;
 }
 
-// Times candidates in turn, in several rounds, and sorts them. Timed one after the other, each
+// Times candidates round-robin, in several rounds, and sorts them. Timed one after the other, each
 // would run at another clock, which falls by a fifth as the GPU grows hot: more than candidates
 // differ. A round runs each candidate for `stretch` microseconds, at least twice; the time of a
 // candidate is that of rank `rank` among the rounds.
-void time_interleaved(std::span<Candidate> candidates, int rounds, int rank, double stretch,
-                      const TimeOfRuns& time) {
+void time_interleaved(std::span<AlgorithmCandidate> candidates, int rounds, int rank,
+                      double stretch, const TimeOfRuns& time) {
   std::vector<std::vector<double>> times(candidates.size());
   for (int round = 0; round < rounds; ++round) {
     for (std::size_t i = 0; i < candidates.size(); ++i) {
@@ -181,7 +181,7 @@ void time_interleaved(std::span<Candidate> candidates, int rounds, int rank, dou
 
 }  // namespace
 
-void add_host_times(std::vector<Candidate>& candidates, const TimeOfRuns& host) {
+void add_host_times(std::vector<AlgorithmCandidate>& candidates, const TimeOfRuns& host) {
   constexpr int kRounds = 7, kInRow = 10;
   constexpr double kNoise = 1.15;
   std::ranges::stable_sort(candidates, faster);
@@ -198,7 +198,7 @@ void add_host_times(std::vector<Candidate>& candidates, const TimeOfRuns& host) 
   std::ranges::stable_sort(candidates, faster);
 }
 
-void narrow_down(std::vector<Candidate>& candidates, const TimeOfRuns& time) {
+void narrow_down(std::vector<AlgorithmCandidate>& candidates, const TimeOfRuns& time) {
   std::ranges::stable_sort(candidates, faster);
   if (within(1, candidates) == 0) return;
   if (candidates[0].microseconds < kShort) {
@@ -212,12 +212,13 @@ void narrow_down(std::vector<Candidate>& candidates, const TimeOfRuns& time) {
   time_interleaved(candidates, 9, 4, 3000, time);
 }
 
-const Candidate& choice_of(std::span<const Candidate> candidates) {
+const AlgorithmCandidate& choice_of(std::span<const AlgorithmCandidate> candidates) {
   constexpr double kNoise = 1.01;
   const auto equal = candidates.first(within(kNoise, candidates));
-  return *std::min_element(equal.begin(), equal.end(), [](const Candidate& a, const Candidate& b) {
-    return a.offered < b.offered;
-  });
+  return *std::min_element(equal.begin(), equal.end(),
+                           [](const AlgorithmCandidate& a, const AlgorithmCandidate& b) {
+                             return a.offered < b.offered;
+                           });
 }
 
 namespace {
@@ -269,9 +270,9 @@ class Measurement {
   Measurement& operator=(const Measurement&) = delete;
 
   // Each algorithm that the library offers, with a rough time.
-  std::vector<Candidate> first_look(int most_per_layout) {
+  std::vector<AlgorithmCandidate> first_look(int most_per_layout) {
     const cublasLtHandle_t library = matmul_library(device_);
-    std::vector<Candidate> candidates;
+    std::vector<AlgorithmCandidate> candidates;
     double best = 0;
     for (const std::uint8_t pretransposed : layouts_) {
       MatmulPlan plan(key_, pretransposed, device_);
@@ -279,7 +280,8 @@ class Measurement {
            offered_algorithms(library, plan.inner, plan.descriptors, most_per_layout, true)) {
         if (algorithm.workspace > kMatmulWorkspace) continue;
         plan.algorithm = algorithm;
-        Candidate candidate{pretransposed, algorithm, static_cast<int>(candidates.size()), -1};
+        AlgorithmCandidate candidate{pretransposed, algorithm, static_cast<int>(candidates.size()),
+                                     -1};
         const cublasStatus_t status = launch(plan);
         // Skips an algorithm that turns out not to support the problem; other failures throw.
         if (status != CUBLAS_STATUS_NOT_SUPPORTED && status != CUBLAS_STATUS_INVALID_VALUE) {
@@ -294,7 +296,7 @@ class Measurement {
   }
 
   // Of short products, some runs are one graph.
-  double device_time(const Candidate& candidate, int runs) {
+  double device_time(const AlgorithmCandidate& candidate, int runs) {
     MatmulPlan& plan = plan_of(candidate);
     const CUstream stream = own_.stream.handle;
     if (candidate.microseconds >= kShort)
@@ -306,7 +308,7 @@ class Measurement {
     return clock_.microseconds(stream, [&] { graph.launch(stream); });
   }
 
-  double host_time(const Candidate& candidate, int runs) {
+  double host_time(const AlgorithmCandidate& candidate, int runs) {
     MatmulPlan& plan = plan_of(candidate);
     const auto start = std::chrono::steady_clock::now();
     run(plan, runs);
@@ -323,7 +325,7 @@ class Measurement {
   void run(const MatmulPlan& plan, int times) {
     for (int i = 0; i < times; ++i) cu::check<cu::Fn::k_cublasLtMatmul>(launch(plan));
   }
-  MatmulPlan& plan_of(const Candidate& candidate) {
+  MatmulPlan& plan_of(const AlgorithmCandidate& candidate) {
     MatmulPlan& plan =
         plans_.try_emplace(candidate.pretransposed, key_, candidate.pretransposed, device_)
             .first->second;
@@ -348,16 +350,17 @@ class Measurement {
 
 }  // namespace
 
-std::vector<Candidate> measure_candidates(const MatmulKey& key, const MatmulOperands& operands,
-                                          cu::CudaStream& stream, int most_per_layout) {
+std::vector<AlgorithmCandidate> measure_candidates(const MatmulKey& key,
+                                                   const MatmulOperands& operands,
+                                                   cu::CudaStream& stream, int most_per_layout) {
   if (stream.on->captures.load() != 0)
     fail("[matmul] algorithms cannot be measured while a stream is being captured");
   Measurement measurement(key, operands, stream);
-  std::vector<Candidate> candidates = measurement.first_look(most_per_layout);
-  narrow_down(candidates, [&](const Candidate& candidate, int runs) {
+  std::vector<AlgorithmCandidate> candidates = measurement.first_look(most_per_layout);
+  narrow_down(candidates, [&](const AlgorithmCandidate& candidate, int runs) {
     return measurement.device_time(candidate, runs);
   });
-  add_host_times(candidates, [&](const Candidate& candidate, int runs) {
+  add_host_times(candidates, [&](const AlgorithmCandidate& candidate, int runs) {
     return measurement.host_time(candidate, runs);
   });
   return candidates;
@@ -369,7 +372,7 @@ void release_tuning() {
     const std::lock_guard lock(own.mutex);
     const cu::DeviceState* on = std::exchange(own.stream.on, nullptr);
     const CUstream handle = std::exchange(own.stream.handle, nullptr);
-    // A stream of a device that was shut down went with its context.
+    // A stream of a device that was shut down was destroyed with its context.
     if (on && on == cu::device_states[i].load()) BRRR_CUDA_TRY(cuStreamDestroy, handle);
   }
 }
@@ -444,14 +447,14 @@ std::unique_ptr<MatmulPlan> tuned_plan(const MatmulKey& key, const MatmulOperand
     }
   }
   if (stream.on->captures.load() != 0) return nullptr;
-  std::vector<Candidate> candidates;
+  std::vector<AlgorithmCandidate> candidates;
   try {
     candidates = measure_candidates(key, operands, stream);
   } catch (const OutOfMemory&) {
     return nullptr;  // the product itself may still fit into memory
   }
   if (candidates.empty() || candidates[0].microseconds < 0) return nullptr;
-  const Candidate& best = choice_of(candidates);
+  const AlgorithmCandidate& best = choice_of(candidates);
   jit::disk_cache::write(entry, "matmul",
                          to_bytes({best.algorithm, best.pretransposed, best.microseconds}));
   auto plan = std::make_unique<MatmulPlan>(key, best.pretransposed, *stream.on);

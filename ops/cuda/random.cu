@@ -1,7 +1,7 @@
-// Random draws: a thread makes one Philox block and the elements that come of it, as on the CPU.
+// Random draws: a thread computes one Philox block and the elements drawn from it, as on the CPU.
 // Expects the typedef Element, the constant kWidth (elements of a block) and DRAW, the call of
 // philox.inl's function that fills them. `state` is {seed, step, base}: read here, so that a
-// replayed graph draws anew.
+// replayed graph draws new numbers.
 
 extern "C" __global__ void __launch_bounds__(256)
     draw(Element* out, const i64* state, u32 place, u32 threshold, i64 count) {

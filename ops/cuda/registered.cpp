@@ -1,4 +1,4 @@
-// Kernels that users give as CUDA text: compiled once, then launched with pointers and attributes
+// Kernels that users give as CUDA source: compiled once, then launched with pointers and attributes
 // in order.
 #include "brrr/ops/registered.h"
 
@@ -18,13 +18,13 @@ namespace brrr::on_cuda {
 
 namespace {
 
-// The compiled kernel of a text on one device.
+// A compiled kernel on one device.
 struct Loaded {
   CUfunction function = nullptr;
   unsigned shared_bytes = 0;  // the limit of dynamic shared memory that was set
 };
 
-struct LoadedKernels {
+struct RegisteredKernels {
   std::mutex mutex;
   // Definitions are never freed.
   std::map<std::pair<const CudaKernel*, const cu::DeviceState*>, Loaded> of;
@@ -32,13 +32,13 @@ struct LoadedKernels {
 
 CUfunction ready_function(const CudaKernel& kernel, const cu::DeviceState* state, Device device,
                           unsigned shared_bytes) {
-  static auto* kernels = new LoadedKernels;
+  static auto* kernels = new RegisteredKernels;
   std::lock_guard lock(kernels->mutex);
   Loaded& loaded = kernels->of[{&kernel, state}];
   if (!loaded.function)
     loaded.function = jit::load_kernel(device, kernel.entry.c_str(), kernel.source);
-  // Shared memory that the text declares itself counts towards the 48 KB that need no attribute, so
-  // the attribute is set for any request.
+  // Shared memory that the source declares itself counts towards the 48 KB that need no attribute,
+  // so the attribute is set for any request.
   if (shared_bytes > loaded.shared_bytes) {
     BRRR_CUDA(cuFuncSetAttribute, loaded.function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
               static_cast<int>(shared_bytes));
@@ -49,7 +49,7 @@ CUfunction ready_function(const CudaKernel& kernel, const cu::DeviceState* state
 
 }  // namespace
 
-void run_kernel_text(const CudaKernel& kernel, const Call& call, Tensor* outputs, int n_outputs) {
+void run_kernel_source(const CudaKernel& kernel, const Call& call, Tensor* outputs, int n_outputs) {
   const Device device = outputs[0].device();
   cu::CudaStream& stream = cu::current_stream(device);
   const LaunchConfig launch = kernel.launch(call, outputs);

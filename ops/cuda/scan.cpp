@@ -2,6 +2,7 @@
 // GPU is cut into the same parts, so its bits are the same every time.
 #include <algorithm>
 
+#include "brrr/dispatch/op_info.h"
 #include "brrr/ops/cuda/contiguous.h"
 #include "brrr/ops/cuda/hand_written.h"
 #include "brrr/ops/kernels.h"
@@ -23,7 +24,7 @@ struct Scan {
   std::int64_t parts, part;
 };
 
-DType sum_dtype(DType out) { return is_floating(out) ? f64 : i64; }
+DType sum_dtype(DType out) { return accumulator_of(op_info(Op::cumsum), out, cuda()); }
 
 CUfunction scan_kernel(cu::CudaStream& stream, DType in, DType out, int which) {
   constexpr const char* kEntries[] = {"scan_row_sums", "scan_rows", "scan_column_sums",

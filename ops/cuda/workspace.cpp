@@ -23,7 +23,8 @@ struct Workspaces {
   std::vector<Storage*> storages;  // those that were outgrown as well
 };
 Workspaces& workspaces() {
-  static Workspaces* instance = new Workspaces;  // never destroyed: the driver may be gone by then
+  // Never destroyed: the driver may be unloaded at exit.
+  static Workspaces* instance = new Workspaces;
   return *instance;
 }
 std::atomic<std::uint32_t> generation{0};

@@ -1,4 +1,4 @@
-// From calls to values of a body: what a row of the op table computes, over values that are there.
+// Translates calls to values of a body, by the rows of the op table.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@ namespace brrr::jit {
 // Whether a body can compute calls of this op: pointwise rows, conversions, formulas, reductions,
 // products of matrices, copies.
 bool has_values(const OpInfo& op);
-// Whether a call of this op gives the elements of its operand, in other memory.
+// Whether a call of this op copies the elements of its operand to other memory.
 bool is_copy(const OpInfo& op);
-// Whether a result of this op is made of blocks: ranges of one dimension, each of which an operand
-// gives. What none gives is zero.
+// Whether a result of this op consists of blocks: ranges along one dimension, each copied from an
+// operand. Elements in no block are zero.
 bool is_made_of_blocks(const OpInfo& op);
 // The starts of the blocks of such a call along dimension `dim` of its result.
 struct Blocks {
@@ -27,10 +27,10 @@ struct Blocks {
 // `sizes`: of each operand along that dimension. None: an operand's elements do not follow one
 // another.
 std::optional<Blocks> blocks_of(const Call& call, std::span<const std::int64_t> sizes);
-// The dimension along which they are.
+// The dimension that the blocks divide.
 int block_dim(const Call& call);
-// Appends the value of such a call, of type `result`: `inside` are conditions, of each operand that
-// its element is one of its block.
+// Appends the value of such a call, of type `result`. `inside`: for each operand, the condition
+// that the element is in its block.
 int add_blocks(Body& body, const Call& call, DType result, std::span<const int> operands,
                std::span<const int> inside, std::vector<std::uint64_t>& scalars);
 // Appends whether coordinate `index` is at least scalar `low` and below scalar `high`.

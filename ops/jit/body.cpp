@@ -252,8 +252,8 @@ int add_pointwise(Body& body, const OpInfo& op, DType computed_in, DType result,
 
 int add_reduction(Body& body, const OpInfo& op, DType result, int operand) {
   BodyValue value = value_of(Kind::reduction, result);
-  value.type = register_dtype(result);
-  value.wide = op.rule == DTypeRule::widened || op.rule == DTypeRule::float_like;
+  value.type = accumulator_of(op, result, cuda());
+  value.cpu_accumulator = accumulator_of(op, result, cpu);
   value.operands = {operand};
   value.text = op.expression;
   value.identity = op.identity;

@@ -32,8 +32,8 @@ struct BodyValue {
     contraction,  // the sum over a row of the products of operands a and b, which are inputs:
                   // matrices whose rows and columns are the results' dimensions that only one of
                   // them varies in. f32 factors are rounded to TF32
-    arg,          // the first place in its row that stands before all others: `text` says whether
-                  // the element a stands before b
+    arg,          // the place of the element of its row that comes first: `text` says whether
+                  // the element a comes before b
     gathered,     // of inputs[number], operand a elements further than the element's own place
     draw,         // a random number; `text` is uniform or normal, inputs[number] the {seed, step,
                   // base} of the generator, operand a the draw's place in the step (counted from
@@ -43,10 +43,10 @@ struct BodyValue {
                   // last operand is the position that a report names
   };
   Kind kind = Kind::input;
-  DType dtype = f32;    // of the result
-  DType type = f32;     // what T is, and what operands become; halves compute in f32
-  bool select = false;  // operand a is a bool whatever T is
-  bool wide = false;    // reductions: accumulated in f64 or i64 on the CPU
+  DType dtype = f32;            // of the result
+  DType type = f32;             // what T is, and what operands become; halves compute in f32
+  bool select = false;          // operand a is a bool whatever T is
+  DType cpu_accumulator = f32;  // reductions: where CUDA accumulates in `type`
   int number = 0;
   std::vector<int> operands;
   std::string text, identity, combine, finish;

@@ -50,9 +50,9 @@ struct LoadedKernels {
 };
 using LoadedKernelsScope = ContextScope<&ThreadContext::loaded_kernels>;
 
-// While it collects, kernels that this thread asks for are noted and not loaded: load_kernels gives
-// null functions, and launch_programmatic launches nothing. compile() ends that and compiles what
-// no cache has, several sources at a time; the next load of each finds its cubin.
+// Until compile(), sources that this thread passes to load_kernels are collected and not loaded:
+// load_kernels returns null functions, and launch_programmatic launches nothing. compile() compiles
+// the sources that are in no cache, in parallel; the next load of each finds its cubin.
 class KernelCollection {
  public:
   explicit KernelCollection(Device device);
@@ -61,7 +61,7 @@ class KernelCollection {
   KernelCollection& operator=(const KernelCollection&) = delete;
 
   void add(std::string_view source, const KernelOptions& options);
-  // Returns how many it compiled. What does not compile is left to the load, which throws.
+  // Returns how many it compiled. A source that does not compile throws at its next load.
   int compile();
 
  private:

@@ -42,8 +42,8 @@ namespace {
 
 bool uses_v3() { return std::strcmp(on_cpu::loops->isa, "v3") == 0; }
 
-// dlopen maps what the headers promise, and dies where the file ends before: the table of sections
-// is the last thing in it.
+// dlopen maps the sizes in the headers and crashes if the file is shorter. The table of sections is
+// at its end.
 bool is_whole(const std::string& object) {
   ElfW(Ehdr) header;
   if (object.size() < sizeof header) return false;
@@ -148,18 +148,18 @@ class Libraries {
     return entry_of(library, entry);
   }
 
-  std::vector<void*> kernels(std::span<const std::string> texts) {
+  std::vector<void*> kernels(std::span<const std::string> sources) {
     std::lock_guard lock(mutex_);
     std::vector<Hash128> keys;
     std::vector<Missing> missing;
-    for (const std::string& text : texts) {
-      const Hash128 key = keys.emplace_back(cpu_object_key(text));
+    for (const std::string& source : sources) {
+      const Hash128 key = keys.emplace_back(cpu_object_key(source));
       const auto is_key = [&key](const Missing& other) { return other.key == key; };
       if (kernels_.contains(key) || std::any_of(missing.begin(), missing.end(), is_key)) continue;
       if (void* found = from_disk(key)) {
         kernels_[key] = found;
       } else {
-        missing.push_back({key, &text});
+        missing.push_back({key, &source});
       }
     }
     compile(missing);
@@ -225,11 +225,11 @@ class Libraries {
     constexpr std::size_t kKernels = 3;
     const std::size_t processes = std::clamp<std::size_t>(
         missing.size() / kKernels, 1, static_cast<std::size_t>(available_processors()));
-    std::vector<std::string> sources(processes), texts;
+    std::vector<std::string> sources(processes), whole;
     for (std::size_t i = 0; i < missing.size(); ++i)
       sources[i % processes] += named(*missing[i].text, name_of(missing[i].key));
-    for (const std::string& source : sources) texts.push_back(whole_source(source));
-    const std::vector<std::string> objects = compile_objects(texts, missing.size());
+    for (const std::string& source : sources) whole.push_back(whole_source(source));
+    const std::vector<std::string> objects = compile_objects(whole, missing.size());
     for (std::size_t p = 0; p < processes; ++p) {
       const Hash128 object = cpu_object_key(sources[p]);
       void* library = keep(object, objects[p]);
@@ -257,8 +257,8 @@ void* load_cpu_function(const char* entry, std::string_view source) {
   return Libraries::instance().function(entry, source);
 }
 
-std::vector<void*> load_cpu_kernels(std::span<const std::string> texts) {
-  return Libraries::instance().kernels(texts);
+std::vector<void*> load_cpu_kernels(std::span<const std::string> sources) {
+  return Libraries::instance().kernels(sources);
 }
 
 on_cpu::Loop pointwise_loop(const OpInfo& op, DType computed_in) {

@@ -23,7 +23,7 @@ void* load_cpu_function(const char* entry, std::string_view source);
 // are one kernel. All that are on disk from any program before are loaded from there; the others
 // are compiled together.
 inline constexpr std::string_view kKernelName = "this_kernel";
-std::vector<void*> load_cpu_kernels(std::span<const std::string> texts);
+std::vector<void*> load_cpu_kernels(std::span<const std::string> sources);
 
 // The name that a function's shared object has on disk.
 Hash128 cpu_object_key(std::string_view source);

@@ -46,11 +46,11 @@ struct CpuOrder {
 // Of a reduction of operand `lead`, after sort_dims and coalesce of both spaces.
 CpuOrder cpu_order(const StridedSpace& kept, const StridedSpace& reduced, int lead);
 
-// How a function walks, as far as its text depends on it. The default serves every layout.
+// How a function walks, as far as its source depends on it. The default serves every layout.
 struct CpuWalk {
   bool by_columns = false;
-  // Elements of every tile where the text has their number: those of a row, or of so many adjacent
-  // rows, of which ranges are multiples. 0: any number.
+  // Elements of every tile where their number is a constant of the source: those of a row, or of
+  // so many adjacent rows, of which ranges are multiples. 0: any number.
   std::int64_t tile = 0;
   bool linear = false;              // of such a tile: every operand has one stride in it
   std::uint32_t direct = 0;         // bits: operands that are contiguous in every tile

@@ -4,7 +4,7 @@
 // again.
 
 #if BRRR_VECTOR_MATH
-// Of ops/cpu/vector_math.cpp, which a kernel cannot link with: whoever loads it fills these in.
+// Of ops/cpu/vector_math.cpp, which a kernel cannot link with: the loader of the kernel sets these.
 extern "C" {
 void* brrr_vector_functions[6];
 #define BRRR_VECTOR_FUNCTION(name, number)                                                         \
@@ -114,7 +114,7 @@ BRRR_FN const i64* offsets(const StridedSpace& space, int operand, const Coordin
 
 // Where elements are not 0: those whose coordinate is at least `low` and below `high`. `at` has the
 // coordinate of each element, less `base`; neighbours differ by `step`.
-struct Bound {
+struct CoordinateRange {
   const i64* at;
   i64 step, base, low, high;
 
@@ -124,12 +124,12 @@ struct Bound {
 template <int N, class V, class T>
 BRRR_ONCE_A_TILE const V* read_within(const StridedSpace& space, int operand,
                                       const Coordinates& place, const T* base, i64 n, V* buffer,
-                                      const Bound (&bounds)[N]) {
+                                      const CoordinateRange (&bounds)[N]) {
   const i64 stride = space.inner_stride(operand);
   each_run(space, operand, place, n, [&](i64 first, i64 run, i64 offset) {
     i64 begin = 0, end = run;
     bool is_range = true;
-    for (const Bound& bound : bounds) {
+    for (const CoordinateRange& bound : bounds) {
       const i64 at = bound.at[first] + bound.base;
       if (bound.step == 0) {
         if (at < bound.low || at >= bound.high) end = 0;
@@ -144,7 +144,7 @@ BRRR_ONCE_A_TILE const V* read_within(const StridedSpace& space, int operand,
     if (!is_range) {
       for (i64 i = 0; i < run; ++i) {
         bool has = true;
-        for (const Bound& bound : bounds) has &= bound.has(first + i);
+        for (const CoordinateRange& bound : bounds) has &= bound.has(first + i);
         to[i] = has ? narrow<V>(widen(base[offset + i * stride])) : V(0);
       }
       return;
@@ -324,7 +324,7 @@ BRRR_SCALAR_FN A fold_lanes(A total, const V* values, i64 n) {
       lanes[k].v = both(lanes[k].v, mapped(values + i + k * kWidth)).v;
   }
   if (i < n) {
-    // The rest meets the first lanes; the others stay as they are.
+    // The rest is combined with the first lanes; the others keep their values.
     alignas(64) A rest[kLanes];
     for (i64 k = 0; k < kVectors; ++k) Lanes<A>(lanes[k].v).store(rest + k * kWidth);
     for (i64 j = 0; j < n - i; ++j)
@@ -444,7 +444,7 @@ struct Total {
   A total;
 };
 
-// The place of the element that stands first: NaN before everything else, of equals the lower one.
+// The place of the element that comes first: NaN before everything else, of equals the lower one.
 template <class R, class A>
 struct Best {
   A top = A();

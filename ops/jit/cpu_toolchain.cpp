@@ -37,7 +37,7 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Between what the compiler said and the text of the kernel.
+// Between what the compiler said and the source of the kernel.
 constexpr std::string_view kKernelHeading = "\nThe kernel:";
 constexpr std::string_view kWorkPlace = "/brrr-";  // before six random characters
 
@@ -199,12 +199,13 @@ std::vector<std::string> compiler_command() {
   return command;
 }
 
-std::vector<std::string> compile_objects(std::span<const std::string> texts, std::size_t kernels) {
+std::vector<std::string> compile_objects(std::span<const std::string> sources,
+                                         std::size_t kernels) {
   const double most = most_seconds();
   const auto start = Clock::now();
   std::deque<CompilerRun> runs;
   Progress progress(kernels);
-  for (const std::string& text : texts) runs.emplace_back(text);
+  for (const std::string& source : sources) runs.emplace_back(source);
   std::vector<std::string> objects;
   auto pause = std::chrono::microseconds(500);
   for (CompilerRun& run : runs) {

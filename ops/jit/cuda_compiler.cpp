@@ -1,4 +1,4 @@
-// Owns NVRTC and what comes of it: cubins on disk, modules in memory.
+// Owns the compilation of CUDA kernels: NVRTC, cubins on disk, modules in memory.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -105,7 +105,7 @@ std::string run_nvrtc(const std::string& text, std::string_view source, int arch
         op_or("jit"), architecture, cu::describe(cu::Library::nvrtc, result), program.log(),
         numbered(source)));
   }
-  cu::check<cu::Fn::k_nvrtcCompileProgram>(result);  // the machine's fault, not the text's
+  cu::check<cu::Fn::k_nvrtcCompileProgram>(result);  // the machine's fault, not the source's
   compiled.fetch_add(1, std::memory_order_relaxed);
   if (program.log().find("serialized") != std::string::npos)
     serialized.fetch_add(1, std::memory_order_relaxed);
@@ -126,7 +126,7 @@ struct LessHash {
   }
 };
 
-// Cubins that were compiled before anybody loaded them, until they are.
+// Cubins that were compiled ahead of their first load, until that load.
 struct Ahead {
   std::mutex mutex;
   std::map<Hash128, std::string, LessHash> cubins;
@@ -267,7 +267,7 @@ std::vector<CUfunction> load_kernels(Device device, const std::vector<const char
   const std::string text = whole_source(source, options);
   const Hash128 key = key_of(text, architecture, options);
   const Modules::Key place(key, &state);
-  const cu::RelaxedCapture relaxed;  // a kernel may be met first during a capture
+  const cu::RelaxedCapture relaxed;  // the first load may be during a capture
   Modules& cache = modules();
   CUmodule module = nullptr;
   {

@@ -3,8 +3,8 @@
 // use one directory at a time.
 //
 // The directory is $BRRR_CACHE_DIR, else $XDG_CACHE_HOME/brrr, else ~/.cache/brrr. BRRR_CACHE=off
-// turns it off. It is a convenience: a directory that cannot be written, and an entry that is
-// damaged, are as good as none.
+// turns it off. Without a writable directory, and in place of a damaged entry, kernels are compiled
+// again.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // Random numbers: Philox4x32-10, and uniform and normal draws from it. Like scalar.inl this source
 // is compiled as C++ and as CUDA and includes nothing; it uses only arithmetic that rounds the same
-// on both (+ - * / and sqrt, never contracted), so both devices give the same bits. Whoever
-// includes it defines BRRR_SCALAR_FN and provides `sqrt`.
+// on both (+ - * / and sqrt, never contracted), so both devices give the same bits. The
+// including file defines BRRR_SCALAR_FN and provides `sqrt`.
 //
 // A draw is a stream of 128-bit blocks. Block b of the draw at `place` in step `step` under `seed`
 // is
@@ -96,8 +96,8 @@ BRRR_SCALAR_FN T brrr_log_unit(T x) {
   return (s * T(2) + s * T(2) * z * p) - e * T(0.69314718055994530942);
 }
 
-// cos and sin of 2 pi u, u in [0, 1]. The quarter turn nearest to u is taken off exactly, and the
-// rest, at most an eighth of a turn, goes through Taylor polynomials.
+// cos and sin of 2 pi u, u in [0, 1]. The quarter turn nearest to u is subtracted exactly;
+// Taylor polynomials of the rest follow, at most an eighth of a turn.
 template <class T>
 BRRR_SCALAR_FN void brrr_cos_sin_turns(T u, T& cosine, T& sine) {
   const T quarters = u * T(4);

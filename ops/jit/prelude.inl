@@ -1,6 +1,6 @@
 // What every CUDA kernel starts with: names of types, the two 16-bit floats, vector accesses,
-// division by invariants, shuffles. It includes nothing; before it stands dispatch/functions.def.
-// Everything stands in namespace brrr, so that the functions of scalar.inl hide CUDA's of the same
+// division by invariants, shuffles. It includes nothing; dispatch/functions.def precedes it.
+// Everything is in namespace brrr, so that the functions of scalar.inl hide CUDA's of the same
 // names; the compiler of kernels closes the namespace.
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -203,8 +203,8 @@ BRRR_FN float divided_for_bf16(float a, float b, float, Exact&) { return a / b; 
 BRRR_FN float divided(float a, float b, float, float, float, Exact&) { return a / b; }
 
 // sin and cos of |a| <= kMostAngle, within 1.6 ulp: quarter turns, of which there are less than
-// 2^16, are taken off in three steps, the first two of them exact, and the rest goes through
-// polynomials. In 20 instructions without a branch, where CUDA's have one for large angles.
+// 2^16, are subtracted in three steps, the first two of them exact, and polynomials of the rest
+// follow. In 20 instructions without a branch, where CUDA's have one for large angles.
 template <bool COSINE>
 BRRR_FN float of_angle(float a) {
   constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: has its integer in the low bits
@@ -223,8 +223,8 @@ BRRR_FN float of_angle(float a) {
   c = __fmaf_rn(z, c, -0.5f);
   c = __fmaf_rn(z, c, 1.0f);
   const bool odd = quadrant & 1;
-  const u32 turned = (COSINE ? quadrant + 1 : quadrant) << 30;
-  const u32 sign = COSINE ? turned : turned ^ __float_as_uint(a);
+  const u32 rotated = (COSINE ? quadrant + 1 : quadrant) << 30;
+  const u32 sign = COSINE ? rotated : rotated ^ __float_as_uint(a);
   return __uint_as_float(__float_as_uint(odd != COSINE ? c : s) ^ (sign & 0x80000000u));
 }
 static __device__ __noinline__ float sine_of_large(float a) { return ::sinf(a); }

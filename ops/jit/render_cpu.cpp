@@ -17,8 +17,7 @@ bool is_arg(const Body& body, int value) { return body.value(value).kind == Kind
 
 // Accumulators are as eager has them on the CPU.
 std::string_view accumulator_name(const BodyValue& value) {
-  if (value.wide) return is_floating(value.type) ? "double" : "i64";
-  return array_name(value.type);
+  return array_name(value.cpu_accumulator);
 }
 
 // Pointers, scalars and sinks under the names of statements.

@@ -160,7 +160,7 @@ class Tile {
   }
 
  private:
-  // Leaves values out that were only for the ones known from earlier passes.
+  // Removes values that are needed only to compute those known from earlier passes.
   void drop_unneeded() {
     if (known_.empty()) return;
     std::vector<int> needed;

@@ -1,5 +1,5 @@
-// The source of one pass over a tile of elements on the CPU, which the walks of render_cpu.cpp
-// stand around.
+// The source of one pass over a tile of elements on the CPU. render_cpu.cpp renders the walk around
+// it.
 #pragma once
 
 #include <map>

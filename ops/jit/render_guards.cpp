@@ -24,7 +24,7 @@ std::string with_guard(std::string text, std::string_view function) {
   return text;
 }
 
-// Whether nothing sees the value but for its rounding to bf16.
+// Whether every use of the value rounds it to bf16 first.
 bool becomes_bf16(const Body& body, int number) {
   const BodyValue& value = body.value(number);
   if (!body.strict) return false;

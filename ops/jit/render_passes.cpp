@@ -14,7 +14,7 @@ using Kind = BodyValue::Kind;
 
 bool is_arg(const Body& body, int value) { return body.value(value).kind == Kind::arg; }
 
-// NaN stands before everything else; of equals the first one counts.
+// NaN comes before everything else; of equals the first one counts.
 std::string before_function(int reduction) {
   return fmt::format(
       "template <class T>\nBRRR_FN bool stands_before{0}(T a, i64 i, T b, i64 j) {{\n"
@@ -34,7 +34,7 @@ std::string partial(const Body& body, std::size_t number, const RowPass& pass) {
     shuffle += fmt::format("  result.a{0} = shuffle<DOWN>(p.a{0}, by, width);\n", r);
     if (is_arg(body, r)) {
       text += before_function(r);
-      // An index past every element stands for nothing seen yet.
+      // An index past every element: no element has been compared.
       fields += fmt::format("  i64 at{};\n", r);
       start += fmt::format("  p.a{0} = {1}(0);\n  p.at{0} = highest<i64>();\n", r, type);
       join += fmt::format(
@@ -82,7 +82,7 @@ std::string visit(const Body& body, std::size_t number, const RowPass& pass) {
     const std::string_view type = register_name(value.type);
     const std::string element = converted(body, value.operands[0], value.type);
     if (is_arg(body, r)) {
-      // A thread meets its elements in order, so a tie stays with the one that it has.
+      // A thread visits its elements in order, so of a tie it keeps the one that it has.
       text += fmt::format(
           "  const bool wins{0} = (p.at{0} == highest<i64>()) | before{0}<{1}>({2}, p.a{0}) | "
           "(({2} "

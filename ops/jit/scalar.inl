@@ -1,9 +1,9 @@
 // Functions that the expressions in ops.def use, over one element. This file is compiled twice: as
 // C++ into the CPU loops, and as source in front of every generated kernel (CPU and CUDA), so both
-// mean the same. It includes nothing. Whoever includes it defines BRRR_SCALAR_FN (how a function is
-// declared) and provides, for float and double: exp expm1 log log1p sqrt sin cos tan tanh erf floor
-// ceil trunc fabs fmod pow rint, and over(a, b): a / b for b of at least 1, to two units in the
-// last place.
+// mean the same. It includes nothing. The including file defines BRRR_SCALAR_FN (how a function
+// is declared) and provides, for float and double: exp expm1 log log1p sqrt sin cos tan tanh erf
+// floor ceil trunc fabs fmod pow rint, and over(a, b): a / b for b of at least 1, to two units in
+// the last place.
 //
 // T is float, double, int, long long (or std::int64_t) or bool; f16 and bf16 have become float
 // before. On the CPU it is also a vector of floats (ops/cpu/lanes.inl), which has no ?: but

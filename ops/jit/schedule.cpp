@@ -39,8 +39,8 @@ int transposed_dim(const PointwiseLayout& layout, std::uint32_t& transposed) {
   return side;
 }
 
-// The width in which no vector crosses a bound: along the vectors a coordinate stands still, or
-// counts elements, and all else that it is made of are multiples of the width.
+// The width in which no vector crosses a bound: along the vectors a coordinate is constant, or
+// counts elements and its other terms are multiples of the width.
 int within_bounds(int width, const BoundOperands& bound, const StridedSpace& along,
                   const StridedSpace* across) {
   const int inner = along.rank - 1;
@@ -124,7 +124,7 @@ int64_t blocks_of(const Schedule& schedule, const StridedSpace& space) {
 
 namespace {
 
-// Of `loads` that a thread has to do, how many it has under way: more where few blocks share a
+// Of `loads` that a thread has to do, how many are in flight: more where few blocks share a
 // multiprocessor, which would wait for memory. What is loaded stays in registers.
 int column_unroll(int64_t loads, int64_t elements, int64_t blocks, int multiprocessors) {
   constexpr int kLoaded = 128, kLeast = 32;  // elements

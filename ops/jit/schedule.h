@@ -1,7 +1,7 @@
 // How a kernel walks through the elements of a body on CUDA, chosen from layouts alone: dimensions,
-// strides, sizes of elements, alignment, and how many multiprocessors there are. What is computed
-// has no say in it, so eager and fused kernels are scheduled by the same code. No CUDA here;
-// nothing allocates.
+// strides, sizes of elements, alignment, and how many multiprocessors there are. It does
+// not depend on what is computed, so eager and fused kernels are scheduled by the same code. No
+// CUDA here; nothing allocates.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ struct Schedule {
   int rank = 1;          // of the space; reductions: of the results' space
   int reduced_rank = 1;  // reductions: of the space of what one result combines
   int width = 1;         // elements of one access
-  int unroll = 1;        // accesses that a thread has under way at a time
+  int unroll = 1;        // accesses that a thread has in flight at a time
   int threads = 256;     // of a block
   int lanes = 32;        // rows: threads of one row; columns: threads side by side. A power of two
   int tile = 32;         // tiled: the side of a tile

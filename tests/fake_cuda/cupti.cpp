@@ -9,6 +9,7 @@
 #include <set>
 
 #include "brrr/measure/timing.h"
+#include "brrr/tensor/cuda_testing.h"
 #include "tests/fake_cuda/state.h"
 
 namespace brrr::testing {

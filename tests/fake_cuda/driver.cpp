@@ -7,6 +7,7 @@
 #include <exception>
 
 #include "brrr/tensor/cuda_runtime.h"
+#include "brrr/tensor/cuda_testing.h"
 #include "tests/fake_cuda/state.h"
 #include "tests/harness/catch.h"
 

@@ -7,6 +7,7 @@
 
 #include "brrr/tensor/allocator.h"
 #include "brrr/tensor/cuda_runtime.h"
+#include "brrr/tensor/cuda_testing.h"
 #include "tests/gpu/delay.h"
 #include "tests/harness/allocator_guards.h"
 #include "tests/harness/catch.h"

@@ -37,7 +37,7 @@ OutputSpec like_input(const Call& call) {
   return {f32, call.input(0).device(), Dims(call.input(0).shape())};
 }
 
-// A row a block, held in shared memory: more than a block gets without asking.
+// A row per block, kept in shared memory: more than the 48 KB that need no attribute.
 constexpr const char* kRowSoftmax = R"(
 extern __shared__ float row[];
 
@@ -291,7 +291,7 @@ TEST_CASE("a registered kernel runs on the current stream of CUDA", "[gpu][runti
   CHECK(same_bits(got, expected));
 }
 
-TEST_CASE("CUDA text that does not compile is an error that names the op and the line",
+TEST_CASE("CUDA source that does not compile is an error that names the op and the line",
           "[gpu][runtime][register]") {
   const Op broken = register_op(copy_with("test_gpu_broken",
                                           "extern \"C\" __global__ void copy_one(const float* x,\n"

@@ -174,7 +174,7 @@ TEST_CASE("a roofline has a kernel at full rates, and what twice its work would 
   CHECK(copy.bound.overhead_ps == 0);
 }
 
-TEST_CASE("the work of a call is its cost, products apart", "[ceilings]") {
+TEST_CASE("the work of a call is its cost, except for products", "[ceilings]") {
   class Last : public Observer {
    public:
     void after(const Call& call, std::span<const Tensor> outputs) override {

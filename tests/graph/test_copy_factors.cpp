@@ -6,7 +6,7 @@
 #include "tests/fake_cuda/driver.h"
 #include "tests/fake_cuda/kernels.h"
 #include "tests/harness/catch.h"
-#include "tests/harness/kernel_texts.h"
+#include "tests/harness/kernel_sources.h"
 
 namespace brrr::test {
 namespace {

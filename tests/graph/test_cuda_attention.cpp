@@ -11,7 +11,7 @@
 #include "tests/harness/attention_programs.h"
 #include "tests/harness/catch.h"
 #include "tests/harness/cubin.h"
-#include "tests/harness/kernel_texts.h"
+#include "tests/harness/kernel_sources.h"
 #include "tests/harness/skip.h"
 
 namespace brrr::test {
@@ -82,7 +82,7 @@ std::vector<Tensor> plain(const std::vector<Tensor>& a) { return {attention(a)};
 
 }  // namespace
 
-TEST_CASE("attention stays apart where its kernel would compute something else",
+TEST_CASE("attention is not fused where its kernel would compute something else",
           "[fuse][attention]") {
   const testing::NoDiskCache off;
   testing::FakeCuda fake({.with_nvrtc = true, .with_cublaslt = true});
@@ -124,7 +124,7 @@ TEST_CASE("attention stays apart where its kernel would compute something else",
   CHECK(fake.problem() == "");
 }
 
-TEST_CASE("attention stays apart where its steps or its operands are others", "[fuse][attention]") {
+TEST_CASE("attention is not fused where its steps or its operands differ", "[fuse][attention]") {
   const testing::NoDiskCache off;
   testing::FakeCuda fake({.with_nvrtc = true, .with_cublaslt = true});
   const Dims shape = {2, 2, 64, 64};

@@ -11,6 +11,7 @@
 #include "brrr/ops/functions.h"
 #include "brrr/ops/jit/compiler.h"
 #include "brrr/tensor/cuda_runtime.h"
+#include "brrr/tensor/cuda_testing.h"
 #include "brrr/tensor/error.h"
 #include "brrr/tensor/stream.h"
 #include "brrr/tensor/tensor_impl.h"

@@ -24,7 +24,7 @@
 #include "tests/harness/compile_check.h"
 #include "tests/harness/cubin.h"
 #include "tests/harness/fused_programs.h"
-#include "tests/harness/kernel_texts.h"
+#include "tests/harness/kernel_sources.h"
 #include "tests/harness/op_harness.h"
 #include "tests/harness/skip.h"
 #include "tests/harness/source_tree.h"

@@ -87,7 +87,7 @@ TEST_CASE("compile: a graph prints for dot", "[compile]") {
     const Tensor y = exp(in[0]);
     return Tensors{y + y * 2};
   });
-  CHECK("\n" + to_string(graph, graph::Format::dot) == R"(
+  CHECK("\n" + to_string(graph, graph::GraphFormat::dot) == R"(
 digraph step {
   node [shape=box, fontname=monospace];
   n0 [label="exp\n%1 f32[3, 4]"];
@@ -104,7 +104,7 @@ digraph step {
 TEST_CASE("compile: a graph prints as JSON", "[compile]") {
   const Tensor w = requires_grad_(ones({3})), state = ones({4});
   const Graph graph = everything(w, state);
-  const nlohmann::json json = nlohmann::json::parse(to_string(graph, graph::Format::json));
+  const nlohmann::json json = nlohmann::json::parse(to_string(graph, graph::GraphFormat::json));
   CHECK(json["device"] == "cpu");
   REQUIRE(json["buffers"].size() == graph.buffers.size());
   REQUIRE(json["nodes"].size() == graph.nodes.size());

@@ -337,7 +337,8 @@ TEST_CASE("compile: the reported gradient memory does not grow", "[compile]") {
     kept.push_back(grad(w));
   }
   CHECK(step.report().entries[0].reason ==
-        "first call; gradients in new memory 39 times, since the caller held the last ones");
+        "first call; gradients in new memory 39 times, since the caller still had references to "
+        "the last ones");
 }
 
 TEST_CASE("compile: threads that add to one leaf lose nothing", "[compile]") {

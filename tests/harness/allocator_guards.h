@@ -2,7 +2,7 @@
 // of the cache ask for caching.
 #pragma once
 
-#include <brrr/tensor/allocator.h>
+#include <brrr/tensor/cpu_allocator.h>
 
 namespace brrr::testing {
 

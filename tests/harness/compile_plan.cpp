@@ -211,7 +211,8 @@ std::vector<int> draw_order(const Plan& plan, Random& random) {
   return order;
 }
 
-// The planned memory: the arena, a block for each root outside of it, what was captured, arguments.
+// The planned memory: the arena, a block for each buffer outside of it that aliases no other,
+// captured tensors, arguments.
 class Memory {
  public:
   Memory(const Graph& graph, const PlanOptions& options, const Plan& plan,

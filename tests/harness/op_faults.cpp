@@ -1,5 +1,6 @@
 #include "tests/harness/op_faults.h"
 
+#include "brrr/tensor/cuda_testing.h"
 #include "brrr/tensor/runtime.h"
 
 #if BRRR_HAS_CUDA

@@ -61,7 +61,7 @@ void large_reductions(Report& report, Device device) {
         expect(report, "large argmax", [](In in) { return argmax(in[0]); }, {x}, i64, {},
                {static_cast<double>(at)});
         if (shape.size() < 2) continue;
-        // Over all dimensions but one, each in turn.
+        // Over all dimensions but one, which takes each position.
         for (int kept = 0; kept < shape.size(); ++kept) {
           Dims dims;
           for (int d = 0; d < shape.size(); ++d) {

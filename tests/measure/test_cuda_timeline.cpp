@@ -7,6 +7,7 @@
 #include "brrr/measure/host_recorder.h"
 #include "brrr/measure/timeline.h"
 #include "brrr/ops/functions.h"
+#include "brrr/tensor/cuda_testing.h"
 #include "brrr/tensor/stream.h"
 #include "tests/fake_cuda/cupti.h"
 #include "tests/fake_cuda/kernels.h"

@@ -5,6 +5,7 @@
 #include "brrr/measure/limits.h"
 #include "brrr/ops/functions.h"
 #include "brrr/tensor/cuda_runtime.h"
+#include "brrr/tensor/cuda_testing.h"
 #include "brrr/tensor/error.h"
 #include "tests/fake_cuda/driver.h"
 #include "tests/fake_cuda/kernels.h"

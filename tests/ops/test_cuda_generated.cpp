@@ -188,7 +188,7 @@ TEST_CASE("other layouts take the strided and the tiled kernel", "[cuda_generate
     synchronize(cuda(0));
   }
   REQUIRE(seen->size() == 3);
-  // Turned: the output's last dimension last, where the input has stride 100.
+  // Transposed: the output's last dimension last, where the input has stride 100.
   CHECK((*seen)[0].count == 6400);
   CHECK((*seen)[0].stride[0][1] == 1);
   CHECK((*seen)[0].stride[1][1] == 100);

@@ -1,5 +1,5 @@
 // Generated CUDA kernels of many ops compile; errors of the compiler; the cache of cubins. Nothing
-// here needs a GPU; without NVRTC there is nothing to do. Kernels of one op: test_cuda_texts.cpp.
+// here needs a GPU; without NVRTC there is nothing to do. Kernels of one op: test_cuda_sources.cpp.
 #include <algorithm>
 #include <bit>
 #include <cstdlib>

@@ -14,6 +14,7 @@
 #include "brrr/ops/jit/compiler.h"
 #include "brrr/ops/matmul.h"
 #include "brrr/tensor/cuda_runtime.h"
+#include "brrr/tensor/cuda_testing.h"
 #include "brrr/tensor/error.h"
 #include "brrr/tensor/stream.h"
 #include "brrr/tensor/tensor_impl.h"
@@ -271,16 +272,16 @@ TEST_CASE("what a measurement found is read back, or refused when damaged", "[cu
 TEST_CASE("long candidates are compared at one clock", "[cuda_matmul]") {
   // What each takes on a cool GPU, which soon grows hot. The first look came before that.
   const std::vector<double> cool = {345, 347, 348, 350, 352, 354, 366, 400, 900};
-  std::vector<Candidate> candidates;
+  std::vector<AlgorithmCandidate> candidates;
   for (std::size_t i = 0; i < cool.size(); ++i) {
-    Candidate c;
+    AlgorithmCandidate c;
     c.offered = static_cast<int>(cool.size() - i);
     c.microseconds = i == 0 ? 420 : cool[i];  // the best was looked at while the clock was low
     candidates.push_back(c);
   }
   candidates.back().microseconds = -1;  // this one failed
   double run_time = 0;
-  narrow_down(candidates, [&](const Candidate& c, int runs) {
+  narrow_down(candidates, [&](const AlgorithmCandidate& c, int runs) {
     const double one = cool[cool.size() - static_cast<std::size_t>(c.offered)];
     run_time += one * runs;
     return one * runs * (run_time < 10000 ? 1 : 1.2);
@@ -290,14 +291,14 @@ TEST_CASE("long candidates are compared at one clock", "[cuda_matmul]") {
   CHECK(candidates[0].offered == 9);
 
   // Short ones are interleaved too: the first sample of the second was at a lower clock.
-  std::vector<Candidate> few(4);
+  std::vector<AlgorithmCandidate> few(4);
   const double looked[] = {7, 8, 30, -1};
   for (int i = 0; i < 4; ++i) {
     few[static_cast<std::size_t>(i)].offered = i;
     few[static_cast<std::size_t>(i)].microseconds = looked[i];
   }
   int asked = 0;
-  narrow_down(few, [&](const Candidate& c, int runs) {
+  narrow_down(few, [&](const AlgorithmCandidate& c, int runs) {
     const double busy = ++asked % 5 == 0 ? 3 : 1;
     return (c.offered == 0 ? 7 : 6) * runs * busy;
   });
@@ -306,9 +307,9 @@ TEST_CASE("long candidates are compared at one clock", "[cuda_matmul]") {
   CHECK(few[0].microseconds == Approx(6));
   CHECK(few[1].microseconds == Approx(7));
 
-  std::vector<Candidate> none(1);
+  std::vector<AlgorithmCandidate> none(1);
   none[0].microseconds = -1;
-  narrow_down(none, [](const Candidate&, int) -> double { throw Error("timed"); });
+  narrow_down(none, [](const AlgorithmCandidate&, int) -> double { throw Error("timed"); });
   CHECK(none.size() == 1);
 }
 
@@ -317,9 +318,9 @@ TEST_CASE("of short products the host's time counts by what it is over the least
   // By the place in the offers: the GPU's time, and the host's.
   const std::vector<std::pair<double, double>> times = {
       {4.4, 3.1}, {10, 3.0}, {3.9, 6.2}, {4.2, 3.4}, {50, 1}};
-  std::vector<Candidate> candidates;
+  std::vector<AlgorithmCandidate> candidates;
   for (std::size_t i = 0; i < times.size(); ++i) {
-    Candidate c;
+    AlgorithmCandidate c;
     c.offered = static_cast<int>(i);
     c.microseconds = times[i].first;
     candidates.push_back(c);
@@ -327,15 +328,16 @@ TEST_CASE("of short products the host's time counts by what it is over the least
   candidates.emplace_back().microseconds = -1;
   std::vector<int> asked(times.size());
   double slow = 1;  // somebody else has the processor now and then
-  add_host_times(candidates, [&](const Candidate& c, int runs) {
+  add_host_times(candidates, [&](const AlgorithmCandidate& c, int runs) {
     const auto i = static_cast<std::size_t>(c.offered);
     slow = ++asked[i] % 3 == 1 ? 2.5 : 1;
     return times[i].second * runs * slow;
   });
   const auto of = [&](int offered) {
-    return std::ranges::find_if(
-               candidates,
-               [&](const Candidate& c) { return c.offered == offered && c.microseconds >= 0; })
+    return std::ranges::find_if(candidates,
+                                [&](const AlgorithmCandidate& c) {
+                                  return c.offered == offered && c.microseconds >= 0;
+                                })
         ->microseconds;
   };
   CHECK(of(0) == Approx(4.4));  // within the noise of the least
@@ -345,25 +347,25 @@ TEST_CASE("of short products the host's time counts by what it is over the least
   CHECK(asked[4] == 0);  // far from the best
   CHECK(choice_of(candidates).offered == 3);
 
-  std::vector<Candidate> long_ones(2);
-  for (Candidate& c : long_ones) c.microseconds = 300;
-  add_host_times(long_ones, [](const Candidate&, int) -> double { throw Error("asked"); });
+  std::vector<AlgorithmCandidate> long_ones(2);
+  for (AlgorithmCandidate& c : long_ones) c.microseconds = 300;
+  add_host_times(long_ones, [](const AlgorithmCandidate&, int) -> double { throw Error("asked"); });
   CHECK(long_ones[0].microseconds == 300);
 }
 
 TEST_CASE("of candidates that measure equal the first offered is taken", "[cuda_matmul]") {
   const auto candidate = [](int offered, double microseconds) {
-    Candidate c;
+    AlgorithmCandidate c;
     c.offered = offered;
     c.microseconds = microseconds;
     return c;
   };
-  const std::vector<Candidate> equal = {candidate(5, 100), candidate(2, 100.5), candidate(0, 102),
-                                        candidate(1, -1)};
+  const std::vector<AlgorithmCandidate> equal = {candidate(5, 100), candidate(2, 100.5),
+                                                 candidate(0, 102), candidate(1, -1)};
   CHECK(choice_of(equal).offered == 2);
-  const std::vector<Candidate> distinct = {candidate(3, 100), candidate(0, 101.5)};
+  const std::vector<AlgorithmCandidate> distinct = {candidate(3, 100), candidate(0, 101.5)};
   CHECK(choice_of(distinct).offered == 3);
-  const std::vector<Candidate> alone = {candidate(4, 7), candidate(0, -1)};
+  const std::vector<AlgorithmCandidate> alone = {candidate(4, 7), candidate(0, -1)};
   CHECK(choice_of(alone).offered == 4);
 }
 

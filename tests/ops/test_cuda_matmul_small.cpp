@@ -11,6 +11,7 @@
 #include "brrr/ops/matmul.h"
 #include "brrr/tensor/cuda_api.h"
 #include "brrr/tensor/cuda_runtime.h"
+#include "brrr/tensor/cuda_testing.h"
 #include "brrr/tensor/error.h"
 #include "brrr/tensor/stream.h"
 #include "tests/fake_cuda/driver.h"

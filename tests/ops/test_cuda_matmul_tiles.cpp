@@ -97,7 +97,7 @@ TileEpilogue plain(DType dtype, bool staged) {
 
 }  // namespace
 
-TEST_CASE("every form of the tiles' text compiles, without spills", "[cuda_texts]") {
+TEST_CASE("every form of the tiles' text compiles, without spills", "[cuda_sources]") {
   if (const std::string why = cu::open_library(cu::Library::nvrtc); !why.empty()) {
     testing::skip(why);
     return;
@@ -132,7 +132,7 @@ TEST_CASE("every form of the tiles' text compiles, without spills", "[cuda_texts
 }
 
 // The gradients of a layer's input, weight and bias.
-TEST_CASE("several products in one text compile, without spills", "[cuda_texts]") {
+TEST_CASE("several products in one text compile, without spills", "[cuda_sources]") {
   if (const std::string why = cu::open_library(cu::Library::nvrtc); !why.empty()) {
     testing::skip(why);
     return;

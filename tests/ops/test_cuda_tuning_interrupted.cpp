@@ -15,6 +15,7 @@
 #include "brrr/ops/jit/disk_cache.h"
 #include "brrr/ops/matmul.h"
 #include "brrr/tensor/cuda_runtime.h"
+#include "brrr/tensor/cuda_testing.h"
 #include "brrr/tensor/error.h"
 #include "tests/fake_cuda/driver.h"
 #include "tests/fake_cuda/kernels.h"

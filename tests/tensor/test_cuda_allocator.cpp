@@ -1,6 +1,7 @@
 // The CUDA allocator on the fake driver: reuse, other streams, running out, pass-through, exact
 // statistics, capture, copies.
 #include "brrr/tensor/cuda_allocator.h"
+#include "brrr/tensor/cuda_testing.h"
 
 #include <algorithm>
 #include <atomic>

@@ -1,5 +1,6 @@
 // The table of CUDA calls: errors for missing libraries, checked calls, injected faults, counters.
 #include "brrr/tensor/cuda_api.h"
+#include "brrr/tensor/cuda_testing.h"
 
 #include "brrr/tensor/error.h"
 #include "brrr/tensor/runtime.h"

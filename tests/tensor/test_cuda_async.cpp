@@ -7,6 +7,7 @@
 
 #include "brrr/tensor/cuda_capture.h"
 #include "brrr/tensor/cuda_runtime.h"
+#include "brrr/tensor/cuda_testing.h"
 #include "tests/fake_cuda/driver.h"
 #include "tests/harness/catch.h"
 #include "tests/harness/cuda_memory.h"

@@ -7,6 +7,7 @@
 
 #include "brrr/tensor/cuda_capture.h"
 #include "brrr/tensor/cuda_runtime.h"
+#include "brrr/tensor/cuda_testing.h"
 #include "brrr/tensor/error.h"
 #include "brrr/tensor/host_copy.h"
 #include "tests/fake_cuda/driver.h"

@@ -10,6 +10,7 @@
 #include "brrr/ops/functions.h"
 #include "brrr/ops/random_state.h"
 #include "brrr/tensor/cuda_runtime.h"
+#include "brrr/tensor/cuda_testing.h"
 #include "brrr/tensor/error.h"
 #include "brrr/tensor/host_copy.h"
 #include "brrr/tensor/sanitizers.h"

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "brrr/tensor/cuda_runtime.h"
+#include "brrr/tensor/cuda_testing.h"
 #include "brrr/tensor/host_copy.h"
 #include "tests/fake_cuda/driver.h"
 #include "tests/harness/catch.h"

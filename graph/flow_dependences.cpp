@@ -1,5 +1,4 @@
-// Finds the dependences between the calls of a graph before fusion, by buffer and extent.
-#include "brrr/graph/fusion_reads.h"
+#include "brrr/graph/flow_dependences.h"
 
 #include <algorithm>
 
@@ -15,27 +14,27 @@ bool overlap(const Value& a, const Value& b) {
 // Finds the dependences of one call after another.
 class Finder {
  public:
-  Finder(const Graph& graph, Reads& reads)
-      : graph_(graph), reads_(reads), touched_(graph.buffers.size()) {}
+  Finder(const Graph& graph, CallDependences& found)
+      : graph_(graph), found_(found), touched_(graph.buffers.size()) {}
 
   void add(int call) {
     const Node& node = graph_.nodes[call];
-    std::vector<int>& before = reads_.predecessors[call];
+    std::vector<int>& before = found_.predecessors[call];
     for (const Value& input : node.inputs) {
       Source source;
       look(input, false, before, &source);
-      reads_.sources[call].push_back(source);
+      found_.sources[call].push_back(source);
     }
     for (const Value& output : node.outputs) look(output, true, before, nullptr);
     std::ranges::sort(before);
     before.erase(std::ranges::unique(before).begin(), before.end());
     for (const int other : before) {
-      reads_.successors[other].push_back(call);
+      found_.successors[other].push_back(call);
       const bool reads = std::ranges::any_of(node.inputs, [&](const Value& in) {
         return std::ranges::any_of(graph_.nodes[other].outputs,
                                    [&](const Value& out) { return overlap(in, out); });
       });
-      if (reads) reads_.readers[other].push_back(call);
+      if (reads) found_.readers[other].push_back(call);
     }
     for (const Value& input : node.inputs) touch(input, call);
     for (const Value& output : node.outputs) touch(output, call);
@@ -74,13 +73,13 @@ class Finder {
   }
 
   const Graph& graph_;
-  Reads& reads_;
+  CallDependences& found_;
   std::vector<std::vector<int>> touched_;  // by buffer: calls, in order
 };
 
 }  // namespace
 
-Reads::Reads(const Graph& graph)
+CallDependences::CallDependences(const Graph& graph)
     : sources(graph.nodes.size()),
       predecessors(graph.nodes.size()),
       successors(graph.nodes.size()),

@@ -22,7 +22,7 @@
 #include "tests/fake_cuda/driver.h"
 #include "tests/harness/catch.h"
 #include "tests/harness/cubin.h"
-#include "tests/harness/kernel_texts.h"
+#include "tests/harness/kernel_sources.h"
 #include "tests/harness/op_harness.h"
 #include "tests/harness/skip.h"
 #include "tests/harness/source_tree.h"
@@ -305,7 +305,7 @@ std::size_t compile(std::span<const std::string> texts, int architecture) {
 }  // namespace
 
 // Kernels of ours may be launched early: what they do before they wait is a race.
-TEST_CASE("every kernel of ours begins by waiting for the one before it", "[cuda_texts]") {
+TEST_CASE("every kernel of ours begins by waiting for the one before it", "[cuda_sources]") {
   int kernels = 0;
   const auto check = [&](const std::string& text, const std::string& name) {
     constexpr std::string_view kEntry = "extern \"C\" __global__",
@@ -329,7 +329,7 @@ TEST_CASE("every kernel of ours begins by waiting for the one before it", "[cuda
 }
 
 TEST_CASE("launches are early where the device can do it and the thread allows it",
-          "[cuda_texts]") {
+          "[cuda_sources]") {
   using on_cuda::ProgrammaticLaunch;
   using on_cuda::ProgrammaticScope;
   const auto early_of_three = [](int major, std::optional<ProgrammaticLaunch> allowed) {
@@ -391,7 +391,7 @@ TEST_CASE("every text that eager asks for compiles for sm_80 and sm_90", "[kerne
   ::unsetenv("BRRR_CACHE");
 }
 
-TEST_CASE("every hand-written kernel compiles", "[cuda_texts]") {
+TEST_CASE("every hand-written kernel compiles", "[cuda_sources]") {
   if (const std::string why = cu::open_library(cu::Library::nvrtc); !why.empty()) {
     testing::skip(why);
     return;

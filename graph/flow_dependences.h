@@ -1,4 +1,6 @@
-// The dependences between calls of a graph, and the result that each input reads.
+// The dependences between the calls of a graph before memory is planned, by the bytes of its
+// values, and the result that each input reads. Two calls may be exchanged if neither precedes the
+// other along these dependences. plan.h has those of planned memory, where blocks alias.
 #pragma once
 
 #include <vector>
@@ -14,8 +16,8 @@ struct Source {
   friend bool operator==(const Source&, const Source&) = default;
 };
 
-struct Reads {
-  explicit Reads(const Graph& graph);
+struct CallDependences {
+  explicit CallDependences(const Graph& graph);
 
   // By call.
   std::vector<std::vector<Source>> sources;    // of each of its inputs
