@@ -236,6 +236,8 @@ def errors_of(documents):
     return (
         f"The median error is {statistics.median(errors):.0%}, the worst {max(errors):.0%}; the predicted order of the three modes is "
         f"right for {sum(document['order_right'] for document in documents)} of {len(documents)} models."
+        + ("" if "at_timed_speed" in documents[0]["rows"][0] else
+           " Eager steps of this file are predicted for the host's speed while they were timed.")
     ).replace("%", " %")
 
 

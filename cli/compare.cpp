@@ -48,8 +48,7 @@ std::vector<Side> sides_of(const TrainOptions& options) {
   return sides;
 }
 
-// Times all steps alternately with small calls, whose times give the host's speed for which eager
-// steps are predicted.
+// Times all steps alternately with small calls, whose times give the host's speed meanwhile.
 void time_steps(Comparison& comparison, std::vector<measure::Batch> batches) {
   const TrainOptions& options = comparison.sides.front().options;
   const Device device = options.toy.device;
@@ -76,7 +75,7 @@ measure::Evidence evidence_of(Side& side, Training& training, const std::vector<
   evidence.ruled_out = {Mode::graph, Mode::fused};
   for (const Side& other : sides) {
     if (!measure::is_faster(*other.step, *side.step)) continue;
-    evidence.alternatives.push_back({name_of(other), other.cost->predicted});
+    evidence.alternatives.push_back({name_of(other), other.cost->predicted_at_timed_speed});
     std::erase(evidence.ruled_out, other.options.mode);
   }
   return evidence;

@@ -275,6 +275,14 @@ Json describe(const measure::Diagnosis& d) {
           {"not_checked", d.not_checked}};
 }
 
+// An eager step's prediction for the host's speed while the steps were timed.
+Json describe_at_timed_speed(const Side& side) {
+  const auto predicted = static_cast<double>(side.cost->predicted_at_timed_speed.ps()) * 1e-12;
+  return {{"host_slowdown", side.cost->timed_slowdown},
+          {"predicted_us", predicted * 1e6},
+          {"prediction_error", predicted / side.step->median - 1}};
+}
+
 Json describe(const measure::BatchDoubling& doubling) {
   Json fits = Json::array();
   for (const measure::Regime regime : doubling.fits) fits.push_back(name_of(regime));
@@ -508,7 +516,8 @@ std::string to_json(const Comparison& comparison, const measure::Machine& machin
                 {"host_us", microseconds(side.host)},
                 {"device_us", microseconds(side.device)},
                 {"idle_share", or_null(side.idle())},
-                {"prediction_error", modes[rows.size()].error()}});
+                {"prediction_error", modes[rows.size()].error()},
+                {"at_timed_speed", side.compiled ? Json(nullptr) : describe_at_timed_speed(side)}});
     row.update(describe(side.diagnosis));
     row["timeline"] = side.timeline ? describe_recording(*side.timeline) : Json(nullptr);
     row["batch_doubling"] = side.doubling ? describe(*side.doubling) : Json(nullptr);

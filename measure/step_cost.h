@@ -16,10 +16,13 @@ struct StepCost : Cost {
   std::int64_t kernels = 0;     // launches on CUDA, op calls with a kernel on the CPU
   std::int64_t peak_bytes = 0;  // of all live memory, allocated before the step or in it
   EagerCalls eager;             // of an eager step
-  // The host's slowdown since the calibration, by a probe.
+  // Made before the step is timed. An eager step is predicted at the host's speed at that time: a
+  // probe measures the host's slowdown since the calibration.
   double host_slowdown = 1;
-  // Predicted time of the calls, made eagerly.
   StepTime predicted;
+  // The same for the host's speed while the step was timed (`predict_at`).
+  double timed_slowdown = 1;
+  StepTime predicted_at_timed_speed;
   StepTime on_device;  // predicted GPU time if the GPU never waits for the host
   Roofline roofline;
   bool calibrated = false;
@@ -28,8 +31,8 @@ struct StepCost : Cost {
 // Runs the step once.
 StepCost cost_of_step(Device device, const std::function<void()>& step);
 
-// Predicts an eager step anew, for a host of this slowdown.
-void predict_at(double host_slowdown, Device device, StepCost& cost);
+// Predicts an eager step again, for the host's slowdown while it was timed. `predicted` is kept.
+void predict_at(double timed_slowdown, Device device, StepCost& cost);
 
 // The cost of a step whose kernels a compiled entry replays. Runs it once.
 StepCost cost_of_replay(Device device, const std::function<void()>& step,

@@ -234,8 +234,9 @@ std::string advice_on(const Evidence& e, const Shares& shares) {
   const auto best = std::ranges::min_element(e.alternatives, {}, time);
   // Errors that predictions have in common cancel in their ratio.
   if (best != e.alternatives.end()) {
-    const double ratio = static_cast<double>(time(*best)) /
-                         static_cast<double>(std::max<std::int64_t>(e.cost.predicted.ps(), 1));
+    const double ratio =
+        static_cast<double>(time(*best)) /
+        static_cast<double>(std::max<std::int64_t>(e.cost.predicted_at_timed_speed.ps(), 1));
     const double predicted = seconds_of(time(*best));
     if (ratio < kWorthwhile && predicted < kWorthwhile * e.step.median) {
       return fmt::format("{} is predicted to take {} us in place of {}: {}", best->name,

@@ -122,6 +122,8 @@ foreach(row 0 1 2)
     message(FATAL_ERROR "expected an error above -100 % in row ${row}, got ${found}")
   endif()
 endforeach()
+member(rows 0 at_timed_speed prediction_error)
+expect_null(rows 1 at_timed_speed)
 call(0 ${mlp} --steps 2)
 foreach(word "\n +regime +shares +overhead +bandwidth +compute +in kernels" "\neager +-" "\norder +fastest first: "
     "\nno verdict +default ceilings: brrr calibrate measures this machine's\n")

@@ -36,7 +36,7 @@ Evidence cuda_step(Mode mode, double step, double queued, const StepTime& device
   e.cost.flops = 1'000'000;
   e.cost.bytes = 1'000'000;
   e.cost.kernels = 30;
-  e.cost.predicted = e.cost.on_device = device;
+  e.cost.predicted_at_timed_speed = e.cost.on_device = device;
   e.cost.roofline.growing = growing;
   e.cost.roofline.bound = growing;
   e.cost.roofline.moving_ps = growing.bandwidth_ps;
@@ -95,7 +95,7 @@ TEST_CASE("verdict: a tiny eager step is bound by the host", "[diagnose]") {
         "replay the step (Mode::graph): the device waits for the host 71 % of the step, so at most "
         "3.4 times as fast");
   // With a prediction of graph mode, the advice has its number.
-  e.cost.predicted = time_of(84, 0.2, 8.4);
+  e.cost.predicted_at_timed_speed = time_of(84, 0.2, 8.4);
   e.alternatives = {{"fused full", time_of(20, 3, 4)}, {"graph", time_of(15, 3, 8)}};
   CHECK(checked(e).advice ==
         "graph is predicted to take 26.0 us in place of 92.8: the device waits for the host 71 % "
@@ -393,7 +393,7 @@ TEST_CASE("advice names a mode only where its prediction is shorter by itself", 
   e.alternatives = {{"graph", time_of(34, 156, 474)}};
   CHECK(checked(e).advice.starts_with("use tensor cores"));
   // Predicted to be longer than what was measured: no gain either.
-  e.cost.predicted = time_of(3000, 157, 475);
+  e.cost.predicted_at_timed_speed = time_of(3000, 157, 475);
   e.alternatives = {{"graph", time_of(1000, 156, 474)}};
   CHECK(checked(e).advice.starts_with("use tensor cores"));
 }

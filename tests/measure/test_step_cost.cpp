@@ -150,11 +150,15 @@ TEST_CASE("an eager step is predicted anew for a host of another speed", "[measu
   CHECK(at_first.overhead_ps == times.call_ps + times.view_ps);
   for (const double slowdown : {2.0, 0.5, 1.0}) {  // not on top of one another
     measure::predict_at(slowdown, cpu, cost);
-    CHECK(cost.host_slowdown == slowdown);
-    CHECK(static_cast<double>(cost.predicted.overhead_ps) ==
+    const StepTime& again = cost.predicted_at_timed_speed;
+    CHECK(cost.timed_slowdown == slowdown);
+    CHECK(static_cast<double>(again.overhead_ps) ==
           slowdown * static_cast<double>(at_first.overhead_ps));
-    CHECK(cost.predicted.compute_ps == at_first.compute_ps);
-    CHECK(cost.predicted.bandwidth_ps == at_first.bandwidth_ps);
+    CHECK(again.compute_ps == at_first.compute_ps);
+    CHECK(again.bandwidth_ps == at_first.bandwidth_ps);
+    // The prediction that is scored stays as it was before the timing.
+    CHECK(cost.host_slowdown == 1);
+    CHECK(cost.predicted.ps() == at_first.ps());
   }
 }
 
