@@ -342,7 +342,7 @@ Json describe(const measure::RooflinePlot& plot) {
           {"kernels", std::move(kernels)}};
 }
 
-Json describe(const measure::Block& block) {
+Json describe(const measure::ReportItem& block) {
   if (const auto* text = std::get_if<measure::Text>(&block))
     return {{"kind", "text"}, {"text", text->text}};
   if (const auto* table = std::get_if<measure::Table>(&block)) {
@@ -351,6 +351,8 @@ Json describe(const measure::Block& block) {
             {"columns", table->columns},
             {"rows", table->rows}};
   }
+  if (const auto* picture = std::get_if<measure::Picture>(&block))
+    return {{"kind", "picture"}, {"caption", picture->caption}, {"svg", picture->svg}};
   const auto& figure = std::get<measure::Figure>(block);
   Json document = std::visit([](const auto& plot) { return describe(plot); }, figure.plot);
   document["caption"] = figure.caption;
@@ -362,7 +364,7 @@ Json describe(const measure::Report& report) {
   for (const auto& [name, value] : report.facts) facts[name] = value;
   for (const measure::Section& section : report.sections) {
     Json blocks = Json::array();
-    for (const measure::Block& block : section.blocks) blocks.push_back(describe(block));
+    for (const measure::ReportItem& block : section.blocks) blocks.push_back(describe(block));
     sections.push_back({{"title", section.title},
                         {"badge", or_null(section.badge)},
                         {"blocks", std::move(blocks)}});

@@ -135,6 +135,7 @@ Section section_of(const ExperimentRun& found) {
     for (const std::string& what : measure::not_checked(*finding.gpu))
       section.blocks.emplace_back(Text{"Not checked: " + what + ".", Text::Tone::warning});
   }
+  if (!finding.svg.empty()) section.blocks.emplace_back(measure::Picture{finding.svg, e.picture});
   section.blocks.emplace_back(readings_table(finding));
   if (finding.plot)
     section.blocks.emplace_back(measure::Figure{lines_of(e, *finding.plot), finding.why});

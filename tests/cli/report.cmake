@@ -169,7 +169,8 @@ check_page(lab)
 file(READ ${WORK}/lab.html page)
 expect_in("${page}" "--quick: smaller sizes" "<a href=\"#section-2\">Growth of compute and of memory bandwidth"
   "The claim: run time is flat until 64 multiplications" "Rematerialization of a chain of pointwise rounds"
-  "badge good\">confirmed" "GFLOP/s" "every value kept")
+  "badge good\">confirmed" "GFLOP/s" "every value kept"
+  "class=\"brrr-flame\"" "<figcaption>flame graph of the samples")
 file(READ ${WORK}/lab.json out)
 member(report facts command)
 expect_in("${found}" "a report'\\''s page.html'")
