@@ -56,8 +56,13 @@ struct Common {
   Device chosen_device() const {
     if (device.empty()) return cuda_is_available() ? cuda() : cpu;
     const Device parsed = Device::parse(device);
-    require_device(parsed, "brrr");
+    require_device(parsed, name().c_str());
     return parsed;
+  }
+  // The command, without its arguments: "train".
+  std::string name() const {
+    const std::size_t start = std::min(command.find(' ') + 1, command.size());
+    return command.substr(start, command.find(' ', start) - start);
   }
 };
 
@@ -210,7 +215,10 @@ CLI::App* add_training(CLI::App* parent, const char* model, TrainArguments& a) {
   number("--clip", o.clip, "Maximum global norm of the gradients; 0: no clipping",
          number_from(0, std::numeric_limits<double>::infinity()));
   number("--steps", o.steps, "Training steps", at_least(0));
-  number("--time", o.time_seconds, "Seconds of timed steps after the training; 0: none",
+  const bool may_skip = parent->get_name() == "train" || parent->get_name() == "explain";
+  number("--time", o.time_seconds,
+         may_skip ? "Seconds of timed steps after the training; 0: none"
+                  : "Seconds of timed steps after the training",
          number_from(0, 3600));
   add_common(command, a.common);
   return command;
@@ -429,13 +437,13 @@ class CommandLine {
   std::optional<int> parse(int argc, char** argv, bool json) {
     try {
       app_.parse(argc, argv);
-      lab_arguments_.common.command = command_text(argc, argv);
+      common_.command = lab_arguments_.common.command = command_text(argc, argv);
       for (Command& command : commands_) {
         command.arguments.common.command = lab_arguments_.common.command;
         const ToyOptions& toy = command.arguments.options.toy;
         if (toy.heads > 0 && toy.width % toy.heads != 0) {
-          throw CLI::ValidationError(
-              fmt::format("--heads: {} do not divide a width of {}", toy.heads, toy.width));
+          throw CLI::ValidationError(fmt::format(
+              "--heads: expected a divisor of the width, {}, got {}", toy.width, toy.heads));
         }
         const bool has_mode = command.app->get_option_no_throw("--mode") != nullptr;
         if (command.arguments.rounding == "fast" && has_mode && command.arguments.mode != "fused")
