@@ -19,6 +19,7 @@ namespace {
 
 // A budget that saves half as much memory as `full`, the policy before it in the list.
 constexpr const char* kHalfOfFull = "budget=";
+constexpr const char* kWholeBudget = "budget=1.00";
 
 std::string half_of(const Side& full) {
   const auto kept = static_cast<double>(full.compiled->arena_bytes_without_remat);
@@ -46,6 +47,18 @@ std::vector<Side> sides_of(const TrainOptions& options) {
     }
   }
   return sides;
+}
+
+// FLOPs of launches with a matrix product, by the type that it is computed in.
+decltype(measure::StepCost::product_flops) product_flops_of(
+    const std::vector<LaunchCost>& launches) {
+  decltype(measure::StepCost::product_flops) flops{};
+  for (const LaunchCost& each : launches) {
+    const auto type = std::ranges::find(graph::kProductTypes, each.product);
+    if (type != graph::kProductTypes.end())
+      flops[static_cast<std::size_t>(type - graph::kProductTypes.begin())] += each.flops;
+  }
+  return flops;
 }
 
 // Times all steps alternately with small calls, whose times give the host's speed meanwhile.
@@ -103,7 +116,7 @@ void record_timeline(Side& side, Training& training, measure::Evidence& evidence
     evidence.without_kernels = true;
     evidence.without_timeline =
         evidence.device.is_cpu()
-            ? "on the CPU kernels run inside of the host's calls, which brrr profile tells apart"
+            ? "on the CPU kernels run inside of the host's calls, which brrr profile distinguishes"
             : fmt::format("{}", fmt::join(timeline.missing, "; "));
   }
   // Recording slows kernels down on the CPU, but not on a GPU.
@@ -172,7 +185,10 @@ Comparison compare(const TrainOptions& options, const CompareOptions& further,
   std::vector<std::unique_ptr<Training>> trainings;
   std::vector<measure::Batch> batches;
   for (Side& side : sides_of(options)) {
-    if (side.options.remat == kHalfOfFull) side.options.remat = half_of(result.sides.back());
+    if (side.options.remat == kHalfOfFull) {
+      side.options.remat = half_of(result.sides.back());
+      if (side.options.remat == kWholeBudget) continue;  // `full` saves nothing
+    }
     progress(name_of(side));
     const std::int64_t live_before = memory_stats(device).live;
     trainings.push_back(std::make_unique<Training>(side.options));
@@ -184,6 +200,7 @@ Comparison compare(const TrainOptions& options, const CompareOptions& further,
     side.compiled = training.compiled();
     if (side.compiled) {
       side.launches = training.compiled_step().launches();
+      side.cost->product_flops = product_flops_of(side.launches);
       if (side.options.remat != "none") side.live = training.compiled_step().live_bytes();
     }
     batches.push_back(measure::synchronized_batch(device, [&training] { training.step(); }));

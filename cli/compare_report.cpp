@@ -275,7 +275,7 @@ Section memory_section(const Comparison& comparison) {
       if (side.options.mode != mode || !side.live || !side.compiled) continue;
       policies.emplace_back(side.options.remat, *side.live);
       caption += fmt::format(
-          "{}{}: {} planned in place of {}, {} calls run again", caption.empty() ? "" : "; ",
+          "{}{}: {} planned in place of {}, {} calls recomputed", caption.empty() ? "" : "; ",
           side.options.remat, bytes_text(static_cast<double>(side.compiled->arena_bytes)),
           bytes_text(static_cast<double>(side.compiled->arena_bytes_without_remat)),
           side.compiled->recomputed_calls);

@@ -228,6 +228,21 @@ Json describe(const measure::IdleSource& source, const measure::Occupancy& in) {
           {"gaps_per_step", static_cast<double>(source.gaps) / steps}};
 }
 
+Json idle_by_cause(const std::optional<measure::Occupancy>& occupancy) {
+  Json shares = nullptr;
+  for (std::size_t i = 0; occupancy && i < measure::kIdleCauses.size(); ++i)
+    shares[measure::kIdleCauses[i]] = occupancy->share(occupancy->idle_ns[i]);
+  return shares;
+}
+
+Json idle_sources(const std::optional<measure::Occupancy>& occupancy) {
+  Json list = Json::array();
+  if (!occupancy) return list;
+  for (const measure::IdleSource& source : occupancy->sources)
+    list.push_back(describe(source, *occupancy));
+  return list;
+}
+
 Json describe_recording(const measure::Timeline& timeline) {
   return {{"source", timeline.source},
           {"complete", timeline.is_complete()},
@@ -244,13 +259,9 @@ Json describe(const measure::Diagnosis& d) {
               {"launches", d.shares->launches},   {"transfers", d.shares->transfers},
               {"small_kernels", d.shares->small}};
   }
-  Json idle_by_cause = nullptr, idle_sources = Json::array();
-  if (d.occupancy) {
-    for (std::size_t i = 0; i < measure::kIdleCauses.size(); ++i)
-      idle_by_cause[measure::kIdleCauses[i]] = d.occupancy->share(d.occupancy->idle_ns[i]);
-    for (const measure::IdleSource& source : d.occupancy->sources)
-      idle_sources.push_back(describe(source, *d.occupancy));
-  }
+  Json estimate = Json::array();
+  for (const measure::IdleShare& each : d.idle_estimate)
+    estimate.push_back({{"text", to_string(each.source)}, {"share", each.share}});
   const std::optional<double> busy = d.busy();
   const std::optional<measure::Regime> second =
       d.shares ? d.shares->mixed_with() : std::optional<measure::Regime>();
@@ -261,8 +272,9 @@ Json describe(const measure::Diagnosis& d) {
           {"caveats", d.caveats},
           {"busy", or_null(busy)},
           {"idle", busy ? Json(1 - *busy) : Json(nullptr)},
-          {"idle_by_cause", std::move(idle_by_cause)},
-          {"idle_sources", std::move(idle_sources)},
+          {"idle_by_cause", idle_by_cause(d.occupancy)},
+          {"idle_sources", idle_sources(d.occupancy)},
+          {"idle_estimate", std::move(estimate)},
           {"idle_unattributed", or_null(d.unattributed)},
           {"achieved",
            {{"flops_per_second", d.flops.rate},
@@ -465,7 +477,9 @@ std::string to_json(const TraceResult& result) {
                   {"host", std::move(host)},
                   {"device_spans", std::move(device)},
                   {"busy_share", on_cpu ? Json(nullptr) : Json(busy)},
-                  {"idle_share", on_cpu ? Json(nullptr) : Json(1 - busy)}});
+                  {"idle_share", on_cpu ? Json(nullptr) : Json(1 - busy)},
+                  {"idle_by_cause", idle_by_cause(occupancy_of(result))},
+                  {"idle_sources", idle_sources(occupancy_of(result))}});
 }
 
 std::string to_json(const Profile& profile) {

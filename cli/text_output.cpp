@@ -257,7 +257,7 @@ std::string to_text(const TrainResult& result) {
                      bytes_text(entry->scratch_bytes + entry->kernel_bytes)));
     if (entry->arena_bytes_without_remat > 0) {
       line(text, "remat",
-           fmt::format("{} run again; arena with every value kept {}",
+           fmt::format("{} recomputed; arena with every value kept {}",
                        counted(entry->recomputed_calls, "call"),
                        bytes_text(entry->arena_bytes_without_remat)));
     }

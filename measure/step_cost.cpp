@@ -39,7 +39,10 @@ class Adding : public Observer {
       cost.on_device += graph::time_of(work, ceilings, 0);
       graph::add_to(cost.roofline, work, ceilings, full);
     }
+    for (const graph::Work& work : works_)
+      cost.product_flops[static_cast<std::size_t>(work.type)] += work.product_flops;
     cost.calibrated = ceilings_->calibrated();
+    cost.why_defaults = ceilings_->why_defaults;
     predict_at(cost.host_slowdown, device_, cost);
     cost.predicted = cost.predicted_at_timed_speed;
   }

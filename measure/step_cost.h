@@ -1,10 +1,13 @@
 // The cost of a step: kernels, FLOPs, bytes moved, peak memory.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
+#include <string>
 
 #include <brrr/dispatch/cost.h>
+#include <brrr/graph/ceilings.h>
 #include <brrr/graph/compile.h>
 #include <brrr/measure/eager_calls.h>
 #include <brrr/measure/timing.h>
@@ -25,7 +28,10 @@ struct StepCost : Cost {
   StepTime predicted_at_timed_speed;
   StepTime on_device;  // predicted GPU time if the GPU never waits for the host
   Roofline roofline;
+  // FLOPs of matrix products by graph::ProductType, where calls state it: not of fused kernels.
+  std::array<std::int64_t, graph::kProductTypes.size()> product_flops{};
   bool calibrated = false;
+  std::string why_defaults = {};  // of ceilings that are not measured; empty: there is no file
 };
 
 // Runs the step once.

@@ -210,7 +210,11 @@ TEST_CASE("verdict: a device that copies from the host runs no kernel", "[diagno
   e.occupancy =
       measure::Occupancy{.wall_ns = 1'000'000, .busy_ns = 970'000, .transfer_ns = 600'000};
   e.occupancy->idle_ns[0] = 20'000;
-  e.occupancy->sources = {{.work = measure::HostWork::op, .name = "add", .ns = 20'000, .gaps = 4}};
+  e.occupancy->sources = {{.cause = measure::IdleCause::host,
+                           .work = measure::HostWork::op,
+                           .name = "add",
+                           .ns = 20'000,
+                           .gaps = 4}};
   const Diagnosis d = checked(e);
   CHECK(d.regime == Regime::overhead);
   CHECK(d.shares->transfers == Approx(0.98 * 600 / 980));
@@ -226,6 +230,13 @@ TEST_CASE("verdict: a device that copies from the host runs no kernel", "[diagno
   CHECK(checked(e).regime == Regime::compute);
   CHECK_FALSE(checked(e).occupancy);
   CHECK(checked(e).unattributed == "recording made the step 40 % slower");
+  // How long the device waits is taken from the timings, who caused it from the timeline.
+  REQUIRE(checked(e).idle_estimate.size() == 1);
+  CHECK(to_string(checked(e).idle_estimate[0].source) == "add (op)");
+  CHECK(checked(e).idle_estimate[0].share == Approx(0.02));
+  e.missing = {"CUPTI dropped 12 records"};
+  CHECK(measure::judge(e).idle_estimate.empty());
+  e.missing = {};
   e.occupancy.reset();
   CHECK(checked(e).unattributed == "no timeline was recorded");
 }
@@ -396,6 +407,38 @@ TEST_CASE("advice names a mode only where its prediction is shorter by itself", 
   e.cost.predicted_at_timed_speed = time_of(3000, 157, 475);
   e.alternatives = {{"graph", time_of(1000, 156, 474)}};
   CHECK(checked(e).advice.starts_with("use tensor cores"));
+}
+
+TEST_CASE("advice on compute and bandwidth follows the type of the products", "[diagnose]") {
+  Evidence e = cuda_step(Mode::fused, 692, 680, kMedium, kMediumGrowing);
+  const auto advice_for = [&](graph::ProductType type) {
+    e.cost.product_flops = {};
+    e.cost.product_flops[static_cast<std::size_t>(type)] = 1000;
+    return checked(e).advice;
+  };
+  CHECK(advice_for(graph::ProductType::f32).starts_with("use tensor cores (TF32, bf16), or do"));
+  CHECK(advice_for(graph::ProductType::tf32).starts_with("compute products in bf16, or do"));
+  CHECK(advice_for(graph::ProductType::bf16).starts_with("do fewer FLOPs: arithmetic takes"));
+  e = cuda_step(Mode::fused, 2000, 1990, time_of(3, 1900, 0), time_of(0, 1890, 0));
+  CHECK(advice_for(graph::ProductType::f32).starts_with("move fewer bytes (bf16, remat"));
+  CHECK(advice_for(graph::ProductType::bf16).starts_with("move fewer bytes (rematerialization):"));
+}
+
+TEST_CASE("advice on overhead gives a part of the overhead as its reason", "[diagnose]") {
+  // Of 1000 us 46 % are overhead in three parts, 44 % compute.
+  Evidence e = cuda_step(Mode::fused, 1000, 800, time_of(150, 110, 550), time_of(0, 100, 440));
+  const Diagnosis d = checked(e);
+  REQUIRE(d.regime == Regime::overhead);
+  REQUIRE(d.shares->compute > d.shares->idle);
+  CHECK(d.advice.starts_with("raise the batch: the device waits for the host 20 % of the step"));
+}
+
+TEST_CASE("a stale file of ceilings is named with the problem", "[diagnose]") {
+  Evidence e = cuda_step(Mode::graph, 692, 680, kMedium, kMediumGrowing);
+  e.cost.calibrated = false;
+  e.cost.why_defaults = "/c.json is damaged";
+  CHECK(only_problem(e) ==
+        "default ceilings (/c.json is damaged): brrr calibrate measures this machine's");
 }
 
 TEST_CASE("advice names no mode that was measured and is no faster", "[diagnose]") {
