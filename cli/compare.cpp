@@ -75,6 +75,17 @@ void time_steps(Comparison& comparison, std::vector<measure::Batch> batches) {
   }
 }
 
+void compare_losses(Comparison& comparison) {
+  for (const Side& side : comparison.sides) {
+    const std::optional<std::size_t> at = first_not_finite(side.losses);
+    if (at) comparison.divergence = std::min(*at, comparison.divergence.value_or(*at));
+  }
+  for (Side& side : comparison.sides) {
+    side.agreement =
+        agreement_of(comparison.sides[0].losses, side.losses, loss_bound(side.options));
+  }
+}
+
 // Measures further evidence for the verdict on a step.
 measure::Evidence evidence_of(Side& side, Training& training, const std::vector<Side>& sides) {
   constexpr int kSamples = 21;
@@ -206,13 +217,7 @@ Comparison compare(const TrainOptions& options, const CompareOptions& further,
     batches.push_back(measure::synchronized_batch(device, [&training] { training.step(); }));
     result.sides.push_back(std::move(side));
   }
-  for (const Side& side : result.sides) {
-    const std::optional<std::size_t> at = first_not_finite(side.losses);
-    if (at) result.divergence = std::min(*at, result.divergence.value_or(*at));
-  }
-  for (Side& side : result.sides) {
-    side.agreement = agreement_of(result.sides[0].losses, side.losses, loss_bound(side.options));
-  }
+  compare_losses(result);
 
   progress("timing");
   std::optional<measure::GpuState> gpu;
