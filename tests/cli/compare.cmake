@@ -203,7 +203,7 @@ foreach(row 0 1 2)
   endif()
 endforeach()
 call(0 ${mlp} --steps 2 --double-batch)
-if(NOT out MATCHES "\ntwice the batch +eager: [a-z]+: .*\ntwice the batch +fused: ")
+if(NOT out MATCHES "\ntwice the batch +eager: [a-z ]+: .*\ntwice the batch +fused: ")
   message(FATAL_ERROR "expected the check by twice the batch, got\n${out}")
 endif()
 
