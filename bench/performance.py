@@ -236,6 +236,8 @@ def errors_of(documents):
     return (
         f"The median error is {statistics.median(errors):.0%}, the worst {max(errors):.0%}; the predicted order of the three modes is "
         f"right for {sum(document['order_right'] for document in documents)} of {len(documents)} models."
+        + ("" if "at_timed_speed" in documents[0]["rows"][0] else
+           " Eager steps of this file are predicted for the host's speed while they were timed.")
     ).replace("%", " %")
 
 
@@ -247,7 +249,7 @@ def doubling_of(documents):
         f"names the regime of each step and then doubles the batch ([measuring.md](measuring.md#twice-the-batch)): of {len(rows)} steps the "
         f"time at twice the batch agrees with the verdict in {judgements.count('agrees')}, disagrees in {judgements.count('disagrees')} and "
         f"leaves {judgements.count('undecided')} undecided, where regimes expect nearly the same or none alone expects it; "
-        f"{judgements.count('no verdict')} has disturbed samples and no verdict. (Judged by the recorded ratios and expectations.)"
+        f"{judgements.count('no verdict')} have no verdict, since their samples are disturbed. (The recorded ratios, judged by the present rule.)"
     ).replace("%", " %")
 
 
@@ -281,7 +283,8 @@ def outcome(finding):
 def confirmed(lab):
     outcomes = [outcome(finding) for finding in lab["findings"]]
     undecided = outcomes.count("undecided")
-    return f"{outcomes.count('confirmed')} of {len(outcomes)}" + (f" ({undecided} undecided)" if undecided else "")
+    return f"{outcomes.count('confirmed')} of {len(outcomes)} claims hold" + (
+        f" and {undecided} {'is' if undecided == 1 else 'are'} undecided" if undecided else "")
 
 
 def tested(finding):
@@ -295,7 +298,7 @@ lines += [
     "## The lab",
     "",
     "`brrr lab all` runs the experiments of [Making Deep Learning Go Brrrr From First Principles](https://horace.io/brrr_intro.html) "
-    f"([cli.md](cli.md)). On an H200 {confirmed(gpu_lab)} claims hold, on two cores of an AMD EPYC {confirmed(cpu_lab)}. "
+    f"([cli.md](cli.md)). On an H200 {confirmed(gpu_lab)}, on two cores of an AMD EPYC {confirmed(cpu_lab)}. "
     f"Data, with the numbers that explain the others: `bench/results/{gpu_lab_file.name}`, `{cpu_lab_file.name}`. "
     "~: the samples of a reading spread by more than 10 %; where the claim is about that reading, it is undecided.",
     "",

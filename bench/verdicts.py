@@ -86,7 +86,7 @@ def main():
     parser.add_argument("--predictions", action="store_true", help="without twice the batch")
     parser.add_argument("--out")
     options = parser.parse_args()
-    documents, counts, errors, orders = [], {}, [], []
+    documents, counts, errors, again, orders = [], {}, [], [], []
     for case in CASES[options.device]:
         try:
             document = compare(options.program, case, options.device, options.time,
@@ -102,6 +102,7 @@ def main():
             judgement = "" if options.predictions else judgement_of(row)
             counts[judgement] = counts.get(judgement, 0) + 1
             errors.append(abs(row["prediction_error"]))
+            again.append(abs((row["at_timed_speed"] or row)["prediction_error"]))
             shares = row["shares"] or {}
             print(f"  {row['mode']:6} {row['step_us']:10.1f} us, predicted {row['prediction_error']:+.0%}  "
                   + (f"{row['regime']:9} " + " ".join(f"{shares[k]:4.0%}" for k in ("overhead", "bandwidth", "compute"))
@@ -110,6 +111,8 @@ def main():
         print(f"\nverdicts by twice the batch: {counts}")
     print(f"predicted order right: {sum(orders)} of {len(orders)}")
     print(f"prediction error: median {statistics.median(errors):.0%}, worst {max(errors):.0%}")
+    print(f"with eager steps predicted for the host's speed during the timing: median {statistics.median(again):.0%}, "
+          f"worst {max(again):.0%}")
 
 
 if __name__ == "__main__":

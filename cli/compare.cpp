@@ -19,6 +19,7 @@ namespace {
 
 // A budget that saves half as much memory as `full`, the policy before it in the list.
 constexpr const char* kHalfOfFull = "budget=";
+constexpr const char* kWholeBudget = "budget=1.00";
 
 std::string half_of(const Side& full) {
   const auto kept = static_cast<double>(full.compiled->arena_bytes_without_remat);
@@ -48,8 +49,19 @@ std::vector<Side> sides_of(const TrainOptions& options) {
   return sides;
 }
 
-// Times all steps alternately with small calls, whose times give the host's speed for which eager
-// steps are predicted.
+// FLOPs of launches with a matrix product, by the type that it is computed in.
+decltype(measure::StepCost::product_flops) product_flops_of(
+    const std::vector<LaunchCost>& launches) {
+  decltype(measure::StepCost::product_flops) flops{};
+  for (const LaunchCost& each : launches) {
+    const auto type = std::ranges::find(graph::kProductTypes, each.product);
+    if (type != graph::kProductTypes.end())
+      flops[static_cast<std::size_t>(type - graph::kProductTypes.begin())] += each.flops;
+  }
+  return flops;
+}
+
+// Times all steps alternately with small calls, whose times give the host's speed meanwhile.
 void time_steps(Comparison& comparison, std::vector<measure::Batch> batches) {
   const TrainOptions& options = comparison.sides.front().options;
   const Device device = options.toy.device;
@@ -60,6 +72,17 @@ void time_steps(Comparison& comparison, std::vector<measure::Batch> batches) {
     Side& side = comparison.sides[i];
     side.step = timings[i];
     if (!side.compiled) measure::predict_at(slowdown, device, *side.cost);
+  }
+}
+
+void compare_losses(Comparison& comparison) {
+  for (const Side& side : comparison.sides) {
+    const std::optional<std::size_t> at = first_not_finite(side.losses);
+    if (at) comparison.divergence = std::min(*at, comparison.divergence.value_or(*at));
+  }
+  for (Side& side : comparison.sides) {
+    side.agreement =
+        agreement_of(comparison.sides[0].losses, side.losses, loss_bound(side.options));
   }
 }
 
@@ -76,7 +99,7 @@ measure::Evidence evidence_of(Side& side, Training& training, const std::vector<
   evidence.ruled_out = {Mode::graph, Mode::fused};
   for (const Side& other : sides) {
     if (!measure::is_faster(*other.step, *side.step)) continue;
-    evidence.alternatives.push_back({name_of(other), other.cost->predicted});
+    evidence.alternatives.push_back({name_of(other), other.cost->predicted_at_timed_speed});
     std::erase(evidence.ruled_out, other.options.mode);
   }
   return evidence;
@@ -104,7 +127,7 @@ void record_timeline(Side& side, Training& training, measure::Evidence& evidence
     evidence.without_kernels = true;
     evidence.without_timeline =
         evidence.device.is_cpu()
-            ? "on the CPU kernels run inside of the host's calls, which brrr profile tells apart"
+            ? "on the CPU kernels run inside of the host's calls, which brrr profile distinguishes"
             : fmt::format("{}", fmt::join(timeline.missing, "; "));
   }
   // Recording slows kernels down on the CPU, but not on a GPU.
@@ -173,7 +196,10 @@ Comparison compare(const TrainOptions& options, const CompareOptions& further,
   std::vector<std::unique_ptr<Training>> trainings;
   std::vector<measure::Batch> batches;
   for (Side& side : sides_of(options)) {
-    if (side.options.remat == kHalfOfFull) side.options.remat = half_of(result.sides.back());
+    if (side.options.remat == kHalfOfFull) {
+      side.options.remat = half_of(result.sides.back());
+      if (side.options.remat == kWholeBudget) continue;  // `full` saves nothing
+    }
     progress(name_of(side));
     const std::int64_t live_before = memory_stats(device).live;
     trainings.push_back(std::make_unique<Training>(side.options));
@@ -185,18 +211,13 @@ Comparison compare(const TrainOptions& options, const CompareOptions& further,
     side.compiled = training.compiled();
     if (side.compiled) {
       side.launches = training.compiled_step().launches();
+      side.cost->product_flops = product_flops_of(side.launches);
       if (side.options.remat != "none") side.live = training.compiled_step().live_bytes();
     }
     batches.push_back(measure::synchronized_batch(device, [&training] { training.step(); }));
     result.sides.push_back(std::move(side));
   }
-  for (const Side& side : result.sides) {
-    const std::optional<std::size_t> at = first_not_finite(side.losses);
-    if (at) result.divergence = std::min(*at, result.divergence.value_or(*at));
-  }
-  for (Side& side : result.sides) {
-    side.agreement = agreement_of(result.sides[0].losses, side.losses, loss_bound(side.options));
-  }
+  compare_losses(result);
 
   progress("timing");
   std::optional<measure::GpuState> gpu;

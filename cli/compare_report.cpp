@@ -209,6 +209,8 @@ Section summary_section(const Comparison& comparison) {
   table.columns.front() = "mode";
   table.rows.assign(std::make_move_iterator(rows.begin() + 1), std::make_move_iterator(rows.end()));
   section.blocks.emplace_back(std::move(table));
+  if (comparison.sides.front().cost->calibrated)
+    section.blocks.emplace_back(Text{"The host's speed: " + host_speed_text(comparison) + "."});
   if (std::ranges::any_of(comparison.sides, [](const Side& s) { return s.step->disturbed(); }))
     section.blocks.emplace_back(paragraph(kDisturbed, Text::Tone::warning));
   return section;
@@ -273,7 +275,7 @@ Section memory_section(const Comparison& comparison) {
       if (side.options.mode != mode || !side.live || !side.compiled) continue;
       policies.emplace_back(side.options.remat, *side.live);
       caption += fmt::format(
-          "{}{}: {} planned in place of {}, {} calls run again", caption.empty() ? "" : "; ",
+          "{}{}: {} planned in place of {}, {} calls recomputed", caption.empty() ? "" : "; ",
           side.options.remat, bytes_text(static_cast<double>(side.compiled->arena_bytes)),
           bytes_text(static_cast<double>(side.compiled->arena_bytes_without_remat)),
           side.compiled->recomputed_calls);

@@ -228,6 +228,21 @@ Json describe(const measure::IdleSource& source, const measure::Occupancy& in) {
           {"gaps_per_step", static_cast<double>(source.gaps) / steps}};
 }
 
+Json idle_by_cause(const std::optional<measure::Occupancy>& occupancy) {
+  Json shares = nullptr;
+  for (std::size_t i = 0; occupancy && i < measure::kIdleCauses.size(); ++i)
+    shares[measure::kIdleCauses[i]] = occupancy->share(occupancy->idle_ns[i]);
+  return shares;
+}
+
+Json idle_sources(const std::optional<measure::Occupancy>& occupancy) {
+  Json list = Json::array();
+  if (!occupancy) return list;
+  for (const measure::IdleSource& source : occupancy->sources)
+    list.push_back(describe(source, *occupancy));
+  return list;
+}
+
 Json describe_recording(const measure::Timeline& timeline) {
   return {{"source", timeline.source},
           {"complete", timeline.is_complete()},
@@ -244,13 +259,9 @@ Json describe(const measure::Diagnosis& d) {
               {"launches", d.shares->launches},   {"transfers", d.shares->transfers},
               {"small_kernels", d.shares->small}};
   }
-  Json idle_by_cause = nullptr, idle_sources = Json::array();
-  if (d.occupancy) {
-    for (std::size_t i = 0; i < measure::kIdleCauses.size(); ++i)
-      idle_by_cause[measure::kIdleCauses[i]] = d.occupancy->share(d.occupancy->idle_ns[i]);
-    for (const measure::IdleSource& source : d.occupancy->sources)
-      idle_sources.push_back(describe(source, *d.occupancy));
-  }
+  Json estimate = Json::array();
+  for (const measure::IdleShare& each : d.idle_estimate)
+    estimate.push_back({{"text", to_string(each.source)}, {"share", each.share}});
   const std::optional<double> busy = d.busy();
   const std::optional<measure::Regime> second =
       d.shares ? d.shares->mixed_with() : std::optional<measure::Regime>();
@@ -261,8 +272,9 @@ Json describe(const measure::Diagnosis& d) {
           {"caveats", d.caveats},
           {"busy", or_null(busy)},
           {"idle", busy ? Json(1 - *busy) : Json(nullptr)},
-          {"idle_by_cause", std::move(idle_by_cause)},
-          {"idle_sources", std::move(idle_sources)},
+          {"idle_by_cause", idle_by_cause(d.occupancy)},
+          {"idle_sources", idle_sources(d.occupancy)},
+          {"idle_estimate", std::move(estimate)},
           {"idle_unattributed", or_null(d.unattributed)},
           {"achieved",
            {{"flops_per_second", d.flops.rate},
@@ -273,6 +285,14 @@ Json describe(const measure::Diagnosis& d) {
           {"advice", or_null(d.advice)},
           {"problems", d.problems},
           {"not_checked", d.not_checked}};
+}
+
+// An eager step's prediction for the host's speed while the steps were timed.
+Json describe_at_timed_speed(const Side& side) {
+  const auto predicted = static_cast<double>(side.cost->predicted_at_timed_speed.ps()) * 1e-12;
+  return {{"host_slowdown", side.cost->timed_slowdown},
+          {"predicted_us", predicted * 1e6},
+          {"prediction_error", predicted / side.step->median - 1}};
 }
 
 Json describe(const measure::BatchDoubling& doubling) {
@@ -334,7 +354,7 @@ Json describe(const measure::RooflinePlot& plot) {
           {"kernels", std::move(kernels)}};
 }
 
-Json describe(const measure::Block& block) {
+Json describe(const measure::ReportItem& block) {
   if (const auto* text = std::get_if<measure::Text>(&block))
     return {{"kind", "text"}, {"text", text->text}};
   if (const auto* table = std::get_if<measure::Table>(&block)) {
@@ -343,6 +363,8 @@ Json describe(const measure::Block& block) {
             {"columns", table->columns},
             {"rows", table->rows}};
   }
+  if (const auto* picture = std::get_if<measure::Picture>(&block))
+    return {{"kind", "picture"}, {"caption", picture->caption}, {"svg", picture->svg}};
   const auto& figure = std::get<measure::Figure>(block);
   Json document = std::visit([](const auto& plot) { return describe(plot); }, figure.plot);
   document["caption"] = figure.caption;
@@ -354,7 +376,7 @@ Json describe(const measure::Report& report) {
   for (const auto& [name, value] : report.facts) facts[name] = value;
   for (const measure::Section& section : report.sections) {
     Json blocks = Json::array();
-    for (const measure::Block& block : section.blocks) blocks.push_back(describe(block));
+    for (const measure::ReportItem& block : section.blocks) blocks.push_back(describe(block));
     sections.push_back({{"title", section.title},
                         {"badge", or_null(section.badge)},
                         {"blocks", std::move(blocks)}});
@@ -455,7 +477,9 @@ std::string to_json(const TraceResult& result) {
                   {"host", std::move(host)},
                   {"device_spans", std::move(device)},
                   {"busy_share", on_cpu ? Json(nullptr) : Json(busy)},
-                  {"idle_share", on_cpu ? Json(nullptr) : Json(1 - busy)}});
+                  {"idle_share", on_cpu ? Json(nullptr) : Json(1 - busy)},
+                  {"idle_by_cause", idle_by_cause(occupancy_of(result))},
+                  {"idle_sources", idle_sources(occupancy_of(result))}});
 }
 
 std::string to_json(const Profile& profile) {
@@ -508,7 +532,8 @@ std::string to_json(const Comparison& comparison, const measure::Machine& machin
                 {"host_us", microseconds(side.host)},
                 {"device_us", microseconds(side.device)},
                 {"idle_share", or_null(side.idle())},
-                {"prediction_error", modes[rows.size()].error()}});
+                {"prediction_error", modes[rows.size()].error()},
+                {"at_timed_speed", side.compiled ? Json(nullptr) : describe_at_timed_speed(side)}});
     row.update(describe(side.diagnosis));
     row["timeline"] = side.timeline ? describe_recording(*side.timeline) : Json(nullptr);
     row["batch_doubling"] = side.doubling ? describe(*side.doubling) : Json(nullptr);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 
 #include "cli/report_file.h"
@@ -88,12 +89,23 @@ std::vector<measure::Figure> bars_of(const Finding& finding) {
   return figures;
 }
 
-measure::LinePlot lines_of(const measure::Experiment& experiment, const measure::Plot& plot) {
-  return {.title = experiment.title,
-          .description = fmt::format("Claim: {}.", experiment.claim),
-          .x = {plot.x, /*logarithmic=*/true},
-          .y = {plot.y.empty() ? "units are in the names" : plot.y, /*logarithmic=*/true},
-          .series = plot.series};
+// A plot; where the names of the series have units of their own, one for each series.
+std::vector<measure::Figure> lines_of(const measure::Experiment& experiment,
+                                      const measure::Plot& plot, const std::string& caption) {
+  measure::LinePlot lines{.title = experiment.title,
+                          .description = fmt::format("Claim: {}.", experiment.claim),
+                          .x = {plot.x, /*logarithmic=*/true},
+                          .y = {plot.y, /*logarithmic=*/true},
+                          .series = plot.series};
+  if (!plot.y.empty()) return {{lines, caption}};
+  std::vector<measure::Figure> figures;
+  for (const measure::Series& series : plot.series) {
+    lines.title = fmt::format("{}: {}", experiment.title, series.name);
+    lines.y.title = series.name;
+    lines.series = {series};
+    figures.push_back({lines, figures.empty() ? caption : ""});
+  }
+  return figures;
 }
 
 Section summary(std::span<const ExperimentRun> found, const measure::LabOptions& options,
@@ -135,10 +147,12 @@ Section section_of(const ExperimentRun& found) {
     for (const std::string& what : measure::not_checked(*finding.gpu))
       section.blocks.emplace_back(Text{"Not checked: " + what + ".", Text::Tone::warning});
   }
+  if (!finding.svg.empty()) section.blocks.emplace_back(measure::Picture{finding.svg, e.picture});
   section.blocks.emplace_back(readings_table(finding));
-  if (finding.plot)
-    section.blocks.emplace_back(measure::Figure{lines_of(e, *finding.plot), finding.why});
-  for (measure::Figure& figure : bars_of(finding)) section.blocks.emplace_back(std::move(figure));
+  std::vector<measure::Figure> figures;
+  if (finding.plot) figures = lines_of(e, *finding.plot, finding.why);
+  std::ranges::move(bars_of(finding), std::back_inserter(figures));
+  for (measure::Figure& figure : figures) section.blocks.emplace_back(std::move(figure));
   return section;
 }
 

@@ -101,7 +101,8 @@ std::string to_text(const ExperimentRun& found) {
   for (const std::string& row : aligned(rows)) text += row + "\n";
   if (found.finding.plot) text += to_text(*found.finding.plot);
   text += fmt::format("  {}\n  {}\n", found.finding.verdict(), found.finding.why);
-  if (!found.finding.svg.empty()) text += "  the picture is in the document of --json, as svg\n";
+  if (!found.finding.svg.empty())
+    text += fmt::format("  --svg FILE or --report F.html writes the picture: {}\n", e.picture);
   if (found.finding.disturbed()) text += std::string("  ") + kDisturbed;
   if (found.finding.gpu) {
     for (const std::string& what : measure::not_checked(*found.finding.gpu))

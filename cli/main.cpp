@@ -29,8 +29,7 @@
 #include "cli/explain.h"
 #include "cli/interrupt.h"
 #include "cli/json_output.h"
-#include "cli/lab_report.h"
-#include "cli/lab_text.h"
+#include "cli/lab_run.h"
 #include "cli/parse_error.h"
 #include "cli/profile.h"
 #include "cli/report_file.h"
@@ -57,8 +56,13 @@ struct Common {
   Device chosen_device() const {
     if (device.empty()) return cuda_is_available() ? cuda() : cpu;
     const Device parsed = Device::parse(device);
-    require_device(parsed, "brrr");
+    require_device(parsed, name().c_str());
     return parsed;
+  }
+  // The command, without its arguments: "train".
+  std::string name() const {
+    const std::size_t start = std::min(command.find(' ') + 1, command.size());
+    return command.substr(start, command.find(' ', start) - start);
   }
 };
 
@@ -74,11 +78,6 @@ void add_report(CLI::App* command, Common& common) {
       ->add_option("--report", common.report,
                    "Write a page with tables and plots to F.html, and its numbers to F.json")
       ->check(html_file_name());
-}
-
-// A line that says where the report was written.
-std::string written_text(const ReportFiles& files) {
-  return fmt::format("report           {}, {}\n", files.html, files.json);
 }
 
 struct Bench {
@@ -141,48 +140,11 @@ void run_calibrate(const Common& common) {
   }
 }
 
-// --- lab ---
-
 struct LabArguments {
   Common common;
   double link = measure::LabOptions().link * 1e-9;
+  std::string svg_file;
 };
-
-void list_experiments(const Common& common) {
-  print(common.json ? to_json(measure::experiments()) : to_text(measure::experiments()));
-}
-
-// Prints each finding as soon as its experiment ends, or all of them as one JSON document.
-void run_experiments(std::span<const measure::Experiment> chosen, const LabArguments& a) {
-  ProgressLine progress;
-  measure::LabOptions options;
-  const ReportFiles files(a.common.report);
-  files.require_writable();
-  options.device = a.common.chosen_device();
-  options.seed = a.common.seed;
-  options.quick = a.common.quick;
-  options.link = a.link * 1e9;
-  std::vector<ExperimentRun> found;
-  for (const measure::Experiment& experiment : chosen) {
-    options.progress = [&](const std::string& what) {
-      progress.show(fmt::format("{}: {}", experiment.name, what));
-    };
-    options.progress("");
-    const double start = measure::host_seconds();
-    measure::Finding finding = measure::run_experiment(experiment, options);
-    found.push_back({&experiment, std::move(finding), measure::host_seconds() - start});
-    progress.clear();
-    if (!a.common.json) print(to_text(found.back()));
-  }
-  const measure::Machine machine = measure::describe_machine();
-  std::optional<measure::Report> report;
-  if (files.wanted()) {
-    report = lab_report(found, options, machine, a.common.command);
-    files.write(*report, to_json(found, options, machine, &*report));
-  }
-  if (a.common.json) return print(to_json(found, options, machine, report ? &*report : nullptr));
-  print(summary_text(found, options, machine) + (report ? written_text(files) : ""));
-}
 
 // --- train, compare, explain ---
 
@@ -253,7 +215,10 @@ CLI::App* add_training(CLI::App* parent, const char* model, TrainArguments& a) {
   number("--clip", o.clip, "Maximum global norm of the gradients; 0: no clipping",
          number_from(0, std::numeric_limits<double>::infinity()));
   number("--steps", o.steps, "Training steps", at_least(0));
-  number("--time", o.time_seconds, "Seconds of timed steps after the training; 0: none",
+  const bool may_skip = parent->get_name() == "train" || parent->get_name() == "explain";
+  number("--time", o.time_seconds,
+         may_skip ? "Seconds of timed steps after the training; 0: none"
+                  : "Seconds of timed steps after the training",
          number_from(0, 3600));
   add_common(command, a.common);
   return command;
@@ -472,13 +437,13 @@ class CommandLine {
   std::optional<int> parse(int argc, char** argv, bool json) {
     try {
       app_.parse(argc, argv);
-      lab_arguments_.common.command = command_text(argc, argv);
+      common_.command = lab_arguments_.common.command = command_text(argc, argv);
       for (Command& command : commands_) {
         command.arguments.common.command = lab_arguments_.common.command;
         const ToyOptions& toy = command.arguments.options.toy;
         if (toy.heads > 0 && toy.width % toy.heads != 0) {
-          throw CLI::ValidationError(
-              fmt::format("--heads: {} do not divide a width of {}", toy.heads, toy.width));
+          throw CLI::ValidationError(fmt::format(
+              "--heads: expected a divisor of the width, {}, got {}", toy.width, toy.heads));
         }
         const bool has_mode = command.app->get_option_no_throw("--mode") != nullptr;
         if (command.arguments.rounding == "fast" && has_mode && command.arguments.mode != "fused")
@@ -544,17 +509,38 @@ class CommandLine {
           ->check(number_above(0))
           ->capture_default_str();
       add_report(command, lab_arguments_.common);
+      return command;
     };
     add("all", "Run all experiments");
-    for (const measure::Experiment& each : measure::experiments()) add(each.name, each.title);
+    for (const measure::Experiment& each : measure::experiments()) {
+      CLI::App* command = add(each.name, each.title);
+      if (!each.picture) continue;
+      command
+          ->add_option("--svg", lab_arguments_.svg_file,
+                       fmt::format("Draw to a file: {}", each.picture))
+          ->check(file_name());
+    }
   }
   void run_lab() {
-    if (lab_->got_subcommand("list")) return list_experiments(lab_arguments_.common);
-    const std::span<const measure::Experiment> all = measure::experiments();
-    if (lab_->got_subcommand("all")) return run_experiments(all, lab_arguments_);
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      if (lab_->got_subcommand(all[i].name)) run_experiments(all.subspan(i, 1), lab_arguments_);
+    const Common& common = lab_arguments_.common;
+    if (lab_->got_subcommand("list"))
+      return print(common.json ? to_json(measure::experiments()) : to_text(measure::experiments()));
+    LabRun run{.options = {},
+               .json = common.json,
+               .report = common.report,
+               .svg_file = lab_arguments_.svg_file,
+               .command = common.command};
+    run.options.device = common.chosen_device();
+    run.options.seed = common.seed;
+    run.options.quick = common.quick;
+    run.options.link = lab_arguments_.link * 1e9;
+    std::span<const measure::Experiment> chosen = measure::experiments();
+    for (std::size_t i = 0; i < chosen.size(); ++i) {
+      if (!lab_->got_subcommand(chosen[i].name)) continue;
+      chosen = chosen.subspan(i, 1);
+      break;
     }
+    run_experiments(chosen, run);
   }
 
   CLI::App* add_group(const char* name, const char* help) {

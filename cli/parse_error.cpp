@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "cli/validators.h"
@@ -22,6 +23,14 @@ std::string path_of(const CLI::App& command) {
   return (parent ? path_of(*parent) + " " : "") + command.get_name();
 }
 
+// Whether a subcommand takes the option.
+bool is_option_below(const CLI::App& command, const std::string& option) {
+  const std::vector<const CLI::App*> below = command.get_subcommands(nullptr);
+  return std::ranges::any_of(below, [&](const CLI::App* each) {
+    return each->get_option_no_throw(option) != nullptr || is_option_below(*each, option);
+  });
+}
+
 // The error's text; for a missing or unknown subcommand it lists the known ones, which CLI11's does
 // not.
 std::string problem_text(const CLI::App& app, const CLI::ParseError& problem) {
@@ -30,6 +39,8 @@ std::string problem_text(const CLI::App& app, const CLI::ParseError& problem) {
   for (const CLI::App* each : last_command(app).get_subcommands(nullptr))
     names.push_back(each->get_name());
   const bool is_option = !unknown.empty() && unknown.front().starts_with('-');
+  if (is_option && is_option_below(last_command(app), unknown.front()))
+    return expected_one_of(names, "none before " + unknown.front());
   if (is_option || (names.empty() && !unknown.empty()))
     return "unexpected argument: " + unknown.front();
   if (!names.empty()) return expected_one_of(names, unknown.empty() ? "none" : unknown.front());

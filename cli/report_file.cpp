@@ -63,6 +63,10 @@ void ReportFiles::write(const measure::Report& report, const std::string& docume
   write_text(html, page);
 }
 
+std::string written_text(const ReportFiles& files) {
+  return fmt::format("report           {}, {}\n", files.html, files.json);
+}
+
 std::vector<std::pair<std::string, std::string>> report_facts(const measure::Machine& machine,
                                                               Device device,
                                                               const std::string& command) {

@@ -21,6 +21,9 @@ struct ReportFiles {
   void write(const measure::Report& report, const std::string& document) const;
 };
 
+// A line that says where the report was written.
+std::string written_text(const ReportFiles& files);
+
 // The facts at the head of a report: command, date, machine, ceilings.
 std::vector<std::pair<std::string, std::string>> report_facts(const measure::Machine& machine,
                                                               Device device,

@@ -257,7 +257,7 @@ std::string to_text(const TrainResult& result) {
                      bytes_text(entry->scratch_bytes + entry->kernel_bytes)));
     if (entry->arena_bytes_without_remat > 0) {
       line(text, "remat",
-           fmt::format("{} run again; arena with every value kept {}",
+           fmt::format("{} recomputed; arena with every value kept {}",
                        counted(entry->recomputed_calls, "call"),
                        bytes_text(entry->arena_bytes_without_remat)));
     }
@@ -292,6 +292,18 @@ std::vector<std::vector<std::string>> comparison_table(const Comparison& compari
   return rows;
 }
 
+std::string host_speed_text(const Comparison& comparison) {
+  const Side& eager = comparison.sides.front();
+  const measure::StepCost& cost = *eager.cost;
+  const double again = static_cast<double>(cost.predicted_at_timed_speed.ps()) * 1e-12;
+  return fmt::format(
+      "small calls took {:.2f} times their calibrated time when {} was predicted, {:.2f} while "
+      "steps "
+      "were timed; for that speed {} us are predicted ({:+.0f} %, not scored)",
+      cost.host_slowdown, name_of(eager), cost.timed_slowdown, number_text(again * 1e6),
+      100 * (again / eager.step->median - 1));
+}
+
 std::string to_text(const Comparison& comparison) {
   const Side& eager = comparison.sides.front();
   std::string text;
@@ -310,6 +322,7 @@ std::string to_text(const Comparison& comparison) {
        fmt::format("{}; by {}", fmt::join(bounds, ", "),
                    eager.cost->calibrated ? "this machine's ceilings, before any step was timed"
                                           : "default ceilings: brrr calibrate measures them"));
+  if (eager.cost->calibrated) line(text, "host's speed", host_speed_text(comparison));
   if (eager.host) {
     text +=
         "host: until the call of a step returns; device: a step that was queued before it started;"

@@ -35,6 +35,8 @@ std::string to_text(const Comparison& comparison);
 // The parts of a comparison's text: whether losses agree, and the table with its heading.
 std::vector<std::string> agreement_lines(const Comparison& comparison);
 std::vector<std::vector<std::string>> comparison_table(const Comparison& comparison);
+// The host's speed while the steps were timed, and eager's prediction for it; not scored.
+std::string host_speed_text(const Comparison& comparison);
 // The model, its sizes and the device.
 std::string work_text(const TrainingOptions& options);
 std::string bytes_text(double bytes);  // "1.5 MiB"

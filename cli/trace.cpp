@@ -12,6 +12,7 @@
 #include "brrr/measure/chrome_trace.h"
 #include "brrr/tensor/counted.h"
 #include "cli/text_output.h"
+#include "cli/verdict_text.h"
 
 namespace brrr::cli {
 namespace {
@@ -87,7 +88,14 @@ TraceResult trace(const TraceOptions& options) {
   return result;
 }
 
+std::optional<measure::Occupancy> occupancy_of(const TraceResult& result) {
+  const Timeline& timeline = result.timeline;
+  if (!timeline.has_kernels() || !timeline.is_complete()) return std::nullopt;
+  return measure::occupancy_of(timeline);
+}
+
 std::string to_text(const TraceResult& result) {
+  constexpr double kMostPerturbation = 0.25;  // as in measure/verdict.cpp
   const Timeline& timeline = result.timeline;
   std::string text = heading_text(result.options);
   const auto line = [&](const char* name, const std::string& value) {
@@ -102,6 +110,12 @@ std::string to_text(const TraceResult& result) {
   }
   line("host", host_text(timeline));
   line("device", device_text(timeline));
+  if (const auto occupancy = occupancy_of(result)) line("idle", idle_text(*occupancy));
+  if (timeline.perturbation() > kMostPerturbation) {
+    line("caution", fmt::format("recording made the step {:.0f} % slower: shares are of recorded "
+                                "steps, and may be others in untraced ones",
+                                100 * timeline.perturbation()));
+  }
   for (const std::string& each : timeline.missing) line("missing", each);
   if (!timeline.gpu) return text;
   for (const std::string& each : measure::disturbances(*timeline.gpu)) line("disturbed", each);

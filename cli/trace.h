@@ -1,9 +1,11 @@
 // brrr trace: records some steps of a training and writes them for Perfetto.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "cli/train.h"
+#include <brrr/measure/idle.h>
 #include <brrr/measure/timeline.h>
 
 namespace brrr::cli {
@@ -20,6 +22,9 @@ struct TraceResult {
 
 // Trains for options.steps, then records and writes the file.
 TraceResult trace(const TraceOptions& options);
+
+// Idle time by cause in the recorded steps; none if records are incomplete, or on the CPU.
+std::optional<measure::Occupancy> occupancy_of(const TraceResult& result);
 
 std::string to_text(const TraceResult& result);
 std::string to_json(const TraceResult& result);  // json_output.cpp

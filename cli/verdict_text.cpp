@@ -5,7 +5,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
+#include <functional>
 
 #include "cli/text_output.h"
 #include <brrr/measure/bench.h>
@@ -57,7 +59,8 @@ std::string order_text(std::span<const measure::ComparedMode> modes) {
       order_is_right(modes) ? "right, but for modes as fast as each other" : "wrong");
 }
 
-// A mode's idle time by cause: "host 66 % (add (op) 30 %, matmul (op) 22 %), latency 5 % (...)".
+}  // namespace
+
 std::string idle_text(const measure::Occupancy& occupancy) {
   constexpr std::size_t kMostSources = 3;
   constexpr double kLeast = 0.005;
@@ -78,6 +81,22 @@ std::string idle_text(const measure::Occupancy& occupancy) {
   return causes.empty() ? "none" : fmt::format("{}", fmt::join(causes, ", "));
 }
 
+namespace {
+
+// "host 41 % by untraced timings (add (op) 20 %), divided as in recorded steps; recording made ..."
+std::string estimate_text(const measure::Diagnosis& d) {
+  constexpr std::size_t kMostSources = 3;
+  double all = 0;
+  std::vector<std::string> sources;
+  for (const measure::IdleShare& each : d.idle_estimate) {
+    all += each.share;
+    if (sources.size() < kMostSources)
+      sources.push_back(fmt::format("{} {}", to_string(each.source), percent(each.share)));
+  }
+  return fmt::format("host {} by untraced timings ({}), divided as in recorded steps; {}",
+                     percent(all), fmt::join(sources, ", "), d.unattributed);
+}
+
 // A line for each mode whose idle time was attributed, and one for each reason why others' was not.
 std::vector<std::string> idle_lines(const Comparison& comparison) {
   std::vector<std::string> lines;
@@ -86,6 +105,10 @@ std::vector<std::string> idle_lines(const Comparison& comparison) {
     const measure::Diagnosis& d = side.diagnosis;
     if (d.occupancy) {
       lines.push_back(fmt::format("{}: {}", name_of(side), idle_text(*d.occupancy)));
+      continue;
+    }
+    if (!d.idle_estimate.empty()) {
+      lines.push_back(fmt::format("{}: {}", name_of(side), estimate_text(d)));
       continue;
     }
     const auto reason =
@@ -121,7 +144,9 @@ std::vector<std::string> doubling_lines(const Comparison& comparison) {
   for (const Side& side : comparison.sides) {
     if (!side.doubling) continue;
     lines.push_back(fmt::format("{}: {}: {}", name_of(side),
-                                measure::judgement_text(*side.doubling), side.doubling->text));
+                                side.diagnosis.regime ? measure::judgement_text(*side.doubling)
+                                                      : "there is no verdict to check",
+                                side.doubling->text));
   }
   return lines;
 }
@@ -149,22 +174,63 @@ measure::Table idle_table(const Comparison& comparison) {
   return table;
 }
 
-// Why modes have no verdict: reasons that all of them share, then those of single modes.
-std::vector<std::string> problems_of(const Comparison& comparison) {
-  const auto is_of_all = [&](const std::string& problem) {
-    return std::ranges::all_of(comparison.sides, [&](const Side& side) {
-      return std::ranges::count(side.diagnosis.problems, problem) > 0;
-    });
-  };
-  std::vector<std::string> problems;
-  for (const std::string& problem : comparison.sides.front().diagnosis.problems) {
-    if (is_of_all(problem)) problems.push_back(problem);
+// Problems of several modes whose texts differ in their numbers only.
+struct SameProblem {
+  std::vector<std::string> words;                            // between the numbers
+  std::vector<std::pair<std::string, std::string>> numbers;  // the least and the largest, each
+  std::vector<std::string> modes;
+
+  std::string text() const {
+    std::string text = words.front();
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+      const auto& [least, most] = numbers[i];
+      text += (least == most ? least : least + " to " + most) + words[i + 1];
+    }
+    return text;
   }
+};
+
+SameProblem parsed(const std::string& problem) {
+  SameProblem result{.words = {""}, .numbers = {}, .modes = {}};
+  for (std::size_t at = 0; at < problem.size();) {
+    const std::size_t end = std::min(problem.find_first_not_of("0123456789.", at), problem.size());
+    if (std::isdigit(static_cast<unsigned char>(problem[at])) != 0) {
+      const std::string number = problem.substr(at, end - at);
+      result.numbers.emplace_back(number, number);
+      result.words.emplace_back();
+      at = end;
+    } else {
+      result.words.back() += problem[at++];
+    }
+  }
+  return result;
+}
+
+void widen(std::pair<std::string, std::string>& range, const std::string& number) {
+  if (std::stod(number) < std::stod(range.first)) range.first = number;
+  if (std::stod(number) > std::stod(range.second)) range.second = number;
+}
+
+// Why modes have no verdict, a line for each reason, with the modes unless it holds for all.
+std::vector<std::string> problems_of(const Comparison& comparison) {
+  std::vector<SameProblem> merged;
   for (const Side& side : comparison.sides) {
-    std::vector<std::string> own = side.diagnosis.problems;
-    std::erase_if(own, is_of_all);
-    if (!own.empty())
-      problems.push_back(fmt::format("on {}: {}", name_of(side), fmt::join(own, "; ")));
+    for (const std::string& problem : side.diagnosis.problems) {
+      const SameProblem one = parsed(problem);
+      const auto same = std::ranges::find(merged, one.words, &SameProblem::words);
+      SameProblem& into = same != merged.end() ? *same : merged.emplace_back(one);
+      for (std::size_t i = 0; i < one.numbers.size(); ++i)
+        widen(into.numbers[i], one.numbers[i].first);
+      into.modes.push_back(name_of(side));
+    }
+  }
+  std::ranges::stable_sort(merged, std::ranges::greater(),
+                           [](const SameProblem& each) { return each.modes.size(); });
+  std::vector<std::string> problems;
+  for (const SameProblem& each : merged) {
+    const bool of_all = each.modes.size() == comparison.sides.size();
+    problems.push_back(of_all ? each.text()
+                              : fmt::format("on {}: {}", fmt::join(each.modes, ", "), each.text()));
   }
   return problems;
 }

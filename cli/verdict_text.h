@@ -12,6 +12,8 @@ namespace brrr::cli {
 std::string bar_of(const measure::Shares& shares);
 // After the table of times.
 std::string verdict_text(const Comparison& comparison);
+// Idle time by cause: "host 66 % (add (op) 30 %, matmul (op) 22 %), latency 5 % (...)".
+std::string idle_text(const measure::Occupancy& occupancy);
 // The same for a report.
 measure::Section verdict_section(const Comparison& comparison);
 

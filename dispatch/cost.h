@@ -35,5 +35,9 @@ inline std::int64_t distinct_bytes(const Tensor& x) {
 }
 // Of all inputs and outputs.
 std::int64_t operand_bytes(const Call& call, std::span<const Tensor> outputs);
+// The cost of a call that computes nothing: its operands' bytes.
+inline Cost cost_of_moving(const Call& call, std::span<const Tensor> outputs) {
+  return {0, operand_bytes(call, outputs)};
+}
 
 }  // namespace brrr

@@ -56,6 +56,9 @@ bool try_outer() {
       }
     }
   };
+  outer.cost = [](const Call& call, std::span<const Tensor> outputs) {
+    return Cost{.flops = outputs[0].numel(), .bytes = operand_bytes(call, outputs)};
+  };
   outer.gradient = [](Gradient& r) {
     if (r.wants(0)) r.set(0, matmul(r.g(), r.operand(1)));
     if (r.wants(1)) r.set(1, matmul(transpose(r.g(), 0, 1), r.operand(0)));

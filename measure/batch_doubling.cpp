@@ -95,9 +95,9 @@ BatchDoubling judge_doubling(const Diagnosis& diagnosis, const StepCost& once,
     by_shares = fmt::format(", the verdict's shares {:.2f}", *doubling.expected_here);
     fits_shares &= !fits(doubling, *diagnosis.regime);
   }
-  doubling.text = fmt::format(
-      "twice the batch takes {:.2f} times as long, as expected of {} ({}{})", doubling.ratio,
-      expecting(doubling, fits_shares), expectations(doubling), by_shares);
+  doubling.text = fmt::format("twice the batch takes {:.2f} times as long, which fits {} ({}{})",
+                              doubling.ratio, expecting(doubling, fits_shares),
+                              expectations(doubling), by_shares);
   if (fits(doubling, Regime::overhead) && fits(doubling, Regime::bandwidth)) {
     doubling.text += fmt::format("; the bytes grow only {:.2f} times, most being weights",
                                  of(doubling.expected, Regime::bandwidth));

@@ -40,7 +40,9 @@ Result rate_result(std::string name, Device device, const char* unit, double wor
 
 std::string number_text(double value) {
   const double size = std::abs(value);
-  const int digits = size == 0 || size >= 100 ? 0 : size >= 10 ? 1 : size >= 1 ? 2 : 4;
+  if (size == 0 || size >= 100) return fmt::format("{:.0f}", value);
+  constexpr int kMostDigits = 6;
+  const int digits = std::min(2 - static_cast<int>(std::floor(std::log10(size))), kMostDigits);
   return fmt::format("{:.{}f}", value, digits);
 }
 

@@ -443,17 +443,18 @@ CeilingsProbe probe_ceilings(Device device) {
 std::vector<std::string> drift_of(const graph::Ceilings& ceilings, const CeilingsProbe& now) {
   constexpr double kRates = 0.15, kClocks = 0.10;
   if (!ceilings.calibrated()) return {};
-  const auto apart = [](double then, double now, double most) {
+  const auto differs = [](double then, double now, double most) {
     return then > 0 && now > 0 && std::abs(now / then - 1) > most;
   };
   std::vector<std::string> lines;
   const double flops = static_cast<double>(ceilings.f32_flops);
-  if (apart(flops, now.flops, kRates)) {
+  if (differs(flops, now.flops, kRates)) {
     lines.push_back(fmt::format(
         "ceilings measured at {} GFLOP/s of multiply-adds on {}, now {}: brrr calibrate",
         number_text(flops * 1e-9), ceilings.date, number_text(now.flops * 1e-9)));
   }
-  if (apart(static_cast<double>(ceilings.clock_mhz), static_cast<double>(now.clock_mhz), kClocks)) {
+  if (differs(static_cast<double>(ceilings.clock_mhz), static_cast<double>(now.clock_mhz),
+              kClocks)) {
     lines.push_back(
         fmt::format("ceilings measured at a clock of {} MHz on {}, now {}: brrr calibrate",
                     ceilings.clock_mhz, ceilings.date, now.clock_mhz));

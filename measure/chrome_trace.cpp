@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "brrr/measure/idle.h"
+
 namespace brrr::measure {
 namespace {
 
@@ -68,7 +70,8 @@ class Writer {
       slice(step.name, "step", step.start_ns, step.end_ns, kHost, kSteps, "");
     add_host();
     add_device();
-    for (const LiveBytes& each : timeline_.memory) {
+    add_gaps();
+    for (const MemorySample& each : timeline_.memory) {
       event("\"name\":\"live bytes\",\"ph\":\"C\",\"ts\":{},\"pid\":{},\"args\":{{\"bytes\":{}}}",
             at(each.at_ns), kHost, each.bytes);
     }
@@ -116,6 +119,31 @@ class Writer {
     name_track("process_name", kDevice, 0, to_string(timeline_.device));
     for (int i = 0; i < streams; ++i)
       name_track("thread_name", kDevice, i, fmt::format("stream {}", i));
+    gaps_ = streams;
+    if (has_gaps()) name_track("thread_name", kDevice, gaps_, "gaps");
+  }
+
+  // Records with holes would show gaps where the device worked.
+  bool has_gaps() const { return timeline_.has_kernels() && timeline_.is_complete(); }
+
+  // The idle time between the spans of all streams, by cause.
+  void add_gaps() {
+    if (!has_gaps()) return;
+    for (const IdleGap& gap : occupancy_of(timeline_).gaps) {
+      const char* const cause = kIdleCauses[static_cast<std::size_t>(gap.cause)];
+      std::string arguments = fmt::format("\"cause\":\"{}\"", cause);
+      if (gap.host) {
+        const HostSpan& host = timeline_.host[*gap.host];
+        arguments += fmt::format(",\"host\":{}",
+                                 quoted(fmt::format("{} ({})", host.name, name_of(host.work))));
+      }
+      if (gap.next) {
+        const DeviceSpan& next = timeline_.spans[*gap.next];
+        arguments += fmt::format(",\"before\":{}", quoted(next.ops.empty() ? next.name : next.ops));
+      }
+      slice(fmt::format("idle: {}", cause), "gap", gap.start_ns, gap.end_ns, kDevice, gaps_,
+            arguments);
+    }
   }
 
   // Adds host spans in the order of their starts, outer spans first. A span is cut where its
@@ -164,11 +192,12 @@ class Writer {
         quoted(what), quoted(timeline_.machine), quoted(timeline_.date),
         quoted(to_string(timeline_.device)), quoted(timeline_.source), timeline_.is_complete(),
         fmt::join(missing, ","), timeline_.untraced.median * 1e6, timeline_.traced.median * 1e6,
-        timeline_.untraced.median > 0 ? timeline_.perturbation() : 0.0);
+        timeline_.perturbation());
   }
 
   const Timeline& timeline_;
   std::int64_t origin_ns_;
+  int gaps_ = 0;  // the track of gaps, after those of the streams
   std::string events_;
 };
 

@@ -48,7 +48,7 @@ class EventRecorder final : public DeviceRecorder {
     records.missing.push_back(fmt::format(
         "CUPTI cannot be used: {}; device spans are the times between events before and after each "
         "op and replay, so they include what the device waits for launches in them, and kernels, "
-        "copies and calls of the driver are not told apart",
+        "copies and calls of the driver are not distinguished",
         why_));
     for (const Pair& pair : pairs_) {
       if (!pair.ended) continue;  // an op that threw

@@ -38,7 +38,7 @@ void add_timeline(const Timeline& timeline, Evidence& evidence) {
   evidence.missing = timeline.missing;
   if (timeline.spans.empty() && timeline.missing.empty())
     evidence.missing.emplace_back("it has no spans of the device");
-  evidence.perturbation = timeline.untraced.median > 0 ? timeline.perturbation() : 0;
+  evidence.perturbation = timeline.perturbation();
   evidence.occupancy = occupancy_of(timeline);
 }
 

@@ -80,6 +80,12 @@ struct Achieved {
   double rate = 0, share = 0;
 };
 
+// A part of the idle time as a share of the step.
+struct IdleShare {
+  IdleSource source;
+  double share = 0;
+};
+
 struct Diagnosis {
   std::optional<Regime> regime;  // none: `problems` says why
   std::optional<Shares> shares;  // with the regime; they add up to 1
@@ -103,6 +109,9 @@ struct Diagnosis {
   // Busy time and idle gaps with their causes, from a timeline; none: `unattributed` says why.
   std::optional<Occupancy> occupancy;
   std::string unattributed;
+  // If the occupancy is left out only since recording slowed the step too much: the idle time by
+  // the untraced timings, divided among the host's calls in the recording's proportions.
+  std::vector<IdleShare> idle_estimate;
   // Whether idle time and transfers come from a timeline; else from timings only.
   bool by_timeline() const { return occupancy.has_value(); }
 };

@@ -234,7 +234,8 @@ std::string flame_svg(const HostProfile& profile, const FlameGraph& graph) {
   const std::string title = escaped(graph.title);
   return fmt::format(
              "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"brrr-flame\" role=\"img\" "
-             "viewBox=\"0 0 {:.0f} {:.0f}\" width=\"100%\">\n<title>{}</title>\n<desc>{}</desc>\n",
+             "aria-labelledby=\"flame-title flame-desc\" viewBox=\"0 0 {:.0f} {:.0f}\">\n<title "
+             "id=\"flame-title\">{}</title>\n<desc id=\"flame-desc\">{}</desc>\n",
              kWidth, drawing.height(), title, escaped(described)) +
          style() +
          fmt::format(

@@ -29,7 +29,7 @@ struct Replay {
 struct HostRecord {
   std::vector<HostSpan> spans;                // in the order in which they began
   std::vector<std::uint32_t> native_threads;  // by HostSpan::thread
-  std::vector<LiveBytes> memory;
+  std::vector<MemorySample> memory;
   std::vector<Replay> replays;
 };
 
@@ -109,7 +109,7 @@ class HostRecorder final : public Observer, public HostListener {
   Thread* last_ = nullptr;
   std::vector<std::uint32_t> native_threads_;
   std::vector<Raw> spans_;
-  std::vector<LiveBytes> memory_;
+  std::vector<MemorySample> memory_;
   std::vector<Replay> replays_;
 };
 

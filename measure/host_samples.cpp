@@ -30,6 +30,7 @@ namespace brrr::measure {
 namespace {
 
 constexpr std::size_t kMostFrames = 192;
+constexpr std::size_t kMostAddresses = 1 << 20;  // the total length of all stacks
 // An upper bound for the part of run()'s frame above its frame address.
 constexpr std::uintptr_t kFrameOfRun = 4096;
 constexpr double kMostOfPeriod = 0.03;  // the share of a period that interruptions may take
@@ -80,9 +81,9 @@ struct HostSampler::State {
   HostSamples samples;
   std::size_t n_samples = 0, n_addresses = 0;
   std::int64_t entered_ns = 0;    // the last handler
-  std::int64_t started_ns = 0;    // the period under way, at the end of the last handler
+  std::int64_t started_ns = 0;    // the period in flight, at the end of the last handler
   std::int64_t carried_ns = 0;    // of that period in earlier runs
-  std::int64_t remaining_ns = 0;  // of that period; 0: none is under way
+  std::int64_t remaining_ns = 0;  // of that period; 0: none is in flight
   std::uint32_t periods = 0;
   std::int64_t outside_ns = 0;  // of an interruption, before and after the handler
   std::uintptr_t bottom = 0;    // the stack of the sampled work is below
@@ -239,7 +240,7 @@ HostSampler::HostSampler(const HostSampling& sampling) {
   State& state = *state_;
   state.sampling = sampling;
   state.samples.samples.resize(sampling.most_samples);
-  state.samples.addresses.resize(sampling.most_addresses);
+  state.samples.addresses.resize(kMostAddresses);
   state.thread = static_cast<pid_t>(::syscall(SYS_gettid));
   // The first unwinding of a process loads and allocates.
   Unwinding first;

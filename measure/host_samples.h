@@ -15,8 +15,7 @@ namespace brrr::measure {
 struct HostSampling {
   // Between samples, on average; longer where an interruption takes more than 3 % of it.
   double period_seconds = 200e-6;
-  std::size_t most_samples = 1 << 15;    // further samples are lost
-  std::size_t most_addresses = 1 << 20;  // total length of all stacks
+  std::size_t most_samples = 1 << 15;  // further samples are lost
 };
 
 // One interruption.

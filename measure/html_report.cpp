@@ -41,6 +41,7 @@ figure { margin: 0.5rem 0; }
 figcaption { color: var(--faint); font-size: 0.92rem; max-width: 32rem; margin-top: 0.3rem; overflow-wrap: anywhere; }
 .table { margin: 0.75rem 0; }
 .scroll { overflow-x: auto; }
+.picture svg { min-width: 56rem; display: block; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 0.92rem; }
 .caption { color: var(--faint); font-size: 0.92rem; margin-bottom: 0.2rem; }
 th, td { padding: 0.25rem 0.7rem; border-bottom: 1px solid var(--edge); text-align: right;
@@ -123,11 +124,21 @@ class Page {
     html_ += "</figure>\n";
   }
 
+  void operator()(const Picture& picture) {
+    html_ += fmt::format(
+        "<figure>\n<div class=\"scroll picture\" role=\"region\" tabindex=\"0\" "
+        "aria-label=\"picture\">\n{}</div>\n",
+        picture.svg);
+    if (!picture.caption.empty())
+      html_ += fmt::format("<figcaption>{}</figcaption>\n", escaped(picture.caption));
+    html_ += "</figure>\n";
+  }
+
   void add(const Section& section, std::size_t index) {
     html_ += fmt::format("<section id=\"section-{}\">\n<h2>{}{}</h2>\n", index,
                          escaped(section.title), badge(section));
     bool in_figures = false;  // neighbouring plots are side by side where there is space
-    for (const Block& block : section.blocks) {
+    for (const ReportItem& block : section.blocks) {
       const bool is_figure = std::holds_alternative<Figure>(block);
       if (is_figure != in_figures) html_ += is_figure ? "<div class=\"figures\">\n" : "</div>\n";
       in_figures = is_figure;

@@ -31,14 +31,20 @@ struct Figure {
   std::string caption;
 };
 
-using Block = std::variant<Text, Table, Figure>;
+// A picture that is SVG already, such as a flame graph. On a narrow page it scrolls sideways.
+struct Picture {
+  std::string svg;
+  std::string caption = {};
+};
+
+using ReportItem = std::variant<Text, Table, Figure, Picture>;
 
 struct Section {
   enum class Tone { plain, good, bad };
   std::string title;
   std::string badge = {};  // beside the title, in a word: "confirmed"
   Tone tone = Tone::plain;
-  std::vector<Block> blocks = {};
+  std::vector<ReportItem> blocks = {};
 };
 
 struct Report {

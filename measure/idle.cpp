@@ -238,10 +238,6 @@ std::string to_string(const IdleSource& source) {
   return fmt::format("unknown, before {}", source.name);
 }
 
-int64_t Occupancy::all_idle_ns() const {
-  return std::accumulate(idle_ns.begin(), idle_ns.end(), int64_t{0});
-}
-
 Occupancy occupancy_of(const Timeline& timeline, const IdleOptions& options) {
   for (const DeviceSpan& span : timeline.spans) {
     if (span.cause && *span.cause >= timeline.host.size()) {

@@ -61,7 +61,6 @@ struct Occupancy {
   std::size_t steps = 0;
 
   std::int64_t idle(IdleCause cause) const { return idle_ns[static_cast<std::size_t>(cause)]; }
-  std::int64_t all_idle_ns() const;
   double busy() const { return share(busy_ns); }
   double share(std::int64_t ns) const {
     return wall_ns > 0 ? static_cast<double>(ns) / static_cast<double>(wall_ns) : 0;

@@ -64,7 +64,7 @@ struct Finding {
   std::vector<Reading> readings;
   std::string why;  // numbers that explain the readings, in a sentence
   std::optional<Plot> plot = {};
-  std::string svg = {};  // a picture other than a plot (a flame graph); empty: none
+  std::string svg = {};  // a picture other than a plot (Experiment::picture); empty: none
 
   std::vector<std::string> incomplete = {};  // gaps in its measurements
   std::optional<GpuState> gpu = {};          // on CUDA, before and after
@@ -83,6 +83,7 @@ struct Experiment {
   const char* title;
   const char* claim;  // what the article found
   Finding (*run)(const LabOptions& options);
+  const char* picture = nullptr;  // what Finding::svg shows; null: it is empty
 };
 
 // In the order of the article.

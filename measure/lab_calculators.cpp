@@ -49,9 +49,9 @@ Finding growth(const LabOptions&) {
                        .claim = Interval{2.6, 2.75}},
                       {.name = "flops a byte after ten years, times today's",
                        .value = std::pow(kProcessor / kMemory, 10)}};
-  finding.why = fmt::format(
-      "the table's {} and {} a year; what is bound by bandwidth falls behind by {:.0f} % a year",
-      kProcessor, kMemory, 100 * (kProcessor / kMemory - 1));
+  finding.why =
+      fmt::format("the table's {} and {} a year; bandwidth falls behind compute by {:.0f} % a year",
+                  kProcessor, kMemory, 100 * (kProcessor / kMemory - 1));
   Series of_processors{"processors", {}}, of_memory{"memory", {}};
   for (int year = 1; year <= 16; year *= 2) {
     of_processors.points.emplace_back(year, std::pow(kProcessor, year));
@@ -79,7 +79,7 @@ Finding parallel(const LabOptions& options) {
        .article = 8,
        .claim = Interval{6, 10}},
       count("H100: hidden size for experts on many nodes", h100.expert_hidden()),
-      {.name = fmt::format("H100: a pipeline's exchange, of a layer of {}", kLayers),
+      {.name = fmt::format("H100: pipeline of {} layers, exchange, of a layer's time", kLayers),
        .value = 100 * h100.pipeline_share(kHidden, kLayers),
        .unit = "%",
        .claim = Interval{0, 5}},
@@ -88,7 +88,7 @@ Finding parallel(const LabOptions& options) {
        .unit = "GFLOP/s",
        .article = 990e3,
        .spread = product.spread},
-      {.name = "here: link as given", .value = here.link * 1e-9, .unit = "GB/s", .article = 400},
+      {.name = "here: assumed link", .value = here.link * 1e-9, .unit = "GB/s", .article = 400},
       count("here: tokens a device, data-parallel", here.data_tokens()),
       count(fmt::format("here: ways, tensor-parallel, hidden {}", kHidden),
             here.tensor_ways(kHidden)),

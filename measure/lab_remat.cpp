@@ -52,9 +52,9 @@ Variant compiled(const LabOptions& options, const char* name, Mode mode, Remat r
   return variant;
 }
 
-// The two passes fused apart, so that the backward pass has to read the value of each round: fusion
-// of both together computes pointwise values again under every policy.
-Variant fused_apart(const LabOptions& options) {
+// The two passes fused separately, so that the backward pass has to read the value of each round:
+// fusion of both together computes pointwise values again under every policy.
+Variant fused_separately(const LabOptions& options) {
   const char* name = "fused, every value kept";
   options.progress(name);
   std::vector<Tensor> kept = {input_of(options)};  // of each round its input
@@ -96,7 +96,7 @@ Finding recomputation(const LabOptions& options) {
   const std::array<Variant, 5> variants = {
       {compiled(options, "call by call, every value kept", Mode::graph, Remat::none()),
        compiled(options, "call by call, recomputed", Mode::graph, Remat::full()),
-       fused_apart(options),
+       fused_separately(options),
        compiled(options, "fused, recomputed by min_cut", Mode::fused, Remat::min_cut()),
        compiled(options, "fused, recomputed by full", Mode::fused, Remat::full())}};
   const Variant &unfused_kept = variants[0], &unfused = variants[1], &kept = variants[2],

@@ -19,8 +19,8 @@ namespace brrr::measure {
 Batch plain_add(std::int64_t elements, int threads);
 // The sum of all elements, in independent partial sums.
 Batch plain_sum(std::int64_t elements, int threads);
-// x = x * a + b in independent chains that stay in registers, multiplied and added apart, as brrr's
-// kernels on the CPU do it.
+// x = x * a + b in independent chains that stay in registers, multiplied and added separately,
+// as brrr's kernels on the CPU do it.
 struct MultiplyAdds {
   Batch batch;
   double flops = 0;

@@ -28,8 +28,8 @@ bool is_faster(const Timing& step, const Timing& other) {
 bool order_is_right(std::span<const ComparedMode> modes) {
   for (const ComparedMode& fast : modes) {
     for (const ComparedMode& slow : modes) {
-      const double apart = std::max({kSame, fast.measured.spread, slow.measured.spread});
-      if (slow.measured.median <= (1 + apart) * fast.measured.median) continue;
+      const double noise = std::max({kSame, fast.measured.spread, slow.measured.spread});
+      if (slow.measured.median <= (1 + noise) * fast.measured.median) continue;
       if (slow.predicted.ps() < fast.predicted.ps()) return false;
     }
   }

@@ -1,4 +1,4 @@
-// A step in several modes: what was predicted before each was timed, and what was measured.
+// A step in several modes: what was predicted before any was timed, and what was measured.
 #pragma once
 
 #include <span>
@@ -9,8 +9,8 @@
 namespace brrr::measure {
 
 struct ComparedMode {
-  std::string name;  // "fused mincut"
-  StepTime predicted;
+  std::string name;    // "fused mincut"
+  StepTime predicted;  // before any mode was timed; this one is scored
   Timing measured;
   Diagnosis diagnosis;
 

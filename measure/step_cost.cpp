@@ -39,8 +39,12 @@ class Adding : public Observer {
       cost.on_device += graph::time_of(work, ceilings, 0);
       graph::add_to(cost.roofline, work, ceilings, full);
     }
+    for (const graph::Work& work : works_)
+      cost.product_flops[static_cast<std::size_t>(work.type)] += work.product_flops;
     cost.calibrated = ceilings_->calibrated();
+    cost.why_defaults = ceilings_->why_defaults;
     predict_at(cost.host_slowdown, device_, cost);
+    cost.predicted = cost.predicted_at_timed_speed;
   }
 
   // Runs the probe of the host's speed.
@@ -126,14 +130,15 @@ std::int64_t recorded_calls(Device device, const std::function<void()>& work) {
 }  // namespace
 
 // On CUDA the host runs ahead of the device, or the device waits for it.
-void predict_at(double host_slowdown, Device device, StepCost& cost) {
-  cost.host_slowdown = host_slowdown;
-  const graph::EagerTimes times = slowed(graph::ceilings_of(device)->eager, host_slowdown, device);
+void predict_at(double timed_slowdown, Device device, StepCost& cost) {
+  cost.timed_slowdown = timed_slowdown;
+  const graph::EagerTimes times = slowed(graph::ceilings_of(device)->eager, timed_slowdown, device);
   cost.on_device.overhead_ps = cost.eager.kernels * times.queued_ps;
-  cost.predicted = cost.on_device;
+  StepTime& predicted = cost.predicted_at_timed_speed;
+  predicted = cost.on_device;
   const std::int64_t host = cost.eager.ps(times);
   const std::int64_t meanwhile = device.is_cpu() ? cost.on_device.overhead_ps : cost.on_device.ps();
-  if (meanwhile < host) cost.predicted.overhead_ps += host - meanwhile;
+  if (meanwhile < host) predicted.overhead_ps += host - meanwhile;
 }
 
 StepCost cost_of_step(Device device, const std::function<void()>& step) {
@@ -166,7 +171,7 @@ StepCost cost_of_replay(Device device, const std::function<void()>& step,
                         const CompiledEntry& entry) {
   StepCost cost = cost_of_step(device, step);
   cost.kernels = device.is_cpu() ? entry.nodes : entry.launches;
-  cost.predicted = cost.on_device = entry.predicted;
+  cost.predicted = cost.predicted_at_timed_speed = cost.on_device = entry.predicted;
   cost.roofline = entry.roofline;
   cost.calibrated = entry.calibrated;
   cost.peak_bytes += static_cast<std::int64_t>(entry.scratch_bytes);

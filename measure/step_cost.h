@@ -1,10 +1,13 @@
 // The cost of a step: kernels, FLOPs, bytes moved, peak memory.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
+#include <string>
 
 #include <brrr/dispatch/cost.h>
+#include <brrr/graph/ceilings.h>
 #include <brrr/graph/compile.h>
 #include <brrr/measure/eager_calls.h>
 #include <brrr/measure/timing.h>
@@ -16,20 +19,26 @@ struct StepCost : Cost {
   std::int64_t kernels = 0;     // launches on CUDA, op calls with a kernel on the CPU
   std::int64_t peak_bytes = 0;  // of all live memory, allocated before the step or in it
   EagerCalls eager;             // of an eager step
-  // The host's slowdown since the calibration, by a probe.
+  // Made before the step is timed. An eager step is predicted at the host's speed at that time: a
+  // probe measures the host's slowdown since the calibration.
   double host_slowdown = 1;
-  // Predicted time of the calls, made eagerly.
   StepTime predicted;
+  // The same for the host's speed while the step was timed (`predict_at`).
+  double timed_slowdown = 1;
+  StepTime predicted_at_timed_speed;
   StepTime on_device;  // predicted GPU time if the GPU never waits for the host
   Roofline roofline;
+  // FLOPs of matrix products by graph::ProductType, where calls state it: not of fused kernels.
+  std::array<std::int64_t, graph::kProductTypes.size()> product_flops{};
   bool calibrated = false;
+  std::string why_defaults = {};  // of ceilings that are not measured; empty: there is no file
 };
 
 // Runs the step once.
 StepCost cost_of_step(Device device, const std::function<void()>& step);
 
-// Predicts an eager step anew, for a host of this slowdown.
-void predict_at(double host_slowdown, Device device, StepCost& cost);
+// Predicts an eager step again, for the host's slowdown while it was timed. `predicted` is kept.
+void predict_at(double timed_slowdown, Device device, StepCost& cost);
 
 // The cost of a step whose kernels a compiled entry replays. Runs it once.
 StepCost cost_of_replay(Device device, const std::function<void()>& step,

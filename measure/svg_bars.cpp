@@ -36,7 +36,7 @@ std::string bar_class(std::size_t measure) {
 // From zero, or from below the least value, to the largest one; nothing if there is none.
 std::optional<Scale> scale_of(const BarPlot& plot) {
   double least = std::numeric_limits<double>::infinity(), most = 0;
-  for (const BarPlot::Group& group : plot.groups) {
+  for (const BarGroup& group : plot.groups) {
     for (const double value : group.values) {
       if (!is_shown(plot, value)) continue;
       least = std::min(least, value);
@@ -47,8 +47,7 @@ std::optional<Scale> scale_of(const BarPlot& plot) {
   return Scale(plot.logarithmic ? least : 0, most, plot.logarithmic);
 }
 
-void draw_values(Canvas& canvas, const BarPlot& plot, const BarPlot::Group& group,
-                 const Scale& scale) {
+void draw_values(Canvas& canvas, const BarPlot& plot, const BarGroup& group, const Scale& scale) {
   for (std::size_t i = 0; i < group.values.size(); ++i) {
     const double value = group.values[i], top = canvas.y(), left = svg::kMargin;
     double end = left;
@@ -71,7 +70,7 @@ void draw_values(Canvas& canvas, const BarPlot& plot, const BarPlot::Group& grou
 std::string to_svg(const BarPlot& plot, std::string_view id) {
   std::vector<std::string> names;
   double widest = 0;
-  for (const BarPlot::Group& group : plot.groups) {
+  for (const BarGroup& group : plot.groups) {
     names.push_back(group.name);
     for (const double value : group.values)
       widest = std::max(widest, svg::text_width(value_text(plot, value)));
@@ -92,7 +91,7 @@ std::string to_svg(const BarPlot& plot, std::string_view id) {
     scale->place(svg::kMargin + (plot.logarithmic ? 12 : 0),
                  svg::kWidth - svg::kMargin - 7 - widest);
   const Scale any(0, 1, false);  // where no value has a place
-  for (const BarPlot::Group& group : plot.groups) {
+  for (const BarGroup& group : plot.groups) {
     for (const std::string& each : svg::wrapped(group.name, svg::kWidth - 2 * svg::kMargin))
       canvas.line_of_text(each);
     draw_values(canvas, plot, group, scale ? *scale : any);

@@ -41,7 +41,7 @@ class Canvas {
   void rect(double x, double y, double width, double height, std::string_view css);
   void circle(double x, double y, double radius, std::string_view css);
   void path(std::string_view commands, std::string_view css);
-  // The marker of a series: its shape tells series apart where colours do not.
+  // The marker of a series: its shape distinguishes series where colours do not.
   void marker(double x, double y, std::size_t series);
 
   // The legend: names with samples, in as many rows as needed. `sample` draws one of width 22.

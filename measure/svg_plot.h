@@ -33,16 +33,23 @@ struct LinePlot {
 
 // Horizontal bars in groups, a bar of each measure in a group, from zero. On a logarithmic axis,
 // which has no zero, they are dots.
+struct BarGroup {
+  std::string name;
+  std::vector<double> values;  // one of each measure; not finite: shown as missing
+};
 struct BarPlot {
-  struct Group {
-    std::string name;
-    std::vector<double> values;  // one of each measure; not finite: shown as missing
-  };
   std::string title, description;
   std::string unit;
   std::vector<std::string> measures = {};  // "measured", "predicted"
-  std::vector<Group> groups = {};
+  std::vector<BarGroup> groups = {};
   bool logarithmic = false;
+};
+
+struct KernelPoint {
+  std::string name;
+  double flops = 0, bytes = 0, seconds = 0;
+  double share = 0;       // of the time of all kernels, from 0 to 1: the area of its point
+  bool measured = false;  // the time; else it is predicted
 };
 
 // FLOPs a second by FLOPs a byte, both logarithmic. Kernels without FLOPs, bytes or time are
@@ -52,15 +59,10 @@ struct RooflinePlot {
     std::string name;
     double rate = 0;  // bytes or FLOPs a second
   };
-  struct Kernel {
-    std::string name;
-    double flops = 0, bytes = 0, seconds = 0;
-    double share = 0;       // of the time of all kernels, from 0 to 1: the area of its point
-    bool measured = false;  // the time; else it is predicted
-  };
   std::string title, description;
   std::vector<Ceiling> bandwidths = {}, computes = {};
-  std::vector<Kernel> kernels = {};  // the first ones have numbers in the plot, and names below it
+  std::vector<KernelPoint> kernels =
+      {};  // the first ones have numbers in the plot, and names below it
 };
 
 // `id`: unique in the page; the ids of the title and the description start with it.

@@ -22,13 +22,13 @@ constexpr std::size_t kNumbered = 8;  // kernels with a number and a name
 
 // A kernel with a place in the plot.
 struct Point {
-  const RooflinePlot::Kernel* kernel;
+  const KernelPoint* kernel;
   double intensity, rate;
 };
 
 std::vector<Point> points_of(const RooflinePlot& plot) {
   std::vector<Point> points;
-  for (const RooflinePlot::Kernel& kernel : plot.kernels) {
+  for (const KernelPoint& kernel : plot.kernels) {
     const Point point{&kernel, kernel.flops / kernel.bytes, kernel.flops / kernel.seconds};
     if (kernel.bytes > 0 && kernel.seconds > 0 && svg::can_show(point.intensity, true) &&
         svg::can_show(point.rate, true))
@@ -156,7 +156,7 @@ void draw_kernels(Canvas& canvas, const std::vector<Point>& points, const Frame&
     numbers.place(x.at(p.intensity), y.at(p.rate), radius(p), std::to_string(i + 1));
   }
   for (std::size_t i = 0; i < std::min(points.size(), kNumbered); ++i) {
-    const RooflinePlot::Kernel& kernel = *points[i].kernel;
+    const KernelPoint& kernel = *points[i].kernel;
     const std::string share = fmt::format(" {:.1f} %", 100 * kernel.share);
     canvas.text(svg::kMargin + 18, canvas.y() + svg::kTextSize, std::to_string(i + 1),
                 svg::Anchor::end, "number");

@@ -105,7 +105,7 @@ class RecordJoin {
     name_replays();
     add_device_spans();
     find_missing();
-    for (const LiveBytes& each : host_.memory) {
+    for (const MemorySample& each : host_.memory) {
       if (inside(each.at_ns)) into_.memory.push_back(each);
     }
   }

@@ -40,7 +40,7 @@ struct DeviceSpan {
 };
 
 // The memory that tensors on the device take, after an op.
-struct LiveBytes {
+struct MemorySample {
   std::int64_t at_ns = 0, bytes = 0;
 };
 
@@ -55,7 +55,7 @@ struct Timeline {
   Timing untraced, traced;  // of a step; each step is waited for
   // The untraced steps before and after the recording: CUPTI may slow a process down from then on.
   Timing before = {}, after = {};
-  std::vector<LiveBytes> memory = {};
+  std::vector<MemorySample> memory = {};
 
   bool is_complete() const { return missing.empty(); }
   // Where and when it was recorded; on CUDA the state of the card before and after.
@@ -65,7 +65,9 @@ struct Timeline {
   // Whether device spans are kernels. Spans from events are ops and replays, including idle time.
   bool has_kernels() const { return device.is_cuda() && source != "events"; }
   // The cost of recording: the traced step's time divided by the untraced one's, minus one.
-  double perturbation() const { return traced.median / untraced.median - 1; }
+  double perturbation() const {
+    return untraced.median > 0 ? traced.median / untraced.median - 1 : 0;
+  }
 
   // The time of all steps, and the time in it in which the device runs at least one kernel, copy
   // or fill. Spans from events count what is between the events.

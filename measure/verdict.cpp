@@ -46,6 +46,21 @@ std::string why_unattributed(const Evidence& e) {
   return {};
 }
 
+// Recording delays each call of the host by about the same time, so the proportions hold roughly;
+// how long the device waits is taken from the timings.
+std::vector<IdleShare> idle_estimate_of(const Evidence& e) {
+  std::vector<IdleShare> parts;
+  if (!e.occupancy || !e.missing.empty() || e.perturbation <= kMostPerturbation || !e.queued)
+    return parts;
+  const double idle = 1 - std::min(e.queued->median, e.step.median) / e.step.median;
+  const auto all = static_cast<double>(e.occupancy->idle(IdleCause::host));
+  for (const IdleSource& source : e.occupancy->sources) {
+    if (source.cause == IdleCause::host && all > 0)
+      parts.push_back({source, idle * static_cast<double>(source.ns) / all});
+  }
+  return parts;
+}
+
 // The share of copies and fills in the time in which the device does not wait for the host.
 double transfer_part(const Evidence& e) {
   if (!why_unattributed(e).empty()) return 0;
@@ -97,9 +112,9 @@ Achieved achieved(double work, std::int64_t at_ceilings_ps, double step) {
   return {work / step, seconds_of(at_ceilings_ps) / step};
 }
 
-// The largest share as a clause: "the device waits for the host 71 % of the step".
+// The largest share of the regime as a clause: "the device waits for the host 71 % of the step".
 std::string largest_part(const Evidence& e, const Shares& s) {
-  const bool on_cpu = e.device.is_cpu();
+  const bool on_cpu = e.device.is_cpu(), overhead = s.largest() == Regime::overhead;
   const std::pair<double, const char*> parts[] = {
       {s.idle, on_cpu ? "time outside of kernels is {:.0f} % of the step"
                       : "the device waits for the host {:.0f} % of the step"},
@@ -107,8 +122,8 @@ std::string largest_part(const Evidence& e, const Shares& s) {
                           : "launches take {:.0f} % of the step"},
       {s.transfers, "copies and fills take {:.0f} % of the step"},
       {s.small, "kernels too small to reach the ceilings take {:.0f} % of the step"},
-      {s.bandwidth, "moving bytes takes {:.0f} % of the step"},
-      {s.compute, "arithmetic takes {:.0f} % of the step"}};
+      {overhead ? 0 : s.bandwidth, "moving bytes takes {:.0f} % of the step"},
+      {overhead ? 0 : s.compute, "arithmetic takes {:.0f} % of the step"}};
   const auto& [share, text] = *std::ranges::max_element(parts);
   return fmt::format(fmt::runtime(text), percent(share));
 }
@@ -140,6 +155,25 @@ std::string advice_on_overhead(const Evidence& e, const Shares& s) {
       why, percent(s.overhead()), 1 + s.bandwidth + s.compute);
 }
 
+// The type of most of the step's products; none: it has no products, or does not state their type.
+std::optional<graph::ProductType> main_product(const Evidence& e) {
+  const auto most = std::ranges::max_element(e.cost.product_flops);
+  if (*most <= 0) return std::nullopt;
+  return static_cast<graph::ProductType>(most - e.cost.product_flops.begin());
+}
+bool has_16_bits(const Evidence& e) {
+  const auto type = main_product(e);
+  return type == graph::ProductType::bf16 || type == graph::ProductType::f16;
+}
+
+const char* remedy_on_cuda(const Evidence& e) {
+  const std::optional<graph::ProductType> type = main_product(e);
+  if (!type) return "use tensor cores (TF32, bf16) if it does not yet, or do fewer FLOPs";
+  if (has_16_bits(e)) return "do fewer FLOPs";
+  return *type == graph::ProductType::tf32 ? "compute products in bf16, or do fewer FLOPs"
+                                           : "use tensor cores (TF32, bf16), or do fewer FLOPs";
+}
+
 std::string advice_on_bandwidth(const Evidence& e, const Shares& s) {
   const double moved = seconds_of(e.cost.roofline.moving_ps) / e.step.median;
   if (may_help(e, Mode::fused)) {
@@ -149,10 +183,9 @@ std::string advice_on_bandwidth(const Evidence& e, const Shares& s) {
         largest_part(e, s), percent(moved), percent(s.bandwidth / 2));
   }
   return fmt::format(
-      "move fewer bytes (bf16, rematerialization): {}, at {:.0f} % of the bandwidth's ceiling; "
-      "half "
+      "move fewer bytes ({}rematerialization): {}, at {:.0f} % of the bandwidth's ceiling; half "
       "of them would save up to {:.0f} %",
-      largest_part(e, s), percent(moved), percent(s.bandwidth / 2));
+      has_16_bits(e) ? "" : "bf16, ", largest_part(e, s), percent(moved), percent(s.bandwidth / 2));
 }
 
 std::string advice_on_compute(const Evidence& e, const Shares& s) {
@@ -160,8 +193,7 @@ std::string advice_on_compute(const Evidence& e, const Shares& s) {
   return fmt::format(
       "{}: {}, and the step reaches {:.0f} % of the ceiling for its types; all else "
       "could save at most {:.0f} %",
-      e.device.is_cpu() ? "do fewer FLOPs, or use more cores or a GPU"
-                        : "use tensor cores (TF32, bf16) if it does not yet, or do fewer FLOPs",
+      e.device.is_cpu() ? "do fewer FLOPs, or use more cores or a GPU" : remedy_on_cuda(e),
       largest_part(e, s), percent(reached), percent(1 - s.compute));
 }
 
@@ -212,8 +244,11 @@ std::vector<std::string> problems_of(const Evidence& e) {
                                 "queue a whole step");
   }
   if (e.cost.on_device.ps() == 0) problems.emplace_back("incomplete: the step runs no kernel");
-  if (!e.cost.calibrated)
-    problems.emplace_back("default ceilings: brrr calibrate measures this machine's");
+  if (!e.cost.calibrated) {
+    const std::string& why = e.cost.why_defaults;
+    problems.push_back(fmt::format("default ceilings{}: brrr calibrate measures this machine's",
+                                   why.empty() ? "" : " (" + why + ")"));
+  }
   problems.insert(problems.end(), e.drift.begin(), e.drift.end());
   for (const std::string& what : e.missing)
     problems.push_back(fmt::format("the timeline is incomplete: {}", what));
@@ -234,8 +269,9 @@ std::string advice_on(const Evidence& e, const Shares& shares) {
   const auto best = std::ranges::min_element(e.alternatives, {}, time);
   // Errors that predictions have in common cancel in their ratio.
   if (best != e.alternatives.end()) {
-    const double ratio = static_cast<double>(time(*best)) /
-                         static_cast<double>(std::max<std::int64_t>(e.cost.predicted.ps(), 1));
+    const double ratio =
+        static_cast<double>(time(*best)) /
+        static_cast<double>(std::max<std::int64_t>(e.cost.predicted_at_timed_speed.ps(), 1));
     const double predicted = seconds_of(time(*best));
     if (ratio < kWorthwhile && predicted < kWorthwhile * e.step.median) {
       return fmt::format("{} is predicted to take {} us in place of {}: {}", best->name,
@@ -264,6 +300,7 @@ Diagnosis judge(const Evidence& e) {
     result.efficiency = seconds_of(e.cost.roofline.bound.ps()) / *result.device_time;
   result.unattributed = why_unattributed(e);
   if (result.unattributed.empty()) result.occupancy = e.occupancy;
+  result.idle_estimate = idle_estimate_of(e);
   if (e.gpu) result.not_checked = not_checked(*e.gpu);
   result.problems = problems_of(e);
   if (!result.problems.empty()) return result;

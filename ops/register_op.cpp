@@ -186,8 +186,7 @@ const StructuredOp& definition(const Call& call) {
 }
 
 Cost cost_structured(const Call& call, std::span<const Tensor> outputs) {
-  const StructuredOp& op = definition(call);
-  return op.cost ? op.cost(call, outputs) : Cost{0, operand_bytes(call, outputs)};
+  return definition(call).cost(call, outputs);
 }
 
 void cpu_structured(const Call& call, Tensor* outputs) {
@@ -241,6 +240,12 @@ Op register_op(const StructuredOp& op) {
          op.outputs);
   }
   if (!op.infer) fail("[register_op] expected a shape rule for {}, got none", op.name);
+  if (!op.cost) {
+    fail(
+        "[register_op] expected a cost for {} (FLOPs and bytes of a call), got none: set cost, of "
+        "an op that computes nothing to cost_of_moving",
+        op.name);
+  }
   if (!op.cuda_kernel.source.empty() && (!op.cuda_kernel.launch || op.cuda_kernel.entry.empty())) {
     fail("[register_op] expected an entry and a launch rule beside the CUDA source of {}", op.name);
   }

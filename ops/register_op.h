@@ -82,7 +82,8 @@ struct StructuredOp {
   // A promise that kernels write to their outputs only, and that equal calls give equal results.
   // Without it passes neither remove nor merge calls.
   bool pure = false;
-  // Arithmetic and bytes of a call; without it, no arithmetic and the operands' bytes.
+  // Arithmetic and bytes of a call. Required: without it, every count of a step's FLOPs and every
+  // prediction would be wrong. `cost_of_moving` is that of an op that computes nothing.
   std::function<Cost(const Call& call, std::span<const Tensor> outputs)> cost = {};
 
   // As PointwiseOp's; inputs are a, b, c and so on, outputs y, or y0, y1, y2 and y3.

@@ -2,7 +2,7 @@
 //
 // A loop over an expression that calls libm is run on whole groups of eight only, the rest through
 // a padded buffer: the vector form computes every element, so a result does not depend on its
-// position in a tensor.
+// position in a tensor. So is a selection among selections (clamp).
 
 constexpr i64 kGroup = 8;
 
@@ -11,7 +11,7 @@ namespace rows {
 #define BRRR_ROW(name, types_, rule_, expression)       \
   static constexpr DTypeSet types = dtype_sets::types_; \
   static constexpr DTypeRule rule = DTypeRule::rule_;   \
-  static constexpr bool math = calls_inexact_math(#expression);
+  static constexpr bool in_lanes = calls_inexact_math(#expression) || selects_twice(#expression);
 #define BRRR_UNARY(name, types_, rule_, low, high, expression, ...) \
   struct name##_row {                                               \
     BRRR_ROW(name, types_, rule_, expression)                       \
@@ -77,7 +77,7 @@ struct Padded {
 
 template <class Row, class Out, class... In>
 BRRR_SCALAR_FN void run_row(i64 n, Out* out, const In*... in) {
-  if constexpr (Row::math && scalar_traits<Out>::floating) {
+  if constexpr (Row::in_lanes && scalar_traits<Out>::floating) {
     const i64 whole = n & -kGroup, rest = n - whole;
     if (whole) whole_groups<Row>(whole, out, in...);
     if (rest) {

@@ -63,7 +63,8 @@ bool is_math(const Body& body, int number) {
   const BodyValue& value = body.value(number);
   return value.kind == Kind::expression && is_floating(value.type) && !value.select &&
          register_dtype(value.dtype) == register_dtype(value.type) && !is_rounded(body, number) &&
-         calls_inexact_math(value.text.c_str()) && suits_lanes(value.text);
+         (calls_inexact_math(value.text.c_str()) || selects_twice(value.text.c_str())) &&
+         suits_lanes(value.text);
 #else
   (void)body, (void)number;
   return false;

@@ -19,6 +19,7 @@ namespace {
 Op ungraded() {
   static const Op op = [] {
     StructuredOp row;
+    row.cost = cost_of_moving;
     row.name = "ungraded";
     row.infer = [](const Call& call, OutputSpec* out) {
       out[0] = {call.input(0).dtype(), call.input(0).device(), Dims(call.input(0).shape())};

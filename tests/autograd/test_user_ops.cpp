@@ -27,6 +27,7 @@ void as_the_input(const Call& call, OutputSpec* out) {
 Op sin_and_cos() {
   static const Op op = [] {
     StructuredOp row;
+    row.cost = cost_of_moving;
     row.name = "sin_and_cos";
     row.outputs = 2;
     row.infer = as_the_input;
@@ -54,6 +55,7 @@ std::function<void(Gradient&)> rule_of_copy;
 Op told_copy() {
   static const Op op = [] {
     StructuredOp row;
+    row.cost = cost_of_moving;
     row.name = "told_copy";
     row.infer = as_the_input;
     row.cpu = [](const Call& call, Tensor* out) { copy_(out[0], call.input(0)); };

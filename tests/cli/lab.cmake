@@ -40,6 +40,19 @@ foreach(field verdict why disturbed seconds)
   member(findings 0 ${field})
 endforeach()
 
+# The picture of an experiment that has one.
+file(MAKE_DIRECTORY ${WORK})
+call(0 lab one-addition --quick --device cpu --svg ${WORK}/one.svg)
+if(NOT out MATCHES "--svg FILE or --report F.html writes the picture: flame graph")
+  message(FATAL_ERROR "expected what writes the picture in\n${out}")
+endif()
+file(READ ${WORK}/one.svg svg)
+if(NOT svg MATCHES "^<svg .*One addition of one element on cpu.*</svg>\n$")
+  message(FATAL_ERROR "expected a flame graph, got\n${svg}")
+endif()
+refused(2 "--svg" lab growth --svg ${WORK}/none.svg)
+refused(1 "\\[svg\\]" lab one-addition --quick --svg ${WORK}/nowhere/one.svg)
+
 # The bandwidth between devices is what was given.
 json(findings lab parallel --quick --device cpu --link 10)
 expect(link_bytes 10000000000.0)

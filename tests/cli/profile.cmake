@@ -13,7 +13,7 @@ foreach(word "mlp +batch 8, width 16, 3 layers, f32 on cpu, eager, adam\n" "step
   endif()
 endforeach()
 file(READ ${WORK}/eager.svg svg)
-foreach(word "^<svg " "<title>mlp, batch 8, width 16, eager, on cpu</title>" "<title>brrr::backward: " "</svg>\n$")
+foreach(word "^<svg " ">mlp, batch 8, width 16, eager, on cpu</title>" "<title>brrr::backward: " "</svg>\n$")
   if(NOT svg MATCHES "${word}")
     message(FATAL_ERROR "expected '${word}' in\n${svg}")
   endif()

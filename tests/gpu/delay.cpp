@@ -22,6 +22,7 @@ extern "C" __global__ void test_slow_copy(const float* x, float* y, i64 n, i64 n
 Op slow_copy_op() {
   static const Op op = [] {
     StructuredOp definition;
+    definition.cost = cost_of_moving;
     definition.name = "test_slow_copy";
     definition.attributes = "count nanoseconds";
     definition.infer = [](const Call& call, OutputSpec* outputs) {

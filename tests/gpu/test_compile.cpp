@@ -240,6 +240,7 @@ TEST_CASE("the arena is within the bound, and no more than eager's peak", "[gpu]
 
 TEST_CASE("a user's kernel is captured, and one that waits is refused by name", "[gpu][compile]") {
   StructuredOp doubled;
+  doubled.cost = cost_of_moving;
   doubled.name = "compile_doubled";
   doubled.infer = [](const Call& call, OutputSpec* outputs) {
     const Tensor& x = call.input(0);

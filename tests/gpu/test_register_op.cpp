@@ -78,6 +78,7 @@ extern "C" __global__ void row_softmax(const float* x, float* y, i64 columns, do
 Op row_softmax() {
   static const Op op = [] {
     StructuredOp definition;
+    definition.cost = cost_of_moving;
     definition.name = "test_row_softmax";
     definition.attributes = "columns scale:double";
     definition.infer = [](const Call& call, OutputSpec* outputs) {
@@ -116,6 +117,7 @@ Op row_softmax() {
 Op stencil() {
   static const Op op = [] {
     StructuredOp definition;
+    definition.cost = cost_of_moving;
     definition.name = "test_stencil";
     definition.outputs = 2;
     definition.attributes = "rows columns weight:double";
@@ -172,6 +174,7 @@ extern "C" __global__ void stencil(const float* x, float* y, float* around, i64 
 StructuredOp copy_with(const std::string& name, const std::string& source,
                        LaunchConfig launch = {}) {
   StructuredOp definition;
+  definition.cost = cost_of_moving;
   definition.name = name;
   definition.infer = [](const Call& call, OutputSpec* outputs) { outputs[0] = like_input(call); };
   definition.cuda_kernel.entry = "copy_one";
@@ -358,6 +361,7 @@ TEST_CASE("a launch that CUDA refuses is a typed error, after which the device w
 
 TEST_CASE("an op without a CUDA kernel refuses CUDA by name", "[gpu][runtime][register]") {
   StructuredOp definition;
+  definition.cost = cost_of_moving;
   definition.name = "test_gpu_only_cpu";
   definition.infer = [](const Call& call, OutputSpec* outputs) { outputs[0] = like_input(call); };
   definition.cpu = [](const Call&, Tensor*) {};

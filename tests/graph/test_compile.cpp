@@ -309,8 +309,7 @@ TEST_CASE("compile: ops registered by a user have eager's bits", "[compile]") {
               outputs[1].data<float>()[i] = total;
             }
           },
-      .cuda = {},
-      .cuda_kernel = {},
+      .cost = cost_of_moving,
       .gradient = [](Gradient& r) { r.set(0, flip(r.g(0), 0) * 2 + unsqueeze(r.g(1), 1)); }});
   check_all({
       {"pointwise",

@@ -290,7 +290,8 @@ Op counted_op() {
             outputs[0] = {call.input(0).dtype(), call.input(0).device(),
                           Dims(call.input(0).shape())};
           },
-      .cpu = [](const Call& call, Tensor* outputs) { copy_(outputs[0], call.input(0)); }});
+      .cpu = [](const Call& call, Tensor* outputs) { copy_(outputs[0], call.input(0)); },
+      .cost = cost_of_moving});
   return op;
 }
 

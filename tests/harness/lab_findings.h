@@ -84,7 +84,7 @@ inline void check_exact_readings(const std::string& name, std::map<std::string, 
   } else if (name == "parallel") {
     CHECK(values.at("H100: tokens a device, data-parallel") == 2475);
     CHECK(values.at("here: tokens a device, data-parallel") ==
-          Approx(values.at("here: product bf16") / values.at("here: link as given")));
+          Approx(values.at("here: product bf16") / values.at("here: assumed link")));
   } else if (name == "break-even") {
     CHECK(values.at("flops an element before compute binds") ==
           Approx(8 * values.at("multiply-adds f32") / values.at("bandwidth of a copy")));

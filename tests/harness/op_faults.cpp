@@ -41,6 +41,7 @@ FaultStep makes(std::vector<std::string> names, F f) {
 Op scaled_op() {
   static const Op op = [] {
     StructuredOp scaled;
+    scaled.cost = cost_of_moving;
     scaled.name = "fault_scaled";
     scaled.attributes = "factor:double";
     scaled.infer = [](const Call& call, OutputSpec* outputs) {

@@ -62,7 +62,7 @@ TEST_CASE("a flat time agrees with overhead where bytes would have grown", "[dia
   CHECK(*d.expected_here == Approx(0.9 + 0.06 * 5 / 3 + 0.08));
   CHECK(d.fits == std::vector{Regime::overhead});
   CHECK(d.text ==
-        "twice the batch takes 1.04 times as long, as expected of overhead (overhead alone expects "
+        "twice the batch takes 1.04 times as long, which fits overhead (overhead alone expects "
         "1.00, bandwidth 1.67, compute 2.00, the verdict's shares 1.08)");
 }
 
@@ -79,7 +79,7 @@ TEST_CASE("a ratio that several regimes expect decides nothing", "[diagnose]") {
     const BatchDoubling found = judged(d, cost(5, 1000, 100), cost(5, 2000, 200), 1000, 1950);
     CHECK(found.judgement == Doubling::undecided);
     CHECK(measure::judgement_text(found) == "undecided between bandwidth and compute");
-    CHECK(found.text.find("as expected of bandwidth or compute (") != std::string::npos);
+    CHECK(found.text.find("which fits bandwidth or compute (") != std::string::npos);
   }
   // Expectations of 1.67 and 2 are apart, but 1.85 is near both.
   const BatchDoubling between = judged(kCompute, layer(512, 128), layer(1024, 128), 100, 185);
@@ -99,7 +99,7 @@ TEST_CASE("a mixture that looks like a regime of its own does not disagree", "[d
   const BatchDoubling d = judged(mixed, cost(100, 100, 100), cost(114, 168, 200), 764, 764 * 1.57);
   CHECK(d.fits == std::vector{Regime::bandwidth});
   CHECK(d.judgement == Doubling::undecided);
-  CHECK(d.text.find("as expected of bandwidth or the verdict's shares (") != std::string::npos);
+  CHECK(d.text.find("which fits bandwidth or the verdict's shares (") != std::string::npos);
 }
 
 TEST_CASE("a doubled time disagrees with overhead", "[diagnose]") {
@@ -107,14 +107,14 @@ TEST_CASE("a doubled time disagrees with overhead", "[diagnose]") {
   CHECK(d.judgement == Doubling::disagrees);
   CHECK(measure::judgement_text(d) == "disagrees");
   CHECK(d.text ==
-        "twice the batch takes 1.90 times as long, as expected of bandwidth or compute (overhead "
+        "twice the batch takes 1.90 times as long, which fits bandwidth or compute (overhead "
         "alone expects 1.00, bandwidth 1.67, compute 2.00, the verdict's shares 1.08)");
 }
 
 TEST_CASE("a flat time disagrees with compute, and with bandwidth of activations", "[diagnose]") {
   const BatchDoubling d = judged(kCompute, layer(8192, 1024), layer(16384, 1024), 1000, 1050);
   CHECK(d.judgement == Doubling::disagrees);
-  CHECK(d.text.find("as expected of overhead (") != std::string::npos);
+  CHECK(d.text.find("which fits overhead (") != std::string::npos);
   CHECK(judged(kBandwidth, cost(5, 1000, 100), cost(5, 2000, 200), 1000, 1100).judgement ==
         Doubling::disagrees);
 }
@@ -137,7 +137,7 @@ TEST_CASE("below the width a flat time does not tell overhead from bandwidth", "
     CHECK(found.judgement == Doubling::undecided);
     CHECK(
         found.text ==
-        fmt::format("twice the batch takes 1.02 times as long, as expected of overhead or "
+        fmt::format("twice the batch takes 1.02 times as long, which fits overhead or "
                     "bandwidth (overhead alone expects 1.00, bandwidth 1.00, compute 2.00, the "
                     "verdict's shares {:.2f}); the bytes grow only 1.00 times, most being weights",
                     *found.expected_here));
@@ -165,10 +165,10 @@ TEST_CASE("doubling is undecided where timings are disturbed or there is no verd
   const BatchDoubling none = judged({}, layer(512, 128), layer(1024, 128), 100, 104);
   CHECK(none.judgement == Doubling::undecided);
   CHECK_FALSE(none.expected_here);
-  CHECK_THAT(none.text, Catch::StartsWith("twice the batch takes 1.04 times as long, as expected "
-                                          "of overhead (overhead"));
+  CHECK_THAT(none.text, Catch::StartsWith("twice the batch takes 1.04 times as long, which fits "
+                                          "overhead (overhead"));
   const BatchDoubling any = judged({}, cost(5, 1000, 100), cost(5, 1010, 120), 100, 110);
-  CHECK(any.text.find("as expected of overhead or bandwidth or compute") != std::string::npos);
+  CHECK(any.text.find("which fits overhead or bandwidth or compute") != std::string::npos);
   CHECK_THROWS_WITH(measure::judge_doubling({}, {}, {}, timing(0), timing(1)),
                     "[judge_doubling] expected times of two steps, got 0 and 1e-06 s");
 }

@@ -67,7 +67,7 @@ TEST_CASE("without CUPTI, ops on CUDA are timed by events and the timeline says 
   CHECK_FALSE(timeline.is_complete());
   REQUIRE(timeline.missing.size() == 1);
   CHECK(timeline.missing[0].find("cuptiSubscribe failed") != std::string::npos);
-  CHECK(timeline.missing[0].find("not told apart") != std::string::npos);
+  CHECK(timeline.missing[0].find("not distinguished") != std::string::npos);
   REQUIRE(timeline.steps.size() == 2);
   // A view gives the device nothing.
   REQUIRE(timeline.spans.size() == 4);

@@ -3,6 +3,7 @@
 
 #include "brrr/measure/modes.h"
 #include "tests/harness/catch.h"
+#include "tests/harness/evidence.h"
 #include "tests/harness/recorded_timeline.h"
 #include <brrr/brrr.h>
 
@@ -11,77 +12,7 @@ using measure::Diagnosis;
 using measure::Evidence;
 using measure::Regime;
 using measure::Shares;
-
-namespace {
-
-// In picoseconds, of microseconds.
-std::int64_t ps(double us) { return static_cast<std::int64_t>(us * 1e6); }
-StepTime time_of(double overhead, double bandwidth, double compute) {
-  return {ps(overhead), ps(bandwidth), ps(compute)};
-}
-measure::Timing timing(double us, double spread = 0.02) {
-  return {.median = us * 1e-6,
-          .least = us * 0.98e-6,
-          .most = us * 1.05e-6,
-          .spread = spread,
-          .samples = 21};
-}
-
-// A step on CUDA that takes `step` us, `queued` of them on the device. `device`: the device's time
-// as predicted; `growing`: its part that grows with the work.
-Evidence cuda_step(Mode mode, double step, double queued, const StepTime& device,
-                   const StepTime& growing) {
-  Evidence e{.device = cuda(0), .mode = mode, .step = timing(step), .queued = timing(queued)};
-  e.host = timing(step * 0.9);
-  e.cost.flops = 1'000'000;
-  e.cost.bytes = 1'000'000;
-  e.cost.kernels = 30;
-  e.cost.predicted = e.cost.on_device = device;
-  e.cost.roofline.growing = growing;
-  e.cost.roofline.bound = growing;
-  e.cost.roofline.moving_ps = growing.bandwidth_ps;
-  e.cost.roofline.computing_ps = growing.compute_ps;
-  e.cost.calibrated = true;
-  e.gpu = measure::GpuState{.unavailable = {}, .processes = 1};
-  return e;
-}
-
-Evidence cpu_step(double step, double in_kernels, const StepTime& predicted,
-                  const StepTime& growing) {
-  Evidence e = cuda_step(Mode::eager, step, 0, predicted, growing);
-  e.device = cpu;
-  e.host.reset();
-  e.queued.reset();
-  e.gpu.reset();
-  e.in_kernels = timing(in_kernels);
-  return e;
-}
-
-// Sums are 1, and no part is negative.
-Diagnosis checked(const Evidence& e) {
-  Diagnosis d = measure::judge(e);
-  REQUIRE(d.shares.has_value() == d.regime.has_value());
-  CHECK(d.regime.has_value() == d.problems.empty());
-  CHECK(d.advice.empty() == !d.regime);
-  if (!d.shares) return d;
-  CHECK(d.shares->sum() == Approx(1));
-  for (const double part : {d.shares->idle, d.shares->launches, d.shares->transfers,
-                            d.shares->small, d.shares->bandwidth, d.shares->compute})
-    CHECK(part >= 0);
-  return d;
-}
-
-// The only problem; a count where there are several.
-std::string only_problem(const Evidence& e) {
-  const Diagnosis d = checked(e);
-  CHECK_FALSE(d.regime);
-  return d.problems.size() == 1 ? d.problems[0] : std::to_string(d.problems.size()) + " problems";
-}
-
-// The device's time of a medium step on an H200, bound by compute.
-const StepTime kMedium = time_of(35, 157, 475), kMediumGrowing = time_of(0, 157, 400);
-
-}  // namespace
+using namespace brrr::testing;
 
 TEST_CASE("verdict: a tiny eager step is bound by the host", "[diagnose]") {
   Evidence e = cuda_step(Mode::eager, 92.8, 27, time_of(20, 0.2, 8.4), time_of(0, 0.2, 0.3));
@@ -95,7 +26,7 @@ TEST_CASE("verdict: a tiny eager step is bound by the host", "[diagnose]") {
         "replay the step (Mode::graph): the device waits for the host 71 % of the step, so at most "
         "3.4 times as fast");
   // With a prediction of graph mode, the advice has its number.
-  e.cost.predicted = time_of(84, 0.2, 8.4);
+  e.cost.predicted_at_timed_speed = time_of(84, 0.2, 8.4);
   e.alternatives = {{"fused full", time_of(20, 3, 4)}, {"graph", time_of(15, 3, 8)}};
   CHECK(checked(e).advice ==
         "graph is predicted to take 26.0 us in place of 92.8: the device waits for the host 71 % "
@@ -210,7 +141,11 @@ TEST_CASE("verdict: a device that copies from the host runs no kernel", "[diagno
   e.occupancy =
       measure::Occupancy{.wall_ns = 1'000'000, .busy_ns = 970'000, .transfer_ns = 600'000};
   e.occupancy->idle_ns[0] = 20'000;
-  e.occupancy->sources = {{.work = measure::HostWork::op, .name = "add", .ns = 20'000, .gaps = 4}};
+  e.occupancy->sources = {{.cause = measure::IdleCause::host,
+                           .work = measure::HostWork::op,
+                           .name = "add",
+                           .ns = 20'000,
+                           .gaps = 4}};
   const Diagnosis d = checked(e);
   CHECK(d.regime == Regime::overhead);
   CHECK(d.shares->transfers == Approx(0.98 * 600 / 980));
@@ -226,6 +161,13 @@ TEST_CASE("verdict: a device that copies from the host runs no kernel", "[diagno
   CHECK(checked(e).regime == Regime::compute);
   CHECK_FALSE(checked(e).occupancy);
   CHECK(checked(e).unattributed == "recording made the step 40 % slower");
+  // How long the device waits is taken from the timings, who caused it from the timeline.
+  REQUIRE(checked(e).idle_estimate.size() == 1);
+  CHECK(to_string(checked(e).idle_estimate[0].source) == "add (op)");
+  CHECK(checked(e).idle_estimate[0].share == Approx(0.02));
+  e.missing = {"CUPTI dropped 12 records"};
+  CHECK(measure::judge(e).idle_estimate.empty());
+  e.missing = {};
   e.occupancy.reset();
   CHECK(checked(e).unattributed == "no timeline was recorded");
 }
@@ -385,28 +327,6 @@ TEST_CASE("verdict on the CPU: time outside of kernels is overhead", "[diagnose]
   CHECK(only_problem(e) == "disturbed: time in kernels took 500 us, the whole step 390");
   e.in_kernels.reset();
   CHECK(only_problem(e) == "incomplete: the kernels were not timed");
-}
-
-TEST_CASE("advice names a mode only where its prediction is shorter by itself", "[diagnose]") {
-  // Both predictions are too short by half: the other mode gains nothing.
-  Evidence e = cuda_step(Mode::eager, 1380, 1370, kMedium, kMediumGrowing);
-  e.alternatives = {{"graph", time_of(34, 156, 474)}};
-  CHECK(checked(e).advice.starts_with("use tensor cores"));
-  // Predicted to be longer than what was measured: no gain either.
-  e.cost.predicted = time_of(3000, 157, 475);
-  e.alternatives = {{"graph", time_of(1000, 156, 474)}};
-  CHECK(checked(e).advice.starts_with("use tensor cores"));
-}
-
-TEST_CASE("advice names no mode that was measured and is no faster", "[diagnose]") {
-  Evidence e = cuda_step(Mode::eager, 92.8, 27, time_of(20, 0.2, 8.4), time_of(0, 0.2, 0.3));
-  e.ruled_out = {Mode::graph};
-  CHECK(checked(e).advice.starts_with("fuse the step (Mode::fused)"));
-  e.ruled_out = {Mode::graph, Mode::fused};
-  CHECK(checked(e).advice.starts_with("raise the batch"));
-  e = cuda_step(Mode::eager, 2000, 1990, time_of(3, 1900, 0), time_of(0, 1890, 0));
-  e.ruled_out = {Mode::fused};
-  CHECK(checked(e).advice.starts_with("move fewer bytes"));
 }
 
 TEST_CASE("judge refuses a step without a time", "[diagnose]") {

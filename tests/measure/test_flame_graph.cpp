@@ -72,8 +72,8 @@ TEST_CASE("a flame graph is one SVG that needs nothing else", "[flame]") {
   CHECK(svg.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\""));
   CHECK(svg.ends_with("</svg>\n"));
   CHECK(svg.find("role=\"img\"") != svg.npos);
-  CHECK(svg.find("<title>a &lt; b &amp; c</title>") != svg.npos);
-  CHECK(svg.find("<desc>100 samples of the host thread, 900 ns a step. ") != svg.npos);
+  CHECK(svg.find(">a &lt; b &amp; c</title>") != svg.npos);
+  CHECK(svg.find(">100 samples of the host thread, 900 ns a step. ") != svg.npos);
   CHECK(svg.find("kernels on this thread: 60.0 %. ") != svg.npos);
   CHECK(svg.find("prefers-color-scheme:dark") != svg.npos);
   CHECK(svg.find("<script") == svg.npos);

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <limits>
 
+#include "brrr/measure/flame_graph.h"
 #include "tests/harness/catch.h"
 #include "tests/harness/errors_expected.h"
 #include "tests/harness/html_checker.h"
@@ -62,6 +63,15 @@ TEST_CASE("a report is a valid page that needs nothing else", "[report]") {
   const std::string longer = to_html(report, "plain.json");
   CHECK(problems_of_page(longer) == kNone);  // ids of plots and sections are unique
   CHECK_THAT(longer, Contains("<nav") && Contains("<a href=\"#section-3\">"));
+}
+
+TEST_CASE("a picture stands in a report as it is", "[report]") {
+  const std::string flame = flame_svg({}, {.title = "empty"});
+  Report report{.title = "pictures", .sections = {{.title = "one"}}};
+  report.sections[0].blocks.emplace_back(Picture{flame, "a < b"});
+  const std::string html = to_html(report, "f.json");
+  CHECK(problems_of_page(html) == kNone);
+  CHECK_THAT(html, Contains(flame + "</div>\n<figcaption>a &lt; b</figcaption>"));
 }
 
 TEST_CASE("an empty report is a valid page", "[report]") {

@@ -41,7 +41,7 @@ TEST_CASE("a claim holds inside of its interval", "[lab]") {
         "2.60)");
   finding.readings[2].value = 0.7426;
   CHECK(finding.outcome() == Outcome::differs);
-  CHECK(finding.verdict() == "differs: eager over fused is 0.7426 (claimed: 1.60 to 2.60)");
+  CHECK(finding.verdict() == "differs: eager over fused is 0.743 (claimed: 1.60 to 2.60)");
   finding.readings[2].value = 2.61;
   CHECK(finding.outcome() == Outcome::differs);
   finding.readings[2].value = 1.6;
@@ -132,6 +132,9 @@ TEST_CASE("numbers have three significant digits", "[lab]") {
   CHECK(number_text(0) == "0");
   CHECK(number_text(-3.5552) == "-3.56");
   CHECK(number_text(0.0123) == "0.0123");
+  CHECK(number_text(0.8) == "0.800");
+  CHECK(number_text(0.0017) == "0.00170");
+  CHECK(number_text(1e-9) == "0.000000");
   CHECK(number_text(19500) == "19500");
   CHECK(number_text(49.94) == "49.9");
 }

@@ -7,6 +7,8 @@
 #include "tests/harness/allocator_guards.h"
 #include "tests/harness/catch.h"
 #include <brrr/brrr.h>
+#include <brrr/nn/mlp.h>
+#include <brrr/nn/transformer.h>
 
 using namespace brrr;
 
@@ -62,6 +64,55 @@ TEST_CASE("a backward's ops are counted with the forward's", "[measure]") {
   const measure::StepCost cost = measure::cost_of_step(cpu, [&] { backward(matmul(x, w), g); });
   CHECK(cost.flops == 2 * (2 * 4 * 6 * 5));  // x needs no gradient
   CHECK(cost.kernels == 2);
+}
+
+TEST_CASE("FLOPs and bytes of an MLP are those counted by hand", "[measure]") {
+  constexpr std::int64_t m = 4, in = 3, hidden = 5, out = 2;
+  nn::MLP mlp({in, hidden, out}, nn::MLPOptions{.activation = nn::Activation::relu});
+  const Tensor x = randn({m, in}), g = ones({m, out});
+  const measure::StepCost cost = measure::cost_of_step(cpu, [&] { backward(mlp(x), g); });
+  // x needs no gradient. A relu, or its gradient, is a comparison and a selection.
+  const std::int64_t products = 2 * m * in * hidden + 2 * m * hidden * out,
+                     of_gradients = 2 * m * in * hidden + 2 * (2 * m * hidden * out),
+                     biases = 2 * m * (hidden + out), relus = 2 * m * hidden;
+  CHECK(cost.flops == products + of_gradients + biases + 2 * relus);
+  CHECK(cost.product_flops[0] == products + of_gradients + biases / 2);  // those that affine adds
+  const std::int64_t forward = m * in + in * hidden + hidden + m * hidden +  // first layer
+                               2 * m * hidden +                              // relu
+                               m * hidden + hidden * out + out + m * out;    // second layer
+  const std::int64_t backward = m * out + out * hidden + m * hidden +        // of its input
+                                m * out + m * hidden + hidden * out +        // of its weight
+                                m * out + out +                              // of its bias
+                                3 * m * hidden +                             // relu
+                                m * hidden + m * in + in * hidden +          // of the first weight
+                                m * hidden + hidden;                         // of the first bias
+  CHECK(cost.bytes == 4 * (forward + backward));
+}
+
+TEST_CASE("FLOPs of a transformer block are those counted by hand", "[measure]") {
+  constexpr std::int64_t batch = 2, seq = 3, width = 8, heads = 2;
+  nn::TransformerBlock block(width, heads, Options{}, /*causal=*/true);
+  const Tensor x = randn({batch, seq, width}), g = ones({batch, seq, width});
+  const measure::StepCost cost = measure::cost_of_step(cpu, [&] { backward(block(x), g); });
+  constexpr std::int64_t rows = batch * seq, n = rows * width, hidden = 4 * n,
+                         scores = batch * heads * seq * seq;
+  // Weights: width x 3 width, width x width and twice width x 4 width. Each product has two of the
+  // same size in the backward pass, since the norm before the first layer has parameters.
+  const std::int64_t layers = 2 * rows * 12 * width * width,
+                     attention = 2 * (2 * batch * seq * seq * width);
+  const std::int64_t biases = n * (3 + 1 + 4 + 1);  // added, and their gradients summed
+  CHECK(cost.product_flops[0] == 3 * (layers + attention) + biases);
+  // mean, x - mean, square, mean, + eps, rsqrt (two), x * r, scale, shift
+  const std::int64_t norm = 7 * n + 5 * rows;
+  const std::int64_t softmax =
+      6 * scores + seq * seq;  // mask, max, -, exp, sum, /; the mask itself
+  const std::int64_t gelu = 8 * hidden, gelu_gradient = 13 * hidden;
+  const std::int64_t forward = 2 * norm + biases + n + softmax + 2 * n + gelu;  // n: q is scaled
+  // Of the norm in the middle, with the sum of gradients at the residual; of the first one, whose
+  // input needs no gradient, of scale and shift only.
+  const std::int64_t norms = (14 * n + 6 * rows) + 3 * n;
+  const std::int64_t back = biases + gelu_gradient + norms + 5 * scores + n + 2 * (3 * n);
+  CHECK(cost.flops == 3 * (layers + attention) + forward + back);
 }
 
 TEST_CASE("a replay costs what its calls cost eagerly", "[measure][compile]") {
@@ -150,11 +201,15 @@ TEST_CASE("an eager step is predicted anew for a host of another speed", "[measu
   CHECK(at_first.overhead_ps == times.call_ps + times.view_ps);
   for (const double slowdown : {2.0, 0.5, 1.0}) {  // not on top of one another
     measure::predict_at(slowdown, cpu, cost);
-    CHECK(cost.host_slowdown == slowdown);
-    CHECK(static_cast<double>(cost.predicted.overhead_ps) ==
+    const StepTime& again = cost.predicted_at_timed_speed;
+    CHECK(cost.timed_slowdown == slowdown);
+    CHECK(static_cast<double>(again.overhead_ps) ==
           slowdown * static_cast<double>(at_first.overhead_ps));
-    CHECK(cost.predicted.compute_ps == at_first.compute_ps);
-    CHECK(cost.predicted.bandwidth_ps == at_first.bandwidth_ps);
+    CHECK(again.compute_ps == at_first.compute_ps);
+    CHECK(again.bandwidth_ps == at_first.bandwidth_ps);
+    // The prediction that is scored stays as it was before the timing.
+    CHECK(cost.host_slowdown == 1);
+    CHECK(cost.predicted.ps() == at_first.ps());
   }
 }
 

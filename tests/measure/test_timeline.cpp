@@ -12,6 +12,7 @@
 #include "brrr/graph/compile.h"
 #include "brrr/measure/chrome_trace.h"
 #include "brrr/measure/host_recorder.h"
+#include "brrr/measure/idle.h"
 #include "brrr/nn/mlp.h"
 #include "brrr/ops/functions.h"
 #include "brrr/tensor/error.h"
@@ -269,6 +270,25 @@ TEST_CASE("a chrome trace has a track per thread and stream, arrows and what is 
   }
   CHECK(names ==
         std::set<std::string>{"host", "steps", "thread 0", "cuda:0", "stream 0", "stream 1"});
+}
+
+TEST_CASE("a chrome trace has the idle gaps with their causes", "[timeline]") {
+  const Timeline timeline = recorded();
+  const Json document = Json::parse(chrome_trace(timeline, ""));
+  check_slices(document);
+  const Occupancy occupancy = occupancy_of(timeline);
+  std::vector<Json> gaps;
+  for (const Json& event : document["traceEvents"])
+    if (event.value("cat", "") == "gap") gaps.push_back(event);
+  REQUIRE(gaps.size() == occupancy.gaps.size());
+  double us = 0;
+  for (const Json& gap : gaps) us += gap["dur"].get<double>();
+  CHECK(us == Approx(static_cast<double>(occupancy.wall_ns - occupancy.busy_ns) * 1e-3));
+  CHECK(gaps[0]["name"] == "idle: host");  // from 1000 to 1250
+  CHECK(gaps[0]["args"]["cause"] == "host");
+  CHECK(gaps[0]["args"]["host"] == "add (op)");
+  CHECK(gaps[0]["args"]["before"] == "add");
+  CHECK(gaps[0]["tid"] == 2);  // after the two streams
 }
 
 TEST_CASE("a chrome trace is valid whatever names and spans are", "[timeline]") {

@@ -86,6 +86,9 @@ TEST_CASE("registered ops promise what they do", "[facts]") {
     out[0] = {call.dtype, call.input(0).device(), Dims(call.input(0).shape())};
   };
   op.cpu = [](const Call&, Tensor*) {};
+  CHECK_THROWS_WITH(register_op(op),
+                    Catch::Contains("[register_op] expected a cost for facts_unknown"));
+  op.cost = cost_of_moving;
   const Op unknown = register_op(op);
   op.name = "facts_pure";
   op.pure = true;

@@ -177,6 +177,7 @@ TEST_CASE("names are taken once", "[register]") {
 
 TEST_CASE("a registered structured op runs its functions", "[register]") {
   StructuredOp definition;
+  definition.cost = cost_of_moving;
   definition.name = "test_outer";
   definition.inputs = 2;
   definition.outputs = 2;
@@ -220,7 +221,8 @@ TEST_CASE("definitions name the members that they need", "[register]") {
                        [](const Call& call, OutputSpec* out) {
                          out[0] = {f32, cpu, Dims(call.input(0).shape())};
                        },
-                   .cpu = [](const Call& call, Tensor* out) { copy_(out[0], call.input(0)); }});
+                   .cpu = [](const Call& call, Tensor* out) { copy_(out[0], call.input(0)); },
+                   .cost = cost_of_moving});
   CHECK(to_vector<float>(call_op(same, {call_op(twice, {tensor({1, 2})})})) ==
         std::vector<float>{2, 4});
   CHECK(test::error_of([] {
@@ -231,6 +233,7 @@ TEST_CASE("definitions name the members that they need", "[register]") {
 TEST_CASE("a rule knows its operands when the first output has no gradient",
           "[register][autograd]") {
   StructuredOp definition;
+  definition.cost = cost_of_moving;
   definition.name = "test_once_and_twice";
   definition.inputs = 1;
   definition.outputs = 2;
@@ -275,7 +278,8 @@ TEST_CASE("call_op takes what the attributes' names say", "[register]") {
                                      outputs[0].data<double>()[1] = call.attrs[1].d();
                                    },
                                .cuda = {},
-                               .cuda_kernel = {}});
+                               .cuda_kernel = {},
+                               .cost = cost_of_moving});
   const Tensor x = zeros({1});
   const auto values = [&](Scalar axis, Scalar scale) {
     return to_vector<double>(call_op(described, {x}, {axis, scale})[0]);
@@ -316,7 +320,8 @@ TEST_CASE("operands alone call a structured op of one output", "[register]") {
                                            2 * call.input(0).data<float>()[i];
                                    },
                                .cuda = {},
-                               .cuda_kernel = {}});
+                               .cuda_kernel = {},
+                               .cost = cost_of_moving});
   CHECK(to_vector<float>(call_op(twice, {tensor({1, 2})})) == std::vector<float>{2, 4});
   CHECK(test::error_of([] { call_op(twice, {1.5}); }) ==
         "[test_twice] expected tensors, got a number");
@@ -347,7 +352,8 @@ TEST_CASE("calls are described with their attributes' values", "[observe]") {
                        },
                    .cpu = [](const Call&, Tensor* outputs) { outputs[0].data<float>()[0] = 0; },
                    .cuda = {},
-                   .cuda_kernel = {}});
+                   .cuda_kernel = {},
+                   .cost = cost_of_moving});
   Observing observing(last);
   full({2}, 2.5);
   CHECK(last.text == "full(value=2.5, shape=[2])");
