@@ -175,8 +175,8 @@ bool Fusion::is_factor_copy(const Group& group) const {
   if (!graph_.device.is_cuda() || group.members.size() != 1) return false;
   const int call = group.members.front().node;
   const auto algebra_of = [this](int node) { return op_info(graph_.nodes[node].call.op).algebra; };
-  return algebra_of(call) == Algebra::identity && !reads_.readers[call].empty() &&
-         std::ranges::all_of(reads_.readers[call], [&](int reader) {
+  return algebra_of(call) == Algebra::identity && !dependences_.readers[call].empty() &&
+         std::ranges::all_of(dependences_.readers[call], [&](int reader) {
            return algebra_of(reader) == Algebra::contraction;
          });
 }

@@ -200,9 +200,9 @@ std::optional<Group> Fusion::with_reduction(const Group& to, const Group& reduct
 }
 
 bool Fusion::is_taken_by_product(const Group& reduction) const {
-  const Source& source = reads_.sources[reduction.members.front().node].front();
+  const Source& source = dependences_.sources[reduction.members.front().node].front();
   if (source.node < 0) return false;
-  return std::ranges::any_of(reads_.readers[source.node], [&](int reader) {
+  return std::ranges::any_of(dependences_.readers[source.node], [&](int reader) {
     const Group& product = groups_[group_of_[reader]];
     return contraction_in(product) && with_reduction(product, reduction);
   });
