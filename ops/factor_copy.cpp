@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "brrr/ops/jit/contraction_choice.h"
 #include "brrr/ops/matmul.h"
 
 namespace brrr {
@@ -34,7 +35,8 @@ int factor_worth_copying(const FactorLayout& a, const FactorLayout& b, DType dty
   const double copied = static_cast<double>(std::min(m, n) * k) * kCopyPerElement + kLaunch;
   if (flops * kSavedPerFlop <= copied) return -1;
   const double longer = static_cast<double>((n - m) * k) * kCopyPerElement;
-  return longer <= flops * kSavedByTilesPerFlop ? 1 : 0;
+  const bool is_for_tiles = flops <= static_cast<double>(jit::kMostFlopsOfRegisters);
+  return longer <= (is_for_tiles ? flops * kSavedByTilesPerFlop : 0) ? 1 : 0;
 }
 
 }  // namespace brrr

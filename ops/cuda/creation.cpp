@@ -1,9 +1,14 @@
 // Copies, fills, progressions and triangles on CUDA, as elementwise kernels.
+#include <algorithm>
+
 #include "brrr/ops/cuda/contiguous.h"
 #include "brrr/ops/cuda/elementwise.h"
+#include "brrr/ops/cuda/transpose.h"
 #include "brrr/ops/jit/add_call.h"
 #include "brrr/ops/kernels.h"
 #include "brrr/ops/unslice.h"
+#include "brrr/tensor/cuda_runtime.h"
+#include "brrr/tensor/tensor_impl.h"
 
 namespace brrr::on_cuda {
 namespace {
@@ -71,10 +76,32 @@ jit::Body make_lower(const void* of) {
   return triangle_body(static_cast<const Types*>(of)->to, "tril", "a % b - a / b % c <= d");
 }
 
+// Whether a matrix becomes contiguous along its other dimension.
+bool is_transposition(const Tensor& from, const Tensor& to) {
+  constexpr std::int64_t kLeast = 64;
+  if (from.rank() != 2 || from.dtype() != to.dtype() || size_of(from.dtype()) < 2) return false;
+  if (std::min(from.size(0), from.size(1)) < kLeast ||
+      !std::ranges::equal(from.shape(), to.shape()))
+    return false;
+  return from.strides()[0] == 1 && from.strides()[1] >= from.size(0) && to.strides()[1] == 1 &&
+         to.strides()[0] >= to.size(1);
+}
+
 }  // namespace
 
 void copy(const Call& call, Tensor* outputs) {
   const Tensor& from = call.input(0);
+  if (is_transposition(from, outputs[0]))
+    return transpose_matrices({.from = from.data(),
+                               .to = outputs[0].data(),
+                               .rows = from.size(0),
+                               .cols = from.size(1),
+                               .from_leading = from.strides()[1],
+                               .to_leading = outputs[0].strides()[0],
+                               .from_batch = 0,
+                               .to_batch = 0,
+                               .batches = 1},
+                              from.dtype(), cu::current_stream(from.device()));
   Elementwise work;
   work.add_output(outputs[0]);
   work.add_input(from);

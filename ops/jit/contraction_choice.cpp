@@ -86,7 +86,7 @@ bool is_worth_reducing(const MatrixProduct& p, DType dtype, int multiprocessors)
 // (nvidia-h200-2026-11-23-column-sums.json, -25-tiled-launches.json).
 bool is_generated(const BodyStrides& body, bool aligned, const MatmulTarget& target) {
   constexpr int64_t kMostOfResult = 8;  // FLOPs after the product
-  constexpr int64_t kMostFlops = int64_t{1} << 37, kMostFlopsOfRegisters = int64_t{1} << 34;
+  constexpr int64_t kMostFlops = int64_t{1} << 37;
   const std::optional<Contraction> c = contraction_of(body);
   if (!c) return false;
   if (is_small(*c, target)) return true;
@@ -103,11 +103,10 @@ bool is_generated(const BodyStrides& body, bool aligned, const MatmulTarget& tar
 
 // A batch with two strides would be a library call for each outer index, or copies. TF32 products
 // with K-major factors take 0.79 to 1.01 of the library's time up to 9 Gflop, 1.03 at 275
-// (bench/results/nvidia-h200-2026-11-22-tiles.json); with A in registers they are slower from 9
-// Gflop on (nvidia-h100-2026-11-26-tf32-tiles.json). 16-bit products take as long as the library's
+// (bench/results/nvidia-h200-2026-11-22-tiles.json). 16-bit products take as long as the library's
 // in isolation, but made steps 4 % slower (nvidia-h200-2026-11-23-steps.json).
 bool is_better_alone(const BodyStrides& body, bool aligned, const MatmulTarget& target) {
-  constexpr int64_t kMostFlops = int64_t{1} << 35, kMostFlopsOfRegisters = int64_t{1} << 33;
+  constexpr int64_t kMostFlops = int64_t{1} << 35;
   const std::optional<Contraction> c = contraction_of(body);
   if (!c || is_small(*c, target)) return false;
   const MatrixProduct& p = c->product;

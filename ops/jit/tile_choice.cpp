@@ -1,3 +1,5 @@
+// The choice of tiles for products by a model of the time that they take, and which block computes
+// which tiles.
 #include "brrr/ops/jit/tiles.h"
 
 #include <algorithm>
@@ -8,8 +10,6 @@
 
 #include "brrr/ops/jit/geometry.h"
 
-// A model of the time that products take in tiles, the choice of tiles by it, and which block
-// computes which tiles.
 namespace brrr::jit {
 namespace {
 

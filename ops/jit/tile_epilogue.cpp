@@ -102,10 +102,10 @@ Operands operands_of(const BodyStrides& of, const Contraction& c, std::uint32_t 
   return operands;
 }
 
-// The text of struct Epilogue, in the order in which body_epilogue() fills it.
-class EpilogueText {
+// The source of struct Epilogue, in the order in which body_epilogue() fills it.
+class EpilogueSource {
  public:
-  EpilogueText(const BodySpec& spec, const Contraction& c, const Operands& operands)
+  EpilogueSource(const BodySpec& spec, const Contraction& c, const Operands& operands)
       : body_(spec.body), c_(c), operands_(operands) {}
 
   std::string text() const {
@@ -288,7 +288,7 @@ BodyEpilogue body_epilogue(const BodyStrides& of, const Contraction& c, std::uin
   words.resize(first + of_geometry);
   std::memcpy(words.data() + first, &results, of_geometry * 8);
   words.insert(words.end(), spec.scalars.begin(), spec.scalars.end());
-  operands.tile.text = EpilogueText(spec, c, operands).text();
+  operands.tile.text = EpilogueSource(spec, c, operands).text();
   epilogue.tile = std::move(operands.tile);
   epilogue.staged = std::move(operands.staged);
   return epilogue;

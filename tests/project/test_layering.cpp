@@ -227,7 +227,6 @@ TEST_CASE("no op is named outside of ops/", "[layering]") {
   CHECK(op_named_by("PointwiseOp::name").empty());
   for (const Source& source : sources()) {
     if (source.folder == "ops" || layer_of(source.folder) == kLayers.size()) continue;
-    if (source.path == "graph/copy_factors.cpp") continue;  // one constant, of ops/factor_copy.h
     for (std::size_t i = 0; i < source.lines.size(); ++i) {
       INFO(source.path << ":" << i + 1 << ": " << source.lines[i]);
       CHECK(op_named_by(source.lines[i]).empty());
