@@ -81,9 +81,9 @@ struct HostSampler::State {
   HostSamples samples;
   std::size_t n_samples = 0, n_addresses = 0;
   std::int64_t entered_ns = 0;    // the last handler
-  std::int64_t started_ns = 0;    // the period in flight, at the end of the last handler
+  std::int64_t started_ns = 0;    // the current period, at the end of the last handler
   std::int64_t carried_ns = 0;    // of that period in earlier runs
-  std::int64_t remaining_ns = 0;  // of that period; 0: none is in flight
+  std::int64_t remaining_ns = 0;  // of that period; 0: there is none
   std::uint32_t periods = 0;
   std::int64_t outside_ns = 0;  // of an interruption, before and after the handler
   std::uintptr_t bottom = 0;    // the stack of the sampled work is below

@@ -73,22 +73,45 @@ TEST_CASE("a weight's gradient in TF32 reads a copy of a factor", "[fuse]") {
   CHECK(fake.problem() == "");
 }
 
+namespace {
+
+// The text of a step with a product of an activation, and the gradient of a weight that reads it.
+std::string both_products(Tensor (*activation)(const std::vector<Tensor>&)) {
+  const Options here{.device = cuda(0)};
+  auto step = compile(
+      [activation](const std::vector<Tensor>& a) {
+        const Tensor x = activation(a);
+        return std::vector{matmul(x, a[1]), matmul(transpose(a[2], 0, 1), x)};
+      },
+      {.mode = Mode::fused, .fallback = OnFallback::refuse});
+  step(std::vector<Tensor>{empty({2048, 1024}, here), empty({1024, 1024}, here),
+                           empty({2048, 1024}, here), empty({1024}, here)});
+  return step.graph_text();
+}
+
+}  // namespace
+
 TEST_CASE("the kernel that computes a factor stores its copy, too", "[fuse]") {
   const testing::NoDiskCache off;
   testing::FakeCuda fake({.with_nvrtc = true, .with_cublaslt = true});
   {
     const MatmulPrecisionGuard tf32(Precision::tf32);
-    const Options here{.device = cuda(0)};
-    auto step = compile(
-        [](const std::vector<Tensor>& a) {
-          const Tensor activation = gelu_tanh(a[0]);
-          return std::vector{matmul(activation, a[1]), matmul(transpose(a[2], 0, 1), activation)};
-        },
-        {.mode = Mode::fused, .fallback = OnFallback::refuse});
-    step(std::vector<Tensor>{empty({2048, 1024}, here), empty({1024, 1024}, here),
-                             empty({2048, 1024}, here)});
-    INFO(step.graph_text());
-    CHECK(step.graph_text().find("fused[gelu_tanh, copy](") != std::string::npos);
+    const auto has = [](const std::string& text, const char* part) {
+      INFO(text << "has " << part);
+      CHECK(text.find(part) != std::string::npos);
+    };
+    has(both_products([](const std::vector<Tensor>& a) { return gelu_tanh(a[0]); }),
+        "fused[gelu_tanh, copy](");
+    // An epilogue and a kernel of rows do not: the copy is a kernel of its own.
+    const std::string epilogue = both_products([](const std::vector<Tensor>& a) {
+      return relu(affine(a[0], transpose(a[1], 0, 1), a[3]));
+    });
+    has(epilogue, "fused[affine, relu](");
+    has(epilogue, " = copy(");
+    const std::string rows =
+        both_products([](const std::vector<Tensor>& a) { return softmax(a[0], 1); });
+    has(rows, "div](");
+    has(rows, " = copy(");
   }
   CHECK(fake.problem() == "");
 }
