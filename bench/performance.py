@@ -2,7 +2,7 @@
 `./dev gpu`, `./dev bench`, bench/fused_steps.py, bench/verdicts.py and `brrr lab all --json`. Of the last three, the
 newest result of a device is used: bench/results/TAG-DATE-WHAT.json.
 
-    python3 bench/performance.py bench/results/GPU.json bench/results/CPU.json bench/results/CPU-predictions.json
+    python3 bench/performance.py bench/results/GPU.json bench/results/CPU.json
 """
 
 import json
@@ -13,7 +13,7 @@ import sys
 from verdicts import judgement_of
 
 root = pathlib.Path(__file__).parent.parent
-gpu_file, cpu_file, predictions_file = (pathlib.Path(name) for name in sys.argv[1:4])
+gpu_file, cpu_file = (pathlib.Path(name) for name in sys.argv[1:3])
 
 
 def newest(tag, what):
@@ -25,6 +25,7 @@ def newest(tag, what):
 
 
 gpu_lab_file, cpu_lab_file = (newest(tag, "lab") for tag in ("nvidia-h200", "amd-epyc-2-cores"))
+predictions_file = newest("amd-epyc-2-cores", "predictions")
 fused_file, verdicts_file, gpu_predictions_file = (
     newest("nvidia-h200", what) for what in ("fused-steps", "verdicts", "predictions"))
 files = [gpu_file, cpu_file, predictions_file, gpu_lab_file, cpu_lab_file, fused_file, verdicts_file, gpu_predictions_file]
@@ -261,8 +262,8 @@ lines += [
 ]
 predicted_table(gpu_predictions["documents"])
 lines += ["", f"{doubling_of(verdicts['documents'])} (`bench/results/{verdicts_file.name}`)"]
-lines += ["", f"On two cores of an AMD EPYC (`bench/results/{predictions_file.name}`):", ""]
-predicted_table(predictions["models"])
+lines += ["", f"On two cores of an AMD EPYC (`bench/results/{predictions_file.name}`). {errors_of(predictions['documents'])}", ""]
+predicted_table(predictions["documents"])
 
 
 def reading(r):
