@@ -135,6 +135,24 @@ TEST_CASE("compile: arguments with gaps may be written", "[compile]") {
   }
 }
 
+TEST_CASE("compile: an argument of no elements may be a view at an offset", "[compile]") {
+  const Tensor whole = noise({31, 2}, 1);
+  for (const Tensor& none : {transpose(slice(whole, 0, 31, 31), 0, 1), slice(whole, 1, 2, 2),
+                             slice(transpose(whole, 0, 1), 1, 16, 16),
+                             slice(slice(noise({4, 31}, 2), 0, 2, 2), 1, 1, 31, 2)}) {
+    INFO(none.describe());
+    for (const Mode mode : {Mode::graph, Mode::fused}) {
+      auto step = compile([](const Tensor& x) { return std::pair(exp(x) + 1, sum(x)); },
+                          {.mode = mode, .fallback = OnFallback::refuse});
+      for (int call = 0; call < 2; ++call) {
+        const auto [same, total] = step(none);
+        CHECK(Dims(same.shape()) == Dims(none.shape()));
+        CHECK(item(total) == 0);
+      }
+    }
+  }
+}
+
 TEST_CASE("compile: an expanded argument is refused when it is written", "[compile]") {
   const Tensor x = expand(noise({3}, 1), {2, 3});
   const auto write = [](const Tensor& a) {
