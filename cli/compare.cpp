@@ -50,9 +50,8 @@ std::vector<Side> sides_of(const TrainOptions& options) {
 }
 
 // FLOPs of launches with a matrix product, by the type that it is computed in.
-decltype(measure::StepCost::product_flops) product_flops_of(
-    const std::vector<LaunchCost>& launches) {
-  decltype(measure::StepCost::product_flops) flops{};
+measure::ProductFlops product_flops_of(const std::vector<LaunchCost>& launches) {
+  measure::ProductFlops flops{};
   for (const LaunchCost& each : launches) {
     const auto type = std::ranges::find(graph::kProductTypes, each.product);
     if (type != graph::kProductTypes.end())
@@ -131,9 +130,9 @@ void record_timeline(Side& side, Training& training, measure::Evidence& evidence
             : fmt::format("{}", fmt::join(timeline.missing, "; "));
   }
   // Recording slows kernels down on the CPU, but not on a GPU.
-  constexpr double kMostPerturbation = 0.25;
-  const bool usable = evidence.device.is_cpu() ? timeline.perturbation() <= kMostPerturbation
-                                               : timeline.has_kernels();
+  const bool usable = evidence.device.is_cpu()
+                          ? timeline.perturbation() <= measure::kMostPerturbation
+                          : timeline.has_kernels();
   if (usable && timeline.is_complete())
     side.launch_seconds = measure::launch_seconds(timeline, side.launches.size());
 }

@@ -298,8 +298,7 @@ std::string host_speed_text(const Comparison& comparison) {
   const double again = static_cast<double>(cost.predicted_at_timed_speed.ps()) * 1e-12;
   return fmt::format(
       "small calls took {:.2f} times their calibrated time when {} was predicted, {:.2f} while "
-      "steps "
-      "were timed; for that speed {} us are predicted ({:+.0f} %, not scored)",
+      "steps were timed; for that speed {} us are predicted ({:+.0f} %, not scored)",
       cost.host_slowdown, name_of(eager), cost.timed_slowdown, number_text(again * 1e6),
       100 * (again / eager.step->median - 1));
 }

@@ -95,7 +95,6 @@ std::optional<measure::Occupancy> occupancy_of(const TraceResult& result) {
 }
 
 std::string to_text(const TraceResult& result) {
-  constexpr double kMostPerturbation = 0.25;  // as in measure/verdict.cpp
   const Timeline& timeline = result.timeline;
   std::string text = heading_text(result.options);
   const auto line = [&](const char* name, const std::string& value) {
@@ -111,7 +110,7 @@ std::string to_text(const TraceResult& result) {
   line("host", host_text(timeline));
   line("device", device_text(timeline));
   if (const auto occupancy = occupancy_of(result)) line("idle", idle_text(*occupancy));
-  if (timeline.perturbation() > kMostPerturbation) {
+  if (timeline.perturbation() > measure::kMostPerturbation) {
     line("caution", fmt::format("recording made the step {:.0f} % slower: shares are of recorded "
                                 "steps, and may be others in untraced ones",
                                 100 * timeline.perturbation()));

@@ -323,7 +323,8 @@ bool Fusion::is_worth_storing(const Group& producer, const Group& consumer) cons
   // 512 x 512 x 4 in bf16 1294 and 1279, in TF32 2482 and 2497; mlp 2048 x 1024 x 8 in TF32 662 and
   // 672 (nvidia-h200-2026-11-23-column-sums.json). In TF32 a product takes the sum for less, unless
   // the summand is cheap: on an H100 that mlp with gelu takes 647, and 675 with the sums beside
-  // gelu's gradient; with relu 660, and 650 beside relu's (nvidia-h100-2026-11-26-tf32-steps.json).
+  // gelu's gradient; with relu the product's sums made a step of 650 one of 660
+  // (nvidia-h100-2026-11-26-tf32-steps.json).
   constexpr int64_t kShort = 1 << 20, kShortColumns = 1 << 25;
   const bool by_rows = !consumer.reduced.empty() && consumer.reduced.back();
   if (!graph_.device.is_cuda() || !consumer.reduces()) return true;

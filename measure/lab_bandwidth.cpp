@@ -111,8 +111,7 @@ Finding accesses(const LabOptions& options) {
   };
   finding.why = fmt::format(
       "the fused kernel moves {} GB/s and eager calls {}, where a copy moves {}: at the copy's "
-      "rate "
-      "the accesses of a fused step take {:.0f} us of {:.0f}, those of an eager one {:.0f} of "
+      "rate the accesses of a fused step take {:.0f} us of {:.0f}, those of an eager one {:.0f} of "
       "{:.0f}; the rest is the time of the cosines, which fusion does not shorten",
       rate(2), rate(0), number_text(copy.bytes / copied.median * 1e-9), accessing(2),
       modes.timings[2].median * 1e6, accessing(0), modes.timings[0].median * 1e6);

@@ -15,6 +15,9 @@
 
 namespace brrr::measure {
 
+// FLOPs of matrix products by graph::ProductType.
+using ProductFlops = std::array<std::int64_t, graph::kProductTypes.size()>;
+
 struct StepCost : Cost {
   std::int64_t kernels = 0;     // launches on CUDA, op calls with a kernel on the CPU
   std::int64_t peak_bytes = 0;  // of all live memory, allocated before the step or in it
@@ -28,8 +31,8 @@ struct StepCost : Cost {
   StepTime predicted_at_timed_speed;
   StepTime on_device;  // predicted GPU time if the GPU never waits for the host
   Roofline roofline;
-  // FLOPs of matrix products by graph::ProductType, where calls state it: not of fused kernels.
-  std::array<std::int64_t, graph::kProductTypes.size()> product_flops{};
+  // Where calls state the type: not of fused kernels.
+  ProductFlops product_flops{};
   bool calibrated = false;
   std::string why_defaults = {};  // of ceilings that are not measured; empty: there is no file
 };

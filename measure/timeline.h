@@ -44,6 +44,9 @@ struct MemorySample {
   std::int64_t at_ns = 0, bytes = 0;
 };
 
+// A recording that slows the step by more than this does not represent the untraced step.
+constexpr double kMostPerturbation = 0.25;
+
 struct Timeline {
   Device device;
   std::vector<HostSpan> steps;  // each from its call until the device has finished it

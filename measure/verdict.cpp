@@ -22,8 +22,6 @@ namespace {
 constexpr double kPicosecond = 1e-12;
 // Timings of the same step by two methods differ by more only when the machine was disturbed.
 constexpr double kMethods = 1.2;
-// A timeline that slows the step by more than this does not represent the untraced step.
-constexpr double kMostPerturbation = 0.25;
 // Shares that differ by less are reported as a mixture of two regimes.
 constexpr double kMixed = 0.10;
 // Predictions that differ by less count as equal.

@@ -53,13 +53,11 @@ CUtensorMap operand_map(const FactorLines& x, const BatchPair& batches, DType dt
   const int slice = static_cast<int>(slice_of(dtype));
   const BatchPair strides = batch_strides_of(*x.batch_strides);
   const bool to_registers = dtype == f32 && !along_k;
+  const int column_lines = to_registers ? 16 : 64;  // as OperandTile::kColumnLines
   // Loads as TF32 round to nearest, where wgmma itself would cut bits off.
   return map_of({along_k ? x.depth : x.lines, along_k ? x.lines : x.depth,
                  along_k ? x.line_stride : x.depth_stride, batches, strides,
-                 to_registers ? 16
-                 : along_k    ? slice
-                              : 64,
-                 (along_k ? tile : slice) / peers},
+                 along_k ? slice : column_lines, (along_k ? tile : slice) / peers},
                 dtype == f32 && along_k ? CU_TENSOR_MAP_DATA_TYPE_TFLOAT32 : map_type_of(dtype),
                 static_cast<std::int64_t>(size_of(dtype)), data,
                 to_registers ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B);

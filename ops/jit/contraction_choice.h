@@ -18,7 +18,7 @@ struct MatmulTarget {
 
 // TF32 products of more FLOPs do not take A in registers. Of the library's time with a copied
 // factor tiles take 0.84 at 4.3 Gflop on an H200 and 0.95 on an H100, there 1.02 at 8.6 Gflop
-// (bench/results/nvidia-h200-2026-11-26-tf32-tiles.json, nvidia-h100-).
+// (bench/results/nvidia-h200-2026-11-26-tf32-tiles.json, nvidia-h100-2026-11-26-tf32-tiles.json).
 constexpr std::int64_t kMostFlopsOfRegisters = std::int64_t{9} << 29;
 
 // As the functions of ops/body_kernel.h, of bodies with a contraction.

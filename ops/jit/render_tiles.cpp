@@ -22,10 +22,10 @@ std::string to_string(const TileConfig& c) {
 namespace {
 
 // The asynchronous instruction for 64 x n results and 32 bytes of k, as a function of the source.
-// A is in shared memory, TF32 that is not adjacent along k in registers.
-std::string instruction_text(int n, DType dtype, TileMajors majors) {
+std::string instruction_source(int n, DType dtype, const MatrixProduct& product) {
   const int registers = n / 2;
-  const bool registers_a = dtype == f32 && majors.a == Major::mn;  // as has_a_in_registers() has it
+  const TileMajors majors = majors_of(product, dtype);
+  const bool registers_a = has_a_in_registers(product, dtype);
   std::string results, operands;
   for (int i = 0; i < registers; ++i) {
     results += fmt::format("{}%{}", i ? ", " : "", i);
@@ -49,7 +49,7 @@ std::string instruction_text(int n, DType dtype, TileMajors majors) {
 }
 
 // The kernel over products of the namespaces product_0, product_1 ...
-std::string entry_text(std::size_t products) {
+std::string entry_source(std::size_t products) {
   std::string parameters, arguments;
   for (std::size_t i = 0; i < products; ++i) {
     parameters += fmt::format(
@@ -78,7 +78,7 @@ std::int64_t reduced_vectors(const TiledProduct& x, DType dtype, const TileConfi
 }
 
 // What a product has in its namespace.
-std::string product_text(const TiledProduct& x, DType dtype, const TileConfig& c) {
+std::string product_source(const TiledProduct& x, DType dtype, const TileConfig& c) {
   const TileMajors majors = majors_of(x.product, dtype);
   return fmt::format(
              "constexpr bool kMnMajorA = {}, kMnMajorB = {};\n"
@@ -86,7 +86,7 @@ std::string product_text(const TiledProduct& x, DType dtype, const TileConfig& c
              "typedef OperandTile<kMnMajorA, kTileM, kClusterN> TileA;\n"
              "typedef OperandTile<kMnMajorB, kTileN, kClusterM> TileB;\n",
              majors.a == Major::mn, majors.b == Major::mn, reduced_vectors(x, dtype, c)) +
-         instruction_text(c.tile_n, dtype, majors) + x.epilogue.text +
+         instruction_source(c.tile_n, dtype, x.product) + x.epilogue.text +
          (has_a_in_registers(x.product, dtype) ? sources::matmul_tiles_a_in_registers_inl
                                                : sources::matmul_tiles_a_in_shared_inl) +
          sources::matmul_tiles_epilogue_inl + sources::matmul_tiles_product_inl;
@@ -112,8 +112,8 @@ std::string matmul_tiles_source(const TileConfig& c, DType dtype,
       sources::matmul_tiles_instructions_inl + sources::matmul_tiles_geometry_inl;
   for (std::size_t i = 0; i < products.size(); ++i)
     text += fmt::format("namespace product_{0} {{\n{1}}}  // namespace product_{0}\n", i,
-                        product_text(products[i], dtype, c));
-  return text + sources::matmul_tiles_cu + entry_text(products.size());
+                        product_source(products[i], dtype, c));
+  return text + sources::matmul_tiles_cu + entry_source(products.size());
 }
 
 }  // namespace brrr::jit
