@@ -112,7 +112,7 @@ void Fusion::add_candidate(int producer, int consumer) {
     return;
   }
   const bool copies_factor = is_factor_copy(groups_[consumer]);
-  if (copies_factor && groups_[producer].reduces()) {
+  if (copies_factor && groups_[producer].reduces() && !contraction_in(groups_[producer])) {
     why_not_[{producer, consumer}] = WhyNotFused::mixed_directions;
     return;
   }
@@ -144,8 +144,6 @@ void Fusion::add_candidate(int producer, int consumer) {
   // with a product: so a loss merges with its error before the product of the prediction may.
   if (contraction_in(groups_[producer]) && is_better_in_readers(consumer))
     first = -(int64_t{1} << 60);
-  // A product's epilogue stores no transposed copy: what can be an epilogue comes first.
-  if (copies_factor) first = -(int64_t{1} << 61);
   candidates_.push({first + saved, consumer, producer, version_[consumer], version_[producer]});
 }
 

@@ -186,9 +186,12 @@ std::vector<GeneratedKernel> describe_kernels(const Graph& graph, std::span<cons
     kernel.calls = node.fused;
     for (const Value& input : node.inputs) kernel.reads.push_back(describe(graph, input));
     for (const Value& output : node.outputs) kernel.writes.push_back(describe(graph, output));
-    kernel.bytes_read = bytes_moved(node.inputs, {}) - node.body->unread;
+    kernel.bytes_read = bytes_moved(node.inputs, {});
     kernel.bytes_written = bytes_moved({}, node.outputs);
-    kernel.flops = node.body->flops;
+    for (const BodySpec* body = node.body.get(); body; body = body->next.get()) {
+      kernel.flops += body->flops;
+      kernel.bytes_read -= body->unread;
+    }
     kernel.predicted = prediction.kernels[i];
     KernelFacts facts = launch.body->facts();
     kernel.registers = facts.registers;

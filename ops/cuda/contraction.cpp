@@ -65,7 +65,7 @@ struct BodyInLaunch {
 };
 
 std::vector<BodyInLaunch> bodies_of(const BodySpec& spec, const Tensor* const* inputs,
-                                    const Tensor* outputs) {
+                                    const Tensor* outputs, const jit::MatmulTarget& target) {
   std::vector<BodyInLaunch> bodies;
   int first = 0;
   for (const BodySpec* each = &spec; each; each = each->next.get()) {
@@ -82,7 +82,7 @@ std::vector<BodyInLaunch> bodies_of(const BodySpec& spec, const Tensor* const* i
     const std::size_t read = each->body.inputs.size(), written = each->body.outputs.size();
     for (std::size_t i = 0; i < read; ++i) add(*inputs[i]);
     for (std::size_t o = 0; o < written; ++o) add(outputs[o]);
-    std::optional<jit::Contraction> found = jit::contraction_of({*each, body.strides});
+    std::optional<jit::Contraction> found = jit::contraction_for({*each, body.strides}, target);
     if (!found) fail("[{}] expected factors with one stride a dimension", each->body.name);
     body.contraction = std::move(*found);
     first += static_cast<int>(read), inputs += read, outputs += written;
@@ -180,7 +180,8 @@ void run_tiles(std::span<const BodyInLaunch> bodies, cu::CudaStream& stream) {
 void run_contraction(const BodySpec& spec, const Tensor* const* inputs, const Tensor* outputs,
                      const std::vector<bool>& prefetchable) {
   cu::CudaStream& stream = cu::current_stream(outputs[0].device());
-  const std::vector<BodyInLaunch> bodies = bodies_of(spec, inputs, outputs);
+  const std::vector<BodyInLaunch> bodies =
+      bodies_of(spec, inputs, outputs, target_of(stream.device));
   const jit::Contraction& first = bodies.front().contraction;
   if (jit::is_small(first.product, first.dtype, takes_tf32()))
     return run_small(bodies, prefetchable, stream);

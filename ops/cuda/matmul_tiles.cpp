@@ -68,6 +68,10 @@ CUtensorMap staged_map(const MatrixProduct& p, const TileConfig& c, DType dtype,
                        const MatrixStrides& strides, const void* data) {
   const int row_bytes = box_row_bytes(c, dtype);
   const auto size = static_cast<std::int64_t>(size_of(dtype));
+  if (is_staged_transposed(strides))
+    return map_of({p.m, p.n, strides.col, batch_sizes_of(p), batch_strides_of(strides.batch), 16,
+                   row_bytes / static_cast<int>(size)},
+                  map_type_of(dtype), size, data, CU_TENSOR_MAP_SWIZZLE_64B);
   return map_of({p.n, p.m, strides.row, batch_sizes_of(p), batch_strides_of(strides.batch),
                  row_bytes / static_cast<int>(size), 16},
                 map_type_of(dtype), size, data,

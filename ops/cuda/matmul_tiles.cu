@@ -31,7 +31,9 @@
 // it runs, and its outputs leave while it goes on. Everything else it loads and stores itself.
 //   struct Epilogue {         // as the host fills it: pointers, strides
 //     typedef bf16 Staged;    // the element type of staged tensors: f32, bf16, f16
-//     static constexpr int kInputs = 1, kOutputs = 1;  // staged tensors: at most 2 and 2
+//     static constexpr int kInputs = 1, kOutputs = 1;  // staged tensors: at most 2 and 3
+//     // Those with elements adjacent along m in place of n, as bits; of f32 only.
+//     static constexpr u32 kTransposedInputs = 0, kTransposedOutputs = 0;
 //     struct Columns {};      // what the rows of two columns share: a bias
 //     Columns columns(i32 batch, i32 col, i32 count) const;
 //     void apply(i32 batch, i32 row, i32 col, i32 count, const Columns&, const float (&sums)[2],

@@ -36,7 +36,8 @@ struct TileLaunch {
   jit::TileSchedule schedule;
   struct Maps {
     CUtensorMap a, b;
-    CUtensorMap staged[4] = {};  // inputs, then outputs
+    CUtensorMap staged[jit::kMostStagedInputs + jit::kMostStagedOutputs] =
+        {};  // inputs, then outputs
   };
   std::vector<Maps> maps;  // by product
 };

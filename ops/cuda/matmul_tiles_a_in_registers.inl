@@ -18,66 +18,64 @@ struct RegistersOfA {
       const u32 line = line_of_row(row + i % 2 * 8), deep = k + i / 2 * 4;
       from[i] = (block * 4 + threadIdx.x % 128 / 32) * TileA::kColumnBytes +
                 deep * TileA::kColumnRowBytes + ((line / 4 ^ deep / 2 % 4) * 16 + line % 4 * 4);
+      asm volatile("" : "+r"(from[i]));  // else each slice computes it again
     }
   }
-  BRRR_SCALAR_FN void load(u32 stage, int step) {
+  BRRR_SCALAR_FN void load(u32 stage, int step, int block) {
 #pragma unroll
-    for (int block = 0; block < kBlocksM; ++block) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        asm volatile("ld.shared.u32 %0, [%1];"
-                     : "=r"(of[step][block][i])
-                     : "r"(stage + from[i] +
-                           (block * 4 * TileA::kColumnBytes + step * 8 * TileA::kColumnRowBytes))
-                     : "memory");
-    }
+    for (int i = 0; i < 4; ++i)
+      asm volatile("ld.shared.u32 %0, [%1];"
+                   : "=r"(of[step][block][i])
+                   : "r"(stage + from[i] +
+                         (block * 4 * TileA::kColumnBytes + step * 8 * TileA::kColumnRowBytes))
+                   : "memory");
   }
-  // To TF32, to nearest, ties away from zero: wgmma ignores the lower bits.
-  BRRR_SCALAR_FN void round(int step) {
+  // To TF32, to nearest, ties away from zero: wgmma ignores the lower bits. NaNs stay. Where loads
+  // alone define A, ptxas serializes the products.
+  BRRR_SCALAR_FN void round(int step, int block) {
 #pragma unroll
-    for (int i = 0; i < 4 * kBlocksM; ++i) {
-      u32& x = of[step][i / 4][i % 4];
-      const bool is_nan = __uint_as_float(x) != __uint_as_float(x);
-      x += is_nan ? 0u : 0x1000u;
-    }
+    for (int i = 0; i < 4; ++i)
+      asm volatile(
+          "{ .reg .pred number; .reg .f32 x; mov.b32 x, %0; setp.num.f32 number, x, x; "
+          "@number add.u32 %0, %0, 0x1000; }"
+          : "+r"(of[step][block][i]));
   }
 };
 
-// Starts all products of a tile; at the end those of the last stage are still in flight. Loads are
-// a step ahead of the products, since they are served in order with these: loads that follow
-// products wait until the products have begun. A wait for products before each load keeps the
-// compiler from serializing them.
+// Starts all products of a tile; at the end those of the last stage are still in flight. A product
+// with A in registers waits at issue until the one before it has begun, so the loads and the
+// rounding of each lie between two products, a step ahead of it: all at once they would take longer
+// than the last product of a step. A wait for products before each load keeps the compiler from
+// serializing them.
 BRRR_FN void multiply_tile(const Shared& shared, const Role& role, i32 slices, int block,
                            Ring& ring, Sums& sums) {
   int last = 0;
   RegistersOfA a(block);
   if (slices > 0) {
     barrier_wait(shared.full + 8 * ring.stage, ring.parity);
-    a.load(shared.a(ring.stage), 0);
+#pragma unroll
+    for (int i = 0; i < kBlocksM; ++i) a.load(shared.a(ring.stage), 0, i);
   }
 #pragma unroll 1
   for (i32 slice = 0; slice < slices; ++slice) {
     const int now = ring.stage;
     const u64 b = TileB::descriptor(shared.b(now));
     ring.advance();
+    const bool is_last = slice + 1 == slices;
+    const u32 next = shared.a(is_last ? now : ring.stage);  // not read after the last slice
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      if (step + 1 < kSteps) {
-        products_wait<kSteps - 2>();
-        a.load(shared.a(now), step + 1);
-      }
-      if (step == kSteps - 2 && slice > 0) release(shared, last, role);
-      a.round(step);
-      products_fence();
+      if (step + 1 == kSteps && !is_last) barrier_wait(shared.full + 8 * ring.stage, ring.parity);
 #pragma unroll
-      for (int i = 0; i < kBlocksM; ++i)
+      for (int i = 0; i < kBlocksM; ++i) {
+        products_wait<(kSteps - 1) * kBlocksM - 1>();
+        a.load(step + 1 < kSteps ? shared.a(now) : next, (step + 1) % kSteps, i);
+        if (step == kSteps - 2 && i == kBlocksM - 1 && slice > 0) release(shared, last, role);
+        a.round(step, i);
+        products_fence();
         multiply_add(sums[i], a.of[step][i], b + TileB::offset(0, step), step > 0 || slice > 0);
-      products_commit();
-    }
-    if (slice + 1 < slices) {
-      barrier_wait(shared.full + 8 * ring.stage, ring.parity);
-      products_wait<kSteps - 1>();
-      a.load(shared.a(ring.stage), 0);
+        products_commit();
+      }
     }
     last = now;
   }

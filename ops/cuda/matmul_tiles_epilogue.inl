@@ -26,6 +26,11 @@ struct StagedEpilogue {
   BRRR_SCALAR_FN u32 box(int tensor) const {
     return boxes + (tensor * kBuffers + turn % kBuffers) * kBoxBytes;
   }
+  // Whether a box has the columns of D as its rows: of f32, 16 lines of 64 bytes.
+  static BRRR_SCALAR_FN bool is_transposed(int tensor) {
+    return tensor < kMostOutputs ? Epilogue::kTransposedOutputs >> tensor & 1
+                                 : Epilogue::kTransposedInputs >> (tensor - kMostOutputs) & 1;
+  }
   // Where 16 bytes of a box are: rows are swizzled as the copy engine does it.
   static BRRR_SCALAR_FN u32 swizzled(u32 offset) {
     return offset ^ (offset >> 7 & (kBoxRowBytes / 16 - 1)) << 4;
@@ -50,11 +55,15 @@ struct StagedEpilogue {
       if (threadIdx.x % 32 == 0) {
         barrier_expect(barrier, kInputs * 16 * kBoxRowBytes);
 #pragma unroll
-        for (int i = 0; i < kInputs; ++i)
-          load_box<false>(maps.of[i],
-                          boxes + ((kMostOutputs + i) * kBuffers + when % kBuffers) * kBoxBytes,
-                          barrier, at.col + index % kBoxesAcross * kBoxColumns,
-                          at.row + index / kBoxesAcross * 64, at.inner, at.outer, 0);
+        for (int i = 0; i < kInputs; ++i) {
+          const int tensor = kMostOutputs + i;
+          const i32 row = at.row + index / kBoxesAcross * 64,
+                    col = at.col + index % kBoxesAcross * kBoxColumns;
+          const bool transposed = is_transposed(tensor);
+          load_box<false>(maps.of[i], boxes + (tensor * kBuffers + when % kBuffers) * kBoxBytes,
+                          barrier, transposed ? row : col, transposed ? col : row, at.inner,
+                          at.outer, 0);
+        }
       }
     }
   }
@@ -78,8 +87,45 @@ struct StagedEpilogue {
                     (column + pair / 2 * 8) * 4 + lane % 4 / 2 * 16) +
            lane % 2 * 8;
   }
+  // Of a transposed box, an element of a pair of columns: 16 bytes are four lines, swizzled by
+  // groups of two columns. Lanes begin with either column, so that no two are in one bank.
+  static BRRR_SCALAR_FN int first_of_pair() {
+    const int t = threadIdx.x % 4;
+    return (t ^ t >> 1) & 1;
+  }
+  BRRR_SCALAR_FN u32 transposed_at(int tensor, int pair, int column, int turn) const {
+    const u32 lane = threadIdx.x % 32, line = line_of_row(lane / 4 + pair % 2 * 8);
+    const u32 first =
+        (lane % 4 * 2 + first_of_pair()) * 64 + (line / 4 ^ lane % 4) * 16 + line % 4 * 4;
+    return box(tensor) + (column + pair / 2 * 8) * 64 + (first ^ turn * 64);
+  }
+  BRRR_SCALAR_FN void read_transposed(int tensor, int column, float (&pairs)[4][2]) const {
+#pragma unroll
+    for (int pair = 0; pair < 4; ++pair) {
+      float got[2];
+#pragma unroll
+      for (int turn = 0; turn < 2; ++turn)
+        asm volatile("ld.shared.f32 %0, [%1];"
+                     : "=f"(got[turn])
+                     : "r"(transposed_at(tensor, pair, column, turn))
+                     : "memory");
+      pairs[pair][0] = first_of_pair() ? got[1] : got[0];
+      pairs[pair][1] = first_of_pair() ? got[0] : got[1];
+    }
+  }
+  BRRR_SCALAR_FN void write_transposed(int tensor, int column, const float (&pairs)[4][2]) const {
+#pragma unroll
+    for (int pair = 0; pair < 4; ++pair) {
+#pragma unroll
+      for (int turn = 0; turn < 2; ++turn)
+        asm volatile("st.shared.f32 [%0], %1;" ::"r"(transposed_at(tensor, pair, column, turn)),
+                     "f"((first_of_pair() ^ turn) ? pairs[pair][1] : pairs[pair][0])
+                     : "memory");
+    }
+  }
   template <class T>
   BRRR_SCALAR_FN void read(int tensor, int column, float (&pairs)[4][2]) const {
+    if (sizeof(T) == 4 && is_transposed(tensor)) return read_transposed(tensor, column, pairs);
     const u32 from = pairs_at(tensor, column);
     if constexpr (sizeof(T) == 2) {
       u32 words[4];
@@ -100,6 +146,7 @@ struct StagedEpilogue {
   }
   template <class T>
   BRRR_SCALAR_FN void write(int tensor, int column, const float (&pairs)[4][2]) const {
+    if (sizeof(T) == 4 && is_transposed(tensor)) return write_transposed(tensor, column, pairs);
     const u32 to = pairs_at(tensor, column);
     if constexpr (sizeof(T) == 2) {
       u32 words[4];
@@ -181,7 +228,8 @@ struct StagedEpilogue {
       if (kOutputs > 0 && leads) {
 #pragma unroll
         for (int i = 0; i < kOutputs; ++i)
-          store_box(maps.of[kInputs + i], box(i), col, row, at.inner, at.outer);
+          store_box(maps.of[kInputs + i], box(i), is_transposed(i) ? row : col,
+                    is_transposed(i) ? col : row, at.inner, at.outer);
         stores_commit();
       }
       if (index + kBuffers < kBlocksM * kBoxesAcross)

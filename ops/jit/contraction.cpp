@@ -83,14 +83,14 @@ std::optional<int64_t> joint_stride(const BodySpec& spec, const Dims& strides,
   return dims.empty() ? 0 : strides[dims.back()];
 }
 
-std::optional<Contraction> contraction_of(const BodyStrides& of) {
+std::optional<Contraction> contraction_of(const BodyStrides& of, bool swapped) {
   const BodySpec& spec = of.spec;
   const std::span<const Dims> strides = of.strides;
   const Body& body = spec.body;
   const BodyValue& value = body.value(body.contraction());
   Contraction c;
-  c.a = body.value(value.operands[0]).number;
-  c.b = body.value(value.operands[1]).number;
+  c.a = body.value(value.operands[swapped ? 1 : 0]).number;
+  c.b = body.value(value.operands[swapped ? 0 : 1]).number;
   c.dtype = body.inputs[at(c.a)].dtype;
   const Dims &a = strides[at(c.a)], &b = strides[at(c.b)];
   std::optional<Roles> roles = roles_of(spec, a, b);

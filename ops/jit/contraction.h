@@ -35,7 +35,8 @@ struct Contraction {
   std::uint32_t first_row = 0, first_column = 0;
 };
 
-// None where a factor's rows, columns or summed dimensions do not have one stride.
-std::optional<Contraction> contraction_of(const BodyStrides& body);
+// None where a factor's rows, columns or summed dimensions do not have one stride. `swapped`: as
+// the product of the second factor's lines by the first's, whose result is D transposed.
+std::optional<Contraction> contraction_of(const BodyStrides& body, bool swapped = false);
 
 }  // namespace brrr::jit

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 
-#include "brrr/ops/jit/contraction.h"
 #include "brrr/ops/jit/geometry.h"
 #include "brrr/ops/jit/small_product.h"
 #include "brrr/ops/jit/tile_epilogue.h"
@@ -30,12 +29,12 @@ int64_t cycles_of(std::span<const MatrixProduct> products, DType dtype, int mult
   return predicted_cycles(products, dtype, tiles, multiprocessors);
 }
 
+constexpr int64_t kLaunchCycles = 2500;  // of a launch that is saved, about 1.3 us
+
 // Tiles of both products keep all multiprocessors busy where those of each would leave some idle,
-// and the epilogues of one overlap with the products of the other. `kLaunchCycles`: of a launch
-// that is saved, about 1.3 us.
+// and the epilogues of one overlap with the products of the other.
 bool are_faster_in_one_launch(const std::array<MatrixProduct, 2>& products, DType dtype,
                               int multiprocessors, bool reduces = false) {
-  constexpr int64_t kLaunchCycles = 2500;
   const std::span<const MatrixProduct> both = products;
   return cycles_of(both, dtype, multiprocessors, reduces) <
          cycles_of(both.first(1), dtype, multiprocessors) +
@@ -78,6 +77,23 @@ bool is_worth_reducing(const MatrixProduct& p, DType dtype, int multiprocessors)
 
 }  // namespace
 
+// Whether `flops` for each result of a TF32 product take less time in its epilogue than in a kernel
+// of their own, which loads and stores the results once more at about 190 a cycle.
+bool is_worth_in_epilogue(const MatrixProduct& p, int64_t flops, int multiprocessors) {
+  constexpr int64_t kResultsOfCycle = 190;
+  const int64_t results = p.batches() * p.m * p.n;
+  return epilogue_cycles(p, f32, flops, multiprocessors) <=
+         results / kResultsOfCycle + kLaunchCycles;
+}
+
+std::optional<Contraction> contraction_for(const BodyStrides& body, const MatmulTarget& target) {
+  std::optional<Contraction> c = contraction_of(body);
+  if (!c || c->dtype != f32 || is_small(*c, target) || tiles_support(c->product, f32, true))
+    return c;
+  std::optional<Contraction> swapped = contraction_of(body, true);
+  return swapped && tiles_support(swapped->product, f32, true) ? swapped : c;
+}
+
 // Tiles are about as fast as the library. Measured on an H200, bf16 4096 x 2048 x 512: a residual
 // costs 1 to 1.5 us of what a kernel of its own takes; a gelu, with its exponential and two
 // results, 9 to 12, no less than a kernel of its own; steps take as long or 1 % longer. Of long
@@ -87,7 +103,7 @@ bool is_worth_reducing(const MatrixProduct& p, DType dtype, int multiprocessors)
 bool is_generated(const BodyStrides& body, bool aligned, const MatmulTarget& target) {
   constexpr int64_t kMostOfResult = 8;  // FLOPs after the product
   constexpr int64_t kMostFlops = int64_t{1} << 37;
-  const std::optional<Contraction> c = contraction_of(body);
+  const std::optional<Contraction> c = contraction_for(body, target);
   if (!c) return false;
   if (is_small(*c, target)) return true;
   const MatrixProduct& p = c->product;
@@ -98,7 +114,8 @@ bool is_generated(const BodyStrides& body, bool aligned, const MatmulTarget& tar
   if (reduces && !is_worth_reducing(p, c->dtype, target.multiprocessors)) return false;
   const int64_t results = p.batches() * p.m * p.n;
   const int64_t after = flops - 2 * results * p.k - (reduces ? p.m * p.k : 0);
-  return after <= kMostOfResult * results;
+  return after <= kMostOfResult * results ||
+         (c->dtype == f32 && is_worth_in_epilogue(p, after / results, target.multiprocessors));
 }
 
 // A batch with two strides would be a library call for each outer index, or copies. TF32 products
@@ -107,7 +124,7 @@ bool is_generated(const BodyStrides& body, bool aligned, const MatmulTarget& tar
 // in isolation, but made steps 4 % slower (nvidia-h200-2026-11-23-steps.json).
 bool is_better_alone(const BodyStrides& body, bool aligned, const MatmulTarget& target) {
   constexpr int64_t kMostFlops = int64_t{1} << 35;
-  const std::optional<Contraction> c = contraction_of(body);
+  const std::optional<Contraction> c = contraction_for(body, target);
   if (!c || is_small(*c, target)) return false;
   const MatrixProduct& p = c->product;
   const bool is_measured =
@@ -138,7 +155,8 @@ bool fits_tile_ranges(const MatrixProduct& p) {
 
 bool are_better_together(const BodyStrides& one, const BodyStrides& other,
                          const MatmulTarget& target) {
-  const std::optional<Contraction> c = contraction_of(one), d = contraction_of(other);
+  const std::optional<Contraction> c = contraction_for(one, target),
+                                   d = contraction_for(other, target);
   if (!c || !d || is_small(*c, target) != is_small(*d, target)) return false;
   if (is_small(*c, target))
     return share_of_device(one, target) + share_of_device(other, target) <= 1;

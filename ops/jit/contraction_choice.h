@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include <brrr/ops/body_spec.h>
+#include <brrr/ops/jit/contraction.h>
 
 namespace brrr::jit {
 
@@ -20,6 +22,10 @@ struct MatmulTarget {
 // factor tiles take 0.84 at 4.3 Gflop on an H200 and 0.95 on an H100, there 1.02 at 8.6 Gflop
 // (bench/results/nvidia-h200-2026-11-26-tf32-tiles.json, nvidia-h100-2026-11-26-tf32-tiles.json).
 constexpr std::int64_t kMostFlopsOfRegisters = std::int64_t{9} << 29;
+
+// A body's product as its kernel computes it: tiles take TF32 factors with elements adjacent along
+// m as A only, so the factors of x w are swapped where w has rows of adjacent elements.
+std::optional<Contraction> contraction_for(const BodyStrides& body, const MatmulTarget& target);
 
 // As the functions of ops/body_kernel.h, of bodies with a contraction.
 bool is_generated(const BodyStrides& body, bool aligned, const MatmulTarget& target);

@@ -130,6 +130,18 @@ std::int64_t predicted_cycles(std::span<const MatrixProduct> products, DType dty
          (c.cluster_m * c.cluster_n > 1 ? kClusterStart : 0);
 }
 
+// The constant was measured for gelu's gradient, on an H100.
+std::int64_t epilogue_cycles(const MatrixProduct& p, DType dtype, std::int64_t flops,
+                             int multiprocessors) {
+  constexpr std::int64_t kHalfCyclesOfFlop = 11, kThreads = 128;
+  constexpr TileConfig kTiles{.ping_pong = true};
+  const std::int64_t more =
+                         kTiles.tile_m * kTiles.tile_n / kThreads * flops * kHalfCyclesOfFlop / 2,
+                     beside = cycles_of_products(p, dtype, kTiles),
+                     longer = cycles_of_epilogue(dtype, kTiles) + more - beside;
+  return more + (waves_of(p, kTiles, multiprocessors) - 1) * std::max<std::int64_t>(longer, 0);
+}
+
 namespace {
 
 int sums_of_thread(const TileConfig& c) {

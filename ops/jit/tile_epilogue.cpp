@@ -67,7 +67,6 @@ bool moves(const Dims& strides, const std::vector<int>& dims) {
 }
 
 Operands operands_of(const BodyStrides& of, const Contraction& c, std::uint32_t aligned) {
-  constexpr std::size_t kMostStaged = 2;
   const BodySpec& spec = of.spec;
   const std::span<const Dims> strides = of.strides;
   const Body& body = spec.body;
@@ -91,7 +90,8 @@ Operands operands_of(const BodyStrides& of, const Contraction& c, std::uint32_t 
                joint_stride(spec, strides[k], c.roles.columns)) {
       way = Way::columns;
     } else if (const auto matrix = matrix_of(spec, c.roles, strides[k]);
-               matrix && dtype == operands.tile.staged && staged.size() < kMostStaged &&
+               matrix && dtype == operands.tile.staged &&
+               staged.size() < (is_input ? kMostStagedInputs : kMostStagedOutputs) &&
                can_stage(c.product, dtype, *matrix, aligned >> k & 1)) {
       way = Way::staged;
       staged.push_back(*matrix);
@@ -118,7 +118,8 @@ class EpilogueSource {
     return functions(body_) + row_struct(body_) +
            fmt::format(
                "struct Epilogue {{\n  typedef {} Staged;\n  static constexpr int kInputs = {}, "
-               "kOutputs = {};\n{}  i64 matrix, width;\n  Geometry<{}> results;\n{}{}"
+               "kOutputs = {};\n  static constexpr u32 kTransposedInputs = {}, kTransposedOutputs "
+               "= {};\n{}  i64 matrix, width;\n  Geometry<{}> results;\n{}{}"
                "  struct Columns {{\n{}  }};\n"
                "  BRRR_SCALAR_FN Columns columns(i32 batch, i32 col, i32 count) const {{\n"
                "    Columns columns = {{}};\n{}    return columns;\n  }}\n"
@@ -129,10 +130,12 @@ class EpilogueSource {
                "#pragma unroll\n    for (int i = 0; i < 2; ++i) {{\n      Row row;\n{}{}"
                "    {}  {} = {};\n{}{}    }}\n  }}\n}};\n",
                c_name(operands_.tile.staged), operands_.tile.inputs.size(),
-               operands_.tile.outputs.size(), pointers(), body_.operands(), numbers(), reductions(),
-               fields(), column_loads(), locates ? locate("i64(line) * width + ", "i < count") : "",
-               loads(), statements(body_, values_of_rows(body_)), name_of_value(body_, product),
-               sum, statements(body_, passes_of(body_).front().results), stores());
+               operands_.tile.outputs.size(), transposed(operands_.tile.inputs),
+               transposed(operands_.tile.outputs), pointers(), body_.operands(), numbers(),
+               reductions(), fields(), column_loads(),
+               locates ? locate("i64(line) * width + ", "i < count") : "", loads(),
+               statements(body_, values_of_rows(body_)), name_of_value(body_, product), sum,
+               statements(body_, passes_of(body_).front().results), stores());
   }
 
  private:
@@ -141,6 +144,12 @@ class EpilogueSource {
     for (std::size_t k = 0; k < operands_.ways.size(); ++k) {
       if (operands_.ways[k] == way) f(k);
     }
+  }
+  static std::uint32_t transposed(std::span<const MatrixStrides> staged) {
+    std::uint32_t bits = 0;
+    for (std::size_t i = 0; i < staged.size(); ++i)
+      bits |= std::uint32_t{is_staged_transposed(staged[i])} << i;
+    return bits;
   }
   bool is_input(std::size_t k) const { return k < body_.inputs.size(); }
   std::size_t output(std::size_t k) const { return k - body_.inputs.size(); }

@@ -92,12 +92,15 @@ bool can_reduce(const MatrixProduct& p, DType dtype) {
 
 bool can_stage(const MatrixProduct& p, DType dtype, const MatrixStrides& s, bool aligned) {
   const auto size = static_cast<std::int64_t>(size_of(dtype));
-  if (!is_half(dtype) && dtype != f32) return false;
-  // Stores are cut off at the right edge in units of 16 bytes only.
-  if (!aligned || s.col != 1 || p.n * size % 16 != 0) return false;
+  if (!aligned || (!is_half(dtype) && dtype != f32)) return false;
   for (int i = 0; i < p.batch.size(); ++i)
     if (!takes_stride(s.batch[i], p.batch[i], size)) return false;
-  return takes_stride(s.row, p.m, size);
+  // Stores are cut off at the far edge in units of 16 bytes only.
+  const auto takes_rows = [size](std::int64_t inner, std::int64_t stride, std::int64_t rows) {
+    return inner * size % 16 == 0 && takes_stride(stride, rows, size);
+  };
+  if (s.col == 1) return takes_rows(p.n, s.row, p.m);
+  return dtype == f32 && s.row == 1 && takes_rows(p.m, s.col, p.n);
 }
 
 bool any_reduces(std::span<const TiledProduct> products) {

@@ -57,10 +57,13 @@ BatchPair batch_strides_of(const Dims& strides);  // 0 where there is no dimensi
 // (`aligned`); two dimensions of batches at most. The result may have any layout.
 bool tiles_support(const MatrixProduct& product, DType dtype, bool aligned);
 
-// Whether the copy engine moves a tensor of D's shape between memory and the epilogue. `aligned`:
-// it begins at a multiple of 16 bytes.
+// Whether the copy engine moves a tensor of D's shape between memory and the epilogue: with
+// elements adjacent along n, in f32 also along m. `aligned`: it begins at a multiple of 16 bytes.
 bool can_stage(const MatrixProduct& product, DType dtype, const MatrixStrides& strides,
                bool aligned);
+constexpr std::size_t kMostStagedInputs = 2, kMostStagedOutputs = 3;
+// Whether elements of a staged tensor are adjacent along m.
+inline bool is_staged_transposed(const MatrixStrides& strides) { return strides.col != 1; }
 
 // Whether the kernel reduces the lines of A beside the product, as the gradient of a bias beside
 // that of a weight.
@@ -99,6 +102,11 @@ bool takes_a_in_registers(const TileConfig& config);
 // What the model says of products of one launch.
 std::int64_t predicted_cycles(std::span<const MatrixProduct> products, DType dtype,
                               const TileConfig& config, int multiprocessors);
+
+// What `flops` more for each result add, in ping-pong tiles: those of the last wave, and of others
+// what takes longer than the products that run beside them.
+std::int64_t epilogue_cycles(const MatrixProduct& product, DType dtype, std::int64_t flops,
+                             int multiprocessors);
 
 // --- How tiles cover the products of a launch
 

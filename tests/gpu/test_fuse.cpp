@@ -5,6 +5,7 @@
 #include <cmath>
 #include <random>
 
+#include "brrr/autograd/autograd.h"
 #include "brrr/graph/compile.h"
 #include "brrr/nn/losses.h"
 #include "brrr/ops/functions.h"
@@ -121,6 +122,45 @@ TEST_CASE("a kernel stores a factor and its transposed copy", "[gpu][fuse]") {
     CHECK(error(got[0], activation * 2.0) <= 1e-5);
     CHECK(error(got[1], matmul(to(transpose(g, 0, 1), f64), activation)) <=
           6 * std::sqrt(static_cast<double>(k)) * 0x1p-10);
+  }
+}
+
+// Two layers: the product's epilogue stores gelu's copy, and both gradients of a layer are one
+// launch, with the factors of one of them swapped.
+TEST_CASE("a TF32 step has the gradients of its layers", "[gpu][fuse]") {
+  if (jit::architecture_of(cuda(0)) != 90) return testing::skip("needs compute capability 9.0");
+  const MatmulPrecisionGuard tf32(Precision::tf32);
+  const auto gradients = [](std::vector<Tensor> a) {
+    for (Tensor& x : a) x = requires_grad_(detach(x));
+    const Tensor h = gelu_tanh(affine(a[0], transpose(a[1], 0, 1), a[2]));
+    const Tensor y = affine(h, transpose(a[3], 0, 1), a[4]);
+    return grad(sum(y * a[5]), {a[0], a[1], a[2], a[3], a[4]});
+  };
+  for (const auto& [batch, in, width, out] : {std::array<std::int64_t, 4>{2048, 1024, 1024, 1024},
+                                              {2500, 1000, 1100, 1024},
+                                              {2052, 516, 1028, 772}}) {
+    INFO(batch << " x " << in << ", " << width << ", " << out);
+    const double of_in = 1 / std::sqrt(static_cast<double>(in)),
+                 of_width = 1 / std::sqrt(static_cast<double>(width));
+    const std::vector<Tensor> values = {noise({batch, in}, 1), noise({width, in}, 2) * of_in,
+                                        noise({width}, 3),     noise({out, width}, 4) * of_width,
+                                        noise({out}, 5),       noise({batch, out}, 6)};
+    std::vector<Tensor> arguments, exact;
+    for (const Tensor& x : values) arguments.push_back(to(x, cuda(0))), exact.push_back(to(x, f64));
+    auto step = compile([&](const std::vector<Tensor>& a) { return gradients(a); },
+                        {.mode = Mode::fused, .fallback = OnFallback::refuse});
+    const std::vector<Tensor> got = step(arguments), again = step(arguments),
+                              wanted = gradients(exact);
+    INFO(step.graph_text());
+    CHECK(step.graph_text().find("fused[affine, gelu_tanh, copy](") != std::string::npos);
+    CHECK(step.graph_text().find("matmul, gelu_tanh_gradient](") != std::string::npos);
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+      INFO("gradient " << i);
+      const Tensor error = to(to(got[i], cpu), f64) - wanted[i];
+      const double scale = item(max(abs(wanted[i])));
+      CHECK(item(max(abs(error))) <= 4e-3 * scale);
+      CHECK(to_vector<float>(to(got[i], cpu)) == to_vector<float>(to(again[i], cpu)));
+    }
   }
 }
 

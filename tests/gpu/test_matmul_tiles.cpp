@@ -43,7 +43,12 @@ Tensor on_gpu(const Tensor& x, bool transposed) {
 struct Result {
   Tensor whole, view;
 };
-Result result_of(const Tensor& a, const Tensor& b, DType dtype, bool aligned) {
+Result result_of(const Tensor& a, const Tensor& b, DType dtype, bool aligned, bool transposed) {
+  if (transposed) {
+    Result d = result_of(transpose(b, -1, -2), transpose(a, -1, -2), dtype, aligned, false);
+    d.view = transpose(d.view, -1, -2);
+    return d;
+  }
   Dims shape(a.rank() > b.rank() ? a.shape() : b.shape());
   const int last = shape.size() - 1;
   shape[last - 1] = a.size(-2);
@@ -54,7 +59,8 @@ Result result_of(const Tensor& a, const Tensor& b, DType dtype, bool aligned) {
   return {whole, slice(whole, -1, 0, shape[last])};
 }
 bool surroundings_untouched(const Result& d) {
-  const Tensor rest = slice(d.whole, -1, d.view.size(-1), d.whole.size(-1));
+  const Tensor rest =
+      slice(d.whole, -1, d.view.size(d.view.stride(-1) == 1 ? -1 : -2), d.whole.size(-1));
   for (const double x : to_vector<double>(to(to(contiguous(rest), cpu), f64)))
     if (x != kUntouched) return false;
   return true;
@@ -98,14 +104,14 @@ double error_ratio(const Tensor& a, const Tensor& b, const Tensor& d) {
 }
 
 struct Layouts {
-  bool transposed_a, transposed_b;  // as they are stored
+  bool transposed_a, transposed_b, transposed_d = false;  // as they are stored
 };
 
 void check(DType dtype, DType result, Layouts layouts, const TileConfig& c, const Dims& shape_a,
            const Dims& shape_b, bool aligned) {
   const Tensor a = to(randn(shape_a), dtype), b = to(randn(shape_b), dtype);
   const Tensor on_a = on_gpu(a, layouts.transposed_a), on_b = on_gpu(b, layouts.transposed_b);
-  Result d = result_of(a, b, result, aligned);
+  Result d = result_of(a, b, result, aligned, layouts.transposed_d);
   multiply(on_a, on_b, d.view, c);
   INFO(to_string(c) << ", " << a.describe() << (layouts.transposed_a ? "'" : "") << " x "
                     << b.describe() << (layouts.transposed_b ? "'" : ""));
@@ -131,8 +137,10 @@ TEST_CASE("products in tiles are within their error bound", "[gpu][matmul]") {
     for (const auto& [a, b] : shapes) {
       check(bf16, bf16, {false, false}, c, a, b, true);
       check(f32, f32, {false, true}, c, a, b, true);
+      check(f32, f32, {false, true, true}, c, a, b, true);
       if (takes_a_in_registers(c)) {
         check(f32, f32, {true, true}, c, a, b, true);
+        check(f32, f32, {true, true, true}, c, a, b, true);
         check(f32, bf16, {true, true}, c, a, b, false);
       }
     }
@@ -148,64 +156,102 @@ TEST_CASE("products in tiles are within their error bound", "[gpu][matmul]") {
   }
 }
 
+namespace {
+
+double gelu_of(double x) { return x / (1 + std::exp(-1.5957691216 * x * (1 + 0.044715 * x * x))); }
+double slope_of(double x) { return (gelu_of(x + 1e-5) - gelu_of(x - 1e-5)) / 2e-5; }
+
+// x with adjacent elements along m.
+Tensor columns(const Tensor& x) { return transpose(contiguous(transpose(x, 0, 1)), 0, 1); }
+Tensor rows(const Tensor& x) { return x; }
+
+// A product with each of the written epilogues, and what these should give.
+class Epilogues {
+ public:
+  Epilogues(const TileConfig& config, DType dtype) : config_(config), dtype_(dtype) {
+    const Tensor a = to(randn({kM, kK}) * 0.1, dtype), b = to(randn({kN, kK}), dtype),
+                 bias = to(randn({kN}), dtype);
+    other_ = to(randn({kM, kN}), dtype);
+    a_ = to(a, cuda()), b_ = transpose(to(b, cuda()), 0, 1), bias_ = to(bias, cuda());
+    sums_ = to_vector<double>(matmul(to(a, f64), transpose(to(b, f64), 0, 1)));
+    biases_ = values_of(bias), others_ = values_of(other_);
+  }
+
+  // `result`, `second`: the layouts of inputs and results, and of the second of two results.
+  typedef Tensor (*Layout)(const Tensor&);
+  void check(Layout result, Layout second) const {
+    Tensor one = result(fresh()), two = second(fresh());
+    run(testing::kBiasGelu, {}, {one, two});
+    agree(one, [&](std::size_t i) { return sums_[i] + biases_[i % kN]; });
+    agree(two, [&](std::size_t i) { return gelu_of(sums_[i] + biases_[i % kN]); });
+    one = result(fresh());
+    run(testing::kGeluGradient, {second(to(other_, cuda()))}, {one});
+    agree(one, [&](std::size_t i) { return sums_[i] * slope_of(others_[i]); });
+    const Tensor in_place = result(to(other_, cuda()));
+    run(testing::kResidual, {in_place}, {in_place});
+    agree(in_place, [&](std::size_t i) { return sums_[i] + others_[i]; });
+  }
+
+ private:
+  static constexpr std::int64_t kM = 700, kN = 328, kK = 200;
+
+  Tensor fresh() const { return full({kM, kN}, NAN, {.dtype = dtype_, .device = cuda()}); }
+
+  void run(const char* text, const std::vector<Tensor>& inputs,
+           const std::vector<Tensor>& outputs) const {
+    TiledProduct tiled{product_of(a_, b_, outputs[0]), {}};
+    TileOperands operands{a_.data(), b_.data(), {}};
+    const auto stage = [&](const std::vector<Tensor>& tensors, std::vector<MatrixStrides>& staged) {
+      unsigned transposed = 0;
+      for (const Tensor& x : tensors) {
+        const MatrixStrides strides = product_of(a_, b_, x).d;
+        transposed |= unsigned{is_staged_transposed(strides)} << staged.size();
+        staged.push_back(strides);
+        operands.staged.push_back(x.data());
+      }
+      return transposed;
+    };
+    const unsigned of_inputs = stage(inputs, tiled.epilogue.inputs),
+                   of_outputs = stage(outputs, tiled.epilogue.outputs);
+    tiled.epilogue.text = testing::with_transposed(text, of_inputs, of_outputs);
+    tiled.epilogue.staged = dtype_;
+    const void* argument = bias_.data();
+    const void* arguments[] = {&argument};
+    launch(plan_tiles(std::span(&tiled, 1), std::span(&operands, 1), dtype_, config_, cuda()),
+           arguments, cu::current_stream(cuda()));
+  }
+
+  template <class F>
+  void agree(const Tensor& got, const F& expected) const {
+    // TF32 rounds factors, bf16 the sum and the result.
+    const double tolerance = dtype_ == f32 ? 4e-3 : 2.5e-2;
+    const std::vector<double> values = values_of(got);
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const double right = expected(i);
+      wrong += !(std::abs(values[i] - right) <= tolerance * (1 + std::abs(right)));  // NaN too
+    }
+    INFO(to_string(config_) << " " << name_of(dtype_));
+    CHECK(wrong == 0);
+  }
+
+  TileConfig config_;
+  DType dtype_;
+  Tensor a_, b_, bias_, other_;
+  std::vector<double> sums_, biases_, others_;
+};
+
+}  // namespace
+
 TEST_CASE("epilogues of tiles see each sum once, with what belongs to it", "[gpu][matmul]") {
   if (!has_hopper()) return;
-  const std::int64_t m = 700, n = 328, k = 200;
-  const auto gelu = [](double x) {
-    return x / (1 + std::exp(-1.5957691216 * x * (1 + 0.044715 * x * x)));
-  };
-  const auto slope = [&](double x) { return (gelu(x + 1e-5) - gelu(x - 1e-5)) / 2e-5; };
   for (const TileConfig& c : {TileConfig{}, TileConfig{.ping_pong = true},
                               TileConfig{.tile_m = 128, .tile_n = 128, .splits = 2}}) {
-    for (const DType dtype : {bf16, f32}) {
-      const Tensor a = to(randn({m, k}) * 0.1, dtype), b = to(randn({n, k}), dtype),
-                   bias = to(randn({n}), dtype), other = to(randn({m, n}), dtype);
-      const Tensor on_a = to(a, cuda()), on_b = transpose(to(b, cuda()), 0, 1),
-                   on_bias = to(bias, cuda());
-      const std::vector<double> sums = to_vector<double>(
-                                    matmul(to(a, f64), transpose(to(b, f64), 0, 1))),
-                                biases = values_of(bias), others = values_of(other);
-      const auto run = [&](const char* text, std::vector<Tensor> inputs,
-                           std::vector<Tensor> outputs) {
-        const MatrixProduct p = product_of(on_a, on_b, outputs[0]);
-        TileEpilogue epilogue;
-        epilogue.text = text;
-        epilogue.staged = dtype;
-        epilogue.inputs.assign(inputs.size(), p.d);
-        epilogue.outputs.assign(outputs.size(), p.d);
-        inputs.insert(inputs.end(), outputs.begin(), outputs.end());
-        TileOperands operands{on_a.data(), on_b.data(), {}};
-        for (const Tensor& x : inputs) operands.staged.push_back(x.data());
-        const TiledProduct tiled{p, epilogue};
-        const void* argument = on_bias.data();
-        const void* arguments[] = {&argument};
-        launch(plan_tiles(std::span(&tiled, 1), std::span(&operands, 1), dtype, c, cuda()),
-               arguments, cu::current_stream(cuda()));
-      };
-      // TF32 rounds factors, bf16 the sum and the result.
-      const double tolerance = dtype == f32 ? 4e-3 : 2.5e-2;
-      const auto agree = [&](const Tensor& got, const auto& expected) {
-        const std::vector<double> values = values_of(got);
-        double worst = 0;
-        for (std::size_t i = 0; i < values.size(); ++i) {
-          const double right = expected(i), error = std::abs(values[i] - right);
-          if (!(error <= worst * (1 + std::abs(right)))) worst = error / (1 + std::abs(right));
-        }
-        INFO(to_string(c) << " " << name_of(dtype));
-        CHECK(worst <= tolerance);
-      };
-      const auto fresh = [&] { return full({m, n}, NAN, {.dtype = dtype, .device = cuda()}); };
-      Tensor first = fresh(), second = fresh();
-      run(testing::kBiasGelu, {}, {first, second});
-      agree(first, [&](std::size_t i) { return sums[i] + biases[i % n]; });
-      agree(second, [&](std::size_t i) { return gelu(sums[i] + biases[i % n]); });
-      first = fresh();
-      run(testing::kGeluGradient, {to(other, cuda())}, {first});
-      agree(first, [&](std::size_t i) { return sums[i] * slope(others[i]); });
-      Tensor in_place = to(other, cuda());
-      run(testing::kResidual, {in_place}, {in_place});
-      agree(in_place, [&](std::size_t i) { return sums[i] + others[i]; });
-    }
+    Epilogues(c, bf16).check(rows, rows);
+    const Epilogues of_f32(c, f32);
+    of_f32.check(rows, rows);
+    of_f32.check(rows, columns);
+    of_f32.check(columns, columns);
   }
 }
 

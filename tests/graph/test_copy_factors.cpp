@@ -102,16 +102,38 @@ TEST_CASE("the kernel that computes a factor stores its copy, too", "[fuse]") {
     };
     has(both_products([](const std::vector<Tensor>& a) { return gelu_tanh(a[0]); }),
         "fused[gelu_tanh, copy](");
-    // An epilogue and a kernel of rows do not: the copy is a kernel of its own.
-    const std::string epilogue = both_products([](const std::vector<Tensor>& a) {
-      return relu(affine(a[0], transpose(a[1], 0, 1), a[3]));
-    });
-    has(epilogue, "fused[affine, relu](");
-    has(epilogue, " = copy(");
+    has(both_products([](const std::vector<Tensor>& a) {
+          return relu(affine(a[0], transpose(a[1], 0, 1), a[3]));
+        }),
+        "fused[affine, relu, copy](");
+    // A kernel of rows does not: the copy is a kernel of its own.
     const std::string rows =
         both_products([](const std::vector<Tensor>& a) { return softmax(a[0], 1); });
     has(rows, "div](");
     has(rows, " = copy(");
+  }
+  CHECK(fake.problem() == "");
+}
+
+TEST_CASE("the gradients of a layer in TF32 are one launch", "[fuse]") {
+  const testing::NoDiskCache off;
+  testing::FakeCuda fake({.with_nvrtc = true, .with_cublaslt = true});
+  {
+    const MatmulPrecisionGuard tf32(Precision::tf32);
+    const Options here{.device = cuda(0)};
+    // Of the input, with the gradient of an activation before it; of the weight and the bias.
+    auto step = compile(
+        [](const std::vector<Tensor>& a) {
+          const Tensor x = gelu_tanh(a[0]), dy = tanh(gelu_tanh(a[1]));
+          return std::vector{matmul(dy, a[2]) * a[0], matmul(transpose(dy, 0, 1), x), sum(dy, 0)};
+        },
+        {.mode = Mode::fused, .fallback = OnFallback::refuse});
+    step(std::vector<Tensor>{empty({2048, 1024}, here), empty({2048, 1024}, here),
+                             empty({1024, 1024}, here)});
+    INFO(step.graph_text());
+    CHECK(step.graph_text().find("fused[matmul, mul, matmul, sum](") != std::string::npos);
+    const std::int64_t product = std::int64_t{2} * 2048 * 1024 * 1024, elements = 2048 * 1024;
+    CHECK(step.kernels().back().flops == 2 * (product + elements));
   }
   CHECK(fake.problem() == "");
 }

@@ -75,7 +75,7 @@ inline void check_exact_readings(const std::string& name, std::map<std::string, 
     }
     shares -= values.at("one eager addition") + values.at("the addition itself, as in a bare loop");
     CHECK(shares == Approx(100));
-    CHECK(values.at("dispatch") > 0);
+    CHECK(values.at("dispatch") + values.at("launch") > 0);  // few samples are of either alone
   } else if (name == "chain") {
     CHECK(values.at("largest difference from clipping, then Adam, by hand") == 0);
   } else if (name == "growth") {

@@ -9,9 +9,18 @@
 
 namespace brrr::testing {
 
+// The same with these staged tensors transposed, as bits.
+inline std::string with_transposed(std::string text, unsigned inputs, unsigned outputs) {
+  const std::string flags = "kTransposedInputs = 0, kTransposedOutputs = 0;";
+  return text.replace(text.find(flags), flags.size(),
+                      "kTransposedInputs = " + std::to_string(inputs) +
+                          ", kTransposedOutputs = " + std::to_string(outputs) + ";");
+}
+
 inline constexpr const char* kPlain = R"(struct Epilogue {
   typedef Result Staged;
   static constexpr int kInputs = 0, kOutputs = kStaged;
+  static constexpr u32 kTransposedInputs = 0, kTransposedOutputs = 0;
   Result* d;
   i64 row_stride, col_stride, outer_stride, inner_stride;
   i32 inner_batches;
@@ -49,7 +58,8 @@ inline PlainEpilogue plain_epilogue(const jit::MatrixProduct& p, DType result, v
   const bool stages = can_stage(p, result, p.d, aligned);
   PlainEpilogue plain;
   plain.epilogue.text = jit::pieces::typedef_of(result, "Result") +
-                        "constexpr bool kStaged = " + (stages ? "true" : "false") + ";\n" + kPlain;
+                        "constexpr bool kStaged = " + (stages ? "true" : "false") + ";\n" +
+                        with_transposed(kPlain, 0, stages && is_staged_transposed(p.d));
   plain.epilogue.staged = result;
   if (stages) plain.epilogue.outputs.push_back(p.d);
   const int rank = p.batch.size();
@@ -67,6 +77,7 @@ inline constexpr const char* kBiasGelu = R"(
 struct Epilogue {
   typedef Element Staged;
   static constexpr int kInputs = 0, kOutputs = 2;
+  static constexpr u32 kTransposedInputs = 0, kTransposedOutputs = 0;
   const Element* bias;
   struct Columns {
     float bias[2];
@@ -94,6 +105,7 @@ inline constexpr const char* kGeluGradient = R"(
 struct Epilogue {
   typedef Element Staged;
   static constexpr int kInputs = 1, kOutputs = 1;
+  static constexpr u32 kTransposedInputs = 0, kTransposedOutputs = 0;
   const Element* unused;
   struct Columns {};
   BRRR_SCALAR_FN Columns columns(i32, i32, i32) const { return {}; }
@@ -115,6 +127,7 @@ inline constexpr const char* kResidual = R"(
 struct Epilogue {
   typedef Element Staged;
   static constexpr int kInputs = 1, kOutputs = 1;
+  static constexpr u32 kTransposedInputs = 0, kTransposedOutputs = 0;
   const Element* unused;
   struct Columns {};
   BRRR_SCALAR_FN Columns columns(i32, i32, i32) const { return {}; }
@@ -131,6 +144,7 @@ inline constexpr const char* kWithLineSums = R"(
 struct Epilogue {
   typedef Element Staged;
   static constexpr int kInputs = 0, kOutputs = 1;
+  static constexpr u32 kTransposedInputs = 0, kTransposedOutputs = 0;
   Element* of_lines;
   struct Columns {};
   BRRR_SCALAR_FN Columns columns(i32, i32, i32) const { return {}; }

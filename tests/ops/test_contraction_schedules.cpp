@@ -242,6 +242,49 @@ TEST_CASE("contractions are generated where that is faster", "[jit][matmul_sched
   }
 }
 
+TEST_CASE("TF32 products have the operations after them that take less time there",
+          "[jit][matmul_schedules]") {
+  const auto is_with = [&](std::int64_t m, std::int64_t flops) {
+    BodySpec spec = plain_product_of(f32, m, 1024, 1024);
+    spec.flops += flops * m * 1024;
+    return is_generated({spec, strides_along_k(1024, 1024)}, true, kHopperTf32);
+  };
+  CHECK(is_with(2048, 14));  // gelu's gradient
+  CHECK_FALSE(is_with(2048, 40));
+  CHECK_FALSE(is_with(1024, 14));  // which is a shorter kernel
+  CHECK(is_with(1024, 9));
+}
+
+TEST_CASE("tiles swap TF32 factors that they take in one order only", "[jit][matmul_schedules]") {
+  const std::int64_t m = 2048, n = 512, k = 1024;
+  const auto found = [&](DType dtype, const std::vector<Dims>& strides,
+                         const MatmulTarget& target = kHopperTf32) {
+    const auto c = contraction_for({plain_product_of(dtype, m, n, k), strides}, target);
+    REQUIRE(c);
+    return *c;
+  };
+  const std::vector<Dims> along_n = {{k, 0, 1}, {0, 1, n}, {n, 1, 0}};
+  const Contraction swapped = found(f32, along_n);
+  CHECK(swapped.a == 1);
+  CHECK(swapped.b == 0);
+  CHECK(swapped.product.m == n);
+  CHECK(swapped.product.n == m);
+  CHECK(swapped.product.a.row == 1);
+  CHECK(swapped.product.a.col == n);
+  CHECK(swapped.product.b.row == 1);
+  CHECK(swapped.product.b.col == k);
+  CHECK(is_generated({plain_product_of(f32, m, n, k), along_n}, true, kHopperTf32));
+  CHECK(found(f32, strides_along_k(n, k)).a == 0);
+  CHECK(found(f32, {{1, 0, m}, {0, k, 1}, {n, 1, 0}}).a == 0);
+  CHECK(found(f32, {{1, 0, m}, {0, 1, n}, {n, 1, 0}}).a == 0);  // no order is better
+  CHECK(found(bf16, along_n).a == 0);
+  const auto small = contraction_for(
+      {plain_product_of(f32, 64, 64, 64), std::vector<Dims>{{64, 0, 1}, {0, 1, 64}, {64, 1, 0}}},
+      kHopperTf32);
+  REQUIRE(small);
+  CHECK(small->a == 0);
+}
+
 TEST_CASE("a product alone is generated where the library is slower", "[jit][matmul_schedules]") {
   const auto alone = [](DType dtype, std::int64_t m, std::int64_t n, std::int64_t k,
                         const MatmulTarget& target) {

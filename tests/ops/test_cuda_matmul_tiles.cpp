@@ -23,7 +23,7 @@ using testing::row_major;
 
 namespace {
 
-TileEpilogue sample(const char* text, DType dtype, int inputs, int outputs) {
+TileEpilogue sample(const std::string& text, DType dtype, int inputs, int outputs) {
   TileEpilogue epilogue;
   epilogue.text = text;
   epilogue.staged = dtype;
@@ -129,6 +129,12 @@ TEST_CASE("every form of the tiles' text compiles, without spills", "[cuda_sourc
     compile({.ping_pong = true}, dtype, {}, sample(testing::kGeluGradient, dtype, 1, 1));
     compile({.splits = 2}, dtype, {}, sample(testing::kResidual, dtype, 1, 1));
   }
+  for (const TileConfig& c :
+       {TileConfig{}, TileConfig{.ping_pong = true}, TileConfig{.splits = 2}}) {
+    compile(c, f32, {}, sample(testing::with_transposed(testing::kBiasGelu, 0, 2), f32, 0, 2));
+    compile(c, f32, {Major::mn, Major::k},
+            sample(testing::with_transposed(testing::kGeluGradient, 1, 1), f32, 1, 1));
+  }
 }
 
 // The gradients of a layer's input, weight and bias.
@@ -138,6 +144,8 @@ TEST_CASE("several products in one text compile, without spills", "[cuda_sources
     return;
   }
   const TileEpilogue slope = sample(testing::kGeluGradient, bf16, 1, 1);
+  const TileEpilogue slope_of_f32 =
+      sample(testing::with_transposed(testing::kGeluGradient, 1, 1), f32, 1, 1);
   TileEpilogue with_sums = sample(testing::kWithLineSums, bf16, 0, 1), of_f32 = with_sums;
   with_sums.reduces = of_f32.reduces = true;
   of_f32.staged = f32;
@@ -148,5 +156,7 @@ TEST_CASE("several products in one text compile, without spills", "[cuda_sources
                   {tiled({Major::k, Major::mn}, slope), tiled({Major::mn, Major::mn}, with_sums)});
     compile_tiles(c, f16, {tiled({Major::mn, Major::mn}, with_sums)});
     compile_tiles(c, f32, {tiled({}, plain(f32, true)), tiled({Major::mn, Major::k}, of_f32)});
+    compile_tiles(
+        c, f32, {tiled({Major::mn, Major::k}, slope_of_f32), tiled({Major::mn, Major::k}, of_f32)});
   }
 }

@@ -89,6 +89,17 @@ TEST_CASE("results are staged where the tensor copy engine can store them",
   MatrixProduct columns = row_major(64, 64, 64);
   columns.d = {1, 64, {}};
   CHECK(!stages(columns, bf16));
+  // In f32 also with adjacent elements along m, in rows of 16 bytes.
+  CHECK(stages(columns, f32));
+  CHECK(is_staged_transposed(columns.d));
+  CHECK(!is_staged_transposed(row_major(64, 64, 64).d));
+  CHECK(!stages(columns, f32, false));
+  columns.m = 62;
+  CHECK(!stages(columns, f32));
+  columns.m = 60;
+  CHECK(stages(columns, f32));
+  columns.d.col = 62;
+  CHECK(!stages(columns, f32));
 }
 
 TEST_CASE("tiles are chosen by the shape", "[jit][matmul_schedules]") {
@@ -113,6 +124,19 @@ TEST_CASE("tiles are chosen by the shape", "[jit][matmul_schedules]") {
   MatrixProduct mix = row_major(512, 64, 512);
   add_batch(mix, 64, 512 * 512, 512 * 64, 512 * 64);
   CHECK(chosen(mix, bf16) == "128x64 ping-pong");
+}
+
+TEST_CASE("an epilogue's operations take time that no products hide", "[jit][matmul_schedules]") {
+  const auto cycles = [](std::int64_t m, std::int64_t k, std::int64_t flops) {
+    return epilogue_cycles(both_along_k(m, 1024, k), f32, flops, 132);
+  };
+  // A tile for each multiprocessor: every result of a thread, one after another.
+  CHECK(cycles(2048, 1024, 10) == 128 * 55);
+  CHECK(cycles(2048, 1024, 20) == 2 * cycles(2048, 1024, 10));
+  CHECK(cycles(1024, 1024, 10) == cycles(2048, 1024, 10));
+  // In more waves beside the products of the next tile, if these take as long.
+  CHECK(cycles(8192, 1024, 10) == cycles(2048, 1024, 10));
+  CHECK(cycles(8192, 64, 10) > 2 * cycles(2048, 64, 10));
 }
 
 TEST_CASE("clusters share the tiles of several products evenly", "[jit][matmul_schedules]") {
@@ -233,6 +257,20 @@ TEST_CASE("tiles leave shared memory for two stages", "[jit][matmul_schedules]")
   TiledProduct reducing = staging(row_major(1024, 1024, 4096), 0, 1);
   reducing.epilogue.reduces = true;
   CHECK(takes_reductions(choose_fitting_tiles(std::span(&reducing, 1), bf16, 132)));
+}
+
+TEST_CASE("an f32 epilogue moves tensors with elements adjacent along m",
+          "[jit][matmul_schedules]") {
+  const std::int64_t m = 512, n = 256, k = 1024;
+  const BodySpec of_f32 = residual_of(f32, f32, m, n, k);
+  const std::vector<Dims> along_k = {{k, 0, 1}, {0, k, 1}, {0, 1, 0}, {1, m, 0}, {1, m, 0}};
+  const auto product = contraction_of({of_f32, along_k});
+  REQUIRE(product);
+  CHECK(tiles_support({of_f32, along_k}, *product, true));
+  const BodyEpilogue epilogue = body_epilogue({of_f32, along_k}, *product, ~0u);
+  CHECK(epilogue.staged == std::vector<int>{3, 4});
+  CHECK(epilogue.tile.outputs[0].col == m);
+  CHECK_THAT(epilogue.tile.text, Catch::Contains("kTransposedInputs = 1, kTransposedOutputs = 1"));
 }
 
 TEST_CASE("an epilogue moves each operand as its layout allows", "[jit][matmul_schedules]") {
