@@ -25,7 +25,7 @@ double host_slowdown(const Timing& small_calls, const graph::Ceilings& ceilings)
 double host_slowdown(Device device, const graph::Ceilings& ceilings) {
   if (!ceilings.calibrated()) return 1;
   const Sampling sampling{
-      .samples = 7, .sample_seconds = 1e-3, .budget_seconds = 8e-3, .warm_seconds = 2e-3};
+      .samples = 41, .sample_seconds = 1e-3, .budget_seconds = 50e-3, .warm_seconds = 2e-3};
   return host_slowdown(time(small_calls(device), sampling), ceilings);
 }
 

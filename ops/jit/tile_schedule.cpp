@@ -92,7 +92,7 @@ bool can_reduce(const MatrixProduct& p, DType dtype) {
 
 bool can_stage(const MatrixProduct& p, DType dtype, const MatrixStrides& s, bool aligned) {
   const auto size = static_cast<std::int64_t>(size_of(dtype));
-  if (!aligned || (!is_half(dtype) && dtype != f32)) return false;
+  if ((!is_half(dtype) && dtype != f32) || !aligned) return false;
   for (int i = 0; i < p.batch.size(); ++i)
     if (!takes_stride(s.batch[i], p.batch[i], size)) return false;
   // Stores are cut off at the far edge in units of 16 bytes only.

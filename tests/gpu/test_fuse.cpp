@@ -134,10 +134,10 @@ TEST_CASE("a TF32 step has the gradients of its layers", "[gpu][fuse]") {
     for (Tensor& x : a) x = requires_grad_(detach(x));
     const Tensor h = gelu_tanh(affine(a[0], transpose(a[1], 0, 1), a[2]));
     const Tensor y = affine(h, transpose(a[3], 0, 1), a[4]);
-    return grad(sum(y * a[5]), {a[0], a[1], a[2], a[3], a[4]});
+    return grad(sum(square(y - a[5])), {a[0], a[1], a[2], a[3], a[4]});
   };
   for (const auto& [batch, in, width, out] : {std::array<std::int64_t, 4>{2048, 1024, 1024, 1024},
-                                              {2500, 1000, 1100, 1024},
+                                              {2052, 1000, 1100, 1024},
                                               {2052, 516, 1028, 772}}) {
     INFO(batch << " x " << in << ", " << width << ", " << out);
     const double of_in = 1 / std::sqrt(static_cast<double>(in)),
