@@ -36,8 +36,8 @@ struct TileLaunch {
   jit::TileSchedule schedule;
   struct Maps {
     CUtensorMap a, b;
-    CUtensorMap staged[jit::kMostStagedInputs + jit::kMostStagedOutputs] =
-        {};  // inputs, then outputs
+    // Inputs, then outputs.
+    CUtensorMap staged[jit::kMostStagedInputs + jit::kMostStagedOutputs] = {};
   };
   std::vector<Maps> maps;  // by product
 };

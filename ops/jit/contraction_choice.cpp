@@ -75,8 +75,6 @@ bool is_worth_reducing(const MatrixProduct& p, DType dtype, int multiprocessors)
          (are_faster_in_one_launch(both, dtype, multiprocessors) && takes_as_long(both));
 }
 
-}  // namespace
-
 // Whether `flops` for each result of a TF32 product take less time in its epilogue than in a kernel
 // of their own, which loads and stores the results once more at about 190 a cycle.
 bool is_worth_in_epilogue(const MatrixProduct& p, int64_t flops, int multiprocessors) {
@@ -85,6 +83,8 @@ bool is_worth_in_epilogue(const MatrixProduct& p, int64_t flops, int multiproces
   return epilogue_cycles(p, f32, flops, multiprocessors) <=
          results / kResultsOfCycle + kLaunchCycles;
 }
+
+}  // namespace
 
 std::optional<Contraction> contraction_for(const BodyStrides& body, const MatmulTarget& target) {
   std::optional<Contraction> c = contraction_of(body);
