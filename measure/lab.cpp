@@ -44,10 +44,6 @@ constexpr Experiment kExperiments[] = {
      lab::share_of_peak},
     {"additions", "Additions a second",
      "32 million in a loop of Python, 280 thousand through PyTorch's dispatcher", lab::additions},
-    {"timelines", "Two timelines: gaps against run-ahead",
-     "with small ops the GPU has gaps while it waits for the host; with large ones the host runs "
-     "ahead and there are none",
-     lab::timelines},
     {"one-addition", "Flame graph of one addition",
      "of the time of one addition in PyTorch, all but one small box is overhead", lab::one_addition,
      "flame graph of the samples; the width of a bar is its share of the time"},
@@ -56,10 +52,6 @@ constexpr Experiment kExperiments[] = {
      lab::batch_doubling},
     {"square-products", "Rate of square products by size",
      "small products leave most of the peak unused", lab::square_products},
-    {"gpu-util", "GPU-Util against the share of peak",
-     "GPU-Util is the share of time in which a kernel runs: it shows gaps, and nothing of how much "
-     "of the peak is used",
-     lab::gpu_util},
     {"remedies", "A remedy for each regime",
      "tracing helps an overhead-bound step, fusion a bandwidth-bound one, tensor cores a "
      "compute-bound one",
@@ -69,6 +61,15 @@ constexpr Experiment kExperiments[] = {
     {"parallel", "When communication binds parallel training",
      "data parallelism needs some 2500 tokens per H100, tensor parallelism reaches 8 ways",
      lab::parallel},
+    // Last: with CUPTI, which stays attached, the host takes longer for each launch.
+    {"timelines", "Two timelines: gaps against run-ahead",
+     "with small ops the GPU has gaps while it waits for the host; with large ones the host runs "
+     "ahead and there are none",
+     lab::timelines},
+    {"gpu-util", "GPU-Util against the share of peak",
+     "GPU-Util is the share of time in which a kernel runs: it shows gaps, and nothing of how much "
+     "of the peak is used",
+     lab::gpu_util},
 };
 
 }  // namespace
