@@ -58,6 +58,6 @@ json(findings lab parallel --quick --device cpu --link 10)
 expect(link_bytes 10000000000.0)
 expect(findings 0 readings 5 value 10.0)
 
-refused(2 "expected one of list, all, growth, .*, parallel, got nonsense" lab nonsense)
+refused(2 "expected one of list, all, growth, .*, gpu-util, got nonsense" lab nonsense)
 refused(2 "--link.*above 0.*0" lab all --link 0)
 refused(2 "expected one of list, all, .*, got none; see brrr lab --help" lab)
