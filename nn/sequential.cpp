@@ -23,7 +23,7 @@ Module& Sequential::operator[](std::size_t i) const {
 
 Tensor Sequential::forward(const Tensor& x) {
   Tensor h = x;
-  for (const std::unique_ptr<Module>& module : modules_) h = module->forward(h);
+  for (const std::unique_ptr<Module>& module : modules_) h = (*module)(h);
   return h;
 }
 

@@ -188,7 +188,7 @@ TEST_CASE("remat: modules and ops are marked by name", "[remat]") {
 TEST_CASE("remat: names that mark nothing, or twice", "[remat]") {
   Marked report_of;
   CHECK_THAT(error_of([&] { report_of(Remat::full(), [] { save("sequential.0.norm"); }); }),
-             Catch::StartsWith("[step] save expected the name of a module (sequential, ") &&
+             Catch::StartsWith("[step] save expected the name of a module (sequential.0, ") &&
                  Catch::Contains(", sequential.0.norm1, ") &&
                  Catch::Contains(", sequential.1.norm2) or an op (add, ") &&
                  Catch::Contains(", matmul, ") &&
