@@ -95,6 +95,15 @@ Batch device_batch(Device device, std::function<void()> call) {
 
 namespace {
 
+// The batch that sample `sample` times as its `turn`th of `n`. Samples begin with each batch
+// equally often, and every other n samples run in reverse: a batch that leaves the GPU with a lower
+// clock does not always precede the same one.
+std::size_t batch_of(int sample, std::size_t turn, std::size_t n) {
+  const std::size_t first = static_cast<std::size_t>(sample) % n;
+  const bool reversed = static_cast<std::size_t>(sample) / n % 2 == 1;
+  return (first + (reversed ? n - turn : turn)) % n;
+}
+
 // Seconds per call of each batch, sampled alternately.
 std::vector<std::vector<double>> sample_all(std::span<const Batch> batches,
                                             const Sampling& sampling) {
@@ -112,7 +121,8 @@ std::vector<std::vector<double>> sample_all(std::span<const Batch> batches,
   const int samples = samples_in_budget(sampling, run_all());
   std::vector<std::vector<double>> seconds(n);
   for (int sample = 0; sample < samples; ++sample) {
-    for (std::size_t i = 0; i < n; ++i) {
+    for (std::size_t turn = 0; turn < n; ++turn) {
+      const std::size_t i = batch_of(sample, turn, n);
       seconds[i].push_back(batches[i](calls[i]) / static_cast<double>(calls[i]));
     }
   }
