@@ -45,6 +45,8 @@ void Fusion::group() {
   merge_all();
   if (!graph_.least_memory) merge_recomputed();
   merge_siblings();
+  // A value with two readers may now have one, which can compute it.
+  if (merge_columns_into_rows()) merge_all();
   merge_reductions_of_factors();
   pair_products();
 }
@@ -430,6 +432,18 @@ std::vector<int> Fusion::results_of(const Group& group, const Member& member,
   return jit::add_call(kernel.spec->body, node.call, operands, dtypes, kernel.spec->scalars);
 }
 
+namespace {
+
+void add_work(BodySpec& spec, const Work& work) {
+  spec.flops += work.flops;
+  if (spec.product_flops == 0) spec.factors = work.factors;
+  spec.product_flops += work.product_flops;
+  spec.functions += work.functions;
+  spec.draws += work.draws;
+}
+
+}  // namespace
+
 std::optional<FusedKernel> Fusion::build(const Group& group) const {
   FusedKernel kernel;
   kernel.spec = std::make_shared<BodySpec>();
@@ -460,6 +474,9 @@ std::optional<FusedKernel> Fusion::build(const Group& group) const {
         return reject(WhyNotFused::mixed_directions);
     }
     const std::vector<int> results = results_of(group, member, operands, dtypes, kernel, reads);
+    if (member.reduces_columns)
+      body.values[results[0]].kind = jit::BodyValue::Kind::column_reduction;
+    if (jit::mixes_columns(body)) return reject(WhyNotFused::unequal_rows);
     for (std::size_t o = 0; o < results.size(); ++o) {
       int value = results[o];
       if (body.value(value).dtype != dtypes[o])
@@ -468,12 +485,7 @@ std::optional<FusedKernel> Fusion::build(const Group& group) const {
       if (is_needed(member.node, static_cast<int>(o), inside))
         stored.emplace_back(&member.outputs[o], value);
     }
-    const Work work = work_of(node, graph_.device);
-    spec.flops += work.flops;
-    if (spec.product_flops == 0) spec.factors = work.factors;
-    spec.product_flops += work.product_flops;
-    spec.functions += work.functions;
-    spec.draws += work.draws;
+    add_work(spec, work_of(node, graph_.device));
     body.name += body.name.empty() ? "fused" : "";
   }
   if (const auto why = add_outputs(group, stored, kernel)) return reject(*why);

@@ -75,6 +75,7 @@ class Fusion {
 
  private:
   static constexpr int kMostMembers = 256, kMostVisited = 4096;
+  using Pairs = std::vector<std::pair<int, int>>;
 
   bool is_in(const Group& group, int node) const {
     return std::ranges::any_of(group.members,
@@ -166,6 +167,13 @@ class Fusion {
   void merge_siblings();
   // The merged group, or none if the two share no access to a tensor, or depend on each other.
   std::optional<Group> side_by_side(int one, int other);
+  // Merges a reduction of columns into the kernel of a reduction of rows that reads or writes the
+  // same elements, such as the gradients of a norm's scale and shift into that of its input.
+  // Whether there was one.
+  bool merge_columns_into_rows();
+  std::optional<Group> rows_with_columns(int rows, int columns);
+  // Groups with reductions, by a value that they read or write, in pairs that have one in common.
+  Pairs neighbours_with_reductions() const;
   // Whether the two may read the same elements: a quick test by address range and size. All norms
   // read the flat tensor of parameters, each at another offset, and trying to merge each pair of
   // them would take too long.
@@ -186,7 +194,6 @@ class Fusion {
   // tiles of both in one grid are predicted to be faster. The chain of launches is one node
   // shorter.
   void pair_products();
-  using Pairs = std::vector<std::pair<int, int>>;
   // Pairs a product that no other product depends on, such as the gradient of a weight, with the
   // next product of the chain. Its factors are final when that launch starts, so it multiplies them
   // before it waits for the previous launch.

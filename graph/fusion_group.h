@@ -44,6 +44,8 @@ struct Member {
   int node = -1;
   std::vector<Access> inputs, outputs;
   std::vector<Access> coordinates = {};  // linear functions of the space, of no buffer
+  // A reduction over the dimensions that the group does not reduce.
+  bool reduces_columns = false;
 };
 
 struct Group {

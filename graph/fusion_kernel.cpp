@@ -15,7 +15,7 @@ namespace {
 
 using std::int64_t;
 
-constexpr std::size_t kMostOperands = 15;  // and coordinates: arguments of a kernel
+constexpr std::size_t kMostOperands = 19;  // and coordinates: arguments of a kernel
 
 jit::Body::Scope scope_of(const Group& group, const std::vector<int64_t>& strides) {
   bool row = false, column = false;
@@ -86,6 +86,7 @@ std::vector<std::uint32_t> dims_of_values(const FusedKernel& kernel) {
     }
     if (value.kind == Kind::reduction || value.kind == Kind::contraction)
       of &= ~kernel.spec->reduced;
+    if (value.kind == Kind::column_reduction) of &= kernel.spec->reduced;
     dims.push_back(of);
   }
   return dims;
@@ -212,12 +213,14 @@ std::optional<WhyNotFused> add_outputs(const Group& group,
   const bool contracts = body.contraction() >= 0;
   const auto varies = contracts ? dims_of_values(kernel) : std::vector<std::uint32_t>();
   for (const auto& [access, value] : stored) {
-    const bool of_rows = group.reduces() && !levels[value].per_element();
+    const bool of_columns = levels[value].of_columns;
+    const bool of_rows = group.reduces() && levels[value].per_row();
     for (int d = 0; d < group.rank(); ++d) {
       // A reduction of one factor of a product has one result per row, or per column, of the
       // product.
       const bool once = contracts && !(varies[value] >> d & 1);
-      const bool along = !(of_rows && group.reduced[d]) && !once;
+      const bool combined = group.reduced[d] ? of_rows : of_columns;
+      const bool along = !combined && !once;
       if (along != (access->strides[d] != 0)) return WhyNotFused::partial_store;
     }
     body.add_output(value, access->dtype);
@@ -279,8 +282,7 @@ int64_t unread_bytes(const FusedKernel& kernel) {
     if (body.values[i].kind != jit::BodyValue::Kind::gathered) continue;
     int64_t read = static_cast<int64_t>(size_of(body.values[i].dtype));
     for (int d = 0; d < kernel.spec->dims.size(); ++d) {
-      const bool once =
-          body.reduces() && !levels[i].per_element() && (kernel.spec->reduced >> d & 1);
+      const bool once = body.reduces() && levels[i].per_row() && (kernel.spec->reduced >> d & 1);
       read *= once ? 1 : kernel.spec->dims[d];
     }
     const Value& input = kernel.inputs[body.values[i].number];

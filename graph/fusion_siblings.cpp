@@ -1,11 +1,15 @@
 // Merges independent groups that read the same elements, so that these are read once.
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "brrr/dispatch/op_info.h"
 #include "brrr/graph/fusion.h"
+#include "brrr/ops/jit/schedule.h"
 
 namespace brrr::graph {
+
+using std::int64_t;
 
 void Fusion::merge_siblings() {
   // Groups by the value they read: {node, output}, or {-1, buffer} if no node has written it.
@@ -101,6 +105,106 @@ std::optional<Group> Fusion::side_by_side(int one, int other) {
   std::ranges::sort(merged.members, {}, &Member::node);
   const std::optional<FusedKernel> kernel = build(merged);
   if (!kernel || (mixes_directions(*kernel) && !mixes_[one] && !mixes_[other])) return {};
+  return merged;
+}
+
+Fusion::Pairs Fusion::neighbours_with_reductions() const {
+  // By the value in common: {node, output}, or {-1, buffer} if no node has written it.
+  std::map<std::pair<int, int>, std::set<int>> groups;
+  const auto has_reductions = [this](int g) {
+    return is_live(g) && groups_[g].reduces() && !contraction_in(groups_[g]);
+  };
+  for (int g = 0; g < static_cast<int>(groups_.size()); ++g) {
+    if (!has_reductions(g)) continue;
+    for (const Member& member : groups_[g].members) {
+      for (std::size_t k = 0; k < member.inputs.size(); ++k) {
+        const Source source = dependences_.sources[member.node][k];
+        std::set<int>& of =
+            groups[{source.node, source.node < 0 ? member.inputs[k].buffer : source.output}];
+        of.insert(g);
+        if (source.node >= 0 && has_reductions(group_of_[source.node]))
+          of.insert(group_of_[source.node]);
+      }
+    }
+  }
+  std::set<std::pair<int, int>> pairs;
+  for (const auto& [value, of] : groups) {
+    for (const int one : of) {
+      for (const int other : of) {
+        if (one != other) pairs.emplace(one, other);
+      }
+    }
+  }
+  return {pairs.begin(), pairs.end()};
+}
+
+bool Fusion::merge_columns_into_rows() {
+  if (!graph_.device.is_cuda()) return false;
+  bool has_merged = false;
+  for (const auto& [rows, columns] : neighbours_with_reductions()) {
+    if (!is_live(rows) || !is_live(columns)) continue;
+    std::optional<Group> merged = rows_with_columns(rows, columns);
+    if (!merged) continue;
+    replace(rows, columns, std::move(*merged));
+    has_merged = true;
+  }
+  return has_merged;
+}
+
+namespace {
+
+// Of the inputs of elements.
+int64_t bytes_of_column(const FusedKernel& kernel) {
+  int64_t bytes = 0;
+  for (const jit::Body::TensorOperand& input : kernel.spec->body.inputs) {
+    if (input.scope == jit::Body::Scope::element)
+      bytes += static_cast<int64_t>(size_of(input.dtype));
+  }
+  return bytes;
+}
+
+}  // namespace
+
+std::optional<Group> Fusion::rows_with_columns(int rows, int columns) {
+  Group merged = groups_[rows], more = groups_[columns];
+  if (merged.members.size() + more.members.size() > static_cast<std::size_t>(kMostMembers) ||
+      merged.count(true) != more.count(false) || merged.count(false) != more.count(true) ||
+      merged.count(true) == 1 || merged.count(false) == 1)
+    return {};
+  for (Group* group : {&merged, &more}) {
+    for (int d = group->rank() - 2; d >= 0; --d) group->join(d);
+  }
+  if (merged.sizes != more.sizes || !merged.reduced.back()) return {};
+  for (std::size_t d = 0; d < merged.sizes.size(); ++d) {
+    if (merged.reduced[d] == more.reduced[d]) return {};
+  }
+  // A product reduces columns of a factor for less.
+  if (is_taken_by_product(groups_[columns]) || is_made_early(rows, columns) ||
+      is_made_early(columns, rows) || has_path_between(rows, columns) ||
+      has_path_between(columns, rows))
+    return {};
+  for (Member& member : more.members) {
+    if (member.reduces_columns) return {};
+    member.reduces_columns = op_info(graph_.nodes[member.node].call.op).kind == OpKind::reduction;
+  }
+  more.reduced = merged.reduced;
+  bool same = true;
+  const auto compare = [&](const Access& read, const Access& made) {
+    same &= read.strides == made.strides && read.offset == made.offset &&
+            read.dtype == made.dtype && read.bounds.empty() && !read.address;
+  };
+  each_read(merged, more, compare);
+  each_read(more, merged, compare);
+  if (!same) return {};
+  for (Member& member : more.members) merged.members.push_back(std::move(member));
+  std::ranges::sort(merged.members, {}, &Member::node);
+  const std::optional<FusedKernel> kernel = build(merged);
+  if (!kernel || (mixes_directions(*kernel) && !mixes_[rows]) ||
+      !jit::keeps_columns(merged.count(true), bytes_of_column(*kernel)))
+    return {};
+  // The registers of a thread do not hold a row of f64 with its columns' accumulators.
+  const Work work = work_of(*kernel, graph_.device);
+  if (work.wide || ticks_of(work) >= ticks_of(work_[rows]) + ticks_of(work_[columns])) return {};
   return merged;
 }
 

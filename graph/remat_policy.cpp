@@ -44,10 +44,10 @@ class Search {
     }
     report.baseline = simulate(graph_, true);
     if (options_.fuse) add_stored(candidates, report.baseline);
-    if (options_.policy.kind() == Remat::Kind::budget) {
+    if (options_.policy.kind() != Remat::Kind::full)
       add_mixtures(candidates, report.baseline.peak_bytes);
+    if (options_.policy.kind() == Remat::Kind::budget)
       add_mixtures_near(limit_of(report.baseline.peak_bytes), candidates);
-    }
     choice_ = choice_of(candidates, report.baseline);
     Rewritten chosen = rewritten(choice_);
     report.chosen = simulate(chosen.graph, true);
@@ -96,9 +96,8 @@ class Search {
 
   // The objectives of the cuts. For each power of two as the number of segments, in all segments or
   // in the first ones alone: several prices of a kept byte; the least memory traffic, for kernels
-  // bound by it; and, except under min_cut, the fewest kept bytes at any cost.
+  // bound by it; and the fewest kept bytes at any cost.
   std::vector<Partition::Objective> objectives() const {
-    const bool is_fastest = options_.policy.kind() == Remat::Kind::min_cut;
     std::set<std::int64_t> prices = {0};
     for (const bool only_saved : {false, true}) {
       const std::vector<std::int64_t> rates = partition_.rates(only_saved);
@@ -113,7 +112,7 @@ class Search {
         if (first == 0) continue;
         for (const std::int64_t price : prices) all.push_back({segments, first, price, false});
         all.push_back({segments, first, 0, false, true});
-        if (!is_fastest) all.push_back({segments, first, 0, true});
+        all.push_back({segments, first, 0, true});
       }
     }
     return all;

@@ -5,7 +5,7 @@
 
 struct StridedSpace {
   using Int = __INT64_TYPE__;
-  static constexpr int kMaxOperands = 16;
+  static constexpr int kMaxOperands = 20;
 
   int rank = 0;
   int operands = 0;

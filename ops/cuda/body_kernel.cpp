@@ -147,6 +147,7 @@ class CudaBodyKernel final : public BodyKernel {
     jit::ReductionLayout layout;
     layout.inputs = static_cast<int>(body.reads());
     layout.passes = static_cast<int>(jit::pieces::passes_of(body).size());
+    layout.reduces_columns = body.reduces_columns();
     describe(of, layout);
     layout.kept = of.space(~spec_->reduced);
     layout.reduced = of.space(spec_->reduced);

@@ -14,12 +14,13 @@ using std::int64_t;
 BodyKernels load_body(Device device, const jit::Body& body, const jit::Schedule& schedule) {
   const std::string join = body.name + "_join";
   std::vector<const char*> entries = {body.name.c_str()};
-  if (schedule.join_lanes > 0) entries.push_back(join.c_str());
+  if (schedule.join_lanes > 0 || schedule.reduces_columns) entries.push_back(join.c_str());
   const auto kernels = jit::load_kernels(device, entries, jit::render_cuda(body, schedule),
                                          {.random = jit::draws(body), .fast = body.fast});
   BodyKernels result{kernels.front(), kernels.back()};
   if (body.reduces()) {
-    result.partial = jit::partial_size(body);
+    result.partial =
+        schedule.reduces_columns ? jit::column_partial_size(body) : jit::partial_size(body);
     result.join_reads_operands = jit::pieces::has_row_values(body);
   }
   return result;
@@ -45,21 +46,24 @@ void launch_reduction(const BodyKernels& kernels, const jit::ReductionSchedule& 
   // Freed on this stream, so used again only after the kernels below.
   std::optional<cu::Scratch> scratch;
   void* partials = nullptr;
-  if (schedule.join_lanes > 0) {
-    scratch.emplace(stream.device,
-                    static_cast<std::size_t>(n_results * schedule.parts) * kernels.partial);
+  const bool joins_rows = schedule.join_lanes > 0, joins_columns = schedule.reduces_columns;
+  if (joins_rows || joins_columns) {
+    const int64_t all = joins_rows ? n_results * schedule.parts : n_elements * schedule.blocks;
+    scratch.emplace(stream.device, static_cast<std::size_t>(all) * kernels.partial);
     partials = scratch->data();
   }
-  const auto parts = static_cast<std::int32_t>(schedule.parts);
+  const auto parts = static_cast<std::int32_t>(joins_rows ? schedule.parts : schedule.blocks);
   KernelArguments join;
-  if (schedule.join_lanes > 0) {
-    const int operands = kernels.join_reads_operands ? arguments.operands : arguments.outputs;
+  if (joins_rows || joins_columns) {
+    const bool reads_operands = joins_rows && kernels.join_reads_operands;
+    const int operands = reads_operands ? arguments.operands : arguments.outputs;
     for (int i = 0; i < operands; ++i) join.add(arguments.list[i]);
     for (int i = arguments.operands; i < arguments.n; ++i) join.add(arguments.list[i]);
     join.add(&partials);
-    join.add(&results);
+    join.add(joins_rows ? &results : &elements);
     join.add(&parts);
     join.add(&n_elements);
+    if (joins_columns) join.add(&n_results);
   }
   arguments.add(&partials);
   arguments.add(&results);
@@ -68,9 +72,10 @@ void launch_reduction(const BodyKernels& kernels, const jit::ReductionSchedule& 
   arguments.add(&n_elements);
   launch_programmatic(kernels.main, {schedule.blocks, schedule.parts},
                       static_cast<unsigned>(schedule.threads), stream, arguments.list);
-  if (schedule.join_lanes == 0) return;
-  launch_programmatic(kernels.join, {ceil_div(n_results, 256 / schedule.join_lanes)}, 256, stream,
-                      join.list);
+  if (!joins_rows && !joins_columns) return;
+  const int64_t blocks = joins_rows ? ceil_div(n_results, 256 / schedule.join_lanes)
+                                    : ceil_div(n_elements, jit::kJoinedColumns);
+  launch_programmatic(kernels.join, {blocks}, 256, stream, join.list);
 }
 
 }  // namespace brrr::on_cuda

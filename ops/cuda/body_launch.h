@@ -28,10 +28,10 @@ struct KernelArguments {
 };
 
 // The kernels of a body for one schedule: if the first one splits rows, the second joins their
-// parts.
+// parts; if it reduces columns, the second combines the results of its blocks.
 struct BodyKernels {
   CUfunction main = nullptr, join = nullptr;
-  std::size_t partial = 0;           // bytes of a partial result
+  std::size_t partial = 0;           // bytes of a partial result of a row, or of a column
   bool join_reads_operands = false;  // else the joining kernel has outputs only
 };
 // Compiles the kernels, or finds them by their source.

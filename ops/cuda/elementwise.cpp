@@ -96,6 +96,8 @@ int log_width_of(const Elementwise& work, unsigned single) {
   }
   const jit::Schedule schedule = jit::pointwise_schedule(layout);
 
+  constexpr int kOther = 24;  // bits of the key
+  static_assert(kOther + 2 * Elementwise::kMostOperands <= 64, "a key of 64 bits");
   KernelKey key{stream.on, work.what, 1};  // flat kernels have an even `how`
   int at = 1;
   const auto pack = [&key, &at](std::uint64_t value, int bits) {

@@ -19,6 +19,10 @@ bool Body::reduces() const {
   });
 }
 
+bool Body::reduces_columns() const {
+  return std::ranges::find(values, Kind::column_reduction, &BodyValue::kind) != values.end();
+}
+
 int Body::contraction() const {
   const auto found = std::ranges::find(values, Kind::contraction, &BodyValue::kind);
   return found == values.end() ? -1 : static_cast<int>(found - values.begin());
@@ -28,6 +32,16 @@ bool Body::has_bounds() const {
   return std::any_of(inputs.begin(), inputs.end(),
                      [](const TensorOperand& input) { return !input.bounds.empty(); });
 }
+
+namespace {
+
+Body::Scope scope_of_output(const Body& body, const std::vector<Level>& levels, int value) {
+  const Level& level = levels.at(static_cast<std::size_t>(value));
+  if (level.of_columns) return Body::Scope::column;
+  return body.reduces() && level.per_row() ? Body::Scope::row : Body::Scope::element;
+}
+
+}  // namespace
 
 int Body::add(BodyValue value) {
   values.push_back(std::move(value));
@@ -71,8 +85,7 @@ int Body::add_expression(std::string text, DType type, DType result, std::vector
 
 void Body::add_output(int value, DType dtype) {
   const std::vector<Level> levels = levels_of(*this);
-  const bool in_rows = reduces() && !levels.at(static_cast<std::size_t>(value)).per_element();
-  outputs.push_back({dtype, in_rows ? Scope::row : Scope::element, value, {}});
+  outputs.push_back({dtype, scope_of_output(*this, levels, value), value, {}});
 }
 
 std::vector<Level> levels_of(const Body& body) {
@@ -87,6 +100,7 @@ std::vector<Level> levels_of(const Body& body) {
       const Level& of = levels.at(static_cast<std::size_t>(operand));
       covers(of.scope);
       level.pass = std::max(level.pass, of.pass);
+      level.of_columns |= of.of_columns;
     }
     switch (value.kind) {
       case Kind::input:
@@ -100,11 +114,30 @@ std::vector<Level> levels_of(const Body& body) {
         level.scope = Body::Scope::row;
         ++level.pass;
         break;
+      case Kind::column_reduction:
+        level.scope = Body::Scope::column;
+        level.of_columns = true;
+        break;
       default: break;
     }
     levels.push_back(level);
   }
   return levels;
+}
+
+bool mixes_columns(const Body& body) {
+  if (!body.reduces_columns()) return false;
+  const std::vector<Level> levels = levels_of(body);
+  for (std::size_t i = 0; i < body.values.size(); ++i) {
+    const BodyValue& value = body.values[i];
+    if (!levels[i].of_columns || value.kind == Kind::column_reduction) continue;
+    const bool is_of_columns = std::ranges::all_of(value.operands, [&](int operand) {
+      return levels[static_cast<std::size_t>(operand)].of_columns ||
+             body.value(operand).kind == Kind::scalar;
+    });
+    if (value.kind != Kind::expression || !is_of_columns) return true;
+  }
+  return false;
 }
 
 namespace {
@@ -170,6 +203,7 @@ void verify_value(const Body& body, std::size_t i, const std::vector<Level>& lev
       require(!value.text.empty() && operands <= 26, "expressions of at most 26 operands");
       break;
     case Kind::reduction:
+    case Kind::column_reduction:
     case Kind::arg:
       require(operands == 1 && levels[static_cast<std::size_t>(value.operands[0])].per_element(),
               "reductions of elements");
@@ -231,13 +265,12 @@ void verify(const Body& body) {
   }
   const std::vector<Level> levels = levels_of(body);
   for (std::size_t i = 0; i < body.values.size(); ++i) verify_value(body, i, levels);
-  const bool reduces = body.reduces();
+  require(!body.reduces_columns() || body.reduces(), "reductions of rows beside those of columns");
+  require(!mixes_columns(body), "values of columns computed from their reductions");
   for (const Body::TensorOperand& output : body.outputs) {
     require(output.value >= 0 && output.value < static_cast<int>(body.values.size()),
             "known results");
-    const bool per_element =
-        !reduces || levels[static_cast<std::size_t>(output.value)].per_element();
-    require(output.scope == (per_element ? Body::Scope::element : Body::Scope::row),
+    require(output.scope == scope_of_output(body, levels, output.value),
             "outputs of the scope of their values");
   }
 }

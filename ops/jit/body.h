@@ -5,7 +5,9 @@
 // The elements of a body form a matrix. A row of it is what one reduction combines; a body without
 // reductions has only elements. Values are in single assignment order and name the values that they
 // use by their numbers. An element may be computed from the results of its row, and may be reduced
-// again: softmax subtracts the maximum of a row, sums exponentials, and divides by the sum.
+// again: softmax subtracts the maximum of a row, sums exponentials, and divides by the sum. A body
+// with reductions of rows may also reduce columns, as the gradients of a norm do: only values of
+// columns are computed from these results.
 #pragma once
 
 #include <cstdint>
@@ -24,23 +26,24 @@ constexpr DType register_dtype(DType dtype) { return is_half(dtype) ? f32 : dtyp
 // One assignment of a body: what it computes, from which other values.
 struct BodyValue {
   enum class Kind : std::uint8_t {
-    input,        // the element of inputs[number]
-    scalar,       // scalars[number], an argument of the kernel
-    index,        // an i64: coordinate `number` of the element, see Body::indices
-    expression,   // `text` over its operands, called a, b, c, ...
-    reduction,    // of operand a over a row: `text` maps an element, then identity, combine, finish
-    contraction,  // the sum over a row of the products of operands a and b, which are inputs:
+    input,       // the element of inputs[number]
+    scalar,      // scalars[number], an argument of the kernel
+    index,       // an i64: coordinate `number` of the element, see Body::indices
+    expression,  // `text` over its operands, called a, b, c, ...
+    reduction,   // of operand a over a row: `text` maps an element, then identity, combine, finish
+    column_reduction,  // the same over a column, on CUDA only
+    contraction,       // the sum over a row of the products of operands a and b, which are inputs:
                   // matrices whose rows and columns are the results' dimensions that only one of
                   // them varies in. f32 factors are rounded to TF32
-    arg,          // the place of the element of its row that comes first: `text` says whether
-                  // the element a comes before b
-    gathered,     // of inputs[number], operand a elements further than the element's own place
-    draw,         // a random number; `text` is uniform or normal, inputs[number] the {seed, step,
-                  // base} of the generator, operand a the draw's place in the step (counted from
-                  // base); index b and scalar c sum up to the element's place in the draw
-    check,        // operand a, which is reported unless it is in range. `text` is index, of a
-                  // dimension of b elements: out of range it is clamped; or range, from b to c. The
-                  // last operand is the position that a report names
+    arg,       // the place of the element of its row that comes first: `text` says whether
+               // the element a comes before b
+    gathered,  // of inputs[number], operand a elements further than the element's own place
+    draw,      // a random number; `text` is uniform or normal, inputs[number] the {seed, step,
+               // base} of the generator, operand a the draw's place in the step (counted from
+               // base); index b and scalar c sum up to the element's place in the draw
+    check,     // operand a, which is reported unless it is in range. `text` is index, of a
+               // dimension of b elements: out of range it is clamped; or range, from b to c. The
+               // last operand is the position that a report names
   };
   Kind kind = Kind::input;
   DType dtype = f32;            // of the result
@@ -86,6 +89,7 @@ struct Body {
   std::size_t reads() const { return inputs.size() + indices.size(); }
   const BodyValue& value(int number) const { return values[static_cast<std::size_t>(number)]; }
   bool reduces() const;
+  bool reduces_columns() const;
   int contraction() const;  // the value that is one; -1: none
 
   // These append a value and return its number.
@@ -97,16 +101,21 @@ struct Body {
   void add_output(int value, DType dtype);
 };
 
-// The level of a value: computed once a row, or for each element; and the number of reductions,
-// one after the other, that it waits for. Each pass over a row's elements serves all reductions of
-// that number.
+// The level of a value: computed once a row, for each element, or from reductions of columns; and
+// the number of reductions of rows, one after the other, that it waits for. Each pass over a row's
+// elements serves all reductions of that number.
 struct Level {
   Body::Scope scope = Body::Scope::one;
   int pass = 0;
+  bool of_columns = false;  // is computed once a column, after all rows
 
-  bool per_element() const { return scope >= Body::Scope::column; }
+  bool per_element() const { return scope >= Body::Scope::column && !of_columns; }
+  bool per_row() const { return scope <= Body::Scope::row && !of_columns; }
 };
 std::vector<Level> levels_of(const Body& body);
+// Whether a value needs results of columns beside values that are not of columns. No kernel has
+// both at the same time.
+bool mixes_columns(const Body& body);
 
 // Elements of a draw that share a Philox block.
 constexpr int draws_of_block(DType dtype) { return dtype == boolean ? 8 : dtype == f64 ? 2 : 4; }

@@ -84,6 +84,7 @@ struct LaunchedBlock {
   BRRR_SCALAR_FN u32 x() const { return blockIdx.x; }
   BRRR_SCALAR_FN u32 y() const { return blockIdx.y; }
   BRRR_SCALAR_FN u32 parts() const { return gridDim.y; }  // blocks that share a row
+  BRRR_SCALAR_FN u32 blocks() const { return gridDim.x; }
 };
 // One of several grids in one launch, and a block of it.
 struct PartOfGrid {
@@ -426,6 +427,41 @@ BRRR_FN void store(T* to, const Pack<T, N>& pack) {
 // Whether a coordinate is within the bounds of an input; without them its elements are 0.
 BRRR_FN bool within(i64 at, i64 low, i64 high) { return at >= low && at < high; }
 // The same element N times.
+// A pack that is loaded long before it is used, in whole words: the compiler would split it into
+// elements right where it is loaded, and so wait there.
+template <class T, int N, bool WORDS = sizeof(T) * N % 4 == 0>
+struct Ahead {
+  u32 words[sizeof(T) * N / 4];
+
+  union Bits {
+    Pack<T, N> pack;
+    u32 words[sizeof(T) * N / 4];
+    BRRR_SCALAR_FN Bits() {}
+  };
+  BRRR_SCALAR_FN void operator=(const Pack<T, N>& loaded) {
+    Bits bits;
+    bits.pack = loaded;
+#pragma unroll
+    for (int i = 0; i < int(sizeof(T) * N / 4); ++i) words[i] = bits.words[i];
+  }
+  BRRR_SCALAR_FN Pack<T, N> pack() const {
+    Bits bits;
+#pragma unroll
+    for (int i = 0; i < int(sizeof(T) * N / 4); ++i) {
+      bits.words[i] = words[i];
+      asm volatile("" : "+r"(bits.words[i]));
+    }
+    return bits.pack;
+  }
+};
+template <class T, int N>
+struct Ahead<T, N, false> {
+  Pack<T, N> loaded;
+
+  BRRR_SCALAR_FN void operator=(const Pack<T, N>& pack) { loaded = pack; }
+  BRRR_SCALAR_FN Pack<T, N> pack() const { return loaded; }
+};
+
 template <int N, class T>
 BRRR_FN Pack<T, N> spread(const T* from) {
   Pack<T, N> pack;

@@ -29,14 +29,18 @@ namespace brrr::jit {
 //                   per element), i64 reduced elements of one part, i64 elements of a row
 // With join_lanes in the schedule, blocks write Partials of gridDim.y > 1 parts, and
 // `<name>_join` combines them, so many threads a result. It takes: outputs, scalars, Partials,
-// Geometry of the results, i32 parts, i64 elements of a row.
+// Geometry of the results, i32 parts, i64 elements of a row. A body that reduces columns takes
+// ColumnPartial* in place of Partial*, and `<name>_join` combines those of all blocks. It takes:
+// outputs, scalars, ColumnPartials, Geometry of the reduced elements, i32 parts, i64 elements of a
+// row, i64 rows.
 std::string render_cuda(const Body& body, const Schedule& schedule);
 // Whether the source draws random numbers, and needs philox.inl in front.
 bool draws(const Body& body);
 // Throws when the schedule does not fit the body.
 void verify(const Body& body, const Schedule& schedule);
-// Bytes that one part of a result leaves in scratch memory.
+// Bytes that one part of a result leaves in scratch memory, and a block of rows for each column.
 std::size_t partial_size(const Body& body);
+std::size_t column_partial_size(const Body& body);
 
 // C++ with the entry `<name>`, a CpuFunction (cpu_kernel.h) of a range of elements, or of rows
 // where the body reduces.
@@ -58,12 +62,16 @@ std::string functions(const Body& body);
 
 using NameOf = std::function<std::string(std::size_t)>;
 
+// Whether a value combines elements: of a row, or of a column.
+bool is_reduction(const BodyValue& value);
+
 // One pass over the elements of a row. A body without reductions has one pass.
 struct RowPass {
-  std::vector<int> reductions;  // values that it reduces
-  std::vector<int> outputs;     // that it writes per element
-  std::vector<int> elements;    // values that it computes for each element
-  std::vector<int> results;     // expressions of the row that follow from its reductions
+  std::vector<int> reductions;         // values that it reduces
+  std::vector<int> column_reductions;  // and those whose operands enter reductions of columns
+  std::vector<int> outputs;            // that it writes per element
+  std::vector<int> elements;           // values that it computes for each element
+  std::vector<int> results;            // expressions of the row that follow from its reductions
   // Values that it computes for later passes, and that earlier ones computed: they are kept in
   // registers in between (keep_values).
   std::vector<int> live_out, live_in;
@@ -74,6 +82,9 @@ std::vector<RowPass> passes_of(const Body& body);
 void keep_values(const Body& body, std::vector<RowPass>& passes, int most);
 // Values that a row has before any pass.
 std::vector<int> values_of_rows(const Body& body);
+// Reductions of columns, and values computed from them.
+std::vector<int> values_of_columns(const Body& body);
+std::vector<int> column_reductions(const Body& body);
 
 // The name that statements have for a value: x<i> for the element of an input, s<i> for a scalar,
 // n<i> for a coordinate, v<i> and r<i> for what is computed and reduced. Values of a row are fields
@@ -128,12 +139,15 @@ std::string constant_parameters(const Body& body);
 std::string constant_arguments(const Body& body);
 
 // Of a body with reductions: struct Row, what is known of a row; struct Partial<pass>, accumulators
-// of the pass; and
-//   begin_row(row, inputs..., constants..., offset of each input)
+// of the pass; struct ColumnPartial, those of a column, which `visit` takes second, with whether
+// the row is to enter them; and
+//   begin_row(row, inputs..., constants..., offset of each input)  values before any pass; with
+//   reductions of columns load_row, with the same arguments, has read the inputs
 //   visit<pass>(partial, row, elements..., constants..., index, v<live in>..., k<live out>...,
 //   y<output>..., guard)                                         an element enters
 //   finish(row, partial, constants..., elements)                 results of a pass
 //   leave(row, outputs..., constants..., offset of each output)  results are written
+//   leave_column(partial, outputs..., constants..., offset of each output, elements)
 std::string row_functions(const Body& body, const Schedule& schedule,
                           const std::vector<RowPass>& passes);
 // `before_wait`: it is called before the wait for the previous kernel.
@@ -142,9 +156,10 @@ std::string leave(const Body& body);
 bool is_guarded(const Body& body, const RowPass& pass);  // else its `visit` takes no guard
 bool has_row_values(const Body& body);                   // else begin_row has nothing to do
 std::string begin_call(const Body& body, std::string_view row, std::string_view offset);
+std::string load_call(const Body& body, std::string_view row, std::string_view offset);
 std::string finish_call(const Body& body, std::string_view row, std::string_view partial);
 std::string leave_call(const Body& body, std::string_view row, std::string_view offset);
-std::size_t partial_size_of(const Body& body, const RowPass& pass);
+std::size_t partial_size_of(const Body& body, const std::vector<int>& reductions);
 
 // A kernel: a device function of (block, memory, arguments...) and the entry around it.
 struct Kernel {

@@ -25,10 +25,10 @@ std::string before_function(int reduction) {
       reduction);
 }
 
-// struct Partial<pass>: an accumulator for every reduction, and what is done with it.
-std::string partial(const Body& body, std::size_t number, const RowPass& pass) {
+// struct `name`: an accumulator for every reduction, and what is done with it.
+std::string partial(const Body& body, std::string_view name, const std::vector<int>& reductions) {
   std::string text, fields, start, join, shuffle;
-  for (const int r : pass.reductions) {
+  for (const int r : reductions) {
     const std::string_view type = register_name(body.value(r).type);
     fields += fmt::format("  {} a{};\n", type, r);
     shuffle += fmt::format("  result.a{0} = shuffle<DOWN>(p.a{0}, by, width);\n", r);
@@ -49,13 +49,24 @@ std::string partial(const Body& body, std::size_t number, const RowPass& pass) {
     }
   }
   return text + fmt::format(
-                    "struct Partial{0} {{\n{1}}};\n"
-                    "BRRR_FN void start(Partial{0}& p) {{\n{2}}}\n"
-                    "BRRR_FN void join(Partial{0}& p, const Partial{0}& q) {{\n{3}}}\n"
+                    "struct {0} {{\n{1}}};\n"
+                    "BRRR_FN void start({0}& p) {{\n{2}}}\n"
+                    "BRRR_FN void join({0}& p, const {0}& q) {{\n{3}}}\n"
                     "template <bool DOWN>\n"
-                    "BRRR_FN Partial{0} of_lane(const Partial{0}& p, int by, int width) {{\n"
-                    "  Partial{0} result;\n{4}  return result;\n}}\n",
-                    number, fields, start, join, shuffle);
+                    "BRRR_FN {0} of_lane(const {0}& p, int by, int width) {{\n"
+                    "  {0} result;\n{4}  return result;\n}}\n",
+                    name, fields, start, join, shuffle);
+}
+
+// The result of reduction r, whose accumulators are p.
+std::string finished(const Body& body, int r) {
+  const BodyValue& value = body.value(r);
+  const std::string_view type = register_name(value.type);
+  std::string result =
+      is_arg(body, r) ? fmt::format("p.at{}", r)
+                      : fmt::format("finish{0}<{1}>(p.a{0}, static_cast<{1}>(elements))", r, type);
+  if (is_rounded(body, r)) result = fmt::format("rounded<{}>({})", c_name(value.dtype), result);
+  return fmt::format("  {} = {};\n", name_of_value(body, r), result);
 }
 
 // visit<pass>(p, row, elements..., constants..., index, v<live in>..., k<live out>...,
@@ -65,6 +76,7 @@ std::string visit(const Body& body, std::size_t number, const RowPass& pass) {
   std::string text =
       fmt::format("{}BRRR_FN void visit{}(", guarded ? "template <class Guard>\n" : "", number);
   if (!pass.reductions.empty()) text += fmt::format("Partial{}& p, ", number);
+  if (!pass.column_reductions.empty()) text += "ColumnPartial& column, const bool enters, ";
   text += "const Row& row, " + element_parameters(body) + constant_parameters(body) + "i64 index";
   for (const int v : pass.live_in)
     text += fmt::format(", {} {}", register_name(body.value(v).dtype), name_of_value(body, v));
@@ -94,6 +106,12 @@ std::string visit(const Body& body, std::size_t number, const RowPass& pass) {
           fmt::format("  p.a{0} = combine{0}<{1}>(p.a{0}, map{0}<{1}>({2}));\n", r, type, element);
     }
   }
+  for (const int r : pass.column_reductions) {
+    const BodyValue& value = body.value(r);
+    text +=
+        fmt::format("  if (enters) column.a{0} = combine{0}<{1}>(column.a{0}, map{0}<{1}>({2}));\n",
+                    r, register_name(value.type), converted(body, value.operands[0], value.type));
+  }
   for (const int o : pass.outputs) {
     const Body::TensorOperand& output = body.outputs[static_cast<std::size_t>(o)];
     text += fmt::format("  y{} = {};\n", o, converted(body, output.value, output.dtype));
@@ -106,17 +124,36 @@ std::string finish(const Body& body, std::size_t number, const RowPass& pass) {
   std::string text =
       fmt::format("BRRR_FN void finish(Row& row, const Partial{}& p, {}i64 elements) {{\n", number,
                   constant_parameters(body));
-  for (const int r : pass.reductions) {
-    const BodyValue& value = body.value(r);
-    const std::string_view type = register_name(value.type);
-    std::string result =
-        is_arg(body, r)
-            ? fmt::format("p.at{}", r)
-            : fmt::format("finish{0}<{1}>(p.a{0}, static_cast<{1}>(elements))", r, type);
-    if (is_rounded(body, r)) result = fmt::format("rounded<{}>({})", c_name(value.dtype), result);
-    text += fmt::format("  {} = {};\n", name_of_value(body, r), result);
-  }
+  for (const int r : pass.reductions) text += finished(body, r);
   return text + statements(body, pass.results) + "}\n";
+}
+
+DType type_of_result(const BodyValue& value) {
+  return value.kind == Kind::reduction || value.kind == Kind::column_reduction ? value.type
+                                                                               : value.dtype;
+}
+
+// leave_column(p, outputs..., constants..., offset of each output, elements): the results of a
+// column, from all of its rows, are written.
+std::string leave_column(const Body& body) {
+  std::string fields, statements_of_columns, stores, parameters;
+  for (const int v : values_of_columns(body)) {
+    fields += fmt::format("    {} {};\n", register_name(type_of_result(body.value(v))),
+                          name_of_value(body, v).substr(7));
+    statements_of_columns +=
+        body.value(v).kind == Kind::column_reduction ? finished(body, v) : statements(body, {v});
+  }
+  for (std::size_t i = 0; i < body.outputs.size(); ++i) {
+    const Body::TensorOperand& output = body.outputs[i];
+    parameters += fmt::format("{}* out{}, ", c_name(output.dtype), i);
+    if (output.scope != Body::Scope::column) continue;
+    stores += fmt::format("  out{0}[offset[{0}]] = narrow<{1}>({2});\n", i, c_name(output.dtype),
+                          converted(body, output.value, output.dtype));
+  }
+  return fmt::format(
+      "BRRR_FN void leave_column(const ColumnPartial& p, {}{}const i64* offset, i64 elements) {{\n"
+      "  struct {{\n{}  }} column;\n{}{}}}\n",
+      parameters, constant_parameters(body), fields, statements_of_columns, stores);
 }
 
 }  // namespace
@@ -127,10 +164,9 @@ std::string row_struct(const Body& body, bool before_wait) {
   const std::vector<Level> levels = levels_of(body);
   for (std::size_t i = 0; i < body.values.size(); ++i) {
     const BodyValue& value = body.values[i];
-    if (levels[i].per_element() || value.kind == Kind::scalar) continue;
+    if (!levels[i].per_row() || value.kind == Kind::scalar) continue;
     const std::string name = name_of_value(body, static_cast<int>(i)).substr(4);
-    const DType type = value.kind == Kind::reduction ? value.type : value.dtype;
-    fields += fmt::format("  {} {};\n", register_name(type), name);
+    fields += fmt::format("  {} {};\n", register_name(type_of_result(value)), name);
     if (value.kind == Kind::input)
       begin += fmt::format("  row.{0} = widen({2}in{1}{3}offset[{1}]{4});\n", name, value.number,
                            before_wait ? "load_before_wait(" : "", before_wait ? " + " : "[",
@@ -147,9 +183,15 @@ std::string row_struct(const Body& body, bool before_wait) {
       begin += fmt::format("  row.g{0} = in{0} + offset[{0}];\n", i);
     }
   }
-  return fmt::format(
-      "struct Row {{\n{}}};\nBRRR_FN void begin_row(Row& row, {}{}const i64* offset) {{\n{}{}}}\n",
-      fields, inputs, constant_parameters(body), begin, statements(body, values_of_rows(body)));
+  std::string text = fmt::format("struct Row {{\n{}}};\n", fields);
+  const auto function = [&](std::string_view name, const std::string& statements) {
+    text += fmt::format("BRRR_FN void {}(Row& row, {}{}const i64* offset) {{\n{}}}\n", name, inputs,
+                        constant_parameters(body), statements);
+  };
+  const std::string computed = statements(body, values_of_rows(body));
+  if (body.reduces_columns()) function("load_row", begin);
+  function("begin_row", body.reduces_columns() ? computed : begin + computed);
+  return text;
 }
 
 // leave(row, outputs..., constants..., offset of each output): results are written.
@@ -181,9 +223,12 @@ bool has_row_values(const Body& body) {
 std::string row_functions(const Body& body, const Schedule& schedule,
                           const std::vector<RowPass>& passes) {
   std::string text = row_struct(body) + leave(body) + draw_caches(body, schedule);
+  if (body.reduces_columns())
+    text += partial(body, "ColumnPartial", column_reductions(body)) + leave_column(body);
   for (std::size_t n = 0; n < passes.size(); ++n) {
     if (!passes[n].reductions.empty())
-      text += partial(body, n, passes[n]) + finish(body, n, passes[n]);
+      text += partial(body, fmt::format("Partial{}", n), passes[n].reductions) +
+              finish(body, n, passes[n]);
     text += visit(body, n, passes[n]);
   }
   return text;
@@ -196,19 +241,30 @@ std::string leave_call(const Body& body, std::string_view row, std::string_view 
   return fmt::format("leave({}, {}{}{});\n", row, numbered("out", body.outputs.size()),
                      constant_arguments(body), offset);
 }
-std::string begin_call(const Body& body, std::string_view row, std::string_view offset) {
-  if (!has_row_values(body)) return "";
-  return fmt::format("begin_row({}, {}{}{});\n", row, numbered("in", body.inputs.size()),
+namespace {
+
+std::string row_call(std::string_view function, const Body& body, std::string_view row,
+                     std::string_view offset) {
+  return fmt::format("{}({}, {}{}{});\n", function, row, numbered("in", body.inputs.size()),
                      constant_arguments(body), offset);
 }
 
-std::size_t partial_size_of(const Body& body, const RowPass& pass) {
+}  // namespace
+
+std::string begin_call(const Body& body, std::string_view row, std::string_view offset) {
+  return has_row_values(body) ? row_call("begin_row", body, row, offset) : "";
+}
+std::string load_call(const Body& body, std::string_view row, std::string_view offset) {
+  return has_row_values(body) ? row_call("load_row", body, row, offset) : "";
+}
+
+std::size_t partial_size_of(const Body& body, const std::vector<int>& reductions) {
   std::size_t size = 0, alignment = 1;
   const auto field = [&](std::size_t bytes) {
     size = (size + bytes - 1) / bytes * bytes + bytes;
     alignment = std::max(alignment, bytes);
   };
-  for (const int r : pass.reductions) {
+  for (const int r : reductions) {
     field(size_of(register_dtype(body.value(r).type)));
     if (is_arg(body, r)) field(8);
   }
@@ -220,8 +276,12 @@ std::size_t partial_size_of(const Body& body, const RowPass& pass) {
 std::size_t partial_size(const Body& body) {
   std::size_t size = 0;
   for (const pieces::RowPass& pass : pieces::passes_of(body))
-    size = std::max(size, pieces::partial_size_of(body, pass));
+    size = std::max(size, pieces::partial_size_of(body, pass.reductions));
   return size;
+}
+
+std::size_t column_partial_size(const Body& body) {
+  return pieces::partial_size_of(body, pieces::column_reductions(body));
 }
 
 }  // namespace brrr::jit

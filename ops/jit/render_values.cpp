@@ -36,122 +36,23 @@ std::string typedef_of_bits(DType dtype, std::string_view name) {
   return typedef_of(fmt::format("u{}", 8 * size_of(dtype)), name);
 }
 
-namespace {
-
 bool is_reduction(const BodyValue& value) {
   return value.kind == Kind::reduction || value.kind == Kind::arg ||
-         value.kind == Kind::contraction;
-}
-
-// Appends `value`, after what it needs, where `takes` allows it.
-template <class F>
-void collect(const Body& body, int value, std::vector<int>& list, F takes) {
-  if (!takes(value) || std::find(list.begin(), list.end(), value) != list.end()) return;
-  for (const int operand : body.value(value).operands) collect(body, operand, list, takes);
-  list.push_back(value);
-}
-
-}  // namespace
-
-std::vector<RowPass> passes_of(const Body& body) {
-  const std::vector<Level> levels = levels_of(body);
-  const bool reduces = body.reduces();
-  const auto per_element = [&](int value) {
-    return !reduces || levels[static_cast<std::size_t>(value)].per_element();
-  };
-  const auto pass_of = [&](int value) { return levels[static_cast<std::size_t>(value)].pass; };
-  int last = 0;
-  for (const Level& level : levels) last = std::max(last, level.pass);
-  std::vector<RowPass> passes(static_cast<std::size_t>(last) + 1);
-  for (int p = 0; p <= last; ++p) {
-    RowPass& pass = passes[static_cast<std::size_t>(p)];
-    const auto computes = [&](int value) {
-      const Kind kind = body.value(value).kind;
-      return per_element(value) && kind != Kind::scalar;
-    };
-    for (int i = 0; i < static_cast<int>(body.values.size()); ++i) {
-      const BodyValue& value = body.value(i);
-      if (is_reduction(value) && pass_of(i) == p + 1) {
-        pass.reductions.push_back(i);
-        collect(body, value.operands[0], pass.elements, computes);
-      } else if (value.kind == Kind::check && per_element(i) && pass_of(i) == p) {
-        collect(body, i, pass.elements, computes);
-      } else if (!per_element(i) && pass_of(i) == p + 1 && value.kind != Kind::scalar) {
-        pass.results.push_back(i);
-      }
-    }
-    for (std::size_t o = 0; o < body.outputs.size(); ++o) {
-      const int value = body.outputs[o].value;
-      if (!per_element(value) || pass_of(value) != p) continue;
-      pass.outputs.push_back(static_cast<int>(o));
-      collect(body, value, pass.elements, computes);
-    }
-  }
-  for (RowPass& pass : passes) std::sort(pass.elements.begin(), pass.elements.end());
-  // Results that nothing is computed from need no pass.
-  if (reduces && passes.back().outputs.empty() && passes.back().elements.empty()) passes.pop_back();
-  return passes;
-}
-
-void keep_values(const Body& body, std::vector<RowPass>& passes, int most) {
-  std::vector<RowPass> keeping = passes;
-  std::vector<int> made(body.values.size(), -1);  // the pass that computes each value
-  std::vector<int> kept;
-  for (std::size_t n = 0; n < keeping.size(); ++n) {
-    RowPass& pass = keeping[n];
-    std::vector<int> elements;
-    const auto computes = [&](int value) {
-      if (!std::binary_search(pass.elements.begin(), pass.elements.end(), value)) return false;
-      if (made[static_cast<std::size_t>(value)] < 0) return true;
-      if (std::find(pass.live_in.begin(), pass.live_in.end(), value) == pass.live_in.end())
-        pass.live_in.push_back(value);
-      return false;
-    };
-    for (const int r : pass.reductions)
-      collect(body, body.value(r).operands[0], elements, computes);
-    for (const int o : pass.outputs)
-      collect(body, body.outputs[static_cast<std::size_t>(o)].value, elements, computes);
-    for (const int value : pass.elements) {
-      if (body.value(value).kind == Kind::check) collect(body, value, elements, computes);
-    }
-    std::sort(elements.begin(), elements.end());
-    pass.elements = std::move(elements);
-    for (const int value : pass.elements) {
-      const Kind kind = body.value(value).kind;
-      if (kind != Kind::input && kind != Kind::index)
-        made[static_cast<std::size_t>(value)] = static_cast<int>(n);
-    }
-    for (const int value : pass.live_in) {
-      if (std::find(kept.begin(), kept.end(), value) != kept.end()) continue;
-      kept.push_back(value);
-      keeping[static_cast<std::size_t>(made[static_cast<std::size_t>(value)])].live_out.push_back(
-          value);
-    }
-  }
-  if (static_cast<int>(kept.size()) <= most) passes = std::move(keeping);
-}
-
-std::vector<int> values_of_rows(const Body& body) {
-  std::vector<int> list;
-  if (!body.reduces()) return list;
-  const std::vector<Level> levels = levels_of(body);
-  for (std::size_t i = 0; i < levels.size(); ++i) {
-    if (!levels[i].per_element() && levels[i].pass == 0 && body.values[i].kind != Kind::scalar)
-      list.push_back(static_cast<int>(i));
-  }
-  return list;
+         value.kind == Kind::contraction || value.kind == Kind::column_reduction;
 }
 
 std::string name_of_value(const Body& body, int value) {
   const BodyValue& v = body.value(value);
   if (v.kind == Kind::scalar) return fmt::format("s{}", v.number);
-  const bool of_row =
-      body.reduces() && !levels_of(body)[static_cast<std::size_t>(value)].per_element();
-  const std::string_view row = of_row ? "row." : "";
+  const Level level = levels_of(body)[static_cast<std::size_t>(value)];
+  const std::string_view row = level.of_columns                    ? "column."
+                               : body.reduces() && level.per_row() ? "row."
+                                                                   : "";
   switch (v.kind) {
     case Kind::input: return fmt::format("{}x{}", row, v.number);
     case Kind::index: return fmt::format("{}n{}", row, v.number);
     case Kind::reduction:
+    case Kind::column_reduction:
     case Kind::contraction:
     case Kind::arg: return fmt::format("{}r{}", row, value);
     default: return fmt::format("{}v{}", row, value);
@@ -216,7 +117,7 @@ std::string call_of(const Body& body, int number) {
 }
 
 bool is_of_row(const Body& body, int number) {
-  return body.reduces() && !levels_of(body)[static_cast<std::size_t>(number)].per_element();
+  return body.reduces() && levels_of(body)[static_cast<std::size_t>(number)].per_row();
 }
 
 // The address that a value of an element or of a row reads through.
@@ -282,6 +183,7 @@ std::string functions(const Body& body) {
                    is_guarded(value));
         break;
       case Kind::reduction:
+      case Kind::column_reduction:
         function("T", "map", "T a", value.text);
         function("T", "identity", "", value.identity);
         function("T", "combine", "T x, T y", value.combine);
@@ -318,8 +220,9 @@ std::string statements(const Body& body, const std::vector<int>& values, int pas
     const BodyValue& value = body.value(i);
     if (value.kind == Kind::input || value.kind == Kind::index || is_reduction(value)) continue;
     const std::string name = name_of_value(body, i);
-    const std::string type =
-        name.starts_with("row.") ? "" : fmt::format("const {} ", register_name(value.dtype));
+    const std::string type = name.starts_with("row.") || name.starts_with("column.")
+                                 ? ""
+                                 : fmt::format("const {} ", register_name(value.dtype));
     text += fmt::format("  {}{} = {};\n", type, name,
                         computation(body, i, levels[static_cast<std::size_t>(i)].pass < pass));
   }
@@ -567,12 +470,17 @@ void verify(const Body& body, const Schedule& schedule) {
   require(power_of_two(schedule.lanes) && schedule.lanes <= schedule.threads,
           "lanes that are a power of two");
   require(schedule.walk != Walk::tiled || schedule.rank >= 2, "two dimensions to transpose");
-  require(schedule.join_lanes == 0 || passes == 1, "rows that are not split among blocks");
+  require(schedule.join_lanes == 0 || (passes == 1 && !body.reduces_columns()),
+          "rows that are not split among blocks");
   require(schedule.cluster == 1 ||
               (power_of_two(schedule.cluster) && schedule.cluster <= 8 && passes == 1 &&
                schedule.walk == Walk::columns && schedule.join_lanes == 0),
           "clusters of at most 8 blocks, that share columns");
-  require(!schedule.keeps || passes > 1, "rows that are passed over again");
+  require(!schedule.keeps || passes > 1 || body.reduces_columns(),
+          "rows that are passed over again");
+  require(schedule.reduces_columns == body.reduces_columns() &&
+              (!schedule.reduces_columns || (schedule.walk == Walk::rows && schedule.keeps)),
+          "rows in registers beside reductions of columns");
   require(schedule.walk != Walk::columns ||
               partial_size(body) * static_cast<std::size_t>(schedule.width * schedule.threads) <=
                   48 * 1024,

@@ -358,7 +358,48 @@ int64_t schedule_rows(ReductionSchedule& schedule, const ReductionLayout& layout
   return ceil_div(vectors, schedule.part);
 }
 
+constexpr int kMostThreads = 512, kKeptBytes = 96;  // of rows with columns; bytes of a thread
+
+// Rows whose columns are reduced, too. The accumulators of all blocks go through memory, so there
+// are as many blocks as the device runs at once, and each takes many rows.
+void schedule_rows_with_columns(ReductionSchedule& schedule, const ReductionLayout& layout,
+                                int multiprocessors) {
+  constexpr int kLeastThreads = 256, kResident = 512;  // of a block; of a multiprocessor
+  constexpr int kAccumulators = 64;                    // bytes of a thread, for each reduction
+  int64_t bytes = 0;                                   // of what a thread loads of a column
+  int largest = 1;
+  for (int k = 0; k < layout.inputs; ++k) {
+    if (layout.sizes[k] == 0 || !varies(layout.reduced, k)) continue;
+    if (varies(layout.kept, k)) {
+      bytes += layout.sizes[k];
+    } else {
+      schedule.shared |= 1u << k;
+    }
+    largest = std::max<int>(largest, layout.sizes[k]);
+  }
+  while (schedule.width > 2 && schedule.width * bytes > kKeptBytes) schedule.width /= 2;
+  const int64_t kept = layout.kept.count(), vectors = layout.reduced.count() / schedule.width;
+  schedule.lanes = std::min(32, power_of_two_from(vectors));
+  const auto columns = [&] {
+    return power_of_two_from(ceil_div(vectors, schedule.lanes)) * schedule.width;
+  };
+  while (schedule.lanes < std::min<int64_t>(kMostThreads, vectors) &&
+         (columns() * std::max(largest, 4) > kAccumulators || columns() * bytes > kKeptBytes / 2))
+    schedule.lanes *= 2;
+  schedule.threads = std::max(kLeastThreads, schedule.lanes);
+  schedule.reduces_columns = schedule.keeps = true;
+  schedule.unroll = columns() / schedule.width;
+  schedule.exact = vectors == int64_t{schedule.unroll} * schedule.lanes;
+  schedule.blocks = std::min(ceil_div(kept, schedule.threads / schedule.lanes),
+                             int64_t{multiprocessors} * (kResident / schedule.threads));
+  schedule.part = vectors;
+}
+
 }  // namespace
+
+bool keeps_columns(int64_t columns, int64_t bytes) {
+  return power_of_two_from(ceil_div(columns, kMostThreads)) * bytes <= kKeptBytes;
+}
 
 ReductionSchedule reduction_schedule(ReductionLayout& layout, DeviceShape device) {
   sort_dims(layout.kept);
@@ -366,12 +407,16 @@ ReductionSchedule reduction_schedule(ReductionLayout& layout, DeviceShape device
   coalesce(layout.kept);
   coalesce(layout.reduced);
   ReductionSchedule schedule;
-  const bool by_columns = goes_by_columns(layout);
+  const bool by_columns = !layout.reduces_columns && goes_by_columns(layout);
   schedule.walk = by_columns ? Walk::columns : Walk::rows;
   schedule.rank = layout.kept.rank;
   schedule.reduced_rank = layout.reduced.rank;
   schedule.wide = !is_narrow(layout.kept) || !is_narrow(layout.reduced);
   set_width(schedule, layout);
+  if (layout.reduces_columns) {
+    schedule_rows_with_columns(schedule, layout, device.multiprocessors);
+    return schedule;
+  }
   const int64_t rounds = by_columns ? schedule_columns(schedule, layout, device)
                                     : schedule_rows(schedule, layout, device.multiprocessors);
   const int64_t wanted = int64_t{device.multiprocessors} * tuning().reduce_blocks;

@@ -38,8 +38,11 @@ struct Schedule {
   // either bit: `width` neighbours at once.
   std::uint32_t broadcast = 0, transposed = 0;
   // Rows: inputs, as bits, that all rows share and that a thread does not keep. Each pass that
-  // reads one loads it again, from a cache.
+  // reads one loads it again, from a cache; with `reduces_columns` a thread loads them once.
   std::uint32_t shared = 0;
+  // Rows: each block takes many of them, and reduces columns over these. A second kernel combines
+  // the results of the blocks.
+  bool reduces_columns = false;
   // Every vector is whole Philox blocks of each draw, in order, or a part of one.
   bool whole_blocks = false;
 
@@ -80,7 +83,13 @@ struct ReductionLayout {
   BoundOperands bound = {};
   bool ordered = false;  // the order of reduced dimensions counts, as it does for an index
   int passes = 1;        // over the elements of a row
+  bool reduces_columns = false;
 };
+
+// Whether the threads of a row can keep what they load of it, and accumulators of all columns.
+// `bytes`: of a column's elements in all inputs that vary along rows and along columns.
+bool keeps_columns(std::int64_t columns, std::int64_t bytes);
+constexpr int kJoinedColumns = 4;  // that a block of the second kernel combines
 
 struct ReductionSchedule : Schedule {
   std::int64_t blocks = 1;

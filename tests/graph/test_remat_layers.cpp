@@ -82,8 +82,8 @@ TEST_CASE("remat: gated layers keep neither masks nor norms", "[remat]") {
   INFO("min_cut: memory " << fast.memory() << ", time " << fast.time());
   CHECK(fast.memory() < 0.85);
   CHECK(fast.time() <= 1);
-  const Planned small = gated(4, Remat::budget(0.72));
-  INFO("budget 0.72: memory " << small.memory() << ", time " << small.time());
+  const Planned small = gated(4, Remat::budget(0.77));
+  INFO("budget 0.77: memory " << small.memory() << ", time " << small.time());
   CHECK(small.time() < 1.01);
   CHECK(small.kernels <= fast.kernels);
   release_random_state();

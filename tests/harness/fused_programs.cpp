@@ -295,7 +295,8 @@ const std::vector<Program> kPrograms = {
      [](const Tensors& a) {
        return Tensors{sum(a[0], {0}), sum(a[0], {1})};
      },
-     false},
+     false,
+     -1},
     {"reductions over different dimensions",
      {{12, 10}},
      2,
