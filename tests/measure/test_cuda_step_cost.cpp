@@ -68,21 +68,41 @@ TEST_CASE("calls are enqueued on a stream that was idle", "[measure]") {
 }
 
 TEST_CASE("what slows a batch and its unit down leaves their ratio", "[measure]") {
-  int pairs = 0;  // every other one is on a host that is three times as slow
-  const auto seconds = [&pairs](double of_call, long n) {
-    return of_call * (pairs % 2 ? 3 : 1) * static_cast<double>(n);
+  int calls = 0;  // the host is three times as slow during every other 20 of them
+  const auto seconds = [&calls](double of_call, long n) {
+    return of_call * (calls++ / 20 % 2 ? 3 : 1) * static_cast<double>(n);
   };
   const measure::Batch batch = [&](long n) { return seconds(4e-5, n); };
-  const measure::Batch unit = [&](long n) {
-    const double taken = seconds(1e-5, n);
-    ++pairs;
-    return taken;
-  };
-  const measure::Sampling sampling{.samples = 9, .sample_seconds = 1e-3, .budget_seconds = 1};
+  const measure::Batch unit = [&](long n) { return seconds(1e-5, n); };
+  const measure::Sampling sampling{.samples = 81, .sample_seconds = 1e-3, .budget_seconds = 1};
   const measure::Timing ratio = measure::time_relative(batch, unit, sampling);
   CHECK(ratio.median == Approx(4));
   CHECK(ratio.spread < 1e-9);
   CHECK(measure::time_both(batch, unit, sampling).first.spread > 0.5);
+}
+
+TEST_CASE("each of several batches is first equally often, and follows each other one",
+          "[measure]") {
+  std::vector<int> order;
+  std::vector<measure::Batch> batches;
+  for (int i = 0; i < 3; ++i) {
+    batches.push_back([&order, i](long) {
+      order.push_back(i);
+      return 1e-3;
+    });
+  }
+  measure::time_all(batches, {.samples = 12, .sample_seconds = 1e-3, .budget_seconds = 10});
+  REQUIRE(order.size() > 36);
+  order.erase(order.begin(), order.end() - 36);
+  int first[3] = {}, follows[3][3] = {};
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    if (i % 3 == 0) ++first[order[i]];
+    if (i > 0) ++follows[order[i - 1]][order[i]];
+  }
+  for (int a = 0; a < 3; ++a) {
+    CHECK(first[a] == 4);
+    for (int b = 0; b < 3; ++b) CHECK((a == b || follows[a][b] >= 3));
+  }
 }
 
 TEST_CASE("a stream queues a few hundred launches at a time", "[measure]") {
