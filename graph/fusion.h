@@ -169,10 +169,11 @@ class Fusion {
   std::optional<Group> side_by_side(int one, int other);
   // Merges a reduction of columns into the kernel of a reduction of rows that reads or writes the
   // same elements, such as the gradients of a norm's scale and shift into that of its input.
-  // Whether there was one.
+  // Returns whether there was one.
   bool merge_columns_into_rows();
   std::optional<Group> rows_with_columns(int rows, int columns);
-  // Groups with reductions, by a value that they read or write, in pairs that have one in common.
+  // Pairs of groups with reductions that read the same value, or of which one reads a value that
+  // the other writes. A pair is listed once for each such value.
   Pairs neighbours_with_reductions() const;
   // Whether the two may read the same elements: a quick test by address range and size. All norms
   // read the flat tensor of parameters, each at another offset, and trying to merge each pair of

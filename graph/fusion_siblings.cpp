@@ -1,7 +1,9 @@
 // Merges independent groups that read the same elements, so that these are read once.
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "brrr/dispatch/op_info.h"
 #include "brrr/graph/fusion.h"
@@ -11,31 +13,44 @@ namespace brrr::graph {
 
 using std::int64_t;
 
-void Fusion::merge_siblings() {
-  // Groups by the value they read: {node, output}, or {-1, buffer} if no node has written it.
-  std::map<std::pair<int, int>, std::vector<int>> readers;
+Fusion::Pairs Fusion::neighbours_with_reductions() const {
+  // By the value in common: {node, output}, or {-1, buffer} if no node has written it; and by where
+  // it is read. All norms read the flat tensor of parameters, each at another offset.
+  std::map<std::tuple<int, int, int64_t>, std::set<int>> groups;
+  const auto has_reductions = [this](int g) {
+    return is_live(g) && groups_[g].reduces() && !contraction_in(groups_[g]);
+  };
   for (int g = 0; g < static_cast<int>(groups_.size()); ++g) {
-    if (!is_live(g) || !groups_[g].reduces() || contraction_in(groups_[g])) continue;
+    if (!has_reductions(g)) continue;
     for (const Member& member : groups_[g].members) {
       for (std::size_t k = 0; k < member.inputs.size(); ++k) {
         const Source source = dependences_.sources[member.node][k];
-        if (source.node >= 0 && group_of_[source.node] == g) continue;
-        std::vector<int>& of =
-            readers[{source.node, source.node < 0 ? member.inputs[k].buffer : source.output}];
-        if (of.empty() || of.back() != g) of.push_back(g);
+        const Access& read = member.inputs[k];
+        const bool is_written = source.node >= 0;
+        if (is_written && group_of_[source.node] == g) continue;
+        std::set<int>& of =
+            groups[{source.node, is_written ? source.output : read.buffer, read.offset}];
+        of.insert(g);
+        if (is_written && has_reductions(group_of_[source.node])) of.insert(group_of_[source.node]);
       }
     }
   }
-  for (const auto& [source, groups] : readers) {
-    for (std::size_t i = 0; i < groups.size(); ++i) {
-      for (std::size_t k = i + 1; k < groups.size(); ++k) {
-        const int one = groups[i], other = groups[k];
-        if (one == other || !is_live(one) || !is_live(other)) continue;
-        if (is_made_early(one, other) || is_made_early(other, one)) continue;
-        std::optional<Group> merged = side_by_side(one, other);
-        if (merged) replace(one, other, std::move(*merged));
-      }
+  Pairs pairs;
+  for (const auto& [value, of] : groups) {
+    for (auto one = of.begin(); one != of.end(); ++one) {
+      for (auto other = std::next(one); other != of.end(); ++other)
+        pairs.emplace_back(*one, *other);
     }
+  }
+  return pairs;
+}
+
+void Fusion::merge_siblings() {
+  for (const auto& [one, other] : neighbours_with_reductions()) {
+    if (!is_live(one) || !is_live(other)) continue;
+    if (is_made_early(one, other) || is_made_early(other, one)) continue;
+    std::optional<Group> merged = side_by_side(one, other);
+    if (merged) replace(one, other, std::move(*merged));
   }
 }
 
@@ -108,45 +123,17 @@ std::optional<Group> Fusion::side_by_side(int one, int other) {
   return merged;
 }
 
-Fusion::Pairs Fusion::neighbours_with_reductions() const {
-  // By the value in common: {node, output}, or {-1, buffer} if no node has written it.
-  std::map<std::pair<int, int>, std::set<int>> groups;
-  const auto has_reductions = [this](int g) {
-    return is_live(g) && groups_[g].reduces() && !contraction_in(groups_[g]);
-  };
-  for (int g = 0; g < static_cast<int>(groups_.size()); ++g) {
-    if (!has_reductions(g)) continue;
-    for (const Member& member : groups_[g].members) {
-      for (std::size_t k = 0; k < member.inputs.size(); ++k) {
-        const Source source = dependences_.sources[member.node][k];
-        std::set<int>& of =
-            groups[{source.node, source.node < 0 ? member.inputs[k].buffer : source.output}];
-        of.insert(g);
-        if (source.node >= 0 && has_reductions(group_of_[source.node]))
-          of.insert(group_of_[source.node]);
-      }
-    }
-  }
-  std::set<std::pair<int, int>> pairs;
-  for (const auto& [value, of] : groups) {
-    for (const int one : of) {
-      for (const int other : of) {
-        if (one != other) pairs.emplace(one, other);
-      }
-    }
-  }
-  return {pairs.begin(), pairs.end()};
-}
-
 bool Fusion::merge_columns_into_rows() {
   if (!graph_.device.is_cuda()) return false;
   bool has_merged = false;
-  for (const auto& [rows, columns] : neighbours_with_reductions()) {
-    if (!is_live(rows) || !is_live(columns)) continue;
-    std::optional<Group> merged = rows_with_columns(rows, columns);
-    if (!merged) continue;
-    replace(rows, columns, std::move(*merged));
-    has_merged = true;
+  for (const auto& [one, other] : neighbours_with_reductions()) {
+    for (const auto& [rows, columns] : {std::pair(one, other), std::pair(other, one)}) {
+      if (!is_live(rows) || !is_live(columns)) continue;
+      std::optional<Group> merged = rows_with_columns(rows, columns);
+      if (!merged) continue;
+      replace(rows, columns, std::move(*merged));
+      has_merged = true;
+    }
   }
   return has_merged;
 }
@@ -166,11 +153,13 @@ int64_t bytes_of_column(const FusedKernel& kernel) {
 }  // namespace
 
 std::optional<Group> Fusion::rows_with_columns(int rows, int columns) {
-  Group merged = groups_[rows], more = groups_[columns];
-  if (merged.members.size() + more.members.size() > static_cast<std::size_t>(kMostMembers) ||
-      merged.count(true) != more.count(false) || merged.count(false) != more.count(true) ||
-      merged.count(true) == 1 || merged.count(false) == 1)
+  const int64_t in_row = groups_[rows].count(true), in_column = groups_[rows].count(false);
+  if (groups_[rows].members.size() + groups_[columns].members.size() >
+          static_cast<std::size_t>(kMostMembers) ||
+      groups_[columns].count(false) != in_row || groups_[columns].count(true) != in_column ||
+      in_row == 1 || in_column == 1)
     return {};
+  Group merged = groups_[rows], more = groups_[columns];
   for (Group* group : {&merged, &more}) {
     for (int d = group->rank() - 2; d >= 0; --d) group->join(d);
   }
@@ -200,11 +189,13 @@ std::optional<Group> Fusion::rows_with_columns(int rows, int columns) {
   std::ranges::sort(merged.members, {}, &Member::node);
   const std::optional<FusedKernel> kernel = build(merged);
   if (!kernel || (mixes_directions(*kernel) && !mixes_[rows]) ||
-      !jit::keeps_columns(merged.count(true), bytes_of_column(*kernel)))
+      !jit::keeps_columns(in_row, bytes_of_column(*kernel)))
     return {};
-  // The registers of a thread do not hold a row of f64 with its columns' accumulators.
+  // The registers of a thread do not hold a row of f64 with its columns' accumulators. And kernels
+  // that share no elements, but perhaps the state of a generator, stay apart.
   const Work work = work_of(*kernel, graph_.device);
-  if (work.wide || ticks_of(work) >= ticks_of(work_[rows]) + ticks_of(work_[columns])) return {};
+  const int64_t saved = work_[rows].bytes + work_[columns].bytes - work.bytes;
+  if (work.wide || saved < in_row * in_column) return {};
   return merged;
 }
 

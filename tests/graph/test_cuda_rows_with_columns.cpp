@@ -92,6 +92,22 @@ TEST_CASE("the gradients of a norm are one kernel on CUDA", "[fuse]") {
   CHECK(fake.problem() == "");
 }
 
+TEST_CASE("rows and columns of different tensors stay apart", "[fuse]") {
+  const testing::NoDiskCache off;
+  testing::FakeCuda fake({.with_nvrtc = true});
+  const auto apart = [](const Tensors& a) {
+    return Tensors{softmax(a[0] * a[1], 1), sum(a[3] * a[1], {0})};
+  };
+  CHECK(kernels_of(apart, {640, 96}) == Kernels{2, 0});
+  // Both read the state of one generator.
+  const auto drawn = [](const Tensors& a) {
+    return Tensors{softmax(dropout(a[0], 0.5), 1), sum(dropout(a[3], 0.5), {0})};
+  };
+  CHECK(kernels_of(drawn, {640, 96}) == Kernels{2, 0});
+  release_random_state();
+  CHECK(fake.problem() == "");
+}
+
 TEST_CASE("what is computed from the sum of a column stays in its kernel", "[fuse]") {
   const testing::NoDiskCache off;
   testing::FakeCuda fake({.with_nvrtc = true});
