@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "brrr/ops/jit/render.h"
 
@@ -133,23 +134,31 @@ DType type_of_result(const BodyValue& value) {
                                                                                : value.dtype;
 }
 
+// Pointers to all outputs as parameters, and the statements that store those of a scope at
+// offset[output].
+std::pair<std::string, std::string> stores_of(const Body& body, Body::Scope scope) {
+  std::string parameters, stores;
+  for (std::size_t i = 0; i < body.outputs.size(); ++i) {
+    const Body::TensorOperand& output = body.outputs[i];
+    parameters += fmt::format("{}* out{}, ", c_name(output.dtype), i);
+    if (output.scope != scope) continue;
+    stores += fmt::format("  out{0}[offset[{0}]] = narrow<{1}>({2});\n", i, c_name(output.dtype),
+                          converted(body, output.value, output.dtype));
+  }
+  return {parameters, stores};
+}
+
 // leave_column(p, outputs..., constants..., offset of each output, elements): the results of a
 // column, from all of its rows, are written.
 std::string leave_column(const Body& body) {
-  std::string fields, statements_of_columns, stores, parameters;
+  std::string fields, statements_of_columns;
   for (const int v : values_of_columns(body)) {
     fields += fmt::format("    {} {};\n", register_name(type_of_result(body.value(v))),
                           name_of_value(body, v).substr(7));
     statements_of_columns +=
         body.value(v).kind == Kind::column_reduction ? finished(body, v) : statements(body, {v});
   }
-  for (std::size_t i = 0; i < body.outputs.size(); ++i) {
-    const Body::TensorOperand& output = body.outputs[i];
-    parameters += fmt::format("{}* out{}, ", c_name(output.dtype), i);
-    if (output.scope != Body::Scope::column) continue;
-    stores += fmt::format("  out{0}[offset[{0}]] = narrow<{1}>({2});\n", i, c_name(output.dtype),
-                          converted(body, output.value, output.dtype));
-  }
+  const auto [parameters, stores] = stores_of(body, Body::Scope::column);
   return fmt::format(
       "BRRR_FN void leave_column(const ColumnPartial& p, {}{}const i64* offset, i64 elements) {{\n"
       "  struct {{\n{}  }} column;\n{}{}}}\n",
@@ -196,16 +205,9 @@ std::string row_struct(const Body& body, bool before_wait) {
 
 // leave(row, outputs..., constants..., offset of each output): results are written.
 std::string leave(const Body& body) {
-  std::string parameters, text;
-  for (std::size_t i = 0; i < body.outputs.size(); ++i) {
-    const Body::TensorOperand& output = body.outputs[i];
-    parameters += fmt::format("{}* out{}, ", c_name(output.dtype), i);
-    if (output.scope != Body::Scope::row) continue;
-    text += fmt::format("  out{0}[offset[{0}]] = narrow<{1}>({2});\n", i, c_name(output.dtype),
-                        converted(body, output.value, output.dtype));
-  }
+  const auto [parameters, stores] = stores_of(body, Body::Scope::row);
   return fmt::format("BRRR_FN void leave(const Row& row, {}{}const i64* offset) {{\n{}}}\n",
-                     parameters, constant_parameters(body), text);
+                     parameters, constant_parameters(body), stores);
 }
 
 bool is_guarded(const Body& body, const RowPass& pass) {
