@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "brrr/graph/ceilings.h"
+#include "brrr/measure/timeline_plot.h"
 #include "cli/report_file.h"
 #include "cli/text_output.h"
 #include "cli/verdict_text.h"
@@ -265,6 +266,26 @@ Section kernels_section(const Comparison& comparison) {
   return section;
 }
 
+// One recorded step of each mode.
+Section timelines_section(const Comparison& comparison) {
+  Section section{.title = "Recorded steps"};
+  for (const Side& side : comparison.sides) {
+    if (!side.timeline) continue;
+    const measure::Timeline& timeline = *side.timeline;
+    std::string caption = fmt::format("By {}; recording makes a step {:.1f} % longer.",
+                                      timeline.source, 100 * timeline.perturbation());
+    for (const std::string& each : timeline.missing) caption += " Missing: " + each + ".";
+    section.blocks.emplace_back(
+        Figure{measure::lane_plot(timeline, fmt::format("One step, {}", name_of(side))), caption});
+    if (side.options.mode != Mode::eager) continue;  // a replay has no ops to sample after
+    if (auto memory = measure::memory_plot(timeline, "Memory during an eager step, measured")) {
+      section.blocks.emplace_back(
+          Figure{*std::move(memory), "All live tensors of the training, after each op."});
+    }
+  }
+  return section;
+}
+
 // A plot for each mode with policies of rematerialization; empty: there are none.
 Section memory_section(const Comparison& comparison) {
   Section section{.title = "Planned memory over a step"};
@@ -347,7 +368,8 @@ measure::Report compare_report(const Comparison& comparison, const measure::Mach
   measure::Report report{.title = fmt::format("{}: {}", options.toy.model, work_text(options)),
                          .facts = report_facts(machine, options.toy.device, command)};
   for (Section (*const section)(const Comparison&) :
-       {summary_section, verdict_section, costs_section, kernels_section, memory_section}) {
+       {summary_section, verdict_section, costs_section, timelines_section, kernels_section,
+        memory_section}) {
     Section each = section(comparison);
     if (!each.blocks.empty()) report.sections.push_back(std::move(each));
   }

@@ -354,6 +354,18 @@ Json describe(const measure::RooflinePlot& plot) {
           {"kernels", std::move(kernels)}};
 }
 
+// A span is [start, end, index of its kind].
+Json describe(const measure::LanePlot& plot) {
+  Json lanes = Json::array();
+  for (const auto& lane : plot.lanes) {
+    Json spans = Json::array();
+    for (const auto& span : lane.spans) spans.push_back({span.start, span.end, span.kind});
+    lanes.push_back({{"name", lane.name}, {"spans", std::move(spans)}});
+  }
+  return {{"kind", "lanes"}, {"title", plot.title}, {"x", plot.x},
+          {"end", plot.end}, {"kinds", plot.kinds}, {"lanes", std::move(lanes)}};
+}
+
 Json describe(const measure::ReportItem& block) {
   if (const auto* text = std::get_if<measure::Text>(&block))
     return {{"kind", "text"}, {"text", text->text}};

@@ -151,6 +151,7 @@ Section section_of(const ExperimentRun& found) {
   section.blocks.emplace_back(readings_table(finding));
   std::vector<measure::Figure> figures;
   if (finding.plot) figures = lines_of(e, *finding.plot, finding.why);
+  for (const measure::LanePlot& each : finding.timelines) figures.push_back({each, ""});
   std::ranges::move(bars_of(finding), std::back_inserter(figures));
   for (measure::Figure& figure : figures) section.blocks.emplace_back(std::move(figure));
   return section;

@@ -27,7 +27,7 @@ struct Table {
 
 // A plot and what it shows, in a sentence.
 struct Figure {
-  std::variant<LinePlot, BarPlot, RooflinePlot> plot;
+  std::variant<LinePlot, BarPlot, RooflinePlot, LanePlot> plot;
   std::string caption;
 };
 

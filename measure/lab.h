@@ -64,6 +64,7 @@ struct Finding {
   std::vector<Reading> readings;
   std::string why;  // numbers that explain the readings, in a sentence
   std::optional<Plot> plot = {};
+  std::vector<LanePlot> timelines = {};  // of recorded steps
   std::string svg = {};  // a picture other than a plot (Experiment::picture); empty: none
 
   std::vector<std::string> incomplete = {};  // gaps in its measurements

@@ -7,6 +7,7 @@
 
 #include "brrr/measure/lab_experiments.h"
 #include "brrr/measure/timeline.h"
+#include "brrr/measure/timeline_plot.h"
 #include "brrr/nn/mlp.h"
 #include "brrr/ops/functions.h"
 
@@ -102,6 +103,7 @@ Finding timelines(const LabOptions& options) {
     const double idle = 100 - busy_share(timeline, one.step);
     hows.push_back(how(one.name, timeline));
     add_missing(one.name, timeline, finding);
+    finding.timelines.push_back(lane_plot(timeline, fmt::format("One step: {}", one.name)));
     if (on_cpu) {
       // An op returns when its kernel is done: what is outside of ops is overhead, tracing's too.
       add("outside of ops", idle, "%", one.idle);

@@ -142,6 +142,9 @@ svg.plot .number { font-size: 12px; font-weight: 600; paint-order: stroke; strok
         "svg.plot .d{0} {{ stroke-dasharray: {1}; }}\n",
         i, kDashes[i]);
   }
+  for (std::size_t i = 0; i < std::size(kDashes); ++i)
+    css += fmt::format("svg.plot .span.c{0} {{ fill: var(--c{0}); }}\n", i);
+  css += "svg.plot .band { fill: var(--grid); }\n";
   // Bars after the first of a group are hollow.
   return css + "svg.plot .bar.hollow { fill: var(--paper); }\n";
 }

@@ -1,10 +1,11 @@
-// Plots as SVG, for reports and files: lines, bars, rooflines.
+// Plots as SVG, for reports and files: lines, bars, rooflines, lanes of spans.
 //
 // Each plot has a title, axes with units, a legend and a description for screen readers. Colours
 // are CSS classes with values for light and dark pages; series differ in dashes and markers as
 // well. A plot is as wide as its place on the page; its text is legible from 360 pixels on.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -65,10 +66,29 @@ struct RooflinePlot {
       {};  // the first ones have numbers in the plot, and names below it
 };
 
+// Spans in lanes over time, as a profiler shows them. Spans of a kind that is later in `kinds` are
+// drawn over those of an earlier one. Spans and gaps too narrow to be seen are widened and filled.
+struct LanePlot {
+  struct Span {
+    double start = 0, end = 0;
+    std::size_t kind = 0;  // an index of `kinds`
+  };
+  struct Lane {
+    std::string name;
+    std::vector<Span> spans;  // by rising start
+  };
+  std::string title, description;
+  std::string x;   // what the horizontal axis is, with the unit; it begins at zero
+  double end = 0;  // of the axis, if no span ends later
+  std::vector<std::string> kinds = {};
+  std::vector<Lane> lanes = {};
+};
+
 // `id`: unique in the page; the ids of the title and the description start with it.
 std::string to_svg(const LinePlot& plot, std::string_view id);
 std::string to_svg(const BarPlot& plot, std::string_view id);
 std::string to_svg(const RooflinePlot& plot, std::string_view id);
+std::string to_svg(const LanePlot& plot, std::string_view id);
 
 // The CSS of all plots, which a page needs once.
 std::string plot_style();

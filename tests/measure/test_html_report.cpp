@@ -47,6 +47,12 @@ Report report_of(const std::string& text) {
                                       .bandwidths = {{text, 1e9}},
                                       .computes = {{text, 1e10}},
                                       .kernels = {{text, 1e6, 1e6, 1e-3, 0.5}}},
+                         text},
+                  Figure{LanePlot{.title = text,
+                                  .description = text,
+                                  .x = text,
+                                  .kinds = {text},
+                                  .lanes = {{text, {{1, 2, 0}}}}},
                          text}}});
   return report;
 }

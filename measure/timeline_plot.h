@@ -1,0 +1,20 @@
+// One step of a timeline as plots, the one of median length: what the host calls and what each
+// stream of the device runs, and the memory of its tensors.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include <brrr/measure/svg_plot.h>
+#include <brrr/measure/timeline.h>
+
+namespace brrr::measure {
+
+// A timeline without steps gives a plot without spans.
+LanePlot lane_plot(const Timeline& timeline, std::string title);
+
+// The memory of all tensors on the device, sampled after each op; empty: the step has no op, as a
+// replay.
+std::optional<LinePlot> memory_plot(const Timeline& timeline, std::string title);
+
+}  // namespace brrr::measure
