@@ -292,6 +292,27 @@ Partition::Decision Partition::decision(int call, const Objective& objective) co
   return objective.decided[call];
 }
 
+std::set<int> Partition::chain(int call, const std::function<bool(int call)>& runs_again) const {
+  std::set<int> chain = {call};
+  std::vector<int> open = {call};
+  while (!open.empty()) {
+    const int next = open.back();
+    open.pop_back();
+    for (const Value& input : graph_.nodes[next].inputs) {
+      const int producer = flow_.producer(input.buffer);
+      if (producer >= 0 && runs_again(producer) && chain.insert(producer).second)
+        open.push_back(producer);
+    }
+  }
+  return chain;
+}
+
+std::int64_t Partition::recompute_time(const std::set<int>& calls) const {
+  std::int64_t picoseconds = 0;
+  for (const int call : calls) picoseconds += of(call).recompute_ps;
+  return picoseconds;
+}
+
 std::vector<std::vector<int>> Partition::alike_in_layers(
     const std::function<bool(int buffer)>& is_stored) const {
   constexpr std::int64_t kMostTimes = 2;
@@ -300,6 +321,10 @@ std::vector<std::vector<int>> Partition::alike_in_layers(
     std::erase_if(module, [](char c) { return c >= '0' && c <= '9'; });
     return module;
   };
+  const auto runs_again = [&](int call) {
+    return of(call).sole_writer && !of(call).obstacle &&
+           !is_stored(graph_.nodes[call].outputs[0].buffer);
+  };
   std::map<std::pair<int, std::string>, int> calls;  // of an op in a module, so far
   std::map<std::tuple<std::string, std::string, int>, std::vector<int>> sets;
   for (int i = 0; i < static_cast<int>(calls_.size()); ++i) {
@@ -307,9 +332,10 @@ std::vector<std::vector<int>> Partition::alike_in_layers(
     if (!of(i).is_forward || node.outputs.empty()) continue;
     const std::string op = op_info(node.call.op).name;
     const int place = calls[{node.module, op}]++;
-    if (!is_saved(i) || of(i).obstacle || of(i).mark != Mark::none ||
+    if (!of(i).sole_writer || !feeds_backward(i) || of(i).obstacle || of(i).mark != Mark::none ||
         !is_stored(node.outputs[0].buffer) ||
-        of(i).recompute_ps > kMostTimes * time_to_move(2 * of(i).bytes, ceilings_))
+        recompute_time(chain(i, runs_again)) >
+            kMostTimes * time_to_move(2 * of(i).bytes, ceilings_))
       continue;
     sets[{node.module < 0 ? "" : layers(graph_.modules[node.module]), op, place}].push_back(i);
   }
@@ -330,6 +356,28 @@ std::int64_t priced(std::int64_t bytes, std::int64_t price) {
 
 }  // namespace
 
+bool Partition::is_in_registers(int call, const Objective& objective,
+                                const std::vector<int>& segment) const {
+  return !objective.decided.empty() && decision(call, objective) == Decision::open &&
+         of(call).sole_writer && is_fusable(call) && !is_kept(call, objective, segment);
+}
+
+// The calls that run again by a decision: those decided, and calls with results in registers that
+// read theirs.
+std::vector<bool> Partition::decided_again(const Objective& objective,
+                                           const std::vector<int>& segment) const {
+  std::vector<bool> again(calls_.size(), false);
+  for (int i = 0; i < static_cast<int>(calls_.size()); ++i) {
+    again[i] = decision(i, objective) == Decision::recomputed ||
+               (is_in_registers(i, objective, segment) &&
+                std::ranges::any_of(graph_.nodes[i].inputs, [&](const Value& input) {
+                  const int producer = flow_.producer(input.buffer);
+                  return producer >= 0 && again[producer];
+                }));
+  }
+  return again;
+}
+
 // The network has two vertices per call. The edge from the source to the first one is cut if the
 // call runs again, the edge between the two if its results are kept. Unbounded edges lead from
 // results that the backward pass reads to the sink, and from a call's operands to the call, since
@@ -338,6 +386,7 @@ std::int64_t priced(std::int64_t bytes, std::int64_t price) {
 std::vector<bool> Partition::cut(const Objective& objective) const {
   const int count = static_cast<int>(calls_.size()), source = 2 * count, sink = source + 1;
   const std::vector<int> segment = segments(objective.segments);
+  const std::vector<bool> again = decided_again(objective, segment);
   MinCut network(2 * count + 2);
   for (int i = 0; i < count; ++i) {
     const Facts& facts = of(i);
@@ -346,16 +395,15 @@ std::vector<bool> Partition::cut(const Objective& objective) const {
                                    : objective.traffic_only ? facts.recompute_traffic_ps
                                                             : facts.recompute_ps;
     const Decision decided = decision(i, objective);
-    const std::int64_t keep = decided == Decision::recomputed ? MinCut::kUnbounded
-                              : decided == Decision::kept     ? 0
-                              : objective.least_bytes
-                                  ? facts.bytes
-                                  : facts.keep_ps + priced(facts.bytes, objective.price);
+    const std::int64_t keep =
+        again[i] || is_in_registers(i, objective, segment) ? MinCut::kUnbounded
+        : decided == Decision::kept                        ? 0
+        : objective.least_bytes                            ? facts.bytes
+                                : facts.keep_ps + priced(facts.bytes, objective.price);
     network.add_edge(source, 2 * i,
                      is_kept(i, objective, segment) ? MinCut::kUnbounded : recompute);
     network.add_edge(2 * i, 2 * i + 1, keep);
-    const bool is_read =
-        facts.last_backward >= 0 && (objective.decided.empty() || decided == Decision::recomputed);
+    const bool is_read = facts.last_backward >= 0 && (objective.decided.empty() || again[i]);
     if (is_read) network.add_edge(2 * i + 1, sink, MinCut::kUnbounded);
     for (const Value& input : graph_.nodes[i].inputs) {
       const int producer = flow_.producer(input.buffer);

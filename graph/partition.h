@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -27,7 +28,8 @@ class Partition {
     std::int64_t price = 0;     // of a kept byte, in femtoseconds
     bool least_bytes = false;   // minimize the kept bytes at any cost
     bool traffic_only = false;  // recomputation in a reader's kernel costs nothing
-    // If not empty, decisions by call that the cut must respect.
+    // If not empty, decisions by call that the cut must respect. Open calls that fuse into their
+    // readers have results in registers, which the cut does not keep in place of a decided value.
     std::vector<Decision> decided = {};
   };
   // For each call, whether it runs again in the backward pass.
@@ -45,11 +47,14 @@ class Partition {
   Mark mark(int call) const { return of(call).mark; }
   // A line for each mark by name, with the values that it marks, and for each mark without effect.
   const std::vector<std::string>& notes_on_marks() const { return notes_; }
-  // Sets of corresponding calls of all layers whose results the backward pass reads and for which
-  // `is_stored` returns true. Excludes calls that take longer to run again than it takes to store
-  // and reload their results twice.
+  // Sets of corresponding calls of all layers whose results the backward pass depends on and for
+  // which `is_stored` returns true. Excludes calls that take longer to run again, from stored
+  // values, than it takes to store and reload their results twice.
   std::vector<std::vector<int>> alike_in_layers(
       const std::function<bool(int buffer)>& is_stored) const;
+  // A call, and the calls that it depends on by way of calls for which `runs_again` returns true.
+  std::set<int> chain(int call, const std::function<bool(int call)>& runs_again) const;
+  std::int64_t recompute_time(const std::set<int>& calls) const;
   // Whether a value is kept because it crosses a boundary of this number of segments.
   bool crosses(int call, int segments, const std::vector<int>& segment) const;
   // Why a call cannot run again; null: it can.
@@ -95,6 +100,9 @@ class Partition {
   std::string names_in_forward() const;
   bool is_kept(int call, const Objective& objective, const std::vector<int>& segment) const;
   Decision decision(int call, const Objective& objective) const;
+  bool is_in_registers(int call, const Objective& objective, const std::vector<int>& segment) const;
+  std::vector<bool> decided_again(const Objective& objective,
+                                  const std::vector<int>& segment) const;
   std::vector<std::int64_t> widths() const;
 
   const Graph& graph_;

@@ -259,19 +259,22 @@ class Search {
     std::ranges::move(more, std::back_inserter(candidates));
   }
 
-  // Adds candidates that recompute sets of corresponding values of all layers that are live at the
+  // Corresponding values of some layers. In a residual stream each value is computed from that of
+  // the layer before, so only every second one can be computed again from values in memory. Of the
+  // two such sets of a chain, a union has at most one.
+  struct LayerValues {
+    std::vector<int> calls;
+    int chain = -1;
+  };
+
+  // Adds candidates that recompute sets of corresponding values of layers that are live at the
   // peak: each set alone, with and without the last layer, whose values the backward pass reads
   // first; then unions of the sets that cost the least time per byte. A cut cannot tell which
   // kernels the recomputed calls merge into; the plans of these candidates can.
   void add_stored(std::vector<Candidate>& candidates, const Simulation& kept) const {
-    std::vector<std::vector<int>> sets;
-    for (std::vector<int>& set : large_sets(kept)) {
-      std::vector<int> but_last(set.begin(), set.end() - 1);
-      sets.push_back(std::move(set));
-      if (!but_last.empty()) sets.push_back(std::move(but_last));
-    }
+    const std::vector<LayerValues> sets = layer_values(kept);
     std::vector<Candidate> alone;
-    for (const std::vector<int>& set : sets) alone.push_back(stored(set, kept));
+    for (const LayerValues& set : sets) alone.push_back(stored(set.calls, kept));
     measure_all(alone);
     std::vector<std::size_t> order;
     for (std::size_t i = 0; i < sets.size(); ++i) {
@@ -281,8 +284,51 @@ class Search {
       return static_cast<double>(alone[i].picoseconds - kept.picoseconds) /
              static_cast<double>(kept.peak_bytes - alone[i].peak_bytes);
     });
+    std::set<int> chains;
+    std::erase_if(order, [&](std::size_t i) {
+      return sets[i].chain >= 0 && !chains.insert(sets[i].chain).second;
+    });
     add_unions(sets, order, kept, candidates);
     std::ranges::move(alone, std::back_inserter(candidates));
+  }
+
+  std::vector<LayerValues> layer_values(const Simulation& kept) const {
+    std::vector<LayerValues> sets;
+    int chains = 0;
+    for (std::vector<int>& set : large_sets(kept)) {
+      if (is_chain(set, kept)) {
+        for (const std::size_t from_end : {1, 0})
+          sets.push_back({every_second(set, from_end), chains});
+        ++chains;
+        continue;
+      }
+      std::vector<int> but_last(set.begin(), set.end() - 1);
+      sets.push_back({std::move(set)});
+      if (!but_last.empty()) sets.push_back({std::move(but_last)});
+    }
+    return sets;
+  }
+
+  static std::vector<int> every_second(const std::vector<int>& calls, std::size_t from_end) {
+    std::vector<int> chosen;
+    for (std::size_t i = from_end; i < calls.size(); i += 2)
+      chosen.push_back(calls[calls.size() - 1 - i]);
+    std::ranges::reverse(chosen);
+    return chosen;
+  }
+
+  // Whether computing the last value again, from values in memory, needs the one before.
+  bool is_chain(const std::vector<int>& calls, const Simulation& kept) const {
+    if (calls.size() < 2) return false;
+    const int before = calls[calls.size() - 2];
+    return partition_
+        .chain(calls.back(),
+               [&](int call) {
+                 const std::vector<Value>& outputs = graph_.nodes[call].outputs;
+                 return call == before || (partition_.is_forward(call) && !outputs.empty() &&
+                                           kept.at_peak[outputs[0].buffer] < 0);
+               })
+        .contains(before);
   }
 
   // The largest of the sets that are more than a small part of the peak.
@@ -307,12 +353,12 @@ class Search {
 
   // Adds the first set, the union of the first two and so on. If a union takes longer than min_cut
   // tolerates, also adds the largest part of it that does not.
-  void add_unions(const std::vector<std::vector<int>>& sets, const std::vector<std::size_t>& order,
+  void add_unions(const std::vector<LayerValues>& sets, const std::vector<std::size_t>& order,
                   const Simulation& kept, std::vector<Candidate>& candidates) const {
     std::vector<std::vector<int>> unions(1);
     for (const std::size_t i : order) {
       std::vector<int> all;
-      std::ranges::set_union(unions.back(), sets[i], std::back_inserter(all));
+      std::ranges::set_union(unions.back(), sets[i].calls, std::back_inserter(all));
       if (all.size() > unions.back().size()) unions.push_back(std::move(all));
     }
     std::vector<Candidate> more;
@@ -353,7 +399,10 @@ class Search {
   // memory.
   Candidate stored(const std::vector<int>& calls, const Simulation& kept) const {
     using Decision = Partition::Decision;
-    Partition::Objective objective = {.segments = most_segments(), .first = most_segments()};
+    // Readers in one segment share a copy. With more segments the calls of one layer would have
+    // several copies of a value, which one kernel computes.
+    const int segments = std::min(16, most_segments());
+    Partition::Objective objective = {.segments = segments, .first = segments};
     for (const Node& node : graph_.nodes) {
       const bool is_stored = std::ranges::any_of(
           node.outputs, [&](const Value& output) { return kept.at_peak[output.buffer] >= 0; });
@@ -503,20 +552,8 @@ class Search {
 
   // The time of a call and of all calls in `recomputed` that it depends on.
   std::int64_t chain_of(int call, const std::set<int>& recomputed) const {
-    std::set<int> chain = {call};
-    std::vector<int> open = {call};
-    std::int64_t picoseconds = 0;
-    while (!open.empty()) {
-      const int next = open.back();
-      open.pop_back();
-      picoseconds += partition_.recompute_time(next);
-      for (const Value& input : graph_.nodes[next].inputs) {
-        const int producer = partition_.flow().producer(input.buffer);
-        if (recomputed.contains(producer) && chain.insert(producer).second)
-          open.push_back(producer);
-      }
-    }
-    return picoseconds;
+    return partition_.recompute_time(
+        partition_.chain(call, [&](int producer) { return recomputed.contains(producer); }));
   }
 
   const Graph& graph_;

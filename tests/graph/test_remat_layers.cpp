@@ -90,6 +90,20 @@ TEST_CASE("remat: gated layers keep neither masks nor norms", "[remat]") {
   CHECK(fake.problem() == "");
 }
 
+// Every second value of the residual stream is computed again from the one before, in the kernel of
+// the next norm's gradients, which reads the gate and the product anyway.
+TEST_CASE("remat: gated layers keep every second value of the residual stream", "[remat]") {
+  const testing::NoDiskCache off;
+  testing::FakeCuda fake({.capacity = std::size_t{8} << 30, .with_nvrtc = true});
+  const Planned fast = gated(6, Remat::min_cut());
+  INFO("min_cut: memory " << fast.memory() << ", time " << fast.time());
+  CHECK(fast.memory() < 0.73);
+  CHECK(fast.time() <= 1);
+  CHECK(fast.again("add") == 2);
+  release_random_state();
+  CHECK(fake.problem() == "");
+}
+
 TEST_CASE("remat: transformer layers keep neither norms nor activations", "[remat]") {
   const testing::NoDiskCache off;
   testing::FakeCuda fake({.capacity = std::size_t{8} << 30, .with_nvrtc = true});
