@@ -313,6 +313,53 @@ std::int64_t Partition::recompute_time(const std::set<int>& calls) const {
   return picoseconds;
 }
 
+// Whether a call has to run again if its result is needed and only stored values are there.
+bool Partition::runs_again_from(const std::function<bool(int buffer)>& is_stored, int call) const {
+  return of(call).sole_writer && !of(call).obstacle &&
+         !is_stored(graph_.nodes[call].outputs[0].buffer);
+}
+
+// Whether computing the last value again, from stored values, needs the one before.
+bool Partition::is_chain(const std::vector<int>& calls,
+                         const std::function<bool(int buffer)>& is_stored) const {
+  if (calls.size() < 2) return false;
+  const int before = calls[calls.size() - 2];
+  return chain(calls.back(),
+               [&](int call) { return call == before || runs_again_from(is_stored, call); })
+      .contains(before);
+}
+
+namespace {
+
+// Those at an even distance from the call `from_end` before the last one.
+std::vector<int> every_second(const std::vector<int>& calls, std::size_t from_end) {
+  std::vector<int> chosen;
+  for (std::size_t i = from_end; i < calls.size(); i += 2)
+    chosen.push_back(calls[calls.size() - 1 - i]);
+  std::ranges::reverse(chosen);
+  return chosen;
+}
+
+}  // namespace
+
+std::vector<LayerValues> Partition::choices_of(
+    std::vector<std::vector<int>> sets, const std::function<bool(int buffer)>& is_stored) const {
+  std::vector<LayerValues> choices;
+  int chains = 0;
+  for (std::vector<int>& set : sets) {
+    if (is_chain(set, is_stored)) {
+      for (const std::size_t from_end : {1, 0})
+        choices.push_back({every_second(set, from_end), chains});
+      ++chains;
+      continue;
+    }
+    std::vector<int> but_last(set.begin(), set.end() - 1);
+    choices.push_back({std::move(set)});
+    if (!but_last.empty()) choices.push_back({std::move(but_last)});
+  }
+  return choices;
+}
+
 std::vector<std::vector<int>> Partition::alike_in_layers(
     const std::function<bool(int buffer)>& is_stored) const {
   constexpr std::int64_t kMostTimes = 2;
@@ -321,10 +368,7 @@ std::vector<std::vector<int>> Partition::alike_in_layers(
     std::erase_if(module, [](char c) { return c >= '0' && c <= '9'; });
     return module;
   };
-  const auto runs_again = [&](int call) {
-    return of(call).sole_writer && !of(call).obstacle &&
-           !is_stored(graph_.nodes[call].outputs[0].buffer);
-  };
+  const auto runs_again = [&](int call) { return runs_again_from(is_stored, call); };
   std::map<std::pair<int, std::string>, int> calls;  // of an op in a module, so far
   std::map<std::tuple<std::string, std::string, int>, std::vector<int>> sets;
   for (int i = 0; i < static_cast<int>(calls_.size()); ++i) {

@@ -15,6 +15,14 @@
 
 namespace brrr::graph {
 
+// Corresponding calls of some layers. In a residual stream each value is computed from that of the
+// layer before, so only every second one can be computed again from values in memory. There are two
+// such choices; a union of sets has at most one of a chain.
+struct LayerValues {
+  std::vector<int> calls;
+  int chain = -1;  // a number of a residual stream; -1: of none
+};
+
 class Partition {
  public:
   // `fused`: the graph will be fused. `name`: the step's, for messages.
@@ -52,6 +60,10 @@ class Partition {
   // values, than it takes to store and reload their results twice.
   std::vector<std::vector<int>> alike_in_layers(
       const std::function<bool(int buffer)>& is_stored) const;
+  // For each set: all layers, and all but the last one, whose values the backward pass reads first;
+  // or of a chain every second layer.
+  std::vector<LayerValues> choices_of(std::vector<std::vector<int>> sets,
+                                      const std::function<bool(int buffer)>& is_stored) const;
   // A call, and the calls that it depends on by way of calls for which `runs_again` returns true.
   std::set<int> chain(int call, const std::function<bool(int call)>& runs_again) const;
   std::int64_t recompute_time(const std::set<int>& calls) const;
@@ -100,6 +112,9 @@ class Partition {
   std::string names_in_forward() const;
   bool is_kept(int call, const Objective& objective, const std::vector<int>& segment) const;
   Decision decision(int call, const Objective& objective) const;
+  bool runs_again_from(const std::function<bool(int buffer)>& is_stored, int call) const;
+  bool is_chain(const std::vector<int>& calls,
+                const std::function<bool(int buffer)>& is_stored) const;
   bool is_in_registers(int call, const Objective& objective, const std::vector<int>& segment) const;
   std::vector<bool> decided_again(const Objective& objective,
                                   const std::vector<int>& segment) const;

@@ -259,20 +259,13 @@ class Search {
     std::ranges::move(more, std::back_inserter(candidates));
   }
 
-  // Corresponding values of some layers. In a residual stream each value is computed from that of
-  // the layer before, so only every second one can be computed again from values in memory. Of the
-  // two such sets of a chain, a union has at most one.
-  struct LayerValues {
-    std::vector<int> calls;
-    int chain = -1;
-  };
-
   // Adds candidates that recompute sets of corresponding values of layers that are live at the
   // peak: each set alone, with and without the last layer, whose values the backward pass reads
   // first; then unions of the sets that cost the least time per byte. A cut cannot tell which
   // kernels the recomputed calls merge into; the plans of these candidates can.
   void add_stored(std::vector<Candidate>& candidates, const Simulation& kept) const {
-    const std::vector<LayerValues> sets = layer_values(kept);
+    const std::vector<LayerValues> sets = partition_.choices_of(
+        large_sets(kept), [&](int buffer) { return kept.at_peak[buffer] >= 0; });
     std::vector<Candidate> alone;
     for (const LayerValues& set : sets) alone.push_back(stored(set.calls, kept));
     measure_all(alone);
@@ -290,45 +283,6 @@ class Search {
     });
     add_unions(sets, order, kept, candidates);
     std::ranges::move(alone, std::back_inserter(candidates));
-  }
-
-  std::vector<LayerValues> layer_values(const Simulation& kept) const {
-    std::vector<LayerValues> sets;
-    int chains = 0;
-    for (std::vector<int>& set : large_sets(kept)) {
-      if (is_chain(set, kept)) {
-        for (const std::size_t from_end : {1, 0})
-          sets.push_back({every_second(set, from_end), chains});
-        ++chains;
-        continue;
-      }
-      std::vector<int> but_last(set.begin(), set.end() - 1);
-      sets.push_back({std::move(set)});
-      if (!but_last.empty()) sets.push_back({std::move(but_last)});
-    }
-    return sets;
-  }
-
-  static std::vector<int> every_second(const std::vector<int>& calls, std::size_t from_end) {
-    std::vector<int> chosen;
-    for (std::size_t i = from_end; i < calls.size(); i += 2)
-      chosen.push_back(calls[calls.size() - 1 - i]);
-    std::ranges::reverse(chosen);
-    return chosen;
-  }
-
-  // Whether computing the last value again, from values in memory, needs the one before.
-  bool is_chain(const std::vector<int>& calls, const Simulation& kept) const {
-    if (calls.size() < 2) return false;
-    const int before = calls[calls.size() - 2];
-    return partition_
-        .chain(calls.back(),
-               [&](int call) {
-                 const std::vector<Value>& outputs = graph_.nodes[call].outputs;
-                 return call == before || (partition_.is_forward(call) && !outputs.empty() &&
-                                           kept.at_peak[outputs[0].buffer] < 0);
-               })
-        .contains(before);
   }
 
   // The largest of the sets that are more than a small part of the peak.
