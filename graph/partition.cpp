@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <climits>
 #include <cstdlib>
 #include <map>
 #include <set>
@@ -360,6 +361,41 @@ std::vector<LayerValues> Partition::choices_of(
   return choices;
 }
 
+namespace {
+
+// The call in the user's code.
+const void* site_of(const Node& node) {
+  const auto frames = node.site.frames();
+  return frames.empty() ? nullptr : frames.front();
+}
+
+}  // namespace
+
+// For each call its place among those of its op in a layer. A module is one layer, or has several
+// in a loop. What one call in the user's code makes belongs to as many layers as its rarest op has
+// calls.
+std::vector<int> Partition::places_in_layers() const {
+  using Site = std::pair<int, const void*>;  // a module, and a call in the user's code
+  std::map<Site, std::map<Op, int>> counts;
+  for (std::size_t i = 0; i < calls_.size(); ++i) {
+    const Node& node = graph_.nodes[i];
+    if (calls_[i].is_forward) ++counts[{node.module, site_of(node)}][node.call.op];
+  }
+  std::map<std::pair<Site, Op>, int> made;  // so far
+  std::vector<int> places(calls_.size(), 0);
+  for (std::size_t i = 0; i < calls_.size(); ++i) {
+    const Node& node = graph_.nodes[i];
+    if (!calls_[i].is_forward) continue;
+    const Site site = {node.module, site_of(node)};
+    const std::map<Op, int>& of_site = counts.at(site);
+    int layers = INT_MAX;
+    for (const auto& [op, count] : of_site) layers = std::min(layers, count);
+    const int count = of_site.at(node.call.op), index = made[{site, node.call.op}]++;
+    places[i] = count % layers == 0 ? index % (count / layers) : index;
+  }
+  return places;
+}
+
 std::vector<std::vector<int>> Partition::alike_in_layers(
     const std::function<bool(int buffer)>& is_stored) const {
   constexpr std::int64_t kMostTimes = 2;
@@ -369,19 +405,19 @@ std::vector<std::vector<int>> Partition::alike_in_layers(
     return module;
   };
   const auto runs_again = [&](int call) { return runs_again_from(is_stored, call); };
-  std::map<std::pair<int, std::string>, int> calls;  // of an op in a module, so far
-  std::map<std::tuple<std::string, std::string, int>, std::vector<int>> sets;
+  const std::vector<int> places = places_in_layers();
+  using Place = std::tuple<std::string, const void*, std::string, int>;
+  std::map<Place, std::vector<int>> sets;
   for (int i = 0; i < static_cast<int>(calls_.size()); ++i) {
     const Node& node = graph_.nodes[i];
-    if (!of(i).is_forward || node.outputs.empty()) continue;
-    const std::string op = op_info(node.call.op).name;
-    const int place = calls[{node.module, op}]++;
     if (!of(i).sole_writer || !feeds_backward(i) || of(i).obstacle || of(i).mark != Mark::none ||
         !is_stored(node.outputs[0].buffer) ||
         recompute_time(chain(i, runs_again)) >
             kMostTimes * time_to_move(2 * of(i).bytes, ceilings_))
       continue;
-    sets[{node.module < 0 ? "" : layers(graph_.modules[node.module]), op, place}].push_back(i);
+    sets[{node.module < 0 ? "" : layers(graph_.modules[node.module]), site_of(node),
+          op_info(node.call.op).name, places[i]}]
+        .push_back(i);
   }
   std::vector<std::vector<int>> all;
   for (auto& [name, set] : sets) all.push_back(std::move(set));

@@ -112,6 +112,7 @@ class Partition {
   std::string names_in_forward() const;
   bool is_kept(int call, const Objective& objective, const std::vector<int>& segment) const;
   Decision decision(int call, const Objective& objective) const;
+  std::vector<int> places_in_layers() const;
   bool runs_again_from(const std::function<bool(int buffer)>& is_stored, int call) const;
   bool is_chain(const std::vector<int>& calls,
                 const std::function<bool(int buffer)>& is_stored) const;

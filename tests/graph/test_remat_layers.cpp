@@ -104,6 +104,34 @@ TEST_CASE("remat: gated layers keep every second value of the residual stream", 
   CHECK(fake.problem() == "");
 }
 
+// The same without modules of layers: a loop in a function.
+TEST_CASE("remat: layers are recognized in a loop", "[remat]") {
+  const testing::NoDiskCache off;
+  testing::FakeCuda fake({.capacity = std::size_t{8} << 30, .with_nvrtc = true});
+  const Options here{.dtype = bf16, .device = cuda(0)};
+  nn::Sequential norms, gates, ups;
+  for (int i = 0; i < 6; ++i) {
+    norms.add<nn::LayerNorm>(1024, here);
+    gates.add<nn::Linear>(1024, 1024, here);
+    ups.add<nn::Linear>(1024, 1024, here);
+  }
+  const auto loop = [&](const Tensor& x) {
+    Tensor h = x;
+    for (std::size_t i = 0; i < norms.size(); ++i) {
+      const Tensor n = norms[i](h);
+      h = h + dropout(silu(gates[i](n)) * ups[i](n), 0.1);
+    }
+    return h;
+  };
+  nn::Function model(loop);
+  const Planned fast = planned(model, {16384, 1024}, Remat::min_cut());
+  INFO("min_cut: memory " << fast.memory() << ", time " << fast.time());
+  CHECK(fast.memory() < 0.73);
+  CHECK(fast.time() <= 1);
+  release_random_state();
+  CHECK(fake.problem() == "");
+}
+
 TEST_CASE("remat: transformer layers keep neither norms nor activations", "[remat]") {
   const testing::NoDiskCache off;
   testing::FakeCuda fake({.capacity = std::size_t{8} << 30, .with_nvrtc = true});
