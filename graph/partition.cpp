@@ -420,7 +420,9 @@ std::vector<std::vector<int>> Partition::alike_in_layers(
         .push_back(i);
   }
   std::vector<std::vector<int>> all;
-  for (auto& [name, set] : sets) all.push_back(std::move(set));
+  for (auto& [place, set] : sets) all.push_back(std::move(set));
+  // Addresses of call sites differ from run to run.
+  std::ranges::sort(all, {}, [](const std::vector<int>& set) { return set.front(); });
   return all;
 }
 
