@@ -3,8 +3,8 @@
 // how many there are. f32 goes to kernels of our own (matmul_vectors.cpp) where the CPU has AVX2 or
 // AVX-512, unless the product is so large that BLAS is as fast; these have the same bits however a
 // product is cut, so panels may suit the number of threads. Products of f32 flush denormal
-// numbers to 0: the tails of activations and gradients that vanish have some, with which a product
-// takes twice as long on an Intel CPU. Views whose rows or columns are contiguous are read without
+// numbers to 0: training produces them, and with them a step took twice as long on an Intel CPU.
+// Views whose rows or columns are contiguous are read without
 // a copy; 16-bit floats are multiplied as f32.
 
 #include <algorithm>
