@@ -7,6 +7,7 @@
 #include <cmath>
 #include <memory>
 #include <semaphore>
+#include <thread>
 #include <vector>
 
 #include "brrr/tensor/stream.h"
@@ -118,12 +119,20 @@ std::vector<std::vector<double>> sample_all(std::span<const Batch> batches,
   for (const double start = host_seconds(); host_seconds() - start < sampling.warm_seconds;) {
     run_all();
   }
-  const int samples = samples_in_budget(sampling, run_all());
+  const auto pause_after = [&](double sample) {
+    if (sampling.pause > 0)
+      std::this_thread::sleep_for(std::chrono::duration<double>(sampling.pause * sample));
+  };
+  const double once = run_all();
+  const int samples = samples_in_budget(sampling, once * (1 + sampling.pause));
+  pause_after(once);
   std::vector<std::vector<double>> seconds(n);
   for (int sample = 0; sample < samples; ++sample) {
     for (std::size_t turn = 0; turn < n; ++turn) {
       const std::size_t i = batch_of(sample, turn, n);
-      seconds[i].push_back(batches[i](calls[i]) / static_cast<double>(calls[i]));
+      const double took = batches[i](calls[i]);
+      seconds[i].push_back(took / static_cast<double>(calls[i]));
+      pause_after(took);
     }
   }
   return seconds;

@@ -32,6 +32,9 @@ struct Sampling {
   double budget_seconds = 1.0;
   // Calls before the first sample, in which a GPU at its power limit settles on a clock.
   double warm_seconds = 0;
+  // Idle time before each sample, relative to the one before. A GPU at its power limit lowers its
+  // clock; with pauses it keeps the highest.
+  double pause = 0;
 };
 
 // Makes `n` calls and returns the seconds that they took.

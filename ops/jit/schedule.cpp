@@ -241,10 +241,13 @@ bool writes_elements(const ReductionLayout& layout) {
 // Columns of a kernel that also writes elements. Arithmetic has latency to hide, so many blocks
 // share each column, and a second kernel joins their sums. gelu's gradient with its sum, bf16, on
 // an H200: of 2048 x 1024, 5.2 us in 512 blocks without the second kernel, 8.1 in as many in
-// clusters, 9.3 in 128; of 8192 x 4096, 52 in 512 (nvidia-h200-2026-11-23-column-sums.json).
+// clusters, 9.3 in 128 (nvidia-h200-2026-11-23-column-sums.json). Most of these kernels need 64 to
+// 80 registers, so three blocks run at a time and a fourth would run alone: of 8192 x 4096, 55 us
+// with 3 blocks a multiprocessor, 66 with 4, 57 and 58 with 6 and 8
+// (nvidia-h200-2026-11-26-instructions.json).
 int64_t schedule_written_columns(ReductionSchedule& schedule, const ReductionLayout& layout,
                                  DeviceShape device) {
-  constexpr int64_t kBlocks = 4;                                         // of a multiprocessor
+  constexpr int64_t kBlocks = 3;                                         // of a multiprocessor
   constexpr int kLanes = 32, kFewLanes = 16, kUnroll = 4, kLoaded = 64;  // kLoaded: elements
   const int64_t kept = layout.kept.count() / schedule.width, reduced = layout.reduced.count();
   const int64_t blocks = device.multiprocessors * kBlocks;
@@ -309,22 +312,26 @@ int64_t schedule_columns(ReductionSchedule& schedule, const ReductionLayout& lay
 }
 
 // The inputs that all rows share, as the scale and shift of a norm, if only one input varies by
-// row. Where a thread does not keep them it keeps more of the other: layer norm of 16384 rows of
-// 4096 in bf16 took 68 us on an H200 in place of 90, of 1000 20 in place of 30 (measured with a
-// launch bound of 64 registers as well). With two inputs that vary, as in gradients, most kernels
-// took 1 to 9 % longer and one 17 % less (nvidia-h200-2026-11-25-shared-inputs.json).
+// row, or all have 16 bits. Where a thread does not keep them it keeps more of the others: layer
+// norm of 16384 rows of 4096 in bf16 took 68 us on an H200 in place of 90, of 1000 20 in place of
+// 30 (measured with a launch bound of 64 registers as well;
+// nvidia-h200-2026-11-25-shared-inputs.json). With two inputs that vary: in bf16 the gradient of
+// layer norm of rows of 1000 27.8 us in place of 35.8, a norm of a sum with a dropout 33.1 in place
+// of 37.4, since a row has half as many threads and each instruction that all of them run counts
+// less; f32 rows of 1000 took 2 to 7 % longer (nvidia-h200-2026-11-26-instructions.json).
 std::uint32_t shared_inputs(const ReductionLayout& layout) {
   std::uint32_t shared = 0;
-  int others = 0;
+  int others = 0, largest = 0;
   for (int k = 0; k < layout.inputs; ++k) {
     if (layout.sizes[k] == 0 || !varies(layout.reduced, k)) continue;
     if (varies(layout.kept, k)) {
       ++others;
+      largest = std::max<int>(largest, layout.sizes[k]);
     } else {
       shared |= 1u << k;
     }
   }
-  return others == 1 ? shared : 0;
+  return others == 1 || (others > 1 && largest <= 2) ? shared : 0;
 }
 
 int64_t schedule_rows(ReductionSchedule& schedule, const ReductionLayout& layout,
