@@ -49,8 +49,7 @@ class Bench {
   Results take() { return std::move(results_); }
 
  private:
-  // Long steps one after the other bring a GPU to its power limit, where arithmetic becomes slower
-  // and memory does not.
+  // Long steps without pauses bring a GPU to its power limit, where its clock falls.
   static Sampling with_pauses(Sampling sampling) {
     sampling.sample_seconds *= 10;
     sampling.budget_seconds *= 2;

@@ -119,20 +119,16 @@ std::vector<std::vector<double>> sample_all(std::span<const Batch> batches,
   for (const double start = host_seconds(); host_seconds() - start < sampling.warm_seconds;) {
     run_all();
   }
-  const auto pause_after = [&](double sample) {
-    if (sampling.pause > 0)
-      std::this_thread::sleep_for(std::chrono::duration<double>(sampling.pause * sample));
-  };
-  const double once = run_all();
-  const int samples = samples_in_budget(sampling, once * (1 + sampling.pause));
-  pause_after(once);
+  double took = run_all();
+  const int samples = samples_in_budget(sampling, took * (1 + sampling.pause));
   std::vector<std::vector<double>> seconds(n);
   for (int sample = 0; sample < samples; ++sample) {
     for (std::size_t turn = 0; turn < n; ++turn) {
       const std::size_t i = batch_of(sample, turn, n);
-      const double took = batches[i](calls[i]);
+      if (sampling.pause > 0)
+        std::this_thread::sleep_for(std::chrono::duration<double>(sampling.pause * took));
+      took = batches[i](calls[i]);
       seconds[i].push_back(took / static_cast<double>(calls[i]));
-      pause_after(took);
     }
   }
   return seconds;

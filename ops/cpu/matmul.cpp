@@ -4,8 +4,8 @@
 // AVX-512, unless the product is so large that BLAS is as fast; these have the same bits however a
 // product is cut, so panels may suit the number of threads. Products of f32 flush denormal
 // numbers to 0: training produces them, and with them a step took twice as long on an Intel CPU.
-// Views whose rows or columns are contiguous are read without
-// a copy; 16-bit floats are multiplied as f32.
+// Views whose rows or columns are contiguous are read without a copy; 16-bit floats are multiplied
+// as f32.
 
 #include <algorithm>
 #include <cstring>

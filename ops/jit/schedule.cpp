@@ -241,8 +241,8 @@ bool writes_elements(const ReductionLayout& layout) {
 // Columns of a kernel that also writes elements. Arithmetic has latency to hide, so many blocks
 // share each column, and a second kernel joins their sums. gelu's gradient with its sum, bf16, on
 // an H200: of 2048 x 1024, 5.2 us in 512 blocks without the second kernel, 8.1 in as many in
-// clusters, 9.3 in 128 (nvidia-h200-2026-11-23-column-sums.json). Most of these kernels need 64 to
-// 80 registers, so three blocks run at a time and a fourth would run alone: of 8192 x 4096, 55 us
+// clusters, 9.3 in 128 (nvidia-h200-2026-11-23-column-sums.json). It needs 71 registers, so three
+// blocks fit on a multiprocessor, and a fourth would be a wave of its own: of 8192 x 4096, 55 us
 // with 3 blocks a multiprocessor, 66 with 4, 57 and 58 with 6 and 8
 // (nvidia-h200-2026-11-26-instructions.json).
 int64_t schedule_written_columns(ReductionSchedule& schedule, const ReductionLayout& layout,
@@ -317,8 +317,8 @@ int64_t schedule_columns(ReductionSchedule& schedule, const ReductionLayout& lay
 // 30 (measured with a launch bound of 64 registers as well;
 // nvidia-h200-2026-11-25-shared-inputs.json). With two inputs that vary: in bf16 the gradient of
 // layer norm of rows of 1000 27.8 us in place of 35.8, a norm of a sum with a dropout 33.1 in place
-// of 37.4, since a row has half as many threads and each instruction that all of them run counts
-// less; f32 rows of 1000 took 2 to 7 % longer (nvidia-h200-2026-11-26-instructions.json).
+// of 37.4: half as many threads take a row, and execute 27 and 19 % fewer instructions. f32 rows of
+// 1000 took 2 to 7 % longer (nvidia-h200-2026-11-26-instructions.json).
 std::uint32_t shared_inputs(const ReductionLayout& layout) {
   std::uint32_t shared = 0;
   int others = 0, largest = 0;
@@ -331,7 +331,7 @@ std::uint32_t shared_inputs(const ReductionLayout& layout) {
       shared |= 1u << k;
     }
   }
-  return others == 1 || (others > 1 && largest <= 2) ? shared : 0;
+  return others == 1 || (others > 0 && largest <= 2) ? shared : 0;
 }
 
 int64_t schedule_rows(ReductionSchedule& schedule, const ReductionLayout& layout,

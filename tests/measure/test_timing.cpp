@@ -1,7 +1,7 @@
-// Sampling: how many calls a sample has, what warms up, and pauses.
+// Sampling: the calls of a sample, the number of samples, and pauses between them.
 #include "brrr/measure/timing.h"
 
-#include <array>
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
@@ -46,7 +46,7 @@ TEST_CASE("a sample repeats its call until it is long enough", "[timing]") {
 TEST_CASE("the budget of a sampling limits its samples, to at least five", "[timing]") {
   Sleeper sleeper;
   CHECK(time(sleeper.batch(), {.sample_seconds = 4e-3, .budget_seconds = 0}).samples == 5);
-  // Ten samples without pauses; each takes five times as long with them.
+  // At most 25 samples without pauses; with them each takes five times as long.
   const Sampling sampling{.samples = 100, .sample_seconds = 4e-3, .budget_seconds = 0.1};
   Sampling with_pauses = sampling;
   with_pauses.pause = 4;
