@@ -178,7 +178,7 @@ struct Graph {
   std::vector<Unfused> unfused;  // of a fused graph
   bool fast = false;             // Rounding::fast
   bool interpreted = false;      // kernels run in the CPU interpreter: no coordinates, no gathers
-  bool least_memory = false;     // Remat::full(): do not extend lifetimes to save time
+  bool least_memory = false;     // fusion does not extend lifetimes to save time
 
   // A contiguous value in a new temporary.
   Value add_temporary(DType dtype, const Dims& shape);

@@ -396,25 +396,20 @@ std::vector<int> Partition::places_in_layers() const {
   return places;
 }
 
-std::vector<std::vector<int>> Partition::alike_in_layers(
-    const std::function<bool(int buffer)>& is_stored) const {
-  constexpr std::int64_t kMostTimes = 2;
+// Sets of calls for which `counts` returns true and that correspond to one another.
+std::vector<std::vector<int>> Partition::corresponding(
+    const std::function<bool(int call)>& counts) const {
   // Modules of different layers have names that differ in numbers only.
   const auto layers = [](std::string module) {
     std::erase_if(module, [](char c) { return c >= '0' && c <= '9'; });
     return module;
   };
-  const auto runs_again = [&](int call) { return runs_again_from(is_stored, call); };
   const std::vector<int> places = places_in_layers();
   using Place = std::tuple<std::string, const void*, std::string, int>;
   std::map<Place, std::vector<int>> sets;
   for (int i = 0; i < static_cast<int>(calls_.size()); ++i) {
     const Node& node = graph_.nodes[i];
-    if (!of(i).sole_writer || !feeds_backward(i) || of(i).obstacle || of(i).mark != Mark::none ||
-        !is_stored(node.outputs[0].buffer) ||
-        recompute_time(chain(i, runs_again)) >
-            kMostTimes * time_to_move(2 * of(i).bytes, ceilings_))
-      continue;
+    if (!of(i).sole_writer || !feeds_backward(i) || !counts(i)) continue;
     sets[{node.module < 0 ? "" : layers(graph_.modules[node.module]), site_of(node),
           op_info(node.call.op).name, places[i]}]
         .push_back(i);
@@ -424,6 +419,28 @@ std::vector<std::vector<int>> Partition::alike_in_layers(
   // Addresses of call sites differ from run to run.
   std::ranges::sort(all, {}, [](const std::vector<int>& set) { return set.front(); });
   return all;
+}
+
+std::vector<std::vector<int>> Partition::alike_in_layers(
+    const std::function<bool(int buffer)>& is_stored) const {
+  constexpr std::int64_t kMostTimes = 2;
+  const auto runs_again = [&](int call) { return runs_again_from(is_stored, call); };
+  return corresponding([&](int call) {
+    return !of(call).obstacle && of(call).mark == Mark::none &&
+           is_stored(graph_.nodes[call].outputs[0].buffer) &&
+           recompute_time(chain(call, runs_again)) <=
+               kMostTimes * time_to_move(2 * of(call).bytes, ceilings_);
+  });
+}
+
+int Partition::layers() const {
+  std::map<std::size_t, std::int64_t> bytes;  // by the number of calls in a set
+  for (const std::vector<int>& set : corresponding([](int) { return true; })) {
+    for (const int call : set) bytes[set.size()] += of(call).bytes;
+  }
+  const auto most =
+      std::ranges::max_element(bytes, {}, [](const auto& each) { return each.second; });
+  return most == bytes.end() ? 1 : static_cast<int>(most->first);
 }
 
 namespace {

@@ -60,6 +60,9 @@ class Partition {
   // values, than it takes to store and reload their results twice.
   std::vector<std::vector<int>> alike_in_layers(
       const std::function<bool(int buffer)>& is_stored) const;
+  // The number of layers: the most frequent size of a set of corresponding calls, weighted by
+  // bytes.
+  int layers() const;
   // For each set: all layers, and all but the last one, whose values the backward pass reads first;
   // or of a chain every second layer.
   std::vector<LayerValues> choices_of(std::vector<std::vector<int>> sets,
@@ -113,6 +116,7 @@ class Partition {
   bool is_kept(int call, const Objective& objective, const std::vector<int>& segment) const;
   Decision decision(int call, const Objective& objective) const;
   std::vector<int> places_in_layers() const;
+  std::vector<std::vector<int>> corresponding(const std::function<bool(int call)>& counts) const;
   bool runs_again_from(const std::function<bool(int buffer)>& is_stored, int call) const;
   bool is_chain(const std::vector<int>& calls,
                 const std::function<bool(int buffer)>& is_stored) const;

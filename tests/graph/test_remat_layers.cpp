@@ -148,4 +148,25 @@ TEST_CASE("remat: transformer layers keep neither norms nor activations", "[rema
   CHECK(fake.problem() == "");
 }
 
+// Six layers are no power of two: with 4 or 8 segments these would end within layers. A budget
+// below what one more run of each call can meet is met with calls that run several times.
+TEST_CASE("remat: segments are layers, and small budgets run calls several times", "[remat]") {
+  const testing::NoDiskCache off;
+  testing::FakeCuda fake({.capacity = std::size_t{8} << 30, .with_nvrtc = true});
+  const Planned least = transformer(6, Remat::full());
+  INFO("full: memory " << least.memory() << ", time " << least.time());
+  CHECK(least.memory() < 0.22);
+  CHECK(least.time() < 1.25);
+  const std::string error = error_of([] { transformer(6, Remat::budget(0.05)); });
+  INFO(error);
+  const double possible = std::stod(error.substr(error.rfind(' ')));
+  CHECK(possible < 0.186);  // 0.191 if segments are never layers
+  const Planned small = transformer(6, Remat::budget(possible));
+  INFO("budget: memory " << small.memory() << ", time " << small.time());
+  CHECK(small.memory() <= possible);
+  CHECK(small.report.recomputed_calls > least.report.recomputed_calls);
+  release_random_state();
+  CHECK(fake.problem() == "");
+}
+
 }  // namespace brrr::test
