@@ -13,8 +13,9 @@
 
 namespace brrr::graph {
 
-// A budget that no candidate meets is tried with calls that run again several times. Those that are
-// faster than the smallest of the others are left out: a larger budget does not try them.
+// A budget that no candidate meets is tried with variants that run calls several times. Variants
+// that are faster than the smallest other candidate are left out: a larger budget does not try
+// them.
 std::vector<RematCandidate> RematSearch::candidates(const Simulation& kept) const {
   const Remat::Kind policy = options_.policy.kind();
   std::vector<RematCandidate> all = cuts_for(objectives());

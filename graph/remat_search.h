@@ -1,8 +1,9 @@
 // The candidates of rematerialization.
 //
 // A candidate is a minimum cut (graph/partition.h) for one of several prices of a kept byte and
-// numbers of segments, or a mixture of two cuts with neighbouring memory. Each is rewritten, fused
-// and planned, so that its memory is that of the step and not an estimate.
+// numbers of segments, or for a set of values of all layers; or a mixture of two cuts with
+// neighbouring memory; or a variant of a cut with other copies. Each is rewritten, fused and
+// planned, so that its memory is that of the step and not an estimate.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +20,7 @@ namespace brrr::graph {
 struct RematCandidate {
   std::vector<bool> recomputed;  // by call
   int segments = 1;
-  int first = 1;              // as in Partition::Objective; of a mixture all
+  int first = 1;              // as in Partition::Objective; all in mixtures and add_repeated()
   bool own_copies = false;    // products get copies of their own: see recompute_calls
   bool least_memory = false;  // as in Graph
   // Predicted times. `traffic`: without arithmetic that fuses into readers; `stores`: as if every
@@ -51,7 +52,7 @@ class RematSearch {
   static std::int64_t as_fast_as(std::int64_t fastest, const Simulation& kept) {
     return std::max(fastest + fastest / 100, kept.picoseconds);
   }
-  // Of the policy: the most bytes, if `baseline` are those with every value kept.
+  // The most bytes that the policy allows; `baseline`: those with every value kept.
   std::size_t limit_of(std::size_t baseline) const {
     return static_cast<std::size_t>(static_cast<double>(baseline) * options_.policy.fraction());
   }
