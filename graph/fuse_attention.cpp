@@ -273,7 +273,9 @@ class Attentions {
     for (int d = 0; d < last; ++d) {
       if (x.shape[d] != 1 && x.strides[d] * size % 16 != 0) return false;
     }
-    return x.strides[last] == 1 || x.shape[last] == 1;
+    constexpr int64_t kMostBetweenRows = INT32_MAX / 64;  // elements
+    return (x.strides[last] == 1 || x.shape[last] == 1) &&
+           (last == 0 || x.strides[last - 1] <= kMostBetweenRows);
   }
 
   bool is_supported(const Forward& f) const {

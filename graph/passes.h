@@ -11,6 +11,8 @@ int simplify(Graph& graph);
 int merge_equal(Graph& graph);
 // On CUDA, replaces two products around a softmax by one call, and their gradients by another.
 int fuse_attention(Graph& graph);
+// Gradients of an attention that are summed as blocks of one tensor are stored in their places.
+int place_attention_gradients(Graph& graph);
 // On CUDA, copies factors of TF32 products to the layout that tensor cores read, where that pays.
 int copy_factors(Graph& graph);
 int hoist_constants(Graph& graph);
@@ -27,6 +29,7 @@ inline constexpr Pass kPasses[] = {
     {"simplify", simplify},
     {"merge_equal", merge_equal},
     {"fuse_attention", fuse_attention, false},
+    {"place_attention_gradients", place_attention_gradients, false},
     {"merge_equal", merge_equal, false},
     {"copy_factors", copy_factors, false},
     {"hoist_constants", hoist_constants},

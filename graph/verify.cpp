@@ -3,6 +3,7 @@
 
 #include "brrr/dispatch/dispatch.h"
 #include "brrr/graph/ir.h"
+#include "brrr/ops/attention.h"
 #include "brrr/tensor/fail.h"
 
 namespace brrr::graph {
@@ -91,6 +92,13 @@ class Verifier {
             fmt::format("{} to be written before it is read", describe(graph_, value)));
   }
 
+  // Whether the results of the gradient of an attention are blocks of one tensor.
+  static bool are_blocks(const Node& node) {
+    return is_attention_gradient(node.call.op) &&
+           node.outputs[0].buffer == node.outputs[1].buffer &&
+           node.outputs[1].buffer == node.outputs[2].buffer;
+  }
+
   // A tensor of a value's shape, to call the op's shape rule with.
   static Tensor shaped(const Value& value, Device device) {
     return make_view(make_meta_tensor(value.dtype, value.shape, device), value.shape,
@@ -106,7 +114,7 @@ class Verifier {
     for (const Value& output : node.outputs) {
       check_value(output);
       require(!may_overlap_itself(output.region()), "outputs of distinct elements");
-      if (!node.call.in_place && !node.body) {
+      if (!node.call.in_place && !node.body && !are_blocks(node)) {
         require(!written_[output.buffer], "a result to be the first that is written to its buffer");
         require(output.is_contiguous(), "a result without gaps");
       }

@@ -61,7 +61,9 @@ int64_t attention_flops(Op op, int64_t query_elements, int64_t key_rows) {
   return products * 2 * query_elements * key_rows;
 }
 
-bool is_attention(Op op) { return op == Op::fused_attention || op == Op::fused_attention_gradient; }
+bool is_attention_gradient(Op op) { return op == Op::fused_attention_gradient; }
+
+bool is_attention(Op op) { return op == Op::fused_attention || is_attention_gradient(op); }
 
 SoftmaxStep softmax_step(const Call& call) {
   switch (call.op) {

@@ -27,6 +27,7 @@ Call attention_gradient_call(double scale, double query_scale);
 Call attention_mask_call();
 
 bool is_attention(Op op);
+bool is_attention_gradient(Op op);
 // The FLOPs of an attention or its gradient.
 std::int64_t attention_flops(Op op, std::int64_t query_elements, std::int64_t key_rows);
 // Whether there are kernels for rows of this width. They multiply f32 as TF32.

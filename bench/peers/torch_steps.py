@@ -14,7 +14,6 @@ import argparse
 import json
 import os
 import sys
-import time
 
 from sizes import CPU_SIZES, SIZES
 
@@ -28,6 +27,8 @@ try:
     import torch
 except ImportError as problem:
     sys.exit(f"SKIPPED: {problem}")
+from torch_timing import captured, seconds_per_call  # noqa: E402
+
 if ON_GPU and not torch.cuda.is_available():
     sys.exit("SKIPPED: PyTorch finds no GPU")
 if not ON_GPU:
@@ -59,44 +60,6 @@ class Training:
         self.loss_of(self.inputs, self.targets).backward()
         self.optimizer.step()
 
-    def graph(self):
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(3):
-                self.step()
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self.step()
-        return graph
-
-
-def synchronize():
-    if ON_GPU:
-        torch.cuda.synchronize()
-
-
-def seconds_per_call(call, samples=60, sample_seconds=0.02, budget_seconds=0.5, warm_seconds=0.5):
-    """The median of windows of many calls, each until the device is done with the last."""
-
-    def window(calls):
-        synchronize()
-        start = time.perf_counter()
-        for _ in range(calls):
-            call()
-        synchronize()
-        return (time.perf_counter() - start) / calls
-
-    window(5)
-    each = window(5)
-    calls = max(1, round(sample_seconds / each))
-    begin = time.perf_counter()
-    while time.perf_counter() - begin < warm_seconds:
-        window(calls)
-    windows = max(5, min(samples, int(budget_seconds / (each * calls))))
-    return sorted(window(calls) for _ in range(windows))[windows // 2]
-
 
 results = []
 sizes = options.sizes or ",".join(SIZES if ON_GPU else CPU_SIZES)
@@ -108,8 +71,8 @@ for precision, dtype in PRECISIONS.items():
         for mode in modes.split(","):
             torch._dynamo.reset()
             training = Training(*SIZES[size], dtype, mode == "compiled")
-            captured = ON_GPU and mode != "eager"
-            value = seconds_per_call(training.graph().replay if captured else training.step) * 1e6
+            in_graph = ON_GPU and mode != "eager"
+            value = seconds_per_call(captured(training.step).replay if in_graph else training.step) * 1e6
             results.append({"name": f"steps/{size} {precision} {mode}", "device": options.device, "value": value, "unit": "us"})
             print(f"{size} {precision} {mode}: {value:.1f} us", file=sys.stderr, flush=True)
             del training

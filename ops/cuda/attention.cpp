@@ -97,7 +97,9 @@ struct Variant {
     const int64_t unit = 16 / static_cast<int64_t>(size_of(dtype));
     const int64_t elements =
         4 * tile() * (swizzled ? width : width + unit) + (swizzled ? 2 * kRows * width : unit);
-    return static_cast<unsigned>(elements * static_cast<int64_t>(size_of(dtype)) + 1024);
+    const int64_t of_queries = 4 * tile() * static_cast<int64_t>(sizeof(float));
+    return static_cast<unsigned>(elements * static_cast<int64_t>(size_of(dtype)) + of_queries +
+                                 1024);
   }
   CUfunction kernel(const cu::CudaStream& stream, int which) const {
     constexpr const char* kEntries[] = {"attention", "attention_query_gradient",

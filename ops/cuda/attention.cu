@@ -50,19 +50,24 @@ struct Tiles {
 // Tiles of keys of a block of queries (kOfKeys), or of queries of a block of keys.
 template <bool kOfKeys>
 BRRR_FN void find_tiles(Tiles& tiles, const Attention& a, i32 outer, i32 inner, i32 block) {
-  if (threadIdx.x == 0) {
-    const i32 count = ((kOfKeys ? a.keys : a.queries) + kTile - 1) / kTile;
+  const i32 count = ((kOfKeys ? a.keys : a.queries) + kTile - 1) / kTile;
+  if (warp() == 0) {
     i32 kept = kMasked ? 0 : count;
     const i32* of = a.mask.tiles + outer * a.mask.tiles_outer + inner * a.mask.tiles_inner +
                     block * (kOfKeys ? a.mask.tiles_row : a.mask.tiles_column);
     const i64 stride = kOfKeys ? a.mask.tiles_column : a.mask.tiles_row;
-    for (i32 tile = 0; kMasked && tile < count; ++tile) {
-      const i32 found = of[tile * kTile / kRows * stride];
-      if (found == kEmpty) continue;
-      tiles.whole[kept] = found == kWhole;
-      tiles.number[kept++] = u16(tile);
+    for (i32 first = 0; kMasked && first < count; first += 32) {
+      const i32 tile = first + lane();
+      const i32 found = tile < count ? of[tile * kTile / kRows * stride] : i32(kEmpty);
+      const u32 lanes = __ballot_sync(~0u, found != kEmpty);
+      if (found != kEmpty) {
+        const i32 at = kept + __popc(lanes & ((1u << lane()) - 1));
+        tiles.whole[at] = found == kWhole;
+        tiles.number[at] = u16(tile);
+      }
+      kept += __popc(lanes);
     }
-    tiles.count = kept;
+    if (lane() == 0) tiles.count = kept;
   }
   __syncthreads();
 }
@@ -99,13 +104,30 @@ template <bool kOfKeys>
 BRRR_FN void mask_scores(Sums (&s)[kGroups], const Attention& a, const bool* mask, bool whole,
                          i32 row, i32 column) {
   const i32 bound = kOfKeys ? a.keys : a.queries, others = kOfKeys ? a.queries : a.keys;
-  if (whole && column + kTile <= bound) return;
+  const bool inside = column + kTile <= bound;
+  if (whole && inside) return;
+  const bool has_pairs = kMasked && kOfKeys && !whole && inside && row + kRows <= others &&
+                         a.mask.column == 1 && ((a.mask.row | i64(mask)) & 1) == 0;
   row += warp() * 16 + lane() / 4;
+  column += lane() % 4 * 2;
+  if (has_pairs) {  // two neighbours in one load
+    const bool* of = mask + row * a.mask.row + column;
+#pragma unroll
+    for (int group = 0; group < kGroups; ++group) {
+#pragma unroll
+      for (int j = 0; j < 4; j += 2) {
+        const u32 kept = *reinterpret_cast<const u16*>(of + j / 2 * 8 * a.mask.row + group * 8);
+        if (!(kept & 0xff)) s[group][j] = -BRRR_INFINITY;
+        if (!(kept >> 8)) s[group][j + 1] = -BRRR_INFINITY;
+      }
+    }
+    return;
+  }
 #pragma unroll
   for (int group = 0; group < kGroups; ++group) {
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      const i32 r = row + j / 2 * 8, c = column + group * 8 + lane() % 4 * 2 + j % 2;
+      const i32 r = row + j / 2 * 8, c = column + group * 8 + j % 2;
       bool kept = c < bound;
       if (kMasked && !whole && kept && r < others)
         kept = mask[(kOfKeys ? r : c) * a.mask.row + (kOfKeys ? c : r) * a.mask.column];
@@ -161,6 +183,7 @@ BRRR_FN void exponentials_of(Sums (&s)[kGroups], float (&scale)[2], float (&larg
 struct Shared {
   Element stages[2][2][kTile * kTilePitch];  // of two operands, twice
   Element rows[kSwizzled ? 2 : 1][kSwizzled ? kRows * kTilePitch : kUnit];
+  float of_queries[2][2][kTile];  // of a tile's queries, twice: logarithms of sums, delta
   // Where rows of the block are loaded to; unswizzled they are in registers before tiles come.
   BRRR_SCALAR_FN Element* block(int i) { return kSwizzled ? rows[i] : stages[0][0]; }
 };
@@ -191,7 +214,11 @@ struct RowBlock {
 // Under a causal mask the last queries see the most keys: they begin first.
 BRRR_FN i32 block_of_queries() { return i32(gridDim.y - 1 - blockIdx.y); }
 
-extern "C" __global__ void __launch_bounds__(kThreads)
+// Blocks wait for copies and for one another's products: of wgmma's shortest rows four share a
+// multiprocessor, except where the sums of two results take the registers.
+constexpr int kBlocks = kSwizzled && kWidth == 64 ? 4 : 1;
+
+extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
     attention(const __grid_constant__ Attention a) {
   wait_for_previous_kernel();
   __shared__ Tiles tiles;
@@ -255,10 +282,16 @@ BRRR_FN void load_gradient(BlockRows& results, BlockRows& dout, float (&log_sum)
                            float (&delta)[2], Shared& shared, const AttentionGradient& g,
                            const RowBlock& block) {
   const Attention& a = g.of;
-  load_block(results, shared.block(0), block.matrix(a.out), a.out.row, block.first, a.queries);
   Left out[kSteps], gradient[kSteps];
-  load_left(out, shared.block(0));
-  load_block(dout, shared.block(1), block.matrix(g.dout), g.dout.row, block.first, a.queries);
+  if constexpr (kSwizzled) {
+    load_blocks(results, shared.block(0), block.matrix(a.out), a.out.row, dout, shared.block(1),
+                block.matrix(g.dout), g.dout.row, block.first, a.queries);
+    load_left(out, shared.block(0));
+  } else {
+    load_block(results, shared.block(0), block.matrix(a.out), a.out.row, block.first, a.queries);
+    load_left(out, shared.block(0));
+    load_block(dout, shared.block(1), block.matrix(g.dout), g.dout.row, block.first, a.queries);
+  }
   load_left(gradient, shared.block(1));
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
@@ -277,7 +310,7 @@ BRRR_FN void load_gradient(BlockRows& results, BlockRows& dout, float (&log_sum)
 }
 
 // The gradient of the queries, and delta.
-extern "C" __global__ void __launch_bounds__(kThreads)
+extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
     attention_query_gradient(const __grid_constant__ AttentionGradient g) {
   wait_for_previous_kernel();
   __shared__ Tiles tiles;
@@ -337,8 +370,8 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   const float *log_sum = a.log_sum + block.batch * a.queries,
               *delta = g.delta + block.batch * a.queries;
   BlockRows k, v;
-  load_block(k, shared.block(0), block.matrix(a.k), a.k.row, block.first, a.keys);
-  load_block(v, shared.block(1), block.matrix(a.v), a.v.row, block.first, a.keys);
+  load_blocks(k, shared.block(0), block.matrix(a.k), a.k.row, v, shared.block(1),
+              block.matrix(a.v), a.v.row, block.first, a.keys);
   find_tiles<false>(tiles, a, block.outer, block.inner, block.number);
 
   const float to_base_2 = a.scale * kLog2e;
@@ -346,8 +379,11 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   for_tiles(
       tiles,
       [&](i32 tile, int stage) {
-        start_rows<kTile>(shared.stages[stage][0], q, a.q.row, tile * kTile, a.queries);
-        start_rows<kTile>(shared.stages[stage][1], dout, g.dout.row, tile * kTile, a.queries);
+        start_rows<kTile, false>(shared.stages[stage][0], q, a.q.row, tile * kTile, a.queries);
+        start_rows<kTile, false>(shared.stages[stage][1], dout, g.dout.row, tile * kTile,
+                                 a.queries);
+        start_numbers(shared.of_queries[stage][0], log_sum, tile * kTile, a.queries, 0);
+        start_numbers(shared.of_queries[stage][1], delta, tile * kTile, a.queries, kTile);
       },
       [&](i32 tile, int stage, bool whole) {
         Sums s[kGroups], dw[kGroups];
@@ -360,10 +396,9 @@ extern "C" __global__ void __launch_bounds__(kThreads)
         for (int group = 0; group < kGroups; ++group) {
 #pragma unroll
           for (int j = 0; j < 2; ++j) {
-            const i32 query = tile * kTile + group * 8 + lane() % 4 * 2 + j;
-            const bool inside = query < a.queries;
-            const float base = inside ? log_sum[query] : BRRR_INFINITY;
-            const float minus = inside ? delta[query] : 0.0f;
+            const int query = group * 8 + lane() % 4 * 2 + j;
+            const float base = shared.of_queries[stage][0][query],
+                        minus = shared.of_queries[stage][1][query];
 #pragma unroll
             for (int i = j; i < 4; i += 2) {
               s[group][i] = exp2_of(__fmaf_rn(s[group][i], to_base_2, -base));

@@ -291,22 +291,40 @@ BRRR_FN void add_product(Sums (&c)[kColumns], const LeftOfSums& left, const Elem
 
 // --- Between memory and shared memory ---
 
-// Starts to copy `kCount` rows from `first` on; those from `bound` on are zeros.
-template <int kCount>
+// Copies 16 bytes, or zeros.
+BRRR_FN void start_unit(Element* to, const Element* from, bool inside) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address_of(to)), "l"(from),
+               "r"(inside ? 16 : 0)
+               : "memory");
+}
+// Starts to copy `kCount` rows from `first` on; those from `bound` on are zeros. `kKeeps`: each
+// thread keeps the address of its column of units from tile to tile; a kernel that has no registers
+// for it computes addresses again. 64 rows are less than 2^31 elements apart.
+template <int kCount, bool kKeeps = true>
 BRRR_FN void start_rows(Element* shared, const Element* matrix, i64 row_stride, i32 first,
                         i32 bound) {
-  constexpr int kUnits = kWidth / kUnit;
+  constexpr int kUnits = kWidth / kUnit, kPasses = (kCount * kUnits + kThreads - 1) / kThreads;
+  const int thread = threadIdx.x;
+  if constexpr (kKeeps && kThreads % kUnits == 0 && kCount * kUnits % kThreads == 0) {
+    constexpr int kRowsOfPass = kThreads / kUnits;
+    const i32 row = thread / kUnits, unit = thread % kUnits;
+    const Element* from = matrix + first * row_stride + (row * i32(row_stride) + unit * kUnit);
+    const i64 step = kRowsOfPass * row_stride;
 #pragma unroll
-  for (int pass = 0; pass < (kCount * kUnits + kThreads - 1) / kThreads; ++pass) {
-    const int i = pass * kThreads + i32(threadIdx.x);
-    if (kCount * kUnits % kThreads != 0 && i >= kCount * kUnits) break;
-    const i32 row = i / kUnits, unit = i % kUnits;
-    const bool inside = first + row < bound;
-    const Element* from = matrix + (inside ? (first + row) * row_stride + unit * kUnit : 0);
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
-                     address_of(shared + place_of<kCount>(row, unit))),
-                 "l"(from), "r"(inside ? 16 : 0)
-                 : "memory");
+    for (int pass = 0; pass < kPasses; ++pass) {
+      const i32 at = row + pass * kRowsOfPass;
+      start_unit(shared + place_of<kCount>(at, unit), from + pass * step, first + at < bound);
+    }
+  } else {
+#pragma unroll
+    for (int pass = 0; pass < kPasses; ++pass) {
+      const int i = pass * kThreads + thread;
+      if (kCount * kUnits % kThreads != 0 && i >= kCount * kUnits) break;
+      const i32 row = i / kUnits, unit = i % kUnits;
+      const bool inside = first + row < bound;
+      const Element* from = matrix + (inside ? (first + row) * row_stride + unit * kUnit : 0);
+      start_unit(shared + place_of<kCount>(row, unit), from, inside);
+    }
   }
 }
 BRRR_FN void end_of_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
@@ -329,6 +347,36 @@ BRRR_FN void load_block(BlockRows& block, Element* shared, const Element* matrix
   wait_for_groups<0>();
   block.rows = shared;
   if constexpr (!kSwizzled) load_left(block.left, shared);
+}
+
+// The same of two tensors; their loads overlap where each has shared memory of its own.
+BRRR_FN void load_blocks(BlockRows& one, Element* shared_one, const Element* matrix_one,
+                         i64 stride_one, BlockRows& other, Element* shared_other,
+                         const Element* matrix_other, i64 stride_other, i32 first, i32 bound) {
+  if constexpr (kSwizzled) {
+    __syncthreads();
+    start_rows<kRows>(shared_one, matrix_one, stride_one, first, bound);
+    start_rows<kRows>(shared_other, matrix_other, stride_other, first, bound);
+    end_of_group();
+    wait_for_groups<0>();
+    one.rows = shared_one;
+    other.rows = shared_other;
+  } else {
+    load_block(one, shared_one, matrix_one, stride_one, first, bound);
+    load_block(other, shared_other, matrix_other, stride_other, first, bound);
+  }
+}
+
+// Starts to copy kTile numbers from `first` on, by the threads from `thread` on; those from `bound`
+// on are zeros.
+BRRR_FN void start_numbers(float* shared, const float* numbers, i32 first, i32 bound, int thread) {
+  const i32 i = i32(threadIdx.x) - thread;
+  if (i < 0 || i >= kTile) return;
+  const bool inside = first + i < bound;
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(
+                   u32(__cvta_generic_to_shared(shared + i))),
+               "l"(numbers + (inside ? first + i : 0)), "r"(inside ? 4 : 0)
+               : "memory");
 }
 
 BRRR_FN void store_pair(Element* to, float a, float b) {

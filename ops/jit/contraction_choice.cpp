@@ -35,10 +35,18 @@ constexpr int64_t kLaunchCycles = 2500;  // of a launch that is saved, about 1.3
 // and the epilogues of one overlap with the products of the other. In 16 bits a product alone is
 // the library's, which is faster than tiles where no multiprocessor is idle anyway: on an H100 a
 // transformer's step of 8 x 1024 x 1024 x 4 takes 6844 us where pairs that save less are apart,
-// 7016 where they are not (nvidia-h100-2026-11-26-rows-with-columns.json).
+// 7016 where they are not (nvidia-h100-2026-11-26-rows-with-columns.json). Of large products the
+// library's tiles load less from the L2: on an H200 the gradients of 8192 x 1024 by 3072 x 1024
+// take 167 to 176 us together; apart 65 and 66, and the sum for the bias. Steps of an MLP of 4096 x
+// 2048 x 6 take 1102 and 1088 us (nvidia-h200-2026-11-27-attention.json).
 bool are_faster_in_one_launch(const std::array<MatrixProduct, 2>& products, DType dtype,
                               int multiprocessors, bool reduces = false) {
   constexpr int64_t kLibraryPercent = 96;  // of the time of tiles
+  constexpr int64_t kMostFlops = int64_t{3} << 33;
+  const auto is_large = [](const MatrixProduct& p) {
+    return 2 * p.batches() * p.m * p.n * p.k > kMostFlops;
+  };
+  if (is_half(dtype) && std::ranges::any_of(products, is_large)) return false;
   const std::span<const MatrixProduct> both = products;
   const int64_t apart = cycles_of(both.first(1), dtype, multiprocessors) +
                         cycles_of(both.last(1), dtype, multiprocessors);

@@ -19,7 +19,10 @@ std::string AttentionCase::name() const {
   return std::string(name_of(dtype)) + " " + to_string(query) + ", " + std::to_string(keys) +
          " keys, " + kMaskings[static_cast<int>(masking)] + ", scales " + std::to_string(scale) +
          " and " + std::to_string(query_scale) + (heads_last ? ", heads last" : "") +
-         (has_gradient ? "" : ", forward only");
+         (has_gradient ? "" : ", forward only") +
+         (packing == Packing::stacked   ? ", stacked"
+          : packing == Packing::columns ? ", columns of one tensor"
+                                        : "");
 }
 
 std::vector<Tensor> AttentionCase::arguments(Device device) const {
@@ -53,11 +56,35 @@ std::vector<Tensor> AttentionCase::arguments(Device device) const {
   return all;
 }
 
+namespace {
+
+// [outer, rows, inner, width] of each operand, next to one another.
+Tensor pack(const AttentionCase& c, const std::vector<Tensor>& a) {
+  std::vector<Tensor> parts;
+  for (std::size_t i = 0; i < 3; ++i) parts.push_back(permute(a[i], {0, 2, 1, 3}));
+  if (c.packing == Packing::stacked) return stack(parts, 2);
+  const std::int64_t columns = parts[0].size(2) * parts[0].size(3);
+  for (Tensor& each : parts) each = reshape(each, {each.size(0), each.size(1), columns});
+  return cat(parts, 2);
+}
+Tensor part(const AttentionCase& c, const Tensor& packed, std::size_t i) {
+  const auto number = static_cast<std::int64_t>(i);
+  if (c.packing == Packing::stacked) return select(permute(packed, {2, 0, 3, 1, 4}), 0, number);
+  const std::int64_t columns = packed.size(2) / 3;
+  const Tensor one = narrow(packed, 2, number * columns, columns);
+  return permute(reshape(one, {one.size(0), one.size(1), c.query[1], c.query[3]}), {0, 2, 1, 3});
+}
+
+}  // namespace
+
 std::vector<Tensor> attend(const AttentionCase& c, const std::vector<Tensor>& a) {
   const auto leaf = [&](std::size_t i) {
     return c.has_gradient ? requires_grad_(detach(a[i])) : a[i];
   };
-  const Tensor query = leaf(0), key = leaf(1), value = leaf(2);
+  const bool packs = c.packing != Packing::none;
+  const Tensor packed = packs ? requires_grad_(detach(pack(c, a))) : Tensor();
+  const auto operand = [&](std::size_t i) { return packs ? part(c, packed, i) : leaf(i); };
+  const Tensor query = operand(0), key = operand(1), value = operand(2);
   const Tensor multiple = c.query_scale == 1 ? query : query * c.query_scale;
   Tensor scores = matmul(multiple, transpose(key, -2, -1));
   if (c.scale != 1) scores = scores * c.scale;
@@ -70,7 +97,8 @@ std::vector<Tensor> attend(const AttentionCase& c, const std::vector<Tensor>& a)
     result = contiguous(permute(out, {0, 2, 1, 3}));
     d_result = permute(d_result, {0, 2, 1, 3});
   }
-  std::vector<Tensor> all = grad(sum(result * d_result), {query, key, value});
+  const Tensor total = sum(result * d_result);
+  std::vector<Tensor> all = packs ? grad(total, {packed}) : grad(total, {query, key, value});
   all.insert(all.begin(), detach(result));
   return all;
 }
@@ -96,6 +124,17 @@ std::vector<AttentionCase> attention_cases() {
         {.dtype = dtype, .query = {70, 64}, .keys = 70, .scale = 0.7, .query_scale = 2});
     cases.push_back({.dtype = dtype, .query = {100, 16}, .keys = 300, .scale = 2});
     cases.push_back({.dtype = dtype, .query = {2, 2, 300, 64}, .keys = 77, .has_gradient = false});
+    for (const Packing packing : {Packing::stacked, Packing::columns}) {
+      cases.push_back({.dtype = dtype, .packing = packing});
+      cases.push_back({.dtype = dtype,
+                       .query = {2, 3, 100, 32},
+                       .keys = 100,
+                       .masking = Masking::causal,
+                       .scale = 0.3,
+                       .query_scale = 0.7,
+                       .heads_last = true,
+                       .packing = packing});
+    }
   }
   cases.push_back({.query = {2, 2, 130, 128}, .keys = 260, .masking = Masking::causal});
   return cases;

@@ -330,4 +330,11 @@ TEST_CASE("two contractions share a launch where that is faster", "[jit][matmul_
   const std::vector<Dims> of_input = {{1024, 0, 1}, {0, 1, 1024}, {1024, 1, 0}};
   CHECK(together(input, of_input, weight_gradient_of(bf16, 1024, 1024, 2048),
                  strides_of_weight_gradient(1024, 1024)));
+  // Large ones are the library's.
+  const auto gradients_of = [&](std::int64_t rows, std::int64_t in, std::int64_t out) {
+    return together(plain_product_of(bf16, rows, in, out), {{out, 0, 1}, {0, 1, in}, {in, 1, 0}},
+                    weight_gradient_of(bf16, out, in, rows), strides_of_weight_gradient(out, in));
+  };
+  CHECK(gradients_of(8192, 1024, 1024));
+  CHECK_FALSE(gradients_of(8192, 1024, 3072));
 }
