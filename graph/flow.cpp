@@ -108,6 +108,26 @@ bool has_effect(const Node& node) {
   return effect == Effect::checks || effect == Effect::unknown;
 }
 
+std::optional<double> factor_of(const Node& node) {
+  const Call& call = node.call;
+  const OpInfo& op = op_info(call.op);
+  if (op.kind != OpKind::pointwise || node.inputs.size() != 1 || !is_floating(call.dtype))
+    return {};
+  if (op.algebra == Algebra::product) return call.number(call.is_scalar(0) ? 0 : 1);
+  if (op.algebra == Algebra::quotient && call.is_scalar(1)) return 1 / call.number(1);
+  return {};
+}
+
+std::vector<int> marked_buffers(const Graph& graph) {
+  std::vector<int> marked;
+  for (const RematMark& mark : graph.marks) marked.push_back(mark.value.buffer);
+  for (const RequiredFusion& each : graph.required) {
+    marked.push_back(each.a.buffer);
+    marked.push_back(each.b.buffer);
+  }
+  return marked;
+}
+
 bool is_whole(const Graph& graph, const Value& value) {
   return value.offset == 0 && value.is_contiguous() &&
          value.bytes() == graph.buffers[value.buffer].bytes;

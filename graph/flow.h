@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -72,6 +73,11 @@ std::int64_t bytes_moved(const Node& node);
 bool is_pure(const Node& node);
 // Whether a call is needed even if no call reads its results.
 bool has_effect(const Node& node);
+
+// The number that a pointwise call multiplies its one tensor by; none if it does not.
+std::optional<double> factor_of(const Node& node);
+// Buffers that the user asked about, by save, recompute or require_fused.
+std::vector<int> marked_buffers(const Graph& graph);
 
 // Whether a value covers its whole buffer, contiguously.
 bool is_whole(const Graph& graph, const Value& value);

@@ -39,13 +39,11 @@ struct Backward {
 
 class Attentions {
  public:
-  explicit Attentions(Graph& graph) : graph_(graph), flow_(graph), replaced_(graph.nodes.size()) {
-    for (const RematMark& mark : graph.marks) marked_.push_back(mark.value.buffer);
-    for (const RequiredFusion& each : graph.required) {
-      marked_.push_back(each.a.buffer);
-      marked_.push_back(each.b.buffer);
-    }
-  }
+  explicit Attentions(Graph& graph)
+      : graph_(graph),
+        flow_(graph),
+        marked_(marked_buffers(graph)),
+        replaced_(graph.nodes.size()) {}
 
   int run() {
     const int calls = static_cast<int>(graph_.nodes.size());
@@ -109,15 +107,8 @@ class Attentions {
   }
   bool is_marked(int buffer) const { return std::ranges::find(marked_, buffer) != marked_.end(); }
 
-  // The number that a call multiplies its one tensor by; none if it does not.
   std::optional<double> factor_of(int call) const {
-    if (call == kNone || node(call).inputs.size() != 1) return {};
-    const Call& of = node(call).call;
-    if (is_pointwise(call, Algebra::product) && is_floating(of.dtype))
-      return of.number(of.is_scalar(0) ? 0 : 1);
-    if (is_pointwise(call, Algebra::quotient) && of.is_scalar(1) && is_floating(of.dtype))
-      return 1 / of.number(1);
-    return {};
+    return call == kNone ? std::nullopt : graph::factor_of(node(call));
   }
   // The mask of a call that writes `number` where the mask is false; else null.
   const Value* mask_of(int call, double number) const {

@@ -64,13 +64,8 @@ struct Block {
 
 class Placement {
  public:
-  explicit Placement(Graph& graph) : graph_(graph), flow_(graph), removed_(graph.nodes.size()) {
-    for (const RematMark& mark : graph.marks) marked_.push_back(mark.value.buffer);
-    for (const RequiredFusion& each : graph.required) {
-      marked_.push_back(each.a.buffer);
-      marked_.push_back(each.b.buffer);
-    }
-  }
+  explicit Placement(Graph& graph)
+      : graph_(graph), flow_(graph), marked_(marked_buffers(graph)), removed_(graph.nodes.size()) {}
 
   int run() {
     for (Node& node : graph_.nodes) {
@@ -97,14 +92,6 @@ class Placement {
     return makes_new ? readers[0] : kNone;
   }
   static Algebra algebra_of(const Node& node) { return op_info(node.call.op).algebra; }
-  // The number that a call multiplies its one tensor by; none if it does not.
-  static std::optional<double> factor_of(const Node& node) {
-    const Call& call = node.call;
-    if (op_info(call.op).kind != OpKind::pointwise) return {};
-    if (algebra_of(node) == Algebra::product) return call.number(call.is_scalar(0) ? 0 : 1);
-    if (algebra_of(node) == Algebra::quotient && call.is_scalar(1)) return 1 / call.number(1);
-    return {};
-  }
 
   // Follows a call that moves a block's elements; false if it does something else.
   bool follow(Block& block, int call, const Value& to) const {
