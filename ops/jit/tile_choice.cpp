@@ -6,6 +6,7 @@
 #include <functional>
 #include <numeric>
 #include <queue>
+#include <tuple>
 #include <utility>
 
 #include "brrr/ops/jit/geometry.h"
@@ -86,7 +87,37 @@ std::int64_t tiles_of(const MatrixProduct& p, const TileConfig& c) {
          p.batches();
 }
 
-// The longest tiles first, each to the cluster that has the least to do so far.
+namespace {
+
+// What clusters have to do, by ranges of clusters with equally much. The next tile goes to the one
+// that has the least, the first among equals.
+class ClusterLoads {
+ public:
+  explicit ClusterLoads(std::int64_t clusters) { loads_.push({0, 0, clusters}); }
+
+  void add(const TileCost& of, TileRanges& ranges) {
+    for (std::int64_t left = of.tiles; left > 0;) {
+      const auto [cycles, first, count] = loads_.top();
+      loads_.pop();
+      const std::int64_t taken = std::min(left, count);
+      for (std::int64_t i = first; i < first + taken; ++i) ++ranges[static_cast<std::size_t>(i)];
+      loads_.push({cycles + of.cycles, first, taken});
+      most_ = std::max(most_, cycles + of.cycles);
+      if (taken < count) loads_.push({cycles, first + taken, count - taken});
+      left -= taken;
+    }
+  }
+  std::int64_t most() const { return most_; }
+
+ private:
+  using Load = std::tuple<std::int64_t, std::int64_t, std::int64_t>;  // cycles, first, count
+  std::priority_queue<Load, std::vector<Load>, std::greater<>> loads_;
+  std::int64_t most_ = 0;
+};
+
+}  // namespace
+
+// The longest tiles first.
 TileShares share_tiles(std::span<const MatrixProduct> products, DType dtype, const TileConfig& c,
                        int multiprocessors) {
   std::vector<TileCost> costs;
@@ -98,22 +129,12 @@ TileShares share_tiles(std::span<const MatrixProduct> products, DType dtype, con
   TileShares shares;
   shares.clusters = std::min({tiles, slots_of(c, multiprocessors), std::int64_t{kMostClusters}});
   shares.ranges.assign(costs.size(), TileRanges{});
-  using Load = std::pair<std::int64_t, std::size_t>;  // cycles, and the cluster
-  std::priority_queue<Load, std::vector<Load>, std::greater<>> loads;
-  for (std::size_t cluster = 0; cluster < static_cast<std::size_t>(shares.clusters); ++cluster)
-    loads.push({0, cluster});
   std::vector<std::size_t> order(costs.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::ranges::stable_sort(order, std::greater<>(), [&](std::size_t i) { return costs[i].cycles; });
-  for (const std::size_t i : order) {
-    for (std::int64_t tile = 0; tile < costs[i].tiles; ++tile) {
-      const auto [cycles, cluster] = loads.top();
-      loads.pop();
-      ++shares.ranges[i][cluster];
-      loads.push({cycles + costs[i].cycles, cluster});
-      shares.cycles = std::max(shares.cycles, cycles + costs[i].cycles);
-    }
-  }
+  ClusterLoads loads(shares.clusters);
+  for (const std::size_t i : order) loads.add(costs[i], shares.ranges[i]);
+  shares.cycles = loads.most();
   for (TileRanges& ends : shares.ranges) {
     for (std::size_t cluster = 1; cluster < ends.size(); ++cluster)
       ends[cluster] = static_cast<std::uint16_t>(ends[cluster] + ends[cluster - 1]);

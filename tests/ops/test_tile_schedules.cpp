@@ -1,6 +1,7 @@
 // Products by Hopper's tensor cores: which products the tile kernel takes, which tiles it is given,
 // and how they cover the products of a launch. Nothing here needs CUDA.
 #include <algorithm>
+#include <array>
 #include <span>
 #include <string>
 #include <vector>
@@ -166,6 +167,41 @@ TEST_CASE("clusters share the tiles of several products evenly", "[jit][matmul_s
   CHECK(predicted_cycles(both, bf16, c, 132) <
         predicted_cycles(std::span(&deep, 1), bf16, c, 132) +
             predicted_cycles(std::span(&wide, 1), bf16, c, 132));
+}
+
+TEST_CASE("each tile goes to the cluster that has the least to do", "[jit][matmul_schedules]") {
+  const TileConfig c{.ping_pong = true};
+  const auto tiles = [](std::int64_t count, std::int64_t k) {
+    return row_major(128 * count, 128, k);
+  };
+  for (const auto& [many, deep, few, shallow] :
+       {std::array{300, 2048, 1000, 1024}, std::array{64, 2048, 128, 1024},
+        std::array{133, 4096, 7, 64}, std::array{500, 512, 500, 512}, std::array{1, 64, 900, 4096},
+        std::array{700, 192, 131, 8192}}) {
+    INFO(many << " of " << deep << ", " << few << " of " << shallow);
+    const std::array products{tiles(many, deep), tiles(few, shallow)};
+    const TileShares shares = share_tiles(products, bf16, c, 132);
+    const auto clusters = static_cast<std::size_t>(shares.clusters);
+    std::vector<std::int64_t> loads(clusters, 0);
+    std::array<std::vector<std::uint16_t>, 2> taken;
+    const std::size_t first = deep >= shallow ? 0 : 1;  // the longest tiles
+    for (const std::size_t i : {first, 1 - first}) {
+      taken[i].assign(clusters, 0);
+      const MatrixProduct one = tiles(1, products[i].k);
+      const std::int64_t cycles = share_tiles(std::span(&one, 1), bf16, c, 132).cycles;
+      for (std::int64_t tile = 0; tile < tiles_of(products[i], c); ++tile) {
+        const auto least = std::ranges::min_element(loads);
+        *least += cycles;
+        ++taken[i][static_cast<std::size_t>(least - loads.begin())];
+      }
+      std::uint16_t end = 0;
+      for (std::size_t cluster = 0; cluster < clusters; ++cluster) {
+        end = static_cast<std::uint16_t>(end + taken[i][cluster]);
+        REQUIRE(shares.ranges[i][cluster] == end);
+      }
+    }
+    CHECK(shares.cycles == std::ranges::max(loads));
+  }
 }
 
 TEST_CASE("a launch of tiles has blocks that fill the device", "[jit][matmul_schedules]") {
