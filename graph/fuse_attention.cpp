@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "brrr/dispatch/op_info.h"
+#include "brrr/graph/attention_rows.h"
 #include "brrr/graph/flow.h"
 #include "brrr/graph/passes.h"
 #include "brrr/ops/attention.h"
@@ -249,26 +250,6 @@ class Attentions {
 
   // --- Requirements of the kernels ---
 
-  bool has_aligned_rows(const Value& x) const {
-    const auto size = static_cast<int64_t>(size_of(x.dtype));
-    const Buffer& buffer = graph_.buffers[x.buffer];
-    if (buffer.misalignment != 0 || x.offset * size % 16 != 0) return false;
-    if (buffer.captured.defined()) {
-      const Tensor& x = buffer.captured;
-      const std::uintptr_t start =
-          reinterpret_cast<std::uintptr_t>(x.data()) -
-          static_cast<std::uintptr_t>(x.storage_offset()) * size_of(x.dtype());
-      if (start % 16 != 0) return false;
-    }
-    const int last = x.shape.size() - 1;
-    for (int d = 0; d < last; ++d) {
-      if (x.shape[d] != 1 && x.strides[d] * size % 16 != 0) return false;
-    }
-    constexpr int64_t kMostBetweenRows = INT32_MAX / 64;  // elements
-    return (x.strides[last] == 1 || x.shape[last] == 1) &&
-           (last == 0 || x.strides[last - 1] <= kMostBetweenRows);
-  }
-
   bool is_supported(const Forward& f) const {
     const Value &query = node(f.scores).inputs[0], key = transposed(node(f.scores).inputs[1]),
                 &value = node(f.out).inputs[1];
@@ -282,8 +263,8 @@ class Attentions {
     if (f.mask && f.mask->shape.size() < 2) return false;
     return key.shape == value.shape && key.dtype == query.dtype && query.numel() > 0 &&
            key.numel() > 0 && query.shape[last - 1] <= kMost && key.shape[last - 1] <= kMost &&
-           f.scale > 0 && std::isfinite(f.scale) && has_aligned_rows(query) &&
-           has_aligned_rows(key) && has_aligned_rows(value);
+           f.scale > 0 && std::isfinite(f.scale) && has_aligned_rows(graph_, query) &&
+           has_aligned_rows(graph_, key) && has_aligned_rows(graph_, value);
   }
 
   // Whether no call between the two writes to the value.
@@ -330,7 +311,7 @@ class Attentions {
     const int producer = producer_of(query);
     if (!factor_of(producer) || *factor_of(producer) <= 0 || is_marked(query.buffer) ||
         node(producer).inputs[0].dtype != query.dtype ||
-        !has_aligned_rows(node(producer).inputs[0]))
+        !has_aligned_rows(graph_, node(producer).inputs[0]))
       return kNone;
     for (const int reader : flow_.readers(query.buffer)) {
       if (reader != f.scores && !(b && reader == b->d_key)) return kNone;
@@ -356,7 +337,7 @@ class Attentions {
     if (f.mask && !is_unchanged(*f.mask, f.scores, last)) return;
     if (b) {
       const Value& d_out = node(b->d_weights).inputs[0];
-      if (!has_aligned_rows(d_out) || !is_unchanged(d_out, b->d_weights, last)) return;
+      if (!has_aligned_rows(graph_, d_out) || !is_unchanged(d_out, b->d_weights, last)) return;
       for (const int made : {b->d_query, b->d_key, b->d_value}) {
         for (const int reader : flow_.readers(result(made).buffer)) {
           if (reader < last) return;
@@ -412,6 +393,26 @@ class Attentions {
 };
 
 }  // namespace
+
+bool has_aligned_rows(const Graph& graph, const Value& x) {
+  const auto size = static_cast<int64_t>(size_of(x.dtype));
+  const Buffer& buffer = graph.buffers[x.buffer];
+  if (buffer.misalignment != 0 || x.offset * size % 16 != 0) return false;
+  if (buffer.captured.defined()) {
+    const Tensor& x = buffer.captured;
+    const std::uintptr_t start =
+        reinterpret_cast<std::uintptr_t>(x.data()) -
+        static_cast<std::uintptr_t>(x.storage_offset()) * size_of(x.dtype());
+    if (start % 16 != 0) return false;
+  }
+  const int last = x.shape.size() - 1;
+  for (int d = 0; d < last; ++d) {
+    if (x.shape[d] != 1 && x.strides[d] * size % 16 != 0) return false;
+  }
+  constexpr int64_t kMostBetweenRows = INT32_MAX / 64;  // elements
+  return (x.strides[last] == 1 || x.shape[last] == 1) &&
+         (last == 0 || x.strides[last - 1] <= kMostBetweenRows);
+}
 
 int fuse_attention(Graph& graph) {
   if (graph.device.is_cpu()) return 0;

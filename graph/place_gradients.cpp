@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "brrr/dispatch/op_info.h"
+#include "brrr/graph/attention_rows.h"
 #include "brrr/graph/flow.h"
 #include "brrr/graph/passes.h"
 #include "brrr/ops/attention.h"
@@ -186,17 +187,6 @@ class Placement {
     return true;
   }
 
-  // The kernel stores rows of adjacent elements, 16 bytes at a time.
-  static bool has_aligned_rows(const Value& x) {
-    const int last = x.shape.size() - 1;
-    const auto size = static_cast<int64_t>(size_of(x.dtype));
-    if (x.strides[last] != 1 || x.offset * size % 16 != 0) return false;
-    for (int d = 0; d < last; ++d) {
-      if (x.shape[d] != 1 && x.strides[d] * size % 16 != 0) return false;
-    }
-    return true;
-  }
-
   void place(Node& gradient) {
     std::array<Block, kResults> blocks;
     std::vector<int> passed;
@@ -207,7 +197,7 @@ class Placement {
     }
     if (!are_parts(blocks) || !join(blocks, passed)) return;
     for (const Block& block : blocks) {
-      if (!has_aligned_rows(block.place)) return;
+      if (!has_aligned_rows(graph_, block.place)) return;
     }
     for (const int call : passed) removed_[call] = true;
     for (std::size_t i = 0; i < kResults; ++i) gradient.outputs[i] = blocks[i].place;

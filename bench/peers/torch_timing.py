@@ -19,7 +19,7 @@ def captured(step):
 
 
 def synchronize():
-    if torch.cuda.is_available():
+    if torch.cuda.is_initialized():  # a step on the CPU has nothing to wait for
         torch.cuda.synchronize()
 
 

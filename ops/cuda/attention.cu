@@ -183,7 +183,7 @@ BRRR_FN void exponentials_of(Sums (&s)[kGroups], float (&scale)[2], float (&larg
 struct Shared {
   Element stages[2][2][kTile * kTilePitch];  // of two operands, twice
   Element rows[kSwizzled ? 2 : 1][kSwizzled ? kRows * kTilePitch : kUnit];
-  float of_queries[2][2][kTile];  // of a tile's queries, twice: logarithms of sums, delta
+  float of_queries[2][2][kTile];  // by stage: log_sum and delta of a tile's queries
   // Where rows of the block are loaded to; unswizzled they are in registers before tiles come.
   BRRR_SCALAR_FN Element* block(int i) { return kSwizzled ? rows[i] : stages[0][0]; }
 };
@@ -214,8 +214,9 @@ struct RowBlock {
 // Under a causal mask the last queries see the most keys: they begin first.
 BRRR_FN i32 block_of_queries() { return i32(gridDim.y - 1 - blockIdx.y); }
 
-// Blocks wait for copies and for one another's products: of wgmma's shortest rows four share a
-// multiprocessor, except where the sums of two results take the registers.
+// Blocks of a multiprocessor. Warps wait for copies and for wgmma most of the time, so rows of 64
+// elements are worth 128 registers a thread and four blocks. The gradients of keys and values are
+// two accumulators, with which three blocks fit.
 constexpr int kBlocks = kSwizzled && kWidth == 64 ? 4 : 1;
 
 extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)

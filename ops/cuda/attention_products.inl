@@ -297,9 +297,9 @@ BRRR_FN void start_unit(Element* to, const Element* from, bool inside) {
                "r"(inside ? 16 : 0)
                : "memory");
 }
-// Starts to copy `kCount` rows from `first` on; those from `bound` on are zeros. `kKeeps`: each
-// thread keeps the address of its column of units from tile to tile; a kernel that has no registers
-// for it computes addresses again. 64 rows are less than 2^31 elements apart.
+// Starts to copy `kCount` rows from `first` on; those from `bound` on are zeros, and their
+// addresses are not read. `kKeeps`: each thread keeps an address between tiles, which takes
+// registers; otherwise it computes one for each unit. 64 rows span less than 2^31 elements.
 template <int kCount, bool kKeeps = true>
 BRRR_FN void start_rows(Element* shared, const Element* matrix, i64 row_stride, i32 first,
                         i32 bound) {
@@ -367,8 +367,8 @@ BRRR_FN void load_blocks(BlockRows& one, Element* shared_one, const Element* mat
   }
 }
 
-// Starts to copy kTile numbers from `first` on, by the threads from `thread` on; those from `bound`
-// on are zeros.
+// Starts to copy kTile floats from index `first` on, one for each of as many threads from `thread`
+// on. Floats at indices from `bound` on are zeros.
 BRRR_FN void start_numbers(float* shared, const float* numbers, i32 first, i32 bound, int thread) {
   const i32 i = i32(threadIdx.x) - thread;
   if (i < 0 || i >= kTile) return;

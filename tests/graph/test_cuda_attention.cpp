@@ -277,7 +277,8 @@ TEST_CASE("every text of attention compiles for sm_80 and sm_90", "[fuse][attent
       CHECK_NOTHROW(cubin = jit::compile_to_cubin(text, architecture,
                                                   {.architecture_specific = architecture == 90}));
       for (const testing::KernelResources& kernel : testing::resources_of(cubin))
-        // Four blocks of the gradient of queries share a multiprocessor: 83 us, 84 without spills.
+        // The gradient of queries spills 20 bytes for four blocks a multiprocessor and is faster so
+        // (nvidia-h200-2026-11-27-attention.json).
         CHECK(kernel.local_bytes <= (wide ? 64 : 24));
     }
   }
